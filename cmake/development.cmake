@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: MIT
+# What our own programs (tests, examples, benchmarks) are built with. Nothing here reaches users of the library.
+
+# unitscale_program(<target> [NO_NATIVE]): links the library and adds warnings, sanitizers and -march=native.
+function(unitscale_program target)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "NO_NATIVE" "" "")
+  target_link_libraries(${target} PRIVATE unitscale::unitscale)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion)
+  if(UNITSCALE_WARNINGS_AS_ERRORS)
+    target_compile_options(${target} PRIVATE -Werror)
+  endif()
+  if(UNITSCALE_NATIVE AND NOT arg_NO_NATIVE)
+    target_compile_options(${target} PRIVATE -march=native)
+  endif()
+  set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF)
+  if(UNITSCALE_SANITIZE)
+    target_compile_options(${target} PRIVATE -fsanitize=${UNITSCALE_SANITIZE} -fno-sanitize-recover=all
+                                             -fno-omit-frame-pointer)
+    # Sanitizers take optimisers off their usual ways: GCC then sees uninitialised variables that are not, and Clang tells of
+    # loops that it does not vectorise.
+    target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>
+                                             $<$<CXX_COMPILER_ID:Clang>:-Wno-pass-failed>)
+    target_link_options(${target} PRIVATE -fsanitize=${UNITSCALE_SANITIZE})
+  endif()
+endfunction()
+
+# ccache, if there is one and the user chose no launcher. It caches precompiled headers only if it may overlook the time
+# stamps in them, and if the compilers write them in a reproducible way.
+find_program(UNITSCALE_CCACHE ccache)
+if(PROJECT_IS_TOP_LEVEL AND UNITSCALE_CCACHE AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND};-E;env;CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime;${UNITSCALE_CCACHE}")
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    add_compile_options(-fpch-preprocess)
+  elseif(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    add_compile_options("SHELL:-Xclang -fno-pch-timestamp")
+  endif()
+endif()

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# Installs what is missing (Debian; elsewhere names it), builds the example train_transformer in build/examples and runs
+# it in the current directory, with the arguments of this script.   Usage: bash examples/run.sh [ARGUMENT...]
+set -euo pipefail
+root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
+# shellcheck source=tests/support/install.sh
+source "$root/tests/support/install.sh"
+
+need g++ cmake ninja-build libeigen3-dev libxtensor-dev libcli11-dev nlohmann-json3-dev >&2
+set_parallel_level
+build=$root/build/examples
+# What the build has to say goes to stderr: stdout is the example's.
+(
+  cd -- "$root"
+  cmake --preset release -B "$build" -DUNITSCALE_TESTS=OFF -DUNITSCALE_BENCH=OFF
+  cmake --build "$build" --target train_transformer
+) >&2
+exec "$build/train_transformer" "$@"

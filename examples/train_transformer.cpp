@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT
+// Trains a character-level transformer on text with a recipe and lets it write. See --help.
+
+#include <unitscale/train/language_run.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <exception>
+#include <string>
+
+namespace {
+
+int run(const unitscale::train::LanguageRunOptions& options) {
+    unitscale::train::LanguageRun run(options);
+    const auto result = run.run(stdout, stderr);
+    if (!options.quiet && options.sample > 0) {
+        std::printf("\nsample\n------\n%s\n------\n", result.sample.c_str());
+        std::printf("%zu of the sample's %zu words of three and more letters occur in the text (%.0f %%)\n\n", result.words.known,
+                    result.words.total, 100.0 * result.words.share());
+    }
+    std::printf("%s\n", result.line().c_str());
+    return 0;
+}
+
+void list_recipes() {
+    for (const auto& recipe : unitscale::known_recipes())
+        std::printf("%-10s  %s (learning rate %g)\n", recipe.name.c_str(), recipe.description.c_str(), recipe.learning_rate);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    unitscale::train::LanguageRunOptions options;
+    options.data = {UNITSCALE_EXAMPLE_DATA};
+    options.threads = unitscale::available_threads();
+    bool list = false;
+    CLI::App app("Trains a character-level transformer language model in low precision and prints text that it has learned to write.");
+    app.add_option("--data", options.data, "text files or folders, UTF-8; the last tenth is for validation")->default_str("this repository's text");
+    app.add_option("--recipe", options.recipe, "low-precision method; see --list-recipes")->capture_default_str();
+    app.add_flag("--list-recipes", list, "print the known recipes and stop");
+    app.add_option("--width", options.width, "width of the residual stream")->capture_default_str();
+    app.add_option("--depth", options.depth, "transformer blocks")->capture_default_str();
+    app.add_option("--heads", options.heads, "attention heads")->capture_default_str();
+    app.add_option("--seq", options.seq, "characters in a sequence")->capture_default_str();
+    app.add_option("--batch", options.batch, "sequences in a step")->capture_default_str();
+    app.add_option("--steps", options.steps, "updates")->capture_default_str();
+    app.add_option("--lr", options.lr, "peak learning rate")->default_str("the recipe's");
+    app.add_option("--warmup", options.warmup, "steps of linear warm-up")->default_str("a tenth of the run");
+    app.add_option("--micro-batches", options.micro_batches, "parts that a step's batch is computed in")->capture_default_str();
+    app.add_option("--seed", options.seed, "seed of initial values, data order and sampling")->capture_default_str();
+    app.add_option("--threads", options.threads, "threads; the results do not depend on it")->capture_default_str();
+    app.add_option("--eval-every", options.eval_every, "steps between evaluations; 0: only at the end")->capture_default_str();
+    app.add_option("--sample", options.sample, "characters to write at the end")->capture_default_str();
+    app.add_option("--temperature", options.temperature, "of sampling; 0: always the most likely character")->capture_default_str();
+    app.add_option("--log", options.log, "write one JSON object per step to this file");
+    app.add_flag("--quiet", options.quiet, "print the result line only");
+    try {
+        app.parse(argc, argv);
+        if (list) return list_recipes(), 0;
+        return run(options);
+    } catch (const CLI::Success& done) {  // --help
+        return app.exit(done);
+    } catch (const CLI::ParseError& error) {
+        std::fprintf(stderr, "train_transformer: %s\n", error.what());
+        return 2;
+    } catch (const unitscale::Error& error) {
+        std::fprintf(stderr, "train_transformer: %s\n", error.what());
+        return 2;
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "train_transformer: %s\n", error.what());
+        return 1;
+    }
+}

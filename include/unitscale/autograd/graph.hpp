@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/autograd/parameter.hpp>
+#include <unitscale/scaling/state.hpp>
+#include <unitscale/tensor/tensor.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <utility>
+#include <vector>
+
+namespace unitscale {
+
+/// Memory for objects that die together: blocks are kept from one use to the next.
+/// Test: tests/autograd/graph_test.cpp
+class Arena {
+public:
+    template <class Object>
+    [[nodiscard]] Object* make(Object&& object) {
+        return ::new (allocate(sizeof(Object), alignof(Object))) Object(std::move(object));
+    }
+
+    /// Everything made so far is given up; the owner has destroyed the objects.
+    void reset() noexcept { block_ = used_ = 0; }
+
+private:
+    static constexpr std::size_t block_bytes = std::size_t{1} << 16;
+
+    void* allocate(std::size_t bytes, std::size_t alignment) {
+        check(bytes + alignment <= block_bytes, "arena: an object of ", bytes, " bytes does not fit a block of ", block_bytes);
+        std::size_t start = (used_ + alignment - 1) / alignment * alignment;
+        if (block_ < blocks_.size() && start + bytes > block_bytes) {
+            ++block_;
+            start = 0;
+        }
+        if (block_ == blocks_.size()) blocks_.push_back(std::make_unique<Block>());
+        used_ = start + bytes;
+        return blocks_[block_]->bytes + start;
+    }
+
+    struct alignas(64) Block {
+        std::byte bytes[block_bytes];
+    };
+    std::vector<std::unique_ptr<Block>> blocks_{};
+    std::size_t block_ = 0;
+    std::size_t used_ = 0;
+};
+
+/// One tensor of a step. Reused from step to step; `owned` is empty when the value lives elsewhere (a parameter, or
+/// another slot that this one repeats).
+template <class T>
+struct Slot {
+    const char* origin = "";                ///< op that made it, "input" or "parameter"
+    const Tensor<T>* value = nullptr;       ///< null once freed
+    Tensor<T> owned{};
+    Tensor<T> gradient{};
+    Parameter<T>* parameter = nullptr;      ///< whose gradient this slot's is
+    const Parameter<T>* source = nullptr;   ///< the parameter whose value this is, frozen or not
+    std::uint32_t uses = 0;                 ///< edges from this tensor to ops
+    bool requires_gradient = false;
+    bool has_gradient = false;
+    bool leaf = false;                      ///< input or parameter: nothing is freed by the backward pass
+};
+
+template <class T>
+class BackwardContext;
+
+/// One op of a step: a vertex of the recorded graph. betas[i] multiplies the gradient that the unscaled op would give
+/// for inputs[i].
+template <class T>
+struct Node {
+    const char* op = "";
+    Site site{};
+    double alpha = 1.0;
+    std::vector<double> betas{};
+    std::vector<std::uint32_t> inputs{};
+    std::vector<std::uint32_t> outputs{};
+    void* closure = nullptr;  ///< in the arena; null when no input needs a gradient
+    void (*run)(void*, BackwardContext<T>&) = nullptr;
+    void (*destroy)(void*) = nullptr;
+
+    void drop_closure() noexcept {
+        if (closure != nullptr) destroy(closure);
+        closure = nullptr;
+    }
+};
+
+/// Objects with stable addresses, reused from step to step: `clear` forgets them without giving up their memory.
+template <class Object>
+class ReusedList {
+public:
+    [[nodiscard]] Object& add() {
+        if (size_ == objects_.size()) objects_.push_back(std::make_unique<Object>());
+        return *objects_[size_++];
+    }
+    void clear() noexcept { size_ = 0; }
+    [[nodiscard]] std::size_t size() const noexcept { return size_; }
+    [[nodiscard]] Object& operator[](std::size_t i) noexcept { return *objects_[i]; }
+    [[nodiscard]] const Object& operator[](std::size_t i) const noexcept { return *objects_[i]; }
+
+private:
+    std::vector<std::unique_ptr<Object>> objects_{};
+    std::size_t size_ = 0;
+};
+
+}  // namespace unitscale

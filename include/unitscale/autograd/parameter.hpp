@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/base/random.hpp>
+#include <unitscale/tensor/fill.hpp>
+#include <unitscale/tensor/tensor.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace unitscale {
+
+/// What a parameter is for: the fact that learning-rate and weight-decay rules read.
+enum class ParameterRole { weight, bias, norm, embedding, readout };
+
+[[nodiscard]] constexpr std::string_view name(ParameterRole role) noexcept {
+    switch (role) {
+        case ParameterRole::weight: return "weight";
+        case ParameterRole::bias: return "bias";
+        case ParameterRole::norm: return "norm";
+        case ParameterRole::embedding: return "embedding";
+        default: return "readout";
+    }
+}
+
+/// The facts of a parameter that rules depend on. Fans count elements: a linear weight [out,in] has fan_in = in,
+/// fan_out = out; `depth` is the number of residual layers of the trunk when the parameter is inside a branch, else 0.
+struct ParameterFacts {
+    ParameterRole role = ParameterRole::weight;
+    std::size_t fan_in = 1;
+    std::size_t fan_out = 1;
+    std::size_t depth = 0;
+};
+
+/// A trained tensor: value, gradient, name and facts. It neither moves nor copies, so tapes and optimisers keep its
+/// address. The gradient accumulates over the backward passes since `clear_gradient`.
+/// T: the type that the model computes with. Test: tests/autograd/parameter_test.cpp
+template <class T>
+class Parameter {
+public:
+    Parameter(std::string name, const Shape& shape, ParameterFacts facts)
+        : name_(std::move(name)), facts_(facts), value_(shape) {
+        fill_zero(value_);
+    }
+    Parameter(const Parameter&) = delete;
+    Parameter& operator=(const Parameter&) = delete;
+
+    [[nodiscard]] const std::string& name() const noexcept { return name_; }
+    [[nodiscard]] const ParameterFacts& facts() const noexcept { return facts_; }
+    [[nodiscard]] const Shape& shape() const noexcept { return value_.shape(); }
+    [[nodiscard]] std::size_t size() const noexcept { return value_.size(); }
+
+    [[nodiscard]] const Tensor<T>& value() const noexcept { return value_; }
+
+    /// The value, to be written: raises the version, under which caches of the value (codes, packed panels) are kept.
+    [[nodiscard]] Tensor<T>& write() noexcept {
+        ++version_;
+        value_.set_any_scale(false);
+        return value_;
+    }
+    [[nodiscard]] std::uint64_t version() const noexcept { return version_; }
+
+    /// Whether the backward pass computes a gradient for it; false freezes the parameter.
+    [[nodiscard]] bool requires_gradient() const noexcept { return requires_gradient_; }
+    void set_requires_gradient(bool requires_gradient) noexcept { requires_gradient_ = requires_gradient; }
+
+    [[nodiscard]] bool has_gradient() const noexcept { return has_gradient_; }
+    [[nodiscard]] const Tensor<T>& gradient() const {
+        check(has_gradient_, "parameter ", name_, ": no gradient; backward() has not reached it since the last clear_gradient()");
+        return gradient_;
+    }
+    [[nodiscard]] Tensor<T>& gradient() {
+        static_cast<void>(std::as_const(*this).gradient());
+        return gradient_;
+    }
+    void clear_gradient() noexcept { has_gradient_ = false; }
+
+    /// Adds a contribution; the first one since `clear_gradient` is taken over.
+    void add_gradient(Tensor<T>&& contribution) {
+        check(contribution.shape() == shape(), "parameter ", name_, ": gradient of shape ", to_string(contribution.shape()),
+              " for a value of shape ", to_string(shape()));
+        if (!has_gradient_) {
+            std::swap(gradient_, contribution);
+            has_gradient_ = true;
+            return;
+        }
+        T* sum = gradient_.data();
+        const T* more = contribution.data();
+        for (std::size_t i = 0; i < gradient_.size(); ++i)
+            sum[i] = static_cast<T>(static_cast<Accum<T>>(sum[i]) + static_cast<Accum<T>>(more[i]));
+    }
+
+    /// The copy that the optimiser updates, when it has a precision of its own; absent: the value is the master.
+    [[nodiscard]] std::optional<Tensor<double>>& master() noexcept { return master_; }
+
+private:
+    std::string name_;
+    ParameterFacts facts_;
+    Tensor<T> value_;
+    Tensor<T> gradient_{};
+    std::optional<Tensor<double>> master_{};
+    std::uint64_t version_ = 0;
+    bool has_gradient_ = false;
+    bool requires_gradient_ = true;
+};
+
+}  // namespace unitscale

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/base/cpu.hpp>
+#include <unitscale/base/error.hpp>
+#include <unitscale/base/random.hpp>
+#include <unitscale/formats/format.hpp>
+#include <unitscale/formats/quantise_kernels.hpp>
+#include <unitscale/formats/random_words.hpp>
+#include <unitscale/formats/rounding.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string_view>
+
+namespace unitscale {
+
+/// A rounded number as a Float: exact for every format. Kind::nan is the quiet NaN.
+template <class Float>
+[[nodiscard]] constexpr Float value_of(const FloatFormat& format, const Rounded& rounded) noexcept {
+    using Bits = FloatBits<Float>;
+    if (rounded.kind == Rounded::Kind::nan) return std::numeric_limits<Float>::quiet_NaN();
+    if (rounded.kind == Rounded::Kind::finite) return format.magnitude<Float>(rounded.code, rounded.negative);
+    const auto sign = static_cast<Bits>(rounded.negative) << (8 * sizeof(Bits) - 1);
+    return std::bit_cast<Float>(std::bit_cast<Bits>(std::numeric_limits<Float>::infinity()) | sign);
+}
+
+/// Rounds x, float or double, to the format in one step and gives the value back in x's type. The reference that the
+/// span loops are tested against; conventions at `round_to`.
+template <class Float>
+[[nodiscard]] constexpr Float quantise_one(const FloatFormat& format, Float x, const QuantiseOptions& options, std::uint64_t index) {
+    const bool stochastic = options.rounding == Rounding::stochastic;
+    const std::uint32_t random = stochastic ? random_word(options.key, options.first_index + index) : 0;
+    const Rounded rounded = round_to(format, x, options.rounding, options.overflow, options.bits, random);
+    if (rounded.kind == Rounded::Kind::nan && !format.has_nan()) {
+        check_options("quantise", format, options);
+        fail("quantise: ", name(format), " has no NaN: element ", index, " of the input is NaN");
+    }
+    return value_of<Float>(format, rounded);
+}
+
+/// x rounded to the format. `index` is x's element number, for stochastic rounding: its random word is number
+/// first_index + index of the stream. NaN gives the quiet NaN; to a format without NaN it is an Error.
+/// Test: tests/formats/quantise_test.cpp
+[[nodiscard]] constexpr float quantise(const FloatFormat& format, float x, const QuantiseOptions& options = {},
+                                       std::uint64_t index = 0) {
+    return quantise_one(format, x, options, index);
+}
+
+/// The same from double: one rounding, which differs from rounding to float first.
+[[nodiscard]] constexpr double quantise(const FloatFormat& format, double x, const QuantiseOptions& options = {},
+                                        std::uint64_t index = 0) {
+    return quantise_one(format, x, options, index);
+}
+
+/// Index of the first NaN, or the size. By bits.
+template <class Float>
+[[nodiscard]] constexpr std::size_t find_nan(std::span<const Float> values) noexcept {
+    constexpr std::size_t block = 64;  // whole blocks, so that the loop is vectorised
+    std::size_t begin = 0;
+    for (bool any = false; begin + block <= values.size(); begin += block) {
+        for (std::size_t i = 0; i < block; ++i) any |= is_nan(values[begin + i]);
+        if (any) break;
+    }
+    while (begin < values.size() && !is_nan(values[begin])) ++begin;
+    return begin;
+}
+
+/// Error if the format has no NaN and the values do.
+template <class Float>
+void check_no_nan(std::string_view operation, const FloatFormat& format, std::span<const Float> values) {
+    if (format.has_nan()) return;
+    if (const std::size_t at = find_nan(values); at != values.size())
+        fail(operation, ": ", name(format), " has no NaN: element ", at, " of the input is NaN");
+}
+
+template <class T>
+void check_spans(std::string_view operation, std::span<const T> in, std::size_t out_size) {
+    check(in.size() == out_size, operation, ": input and output sizes differ: ", in.size(), " != ", out_size);
+}
+
+/// Outputs of this many floats (64 MiB) and more are written past the caches, as memcpy does: they would not stay there.
+inline constexpr std::size_t stream_threshold = std::size_t{1} << 24;
+
+/// One kernel over a span. Random words are made, and results streamed, by chunks that stay in the first-level cache.
+template <class Kernel>
+void quantise_chunks(Isa isa, const QuantiseConstants& constants, const QuantiseOptions& options, std::span<const float> in,
+                     std::span<float> out) noexcept {
+    constexpr std::size_t chunk = 1024;
+    constexpr std::size_t line = 16;  // floats
+    const bool streamed = UNITSCALE_X86 && isa != Isa::baseline && in.data() != out.data() && in.size() >= stream_threshold;
+    if (!Kernel::random && !streamed)
+        return quantise_dispatched<Kernel>(isa, constants, in.data(), out.data(), in.size());
+    alignas(64) float results[chunk];
+    std::array<std::uint32_t, chunk> words;
+    const auto misaligned = reinterpret_cast<std::uintptr_t>(out.data()) / sizeof(float) % line;
+    std::size_t count = streamed ? (line - misaligned) % line : 0;
+    for (std::size_t begin = 0; begin < in.size(); begin += count, count = 0) {
+        if (count == 0) count = std::min(chunk, in.size() - begin);
+        if constexpr (Kernel::random)
+            random_words(isa, options.key, options.first_index + begin, std::span(words).first(count));
+        const bool through_buffer = streamed && count % line == 0;
+        float* to = through_buffer ? results : out.data() + begin;
+        quantise_dispatched<Kernel>(isa, constants, in.data() + begin, to, count, words.data());
+#if UNITSCALE_X86
+        if (through_buffer) (isa == Isa::avx512 ? stream_avx512 : stream_avx2)(results, out.data() + begin, count);
+#endif
+    }
+#if UNITSCALE_X86
+    if (streamed) stream_fence();
+#endif
+}
+
+/// Rounds with the loops of one instruction set, which the processor must have. For tests and benchmarks; the same bits
+/// as `quantise` for every instruction set.
+inline void quantise_span(Isa isa, const FloatFormat& format, std::span<const float> in, std::span<float> out,
+                          const QuantiseOptions& options = {}) {
+    check_options("quantise", format, options);
+    check_spans("quantise", in, out.size());
+    check_no_nan("quantise", format, in);
+    if (!has_quantise_kernel(format)) {
+        for (std::size_t i = 0; i < in.size(); ++i) out[i] = quantise_one(format, in[i], options, i);
+        return;
+    }
+    const QuantiseConstants constants = quantise_constants(format, options);
+    const bool common = options.rounding == Rounding::nearest_even && options.overflow == Overflow::saturate &&
+                        format.is_signed() && format.mantissa_bits > 0;
+    if (common) quantise_chunks<NearestSaturating>(isa, constants, options, in, out);
+    else if (options.rounding != Rounding::stochastic) quantise_chunks<Deterministic>(isa, constants, options, in, out);
+    else quantise_chunks<Stochastic>(isa, constants, options, in, out);
+}
+
+/// out[i] = in[i] rounded to the format, with the widest instruction set that the processor has. The same bits for every
+/// instruction set, and as the scalar `quantise(format, in[i], options, i)`; so a span may be cut anywhere if first_index
+/// moves along. in and out may be the same memory, but must not overlap otherwise. About as fast as a copy.
+/// Errors: sizes differ; a descriptor or options that make no sense; NaN to a format without NaN (FP6, FP4). The last is
+/// found in the data: before a parallel region, use `check_no_nan`.
+/// Test: tests/formats/quantise_test.cpp
+inline void quantise(const FloatFormat& format, std::span<const float> in, std::span<float> out,
+                     const QuantiseOptions& options = {}) {
+    quantise_span(active_isa(), format, in, out, options);
+}
+
+/// The same for double: each element is rounded once. Element by element: for checks, not for speed.
+inline void quantise(const FloatFormat& format, std::span<const double> in, std::span<double> out,
+                     const QuantiseOptions& options = {}) {
+    check_options("quantise", format, options);
+    check_spans("quantise", in, out.size());
+    check_no_nan("quantise", format, in);
+    for (std::size_t i = 0; i < in.size(); ++i) out[i] = quantise_one(format, in[i], options, i);
+}
+
+}  // namespace unitscale

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/base/cpu.hpp>
+#include <unitscale/formats/rounding.hpp>
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#if UNITSCALE_X86
+#include <immintrin.h>
+#endif
+
+#if defined(__GNUC__) || defined(__clang__)
+#define UNITSCALE_INLINE [[gnu::always_inline]] inline
+#else
+#define UNITSCALE_INLINE inline
+#endif
+
+namespace unitscale {
+
+// The span loops of quantise for float. They work on the bits of |x|, in which every step of a format is a power of two:
+// at exponent field E the last kept bit of a float significand is bit k = 23 - M (normal) or 23 - M + (Emin - E)
+// (subnormal). Rounding adds something below 2^k and clears the bits under k; a carry into the exponent is what
+// rounding up to the next binade means. Below the smallest number of the format k would pass 23; there the result is 0
+// or that number, and a threshold decides. 2^k is made by converting the float 2^k to an integer, which every
+// instruction set does in a vector; shifts by a different amount per element are not in SSE2. These conversions and the
+// products by powers of two are exact, so neither fast-math, the rounding mode nor flushing of subnormals matters.
+
+inline constexpr std::uint32_t sign_word = 0x80000000u;
+inline constexpr std::uint32_t infinity_word = 0x7F800000u;
+inline constexpr std::uint32_t quiet_nan_word = 0x7FC00000u;
+inline constexpr auto infinity_magnitude = static_cast<std::int32_t>(infinity_word);
+
+/// A word for positive x, and what to flip in it for negative x.
+struct BySign {
+    std::uint32_t positive = 0;
+    std::uint32_t flip = 0;
+
+    constexpr BySign() = default;
+    constexpr BySign(std::uint32_t for_positive, std::uint32_t for_negative) noexcept
+        : positive(for_positive), flip(for_positive ^ for_negative) {}
+    /// `sign` is all ones for negative x, else 0.
+    [[nodiscard]] UNITSCALE_INLINE constexpr std::uint32_t at(std::uint32_t sign) const noexcept {
+        return positive ^ (flip & sign);
+    }
+};
+
+/// The constants of one loop: a format and options, as float words. Magnitudes are compared as signed integers.
+struct QuantiseConstants {
+    std::int32_t lowest_field = 0;     ///< exponent field, in place, where k is 23 (or normal_field, where k is constant)
+    std::int32_t normal_field = 0;     ///< exponent field, in place, from which k is 23 - M
+    std::uint32_t power_base = 0;      ///< minus the clamped field: the float 2^k
+    std::int32_t smallest = 0;         ///< smallest positive number
+    std::int32_t largest = 0;          ///< largest finite number
+    BySign threshold;                  ///< magnitudes below give 0
+    std::uint32_t zero_sign = 0;       ///< kept of x's word when the result is 0
+    std::uint32_t parity_or = 0;       ///< (|x| | parity_or) ^ parity_xor has the code's last bit at bit k
+    std::uint32_t parity_xor = 0;
+    std::uint32_t tie_even = 0;        ///< 1: ties look at that bit
+    std::uint32_t tie_away = 0;        ///< 1: ties go away from zero
+    std::uint32_t nearest = 0;         ///< all ones when rounding to nearest
+    BySign directed;                   ///< all ones when every inexact x is rounded away from zero
+    BySign overflow;                   ///< result of a finite overflow
+    BySign infinite;                   ///< result of an infinite x
+    std::uint32_t negative_clear = 0;  ///< a negative result is (r & ~negative_clear) | negative_set
+    std::uint32_t negative_set = 0;
+    std::uint32_t random_mask = 0;     ///< stochastic: the bits kept of a 24-bit random number
+    std::int32_t random_limit = 0;     ///< magnitudes below: one draw between 0 and `smallest`
+    float random_scale = 0;            ///< 2^24 / smallest
+};
+
+/// Whether the loops handle the format: fp32's own exponent range (where subnormals are a fixed grid), or one far from
+/// float's subnormals. The others (E8M0, k8p1ue) go element by element.
+[[nodiscard]] constexpr bool has_quantise_kernel(const FloatFormat& format) noexcept {
+    const bool float_range = format.min_exponent() == -126 && format.mantissa_bits > 0;
+    return format.has_zero() && (float_range || format.quantum_exponent() >= -90);
+}
+
+[[nodiscard]] constexpr QuantiseConstants quantise_constants(const FloatFormat& format, const QuantiseOptions& options) noexcept {
+    QuantiseConstants c;
+    const bool float_range = format.min_exponent() == -126;
+    const int normal = format.min_exponent() + 127;
+    c.normal_field = normal << 23;
+    c.lowest_field = float_range ? c.normal_field : (normal - format.mantissa_bits) << 23;
+    c.power_base = static_cast<std::uint32_t>(23 - format.mantissa_bits + 127 + normal) << 23;
+    c.smallest = std::bit_cast<std::int32_t>(format.min_subnormal());
+    c.largest = std::bit_cast<std::int32_t>(format.max());
+    c.zero_sign = format.has_negative_zero() ? sign_word : 0;
+    if (format.mantissa_bits > 0) c.parity_or = 1u << 23;
+    else c.parity_xor = format.bias % 2 == 0 ? 1u << 23 : 0;  // bit 23 of |x| is the parity of exponent + 127
+
+    const auto smallest = static_cast<std::uint32_t>(c.smallest);
+    const auto half = static_cast<std::uint32_t>(float_range ? c.smallest / 2 : c.smallest - (1 << 23));  // of smallest
+    const auto largest = static_cast<std::uint32_t>(c.largest);
+    const bool saturate = options.overflow == Overflow::saturate;
+    const std::uint32_t unbounded = saturate ? largest : format.has_infinity() ? infinity_word : quiet_nan_word;
+    c.negative_clear = format.is_signed() ? 0u : ~0u;
+    c.negative_set = format.is_signed() ? sign_word : saturate ? 0u : quiet_nan_word;
+    const BySign bounded(largest, format.is_signed() ? largest | sign_word : c.negative_set);
+    const bool signed_result = format.is_signed() && unbounded != quiet_nan_word;
+    c.infinite = BySign(unbounded, format.is_signed() ? unbounded | (signed_result ? sign_word : 0u) : c.negative_set);
+    c.overflow = c.infinite;
+    c.threshold = BySign(smallest, smallest);
+    switch (options.rounding) {
+        case Rounding::nearest_even:
+            c.nearest = ~0u;
+            c.tie_even = 1;
+            c.threshold = BySign(half + 1, half + 1);
+            break;
+        case Rounding::nearest_away:
+            c.nearest = ~0u;
+            c.tie_away = 1;
+            c.threshold = half > 0 ? BySign(half, half) : BySign(1, 1);
+            break;
+        case Rounding::toward_zero: c.overflow = bounded; break;
+        case Rounding::up:
+            c.directed = BySign(~0u, 0u);
+            c.threshold = BySign(1, smallest);
+            c.overflow = BySign(c.infinite.at(0u), bounded.at(~0u));
+            break;
+        case Rounding::down:
+            c.directed = BySign(0u, ~0u);
+            c.threshold = BySign(smallest, 1);
+            c.overflow = BySign(bounded.at(0u), c.infinite.at(~0u));
+            break;
+        case Rounding::stochastic:
+            c.random_mask = ((1u << options.bits) - 1u) << (24 - options.bits);
+            c.random_limit = float_range ? 0 : c.smallest;
+            c.random_scale = float_range ? 0.0f : compose<float>(false, 1, 24 - format.quantum_exponent());
+            break;
+    }
+    return c;
+}
+
+UNITSCALE_INLINE constexpr std::int32_t clamp_word(std::int32_t x, std::int32_t low, std::int32_t high) noexcept {
+    x = x < low ? low : x;
+    return x > high ? high : x;
+}
+
+/// All ones if a < b, else 0; and a choice by such a mask. Arithmetic, because jumps would not vectorise.
+UNITSCALE_INLINE constexpr std::uint32_t mask_less(std::int32_t a, std::int32_t b) noexcept {
+    return 0u - static_cast<std::uint32_t>(a < b);
+}
+UNITSCALE_INLINE constexpr std::uint32_t select_word(std::uint32_t mask, std::uint32_t yes, std::uint32_t no) noexcept {
+    return (yes & mask) | (no & ~mask);
+}
+
+/// 2^k as a float's word, for magnitude a; and 2^k - 1.
+UNITSCALE_INLINE constexpr std::int32_t last_bit_power(const QuantiseConstants& c, std::int32_t a) noexcept {
+    return static_cast<std::int32_t>(c.power_base -
+                                     static_cast<std::uint32_t>(clamp_word(a & infinity_magnitude, c.lowest_field, c.normal_field)));
+}
+UNITSCALE_INLINE constexpr std::uint32_t power_to_mask(std::int32_t power) noexcept {
+    return static_cast<std::uint32_t>(static_cast<std::int32_t>(std::bit_cast<float>(power))) - 1u;
+}
+
+/// The result from the rounded magnitude r: overflow and infinite input, sign, zero, NaN. `sign` and `zero` are masks.
+UNITSCALE_INLINE constexpr std::uint32_t finish_word(const QuantiseConstants& c, std::uint32_t word, std::int32_t a,
+                                                     std::uint32_t sign, std::uint32_t r, std::uint32_t zero) noexcept {
+    const std::uint32_t above = select_word(mask_less(a, infinity_magnitude), c.overflow.at(sign), c.infinite.at(sign));
+    const std::uint32_t ordinary = (r & ~(sign & c.negative_clear)) | (sign & c.negative_set);
+    std::uint32_t result = select_word(mask_less(c.largest, static_cast<std::int32_t>(r)), above, ordinary);
+    result = select_word(zero, word & c.zero_sign, result);
+    return select_word(mask_less(infinity_magnitude, a), quiet_nan_word, result);
+}
+
+/// Nearest even, saturating, signed, with mantissa bits: the common case in the fewest instructions.
+struct NearestSaturating {
+    static constexpr bool random = false;
+    UNITSCALE_INLINE static constexpr std::uint32_t apply(const QuantiseConstants& c, std::uint32_t word, std::uint32_t) noexcept {
+        const auto a = static_cast<std::int32_t>(word & ~sign_word);
+        const auto bits = static_cast<std::uint32_t>(a);
+        const std::uint32_t mask = power_to_mask(last_bit_power(c, a));
+        const std::uint32_t odd = ((bits | 0x800000u) & (mask + 1u)) != 0 ? 1u : 0u;
+        auto r = static_cast<std::int32_t>((bits + ((mask + odd) >> 1)) & ~mask);
+        r = clamp_word(r, c.smallest, c.largest);
+        const auto signed_r = static_cast<std::uint32_t>(r) | (word & sign_word);
+        const std::uint32_t result = a < static_cast<std::int32_t>(c.threshold.positive) ? word & c.zero_sign : signed_r;
+        return a > infinity_magnitude ? quiet_nan_word : result;
+    }
+};
+
+/// Any rounding but the stochastic one, any overflow, any format of the loops.
+struct Deterministic {
+    static constexpr bool random = false;
+    UNITSCALE_INLINE static constexpr std::uint32_t apply(const QuantiseConstants& c, std::uint32_t word, std::uint32_t) noexcept {
+        const auto a = static_cast<std::int32_t>(word & ~sign_word);
+        const auto bits = static_cast<std::uint32_t>(a);
+        const std::uint32_t sign = mask_less(static_cast<std::int32_t>(word), 0);
+        const std::uint32_t mask = power_to_mask(last_bit_power(c, a));
+        const std::uint32_t even = 0u - static_cast<std::uint32_t>((((bits | c.parity_or) ^ c.parity_xor) & (mask + 1u)) == 0);
+        const std::uint32_t tie = (c.tie_even & ~even) | c.tie_away;
+        const std::uint32_t addend = (((mask + tie) >> 1) & c.nearest) | (mask & c.directed.at(sign));
+        auto r = static_cast<std::int32_t>((bits + addend) & ~mask);
+        r = r < c.smallest ? c.smallest : r;
+        const std::uint32_t zero = mask_less(a, static_cast<std::int32_t>(c.threshold.at(sign)));
+        return finish_word(c, word, a, sign, static_cast<std::uint32_t>(r), zero);
+    }
+};
+
+/// Stochastic rounding: the top `bits` bits of the random word, put just below the last kept bit, are added.
+struct Stochastic {
+    static constexpr bool random = true;
+    UNITSCALE_INLINE static constexpr std::uint32_t apply(const QuantiseConstants& c, std::uint32_t word,
+                                                          std::uint32_t random_bits) noexcept {
+        const auto a = static_cast<std::int32_t>(word & ~sign_word);
+        const auto bits = static_cast<std::uint32_t>(a);
+        const auto number = static_cast<std::int32_t>((random_bits >> 8) & c.random_mask);
+        const std::int32_t power = last_bit_power(c, a);
+        const std::uint32_t mask = power_to_mask(power);
+        // floor(number 2^(k - 24)): 2^k's word less 24 exponent steps; the product is exact, its conversion truncates
+        const auto addend = static_cast<std::uint32_t>(
+            static_cast<std::int32_t>(static_cast<float>(number) * std::bit_cast<float>(power - (24 << 23))));
+        const std::uint32_t grid = (bits + addend) & ~mask;
+        const std::uint32_t is_below = mask_less(a, c.random_limit);
+        const auto fraction = static_cast<std::int32_t>(std::bit_cast<float>(bits & is_below) * c.random_scale);
+        const std::uint32_t below = ~mask_less(fraction + number, 1 << 24) & static_cast<std::uint32_t>(c.smallest);
+        const std::uint32_t r = select_word(is_below, below, grid);
+        const std::uint32_t sign = mask_less(static_cast<std::int32_t>(word), 0);
+        return finish_word(c, word, a, sign, r, 0u - static_cast<std::uint32_t>(r == 0));
+    }
+};
+
+/// Elements per turn of a loop: a fixed count is what lets -O2 vectorise it.
+inline constexpr std::size_t quantise_block = 64;
+
+/// out = f(in) on `count` floats; in and out are the same or do not overlap. The tail goes through a buffer.
+template <class Kernel>
+UNITSCALE_INLINE void quantise_loop(const QuantiseConstants& constants, const float* in, float* out, std::size_t count,
+                                    const std::uint32_t* words) noexcept {
+    const QuantiseConstants c = constants;
+    float tail[quantise_block] = {};
+    std::uint32_t tail_words[quantise_block] = {};
+    for (std::size_t begin = 0; begin < count; begin += quantise_block) {
+        const std::size_t left = count - begin;
+        const bool whole = left >= quantise_block;
+        if (!whole)
+            for (std::size_t i = 0; i < left; ++i) {
+                tail[i] = in[begin + i];
+                if constexpr (Kernel::random) tail_words[i] = words[begin + i];
+            }
+        const float* from = whole ? in + begin : tail;
+        const std::uint32_t* random = Kernel::random && whole ? words + begin : tail_words;
+        float* to = whole ? out + begin : tail;
+#if defined(__clang__)
+#pragma clang loop vectorize(assume_safety)
+#elif defined(__GNUC__)
+#pragma GCC ivdep
+#endif
+        for (std::size_t i = 0; i < quantise_block; ++i)
+            to[i] = std::bit_cast<float>(Kernel::apply(c, std::bit_cast<std::uint32_t>(from[i]), Kernel::random ? random[i] : 0u));
+        if (!whole)
+            for (std::size_t i = 0; i < left; ++i) out[begin + i] = tail[i];
+    }
+}
+
+template <class Kernel>
+UNITSCALE_TARGET_AVX512 void quantise_avx512(const QuantiseConstants& constants, const float* in, float* out, std::size_t count,
+                                             const std::uint32_t* words) noexcept {
+    quantise_loop<Kernel>(constants, in, out, count, words);
+}
+
+template <class Kernel>
+UNITSCALE_TARGET_AVX2 void quantise_avx2(const QuantiseConstants& constants, const float* in, float* out, std::size_t count,
+                                         const std::uint32_t* words) noexcept {
+    quantise_loop<Kernel>(constants, in, out, count, words);
+}
+
+template <class Kernel>
+void quantise_baseline(const QuantiseConstants& constants, const float* in, float* out, std::size_t count,
+                       const std::uint32_t* words) noexcept {
+    quantise_loop<Kernel>(constants, in, out, count, words);
+}
+
+#if UNITSCALE_X86
+/// Copies past the caches: 64-byte aligned, `count` a multiple of 16. `stream_fence` ends a run of them.
+UNITSCALE_TARGET_AVX512 inline void stream_avx512(const float* in, float* out, std::size_t count) noexcept {
+    for (std::size_t i = 0; i < count; i += 16) _mm512_stream_ps(out + i, _mm512_load_ps(in + i));
+}
+UNITSCALE_TARGET_AVX2 inline void stream_avx2(const float* in, float* out, std::size_t count) noexcept {
+    for (std::size_t i = 0; i < count; i += 8) _mm256_stream_ps(out + i, _mm256_load_ps(in + i));
+}
+UNITSCALE_TARGET_AVX2 inline void stream_fence() noexcept { _mm_sfence(); }
+#endif
+
+/// The loop of that kernel for an instruction set that the processor has.
+template <class Kernel>
+void quantise_dispatched(Isa isa, const QuantiseConstants& constants, const float* in, float* out, std::size_t count,
+                         const std::uint32_t* words = nullptr) noexcept {
+    switch (isa) {
+        case Isa::avx512: return quantise_avx512<Kernel>(constants, in, out, count, words);
+        case Isa::avx2: return quantise_avx2<Kernel>(constants, in, out, count, words);
+        case Isa::baseline: break;
+    }
+    quantise_baseline<Kernel>(constants, in, out, count, words);
+}
+
+}  // namespace unitscale

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/base/error.hpp>
+#include <unitscale/tensor/tensor.hpp>
+
+#include <bit>
+#include <charconv>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <ios>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <type_traits>
+
+// NumPy's .npy files, read and written here: xtensor's own reader (xnpy.hpp, which can serve Tensor::array() as well) takes a
+// truncated file for a whole one, and costs every unit that includes it most of a second.
+namespace unitscale::io {
+
+/// Element types that .npy knows. BFloat16 and Minifloat are not among them: cast to float first.
+template <class T>
+concept NpyElement = std::same_as<T, float> || std::same_as<T, double> || std::same_as<T, Half> || std::integral<T>;
+
+/// The type as .npy headers write it: `<f4`, `|u1`.
+template <NpyElement T>
+[[nodiscard]] std::string npy_type() {
+    const char order = sizeof(T) == 1 ? '|' : std::endian::native == std::endian::little ? '<' : '>';
+    const char kind = !std::is_integral_v<T> ? 'f' : std::is_same_v<T, bool> ? 'b' : std::is_signed_v<T> ? 'i' : 'u';
+    return {order, kind, static_cast<char>('0' + sizeof(T))};
+}
+
+/// Writes the elements, row-major, as version 1.0 of the format.
+/// Errors, naming the path: it cannot be written; the tensor has a scale other than 1, for which the format has no place.
+/// Reference: numpy.lib.format. Test: tests/io/npy_test.cpp
+template <NpyElement T>
+void save_npy(const std::filesystem::path& path, const Tensor<T>& tensor) {
+    check(tensor.scale() == 1.0, "npy: ", path.string(), ": the tensor has scale ", tensor.scale(), "; the format holds plain numbers only");
+    std::string header = "{'descr': '" + npy_type<T>() + "', 'fortran_order': False, 'shape': (";
+    for (const std::size_t extent : tensor.shape()) header += std::to_string(extent) + ", ";
+    if (tensor.rank() > 1) header.resize(header.size() - 2);
+    else if (tensor.rank() == 1) header.pop_back();
+    header += "), }";
+    const std::size_t total = (10 + header.size() + 1 + 63) / 64 * 64;  // magic, version, length, header, newline
+    header.append(total - 10 - header.size() - 1, ' ');
+    header += '\n';
+
+    std::ofstream file(path, std::ios::binary | std::ios::trunc);
+    check(file.is_open(), "npy: ", path.string(), " cannot be opened for writing");
+    const auto length = static_cast<unsigned>(header.size());
+    file << "\x93NUMPY" << '\x01' << '\x00' << static_cast<char>(length & 0xFF) << static_cast<char>(length >> 8) << header;
+    file.write(reinterpret_cast<const char*>(tensor.data()), static_cast<std::streamsize>(tensor.size() * sizeof(T)));
+    file.close();
+    check(file.good(), "npy: ", path.string(), " cannot be written");
+}
+
+/// What the dictionary of a .npy header says.
+struct NpyHeader {
+    std::string_view type{};
+    bool fortran_order = false;
+    Shape shape{};
+};
+
+/// The value text after `'key':`, blanks skipped; empty if the key is missing.
+[[nodiscard]] inline std::string_view npy_field(std::string_view header, std::string_view key) {
+    const std::string quoted = "'" + std::string(key) + "':";
+    std::size_t at = header.find(quoted);
+    if (at == std::string_view::npos) return {};
+    at = header.find_first_not_of(' ', at + quoted.size());
+    return at == std::string_view::npos ? std::string_view() : header.substr(at);
+}
+
+/// Reads the dictionary; false if it is not of the form that the format demands.
+[[nodiscard]] inline bool parse_npy_header(std::string_view header, NpyHeader& result) {
+    std::string_view type = npy_field(header, "descr"), order = npy_field(header, "fortran_order"), shape = npy_field(header, "shape");
+    if (type.empty() || type[0] != '\'' || shape.empty() || shape[0] != '(') return false;
+    type.remove_prefix(1);
+    const std::size_t quote = type.find('\'');
+    if (quote == std::string_view::npos || !(order.starts_with("True") || order.starts_with("False"))) return false;
+    result.type = type.substr(0, quote);
+    result.fortran_order = order.starts_with("True");
+    const char* at = shape.data() + 1;
+    const char* const end = shape.data() + shape.size();
+    while (true) {
+        while (at != end && (*at == ' ' || *at == ',')) ++at;
+        if (at == end) return false;
+        if (*at == ')') return true;
+        std::size_t extent = 0;
+        const auto [next, problem] = std::from_chars(at, end, extent);
+        if (problem != std::errc()) return false;
+        result.shape.push_back(extent);
+        at = next;
+    }
+}
+
+/// The tensor in a .npy file of row-major elements of type T.
+/// Errors, naming the path: missing; not a .npy file; elements of another type or order; fewer or more bytes than the shape
+/// says (nothing is allocated before that is known).
+template <NpyElement T>
+[[nodiscard]] Tensor<T> load_npy(const std::filesystem::path& path) {
+    std::error_code error;
+    check(std::filesystem::is_regular_file(path, error), "npy: ", path.string(), " does not exist or is not a file");
+    const std::uintmax_t file_bytes = std::filesystem::file_size(path, error);
+    std::ifstream file(path, std::ios::binary);
+    check(!error && file.is_open(), "npy: ", path.string(), " cannot be read");
+
+    std::string start(8, '\0');
+    file.read(start.data(), 8);
+    const int version = file.good() && start.starts_with("\x93NUMPY") ? start[6] : 0;
+    check(version >= 1 && version <= 3, "npy: ", path.string(), " is not a .npy file of version 1 to 3");
+    std::string size_bytes(version == 1 ? 2 : 4, '\0');
+    file.read(size_bytes.data(), static_cast<std::streamsize>(size_bytes.size()));
+    std::uint64_t header_bytes = 0;
+    for (std::size_t i = size_bytes.size(); i-- > 0;) header_bytes = header_bytes << 8 | static_cast<unsigned char>(size_bytes[i]);
+    const std::uint64_t data_start = 8 + size_bytes.size() + header_bytes;
+    check(file.good() && data_start <= file_bytes, "npy: ", path.string(), " is truncated in its header");
+    std::string text(static_cast<std::size_t>(header_bytes), '\0');
+    file.read(text.data(), static_cast<std::streamsize>(header_bytes));
+    NpyHeader header;
+    check(file.good() && parse_npy_header(text, header), "npy: ", path.string(), " has a malformed header");
+    check(header.type == npy_type<T>(), "npy: ", path.string(), " holds elements of type '", header.type, "'; expected '", npy_type<T>(), "'");
+    check(!header.fortran_order || header.shape.size() < 2, "npy: ", path.string(), " is in column-major (Fortran) order; expected row-major");
+
+    std::uint64_t data_bytes = sizeof(T);
+    for (const std::size_t extent : header.shape) {
+        const bool fits = extent == 0 || data_bytes <= std::numeric_limits<std::uint64_t>::max() / extent;
+        check(fits, "npy: ", path.string(), " has the impossible shape ", to_string(header.shape));
+        data_bytes *= extent;
+    }
+    check(file_bytes - data_start == data_bytes, "npy: ", path.string(), " has ", file_bytes - data_start, " bytes of data, but shape ",
+          to_string(header.shape), " needs ", data_bytes);
+    Tensor<T> tensor(header.shape);
+    file.read(reinterpret_cast<char*>(tensor.data()), static_cast<std::streamsize>(data_bytes));
+    check(!file.fail(), "npy: ", path.string(), " cannot be read");
+    return tensor;
+}
+
+}  // namespace unitscale::io

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/base/error.hpp>
+#include <unitscale/base/memory.hpp>
+#include <unitscale/base/parallel.hpp>
+#include <unitscale/kernels/matmul_block.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <type_traits>
+
+namespace unitscale::kernels {
+
+/// A batch of products, scaled and added to what is there:
+///   C[b] = alpha (A[b] B[b] + bias) + gamma C[b]      A [m,k]   B [k,n]   C [m,n]   bias [n]
+/// with any strides; a batch stride of 0 shares an operand (not C). C overlaps nothing that is read. When gamma is 0 C is
+/// not read. Sums are in Accum<T>, rounded to T once. k = 0 leaves alpha bias + gamma C.
+/// `round_a`, `round_b`: each element of the operand is first rounded so. Stochastic rounding takes, for the element at
+/// data[o], word o of the stream `key_a` or `key_b`.
+template <class T>
+struct MatmulArguments {
+    std::ptrdiff_t m = 0, n = 0, k = 0, batch = 1;
+    MatrixView<const T> a{};
+    MatrixView<const T> b{};
+    MatrixView<T> c{};
+    Accum<T> alpha = 1, gamma = 0;
+    const T* bias = nullptr;
+    const Quantiser* round_a = nullptr;
+    const Quantiser* round_b = nullptr;
+    RandomKey key_a{}, key_b{};
+};
+
+/// The definition, element by element in Accum<T>: what `matmul` is tested against.
+template <class T>
+void matmul_naive(const MatmulArguments<T>& args) {
+    using P = Accum<T>;
+    const auto element = [](const MatrixView<const T>& view, const Quantiser* round, RandomKey key, std::ptrdiff_t b,
+                            std::ptrdiff_t i, std::ptrdiff_t j) {
+        const std::ptrdiff_t offset = b * view.batch_stride + i * view.row_stride + j * view.col_stride;
+        const auto value = element_cast<P>(view.data[offset]);
+        return round == nullptr ? value : quantise(round->format, value, round->options(key), static_cast<std::uint64_t>(offset));
+    };
+    for (std::ptrdiff_t b = 0; b < args.batch; ++b)
+        for (std::ptrdiff_t i = 0; i < args.m; ++i)
+            for (std::ptrdiff_t j = 0; j < args.n; ++j) {
+                P sum = 0;
+                for (std::ptrdiff_t p = 0; p < args.k; ++p)
+                    sum += element(args.a, args.round_a, args.key_a, b, i, p) * element(args.b, args.round_b, args.key_b, b, p, j);
+                T& c = *args.c.item(b).at(i, j);
+                const P bias = args.bias != nullptr ? element_cast<P>(args.bias[j]) : P{0};
+                const P old = args.gamma != 0 ? args.gamma * element_cast<P>(c) : P{0};
+                c = element_cast<T>(args.alpha * (sum + bias) + old);
+            }
+}
+
+/// Multiply-adds per thread below which another thread costs more than it gains.
+inline constexpr std::ptrdiff_t matmul_work_threshold = std::ptrdiff_t{1} << 19;
+/// Elements of B that a thread packs at a time, so that they stay in its level 2 cache.
+inline constexpr std::ptrdiff_t packed_right_limit = std::ptrdiff_t{1} << 18;
+
+/// Rows of A up to which B is multiplied where it lies, if it can be.
+inline constexpr std::ptrdiff_t few_rows = 12;
+
+/// How a batch of products is cut into jobs: each item into a grid of row and column ranges, so that a job packs little
+/// beside what it multiplies.
+struct MatmulPartition {
+    std::ptrdiff_t parts = 1;  ///< threads, each with a contiguous range of the jobs
+    std::ptrdiff_t rows = 1, cols = 1;
+};
+[[nodiscard]] inline MatmulPartition matmul_partition(int threads, std::ptrdiff_t m, std::ptrdiff_t n, std::ptrdiff_t k, std::ptrdiff_t batch) {
+    MatmulPartition best;
+    if (threads <= 1 || in_parallel_region()) return best;
+    const double work = static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) * static_cast<double>(batch);
+    best.parts = std::max<std::ptrdiff_t>(1, static_cast<std::ptrdiff_t>(std::min<double>(threads, work / matmul_work_threshold)));
+    if (best.parts == 1 || batch >= 4 * best.parts) return best;
+    std::ptrdiff_t least = -1;
+    for (std::ptrdiff_t rows = 1; rows <= best.parts; ++rows) {
+        if (best.parts % rows != 0) continue;
+        const std::ptrdiff_t cols = best.parts / rows, cost = m / rows + n / cols;
+        if (least < 0 || cost < least) {
+            best.rows = rows;
+            best.cols = cols;
+            least = cost;
+        }
+    }
+    return best;
+}
+
+/// An operand's elements rounded into `out`, in the order of memory, batch items one after the other: the separate pass that
+/// stochastic rounding takes. Returns the view of the result.
+template <class T>
+[[nodiscard]] MatrixView<const Accum<T>> round_operand(const Execution& execution, Isa isa, const MatrixView<const T>& view,
+                                                       std::ptrdiff_t rows, std::ptrdiff_t cols, std::ptrdiff_t batch,
+                                                       const Quantiser* round, RandomKey key, Accum<T>* out) {
+    using P = Accum<T>;
+    if (view.row_stride == 1 && view.col_stride != 1)
+        return round_operand(execution, isa, view.transposed(), cols, rows, batch, round, key, out).transposed();
+    const std::ptrdiff_t items = view.batch_stride == 0 ? 1 : batch;
+    parallel_for(execution.threads, items * rows, 16384 / std::max<std::ptrdiff_t>(cols, 1) + 1,
+                 [&](std::ptrdiff_t begin, std::ptrdiff_t end) {
+                     for (std::ptrdiff_t r = begin; r < end; ++r) {
+                         const MatrixView<const T> row = view.item(r / rows).block(r % rows, 0);
+                         const std::span<P> values(out + r * cols, static_cast<std::size_t>(cols));
+                         widen_block(isa, row, 1, cols, cols, values.data(), cols);
+                         if (round == nullptr) continue;
+                         QuantiseOptions options = round->options(key);
+                         options.first_index = static_cast<std::uint64_t>(row.data - view.data);
+                         if (view.col_stride == 1) {
+                             quantise(round->format, std::span<const P>(values), values, options);
+                         } else {
+                             for (std::ptrdiff_t j = 0; j < cols; ++j)
+                                 values[static_cast<std::size_t>(j)] =
+                                     quantise(round->format, values[static_cast<std::size_t>(j)], options,
+                                              static_cast<std::uint64_t>(j * view.col_stride));
+                         }
+                     }
+                 });
+    return {out, cols, 1, items == 1 ? 0 : rows * cols};
+}
+
+/// The product of operands of type TA (T, or Accum<T> when already widened), without stochastic rounding.
+template <class TA, class T>
+void matmul_packed(const Execution& execution, Isa isa, const MatmulArguments<T>& args, const MatrixView<const TA>& a,
+                   const MatrixView<const TA>& b, const Quantiser* round_a, const Quantiser* round_b) {
+    using P = Accum<T>;
+    const TileShape shape = tile_shape(isa);
+    const std::ptrdiff_t tile_cols = shape.columns<P>();
+    const MatmulPartition partition = matmul_partition(execution.threads, args.m, args.n, args.k, args.batch);
+    const std::ptrdiff_t jobs = args.batch * partition.rows * partition.cols;
+
+    const auto cut = [](std::ptrdiff_t size, std::ptrdiff_t tile, std::ptrdiff_t parts, std::ptrdiff_t part) {
+        return std::min(size, (size + tile - 1) / tile * part / parts * tile);
+    };
+    const std::ptrdiff_t most_rows = std::min(args.m, round_up(args.m / partition.rows + shape.rows, shape.rows));
+    const std::ptrdiff_t most_cols = std::min(args.n, round_up(args.n / partition.cols + tile_cols, tile_cols));
+    // B is packed `depth` x `strip` at a time. C holds the sums between depths if it is as precise as they are.
+    const std::ptrdiff_t depth = std::is_same_v<T, P> ? std::min(args.k, block_depth) : args.k;
+    const std::ptrdiff_t strip = std::min(
+        most_cols, std::max(tile_cols, packed_right_limit / std::max<std::ptrdiff_t>(depth, 1) / tile_cols * tile_cols));
+    const std::ptrdiff_t right_size = round_up(packed_right_size<P>(isa, depth, strip), 16);
+    const std::ptrdiff_t part_size = right_size + round_up(block_scratch_size<T>(isa, most_rows, strip, depth), 16);
+    const std::ptrdiff_t bias_size = args.bias != nullptr ? round_up(args.n, tile_cols) : 0;
+
+    Scratch<P> scratch(execution, static_cast<std::size_t>(bias_size + partition.parts * part_size));
+    P* const bias = args.bias != nullptr ? scratch.data() : nullptr;
+    if (bias != nullptr) widen_block(isa, MatrixView<const T>{args.bias}, 1, args.n, bias_size, bias, bias_size);
+
+    const auto run_job = [&](std::ptrdiff_t job, P* right, P* left) {
+        const std::ptrdiff_t cell = job % (partition.rows * partition.cols), item = job / (partition.rows * partition.cols);
+        const std::ptrdiff_t i0 = cut(args.m, shape.rows, partition.rows, cell / partition.cols);
+        const std::ptrdiff_t i1 = cut(args.m, shape.rows, partition.rows, cell / partition.cols + 1);
+        const std::ptrdiff_t j0 = cut(args.n, tile_cols, partition.cols, cell % partition.cols);
+        const std::ptrdiff_t j1 = cut(args.n, tile_cols, partition.cols, cell % partition.cols + 1);
+        if (i0 == i1) return;
+        BlockProduct<TA, T> product;
+        product.m = i1 - i0;
+        product.round_a = round_a;
+        product.alpha = args.alpha;
+        const auto multiply = [&](std::ptrdiff_t j, std::ptrdiff_t p, const RightPanels<P>& panels) {
+            product.a = a.item(item).block(i0, p);
+            product.b = panels;
+            product.c = args.c.item(item).block(i0, j);
+            product.gamma = p == 0 ? args.gamma : P{1};
+            product.bias = p == 0 && bias != nullptr ? bias + j : nullptr;
+            multiply_block(isa, product, left);
+        };
+        for (std::ptrdiff_t j = j0; j < j1; j += strip)
+            for (std::ptrdiff_t p = 0; p == 0 || p < args.k; p += std::max<std::ptrdiff_t>(depth, 1)) {
+                const std::ptrdiff_t cols = std::min(strip, j1 - j), k = std::min(depth, args.k - p);
+                const MatrixView<const TA> block = b.item(item).block(p, j);
+                std::ptrdiff_t done = 0;
+                if constexpr (std::is_same_v<TA, P>)
+                    if (args.m <= few_rows && round_b == nullptr && b.col_stride == 1 && b.row_stride != 0) {
+                        done = cols / shape.lanes<P>() * shape.lanes<P>();
+                        if (done > 0) multiply(j, p, right_in_place(isa, block, k, done));
+                    }
+                if (done < cols) multiply(j + done, p, pack_right(isa, block.block(0, done), k, cols - done, round_b, right));
+            }
+    };
+    parallel_for(static_cast<int>(partition.parts), partition.parts, 1, [&](std::ptrdiff_t begin, std::ptrdiff_t end) {
+        for (std::ptrdiff_t part = begin; part < end; ++part) {
+            P* const own = scratch.data() + bias_size + part * part_size;
+            for (std::ptrdiff_t job = jobs * part / partition.parts; job < jobs * (part + 1) / partition.parts; ++job)
+                run_job(job, own, own + right_size);
+        }
+    });
+}
+
+/// Error unless the operand can be rounded: found before any thread starts.
+template <class T>
+void check_rounding(std::string_view name, const MatrixView<const T>& view, std::ptrdiff_t rows, std::ptrdiff_t cols,
+                    std::ptrdiff_t batch, const Quantiser* round) {
+    if (round == nullptr) return;
+    check_options(name, round->format, round->options());
+    if (round->format.has_nan()) return;
+    for (std::ptrdiff_t b = 0; b < batch; ++b)
+        for (std::ptrdiff_t i = 0; i < rows; ++i)
+            for (std::ptrdiff_t j = 0; j < cols; ++j)
+                check(!is_nan(element_cast<Accum<T>>(*view.item(b).at(i, j))), name, ": ", unitscale::name(round->format),
+                      " has no NaN: element [", i, ",", j, "] is NaN");
+}
+
+/// `matmul` with the kernels of one instruction set, which the processor must have: for tests and benchmarks.
+template <class T>
+void matmul_with(Isa isa, const Execution& execution, const MatmulArguments<T>& args) {
+    using P = Accum<T>;
+    if (args.m <= 0 || args.n <= 0 || args.batch <= 0) return;
+    check_rounding("matmul: a", args.a, args.m, args.k, args.batch, args.round_a);
+    check_rounding("matmul: b", args.b, args.k, args.n, args.batch, args.round_b);
+    const auto stochastic = [](const Quantiser* round) { return round != nullptr && round->rounding == Rounding::stochastic; };
+    const bool pass_a = stochastic(args.round_a), pass_b = stochastic(args.round_b);
+    if (!pass_a && !pass_b) return matmul_packed<T>(execution, isa, args, args.a, args.b, args.round_a, args.round_b);
+
+    // Elements are widened in this pass, so in types other than P both operands go through it.
+    MatrixView<const P> a, b;
+    std::optional<Scratch<P>> rounded_a, rounded_b;
+    if constexpr (std::is_same_v<T, P>) a = args.a, b = args.b;
+    if (pass_a || !std::is_same_v<T, P>) {
+        rounded_a.emplace(execution, static_cast<std::size_t>(args.m * args.k * (args.a.batch_stride == 0 ? 1 : args.batch)));
+        a = round_operand(execution, isa, args.a, args.m, args.k, args.batch, args.round_a, args.key_a, rounded_a->data());
+    }
+    if (pass_b || !std::is_same_v<T, P>) {
+        rounded_b.emplace(execution, static_cast<std::size_t>(args.k * args.n * (args.b.batch_stride == 0 ? 1 : args.batch)));
+        b = round_operand(execution, isa, args.b, args.k, args.n, args.batch, args.round_b, args.key_b, rounded_b->data());
+    }
+    matmul_packed<P>(execution, isa, args, a, b, rounded_a ? nullptr : args.round_a, rounded_b ? nullptr : args.round_b);
+}
+
+/// The product. The same bits for every number of threads (on one machine): each element's sum runs over k in rising
+/// order in one thread. All memory beside the operands is scratch from the execution's pool. Inside a parallel region it
+/// runs in the calling thread.
+/// Errors: `matmul: a: ...` for a quantiser that makes no sense, or NaN rounded to a format without NaN.
+/// Test: tests/kernels/matmul_test.cpp
+template <class T>
+void matmul(const Execution& execution, const MatmulArguments<T>& args) {
+    matmul_with(active_isa(), execution, args);
+}
+
+}  // namespace unitscale::kernels

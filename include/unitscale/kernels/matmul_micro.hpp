@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/base/cpu.hpp>
+
+#include <cstddef>
+
+#if UNITSCALE_X86
+#include <immintrin.h>
+#endif
+
+namespace unitscale::kernels {
+
+/// One tile of a product, the unit of work of a micro-kernel:
+///   C[i,j] = alpha (sum_p A[i,p] B[p,j] + bias[j]) + gamma C[i,j]
+/// A[i,p] at a[i a_row + p a_step], B[p,j] at b[p b_step + j], C[i,j] at c[i c_row + j]. Rows come in fours, columns in
+/// whole vectors. The sum of an element runs over p in rising order in one accumulator, so its bits depend neither on the
+/// tile's size nor on the element's place in it. C is not read when gamma is 0. T: float, double.
+template <class T>
+struct TileProduct {
+    std::ptrdiff_t k = 0;
+    const T* a = nullptr;
+    std::ptrdiff_t a_row = 0, a_step = 1;
+    const T* b = nullptr;
+    std::ptrdiff_t b_step = 0;
+    T* c = nullptr;
+    std::ptrdiff_t c_row = 0;
+    const T* bias = nullptr;  // null: none
+    T alpha = 1, gamma = 0;
+};
+
+/// The shape of an instruction set's largest tile: as many accumulators as its registers hold beside the operands.
+struct TileShape {
+    int rows;          ///< a multiple of four
+    int vectors;       ///< vectors to a row
+    int vector_bytes;
+
+    template <class T>
+    [[nodiscard]] constexpr std::ptrdiff_t lanes() const noexcept {
+        return vector_bytes / static_cast<std::ptrdiff_t>(sizeof(T));
+    }
+    template <class T>
+    [[nodiscard]] constexpr std::ptrdiff_t columns() const noexcept {
+        return vectors * lanes<T>();
+    }
+};
+
+[[nodiscard]] constexpr TileShape tile_shape(Isa isa) noexcept {
+    return isa == Isa::avx512 ? TileShape{12, 2, 64} : isa == Isa::avx2 ? TileShape{4, 3, 32} : TileShape{4, 2, 16};
+}
+
+inline constexpr std::ptrdiff_t max_tile_rows = 12;
+template <class T>
+inline constexpr std::ptrdiff_t max_tile_columns = tile_shape(Isa::avx512).columns<T>();
+
+/// A 128-bit vector of T that may stand at any address.
+template <class T>
+struct Vector128 {
+    typedef T type __attribute__((vector_size(16)));
+    typedef T unaligned __attribute__((vector_size(16), aligned(alignof(T)), may_alias));
+};
+
+template <class T, std::size_t Vectors>
+void tile_product_baseline(const TileProduct<T>& tile) {
+    using Vector = typename Vector128<T>::type;
+    using Unaligned = typename Vector128<T>::unaligned;
+    constexpr std::size_t lanes = 16 / sizeof(T);
+    Vector sums[4][Vectors] = {};
+    const T* a = tile.a;
+    const T* b = tile.b;
+    for (std::ptrdiff_t p = 0; p < tile.k; ++p, a += tile.a_step, b += tile.b_step) {
+        Vector right[Vectors];
+#pragma GCC unroll 2
+        for (std::size_t v = 0; v < Vectors; ++v) right[v] = *reinterpret_cast<const Unaligned*>(b + v * lanes);
+#pragma GCC unroll 4
+        for (std::size_t i = 0; i < 4; ++i) {
+            const T left = a[static_cast<std::ptrdiff_t>(i) * tile.a_row];
+#pragma GCC unroll 2
+            for (std::size_t v = 0; v < Vectors; ++v) sums[i][v] += left * right[v];
+        }
+    }
+    // Copies: the stores to C may not be taken to change the tile.
+    T* const first = tile.c;
+    const T* const bias = tile.bias;
+    const T alpha = tile.alpha, gamma = tile.gamma;
+    const std::ptrdiff_t c_row = tile.c_row;
+#pragma GCC unroll 4
+    for (std::size_t i = 0; i < 4; ++i) {
+#pragma GCC unroll 2
+        for (std::size_t v = 0; v < Vectors; ++v) {
+            T* c = first + static_cast<std::ptrdiff_t>(i) * c_row + v * lanes;
+            Vector value = sums[i][v];
+            if (bias != nullptr) value += *reinterpret_cast<const Unaligned*>(bias + v * lanes);
+            value *= alpha;
+            if (gamma != 0) value += gamma * *reinterpret_cast<const Unaligned*>(c);
+            *reinterpret_cast<Unaligned*>(c) = value;
+        }
+    }
+}
+
+#if UNITSCALE_X86
+
+[[gnu::always_inline]] UNITSCALE_TARGET_AVX2 inline __m256 load_avx2(const float* p) { return _mm256_loadu_ps(p); }
+[[gnu::always_inline]] UNITSCALE_TARGET_AVX2 inline __m256d load_avx2(const double* p) { return _mm256_loadu_pd(p); }
+[[gnu::always_inline]] UNITSCALE_TARGET_AVX2 inline void store_avx2(float* p, __m256 x) { _mm256_storeu_ps(p, x); }
+[[gnu::always_inline]] UNITSCALE_TARGET_AVX2 inline void store_avx2(double* p, __m256d x) { _mm256_storeu_pd(p, x); }
+[[gnu::always_inline]] UNITSCALE_TARGET_AVX2 inline __m256 broadcast_avx2(float x) { return _mm256_set1_ps(x); }
+[[gnu::always_inline]] UNITSCALE_TARGET_AVX2 inline __m256d broadcast_avx2(double x) { return _mm256_set1_pd(x); }
+[[gnu::always_inline]] UNITSCALE_TARGET_AVX2 inline __m256 fused_avx2(__m256 a, __m256 b, __m256 c) {
+    return _mm256_fmadd_ps(a, b, c);
+}
+[[gnu::always_inline]] UNITSCALE_TARGET_AVX2 inline __m256d fused_avx2(__m256d a, __m256d b, __m256d c) {
+    return _mm256_fmadd_pd(a, b, c);
+}
+
+template <class T, std::size_t Vectors>
+UNITSCALE_TARGET_AVX2 void tile_product_avx2(const TileProduct<T>& tile) {
+    using Vector = decltype(load_avx2(tile.a));
+    constexpr std::size_t lanes = 32 / sizeof(T);
+    const std::ptrdiff_t row = tile.a_row, a_step = tile.a_step, b_step = tile.b_step;
+    const Vector zero = broadcast_avx2(T{0});
+    Vector sums[4][Vectors];
+#pragma GCC unroll 4
+    for (std::size_t i = 0; i < 4; ++i) {
+#pragma GCC unroll 3
+        for (std::size_t v = 0; v < Vectors; ++v) sums[i][v] = zero;
+    }
+    const T* a = tile.a;
+    const T* b = tile.b;
+    for (std::ptrdiff_t p = tile.k; p > 0; --p, a += a_step, b += b_step) {
+        Vector right[Vectors];
+#pragma GCC unroll 3
+        for (std::size_t v = 0; v < Vectors; ++v) right[v] = load_avx2(b + v * lanes);
+#pragma GCC unroll 4
+        for (std::size_t i = 0; i < 4; ++i) {
+            const Vector left = broadcast_avx2(a[static_cast<std::ptrdiff_t>(i) * row]);
+#pragma GCC unroll 3
+            for (std::size_t v = 0; v < Vectors; ++v) sums[i][v] = fused_avx2(left, right[v], sums[i][v]);
+        }
+    }
+    T* const first = tile.c;
+    const T* const bias = tile.bias;
+    const bool add_c = tile.gamma != 0;
+    const std::ptrdiff_t c_row = tile.c_row;
+    const Vector alpha = broadcast_avx2(tile.alpha), gamma = broadcast_avx2(tile.gamma);
+#pragma GCC unroll 4
+    for (std::size_t i = 0; i < 4; ++i) {
+#pragma GCC unroll 3
+        for (std::size_t v = 0; v < Vectors; ++v) {
+            T* c = first + static_cast<std::ptrdiff_t>(i) * c_row + v * lanes;
+            Vector value = sums[i][v];
+            if (bias != nullptr) value += load_avx2(bias + v * lanes);
+            value *= alpha;
+            if (add_c) value = fused_avx2(gamma, load_avx2(c), value);
+            store_avx2(c, value);
+        }
+    }
+}
+
+[[gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline __m512 load_avx512(const float* p) { return _mm512_loadu_ps(p); }
+[[gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline __m512d load_avx512(const double* p) { return _mm512_loadu_pd(p); }
+[[gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline void store_avx512(float* p, __m512 x) { _mm512_storeu_ps(p, x); }
+[[gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline void store_avx512(double* p, __m512d x) { _mm512_storeu_pd(p, x); }
+[[gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline __m512 broadcast_avx512(float x) { return _mm512_set1_ps(x); }
+[[gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline __m512d broadcast_avx512(double x) { return _mm512_set1_pd(x); }
+[[gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline __m512 fused_avx512(__m512 a, __m512 b, __m512 c) {
+    return _mm512_fmadd_ps(a, b, c);
+}
+[[gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline __m512d fused_avx512(__m512d a, __m512d b, __m512d c) {
+    return _mm512_fmadd_pd(a, b, c);
+}
+
+template <class T, std::size_t Fours, std::size_t Vectors>
+UNITSCALE_TARGET_AVX512 void tile_product_avx512(const TileProduct<T>& tile) {
+    using Vector = decltype(load_avx512(tile.a));
+    constexpr std::size_t lanes = 64 / sizeof(T);
+    const std::ptrdiff_t row = tile.a_row, a_step = tile.a_step, b_step = tile.b_step;
+    const Vector zero = broadcast_avx512(T{0});
+    Vector sums[4 * Fours][Vectors];
+#pragma GCC unroll 12
+    for (std::size_t i = 0; i < 4 * Fours; ++i) {
+#pragma GCC unroll 2
+        for (std::size_t v = 0; v < Vectors; ++v) sums[i][v] = zero;
+    }
+    // A base for every four rows: their addresses are base + {0, 1, 2} row and base + 3 row, two registers for all.
+    const T* a[Fours];
+#pragma GCC unroll 3
+    for (std::size_t four = 0; four < Fours; ++four) a[four] = tile.a + static_cast<std::ptrdiff_t>(4 * four) * row;
+    const T* b = tile.b;
+    for (std::ptrdiff_t p = tile.k; p > 0; --p, b += b_step) {
+        Vector right[Vectors];
+#pragma GCC unroll 2
+        for (std::size_t v = 0; v < Vectors; ++v) right[v] = load_avx512(b + v * lanes);
+#pragma GCC unroll 3
+        for (std::size_t four = 0; four < Fours; ++four) {
+#pragma GCC unroll 4
+            for (std::size_t i = 0; i < 4; ++i) {
+                const Vector left = broadcast_avx512(a[four][static_cast<std::ptrdiff_t>(i) * row]);
+#pragma GCC unroll 2
+                for (std::size_t v = 0; v < Vectors; ++v)
+                    sums[4 * four + i][v] = fused_avx512(left, right[v], sums[4 * four + i][v]);
+            }
+            a[four] += a_step;
+        }
+    }
+    T* const first = tile.c;
+    const T* const bias = tile.bias;
+    const bool add_c = tile.gamma != 0;
+    const std::ptrdiff_t c_row = tile.c_row;
+    const Vector alpha = broadcast_avx512(tile.alpha), gamma = broadcast_avx512(tile.gamma);
+#pragma GCC unroll 12
+    for (std::size_t i = 0; i < 4 * Fours; ++i) {
+#pragma GCC unroll 2
+        for (std::size_t v = 0; v < Vectors; ++v) {
+            T* c = first + static_cast<std::ptrdiff_t>(i) * c_row + v * lanes;
+            Vector value = sums[i][v];
+            if (bias != nullptr) value += load_avx512(bias + v * lanes);
+            value *= alpha;
+            if (add_c) value = fused_avx512(gamma, load_avx512(c), value);
+            store_avx512(c, value);
+        }
+    }
+}
+
+#endif
+
+/// Runs the micro-kernel of an instruction set on a tile of 4 `fours` rows and `vectors` vectors of columns, within its shape.
+template <class T>
+void tile_product(Isa isa, int fours, int vectors, const TileProduct<T>& tile) {
+#if UNITSCALE_X86
+    if (isa == Isa::avx512) {
+        if (vectors == 2) {
+            if (fours == 3) return tile_product_avx512<T, 3, 2>(tile);
+            if (fours == 2) return tile_product_avx512<T, 2, 2>(tile);
+            return tile_product_avx512<T, 1, 2>(tile);
+        }
+        if (fours == 3) return tile_product_avx512<T, 3, 1>(tile);
+        if (fours == 2) return tile_product_avx512<T, 2, 1>(tile);
+        return tile_product_avx512<T, 1, 1>(tile);
+    }
+    if (isa == Isa::avx2) {
+        if (vectors == 3) return tile_product_avx2<T, 3>(tile);
+        if (vectors == 2) return tile_product_avx2<T, 2>(tile);
+        return tile_product_avx2<T, 1>(tile);
+    }
+#endif
+    (void)isa, (void)fours;
+    if (vectors == 2) return tile_product_baseline<T, 2>(tile);
+    return tile_product_baseline<T, 1>(tile);
+}
+
+}  // namespace unitscale::kernels

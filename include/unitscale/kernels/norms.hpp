@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/kernels/reduce.hpp>
+
+// Normalisation of rows: x, y, dy, dx [rows, n]; gains w and shifts c [n], nullptr when absent; statistics [rows] in Accum<T>.
+// y may be x, dx may be dy.
+namespace unitscale::kernels {
+
+/// Gradients asked for, each nullptr when not wanted, and what each is multiplied by.
+template <class T>
+struct NormGradients {
+    T* dx = nullptr;  ///< [rows, n]
+    T* dw = nullptr;  ///< [n]
+    T* dc = nullptr;  ///< [n]
+    Accum<T> beta_x = 1;
+    Accum<T> beta_w = 1;
+    Accum<T> beta_c = 1;
+};
+
+/// n parameters in Accum<T>: `x` itself where that is T, else widened into `scratch`. nullptr stays.
+template <class T>
+[[nodiscard]] const Accum<T>* widened(const T* x, std::ptrdiff_t n, Accum<T>* scratch) noexcept {
+    if constexpr (std::is_same_v<T, Accum<T>>) return x;
+    else {
+        if (x == nullptr) return nullptr;
+        for (std::ptrdiff_t j = 0; j < n; ++j) scratch[j] = widen(x[j]);
+        return scratch;
+    }
+}
+
+/// Both norms: mean is nullptr for the one that does not subtract it.
+template <class T>
+void norm_forward(const Execution& execution, const T* x, const T* gains, const T* shifts, T* y, Accum<T>* mean,
+                  Accum<T>* inverse, std::ptrdiff_t rows, std::ptrdiff_t n, double epsilon) {
+    using A = Accum<T>;
+    Scratch<A> scratch(execution, std::is_same_v<T, A> ? 0 : static_cast<std::size_t>(2 * n));
+    const A* const w = widened(gains, n, scratch.data());
+    const A* const c = widened(shifts, n, scratch.data() + (std::is_same_v<T, A> ? 0 : n));
+    parallel_for(execution.threads, rows, row_grain(n), [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
+        for (std::ptrdiff_t row = begin; row < end; ++row) {
+            const T* const in = x + row * n;
+            T* const out = y + row * n;
+            const A size = static_cast<A>(n);
+            const A mu = mean == nullptr ? A(0) : sum_range<A>(n, [](A v) { return v; }, in) / size;
+            const A square = sum_range<A>(n, [mu](A v) { return (v - mu) * (v - mu); }, in) / size;
+            const A r = static_cast<A>(1.0 / std::sqrt(static_cast<double>(square) + epsilon));
+            if (w != nullptr && c != nullptr)
+                map_range(std::ptrdiff_t{0}, n, out, [=](A v, A g, A s) { return (v - mu) * r * g + s; }, in, w, c);
+            else if (w != nullptr)
+                map_range(std::ptrdiff_t{0}, n, out, [=](A v, A g) { return (v - mu) * r * g; }, in, w);
+            else if (c != nullptr)
+                map_range(std::ptrdiff_t{0}, n, out, [=](A v, A s) { return (v - mu) * r + s; }, in, c);
+            else
+                map_range(std::ptrdiff_t{0}, n, out, [=](A v) { return (v - mu) * r; }, in);
+            if (mean != nullptr) mean[row] = mu;
+            inverse[row] = r;
+        }
+    });
+}
+
+/// The two sums of a row's backward pass, sum(g) and sum(g h) with h = (x - mu) r and g = w dy; and the row's share of the
+/// gradients of gains and shifts, added to sums_w and sums_c (nullptr: not wanted; used lanes past n are written).
+template <class T>
+[[nodiscard]] inline std::array<Accum<T>, 2> norm_row_sums(const T* x, const Accum<T>* w, const T* dy, Accum<T> mu, Accum<T> r,
+                                                           Accum<T>* sums_w, Accum<T>* sums_c, std::ptrdiff_t n) noexcept {
+    using A = Accum<T>;
+    Block<A> h, d, gain, sum_g, sum_gh;
+    sum_g.fill(A(0));
+    sum_gh.fill(A(0));
+    gain.fill(A(1));
+    for (std::ptrdiff_t j = 0; j < n; j += block_size) {
+        const std::ptrdiff_t count = std::min(block_size, n - j);
+        load_block(x + j, count, h);
+        load_block(dy + j, count, d);
+        if (w != nullptr) load_block(w + j, count, gain);
+        for_lanes(count, [&](std::size_t l) { h[l] = (h[l] - mu) * r; });
+        if (sums_w != nullptr) for_lanes(count, [&](std::size_t l) { sums_w[static_cast<std::size_t>(j) + l] += d[l] * h[l]; });
+        if (sums_c != nullptr) for_lanes(count, [&](std::size_t l) { sums_c[static_cast<std::size_t>(j) + l] += d[l]; });
+        for_lanes(count, [&](std::size_t l) {
+            const A g = d[l] * gain[l];
+            sum_g[l] += g;
+            sum_gh[l] += g * h[l];
+        });
+    }
+    return {sum_lanes(sum_g), sum_lanes(sum_gh)};
+}
+
+/// Both backward passes in one sweep over x and dy. Gradients of gains and shifts are summed by fixed chunks of rows.
+template <class T>
+void norm_backward(const Execution& execution, const T* x, const T* gains, const T* dy, const Accum<T>* mean,
+                   const Accum<T>* inverse, const NormGradients<T>& to, std::ptrdiff_t rows, std::ptrdiff_t n) {
+    using A = Accum<T>;
+    Scratch<A> scratch(execution, std::is_same_v<T, A> ? 0 : static_cast<std::size_t>(n));
+    const A* const w = widened(gains, n, scratch.data());
+    const std::ptrdiff_t chunk = rows_per_chunk(rows, n);
+    const std::ptrdiff_t chunks = (rows + chunk - 1) / chunk;
+    const auto stride = static_cast<std::ptrdiff_t>(used_lanes(n));
+    const std::ptrdiff_t sums = chunks * stride;
+    Scratch<A> partial(execution, static_cast<std::size_t>((to.dw != nullptr ? sums : 0) + (to.dc != nullptr ? sums : 0)));
+    A* const sums_w = to.dw != nullptr ? partial.data() : nullptr;
+    A* const sums_c = to.dc != nullptr ? partial.data() + (to.dw != nullptr ? sums : 0) : nullptr;
+    if (sums_w != nullptr) std::fill_n(sums_w, sums, A(0));
+    if (sums_c != nullptr) std::fill_n(sums_c, sums, A(0));
+    parallel_for(execution.threads, chunks, 1, [=](std::ptrdiff_t first, std::ptrdiff_t last) {
+        for (std::ptrdiff_t c = first; c < last; ++c)
+            for (std::ptrdiff_t row = c * chunk; row < std::min(rows, (c + 1) * chunk); ++row) {
+                const T* const in = x + row * n;
+                const T* const g = dy + row * n;
+                const A mu = mean == nullptr ? A(0) : mean[row];
+                const A r = inverse[row];
+                const auto [sum_g, sum_gh] = norm_row_sums(in, w, g, mu, r, sums_w == nullptr ? nullptr : sums_w + c * stride,
+                                                           sums_c == nullptr ? nullptr : sums_c + c * stride, n);
+                if (to.dx == nullptr) continue;
+                const A k = to.beta_x * r;
+                const A a = mean == nullptr ? A(0) : sum_g / static_cast<A>(n);
+                const A b = sum_gh / static_cast<A>(n);
+                T* const out = to.dx + row * n;
+                if (w != nullptr)
+                    map_range(std::ptrdiff_t{0}, n, out,
+                              [=](A v, A d, A gain) { return k * (d * gain - a - (v - mu) * r * b); }, in, g, w);
+                else
+                    map_range(std::ptrdiff_t{0}, n, out, [=](A v, A d) { return k * (d - a - (v - mu) * r * b); }, in, g);
+            }
+    });
+    if (to.dw != nullptr) combine_chunks<T>(execution, sums_w, stride, to.dw, chunks, n, to.beta_w);
+    if (to.dc != nullptr) combine_chunks<T>(execution, sums_c, stride, to.dc, chunks, n, to.beta_c);
+}
+
+/// y = w (x - mean) / std + c,  std = sqrt(variance + epsilon), variance over n (biased).
+/// Saves mean and inverse = 1 / std of each row. Test: tests/kernels/norms_test.cpp
+template <class T>
+void layer_norm_forward(const Execution& execution, const T* x, const T* w, const T* c, T* y, Accum<T>* mean,
+                        Accum<T>* inverse, std::ptrdiff_t rows, std::ptrdiff_t n, double epsilon = 1e-5) {
+    norm_forward(execution, x, w, c, y, mean, inverse, rows, n, epsilon);
+}
+
+/// With h = (x - mean) / std and g = w dy:
+///   dx = beta_x (g - mean(g) - h mean(g h)) / std     dw = beta_w sum over rows of dy h     dc = beta_c sum over rows of dy
+template <class T>
+void layer_norm_backward(const Execution& execution, const T* x, const T* w, const T* dy, const Accum<T>* mean,
+                         const Accum<T>* inverse, const NormGradients<T>& gradients, std::ptrdiff_t rows, std::ptrdiff_t n) {
+    norm_backward(execution, x, w, dy, mean, inverse, gradients, rows, n);
+}
+
+/// y = w x / rms,  rms = sqrt(mean(x^2) + epsilon). Saves inverse = 1 / rms of each row.
+template <class T>
+void rms_norm_forward(const Execution& execution, const T* x, const T* w, T* y, Accum<T>* inverse, std::ptrdiff_t rows,
+                      std::ptrdiff_t n, double epsilon = 1e-5) {
+    norm_forward<T>(execution, x, w, nullptr, y, nullptr, inverse, rows, n, epsilon);
+}
+
+/// With h = x / rms and g = w dy:  dx = beta_x (g - h mean(g h)) / rms     dw = beta_w sum over rows of dy h
+template <class T>
+void rms_norm_backward(const Execution& execution, const T* x, const T* w, const T* dy, const Accum<T>* inverse,
+                       const NormGradients<T>& gradients, std::ptrdiff_t rows, std::ptrdiff_t n) {
+    norm_backward<T>(execution, x, w, dy, nullptr, inverse, gradients, rows, n);
+}
+
+}  // namespace unitscale::kernels

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/kernels/vector_math.hpp>
+
+namespace unitscale::kernels {
+
+/// Where element (b, t, h, 0) of a [B, T, H, d] array lies: b batch_stride + t time_stride + h head_stride. The last axis is
+/// contiguous, so q, k and v inside one [B, T, 3, H, d] array are three of these.
+struct HeadStrides {
+    std::ptrdiff_t batch_stride = 0;
+    std::ptrdiff_t time_stride = 0;
+    std::ptrdiff_t head_stride = 0;
+};
+
+/// Sizes, first position and base of a rotary embedding. width (d) is even.
+struct RotarySizes {
+    std::ptrdiff_t batch = 0;
+    std::ptrdiff_t time = 0;
+    std::ptrdiff_t heads = 0;
+    std::ptrdiff_t width = 0;
+    std::ptrdiff_t first_position = 0;
+    double base = 10000.0;
+};
+
+/// cosines and sines [time, width / 2] of (first_position + t) base^(-2 i / width), and a row of scratch [2 width] in double.
+/// Library cosines at positions that are multiples of 64, from there the angle-sum formula in double (which adds under 2e-14): an
+/// entry depends on its position alone, not on where the array starts.
+template <class A>
+void rotary_table(const RotarySizes& sizes, A* cosines, A* sines, double* scratch) noexcept {
+    const std::ptrdiff_t half = sizes.width / 2;
+    double *const c = scratch, *const s = scratch + half, *const c_step = s + half, *const s_step = c_step + half;
+    for (std::ptrdiff_t i = 0; i < half; ++i) {
+        const double step = std::pow(sizes.base, -2.0 * static_cast<double>(i) / static_cast<double>(sizes.width));
+        c_step[i] = std::cos(step);
+        s_step[i] = std::sin(step);
+    }
+    const std::ptrdiff_t end = sizes.first_position + sizes.time;
+    for (std::ptrdiff_t position = sizes.first_position / 64 * 64; position < end; ++position) {
+        for (std::ptrdiff_t i = 0; i < half; ++i) {
+            if (position % 64 == 0) {
+                const double angle = static_cast<double>(position) *
+                                     std::pow(sizes.base, -2.0 * static_cast<double>(i) / static_cast<double>(sizes.width));
+                c[i] = std::cos(angle);
+                s[i] = std::sin(angle);
+            } else {
+                const double next = c[i] * c_step[i] - s[i] * s_step[i];
+                s[i] = s[i] * c_step[i] + c[i] * s_step[i];
+                c[i] = next;
+            }
+        }
+        const std::ptrdiff_t t = position - sizes.first_position;
+        if (t < 0) continue;
+        for (std::ptrdiff_t i = 0; i < half; ++i) {
+            cosines[t * half + i] = static_cast<A>(c[i]);
+            sines[t * half + i] = static_cast<A>(s[i]);
+        }
+    }
+}
+
+/// Rotates every pair (x_i, x_{i + d/2}) by sign times its angle, and multiplies by `scale`. y may be x (same strides).
+template <class T>
+void rotate_pairs(const Execution& execution, const T* x, const HeadStrides& x_strides, T* y, const HeadStrides& y_strides,
+                  const RotarySizes& sizes, Accum<T> sign, Accum<T> scale) {
+    using A = Accum<T>;
+    const std::ptrdiff_t half = sizes.width / 2;
+    Scratch<A> table(execution, static_cast<std::size_t>(2 * sizes.time * half));
+    Scratch<double> rows(execution, static_cast<std::size_t>(2 * sizes.width));
+    A* const cosines = table.data();
+    A* const sines = cosines + sizes.time * half;
+    rotary_table(sizes, cosines, sines, rows.data());
+    parallel_for(execution.threads, sizes.batch * sizes.time, row_grain(sizes.heads * sizes.width),
+                 [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
+        Block<A> first, second, c, s;
+        for (std::ptrdiff_t row = begin; row < end; ++row)
+            for (std::ptrdiff_t h = 0; h < sizes.heads; ++h) {
+                const std::ptrdiff_t b = row / sizes.time, t = row % sizes.time;
+                const T* const in = x + b * x_strides.batch_stride + t * x_strides.time_stride + h * x_strides.head_stride;
+                T* const out = y + b * y_strides.batch_stride + t * y_strides.time_stride + h * y_strides.head_stride;
+                for (std::ptrdiff_t i = 0; i < half; i += block_size) {
+                    const std::ptrdiff_t count = std::min(block_size, half - i);
+                    load_block(in + i, count, first);
+                    load_block(in + half + i, count, second);
+                    load_block(cosines + t * half + i, count, c);
+                    load_block(sines + t * half + i, count, s);
+                    for_lanes(count, [&](std::size_t l) {
+                        const A cosine = scale * c[l], sine = scale * sign * s[l];
+                        const A u = first[l], v = second[l];
+                        first[l] = u * cosine - v * sine;
+                        second[l] = v * cosine + u * sine;
+                    });
+                    store_block(first, count, out + i);
+                    store_block(second, count, out + half + i);
+                }
+            }
+    });
+}
+
+/// Rotary position embedding, for i < d/2, at position p = first_position + t, with angle = p base^(-2 i / d):
+///   y_i = alpha (x_i cos - x_{i+d/2} sin)      y_{i+d/2} = alpha (x_{i+d/2} cos + x_i sin)
+/// Reference: Su et al. 2021, arXiv:2104.09864, with the pairs of the common implementations. Test: tests/kernels/rotary_test.cpp
+template <class T>
+void rotary_forward(const Execution& execution, const T* x, const HeadStrides& x_strides, T* y, const HeadStrides& y_strides,
+                    const RotarySizes& sizes, Accum<T> alpha) {
+    rotate_pairs(execution, x, x_strides, y, y_strides, sizes, Accum<T>(1), alpha);
+}
+
+/// The transpose of the rotation is the rotation by the opposite angle:  dx = beta R(-angle) dy.
+template <class T>
+void rotary_backward(const Execution& execution, const T* dy, const HeadStrides& dy_strides, T* dx,
+                     const HeadStrides& dx_strides, const RotarySizes& sizes, Accum<T> beta) {
+    rotate_pairs(execution, dy, dy_strides, dx, dx_strides, sizes, Accum<T>(-1), beta);
+}
+
+}  // namespace unitscale::kernels

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/base/parallel.hpp>
+#include <unitscale/tensor/backend.hpp>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <numbers>
+#include <tuple>
+#include <type_traits>
+
+// What the row and element-wise kernels share: functions that compilers vectorise (no branch, no call, no table) and
+// loops over blocks of fixed length. A block is widened to Accum<T> into local arrays, worked on there, and rounded once on the
+// way out, so one loop serves every element type, in-place calls, and builds at -O2 (the trip count is a constant).
+namespace unitscale::kernels {
+
+/// Elements of a block, and lanes of every vectorised sum: the order of additions depends on neither the
+/// instruction set nor the address.
+inline constexpr std::ptrdiff_t block_size = 64;
+
+/// Elements per thread below which a row or element-wise kernel does not start another thread.
+inline constexpr std::ptrdiff_t work_threshold = 16384;
+
+/// Rows per thread so that a thread has at least `work_threshold` elements.
+[[nodiscard]] constexpr std::ptrdiff_t row_grain(std::ptrdiff_t row_elements) noexcept {
+    return (work_threshold + row_elements - 1) / std::max<std::ptrdiff_t>(row_elements, 1);
+}
+
+template <class A>
+using Block = std::array<A, static_cast<std::size_t>(block_size)>;
+
+/// Lanes that a loop over a block works on at a time: a short block costs its own length, rounded up to this.
+inline constexpr std::size_t group_size = 16;
+[[nodiscard]] constexpr std::size_t used_lanes(std::ptrdiff_t count) noexcept {
+    return (static_cast<std::size_t>(count) + group_size - 1) / group_size * group_size;
+}
+
+/// Runs body(l) for every used lane of a block of `count` elements, in groups whose length is a constant.
+template <class Body>
+inline void for_lanes(std::ptrdiff_t count, Body&& body) noexcept {
+    const std::size_t used = used_lanes(count);
+    for (std::size_t group = 0; group < used; group += group_size)
+        for (std::size_t l = 0; l < group_size; ++l) body(group + l);
+}
+
+/// condition ? a : b in integer arithmetic, which stays one straight line: written as a conditional, two in a row become jumps and
+/// the loop around them is not vectorised.
+[[nodiscard]] inline float select(bool condition, float a, float b) noexcept {
+    const std::uint32_t mask = 0u - static_cast<std::uint32_t>(condition);
+    return std::bit_cast<float>((std::bit_cast<std::uint32_t>(a) & mask) | (std::bit_cast<std::uint32_t>(b) & ~mask));
+}
+
+[[nodiscard]] inline std::uint32_t select(bool condition, std::uint32_t a, std::uint32_t b) noexcept {
+    const std::uint32_t mask = 0u - static_cast<std::uint32_t>(condition);
+    return (a & mask) | (b & ~mask);
+}
+
+/// Element conversions in integer arithmetic, so that loops over them are vectorised on every instruction set. To nearest even;
+/// out of range becomes infinity; NaN stays NaN. The same values as Eigen's own conversions.
+[[nodiscard]] inline float widen(BFloat16 x) noexcept {
+    return std::bit_cast<float>(std::uint32_t{std::bit_cast<std::uint16_t>(x)} << 16);
+}
+[[nodiscard]] inline float widen(Half x) noexcept {
+    const std::uint32_t bits = std::bit_cast<std::uint16_t>(x);
+    const std::uint32_t magnitude = bits & 0x7FFFu;
+    const std::uint32_t normal = (magnitude << 13) + (112u << 23);  // exponent bias 127 instead of 15
+    const float subnormal = std::bit_cast<float>(0x3F000000u + magnitude) - 0.5f;  // the last bit of 0.5 is 2^-24
+    std::uint32_t result = select(magnitude >= 0x7C00u, normal + (112u << 23), normal);
+    result = select(magnitude < 0x0400u, std::bit_cast<std::uint32_t>(subnormal), result);
+    return std::bit_cast<float>(result | ((bits & 0x8000u) << 16));
+}
+[[nodiscard]] inline std::uint16_t bfloat16_bits(float x) noexcept {
+    const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
+    const std::uint32_t rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
+    return static_cast<std::uint16_t>(select((bits & 0x7FFFFFFFu) > 0x7F800000u, (bits >> 16) | 0x40u, rounded));
+}
+[[nodiscard]] inline std::uint16_t half_bits(float x) noexcept {
+    const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
+    const std::uint32_t magnitude = bits & 0x7FFFFFFFu;
+    const std::uint32_t normal = (magnitude + 0x0FFFu + ((magnitude >> 13) & 1u) - (112u << 23)) >> 13;
+    const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3F000000u;
+    std::uint32_t result = select(normal > 0x7C00u, 0x7C00u, normal);
+    result = select(magnitude < 0x38800000u, subnormal, result);
+    result = select(magnitude > 0x7F800000u, 0x7E00u, result);
+    return static_cast<std::uint16_t>(result | ((bits >> 16) & 0x8000u));
+}
+template <class T>
+[[nodiscard]] Accum<T> widen(T x) noexcept {
+    return static_cast<Accum<T>>(x);
+}
+template <class T>
+[[nodiscard]] T narrow(Accum<T> x) noexcept {
+    if constexpr (std::is_same_v<T, Half>) return std::bit_cast<Half>(half_bits(x));
+    else if constexpr (std::is_same_v<T, BFloat16>) return std::bit_cast<BFloat16>(bfloat16_bits(x));
+    else return static_cast<T>(x);
+}
+
+/// Widens `count` <= block_size elements; the used lanes after them become zero.
+template <class T>
+inline void load_block(const T* x, std::ptrdiff_t count, Block<Accum<T>>& out) noexcept {
+    const auto size = static_cast<std::size_t>(count);
+    if (count == block_size) {
+        for (std::size_t l = 0; l < out.size(); ++l) out[l] = widen(x[l]);
+    } else {
+        for (std::size_t l = 0; l < size; ++l) out[l] = widen(x[l]);
+        for (std::size_t l = size; l < used_lanes(count); ++l) out[l] = Accum<T>(0);
+    }
+}
+
+/// Rounds the first `count` lanes to T.
+template <class T>
+inline void store_block(const Block<Accum<T>>& values, std::ptrdiff_t count, T* y) noexcept {
+    const auto size = static_cast<std::size_t>(count);
+    if (count == block_size)
+        for (std::size_t l = 0; l < values.size(); ++l) y[l] = narrow<T>(values[l]);
+    else
+        for (std::size_t l = 0; l < size; ++l) y[l] = narrow<T>(values[l]);
+}
+
+/// e^(hi + lo) = value 2^exponent in float for hi in [-104, 104] and |lo| << 1; value in [0.7, 1.42] is a polynomial.
+/// Rounding to an integer is the truncation of a positive number: no option of the compiler changes it.
+struct ScaledExponential {
+    float value;
+    std::int32_t exponent;
+};
+[[nodiscard]] inline ScaledExponential scaled_exponential(float hi, float lo) noexcept {
+    const std::int32_t k = static_cast<std::int32_t>(hi * std::numbers::log2e_v<float> + 152.5f) - 152;
+    const auto kf = static_cast<float>(k);
+    const float r = ((hi - kf * 0.693359375f) + kf * 2.12194440e-4f) + lo;  // ln 2 in two parts, the first exact times k
+    float p = 1.39263256181e-3f;
+    p = p * r + 8.36329275303e-3f;
+    p = p * r + 4.16665537626e-2f;
+    p = p * r + 1.66665763056e-1f;
+    p = p * r + 0.5f;
+    return {(p * r) * r + r + 1.0f, k};
+}
+
+/// 2^k, k in [-126, 127].
+[[nodiscard]] inline float power_of_two(std::int32_t k) noexcept { return std::bit_cast<float>((k + 127) << 23); }
+
+/// e^x for every float. Relative error under 1.5e-7 (1.2 ulp) where the result is normal; 0 and infinity beyond the range
+/// of float; NaN for NaN. Test: tests/kernels/vector_math_test.cpp
+[[nodiscard]] inline float exponential(float x) noexcept {
+    const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
+    const std::uint32_t magnitude = std::min(bits & 0x7FFFFFFFu, std::bit_cast<std::uint32_t>(104.0f));
+    const auto [value, k] = scaled_exponential(std::bit_cast<float>(magnitude | (bits & 0x80000000u)), 0.0f);
+    const std::int32_t half = k >> 1;  // two factors: neither overflows, and subnormal results are reached
+    return select(x != x, x, value * power_of_two(half) * power_of_two(k - half));
+}
+[[nodiscard]] inline double exponential(double x) noexcept { return std::exp(x); }
+
+/// 1 / (1 + e^-x), accurate to a few ulp on both sides.
+template <class A>
+[[nodiscard]] A logistic(A x) noexcept {
+    return A(1) / (A(1) + exponential(-x));
+}
+
+/// Phi(z) = (1 + erf(z / sqrt 2)) / 2 and phi(z) = exp(-z^2 / 2) / sqrt(2 pi).
+template <class A>
+struct NormalValues {
+    A cdf;
+    A density;
+};
+
+/// The lower tail is Phi(-t) = exp(-t^2/2) u P(u), u = 1 / (1 + 0.24 t), P of degree 9 (relative error 4e-9 on [0, 13.2]); the
+/// upper is 1 minus it. t^2 is split so that its rounding does not reach the exponential. Relative error of both values under
+/// 6e-7 (1 - 3 ulp for most z) for |z| <= 13; beyond, z counts as +-13.
+/// Test: tests/kernels/vector_math_test.cpp
+[[nodiscard]] inline NormalValues<float> normal_values(float z) noexcept {
+    const std::uint32_t bits = std::bit_cast<std::uint32_t>(z) & 0x7FFFFFFFu;
+    const float t = std::bit_cast<float>(std::min(bits, std::bit_cast<std::uint32_t>(13.0f)));
+    const float top = std::bit_cast<float>(std::bit_cast<std::uint32_t>(t) & 0xFFFFF000u);  // 12 bits: its square is exact
+    const auto [value, k] = scaled_exponential(-0.5f * top * top, -0.5f * (t - top) * (t + top));
+    const float e = value * power_of_two(k);
+    const float u = 1.0f / (1.0f + 0.24f * t);
+    float p = 0.0254010161413f;
+    p = p * u - 0.123965238421f;
+    p = p * u + 0.203910973935f;
+    p = p * u - 0.142182731306f;
+    p = p * u + 0.139705591323f;
+    p = p * u + 0.0291059735455f;
+    p = p * u + 0.08742438014f;
+    p = p * u + 0.089009755877f;
+    p = p * u + 0.0958476780967f;
+    p = p * u + 0.095742601984f;
+    const float tail = p * u * e;
+    return {select(z < 0.0f, tail, 1.0f - tail), 0.398942280401f * e};
+}
+[[nodiscard]] inline NormalValues<double> normal_values(double z) noexcept {
+    return {0.5 * std::erfc(-z / std::numbers::sqrt2), std::exp(-0.5 * z * z) * std::numbers::inv_sqrtpi / std::numbers::sqrt2};
+}
+
+/// y[i] = f(x0[i], x1[i], ...) for i in [begin, end), in Accum<T>, rounded once. y may be one of the inputs.
+template <class T, class F, class... X>
+void map_range(std::ptrdiff_t begin, std::ptrdiff_t end, T* y, F f, const X*... x) noexcept {
+    using A = Accum<T>;
+    std::tuple<Block<Accum<X>>...> in;
+    Block<A> out;
+    for (std::ptrdiff_t i = begin; i < end; i += block_size) {
+        const std::ptrdiff_t count = std::min(block_size, end - i);
+        std::apply(
+            [&](auto&... block) {
+                (load_block(x + i, count, block), ...);
+                for_lanes(count, [&](std::size_t l) { out[l] = f(block[l]...); });
+            },
+            in);
+        store_block(out, count, y + i);
+    }
+}
+
+/// The same over [0, n), in parallel.
+template <class T, class F, class... X>
+void map_elements(const Execution& execution, std::ptrdiff_t n, T* y, F f, const X*... x) {
+    parallel_for(execution.threads, n, work_threshold,
+                 [=](std::ptrdiff_t begin, std::ptrdiff_t end) { map_range(begin, end, y, f, x...); });
+}
+
+/// All lanes of a block joined by f, as a tree: lane l with lane l + width / 2, and so on.
+template <std::size_t width = static_cast<std::size_t>(block_size), class A, class F>
+[[nodiscard]] inline A join_lanes(Block<A>& lanes, F f) noexcept {
+    if constexpr (width == 1) return lanes[0];
+    else {
+        for (std::size_t l = 0; l < width / 2; ++l) lanes[l] = f(lanes[l], lanes[l + width / 2]);
+        return join_lanes<width / 2>(lanes, f);
+    }
+}
+template <class A>
+[[nodiscard]] inline A sum_lanes(Block<A>& lanes) noexcept {
+    return join_lanes(lanes, [](A a, A b) { return a + b; });
+}
+
+/// sum over i in [0, n) of f(x0[i], x1[i], ...) in A: 64 running sums, then a tree.
+template <class A, class F, class... X>
+[[nodiscard]] A sum_range(std::ptrdiff_t n, F f, const X*... x) noexcept {
+    std::tuple<Block<Accum<X>>...> in;
+    Block<A> sums;
+    sums.fill(A(0));
+    for (std::ptrdiff_t i = 0; i < n; i += block_size) {
+        const std::ptrdiff_t count = std::min(block_size, n - i);
+        std::apply(
+            [&](auto&... block) {
+                (load_block(x + i, count, block), ...);
+                if (count == block_size)
+                    for_lanes(count, [&](std::size_t l) { sums[l] += static_cast<A>(f(block[l]...)); });
+                else
+                    for (std::size_t l = 0; l < static_cast<std::size_t>(count); ++l) sums[l] += static_cast<A>(f(block[l]...));
+            },
+            in);
+    }
+    return sum_lanes(sums);
+}
+
+/// The largest of f(x[i]), i in [0, n), n >= 1.
+template <class T, class F>
+[[nodiscard]] Accum<T> max_range(std::ptrdiff_t n, F f, const T* x) noexcept {
+    using A = Accum<T>;
+    Block<A> in, best;
+    best.fill(f(static_cast<A>(x[0])));
+    for (std::ptrdiff_t i = 0; i < n; i += block_size) {
+        const std::ptrdiff_t count = std::min(block_size, n - i);
+        load_block(x + i, count, in);
+        std::fill(in.begin() + count, in.begin() + static_cast<std::ptrdiff_t>(used_lanes(count)), widen(x[0]));
+        for_lanes(count, [&](std::size_t l) {
+            const A value = f(in[l]);
+            best[l] = value > best[l] ? value : best[l];
+        });
+    }
+    return join_lanes(best, [](A a, A b) { return b > a ? b : a; });
+}
+
+}  // namespace unitscale::kernels

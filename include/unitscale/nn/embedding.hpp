@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/autograd/parameter.hpp>
+#include <unitscale/nn/initialise.hpp>
+#include <unitscale/ops/embedding.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace unitscale::nn {
+
+/// A table of vectors looked up by token id: y = ops::embedding(table, ids), table [count,width], ids [...], y [...,width].
+/// The parameter is `path/weight`. Test: tests/nn/embedding_test.cpp
+template <class T>
+class Embedding {
+public:
+    Embedding(const std::string& path, std::size_t count, std::size_t width)
+        : name_(last_name(path)),
+          weight_(path + "/weight", {count, width}, {.role = ParameterRole::embedding, .fan_in = count, .fan_out = width}) {}
+
+    [[nodiscard]] Variable<T> operator()(Tape<T>& tape, const Tensor<std::int32_t>& ids) {
+        const auto scope = tape.scope(name_);
+        return ops::embedding(tape.parameter(weight_), ids);
+    }
+
+    [[nodiscard]] Parameter<T>& weight() noexcept { return weight_; }
+    void collect(std::vector<Parameter<T>*>& parameters) { parameters.push_back(&weight_); }
+
+private:
+    std::string name_;
+    Parameter<T> weight_;
+};
+
+}  // namespace unitscale::nn

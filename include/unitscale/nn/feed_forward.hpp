@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/nn/linear.hpp>
+#include <unitscale/ops/gated_silu.hpp>
+#include <unitscale/ops/gelu.hpp>
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace unitscale::nn {
+
+/// gelu: down(gelu(up(x))). gated_silu: down(up(x) silu(gate(x))) (SwiGLU).
+enum class FeedForwardKind { gelu, gated_silu };
+
+struct FeedForwardConfig {
+    FeedForwardKind kind = FeedForwardKind::gelu;
+    std::size_t width = 1;
+    std::size_t hidden = 4;
+    bool bias = false;
+    double mult = 1.0;      ///< multiplier before the non-linearity
+    std::size_t depth = 0;  ///< residual layers of the trunk
+};
+
+/// The feed-forward part of a transformer block. x, y [...,width]; layers `up`, `gate` (gated_silu only), `down`.
+/// Test: tests/nn/feed_forward_test.cpp
+template <class T>
+class FeedForward {
+public:
+    FeedForward(const std::string& path, const FeedForwardConfig& config)
+        : name_(last_name(path)), config_(config), up_(path + "/up", layer(config.width, config.hidden)),
+          down_(path + "/down", layer(config.hidden, config.width)) {
+        if (config.kind == FeedForwardKind::gated_silu) gate_.emplace(path + "/gate", layer(config.width, config.hidden));
+    }
+
+    [[nodiscard]] Variable<T> operator()(Variable<T> x) {
+        const auto scope = x.tape("FeedForward").scope(name_);
+        if (!gate_) return down_(ops::gelu(up_(x), {.mult = config_.mult}));
+        const Variable<T> up = up_(x);
+        return down_(ops::gated_silu(up, (*gate_)(x), {.mult = config_.mult}));
+    }
+
+    void collect(std::vector<Parameter<T>*>& parameters) {
+        up_.collect(parameters);
+        if (gate_) gate_->collect(parameters);
+        down_.collect(parameters);
+    }
+
+private:
+    LinearConfig layer(std::size_t in, std::size_t out) const { return {.in = in, .out = out, .bias = config_.bias, .depth = config_.depth}; }
+
+    std::string name_;
+    FeedForwardConfig config_;
+    Linear<T> up_, down_;
+    std::optional<Linear<T>> gate_{};
+};
+
+}  // namespace unitscale::nn

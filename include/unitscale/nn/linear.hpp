@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/autograd/parameter.hpp>
+#include <unitscale/nn/initialise.hpp>
+#include <unitscale/ops/linear.hpp>
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace unitscale::nn {
+
+struct LinearConfig {
+    std::size_t in = 1;
+    std::size_t out = 1;
+    bool bias = false;
+    std::size_t depth = 0;  ///< residual layers of the trunk when inside a branch
+};
+
+/// A linear layer: y = ops::linear(x, weight, bias), weight [out,in].
+/// `path` is its place in the model; parameters are `path/weight` and `path/bias`. Test: tests/nn/linear_test.cpp
+template <class T>
+class Linear {
+public:
+    Linear(const std::string& path, const LinearConfig& config)
+        : name_(last_name(path)),
+          weight_(path + "/weight", {config.out, config.in}, {.role = ParameterRole::weight, .fan_in = config.in, .fan_out = config.out, .depth = config.depth}) {
+        if (config.bias)
+            bias_.emplace(path + "/bias", Shape{config.out}, ParameterFacts{.role = ParameterRole::bias, .fan_in = 1, .fan_out = config.out, .depth = config.depth});
+    }
+
+    [[nodiscard]] Variable<T> operator()(Variable<T> x) {
+        Tape<T>& tape = x.tape("Linear");
+        const auto scope = tape.scope(name_);
+        std::optional<Variable<T>> bias;
+        if (bias_) bias = tape.parameter(*bias_);
+        return ops::linear(x, tape.parameter(weight_), bias);
+    }
+
+    [[nodiscard]] Parameter<T>& weight() noexcept { return weight_; }
+    [[nodiscard]] std::optional<Parameter<T>>& bias() noexcept { return bias_; }
+
+    void collect(std::vector<Parameter<T>*>& parameters) {
+        parameters.push_back(&weight_);
+        if (bias_) parameters.push_back(&*bias_);
+    }
+
+private:
+    std::string name_;
+    Parameter<T> weight_;
+    std::optional<Parameter<T>> bias_{};
+};
+
+}  // namespace unitscale::nn

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/autograd/parameter.hpp>
+#include <unitscale/nn/initialise.hpp>
+#include <unitscale/ops/layer_norm.hpp>
+#include <unitscale/ops/rms_norm.hpp>
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace unitscale::nn {
+
+/// layer: subtract the mean, divide by the standard deviation. rms: divide by the root mean square.
+enum class NormKind { layer, rms };
+
+struct NormConfig {
+    NormKind kind = NormKind::rms;
+    std::size_t width = 1;
+    bool gains = false;   ///< trained factors per column, and for `layer` trained shifts
+    double epsilon = 1e-5;
+};
+
+/// A normalisation over the last dimension, with or without trained gains (`path/gain`, for `layer` also `path/shift`).
+/// Test: tests/nn/norm_test.cpp
+template <class T>
+class Norm {
+public:
+    Norm(const std::string& path, const NormConfig& config) : name_(last_name(path)), config_(config) {
+        if (!config.gains) return;
+        gain_.emplace(path + "/gain", Shape{config.width}, ParameterFacts{.role = ParameterRole::norm, .fan_in = 1, .fan_out = config.width});
+        if (config.kind == NormKind::layer)
+            shift_.emplace(path + "/shift", Shape{config.width}, ParameterFacts{.role = ParameterRole::bias, .fan_in = 1, .fan_out = config.width});
+    }
+
+    [[nodiscard]] Variable<T> operator()(Variable<T> x) {
+        Tape<T>& tape = x.tape("Norm");
+        const auto scope = tape.scope(name_);
+        std::optional<Variable<T>> gain, shift;
+        if (gain_) gain = tape.parameter(*gain_);
+        if (shift_) shift = tape.parameter(*shift_);
+        if (config_.kind == NormKind::rms) return ops::rms_norm(x, gain, {.epsilon = config_.epsilon});
+        return ops::layer_norm(x, gain, shift, {.epsilon = config_.epsilon});
+    }
+
+    void collect(std::vector<Parameter<T>*>& parameters) {
+        if (gain_) parameters.push_back(&*gain_);
+        if (shift_) parameters.push_back(&*shift_);
+    }
+
+private:
+    std::string name_;
+    NormConfig config_;
+    std::optional<Parameter<T>> gain_{};
+    std::optional<Parameter<T>> shift_{};
+};
+
+}  // namespace unitscale::nn

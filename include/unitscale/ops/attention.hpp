@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/autograd/tape.hpp>
+#include <unitscale/kernels/attention.hpp>
+#include <unitscale/ops/operands.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <optional>
+
+namespace unitscale::ops {
+
+struct AttentionOptions {
+    std::size_t heads = 1;                       ///< H, query heads
+    std::size_t groups = 0;                      ///< G, key and value heads, each serving H/G query heads; 0: H
+    double mult = 1.0;                           ///< m, the logit multiplier (alpha_attn in u-µP)
+    bool causal = true;                          ///< a query sees the keys up to its own position
+    std::optional<std::size_t> factor_length{};  ///< s in the factor; empty: the number of keys
+};
+
+/// The factor of attention under `unit`, for the value and all gradients: see `attention`.
+[[nodiscard]] inline double attention_unit_factor(double m, std::size_t head_size, std::size_t length, bool causal) noexcept {
+    if (length <= 1) return 1.0;
+    const auto s = static_cast<double>(length);
+    const double c = causal ? std::log(s) : 1.0;
+    return 1.0 / logint(1.0 / (1.0 + 4.0 * static_cast<double>(head_size) / (m * m)), std::sqrt(c / s), 1.0);
+}
+
+/// Unit-scaled dot-product attention.
+///   y = alpha softmax(m q k^T / d) v      q, y [B,T,H d]   k, v [B,S,G d]   softmax over S
+///   dq, dk, dv = beta times the gradients of the unscaled op
+/// Head h is columns h d to (h+1) d; query head h uses key head h G / H. Causal: query i sees the keys j <= i + S - T, so
+/// the last query sees every key. The logits are divided by d, not by its root: q and k become correlated in training
+/// (µP). With m = sqrt d the softmax is the textbook one.
+/// Factors under `unit`: with flat logits (m small) the output averages s values of unit variance, hence a standard
+/// deviation of s^-1/2, causal (ln s / s)^1/2 over all positions; with peaked ones it copies one value; between them
+/// logint with weight 1 / (1 + 4 d / m^2). alpha = 1 / that, and all betas equal it by construction. `factor_length`
+/// fixes s: a model trained at length s keeps that factor when it generates.
+/// Gradients of q and k have a standard deviation of about m d^-1/2, by design. T x S is never stored for the batch.
+/// Errors: ranks other than 3, shapes that do not fit, heads that do not divide, causal with more queries than keys.
+/// Reference: Blake et al. 2024, arXiv:2407.17465, table 8. Test: tests/ops/attention_test.cpp
+template <class T>
+[[nodiscard]] Variable<T> attention(Variable<T> q, Variable<T> k, Variable<T> v, const AttentionOptions& options) {
+    Tape<T>& tape = q.tape("attention");
+    const Tensor<T>&query = q.value(), &key = k.value(), &value = v.value();
+    const std::size_t heads = options.heads, groups = options.groups == 0 ? heads : options.groups;
+    check(query.rank() == 3 && key.rank() == 3 && value.rank() == 3, "attention: q ", to_string(query.shape()), ", k ",
+          to_string(key.shape()), " and v ", to_string(value.shape()), "; expected [B,T,H d], [B,S,G d] and [B,S,G d]");
+    check(heads >= 1 && heads % groups == 0, "attention: ", heads, " heads and ", groups, " groups; expected groups to divide heads");
+    check(query.dim(2) % heads == 0, "attention: q ", to_string(query.shape()), " is not divisible by ", heads, " heads");
+    const std::size_t depth = query.dim(2) / heads, keys = key.dim(1), queries = query.dim(1);
+    check(key.shape() == value.shape() && key.dim(0) == query.dim(0) && key.dim(2) == groups * depth, "attention: q ",
+          to_string(query.shape()), ", k ", to_string(key.shape()), " and v ", to_string(value.shape()), " do not fit; expected k and v [",
+          query.dim(0), ",S,", groups * depth, "]");
+    check(!options.causal || queries <= keys, "attention: ", queries, " queries and ", keys,
+          " keys; causal attention needs at least as many keys as queries");
+    check(options.mult > 0.0, "attention: mult is ", options.mult, "; expected a positive number");
+    const double factor = tape.unit_scaled()
+        ? attention_unit_factor(options.mult, depth, options.factor_length.value_or(keys), options.causal) : 1.0;
+
+    const auto d = static_cast<std::ptrdiff_t>(depth), t = static_cast<std::ptrdiff_t>(queries), s = static_cast<std::ptrdiff_t>(keys);
+    const std::ptrdiff_t wide = d * static_cast<std::ptrdiff_t>(heads), narrow = d * static_cast<std::ptrdiff_t>(groups);
+    Tensor<T> output = tape.make(query.shape());
+    Tensor<Accum<T>> log_sum({query.dim(0), heads, queries}, tape.pool());
+    const auto arguments = [=, bool_causal = options.causal, mult = options.mult](const Tensor<T>& qt, const Tensor<T>& kt, const Tensor<T>& vt,
+                               T* out, Accum<T>* log_sums) {
+        return kernels::AttentionArguments<T>{
+            .batch = static_cast<std::ptrdiff_t>(qt.shape()[0]), .heads = static_cast<std::ptrdiff_t>(heads),
+            .groups = static_cast<std::ptrdiff_t>(groups), .queries = t, .keys = s, .depth = d,
+            .q = {qt.data(), t * wide, wide, d}, .k = {kt.data(), s * narrow, narrow, d}, .v = {vt.data(), s * narrow, narrow, d},
+            .out = {out, t * wide, wide, d}, .log_sum = log_sums,
+            .logit_scale = static_cast<Accum<T>>(mult / static_cast<double>(depth)), .out_scale = static_cast<Accum<T>>(factor),
+            .causal = bool_causal};
+    };
+    kernels::attention_forward<T>(tape.execution(), arguments(query, key, value, output.data(), log_sum.data()));
+    return tape.record(
+        {"attention", tape.next_site("attention"), factor, {factor, factor, factor}}, {q, k, v}, std::move(output),
+        [=, log_sum = std::move(log_sum)](BackwardContext<T>& g) mutable {
+            Tensor<T> dq = g.make(g.input(0).shape()), dk = g.make(g.input(1).shape()), dv = g.make(g.input(2).shape());
+            // The backward kernel reads the output and writes none.
+            T* out = const_cast<T*>(g.output().data());
+            kernels::attention_backward<T>(g.execution(),
+                                           {.forward = arguments(g.input(0), g.input(1), g.input(2), out, log_sum.data()),
+                                            .dout = {g.output_gradient().data(), t * wide, wide, d},
+                                            .dq = {dq.data(), t * wide, wide, d},
+                                            .dk = {dk.data(), s * narrow, narrow, d},
+                                            .dv = {dv.data(), s * narrow, narrow, d},
+                                            .dq_scale = static_cast<Accum<T>>(g.beta(0)),
+                                            .dk_scale = static_cast<Accum<T>>(g.beta(1)),
+                                            .dv_scale = static_cast<Accum<T>>(g.beta(2))});
+            g.add(0, std::move(dq));
+            g.add(1, std::move(dk));
+            g.add(2, std::move(dv));
+        });
+}
+
+}  // namespace unitscale::ops

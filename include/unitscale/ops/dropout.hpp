@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/autograd/tape.hpp>
+#include <unitscale/kernels/dropout.hpp>
+#include <unitscale/kernels/elementwise.hpp>
+#include <unitscale/ops/operands.hpp>
+
+#include <cmath>
+#include <cstddef>
+
+namespace unitscale::ops {
+
+struct DropoutOptions {
+    double p = 0.1;  ///< probability that an element becomes 0
+};
+
+/// Unit-scaled inverted dropout.
+///   y = alpha x keep / (1 - p)      dx = beta dy keep / (1 - p)      keep is 0 with probability p, else 1      x, y [any shape]
+/// In steps that do not train, keep / (1 - p) is 1.
+/// Factors under `unit`: x keep / (1 - p) has variance 1 / (1 - p), hence alpha = beta = (1 - p)^1/2. They stay when not
+/// training: they are part of the model.
+/// The mask is a function of the state's seed, the site, the step and the micro-batch. Errors: p outside [0, 1).
+/// Reference: Blake et al. 2024, arXiv:2407.17465, appendix B. Test: tests/ops/dropout_test.cpp
+template <class T>
+[[nodiscard]] Variable<T> dropout(Variable<T> x, const DropoutOptions& options = {}) {
+    Tape<T>& tape = x.tape("dropout");
+    const Tensor<T>& input = x.value();
+    const double p = options.p;
+    check(p >= 0.0 && p < 1.0, "dropout: p is ", p, "; expected a number in [0,1)");
+    const double factor = tape.unit_scaled() ? std::sqrt(1.0 - p) : 1.0;
+    const bool training = tape.step_options().training;
+    const auto count = static_cast<std::ptrdiff_t>(input.size());
+    const Site site = tape.next_site("dropout");
+    const RandomKey key = tape.random_key(site);
+    Tensor<T> output = tape.make(input.shape());
+    if (training) kernels::dropout<T>(tape.execution(), input.data(), output.data(), count, p, key, static_cast<Accum<T>>(factor));
+    else kernels::scale<T>(tape.execution(), input.data(), output.data(), count, static_cast<Accum<T>>(factor));
+    return tape.record({"dropout", site, factor, {factor}}, {x}, std::move(output), [=](BackwardContext<T>& g) {
+        Tensor<T> dx = g.take_output_gradient();
+        const auto beta = static_cast<Accum<T>>(g.beta(0));
+        if (training) kernels::dropout<T>(g.execution(), dx.data(), dx.data(), count, p, key, beta);
+        else kernels::scale<T>(g.execution(), dx.data(), dx.data(), count, beta);
+        g.add(0, std::move(dx));
+    });
+}
+
+}  // namespace unitscale::ops

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/autograd/tape.hpp>
+#include <unitscale/kernels/embedding.hpp>
+#include <unitscale/ops/operands.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+namespace unitscale::ops {
+
+/// The factor of the table's gradient under `unit`: see `embedding`.
+[[nodiscard]] inline double embedding_unit_beta(std::size_t vocabulary, std::size_t lookups) noexcept {
+    return lookups == 0 ? 1.0 : std::sqrt(static_cast<double>(vocabulary) / static_cast<double>(lookups));
+}
+
+/// Unit-scaled lookup in a table.
+///   y[i] = table[ids[i]]       dtable[v] = beta (sum over i with ids[i] = v of dy[i])
+///   table [V,d]   ids [...]   y [...,d]
+/// Factors under `unit`: rows are copied, so alpha = 1; a row of the gradient gathers N/V of the N lookups of the step on
+/// average, hence beta = (V/N)^1/2.
+/// Errors: table not a matrix; an id outside [0, V).
+/// Reference: Blake et al. 2024, arXiv:2407.17465, appendix B. Test: tests/ops/embedding_test.cpp
+template <class T>
+[[nodiscard]] Variable<T> embedding(Variable<T> table, const Tensor<std::int32_t>& ids) {
+    Tape<T>& tape = table.tape("embedding");
+    const Tensor<T>& rows = table.value();
+    check(rows.rank() == 2, "embedding: table ", to_string(rows.shape()), " is not a matrix [V,d]");
+    const auto vocabulary = static_cast<std::ptrdiff_t>(rows.dim(0)), width = static_cast<std::ptrdiff_t>(rows.dim(1));
+    const auto count = static_cast<std::ptrdiff_t>(ids.size());
+    const std::ptrdiff_t bad = kernels::first_outside(ids.data(), count, vocabulary);
+    check(bad == count, "embedding: ids[", bad, "] is ", bad < count ? ids.data()[bad] : 0, "; expected a number in [0,", vocabulary, ")");
+
+    const double beta = tape.unit_scaled() ? embedding_unit_beta(rows.dim(0), tape.step_rows(ids.size())) : 1.0;
+    Shape shape(ids.rank() + 1);
+    std::copy(ids.shape().begin(), ids.shape().end(), shape.begin());
+    shape[ids.rank()] = rows.dim(1);
+    Tensor<T> output = tape.make(shape);
+    kernels::embedding_forward<T>(tape.execution(), rows.data(), ids.data(), output.data(), count, width, Accum<T>(1));
+    Tensor<std::int32_t> kept(ids.shape(), tape.pool());
+    std::copy_n(ids.data(), ids.size(), kept.data());
+    return tape.record({"embedding", tape.next_site("embedding"), 1.0, {beta}}, {table}, std::move(output),
+                       [=, kept = std::move(kept)](BackwardContext<T>& g) {
+                           Tensor<T> dtable = g.make(g.input(0).shape());
+                           kernels::embedding_backward<T>(g.execution(), g.output_gradient().data(), kept.data(), dtable.data(), count,
+                                                          vocabulary, width, static_cast<Accum<T>>(g.beta(0)));
+                           g.add(0, std::move(dtable));
+                       });
+}
+
+}  // namespace unitscale::ops

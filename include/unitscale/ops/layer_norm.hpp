@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/autograd/tape.hpp>
+#include <unitscale/kernels/norms.hpp>
+#include <unitscale/ops/operands.hpp>
+
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <span>
+
+namespace unitscale::ops {
+
+struct NormOptions {
+    double epsilon = 1e-5;  ///< added to the biased variance (or mean square) inside the root
+};
+
+/// Checks the arguments of a norm: at least one column, vectors of its length.
+template <class T>
+void check_norm(const char* op, const Tensor<T>& x, const char* name, const std::optional<Variable<T>>& vector) {
+    check(last_extent(op, "x", x.shape()) >= 1, op, ": x ", to_string(x.shape()), " has no columns");
+    if (vector)
+        check(vector->shape() == Shape{x.dim(-1)}, op, ": ", name, " ", to_string(vector->shape()), " does not fit x ",
+              to_string(x.shape()), "; expected [", x.dim(-1), "]");
+}
+
+/// Layer normalisation over the last dimension.
+///   y = h gain + shift, h = (x - mean) / sqrt(variance + epsilon)      x, y [...,n]   gain, shift [n], either may be absent
+///   dx: that of the unscaled op     dgain = beta_g sum over rows of dy h     dshift = beta_s sum over rows of dy
+/// Factors under `unit`: h has unit variance by construction and gains are near 1, so alpha = beta_x = 1; gain and shift
+/// gather N independent rows of the step, hence beta = N^-1/2.
+/// Errors: rank 0, no columns, gain or shift of another length.
+/// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, table A.2. Test: tests/ops/layer_norm_test.cpp
+template <class T>
+[[nodiscard]] Variable<T> layer_norm(Variable<T> x, std::optional<Variable<T>> gain = {}, std::optional<Variable<T>> shift = {},
+                                     const NormOptions& options = {}) {
+    Tape<T>& tape = x.tape("layer_norm");
+    const Tensor<T>& input = x.value();
+    check_norm("layer_norm", input, "gain", gain);
+    check_norm("layer_norm", input, "shift", shift);
+    const std::size_t row_total = row_count(input.shape());
+    const auto rows = static_cast<std::ptrdiff_t>(row_total), n = static_cast<std::ptrdiff_t>(input.dim(-1));
+    const double beta = tape.unit_scaled() ? rsqrt_count(tape.step_rows(row_total)) : 1.0;
+
+    Tensor<Accum<T>> mean({row_total}, tape.pool()), inverse({row_total}, tape.pool());
+    Tensor<T> output = tape.make(input.shape());
+    kernels::layer_norm_forward<T>(tape.execution(), input.data(), gain ? gain->value().data() : nullptr,
+                                   shift ? shift->value().data() : nullptr, output.data(), mean.data(), inverse.data(), rows, n, options.epsilon);
+    std::array<Variable<T>, 3> inputs = {x};
+    const std::array<double, 3> betas = {1.0, beta, beta};
+    std::size_t used = 1;
+    const std::size_t gain_at = used;
+    if (gain) inputs[used++] = *gain;
+    const std::size_t shift_at = used;
+    if (shift) inputs[used++] = *shift;
+    const bool has_gain = gain.has_value(), has_shift = shift.has_value();
+    return tape.record({"layer_norm", tape.next_site("layer_norm"), 1.0, std::span<const double>(betas.data(), used)},
+                       std::span<const Variable<T>>(inputs.data(), used), std::move(output),
+                       [=, mean = std::move(mean), inverse = std::move(inverse)](BackwardContext<T>& g) {
+                           Tensor<T> dx = g.needs(0) ? g.make(g.input(0).shape()) : Tensor<T>();
+                           Tensor<T> dgain = has_gain ? g.make(g.input(gain_at).shape()) : Tensor<T>();
+                           Tensor<T> dshift = has_shift ? g.make(g.input(shift_at).shape()) : Tensor<T>();
+                           kernels::NormGradients<T> to{};
+                           if (g.needs(0)) to.dx = dx.data();
+                           if (has_gain && g.needs(gain_at)) to.dw = dgain.data();
+                           if (has_shift && g.needs(shift_at)) to.dc = dshift.data();
+                           to.beta_x = static_cast<Accum<T>>(g.beta(0));
+                           to.beta_w = static_cast<Accum<T>>(has_gain ? g.beta(gain_at) : 1.0);
+                           to.beta_c = static_cast<Accum<T>>(has_shift ? g.beta(shift_at) : 1.0);
+                           kernels::layer_norm_backward<T>(g.execution(), g.input(0).data(), has_gain ? g.input(gain_at).data() : nullptr,
+                                                           g.output_gradient().data(), mean.data(), inverse.data(), to, rows, n);
+                           if (to.dx != nullptr) g.add(0, std::move(dx));
+                           if (to.dw != nullptr) g.add(gain_at, std::move(dgain));
+                           if (to.dc != nullptr) g.add(shift_at, std::move(dshift));
+                       });
+}
+
+}  // namespace unitscale::ops

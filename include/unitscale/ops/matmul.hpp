@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/autograd/tape.hpp>
+#include <unitscale/kernels/matmul.hpp>
+#include <unitscale/ops/operands.hpp>
+
+#include <cstddef>
+#include <optional>
+
+namespace unitscale::ops {
+
+struct MatmulOptions {
+    std::optional<Constraint> constraint{};  ///< joins {alpha, beta_x, beta_w}; empty: the recipe's rule
+};
+
+struct MatmulFactors {
+    double alpha = 1.0, beta_x = 1.0, beta_w = 1.0;
+};
+
+/// Ideal factors of a product under `unit`: see `matmul`. `terms` is the number of terms summed in an entry of dw.
+[[nodiscard]] inline MatmulFactors matmul_unit_factors(std::size_t k, std::size_t n, std::size_t terms) noexcept {
+    return {.alpha = rsqrt_count(k), .beta_x = rsqrt_count(n), .beta_w = rsqrt_count(terms)};
+}
+
+/// Unit-scaled matrix product, batched.
+///   y = alpha x w              x [...,m,k]   w [k,n] or [...,k,n]   y [...,m,n]
+///   dx = beta_x dy w^T         dw = beta_w x^T dy
+/// Factors under `unit`, entries independent with zero mean and unit variance: a sum of r products has variance r, hence
+/// alpha = k^-1/2, beta_x = n^-1/2, beta_w = r^-1/2, r = m for a w of each batch item's own and, when one w serves the
+/// whole batch, all left rows of the step. All three share one value unless the constraint is `none`.
+/// Rounding: by the recipe, kind `matmul`; both x and w are activations. Errors: ranks below 2, batches that differ, x
+/// and w that do not contract.
+/// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, table A.2. Test: tests/ops/matmul_test.cpp
+template <class T>
+[[nodiscard]] Variable<T> matmul(Variable<T> x, Variable<T> w, const MatmulOptions& options = {}) {
+    Tape<T>& tape = x.tape("matmul");
+    const Tensor<T>& left = x.value();
+    const Tensor<T>& right = w.value();
+    check(left.rank() >= 2 && right.rank() >= 2, "matmul: x ", to_string(left.shape()), " and w ", to_string(right.shape()),
+          " need at least two dimensions each");
+    check(left.dim(-1) == right.dim(-2), "matmul: x ", to_string(left.shape()), " and w ", to_string(right.shape()),
+          " do not contract: ", left.dim(-1), " != ", right.dim(-2));
+    const bool shared = right.rank() == 2;
+    bool same_batch = shared || left.rank() == right.rank();
+    for (std::size_t i = 0; same_batch && !shared && i + 2 < left.rank(); ++i) same_batch = left.shape()[i] == right.shape()[i];
+    check(same_batch, "matmul: x ", to_string(left.shape()), " and w ", to_string(right.shape()),
+          " have different batches; expected the same leading extents, or a w of rank 2");
+    const Site site = tape.next_site("matmul");
+    const ProductFormats formats = tape.state().formats(site, ProductKind::matmul, tape.recipe());
+    const RandomKey x_key = tape.random_key(site, activation_part), w_key = tape.random_key(site, weight_part),
+                    gradient_key = tape.random_key(site, gradient_part);
+
+    // A w of rank 2 serves the whole batch: then the left rows of all items are one tall matrix.
+    const std::size_t items = shared ? 1 : row_count(left.shape()) / std::max<std::size_t>(left.dim(-2), 1);
+    const std::size_t rows = shared ? row_count(left.shape()) : left.dim(-2);
+    const auto batch = static_cast<std::ptrdiff_t>(items), m = static_cast<std::ptrdiff_t>(rows);
+    const auto k = static_cast<std::ptrdiff_t>(left.dim(-1)), n = static_cast<std::ptrdiff_t>(right.dim(-1));
+    MatmulFactors factors{};
+    if (tape.unit_scaled()) {
+        factors = matmul_unit_factors(left.dim(-1), right.dim(-1), shared ? tape.step_rows(rows) : rows);
+        constrain("matmul", effective_constraint(tape, options.constraint), factors.alpha, factors.beta_x, factors.beta_w);
+    }
+
+    Tensor<T> output = tape.make(with_last_extent(left.shape(), right.dim(-1)));
+    kernels::matmul<T>(tape.execution(), {.m = m, .n = n, .k = k, .batch = batch,
+                                          .a = {left.data(), k, 1, m * k}, .b = {right.data(), n, 1, k * n}, .c = {output.data(), n, 1, m * n},
+                                          .alpha = static_cast<Accum<T>>(factors.alpha),
+                                          .round_a = pointer(formats.activation), .round_b = pointer(formats.activation),
+                                          .key_a = x_key, .key_b = w_key});
+    return tape.record({"matmul", site, factors.alpha, {factors.beta_x, factors.beta_w}}, {x, w}, std::move(output), [=](BackwardContext<T>& g) {
+        const T* dy = g.output_gradient().data();
+        if (g.needs(0)) {
+            Tensor<T> dx = g.make(g.input(0).shape());
+            kernels::matmul<T>(g.execution(), {.m = m, .n = k, .k = n, .batch = batch,
+                                               .a = {dy, n, 1, m * n}, .b = {g.input(1).data(), 1, n, k * n}, .c = {dx.data(), k, 1, m * k},
+                                               .alpha = static_cast<Accum<T>>(g.beta(0)),
+                                               .round_a = pointer(formats.gradient), .round_b = pointer(formats.activation),
+                                               .key_a = gradient_key, .key_b = w_key});
+            g.add(0, std::move(dx));
+        }
+        if (g.needs(1)) {
+            Tensor<T> dw = g.make(g.input(1).shape());
+            kernels::matmul<T>(g.execution(), {.m = k, .n = n, .k = m, .batch = batch,
+                                               .a = {g.input(0).data(), 1, k, m * k}, .b = {dy, n, 1, m * n}, .c = {dw.data(), n, 1, k * n},
+                                               .alpha = static_cast<Accum<T>>(g.beta(1)),
+                                               .round_a = pointer(formats.activation), .round_b = pointer(formats.gradient),
+                                               .key_a = x_key, .key_b = gradient_key});
+            g.add(1, std::move(dw));
+        }
+    });
+}
+
+}  // namespace unitscale::ops

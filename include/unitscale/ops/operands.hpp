@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/autograd/tape.hpp>
+#include <unitscale/scaling/constraint.hpp>
+#include <unitscale/scaling/factors.hpp>
+#include <unitscale/tensor/tensor.hpp>
+
+#include <cstddef>
+#include <optional>
+
+namespace unitscale::ops {
+
+/// The constraint of an op: its option, or where that is empty the recipe's rule.
+template <class T>
+[[nodiscard]] Constraint effective_constraint(const Tape<T>& tape, const std::optional<Constraint>& option) noexcept {
+    return option.value_or(tape.recipe().constraint);
+}
+
+/// Rows of a tensor seen as a matrix of its last dimension: the product of all other extents; 1 for rank 1.
+[[nodiscard]] inline std::size_t row_count(const Shape& shape) noexcept {
+    std::size_t rows = 1;
+    for (std::size_t i = 0; i + 1 < shape.size(); ++i) rows *= shape[i];
+    return rows;
+}
+
+/// Extent of the last dimension. Error: a tensor of rank 0, named `argument`.
+[[nodiscard]] inline std::size_t last_extent(const char* op, const char* argument, const Shape& shape) {
+    check(!shape.empty(), op, ": ", argument, " has rank 0; expected at least one dimension");
+    return shape[shape.size() - 1];
+}
+
+/// A shape with another last extent.
+[[nodiscard]] inline Shape with_last_extent(Shape shape, std::size_t extent) {
+    shape[shape.size() - 1] = extent;
+    return shape;
+}
+
+/// A pointer to a quantiser, or null: how kernels take an operand's rounding.
+[[nodiscard]] inline const Quantiser* pointer(const std::optional<Quantiser>& quantiser) noexcept {
+    return quantiser ? &*quantiser : nullptr;
+}
+
+/// Parts of a site's random stream, one per operand role of its products.
+inline constexpr std::uint64_t activation_part = 1, weight_part = 2, gradient_part = 3;
+
+}  // namespace unitscale::ops

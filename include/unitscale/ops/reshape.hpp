@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/autograd/tape.hpp>
+#include <unitscale/ops/operands.hpp>
+
+#include <algorithm>
+#include <cstddef>
+
+namespace unitscale::ops {
+
+/// The same elements in row-major order under another shape: y of `shape`, dx = dy reshaped back. alpha = beta = 1.
+/// Error: the number of elements differs. Test: tests/ops/reshape_test.cpp
+template <class T>
+[[nodiscard]] Variable<T> reshape(Variable<T> x, const Shape& shape) {
+    Tape<T>& tape = x.tape("reshape");
+    const Tensor<T>& input = x.value();
+    check(element_count(shape) == input.size(), "reshape: x ", to_string(input.shape()), " has ", input.size(),
+          " elements and cannot become ", to_string(shape));
+    Tensor<T> output = tape.make(shape);
+    std::copy_n(input.data(), input.size(), output.data());
+    return tape.record({"reshape", tape.next_site("reshape"), 1.0, {1.0}}, {x}, std::move(output), [](BackwardContext<T>& g) {
+        Tensor<T> dx = g.take_output_gradient();
+        dx.reshape(g.input(0).shape());
+        g.add(0, std::move(dx));
+    });
+}
+
+}  // namespace unitscale::ops

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/autograd/tape.hpp>
+#include <unitscale/kernels/norms.hpp>
+#include <unitscale/ops/layer_norm.hpp>
+#include <unitscale/ops/operands.hpp>
+
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <span>
+
+namespace unitscale::ops {
+
+/// Root-mean-square normalisation over the last dimension.
+///   y = h gain, h = x / sqrt(mean(x^2) + epsilon)      x, y [...,n]   gain [n], may be absent
+///   dx: that of the unscaled op     dgain = beta sum over rows of dy h
+/// Factors under `unit`: h has a root mean square of 1 by construction, so alpha = beta_x = 1; the gains gather N rows of
+/// the step, hence beta = N^-1/2.
+/// Errors: rank 0, no columns, a gain of another length.
+/// Reference: Blake et al. 2024, arXiv:2407.17465, appendix B. Test: tests/ops/rms_norm_test.cpp
+template <class T>
+[[nodiscard]] Variable<T> rms_norm(Variable<T> x, std::optional<Variable<T>> gain = {}, const NormOptions& options = {}) {
+    Tape<T>& tape = x.tape("rms_norm");
+    const Tensor<T>& input = x.value();
+    check_norm("rms_norm", input, "gain", gain);
+    const std::size_t row_total = row_count(input.shape());
+    const auto rows = static_cast<std::ptrdiff_t>(row_total), n = static_cast<std::ptrdiff_t>(input.dim(-1));
+    const bool has_gain = gain.has_value();
+
+    Tensor<Accum<T>> inverse({row_total}, tape.pool());
+    Tensor<T> output = tape.make(input.shape());
+    kernels::rms_norm_forward<T>(tape.execution(), input.data(), has_gain ? gain->value().data() : nullptr, output.data(), inverse.data(),
+                                 rows, n, options.epsilon);
+    const std::array<Variable<T>, 2> inputs = {x, gain.value_or(x)};
+    const std::array<double, 2> betas = {1.0, tape.unit_scaled() ? rsqrt_count(tape.step_rows(row_total)) : 1.0};
+    const std::size_t used = has_gain ? 2 : 1;
+    return tape.record({"rms_norm", tape.next_site("rms_norm"), 1.0, std::span<const double>(betas.data(), used)},
+                       std::span<const Variable<T>>(inputs.data(), used), std::move(output),
+                       [=, inverse = std::move(inverse)](BackwardContext<T>& g) {
+                           Tensor<T> dx = g.needs(0) ? g.make(g.input(0).shape()) : Tensor<T>();
+                           Tensor<T> dgain = has_gain ? g.make(g.input(1).shape()) : Tensor<T>();
+                           kernels::NormGradients<T> to{};
+                           if (g.needs(0)) to.dx = dx.data();
+                           if (has_gain && g.needs(1)) to.dw = dgain.data();
+                           to.beta_x = static_cast<Accum<T>>(g.beta(0));
+                           to.beta_w = static_cast<Accum<T>>(has_gain ? g.beta(1) : 1.0);
+                           kernels::rms_norm_backward<T>(g.execution(), g.input(0).data(), has_gain ? g.input(1).data() : nullptr,
+                                                         g.output_gradient().data(), inverse.data(), to, rows, n);
+                           if (to.dx != nullptr) g.add(0, std::move(dx));
+                           if (to.dw != nullptr) g.add(1, std::move(dgain));
+                       });
+}
+
+}  // namespace unitscale::ops

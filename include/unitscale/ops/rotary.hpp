@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/autograd/tape.hpp>
+#include <unitscale/kernels/rotary.hpp>
+#include <unitscale/ops/operands.hpp>
+
+#include <cstddef>
+
+namespace unitscale::ops {
+
+struct RotaryOptions {
+    std::size_t heads = 1;
+    double base = 10000.0;
+    std::size_t first_position = 0;  ///< position of the first row: the number of positions before it
+};
+
+/// Rotary position embedding.
+///   for each head, i < d/2, position p, angle a = p base^(-2 i / d):
+///   y_i = x_i cos a - x_{i+d/2} sin a      y_{i+d/2} = x_{i+d/2} cos a + x_i sin a
+///   dx: the rotation by -a of dy           x, y [B,T,H d]
+/// Factors: a rotation keeps variances, so alpha = beta = 1.
+/// Errors: rank other than 3, heads that do not divide the last extent, heads of odd size.
+/// Reference: Su et al. 2021, arXiv:2104.09864. Test: tests/ops/rotary_test.cpp
+template <class T>
+[[nodiscard]] Variable<T> rotary(Variable<T> x, const RotaryOptions& options) {
+    Tape<T>& tape = x.tape("rotary");
+    const Tensor<T>& input = x.value();
+    check(input.rank() == 3, "rotary: x ", to_string(input.shape()), "; expected [B,T,H d]");
+    check(options.heads >= 1 && input.dim(2) % options.heads == 0, "rotary: x ", to_string(input.shape()), " is not divisible by ",
+          options.heads, " heads");
+    const std::size_t depth = input.dim(2) / options.heads;
+    check(depth % 2 == 0, "rotary: heads of size ", depth, "; expected an even size");
+    const kernels::RotarySizes sizes{.batch = static_cast<std::ptrdiff_t>(input.dim(0)), .time = static_cast<std::ptrdiff_t>(input.dim(1)),
+                                     .heads = static_cast<std::ptrdiff_t>(options.heads), .width = static_cast<std::ptrdiff_t>(depth),
+                                     .first_position = static_cast<std::ptrdiff_t>(options.first_position), .base = options.base};
+    const std::ptrdiff_t row = sizes.heads * sizes.width;
+    const kernels::HeadStrides strides{.batch_stride = sizes.time * row, .time_stride = row, .head_stride = sizes.width};
+    Tensor<T> output = tape.make(input.shape());
+    kernels::rotary_forward<T>(tape.execution(), input.data(), strides, output.data(), strides, sizes, Accum<T>(1));
+    return tape.record({"rotary", tape.next_site("rotary"), 1.0, {1.0}}, {x}, std::move(output), [=](BackwardContext<T>& g) {
+        Tensor<T> dx = g.take_output_gradient();
+        kernels::rotary_backward<T>(g.execution(), dx.data(), strides, dx.data(), strides, sizes, static_cast<Accum<T>>(g.beta(0)));
+        g.add(0, std::move(dx));
+    });
+}
+
+}  // namespace unitscale::ops

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/autograd/tape.hpp>
+#include <unitscale/kernels/elementwise.hpp>
+#include <unitscale/ops/operands.hpp>
+
+#include <cstddef>
+
+namespace unitscale::ops {
+
+/// y = forward x, dx = backward dy: the common part of `scale_forward` and `scale_backward`.
+template <class T>
+[[nodiscard]] Variable<T> record_scale(const char* op, Variable<T> x, double forward, double backward) {
+    Tape<T>& tape = x.tape(op);
+    check(forward > 0.0 && backward > 0.0, op, ": factor is ", forward * backward, "; expected a positive number");
+    if (!tape.unit_scaled()) forward = backward = 1.0;
+    const auto count = static_cast<std::ptrdiff_t>(x.value().size());
+    Tensor<T> output = tape.make(x.shape());
+    kernels::scale<T>(tape.execution(), x.value().data(), output.data(), count, static_cast<Accum<T>>(forward));
+    return tape.record({op, tape.next_site(op), forward, {backward}}, {x}, std::move(output), [=](BackwardContext<T>& g) {
+        Tensor<T> dx = g.take_output_gradient();
+        kernels::scale<T>(g.execution(), dx.data(), dx.data(), count, static_cast<Accum<T>>(g.beta(0)));
+        g.add(0, std::move(dx));
+    });
+}
+
+/// Multiplies the value and leaves the gradient alone: y = factor x, dx = dy. For the alpha of an op of one's own: apply
+/// it to the op's output. Acts under `unit` only; under `none` both directions are the identity, so a model that uses it
+/// is the unscaled model there. Not for a model's meaning: multiply for that.
+/// Error: a factor that is not positive. Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, section 5.
+/// Test: tests/ops/scale_test.cpp
+template <class T>
+[[nodiscard]] Variable<T> scale_forward(Variable<T> x, double factor) {
+    return record_scale("scale_forward", x, factor, 1.0);
+}
+
+/// Multiplies the gradient and leaves the value alone: y = x, dx = factor dy. For the beta of an op of one's own: apply
+/// it to the op's input. Otherwise as `scale_forward`.
+template <class T>
+[[nodiscard]] Variable<T> scale_backward(Variable<T> x, double factor) {
+    return record_scale("scale_backward", x, 1.0, factor);
+}
+
+}  // namespace unitscale::ops

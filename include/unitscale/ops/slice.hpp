@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/autograd/tape.hpp>
+#include <unitscale/kernels/layout.hpp>
+#include <unitscale/ops/operands.hpp>
+
+#include <cstddef>
+
+namespace unitscale::ops {
+
+/// The box starts[a] <= index < stops[a] of a tensor: y = x[box]; dx = dy inside the box, 0 outside. alpha = beta = 1.
+/// Errors: not one start and stop per axis; a start after its stop; a stop past the end. Test: tests/ops/slice_test.cpp
+template <class T>
+[[nodiscard]] Variable<T> slice(Variable<T> x, const Shape& starts, const Shape& stops) {
+    Tape<T>& tape = x.tape("slice");
+    const Tensor<T>& input = x.value();
+    check(starts.size() == input.rank() && stops.size() == input.rank(), "slice: starts ", to_string(starts), " and stops ", to_string(stops),
+          " for x ", to_string(input.shape()), "; expected one of each per axis");
+    Shape shape(input.rank());
+    for (std::size_t axis = 0; axis < input.rank(); ++axis) {
+        check(starts[axis] <= stops[axis] && stops[axis] <= input.shape()[axis], "slice: axis ", axis, " from ", starts[axis], " to ", stops[axis],
+              " is outside x ", to_string(input.shape()));
+        shape[axis] = stops[axis] - starts[axis];
+    }
+    Tensor<T> output = tape.make(shape);
+    kernels::slice<T>(tape.execution(), input.data(), input.shape(), starts, stops, output.data());
+    return tape.record({"slice", tape.next_site("slice"), 1.0, {1.0}}, {x}, std::move(output), [=](BackwardContext<T>& g) {
+        Tensor<T> dx = g.make(g.input(0).shape());
+        kernels::slice_backward<T>(g.execution(), g.output_gradient().data(), dx.data(), dx.shape(), starts, stops);
+        g.add(0, std::move(dx));
+    });
+}
+
+}  // namespace unitscale::ops

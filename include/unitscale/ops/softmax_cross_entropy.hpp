@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/autograd/tape.hpp>
+#include <unitscale/kernels/embedding.hpp>
+#include <unitscale/kernels/softmax.hpp>
+#include <unitscale/ops/operands.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+namespace unitscale::ops {
+
+enum class Reduction { mean, sum };
+
+struct CrossEntropyOptions {
+    double mult = 1.0;                       ///< m, the logit multiplier (alpha_loss_softmax in u-µP)
+    Reduction reduction = Reduction::mean;
+    std::int32_t ignored = -1;               ///< rows with this label do not count
+    std::optional<std::size_t> step_rows{};  ///< counted rows of the whole step, for `mean`; empty: micro-batches are alike
+};
+
+/// The factor of the gradient of the summed loss under `unit`: see `softmax_cross_entropy`.
+[[nodiscard]] inline double cross_entropy_unit_factor(std::size_t classes) noexcept {
+    const auto s = static_cast<double>(classes);
+    return classes < 2 ? 1.0 : s / std::sqrt(s - 1.0);
+}
+
+/// Softmax cross-entropy of logits with integer labels.
+///   loss = sum over counted rows of (ln sum_j exp(m x_j) - m x_label), over their number N_c for `mean`
+///   x [...,s]   labels [...]   loss: one element
+///   none: dx = m (softmax(m x) - onehot) seed, over N_c for `mean`
+///   unit: dx = s (s - 1)^-1/2 (softmax(m x) - onehot) seed, m not applied, the same for `mean` and `sum`
+/// Factors under `unit`: with flat logits a row of softmax - onehot has the mean square (s - 1) / s^2, hence
+/// s (s - 1)^-1/2; it is the gradient of the sum, whatever N_c, since nothing but the loss sees N_c. The value is never
+/// scaled. Relative to the mean's own gradient: beta = N_c s (s - 1)^-1/2 / m.
+/// Under `mean` and k micro-batches each loss is the sum of its rows over the whole step's N_c, so losses and gradients
+/// of the micro-batches add up. Accumulated in Accum<T>.
+/// Errors: labels that are not one per row, a label outside [0, s) that is not `ignored`, no classes.
+/// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, table A.2; Blake et al. 2024, arXiv:2407.17465, table 8.
+/// Test: tests/ops/softmax_cross_entropy_test.cpp
+template <class T>
+[[nodiscard]] Variable<T> softmax_cross_entropy(Variable<T> logits, const Tensor<std::int32_t>& labels, const CrossEntropyOptions& options = {}) {
+    const char* const op = "softmax_cross_entropy";
+    Tape<T>& tape = logits.tape(op);
+    const Tensor<T>& x = logits.value();
+    const std::size_t classes = last_extent(op, "logits", x.shape());
+    const std::size_t row_total = row_count(x.shape());
+    check(classes >= 1, op, ": logits ", to_string(x.shape()), " have no classes");
+    check(labels.size() == row_total, op, ": labels ", to_string(labels.shape()), " do not fit logits ", to_string(x.shape()),
+          "; expected ", row_total, " labels");
+    check(options.mult > 0.0, op, ": mult is ", options.mult, "; expected a positive number");
+    const auto rows = static_cast<std::ptrdiff_t>(row_total), n = static_cast<std::ptrdiff_t>(classes);
+    const std::int32_t ignored = options.ignored;
+    const std::ptrdiff_t bad = kernels::first_outside(labels.data(), rows, n, &ignored);
+    check(bad == rows, op, ": labels[", bad, "] is ", bad < rows ? labels.data()[bad] : 0, "; expected a number in [0,", n, ") or ", ignored,
+          " to ignore the row");
+
+    const auto counted_here = row_total - static_cast<std::size_t>(std::count(labels.data(), labels.data() + rows, ignored));
+    const std::size_t counted = std::max<std::size_t>(options.step_rows.value_or(tape.step_rows(counted_here)), 1);
+    const double share = options.reduction == Reduction::mean ? 1.0 / static_cast<double>(counted) : 1.0;
+    // factor: of softmax - onehot in the gradient; beta: the same relative to the unscaled op's own gradient.
+    const double factor = tape.unit_scaled() ? cross_entropy_unit_factor(classes) : options.mult * share;
+    const double own = options.mult * share;
+    const auto m = static_cast<Accum<T>>(options.mult);
+
+    Tensor<Accum<T>> log_sums({row_total}, tape.pool());
+    const Accum<T> total = kernels::softmax_cross_entropy_forward<T>(tape.execution(), x.data(), labels.data(), log_sums.data(), rows, n, m, ignored);
+    Tensor<T> loss = tape.make(Shape{1});
+    loss.data()[0] = static_cast<T>(total * static_cast<Accum<T>>(share));
+    Tensor<std::int32_t> kept({row_total}, tape.pool());
+    std::copy_n(labels.data(), row_total, kept.data());
+    return tape.record({op, tape.next_site(op), 1.0, {factor / own}}, {logits}, std::move(loss),
+                       [=, log_sums = std::move(log_sums), kept = std::move(kept)](BackwardContext<T>& g) {
+                           const double seed = static_cast<double>(static_cast<Accum<T>>(g.output_gradient().data()[0]));
+                           Tensor<T> dx = g.make(g.input(0).shape());
+                           kernels::softmax_cross_entropy_backward<T>(g.execution(), g.input(0).data(), kept.data(), log_sums.data(), dx.data(),
+                                                                      rows, n, m, static_cast<Accum<T>>(g.beta(0) * own * seed), ignored);
+                           g.add(0, std::move(dx));
+                       });
+}
+
+}  // namespace unitscale::ops

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/autograd/tape.hpp>
+#include <unitscale/kernels/elementwise.hpp>
+#include <unitscale/ops/operands.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <initializer_list>
+#include <optional>
+#include <span>
+
+namespace unitscale::ops {
+
+struct WeightedAddOptions {
+    /// Joins alpha and all betas into one value; empty: the recipe's rule. The rules for a left or right input do not apply.
+    std::optional<Constraint> constraint{};
+};
+
+/// alpha first, then the betas: the ideal factors of a weighted sum under `unit`, see `weighted_add`.
+[[nodiscard]] inline SmallVector<double> weighted_add_unit_factors(std::span<const double> weights) {
+    double squares = 0.0;
+    for (const double weight : weights) squares += weight * weight;
+    SmallVector<double> factors;
+    factors.push_back(1.0 / std::sqrt(squares));
+    for (const double weight : weights) factors.push_back(1.0 / std::abs(weight));
+    return factors;
+}
+
+/// Joins {alpha, beta_1, ...}, any number of them, as `constrain` does.
+inline void constrain_all(const char* op, Constraint constraint, std::span<double> factors) {
+    double value = factors[0], logs = 0.0, inverses = 0.0, sum = 0.0;
+    for (const double factor : factors) {
+        logs += std::log(factor);
+        inverses += 1.0 / factor;
+        sum += factor;
+    }
+    const auto count = static_cast<double>(factors.size());
+    switch (constraint) {
+        case Constraint::none: return;
+        case Constraint::to_output_scale: break;
+        case Constraint::gmean: value = std::exp(logs / count); break;
+        case Constraint::hmean: value = count / inverses; break;
+        case Constraint::amean: value = sum / count; break;
+        default: fail(op, ": constraint ", name(constraint), " does not apply to an op with any number of inputs");
+    }
+    for (double& factor : factors) factor = value;
+}
+
+/// Unit-scaled weighted sum.
+///   y = alpha sum_i g_i x_i          dx_i = beta_i g_i dy          x_i, y [the same shape]
+/// Factors under `unit`: independent terms of unit variance give variance sum g_i^2, hence alpha = (sum g_i^2)^-1/2;
+/// beta_i = 1/|g_i|. Unless the constraint is `none` all share one value.
+/// Errors: no inputs, another number of weights, shapes that differ, a weight of 0 or one that is not finite.
+/// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, table A.2. Test: tests/ops/weighted_add_test.cpp
+template <class T>
+[[nodiscard]] Variable<T> weighted_add(std::span<const Variable<T>> inputs, std::span<const double> weights, const WeightedAddOptions& options = {}) {
+    check(!inputs.empty(), "weighted_add: no inputs");
+    check(inputs.size() == weights.size(), "weighted_add: ", inputs.size(), " inputs and ", weights.size(), " weights");
+    Tape<T>& tape = inputs[0].tape("weighted_add");
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+        check(inputs[i].shape() == inputs[0].shape(), "weighted_add: input ", i, " ", to_string(inputs[i].shape()), " and input 0 ",
+              to_string(inputs[0].shape()), " differ in shape");
+        check(std::isfinite(weights[i]) && weights[i] != 0.0, "weighted_add: weight ", i, " is ", weights[i], "; expected a finite number other than 0");
+    }
+    SmallVector<double> factors(inputs.size() + 1, 1.0);
+    if (tape.unit_scaled()) {
+        factors = weighted_add_unit_factors(weights);
+        constrain_all("weighted_add", effective_constraint(tape, options.constraint), {factors.data(), factors.size()});
+    }
+    const auto count = static_cast<std::ptrdiff_t>(inputs[0].value().size());
+    SmallVector<const T*> data;
+    SmallVector<Accum<T>> scaled;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+        data.push_back(inputs[i].value().data());
+        scaled.push_back(static_cast<Accum<T>>(factors[0] * weights[i]));
+    }
+    Tensor<T> output = tape.make(inputs[0].shape());
+    kernels::weighted_sum<T>(tape.execution(), {data.data(), data.size()}, {scaled.data(), scaled.size()}, output.data(), count);
+    SmallVector<double> kept(weights.size());
+    std::copy(weights.begin(), weights.end(), kept.begin());
+    return tape.record({"weighted_add", tape.next_site("weighted_add"), factors[0], std::span<const double>(factors.data() + 1, weights.size())}, inputs,
+                       std::move(output), [count, kept](BackwardContext<T>& g) {
+                           for (std::size_t i = 0; i < kept.size(); ++i) {
+                               if (!g.needs(i)) continue;
+                               Tensor<T> dx = g.make(g.input(i).shape());
+                               kernels::scale<T>(g.execution(), g.output_gradient().data(), dx.data(), count, static_cast<Accum<T>>(g.beta(i) * kept[i]));
+                               g.add(i, std::move(dx));
+                           }
+                       });
+}
+template <class T>
+[[nodiscard]] Variable<T> weighted_add(std::initializer_list<Variable<T>> inputs, std::initializer_list<double> weights, const WeightedAddOptions& options = {}) {
+    return weighted_add<T>(std::span<const Variable<T>>(inputs.begin(), inputs.size()), std::span<const double>(weights.begin(), weights.size()), options);
+}
+
+}  // namespace unitscale::ops

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/autograd/parameter.hpp>
+#include <unitscale/base/error.hpp>
+#include <unitscale/base/memory.hpp>
+#include <unitscale/base/parallel.hpp>
+#include <unitscale/kernels/vector_math.hpp>
+#include <unitscale/optim/clip.hpp>
+#include <unitscale/optim/groups.hpp>
+#include <unitscale/optim/weight_decay.hpp>
+#include <unitscale/tensor/fill.hpp>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace unitscale::optim {
+
+/// sqrt(x + the smallest normal number), x >= 0, within 1 ulp, in arithmetic that compilers vectorise (a call of sqrt may
+/// set errno): an estimate of x^-1/2 from the exponent, Newton steps, and one more for the root itself. The summand keeps
+/// 0 / 0 out of Adam without an epsilon.
+[[nodiscard]] inline float positive_root(float x) noexcept {
+    x += 0x1p-126f;
+    float y = std::bit_cast<float>(0x5F3759DF - (std::bit_cast<std::int32_t>(x) >> 1));
+    const float half = 0.5f * x;
+    y = y * (1.5f - (half * y) * y);
+    y = y * (1.5f - (half * y) * y);
+    y = y * (1.5f - (half * y) * y);
+    const float root = x * y;
+    return root + 0.5f * y * (x - root * root);
+}
+[[nodiscard]] inline double positive_root(double x) noexcept {
+    x += 0x1p-1022;
+    double y = std::bit_cast<double>(0x5FE6EB50C7B537A9 - (std::bit_cast<std::int64_t>(x) >> 1));
+    const double half = 0.5 * x;
+    y = y * (1.5 - (half * y) * y);
+    y = y * (1.5 - (half * y) * y);
+    y = y * (1.5 - (half * y) * y);
+    y = y * (1.5 - (half * y) * y);
+    const double root = x * y;
+    return root + 0.5 * y * (x - root * root);
+}
+
+struct AdamOptions {
+    double beta1 = 0.9;
+    double beta2 = 0.999;
+    double epsilon = 1e-8;
+    bool bias_correction = true;
+    double weight_decay = 0.0;
+    WeightDecay decay = WeightDecay::coupled;
+    double peak_learning_rate = 0.0;  ///< the largest learning rate of the run; read by independent decay only
+    bool decay_bias_and_norm = true;  ///< false: biases and norm gains do not decay
+    std::vector<ParameterGroup> groups{};
+};
+
+/// The constants of one Adam update of one parameter, in the type of its state.
+template <class A>
+struct AdamConstants {
+    A beta1, beta2, epsilon;
+    A gradient_scale;  ///< carried scale of the gradient
+    A penalty;         ///< times p, added to the gradient
+    A correction1, correction2;
+    A keep;            ///< 1 - share lost to weight decay
+    A rate;
+};
+
+/// One fused pass: reads p, g, m, v and writes p, m, v, each once. Every block runs the same loop of fixed length, the last
+/// one padded, so bits depend neither on the partition nor on the alignment.
+template <class T>
+void adam_update(const Execution& execution, T* p, const T* g, Accum<T>* m, Accum<T>* v, std::size_t size, const AdamConstants<Accum<T>>& c) {
+    using A = Accum<T>;
+    constexpr std::ptrdiff_t width = kernels::block_size;
+    const auto n = static_cast<std::ptrdiff_t>(size);
+    const std::ptrdiff_t blocks = (n + width - 1) / width;
+    parallel_for(execution.threads, blocks, kernels::work_threshold / width, [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
+        kernels::Block<A> value, gradient, first, second;
+        for (std::ptrdiff_t block = begin; block < end; ++block) {
+            const std::ptrdiff_t start = block * width, count = std::min(width, n - start);
+            kernels::load_block<T>(p + start, count, value);
+            kernels::load_block<T>(g + start, count, gradient);
+            kernels::load_block<A>(m + start, count, first);
+            kernels::load_block<A>(v + start, count, second);
+#pragma omp simd
+            for (std::size_t l = 0; l < static_cast<std::size_t>(width); ++l) {
+                const A slope = gradient[l] * c.gradient_scale + c.penalty * value[l];
+                const A mean = c.beta1 * first[l] + (A(1) - c.beta1) * slope;
+                const A square = c.beta2 * second[l] + (A(1) - c.beta2) * (slope * slope);
+                const A denominator = positive_root(square * c.correction2) + c.epsilon;
+                first[l] = mean;
+                second[l] = square;
+                value[l] = c.keep * value[l] - c.rate * ((mean * c.correction1) / denominator);
+            }
+            kernels::store_block<T>(value, count, p + start);
+            kernels::store_block<A>(first, count, m + start);
+            kernels::store_block<A>(second, count, v + start);
+        }
+    });
+}
+
+/// Adam, and AdamW when the weight decay is coupled or independent. For the gradient g of the t-th update of a parameter:
+///   m = beta1 m + (1 - beta1) g         v = beta2 v + (1 - beta2) g^2
+///   p = (1 - d) p - lr (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon)
+/// d is the decay's share (weight_decay.hpp), lr the learning rate times the group's factor. State m, v in Accum<T>; t is the
+/// parameter's own count, so one that is unfrozen late starts afresh. epsilon may be 0.
+/// A frozen parameter, or one without gradient, keeps value and state. The groups' `trained` is written to the parameters'
+/// `requires_gradient` when the optimiser is made. Bits are the same for any thread count; no step allocates but the first
+/// of a parameter that was frozen before. The parameters outlive the optimiser.
+/// Units: `learning_rate` per update. Errors: those of resolve_groups; options or a learning rate out of range.
+/// References: Kingma, Ba 2014, arXiv:1412.6980; Loshchilov, Hutter 2017, arXiv:1711.05101. Test: tests/optim/adam_test.cpp
+template <class T>
+class Adam {
+    using A = Accum<T>;
+
+public:
+    explicit Adam(std::vector<Parameter<T>*> parameters, AdamOptions options = {})
+        : parameters_(std::move(parameters)), options_(std::move(options)),
+          settings_(resolve_groups("Adam", parameters_, options_.groups, {options_.weight_decay, options_.decay_bias_and_norm})) {
+        check(options_.beta1 >= 0.0 && static_cast<A>(options_.beta1) < A(1), "Adam: beta1 is ", options_.beta1, "; expected a number from 0 to below 1");
+        check(options_.beta2 >= 0.0 && static_cast<A>(options_.beta2) < A(1), "Adam: beta2 is ", options_.beta2, "; expected a number from 0 to below 1");
+        check(std::isfinite(options_.epsilon) && options_.epsilon >= 0.0, "Adam: epsilon is ", options_.epsilon,
+              "; expected a finite number, not negative");
+        check(options_.decay != WeightDecay::independent || (std::isfinite(options_.peak_learning_rate) && options_.peak_learning_rate > 0.0),
+              "Adam: independent weight decay needs peak_learning_rate, the largest of the run; it is ", options_.peak_learning_rate);
+        states_.resize(parameters_.size());
+        for (std::size_t i = 0; i < parameters_.size(); ++i) {
+            parameters_[i]->set_requires_gradient(settings_[i].trained);
+            if (settings_[i].trained) make_state(i);
+        }
+    }
+
+    [[nodiscard]] const std::vector<Parameter<T>*>& parameters() const noexcept { return parameters_; }
+    [[nodiscard]] const std::vector<ParameterSettings>& settings() const noexcept { return settings_; }
+
+    /// One update of every parameter that is trained and has a gradient. Gradients stay: see clear_gradients.
+    void step(const Execution& execution, double learning_rate) {
+        check(std::isfinite(learning_rate) && learning_rate >= 0.0, "Adam: learning rate is ", learning_rate,
+              "; expected a finite number, not negative");
+        const double share = schedule_share("Adam", options_.decay, learning_rate, options_.peak_learning_rate);
+        for (std::size_t i = 0; i < parameters_.size(); ++i) {
+            if (!is_updated(*parameters_[i])) continue;
+            if (states_[i].first.empty()) make_state(i);
+            update(execution, i, learning_rate * settings_[i].learning_rate_factor, share);
+        }
+    }
+
+    void clear_gradients() noexcept {
+        for (Parameter<T>* parameter : parameters_) parameter->clear_gradient();
+    }
+
+    /// Names the state to a visitor: visitor.tensor(name, Tensor<Accum<T>>&), visitor.scalar(name, std::uint64_t&).
+    template <class Visitor>
+    void visit_state(Visitor&& visitor) {
+        for (std::size_t i = 0; i < parameters_.size(); ++i) {
+            if (states_[i].first.empty()) continue;
+            const std::string& name = parameters_[i]->name();
+            visitor.tensor(name + "/first_moment", states_[i].first);
+            visitor.tensor(name + "/second_moment", states_[i].second);
+            visitor.scalar(name + "/updates", states_[i].updates);
+        }
+    }
+
+private:
+    struct State {
+        Tensor<A> first{};
+        Tensor<A> second{};
+        std::uint64_t updates = 0;
+    };
+
+    void make_state(std::size_t i) {
+        states_[i].first = full<A>(parameters_[i]->shape(), A(0));
+        states_[i].second = full<A>(parameters_[i]->shape(), A(0));
+    }
+
+    void update(const Execution& execution, std::size_t i, double rate, double share) {
+        Parameter<T>& parameter = *parameters_[i];
+        State& state = states_[i];
+        const Tensor<T>& gradient = parameter.gradient();
+        Tensor<T>& value = parameter.write();
+        const double decay = settings_[i].weight_decay;
+        const auto t = static_cast<double>(++state.updates);
+        const auto beta1 = static_cast<A>(options_.beta1), beta2 = static_cast<A>(options_.beta2);
+        const auto correction = [&](A beta) {  // of beta as it is rounded: 1 - 0.999f is off by 1e-5 from 0.001
+            return static_cast<A>(options_.bias_correction ? 1.0 / (1.0 - std::pow(static_cast<double>(beta), t)) : 1.0);
+        };
+        const AdamConstants<A> constants{
+            .beta1 = beta1,
+            .beta2 = beta2,
+            .epsilon = static_cast<A>(options_.epsilon),
+            .gradient_scale = static_cast<A>(gradient.scale()),
+            .penalty = static_cast<A>(options_.decay == WeightDecay::gradient ? decay * value.scale() : 0.0),
+            .correction1 = correction(beta1),
+            .correction2 = correction(beta2),
+            .keep = static_cast<A>(1.0 - decay_share(options_.decay, decay, rate, share)),
+            .rate = static_cast<A>(rate / value.scale())};
+        adam_update<T>(execution, value.data(), gradient.data(), state.first.data(), state.second.data(), value.size(), constants);
+    }
+
+    std::vector<Parameter<T>*> parameters_;
+    AdamOptions options_;
+    std::vector<ParameterSettings> settings_;
+    std::vector<State> states_{};
+};
+
+}  // namespace unitscale::optim

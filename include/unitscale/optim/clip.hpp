@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/autograd/parameter.hpp>
+#include <unitscale/base/error.hpp>
+#include <unitscale/base/memory.hpp>
+#include <unitscale/base/parallel.hpp>
+#include <unitscale/kernels/vector_math.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <span>
+
+namespace unitscale::optim {
+
+/// Whether an optimiser's step and the gradient norm take the parameter in.
+template <class T>
+[[nodiscard]] bool is_updated(const Parameter<T>& parameter) noexcept {
+    return parameter.requires_gradient() && parameter.has_gradient();
+}
+
+/// Elements of a gradient whose squares are summed by one thread, in one order.
+inline constexpr std::ptrdiff_t norm_chunk = 4096;
+
+/// Sum of squares of `count` elements in double: eight running sums, element i in sum i mod 8, added in turn.
+template <class T>
+[[nodiscard]] double sum_of_squares(const T* x, std::ptrdiff_t count) noexcept {
+    std::array<double, 8> sums{};
+    std::ptrdiff_t i = 0;
+    for (; i + 8 <= count; i += 8) {
+        for (std::size_t lane = 0; lane < 8; ++lane) {
+            const auto value = static_cast<double>(static_cast<Accum<T>>(x[i + static_cast<std::ptrdiff_t>(lane)]));
+            sums[lane] += value * value;
+        }
+    }
+    for (std::size_t lane = 0; i < count; ++i, ++lane) {
+        const auto value = static_cast<double>(static_cast<Accum<T>>(x[i]));
+        sums[lane] += value * value;
+    }
+    double total = 0.0;
+    for (const double sum : sums) total += sum;
+    return total;
+}
+
+/// The Euclidean norm of all gradients together, parameters that are frozen or have no gradient left out. Summed in double
+/// over chunks of fixed length: the same bits for any thread count. Scratch of one double per chunk from the execution.
+/// Test: tests/optim/clip_test.cpp
+template <class T>
+[[nodiscard]] double gradient_norm(const Execution& execution, std::span<Parameter<T>* const> parameters) {
+    double total = 0.0;
+    for (Parameter<T>* parameter : parameters) {
+        if (!is_updated(*parameter)) continue;
+        const Tensor<T>& gradient = parameter->gradient();
+        const auto size = static_cast<std::ptrdiff_t>(gradient.size());
+        const std::ptrdiff_t chunks = (size + norm_chunk - 1) / norm_chunk;
+        Scratch<double> sums(execution, static_cast<std::size_t>(chunks));
+        const T* data = gradient.data();
+        double* out = sums.data();
+        parallel_for(execution.threads, chunks, kernels::work_threshold / norm_chunk, [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
+            for (std::ptrdiff_t chunk = begin; chunk < end; ++chunk)
+                out[chunk] = sum_of_squares(data + chunk * norm_chunk, std::min(norm_chunk, size - chunk * norm_chunk));
+        });
+        double sum = 0.0;
+        for (const double part : sums.span()) sum += part;
+        total += sum * gradient.scale() * gradient.scale();
+    }
+    return std::sqrt(total);
+}
+
+/// Multiplies all gradients by max_norm / norm where their norm is above max_norm; returns the norm before that. A norm
+/// that is not finite is returned as it is and nothing is touched: the caller decides what a broken step means.
+/// Under unit scaling a parameter's gradient carries a constant of its own, so the norm of the whole means little: leave
+/// clipping off there.
+/// Error: max_norm not positive.
+/// Reference: Pascanu, Mikolov, Bengio 2013, arXiv:1211.5063. Test: tests/optim/clip_test.cpp
+template <class T>
+double clip_gradients(const Execution& execution, std::span<Parameter<T>* const> parameters, double max_norm) {
+    check(max_norm > 0.0, "clip_gradients: max_norm is ", max_norm, "; expected a positive number");
+    const double norm = gradient_norm(execution, parameters);
+    if (!std::isfinite(norm) || norm <= max_norm) return norm;
+    const auto factor = static_cast<Accum<T>>(max_norm / norm);
+    for (Parameter<T>* parameter : parameters) {
+        if (!is_updated(*parameter)) continue;
+        T* data = parameter->gradient().data();
+        parallel_for(execution.threads, static_cast<std::ptrdiff_t>(parameter->size()), kernels::work_threshold,
+                     [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
+                         for (std::ptrdiff_t i = begin; i < end; ++i) data[i] = static_cast<T>(static_cast<Accum<T>>(data[i]) * factor);
+                     });
+    }
+    return norm;
+}
+
+}  // namespace unitscale::optim

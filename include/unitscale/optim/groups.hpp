@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/autograd/parameter.hpp>
+#include <unitscale/base/error.hpp>
+#include <unitscale/scaling/recipe.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace unitscale::optim {
+
+/// One rule for the parameters whose name matches `pattern` (`*` stands for any text). A rule sets the fields it
+/// names and leaves the others; of several rules that set a field the last one holds.
+struct ParameterGroup {
+    std::string pattern = "*";
+    std::optional<double> learning_rate_factor{};
+    std::optional<double> weight_decay{};
+    std::optional<bool> trained{};  ///< false freezes
+};
+
+/// What holds for one parameter once the rules are applied.
+struct ParameterSettings {
+    double learning_rate_factor = 1.0;
+    double weight_decay = 0.0;
+    bool trained = true;
+};
+
+/// What holds where no group says otherwise.
+struct GroupDefaults {
+    double weight_decay = 0.0;
+    bool decay_bias_and_norm = true;  ///< false: parameters of these roles do not decay unless a group says so
+};
+
+/// Settings of every parameter, in their order. A parameter's own `requires_gradient` is its default for `trained`.
+/// Errors, with `op` (the optimiser) in front: no parameters; a null pointer; a parameter or a name given twice; a
+/// pattern that matches no parameter; a factor or decay that is negative or not finite.
+/// Test: tests/optim/groups_test.cpp
+template <class T>
+[[nodiscard]] std::vector<ParameterSettings> resolve_groups(const char* op, const std::vector<Parameter<T>*>& parameters,
+                                                            const std::vector<ParameterGroup>& groups, const GroupDefaults& defaults) {
+    check(!parameters.empty(), op, ": no parameters to train");
+    std::vector<std::string_view> names;
+    for (const Parameter<T>* parameter : parameters) {
+        check(parameter != nullptr, op, ": parameter ", names.size(), " of ", parameters.size(), " is a null pointer");
+        names.push_back(parameter->name());
+    }
+    std::sort(names.begin(), names.end());
+    const auto twice = std::adjacent_find(names.begin(), names.end());
+    check(twice == names.end(), op, ": two parameters are called '", twice == names.end() ? "" : *twice, "'; names must differ");
+
+    const auto usable = [](double x) { return std::isfinite(x) && x >= 0.0; };
+    check(usable(defaults.weight_decay), op, ": weight decay is ", defaults.weight_decay, "; expected a finite number, not negative");
+    std::vector<ParameterSettings> settings(parameters.size());
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+        const ParameterRole role = parameters[i]->facts().role;
+        const bool vector_like = role == ParameterRole::bias || role == ParameterRole::norm;
+        settings[i].weight_decay = vector_like && !defaults.decay_bias_and_norm ? 0.0 : defaults.weight_decay;
+        settings[i].trained = parameters[i]->requires_gradient();
+    }
+    for (const ParameterGroup& group : groups) {
+        check(usable(group.learning_rate_factor.value_or(1.0)), op, ": group '", group.pattern, "' has the learning-rate factor ",
+              group.learning_rate_factor.value_or(1.0), "; expected a finite number, not negative");
+        check(usable(group.weight_decay.value_or(0.0)), op, ": group '", group.pattern, "' has the weight decay ",
+              group.weight_decay.value_or(0.0), "; expected a finite number, not negative");
+        bool used = false;
+        for (std::size_t i = 0; i < parameters.size(); ++i) {
+            if (!matches(group.pattern, parameters[i]->name())) continue;
+            used = true;
+            settings[i].learning_rate_factor = group.learning_rate_factor.value_or(settings[i].learning_rate_factor);
+            settings[i].weight_decay = group.weight_decay.value_or(settings[i].weight_decay);
+            settings[i].trained = group.trained.value_or(settings[i].trained);
+        }
+        check(used, op, ": group pattern '", group.pattern, "' matches none of the ", parameters.size(), " parameters");
+    }
+    return settings;
+}
+
+}  // namespace unitscale::optim

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/base/error.hpp>
+
+#include <cmath>
+
+namespace unitscale::optim {
+
+/// What weight decay of strength wd means; lr_t is the learning rate of the update, lr_peak the largest of the run.
+///   gradient:    wd p is added to the gradient (an L2 penalty: it goes through momentum and Adam's denominators)
+///   coupled:     p -= lr_t wd p, beside the gradient's step (AdamW)
+///   independent: p -= wd (lr_t / lr_peak) p: the same decay whatever the learning rate
+/// References: Loshchilov, Hutter 2017, arXiv:1711.05101; Blake et al. 2024, arXiv:2407.17465, section 2.2.
+enum class WeightDecay { gradient, coupled, independent };
+
+/// The share of a parameter that an update takes away, (1 - share) p being what stays; 0 for `gradient`, whose decay is
+/// part of the gradient. `learning_rate` is the parameter's own (group factor included); `schedule_share` is
+/// lr_t / lr_peak.
+/// Test: tests/optim/weight_decay_test.cpp
+[[nodiscard]] constexpr double decay_share(WeightDecay kind, double weight_decay, double learning_rate, double schedule_share) noexcept {
+    switch (kind) {
+        case WeightDecay::coupled: return learning_rate * weight_decay;
+        case WeightDecay::independent: return weight_decay * schedule_share;
+        default: return 0.0;
+    }
+}
+
+/// lr_t / lr_peak where `independent` decay needs it. `op` names the optimiser in errors: no peak given, or a learning
+/// rate above it.
+[[nodiscard]] inline double schedule_share(const char* op, WeightDecay kind, double learning_rate, double peak_learning_rate) {
+    if (kind != WeightDecay::independent) return 1.0;
+    check(learning_rate <= peak_learning_rate * (1.0 + 1e-12), op, ": learning rate ", learning_rate,
+          " is above peak_learning_rate ", peak_learning_rate, ", which independent weight decay divides by");
+    return learning_rate / peak_learning_rate;
+}
+
+}  // namespace unitscale::optim

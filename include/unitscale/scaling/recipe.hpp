@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/base/error.hpp>
+#include <unitscale/formats/quantiser.hpp>
+#include <unitscale/scaling/constraint.hpp>
+#include <unitscale/scaling/residual.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace unitscale {
+
+/// What happens to scale along the graph.
+///   none: nothing; the model is the textbook one.
+///   unit: every op applies its factors, so that activations, weights and gradients have unit scale at initialisation.
+enum class Scaling { none, unit };
+
+[[nodiscard]] constexpr std::string_view name(Scaling scaling) noexcept { return scaling == Scaling::unit ? "unit" : "none"; }
+
+/// Kinds of matrix products that a recipe distinguishes. `linear`: activations times a weight; `readout`: the last
+/// linear layer, onto the vocabulary; `matmul`: two activations. Attention's own products are never rounded.
+enum class ProductKind { linear, readout, matmul };
+
+[[nodiscard]] constexpr std::string_view name(ProductKind kind) noexcept {
+    return kind == ProductKind::linear ? "linear" : kind == ProductKind::readout ? "readout" : "matmul";
+}
+
+/// What the operands of a product are rounded to, by role; nothing: not rounded. For y = x w the three products are
+/// Q_a(x) Q_w(w), dx = Q_g(dy) Q_w(w)^T and dw = Q_a(x)^T Q_g(dy). A matmul of two activations uses `activation` twice.
+struct ProductFormats {
+    std::optional<Quantiser> activation{};
+    std::optional<Quantiser> weight{};
+    std::optional<Quantiser> gradient{};
+
+    friend bool operator==(const ProductFormats&, const ProductFormats&) = default;
+};
+
+/// One rule of a recipe: products of this kind in modules whose path matches `pattern` (`*` stands for any text) get
+/// these formats. Of several matching rules the last one holds.
+struct ProductRule {
+    ProductKind kind = ProductKind::linear;
+    std::string pattern = "*";
+    ProductFormats formats{};
+};
+
+/// How parameters are initialised and where multipliers sit.
+///   standard: weights normal with standard deviation 0.02, residual branches added plainly.
+///   unit: weights unit normal (the ops' factors do the rest), residual branches weighted to keep unit scale.
+enum class Parametrisation { standard, unit };
+
+[[nodiscard]] constexpr std::string_view name(Parametrisation p) noexcept {
+    return p == Parametrisation::unit ? "unit" : "standard";
+}
+
+/// Whether `text` matches `pattern`, in which `*` stands for any run of characters, empty ones included.
+[[nodiscard]] inline bool matches(std::string_view pattern, std::string_view text) noexcept {
+    std::size_t p = 0, t = 0, star = std::string_view::npos, resume = 0;
+    while (t < text.size()) {
+        if (p < pattern.size() && pattern[p] == '*') {
+            star = p++;
+            resume = t;
+        } else if (p < pattern.size() && pattern[p] == text[t]) {
+            ++p;
+            ++t;
+        } else if (star != std::string_view::npos) {
+            p = star + 1;
+            t = ++resume;
+        } else {
+            return false;
+        }
+    }
+    while (p < pattern.size() && pattern[p] == '*') ++p;
+    return p == pattern.size();
+}
+
+/// A published low-precision method as one immutable value: a point in the product of the four axes scaling, matmul
+/// precision, storage and parametrisation (storage is float in the recipes so far). A model's code never asks for it.
+/// Test: tests/scaling/recipe_test.cpp
+struct Recipe {
+    std::string name = "fp32";
+    std::string description = "standard model in 32-bit floating point";
+    Scaling scaling = Scaling::none;
+    Constraint constraint = Constraint::to_output_scale;  ///< the rule for ops whose options name none
+    std::vector<ProductRule> products{};
+    Parametrisation parametrisation = Parametrisation::standard;
+    ResidualRule residual{};      ///< how residual layers join, where a model names no rule of its own
+    double learning_rate = 6e-3;  ///< the default of the character model of `train_transformer`, Adam
+    double clip_norm = 0.0;       ///< largest norm of the whole gradient; 0: no clipping
+
+    /// The formats of a product of this kind in the module at `path`.
+    [[nodiscard]] ProductFormats formats(ProductKind kind, std::string_view path) const {
+        for (std::size_t i = products.size(); i-- > 0;)
+            if (products[i].kind == kind && matches(products[i].pattern, path)) return products[i].formats;
+        return {};
+    }
+};
+
+/// The recipes known by name. The learning rates were chosen on seeds 100 and up.
+[[nodiscard]] inline std::vector<Recipe> known_recipes() {
+    const Recipe fp32_recipe{.learning_rate = 6e-3, .clip_norm = 1.0};
+    Recipe unit{.name = "unit-fp32",
+                .description = "Unit Scaling in 32-bit floating point",
+                .scaling = Scaling::unit,
+                .parametrisation = Parametrisation::unit,
+                .residual = {.scheme = ResidualScheme::depth},
+                .learning_rate = 0.06};
+
+    Recipe unit_fp16 = unit;
+    unit_fp16.name = "unit-fp16";
+    unit_fp16.description = "Unit Scaling, every linear layer's products in FP16";
+    const Quantiser half{.format = fp16};
+    for (const ProductKind kind : {ProductKind::linear, ProductKind::readout})
+        unit_fp16.products.push_back({.kind = kind, .formats = {.activation = half, .weight = half, .gradient = half}});
+
+    Recipe unit_fp8 = unit;
+    unit_fp8.name = "unit-fp8";
+    unit_fp8.description = "Unit Scaling, linear layers in FP8: E4M3 inputs and weights, E5M2 gradients; readout in FP32";
+    unit_fp8.products.push_back({.kind = ProductKind::linear,
+                                 .formats = {.activation = Quantiser{.format = e4m3},
+                                             .weight = Quantiser{.format = e4m3},
+                                             .gradient = Quantiser{.format = e5m2}}});
+    return {fp32_recipe, unit, unit_fp16, unit_fp8};
+}
+
+/// The recipe of that name; Error lists the known ones.
+[[nodiscard]] inline Recipe find_recipe(std::string_view wanted) {
+    std::string known;
+    for (const Recipe& recipe : known_recipes()) {
+        if (recipe.name == wanted) return recipe;
+        known += (known.empty() ? "" : ", ") + recipe.name;
+    }
+    fail("recipe: unknown name '", wanted, "'; expected one of ", known);
+}
+
+}  // namespace unitscale

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/base/error.hpp>
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <string_view>
+
+namespace unitscale {
+
+/// How a residual layer joins its branch f to the stream x.
+///   plain: x + f(x), the textbook layer; not unit-scaled
+///   fixed: (tau f(x) + x) / sqrt(tau^2 + 1) with one tau for every layer
+///   running_mean: the same with tau = 1/sqrt(l) at layer l = 1, 2, ...: every branch contributes equally to the last output
+///   depth: the u-µP rule, tau_i = a_i / sqrt(L/2 + n_attn a_attn^2 + n_ffn a_ffn^2), below
+enum class ResidualScheme { plain, fixed, running_mean, depth };
+
+inline constexpr std::array<std::string_view, 4> residual_scheme_names = {"plain", "fixed", "running_mean", "depth"};
+
+[[nodiscard]] constexpr std::string_view name(ResidualScheme scheme) noexcept {
+    return residual_scheme_names[static_cast<std::size_t>(scheme)];
+}
+
+/// A residual rule: its scheme and what the scheme needs. `tau` is read by `fixed`; `multiplier` (alpha_res) and
+/// `attention_ratio` (alpha_res_attn_ratio) by `depth`.
+struct ResidualRule {
+    ResidualScheme scheme = ResidualScheme::plain;
+    double tau = 0.5;
+    double multiplier = 1.0;
+    double attention_ratio = 1.0;
+};
+
+/// The branch weight tau of residual layer `index` (0, 1, ... in order of use) of `count` in all; attention and
+/// feed-forward layers alternate, attention first. Meaningless for `plain`, which has none (returns 1).
+///
+/// The depth rule: with r = attention_ratio, a_ffn = multiplier sqrt(2 / (1 + r^2)), a_attn = r a_ffn, and n_attn, n_ffn
+/// the attention and feed-forward layers before this one, tau is a (this layer's) over the root of what the stream
+/// has gathered so far. The stream then has unit scale after each layer.
+/// Error: index >= count, or an odd count under `depth`.
+/// Reference: Blake et al. 2024, arXiv:2407.17465, section 3.4 and appendix G. Test: tests/scaling/residual_test.cpp
+[[nodiscard]] inline double residual_tau(const ResidualRule& rule, std::size_t index, std::size_t count) {
+    check(index < count, "residual: layer ", index, " of ", count, "; expected a number below the count");
+    switch (rule.scheme) {
+        case ResidualScheme::plain: return 1.0;
+        case ResidualScheme::fixed:
+            check(rule.tau > 0.0, "residual: tau is ", rule.tau, "; expected a positive number");
+            return rule.tau;
+        case ResidualScheme::running_mean: return 1.0 / std::sqrt(static_cast<double>(index + 1));
+        case ResidualScheme::depth: break;
+    }
+    check(count % 2 == 0, "residual: the depth rule needs an even number of residual layers (attention and feed-forward in turn), not ", count);
+    const double ratio = rule.attention_ratio;
+    const double ffn = rule.multiplier * std::sqrt(2.0 / (1.0 + ratio * ratio));
+    const double attention = ratio * ffn;
+    const auto attention_before = static_cast<double>((index + 1) / 2);
+    const auto ffn_before = static_cast<double>(index / 2);
+    const double gathered = static_cast<double>(count) / 2.0 + attention_before * attention * attention + ffn_before * ffn * ffn;
+    return (index % 2 == 0 ? attention : ffn) / std::sqrt(gathered);
+}
+
+}  // namespace unitscale

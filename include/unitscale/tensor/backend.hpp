@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+// The one header that names Eigen and xtensor: every other header sees the types below. xtensor 0.26 moved its headers
+// into folders; both layouts are served. No macro of either library is defined here, so that our types are the same
+// whatever the user included before.
+
+#include <unitscale/base/memory.hpp>
+
+#include <Eigen/Core>
+#if __has_include(<xtensor/containers/xarray.hpp>)
+#include <xtensor/containers/xarray.hpp>
+#else
+#include <xtensor/xarray.hpp>
+#endif
+
+#include <cstddef>
+#include <type_traits>
+
+namespace unitscale {
+
+/// Sizes of a tensor's dimensions, outermost first. Up to six without allocation.
+using Shape = xt::svector<std::size_t, 6>;
+
+/// A few values, up to eight without allocation.
+template <class T>
+using SmallVector = xt::svector<T, 8>;
+
+/// The container of a tensor's elements: row-major, 64-byte aligned, memory from a pool.
+template <class T>
+using Array = xt::xarray_container<xt::uvector<T, PoolAllocator<T>>, xt::layout_type::row_major, Shape>;
+
+/// IEEE binary16 and bfloat16 as storage types.
+using Half = Eigen::half;
+using BFloat16 = Eigen::bfloat16;
+
+/// The type in which sums over elements of type T are formed: losses, statistics, reductions, products.
+/// double for double, else float.
+template <class T>
+using Accum = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+/// Row-major matrices and arrays of Eigen over memory that is ours.
+template <class T>
+using RowMajorArray = Eigen::Array<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+template <class T>
+using MatrixMap =
+    Eigen::Map<Eigen::Matrix<std::remove_const_t<T>, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>>;
+template <class T>
+using ConstMatrixMap =
+    Eigen::Map<const Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>>;
+template <class T>
+using ArrayMap = Eigen::Map<Eigen::Array<T, Eigen::Dynamic, 1>>;
+template <class T>
+using ConstArrayMap = Eigen::Map<const Eigen::Array<T, Eigen::Dynamic, 1>>;
+
+}  // namespace unitscale

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/base/error.hpp>
+#include <unitscale/base/memory.hpp>
+#include <unitscale/tensor/backend.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+
+namespace unitscale {
+
+/// The number of elements of a shape: 1 for rank 0.
+[[nodiscard]] inline std::size_t element_count(const Shape& shape) noexcept {
+    std::size_t count = 1;
+    for (const std::size_t extent : shape) count *= extent;
+    return count;
+}
+
+/// A shape as error messages write it: `[2,3]`.
+[[nodiscard]] inline std::string to_string(const Shape& shape) {
+    std::string text = "[";
+    for (std::size_t i = 0; i < shape.size(); ++i) text += (i == 0 ? "" : ",") + std::to_string(shape[i]);
+    return text + "]";
+}
+
+/// An n-dimensional array with a scale: the value of element i is data()[i] * scale().
+/// Row-major and contiguous. T: double, float, Half, BFloat16, Minifloat<F>, or an integer type (token ids; scale 1).
+/// Test: tests/tensor/tensor_test.cpp
+template <class T>
+class Tensor {
+public:
+    using value_type = T;
+
+    /// No elements: shape [0].
+    Tensor() : array_(make_array(Shape{0}, nullptr)) {}
+
+    /// Uninitialised elements, from `pool` if there is one.
+    explicit Tensor(const Shape& shape, const std::shared_ptr<MemoryPool>& pool = nullptr)
+        : array_(make_array(shape, pool)) {}
+
+    /// The given elements in row-major order. Error: their number is not the shape's.
+    Tensor(const Shape& shape, std::initializer_list<T> values) : Tensor(shape, std::span<const T>(values.begin(), values.size())) {}
+    Tensor(const Shape& shape, std::span<const T> values) : Tensor(shape) {
+        check(values.size() == size(), "Tensor: shape ", to_string(shape), " has ", size(), " elements, but ", values.size(),
+              " values were given");
+        std::copy(values.begin(), values.end(), data());
+    }
+
+    Tensor(const Tensor&) = default;
+    Tensor& operator=(const Tensor& other) {
+        if (this != &other) *this = Tensor(other);
+        return *this;
+    }
+    Tensor(Tensor&& other) noexcept
+        : array_(std::move(other.array_)), scale_(std::exchange(other.scale_, 1.0)),
+          any_scale_(std::exchange(other.any_scale_, false)) {
+        other.make_empty();
+    }
+    Tensor& operator=(Tensor&& other) noexcept {
+        if (this != &other) {
+            array_ = std::move(other.array_);
+            scale_ = std::exchange(other.scale_, 1.0);
+            any_scale_ = std::exchange(other.any_scale_, false);
+            other.make_empty();
+        }
+        return *this;
+    }
+    ~Tensor() = default;
+
+    [[nodiscard]] const Shape& shape() const noexcept { return array_.shape(); }
+    [[nodiscard]] std::size_t rank() const noexcept { return shape().size(); }
+    [[nodiscard]] std::size_t size() const noexcept { return array_.storage().size(); }
+    [[nodiscard]] bool empty() const noexcept { return size() == 0; }
+
+    /// Extent of dimension `axis`; negative axes count from the end.
+    [[nodiscard]] std::size_t dim(std::ptrdiff_t axis) const {
+        const auto r = static_cast<std::ptrdiff_t>(rank());
+        check(axis >= -r && axis < r, "Tensor: axis ", axis, " is outside a tensor of shape ", to_string(shape()));
+        return shape()[static_cast<std::size_t>(axis < 0 ? axis + r : axis)];
+    }
+
+    [[nodiscard]] T* data() noexcept { return array_.storage().data(); }
+    [[nodiscard]] const T* data() const noexcept { return array_.storage().data(); }
+    [[nodiscard]] std::span<T> span() noexcept { return {data(), size()}; }
+    [[nodiscard]] std::span<const T> span() const noexcept { return {data(), size()}; }
+
+    /// The data (without scale) as an xtensor container, for its views, functions and files.
+    [[nodiscard]] Array<T>& array() noexcept { return array_; }
+    [[nodiscard]] const Array<T>& array() const noexcept { return array_; }
+
+    /// One element of the data, by indices.
+    template <class... Index>
+    [[nodiscard]] T& operator()(Index... index) {
+        return array_(static_cast<std::size_t>(index)...);
+    }
+    template <class... Index>
+    [[nodiscard]] const T& operator()(Index... index) const {
+        return array_(static_cast<std::size_t>(index)...);
+    }
+
+    /// The scalar that the data is multiplied by; 1 unless set.
+    [[nodiscard]] double scale() const noexcept { return scale_; }
+    /// Declares the scale without touching the data: this changes the value.
+    void set_scale(double scale) noexcept { scale_ = scale; }
+
+    /// Whether the elements are known by construction to be 0, infinite or NaN only, so that any scale is as good. Set
+    /// by the fill that made them, never found by scanning.
+    [[nodiscard]] bool any_scale() const noexcept { return any_scale_; }
+    void set_any_scale(bool any) noexcept { any_scale_ = any; }
+
+    /// Other extents over the same elements. Error: the number of elements differs.
+    void reshape(const Shape& shape) {
+        check(element_count(shape) == size(), "reshape: ", to_string(this->shape()), " has ", size(),
+              " elements and cannot become ", to_string(shape));
+        array_.reshape(shape);
+    }
+
+private:
+    using Storage = typename Array<T>::storage_type;
+    using Strides = typename Array<T>::inner_strides_type;
+
+    static Strides row_major_strides(const Shape& shape) {
+        Strides strides(shape.size());
+        std::size_t stride = 1;
+        for (std::size_t i = shape.size(); i-- > 0; stride *= shape[i])
+            strides[i] = shape[i] == 1 ? 0 : static_cast<std::ptrdiff_t>(stride);  // 0: xtensor's mark of a broadcast axis
+        return strides;
+    }
+    static Array<T> make_array(const Shape& shape, const std::shared_ptr<MemoryPool>& pool) {
+        return Array<T>(Storage(element_count(shape), PoolAllocator<T>(pool)), Shape(shape), row_major_strides(shape));
+    }
+    void make_empty() noexcept { array_ = make_array(Shape{0}, nullptr); }
+
+    Array<T> array_;
+    double scale_ = 1.0;
+    bool any_scale_ = false;
+};
+
+}  // namespace unitscale

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/autograd/tape.hpp>
+#include <unitscale/nn/decoder.hpp>
+#include <unitscale/ops/softmax_cross_entropy.hpp>
+#include <unitscale/optim/clip.hpp>
+#include <unitscale/train/batches.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <span>
+
+namespace unitscale::train {
+
+/// What one training step saw.
+struct StepResult {
+    double loss = 0.0;           ///< mean over the step's tokens, in nats
+    double gradient_norm = 0.0;  ///< before clipping; 0 when not clipped
+    bool updated = false;        ///< false: the loss or the gradient norm was not finite, the parameters are as before
+};
+
+/// One training step of a language model: forward and backward over the micro-batches, clipping where the recipe asks for
+/// it, one update. The micro-batches together are the step's batch: their losses and gradients add up to those of
+/// the whole. A step whose loss or gradient norm is not finite updates nothing.
+/// Test: tests/train/step_test.cpp
+template <class T, class Optimiser>
+[[nodiscard]] StepResult train_step(nn::Decoder<T>& model, Tape<T>& tape, Optimiser& optimiser, std::span<const Batch> micro_batches,
+                                    double learning_rate) {
+    check(!micro_batches.empty(), "train_step: no batches");
+    StepResult result{};
+    optimiser.clear_gradients();
+    for (std::size_t i = 0; i < micro_batches.size(); ++i) {
+        tape.begin_step({.micro_batches = micro_batches.size(), .micro_batch = i});
+        const Variable<T> logits = model(tape, micro_batches[i].ids);
+        const Variable<T> loss = ops::softmax_cross_entropy(logits, micro_batches[i].labels);
+        result.loss += loss.item();
+        tape.backward(loss);
+    }
+    if (!std::isfinite(result.loss)) return result;
+    if (tape.recipe().clip_norm > 0.0) {
+        result.gradient_norm = optim::clip_gradients<T>(tape.execution(), optimiser.parameters(), tape.recipe().clip_norm);
+        if (!std::isfinite(result.gradient_norm)) return result;
+    }
+    optimiser.step(tape.execution(), learning_rate);
+    result.updated = true;
+    return result;
+}
+
+}  // namespace unitscale::train

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+#include <unitscale/autograd/parameter.hpp>
+
+#include "support/catch.hpp"
+
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+using namespace unitscale;
+
+TEST_CASE("a new parameter holds zeros, has its facts, wants a gradient and has none") {
+    const Parameter<float> weight("block0/ffn/weight", Shape{2, 3}, {.role = ParameterRole::readout, .fan_in = 3, .fan_out = 2, .depth = 8});
+    REQUIRE(weight.name() == "block0/ffn/weight");
+    REQUIRE(weight.facts().role == ParameterRole::readout);
+    REQUIRE(weight.facts().fan_in == 3);
+    REQUIRE(weight.facts().fan_out == 2);
+    REQUIRE(weight.facts().depth == 8);
+    REQUIRE(weight.shape() == Shape{2, 3});
+    REQUIRE(weight.size() == 6);
+    for (const float value : weight.value().span()) REQUIRE(value == 0.0f);
+    REQUIRE(weight.requires_gradient());
+    REQUIRE_FALSE(weight.has_gradient());
+    REQUIRE(weight.version() == 0);
+    static_assert(!std::is_copy_constructible_v<Parameter<float>> && !std::is_move_constructible_v<Parameter<float>>);
+}
+
+TEST_CASE("every write raises a parameter's version and reading does not") {
+    Parameter<float> bias("bias", Shape{2}, {.role = ParameterRole::bias});
+    REQUIRE(bias.value().any_scale());
+    bias.write().data()[1] = 3.0f;
+    REQUIRE(bias.version() == 1);
+    REQUIRE(bias.value().data()[1] == 3.0f);
+    REQUIRE_FALSE(bias.value().any_scale());
+    REQUIRE(bias.version() == 1);
+    static_cast<void>(bias.write());
+    REQUIRE(bias.version() == 2);
+}
+
+TEST_CASE("a parameter's gradient adds up until it is cleared") {
+    Parameter<float> weight("weight", Shape{2}, {});
+    weight.add_gradient(Tensor<float>(Shape{2}, {1.0f, 2.0f}));
+    weight.add_gradient(Tensor<float>(Shape{2}, {0.5f, -2.0f}));
+    REQUIRE(std::as_const(weight).gradient().data()[0] == 1.5f);
+    REQUIRE(weight.gradient().data()[1] == 0.0f);
+    weight.clear_gradient();
+    REQUIRE_FALSE(weight.has_gradient());
+    weight.add_gradient(Tensor<float>(Shape{2}, {7.0f, 8.0f}));
+    REQUIRE(weight.gradient().data()[0] == 7.0f);
+    REQUIRE(weight.version() == 0);
+}
+
+TEST_CASE("a missing gradient and one of another shape are errors that name the parameter") {
+    Parameter<float> weight("head/weight", Shape{2}, {});
+    REQUIRE_THROWS_WITH(weight.gradient(),
+                        "parameter head/weight: no gradient; backward() has not reached it since the last clear_gradient()");
+    REQUIRE_THROWS_WITH(weight.add_gradient(Tensor<float>(Shape{1, 2}, {1.0f, 2.0f})),
+                        "parameter head/weight: gradient of shape [1,2] for a value of shape [2]");
+}
+
+TEST_CASE("freezing is a flag, roles have names, and there is no master until one is made") {
+    Parameter<float> weight("weight", Shape{1}, {});
+    weight.set_requires_gradient(false);
+    REQUIRE_FALSE(weight.requires_gradient());
+    REQUIRE_FALSE(weight.master().has_value());
+    REQUIRE(name(ParameterRole::weight) == "weight");
+    REQUIRE(name(ParameterRole::bias) == "bias");
+    REQUIRE(name(ParameterRole::norm) == "norm");
+    REQUIRE(name(ParameterRole::embedding) == "embedding");
+    REQUIRE(name(ParameterRole::readout) == "readout");
+}

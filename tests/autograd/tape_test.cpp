@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: MIT
+#include <unitscale/autograd/tape.hpp>
+
+#include "support/allocation_count.hpp"
+#include "support/catch.hpp"
+#include "support/test_ops.hpp"
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace unitscale;
+using namespace unitscale::test;
+
+namespace {
+
+using Vector = std::vector<double>;
+
+struct Fixture {
+    Recipe recipe{};
+    ScalingState state{11};
+    Tape<double> tape{recipe, state};
+};
+
+void set(Parameter<double>& parameter, std::initializer_list<double> values) {
+    std::copy(values.begin(), values.end(), parameter.write().data());
+}
+
+}  // namespace
+
+TEST_CASE_METHOD(Fixture, "the gradient of a chain is the product of its derivatives") {
+    tape.begin_step();
+    const auto x = vector_input<double>(tape, {3.0, -0.5});
+    tape.backward(sum(square(square(x))));  // x^4
+    REQUIRE(elements(x.gradient()) == Vector{108.0, -0.5});
+}
+
+TEST_CASE_METHOD(Fixture, "gradients of all uses of a tensor add up, parallel edges included") {
+    tape.begin_step();
+    const auto x = vector_input<double>(tape, {3.0});
+    const auto y = square(x);
+    tape.backward(sum(mul(mul(y, y), mul(y, x))));  // x^7
+    REQUIRE(x.gradient().data()[0] == Approx(7.0 * 729.0).epsilon(1e-14));
+
+    tape.begin_step();
+    const auto z = vector_input<double>(tape, {2.0});
+    const auto parts = split(square(z));
+    tape.backward(mul(square(parts[0]), parts[1]));  // z^6
+    REQUIRE(z.gradient().data()[0] == 192.0);
+}
+
+TEST_CASE_METHOD(Fixture, "an op with several outputs gathers the gradients of each") {
+    tape.begin_step();
+    const auto x = vector_input<double>(tape, {1.0, 2.0, 3.0, 4.0});
+    const auto parts = halves(x);
+    tape.backward(sum(mul(parts[0], square(parts[1]))));  // a b^2
+    REQUIRE(elements(x.gradient()) == Vector{9.0, 16.0, 6.0, 16.0});
+}
+
+TEST_CASE_METHOD(Fixture, "values carry alpha and gradients beta") {
+    tape.begin_step();
+    const auto x = vector_input<double>(tape, {3.0});
+    const auto y = square(x, {.alpha = 0.5, .beta_a = 10.0});
+    REQUIRE(y.item() == 4.5);
+    tape.backward(y);
+    REQUIRE(x.gradient().data()[0] == 60.0);
+}
+
+TEST_CASE_METHOD(Fixture, "several losses are joined with their seeds") {
+    Parameter<double> weight("weight", Shape{1}, {});
+    set(weight, {3.0});
+    tape.begin_step();
+    const auto w = tape.parameter(weight);
+    const auto first = square(w), second = mul(square(w), w);
+    tape.backward({first, second}, {2.0, -1.0});  // 2 * 2w - 3w^2
+    REQUIRE(weight.gradient().data()[0] == 12.0 - 27.0);
+    REQUIRE(first.item() == 9.0);  // losses can still be read
+    REQUIRE(second.item() == 27.0);
+
+    tape.begin_step();  // one loss may be part of another, and may come twice
+    const auto x = vector_input<double>(tape, {2.0});
+    const auto y = square(x);
+    tape.backward({y, square(y), y}, {1.0, 1.0, 1.0});
+    REQUIRE(x.gradient().data()[0] == 4.0 + 32.0 + 4.0);
+}
+
+TEST_CASE_METHOD(Fixture, "micro-batches add to the gradients of parameters and belong to one step") {
+    Parameter<double> weight("weight", Shape{2}, {});
+    set(weight, {1.0, 2.0});
+    Vector whole;
+    for (const std::size_t parts : {1u, 2u}) {
+        const auto before = state.step();
+        weight.clear_gradient();
+        for (std::size_t part = 0; part < parts; ++part) {
+            tape.begin_step({.micro_batches = parts, .micro_batch = part});
+            REQUIRE(tape.step_rows(10) == 10 * parts);
+            const auto w = tape.parameter(weight);
+            if (parts == 1) {
+                tape.backward({sum(mul(square(w), vector_input<double>(tape, {3.0, 4.0}, false))), sum(mul(w, vector_input<double>(tape, {5.0, 6.0}, false)))},
+                              {1.0, 1.0});
+            } else {
+                tape.backward(part == 0 ? sum(mul(square(w), vector_input<double>(tape, {3.0, 4.0}, false)))
+                                        : sum(mul(w, vector_input<double>(tape, {5.0, 6.0}, false))));
+            }
+        }
+        REQUIRE(state.step() == before + 1);
+        if (parts == 1) whole = elements(weight.gradient());
+        else REQUIRE(elements(weight.gradient()) == whole);
+    }
+    REQUIRE(whole == Vector{11.0, 22.0});
+    REQUIRE_THROWS_WITH(tape.begin_step({.micro_batches = 2, .micro_batch = 2}),
+                        "begin_step: micro_batch 2 of 2; expected a number below micro_batches");
+}
+
+TEST_CASE_METHOD(Fixture, "random streams differ by site, step, micro-batch and part, and evaluation does not advance them") {
+    const auto key = [&](const StepOptions& options, std::uint64_t part = 0) {
+        tape.begin_step(options);
+        const Site site = tape.next_site("dropout");
+        return tape.random_key(site, part);
+    };
+    const RandomKey first = key({.micro_batches = 2});
+    const RandomKey second = key({.micro_batches = 2, .micro_batch = 1});
+    const RandomKey evaluated = key({.training = false, .gradients = false});
+    const RandomKey part = key({.training = false, .gradients = false}, 1);
+    const RandomKey next = key({});
+    REQUIRE(state.step() == 2);
+    REQUIRE(first.seed == 11);
+    REQUIRE_FALSE(first == second);
+    REQUIRE(evaluated == first);
+    REQUIRE_FALSE(part == first);
+    REQUIRE_FALSE(next == first);
+    tape.begin_step({.training = false, .gradients = false});
+    REQUIRE_FALSE(tape.random_key(tape.next_site("dropout")) == tape.random_key(tape.next_site("dropout")));
+}
+
+TEST_CASE_METHOD(Fixture, "frozen parameters, const parameters and plain inputs get no gradient") {
+    Parameter<double> frozen("frozen", Shape{1}, {}), shared("shared", Shape{1}, {}), trained("trained", Shape{1}, {});
+    for (auto* parameter : {&frozen, &shared, &trained}) set(*parameter, {2.0});
+    frozen.set_requires_gradient(false);
+    tape.begin_step();
+    const auto x = vector_input<double>(tape, {5.0}, false);
+    const auto y = mul(x, tape.parameter(frozen));
+    REQUIRE_FALSE(y.requires_gradient());
+    REQUIRE(tape.node(0).closure == nullptr);
+    const auto z = mul(y, tape.parameter(std::as_const(shared)));
+    REQUIRE_FALSE(z.requires_gradient());
+    tape.backward(mul(z, tape.parameter(trained)));
+    REQUIRE(trained.gradient().data()[0] == 20.0);
+    REQUIRE_FALSE(frozen.has_gradient());
+    REQUIRE_FALSE(shared.has_gradient());
+}
+
+TEST_CASE_METHOD(Fixture, "a const use of a parameter stops its gradient there and nowhere else, whichever comes first") {
+    Parameter<double> weight("weight", Shape{1}, {});
+    set(weight, {3.0});
+    for (const bool const_first : {false, true}) {
+        weight.clear_gradient();
+        tape.begin_step();
+        auto a = const_first ? tape.parameter(std::as_const(weight)) : tape.parameter(weight);
+        auto b = const_first ? tape.parameter(weight) : tape.parameter(std::as_const(weight));
+        tape.backward(mul(square(a), b));
+        REQUIRE(weight.gradient().data()[0] == (const_first ? 9.0 : 18.0));
+    }
+}
+
+TEST_CASE_METHOD(Fixture, "a step without gradients keeps nothing for a backward pass and refuses one") {
+    Parameter<double> weight("weight", Shape{1}, {});
+    tape.begin_step({.training = false, .gradients = false});
+    const auto y = square(tape.parameter(weight));
+    REQUIRE_FALSE(y.requires_gradient());
+    REQUIRE_FALSE(vector_input<double>(tape, {1.0}).requires_gradient());
+    REQUIRE(tape.node(0).closure == nullptr);
+    REQUIRE(state.step() == 0);
+    REQUIRE_THROWS_WITH(tape.backward(y), "backward: this step was begun with gradients = false");
+}
+
+TEST_CASE_METHOD(Fixture, "a detached value has no way back") {
+    tape.begin_step();
+    Tensor<double> three(Shape{1}, {3.0});
+    three.set_scale(2.0);
+    const auto x = tape.input(std::move(three), true);
+    const auto cut = tape.detach(x);
+    REQUIRE_FALSE(cut.requires_gradient());
+    REQUIRE(cut.value().data()[0] == 3.0);
+    REQUIRE(cut.value().scale() == 2.0);
+    tape.backward(mul(x, cut));
+    REQUIRE(x.gradient().data()[0] == 3.0);
+}
+
+TEST_CASE_METHOD(Fixture, "handles of an earlier step, of another tape and of freed values are errors") {
+    REQUIRE_THROWS_WITH(vector_input<double>(tape, {1.0}), "input: call begin_step() first");
+    tape.begin_step();
+    const auto old = vector_input<double>(tape, {1.0});
+    tape.begin_step();
+    REQUIRE_THROWS_WITH(old.value(), "value: a handle of an earlier step; begin_step() ends the life of all handles");
+    const auto x = vector_input<double>(tape, {1.0});
+    REQUIRE_THROWS_WITH(tape.check_handle("gelu", old), "gelu: a handle of an earlier step; begin_step() ends the life of all handles");
+    REQUIRE_THROWS_WITH(mul(x, old), "value: a handle of an earlier step; begin_step() ends the life of all handles");
+
+    ScalingState other_state;
+    Tape<double> other(recipe, other_state);
+    other.begin_step();
+    const auto foreign = vector_input<double>(other, {1.0});
+    REQUIRE_THROWS_WITH(mul(x, foreign), "mul: a Variable of another tape");
+
+    const auto y = square(x);
+    tape.backward(sum(y));
+    REQUIRE_THROWS_WITH(y.value(), "value: the output of square was freed by backward(); begin_step({.retain = true}) keeps it");
+    REQUIRE_THROWS_WITH(square(y), "value: the output of square was freed by backward(); begin_step({.retain = true}) keeps it");
+    REQUIRE(x.value().data()[0] == 1.0);
+}
+
+TEST_CASE_METHOD(Fixture, "backward refuses what has no meaning") {
+    tape.begin_step();
+    const auto x = vector_input<double>(tape, {1.0, 2.0});
+    const auto constant = vector_input<double>(tape, {1.0}, false);
+    REQUIRE_THROWS_WITH(tape.backward(x), "backward: loss of shape [2]; expected one element");
+    REQUIRE_THROWS_WITH(tape.backward(constant), "backward: no loss depends on a parameter or input that requires a gradient");
+    REQUIRE_THROWS_WITH(tape.backward({constant}, {1.0, 2.0}), "backward: 1 losses but 2 seeds");
+    REQUIRE_THROWS_WITH(tape.backward(Variable<double>()), "backward: an empty Variable; make one with Tape::input, Tape::parameter or an op");
+    tape.backward(sum(x));  // the refusals above left the step whole
+    REQUIRE_THROWS_WITH(tape.backward(sum(square(x))), "backward: called twice in one step; join the losses in one call");
+    REQUIRE_THROWS_WITH(Tape<double>(recipe, state, 0), "Tape: threads is 0; expected at least 1");
+    const auto wrong = [&] {
+        static_cast<void>(tape.record({"op", tape.next_site("op"), 1.0, {1.0}}, {x, x}, tape.make(Shape{2}), [](BackwardContext<double>&) {}));
+    };
+    REQUIRE_THROWS_WITH(wrong(), "op: recorded with 1 betas for 2 inputs");
+}
+
+TEST_CASE_METHOD(Fixture, "a throw on the way forward or back leaves the tape usable") {
+    Parameter<double> weight("weight", Shape{1}, {});
+    set(weight, {3.0});
+    tape.begin_step();
+    REQUIRE_THROWS_WITH(broken(tape.parameter(weight), true), "broken: throws on its way forward");
+    tape.backward(square(tape.parameter(weight)));
+    REQUIRE(weight.gradient().data()[0] == 6.0);
+
+    weight.clear_gradient();
+    tape.begin_step();
+    REQUIRE_THROWS_WITH(tape.backward(square(broken(square(tape.parameter(weight)), false))), "broken: throws on its way back");
+    {
+        tape.begin_step();
+        const auto scope = tape.scope("module");
+        const auto x = tape.parameter(weight);
+        REQUIRE_THROWS(mul(x, vector_input<double>(tape, {1.0, 2.0})));
+    }
+    weight.clear_gradient();
+    tape.begin_step();
+    tape.backward(square(tape.parameter(weight)));
+    REQUIRE(weight.gradient().data()[0] == 6.0);
+}
+
+TEST_CASE_METHOD(Fixture, "retain keeps values and gradients of ops until the next step") {
+    tape.begin_step({.retain = true});
+    const auto x = vector_input<double>(tape, {3.0});
+    const auto y = square(x);
+    const auto parts = split(y);
+    const auto z = mul(parts[0], parts[1]);
+    tape.backward(sum(z));
+    REQUIRE(y.item() == 9.0);
+    REQUIRE(z.item() == 81.0);
+    REQUIRE(y.gradient().data()[0] == 18.0);
+    REQUIRE(parts[0].gradient().data()[0] == 9.0);
+    REQUIRE(z.gradient().data()[0] == 1.0);
+    REQUIRE(x.gradient().data()[0] == 108.0);
+}
+
+TEST_CASE_METHOD(Fixture, "sites are unique within a step and the same from step to step") {
+    std::vector<std::vector<std::string>> paths;
+    for (int step = 0; step < 3; ++step) {
+        tape.begin_step({.training = step != 1, .gradients = step != 1});
+        std::vector<std::string> names;
+        const auto x = vector_input<double>(tape, {1.0});
+        static_cast<void>(square(x));
+        for (int call = 0; call < 2; ++call) {  // a module that is called twice
+            const auto module = tape.scope("block");
+            static_cast<void>(square(square(x)));
+        }
+        static_cast<void>(square(x));
+        for (std::size_t i = 0; i < tape.node_count(); ++i) names.push_back(state.path(tape.node(i).site));
+        paths.push_back(names);
+    }
+    REQUIRE(paths[0] == std::vector<std::string>{"square", "block/square", "block/square.1", "block/square.2", "block/square.3", "square.1"});
+    REQUIRE(paths[1] == paths[0]);
+    REQUIRE(paths[2] == paths[0]);
+    REQUIRE(state.site_count() == 6);
+}
+
+TEST_CASE_METHOD(Fixture, "a scope ends with its guard, also when an op throws inside") {
+    tape.begin_step();
+    const auto x = vector_input<double>(tape, {1.0});
+    try {
+        const auto module = tape.scope("module");
+        static_cast<void>(broken(x, true));
+    } catch (const Error&) {
+    }
+    static_cast<void>(square(x));
+    REQUIRE(state.path(tape.node(0).site) == "square");
+}
+
+TEST_CASE("tapes in several threads share a parameter that none of them trains") {
+    const Recipe recipe;
+    Parameter<double> shared("shared", Shape{64}, {});
+    fill_normal(shared.write(), {1, 2});
+    const Parameter<double>& weight = shared;
+    std::vector<Vector> gradients(2);
+    const auto work = [&](std::size_t which) {
+        ScalingState state;
+        Tape<double> tape(recipe, state);
+        for (int step = 0; step < 50; ++step) {
+            tape.begin_step();
+            const auto x = tape.input(normal<double>(Shape{64}, {3, which}), true);
+            tape.backward(sum(square(mul(x, tape.parameter(weight)))));
+            gradients[which] = elements(x.gradient());
+        }
+    };
+    std::thread first(work, 0), second(work, 1);
+    first.join();
+    second.join();
+    REQUIRE_FALSE(shared.has_gradient());
+    for (std::size_t which = 0; which < 2; ++which) {
+        const Tensor<double> x = normal<double>(Shape{64}, {3, which});
+        for (std::size_t i = 0; i < 64; ++i) {
+            const double w = shared.value().data()[i];
+            REQUIRE(gradients[which][i] == Approx(2.0 * x.data()[i] * w * w).epsilon(1e-12));
+        }
+    }
+}
+
+TEST_CASE("a step after the first of its kind allocates nothing") {
+    const Recipe recipe;
+    ScalingState state;
+    const int threads = 2;
+    Tape<float> tape(recipe, state, threads);
+    Parameter<float> weight("weight", Shape{100, 1000}, {});
+    fill_normal(weight.write(), {1, 2}, 0.1);
+    const auto step = [&](bool training) {
+        weight.clear_gradient();
+        tape.begin_step({.training = training, .gradients = training});
+        const auto module = tape.scope("a module with a name that does not fit a small string");
+        Tensor<float> ones = tape.make(Shape{100, 1000});
+        fill_constant(ones, 1.0f);
+        const auto x = tape.input(std::move(ones));
+        auto y = mul(x, tape.parameter(weight));
+        for (int layer = 0; layer < 10; ++layer) {
+            const auto inner = tape.scope("layer");
+            const auto parts = split(y);
+            y = mul(square(parts[0]), parts[1]);
+        }
+        const auto cut = tape.detach(y);
+        const auto loss = sum(mul(mul(y, cut), tape.parameter(weight)));
+        if (training) tape.backward(loss, 0.5f);
+        return loss.item();
+    };
+    for (int warm = 0; warm < 3; ++warm) static_cast<void>(step(warm != 1));
+    const auto system = tape.pool()->system_allocations();
+    std::size_t counted = 0;
+    {
+        AllocationCount count;
+        for (int i = 0; i < 3; ++i) static_cast<void>(step(i != 1));
+        counted = count.stop();
+    }
+    REQUIRE(tape.pool()->system_allocations() == system);
+    if (can_count_allocations()) REQUIRE(counted == 0);
+}
+
+TEST_CASE("the allocation counter counts what malloc and operator new hand out") {
+    if (!can_count_allocations()) {
+        SUCCEED("this build cannot count");
+        return;
+    }
+    std::size_t counted = 0;
+    {
+        AllocationCount count;
+        std::vector<std::string> texts(3, std::string(100, 'x'));
+        void* aligned = ::operator new(256, std::align_val_t{64});
+        ::operator delete(aligned, std::align_val_t{64});
+        counted = count.stop();
+        REQUIRE(texts[2].size() == 100);
+    }
+    REQUIRE(counted >= 5);
+}

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: MIT
+#include <unitscale/formats/quantise.hpp>
+
+#include "formats/reference.hpp"
+#include "support/catch.hpp"
+
+#include <cstring>
+
+#if UNITSCALE_X86
+#include <immintrin.h>
+#endif
+
+using namespace unitscale;
+using reference::bits_of;
+using reference::from_bits;
+
+namespace {
+
+std::vector<Isa> available_isas() {
+    std::vector<Isa> isas;
+    for (const Isa isa : {Isa::baseline, Isa::avx2, Isa::avx512})
+        if (isa <= active_isa()) isas.push_back(isa);
+    return isas;
+}
+
+std::size_t count_different(std::span<const float> a, std::span<const float> b) {
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) count += bits_of(a[i]) != bits_of(b[i]) ? 1u : 0u;
+    return count;
+}
+
+/// Words of every exponent, with mantissas that end in every way, then the given ones.
+std::vector<float> float_sample(std::size_t count, bool with_nan) {
+    std::vector<float> sample;
+    for (std::size_t i = 0; i < count; ++i) {
+        const std::uint32_t word = random_word({5, 6}, i);
+        const std::uint32_t mantissa = i % 4 == 0 ? word & 0x00700000u : i % 4 == 1 ? (word & 0x00700000u) | 1u : word & 0x007FFFFFu;
+        const float x = from_bits((word & 0xFF800000u) | mantissa);
+        if (with_nan || !is_nan(x)) sample.push_back(x);
+    }
+    return sample;
+}
+
+}  // namespace
+
+static_assert(quantise(e4m3, 3.3f) == 3.25f && quantise(e4m3, 1e9f) == 448.0f && quantise(e4m3, -1e9) == -448.0);
+
+TEST_CASE("quantise gives the value that a search in the decode table gives") {
+    for (const auto& [table, format] : reference::tested_formats()) {
+        const reference::Lattice lattice(table);
+        const std::vector<float> in = reference::telling_floats(lattice, 500);
+        std::vector<float> out(in.size());
+        quantise(format, in, out);
+        std::size_t wrong = 0;
+        for (std::size_t i = 0; i < in.size(); ++i) {
+            const std::uint32_t word = bits_of(in[i]);
+            const bool infinite = (word & 0x7FFFFFFFu) == reference::infinity_bits;
+            const double magnitude = infinite ? 0 : reference::to_double(from_bits(word & 0x7FFFFFFFu));
+            const auto expected = lattice.round(magnitude, (word >> 31) != 0, infinite, Rounding::nearest_even, Overflow::saturate, 16, 0);
+            wrong += bits_of(out[i]) != expected.word() ? 1u : 0u;
+        }
+        INFO(table);
+        CHECK(wrong == 0);
+    }
+}
+
+TEST_CASE("spans and single elements agree for every format, rounding and instruction set") {
+    std::vector<FloatFormat> formats{fp32, tf32, bf16, fp16, make_format({5, 3, 100}), make_format({2, 1, -60, Specials::top_nan})};
+    for (const auto& tested : reference::tested_formats()) formats.push_back(tested.format);
+    for (const FloatFormat& format : formats) {
+        std::vector<float> in = float_sample(1500, format.has_nan());
+        for (const float special : {0.0f, format.max(), format.min_subnormal(), format.min_normal(), from_bits(reference::infinity_bits)})
+            for (const std::uint32_t step : {0u, 1u, ~0u})
+                for (const std::uint32_t sign : {0u, 0x80000000u}) {
+                    const float x = from_bits((bits_of(special) + step) ^ sign);
+                    if (format.has_nan() || !is_nan(x)) in.push_back(x);
+                }
+        std::vector<float> out(in.size());
+        std::vector<float> expected(in.size());
+        for (const Rounding rounding : reference::all_roundings)
+            for (const Overflow overflow : {Overflow::saturate, Overflow::to_infinity}) {
+                if (overflow == Overflow::to_infinity && !format.has_nan()) continue;
+                const QuantiseOptions options{.rounding = rounding, .overflow = overflow, .bits = 11, .key = {3, 4}, .first_index = 7};
+                for (std::size_t i = 0; i < in.size(); ++i) expected[i] = quantise(format, in[i], options, i);
+                for (const Isa isa : available_isas()) {
+                    quantise_span(isa, format, in, out, options);
+                    INFO(name(format) << ' ' << name(rounding) << ' ' << name(isa));
+                    CHECK(count_different(out, expected) == 0);
+                }
+            }
+    }
+}
+
+TEST_CASE("spans may have any length and start, and may be quantised in place") {
+    const std::vector<float> in = float_sample(300, true);
+    for (const Rounding rounding : {Rounding::nearest_even, Rounding::up, Rounding::stochastic})
+        for (const Isa isa : available_isas())
+            for (const std::size_t start : {0u, 1u, 3u, 13u})
+                for (const std::size_t length : {0u, 1u, 5u, 63u, 64u, 65u, 127u, 200u}) {
+                    const QuantiseOptions options{.rounding = rounding, .key = {8, 9}};
+                    std::vector<float> copy = in;
+                    quantise_span(isa, e5m2, std::span(copy).subspan(start, length), std::span(copy).subspan(start, length), options);
+                    bool same = true;
+                    for (std::size_t i = 0; i < in.size(); ++i) {
+                        const bool inside = i >= start && i < start + length;
+                        const float expected = inside ? quantise(e5m2, in[i], options, i - start) : in[i];
+                        same = same && bits_of(copy[i]) == bits_of(expected);
+                    }
+                    INFO(name(isa) << ' ' << start << ' ' << length);
+                    CHECK(same);
+                }
+}
+
+TEST_CASE("large spans are streamed with the same result") {
+    std::vector<float> in(stream_threshold + 37);
+    for (std::size_t i = 0; i < in.size(); ++i) in[i] = static_cast<float>(static_cast<std::int32_t>(i * 2654435761u)) * 0x1p-26f;
+    std::vector<float> out(in.size() + 3);
+    const auto target = std::span(out).subspan(3, in.size());
+    quantise(e4m3, in, target);
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < in.size(); i += i < 5000 || i + 5000 > in.size() ? 1u : 97u)
+        wrong += bits_of(target[i]) != bits_of(quantise(e4m3, in[i])) ? 1u : 0u;
+    REQUIRE(wrong == 0);
+    REQUIRE(bits_of(out[2]) == 0);
+}
+
+TEST_CASE("stochastic rounding does not depend on how a span is cut") {
+    std::vector<float> in(3000);
+    for (std::size_t i = 0; i < in.size(); ++i) in[i] = static_cast<float>(random_normal({1, 1}, i));
+    const QuantiseOptions options{.rounding = Rounding::stochastic, .bits = 8, .key = {21, 22}, .first_index = 5};
+    std::vector<float> whole(in.size());
+    quantise(e4m3, in, whole, options);
+    for (const std::size_t chunk : {1u, 7u, 64u, 1000u, 1025u}) {
+        std::vector<float> parts(in.size());
+        for (std::size_t begin = 0; begin < in.size(); begin += chunk) {
+            const std::size_t count = std::min<std::size_t>(chunk, in.size() - begin);
+            QuantiseOptions part = options;
+            part.first_index += begin;
+            quantise(e4m3, std::span<const float>(in).subspan(begin, count), std::span(parts).subspan(begin, count), part);
+        }
+        REQUIRE(count_different(whole, parts) == 0);
+    }
+    std::vector<float> other(in.size());
+    quantise(e4m3, in, other, {.rounding = Rounding::stochastic, .bits = 8, .key = {21, 23}, .first_index = 5});
+    REQUIRE(count_different(whole, other) > 800);
+}
+
+TEST_CASE("the mean of stochastic rounding is the input, within five standard errors") {
+    constexpr std::size_t n = 20000;
+    const std::vector<std::pair<FloatFormat, float>> cases{
+        {e4m3, 1.03125f}, {e4m3, -3.4f}, {e4m3, 0.0003f}, {e5m2, 0.9f}, {e2m1, 0.2f}, {e4m3fnuz, 100.1f}, {bf16, 1.001f}};
+    for (const auto& [format, x] : cases)
+        for (const int bits : {1, 4, 8, 20}) {
+            const std::vector<float> in(n, x);
+            std::vector<float> out(n);
+            quantise(format, in, out, {.rounding = Rounding::stochastic, .bits = bits, .key = {77, static_cast<std::uint64_t>(bits)}});
+            double sum = 0;
+            for (const float value : out) sum += static_cast<double>(value);
+            const double low = static_cast<double>(quantise(format, x, {.rounding = Rounding::down}));
+            const double high = static_cast<double>(quantise(format, x, {.rounding = Rounding::up}));
+            // with N bits the chance of the outer neighbour is d cut to N bits
+            const double inner = x > 0 ? low : high;
+            const double outer = x > 0 ? high : low;
+            const double d = std::floor(std::ldexp((static_cast<double>(x) - inner) / (outer - inner), bits)) / std::ldexp(1.0, bits);
+            const double expected = inner + d * (outer - inner);
+            const double error = (high - low) * std::sqrt(d * (1 - d) / static_cast<double>(n));
+            INFO(name(format) << ' ' << x << " bits " << bits);
+            CHECK(std::abs(sum / static_cast<double>(n) - expected) <= 5 * error + 1e-12);
+            CHECK(std::abs(expected - static_cast<double>(x)) <= std::ldexp(high - low, -bits));
+        }
+}
+
+TEST_CASE("stochastic rounding never moves exact values") {
+    std::vector<float> in;
+    for (std::uint32_t code = 0; code <= e4m3.max_code(); ++code) in.push_back(e4m3.magnitude<float>(code));
+    std::vector<float> out(in.size());
+    for (std::uint64_t stream = 0; stream < 20; ++stream) {
+        quantise(e4m3, in, out, {.rounding = Rounding::stochastic, .bits = 24, .key = {1, stream}});
+        REQUIRE(count_different(in, out) == 0);
+    }
+}
+
+TEST_CASE("doubles are rounded once") {
+    const double x = 1.0625 + 0x1p-40;  // just above a tie of e4m3; as a float it is the tie
+    REQUIRE(quantise(e4m3, static_cast<float>(x)) == 1.0f);
+    REQUIRE(quantise(e4m3, x) == 1.125);
+    const double tiny = 0x1p-10 + 0x1p-60;
+    REQUIRE(quantise(e4m3, tiny) == 0x1p-9);
+    const std::vector<double> in{x, -x, 1e300, -1e-300, 464.0, 464.0 + 1e-12};
+    std::vector<double> out(in.size());
+    quantise(e4m3, std::span<const double>(in), std::span<double>(out), {.overflow = Overflow::to_infinity});
+    REQUIRE(out[0] == 1.125);
+    REQUIRE(out[1] == -1.125);
+    REQUIRE(is_nan(out[2]));
+    REQUIRE(std::bit_cast<std::uint64_t>(out[3]) == std::uint64_t{1} << 63);
+    REQUIRE(out[4] == 448.0);
+    REQUIRE(is_nan(out[5]));
+    for (std::size_t i = 0; i < 2000; ++i) {
+        const float y = static_cast<float>(random_normal({2, 2}, i));
+        REQUIRE(quantise(fp16, static_cast<double>(y)) == static_cast<double>(quantise(fp16, y)));
+    }
+}
+
+#if UNITSCALE_X86
+namespace {
+
+__attribute__((target("avx,f16c"))) void processor_halves(const float* in, float* out, std::size_t count) {
+    for (std::size_t i = 0; i < count; i += 8)
+        _mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm256_cvtps_ph(_mm256_loadu_ps(in + i), _MM_FROUND_TO_NEAREST_INT)));
+}
+
+}  // namespace
+
+TEST_CASE("fp16 agrees with the processor's conversions") {
+    if (active_isa() == Isa::baseline) return;
+    std::vector<float> in;
+    for (const float x : float_sample(40000, false))
+        if ((bits_of(x) & 0x7F800000u) != 0) in.push_back(x);  // the processor may flush float subnormals
+    for (std::uint32_t code = 0; code < 0x7C00; ++code)
+        for (const std::uint32_t step : {0u, 1u, ~0u}) {
+            const float value = fp16.magnitude<float>(code);
+            const float middle = from_bits((bits_of(value) + bits_of(fp16.magnitude<float>(code + 1))) / 2);
+            if (code > 0x400) in.push_back(from_bits(bits_of(middle) + step));
+            if (code > 0) in.push_back(from_bits(bits_of(value) + step));
+        }
+    in.resize(in.size() / 8 * 8);
+    std::vector<float> out(in.size());
+    std::vector<float> expected(in.size());
+    quantise(fp16, in, out, {.overflow = Overflow::to_infinity});
+    processor_halves(in.data(), expected.data(), in.size());
+    REQUIRE(count_different(out, expected) == 0);
+}
+#endif
+
+TEST_CASE("bf16 is the upper half of a float, rounded") {
+    const std::vector<float> in = float_sample(40000, false);
+    std::vector<float> out(in.size());
+    quantise(bf16, in, out, {.overflow = Overflow::to_infinity});
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < in.size(); ++i) {
+        const std::uint32_t word = bits_of(in[i]);
+        const std::uint32_t expected = (word + 0x7FFFu + ((word >> 16) & 1u)) & 0xFFFF0000u;  // subnormals included
+        wrong += bits_of(out[i]) != expected ? 1u : 0u;
+    }
+    REQUIRE(wrong == 0);
+}
+
+TEST_CASE("fp32 gives floats back, but for infinity when saturating") {
+    const std::vector<float> in = float_sample(2000, false);
+    std::vector<float> out(in.size());
+    quantise(fp32, in, out, {.overflow = Overflow::to_infinity});
+    REQUIRE(count_different(in, out) == 0);
+    REQUIRE(bits_of(quantise(fp32, from_bits(reference::infinity_bits))) == 0x7F7FFFFFu);
+}
+
+TEST_CASE("quantise names what is wrong with its input") {
+    std::vector<float> in(300, 1.0f);
+    std::vector<float> out(in.size());
+    REQUIRE_THROWS_WITH(quantise(e4m3, in, std::span(out).first(2)), "quantise: input and output sizes differ: 300 != 2");
+    REQUIRE_THROWS_WITH(quantise(e4m3, in, out, {.rounding = Rounding::stochastic, .bits = 25}), "quantise: bits is 25; expected 1 to 24");
+    REQUIRE_THROWS_WITH(quantise(FloatFormat{}, in, out), "quantise: format: exponent_bits must be 1 to 8, so that values are exact in float");
+    in[257] = from_bits(0xFFC00000u);
+    REQUIRE(find_nan(std::span<const float>(in)) == 257);
+    REQUIRE(find_nan(std::span<const float>(in).first(257)) == 257);
+    REQUIRE_THROWS_WITH(quantise(e2m1, in, out), "quantise: e2m1 has no NaN: element 257 of the input is NaN");
+    REQUIRE_THROWS_WITH(quantise(e3m2, in[257]), "quantise: e3m2 has no NaN: element 0 of the input is NaN");
+    quantise(e4m3, in, out);
+    REQUIRE(bits_of(out[257]) == reference::nan_bits);
+}

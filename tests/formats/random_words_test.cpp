@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT
+#include <unitscale/formats/random_words.hpp>
+
+#include "support/catch.hpp"
+
+#include <vector>
+
+using namespace unitscale;
+
+TEST_CASE("words by the vector are the words of the stream, for every instruction set") {
+    const RandomKey key{0x0123456789ABCDEFu, 0xFEDCBA9876543210u};
+    for (const Isa isa : {Isa::baseline, Isa::avx2, Isa::avx512}) {
+        if (isa > active_isa()) continue;
+        for (const std::uint64_t first : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{6}, std::uint64_t{0x3FFFFFFE7u}})
+            for (const std::size_t count : {0u, 1u, 2u, 5u, 31u, 63u, 64u, 65u, 130u, 300u}) {
+                std::vector<std::uint32_t> words(count + 1, 0xABCDu);
+                random_words(isa, key, first, std::span(words).first(count));
+                std::size_t wrong = words.back() != 0xABCDu ? 1u : 0u;
+                for (std::size_t i = 0; i < count; ++i) wrong += words[i] != random_word(key, first + i) ? 1u : 0u;
+                INFO(name(isa) << " first " << first << " count " << count);
+                CHECK(wrong == 0);
+            }
+    }
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT
+#include <unitscale/kernels/vector_math.hpp>
+
+#include "kernels/kernel_checks.hpp"
+
+#include <limits>
+
+using namespace unitscale;
+using namespace unitscale::kernels;
+
+TEST_CASE("exponential in float is within 2.0e-7 of the double one and right at the ends of its range", "[kernels]") {
+    double worst = 0.0;
+    for (double x = -87.0; x < 88.7; x += 0.00037) {
+        const auto rounded = static_cast<float>(x);
+        const double exact = std::exp(static_cast<double>(rounded));
+        worst = std::max(worst, std::abs(static_cast<double>(exponential(rounded)) / exact - 1.0));
+    }
+    CHECK(worst < 2.0e-7);
+    CHECK(worst > 1e-9);  // the float version was called
+
+    const float infinity = std::numeric_limits<float>::infinity();
+    CHECK(exponential(0.0f) == 1.0f);
+    CHECK(exponential(-infinity) == 0.0f);
+    CHECK(exponential(-1e30f) == 0.0f);
+    CHECK(exponential(infinity) == infinity);
+    CHECK(exponential(88.8f) == infinity);
+    CHECK(exponential(1e30f) == infinity);
+    CHECK(std::isnan(exponential(std::numeric_limits<float>::quiet_NaN())));
+    CHECK(exponential(-100.0f) == Approx(std::exp(-100.0)).epsilon(0.02));  // subnormal
+}
+
+TEST_CASE("normal cdf and density in float agree with erfc in double, tails included", "[kernels]") {
+    double worst_cdf = 0.0, worst_density = 0.0, near_zero = 0.0;
+    for (double x = -12.99; x < 13.0; x += 0.000731) {
+        const auto z = static_cast<float>(x);
+        const auto [cdf, density] = normal_values(z);
+        const auto exact = normal_values(static_cast<double>(z));
+        const double error = std::abs(static_cast<double>(cdf) / exact.cdf - 1.0);
+        worst_cdf = std::max(worst_cdf, error);
+        if (std::abs(x) < 3.0) near_zero = std::max(near_zero, error);
+        worst_density = std::max(worst_density, std::abs(static_cast<double>(density) / exact.density - 1.0));
+    }
+    CHECK(worst_cdf < 5e-7);
+    CHECK(near_zero < 4.5e-7);
+    CHECK(worst_density < 3e-7);
+    CHECK(normal_values(100.0f).cdf == 1.0f);
+    CHECK(normal_values(-100.0f).cdf < 1e-37f);
+    CHECK(normal_values(0.5).cdf == Approx(0.6914624612740131).epsilon(1e-14));
+    CHECK(normal_values(0.5).density == Approx(0.3520653267642995).epsilon(1e-14));
+}
+
+TEST_CASE("logistic is right on both sides and saturates", "[kernels]") {
+    for (float x = -80.0f; x < 80.0f; x += 0.37f)
+        CHECK(logistic(x) == Approx(1.0 / (1.0 + std::exp(-static_cast<double>(x)))).epsilon(5e-7));
+    CHECK(logistic(-200.0f) == 0.0f);
+    CHECK(logistic(200.0f) == 1.0f);
+}
+
+TEST_CASE("element conversions equal those of the storage types", "[kernels]") {
+    const auto same = [](auto a, auto b) { return std::bit_cast<std::uint16_t>(a) == std::bit_cast<std::uint16_t>(b); };
+    std::size_t differing = 0;
+    for (std::uint32_t code = 0; code < 0x10000u; ++code) {
+        const auto half = std::bit_cast<Half>(static_cast<std::uint16_t>(code));
+        const auto brain = std::bit_cast<BFloat16>(static_cast<std::uint16_t>(code));
+        const auto wide_half = static_cast<float>(half), wide_brain = static_cast<float>(brain);
+        if (std::isnan(wide_half) ? !std::isnan(widen(half))
+                                  : std::bit_cast<std::uint32_t>(widen(half)) != std::bit_cast<std::uint32_t>(wide_half))
+            ++differing;
+        if (std::isnan(wide_brain) ? !std::isnan(widen(brain))
+                                   : std::bit_cast<std::uint32_t>(widen(brain)) != std::bit_cast<std::uint32_t>(wide_brain))
+            ++differing;
+    }
+    for (std::uint64_t bits = 0; bits < 0x100000000u; bits += 4093) {
+        const float x = std::bit_cast<float>(static_cast<std::uint32_t>(bits));
+        if (std::isnan(x) ? !std::isnan(static_cast<float>(narrow<Half>(x))) : !same(narrow<Half>(x), Half(x))) ++differing;
+        if (std::isnan(x) ? !std::isnan(static_cast<float>(narrow<BFloat16>(x))) : !same(narrow<BFloat16>(x), BFloat16(x)))
+            ++differing;
+    }
+    for (std::uint32_t code = 0; code < 0x7C00u; ++code) {  // ties and their neighbours, between every two halves
+        const float low = widen(std::bit_cast<Half>(static_cast<std::uint16_t>(code)));
+        const float high = code == 0x7BFFu ? 65536.0f : widen(std::bit_cast<Half>(static_cast<std::uint16_t>(code + 1)));
+        const float tie = 0.5f * (low + high);
+        for (const float x : {tie, std::nextafter(tie, 0.0f), std::nextafter(tie, 1e9f), -tie})
+            if (!same(narrow<Half>(x), Half(x))) ++differing;
+    }
+    CHECK(differing == 0);
+}
+
+TEST_CASE("blocks of every length map, sum and find the largest as plain loops do", "[kernels]") {
+    for (const std::ptrdiff_t n : {0, 1, 15, 16, 17, 63, 64, 65, 130, 200}) {
+        auto x = normal_data<float>(static_cast<std::size_t>(n) + 1, 1);
+        std::vector<float> y(x.size(), -5.0f), expected(x.size(), -5.0f);
+        double total = 0.0;
+        float largest = -1e9f;
+        for (std::size_t i = 0; i < static_cast<std::size_t>(n); ++i) {
+            expected[i] = 2.0f * x[i] + x[i];
+            total += static_cast<double>(-x[i]);
+            largest = std::max(largest, -x[i]);
+        }
+        map_range(std::ptrdiff_t{0}, n, y.data(), [](float a, float b) { return 2.0f * a + b; }, x.data(), x.data());
+        CHECK(same_bits(y, expected));  // nothing after n is written
+        CHECK(static_cast<double>(sum_range<float>(n, [](float v) { return -v; }, x.data())) == Approx(total).margin(1e-5));
+        CHECK(sum_range<double>(n, [](float v) { return -v; }, x.data()) == Approx(total).margin(1e-12));
+        if (n > 0) CHECK(max_range(n, [](float v) { return -v; }, x.data()) == largest);
+        map_range(std::ptrdiff_t{0}, n, x.data(), [](float a, float b) { return 2.0f * a + b; }, x.data(), x.data());
+        expected[static_cast<std::size_t>(n)] = x[static_cast<std::size_t>(n)];
+        CHECK(same_bits(x, expected));  // in place
+    }
+}

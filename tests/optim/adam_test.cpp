@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: MIT
+#include <unitscale/optim/adam.hpp>
+
+#include "support/allocation_count.hpp"
+#include "support/catch.hpp"
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+using namespace unitscale;
+using namespace unitscale::optim;
+
+namespace {
+
+constexpr std::size_t length = 131;  // two blocks and a rest
+
+/// The gradient of step t: the same numbers for every element type.
+template <class T>
+Tensor<T> gradient_of(int t, std::size_t size = length) {
+    return normal<T>(Shape{size}, {9, static_cast<std::uint64_t>(t)}, t % 3 == 0 ? 1e-3 : 2.0);
+}
+
+/// One element of Adam in double, written down as in the papers.
+struct Naive {
+    AdamOptions o;
+    double m = 0.0, v = 0.0;
+    int t = 0;
+    double update(double p, double g, double lr) {
+        if (o.decay == WeightDecay::gradient) g += o.weight_decay * p;
+        ++t;
+        m = o.beta1 * m + (1.0 - o.beta1) * g;
+        v = o.beta2 * v + (1.0 - o.beta2) * g * g;
+        const double mean = o.bias_correction ? m / (1.0 - std::pow(o.beta1, t)) : m;
+        const double square = o.bias_correction ? v / (1.0 - std::pow(o.beta2, t)) : v;
+        double decay = 0.0;
+        if (o.decay == WeightDecay::coupled) decay = lr * o.weight_decay;
+        if (o.decay == WeightDecay::independent) decay = o.weight_decay * (lr / o.peak_learning_rate);
+        return p - decay * p - lr * mean / (std::sqrt(square) + o.epsilon);
+    }
+};
+
+/// The largest difference between the optimiser and the naive loop over 200 steps with a moving learning rate.
+template <class T>
+double worst_difference(const AdamOptions& options) {
+    Parameter<T> parameter("p", Shape{length}, {});
+    fill_normal(parameter.write(), {1, 1});
+    std::vector<double> expected(parameter.value().span().begin(), parameter.value().span().end());
+    std::vector<Naive> naive(length, Naive{options});
+    Adam<T> adam({&parameter}, options);
+    double worst = 0.0;
+    for (int t = 1; t <= 200; ++t) {
+        const double lr = 0.05 * (t <= 100 ? t / 100.0 : (300.0 - t) / 200.0);
+        parameter.add_gradient(gradient_of<T>(t));
+        const Tensor<T> g = gradient_of<T>(t);
+        adam.step({}, lr);
+        adam.clear_gradients();
+        for (std::size_t i = 0; i < length; ++i) {
+            expected[i] = naive[i].update(expected[i], static_cast<double>(g.data()[i]), lr);
+            worst = std::max(worst, std::abs(expected[i] - static_cast<double>(parameter.value().data()[i])));
+        }
+    }
+    return worst;
+}
+
+}  // namespace
+
+TEST_CASE("the vectorised root is within an ulp of the true one from the smallest numbers to the largest") {
+    double worst = 0.0;
+    for (float x = 0x1p-100f; x < 1e38f; x *= 1.0173f) {
+        const double exact = std::sqrt(static_cast<double>(x));
+        const double ulp = static_cast<double>(std::nextafter(static_cast<float>(exact), 1e38f)) - static_cast<double>(static_cast<float>(exact));
+        worst = std::max(worst, std::abs(static_cast<double>(positive_root(x)) - exact) / ulp);
+    }
+    REQUIRE(worst <= 1.0);
+    for (double x = 1e-307; x < 1e300; x *= 37.3) REQUIRE(positive_root(x) == Approx(std::sqrt(x + 0x1p-1022)).epsilon(4e-16));
+    REQUIRE(positive_root(0.0f) == Approx(0x1p-63f));
+    REQUIRE(positive_root(0.0) > 0.0);
+    REQUIRE(positive_root(4.0f) == 2.0f);
+}
+
+TEST_CASE("Adam agrees with the naive loop in double over 200 steps, under every option") {
+    REQUIRE(worst_difference<double>({}) < 1e-12);
+    REQUIRE(worst_difference<double>({.beta1 = 0.5, .beta2 = 0.9, .epsilon = 1e-2}) < 1e-12);
+    REQUIRE(worst_difference<double>({.bias_correction = false}) < 1e-12);
+    REQUIRE(worst_difference<double>({.weight_decay = 0.1, .decay = WeightDecay::gradient}) < 1e-12);
+    REQUIRE(worst_difference<double>({.weight_decay = 0.1, .decay = WeightDecay::coupled}) < 1e-12);
+    REQUIRE(worst_difference<double>({.weight_decay = 0.01, .decay = WeightDecay::independent, .peak_learning_rate = 0.06}) < 1e-12);
+}
+
+TEST_CASE("Adam in float stays within its rounding of the naive loop") {
+    const double worst = worst_difference<float>({.weight_decay = 0.1});
+    REQUIRE(worst < 2e-5);
+    REQUIRE(worst > 0.0);
+}
+
+TEST_CASE("with bias correction the first step is the learning rate times the gradient's sign, whatever its size") {
+    for (const double size : {1e-4, 1.0, 1e6}) {
+        Parameter<double> p("p", Shape{2}, {});
+        Adam<double> adam({&p}, {.epsilon = 0.0});
+        p.add_gradient(Tensor<double>(Shape{2}, {size, -size}));
+        adam.step({}, 0.125);
+        REQUIRE(p.value().data()[0] == Approx(-0.125).epsilon(1e-12));
+        REQUIRE(p.value().data()[1] == Approx(0.125).epsilon(1e-12));
+    }
+}
+
+TEST_CASE("without epsilon a gradient that is always zero moves nothing") {
+    Parameter<float> p("p", Shape{3}, {});
+    fill_constant(p.write(), 2.0f);
+    Adam<float> adam({&p}, {.epsilon = 0.0});
+    for (int t = 0; t < 3; ++t) {
+        p.clear_gradient();
+        p.add_gradient(Tensor<float>(Shape{3}, {0.0f, 1e-30f, 1.0f}));
+        adam.step({}, 0.5);
+    }
+    REQUIRE(p.value().data()[0] == 2.0f);
+    REQUIRE(std::isfinite(p.value().data()[1]));
+    REQUIRE(p.value().data()[2] == Approx(0.5f));
+}
+
+TEST_CASE("independent decay does not depend on the learning rate, coupled decay does") {
+    const auto left_after_one = [](WeightDecay decay, double lr) {
+        Parameter<double> p("p", Shape{1}, {});
+        p.write().data()[0] = 1.0;
+        p.add_gradient(Tensor<double>(Shape{1}, {0.0}));
+        Adam<double> adam({&p}, {.weight_decay = 0.25, .decay = decay, .peak_learning_rate = lr});
+        adam.step({}, lr);
+        return p.value().data()[0];
+    };
+    REQUIRE(left_after_one(WeightDecay::independent, 1.0) == 0.75);
+    REQUIRE(left_after_one(WeightDecay::independent, 0.001) == 0.75);
+    REQUIRE(left_after_one(WeightDecay::coupled, 1.0) == 0.75);
+    REQUIRE(left_after_one(WeightDecay::coupled, 0.5) == 0.875);
+}
+
+TEST_CASE("groups set Adam's learning-rate factor, decay and what is trained; decay spares biases and norms when told to") {
+    Parameter<double> weight("block/weight", Shape{1}, {}), bias("block/bias", Shape{1}, {.role = ParameterRole::bias}),
+        gain("block/gain", Shape{1}, {.role = ParameterRole::norm}), table("table", Shape{1}, {});
+    for (auto* p : {&weight, &bias, &gain, &table}) p->write().data()[0] = 1.0;
+    Adam<double> adam({&weight, &bias, &gain, &table}, {.epsilon = 0.0,
+                                                        .weight_decay = 0.5,
+                                                        .decay_bias_and_norm = false,
+                                                        .groups = {{.pattern = "block/*", .learning_rate_factor = 0.25},
+                                                                   {.pattern = "*gain", .weight_decay = 1.0},
+                                                                   {.pattern = "table", .trained = false}}});
+    REQUIRE_FALSE(table.requires_gradient());
+    REQUIRE(weight.requires_gradient());
+    for (auto* p : {&weight, &bias, &gain, &table}) p->add_gradient(Tensor<double>(Shape{1}, {1.0}));
+    adam.step({}, 0.5);
+    REQUIRE(weight.value().data()[0] == Approx(1.0 - 0.125 * 0.5 - 0.125));  // lr of the group: in the decay as well
+    REQUIRE(bias.value().data()[0] == Approx(1.0 - 0.125));
+    REQUIRE(gain.value().data()[0] == Approx(1.0 - 0.125 - 0.125));
+    REQUIRE(table.value().data()[0] == 1.0);
+}
+
+TEST_CASE("Adam writes through the version and skips what is frozen or has no gradient") {
+    Parameter<float> a("a", Shape{1}, {}), b("b", Shape{1}, {});
+    Adam<float> adam({&a, &b});
+    a.add_gradient(Tensor<float>(Shape{1}, {1.0f}));
+    adam.step({}, 0.1);
+    REQUIRE(a.version() == 1);
+    REQUIRE(b.version() == 0);
+    REQUIRE(a.has_gradient());  // cleared by clear_gradients only
+    a.set_requires_gradient(false);
+    const float before = a.value().data()[0];
+    b.add_gradient(Tensor<float>(Shape{1}, {1.0f}));
+    adam.step({}, 0.1);
+    REQUIRE(a.value().data()[0] == before);
+    REQUIRE(b.value().data()[0] == Approx(-0.1f));  // its own first step: bias correction starts here
+    adam.clear_gradients();
+    REQUIRE_FALSE(a.has_gradient());
+    REQUIRE_FALSE(b.has_gradient());
+}
+
+TEST_CASE("a carried scale of value or gradient changes nothing but the representation") {
+    std::vector<double> values;
+    for (const bool scaled : {false, true}) {
+        Parameter<double> p("p", Shape{1}, {});
+        p.write().data()[0] = scaled ? 0.25 : 1.0;
+        if (scaled) p.write().set_scale(4.0);
+        Adam<double> adam({&p}, {.epsilon = 0.5, .weight_decay = 0.25, .decay = WeightDecay::gradient});
+        Tensor<double> g(Shape{1}, {scaled ? 6.0 : 3.0});
+        if (scaled) g.set_scale(0.5);
+        p.add_gradient(std::move(g));
+        adam.step({}, 0.5);
+        values.push_back(p.value().data()[0] * p.value().scale());
+    }
+    REQUIRE(values[0] != 1.0);
+    REQUIRE(values[1] == Approx(values[0]).epsilon(1e-14));
+}
+
+TEST_CASE("Adam's update has the same bits for any thread count") {
+    constexpr std::size_t size = 100003;
+    std::vector<std::vector<float>> results;
+    for (const int threads : {1, 2, 3}) {
+        Parameter<float> p("p", Shape{size}, {});
+        fill_normal(p.write(), {1, 1});
+        Adam<float> adam({&p}, {.weight_decay = 0.1});
+        for (int t = 1; t <= 3; ++t) {
+            p.clear_gradient();
+            p.add_gradient(gradient_of<float>(t, size));
+            adam.step({threads, nullptr}, 0.05);
+        }
+        results.emplace_back(p.value().span().begin(), p.value().span().end());
+    }
+    REQUIRE(results[1] == results[0]);
+    REQUIRE(results[2] == results[0]);
+}
+
+namespace {
+struct Names {
+    std::vector<std::string>& seen;
+    void tensor(const std::string& name, Tensor<float>& tensor) { seen.push_back(name + " " + to_string(tensor.shape())); }
+    void scalar(const std::string& name, std::uint64_t& value) { seen.push_back(name + " " + std::to_string(value)); }
+};
+}  // namespace
+
+TEST_CASE("Adam names its state, which carries a run on bit for bit") {
+    const auto run = [](Adam<float>& adam, Parameter<float>& p, int from, int to) {
+        for (int t = from; t <= to; ++t) {
+            p.clear_gradient();
+            p.add_gradient(gradient_of<float>(t));
+            adam.step({}, 0.05);
+        }
+    };
+    Parameter<float> p("p", Shape{length}, {}), frozen("frozen", Shape{1}, {}), q("p", Shape{length}, {});
+    frozen.set_requires_gradient(false);
+    Adam<float> whole({&p, &frozen});
+    run(whole, p, 1, 5);
+    std::vector<std::string> seen;
+    whole.visit_state(Names{seen});
+    REQUIRE(seen == std::vector<std::string>{"p/first_moment [131]", "p/second_moment [131]", "p/updates 5"});
+
+    struct Copy {
+        std::vector<Tensor<float>> tensors{};
+        std::vector<std::uint64_t> scalars{};
+        std::size_t next_tensor = 0, next_scalar = 0;
+        bool write = false;
+        void tensor(const std::string&, Tensor<float>& tensor) {
+            if (write) tensor = tensors[next_tensor++];
+            else tensors.push_back(tensor);
+        }
+        void scalar(const std::string&, std::uint64_t& value) {
+            if (write) value = scalars[next_scalar++];
+            else scalars.push_back(value);
+        }
+    } copy;
+    whole.visit_state(copy);
+    q.write() = p.value();
+    Adam<float> resumed({&q});
+    copy.write = true;
+    resumed.visit_state(copy);
+    run(whole, p, 6, 9);
+    run(resumed, q, 6, 9);
+    for (std::size_t i = 0; i < length; ++i) REQUIRE(p.value().data()[i] == q.value().data()[i]);
+}
+
+TEST_CASE("a step of Adam after the first allocates nothing") {
+    Parameter<float> p("p", Shape{40000}, {}), q("a parameter with a long name", Shape{3}, {});
+    p.add_gradient(normal<float>(Shape{40000}, {1, 2}));
+    q.add_gradient(normal<float>(Shape{3}, {1, 3}));
+    Adam<float> adam({&p, &q});
+    adam.step({2, nullptr}, 0.1);
+    test::AllocationCount count;
+    adam.step({2, nullptr}, 0.1);
+    const std::size_t counted = count.stop();
+    REQUIRE(p.version() == 2);
+    if (test::can_count_allocations()) REQUIRE(counted == 0);
+}
+
+TEST_CASE("Adam refuses options and learning rates that make no sense") {
+    Parameter<float> p("p", Shape{1}, {});
+    const std::vector<Parameter<float>*> all{&p};
+    REQUIRE_THROWS_WITH(Adam<float>(all, {.beta1 = 1.0}), "Adam: beta1 is 1; expected a number from 0 to below 1");
+    REQUIRE_THROWS_WITH(Adam<float>(all, {.beta2 = -0.5}), "Adam: beta2 is -0.5; expected a number from 0 to below 1");
+    REQUIRE_THROWS_WITH(Adam<float>(all, {.epsilon = -1.0}), "Adam: epsilon is -1; expected a finite number, not negative");
+    REQUIRE_THROWS_WITH(Adam<float>(all, {.decay = WeightDecay::independent}),
+                        "Adam: independent weight decay needs peak_learning_rate, the largest of the run; it is 0");
+    REQUIRE_THROWS_WITH(Adam<float>(all, {.groups = {{.pattern = "q*"}}}), "Adam: group pattern 'q*' matches none of the 1 parameters");
+    Adam<float> adam(all);
+    REQUIRE_THROWS_WITH(adam.step({}, -0.5), "Adam: learning rate is -0.5; expected a finite number, not negative");
+    REQUIRE_THROWS(adam.step({}, std::numeric_limits<double>::quiet_NaN()));
+}

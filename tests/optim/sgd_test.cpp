@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT
+#include <unitscale/optim/sgd.hpp>
+
+#include "support/allocation_count.hpp"
+#include "support/catch.hpp"
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+using namespace unitscale;
+using namespace unitscale::optim;
+
+namespace {
+
+constexpr std::size_t length = 131;  // two blocks and a rest
+
+template <class T>
+Tensor<T> gradient_of(int t, std::size_t size = length) {
+    return normal<T>(Shape{size}, {9, static_cast<std::uint64_t>(t)});
+}
+
+/// One element in double, written down plainly.
+struct Naive {
+    SgdOptions o;
+    double u = 0.0;
+    double update(double p, double g, double lr) {
+        if (o.decay == WeightDecay::gradient) g += o.weight_decay * p;
+        u = o.momentum * u + g;
+        double decay = 0.0;
+        if (o.decay == WeightDecay::coupled) decay = lr * o.weight_decay;
+        if (o.decay == WeightDecay::independent) decay = o.weight_decay * (lr / o.peak_learning_rate);
+        return p - decay * p - lr * (o.nesterov ? g + o.momentum * u : u);
+    }
+};
+
+template <class T>
+double worst_difference(const SgdOptions& options) {
+    Parameter<T> parameter("p", Shape{length}, {});
+    fill_normal(parameter.write(), {1, 1});
+    std::vector<double> expected(parameter.value().span().begin(), parameter.value().span().end());
+    std::vector<Naive> naive(length, Naive{options});
+    Sgd<T> sgd({&parameter}, options);
+    double worst = 0.0;
+    for (int t = 1; t <= 200; ++t) {
+        const double lr = 0.05 * (t <= 100 ? t / 100.0 : (300.0 - t) / 200.0);
+        const Tensor<T> g = gradient_of<T>(t);
+        parameter.add_gradient(Tensor<T>(g));
+        sgd.step({}, lr);
+        sgd.clear_gradients();
+        for (std::size_t i = 0; i < length; ++i) {
+            expected[i] = naive[i].update(expected[i], static_cast<double>(g.data()[i]), lr);
+            worst = std::max(worst, std::abs(expected[i] - static_cast<double>(parameter.value().data()[i])));
+        }
+    }
+    return worst;
+}
+
+}  // namespace
+
+TEST_CASE("SGD agrees with the naive loop in double over 200 steps, under every option") {
+    REQUIRE(worst_difference<double>({}) < 1e-12);
+    REQUIRE(worst_difference<double>({.momentum = 0.9}) < 1e-12);
+    REQUIRE(worst_difference<double>({.momentum = 0.9, .nesterov = true}) < 1e-12);
+    REQUIRE(worst_difference<double>({.momentum = 0.5, .weight_decay = 0.1}) < 1e-12);
+    REQUIRE(worst_difference<double>({.weight_decay = 0.1, .decay = WeightDecay::coupled}) < 1e-12);
+    REQUIRE(worst_difference<double>({.momentum = 0.9, .weight_decay = 0.01, .decay = WeightDecay::independent, .peak_learning_rate = 0.06}) < 1e-12);
+    REQUIRE(worst_difference<float>({.momentum = 0.9, .nesterov = true}) < 2e-4);
+}
+
+TEST_CASE("momentum by hand: a constant gradient of 1 moves by lr, then lr 1.5, then lr 1.75 at momentum one half") {
+    Parameter<double> p("p", Shape{1}, {});
+    Sgd<double> sgd({&p}, {.momentum = 0.5});
+    p.add_gradient(Tensor<double>(Shape{1}, {1.0}));
+    for (const double expected : {-1.0, -2.5, -4.25}) {
+        sgd.step({}, 1.0);
+        REQUIRE(p.value().data()[0] == expected);
+    }
+    REQUIRE(p.version() == 3);
+}
+
+TEST_CASE("SGD applies groups and skips what is frozen or has no gradient") {
+    Parameter<double> a("a", Shape{1}, {}), b("b", Shape{1}, {.role = ParameterRole::bias}), c("c", Shape{1}, {}), d("d", Shape{1}, {});
+    for (auto* p : {&a, &b, &c}) p->add_gradient(Tensor<double>(Shape{1}, {1.0}));
+    for (auto* p : {&a, &b, &c, &d}) p->write().data()[0] = 1.0;
+    Sgd<double> sgd({&a, &b, &c, &d}, {.weight_decay = 0.5,
+                                       .decay_bias_and_norm = false,
+                                       .groups = {{.pattern = "a", .learning_rate_factor = 0.5}, {.pattern = "c", .trained = false}}});
+    sgd.step({}, 0.25);
+    REQUIRE(a.value().data()[0] == 1.0 - 0.125 * 1.5);
+    REQUIRE(b.value().data()[0] == 0.75);
+    REQUIRE(c.value().data()[0] == 1.0);
+    REQUIRE(d.value().data()[0] == 1.0);
+    REQUIRE(d.version() == 1);
+    sgd.clear_gradients();
+    REQUIRE_FALSE(a.has_gradient());
+}
+
+TEST_CASE("SGD's update has the same bits for any thread count") {
+    constexpr std::size_t size = 100003;
+    std::vector<std::vector<float>> results;
+    for (const int threads : {1, 2, 3}) {
+        Parameter<float> p("p", Shape{size}, {});
+        fill_normal(p.write(), {1, 1});
+        Sgd<float> sgd({&p}, {.momentum = 0.9, .nesterov = true, .weight_decay = 0.1});
+        for (int t = 1; t <= 3; ++t) {
+            p.clear_gradient();
+            p.add_gradient(gradient_of<float>(t, size));
+            sgd.step({threads, nullptr}, 0.05);
+        }
+        results.emplace_back(p.value().span().begin(), p.value().span().end());
+    }
+    REQUIRE(results[1] == results[0]);
+    REQUIRE(results[2] == results[0]);
+}
+
+TEST_CASE("SGD trains 16-bit parameters with a velocity in float") {
+    Parameter<BFloat16> p("p", Shape{1}, {});
+    p.write().data()[0] = BFloat16(1.0f);
+    p.add_gradient(Tensor<BFloat16>(Shape{1}, {BFloat16(0.5f)}));
+    Sgd<BFloat16> sgd({&p}, {.momentum = 0.5});
+    struct Names {
+        std::vector<std::string> seen{};
+        void tensor(const std::string& name, Tensor<float>& tensor) { seen.push_back(name + " " + to_string(tensor.shape())); }
+    } names;
+    sgd.visit_state(names);
+    REQUIRE(names.seen == std::vector<std::string>{"p/velocity [1]"});
+    sgd.step({}, 0.5);
+    REQUIRE(static_cast<float>(p.value().data()[0]) == 0.75f);
+}
+
+TEST_CASE("a step of SGD after the first allocates nothing") {
+    Parameter<float> p("p", Shape{40000}, {});
+    p.add_gradient(normal<float>(Shape{40000}, {1, 2}));
+    Sgd<float> sgd({&p}, {.momentum = 0.9});
+    sgd.step({2, nullptr}, 0.1);
+    test::AllocationCount count;
+    sgd.step({2, nullptr}, 0.1);
+    const std::size_t counted = count.stop();
+    REQUIRE(p.version() == 2);
+    if (test::can_count_allocations()) REQUIRE(counted == 0);
+}
+
+TEST_CASE("SGD refuses options and learning rates that make no sense") {
+    Parameter<float> p("p", Shape{1}, {});
+    const std::vector<Parameter<float>*> all{&p};
+    REQUIRE_THROWS_WITH(Sgd<float>(all, {.momentum = 1.0}), "Sgd: momentum is 1; expected a number from 0 to below 1");
+    REQUIRE_THROWS_WITH(Sgd<float>(all, {.nesterov = true}), "Sgd: nesterov needs a momentum above 0");
+    REQUIRE_THROWS_WITH(Sgd<float>(all, {.decay = WeightDecay::independent}),
+                        "Sgd: independent weight decay needs peak_learning_rate, the largest of the run; it is 0");
+    REQUIRE_THROWS_WITH(Sgd<float>({}), "Sgd: no parameters to train");
+    Sgd<float> sgd(all);
+    REQUIRE_THROWS_WITH(sgd.step({}, -0.5), "Sgd: learning rate is -0.5; expected a finite number, not negative");
+}

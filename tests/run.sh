@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+set -euo pipefail
+root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
+# shellcheck source=tests/support/install.sh
+source "$root/tests/support/install.sh"
+
+usage() {
+  cat << 'END'
+usage: bash tests/run.sh [--matrix]
+
+Installs what is missing (Debian; elsewhere names it), builds the tests in build/tests and runs them.
+
+  --matrix  GCC and Clang 16, each Release and with address and undefined-behaviour sanitizers; GCC without OpenMP and
+            -march=native; the Release tests again, held to the instruction sets `baseline` and `avx2`
+  --help    this text
+END
+}
+
+matrix=false
+for argument in "$@"; do
+  case $argument in
+    --matrix) matrix=true ;;
+    --help | -h)
+      usage
+      exit 0
+      ;;
+    *)
+      printf "tests/run.sh: unknown argument '%s'; known: --matrix, --help\n" "$argument" >&2
+      exit 2
+      ;;
+  esac
+done
+
+packages=(g++ cmake ninja-build libeigen3-dev libxtensor-dev catch2 nlohmann-json3-dev)
+if $matrix; then packages+=(libcli11-dev clang-16 libomp-16-dev libclang-rt-16-dev); fi
+need "${packages[@]}"
+set_parallel_level
+cd -- "$root"
+
+build() {  # build <directory> <preset> <cmake argument>...
+  cmake --preset "$2" -B "$1" -DUNITSCALE_TESTS=ON -DUNITSCALE_BENCH=OFF "${@:3}" && cmake --build "$1"
+}
+run_tests() {  # run_tests <directory> <ctest argument>...
+  ctest --test-dir "$1" --output-on-failure --no-label-summary --no-tests=error -j "$CMAKE_BUILD_PARALLEL_LEVEL" "${@:2}"
+}
+
+# Warnings are errors where nobody is kept from working by a newer compiler's opinion, and in optimised builds
+# only: sanitizers make compilers warn of things that are not there.
+strict=-DUNITSCALE_WARNINGS_AS_ERRORS=OFF
+if $matrix || [[ -n ${CI:-} ]]; then strict=-DUNITSCALE_WARNINGS_AS_ERRORS=ON; fi
+
+if ! $matrix; then
+  build build/tests release -DUNITSCALE_EXAMPLES=OFF "$strict"
+  run_tests build/tests
+  exit
+fi
+
+summary=() failed=0
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+step() {  # step <title> <command>...
+  printf '\n==== %s\n' "$1"
+  local status=0 line
+  "${@:2}" 2>&1 | tee "$log" || status=1
+  line=$(grep -E '% tests passed' "$log" || true)
+  if ((status != 0)); then failed=1 line="FAILED ${line}"; fi
+  summary+=("$(printf '%-28s %s' "$1" "${line:-built}")")
+}
+# shellcheck disable=SC2317  # called through step
+build_and_test() { build "$@" && run_tests "$1"; }
+# shellcheck disable=SC2317
+run_unit_tests_with_isa() { UNITSCALE_ISA=$1 run_tests build/matrix/gcc -L unit; }
+
+# A build directory keeps its compiler, so none is shared with build/tests, whose compiler is the user's choice.
+step "gcc release" build_and_test build/matrix/gcc release -DCMAKE_CXX_COMPILER=g++ -DUNITSCALE_EXAMPLES=ON "$strict"
+step "gcc release, baseline" run_unit_tests_with_isa baseline
+step "gcc release, avx2" run_unit_tests_with_isa avx2
+step "gcc, no OpenMP, no native" build_and_test build/matrix/gcc-plain release -DCMAKE_CXX_COMPILER=g++ \
+  -DUNITSCALE_OPENMP=OFF -DUNITSCALE_NATIVE=OFF -DUNITSCALE_EXAMPLES=ON "$strict"
+step "gcc sanitizers" build_and_test build/matrix/gcc-sanitize sanitize -DCMAKE_CXX_COMPILER=g++ -DUNITSCALE_EXAMPLES=OFF
+step "clang release" build_and_test build/matrix/clang clang -DUNITSCALE_EXAMPLES=ON "$strict"
+step "clang sanitizers" build_and_test build/matrix/clang-sanitize clang-sanitize -DUNITSCALE_EXAMPLES=OFF
+
+printf '\n'
+printf '%s\n' "${summary[@]}"
+exit "$failed"

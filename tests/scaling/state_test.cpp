@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT
+#include <unitscale/scaling/state.hpp>
+
+#include "support/catch.hpp"
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace unitscale;
+
+TEST_CASE("scopes and sites keep their numbers when they are asked for again") {
+    ScalingState state;
+    const auto decoder = state.scope(0, "decoder");
+    const auto block = state.scope(decoder, "block0");
+    const Site add = state.site(block, "add", 0);
+    const Site second = state.site(block, "add", 1);
+    REQUIRE(state.scope(0, "decoder") == decoder);
+    REQUIRE(state.scope(decoder, "block0") == block);
+    REQUIRE(state.site(block, "add", 0) == add);
+    REQUIRE(state.site(block, "add", 1) == second);
+    REQUIRE_FALSE(add == second);
+    REQUIRE(state.site_count() == 2);
+    REQUIRE(state.scope(0, "block0") != block);  // the same name elsewhere is another place
+    REQUIRE_FALSE(state.site(decoder, "add", 0) == add);
+    REQUIRE(state.site_count() == 3);
+}
+
+TEST_CASE("paths join module, op and an ordinal from the second use on") {
+    ScalingState state;
+    const auto decoder = state.scope(0, "decoder");
+    const auto up = state.scope(state.scope(decoder, "ffn"), "up");
+    REQUIRE(state.path(up) == "decoder/ffn/up");
+    REQUIRE(state.path(ScalingState::Scope{0}).empty());
+    REQUIRE(state.path(state.site(up, "linear", 0)) == "decoder/ffn/up/linear");
+    REQUIRE(state.path(state.site(decoder, "add", 1)) == "decoder/add.1");
+    REQUIRE(state.path(state.site(0, "loss", 0)) == "loss");
+}
+
+TEST_CASE("a product's formats are looked up once and then stay what the table says") {
+    ScalingState state;
+    const Recipe fp8 = find_recipe("unit-fp8"), wide = find_recipe("unit-fp32");
+    const Site linear = state.site(state.scope(0, "up"), "linear", 0);
+    const Site plain = state.site(0, "add", 0);
+    const Site readout = state.site(state.scope(0, "head"), "readout", 0);
+    REQUIRE(state.products().empty());
+    REQUIRE(state.formats(linear, ProductKind::linear, fp8).weight.value().format == e4m3);
+    REQUIRE_FALSE(state.formats(readout, ProductKind::readout, fp8).weight.has_value());
+    REQUIRE(state.formats(linear, ProductKind::linear, wide).weight.value().format == e4m3);  // still
+    static_cast<void>(plain);
+    const auto products = state.products();
+    REQUIRE(products.size() == 2);
+    REQUIRE(products[0].site == linear);
+    REQUIRE(products[0].kind == ProductKind::linear);
+    REQUIRE(products[0].formats.gradient.value().format == e5m2);
+    REQUIRE(products[1].site == readout);
+    REQUIRE(products[1].kind == ProductKind::readout);
+}
+
+TEST_CASE("a product's formats depend on the module's path") {
+    ScalingState state;
+    Recipe recipe;
+    recipe.products = {{.kind = ProductKind::linear, .pattern = "*/up", .formats = {.weight = Quantiser{.format = e4m3}}}};
+    const auto ffn = state.scope(0, "ffn");
+    const Site up = state.site(state.scope(ffn, "up"), "linear", 0), down = state.site(state.scope(ffn, "down"), "linear", 0);
+    REQUIRE(state.formats(up, ProductKind::linear, recipe).weight.has_value());
+    REQUIRE_FALSE(state.formats(down, ProductKind::linear, recipe).weight.has_value());
+}
+
+TEST_CASE("random keys differ by site, step, part and seed and depend on nothing else") {
+    ScalingState state(7);
+    const Site a = state.site(0, "dropout", 0), b = state.site(0, "dropout", 1);
+    std::set<std::uint64_t> streams;
+    std::vector<RandomKey> keys;
+    for (const std::uint64_t step : {1u, 2u}) {
+        state.set_step(step);
+        for (const Site site : {a, b})
+            for (const std::uint64_t part : {0u, 1u, 2u}) {
+                keys.push_back(state.random_key(site, part));
+                REQUIRE(keys.back().seed == 7);
+                streams.insert(keys.back().stream);
+            }
+    }
+    REQUIRE(streams.size() == 12);
+    state.set_step(1);
+    REQUIRE(state.random_key(a, 0) == keys[0]);
+
+    ScalingState other(7);  // the same path with another number: the same stream
+    const Site elsewhere = other.site(other.scope(0, "new"), "gelu", 0);
+    const Site later = other.site(0, "dropout", 0);
+    REQUIRE(elsewhere.id == a.id);
+    REQUIRE(later.id != a.id);
+    other.set_step(1);
+    REQUIRE(other.random_key(later, 0) == keys[0]);
+}
+
+namespace {
+struct ScalarNames {
+    std::vector<std::pair<std::string, std::uint64_t>>& seen;
+    void scalar(const char* name, std::uint64_t& value) { seen.emplace_back(name, value++); }
+};
+}  // namespace
+
+TEST_CASE("a visitor of the scaling state reads and writes step and seed") {
+    ScalingState state(5);
+    state.set_step(3);
+    std::vector<std::pair<std::string, std::uint64_t>> seen;
+    state.visit_state(ScalarNames{seen});
+    REQUIRE(seen == std::vector<std::pair<std::string, std::uint64_t>>{{"step", 3}, {"seed", 5}});
+    REQUIRE(state.step() == 4);
+    REQUIRE(state.seed() == 6);
+}

@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# Every header includes only the layers that its own layer may include, by full path; Eigen and xtensor are named in
+# one header only, nlohmann-json in few.   Usage: include_rules.sh SOURCE_DIRECTORY
+set -euo pipefail
+# shellcheck source=tests/structure/layers.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/layers.sh"
+cd -- "$1/include"
+
+while IFS= read -r file; do
+  [[ $file == unitscale/unitscale.hpp ]] && continue
+  if ! [[ $file =~ ^unitscale/([a-z0-9_]+)/([a-z0-9_]+)\.hpp$ ]] || [[ -z ${may_include[${BASH_REMATCH[1]}]+known} ]]; then
+    fault "include/$file" "headers live at unitscale/<layer>/<thing>.hpp, with a known layer and snake_case names"
+    continue
+  fi
+  layer=${BASH_REMATCH[1]} name=${file#unitscale/}
+  while IFS= read -r line; do
+    if ! [[ $line =~ ^[[:space:]]*\#[[:space:]]*include[[:space:]]*(.*)$ ]]; then continue; fi
+    what=${BASH_REMATCH[1]}
+    if ! [[ $what =~ ^\<([^\>]+)\> ]]; then
+      fault "include/$file" "includes $what: every include is a full path in angle brackets"
+      continue
+    fi
+    path=${BASH_REMATCH[1]}
+    case $path in
+      unitscale/unitscale.hpp) fault "include/$file" "includes the umbrella header" ;;
+      unitscale/*)
+        if ! [[ $path =~ ^unitscale/([a-z0-9_]+)/[a-z0-9_]+\.hpp$ ]]; then
+          fault "include/$file" "includes <$path>: not at unitscale/<layer>/<thing>.hpp"
+          continue
+        fi
+        other=${BASH_REMATCH[1]}
+        if [[ $other != "$layer" && " ${may_include[$layer]} " != *" $other "* ]]; then
+          fault "include/$file" "layer $layer may not include <$path>"
+        elif [[ ! -f $path ]]; then
+          fault "include/$file" "includes <$path>, which is not there"
+        elif needs_json "${path#unitscale/}" && ! needs_json "$name"; then
+          fault "include/$file" "includes <$path>, which needs nlohmann-json"
+        fi
+        ;;
+      Eigen/* | unsupported/Eigen/* | eigen3/* | xtensor/* | xtensor-*/* | xtl/* | xsimd/*)
+        [[ $name == tensor/backend.hpp ]] || fault "include/$file" "includes <$path>: only tensor/backend.hpp may" ;;
+      nlohmann/*) needs_json "$name" || fault "include/$file" "includes <$path>: only io/json*, io/safetensors* and train may" ;;
+      omp.h) [[ $layer == base ]] || fault "include/$file" "includes <omp.h>: only base may" ;;
+      catch2/* | CLI/*) fault "include/$file" "includes <$path>: tests and examples only" ;;
+    esac
+  done < <(grep -E '^[[:space:]]*#[[:space:]]*include' "$file" || true)
+  # Containers of Eigen and xtensor allocate by rules that -march and macros change, so that units compiled with different
+  # flags would crash together: ours are Tensor and Scratch; views of theirs are maps.
+  [[ $name == tensor/backend.hpp ]] && continue
+  while IFS= read -r line; do
+    fault "include/$file:${line%%:*}" "names a container of Eigen or xtensor: ${line#*:}"
+  done < <(grep -nE '\b(Eigen::(Matrix|Array|Vector|RowVector)|xt::(xarray|xtensor)\b)' "$file" | grep -vE '^[0-9]+:[[:space:]]*//' || true)
+done < <(find unitscale -type f | LC_ALL=C sort)
+
+finish "include rules"

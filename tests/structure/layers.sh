@@ -1,0 +1,41 @@
+# shellcheck shell=bash disable=SC2034
+# SPDX-License-Identifier: MIT
+# The layers, in order, and what each may include besides itself. Sourced by the checks.
+layers=(base formats tensor kernels scaling autograd ops nn optim io analysis train)
+declare -A may_include=(
+  [base]=""
+  [formats]="base"
+  [tensor]="base formats"
+  [kernels]="base formats tensor"
+  [scaling]="base formats tensor"
+  [autograd]="base tensor scaling"
+  [ops]="base formats tensor kernels scaling autograd"
+  [nn]="base tensor scaling autograd ops"
+  [optim]="base formats tensor kernels scaling autograd"
+  [io]="base formats tensor scaling autograd"
+  [analysis]="base formats tensor scaling autograd io"
+  [train]="base formats tensor kernels scaling autograd ops nn optim io analysis"
+)
+
+# Headers that need nlohmann-json, as paths below include/unitscale: they stay outside the umbrella.
+needs_json() {
+  case $1 in
+    io/json*.hpp | io/safetensors*.hpp | train/*.hpp) return 0 ;;
+    *) return 1 ;;
+  esac
+}
+
+faults=0
+fault() {  # fault <file> <what is wrong with it>
+  printf '%s: %s\n' "$1" "$2"
+  faults=$((faults + 1))
+}
+
+# Ends a check: status 1 if there was a fault.
+finish() {  # finish <what was checked>
+  if ((faults > 0)); then
+    printf '%s: %d fault(s)\n' "$1" "$faults"
+    exit 1
+  fi
+  printf '%s: good\n' "$1"
+}

@@ -1,0 +1,153 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# Runs one check of this directory on small trees: it must pass the good one and fail on every tree with one planted
+# fault, naming the file and the fault.   Usage: self_test.sh CHECK WORK_DIRECTORY
+set -euo pipefail
+check=$1 work=$2
+here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+spdx='// SPDX-License-Identifier: MIT'
+tree=$work/tree
+failed=0
+
+header() {  # header <layer/thing.hpp> <lines>...
+  mkdir -p "$tree/include/unitscale/$(dirname "$1")"
+  printf '%s\n' "$spdx" '#pragma once' "${@:2}" > "$tree/include/unitscale/$1"
+}
+test_of() {  # test_of <layer/thing> <lines>...
+  mkdir -p "$tree/tests/$(dirname "$1")"
+  printf '%s\n' "$spdx" "${@:2}" > "$tree/tests/$1_test.cpp"
+}
+good_tree() {
+  rm -rf "$tree"
+  header base/error.hpp '#include <string>'
+  header tensor/backend.hpp '#include <Eigen/Core>' '#include <xtensor/xarray.hpp>' '#include <unitscale/base/error.hpp>'
+  header ops/add.hpp '#include <unitscale/tensor/backend.hpp>'
+  header io/text.hpp '#include <unitscale/base/error.hpp>'
+  header io/json.hpp '#include <nlohmann/json.hpp>' '#include <unitscale/io/text.hpp>'
+  header train/loop.hpp '#include <unitscale/io/json.hpp>' '#include <unitscale/ops/add.hpp>'
+  header unitscale.hpp '#include <unitscale/base/error.hpp>' '#include <unitscale/tensor/backend.hpp>' \
+    '#include <unitscale/ops/add.hpp>' '#include <unitscale/io/text.hpp>'
+  local name
+  for name in base/error tensor/backend ops/add io/text io/json train/loop; do
+    test_of $name "#include <unitscale/$name.hpp>" 'TEST_CASE("a") { REQUIRE(true); }'
+  done
+}
+lengthen() { for ((i = 0; i < $1; ++i)); do echo '//'; done; }
+run_check() { bash "$here/$check.sh" "$tree" > "$work/output" 2>&1; }
+expect_fault() {  # expect_fault <text> [<text>...]: the check fails, with these texts in one line of its output
+  local text lines
+  if run_check; then
+    printf 'self test of %s: not noticed: %s\n' "$check" "$*"
+    failed=1
+  fi
+  lines=$(cat "$work/output")
+  for text in "$@"; do lines=$(grep -F -e "$text" <<< "$lines" || true); done
+  if [[ -z $lines ]]; then
+    printf 'self test of %s: no line with: %s; the output is:\n' "$check" "$*"
+    cat "$work/output"
+    failed=1
+  fi
+  good_tree
+}
+
+mkdir -p "$work"
+good_tree
+if ! run_check; then
+  printf 'self test of %s: a good tree is refused:\n' "$check"
+  cat "$work/output"
+  exit 1
+fi
+
+case $check in
+  include_rules)
+    header base/error.hpp '#include <unitscale/ops/add.hpp>'
+    expect_fault include/unitscale/base/error.hpp 'layer base may not include <unitscale/ops/add.hpp>'
+    header ops/add.hpp '#include <unitscale/io/text.hpp>'
+    expect_fault include/unitscale/ops/add.hpp 'layer ops may not include <unitscale/io/text.hpp>'
+    header ops/add.hpp '#include <unitscale/unitscale.hpp>'
+    expect_fault include/unitscale/ops/add.hpp 'umbrella'
+    header ops/add.hpp '#include "unitscale/base/error.hpp"'
+    expect_fault include/unitscale/ops/add.hpp 'angle brackets'
+    header ops/add.hpp '#include <unitscale/base/missing.hpp>'
+    expect_fault include/unitscale/ops/add.hpp '<unitscale/base/missing.hpp>, which is not there'
+    header ops/add.hpp '#include <unitscale/error.hpp>'
+    expect_fault include/unitscale/ops/add.hpp '<unitscale/error.hpp>: not at'
+    header ops/deep/add.hpp
+    expect_fault include/unitscale/ops/deep/add.hpp 'headers live at'
+    header shapes/add.hpp
+    expect_fault include/unitscale/shapes/add.hpp 'known layer'
+    header ops/add.hpp '  #  include <Eigen/Core>'
+    expect_fault include/unitscale/ops/add.hpp '<Eigen/Core>: only tensor/backend.hpp may'
+    header ops/add.hpp '#include <xtensor/xview.hpp>'
+    expect_fault include/unitscale/ops/add.hpp '<xtensor/xview.hpp>: only tensor/backend.hpp may'
+    header io/text.hpp '#include <nlohmann/json.hpp>'
+    expect_fault include/unitscale/io/text.hpp '<nlohmann/json.hpp>: only'
+    header io/text.hpp '#include <unitscale/io/json.hpp>'
+    expect_fault include/unitscale/io/text.hpp 'needs nlohmann-json'
+    header ops/add.hpp 'inline Eigen::MatrixXf product;'
+    expect_fault include/unitscale/ops/add.hpp:3 'container of Eigen'
+    header ops/add.hpp '#include <omp.h>'
+    expect_fault include/unitscale/ops/add.hpp '<omp.h>: only base may'
+    header ops/add.hpp '#include <catch2/catch.hpp>'
+    expect_fault include/unitscale/ops/add.hpp 'tests and examples only'
+    ;;
+  tests_mirror)
+    rm "$tree/tests/ops/add_test.cpp"
+    expect_fault include/unitscale/ops/add.hpp 'has no tests/ops/add_test.cpp'
+    test_of ops/sub '#include <unitscale/ops/add.hpp>' 'TEST_CASE("b") { REQUIRE(true); }'
+    expect_fault tests/ops/sub_test.cpp 'has no include/unitscale/ops/sub.hpp'
+    test_of ops/add 'TEST_CASE("a") { REQUIRE(true); }'
+    expect_fault tests/ops/add_test.cpp 'does not include <unitscale/ops/add.hpp>'
+    test_of ops/add '#include <unitscale/ops/add.hpp>' 'TEST_CASE("a") {}' '// REQUIRE(true);'
+    expect_fault tests/ops/add_test.cpp 'asserts nothing'
+    test_of ops/add '#include <unitscale/ops/add.hpp>' 'void f() { REQUIRE(true); }'
+    expect_fault tests/ops/add_test.cpp 'has no test case'
+    touch "$tree/tests/ops/other.cpp"
+    expect_fault tests/ops/other.cpp 'never built'
+    ;;
+  umbrella)
+    umbrella=include/unitscale/unitscale.hpp
+    rm "$tree/$umbrella"
+    expect_fault $umbrella 'is not there'
+    sed -i '/ops/d' "$tree/$umbrella"
+    expect_fault $umbrella 'does not include ops/add.hpp'
+    echo '#include <unitscale/io/json.hpp>' >> "$tree/$umbrella"
+    expect_fault $umbrella 'io/json.hpp, which needs nlohmann-json'
+    echo '#include <unitscale/ops/add.hpp>' >> "$tree/$umbrella"
+    expect_fault $umbrella 'ops/add.hpp twice'
+    sed -i '/base/d' "$tree/$umbrella"
+    echo '#include <unitscale/base/error.hpp>' >> "$tree/$umbrella"
+    expect_fault $umbrella 'base/error.hpp after a later layer'
+    echo '#include <unitscale/ops/sub.hpp>' >> "$tree/$umbrella"
+    expect_fault $umbrella 'ops/sub.hpp, which is not there'
+    echo '#include <vector>' >> "$tree/$umbrella"
+    expect_fault $umbrella '<vector>'
+    ;;
+  sources)
+    echo '#pragma once' > "$tree/include/unitscale/ops/add.hpp"
+    expect_fault include/unitscale/ops/add.hpp 'SPDX'
+    echo > "$tree/tests/ops/add_test.cpp"
+    expect_fault tests/ops/add_test.cpp 'SPDX'
+    echo > "$tree/CMakeLists.txt"
+    expect_fault CMakeLists.txt 'SPDX'
+    echo "$spdx" > "$tree/include/unitscale/ops/add.hpp"
+    expect_fault include/unitscale/ops/add.hpp 'pragma once'
+    lengthen 149 >> "$tree/include/unitscale/ops/add.hpp"
+    expect_fault include/unitscale/ops/add.hpp 'at most 150'
+    lengthen 399 >> "$tree/include/unitscale/io/text.hpp"
+    expect_fault include/unitscale/io/text.hpp 'at most 400'
+    ;;
+  words)
+    header ops/add.hpp '// T''ODO: subtract'
+    expect_fault include/unitscale/ops/add.hpp:3 'unfinished'
+    echo 'see /ho''me/ada/notes' > "$tree/README.md"
+    expect_fault README.md:1 'a path of one machine'
+    ;;
+  *)
+    printf 'self_test.sh: no self test of %s\n' "$check"
+    exit 1
+    ;;
+esac
+
+((failed == 0)) && printf 'self test of %s: good\n' "$check"
+exit $failed

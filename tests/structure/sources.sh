@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# Every source names its licence; headers have #pragma once and stay short.   Usage: sources.sh SOURCE_DIRECTORY
+set -euo pipefail
+# shellcheck source=tests/structure/layers.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/layers.sh"
+cd -- "$1"
+
+while IFS= read -r file; do
+  file=${file#./}
+  # A script's first line is its interpreter, and a sourced one may tell shellcheck its dialect.
+  [[ $(head -n 3 "$file") == *"SPDX-License-Identifier: MIT"* ]] || fault "$file" "has no line 'SPDX-License-Identifier: MIT' at its start"
+  [[ $file == *.hpp ]] || continue
+  grep -qx '#pragma once' "$file" || fault "$file" "has no '#pragma once'"
+  lines=$(wc -l < "$file")
+  case $file in
+    include/unitscale/unitscale.hpp) continue ;;
+    include/unitscale/ops/*) limit=150 ;;
+    *) limit=400 ;;
+  esac
+  ((lines <= limit)) || fault "$file" "has $lines lines; at most $limit"
+done < <(find . \( -path ./build -o -path ./.git -o -path ./.cache \) -prune -o -type f \( -name '*.hpp' -o -name '*.cpp' -o -name '*.sh' \
+  -o -name '*.cmake' -o -name '*.cmake.in' -o -name CMakeLists.txt -o -path './.ci/*' \) -print | LC_ALL=C sort)
+
+finish "sources"

@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: MIT
+// The one Catch2 main of all test programs, compiled once.
+#define CATCH_CONFIG_RUNNER  // Catch2 2 puts its implementation into the unit that says so; Catch2 3 ignores it
+#include "support/catch.hpp"
+
+int main(int argc, char** argv) { return Catch::Session().run(argc, argv); }
