@@ -27,6 +27,7 @@
 
 #include <unitscale/kernels/activations.hpp>
 #include <unitscale/kernels/attention.hpp>
+#include <unitscale/kernels/attention_rows.hpp>
 #include <unitscale/kernels/dropout.hpp>
 #include <unitscale/kernels/elementwise.hpp>
 #include <unitscale/kernels/embedding.hpp>
@@ -35,6 +36,7 @@
 #include <unitscale/kernels/matmul_block.hpp>
 #include <unitscale/kernels/matmul_micro.hpp>
 #include <unitscale/kernels/matmul_pack.hpp>
+#include <unitscale/kernels/matmul_pairs.hpp>
 #include <unitscale/kernels/norms.hpp>
 #include <unitscale/kernels/reduce.hpp>
 #include <unitscale/kernels/rotary.hpp>

@@ -81,7 +81,12 @@ TEST_CASE("backward of the activations is the derivative of forward", "[kernels]
     std::vector<double> y(20), dx(20), dg(20);
     const double m = 1.7, alpha = 1.3;
     const auto check_against = [&](const auto& forward, const std::vector<double>& gradient, const Doubles& at) {
-        const Doubles numeric = numeric_gradient([&](const Doubles& v) { forward(v); return dot(y, dy); }, at);
+        const Doubles numeric = numeric_gradient(
+            [&](const Doubles& v) {
+                forward(v);
+                return dot(y, dy);
+            },
+            at);
         CHECK(largest_error(gradient, numeric) < 1e-8);
     };
     gelu_backward(execution, x.data(), dy.data(), dx.data(), n, m, alpha);

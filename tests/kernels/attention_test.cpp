@@ -61,7 +61,8 @@ struct Case {
             fill(q, q_size, 1), fill(k, k_size, 2), fill(v, k_size, 3);
             dq.assign(q.size(), T(-7)), dk.assign(k.size(), T(-7)), dv.assign(v.size(), T(-7));
             f.q = view(q, s.queries, s.heads), f.k = view(k, s.keys, s.groups), f.v = view(v, s.keys, s.groups);
-            gradients.dq = view(dq, s.queries, s.heads), gradients.dk = view(dk, s.keys, s.groups), gradients.dv = view(dv, s.keys, s.groups);
+            gradients.dq = view(dq, s.queries, s.heads), gradients.dk = view(dk, s.keys, s.groups),
+            gradients.dv = view(dv, s.keys, s.groups);
         }
         log_sum.assign(static_cast<std::size_t>(s.batch * s.heads * s.queries), P(0));
         f.log_sum = log_sum.data();
@@ -102,14 +103,16 @@ Errors compare_with_naive(const Case<T>& c) {
                     const double scale = wide(f.logit_scale);
                     for (std::ptrdiff_t j = 0; j < seen; ++j) {
                         double score = 0;
-                        for (std::ptrdiff_t l = 0; l < s.depth; ++l) score += wide(f.q.row(b, i, h)[l]) * wide(f.k.row(b, j, group)[l]);
+                        for (std::ptrdiff_t l = 0; l < s.depth; ++l)
+                            score += wide(f.q.row(b, i, h)[l]) * wide(f.k.row(b, j, group)[l]);
                         p[std::size_t(j)] = std::exp(scale * score);
                         sum += p[std::size_t(j)];
                     }
                     note(errors.log_sum, wide(f.log_sum[(b * s.heads + h) * s.queries + i]), std::log(sum));
                     for (std::ptrdiff_t j = 0; j < seen; ++j) {
                         p[std::size_t(j)] /= sum;
-                        for (std::ptrdiff_t l = 0; l < s.depth; ++l) dp[std::size_t(j)] += wide(g.dout.row(b, i, h)[l]) * wide(f.v.row(b, j, group)[l]);
+                        for (std::ptrdiff_t l = 0; l < s.depth; ++l)
+                            dp[std::size_t(j)] += wide(g.dout.row(b, i, h)[l]) * wide(f.v.row(b, j, group)[l]);
                         inner += p[std::size_t(j)] * dp[std::size_t(j)];
                     }
                     for (std::ptrdiff_t l = 0; l < s.depth; ++l) {
@@ -127,7 +130,8 @@ Errors compare_with_naive(const Case<T>& c) {
                 }
             for (std::ptrdiff_t j = 0; j < s.keys; ++j)
                 for (std::ptrdiff_t l = 0; l < s.depth; ++l) {
-                    note(errors.dk, wide(g.dk.row(b, j, group)[l]), wide(g.dk_scale) * wide(f.logit_scale) * dk[std::size_t(j * s.depth + l)]);
+                    note(errors.dk, wide(g.dk.row(b, j, group)[l]),
+                         wide(g.dk_scale) * wide(f.logit_scale) * dk[std::size_t(j * s.depth + l)]);
                     note(errors.dv, wide(g.dv.row(b, j, group)[l]), wide(g.dv_scale) * dv[std::size_t(j * s.depth + l)]);
                 }
         }
@@ -160,13 +164,14 @@ double objective(Case<double>& c) {
     return sum;
 }
 
-const std::vector<Sizes> all_sizes{{2, 4, 4, 5, 5, 8, false},    {2, 4, 4, 5, 5, 8, true},     {1, 2, 1, 70, 70, 12, true},
-                                   {2, 6, 2, 33, 33, 16, true},  {1, 3, 3, 7, 100, 5, true},   {1, 2, 2, 100, 7, 64, false},
-                                   {1, 4, 1, 40, 130, 32, true}, {1, 1, 1, 1, 1, 1, true},     {1, 2, 2, 90, 600, 8, true}};
+const std::vector<Sizes> all_sizes{{2, 4, 4, 5, 5, 8, false},    {2, 4, 4, 5, 5, 8, true},   {1, 2, 1, 70, 70, 12, true},
+                                   {2, 6, 2, 33, 33, 16, true},  {1, 3, 3, 7, 100, 5, true}, {1, 2, 2, 100, 7, 64, false},
+                                   {1, 4, 1, 40, 130, 32, true}, {1, 1, 1, 1, 1, 1, true},   {1, 2, 2, 90, 600, 8, true}};
 
 }  // namespace
 
-TEST_CASE("attention and its gradients are the formulas, causal and full, with grouped queries and keys of another length", "[kernels][attention]") {
+TEST_CASE("attention and its gradients are the formulas, causal and full, with grouped queries and keys of another length",
+          "[kernels][attention]") {
     for (const Sizes& sizes : all_sizes) {
         Case<double> exact(sizes);
         exact.run();
@@ -251,7 +256,8 @@ TEST_CASE("causal attention over a prefix gives the outputs of the whole", "[ker
     for (const std::ptrdiff_t length : {std::ptrdiff_t{1}, std::ptrdiff_t{31}, std::ptrdiff_t{33}, std::ptrdiff_t{79}}) {
         Case<float> prefix({1, heads, heads, length, length, depth, true}, true);
         attention_forward({}, prefix.gradients.forward);
-        for (std::size_t i = 0; i < prefix.out.size(); ++i) REQUIRE(prefix.out[i] == Approx(whole.out[i]).margin(1e-6).epsilon(1e-5));
+        for (std::size_t i = 0; i < prefix.out.size(); ++i)
+            REQUIRE(prefix.out[i] == Approx(whole.out[i]).margin(1e-6).epsilon(1e-5));
         // One new query on all keys, as in generation with cached keys.
         Case<float> last({1, heads, heads, 1, length, depth, true});
         auto args = last.gradients.forward;
@@ -259,7 +265,8 @@ TEST_CASE("causal attention over a prefix gives the outputs of the whole", "[ker
         args.q.data += (length - 1) * args.q.time_stride;
         attention_forward({}, args);
         for (std::size_t i = 0; i < last.out.size(); ++i)
-            REQUIRE(last.out[i] == Approx(whole.out[static_cast<std::size_t>((length - 1) * heads * depth) + i]).margin(1e-6).epsilon(1e-5));
+            REQUIRE(last.out[i] ==
+                    Approx(whole.out[static_cast<std::size_t>((length - 1) * heads * depth) + i]).margin(1e-6).epsilon(1e-5));
     }
 }
 

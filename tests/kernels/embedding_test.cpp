@@ -35,10 +35,12 @@ TEST_CASE("embedding backward sums the rows of each id and overwrites the rest w
         for (auto& id : ids) id = id == 7 ? 8 : id;
         const auto dy = normal_data<T>(n * d, 1);
         std::vector<T> dtable(vocabulary * d, T(9.0f));
-        embedding_backward(Execution{}, dy.data(), ids.data(), dtable.data(), 100, 30, static_cast<std::ptrdiff_t>(d), Accum<T>(0.5));
+        embedding_backward(Execution{}, dy.data(), ids.data(), dtable.data(), 100, 30, static_cast<std::ptrdiff_t>(d),
+                           Accum<T>(0.5));
         Doubles expected(vocabulary * d);
         for (std::size_t i = 0; i < n; ++i)
-            for (std::size_t j = 0; j < d; ++j) expected[static_cast<std::size_t>(ids[i]) * d + j] += 0.5 * static_cast<double>(dy[i * d + j]);
+            for (std::size_t j = 0; j < d; ++j)
+                expected[static_cast<std::size_t>(ids[i]) * d + j] += 0.5 * static_cast<double>(dy[i * d + j]);
         CHECK(largest_error(dtable, expected) < tolerance);
         for (std::size_t j = 0; j < d; ++j) CHECK(static_cast<float>(dtable[7 * d + j]) == 0.0f);
     };

@@ -23,7 +23,8 @@ std::vector<T> numbers(std::ptrdiff_t count, std::uint64_t stream) {
 
 /// C = 0.5 (A B + bias) - C with B packed once and used for row ranges that are cut at `cuts`.
 template <class T>
-std::vector<T> multiply_in_parts(Isa isa, std::ptrdiff_t m, std::ptrdiff_t n, std::ptrdiff_t k, const std::vector<std::ptrdiff_t>& cuts) {
+std::vector<T> multiply_in_parts(Isa isa, std::ptrdiff_t m, std::ptrdiff_t n, std::ptrdiff_t k,
+                                 const std::vector<std::ptrdiff_t>& cuts) {
     using P = Accum<T>;
     const auto a = numbers<T>(m * k, 1), b = numbers<T>(k * n, 2);
     auto c = numbers<T>(m * n, 3);
@@ -49,8 +50,8 @@ std::vector<T> multiply_in_parts(Isa isa, std::ptrdiff_t m, std::ptrdiff_t n, st
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("a block product is right beyond its block sizes and its bits do not depend on where rows are cut", "[kernels][matmul]", float,
-                   BFloat16) {
+TEMPLATE_TEST_CASE("a block product is right beyond its block sizes and its bits do not depend on where rows are cut",
+                   "[kernels][matmul]", float, BFloat16) {
     const std::ptrdiff_t m = block_rows + 17, n = 37;
     for (const std::ptrdiff_t k : {std::ptrdiff_t{30}, 2 * block_depth + 5})
         for (const Isa isa : {Isa::baseline, active_isa()}) {
@@ -63,9 +64,11 @@ TEMPLATE_TEST_CASE("a block product is right beyond its block sizes and its bits
             for (std::ptrdiff_t i = 0; i < m; ++i)
                 for (std::ptrdiff_t j = 0; j < n; ++j) {
                     double sum = double(bias[std::size_t(j)]);
-                    for (std::ptrdiff_t p = 0; p < k; ++p) sum += double(float(a[std::size_t(i * k + p)])) * double(float(b[std::size_t(p * n + j)]));
+                    for (std::ptrdiff_t p = 0; p < k; ++p)
+                        sum += double(float(a[std::size_t(i * k + p)])) * double(float(b[std::size_t(p * n + j)]));
                     const double expected = 0.5 * sum - double(float(c[std::size_t(i * n + j)]));
-                    worst = std::max(worst, std::abs(double(float(whole[std::size_t(i * n + j)])) - expected) / (1 + std::abs(expected)));
+                    worst = std::max(
+                        worst, std::abs(double(float(whole[std::size_t(i * n + j)])) - expected) / (1 + std::abs(expected)));
                 }
             // Rounded once: half a unit in the last place of the element type, and the float sums.
             REQUIRE(worst < (std::is_same_v<TestType, float> ? 2e-5 : 0x1p-8 + 2e-5));

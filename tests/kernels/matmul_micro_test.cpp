@@ -30,7 +30,8 @@ std::vector<T> numbers(std::ptrdiff_t count, std::uint64_t stream) {
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("every micro-kernel computes its tile in both orders of A and touches nothing else", "[kernels][matmul]", float, double) {
+TEMPLATE_TEST_CASE("every micro-kernel computes its tile in both orders of A and touches nothing else", "[kernels][matmul]",
+                   float, double) {
     using T = TestType;
     for (const Isa isa : available()) {
         const TileShape shape = tile_shape(isa);
@@ -42,7 +43,8 @@ TEMPLATE_TEST_CASE("every micro-kernel computes its tile in both orders of A and
                 for (const std::ptrdiff_t k : {0, 1, 2, 19})
                     for (const int variant : {0, 1, 2}) {
                         const std::ptrdiff_t rows = 4 * fours, cols = vectors * lanes, b_step = cols + 3, c_row = cols + 5;
-                        const auto a = numbers<T>(rows * (k + 1) + 8, 1), b = numbers<T>((k + 1) * b_step, 2), bias = numbers<T>(cols, 3);
+                        const auto a = numbers<T>(rows * (k + 1) + 8, 1), b = numbers<T>((k + 1) * b_step, 2),
+                                   bias = numbers<T>(cols, 3);
                         auto c = numbers<T>(rows * c_row, 4);
                         const auto before = c;
                         TileProduct<T> tile;

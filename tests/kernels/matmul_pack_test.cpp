@@ -37,7 +37,8 @@ std::vector<MatrixView<const T>> layouts(const std::vector<T>& data, std::ptrdif
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("packed operands hold every element, rounded once, and zeros beside them", "[kernels][matmul]", float, double, Half, BFloat16) {
+TEMPLATE_TEST_CASE("packed operands hold every element, rounded once, and zeros beside them", "[kernels][matmul]", float, double,
+                   Half, BFloat16) {
     using P = Accum<TestType>;
     const Quantiser e4{.format = e4m3};
     for (const Isa isa : available())
@@ -76,7 +77,8 @@ TEMPLATE_TEST_CASE("packed operands hold every element, rounded once, and zeros 
                 }
 }
 
-TEMPLATE_TEST_CASE("16-bit elements widen exactly and narrow to nearest even on every instruction set", "[kernels][matmul]", Half, BFloat16) {
+TEMPLATE_TEST_CASE("16-bit elements widen exactly and narrow to nearest even on every instruction set", "[kernels][matmul]", Half,
+                   BFloat16) {
     std::vector<TestType> codes(65536), back(65536);
     for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = std::bit_cast<TestType>(static_cast<std::uint16_t>(i));
     std::vector<float> wide(codes.size());
@@ -96,5 +98,27 @@ TEMPLATE_TEST_CASE("16-bit elements widen exactly and narrow to nearest even on 
                                          : std::bit_cast<std::uint16_t>(back[i]) != std::bit_cast<std::uint16_t>(expected);
         }
         REQUIRE(wrong == 0);
+    }
+}
+
+TEST_CASE("the first rows and columns of packed panels are those of the matrix, and B can be read where it lies",
+          "[kernels][matmul]") {
+    const std::ptrdiff_t k = 9, n = 150;
+    const auto b = numbers<float>(k * (n + 5));
+    const MatrixView<const float> view{b.data(), n + 5, 1};
+    for (const Isa isa : available()) {
+        std::vector<float> out(static_cast<std::size_t>(packed_right_size<float>(isa, k, n)));
+        const auto whole = pack_right(isa, view, k, n, nullptr, out.data());
+        const auto rows = whole.first_rows(4), cols = whole.first_columns(50);
+        REQUIRE(rows.k == 4);
+        REQUIRE(cols.n >= 50);
+        REQUIRE(cols.n < 50 + cols.width);
+        REQUIRE(whole.first_columns(n).n == n);
+        for (const auto& part : {rows, cols, right_in_place(isa, view, k, 96)})
+            for (std::ptrdiff_t j = 0; j < part.n; ++j)
+                for (std::ptrdiff_t p = 0; p < part.k; ++p) {
+                    const std::ptrdiff_t q = j / part.width;
+                    REQUIRE(part.panel(q)[p * part.row_step(q) + j % part.width] == *view.at(p, j));
+                }
     }
 }

@@ -25,6 +25,20 @@ std::vector<Isa> available() {
     return all;
 }
 
+struct Path {
+    Isa isa;
+    PairKernel pairs;
+};
+
+/// Every way in which this processor can multiply.
+std::vector<Path> paths() {
+    std::vector<Path> all;
+    for (const Isa isa : available()) all.push_back({isa, PairKernel::none});
+    if (has_avx512_bf16()) all.push_back({Isa::avx512, PairKernel::dot});
+    if (has_amx_bf16()) all.push_back({Isa::avx512, PairKernel::matrix});
+    return all;
+}
+
 enum class Layout { rows, padded_rows, columns, both };
 
 /// A batch of matrices in a buffer that is larger than they are.
@@ -51,39 +65,53 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
     return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
 }
 
-/// Compares with the definition in double: each element within the bound that summing k products in Accum<T> obeys, and
-/// elements outside C untouched.
+/// What the definition in double gives for every element of C's buffer, and how far k products summed in Accum<T> may be
+/// from it: nothing for elements outside C.
+struct Expected {
+    std::vector<double> value, bound;
+};
 template <class T>
-void check_against_double(const MatmulArguments<T>& args, const std::vector<T>& before, const std::vector<T>& after) {
+Expected expect(const MatmulArguments<T>& args, const std::vector<T>& before) {
     const double epsilon = double(std::numeric_limits<Accum<T>>::epsilon());
     const double last = std::is_same_v<T, Half> ? 0x1p-11 : std::is_same_v<T, BFloat16> ? 0x1p-8 : 0;
-    const auto wide = [](T x) { return element_cast<double>(x); };
-    std::vector<char> inside(after.size(), 0);
-    for (std::ptrdiff_t b = 0; b < args.batch; ++b)
+    const auto wide = [](T x, const Quantiser* round = nullptr) {
+        const auto value = element_cast<double>(x);
+        return round != nullptr ? quantise(round->format, value) : value;
+    };
+    Expected result{std::vector<double>(before.size()), std::vector<double>(before.size(), 0.0)};
+    std::transform(before.begin(), before.end(), result.value.begin(), [&](T x) { return wide(x); });
+    const double alpha = double(args.alpha), gamma = double(args.gamma);
+    std::vector<double> a(static_cast<std::size_t>(args.m * args.k)), b(static_cast<std::size_t>(args.k * args.n));
+    for (std::ptrdiff_t item = 0; item < args.batch; ++item) {
+        for (std::ptrdiff_t p = 0; p < args.k; ++p) {
+            for (std::ptrdiff_t i = 0; i < args.m; ++i)
+                a[std::size_t(i * args.k + p)] = wide(*args.a.item(item).at(i, p), args.round_a);
+            for (std::ptrdiff_t j = 0; j < args.n; ++j)
+                b[std::size_t(j * args.k + p)] = wide(*args.b.item(item).at(p, j), args.round_b);
+        }
         for (std::ptrdiff_t i = 0; i < args.m; ++i)
             for (std::ptrdiff_t j = 0; j < args.n; ++j) {
                 double sum = args.bias != nullptr ? wide(args.bias[j]) : 0, size = std::abs(sum);
                 for (std::ptrdiff_t p = 0; p < args.k; ++p) {
-                    double x = wide(*args.a.item(b).at(i, p)), y = wide(*args.b.item(b).at(p, j));
-                    if (args.round_a != nullptr) x = quantise(args.round_a->format, x);
-                    if (args.round_b != nullptr) y = quantise(args.round_b->format, y);
-                    sum += x * y;
-                    size += std::abs(x * y);
+                    const double term = a[std::size_t(i * args.k + p)] * b[std::size_t(j * args.k + p)];
+                    sum += term;
+                    size += std::abs(term);
                 }
-                const auto at = static_cast<std::size_t>(args.c.item(b).at(i, j) - args.c.data);
-                const double alpha = double(args.alpha), gamma = double(args.gamma);
+                const auto at = static_cast<std::size_t>(args.c.item(item).at(i, j) - args.c.data);
                 const double old = gamma != 0 ? gamma * wide(before[at]) : 0, expected = alpha * sum + old;
-                const double bound = epsilon * (double(args.k) / 2 + 4) * (std::abs(alpha) * size + std::abs(old)) + last * std::abs(expected) + 1e-7 * last;
-                if (!(std::abs(wide(after[at]) - expected) <= bound)) {
-                    CAPTURE(args.m, args.n, args.k, b, i, j, expected);
-                    REQUIRE(wide(after[at]) == Approx(expected).epsilon(0));
-                }
-                inside[at] = 1;
+                result.value[at] = expected;
+                result.bound[at] = epsilon * (double(args.k) / 2 + 4) * (std::abs(alpha) * size + std::abs(old)) +
+                                   last * std::abs(expected) + 1e-7 * last;
             }
-    std::size_t touched = 0;
+    }
+    return result;
+}
+template <class T>
+void check_within(const Expected& expected, const std::vector<T>& after) {
+    std::size_t wrong = 0;
     for (std::size_t i = 0; i < after.size(); ++i)
-        touched += !inside[i] && std::memcmp(&before[i], &after[i], sizeof(T)) != 0;
-    REQUIRE(touched == 0);
+        wrong += !(std::abs(element_cast<double>(after[i]) - expected.value[i]) <= expected.bound[i]);
+    REQUIRE(wrong == 0);
 }
 
 /// One product of random shape and layout, on every instruction set.
@@ -113,20 +141,30 @@ void check_random_products(int count, unsigned seed) {
         args.round_a = pick(static_cast<const Quantiser*>(nullptr), &e4, &e5);
         args.round_b = pick(static_cast<const Quantiser*>(nullptr), &e4, &e5);
         const auto before = c.data;
-        for (const Isa isa : available()) {
-            c.data = before;
-            args.c.data = c.data.data();
-            matmul_with(isa, {}, args);
-            check_against_double(args, before, c.data);
+        const Expected expected = expect(args, before);
+        for (const Path& path : paths()) {
+            std::copy(before.begin(), before.end(), c.data.begin());
+            matmul_with(path.isa, {}, args, path.pairs);
+            CAPTURE(args.m, args.n, args.k, args.batch, int(path.isa), int(path.pairs));
+            check_within(expected, c.data);
         }
     }
 }
 
 /// C [m,n] = A B of dense random operands.
-std::vector<float> product(const Execution& execution, std::ptrdiff_t m, std::ptrdiff_t n, std::ptrdiff_t k, std::ptrdiff_t batch, bool shared = false) {
+std::vector<float> product(const Execution& execution, std::ptrdiff_t m, std::ptrdiff_t n, std::ptrdiff_t k, std::ptrdiff_t batch,
+                           bool shared = false, const Quantiser* round = nullptr) {
     const Operand<float> a(m, k, batch, Layout::rows, false, 1), b(k, n, batch, Layout::columns, shared, 2);
     std::vector<float> c(static_cast<std::size_t>(m * n * batch));
-    MatmulArguments<float> args{.m = m, .n = n, .k = k, .batch = batch, .a = a.view, .b = b.view, .c = {c.data(), n, 1, m * n}};
+    MatmulArguments<float> args{.m = m,
+                                .n = n,
+                                .k = k,
+                                .batch = batch,
+                                .a = a.view,
+                                .b = b.view,
+                                .c = {c.data(), n, 1, m * n},
+                                .round_a = round,
+                                .round_b = round};
     matmul(execution, args);
     return c;
 }
@@ -146,8 +184,15 @@ TEST_CASE("products in 16-bit types round their float sum once", "[kernels][matm
 TEST_CASE("the naive product is the definition", "[kernels][matmul]") {
     const std::vector<double> a{1, 2, 3, 4, 5, 6}, b{1, 0, -1, 2, 10, 1}, bias{0.5, -1};
     std::vector<double> c{100, 200, 300, 400};
-    const MatmulArguments<double> args{.m = 2, .n = 2, .k = 3, .a = {a.data(), 3, 1}, .b = {b.data(), 2, 1}, .c = {c.data(), 2, 1},
-                                       .alpha = 2, .gamma = 0.5, .bias = bias.data()};
+    const MatmulArguments<double> args{.m = 2,
+                                       .n = 2,
+                                       .k = 3,
+                                       .a = {a.data(), 3, 1},
+                                       .b = {b.data(), 2, 1},
+                                       .c = {c.data(), 2, 1},
+                                       .alpha = 2,
+                                       .gamma = 0.5,
+                                       .bias = bias.data()};
     matmul_naive(args);
     // A B = [[29, 7], [59, 16]]
     REQUIRE(c == std::vector<double>{2 * 29.5 + 50, 2 * 6.0 + 100, 2 * 59.5 + 150, 2 * 15.0 + 200});
@@ -161,12 +206,18 @@ TEST_CASE("large products agree with double beyond the block sizes", "[kernels][
         const Operand<float> a(m, k, 1, Layout::columns, false, 1), b(k, n, 1, Layout::rows, false, 2);
         Operand<float> c(m, n, 1, Layout::padded_rows, false, 3);
         const Quantiser e4{.format = e4m3};
-        MatmulArguments<float> args{.m = m, .n = n, .k = k, .a = a.view, .b = b.view, .c = c.view, .alpha = 0.5f, .gamma = 2, .round_a = &e4};
+        MatmulArguments<float> args{
+            .m = m, .n = n, .k = k, .a = a.view, .b = b.view, .c = c.view, .alpha = 0.5f, .gamma = 2, .round_a = &e4};
         const auto before = c.data;
-        for (const Isa isa : available()) {
-            c.data = before;
-            matmul_with(isa, {}, args);
-            check_against_double(args, before, c.data);
+        for (const Quantiser* round_b : {static_cast<const Quantiser*>(nullptr), &e4}) {
+            args.round_b = round_b;
+            const Expected expected = expect(args, before);
+            for (const Path& path : paths()) {
+                std::copy(before.begin(), before.end(), c.data.begin());
+                matmul_with(path.isa, {}, args, path.pairs);
+                CAPTURE(m, n, k, int(path.isa), int(path.pairs));
+                check_within(expected, c.data);
+            }
         }
     }
 }
@@ -181,7 +232,8 @@ TEST_CASE("rounding inside the product gives the bits of rounding before it", "[
             for (float& x : rounded_a.data) x = quantise(e4m3, x);
             for (float& x : rounded_b.data) x = quantise(e5m2, x);
             std::vector<float> inside(m * n), before(m * n), plain(m * n);
-            MatmulArguments<float> args{.m = m, .n = n, .k = k, .a = a.view, .b = b.view, .c = {inside.data(), n, 1}, .round_a = &e4, .round_b = &e5};
+            MatmulArguments<float> args{
+                .m = m, .n = n, .k = k, .a = a.view, .b = b.view, .c = {inside.data(), n, 1}, .round_a = &e4, .round_b = &e5};
             matmul_with(isa, {}, args);
             args.a = rounded_a.view, args.b = rounded_b.view, args.c.data = before.data(), args.round_a = args.round_b = nullptr;
             matmul_with(isa, {}, args);
@@ -200,13 +252,23 @@ TEMPLATE_TEST_CASE("stochastic rounding draws an element's word by its place in 
         for (const bool both : {false, true}) {
             const Operand<TestType> a(m, k, batch, layout, false, 1), b(k, n, batch, layout, both, 2);
             std::vector<TestType> c(m * n * batch), expected(m * n * batch);
-            MatmulArguments<TestType> args{.m = m, .n = n, .k = k, .batch = batch, .a = a.view, .b = b.view, .c = {c.data(), n, 1, m * n},
-                                           .round_a = &stochastic, .round_b = both ? &stochastic : &e5, .key_a = {1, 2}, .key_b = {3, 4}};
+            MatmulArguments<TestType> args{.m = m,
+                                           .n = n,
+                                           .k = k,
+                                           .batch = batch,
+                                           .a = a.view,
+                                           .b = b.view,
+                                           .c = {c.data(), n, 1, m * n},
+                                           .round_a = &stochastic,
+                                           .round_b = both ? &stochastic : &e5,
+                                           .key_a = {1, 2},
+                                           .key_b = {3, 4}};
             matmul({}, args);
             args.c.data = expected.data();
             matmul_naive(args);
             for (std::size_t i = 0; i < c.size(); ++i)
-                REQUIRE(double(P(c[i])) == Approx(double(P(expected[i]))).epsilon(std::is_same_v<TestType, Half> ? 2e-3 : 1e-5).margin(1e-5));
+                REQUIRE(double(P(c[i])) ==
+                        Approx(double(P(expected[i]))).epsilon(std::is_same_v<TestType, Half> ? 2e-3 : 1e-5).margin(1e-5));
             args.key_a = {1, 3};
             matmul_naive(args);
             REQUIRE_FALSE(same_bits(c, expected));
@@ -215,9 +277,13 @@ TEMPLATE_TEST_CASE("stochastic rounding draws an element's word by its place in 
 
 TEST_CASE("a product's bits are the same for every number of threads", "[kernels][matmul]") {
     MemoryPool pool;
-    for (const auto& sizes : {std::array<std::ptrdiff_t, 4>{200, 130, 150, 1}, {3, 700, 600, 1}, {130, 40, 300, 3}, {64, 64, 64, 17}})
+    for (const auto& sizes :
+         {std::array<std::ptrdiff_t, 4>{200, 130, 150, 1}, {3, 700, 600, 1}, {130, 40, 300, 3}, {64, 64, 64, 17}})
         for (const bool shared : {false, true}) {
-            const auto run = [&](const Execution& execution) { return product(execution, sizes[0], sizes[1], sizes[2], sizes[3], shared); };
+            const Quantiser e4{.format = e4m3};
+            const auto run = [&](const Execution& execution) {
+                return product(execution, sizes[0], sizes[1], sizes[2], sizes[3], shared, shared ? &e4 : nullptr);
+            };
             const auto one = run({});
             for (const int threads : {2, 3, 4}) REQUIRE(same_bits(one, run({threads, &pool})));
             std::vector<float> nested;
@@ -230,7 +296,8 @@ TEST_CASE("a product's bits are the same for every number of threads", "[kernels
 
 TEST_CASE("large products are cut between threads along the longer side, small ones are not cut", "[kernels][matmul]") {
     REQUIRE(matmul_partition(4, 16, 16, 16, 1).parts == 1);
-    const auto tall = matmul_partition(4, 4096, 64, 64, 1), wide = matmul_partition(4, 64, 4096, 64, 1), square = matmul_partition(4, 512, 512, 512, 1);
+    const auto tall = matmul_partition(4, 4096, 64, 64, 1), wide = matmul_partition(4, 64, 4096, 64, 1),
+               square = matmul_partition(4, 512, 512, 512, 1);
     REQUIRE((tall.rows == 4 && tall.cols == 1));
     REQUIRE((wide.rows == 1 && wide.cols == 4));
     REQUIRE((square.rows == 2 && square.cols == 2));
@@ -292,7 +359,8 @@ TEST_CASE("NaN and infinity reach the elements that they are part of, and only t
 TEST_CASE("a quantiser that cannot round the operand is an error that names it", "[kernels][matmul]") {
     std::vector<float> a{1, 2, 3, std::numeric_limits<float>::quiet_NaN()}, b{1, 2, 3, 4}, c(4);
     Quantiser fp4{.format = e2m1};
-    MatmulArguments<float> args{.m = 2, .n = 2, .k = 2, .a = {a.data(), 2, 1}, .b = {b.data(), 2, 1}, .c = {c.data(), 2, 1}, .round_a = &fp4};
+    MatmulArguments<float> args{
+        .m = 2, .n = 2, .k = 2, .a = {a.data(), 2, 1}, .b = {b.data(), 2, 1}, .c = {c.data(), 2, 1}, .round_a = &fp4};
     REQUIRE_THROWS_WITH(matmul({}, args), "matmul: a: e2m1 has no NaN: element [1,1] is NaN");
     args.round_a = nullptr, args.round_b = &fp4;
     fp4.rounding = Rounding::stochastic, fp4.bits = 40;

@@ -19,8 +19,8 @@ Doubles reference(const Doubles& x, const Doubles& w, const Doubles& c, std::siz
         if (!centred) mean = 0.0;
         for (std::size_t j = 0; j < n; ++j) square += std::pow(x[row * n + j] - mean, 2) / static_cast<double>(n);
         for (std::size_t j = 0; j < n; ++j)
-            y[row * n + j] = (x[row * n + j] - mean) / std::sqrt(square + epsilon) * (w.empty() ? 1.0 : w[j]) +
-                             (c.empty() ? 0.0 : c[j]);
+            y[row * n + j] =
+                (x[row * n + j] - mean) / std::sqrt(square + epsilon) * (w.empty() ? 1.0 : w[j]) + (c.empty() ? 0.0 : c[j]);
     }
     return y;
 }
@@ -87,7 +87,8 @@ TEST_CASE("backward of the norms is the gradient, times each factor", "[kernels]
             const Doubles weights = gains ? w : Doubles{}, shifts = centred && gains ? c : Doubles{};
             const NormGradients<double> to{dx.data(), dw.data(), centred ? dc.data() : nullptr, 2.0, 0.5, 3.0};
             if (centred) {
-                layer_norm_forward(Execution{}, x.data(), pointer(weights), pointer(shifts), y.data(), mean.data(), inverse.data(), r, size, epsilon);
+                layer_norm_forward(Execution{}, x.data(), pointer(weights), pointer(shifts), y.data(), mean.data(),
+                                   inverse.data(), r, size, epsilon);
                 layer_norm_backward(Execution{}, x.data(), pointer(weights), dy.data(), mean.data(), inverse.data(), to, r, size);
             } else {
                 rms_norm_forward(Execution{}, x.data(), pointer(weights), y.data(), inverse.data(), r, size, epsilon);
@@ -111,7 +112,8 @@ TEST_CASE("norm gradients in float and half are near those in double and may be 
         std::vector<Accum<T>> mean(rows), inverse(rows);
         layer_norm_forward<T>(Execution{}, x.data(), w.data(), nullptr, y.data(), mean.data(), inverse.data(), rows, n);
         const auto with = [&](T* dx, T* dw, T* dc) {
-            layer_norm_backward<T>(Execution{}, x.data(), w.data(), dy.data(), mean.data(), inverse.data(), {dx, dw, dc, 1, 1, 1}, rows, n);
+            layer_norm_backward<T>(Execution{}, x.data(), w.data(), dy.data(), mean.data(), inverse.data(), {dx, dw, dc, 1, 1, 1},
+                                   rows, n);
         };
         with(result.data(), result.data() + rows * n, result.data() + rows * n + n);
         std::vector<T> apart(result.size());

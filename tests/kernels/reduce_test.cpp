@@ -38,8 +38,11 @@ TEST_CASE("sum and mean of all elements are those of a plain loop", "[kernels]")
         double total = 0.0;
         for (const float v : x) total += static_cast<double>(v);
         CHECK(static_cast<double>(sum(Execution{}, x.data(), size_of(x))) == Approx(total).margin(1e-4));
-        if (n > 0) CHECK(static_cast<double>(mean(Execution{}, x.data(), size_of(x))) == Approx(total / static_cast<double>(n)).margin(1e-8));
-        CHECK(sum_over<double>(Execution{}, size_of(x), [](float a, float b) { return a - 2.0f * b; }, x.data(), x.data()) ==
+        if (n > 0)
+            CHECK(static_cast<double>(mean(Execution{}, x.data(), size_of(x))) ==
+                  Approx(total / static_cast<double>(n)).margin(1e-8));
+        CHECK(sum_over<double>(
+                  Execution{}, size_of(x), [](float a, float b) { return a - 2.0f * b; }, x.data(), x.data()) ==
               Approx(-total).margin(1e-9));
     }
     const std::vector<Half> ones(5000, Half(1.0f));

@@ -38,8 +38,7 @@ constexpr std::int32_t ignored = -100;
 
 std::vector<std::int32_t> some_labels(std::size_t rows, std::size_t n) {
     std::vector<std::int32_t> labels(rows);
-    for (std::size_t row = 0; row < rows; ++row)
-        labels[row] = row % 4 == 2 ? ignored : static_cast<std::int32_t>(row * 7 % n);
+    for (std::size_t row = 0; row < rows; ++row) labels[row] = row % 4 == 2 ? ignored : static_cast<std::int32_t>(row * 7 % n);
     return labels;
 }
 
@@ -85,13 +84,21 @@ TEST_CASE("backward of softmax and log softmax is the gradient, times beta", "[k
     std::vector<double> y(x.size()), dx(x.size());
     const double m = 0.7, alpha = 9.0;
     const auto numeric = [&](auto f) {
-        return numeric_gradient([&](const Doubles& v) { std::vector<double> out(v.size()); f(v, out); return dot(out, dy); }, x);
+        return numeric_gradient(
+            [&](const Doubles& v) {
+                std::vector<double> out(v.size());
+                f(v, out);
+                return dot(out, dy);
+            },
+            x);
     };
     const auto soft = [&](const Doubles& v, Doubles& out) { softmax_forward(Execution{}, v.data(), out.data(), 3, 9, m, alpha); };
     soft(x, y);
     softmax_backward(Execution{}, y.data(), dy.data(), dx.data(), 3, 9, m, alpha, 2.0 * alpha);
     CHECK(largest_error(dx, mapped(numeric(soft), [](double v) { return 2.0 * v; })) < 1e-8);
-    const auto logarithm = [&](const Doubles& v, Doubles& out) { log_softmax_forward(Execution{}, v.data(), out.data(), 3, 9, m, alpha); };
+    const auto logarithm = [&](const Doubles& v, Doubles& out) {
+        log_softmax_forward(Execution{}, v.data(), out.data(), 3, 9, m, alpha);
+    };
     logarithm(x, y);
     log_softmax_backward(Execution{}, y.data(), dy.data(), dx.data(), 3, 9, m, alpha, 2.0 * alpha);
     CHECK(largest_error(dx, mapped(numeric(logarithm), [](double v) { return 2.0 * v; })) < 1e-7);
@@ -109,7 +116,8 @@ TEST_CASE("cross-entropy sums the counted rows, saves the log sums, and its back
     for (std::size_t j = 0; j < n; ++j) total += std::exp(m * x[n + j]);
     CHECK(log_sums[1] == Approx(std::log(total)));
     CHECK(log_sums[2] == 0.0);
-    softmax_cross_entropy_backward(Execution{}, x.data(), labels.data(), log_sums.data(), dx.data(), rows, n, m, 3.0 * m, ignored);
+    softmax_cross_entropy_backward(Execution{}, x.data(), labels.data(), log_sums.data(), dx.data(), rows, n, m, 3.0 * m,
+                                   ignored);
     const auto numeric = numeric_gradient([&](const Doubles& v) { return 3.0 * reference_loss(v, labels, n, m, ignored); }, x);
     CHECK(largest_error(dx, numeric) < 1e-8);
     for (std::size_t j = 0; j < n; ++j) CHECK(dx[2 * n + j] == 0.0);
@@ -119,9 +127,11 @@ TEST_CASE("cross-entropy sums the counted rows, saves the log sums, and its back
         const auto data = normal_data<T>(rows * n, 4, 2.0);
         std::vector<float> sums(rows);
         std::vector<T> gradient(data.size());
-        const float value = softmax_cross_entropy_forward(Execution{}, data.data(), labels.data(), sums.data(), rows, n, 1.0f, ignored);
+        const float value =
+            softmax_cross_entropy_forward(Execution{}, data.data(), labels.data(), sums.data(), rows, n, 1.0f, ignored);
         CHECK(value == Approx(reference_loss(doubles(data), labels, n, 1.0, ignored)).epsilon(1e-6));
-        softmax_cross_entropy_backward(Execution{}, data.data(), labels.data(), sums.data(), gradient.data(), rows, n, 1.0f, 1.0f, ignored);
+        softmax_cross_entropy_backward(Execution{}, data.data(), labels.data(), sums.data(), gradient.data(), rows, n, 1.0f, 1.0f,
+                                       ignored);
         Doubles expected = reference_softmax(doubles(data), n, 1.0);
         for (std::size_t i = 0; i < expected.size(); ++i) {
             if (labels[i / n] == static_cast<std::int32_t>(i % n)) expected[i] -= 1.0;

@@ -8,14 +8,14 @@
 using namespace unitscale;
 using namespace unitscale::kernels;
 
-TEST_CASE("exponential in float is within 2.0e-7 of the double one and right at the ends of its range", "[kernels]") {
+TEST_CASE("exponential in float is within 1e-7 of the double one and right at the ends of its range", "[kernels]") {
     double worst = 0.0;
     for (double x = -87.0; x < 88.7; x += 0.00037) {
         const auto rounded = static_cast<float>(x);
         const double exact = std::exp(static_cast<double>(rounded));
         worst = std::max(worst, std::abs(static_cast<double>(exponential(rounded)) / exact - 1.0));
     }
-    CHECK(worst < 2.0e-7);
+    CHECK(worst < 1e-7);
     CHECK(worst > 1e-9);  // the float version was called
 
     const float infinity = std::numeric_limits<float>::infinity();
@@ -40,7 +40,7 @@ TEST_CASE("normal cdf and density in float agree with erfc in double, tails incl
         if (std::abs(x) < 3.0) near_zero = std::max(near_zero, error);
         worst_density = std::max(worst_density, std::abs(static_cast<double>(density) / exact.density - 1.0));
     }
-    CHECK(worst_cdf < 5e-7);
+    CHECK(worst_cdf < 6e-7);
     CHECK(near_zero < 4.5e-7);
     CHECK(worst_density < 3e-7);
     CHECK(normal_values(100.0f).cdf == 1.0f);
@@ -97,12 +97,18 @@ TEST_CASE("blocks of every length map, sum and find the largest as plain loops d
             total += static_cast<double>(-x[i]);
             largest = std::max(largest, -x[i]);
         }
-        map_range(std::ptrdiff_t{0}, n, y.data(), [](float a, float b) { return 2.0f * a + b; }, x.data(), x.data());
+        map_range(
+            std::ptrdiff_t{0}, n, y.data(), [](float a, float b) { return 2.0f * a + b; }, x.data(), x.data());
         CHECK(same_bits(y, expected));  // nothing after n is written
-        CHECK(static_cast<double>(sum_range<float>(n, [](float v) { return -v; }, x.data())) == Approx(total).margin(1e-5));
-        CHECK(sum_range<double>(n, [](float v) { return -v; }, x.data()) == Approx(total).margin(1e-12));
-        if (n > 0) CHECK(max_range(n, [](float v) { return -v; }, x.data()) == largest);
-        map_range(std::ptrdiff_t{0}, n, x.data(), [](float a, float b) { return 2.0f * a + b; }, x.data(), x.data());
+        CHECK(static_cast<double>(sum_range<float>(
+                  n, [](float v) { return -v; }, x.data())) == Approx(total).margin(1e-5));
+        CHECK(sum_range<double>(
+                  n, [](float v) { return -v; }, x.data()) == Approx(total).margin(1e-12));
+        if (n > 0)
+            CHECK(max_range(
+                      n, [](float v) { return -v; }, x.data()) == largest);
+        map_range(
+            std::ptrdiff_t{0}, n, x.data(), [](float a, float b) { return 2.0f * a + b; }, x.data(), x.data());
         expected[static_cast<std::size_t>(n)] = x[static_cast<std::size_t>(n)];
         CHECK(same_bits(x, expected));  // in place
     }

@@ -263,9 +263,9 @@ TEST_CASE("a step of Adam after the first allocates nothing") {
     p.add_gradient(normal<float>(Shape{40000}, {1, 2}));
     q.add_gradient(normal<float>(Shape{3}, {1, 3}));
     Adam<float> adam({&p, &q});
-    adam.step({2, nullptr}, 0.1);
+    adam.step({}, 0.1);
     test::AllocationCount count;
-    adam.step({2, nullptr}, 0.1);
+    adam.step({}, 0.1);  // one thread: OpenMP itself may allocate in every parallel region
     const std::size_t counted = count.stop();
     REQUIRE(p.version() == 2);
     if (test::can_count_allocations()) REQUIRE(counted == 0);

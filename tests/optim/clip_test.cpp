@@ -98,9 +98,9 @@ TEST_CASE("clipping with a pool allocates nothing after the first time") {
     a.add_gradient(normal<float>(Shape{50000}, {1, 2}));
     const Parameters parameters{&a};
     MemoryPool pool;
-    static_cast<void>(clip_gradients<float>({2, &pool}, parameters, 1.0));
+    static_cast<void>(clip_gradients<float>({1, &pool}, parameters, 1.0));
     test::AllocationCount count;
-    const double norm = clip_gradients<float>({2, &pool}, parameters, 0.5);
+    const double norm = clip_gradients<float>({1, &pool}, parameters, 0.5);  // one thread: OpenMP itself may allocate
     const std::size_t counted = count.stop();
     REQUIRE(norm == Approx(1.0).epsilon(1e-5));
     if (test::can_count_allocations()) REQUIRE(counted == 0);

@@ -134,9 +134,9 @@ TEST_CASE("a step of SGD after the first allocates nothing") {
     Parameter<float> p("p", Shape{40000}, {});
     p.add_gradient(normal<float>(Shape{40000}, {1, 2}));
     Sgd<float> sgd({&p}, {.momentum = 0.9});
-    sgd.step({2, nullptr}, 0.1);
+    sgd.step({}, 0.1);
     test::AllocationCount count;
-    sgd.step({2, nullptr}, 0.1);
+    sgd.step({}, 0.1);  // one thread: OpenMP itself may allocate in every parallel region
     const std::size_t counted = count.stop();
     REQUIRE(p.version() == 2);
     if (test::can_count_allocations()) REQUIRE(counted == 0);

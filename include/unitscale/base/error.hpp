@@ -19,7 +19,7 @@ public:
 template <class... Parts>
 [[nodiscard]] std::string concatenate(const Parts&... parts) {
     std::ostringstream out;
-    (out << ... << parts);
+    static_cast<void>((out << ... << parts));
     return out.str();
 }
 

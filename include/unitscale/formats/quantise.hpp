@@ -62,20 +62,24 @@ template <class Float>
 [[nodiscard]] constexpr std::size_t find_nan(std::span<const Float> values) noexcept {
     constexpr std::size_t block = 64;  // whole blocks, so that the loop is vectorised
     std::size_t begin = 0;
-    for (bool any = false; begin + block <= values.size(); begin += block) {
-        for (std::size_t i = 0; i < block; ++i) any |= is_nan(values[begin + i]);
-        if (any) break;
+    using Bits = FloatBits<Float>;
+    constexpr auto infinity = std::bit_cast<Bits>(std::numeric_limits<Float>::infinity());
+    constexpr auto sign = ~(std::numeric_limits<Bits>::max() >> 1);
+    for (; begin + block <= values.size(); begin += block) {
+        Bits signs = 0;  // infinity - |x| is negative for NaN
+        for (std::size_t i = 0; i < block; ++i) signs |= infinity - (std::bit_cast<Bits>(values[begin + i]) & ~sign);
+        if ((signs & sign) != 0) break;
     }
     while (begin < values.size() && !is_nan(values[begin])) ++begin;
     return begin;
 }
 
-/// Error if the format has no NaN and the values do.
+/// Error if the format has no NaN and the values, elements `first` and following of the input, do.
 template <class Float>
-void check_no_nan(std::string_view operation, const FloatFormat& format, std::span<const Float> values) {
+void check_no_nan(std::string_view operation, const FloatFormat& format, std::span<const Float> values, std::size_t first = 0) {
     if (format.has_nan()) return;
     if (const std::size_t at = find_nan(values); at != values.size())
-        fail(operation, ": ", name(format), " has no NaN: element ", at, " of the input is NaN");
+        fail(operation, ": ", name(format), " has no NaN: element ", first + at, " of the input is NaN");
 }
 
 template <class T>
@@ -86,14 +90,16 @@ void check_spans(std::string_view operation, std::span<const T> in, std::size_t 
 /// Outputs of this many floats (64 MiB) and more are written past the caches, as memcpy does: they would not stay there.
 inline constexpr std::size_t stream_threshold = std::size_t{1} << 24;
 
-/// One kernel over a span. Random words are made, and results streamed, by chunks that stay in the first-level cache.
+/// One kernel over a span. NaN is looked for (where the format has none), random words are made, and results streamed, by
+/// chunks that stay in the first-level cache.
 template <class Kernel>
-void quantise_chunks(Isa isa, const QuantiseConstants& constants, const QuantiseOptions& options, std::span<const float> in,
-                     std::span<float> out) noexcept {
+void quantise_chunks(Isa isa, const FloatFormat& format, const QuantiseOptions& options, std::span<const float> in,
+                     std::span<float> out) {
+    const QuantiseConstants constants = quantise_constants(format, options);
     constexpr std::size_t chunk = 1024;
     constexpr std::size_t line = 16;  // floats
     const bool streamed = UNITSCALE_X86 && isa != Isa::baseline && in.data() != out.data() && in.size() >= stream_threshold;
-    if (!Kernel::random && !streamed)
+    if (!Kernel::random && !streamed && format.has_nan())
         return quantise_dispatched<Kernel>(isa, constants, in.data(), out.data(), in.size());
     alignas(64) float results[chunk];
     std::array<std::uint32_t, chunk> words;
@@ -101,6 +107,7 @@ void quantise_chunks(Isa isa, const QuantiseConstants& constants, const Quantise
     std::size_t count = streamed ? (line - misaligned) % line : 0;
     for (std::size_t begin = 0; begin < in.size(); begin += count, count = 0) {
         if (count == 0) count = std::min(chunk, in.size() - begin);
+        check_no_nan("quantise", format, in.subspan(begin, count), begin);
         if constexpr (Kernel::random)
             random_words(isa, options.key, options.first_index + begin, std::span(words).first(count));
         const bool through_buffer = streamed && count % line == 0;
@@ -121,24 +128,22 @@ inline void quantise_span(Isa isa, const FloatFormat& format, std::span<const fl
                           const QuantiseOptions& options = {}) {
     check_options("quantise", format, options);
     check_spans("quantise", in, out.size());
-    check_no_nan("quantise", format, in);
     if (!has_quantise_kernel(format)) {
         for (std::size_t i = 0; i < in.size(); ++i) out[i] = quantise_one(format, in[i], options, i);
         return;
     }
-    const QuantiseConstants constants = quantise_constants(format, options);
     const bool common = options.rounding == Rounding::nearest_even && options.overflow == Overflow::saturate &&
                         format.is_signed() && format.mantissa_bits > 0;
-    if (common) quantise_chunks<NearestSaturating>(isa, constants, options, in, out);
-    else if (options.rounding != Rounding::stochastic) quantise_chunks<Deterministic>(isa, constants, options, in, out);
-    else quantise_chunks<Stochastic>(isa, constants, options, in, out);
+    if (common) quantise_chunks<NearestSaturating>(isa, format, options, in, out);
+    else if (options.rounding != Rounding::stochastic) quantise_chunks<Deterministic>(isa, format, options, in, out);
+    else quantise_chunks<Stochastic>(isa, format, options, in, out);
 }
 
 /// out[i] = in[i] rounded to the format, with the widest instruction set that the processor has. The same bits for every
 /// instruction set, and as the scalar `quantise(format, in[i], options, i)`; so a span may be cut anywhere if first_index
 /// moves along. in and out may be the same memory, but must not overlap otherwise. About as fast as a copy.
 /// Errors: sizes differ; a descriptor or options that make no sense; NaN to a format without NaN (FP6, FP4). The last is
-/// found in the data: before a parallel region, use `check_no_nan`.
+/// found in the data, when elements before it may have been written: before a parallel region, use `check_no_nan`.
 /// Test: tests/formats/quantise_test.cpp
 inline void quantise(const FloatFormat& format, std::span<const float> in, std::span<float> out,
                      const QuantiseOptions& options = {}) {

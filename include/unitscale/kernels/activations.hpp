@@ -12,7 +12,8 @@ namespace unitscale::kernels {
 /// Test: tests/kernels/activations_test.cpp
 template <class T>
 void gelu_forward(const Execution& execution, const T* x, T* y, std::ptrdiff_t n, Accum<T> m, Accum<T> alpha) {
-    map_elements(execution, n, y, [=](Accum<T> v) { return alpha * v * normal_values(m * v).cdf; }, x);
+    map_elements(
+        execution, n, y, [=](Accum<T> v) { return alpha * v * normal_values(m * v).cdf; }, x);
 }
 
 /// dx = beta dy (Phi(m x) + m x phi(m x)).   x, dy, dx [n]
@@ -31,7 +32,8 @@ void gelu_backward(const Execution& execution, const T* x, const T* dy, T* dx, s
 /// y = alpha x sigmoid(m x).   x, y [n]
 template <class T>
 void silu_forward(const Execution& execution, const T* x, T* y, std::ptrdiff_t n, Accum<T> m, Accum<T> alpha) {
-    map_elements(execution, n, y, [=](Accum<T> v) { return alpha * v * logistic(m * v); }, x);
+    map_elements(
+        execution, n, y, [=](Accum<T> v) { return alpha * v * logistic(m * v); }, x);
 }
 
 /// dx = beta dy s (1 + m x (1 - s)), s = sigmoid(m x).   x, dy, dx [n]
@@ -52,21 +54,23 @@ void silu_backward(const Execution& execution, const T* x, const T* dy, T* dx, s
 template <class T>
 void relu_forward(const Execution& execution, const T* x, T* y, std::ptrdiff_t n, Accum<T> alpha) {
     using A = Accum<T>;
-    map_elements(execution, n, y, [=](A v) { return v < A(0) ? A(0) : alpha * v; }, x);
+    map_elements(
+        execution, n, y, [=](A v) { return v < A(0) ? A(0) : alpha * v; }, x);
 }
 
 /// dx = beta dy where x > 0, else 0.   x, dy, dx [n]
 template <class T>
 void relu_backward(const Execution& execution, const T* x, const T* dy, T* dx, std::ptrdiff_t n, Accum<T> beta) {
     using A = Accum<T>;
-    map_elements(execution, n, dx, [=](A v, A g) { return v > A(0) ? beta * g : A(0); }, x, dy);
+    map_elements(
+        execution, n, dx, [=](A v, A g) { return v > A(0) ? beta * g : A(0); }, x, dy);
 }
 
 /// Gated silu (SwiGLU):  y = alpha x g sigmoid(m g).   x, g, y [n]
 template <class T>
-void gated_silu_forward(const Execution& execution, const T* x, const T* g, T* y, std::ptrdiff_t n, Accum<T> m,
-                        Accum<T> alpha) {
-    map_elements(execution, n, y, [=](Accum<T> v, Accum<T> gate) { return alpha * v * gate * logistic(m * gate); }, x, g);
+void gated_silu_forward(const Execution& execution, const T* x, const T* g, T* y, std::ptrdiff_t n, Accum<T> m, Accum<T> alpha) {
+    map_elements(
+        execution, n, y, [=](Accum<T> v, Accum<T> gate) { return alpha * v * gate * logistic(m * gate); }, x, g);
 }
 
 /// With s = sigmoid(m g):  dx = beta dy g s,  dg = beta dy x s (1 + m g (1 - s)).   x, g, dy, dx, dg [n]

@@ -3,8 +3,8 @@
 
 #include <unitscale/base/memory.hpp>
 #include <unitscale/base/parallel.hpp>
+#include <unitscale/kernels/attention_rows.hpp>
 #include <unitscale/kernels/matmul_block.hpp>
-#include <unitscale/kernels/vector_math.hpp>
 
 #include <algorithm>
 #include <array>
@@ -65,97 +65,6 @@ struct AttentionGradients {
     Accum<T> dq_scale = 1, dk_scale = 1, dv_scale = 1;
 };
 
-/// Rows of scores are padded to a multiple of this many elements, so that loops over them have whole vectors.
-inline constexpr std::ptrdiff_t score_lanes = 32;
-
-/// max of x[0 .. n), n a multiple of score_lanes. NaN is passed over: it shows in the sum.
-template <class P>
-[[gnu::always_inline]] inline P row_maximum_loop(const P* x, std::ptrdiff_t n) {
-    std::array<P, static_cast<std::size_t>(score_lanes)> lanes;
-    lanes.fill(-std::numeric_limits<P>::infinity());
-    for (std::ptrdiff_t i = 0; i < n; i += score_lanes)
-        for (std::size_t l = 0; l < lanes.size(); ++l) {
-            const P value = x[static_cast<std::size_t>(i) + l];
-            lanes[l] = value > lanes[l] ? value : lanes[l];
-        }
-    return *std::max_element(lanes.begin(), lanes.end());
-}
-
-/// x = exp(x - shift); returns the sum.
-template <class P>
-[[gnu::always_inline]] inline P row_exponential_loop(P* x, std::ptrdiff_t n, P shift) {
-    std::array<P, static_cast<std::size_t>(score_lanes)> lanes;
-    lanes.fill(P(0));
-    for (std::ptrdiff_t i = 0; i < n; i += score_lanes)
-        for (std::size_t l = 0; l < lanes.size(); ++l) {
-            P& value = x[static_cast<std::size_t>(i) + l];
-            value = exponential(value - shift);
-            lanes[l] += value;
-        }
-    P sum = 0;
-    for (const P lane : lanes) sum += lane;
-    return sum;
-}
-
-/// d = p (d - sum(p d)): the gradient of a softmax with result p.
-template <class P>
-[[gnu::always_inline]] inline void row_softmax_gradient_loop(const P* p, P* d, std::ptrdiff_t n) {
-    std::array<P, static_cast<std::size_t>(score_lanes)> lanes;
-    lanes.fill(P(0));
-    for (std::ptrdiff_t i = 0; i < n; i += score_lanes)
-        for (std::size_t l = 0; l < lanes.size(); ++l) lanes[l] += p[static_cast<std::size_t>(i) + l] * d[static_cast<std::size_t>(i) + l];
-    P sum = 0;
-    for (const P lane : lanes) sum += lane;
-    for (std::ptrdiff_t i = 0; i < n; i += score_lanes)
-        for (std::size_t l = 0; l < lanes.size(); ++l) {
-            P& value = d[static_cast<std::size_t>(i) + l];
-            value = p[static_cast<std::size_t>(i) + l] * (value - sum);
-        }
-}
-
-#if UNITSCALE_X86
-template <class P>
-UNITSCALE_TARGET_AVX2 P row_maximum_avx2(const P* x, std::ptrdiff_t n) { return row_maximum_loop(x, n); }
-template <class P>
-UNITSCALE_TARGET_AVX2 P row_exponential_avx2(P* x, std::ptrdiff_t n, P shift) { return row_exponential_loop(x, n, shift); }
-template <class P>
-UNITSCALE_TARGET_AVX2 void row_softmax_gradient_avx2(const P* p, P* d, std::ptrdiff_t n) { row_softmax_gradient_loop(p, d, n); }
-template <class P>
-UNITSCALE_TARGET_AVX512 P row_maximum_avx512(const P* x, std::ptrdiff_t n) { return row_maximum_loop(x, n); }
-template <class P>
-UNITSCALE_TARGET_AVX512 P row_exponential_avx512(P* x, std::ptrdiff_t n, P shift) { return row_exponential_loop(x, n, shift); }
-template <class P>
-UNITSCALE_TARGET_AVX512 void row_softmax_gradient_avx512(const P* p, P* d, std::ptrdiff_t n) { row_softmax_gradient_loop(p, d, n); }
-#endif
-
-template <class P>
-[[nodiscard]] P row_maximum(Isa isa, const P* x, std::ptrdiff_t n) {
-#if UNITSCALE_X86
-    if (isa == Isa::avx512) return row_maximum_avx512(x, n);
-    if (isa == Isa::avx2) return row_maximum_avx2(x, n);
-#endif
-    (void)isa;
-    return row_maximum_loop(x, n);
-}
-template <class P>
-P row_exponential(Isa isa, P* x, std::ptrdiff_t n, P shift) {
-#if UNITSCALE_X86
-    if (isa == Isa::avx512) return row_exponential_avx512(x, n, shift);
-    if (isa == Isa::avx2) return row_exponential_avx2(x, n, shift);
-#endif
-    (void)isa;
-    return row_exponential_loop(x, n, shift);
-}
-template <class P>
-void row_softmax_gradient(Isa isa, const P* p, P* d, std::ptrdiff_t n) {
-#if UNITSCALE_X86
-    if (isa == Isa::avx512) return row_softmax_gradient_avx512(p, d, n);
-    if (isa == Isa::avx2) return row_softmax_gradient_avx2(p, d, n);
-#endif
-    (void)isa;
-    row_softmax_gradient_loop(p, d, n);
-}
-
 /// Hands out pieces of a part's scratch. Run over a null base first, it measures what is needed.
 template <class P>
 struct ScratchPieces {
@@ -174,7 +83,7 @@ template <class T>
 struct AttentionScratch {
     using P = Accum<T>;
     std::ptrdiff_t scores_row;
-    P *keys_transposed, *values, *scores, *blocks;       // forward; `values` are transposed in the backward pass
+    P *keys_transposed, *values, *scores, *blocks;  // forward; `values` are transposed in the backward pass
     P *keys = nullptr, *gradients = nullptr, *q = nullptr, *dout = nullptr, *dk = nullptr, *dv = nullptr;  // backward
     P* out = nullptr;  // forward
 
@@ -182,7 +91,8 @@ struct AttentionScratch {
         : scores_row(round_up(args.keys, score_lanes)) {
         const std::ptrdiff_t block = args.query_block(), head = args.keys * args.depth;
         keys_transposed = pieces.take(packed_right_size<P>(isa, args.depth, args.keys));
-        values = pieces.take(std::max(packed_right_size<P>(isa, args.keys, args.depth), packed_right_size<P>(isa, args.depth, args.keys)));
+        values = pieces.take(
+            std::max(packed_right_size<P>(isa, args.keys, args.depth), packed_right_size<P>(isa, args.depth, args.keys)));
         scores = pieces.take(block * scores_row);
         if (backward) {
             keys = pieces.take(packed_right_size<P>(isa, args.keys, args.depth));
@@ -195,16 +105,17 @@ struct AttentionScratch {
             out = pieces.take(block * args.depth);
         }
         const std::ptrdiff_t rows = std::max(block, backward ? args.keys : block);
-        blocks = pieces.take(std::max({block_scratch_size<P>(isa, block, args.keys, args.depth), block_scratch_size<T>(isa, block, args.depth, args.keys),
-                                       block_scratch_size<P>(isa, block, args.depth, args.keys), block_scratch_size<P>(isa, rows, args.depth, block)}));
+        blocks = pieces.take(std::max(
+            {block_scratch_size<P>(isa, block, args.keys, args.depth), block_scratch_size<T>(isa, block, args.depth, args.keys),
+             block_scratch_size<P>(isa, block, args.depth, args.keys), block_scratch_size<P>(isa, rows, args.depth, block)}));
     }
 };
 
 /// scores = logit_scale q k^T for the queries [i0, i1) and the keys that the last of them sees; the rest of each row, up to
 /// a multiple of score_lanes, becomes -infinity.
 template <class T>
-void attention_scores(Isa isa, const AttentionArguments<T>& args, std::ptrdiff_t b, std::ptrdiff_t h, std::ptrdiff_t i0, std::ptrdiff_t i1,
-                      const RightPanels<Accum<T>>& keys_transposed, const AttentionScratch<T>& scratch) {
+void attention_scores(Isa isa, const AttentionArguments<T>& args, std::ptrdiff_t b, std::ptrdiff_t h, std::ptrdiff_t i0,
+                      std::ptrdiff_t i1, const RightPanels<Accum<T>>& keys_transposed, const AttentionScratch<T>& scratch) {
     using P = Accum<T>;
     BlockProduct<T, P> product;
     product.m = i1 - i0;
@@ -222,16 +133,20 @@ void attention_scores(Isa isa, const AttentionArguments<T>& args, std::ptrdiff_t
 
 /// Threads for the work of attention: `products` products of queries x keys x depth per head.
 template <class T>
-[[nodiscard]] std::ptrdiff_t attention_parts(const Execution& execution, const AttentionArguments<T>& args, int products, std::ptrdiff_t jobs) {
+[[nodiscard]] std::ptrdiff_t attention_parts(const Execution& execution, const AttentionArguments<T>& args, int products,
+                                             std::ptrdiff_t jobs) {
     constexpr double work_per_thread = 1 << 19;
     if (in_parallel_region()) return 1;
-    const double work = static_cast<double>(args.batch * args.heads * args.queries) * static_cast<double>(args.keys * args.depth) * products;
-    return std::clamp<std::ptrdiff_t>(static_cast<std::ptrdiff_t>(std::min<double>(execution.threads, work / work_per_thread)), 1, std::max<std::ptrdiff_t>(jobs, 1));
+    const double work =
+        static_cast<double>(args.batch * args.heads * args.queries) * static_cast<double>(args.keys * args.depth) * products;
+    return std::clamp<std::ptrdiff_t>(static_cast<std::ptrdiff_t>(std::min<double>(execution.threads, work / work_per_thread)), 1,
+                                      std::max<std::ptrdiff_t>(jobs, 1));
 }
 
 /// Runs body(first_job, last_job, scratch) for `parts` contiguous ranges of the jobs, each with scratch of its own.
 template <class T, class Body>
-void attention_loop(const Execution& execution, Isa isa, const AttentionArguments<T>& args, bool backward, std::ptrdiff_t parts, std::ptrdiff_t jobs, Body&& body) {
+void attention_loop(const Execution& execution, Isa isa, const AttentionArguments<T>& args, bool backward, std::ptrdiff_t parts,
+                    std::ptrdiff_t jobs, Body&& body) {
     using P = Accum<T>;
     ScratchPieces<P> measure;
     (void)AttentionScratch<T>(isa, args, backward, measure);
@@ -254,40 +169,45 @@ void attention_forward_with(Isa isa, const Execution& execution, const Attention
     if (jobs == 0) return;
     attention_loop(execution, isa, args, false, attention_parts(execution, args, 2, jobs), jobs,
                    [&](std::ptrdiff_t first, std::ptrdiff_t last, const AttentionScratch<T>& scratch) {
-        RightPanels<P> keys, values;
-        std::ptrdiff_t packed = -1;
-        for (std::ptrdiff_t job = first; job < last; ++job) {
-            const std::ptrdiff_t i0 = job % blocks * block, i1 = std::min(args.queries, i0 + block);
-            const std::ptrdiff_t h = job / blocks % args.heads, b = job / blocks / args.heads, group = h / (args.heads / args.groups);
-            if (packed != b * args.groups + group) {
-                keys = pack_right(isa, args.k.rows(b, 0, group).transposed(), args.depth, args.keys, nullptr, scratch.keys_transposed);
-                values = pack_right(isa, args.v.rows(b, 0, group), args.keys, args.depth, nullptr, scratch.values);
-                packed = b * args.groups + group;
-            }
-            attention_scores(isa, args, b, h, i0, i1, keys, scratch);
-            std::array<P, 64> sums;
-            for (std::ptrdiff_t i = i0; i < i1; ++i) {
-                P* const row = scratch.scores + (i - i0) * scratch.scores_row;
-                const std::ptrdiff_t end = round_up(args.visible(i), score_lanes);
-                const P maximum = row_maximum(isa, row, end), sum = row_exponential(isa, row, end, maximum);
-                std::fill(row + end, row + round_up(args.visible(i1 - 1), score_lanes), P(0));
-                sums[static_cast<std::size_t>(i - i0)] = sum;
-                args.log_sum[(b * args.heads + h) * args.queries + i] = maximum + std::log(sum);
-            }
-            BlockProduct<P, P> product;
-            product.m = i1 - i0;
-            product.a = {scratch.scores, scratch.scores_row, 1};
-            product.b = values.first_rows(args.visible(i1 - 1));
-            product.c = {scratch.out, args.depth, 1};
-            multiply_block(isa, product, scratch.blocks);
-            for (std::ptrdiff_t i = i0; i < i1; ++i) {
-                P* const row = scratch.out + (i - i0) * args.depth;
-                const P scale = args.visible(i) > 0 ? args.out_scale / sums[static_cast<std::size_t>(i - i0)] : P(0);
-                for (std::ptrdiff_t l = 0; l < args.depth; ++l) row[l] *= scale;
-                narrow(isa, row, args.depth, args.out.row(b, i, h));
-            }
-        }
-    });
+                       RightPanels<P> keys, values;
+                       std::ptrdiff_t packed = -1;
+                       for (std::ptrdiff_t job = first; job < last; ++job) {
+                           const std::ptrdiff_t i0 = job % blocks * block, i1 = std::min(args.queries, i0 + block);
+                           const std::ptrdiff_t h = job / blocks % args.heads, b = job / blocks / args.heads,
+                                                group = h / (args.heads / args.groups);
+                           if (packed != b * args.groups + group) {
+                               keys = pack_right(isa, args.k.rows(b, 0, group).transposed(), args.depth, args.keys, nullptr,
+                                                 scratch.keys_transposed);
+                               values = pack_right(isa, args.v.rows(b, 0, group), args.keys, args.depth, nullptr, scratch.values);
+                               packed = b * args.groups + group;
+                           }
+                           attention_scores(isa, args, b, h, i0, i1, keys, scratch);
+                           std::array<P, 64> sums;
+                           for (std::ptrdiff_t i = i0; i < i1; ++i) {
+                               P* const row = scratch.scores + (i - i0) * scratch.scores_row;
+                               const std::ptrdiff_t end = round_up(args.visible(i), score_lanes);
+                               const P maximum = row_maximum(isa, row, end);
+                               std::fill(row + args.visible(i), row + end, maximum - hidden_score);
+                               const P sum = row_exponential(isa, row, end, maximum);
+                               std::fill(row + args.visible(i), row + round_up(args.visible(i1 - 1), score_lanes), P(0));
+                               sums[static_cast<std::size_t>(i - i0)] = sum;
+                               args.log_sum[(b * args.heads + h) * args.queries + i] = maximum + std::log(sum);
+                           }
+                           BlockProduct<P, P> product;
+                           product.m = i1 - i0;
+                           product.a = {scratch.scores, scratch.scores_row, 1};
+                           product.b = values.first_rows(args.visible(i1 - 1));
+                           product.c = {scratch.out, args.depth, 1};
+                           multiply_block(isa, product, scratch.blocks);
+                           for (std::ptrdiff_t i = i0; i < i1; ++i) {
+                               P* const row = scratch.out + (i - i0) * args.depth;
+                               const P scale =
+                                   args.visible(i) > 0 ? args.out_scale / sums[static_cast<std::size_t>(i - i0)] : P(0);
+                               for (std::ptrdiff_t l = 0; l < args.depth; ++l) row[l] *= scale;
+                               narrow(isa, row, args.depth, args.out.row(b, i, h));
+                           }
+                       }
+                   });
 }
 
 /// The backward pass with the kernels of one instruction set. A job is a group of one batch item, so that each element of dk and dv is
@@ -298,62 +218,66 @@ void attention_backward_with(Isa isa, const Execution& execution, const Attentio
     const AttentionArguments<T>& args = gradients.forward;
     const std::ptrdiff_t block = args.query_block(), jobs = args.batch * args.groups, heads_per_group = args.heads / args.groups;
     if (jobs == 0 || args.depth == 0) return;
-    attention_loop(execution, isa, args, true, attention_parts(execution, args, 5, jobs), jobs,
-                   [&](std::ptrdiff_t first, std::ptrdiff_t last, const AttentionScratch<T>& scratch) {
-        for (std::ptrdiff_t job = first; job < last; ++job) {
-            const std::ptrdiff_t b = job / args.groups, group = job % args.groups, head = args.keys * args.depth;
-            const auto k = args.k.rows(b, 0, group), v = args.v.rows(b, 0, group);
-            const auto keys_transposed = pack_right(isa, k.transposed(), args.depth, args.keys, nullptr, scratch.keys_transposed);
-            const auto values_transposed = pack_right(isa, v.transposed(), args.depth, args.keys, nullptr, scratch.values);
-            const auto keys = pack_right(isa, k, args.keys, args.depth, nullptr, scratch.keys);
-            std::fill_n(scratch.dk, head, P(0));
-            std::fill_n(scratch.dv, head, P(0));
-            for (std::ptrdiff_t h = group * heads_per_group; h < (group + 1) * heads_per_group; ++h)
-                for (std::ptrdiff_t i0 = 0; i0 < args.queries; i0 += block) {
-                    const std::ptrdiff_t i1 = std::min(args.queries, i0 + block), seen = args.visible(i1 - 1);
-                    attention_scores(isa, args, b, h, i0, i1, keys_transposed, scratch);
-                    BlockProduct<T, P> dprobabilities;
-                    dprobabilities.m = i1 - i0;
-                    dprobabilities.a = gradients.dout.rows(b, i0, h);
-                    dprobabilities.b = values_transposed.first_columns(seen);
-                    dprobabilities.c = {scratch.gradients, scratch.scores_row, 1};
-                    multiply_block(isa, dprobabilities, scratch.blocks);
-                    for (std::ptrdiff_t i = i0; i < i1; ++i) {
-                        P* const p = scratch.scores + (i - i0) * scratch.scores_row;
-                        P* const d = scratch.gradients + (i - i0) * scratch.scores_row;
-                        const std::ptrdiff_t limit = args.visible(i), end = round_up(limit, score_lanes);
-                        row_exponential(isa, p, end, args.log_sum[(b * args.heads + h) * args.queries + i]);
-                        std::fill(d + limit, d + round_up(seen, score_lanes), P(0));
-                        std::fill(p + end, p + round_up(seen, score_lanes), P(0));
-                        row_softmax_gradient(isa, p, d, end);
+    attention_loop(
+        execution, isa, args, true, attention_parts(execution, args, 5, jobs), jobs,
+        [&](std::ptrdiff_t first, std::ptrdiff_t last, const AttentionScratch<T>& scratch) {
+            for (std::ptrdiff_t job = first; job < last; ++job) {
+                const std::ptrdiff_t b = job / args.groups, group = job % args.groups, head = args.keys * args.depth;
+                const auto k = args.k.rows(b, 0, group), v = args.v.rows(b, 0, group);
+                const auto keys_transposed =
+                    pack_right(isa, k.transposed(), args.depth, args.keys, nullptr, scratch.keys_transposed);
+                const auto values_transposed = pack_right(isa, v.transposed(), args.depth, args.keys, nullptr, scratch.values);
+                const auto keys = pack_right(isa, k, args.keys, args.depth, nullptr, scratch.keys);
+                std::fill_n(scratch.dk, head, P(0));
+                std::fill_n(scratch.dv, head, P(0));
+                for (std::ptrdiff_t h = group * heads_per_group; h < (group + 1) * heads_per_group; ++h)
+                    for (std::ptrdiff_t i0 = 0; i0 < args.queries; i0 += block) {
+                        const std::ptrdiff_t i1 = std::min(args.queries, i0 + block), seen = args.visible(i1 - 1);
+                        attention_scores(isa, args, b, h, i0, i1, keys_transposed, scratch);
+                        BlockProduct<T, P> dprobabilities;
+                        dprobabilities.m = i1 - i0;
+                        dprobabilities.a = gradients.dout.rows(b, i0, h);
+                        dprobabilities.b = values_transposed.first_columns(seen);
+                        dprobabilities.c = {scratch.gradients, scratch.scores_row, 1};
+                        multiply_block(isa, dprobabilities, scratch.blocks);
+                        for (std::ptrdiff_t i = i0; i < i1; ++i) {
+                            P* const p = scratch.scores + (i - i0) * scratch.scores_row;
+                            P* const d = scratch.gradients + (i - i0) * scratch.scores_row;
+                            const std::ptrdiff_t limit = args.visible(i), end = round_up(limit, score_lanes);
+                            const P log_sum = args.log_sum[(b * args.heads + h) * args.queries + i];
+                            std::fill(p + limit, p + end, log_sum - hidden_score);
+                            row_exponential(isa, p, end, log_sum);
+                            std::fill(d + limit, d + round_up(seen, score_lanes), P(0));
+                            std::fill(p + limit, p + round_up(seen, score_lanes), P(0));
+                            row_softmax_gradient(isa, p, d, end);
+                        }
+                        BlockProduct<P, T> dq;
+                        dq.m = i1 - i0;
+                        dq.a = {scratch.gradients, scratch.scores_row, 1};
+                        dq.b = keys.first_rows(seen);
+                        dq.c = gradients.dq.rows(b, i0, h);
+                        dq.alpha = args.logit_scale * gradients.dq_scale;
+                        multiply_block(isa, dq, scratch.blocks);
+                        BlockProduct<P, P> sum;  // dv += P^T dout, then dk += dS^T q
+                        sum.m = seen;
+                        sum.gamma = 1;
+                        sum.a = {scratch.scores, 1, scratch.scores_row};
+                        sum.b = pack_right(isa, gradients.dout.rows(b, i0, h), i1 - i0, args.depth, nullptr, scratch.dout);
+                        sum.c = {scratch.dv, args.depth, 1};
+                        multiply_block(isa, sum, scratch.blocks);
+                        sum.a = {scratch.gradients, 1, scratch.scores_row};
+                        sum.b = pack_right(isa, args.q.rows(b, i0, h), i1 - i0, args.depth, nullptr, scratch.q);
+                        sum.c = {scratch.dk, args.depth, 1};
+                        multiply_block(isa, sum, scratch.blocks);
                     }
-                    BlockProduct<P, T> dq;
-                    dq.m = i1 - i0;
-                    dq.a = {scratch.gradients, scratch.scores_row, 1};
-                    dq.b = keys.first_rows(seen);
-                    dq.c = gradients.dq.rows(b, i0, h);
-                    dq.alpha = args.logit_scale * gradients.dq_scale;
-                    multiply_block(isa, dq, scratch.blocks);
-                    BlockProduct<P, P> sum;  // dv += P^T dout, then dk += dS^T q
-                    sum.m = seen;
-                    sum.gamma = 1;
-                    sum.a = {scratch.scores, 1, scratch.scores_row};
-                    sum.b = pack_right(isa, gradients.dout.rows(b, i0, h), i1 - i0, args.depth, nullptr, scratch.dout);
-                    sum.c = {scratch.dv, args.depth, 1};
-                    multiply_block(isa, sum, scratch.blocks);
-                    sum.a = {scratch.gradients, 1, scratch.scores_row};
-                    sum.b = pack_right(isa, args.q.rows(b, i0, h), i1 - i0, args.depth, nullptr, scratch.q);
-                    sum.c = {scratch.dk, args.depth, 1};
-                    multiply_block(isa, sum, scratch.blocks);
+                for (std::ptrdiff_t l = 0; l < head; ++l) scratch.dk[l] *= args.logit_scale * gradients.dk_scale;
+                for (std::ptrdiff_t l = 0; l < head; ++l) scratch.dv[l] *= gradients.dv_scale;
+                for (std::ptrdiff_t j = 0; j < args.keys; ++j) {
+                    narrow(isa, scratch.dk + j * args.depth, args.depth, gradients.dk.row(b, j, group));
+                    narrow(isa, scratch.dv + j * args.depth, args.depth, gradients.dv.row(b, j, group));
                 }
-            for (std::ptrdiff_t l = 0; l < head; ++l) scratch.dk[l] *= args.logit_scale * gradients.dk_scale;
-            for (std::ptrdiff_t l = 0; l < head; ++l) scratch.dv[l] *= gradients.dv_scale;
-            for (std::ptrdiff_t j = 0; j < args.keys; ++j) {
-                narrow(isa, scratch.dk + j * args.depth, args.depth, gradients.dk.row(b, j, group));
-                narrow(isa, scratch.dv + j * args.depth, args.depth, gradients.dv.row(b, j, group));
             }
-        }
-    });
+        });
 }
 
 /// The same bits for every number of threads; all memory beside the operands is scratch. NaN and infinity propagate.

@@ -14,19 +14,22 @@ namespace unitscale::kernels {
 /// y = a x.   x, y [n]. Test: tests/kernels/elementwise_test.cpp
 template <class T>
 void scale(const Execution& execution, const T* x, T* y, std::ptrdiff_t n, Accum<T> a) {
-    map_elements(execution, n, y, [a](Accum<T> v) { return a * v; }, x);
+    map_elements(
+        execution, n, y, [a](Accum<T> v) { return a * v; }, x);
 }
 
 /// y = a u + b v.   u, v, y [n]. With v = y: y = a u + b y.
 template <class T>
 void add_scaled(const Execution& execution, const T* u, Accum<T> a, const T* v, Accum<T> b, T* y, std::ptrdiff_t n) {
-    map_elements(execution, n, y, [=](Accum<T> s, Accum<T> t) { return a * s + b * t; }, u, v);
+    map_elements(
+        execution, n, y, [=](Accum<T> s, Accum<T> t) { return a * s + b * t; }, u, v);
 }
 
 /// y = alpha u v, element by element.   u, v, y [n]
 template <class T>
 void multiply(const Execution& execution, const T* u, const T* v, T* y, std::ptrdiff_t n, Accum<T> alpha) {
-    map_elements(execution, n, y, [=](Accum<T> s, Accum<T> t) { return alpha * (s * t); }, u, v);
+    map_elements(
+        execution, n, y, [=](Accum<T> s, Accum<T> t) { return alpha * (s * t); }, u, v);
 }
 
 /// y = sum over k of weights[k] x[k], rounded once (0 when there are no inputs).   x[k], y [n]
@@ -95,12 +98,16 @@ void broadcast_add(const Execution& execution, const T* u, const Shape& u_shape,
             if (u_repeats) {
                 const A constant = a * widen(*s);
                 if (v_repeats) std::fill_n(out, count, narrow<T>(constant + b * widen(*t)));
-                else map_range(std::ptrdiff_t{0}, count, out, [=](A w) { return constant + b * w; }, t);
+                else
+                    map_range(
+                        std::ptrdiff_t{0}, count, out, [=](A w) { return constant + b * w; }, t);
             } else if (v_repeats) {
                 const A constant = b * widen(*t);
-                map_range(std::ptrdiff_t{0}, count, out, [=](A w) { return a * w + constant; }, s);
+                map_range(
+                    std::ptrdiff_t{0}, count, out, [=](A w) { return a * w + constant; }, s);
             } else {
-                map_range(std::ptrdiff_t{0}, count, out, [=](A w, A z) { return a * w + b * z; }, s, t);
+                map_range(
+                    std::ptrdiff_t{0}, count, out, [=](A w, A z) { return a * w + b * z; }, s, t);
             }
             begin += count;
         }
@@ -112,8 +119,8 @@ void broadcast_add(const Execution& execution, const T* u, const Shape& u_shape,
 template <class T>
 void sum_to_shape(const Execution& execution, const T* dy, const Shape& y_shape, T* dx, const Shape& x_shape, Accum<T> scale) {
     using A = Accum<T>;
-    StridedLoop<1> kept, summed;      // over axes of dy
-    StridedLoop<2> all;               // as alternating runs, to find the simple cases
+    StridedLoop<1> kept, summed;  // over axes of dy
+    StridedLoop<2> all;  // as alternating runs, to find the simple cases
     for (std::size_t axis = 0; axis < y_shape.size(); ++axis) {
         const auto extent = static_cast<std::ptrdiff_t>(y_shape[axis]);
         const std::ptrdiff_t step = row_major_step(y_shape, axis);

@@ -24,7 +24,9 @@ void embedding_forward(const Execution& execution, const T* table, const std::in
         for (std::ptrdiff_t i = begin; i < end; ++i) {
             const T* const row = table + std::ptrdiff_t{ids[i]} * d;
             if (alpha == A(1)) std::copy_n(row, d, y + i * d);
-            else map_range(std::ptrdiff_t{0}, d, y + i * d, [alpha](A v) { return alpha * v; }, row);
+            else
+                map_range(
+                    std::ptrdiff_t{0}, d, y + i * d, [alpha](A v) { return alpha * v; }, row);
         }
     });
 }
@@ -45,11 +47,13 @@ void embedding_backward(const Execution& execution, const T* dy, const std::int3
         for (std::ptrdiff_t v = 0; v < vocabulary; ++v) std::fill(sums + v * d + begin, sums + v * d + end, A(0));
         for (std::ptrdiff_t i = 0; i < n; ++i) {
             A* const row = sums + std::ptrdiff_t{ids[i]} * d;
-            map_range(begin, end, row, [](A sum, A g) { return sum + g; }, row, dy + i * d);
+            map_range(
+                begin, end, row, [](A sum, A g) { return sum + g; }, row, dy + i * d);
         }
         if (direct && beta == A(1)) return;
         for (std::ptrdiff_t v = 0; v < vocabulary; ++v)
-            map_range(begin, end, dtable + v * d, [beta](A sum) { return beta * sum; }, sums + v * d);
+            map_range(
+                begin, end, dtable + v * d, [beta](A sum) { return beta * sum; }, sums + v * d);
     });
 }
 

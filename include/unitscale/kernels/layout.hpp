@@ -45,15 +45,15 @@ void copy_strided(const Execution& execution, const StridedLoop<2>& loop, const 
     const std::ptrdiff_t tiles = (m + tile - 1) / tile;
     parallel_for(execution.threads, outer.rows() * tiles, row_grain(std::min(m, tile) * n),
                  [=, &outer, in_walk = in_step, out_walk = out_step](std::ptrdiff_t begin, std::ptrdiff_t end) {
-        for (std::ptrdiff_t item = begin; item < end; ++item) {
-            const auto [from, to] = outer.row_offsets(item / tiles);
-            const std::ptrdiff_t i0 = item % tiles * tile, i1 = std::min(m, i0 + tile);
-            for (std::ptrdiff_t j0 = 0; j0 < n; j0 += tile)
-                for (std::ptrdiff_t i = i0; i < i1; ++i)
-                    for (std::ptrdiff_t j = j0; j < std::min(n, j0 + tile); ++j)
-                        out[to + i * out_across + j * out_walk] = in[from + i * in_across + j * in_walk];
-        }
-    });
+                     for (std::ptrdiff_t item = begin; item < end; ++item) {
+                         const auto [from, to] = outer.row_offsets(item / tiles);
+                         const std::ptrdiff_t i0 = item % tiles * tile, i1 = std::min(m, i0 + tile);
+                         for (std::ptrdiff_t j0 = 0; j0 < n; j0 += tile)
+                             for (std::ptrdiff_t i = i0; i < i1; ++i)
+                                 for (std::ptrdiff_t j = j0; j < std::min(n, j0 + tile); ++j)
+                                     out[to + i * out_across + j * out_walk] = in[from + i * in_across + j * in_walk];
+                     }
+                 });
 }
 
 /// y[i_axes[0], i_axes[1], ...] = x[i_0, i_1, ...]: axis k of y is axis axes[k] of x. `axes` is a permutation.
@@ -128,7 +128,8 @@ void slice_backward(const Execution& execution, const T* dy, T* dx, const Shape&
     assign_slice(execution, dy, dx, x_shape, starts, stops);
 }
 
-/// One part of a concatenation along `axis`: copies x, whose extent there is part_extent, to y[..., start : start + part_extent, ...].
+/// One part of a concatenation along `axis`: copies x, whose extent there is part_extent, to
+/// y[..., start : start + part_extent, ...].
 ///   y of y_shape   x of y_shape but for that extent. All parts in turn make the concatenation.
 template <class T>
 void concatenate_part(const Execution& execution, const T* x, std::size_t part_extent, T* y, const Shape& y_shape,

@@ -5,6 +5,7 @@
 #include <unitscale/base/memory.hpp>
 #include <unitscale/base/parallel.hpp>
 #include <unitscale/kernels/matmul_block.hpp>
+#include <unitscale/kernels/matmul_pairs.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -48,7 +49,8 @@ void matmul_naive(const MatmulArguments<T>& args) {
             for (std::ptrdiff_t j = 0; j < args.n; ++j) {
                 P sum = 0;
                 for (std::ptrdiff_t p = 0; p < args.k; ++p)
-                    sum += element(args.a, args.round_a, args.key_a, b, i, p) * element(args.b, args.round_b, args.key_b, b, p, j);
+                    sum +=
+                        element(args.a, args.round_a, args.key_a, b, i, p) * element(args.b, args.round_b, args.key_b, b, p, j);
                 T& c = *args.c.item(b).at(i, j);
                 const P bias = args.bias != nullptr ? element_cast<P>(args.bias[j]) : P{0};
                 const P old = args.gamma != 0 ? args.gamma * element_cast<P>(c) : P{0};
@@ -70,11 +72,13 @@ struct MatmulPartition {
     std::ptrdiff_t parts = 1;  ///< threads, each with a contiguous range of the jobs
     std::ptrdiff_t rows = 1, cols = 1;
 };
-[[nodiscard]] inline MatmulPartition matmul_partition(int threads, std::ptrdiff_t m, std::ptrdiff_t n, std::ptrdiff_t k, std::ptrdiff_t batch) {
+[[nodiscard]] inline MatmulPartition matmul_partition(int threads, std::ptrdiff_t m, std::ptrdiff_t n, std::ptrdiff_t k,
+                                                      std::ptrdiff_t batch) {
     MatmulPartition best;
     if (threads <= 1 || in_parallel_region()) return best;
     const double work = static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) * static_cast<double>(batch);
-    best.parts = std::max<std::ptrdiff_t>(1, static_cast<std::ptrdiff_t>(std::min<double>(threads, work / matmul_work_threshold)));
+    best.parts =
+        std::max<std::ptrdiff_t>(1, static_cast<std::ptrdiff_t>(std::min<double>(threads, work / matmul_work_threshold)));
     if (best.parts == 1 || batch >= 4 * best.parts) return best;
     std::ptrdiff_t least = -1;
     for (std::ptrdiff_t rows = 1; rows <= best.parts; ++rows) {
@@ -121,27 +125,34 @@ template <class T>
     return {out, cols, 1, items == 1 ? 0 : rows * cols};
 }
 
-/// The product of operands of type TA (T, or Accum<T> when already widened), without stochastic rounding.
+/// The product of operands of type TA (T, or Accum<T> when already widened), without stochastic rounding. With a pair kernel,
+/// which needs T's sums to be float, rounded operands are exact in bf16.
 template <class TA, class T>
-void matmul_packed(const Execution& execution, Isa isa, const MatmulArguments<T>& args, const MatrixView<const TA>& a,
-                   const MatrixView<const TA>& b, const Quantiser* round_a, const Quantiser* round_b) {
+void matmul_packed(const Execution& execution, Isa isa, PairKernel pairs, const MatmulArguments<T>& args,
+                   const MatrixView<const TA>& a, const MatrixView<const TA>& b, const Quantiser* round_a,
+                   const Quantiser* round_b) {
     using P = Accum<T>;
+    constexpr bool may_pair = UNITSCALE_X86 && std::is_same_v<P, float>;
+    const bool paired = may_pair && pairs != PairKernel::none;
     const TileShape shape = tile_shape(isa);
-    const std::ptrdiff_t tile_cols = shape.columns<P>();
+    const std::ptrdiff_t tile_rows = paired ? pair_tile_rows(pairs) : shape.rows, tile_cols = shape.columns<P>();
     const MatmulPartition partition = matmul_partition(execution.threads, args.m, args.n, args.k, args.batch);
     const std::ptrdiff_t jobs = args.batch * partition.rows * partition.cols;
 
     const auto cut = [](std::ptrdiff_t size, std::ptrdiff_t tile, std::ptrdiff_t parts, std::ptrdiff_t part) {
         return std::min(size, (size + tile - 1) / tile * part / parts * tile);
     };
-    const std::ptrdiff_t most_rows = std::min(args.m, round_up(args.m / partition.rows + shape.rows, shape.rows));
+    const std::ptrdiff_t most_rows = std::min(args.m, round_up(args.m / partition.rows + tile_rows, tile_rows));
     const std::ptrdiff_t most_cols = std::min(args.n, round_up(args.n / partition.cols + tile_cols, tile_cols));
     // B is packed `depth` x `strip` at a time. C holds the sums between depths if it is as precise as they are.
     const std::ptrdiff_t depth = std::is_same_v<T, P> ? std::min(args.k, block_depth) : args.k;
-    const std::ptrdiff_t strip = std::min(
-        most_cols, std::max(tile_cols, packed_right_limit / std::max<std::ptrdiff_t>(depth, 1) / tile_cols * tile_cols));
-    const std::ptrdiff_t right_size = round_up(packed_right_size<P>(isa, depth, strip), 16);
-    const std::ptrdiff_t part_size = right_size + round_up(block_scratch_size<T>(isa, most_rows, strip, depth), 16);
+    const std::ptrdiff_t strip =
+        std::min(most_cols, std::max(tile_cols, packed_right_limit / std::max<std::ptrdiff_t>(depth, 1) / tile_cols * tile_cols));
+    const std::ptrdiff_t right_size =
+        paired ? right_buffer + packed_right_pairs_size(depth, strip) : round_up(packed_right_size<P>(isa, depth, strip), 16);
+    const std::ptrdiff_t left_size =
+        paired ? pair_scratch_size<T>(most_rows, strip, depth) : block_scratch_size<T>(isa, most_rows, strip, depth);
+    const std::ptrdiff_t part_size = right_size + round_up(left_size, 16);
     const std::ptrdiff_t bias_size = args.bias != nullptr ? round_up(args.n, tile_cols) : 0;
 
     Scratch<P> scratch(execution, static_cast<std::size_t>(bias_size + partition.parts * part_size));
@@ -150,8 +161,8 @@ void matmul_packed(const Execution& execution, Isa isa, const MatmulArguments<T>
 
     const auto run_job = [&](std::ptrdiff_t job, P* right, P* left) {
         const std::ptrdiff_t cell = job % (partition.rows * partition.cols), item = job / (partition.rows * partition.cols);
-        const std::ptrdiff_t i0 = cut(args.m, shape.rows, partition.rows, cell / partition.cols);
-        const std::ptrdiff_t i1 = cut(args.m, shape.rows, partition.rows, cell / partition.cols + 1);
+        const std::ptrdiff_t i0 = cut(args.m, tile_rows, partition.rows, cell / partition.cols);
+        const std::ptrdiff_t i1 = cut(args.m, tile_rows, partition.rows, cell / partition.cols + 1);
         const std::ptrdiff_t j0 = cut(args.n, tile_cols, partition.cols, cell % partition.cols);
         const std::ptrdiff_t j1 = cut(args.n, tile_cols, partition.cols, cell % partition.cols + 1);
         if (i0 == i1) return;
@@ -159,18 +170,28 @@ void matmul_packed(const Execution& execution, Isa isa, const MatmulArguments<T>
         product.m = i1 - i0;
         product.round_a = round_a;
         product.alpha = args.alpha;
-        const auto multiply = [&](std::ptrdiff_t j, std::ptrdiff_t p, const RightPanels<P>& panels) {
+        const auto multiply = [&](std::ptrdiff_t j, std::ptrdiff_t p, const auto& panels) {
             product.a = a.item(item).block(i0, p);
-            product.b = panels;
             product.c = args.c.item(item).block(i0, j);
             product.gamma = p == 0 ? args.gamma : P{1};
             product.bias = p == 0 && bias != nullptr ? bias + j : nullptr;
-            multiply_block(isa, product, left);
+            if constexpr (std::is_same_v<decltype(panels), const RightPanels<P>&>) {
+                product.b = panels;
+                multiply_block(isa, product, left);
+            } else {
+                multiply_block_pairs(pairs, product, panels, left);
+            }
         };
         for (std::ptrdiff_t j = j0; j < j1; j += strip)
             for (std::ptrdiff_t p = 0; p == 0 || p < args.k; p += std::max<std::ptrdiff_t>(depth, 1)) {
                 const std::ptrdiff_t cols = std::min(strip, j1 - j), k = std::min(depth, args.k - p);
                 const MatrixView<const TA> block = b.item(item).block(p, j);
+                if constexpr (may_pair)
+                    if (paired) {
+                        multiply(j, p,
+                                 pack_right_pairs(block, k, cols, round_b, reinterpret_cast<Pair*>(right + right_buffer), right));
+                        continue;
+                    }
                 std::ptrdiff_t done = 0;
                 if constexpr (std::is_same_v<TA, P>)
                     if (args.m <= few_rows && round_b == nullptr && b.col_stride == 1 && b.row_stride != 0) {
@@ -203,16 +224,19 @@ void check_rounding(std::string_view name, const MatrixView<const T>& view, std:
                       " has no NaN: element [", i, ",", j, "] is NaN");
 }
 
-/// `matmul` with the kernels of one instruction set, which the processor must have: for tests and benchmarks.
+/// `matmul` with the kernels of one instruction set, which the processor must have: for tests and benchmarks. `pairs` other than
+/// none: where both operands are rounded to formats that are exact in bf16, those instructions (isa is avx512 then).
 template <class T>
-void matmul_with(Isa isa, const Execution& execution, const MatmulArguments<T>& args) {
+void matmul_with(Isa isa, const Execution& execution, const MatmulArguments<T>& args, PairKernel pairs = PairKernel::none) {
     using P = Accum<T>;
     if (args.m <= 0 || args.n <= 0 || args.batch <= 0) return;
     check_rounding("matmul: a", args.a, args.m, args.k, args.batch, args.round_a);
     check_rounding("matmul: b", args.b, args.k, args.n, args.batch, args.round_b);
     const auto stochastic = [](const Quantiser* round) { return round != nullptr && round->rounding == Rounding::stochastic; };
     const bool pass_a = stochastic(args.round_a), pass_b = stochastic(args.round_b);
-    if (!pass_a && !pass_b) return matmul_packed<T>(execution, isa, args, args.a, args.b, args.round_a, args.round_b);
+    const auto exact = [](const Quantiser* round) { return round != nullptr && exact_in_bf16(round->format); };
+    if (!exact(args.round_a) || !exact(args.round_b)) pairs = PairKernel::none;
+    if (!pass_a && !pass_b) return matmul_packed<T>(execution, isa, pairs, args, args.a, args.b, args.round_a, args.round_b);
 
     // Elements are widened in this pass, so in types other than P both operands go through it.
     MatrixView<const P> a, b;
@@ -226,17 +250,19 @@ void matmul_with(Isa isa, const Execution& execution, const MatmulArguments<T>& 
         rounded_b.emplace(execution, static_cast<std::size_t>(args.k * args.n * (args.b.batch_stride == 0 ? 1 : args.batch)));
         b = round_operand(execution, isa, args.b, args.k, args.n, args.batch, args.round_b, args.key_b, rounded_b->data());
     }
-    matmul_packed<P>(execution, isa, args, a, b, rounded_a ? nullptr : args.round_a, rounded_b ? nullptr : args.round_b);
+    matmul_packed<P>(execution, isa, pairs, args, a, b, rounded_a ? nullptr : args.round_a, rounded_b ? nullptr : args.round_b);
 }
 
-/// The product. The same bits for every number of threads (on one machine): each element's sum runs over k in rising
-/// order in one thread. All memory beside the operands is scratch from the execution's pool. Inside a parallel region it
-/// runs in the calling thread.
+/// The product. The same bits for every number of threads (on one machine): each element's sum runs over k in one order
+/// in one thread. All memory beside the operands is scratch from the execution's pool. Inside a parallel region it runs in the
+/// calling thread. Where both operands are rounded to formats that are exact in bf16 (matmul_pairs.hpp), the processor's bf16
+/// instructions are used if they are the fastest: they add the same exact products in pairs, so the bits then differ, within
+/// float rounding, from those of a product of operands that were rounded before.
 /// Errors: `matmul: a: ...` for a quantiser that makes no sense, or NaN rounded to a format without NaN.
 /// Test: tests/kernels/matmul_test.cpp
 template <class T>
 void matmul(const Execution& execution, const MatmulArguments<T>& args) {
-    matmul_with(active_isa(), execution, args);
+    matmul_with(active_isa(), execution, args, active_pair_kernel());
 }
 
 }  // namespace unitscale::kernels

@@ -50,7 +50,8 @@ struct TileOutput {
     bool first = true, last = true;
 
     /// The tile's old values, rows and columns that exist; the rest is left.
-    void load(std::ptrdiff_t i, std::ptrdiff_t j, std::ptrdiff_t rows, std::ptrdiff_t cols, P* tile, std::ptrdiff_t tile_row) const {
+    void load(std::ptrdiff_t i, std::ptrdiff_t j, std::ptrdiff_t rows, std::ptrdiff_t cols, P* tile,
+              std::ptrdiff_t tile_row) const {
         for (std::ptrdiff_t r = 0; r < rows; ++r) {
             P* const out = tile + r * tile_row;
             if (sums != nullptr && !first) std::copy_n(sums + (i + r) * sums_row + j, cols, out);
@@ -59,7 +60,8 @@ struct TileOutput {
                 for (std::ptrdiff_t l = 0; l < cols; ++l) out[l] = element_cast<P>(*c.at(i + r, j + l));
         }
     }
-    void store(std::ptrdiff_t i, std::ptrdiff_t j, std::ptrdiff_t rows, std::ptrdiff_t cols, const P* tile, std::ptrdiff_t tile_row) const {
+    void store(std::ptrdiff_t i, std::ptrdiff_t j, std::ptrdiff_t rows, std::ptrdiff_t cols, const P* tile,
+               std::ptrdiff_t tile_row) const {
         for (std::ptrdiff_t r = 0; r < rows; ++r) {
             const P* const in = tile + r * tile_row;
             if (sums != nullptr && !last) std::copy_n(in, cols, sums + (i + r) * sums_row + j);

@@ -31,8 +31,8 @@ struct TileProduct {
 
 /// The shape of an instruction set's largest tile: as many accumulators as its registers hold beside the operands.
 struct TileShape {
-    int rows;          ///< a multiple of four
-    int vectors;       ///< vectors to a row
+    int rows;  ///< a multiple of four
+    int vectors;  ///< vectors to a row
     int vector_bytes;
 
     template <class T>

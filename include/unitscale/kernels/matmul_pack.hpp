@@ -120,7 +120,8 @@ template <class T>
 
 /// out[j out_row + i] = in[i in_row + j] for i < rows, j < cols.
 template <class T>
-void transpose(const T* in, std::ptrdiff_t in_row, std::ptrdiff_t rows, std::ptrdiff_t cols, T* out, std::ptrdiff_t out_row) noexcept {
+void transpose(const T* in, std::ptrdiff_t in_row, std::ptrdiff_t rows, std::ptrdiff_t cols, T* out,
+               std::ptrdiff_t out_row) noexcept {
     constexpr std::ptrdiff_t side = 16 / sizeof(T);
     const std::ptrdiff_t whole_rows = rows / side * side, whole_cols = cols / side * side;
     for (std::ptrdiff_t j = 0; j < whole_cols; j += side)
@@ -217,17 +218,23 @@ template <class P>
 struct RightPanels {
     const P* data = nullptr;
     std::ptrdiff_t k = 0, n = 0, width = 0, lanes = 1;
-    std::ptrdiff_t packed_k = 0;      ///< rows that packed panels hold; k of them are used
+    std::ptrdiff_t packed_k = 0;  ///< rows that packed panels hold; k of them are used
     std::ptrdiff_t in_place_row = 0;  ///< 0: packed
 
     [[nodiscard]] std::ptrdiff_t columns(std::ptrdiff_t q) const noexcept { return std::min(width, n - q * width); }
     [[nodiscard]] std::ptrdiff_t padded_columns(std::ptrdiff_t q) const noexcept { return round_up(columns(q), lanes); }
-    [[nodiscard]] std::ptrdiff_t row_step(std::ptrdiff_t q) const noexcept { return in_place_row != 0 ? in_place_row : padded_columns(q); }
-    [[nodiscard]] const P* panel(std::ptrdiff_t q) const noexcept { return data + q * width * (in_place_row != 0 ? 1 : packed_k); }
+    [[nodiscard]] std::ptrdiff_t row_step(std::ptrdiff_t q) const noexcept {
+        return in_place_row != 0 ? in_place_row : padded_columns(q);
+    }
+    [[nodiscard]] const P* panel(std::ptrdiff_t q) const noexcept {
+        return data + q * width * (in_place_row != 0 ? 1 : packed_k);
+    }
     [[nodiscard]] std::ptrdiff_t count() const noexcept { return (n + width - 1) / width; }
 
     /// The first rows of B, as a B of its own.
-    [[nodiscard]] RightPanels first_rows(std::ptrdiff_t rows) const noexcept { return {data, rows, n, width, lanes, packed_k, in_place_row}; }
+    [[nodiscard]] RightPanels first_rows(std::ptrdiff_t rows) const noexcept {
+        return {data, rows, n, width, lanes, packed_k, in_place_row};
+    }
     /// The first columns, to the end of the last panel that has any of them.
     [[nodiscard]] RightPanels first_columns(std::ptrdiff_t cols) const noexcept {
         return {data, k, std::min(n, round_up(cols, width)), width, lanes, packed_k, in_place_row};

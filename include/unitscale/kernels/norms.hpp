@@ -42,17 +42,26 @@ void norm_forward(const Execution& execution, const T* x, const T* gains, const 
             const T* const in = x + row * n;
             T* const out = y + row * n;
             const A size = static_cast<A>(n);
-            const A mu = mean == nullptr ? A(0) : sum_range<A>(n, [](A v) { return v; }, in) / size;
-            const A square = sum_range<A>(n, [mu](A v) { return (v - mu) * (v - mu); }, in) / size;
+            const A mu = mean == nullptr ? A(0)
+                                         : sum_range<A>(
+                                               n, [](A v) { return v; }, in) /
+                                               size;
+            const A square = sum_range<A>(
+                                 n, [mu](A v) { return (v - mu) * (v - mu); }, in) /
+                             size;
             const A r = static_cast<A>(1.0 / std::sqrt(static_cast<double>(square) + epsilon));
             if (w != nullptr && c != nullptr)
-                map_range(std::ptrdiff_t{0}, n, out, [=](A v, A g, A s) { return (v - mu) * r * g + s; }, in, w, c);
+                map_range(
+                    std::ptrdiff_t{0}, n, out, [=](A v, A g, A s) { return (v - mu) * r * g + s; }, in, w, c);
             else if (w != nullptr)
-                map_range(std::ptrdiff_t{0}, n, out, [=](A v, A g) { return (v - mu) * r * g; }, in, w);
+                map_range(
+                    std::ptrdiff_t{0}, n, out, [=](A v, A g) { return (v - mu) * r * g; }, in, w);
             else if (c != nullptr)
-                map_range(std::ptrdiff_t{0}, n, out, [=](A v, A s) { return (v - mu) * r + s; }, in, c);
+                map_range(
+                    std::ptrdiff_t{0}, n, out, [=](A v, A s) { return (v - mu) * r + s; }, in, c);
             else
-                map_range(std::ptrdiff_t{0}, n, out, [=](A v) { return (v - mu) * r; }, in);
+                map_range(
+                    std::ptrdiff_t{0}, n, out, [=](A v) { return (v - mu) * r; }, in);
             if (mean != nullptr) mean[row] = mu;
             inverse[row] = r;
         }
@@ -117,10 +126,12 @@ void norm_backward(const Execution& execution, const T* x, const T* gains, const
                 const A b = sum_gh / static_cast<A>(n);
                 T* const out = to.dx + row * n;
                 if (w != nullptr)
-                    map_range(std::ptrdiff_t{0}, n, out,
-                              [=](A v, A d, A gain) { return k * (d * gain - a - (v - mu) * r * b); }, in, g, w);
+                    map_range(
+                        std::ptrdiff_t{0}, n, out, [=](A v, A d, A gain) { return k * (d * gain - a - (v - mu) * r * b); }, in, g,
+                        w);
                 else
-                    map_range(std::ptrdiff_t{0}, n, out, [=](A v, A d) { return k * (d - a - (v - mu) * r * b); }, in, g);
+                    map_range(
+                        std::ptrdiff_t{0}, n, out, [=](A v, A d) { return k * (d - a - (v - mu) * r * b); }, in, g);
             }
     });
     if (to.dw != nullptr) combine_chunks<T>(execution, sums_w, stride, to.dw, chunks, n, to.beta_w);
@@ -130,8 +141,8 @@ void norm_backward(const Execution& execution, const T* x, const T* gains, const
 /// y = w (x - mean) / std + c,  std = sqrt(variance + epsilon), variance over n (biased).
 /// Saves mean and inverse = 1 / std of each row. Test: tests/kernels/norms_test.cpp
 template <class T>
-void layer_norm_forward(const Execution& execution, const T* x, const T* w, const T* c, T* y, Accum<T>* mean,
-                        Accum<T>* inverse, std::ptrdiff_t rows, std::ptrdiff_t n, double epsilon = 1e-5) {
+void layer_norm_forward(const Execution& execution, const T* x, const T* w, const T* c, T* y, Accum<T>* mean, Accum<T>* inverse,
+                        std::ptrdiff_t rows, std::ptrdiff_t n, double epsilon = 1e-5) {
     norm_forward(execution, x, w, c, y, mean, inverse, rows, n, epsilon);
 }
 

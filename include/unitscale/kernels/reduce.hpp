@@ -46,7 +46,8 @@ void column_sums(const Execution& execution, const T* x, T* out, std::ptrdiff_t 
     parallel_for(execution.threads, chunks, 1, [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
         for (std::ptrdiff_t c = begin; c < end; ++c)
             for (std::ptrdiff_t row = c * chunk; row < std::min(rows, (c + 1) * chunk); ++row)
-                map_range(std::ptrdiff_t{0}, n, sums + c * n, [](A sum, A v) { return sum + v; }, sums + c * n, x + row * n);
+                map_range(
+                    std::ptrdiff_t{0}, n, sums + c * n, [](A sum, A v) { return sum + v; }, sums + c * n, x + row * n);
     });
     combine_chunks<T>(execution, sums, n, out, chunks, n, scale);
 }
@@ -58,7 +59,8 @@ void row_sums(const Execution& execution, const T* x, T* out, std::ptrdiff_t row
     using A = Accum<T>;
     parallel_for(execution.threads, rows, row_grain(n), [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
         for (std::ptrdiff_t row = begin; row < end; ++row)
-            out[row] = static_cast<T>(scale * sum_range<A>(n, [](A v) { return v; }, x + row * n));
+            out[row] = static_cast<T>(scale * sum_range<A>(
+                                                  n, [](A v) { return v; }, x + row * n));
     });
 }
 
@@ -73,13 +75,15 @@ template <class R, class F, class... X>
         for (std::ptrdiff_t c = begin; c < end; ++c)
             partial[c] = sum_range<R>(std::min(work_threshold, n - c * work_threshold), f, (x + c * work_threshold)...);
     });
-    return sum_range<R>(chunks, [](R v) { return v; }, partial);
+    return sum_range<R>(
+        chunks, [](R v) { return v; }, partial);
 }
 
 /// The sum of all elements, in Accum<T>.
 template <class T>
 [[nodiscard]] Accum<T> sum(const Execution& execution, const T* x, std::ptrdiff_t n) {
-    return sum_over<Accum<T>>(execution, n, [](Accum<T> v) { return v; }, x);
+    return sum_over<Accum<T>>(
+        execution, n, [](Accum<T> v) { return v; }, x);
 }
 
 /// Their mean; NaN when there are none.

@@ -69,31 +69,32 @@ void rotate_pairs(const Execution& execution, const T* x, const HeadStrides& x_s
     A* const cosines = table.data();
     A* const sines = cosines + sizes.time * half;
     rotary_table(sizes, cosines, sines, rows.data());
-    parallel_for(execution.threads, sizes.batch * sizes.time, row_grain(sizes.heads * sizes.width),
-                 [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
-        Block<A> first, second, c, s;
-        for (std::ptrdiff_t row = begin; row < end; ++row)
-            for (std::ptrdiff_t h = 0; h < sizes.heads; ++h) {
-                const std::ptrdiff_t b = row / sizes.time, t = row % sizes.time;
-                const T* const in = x + b * x_strides.batch_stride + t * x_strides.time_stride + h * x_strides.head_stride;
-                T* const out = y + b * y_strides.batch_stride + t * y_strides.time_stride + h * y_strides.head_stride;
-                for (std::ptrdiff_t i = 0; i < half; i += block_size) {
-                    const std::ptrdiff_t count = std::min(block_size, half - i);
-                    load_block(in + i, count, first);
-                    load_block(in + half + i, count, second);
-                    load_block(cosines + t * half + i, count, c);
-                    load_block(sines + t * half + i, count, s);
-                    for_lanes(count, [&](std::size_t l) {
-                        const A cosine = scale * c[l], sine = scale * sign * s[l];
-                        const A u = first[l], v = second[l];
-                        first[l] = u * cosine - v * sine;
-                        second[l] = v * cosine + u * sine;
-                    });
-                    store_block(first, count, out + i);
-                    store_block(second, count, out + half + i);
+    parallel_for(
+        execution.threads, sizes.batch * sizes.time, row_grain(sizes.heads * sizes.width),
+        [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
+            Block<A> first, second, c, s;
+            for (std::ptrdiff_t row = begin; row < end; ++row)
+                for (std::ptrdiff_t h = 0; h < sizes.heads; ++h) {
+                    const std::ptrdiff_t b = row / sizes.time, t = row % sizes.time;
+                    const T* const in = x + b * x_strides.batch_stride + t * x_strides.time_stride + h * x_strides.head_stride;
+                    T* const out = y + b * y_strides.batch_stride + t * y_strides.time_stride + h * y_strides.head_stride;
+                    for (std::ptrdiff_t i = 0; i < half; i += block_size) {
+                        const std::ptrdiff_t count = std::min(block_size, half - i);
+                        load_block(in + i, count, first);
+                        load_block(in + half + i, count, second);
+                        load_block(cosines + t * half + i, count, c);
+                        load_block(sines + t * half + i, count, s);
+                        for_lanes(count, [&](std::size_t l) {
+                            const A cosine = scale * c[l], sine = scale * sign * s[l];
+                            const A u = first[l], v = second[l];
+                            first[l] = u * cosine - v * sine;
+                            second[l] = v * cosine + u * sine;
+                        });
+                        store_block(first, count, out + i);
+                        store_block(second, count, out + half + i);
+                    }
                 }
-            }
-    });
+        });
 }
 
 /// Rotary position embedding, for i < d/2, at position p = first_position + t, with angle = p base^(-2 i / d):
@@ -107,8 +108,8 @@ void rotary_forward(const Execution& execution, const T* x, const HeadStrides& x
 
 /// The transpose of the rotation is the rotation by the opposite angle:  dx = beta R(-angle) dy.
 template <class T>
-void rotary_backward(const Execution& execution, const T* dy, const HeadStrides& dy_strides, T* dx,
-                     const HeadStrides& dx_strides, const RotarySizes& sizes, Accum<T> beta) {
+void rotary_backward(const Execution& execution, const T* dy, const HeadStrides& dy_strides, T* dx, const HeadStrides& dx_strides,
+                     const RotarySizes& sizes, Accum<T> beta) {
     rotate_pairs(execution, dy, dy_strides, dx, dx_strides, sizes, Accum<T>(-1), beta);
 }
 

@@ -18,8 +18,10 @@ struct LogSum {
 template <class T>
 [[nodiscard]] LogSum<Accum<T>> row_log_sum(const T* x, std::ptrdiff_t n, Accum<T> m) noexcept {
     using A = Accum<T>;
-    const A largest = max_range(n, [m](A v) { return m * v; }, x);
-    const A total = sum_range<A>(n, [=](A v) { return exponential(m * v - largest); }, x);
+    const A largest = max_range(
+        n, [m](A v) { return m * v; }, x);
+    const A total = sum_range<A>(
+        n, [=](A v) { return exponential(m * v - largest); }, x);
     return {largest, std::log(total)};
 }
 
@@ -32,10 +34,13 @@ void softmax_forward(const Execution& execution, const T* x, T* y, std::ptrdiff_
     parallel_for(execution.threads, rows, row_grain(n), [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
         for (std::ptrdiff_t row = begin; row < end; ++row) {
             const T* const in = x + row * n;
-            const A largest = max_range(n, [m](A v) { return m * v; }, in);
-            const A total = sum_range<A>(n, [=](A v) { return exponential(m * v - largest); }, in);
+            const A largest = max_range(
+                n, [m](A v) { return m * v; }, in);
+            const A total = sum_range<A>(
+                n, [=](A v) { return exponential(m * v - largest); }, in);
             const A k = alpha / total;
-            map_range(std::ptrdiff_t{0}, n, y + row * n, [=](A v) { return k * exponential(m * v - largest); }, in);
+            map_range(
+                std::ptrdiff_t{0}, n, y + row * n, [=](A v) { return k * exponential(m * v - largest); }, in);
         }
     });
 }
@@ -50,8 +55,11 @@ void softmax_backward(const Execution& execution, const T* y, const T* dy, T* dx
         for (std::ptrdiff_t row = begin; row < end; ++row) {
             const T* const p = y + row * n;
             const T* const g = dy + row * n;
-            const A dot = sum_range<A>(n, [](A a, A b) { return a * b; }, p, g) / alpha;
-            map_range(std::ptrdiff_t{0}, n, dx + row * n, [=](A a, A b) { return k * a * (b - dot); }, p, g);
+            const A dot = sum_range<A>(
+                              n, [](A a, A b) { return a * b; }, p, g) /
+                          alpha;
+            map_range(
+                std::ptrdiff_t{0}, n, dx + row * n, [=](A a, A b) { return k * a * (b - dot); }, p, g);
         }
     });
 }
@@ -66,7 +74,8 @@ void log_softmax_forward(const Execution& execution, const T* x, T* y, std::ptrd
         for (std::ptrdiff_t row = begin; row < end; ++row) {
             const auto [largest, log_sum] = row_log_sum(x + row * n, n, m);
             const A top = largest, rest = log_sum;
-            map_range(std::ptrdiff_t{0}, n, y + row * n, [=](A v) { return alpha * (m * v - top - rest); }, x + row * n);
+            map_range(
+                std::ptrdiff_t{0}, n, y + row * n, [=](A v) { return alpha * (m * v - top - rest); }, x + row * n);
         }
     });
 }
@@ -80,9 +89,11 @@ void log_softmax_backward(const Execution& execution, const T* y, const T* dy, T
         const A k = beta * m;
         const A inverse = A(1) / alpha;
         for (std::ptrdiff_t row = begin; row < end; ++row) {
-            const A total = sum_range<A>(n, [](A v) { return v; }, dy + row * n);
-            map_range(std::ptrdiff_t{0}, n, dx + row * n, [=](A a, A g) { return k * (g - exponential(inverse * a) * total); },
-                      y + row * n, dy + row * n);
+            const A total = sum_range<A>(
+                n, [](A v) { return v; }, dy + row * n);
+            map_range(
+                std::ptrdiff_t{0}, n, dx + row * n, [=](A a, A g) { return k * (g - exponential(inverse * a) * total); },
+                y + row * n, dy + row * n);
         }
     });
 }
@@ -113,9 +124,9 @@ template <class T>
 
 /// dx = factor (softmax(m x) - onehot(label)), 0 in ignored rows. The gradient of the sum has factor = m. dx may be x.
 template <class T>
-void softmax_cross_entropy_backward(const Execution& execution, const T* x, const std::int32_t* labels,
-                                    const Accum<T>* log_sums, T* dx, std::ptrdiff_t rows, std::ptrdiff_t n, Accum<T> m,
-                                    Accum<T> factor, std::int32_t ignored) {
+void softmax_cross_entropy_backward(const Execution& execution, const T* x, const std::int32_t* labels, const Accum<T>* log_sums,
+                                    T* dx, std::ptrdiff_t rows, std::ptrdiff_t n, Accum<T> m, Accum<T> factor,
+                                    std::int32_t ignored) {
     using A = Accum<T>;
     parallel_for(execution.threads, rows, row_grain(n), [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
         for (std::ptrdiff_t row = begin; row < end; ++row) {
@@ -127,7 +138,8 @@ void softmax_cross_entropy_backward(const Execution& execution, const T* x, cons
             }
             const A log_sum = log_sums[row];
             const A hit = factor * (exponential(m * static_cast<A>(in[labels[row]]) - log_sum) - A(1));
-            map_range(std::ptrdiff_t{0}, n, out, [=](A v) { return factor * exponential(m * v - log_sum); }, in);
+            map_range(
+                std::ptrdiff_t{0}, n, out, [=](A v) { return factor * exponential(m * v - log_sum); }, in);
             out[labels[row]] = static_cast<T>(hit);
         }
     });

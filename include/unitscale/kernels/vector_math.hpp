@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <numbers>
 #include <tuple>
 #include <type_traits>
@@ -48,8 +49,8 @@ inline void for_lanes(std::ptrdiff_t count, Body&& body) noexcept {
         for (std::size_t l = 0; l < group_size; ++l) body(group + l);
 }
 
-/// condition ? a : b in integer arithmetic, which stays one straight line: written as a conditional, two in a row become jumps and
-/// the loop around them is not vectorised.
+/// condition ? a : b in integer arithmetic, which stays one straight line: two conditionals in a row become jumps, and the
+/// loop around them is not vectorised.
 [[nodiscard]] inline float select(bool condition, float a, float b) noexcept {
     const std::uint32_t mask = 0u - static_cast<std::uint32_t>(condition);
     return std::bit_cast<float>((std::bit_cast<std::uint32_t>(a) & mask) | (std::bit_cast<std::uint32_t>(b) & ~mask));
@@ -60,26 +61,23 @@ inline void for_lanes(std::ptrdiff_t count, Body&& body) noexcept {
     return (a & mask) | (b & ~mask);
 }
 
-/// Element conversions in integer arithmetic, so that loops over them are vectorised on every instruction set. To nearest even;
-/// out of range becomes infinity; NaN stays NaN. The same values as Eigen's own conversions.
-[[nodiscard]] inline float widen(BFloat16 x) noexcept {
-    return std::bit_cast<float>(std::uint32_t{std::bit_cast<std::uint16_t>(x)} << 16);
-}
-[[nodiscard]] inline float widen(Half x) noexcept {
-    const std::uint32_t bits = std::bit_cast<std::uint16_t>(x);
-    const std::uint32_t magnitude = bits & 0x7FFFu;
+/// Conversions of 16-bit codes in integer arithmetic, so that loops over them are vectorised on every instruction set. To
+/// nearest even; out of range becomes infinity; NaN stays NaN. The same values as Eigen's own conversions.
+[[nodiscard]] inline float widen_bfloat16(std::uint16_t code) noexcept { return std::bit_cast<float>(std::uint32_t{code} << 16); }
+[[nodiscard]] inline float widen_half(std::uint16_t code) noexcept {
+    const std::uint32_t magnitude = code & 0x7FFFu;
     const std::uint32_t normal = (magnitude << 13) + (112u << 23);  // exponent bias 127 instead of 15
     const float subnormal = std::bit_cast<float>(0x3F000000u + magnitude) - 0.5f;  // the last bit of 0.5 is 2^-24
     std::uint32_t result = select(magnitude >= 0x7C00u, normal + (112u << 23), normal);
     result = select(magnitude < 0x0400u, std::bit_cast<std::uint32_t>(subnormal), result);
-    return std::bit_cast<float>(result | ((bits & 0x8000u) << 16));
+    return std::bit_cast<float>(result | ((code & 0x8000u) << 16));
 }
-[[nodiscard]] inline std::uint16_t bfloat16_bits(float x) noexcept {
+[[nodiscard]] inline std::uint16_t narrow_bfloat16(float x) noexcept {
     const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
     const std::uint32_t rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
     return static_cast<std::uint16_t>(select((bits & 0x7FFFFFFFu) > 0x7F800000u, (bits >> 16) | 0x40u, rounded));
 }
-[[nodiscard]] inline std::uint16_t half_bits(float x) noexcept {
+[[nodiscard]] inline std::uint16_t narrow_half(float x) noexcept {
     const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
     const std::uint32_t magnitude = bits & 0x7FFFFFFFu;
     const std::uint32_t normal = (magnitude + 0x0FFFu + ((magnitude >> 13) & 1u) - (112u << 23)) >> 13;
@@ -89,37 +87,66 @@ inline void for_lanes(std::ptrdiff_t count, Body&& body) noexcept {
     result = select(magnitude > 0x7F800000u, 0x7E00u, result);
     return static_cast<std::uint16_t>(result | ((bits >> 16) & 0x8000u));
 }
+
+/// The number that a kernel's loops see for each element: `Code` is the element itself, or its 16 bits.
+template <class T>
+inline constexpr bool is_coded = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
+template <class T>
+using Code = std::conditional_t<is_coded<T>, std::uint16_t, T>;
+template <class T>
+[[nodiscard]] Accum<T> widen_code(Code<T> code) noexcept {
+    if constexpr (std::is_same_v<T, Half>) return widen_half(code);
+    else if constexpr (std::is_same_v<T, BFloat16>) return widen_bfloat16(code);
+    else return static_cast<Accum<T>>(code);
+}
+template <class T>
+[[nodiscard]] Code<T> narrow_code(Accum<T> x) noexcept {
+    if constexpr (std::is_same_v<T, Half>) return narrow_half(x);
+    else if constexpr (std::is_same_v<T, BFloat16>) return narrow_bfloat16(x);
+    else return static_cast<T>(x);
+}
 template <class T>
 [[nodiscard]] Accum<T> widen(T x) noexcept {
-    return static_cast<Accum<T>>(x);
+    return widen_code<T>(std::bit_cast<Code<T>>(x));
 }
 template <class T>
 [[nodiscard]] T narrow(Accum<T> x) noexcept {
-    if constexpr (std::is_same_v<T, Half>) return std::bit_cast<Half>(half_bits(x));
-    else if constexpr (std::is_same_v<T, BFloat16>) return std::bit_cast<BFloat16>(bfloat16_bits(x));
-    else return static_cast<T>(x);
+    return std::bit_cast<T>(narrow_code<T>(x));
+}
+
+/// Widens, or rounds, `lanes` elements: a whole block or a group of it.
+template <std::size_t lanes, class T>
+inline void load_lanes(const T* x, Accum<T>* out) noexcept {
+    std::array<Code<T>, lanes> codes;
+    std::memcpy(codes.data(), x, sizeof(codes));
+    for (std::size_t l = 0; l < lanes; ++l) out[l] = widen_code<T>(codes[l]);
+}
+template <std::size_t lanes, class T>
+inline void store_lanes(const Accum<T>* values, T* y) noexcept {
+    std::array<Code<T>, lanes> codes;
+    for (std::size_t l = 0; l < lanes; ++l) codes[l] = narrow_code<T>(values[l]);
+    std::memcpy(static_cast<void*>(y), codes.data(), sizeof(codes));
 }
 
 /// Widens `count` <= block_size elements; the used lanes after them become zero.
 template <class T>
 inline void load_block(const T* x, std::ptrdiff_t count, Block<Accum<T>>& out) noexcept {
     const auto size = static_cast<std::size_t>(count);
-    if (count == block_size) {
-        for (std::size_t l = 0; l < out.size(); ++l) out[l] = widen(x[l]);
-    } else {
-        for (std::size_t l = 0; l < size; ++l) out[l] = widen(x[l]);
-        for (std::size_t l = size; l < used_lanes(count); ++l) out[l] = Accum<T>(0);
-    }
+    if (count == block_size) return load_lanes<static_cast<std::size_t>(block_size)>(x, out.data());
+    std::size_t l = 0;
+    for (; l + group_size <= size; l += group_size) load_lanes<group_size>(x + l, out.data() + l);
+    for (; l < size; ++l) out[l] = widen(x[l]);
+    for (; l < used_lanes(count); ++l) out[l] = Accum<T>(0);
 }
 
 /// Rounds the first `count` lanes to T.
 template <class T>
 inline void store_block(const Block<Accum<T>>& values, std::ptrdiff_t count, T* y) noexcept {
     const auto size = static_cast<std::size_t>(count);
-    if (count == block_size)
-        for (std::size_t l = 0; l < values.size(); ++l) y[l] = narrow<T>(values[l]);
-    else
-        for (std::size_t l = 0; l < size; ++l) y[l] = narrow<T>(values[l]);
+    if (count == block_size) return store_lanes<static_cast<std::size_t>(block_size)>(values.data(), y);
+    std::size_t l = 0;
+    for (; l + group_size <= size; l += group_size) store_lanes<group_size>(values.data() + l, y + l);
+    for (; l < size; ++l) y[l] = narrow<T>(values[l]);
 }
 
 /// e^(hi + lo) = value 2^exponent in float for hi in [-104, 104] and |lo| << 1; value in [0.7, 1.42] is a polynomial.
@@ -143,14 +170,14 @@ struct ScaledExponential {
 /// 2^k, k in [-126, 127].
 [[nodiscard]] inline float power_of_two(std::int32_t k) noexcept { return std::bit_cast<float>((k + 127) << 23); }
 
-/// e^x for every float. Relative error under 1.5e-7 (1.2 ulp) where the result is normal; 0 and infinity beyond the range
+/// e^x for every float. Relative error under 1e-7 where the result is normal; 0 and infinity beyond the range
 /// of float; NaN for NaN. Test: tests/kernels/vector_math_test.cpp
 [[nodiscard]] inline float exponential(float x) noexcept {
     const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
     const std::uint32_t magnitude = std::min(bits & 0x7FFFFFFFu, std::bit_cast<std::uint32_t>(104.0f));
     const auto [value, k] = scaled_exponential(std::bit_cast<float>(magnitude | (bits & 0x80000000u)), 0.0f);
     const std::int32_t half = k >> 1;  // two factors: neither overflows, and subnormal results are reached
-    return select(x != x, x, value * power_of_two(half) * power_of_two(k - half));
+    return select((bits & 0x7FFFFFFFu) > 0x7F800000u, x, value * power_of_two(half) * power_of_two(k - half));
 }
 [[nodiscard]] inline double exponential(double x) noexcept { return std::exp(x); }
 
@@ -245,8 +272,7 @@ template <class A, class F, class... X>
         std::apply(
             [&](auto&... block) {
                 (load_block(x + i, count, block), ...);
-                if (count == block_size)
-                    for_lanes(count, [&](std::size_t l) { sums[l] += static_cast<A>(f(block[l]...)); });
+                if (count == block_size) for_lanes(count, [&](std::size_t l) { sums[l] += static_cast<A>(f(block[l]...)); });
                 else
                     for (std::size_t l = 0; l < static_cast<std::size_t>(count); ++l) sums[l] += static_cast<A>(f(block[l]...));
             },

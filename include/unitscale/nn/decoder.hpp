@@ -106,6 +106,8 @@ private:
         check(config.heads >= 1, "Decoder: heads is 0; expected at least 1");
         check(config.length >= 1, "Decoder: length is 0; expected at least 1");
         check(config.width % config.heads == 0, "Decoder: width ", config.width, " is not divisible by ", config.heads, " heads");
+        check(config.hidden_ratio * static_cast<double>(config.width) >= 1.0, "Decoder: hidden_ratio ", config.hidden_ratio, " of width ", config.width,
+              " gives no hidden columns; expected at least one");
         return config;
     }
 

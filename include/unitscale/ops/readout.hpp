@@ -5,6 +5,7 @@
 #include <unitscale/ops/linear.hpp>
 #include <unitscale/ops/operands.hpp>
 
+#include <cmath>
 #include <cstddef>
 #include <optional>
 
@@ -12,24 +13,28 @@ namespace unitscale::ops {
 
 struct ReadoutOptions {
     Constraint constraint = Constraint::none;  ///< joins {alpha, beta_x}; with tied embeddings: to_output_scale
+    std::optional<double> exponent{};          ///< e in alpha = in^-e; empty: the recipe's
 };
 
 /// Ideal factors of the readout under `unit`: see `readout`.
-[[nodiscard]] inline LinearFactors readout_unit_factors(std::size_t in, std::size_t out, std::size_t rows) noexcept {
-    return {.alpha = in == 0 ? 1.0 : 1.0 / static_cast<double>(in), .beta_x = rsqrt_count(out), .beta_weight = rsqrt_count(rows)};
+[[nodiscard]] inline LinearFactors readout_unit_factors(std::size_t in, std::size_t out, std::size_t rows, double exponent) noexcept {
+    return {.alpha = in == 0 ? 1.0 : std::pow(static_cast<double>(in), -exponent), .beta_x = rsqrt_count(out), .beta_weight = rsqrt_count(rows)};
 }
 
 /// The last linear layer, onto the vocabulary.
 ///   y = alpha x weight^T     x [...,in]   weight [out,in]   y [...,out]
-/// Factors under `unit`: alpha = 1/in, so that the logits' standard deviation is in^-1/2 at first and does not grow with
-/// the width during training, where x and weight become correlated (u-µP); beta_x = out^-1/2, beta_w = N^-1/2 as in
-/// `linear`. Its input is a cut-edge unless the weight is shared with the embedding, hence no constraint by default.
+/// Factors under `unit`: alpha = in^-e, by the recipe's parametrisation. e = 1/2 (Unit Scaling) gives logits of unit scale,
+/// as in `linear`. e = 1 (u-µP) starts them at in^-1/2 and keeps them from growing with the width in training, where x and
+/// weight become correlated. beta_x = out^-1/2, beta_w = N^-1/2 as in `linear`. Its input is a cut-edge unless the
+/// weight is shared with the embedding, hence no constraint by default.
 /// Rounding: by the recipe, kind `readout`. Errors: as `linear`.
-/// Reference: Blake et al. 2024, arXiv:2407.17465, table 2. Test: tests/ops/readout_test.cpp
+/// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, table A.2; Blake et al. 2024, arXiv:2407.17465, table 2.
+/// Test: tests/ops/readout_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> readout(Variable<T> x, Variable<T> weight, const ReadoutOptions& options = {}) {
+    const double exponent = options.exponent.value_or(x.tape("readout").recipe().readout_exponent);
     return record_linear("readout", ProductKind::readout, x, weight, {}, [&](std::size_t in, std::size_t out, std::size_t rows) {
-        LinearFactors factors = readout_unit_factors(in, out, rows);
+        LinearFactors factors = readout_unit_factors(in, out, rows, exponent);
         constrain("readout", options.constraint, factors.alpha, factors.beta_x);
         return factors;
     });

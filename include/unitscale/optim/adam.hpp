@@ -27,7 +27,7 @@ namespace unitscale::optim {
 /// 0 / 0 out of Adam without an epsilon.
 [[nodiscard]] inline float positive_root(float x) noexcept {
     x += 0x1p-126f;
-    float y = std::bit_cast<float>(0x5F3759DF - (std::bit_cast<std::int32_t>(x) >> 1));
+    float y = std::bit_cast<float>(0x5F3759DFu - (std::bit_cast<std::uint32_t>(x) >> 1));
     const float half = 0.5f * x;
     y = y * (1.5f - (half * y) * y);
     y = y * (1.5f - (half * y) * y);
@@ -37,7 +37,7 @@ namespace unitscale::optim {
 }
 [[nodiscard]] inline double positive_root(double x) noexcept {
     x += 0x1p-1022;
-    double y = std::bit_cast<double>(0x5FE6EB50C7B537A9 - (std::bit_cast<std::int64_t>(x) >> 1));
+    double y = std::bit_cast<double>(std::uint64_t{0x5FE6EB50C7B537A9} - (std::bit_cast<std::uint64_t>(x) >> 1));
     const double half = 0.5 * x;
     y = y * (1.5 - (half * y) * y);
     y = y * (1.5 - (half * y) * y);
@@ -79,14 +79,13 @@ void adam_update(const Execution& execution, T* p, const T* g, Accum<T>* m, Accu
     const auto n = static_cast<std::ptrdiff_t>(size);
     const std::ptrdiff_t blocks = (n + width - 1) / width;
     parallel_for(execution.threads, blocks, kernels::work_threshold / width, [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
-        kernels::Block<A> value, gradient, first, second;
+        kernels::Block<A> value{}, gradient{}, first{}, second{};  // lanes past the end hold some numbers, which nobody stores
         for (std::ptrdiff_t block = begin; block < end; ++block) {
             const std::ptrdiff_t start = block * width, count = std::min(width, n - start);
             kernels::load_block<T>(p + start, count, value);
             kernels::load_block<T>(g + start, count, gradient);
             kernels::load_block<A>(m + start, count, first);
             kernels::load_block<A>(v + start, count, second);
-#pragma omp simd
             for (std::size_t l = 0; l < static_cast<std::size_t>(width); ++l) {
                 const A slope = gradient[l] * c.gradient_scale + c.penalty * value[l];
                 const A mean = c.beta1 * first[l] + (A(1) - c.beta1) * slope;

@@ -28,7 +28,8 @@ inline constexpr std::array<std::string_view, 3> schedule_kind_names = {"constan
     std::string known;
     for (std::size_t i = 0; i < schedule_kind_names.size(); ++i) {
         if (schedule_kind_names[i] == text) return static_cast<ScheduleKind>(i);
-        known += (i == 0 ? "" : ", ") + std::string(schedule_kind_names[i]);
+        if (i > 0) known += ", ";
+        known += schedule_kind_names[i];
     }
     fail("schedule: unknown kind '", text, "'; expected one of ", known);
 }

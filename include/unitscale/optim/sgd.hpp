@@ -48,13 +48,12 @@ void sgd_update(const Execution& execution, T* p, const T* g, Accum<T>* u, std::
     const auto n = static_cast<std::ptrdiff_t>(size);
     const std::ptrdiff_t blocks = (n + width - 1) / width;
     parallel_for(execution.threads, blocks, kernels::work_threshold / width, [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
-        kernels::Block<A> value, gradient, velocity{};
+        kernels::Block<A> value{}, gradient{}, velocity{};  // lanes past the end hold some numbers, which nobody stores
         for (std::ptrdiff_t block = begin; block < end; ++block) {
             const std::ptrdiff_t start = block * width, count = std::min(width, n - start);
             kernels::load_block<T>(p + start, count, value);
             kernels::load_block<T>(g + start, count, gradient);
             if (u != nullptr) kernels::load_block<A>(u + start, count, velocity);
-#pragma omp simd
             for (std::size_t l = 0; l < static_cast<std::size_t>(width); ++l) {
                 const A slope = gradient[l] * c.gradient_scale + c.penalty * value[l];
                 velocity[l] = c.momentum * velocity[l] + slope;

@@ -33,7 +33,8 @@ inline constexpr std::array<std::string_view, 8> constraint_names = {
     std::string known;
     for (std::size_t i = 0; i < constraint_names.size(); ++i) {
         if (constraint_names[i] == text) return static_cast<Constraint>(i);
-        known += (i == 0 ? "" : ", ") + std::string(constraint_names[i]);
+        if (i > 0) known += ", ";
+        known += constraint_names[i];
     }
     fail("constraint: unknown rule '", text, "'; expected one of ", known);
 }

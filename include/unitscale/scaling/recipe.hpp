@@ -88,6 +88,7 @@ struct Recipe {
     Constraint constraint = Constraint::to_output_scale;  ///< the rule for ops whose options name none
     std::vector<ProductRule> products{};
     Parametrisation parametrisation = Parametrisation::standard;
+    double readout_exponent = 1.0;  ///< under `unit` the readout's alpha is in^-this: 1/2 Unit Scaling, 1 u-µP
     ResidualRule residual{};      ///< how residual layers join, where a model names no rule of its own
     double learning_rate = 6e-3;  ///< the default of the character model of `train_transformer`, Adam
     double clip_norm = 0.0;       ///< largest norm of the whole gradient; 0: no clipping
@@ -107,6 +108,7 @@ struct Recipe {
                 .description = "Unit Scaling in 32-bit floating point",
                 .scaling = Scaling::unit,
                 .parametrisation = Parametrisation::unit,
+                .readout_exponent = 0.5,
                 .residual = {.scheme = ResidualScheme::depth},
                 .learning_rate = 0.06};
 
@@ -132,7 +134,8 @@ struct Recipe {
     std::string known;
     for (const Recipe& recipe : known_recipes()) {
         if (recipe.name == wanted) return recipe;
-        known += (known.empty() ? "" : ", ") + recipe.name;
+        if (!known.empty()) known += ", ";
+        known += recipe.name;
     }
     fail("recipe: unknown name '", wanted, "'; expected one of ", known);
 }

@@ -51,7 +51,10 @@ public:
         std::string path = scopes_[scope].path;
         if (!path.empty()) path += "/";
         path += op;
-        if (ordinal > 0) path += "." + std::to_string(ordinal);
+        if (ordinal > 0) {
+            path += '.';
+            path += std::to_string(ordinal);
+        }
         const std::uint64_t hash = hash_name(path);
         sites_.push_back({.scope = scope, .op = std::string(op), .ordinal = ordinal, .path = std::move(path), .hash = hash});
         scopes_[scope].sites.push_back(id);

@@ -39,9 +39,8 @@ using BFloat16 = Eigen::bfloat16;
 template <class T>
 using Accum = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-/// Row-major matrices and arrays of Eigen over memory that is ours.
-template <class T>
-using RowMajorArray = Eigen::Array<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+/// Row-major matrices and arrays of Eigen over memory that is ours. Maps only: a container of Eigen's allocates as the
+/// instruction set of its translation unit has it, and units of different -march must be able to share objects.
 template <class T>
 using MatrixMap =
     Eigen::Map<Eigen::Matrix<std::remove_const_t<T>, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>>;

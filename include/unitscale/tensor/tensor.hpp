@@ -25,8 +25,12 @@ namespace unitscale {
 /// A shape as error messages write it: `[2,3]`.
 [[nodiscard]] inline std::string to_string(const Shape& shape) {
     std::string text = "[";
-    for (std::size_t i = 0; i < shape.size(); ++i) text += (i == 0 ? "" : ",") + std::to_string(shape[i]);
-    return text + "]";
+    for (std::size_t i = 0; i < shape.size(); ++i) {
+        if (i > 0) text += ',';
+        text += std::to_string(shape[i]);
+    }
+    text += ']';
+    return text;
 }
 
 /// An n-dimensional array with a scale: the value of element i is data()[i] * scale().

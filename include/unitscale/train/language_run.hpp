@@ -147,6 +147,11 @@ public:
         Progress progress(progress_stream, options_.steps, options_.quiet);
         const RandomKey data_key{options_.seed, hash_name("data")};
         const std::size_t tail = std::max<std::size_t>(options_.steps / 10, 1);
+        const auto finite = [&](double valid, std::size_t step) {
+            if (std::isfinite(valid)) return valid;
+            progress.finish();
+            throw RunFailed(concatenate("train: the validation loss is ", valid, " after step ", step, "; try a lower --lr (it is ", schedule_.peak, ")"));
+        };
         double training_seconds = 0.0, tail_sum = 0.0, smooth = 0.0;
         for (std::size_t step = 1; step <= options_.steps; ++step) {
             const auto step_begin = Clock::now();
@@ -167,18 +172,18 @@ public:
             nlohmann::ordered_json record = {{"step", step}, {"train_bpc", bits}, {"learning_rate", rate}, {"tokens_per_s", speed}};
             if (recipe_.clip_norm > 0.0) record["gradient_norm"] = result.gradient_norm;
             if (options_.eval_every > 0 && step % options_.eval_every == 0 && step != options_.steps) {
-                const double valid = evaluate(model_, tape_, parts_.validation, options_.seq, options_.batch, 10 * options_.batch);
+                const double valid = finite(evaluate(model_, tape_, parts_.validation, options_.seq, options_.batch, 10 * options_.batch), step);
                 record["valid_bpc_part"] = valid;
                 progress.finish();
                 if (!options_.quiet) std::fprintf(out, "step %zu: %.4f bits/char on part of the validation text\n", step, valid);
             }
-            if (log_) log_->write(record);
+            write_log(record);
             progress.update(step, smooth, speed, training_seconds / static_cast<double>(step) * static_cast<double>(options_.steps - step));
         }
         progress.finish();
 
         LanguageRunResult result{.recipe = recipe_.name, .steps = options_.steps, .train_bpc = tail_sum / static_cast<double>(tail)};
-        result.valid_bpc = evaluate(model_, tape_, parts_.validation, options_.seq, options_.batch);
+        result.valid_bpc = finite(evaluate(model_, tape_, parts_.validation, options_.seq, options_.batch), options_.steps);
         result.tokens_per_s = static_cast<double>(options_.steps * options_.batch * options_.seq) / training_seconds;
         if (options_.sample > 0) {
             // After a line end the sample starts like a line of its own.
@@ -193,6 +198,16 @@ public:
     }
 
 private:
+    /// A log that can no longer be written (a full disk) is not the arguments' fault.
+    void write_log(const nlohmann::ordered_json& record) {
+        if (!log_) return;
+        try {
+            log_->write(record);
+        } catch (const Error& error) {
+            throw RunFailed(error.what());
+        }
+    }
+
     static const LanguageRunOptions& checked(const LanguageRunOptions& options) {
         options.validate();
         return options;

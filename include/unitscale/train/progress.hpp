@@ -43,8 +43,9 @@ public:
         std::string bar;
         if (terminal_) {
             constexpr std::size_t width = 24;
-            const std::size_t filled = steps_ == 0 ? width : width * step / steps_;
-            bar = "[" + std::string(filled, '#') + std::string(width - filled, '.') + "] ";
+            bar = '[';
+            for (std::size_t i = 1; i <= width; ++i) bar += i * steps_ <= width * step ? '#' : '.';
+            bar += "] ";
         }
         char text[160];
         std::snprintf(text, sizeof text, "step %zu/%zu  %.3f bits/char  %.0f tokens/s  %s left", step, steps_, bits, tokens_per_second,

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/base/cpu.hpp>
+#include <unitscale/kernels/vector_math.hpp>
+
+#include <array>
+#include <cstddef>
+#include <limits>
+
+// What attention does to a row of scores between its products, dispatched like them.
+// Test: tests/kernels/attention_rows_test.cpp
+namespace unitscale::kernels {
+
+/// Rows of scores are padded to a multiple of this many elements, so that loops over them have whole vectors.
+inline constexpr std::ptrdiff_t score_lanes = 32;
+/// How far below the maximum hidden scores are put for the exponential: e^-80 is lost in a sum of at least 1, and a normal
+/// number (the exponential of -infinity passes through subnormals, which cost more than the whole row).
+inline constexpr float hidden_score = 80;
+
+/// The lanes' sum, as a tree.
+template <class Lanes>
+[[gnu::always_inline]] inline auto sum_score_lanes(Lanes& lanes) {
+    for (std::size_t width = lanes.size() / 2; width > 0; width /= 2)
+        for (std::size_t l = 0; l < width; ++l) lanes[l] += lanes[l + width];
+    return lanes[0];
+}
+
+/// max of x[0 .. n), n a multiple of score_lanes. NaN is passed over: it shows in the sum.
+template <class P>
+[[gnu::always_inline]] inline P row_maximum_loop(const P* x, std::ptrdiff_t n) {
+    std::array<P, static_cast<std::size_t>(score_lanes)> lanes;
+    lanes.fill(-std::numeric_limits<P>::infinity());
+    for (std::ptrdiff_t i = 0; i < n; i += score_lanes)
+        for (std::size_t l = 0; l < lanes.size(); ++l) {
+            const P value = x[static_cast<std::size_t>(i) + l];
+            lanes[l] = value > lanes[l] ? value : lanes[l];
+        }
+    for (std::size_t width = lanes.size() / 2; width > 0; width /= 2)
+        for (std::size_t l = 0; l < width; ++l) lanes[l] = lanes[l + width] > lanes[l] ? lanes[l + width] : lanes[l];
+    return lanes[0];
+}
+
+/// x = exp(x - shift); returns the sum.
+template <class P>
+[[gnu::always_inline]] inline P row_exponential_loop(P* x, std::ptrdiff_t n, P shift) {
+    std::array<P, static_cast<std::size_t>(score_lanes)> lanes;
+    lanes.fill(P(0));
+    for (std::ptrdiff_t i = 0; i < n; i += score_lanes)
+        for (std::size_t l = 0; l < lanes.size(); ++l) {
+            P& value = x[static_cast<std::size_t>(i) + l];
+            value = exponential(value - shift);
+            lanes[l] += value;
+        }
+    return sum_score_lanes(lanes);
+}
+
+/// d = p (d - sum(p d)): the gradient of a softmax with result p.
+template <class P>
+[[gnu::always_inline]] inline void row_softmax_gradient_loop(const P* p, P* d, std::ptrdiff_t n) {
+    std::array<P, static_cast<std::size_t>(score_lanes)> lanes;
+    lanes.fill(P(0));
+    for (std::ptrdiff_t i = 0; i < n; i += score_lanes)
+        for (std::size_t l = 0; l < lanes.size(); ++l)
+            lanes[l] += p[static_cast<std::size_t>(i) + l] * d[static_cast<std::size_t>(i) + l];
+    const P sum = sum_score_lanes(lanes);
+    for (std::ptrdiff_t i = 0; i < n; i += score_lanes)
+        for (std::size_t l = 0; l < lanes.size(); ++l) {
+            P& value = d[static_cast<std::size_t>(i) + l];
+            value = p[static_cast<std::size_t>(i) + l] * (value - sum);
+        }
+}
+
+#if UNITSCALE_X86
+template <class P>
+UNITSCALE_TARGET_AVX2 P row_maximum_avx2(const P* x, std::ptrdiff_t n) {
+    return row_maximum_loop(x, n);
+}
+template <class P>
+UNITSCALE_TARGET_AVX2 P row_exponential_avx2(P* x, std::ptrdiff_t n, P shift) {
+    return row_exponential_loop(x, n, shift);
+}
+template <class P>
+UNITSCALE_TARGET_AVX2 void row_softmax_gradient_avx2(const P* p, P* d, std::ptrdiff_t n) {
+    row_softmax_gradient_loop(p, d, n);
+}
+template <class P>
+UNITSCALE_TARGET_AVX512 P row_maximum_avx512(const P* x, std::ptrdiff_t n) {
+    return row_maximum_loop(x, n);
+}
+template <class P>
+UNITSCALE_TARGET_AVX512 P row_exponential_avx512(P* x, std::ptrdiff_t n, P shift) {
+    return row_exponential_loop(x, n, shift);
+}
+template <class P>
+UNITSCALE_TARGET_AVX512 void row_softmax_gradient_avx512(const P* p, P* d, std::ptrdiff_t n) {
+    row_softmax_gradient_loop(p, d, n);
+}
+#endif
+
+template <class P>
+[[nodiscard]] P row_maximum(Isa isa, const P* x, std::ptrdiff_t n) {
+#if UNITSCALE_X86
+    if (isa == Isa::avx512) return row_maximum_avx512(x, n);
+    if (isa == Isa::avx2) return row_maximum_avx2(x, n);
+#endif
+    (void)isa;
+    return row_maximum_loop(x, n);
+}
+template <class P>
+P row_exponential(Isa isa, P* x, std::ptrdiff_t n, P shift) {
+#if UNITSCALE_X86
+    if (isa == Isa::avx512) return row_exponential_avx512(x, n, shift);
+    if (isa == Isa::avx2) return row_exponential_avx2(x, n, shift);
+#endif
+    (void)isa;
+    return row_exponential_loop(x, n, shift);
+}
+template <class P>
+void row_softmax_gradient(Isa isa, const P* p, P* d, std::ptrdiff_t n) {
+#if UNITSCALE_X86
+    if (isa == Isa::avx512) return row_softmax_gradient_avx512(p, d, n);
+    if (isa == Isa::avx2) return row_softmax_gradient_avx2(p, d, n);
+#endif
+    (void)isa;
+    row_softmax_gradient_loop(p, d, n);
+}
+
+}  // namespace unitscale::kernels

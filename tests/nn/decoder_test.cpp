@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: MIT
+#include <unitscale/nn/decoder.hpp>
+
+#include <unitscale/analysis/grad_check.hpp>
+
+#include "support/catch.hpp"
+#include "support/language_model.hpp"
+#include "support/test_ops.hpp"
+
+using namespace unitscale;
+
+namespace {
+
+constexpr ResidualRule fixed_rule{.scheme = ResidualScheme::fixed, .tau = 0.7}, running_mean{.scheme = ResidualScheme::running_mean},
+    depth_rule{.scheme = ResidualScheme::depth}, plain{.scheme = ResidualScheme::plain};
+
+struct Case {
+    const char* name;
+    nn::DecoderConfig config;
+};
+
+/// Every choice of a decoder at least once, in small models.
+std::vector<Case> cases() {
+    const nn::DecoderConfig base{.vocabulary = 7, .width = 8, .depth = 2, .heads = 2, .length = 6, .hidden_ratio = 1.5};
+    std::vector<Case> list;
+    const auto add = [&](const char* name, auto&& change) {
+        list.push_back({name, base});
+        change(list.back().config);
+    };
+    add("default", [](auto&) {});
+    add("plain residual, gains", [](auto& c) { c.residual = plain, c.norm.gains = true; });
+    add("post norm, layer norm with gains, biases, fixed residual", [](auto& c) {
+        c.placement = nn::NormPlacement::post, c.norm = {.kind = nn::NormKind::layer, .gains = true}, c.bias = true, c.residual = fixed_rule;
+    });
+    add("no norm, gated silu, running mean", [](auto& c) {
+        c.placement = nn::NormPlacement::none, c.feed_forward = nn::FeedForwardKind::gated_silu, c.residual = running_mean;
+    });
+    add("rotary, grouped heads, depth rule", [](auto& c) { c.positions = nn::Positions::rotary, c.groups = 1, c.residual = depth_rule; });
+    add("tied, learned positions", [](auto& c) { c.tied = true, c.residual = depth_rule; });
+    add("tied, rotary, gated silu, attention multiplier 1", [](auto& c) {
+        c.tied = true, c.positions = nn::Positions::rotary, c.feed_forward = nn::FeedForwardKind::gated_silu, c.attention_mult = 1.0, c.residual = depth_rule;
+    });
+    return list;
+}
+
+/// The tape's gradient of the mean loss against central differences of it, for every element of every parameter:
+/// the constant between them, and the error once it is taken out.
+std::vector<analysis::FactorFit> compare_gradients(test::LanguageModel<double>& model, const train::Batch& batch) {
+    for (Parameter<double>* parameter : model.decoder.parameters()) parameter->clear_gradient();
+    model.tape.begin_step();
+    model.tape.backward(model.loss(batch));
+    std::vector<analysis::FactorFit> fits;
+    constexpr double h = 2e-5;
+    for (Parameter<double>* parameter : model.decoder.parameters()) {
+        Tensor<double> numeric(parameter->shape());
+        for (std::size_t i = 0; i < numeric.size(); ++i) {
+            const auto loss_at = [&](double x) {
+                parameter->write().data()[i] = x;
+                model.tape.begin_step({.gradients = false});
+                return model.loss(batch).item();
+            };
+            const double x = parameter->value().data()[i];
+            numeric.data()[i] = (loss_at(x + h) - loss_at(x - h)) / (2.0 * h);
+            parameter->write().data()[i] = x;
+        }
+        fits.push_back(analysis::fit_factor(parameter->gradient(), numeric));
+    }
+    return fits;
+}
+
+}  // namespace
+
+TEST_CASE("Decoder: logits of a prefix equal those of the full pass under none and unit") {
+    for (const Case& c : cases())
+        for (const char* recipe : {"fp32", "unit-fp32"}) {
+            INFO(c.name << ", " << recipe);
+            test::LanguageModel<float> model(find_recipe(recipe), c.config);
+            if (std::string_view(recipe) == "fp32") test::randomise(model.decoder.parameters(), 0.4);  // so that it matters what attention does
+            const auto ids = test::random_tokens({3, 6}, 7);
+            model.tape.begin_step();
+            const std::vector<float> full = test::elements(model.decoder(model.tape, ids).value());
+            float largest = 0.0f;
+            for (const float logit : full) largest = std::max(largest, std::abs(logit));
+            REQUIRE(largest > 0.1f);
+            REQUIRE(full.size() == 3 * 6 * 7);
+            double worst = 0.0, spread = 0.0;
+            for (std::size_t length = 1; length < 6; ++length) {
+                Tensor<std::int32_t> prefix({3, length});
+                for (std::size_t b = 0; b < 3; ++b) std::copy_n(ids.data() + b * 6, length, prefix.data() + b * length);
+                model.tape.begin_step({.training = false, .gradients = false});
+                const auto logits = model.decoder(model.tape, prefix);
+                REQUIRE(logits.shape() == Shape{3, length, 7});
+                for (std::size_t b = 0; b < 3; ++b)
+                    for (std::size_t t = 0; t < length; ++t)
+                        for (std::size_t v = 0; v < 7; ++v) {
+                            const double want = static_cast<double>(full[(b * 6 + t) * 7 + v]);
+                            worst = std::max(worst, std::abs(static_cast<double>(logits.value()(b, t, v)) - want));
+                            spread = std::max(spread, std::abs(static_cast<double>(full[(b * 6 + t + 1) * 7 + v]) - want));
+                        }
+            }
+            CHECK(worst <= 1e-5 * std::max(1.0, static_cast<double>(largest)));
+            CHECK(spread > 0.01);  // logits do differ from place to place
+        }
+}
+
+TEST_CASE("Decoder: a later token changes no earlier logit and every later one") {
+    test::LanguageModel<float> model(find_recipe("unit-fp8"), cases()[0].config);
+    auto ids = test::random_tokens({1, 6}, 7);
+    model.tape.begin_step();
+    const std::vector<float> before = test::elements(model.decoder(model.tape, ids).value());
+    ids.data()[3] = (ids.data()[3] + 1) % 7;
+    model.tape.begin_step();
+    const std::vector<float> after = test::elements(model.decoder(model.tape, ids).value());
+    for (std::ptrdiff_t t = 0; t < 6; ++t) CHECK(std::equal(before.begin() + 7 * t, before.begin() + 7 * t + 7, after.begin() + 7 * t) == (t < 3));
+}
+
+TEST_CASE("Decoder: the gradient of every parameter agrees with finite differences under none") {
+    const auto batch = test::random_batch(2, 5, 7);
+    for (const Case& c : cases()) {
+        INFO(c.name);
+        Recipe recipe = analysis::plain_recipe(Scaling::none);
+        test::LanguageModel<double> model(recipe, c.config);
+        test::randomise(model.decoder.parameters(), 0.4);
+        const auto fits = compare_gradients(model, batch);
+        const auto parameters = model.decoder.parameters();
+        for (std::size_t i = 0; i < fits.size(); ++i) {
+            INFO(parameters[i]->name());
+            if (parameters[i]->name().ends_with("key/bias")) continue;  // 0: softmax does not see it
+            CHECK(fits[i].factor == Approx(1.0).epsilon(1e-6));
+            CHECK(fits[i].error < 1e-6);
+        }
+    }
+}
+
+TEST_CASE("Decoder: under unit each gradient is a positive constant times that of the same forward function") {
+    const auto batch = test::random_batch(2, 5, 7);
+    for (const Case& c : cases()) {
+        INFO(c.name);
+        Recipe recipe = find_recipe("unit-fp32");
+        test::LanguageModel<double> model(recipe, c.config);
+        test::randomise(model.decoder.parameters(), 1.0);
+        const auto fits = compare_gradients(model, batch);
+        const auto parameters = model.decoder.parameters();
+        double largest = 0.0;
+        for (std::size_t i = 0; i < fits.size(); ++i) {
+            INFO(parameters[i]->name());
+            if (parameters[i]->name().ends_with("key/bias")) continue;
+            CHECK(fits[i].factor > 0.0);
+            CHECK(fits[i].error < 1e-6);
+            largest = std::max(largest, fits[i].factor);
+        }
+        // Known from theory: the loss' own factor is N s / sqrt(s - 1). With tied embeddings the table gets nothing else;
+        // an untied readout's weight has beta / alpha = N^-1/2 / in^-1 besides.
+        const double loss_factor = 10.0 * 7.0 / std::sqrt(6.0);
+        if (c.config.tied) CHECK(fits[0].factor == Approx(loss_factor).epsilon(1e-6));
+        else CHECK(fits.back().factor == Approx(loss_factor * 8.0 / std::sqrt(10.0)).epsilon(1e-6));
+        CHECK(largest > 2.0);
+    }
+}
+
+TEST_CASE("Decoder: parameters, their names and number") {
+    nn::Decoder<float> decoder({.vocabulary = 7, .width = 8, .depth = 1, .heads = 2, .length = 6, .norm = {.gains = true}});
+    std::vector<std::string> names;
+    for (const Parameter<float>* parameter : decoder.parameters()) names.push_back(parameter->name());
+    CHECK(names == std::vector<std::string>{
+                       "decoder/tokens/weight", "decoder/positions/weight", "decoder/block0/attention_norm/gain", "decoder/block0/attention/query/weight",
+                       "decoder/block0/attention/key/weight", "decoder/block0/attention/value/weight", "decoder/block0/attention/out/weight",
+                       "decoder/block0/ffn_norm/gain", "decoder/block0/ffn/up/weight", "decoder/block0/ffn/down/weight", "decoder/norm/gain",
+                       "decoder/readout/weight"});
+    CHECK(decoder.parameter_count() == 7 * 8 + 6 * 8 + 4 * 8 * 8 + 2 * 8 * 32 + 3 * 8 + 7 * 8);
+    CHECK(decoder.parameters().back()->facts().role == ParameterRole::readout);
+    CHECK(decoder.parameters()[3]->facts().depth == 2);
+    CHECK(decoder.parameters()[0]->facts().depth == 0);
+
+    nn::Decoder<float> tied({.vocabulary = 7, .width = 8, .depth = 1, .heads = 2, .positions = nn::Positions::rotary, .tied = true});
+    CHECK(tied.parameter_count() == 7 * 8 + 4 * 8 * 8 + 2 * 8 * 32);
+}
+
+TEST_CASE("Decoder: its own seed and position decide a token's vector; dropout follows the embeddings") {
+    auto config = cases()[0].config;
+    config.dropout = 0.5;
+    test::LanguageModel<float> model(find_recipe("unit-fp32"), config);
+    model.tape.begin_step({.retain = true});
+    static_cast<void>(model.decoder(model.tape, test::random_tokens({2, 6}, 7)));
+    std::vector<std::string> ops;
+    for (std::size_t i = 0; i < 4; ++i) ops.push_back(model.state.path(model.tape.node(i).site));
+    CHECK(ops == std::vector<std::string>{"decoder/tokens/embedding", "decoder/positions/embedding", "decoder/add", "decoder/dropout"});
+    const std::size_t last = model.tape.node_count() - 1;
+    CHECK(model.state.path(model.tape.node(last).site) == "decoder/readout/readout");
+    CHECK(model.state.path(model.tape.node(last - 1).site) == "decoder/norm/rms_norm");
+}
+
+TEST_CASE("Decoder: configurations and inputs that make no sense are errors") {
+    const auto make = [](auto&& change) {
+        nn::DecoderConfig config = cases()[0].config;
+        change(config);
+        return nn::Decoder<float>(config).parameter_count();
+    };
+    REQUIRE_THROWS_WITH(make([](auto& c) { c.vocabulary = 0; }), "Decoder: vocabulary is 0; expected at least 1");
+    REQUIRE_THROWS_WITH(make([](auto& c) { c.width = 0; }), "Decoder: width is 0; expected at least 1");
+    REQUIRE_THROWS_WITH(make([](auto& c) { c.depth = 0; }), "Decoder: depth is 0; expected at least 1");
+    REQUIRE_THROWS_WITH(make([](auto& c) { c.heads = 0; }), "Decoder: heads is 0; expected at least 1");
+    REQUIRE_THROWS_WITH(make([](auto& c) { c.length = 0; }), "Decoder: length is 0; expected at least 1");
+    REQUIRE_THROWS_WITH(make([](auto& c) { c.heads = 3; }), "Decoder: width 8 is not divisible by 3 heads");
+    REQUIRE_THROWS_WITH(make([](auto& c) { c.heads = 4, c.groups = 3; }), "attention: 4 heads are not divisible by 3 groups");
+    REQUIRE_THROWS_WITH(make([](auto& c) { c.hidden_ratio = 0.1; }), "Decoder: hidden_ratio 0.1 of width 8 gives no hidden columns; expected at least one");
+
+    test::LanguageModel<float> model(find_recipe("fp32"), cases()[0].config);
+    model.tape.begin_step();
+    REQUIRE_THROWS_WITH(model.decoder(model.tape, test::random_tokens({6}, 7)), "Decoder: ids [6]; expected [B,T]");
+    REQUIRE_THROWS_WITH(model.decoder(model.tape, test::random_tokens({1, 7}, 7)), "Decoder: a sequence of 7 tokens; learned positions end at 6");
+    REQUIRE_THROWS_WITH(model.decoder(model.tape, full<std::int32_t>({1, 2}, 7)), "embedding: ids[0] is 7; expected a number in [0,7)");
+}

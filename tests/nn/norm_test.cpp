@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+#include <unitscale/nn/norm.hpp>
+
+#include "support/language_model.hpp"
+#include "support/op_checks.hpp"
+#include "support/test_ops.hpp"
+
+using namespace unitscale;
+
+TEST_CASE("Norm: rms and layer normalisation, with and without gains") {
+    for (const nn::NormKind kind : {nn::NormKind::rms, nn::NormKind::layer})
+        for (const bool gains : {false, true}) {
+            nn::Norm<float> norm("decoder/block0/ffn_norm", {.kind = kind, .width = 6, .gains = gains, .epsilon = 0.25});
+            std::vector<Parameter<float>*> parameters;
+            norm.collect(parameters);
+            std::vector<std::string> names;
+            for (const Parameter<float>* parameter : parameters) {
+                names.push_back(parameter->name());
+                CHECK(parameter->shape() == Shape{6});
+                CHECK(parameter->facts().role == (names.size() == 1 ? ParameterRole::norm : ParameterRole::bias));
+                CHECK(parameter->facts().fan_out == 6);
+            }
+            std::vector<std::string> expected;
+            if (gains) expected.push_back("decoder/block0/ffn_norm/gain");
+            if (gains && kind == nn::NormKind::layer) expected.push_back("decoder/block0/ffn_norm/shift");
+            CHECK(names == expected);
+            test::randomise(parameters, 0.5);
+
+            test::OpTape<float> run;
+            const auto x = run.input({3, 6});
+            const auto y = norm(x);
+            CHECK(run.state.path(run.tape.node(0).site) == (kind == nn::NormKind::rms ? "ffn_norm/rms_norm" : "ffn_norm/layer_norm"));
+            std::optional<Variable<float>> gain, shift;
+            if (!parameters.empty()) gain = run.tape.parameter(*parameters[0]);
+            if (parameters.size() > 1) shift = run.tape.parameter(*parameters[1]);
+            const auto want = kind == nn::NormKind::rms ? ops::rms_norm(x, gain, {.epsilon = 0.25}) : ops::layer_norm(x, gain, shift, {.epsilon = 0.25});
+            CHECK(test::elements(y.value()) == test::elements(want.value()));
+            run.tape.backward(test::sum(y));
+            for (const Parameter<float>* parameter : parameters) CHECK(parameter->gradient().shape() == Shape{6});
+        }
+}
+
+TEST_CASE("Norm: an input of another width is an error when there are gains") {
+    nn::Norm<float> norm("norm", {.width = 6, .gains = true});
+    test::OpTape<float> run;
+    REQUIRE_THROWS_WITH(norm(run.input({3, 5})), "rms_norm: gain [6] does not fit x [3,5]; expected [5]");
+}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT
+#include <unitscale/ops/add.hpp>
+
+#include "support/op_checks.hpp"
+
+#include <cmath>
+
+using namespace unitscale;
+
+namespace {
+const auto joined = [](auto&, auto& v) { return ops::add(v[0], v[1]); };
+const auto free_add = [](auto&, auto& v) { return ops::add(v[0], v[1], {.constraint = Constraint::none}); };
+const double half = std::sqrt(0.5);
+}  // namespace
+
+TEST_CASE("add: gradient, factors and value") {
+    test::check_gradient_and_factors({{3, 4}, {3, 4}}, joined, half, {half, half});
+    test::check_gradient_and_factors({{3, 4}, {3, 4}}, free_add, half, {1.0, 1.0});
+    test::check_gradient_and_factors({{2, 3, 4}, {3, 4}}, free_add, half, {1.0, std::sqrt(1.0 / 2)});
+    test::check_gradient_and_factors({{2, 1, 4}, {1, 3, 1}}, free_add, half, {std::sqrt(1.0 / 3), std::sqrt(1.0 / 8)});
+    test::check_gradient_and_factors({{3, 4}, {1}}, free_add, 1.0, {1.0, std::sqrt(1.0 / 12)});
+    test::check_gradient_and_factors({{1}, {1}}, joined, 1.0, {1.0, 1.0});
+}
+
+TEST_CASE("add: unit scale") {
+    test::check_unit_scale({{100, 200}, {100, 200}}, free_add, 1.0, {1.0, 1.0});
+    test::check_unit_scale({{50, 40, 100}, {40, 100}}, free_add, 1.0, {1.0, 1.0});
+}
+
+TEST_CASE("add: an input repeated along the batch is repeated by every micro-batch") {
+    test::OpTape<double> t(Scaling::unit, {.micro_batches = 4});
+    static_cast<void>(ops::add(t.input({2, 3, 4}), t.input({3, 4}), {.constraint = Constraint::none}));
+    CHECK(t.tape.node(0).betas[0] == 1.0);
+    CHECK(t.tape.node(0).betas[1] == Approx(std::sqrt(1.0 / 8)));
+    static_cast<void>(ops::add(t.input({2, 3, 4}), t.input({2, 1, 4}), {.constraint = Constraint::none}));
+    CHECK(t.tape.node(1).betas[1] == Approx(std::sqrt(1.0 / 3)));
+}
+
+TEST_CASE("add: x + x adds both gradients to x") {
+    test::OpTape<double> t(Scaling::none);
+    const auto x = t.input({2});
+    t.tape.backward(analysis::project(ops::add(x, x), full<double>({2}, 1.0)));
+    CHECK(x.gradient()(0) == 2.0);
+}
+
+TEST_CASE("add: empty inputs and shapes that do not broadcast") {
+    test::OpTape<float> t;
+    CHECK(ops::add(t.input({0, 3}), t.input({3})).value().shape() == Shape{0, 3});
+    REQUIRE_THROWS_AS(ops::add(t.input({2, 3}), t.input({2})), Error);
+    REQUIRE_THROWS_AS(ops::add(t.input({2}), t.input({2}), {.constraint = Constraint::to_grad_input_scale}), Error);
+}

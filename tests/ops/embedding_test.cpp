@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+#include <unitscale/ops/embedding.hpp>
+
+#include "support/op_checks.hpp"
+
+#include <cmath>
+
+using namespace unitscale;
+
+TEST_CASE("embedding: gradient, factors and value") {
+    const Tensor<std::int32_t> ids({2, 3}, {1, 0, 1, 4, 1, 3});
+    const auto f = [&](auto&, auto& v) { return ops::embedding(v[0], ids); };
+    test::check_gradient_and_factors({{5, 3}}, f, 1.0, {std::sqrt(5.0 / 6)});
+    test::OpTape<double> t;
+    const auto table = t.input({5, 3});
+    const Tensor<double>& y = ops::embedding(table, ids).value();
+    CHECK(y.shape() == Shape{2, 3, 3});
+    CHECK(y(1, 0, 2) == table.value()(4, 2));
+}
+
+TEST_CASE("embedding: unit scale for evenly drawn ids") {
+    Tensor<std::int32_t> ids({4000});
+    for (std::size_t i = 0; i < ids.size(); ++i) ids.data()[i] = static_cast<std::int32_t>(random_word({1, 2}, i) % 50);
+    test::check_unit_scale({{50, 64}}, [&](auto&, auto& v) { return ops::embedding(v[0], ids); }, 1.0, {1.0});
+}
+
+TEST_CASE("embedding: lookups of the whole step enter the factor") {
+    test::OpTape<double> t(Scaling::unit, {.micro_batches = 4});
+    static_cast<void>(ops::embedding(t.input({5, 3}), Tensor<std::int32_t>({2}, {0, 1})));
+    CHECK(t.tape.node(0).betas[0] == Approx(std::sqrt(5.0 / 8)));
+}
+
+TEST_CASE("embedding: no ids, and errors") {
+    test::OpTape<float> t;
+    CHECK(ops::embedding(t.input({5, 3}), Tensor<std::int32_t>(Shape{0})).value().shape() == Shape{0, 3});
+    REQUIRE_THROWS_WITH(ops::embedding(t.input({5, 3}), Tensor<std::int32_t>({2}, {0, 5})), "embedding: ids[1] is 5; expected a number in [0,5)");
+    REQUIRE_THROWS_WITH(ops::embedding(t.input({5, 3}), Tensor<std::int32_t>({1}, {-1})), "embedding: ids[0] is -1; expected a number in [0,5)");
+    REQUIRE_THROWS_WITH(ops::embedding(t.input({5}), Tensor<std::int32_t>({1}, {0})), "embedding: table [5] is not a matrix [V,d]");
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT
+#include <unitscale/ops/gelu.hpp>
+
+#include "support/op_checks.hpp"
+
+#include <cmath>
+#include <numbers>
+
+using namespace unitscale;
+
+namespace {
+auto with(double mult, Constraint constraint) {
+    return [=](auto&, auto& v) { return ops::gelu(v[0], {.mult = mult, .constraint = constraint}); };
+}
+}  // namespace
+
+TEST_CASE("gelu: gradient, factors and value") {
+    for (const double m : {0.25, 1.0, 4.0}) {
+        const ops::ActivationFactors ideal = ops::gelu_unit_factors(m);
+        test::check_gradient_and_factors({{3, 7}}, with(m, Constraint::none), ideal.alpha, {ideal.beta_x});
+        test::check_gradient_and_factors({{3, 7}}, with(m, Constraint::to_output_scale), ideal.alpha, {ideal.alpha});
+        test::check_gradient_and_factors({{3, 7}}, with(m, Constraint::to_grad_input_scale), ideal.beta_x, {ideal.beta_x});
+    }
+}
+
+TEST_CASE("gelu: factors at m = 1 and in both limits") {
+    CHECK(ops::gelu_unit_factors(1.0).alpha == Approx(1.767).epsilon(1e-3));
+    CHECK(ops::gelu_unit_factors(1.0).beta_x == Approx(1.516).epsilon(1e-3));
+    CHECK(ops::gelu_unit_factors(1e-6).alpha == Approx(2.0));
+    CHECK(ops::gelu_unit_factors(1e6).alpha == Approx(std::sqrt(2.0 / (1.0 - 1.0 / std::numbers::pi))));
+    CHECK(ops::gelu_unit_factors(1e6).beta_x == Approx(std::numbers::sqrt2));
+}
+
+TEST_CASE("gelu: unit scale within 4 % for multipliers from 0.25 to 4") {
+    for (const double m : {0.25, 0.5, 1.0, 2.0, 4.0}) test::check_unit_scale({{1000, 50}}, with(m, Constraint::none), 1.0, {1.0}, 0.05);
+}
+
+TEST_CASE("gelu: the value is alpha x Phi(m x)") {
+    test::OpTape<double> t(Scaling::none);
+    const auto y = ops::gelu(t.tape.input(Tensor<double>({3}, {-1.0, 0.0, 2.0})), {.mult = 1.5});
+    CHECK(y.value()(0) == Approx(-0.5 * std::erfc(1.5 / std::numbers::sqrt2)));
+    CHECK(y.value()(1) == 0.0);
+    CHECK(y.value()(2) == Approx(std::erfc(-3.0 / std::numbers::sqrt2)));
+}
+
+TEST_CASE("gelu: empty and single inputs, errors") {
+    test::OpTape<float> t;
+    CHECK(ops::gelu(t.input({0, 3})).value().shape() == Shape{0, 3});
+    CHECK(ops::gelu(t.input({1})).value().size() == 1);
+    REQUIRE_THROWS_WITH(ops::gelu(t.input({2}), {.mult = 0.0}), "gelu: mult is 0; expected a positive number");
+    REQUIRE_THROWS_WITH(ops::gelu(t.input({2}), {.constraint = Constraint::to_right_grad_scale}),
+                        "gelu: constraint to_right_grad_scale needs an op with two constrained inputs, this one has 1");
+    REQUIRE_THROWS_WITH(ops::gelu(Variable<float>()), "gelu: an empty Variable; make one with Tape::input, Tape::parameter or an op");
+}

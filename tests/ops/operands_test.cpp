@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: MIT
+#include <unitscale/ops/operands.hpp>
+
+#include "support/op_checks.hpp"
+
+using namespace unitscale;
+
+TEST_CASE("operands: an op's own constraint wins over the recipe's") {
+    Recipe recipe = analysis::plain_recipe(Scaling::unit);
+    recipe.constraint = Constraint::gmean;
+    ScalingState state;
+    const Tape<float> tape(recipe, state);
+    CHECK(ops::effective_constraint(tape, {}) == Constraint::gmean);
+    CHECK(ops::effective_constraint(tape, Constraint::none) == Constraint::none);
+}
+
+TEST_CASE("operands: rows and last extent of a shape") {
+    CHECK(ops::row_count({2, 3, 4}) == 6);
+    CHECK(ops::row_count({4}) == 1);
+    CHECK(ops::row_count({0, 4}) == 0);
+    CHECK(ops::last_extent("op", "x", {2, 3, 4}) == 4);
+    CHECK(ops::with_last_extent({2, 3, 4}, 7) == Shape{2, 3, 7});
+    REQUIRE_THROWS_WITH(ops::last_extent("gelu", "x", Shape{}), "gelu: x has rank 0; expected at least one dimension");
+}
+
+TEST_CASE("operands: a quantiser's pointer is null when there is none") {
+    const std::optional<Quantiser> none, some = Quantiser{.format = e4m3};
+    CHECK(ops::pointer(none) == nullptr);
+    REQUIRE(ops::pointer(some) != nullptr);
+    CHECK(ops::pointer(some)->format == e4m3);
+}

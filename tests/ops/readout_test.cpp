@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT
+#include <unitscale/ops/readout.hpp>
+
+#include "support/op_checks.hpp"
+
+#include <cmath>
+
+using namespace unitscale;
+
+namespace {
+const auto plain = [](auto&, auto& v) { return ops::readout(v[0], v[1]); };
+const auto flat = [](auto&, auto& v) { return ops::readout(v[0], v[1], {.exponent = 0.5}); };
+const auto tied = [](auto&, auto& v) { return ops::readout(v[0], v[1], {.constraint = Constraint::to_output_scale}); };
+}  // namespace
+
+TEST_CASE("readout: gradient, factors and value") {
+    test::check_gradient_and_factors({{2, 3, 5}, {4, 5}}, plain, 1.0 / 5, {std::sqrt(1.0 / 4), std::sqrt(1.0 / 6)});
+    test::check_gradient_and_factors({{6, 5}, {4, 5}}, flat, std::sqrt(1.0 / 5), {std::sqrt(1.0 / 4), std::sqrt(1.0 / 6)});
+    test::check_gradient_and_factors({{6, 5}, {4, 5}}, tied, 1.0 / 5, {1.0 / 5, std::sqrt(1.0 / 6)});
+}
+
+TEST_CASE("readout: u-µP logits start at width^-1/2 on purpose, those of Unit Scaling at 1, gradients at 1") {
+    test::check_unit_scale({{400, 100}, {200, 100}}, plain, 0.1, {1.0, 1.0});
+    test::check_unit_scale({{400, 100}, {200, 100}}, flat, 1.0, {1.0, 1.0});
+}
+
+TEST_CASE("readout: its products are of their own kind") {
+    Recipe recipe = analysis::plain_recipe(Scaling::unit);
+    recipe.products.push_back({.kind = ProductKind::linear, .formats = {.activation = Quantiser{.format = e2m1}}});
+    const auto inputs = test::normal_inputs<float>({{3, 8}, {4, 8}});
+    const auto untouched = analysis::run_op<float>(analysis::plain_recipe(Scaling::unit), inputs, plain);
+    CHECK(analysis::relative_error(analysis::run_op<float>(recipe, inputs, plain).value, untouched.value) == 0.0);
+    recipe.products.push_back({.kind = ProductKind::readout, .formats = {.activation = Quantiser{.format = e2m1}}});
+    CHECK(analysis::relative_error(analysis::run_op<float>(recipe, inputs, plain).value, untouched.value) > 0.01);
+}
+
+TEST_CASE("readout: errors name the op") {
+    test::OpTape<float> t;
+    REQUIRE_THROWS_WITH(ops::readout(t.input({2, 3}), t.input({4, 5})), "readout: x [2,3] and weight [4,5] do not contract: 3 != 5");
+}

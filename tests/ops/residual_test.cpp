@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT
+#include <unitscale/ops/linear.hpp>
+#include <unitscale/ops/residual.hpp>
+
+#include "support/op_checks.hpp"
+
+#include <cmath>
+
+using namespace unitscale;
+
+namespace {
+/// A residual layer around a linear branch.
+auto layer(std::optional<double> tau) {
+    return [=](auto&, auto& v) {
+        const auto [branch, stream] = ops::residual_split(v[0], tau);
+        return ops::residual_add(ops::linear(branch, v[1]), stream, tau);
+    };
+}
+const std::vector<Shape> layer_shapes = {{6, 5}, {5, 5}};
+}  // namespace
+
+TEST_CASE("residual: gradients agree with finite differences") {
+    for (const std::optional<double> tau : {std::optional<double>(), std::optional<double>(0.5), std::optional<double>(2.0)})
+        for (const double error : analysis::grad_check(test::normal_inputs<double>(layer_shapes), layer(tau))) CHECK(error < 1e-8);
+}
+
+TEST_CASE("residual: under unit the stream's gradient is the true one, the weight's gets the branch factor back") {
+    // The branch's linear layer has alpha = beta_x = 5^-1/2, so both scalings compute the same function of x once the plain
+    // weight carries that factor.
+    const double tau = 0.5, alpha = std::sqrt(1.0 / 5), branch = tau / std::sqrt(tau * tau + 1.0);
+    std::vector<Tensor<double>> inputs = test::normal_inputs<double>(layer_shapes);
+    const auto unit = analysis::run_op<double>(analysis::plain_recipe(Scaling::unit), inputs, layer(tau));
+    for (double& w : inputs[1].span()) w *= alpha;
+    const auto plain = analysis::run_op<double>(analysis::plain_recipe(Scaling::none), inputs, layer(tau));
+    CHECK(analysis::relative_error(unit.value, plain.value) < 1e-14);
+    CHECK(analysis::relative_error(unit.gradients[0], plain.gradients[0]) < 1e-14);
+    CHECK(analysis::relative_error(unit.gradients[1], plain.gradients[1], std::sqrt(1.0 / 6) / branch) < 1e-14);
+}
+
+TEST_CASE("residual: unit scale of the value, the stream's gradient and the branch's weight") {
+    for (const double tau : {0.25, 1.0}) {
+        const auto report = analysis::scale_check<double>({{300, 200}, {200, 200}}, layer(tau));
+        CHECK(report.value.std == Approx(1.0).epsilon(0.03));
+        CHECK(report.gradients[0].std == Approx(1.0).epsilon(0.03));
+        CHECK(report.gradients[1].std == Approx(1.0).epsilon(0.03));
+    }
+}
+
+TEST_CASE("residual: without tau the layer is x + f(x)") {
+    test::OpTape<double> t(Scaling::none);
+    const auto x = t.input({4});
+    const auto [branch, stream] = ops::residual_split(x);
+    const auto y = ops::residual_add(branch, stream);
+    t.tape.backward(analysis::project(y, full<double>({4}, 1.0)));
+    CHECK(y.value()(2) == 2.0 * x.value()(2));
+    CHECK(x.gradient()(2) == 2.0);
+}
+
+TEST_CASE("residual: errors name branch, stream and tau") {
+    test::OpTape<float> t;
+    REQUIRE_THROWS_WITH(ops::residual_add(t.input({2}), t.input({3})), "residual_add: branch [2] and stream [3] differ in shape");
+    REQUIRE_THROWS_WITH(ops::residual_split(t.input({2}), 0.0), "residual: tau is 0; expected a positive number");
+}

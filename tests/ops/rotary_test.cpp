@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT
+#include <unitscale/ops/rotary.hpp>
+
+#include "support/op_checks.hpp"
+
+#include <cmath>
+
+using namespace unitscale;
+
+TEST_CASE("rotary: gradient, factors and value") {
+    test::check_gradient_and_factors({{2, 3, 8}}, [](auto&, auto& v) { return ops::rotary(v[0], {.heads = 2}); }, 1.0, {1.0});
+    test::check_gradient_and_factors({{1, 2, 4}}, [](auto&, auto& v) { return ops::rotary(v[0], {.base = 100.0, .first_position = 5}); }, 1.0, {1.0});
+}
+
+TEST_CASE("rotary: unit scale") { test::check_unit_scale({{8, 32, 64}}, [](auto&, auto& v) { return ops::rotary(v[0], {.heads = 2}); }, 1.0, {1.0}); }
+
+TEST_CASE("rotary: pairs are rotated by position times frequency") {
+    test::OpTape<double> t;
+    const auto x = t.input({1, 3, 4});
+    const Tensor<double>& y = ops::rotary(x, {.base = 100.0, .first_position = 1}).value();
+    const double angle = 3.0 * std::pow(100.0, -0.5);  // third row is position 3, pair 1 of 2
+    CHECK(y(0, 2, 1) == Approx(x.value()(0, 2, 1) * std::cos(angle) - x.value()(0, 2, 3) * std::sin(angle)));
+    CHECK(y(0, 2, 3) == Approx(x.value()(0, 2, 3) * std::cos(angle) + x.value()(0, 2, 1) * std::sin(angle)));
+}
+
+TEST_CASE("rotary: products of queries and keys depend on the distance of their positions only") {
+    const auto product = [](std::size_t query_position, std::size_t key_position) {
+        test::OpTape<double> t;
+        const auto q = ops::rotary(t.input({1, 1, 8}, 1), {.first_position = query_position});
+        const auto k = ops::rotary(t.input({1, 1, 8}, 2), {.first_position = key_position});
+        double sum = 0.0;
+        for (std::size_t i = 0; i < 8; ++i) sum += q.value().data()[i] * k.value().data()[i];
+        return sum;
+    };
+    CHECK(product(7, 3) == Approx(product(104, 100)).epsilon(1e-10));
+    CHECK(product(7, 3) != Approx(product(7, 4)).epsilon(1e-3));
+}
+
+TEST_CASE("rotary: errors name the sizes") {
+    test::OpTape<float> t;
+    REQUIRE_THROWS_WITH(ops::rotary(t.input({2, 3, 8}), {.heads = 3}), "rotary: x [2,3,8] is not divisible by 3 heads");
+    REQUIRE_THROWS_WITH(ops::rotary(t.input({2, 3, 6}), {.heads = 2}), "rotary: heads of size 3; expected an even size");
+    REQUIRE_THROWS_WITH(ops::rotary(t.input({3, 8}), {}), "rotary: x [3,8]; expected [B,T,H d]");
+}

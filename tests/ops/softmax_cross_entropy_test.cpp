@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT
+#include <unitscale/ops/softmax_cross_entropy.hpp>
+
+#include "support/op_checks.hpp"
+
+#include <cmath>
+
+using namespace unitscale;
+
+namespace {
+auto with(const Tensor<std::int32_t>& labels, ops::CrossEntropyOptions options) {
+    return [=](auto&, auto& v) { return ops::softmax_cross_entropy(v[0], labels, options); };
+}
+}  // namespace
+
+TEST_CASE("softmax_cross_entropy: gradient, factors and value") {
+    const Tensor<std::int32_t> labels({3}, {1, 4, 0});
+    for (const double m : {1.0, 2.0}) {
+        const double factor = 5.0 / std::sqrt(4.0) / m;  // relative to the op's own gradient, which has m
+        test::check_gradient_and_factors({{3, 5}}, with(labels, {.mult = m, .reduction = ops::Reduction::sum}), 1.0, {factor});
+        test::check_gradient_and_factors({{3, 5}}, with(labels, {.mult = m}), 1.0, {3.0 * factor});
+    }
+    const Tensor<std::int32_t> some({3}, {1, -100, 0});
+    test::check_gradient_and_factors({{3, 5}}, with(some, {.ignored = -100}), 1.0, {2.0 * 5.0 / std::sqrt(4.0)});
+}
+
+TEST_CASE("softmax_cross_entropy: the value is the mean or sum of -ln p over the counted rows") {
+    test::OpTape<double> t;
+    const auto x = t.tape.input(Tensor<double>({3, 2}, {0.0, std::log(3.0), 5.0, -7.0, 0.0, 0.0}));
+    const Tensor<std::int32_t> labels({3}, {1, -1, 0});
+    const double sum = -std::log(0.75) - std::log(0.5);
+    CHECK(ops::softmax_cross_entropy(x, labels, {.reduction = ops::Reduction::sum}).item() == Approx(sum));
+    CHECK(ops::softmax_cross_entropy(x, labels).item() == Approx(sum / 2.0));
+    const Tensor<std::int32_t> nothing({3}, {-1, -1, -1});
+    CHECK(ops::softmax_cross_entropy(x, nothing).item() == 0.0);
+}
+
+TEST_CASE("softmax_cross_entropy: unit scale of the gradient for flat logits") {
+    for (const std::size_t classes : {std::size_t{2}, std::size_t{65}, std::size_t{1000}}) {
+        Tensor<std::int32_t> labels({500});
+        for (std::size_t i = 0; i < labels.size(); ++i) labels.data()[i] = static_cast<std::int32_t>(random_word({1, 2}, i) % classes);
+        const std::vector<Tensor<float>> logits = {zeros<float>({500, classes})};
+        for (const ops::Reduction reduction : {ops::Reduction::mean, ops::Reduction::sum}) {
+            const auto run = analysis::run_op<float>(analysis::plain_recipe(Scaling::unit), logits, with(labels, {.reduction = reduction}),
+                                                     full<float>({1}, 1.0F));
+            CHECK(analysis::moments(run.gradients[0]).rms == Approx(1.0).epsilon(0.01));
+        }
+    }
+}
+
+TEST_CASE("softmax_cross_entropy: losses and gradients of micro-batches add up") {
+    const auto logits = normal<double>({4, 5}, {1, 1});
+    const Tensor<std::int32_t> labels({4}, {1, -1, 3, 0});
+    for (const Scaling scaling : {Scaling::none, Scaling::unit}) {
+        test::OpTape<double> whole(scaling);
+        const auto all = whole.tape.input(logits, true);
+        const auto loss = ops::softmax_cross_entropy(all, labels);
+        whole.tape.backward(loss);
+        double sum = 0.0;
+        for (std::size_t part = 0; part < 2; ++part) {
+            test::OpTape<double> t(scaling, {.micro_batches = 2, .micro_batch = part, .retain = true});
+            const auto rows = t.tape.input(Tensor<double>({2, 5}, logits.span().subspan(part * 10, 10)), true);
+            const Tensor<std::int32_t> own({2}, labels.span().subspan(part * 2, 2));
+            const auto piece = ops::softmax_cross_entropy(rows, own, {.step_rows = 3});  // uneven: the step's count is told
+            t.tape.backward(piece);
+            sum += piece.item();
+            for (std::size_t i = 0; i < 10; ++i) CHECK(rows.gradient().data()[i] == Approx(all.gradient().data()[part * 10 + i]).epsilon(1e-14));
+        }
+        CHECK(sum == Approx(loss.item()).epsilon(1e-14));
+    }
+}
+
+TEST_CASE("softmax_cross_entropy: errors name labels and logits") {
+    test::OpTape<float> t;
+    REQUIRE_THROWS_WITH(ops::softmax_cross_entropy(t.input({3, 5}), Tensor<std::int32_t>({2}, {0, 1})),
+                        "softmax_cross_entropy: labels [2] do not fit logits [3,5]; expected 3 labels");
+    REQUIRE_THROWS_WITH(ops::softmax_cross_entropy(t.input({2, 5}), Tensor<std::int32_t>({2}, {0, 5})),
+                        "softmax_cross_entropy: labels[1] is 5; expected a number in [0,5) or -1 to ignore the row");
+    REQUIRE_THROWS_WITH(ops::softmax_cross_entropy(t.input({2, 0}), Tensor<std::int32_t>({2}, {0, 0})), "softmax_cross_entropy: logits [2,0] have no classes");
+    REQUIRE_THROWS_WITH(ops::softmax_cross_entropy(t.input({1, 5}), Tensor<std::int32_t>({1}, {0}), {.mult = 0.0}),
+                        "softmax_cross_entropy: mult is 0; expected a positive number");
+}

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: MIT
+#include <unitscale/ops/transpose.hpp>
+
+#include "support/op_checks.hpp"
+
+using namespace unitscale;
+
+TEST_CASE("transpose: gradient, factors, value and unit scale") {
+    const auto f = [](auto&, auto& v) { return ops::transpose(v[0], {2, 0, 1}); };
+    test::check_gradient_and_factors({{2, 3, 4}}, f, 1.0, {1.0});
+    test::check_unit_scale({{20, 30, 40}}, f, 1.0, {1.0});
+    test::OpTape<double> t;
+    const auto x = t.input({2, 3, 4});
+    const auto y = ops::transpose(x, {2, 0, 1});
+    CHECK(y.shape() == Shape{4, 2, 3});
+    CHECK(y.value()(3, 1, 2) == x.value()(1, 2, 3));
+}
+
+TEST_CASE("transpose: axes that are no permutation are an error") {
+    test::OpTape<float> t;
+    REQUIRE_THROWS_WITH(ops::transpose(t.input({2, 3}), {0, 0}), "transpose: axes [0,0] are not a permutation of the axes of x [2,3]");
+    REQUIRE_THROWS_WITH(ops::transpose(t.input({2, 3}), {0, 2}), "transpose: axes [0,2] are not a permutation of the axes of x [2,3]");
+    REQUIRE_THROWS_WITH(ops::transpose(t.input({2, 3}), {0}), "transpose: axes [0] are not a permutation of the axes of x [2,3]");
+    CHECK(ops::transpose(t.input({0, 3}), {1, 0}).shape() == Shape{3, 0});
+}

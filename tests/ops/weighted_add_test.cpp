@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+#include <unitscale/ops/weighted_add.hpp>
+
+#include "support/op_checks.hpp"
+
+#include <cmath>
+
+using namespace unitscale;
+
+namespace {
+auto with(Constraint constraint) {
+    return [=](auto&, auto& v) { return ops::weighted_add({v[0], v[1], v[2]}, {1.0, -2.0, 3.0}, {.constraint = constraint}); };
+}
+}  // namespace
+
+TEST_CASE("weighted_add: gradient, factors and value") {
+    const double alpha = 1.0 / std::sqrt(14.0);
+    const std::vector<Shape> shapes = {{3, 4}, {3, 4}, {3, 4}};
+    test::check_gradient_and_factors(shapes, with(Constraint::none), alpha, {1.0, 1.0 / 2, 1.0 / 3});
+    test::check_gradient_and_factors(shapes, with(Constraint::to_output_scale), alpha, {alpha, alpha, alpha});
+    const double gmean = std::pow(alpha / 6.0, 0.25), hmean = 4.0 / (std::sqrt(14.0) + 6.0), amean = (alpha + 11.0 / 6.0) / 4.0;
+    test::check_gradient_and_factors(shapes, with(Constraint::gmean), gmean, {gmean, gmean, gmean});
+    test::check_gradient_and_factors(shapes, with(Constraint::hmean), hmean, {hmean, hmean, hmean});
+    test::check_gradient_and_factors(shapes, with(Constraint::amean), amean, {amean, amean, amean});
+}
+
+TEST_CASE("weighted_add: unit scale") {
+    test::check_unit_scale({{100, 200}, {100, 200}, {100, 200}}, with(Constraint::none), 1.0, {1.0, 1.0, 1.0});
+}
+
+TEST_CASE("weighted_add: the value is the weighted sum") {
+    test::OpTape<double> t(Scaling::none);
+    const auto x = t.tape.input(Tensor<double>({1}, {10.0})), z = t.tape.input(Tensor<double>({1}, {3.0}));
+    CHECK(ops::weighted_add({x, z}, {2.0, -1.0}).item() == 17.0);
+}
+
+TEST_CASE("weighted_add: errors name input and weight") {
+    test::OpTape<float> t;
+    const auto x = t.input({2});
+    REQUIRE_THROWS_WITH(ops::weighted_add<float>(std::span<const Variable<float>>(), std::span<const double>()), "weighted_add: no inputs");
+    REQUIRE_THROWS_WITH(ops::weighted_add({x, x}, {1.0}), "weighted_add: 2 inputs and 1 weights");
+    REQUIRE_THROWS_WITH(ops::weighted_add({x, t.input({3})}, {1.0, 1.0}), "weighted_add: input 1 [3] and input 0 [2] differ in shape");
+    REQUIRE_THROWS_WITH(ops::weighted_add({x, x}, {1.0, 0.0}), "weighted_add: weight 1 is 0; expected a finite number other than 0");
+    REQUIRE_THROWS_WITH(ops::weighted_add({x, x}, {1.0, 1.0}, {.constraint = Constraint::to_left_grad_scale}),
+                        "weighted_add: constraint to_left_grad_scale does not apply to an op with any number of inputs");
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "support/catch.hpp"
+
+#include <unitscale/analysis/grad_check.hpp>
+#include <unitscale/analysis/scale_check.hpp>
+#include <unitscale/tensor/cast.hpp>
+#include <unitscale/tensor/fill.hpp>
+
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+namespace unitscale::test {
+
+/// Unit-normal tensors of the given shapes.
+template <class T>
+[[nodiscard]] std::vector<Tensor<T>> normal_inputs(const std::vector<Shape>& shapes, std::uint64_t seed = 1) {
+    std::vector<Tensor<T>> inputs;
+    for (const Shape& shape : shapes) inputs.push_back(normal<T>(shape, {seed, 100 + inputs.size()}));
+    return inputs;
+}
+
+/// The first two of an op's three checks, on given inputs:
+/// - gradients under `none` agree with finite differences;
+/// - value: the op under `unit` is alpha times the op under `none`, each gradient is its beta times the plain one, exactly;
+/// - the op in float agrees with the op in double under both scalings, and 2 threads give the same bits as 1.
+template <class F>
+void check_gradient_and_factors_at(const std::vector<Tensor<double>>& inputs, F f, double alpha, const std::vector<double>& betas) {
+    const std::vector<double> errors = analysis::grad_check(inputs, f);
+    for (std::size_t i = 0; i < errors.size(); ++i) {
+        INFO("finite differences, input " << i);
+        CHECK(errors[i] < 1e-8);
+    }
+    const analysis::FactorReport report = analysis::factor_check(inputs, f);
+    CHECK(report.alpha.factor == Approx(alpha).epsilon(1e-12));
+    CHECK(report.alpha.error < 1e-12);
+    REQUIRE(report.betas.size() == betas.size());
+    for (std::size_t i = 0; i < betas.size(); ++i) {
+        INFO("beta of input " << i);
+        CHECK(report.betas[i].factor == Approx(betas[i]).epsilon(1e-12));
+        CHECK(report.betas[i].error < 1e-12);
+    }
+    std::vector<Tensor<float>> narrow;
+    std::vector<Tensor<double>> rounded;  // what float can hold, so that both precisions start from the same numbers
+    for (const Tensor<double>& input : inputs) {
+        narrow.push_back(cast<float>(input));
+        rounded.push_back(cast<double>(narrow.back()));
+    }
+    for (const Scaling scaling : {Scaling::none, Scaling::unit}) {
+        const Recipe recipe = analysis::plain_recipe(scaling);
+        const auto wide_run = analysis::run_op<double>(recipe, rounded, f);
+        const auto narrow_run = analysis::run_op<float>(recipe, narrow, f, cast<float>(normal<double>(wide_run.value.shape(), {1, hash_name("output gradient")})));
+        CHECK(analysis::relative_error(cast<double>(narrow_run.value), wide_run.value) < 1e-5);
+        for (std::size_t i = 0; i < inputs.size(); ++i)
+            CHECK(analysis::relative_error(cast<double>(narrow_run.gradients[i]), wide_run.gradients[i]) < 1e-5);
+        const auto threaded = analysis::run_op<double>(recipe, rounded, f, {}, 1, 2);
+        CHECK(std::equal(threaded.value.span().begin(), threaded.value.span().end(), wide_run.value.span().begin()));
+        for (std::size_t i = 0; i < inputs.size(); ++i)
+            CHECK(std::equal(threaded.gradients[i].span().begin(), threaded.gradients[i].span().end(), wide_run.gradients[i].span().begin()));
+    }
+}
+template <class F>
+void check_gradient_and_factors(const std::vector<Shape>& shapes, F f, double alpha, const std::vector<double>& betas) {
+    check_gradient_and_factors_at(normal_inputs<double>(shapes), f, alpha, betas);
+}
+
+/// The third check: with unit-normal inputs and output gradient, standard deviations of value and gradients at the
+/// expected numbers (1 unless said), within `tolerance`, in float and double.
+template <class F>
+void check_unit_scale(const std::vector<Shape>& shapes, F f, double value, const std::vector<double>& gradients, double tolerance = 0.05) {
+    const auto check_report = [&](const analysis::ScaleReport& report) {
+        CHECK(report.value.std == Approx(value).epsilon(tolerance));
+        REQUIRE(report.gradients.size() == gradients.size());
+        for (std::size_t i = 0; i < gradients.size(); ++i) {
+            INFO("gradient of input " << i);
+            CHECK(report.gradients[i].std == Approx(gradients[i]).epsilon(tolerance));
+        }
+    };
+    check_report(analysis::scale_check<float>(shapes, f));
+    check_report(analysis::scale_check<double>(shapes, f));
+}
+
+/// A tape with its recipe and state, in the middle of a step.
+template <class T>
+struct OpTape {
+    explicit OpTape(Scaling scaling = Scaling::unit, const StepOptions& options = {.retain = true})
+        : recipe(analysis::plain_recipe(scaling)), state(1), tape(recipe, state) {
+        tape.begin_step(options);
+    }
+    [[nodiscard]] Variable<T> input(const Shape& shape, std::uint64_t stream = 1) { return tape.input(normal<T>(shape, {1, stream}), true); }
+
+    Recipe recipe;
+    ScalingState state;
+    Tape<T> tape;
+};
+
+}  // namespace unitscale::test

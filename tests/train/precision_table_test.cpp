@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT
+#include <unitscale/train/precision_table.hpp>
+
+#include "support/catch.hpp"
+#include "support/language_model.hpp"
+
+using namespace unitscale;
+
+namespace {
+
+/// A matrix in double, rounded as the table's format says.
+std::vector<double> rounded(const float* data, std::size_t size, const std::optional<Quantiser>& quantiser) {
+    std::vector<double> result(size);
+    for (std::size_t i = 0; i < size; ++i)
+        result[i] = static_cast<double>(quantiser ? quantise(quantiser->format, data[i], quantiser->options(), i) : data[i]);
+    return result;
+}
+
+/// Largest distance of `actual` [m,n] from factor * sum over p of a(i,p) b(j,p), relative to the largest of these.
+template <class A, class B>
+double product_error(const float* actual, double factor, std::size_t m, std::size_t n, std::size_t k, A&& a, B&& b) {
+    double error = 0.0, largest = 1e-30;
+    for (std::size_t i = 0; i < m; ++i)
+        for (std::size_t j = 0; j < n; ++j) {
+            double sum = 0.0;
+            for (std::size_t p = 0; p < k; ++p) sum += a(i, p) * b(j, p);
+            largest = std::max(largest, std::abs(factor * sum));
+            error = std::max(error, std::abs(static_cast<double>(actual[i * n + j]) - factor * sum));
+        }
+    return error / largest;
+}
+
+struct Errors {
+    double forward = 0.0, input = 0.0, weight = 0.0;
+};
+
+/// How far the three products of a linear layer are from those of operands rounded to the given formats.
+Errors product_errors(const Tape<float>& tape, const Node<float>& node, const ProductFormats& formats) {
+    const Slot<float>&x = tape.slot(node.inputs[0]), &w = tape.slot(node.inputs[1]), &y = tape.slot(node.outputs[0]);
+    const std::size_t out = w.value->dim(0), in = w.value->dim(1), rows = x.value->size() / in;
+    const auto qx = rounded(x.value->data(), rows * in, formats.activation), qw = rounded(w.value->data(), out * in, formats.weight);
+    const auto qdy = rounded(y.gradient.data(), rows * out, formats.gradient);
+    Errors errors;
+    errors.forward = product_error(y.value->data(), node.alpha, rows, out, in, [&](std::size_t i, std::size_t p) { return qx[i * in + p]; },
+                                   [&](std::size_t j, std::size_t p) { return qw[j * in + p]; });
+    errors.weight = product_error(w.parameter->gradient().data(), node.betas[1], out, in, rows, [&](std::size_t i, std::size_t p) { return qdy[p * out + i]; },
+                                  [&](std::size_t j, std::size_t p) { return qx[p * in + j]; });
+    if (x.uses == 1)  // else its gradient is a sum over its consumers
+        errors.input = product_error(x.gradient.data(), node.betas[0], rows, in, out, [&](std::size_t i, std::size_t p) { return qdy[i * out + p]; },
+                                     [&](std::size_t j, std::size_t p) { return qw[p * in + j]; });
+    return errors;
+}
+
+double largest(const Errors& errors) { return std::max({errors.forward, errors.input, errors.weight}); }
+
+}  // namespace
+
+TEST_CASE("precision table: each row says what the product there really does, in all three products") {
+    for (const char* name : {"fp32", "unit-fp32", "unit-fp16", "unit-fp8"}) {
+        test::LanguageModel<float> model(find_recipe(name), {.vocabulary = 17, .width = 16, .depth = 2, .heads = 2, .length = 12,
+                                                             .feed_forward = nn::FeedForwardKind::gated_silu});
+        test::randomise(model.decoder.parameters(), 1.0);
+        model.tape.begin_step({.retain = true});
+        model.tape.backward(model.loss(test::random_batch(3, 12, 17)));
+        const auto products = model.state.products();
+        CHECK(products.size() == 2 * 7 + 1);
+        for (const auto& product : products) {
+            INFO(name << ", " << model.state.path(product.site));
+            const Node<float>* node = nullptr;
+            for (std::size_t i = 0; i < model.tape.node_count(); ++i)
+                if (model.tape.node(i).site == product.site) node = &model.tape.node(i);
+            REQUIRE(node != nullptr);
+            CHECK(std::string_view(node->op) == unitscale::name(product.kind));
+            CHECK(largest(product_errors(model.tape, *node, product.formats)) < 2e-6);
+
+            // Leave one role's rounding out, and the products that it is in are others.
+            const bool one_input = model.tape.slot(node->inputs[0]).uses == 1;
+            const auto missed = [&](std::optional<Quantiser> ProductFormats::*role) {
+                ProductFormats without = product.formats;
+                without.*role = {};
+                return product_errors(model.tape, *node, without);
+            };
+            const double visible = std::string_view(name) == "unit-fp16" ? 2e-5 : 2e-3;
+            if (product.formats.activation) {
+                const Errors errors = missed(&ProductFormats::activation);
+                CHECK(errors.forward > visible);
+                CHECK(errors.weight > visible);
+            }
+            if (product.formats.weight) {
+                const Errors errors = missed(&ProductFormats::weight);
+                CHECK(errors.forward > visible);
+                if (one_input) CHECK(errors.input > visible);
+            }
+            if (product.formats.gradient) {
+                const Errors errors = missed(&ProductFormats::gradient);
+                CHECK(errors.weight > visible);
+                if (one_input) CHECK(errors.input > visible);
+            }
+        }
+        // No matrix product but those of the table and attention's own.
+        std::size_t linear_ops = 0;
+        for (std::size_t i = 0; i < model.tape.node_count(); ++i) {
+            const std::string_view op = model.tape.node(i).op;
+            linear_ops += op == "linear" || op == "readout" || op == "matmul";
+        }
+        CHECK(linear_ops == products.size());
+    }
+}
+
+TEST_CASE("precision table: the text of a one-block model") {
+    const auto table = [](const char* name) {
+        test::LanguageModel<float> model(find_recipe(name), {.vocabulary = 5, .width = 4, .depth = 1, .heads = 2, .length = 3});
+        CHECK(train::precision_table(model.state) == "product  kind  activation  weight  gradient\n");
+        model.tape.begin_step({.gradients = false});
+        static_cast<void>(model.loss(test::random_batch(1, 3, 5)));
+        return train::precision_table(model.state);
+    };
+    CHECK(table("unit-fp8") ==
+          "product                                kind     activation  weight  gradient\n"
+          "decoder/block0/attention/query/linear  linear   e4m3        e4m3    e5m2\n"
+          "decoder/block0/attention/key/linear    linear   e4m3        e4m3    e5m2\n"
+          "decoder/block0/attention/value/linear  linear   e4m3        e4m3    e5m2\n"
+          "decoder/block0/attention/out/linear    linear   e4m3        e4m3    e5m2\n"
+          "decoder/block0/ffn/up/linear           linear   e4m3        e4m3    e5m2\n"
+          "decoder/block0/ffn/down/linear         linear   e4m3        e4m3    e5m2\n"
+          "decoder/readout/readout                readout  -           -       -\n");
+    const std::string half = table("unit-fp16");
+    CHECK(half.find("decoder/readout/readout                readout  fp16        fp16    fp16\n") != std::string::npos);
+    CHECK(table("fp32").find("e4m3") == std::string::npos);
+}
+
+TEST_CASE("precision table: quantisers in words") {
+    CHECK(train::quantiser_text({}) == "-");
+    CHECK(train::quantiser_text(Quantiser{.format = e5m2}) == "e5m2");
+    CHECK(train::quantiser_text(Quantiser{.format = e4m3, .rounding = Rounding::stochastic, .overflow = Overflow::to_infinity}) == "e4m3 stochastic overflowing");
+}

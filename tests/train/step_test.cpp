@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT
+#include <unitscale/train/step.hpp>
+
+#include <unitscale/analysis/grad_check.hpp>
+#include <unitscale/optim/adam.hpp>
+#include <unitscale/optim/sgd.hpp>
+
+#include "support/catch.hpp"
+#include "support/language_model.hpp"
+#include "support/test_ops.hpp"
+
+#include <memory>
+
+using namespace unitscale;
+
+namespace {
+
+nn::DecoderConfig small() {
+    return {.vocabulary = 7, .width = 8, .depth = 2, .heads = 2, .length = 6, .norm = {.kind = nn::NormKind::layer, .gains = true}};
+}
+
+/// The rows of a batch in `parts` batches.
+std::vector<train::Batch> cut(const train::Batch& whole, std::size_t parts) {
+    const std::size_t rows = whole.ids.dim(0) / parts, length = whole.ids.dim(1);
+    std::vector<train::Batch> batches;
+    for (std::size_t i = 0; i < parts; ++i) {
+        batches.push_back(train::make_batch(rows, length));
+        std::copy_n(whole.ids.data() + i * rows * length, rows * length, batches.back().ids.data());
+        std::copy_n(whole.labels.data() + i * rows * length, rows * length, batches.back().labels.data());
+    }
+    return batches;
+}
+
+struct Trained {
+    std::vector<double> values;
+    std::vector<double> losses;
+    std::vector<double> norms;
+};
+
+template <class MakeOptimiser>
+Trained train_parts(const Recipe& recipe, std::size_t parts, double rate, MakeOptimiser&& make) {
+    test::LanguageModel<double> model(recipe, small());
+    auto optimiser = make(model.decoder.parameters());
+    Trained result;
+    for (std::uint64_t step = 1; step <= 3; ++step) {
+        const auto batches = cut(test::random_batch(8, 6, 7, step), parts);
+        const train::StepResult done = train::train_step<double>(model.decoder, model.tape, optimiser, batches, rate);
+        REQUIRE(done.updated);
+        result.losses.push_back(done.loss);
+        result.norms.push_back(done.gradient_norm);
+    }
+    result.values = test::all_values(model.decoder);
+    return result;
+}
+
+double largest_distance(const std::vector<double>& a, const std::vector<double>& b) {
+    REQUIRE(a.size() == b.size());
+    double distance = 0.0;
+    for (std::size_t i = 0; i < a.size(); ++i) distance = std::max(distance, std::abs(a[i] - b[i]));
+    return distance;
+}
+
+}  // namespace
+
+TEST_CASE("train_step: one and four micro-batches make the same update") {
+    for (const char* name : {"fp32", "unit-fp32"}) {
+        const Recipe recipe = find_recipe(name);
+        const double rate = recipe.learning_rate;
+        const auto adam = [](auto parameters) { return optim::Adam<double>(parameters, {.beta1 = 0.9, .beta2 = 0.95}); };
+        const auto sgd = [](auto parameters) { return optim::Sgd<double>(parameters, {.momentum = 0.9}); };
+        test::LanguageModel<double> start(recipe, small());
+        const std::vector<double> initial = test::all_values(start.decoder);
+        const auto compare = [&](const Trained& one, const Trained& four) {
+            INFO(name);
+            CHECK(largest_distance(one.values, initial) > 1e-3);
+            CHECK(largest_distance(one.values, four.values) < 1e-12);
+            CHECK(largest_distance(one.losses, four.losses) < 1e-12);
+            CHECK(largest_distance(one.norms, four.norms) < 1e-12);
+        };
+        compare(train_parts(recipe, 1, rate, adam), train_parts(recipe, 4, rate, adam));
+        compare(train_parts(recipe, 1, 0.1, sgd), train_parts(recipe, 4, 0.1, sgd));
+    }
+}
+
+TEST_CASE("train_step: the loss is the mean over the step's tokens, the update the optimiser's, the norm clipped where the recipe says so") {
+    for (const double clip : {0.0, 1e-3}) {
+        Recipe recipe = analysis::plain_recipe(Scaling::none);
+        recipe.clip_norm = clip;
+        test::LanguageModel<double> model(recipe, small());
+        const auto batches = cut(test::random_batch(4, 6, 7), 1);
+        model.tape.begin_step();
+        const auto loss = model.loss(batches[0]);
+        const double want = loss.item();
+        model.tape.backward(loss);
+        double squares = 0.0;
+        std::vector<double> expected;
+        const auto parameters = model.decoder.parameters();
+        for (const Parameter<double>* parameter : parameters)
+            for (const double g : parameter->gradient().span()) squares += g * g;
+        const double norm = std::sqrt(squares);
+        REQUIRE(norm > 1e-3);
+        for (const Parameter<double>* parameter : parameters)
+            for (std::size_t i = 0; i < parameter->size(); ++i)
+                expected.push_back(parameter->value().data()[i] - 0.5 * parameter->gradient().data()[i] * (clip > 0.0 ? clip / norm : 1.0));
+
+        optim::Sgd<double> optimiser(parameters);
+        const auto result = train::train_step<double>(model.decoder, model.tape, optimiser, batches, 0.5);  // old gradients do not count
+        CHECK(result.updated);
+        CHECK(result.loss == Approx(want).epsilon(1e-12));
+        CHECK(result.gradient_norm == Approx(clip > 0.0 ? norm : 0.0).epsilon(1e-9));
+        CHECK(largest_distance(test::all_values(model.decoder), expected) < 1e-8);
+    }
+}
+
+TEST_CASE("train_step: a loss that is not finite updates nothing") {
+    for (const double clip : {0.0, 1.0}) {
+        Recipe recipe = analysis::plain_recipe(Scaling::none);
+        recipe.clip_norm = clip;
+        test::LanguageModel<float> model(recipe, small());
+        model.decoder.parameters()[0]->write().data()[0] = std::numeric_limits<float>::quiet_NaN();
+        optim::Sgd<float> optimiser(model.decoder.parameters());
+        const std::vector<float> before = test::all_values(model.decoder);
+        train::Batch batch = train::make_batch(1, 6);
+        fill_constant(batch.ids, 0);
+        fill_constant(batch.labels, 1);
+        const auto result = train::train_step<float>(model.decoder, model.tape, optimiser, std::span(&batch, 1), 0.5);
+        CHECK(!result.updated);
+        CHECK(std::isnan(result.loss));
+        const std::vector<float> after = test::all_values(model.decoder);
+        CHECK(std::equal(before.begin() + 1, before.end(), after.begin() + 1));
+    }
+}
+
+TEST_CASE("train_step: no batches are an error") {
+    test::LanguageModel<float> model(find_recipe("fp32"), small());
+    optim::Sgd<float> optimiser(model.decoder.parameters());
+    REQUIRE_THROWS_WITH(train::train_step<float>(model.decoder, model.tape, optimiser, {}, 0.5), "train_step: no batches");
+}
