@@ -7,6 +7,7 @@
 
 #include <cstdio>
 #include <exception>
+#include <new>
 #include <string>
 
 namespace {
@@ -55,6 +56,10 @@ int main(int argc, char** argv) {
     app.add_option("--temperature", options.temperature, "of sampling; 0: always the most likely character")->capture_default_str();
     app.add_option("--log", options.log, "write one JSON object per step to this file");
     app.add_flag("--quiet", options.quiet, "print the result line only");
+    // Left alone, -1 becomes the largest number there is.
+    const CLI::Validator not_negative([](std::string& text) { return text.starts_with('-') ? "is " + text + "; expected a whole number, not negative" : ""; }, "");
+    for (const char* name : {"--width", "--depth", "--heads", "--seq", "--batch", "--steps", "--warmup", "--micro-batches", "--seed", "--threads", "--eval-every", "--sample"})
+        app.get_option(name)->check(not_negative);
     try {
         app.parse(argc, argv);
         if (list) return list_recipes(), 0;
@@ -67,6 +72,9 @@ int main(int argc, char** argv) {
     } catch (const unitscale::Error& error) {
         std::fprintf(stderr, "train_transformer: %s\n", error.what());
         return 2;
+    } catch (const std::bad_alloc&) {
+        std::fprintf(stderr, "train_transformer: not enough memory for a model and a batch of these sizes\n");
+        return 1;
     } catch (const std::exception& error) {
         std::fprintf(stderr, "train_transformer: %s\n", error.what());
         return 1;

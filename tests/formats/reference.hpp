@@ -57,7 +57,10 @@ struct TableRow {
 
 /// The rows of a decode table: `code,value`, both in hexadecimal.
 inline std::vector<TableRow> read_table(const std::string& name) {
-    const std::string path = std::string(UNITSCALE_TEST_DATA) + "/formats/decode_" + name + ".csv";
+    std::string path = UNITSCALE_TEST_DATA;
+    path += "/formats/decode_";
+    path += name;
+    path += ".csv";
     std::ifstream file(path);
     if (!file) throw std::runtime_error("cannot read " + path);
     std::vector<TableRow> rows;

@@ -150,10 +150,10 @@ TEST_CASE("Decoder: under unit each gradient is a positive constant times that o
             largest = std::max(largest, fits[i].factor);
         }
         // Known from theory: the loss' own factor is N s / sqrt(s - 1). With tied embeddings the table gets nothing else;
-        // an untied readout's weight has beta / alpha = N^-1/2 / in^-1 besides.
+        // an untied readout's weight has beta / alpha = N^-1/2 / in^-1/2 besides.
         const double loss_factor = 10.0 * 7.0 / std::sqrt(6.0);
         if (c.config.tied) CHECK(fits[0].factor == Approx(loss_factor).epsilon(1e-6));
-        else CHECK(fits.back().factor == Approx(loss_factor * 8.0 / std::sqrt(10.0)).epsilon(1e-6));
+        else CHECK(fits.back().factor == Approx(loss_factor * std::sqrt(8.0 / 10.0)).epsilon(1e-6));
         CHECK(largest > 2.0);
     }
 }

@@ -28,6 +28,8 @@ TEST_CASE("embedding: lookups of the whole step enter the factor") {
     test::OpTape<double> t(Scaling::unit, {.micro_batches = 4});
     static_cast<void>(ops::embedding(t.input({5, 3}), Tensor<std::int32_t>({2}, {0, 1})));
     CHECK(t.tape.node(0).betas[0] == Approx(std::sqrt(5.0 / 8)));
+    static_cast<void>(ops::embedding(t.input({5, 3}), Tensor<std::int32_t>({2}, {0, 1}), {.step_lookups = 2}));
+    CHECK(t.tape.node(1).betas[0] == Approx(std::sqrt(5.0 / 2)));
 }
 
 TEST_CASE("embedding: no ids, and errors") {

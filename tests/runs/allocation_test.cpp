@@ -31,7 +31,7 @@ std::size_t allocations(const char* recipe, const nn::DecoderConfig& config, int
 
 TEST_CASE("runs: a training step after the first allocates nothing") {
     if (!test::can_count_allocations()) return;
-    const nn::DecoderConfig plain{.vocabulary = 20, .width = 64, .depth = 2, .heads = 2, .length = 32};
+    const nn::DecoderConfig plain{.vocabulary = 20, .width = 64, .depth = 1, .heads = 2, .length = 32};
     nn::DecoderConfig full = plain;
     full.groups = 1;
     full.feed_forward = nn::FeedForwardKind::gated_silu;

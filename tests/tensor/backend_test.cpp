@@ -32,11 +32,9 @@ TEST_CASE("maps read row-major memory", "[tensor]") {
     CHECK(data[2] == 9.0f);
     const ConstMatrixMap<float> read(data.data(), 3, 2);
     CHECK(read(1, 1) == 4.0f);
-    ArrayMap<float>(data.data(), 6) *= 2.0f;
-    CHECK(ConstArrayMap<float>(data.data(), 6).sum() == 2.0f * 27.0f);
-    RowMajorArray<float> array(2, 2);
-    array << 1, 2, 3, 4;
-    CHECK(array.data()[1] == 2.0f);
+    std::vector<float> longer(100, 1.0f);
+    ArrayMap<float>(longer.data(), 100) *= 2.0f;
+    CHECK(ConstArrayMap<float>(longer.data(), 100).sum() == 200.0f);
 }
 
 TEST_CASE("the array container is row-major, aligned, and of one type for every flag", "[tensor]") {

@@ -48,7 +48,7 @@ public:
     explicit Decoder(const DecoderConfig& config) : config_(checked(config)), tokens_("decoder/tokens", config.vocabulary, config.width) {
         if (config.positions == Positions::learned) positions_ = std::make_unique<Embedding<T>>("decoder/positions", config.length, config.width);
         for (std::size_t i = 0; i < config.depth; ++i)
-            blocks_.push_back(std::make_unique<TransformerBlock<T>>("decoder/block" + std::to_string(i), block(config, i)));
+            blocks_.push_back(std::make_unique<TransformerBlock<T>>(concatenate("decoder/block", i), block(config, i)));
         NormConfig last = config.norm;
         last.width = config.width;
         if (config.placement == NormPlacement::pre) norm_ = std::make_unique<Norm<T>>("decoder/norm", last);
@@ -69,7 +69,8 @@ public:
             check(length <= config_.length, "Decoder: a sequence of ", length, " tokens; learned positions end at ", config_.length);
             Tensor<std::int32_t> places({length}, tape.pool());
             for (std::size_t i = 0; i < length; ++i) places.data()[i] = static_cast<std::int32_t>(i);
-            x = ops::add(x, (*positions_)(tape, places));
+            // One lookup per position and step: `add` repeats the result over the batch, in every micro-batch.
+            x = ops::add(x, (*positions_)(tape, places, {.step_lookups = length}));
         }
         if (config_.dropout > 0.0) x = ops::dropout(x, {.p = config_.dropout});
         for (const auto& block : blocks_) x = (*block)(x);

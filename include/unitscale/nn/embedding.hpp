@@ -21,9 +21,9 @@ public:
         : name_(last_name(path)),
           weight_(path + "/weight", {count, width}, {.role = ParameterRole::embedding, .fan_in = count, .fan_out = width}) {}
 
-    [[nodiscard]] Variable<T> operator()(Tape<T>& tape, const Tensor<std::int32_t>& ids) {
+    [[nodiscard]] Variable<T> operator()(Tape<T>& tape, const Tensor<std::int32_t>& ids, const ops::EmbeddingOptions& options = {}) {
         const auto scope = tape.scope(name_);
-        return ops::embedding(tape.parameter(weight_), ids);
+        return ops::embedding(tape.parameter(weight_), ids, options);
     }
 
     [[nodiscard]] Parameter<T>& weight() noexcept { return weight_; }

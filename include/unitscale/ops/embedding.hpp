@@ -9,8 +9,13 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 namespace unitscale::ops {
+
+struct EmbeddingOptions {
+    std::optional<std::size_t> step_lookups{};  ///< N of the whole step; empty: the micro-batches are alike
+};
 
 /// The factor of the table's gradient under `unit`: see `embedding`.
 [[nodiscard]] inline double embedding_unit_beta(std::size_t vocabulary, std::size_t lookups) noexcept {
@@ -21,11 +26,12 @@ namespace unitscale::ops {
 ///   y[i] = table[ids[i]]       dtable[v] = beta (sum over i with ids[i] = v of dy[i])
 ///   table [V,d]   ids [...]   y [...,d]
 /// Factors under `unit`: rows are copied, so alpha = 1; a row of the gradient gathers N/V of the N lookups of the step on
-/// average, hence beta = (V/N)^1/2.
+/// average, hence beta = (V/N)^1/2. Ids that every micro-batch looks up again and that are not rows of its batch (positions)
+/// are no further lookups of the step: give their number as `step_lookups`.
 /// Errors: table not a matrix; an id outside [0, V).
 /// Reference: Blake et al. 2024, arXiv:2407.17465, appendix B. Test: tests/ops/embedding_test.cpp
 template <class T>
-[[nodiscard]] Variable<T> embedding(Variable<T> table, const Tensor<std::int32_t>& ids) {
+[[nodiscard]] Variable<T> embedding(Variable<T> table, const Tensor<std::int32_t>& ids, const EmbeddingOptions& options = {}) {
     Tape<T>& tape = table.tape("embedding");
     const Tensor<T>& rows = table.value();
     check(rows.rank() == 2, "embedding: table ", to_string(rows.shape()), " is not a matrix [V,d]");
@@ -34,7 +40,7 @@ template <class T>
     const std::ptrdiff_t bad = kernels::first_outside(ids.data(), count, vocabulary);
     check(bad == count, "embedding: ids[", bad, "] is ", bad < count ? ids.data()[bad] : 0, "; expected a number in [0,", vocabulary, ")");
 
-    const double beta = tape.unit_scaled() ? embedding_unit_beta(rows.dim(0), tape.step_rows(ids.size())) : 1.0;
+    const double beta = tape.unit_scaled() ? embedding_unit_beta(rows.dim(0), options.step_lookups.value_or(tape.step_rows(ids.size()))) : 1.0;
     Shape shape(ids.rank() + 1);
     std::copy(ids.shape().begin(), ids.shape().end(), shape.begin());
     shape[ids.rank()] = rows.dim(1);

@@ -38,7 +38,7 @@ public:
         const auto id = static_cast<Scope>(scopes_.size());
         const std::string& above = scopes_[parent].path;
         scopes_.push_back({.name = std::string(name),
-                           .path = above.empty() ? std::string(name) : above + "/" + std::string(name)});
+                           .path = above.empty() ? std::string(name) : concatenate(above, "/", name)});
         scopes_[parent].children.push_back(id);
         return id;
     }

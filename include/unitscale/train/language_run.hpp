@@ -53,15 +53,20 @@ struct LanguageRunOptions {
     std::uint64_t seed = 1;
     int threads = 1;
     std::size_t eval_every = 100;          ///< 0: only at the end
-    std::size_t sample = 300;              ///< characters to write at the end
+    std::size_t sample = 300;              ///< characters to write at the end, after the start of the validation text
     double temperature = 0.5;
     std::string log{};                     ///< JSON lines, one object per step
     bool quiet = false;
 
+    static constexpr std::size_t most = 1'000'000'000;  ///< of every size
+
     /// Error, naming the option: a size of 0 and the like.
     void validate() const {
         check(!data.empty(), "--data: no path given; expected files or folders of text");
-        const auto positive = [](const char* option, std::size_t value) { check(value >= 1, option, ": is 0; expected at least 1"); };
+        const auto positive = [](const char* option, std::size_t value) {
+            check(value >= 1, option, ": is 0; expected at least 1");
+            check(value <= most, option, ": is ", value, "; expected at most ", most);
+        };
         positive("--width", width);
         positive("--depth", depth);
         positive("--heads", heads);
@@ -186,9 +191,7 @@ public:
         result.valid_bpc = finite(evaluate(model_, tape_, parts_.validation, options_.seq, options_.batch), options_.steps);
         result.tokens_per_s = static_cast<double>(options_.steps * options_.batch * options_.seq) / training_seconds;
         if (options_.sample > 0) {
-            // After a line end the sample starts like a line of its own.
-            const bool has_lines = vocabulary_.characters().find(U'\n') != std::u32string::npos;
-            const auto prompt = vocabulary_.encode(has_lines ? std::u32string_view(U"\n") : std::u32string_view(text_).substr(0, 1));
+            const auto prompt = parts_.validation.first(std::max<std::size_t>(options_.seq / 2, 1));
             result.sample = vocabulary_.decode(generate(model_, tape_, prompt, {.tokens = options_.sample, .temperature = options_.temperature, .seed = options_.seed}));
             result.words = count_known_words(result.sample, io::encode_utf8(std::u32string_view(text_).substr(0, parts_.training.size())));
         }

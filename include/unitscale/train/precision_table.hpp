@@ -16,7 +16,7 @@ namespace unitscale::train {
 [[nodiscard]] inline std::string quantiser_text(const std::optional<Quantiser>& quantiser) {
     if (!quantiser) return "-";
     std::string text(name(quantiser->format));
-    if (quantiser->rounding != Rounding::nearest_even) text += " " + std::string(name(quantiser->rounding));
+    if (quantiser->rounding != Rounding::nearest_even) (text += ' ') += name(quantiser->rounding);
     if (quantiser->overflow != Overflow::saturate) text += " overflowing";
     return text;
 }

@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# train_transformer as a program: exit codes, one line on stderr for bad input, the result line, the log.
+# Usage: train_transformer.sh PROGRAM
+set -euo pipefail
+program=$1
+folder=$(mktemp -d)
+trap 'rm -rf -- "$folder"' EXIT
+cd -- "$folder"
+failures=0
+
+fail() {
+  printf 'FAILED: %s\n' "$1" >&2
+  failures=$((failures + 1))
+}
+
+# bad <exit code> <pattern of stderr> <argument>...: nothing on stdout, one line on stderr, no log left behind
+bad() {
+  local want=$1 pattern=$2 code=0
+  shift 2
+  timeout 60 "$program" "$@" > out.txt 2> err.txt || code=$?
+  [[ $code == "$want" ]] || fail "exit code $code instead of $want: $*: $(cat err.txt)"
+  [[ ! -s out.txt ]] || fail "wrote to stdout: $*: $(head -n 1 out.txt)"
+  [[ $(wc -l < err.txt) == 1 ]] || fail "not one line on stderr: $*: $(cat err.txt)"
+  grep -qE -- "^train_transformer: .*$pattern" err.txt || fail "no '$pattern' on stderr: $*: $(cat err.txt)"
+  [[ ! -e bad.jsonl ]] || fail "a log was begun: $*"
+  rm -f bad.jsonl
+}
+
+for ((i = 0; i < 60; ++i)); do echo "the early bird catches the worm"; done > text.txt
+small=(--width 16 --depth 1 --heads 2 --seq 16 --batch 4 --steps 6 --sample 20)
+bad_run=(--data text.txt --log bad.jsonl)
+
+bad 2 "recipe: unknown name 'fp7'; expected one of fp32, unit-fp32, unit-fp16, unit-fp8$" "${bad_run[@]}" --recipe fp7
+bad 2 '--heads: width 128 is not divisible by 3 heads$' "${bad_run[@]}" --heads 3
+for size in width depth heads seq batch steps micro-batches threads; do
+  bad 2 "--$size: is 0; expected at least 1\$" "${bad_run[@]}" "--$size" 0
+  bad 2 "--$size: is -1; expected a whole number, not negative\$" "${bad_run[@]}" "--$size" -1
+  bad 2 "--$size" "${bad_run[@]}" "--$size" many
+done
+bad 2 '--depth: is 5000000000; expected at most 1000000000$' "${bad_run[@]}" --depth 5000000000
+bad 2 '--micro-batches: batch 16 is not divisible by 3' "${bad_run[@]}" --micro-batches 3
+bad 2 '--lr: is 0; expected a positive number$' "${bad_run[@]}" --lr 0
+bad 2 '--warmup: 501 steps are more than the run.s 500$' "${bad_run[@]}" --warmup 501
+bad 2 'speed' "${bad_run[@]}" --speed
+bad 2 'data: missing.txt does not exist$' --log bad.jsonl --data missing.txt
+: > empty.txt
+bad 2 'data: empty.txt is empty$' --log bad.jsonl --data empty.txt
+head -c 100 text.txt > short.txt
+bad 2 'data: 100 characters are too few; sequences of 128 need at least 1281' --log bad.jsonl --data short.txt
+printf 'caf\351 au lait\n' > latin.txt
+bad 2 'data: latin.txt is not UTF-8: byte 0xe9 at offset 3$' --log bad.jsonl --data latin.txt
+mkdir pictures
+: > pictures/sun.png
+bad 2 'data: folder pictures holds no text' --log bad.jsonl --data pictures
+bad 2 'log: none/log.jsonl cannot be opened for writing$' --data text.txt "${small[@]}" --log none/log.jsonl
+bad 1 'train: the loss is -?(nan|inf) at step [2-6]; try a lower --lr' --data text.txt "${small[@]}" --recipe fp32 --warmup 1 --lr 3e38 --quiet
+
+# Runs that succeed.
+for recipe in fp32 unit-fp32 unit-fp16 unit-fp8; do
+  "$program" --data text.txt "${small[@]}" --recipe "$recipe" --log "$recipe.jsonl" > out.txt 2> err.txt || fail "$recipe: exit code $?: $(tail -n 1 err.txt)"
+  tail -n 1 out.txt | grep -qE "^result recipe=$recipe steps=6 train_bpc=[0-9.]+ valid_bpc=[0-9.]+ tokens_per_s=[0-9]+ peak_rss_mb=[0-9]+ seconds=[0-9.]+\$" ||
+    fail "$recipe: no result line: $(tail -n 1 out.txt)"
+  grep -q '^sample$' out.txt || fail "$recipe: no sample"
+  grep -qE "of the sample's [0-9]+ words of three and more letters occur" out.txt || fail "$recipe: words are not counted"
+  grep -q 'step 6/6' err.txt || fail "$recipe: no progress"
+  [[ $(wc -l < "$recipe.jsonl") == 6 ]] || fail "$recipe: the log has not one line per step"
+  ! grep -qvE '^\{"step":[1-6],"train_bpc":.*\}$' "$recipe.jsonl" || fail "$recipe: a log line is no object"
+  "$program" --list-recipes > list.txt
+  grep -qE "^$recipe +.*learning rate" list.txt || fail "$recipe is not listed"
+done
+grep -qE '^decoder/block0/attention/query/linear +linear +e4m3 +e4m3 +e5m2$' out.txt || fail "no table of formats"
+
+"$program" --data text.txt "${small[@]}" --threads 1 --quiet > quiet.txt 2> err.txt || fail "--quiet: exit code $?"
+[[ $(wc -l < quiet.txt) == 1 && ! -s err.txt ]] || fail "--quiet writes more than the result line"
+"$program" --data text.txt "${small[@]}" --quiet --threads 2 > again.txt
+losses() { sed -E 's/ tokens_per_s.*//' "$1"; }
+[[ $(losses quiet.txt) == "$(losses again.txt)" ]] || fail "2 threads give another result"
+"$program" --help > help.txt || fail "--help: exit code $?"
+grep -q -- '--micro-batches' help.txt || fail "--help names no options"
+
+((failures == 0)) || exit 1
+echo "train_transformer: all checks passed"
