@@ -16,4 +16,6 @@ build=$root/build/examples
   cmake --preset release -B "$build" -DUNITSCALE_TESTS=OFF -DUNITSCALE_BENCH=OFF
   cmake --build "$build" --target train_transformer
 ) >&2
+# A thread that waits sleeps: spinning gains little on an idle machine and costs most of the speed on a busy one.
+export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 exec "$build/train_transformer" "$@"

@@ -37,7 +37,7 @@ int main(int argc, char** argv) {
     options.threads = unitscale::available_threads();
     bool list = false;
     CLI::App app("Trains a character-level transformer language model in low precision and prints text that it has learned to write.");
-    app.add_option("--data", options.data, "text files or folders, UTF-8; the last tenth is for validation")->default_str("this repository's text");
+    app.add_option("--data", options.data, "text files or folders, UTF-8; the last tenth is for validation")->default_str("this repository's prose");
     app.add_option("--recipe", options.recipe, "low-precision method; see --list-recipes")->capture_default_str();
     app.add_flag("--list-recipes", list, "print the known recipes and stop");
     app.add_option("--width", options.width, "width of the residual stream")->capture_default_str();

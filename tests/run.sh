@@ -37,6 +37,7 @@ if $matrix; then packages+=(libcli11-dev clang-16 libomp-16-dev libclang-rt-16-d
 need "${packages[@]}"
 set_parallel_level
 cd -- "$root"
+export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}  # tests run beside each other: waiting threads must not spin
 
 build() {  # build <directory> <preset> <cmake argument>...
   cmake --preset "$2" -B "$1" -DUNITSCALE_TESTS=ON -DUNITSCALE_BENCH=OFF "${@:3}" && cmake --build "$1"
