@@ -58,11 +58,10 @@ TEST_CASE("a missing gradient and one of another shape are errors that name the 
                         "parameter head/weight: gradient of shape [1,2] for a value of shape [2]");
 }
 
-TEST_CASE("freezing is a flag, roles have names, and there is no master until one is made") {
+TEST_CASE("freezing is a flag and roles have names") {
     Parameter<float> weight("weight", Shape{1}, {});
     weight.set_requires_gradient(false);
     REQUIRE_FALSE(weight.requires_gradient());
-    REQUIRE_FALSE(weight.master().has_value());
     REQUIRE(name(ParameterRole::weight) == "weight");
     REQUIRE(name(ParameterRole::bias) == "bias");
     REQUIRE(name(ParameterRole::norm) == "norm");

@@ -7,7 +7,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -94,15 +93,11 @@ public:
             sum[i] = static_cast<T>(static_cast<Accum<T>>(sum[i]) + static_cast<Accum<T>>(more[i]));
     }
 
-    /// The copy that the optimiser updates, when it has a precision of its own; absent: the value is the master.
-    [[nodiscard]] std::optional<Tensor<double>>& master() noexcept { return master_; }
-
 private:
     std::string name_;
     ParameterFacts facts_;
     Tensor<T> value_;
     Tensor<T> gradient_{};
-    std::optional<Tensor<double>> master_{};
     std::uint64_t version_ = 0;
     bool has_gradient_ = false;
     bool requires_gradient_ = true;

@@ -30,7 +30,7 @@ namespace unitscale {
     return counter;
 }
 
-/// Names one stream of 2^66 random words: `seed` is the user's, `stream` says what the words are for (a site of the
+/// Names one stream of 2^64 random words: `seed` is the user's, `stream` says what the words are for (a site of the
 /// model and a step, say; see `mix`).
 struct RandomKey {
     std::uint64_t seed = 0;

@@ -78,10 +78,8 @@ template <class T>
         {"attention", tape.next_site("attention"), factor, {factor, factor, factor}}, {q, k, v}, std::move(output),
         [=, log_sum = std::move(log_sum)](BackwardContext<T>& g) mutable {
             Tensor<T> dq = g.make(g.input(0).shape()), dk = g.make(g.input(1).shape()), dv = g.make(g.input(2).shape());
-            // The backward kernel reads the output and writes none.
-            T* out = const_cast<T*>(g.output().data());
             kernels::attention_backward<T>(g.execution(),
-                                           {.forward = arguments(g.input(0), g.input(1), g.input(2), out, log_sum.data()),
+                                           {.forward = arguments(g.input(0), g.input(1), g.input(2), nullptr, log_sum.data()),
                                             .dout = {g.output_gradient().data(), t * wide, wide, d},
                                             .dq = {dq.data(), t * wide, wide, d},
                                             .dk = {dk.data(), s * narrow, narrow, d},
