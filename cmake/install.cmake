@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# Installs the headers and a package that find_package(unitscale) finds.
+# Installs the headers, a package that find_package(unitscale) finds, and unitscale.pc for pkg-config.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -15,3 +15,20 @@ write_basic_package_version_file("${PROJECT_BINARY_DIR}/unitscale-config-version
 install(FILES "${PROJECT_BINARY_DIR}/unitscale-config.cmake" "${PROJECT_BINARY_DIR}/unitscale-config-version.cmake"
         DESTINATION "${unitscale_package_dir}")
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+
+# Paths in unitscale.pc start from where the file is, so that an installed tree can be moved.
+set(unitscale_pc_dir "${CMAKE_INSTALL_DATADIR}/pkgconfig")
+if(IS_ABSOLUTE "${unitscale_pc_dir}" OR IS_ABSOLUTE "${CMAKE_INSTALL_INCLUDEDIR}")
+  set(unitscale_pc_include "${CMAKE_INSTALL_FULL_INCLUDEDIR}")
+else()
+  file(RELATIVE_PATH unitscale_pc_include "/prefix/${unitscale_pc_dir}" "/prefix/${CMAKE_INSTALL_INCLUDEDIR}")
+  string(PREPEND unitscale_pc_include "\${pcfiledir}/")
+endif()
+set(unitscale_pc_cflags "-fopenmp-simd")
+set(unitscale_pc_libs "")
+if(UNITSCALE_USES_OPENMP)
+  set(unitscale_pc_cflags "-fopenmp")
+  set(unitscale_pc_libs "-fopenmp")
+endif()
+configure_file(cmake/unitscale.pc.in "${PROJECT_BINARY_DIR}/unitscale.pc" @ONLY)
+install(FILES "${PROJECT_BINARY_DIR}/unitscale.pc" DESTINATION "${unitscale_pc_dir}")

@@ -1,12 +1,46 @@
 # SPDX-License-Identifier: MIT
-# Configures, builds and runs the project tests/consumers/<kind> and checks what it prints.
+# Configures, builds and runs the project tests/consumers/<kind> and checks what it prints. The kind pkg_config has no
+# project: the compiler is called with what pkg-config says.
 cmake_minimum_required(VERSION 3.25)
+
+set(expected "0.3125 448 -16 2")  # nearest even; 1000 saturates; -17 is a tie of -16 and -18
+function(run_consumer program)
+  execute_process(COMMAND "${program}" OUTPUT_VARIABLE output OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+  if(NOT output STREQUAL expected)
+    message(FATAL_ERROR "${kind}: the consumer printed '${output}' instead of '${expected}'")
+  endif()
+endfunction()
 
 file(REMOVE_RECURSE "${work}")
 set(arguments "")
-if(kind STREQUAL "find_package")
+if(kind MATCHES "find_package|pkg_config")
   execute_process(COMMAND "${CMAKE_COMMAND}" --install "${build}" --prefix "${work}/installed" OUTPUT_QUIET
                   COMMAND_ERROR_IS_FATAL ANY)
+endif()
+
+if(kind STREQUAL "pkg_config")
+  file(GLOB_RECURSE pc_file "${work}/installed/*/unitscale.pc")
+  cmake_path(GET pc_file PARENT_PATH pc_dir)
+  set(ENV{PKG_CONFIG_PATH} "${pc_dir}:$ENV{PKG_CONFIG_PATH}")
+  foreach(question IN ITEMS --modversion --cflags --libs)
+    execute_process(COMMAND "${pkg_config}" ${question} unitscale OUTPUT_VARIABLE answer${question}
+                    OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+    separate_arguments(flags${question} UNIX_COMMAND "${answer${question}}")
+  endforeach()
+  if(NOT answer--modversion STREQUAL version)
+    message(FATAL_ERROR "pkg_config: the version is '${answer--modversion}' instead of '${version}'")
+  endif()
+  if(answer--cflags MATCHES "(^| )-(march|W|fsanitize)")
+    message(FATAL_ERROR "pkg_config: our development flags reach the consumer: ${answer--cflags}")
+  endif()
+  execute_process(COMMAND "${compiler}" -std=c++20 ${flags--cflags} "${source}/tests/consumers/main.cpp" -o "${work}/consumer"
+                          ${flags--libs}
+                  COMMAND_ERROR_IS_FATAL ANY)
+  run_consumer("${work}/consumer")
+  return()
+endif()
+
+if(kind STREQUAL "find_package")
   list(PREPEND prefix_path "${work}/installed")
   list(APPEND arguments "-DUNITSCALE_VERSION=${version}")
 elseif(kind STREQUAL "add_subdirectory")
@@ -16,7 +50,7 @@ else()
        "-DUNITSCALE_OPENMP=${openmp}")
 endif()
 
-set(flags "-Wall -Wextra -Wpedantic -Wconversion")
+set(flags "-Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion")
 if(strict)
   string(APPEND flags " -Werror")
 endif()
@@ -26,13 +60,7 @@ execute_process(
           -DCMAKE_EXPORT_COMPILE_COMMANDS=ON ${arguments}
   COMMAND_ERROR_IS_FATAL ANY)
 execute_process(COMMAND "${CMAKE_COMMAND}" --build "${work}/build" COMMAND_ERROR_IS_FATAL ANY)
-execute_process(COMMAND "${work}/build/consumer" OUTPUT_VARIABLE output OUTPUT_STRIP_TRAILING_WHITESPACE
-                COMMAND_ERROR_IS_FATAL ANY)
-
-set(expected "0.3125 448 -16 2")  # nearest even; 1000 saturates; -17 is a tie of -16 and -18
-if(NOT output STREQUAL expected)
-  message(FATAL_ERROR "${kind}: the consumer printed '${output}' instead of '${expected}'")
-endif()
+run_consumer("${work}/build/consumer")
 
 # Only the consumer's own file is compiled, and not with our development flags.
 file(READ "${work}/build/compile_commands.json" commands)

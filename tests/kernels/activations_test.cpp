@@ -35,6 +35,17 @@ double worst_error(double m, double floor) {
         const double density = std::exp(-0.5 * m * v * m * v) / std::sqrt(2.0 * std::acos(-1.0));
         return 0.75 * d * (phi(m * v) + m * v * density);
     });
+    const double root = std::sqrt(2.0 / std::acos(-1.0));
+    const auto tanh_form_gate = [&](double v) {
+        return sigmoid(2.0 * root * (m * v + 0.044715 * std::pow(m * v, 3)));
+    };  // (1 + tanh) / 2
+    gelu_tanh_forward(execution, x.data(), y.data(), n, mult, alpha);
+    compare([&](double v, double, double) { return 1.5 * v * tanh_form_gate(v); });
+    gelu_tanh_backward(execution, x.data(), dy.data(), y.data(), n, mult, beta);
+    compare([&](double v, double, double d) {
+        const double s = tanh_form_gate(v), slope = 2.0 * root * (1.0 + 3.0 * 0.044715 * m * v * m * v);
+        return 0.75 * d * s * (1.0 + m * v * (1.0 - s) * slope);
+    });
     silu_forward(execution, x.data(), y.data(), n, mult, alpha);
     compare([&](double v, double, double) { return 1.5 * v * sigmoid(m * v); });
     silu_backward(execution, x.data(), dy.data(), y.data(), n, mult, beta);
@@ -91,6 +102,8 @@ TEST_CASE("backward of the activations is the derivative of forward", "[kernels]
     };
     gelu_backward(execution, x.data(), dy.data(), dx.data(), n, m, alpha);
     check_against([&](const Doubles& v) { gelu_forward(execution, v.data(), y.data(), n, m, alpha); }, dx, x);
+    gelu_tanh_backward(execution, x.data(), dy.data(), dx.data(), n, m, alpha);
+    check_against([&](const Doubles& v) { gelu_tanh_forward(execution, v.data(), y.data(), n, m, alpha); }, dx, x);
     silu_backward(execution, x.data(), dy.data(), dx.data(), n, m, alpha);
     check_against([&](const Doubles& v) { silu_forward(execution, v.data(), y.data(), n, m, alpha); }, dx, x);
     relu_backward(execution, x.data(), dy.data(), dx.data(), n, alpha);
@@ -128,4 +141,18 @@ TEST_CASE("NaN passes through activations", "[kernels]") {
     CHECK(std::isnan(y));
     relu_forward(Execution{}, &x, &y, 1, 1.0f);
     CHECK(std::isnan(y));
+}
+
+TEST_CASE("the tanh form of gelu stays finite far out", "[kernels]") {
+    const std::vector<float> x{-1e30f, -50.0f, 50.0f, 1e30f}, dy(4, 1.0f);
+    std::vector<float> y(4);
+    gelu_tanh_forward(Execution{}, x.data(), y.data(), 4, 1.0f, 1.0f);
+    CHECK(std::abs(y[0]) < 1e-30f);
+    CHECK(y[2] == 50.0f);
+    CHECK(y[3] == 1e30f);
+    gelu_tanh_backward(Execution{}, x.data(), dy.data(), y.data(), 4, 1.0f, 1.0f);
+    CHECK(std::abs(y[0]) < 1e-30f);
+    CHECK(std::abs(y[1]) < 1e-30f);
+    CHECK(y[2] == 1.0f);
+    CHECK(y[3] == 1.0f);
 }

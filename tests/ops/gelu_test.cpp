@@ -3,6 +3,7 @@
 
 #include "support/op_checks.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -16,7 +17,7 @@ auto with(double mult, Constraint constraint) {
 
 TEST_CASE("gelu: gradient, factors and value") {
     for (const double m : {0.25, 1.0, 4.0}) {
-        const ops::ActivationFactors ideal = ops::gelu_unit_factors(m);
+        const ops::UnitRule ideal = ops::gelu_unit_factors(m);
         test::check_gradient_and_factors({{3, 7}}, with(m, Constraint::none), ideal.alpha, {ideal.beta_x});
         test::check_gradient_and_factors({{3, 7}}, with(m, Constraint::to_output_scale), ideal.alpha, {ideal.alpha});
         test::check_gradient_and_factors({{3, 7}}, with(m, Constraint::to_grad_input_scale), ideal.beta_x, {ideal.beta_x});
@@ -32,7 +33,8 @@ TEST_CASE("gelu: factors at m = 1 and in both limits") {
 }
 
 TEST_CASE("gelu: unit scale within 4 % for multipliers from 0.25 to 4") {
-    for (const double m : {0.25, 0.5, 1.0, 2.0, 4.0}) test::check_unit_scale({{1000, 50}}, with(m, Constraint::none), 1.0, {1.0}, 0.05);
+    for (const double m : {0.25, 0.5, 1.0, 2.0, 4.0})
+        test::check_unit_scale({{1000, 50}}, with(m, Constraint::none), 1.0, {1.0}, 0.05);
 }
 
 TEST_CASE("gelu: the value is alpha x Phi(m x)") {
@@ -43,6 +45,39 @@ TEST_CASE("gelu: the value is alpha x Phi(m x)") {
     CHECK(y.value()(2) == Approx(std::erfc(-3.0 / std::numbers::sqrt2)));
 }
 
+TEST_CASE("gelu: the tanh form has the same factors and is close to the other") {
+    for (const double m : {0.5, 1.0, 2.0}) {
+        const ops::UnitRule ideal = ops::gelu_unit_factors(m);
+        const auto f = [=](auto&, auto& v) {
+            return ops::gelu(v[0], {.mult = m, .form = ops::GeluForm::tanh, .constraint = Constraint::none});
+        };
+        test::check_gradient_and_factors({{3, 7}}, f, ideal.alpha, {ideal.beta_x});
+        test::check_unit_scale({{1000, 50}}, f, 1.0, {1.0}, 0.05);
+    }
+    test::OpTape<double> t(Scaling::none);
+    double largest = 0.0;
+    for (double x = -5.0; x < 5.0; x += 0.01) {
+        const auto at = t.tape.input(full<double>({1}, x));
+        const double y = ops::gelu(at, {.form = ops::GeluForm::tanh}).item();
+        CHECK(y ==
+              Approx(0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / std::numbers::pi) * (x + 0.044715 * x * x * x)))).margin(1e-12));
+        largest = std::max(largest, std::abs(y - ops::gelu(at).item()));
+    }
+    CHECK(largest < 5e-4);
+    CHECK(largest > 1e-4);
+}
+
+TEST_CASE("gelu: the constants of the Unit Scaling paper") {
+    const auto f = [](auto&, auto& v) {
+        return ops::gelu(v[0], {.constants = ops::GeluConstants::unit_scaling_paper, .constraint = Constraint::none});
+    };
+    test::check_gradient_and_factors({{3, 7}}, f, 1.701, {1.481});
+    test::check_unit_scale({{1000, 50}}, f, 1.0, {1.0}, 0.01);
+    test::OpTape<float> t;
+    REQUIRE_THROWS_WITH(ops::gelu(t.input({2}), {.mult = 2.0, .constants = ops::GeluConstants::unit_scaling_paper}),
+                        "gelu: mult is 2, but the constants of the Unit Scaling paper hold for 1 only");
+}
+
 TEST_CASE("gelu: empty and single inputs, errors") {
     test::OpTape<float> t;
     CHECK(ops::gelu(t.input({0, 3})).value().shape() == Shape{0, 3});
@@ -50,5 +85,6 @@ TEST_CASE("gelu: empty and single inputs, errors") {
     REQUIRE_THROWS_WITH(ops::gelu(t.input({2}), {.mult = 0.0}), "gelu: mult is 0; expected a positive number");
     REQUIRE_THROWS_WITH(ops::gelu(t.input({2}), {.constraint = Constraint::to_right_grad_scale}),
                         "gelu: constraint to_right_grad_scale needs an op with two constrained inputs, this one has 1");
-    REQUIRE_THROWS_WITH(ops::gelu(Variable<float>()), "gelu: an empty Variable; make one with Tape::input, Tape::parameter or an op");
+    REQUIRE_THROWS_WITH(ops::gelu(Variable<float>()),
+                        "gelu: an empty Variable; make one with Tape::input, Tape::parameter or an op");
 }

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# shellcheck disable=SC2016  # backticks are Markdown's
 # SPDX-License-Identifier: MIT
 # Runs one check of this directory on small trees: it must pass the good one and fail on every tree with one planted
 # fault, naming the file and the fault.   Usage: self_test.sh CHECK WORK_DIRECTORY
@@ -20,17 +21,33 @@ test_of() {  # test_of <layer/thing> <lines>...
 good_tree() {
   rm -rf "$tree"
   header base/error.hpp '#include <string>'
+  header formats/format.hpp '#include <unitscale/base/error.hpp>'
   header tensor/backend.hpp '#include <Eigen/Core>' '#include <xtensor/xarray.hpp>' '#include <unitscale/base/error.hpp>'
   header ops/add.hpp '#include <unitscale/tensor/backend.hpp>'
   header io/text.hpp '#include <unitscale/base/error.hpp>'
   header io/json.hpp '#include <nlohmann/json.hpp>' '#include <unitscale/io/text.hpp>'
   header train/loop.hpp '#include <unitscale/io/json.hpp>' '#include <unitscale/ops/add.hpp>'
-  header unitscale.hpp '#include <unitscale/base/error.hpp>' '#include <unitscale/tensor/backend.hpp>' \
-    '#include <unitscale/ops/add.hpp>' '#include <unitscale/io/text.hpp>'
+  header unitscale.hpp '#include <unitscale/base/error.hpp>' '#include <unitscale/formats/format.hpp>' \
+    '#include <unitscale/tensor/backend.hpp>' '#include <unitscale/ops/add.hpp>' '#include <unitscale/io/text.hpp>'
+  header numerics.hpp '#include <unitscale/base/error.hpp>' '#include <unitscale/formats/format.hpp>'
   local name
-  for name in base/error tensor/backend ops/add io/text io/json train/loop; do
+  for name in base/error formats/format tensor/backend ops/add io/text io/json train/loop; do
     test_of $name "#include <unitscale/$name.hpp>" 'TEST_CASE("a") { REQUIRE(true); }'
   done
+  mkdir -p "$tree/docs" "$tree/examples"
+  printf '%s\n' '```cpp' '#include <string>' 'int main() {}' '```' > "$tree/README.md"
+  printf '%s\n' "$spdx" '#include <string>' 'int main() {}' > "$tree/examples/readme.cpp"
+  printf '%s\n' '```cpp' 'template <class T>' 'void op();' '```' > "$tree/docs/adding_an_op.md"
+  printf '%s\n' "$spdx" 'template <class T>' 'void op();' > "$tree/examples/custom_op.cpp"
+  if [[ $check == op_table ]]; then
+    add_op '/// Sum.' '///   y = x + z' '/// Factors under `unit`: none.'
+    cp "$here"/../../docs/op_table.* "$tree/docs"
+    bash "$tree/docs/op_table.sh"
+  fi
+}
+add_op() {  # add_op <lines of its doc comment>...
+  header ops/add.hpp 'struct AddOptions {' '    int terms = 2;  ///< how many' '};' "$@" 'template <class T>' \
+    '[[nodiscard]] Variable<T> add(Variable<T> x, const AddOptions& options = {}) {'
 }
 lengthen() { for ((i = 0; i < $1; ++i)); do echo '//'; done; }
 run_check() { bash "$here/$check.sh" "$tree" > "$work/output" 2>&1; }
@@ -62,6 +79,10 @@ case $check in
   include_rules)
     header base/error.hpp '#include <unitscale/ops/add.hpp>'
     expect_fault include/unitscale/base/error.hpp 'layer base may not include <unitscale/ops/add.hpp>'
+    header other.hpp
+    expect_fault include/unitscale/other.hpp 'headers live at'
+    header ops/add.hpp '#include <unitscale/numerics.hpp>'
+    expect_fault include/unitscale/ops/add.hpp '<unitscale/numerics.hpp>: not at'
     header ops/add.hpp '#include <unitscale/io/text.hpp>'
     expect_fault include/unitscale/ops/add.hpp 'layer ops may not include <unitscale/io/text.hpp>'
     header ops/add.hpp '#include <unitscale/unitscale.hpp>'
@@ -122,6 +143,39 @@ case $check in
     expect_fault $umbrella 'ops/sub.hpp, which is not there'
     echo '#include <vector>' >> "$tree/$umbrella"
     expect_fault $umbrella '<vector>'
+    echo '#include <unitscale/numerics.hpp>' >> "$tree/$umbrella"
+    expect_fault $umbrella '<unitscale/numerics.hpp>'
+    ;;
+  numerics)
+    numerics=include/unitscale/numerics.hpp
+    rm "$tree/$numerics"
+    expect_fault $numerics 'is not there'
+    sed -i '/formats/d' "$tree/$numerics"
+    expect_fault $numerics 'does not include <unitscale/formats/format.hpp>'
+    echo '#include <unitscale/formats/format.hpp>' >> "$tree/$numerics"
+    expect_fault $numerics '<unitscale/formats/format.hpp> twice'
+    echo '#include <unitscale/formats/missing.hpp>' >> "$tree/$numerics"
+    expect_fault $numerics '<unitscale/formats/missing.hpp>, which is not there'
+    echo '#include <unitscale/ops/add.hpp>' >> "$tree/$numerics"
+    expect_fault $numerics '<unitscale/ops/add.hpp>: what numerics.hpp reaches'
+    echo '#include <vector>' >> "$tree/$numerics"
+    expect_fault $numerics '<vector>: only headers of ours'
+    header base/error.hpp '#include <omp.h>'
+    expect_fault include/unitscale/base/error.hpp '<omp.h>: what numerics.hpp reaches'
+    header formats/format.hpp '#include <Eigen/Core>'
+    expect_fault include/unitscale/formats/format.hpp '<Eigen/Core>: what numerics.hpp reaches'
+    ;;
+  op_table)
+    grep -qF '| `add(x, {.terms})` | `y = x + z` | none. | `ctest --test-dir build/tests -R '"'^ops/add$'"'` |' "$tree/docs/ops.md" ||
+      { printf 'self test of op_table: no row of add\n' && failed=1; }
+    add_op '/// Sum.' '///   y = x - z' '/// Factors under `unit`: none.'
+    expect_fault '> | [`add`]' 'y = x - z'
+    add_op '/// Sum.' '///   y = x + z'
+    expect_fault include/unitscale/ops/add.hpp 'add: its doc comment says nothing of its factors'
+    add_op
+    expect_fault include/unitscale/ops/add.hpp 'add: has no doc comment'
+    rm "$tree/docs/ops.md"
+    expect_fault docs/ops.md
     ;;
   sources)
     echo '#pragma once' > "$tree/include/unitscale/ops/add.hpp"
@@ -142,6 +196,12 @@ case $check in
     expect_fault include/unitscale/ops/add.hpp:3 'unfinished'
     echo 'see /ho''me/ada/notes' > "$tree/README.md"
     expect_fault README.md:1 'a path of one machine'
+    ;;
+  snippets)
+    sed -i 's/main/start/' "$tree/README.md"
+    expect_fault README.md "'#include' is not in examples/readme.cpp"
+    sed -i 's/template/export template/' "$tree/docs/adding_an_op.md"
+    expect_fault docs/adding_an_op.md "has no C++ block that begins with 'template'"
     ;;
   *)
     printf 'self_test.sh: no self test of %s\n' "$check"

@@ -8,6 +8,7 @@
 #include <unitscale/tensor/cast.hpp>
 #include <unitscale/tensor/fill.hpp>
 
+#include <cmath>
 #include <cstddef>
 #include <optional>
 #include <vector>
@@ -19,6 +20,14 @@ template <class T>
 [[nodiscard]] std::vector<Tensor<T>> normal_inputs(const std::vector<Shape>& shapes, std::uint64_t seed = 1) {
     std::vector<Tensor<T>> inputs;
     for (const Shape& shape : shapes) inputs.push_back(normal<T>(shape, {seed, 100 + inputs.size()}));
+    return inputs;
+}
+
+/// Positive tensors of the given shapes, between about 0.2 and 5.
+[[nodiscard]] inline std::vector<Tensor<double>> positive_inputs(const std::vector<Shape>& shapes, std::uint64_t seed = 1) {
+    std::vector<Tensor<double>> inputs = normal_inputs<double>(shapes, seed);
+    for (Tensor<double>& input : inputs)
+        for (double& x : input.span()) x = std::exp(0.5 * x);
     return inputs;
 }
 

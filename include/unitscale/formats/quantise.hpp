@@ -112,7 +112,7 @@ void quantise_chunks(Isa isa, const FloatFormat& format, const QuantiseOptions& 
             random_words(isa, options.key, options.first_index + begin, std::span(words).first(count));
         const bool through_buffer = streamed && count % line == 0;
         float* to = through_buffer ? results : out.data() + begin;
-        quantise_dispatched<Kernel>(isa, constants, in.data() + begin, to, count, words.data());
+        quantise_dispatched<Kernel>(isa, constants, in.data() + begin, to, count, Kernel::random ? words.data() : nullptr);
 #if UNITSCALE_X86
         if (through_buffer) (isa == Isa::avx512 ? stream_avx512 : stream_avx2)(results, out.data() + begin, count);
 #endif

@@ -29,6 +29,47 @@ void gelu_backward(const Execution& execution, const T* x, const T* dy, T* dx, s
         x, dy);
 }
 
+/// z between -20 and 20; in float without a branch, NaN as 20: the factor z of gelu keeps it.
+[[nodiscard]] inline float held_within_20(float z) noexcept {
+    const std::uint32_t bits = std::bit_cast<std::uint32_t>(z);
+    return std::bit_cast<float>(std::min(bits & 0x7FFFFFFFu, std::bit_cast<std::uint32_t>(20.0f)) | (bits & 0x80000000u));
+}
+[[nodiscard]] inline double held_within_20(double z) noexcept { return std::min(std::max(z, -20.0), 20.0); }
+
+/// The tanh form of gelu:  gelu(z) = z (1 + tanh(c (z + 0.044715 z^3))) / 2 = z sigmoid(u), u = 2 c (z + 0.044715 z^3),
+/// c = sqrt(2 / pi).   `gate`: sigmoid(u); `slope`: du/dz, which beyond |z| = 20, where the gate is 0 or 1, stays finite.
+template <class A>
+struct TanhGate {
+    A gate, slope;
+};
+template <class A>
+[[nodiscard]] inline TanhGate<A> tanh_gate(A z) noexcept {
+    const A c = static_cast<A>(2.0 * std::numbers::sqrt2 * std::numbers::inv_sqrtpi), cubic = static_cast<A>(0.044715);
+    const A v = held_within_20(z);
+    return {logistic(c * v * (A(1) + cubic * v * v)), c * (A(1) + A(3) * cubic * v * v)};
+}
+
+/// y = alpha gelu(m x) / m in the tanh form.   x, y [n]
+template <class T>
+void gelu_tanh_forward(const Execution& execution, const T* x, T* y, std::ptrdiff_t n, Accum<T> m, Accum<T> alpha) {
+    map_elements(
+        execution, n, y, [=](Accum<T> v) { return alpha * v * tanh_gate(m * v).gate; }, x);
+}
+
+/// dx = beta dy s (1 + m x (1 - s) u'(m x)), s = sigmoid(u(m x)).   x, dy, dx [n]
+template <class T>
+void gelu_tanh_backward(const Execution& execution, const T* x, const T* dy, T* dx, std::ptrdiff_t n, Accum<T> m, Accum<T> beta) {
+    using A = Accum<T>;
+    map_elements(
+        execution, n, dx,
+        [=](A v, A g) {
+            const A z = m * v;
+            const auto [s, slope] = tanh_gate(z);
+            return beta * g * s * (A(1) + z * (A(1) - s) * slope);
+        },
+        x, dy);
+}
+
 /// y = alpha x sigmoid(m x).   x, y [n]
 template <class T>
 void silu_forward(const Execution& execution, const T* x, T* y, std::ptrdiff_t n, Accum<T> m, Accum<T> alpha) {

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <unitscale/autograd/tape.hpp>
 #include <unitscale/kernels/elementwise.hpp>
-#include <unitscale/ops/operands.hpp>
+#include <unitscale/ops/binary.hpp>
 
-#include <cmath>
 #include <cstddef>
 #include <numbers>
 #include <optional>
@@ -16,13 +14,37 @@ struct AddOptions {
     std::optional<Constraint> constraint{};  ///< joins {alpha, beta_x, beta_z}; empty: the recipe's rule
 };
 
-struct AddFactors {
-    double alpha = 1.0, beta_x = 1.0, beta_z = 1.0;
-};
-
 /// Ideal factors of a sum under `unit`: see `add`. `copies_*`: how often broadcasting repeats an element of the input.
-[[nodiscard]] inline AddFactors add_unit_factors(bool either_scalar, std::size_t copies_x, std::size_t copies_z) noexcept {
-    return {.alpha = either_scalar ? 1.0 : 1.0 / std::numbers::sqrt2, .beta_x = rsqrt_count(copies_x), .beta_z = rsqrt_count(copies_z)};
+[[nodiscard]] inline BinaryUnitRule add_unit_factors(bool either_scalar, std::size_t copies_x, std::size_t copies_z) noexcept {
+    return {.alpha = either_scalar ? 1.0 : 1.0 / std::numbers::sqrt2,
+            .beta_x = rsqrt_count(copies_x),
+            .beta_z = rsqrt_count(copies_z)};
+}
+
+/// Records y = alpha (x + sign z): the common part of `add` and `sub`. sign: 1 or -1.
+template <class T>
+[[nodiscard]] Variable<T> record_sum(const char* op, Variable<T> x, Variable<T> z, double sign, const AddOptions& options) {
+    Tape<T>& tape = x.tape(op);
+    const Tensor<T>&left = x.value(), &right = z.value();
+    const Shape shape = kernels::broadcast_shape(op, left.shape(), right.shape());
+    const bool either_scalar = left.size() == 1 || right.size() == 1;
+    const BinaryUnitRule ideal =
+        add_unit_factors(either_scalar, broadcast_copies(tape, left, shape), broadcast_copies(tape, right, shape));
+    const BinaryUnitRule factors = effective_factors(op, tape, ideal, options.constraint);
+    Tensor<T> output = tape.make(shape);
+    kernels::broadcast_add<T>(tape.execution(), left.data(), left.shape(), static_cast<Accum<T>>(factors.alpha), right.data(),
+                              right.shape(), static_cast<Accum<T>>(sign * factors.alpha), output.data());
+    return tape.record({op, tape.next_site(op), factors.alpha, {factors.beta_x, factors.beta_z}}, {x, z}, std::move(output),
+                       [sign](BackwardContext<T>& g) {
+                           for (const std::size_t i : {std::size_t{0}, std::size_t{1}}) {
+                               if (!g.needs(i)) continue;
+                               const Tensor<T>& dy = g.output_gradient();
+                               Tensor<T> dx = g.make(g.input(i).shape());
+                               const auto factor = static_cast<Accum<T>>(i == 0 ? g.beta(i) : sign * g.beta(i));
+                               kernels::sum_to_shape<T>(g.execution(), dy.data(), dy.shape(), dx.data(), dx.shape(), factor);
+                               g.add(i, std::move(dx));
+                           }
+                       });
 }
 
 /// Unit-scaled sum, with broadcasting.
@@ -36,33 +58,7 @@ struct AddFactors {
 /// Reference: Blake et al. 2024, arXiv:2407.17465, appendix B. Test: tests/ops/add_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> add(Variable<T> x, Variable<T> z, const AddOptions& options = {}) {
-    Tape<T>& tape = x.tape("add");
-    const Tensor<T>&left = x.value(), &right = z.value();
-    const Shape shape = kernels::broadcast_shape("add", left.shape(), right.shape());
-    AddFactors factors{};
-    if (tape.unit_scaled()) {
-        const std::size_t count = element_count(shape);
-        const auto copies = [&](const Tensor<T>& input) {
-            if (input.empty() || count == input.size()) return std::size_t{1};
-            const bool repeated_by_rows = input.rank() < shape.size() || input.shape()[0] != shape[0];
-            return repeated_by_rows ? tape.step_rows(count / input.size()) : count / input.size();
-        };
-        factors = add_unit_factors(left.size() == 1 || right.size() == 1, copies(left), copies(right));
-        constrain("add", effective_constraint(tape, options.constraint), factors.alpha, factors.beta_x, factors.beta_z);
-    }
-    const auto alpha = static_cast<Accum<T>>(factors.alpha);
-    Tensor<T> output = tape.make(shape);
-    kernels::broadcast_add<T>(tape.execution(), left.data(), left.shape(), alpha, right.data(), right.shape(), alpha, output.data());
-    return tape.record({"add", tape.next_site("add"), factors.alpha, {factors.beta_x, factors.beta_z}}, {x, z}, std::move(output),
-                       [](BackwardContext<T>& g) {
-                           for (const std::size_t i : {std::size_t{0}, std::size_t{1}}) {
-                               if (!g.needs(i)) continue;
-                               const Tensor<T>& dy = g.output_gradient();
-                               Tensor<T> dx = g.make(g.input(i).shape());
-                               kernels::sum_to_shape<T>(g.execution(), dy.data(), dy.shape(), dx.data(), dx.shape(), static_cast<Accum<T>>(g.beta(i)));
-                               g.add(i, std::move(dx));
-                           }
-                       });
+    return record_sum("add", x, z, 1.0, options);
 }
 
 }  // namespace unitscale::ops

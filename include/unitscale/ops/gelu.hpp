@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <unitscale/autograd/tape.hpp>
 #include <unitscale/kernels/activations.hpp>
-#include <unitscale/ops/operands.hpp>
+#include <unitscale/ops/unary.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -12,50 +11,55 @@
 
 namespace unitscale::ops {
 
+enum class GeluForm { erf, tanh };
+enum class GeluConstants { fitted, unit_scaling_paper };
+
 struct GeluOptions {
-    double mult = 1.0;                       ///< m, the multiplier before the non-linearity (alpha_ffn_act in u-µP)
+    double mult = 1.0;  ///< m, the multiplier before the non-linearity (alpha_ffn_act in u-µP)
+    GeluForm form = GeluForm::erf;  ///< tanh: the approximation of many published models
+    GeluConstants constants = GeluConstants::fitted;  ///< where the factors come from
     std::optional<Constraint> constraint{};  ///< joins {alpha, beta_x}; empty: the recipe's rule
 };
 
-struct ActivationFactors {
-    double alpha = 1.0, beta_x = 1.0;
-};
-
 /// Ideal factors of gelu under `unit`: see `gelu`.
-[[nodiscard]] inline ActivationFactors gelu_unit_factors(double m) noexcept {
+[[nodiscard]] inline UnitRule gelu_unit_factors(double m) noexcept {
     const double a = 1.0 / (1.0 + 0.25 / (m * m));
     return {.alpha = logint(a, 2.0, std::sqrt(2.0 / (1.0 - 1.0 / std::numbers::pi))),
             .beta_x = logint(a, 2.0, std::numbers::sqrt2)};
 }
 
+/// The same as Unit Scaling states them, for m = 1 alone.
+[[nodiscard]] constexpr UnitRule gelu_paper_factors() noexcept { return {.alpha = 1.701, .beta_x = 1.481}; }
+
 /// Unit-scaled Gaussian error linear unit.
 ///   y = alpha gelu(m x) / m, gelu(z) = z Phi(z)    dx = beta dy (Phi(m x) + m x phi(m x))    x, y [any shape]
 /// Factors under `unit`, x unit normal: for m -> 0 gelu is x/2, hence 2 and 2; for m -> infinity it is a relu, hence
 /// sqrt(2 / (1 - 1/pi)) and sqrt 2; between them logint with weight 1 / (1 + 1/(4 m^2)), a fit that puts the standard
-/// deviations within 4 % of 1 for m in 0.25 to 4. Alpha and beta share one value by the constraint.
-/// Errors: mult not positive.
-/// Reference: Blake et al. 2024, arXiv:2407.17465, appendix B. Test: tests/ops/gelu_test.cpp
+/// deviations within 4 % of 1 for m in 0.25 to 4. At m = 1 they are 1.767 and 1.516; the Unit Scaling paper has 1.701 and 1.481
+/// there: `.constants`. Alpha and beta share one value by the constraint.
+/// `.form = GeluForm::tanh`: gelu(z) = z (1 + tanh((2/pi)^1/2 (z + 0.044715 z^3))) / 2, with the same factors; it is within 5e-4.
+/// Errors: mult not positive; the paper's constants with a mult other than 1.
+/// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, table A.2; Blake et al. 2024, arXiv:2407.17465, appendix B.
+/// Test: tests/ops/gelu_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> gelu(Variable<T> x, const GeluOptions& options = {}) {
     Tape<T>& tape = x.tape("gelu");
-    const Tensor<T>& input = x.value();
+    const bool fitted = options.constants == GeluConstants::fitted, exact = options.form == GeluForm::erf;
     check(options.mult > 0.0, "gelu: mult is ", options.mult, "; expected a positive number");
-    ActivationFactors factors{};
-    if (tape.unit_scaled()) {
-        factors = gelu_unit_factors(options.mult);
-        constrain("gelu", effective_constraint(tape, options.constraint), factors.alpha, factors.beta_x);
-    }
-    const auto count = static_cast<std::ptrdiff_t>(input.size());
+    check(fitted || options.mult == 1.0, "gelu: mult is ", options.mult,
+          ", but the constants of the Unit Scaling paper hold for 1 only");
     const auto m = static_cast<Accum<T>>(options.mult);
-    Tensor<T> output = tape.make(input.shape());
-    kernels::gelu_forward<T>(tape.execution(), input.data(), output.data(), count, m, static_cast<Accum<T>>(factors.alpha));
-    return tape.record({"gelu", tape.next_site("gelu"), factors.alpha, {factors.beta_x}}, {x}, std::move(output),
-                       [=](BackwardContext<T>& g) {
-                           Tensor<T> dx = g.take_output_gradient();
-                           kernels::gelu_backward<T>(g.execution(), g.input(0).data(), dx.data(), dx.data(), count, m,
-                                                     static_cast<Accum<T>>(g.beta(0)));
-                           g.add(0, std::move(dx));
-                       });
+    const UnitRule ideal = fitted ? gelu_unit_factors(options.mult) : gelu_paper_factors();
+    return record_unary<T>(
+        "gelu", x, effective_factors("gelu", tape, ideal, options.constraint),
+        [=](const Execution& execution, const T* from, T* y, std::ptrdiff_t n, Accum<T> alpha) {
+            if (exact) kernels::gelu_forward<T>(execution, from, y, n, m, alpha);
+            else kernels::gelu_tanh_forward<T>(execution, from, y, n, m, alpha);
+        },
+        [=](const Execution& execution, const T* from, const T* dy, T* dx, std::ptrdiff_t n, Accum<T> beta) {
+            if (exact) kernels::gelu_backward<T>(execution, from, dy, dx, n, m, beta);
+            else kernels::gelu_tanh_backward<T>(execution, from, dy, dx, n, m, beta);
+        });
 }
 
 }  // namespace unitscale::ops

@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: MIT
+# Doxygen's view of a header: indented lines of doc comments are formulas, kept as they are, and an @ in a word is an @. Line
+# numbers do not change.
+function flush_line() {
+    if (held != "") print held (is_formula ? "" : " @endverbatim")
+    held = ""
+}
+{
+    is_formula = $0 ~ /^ *\/\/\/   /
+    if (is_formula && held == "") sub(/\/\/\/   /, "/// @verbatim ")
+    if (!is_formula && /^ *\/\/\//) gsub(/@/, "\\@")  # our comments use none of Doxygen's commands
+    flush_line()
+    if (is_formula) held = $0
+    else print
+}
+END { is_formula = 0; flush_line() }

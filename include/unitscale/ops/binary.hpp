@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/autograd/tape.hpp>
+#include <unitscale/kernels/broadcast.hpp>
+#include <unitscale/ops/operands.hpp>
+
+#include <cstddef>
+#include <optional>
+
+namespace unitscale::ops {
+
+/// The ideal factors of an op with two inputs: of its value and of both gradients.
+struct BinaryUnitRule {
+    double alpha = 1.0, beta_x = 1.0, beta_z = 1.0;
+};
+
+/// How often broadcasting to `shape` repeats an element of `input` in the whole step: an input repeated along the first axis,
+/// the batch, is repeated by every micro-batch as well. 1 where there is nothing to repeat.
+template <class T>
+[[nodiscard]] std::size_t broadcast_copies(const Tape<T>& tape, const Tensor<T>& input, const Shape& shape) noexcept {
+    const std::size_t count = element_count(shape);
+    if (input.empty() || count == input.size()) return 1;
+    const bool repeated_by_rows = input.rank() < shape.size() || input.shape()[0] != shape[0];
+    return repeated_by_rows ? tape.step_rows(count / input.size()) : count / input.size();
+}
+
+/// Factors 1 where nothing is scaled; under `unit` the ideal ones, joined as the constraint says.
+template <class T>
+[[nodiscard]] BinaryUnitRule effective_factors(const char* op, const Tape<T>& tape, BinaryUnitRule ideal,
+                                               const std::optional<Constraint>& constraint) {
+    if (!tape.unit_scaled()) return {};
+    check(ideal.alpha > 0.0 && ideal.beta_x > 0.0 && ideal.beta_z > 0.0, op, ": unit rule {", ideal.alpha, ", ", ideal.beta_x,
+          ", ", ideal.beta_z, "}; expected positive factors");
+    constrain(op, effective_constraint(tape, constraint), ideal.alpha, ideal.beta_x, ideal.beta_z);
+    return ideal;
+}
+
+/// Records an element-wise op of two inputs with broadcasting.
+///   y = alpha f(x, z)     dx = beta_x sum over copies of dy f_x(x, z)     dz = beta_z sum over copies of dy f_z(x, z)
+///   x, z broadcast to y: aligned at the last axis, extents equal or 1
+/// f, f_x, f_z: functions of two Accum<T>. Sums in Accum<T>, rounded once.
+/// Error, in the name of `op`: shapes that do not broadcast. Test: tests/ops/binary_test.cpp
+template <class T, class F, class Fx, class Fz>
+[[nodiscard]] Variable<T> record_binary(const char* op, Variable<T> x, Variable<T> z, const BinaryUnitRule& factors, F f, Fx f_x,
+                                        Fz f_z) {
+    using A = Accum<T>;
+    using kernels::BroadcastInput;
+    Tape<T>& tape = x.tape(op);
+    const Tensor<T>&left = x.value(), &right = z.value();
+    const Shape shape = kernels::broadcast_shape(op, left.shape(), right.shape());
+    Tensor<T> output = tape.make(shape);
+    kernels::broadcast_map(
+        tape.execution(), shape, output.data(), [f, alpha = static_cast<A>(factors.alpha)](A u, A v) { return alpha * f(u, v); },
+        BroadcastInput{left.data(), left.shape()}, BroadcastInput{right.data(), right.shape()});
+    return tape.record({op, tape.next_site(op), factors.alpha, {factors.beta_x, factors.beta_z}}, {x, z}, std::move(output),
+                       [f_x, f_z](BackwardContext<T>& g) {
+                           const Tensor<T>&dy = g.output_gradient(), &u = g.input(0), &v = g.input(1);
+                           const auto part = [&](std::size_t i, auto slope) {
+                               if (!g.needs(i)) return;
+                               Tensor<T> dx = g.make(g.input(i).shape());
+                               kernels::broadcast_map_sum(
+                                   g.execution(), dy.shape(), dx.data(), dx.shape(),
+                                   [slope, beta = static_cast<A>(g.beta(i))](A d, A s, A t) { return beta * d * slope(s, t); },
+                                   BroadcastInput{dy.data(), dy.shape()}, BroadcastInput{u.data(), u.shape()},
+                                   BroadcastInput{v.data(), v.shape()});
+                               g.add(i, std::move(dx));
+                           };
+                           part(0, f_x);
+                           part(1, f_z);
+                       });
+}
+
+}  // namespace unitscale::ops

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/kernels/pointwise.hpp>
+#include <unitscale/ops/unary.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+
+namespace unitscale::ops {
+
+struct ClampOptions {
+    double low = -std::numeric_limits<double>::infinity();
+    double high = std::numeric_limits<double>::infinity();
+    std::optional<UnitRule> unit{};  ///< ideal factors under `unit` instead of those for unit-normal x
+    std::optional<Constraint> constraint{};  ///< joins {alpha, beta_x}; empty: the recipe's rule
+};
+
+/// The part of a unit normal that lies within [low, high], and the moments of the clamped variable: see `clamp`.
+struct ClampedNormal {
+    double inside = 1.0, mean = 0.0, variance = 1.0;
+};
+[[nodiscard]] inline ClampedNormal clamped_normal(double low, double high) noexcept {
+    const auto normal_low = kernels::normal_values(low), normal_high = kernels::normal_values(high);
+    const double below = normal_low.cdf, above = kernels::normal_values(-high).cdf;
+    const auto times = [](double bound, double weight) { return weight == 0.0 ? 0.0 : bound * weight; };  // no infinity times 0
+    const double inside = normal_high.cdf - normal_low.cdf;
+    const double mean = times(low, below) + times(high, above) + normal_low.density - normal_high.density;
+    const double square = times(low, times(low, below)) + times(high, times(high, above)) + inside +
+                          times(low, normal_low.density) - times(high, normal_high.density);
+    return {.inside = inside, .mean = mean, .variance = square - mean * mean};
+}
+
+/// Values held within [low, high]: hardtanh with bounds -1 and 1.
+///   y = alpha min(max(x, low), high)     dx = beta_x dy where low <= x <= high, else 0     x, y [any shape]
+/// Factors under `unit`, our derivation, x unit normal, a = low, b = high, inside = Phi(b) - Phi(a):
+/// the mean is mu = a Phi(a) + b Phi(-b) + phi(a) - phi(b),
+/// the mean square is q = a^2 Phi(a) + b^2 Phi(-b) + inside + a phi(a) - b phi(b),
+/// hence alpha = (q - mu^2)^-1/2, and as the share `inside` of the gradient passes, beta_x = inside^-1/2. Without bounds both
+/// are 1, with low = 0 they are those of relu. They share one value by the constraint.
+/// Errors: low not below high; under `unit` an interval that holds less than a hundredth of a unit normal, without `.unit`.
+/// Test: tests/ops/clamp_test.cpp
+template <class T>
+[[nodiscard]] Variable<T> clamp(Variable<T> x, const ClampOptions& options) {
+    Tape<T>& tape = x.tape("clamp");
+    check(options.low < options.high, "clamp: low is ", options.low, " and high is ", options.high, "; expected low below high");
+    UnitRule ideal = options.unit.value_or(UnitRule{});
+    if (tape.unit_scaled() && !options.unit) {
+        const ClampedNormal moments = clamped_normal(options.low, options.high);
+        check(moments.inside >= 0.01, "clamp: no rule for scaling 'unit' with bounds [", options.low, ",", options.high,
+              "], which unit-normal inputs hardly meet; state its factors with {.unit = UnitRule{.alpha = a, .beta_x = b}}");
+        ideal = {.alpha = 1.0 / std::sqrt(moments.variance), .beta_x = 1.0 / std::sqrt(moments.inside)};
+    }
+    return record_pointwise("clamp", x, effective_factors("clamp", tape, ideal, options.constraint),
+                            kernels::ClampFunction<double>{options.low, options.high});
+}
+
+}  // namespace unitscale::ops

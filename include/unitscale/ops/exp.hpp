@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/kernels/pointwise.hpp>
+#include <unitscale/ops/unary.hpp>
+
+namespace unitscale::ops {
+
+/// Exponential function.
+///   y = alpha exp(x)     dx = beta_x dy exp(x)     x, y [any shape]
+/// No rule under `unit`: the result is log-normal, and its largest elements alone make its variance. State the factors with
+/// `.unit`, or normalise with an op that has a rule.
+/// Beyond the range of T the value is 0 or infinity.
+/// Error: scaling `unit` without `.unit`. Test: tests/ops/exp_test.cpp
+template <class T>
+[[nodiscard]] Variable<T> exp(Variable<T> x, const UnruledOptions& options = {}) {
+    return record_pointwise("exp", x, stated_factors("exp", x.tape("exp"), options), kernels::ExpFunction{});
+}
+
+}  // namespace unitscale::ops

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/autograd/tape.hpp>
+#include <unitscale/kernels/gather.hpp>
+#include <unitscale/ops/operands.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+namespace unitscale::ops {
+
+struct GatherOptions {
+    std::ptrdiff_t axis = 0;                 ///< negative ones count from the end
+    std::optional<Constraint> constraint{};  ///< joins {alpha, beta_x}; empty: the recipe's rule
+};
+
+/// The factor that keeps unit scale where `count` rows are added up into `extent` places: 1 unless there are more rows than places,
+/// then (extent / count)^1/2, since a place sums count / extent of them on average.
+[[nodiscard]] inline double repeated_rows_factor(std::size_t extent, std::size_t count) noexcept {
+    return count <= extent ? 1.0 : std::sqrt(static_cast<double>(extent) / static_cast<double>(count));
+}
+
+/// An axis as a number from the front. Error: x has no such axis.
+[[nodiscard]] inline std::size_t front_axis(const char* op, const Shape& x, std::ptrdiff_t axis) {
+    const auto rank = static_cast<std::ptrdiff_t>(x.size());
+    check(axis >= -rank && axis < rank, op, ": axis ", axis, " is outside x ", to_string(x));
+    return static_cast<std::size_t>(axis < 0 ? axis + rank : axis);
+}
+
+/// `shape` with `count` of its extents, from `axis` on, replaced by others.
+[[nodiscard]] inline Shape with_extents(const Shape& shape, std::size_t axis, std::size_t count, const Shape& others) {
+    Shape result(shape.size() - count + others.size());
+    auto end = std::copy_n(shape.begin(), axis, result.begin());
+    end = std::copy(others.begin(), others.end(), end);
+    std::copy(shape.begin() + static_cast<std::ptrdiff_t>(axis + count), shape.end(), end);
+    return result;
+}
+
+/// Product of the extents [begin, end) of a shape.
+[[nodiscard]] inline std::ptrdiff_t extent_product(const Shape& shape, std::size_t begin, std::size_t end) noexcept {
+    std::size_t product = 1;
+    for (std::size_t i = begin; i < end; ++i) product *= shape[i];
+    return static_cast<std::ptrdiff_t>(product);
+}
+
+/// Error unless every id is in [0, extent).
+inline void check_ids(const char* op, const Tensor<std::int32_t>& ids, std::ptrdiff_t extent) {
+    const auto n = static_cast<std::ptrdiff_t>(ids.size());
+    const std::ptrdiff_t bad = kernels::first_outside(ids.data(), n, extent);
+    check(bad == n, op, ": ids[", bad, "] is ", bad < n ? ids.data()[bad] : 0, "; expected a number in [0,", extent, ")");
+}
+
+/// Rows along an axis, picked by number: for ids [I] and axis 1
+///   y[a,i,c] = alpha x[a,ids[i],c]    dx[a,v,c] = beta (sum over i with ids[i] = v of dy[a,i,c])    x [A,V,C]   y [A,I,C]
+/// ids may have any shape, which takes the place of the axis in y's.
+/// Factors under `unit`: values are copied, so alpha = 1. Of N ids into V rows, N <= V, at most a few rows are picked twice: beta = 1,
+/// as for a slice. If N > V rows are repeated, N/V times on average, and a row's gradient sums as many: beta = (V/N)^1/2, as for
+/// `embedding`, joined with alpha by the constraint: 1 by the recipe's usual rule. N and V are those of this call: for a
+/// table that is trained use `embedding`, which counts the lookups of the whole step and needs no constraint.
+/// Errors: an axis that x has not; an id outside [0, V). Test: tests/ops/gather_test.cpp
+template <class T>
+[[nodiscard]] Variable<T> gather(Variable<T> x, const Tensor<std::int32_t>& ids, const GatherOptions& options = {}) {
+    const char* const op = "gather";
+    Tape<T>& tape = x.tape(op);
+    const Tensor<T>& input = x.value();
+    const std::size_t axis = front_axis(op, input.shape(), options.axis), extent = input.shape()[axis];
+    check_ids(op, ids, static_cast<std::ptrdiff_t>(extent));
+    double alpha = 1.0, beta = 1.0;
+    if (tape.unit_scaled()) {
+        beta = repeated_rows_factor(extent, ids.size());
+        constrain(op, effective_constraint(tape, options.constraint), alpha, beta);
+    }
+    const std::ptrdiff_t outer = extent_product(input.shape(), 0, axis), inner = extent_product(input.shape(), axis + 1, input.rank());
+    const auto rows = static_cast<std::ptrdiff_t>(extent), n = static_cast<std::ptrdiff_t>(ids.size());
+    Tensor<T> output = tape.make(with_extents(input.shape(), axis, 1, ids.shape()));
+    kernels::gather_rows<T>(tape.execution(), input.data(), ids.data(), output.data(), outer, rows, n, inner, static_cast<Accum<T>>(alpha));
+    Tensor<std::int32_t> kept(ids.shape(), tape.pool());
+    std::copy_n(ids.data(), ids.size(), kept.data());
+    return tape.record({op, tape.next_site(op), alpha, {beta}}, {x}, std::move(output), [=, kept = std::move(kept)](BackwardContext<T>& g) {
+        Tensor<T> dx = g.make(g.input(0).shape());
+        kernels::scatter_add_rows<T>(g.execution(), g.output_gradient().data(), kept.data(), dx.data(), outer, rows, n, inner,
+                                     static_cast<Accum<T>>(g.beta(0)));
+        g.add(0, std::move(dx));
+    });
+}
+
+}  // namespace unitscale::ops

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/kernels/maximum.hpp>
+#include <unitscale/ops/reduced_axes.hpp>
+
+#include <cstddef>
+#include <optional>
+
+namespace unitscale::ops {
+
+struct MaxOptions {
+    SmallVector<std::ptrdiff_t> axes{};  ///< negative ones count from the end; empty: all
+    bool keep_axes = false;  ///< true: they stay, with extent 1
+    std::optional<UnitRule> unit{};  ///< its factors under `unit`; required there
+    std::optional<Constraint> constraint{};  ///< joins {alpha, beta_x}; empty: the recipe's rule
+};
+
+/// The largest element along axes, or of all.
+///   y = alpha max over the axes of x     dx = beta_x dy at the first largest element in row-major order, else 0
+///   x [any shape], y [x without the axes; [1] if none is left]
+/// A NaN counts as the largest.
+/// No rule under `unit`: the largest of n unit normals is near (2 ln n)^1/2, with a small variance around it, and one in n
+/// elements has a gradient. State the factors with `.unit`.
+/// Errors: an axis that x has not, or named twice; nothing to compare; scaling `unit` without `.unit`.
+/// Test: tests/ops/max_test.cpp
+template <class T>
+[[nodiscard]] Variable<T> max(Variable<T> x, const MaxOptions& options = {}) {
+    Tape<T>& tape = x.tape("max");
+    const Tensor<T>& input = x.value();
+    const ReducedAxes axes = reduced_axes("max", input.shape(), options.axes, options.keep_axes);
+    check(axes.count > 0 || element_count(axes.kept) == 0, "max: x ", to_string(input.shape()),
+          " has no elements along the axes");
+    const UnitRule factors = stated_factors("max", tape, {.unit = options.unit, .constraint = options.constraint});
+    Tensor<T> output = tape.make(axes.result);
+    Tensor<std::ptrdiff_t> places(axes.result, tape.pool());
+    kernels::maximum_forward<T>(tape.execution(), input.data(), input.shape(), output.data(), places.data(), axes.kept,
+                                static_cast<Accum<T>>(factors.alpha));
+    return tape.record({"max", tape.next_site("max"), factors.alpha, {factors.beta_x}}, {x}, std::move(output),
+                       [places = std::move(places)](BackwardContext<T>& g) {
+                           Tensor<T> dx = g.make(g.input(0).shape());
+                           kernels::maximum_backward<T>(g.output_gradient().data(), places.data(), dx.data(),
+                                                        static_cast<std::ptrdiff_t>(places.size()),
+                                                        static_cast<std::ptrdiff_t>(dx.size()), static_cast<Accum<T>>(g.beta(0)));
+                           g.add(0, std::move(dx));
+                       });
+}
+
+}  // namespace unitscale::ops

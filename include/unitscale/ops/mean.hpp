@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/ops/reduced_axes.hpp>
+
+#include <algorithm>
+
+namespace unitscale::ops {
+
+/// Ideal factors of a mean of n elements under `unit`, of the `step_count` of the whole step: see `mean`.
+[[nodiscard]] inline UnitRule mean_unit_factors(std::size_t n, std::size_t step_count) noexcept {
+    const auto elements = static_cast<double>(std::max<std::size_t>(n, 1));
+    return {.alpha = elements * rsqrt_count(step_count), .beta_x = elements};
+}
+
+/// Unit-scaled mean over axes, or over all elements.
+///   y = alpha / n sum over n elements of x     dx = beta_x dy / n, repeated     x [any shape], y [x without the axes; [1] if none is left]
+/// Factors under `unit`: the mean of n independent terms of unit variance has variance 1/n, hence alpha = n^1/2; its gradient is
+/// dy / n, hence beta_x = n, which passes dy on unchanged. It is then the same scaled function as `sum`, micro-batches included: where
+/// the first axis, the batch, is reduced and the step has N >= n elements in all, alpha = n N^-1/2. Under `none` the mean is that of
+/// the micro-batch. They share one value, alpha, unless the constraint says otherwise.
+/// The mean of no elements is NaN. Accumulated in Accum<T>. Errors: an axis that x has not, or named twice.
+/// Test: tests/ops/mean_test.cpp
+template <class T>
+[[nodiscard]] Variable<T> mean(Variable<T> x, const ReductionOptions& options = {}) {
+    Tape<T>& tape = x.tape("mean");
+    const ReducedAxes axes = reduced_axes("mean", x.shape(), options.axes, options.keep_axes);
+    const UnitRule ideal = mean_unit_factors(axes.count, axes.over_rows ? tape.step_rows(axes.count) : axes.count);
+    return record_reduced_sum("mean", x, axes, 1.0 / static_cast<double>(axes.count),
+                              effective_factors("mean", tape, ideal, options.constraint));
+}
+
+}  // namespace unitscale::ops

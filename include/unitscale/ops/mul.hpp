@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/ops/binary.hpp>
+
+#include <optional>
+
+namespace unitscale::ops {
+
+struct MulOptions {
+    std::optional<Constraint> constraint{};  ///< joins {alpha, beta_x, beta_z}; empty: the recipe's rule
+};
+
+/// Element-wise product, with broadcasting.
+///   y = alpha x z          x, z broadcast to y: aligned at the last axis, extents equal or 1
+///   dx = beta_x sum over copies of dy z          dz = beta_z sum over copies of dy x
+/// Factors under `unit`: independent x and z of unit variance and zero mean have a product of unit variance, hence alpha = 1; the
+/// gradient of an input that broadcasting repeats r times is a sum of r products, hence beta = r^-1/2 as in `add` (the micro-batches
+/// of a step count). All three share one value, 1, unless the constraint says otherwise.
+/// Errors: shapes that do not broadcast.
+/// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, appendix A. Test: tests/ops/mul_test.cpp
+template <class T>
+[[nodiscard]] Variable<T> mul(Variable<T> x, Variable<T> z, const MulOptions& options = {}) {
+    using A = Accum<T>;
+    Tape<T>& tape = x.tape("mul");
+    const Shape shape = kernels::broadcast_shape("mul", x.shape(), z.shape());
+    const BinaryUnitRule ideal{.alpha = 1.0,
+                               .beta_x = rsqrt_count(broadcast_copies(tape, x.value(), shape)),
+                               .beta_z = rsqrt_count(broadcast_copies(tape, z.value(), shape))};
+    return record_binary(
+        "mul", x, z, effective_factors("mul", tape, ideal, options.constraint), [](A u, A v) { return u * v; },
+        [](A, A v) { return v; }, [](A u, A) { return u; });
+}
+
+}  // namespace unitscale::ops

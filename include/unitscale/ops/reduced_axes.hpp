@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/autograd/tape.hpp>
+#include <unitscale/kernels/broadcast.hpp>
+#include <unitscale/ops/operands.hpp>
+#include <unitscale/ops/unary.hpp>
+
+#include <cstddef>
+#include <optional>
+
+namespace unitscale::ops {
+
+/// Which axes a reduction removes.
+struct ReductionOptions {
+    SmallVector<std::ptrdiff_t> axes{};  ///< negative ones count from the end; empty: all
+    bool keep_axes = false;  ///< true: they stay, with extent 1
+    std::optional<Constraint> constraint{};  ///< joins {alpha, beta_x}; empty: the recipe's rule
+};
+
+/// The shapes of a reduction and how many elements become one.
+struct ReducedAxes {
+    Shape kept{};  ///< reduced axes have extent 1
+    Shape result{};  ///< reduced axes are gone (unless they are to stay); [1] if none is left
+    std::size_t count = 1;  ///< elements that become one
+    bool over_rows = false;  ///< whether the first axis, the batch, is among them
+};
+
+/// Errors, in the name of `op`: an axis outside x, one that is named twice.
+[[nodiscard]] inline ReducedAxes reduced_axes(const char* op, const Shape& shape, const SmallVector<std::ptrdiff_t>& axes,
+                                              bool keep_axes) {
+    const auto rank = static_cast<std::ptrdiff_t>(shape.size());
+    SmallVector<bool> reduced(shape.size(), axes.empty());
+    for (const std::ptrdiff_t axis : axes) {
+        check(axis >= -rank && axis < rank, op, ": axis ", axis, " is outside x ", to_string(shape));
+        const auto i = static_cast<std::size_t>(axis < 0 ? axis + rank : axis);
+        check(!reduced[i], op, ": axis ", axis, " of x ", to_string(shape), " is named twice");
+        reduced[i] = true;
+    }
+    ReducedAxes result{.kept = shape};
+    for (std::size_t i = 0; i < shape.size(); ++i) {
+        if (reduced[i]) {
+            result.count *= shape[i];
+            result.kept[i] = 1;
+        }
+        if (!reduced[i] || keep_axes) result.result.push_back(result.kept[i]);
+    }
+    result.over_rows = !shape.empty() && reduced[0];
+    if (result.result.empty()) result.result.push_back(1);
+    return result;
+}
+
+/// Records y = factors.alpha weight * the sum of x over the axes, dx = factors.beta_x weight dy repeated along them: the common part of
+/// `sum` and `mean`.
+/// Test: tests/ops/reduced_axes_test.cpp
+template <class T>
+[[nodiscard]] Variable<T> record_reduced_sum(const char* op, Variable<T> x, const ReducedAxes& axes, double weight,
+                                             const UnitRule& factors) {
+    Tape<T>& tape = x.tape(op);
+    Tensor<T> output = tape.make(axes.result);
+    kernels::sum_to_shape<T>(tape.execution(), x.value().data(), x.shape(), output.data(), axes.kept,
+                             static_cast<Accum<T>>(factors.alpha * weight));
+    return tape.record({op, tape.next_site(op), factors.alpha, {factors.beta_x}}, {x}, std::move(output),
+                       [kept = axes.kept, weight](BackwardContext<T>& g) {
+                           using A = Accum<T>;
+                           Tensor<T> dx = g.make(g.input(0).shape());
+                           kernels::broadcast_map(
+                               g.execution(), dx.shape(), dx.data(),
+                               [factor = static_cast<A>(g.beta(0) * weight)](A d) { return factor * d; },
+                               kernels::BroadcastInput{std::as_const(g.output_gradient()).data(), kept});
+                           g.add(0, std::move(dx));
+                       });
+}
+
+}  // namespace unitscale::ops

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/ops/binary.hpp>
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+namespace unitscale::ops {
+
+struct SelectOptions {
+    std::optional<Constraint> constraint{};  ///< joins {alpha, beta_x, beta_z}; empty: the recipe's rule
+};
+
+/// Element-wise choice ("where"), with broadcasting.
+///   y = x where the condition is not 0, else z          condition, x, z broadcast to y
+///   dx = beta_x sum over copies of dy where the condition is not 0          dz = beta_z the sum of the rest
+/// The condition carries no gradient; its elements are integers or bool.
+/// Factors under `unit`, our choice, that of every op which only moves values: alpha = 1; beta = 1, or r^-1/2 for an input that
+/// broadcasting repeats r times, chosen or not, as in `add`. All three share one value, 1, unless the constraint says otherwise.
+/// Errors: shapes that do not broadcast.
+/// Test: tests/ops/select_test.cpp
+template <class T, std::integral C>
+[[nodiscard]] Variable<T> select(const Tensor<C>& condition, Variable<T> x, Variable<T> z, const SelectOptions& options = {}) {
+    using A = Accum<T>;
+    using kernels::BroadcastInput;
+    Tape<T>& tape = x.tape("select");
+    const Tensor<T>&left = x.value(), &right = z.value();
+    const Shape shape =
+        kernels::broadcast_shape("select", condition.shape(), kernels::broadcast_shape("select", left.shape(), right.shape()));
+    const BinaryUnitRule ideal{.alpha = 1.0,
+                               .beta_x = rsqrt_count(broadcast_copies(tape, left, shape)),
+                               .beta_z = rsqrt_count(broadcast_copies(tape, right, shape))};
+    const BinaryUnitRule factors = effective_factors("select", tape, ideal, options.constraint);
+    Tensor<std::uint8_t> chosen(condition.shape(), tape.pool());
+    std::transform(condition.data(), condition.data() + condition.size(), chosen.data(),
+                   [](C c) { return static_cast<std::uint8_t>(c != C(0)); });
+    Tensor<T> output = tape.make(shape);
+    kernels::broadcast_map(
+        tape.execution(), shape, output.data(),
+        [alpha = static_cast<A>(factors.alpha)](float c, A u, A v) { return c > 0.0f ? alpha * u : alpha * v; },
+        BroadcastInput{chosen.data(), chosen.shape()}, BroadcastInput{left.data(), left.shape()},
+        BroadcastInput{right.data(), right.shape()});
+    return tape.record({"select", tape.next_site("select"), factors.alpha, {factors.beta_x, factors.beta_z}}, {x, z},
+                       std::move(output), [chosen = std::move(chosen)](BackwardContext<T>& g) {
+                           const Tensor<T>& dy = g.output_gradient();
+                           for (const std::size_t i : {std::size_t{0}, std::size_t{1}}) {
+                               if (!g.needs(i)) continue;
+                               Tensor<T> dx = g.make(g.input(i).shape());
+                               kernels::broadcast_map_sum(
+                                   g.execution(), dy.shape(), dx.data(), dx.shape(),
+                                   [beta = static_cast<A>(g.beta(i)), taken = i == 0 ? 1.0f : 0.0f](float c, A d) {
+                                       return c == taken ? beta * d : A(0);
+                                   },
+                                   BroadcastInput{chosen.data(), chosen.shape()}, BroadcastInput{dy.data(), dy.shape()});
+                               g.add(i, std::move(dx));
+                           }
+                       });
+}
+
+}  // namespace unitscale::ops

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+#include <unitscale/ops/clamp.hpp>
+
+#include "support/op_checks.hpp"
+
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+using namespace unitscale;
+
+namespace {
+auto within(double low, double high, Constraint constraint = Constraint::none) {
+    return [=](auto&, auto& v) { return ops::clamp(v[0], {.low = low, .high = high, .constraint = constraint}); };
+}
+const double infinity = std::numeric_limits<double>::infinity();
+}  // namespace
+
+TEST_CASE("clamp: gradient, factors and value") {
+    // hardtanh: mean square P(|x| < 1) + 2 Phi(-1) - 2 phi(1) = 0.516059, inside 0.682689
+    const double alpha = 1.0 / std::sqrt(0.5160585509), beta = 1.0 / std::sqrt(0.6826894921);
+    CHECK(1.0 / ops::clamped_normal(-1.0, 1.0).variance == Approx(alpha * alpha).epsilon(1e-8));
+    CHECK(1.0 / ops::clamped_normal(-1.0, 1.0).inside == Approx(beta * beta).epsilon(1e-8));
+    const double exact = 1.0 / std::sqrt(ops::clamped_normal(-1.0, 1.0).variance);
+    test::check_gradient_and_factors({{3, 7}}, within(-1.0, 1.0), exact, {1.0 / std::sqrt(std::erf(std::sqrt(0.5)))});
+    test::check_gradient_and_factors({{3, 7}}, within(-1.0, 1.0, Constraint::to_output_scale), exact, {exact});
+    test::check_gradient_and_factors({{1}}, within(-infinity, infinity), 1.0, {1.0});
+    const auto stated = [](auto&, auto& v) {
+        return ops::clamp(v[0],
+                          {.low = -0.5, .unit = ops::UnitRule{.alpha = 3.0, .beta_x = 0.5}, .constraint = Constraint::none});
+    };
+    test::check_gradient_and_factors({{3, 7}}, stated, 3.0, {0.5});
+}
+
+TEST_CASE("clamp: from 0 up it has the factors of relu") {
+    const ops::ClampedNormal half = ops::clamped_normal(0.0, infinity);
+    CHECK(half.inside == Approx(0.5));
+    CHECK(half.mean == Approx(1.0 / std::sqrt(2.0 * std::numbers::pi)));
+    CHECK(half.variance == Approx((1.0 - 1.0 / std::numbers::pi) / 2.0));
+}
+
+TEST_CASE("clamp: unit scale for bounds on both sides, one side, off centre") {
+    test::check_unit_scale({{1000, 50}}, within(-1.0, 1.0), 1.0, {1.0}, 0.02);
+    test::check_unit_scale({{1000, 50}}, within(-infinity, 0.5), 1.0, {1.0}, 0.02);
+    test::check_unit_scale({{1000, 50}}, within(0.5, 2.0), 1.0, {1.0}, 0.03);
+}
+
+TEST_CASE("clamp: bounds pass the gradient, NaN stays") {
+    test::OpTape<double> t(Scaling::none);
+    const auto x = t.tape.input(Tensor<double>({5}, {-2.0, -1.0, 0.5, 1.0, 7.0}), true);
+    const auto y = ops::clamp(x, {.low = -1.0, .high = 1.0});
+    t.tape.backward(analysis::project(y, full<double>({5}, 1.0)));
+    const double values[] = {-1.0, -1.0, 0.5, 1.0, 1.0}, slopes[] = {0.0, 1.0, 1.0, 1.0, 0.0};
+    for (std::size_t i = 0; i < 5; ++i) {
+        CHECK(y.value()(i) == values[i]);
+        CHECK(x.gradient()(i) == slopes[i]);
+    }
+    CHECK(std::isnan(ops::clamp(t.tape.input(Tensor<double>({1}, {std::nan("")})), {.low = 0.0, .high = 1.0}).item()));
+}
+
+TEST_CASE("clamp: empty inputs and errors") {
+    test::OpTape<float> t, none(Scaling::none);
+    CHECK(ops::clamp(t.input({0, 3}), {.low = 0.0}).value().shape() == Shape{0, 3});
+    REQUIRE_THROWS_WITH(ops::clamp(t.input({2}), {.low = 1.0, .high = 1.0}),
+                        "clamp: low is 1 and high is 1; expected low below high");
+    REQUIRE_THROWS_WITH(
+        ops::clamp(t.input({2}), {.low = 3.0, .high = 9.0}),
+        "clamp: no rule for scaling 'unit' with bounds [3,9], which unit-normal inputs hardly meet; state its factors with "
+        "{.unit = UnitRule{.alpha = a, .beta_x = b}}");
+    CHECK(ops::clamp(none.input({2}), {.low = 3.0, .high = 9.0}).value()(0) == 3.0f);
+}

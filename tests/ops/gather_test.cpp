@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+#include <unitscale/ops/gather.hpp>
+
+#include "support/op_checks.hpp"
+
+#include <cmath>
+
+using namespace unitscale;
+
+namespace {
+auto with(const Tensor<std::int32_t>& ids, ops::GatherOptions options = {}) {
+    return [=](auto&, auto& v) { return ops::gather(v[0], ids, options); };
+}
+const Tensor<std::int32_t> four({4}, {2, 0, 2, 1});
+}  // namespace
+
+TEST_CASE("gather: gradient, factors and value") {
+    test::check_gradient_and_factors({{5, 3}}, with(four), 1.0, {1.0});
+    test::check_gradient_and_factors({{2, 4, 3}}, with(four, {.axis = 1}), 1.0, {1.0});
+    // Three rows, four ids: repeated. The recipe's rule keeps beta = alpha = 1.
+    test::check_gradient_and_factors({{2, 3}}, with(four, {.axis = -1}), 1.0, {1.0});
+    test::check_gradient_and_factors({{2, 3}}, with(four, {.axis = 1, .constraint = Constraint::none}), 1.0, {std::sqrt(0.75)});
+    test::check_gradient_and_factors({{3}}, with(four, {.constraint = Constraint::gmean}), std::pow(0.75, 0.25), {std::pow(0.75, 0.25)});
+    test::check_gradient_and_factors({{2, 3, 2}}, with(Tensor<std::int32_t>({2, 2}, {2, 0, 2, 1}), {.axis = 1}), 1.0, {1.0});
+    test::check_gradient_and_factors({{1}}, with(Tensor<std::int32_t>({1}, {0})), 1.0, {1.0});
+}
+
+TEST_CASE("gather: the value is the named rows, in the shape of the ids") {
+    test::OpTape<double> t;
+    const auto x = t.input({2, 3, 2});
+    const auto y = ops::gather(x, Tensor<std::int32_t>({2, 2}, {2, 0, 2, 1}), {.axis = 1});
+    CHECK(y.shape() == Shape{2, 2, 2, 2});
+    CHECK(y.value()(1, 0, 0, 1) == x.value()(1, 2, 1));
+    CHECK(y.value()(0, 1, 1, 0) == x.value()(0, 1, 0));
+    CHECK(ops::gather(x, Tensor<std::int32_t>(Shape{}, {1})).shape() == Shape{3, 2});
+}
+
+TEST_CASE("gather: unit scale, of repeated rows with the free factor") {
+    Tensor<std::int32_t> ids({4000});
+    for (std::size_t i = 0; i < ids.size(); ++i) ids.data()[i] = static_cast<std::int32_t>(random_word({1, 2}, i) % 400);
+    test::check_unit_scale({{400, 30}}, with(ids, {.constraint = Constraint::none}), 1.0, {1.0});
+    Tensor<std::int32_t> all({400});
+    for (std::size_t i = 0; i < all.size(); ++i) all.data()[i] = static_cast<std::int32_t>(399 - i);
+    test::check_unit_scale({{400, 30}}, with(all), 1.0, {1.0});
+}
+
+TEST_CASE("gather: no ids, rows without elements") {
+    const Recipe recipe = analysis::plain_recipe(Scaling::unit);
+    const auto run = analysis::run_op<double>(recipe, test::normal_inputs<double>({{3, 2}}), with(Tensor<std::int32_t>({0})));
+    CHECK(run.value.shape() == Shape{0, 2});
+    for (const double element : run.gradients[0].span()) CHECK(element == 0.0);
+    CHECK(analysis::run_op<double>(recipe, {Tensor<double>({3, 0})}, with(four)).value.shape() == Shape{4, 0});
+}
+
+TEST_CASE("gather: errors name axis and ids") {
+    test::OpTape<float> t;
+    REQUIRE_THROWS_WITH(ops::gather(t.input({3, 2}), four, {.axis = 2}), "gather: axis 2 is outside x [3,2]");
+    REQUIRE_THROWS_WITH(ops::gather(t.input({3, 2}), four, {.axis = -3}), "gather: axis -3 is outside x [3,2]");
+    REQUIRE_THROWS_WITH(ops::gather(t.input({3, 2}), four, {.axis = 1}), "gather: ids[0] is 2; expected a number in [0,2)");
+    REQUIRE_THROWS_WITH(ops::gather(t.input({3}), Tensor<std::int32_t>({2}, {0, -1})), "gather: ids[1] is -1; expected a number in [0,3)");
+}

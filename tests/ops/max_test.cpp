@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT
+#include <unitscale/ops/max.hpp>
+
+#include "support/op_checks.hpp"
+
+#include <cmath>
+
+using namespace unitscale;
+
+namespace {
+const ops::UnitRule rule{.alpha = 3.0, .beta_x = 0.5};
+auto over(SmallVector<std::ptrdiff_t> axes, Constraint constraint, bool keep = false) {
+    return
+        [=](auto&, auto& v) { return ops::max(v[0], {.axes = axes, .keep_axes = keep, .unit = rule, .constraint = constraint}); };
+}
+}  // namespace
+
+TEST_CASE("max: gradient and value, with stated factors") {
+    test::check_gradient_and_factors({{3, 4}}, over({}, Constraint::none), 3.0, {0.5});
+    test::check_gradient_and_factors({{3, 4}}, over({1}, Constraint::to_output_scale), 3.0, {3.0});
+    test::check_gradient_and_factors({{2, 3, 4}}, over({0, -1}, Constraint::none), 3.0, {0.5});
+    test::check_gradient_and_factors({{2, 3, 4}}, over({1}, Constraint::none, true), 3.0, {0.5});
+    test::check_gradient_and_factors({{1}}, over({}, Constraint::none), 3.0, {0.5});
+}
+
+TEST_CASE("max: the gradient goes to the first of equals") {
+    test::OpTape<double> t(Scaling::none);
+    const auto x = t.tape.input(Tensor<double>({2, 3}, {1, 7, 7, -4, -5, -4}), true);
+    const auto y = ops::max(x, {.axes = {1}});
+    CHECK(y.shape() == Shape{2});
+    CHECK(y.value()(0) == 7.0);
+    CHECK(y.value()(1) == -4.0);
+    t.tape.backward(analysis::project(y, Tensor<double>({2}, {10.0, 20.0})));
+    const double expected[] = {0, 10, 0, 20, 0, 0};
+    for (std::size_t i = 0; i < 6; ++i) CHECK(x.gradient().data()[i] == expected[i]);
+    CHECK(ops::max(x).shape() == Shape{1});
+}
+
+TEST_CASE("max: a NaN is the largest") {
+    test::OpTape<double> t(Scaling::none);
+    CHECK(std::isnan(ops::max(t.tape.input(Tensor<double>({3}, {1.0, std::nan(""), 3.0}))).item()));
+}
+
+TEST_CASE("max: empty inputs and errors") {
+    test::OpTape<float> unit, none(Scaling::none);
+    CHECK(ops::max(none.input({0, 3}), {.axes = {1}}).shape() == Shape{0});
+    REQUIRE_THROWS_WITH(ops::max(none.input({0, 3}), {.axes = {0}}), "max: x [0,3] has no elements along the axes");
+    REQUIRE_THROWS_WITH(ops::max(none.input({0})), "max: x [0] has no elements along the axes");
+    REQUIRE_THROWS_WITH(ops::max(none.input({2, 3}), {.axes = {2}}), "max: axis 2 is outside x [2,3]");
+    REQUIRE_THROWS_WITH(ops::max(unit.input({2, 3})),
+                        "max: no rule for scaling 'unit'; state its factors with {.unit = UnitRule{.alpha = a, .beta_x = b}}");
+}

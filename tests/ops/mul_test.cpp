@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT
+#include <unitscale/ops/mul.hpp>
+
+#include "support/op_checks.hpp"
+
+#include <cmath>
+
+using namespace unitscale;
+
+namespace {
+const auto joined = [](auto&, auto& v) { return ops::mul(v[0], v[1]); };
+const auto unjoined = [](auto&, auto& v) { return ops::mul(v[0], v[1], {.constraint = Constraint::none}); };
+}  // namespace
+
+TEST_CASE("mul: gradient, factors and value") {
+    test::check_gradient_and_factors({{3, 4}, {3, 4}}, joined, 1.0, {1.0, 1.0});
+    test::check_gradient_and_factors({{3, 4}, {4}}, joined, 1.0, {1.0, 1.0});
+    test::check_gradient_and_factors(
+        {{3, 4}, {4}}, [](auto&, auto& v) { return ops::mul(v[0], v[1], {.constraint = Constraint::to_right_grad_scale}); },
+        std::sqrt(1.0 / 3), {std::sqrt(1.0 / 3), std::sqrt(1.0 / 3)});
+    test::check_gradient_and_factors({{2, 3, 4}, {3, 4}}, unjoined, 1.0, {1.0, std::sqrt(1.0 / 2)});
+    test::check_gradient_and_factors({{2, 1, 4}, {1, 3, 1}}, unjoined, 1.0, {std::sqrt(1.0 / 3), std::sqrt(1.0 / 8)});
+    test::check_gradient_and_factors({{3, 4}, {1}}, unjoined, 1.0, {1.0, std::sqrt(1.0 / 12)});
+    test::check_gradient_and_factors({{1}, {}}, joined, 1.0, {1.0, 1.0});
+}
+
+TEST_CASE("mul: unit scale, with the gradient of a repeated input") {
+    test::check_unit_scale({{100, 200}, {100, 200}}, unjoined, 1.0, {1.0, 1.0});
+    test::check_unit_scale({{50, 40, 100}, {40, 100}}, unjoined, 1.0, {1.0, 1.0});
+}
+
+TEST_CASE("mul: an input repeated along the batch is repeated by every micro-batch") {
+    test::OpTape<double> t(Scaling::unit, {.micro_batches = 4});
+    static_cast<void>(ops::mul(t.input({2, 3, 4}), t.input({3, 4}), {.constraint = Constraint::none}));
+    CHECK(t.tape.node(0).betas[0] == 1.0);
+    CHECK(t.tape.node(0).betas[1] == Approx(std::sqrt(1.0 / 8)));
+}
+
+TEST_CASE("mul: x x adds both gradients to x") {
+    test::OpTape<double> t;
+    const auto x = t.tape.input(Tensor<double>({1}, {3.0}), true);
+    const auto y = ops::mul(x, x);
+    CHECK(y.item() == 9.0);
+    t.tape.backward(y);
+    CHECK(x.gradient()(0) == 6.0);
+}
+
+TEST_CASE("mul: empty inputs and shapes that do not broadcast") {
+    test::OpTape<float> t;
+    const auto x = t.input({0, 3}), z = t.input({3});
+    const auto y = ops::mul(x, z);
+    CHECK(y.value().shape() == Shape{0, 3});
+    t.tape.backward(analysis::project(y, Tensor<float>(Shape{0, 3})));
+    CHECK(x.gradient().size() == 0);
+    CHECK(z.gradient()(2) == 0.0f);
+    REQUIRE_THROWS_WITH(ops::mul(t.input({2, 3}), t.input({4, 3})), "mul: shapes [2,3] and [4,3] do not broadcast: 2 != 4");
+}

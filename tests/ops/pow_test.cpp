@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT
+#include <unitscale/ops/pow.hpp>
+
+#include "support/op_checks.hpp"
+
+#include <cmath>
+#include <limits>
+
+using namespace unitscale;
+
+namespace {
+const auto rule = ops::UnitRule{.alpha = 3.0, .beta_x = 0.5};
+const auto unjoined = [](auto&, auto& v) { return ops::pow(v[0], 2.5, {.unit = rule, .constraint = Constraint::none}); };
+const auto joined = [](auto&, auto& v) { return ops::pow(v[0], 2.5, {.unit = rule}); };
+}  // namespace
+
+TEST_CASE("pow: gradient and value, with stated factors") {
+    test::check_gradient_and_factors_at(test::positive_inputs({{3, 7}}), unjoined, 3.0, {0.5});
+    test::check_gradient_and_factors_at(test::positive_inputs({{1}}), joined, 3.0, {3.0});
+}
+
+TEST_CASE("pow: values and the edges of its domain") {
+    test::OpTape<float> t(Scaling::none);
+    const float infinity = std::numeric_limits<float>::infinity();
+    const auto x = t.tape.input(Tensor<float>({4}, {4.0f, 0.0f, -1.0f, infinity}), true);
+    const auto y = ops::pow(x, 2.5);
+    CHECK(y.value()(0) == Approx(32.0f));
+    CHECK(y.value()(1) == 0.0f);
+    CHECK(std::isnan(y.value()(2)));
+    CHECK(y.value()(3) == infinity);
+    t.tape.backward(analysis::project(y, full<float>({4}, 2.0f)));
+    CHECK(x.gradient()(0) == Approx(40.0f));
+    CHECK(x.gradient()(1) == 0.0f);
+}
+
+TEST_CASE("pow: whole exponents take negative numbers") {
+    for (const double p : {2.0, 3.0, 1.0, -1.0}) {
+        const auto f = [=](auto&, auto& v) { return ops::pow(v[0], p, {.unit = rule}); };
+        test::check_gradient_and_factors_at({Tensor<double>({3}, {-1.5, -0.5, 2.0})}, f, 3.0, {3.0});
+    }
+    test::OpTape<double> t(Scaling::none);
+    CHECK(ops::pow(t.tape.input(Tensor<double>({1}, {-3.0})), 3.0).item() == Approx(-27.0));
+    CHECK(ops::pow(t.tape.input(Tensor<double>({1}, {-3.0})), 2.0).item() == 9.0);
+}
+
+TEST_CASE("pow: unit scale of a square with the factors 2^-1/2 and 1/2") {
+    const auto square = [](auto&, auto& v) {
+        return ops::pow(v[0], 2.0,
+                        {.unit = ops::UnitRule{.alpha = std::sqrt(0.5), .beta_x = 0.5}, .constraint = Constraint::none});
+    };
+    test::check_unit_scale({{1000, 50}}, square, 1.0, {1.0});
+}
+
+TEST_CASE("pow: exponents that are an error") {
+    test::OpTape<float> t(Scaling::none);
+    REQUIRE_THROWS_WITH(ops::pow(t.input({2}), 0.0), "pow: exponent is 0; expected a finite number other than 0");
+    REQUIRE_THROWS_WITH(ops::pow(t.input({2}), std::numeric_limits<double>::infinity()),
+                        "pow: exponent is inf; expected a finite number other than 0");
+}
+
+TEST_CASE("pow: without factors an error under scaling 'unit', not under 'none'") {
+    test::OpTape<float> unit, none(Scaling::none);
+    REQUIRE_THROWS_WITH(ops::pow(unit.input({2}), 2.5),
+                        "pow: no rule for scaling 'unit'; state its factors with {.unit = UnitRule{.alpha = a, .beta_x = b}}");
+    REQUIRE_THROWS_WITH(ops::pow(unit.input({2}), 2.5, {.unit = ops::UnitRule{.alpha = 0.0}}),
+                        "pow: unit rule {0, 1}; expected positive factors");
+    CHECK(ops::pow(none.input({0, 3}), 2.5).value().shape() == Shape{0, 3});
+    CHECK(ops::pow(none.input({}), 2.5).value().size() == 1);
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+#include <unitscale/ops/select.hpp>
+
+#include "support/op_checks.hpp"
+
+#include <cmath>
+#include <cstdint>
+
+using namespace unitscale;
+
+namespace {
+const Tensor<std::int32_t> pattern({3, 4}, {1, 0, 0, 1, 0, 0, 1, -5, 1, 0, 1, 0});
+auto choose(const Tensor<std::int32_t>& condition, Constraint constraint) {
+    return [=](auto&, auto& v) { return ops::select(condition, v[0], v[1], {.constraint = constraint}); };
+}
+}  // namespace
+
+TEST_CASE("select: gradient, factors and value") {
+    test::check_gradient_and_factors({{3, 4}, {3, 4}}, choose(pattern, Constraint::to_output_scale), 1.0, {1.0, 1.0});
+    test::check_gradient_and_factors({{3, 4}, {3, 4}}, choose(pattern, Constraint::none), 1.0, {1.0, 1.0});
+    test::check_gradient_and_factors({{2, 3, 4}, {4}}, choose(pattern, Constraint::none), 1.0, {1.0, std::sqrt(1.0 / 6)});
+    test::check_gradient_and_factors({{1}, {3, 1}}, choose(pattern, Constraint::none), 1.0, {std::sqrt(1.0 / 12), 0.5});
+    test::check_gradient_and_factors({{3, 4}, {3, 4}}, choose(Tensor<std::int32_t>({1}, {1}), Constraint::none), 1.0, {1.0, 1.0});
+}
+
+TEST_CASE("select: unit scale of the value; a gradient where it was chosen") {
+    Tensor<std::int32_t> condition({100, 200});
+    for (std::size_t i = 0; i < condition.size(); ++i) condition.data()[i] = i % 2 == 0;
+    test::check_unit_scale({{100, 200}, {100, 200}}, choose(condition, Constraint::none), 1.0, {std::sqrt(0.5), std::sqrt(0.5)});
+}
+
+TEST_CASE("select: elements that were not chosen reach neither value nor gradient, whatever they are") {
+    test::OpTape<double> t;
+    const double nan = std::nan("");
+    const auto x = t.tape.input(Tensor<double>({3}, {1.0, nan, 3.0}), true),
+               z = t.tape.input(Tensor<double>({3}, {nan, 20.0, nan}), true);
+    const auto y = ops::select(Tensor<bool>({3}, {true, false, true}), x, z);
+    CHECK(y.value()(0) == 1.0);
+    CHECK(y.value()(1) == 20.0);
+    CHECK(y.value()(2) == 3.0);
+    t.tape.backward(analysis::project(y, Tensor<double>({3}, {1.0, 2.0, 3.0})));
+    CHECK(x.gradient()(0) == 1.0);
+    CHECK(x.gradient()(1) == 0.0);
+    CHECK(x.gradient()(2) == 3.0);
+    CHECK(z.gradient()(0) == 0.0);
+    CHECK(z.gradient()(1) == 2.0);
+}
+
+TEST_CASE("select: empty inputs and shapes that do not broadcast") {
+    test::OpTape<float> t;
+    CHECK(ops::select(Tensor<std::int32_t>(Shape{0, 1}), t.input({0, 3}), t.input({3})).value().shape() == Shape{0, 3});
+    REQUIRE_THROWS_WITH(ops::select(pattern, t.input({3, 4}), t.input({3, 2})),
+                        "select: shapes [3,4] and [3,2] do not broadcast: 4 != 2");
+    REQUIRE_THROWS_WITH(ops::select(pattern, t.input({2, 4}), t.input({1})),
+                        "select: shapes [3,4] and [2,4] do not broadcast: 3 != 2");
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+#include <unitscale/ops/sum.hpp>
+
+#include "support/op_checks.hpp"
+
+#include <cmath>
+
+using namespace unitscale;
+
+namespace {
+auto over(SmallVector<std::ptrdiff_t> axes, Constraint constraint, bool keep = false) {
+    return [=](auto&, auto& v) { return ops::sum(v[0], {.axes = axes, .keep_axes = keep, .constraint = constraint}); };
+}
+}  // namespace
+
+TEST_CASE("sum: gradient, factors and value") {
+    test::check_gradient_and_factors({{3, 4}}, over({}, Constraint::none), std::sqrt(1.0 / 12), {1.0});
+    test::check_gradient_and_factors({{3, 4}}, [](auto&, auto& v) { return ops::sum(v[0]); }, std::sqrt(1.0 / 12),
+                                     {std::sqrt(1.0 / 12)});
+    test::check_gradient_and_factors({{3, 4}}, over({1}, Constraint::none), 0.5, {1.0});
+    test::check_gradient_and_factors({{3, 4}}, over({0}, Constraint::to_grad_input_scale), 1.0, {1.0});
+    test::check_gradient_and_factors({{2, 3, 4}}, over({0, -1}, Constraint::none), std::sqrt(1.0 / 8), {1.0});
+    test::check_gradient_and_factors({{2, 3, 4}}, over({1}, Constraint::none, true), std::sqrt(1.0 / 3), {1.0});
+    test::check_gradient_and_factors({{1}}, over({}, Constraint::none), 1.0, {1.0});
+}
+
+TEST_CASE("sum: unit scale") {
+    test::check_unit_scale({{100, 20, 100}}, over({1}, Constraint::none), 1.0, {1.0});
+    test::check_unit_scale({{20, 10000}}, over({0}, Constraint::none), 1.0, {1.0});
+}
+
+TEST_CASE("sum: values and shapes") {
+    test::OpTape<double> t(Scaling::none);
+    const auto x = t.tape.input(Tensor<double>({2, 3}, {1, 2, 3, 4, 5, 6}));
+    CHECK(ops::sum(x).item() == 21.0);
+    CHECK(ops::sum(x).shape() == Shape{1});
+    CHECK(ops::sum(x, {.keep_axes = true}).shape() == Shape{1, 1});
+    CHECK(ops::sum(x, {.axes = {0}}).shape() == Shape{3});
+    CHECK(ops::sum(x, {.axes = {0}}).value()(1) == 7.0);
+    CHECK(ops::sum(x, {.axes = {-1}, .keep_axes = true}).shape() == Shape{2, 1});
+    CHECK(ops::sum(x, {.axes = {-1}}).value()(1) == 15.0);
+}
+
+TEST_CASE("sum: the sums of micro-batches add up to that of the batch") {
+    test::OpTape<double> whole, part(Scaling::unit, {.micro_batches = 2});
+    const auto x = whole.tape.input(Tensor<double>({4}, {1, 2, 3, 4}));
+    const double first = ops::sum(part.tape.input(Tensor<double>({2}, {1, 2}))).item(),
+                 second = ops::sum(part.tape.input(Tensor<double>({2}, {3, 4}))).item();
+    CHECK(first + second == Approx(ops::sum(x).item()));
+    CHECK(ops::sum(x).item() == 5.0);
+    CHECK(ops::sum(part.tape.input(Tensor<double>({1, 4}, {1, 2, 3, 4})), {.axes = {1}}).item() == 5.0);
+}
+
+TEST_CASE("sum: empty inputs and errors") {
+    test::OpTape<float> t;
+    CHECK(ops::sum(t.input({0, 3})).item() == 0.0);
+    CHECK(ops::sum(t.input({0, 3}), {.axes = {0}}).value()(2) == 0.0f);
+    CHECK(ops::sum(t.input({0, 3}), {.axes = {1}}).shape() == Shape{0});
+    REQUIRE_THROWS_WITH(ops::sum(t.input({2, 3}), {.axes = {2}}), "sum: axis 2 is outside x [2,3]");
+    REQUIRE_THROWS_WITH(ops::sum(t.input({2, 3}), {.axes = {0, -2}}), "sum: axis -2 of x [2,3] is named twice");
+}
