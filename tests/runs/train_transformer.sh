@@ -3,7 +3,7 @@
 # train_transformer as a program: exit codes, one line on stderr for bad input, the result line, the log.
 # Usage: train_transformer.sh PROGRAM
 set -euo pipefail
-program=$1
+program=$(realpath -- "$1")
 folder=$(mktemp -d)
 trap 'rm -rf -- "$folder"' EXIT
 cd -- "$folder"
