@@ -8,20 +8,6 @@ using namespace unitscale::kernels;
 
 namespace {
 
-/// Index into `from` of element `flat` of `to`, by the broadcasting rules.
-std::size_t broadcast_index(std::size_t flat, const Shape& to, const Shape& from) {
-    std::size_t index = 0, step = 1;
-    for (std::size_t back = 1; back <= to.size(); ++back) {
-        const std::size_t extent = to[to.size() - back], i = flat % extent;
-        flat /= extent;
-        if (back > from.size()) continue;
-        const std::size_t own = from[from.size() - back];
-        index += (own == 1 ? 0 : i) * step;
-        step *= own;
-    }
-    return index;
-}
-
 const std::vector<std::pair<Shape, Shape>> pairs{{{2, 3, 4}, {2, 3, 4}},
                                                  {{2, 3, 4}, {4}},
                                                  {{2, 3, 4}, {3, 1}},

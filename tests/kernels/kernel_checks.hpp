@@ -76,6 +76,20 @@ bool threads_agree(Run run) {
     return same_bits(one, run(Execution{.threads = 2})) && same_bits(one, run(Execution{.threads = 3}));
 }
 
+/// Index into `from` of element `flat` of `to`, by the broadcasting rules.
+inline std::size_t broadcast_index(std::size_t flat, const Shape& to, const Shape& from) {
+    std::size_t index = 0, step = 1;
+    for (std::size_t back = 1; back <= to.size(); ++back) {
+        const std::size_t extent = to[to.size() - back], i = flat % extent;
+        flat /= extent;
+        if (back > from.size()) continue;
+        const std::size_t own = from[from.size() - back];
+        index += (own == 1 ? 0 : i) * step;
+        step *= own;
+    }
+    return index;
+}
+
 inline std::ptrdiff_t size_of(const auto& data) { return static_cast<std::ptrdiff_t>(data.size()); }
 
 }  // namespace unitscale
