@@ -23,16 +23,14 @@ unitscale::Variable<T> hardtanh(unitscale::Variable<T> x) {
     }
     const Tensor<T>& input = x.value();
     Tensor<T> y = tape.make(input.shape());  // from the tape's pool: no allocation in later steps
-    for (std::size_t i = 0; i < y.size(); ++i)
-        y.data()[i] = static_cast<T>(alpha) * std::clamp(input.data()[i], T(-1), T(1));
+    for (std::size_t i = 0; i < y.size(); ++i) y.data()[i] = static_cast<T>(alpha) * std::clamp(input.data()[i], T(-1), T(1));
 
-    return tape.record({"hardtanh", tape.next_site("hardtanh"), alpha, {beta}}, {x}, std::move(y),
-                       [](BackwardContext<T>& g) {
-                           Tensor<T> dx = g.take_output_gradient();
-                           for (std::size_t i = 0; i < dx.size(); ++i)
-                               dx.data()[i] *= std::abs(g.input(0).data()[i]) < T(1) ? static_cast<T>(g.beta(0)) : T(0);
-                           g.add(0, std::move(dx));
-                       });
+    return tape.record({"hardtanh", tape.next_site("hardtanh"), alpha, {beta}}, {x}, std::move(y), [](BackwardContext<T>& g) {
+        Tensor<T> dx = g.take_output_gradient();
+        for (std::size_t i = 0; i < dx.size(); ++i)
+            dx.data()[i] *= std::abs(g.input(0).data()[i]) < T(1) ? static_cast<T>(g.beta(0)) : T(0);
+        g.add(0, std::move(dx));
+    });
 }
 
 int main() {
@@ -48,6 +46,7 @@ int main() {
                 factors.alpha.error < 1e-12 && factors.betas[0].error < 1e-12 ? "yes" : "NO");
 
     const auto scale = analysis::scale_check<float>({{1000, 100}}, f);
-    std::printf("std of the value %.2f, of the gradient %.2f (alpha over beta by the constraint)\n", scale.value.std, scale.gradients[0].std);
+    std::printf("std of the value %.2f, of the gradient %.2f (alpha over beta by the constraint)\n", scale.value.std,
+                scale.gradients[0].std);
     return error < 1e-8 ? 0 : 1;
 }

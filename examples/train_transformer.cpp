@@ -36,8 +36,10 @@ int main(int argc, char** argv) {
     options.data = {UNITSCALE_EXAMPLE_DATA};
     options.threads = unitscale::available_threads();
     bool list = false;
-    CLI::App app("Trains a character-level transformer language model in low precision and prints text that it has learned to write.");
-    app.add_option("--data", options.data, "text files or folders, UTF-8; the last tenth is for validation")->default_str("this repository's prose");
+    CLI::App app(
+        "Trains a character-level transformer language model in low precision and prints text that it has learned to write.");
+    app.add_option("--data", options.data, "text files or folders, UTF-8; the last tenth is for validation")
+        ->default_str("this repository's prose");
     app.add_option("--recipe", options.recipe, "low-precision method; see --list-recipes")->capture_default_str();
     app.add_flag("--list-recipes", list, "print the known recipes and stop");
     app.add_option("--width", options.width, "width of the residual stream")->capture_default_str();
@@ -53,12 +55,16 @@ int main(int argc, char** argv) {
     app.add_option("--threads", options.threads, "threads; the results do not depend on it")->capture_default_str();
     app.add_option("--eval-every", options.eval_every, "steps between evaluations; 0: only at the end")->capture_default_str();
     app.add_option("--sample", options.sample, "characters to write at the end")->capture_default_str();
-    app.add_option("--temperature", options.temperature, "of sampling; 0: always the most likely character")->capture_default_str();
+    app.add_option("--temperature", options.temperature, "of sampling; 0: always the most likely character")
+        ->capture_default_str();
     app.add_option("--log", options.log, "write one JSON object per step to this file");
     app.add_flag("--quiet", options.quiet, "print the result line only");
     // Left alone, -1 becomes the largest number there is.
-    const CLI::Validator not_negative([](std::string& text) { return text.starts_with('-') ? "is " + text + "; expected a whole number, not negative" : ""; }, "");
-    for (const char* name : {"--width", "--depth", "--heads", "--seq", "--batch", "--steps", "--warmup", "--micro-batches", "--seed", "--threads", "--eval-every", "--sample"})
+    const CLI::Validator not_negative(
+        [](std::string& text) { return text.starts_with('-') ? "is " + text + "; expected a whole number, not negative" : ""; },
+        "");
+    for (const char* name : {"--width", "--depth", "--heads", "--seq", "--batch", "--steps", "--warmup", "--micro-batches",
+                             "--seed", "--threads", "--eval-every", "--sample"})
         app.get_option(name)->check(not_negative);
     try {
         app.parse(argc, argv);

@@ -24,8 +24,7 @@ struct Buffers {
     std::vector<float> out;
 
     Buffers() : in(count), out(count) {
-        for (std::size_t i = 0; i < count; ++i)
-            in[i] = (static_cast<float>(random_word({1, 2}, i)) - 0x1p31f) * 0x1p-30f;
+        for (std::size_t i = 0; i < count; ++i) in[i] = (static_cast<float>(random_word({1, 2}, i)) - 0x1p31f) * 0x1p-30f;
     }
 };
 
@@ -55,11 +54,16 @@ int main(int argc, char** argv) {
     benchmark::Initialize(&argc, argv);
     if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
     Buffers buffers;
-    benchmark::RegisterBenchmark("memcpy", [&](benchmark::State& state) {
-        for (auto _ : state)
-            state.SetIterationTime(seconds_of([&] { std::memcpy(buffers.out.data(), buffers.in.data(), count * sizeof(float)); }));
-        state.SetBytesProcessed(static_cast<std::int64_t>(state.iterations()) * static_cast<std::int64_t>(2 * count * sizeof(float)));
-    })->UseManualTime()->Unit(benchmark::kMillisecond);
+    benchmark::RegisterBenchmark("memcpy",
+                                 [&](benchmark::State& state) {
+                                     for (auto _ : state)
+                                         state.SetIterationTime(seconds_of(
+                                             [&] { std::memcpy(buffers.out.data(), buffers.in.data(), count * sizeof(float)); }));
+                                     state.SetBytesProcessed(static_cast<std::int64_t>(state.iterations()) *
+                                                             static_cast<std::int64_t>(2 * count * sizeof(float)));
+                                 })
+        ->UseManualTime()
+        ->Unit(benchmark::kMillisecond);
     for (const Isa isa : {Isa::avx512, Isa::avx2, Isa::baseline}) {
         if (isa > active_isa()) continue;
         for (const auto& [known, format] : named_formats)
@@ -70,9 +74,13 @@ int main(int argc, char** argv) {
                     const QuantiseOptions options{.rounding = rounding, .overflow = overflow, .key = {3, 4}};
                     const std::string label = concatenate(name(isa), '/', known, '/', name(rounding), '/',
                                                           overflow == Overflow::saturate ? "saturate" : "to_infinity");
-                    benchmark::RegisterBenchmark(label.c_str(), [&buffers, isa, format = format, options](benchmark::State& state) {
-                        measure(state, buffers, isa, format, options);
-                    })->UseManualTime()->Unit(benchmark::kMillisecond)->Iterations(7);
+                    benchmark::RegisterBenchmark(label.c_str(),
+                                                 [&buffers, isa, format = format, options](benchmark::State& state) {
+                                                     measure(state, buffers, isa, format, options);
+                                                 })
+                        ->UseManualTime()
+                        ->Unit(benchmark::kMillisecond)
+                        ->Iterations(7);
                 }
     }
     benchmark::RunSpecifiedBenchmarks();

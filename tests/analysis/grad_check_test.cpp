@@ -13,7 +13,8 @@ auto square(double forward, double backward) {
     return [=]<class T>(Tape<T>& tape, std::vector<Variable<T>>& v) {
         const double alpha = tape.unit_scaled() ? forward : 1.0, beta = tape.unit_scaled() ? backward : 1.0;
         Tensor<T> y = tape.make(v[0].shape());
-        for (std::size_t i = 0; i < y.size(); ++i) y.data()[i] = static_cast<T>(alpha) * v[0].value().data()[i] * v[0].value().data()[i];
+        for (std::size_t i = 0; i < y.size(); ++i)
+            y.data()[i] = static_cast<T>(alpha) * v[0].value().data()[i] * v[0].value().data()[i];
         return tape.record({"square", tape.next_site("square"), alpha, {beta}}, {v[0]}, std::move(y), [](BackwardContext<T>& g) {
             Tensor<T> dx = g.take_output_gradient();
             for (std::size_t i = 0; i < dx.size(); ++i) dx.data()[i] *= static_cast<T>(2.0 * g.beta(0)) * g.input(0).data()[i];
@@ -54,7 +55,8 @@ TEST_CASE("relative_error: largest distance over largest magnitude; NaN is not h
     CHECK(analysis::relative_error(actual, expected) == Approx(0.1));
     CHECK(analysis::relative_error(actual, Tensor<double>({2}, {0.5, 2.25}), 2.0) == 0.0);
     CHECK(std::isnan(analysis::relative_error(Tensor<double>({2}, {1.0, std::nan("")}), expected)));
-    REQUIRE_THROWS_WITH(analysis::relative_error(actual, Tensor<double>({1}, {1.0})), "relative_error: shapes [2] and [1] differ");
+    REQUIRE_THROWS_WITH(analysis::relative_error(actual, Tensor<double>({1}, {1.0})),
+                        "relative_error: shapes [2] and [1] differ");
 }
 
 TEST_CASE("project: the loss has the direction as its gradient") {

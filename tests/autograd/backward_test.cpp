@@ -15,7 +15,8 @@ namespace {
 using Back = std::function<void(BackwardContext<double>&)>;
 
 /// Records an op with any backward function on one or two inputs; its value is the first input's.
-Variable<double> probe(std::initializer_list<Variable<double>> inputs, std::initializer_list<double> betas, double alpha, Back back) {
+Variable<double> probe(std::initializer_list<Variable<double>> inputs, std::initializer_list<double> betas, double alpha,
+                       Back back) {
     const Variable<double> x = *inputs.begin();
     Tape<double>& tape = x.tape("probe");
     Tensor<double> output = tape.make(x.shape());
@@ -58,7 +59,8 @@ TEST_CASE_METHOD(Fixture, "a backward function sees inputs, output, factors and 
     REQUIRE_THROWS(b.gradient());
 }
 
-TEST_CASE_METHOD(Fixture, "the gradient of an output that nothing used is zeros, and an op none of whose outputs was used does not run") {
+TEST_CASE_METHOD(Fixture,
+                 "the gradient of an output that nothing used is zeros, and an op none of whose outputs was used does not run") {
     tape.begin_step();
     const auto x = vector_input<double>(tape, {1.0, 2.0, 3.0, 4.0});
     const auto parts = halves(x);

@@ -38,7 +38,8 @@ TEST_CASE("objects of an arena do not overlap") {
     Arena arena;
     std::vector<std::array<int, 9>*> made;
     for (int i = 0; i < 5000; ++i) made.push_back(arena.make(std::array<int, 9>{i, 0, 0, 0, 0, 0, 0, 0, -i}));
-    for (int i = 0; i < 5000; ++i) REQUIRE(((*made[static_cast<std::size_t>(i)])[0] == i && (*made[static_cast<std::size_t>(i)])[8] == -i));
+    for (int i = 0; i < 5000; ++i)
+        REQUIRE(((*made[static_cast<std::size_t>(i)])[0] == i && (*made[static_cast<std::size_t>(i)])[8] == -i));
 }
 
 TEST_CASE("an arena moves what it is given and refuses what does not fit a block") {
@@ -71,10 +72,10 @@ TEST_CASE("the recorded graph has one vertex per op, input and parameter, and on
     Tape<double> tape(recipe, state);
     Parameter<double> weight("weight", Shape{2}, {});
     tape.begin_step();
-    const Variable<double> x = vector_input<double>(tape, {1.0, 2.0});                              // slot 0
-    const Variable<double> y = mul(x, x, {.alpha = 0.5, .beta_a = 0.25, .beta_b = 4.0});            // slot 1
-    const Variable<double> z = mul(y, tape.parameter(weight));                                      // slots 3, 2
-    const auto parts = split(mul(z, tape.parameter(weight)));                                       // slots 5, 6 of 4
+    const Variable<double> x = vector_input<double>(tape, {1.0, 2.0});                    // slot 0
+    const Variable<double> y = mul(x, x, {.alpha = 0.5, .beta_a = 0.25, .beta_b = 4.0});  // slot 1
+    const Variable<double> z = mul(y, tape.parameter(weight));                            // slots 3, 2
+    const auto parts = split(mul(z, tape.parameter(weight)));                             // slots 5, 6 of 4
     static_cast<void>(parts);
     REQUIRE(tape.node_count() == 4);
     REQUIRE(std::string(tape.node(0).op) == "mul");

@@ -16,8 +16,9 @@ namespace {
 class Recorder : public Observer<double> {
 public:
     void observe(const TensorEvent<double>& event) override {
-        lines.push_back(std::string(event.pass == Pass::value ? "value " : "gradient ") + std::string(event.path) + " " + std::string(event.op) +
-                        " " + std::to_string(event.index) + " " + std::to_string(static_cast<int>(event.tensor.data()[0])));
+        lines.push_back(std::string(event.pass == Pass::value ? "value " : "gradient ") + std::string(event.path) + " " +
+                        std::string(event.op) + " " + std::to_string(event.index) + " " +
+                        std::to_string(static_cast<int>(event.tensor.data()[0])));
     }
     std::vector<std::string> lines{};
 };
@@ -42,15 +43,16 @@ TEST_CASE("an observer sees values on the way forward and complete gradients on 
         tape.backward({sum(square(y)), sum(first)}, {1.0, 2.0});
         static_cast<void>(last);
     }
-    REQUIRE(recorder.lines == std::vector<std::string>{
-                                  "value model/weight parameter 0 3", "value model/square square 0 9", "value model/inner/mul mul 0 27",
-                                  "value model/inner/halves halves 0 27", "value model/inner/halves halves 1 0",
-                                  "value model/inner/square square 0 81", "value model/inner/sum sum 0 81", "value model/inner/sum.1 sum 0 27",
-                                  "gradient model/inner/sum.1 sum 0 2", "gradient model/inner/sum sum 0 1",
-                                  "gradient model/inner/square square 0 1", "gradient model/inner/halves halves 0 2",
-                                  "gradient model/inner/mul mul 0 2",
-                                  "gradient model/square square 0 24",           // 2 y + 2 w, both consumers added
-                                  "gradient model/weight parameter 0 162"});  // 24 * 2 w + 2 y
+    REQUIRE(recorder.lines ==
+            std::vector<std::string>{"value model/weight parameter 0 3", "value model/square square 0 9",
+                                     "value model/inner/mul mul 0 27", "value model/inner/halves halves 0 27",
+                                     "value model/inner/halves halves 1 0", "value model/inner/square square 0 81",
+                                     "value model/inner/sum sum 0 81", "value model/inner/sum.1 sum 0 27",
+                                     "gradient model/inner/sum.1 sum 0 2", "gradient model/inner/sum sum 0 1",
+                                     "gradient model/inner/square square 0 1", "gradient model/inner/halves halves 0 2",
+                                     "gradient model/inner/mul mul 0 2",
+                                     "gradient model/square square 0 24",        // 2 y + 2 w, both consumers added
+                                     "gradient model/weight parameter 0 162"});  // 24 * 2 w + 2 y
 }
 
 TEST_CASE("a detached observer sees nothing and frozen parameters show no gradient") {
@@ -63,7 +65,8 @@ TEST_CASE("a detached observer sees nothing and frozen parameters show no gradie
     tape.set_observer(&recorder);
     tape.begin_step();
     tape.backward(mul(vector_input<double>(tape, {2.0}), tape.parameter(frozen)));
-    REQUIRE(recorder.lines == std::vector<std::string>{"value frozen parameter 0 0", "value mul mul 0 0", "gradient mul mul 0 1"});
+    REQUIRE(recorder.lines ==
+            std::vector<std::string>{"value frozen parameter 0 0", "value mul mul 0 0", "gradient mul mul 0 1"});
     tape.set_observer(nullptr);
     tape.begin_step();
     tape.backward(square(vector_input<double>(tape, {2.0})));

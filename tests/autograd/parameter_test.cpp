@@ -10,7 +10,8 @@
 using namespace unitscale;
 
 TEST_CASE("a new parameter holds zeros, has its facts, wants a gradient and has none") {
-    const Parameter<float> weight("block0/ffn/weight", Shape{2, 3}, {.role = ParameterRole::readout, .fan_in = 3, .fan_out = 2, .depth = 8});
+    const Parameter<float> weight("block0/ffn/weight", Shape{2, 3},
+                                  {.role = ParameterRole::readout, .fan_in = 3, .fan_out = 2, .depth = 8});
     REQUIRE(weight.name() == "block0/ffn/weight");
     REQUIRE(weight.facts().role == ParameterRole::readout);
     REQUIRE(weight.facts().fan_in == 3);

@@ -98,7 +98,8 @@ TEST_CASE_METHOD(Fixture, "micro-batches add to the gradients of parameters and 
             REQUIRE(tape.step_rows(10) == 10 * parts);
             const auto w = tape.parameter(weight);
             if (parts == 1) {
-                tape.backward({sum(mul(square(w), vector_input<double>(tape, {3.0, 4.0}, false))), sum(mul(w, vector_input<double>(tape, {5.0, 6.0}, false)))},
+                tape.backward({sum(mul(square(w), vector_input<double>(tape, {3.0, 4.0}, false))),
+                               sum(mul(w, vector_input<double>(tape, {5.0, 6.0}, false)))},
                               {1.0, 1.0});
             } else {
                 tape.backward(part == 0 ? sum(mul(square(w), vector_input<double>(tape, {3.0, 4.0}, false)))
@@ -196,7 +197,8 @@ TEST_CASE_METHOD(Fixture, "handles of an earlier step, of another tape and of fr
     tape.begin_step();
     REQUIRE_THROWS_WITH(old.value(), "value: a handle of an earlier step; begin_step() ends the life of all handles");
     const auto x = vector_input<double>(tape, {1.0});
-    REQUIRE_THROWS_WITH(tape.check_handle("gelu", old), "gelu: a handle of an earlier step; begin_step() ends the life of all handles");
+    REQUIRE_THROWS_WITH(tape.check_handle("gelu", old),
+                        "gelu: a handle of an earlier step; begin_step() ends the life of all handles");
     REQUIRE_THROWS_WITH(mul(x, old), "value: a handle of an earlier step; begin_step() ends the life of all handles");
 
     ScalingState other_state;
@@ -219,12 +221,14 @@ TEST_CASE_METHOD(Fixture, "backward refuses what has no meaning") {
     REQUIRE_THROWS_WITH(tape.backward(x), "backward: loss of shape [2]; expected one element");
     REQUIRE_THROWS_WITH(tape.backward(constant), "backward: no loss depends on a parameter or input that requires a gradient");
     REQUIRE_THROWS_WITH(tape.backward({constant}, {1.0, 2.0}), "backward: 1 losses but 2 seeds");
-    REQUIRE_THROWS_WITH(tape.backward(Variable<double>()), "backward: an empty Variable; make one with Tape::input, Tape::parameter or an op");
+    REQUIRE_THROWS_WITH(tape.backward(Variable<double>()),
+                        "backward: an empty Variable; make one with Tape::input, Tape::parameter or an op");
     tape.backward(sum(x));  // the refusals above left the step whole
     REQUIRE_THROWS_WITH(tape.backward(sum(square(x))), "backward: called twice in one step; join the losses in one call");
     REQUIRE_THROWS_WITH(Tape<double>(recipe, state, 0), "Tape: threads is 0; expected at least 1");
     const auto wrong = [&] {
-        static_cast<void>(tape.record({"op", tape.next_site("op"), 1.0, {1.0}}, {x, x}, tape.make(Shape{2}), [](BackwardContext<double>&) {}));
+        static_cast<void>(
+            tape.record({"op", tape.next_site("op"), 1.0, {1.0}}, {x, x}, tape.make(Shape{2}), [](BackwardContext<double>&) {}));
     };
     REQUIRE_THROWS_WITH(wrong(), "op: recorded with 1 betas for 2 inputs");
 }
@@ -282,7 +286,8 @@ TEST_CASE_METHOD(Fixture, "sites are unique within a step and the same from step
         for (std::size_t i = 0; i < tape.node_count(); ++i) names.push_back(state.path(tape.node(i).site));
         paths.push_back(names);
     }
-    REQUIRE(paths[0] == std::vector<std::string>{"square", "block/square", "block/square.1", "block/square.2", "block/square.3", "square.1"});
+    REQUIRE(paths[0] ==
+            std::vector<std::string>{"square", "block/square", "block/square.1", "block/square.2", "block/square.3", "square.1"});
     REQUIRE(paths[1] == paths[0]);
     REQUIRE(paths[2] == paths[0]);
     REQUIRE(state.site_count() == 6);
@@ -375,8 +380,8 @@ TEST_CASE("the allocation counter counts what malloc and operator new hand out")
     {
         AllocationCount count;
         std::vector<std::string> texts(3, std::string(100, 'x'));
-        void* aligned = ::operator new(256, std::align_val_t{64});
-        ::operator delete(aligned, std::align_val_t{64});
+        void* aligned = ::operator new (256, std::align_val_t{64});
+        ::operator delete (aligned, std::align_val_t{64});
         counted = count.stop();
         REQUIRE(texts[2].size() == 100);
     }

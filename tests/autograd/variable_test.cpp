@@ -50,8 +50,10 @@ TEST_CASE("a gradient that was not computed is an error that names the op") {
     tape.begin_step();
     const Variable<float> x = vector_input<float>(tape, {1.0f});
     const Variable<float> y = square(x);
-    REQUIRE_THROWS_WITH(y.gradient(), "gradient: the output of square has none; run backward(), with begin_step({.retain = true}) "
-                                      "for the gradients of ops");
-    REQUIRE_THROWS_WITH(x.gradient(), "gradient: the output of input has none; run backward(), with begin_step({.retain = true}) "
-                                      "for the gradients of ops");
+    REQUIRE_THROWS_WITH(y.gradient(),
+                        "gradient: the output of square has none; run backward(), with begin_step({.retain = true}) "
+                        "for the gradients of ops");
+    REQUIRE_THROWS_WITH(x.gradient(),
+                        "gradient: the output of input has none; run backward(), with begin_step({.retain = true}) "
+                        "for the gradients of ops");
 }

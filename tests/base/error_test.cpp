@@ -8,7 +8,8 @@
 using namespace unitscale;
 
 TEST_CASE("an error's message is its parts in order") {
-    REQUIRE_THROWS_WITH(fail("matmul: x [", 2, ',', 3, "] has ", 0.5, std::string_view(" halves")), "matmul: x [2,3] has 0.5 halves");
+    REQUIRE_THROWS_WITH(fail("matmul: x [", 2, ',', 3, "] has ", 0.5, std::string_view(" halves")),
+                        "matmul: x [2,3] has 0.5 halves");
     REQUIRE(concatenate("a", 1, 'b', std::string("c")) == "a1bc");
 }
 

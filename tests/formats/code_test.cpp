@@ -77,7 +77,8 @@ TEST_CASE("codes of a span are the codes of its quantised elements") {
     std::vector<float> in(2500);
     for (std::size_t i = 0; i < in.size(); ++i) in[i] = from_bits(random_word({3, 3}, i));
     std::vector<std::uint8_t> codes(in.size());
-    const QuantiseOptions options{.rounding = Rounding::stochastic, .overflow = Overflow::to_infinity, .key = {4, 5}, .first_index = 2};
+    const QuantiseOptions options{
+        .rounding = Rounding::stochastic, .overflow = Overflow::to_infinity, .key = {4, 5}, .first_index = 2};
     for (const FloatFormat& format : {e5m2, e4m3, e4m3fnuz, e8m0, find_format("p3109_k8p3ue")}) {
         encode(format, std::span<const float>(in), std::span(codes), options);
         std::size_t wrong = 0;
@@ -99,8 +100,10 @@ TEST_CASE("encoding a double rounds once") {
 TEST_CASE("codes that do not fit are errors") {
     std::vector<float> values(3);
     std::vector<std::uint8_t> codes(3);
-    REQUIRE_THROWS_WITH(encode(fp16, std::span<const float>(values), std::span(codes)), "encode: codes of fp16 take 16 bits, not 8");
-    REQUIRE_THROWS_WITH(decode(bf16, std::span<const std::uint8_t>(codes), std::span(values)), "decode: codes of bf16 take 16 bits, not 8");
+    REQUIRE_THROWS_WITH(encode(fp16, std::span<const float>(values), std::span(codes)),
+                        "encode: codes of fp16 take 16 bits, not 8");
+    REQUIRE_THROWS_WITH(decode(bf16, std::span<const std::uint8_t>(codes), std::span(values)),
+                        "decode: codes of bf16 take 16 bits, not 8");
     REQUIRE_THROWS_WITH(decode(e4m3, std::span<const std::uint8_t>(codes), std::span(values).first(2)),
                         "decode: input and output sizes differ: 3 != 2");
     REQUIRE_THROWS_WITH(decode(e2m1, 16), "decode: code 16 does not fit the 4 bits of e2m1");

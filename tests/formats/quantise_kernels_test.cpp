@@ -66,7 +66,7 @@ TEST_CASE("the stochastic kernel draws between the two neighbours") {
     REQUIRE(Stochastic::apply(c, x, 1u << 30) == bits_of(1.25f));
     REQUIRE(Stochastic::apply(c, x, 3u << 30) == bits_of(1.25f));
     REQUIRE(Stochastic::apply(c, x, 0x3FFFFFFFu) == bits_of(1.125f));  // bits past the second are not looked at
-    const std::uint32_t small = bits_of(-0x1p-10f);                      // half of the smallest number
+    const std::uint32_t small = bits_of(-0x1p-10f);                    // half of the smallest number
     REQUIRE(Stochastic::apply(c, small, 1u << 30) == 0x80000000u);
     REQUIRE(Stochastic::apply(c, small, 2u << 30) == bits_of(-0x1p-9f));
 }
@@ -84,8 +84,7 @@ TEST_CASE("loops write exactly the elements that they are given") {
             std::size_t wrong = 0;
             for (std::size_t i = 0; i < out.size(); ++i) {
                 const bool inside = i >= 3 && i < 3 + count;
-                const std::uint32_t expected =
-                    inside ? NearestSaturating::apply(c, bits_of(in[i - 2]), 0) : bits_of(-1000.0f);
+                const std::uint32_t expected = inside ? NearestSaturating::apply(c, bits_of(in[i - 2]), 0) : bits_of(-1000.0f);
                 wrong += bits_of(out[i]) != expected ? 1u : 0u;
             }
             CHECK(wrong == 0);

@@ -34,7 +34,9 @@ std::vector<float> float_sample(std::size_t count, bool with_nan) {
     std::vector<float> sample;
     for (std::size_t i = 0; i < count; ++i) {
         const std::uint32_t word = random_word({5, 6}, i);
-        const std::uint32_t mantissa = i % 4 == 0 ? word & 0x00700000u : i % 4 == 1 ? (word & 0x00700000u) | 1u : word & 0x007FFFFFu;
+        const std::uint32_t mantissa = i % 4 == 0   ? word & 0x00700000u
+                                       : i % 4 == 1 ? (word & 0x00700000u) | 1u
+                                                    : word & 0x007FFFFFu;
         const float x = from_bits((word & 0xFF800000u) | mantissa);
         if (with_nan || !is_nan(x)) sample.push_back(x);
     }
@@ -56,7 +58,8 @@ TEST_CASE("quantise gives the value that a search in the decode table gives") {
             const std::uint32_t word = bits_of(in[i]);
             const bool infinite = (word & 0x7FFFFFFFu) == reference::infinity_bits;
             const double magnitude = infinite ? 0 : reference::to_double(from_bits(word & 0x7FFFFFFFu));
-            const auto expected = lattice.round(magnitude, (word >> 31) != 0, infinite, Rounding::nearest_even, Overflow::saturate, 16, 0);
+            const auto expected =
+                lattice.round(magnitude, (word >> 31) != 0, infinite, Rounding::nearest_even, Overflow::saturate, 16, 0);
             wrong += bits_of(out[i]) != expected.word() ? 1u : 0u;
         }
         INFO(table);
@@ -65,11 +68,13 @@ TEST_CASE("quantise gives the value that a search in the decode table gives") {
 }
 
 TEST_CASE("spans and single elements agree for every format, rounding and instruction set") {
-    std::vector<FloatFormat> formats{fp32, tf32, bf16, fp16, make_format({5, 3, 100}), make_format({2, 1, -60, Specials::top_nan})};
+    std::vector<FloatFormat> formats{
+        fp32, tf32, bf16, fp16, make_format({5, 3, 100}), make_format({2, 1, -60, Specials::top_nan})};
     for (const auto& tested : reference::tested_formats()) formats.push_back(tested.format);
     for (const FloatFormat& format : formats) {
         std::vector<float> in = float_sample(1500, format.has_nan());
-        for (const float special : {0.0f, format.max(), format.min_subnormal(), format.min_normal(), from_bits(reference::infinity_bits)})
+        for (const float special :
+             {0.0f, format.max(), format.min_subnormal(), format.min_normal(), from_bits(reference::infinity_bits)})
             for (const std::uint32_t step : {0u, 1u, ~0u})
                 for (const std::uint32_t sign : {0u, 0x80000000u}) {
                     const float x = from_bits((bits_of(special) + step) ^ sign);
@@ -80,7 +85,8 @@ TEST_CASE("spans and single elements agree for every format, rounding and instru
         for (const Rounding rounding : reference::all_roundings)
             for (const Overflow overflow : {Overflow::saturate, Overflow::to_infinity}) {
                 if (overflow == Overflow::to_infinity && !format.has_nan()) continue;
-                const QuantiseOptions options{.rounding = rounding, .overflow = overflow, .bits = 11, .key = {3, 4}, .first_index = 7};
+                const QuantiseOptions options{
+                    .rounding = rounding, .overflow = overflow, .bits = 11, .key = {3, 4}, .first_index = 7};
                 for (std::size_t i = 0; i < in.size(); ++i) expected[i] = quantise(format, in[i], options, i);
                 for (const Isa isa : available_isas()) {
                     quantise_span(isa, format, in, out, options);
@@ -99,7 +105,8 @@ TEST_CASE("spans may have any length and start, and may be quantised in place") 
                 for (const std::size_t length : {0u, 1u, 5u, 63u, 64u, 65u, 127u, 200u}) {
                     const QuantiseOptions options{.rounding = rounding, .key = {8, 9}};
                     std::vector<float> copy = in;
-                    quantise_span(isa, e5m2, std::span(copy).subspan(start, length), std::span(copy).subspan(start, length), options);
+                    quantise_span(isa, e5m2, std::span(copy).subspan(start, length), std::span(copy).subspan(start, length),
+                                  options);
                     bool same = true;
                     for (std::size_t i = 0; i < in.size(); ++i) {
                         const bool inside = i >= start && i < start + length;
@@ -147,13 +154,14 @@ TEST_CASE("stochastic rounding does not depend on how a span is cut") {
 
 TEST_CASE("the mean of stochastic rounding is the input, within five standard errors") {
     constexpr std::size_t n = 20000;
-    const std::vector<std::pair<FloatFormat, float>> cases{
-        {e4m3, 1.03125f}, {e4m3, -3.4f}, {e4m3, 0.0003f}, {e5m2, 0.9f}, {e2m1, 0.2f}, {e4m3fnuz, 100.1f}, {bf16, 1.001f}};
+    const std::vector<std::pair<FloatFormat, float>> cases{{e4m3, 1.03125f}, {e4m3, -3.4f},      {e4m3, 0.0003f}, {e5m2, 0.9f},
+                                                           {e2m1, 0.2f},     {e4m3fnuz, 100.1f}, {bf16, 1.001f}};
     for (const auto& [format, x] : cases)
         for (const int bits : {1, 4, 8, 20}) {
             const std::vector<float> in(n, x);
             std::vector<float> out(n);
-            quantise(format, in, out, {.rounding = Rounding::stochastic, .bits = bits, .key = {77, static_cast<std::uint64_t>(bits)}});
+            quantise(format, in, out,
+                     {.rounding = Rounding::stochastic, .bits = bits, .key = {77, static_cast<std::uint64_t>(bits)}});
             double sum = 0;
             for (const float value : out) sum += static_cast<double>(value);
             const double low = static_cast<double>(quantise(format, x, {.rounding = Rounding::down}));
@@ -161,7 +169,8 @@ TEST_CASE("the mean of stochastic rounding is the input, within five standard er
             // with N bits the chance of the outer neighbour is d cut to N bits
             const double inner = x > 0 ? low : high;
             const double outer = x > 0 ? high : low;
-            const double d = std::floor(std::ldexp((static_cast<double>(x) - inner) / (outer - inner), bits)) / std::ldexp(1.0, bits);
+            const double d =
+                std::floor(std::ldexp((static_cast<double>(x) - inner) / (outer - inner), bits)) / std::ldexp(1.0, bits);
             const double expected = inner + d * (outer - inner);
             const double error = (high - low) * std::sqrt(d * (1 - d) / static_cast<double>(n));
             INFO(name(format) << ' ' << x << " bits " << bits);
@@ -257,8 +266,10 @@ TEST_CASE("quantise names what is wrong with its input") {
     std::vector<float> in(300, 1.0f);
     std::vector<float> out(in.size());
     REQUIRE_THROWS_WITH(quantise(e4m3, in, std::span(out).first(2)), "quantise: input and output sizes differ: 300 != 2");
-    REQUIRE_THROWS_WITH(quantise(e4m3, in, out, {.rounding = Rounding::stochastic, .bits = 25}), "quantise: bits is 25; expected 1 to 24");
-    REQUIRE_THROWS_WITH(quantise(FloatFormat{}, in, out), "quantise: format: exponent_bits must be 1 to 8, so that values are exact in float");
+    REQUIRE_THROWS_WITH(quantise(e4m3, in, out, {.rounding = Rounding::stochastic, .bits = 25}),
+                        "quantise: bits is 25; expected 1 to 24");
+    REQUIRE_THROWS_WITH(quantise(FloatFormat{}, in, out),
+                        "quantise: format: exponent_bits must be 1 to 8, so that values are exact in float");
     in[257] = from_bits(0xFFC00000u);
     REQUIRE(find_nan(std::span<const float>(in)) == 257);
     REQUIRE(find_nan(std::span<const float>(in).first(257)) == 257);

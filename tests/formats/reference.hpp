@@ -43,7 +43,8 @@ inline std::uint32_t to_word(double x, bool negative) {
     int exponent = 0;
     const double fraction = std::frexp(magnitude, &exponent);  // [1/2, 1)
     if (exponent < -125) return sign | static_cast<std::uint32_t>(std::ldexp(fraction, exponent + 149));
-    return sign | ((static_cast<std::uint32_t>(exponent + 126) << 23) + static_cast<std::uint32_t>(std::ldexp(fraction, 24)) - 0x800000u);
+    return sign | ((static_cast<std::uint32_t>(exponent + 126) << 23) + static_cast<std::uint32_t>(std::ldexp(fraction, 24)) -
+                   0x800000u);
 }
 
 enum class Kind { finite, infinity, nan };
@@ -87,14 +88,14 @@ struct TestedFormat {
 };
 
 inline std::vector<TestedFormat> tested_formats() {
-    std::vector<TestedFormat> formats{{"ocp_e5m2", e5m2},       {"ocp_e4m3", e4m3},       {"e5m2fnuz", e5m2fnuz},
-                                      {"e4m3fnuz", e4m3fnuz},   {"e3m4", e3m4},           {"e4m3_ieee", e4m3_ieee},
-                                      {"e4m3b11fnuz", e4m3b11fnuz}, {"ocp_e8m0", e8m0},   {"ocp_e3m2", e3m2},
-                                      {"ocp_e2m3", e2m3},       {"ocp_e2m1", e2m1}};
-    for (const char* name : {"p3109_k3p2sf", "p3109_k4p2sf", "p3109_k6p3sf", "p3109_k6p4sf", "p3109_k8p1se", "p3109_k8p1ue",
-                             "p3109_k8p2se", "p3109_k8p3se", "p3109_k8p3sf", "p3109_k8p3ue", "p3109_k8p3uf", "p3109_k8p4se",
-                             "p3109_k8p4sf", "p3109_k8p4ue", "p3109_k8p4uf", "p3109_k8p5se", "p3109_k8p6se", "p3109_k8p7se",
-                             "p3109_k8p7sf", "p3109_k8p8uf"})
+    std::vector<TestedFormat> formats{{"ocp_e5m2", e5m2},           {"ocp_e4m3", e4m3}, {"e5m2fnuz", e5m2fnuz},
+                                      {"e4m3fnuz", e4m3fnuz},       {"e3m4", e3m4},     {"e4m3_ieee", e4m3_ieee},
+                                      {"e4m3b11fnuz", e4m3b11fnuz}, {"ocp_e8m0", e8m0}, {"ocp_e3m2", e3m2},
+                                      {"ocp_e2m3", e2m3},           {"ocp_e2m1", e2m1}};
+    for (const char* name :
+         {"p3109_k3p2sf", "p3109_k4p2sf", "p3109_k6p3sf", "p3109_k6p4sf", "p3109_k8p1se", "p3109_k8p1ue", "p3109_k8p2se",
+          "p3109_k8p3se", "p3109_k8p3sf", "p3109_k8p3ue", "p3109_k8p3uf", "p3109_k8p4se", "p3109_k8p4sf", "p3109_k8p4ue",
+          "p3109_k8p4uf", "p3109_k8p5se", "p3109_k8p6se", "p3109_k8p7se", "p3109_k8p7sf", "p3109_k8p8uf"})
         formats.push_back({name, find_format(name)});
     return formats;
 }
@@ -127,7 +128,8 @@ public:
         }
         // One number more, as if the exponent went on: the last step, which a power of two doubles.
         const std::size_t last = values.size() - 1;
-        const bool one_per_binade = values.size() > 4 && values[last] == 2 * values[last - 1] && values[last - 1] == 2 * values[last - 2];
+        const bool one_per_binade =
+            values.size() > 4 && values[last] == 2 * values[last - 1] && values[last - 1] == 2 * values[last - 2];
         const double step = values[last] - values[last - 1];
         beyond = one_per_binade ? 2 * values[last] : values[last] + (is_power_of_two(values[last]) ? 2 * step : step);
     }
@@ -155,7 +157,8 @@ public:
         const double high = above == values.end() ? beyond : *above;
         std::size_t code = lower_code;
         if (magnitude >= beyond) code = values.size();
-        else if (magnitude > low && goes_away(magnitude, low, high, lower_code % 2 == 1, negative, rounding, bits, random)) ++code;
+        else if (magnitude > low && goes_away(magnitude, low, high, lower_code % 2 == 1, negative, rounding, bits, random))
+            ++code;
         if (code < values.size()) return finish(code, negative);
         const bool bounded = rounding == Rounding::toward_zero || (rounding == Rounding::down && !negative) ||
                              (rounding == Rounding::up && negative);
@@ -179,12 +182,18 @@ private:
                           std::uint32_t random) {
         const double middle = low + (high - low) / 2;
         switch (rounding) {
-            case Rounding::nearest_even: return x > middle || (x == middle && low_is_odd);
-            case Rounding::nearest_away: return x >= middle;
-            case Rounding::toward_zero: return false;
-            case Rounding::up: return !negative;
-            case Rounding::down: return negative;
-            case Rounding::stochastic: break;
+            case Rounding::nearest_even:
+                return x > middle || (x == middle && low_is_odd);
+            case Rounding::nearest_away:
+                return x >= middle;
+            case Rounding::toward_zero:
+                return false;
+            case Rounding::up:
+                return !negative;
+            case Rounding::down:
+                return negative;
+            case Rounding::stochastic:
+                break;
         }
         const double steps = std::floor(std::ldexp((x - low) / (high - low), bits));
         return steps + static_cast<double>(random >> (32 - bits)) >= std::ldexp(1.0, bits);

@@ -49,7 +49,8 @@ TEST_CASE("text that is not UTF-8 does not stop the log") {
 TEST_CASE("a log that cannot be opened or written, or a line that is no object, is an error that names the path") {
     const TemporaryFolder folder;
     const std::string path = folder.path().string();
-    REQUIRE_THROWS_WITH(JsonLog(folder.path() / "missing" / "log.jsonl"), "log: " + path + "/missing/log.jsonl cannot be opened for writing");
+    REQUIRE_THROWS_WITH(JsonLog(folder.path() / "missing" / "log.jsonl"),
+                        "log: " + path + "/missing/log.jsonl cannot be opened for writing");
     JsonLog log(folder.path() / "log.jsonl");
     REQUIRE_THROWS_WITH(log.write(nlohmann::ordered_json(3)), "log: " + path + "/log.jsonl: a line is an object, not number");
     if (std::filesystem::exists("/dev/full")) {

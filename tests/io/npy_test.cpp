@@ -107,27 +107,33 @@ TEST_CASE("a .npy file that is missing, of another kind or broken is one line th
     REQUIRE(message("PK\x03\x04 a zip file") == "is not a .npy file of version 1 to 3");
     REQUIRE(message(npy_bytes(good, 0).substr(0, 9)) == "is truncated in its header");
     REQUIRE(message(npy_bytes(good, 0).substr(0, 30)) == "is truncated in its header");
-    REQUIRE(message(npy_bytes("{'descr': '<f8', 'fortran_order': False, 'shape': (2,), }", 16)) == "holds elements of type '<f8'; expected '<f4'");
+    REQUIRE(message(npy_bytes("{'descr': '<f8', 'fortran_order': False, 'shape': (2,), }", 16)) ==
+            "holds elements of type '<f8'; expected '<f4'");
     REQUIRE(message(npy_bytes("{'descr': '<f4', 'fortran_order': True, 'shape': (2, 2), }", 16)) ==
             "is in column-major (Fortran) order; expected row-major");
-    for (const char* header : {"{}", "{'descr': '<f4', 'fortran_order': False}", "{'descr': '<f4', 'fortran_order': False, 'shape': (2, ",
-                               "{'descr': '<f4', 'fortran_order': False, 'shape': (-2,)}", "{'descr': '<f4', 'fortran_order': 0, 'shape': (2,)}",
-                               "{'descr': '<f4, 'fortran_order': False, 'shape': 2}", "{'descr':", "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2,)}"})
+    for (const char* header :
+         {"{}", "{'descr': '<f4', 'fortran_order': False}", "{'descr': '<f4', 'fortran_order': False, 'shape': (2, ",
+          "{'descr': '<f4', 'fortran_order': False, 'shape': (-2,)}", "{'descr': '<f4', 'fortran_order': 0, 'shape': (2,)}",
+          "{'descr': '<f4, 'fortran_order': False, 'shape': 2}",
+          "{'descr':", "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2,)}"})
         REQUIRE(message(npy_bytes(header, 8)) == "has a malformed header");
     REQUIRE(message(npy_bytes("{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296, 4), }", 16)) ==
             "has the impossible shape [4294967296,4294967296,4]");
     REQUIRE(message(npy_bytes("{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999,), }", 16)) ==
             "has 16 bytes of data, but shape [99999999999] needs 399999999996");
-    REQUIRE_THROWS_WITH(load_npy<float>(folder.path() / "none.npy"), "npy: " + folder.path().string() + "/none.npy does not exist or is not a file");
+    REQUIRE_THROWS_WITH(load_npy<float>(folder.path() / "none.npy"),
+                        "npy: " + folder.path().string() + "/none.npy does not exist or is not a file");
     REQUIRE_THROWS_WITH(load_npy<float>(folder.path()), "npy: " + folder.path().string() + " does not exist or is not a file");
 }
 
 TEST_CASE("a tensor with a scale, and a path that cannot be written, are refused by save_npy") {
     const TemporaryFolder folder;
     Tensor<float> tensor(Shape{1}, {1.0f});
-    REQUIRE_THROWS_WITH(save_npy(folder.path() / "no" / "x.npy", tensor), "npy: " + folder.path().string() + "/no/x.npy cannot be opened for writing");
+    REQUIRE_THROWS_WITH(save_npy(folder.path() / "no" / "x.npy", tensor),
+                        "npy: " + folder.path().string() + "/no/x.npy cannot be opened for writing");
     tensor.set_scale(0.5);
-    REQUIRE_THROWS_WITH(save_npy(folder.path() / "x.npy", tensor),
-                        "npy: " + folder.path().string() + "/x.npy: the tensor has scale 0.5; the format holds plain numbers only");
+    REQUIRE_THROWS_WITH(
+        save_npy(folder.path() / "x.npy", tensor),
+        "npy: " + folder.path().string() + "/x.npy: the tensor has scale 0.5; the format holds plain numbers only");
     REQUIRE_FALSE(std::filesystem::exists(folder.path() / "x.npy"));
 }

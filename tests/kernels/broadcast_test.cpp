@@ -34,7 +34,8 @@ TEST_CASE("a function of three broadcast arrays and its sum over copies agree wi
         Doubles expected(y.size()), sum_u(u.size()), sum_v(v.size());
         const auto f = [](double a, double b, double d) { return a * b - 2.0 * d; };
         for (std::size_t i = 0; i < y.size(); ++i) {
-            expected[i] = f(u[broadcast_index(i, shape, c.u)], v[broadcast_index(i, shape, c.v)], w[broadcast_index(i, shape, c.w)]);
+            expected[i] =
+                f(u[broadcast_index(i, shape, c.u)], v[broadcast_index(i, shape, c.v)], w[broadcast_index(i, shape, c.w)]);
             sum_u[broadcast_index(i, shape, c.u)] += expected[i];
             sum_v[broadcast_index(i, shape, c.v)] += expected[i];
         }

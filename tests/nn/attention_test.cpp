@@ -13,7 +13,14 @@ nn::Attention<float> make(const nn::AttentionConfig& config) { return {"block0/a
 
 TEST_CASE("Attention: four linear layers around ops::attention") {
     for (const bool rotary : {false, true}) {
-        const nn::AttentionConfig config{.width = 12, .heads = 3, .groups = 1, .causal = !rotary, .rotary = rotary, .mult = 0.5, .factor_length = 20, .depth = 4};
+        const nn::AttentionConfig config{.width = 12,
+                                         .heads = 3,
+                                         .groups = 1,
+                                         .causal = !rotary,
+                                         .rotary = rotary,
+                                         .mult = 0.5,
+                                         .factor_length = 20,
+                                         .depth = 4};
         nn::Attention<float> layer = make(config);
         std::vector<Parameter<float>*> parameters;
         layer.collect(parameters);
@@ -21,7 +28,8 @@ TEST_CASE("Attention: four linear layers around ops::attention") {
         const std::vector<std::string> names = {"query", "key", "value", "out"};
         for (std::size_t i = 0; i < 4; ++i) {
             CHECK(parameters[i]->name() == "block0/attention/" + names[i] + "/weight");
-            CHECK(parameters[i]->shape() == (i == 1 || i == 2 ? Shape{4, 12} : Shape{12, 12}));  // one key and value head of size 4
+            CHECK(parameters[i]->shape() ==
+                  (i == 1 || i == 2 ? Shape{4, 12} : Shape{12, 12}));  // one key and value head of size 4
             CHECK(parameters[i]->facts().depth == 4);
         }
         test::randomise(parameters, 1.0);
@@ -35,12 +43,14 @@ TEST_CASE("Attention: four linear layers around ops::attention") {
             q = ops::rotary(q, {.heads = 3});
             k = ops::rotary(k, {.heads = 1});
         }
-        const auto mixed = ops::attention(q, k, ops::linear(x, weight(2)), {.heads = 3, .groups = 1, .mult = 0.5, .causal = !rotary, .factor_length = 20});
+        const auto mixed = ops::attention(q, k, ops::linear(x, weight(2)),
+                                          {.heads = 3, .groups = 1, .mult = 0.5, .causal = !rotary, .factor_length = 20});
         CHECK(test::elements(y.value()) == test::elements(ops::linear(mixed, weight(3)).value()));
 
         std::vector<std::string> paths;
         for (std::size_t i = 0; i < run.tape.node_count(); ++i) paths.push_back(run.state.path(run.tape.node(i).site));
-        for (const char* path : {"attention/query/linear", "attention/key/linear", "attention/value/linear", "attention/attention", "attention/out/linear"})
+        for (const char* path : {"attention/query/linear", "attention/key/linear", "attention/value/linear",
+                                 "attention/attention", "attention/out/linear"})
             CHECK(std::count(paths.begin(), paths.end(), path) == 1);
     }
 }
@@ -58,5 +68,6 @@ TEST_CASE("Attention: heads, groups and rotary positions that do not fit are err
     REQUIRE_THROWS_WITH(make({.width = 10, .heads = 3}), "attention: width 10 is not divisible by 3 heads");
     REQUIRE_THROWS_WITH(make({.width = 10, .heads = 0}), "attention: width 10 is not divisible by 0 heads");
     REQUIRE_THROWS_WITH(make({.width = 12, .heads = 4, .groups = 3}), "attention: 4 heads are not divisible by 3 groups");
-    REQUIRE_THROWS_WITH(make({.width = 9, .heads = 3, .rotary = true}), "attention: heads of size 3; rotary positions need an even size");
+    REQUIRE_THROWS_WITH(make({.width = 9, .heads = 3, .rotary = true}),
+                        "attention: heads of size 3; rotary positions need an even size");
 }

@@ -11,8 +11,9 @@ using namespace unitscale;
 
 namespace {
 
-constexpr ResidualRule fixed_rule{.scheme = ResidualScheme::fixed, .tau = 0.7}, running_mean{.scheme = ResidualScheme::running_mean},
-    depth_rule{.scheme = ResidualScheme::depth}, plain{.scheme = ResidualScheme::plain};
+constexpr ResidualRule fixed_rule{.scheme = ResidualScheme::fixed, .tau = 0.7},
+    running_mean{.scheme = ResidualScheme::running_mean}, depth_rule{.scheme = ResidualScheme::depth},
+    plain{.scheme = ResidualScheme::plain};
 
 struct Case {
     const char* name;
@@ -30,15 +31,18 @@ std::vector<Case> cases() {
     add("default", [](auto&) {});
     add("plain residual, gains", [](auto& c) { c.residual = plain, c.norm.gains = true; });
     add("post norm, layer norm with gains, biases, fixed residual", [](auto& c) {
-        c.placement = nn::NormPlacement::post, c.norm = {.kind = nn::NormKind::layer, .gains = true}, c.bias = true, c.residual = fixed_rule;
+        c.placement = nn::NormPlacement::post, c.norm = {.kind = nn::NormKind::layer, .gains = true}, c.bias = true,
+        c.residual = fixed_rule;
     });
     add("no norm, gated silu, running mean", [](auto& c) {
         c.placement = nn::NormPlacement::none, c.feed_forward = nn::FeedForwardKind::gated_silu, c.residual = running_mean;
     });
-    add("rotary, grouped heads, depth rule", [](auto& c) { c.positions = nn::Positions::rotary, c.groups = 1, c.residual = depth_rule; });
+    add("rotary, grouped heads, depth rule",
+        [](auto& c) { c.positions = nn::Positions::rotary, c.groups = 1, c.residual = depth_rule; });
     add("tied, learned positions", [](auto& c) { c.tied = true, c.residual = depth_rule; });
     add("tied, rotary, gated silu, attention multiplier 1", [](auto& c) {
-        c.tied = true, c.positions = nn::Positions::rotary, c.feed_forward = nn::FeedForwardKind::gated_silu, c.attention_mult = 1.0, c.residual = depth_rule;
+        c.tied = true, c.positions = nn::Positions::rotary, c.feed_forward = nn::FeedForwardKind::gated_silu,
+        c.attention_mult = 1.0, c.residual = depth_rule;
     });
     return list;
 }
@@ -75,7 +79,8 @@ TEST_CASE("Decoder: logits of a prefix equal those of the full pass under none a
         for (const char* recipe : {"fp32", "unit-fp32"}) {
             INFO(c.name << ", " << recipe);
             test::LanguageModel<float> model(find_recipe(recipe), c.config);
-            if (std::string_view(recipe) == "fp32") test::randomise(model.decoder.parameters(), 0.4);  // so that it matters what attention does
+            if (std::string_view(recipe) == "fp32")
+                test::randomise(model.decoder.parameters(), 0.4);  // so that it matters what attention does
             const auto ids = test::random_tokens({3, 6}, 7);
             model.tape.begin_step();
             const std::vector<float> full = test::elements(model.decoder(model.tape, ids).value());
@@ -111,7 +116,8 @@ TEST_CASE("Decoder: a later token changes no earlier logit and every later one")
     ids.data()[3] = (ids.data()[3] + 1) % 7;
     model.tape.begin_step();
     const std::vector<float> after = test::elements(model.decoder(model.tape, ids).value());
-    for (std::ptrdiff_t t = 0; t < 6; ++t) CHECK(std::equal(before.begin() + 7 * t, before.begin() + 7 * t + 7, after.begin() + 7 * t) == (t < 3));
+    for (std::ptrdiff_t t = 0; t < 6; ++t)
+        CHECK(std::equal(before.begin() + 7 * t, before.begin() + 7 * t + 7, after.begin() + 7 * t) == (t < 3));
 }
 
 TEST_CASE("Decoder: the gradient of every parameter agrees with finite differences under none") {
@@ -162,17 +168,19 @@ TEST_CASE("Decoder: parameters, their names and number") {
     nn::Decoder<float> decoder({.vocabulary = 7, .width = 8, .depth = 1, .heads = 2, .length = 6, .norm = {.gains = true}});
     std::vector<std::string> names;
     for (const Parameter<float>* parameter : decoder.parameters()) names.push_back(parameter->name());
-    CHECK(names == std::vector<std::string>{
-                       "decoder/tokens/weight", "decoder/positions/weight", "decoder/block0/attention_norm/gain", "decoder/block0/attention/query/weight",
-                       "decoder/block0/attention/key/weight", "decoder/block0/attention/value/weight", "decoder/block0/attention/out/weight",
-                       "decoder/block0/ffn_norm/gain", "decoder/block0/ffn/up/weight", "decoder/block0/ffn/down/weight", "decoder/norm/gain",
-                       "decoder/readout/weight"});
+    CHECK(names == std::vector<std::string>{"decoder/tokens/weight", "decoder/positions/weight",
+                                            "decoder/block0/attention_norm/gain", "decoder/block0/attention/query/weight",
+                                            "decoder/block0/attention/key/weight", "decoder/block0/attention/value/weight",
+                                            "decoder/block0/attention/out/weight", "decoder/block0/ffn_norm/gain",
+                                            "decoder/block0/ffn/up/weight", "decoder/block0/ffn/down/weight", "decoder/norm/gain",
+                                            "decoder/readout/weight"});
     CHECK(decoder.parameter_count() == 7 * 8 + 6 * 8 + 4 * 8 * 8 + 2 * 8 * 32 + 3 * 8 + 7 * 8);
     CHECK(decoder.parameters().back()->facts().role == ParameterRole::readout);
     CHECK(decoder.parameters()[3]->facts().depth == 2);
     CHECK(decoder.parameters()[0]->facts().depth == 0);
 
-    nn::Decoder<float> tied({.vocabulary = 7, .width = 8, .depth = 1, .heads = 2, .positions = nn::Positions::rotary, .tied = true});
+    nn::Decoder<float> tied(
+        {.vocabulary = 7, .width = 8, .depth = 1, .heads = 2, .positions = nn::Positions::rotary, .tied = true});
     CHECK(tied.parameter_count() == 7 * 8 + 4 * 8 * 8 + 2 * 8 * 32);
 }
 
@@ -184,7 +192,8 @@ TEST_CASE("Decoder: its own seed and position decide a token's vector; dropout f
     static_cast<void>(model.decoder(model.tape, test::random_tokens({2, 6}, 7)));
     std::vector<std::string> ops;
     for (std::size_t i = 0; i < 4; ++i) ops.push_back(model.state.path(model.tape.node(i).site));
-    CHECK(ops == std::vector<std::string>{"decoder/tokens/embedding", "decoder/positions/embedding", "decoder/add", "decoder/dropout"});
+    CHECK(ops ==
+          std::vector<std::string>{"decoder/tokens/embedding", "decoder/positions/embedding", "decoder/add", "decoder/dropout"});
     const std::size_t last = model.tape.node_count() - 1;
     CHECK(model.state.path(model.tape.node(last).site) == "decoder/readout/readout");
     CHECK(model.state.path(model.tape.node(last - 1).site) == "decoder/norm/rms_norm");
@@ -203,11 +212,14 @@ TEST_CASE("Decoder: configurations and inputs that make no sense are errors") {
     REQUIRE_THROWS_WITH(make([](auto& c) { c.length = 0; }), "Decoder: length is 0; expected at least 1");
     REQUIRE_THROWS_WITH(make([](auto& c) { c.heads = 3; }), "Decoder: width 8 is not divisible by 3 heads");
     REQUIRE_THROWS_WITH(make([](auto& c) { c.heads = 4, c.groups = 3; }), "attention: 4 heads are not divisible by 3 groups");
-    REQUIRE_THROWS_WITH(make([](auto& c) { c.hidden_ratio = 0.1; }), "Decoder: hidden_ratio 0.1 of width 8 gives no hidden columns; expected at least one");
+    REQUIRE_THROWS_WITH(make([](auto& c) { c.hidden_ratio = 0.1; }),
+                        "Decoder: hidden_ratio 0.1 of width 8 gives no hidden columns; expected at least one");
 
     test::LanguageModel<float> model(find_recipe("fp32"), cases()[0].config);
     model.tape.begin_step();
     REQUIRE_THROWS_WITH(model.decoder(model.tape, test::random_tokens({6}, 7)), "Decoder: ids [6]; expected [B,T]");
-    REQUIRE_THROWS_WITH(model.decoder(model.tape, test::random_tokens({1, 7}, 7)), "Decoder: a sequence of 7 tokens; learned positions end at 6");
-    REQUIRE_THROWS_WITH(model.decoder(model.tape, full<std::int32_t>({1, 2}, 7)), "embedding: ids[0] is 7; expected a number in [0,7)");
+    REQUIRE_THROWS_WITH(model.decoder(model.tape, test::random_tokens({1, 7}, 7)),
+                        "Decoder: a sequence of 7 tokens; learned positions end at 6");
+    REQUIRE_THROWS_WITH(model.decoder(model.tape, full<std::int32_t>({1, 2}, 7)),
+                        "embedding: ids[0] is 7; expected a number in [0,7)");
 }

@@ -10,7 +10,8 @@ using namespace unitscale;
 TEST_CASE("FeedForward: gelu and gated silu, parameters and value") {
     for (const nn::FeedForwardKind kind : {nn::FeedForwardKind::gelu, nn::FeedForwardKind::gated_silu}) {
         const bool gated = kind == nn::FeedForwardKind::gated_silu;
-        nn::FeedForward<float> layer("block0/ffn", {.kind = kind, .width = 4, .hidden = 6, .bias = true, .mult = 2.0, .depth = 8});
+        nn::FeedForward<float> layer("block0/ffn",
+                                     {.kind = kind, .width = 4, .hidden = 6, .bias = true, .mult = 2.0, .depth = 8});
         std::vector<Parameter<float>*> parameters;
         layer.collect(parameters);
         std::vector<std::string> names;
@@ -18,7 +19,8 @@ TEST_CASE("FeedForward: gelu and gated silu, parameters and value") {
             names.push_back(parameter->name());
             CHECK(parameter->facts().depth == 8);
         }
-        std::vector<std::string> expected = {"block0/ffn/up/weight", "block0/ffn/up/bias", "block0/ffn/down/weight", "block0/ffn/down/bias"};
+        std::vector<std::string> expected = {"block0/ffn/up/weight", "block0/ffn/up/bias", "block0/ffn/down/weight",
+                                             "block0/ffn/down/bias"};
         if (gated) expected.insert(expected.begin() + 2, {"block0/ffn/gate/weight", "block0/ffn/gate/bias"});
         REQUIRE(names == expected);
         CHECK(parameters[0]->shape() == Shape{6, 4});
@@ -31,7 +33,8 @@ TEST_CASE("FeedForward: gelu and gated silu, parameters and value") {
         const auto linear = [&](Variable<float> input, std::size_t i) {
             return ops::linear(input, run.tape.parameter(*parameters[i]), std::optional(run.tape.parameter(*parameters[i + 1])));
         };
-        const auto inner = gated ? ops::gated_silu(linear(x, 0), linear(x, 2), {.mult = 2.0}) : ops::gelu(linear(x, 0), {.mult = 2.0});
+        const auto inner =
+            gated ? ops::gated_silu(linear(x, 0), linear(x, 2), {.mult = 2.0}) : ops::gelu(linear(x, 0), {.mult = 2.0});
         CHECK(test::elements(y.value()) == test::elements(linear(inner, parameters.size() - 2).value()));
         CHECK(run.state.path(run.tape.node(0).site) == "ffn/up/linear");
         run.tape.backward(test::sum(y));

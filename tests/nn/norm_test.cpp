@@ -29,11 +29,13 @@ TEST_CASE("Norm: rms and layer normalisation, with and without gains") {
             test::OpTape<float> run;
             const auto x = run.input({3, 6});
             const auto y = norm(x);
-            CHECK(run.state.path(run.tape.node(0).site) == (kind == nn::NormKind::rms ? "ffn_norm/rms_norm" : "ffn_norm/layer_norm"));
+            CHECK(run.state.path(run.tape.node(0).site) ==
+                  (kind == nn::NormKind::rms ? "ffn_norm/rms_norm" : "ffn_norm/layer_norm"));
             std::optional<Variable<float>> gain, shift;
             if (!parameters.empty()) gain = run.tape.parameter(*parameters[0]);
             if (parameters.size() > 1) shift = run.tape.parameter(*parameters[1]);
-            const auto want = kind == nn::NormKind::rms ? ops::rms_norm(x, gain, {.epsilon = 0.25}) : ops::layer_norm(x, gain, shift, {.epsilon = 0.25});
+            const auto want = kind == nn::NormKind::rms ? ops::rms_norm(x, gain, {.epsilon = 0.25})
+                                                        : ops::layer_norm(x, gain, shift, {.epsilon = 0.25});
             CHECK(test::elements(y.value()) == test::elements(want.value()));
             run.tape.backward(test::sum(y));
             for (const Parameter<float>* parameter : parameters) CHECK(parameter->gradient().shape() == Shape{6});

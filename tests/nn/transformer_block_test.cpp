@@ -10,8 +10,13 @@ using namespace unitscale;
 namespace {
 
 nn::TransformerBlockConfig config_of(nn::NormPlacement placement, std::optional<ResidualRule> residual) {
-    return {.attention = {.width = 4, .heads = 2}, .feed_forward = {.width = 4, .hidden = 6}, .norm = {.gains = true},
-            .placement = placement, .residual = residual, .index = 1, .count = 3};
+    return {.attention = {.width = 4, .heads = 2},
+            .feed_forward = {.width = 4, .hidden = 6},
+            .norm = {.gains = true},
+            .placement = placement,
+            .residual = residual,
+            .index = 1,
+            .count = 3};
 }
 
 /// The block written out: two residual layers around an attention and a feed-forward with the same parameter names.
@@ -45,7 +50,8 @@ TEST_CASE("TransformerBlock: attention and feed-forward in two residual layers, 
         nn::Attention<float> attention("block1/attention", {.width = 4, .heads = 2});
         nn::FeedForward<float> ffn("block1/ffn", {.width = 4, .hidden = 6});
         const bool gains = c.placement != nn::NormPlacement::none;
-        nn::Norm<float> first("block1/attention_norm", {.width = 4, .gains = gains}), second("block1/ffn_norm", {.width = 4, .gains = gains});
+        nn::Norm<float> first("block1/attention_norm", {.width = 4, .gains = gains}),
+            second("block1/ffn_norm", {.width = 4, .gains = gains});
         std::vector<Parameter<float>*> parameters, copies;
         block.collect(parameters);
         first.collect(copies);

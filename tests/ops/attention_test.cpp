@@ -19,18 +19,22 @@ TEST_CASE("attention: gradient, factors and value") {
     for (const bool causal : {true, false})
         for (const double m : {1.0, 2.0}) {
             const double factor = ops::attention_unit_factor(m, 4, 5, causal);
-            test::check_gradient_and_factors({{2, 3, 8}, {2, 5, 8}, {2, 5, 8}}, with({.heads = 2, .mult = m, .causal = causal}), factor, {factor, factor, factor});
+            test::check_gradient_and_factors({{2, 3, 8}, {2, 5, 8}, {2, 5, 8}}, with({.heads = 2, .mult = m, .causal = causal}),
+                                             factor, {factor, factor, factor});
         }
     const double grouped = ops::attention_unit_factor(1.0, 2, 3, true);
-    test::check_gradient_and_factors({{1, 3, 8}, {1, 3, 4}, {1, 3, 4}}, with({.heads = 4, .groups = 2}), grouped, {grouped, grouped, grouped});
+    test::check_gradient_and_factors({{1, 3, 8}, {1, 3, 4}, {1, 3, 4}}, with({.heads = 4, .groups = 2}), grouped,
+                                     {grouped, grouped, grouped});
     const double fixed = ops::attention_unit_factor(1.0, 4, 64, true);
-    test::check_gradient_and_factors({{1, 3, 4}, {1, 3, 4}, {1, 3, 4}}, with({.factor_length = 64}), fixed, {fixed, fixed, fixed});
+    test::check_gradient_and_factors({{1, 3, 4}, {1, 3, 4}, {1, 3, 4}}, with({.factor_length = 64}), fixed,
+                                     {fixed, fixed, fixed});
 }
 
 TEST_CASE("attention: the factor's formula and its limits") {
     const double a = 1.0 / (1.0 + 4.0 * 64.0 / 4.0), s = 128.0;
     CHECK(ops::attention_unit_factor(2.0, 64, 128, false) == Approx(1.0 / std::exp((1.0 - a) * std::log(std::sqrt(1.0 / s)))));
-    CHECK(ops::attention_unit_factor(2.0, 64, 128, true) == Approx(1.0 / std::exp((1.0 - a) * std::log(std::sqrt(std::log(s) / s)))));
+    CHECK(ops::attention_unit_factor(2.0, 64, 128, true) ==
+          Approx(1.0 / std::exp((1.0 - a) * std::log(std::sqrt(std::log(s) / s)))));
     CHECK(ops::attention_unit_factor(2.0, 64, 1, true) == 1.0);
     CHECK(ops::attention_unit_factor(1e9, 64, 128, true) == Approx(1.0));
 }
@@ -39,7 +43,8 @@ TEST_CASE("attention: unit scale, and gradients of q and k at m d^-1/2") {
     // Causal attention's output shrinks along the sequence; over all positions its standard deviation is near 1.
     for (const bool causal : {true, false})
         for (const double m : {1.0, 4.0}) {
-            const auto report = analysis::scale_check<float>({{4, 256, 64}, {4, 256, 64}, {4, 256, 64}}, with({.heads = 1, .mult = m, .causal = causal}));
+            const auto report = analysis::scale_check<float>({{4, 256, 64}, {4, 256, 64}, {4, 256, 64}},
+                                                             with({.heads = 1, .mult = m, .causal = causal}));
             CHECK(report.value.rms == Approx(1.0).epsilon(0.13));
             CHECK(report.gradients[2].rms == Approx(1.0).epsilon(0.15));
             CHECK(report.gradients[0].rms == Approx(m / 8.0).epsilon(0.25));
@@ -51,7 +56,9 @@ TEST_CASE("attention: the value is that of the textbook formula") {
     test::OpTape<double> t(Scaling::none);
     const auto q = t.input({1, 2, 2}, 1), k = t.input({1, 2, 2}, 2), v = t.input({1, 2, 2}, 3);
     const Tensor<double>& y = ops::attention(q, k, v, {.mult = 3.0}).value();
-    const auto dot = [&](int i, int j) { return q.value()(0, i, 0) * k.value()(0, j, 0) + q.value()(0, i, 1) * k.value()(0, j, 1); };
+    const auto dot = [&](int i, int j) {
+        return q.value()(0, i, 0) * k.value()(0, j, 0) + q.value()(0, i, 1) * k.value()(0, j, 1);
+    };
     CHECK(y(0, 0, 1) == Approx(v.value()(0, 0, 1)));  // the first query sees the first key only
     const double p = 1.0 / (1.0 + std::exp(1.5 * (dot(1, 0) - dot(1, 1))));
     CHECK(y(0, 1, 0) == Approx((1.0 - p) * v.value()(0, 0, 0) + p * v.value()(0, 1, 0)));
@@ -73,7 +80,8 @@ TEST_CASE("attention: errors name what does not fit") {
     test::OpTape<float> t;
     const auto x = t.input({2, 3, 8});
     REQUIRE_THROWS_WITH(ops::attention(x, x, x, {.heads = 3}), "attention: q [2,3,8] is not divisible by 3 heads");
-    REQUIRE_THROWS_WITH(ops::attention(x, x, x, {.heads = 4, .groups = 3}), "attention: 4 heads and 3 groups; expected groups to divide heads");
+    REQUIRE_THROWS_WITH(ops::attention(x, x, x, {.heads = 4, .groups = 3}),
+                        "attention: 4 heads and 3 groups; expected groups to divide heads");
     REQUIRE_THROWS_WITH(ops::attention(x, t.input({2, 3, 4}), x, {.heads = 2}),
                         "attention: q [2,3,8], k [2,3,4] and v [2,3,8] do not fit; expected k and v [2,S,8]");
     REQUIRE_THROWS_WITH(ops::attention(x, t.input({2, 2, 8}), t.input({2, 2, 8}), {.heads = 2}),

@@ -35,7 +35,8 @@ TEST_CASE("cast_on_forward and cast_on_backward: where nothing is lost they are 
         }
     }
     const std::vector<Tensor<double>> normals = test::normal_inputs<double>({{3, 4}});
-    for (const auto& report : {analysis::factor_check(normals, forward(coarse)), analysis::factor_check(normals, backward(coarse))}) {
+    for (const auto& report :
+         {analysis::factor_check(normals, forward(coarse)), analysis::factor_check(normals, backward(coarse))}) {
         CHECK(report.alpha.factor == 1.0);
         CHECK(report.betas[0].factor == 1.0);
     }
@@ -88,8 +89,9 @@ TEST_CASE("cast_on_forward and cast_on_backward: stochastic rounding differs by 
     const Tensor<float> first = ops::cast_on_forward(x, stochastic).value(), second = ops::cast_on_forward(x, stochastic).value();
     CHECK(analysis::relative_error(first, second) > 0.0);
     const auto run = [&](std::uint64_t seed) {
-        return analysis::run_op<float>(analysis::plain_recipe(Scaling::none), test::normal_inputs<float>({{500}}), backward(stochastic),
-                                       normal<float>({500}, {2, 2}), seed).gradients[0];
+        return analysis::run_op<float>(analysis::plain_recipe(Scaling::none), test::normal_inputs<float>({{500}}),
+                                       backward(stochastic), normal<float>({500}, {2, 2}), seed)
+            .gradients[0];
     };
     CHECK(analysis::relative_error(run(1), run(1)) == 0.0);
     CHECK(analysis::relative_error(run(1), run(2)) > 0.0);

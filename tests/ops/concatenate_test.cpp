@@ -24,7 +24,8 @@ TEST_CASE("concatenate: one input, empty parts, errors") {
     test::OpTape<float> t;
     CHECK(ops::concatenate({t.input({2, 3})}, 0).shape() == Shape{2, 3});
     CHECK(ops::concatenate({t.input({2, 3}), t.input({0, 3})}, 0).shape() == Shape{2, 3});
-    REQUIRE_THROWS_WITH(ops::concatenate({t.input({2, 3}), t.input({2, 4})}, 0), "concatenate: input 1 [2,4] and input 0 [2,3] differ outside axis 0");
+    REQUIRE_THROWS_WITH(ops::concatenate({t.input({2, 3}), t.input({2, 4})}, 0),
+                        "concatenate: input 1 [2,4] and input 0 [2,3] differ outside axis 0");
     REQUIRE_THROWS_WITH(ops::concatenate({t.input({2, 3})}, 2), "concatenate: axis 2 is outside input 0 [2,3]");
     REQUIRE_THROWS_WITH(ops::concatenate<float>(std::span<const Variable<float>>(), 0), "concatenate: no inputs");
 }

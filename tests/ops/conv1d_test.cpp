@@ -32,19 +32,21 @@ TEST_CASE("conv1d: gradient and factors of every option, alone and together") {
                     const std::size_t padded = 7 + (padding == 0 ? 0 : padding == 1 ? 4 : 2 * dilation);
                     const std::size_t length = (padded - 2 * dilation - 1) / stride + 1, in = 4 / groups;
                     const double beta_w = root(1.0 / static_cast<double>(2 * length));
-                    test::check_gradient_and_factors({{2, 4, 7}, {6, in, 3}, {6}}, with(options), root(1.0 / static_cast<double>(3 * in)),
+                    test::check_gradient_and_factors({{2, 4, 7}, {6, in, 3}, {6}}, with(options),
+                                                     root(1.0 / static_cast<double>(3 * in)),
                                                      {root(static_cast<double>(stride * groups) / 18.0), beta_w, beta_w});
                 }
     // Depthwise, and the recipe's rule: to_output_scale makes beta_x alpha.
     test::check_gradient_and_factors({{1, 3, 5}, {3, 1, 2}}, with({.groups = 3}), root(0.5), {root(0.5), root(0.25)});
-    test::check_gradient_and_factors({{2, 4, 7}, {6, 4, 3}}, with({.constraint = Constraint::gmean}), std::pow(12.0 * 18.0, -0.25),
-                                     {std::pow(12.0 * 18.0, -0.25), root(1.0 / 10)});
+    test::check_gradient_and_factors({{2, 4, 7}, {6, 4, 3}}, with({.constraint = Constraint::gmean}),
+                                     std::pow(12.0 * 18.0, -0.25), {std::pow(12.0 * 18.0, -0.25), root(1.0 / 10)});
     test::check_gradient_and_factors({{1, 1, 1}, {1, 1, 1}, {1}}, with({}), 1.0, {1.0, 1.0, 1.0});
 }
 
 TEST_CASE("conv1d: unit scale") {
     test::check_unit_scale({{20, 24, 64}, {48, 24, 3}}, with({.constraint = Constraint::none}), 1.0, {1.0, 1.0});
-    test::check_unit_scale({{20, 24, 64}, {48, 6, 4}}, with({.stride = 2, .groups = 4, .constraint = Constraint::none}), 1.0, {1.0, 1.0});
+    test::check_unit_scale({{20, 24, 64}, {48, 6, 4}}, with({.stride = 2, .groups = 4, .constraint = Constraint::none}), 1.0,
+                           {1.0, 1.0});
 }
 
 TEST_CASE("conv1d: the value is the sum over taps, a causal one sees no later element") {
@@ -95,8 +97,9 @@ TEST_CASE("conv1d: positions of the whole step enter the weight's factor") {
 }
 
 TEST_CASE("conv1d: no batch gives an empty value and zero gradients") {
-    const auto run = analysis::run_op<double>(analysis::plain_recipe(Scaling::unit),
-                                              {Tensor<double>({0, 3, 5}), normal<double>({4, 3, 2}, {1, 1}), normal<double>({4}, {1, 2})}, with({}));
+    const auto run = analysis::run_op<double>(
+        analysis::plain_recipe(Scaling::unit),
+        {Tensor<double>({0, 3, 5}), normal<double>({4, 3, 2}, {1, 1}), normal<double>({4}, {1, 2})}, with({}));
     CHECK(run.value.shape() == Shape{0, 4, 4});
     CHECK(run.gradients[0].shape() == Shape{0, 3, 5});
     for (const double element : run.gradients[1].span()) CHECK(element == 0.0);
@@ -109,9 +112,12 @@ TEST_CASE("conv1d: errors name the operands") {
     REQUIRE_THROWS_WITH(ops::conv1d(t.input({4, 3}), t.input({4, 3, 1})), "conv1d: x [4,3] is not [B,C,L]");
     REQUIRE_THROWS_WITH(ops::conv1d(x, t.input({4, 3})), "conv1d: weight [4,3] is not [out,in/groups,k]");
     REQUIRE_THROWS_WITH(ops::conv1d(x, t.input({6, 4, 0})), "conv1d: weight [6,4,0] has no taps");
-    REQUIRE_THROWS_WITH(ops::conv1d(x, t.input({6, 4, 1}), {.stride = 0}), "conv1d: stride is 0 and dilation 1; expected at least 1");
-    REQUIRE_THROWS_WITH(ops::conv1d(x, t.input({6, 2, 1}), {.groups = 3}), "conv1d: groups is 3; expected a divisor of 4 input and 6 output channels");
-    REQUIRE_THROWS_WITH(ops::conv1d(x, t.input({6, 3, 1}), {.groups = 2}), "conv1d: x [2,4,3] and weight [6,3,1] do not fit in 2 groups: 2 != 3");
+    REQUIRE_THROWS_WITH(ops::conv1d(x, t.input({6, 4, 1}), {.stride = 0}),
+                        "conv1d: stride is 0 and dilation 1; expected at least 1");
+    REQUIRE_THROWS_WITH(ops::conv1d(x, t.input({6, 2, 1}), {.groups = 3}),
+                        "conv1d: groups is 3; expected a divisor of 4 input and 6 output channels");
+    REQUIRE_THROWS_WITH(ops::conv1d(x, t.input({6, 3, 1}), {.groups = 2}),
+                        "conv1d: x [2,4,3] and weight [6,3,1] do not fit in 2 groups: 2 != 3");
     REQUIRE_THROWS_WITH(ops::conv1d(x, t.input({6, 3, 1})), "conv1d: x [2,4,3] and weight [6,3,1] do not fit in 1 group: 4 != 3");
     REQUIRE_THROWS_WITH(ops::conv1d(x, t.input({6, 4, 3}), {.dilation = 2, .padding_left = 1}),
                         "conv1d: x [2,4,3] with padding is 4 long; the kernel reaches over 5");

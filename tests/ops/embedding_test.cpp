@@ -35,7 +35,10 @@ TEST_CASE("embedding: lookups of the whole step enter the factor") {
 TEST_CASE("embedding: no ids, and errors") {
     test::OpTape<float> t;
     CHECK(ops::embedding(t.input({5, 3}), Tensor<std::int32_t>(Shape{0})).value().shape() == Shape{0, 3});
-    REQUIRE_THROWS_WITH(ops::embedding(t.input({5, 3}), Tensor<std::int32_t>({2}, {0, 5})), "embedding: ids[1] is 5; expected a number in [0,5)");
-    REQUIRE_THROWS_WITH(ops::embedding(t.input({5, 3}), Tensor<std::int32_t>({1}, {-1})), "embedding: ids[0] is -1; expected a number in [0,5)");
-    REQUIRE_THROWS_WITH(ops::embedding(t.input({5}), Tensor<std::int32_t>({1}, {0})), "embedding: table [5] is not a matrix [V,d]");
+    REQUIRE_THROWS_WITH(ops::embedding(t.input({5, 3}), Tensor<std::int32_t>({2}, {0, 5})),
+                        "embedding: ids[1] is 5; expected a number in [0,5)");
+    REQUIRE_THROWS_WITH(ops::embedding(t.input({5, 3}), Tensor<std::int32_t>({1}, {-1})),
+                        "embedding: ids[0] is -1; expected a number in [0,5)");
+    REQUIRE_THROWS_WITH(ops::embedding(t.input({5}), Tensor<std::int32_t>({1}, {0})),
+                        "embedding: table [5] is not a matrix [V,d]");
 }

@@ -44,5 +44,6 @@ TEST_CASE("gated_silu: empty inputs and errors") {
     test::OpTape<float> t;
     CHECK(ops::gated_silu(t.input({0, 3}), t.input({0, 3})).value().empty());
     REQUIRE_THROWS_WITH(ops::gated_silu(t.input({2, 3}), t.input({3, 2})), "gated_silu: x [2,3] and gate [3,2] differ in shape");
-    REQUIRE_THROWS_WITH(ops::gated_silu(t.input({2}), t.input({2}), {.mult = -1.0}), "gated_silu: mult is -1; expected a positive number");
+    REQUIRE_THROWS_WITH(ops::gated_silu(t.input({2}), t.input({2}), {.mult = -1.0}),
+                        "gated_silu: mult is -1; expected a positive number");
 }

@@ -20,7 +20,8 @@ TEST_CASE("gather: gradient, factors and value") {
     // Three rows, four ids: repeated. The recipe's rule keeps beta = alpha = 1.
     test::check_gradient_and_factors({{2, 3}}, with(four, {.axis = -1}), 1.0, {1.0});
     test::check_gradient_and_factors({{2, 3}}, with(four, {.axis = 1, .constraint = Constraint::none}), 1.0, {std::sqrt(0.75)});
-    test::check_gradient_and_factors({{3}}, with(four, {.constraint = Constraint::gmean}), std::pow(0.75, 0.25), {std::pow(0.75, 0.25)});
+    test::check_gradient_and_factors({{3}}, with(four, {.constraint = Constraint::gmean}), std::pow(0.75, 0.25),
+                                     {std::pow(0.75, 0.25)});
     test::check_gradient_and_factors({{2, 3, 2}}, with(Tensor<std::int32_t>({2, 2}, {2, 0, 2, 1}), {.axis = 1}), 1.0, {1.0});
     test::check_gradient_and_factors({{1}}, with(Tensor<std::int32_t>({1}, {0})), 1.0, {1.0});
 }
@@ -57,5 +58,6 @@ TEST_CASE("gather: errors name axis and ids") {
     REQUIRE_THROWS_WITH(ops::gather(t.input({3, 2}), four, {.axis = 2}), "gather: axis 2 is outside x [3,2]");
     REQUIRE_THROWS_WITH(ops::gather(t.input({3, 2}), four, {.axis = -3}), "gather: axis -3 is outside x [3,2]");
     REQUIRE_THROWS_WITH(ops::gather(t.input({3, 2}), four, {.axis = 1}), "gather: ids[0] is 2; expected a number in [0,2)");
-    REQUIRE_THROWS_WITH(ops::gather(t.input({3}), Tensor<std::int32_t>({2}, {0, -1})), "gather: ids[1] is -1; expected a number in [0,3)");
+    REQUIRE_THROWS_WITH(ops::gather(t.input({3}), Tensor<std::int32_t>({2}, {0, -1})),
+                        "gather: ids[1] is -1; expected a number in [0,3)");
 }

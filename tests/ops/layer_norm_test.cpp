@@ -43,7 +43,9 @@ TEST_CASE("layer_norm: rows have mean 0 and variance 1, epsilon inside the root"
 TEST_CASE("layer_norm: no rows, and errors") {
     test::OpTape<float> t;
     CHECK(ops::layer_norm(t.input({0, 3})).value().shape() == Shape{0, 3});
-    REQUIRE_THROWS_WITH(ops::layer_norm(t.input({2, 3}), std::optional(t.input({2}))), "layer_norm: gain [2] does not fit x [2,3]; expected [3]");
-    REQUIRE_THROWS_WITH(ops::layer_norm(t.input({2, 3}), {}, std::optional(t.input({3, 1}))), "layer_norm: shift [3,1] does not fit x [2,3]; expected [3]");
+    REQUIRE_THROWS_WITH(ops::layer_norm(t.input({2, 3}), std::optional(t.input({2}))),
+                        "layer_norm: gain [2] does not fit x [2,3]; expected [3]");
+    REQUIRE_THROWS_WITH(ops::layer_norm(t.input({2, 3}), {}, std::optional(t.input({3, 1}))),
+                        "layer_norm: shift [3,1] does not fit x [2,3]; expected [3]");
     REQUIRE_THROWS_WITH(ops::layer_norm(t.input({2, 0})), "layer_norm: x [2,0] has no columns");
 }

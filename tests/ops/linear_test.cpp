@@ -13,9 +13,11 @@ const auto with_bias = [](auto&, auto& v) { return ops::linear(v[0], v[1], std::
 }  // namespace
 
 TEST_CASE("linear: gradient, factors and value") {
-    test::check_gradient_and_factors({{2, 3, 5}, {4, 5}}, free_linear, std::sqrt(1.0 / 5), {std::sqrt(1.0 / 4), std::sqrt(1.0 / 6)});
+    test::check_gradient_and_factors({{2, 3, 5}, {4, 5}}, free_linear, std::sqrt(1.0 / 5),
+                                     {std::sqrt(1.0 / 4), std::sqrt(1.0 / 6)});
     // The recipe's rule, to_output_scale: beta_x becomes alpha; weight and bias stay free.
-    test::check_gradient_and_factors({{2, 3, 5}, {4, 5}, {4}}, with_bias, std::sqrt(1.0 / 5), {std::sqrt(1.0 / 5), std::sqrt(1.0 / 6), std::sqrt(1.0 / 6)});
+    test::check_gradient_and_factors({{2, 3, 5}, {4, 5}, {4}}, with_bias, std::sqrt(1.0 / 5),
+                                     {std::sqrt(1.0 / 5), std::sqrt(1.0 / 6), std::sqrt(1.0 / 6)});
     test::check_gradient_and_factors({{1, 1}, {1, 1}, {1}}, with_bias, 1.0, {1.0, 1.0, 1.0});
     const auto mean = [](auto&, auto& v) { return ops::linear(v[0], v[1], {.constraint = Constraint::gmean}); };
     test::check_gradient_and_factors({{6, 5}, {4, 5}}, mean, std::pow(20.0, -0.25), {std::pow(20.0, -0.25), std::sqrt(1.0 / 6)});
@@ -70,15 +72,17 @@ TEST_CASE("linear: rows of the whole step enter the weight's factor") {
 }
 
 TEST_CASE("linear: no rows give an empty value and zero gradients") {
-    const auto run = analysis::run_op<double>(analysis::plain_recipe(Scaling::unit), {Tensor<double>({0, 5}), normal<double>({4, 5}, {1, 1})}, free_linear,
-                                              Tensor<double>({0, 4}));
+    const auto run =
+        analysis::run_op<double>(analysis::plain_recipe(Scaling::unit), {Tensor<double>({0, 5}), normal<double>({4, 5}, {1, 1})},
+                                 free_linear, Tensor<double>({0, 4}));
     CHECK(run.value.shape() == Shape{0, 4});
     for (const double element : run.gradients[1].span()) CHECK(element == 0.0);
 }
 
 TEST_CASE("linear: errors name the operands") {
     test::OpTape<float> t;
-    REQUIRE_THROWS_WITH(ops::linear(t.input({2, 3}), t.input({4, 5})), "linear: x [2,3] and weight [4,5] do not contract: 3 != 5");
+    REQUIRE_THROWS_WITH(ops::linear(t.input({2, 3}), t.input({4, 5})),
+                        "linear: x [2,3] and weight [4,5] do not contract: 3 != 5");
     REQUIRE_THROWS_WITH(ops::linear(t.input({2, 3}), t.input({3})), "linear: weight [3] is not a matrix [out,in]");
     REQUIRE_THROWS_WITH(ops::linear(t.input({2, 3}), t.input({4, 3}), std::optional(t.input({3}))),
                         "linear: bias [3] does not fit weight [4,3]; expected [4]");

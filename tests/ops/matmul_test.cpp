@@ -47,7 +47,9 @@ TEST_CASE("matmul: unit scale") {
 TEST_CASE("matmul: errors name the operands") {
     test::OpTape<float> t;
     REQUIRE_THROWS_WITH(ops::matmul(t.input({2, 3}), t.input({4, 5})), "matmul: x [2,3] and w [4,5] do not contract: 3 != 4");
-    REQUIRE_THROWS_WITH(ops::matmul(t.input({3}), t.input({3, 5})), "matmul: x [3] and w [3,5] need at least two dimensions each");
-    REQUIRE_THROWS_WITH(ops::matmul(t.input({2, 3, 4}), t.input({3, 4, 5})),
-                        "matmul: x [2,3,4] and w [3,4,5] have different batches; expected the same leading extents, or a w of rank 2");
+    REQUIRE_THROWS_WITH(ops::matmul(t.input({3}), t.input({3, 5})),
+                        "matmul: x [3] and w [3,5] need at least two dimensions each");
+    REQUIRE_THROWS_WITH(
+        ops::matmul(t.input({2, 3, 4}), t.input({3, 4, 5})),
+        "matmul: x [2,3,4] and w [3,4,5] have different batches; expected the same leading extents, or a w of rank 2");
 }

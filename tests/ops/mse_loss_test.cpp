@@ -36,7 +36,8 @@ TEST_CASE("mse_loss: the value is the mean or sum of squared differences") {
 TEST_CASE("mse_loss: unit scale of both gradients") {
     const std::vector<Tensor<float>> inputs = test::normal_inputs<float>({{200, 300}, {200, 300}});
     for (const ops::Reduction reduction : {ops::Reduction::mean, ops::Reduction::sum}) {
-        const auto run = analysis::run_op<float>(analysis::plain_recipe(Scaling::unit), inputs, with({.reduction = reduction}), full<float>({1}, 1.0F));
+        const auto run = analysis::run_op<float>(analysis::plain_recipe(Scaling::unit), inputs, with({.reduction = reduction}),
+                                                 full<float>({1}, 1.0F));
         CHECK(analysis::moments(run.gradients[0]).std == Approx(1.0).epsilon(0.01));
         CHECK(analysis::moments(run.gradients[1]).std == Approx(1.0).epsilon(0.01));
     }
@@ -63,7 +64,8 @@ TEST_CASE("mse_loss: losses and gradients of micro-batches add up") {
 }
 
 TEST_CASE("mse_loss: nothing has the loss 0; shapes that differ are an error") {
-    const auto run = analysis::run_op<float>(analysis::plain_recipe(Scaling::unit), {Tensor<float>({0, 3}), Tensor<float>({0, 3})}, with({}));
+    const auto run =
+        analysis::run_op<float>(analysis::plain_recipe(Scaling::unit), {Tensor<float>({0, 3}), Tensor<float>({0, 3})}, with({}));
     CHECK(run.value(0) == 0.0F);
     CHECK(run.gradients[1].shape() == Shape{0, 3});
     test::OpTape<float> t;

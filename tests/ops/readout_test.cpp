@@ -36,5 +36,6 @@ TEST_CASE("readout: its products are of their own kind") {
 
 TEST_CASE("readout: errors name the op") {
     test::OpTape<float> t;
-    REQUIRE_THROWS_WITH(ops::readout(t.input({2, 3}), t.input({4, 5})), "readout: x [2,3] and weight [4,5] do not contract: 3 != 5");
+    REQUIRE_THROWS_WITH(ops::readout(t.input({2, 3}), t.input({4, 5})),
+                        "readout: x [2,3] and weight [4,5] do not contract: 3 != 5");
 }

@@ -21,7 +21,8 @@ const std::vector<Shape> layer_shapes = {{6, 5}, {5, 5}};
 
 TEST_CASE("residual: gradients agree with finite differences") {
     for (const std::optional<double> tau : {std::optional<double>(), std::optional<double>(0.5), std::optional<double>(2.0)})
-        for (const double error : analysis::grad_check(test::normal_inputs<double>(layer_shapes), layer(tau))) CHECK(error < 1e-8);
+        for (const double error : analysis::grad_check(test::normal_inputs<double>(layer_shapes), layer(tau)))
+            CHECK(error < 1e-8);
 }
 
 TEST_CASE("residual: under unit the stream's gradient is the true one, the weight's gets the branch factor back") {

@@ -34,5 +34,6 @@ TEST_CASE("rms_norm: rows have a root mean square of 1, epsilon inside the root"
 TEST_CASE("rms_norm: no rows, and errors") {
     test::OpTape<float> t;
     CHECK(ops::rms_norm(t.input({0, 3})).value().shape() == Shape{0, 3});
-    REQUIRE_THROWS_WITH(ops::rms_norm(t.input({2, 3}), std::optional(t.input({2}))), "rms_norm: gain [2] does not fit x [2,3]; expected [3]");
+    REQUIRE_THROWS_WITH(ops::rms_norm(t.input({2, 3}), std::optional(t.input({2}))),
+                        "rms_norm: gain [2] does not fit x [2,3]; expected [3]");
 }

@@ -9,10 +9,13 @@ using namespace unitscale;
 
 TEST_CASE("rotary: gradient, factors and value") {
     test::check_gradient_and_factors({{2, 3, 8}}, [](auto&, auto& v) { return ops::rotary(v[0], {.heads = 2}); }, 1.0, {1.0});
-    test::check_gradient_and_factors({{1, 2, 4}}, [](auto&, auto& v) { return ops::rotary(v[0], {.base = 100.0, .first_position = 5}); }, 1.0, {1.0});
+    test::check_gradient_and_factors(
+        {{1, 2, 4}}, [](auto&, auto& v) { return ops::rotary(v[0], {.base = 100.0, .first_position = 5}); }, 1.0, {1.0});
 }
 
-TEST_CASE("rotary: unit scale") { test::check_unit_scale({{8, 32, 64}}, [](auto&, auto& v) { return ops::rotary(v[0], {.heads = 2}); }, 1.0, {1.0}); }
+TEST_CASE("rotary: unit scale") {
+    test::check_unit_scale({{8, 32, 64}}, [](auto&, auto& v) { return ops::rotary(v[0], {.heads = 2}); }, 1.0, {1.0});
+}
 
 TEST_CASE("rotary: pairs are rotated by position times frequency") {
     test::OpTape<double> t;

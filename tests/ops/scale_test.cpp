@@ -8,7 +8,8 @@ using namespace unitscale;
 TEST_CASE("scale: forward scales the value only, backward the gradient only") {
     test::check_gradient_and_factors({{3, 4}}, [](auto&, auto& v) { return ops::scale_forward(v[0], 3.0); }, 3.0, {1.0});
     test::check_gradient_and_factors({{3, 4}}, [](auto&, auto& v) { return ops::scale_backward(v[0], 3.0); }, 1.0, {3.0});
-    test::check_unit_scale({{100, 100}}, [](auto&, auto& v) { return ops::scale_backward(ops::scale_forward(v[0], 0.5), 2.0); }, 0.5, {2.0});
+    test::check_unit_scale({{100, 100}}, [](auto&, auto& v) { return ops::scale_backward(ops::scale_forward(v[0], 0.5), 2.0); },
+                           0.5, {2.0});
 }
 
 TEST_CASE("scale: both are the identity without unit scaling") {

@@ -19,7 +19,8 @@ TEST_CASE("scatter_add: gradient, factors and value") {
     test::check_gradient_and_factors({{2, 4, 3}}, with(four, 4, {.axis = 1}), 1.0, {1.0});
     // Four rows into three places: sums. The recipe's rule makes beta alpha.
     test::check_gradient_and_factors({{2, 4}}, with(four, 3, {.axis = -1}), std::sqrt(0.75), {std::sqrt(0.75)});
-    test::check_gradient_and_factors({{2, 4}}, with(four, 3, {.axis = 1, .constraint = Constraint::none}), std::sqrt(0.75), {1.0});
+    test::check_gradient_and_factors({{2, 4}}, with(four, 3, {.axis = 1, .constraint = Constraint::none}), std::sqrt(0.75),
+                                     {1.0});
     test::check_gradient_and_factors({{4}}, with(four, 3, {.factor_ids = 12}), 0.5, {0.5});
     test::check_gradient_and_factors({{3, 2, 2}}, with(Tensor<std::int32_t>({2, 2}, {2, 0, 2, 1}), 5, {.axis = 1}), 1.0, {1.0});
     test::check_gradient_and_factors({{1}}, with(Tensor<std::int32_t>({1}, {0}), 1), 1.0, {1.0});
@@ -45,7 +46,8 @@ TEST_CASE("scatter_add: nothing to add and no places") {
     CHECK(run.value.shape() == Shape{3, 2});
     for (const double element : run.value.span()) CHECK(element == 0.0);
     CHECK(run.gradients[0].shape() == Shape{0, 2});
-    CHECK(analysis::run_op<double>(recipe, {Tensor<double>({2, 0})}, with(Tensor<std::int32_t>({0}), 0, {.axis = 1})).value.shape() == Shape{2, 0});
+    CHECK(analysis::run_op<double>(recipe, {Tensor<double>({2, 0})}, with(Tensor<std::int32_t>({0}), 0, {.axis = 1}))
+              .value.shape() == Shape{2, 0});
 }
 
 TEST_CASE("scatter_add: errors name axis, ids and x") {

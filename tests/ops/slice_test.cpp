@@ -30,5 +30,6 @@ TEST_CASE("slice: an empty box is empty, a box outside is an error") {
     CHECK(ops::slice(t.input({2, 3}), {0, 2}, {2, 2}).shape() == Shape{2, 0});
     REQUIRE_THROWS_WITH(ops::slice(t.input({2, 3}), {0, 2}, {2, 4}), "slice: axis 1 from 2 to 4 is outside x [2,3]");
     REQUIRE_THROWS_WITH(ops::slice(t.input({2, 3}), {2, 0}, {1, 3}), "slice: axis 0 from 2 to 1 is outside x [2,3]");
-    REQUIRE_THROWS_WITH(ops::slice(t.input({2, 3}), {0}, {1}), "slice: starts [0] and stops [1] for x [2,3]; expected one of each per axis");
+    REQUIRE_THROWS_WITH(ops::slice(t.input({2, 3}), {0}, {1}),
+                        "slice: starts [0] and stops [1] for x [2,3]; expected one of each per axis");
 }

@@ -38,11 +38,12 @@ TEST_CASE("softmax_cross_entropy: the value is the mean or sum of -ln p over the
 TEST_CASE("softmax_cross_entropy: unit scale of the gradient for flat logits") {
     for (const std::size_t classes : {std::size_t{2}, std::size_t{65}, std::size_t{1000}}) {
         Tensor<std::int32_t> labels({500});
-        for (std::size_t i = 0; i < labels.size(); ++i) labels.data()[i] = static_cast<std::int32_t>(random_word({1, 2}, i) % classes);
+        for (std::size_t i = 0; i < labels.size(); ++i)
+            labels.data()[i] = static_cast<std::int32_t>(random_word({1, 2}, i) % classes);
         const std::vector<Tensor<float>> logits = {zeros<float>({500, classes})};
         for (const ops::Reduction reduction : {ops::Reduction::mean, ops::Reduction::sum}) {
-            const auto run = analysis::run_op<float>(analysis::plain_recipe(Scaling::unit), logits, with(labels, {.reduction = reduction}),
-                                                     full<float>({1}, 1.0F));
+            const auto run = analysis::run_op<float>(analysis::plain_recipe(Scaling::unit), logits,
+                                                     with(labels, {.reduction = reduction}), full<float>({1}, 1.0F));
             CHECK(analysis::moments(run.gradients[0]).rms == Approx(1.0).epsilon(0.01));
         }
     }
@@ -64,7 +65,8 @@ TEST_CASE("softmax_cross_entropy: losses and gradients of micro-batches add up")
             const auto piece = ops::softmax_cross_entropy(rows, own, {.step_rows = 3});  // uneven: the step's count is told
             t.tape.backward(piece);
             sum += piece.item();
-            for (std::size_t i = 0; i < 10; ++i) CHECK(rows.gradient().data()[i] == Approx(all.gradient().data()[part * 10 + i]).epsilon(1e-14));
+            for (std::size_t i = 0; i < 10; ++i)
+                CHECK(rows.gradient().data()[i] == Approx(all.gradient().data()[part * 10 + i]).epsilon(1e-14));
         }
         CHECK(sum == Approx(loss.item()).epsilon(1e-14));
     }
@@ -76,7 +78,8 @@ TEST_CASE("softmax_cross_entropy: errors name labels and logits") {
                         "softmax_cross_entropy: labels [2] do not fit logits [3,5]; expected 3 labels");
     REQUIRE_THROWS_WITH(ops::softmax_cross_entropy(t.input({2, 5}), Tensor<std::int32_t>({2}, {0, 5})),
                         "softmax_cross_entropy: labels[1] is 5; expected a number in [0,5) or -1 to ignore the row");
-    REQUIRE_THROWS_WITH(ops::softmax_cross_entropy(t.input({2, 0}), Tensor<std::int32_t>({2}, {0, 0})), "softmax_cross_entropy: logits [2,0] have no classes");
+    REQUIRE_THROWS_WITH(ops::softmax_cross_entropy(t.input({2, 0}), Tensor<std::int32_t>({2}, {0, 0})),
+                        "softmax_cross_entropy: logits [2,0] have no classes");
     REQUIRE_THROWS_WITH(ops::softmax_cross_entropy(t.input({1, 5}), Tensor<std::int32_t>({1}, {0}), {.mult = 0.0}),
                         "softmax_cross_entropy: mult is 0; expected a positive number");
 }

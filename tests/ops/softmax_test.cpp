@@ -15,11 +15,13 @@ auto with(ops::SoftmaxOptions options) {
 
 TEST_CASE("softmax: gradient, factors and value") {
     // m = 2: weight 1/2, the geometric means of the limits 5, 5^1/2 and 5/2, (5/2)^1/2.
-    test::check_gradient_and_factors({{2, 3, 5}}, with({.mult = 2.0, .constraint = Constraint::none}), std::pow(5.0, 0.75), {std::pow(2.5, 0.75)});
+    test::check_gradient_and_factors({{2, 3, 5}}, with({.mult = 2.0, .constraint = Constraint::none}), std::pow(5.0, 0.75),
+                                     {std::pow(2.5, 0.75)});
     // m = 1: weight 1/5. The recipe's rule makes beta alpha.
     test::check_gradient_and_factors({{4, 5}}, with({}), std::pow(5.0, 0.9), {std::pow(5.0, 0.9)});
     test::check_gradient_and_factors({{4, 5}}, with({.constraint = Constraint::gmean}), std::pow(5.0, 0.9), {std::pow(5.0, 0.9)});
-    test::check_gradient_and_factors({{4, 5}}, with({.mult = 2.0, .rule = ops::SoftmaxRule::flat, .constraint = Constraint::none}), 5.0, {2.5});
+    test::check_gradient_and_factors(
+        {{4, 5}}, with({.mult = 2.0, .rule = ops::SoftmaxRule::flat, .constraint = Constraint::none}), 5.0, {2.5});
     test::check_gradient_and_factors({{5}}, with({.factor_length = 16}), std::pow(16.0, 0.9), {std::pow(16.0, 0.9)});
 }
 
@@ -37,7 +39,8 @@ TEST_CASE("softmax: the value is the softmax of m x along the last axis") {
 
 TEST_CASE("softmax: unit root mean square, as far as the fit goes") {
     const auto rms = [](double m, std::size_t s, ops::SoftmaxRule rule) {
-        const auto report = analysis::scale_check<float>({{200, s}}, with({.mult = m, .rule = rule, .constraint = Constraint::none}));
+        const auto report =
+            analysis::scale_check<float>({{200, s}}, with({.mult = m, .rule = rule, .constraint = Constraint::none}));
         return std::pair(report.value.rms, report.gradients[0].rms);
     };
     for (const std::size_t s : {std::size_t{16}, std::size_t{128}, std::size_t{512}})

@@ -18,8 +18,10 @@ TEST_CASE("transpose: gradient, factors, value and unit scale") {
 
 TEST_CASE("transpose: axes that are no permutation are an error") {
     test::OpTape<float> t;
-    REQUIRE_THROWS_WITH(ops::transpose(t.input({2, 3}), {0, 0}), "transpose: axes [0,0] are not a permutation of the axes of x [2,3]");
-    REQUIRE_THROWS_WITH(ops::transpose(t.input({2, 3}), {0, 2}), "transpose: axes [0,2] are not a permutation of the axes of x [2,3]");
+    REQUIRE_THROWS_WITH(ops::transpose(t.input({2, 3}), {0, 0}),
+                        "transpose: axes [0,0] are not a permutation of the axes of x [2,3]");
+    REQUIRE_THROWS_WITH(ops::transpose(t.input({2, 3}), {0, 2}),
+                        "transpose: axes [0,2] are not a permutation of the axes of x [2,3]");
     REQUIRE_THROWS_WITH(ops::transpose(t.input({2, 3}), {0}), "transpose: axes [0] are not a permutation of the axes of x [2,3]");
     CHECK(ops::transpose(t.input({0, 3}), {1, 0}).shape() == Shape{3, 0});
 }

@@ -37,10 +37,13 @@ TEST_CASE("weighted_add: the value is the weighted sum") {
 TEST_CASE("weighted_add: errors name input and weight") {
     test::OpTape<float> t;
     const auto x = t.input({2});
-    REQUIRE_THROWS_WITH(ops::weighted_add<float>(std::span<const Variable<float>>(), std::span<const double>()), "weighted_add: no inputs");
+    REQUIRE_THROWS_WITH(ops::weighted_add<float>(std::span<const Variable<float>>(), std::span<const double>()),
+                        "weighted_add: no inputs");
     REQUIRE_THROWS_WITH(ops::weighted_add({x, x}, {1.0}), "weighted_add: 2 inputs and 1 weights");
-    REQUIRE_THROWS_WITH(ops::weighted_add({x, t.input({3})}, {1.0, 1.0}), "weighted_add: input 1 [3] and input 0 [2] differ in shape");
-    REQUIRE_THROWS_WITH(ops::weighted_add({x, x}, {1.0, 0.0}), "weighted_add: weight 1 is 0; expected a finite number other than 0");
+    REQUIRE_THROWS_WITH(ops::weighted_add({x, t.input({3})}, {1.0, 1.0}),
+                        "weighted_add: input 1 [3] and input 0 [2] differ in shape");
+    REQUIRE_THROWS_WITH(ops::weighted_add({x, x}, {1.0, 0.0}),
+                        "weighted_add: weight 1 is 0; expected a finite number other than 0");
     REQUIRE_THROWS_WITH(ops::weighted_add({x, x}, {1.0, 1.0}, {.constraint = Constraint::to_left_grad_scale}),
                         "weighted_add: constraint to_left_grad_scale does not apply to an op with any number of inputs");
 }

@@ -71,7 +71,8 @@ TEST_CASE("the vectorised root is within an ulp of the true one from the smalles
     double worst = 0.0;
     for (float x = 0x1p-100f; x < 1e38f; x *= 1.0173f) {
         const double exact = std::sqrt(static_cast<double>(x));
-        const double ulp = static_cast<double>(std::nextafter(static_cast<float>(exact), 1e38f)) - static_cast<double>(static_cast<float>(exact));
+        const double ulp = static_cast<double>(std::nextafter(static_cast<float>(exact), 1e38f)) -
+                           static_cast<double>(static_cast<float>(exact));
         worst = std::max(worst, std::abs(static_cast<double>(positive_root(x)) - exact) / ulp);
     }
     REQUIRE(worst <= 1.0);
@@ -87,7 +88,8 @@ TEST_CASE("Adam agrees with the naive loop in double over 200 steps, under every
     REQUIRE(worst_difference<double>({.bias_correction = false}) < 1e-12);
     REQUIRE(worst_difference<double>({.weight_decay = 0.1, .decay = WeightDecay::gradient}) < 1e-12);
     REQUIRE(worst_difference<double>({.weight_decay = 0.1, .decay = WeightDecay::coupled}) < 1e-12);
-    REQUIRE(worst_difference<double>({.weight_decay = 0.01, .decay = WeightDecay::independent, .peak_learning_rate = 0.06}) < 1e-12);
+    REQUIRE(worst_difference<double>({.weight_decay = 0.01, .decay = WeightDecay::independent, .peak_learning_rate = 0.06}) <
+            1e-12);
 }
 
 TEST_CASE("Adam in float stays within its rounding of the naive loop") {
@@ -279,7 +281,8 @@ TEST_CASE("Adam refuses options and learning rates that make no sense") {
     REQUIRE_THROWS_WITH(Adam<float>(all, {.epsilon = -1.0}), "Adam: epsilon is -1; expected a finite number, not negative");
     REQUIRE_THROWS_WITH(Adam<float>(all, {.decay = WeightDecay::independent}),
                         "Adam: independent weight decay needs peak_learning_rate, the largest of the run; it is 0");
-    REQUIRE_THROWS_WITH(Adam<float>(all, {.groups = {{.pattern = "q*"}}}), "Adam: group pattern 'q*' matches none of the 1 parameters");
+    REQUIRE_THROWS_WITH(Adam<float>(all, {.groups = {{.pattern = "q*"}}}),
+                        "Adam: group pattern 'q*' matches none of the 1 parameters");
     Adam<float> adam(all);
     REQUIRE_THROWS_WITH(adam.step({}, -0.5), "Adam: learning rate is -0.5; expected a finite number, not negative");
     REQUIRE_THROWS(adam.step({}, std::numeric_limits<double>::quiet_NaN()));

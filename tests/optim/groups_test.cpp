@@ -54,7 +54,8 @@ TEST_CASE("a later rule wins, field by field") {
 
 TEST_CASE("decay can be off for biases and norm gains unless a group names it") {
     Model model;
-    const auto settings = model.resolve({{.pattern = "*gain", .weight_decay = 0.5}}, {.weight_decay = 0.1, .decay_bias_and_norm = false});
+    const auto settings =
+        model.resolve({{.pattern = "*gain", .weight_decay = 0.5}}, {.weight_decay = 0.1, .decay_bias_and_norm = false});
     REQUIRE(settings[0].weight_decay == 0.1);
     REQUIRE(settings[1].weight_decay == 0.1);
     REQUIRE(settings[2].weight_decay == 0.0);
@@ -64,7 +65,8 @@ TEST_CASE("decay can be off for biases and norm gains unless a group names it") 
 
 TEST_CASE("groups that cannot be meant are errors that name the pattern") {
     Model model;
-    REQUIRE_THROWS_WITH(model.resolve({{.pattern = "block1/*"}}), "Adam: group pattern 'block1/*' matches none of the 4 parameters");
+    REQUIRE_THROWS_WITH(model.resolve({{.pattern = "block1/*"}}),
+                        "Adam: group pattern 'block1/*' matches none of the 4 parameters");
     REQUIRE_THROWS_WITH(model.resolve({{.pattern = "*", .learning_rate_factor = -1.0}}),
                         "Adam: group '*' has the learning-rate factor -1; expected a finite number, not negative");
     REQUIRE_THROWS_WITH(model.resolve({{.pattern = "*", .weight_decay = -0.5}}),
@@ -78,5 +80,6 @@ TEST_CASE("a list of parameters must have some, none of them null and no name tw
     const std::vector<Parameter<float>*> none, null{&model.up, nullptr}, twice{&model.up, &model.bias, &model.up};
     REQUIRE_THROWS_WITH(resolve_groups("Sgd", none, {}, {}), "Sgd: no parameters to train");
     REQUIRE_THROWS_WITH(resolve_groups("Sgd", null, {}, {}), "Sgd: parameter 1 of 2 is a null pointer");
-    REQUIRE_THROWS_WITH(resolve_groups("Sgd", twice, {}, {}), "Sgd: two parameters are called 'block0/up/weight'; names must differ");
+    REQUIRE_THROWS_WITH(resolve_groups("Sgd", twice, {}, {}),
+                        "Sgd: two parameters are called 'block0/up/weight'; names must differ");
 }

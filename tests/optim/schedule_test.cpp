@@ -29,7 +29,8 @@ TEST_CASE("the cosine falls through the middle to its final share at the last up
     REQUIRE(schedule.at(60) == Approx(2.0 * 0.55).epsilon(1e-14));
     REQUIRE(schedule.at(35) == Approx(2.0 * (0.1 + 0.9 * 0.5 * (1.0 + std::sqrt(0.5)))).epsilon(1e-14));
     REQUIRE(schedule.at(110) == Approx(0.2).epsilon(1e-14));
-    REQUIRE(Schedule{.kind = ScheduleKind::cosine, .peak = 2.0, .steps = 110, .warmup = 10, .final_share = 0.0}.at(110) == Approx(0.0).margin(1e-15));
+    REQUIRE(Schedule{.kind = ScheduleKind::cosine, .peak = 2.0, .steps = 110, .warmup = 10, .final_share = 0.0}.at(110) ==
+            Approx(0.0).margin(1e-15));
     for (std::uint64_t t = 11; t <= 110; ++t) REQUIRE(schedule.at(t) < schedule.at(t - 1));
 }
 
@@ -48,7 +49,8 @@ TEST_CASE("a run may be all warm-up, and a constant stays") {
 }
 
 TEST_CASE("a schedule that makes no sense is one clear line") {
-    REQUIRE_THROWS_WITH((Schedule{.steps = 10, .warmup = 11}.at(1)), "schedule: warm-up of 11 steps is longer than the run of 10");
+    REQUIRE_THROWS_WITH((Schedule{.steps = 10, .warmup = 11}.at(1)),
+                        "schedule: warm-up of 11 steps is longer than the run of 10");
     REQUIRE_THROWS_WITH((Schedule{.steps = 0}.validate()), "schedule: steps is 0; expected at least 1");
     REQUIRE_THROWS_WITH((Schedule{.steps = 10}.at(0)), "schedule: step 0 of 10; updates count from 1");
     REQUIRE_THROWS_WITH((Schedule{.steps = 10}.at(11)), "schedule: step 11 of 10; updates count from 1");
@@ -64,5 +66,6 @@ TEST_CASE("schedule kinds are found by their names") {
     for (const ScheduleKind kind : {ScheduleKind::constant, ScheduleKind::cosine, ScheduleKind::half_life})
         REQUIRE(parse_schedule_kind(name(kind)) == kind);
     REQUIRE(name(ScheduleKind::half_life) == "half-life");
-    REQUIRE_THROWS_WITH(parse_schedule_kind("linear"), "schedule: unknown kind 'linear'; expected one of constant, cosine, half-life");
+    REQUIRE_THROWS_WITH(parse_schedule_kind("linear"),
+                        "schedule: unknown kind 'linear'; expected one of constant, cosine, half-life");
 }

@@ -65,7 +65,8 @@ TEST_CASE("SGD agrees with the naive loop in double over 200 steps, under every 
     REQUIRE(worst_difference<double>({.momentum = 0.9, .nesterov = true}) < 1e-12);
     REQUIRE(worst_difference<double>({.momentum = 0.5, .weight_decay = 0.1}) < 1e-12);
     REQUIRE(worst_difference<double>({.weight_decay = 0.1, .decay = WeightDecay::coupled}) < 1e-12);
-    REQUIRE(worst_difference<double>({.momentum = 0.9, .weight_decay = 0.01, .decay = WeightDecay::independent, .peak_learning_rate = 0.06}) < 1e-12);
+    REQUIRE(worst_difference<double>(
+                {.momentum = 0.9, .weight_decay = 0.01, .decay = WeightDecay::independent, .peak_learning_rate = 0.06}) < 1e-12);
     REQUIRE(worst_difference<float>({.momentum = 0.9, .nesterov = true}) < 2e-4);
 }
 
@@ -81,12 +82,14 @@ TEST_CASE("momentum by hand: a constant gradient of 1 moves by lr, then lr 1.5, 
 }
 
 TEST_CASE("SGD applies groups and skips what is frozen or has no gradient") {
-    Parameter<double> a("a", Shape{1}, {}), b("b", Shape{1}, {.role = ParameterRole::bias}), c("c", Shape{1}, {}), d("d", Shape{1}, {});
+    Parameter<double> a("a", Shape{1}, {}), b("b", Shape{1}, {.role = ParameterRole::bias}), c("c", Shape{1}, {}),
+        d("d", Shape{1}, {});
     for (auto* p : {&a, &b, &c}) p->add_gradient(Tensor<double>(Shape{1}, {1.0}));
     for (auto* p : {&a, &b, &c, &d}) p->write().data()[0] = 1.0;
-    Sgd<double> sgd({&a, &b, &c, &d}, {.weight_decay = 0.5,
-                                       .decay_bias_and_norm = false,
-                                       .groups = {{.pattern = "a", .learning_rate_factor = 0.5}, {.pattern = "c", .trained = false}}});
+    Sgd<double> sgd({&a, &b, &c, &d},
+                    {.weight_decay = 0.5,
+                     .decay_bias_and_norm = false,
+                     .groups = {{.pattern = "a", .learning_rate_factor = 0.5}, {.pattern = "c", .trained = false}}});
     sgd.step({}, 0.25);
     REQUIRE(a.value().data()[0] == 1.0 - 0.125 * 1.5);
     REQUIRE(b.value().data()[0] == 0.75);

@@ -18,8 +18,10 @@ std::size_t allocations(const char* recipe, const nn::DecoderConfig& config, int
     test::LanguageModel<T> model(find_recipe(recipe), config, 1, threads);
     Optimiser optimiser(model.decoder.parameters());
     std::vector<train::Batch> batches;
-    for (std::size_t i = 0; i < parts; ++i) batches.push_back(test::random_batch(8 / parts, config.length, config.vocabulary, 1 + i));
-    for (int step = 0; step < 3; ++step) static_cast<void>(train::train_step<T>(model.decoder, model.tape, optimiser, batches, 0.01));
+    for (std::size_t i = 0; i < parts; ++i)
+        batches.push_back(test::random_batch(8 / parts, config.length, config.vocabulary, 1 + i));
+    for (int step = 0; step < 3; ++step)
+        static_cast<void>(train::train_step<T>(model.decoder, model.tape, optimiser, batches, 0.01));
     test::AllocationCount count;
     const auto result = train::train_step<T>(model.decoder, model.tape, optimiser, batches, 0.01);
     const std::size_t found = count.stop();

@@ -10,8 +10,14 @@ using namespace unitscale;
 
 TEMPLATE_TEST_CASE("runs: a decoder in 16 bits agrees with float within the type's accuracy", "", Half, BFloat16) {
     const double unit_roundoff = std::is_same_v<TestType, Half> ? 0x1p-11 : 0x1p-8;
-    const nn::DecoderConfig config{.vocabulary = 7, .width = 8, .depth = 1, .heads = 2, .length = 6, .feed_forward = nn::FeedForwardKind::gated_silu,
-                                   .norm = {.kind = nn::NormKind::layer, .gains = true}, .bias = true};
+    const nn::DecoderConfig config{.vocabulary = 7,
+                                   .width = 8,
+                                   .depth = 1,
+                                   .heads = 2,
+                                   .length = 6,
+                                   .feed_forward = nn::FeedForwardKind::gated_silu,
+                                   .norm = {.kind = nn::NormKind::layer, .gains = true},
+                                   .bias = true};
     const auto batch = test::random_batch(4, 6, 7);
     for (const char* recipe : {"fp32", "unit-fp8"}) {
         test::LanguageModel<float> wide(analysis::plain_recipe(find_recipe(recipe).scaling), config);

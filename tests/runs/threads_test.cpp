@@ -18,14 +18,17 @@ struct Run {
     friend bool operator==(const Run&, const Run&) = default;
 };
 
-Run run(const char* recipe, nn::DecoderConfig config, std::size_t rows, std::uint64_t steps, std::uint64_t seed, int threads, std::size_t parts = 1) {
+Run run(const char* recipe, nn::DecoderConfig config, std::size_t rows, std::uint64_t steps, std::uint64_t seed, int threads,
+        std::size_t parts = 1) {
     test::LanguageModel<float> model(find_recipe(recipe), config, seed, threads);
     optim::Adam<float> optimiser(model.decoder.parameters());
     Run result;
     for (std::uint64_t step = 1; step <= steps; ++step) {
         std::vector<train::Batch> batches;
-        for (std::size_t i = 0; i < parts; ++i) batches.push_back(test::random_batch(rows / parts, config.length, config.vocabulary, parts * step + i));
-        result.losses.push_back(train::train_step<float>(model.decoder, model.tape, optimiser, batches, model.recipe.learning_rate).loss);
+        for (std::size_t i = 0; i < parts; ++i)
+            batches.push_back(test::random_batch(rows / parts, config.length, config.vocabulary, parts * step + i));
+        result.losses.push_back(
+            train::train_step<float>(model.decoder, model.tape, optimiser, batches, model.recipe.learning_rate).loss);
     }
     result.values = test::all_values(model.decoder);
     return result;
@@ -34,7 +37,12 @@ Run run(const char* recipe, nn::DecoderConfig config, std::size_t rows, std::uin
 }  // namespace
 
 TEST_CASE("runs: the same bits with 1 and 2 threads, where every kernel splits its work") {
-    const nn::DecoderConfig config{.vocabulary = 40, .width = 128, .depth = 1, .heads = 2, .length = 64, .norm = {.kind = nn::NormKind::layer, .gains = true},
+    const nn::DecoderConfig config{.vocabulary = 40,
+                                   .width = 128,
+                                   .depth = 1,
+                                   .heads = 2,
+                                   .length = 64,
+                                   .norm = {.kind = nn::NormKind::layer, .gains = true},
                                    .dropout = 0.1};
     constexpr std::size_t rows = 8;
     // Products of 512 x 128 x 128, element-wise loops over 512 x 128 and updates of 512 x 128 have work for two.

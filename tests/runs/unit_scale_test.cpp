@@ -40,7 +40,9 @@ std::map<std::string, Seen> first_step(const Recipe& recipe, const nn::DecoderCo
 }
 
 /// Whether a key is that of the layer `attention/<name>`: its value, its gradient or its weight's.
-bool of_layer(const std::string& key, std::string_view name) { return key.find(concatenate("/attention/", name, "/")) != std::string::npos; }
+bool of_layer(const std::string& key, std::string_view name) {
+    return key.find(concatenate("/attention/", name, "/")) != std::string::npos;
+}
 
 const nn::DecoderConfig deep{.vocabulary = 65, .width = 256, .depth = 8, .heads = 4, .length = 128};
 

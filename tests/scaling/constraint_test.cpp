@@ -33,7 +33,7 @@ TEST_CASE("the constraint none leaves every factor as it is") {
 }
 
 TEST_CASE("the means of the factors 1/2, 4 and 32") {
-    require_all(constrained(Constraint::gmean), 4.0);                          // (64)^(1/3)
+    require_all(constrained(Constraint::gmean), 4.0);  // (64)^(1/3)
     require_all(constrained(Constraint::hmean), 3.0 / (2.0 + 0.25 + 0.03125));
     require_all(constrained(Constraint::amean), 36.5 / 3.0);
 }
@@ -69,8 +69,9 @@ TEST_CASE("a rule for another number of inputs is an error that names op and rul
 }
 
 TEST_CASE("constraints are found by their names, an unknown name lists them") {
-    for (const auto constraint : {Constraint::none, Constraint::gmean, Constraint::hmean, Constraint::amean, Constraint::to_output_scale,
-                                  Constraint::to_grad_input_scale, Constraint::to_left_grad_scale, Constraint::to_right_grad_scale})
+    for (const auto constraint :
+         {Constraint::none, Constraint::gmean, Constraint::hmean, Constraint::amean, Constraint::to_output_scale,
+          Constraint::to_grad_input_scale, Constraint::to_left_grad_scale, Constraint::to_right_grad_scale})
         REQUIRE(parse_constraint(name(constraint)) == constraint);
     REQUIRE(name(Constraint::hmean) == "hmean");
     REQUIRE_THROWS_WITH(parse_constraint("mean"),

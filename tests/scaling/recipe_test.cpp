@@ -93,10 +93,11 @@ TEST_CASE("unit-fp16 rounds every linear layer, the readout included, to FP16 in
 
 TEST_CASE("of several product rules that match, the last one holds, whole") {
     Recipe recipe;
-    recipe.products = {{.kind = ProductKind::linear, .formats = {.activation = Quantiser{.format = e4m3}, .weight = Quantiser{.format = e4m3}}},
-                       {.kind = ProductKind::linear, .pattern = "*/ffn/*", .formats = {.weight = Quantiser{.format = bf16}}},
-                       {.kind = ProductKind::readout, .formats = {.weight = Quantiser{.format = fp16}}},
-                       {.kind = ProductKind::linear, .pattern = "*/ffn/down", .formats = {}}};
+    recipe.products = {
+        {.kind = ProductKind::linear, .formats = {.activation = Quantiser{.format = e4m3}, .weight = Quantiser{.format = e4m3}}},
+        {.kind = ProductKind::linear, .pattern = "*/ffn/*", .formats = {.weight = Quantiser{.format = bf16}}},
+        {.kind = ProductKind::readout, .formats = {.weight = Quantiser{.format = fp16}}},
+        {.kind = ProductKind::linear, .pattern = "*/ffn/down", .formats = {}}};
     REQUIRE(recipe.formats(ProductKind::linear, "block0/attention").weight.value().format == e4m3);
     REQUIRE(recipe.formats(ProductKind::linear, "block0/ffn/up").weight.value().format == bf16);
     REQUIRE_FALSE(recipe.formats(ProductKind::linear, "block0/ffn/up").activation.has_value());

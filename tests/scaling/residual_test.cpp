@@ -60,12 +60,14 @@ TEST_CASE("the depth rule's first values for four layers, by hand") {
     const double ffn_squared = 4.0 * 2.0 / 10.0, attention_squared = 9.0 * ffn_squared;
     REQUIRE(residual_tau(twice, 0, 4) == Approx(std::sqrt(attention_squared / 2.0)).epsilon(1e-14));
     REQUIRE(residual_tau(twice, 1, 4) == Approx(std::sqrt(ffn_squared / (2.0 + attention_squared))).epsilon(1e-14));
-    REQUIRE(residual_tau(twice, 2, 4) == Approx(std::sqrt(attention_squared / (2.0 + attention_squared + ffn_squared))).epsilon(1e-14));
+    REQUIRE(residual_tau(twice, 2, 4) ==
+            Approx(std::sqrt(attention_squared / (2.0 + attention_squared + ffn_squared))).epsilon(1e-14));
 }
 
 TEST_CASE("the running mean gives equal shares to the start and all branches") {
     double worst = 0.0;
-    const std::vector<double> share = variance_shares({.scheme = ResidualScheme::running_mean}, std::vector<double>(7, 1.0), worst);
+    const std::vector<double> share =
+        variance_shares({.scheme = ResidualScheme::running_mean}, std::vector<double>(7, 1.0), worst);
     REQUIRE(worst < 1e-12);
     for (const double part : share) REQUIRE(part == Approx(1.0 / 8.0).epsilon(1e-12));
 }
@@ -78,10 +80,12 @@ TEST_CASE("a fixed tau is the same in every layer and plain has none") {
 }
 
 TEST_CASE("residual rules refuse an odd count under depth, a layer beyond the count and a tau that is not positive") {
-    REQUIRE_THROWS_WITH(residual_tau({.scheme = ResidualScheme::depth}, 0, 5),
-                        "residual: the depth rule needs an even number of residual layers (attention and feed-forward in turn), not 5");
+    REQUIRE_THROWS_WITH(
+        residual_tau({.scheme = ResidualScheme::depth}, 0, 5),
+        "residual: the depth rule needs an even number of residual layers (attention and feed-forward in turn), not 5");
     REQUIRE_THROWS_WITH(residual_tau({}, 4, 4), "residual: layer 4 of 4; expected a number below the count");
-    REQUIRE_THROWS_WITH(residual_tau({.scheme = ResidualScheme::fixed, .tau = 0.0}, 0, 1), "residual: tau is 0; expected a positive number");
+    REQUIRE_THROWS_WITH(residual_tau({.scheme = ResidualScheme::fixed, .tau = 0.0}, 0, 1),
+                        "residual: tau is 0; expected a positive number");
     REQUIRE(name(ResidualScheme::running_mean) == "running_mean");
     REQUIRE(name(ResidualScheme::plain) == "plain");
 }

@@ -25,7 +25,9 @@ struct LanguageModel {
     }
 
     /// Forward: the mean loss of a batch, on the tape.
-    [[nodiscard]] Variable<T> loss(const train::Batch& batch) { return ops::softmax_cross_entropy(decoder(tape, batch.ids), batch.labels); }
+    [[nodiscard]] Variable<T> loss(const train::Batch& batch) {
+        return ops::softmax_cross_entropy(decoder(tape, batch.ids), batch.labels);
+    }
 
     Recipe recipe;
     nn::Decoder<T> decoder;
@@ -36,10 +38,12 @@ struct LanguageModel {
 /// Independent token ids, each as likely as any other.
 [[nodiscard]] inline Tensor<std::int32_t> random_tokens(const Shape& shape, std::size_t vocabulary, std::uint64_t stream = 1) {
     Tensor<std::int32_t> ids(shape);
-    for (std::size_t i = 0; i < ids.size(); ++i) ids.data()[i] = static_cast<std::int32_t>(random_word({7, stream}, i) % vocabulary);
+    for (std::size_t i = 0; i < ids.size(); ++i)
+        ids.data()[i] = static_cast<std::int32_t>(random_word({7, stream}, i) % vocabulary);
     return ids;
 }
-[[nodiscard]] inline train::Batch random_batch(std::size_t rows, std::size_t length, std::size_t vocabulary, std::uint64_t stream = 1) {
+[[nodiscard]] inline train::Batch random_batch(std::size_t rows, std::size_t length, std::size_t vocabulary,
+                                               std::uint64_t stream = 1) {
     return {random_tokens({rows, length}, vocabulary, 2 * stream), random_tokens({rows, length}, vocabulary, 2 * stream + 1)};
 }
 
@@ -58,7 +62,8 @@ void randomise(const std::vector<Parameter<T>*>& parameters, double stddev) {
 template <class T>
 [[nodiscard]] std::vector<T> all_values(nn::Decoder<T>& decoder) {
     std::vector<T> values;
-    for (const Parameter<T>* parameter : decoder.parameters()) values.insert(values.end(), parameter->value().span().begin(), parameter->value().span().end());
+    for (const Parameter<T>* parameter : decoder.parameters())
+        values.insert(values.end(), parameter->value().span().begin(), parameter->value().span().end());
     return values;
 }
 

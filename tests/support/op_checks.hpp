@@ -36,7 +36,8 @@ template <class T>
 /// - value: the op under `unit` is alpha times the op under `none`, each gradient is its beta times the plain one, exactly;
 /// - the op in float agrees with the op in double under both scalings, and 2 threads give the same bits as 1.
 template <class F>
-void check_gradient_and_factors_at(const std::vector<Tensor<double>>& inputs, F f, double alpha, const std::vector<double>& betas) {
+void check_gradient_and_factors_at(const std::vector<Tensor<double>>& inputs, F f, double alpha,
+                                   const std::vector<double>& betas) {
     const std::vector<double> errors = analysis::grad_check(inputs, f);
     for (std::size_t i = 0; i < errors.size(); ++i) {
         INFO("finite differences, input " << i);
@@ -60,14 +61,16 @@ void check_gradient_and_factors_at(const std::vector<Tensor<double>>& inputs, F 
     for (const Scaling scaling : {Scaling::none, Scaling::unit}) {
         const Recipe recipe = analysis::plain_recipe(scaling);
         const auto wide_run = analysis::run_op<double>(recipe, rounded, f);
-        const auto narrow_run = analysis::run_op<float>(recipe, narrow, f, cast<float>(normal<double>(wide_run.value.shape(), {1, hash_name("output gradient")})));
+        const auto narrow_run = analysis::run_op<float>(
+            recipe, narrow, f, cast<float>(normal<double>(wide_run.value.shape(), {1, hash_name("output gradient")})));
         CHECK(analysis::relative_error(cast<double>(narrow_run.value), wide_run.value) < 1e-5);
         for (std::size_t i = 0; i < inputs.size(); ++i)
             CHECK(analysis::relative_error(cast<double>(narrow_run.gradients[i]), wide_run.gradients[i]) < 1e-5);
         const auto threaded = analysis::run_op<double>(recipe, rounded, f, {}, 1, 2);
         CHECK(std::equal(threaded.value.span().begin(), threaded.value.span().end(), wide_run.value.span().begin()));
         for (std::size_t i = 0; i < inputs.size(); ++i)
-            CHECK(std::equal(threaded.gradients[i].span().begin(), threaded.gradients[i].span().end(), wide_run.gradients[i].span().begin()));
+            CHECK(std::equal(threaded.gradients[i].span().begin(), threaded.gradients[i].span().end(),
+                             wide_run.gradients[i].span().begin()));
     }
 }
 template <class F>
@@ -78,7 +81,8 @@ void check_gradient_and_factors(const std::vector<Shape>& shapes, F f, double al
 /// The third check: with unit-normal inputs and output gradient, standard deviations of value and gradients at the
 /// expected numbers (1 unless said), within `tolerance`, in float and double.
 template <class F>
-void check_unit_scale(const std::vector<Shape>& shapes, F f, double value, const std::vector<double>& gradients, double tolerance = 0.05) {
+void check_unit_scale(const std::vector<Shape>& shapes, F f, double value, const std::vector<double>& gradients,
+                      double tolerance = 0.05) {
     const auto check_report = [&](const analysis::ScaleReport& report) {
         CHECK(report.value.std == Approx(value).epsilon(tolerance));
         REQUIRE(report.gradients.size() == gradients.size());
@@ -98,7 +102,9 @@ struct OpTape {
         : recipe(analysis::plain_recipe(scaling)), state(1), tape(recipe, state) {
         tape.begin_step(options);
     }
-    [[nodiscard]] Variable<T> input(const Shape& shape, std::uint64_t stream = 1) { return tape.input(normal<T>(shape, {1, stream}), true); }
+    [[nodiscard]] Variable<T> input(const Shape& shape, std::uint64_t stream = 1) {
+        return tape.input(normal<T>(shape, {1, stream}), true);
+    }
 
     Recipe recipe;
     ScalingState state;

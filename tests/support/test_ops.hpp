@@ -41,7 +41,8 @@ template <class T>
     Tape<T>& tape = a.tape("mul");
     const Tensor<T>& left = a.value();
     const Tensor<T>& right = b.value();
-    check(left.shape() == right.shape(), "mul: a ", to_string(left.shape()), " and b ", to_string(right.shape()), " differ in shape");
+    check(left.shape() == right.shape(), "mul: a ", to_string(left.shape()), " and b ", to_string(right.shape()),
+          " differ in shape");
     const Site site = tape.next_site("mul");
     Tensor<T> output = tape.make(left.shape());
     for (std::size_t i = 0; i < left.size(); ++i) output.data()[i] = static_cast<T>(f.alpha) * left.data()[i] * right.data()[i];

@@ -31,10 +31,11 @@ TEST_CASE("batches: the shortest text of a length is the one that the error name
         const auto tokens = counted(10 * length + 1);
         CHECK(train::split(tokens, length).validation.size() > length);
         REQUIRE_THROWS_WITH(train::split(std::span(tokens).first(10 * length), length),
-                            concatenate("data: ", 10 * length, " characters are too few; sequences of ", length, " need at least ", 10 * length + 1,
-                                        ", so that the last tenth holds one"));
+                            concatenate("data: ", 10 * length, " characters are too few; sequences of ", length,
+                                        " need at least ", 10 * length + 1, ", so that the last tenth holds one"));
     }
-    REQUIRE_THROWS_WITH(train::split({}, 5), "data: 0 characters are too few; sequences of 5 need at least 51, so that the last tenth holds one");
+    REQUIRE_THROWS_WITH(train::split({}, 5),
+                        "data: 0 characters are too few; sequences of 5 need at least 51, so that the last tenth holds one");
 }
 
 TEST_CASE("batches: a row is a window and its successors") {

@@ -14,7 +14,8 @@ const nn::DecoderConfig small{.vocabulary = 7, .width = 8, .depth = 1, .heads = 
 std::vector<std::int32_t> text(std::size_t size) { return test::elements(test::random_tokens({size}, 7)); }
 
 /// Mean of -log2 softmax(logits)[label] over the windows that start at `starts`, from the logits alone.
-double bits_by_hand(test::LanguageModel<float>& model, const std::vector<std::int32_t>& tokens, const std::vector<std::size_t>& starts) {
+double bits_by_hand(test::LanguageModel<float>& model, const std::vector<std::int32_t>& tokens,
+                    const std::vector<std::size_t>& starts) {
     double sum = 0.0;
     for (const std::size_t start : starts) {
         model.tape.begin_step({.training = false, .gradients = false});
@@ -23,7 +24,8 @@ double bits_by_hand(test::LanguageModel<float>& model, const std::vector<std::in
         for (std::size_t t = 0; t < 4; ++t) {
             double total = 0.0;
             for (std::size_t v = 0; v < 7; ++v) total += std::exp(static_cast<double>(logits.value()(0, t, v)));
-            sum += std::log2(total) - static_cast<double>(logits.value()(0, t, static_cast<std::size_t>(tokens[start + t + 1]))) / std::log(2.0);
+            sum += std::log2(total) -
+                   static_cast<double>(logits.value()(0, t, static_cast<std::size_t>(tokens[start + t + 1]))) / std::log(2.0);
         }
     }
     return sum / (4.0 * static_cast<double>(starts.size()));
@@ -37,10 +39,13 @@ TEST_CASE("evaluate: the mean loss in bits over disjoint windows, however they a
         test::randomise(model.decoder.parameters(), 0.7);
         const auto tokens = text(23);  // five windows: the last two tokens are left over
         const double want = bits_by_hand(model, tokens, {0, 4, 8, 12, 16});
-        for (const std::size_t rows : {1u, 2u, 5u, 100u}) CHECK(train::evaluate(model.decoder, model.tape, tokens, 4, rows) == Approx(want).epsilon(1e-6));
+        for (const std::size_t rows : {1u, 2u, 5u, 100u})
+            CHECK(train::evaluate(model.decoder, model.tape, tokens, 4, rows) == Approx(want).epsilon(1e-6));
         // At most two: spread over the five.
-        CHECK(train::evaluate(model.decoder, model.tape, tokens, 4, 2, 2) == Approx(bits_by_hand(model, tokens, {0, 8})).epsilon(1e-6));
-        CHECK(train::evaluate(model.decoder, model.tape, tokens, 4, 2, 0) == Approx(bits_by_hand(model, tokens, {0})).epsilon(1e-6));
+        CHECK(train::evaluate(model.decoder, model.tape, tokens, 4, 2, 2) ==
+              Approx(bits_by_hand(model, tokens, {0, 8})).epsilon(1e-6));
+        CHECK(train::evaluate(model.decoder, model.tape, tokens, 4, 2, 0) ==
+              Approx(bits_by_hand(model, tokens, {0})).epsilon(1e-6));
     }
 }
 
@@ -58,7 +63,10 @@ TEST_CASE("evaluate: dropout is off and the run is left as it was") {
 
 TEST_CASE("evaluate: too few tokens and sizes of 0 are errors") {
     test::LanguageModel<float> model(find_recipe("fp32"), small);
-    REQUIRE_THROWS_WITH(train::evaluate(model.decoder, model.tape, text(4), 4, 2), "evaluate: 4 tokens; expected more than one sequence of 4");
-    REQUIRE_THROWS_WITH(train::evaluate(model.decoder, model.tape, text(9), 4, 0), "evaluate: 0 rows of sequences of 4 tokens; expected at least 1 of each");
-    REQUIRE_THROWS_WITH(train::evaluate(model.decoder, model.tape, text(9), 0, 2), "evaluate: 2 rows of sequences of 0 tokens; expected at least 1 of each");
+    REQUIRE_THROWS_WITH(train::evaluate(model.decoder, model.tape, text(4), 4, 2),
+                        "evaluate: 4 tokens; expected more than one sequence of 4");
+    REQUIRE_THROWS_WITH(train::evaluate(model.decoder, model.tape, text(9), 4, 0),
+                        "evaluate: 0 rows of sequences of 4 tokens; expected at least 1 of each");
+    REQUIRE_THROWS_WITH(train::evaluate(model.decoder, model.tape, text(9), 0, 2),
+                        "evaluate: 2 rows of sequences of 0 tokens; expected at least 1 of each");
 }

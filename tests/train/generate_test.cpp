@@ -64,7 +64,10 @@ TEST_CASE("generate: the seed decides, and nothing else") {
 TEST_CASE("generate: an empty prompt, a negative temperature and a token that does not exist are errors") {
     test::LanguageModel<float> model(find_recipe("unit-fp8"), small);
     const std::vector<std::int32_t> prompt = {1}, unknown = {7};
-    REQUIRE_THROWS_WITH(train::generate(model.decoder, model.tape, {}, {}), "generate: the prompt is empty; expected at least one token");
-    REQUIRE_THROWS_WITH(train::generate(model.decoder, model.tape, prompt, {.temperature = -0.5}), "generate: temperature is -0.5; expected 0 or more");
-    REQUIRE_THROWS_WITH(train::generate(model.decoder, model.tape, unknown, {}), "embedding: ids[0] is 7; expected a number in [0,7)");
+    REQUIRE_THROWS_WITH(train::generate(model.decoder, model.tape, {}, {}),
+                        "generate: the prompt is empty; expected at least one token");
+    REQUIRE_THROWS_WITH(train::generate(model.decoder, model.tape, prompt, {.temperature = -0.5}),
+                        "generate: temperature is -0.5; expected 0 or more");
+    REQUIRE_THROWS_WITH(train::generate(model.decoder, model.tape, unknown, {}),
+                        "embedding: ids[0] is 7; expected a number in [0,7)");
 }

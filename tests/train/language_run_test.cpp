@@ -33,7 +33,8 @@ std::string proverb(std::size_t times) {
 }
 
 LanguageRunOptions small(const std::filesystem::path& data) {
-    return {.data = {data}, .width = 16, .depth = 1, .heads = 2, .seq = 16, .batch = 4, .steps = 12, .eval_every = 5, .sample = 40};
+    return {
+        .data = {data}, .width = 16, .depth = 1, .heads = 2, .seq = 16, .batch = 4, .steps = 12, .eval_every = 5, .sample = 40};
 }
 
 std::vector<nlohmann::json> lines_of(const std::filesystem::path& file) {
@@ -65,7 +66,8 @@ TEST_CASE("language run: options that make no sense are errors that name the opt
     CHECK(message([](auto& o) { o.batch = 0; }) == "--batch: is 0; expected at least 1");
     CHECK(message([](auto& o) { o.steps = 0; }) == "--steps: is 0; expected at least 1");
     CHECK(message([](auto& o) { o.micro_batches = 0; }) == "--micro-batches: is 0; expected at least 1");
-    CHECK(message([](auto& o) { o.depth = static_cast<std::size_t>(-1); }) == "--depth: is 18446744073709551615; expected at most 1000000000");
+    CHECK(message([](auto& o) { o.depth = static_cast<std::size_t>(-1); }) ==
+          "--depth: is 18446744073709551615; expected at most 1000000000");
     CHECK(message([](auto& o) { o.heads = 3; }) == "--heads: width 16 is not divisible by 3 heads");
     CHECK(message([](auto& o) { o.micro_batches = 3; }) == "--micro-batches: batch 4 is not divisible by 3 micro-batches");
     CHECK(message([](auto& o) { o.threads = 0; }) == "--threads: is 0; expected at least 1");
@@ -74,7 +76,9 @@ TEST_CASE("language run: options that make no sense are errors that name the opt
     CHECK(message([](auto& o) { o.lr = -1.0; }) == "--lr: is -1; expected a positive number");
     CHECK(message([](auto& o) { o.lr = std::nan(""); }) == "--lr: is nan; expected a positive number");
     CHECK(message([](auto& o) { o.temperature = -1.0; }) == "--temperature: is -1; expected 0 or more");
-    CHECK(message([](auto& o) { o.warmup = 0, o.lr = 0.1, o.micro_batches = 4, o.eval_every = 0, o.sample = 0, o.temperature = 0.0; }) == "none");
+    CHECK(message([](auto& o) {
+              o.warmup = 0, o.lr = 0.1, o.micro_batches = 4, o.eval_every = 0, o.sample = 0, o.temperature = 0.0;
+          }) == "none");
 }
 
 TEST_CASE("language run: bad data, recipe and log are errors before any training") {
@@ -96,7 +100,8 @@ TEST_CASE("language run: bad data, recipe and log are errors before any training
     const auto empty = folder.write("empty.txt", "");
     CHECK(message(small(empty)) == "data: " + empty.string() + " is empty");
     const auto latin = folder.write("latin.txt", proverb(40) + "caf\xE9 au lait");
-    CHECK(message(small(latin)) == "data: " + latin.string() + " is not UTF-8: byte 0xe9 at offset " + std::to_string(40 * 32 + 3));
+    CHECK(message(small(latin)) ==
+          "data: " + latin.string() + " is not UTF-8: byte 0xe9 at offset " + std::to_string(40 * 32 + 3));
     CHECK(message(small(folder.write("short.txt", proverb(5)))) ==
           "data: 160 characters are too few; sequences of 16 need at least 161, so that the last tenth holds one");
     options = small(folder.path() / "text.txt");
@@ -123,8 +128,10 @@ TEST_CASE("language run: trains, logs every step, evaluates, writes and reports"
         CHECK(result.seconds > 0.0);
         CHECK(result.sample.size() == 40);
         CHECK(result.words.known <= result.words.total);
-        const std::regex line("result recipe=[a-z0-9-]+ steps=\\d+ train_bpc=\\d+\\.\\d{4} valid_bpc=\\d+\\.\\d{4} tokens_per_s=\\d+ peak_rss_mb=\\d+ "
-                              "seconds=\\d+\\.\\d");
+        const std::regex line(
+            "result recipe=[a-z0-9-]+ steps=\\d+ train_bpc=\\d+\\.\\d{4} valid_bpc=\\d+\\.\\d{4} tokens_per_s=\\d+ "
+            "peak_rss_mb=\\d+ "
+            "seconds=\\d+\\.\\d");
         CHECK(std::regex_match(result.line(), line));
         CHECK(result.line().starts_with(concatenate("result recipe=", recipe, " steps=12 ")));
 
@@ -201,7 +208,9 @@ TEST_CASE("language run: a loss that is no longer finite ends the run, names the
             message = failure.what();
         }
         INFO(recipe << ": " << message);
-        CHECK(std::regex_match(message, std::regex("train: the (loss|gradient norm) is (nan|-nan|inf) at step [2-9]; try a lower --lr \\(it is 3e\\+38\\)")));
+        CHECK(std::regex_match(
+            message,
+            std::regex("train: the (loss|gradient norm) is (nan|-nan|inf) at step [2-9]; try a lower --lr \\(it is 3e\\+38\\)")));
         const auto log = lines_of(options.log);
         CHECK(log.size() >= 1);
         CHECK(log.size() < 12);
@@ -217,7 +226,9 @@ TEST_CASE("language run: a loss that is no longer finite ends the run, names the
         } catch (const train::RunFailed& failure) {
             message = failure.what();
         }
-        CHECK(std::regex_match(message, std::regex("train: the validation loss is (nan|-nan|inf) after step 1; try a lower --lr \\(it is 3e\\+38\\)")));
+        CHECK(std::regex_match(
+            message,
+            std::regex("train: the validation loss is (nan|-nan|inf) after step 1; try a lower --lr \\(it is 3e\\+38\\)")));
     }
 }
 

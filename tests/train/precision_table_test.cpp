@@ -38,16 +38,21 @@ struct Errors {
 Errors product_errors(const Tape<float>& tape, const Node<float>& node, const ProductFormats& formats) {
     const Slot<float>&x = tape.slot(node.inputs[0]), &w = tape.slot(node.inputs[1]), &y = tape.slot(node.outputs[0]);
     const std::size_t out = w.value->dim(0), in = w.value->dim(1), rows = x.value->size() / in;
-    const auto qx = rounded(x.value->data(), rows * in, formats.activation), qw = rounded(w.value->data(), out * in, formats.weight);
+    const auto qx = rounded(x.value->data(), rows * in, formats.activation),
+               qw = rounded(w.value->data(), out * in, formats.weight);
     const auto qdy = rounded(y.gradient.data(), rows * out, formats.gradient);
     Errors errors;
-    errors.forward = product_error(y.value->data(), node.alpha, rows, out, in, [&](std::size_t i, std::size_t p) { return qx[i * in + p]; },
-                                   [&](std::size_t j, std::size_t p) { return qw[j * in + p]; });
-    errors.weight = product_error(w.parameter->gradient().data(), node.betas[1], out, in, rows, [&](std::size_t i, std::size_t p) { return qdy[p * out + i]; },
-                                  [&](std::size_t j, std::size_t p) { return qx[p * in + j]; });
+    errors.forward = product_error(
+        y.value->data(), node.alpha, rows, out, in, [&](std::size_t i, std::size_t p) { return qx[i * in + p]; },
+        [&](std::size_t j, std::size_t p) { return qw[j * in + p]; });
+    errors.weight = product_error(
+        w.parameter->gradient().data(), node.betas[1], out, in, rows,
+        [&](std::size_t i, std::size_t p) { return qdy[p * out + i]; },
+        [&](std::size_t j, std::size_t p) { return qx[p * in + j]; });
     if (x.uses == 1)  // else its gradient is a sum over its consumers
-        errors.input = product_error(x.gradient.data(), node.betas[0], rows, in, out, [&](std::size_t i, std::size_t p) { return qdy[i * out + p]; },
-                                     [&](std::size_t j, std::size_t p) { return qw[p * in + j]; });
+        errors.input = product_error(
+            x.gradient.data(), node.betas[0], rows, in, out, [&](std::size_t i, std::size_t p) { return qdy[i * out + p]; },
+            [&](std::size_t j, std::size_t p) { return qw[p * in + j]; });
     return errors;
 }
 
@@ -57,7 +62,11 @@ double largest(const Errors& errors) { return std::max({errors.forward, errors.i
 
 TEST_CASE("precision table: each row says what the product there really does, in all three products") {
     for (const char* name : {"fp32", "unit-fp32", "unit-fp16", "unit-fp8"}) {
-        test::LanguageModel<float> model(find_recipe(name), {.vocabulary = 17, .width = 16, .depth = 2, .heads = 2, .length = 12,
+        test::LanguageModel<float> model(find_recipe(name), {.vocabulary = 17,
+                                                             .width = 16,
+                                                             .depth = 2,
+                                                             .heads = 2,
+                                                             .length = 12,
                                                              .feed_forward = nn::FeedForwardKind::gated_silu});
         test::randomise(model.decoder.parameters(), 1.0);
         model.tape.begin_step({.retain = true});
@@ -132,5 +141,6 @@ TEST_CASE("precision table: the text of a one-block model") {
 TEST_CASE("precision table: quantisers in words") {
     CHECK(train::quantiser_text({}) == "-");
     CHECK(train::quantiser_text(Quantiser{.format = e5m2}) == "e5m2");
-    CHECK(train::quantiser_text(Quantiser{.format = e4m3, .rounding = Rounding::stochastic, .overflow = Overflow::to_infinity}) == "e4m3 stochastic overflowing");
+    CHECK(train::quantiser_text(Quantiser{.format = e4m3, .rounding = Rounding::stochastic, .overflow = Overflow::to_infinity}) ==
+          "e4m3 stochastic overflowing");
 }

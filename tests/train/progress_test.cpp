@@ -50,7 +50,8 @@ TEST_CASE("progress: plain lines, about ten a run, where there is no terminal") 
     for (const std::size_t steps : {500u, 37u, 10u, 3u, 1u}) {
         const std::string text = written([&](std::FILE* file) {
             train::Progress progress(file, steps, false);
-            for (std::size_t step = 1; step <= steps; ++step) progress.update(step, 2.5, 1234.4, static_cast<double>(steps - step));
+            for (std::size_t step = 1; step <= steps; ++step)
+                progress.update(step, 2.5, 1234.4, static_cast<double>(steps - step));
             progress.finish();
         });
         INFO(text);
@@ -67,7 +68,8 @@ TEST_CASE("progress: plain lines, about ten a run, where there is no terminal") 
 TEST_CASE("progress: on a terminal one line is drawn over, with a bar, and ended") {
     const std::string text = written([](std::FILE* file) {
         train::Progress progress(file, 4, false, true);
-        CHECK(progress.line(1, 2.0, 10.0, 95.0) == "[######..................] step 1/4  2.000 bits/char  10 tokens/s  1:35 left");
+        CHECK(progress.line(1, 2.0, 10.0, 95.0) ==
+              "[######..................] step 1/4  2.000 bits/char  10 tokens/s  1:35 left");
         CHECK(progress.line(4, 2.0, 10.0, 0.0) == "[########################] step 4/4  2.000 bits/char  10 tokens/s  0:00 left");
         for (std::size_t step = 1; step <= 4; ++step) progress.update(step, 2.0, 10.0, 1.0);
         progress.finish();

@@ -16,7 +16,8 @@ using namespace unitscale;
 namespace {
 
 nn::DecoderConfig small() {
-    return {.vocabulary = 7, .width = 8, .depth = 2, .heads = 2, .length = 6, .norm = {.kind = nn::NormKind::layer, .gains = true}};
+    return {
+        .vocabulary = 7, .width = 8, .depth = 2, .heads = 2, .length = 6, .norm = {.kind = nn::NormKind::layer, .gains = true}};
 }
 
 /// The rows of a batch in `parts` batches.
@@ -82,7 +83,9 @@ TEST_CASE("train_step: one and four micro-batches make the same update") {
     }
 }
 
-TEST_CASE("train_step: the loss is the mean over the step's tokens, the update the optimiser's, the norm clipped where the recipe says so") {
+TEST_CASE(
+    "train_step: the loss is the mean over the step's tokens, the update the optimiser's, the norm clipped where the recipe says "
+    "so") {
     for (const double clip : {0.0, 1e-3}) {
         Recipe recipe = analysis::plain_recipe(Scaling::none);
         recipe.clip_norm = clip;
@@ -101,10 +104,12 @@ TEST_CASE("train_step: the loss is the mean over the step's tokens, the update t
         REQUIRE(norm > 1e-3);
         for (const Parameter<double>* parameter : parameters)
             for (std::size_t i = 0; i < parameter->size(); ++i)
-                expected.push_back(parameter->value().data()[i] - 0.5 * parameter->gradient().data()[i] * (clip > 0.0 ? clip / norm : 1.0));
+                expected.push_back(parameter->value().data()[i] -
+                                   0.5 * parameter->gradient().data()[i] * (clip > 0.0 ? clip / norm : 1.0));
 
         optim::Sgd<double> optimiser(parameters);
-        const auto result = train::train_step<double>(model.decoder, model.tape, optimiser, batches, 0.5);  // old gradients do not count
+        const auto result =
+            train::train_step<double>(model.decoder, model.tape, optimiser, batches, 0.5);  // old gradients do not count
         CHECK(result.updated);
         CHECK(result.loss == Approx(want).epsilon(1e-12));
         CHECK(result.gradient_norm == Approx(clip > 0.0 ? norm : 0.0).epsilon(1e-9));

@@ -18,26 +18,27 @@
 namespace unitscale::analysis {
 
 /// A recipe with the given scaling and nothing else, for checks.
-[[nodiscard]] inline Recipe plain_recipe(Scaling scaling) {
-    return {.name = "check", .description = "", .scaling = scaling};
-}
+[[nodiscard]] inline Recipe plain_recipe(Scaling scaling) { return {.name = "check", .description = "", .scaling = scaling}; }
 
 /// sum over i of direction[i] y[i] as an op: the loss whose gradient for y is `direction`.
 template <class T>
 [[nodiscard]] Variable<T> project(Variable<T> y, const Tensor<T>& direction) {
     Tape<T>& tape = y.tape("project");
-    check(y.shape() == direction.shape(), "project: y ", to_string(y.shape()), " and direction ", to_string(direction.shape()), " differ in shape");
+    check(y.shape() == direction.shape(), "project: y ", to_string(y.shape()), " and direction ", to_string(direction.shape()),
+          " differ in shape");
     Accum<T> sum = 0;
     for (std::size_t i = 0; i < direction.size(); ++i)
         sum += static_cast<Accum<T>>(y.value().data()[i]) * static_cast<Accum<T>>(direction.data()[i]);
     Tensor<T> loss = tape.make(Shape{1});
     loss.data()[0] = static_cast<T>(sum);
-    return tape.record({"project", tape.next_site("project"), 1.0, {1.0}}, {y}, std::move(loss), [direction](BackwardContext<T>& g) {
-        const auto seed = static_cast<Accum<T>>(g.output_gradient().data()[0]);
-        Tensor<T> dy = g.make(direction.shape());
-        for (std::size_t i = 0; i < dy.size(); ++i) dy.data()[i] = static_cast<T>(seed * static_cast<Accum<T>>(direction.data()[i]));
-        g.add(0, std::move(dy));
-    });
+    return tape.record({"project", tape.next_site("project"), 1.0, {1.0}}, {y}, std::move(loss),
+                       [direction](BackwardContext<T>& g) {
+                           const auto seed = static_cast<Accum<T>>(g.output_gradient().data()[0]);
+                           Tensor<T> dy = g.make(direction.shape());
+                           for (std::size_t i = 0; i < dy.size(); ++i)
+                               dy.data()[i] = static_cast<T>(seed * static_cast<Accum<T>>(direction.data()[i]));
+                           g.add(0, std::move(dy));
+                       });
 }
 
 /// The value of an op and the gradients of its inputs for one given output gradient.
@@ -50,15 +51,16 @@ struct OpRun {
 /// Runs `f(tape, variables)` on the inputs. The gradient that arrives at its output is `output_gradient`, or where that is
 /// empty unit normal from `seed`.
 template <class T, class F>
-[[nodiscard]] OpRun<T> run_op(const Recipe& recipe, const std::vector<Tensor<T>>& inputs, F&& f, const Tensor<T>& output_gradient = {},
-                              std::uint64_t seed = 1, int threads = 1) {
+[[nodiscard]] OpRun<T> run_op(const Recipe& recipe, const std::vector<Tensor<T>>& inputs, F&& f,
+                              const Tensor<T>& output_gradient = {}, std::uint64_t seed = 1, int threads = 1) {
     ScalingState state(seed);
     Tape<T> tape(recipe, state, threads);
     tape.begin_step({.retain = true});
     std::vector<Variable<T>> variables;
     for (const Tensor<T>& input : inputs) variables.push_back(tape.input(input, true));
     const Variable<T> y = f(tape, variables);
-    const Tensor<T> direction = output_gradient.empty() ? normal<T>(y.shape(), {seed, hash_name("output gradient")}) : output_gradient;
+    const Tensor<T> direction =
+        output_gradient.empty() ? normal<T>(y.shape(), {seed, hash_name("output gradient")}) : output_gradient;
     tape.backward(project(y, direction));
     OpRun<T> run{.value = y.value()};
     for (const Variable<T> variable : variables) run.gradients.push_back(variable.gradient());
@@ -67,8 +69,10 @@ template <class T, class F>
 
 /// Largest distance of `actual` from factor * expected, relative to the largest magnitude of the latter (at least `floor`).
 template <class T>
-[[nodiscard]] double relative_error(const Tensor<T>& actual, const Tensor<T>& expected, double factor = 1.0, double floor = 1e-30) {
-    check(actual.shape() == expected.shape(), "relative_error: shapes ", to_string(actual.shape()), " and ", to_string(expected.shape()), " differ");
+[[nodiscard]] double relative_error(const Tensor<T>& actual, const Tensor<T>& expected, double factor = 1.0,
+                                    double floor = 1e-30) {
+    check(actual.shape() == expected.shape(), "relative_error: shapes ", to_string(actual.shape()), " and ",
+          to_string(expected.shape()), " differ");
     double largest = floor, error = 0.0;
     for (std::size_t i = 0; i < actual.size(); ++i) {
         const double want = factor * static_cast<double>(expected.data()[i]);
@@ -91,7 +95,8 @@ struct GradCheckOptions {
 /// Costs two evaluations per input element: keep the inputs small. Error of a right gradient: about 1e-9.
 /// Test: tests/analysis/grad_check_test.cpp
 template <class F>
-[[nodiscard]] std::vector<double> grad_check(const std::vector<Tensor<double>>& inputs, F&& f, const GradCheckOptions& options = {}) {
+[[nodiscard]] std::vector<double> grad_check(const std::vector<Tensor<double>>& inputs, F&& f,
+                                             const GradCheckOptions& options = {}) {
     const Recipe recipe = plain_recipe(Scaling::none);
     const OpRun<double> run = run_op<double>(recipe, inputs, f, {}, options.seed);
     const Tensor<double> direction = normal<double>(run.value.shape(), {options.seed, hash_name("output gradient")});

@@ -42,7 +42,8 @@ void add_gradient(const Execution& execution, Slot<T>& slot, Tensor<T>&& part) {
 template <class T>
 class BackwardContext {
 public:
-    BackwardContext(ReusedList<Slot<T>>& slots, Node<T>& node, const Execution& execution, const std::shared_ptr<MemoryPool>& pool)
+    BackwardContext(ReusedList<Slot<T>>& slots, Node<T>& node, const Execution& execution,
+                    const std::shared_ptr<MemoryPool>& pool)
         : slots_(slots), node_(node), execution_(execution), pool_(pool) {}
 
     [[nodiscard]] const Execution& execution() const noexcept { return execution_; }

@@ -53,16 +53,16 @@ private:
 /// another slot that this one repeats).
 template <class T>
 struct Slot {
-    const char* origin = "";                ///< op that made it, "input" or "parameter"
-    const Tensor<T>* value = nullptr;       ///< null once freed
+    const char* origin = "";           ///< op that made it, "input" or "parameter"
+    const Tensor<T>* value = nullptr;  ///< null once freed
     Tensor<T> owned{};
     Tensor<T> gradient{};
-    Parameter<T>* parameter = nullptr;      ///< whose gradient this slot's is
-    const Parameter<T>* source = nullptr;   ///< the parameter whose value this is, frozen or not
-    std::uint32_t uses = 0;                 ///< edges from this tensor to ops
+    Parameter<T>* parameter = nullptr;     ///< whose gradient this slot's is
+    const Parameter<T>* source = nullptr;  ///< the parameter whose value this is, frozen or not
+    std::uint32_t uses = 0;                ///< edges from this tensor to ops
     bool requires_gradient = false;
     bool has_gradient = false;
-    bool leaf = false;                      ///< input or parameter: nothing is freed by the backward pass
+    bool leaf = false;  ///< input or parameter: nothing is freed by the backward pass
 };
 
 template <class T>

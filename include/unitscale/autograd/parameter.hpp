@@ -18,11 +18,16 @@ enum class ParameterRole { weight, bias, norm, embedding, readout };
 
 [[nodiscard]] constexpr std::string_view name(ParameterRole role) noexcept {
     switch (role) {
-        case ParameterRole::weight: return "weight";
-        case ParameterRole::bias: return "bias";
-        case ParameterRole::norm: return "norm";
-        case ParameterRole::embedding: return "embedding";
-        default: return "readout";
+        case ParameterRole::weight:
+            return "weight";
+        case ParameterRole::bias:
+            return "bias";
+        case ParameterRole::norm:
+            return "norm";
+        case ParameterRole::embedding:
+            return "embedding";
+        default:
+            return "readout";
     }
 }
 
@@ -41,8 +46,7 @@ struct ParameterFacts {
 template <class T>
 class Parameter {
 public:
-    Parameter(std::string name, const Shape& shape, ParameterFacts facts)
-        : name_(std::move(name)), facts_(facts), value_(shape) {
+    Parameter(std::string name, const Shape& shape, ParameterFacts facts) : name_(std::move(name)), facts_(facts), value_(shape) {
         fill_zero(value_);
     }
     Parameter(const Parameter&) = delete;

@@ -157,7 +157,8 @@ public:
     /// not hold references to the op's arguments, only copies.
     template <class Backward>
     Variable<T> record(const OpInfo& op, std::initializer_list<Variable<T>> inputs, Tensor<T>&& output, Backward&& backward) {
-        return record(op, std::span<const Variable<T>>(inputs.begin(), inputs.size()), std::move(output), std::forward<Backward>(backward));
+        return record(op, std::span<const Variable<T>>(inputs.begin(), inputs.size()), std::move(output),
+                      std::forward<Backward>(backward));
     }
     template <class Backward>
     Variable<T> record(const OpInfo& op, std::span<const Variable<T>> inputs, Tensor<T>&& output, Backward&& backward) {
@@ -198,7 +199,8 @@ public:
         backward(std::span<const Variable<T>>(losses), std::span<const Accum<T>>(seeds));
     }
     void backward(std::initializer_list<Variable<T>> losses, std::initializer_list<Accum<T>> seeds) {
-        backward(std::span<const Variable<T>>(losses.begin(), losses.size()), std::span<const Accum<T>>(seeds.begin(), seeds.size()));
+        backward(std::span<const Variable<T>>(losses.begin(), losses.size()),
+                 std::span<const Accum<T>>(seeds.begin(), seeds.size()));
     }
     void backward(std::span<const Variable<T>> losses, std::span<const Accum<T>> seeds) {
         check(losses.size() == seeds.size(), "backward: ", losses.size(), " losses but ", seeds.size(), " seeds");
@@ -287,7 +289,8 @@ private:
     }
 
     Node<T>& new_node(const OpInfo& op, std::span<const Variable<T>> inputs) {
-        check(op.betas.values().size() == inputs.size(), op.name, ": recorded with ", op.betas.values().size(), " betas for ", inputs.size(), " inputs");
+        check(op.betas.values().size() == inputs.size(), op.name, ": recorded with ", op.betas.values().size(), " betas for ",
+              inputs.size(), " inputs");
         for (const Variable<T> input : inputs) static_cast<void>(checked(op.name, input));
         Node<T>& node = nodes_.add();
         node.op = op.name;

@@ -32,7 +32,8 @@ public:
     /// The only element of a one-element value, as a plain number. Error: several elements.
     [[nodiscard]] double item() const {
         const Tensor<T>& tensor = value();
-        check(tensor.size() == 1, "item: a value of shape ", to_string(tensor.shape()), " has ", tensor.size(), " elements, not one");
+        check(tensor.size() == 1, "item: a value of shape ", to_string(tensor.shape()), " has ", tensor.size(),
+              " elements, not one");
         return static_cast<double>(tensor.data()[0]) * tensor.scale();
     }
 

@@ -33,7 +33,8 @@ template <class... Parts>
 /// Call it before a parallel region, never inside: an exception must not leave an OpenMP thread.
 template <class... Parts>
 void check(bool condition, const Parts&... parts) {
-    if (!condition) [[unlikely]] fail(parts...);
+    if (!condition) [[unlikely]]
+        fail(parts...);
 }
 
 }  // namespace unitscale

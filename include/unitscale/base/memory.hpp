@@ -44,7 +44,7 @@ public:
             blocks.reserve(counts_[index]);  // so that giving a block back never allocates
             ++system_allocations_;
         }
-        return ::operator new(class_bytes(index), std::align_val_t{buffer_alignment});
+        return ::operator new (class_bytes(index), std::align_val_t{buffer_alignment});
     }
 
     void deallocate(void* block, std::size_t bytes) noexcept {
@@ -58,7 +58,7 @@ public:
     void trim() noexcept {
         const std::lock_guard lock(mutex_);
         for (std::size_t index = 0; index < free_.size(); ++index) {
-            for (void* block : free_[index]) ::operator delete(block, std::align_val_t{buffer_alignment});
+            for (void* block : free_[index]) ::operator delete (block, std::align_val_t{buffer_alignment});
             counts_[index] -= free_[index].size();
             free_[index].clear();
         }
@@ -78,7 +78,7 @@ private:
     static constexpr std::size_t class_bytes(std::size_t index) noexcept { return (4 + index % 4) << (index / 4 + 4); }
     static constexpr std::size_t class_of(std::size_t bytes) noexcept {
         if (bytes <= 64) return 0;
-        const auto exponent = static_cast<std::size_t>(std::bit_width(bytes - 1)) - 3;  // quarter's exponent
+        const auto exponent = static_cast<std::size_t>(std::bit_width(bytes - 1)) - 3;        // quarter's exponent
         const std::size_t quarters = (bytes + (std::size_t{1} << exponent) - 1) >> exponent;  // 5..8
         return 4 * (exponent - 4) + (quarters - 4);
     }
@@ -111,7 +111,7 @@ public:
 
     [[nodiscard]] T* allocate(std::size_t count) {
         const std::size_t bytes = buffer_alignment + count * sizeof(T);
-        void* raw = pool_ ? pool_->allocate(bytes) : ::operator new(bytes, std::align_val_t{buffer_alignment});
+        void* raw = pool_ ? pool_->allocate(bytes) : ::operator new (bytes, std::align_val_t{buffer_alignment});
         ::new (raw) Header(pool_);
         return reinterpret_cast<T*>(static_cast<std::byte*>(raw) + buffer_alignment);
     }
@@ -122,7 +122,7 @@ public:
         const Header pool = std::move(header);
         header.~Header();
         if (pool) pool->deallocate(raw, buffer_alignment + count * sizeof(T));
-        else ::operator delete(raw, std::align_val_t{buffer_alignment});
+        else ::operator delete (raw, std::align_val_t{buffer_alignment});
     }
 
     /// A copy of a tensor is the user's own: it does not grow a tape's pool.
@@ -153,13 +153,13 @@ public:
     Scratch(const Execution& execution, std::size_t count) : pool_(execution.pool), count_(count) {
         const std::size_t bytes = count * sizeof(T);
         data_ = static_cast<T*>(pool_ != nullptr ? pool_->allocate(bytes)
-                                                 : ::operator new(bytes, std::align_val_t{buffer_alignment}));
+                                                 : ::operator new (bytes, std::align_val_t{buffer_alignment}));
     }
     Scratch(const Scratch&) = delete;
     Scratch& operator=(const Scratch&) = delete;
     ~Scratch() {
         if (pool_ != nullptr) pool_->deallocate(data_, count_ * sizeof(T));
-        else ::operator delete(data_, std::align_val_t{buffer_alignment});
+        else ::operator delete (data_, std::align_val_t{buffer_alignment});
     }
 
     [[nodiscard]] T* data() noexcept { return data_; }

@@ -76,9 +76,7 @@ constexpr void fill_random_words(RandomKey key, std::uint64_t first_index, std::
 }
 
 /// A word as a number in [0, 1), a multiple of 2^-24: exact in float.
-[[nodiscard]] constexpr float uniform(std::uint32_t word) noexcept {
-    return static_cast<float>(word >> 8) * 0x1p-24f;
-}
+[[nodiscard]] constexpr float uniform(std::uint32_t word) noexcept { return static_cast<float>(word >> 8) * 0x1p-24f; }
 
 /// Value `index` of a standard normal stream (Box-Muller on the words of the index's pair, in double):
 ///   z = sqrt(-2 ln u) cos(2 pi v) for even indices, sin for odd ones, u in (0, 1].

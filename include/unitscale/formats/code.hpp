@@ -65,23 +65,24 @@ concept CodeWord = std::same_as<Code, std::uint8_t> || std::same_as<Code, std::u
 template <CodeWord Code>
 void check_code_word(std::string_view operation, const FloatFormat& format) {
     constexpr int width = std::numeric_limits<Code>::digits;
-    check(format.code_bits() <= width, operation, ": codes of ", name(format), " take ", format.code_bits(), " bits, not ", width);
+    check(format.code_bits() <= width, operation, ": codes of ", name(format), " take ", format.code_bits(), " bits, not ",
+          width);
 }
 
 /// The constants of the loops between codes and values. A normal magnitude is a shift and a sum away from its code; a
 /// subnormal one is the code times the smallest number, exactly.
 struct CodeConstants {
-    int shift = 0;                      ///< 23 - M
-    std::uint32_t offset = 0;           ///< of the exponent field, in place in a float
-    std::int32_t subnormal_limit = 0;   ///< magnitudes below (as float words) are subnormal; 0 in float's own range
-    std::int32_t subnormal_codes = 0;   ///< magnitude codes below are subnormal
+    int shift = 0;                     ///< 23 - M
+    std::uint32_t offset = 0;          ///< of the exponent field, in place in a float
+    std::int32_t subnormal_limit = 0;  ///< magnitudes below (as float words) are subnormal; 0 in float's own range
+    std::int32_t subnormal_codes = 0;  ///< magnitude codes below are subnormal
     float smallest = 0;
     float inverse_smallest = 0;
-    int sign_shift = 0;                 ///< from a float's sign bit to the code's
+    int sign_shift = 0;  ///< from a float's sign bit to the code's
     std::uint32_t sign_mask = 0;
     std::uint32_t magnitude_mask = 0;
     std::int32_t max_code = 0;
-    std::int32_t infinity_code = -1;    ///< -1: none
+    std::int32_t infinity_code = -1;  ///< -1: none
     std::uint32_t nan_code = 0;
     std::uint32_t nan_at_negative_zero = ~0u;  ///< that code, or one that is none
 };
@@ -176,8 +177,7 @@ void decode(const FloatFormat& format, std::span<const Code> codes, std::span<fl
     for (std::size_t begin = 0; begin < codes.size(); begin += block.size()) {
         const std::size_t count = std::min(block.size(), codes.size() - begin);
         std::copy_n(codes.begin() + static_cast<std::ptrdiff_t>(begin), count, block.begin());
-        for (std::size_t i = 0; i < block.size(); ++i)
-            values[i] = std::bit_cast<float>(unpack_word(constants, block[i] & mask));
+        for (std::size_t i = 0; i < block.size(); ++i) values[i] = std::bit_cast<float>(unpack_word(constants, block[i] & mask));
         std::copy_n(values.begin(), count, out.begin() + static_cast<std::ptrdiff_t>(begin));
     }
 }

@@ -76,8 +76,7 @@ struct FloatFormat {
     }
     [[nodiscard]] constexpr bool has_nan() const noexcept { return specials != Specials::none; }
     [[nodiscard]] constexpr bool has_negative_zero() const noexcept {
-        return is_signed() &&
-               (specials == Specials::ieee || specials == Specials::top_nan || specials == Specials::none);
+        return is_signed() && (specials == Specials::ieee || specials == Specials::top_nan || specials == Specials::none);
     }
 
     /// The code bit of the sign; 0 when unsigned.
@@ -92,12 +91,17 @@ struct FloatFormat {
     [[nodiscard]] constexpr std::uint32_t max_code() const noexcept {
         const auto unsigned_nan = static_cast<std::uint32_t>(!is_signed());
         switch (specials) {
-            case Specials::ieee: return top_code() - (std::uint32_t{1} << mantissa_bits);
-            case Specials::none: return top_code();
-            case Specials::single_nan: return top_code() - unsigned_nan;
-            case Specials::single_nan_infinity: return top_code() - unsigned_nan - 1;
+            case Specials::ieee:
+                return top_code() - (std::uint32_t{1} << mantissa_bits);
+            case Specials::none:
+                return top_code();
+            case Specials::single_nan:
+                return top_code() - unsigned_nan;
+            case Specials::single_nan_infinity:
+                return top_code() - unsigned_nan - 1;
             case Specials::top_nan:
-            case Specials::scale: break;
+            case Specials::scale:
+                break;
         }
         return top_code() - 1;
     }
@@ -112,9 +116,7 @@ struct FloatFormat {
 
     /// Exponents (floor of log2) of the smallest normal number, the largest number, and the smallest positive number.
     [[nodiscard]] constexpr int min_exponent() const noexcept { return has_zero() ? 1 - bias : -bias; }
-    [[nodiscard]] constexpr int max_exponent() const noexcept {
-        return static_cast<int>(max_code() >> mantissa_bits) - bias;
-    }
+    [[nodiscard]] constexpr int max_exponent() const noexcept { return static_cast<int>(max_code() >> mantissa_bits) - bias; }
     [[nodiscard]] constexpr int quantum_exponent() const noexcept {
         return has_zero() ? min_exponent() - mantissa_bits : min_exponent();
     }
@@ -146,13 +148,11 @@ struct FloatFormat {
     if (sign_bits != 0 && sign_bits != 1) return "sign_bits must be 0 or 1";
     if (exponent_bits < 1 || exponent_bits > 8) return "exponent_bits must be 1 to 8, so that values are exact in float";
     if (mantissa_bits < 0 || mantissa_bits > 23) return "mantissa_bits must be 0 to 23, so that values are exact in float";
-    if (specials == Specials::ieee && mantissa_bits == 0)
-        return "ieee specials need a mantissa bit to tell NaN from infinity";
+    if (specials == Specials::ieee && mantissa_bits == 0) return "ieee specials need a mantissa bit to tell NaN from infinity";
     if (specials == Specials::ieee && exponent_bits == 1)
         return "ieee specials take the top exponent: with one exponent bit no normal number is left";
     if (specials == Specials::scale && sign_bits != 0) return "a scale format is unsigned: set sign_bits to 0";
-    if (specials == Specials::none && sign_bits == 0)
-        return "an unsigned format needs a NaN for negative input: use single_nan";
+    if (specials == Specials::none && sign_bits == 0) return "an unsigned format needs a NaN for negative input: use single_nan";
     if (exponent_bits + mantissa_bits < 2) return "at least two magnitude bits are needed";
     if (bias > 300 || bias < -300) return "bias is out of range: values must be exact in float";
     if (format.max_exponent() > 127) return "the largest number exceeds float's: raise bias";

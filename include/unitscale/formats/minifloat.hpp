@@ -32,7 +32,7 @@ public:
 
     constexpr Minifloat() = default;
     template <class Number>
-        requires std::is_arithmetic_v<Number>
+    requires std::is_arithmetic_v<Number>
     explicit constexpr Minifloat(Number x) : bits_(rounded_bits(x)) {}
 
     [[nodiscard]] static constexpr Minifloat from_bits(Storage bits) noexcept {
@@ -128,8 +128,12 @@ public:
     /// The step above 1, rounded to the format where that is not one of its numbers.
     static constexpr Number epsilon() { return Number(F.epsilon()); }
     static constexpr Number round_error() { return Number(0.5f); }
-    static constexpr Number infinity() noexcept { return Number::from_bits(has_infinity ? static_cast<Storage>(F.infinity_code()) : 0); }
-    static constexpr Number quiet_NaN() noexcept { return Number::from_bits(has_quiet_NaN ? static_cast<Storage>(F.nan_code()) : 0); }
+    static constexpr Number infinity() noexcept {
+        return Number::from_bits(has_infinity ? static_cast<Storage>(F.infinity_code()) : 0);
+    }
+    static constexpr Number quiet_NaN() noexcept {
+        return Number::from_bits(has_quiet_NaN ? static_cast<Storage>(F.nan_code()) : 0);
+    }
     static constexpr Number signaling_NaN() noexcept { return quiet_NaN(); }
 
 private:

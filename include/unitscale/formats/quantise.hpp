@@ -32,7 +32,8 @@ template <class Float>
 /// Rounds x, float or double, to the format in one step and gives the value back in x's type. The reference that the
 /// span loops are tested against; conventions at `round_to`.
 template <class Float>
-[[nodiscard]] constexpr Float quantise_one(const FloatFormat& format, Float x, const QuantiseOptions& options, std::uint64_t index) {
+[[nodiscard]] constexpr Float quantise_one(const FloatFormat& format, Float x, const QuantiseOptions& options,
+                                           std::uint64_t index) {
     const bool stochastic = options.rounding == Rounding::stochastic;
     const std::uint32_t random = stochastic ? random_word(options.key, options.first_index + index) : 0;
     const Rounded rounded = round_to(format, x, options.rounding, options.overflow, options.bits, random);
@@ -108,8 +109,7 @@ void quantise_chunks(Isa isa, const FloatFormat& format, const QuantiseOptions& 
     for (std::size_t begin = 0; begin < in.size(); begin += count, count = 0) {
         if (count == 0) count = std::min(chunk, in.size() - begin);
         check_no_nan("quantise", format, in.subspan(begin, count), begin);
-        if constexpr (Kernel::random)
-            random_words(isa, options.key, options.first_index + begin, std::span(words).first(count));
+        if constexpr (Kernel::random) random_words(isa, options.key, options.first_index + begin, std::span(words).first(count));
         const bool through_buffer = streamed && count % line == 0;
         float* to = through_buffer ? results : out.data() + begin;
         quantise_dispatched<Kernel>(isa, constants, in.data() + begin, to, count, Kernel::random ? words.data() : nullptr);

@@ -49,14 +49,14 @@ struct BySign {
 
 /// The constants of one loop: a format and options, as float words. Magnitudes are compared as signed integers.
 struct QuantiseConstants {
-    std::int32_t lowest_field = 0;     ///< exponent field, in place, where k is 23 (or normal_field, where k is constant)
-    std::int32_t normal_field = 0;     ///< exponent field, in place, from which k is 23 - M
-    std::uint32_t power_base = 0;      ///< minus the clamped field: the float 2^k
-    std::int32_t smallest = 0;         ///< smallest positive number
-    std::int32_t largest = 0;          ///< largest finite number
-    BySign threshold;                  ///< magnitudes below give 0
-    std::uint32_t zero_sign = 0;       ///< kept of x's word when the result is 0
-    std::uint32_t parity_or = 0;       ///< (|x| | parity_or) ^ parity_xor has the code's last bit at bit k
+    std::int32_t lowest_field = 0;  ///< exponent field, in place, where k is 23 (or normal_field, where k is constant)
+    std::int32_t normal_field = 0;  ///< exponent field, in place, from which k is 23 - M
+    std::uint32_t power_base = 0;   ///< minus the clamped field: the float 2^k
+    std::int32_t smallest = 0;      ///< smallest positive number
+    std::int32_t largest = 0;       ///< largest finite number
+    BySign threshold;               ///< magnitudes below give 0
+    std::uint32_t zero_sign = 0;    ///< kept of x's word when the result is 0
+    std::uint32_t parity_or = 0;    ///< (|x| | parity_or) ^ parity_xor has the code's last bit at bit k
     std::uint32_t parity_xor = 0;
     std::uint32_t tie_even = 0;        ///< 1: ties look at that bit
     std::uint32_t tie_away = 0;        ///< 1: ties go away from zero
@@ -66,9 +66,9 @@ struct QuantiseConstants {
     BySign infinite;                   ///< result of an infinite x
     std::uint32_t negative_clear = 0;  ///< a negative result is (r & ~negative_clear) | negative_set
     std::uint32_t negative_set = 0;
-    std::uint32_t random_mask = 0;     ///< stochastic: the bits kept of a 24-bit random number
-    std::int32_t random_limit = 0;     ///< magnitudes below: one draw between 0 and `smallest`
-    float random_scale = 0;            ///< 2^24 / smallest
+    std::uint32_t random_mask = 0;  ///< stochastic: the bits kept of a 24-bit random number
+    std::int32_t random_limit = 0;  ///< magnitudes below: one draw between 0 and `smallest`
+    float random_scale = 0;         ///< 2^24 / smallest
 };
 
 /// Whether the loops handle the format: fp32's own exponent range (where subnormals are a fixed grid), or one far from
@@ -114,7 +114,9 @@ struct QuantiseConstants {
             c.tie_away = 1;
             c.threshold = half > 0 ? BySign(half, half) : BySign(1, 1);
             break;
-        case Rounding::toward_zero: c.overflow = bounded; break;
+        case Rounding::toward_zero:
+            c.overflow = bounded;
+            break;
         case Rounding::up:
             c.directed = BySign(~0u, 0u);
             c.threshold = BySign(1, smallest);
@@ -149,8 +151,8 @@ UNITSCALE_INLINE constexpr std::uint32_t select_word(std::uint32_t mask, std::ui
 
 /// 2^k as a float's word, for magnitude a; and 2^k - 1.
 UNITSCALE_INLINE constexpr std::int32_t last_bit_power(const QuantiseConstants& c, std::int32_t a) noexcept {
-    return static_cast<std::int32_t>(c.power_base -
-                                     static_cast<std::uint32_t>(clamp_word(a & infinity_magnitude, c.lowest_field, c.normal_field)));
+    return static_cast<std::int32_t>(
+        c.power_base - static_cast<std::uint32_t>(clamp_word(a & infinity_magnitude, c.lowest_field, c.normal_field)));
 }
 UNITSCALE_INLINE constexpr std::uint32_t power_to_mask(std::int32_t power) noexcept {
     return static_cast<std::uint32_t>(static_cast<std::int32_t>(std::bit_cast<float>(power))) - 1u;
@@ -169,7 +171,8 @@ UNITSCALE_INLINE constexpr std::uint32_t finish_word(const QuantiseConstants& c,
 /// Nearest even, saturating, signed, with mantissa bits: the common case in the fewest instructions.
 struct NearestSaturating {
     static constexpr bool random = false;
-    UNITSCALE_INLINE static constexpr std::uint32_t apply(const QuantiseConstants& c, std::uint32_t word, std::uint32_t) noexcept {
+    UNITSCALE_INLINE static constexpr std::uint32_t apply(const QuantiseConstants& c, std::uint32_t word,
+                                                          std::uint32_t) noexcept {
         const auto a = static_cast<std::int32_t>(word & ~sign_word);
         const auto bits = static_cast<std::uint32_t>(a);
         const std::uint32_t mask = power_to_mask(last_bit_power(c, a));
@@ -185,7 +188,8 @@ struct NearestSaturating {
 /// Any rounding but the stochastic one, any overflow, any format of the loops.
 struct Deterministic {
     static constexpr bool random = false;
-    UNITSCALE_INLINE static constexpr std::uint32_t apply(const QuantiseConstants& c, std::uint32_t word, std::uint32_t) noexcept {
+    UNITSCALE_INLINE static constexpr std::uint32_t apply(const QuantiseConstants& c, std::uint32_t word,
+                                                          std::uint32_t) noexcept {
         const auto a = static_cast<std::int32_t>(word & ~sign_word);
         const auto bits = static_cast<std::uint32_t>(a);
         const std::uint32_t sign = mask_less(static_cast<std::int32_t>(word), 0);
@@ -262,7 +266,8 @@ UNITSCALE_INLINE void quantise_loop(const QuantiseConstants& constants, const fl
 #pragma GCC ivdep
 #endif
         for (std::size_t i = 0; i < quantise_block; ++i)
-            to[i] = std::bit_cast<float>(Kernel::apply(c, std::bit_cast<std::uint32_t>(from[i]), Kernel::random ? random[i] : 0u));
+            to[i] =
+                std::bit_cast<float>(Kernel::apply(c, std::bit_cast<std::uint32_t>(from[i]), Kernel::random ? random[i] : 0u));
         if (!whole)
             for (std::size_t i = 0; i < left; ++i) out[begin + i] = tail[i];
     }
@@ -302,9 +307,12 @@ template <class Kernel>
 void quantise_dispatched(Isa isa, const QuantiseConstants& constants, const float* in, float* out, std::size_t count,
                          const std::uint32_t* words = nullptr) noexcept {
     switch (isa) {
-        case Isa::avx512: return quantise_avx512<Kernel>(constants, in, out, count, words);
-        case Isa::avx2: return quantise_avx2<Kernel>(constants, in, out, count, words);
-        case Isa::baseline: break;
+        case Isa::avx512:
+            return quantise_avx512<Kernel>(constants, in, out, count, words);
+        case Isa::avx2:
+            return quantise_avx2<Kernel>(constants, in, out, count, words);
+        case Isa::baseline:
+            break;
     }
     quantise_baseline<Kernel>(constants, in, out, count, words);
 }

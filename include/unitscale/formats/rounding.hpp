@@ -23,12 +23,18 @@ enum class Overflow { saturate, to_infinity };
 
 [[nodiscard]] constexpr std::string_view name(Rounding rounding) noexcept {
     switch (rounding) {
-        case Rounding::nearest_even: return "nearest_even";
-        case Rounding::toward_zero: return "toward_zero";
-        case Rounding::up: return "up";
-        case Rounding::down: return "down";
-        case Rounding::nearest_away: return "nearest_away";
-        case Rounding::stochastic: break;
+        case Rounding::nearest_even:
+            return "nearest_even";
+        case Rounding::toward_zero:
+            return "toward_zero";
+        case Rounding::up:
+            return "up";
+        case Rounding::down:
+            return "down";
+        case Rounding::nearest_away:
+            return "nearest_away";
+        case Rounding::stochastic:
+            break;
     }
     return "stochastic";
 }
@@ -105,8 +111,7 @@ template <class Float>
 
     const auto unbounded = format.has_infinity() ? Kind::infinity : Kind::nan;
     if (magnitude == infinity) {
-        if (overflow == Overflow::saturate)
-            return {Kind::finite, negative, negative == input_negative ? format.max_code() : 0};
+        if (overflow == Overflow::saturate) return {Kind::finite, negative, negative == input_negative ? format.max_code() : 0};
         return {negative == input_negative ? unbounded : Kind::nan, negative && unbounded == Kind::infinity, 0};
     }
 
@@ -134,10 +139,17 @@ template <class Float>
                     case Rounding::nearest_even:
                         away = half != 0 && (rest > half || (rest == half && code % 2 == 1));
                         break;
-                    case Rounding::nearest_away: away = half != 0 && rest >= half; break;
-                    case Rounding::up: away = !input_negative; break;
-                    case Rounding::down: away = input_negative; break;
-                    case Rounding::toward_zero: break;
+                    case Rounding::nearest_away:
+                        away = half != 0 && rest >= half;
+                        break;
+                    case Rounding::up:
+                        away = !input_negative;
+                        break;
+                    case Rounding::down:
+                        away = input_negative;
+                        break;
+                    case Rounding::toward_zero:
+                        break;
                     case Rounding::stochastic: {
                         const int excess = dropped - bits;
                         const std::uint64_t fraction = excess <= 0 ? rest << -excess : excess < 64 ? rest >> excess : 0;

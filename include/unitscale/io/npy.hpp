@@ -39,7 +39,8 @@ template <NpyElement T>
 /// Reference: numpy.lib.format. Test: tests/io/npy_test.cpp
 template <NpyElement T>
 void save_npy(const std::filesystem::path& path, const Tensor<T>& tensor) {
-    check(tensor.scale() == 1.0, "npy: ", path.string(), ": the tensor has scale ", tensor.scale(), "; the format holds plain numbers only");
+    check(tensor.scale() == 1.0, "npy: ", path.string(), ": the tensor has scale ", tensor.scale(),
+          "; the format holds plain numbers only");
     std::string header = "{'descr': '" + npy_type<T>() + "', 'fortran_order': False, 'shape': (";
     for (const std::size_t extent : tensor.shape()) header += std::to_string(extent) + ", ";
     if (tensor.rank() > 1) header.resize(header.size() - 2);
@@ -76,7 +77,8 @@ struct NpyHeader {
 
 /// Reads the dictionary; false if it is not of the form that the format demands.
 [[nodiscard]] inline bool parse_npy_header(std::string_view header, NpyHeader& result) {
-    std::string_view type = npy_field(header, "descr"), order = npy_field(header, "fortran_order"), shape = npy_field(header, "shape");
+    std::string_view type = npy_field(header, "descr"), order = npy_field(header, "fortran_order"),
+                     shape = npy_field(header, "shape");
     if (type.empty() || type[0] != '\'' || shape.empty() || shape[0] != '(') return false;
     type.remove_prefix(1);
     const std::size_t quote = type.find('\'');
@@ -115,15 +117,18 @@ template <NpyElement T>
     std::string size_bytes(version == 1 ? 2 : 4, '\0');
     file.read(size_bytes.data(), static_cast<std::streamsize>(size_bytes.size()));
     std::uint64_t header_bytes = 0;
-    for (std::size_t i = size_bytes.size(); i-- > 0;) header_bytes = header_bytes << 8 | static_cast<unsigned char>(size_bytes[i]);
+    for (std::size_t i = size_bytes.size(); i-- > 0;)
+        header_bytes = header_bytes << 8 | static_cast<unsigned char>(size_bytes[i]);
     const std::uint64_t data_start = 8 + size_bytes.size() + header_bytes;
     check(file.good() && data_start <= file_bytes, "npy: ", path.string(), " is truncated in its header");
     std::string text(static_cast<std::size_t>(header_bytes), '\0');
     file.read(text.data(), static_cast<std::streamsize>(header_bytes));
     NpyHeader header;
     check(file.good() && parse_npy_header(text, header), "npy: ", path.string(), " has a malformed header");
-    check(header.type == npy_type<T>(), "npy: ", path.string(), " holds elements of type '", header.type, "'; expected '", npy_type<T>(), "'");
-    check(!header.fortran_order || header.shape.size() < 2, "npy: ", path.string(), " is in column-major (Fortran) order; expected row-major");
+    check(header.type == npy_type<T>(), "npy: ", path.string(), " holds elements of type '", header.type, "'; expected '",
+          npy_type<T>(), "'");
+    check(!header.fortran_order || header.shape.size() < 2, "npy: ", path.string(),
+          " is in column-major (Fortran) order; expected row-major");
 
     std::uint64_t data_bytes = sizeof(T);
     for (const std::size_t extent : header.shape) {
@@ -131,8 +136,8 @@ template <NpyElement T>
         check(fits, "npy: ", path.string(), " has the impossible shape ", to_string(header.shape));
         data_bytes *= extent;
     }
-    check(file_bytes - data_start == data_bytes, "npy: ", path.string(), " has ", file_bytes - data_start, " bytes of data, but shape ",
-          to_string(header.shape), " needs ", data_bytes);
+    check(file_bytes - data_start == data_bytes, "npy: ", path.string(), " has ", file_bytes - data_start,
+          " bytes of data, but shape ", to_string(header.shape), " needs ", data_bytes);
     Tensor<T> tensor(header.shape);
     file.read(reinterpret_cast<char*>(tensor.data()), static_cast<std::streamsize>(data_bytes));
     check(!file.fail(), "npy: ", path.string(), " cannot be read");

@@ -58,7 +58,8 @@ struct Utf8Sequence {
     text.reserve(bytes.size());
     for (std::size_t i = 0; i < bytes.size();) {
         const Utf8Sequence sequence = decode_utf8_sequence(bytes.substr(i, 4));
-        check(sequence.length > 0, "data: ", origin, " is not UTF-8: byte ", byte_name(static_cast<unsigned char>(bytes[i])), " at offset ", i);
+        check(sequence.length > 0, "data: ", origin, " is not UTF-8: byte ", byte_name(static_cast<unsigned char>(bytes[i])),
+              " at offset ", i);
         text.push_back(sequence.code_point);
         i += sequence.length;
     }
@@ -67,7 +68,8 @@ struct Utf8Sequence {
 
 /// One code point in UTF-8, added to `out`. Error: a surrogate or a value above U+10FFFF.
 inline void append_utf8(std::string& out, char32_t point) {
-    check(point <= 0x10FFFF && (point < 0xD800 || point > 0xDFFF), "utf-8: ", static_cast<std::uint32_t>(point), " is not a code point");
+    check(point <= 0x10FFFF && (point < 0xD800 || point > 0xDFFF), "utf-8: ", static_cast<std::uint32_t>(point),
+          " is not a code point");
     const auto put = [&](char32_t byte) { out.push_back(static_cast<char>(static_cast<unsigned char>(byte))); };
     if (point < 0x80) {
         put(point);
@@ -106,7 +108,8 @@ inline void append_utf8(std::string& out, char32_t point) {
     return bytes;
 }
 
-inline constexpr std::array<std::string_view, 10> text_extensions = {".txt", ".md", ".hpp", ".cpp", ".h", ".c", ".sh", ".cmake", ".json", ".py"};
+inline constexpr std::array<std::string_view, 10> text_extensions = {".txt", ".md", ".hpp",   ".cpp",  ".h",
+                                                                     ".c",   ".sh", ".cmake", ".json", ".py"};
 
 /// Whether a file counts as text, by its name.
 [[nodiscard]] inline bool is_text_file(const std::filesystem::path& path) {
@@ -135,7 +138,8 @@ inline constexpr std::array<std::string_view, 10> text_extensions = {".txt", ".m
         entry.increment(error);
         check(!error, "data: ", folder.string(), " cannot be listed: ", error.message());
     }
-    std::sort(files.begin(), files.end(), [](const fs::path& a, const fs::path& b) { return a.generic_string() < b.generic_string(); });
+    std::sort(files.begin(), files.end(),
+              [](const fs::path& a, const fs::path& b) { return a.generic_string() < b.generic_string(); });
     return files;
 }
 

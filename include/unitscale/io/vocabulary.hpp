@@ -45,8 +45,8 @@ public:
         std::vector<std::int32_t> ids(text.size());
         for (std::size_t i = 0; i < text.size(); ++i) {
             const auto found = std::lower_bound(characters_.begin(), characters_.end(), text[i]);
-            check(found != characters_.end() && *found == text[i], "vocabulary: character ", code_point_name(text[i]), " at position ", i,
-                  " is not among the ", size(), " known ones");
+            check(found != characters_.end() && *found == text[i], "vocabulary: character ", code_point_name(text[i]),
+                  " at position ", i, " is not among the ", size(), " known ones");
             ids[i] = static_cast<std::int32_t>(found - characters_.begin());
         }
         return ids;

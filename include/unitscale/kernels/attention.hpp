@@ -85,7 +85,7 @@ struct AttentionScratch {
     std::ptrdiff_t scores_row;
     P *keys_transposed, *values, *scores, *blocks;  // forward; `values` are transposed in the backward pass
     P *keys = nullptr, *gradients = nullptr, *q = nullptr, *dout = nullptr, *dk = nullptr, *dv = nullptr;  // backward
-    P* out = nullptr;  // forward
+    P* out = nullptr;                                                                                      // forward
 
     AttentionScratch(Isa isa, const AttentionArguments<T>& args, bool backward, ScratchPieces<P>& pieces)
         : scores_row(round_up(args.keys, score_lanes)) {

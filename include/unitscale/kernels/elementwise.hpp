@@ -120,7 +120,7 @@ template <class T>
 void sum_to_shape(const Execution& execution, const T* dy, const Shape& y_shape, T* dx, const Shape& x_shape, Accum<T> scale) {
     using A = Accum<T>;
     StridedLoop<1> kept, summed;  // over axes of dy
-    StridedLoop<2> all;  // as alternating runs, to find the simple cases
+    StridedLoop<2> all;           // as alternating runs, to find the simple cases
     for (std::size_t axis = 0; axis < y_shape.size(); ++axis) {
         const auto extent = static_cast<std::ptrdiff_t>(y_shape[axis]);
         const std::ptrdiff_t step = row_major_step(y_shape, axis);

@@ -31,7 +31,7 @@ struct TileProduct {
 
 /// The shape of an instruction set's largest tile: as many accumulators as its registers hold beside the operands.
 struct TileShape {
-    int rows;  ///< a multiple of four
+    int rows;     ///< a multiple of four
     int vectors;  ///< vectors to a row
     int vector_bytes;
 

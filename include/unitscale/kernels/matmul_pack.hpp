@@ -218,7 +218,7 @@ template <class P>
 struct RightPanels {
     const P* data = nullptr;
     std::ptrdiff_t k = 0, n = 0, width = 0, lanes = 1;
-    std::ptrdiff_t packed_k = 0;  ///< rows that packed panels hold; k of them are used
+    std::ptrdiff_t packed_k = 0;      ///< rows that packed panels hold; k of them are used
     std::ptrdiff_t in_place_row = 0;  ///< 0: packed
 
     [[nodiscard]] std::ptrdiff_t columns(std::ptrdiff_t q) const noexcept { return std::min(width, n - q * width); }

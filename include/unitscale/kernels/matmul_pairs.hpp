@@ -63,8 +63,8 @@ enum class PairKernel { none, dot, matrix };
 using Pair = std::uint32_t;
 
 inline constexpr std::ptrdiff_t pair_columns = 32;  ///< of a panel of B
-inline constexpr std::ptrdiff_t pair_depth = 32;  ///< k is padded with zeros to a multiple: one AMX tile
-inline constexpr std::ptrdiff_t pair_rows = 128;  ///< rows of A packed together
+inline constexpr std::ptrdiff_t pair_depth = 32;    ///< k is padded with zeros to a multiple: one AMX tile
+inline constexpr std::ptrdiff_t pair_rows = 128;    ///< rows of A packed together
 [[nodiscard]] constexpr std::ptrdiff_t pairs_of(std::ptrdiff_t k) noexcept { return round_up(k, pair_depth) / 2; }
 [[nodiscard]] constexpr std::ptrdiff_t pair_tile_rows(PairKernel kernel) noexcept {
     return kernel == PairKernel::matrix ? 32 : 12;

@@ -66,7 +66,7 @@ inline void for_lanes(std::ptrdiff_t count, Body&& body) noexcept {
 [[nodiscard]] inline float widen_bfloat16(std::uint16_t code) noexcept { return std::bit_cast<float>(std::uint32_t{code} << 16); }
 [[nodiscard]] inline float widen_half(std::uint16_t code) noexcept {
     const std::uint32_t magnitude = code & 0x7FFFu;
-    const std::uint32_t normal = (magnitude << 13) + (112u << 23);  // exponent bias 127 instead of 15
+    const std::uint32_t normal = (magnitude << 13) + (112u << 23);                 // exponent bias 127 instead of 15
     const float subnormal = std::bit_cast<float>(0x3F000000u + magnitude) - 0.5f;  // the last bit of 0.5 is 2^-24
     std::uint32_t result = select(magnitude >= 0x7C00u, normal + (112u << 23), normal);
     result = select(magnitude < 0x0400u, std::bit_cast<std::uint32_t>(subnormal), result);

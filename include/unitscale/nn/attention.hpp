@@ -16,13 +16,13 @@ namespace unitscale::nn {
 struct AttentionConfig {
     std::size_t width = 1;
     std::size_t heads = 1;
-    std::size_t groups = 0;           ///< key and value heads; 0: as many as heads
+    std::size_t groups = 0;  ///< key and value heads; 0: as many as heads
     bool bias = false;
     bool causal = true;
-    bool rotary = false;              ///< rotates queries and keys by their positions
-    std::optional<double> mult{};     ///< logit multiplier m of softmax(m q k^T / d); empty: sqrt d, the textbook softmax
-    std::size_t factor_length = 0;    ///< length that the forward factor is fixed for; 0: that of each call
-    std::size_t depth = 0;            ///< residual layers of the trunk
+    bool rotary = false;            ///< rotates queries and keys by their positions
+    std::optional<double> mult{};   ///< logit multiplier m of softmax(m q k^T / d); empty: sqrt d, the textbook softmax
+    std::size_t factor_length = 0;  ///< length that the forward factor is fixed for; 0: that of each call
+    std::size_t depth = 0;          ///< residual layers of the trunk
 };
 
 /// Self-attention: linear layers `query`, `key`, `value`, `out` around ops::attention. x, y [B,T,width].
@@ -31,8 +31,12 @@ template <class T>
 class Attention {
 public:
     Attention(const std::string& path, const AttentionConfig& config)
-        : name_(last_name(path)), config_(checked(config)), query_(path + "/query", layer(config.width)),
-          key_(path + "/key", layer(narrow(config))), value_(path + "/value", layer(narrow(config))), out_(path + "/out", layer(config.width)) {}
+        : name_(last_name(path)),
+          config_(checked(config)),
+          query_(path + "/query", layer(config.width)),
+          key_(path + "/key", layer(narrow(config))),
+          value_(path + "/value", layer(narrow(config))),
+          out_(path + "/out", layer(config.width)) {}
 
     [[nodiscard]] Variable<T> operator()(Variable<T> x) {
         const auto scope = x.tape("Attention").scope(name_);
@@ -47,7 +51,9 @@ public:
         return out_(ops::attention(q, k, value_(x), options));
     }
 
-    [[nodiscard]] double mult() const { return config_.mult.value_or(std::sqrt(static_cast<double>(config_.width / config_.heads))); }
+    [[nodiscard]] double mult() const {
+        return config_.mult.value_or(std::sqrt(static_cast<double>(config_.width / config_.heads)));
+    }
 
     void collect(std::vector<Parameter<T>*>& parameters) {
         for (Linear<T>* linear : {&query_, &key_, &value_, &out_}) linear->collect(parameters);
@@ -55,8 +61,10 @@ public:
 
 private:
     static const AttentionConfig& checked(const AttentionConfig& config) {
-        check(config.heads >= 1 && config.width % config.heads == 0, "attention: width ", config.width, " is not divisible by ", config.heads, " heads");
-        check(config.groups == 0 || config.heads % config.groups == 0, "attention: ", config.heads, " heads are not divisible by ", config.groups, " groups");
+        check(config.heads >= 1 && config.width % config.heads == 0, "attention: width ", config.width, " is not divisible by ",
+              config.heads, " heads");
+        check(config.groups == 0 || config.heads % config.groups == 0, "attention: ", config.heads,
+              " heads are not divisible by ", config.groups, " groups");
         check(!config.rotary || config.width / config.heads % 2 == 0, "attention: heads of size ", config.width / config.heads,
               "; rotary positions need an even size");
         return config;
@@ -64,7 +72,9 @@ private:
     static std::size_t narrow(const AttentionConfig& config) {
         return config.width / config.heads * (config.groups == 0 ? config.heads : config.groups);
     }
-    LinearConfig layer(std::size_t out) const { return {.in = config_.width, .out = out, .bias = config_.bias, .depth = config_.depth}; }
+    LinearConfig layer(std::size_t out) const {
+        return {.in = config_.width, .out = out, .bias = config_.bias, .depth = config_.depth};
+    }
 
     std::string name_;
     AttentionConfig config_;

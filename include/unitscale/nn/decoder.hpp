@@ -22,20 +22,20 @@ enum class Positions { learned, rotary };
 struct DecoderConfig {
     std::size_t vocabulary = 256;
     std::size_t width = 128;
-    std::size_t depth = 4;                ///< blocks
+    std::size_t depth = 4;  ///< blocks
     std::size_t heads = 2;
-    std::size_t groups = 0;               ///< key and value heads; 0: as many as heads
-    std::size_t length = 128;             ///< positions of a training sequence: fixes attention's forward factor
-    double hidden_ratio = 4.0;            ///< feed-forward width over width
+    std::size_t groups = 0;     ///< key and value heads; 0: as many as heads
+    std::size_t length = 128;   ///< positions of a training sequence: fixes attention's forward factor
+    double hidden_ratio = 4.0;  ///< feed-forward width over width
     FeedForwardKind feed_forward = FeedForwardKind::gelu;
     NormConfig norm{};
     NormPlacement placement = NormPlacement::pre;
     Positions positions = Positions::learned;
-    std::optional<ResidualRule> residual{};      ///< empty: the recipe's rule
-    std::optional<double> attention_mult{};      ///< empty: sqrt(head size)
+    std::optional<ResidualRule> residual{};  ///< empty: the recipe's rule
+    std::optional<double> attention_mult{};  ///< empty: sqrt(head size)
     double dropout = 0.0;
     bool bias = false;
-    bool tied = false;                    ///< the readout's weight is the token table
+    bool tied = false;  ///< the readout's weight is the token table
 };
 
 /// A transformer language model: token ids [B,T] to logits [B,T,vocabulary] of the next token. Its code names no method:
@@ -45,16 +45,19 @@ struct DecoderConfig {
 template <class T>
 class Decoder {
 public:
-    explicit Decoder(const DecoderConfig& config) : config_(checked(config)), tokens_("decoder/tokens", config.vocabulary, config.width) {
-        if (config.positions == Positions::learned) positions_ = std::make_unique<Embedding<T>>("decoder/positions", config.length, config.width);
+    explicit Decoder(const DecoderConfig& config)
+        : config_(checked(config)), tokens_("decoder/tokens", config.vocabulary, config.width) {
+        if (config.positions == Positions::learned)
+            positions_ = std::make_unique<Embedding<T>>("decoder/positions", config.length, config.width);
         for (std::size_t i = 0; i < config.depth; ++i)
             blocks_.push_back(std::make_unique<TransformerBlock<T>>(concatenate("decoder/block", i), block(config, i)));
         NormConfig last = config.norm;
         last.width = config.width;
         if (config.placement == NormPlacement::pre) norm_ = std::make_unique<Norm<T>>("decoder/norm", last);
         if (!config.tied)
-            readout_ = std::make_unique<Parameter<T>>("decoder/readout/weight", Shape{config.vocabulary, config.width},
-                                                      ParameterFacts{.role = ParameterRole::readout, .fan_in = config.width, .fan_out = config.vocabulary});
+            readout_ = std::make_unique<Parameter<T>>(
+                "decoder/readout/weight", Shape{config.vocabulary, config.width},
+                ParameterFacts{.role = ParameterRole::readout, .fan_in = config.width, .fan_out = config.vocabulary});
     }
 
     [[nodiscard]] const DecoderConfig& config() const noexcept { return config_; }
@@ -66,7 +69,8 @@ public:
         Variable<T> x = tokens_(tape, ids);
         if (positions_) {
             const std::size_t length = ids.dim(1);
-            check(length <= config_.length, "Decoder: a sequence of ", length, " tokens; learned positions end at ", config_.length);
+            check(length <= config_.length, "Decoder: a sequence of ", length, " tokens; learned positions end at ",
+                  config_.length);
             Tensor<std::int32_t> places({length}, tape.pool());
             for (std::size_t i = 0; i < length; ++i) places.data()[i] = static_cast<std::int32_t>(i);
             // One lookup per position and step: `add` repeats the result over the batch, in every micro-batch.
@@ -107,19 +111,32 @@ private:
         check(config.heads >= 1, "Decoder: heads is 0; expected at least 1");
         check(config.length >= 1, "Decoder: length is 0; expected at least 1");
         check(config.width % config.heads == 0, "Decoder: width ", config.width, " is not divisible by ", config.heads, " heads");
-        check(config.hidden_ratio * static_cast<double>(config.width) >= 1.0, "Decoder: hidden_ratio ", config.hidden_ratio, " of width ", config.width,
-              " gives no hidden columns; expected at least one");
+        check(config.hidden_ratio * static_cast<double>(config.width) >= 1.0, "Decoder: hidden_ratio ", config.hidden_ratio,
+              " of width ", config.width, " gives no hidden columns; expected at least one");
         return config;
     }
 
     static TransformerBlockConfig block(const DecoderConfig& config, std::size_t index) {
         const auto hidden = static_cast<std::size_t>(config.hidden_ratio * static_cast<double>(config.width));
-        return {.attention = {.width = config.width, .heads = config.heads, .groups = config.groups, .bias = config.bias,
-                              .rotary = config.positions == Positions::rotary, .mult = config.attention_mult,
-                              .factor_length = config.length, .depth = 2 * config.depth},
-                .feed_forward = {.kind = config.feed_forward, .width = config.width, .hidden = hidden, .bias = config.bias, .depth = 2 * config.depth},
-                .norm = config.norm, .placement = config.placement, .residual = config.residual, .dropout = config.dropout,
-                .index = index, .count = config.depth};
+        return {.attention = {.width = config.width,
+                              .heads = config.heads,
+                              .groups = config.groups,
+                              .bias = config.bias,
+                              .rotary = config.positions == Positions::rotary,
+                              .mult = config.attention_mult,
+                              .factor_length = config.length,
+                              .depth = 2 * config.depth},
+                .feed_forward = {.kind = config.feed_forward,
+                                 .width = config.width,
+                                 .hidden = hidden,
+                                 .bias = config.bias,
+                                 .depth = 2 * config.depth},
+                .norm = config.norm,
+                .placement = config.placement,
+                .residual = config.residual,
+                .dropout = config.dropout,
+                .index = index,
+                .count = config.depth};
     }
 
     DecoderConfig config_;

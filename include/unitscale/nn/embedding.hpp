@@ -21,7 +21,8 @@ public:
         : name_(last_name(path)),
           weight_(path + "/weight", {count, width}, {.role = ParameterRole::embedding, .fan_in = count, .fan_out = width}) {}
 
-    [[nodiscard]] Variable<T> operator()(Tape<T>& tape, const Tensor<std::int32_t>& ids, const ops::EmbeddingOptions& options = {}) {
+    [[nodiscard]] Variable<T> operator()(Tape<T>& tape, const Tensor<std::int32_t>& ids,
+                                         const ops::EmbeddingOptions& options = {}) {
         const auto scope = tape.scope(name_);
         return ops::embedding(tape.parameter(weight_), ids, options);
     }

@@ -30,7 +30,9 @@ template <class T>
 class FeedForward {
 public:
     FeedForward(const std::string& path, const FeedForwardConfig& config)
-        : name_(last_name(path)), config_(config), up_(path + "/up", layer(config.width, config.hidden)),
+        : name_(last_name(path)),
+          config_(config),
+          up_(path + "/up", layer(config.width, config.hidden)),
           down_(path + "/down", layer(config.hidden, config.width)) {
         if (config.kind == FeedForwardKind::gated_silu) gate_.emplace(path + "/gate", layer(config.width, config.hidden));
     }
@@ -49,7 +51,9 @@ public:
     }
 
 private:
-    LinearConfig layer(std::size_t in, std::size_t out) const { return {.in = in, .out = out, .bias = config_.bias, .depth = config_.depth}; }
+    LinearConfig layer(std::size_t in, std::size_t out) const {
+        return {.in = in, .out = out, .bias = config_.bias, .depth = config_.depth};
+    }
 
     std::string name_;
     FeedForwardConfig config_;

@@ -26,9 +26,11 @@ class Linear {
 public:
     Linear(const std::string& path, const LinearConfig& config)
         : name_(last_name(path)),
-          weight_(path + "/weight", {config.out, config.in}, {.role = ParameterRole::weight, .fan_in = config.in, .fan_out = config.out, .depth = config.depth}) {
+          weight_(path + "/weight", {config.out, config.in},
+                  {.role = ParameterRole::weight, .fan_in = config.in, .fan_out = config.out, .depth = config.depth}) {
         if (config.bias)
-            bias_.emplace(path + "/bias", Shape{config.out}, ParameterFacts{.role = ParameterRole::bias, .fan_in = 1, .fan_out = config.out, .depth = config.depth});
+            bias_.emplace(path + "/bias", Shape{config.out},
+                          ParameterFacts{.role = ParameterRole::bias, .fan_in = 1, .fan_out = config.out, .depth = config.depth});
     }
 
     [[nodiscard]] Variable<T> operator()(Variable<T> x) {

@@ -19,7 +19,7 @@ enum class NormKind { layer, rms };
 struct NormConfig {
     NormKind kind = NormKind::rms;
     std::size_t width = 1;
-    bool gains = false;   ///< trained factors per column, and for `layer` trained shifts
+    bool gains = false;  ///< trained factors per column, and for `layer` trained shifts
     double epsilon = 1e-5;
 };
 
@@ -30,9 +30,11 @@ class Norm {
 public:
     Norm(const std::string& path, const NormConfig& config) : name_(last_name(path)), config_(config) {
         if (!config.gains) return;
-        gain_.emplace(path + "/gain", Shape{config.width}, ParameterFacts{.role = ParameterRole::norm, .fan_in = 1, .fan_out = config.width});
+        gain_.emplace(path + "/gain", Shape{config.width},
+                      ParameterFacts{.role = ParameterRole::norm, .fan_in = 1, .fan_out = config.width});
         if (config.kind == NormKind::layer)
-            shift_.emplace(path + "/shift", Shape{config.width}, ParameterFacts{.role = ParameterRole::bias, .fan_in = 1, .fan_out = config.width});
+            shift_.emplace(path + "/shift", Shape{config.width},
+                           ParameterFacts{.role = ParameterRole::bias, .fan_in = 1, .fan_out = config.width});
     }
 
     [[nodiscard]] Variable<T> operator()(Variable<T> x) {

@@ -35,8 +35,12 @@ template <class T>
 class TransformerBlock {
 public:
     TransformerBlock(const std::string& path, const TransformerBlockConfig& config)
-        : name_(last_name(path)), config_(config), attention_norm_(path + "/attention_norm", norm(config)),
-          attention_(path + "/attention", config.attention), ffn_norm_(path + "/ffn_norm", norm(config)), ffn_(path + "/ffn", config.feed_forward) {}
+        : name_(last_name(path)),
+          config_(config),
+          attention_norm_(path + "/attention_norm", norm(config)),
+          attention_(path + "/attention", config.attention),
+          ffn_norm_(path + "/ffn_norm", norm(config)),
+          ffn_(path + "/ffn", config.feed_forward) {}
 
     [[nodiscard]] Variable<T> operator()(Variable<T> x) {
         const auto scope = x.tape("TransformerBlock").scope(name_);

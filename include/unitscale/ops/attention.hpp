@@ -47,50 +47,60 @@ template <class T>
     const std::size_t heads = options.heads, groups = options.groups == 0 ? heads : options.groups;
     check(query.rank() == 3 && key.rank() == 3 && value.rank() == 3, "attention: q ", to_string(query.shape()), ", k ",
           to_string(key.shape()), " and v ", to_string(value.shape()), "; expected [B,T,H d], [B,S,G d] and [B,S,G d]");
-    check(heads >= 1 && heads % groups == 0, "attention: ", heads, " heads and ", groups, " groups; expected groups to divide heads");
+    check(heads >= 1 && heads % groups == 0, "attention: ", heads, " heads and ", groups,
+          " groups; expected groups to divide heads");
     check(query.dim(2) % heads == 0, "attention: q ", to_string(query.shape()), " is not divisible by ", heads, " heads");
     const std::size_t depth = query.dim(2) / heads, keys = key.dim(1), queries = query.dim(1);
     check(key.shape() == value.shape() && key.dim(0) == query.dim(0) && key.dim(2) == groups * depth, "attention: q ",
-          to_string(query.shape()), ", k ", to_string(key.shape()), " and v ", to_string(value.shape()), " do not fit; expected k and v [",
-          query.dim(0), ",S,", groups * depth, "]");
+          to_string(query.shape()), ", k ", to_string(key.shape()), " and v ", to_string(value.shape()),
+          " do not fit; expected k and v [", query.dim(0), ",S,", groups * depth, "]");
     check(!options.causal || queries <= keys, "attention: ", queries, " queries and ", keys,
           " keys; causal attention needs at least as many keys as queries");
     check(options.mult > 0.0, "attention: mult is ", options.mult, "; expected a positive number");
     const double factor = tape.unit_scaled()
-        ? attention_unit_factor(options.mult, depth, options.factor_length.value_or(keys), options.causal) : 1.0;
+                              ? attention_unit_factor(options.mult, depth, options.factor_length.value_or(keys), options.causal)
+                              : 1.0;
 
-    const auto d = static_cast<std::ptrdiff_t>(depth), t = static_cast<std::ptrdiff_t>(queries), s = static_cast<std::ptrdiff_t>(keys);
+    const auto d = static_cast<std::ptrdiff_t>(depth), t = static_cast<std::ptrdiff_t>(queries),
+               s = static_cast<std::ptrdiff_t>(keys);
     const std::ptrdiff_t wide = d * static_cast<std::ptrdiff_t>(heads), narrow = d * static_cast<std::ptrdiff_t>(groups);
     Tensor<T> output = tape.make(query.shape());
     Tensor<Accum<T>> log_sum({query.dim(0), heads, queries}, tape.pool());
-    const auto arguments = [=, bool_causal = options.causal, mult = options.mult](const Tensor<T>& qt, const Tensor<T>& kt, const Tensor<T>& vt,
-                               T* out, Accum<T>* log_sums) {
-        return kernels::AttentionArguments<T>{
-            .batch = static_cast<std::ptrdiff_t>(qt.shape()[0]), .heads = static_cast<std::ptrdiff_t>(heads),
-            .groups = static_cast<std::ptrdiff_t>(groups), .queries = t, .keys = s, .depth = d,
-            .q = {qt.data(), t * wide, wide, d}, .k = {kt.data(), s * narrow, narrow, d}, .v = {vt.data(), s * narrow, narrow, d},
-            .out = {out, t * wide, wide, d}, .log_sum = log_sums,
-            .logit_scale = static_cast<Accum<T>>(mult / static_cast<double>(depth)), .out_scale = static_cast<Accum<T>>(factor),
-            .causal = bool_causal};
+    const auto arguments = [=, bool_causal = options.causal, mult = options.mult](
+                               const Tensor<T>& qt, const Tensor<T>& kt, const Tensor<T>& vt, T* out, Accum<T>* log_sums) {
+        return kernels::AttentionArguments<T>{.batch = static_cast<std::ptrdiff_t>(qt.shape()[0]),
+                                              .heads = static_cast<std::ptrdiff_t>(heads),
+                                              .groups = static_cast<std::ptrdiff_t>(groups),
+                                              .queries = t,
+                                              .keys = s,
+                                              .depth = d,
+                                              .q = {qt.data(), t * wide, wide, d},
+                                              .k = {kt.data(), s * narrow, narrow, d},
+                                              .v = {vt.data(), s * narrow, narrow, d},
+                                              .out = {out, t * wide, wide, d},
+                                              .log_sum = log_sums,
+                                              .logit_scale = static_cast<Accum<T>>(mult / static_cast<double>(depth)),
+                                              .out_scale = static_cast<Accum<T>>(factor),
+                                              .causal = bool_causal};
     };
     kernels::attention_forward<T>(tape.execution(), arguments(query, key, value, output.data(), log_sum.data()));
-    return tape.record(
-        {"attention", tape.next_site("attention"), factor, {factor, factor, factor}}, {q, k, v}, std::move(output),
-        [=, log_sum = std::move(log_sum)](BackwardContext<T>& g) mutable {
-            Tensor<T> dq = g.make(g.input(0).shape()), dk = g.make(g.input(1).shape()), dv = g.make(g.input(2).shape());
-            kernels::attention_backward<T>(g.execution(),
-                                           {.forward = arguments(g.input(0), g.input(1), g.input(2), nullptr, log_sum.data()),
-                                            .dout = {g.output_gradient().data(), t * wide, wide, d},
-                                            .dq = {dq.data(), t * wide, wide, d},
-                                            .dk = {dk.data(), s * narrow, narrow, d},
-                                            .dv = {dv.data(), s * narrow, narrow, d},
-                                            .dq_scale = static_cast<Accum<T>>(g.beta(0)),
-                                            .dk_scale = static_cast<Accum<T>>(g.beta(1)),
-                                            .dv_scale = static_cast<Accum<T>>(g.beta(2))});
-            g.add(0, std::move(dq));
-            g.add(1, std::move(dk));
-            g.add(2, std::move(dv));
-        });
+    return tape.record({"attention", tape.next_site("attention"), factor, {factor, factor, factor}}, {q, k, v}, std::move(output),
+                       [=, log_sum = std::move(log_sum)](BackwardContext<T>& g) mutable {
+                           Tensor<T> dq = g.make(g.input(0).shape()), dk = g.make(g.input(1).shape()),
+                                     dv = g.make(g.input(2).shape());
+                           kernels::attention_backward<T>(
+                               g.execution(), {.forward = arguments(g.input(0), g.input(1), g.input(2), nullptr, log_sum.data()),
+                                               .dout = {g.output_gradient().data(), t * wide, wide, d},
+                                               .dq = {dq.data(), t * wide, wide, d},
+                                               .dk = {dk.data(), s * narrow, narrow, d},
+                                               .dv = {dv.data(), s * narrow, narrow, d},
+                                               .dq_scale = static_cast<Accum<T>>(g.beta(0)),
+                                               .dk_scale = static_cast<Accum<T>>(g.beta(1)),
+                                               .dv_scale = static_cast<Accum<T>>(g.beta(2))});
+                           g.add(0, std::move(dq));
+                           g.add(1, std::move(dk));
+                           g.add(2, std::move(dv));
+                       });
 }
 
 }  // namespace unitscale::ops

@@ -24,9 +24,10 @@ template <class T>
     const Tensor<T>& input = x.value();
     const Site site = tape.next_site(op);
     Tensor<T> output = tape.make(input.shape());
-    kernels::round_elements<T>(tape.execution(), op, quantiser, tape.random_key(site, activation_part), input.data(), output.data(),
-                               static_cast<std::ptrdiff_t>(input.size()));
-    return tape.record({op, site, 1.0, {1.0}}, {x}, std::move(output), [](BackwardContext<T>& g) { g.add(0, g.take_output_gradient()); });
+    kernels::round_elements<T>(tape.execution(), op, quantiser, tape.random_key(site, activation_part), input.data(),
+                               output.data(), static_cast<std::ptrdiff_t>(input.size()));
+    return tape.record({op, site, 1.0, {1.0}}, {x}, std::move(output),
+                       [](BackwardContext<T>& g) { g.add(0, g.take_output_gradient()); });
 }
 
 /// Passes the value through and rounds the gradient to a format.
@@ -42,7 +43,8 @@ template <class T>
     const RandomKey key = tape.random_key(site, gradient_part);
     return tape.template record_repeats<1>({op, site, 1.0, {1.0}}, {x}, [=](BackwardContext<T>& g) {
         Tensor<T> dx = g.take_output_gradient();
-        kernels::round_elements<T>(g.execution(), op, quantiser, key, dx.data(), dx.data(), static_cast<std::ptrdiff_t>(dx.size()));
+        kernels::round_elements<T>(g.execution(), op, quantiser, key, dx.data(), dx.data(),
+                                   static_cast<std::ptrdiff_t>(dx.size()));
         g.add(0, std::move(dx));
     })[0];
 }

@@ -14,7 +14,7 @@ namespace unitscale::ops {
 struct ClampOptions {
     double low = -std::numeric_limits<double>::infinity();
     double high = std::numeric_limits<double>::infinity();
-    std::optional<UnitRule> unit{};  ///< ideal factors under `unit` instead of those for unit-normal x
+    std::optional<UnitRule> unit{};          ///< ideal factors under `unit` instead of those for unit-normal x
     std::optional<Constraint> constraint{};  ///< joins {alpha, beta_x}; empty: the recipe's rule
 };
 

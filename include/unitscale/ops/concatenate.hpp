@@ -23,7 +23,8 @@ template <class T>
         const Shape& other = inputs[i].shape();
         bool fits = other.size() == shape.size();
         for (std::size_t a = 0; fits && a < shape.size(); ++a) fits = a == axis || other[a] == shape[a];
-        check(fits, "concatenate: input ", i, " ", to_string(other), " and input 0 ", to_string(inputs[0].shape()), " differ outside axis ", axis);
+        check(fits, "concatenate: input ", i, " ", to_string(other), " and input 0 ", to_string(inputs[0].shape()),
+              " differ outside axis ", axis);
         shape[axis] += other[axis];
     }
     Tensor<T> output = tape.make(shape);
@@ -34,8 +35,8 @@ template <class T>
         start += extent;
     }
     const SmallVector<double> betas(inputs.size(), 1.0);
-    return tape.record({"concatenate", tape.next_site("concatenate"), 1.0, std::span<const double>(betas.data(), betas.size())}, inputs, std::move(output),
-                       [axis, count = inputs.size()](BackwardContext<T>& g) {
+    return tape.record({"concatenate", tape.next_site("concatenate"), 1.0, std::span<const double>(betas.data(), betas.size())},
+                       inputs, std::move(output), [axis, count = inputs.size()](BackwardContext<T>& g) {
                            const Tensor<T>& dy = g.output_gradient();
                            std::size_t begin = 0;
                            for (std::size_t i = 0; i < count; ++i) {

@@ -25,8 +25,8 @@ struct Conv1dFactors {
 };
 
 /// Ideal factors of a convolution under `unit`, for `positions` output positions in all: see `conv1d`.
-[[nodiscard]] inline Conv1dFactors conv1d_unit_factors(std::size_t in, std::size_t out, std::size_t taps, std::size_t stride, std::size_t groups,
-                                                       std::size_t positions) noexcept {
+[[nodiscard]] inline Conv1dFactors conv1d_unit_factors(std::size_t in, std::size_t out, std::size_t taps, std::size_t stride,
+                                                       std::size_t groups, std::size_t positions) noexcept {
     return {.alpha = rsqrt_count(taps * in / groups),
             .beta_x = out == 0 ? 1.0 : std::sqrt(static_cast<double>(stride * groups) / static_cast<double>(out * taps)),
             .beta_weight = rsqrt_count(positions)};
@@ -40,19 +40,26 @@ struct Conv1dFactors {
     check(taps >= 1, "conv1d: weight ", to_string(weight), " has no taps");
     check(options.stride >= 1 && options.dilation >= 1, "conv1d: stride is ", options.stride, " and dilation ", options.dilation,
           "; expected at least 1");
-    check(groups >= 1 && in % groups == 0 && out % groups == 0, "conv1d: groups is ", groups, "; expected a divisor of ", in, " input and ",
-          out, " output channels");
+    check(groups >= 1 && in % groups == 0 && out % groups == 0, "conv1d: groups is ", groups, "; expected a divisor of ", in,
+          " input and ", out, " output channels");
     check(in / groups == weight[1], "conv1d: x ", to_string(x), " and weight ", to_string(weight), " do not fit in ", groups,
           groups == 1 ? " group: " : " groups: ", in / groups, " != ", weight[1]);
-    check(!options.causal || (options.padding_left == 0 && options.padding_right == 0), "conv1d: causal with padding ", options.padding_left,
-          " and ", options.padding_right, "; expected none, causal pads by itself");
+    check(!options.causal || (options.padding_left == 0 && options.padding_right == 0), "conv1d: causal with padding ",
+          options.padding_left, " and ", options.padding_right, "; expected none, causal pads by itself");
     const std::size_t reach = (taps - 1) * options.dilation + 1, left = options.causal ? reach - 1 : options.padding_left;
     const std::size_t padded = length + left + options.padding_right;
     check(padded >= reach, "conv1d: x ", to_string(x), " with padding is ", padded, " long; the kernel reaches over ", reach);
     const auto size = [](std::size_t n) { return static_cast<std::ptrdiff_t>(n); };
-    return {.batch = size(x[0]), .in_channels = size(in), .length = size(length), .out_channels = size(out),
-            .out_length = size((padded - reach) / options.stride + 1), .taps = size(taps), .stride = size(options.stride),
-            .dilation = size(options.dilation), .left = size(left), .groups = size(groups)};
+    return {.batch = size(x[0]),
+            .in_channels = size(in),
+            .length = size(length),
+            .out_channels = size(out),
+            .out_length = size((padded - reach) / options.stride + 1),
+            .taps = size(taps),
+            .stride = size(options.stride),
+            .dilation = size(options.dilation),
+            .left = size(left),
+            .groups = size(groups)};
 }
 
 /// Unit-scaled convolution along the last axis.
@@ -69,14 +76,16 @@ struct Conv1dFactors {
 /// beside `causal`; bias of another length.
 /// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, section 5 and their library. Test: tests/ops/conv1d_test.cpp
 template <class T>
-[[nodiscard]] Variable<T> conv1d(Variable<T> x, Variable<T> weight, std::optional<Variable<T>> bias = {}, const Conv1dOptions& options = {}) {
+[[nodiscard]] Variable<T> conv1d(Variable<T> x, Variable<T> weight, std::optional<Variable<T>> bias = {},
+                                 const Conv1dOptions& options = {}) {
     const char* const op = "conv1d";
     Tape<T>& tape = x.tape(op);
     const Tensor<T>&input = x.value(), &w = weight.value();
     const kernels::Conv1dShape s = conv1d_shape(input.shape(), w.shape(), options);
     const std::size_t out = w.dim(0), positions = input.dim(0) * static_cast<std::size_t>(s.out_length);
-    if (bias) check(bias->shape() == Shape{out}, op, ": bias ", to_string(bias->shape()), " does not fit weight ", to_string(w.shape()),
-                    "; expected [", out, "]");
+    if (bias)
+        check(bias->shape() == Shape{out}, op, ": bias ", to_string(bias->shape()), " does not fit weight ", to_string(w.shape()),
+              "; expected [", out, "]");
     const Site site = tape.next_site(op);
     const ProductFormats formats = tape.state().formats(site, ProductKind::linear, tape.recipe());
     const RandomKey activation_key = tape.random_key(site, activation_part), weight_key = tape.random_key(site, weight_part),
@@ -88,33 +97,35 @@ template <class T>
     }
     Tensor<T> output = tape.make(Shape{input.dim(0), out, static_cast<std::size_t>(s.out_length)});
     kernels::conv1d_forward<T>(tape.execution(), s, {input.data(), pointer(formats.activation), activation_key},
-                               {w.data(), pointer(formats.weight), weight_key}, bias ? bias->value().data() : nullptr, output.data(),
-                               static_cast<Accum<T>>(factors.alpha));
+                               {w.data(), pointer(formats.weight), weight_key}, bias ? bias->value().data() : nullptr,
+                               output.data(), static_cast<Accum<T>>(factors.alpha));
 
     const std::array<double, 3> betas = {factors.beta_x, factors.beta_weight, factors.beta_weight};
     const std::array<Variable<T>, 3> operands = {x, weight, bias.value_or(x)};
     const std::size_t inputs = bias ? 3 : 2;
-    return tape.record({op, site, factors.alpha, std::span(betas).first(inputs)}, std::span(operands).first(inputs), std::move(output),
-                       [=](BackwardContext<T>& g) {
-        const kernels::Conv1dOperand<T> dy{g.output_gradient().data(), pointer(formats.gradient), gradient_key};
-        if (g.needs(0)) {
-            Tensor<T> dx = g.make(g.input(0).shape());
-            kernels::conv1d_backward_x<T>(g.execution(), s, dy, {g.input(1).data(), pointer(formats.weight), weight_key}, dx.data(),
-                                          static_cast<Accum<T>>(g.beta(0)));
-            g.add(0, std::move(dx));
-        }
-        if (g.needs(1)) {
-            Tensor<T> dw = g.make(g.input(1).shape());
-            kernels::conv1d_backward_weight<T>(g.execution(), s, dy, {g.input(0).data(), pointer(formats.activation), activation_key}, dw.data(),
-                                               static_cast<Accum<T>>(g.beta(1)));
-            g.add(1, std::move(dw));
-        }
-        if (inputs == 3 && g.needs(2)) {
-            Tensor<T> db = g.make(Shape{out});
-            kernels::conv1d_backward_bias<T>(g.execution(), s, dy.data, db.data(), static_cast<Accum<T>>(g.beta(2)));
-            g.add(2, std::move(db));
-        }
-    });
+    return tape.record(
+        {op, site, factors.alpha, std::span(betas).first(inputs)}, std::span(operands).first(inputs), std::move(output),
+        [=](BackwardContext<T>& g) {
+            const kernels::Conv1dOperand<T> dy{g.output_gradient().data(), pointer(formats.gradient), gradient_key};
+            if (g.needs(0)) {
+                Tensor<T> dx = g.make(g.input(0).shape());
+                kernels::conv1d_backward_x<T>(g.execution(), s, dy, {g.input(1).data(), pointer(formats.weight), weight_key},
+                                              dx.data(), static_cast<Accum<T>>(g.beta(0)));
+                g.add(0, std::move(dx));
+            }
+            if (g.needs(1)) {
+                Tensor<T> dw = g.make(g.input(1).shape());
+                kernels::conv1d_backward_weight<T>(g.execution(), s, dy,
+                                                   {g.input(0).data(), pointer(formats.activation), activation_key}, dw.data(),
+                                                   static_cast<Accum<T>>(g.beta(1)));
+                g.add(1, std::move(dw));
+            }
+            if (inputs == 3 && g.needs(2)) {
+                Tensor<T> db = g.make(Shape{out});
+                kernels::conv1d_backward_bias<T>(g.execution(), s, dy.data, db.data(), static_cast<Accum<T>>(g.beta(2)));
+                g.add(2, std::move(db));
+            }
+        });
 }
 template <class T>
 [[nodiscard]] Variable<T> conv1d(Variable<T> x, Variable<T> weight, const Conv1dOptions& options) {

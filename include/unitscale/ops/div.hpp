@@ -8,7 +8,7 @@
 namespace unitscale::ops {
 
 struct DivOptions {
-    std::optional<BinaryUnitRule> unit{};  ///< its factors under `unit`, where the caller knows the scales; required there
+    std::optional<BinaryUnitRule> unit{};    ///< its factors under `unit`, where the caller knows the scales; required there
     std::optional<Constraint> constraint{};  ///< joins {alpha, beta_x, beta_z}; empty: the recipe's rule
 };
 

@@ -34,7 +34,8 @@ template <class T>
     const Site site = tape.next_site("dropout");
     const RandomKey key = tape.random_key(site);
     Tensor<T> output = tape.make(input.shape());
-    if (training) kernels::dropout<T>(tape.execution(), input.data(), output.data(), count, p, key, static_cast<Accum<T>>(factor));
+    if (training)
+        kernels::dropout<T>(tape.execution(), input.data(), output.data(), count, p, key, static_cast<Accum<T>>(factor));
     else kernels::scale<T>(tape.execution(), input.data(), output.data(), count, static_cast<Accum<T>>(factor));
     return tape.record({"dropout", site, factor, {factor}}, {x}, std::move(output), [=](BackwardContext<T>& g) {
         Tensor<T> dx = g.take_output_gradient();

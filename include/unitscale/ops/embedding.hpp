@@ -38,9 +38,11 @@ template <class T>
     const auto vocabulary = static_cast<std::ptrdiff_t>(rows.dim(0)), width = static_cast<std::ptrdiff_t>(rows.dim(1));
     const auto count = static_cast<std::ptrdiff_t>(ids.size());
     const std::ptrdiff_t bad = kernels::first_outside(ids.data(), count, vocabulary);
-    check(bad == count, "embedding: ids[", bad, "] is ", bad < count ? ids.data()[bad] : 0, "; expected a number in [0,", vocabulary, ")");
+    check(bad == count, "embedding: ids[", bad, "] is ", bad < count ? ids.data()[bad] : 0, "; expected a number in [0,",
+          vocabulary, ")");
 
-    const double beta = tape.unit_scaled() ? embedding_unit_beta(rows.dim(0), options.step_lookups.value_or(tape.step_rows(ids.size()))) : 1.0;
+    const double beta =
+        tape.unit_scaled() ? embedding_unit_beta(rows.dim(0), options.step_lookups.value_or(tape.step_rows(ids.size()))) : 1.0;
     Shape shape(ids.rank() + 1);
     std::copy(ids.shape().begin(), ids.shape().end(), shape.begin());
     shape[ids.rank()] = rows.dim(1);
@@ -51,8 +53,8 @@ template <class T>
     return tape.record({"embedding", tape.next_site("embedding"), 1.0, {beta}}, {table}, std::move(output),
                        [=, kept = std::move(kept)](BackwardContext<T>& g) {
                            Tensor<T> dtable = g.make(g.input(0).shape());
-                           kernels::embedding_backward<T>(g.execution(), g.output_gradient().data(), kept.data(), dtable.data(), count,
-                                                          vocabulary, width, static_cast<Accum<T>>(g.beta(0)));
+                           kernels::embedding_backward<T>(g.execution(), g.output_gradient().data(), kept.data(), dtable.data(),
+                                                          count, vocabulary, width, static_cast<Accum<T>>(g.beta(0)));
                            g.add(0, std::move(dtable));
                        });
 }

@@ -74,18 +74,21 @@ template <class T>
         beta = repeated_rows_factor(extent, ids.size());
         constrain(op, effective_constraint(tape, options.constraint), alpha, beta);
     }
-    const std::ptrdiff_t outer = extent_product(input.shape(), 0, axis), inner = extent_product(input.shape(), axis + 1, input.rank());
+    const std::ptrdiff_t outer = extent_product(input.shape(), 0, axis),
+                         inner = extent_product(input.shape(), axis + 1, input.rank());
     const auto rows = static_cast<std::ptrdiff_t>(extent), n = static_cast<std::ptrdiff_t>(ids.size());
     Tensor<T> output = tape.make(with_extents(input.shape(), axis, 1, ids.shape()));
-    kernels::gather_rows<T>(tape.execution(), input.data(), ids.data(), output.data(), outer, rows, n, inner, static_cast<Accum<T>>(alpha));
+    kernels::gather_rows<T>(tape.execution(), input.data(), ids.data(), output.data(), outer, rows, n, inner,
+                            static_cast<Accum<T>>(alpha));
     Tensor<std::int32_t> kept(ids.shape(), tape.pool());
     std::copy_n(ids.data(), ids.size(), kept.data());
-    return tape.record({op, tape.next_site(op), alpha, {beta}}, {x}, std::move(output), [=, kept = std::move(kept)](BackwardContext<T>& g) {
-        Tensor<T> dx = g.make(g.input(0).shape());
-        kernels::scatter_add_rows<T>(g.execution(), g.output_gradient().data(), kept.data(), dx.data(), outer, rows, n, inner,
-                                     static_cast<Accum<T>>(g.beta(0)));
-        g.add(0, std::move(dx));
-    });
+    return tape.record({op, tape.next_site(op), alpha, {beta}}, {x}, std::move(output),
+                       [=, kept = std::move(kept)](BackwardContext<T>& g) {
+                           Tensor<T> dx = g.make(g.input(0).shape());
+                           kernels::scatter_add_rows<T>(g.execution(), g.output_gradient().data(), kept.data(), dx.data(), outer,
+                                                        rows, n, inner, static_cast<Accum<T>>(g.beta(0)));
+                           g.add(0, std::move(dx));
+                       });
 }
 
 }  // namespace unitscale::ops

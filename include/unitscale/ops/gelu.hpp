@@ -15,10 +15,10 @@ enum class GeluForm { erf, tanh };
 enum class GeluConstants { fitted, unit_scaling_paper };
 
 struct GeluOptions {
-    double mult = 1.0;  ///< m, the multiplier before the non-linearity (alpha_ffn_act in u-µP)
-    GeluForm form = GeluForm::erf;  ///< tanh: the approximation of many published models
+    double mult = 1.0;                                ///< m, the multiplier before the non-linearity (alpha_ffn_act in u-µP)
+    GeluForm form = GeluForm::erf;                    ///< tanh: the approximation of many published models
     GeluConstants constants = GeluConstants::fitted;  ///< where the factors come from
-    std::optional<Constraint> constraint{};  ///< joins {alpha, beta_x}; empty: the recipe's rule
+    std::optional<Constraint> constraint{};           ///< joins {alpha, beta_x}; empty: the recipe's rule
 };
 
 /// Ideal factors of gelu under `unit`: see `gelu`.

@@ -46,7 +46,8 @@ template <class T>
     Tensor<Accum<T>> mean({row_total}, tape.pool()), inverse({row_total}, tape.pool());
     Tensor<T> output = tape.make(input.shape());
     kernels::layer_norm_forward<T>(tape.execution(), input.data(), gain ? gain->value().data() : nullptr,
-                                   shift ? shift->value().data() : nullptr, output.data(), mean.data(), inverse.data(), rows, n, options.epsilon);
+                                   shift ? shift->value().data() : nullptr, output.data(), mean.data(), inverse.data(), rows, n,
+                                   options.epsilon);
     std::array<Variable<T>, 3> inputs = {x};
     const std::array<double, 3> betas = {1.0, beta, beta};
     std::size_t used = 1;
@@ -68,7 +69,8 @@ template <class T>
                            to.beta_x = static_cast<Accum<T>>(g.beta(0));
                            to.beta_w = static_cast<Accum<T>>(has_gain ? g.beta(gain_at) : 1.0);
                            to.beta_c = static_cast<Accum<T>>(has_shift ? g.beta(shift_at) : 1.0);
-                           kernels::layer_norm_backward<T>(g.execution(), g.input(0).data(), has_gain ? g.input(gain_at).data() : nullptr,
+                           kernels::layer_norm_backward<T>(g.execution(), g.input(0).data(),
+                                                           has_gain ? g.input(gain_at).data() : nullptr,
                                                            g.output_gradient().data(), mean.data(), inverse.data(), to, rows, n);
                            if (to.dx != nullptr) g.add(0, std::move(dx));
                            if (to.dw != nullptr) g.add(gain_at, std::move(dgain));

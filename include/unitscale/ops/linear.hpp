@@ -37,8 +37,9 @@ template <class T, class FactorsOf>
     const std::size_t out = w.dim(0), in = w.dim(1), rows = row_count(input.shape());
     check(last_extent(op, "x", input.shape()) == in, op, ": x ", to_string(input.shape()), " and weight ", to_string(w.shape()),
           " do not contract: ", input.dim(-1), " != ", in);
-    if (bias) check(bias->shape() == Shape{out}, op, ": bias ", to_string(bias->shape()), " does not fit weight ", to_string(w.shape()),
-                    "; expected [", out, "]");
+    if (bias)
+        check(bias->shape() == Shape{out}, op, ": bias ", to_string(bias->shape()), " does not fit weight ", to_string(w.shape()),
+              "; expected [", out, "]");
     const Site site = tape.next_site(op);
     const ProductFormats formats = tape.state().formats(site, kind, tape.recipe());
     const RandomKey activation_key = tape.random_key(site, activation_part), weight_key = tape.random_key(site, weight_part),
@@ -47,35 +48,55 @@ template <class T, class FactorsOf>
     const auto m = static_cast<std::ptrdiff_t>(rows), n = static_cast<std::ptrdiff_t>(out), k = static_cast<std::ptrdiff_t>(in);
 
     Tensor<T> output = tape.make(with_last_extent(input.shape(), out));
-    kernels::matmul<T>(tape.execution(), {.m = m, .n = n, .k = k,
-                                          .a = {input.data(), k, 1}, .b = {w.data(), 1, k}, .c = {output.data(), n, 1},
+    kernels::matmul<T>(tape.execution(), {.m = m,
+                                          .n = n,
+                                          .k = k,
+                                          .a = {input.data(), k, 1},
+                                          .b = {w.data(), 1, k},
+                                          .c = {output.data(), n, 1},
                                           .alpha = static_cast<Accum<T>>(factors.alpha),
                                           .bias = bias ? bias->value().data() : nullptr,
-                                          .round_a = pointer(formats.activation), .round_b = pointer(formats.weight),
-                                          .key_a = activation_key, .key_b = weight_key});
+                                          .round_a = pointer(formats.activation),
+                                          .round_b = pointer(formats.weight),
+                                          .key_a = activation_key,
+                                          .key_b = weight_key});
 
     auto backward = [=](BackwardContext<T>& g) {
         const T* dy = g.output_gradient().data();
         if (g.needs(0)) {
             Tensor<T> dx = g.make(g.input(0).shape());
-            kernels::matmul<T>(g.execution(), {.m = m, .n = k, .k = n,
-                                               .a = {dy, n, 1}, .b = {g.input(1).data(), k, 1}, .c = {dx.data(), k, 1},
+            kernels::matmul<T>(g.execution(), {.m = m,
+                                               .n = k,
+                                               .k = n,
+                                               .a = {dy, n, 1},
+                                               .b = {g.input(1).data(), k, 1},
+                                               .c = {dx.data(), k, 1},
                                                .alpha = static_cast<Accum<T>>(g.beta(0)),
-                                               .round_a = pointer(formats.gradient), .round_b = pointer(formats.weight),
-                                               .key_a = gradient_key, .key_b = weight_key});
+                                               .round_a = pointer(formats.gradient),
+                                               .round_b = pointer(formats.weight),
+                                               .key_a = gradient_key,
+                                               .key_b = weight_key});
             g.add(0, std::move(dx));
         }
         if (g.needs(1)) {
             Tensor<T> dw = g.make(g.input(1).shape());
-            kernels::matmul<T>(g.execution(), {.m = n, .n = k, .k = m,
-                                               .a = {dy, 1, n}, .b = {g.input(0).data(), k, 1}, .c = {dw.data(), k, 1},
+            kernels::matmul<T>(g.execution(), {.m = n,
+                                               .n = k,
+                                               .k = m,
+                                               .a = {dy, 1, n},
+                                               .b = {g.input(0).data(), k, 1},
+                                               .c = {dw.data(), k, 1},
                                                .alpha = static_cast<Accum<T>>(g.beta(1)),
-                                               .round_a = pointer(formats.gradient), .round_b = pointer(formats.activation),
-                                               .key_a = gradient_key, .key_b = activation_key});
+                                               .round_a = pointer(formats.gradient),
+                                               .round_b = pointer(formats.activation),
+                                               .key_a = gradient_key,
+                                               .key_b = activation_key});
             g.add(1, std::move(dw));
         }
     };
-    if (!bias) return tape.record({op, site, factors.alpha, {factors.beta_x, factors.beta_weight}}, {x, weight}, std::move(output), backward);
+    if (!bias)
+        return tape.record({op, site, factors.alpha, {factors.beta_x, factors.beta_weight}}, {x, weight}, std::move(output),
+                           backward);
     return tape.record({op, site, factors.alpha, {factors.beta_x, factors.beta_weight, factors.beta_weight}}, {x, weight, *bias},
                        std::move(output), [=](BackwardContext<T>& g) {
                            backward(g);
@@ -97,7 +118,8 @@ template <class T, class FactorsOf>
 /// Errors: weight not a matrix; x and weight do not contract; bias of another length.
 /// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, table A.2. Test: tests/ops/linear_test.cpp
 template <class T>
-[[nodiscard]] Variable<T> linear(Variable<T> x, Variable<T> weight, std::optional<Variable<T>> bias = {}, const LinearOptions& options = {}) {
+[[nodiscard]] Variable<T> linear(Variable<T> x, Variable<T> weight, std::optional<Variable<T>> bias = {},
+                                 const LinearOptions& options = {}) {
     const Constraint constraint = effective_constraint(x.tape("linear"), options.constraint);
     return record_linear("linear", ProductKind::linear, x, weight, bias, [&](std::size_t in, std::size_t out, std::size_t rows) {
         LinearFactors factors = linear_unit_factors(in, out, rows);

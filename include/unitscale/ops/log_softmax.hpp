@@ -36,12 +36,13 @@ template <class T>
     const auto m = static_cast<Accum<T>>(options.mult), alpha = static_cast<Accum<T>>(factors.alpha);
     Tensor<T> output = tape.make(input.shape());
     kernels::log_softmax_forward<T>(tape.execution(), input.data(), output.data(), rows, s, m, alpha);
-    return tape.record({op, tape.next_site(op), factors.alpha, {factors.beta_x}}, {x}, std::move(output), [=](BackwardContext<T>& g) {
-        Tensor<T> dx = g.take_output_gradient();
-        kernels::log_softmax_backward<T>(g.execution(), g.output().data(), dx.data(), dx.data(), rows, s, m, alpha,
-                                         static_cast<Accum<T>>(g.beta(0)));
-        g.add(0, std::move(dx));
-    });
+    return tape.record({op, tape.next_site(op), factors.alpha, {factors.beta_x}}, {x}, std::move(output),
+                       [=](BackwardContext<T>& g) {
+                           Tensor<T> dx = g.take_output_gradient();
+                           kernels::log_softmax_backward<T>(g.execution(), g.output().data(), dx.data(), dx.data(), rows, s, m,
+                                                            alpha, static_cast<Accum<T>>(g.beta(0)));
+                           g.add(0, std::move(dx));
+                       });
 }
 
 }  // namespace unitscale::ops

@@ -63,32 +63,54 @@ template <class T>
     }
 
     Tensor<T> output = tape.make(with_last_extent(left.shape(), right.dim(-1)));
-    kernels::matmul<T>(tape.execution(), {.m = m, .n = n, .k = k, .batch = batch,
-                                          .a = {left.data(), k, 1, m * k}, .b = {right.data(), n, 1, k * n}, .c = {output.data(), n, 1, m * n},
+    kernels::matmul<T>(tape.execution(), {.m = m,
+                                          .n = n,
+                                          .k = k,
+                                          .batch = batch,
+                                          .a = {left.data(), k, 1, m * k},
+                                          .b = {right.data(), n, 1, k * n},
+                                          .c = {output.data(), n, 1, m * n},
                                           .alpha = static_cast<Accum<T>>(factors.alpha),
-                                          .round_a = pointer(formats.activation), .round_b = pointer(formats.activation),
-                                          .key_a = x_key, .key_b = w_key});
-    return tape.record({"matmul", site, factors.alpha, {factors.beta_x, factors.beta_w}}, {x, w}, std::move(output), [=](BackwardContext<T>& g) {
-        const T* dy = g.output_gradient().data();
-        if (g.needs(0)) {
-            Tensor<T> dx = g.make(g.input(0).shape());
-            kernels::matmul<T>(g.execution(), {.m = m, .n = k, .k = n, .batch = batch,
-                                               .a = {dy, n, 1, m * n}, .b = {g.input(1).data(), 1, n, k * n}, .c = {dx.data(), k, 1, m * k},
-                                               .alpha = static_cast<Accum<T>>(g.beta(0)),
-                                               .round_a = pointer(formats.gradient), .round_b = pointer(formats.activation),
-                                               .key_a = gradient_key, .key_b = w_key});
-            g.add(0, std::move(dx));
-        }
-        if (g.needs(1)) {
-            Tensor<T> dw = g.make(g.input(1).shape());
-            kernels::matmul<T>(g.execution(), {.m = k, .n = n, .k = m, .batch = batch,
-                                               .a = {g.input(0).data(), 1, k, m * k}, .b = {dy, n, 1, m * n}, .c = {dw.data(), n, 1, k * n},
-                                               .alpha = static_cast<Accum<T>>(g.beta(1)),
-                                               .round_a = pointer(formats.activation), .round_b = pointer(formats.gradient),
-                                               .key_a = x_key, .key_b = gradient_key});
-            g.add(1, std::move(dw));
-        }
-    });
+                                          .round_a = pointer(formats.activation),
+                                          .round_b = pointer(formats.activation),
+                                          .key_a = x_key,
+                                          .key_b = w_key});
+    return tape.record({"matmul", site, factors.alpha, {factors.beta_x, factors.beta_w}}, {x, w}, std::move(output),
+                       [=](BackwardContext<T>& g) {
+                           const T* dy = g.output_gradient().data();
+                           if (g.needs(0)) {
+                               Tensor<T> dx = g.make(g.input(0).shape());
+                               kernels::matmul<T>(g.execution(), {.m = m,
+                                                                  .n = k,
+                                                                  .k = n,
+                                                                  .batch = batch,
+                                                                  .a = {dy, n, 1, m * n},
+                                                                  .b = {g.input(1).data(), 1, n, k * n},
+                                                                  .c = {dx.data(), k, 1, m * k},
+                                                                  .alpha = static_cast<Accum<T>>(g.beta(0)),
+                                                                  .round_a = pointer(formats.gradient),
+                                                                  .round_b = pointer(formats.activation),
+                                                                  .key_a = gradient_key,
+                                                                  .key_b = w_key});
+                               g.add(0, std::move(dx));
+                           }
+                           if (g.needs(1)) {
+                               Tensor<T> dw = g.make(g.input(1).shape());
+                               kernels::matmul<T>(g.execution(), {.m = k,
+                                                                  .n = n,
+                                                                  .k = m,
+                                                                  .batch = batch,
+                                                                  .a = {g.input(0).data(), 1, k, m * k},
+                                                                  .b = {dy, n, 1, m * n},
+                                                                  .c = {dw.data(), n, 1, k * n},
+                                                                  .alpha = static_cast<Accum<T>>(g.beta(1)),
+                                                                  .round_a = pointer(formats.activation),
+                                                                  .round_b = pointer(formats.gradient),
+                                                                  .key_a = x_key,
+                                                                  .key_b = gradient_key});
+                               g.add(1, std::move(dw));
+                           }
+                       });
 }
 
 }  // namespace unitscale::ops

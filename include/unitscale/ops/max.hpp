@@ -10,9 +10,9 @@
 namespace unitscale::ops {
 
 struct MaxOptions {
-    SmallVector<std::ptrdiff_t> axes{};  ///< negative ones count from the end; empty: all
-    bool keep_axes = false;  ///< true: they stay, with extent 1
-    std::optional<UnitRule> unit{};  ///< its factors under `unit`; required there
+    SmallVector<std::ptrdiff_t> axes{};      ///< negative ones count from the end; empty: all
+    bool keep_axes = false;                  ///< true: they stay, with extent 1
+    std::optional<UnitRule> unit{};          ///< its factors under `unit`; required there
     std::optional<Constraint> constraint{};  ///< joins {alpha, beta_x}; empty: the recipe's rule
 };
 

@@ -20,9 +20,7 @@ struct MseLossOptions {
 };
 
 /// 8^-1/2, the factor of the gradients of the summed squared error under `unit`: see `mse_loss`.
-[[nodiscard]] inline double mse_loss_unit_factor() noexcept {
-    return 1.0 / std::sqrt(8.0);
-}
+[[nodiscard]] inline double mse_loss_unit_factor() noexcept { return 1.0 / std::sqrt(8.0); }
 
 /// Squared error.
 ///   loss = sum of (x - y)^2, over their number N for `mean`    x, y of one shape    loss: one element
@@ -38,7 +36,8 @@ template <class T>
 [[nodiscard]] Variable<T> mse_loss(Variable<T> x, Variable<T> y, const MseLossOptions& options = {}) {
     Tape<T>& tape = x.tape("mse_loss");
     const Tensor<T>&left = x.value(), &right = y.value();
-    check(left.shape() == right.shape(), "mse_loss: x ", to_string(left.shape()), " and y ", to_string(right.shape()), " differ in shape");
+    check(left.shape() == right.shape(), "mse_loss: x ", to_string(left.shape()), " and y ", to_string(right.shape()),
+          " differ in shape");
     const auto count = static_cast<std::ptrdiff_t>(left.size());
     const std::size_t elements = std::max<std::size_t>(options.step_elements.value_or(tape.step_rows(left.size())), 1);
     const double share = options.reduction == Reduction::mean ? 1.0 / static_cast<double>(elements) : 1.0;
@@ -48,16 +47,18 @@ template <class T>
     const Accum<T> total = kernels::sum_over<Accum<T>>(tape.execution(), count, square, left.data(), right.data());
     Tensor<T> loss = tape.make(Shape{1});
     loss.data()[0] = static_cast<T>(total * static_cast<Accum<T>>(share));
-    return tape.record({"mse_loss", tape.next_site("mse_loss"), 1.0, {beta, beta}}, {x, y}, std::move(loss), [=](BackwardContext<T>& g) {
-        const double seed = static_cast<double>(static_cast<Accum<T>>(g.output_gradient().data()[0]));
-        for (std::size_t input = 0; input < 2; ++input) {
-            if (!g.needs(input)) continue;
-            const auto factor = static_cast<Accum<T>>((input == 0 ? 2.0 : -2.0) * g.beta(input) * share * seed);
-            Tensor<T> gradient = g.make(g.input(input).shape());
-            kernels::add_scaled<T>(g.execution(), g.input(0).data(), factor, g.input(1).data(), -factor, gradient.data(), count);
-            g.add(input, std::move(gradient));
-        }
-    });
+    return tape.record(
+        {"mse_loss", tape.next_site("mse_loss"), 1.0, {beta, beta}}, {x, y}, std::move(loss), [=](BackwardContext<T>& g) {
+            const double seed = static_cast<double>(static_cast<Accum<T>>(g.output_gradient().data()[0]));
+            for (std::size_t input = 0; input < 2; ++input) {
+                if (!g.needs(input)) continue;
+                const auto factor = static_cast<Accum<T>>((input == 0 ? 2.0 : -2.0) * g.beta(input) * share * seed);
+                Tensor<T> gradient = g.make(g.input(input).shape());
+                kernels::add_scaled<T>(g.execution(), g.input(0).data(), factor, g.input(1).data(), -factor, gradient.data(),
+                                       count);
+                g.add(input, std::move(gradient));
+            }
+        });
 }
 
 }  // namespace unitscale::ops

@@ -19,8 +19,8 @@ template <class T>
 [[nodiscard]] Variable<T> pad(Variable<T> x, const Shape& before, const Shape& after) {
     Tape<T>& tape = x.tape("pad");
     const Tensor<T>& input = x.value();
-    check(before.size() == input.rank() && after.size() == input.rank(), "pad: before ", to_string(before), " and after ", to_string(after),
-          " for x ", to_string(input.shape()), "; expected one of each per axis");
+    check(before.size() == input.rank() && after.size() == input.rank(), "pad: before ", to_string(before), " and after ",
+          to_string(after), " for x ", to_string(input.shape()), "; expected one of each per axis");
     Shape shape(input.rank()), stops(input.rank());
     for (std::size_t axis = 0; axis < input.rank(); ++axis) {
         stops[axis] = before[axis] + input.shape()[axis];

@@ -17,8 +17,11 @@ struct ReadoutOptions {
 };
 
 /// Ideal factors of the readout under `unit`: see `readout`.
-[[nodiscard]] inline LinearFactors readout_unit_factors(std::size_t in, std::size_t out, std::size_t rows, double exponent) noexcept {
-    return {.alpha = in == 0 ? 1.0 : std::pow(static_cast<double>(in), -exponent), .beta_x = rsqrt_count(out), .beta_weight = rsqrt_count(rows)};
+[[nodiscard]] inline LinearFactors readout_unit_factors(std::size_t in, std::size_t out, std::size_t rows,
+                                                        double exponent) noexcept {
+    return {.alpha = in == 0 ? 1.0 : std::pow(static_cast<double>(in), -exponent),
+            .beta_x = rsqrt_count(out),
+            .beta_weight = rsqrt_count(rows)};
 }
 
 /// The last linear layer, onto the vocabulary.

@@ -13,16 +13,16 @@ namespace unitscale::ops {
 
 /// Which axes a reduction removes.
 struct ReductionOptions {
-    SmallVector<std::ptrdiff_t> axes{};  ///< negative ones count from the end; empty: all
-    bool keep_axes = false;  ///< true: they stay, with extent 1
+    SmallVector<std::ptrdiff_t> axes{};      ///< negative ones count from the end; empty: all
+    bool keep_axes = false;                  ///< true: they stay, with extent 1
     std::optional<Constraint> constraint{};  ///< joins {alpha, beta_x}; empty: the recipe's rule
 };
 
 /// The shapes of a reduction and how many elements become one.
 struct ReducedAxes {
-    Shape kept{};  ///< reduced axes have extent 1
-    Shape result{};  ///< reduced axes are gone (unless they are to stay); [1] if none is left
-    std::size_t count = 1;  ///< elements that become one
+    Shape kept{};            ///< reduced axes have extent 1
+    Shape result{};          ///< reduced axes are gone (unless they are to stay); [1] if none is left
+    std::size_t count = 1;   ///< elements that become one
     bool over_rows = false;  ///< whether the first axis, the batch, is among them
 };
 

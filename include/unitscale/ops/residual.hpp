@@ -33,12 +33,13 @@ template <class T>
 [[nodiscard]] std::array<Variable<T>, 2> residual_split(Variable<T> x, std::optional<double> tau = {}) {
     Tape<T>& tape = x.tape("residual_split");
     const double weight = tape.unit_scaled() ? residual_weights(tau).branch : 1.0;
-    return tape.template record_repeats<2>({"residual_split", tape.next_site("residual_split"), 1.0, {1.0}}, {x}, [=](BackwardContext<T>& g) {
-        Tensor<T> dx = g.take_output_gradient(1);
-        kernels::add_scaled<T>(g.execution(), g.output_gradient(0).data(), static_cast<Accum<T>>(weight), dx.data(), Accum<T>(1), dx.data(),
-                               static_cast<std::ptrdiff_t>(dx.size()));
-        g.add(0, std::move(dx));
-    });
+    return tape.template record_repeats<2>(
+        {"residual_split", tape.next_site("residual_split"), 1.0, {1.0}}, {x}, [=](BackwardContext<T>& g) {
+            Tensor<T> dx = g.take_output_gradient(1);
+            kernels::add_scaled<T>(g.execution(), g.output_gradient(0).data(), static_cast<Accum<T>>(weight), dx.data(),
+                                   Accum<T>(1), dx.data(), static_cast<std::ptrdiff_t>(dx.size()));
+            g.add(0, std::move(dx));
+        });
 }
 
 /// The end of a residual layer.
@@ -51,22 +52,23 @@ template <class T>
 template <class T>
 [[nodiscard]] Variable<T> residual_add(Variable<T> branch, Variable<T> stream, std::optional<double> tau = {}) {
     Tape<T>& tape = branch.tape("residual_add");
-    check(branch.shape() == stream.shape(), "residual_add: branch ", to_string(branch.shape()), " and stream ", to_string(stream.shape()),
-          " differ in shape");
+    check(branch.shape() == stream.shape(), "residual_add: branch ", to_string(branch.shape()), " and stream ",
+          to_string(stream.shape()), " differ in shape");
     const ResidualWeights weights = residual_weights(tau);
     const double branch_gradient = tape.unit_scaled() ? 1.0 : weights.branch;
     const auto count = static_cast<std::ptrdiff_t>(branch.value().size());
     Tensor<T> output = tape.make(branch.shape());
     kernels::add_scaled<T>(tape.execution(), branch.value().data(), static_cast<Accum<T>>(weights.branch), stream.value().data(),
                            static_cast<Accum<T>>(weights.stream), output.data(), count);
-    return tape.record({"residual_add", tape.next_site("residual_add"), 1.0, {branch_gradient / weights.branch, 1.0}}, {branch, stream},
-                       std::move(output), [=](BackwardContext<T>& g) {
+    return tape.record({"residual_add", tape.next_site("residual_add"), 1.0, {branch_gradient / weights.branch, 1.0}},
+                       {branch, stream}, std::move(output), [=](BackwardContext<T>& g) {
                            Tensor<T> dbranch = g.make(g.input(0).shape());
                            kernels::scale<T>(g.execution(), g.output_gradient().data(), dbranch.data(), count,
                                              static_cast<Accum<T>>(branch_gradient));
                            g.add(0, std::move(dbranch));
                            Tensor<T> dstream = g.take_output_gradient();
-                           kernels::scale<T>(g.execution(), dstream.data(), dstream.data(), count, static_cast<Accum<T>>(weights.stream));
+                           kernels::scale<T>(g.execution(), dstream.data(), dstream.data(), count,
+                                             static_cast<Accum<T>>(weights.stream));
                            g.add(1, std::move(dstream));
                        });
 }

@@ -31,8 +31,8 @@ template <class T>
 
     Tensor<Accum<T>> inverse({row_total}, tape.pool());
     Tensor<T> output = tape.make(input.shape());
-    kernels::rms_norm_forward<T>(tape.execution(), input.data(), has_gain ? gain->value().data() : nullptr, output.data(), inverse.data(),
-                                 rows, n, options.epsilon);
+    kernels::rms_norm_forward<T>(tape.execution(), input.data(), has_gain ? gain->value().data() : nullptr, output.data(),
+                                 inverse.data(), rows, n, options.epsilon);
     const std::array<Variable<T>, 2> inputs = {x, gain.value_or(x)};
     const std::array<double, 2> betas = {1.0, tape.unit_scaled() ? rsqrt_count(tape.step_rows(row_total)) : 1.0};
     const std::size_t used = has_gain ? 2 : 1;

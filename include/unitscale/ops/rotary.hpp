@@ -27,20 +27,24 @@ template <class T>
     Tape<T>& tape = x.tape("rotary");
     const Tensor<T>& input = x.value();
     check(input.rank() == 3, "rotary: x ", to_string(input.shape()), "; expected [B,T,H d]");
-    check(options.heads >= 1 && input.dim(2) % options.heads == 0, "rotary: x ", to_string(input.shape()), " is not divisible by ",
-          options.heads, " heads");
+    check(options.heads >= 1 && input.dim(2) % options.heads == 0, "rotary: x ", to_string(input.shape()),
+          " is not divisible by ", options.heads, " heads");
     const std::size_t depth = input.dim(2) / options.heads;
     check(depth % 2 == 0, "rotary: heads of size ", depth, "; expected an even size");
-    const kernels::RotarySizes sizes{.batch = static_cast<std::ptrdiff_t>(input.dim(0)), .time = static_cast<std::ptrdiff_t>(input.dim(1)),
-                                     .heads = static_cast<std::ptrdiff_t>(options.heads), .width = static_cast<std::ptrdiff_t>(depth),
-                                     .first_position = static_cast<std::ptrdiff_t>(options.first_position), .base = options.base};
+    const kernels::RotarySizes sizes{.batch = static_cast<std::ptrdiff_t>(input.dim(0)),
+                                     .time = static_cast<std::ptrdiff_t>(input.dim(1)),
+                                     .heads = static_cast<std::ptrdiff_t>(options.heads),
+                                     .width = static_cast<std::ptrdiff_t>(depth),
+                                     .first_position = static_cast<std::ptrdiff_t>(options.first_position),
+                                     .base = options.base};
     const std::ptrdiff_t row = sizes.heads * sizes.width;
     const kernels::HeadStrides strides{.batch_stride = sizes.time * row, .time_stride = row, .head_stride = sizes.width};
     Tensor<T> output = tape.make(input.shape());
     kernels::rotary_forward<T>(tape.execution(), input.data(), strides, output.data(), strides, sizes, Accum<T>(1));
     return tape.record({"rotary", tape.next_site("rotary"), 1.0, {1.0}}, {x}, std::move(output), [=](BackwardContext<T>& g) {
         Tensor<T> dx = g.take_output_gradient();
-        kernels::rotary_backward<T>(g.execution(), dx.data(), strides, dx.data(), strides, sizes, static_cast<Accum<T>>(g.beta(0)));
+        kernels::rotary_backward<T>(g.execution(), dx.data(), strides, dx.data(), strides, sizes,
+                                    static_cast<Accum<T>>(g.beta(0)));
         g.add(0, std::move(dx));
     });
 }

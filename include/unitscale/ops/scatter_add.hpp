@@ -25,14 +25,16 @@ struct ScatterAddOptions {
 /// Errors: an axis that x has not; x without the extents of ids there; an id outside [0, extent).
 /// Test: tests/ops/scatter_add_test.cpp
 template <class T>
-[[nodiscard]] Variable<T> scatter_add(Variable<T> x, const Tensor<std::int32_t>& ids, std::size_t extent, const ScatterAddOptions& options = {}) {
+[[nodiscard]] Variable<T> scatter_add(Variable<T> x, const Tensor<std::int32_t>& ids, std::size_t extent,
+                                      const ScatterAddOptions& options = {}) {
     const char* const op = "scatter_add";
     Tape<T>& tape = x.tape(op);
     const Tensor<T>& input = x.value();
     const Shape& shape = input.shape();
     const std::size_t axis = front_axis(op, shape, options.axis), end = axis + ids.rank();
-    check(end <= input.rank() && std::equal(ids.shape().begin(), ids.shape().end(), shape.begin() + static_cast<std::ptrdiff_t>(axis)), op,
-          ": ids ", to_string(ids.shape()), " do not fit x ", to_string(shape), " from axis ", axis, " on");
+    check(end <= input.rank() &&
+              std::equal(ids.shape().begin(), ids.shape().end(), shape.begin() + static_cast<std::ptrdiff_t>(axis)),
+          op, ": ids ", to_string(ids.shape()), " do not fit x ", to_string(shape), " from axis ", axis, " on");
     check_ids(op, ids, static_cast<std::ptrdiff_t>(extent));
     double alpha = 1.0, beta = 1.0;
     if (tape.unit_scaled()) {
@@ -42,15 +44,17 @@ template <class T>
     const std::ptrdiff_t outer = extent_product(shape, 0, axis), inner = extent_product(shape, end, input.rank());
     const auto rows = static_cast<std::ptrdiff_t>(extent), n = static_cast<std::ptrdiff_t>(ids.size());
     Tensor<T> output = tape.make(with_extents(shape, axis, ids.rank(), Shape{extent}));
-    kernels::scatter_add_rows<T>(tape.execution(), input.data(), ids.data(), output.data(), outer, rows, n, inner, static_cast<Accum<T>>(alpha));
+    kernels::scatter_add_rows<T>(tape.execution(), input.data(), ids.data(), output.data(), outer, rows, n, inner,
+                                 static_cast<Accum<T>>(alpha));
     Tensor<std::int32_t> kept(ids.shape(), tape.pool());
     std::copy_n(ids.data(), ids.size(), kept.data());
-    return tape.record({op, tape.next_site(op), alpha, {beta}}, {x}, std::move(output), [=, kept = std::move(kept)](BackwardContext<T>& g) {
-        Tensor<T> dx = g.make(g.input(0).shape());
-        kernels::gather_rows<T>(g.execution(), g.output_gradient().data(), kept.data(), dx.data(), outer, rows, n, inner,
-                                static_cast<Accum<T>>(g.beta(0)));
-        g.add(0, std::move(dx));
-    });
+    return tape.record({op, tape.next_site(op), alpha, {beta}}, {x}, std::move(output),
+                       [=, kept = std::move(kept)](BackwardContext<T>& g) {
+                           Tensor<T> dx = g.make(g.input(0).shape());
+                           kernels::gather_rows<T>(g.execution(), g.output_gradient().data(), kept.data(), dx.data(), outer, rows,
+                                                   n, inner, static_cast<Accum<T>>(g.beta(0)));
+                           g.add(0, std::move(dx));
+                       });
 }
 
 }  // namespace unitscale::ops

@@ -12,7 +12,7 @@
 namespace unitscale::ops {
 
 struct SiluOptions {
-    double mult = 1.0;  ///< m, the multiplier of the gate (alpha_ffn_act in u-µP)
+    double mult = 1.0;                       ///< m, the multiplier of the gate (alpha_ffn_act in u-µP)
     std::optional<Constraint> constraint{};  ///< joins {alpha, beta_x}; empty: the recipe's rule
 };
 

@@ -17,7 +17,7 @@ namespace unitscale::ops {
 enum class SoftmaxRule { fitted, flat };
 
 struct SoftmaxOptions {
-    double mult = 1.0;                           ///< m, the logit multiplier
+    double mult = 1.0;  ///< m, the logit multiplier
     SoftmaxRule rule = SoftmaxRule::fitted;
     std::optional<std::size_t> factor_length{};  ///< s in the factors; empty: the length of the rows
     std::optional<Constraint> constraint{};      ///< joins {alpha, beta_x}; empty: the recipe's rule

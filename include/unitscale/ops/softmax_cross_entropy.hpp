@@ -17,7 +17,7 @@ namespace unitscale::ops {
 enum class Reduction { mean, sum };
 
 struct CrossEntropyOptions {
-    double mult = 1.0;                       ///< m, the logit multiplier (alpha_loss_softmax in u-µP)
+    double mult = 1.0;  ///< m, the logit multiplier (alpha_loss_softmax in u-µP)
     Reduction reduction = Reduction::mean;
     std::int32_t ignored = -1;               ///< rows with this label do not count
     std::optional<std::size_t> step_rows{};  ///< counted rows of the whole step, for `mean`; empty: micro-batches are alike
@@ -43,7 +43,8 @@ struct CrossEntropyOptions {
 /// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, table A.2; Blake et al. 2024, arXiv:2407.17465, table 8.
 /// Test: tests/ops/softmax_cross_entropy_test.cpp
 template <class T>
-[[nodiscard]] Variable<T> softmax_cross_entropy(Variable<T> logits, const Tensor<std::int32_t>& labels, const CrossEntropyOptions& options = {}) {
+[[nodiscard]] Variable<T> softmax_cross_entropy(Variable<T> logits, const Tensor<std::int32_t>& labels,
+                                                const CrossEntropyOptions& options = {}) {
     const char* const op = "softmax_cross_entropy";
     Tape<T>& tape = logits.tape(op);
     const Tensor<T>& x = logits.value();
@@ -56,8 +57,8 @@ template <class T>
     const auto rows = static_cast<std::ptrdiff_t>(row_total), n = static_cast<std::ptrdiff_t>(classes);
     const std::int32_t ignored = options.ignored;
     const std::ptrdiff_t bad = kernels::first_outside(labels.data(), rows, n, &ignored);
-    check(bad == rows, op, ": labels[", bad, "] is ", bad < rows ? labels.data()[bad] : 0, "; expected a number in [0,", n, ") or ", ignored,
-          " to ignore the row");
+    check(bad == rows, op, ": labels[", bad, "] is ", bad < rows ? labels.data()[bad] : 0, "; expected a number in [0,", n,
+          ") or ", ignored, " to ignore the row");
 
     const auto counted_here = row_total - static_cast<std::size_t>(std::count(labels.data(), labels.data() + rows, ignored));
     const std::size_t counted = std::max<std::size_t>(options.step_rows.value_or(tape.step_rows(counted_here)), 1);
@@ -68,7 +69,8 @@ template <class T>
     const auto m = static_cast<Accum<T>>(options.mult);
 
     Tensor<Accum<T>> log_sums({row_total}, tape.pool());
-    const Accum<T> total = kernels::softmax_cross_entropy_forward<T>(tape.execution(), x.data(), labels.data(), log_sums.data(), rows, n, m, ignored);
+    const Accum<T> total = kernels::softmax_cross_entropy_forward<T>(tape.execution(), x.data(), labels.data(), log_sums.data(),
+                                                                     rows, n, m, ignored);
     Tensor<T> loss = tape.make(Shape{1});
     loss.data()[0] = static_cast<T>(total * static_cast<Accum<T>>(share));
     Tensor<std::int32_t> kept({row_total}, tape.pool());
@@ -77,8 +79,9 @@ template <class T>
                        [=, log_sums = std::move(log_sums), kept = std::move(kept)](BackwardContext<T>& g) {
                            const double seed = static_cast<double>(static_cast<Accum<T>>(g.output_gradient().data()[0]));
                            Tensor<T> dx = g.make(g.input(0).shape());
-                           kernels::softmax_cross_entropy_backward<T>(g.execution(), g.input(0).data(), kept.data(), log_sums.data(), dx.data(),
-                                                                      rows, n, m, static_cast<Accum<T>>(g.beta(0) * own * seed), ignored);
+                           kernels::softmax_cross_entropy_backward<T>(g.execution(), g.input(0).data(), kept.data(),
+                                                                      log_sums.data(), dx.data(), rows, n, m,
+                                                                      static_cast<Accum<T>>(g.beta(0) * own * seed), ignored);
                            g.add(0, std::move(dx));
                        });
 }

@@ -23,12 +23,13 @@ template <class T>
     for (std::size_t k = 0; k < axes.size(); ++k) shape[k] = input.shape()[axes[k]];
     Tensor<T> output = tape.make(shape);
     kernels::transpose<T>(tape.execution(), input.data(), input.shape(), axes, output.data());
-    return tape.record({"transpose", tape.next_site("transpose"), 1.0, {1.0}}, {x}, std::move(output), [axes](BackwardContext<T>& g) {
-        const Tensor<T>& dy = g.output_gradient();
-        Tensor<T> dx = g.make(g.input(0).shape());
-        kernels::transpose<T>(g.execution(), dy.data(), dy.shape(), kernels::inverse_permutation(axes), dx.data());
-        g.add(0, std::move(dx));
-    });
+    return tape.record(
+        {"transpose", tape.next_site("transpose"), 1.0, {1.0}}, {x}, std::move(output), [axes](BackwardContext<T>& g) {
+            const Tensor<T>& dy = g.output_gradient();
+            Tensor<T> dx = g.make(g.input(0).shape());
+            kernels::transpose<T>(g.execution(), dy.data(), dy.shape(), kernels::inverse_permutation(axes), dx.data());
+            g.add(0, std::move(dx));
+        });
 }
 
 }  // namespace unitscale::ops

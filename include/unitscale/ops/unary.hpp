@@ -17,7 +17,7 @@ struct UnitRule {
 
 /// Options of an op that has no rule of its own under `unit`.
 struct UnruledOptions {
-    std::optional<UnitRule> unit{};  ///< its ideal factors under `unit`, required there
+    std::optional<UnitRule> unit{};          ///< its ideal factors under `unit`, required there
     std::optional<Constraint> constraint{};  ///< joins {alpha, beta_x}; empty: the recipe's rule
 };
 

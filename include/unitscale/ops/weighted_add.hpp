@@ -39,12 +39,21 @@ inline void constrain_all(const char* op, Constraint constraint, std::span<doubl
     }
     const auto count = static_cast<double>(factors.size());
     switch (constraint) {
-        case Constraint::none: return;
-        case Constraint::to_output_scale: break;
-        case Constraint::gmean: value = std::exp(logs / count); break;
-        case Constraint::hmean: value = count / inverses; break;
-        case Constraint::amean: value = sum / count; break;
-        default: fail(op, ": constraint ", name(constraint), " does not apply to an op with any number of inputs");
+        case Constraint::none:
+            return;
+        case Constraint::to_output_scale:
+            break;
+        case Constraint::gmean:
+            value = std::exp(logs / count);
+            break;
+        case Constraint::hmean:
+            value = count / inverses;
+            break;
+        case Constraint::amean:
+            value = sum / count;
+            break;
+        default:
+            fail(op, ": constraint ", name(constraint), " does not apply to an op with any number of inputs");
     }
     for (double& factor : factors) factor = value;
 }
@@ -56,14 +65,16 @@ inline void constrain_all(const char* op, Constraint constraint, std::span<doubl
 /// Errors: no inputs, another number of weights, shapes that differ, a weight of 0 or one that is not finite.
 /// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, table A.2. Test: tests/ops/weighted_add_test.cpp
 template <class T>
-[[nodiscard]] Variable<T> weighted_add(std::span<const Variable<T>> inputs, std::span<const double> weights, const WeightedAddOptions& options = {}) {
+[[nodiscard]] Variable<T> weighted_add(std::span<const Variable<T>> inputs, std::span<const double> weights,
+                                       const WeightedAddOptions& options = {}) {
     check(!inputs.empty(), "weighted_add: no inputs");
     check(inputs.size() == weights.size(), "weighted_add: ", inputs.size(), " inputs and ", weights.size(), " weights");
     Tape<T>& tape = inputs[0].tape("weighted_add");
     for (std::size_t i = 0; i < inputs.size(); ++i) {
-        check(inputs[i].shape() == inputs[0].shape(), "weighted_add: input ", i, " ", to_string(inputs[i].shape()), " and input 0 ",
-              to_string(inputs[0].shape()), " differ in shape");
-        check(std::isfinite(weights[i]) && weights[i] != 0.0, "weighted_add: weight ", i, " is ", weights[i], "; expected a finite number other than 0");
+        check(inputs[i].shape() == inputs[0].shape(), "weighted_add: input ", i, " ", to_string(inputs[i].shape()),
+              " and input 0 ", to_string(inputs[0].shape()), " differ in shape");
+        check(std::isfinite(weights[i]) && weights[i] != 0.0, "weighted_add: weight ", i, " is ", weights[i],
+              "; expected a finite number other than 0");
     }
     SmallVector<double> factors(inputs.size() + 1, 1.0);
     if (tape.unit_scaled()) {
@@ -81,19 +92,23 @@ template <class T>
     kernels::weighted_sum<T>(tape.execution(), {data.data(), data.size()}, {scaled.data(), scaled.size()}, output.data(), count);
     SmallVector<double> kept(weights.size());
     std::copy(weights.begin(), weights.end(), kept.begin());
-    return tape.record({"weighted_add", tape.next_site("weighted_add"), factors[0], std::span<const double>(factors.data() + 1, weights.size())}, inputs,
-                       std::move(output), [count, kept](BackwardContext<T>& g) {
-                           for (std::size_t i = 0; i < kept.size(); ++i) {
-                               if (!g.needs(i)) continue;
-                               Tensor<T> dx = g.make(g.input(i).shape());
-                               kernels::scale<T>(g.execution(), g.output_gradient().data(), dx.data(), count, static_cast<Accum<T>>(g.beta(i) * kept[i]));
-                               g.add(i, std::move(dx));
-                           }
-                       });
+    return tape.record(
+        {"weighted_add", tape.next_site("weighted_add"), factors[0], std::span<const double>(factors.data() + 1, weights.size())},
+        inputs, std::move(output), [count, kept](BackwardContext<T>& g) {
+            for (std::size_t i = 0; i < kept.size(); ++i) {
+                if (!g.needs(i)) continue;
+                Tensor<T> dx = g.make(g.input(i).shape());
+                kernels::scale<T>(g.execution(), g.output_gradient().data(), dx.data(), count,
+                                  static_cast<Accum<T>>(g.beta(i) * kept[i]));
+                g.add(i, std::move(dx));
+            }
+        });
 }
 template <class T>
-[[nodiscard]] Variable<T> weighted_add(std::initializer_list<Variable<T>> inputs, std::initializer_list<double> weights, const WeightedAddOptions& options = {}) {
-    return weighted_add<T>(std::span<const Variable<T>>(inputs.begin(), inputs.size()), std::span<const double>(weights.begin(), weights.size()), options);
+[[nodiscard]] Variable<T> weighted_add(std::initializer_list<Variable<T>> inputs, std::initializer_list<double> weights,
+                                       const WeightedAddOptions& options = {}) {
+    return weighted_add<T>(std::span<const Variable<T>>(inputs.begin(), inputs.size()),
+                           std::span<const double>(weights.begin(), weights.size()), options);
 }
 
 }  // namespace unitscale::ops

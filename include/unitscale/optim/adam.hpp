@@ -66,14 +66,15 @@ struct AdamConstants {
     A gradient_scale;  ///< carried scale of the gradient
     A penalty;         ///< times p, added to the gradient
     A correction1, correction2;
-    A keep;            ///< 1 - share lost to weight decay
+    A keep;  ///< 1 - share lost to weight decay
     A rate;
 };
 
 /// One fused pass: reads p, g, m, v and writes p, m, v, each once. Every block runs the same loop of fixed length, the last
 /// one padded, so bits depend neither on the partition nor on the alignment.
 template <class T>
-void adam_update(const Execution& execution, T* p, const T* g, Accum<T>* m, Accum<T>* v, std::size_t size, const AdamConstants<Accum<T>>& c) {
+void adam_update(const Execution& execution, T* p, const T* g, Accum<T>* m, Accum<T>* v, std::size_t size,
+                 const AdamConstants<Accum<T>>& c) {
     using A = Accum<T>;
     constexpr std::ptrdiff_t width = kernels::block_size;
     const auto n = static_cast<std::ptrdiff_t>(size);
@@ -118,14 +119,19 @@ class Adam {
 
 public:
     explicit Adam(std::vector<Parameter<T>*> parameters, AdamOptions options = {})
-        : parameters_(std::move(parameters)), options_(std::move(options)),
+        : parameters_(std::move(parameters)),
+          options_(std::move(options)),
           settings_(resolve_groups("Adam", parameters_, options_.groups, {options_.weight_decay, options_.decay_bias_and_norm})) {
-        check(options_.beta1 >= 0.0 && static_cast<A>(options_.beta1) < A(1), "Adam: beta1 is ", options_.beta1, "; expected a number from 0 to below 1");
-        check(options_.beta2 >= 0.0 && static_cast<A>(options_.beta2) < A(1), "Adam: beta2 is ", options_.beta2, "; expected a number from 0 to below 1");
+        check(options_.beta1 >= 0.0 && static_cast<A>(options_.beta1) < A(1), "Adam: beta1 is ", options_.beta1,
+              "; expected a number from 0 to below 1");
+        check(options_.beta2 >= 0.0 && static_cast<A>(options_.beta2) < A(1), "Adam: beta2 is ", options_.beta2,
+              "; expected a number from 0 to below 1");
         check(std::isfinite(options_.epsilon) && options_.epsilon >= 0.0, "Adam: epsilon is ", options_.epsilon,
               "; expected a finite number, not negative");
-        check(options_.decay != WeightDecay::independent || (std::isfinite(options_.peak_learning_rate) && options_.peak_learning_rate > 0.0),
-              "Adam: independent weight decay needs peak_learning_rate, the largest of the run; it is ", options_.peak_learning_rate);
+        check(options_.decay != WeightDecay::independent ||
+                  (std::isfinite(options_.peak_learning_rate) && options_.peak_learning_rate > 0.0),
+              "Adam: independent weight decay needs peak_learning_rate, the largest of the run; it is ",
+              options_.peak_learning_rate);
         states_.resize(parameters_.size());
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
             parameters_[i]->set_requires_gradient(settings_[i].trained);
@@ -197,7 +203,8 @@ private:
             .correction2 = correction(beta2),
             .keep = static_cast<A>(1.0 - decay_share(options_.decay, decay, rate, share)),
             .rate = static_cast<A>(rate / value.scale())};
-        adam_update<T>(execution, value.data(), gradient.data(), state.first.data(), state.second.data(), value.size(), constants);
+        adam_update<T>(execution, value.data(), gradient.data(), state.first.data(), state.second.data(), value.size(),
+                       constants);
     }
 
     std::vector<Parameter<T>*> parameters_;

@@ -58,10 +58,11 @@ template <class T>
         Scratch<double> sums(execution, static_cast<std::size_t>(chunks));
         const T* data = gradient.data();
         double* out = sums.data();
-        parallel_for(execution.threads, chunks, kernels::work_threshold / norm_chunk, [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
-            for (std::ptrdiff_t chunk = begin; chunk < end; ++chunk)
-                out[chunk] = sum_of_squares(data + chunk * norm_chunk, std::min(norm_chunk, size - chunk * norm_chunk));
-        });
+        parallel_for(
+            execution.threads, chunks, kernels::work_threshold / norm_chunk, [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
+                for (std::ptrdiff_t chunk = begin; chunk < end; ++chunk)
+                    out[chunk] = sum_of_squares(data + chunk * norm_chunk, std::min(norm_chunk, size - chunk * norm_chunk));
+            });
         double sum = 0.0;
         for (const double part : sums.span()) sum += part;
         total += sum * gradient.scale() * gradient.scale();
@@ -86,7 +87,8 @@ double clip_gradients(const Execution& execution, std::span<Parameter<T>* const>
         T* data = parameter->gradient().data();
         parallel_for(execution.threads, static_cast<std::ptrdiff_t>(parameter->size()), kernels::work_threshold,
                      [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
-                         for (std::ptrdiff_t i = begin; i < end; ++i) data[i] = static_cast<T>(static_cast<Accum<T>>(data[i]) * factor);
+                         for (std::ptrdiff_t i = begin; i < end; ++i)
+                             data[i] = static_cast<T>(static_cast<Accum<T>>(data[i]) * factor);
                      });
     }
     return norm;

@@ -43,7 +43,8 @@ struct GroupDefaults {
 /// Test: tests/optim/groups_test.cpp
 template <class T>
 [[nodiscard]] std::vector<ParameterSettings> resolve_groups(const char* op, const std::vector<Parameter<T>*>& parameters,
-                                                            const std::vector<ParameterGroup>& groups, const GroupDefaults& defaults) {
+                                                            const std::vector<ParameterGroup>& groups,
+                                                            const GroupDefaults& defaults) {
     check(!parameters.empty(), op, ": no parameters to train");
     std::vector<std::string_view> names;
     for (const Parameter<T>* parameter : parameters) {
@@ -55,7 +56,8 @@ template <class T>
     check(twice == names.end(), op, ": two parameters are called '", twice == names.end() ? "" : *twice, "'; names must differ");
 
     const auto usable = [](double x) { return std::isfinite(x) && x >= 0.0; };
-    check(usable(defaults.weight_decay), op, ": weight decay is ", defaults.weight_decay, "; expected a finite number, not negative");
+    check(usable(defaults.weight_decay), op, ": weight decay is ", defaults.weight_decay,
+          "; expected a finite number, not negative");
     std::vector<ParameterSettings> settings(parameters.size());
     for (std::size_t i = 0; i < parameters.size(); ++i) {
         const ParameterRole role = parameters[i]->facts().role;

@@ -78,13 +78,16 @@ class Sgd {
 
 public:
     explicit Sgd(std::vector<Parameter<T>*> parameters, SgdOptions options = {})
-        : parameters_(std::move(parameters)), options_(std::move(options)),
+        : parameters_(std::move(parameters)),
+          options_(std::move(options)),
           settings_(resolve_groups("Sgd", parameters_, options_.groups, {options_.weight_decay, options_.decay_bias_and_norm})) {
         check(options_.momentum >= 0.0 && options_.momentum < 1.0, "Sgd: momentum is ", options_.momentum,
               "; expected a number from 0 to below 1");
         check(!options_.nesterov || options_.momentum > 0.0, "Sgd: nesterov needs a momentum above 0");
-        check(options_.decay != WeightDecay::independent || (std::isfinite(options_.peak_learning_rate) && options_.peak_learning_rate > 0.0),
-              "Sgd: independent weight decay needs peak_learning_rate, the largest of the run; it is ", options_.peak_learning_rate);
+        check(options_.decay != WeightDecay::independent ||
+                  (std::isfinite(options_.peak_learning_rate) && options_.peak_learning_rate > 0.0),
+              "Sgd: independent weight decay needs peak_learning_rate, the largest of the run; it is ",
+              options_.peak_learning_rate);
         velocities_.resize(parameters_.size());
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
             parameters_[i]->set_requires_gradient(settings_[i].trained);
@@ -116,8 +119,8 @@ public:
                 .from_gradient = static_cast<A>(options_.nesterov ? data_rate : 0.0),
                 .from_velocity = static_cast<A>(options_.nesterov ? data_rate * options_.momentum : data_rate),
                 .keep = static_cast<A>(1.0 - decay_share(options_.decay, decay, rate, share))};
-            sgd_update<T>(execution, value.data(), gradient.data(), options_.momentum > 0.0 ? velocities_[i].data() : nullptr, value.size(),
-                          constants);
+            sgd_update<T>(execution, value.data(), gradient.data(), options_.momentum > 0.0 ? velocities_[i].data() : nullptr,
+                          value.size(), constants);
         }
     }
 

@@ -18,11 +18,15 @@ enum class WeightDecay { gradient, coupled, independent };
 /// part of the gradient. `learning_rate` is the parameter's own (group factor included); `schedule_share` is
 /// lr_t / lr_peak.
 /// Test: tests/optim/weight_decay_test.cpp
-[[nodiscard]] constexpr double decay_share(WeightDecay kind, double weight_decay, double learning_rate, double schedule_share) noexcept {
+[[nodiscard]] constexpr double decay_share(WeightDecay kind, double weight_decay, double learning_rate,
+                                           double schedule_share) noexcept {
     switch (kind) {
-        case WeightDecay::coupled: return learning_rate * weight_decay;
-        case WeightDecay::independent: return weight_decay * schedule_share;
-        default: return 0.0;
+        case WeightDecay::coupled:
+            return learning_rate * weight_decay;
+        case WeightDecay::independent:
+            return weight_decay * schedule_share;
+        default:
+            return 0.0;
     }
 }
 

@@ -19,7 +19,16 @@ namespace unitscale {
 ///   to_grad_input_scale: beta of the only input
 ///   to_left_grad_scale, to_right_grad_scale: beta of the first or second input
 /// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, section 5.2. Test: tests/scaling/constraint_test.cpp
-enum class Constraint { none, gmean, hmean, amean, to_output_scale, to_grad_input_scale, to_left_grad_scale, to_right_grad_scale };
+enum class Constraint {
+    none,
+    gmean,
+    hmean,
+    amean,
+    to_output_scale,
+    to_grad_input_scale,
+    to_left_grad_scale,
+    to_right_grad_scale
+};
 
 inline constexpr std::array<std::string_view, 8> constraint_names = {
     "none", "gmean", "hmean", "amean", "to_output_scale", "to_grad_input_scale", "to_left_grad_scale", "to_right_grad_scale"};
@@ -48,18 +57,28 @@ void constrain(const char* op, Constraint constraint, double& alpha, Betas&... b
     const std::array<double, inputs> beta = {betas...};
     double value = alpha;
     switch (constraint) {
-        case Constraint::none: return;
-        case Constraint::gmean: value = std::exp((std::log(alpha) + (std::log(betas) + ...)) / (inputs + 1)); break;
-        case Constraint::hmean: value = (inputs + 1) / (1.0 / alpha + ((1.0 / betas) + ...)); break;
-        case Constraint::amean: value = (alpha + (betas + ...)) / (inputs + 1); break;
-        case Constraint::to_output_scale: break;
+        case Constraint::none:
+            return;
+        case Constraint::gmean:
+            value = std::exp((std::log(alpha) + (std::log(betas) + ...)) / (inputs + 1));
+            break;
+        case Constraint::hmean:
+            value = (inputs + 1) / (1.0 / alpha + ((1.0 / betas) + ...));
+            break;
+        case Constraint::amean:
+            value = (alpha + (betas + ...)) / (inputs + 1);
+            break;
+        case Constraint::to_output_scale:
+            break;
         case Constraint::to_grad_input_scale:
-            check(inputs == 1, op, ": constraint to_grad_input_scale needs an op with one constrained input, this one has ", inputs);
+            check(inputs == 1, op, ": constraint to_grad_input_scale needs an op with one constrained input, this one has ",
+                  inputs);
             value = beta[0];
             break;
         case Constraint::to_left_grad_scale:
         case Constraint::to_right_grad_scale:
-            check(inputs == 2, op, ": constraint ", name(constraint), " needs an op with two constrained inputs, this one has ", inputs);
+            check(inputs == 2, op, ": constraint ", name(constraint), " needs an op with two constrained inputs, this one has ",
+                  inputs);
             value = constraint == Constraint::to_left_grad_scale ? beta[0] : beta[inputs - 1];
             break;
     }

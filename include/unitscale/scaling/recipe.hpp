@@ -89,9 +89,9 @@ struct Recipe {
     std::vector<ProductRule> products{};
     Parametrisation parametrisation = Parametrisation::standard;
     double readout_exponent = 1.0;  ///< under `unit` the readout's alpha is in^-this: 1/2 Unit Scaling, 1 u-µP
-    ResidualRule residual{};      ///< how residual layers join, where a model names no rule of its own
-    double learning_rate = 6e-3;  ///< the default of the character model of `train_transformer`, Adam
-    double clip_norm = 0.0;       ///< largest norm of the whole gradient; 0: no clipping
+    ResidualRule residual{};        ///< how residual layers join, where a model names no rule of its own
+    double learning_rate = 6e-3;    ///< the default of the character model of `train_transformer`, Adam
+    double clip_norm = 0.0;         ///< largest norm of the whole gradient; 0: no clipping
 
     /// The formats of a product of this kind in the module at `path`.
     [[nodiscard]] ProductFormats formats(ProductKind kind, std::string_view path) const {

@@ -43,14 +43,18 @@ struct ResidualRule {
 [[nodiscard]] inline double residual_tau(const ResidualRule& rule, std::size_t index, std::size_t count) {
     check(index < count, "residual: layer ", index, " of ", count, "; expected a number below the count");
     switch (rule.scheme) {
-        case ResidualScheme::plain: return 1.0;
+        case ResidualScheme::plain:
+            return 1.0;
         case ResidualScheme::fixed:
             check(rule.tau > 0.0, "residual: tau is ", rule.tau, "; expected a positive number");
             return rule.tau;
-        case ResidualScheme::running_mean: return 1.0 / std::sqrt(static_cast<double>(index + 1));
-        case ResidualScheme::depth: break;
+        case ResidualScheme::running_mean:
+            return 1.0 / std::sqrt(static_cast<double>(index + 1));
+        case ResidualScheme::depth:
+            break;
     }
-    check(count % 2 == 0, "residual: the depth rule needs an even number of residual layers (attention and feed-forward in turn), not ", count);
+    check(count % 2 == 0,
+          "residual: the depth rule needs an even number of residual layers (attention and feed-forward in turn), not ", count);
     const double ratio = rule.attention_ratio;
     const double ffn = rule.multiplier * std::sqrt(2.0 / (1.0 + ratio * ratio));
     const double attention = ratio * ffn;

@@ -37,8 +37,7 @@ public:
             if (scopes_[child].name == name) return child;
         const auto id = static_cast<Scope>(scopes_.size());
         const std::string& above = scopes_[parent].path;
-        scopes_.push_back({.name = std::string(name),
-                           .path = above.empty() ? std::string(name) : concatenate(above, "/", name)});
+        scopes_.push_back({.name = std::string(name), .path = above.empty() ? std::string(name) : concatenate(above, "/", name)});
         scopes_[parent].children.push_back(id);
         return id;
     }

@@ -42,11 +42,9 @@ using Accum = std::conditional_t<std::is_same_v<T, double>, double, float>;
 /// Row-major matrices and arrays of Eigen over memory that is ours. Maps only: a container of Eigen's allocates as the
 /// instruction set of its translation unit has it, and units of different -march must be able to share objects.
 template <class T>
-using MatrixMap =
-    Eigen::Map<Eigen::Matrix<std::remove_const_t<T>, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>>;
+using MatrixMap = Eigen::Map<Eigen::Matrix<std::remove_const_t<T>, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>>;
 template <class T>
-using ConstMatrixMap =
-    Eigen::Map<const Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>>;
+using ConstMatrixMap = Eigen::Map<const Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>>;
 template <class T>
 using ArrayMap = Eigen::Map<Eigen::Array<T, Eigen::Dynamic, 1>>;
 template <class T>

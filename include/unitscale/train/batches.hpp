@@ -32,8 +32,8 @@ struct Split {
 /// Test: tests/train/batches_test.cpp
 [[nodiscard]] inline Split split(std::span<const std::int32_t> tokens, std::size_t length) {
     const auto border = static_cast<std::size_t>(static_cast<double>(tokens.size()) * training_share);
-    check(tokens.size() - border > length && border > length, "data: ", tokens.size(), " characters are too few; sequences of ", length,
-          " need at least ", 10 * length + 1, ", so that the last tenth holds one");
+    check(tokens.size() - border > length && border > length, "data: ", tokens.size(), " characters are too few; sequences of ",
+          length, " need at least ", 10 * length + 1, ", so that the last tenth holds one");
     return {tokens.first(border), tokens.subspan(border)};
 }
 
@@ -51,7 +51,8 @@ inline void set_row(Batch& batch, std::size_t row, std::span<const std::int32_t>
 
 /// Fills the rows of a training batch with windows at random places. Row r of the step's batch depends on
 /// (key, step, first_row + r) alone, so micro-batches of one step (first_row = 0, B, 2B, ...) hold the rows of the whole.
-inline void fill_random(Batch& batch, std::span<const std::int32_t> tokens, RandomKey key, std::uint64_t step, std::size_t first_row = 0) {
+inline void fill_random(Batch& batch, std::span<const std::int32_t> tokens, RandomKey key, std::uint64_t step,
+                        std::size_t first_row = 0) {
     const std::size_t rows = batch.ids.shape()[0], length = batch.ids.shape()[1];
     const std::uint64_t places = tokens.size() - length;
     const RandomKey stream{key.seed, mix(key.stream, step)};

@@ -22,8 +22,8 @@ inline constexpr double bits_per_nat = 1.0 / std::numbers::ln2;
 /// forward factors are those of training. `most` limits the windows to that many, spread evenly.
 /// Test: tests/train/evaluate_test.cpp
 template <class T>
-[[nodiscard]] double evaluate(nn::Decoder<T>& model, Tape<T>& tape, std::span<const std::int32_t> tokens, std::size_t length, std::size_t rows,
-                              std::size_t most = std::numeric_limits<std::size_t>::max()) {
+[[nodiscard]] double evaluate(nn::Decoder<T>& model, Tape<T>& tape, std::span<const std::int32_t> tokens, std::size_t length,
+                              std::size_t rows, std::size_t most = std::numeric_limits<std::size_t>::max()) {
     check(rows >= 1 && length >= 1, "evaluate: ", rows, " rows of sequences of ", length, " tokens; expected at least 1 of each");
     const std::size_t windows = window_count(tokens.size(), length);
     check(windows >= 1, "evaluate: ", tokens.size(), " tokens; expected more than one sequence of ", length);

@@ -15,8 +15,8 @@
 namespace unitscale::train {
 
 struct GenerateOptions {
-    std::size_t tokens = 100;   ///< how many to write
-    double temperature = 0.7;   ///< logits are divided by it; 0: always the most likely token
+    std::size_t tokens = 100;  ///< how many to write
+    double temperature = 0.7;  ///< logits are divided by it; 0: always the most likely token
     std::uint64_t seed = 0;
 };
 

@@ -47,15 +47,15 @@ struct LanguageRunOptions {
     std::vector<std::filesystem::path> data{};  ///< files or folders of UTF-8 text
     std::string recipe = "unit-fp8";
     std::size_t width = 128, depth = 4, heads = 2, seq = 128, batch = 16, steps = 500;
-    std::optional<double> lr{};            ///< empty: the recipe's
-    std::optional<std::size_t> warmup{};   ///< steps to the peak learning rate; empty: a tenth of the run
+    std::optional<double> lr{};           ///< empty: the recipe's
+    std::optional<std::size_t> warmup{};  ///< steps to the peak learning rate; empty: a tenth of the run
     std::size_t micro_batches = 1;
     std::uint64_t seed = 1;
     int threads = 1;
-    std::size_t eval_every = 100;          ///< 0: only at the end
-    std::size_t sample = 300;              ///< characters to write at the end, after the start of the validation text
+    std::size_t eval_every = 100;  ///< 0: only at the end
+    std::size_t sample = 300;      ///< characters to write at the end, after the start of the validation text
     double temperature = 0.5;
-    std::string log{};                     ///< JSON lines, one object per step
+    std::string log{};  ///< JSON lines, one object per step
     bool quiet = false;
 
     static constexpr std::size_t most = 1'000'000'000;  ///< of every size
@@ -75,7 +75,8 @@ struct LanguageRunOptions {
         positive("--steps", steps);
         positive("--micro-batches", micro_batches);
         check(width % heads == 0, "--heads: width ", width, " is not divisible by ", heads, " heads");
-        check(batch % micro_batches == 0, "--micro-batches: batch ", batch, " is not divisible by ", micro_batches, " micro-batches");
+        check(batch % micro_batches == 0, "--micro-batches: batch ", batch, " is not divisible by ", micro_batches,
+              " micro-batches");
         check(threads >= 1, "--threads: is ", threads, "; expected at least 1");
         check(!warmup || *warmup <= steps, "--warmup: ", warmup.value_or(0), " steps are more than the run's ", steps);
         check(!lr || (std::isfinite(*lr) && *lr > 0.0), "--lr: is ", lr.value_or(0.0), "; expected a positive number");
@@ -87,18 +88,19 @@ struct LanguageRunOptions {
 struct LanguageRunResult {
     std::string recipe{};
     std::size_t steps = 0;
-    double train_bpc = 0.0;      ///< mean over the last tenth of the steps
-    double valid_bpc = 0.0;      ///< over the whole validation part, at the end
-    double tokens_per_s = 0.0;   ///< training steps only, without evaluation
+    double train_bpc = 0.0;     ///< mean over the last tenth of the steps
+    double valid_bpc = 0.0;     ///< over the whole validation part, at the end
+    double tokens_per_s = 0.0;  ///< training steps only, without evaluation
     double peak_rss_mb = 0.0;
-    double seconds = 0.0;        ///< the whole run
+    double seconds = 0.0;  ///< the whole run
     std::string sample{};
     WordCount words{};
 
     /// The line that ends a run's output.
     [[nodiscard]] std::string line() const {
         char text[256];
-        std::snprintf(text, sizeof text, "result recipe=%s steps=%zu train_bpc=%.4f valid_bpc=%.4f tokens_per_s=%.0f peak_rss_mb=%.0f seconds=%.1f",
+        std::snprintf(text, sizeof text,
+                      "result recipe=%s steps=%zu train_bpc=%.4f valid_bpc=%.4f tokens_per_s=%.0f peak_rss_mb=%.0f seconds=%.1f",
                       recipe.c_str(), steps, train_bpc, valid_bpc, tokens_per_s, peak_rss_mb, seconds);
         return text;
     }
@@ -111,13 +113,24 @@ struct LanguageRunResult {
 class LanguageRun {
 public:
     explicit LanguageRun(const LanguageRunOptions& options)
-        : options_(checked(options)), recipe_(find_recipe(options.recipe)), text_(io::read_text(options.data)),
-          vocabulary_(text_), tokens_(vocabulary_.encode(text_)), parts_(split(tokens_, options.seq)),
-          model_({.vocabulary = vocabulary_.size(), .width = options.width, .depth = options.depth, .heads = options.heads, .length = options.seq}),
-          state_(options.seed), tape_(recipe_, state_, options.threads) {
+        : options_(checked(options)),
+          recipe_(find_recipe(options.recipe)),
+          text_(io::read_text(options.data)),
+          vocabulary_(text_),
+          tokens_(vocabulary_.encode(text_)),
+          parts_(split(tokens_, options.seq)),
+          model_({.vocabulary = vocabulary_.size(),
+                  .width = options.width,
+                  .depth = options.depth,
+                  .heads = options.heads,
+                  .length = options.seq}),
+          state_(options.seed),
+          tape_(recipe_, state_, options.threads) {
         if (!options.log.empty()) log_ = std::make_unique<io::JsonLog>(options.log);
         nn::initialise(model_.parameters(), recipe_, options.seed);
-        schedule_ = {.kind = optim::ScheduleKind::cosine, .peak = options.lr.value_or(recipe_.learning_rate), .steps = options.steps,
+        schedule_ = {.kind = optim::ScheduleKind::cosine,
+                     .peak = options.lr.value_or(recipe_.learning_rate),
+                     .steps = options.steps,
                      .warmup = options.warmup.value_or(std::max<std::size_t>(options.steps / 10, 1))};
         schedule_.validate();
     }
@@ -130,18 +143,22 @@ public:
     /// Settings and the format of every product's operands, found by a dry step.
     [[nodiscard]] std::string description() {
         static_cast<void>(evaluate(model_, tape_, parts_.validation, options_.seq, 1, 1));
-        return concatenate("recipe      ", recipe_.name, ": ", recipe_.description, "\nmodel       width ", options_.width, ", depth ", options_.depth,
-                           ", heads ", options_.heads, ", sequence ", options_.seq, "; ", model_.parameter_count(), " parameters, vocabulary of ",
-                           vocabulary_.size(), " characters\ndata        ", parts_.training.size(), " characters to train on, ",
-                           parts_.validation.size(), " to validate\ntraining    ", options_.steps, " steps of ", options_.batch, " x ", options_.seq,
-                           " characters, peak learning rate ", schedule_.peak, ", warm-up ", schedule_.warmup, " steps, Adam, seed ", options_.seed, ", ",
-                           options_.threads, options_.threads == 1 ? " thread\n\n" : " threads\n\n", precision_table(state_),
+        return concatenate("recipe      ", recipe_.name, ": ", recipe_.description, "\nmodel       width ", options_.width,
+                           ", depth ", options_.depth, ", heads ", options_.heads, ", sequence ", options_.seq, "; ",
+                           model_.parameter_count(), " parameters, vocabulary of ", vocabulary_.size(),
+                           " characters\ndata        ", parts_.training.size(), " characters to train on, ",
+                           parts_.validation.size(), " to validate\ntraining    ", options_.steps, " steps of ", options_.batch,
+                           " x ", options_.seq, " characters, peak learning rate ", schedule_.peak, ", warm-up ",
+                           schedule_.warmup, " steps, Adam, seed ", options_.seed, ", ", options_.threads,
+                           options_.threads == 1 ? " thread\n\n" : " threads\n\n", precision_table(state_),
                            "attention's own products and sums are never rounded\n");
     }
 
     LanguageRunResult run(std::FILE* out, std::FILE* progress_stream) {
         using Clock = std::chrono::steady_clock;
-        const auto seconds_since = [](Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); };
+        const auto seconds_since = [](Clock::time_point start) {
+            return std::chrono::duration<double>(Clock::now() - start).count();
+        };
         const auto begin = Clock::now();
         if (!options_.quiet) std::fprintf(out, "%s\n", description().c_str());
         optim::Adam<float> optimiser(model_.parameters(), {.beta1 = 0.9, .beta2 = 0.95});
@@ -155,7 +172,8 @@ public:
         const auto finite = [&](double valid, std::size_t step) {
             if (std::isfinite(valid)) return valid;
             progress.finish();
-            throw RunFailed(concatenate("train: the validation loss is ", valid, " after step ", step, "; try a lower --lr (it is ", schedule_.peak, ")"));
+            throw RunFailed(concatenate("train: the validation loss is ", valid, " after step ", step,
+                                        "; try a lower --lr (it is ", schedule_.peak, ")"));
         };
         double training_seconds = 0.0, tail_sum = 0.0, smooth = 0.0;
         for (std::size_t step = 1; step <= options_.steps; ++step) {
@@ -174,26 +192,32 @@ public:
             smooth = step == 1 ? bits : 0.9 * smooth + 0.1 * bits;
             if (step + tail > options_.steps) tail_sum += bits;
             const double speed = static_cast<double>(step * options_.batch * options_.seq) / training_seconds;
-            nlohmann::ordered_json record = {{"step", step}, {"train_bpc", bits}, {"learning_rate", rate}, {"tokens_per_s", speed}};
+            nlohmann::ordered_json record = {
+                {"step", step}, {"train_bpc", bits}, {"learning_rate", rate}, {"tokens_per_s", speed}};
             if (recipe_.clip_norm > 0.0) record["gradient_norm"] = result.gradient_norm;
             if (options_.eval_every > 0 && step % options_.eval_every == 0 && step != options_.steps) {
-                const double valid = finite(evaluate(model_, tape_, parts_.validation, options_.seq, options_.batch, 10 * options_.batch), step);
+                const double valid =
+                    finite(evaluate(model_, tape_, parts_.validation, options_.seq, options_.batch, 10 * options_.batch), step);
                 record["valid_bpc_part"] = valid;
                 progress.finish();
                 if (!options_.quiet) std::fprintf(out, "step %zu: %.4f bits/char on part of the validation text\n", step, valid);
             }
             write_log(record);
-            progress.update(step, smooth, speed, training_seconds / static_cast<double>(step) * static_cast<double>(options_.steps - step));
+            progress.update(step, smooth, speed,
+                            training_seconds / static_cast<double>(step) * static_cast<double>(options_.steps - step));
         }
         progress.finish();
 
-        LanguageRunResult result{.recipe = recipe_.name, .steps = options_.steps, .train_bpc = tail_sum / static_cast<double>(tail)};
+        LanguageRunResult result{
+            .recipe = recipe_.name, .steps = options_.steps, .train_bpc = tail_sum / static_cast<double>(tail)};
         result.valid_bpc = finite(evaluate(model_, tape_, parts_.validation, options_.seq, options_.batch), options_.steps);
         result.tokens_per_s = static_cast<double>(options_.steps * options_.batch * options_.seq) / training_seconds;
         if (options_.sample > 0) {
             const auto prompt = parts_.validation.first(std::max<std::size_t>(options_.seq / 2, 1));
-            result.sample = vocabulary_.decode(generate(model_, tape_, prompt, {.tokens = options_.sample, .temperature = options_.temperature, .seed = options_.seed}));
-            result.words = count_known_words(result.sample, io::encode_utf8(std::u32string_view(text_).substr(0, parts_.training.size())));
+            result.sample = vocabulary_.decode(generate(
+                model_, tape_, prompt, {.tokens = options_.sample, .temperature = options_.temperature, .seed = options_.seed}));
+            result.words =
+                count_known_words(result.sample, io::encode_utf8(std::u32string_view(text_).substr(0, parts_.training.size())));
         }
         result.peak_rss_mb = peak_resident_megabytes();
         result.seconds = seconds_since(begin);

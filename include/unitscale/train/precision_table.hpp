@@ -28,7 +28,8 @@ namespace unitscale::train {
     std::vector<std::vector<std::string>> rows = {{"product", "kind", "activation", "weight", "gradient"}};
     for (const ScalingState::Product& product : state.products())
         rows.push_back({state.path(product.site), std::string(name(product.kind)), quantiser_text(product.formats.activation),
-                        product.kind == ProductKind::matmul ? quantiser_text(product.formats.activation) : quantiser_text(product.formats.weight),
+                        product.kind == ProductKind::matmul ? quantiser_text(product.formats.activation)
+                                                            : quantiser_text(product.formats.weight),
                         quantiser_text(product.formats.gradient)});
     std::vector<std::size_t> widths(rows.front().size(), 0);
     for (const auto& row : rows)

@@ -48,8 +48,8 @@ public:
             bar += "] ";
         }
         char text[160];
-        std::snprintf(text, sizeof text, "step %zu/%zu  %.3f bits/char  %.0f tokens/s  %s left", step, steps_, bits, tokens_per_second,
-                      duration_text(seconds_left).c_str());
+        std::snprintf(text, sizeof text, "step %zu/%zu  %.3f bits/char  %.0f tokens/s  %s left", step, steps_, bits,
+                      tokens_per_second, duration_text(seconds_left).c_str());
         return bar + text;
     }
 

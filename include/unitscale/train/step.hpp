@@ -25,8 +25,8 @@ struct StepResult {
 /// the whole. A step whose loss or gradient norm is not finite updates nothing.
 /// Test: tests/train/step_test.cpp
 template <class T, class Optimiser>
-[[nodiscard]] StepResult train_step(nn::Decoder<T>& model, Tape<T>& tape, Optimiser& optimiser, std::span<const Batch> micro_batches,
-                                    double learning_rate) {
+[[nodiscard]] StepResult train_step(nn::Decoder<T>& model, Tape<T>& tape, Optimiser& optimiser,
+                                    std::span<const Batch> micro_batches, double learning_rate) {
     check(!micro_batches.empty(), "train_step: no batches");
     StepResult result{};
     optimiser.clear_gradients();

@@ -38,7 +38,9 @@ namespace unitscale::train {
 struct WordCount {
     std::size_t known = 0;
     std::size_t total = 0;
-    [[nodiscard]] double share() const noexcept { return total == 0 ? 0.0 : static_cast<double>(known) / static_cast<double>(total); }
+    [[nodiscard]] double share() const noexcept {
+        return total == 0 ? 0.0 : static_cast<double>(known) / static_cast<double>(total);
+    }
 };
 
 /// Counts the words of `sample` (its first and last may be cut and do not count) that are words of `text`.
