@@ -16,6 +16,7 @@
 #include <unitscale/formats/minifloat.hpp>
 #include <unitscale/formats/quantise.hpp>
 #include <unitscale/formats/quantise_kernels.hpp>
+#include <unitscale/formats/quantise_loops.hpp>
 #include <unitscale/formats/quantiser.hpp>
 #include <unitscale/formats/random_words.hpp>
 #include <unitscale/formats/rounding.hpp>

@@ -4,6 +4,12 @@
 #include "formats/reference.hpp"
 #include "support/catch.hpp"
 
+#include <cstring>
+
+#if UNITSCALE_X86
+#include <immintrin.h>
+#endif
+
 using namespace unitscale;
 using reference::bits_of;
 using reference::from_bits;
@@ -51,27 +57,153 @@ void check_round_trip(const FloatFormat& format) {
 }  // namespace
 
 TEST_CASE("every code of every format up to 16 bits decodes and encodes back") {
-    for (const auto& tested : reference::tested_formats()) check_round_trip<std::uint8_t>(tested.format);
-    check_round_trip<std::uint16_t>(e4m3);
-    check_round_trip<std::uint16_t>(fp16);
-    check_round_trip<std::uint16_t>(bf16);
+    for (const auto& [table, format] : reference::formats_with_tables()) {
+        if (format.code_bits() <= 8) check_round_trip<std::uint8_t>(format);
+        check_round_trip<std::uint16_t>(format);
+    }
+}
+
+TEST_CASE("every format up to 16 bits has a decode table, and every table a format") {
+    const auto tested = reference::formats_with_tables();  // an error if a table has no format
+    REQUIRE(tested.size() == 33);
+    for (const auto& [known, format] : named_formats) {
+        const auto same = [&f = format](const reference::TestedFormat& entry) { return entry.format == f; };
+        INFO(known);
+        CHECK((format.code_bits() > 16 || std::any_of(tested.begin(), tested.end(), same)));
+    }
 }
 
 TEST_CASE("every value agrees with the decode tables") {
-    std::vector<reference::TestedFormat> formats = reference::tested_formats();
-    for (const auto& tested : formats) REQUIRE(reference::read_table(tested.table).size() == tested.format.code_count());
-    formats.push_back({"binary16", fp16});
-    formats.push_back({"bfloat16", bf16});
-    for (const auto& [table, format] : formats) {
+    for (const auto& [table, format] : reference::formats_with_tables()) {
+        const auto rows = reference::read_table(table);
+        INFO(table);
+        CHECK(rows.size() == (format.code_bits() <= 8 ? format.code_count() : 259));
         std::size_t wrong = 0;
-        for (const auto& row : reference::read_table(table)) {
+        for (const auto& row : rows) {
             wrong += bits_of(decode(format, row.code)) != word_of(row) ? 1u : 0u;
             if (row.kind == Kind::finite) wrong += encode(format, from_bits(word_of(row))) != row.code ? 1u : 0u;
         }
-        INFO(table);
         CHECK(wrong == 0);
     }
 }
+
+TEST_CASE("encode gives the codes that a search in the decode table gives") {
+    for (const auto& [table, format] : reference::tested_formats()) {
+        const reference::Lattice lattice(table);
+        const auto rows = reference::read_table(table);
+        const std::vector<float> in = reference::telling_floats(lattice, 100000);
+        std::vector<reference::Place> places;
+        for (const float x : in) places.push_back(lattice.find(x));
+        std::vector<std::uint8_t> codes(in.size());
+        for (const Rounding rounding : reference::all_roundings)
+            for (const Overflow overflow : {Overflow::saturate, Overflow::to_infinity}) {
+                if (overflow == Overflow::to_infinity && !lattice.has_nan) continue;
+                const QuantiseOptions options{.rounding = rounding, .overflow = overflow, .bits = 20, .key = {9, 8}};
+                encode(format, std::span<const float>(in), std::span(codes), options);
+                std::size_t wrong = 0;
+                for (std::size_t i = 0; i < in.size(); ++i) {
+                    const std::uint32_t random = rounding == Rounding::stochastic ? random_piece(options, i) : 0;
+                    const auto expected = lattice.round(places[i], rounding, overflow, options.bits, random);
+                    const reference::TableRow& found = rows[codes[i]];
+                    const bool same_number = found.negative == expected.negative && std::abs(found.value) == expected.value;
+                    wrong += found.kind != expected.kind || (found.kind != Kind::nan && !same_number) ? 1u : 0u;
+                }
+                INFO(table << ' ' << name(rounding));
+                CHECK(wrong == 0);
+            }
+    }
+}
+
+#if UNITSCALE_X86
+namespace {
+
+bool processor_flushes_subnormals() { return (_mm_getcsr() & 0x40u) != 0; }
+
+template <int mode>
+__attribute__((target("avx,f16c"))) void processor_halves(const float* in, std::uint16_t* out, std::size_t count) {
+    for (std::size_t i = 0; i < count; i += 8)
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i), _mm256_cvtps_ph(_mm256_loadu_ps(in + i), mode));
+}
+
+__attribute__((target("avx,f16c"))) void processor_floats(const std::uint16_t* in, float* out, std::size_t count) {
+    for (std::size_t i = 0; i < count; i += 8)
+        _mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(in + i))));
+}
+
+UNITSCALE_TARGET_AVX512_BF16 void processor_brains(const float* in, std::uint16_t* out, std::size_t count) {
+    for (std::size_t i = 0; i < count; i += 16) {
+        const auto converted = _mm512_cvtneps_pbh(_mm512_loadu_ps(in + i));
+        std::memcpy(out + i, &converted, sizeof converted);
+    }
+}
+
+/// All codes' values, midpoints and neighbours, and 100000 floats of every exponent; none is NaN. A multiple of 16 of them.
+std::vector<float> floats_around(const FloatFormat& format) {
+    std::vector<std::uint32_t> words;
+    for (std::uint32_t code = 0; code <= format.max_code(); ++code) {
+        const double value = format.magnitude<double>(code), next = format.magnitude<double>(code + 1);
+        for (const double x : {value, value + (next - value) / 2})
+            if (x < 3.4e38)
+                for (const std::uint32_t step : {~0u, 0u, 1u}) words.push_back(reference::to_word(x, false) + step);
+    }
+    for (std::size_t i = 0; i < 100000; ++i) words.push_back(random_word({31, 32}, i));
+    std::vector<float> floats;
+    for (std::size_t i = 0; i < words.size(); ++i)
+        if (const float x = from_bits(words[i] ^ (i % 2 == 0 ? 0x80000000u : 0u)); !is_nan(x)) floats.push_back(x);
+    floats.resize(floats.size() / 16 * 16);
+    return floats;
+}
+
+std::size_t count_unlike(const std::vector<std::uint16_t>& codes, const std::vector<std::uint16_t>& expected) {
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < codes.size(); ++i) count += codes[i] != expected[i] ? 1u : 0u;
+    return count;
+}
+
+}  // namespace
+
+TEST_CASE("fp16 agrees with the processor's conversions in all their roundings") {
+    if (active_isa() == Isa::baseline) return;
+    std::vector<float> in = floats_around(fp16);
+    if (processor_flushes_subnormals())
+        for (float& x : in) x = (bits_of(x) & 0x7F800000u) == 0 ? 1.0f : x;
+    std::vector<std::uint16_t> codes(in.size()), expected(in.size());
+    const auto check = [&](Rounding rounding, auto convert) {
+        encode(fp16, std::span<const float>(in), std::span(codes), {.rounding = rounding, .overflow = Overflow::to_infinity});
+        convert(in.data(), expected.data(), in.size());
+        INFO(name(rounding));
+        CHECK(count_unlike(codes, expected) == 0);
+    };
+    check(Rounding::nearest_even, processor_halves<_MM_FROUND_TO_NEAREST_INT>);
+    check(Rounding::down, processor_halves<_MM_FROUND_TO_NEG_INF>);
+    check(Rounding::up, processor_halves<_MM_FROUND_TO_POS_INF>);
+    check(Rounding::toward_zero, processor_halves<_MM_FROUND_TO_ZERO>);
+
+    const std::vector<std::uint16_t> all = codes_of<std::uint16_t>(fp16);
+    std::vector<float> values(all.size()), expected_values(all.size());
+    decode(fp16, std::span<const std::uint16_t>(all), std::span(values));
+    processor_floats(all.data(), expected_values.data(), all.size());
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        const bool same = bits_of(values[i]) == bits_of(expected_values[i]);
+        wrong += same || (is_nan(values[i]) && is_nan(expected_values[i])) ? 0u : 1u;
+    }
+    REQUIRE(wrong == 0);
+}
+
+TEST_CASE("bf16 agrees with the processor's conversion") {
+    if (!has_avx512_bf16()) return;
+    std::vector<float> in;
+    for (const float x : floats_around(bf16))
+        if ((bits_of(x) & 0x7F800000u) != 0) in.push_back(x);  // it flushes subnormals
+    in.resize(in.size() / 16 * 16);
+    std::vector<std::uint16_t> codes(in.size()), expected(in.size());
+    encode(bf16, std::span<const float>(in), std::span(codes), {.overflow = Overflow::to_infinity});
+    processor_brains(in.data(), expected.data(), in.size());
+    REQUIRE(in.size() > 100000);
+    REQUIRE(count_unlike(codes, expected) == 0);
+}
+#endif
 
 TEST_CASE("codes of a span are the codes of its quantised elements") {
     std::vector<float> in(2500);

@@ -55,6 +55,45 @@ TEST_CASE("counting does not change what is rounded") {
     }
 }
 
+TEST_CASE("counts are those of a plain loop for every format and rounding") {
+    std::vector<FloatFormat> formats{fp32, tf32};
+    for (const auto& tested : reference::formats_with_tables()) formats.push_back(tested.format);
+    for (const FloatFormat& format : formats) {
+        std::vector<float> in;
+        for (std::size_t i = 0; i < 3000; ++i) {
+            // Half of the numbers lie within two binades of the smallest or the largest one.
+            const std::uint32_t word = random_word({7, 8}, i);
+            const std::uint32_t border = bits_of(i % 4 == 1 ? format.max() : format.min_subnormal());
+            const float x = from_bits(i % 2 == 0 ? word : (border + word % 0x02000000u - 0x01000000u) ^ (word & 0x80000000u));
+            if (!is_nan(x)) in.push_back(x);
+        }
+        for (const std::uint32_t word :
+             {0u, 0x80000000u, reference::infinity_bits, bits_of(format.max()), bits_of(format.lowest())})
+            in.push_back(from_bits(word));
+        const double max = reference::to_double(format.max());
+        std::vector<float> out(in.size());
+        for (const Rounding rounding : reference::all_roundings)
+            for (const Overflow overflow : {Overflow::saturate, Overflow::to_infinity}) {
+                if (overflow == Overflow::to_infinity && !format.has_nan()) continue;
+                const QuantiseOptions options{.rounding = rounding, .overflow = overflow, .key = {1, 2}};
+                QuantiseCounts expected;
+                for (std::size_t i = 0; i < in.size(); ++i) {
+                    const float y = quantise(format, in[i], options, i);
+                    const bool infinite = (bits_of(in[i]) & 0x7FFFFFFFu) == reference::infinity_bits;
+                    const double x = infinite ? 0 : reference::to_double(in[i]);
+                    const bool negative = (bits_of(in[i]) >> 31) != 0 && (infinite || x != 0);
+                    const bool unsigned_clips = negative && !format.is_signed() && format.has_zero();
+                    const bool saturated = infinite || std::abs(x) > max || unsigned_clips;
+                    expected.saturated += saturated ? 1u : 0u;
+                    expected.underflown += !saturated && x != 0 && (bits_of(y) & 0x7FFFFFFFu) == 0 ? 1u : 0u;
+                }
+                INFO(name(format) << ' ' << name(rounding));
+                CHECK(quantise_and_count(format, in, out, options) == expected);
+                CHECK(expected.saturated > 0);
+            }
+    }
+}
+
 TEST_CASE("counting raises the errors of quantise, and names the element of the whole span") {
     std::vector<float> in(2000, 1.0f), out(2000);
     REQUIRE_THROWS_WITH(quantise_and_count(e4m3, in, std::span(out).first(5)),

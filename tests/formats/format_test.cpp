@@ -3,9 +3,13 @@
 
 #include "support/catch.hpp"
 
+#include <array>
 #include <bit>
+#include <charconv>
 #include <cstdint>
+#include <fstream>
 #include <string>
+#include <vector>
 
 using namespace unitscale;
 
@@ -121,4 +125,40 @@ TEST_CASE("compose builds normal and subnormal numbers by their bits") {
     REQUIRE(word(compose<float>(true, 0, 5)) == 0x80000000u);
     REQUIRE(std::bit_cast<std::uint64_t>(compose<double>(false, 1, -149)) == std::uint64_t{1023 - 149} << 52);
     REQUIRE(std::bit_cast<std::uint64_t>(compose<double>(true, 3, 0)) == std::bit_cast<std::uint64_t>(-3.0));
+}
+
+namespace {
+
+std::string shortest(float x) {
+    std::array<char, 32> text{};
+    return {text.data(), std::to_chars(text.data(), text.data() + text.size(), x).ptr};
+}
+
+/// The row of the document's table, up to the last column (other names).
+std::string table_row(std::string_view name, const FloatFormat& format) {
+    std::string specials;
+    if (format.has_infinity()) specials += "infinity, ";
+    if (format.has_nan()) specials += "NaN, ";
+    if (format.has_negative_zero()) specials += "-0, ";
+    specials.resize(specials.size() - 2);
+    if (!format.is_signed()) specials += "; unsigned";
+    if (!format.has_zero()) specials += ", no zero";
+    const std::string subnormal = format.has_subnormals() ? concatenate("2^", format.quantum_exponent()) : "none";
+    return concatenate("| `", name, "` | ", format.exponent_bits, " | ", format.mantissa_bits, " | ", format.bias, " | ",
+                       shortest(format.max()), " | 2^", format.min_exponent(), " | ", subnormal, " | ", specials, " |");
+}
+
+}  // namespace
+
+TEST_CASE("the table of docs/formats.md states the facts of every named format") {
+    std::ifstream file(UNITSCALE_TEST_DATA "/../../docs/formats.md");
+    REQUIRE(file);
+    std::vector<std::string> rows;
+    for (std::string line; std::getline(file, line);)
+        if (line.starts_with("| `") && line.find(" | 2^") != std::string::npos) rows.push_back(line);
+    REQUIRE(rows.size() == named_formats.size());
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        const std::string expected = table_row(named_formats[i].name, named_formats[i].format);
+        CHECK(rows[i].substr(0, expected.size()) == expected);
+    }
 }

@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 using namespace unitscale;
+using reference::bits_of;
 
 using E4M3 = Minifloat<e4m3>;
 using E5M2 = Minifloat<e5m2>;
@@ -26,6 +27,45 @@ TEST_CASE("a minifloat stores the code of the nearest value") {
     }
     REQUIRE(E4M3(1.0625 + 0x1p-40).bits() == 0x39);  // from double in one rounding
     REQUIRE(E4M3().bits() == 0);
+}
+
+namespace {
+
+/// Codes of F (all up to 16 bits) through every conversion. Returns how many fail.
+template <FloatFormat F>
+std::size_t count_wrong_conversions() {
+    using Number = Minifloat<F>;
+    const std::uint64_t step = F.code_bits() <= 16 ? 1 : (F.code_count() >> 16) + 1;
+    std::size_t wrong = 0;
+    for (std::uint64_t code = 0; code < F.code_count(); code += step) {
+        const auto x = Number::from_bits(static_cast<typename Number::Storage>(code));
+        const float value = x;
+        wrong += bits_of(value) != bits_of(decode(F, static_cast<std::uint32_t>(code))) ? 1u : 0u;
+        wrong += x.is_nan() != is_nan(value) ? 1u : 0u;
+        if (is_nan(value) || (bits_of(value) & 0x7FFFFFFFu) == reference::infinity_bits) continue;
+        wrong += Number(value).bits() != code || Number(reference::to_double(value)).bits() != code ? 1u : 0u;
+        if (F.is_signed()) wrong += bits_of(-value) != bits_of(-x) && code != 0 ? 1u : 0u;
+    }
+    using Limits = std::numeric_limits<Number>;
+    wrong += bits_of(Limits::max()) != bits_of(F.max()) || bits_of(Limits::lowest()) != bits_of(F.lowest()) ? 1u : 0u;
+    wrong += bits_of(Limits::min()) != bits_of(F.min_normal()) ? 1u : 0u;
+    wrong += bits_of(Limits::denorm_min()) != bits_of(F.min_subnormal()) ? 1u : 0u;
+    wrong += Limits::has_quiet_NaN && !Limits::quiet_NaN().is_nan() ? 1u : 0u;
+    if (Limits::has_infinity) wrong += bits_of(Limits::infinity()) != reference::infinity_bits ? 1u : 0u;
+    return wrong;
+}
+
+}  // namespace
+
+TEST_CASE("every named format converts to float and back, and its limits are its own") {
+    const auto check = [&]<std::size_t... i>(std::index_sequence<i...>) {
+        for (const auto& [known, wrong] :
+             {std::pair{named_formats[i].name, count_wrong_conversions<named_formats[i].format>()}...}) {
+            INFO(known);
+            CHECK(wrong == 0);
+        }
+    };
+    check(std::make_index_sequence<named_formats.size()>());
 }
 
 TEST_CASE("minifloats compare as numbers") {

@@ -4,8 +4,6 @@
 #include "formats/reference.hpp"
 #include "support/catch.hpp"
 
-#include <array>
-
 using namespace unitscale;
 using reference::bits_of;
 using reference::from_bits;
@@ -59,35 +57,57 @@ TEST_CASE("the general kernel gives the reference's bits where sign matters") {
     REQUIRE(apply(unsigned_format, -1.0f, {.overflow = Overflow::to_infinity}) == reference::nan_bits);
 }
 
-TEST_CASE("the stochastic kernel draws between the two neighbours") {
+TEST_CASE("the stochastic kernels draw between the two neighbours") {
     const QuantiseConstants c = quantise_constants(e4m3, {.rounding = Rounding::stochastic, .bits = 2});
-    const std::uint32_t x = bits_of(1.125f + 0.09375f);  // three quarters of the way to 1.25
-    REQUIRE(Stochastic::apply(c, x, 0u << 30) == bits_of(1.125f));
-    REQUIRE(Stochastic::apply(c, x, 1u << 30) == bits_of(1.25f));
-    REQUIRE(Stochastic::apply(c, x, 3u << 30) == bits_of(1.25f));
-    REQUIRE(Stochastic::apply(c, x, 0x3FFFFFFFu) == bits_of(1.125f));  // bits past the second are not looked at
-    const std::uint32_t small = bits_of(-0x1p-10f);                    // half of the smallest number
-    REQUIRE(Stochastic::apply(c, small, 1u << 30) == 0x80000000u);
-    REQUIRE(Stochastic::apply(c, small, 2u << 30) == bits_of(-0x1p-9f));
+    const auto check = [&c](auto apply) {
+        const std::uint32_t x = bits_of(1.125f + 0.09375f);  // three quarters of the way to 1.25
+        REQUIRE(apply(c, x, 0u << 30) == bits_of(1.125f));
+        REQUIRE(apply(c, x, 1u << 30) == bits_of(1.25f));
+        REQUIRE(apply(c, x, 3u << 30) == bits_of(1.25f));
+        REQUIRE(apply(c, x, 0x3FFFFFFFu) == bits_of(1.125f));  // bits past the second are not looked at
+        const std::uint32_t small = bits_of(-0x1p-10f);        // half of the smallest number
+        REQUIRE(apply(c, small, 1u << 30) == 0x80000000u);
+        REQUIRE(apply(c, small, 2u << 30) == bits_of(-0x1p-9f));
+        const std::uint32_t subnormal = bits_of(2.25f * 0x1p-9f);  // a quarter of the way from 2 to 3 smallest numbers
+        REQUIRE(apply(c, subnormal, 2u << 30) == bits_of(0x1p-8f));
+        REQUIRE(apply(c, subnormal, 3u << 30) == bits_of(3 * 0x1p-9f));
+    };
+    check(Stochastic<16>::apply);
+    check(Stochastic<32>::apply);
+    check(StochasticSaturating::apply);
 }
 
-TEST_CASE("loops write exactly the elements that they are given") {
-    std::array<float, 200> in{};
-    for (std::size_t i = 0; i < in.size(); ++i) in[i] = 0.37f * static_cast<float>(i) - 20.0f;
-    const QuantiseConstants c = quantise_constants(e4m3, {});
-    for (const Isa isa : {Isa::baseline, Isa::avx2, Isa::avx512}) {
-        if (isa > active_isa()) continue;
-        for (const std::size_t count : {0u, 1u, 64u, 100u, 191u}) {
-            std::array<float, 200> out{};
-            out.fill(-1000.0f);
-            quantise_dispatched<NearestSaturating>(isa, c, in.data() + 1, out.data() + 3, count);
+TEST_CASE("the short stochastic kernel and the general one agree") {
+    for (const FloatFormat& format : {e4m3, e5m2, e4m3fnuz, e3m4, fp16, bf16, tf32, e2m3, make_format({4, 14, 7})})
+        for (const int bits : {1, 7, 13, 16}) {
+            const QuantiseConstants c = quantise_constants(format, {.rounding = Rounding::stochastic, .bits = bits});
             std::size_t wrong = 0;
-            for (std::size_t i = 0; i < out.size(); ++i) {
-                const bool inside = i >= 3 && i < 3 + count;
-                const std::uint32_t expected = inside ? NearestSaturating::apply(c, bits_of(in[i - 2]), 0) : bits_of(-1000.0f);
-                wrong += bits_of(out[i]) != expected ? 1u : 0u;
+            for (std::uint32_t i = 0; i < 50000; ++i) {
+                const std::uint32_t word = i < 1000 ? i * 0x00400000u + i % 3 : random_word({1, 2}, i);
+                const std::uint32_t random = random_word({3, 4}, i) & 0xFFFF0000u;
+                wrong += StochasticSaturating::apply(c, word, random) != Stochastic<16>::apply(c, word, random) ? 1u : 0u;
             }
+            INFO(name(format) << ' ' << bits);
             CHECK(wrong == 0);
         }
-    }
+}
+
+TEST_CASE("the kernel of powers of two knows float's subnormals and the odd codes") {
+    const auto apply = [](std::uint32_t word, const QuantiseOptions& options) {
+        return PowersOfTwo<0>::apply(quantise_constants(e8m0, options), word, 0);
+    };
+    REQUIRE(apply(0, {}) == bits_of(0x1p-127f));
+    REQUIRE(apply(bits_of(0x1p-149f), {.rounding = Rounding::up}) == bits_of(0x1p-127f));
+    REQUIRE(apply(bits_of(0x1.8p-127f), {}) == bits_of(0x1p-127f));  // a tie: codes 0 and 1
+    REQUIRE(apply(bits_of(0x1.8p-126f), {}) == bits_of(0x1p-125f));  // codes 1 and 2
+    REQUIRE(apply(bits_of(0x1.8p-127f), {.rounding = Rounding::nearest_away}) == bits_of(0x1p-126f));
+    REQUIRE(apply(bits_of(0x1.000004p-127f), {.rounding = Rounding::up}) == bits_of(0x1p-126f));
+    REQUIRE(apply(bits_of(0x1.8p127f), {}) == bits_of(0x1p127f));
+    REQUIRE(apply(bits_of(0x1.8p127f), {.overflow = Overflow::to_infinity}) == bits_of(0x1p127f));  // codes 254 and 255
+    REQUIRE(apply(bits_of(0x1.800002p127f), {.overflow = Overflow::to_infinity}) == reference::nan_bits);
+    REQUIRE(apply(bits_of(-1.0f), {}) == reference::nan_bits);
+    REQUIRE(apply(0x80000000u, {}) == bits_of(0x1p-127f));
+    const QuantiseConstants c = quantise_constants(e8m0, {.rounding = Rounding::stochastic, .bits = 24});
+    REQUIRE(PowersOfTwo<32>::apply(c, bits_of(0x1.8p5f), 0x7FFFFFFFu) == bits_of(0x1p5f));
+    REQUIRE(PowersOfTwo<32>::apply(c, bits_of(0x1.8p5f), 0x80000000u) == bits_of(0x1p6f));
 }

@@ -4,6 +4,7 @@
 // An independent account of the formats for the tests: values from decode tables, rounding by search among them in exact
 // arithmetic. Everything is double and integer, built from bits, so that fast-math and flushing change nothing.
 
+#include <unitscale/base/random.hpp>
 #include <unitscale/formats/format.hpp>
 #include <unitscale/formats/rounding.hpp>
 
@@ -12,6 +13,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <stdexcept>
 #include <string>
@@ -83,20 +85,35 @@ inline std::vector<TableRow> read_table(const std::string& name) {
 }
 
 struct TestedFormat {
-    const char* table;
+    std::string table;
     FloatFormat format;
 };
 
+/// The format that a decode table is of. Error: there is none of that name.
+inline FloatFormat format_of_table(const std::string& table) {
+    if (table == "binary16") return fp16;
+    if (table == "bfloat16") return bf16;
+    return find_format(table.starts_with("ocp_") ? table.substr(4) : table);
+}
+
+/// Every format that has a decode table: of every code up to 8 bits, of some codes of binary16 and bfloat16.
+inline std::vector<TestedFormat> formats_with_tables() {
+    std::vector<TestedFormat> formats;
+    for (const auto& entry : std::filesystem::directory_iterator(UNITSCALE_TEST_DATA "/formats")) {
+        const std::string stem = entry.path().stem().string();
+        if (entry.path().extension() != ".csv" || !stem.starts_with("decode_"))
+            throw std::runtime_error("not a decode table: " + entry.path().string());
+        const std::string table = stem.substr(std::string("decode_").size());
+        formats.push_back({table, format_of_table(table)});
+    }
+    std::sort(formats.begin(), formats.end(), [](const auto& x, const auto& y) { return x.table < y.table; });
+    return formats;
+}
+
+/// Those of up to 8 bits, whose tables hold every code.
 inline std::vector<TestedFormat> tested_formats() {
-    std::vector<TestedFormat> formats{{"ocp_e5m2", e5m2},           {"ocp_e4m3", e4m3}, {"e5m2fnuz", e5m2fnuz},
-                                      {"e4m3fnuz", e4m3fnuz},       {"e3m4", e3m4},     {"e4m3_ieee", e4m3_ieee},
-                                      {"e4m3b11fnuz", e4m3b11fnuz}, {"ocp_e8m0", e8m0}, {"ocp_e3m2", e3m2},
-                                      {"ocp_e2m3", e2m3},           {"ocp_e2m1", e2m1}};
-    for (const char* name :
-         {"p3109_k3p2sf", "p3109_k4p2sf", "p3109_k6p3sf", "p3109_k6p4sf", "p3109_k8p1se", "p3109_k8p1ue", "p3109_k8p2se",
-          "p3109_k8p3se", "p3109_k8p3sf", "p3109_k8p3ue", "p3109_k8p3uf", "p3109_k8p4se", "p3109_k8p4sf", "p3109_k8p4ue",
-          "p3109_k8p4uf", "p3109_k8p5se", "p3109_k8p6se", "p3109_k8p7se", "p3109_k8p7sf", "p3109_k8p8uf"})
-        formats.push_back({name, find_format(name)});
+    std::vector<TestedFormat> formats = formats_with_tables();
+    std::erase_if(formats, [](const TestedFormat& tested) { return tested.format.code_bits() > 8; });
     return formats;
 }
 
@@ -113,6 +130,15 @@ struct Result {
         if (kind == Kind::infinity) return infinity_bits | (negative ? 0x80000000u : 0u);
         return to_word(value, negative);
     }
+};
+
+/// Where a number lies among the numbers of a format.
+struct Place {
+    bool negative = false;
+    bool infinite = false;
+    bool zero = false;
+    std::uint32_t below = 0;  ///< code of the largest magnitude that does not exceed it; one too many: beyond the format
+    double rest = 0;          ///< its distance from there, in steps to the next magnitude, exactly: 0 <= rest < 1
 };
 
 /// Rounding by search. What a format has (-0, infinity, NaN, sign) is read off its table.
@@ -136,32 +162,42 @@ public:
 
     [[nodiscard]] double max() const { return values.back(); }
 
-    /// x = +-magnitude, or an infinity.
-    [[nodiscard]] Result round(double magnitude, bool negative, bool infinite, Rounding rounding, Overflow overflow, int bits,
-                               std::uint32_t random) const {
+    /// The place of a float that is no NaN. Every step is a power of two, so the quotient is exact.
+    [[nodiscard]] Place find(float x) const {
+        const std::uint32_t word = bits_of(x);
+        Place place{.negative = (word >> 31) != 0, .infinite = (word & 0x7FFFFFFFu) == infinity_bits};
+        if (place.infinite) return place;
+        const double magnitude = to_double(from_bits(word & 0x7FFFFFFFu));
+        place.zero = magnitude == 0;
+        if (magnitude <= values[0]) return place;
+        const auto above = std::upper_bound(values.begin(), values.end(), magnitude);
+        place.below = static_cast<std::uint32_t>(above - values.begin()) - 1;
+        const double low = values[place.below];
+        const double high = above == values.end() ? beyond : *above;
+        if (magnitude >= beyond) ++place.below;
+        else place.rest = (magnitude - low) / (high - low);
+        return place;
+    }
+
+    /// The result of rounding, decided between the two neighbours.
+    [[nodiscard]] Result round(const Place& x, Rounding rounding, Overflow overflow, int bits, std::uint32_t random) const {
         const bool saturate = overflow == Overflow::saturate;
         const Result nan{Kind::nan, false, 0, 0};
-        const Result unbounded = has_infinity ? Result{Kind::infinity, negative, 0, 0} : nan;
-        const Result largest{Kind::finite, negative, static_cast<std::uint32_t>(values.size() - 1), max()};
-        const bool scale = values[0] != 0;
-        if (negative && !is_signed && (infinite || magnitude != 0)) {
-            const bool to_zero = !scale && !infinite && rounds_to_zero(magnitude, rounding, bits, random);
-            return !scale && (saturate || to_zero) ? Result{} : nan;
+        const Result unbounded = has_infinity ? Result{Kind::infinity, x.negative, 0, 0} : nan;
+        const auto count = static_cast<std::uint32_t>(values.size());
+        const Result largest{Kind::finite, x.negative, count - 1, max()};
+        const std::uint32_t code = x.below + (x.rest != 0 && goes_away(x, rounding, bits, random) ? 1u : 0u);
+        if (x.negative && !is_signed && !x.zero) {  // zero is left, where there is one
+            const bool to_zero = values[0] == 0 && (saturate || (!x.infinite && code == 0));
+            return to_zero ? Result{} : nan;
         }
-        if (infinite) return saturate ? largest : unbounded;
-        if (magnitude <= values[0]) return finish(0, negative);
-
-        const auto above = std::upper_bound(values.begin(), values.end(), magnitude);
-        const auto lower_code = static_cast<std::size_t>(above - values.begin()) - 1;
-        const double low = values[lower_code];
-        const double high = above == values.end() ? beyond : *above;
-        std::size_t code = lower_code;
-        if (magnitude >= beyond) code = values.size();
-        else if (magnitude > low && goes_away(magnitude, low, high, lower_code % 2 == 1, negative, rounding, bits, random))
-            ++code;
-        if (code < values.size()) return finish(code, negative);
-        const bool bounded = rounding == Rounding::toward_zero || (rounding == Rounding::down && !negative) ||
-                             (rounding == Rounding::up && negative);
+        if (x.infinite) return saturate ? largest : unbounded;
+        if (code < count) {
+            const bool keeps_sign = x.negative && is_signed && (code != 0 || has_negative_zero);
+            return {Kind::finite, keeps_sign, code, values[code]};
+        }
+        const bool bounded = rounding == Rounding::toward_zero || (rounding == Rounding::down && !x.negative) ||
+                             (rounding == Rounding::up && x.negative);
         return saturate || bounded ? largest : unbounded;
     }
 
@@ -178,69 +214,62 @@ private:
         return std::frexp(x, &exponent) == 0.5;
     }
 
-    static bool goes_away(double x, double low, double high, bool low_is_odd, bool negative, Rounding rounding, int bits,
-                          std::uint32_t random) {
-        const double middle = low + (high - low) / 2;
+    static bool goes_away(const Place& x, Rounding rounding, int bits, std::uint32_t random) {
         switch (rounding) {
             case Rounding::nearest_even:
-                return x > middle || (x == middle && low_is_odd);
+                return x.rest > 0.5 || (x.rest == 0.5 && x.below % 2 == 1);
             case Rounding::nearest_away:
-                return x >= middle;
+                return x.rest >= 0.5;
             case Rounding::toward_zero:
                 return false;
             case Rounding::up:
-                return !negative;
+                return !x.negative;
             case Rounding::down:
-                return negative;
+                return x.negative;
             case Rounding::stochastic:
                 break;
         }
-        const double steps = std::floor(std::ldexp((x - low) / (high - low), bits));
-        return steps + static_cast<double>(random >> (32 - bits)) >= std::ldexp(1.0, bits);
-    }
-
-    [[nodiscard]] bool rounds_to_zero(double magnitude, Rounding rounding, int bits, std::uint32_t random) const {
-        return magnitude < values[1] && !goes_away(magnitude, 0, values[1], false, true, rounding, bits, random);
-    }
-
-    [[nodiscard]] Result finish(std::size_t code, bool negative) const {
-        const bool keeps_sign = negative && is_signed && (code != 0 || has_negative_zero);
-        return {Kind::finite, keeps_sign, static_cast<std::uint32_t>(code), values[code]};
+        const auto steps = static_cast<std::uint32_t>(x.rest * static_cast<double>(1u << bits));  // floor
+        return steps + (random >> (32 - bits)) >= 1u << bits;
     }
 };
 
-/// Floats that tell roundings apart: every number of the format, every midpoint, what lies just beside them, some beyond
-/// the range, and `count` random ones, half of them anywhere and half within the range; all with both signs.
+/// Floats that tell roundings apart, no NaN: every number of the format, every midpoint, what lies just beside them, some
+/// beyond the range, and `count` random ones, a quarter of them anywhere and the others from just below the range to just
+/// above it, evenly by exponent.
 inline std::vector<float> telling_floats(const Lattice& lattice, std::size_t count) {
-    std::vector<std::uint32_t> words{0, 1, 2, 0x007FFFFF, 0x00800000, 0x7F7FFFFF, infinity_bits};
-    const auto add = [&words](double x) {
+    std::vector<float> floats;
+    const auto add = [&floats](std::uint32_t word) {
+        for (const std::uint32_t sign : {0u, 0x80000000u}) floats.push_back(from_bits(word | sign));
+    };
+    const auto add_near = [&add](double x) {
         if (x > 3.4e38) return;
         const std::uint32_t word = to_word(x, false);
         if (to_double(from_bits(word)) != x) return;  // a midpoint below float's range
-        for (std::uint32_t near : {word - 1, word, word + 1})
-            if (near < infinity_bits) words.push_back(near);
+        for (const std::uint32_t near : {word - 1, word, word + 1})
+            if (near < infinity_bits) add(near);
     };
+    for (const std::uint32_t word : {0x0u, 0x1u, 0x2u, 0x007FFFFFu, 0x00800000u, 0x7F7FFFFFu, infinity_bits}) add(word);
     for (std::size_t i = 0; i < lattice.values.size(); ++i) {
-        add(lattice.values[i]);
         const double next = i + 1 < lattice.values.size() ? lattice.values[i + 1] : lattice.beyond;
-        add(lattice.values[i] + (next - lattice.values[i]) / 2);
-        add(lattice.values[i] / 2);
+        add_near(lattice.values[i]);
+        add_near(lattice.values[i] + (next - lattice.values[i]) / 2);
     }
-    add(lattice.beyond);
-    add(2 * lattice.beyond);
-    const std::uint32_t low = to_word(lattice.values[1], false) >> 23;
-    const std::uint32_t high = to_word(lattice.max(), false) >> 23;
+    add_near(lattice.values[1] / 4);
+    add_near(lattice.beyond);
+    add_near(2 * lattice.beyond);
+    const auto field_of = [](double x) { return static_cast<int>(to_word(x, false) >> 23); };
+    const int low = std::max(0, field_of(lattice.values[1]) - 3);
+    const int high = std::min(254, field_of(lattice.max()) + 2);
+    std::vector<std::uint32_t> random(2 * count);
+    fill_random_words({11, 12}, 0, random);
     for (std::size_t i = 0; i < count; ++i) {
-        const std::uint32_t word = random_word({11, 12}, 2 * i) & 0x7FFFFFFFu;
-        const std::uint32_t span = high - low + 6;
-        const std::uint32_t field = std::min(254u, low + random_word({11, 12}, 2 * i + 1) % span - std::min(low, 3u));
-        words.push_back(i % 2 == 0 ? word % infinity_bits : (word & 0x7FFFFFu) | (field << 23));
-    }
-    std::vector<float> floats;
-    floats.reserve(2 * words.size());
-    for (const std::uint32_t word : words) {
-        floats.push_back(from_bits(word));
-        floats.push_back(from_bits(word | 0x80000000u));
+        const std::uint32_t word = random[2 * i];
+        const std::uint32_t magnitude = word & 0x7FFFFFFFu;
+        const std::uint32_t field =
+            static_cast<std::uint32_t>(low) + random[2 * i + 1] % static_cast<std::uint32_t>(high - low + 1);
+        const std::uint32_t in_range = (word & 0x7FFFFFu) | (field << 23);
+        floats.push_back(from_bits((i % 4 == 0 ? magnitude % infinity_bits : in_range) | (word & 0x80000000u)));
     }
     return floats;
 }

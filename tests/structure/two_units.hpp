@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <memory>
 #include <typeinfo>
+#include <utility>
 #include <vector>
 
 namespace two_units {
@@ -40,10 +41,13 @@ static Tensor<float> make(const std::shared_ptr<MemoryPool>& pool) {
     return x;
 }
 
-/// The tensor rounded to 8 bits, by storage and shape of the argument: takes it over, replaces its memory, gives it back.
+/// The tensor rounded to 16 bits at random, then to 8 bits, by storage and shape of the argument: takes it over, replaces its
+/// memory, gives it back.
 static Tensor<float> rounded(Tensor<float> x) {
     Tensor<float> y(x.shape());
-    unitscale::quantise(unitscale::e4m3, x.span(), y.span());
+    const unitscale::QuantiseOptions stochastic{.rounding = unitscale::Rounding::stochastic, .key = {.seed = 1, .stream = 2}};
+    unitscale::quantise(unitscale::fp16, std::as_const(x).span(), y.span(), stochastic);
+    unitscale::quantise(unitscale::e4m3, std::as_const(y).span(), y.span());
     x = y;
     x.reshape({37, 3});
     return x;

@@ -33,7 +33,7 @@ template <std::floating_point Float>
 [[nodiscard]] constexpr std::uint32_t encode(const FloatFormat& format, Float x, const QuantiseOptions& options = {},
                                              std::uint64_t index = 0) {
     const bool stochastic = options.rounding == Rounding::stochastic;
-    const std::uint32_t random = stochastic ? random_word(options.key, options.first_index + index) : 0;
+    const std::uint32_t random = stochastic ? random_piece(options, index) : 0;
     const Rounded rounded = round_to(format, x, options.rounding, options.overflow, options.bits, random);
     if (rounded.kind == Rounded::Kind::nan && !format.has_nan()) {
         check_options("encode", format, options);

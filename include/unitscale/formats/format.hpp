@@ -142,27 +142,40 @@ struct FloatFormat {
     [[nodiscard]] constexpr float epsilon() const noexcept { return compose<float>(false, 1, -mantissa_bits); }
 };
 
-/// What is wrong with a descriptor, as a sentence; empty when nothing is.
-[[nodiscard]] constexpr std::string_view problem(const FloatFormat& format) noexcept {
+/// Calls `report` with what is wrong with a descriptor, a sentence, if anything is. A compiler that is led to an error from
+/// here in a constant expression prints that call, so the sentence.
+template <class Report>
+constexpr void inspect_format(const FloatFormat& format, Report&& report) {
     const auto [exponent_bits, mantissa_bits, bias, specials, sign_bits] = format;
-    if (sign_bits != 0 && sign_bits != 1) return "sign_bits must be 0 or 1";
-    if (exponent_bits < 1 || exponent_bits > 8) return "exponent_bits must be 1 to 8, so that values are exact in float";
-    if (mantissa_bits < 0 || mantissa_bits > 23) return "mantissa_bits must be 0 to 23, so that values are exact in float";
-    if (specials == Specials::ieee && mantissa_bits == 0) return "ieee specials need a mantissa bit to tell NaN from infinity";
+    if (sign_bits != 0 && sign_bits != 1) return report("sign_bits must be 0 or 1");
+    if (exponent_bits < 1 || exponent_bits > 8) return report("exponent_bits must be 1 to 8, so that values are exact in float");
+    if (mantissa_bits < 0 || mantissa_bits > 23)
+        return report("mantissa_bits must be 0 to 23, so that values are exact in float");
+    if (specials == Specials::ieee && mantissa_bits == 0)
+        return report("ieee specials need a mantissa bit to tell NaN from infinity");
     if (specials == Specials::ieee && exponent_bits == 1)
-        return "ieee specials take the top exponent: with one exponent bit no normal number is left";
-    if (specials == Specials::scale && sign_bits != 0) return "a scale format is unsigned: set sign_bits to 0";
-    if (specials == Specials::none && sign_bits == 0) return "an unsigned format needs a NaN for negative input: use single_nan";
-    if (exponent_bits + mantissa_bits < 2) return "at least two magnitude bits are needed";
-    if (bias > 300 || bias < -300) return "bias is out of range: values must be exact in float";
-    if (format.max_exponent() > 127) return "the largest number exceeds float's: raise bias";
-    if (format.quantum_exponent() < -149) return "the smallest number is below float's 2^-149: lower bias or mantissa_bits";
-    return {};
+        return report("ieee specials take the top exponent: with one exponent bit no normal number is left");
+    if (specials == Specials::scale && sign_bits != 0) return report("a scale format is unsigned: set sign_bits to 0");
+    if (specials == Specials::none && sign_bits == 0)
+        return report("an unsigned format needs a NaN for negative input: use single_nan");
+    if (exponent_bits + mantissa_bits < 2) return report("at least two magnitude bits are needed");
+    if (bias > 300 || bias < -300) return report("bias is out of range: values must be exact in float");
+    if (format.max_exponent() > 127) return report("the largest number exceeds float's: raise bias");
+    if (format.quantum_exponent() < -149)
+        return report("the smallest number is below float's 2^-149: lower bias or mantissa_bits");
 }
 
-/// The descriptor, checked: in a constant expression a nonsensical one does not compile, at run time it is an Error.
+/// What is wrong with a descriptor, as a sentence; empty when nothing is.
+[[nodiscard]] constexpr std::string_view problem(const FloatFormat& format) noexcept {
+    std::string_view found;
+    inspect_format(format, [&found](const char* what) { found = what; });
+    return found;
+}
+
+/// The descriptor, checked: in a constant expression a nonsensical one does not compile, and the compiler's message holds the
+/// reason; at run time it is an Error. Test: tests/formats/format_test.cpp, tests/structure/nonsensical_format.cpp
 [[nodiscard]] constexpr FloatFormat make_format(const FloatFormat& format) {
-    if (const auto message = problem(format); !message.empty()) fail("format: ", message);
+    inspect_format(format, [](const char* what) { fail("format: ", what); });
     return format;
 }
 

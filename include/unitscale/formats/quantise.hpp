@@ -6,6 +6,7 @@
 #include <unitscale/base/random.hpp>
 #include <unitscale/formats/format.hpp>
 #include <unitscale/formats/quantise_kernels.hpp>
+#include <unitscale/formats/quantise_loops.hpp>
 #include <unitscale/formats/random_words.hpp>
 #include <unitscale/formats/rounding.hpp>
 
@@ -35,7 +36,7 @@ template <class Float>
 [[nodiscard]] constexpr Float quantise_one(const FloatFormat& format, Float x, const QuantiseOptions& options,
                                            std::uint64_t index) {
     const bool stochastic = options.rounding == Rounding::stochastic;
-    const std::uint32_t random = stochastic ? random_word(options.key, options.first_index + index) : 0;
+    const std::uint32_t random = stochastic ? random_piece(options, index) : 0;
     const Rounded rounded = round_to(format, x, options.rounding, options.overflow, options.bits, random);
     if (rounded.kind == Rounded::Kind::nan && !format.has_nan()) {
         check_options("quantise", format, options);
@@ -44,8 +45,8 @@ template <class Float>
     return value_of<Float>(format, rounded);
 }
 
-/// x rounded to the format. `index` is x's element number, for stochastic rounding: its random word is number
-/// first_index + index of the stream. NaN gives the quiet NaN; to a format without NaN it is an Error.
+/// x rounded to the format. `index` is x's element number, for stochastic rounding: its random bits are piece
+/// first_index + index of the stream (`random_piece`). NaN gives the quiet NaN; to a format without NaN it is an Error.
 /// Test: tests/formats/quantise_test.cpp
 [[nodiscard]] constexpr float quantise(const FloatFormat& format, float x, const QuantiseOptions& options = {},
                                        std::uint64_t index = 0) {
@@ -99,23 +100,33 @@ void quantise_chunks(Isa isa, const FloatFormat& format, const QuantiseOptions& 
     const QuantiseConstants constants = quantise_constants(format, options);
     constexpr std::size_t chunk = 1024;
     constexpr std::size_t line = 16;  // floats
-    const bool streamed = UNITSCALE_X86 && isa != Isa::baseline && in.data() != out.data() && in.size() >= stream_threshold;
-    if (!Kernel::random && !streamed && format.has_nan())
+    const bool in_place = in.data() == out.data();
+    if (in_place) check_no_nan("quantise", format, in);  // before anything is overwritten
+    const bool streamed = UNITSCALE_X86 && isa != Isa::baseline && !in_place && in.size() >= stream_threshold;
+    if (Kernel::random_bits == 0 && !streamed && format.has_nan())
         return quantise_dispatched<Kernel>(isa, constants, in.data(), out.data(), in.size());
-    alignas(64) float results[chunk];
-    std::array<std::uint32_t, chunk> words;
+    RandomPieces<RandomPiece<Kernel::random_bits>, chunk> pieces;
     const auto misaligned = reinterpret_cast<std::uintptr_t>(out.data()) / sizeof(float) % line;
     std::size_t count = streamed ? (line - misaligned) % line : 0;
     for (std::size_t begin = 0; begin < in.size(); begin += count, count = 0) {
         if (count == 0) count = std::min(chunk, in.size() - begin);
-        check_no_nan("quantise", format, in.subspan(begin, count), begin);
-        if constexpr (Kernel::random) random_words(isa, options.key, options.first_index + begin, std::span(words).first(count));
-        const bool through_buffer = streamed && count % line == 0;
-        float* to = through_buffer ? results : out.data() + begin;
-        quantise_dispatched<Kernel>(isa, constants, in.data() + begin, to, count, Kernel::random ? words.data() : nullptr);
+        const float* const from = in.data() + begin;
+        float* const to = out.data() + begin;
+        const RandomPiece<Kernel::random_bits>* random = nullptr;
+        if constexpr (Kernel::random_bits > 0) random = pieces.fill(isa, options.key, options.first_index + begin, count);
 #if UNITSCALE_X86
-        if (through_buffer) (isa == Isa::avx512 ? stream_avx512 : stream_avx2)(results, out.data() + begin, count);
+        if (streamed && count % quantise_block == 0) {
+            const auto loop = isa == Isa::avx512 ? quantise_streamed_avx512<Kernel> : quantise_streamed_avx2<Kernel>;
+            loop(constants, from, to, count, random);
+        } else {
+            quantise_dispatched<Kernel>(isa, constants, from, to, count, random);
+        }
+#else
+        quantise_dispatched<Kernel>(isa, constants, from, to, count, random);
 #endif
+        // Now that the input is in the cache.
+        if (!in_place && !format.has_nan() && contains_nan(isa, from, count))
+            check_no_nan("quantise", format, in.subspan(begin, count), begin);
     }
 #if UNITSCALE_X86
     if (streamed) stream_fence();
@@ -128,22 +139,36 @@ inline void quantise_span(Isa isa, const FloatFormat& format, std::span<const fl
                           const QuantiseOptions& options = {}) {
     check_options("quantise", format, options);
     check_spans("quantise", in, out.size());
-    if (!has_quantise_kernel(format)) {
+    const bool stochastic = options.rounding == Rounding::stochastic;
+    const bool halves = options.bits <= half_word_bits;
+    const bool common = options.overflow == Overflow::saturate && format.is_signed() && format.mantissa_bits > 0;
+    if (format == e8m0) {
+        if (!stochastic) quantise_chunks<PowersOfTwo<0>>(isa, format, options, in, out);
+        else if (halves) quantise_chunks<PowersOfTwo<16>>(isa, format, options, in, out);
+        else quantise_chunks<PowersOfTwo<32>>(isa, format, options, in, out);
+    } else if (!has_quantise_kernel(format)) {
         for (std::size_t i = 0; i < in.size(); ++i) out[i] = quantise_one(format, in[i], options, i);
-        return;
+    } else if (!stochastic) {
+        if (common && options.rounding == Rounding::nearest_even) {
+            quantise_chunks<NearestSaturating>(isa, format, options, in, out);
+        } else {
+            quantise_chunks<Deterministic>(isa, format, options, in, out);
+        }
+    } else if (!halves) {
+        quantise_chunks<Stochastic<32>>(isa, format, options, in, out);
+    } else if (common && format.mantissa_bits <= StochasticSaturating::max_mantissa_bits) {
+        quantise_chunks<StochasticSaturating>(isa, format, options, in, out);
+    } else {
+        quantise_chunks<Stochastic<16>>(isa, format, options, in, out);
     }
-    const bool common = options.rounding == Rounding::nearest_even && options.overflow == Overflow::saturate &&
-                        format.is_signed() && format.mantissa_bits > 0;
-    if (common) quantise_chunks<NearestSaturating>(isa, format, options, in, out);
-    else if (options.rounding != Rounding::stochastic) quantise_chunks<Deterministic>(isa, format, options, in, out);
-    else quantise_chunks<Stochastic>(isa, format, options, in, out);
 }
 
 /// out[i] = in[i] rounded to the format, with the widest instruction set that the processor has. The same bits for every
 /// instruction set, and as the scalar `quantise(format, in[i], options, i)`; so a span may be cut anywhere if first_index
 /// moves along. in and out may be the same memory, but must not overlap otherwise. About as fast as a copy.
 /// Errors: sizes differ; a descriptor or options that make no sense; NaN to a format without NaN (FP6, FP4). The last is
-/// found in the data, when elements before it may have been written: before a parallel region, use `check_no_nan`.
+/// found in the data, when part of an `out` elsewhere may have been written; `in` is as it was. Before a parallel region, use
+/// `check_no_nan`.
 /// Test: tests/formats/quantise_test.cpp
 inline void quantise(const FloatFormat& format, std::span<const float> in, std::span<float> out,
                      const QuantiseOptions& options = {}) {

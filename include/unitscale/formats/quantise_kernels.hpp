@@ -1,16 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <unitscale/base/cpu.hpp>
 #include <unitscale/formats/rounding.hpp>
 
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-
-#if UNITSCALE_X86
-#include <immintrin.h>
-#endif
 
 #if defined(__GNUC__) || defined(__clang__)
 #define UNITSCALE_INLINE [[gnu::always_inline]] inline
@@ -66,13 +61,18 @@ struct QuantiseConstants {
     BySign infinite;                   ///< result of an infinite x
     std::uint32_t negative_clear = 0;  ///< a negative result is (r & ~negative_clear) | negative_set
     std::uint32_t negative_set = 0;
-    std::uint32_t random_mask = 0;  ///< stochastic: the bits kept of a 24-bit random number
-    std::int32_t random_limit = 0;  ///< magnitudes below: one draw between 0 and `smallest`
-    float random_scale = 0;         ///< 2^24 / smallest
+    std::uint32_t random_mask = 0;       ///< stochastic: the bits kept of a random word, its top ones
+    std::int32_t random_limit = 0;       ///< magnitudes below: one draw between 0 and `smallest`
+    float random_scale = 0;              ///< 2^24 / smallest
+    std::int32_t subnormal_limit = 0;    ///< magnitudes below are on the grid of `smallest`; 0 in float's own range
+    float subnormal_scale = 0;           ///< 2^16 / smallest
+    std::uint32_t normal_shift = 0;      ///< from the top of a word to below bit 23 - M
+    std::uint32_t no_negative_zero = 0;  ///< 1: the format has no -0
+    std::uint32_t normal_mask = 0;       ///< 2^(23 - M) - 1
 };
 
-/// Whether the loops handle the format: fp32's own exponent range (where subnormals are a fixed grid), or one far from
-/// float's subnormals. The others (E8M0, k8p1ue) go element by element.
+/// Whether the loops for any format handle this one: fp32's own exponent range (where subnormals are a fixed grid), or one
+/// far from float's subnormals. E8M0 has loops of its own; others (k8p1ue) go element by element.
 [[nodiscard]] constexpr bool has_quantise_kernel(const FloatFormat& format) noexcept {
     const bool float_range = format.min_exponent() == -126 && format.mantissa_bits > 0;
     return format.has_zero() && (float_range || format.quantum_exponent() >= -90);
@@ -88,6 +88,7 @@ struct QuantiseConstants {
     c.smallest = std::bit_cast<std::int32_t>(format.min_subnormal());
     c.largest = std::bit_cast<std::int32_t>(format.max());
     c.zero_sign = format.has_negative_zero() ? sign_word : 0;
+    c.no_negative_zero = format.has_negative_zero() ? 0 : 1;
     if (format.mantissa_bits > 0) c.parity_or = 1u << 23;
     else c.parity_xor = format.bias % 2 == 0 ? 1u << 23 : 0;  // bit 23 of |x| is the parity of exponent + 127
 
@@ -128,9 +129,14 @@ struct QuantiseConstants {
             c.overflow = BySign(bounded.at(0u), c.infinite.at(~0u));
             break;
         case Rounding::stochastic:
-            c.random_mask = ((1u << options.bits) - 1u) << (24 - options.bits);
-            c.random_limit = float_range ? 0 : c.smallest;
-            c.random_scale = float_range ? 0.0f : compose<float>(false, 1, 24 - format.quantum_exponent());
+            c.random_mask = ((1u << options.bits) - 1u) << (32 - options.bits);
+            c.normal_shift = static_cast<std::uint32_t>(9 + format.mantissa_bits);
+            c.normal_mask = (1u << (23 - format.mantissa_bits)) - 1u;
+            if (float_range || !has_quantise_kernel(format)) break;
+            c.random_limit = c.smallest;
+            c.random_scale = compose<float>(false, 1, 24 - format.quantum_exponent());
+            c.subnormal_limit = c.normal_field;
+            c.subnormal_scale = compose<float>(false, 1, 16 - format.quantum_exponent());
             break;
     }
     return c;
@@ -170,7 +176,7 @@ UNITSCALE_INLINE constexpr std::uint32_t finish_word(const QuantiseConstants& c,
 
 /// Nearest even, saturating, signed, with mantissa bits: the common case in the fewest instructions.
 struct NearestSaturating {
-    static constexpr bool random = false;
+    static constexpr int random_bits = 0;
     UNITSCALE_INLINE static constexpr std::uint32_t apply(const QuantiseConstants& c, std::uint32_t word,
                                                           std::uint32_t) noexcept {
         const auto a = static_cast<std::int32_t>(word & ~sign_word);
@@ -187,7 +193,7 @@ struct NearestSaturating {
 
 /// Any rounding but the stochastic one, any overflow, any format of the loops.
 struct Deterministic {
-    static constexpr bool random = false;
+    static constexpr int random_bits = 0;
     UNITSCALE_INLINE static constexpr std::uint32_t apply(const QuantiseConstants& c, std::uint32_t word,
                                                           std::uint32_t) noexcept {
         const auto a = static_cast<std::int32_t>(word & ~sign_word);
@@ -204,14 +210,16 @@ struct Deterministic {
     }
 };
 
-/// Stochastic rounding: the top `bits` bits of the random word, put just below the last kept bit, are added.
+/// Stochastic rounding, any overflow, any format of the loops. Pieces of RandomBits bits; the top `bits` bits of one, put just
+/// below the last kept bit, are added.
+template <int RandomBits>
 struct Stochastic {
-    static constexpr bool random = true;
+    static constexpr int random_bits = RandomBits;
     UNITSCALE_INLINE static constexpr std::uint32_t apply(const QuantiseConstants& c, std::uint32_t word,
-                                                          std::uint32_t random_bits) noexcept {
+                                                          std::uint32_t random) noexcept {
         const auto a = static_cast<std::int32_t>(word & ~sign_word);
         const auto bits = static_cast<std::uint32_t>(a);
-        const auto number = static_cast<std::int32_t>((random_bits >> 8) & c.random_mask);
+        const auto number = static_cast<std::int32_t>((random & c.random_mask) >> 8);
         const std::int32_t power = last_bit_power(c, a);
         const std::uint32_t mask = power_to_mask(power);
         // floor(number 2^(k - 24)): 2^k's word less 24 exponent steps; the product is exact, its conversion truncates
@@ -227,94 +235,56 @@ struct Stochastic {
     }
 };
 
-/// Elements per turn of a loop: a fixed count is what lets -O2 vectorise it.
-inline constexpr std::size_t quantise_block = 64;
-
-/// Asks for the block 2 KiB ahead: the processor's own prefetching stops at each page. An address past the end is harmless.
-UNITSCALE_INLINE void prefetch_block(const float* block) noexcept {
-#if defined(__GNUC__) || defined(__clang__)
-    const auto ahead = reinterpret_cast<std::uintptr_t>(block) + 2048;
-    for (std::uintptr_t line = 0; line < quantise_block * sizeof(float); line += 64)
-        __builtin_prefetch(reinterpret_cast<const void*>(ahead + line));
-#else
-    static_cast<void>(block);
-#endif
-}
-
-/// out = f(in) on `count` floats; in and out are the same or do not overlap. The tail goes through a buffer.
-template <class Kernel>
-UNITSCALE_INLINE void quantise_loop(const QuantiseConstants& constants, const float* in, float* out, std::size_t count,
-                                    const std::uint32_t* words) noexcept {
-    const QuantiseConstants c = constants;
-    float tail[quantise_block] = {};
-    std::uint32_t tail_words[quantise_block] = {};
-    for (std::size_t begin = 0; begin < count; begin += quantise_block) {
-        const std::size_t left = count - begin;
-        const bool whole = left >= quantise_block;
-        if (!whole)
-            for (std::size_t i = 0; i < left; ++i) {
-                tail[i] = in[begin + i];
-                if constexpr (Kernel::random) tail_words[i] = words[begin + i];
-            }
-        const float* from = whole ? in + begin : tail;
-        const std::uint32_t* random = Kernel::random && whole ? words + begin : tail_words;
-        float* to = whole ? out + begin : tail;
-        prefetch_block(in + begin);
-#if defined(__clang__)
-#pragma clang loop vectorize(assume_safety)
-#elif defined(__GNUC__)
-#pragma GCC ivdep
-#endif
-        for (std::size_t i = 0; i < quantise_block; ++i)
-            to[i] =
-                std::bit_cast<float>(Kernel::apply(c, std::bit_cast<std::uint32_t>(from[i]), Kernel::random ? random[i] : 0u));
-        if (!whole)
-            for (std::size_t i = 0; i < left; ++i) out[begin + i] = tail[i];
+/// The same for the common case: saturating, signed, up to 16 random bits. Normal numbers have one k. Below them x is a
+/// fixed-point number of steps of `smallest` with 16 bits after the point, those that matter, to which the random bits are
+/// added.
+struct StochasticSaturating {
+    static constexpr int random_bits = 16;
+    static constexpr int max_mantissa_bits = 14;  ///< the fixed-point number stays below 2^31
+    UNITSCALE_INLINE static constexpr std::uint32_t apply(const QuantiseConstants& c, std::uint32_t word,
+                                                          std::uint32_t random) noexcept {
+        const auto a = static_cast<std::int32_t>(word & ~sign_word);
+        const std::uint32_t number = random & c.random_mask;
+        const auto bits = static_cast<std::uint32_t>(a);
+        const std::uint32_t normal = (bits + (number >> c.normal_shift)) & ~c.normal_mask;
+        const std::uint32_t is_small = mask_less(a, c.subnormal_limit);
+        const auto small_value = std::bit_cast<float>(bits & is_small);
+        const auto steps = static_cast<std::uint32_t>(static_cast<std::int32_t>(small_value * c.subnormal_scale));
+        const auto whole_steps = static_cast<std::int32_t>((steps + (number >> 16)) >> 16);
+        const auto small = std::bit_cast<std::uint32_t>(static_cast<float>(whole_steps) * std::bit_cast<float>(c.smallest));
+        auto r = static_cast<std::int32_t>(small | (normal & ~is_small));  // small is 0 for the normal ones
+        r = r > c.largest ? c.largest : r;
+        const std::uint32_t without_sign = static_cast<std::uint32_t>(r) - c.no_negative_zero;  // top bit: zero that has none
+        const std::uint32_t result = static_cast<std::uint32_t>(r) | (word & ~without_sign & sign_word);
+        return select_word(mask_less(infinity_magnitude, a), quiet_nan_word, result);
     }
-}
+};
 
-template <class Kernel>
-UNITSCALE_TARGET_AVX512 void quantise_avx512(const QuantiseConstants& constants, const float* in, float* out, std::size_t count,
-                                             const std::uint32_t* words) noexcept {
-    quantise_loop<Kernel>(constants, in, out, count, words);
-}
-
-template <class Kernel>
-UNITSCALE_TARGET_AVX2 void quantise_avx2(const QuantiseConstants& constants, const float* in, float* out, std::size_t count,
-                                         const std::uint32_t* words) noexcept {
-    quantise_loop<Kernel>(constants, in, out, count, words);
-}
-
-template <class Kernel>
-void quantise_baseline(const QuantiseConstants& constants, const float* in, float* out, std::size_t count,
-                       const std::uint32_t* words) noexcept {
-    quantise_loop<Kernel>(constants, in, out, count, words);
-}
-
-#if UNITSCALE_X86
-/// Copies past the caches: 64-byte aligned, `count` a multiple of 16. `stream_fence` ends a run of them.
-UNITSCALE_TARGET_AVX512 inline void stream_avx512(const float* in, float* out, std::size_t count) noexcept {
-    for (std::size_t i = 0; i < count; i += 16) _mm512_stream_ps(out + i, _mm512_load_ps(in + i));
-}
-UNITSCALE_TARGET_AVX2 inline void stream_avx2(const float* in, float* out, std::size_t count) noexcept {
-    for (std::size_t i = 0; i < count; i += 8) _mm256_stream_ps(out + i, _mm256_load_ps(in + i));
-}
-UNITSCALE_TARGET_AVX2 inline void stream_fence() noexcept { _mm_sfence(); }
-#endif
-
-/// The loop of that kernel for an instruction set that the processor has.
-template <class Kernel>
-void quantise_dispatched(Isa isa, const QuantiseConstants& constants, const float* in, float* out, std::size_t count,
-                         const std::uint32_t* words = nullptr) noexcept {
-    switch (isa) {
-        case Isa::avx512:
-            return quantise_avx512<Kernel>(constants, in, out, count, words);
-        case Isa::avx2:
-            return quantise_avx2<Kernel>(constants, in, out, count, words);
-        case Isa::baseline:
-            break;
+/// E8M0, any rounding: powers of two from 2^-127, the half of float's smallest normal number. A binade up there are no
+/// subnormals: doubled, these are normal words, and the others have one exponent step more. Magnitudes below 2^-127 become
+/// that; negative numbers NaN.
+template <int RandomBits>
+struct PowersOfTwo {
+    static constexpr int random_bits = RandomBits;
+    UNITSCALE_INLINE static constexpr std::uint32_t apply(const QuantiseConstants& c, std::uint32_t word,
+                                                          std::uint32_t random) noexcept {
+        constexpr std::int32_t step = 1 << 23;
+        constexpr std::uint32_t mask = step - 1;
+        const auto a = static_cast<std::int32_t>(word & ~sign_word);
+        const auto bits = static_cast<std::uint32_t>(a);
+        std::uint32_t doubled = select_word(mask_less(a, step), bits << 1, bits + step);
+        doubled = select_word(mask_less(a, step / 2), step, doubled);
+        const std::uint32_t odd = (~doubled >> 23) & 1u;  // the code is one less than the exponent field here
+        const std::uint32_t nearest = (mask >> 1) + ((c.tie_even & odd) | c.tie_away);
+        std::uint32_t addend = (nearest & c.nearest) | (mask & c.directed.positive);
+        if constexpr (RandomBits > 0) addend = (random & c.random_mask) >> 9;  // just below bit 23
+        const std::uint32_t r = (doubled + addend) & ~mask;
+        const std::uint32_t value = select_word(0u - static_cast<std::uint32_t>(r == step), step / 2, r - step);
+        const std::uint32_t above = select_word(mask_less(a, infinity_magnitude), c.overflow.positive, c.infinite.positive);
+        const std::uint32_t result = select_word(mask_less(c.largest, static_cast<std::int32_t>(value)), above, value);
+        const std::uint32_t negative = mask_less(static_cast<std::int32_t>(word), 0) & mask_less(0, a);
+        return select_word(mask_less(infinity_magnitude, a) | negative, quiet_nan_word, result);
     }
-    quantise_baseline<Kernel>(constants, in, out, count, words);
-}
+};
 
 }  // namespace unitscale

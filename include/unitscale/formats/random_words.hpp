@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 
 #if UNITSCALE_X86
@@ -143,5 +145,33 @@ inline void random_words(Isa isa, RandomKey key, std::uint64_t first_index, std:
     static_cast<void>(isa);
     fill_random_words(key, first_index, out);
 }
+
+/// A stream read as words, or as half words (the low half of a word first), at most `max_count` at a time.
+template <class Piece, std::size_t max_count>
+class RandomPieces {
+public:
+    /// Pieces first, first + 1, ...; good until the next call.
+    const Piece* fill(Isa isa, RandomKey key, std::uint64_t first, std::size_t count) noexcept {
+        const std::uint64_t first_word = first / per_block * 4;  // whole blocks are made faster
+        const auto skipped = static_cast<std::size_t>(first % per_block);
+        const auto words = std::span(words_).first((skipped + count + per_word - 1) / per_word);
+        random_words(isa, key, first_word, words);
+        if constexpr (per_word == 1) {
+            return words_.data() + skipped;
+        } else {
+            if constexpr (std::endian::native == std::endian::big)
+                for (std::uint32_t& word : words) word = std::rotl(word, 16);
+            std::memcpy(pieces_.data(), words.data(), words.size_bytes());
+            return pieces_.data() + skipped;
+        }
+    }
+
+private:
+    static constexpr std::size_t per_word = sizeof(std::uint32_t) / sizeof(Piece);
+    static constexpr std::size_t per_block = 4 * per_word;
+
+    std::array<std::uint32_t, max_count / per_word + 4> words_;
+    std::array<Piece, per_word == 1 ? 1 : max_count + per_block> pieces_;
+};
 
 }  // namespace unitscale

@@ -40,7 +40,7 @@ enum class Overflow { saturate, to_infinity };
 }
 
 /// How `quantise` and `encode` round. `bits`, `key` and `first_index` matter to stochastic rounding only: element i of
-/// a call takes as R the top `bits` bits of word first_index + i of the stream `key`.
+/// a call takes as R the top `bits` bits of piece first_index + i of the stream `key`; see `random_piece`.
 struct QuantiseOptions {
     Rounding rounding = Rounding::nearest_even;
     Overflow overflow = Overflow::saturate;
@@ -51,6 +51,18 @@ struct QuantiseOptions {
 
 /// Largest number of random bits that stochastic rounding takes.
 inline constexpr int max_random_bits = 24;
+
+/// Up to this many random bits, a word of the stream serves two elements.
+inline constexpr int half_word_bits = 16;
+
+/// Piece first_index + element of the stream, at the top of a word, where stochastic rounding looks for its bits. Pieces are
+/// words; for up to 16 bits they are half words, the low half first, since making the words is most of the work.
+[[nodiscard]] constexpr std::uint32_t random_piece(const QuantiseOptions& options, std::uint64_t element) noexcept {
+    const std::uint64_t index = options.first_index + element;
+    if (options.bits > half_word_bits) return random_word(options.key, index);
+    const std::uint32_t word = random_word(options.key, index / 2);
+    return index % 2 == 0 ? word << 16 : word & 0xFFFF0000u;
+}
 
 /// Error unless the options fit the format: random bits 1 to 24; formats without infinity and NaN only saturate.
 constexpr void check_options(std::string_view operation, const FloatFormat& format, const QuantiseOptions& options) {
