@@ -34,7 +34,7 @@ void require_round_trip(const Tensor<T>& tensor) {
 }
 
 /// A .npy file of version 1.0 with this dictionary and these bytes of data.
-std::string npy_bytes(std::string header, std::size_t data_bytes) {
+std::string file_bytes(std::string header, std::size_t data_bytes) {
     header += '\n';
     std::string bytes("\x93NUMPY\x01\x00", 8);
     bytes += static_cast<char>(header.size() & 0xFF);
@@ -71,6 +71,19 @@ TEST_CASE("xtensor reads our .npy files and we read xtensor's") {
     REQUIRE(loaded(2, 0) == 5);
 }
 
+TEST_CASE("column-major files are read into row-major tensors") {
+    const TemporaryFolder folder;
+    const std::string path = (folder.path() / "x.npy").string();
+    xt::xarray<float, xt::layout_type::column_major> written = {{1, 2, 3}, {4, 5, 6}};
+    xt::dump_npy(path, written);
+    REQUIRE(TemporaryFolder::read(path).find("'fortran_order': True") != std::string::npos);
+    const auto loaded = load_npy<float>(path);
+    REQUIRE(loaded.shape() == Shape{2, 3});
+    for (std::size_t i = 0; i < 6; ++i) REQUIRE(loaded.data()[i] == static_cast<float>(i + 1));
+    const std::string header = "{'descr': '<f8', 'fortran_order': True, 'shape': (0, 4), }";
+    REQUIRE(load_npy<double>(folder.write("empty.npy", file_bytes(header, 0))).shape() == Shape{0, 4});
+}
+
 TEST_CASE("headers of versions 2 and 3 and of other spacing are read") {
     const TemporaryFolder folder;
     const std::string header = "{'shape':(2,),'fortran_order':False ,  'descr':  '<f4'}\n";
@@ -84,7 +97,7 @@ TEST_CASE("headers of versions 2 and 3 and of other spacing are read") {
 TEST_CASE("a .npy header longer than 127 bytes is read") {
     const TemporaryFolder folder;
     const std::string header = "{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }" + std::string(150, ' ');
-    REQUIRE(load_npy<float>(folder.write("long.npy", npy_bytes(header, 8))).size() == 2);
+    REQUIRE(load_npy<float>(folder.write("long.npy", file_bytes(header, 8))).size() == 2);
 }
 
 TEST_CASE("a .npy file that is missing, of another kind or broken is one line that names the path") {
@@ -100,26 +113,24 @@ TEST_CASE("a .npy file that is missing, of another kind or broken is one line th
         return std::string("no error");
     };
     const std::string good = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2), }";
-    REQUIRE(message(npy_bytes(good, 16)) == "no error");
-    REQUIRE(message(npy_bytes(good, 12)) == "has 12 bytes of data, but shape [2,2] needs 16");
-    REQUIRE(message(npy_bytes(good, 20)) == "has 20 bytes of data, but shape [2,2] needs 16");
+    REQUIRE(message(file_bytes(good, 16)) == "no error");
+    REQUIRE(message(file_bytes(good, 12)) == "has 12 bytes of data, but shape [2,2] needs 16");
+    REQUIRE(message(file_bytes(good, 20)) == "has 20 bytes of data, but shape [2,2] needs 16");
     REQUIRE(message("") == "is not a .npy file of version 1 to 3");
     REQUIRE(message("PK\x03\x04 a zip file") == "is not a .npy file of version 1 to 3");
-    REQUIRE(message(npy_bytes(good, 0).substr(0, 9)) == "is truncated in its header");
-    REQUIRE(message(npy_bytes(good, 0).substr(0, 30)) == "is truncated in its header");
-    REQUIRE(message(npy_bytes("{'descr': '<f8', 'fortran_order': False, 'shape': (2,), }", 16)) ==
+    REQUIRE(message(file_bytes(good, 0).substr(0, 9)) == "is truncated in its header");
+    REQUIRE(message(file_bytes(good, 0).substr(0, 30)) == "is truncated in its header");
+    REQUIRE(message(file_bytes("{'descr': '<f8', 'fortran_order': False, 'shape': (2,), }", 16)) ==
             "holds elements of type '<f8'; expected '<f4'");
-    REQUIRE(message(npy_bytes("{'descr': '<f4', 'fortran_order': True, 'shape': (2, 2), }", 16)) ==
-            "is in column-major (Fortran) order; expected row-major");
     for (const char* header :
          {"{}", "{'descr': '<f4', 'fortran_order': False}", "{'descr': '<f4', 'fortran_order': False, 'shape': (2, ",
           "{'descr': '<f4', 'fortran_order': False, 'shape': (-2,)}", "{'descr': '<f4', 'fortran_order': 0, 'shape': (2,)}",
           "{'descr': '<f4, 'fortran_order': False, 'shape': 2}",
           "{'descr':", "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2,)}"})
-        REQUIRE(message(npy_bytes(header, 8)) == "has a malformed header");
-    REQUIRE(message(npy_bytes("{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296, 4), }", 16)) ==
+        REQUIRE(message(file_bytes(header, 8)) == "has a malformed header");
+    REQUIRE(message(file_bytes("{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296, 4), }", 16)) ==
             "has the impossible shape [4294967296,4294967296,4]");
-    REQUIRE(message(npy_bytes("{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999,), }", 16)) ==
+    REQUIRE(message(file_bytes("{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999,), }", 16)) ==
             "has 16 bytes of data, but shape [99999999999] needs 399999999996");
     REQUIRE_THROWS_WITH(load_npy<float>(folder.path() / "none.npy"),
                         "npy: " + folder.path().string() + "/none.npy does not exist or is not a file");
@@ -130,7 +141,11 @@ TEST_CASE("a tensor with a scale, and a path that cannot be written, are refused
     const TemporaryFolder folder;
     Tensor<float> tensor(Shape{1}, {1.0f});
     REQUIRE_THROWS_WITH(save_npy(folder.path() / "no" / "x.npy", tensor),
-                        "npy: " + folder.path().string() + "/no/x.npy cannot be opened for writing");
+                        "npy: " + folder.path().string() + "/no/x.npy cannot be written");
+    std::filesystem::create_directories(folder.path() / "x.npy" / "full");
+    REQUIRE_THROWS_WITH(save_npy(folder.path() / "x.npy", tensor), "npy: " + folder.path().string() + "/x.npy cannot be written");
+    REQUIRE_FALSE(std::filesystem::exists(folder.path() / "x.npy.part"));
+    std::filesystem::remove_all(folder.path() / "x.npy");
     tensor.set_scale(0.5);
     REQUIRE_THROWS_WITH(
         save_npy(folder.path() / "x.npy", tensor),

@@ -58,14 +58,6 @@ TEST_CASE("scaled sums and products of arrays agree with plain loops", "[kernels
     run(BFloat16(0), 5e-3);
 }
 
-TEST_CASE("shapes broadcast by the rules of numpy", "[kernels]") {
-    CHECK(broadcast_shape("add", {2, 1, 5}, {3, 1}) == Shape{2, 3, 5});
-    CHECK(broadcast_shape("add", {}, {3}) == Shape{3});
-    CHECK(broadcast_shape("add", {0, 1}, {1, 4}) == Shape{0, 4});
-    REQUIRE_THROWS_WITH(broadcast_shape("add", {2, 3}, {4, 3}), "add: shapes [2,3] and [4,3] do not broadcast: 2 != 4");
-    REQUIRE_THROWS_WITH(broadcast_shape("mul", {2, 0}, {2}), "mul: shapes [2,0] and [2] do not broadcast: 0 != 2");
-}
-
 TEST_CASE("broadcast add and the sum that is its backward agree with plain loops for every pattern", "[kernels]") {
     for (const auto& [first, second] : pairs)
         for (const bool swapped : {false, true}) {

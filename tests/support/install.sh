@@ -17,6 +17,7 @@ is_there() {  # is_there <package>
     catch2) has_header catch2/catch.hpp catch2/catch_all.hpp ;;
     libcli11-dev) has_header CLI/CLI.hpp ;;
     nlohmann-json3-dev) has_header nlohmann/json.hpp ;;
+    libzip-dev) has_header zip.h ;;
     *) return 1 ;;
   esac > /dev/null 2>&1
 }

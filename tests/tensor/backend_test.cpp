@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
+#include <unitscale/formats/code.hpp>
 #include <unitscale/tensor/backend.hpp>
 
 #include "support/catch.hpp"
 
+#include <bit>
 #include <cstdint>
 #include <vector>
 
@@ -22,6 +24,43 @@ TEST_CASE("the storage types are the two 16-bit formats", "[tensor]") {
     CHECK(static_cast<float>(Half(1.0f + 0x1p-11f)) == 1.0f);
     CHECK(static_cast<float>(BFloat16(0x1p127f)) == 0x1p127f);
     CHECK(static_cast<float>(BFloat16(1.0f + 0x1p-8f)) == 1.0f);
+}
+
+namespace {
+
+/// Floats at, half way between and beside the numbers of T's 65536 codes, and 100000 of every exponent: codes that differ
+/// between T's own conversion and `encode`, and codes whose values differ. NaN need only be NaN.
+template <class T>
+std::size_t count_different_conversions(const FloatFormat& format) {
+    std::vector<std::uint32_t> words;
+    std::size_t wrong = 0;
+    for (std::uint32_t code = 0; code < 0x10000; ++code) {
+        const float value = decode(format, code);
+        const auto other = static_cast<float>(Eigen::numext::bit_cast<T>(static_cast<std::uint16_t>(code)));
+        const auto word = std::bit_cast<std::uint32_t>(value);
+        wrong += word != std::bit_cast<std::uint32_t>(other) && !(is_nan(value) && is_nan(other)) ? 1u : 0u;
+        if (is_nan(value) || code == 0xFFFF) continue;
+        const auto next = std::bit_cast<std::uint32_t>(decode(format, code + 1));
+        for (const std::uint32_t step : {~0u, 0u, 1u}) {
+            words.push_back(word + step);
+            words.push_back(word / 2 + next / 2 + step);
+        }
+    }
+    for (std::size_t i = 0; i < 100000; ++i) words.push_back(random_word({41, 42}, i));
+    for (const std::uint32_t word : words) {
+        const auto x = std::bit_cast<float>(word);
+        const auto found = Eigen::numext::bit_cast<std::uint16_t>(static_cast<T>(x));
+        const std::uint32_t expected = encode(format, x, {.overflow = Overflow::to_infinity});
+        wrong += is_nan(x) ? !is_nan(decode(format, found)) : found != expected;
+    }
+    return wrong;
+}
+
+}  // namespace
+
+TEST_CASE("Eigen's half and bfloat16 are fp16 and bf16, code by code and rounding by rounding", "[tensor]") {
+    CHECK(count_different_conversions<Half>(fp16) == 0);
+    CHECK(count_different_conversions<BFloat16>(bf16) == 0);
 }
 
 TEST_CASE("maps read row-major memory", "[tensor]") {

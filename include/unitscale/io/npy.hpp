@@ -2,8 +2,11 @@
 #pragma once
 
 #include <unitscale/base/error.hpp>
+#include <unitscale/io/whole_file.hpp>
 #include <unitscale/tensor/tensor.hpp>
+#include <unitscale/tensor/view.hpp>
 
+#include <algorithm>
 #include <bit>
 #include <charconv>
 #include <concepts>
@@ -34,14 +37,13 @@ template <NpyElement T>
     return {order, kind, static_cast<char>('0' + sizeof(T))};
 }
 
-/// Writes the elements, row-major, as version 1.0 of the format.
-/// Errors, naming the path: it cannot be written; the tensor has a scale other than 1, for which the format has no place.
-/// Reference: numpy.lib.format. Test: tests/io/npy_test.cpp
+/// All that precedes the elements in version 1.0 of the format, a multiple of 64 bytes.
+/// Error, in the name of `where`: the tensor has a scale other than 1, for which the format has no place.
+/// Reference: numpy.lib.format.
 template <NpyElement T>
-void save_npy(const std::filesystem::path& path, const Tensor<T>& tensor) {
-    check(tensor.scale() == 1.0, "npy: ", path.string(), ": the tensor has scale ", tensor.scale(),
-          "; the format holds plain numbers only");
-    std::string header = "{'descr': '" + npy_type<T>() + "', 'fortran_order': False, 'shape': (";
+[[nodiscard]] std::string npy_preamble(std::string_view where, const Tensor<T>& tensor) {
+    check(tensor.scale() == 1.0, where, ": the tensor has scale ", tensor.scale(), "; the format holds plain numbers only");
+    std::string header = concatenate("{'descr': '", npy_type<T>(), "', 'fortran_order': False, 'shape': (");
     for (const std::size_t extent : tensor.shape()) header += std::to_string(extent) + ", ";
     if (tensor.rank() > 1) header.resize(header.size() - 2);
     else if (tensor.rank() == 1) header.pop_back();
@@ -49,14 +51,16 @@ void save_npy(const std::filesystem::path& path, const Tensor<T>& tensor) {
     const std::size_t total = (10 + header.size() + 1 + 63) / 64 * 64;  // magic, version, length, header, newline
     header.append(total - 10 - header.size() - 1, ' ');
     header += '\n';
+    std::string start("\x93NUMPY\x01\x00", 8);
+    start += static_cast<char>(header.size() & 0xFF);
+    start += static_cast<char>(header.size() >> 8);
+    return start + header;
+}
 
-    std::ofstream file(path, std::ios::binary | std::ios::trunc);
-    check(file.is_open(), "npy: ", path.string(), " cannot be opened for writing");
-    const auto length = static_cast<unsigned>(header.size());
-    file << "\x93NUMPY" << '\x01' << '\x00' << static_cast<char>(length & 0xFF) << static_cast<char>(length >> 8) << header;
-    file.write(reinterpret_cast<const char*>(tensor.data()), static_cast<std::streamsize>(tensor.size() * sizeof(T)));
-    file.close();
-    check(file.good(), "npy: ", path.string(), " cannot be written");
+/// The elements as they lie in memory and in the file.
+template <NpyElement T>
+[[nodiscard]] std::string_view npy_bytes(const Tensor<T>& tensor) noexcept {
+    return {reinterpret_cast<const char*>(tensor.data()), tensor.size() * sizeof(T)};
 }
 
 /// What the dictionary of a .npy header says.
@@ -68,7 +72,7 @@ struct NpyHeader {
 
 /// The value text after `'key':`, blanks skipped; empty if the key is missing.
 [[nodiscard]] inline std::string_view npy_field(std::string_view header, std::string_view key) {
-    const std::string quoted = "'" + std::string(key) + "':";
+    const std::string quoted = concatenate('\'', key, "':");
     std::size_t at = header.find(quoted);
     if (at == std::string_view::npos) return {};
     at = header.find_first_not_of(' ', at + quoted.size());
@@ -99,49 +103,65 @@ struct NpyHeader {
     }
 }
 
-/// The tensor in a .npy file of row-major elements of type T.
-/// Errors, naming the path: missing; not a .npy file; elements of another type or order; fewer or more bytes than the shape
-/// says (nothing is allocated before that is known).
-template <NpyElement T>
-[[nodiscard]] Tensor<T> load_npy(const std::filesystem::path& path) {
-    std::error_code error;
-    check(std::filesystem::is_regular_file(path, error), "npy: ", path.string(), " does not exist or is not a file");
-    const std::uintmax_t file_bytes = std::filesystem::file_size(path, error);
-    std::ifstream file(path, std::ios::binary);
-    check(!error && file.is_open(), "npy: ", path.string(), " cannot be read");
-
+/// The tensor in `total` bytes of the format, which read(to, count) delivers in order; it returns whether it could. Column-major
+/// (Fortran) order becomes row-major.
+/// Errors, in the name of `where`: no .npy data; elements of another type; fewer or more bytes than the shape says (no elements
+/// are allocated before that is known).
+template <NpyElement T, class Read>
+[[nodiscard]] Tensor<T> read_npy(std::string_view where, std::uint64_t total, Read read) {
     std::string start(8, '\0');
-    file.read(start.data(), 8);
-    const int version = file.good() && start.starts_with("\x93NUMPY") ? start[6] : 0;
-    check(version >= 1 && version <= 3, "npy: ", path.string(), " is not a .npy file of version 1 to 3");
-    std::string size_bytes(version == 1 ? 2 : 4, '\0');
-    file.read(size_bytes.data(), static_cast<std::streamsize>(size_bytes.size()));
+    const int version = total >= 8 && read(start.data(), 8) && start.starts_with("\x93NUMPY") ? start[6] : 0;
+    check(version >= 1 && version <= 3, where, " is not a .npy file of version 1 to 3");
+    const std::size_t length_bytes = version == 1 ? 2 : 4;
+    std::string length(length_bytes, '\0');
+    check(total >= 8 + length_bytes && read(length.data(), length_bytes), where, " is truncated in its header");
     std::uint64_t header_bytes = 0;
-    for (std::size_t i = size_bytes.size(); i-- > 0;)
-        header_bytes = header_bytes << 8 | static_cast<unsigned char>(size_bytes[i]);
-    const std::uint64_t data_start = 8 + size_bytes.size() + header_bytes;
-    check(file.good() && data_start <= file_bytes, "npy: ", path.string(), " is truncated in its header");
+    for (std::size_t i = length_bytes; i-- > 0;) header_bytes = header_bytes << 8 | static_cast<unsigned char>(length[i]);
+    const std::uint64_t data_start = 8 + length_bytes + header_bytes;
+    check(data_start <= total, where, " is truncated in its header");
     std::string text(static_cast<std::size_t>(header_bytes), '\0');
-    file.read(text.data(), static_cast<std::streamsize>(header_bytes));
     NpyHeader header;
-    check(file.good() && parse_npy_header(text, header), "npy: ", path.string(), " has a malformed header");
-    check(header.type == npy_type<T>(), "npy: ", path.string(), " holds elements of type '", header.type, "'; expected '",
-          npy_type<T>(), "'");
-    check(!header.fortran_order || header.shape.size() < 2, "npy: ", path.string(),
-          " is in column-major (Fortran) order; expected row-major");
+    check(read(text.data(), text.size()) && parse_npy_header(text, header), where, " has a malformed header");
+    check(header.type == npy_type<T>(), where, " holds elements of type '", header.type, "'; expected '", npy_type<T>(), "'");
 
     std::uint64_t data_bytes = sizeof(T);
     for (const std::size_t extent : header.shape) {
         const bool fits = extent == 0 || data_bytes <= std::numeric_limits<std::uint64_t>::max() / extent;
-        check(fits, "npy: ", path.string(), " has the impossible shape ", to_string(header.shape));
+        check(fits, where, " has the impossible shape ", to_string(header.shape));
         data_bytes *= extent;
     }
-    check(file_bytes - data_start == data_bytes, "npy: ", path.string(), " has ", file_bytes - data_start,
-          " bytes of data, but shape ", to_string(header.shape), " needs ", data_bytes);
+    check(total - data_start == data_bytes, where, " has ", total - data_start, " bytes of data, but shape ",
+          to_string(header.shape), " needs ", data_bytes);
+    if (header.fortran_order) std::reverse(header.shape.begin(), header.shape.end());
     Tensor<T> tensor(header.shape);
-    file.read(reinterpret_cast<char*>(tensor.data()), static_cast<std::streamsize>(data_bytes));
-    check(!file.fail(), "npy: ", path.string(), " cannot be read");
-    return tensor;
+    check(read(reinterpret_cast<char*>(tensor.data()), static_cast<std::size_t>(data_bytes)), where, " cannot be read");
+    return header.fortran_order ? copy_of(view(tensor).transpose()) : tensor;
+}
+
+/// Writes the elements, row-major, as version 1.0 of the format. What the path held before stays until all is written.
+/// Errors, naming the path: it cannot be written; the tensor has a scale other than 1.
+/// Reference: numpy.lib.format. Test: tests/io/npy_test.cpp
+template <NpyElement T>
+void save_npy(const std::filesystem::path& path, const Tensor<T>& tensor) {
+    std::string bytes = npy_preamble(concatenate("npy: ", path.string()), tensor);
+    bytes += npy_bytes(tensor);
+    write_whole("npy", path, bytes);
+}
+
+/// The tensor in a .npy file of elements of type T.
+/// Errors, naming the path: missing; and those of `read_npy`.
+template <NpyElement T>
+[[nodiscard]] Tensor<T> load_npy(const std::filesystem::path& path) {
+    const std::string where = concatenate("npy: ", path.string());
+    std::error_code error;
+    check(std::filesystem::is_regular_file(path, error), where, " does not exist or is not a file");
+    const std::uintmax_t total = std::filesystem::file_size(path, error);
+    std::ifstream file(path, std::ios::binary);
+    check(!error && file.is_open(), where, " cannot be read");
+    return read_npy<T>(where, total, [&file](char* to, std::size_t count) {
+        file.read(to, static_cast<std::streamsize>(count));
+        return !file.fail();
+    });
 }
 
 }  // namespace unitscale::io

@@ -3,6 +3,7 @@
 
 #include <unitscale/kernels/reduce.hpp>
 #include <unitscale/kernels/strides.hpp>
+#include <unitscale/tensor/broadcast.hpp>
 #include <unitscale/tensor/tensor.hpp>
 
 #include <span>
@@ -50,20 +51,6 @@ void weighted_sum(const Execution& execution, std::span<const T* const> x, std::
             store_block(total, count, y + i);
         }
     });
-}
-
-/// The shape that two shapes broadcast to: aligned at the last axis, an axis of extent 1 (or missing) is repeated.
-/// Error, in the name of `op`: two extents differ and neither is 1.
-[[nodiscard]] inline Shape broadcast_shape(std::string_view op, const Shape& a, const Shape& b) {
-    Shape result(std::max(a.size(), b.size()), 1);
-    for (std::size_t i = 0; i < result.size(); ++i) {
-        const std::size_t from_a = i < a.size() ? a[a.size() - 1 - i] : 1;
-        const std::size_t from_b = i < b.size() ? b[b.size() - 1 - i] : 1;
-        check(from_a == from_b || from_a == 1 || from_b == 1, op, ": shapes ", to_string(a), " and ", to_string(b),
-              " do not broadcast: ", from_a, " != ", from_b);
-        result[result.size() - 1 - i] = from_a == 1 ? from_b : from_a;
-    }
-    return result;
 }
 
 /// Step of a row-major array of shape `from` along axis `axis` of the shape it is broadcast to: 0 where it is repeated.

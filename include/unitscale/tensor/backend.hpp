@@ -22,6 +22,9 @@ namespace unitscale {
 /// Sizes of a tensor's dimensions, outermost first. Up to six without allocation.
 using Shape = xt::svector<std::size_t, 6>;
 
+/// Steps between the elements of each dimension, negative where it is walked backwards, 0 where it is repeated.
+using Strides = xt::svector<std::ptrdiff_t, 6>;
+
 /// A few values, up to eight without allocation.
 template <class T>
 using SmallVector = xt::svector<T, 8>;

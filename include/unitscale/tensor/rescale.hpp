@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/base/error.hpp>
+#include <unitscale/tensor/cast.hpp>
+#include <unitscale/tensor/tensor.hpp>
+
+#include <cmath>
+#include <concepts>
+#include <limits>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+// The same value under another scale. A product of data by a ratio of scales is formed in double and rounded to the element
+// type once, as `element_cast` does: exact for powers of two, unless the element type overflows or underflows.
+namespace unitscale {
+
+/// Elements that a scale goes with: all but integers and bool.
+template <class T>
+concept RealElement = std::floating_point<T> || CodedElement<T>;
+
+/// Error, in the name of `operation`: the number is not positive and finite.
+inline void check_positive(std::string_view operation, std::string_view what, double value) {
+    check(value > 0.0 && value <= std::numeric_limits<double>::max(), operation, ": ", what, " is ", value,
+          "; expected a positive finite number");
+}
+
+/// Multiplies numbers by numerator / denominator, both positive and finite; the quotient itself may leave double's range.
+class Ratio {
+public:
+    Ratio(double numerator, double denominator) noexcept : factor_(numerator / denominator) {
+        if (factor_ >= std::numeric_limits<double>::min() && factor_ <= std::numeric_limits<double>::max()) return;
+        int up = 0, down = 0;
+        factor_ = std::frexp(numerator, &up) / std::frexp(denominator, &down);
+        exponent_ = up - down;
+    }
+    [[nodiscard]] double operator()(double x) const noexcept {
+        return exponent_ == 0 ? x * factor_ : std::ldexp(x * factor_, exponent_);
+    }
+
+private:
+    double factor_;
+    int exponent_ = 0;
+};
+
+/// The same value with the given scale: data old / new. The flag "any scale" stays: 0, infinity and NaN keep their data.
+/// Errors: a scale, the tensor's or the given one, that is not positive and finite.
+/// Test: tests/tensor/rescale_test.cpp
+template <RealElement T>
+[[nodiscard]] Tensor<T> set_scaling(Tensor<T> tensor, double scale) {
+    check_positive("set_scaling", "scale", scale);
+    check_positive("set_scaling", "the tensor's scale", tensor.scale());
+    if (scale == tensor.scale()) return tensor;
+    const Ratio ratio(tensor.scale(), scale);
+    for (T& x : tensor.span()) x = element_cast<T>(ratio(widest(x)));
+    tensor.set_scale(scale);
+    return tensor;
+}
+
+/// The same value with `factor` moved from data to scale: data / factor, scale factor.
+/// Errors: a factor, scale, or product of both that is not positive and finite.
+template <RealElement T>
+[[nodiscard]] Tensor<T> rebalance(Tensor<T> tensor, double factor) {
+    check_positive("rebalance", "factor", factor);
+    check_positive("rebalance", "the tensor's scale", tensor.scale());
+    const double scale = tensor.scale() * factor;
+    check_positive("rebalance", "the tensor's scale times factor", scale);
+    const Ratio ratio(1.0, factor);
+    for (T& x : tensor.span()) x = element_cast<T>(ratio(widest(x)));
+    tensor.set_scale(scale);
+    return tensor;
+}
+
+/// The plain tensor data scale, of scale 1, in element type To (absent: T): rounded once.
+/// Error: a scale that is not positive and finite.
+template <class To = void, RealElement T>
+[[nodiscard]] auto value(const Tensor<T>& tensor) {
+    using Result = std::conditional_t<std::is_void_v<To>, T, To>;
+    check_positive("value", "the tensor's scale", tensor.scale());
+    if (tensor.scale() == 1.0) return cast<Result>(tensor);
+    Tensor<Result> result(tensor.shape());
+    for (std::size_t i = 0; i < tensor.size(); ++i)
+        result.data()[i] = element_cast<Result>(widest(tensor.data()[i]) * tensor.scale());
+    result.set_any_scale(tensor.any_scale());
+    return result;
+}
+
+}  // namespace unitscale
