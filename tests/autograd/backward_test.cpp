@@ -4,6 +4,7 @@
 #include "support/catch.hpp"
 #include "support/test_ops.hpp"
 
+#include <array>
 #include <functional>
 #include <vector>
 
@@ -91,19 +92,20 @@ TEST_CASE_METHOD(Fixture, "take_output_gradient moves the gradient out, and copi
     }
 }
 
-TEST_CASE_METHOD(Fixture, "a parameter used once has its beta, one used twice has beta = alpha at each use") {
-    Parameter<double> once("once", Shape{1}, {}), twice("twice", Shape{1}, {});
-    once.write().data()[0] = 3.0;
-    twice.write().data()[0] = 3.0;
-    tape.begin_step();
-    const auto x = vector_input<double>(tape, {2.0}, false);
-    const Factors f{.alpha = 0.5, .beta_a = 8.0, .beta_b = 4.0};
-    const auto first = mul(x, tape.parameter(twice), f);
-    const auto second = mul(x, tape.parameter(twice), Factors{.alpha = 0.125, .beta_b = 4.0});
-    const auto third = mul(x, tape.parameter(once), f);
-    tape.backward({first, second, third}, {1.0, 1.0, 1.0});
-    REQUIRE(twice.gradient().data()[0] == 2.0 * (0.5 + 0.125));
-    REQUIRE(once.gradient().data()[0] == 2.0 * 4.0);
+TEST_CASE_METHOD(Fixture, "the betas and output weights that were recorded, and all of them alpha and 1 for true gradients") {
+    for (const bool true_gradients : {false, true}) {
+        tape.begin_step({.true_gradients = true_gradients});
+        const auto x = vector_input<double>(tape, {2.0});
+        std::array<double, 3> seen{};
+        const auto y = tape.record_repeats<2>(
+            {.name = "f", .site = tape.next_site("f"), .alpha = 0.5, .betas = {8.0}, .output_weights = {3.0, 4.0}}, {x},
+            [&seen](BackwardContext<double>& g) {
+                seen = {g.beta(0), g.output_weight(0), g.output_weight(1)};
+                g.add(0, g.take_output_gradient(0));
+            });
+        tape.backward(sum(y[0]));
+        CHECK(seen == (true_gradients ? std::array{0.5, 1.0, 1.0} : std::array{8.0, 3.0, 4.0}));
+    }
 }
 
 TEST_CASE_METHOD(Fixture, "an activation used twice keeps the betas of its consumers, as does an input of the tape") {

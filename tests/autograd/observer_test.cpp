@@ -72,3 +72,40 @@ TEST_CASE("a detached observer sees nothing and frozen parameters show no gradie
     tape.backward(square(vector_input<double>(tape, {2.0})));
     REQUIRE(recorder.lines.size() == 3);
 }
+
+TEST_CASE("an event shows the inputs of its op: which tensors they are, and their values") {
+    class Inputs : public Observer<double> {
+    public:
+        void begin_step(const ObservedStep& step) override {
+            lines.push_back(concatenate("step ", step.step, step.training ? " training " : " evaluation ", step.micro_batch, '/',
+                                        step.micro_batches));
+        }
+        void observe(const TensorEvent<double>& event) override {
+            lines.push_back(concatenate(event.path, " <-"));
+            for (const EventInput<double>& input : event.inputs)
+                lines.back() += ' ',
+                    lines.back() += concatenate(input.path, ' ', input.op, ' ', input.index, ' ', input.value->data()[0]);
+        }
+        std::vector<std::string> lines{};
+    };
+    const Recipe recipe;
+    ScalingState state;
+    Tape<double> tape(recipe, state);
+    Inputs inputs;
+    tape.set_observer(&inputs);
+    Parameter<double> weight("weight", Shape{1}, {});
+    weight.write().data()[0] = 3.0;
+    tape.begin_step({.micro_batches = 2});
+    const auto [first, last] = halves(vector_input<double>(tape, {2.0, 5.0}, false));
+    static_cast<void>(first);
+    tape.backward(mul(last, tape.parameter(weight)));
+    REQUIRE(inputs.lines == std::vector<std::string>{"step 1 training 0/2", "halves <- input input 0 2",
+                                                     "halves <- input input 0 2", "weight <-",
+                                                     "mul <- halves halves 1 5 weight parameter 0 3",
+                                                     "mul <- halves halves 1 5 weight parameter 0 3", "weight <-"});
+    inputs.lines.clear();
+    tape.begin_step({.micro_batches = 2, .micro_batch = 1});
+    tape.begin_step({.training = false});
+    tape.begin_step({.gradients = false});
+    REQUIRE(inputs.lines == std::vector<std::string>{"step 1 training 1/2", "step 1 evaluation 0/1", "step 1 evaluation 0/1"});
+}

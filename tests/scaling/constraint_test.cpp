@@ -3,6 +3,8 @@
 
 #include "support/catch.hpp"
 
+#include <array>
+#include <cmath>
 #include <string>
 
 using namespace unitscale;
@@ -58,6 +60,28 @@ TEST_CASE("with one input the geometric mean is of two factors and the output's 
     REQUIRE(beta == 0.1);
 }
 
+TEST_CASE("the constraint automatic leaves every factor to the plan") {
+    const Three f = constrained(Constraint::automatic);
+    REQUIRE(f.alpha == 0.5);
+    REQUIRE(f.left == 4.0);
+    REQUIRE(f.right == 32.0);
+}
+
+TEST_CASE("any number of factors becomes one by a rule that does not tell inputs apart") {
+    const std::array<double, 4> factors = {0.5, 4.0, 32.0, 1.0};
+    REQUIRE(joined_factor("op", Constraint::to_output_scale, factors) == 0.5);
+    REQUIRE(joined_factor("op", Constraint::gmean, factors) == Approx(std::sqrt(8.0)).epsilon(1e-14));
+    REQUIRE(joined_factor("op", Constraint::hmean, factors) == Approx(4.0 / 3.28125).epsilon(1e-14));
+    REQUIRE(joined_factor("op", Constraint::amean, factors) == Approx(37.5 / 4.0).epsilon(1e-14));
+    const std::array<double, 1> alone = {0.1};
+    for (const Constraint rule : {Constraint::to_output_scale, Constraint::gmean, Constraint::hmean, Constraint::amean})
+        REQUIRE(joined_factor("op", rule, alone) == 0.1);
+    REQUIRE_THROWS_WITH(
+        joined_factor("add", Constraint::to_left_grad_scale, factors),
+        "add: constraint to_left_grad_scale does not join any number of factors; expected to_output_scale, gmean, "
+        "hmean or amean");
+}
+
 TEST_CASE("a rule for another number of inputs is an error that names op and rule") {
     double alpha = 1.0, left = 1.0, right = 1.0;
     REQUIRE_THROWS_WITH(constrain("matmul", Constraint::to_grad_input_scale, alpha, left, right),
@@ -69,12 +93,12 @@ TEST_CASE("a rule for another number of inputs is an error that names op and rul
 }
 
 TEST_CASE("constraints are found by their names, an unknown name lists them") {
-    for (const auto constraint :
-         {Constraint::none, Constraint::gmean, Constraint::hmean, Constraint::amean, Constraint::to_output_scale,
-          Constraint::to_grad_input_scale, Constraint::to_left_grad_scale, Constraint::to_right_grad_scale})
+    for (const auto constraint : {Constraint::automatic, Constraint::none, Constraint::gmean, Constraint::hmean,
+                                  Constraint::amean, Constraint::to_output_scale, Constraint::to_grad_input_scale,
+                                  Constraint::to_left_grad_scale, Constraint::to_right_grad_scale})
         REQUIRE(parse_constraint(name(constraint)) == constraint);
     REQUIRE(name(Constraint::hmean) == "hmean");
     REQUIRE_THROWS_WITH(parse_constraint("mean"),
-                        "constraint: unknown rule 'mean'; expected one of none, gmean, hmean, amean, to_output_scale, "
+                        "constraint: unknown rule 'mean'; expected one of automatic, none, gmean, hmean, amean, to_output_scale, "
                         "to_grad_input_scale, to_left_grad_scale, to_right_grad_scale");
 }

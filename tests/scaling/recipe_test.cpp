@@ -60,7 +60,8 @@ TEST_CASE("fp32 scales and rounds nothing and clips; the unit recipes scale, kee
         REQUIRE(recipe.scaling == Scaling::unit);
         REQUIRE(recipe.parametrisation == Parametrisation::unit);
         REQUIRE(recipe.residual.scheme != ResidualScheme::plain);
-        REQUIRE(recipe.constraint == Constraint::to_output_scale);
+        REQUIRE(recipe.constraint == Constraint::automatic);
+        REQUIRE(recipe.automatic_rule == Constraint::to_output_scale);
         REQUIRE(recipe.clip_norm == 0.0);
     }
     REQUIRE(find_recipe("unit-fp32").products.empty());

@@ -4,6 +4,7 @@
 #include "support/catch.hpp"
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -100,6 +101,18 @@ namespace {
 struct ScalarNames {
     std::vector<std::pair<std::string, std::uint64_t>>& seen;
     void scalar(const char* name, std::uint64_t& value) { seen.emplace_back(name, value++); }
+    void table(const char* name, std::map<std::string, double>& rows) { seen.emplace_back(name, rows.size()); }
+};
+
+/// Keeps what it sees, or puts it back.
+struct Copier {
+    std::map<std::string, std::uint64_t> scalars{};
+    std::map<std::string, std::map<std::string, double>> tables{};
+    bool write = false;
+    void scalar(const char* name, std::uint64_t& value) { write ? void(value = scalars.at(name)) : void(scalars[name] = value); }
+    void table(const char* name, std::map<std::string, double>& rows) {
+        write ? void(rows = tables.at(name)) : void(tables[name] = rows);
+    }
 };
 }  // namespace
 
@@ -108,7 +121,32 @@ TEST_CASE("a visitor of the scaling state reads and writes step and seed") {
     state.set_step(3);
     std::vector<std::pair<std::string, std::uint64_t>> seen;
     state.visit_state(ScalarNames{seen});
-    REQUIRE(seen == std::vector<std::pair<std::string, std::uint64_t>>{{"step", 3}, {"seed", 5}});
+    REQUIRE(seen == std::vector<std::pair<std::string, std::uint64_t>>{{"step", 3}, {"seed", 5}, {"plan", 0}});
     REQUIRE(state.step() == 4);
     REQUIRE(state.seed() == 6);
+}
+
+TEST_CASE("planned forward factors belong to paths and survive saving, whether their sites are known or not") {
+    ScalingState state(1);
+    const Site gelu = state.site(state.scope(0, "block"), "gelu", 0), add = state.site(0, "add", 1);
+    REQUIRE_FALSE(state.has_plan());
+    REQUIRE_FALSE(state.planned_alpha(gelu));
+    state.set_planned_alpha(gelu, 1.0 / 3.0);
+    state.set_planned_alpha(add, 0.5);
+    REQUIRE(state.has_plan());
+    REQUIRE(state.planned_alpha(gelu) == 1.0 / 3.0);
+    REQUIRE(state.plan() == std::map<std::string, double>{{"block/gelu", 1.0 / 3.0}, {"add.1", 0.5}});
+
+    Copier copier;
+    state.visit_state(copier);
+    copier.write = true;
+    ScalingState restored(9);
+    const Site known = restored.site(0, "add", 1), unplanned = restored.site(0, "add", 0);
+    restored.visit_state(copier);
+    CHECK(restored.planned_alpha(known) == 0.5);
+    CHECK_FALSE(restored.planned_alpha(unplanned));
+    CHECK(restored.planned_alpha(restored.site(restored.scope(0, "block"), "gelu", 0)) == 1.0 / 3.0);
+    restored.set_plan({});
+    CHECK_FALSE(restored.has_plan());
+    CHECK_FALSE(restored.planned_alpha(known));
 }

@@ -15,6 +15,7 @@ namespace unitscale::test {
 
 struct Factors {
     double alpha = 1.0, beta_a = 1.0, beta_b = 1.0;
+    JoinedBy joined_by = JoinedBy::plan;
 };
 
 /// y = alpha x^2, dx = beta 2 x dy, element-wise.
@@ -25,7 +26,7 @@ template <class T>
     const Site site = tape.next_site("square");
     Tensor<T> output = tape.make(value.shape());
     for (std::size_t i = 0; i < value.size(); ++i) output.data()[i] = static_cast<T>(f.alpha) * value.data()[i] * value.data()[i];
-    return tape.record({"square", site, f.alpha, {f.beta_a}}, {x}, std::move(output), [](BackwardContext<T>& g) {
+    return tape.record({"square", site, f.alpha, {f.beta_a}, f.joined_by}, {x}, std::move(output), [](BackwardContext<T>& g) {
         if (!g.needs(0)) return;
         const Tensor<T>& dy = g.output_gradient();
         Tensor<T> dx = g.make(dy.shape());
@@ -46,16 +47,17 @@ template <class T>
     const Site site = tape.next_site("mul");
     Tensor<T> output = tape.make(left.shape());
     for (std::size_t i = 0; i < left.size(); ++i) output.data()[i] = static_cast<T>(f.alpha) * left.data()[i] * right.data()[i];
-    return tape.record({"mul", site, f.alpha, {f.beta_a, f.beta_b}}, {a, b}, std::move(output), [](BackwardContext<T>& g) {
-        for (std::size_t input = 0; input < 2; ++input) {
-            if (!g.needs(input)) continue;
-            const Tensor<T>& dy = g.output_gradient();
-            Tensor<T> gradient = g.make(dy.shape());
-            for (std::size_t i = 0; i < dy.size(); ++i)
-                gradient.data()[i] = static_cast<T>(g.beta(input)) * g.input(1 - input).data()[i] * dy.data()[i];
-            g.add(input, std::move(gradient));
-        }
-    });
+    return tape.record(
+        {"mul", site, f.alpha, {f.beta_a, f.beta_b}, f.joined_by}, {a, b}, std::move(output), [](BackwardContext<T>& g) {
+            for (std::size_t input = 0; input < 2; ++input) {
+                if (!g.needs(input)) continue;
+                const Tensor<T>& dy = g.output_gradient();
+                Tensor<T> gradient = g.make(dy.shape());
+                for (std::size_t i = 0; i < dy.size(); ++i)
+                    gradient.data()[i] = static_cast<T>(g.beta(input)) * g.input(1 - input).data()[i] * dy.data()[i];
+                g.add(input, std::move(gradient));
+            }
+        });
 }
 
 /// The sum of all elements, shape [1].

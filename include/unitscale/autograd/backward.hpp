@@ -57,11 +57,12 @@ public:
     /// The factor of the op's value.
     [[nodiscard]] double alpha() const noexcept { return node_.alpha; }
 
-    /// The factor of input i's gradient. A parameter used more than once is not a cut-edge: until a plan says better,
-    /// all its uses take beta = alpha.
-    [[nodiscard]] double beta(std::size_t i) const noexcept {
-        const Slot<T>& slot = input_slot(i);
-        return slot.source != nullptr && slot.uses > 1 ? node_.alpha : node_.betas[i];
+    /// The factor of input i's gradient, as the plan or a constraint has it.
+    [[nodiscard]] double beta(std::size_t i) const noexcept { return true_gradients_ ? node_.alpha : node_.betas[i]; }
+
+    /// The factor of the gradient that arrived at output i: 1 but for the ops that state others.
+    [[nodiscard]] double output_weight(std::size_t i) const noexcept {
+        return true_gradients_ || node_.output_weights.empty() ? 1.0 : node_.output_weights[i];
     }
 
     /// The gradient that arrived at output i; zeros where no consumer sent one.
@@ -97,6 +98,7 @@ public:
     }
 
     void set_keep(bool keep) noexcept { keep_ = keep; }
+    void set_true_gradients(bool true_gradients) noexcept { true_gradients_ = true_gradients; }
 
 private:
     [[nodiscard]] const Slot<T>& input_slot(std::size_t i) const noexcept { return slots_[node_.inputs[i]]; }
@@ -106,6 +108,7 @@ private:
     Execution execution_;
     const std::shared_ptr<MemoryPool>& pool_;
     bool keep_ = false;
+    bool true_gradients_ = false;
 };
 
 }  // namespace unitscale

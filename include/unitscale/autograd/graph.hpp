@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <unitscale/autograd/op_info.hpp>
 #include <unitscale/autograd/parameter.hpp>
 #include <unitscale/scaling/state.hpp>
 #include <unitscale/tensor/tensor.hpp>
@@ -53,6 +54,7 @@ private:
 /// another slot that this one repeats).
 template <class T>
 struct Slot {
+    static constexpr std::uint32_t no_producer = 0xFFFFFFFF;
     const char* origin = "";           ///< op that made it, "input" or "parameter"
     const Tensor<T>* value = nullptr;  ///< null once freed
     Tensor<T> owned{};
@@ -60,6 +62,7 @@ struct Slot {
     Parameter<T>* parameter = nullptr;     ///< whose gradient this slot's is
     const Parameter<T>* source = nullptr;  ///< the parameter whose value this is, frozen or not
     std::uint32_t uses = 0;                ///< edges from this tensor to ops
+    std::uint32_t producer = no_producer;  ///< the node whose output this is
     bool requires_gradient = false;
     bool has_gradient = false;
     bool leaf = false;  ///< input or parameter: nothing is freed by the backward pass
@@ -69,15 +72,19 @@ template <class T>
 class BackwardContext;
 
 /// One op of a step: a vertex of the recorded graph. betas[i] multiplies the gradient that the unscaled op would give
-/// for inputs[i].
+/// for inputs[i]; output_weights[i] the gradient that arrives at outputs[i].
 template <class T>
 struct Node {
     const char* op = "";
     Site site{};
     double alpha = 1.0;
     std::vector<double> betas{};
+    std::vector<double> output_weights{};  ///< empty: all 1
     std::vector<std::uint32_t> inputs{};
     std::vector<std::uint32_t> outputs{};
+    std::vector<EdgeKind> edges{};  ///< one per input, once the cut-edges are found
+    JoinedBy joined_by = JoinedBy::plan;
+    std::uint64_t multiply_adds = 0;
     void* closure = nullptr;  ///< in the arena; null when no input needs a gradient
     void (*run)(void*, BackwardContext<T>&) = nullptr;
     void (*destroy)(void*) = nullptr;

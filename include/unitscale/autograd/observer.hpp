@@ -1,16 +1,31 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <unitscale/autograd/graph.hpp>
 #include <unitscale/scaling/state.hpp>
 #include <unitscale/tensor/tensor.hpp>
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <span>
 #include <string_view>
+#include <vector>
 
 namespace unitscale {
 
 /// Which of a tensor's two sides was seen.
 enum class Pass { value, gradient };
+
+/// An input of an observed op: the output `index` of the op at `path`, or a parameter (`op` is "parameter", `path` its
+/// name), or a tensor put on the tape (both are "input"). `value` is null once the backward pass has freed it.
+template <class T>
+struct EventInput {
+    std::string_view path{};
+    std::string_view op{};
+    std::size_t index = 0;
+    const Tensor<T>* value = nullptr;
+};
 
 /// A tensor that a step has just completed: the output `index` of the op at `path`, or a parameter (`op` is
 /// "parameter", `path` its name). Its gradient is complete: every consumer has added its part.
@@ -21,6 +36,14 @@ struct TensorEvent {
     std::size_t index = 0;
     Pass pass = Pass::value;
     const Tensor<T>& tensor;
+    std::span<const EventInput<T>> inputs{};  ///< of the op, in both passes; alive while the event is seen
+};
+
+/// The step, or part of one, that the following events belong to.
+struct ObservedStep {
+    std::uint64_t step = 0;  ///< training steps begun so far, this one included
+    bool training = false;   ///< false: an evaluation, a dry record, a step without gradients
+    std::size_t micro_batch = 0, micro_batches = 1;
 };
 
 /// Sees every tensor of a step while it is alive. Attached to a tape; with none attached the tape pays one branch per op.
@@ -32,7 +55,29 @@ public:
     Observer(const Observer&) = delete;
     Observer& operator=(const Observer&) = delete;
     virtual ~Observer() = default;
+    virtual void begin_step(const ObservedStep&) {}
     virtual void observe(const TensorEvent<T>& event) = 0;
+
+    /// For the tape: observes the output `index` of a recorded op.
+    void observe_output(const ScalingState& state, const ReusedList<Node<T>>& nodes, const ReusedList<Slot<T>>& slots,
+                        const Node<T>& node, std::size_t index, Pass pass, const Tensor<T>& tensor) {
+        inputs_.clear();
+        for (const std::uint32_t input : node.inputs) {
+            const Slot<T>& slot = slots[input];
+            if (slot.producer == Slot<T>::no_producer) {
+                const std::string_view path = slot.source != nullptr ? std::string_view(slot.source->name()) : slot.origin;
+                inputs_.push_back({path, slot.origin, 0, slot.value});
+                continue;
+            }
+            const Node<T>& producer = nodes[slot.producer];
+            const auto place = std::find(producer.outputs.begin(), producer.outputs.end(), input) - producer.outputs.begin();
+            inputs_.push_back({state.path(producer.site), producer.op, static_cast<std::size_t>(place), slot.value});
+        }
+        observe({state.path(node.site), node.op, index, pass, tensor, inputs_});
+    }
+
+private:
+    std::vector<EventInput<T>> inputs_{};
 };
 
 }  // namespace unitscale

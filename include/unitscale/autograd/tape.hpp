@@ -2,9 +2,11 @@
 #pragma once
 
 #include <unitscale/autograd/backward.hpp>
-#include <unitscale/autograd/graph.hpp>
 #include <unitscale/autograd/observer.hpp>
+#include <unitscale/autograd/op_info.hpp>
 #include <unitscale/autograd/parameter.hpp>
+#include <unitscale/autograd/planner.hpp>
+#include <unitscale/autograd/recorded_graph.hpp>
 #include <unitscale/autograd/variable.hpp>
 #include <unitscale/base/memory.hpp>
 #include <unitscale/base/parallel.hpp>
@@ -18,8 +20,10 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -32,25 +36,7 @@ struct StepOptions {
     bool training = true;           ///< false: dropout keeps every value, random streams do not advance
     bool gradients = true;          ///< false: no backward pass will follow, nothing is kept for it
     bool retain = false;            ///< true: the backward pass keeps values and gradients of all ops for inspection
-};
-
-/// The gradient factors of an op, one per input: a list in braces or a span, read before the call returns.
-class Betas {
-public:
-    Betas(std::initializer_list<double> list) : values_(list.begin(), list.size()) {}
-    Betas(std::span<const double> values) : values_(values) {}
-    [[nodiscard]] std::span<const double> values() const noexcept { return values_; }
-
-private:
-    std::span<const double> values_;
-};
-
-/// What an op tells the tape when it is recorded: its name, where it is, its factors.
-struct OpInfo {
-    const char* name = "";
-    Site site{};
-    double alpha = 1.0;
-    Betas betas{std::span<const double>()};
+    bool true_gradients = false;    ///< true: every beta is its op's alpha; gradients are those of the scaled function
 };
 
 /// Reverse-mode differentiation of one step at a time. Ops record themselves as they run; `backward` walks back.
@@ -67,7 +53,7 @@ public:
     }
     Tape(const Tape&) = delete;
     Tape& operator=(const Tape&) = delete;
-    ~Tape() { forget(); }
+    ~Tape() = default;
 
     [[nodiscard]] const Recipe& recipe() const noexcept { return *recipe_; }
     [[nodiscard]] ScalingState& state() noexcept { return *state_; }
@@ -90,18 +76,77 @@ public:
         options_ = options;
         ++generation_;
         backward_done_ = false;
-        if (options.training && options.gradients && options.micro_batch == 0) state_->set_step(state_->step() + 1);
+        const bool trains = options.training && options.gradients;
+        if (trains && options.micro_batch == 0) state_->set_step(state_->step() + 1);
+        if (observer_ != nullptr) observer_->begin_step({state_->step(), trains, options.micro_batch, options.micro_batches});
     }
 
     /// An uninitialised tensor from the tape's pool.
     [[nodiscard]] Tensor<T> make(const Shape& shape) { return Tensor<T>(shape, pool_); }
 
+    /// Records one step without a backward pass or an update and fixes the forward factor of every op under `unit`: where
+    /// the recipe's `automatic_rule` joins factors, those of {alpha, betas of the inputs that are not cut-edges}. The plan is
+    /// kept in the state: from then on an op has this factor whatever the sizes of its inputs. Call it before the first
+    /// update; a state that has a plan keeps it. `record()` runs the model and returns the loss, or a range of losses.
+    /// With the rule `to_output_scale` ideal forward factors stand as they are, and planning is not required.
+    template <class Record>
+    void plan(Record&& record, StepOptions options = {}) {
+        if (!unit_scaled() || state_->has_plan()) return;
+        options.training = options.retain = options.true_gradients = false;
+        options.gradients = true;
+        begin_step(options);
+        planning_ = true;
+        asked_.clear();
+        struct End {
+            Tape& tape;
+            ~End() {
+                tape.planning_ = false;
+                tape.forget();
+                ++tape.generation_;
+            }
+        } const end{*this};
+        const auto losses = record();
+        if constexpr (std::is_same_v<std::decay_t<decltype(losses)>, Variable<T>>) find_cut_edges({&losses, 1});
+        else find_cut_edges(losses);
+        std::sort(asked_.begin(), asked_.end());
+        planner_.fix_alphas(graph_, recipe_->automatic_rule, asked_, *state_);
+    }
+
+    /// The forward factor of the op at `site`, whose ideal one is alpha: the plan's if it has one, else alpha. Only
+    /// ops that ask have their forward factor planned; that of others is fixed, and their betas alone follow. Error: the recipe's rule needs a plan and there is none.
+    [[nodiscard]] double forward_factor(const char* op, Site site, double alpha) {
+        if (planning_) {
+            asked_.push_back(site.id);
+            return alpha;
+        }
+        if (const std::optional<double> planned = state_->planned_alpha(site)) return *planned;
+        check(recipe_->automatic_rule == Constraint::to_output_scale, op, ": no forward factor planned for ", state_->path(site),
+              "; the rule ", unitscale::name(recipe_->automatic_rule),
+              " joins it with gradient factors: call Tape::plan before the first step");
+        return alpha;
+    }
+
+    /// Finds the cut-edges of what has been recorded so far, the losses joined.
+    void find_cut_edges(std::span<const Variable<T>> losses) {
+        loss_slots_.clear();
+        for (const Variable<T> loss : losses) {
+            static_cast<void>(checked("backward", loss));
+            loss_slots_.push_back(loss.slot_);
+        }
+        planner_.find_cut_edges(graph_, loss_slots_);
+    }
+
+    /// The same, and gives every op that the plan joins its betas. `backward` does so by itself.
+    void join_factors(std::span<const Variable<T>> losses) {
+        find_cut_edges(losses);
+        planner_.join_betas(graph_);
+    }
+    [[nodiscard]] const Planner& planner() const noexcept { return planner_; }
+
     /// Puts a tensor on the tape.
     [[nodiscard]] Variable<T> input(Tensor<T> tensor, bool requires_gradient = false) {
-        Slot<T>& slot = new_slot("input", requires_gradient && options_.gradients);
-        slot.owned = std::move(tensor);
-        slot.value = &slot.owned;
-        slot.leaf = true;
+        check_begun("input");
+        graph_.add_input(std::move(tensor), requires_gradient && options_.gradients);
         return last_handle();
     }
 
@@ -139,12 +184,17 @@ public:
 
     /// The site of the op that is about to run: the first of that name in this scope that this step has not used.
     [[nodiscard]] Site next_site(const char* op) {
+        const Site site = peek_site(op);
+        site_generation_[site.id] = generation_;
+        return site;
+    }
+
+    /// The same, left unused.
+    [[nodiscard]] Site peek_site(const char* op) {
         for (std::uint32_t ordinal = 0;; ++ordinal) {
             const Site site = state_->site(scope_, op, ordinal);
             if (site.id >= site_generation_.size()) site_generation_.resize(site.id + 1, 0);
-            if (site_generation_[site.id] == generation_) continue;
-            site_generation_[site.id] = generation_;
-            return site;
+            if (site_generation_[site.id] != generation_) return site;
         }
     }
 
@@ -164,7 +214,7 @@ public:
     Variable<T> record(const OpInfo& op, std::span<const Variable<T>> inputs, Tensor<T>&& output, Backward&& backward) {
         Node<T>& node = new_node(op, inputs);
         const Variable<T> result = add_output(node, std::move(output));
-        keep_backward(node, std::forward<Backward>(backward));
+        graph_.keep_backward(node, std::forward<Backward>(backward));
         return result;
     }
 
@@ -175,7 +225,7 @@ public:
         Node<T>& node = new_node(op, std::span<const Variable<T>>(inputs.begin(), inputs.size()));
         std::array<Variable<T>, N> results;
         for (auto& result : results) result = add_output(node, Tensor<T>(), value);
-        keep_backward(node, std::forward<Backward>(backward));
+        graph_.keep_backward(node, std::forward<Backward>(backward));
         return results;
     }
 
@@ -186,7 +236,7 @@ public:
         Node<T>& node = new_node(op, std::span<const Variable<T>>(inputs.begin(), inputs.size()));
         std::array<Variable<T>, N> results;
         for (std::size_t i = 0; i < N; ++i) results[i] = add_output(node, std::move(outputs[i]));
-        keep_backward(node, std::forward<Backward>(backward));
+        graph_.keep_backward(node, std::forward<Backward>(backward));
         return results;
     }
 
@@ -214,18 +264,19 @@ public:
         }
         check(reaches, "backward: no loss depends on a parameter or input that requires a gradient");
         backward_done_ = true;
+        if (unit_scaled()) join_factors(losses);
         for (std::size_t i = 0; i < losses.size(); ++i) {
-            Slot<T>& slot = slots_[losses[i].slot_];
+            Slot<T>& slot = graph_.slots()[losses[i].slot_];
             slot.leaf = true;  // the caller still wants to read it
             Tensor<T> seed = make(slot.value->shape());
             seed.data()[0] = static_cast<T>(seeds[i]);
             if (slot.requires_gradient) add_gradient(execution(), slot, std::move(seed));
         }
-        for (std::size_t i = nodes_.size(); i-- > 0;) run_backward(nodes_[i]);
+        for (std::size_t i = graph_.nodes().size(); i-- > 0;) run_backward(graph_.nodes()[i]);
         if (observer_ != nullptr)
-            for (const std::uint32_t index : parameter_slots_)
-                if (const Parameter<T>* trained = slots_[index].parameter; trained != nullptr && trained->has_gradient())
-                    observer_->observe({trained->name(), "parameter", 0, Pass::gradient, trained->gradient()});
+            for (const std::uint32_t index : graph_.parameter_slots())
+                if (const Parameter<T>* trained = graph_.slots()[index].parameter; trained != nullptr && trained->has_gradient())
+                    observer_->observe({trained->name(), "parameter", 0, Pass::gradient, trained->gradient(), {}});
     }
 
     /// Error if `x` is not a live handle of this tape; `op` names the caller.
@@ -242,123 +293,82 @@ public:
               " has none; run backward(), with begin_step({.retain = true}) for the gradients of ops");
         return slot.gradient;
     }
+    [[nodiscard]] bool has_gradient(Variable<T> x) const {
+        const Slot<T>& slot = checked("has_gradient", x);
+        return slot.parameter != nullptr ? slot.parameter->has_gradient() : slot.has_gradient;
+    }
     [[nodiscard]] bool requires_gradient(Variable<T> x) const { return checked("requires_gradient", x).requires_gradient; }
 
     /// The recorded graph of the current step, in the order of recording.
-    [[nodiscard]] std::size_t node_count() const noexcept { return nodes_.size(); }
-    [[nodiscard]] const Node<T>& node(std::size_t i) const noexcept { return nodes_[i]; }
-    [[nodiscard]] const Slot<T>& slot(std::uint32_t i) const noexcept { return slots_[i]; }
+    [[nodiscard]] std::size_t node_count() const noexcept { return graph_.nodes().size(); }
+    [[nodiscard]] const Node<T>& node(std::size_t i) const noexcept { return graph_.nodes()[i]; }
+    [[nodiscard]] const Slot<T>& slot(std::uint32_t i) const noexcept { return graph_.slots()[i]; }
+    [[nodiscard]] std::size_t slot_count() const noexcept { return graph_.slots().size(); }
+    /// The losses that the cut-edges were found for.
+    [[nodiscard]] std::span<const std::uint32_t> loss_slots() const noexcept { return loss_slots_; }
 
 private:
-    [[nodiscard]] Variable<T> last_handle() { return {this, static_cast<std::uint32_t>(slots_.size() - 1), generation_}; }
+    [[nodiscard]] Variable<T> last_handle() { return {this, graph_.last_slot(), generation_}; }
+
+    void check_begun(const char* what) const { check(generation_ > 0, what, ": call begin_step() first"); }
 
     [[nodiscard]] const Slot<T>& checked(const char* op, Variable<T> x) const {
         check(x.tape_ != nullptr, op, ": an empty Variable; make one with Tape::input, Tape::parameter or an op");
         check(x.tape_ == this, op, ": a Variable of another tape");
         check(x.generation_ == generation_, op, ": a handle of an earlier step; begin_step() ends the life of all handles");
-        const Slot<T>& slot = slots_[x.slot_];
+        const Slot<T>& slot = graph_.slots()[x.slot_];
         check(slot.value != nullptr, op, ": the output of ", slot.origin,
               " was freed by backward(); begin_step({.retain = true}) keeps it");
         return slot;
     }
 
-    Slot<T>& new_slot(const char* origin, bool requires_gradient) {
-        check(generation_ > 0, origin, ": call begin_step() first");
-        Slot<T>& slot = slots_.add();
-        slot.origin = origin;
-        slot.value = nullptr;
-        slot.parameter = nullptr;
-        slot.source = nullptr;
-        slot.uses = 0;
-        slot.requires_gradient = requires_gradient;
-        slot.has_gradient = slot.leaf = false;
-        return slot;
-    }
-
     Variable<T> parameter_slot(const Parameter<T>& source, Parameter<T>* trained) {
-        for (const std::uint32_t index : parameter_slots_)
-            if (slots_[index].source == &source && slots_[index].parameter == trained) return {this, index, generation_};
-        Slot<T>& slot = new_slot("parameter", trained != nullptr && options_.gradients);
-        slot.source = &source;
-        slot.parameter = trained;
-        slot.value = &source.value();
-        slot.leaf = true;
-        parameter_slots_.push_back(static_cast<std::uint32_t>(slots_.size() - 1));
-        if (observer_ != nullptr) observer_->observe({source.name(), "parameter", 0, Pass::value, source.value()});
-        return last_handle();
+        check_begun("parameter");
+        const auto found = graph_.parameter(source, options_.gradients ? trained : nullptr);
+        if (found.is_new && observer_ != nullptr)
+            observer_->observe({source.name(), "parameter", 0, Pass::value, source.value(), {}});
+        return {this, found.slot, generation_};
     }
 
     Node<T>& new_node(const OpInfo& op, std::span<const Variable<T>> inputs) {
         check(op.betas.values().size() == inputs.size(), op.name, ": recorded with ", op.betas.values().size(), " betas for ",
               inputs.size(), " inputs");
         for (const Variable<T> input : inputs) static_cast<void>(checked(op.name, input));
-        Node<T>& node = nodes_.add();
-        node.op = op.name;
-        node.site = op.site;
-        node.alpha = op.alpha;
-        node.betas.assign(op.betas.values().begin(), op.betas.values().end());
-        node.inputs.clear();
-        node.outputs.clear();
-        for (const Variable<T> input : inputs) {
-            node.inputs.push_back(input.slot_);
-            ++slots_[input.slot_].uses;
-        }
+        Node<T>& node = graph_.add_node(op);
+        for (const Variable<T> input : inputs) graph_.connect(input.slot_, node);
         return node;
     }
 
     Variable<T> add_output(Node<T>& node, Tensor<T>&& output, const Tensor<T>* repeated = nullptr) {
-        bool requires_gradient = false;
-        for (const std::uint32_t input : node.inputs) requires_gradient = requires_gradient || slots_[input].requires_gradient;
-        Slot<T>& slot = new_slot(node.op, requires_gradient);
-        slot.owned = std::move(output);
-        slot.value = repeated != nullptr ? repeated : &slot.owned;
-        node.outputs.push_back(static_cast<std::uint32_t>(slots_.size() - 1));
+        const Slot<T>& slot = graph_.add_output(node, std::move(output), repeated);
         if (observer_ != nullptr)
-            observer_->observe({state_->path(node.site), node.op, node.outputs.size() - 1, Pass::value, *slot.value});
+            observer_->observe_output(*state_, graph_.nodes(), graph_.slots(), node, node.outputs.size() - 1, Pass::value,
+                                      *slot.value);
         return last_handle();
     }
 
-    template <class Backward>
-    void keep_backward(Node<T>& node, Backward&& backward) {
-        using Closure = std::decay_t<Backward>;
-        if (!slots_[node.outputs.front()].requires_gradient) return;
-        node.closure = arena_.make(Closure(std::forward<Backward>(backward)));
-        node.run = [](void* closure, BackwardContext<T>& context) { (*static_cast<Closure*>(closure))(context); };
-        node.destroy = [](void* closure) { static_cast<Closure*>(closure)->~Closure(); };
-    }
-
     void run_backward(Node<T>& node) {
+        ReusedList<Slot<T>>& slots = graph_.slots();
         bool arrived = false;
-        for (const std::uint32_t output : node.outputs) arrived = arrived || slots_[output].has_gradient;
+        for (const std::uint32_t output : node.outputs) arrived = arrived || slots[output].has_gradient;
         if (node.closure != nullptr && arrived) {
             if (observer_ != nullptr)
                 for (std::size_t i = 0; i < node.outputs.size(); ++i)
-                    if (const Slot<T>& slot = slots_[node.outputs[i]]; slot.has_gradient)
-                        observer_->observe({state_->path(node.site), node.op, i, Pass::gradient, slot.gradient});
-            BackwardContext<T> context(slots_, node, execution(), pool_);
+                    if (const Slot<T>& slot = slots[node.outputs[i]]; slot.has_gradient)
+                        observer_->observe_output(*state_, graph_.nodes(), slots, node, i, Pass::gradient, slot.gradient);
+            BackwardContext<T> context(slots, node, execution(), pool_);
             context.set_keep(options_.retain);
+            context.set_true_gradients(options_.true_gradients);
             node.run(node.closure, context);
         }
         node.drop_closure();
         if (options_.retain) return;
         for (const std::uint32_t output : node.outputs)
-            if (!slots_[output].leaf) free_slot(slots_[output]);
-    }
-
-    static void free_slot(Slot<T>& slot) {
-        slot.gradient = Tensor<T>();
-        slot.has_gradient = false;
-        slot.owned = Tensor<T>();
-        slot.value = nullptr;
+            if (!slots[output].leaf) RecordedGraph<T>::free(slots[output]);
     }
 
     void forget() noexcept {
-        for (std::size_t i = 0; i < nodes_.size(); ++i) nodes_[i].drop_closure();
-        for (std::size_t i = 0; i < slots_.size(); ++i) free_slot(slots_[i]);
-        nodes_.clear();
-        slots_.clear();
-        parameter_slots_.clear();
-        arena_.reset();
+        graph_.clear();
         scope_ = 0;
     }
 
@@ -368,14 +378,15 @@ private:
     std::shared_ptr<MemoryPool> pool_;
     Observer<T>* observer_ = nullptr;
     StepOptions options_{};
-    ReusedList<Node<T>> nodes_{};
-    ReusedList<Slot<T>> slots_{};
-    Arena arena_{};
-    std::vector<std::uint32_t> parameter_slots_{};
+    RecordedGraph<T> graph_{};
+    std::vector<std::uint32_t> loss_slots_{};
+    Planner planner_{};
     std::vector<std::uint64_t> site_generation_{};
     ScalingState::Scope scope_ = 0;
     std::uint64_t generation_ = 0;
     bool backward_done_ = false;
+    bool planning_ = false;
+    std::vector<std::uint32_t> asked_{};  ///< sites that asked for their forward factor while planning
 };
 
 }  // namespace unitscale

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <span>
 #include <string_view>
 
 namespace unitscale {
@@ -13,13 +14,16 @@ namespace unitscale {
 /// How an op's forward factor alpha and the gradient factors beta of the inputs that are not cut-edges become one value.
 /// Unequal factors on such inputs would mix the gradients of several paths in wrong proportions (Unit Scaling, theorem
 /// 5.2), so the op's ideal factors {alpha, beta_1, ...} are replaced by
+///   automatic: what the recipe's rule makes of alpha and the betas of exactly those inputs, which the tape finds itself
 ///   none: themselves (right for cut-edges only)
 ///   gmean, hmean, amean: their geometric, harmonic or arithmetic mean
 ///   to_output_scale: alpha, so that the forward pass is unit-scaled exactly
 ///   to_grad_input_scale: beta of the only input
 ///   to_left_grad_scale, to_right_grad_scale: beta of the first or second input
+/// All but `automatic` join the inputs that the op names, whether they are cut-edges or not.
 /// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, section 5.2. Test: tests/scaling/constraint_test.cpp
 enum class Constraint {
+    automatic,
     none,
     gmean,
     hmean,
@@ -30,8 +34,9 @@ enum class Constraint {
     to_right_grad_scale
 };
 
-inline constexpr std::array<std::string_view, 8> constraint_names = {
-    "none", "gmean", "hmean", "amean", "to_output_scale", "to_grad_input_scale", "to_left_grad_scale", "to_right_grad_scale"};
+inline constexpr std::array<std::string_view, 9> constraint_names = {
+    "automatic",          "none", "gmean", "hmean", "amean", "to_output_scale", "to_grad_input_scale", "to_left_grad_scale",
+    "to_right_grad_scale"};
 
 [[nodiscard]] constexpr std::string_view name(Constraint constraint) noexcept {
     return constraint_names[static_cast<std::size_t>(constraint)];
@@ -48,39 +53,56 @@ inline constexpr std::array<std::string_view, 8> constraint_names = {
     fail("constraint: unknown rule '", text, "'; expected one of ", known);
 }
 
-/// Replaces alpha and the betas by one value, as the constraint says. `op` names the op in errors: a rule for one input
-/// on an op with several, or for a second input on an op with one.
+/// The one value for `factors`, alpha first, by a rule that does not tell inputs apart: to_output_scale or a mean.
+/// Error, in the name of `op`: any other rule.
+[[nodiscard]] inline double joined_factor(const char* op, Constraint rule, std::span<const double> factors) {
+    double logs = 0.0, inverses = 0.0, sum = 0.0;
+    for (const double factor : factors) {
+        logs += std::log(factor);
+        inverses += 1.0 / factor;
+        sum += factor;
+    }
+    const auto count = static_cast<double>(factors.size());
+    switch (rule) {
+        case Constraint::to_output_scale:
+            return factors[0];
+        case Constraint::gmean:
+            return factors.size() == 1 ? factors[0] : std::exp(logs / count);
+        case Constraint::hmean:
+            return factors.size() == 1 ? factors[0] : count / inverses;
+        case Constraint::amean:
+            return sum / count;
+        default:
+            fail(op, ": constraint ", name(rule),
+                 " does not join any number of factors; expected to_output_scale, gmean, hmean or amean");
+    }
+}
+
+/// Replaces alpha and the betas by one value, as the constraint says; `automatic` and `none` leave them. `op` names the op in
+/// errors: a rule for one input on an op with several, or for a second input on an op with one.
 template <class... Betas>
 void constrain(const char* op, Constraint constraint, double& alpha, Betas&... betas) {
     constexpr std::size_t inputs = sizeof...(Betas);
     static_assert(inputs >= 1);
-    const std::array<double, inputs> beta = {betas...};
+    const std::array<double, inputs + 1> factors = {alpha, betas...};
     double value = alpha;
     switch (constraint) {
+        case Constraint::automatic:
         case Constraint::none:
             return;
-        case Constraint::gmean:
-            value = std::exp((std::log(alpha) + (std::log(betas) + ...)) / (inputs + 1));
-            break;
-        case Constraint::hmean:
-            value = (inputs + 1) / (1.0 / alpha + ((1.0 / betas) + ...));
-            break;
-        case Constraint::amean:
-            value = (alpha + (betas + ...)) / (inputs + 1);
-            break;
-        case Constraint::to_output_scale:
-            break;
         case Constraint::to_grad_input_scale:
             check(inputs == 1, op, ": constraint to_grad_input_scale needs an op with one constrained input, this one has ",
                   inputs);
-            value = beta[0];
+            value = factors[1];
             break;
         case Constraint::to_left_grad_scale:
         case Constraint::to_right_grad_scale:
             check(inputs == 2, op, ": constraint ", name(constraint), " needs an op with two constrained inputs, this one has ",
                   inputs);
-            value = constraint == Constraint::to_left_grad_scale ? beta[0] : beta[inputs - 1];
+            value = constraint == Constraint::to_left_grad_scale ? factors[1] : factors[inputs];
             break;
+        default:
+            value = joined_factor(op, constraint, factors);
     }
     alpha = value;
     ((betas = value), ...);

@@ -85,7 +85,8 @@ struct Recipe {
     std::string name = "fp32";
     std::string description = "standard model in 32-bit floating point";
     Scaling scaling = Scaling::none;
-    Constraint constraint = Constraint::to_output_scale;  ///< the rule for ops whose options name none
+    Constraint constraint = Constraint::automatic;            ///< for ops whose options name none
+    Constraint automatic_rule = Constraint::to_output_scale;  ///< how `automatic` joins factors: this, or a mean
     std::vector<ProductRule> products{};
     Parametrisation parametrisation = Parametrisation::standard;
     double readout_exponent = 1.0;  ///< under `unit` the readout's alpha is in^-this: 1/2 Unit Scaling, 1 u-µP

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -21,7 +22,7 @@ struct Site {
 };
 
 /// What the library remembers between steps, beside the parameters: the sites met so far, the formats of the products
-/// there, the number of training steps and the seed of all random choices. The user keeps it beside the model, a tape
+/// there, the forward factors that were planned, the number of training steps and the seed of all random choices. The user keeps it beside the model, a tape
 /// borrows it, a checkpoint saves it. One state serves one tape at a time.
 /// Test: tests/scaling/state_test.cpp
 class ScalingState {
@@ -55,7 +56,13 @@ public:
             path += std::to_string(ordinal);
         }
         const std::uint64_t hash = hash_name(path);
-        sites_.push_back({.scope = scope, .op = std::string(op), .ordinal = ordinal, .path = std::move(path), .hash = hash});
+        const auto planned = plan_.find(path);
+        sites_.push_back({.scope = scope,
+                          .op = std::string(op),
+                          .ordinal = ordinal,
+                          .path = std::move(path),
+                          .hash = hash,
+                          .alpha = planned == plan_.end() ? std::optional<double>() : planned->second});
         scopes_[scope].sites.push_back(id);
         return {id};
     }
@@ -89,6 +96,23 @@ public:
         return result;
     }
 
+    /// Whether forward factors have been planned: a model's ops then have the same ones for good.
+    [[nodiscard]] bool has_plan() const noexcept { return !plan_.empty(); }
+    [[nodiscard]] std::optional<double> planned_alpha(Site site) const { return sites_[site.id].alpha; }
+    void set_planned_alpha(Site site, double alpha) {
+        sites_[site.id].alpha = alpha;
+        plan_[sites_[site.id].path] = alpha;
+    }
+    /// Forward factors by the path of their op's site.
+    [[nodiscard]] const std::map<std::string, double>& plan() const noexcept { return plan_; }
+    void set_plan(std::map<std::string, double> plan) {
+        plan_ = std::move(plan);
+        for (SiteRecord& record : sites_) {
+            const auto planned = plan_.find(record.path);
+            record.alpha = planned == plan_.end() ? std::optional<double>() : planned->second;
+        }
+    }
+
     /// Training steps begun so far.
     [[nodiscard]] std::uint64_t step() const noexcept { return step_; }
     void set_step(std::uint64_t step) noexcept { step_ = step; }
@@ -101,11 +125,15 @@ public:
         return {seed_, mix(mix(sites_[site.id].hash, step_), part)};
     }
 
-    /// Names the state's scalars to a visitor: visitor.scalar(name, value&).
+    /// Names what a checkpoint keeps to a visitor: visitor.scalar(name, value&) for whole numbers,
+    /// visitor.table(name, std::map<std::string, double>&) for the plan.
     template <class Visitor>
     void visit_state(Visitor&& visitor) {
         visitor.scalar("step", step_);
         visitor.scalar("seed", seed_);
+        std::map<std::string, double> plan = plan_;
+        visitor.table("plan", plan);
+        if (plan != plan_) set_plan(std::move(plan));
     }
 
 private:
@@ -122,10 +150,12 @@ private:
         std::string path{};
         std::uint64_t hash = 0;
         std::optional<Product> product{};
+        std::optional<double> alpha{};
     };
 
     std::vector<ScopeRecord> scopes_ = std::vector<ScopeRecord>(1);
     std::vector<SiteRecord> sites_{};
+    std::map<std::string, double> plan_{};
     std::uint64_t step_ = 0;
     std::uint64_t seed_ = 0;
 };

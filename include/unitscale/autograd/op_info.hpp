@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/scaling/state.hpp>
+
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+
+namespace unitscale {
+
+/// Factors of an op, one per input (or output): a list in braces or a span, read before the call returns.
+class Betas {
+public:
+    Betas(std::initializer_list<double> list) : values_(list.begin(), list.size()) {}
+    Betas(std::span<const double> values) : values_(values) {}
+    [[nodiscard]] std::span<const double> values() const noexcept { return values_; }
+
+private:
+    std::span<const double> values_;
+};
+
+/// Who makes alpha and the betas of an op agree where they must.
+///   plan: the recorded betas are the ideal ones; those of inputs that are not cut-edges become alpha before the backward pass
+///   hand: the recorded betas stand: an explicit constraint has joined them
+///   branch: the op ends a branch (its first input) that the op with output weights behind its second input began. The recorded
+///     beta stands, and that op's weight makes up for it, where the branch meets the rest of the graph at its two ends only;
+///     else beta = alpha here and the weight becomes 1
+enum class JoinedBy : std::uint8_t { plan, hand, branch };
+
+/// What an edge of the recorded graph is: left out of it (no gradient flows), a cut-edge, or part of a cycle.
+enum class EdgeKind : std::uint8_t { none, cut, joined };
+
+/// What an op tells the tape when it is recorded.
+/// Test: tests/autograd/op_info_test.cpp
+struct OpInfo {
+    const char* name = "";
+    Site site{};
+    double alpha = 1.0;                               ///< the factor that its value was computed with
+    Betas betas{std::span<const double>()};           ///< factors of the gradients, one per input
+    JoinedBy joined_by = JoinedBy::plan;              ///< see JoinedBy
+    std::uint64_t multiply_adds = 0;                  ///< of its matrix products in the forward pass
+    Betas output_weights{std::span<const double>()};  ///< factors of arriving gradients, one per output; empty: all 1
+};
+
+}  // namespace unitscale

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: MIT
+#include <unitscale/autograd/op_info.hpp>
+
+#include "support/catch.hpp"
+
+#include <array>
+#include <span>
+
+using namespace unitscale;
+
+TEST_CASE("an op's factors are a list in braces or a span") {
+    const std::array<double, 3> three = {1.0, 2.0, 3.0};
+    const OpInfo op{.name = "f", .alpha = 0.5, .betas = std::span<const double>(three)};
+    REQUIRE(op.betas.values().size() == 3);
+    CHECK(op.betas.values()[2] == 3.0);
+    CHECK(Betas({4.0, 5.0}).values().size() == 2);
+}
+
+TEST_CASE("unless an op says otherwise the plan joins its factors and arriving gradients are not weighted") {
+    const OpInfo op{.name = "f"};
+    CHECK(op.alpha == 1.0);
+    CHECK(op.joined_by == JoinedBy::plan);
+    CHECK(op.output_weights.values().empty());
+    CHECK(op.multiply_adds == 0);
+}
