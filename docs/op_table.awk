@@ -85,7 +85,11 @@ function take_from_prose(    sentences, count, i) {
         if (sentences[i] ~ /alpha|beta|`unit`/ && sentences[i] != formula) rule = rule sentences[i] ". "
 }
 
-FNR == 1 { forget(); collecting = "" }
+FNR == 1 {
+    if (signature != "") fault("the declaration before it does not end: " signature)
+    forget()
+    collecting = signature = ""
+}
 
 # First pass: members of options.
 pass == 1 && /^struct [A-Za-z0-9]+Options \{/ { collecting = $2; members[collecting] = ""; next }
@@ -108,7 +112,7 @@ pass == 1 { next }
 /^template/ { next }
 /^\[\[nodiscard\]\]/ || signature != "" {
     signature = signature (signature == "" ? "" : " ") trim($0)
-    if ($0 !~ /[{;]$/) next
+    if ($0 !~ /[{;}]$/) next
     head = signature
     sub(/\(.*/, "", head)
     op = head

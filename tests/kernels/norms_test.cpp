@@ -3,6 +3,8 @@
 
 #include "kernels/kernel_checks.hpp"
 
+#include <limits>
+
 using namespace unitscale;
 using namespace unitscale::kernels;
 
@@ -70,6 +72,51 @@ TEST_CASE("norms save the row statistics and keep small variances above epsilon"
     CHECK(inverse[1] == Approx(1.0 / std::sqrt(1e-8 + 1e-5)).epsilon(1e-14));
     rms_norm_forward<double>(Execution{}, x.data(), nullptr, y.data(), inverse.data(), 2, 2, epsilon);
     CHECK(inverse[0] == Approx(1.0 / std::sqrt(5.0 + 1e-5)).epsilon(1e-14));
+}
+
+TEMPLATE_TEST_CASE("norms of rows whose squares leave the type's range are those of the row times a power of two", "[kernels]",
+                   float, double) {
+    const std::size_t rows = 3, n = 70;
+    const double tolerance = std::is_same_v<TestType, float> ? 2e-6 : 1e-14;
+    const auto x = normal_data<TestType>(rows * n, 1), w = normal_data<TestType>(n, 2), dy = normal_data<TestType>(rows * n, 3);
+    const auto r = static_cast<std::ptrdiff_t>(rows), size = static_cast<std::ptrdiff_t>(n);
+    // y, then dx times 2^exponent, of the rows times 2^exponent.
+    const auto run = [&](int exponent, bool centred) {
+        auto scaled = x, out = x;
+        for (TestType& v : scaled) v = std::ldexp(v, exponent);
+        std::vector<TestType> mean(rows), inverse(rows), dx(x.size());
+        const NormGradients<TestType> to{.dx = dx.data()};
+        if (centred) {
+            layer_norm_forward(Execution{}, scaled.data(), w.data(), w.data(), out.data(), mean.data(), inverse.data(), r, size,
+                               0.0);
+            layer_norm_backward(Execution{}, scaled.data(), w.data(), dy.data(), mean.data(), inverse.data(), to, r, size);
+        } else {
+            rms_norm_forward(Execution{}, scaled.data(), w.data(), out.data(), inverse.data(), r, size, 0.0);
+            rms_norm_backward(Execution{}, scaled.data(), w.data(), dy.data(), inverse.data(), to, r, size);
+        }
+        for (const TestType v : dx) out.push_back(std::ldexp(v, exponent));
+        return out;
+    };
+    const int top = std::numeric_limits<TestType>::max_exponent;
+    for (const bool centred : {true, false})
+        for (const int exponent : {top - 4, top - 9, top / 2, -top / 2, 10 - top}) {
+            INFO("2^" << exponent << (centred ? ", centred" : ""));
+            CHECK(largest_error(run(exponent, centred), doubles(run(0, centred))) < tolerance);
+        }
+}
+
+TEST_CASE("an infinity or a NaN makes its row NaN, not 0, and no other", "[kernels]") {
+    const float infinity = std::numeric_limits<float>::infinity();
+    for (const float bad : {infinity, -infinity, std::nanf("")})
+        for (const bool centred : {true, false}) {
+            const std::vector<float> x{1.0f, 2.0f, 3.0f, 4.0f, bad, 6.0f, 7.0f, 8.0f, 9.0f};
+            std::vector<float> y(9), mean(3), inverse(3);
+            if (centred)
+                layer_norm_forward<float>(Execution{}, x.data(), nullptr, nullptr, y.data(), mean.data(), inverse.data(), 3, 3);
+            else rms_norm_forward<float>(Execution{}, x.data(), nullptr, y.data(), inverse.data(), 3, 3);
+            for (std::size_t i = 0; i < 9; ++i) CHECK(std::isnan(y[i]) == (i / 3 == 1));
+            CHECK(std::isnan(inverse[1]));
+        }
 }
 
 TEST_CASE("backward of the norms is the gradient, times each factor", "[kernels]") {

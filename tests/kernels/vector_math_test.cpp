@@ -49,6 +49,45 @@ TEST_CASE("normal cdf and density in float agree with erfc in double, tails incl
     CHECK(normal_values(0.5).density == Approx(0.3520653267642995).epsilon(1e-14));
 }
 
+TEST_CASE("logarithm in float is within 1 ulp of the double one, subnormals included, and right at the ends", "[kernels]") {
+    double worst = 0.0;
+    const auto visit = [&](std::uint32_t code) {
+        const float x = std::bit_cast<float>(code);
+        const double exact = std::log(static_cast<double>(x));
+        const auto nearest = static_cast<float>(exact);
+        const double ulp = static_cast<double>(std::nextafter(std::abs(nearest), 1e9f)) - std::abs(static_cast<double>(nearest));
+        worst = std::max(worst, std::abs(static_cast<double>(logarithm(x)) - exact) / ulp);
+    };
+    for (std::uint32_t code = 1; code < 0x7F800000u; code += 2003) visit(code);
+    for (std::uint32_t code = 0x3F000000u; code < 0x40000000u; code += 37) visit(code);  // from 1/2 to 2
+    for (std::uint32_t code = 0x3F7FFF00u; code < 0x3F800100u; ++code)
+        if (code != 0x3F800000u) visit(code);
+    CHECK(worst < 1.0);
+    CHECK(worst > 0.51);  // the float version was called
+
+    const float infinity = std::numeric_limits<float>::infinity();
+    CHECK(logarithm(1.0f) == 0.0f);
+    CHECK(logarithm(0.0f) == -infinity);
+    CHECK(logarithm(-0.0f) == -infinity);
+    CHECK(logarithm(infinity) == infinity);
+    CHECK(logarithm(std::numeric_limits<float>::max()) == Approx(88.72284f));
+    for (const float bad : {-1.0f, -1e-40f, -infinity, std::nanf(""), -std::nanf("")}) CHECK(std::isnan(logarithm(bad)));
+    CHECK(logarithm(2.0) == std::log(2.0));
+}
+
+TEMPLATE_TEST_CASE("square roots of a block are those of the standard library, to the bit", "[kernels]", float, double) {
+    const auto x = normal_data<TestType>(static_cast<std::size_t>(block_size), 1);
+    for (const std::ptrdiff_t count : {1, 16, 17, 63, 64}) {
+        Block<TestType> in{}, roots{};
+        std::copy_n(x.begin(), count, in.begin());
+        square_roots(in, count, roots);
+        for (std::size_t l = 0; l < static_cast<std::size_t>(count); ++l) {
+            if (in[l] < TestType(0)) CHECK(std::isnan(roots[l]));
+            else CHECK(roots[l] == std::sqrt(in[l]));
+        }
+    }
+}
+
 TEST_CASE("logistic is right on both sides and saturates", "[kernels]") {
     for (float x = -80.0f; x < 80.0f; x += 0.37f)
         CHECK(logistic(x) == Approx(1.0 / (1.0 + std::exp(-static_cast<double>(x)))).epsilon(5e-7));

@@ -43,12 +43,14 @@ TEST_CASE("attention: unit scale, and gradients of q and k at m d^-1/2") {
     // Causal attention's output shrinks along the sequence; over all positions its standard deviation is near 1.
     for (const bool causal : {true, false})
         for (const double m : {1.0, 4.0}) {
-            const auto report = analysis::scale_check<float>({{4, 256, 64}, {4, 256, 64}, {4, 256, 64}},
-                                                             with({.heads = 1, .mult = m, .causal = causal}));
-            CHECK(report.value.rms == Approx(1.0).epsilon(0.13));
-            CHECK(report.gradients[2].rms == Approx(1.0).epsilon(0.15));
-            CHECK(report.gradients[0].rms == Approx(m / 8.0).epsilon(0.25));
-            CHECK(report.gradients[1].rms == Approx(m / 8.0).epsilon(0.25));
+            const std::vector<Shape> shapes(3, Shape{4, 256, 64});
+            const auto f = with({.heads = 1, .mult = m, .causal = causal});
+            for (const auto& report : {analysis::scale_check<float>(shapes, f), analysis::scale_check<double>(shapes, f)}) {
+                CHECK(report.value.rms == Approx(1.0).epsilon(0.13));
+                CHECK(report.gradients[2].rms == Approx(1.0).epsilon(0.15));
+                CHECK(report.gradients[0].rms == Approx(m / 8.0).epsilon(0.25));
+                CHECK(report.gradients[1].rms == Approx(m / 8.0).epsilon(0.25));
+            }
         }
 }
 
@@ -76,10 +78,20 @@ TEST_CASE("attention: a prefix gives the values of the full sequence when the fa
     }
 }
 
+TEST_CASE("attention: one position is copied; no batch, no queries, no heads' columns give empty tensors, no keys zeros") {
+    test::check_gradient_and_factors({{1, 1, 1}, {1, 1, 1}, {1, 1, 1}}, with({}), 1.0, {1.0, 1.0, 1.0});
+    test::check_nothing({{0, 3, 4}, {0, 3, 4}, {0, 3, 4}}, with({.heads = 2}), {0, 3, 4});
+    test::check_nothing({{2, 0, 4}, {2, 3, 4}, {2, 3, 4}}, with({.heads = 2}), {2, 0, 4});
+    test::check_nothing({{2, 3, 0}, {2, 3, 0}, {2, 3, 0}}, with({.heads = 2}), {2, 3, 0});
+    test::check_nothing({{2, 3, 4}, {2, 0, 4}, {2, 0, 4}}, with({.heads = 2, .causal = false}), {2, 3, 4});
+}
+
 TEST_CASE("attention: errors name what does not fit") {
     test::OpTape<float> t;
     const auto x = t.input({2, 3, 8});
     REQUIRE_THROWS_WITH(ops::attention(x, x, x, {.heads = 3}), "attention: q [2,3,8] is not divisible by 3 heads");
+    REQUIRE_THROWS_WITH(ops::attention(x, x, x, {.heads = 0}),
+                        "attention: 0 heads and 0 groups; expected groups to divide heads");
     REQUIRE_THROWS_WITH(ops::attention(x, x, x, {.heads = 4, .groups = 3}),
                         "attention: 4 heads and 3 groups; expected groups to divide heads");
     REQUIRE_THROWS_WITH(ops::attention(x, t.input({2, 3, 4}), x, {.heads = 2}),

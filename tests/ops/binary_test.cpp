@@ -3,6 +3,7 @@
 
 #include "support/op_checks.hpp"
 
+#include <cmath>
 #include <vector>
 
 using namespace unitscale;
@@ -23,6 +24,8 @@ TEST_CASE("record_binary: value, gradients and factors of an op of one's own, wi
     test::check_gradient_and_factors({{3, 4}, {3, 4}}, with(Constraint::none), 3.0, {0.5, 2.0});
     test::check_gradient_and_factors({{2, 1, 4}, {3, 1}}, with(Constraint::none), 3.0, {0.5, 2.0});
     test::check_gradient_and_factors({{1}, {5}}, with(Constraint::to_right_grad_scale), 2.0, {2.0, 2.0});
+    test::check_gradient_and_factors({{1}, {1}}, with(Constraint::to_left_grad_scale), 0.5, {0.5, 0.5});
+    test::check_nothing({{2, 0, 4}, {1, 4}}, with(Constraint::none), {2, 0, 4});
     test::OpTape<double> t(Scaling::none);
     std::vector<Variable<double>> inputs{t.tape.input(Tensor<double>({2}, {3.0, -1.0})),
                                          t.tape.input(Tensor<double>({1}, {5.0}))};
@@ -47,6 +50,8 @@ TEST_CASE("binary ops: errors of shapes and factors") {
     test::OpTape<float> t;
     std::vector<Variable<float>> inputs{t.input({2, 3}), t.input({2})};
     REQUIRE_THROWS_WITH(with(Constraint::none)(t.tape, inputs), "f: shapes [2,3] and [2] do not broadcast: 3 != 2");
-    REQUIRE_THROWS_WITH(ops::effective_factors("f", t.tape, {.alpha = 0.0}, {}),
+    REQUIRE_THROWS_WITH(ops::effective_factors("f", t.tape, ops::BinaryUnitRule{.alpha = 0.0}, {}),
                         "f: unit rule {0, 1, 1}; expected positive factors");
+    REQUIRE_THROWS_WITH(ops::effective_factors("f", t.tape, ops::BinaryUnitRule{.beta_z = std::nan("")}, {}),
+                        "f: unit rule {1, 1, nan}; expected positive factors");
 }

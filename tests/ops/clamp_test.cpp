@@ -60,7 +60,13 @@ TEST_CASE("clamp: bounds pass the gradient, NaN stays") {
 
 TEST_CASE("clamp: empty inputs and errors") {
     test::OpTape<float> t, none(Scaling::none);
-    CHECK(ops::clamp(t.input({0, 3}), {.low = 0.0}).value().shape() == Shape{0, 3});
+    test::check_nothing({{0, 3}}, within(0.0, infinity), {0, 3});
+    REQUIRE_THROWS_WITH(ops::clamp(t.input({2}), {.low = std::nan("")}),
+                        "clamp: low is nan and high is inf; expected low below high");
+    REQUIRE_THROWS_WITH(ops::clamp(t.input({2}), {.low = 0.0, .unit = ops::UnitRule{.alpha = 0.0}}),
+                        "clamp: unit rule {0, 1}; expected positive factors");
+    REQUIRE_THROWS_WITH(ops::clamp(t.input({2}), {.low = 0.0, .constraint = Constraint::to_left_grad_scale}),
+                        "clamp: constraint to_left_grad_scale needs an op with two constrained inputs, this one has 1");
     REQUIRE_THROWS_WITH(ops::clamp(t.input({2}), {.low = 1.0, .high = 1.0}),
                         "clamp: low is 1 and high is 1; expected low below high");
     REQUIRE_THROWS_WITH(

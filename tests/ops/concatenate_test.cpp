@@ -7,10 +7,13 @@ using namespace unitscale;
 
 namespace {
 const auto middle = [](auto&, auto& v) { return ops::concatenate({v[0], v[1]}, 1); };
-}
+const auto last = [](auto&, auto& v) { return ops::concatenate({v[0], v[1]}, -1); };
+}  // namespace
 
 TEST_CASE("concatenate: gradient, factors, value and unit scale") {
     test::check_gradient_and_factors({{2, 3, 4}, {2, 1, 4}}, middle, 1.0, {1.0, 1.0});
+    test::check_gradient_and_factors({{1}, {1}}, last, 1.0, {1.0, 1.0});
+    test::check_gradient_and_factors({{2, 3}, {2, 0}}, last, 1.0, {1.0, 1.0});
     test::check_unit_scale({{20, 30, 40}, {20, 30, 40}}, middle, 1.0, {1.0, 1.0});
     test::OpTape<double> t;
     const auto x = t.input({2, 3, 4}, 1), z = t.input({2, 1, 4}, 2);
@@ -24,6 +27,10 @@ TEST_CASE("concatenate: one input, empty parts, errors") {
     test::OpTape<float> t;
     CHECK(ops::concatenate({t.input({2, 3})}, 0).shape() == Shape{2, 3});
     CHECK(ops::concatenate({t.input({2, 3}), t.input({0, 3})}, 0).shape() == Shape{2, 3});
+    test::check_nothing({{0, 3}, {0, 2}}, last, {0, 5});
+    REQUIRE_THROWS_WITH(ops::concatenate({t.input({2, 3}), t.input({2})}, 0),
+                        "concatenate: input 1 [2] and input 0 [2,3] differ outside axis 0");
+    REQUIRE_THROWS_WITH(ops::concatenate({t.input({2, 3})}, -3), "concatenate: axis -3 is outside input 0 [2,3]");
     REQUIRE_THROWS_WITH(ops::concatenate({t.input({2, 3}), t.input({2, 4})}, 0),
                         "concatenate: input 1 [2,4] and input 0 [2,3] differ outside axis 0");
     REQUIRE_THROWS_WITH(ops::concatenate({t.input({2, 3})}, 2), "concatenate: axis 2 is outside input 0 [2,3]");

@@ -96,14 +96,11 @@ TEST_CASE("conv1d: positions of the whole step enter the weight's factor") {
     CHECK(t.tape.node(0).betas[1] == Approx(std::sqrt(1.0 / 24)));
 }
 
-TEST_CASE("conv1d: no batch gives an empty value and zero gradients") {
-    const auto run = analysis::run_op<double>(
-        analysis::plain_recipe(Scaling::unit),
-        {Tensor<double>({0, 3, 5}), normal<double>({4, 3, 2}, {1, 1}), normal<double>({4}, {1, 2})}, with({}));
-    CHECK(run.value.shape() == Shape{0, 4, 4});
-    CHECK(run.gradients[0].shape() == Shape{0, 3, 5});
-    for (const double element : run.gradients[1].span()) CHECK(element == 0.0);
-    for (const double element : run.gradients[2].span()) CHECK(element == 0.0);
+TEST_CASE("conv1d: no batch, channels or positions give empty or zero tensors") {
+    test::check_nothing({{0, 3, 5}, {4, 3, 2}, {4}}, with({}), {0, 4, 4});
+    test::check_nothing({{2, 3, 5}, {0, 3, 2}, {0}}, with({}), {2, 0, 4});
+    test::check_nothing({{2, 0, 5}, {4, 0, 2}}, with({}), {2, 4, 4});
+    test::check_nothing({{2, 3, 0}, {4, 3, 2}}, with({.padding_left = 2}), {2, 4, 1});
 }
 
 TEST_CASE("conv1d: errors name the operands") {
@@ -121,8 +118,16 @@ TEST_CASE("conv1d: errors name the operands") {
     REQUIRE_THROWS_WITH(ops::conv1d(x, t.input({6, 3, 1})), "conv1d: x [2,4,3] and weight [6,3,1] do not fit in 1 group: 4 != 3");
     REQUIRE_THROWS_WITH(ops::conv1d(x, t.input({6, 4, 3}), {.dilation = 2, .padding_left = 1}),
                         "conv1d: x [2,4,3] with padding is 4 long; the kernel reaches over 5");
+    REQUIRE_THROWS_WITH(ops::conv1d(t.input({2, 4, 0}), t.input({6, 4, 3}), {.causal = true}),
+                        "conv1d: x [2,4,0] with padding is 2 long; the kernel reaches over 3");
     REQUIRE_THROWS_WITH(ops::conv1d(x, t.input({6, 4, 3}), {.padding_left = 2, .causal = true}),
                         "conv1d: causal with padding 2 and 0; expected none, causal pads by itself");
     REQUIRE_THROWS_WITH(ops::conv1d(x, t.input({6, 4, 1}), std::optional(t.input({3}))),
                         "conv1d: bias [3] does not fit weight [6,4,1]; expected [6]");
+    REQUIRE_THROWS_WITH(ops::conv1d(x, t.input({6, 4, 1}), {.dilation = 0}),
+                        "conv1d: stride is 1 and dilation 0; expected at least 1");
+    REQUIRE_THROWS_WITH(ops::conv1d(x, t.input({6, 4, 1}), {.groups = 0}),
+                        "conv1d: groups is 0; expected a divisor of 4 input and 6 output channels");
+    REQUIRE_THROWS_WITH(ops::conv1d(x, t.input({6, 4, 1}), {.constraint = Constraint::to_left_grad_scale}),
+                        "conv1d: constraint to_left_grad_scale needs an op with two constrained inputs, this one has 1");
 }

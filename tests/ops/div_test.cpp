@@ -19,6 +19,7 @@ TEST_CASE("div: gradient and value, with stated factors") {
     test::check_gradient_and_factors_at(test::positive_inputs({{2, 1, 4}, {1, 3, 1}}), joined, 3.0, {3.0, 3.0});
     test::check_gradient_and_factors_at(test::positive_inputs({{3, 4}, {1}}), unjoined, 3.0, {0.5, 2.0});
     test::check_gradient_and_factors_at({Tensor<double>({2}, {-1.0, 2.0}), Tensor<double>({1}, {-0.5})}, joined, 3.0, {3.0, 3.0});
+    test::check_gradient_and_factors_at(test::positive_inputs({{1}, {1}}), unjoined, 3.0, {0.5, 2.0});
 }
 
 TEST_CASE("div: values and division by zero") {
@@ -38,5 +39,7 @@ TEST_CASE("div: without factors an error under scaling 'unit', not under 'none'"
     REQUIRE_THROWS_WITH(ops::div(unit.input({2}), unit.input({2}), {.unit = ops::BinaryUnitRule{.beta_x = -1.0}}),
                         "div: unit rule {1, -1, 1}; expected positive factors");
     REQUIRE_THROWS_WITH(ops::div(none.input({2, 3}), none.input({2})), "div: shapes [2,3] and [2] do not broadcast: 3 != 2");
-    CHECK(ops::div(none.input({0, 3}), none.input({3})).value().shape() == Shape{0, 3});
+    test::check_nothing({{0, 3}, {3}}, joined, {0, 3});
+    REQUIRE_THROWS_WITH(ops::div(unit.input({2}), unit.input({2}), {.unit = rule, .constraint = Constraint::to_grad_input_scale}),
+                        "div: constraint to_grad_input_scale needs an op with one constrained input, this one has 2");
 }

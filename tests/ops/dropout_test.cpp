@@ -15,6 +15,7 @@ const auto quarter = [](auto&, auto& v) { return ops::dropout(v[0], {.p = 0.25})
 TEST_CASE("dropout: gradient, factors and value") {
     test::check_gradient_and_factors({{20, 7}}, quarter, std::sqrt(0.75), {std::sqrt(0.75)});
     test::check_gradient_and_factors({{4}}, [](auto&, auto& v) { return ops::dropout(v[0], {.p = 0.0}); }, 1.0, {1.0});
+    test::check_gradient_and_factors({{1}}, [](auto&, auto& v) { return ops::dropout(v[0], {.p = 0.0}); }, 1.0, {1.0});
 }
 
 TEST_CASE("dropout: unit scale") { test::check_unit_scale({{300, 200}}, quarter, 1.0, {1.0}); }
@@ -60,5 +61,7 @@ TEST_CASE("dropout: masks differ by site, step and micro-batch, and repeat with 
 TEST_CASE("dropout: p outside [0,1) is an error") {
     test::OpTape<float> t;
     REQUIRE_THROWS_WITH(ops::dropout(t.input({2}), {.p = 1.0}), "dropout: p is 1; expected a number in [0,1)");
-    CHECK(ops::dropout(t.input({0})).value().empty());
+    REQUIRE_THROWS_WITH(ops::dropout(t.input({2}), {.p = -0.5}), "dropout: p is -0.5; expected a number in [0,1)");
+    REQUIRE_THROWS_WITH(ops::dropout(t.input({2}), {.p = std::nan("")}), "dropout: p is nan; expected a number in [0,1)");
+    test::check_nothing({{0, 3}}, quarter, {0, 3});
 }

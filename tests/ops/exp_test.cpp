@@ -8,15 +8,8 @@
 
 using namespace unitscale;
 
-namespace {
-const auto rule = ops::UnitRule{.alpha = 3.0, .beta_x = 0.5};
-const auto unjoined = [](auto&, auto& v) { return ops::exp(v[0], {.unit = rule, .constraint = Constraint::none}); };
-const auto joined = [](auto&, auto& v) { return ops::exp(v[0], {.unit = rule}); };
-}  // namespace
-
-TEST_CASE("exp: gradient and value, with stated factors") {
-    test::check_gradient_and_factors_at(test::positive_inputs({{3, 7}}), unjoined, 3.0, {0.5});
-    test::check_gradient_and_factors_at(test::positive_inputs({{1}}), joined, 3.0, {3.0});
+TEST_CASE("exp: gradient and value with stated factors; without any an error under scaling 'unit'") {
+    test::check_stated_factors("exp", [](auto x, const ops::UnruledOptions& options) { return ops::exp(x, options); });
 }
 
 TEST_CASE("exp: values and the edges of its domain") {
@@ -31,14 +24,4 @@ TEST_CASE("exp: values and the edges of its domain") {
     t.tape.backward(analysis::project(y, full<float>({4}, 2.0f)));
     CHECK(x.gradient()(1) == Approx(5.4365637f));
     CHECK(x.gradient()(3) == 0.0f);
-}
-
-TEST_CASE("exp: without factors an error under scaling 'unit', not under 'none'") {
-    test::OpTape<float> unit, none(Scaling::none);
-    REQUIRE_THROWS_WITH(ops::exp(unit.input({2})),
-                        "exp: no rule for scaling 'unit'; state its factors with {.unit = UnitRule{.alpha = a, .beta_x = b}}");
-    REQUIRE_THROWS_WITH(ops::exp(unit.input({2}), {.unit = ops::UnitRule{.alpha = 0.0}}),
-                        "exp: unit rule {0, 1}; expected positive factors");
-    CHECK(ops::exp(none.input({0, 3})).value().shape() == Shape{0, 3});
-    CHECK(ops::exp(none.input({})).value().size() == 1);
 }

@@ -13,8 +13,9 @@ const auto full_norm = [](auto&, auto& v) { return ops::layer_norm(v[0], std::op
 const auto shift_only = [](auto&, auto& v) { return ops::layer_norm(v[0], {}, std::optional(v[1])); };
 
 /// Gains near 1 and shifts near 0, as trained ones are at first.
-std::vector<Tensor<double>> inputs(std::size_t rows, std::size_t columns) {
-    return {normal<double>({rows, columns}, {1, 1}), full<double>({columns}, 1.0), full<double>({columns}, 0.0)};
+template <class T>
+std::vector<Tensor<T>> inputs(std::size_t rows, std::size_t columns) {
+    return {normal<T>({rows, columns}, {1, 1}), full<T>({columns}, T(1)), full<T>({columns}, T(0))};
 }
 }  // namespace
 
@@ -26,11 +27,15 @@ TEST_CASE("layer_norm: gradient, factors and value") {
 }
 
 TEST_CASE("layer_norm: unit scale") {
-    const auto run = analysis::run_op<double>(analysis::plain_recipe(Scaling::unit), inputs(300, 200), full_norm);
-    CHECK(analysis::moments(run.value).std == Approx(1.0).epsilon(0.01));
-    CHECK(analysis::moments(run.gradients[0]).std == Approx(1.0).epsilon(0.02));
-    CHECK(analysis::moments(run.gradients[1]).std == Approx(1.0).epsilon(0.12));
-    CHECK(analysis::moments(run.gradients[2]).std == Approx(1.0).epsilon(0.12));
+    const auto check_run = [](const auto& run) {
+        CHECK(analysis::moments(run.value).std == Approx(1.0).epsilon(0.01));
+        CHECK(analysis::moments(run.gradients[0]).std == Approx(1.0).epsilon(0.02));
+        CHECK(analysis::moments(run.gradients[1]).std == Approx(1.0).epsilon(0.12));
+        CHECK(analysis::moments(run.gradients[2]).std == Approx(1.0).epsilon(0.12));
+    };
+    const Recipe recipe = analysis::plain_recipe(Scaling::unit);
+    check_run(analysis::run_op<double>(recipe, inputs<double>(300, 200), full_norm));
+    check_run(analysis::run_op<float>(recipe, inputs<float>(300, 200), full_norm));
 }
 
 TEST_CASE("layer_norm: rows have mean 0 and variance 1, epsilon inside the root") {
@@ -42,7 +47,12 @@ TEST_CASE("layer_norm: rows have mean 0 and variance 1, epsilon inside the root"
 
 TEST_CASE("layer_norm: no rows, and errors") {
     test::OpTape<float> t;
-    CHECK(ops::layer_norm(t.input({0, 3})).value().shape() == Shape{0, 3});
+    test::check_nothing({{0, 3}, {3}, {3}}, full_norm, {0, 3});
+    test::check_nothing({{2, 0, 3}}, plain, {2, 0, 3});
+    CHECK(ops::layer_norm(t.input({2, 1})).value()(1, 0) == 0.0F);  // a row of one element is its own mean
+    REQUIRE_THROWS_WITH(ops::layer_norm(t.input({})), "layer_norm: x has rank 0; expected at least one dimension");
+    REQUIRE_THROWS_WITH(ops::layer_norm(t.input({2, 3}), {}, {}, {.epsilon = -1.0}),
+                        "layer_norm: epsilon is -1; expected a finite number of at least 0");
     REQUIRE_THROWS_WITH(ops::layer_norm(t.input({2, 3}), std::optional(t.input({2}))),
                         "layer_norm: gain [2] does not fit x [2,3]; expected [3]");
     REQUIRE_THROWS_WITH(ops::layer_norm(t.input({2, 3}), {}, std::optional(t.input({3, 1}))),

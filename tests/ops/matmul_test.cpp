@@ -44,6 +44,15 @@ TEST_CASE("matmul: unit scale") {
     test::check_unit_scale({{8, 40, 64}, {64, 100}}, free_matmul, 1.0, {1.0, 1.0});
 }
 
+TEST_CASE("matmul: no rows, columns, terms or batch give empty or zero tensors") {
+    test::check_nothing({{0, 5}, {5, 4}}, joined, {0, 4});
+    test::check_nothing({{3, 5}, {5, 0}}, joined, {3, 0});
+    test::check_nothing({{3, 0}, {0, 4}}, free_matmul, {3, 4});
+    test::check_nothing({{0, 3, 5}, {5, 4}}, joined, {0, 3, 4});
+    test::check_nothing({{0, 3, 5}, {0, 5, 4}}, free_matmul, {0, 3, 4});
+    test::check_nothing({{2, 0, 5}, {2, 5, 4}}, free_matmul, {2, 0, 4});
+}
+
 TEST_CASE("matmul: errors name the operands") {
     test::OpTape<float> t;
     REQUIRE_THROWS_WITH(ops::matmul(t.input({2, 3}), t.input({4, 5})), "matmul: x [2,3] and w [4,5] do not contract: 3 != 4");
@@ -52,4 +61,7 @@ TEST_CASE("matmul: errors name the operands") {
     REQUIRE_THROWS_WITH(
         ops::matmul(t.input({2, 3, 4}), t.input({3, 4, 5})),
         "matmul: x [2,3,4] and w [3,4,5] have different batches; expected the same leading extents, or a w of rank 2");
+    REQUIRE_THROWS_WITH(
+        ops::matmul(t.input({3, 4}), t.input({2, 4, 5})),
+        "matmul: x [3,4] and w [2,4,5] have different batches; expected the same leading extents, or a w of rank 2");
 }

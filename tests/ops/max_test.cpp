@@ -21,6 +21,7 @@ TEST_CASE("max: gradient and value, with stated factors") {
     test::check_gradient_and_factors({{2, 3, 4}}, over({0, -1}, Constraint::none), 3.0, {0.5});
     test::check_gradient_and_factors({{2, 3, 4}}, over({1}, Constraint::none, true), 3.0, {0.5});
     test::check_gradient_and_factors({{1}}, over({}, Constraint::none), 3.0, {0.5});
+    test::check_gradient_and_factors({{}}, over({}, Constraint::none, true), 3.0, {0.5});
 }
 
 TEST_CASE("max: the gradient goes to the first of equals") {
@@ -43,7 +44,11 @@ TEST_CASE("max: a NaN is the largest") {
 
 TEST_CASE("max: empty inputs and errors") {
     test::OpTape<float> unit, none(Scaling::none);
-    CHECK(ops::max(none.input({0, 3}), {.axes = {1}}).shape() == Shape{0});
+    test::check_nothing({{0, 3}}, over({1}, Constraint::none), {0});
+    test::check_nothing({{0, 3}}, over({-1}, Constraint::to_output_scale, true), {0, 1});
+    REQUIRE_THROWS_WITH(ops::max(none.input({2, 3}), {.axes = {0, -2}}), "max: axis -2 of x [2,3] is named twice");
+    REQUIRE_THROWS_WITH(ops::max(unit.input({2, 3}), {.unit = rule, .constraint = Constraint::to_left_grad_scale}),
+                        "max: constraint to_left_grad_scale needs an op with two constrained inputs, this one has 1");
     REQUIRE_THROWS_WITH(ops::max(none.input({0, 3}), {.axes = {0}}), "max: x [0,3] has no elements along the axes");
     REQUIRE_THROWS_WITH(ops::max(none.input({0})), "max: x [0] has no elements along the axes");
     REQUIRE_THROWS_WITH(ops::max(none.input({2, 3}), {.axes = {2}}), "max: axis 2 is outside x [2,3]");

@@ -20,6 +20,7 @@ TEST_CASE("mean: gradient, factors and value") {
     test::check_gradient_and_factors({{3, 4}}, over({1}, Constraint::none), 2.0, {4.0});
     test::check_gradient_and_factors({{2, 3, 4}}, over({0, -1}, Constraint::none, true), std::sqrt(8.0), {8.0});
     test::check_gradient_and_factors({{1}}, over({}, Constraint::none), 1.0, {1.0});
+    test::check_gradient_and_factors({{}}, over({}, Constraint::none), 1.0, {1.0});
 }
 
 TEST_CASE("mean: unit scale") { test::check_unit_scale({{100, 20, 100}}, over({1}, Constraint::none), 1.0, {1.0}); }
@@ -44,7 +45,11 @@ TEST_CASE("mean: under scaling 'unit' it is the scaled sum, also of micro-batche
 
 TEST_CASE("mean: empty inputs and errors") {
     test::OpTape<float> t;
-    CHECK(std::isnan(ops::mean(t.input({0, 3})).item()));
-    CHECK(ops::mean(t.input({0, 3}), {.axes = {1}}).shape() == Shape{0});
+    test::check_nothing({{0, 3}}, over({1}, Constraint::none), {0});
+    REQUIRE_THROWS_WITH(ops::mean(t.input({0, 3})), "mean: x [0,3] has no elements along the axes");
+    REQUIRE_THROWS_WITH(ops::mean(t.input({0, 3}), {.axes = {0}}), "mean: x [0,3] has no elements along the axes");
+    REQUIRE_THROWS_WITH(ops::mean(t.input({2, 3}), {.axes = {1, -1}}), "mean: axis -1 of x [2,3] is named twice");
+    REQUIRE_THROWS_WITH(ops::mean(t.input({2, 3}), {.constraint = Constraint::to_left_grad_scale}),
+                        "mean: constraint to_left_grad_scale needs an op with two constrained inputs, this one has 1");
     REQUIRE_THROWS_WITH(ops::mean(t.input({2, 3}), {.axes = {-3}}), "mean: axis -3 is outside x [2,3]");
 }

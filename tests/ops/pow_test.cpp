@@ -8,15 +8,8 @@
 
 using namespace unitscale;
 
-namespace {
-const auto rule = ops::UnitRule{.alpha = 3.0, .beta_x = 0.5};
-const auto unjoined = [](auto&, auto& v) { return ops::pow(v[0], 2.5, {.unit = rule, .constraint = Constraint::none}); };
-const auto joined = [](auto&, auto& v) { return ops::pow(v[0], 2.5, {.unit = rule}); };
-}  // namespace
-
-TEST_CASE("pow: gradient and value, with stated factors") {
-    test::check_gradient_and_factors_at(test::positive_inputs({{3, 7}}), unjoined, 3.0, {0.5});
-    test::check_gradient_and_factors_at(test::positive_inputs({{1}}), joined, 3.0, {3.0});
+TEST_CASE("pow: gradient and value with stated factors; without any an error under scaling 'unit'") {
+    test::check_stated_factors("pow", [](auto x, const ops::UnruledOptions& options) { return ops::pow(x, 2.5, options); });
 }
 
 TEST_CASE("pow: values and the edges of its domain") {
@@ -35,7 +28,7 @@ TEST_CASE("pow: values and the edges of its domain") {
 
 TEST_CASE("pow: whole exponents take negative numbers") {
     for (const double p : {2.0, 3.0, 1.0, -1.0}) {
-        const auto f = [=](auto&, auto& v) { return ops::pow(v[0], p, {.unit = rule}); };
+        const auto f = [=](auto&, auto& v) { return ops::pow(v[0], p, {.unit = ops::UnitRule{.alpha = 3.0, .beta_x = 0.5}}); };
         test::check_gradient_and_factors_at({Tensor<double>({3}, {-1.5, -0.5, 2.0})}, f, 3.0, {3.0});
     }
     test::OpTape<double> t(Scaling::none);
@@ -56,14 +49,4 @@ TEST_CASE("pow: exponents that are an error") {
     REQUIRE_THROWS_WITH(ops::pow(t.input({2}), 0.0), "pow: exponent is 0; expected a finite number other than 0");
     REQUIRE_THROWS_WITH(ops::pow(t.input({2}), std::numeric_limits<double>::infinity()),
                         "pow: exponent is inf; expected a finite number other than 0");
-}
-
-TEST_CASE("pow: without factors an error under scaling 'unit', not under 'none'") {
-    test::OpTape<float> unit, none(Scaling::none);
-    REQUIRE_THROWS_WITH(ops::pow(unit.input({2}), 2.5),
-                        "pow: no rule for scaling 'unit'; state its factors with {.unit = UnitRule{.alpha = a, .beta_x = b}}");
-    REQUIRE_THROWS_WITH(ops::pow(unit.input({2}), 2.5, {.unit = ops::UnitRule{.alpha = 0.0}}),
-                        "pow: unit rule {0, 1}; expected positive factors");
-    CHECK(ops::pow(none.input({0, 3}), 2.5).value().shape() == Shape{0, 3});
-    CHECK(ops::pow(none.input({}), 2.5).value().size() == 1);
 }

@@ -34,8 +34,19 @@ TEST_CASE("readout: its products are of their own kind") {
     CHECK(analysis::relative_error(analysis::run_op<float>(recipe, inputs, plain).value, untouched.value) > 0.01);
 }
 
+TEST_CASE("readout: one element; no rows, inputs or outputs give empty or zero tensors") {
+    test::check_gradient_and_factors({{1, 1}, {1, 1}}, plain, 1.0, {1.0, 1.0});
+    test::check_nothing({{0, 5}, {4, 5}}, plain, {0, 4});
+    test::check_nothing({{3, 0}, {4, 0}}, plain, {3, 4});
+    test::check_nothing({{3, 5}, {0, 5}}, flat, {3, 0});
+}
+
 TEST_CASE("readout: errors name the op") {
     test::OpTape<float> t;
+    REQUIRE_THROWS_WITH(ops::readout(t.input({2, 3}), t.input({4, 3}), {.exponent = std::nan("")}),
+                        "readout: exponent is nan; expected a finite number");
+    REQUIRE_THROWS_WITH(ops::readout(t.input({2, 3}), t.input({4, 3}), {.constraint = Constraint::to_left_grad_scale}),
+                        "readout: constraint to_left_grad_scale needs an op with two constrained inputs, this one has 1");
     REQUIRE_THROWS_WITH(ops::readout(t.input({2, 3}), t.input({4, 5})),
                         "readout: x [2,3] and weight [4,5] do not contract: 3 != 5");
 }

@@ -31,6 +31,9 @@ TEST_CASE("reduced axes: shapes and counts") {
 TEST_CASE("reduced axes: errors") {
     REQUIRE_THROWS_WITH(ops::reduced_axes("f", {2, 3}, {2}, false), "f: axis 2 is outside x [2,3]");
     REQUIRE_THROWS_WITH(ops::reduced_axes("f", {2, 3}, {1, -1}, false), "f: axis -1 of x [2,3] is named twice");
+    REQUIRE_THROWS_WITH(ops::check_elements("f", {0, 3}, ops::reduced_axes("f", {0, 3}, {0}, false)),
+                        "f: x [0,3] has no elements along the axes");
+    REQUIRE_NOTHROW(ops::check_elements("f", {0, 3}, ops::reduced_axes("f", {0, 3}, {1}, false)));
 }
 
 TEST_CASE("record_reduced_sum: a weighted sum and its gradient, with the given factors") {

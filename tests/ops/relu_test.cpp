@@ -43,10 +43,9 @@ TEST_CASE("relu: negative values and 0 become 0 and pass no gradient, NaN stays"
     CHECK(x.gradient()(2) == 1.0);
 }
 
-TEST_CASE("relu: empty and single inputs, errors") {
+TEST_CASE("relu: empty inputs and errors") {
     test::OpTape<float> t;
-    CHECK(ops::relu(t.input({0, 3})).value().shape() == Shape{0, 3});
-    CHECK(ops::relu(t.input({})).value().size() == 1);
+    test::check_nothing({{0, 3}}, joined, {0, 3});
     REQUIRE_THROWS_WITH(ops::relu(t.input({2}), {.constraint = Constraint::to_left_grad_scale}),
                         "relu: constraint to_left_grad_scale needs an op with two constrained inputs, this one has 1");
     REQUIRE_THROWS_WITH(ops::relu(Variable<float>()),

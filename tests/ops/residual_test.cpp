@@ -5,6 +5,7 @@
 #include "support/op_checks.hpp"
 
 #include <cmath>
+#include <limits>
 
 using namespace unitscale;
 
@@ -39,12 +40,7 @@ TEST_CASE("residual: under unit the stream's gradient is the true one, the weigh
 }
 
 TEST_CASE("residual: unit scale of the value, the stream's gradient and the branch's weight") {
-    for (const double tau : {0.25, 1.0}) {
-        const auto report = analysis::scale_check<double>({{300, 200}, {200, 200}}, layer(tau));
-        CHECK(report.value.std == Approx(1.0).epsilon(0.03));
-        CHECK(report.gradients[0].std == Approx(1.0).epsilon(0.03));
-        CHECK(report.gradients[1].std == Approx(1.0).epsilon(0.03));
-    }
+    for (const double tau : {0.25, 1.0}) test::check_unit_scale({{300, 200}, {200, 200}}, layer(tau), 1.0, {1.0, 1.0}, 0.03);
 }
 
 TEST_CASE("residual: without tau the layer is x + f(x)") {
@@ -57,8 +53,18 @@ TEST_CASE("residual: without tau the layer is x + f(x)") {
     CHECK(x.gradient()(2) == 2.0);
 }
 
+TEST_CASE("residual: one element, and no rows") {
+    for (const double error : analysis::grad_check(test::normal_inputs<double>({{1, 1}, {1, 1}}), layer(0.5)))
+        CHECK(error < 1e-8);
+    test::check_nothing({{0, 5}, {5, 5}}, layer(0.5), {0, 5});
+    test::check_nothing({{0, 5}, {5, 5}}, layer({}), {0, 5});
+}
+
 TEST_CASE("residual: errors name branch, stream and tau") {
     test::OpTape<float> t;
     REQUIRE_THROWS_WITH(ops::residual_add(t.input({2}), t.input({3})), "residual_add: branch [2] and stream [3] differ in shape");
     REQUIRE_THROWS_WITH(ops::residual_split(t.input({2}), 0.0), "residual: tau is 0; expected a positive number");
+    REQUIRE_THROWS_WITH(ops::residual_add(t.input({2}), t.input({2}), -1.0), "residual: tau is -1; expected a positive number");
+    REQUIRE_THROWS_WITH(ops::residual_add(t.input({2}), t.input({2}), std::numeric_limits<double>::infinity()),
+                        "residual: tau is inf; expected a positive number");
 }

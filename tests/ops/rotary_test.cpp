@@ -39,9 +39,17 @@ TEST_CASE("rotary: products of queries and keys depend on the distance of their 
     CHECK(product(7, 3) != Approx(product(7, 4)).epsilon(1e-3));
 }
 
+TEST_CASE("rotary: one pair; no batch, positions or columns") {
+    const auto f = [](auto&, auto& v) { return ops::rotary(v[0], {.first_position = 3}); };
+    test::check_gradient_and_factors({{1, 1, 2}}, f, 1.0, {1.0});
+    for (const Shape& shape : {Shape{0, 3, 4}, Shape{2, 0, 4}, Shape{2, 3, 0}}) test::check_nothing({shape}, f, shape);
+}
+
 TEST_CASE("rotary: errors name the sizes") {
     test::OpTape<float> t;
     REQUIRE_THROWS_WITH(ops::rotary(t.input({2, 3, 8}), {.heads = 3}), "rotary: x [2,3,8] is not divisible by 3 heads");
     REQUIRE_THROWS_WITH(ops::rotary(t.input({2, 3, 6}), {.heads = 2}), "rotary: heads of size 3; expected an even size");
     REQUIRE_THROWS_WITH(ops::rotary(t.input({3, 8}), {}), "rotary: x [3,8]; expected [B,T,H d]");
+    REQUIRE_THROWS_WITH(ops::rotary(t.input({2, 3, 8}), {.heads = 0}), "rotary: x [2,3,8] is not divisible by 0 heads");
+    REQUIRE_THROWS_WITH(ops::rotary(t.input({2, 3, 8}), {.base = 0.0}), "rotary: base is 0; expected a positive number");
 }

@@ -41,13 +41,10 @@ TEST_CASE("scatter_add: unit scale") {
 }
 
 TEST_CASE("scatter_add: nothing to add and no places") {
-    const Recipe recipe = analysis::plain_recipe(Scaling::unit);
-    const auto run = analysis::run_op<double>(recipe, {Tensor<double>({0, 2})}, with(Tensor<std::int32_t>({0}), 3));
-    CHECK(run.value.shape() == Shape{3, 2});
-    for (const double element : run.value.span()) CHECK(element == 0.0);
-    CHECK(run.gradients[0].shape() == Shape{0, 2});
-    CHECK(analysis::run_op<double>(recipe, {Tensor<double>({2, 0})}, with(Tensor<std::int32_t>({0}), 0, {.axis = 1}))
-              .value.shape() == Shape{2, 0});
+    test::check_nothing({{0, 2}}, with(Tensor<std::int32_t>({0}), 3), {3, 2});
+    test::check_nothing({{2, 0}}, with(Tensor<std::int32_t>({0}), 0, {.axis = 1}), {2, 0});
+    test::check_nothing({{4, 0}}, with(four, 5), {5, 0});
+    test::check_nothing({{0, 4}}, with(four, 5, {.axis = 1}), {0, 5});
 }
 
 TEST_CASE("scatter_add: errors name axis, ids and x") {
@@ -57,4 +54,6 @@ TEST_CASE("scatter_add: errors name axis, ids and x") {
     REQUIRE_THROWS_WITH(ops::scatter_add(t.input({3, 4}), Tensor<std::int32_t>({4, 1}, {0, 0, 0, 0}), 5, {.axis = 1}),
                         "scatter_add: ids [4,1] do not fit x [3,4] from axis 1 on");
     REQUIRE_THROWS_WITH(ops::scatter_add(t.input({4, 2}), four, 2), "scatter_add: ids[0] is 2; expected a number in [0,2)");
+    REQUIRE_THROWS_WITH(ops::scatter_add(t.input({4, 2}), four, 3, {.constraint = Constraint::to_left_grad_scale}),
+                        "scatter_add: constraint to_left_grad_scale needs an op with two constrained inputs, this one has 1");
 }

@@ -21,6 +21,7 @@ TEST_CASE("select: gradient, factors and value") {
     test::check_gradient_and_factors({{2, 3, 4}, {4}}, choose(pattern, Constraint::none), 1.0, {1.0, std::sqrt(1.0 / 6)});
     test::check_gradient_and_factors({{1}, {3, 1}}, choose(pattern, Constraint::none), 1.0, {std::sqrt(1.0 / 12), 0.5});
     test::check_gradient_and_factors({{3, 4}, {3, 4}}, choose(Tensor<std::int32_t>({1}, {1}), Constraint::none), 1.0, {1.0, 1.0});
+    test::check_gradient_and_factors({{1}, {1}}, choose(Tensor<std::int32_t>({1}, {0}), Constraint::none), 1.0, {1.0, 1.0});
 }
 
 TEST_CASE("select: unit scale of the value; a gradient where it was chosen") {
@@ -48,7 +49,10 @@ TEST_CASE("select: elements that were not chosen reach neither value nor gradien
 
 TEST_CASE("select: empty inputs and shapes that do not broadcast") {
     test::OpTape<float> t;
-    CHECK(ops::select(Tensor<std::int32_t>(Shape{0, 1}), t.input({0, 3}), t.input({3})).value().shape() == Shape{0, 3});
+    const auto nothing = choose(Tensor<std::int32_t>(Shape{0, 1}), Constraint::to_output_scale);
+    test::check_nothing({{0, 3}, {3}}, nothing, {0, 3});
+    REQUIRE_THROWS_WITH(ops::select(pattern, t.input({3, 4}), t.input({1}), {.constraint = Constraint::to_grad_input_scale}),
+                        "select: constraint to_grad_input_scale needs an op with one constrained input, this one has 2");
     REQUIRE_THROWS_WITH(ops::select(pattern, t.input({3, 4}), t.input({3, 2})),
                         "select: shapes [3,4] and [3,2] do not broadcast: 4 != 2");
     REQUIRE_THROWS_WITH(ops::select(pattern, t.input({2, 4}), t.input({1})),

@@ -44,10 +44,9 @@ TEST_CASE("silu: the value is alpha x sigmoid(m x)") {
     CHECK(y.value()(2) == Approx(2.0 / (1.0 + std::exp(-3.0))));
 }
 
-TEST_CASE("silu: empty and single inputs, errors") {
+TEST_CASE("silu: empty inputs and errors") {
     test::OpTape<float> t;
-    CHECK(ops::silu(t.input({0, 3})).value().shape() == Shape{0, 3});
-    CHECK(ops::silu(t.input({1})).value().size() == 1);
+    test::check_nothing({{0, 3}}, with(1.0, Constraint::none), {0, 3});
     REQUIRE_THROWS_WITH(ops::silu(t.input({2}), {.mult = -1.0}), "silu: mult is -1; expected a positive number");
     REQUIRE_THROWS_WITH(ops::silu(t.input({2}), {.constraint = Constraint::to_right_grad_scale}),
                         "silu: constraint to_right_grad_scale needs an op with two constrained inputs, this one has 1");

@@ -72,12 +72,22 @@ TEST_CASE("softmax_cross_entropy: losses and gradients of micro-batches add up")
     }
 }
 
+TEST_CASE("softmax_cross_entropy: no rows, no row that counts and one class have the loss 0; one row") {
+    const auto labelled = [](const Shape& shape, std::int32_t label) { return with(full<std::int32_t>(shape, label), {}); };
+    test::check_nothing({{0, 5}}, labelled({0}, 0), {1});
+    test::check_nothing({{3, 5}}, labelled({3}, -1), {1});
+    test::check_nothing({{3, 1}}, labelled({3}, 0), {1});
+    test::check_gradient_and_factors({{5}}, labelled({}, 2), 1.0, {2.5});
+}
+
 TEST_CASE("softmax_cross_entropy: errors name labels and logits") {
     test::OpTape<float> t;
     REQUIRE_THROWS_WITH(ops::softmax_cross_entropy(t.input({3, 5}), Tensor<std::int32_t>({2}, {0, 1})),
                         "softmax_cross_entropy: labels [2] do not fit logits [3,5]; expected 3 labels");
     REQUIRE_THROWS_WITH(ops::softmax_cross_entropy(t.input({2, 5}), Tensor<std::int32_t>({2}, {0, 5})),
                         "softmax_cross_entropy: labels[1] is 5; expected a number in [0,5) or -1 to ignore the row");
+    REQUIRE_THROWS_WITH(ops::softmax_cross_entropy(t.input({}), Tensor<std::int32_t>({1}, {0})),
+                        "softmax_cross_entropy: logits has rank 0; expected at least one dimension");
     REQUIRE_THROWS_WITH(ops::softmax_cross_entropy(t.input({2, 0}), Tensor<std::int32_t>({2}, {0, 0})),
                         "softmax_cross_entropy: logits [2,0] have no classes");
     REQUIRE_THROWS_WITH(ops::softmax_cross_entropy(t.input({1, 5}), Tensor<std::int32_t>({1}, {0}), {.mult = 0.0}),

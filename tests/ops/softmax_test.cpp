@@ -59,11 +59,7 @@ TEST_CASE("softmax: unit root mean square, as far as the fit goes") {
 TEST_CASE("softmax: one element per row is the factor; no rows and no elements give empty tensors") {
     test::OpTape<float> t(Scaling::none);
     CHECK(ops::softmax(t.input({3, 1})).value()(2, 0) == 1.0F);
-    for (const Shape& shape : {Shape{0, 5}, Shape{3, 0}, Shape{0}}) {
-        const auto run = analysis::run_op<float>(analysis::plain_recipe(Scaling::unit), {Tensor<float>(shape)}, with({}));
-        CHECK(run.value.shape() == shape);
-        CHECK(run.gradients[0].shape() == shape);
-    }
+    for (const Shape& shape : {Shape{0, 5}, Shape{3, 0}, Shape{0}}) test::check_nothing({shape}, with({}), shape);
     CHECK(ops::softmax_unit_factors(1.0, 0, ops::SoftmaxRule::fitted).alpha == 1.0);
 }
 

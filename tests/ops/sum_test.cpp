@@ -22,6 +22,7 @@ TEST_CASE("sum: gradient, factors and value") {
     test::check_gradient_and_factors({{2, 3, 4}}, over({0, -1}, Constraint::none), std::sqrt(1.0 / 8), {1.0});
     test::check_gradient_and_factors({{2, 3, 4}}, over({1}, Constraint::none, true), std::sqrt(1.0 / 3), {1.0});
     test::check_gradient_and_factors({{1}}, over({}, Constraint::none), 1.0, {1.0});
+    test::check_gradient_and_factors({{}}, over({}, Constraint::none), 1.0, {1.0});
 }
 
 TEST_CASE("sum: unit scale") {
@@ -53,9 +54,11 @@ TEST_CASE("sum: the sums of micro-batches add up to that of the batch") {
 
 TEST_CASE("sum: empty inputs and errors") {
     test::OpTape<float> t;
-    CHECK(ops::sum(t.input({0, 3})).item() == 0.0);
-    CHECK(ops::sum(t.input({0, 3}), {.axes = {0}}).value()(2) == 0.0f);
-    CHECK(ops::sum(t.input({0, 3}), {.axes = {1}}).shape() == Shape{0});
+    test::check_nothing({{0, 3}}, over({}, Constraint::none), {1});
+    test::check_nothing({{0, 3}}, over({0}, Constraint::to_output_scale), {3});
+    test::check_nothing({{0, 3}}, over({1}, Constraint::none, true), {0, 1});
+    REQUIRE_THROWS_WITH(ops::sum(t.input({2, 3}), {.constraint = Constraint::to_left_grad_scale}),
+                        "sum: constraint to_left_grad_scale needs an op with two constrained inputs, this one has 1");
     REQUIRE_THROWS_WITH(ops::sum(t.input({2, 3}), {.axes = {2}}), "sum: axis 2 is outside x [2,3]");
     REQUIRE_THROWS_WITH(ops::sum(t.input({2, 3}), {.axes = {0, -2}}), "sum: axis -2 of x [2,3] is named twice");
 }

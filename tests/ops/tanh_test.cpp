@@ -36,10 +36,9 @@ TEST_CASE("tanh: limits and infinities") {
     CHECK(x.gradient()(1) == 1.0f);
 }
 
-TEST_CASE("tanh: empty and single inputs, errors") {
+TEST_CASE("tanh: empty inputs and errors") {
     test::OpTape<float> t;
-    CHECK(ops::tanh(t.input({0, 3})).value().shape() == Shape{0, 3});
-    CHECK(ops::tanh(t.input({})).value().size() == 1);
+    test::check_nothing({{0, 3}}, joined, {0, 3});
     REQUIRE_THROWS_WITH(ops::tanh(t.input({2}), {.constraint = Constraint::to_right_grad_scale}),
                         "tanh: constraint to_right_grad_scale needs an op with two constrained inputs, this one has 1");
 }

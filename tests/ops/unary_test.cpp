@@ -3,6 +3,7 @@
 
 #include "support/op_checks.hpp"
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -44,8 +45,7 @@ TEST_CASE("record_pointwise: a function and its slope") {
     test::check_gradient_and_factors({{4, 5}}, f, 3.0, {0.5});
     test::check_gradient_and_factors({{1}}, f, 3.0, {0.5});
     test::OpTape<float> t;
-    std::vector<Variable<float>> none{t.input({0, 2})};
-    CHECK(f(t.tape, none).shape() == Shape{0, 2});
+    test::check_nothing({{0, 2}}, f, {0, 2});
 }
 
 TEST_CASE("factors of unary ops: 1 under none, joined under unit, an error where there is no rule") {
@@ -58,4 +58,6 @@ TEST_CASE("factors of unary ops: 1 under none, joined under unit, an error where
                         "f: no rule for scaling 'unit'; state its factors with {.unit = UnitRule{.alpha = a, .beta_x = b}}");
     REQUIRE_THROWS_WITH(ops::effective_factors("f", unit.tape, {.alpha = 1.0, .beta_x = -2.0}, {}),
                         "f: unit rule {1, -2}; expected positive factors");
+    REQUIRE_THROWS_WITH(ops::effective_factors("f", unit.tape, {.alpha = std::numeric_limits<double>::infinity()}, {}),
+                        "f: unit rule {inf, 1}; expected positive factors");
 }

@@ -34,6 +34,14 @@ TEST_CASE("weighted_add: the value is the weighted sum") {
     CHECK(ops::weighted_add({x, z}, {2.0, -1.0}).item() == 17.0);
 }
 
+TEST_CASE("weighted_add: one element, one input, and no elements") {
+    const double alpha = 1.0 / std::sqrt(14.0);
+    test::check_gradient_and_factors({{1}, {1}, {1}}, with(Constraint::none), alpha, {1.0, 1.0 / 2, 1.0 / 3});
+    const auto negated = [](auto&, auto& v) { return ops::weighted_add({v[0]}, {-2.0}); };
+    test::check_gradient_and_factors({{4}}, negated, 0.5, {0.5});
+    test::check_nothing({{0, 4}, {0, 4}, {0, 4}}, with(Constraint::to_output_scale), {0, 4});
+}
+
 TEST_CASE("weighted_add: errors name input and weight") {
     test::OpTape<float> t;
     const auto x = t.input({2});
@@ -44,6 +52,10 @@ TEST_CASE("weighted_add: errors name input and weight") {
                         "weighted_add: input 1 [3] and input 0 [2] differ in shape");
     REQUIRE_THROWS_WITH(ops::weighted_add({x, x}, {1.0, 0.0}),
                         "weighted_add: weight 1 is 0; expected a finite number other than 0");
-    REQUIRE_THROWS_WITH(ops::weighted_add({x, x}, {1.0, 1.0}, {.constraint = Constraint::to_left_grad_scale}),
-                        "weighted_add: constraint to_left_grad_scale does not apply to an op with any number of inputs");
+    REQUIRE_THROWS_WITH(ops::weighted_add({x, x}, {std::nan(""), 1.0}),
+                        "weighted_add: weight 0 is nan; expected a finite number other than 0");
+    REQUIRE_THROWS_WITH(
+        ops::weighted_add({x, x}, {1.0, 1.0}, {.constraint = Constraint::to_left_grad_scale}),
+        "weighted_add: constraint to_left_grad_scale does not join any number of factors; expected to_output_scale, gmean, "
+        "hmean or amean");
 }

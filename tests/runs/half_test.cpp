@@ -1,12 +1,35 @@
 // SPDX-License-Identifier: MIT
-// The whole decoder in the 16-bit types: forward and backward, against float.
+// The 16-bit types: the whole decoder forward and backward, against float. Single ops: half_*_test.cpp beside this file.
 #include <unitscale/analysis/grad_check.hpp>
 #include <unitscale/tensor/cast.hpp>
 
 #include "support/catch.hpp"
 #include "support/language_model.hpp"
 
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+
 using namespace unitscale;
+
+TEST_CASE("runs: every header of ops is tested in the 16-bit types") {
+    const std::filesystem::path tests = std::filesystem::path(UNITSCALE_TEST_DATA).parent_path();
+    std::ostringstream text;
+    for (const char* name : {"half_elementwise", "half_products", "half_rows"}) {
+        std::ifstream file(tests / "runs" / (std::string(name) + "_test.cpp"));
+        REQUIRE(file.is_open());
+        text << file.rdbuf();
+    }
+    std::size_t headers = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(tests.parent_path() / "include/unitscale/ops")) {
+        if (entry.path().extension() != ".hpp") continue;
+        ++headers;
+        INFO(entry.path().filename().string());
+        CHECK(text.str().find("#include <unitscale/ops/" + entry.path().filename().string() + ">") != std::string::npos);
+    }
+    CHECK(headers > 40);
+}
 
 TEMPLATE_TEST_CASE("runs: a decoder in 16 bits agrees with float within the type's accuracy", "", Half, BFloat16) {
     const double unit_roundoff = std::is_same_v<TestType, Half> ? 0x1p-11 : 0x1p-8;

@@ -5,12 +5,15 @@
 
 #include <unitscale/analysis/grad_check.hpp>
 #include <unitscale/analysis/scale_check.hpp>
+#include <unitscale/ops/unary.hpp>
 #include <unitscale/tensor/cast.hpp>
 #include <unitscale/tensor/fill.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace unitscale::test {
@@ -76,6 +79,52 @@ void check_gradient_and_factors_at(const std::vector<Tensor<double>>& inputs, F 
 template <class F>
 void check_gradient_and_factors(const std::vector<Shape>& shapes, F f, double alpha, const std::vector<double>& betas) {
     check_gradient_and_factors_at(normal_inputs<double>(shapes), f, alpha, betas);
+}
+
+/// Inputs with nothing in them, all or some: the value has this shape, and it and the gradients, which have the inputs' shapes, are
+/// 0 wherever they have elements; in float and double, under both scalings.
+template <class F>
+void check_nothing(const std::vector<Shape>& shapes, F f, const Shape& value) {
+    const auto is_zero = [](const auto& tensor) {
+        return std::all_of(tensor.span().begin(), tensor.span().end(), [](auto element) { return element == 0; });
+    };
+    const auto check_type = [&]<class T>(const std::vector<Tensor<T>>& inputs) {
+        for (const Scaling scaling : {Scaling::none, Scaling::unit}) {
+            const auto run = analysis::run_op<T>(analysis::plain_recipe(scaling), inputs, f);
+            CHECK(run.value.shape() == value);
+            CHECK(is_zero(run.value));
+            for (std::size_t i = 0; i < inputs.size(); ++i) {
+                INFO("gradient of input " << i);
+                CHECK(run.gradients[i].shape() == shapes[i]);
+                CHECK(is_zero(run.gradients[i]));
+            }
+        }
+    };
+    check_type(normal_inputs<float>(shapes));
+    check_type(normal_inputs<double>(shapes));
+}
+
+/// An op of one input that has no rule under `unit`, called as op(x, UnruledOptions): gradient and value with the factors that are
+/// stated, joined by the recipe's rule unless the options say otherwise; without them an error that names the op.
+template <class Op>
+void check_stated_factors(const std::string& name, Op op) {
+    const ops::UnitRule rule{.alpha = 3.0, .beta_x = 0.5};
+    const auto unjoined = [=](auto&, auto& v) { return op(v[0], {.unit = rule, .constraint = Constraint::none}); };
+    const auto joined = [=](auto&, auto& v) { return op(v[0], {.unit = rule}); };
+    check_gradient_and_factors_at(positive_inputs({{3, 7}}), unjoined, 3.0, {0.5});
+    check_gradient_and_factors_at(positive_inputs({{1}}), joined, 3.0, {3.0});
+    check_gradient_and_factors_at(positive_inputs({{}}), joined, 3.0, {3.0});
+    check_nothing({{0, 3}}, joined, {0, 3});
+    const auto run = [&](const ops::UnruledOptions& options) {
+        return analysis::run_op<float>(analysis::plain_recipe(Scaling::unit), normal_inputs<float>({{2}}),
+                                       [&](auto&, auto& v) { return op(v[0], options); });
+    };
+    const std::string advice = "state its factors with {.unit = UnitRule{.alpha = a, .beta_x = b}}";
+    REQUIRE_THROWS_WITH(run({}), name + ": no rule for scaling 'unit'; " + advice);
+    REQUIRE_THROWS_WITH(run({.unit = ops::UnitRule{.alpha = 0.0}}), name + ": unit rule {0, 1}; expected positive factors");
+    REQUIRE_THROWS_WITH(run({.unit = ops::UnitRule{.beta_x = -1.0}}), name + ": unit rule {1, -1}; expected positive factors");
+    REQUIRE_THROWS_WITH(run({.unit = rule, .constraint = Constraint::to_left_grad_scale}),
+                        name + ": constraint to_left_grad_scale needs an op with two constrained inputs, this one has 1");
 }
 
 /// The third check: with unit-normal inputs and output gradient, standard deviations of value and gradients at the

@@ -39,7 +39,7 @@ struct Conv1dOperand {
 };
 
 /// An operand as the products read it: in Accum<T>, and rounded already where that is stochastic, so that an element that stands in
-/// several patches is one number, the same in all three products: word i of `key` for element i.
+/// several patches is one number, the same in all three products: piece i of `key` for element i.
 template <class T>
 class WideOperand {
 public:

@@ -117,14 +117,14 @@ void assign_slice(const Execution& execution, const T* y, T* x, const Shape& x_s
     if (!box.empty) copy_strided(execution, box.loop, y, x + box.offset);
 }
 
-/// dx = dy inside the box, 0 outside.
+/// dx = dy inside the box, `outside` elsewhere.
 template <class T>
-void slice_backward(const Execution& execution, const T* dy, T* dx, const Shape& x_shape, const Shape& starts,
-                    const Shape& stops) {
+void slice_backward(const Execution& execution, const T* dy, T* dx, const Shape& x_shape, const Shape& starts, const Shape& stops,
+                    T outside = T(0)) {
     std::ptrdiff_t size = 1;
     for (const std::size_t extent : x_shape) size *= static_cast<std::ptrdiff_t>(extent);
     parallel_for(execution.threads, size, work_threshold,
-                 [=](std::ptrdiff_t begin, std::ptrdiff_t end) { std::fill(dx + begin, dx + end, T(0)); });
+                 [=](std::ptrdiff_t begin, std::ptrdiff_t end) { std::fill(dx + begin, dx + end, outside); });
     assign_slice(execution, dy, dx, x_shape, starts, stops);
 }
 

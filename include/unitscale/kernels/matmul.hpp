@@ -20,7 +20,7 @@ namespace unitscale::kernels {
 /// with any strides; a batch stride of 0 shares an operand (not C). C overlaps nothing that is read. When gamma is 0 C is
 /// not read. Sums are in Accum<T>, rounded to T once. k = 0 leaves alpha bias + gamma C.
 /// `round_a`, `round_b`: each element of the operand is first rounded so. Stochastic rounding takes, for the element at
-/// data[o], word o of the stream `key_a` or `key_b`.
+/// data[o], piece o (`random_piece`) of the stream `key_a` or `key_b`.
 template <class T>
 struct MatmulArguments {
     std::ptrdiff_t m = 0, n = 0, k = 0, batch = 1;

@@ -3,6 +3,8 @@
 
 #include <unitscale/kernels/reduce.hpp>
 
+#include <limits>
+
 // Normalisation of rows: x, y, dy, dx [rows, n]; gains w and shifts c [n], nullptr when absent; statistics [rows] in Accum<T>.
 // y may be x, dx may be dy.
 namespace unitscale::kernels {
@@ -29,6 +31,46 @@ template <class T>
     }
 }
 
+/// Of a row: its mean (0 for the norm that does not subtract it) and 1 / sqrt(mean square about it + epsilon).
+template <class A>
+struct RowStatistics {
+    A mean, inverse;
+};
+
+/// The mean (0 unless `centred`) and the mean square about it of take(x[j]), j in [0, n).
+template <class T, class Take>
+[[nodiscard]] std::array<Accum<T>, 2> row_moments(const T* x, std::ptrdiff_t n, bool centred, Take take) noexcept {
+    using A = Accum<T>;
+    const A size = static_cast<A>(n);
+    const A mu = centred ? sum_range<A>(n, take, x) / size : A(0);
+    const A square = sum_range<A>(
+                         n, [take, mu](A v) { return (take(v) - mu) * (take(v) - mu); }, x) /
+                     size;
+    return {mu, square};
+}
+
+/// Where squares leave the range of Accum<T> the row is taken times the power of two that brings its largest magnitude near 1, so
+/// that every finite row has statistics; an infinity or a NaN makes both NaN.
+template <class T>
+[[nodiscard]] RowStatistics<Accum<T>> row_statistics(const T* x, std::ptrdiff_t n, bool centred, double epsilon) noexcept {
+    using A = Accum<T>;
+    using Limits = std::numeric_limits<A>;
+    const auto [mu, square] = row_moments(x, n, centred, [](A v) { return v; });
+    const double sum = static_cast<double>(square) + epsilon;
+    if (square <= Limits::max() && sum >= static_cast<double>(Limits::min())) return {mu, static_cast<A>(1.0 / std::sqrt(sum))};
+    const A differences = sum_range<A>(
+        n, [](A v) { return v - v; }, x);  // 0, or NaN if one is not finite
+    if (differences != A(0)) return {differences, differences};
+    const A largest = max_range(
+        n, [](A v) { return v < A(0) ? -v : v; }, x);
+    const int exponent =
+        largest == A(0) ? 0 : std::clamp(std::ilogb(largest), 2 - Limits::max_exponent, Limits::max_exponent - 2);
+    const auto [scaled_mu, scaled_square] =
+        row_moments(x, n, centred, [factor = std::ldexp(A(1), -exponent)](A v) { return factor * v; });
+    const double root = std::sqrt(static_cast<double>(scaled_square) + std::ldexp(epsilon, -2 * exponent));
+    return {std::ldexp(scaled_mu, exponent), static_cast<A>(std::ldexp(1.0 / root, -exponent))};
+}
+
 /// Both norms: mean is nullptr for the one that does not subtract it.
 template <class T>
 void norm_forward(const Execution& execution, const T* x, const T* gains, const T* shifts, T* y, Accum<T>* mean,
@@ -41,15 +83,8 @@ void norm_forward(const Execution& execution, const T* x, const T* gains, const 
         for (std::ptrdiff_t row = begin; row < end; ++row) {
             const T* const in = x + row * n;
             T* const out = y + row * n;
-            const A size = static_cast<A>(n);
-            const A mu = mean == nullptr ? A(0)
-                                         : sum_range<A>(
-                                               n, [](A v) { return v; }, in) /
-                                               size;
-            const A square = sum_range<A>(
-                                 n, [mu](A v) { return (v - mu) * (v - mu); }, in) /
-                             size;
-            const A r = static_cast<A>(1.0 / std::sqrt(static_cast<double>(square) + epsilon));
+            const RowStatistics<A> statistics = row_statistics(in, n, mean != nullptr, epsilon);
+            const A mu = statistics.mean, r = statistics.inverse;
             if (w != nullptr && c != nullptr)
                 map_range(
                     std::ptrdiff_t{0}, n, out, [=](A v, A g, A s) { return (v - mu) * r * g + s; }, in, w, c);

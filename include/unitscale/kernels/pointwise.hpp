@@ -6,23 +6,61 @@
 #include <cmath>
 
 // Element-wise functions as values: `value(v)` and its derivative `slope(v)`, both in Accum<T>, and the two loops that apply
-// one. Arguments outside a function's domain follow IEEE arithmetic: log(0) is -infinity, sqrt(-1) is NaN. exponential, tanh and
-// logistic are vectorised in float; logarithms and powers call the standard library.
+// one. Arguments outside a function's domain follow IEEE arithmetic: log(0) is -infinity, sqrt(-1) is NaN. In float all
+// but powers are vectorised; in double exponentials and logarithms call the standard library.
 namespace unitscale::kernels {
+
+/// A function that is written with the square root r of its argument: `value(v, r)`, `slope(v, r)`.
+template <class F>
+concept FunctionOfRoot = requires(F f) {
+    f.value(0.0f, 0.0f);
+};
+
+/// y[i] = f(r, x[i], more[i]...), r = x[i]^1/2, in Accum<T>, rounded once.   x, more, y [n]; y may be one of the others.
+template <class T, class F, class... More>
+void map_with_roots(const Execution& execution, std::ptrdiff_t n, T* y, F f, const T* x, const More*... more) {
+    using A = Accum<T>;
+    parallel_for(execution.threads, n, work_threshold, [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
+        Block<A> value, root;
+        std::tuple<Block<Accum<More>>...> others;
+        for (std::ptrdiff_t i = begin; i < end; i += block_size) {
+            const std::ptrdiff_t count = std::min(block_size, end - i);
+            load_block(x + i, count, value);
+            square_roots(value, count, root);
+            std::apply(
+                [&](auto&... other) {
+                    (load_block(more + i, count, other), ...);
+                    for_lanes(count, [&](std::size_t l) { value[l] = f(root[l], value[l], other[l]...); });
+                },
+                others);
+            store_block(value, count, y + i);
+        }
+    });
+}
 
 /// y = alpha f(x).   x, y [n]; y may be x. Half and BFloat16 compute in float and round once.
 /// Test: tests/kernels/pointwise_test.cpp
 template <class T, class F>
 void pointwise_forward(const Execution& execution, const T* x, T* y, std::ptrdiff_t n, F f, Accum<T> alpha) {
-    map_elements(
-        execution, n, y, [=](Accum<T> v) { return alpha * f.value(v); }, x);
+    using A = Accum<T>;
+    if constexpr (FunctionOfRoot<F>)
+        map_with_roots(
+            execution, n, y, [=](A r, A v) { return alpha * f.value(v, r); }, x);
+    else
+        map_elements(
+            execution, n, y, [=](A v) { return alpha * f.value(v); }, x);
 }
 
 /// dx = beta dy f'(x).   x, dy, dx [n]; dx may be dy or x.
 template <class T, class F>
 void pointwise_backward(const Execution& execution, const T* x, const T* dy, T* dx, std::ptrdiff_t n, F f, Accum<T> beta) {
-    map_elements(
-        execution, n, dx, [=](Accum<T> v, Accum<T> g) { return beta * g * f.slope(v); }, x, dy);
+    using A = Accum<T>;
+    if constexpr (FunctionOfRoot<F>)
+        map_with_roots(
+            execution, n, dx, [=](A r, A v, A g) { return beta * g * f.slope(v, r); }, x, dy);
+    else
+        map_elements(
+            execution, n, dx, [=](A v, A g) { return beta * g * f.slope(v); }, x, dy);
 }
 
 /// tanh(x). For |x| < 0.625 a convergent of its continued fraction x/(1 + x^2/(3 + x^2/(5 + ...))), which keeps the relative
@@ -80,7 +118,7 @@ struct ExpFunction {
 struct LogFunction {
     template <class A>
     [[nodiscard]] A value(A v) const noexcept {
-        return std::log(v);
+        return logarithm(v);
     }
     template <class A>
     [[nodiscard]] A slope(A v) const noexcept {
@@ -90,24 +128,24 @@ struct LogFunction {
 
 struct SqrtFunction {
     template <class A>
-    [[nodiscard]] A value(A v) const noexcept {
-        return std::sqrt(v);
+    [[nodiscard]] A value(A, A root) const noexcept {
+        return root;
     }
     template <class A>
-    [[nodiscard]] A slope(A v) const noexcept {
-        return A(0.5) / std::sqrt(v);
+    [[nodiscard]] A slope(A, A root) const noexcept {
+        return A(0.5) / root;
     }
 };
 
 /// x^-1/2.
 struct RsqrtFunction {
     template <class A>
-    [[nodiscard]] A value(A v) const noexcept {
-        return A(1) / std::sqrt(v);
+    [[nodiscard]] A value(A, A root) const noexcept {
+        return A(1) / root;
     }
     template <class A>
-    [[nodiscard]] A slope(A v) const noexcept {
-        return A(-0.5) / (v * std::sqrt(v));
+    [[nodiscard]] A slope(A v, A root) const noexcept {
+        return A(-0.5) / (v * root);
     }
 };
 

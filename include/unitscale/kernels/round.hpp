@@ -10,7 +10,7 @@
 namespace unitscale::kernels {
 
 /// y[i] = x[i] rounded by the quantiser, then to T where the format holds more than that.   x, y [n], y may be x
-/// Stochastic rounding takes word i of the stream `key` for element i. The same bits for any thread count.
+/// Stochastic rounding takes piece i of the stream `key` for element i (`random_piece`). The same bits for any thread count.
 /// Errors, in the name of `operation`: a quantiser that makes no sense; NaN to a format without NaN. Test: tests/kernels/round_test.cpp
 template <class T>
 void round_elements(const Execution& execution, std::string_view operation, const Quantiser& quantiser, RandomKey key, const T* x,

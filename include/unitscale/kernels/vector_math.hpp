@@ -15,6 +15,10 @@
 #include <tuple>
 #include <type_traits>
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 // What the row and element-wise kernels share: functions that compilers vectorise (no branch, no call, no table) and
 // loops over blocks of fixed length. A block is widened to Accum<T> into local arrays, worked on there, and rounded once on the
 // way out, so one loop serves every element type, in-place calls, and builds at -O2 (the trip count is a constant).
@@ -181,6 +185,32 @@ struct ScaledExponential {
 }
 [[nodiscard]] inline double exponential(double x) noexcept { return std::exp(x); }
 
+/// ln x for every float, within 1 ulp: x = m 2^k, m in [0.707, 1.414), ln m = f - f^2/2 + f^3 P(f), f = m - 1. ln 0 is
+/// -infinity, of negative numbers NaN.
+/// Reference: the Cephes library's logf. Test: tests/kernels/vector_math_test.cpp
+[[nodiscard]] inline float logarithm(float x) noexcept {
+    constexpr std::uint32_t low = 0x3F3504F3u;  // the root of 1/2: where m starts
+    const std::uint32_t bits = std::bit_cast<std::uint32_t>(x), infinity = 0x7F800000u;
+    const bool subnormal = bits < 0x00800000u;
+    const std::uint32_t above = select(subnormal, std::bit_cast<std::uint32_t>(x * 0x1p23f), bits) - low;
+    const float k = static_cast<float>((static_cast<std::int32_t>(above) >> 23) - static_cast<std::int32_t>(subnormal) * 23);
+    const float f = std::bit_cast<float>((above & 0x007FFFFFu) + low) - 1.0f, square = f * f;
+    float p = 7.0376836292e-2f;
+    p = p * f - 1.1514610310e-1f;
+    p = p * f + 1.1676998740e-1f;
+    p = p * f - 1.2420140846e-1f;
+    p = p * f + 1.4249322787e-1f;
+    p = p * f - 1.6668057665e-1f;
+    p = p * f + 2.0000714765e-1f;
+    p = p * f - 2.4999993993e-1f;
+    p = p * f + 3.3333331174e-1f;
+    const float rest = (f * square * p - 2.12194440e-4f * k) - 0.5f * square;  // ln 2 in two parts
+    float result = (f + rest) + 0.693359375f * k;
+    result = select(bits >= infinity, select(bits == infinity, x, std::bit_cast<float>(0x7FC00000u)), result);
+    return select((bits & 0x7FFFFFFFu) == 0, std::bit_cast<float>(infinity | 0x80000000u), result);
+}
+[[nodiscard]] inline double logarithm(double x) noexcept { return std::log(x); }
+
 /// 1 / (1 + e^-x), accurate to a few ulp on both sides.
 template <class A>
 [[nodiscard]] A logistic(A x) noexcept {
@@ -245,6 +275,21 @@ template <class T, class F, class... X>
 void map_elements(const Execution& execution, std::ptrdiff_t n, T* y, F f, const X*... x) {
     parallel_for(execution.threads, n, work_threshold,
                  [=](std::ptrdiff_t begin, std::ptrdiff_t end) { map_range(begin, end, y, f, x...); });
+}
+
+/// Square roots of the used lanes of a block, rounded to nearest. By instruction: compilers keep std::sqrt out of vectorised loops
+/// because it may set errno.
+template <class A>
+inline void square_roots(const Block<A>& x, std::ptrdiff_t count, Block<A>& roots) noexcept {
+#if defined(__SSE2__)
+    const std::size_t used = used_lanes(count);
+    if constexpr (std::is_same_v<A, float>)
+        for (std::size_t l = 0; l < used; l += 4) _mm_storeu_ps(&roots[l], _mm_sqrt_ps(_mm_loadu_ps(&x[l])));
+    else
+        for (std::size_t l = 0; l < used; l += 2) _mm_storeu_pd(&roots[l], _mm_sqrt_pd(_mm_loadu_pd(&x[l])));
+#else
+    for_lanes(count, [&](std::size_t l) { roots[l] = std::sqrt(x[l]); });
+#endif
 }
 
 /// All lanes of a block joined by f, as a tree: lane l with lane l + width / 2, and so on.

@@ -79,10 +79,8 @@ public:
         if (config_.dropout > 0.0) x = ops::dropout(x, {.p = config_.dropout});
         for (const auto& block : blocks_) x = (*block)(x);
         if (norm_) x = (*norm_)(x);
-        // With tied embeddings the whole trunk lies on a cycle, the readout's input included: it needs alpha = beta.
         const auto readout_scope = tape.scope("readout");
-        if (config_.tied) return ops::readout(x, tape.parameter(tokens_.weight()), {.constraint = Constraint::to_output_scale});
-        return ops::readout(x, tape.parameter(*readout_));
+        return ops::readout(x, tape.parameter(config_.tied ? tokens_.weight() : *readout_));
     }
 
     /// Every parameter, in model order.

@@ -26,7 +26,7 @@ template <class T>
 [[nodiscard]] Variable<T> record_sum(const char* op, Variable<T> x, Variable<T> z, double sign, const AddOptions& options) {
     Tape<T>& tape = x.tape(op);
     const Tensor<T>&left = x.value(), &right = z.value();
-    const Shape shape = kernels::broadcast_shape(op, left.shape(), right.shape());
+    const Shape shape = broadcast_shape(op, left.shape(), right.shape());
     const bool either_scalar = left.size() == 1 || right.size() == 1;
     const BinaryUnitRule ideal =
         add_unit_factors(either_scalar, broadcast_copies(tape, left, shape), broadcast_copies(tape, right, shape));
@@ -34,8 +34,8 @@ template <class T>
     Tensor<T> output = tape.make(shape);
     kernels::broadcast_add<T>(tape.execution(), left.data(), left.shape(), static_cast<Accum<T>>(factors.alpha), right.data(),
                               right.shape(), static_cast<Accum<T>>(sign * factors.alpha), output.data());
-    return tape.record({op, tape.next_site(op), factors.alpha, {factors.beta_x, factors.beta_z}}, {x, z}, std::move(output),
-                       [sign](BackwardContext<T>& g) {
+    return tape.record({op, tape.next_site(op), factors.alpha, {factors.beta_x, factors.beta_z}, factors.joined_by}, {x, z},
+                       std::move(output), [sign](BackwardContext<T>& g) {
                            for (const std::size_t i : {std::size_t{0}, std::size_t{1}}) {
                                if (!g.needs(i)) continue;
                                const Tensor<T>& dy = g.output_gradient();

@@ -56,10 +56,13 @@ template <class T>
           " do not fit; expected k and v [", query.dim(0), ",S,", groups * depth, "]");
     check(!options.causal || queries <= keys, "attention: ", queries, " queries and ", keys,
           " keys; causal attention needs at least as many keys as queries");
-    check(options.mult > 0.0, "attention: mult is ", options.mult, "; expected a positive number");
-    const double factor = tape.unit_scaled()
-                              ? attention_unit_factor(options.mult, depth, options.factor_length.value_or(keys), options.causal)
-                              : 1.0;
+    check_positive("attention", "mult", options.mult);
+    const Site site = tape.next_site("attention");
+    const double own_factor = attention_unit_factor(options.mult, depth, options.factor_length.value_or(keys), options.causal);
+    const double factor = tape.unit_scaled() ? tape.forward_factor("attention", site, own_factor) : 1.0;
+    // Pairs of a query and a key it may see, times both products: scores and weighted values.
+    const std::size_t pairs = options.causal ? queries * (keys - queries) + queries * (queries + 1) / 2 : queries * keys;
+    const std::size_t multiply_adds = 2 * query.dim(0) * heads * depth * pairs;
 
     const auto d = static_cast<std::ptrdiff_t>(depth), t = static_cast<std::ptrdiff_t>(queries),
                s = static_cast<std::ptrdiff_t>(keys);
@@ -84,8 +87,8 @@ template <class T>
                                               .causal = bool_causal};
     };
     kernels::attention_forward<T>(tape.execution(), arguments(query, key, value, output.data(), log_sum.data()));
-    return tape.record({"attention", tape.next_site("attention"), factor, {factor, factor, factor}}, {q, k, v}, std::move(output),
-                       [=, log_sum = std::move(log_sum)](BackwardContext<T>& g) mutable {
+    return tape.record({"attention", site, factor, {factor, factor, factor}, JoinedBy::plan, multiply_adds}, {q, k, v},
+                       std::move(output), [=, log_sum = std::move(log_sum)](BackwardContext<T>& g) mutable {
                            Tensor<T> dq = g.make(g.input(0).shape()), dk = g.make(g.input(1).shape()),
                                      dv = g.make(g.input(2).shape());
                            kernels::attention_backward<T>(

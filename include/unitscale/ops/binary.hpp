@@ -5,14 +5,16 @@
 #include <unitscale/kernels/broadcast.hpp>
 #include <unitscale/ops/operands.hpp>
 
+#include <cmath>
 #include <cstddef>
 #include <optional>
 
 namespace unitscale::ops {
 
-/// The ideal factors of an op with two inputs: of its value and of both gradients.
+/// The factors of an op with two inputs: of its value and of both gradients. A rule states ideal ones.
 struct BinaryUnitRule {
     double alpha = 1.0, beta_x = 1.0, beta_z = 1.0;
+    JoinedBy joined_by = JoinedBy::plan;  ///< set by `effective_factors`
 };
 
 /// How often broadcasting to `shape` repeats an element of `input` in the whole step: an input repeated along the first axis,
@@ -27,12 +29,13 @@ template <class T>
 
 /// Factors 1 where nothing is scaled; under `unit` the ideal ones, joined as the constraint says.
 template <class T>
-[[nodiscard]] BinaryUnitRule effective_factors(const char* op, const Tape<T>& tape, BinaryUnitRule ideal,
+[[nodiscard]] BinaryUnitRule effective_factors(const char* op, Tape<T>& tape, BinaryUnitRule ideal,
                                                const std::optional<Constraint>& constraint) {
     if (!tape.unit_scaled()) return {};
-    check(ideal.alpha > 0.0 && ideal.beta_x > 0.0 && ideal.beta_z > 0.0, op, ": unit rule {", ideal.alpha, ", ", ideal.beta_x,
-          ", ", ideal.beta_z, "}; expected positive factors");
-    constrain(op, effective_constraint(tape, constraint), ideal.alpha, ideal.beta_x, ideal.beta_z);
+    const auto usable = [](double factor) { return std::isfinite(factor) && factor > 0.0; };
+    check(usable(ideal.alpha) && usable(ideal.beta_x) && usable(ideal.beta_z), op, ": unit rule {", ideal.alpha, ", ",
+          ideal.beta_x, ", ", ideal.beta_z, "}; expected positive factors");
+    ideal.joined_by = join_factors(op, tape.peek_site(op), tape, constraint, ideal.alpha, ideal.beta_x, ideal.beta_z);
     return ideal;
 }
 
@@ -48,13 +51,13 @@ template <class T, class F, class Fx, class Fz>
     using kernels::BroadcastInput;
     Tape<T>& tape = x.tape(op);
     const Tensor<T>&left = x.value(), &right = z.value();
-    const Shape shape = kernels::broadcast_shape(op, left.shape(), right.shape());
+    const Shape shape = broadcast_shape(op, left.shape(), right.shape());
     Tensor<T> output = tape.make(shape);
     kernels::broadcast_map(
         tape.execution(), shape, output.data(), [f, alpha = static_cast<A>(factors.alpha)](A u, A v) { return alpha * f(u, v); },
         BroadcastInput{left.data(), left.shape()}, BroadcastInput{right.data(), right.shape()});
-    return tape.record({op, tape.next_site(op), factors.alpha, {factors.beta_x, factors.beta_z}}, {x, z}, std::move(output),
-                       [f_x, f_z](BackwardContext<T>& g) {
+    return tape.record({op, tape.next_site(op), factors.alpha, {factors.beta_x, factors.beta_z}, factors.joined_by}, {x, z},
+                       std::move(output), [f_x, f_z](BackwardContext<T>& g) {
                            const Tensor<T>&dy = g.output_gradient(), &u = g.input(0), &v = g.input(1);
                            const auto part = [&](std::size_t i, auto slope) {
                                if (!g.needs(i)) return;

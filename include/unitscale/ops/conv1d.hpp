@@ -91,9 +91,10 @@ template <class T>
     const RandomKey activation_key = tape.random_key(site, activation_part), weight_key = tape.random_key(site, weight_part),
                     gradient_key = tape.random_key(site, gradient_part);
     Conv1dFactors factors{};
+    JoinedBy joined_by = JoinedBy::plan;
     if (tape.unit_scaled()) {
         factors = conv1d_unit_factors(input.dim(1), out, w.dim(2), options.stride, options.groups, tape.step_rows(positions));
-        constrain(op, effective_constraint(tape, options.constraint), factors.alpha, factors.beta_x);
+        joined_by = join_factors(op, site, tape, options.constraint, factors.alpha, factors.beta_x);
     }
     Tensor<T> output = tape.make(Shape{input.dim(0), out, static_cast<std::size_t>(s.out_length)});
     kernels::conv1d_forward<T>(tape.execution(), s, {input.data(), pointer(formats.activation), activation_key},
@@ -103,9 +104,10 @@ template <class T>
     const std::array<double, 3> betas = {factors.beta_x, factors.beta_weight, factors.beta_weight};
     const std::array<Variable<T>, 3> operands = {x, weight, bias.value_or(x)};
     const std::size_t inputs = bias ? 3 : 2;
+    const std::size_t multiply_adds = positions * w.size();
     return tape.record(
-        {op, site, factors.alpha, std::span(betas).first(inputs)}, std::span(operands).first(inputs), std::move(output),
-        [=](BackwardContext<T>& g) {
+        {op, site, factors.alpha, std::span(betas).first(inputs), joined_by, multiply_adds}, std::span(operands).first(inputs),
+        std::move(output), [=](BackwardContext<T>& g) {
             const kernels::Conv1dOperand<T> dy{g.output_gradient().data(), pointer(formats.gradient), gradient_key};
             if (g.needs(0)) {
                 Tensor<T> dx = g.make(g.input(0).shape());

@@ -33,7 +33,7 @@ template <class T>
     Tape<T>& tape = x.tape("gated_silu");
     check(x.shape() == gate.shape(), "gated_silu: x ", to_string(x.shape()), " and gate ", to_string(gate.shape()),
           " differ in shape");
-    check(options.mult > 0.0, "gated_silu: mult is ", options.mult, "; expected a positive number");
+    check_positive("gated_silu", "mult", options.mult);
     const double factor = tape.unit_scaled() ? gated_silu_unit_factor(options.mult) : 1.0;
     const auto count = static_cast<std::ptrdiff_t>(x.value().size());
     const auto m = static_cast<Accum<T>>(options.mult);

@@ -24,13 +24,6 @@ struct GatherOptions {
     return count <= extent ? 1.0 : std::sqrt(static_cast<double>(extent) / static_cast<double>(count));
 }
 
-/// An axis as a number from the front. Error: x has no such axis.
-[[nodiscard]] inline std::size_t front_axis(const char* op, const Shape& x, std::ptrdiff_t axis) {
-    const auto rank = static_cast<std::ptrdiff_t>(x.size());
-    check(axis >= -rank && axis < rank, op, ": axis ", axis, " is outside x ", to_string(x));
-    return static_cast<std::size_t>(axis < 0 ? axis + rank : axis);
-}
-
 /// `shape` with `count` of its extents, from `axis` on, replaced by others.
 [[nodiscard]] inline Shape with_extents(const Shape& shape, std::size_t axis, std::size_t count, const Shape& others) {
     Shape result(shape.size() - count + others.size());
@@ -67,12 +60,13 @@ template <class T>
     const char* const op = "gather";
     Tape<T>& tape = x.tape(op);
     const Tensor<T>& input = x.value();
-    const std::size_t axis = front_axis(op, input.shape(), options.axis), extent = input.shape()[axis];
+    const std::size_t axis = front_axis(op, "x", input.shape(), options.axis), extent = input.shape()[axis];
     check_ids(op, ids, static_cast<std::ptrdiff_t>(extent));
     double alpha = 1.0, beta = 1.0;
+    JoinedBy joined_by = JoinedBy::plan;
     if (tape.unit_scaled()) {
         beta = repeated_rows_factor(extent, ids.size());
-        constrain(op, effective_constraint(tape, options.constraint), alpha, beta);
+        joined_by = join_factors(op, tape.peek_site(op), tape, options.constraint, alpha, beta);
     }
     const std::ptrdiff_t outer = extent_product(input.shape(), 0, axis),
                          inner = extent_product(input.shape(), axis + 1, input.rank());
@@ -82,7 +76,7 @@ template <class T>
                             static_cast<Accum<T>>(alpha));
     Tensor<std::int32_t> kept(ids.shape(), tape.pool());
     std::copy_n(ids.data(), ids.size(), kept.data());
-    return tape.record({op, tape.next_site(op), alpha, {beta}}, {x}, std::move(output),
+    return tape.record({op, tape.next_site(op), alpha, {beta}, joined_by}, {x}, std::move(output),
                        [=, kept = std::move(kept)](BackwardContext<T>& g) {
                            Tensor<T> dx = g.make(g.input(0).shape());
                            kernels::scatter_add_rows<T>(g.execution(), g.output_gradient().data(), kept.data(), dx.data(), outer,

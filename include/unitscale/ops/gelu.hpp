@@ -45,7 +45,7 @@ template <class T>
 [[nodiscard]] Variable<T> gelu(Variable<T> x, const GeluOptions& options = {}) {
     Tape<T>& tape = x.tape("gelu");
     const bool fitted = options.constants == GeluConstants::fitted, exact = options.form == GeluForm::erf;
-    check(options.mult > 0.0, "gelu: mult is ", options.mult, "; expected a positive number");
+    check_positive("gelu", "mult", options.mult);
     check(fitted || options.mult == 1.0, "gelu: mult is ", options.mult,
           ", but the constants of the Unit Scaling paper hold for 1 only");
     const auto m = static_cast<Accum<T>>(options.mult);

@@ -6,6 +6,7 @@
 #include <unitscale/ops/operands.hpp>
 
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <optional>
 #include <span>
@@ -16,10 +17,13 @@ struct NormOptions {
     double epsilon = 1e-5;  ///< added to the biased variance (or mean square) inside the root
 };
 
-/// Checks the arguments of a norm: at least one column, vectors of its length.
+/// Checks the arguments of a norm: at least one column, vectors of its length, an epsilon that makes sense.
 template <class T>
-void check_norm(const char* op, const Tensor<T>& x, const char* name, const std::optional<Variable<T>>& vector) {
+void check_norm(const char* op, const Tensor<T>& x, const char* name, const std::optional<Variable<T>>& vector,
+                const NormOptions& options) {
     check(last_extent(op, "x", x.shape()) >= 1, op, ": x ", to_string(x.shape()), " has no columns");
+    check(std::isfinite(options.epsilon) && options.epsilon >= 0.0, op, ": epsilon is ", options.epsilon,
+          "; expected a finite number of at least 0");
     if (vector)
         check(vector->shape() == Shape{x.dim(-1)}, op, ": ", name, " ", to_string(vector->shape()), " does not fit x ",
               to_string(x.shape()), "; expected [", x.dim(-1), "]");
@@ -30,15 +34,17 @@ void check_norm(const char* op, const Tensor<T>& x, const char* name, const std:
 ///   dx: that of the unscaled op     dgain = beta_g sum over rows of dy h     dshift = beta_s sum over rows of dy
 /// Factors under `unit`: h has unit variance by construction and gains are near 1, so alpha = beta_x = 1; gain and shift
 /// gather N independent rows of the step, hence beta = N^-1/2.
-/// Errors: rank 0, no columns, gain or shift of another length.
+/// Statistics are those of the numbers also where their squares are outside the range of Accum<T>; a row that holds an infinity or
+/// a NaN becomes NaN, as does one of equal numbers with epsilon 0.
+/// Errors: rank 0, no columns, gain or shift of another length, epsilon below 0.
 /// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, table A.2. Test: tests/ops/layer_norm_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> layer_norm(Variable<T> x, std::optional<Variable<T>> gain = {}, std::optional<Variable<T>> shift = {},
                                      const NormOptions& options = {}) {
     Tape<T>& tape = x.tape("layer_norm");
     const Tensor<T>& input = x.value();
-    check_norm("layer_norm", input, "gain", gain);
-    check_norm("layer_norm", input, "shift", shift);
+    check_norm("layer_norm", input, "gain", gain, options);
+    check_norm("layer_norm", input, "shift", shift, options);
     const std::size_t row_total = row_count(input.shape());
     const auto rows = static_cast<std::ptrdiff_t>(row_total), n = static_cast<std::ptrdiff_t>(input.dim(-1));
     const double beta = tape.unit_scaled() ? rsqrt_count(tape.step_rows(row_total)) : 1.0;
@@ -72,9 +78,9 @@ template <class T>
                            kernels::layer_norm_backward<T>(g.execution(), g.input(0).data(),
                                                            has_gain ? g.input(gain_at).data() : nullptr,
                                                            g.output_gradient().data(), mean.data(), inverse.data(), to, rows, n);
-                           if (to.dx != nullptr) g.add(0, std::move(dx));
-                           if (to.dw != nullptr) g.add(gain_at, std::move(dgain));
-                           if (to.dc != nullptr) g.add(shift_at, std::move(dshift));
+                           g.add(0, std::move(dx));
+                           if (has_gain) g.add(gain_at, std::move(dgain));
+                           if (has_shift) g.add(shift_at, std::move(dshift));
                        });
 }
 

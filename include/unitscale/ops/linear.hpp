@@ -17,6 +17,7 @@ struct LinearOptions {
 
 struct LinearFactors {
     double alpha = 1.0, beta_x = 1.0, beta_weight = 1.0;
+    JoinedBy joined_by = JoinedBy::plan;
 };
 
 /// Ideal factors of a linear layer under `unit`: see `linear`.
@@ -26,7 +27,7 @@ struct LinearFactors {
 
 /// Records y = alpha (x weight^T + bias) with given factors and the formats that the recipe gives to products of this
 /// kind here: the common part of `linear` and `readout`. All three products round their operands; sums and the bias'
-/// gradient are not rounded. `factors_of(in, out, rows)` runs after the shapes are known to fit.
+/// gradient are not rounded. `factors_of(site, in, out, rows)` runs after the shapes are known to fit.
 template <class T, class FactorsOf>
 [[nodiscard]] Variable<T> record_linear(const char* op, ProductKind kind, Variable<T> x, Variable<T> weight,
                                         std::optional<Variable<T>> bias, FactorsOf&& factors_of) {
@@ -34,9 +35,10 @@ template <class T, class FactorsOf>
     const Tensor<T>& input = x.value();
     const Tensor<T>& w = weight.value();
     check(w.rank() == 2, op, ": weight ", to_string(w.shape()), " is not a matrix [out,in]");
-    const std::size_t out = w.dim(0), in = w.dim(1), rows = row_count(input.shape());
-    check(last_extent(op, "x", input.shape()) == in, op, ": x ", to_string(input.shape()), " and weight ", to_string(w.shape()),
-          " do not contract: ", input.dim(-1), " != ", in);
+    const std::size_t out = w.dim(0), in = w.dim(1), rows = row_count(input.shape()),
+                      columns = last_extent(op, "x", input.shape());
+    check(columns == in, op, ": x ", to_string(input.shape()), " and weight ", to_string(w.shape()),
+          " do not contract: ", columns, " != ", in);
     if (bias)
         check(bias->shape() == Shape{out}, op, ": bias ", to_string(bias->shape()), " does not fit weight ", to_string(w.shape()),
               "; expected [", out, "]");
@@ -44,7 +46,7 @@ template <class T, class FactorsOf>
     const ProductFormats formats = tape.state().formats(site, kind, tape.recipe());
     const RandomKey activation_key = tape.random_key(site, activation_part), weight_key = tape.random_key(site, weight_part),
                     gradient_key = tape.random_key(site, gradient_part);
-    const LinearFactors factors = tape.unit_scaled() ? factors_of(in, out, tape.step_rows(rows)) : LinearFactors{};
+    const LinearFactors factors = tape.unit_scaled() ? factors_of(site, in, out, tape.step_rows(rows)) : LinearFactors{};
     const auto m = static_cast<std::ptrdiff_t>(rows), n = static_cast<std::ptrdiff_t>(out), k = static_cast<std::ptrdiff_t>(in);
 
     Tensor<T> output = tape.make(with_last_extent(input.shape(), out));
@@ -95,17 +97,17 @@ template <class T, class FactorsOf>
         }
     };
     if (!bias)
-        return tape.record({op, site, factors.alpha, {factors.beta_x, factors.beta_weight}}, {x, weight}, std::move(output),
-                           backward);
-    return tape.record({op, site, factors.alpha, {factors.beta_x, factors.beta_weight, factors.beta_weight}}, {x, weight, *bias},
-                       std::move(output), [=](BackwardContext<T>& g) {
-                           backward(g);
-                           if (!g.needs(2)) return;
-                           Tensor<T> db = g.make(Shape{out});
-                           kernels::column_sums<T>(g.execution(), g.output_gradient().data(), db.data(), m, n,
-                                                   static_cast<Accum<T>>(g.beta(2)));
-                           g.add(2, std::move(db));
-                       });
+        return tape.record({op, site, factors.alpha, {factors.beta_x, factors.beta_weight}, factors.joined_by, rows * in * out},
+                           {x, weight}, std::move(output), backward);
+    return tape.record(
+        {op, site, factors.alpha, {factors.beta_x, factors.beta_weight, factors.beta_weight}, factors.joined_by, rows * in * out},
+        {x, weight, *bias}, std::move(output), [=](BackwardContext<T>& g) {
+            backward(g);
+            if (!g.needs(2)) return;
+            Tensor<T> db = g.make(Shape{out});
+            kernels::column_sums<T>(g.execution(), g.output_gradient().data(), db.data(), m, n, static_cast<Accum<T>>(g.beta(2)));
+            g.add(2, std::move(db));
+        });
 }
 
 /// Unit-scaled linear layer.
@@ -120,12 +122,12 @@ template <class T, class FactorsOf>
 template <class T>
 [[nodiscard]] Variable<T> linear(Variable<T> x, Variable<T> weight, std::optional<Variable<T>> bias = {},
                                  const LinearOptions& options = {}) {
-    const Constraint constraint = effective_constraint(x.tape("linear"), options.constraint);
-    return record_linear("linear", ProductKind::linear, x, weight, bias, [&](std::size_t in, std::size_t out, std::size_t rows) {
+    const auto factors_of = [&](Site site, std::size_t in, std::size_t out, std::size_t rows) {
         LinearFactors factors = linear_unit_factors(in, out, rows);
-        constrain("linear", constraint, factors.alpha, factors.beta_x);
+        factors.joined_by = join_factors("linear", site, x.tape("linear"), options.constraint, factors.alpha, factors.beta_x);
         return factors;
-    });
+    };
+    return record_linear("linear", ProductKind::linear, x, weight, bias, factors_of);
 }
 template <class T>
 [[nodiscard]] Variable<T> linear(Variable<T> x, Variable<T> weight, const LinearOptions& options) {

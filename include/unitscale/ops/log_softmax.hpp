@@ -30,13 +30,13 @@ template <class T>
     Tape<T>& tape = x.tape(op);
     const Tensor<T>& input = x.value();
     const auto s = static_cast<std::ptrdiff_t>(last_extent(op, "x", input.shape()));
-    check(options.mult > 0.0, op, ": mult is ", options.mult, "; expected a positive number");
+    check_positive(op, "mult", options.mult);
     const UnitRule factors = stated_factors(op, tape, {.unit = options.unit, .constraint = options.constraint});
     const auto rows = static_cast<std::ptrdiff_t>(row_count(input.shape()));
     const auto m = static_cast<Accum<T>>(options.mult), alpha = static_cast<Accum<T>>(factors.alpha);
     Tensor<T> output = tape.make(input.shape());
     kernels::log_softmax_forward<T>(tape.execution(), input.data(), output.data(), rows, s, m, alpha);
-    return tape.record({op, tape.next_site(op), factors.alpha, {factors.beta_x}}, {x}, std::move(output),
+    return tape.record({op, tape.next_site(op), factors.alpha, {factors.beta_x}, factors.joined_by}, {x}, std::move(output),
                        [=](BackwardContext<T>& g) {
                            Tensor<T> dx = g.take_output_gradient();
                            kernels::log_softmax_backward<T>(g.execution(), g.output().data(), dx.data(), dx.data(), rows, s, m,

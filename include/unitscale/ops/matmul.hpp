@@ -52,14 +52,16 @@ template <class T>
                     gradient_key = tape.random_key(site, gradient_part);
 
     // A w of rank 2 serves the whole batch: then the left rows of all items are one tall matrix.
-    const std::size_t items = shared ? 1 : row_count(left.shape()) / std::max<std::size_t>(left.dim(-2), 1);
+    std::size_t items = 1;
+    for (std::size_t i = 0; !shared && i + 2 < left.rank(); ++i) items *= left.shape()[i];
     const std::size_t rows = shared ? row_count(left.shape()) : left.dim(-2);
     const auto batch = static_cast<std::ptrdiff_t>(items), m = static_cast<std::ptrdiff_t>(rows);
     const auto k = static_cast<std::ptrdiff_t>(left.dim(-1)), n = static_cast<std::ptrdiff_t>(right.dim(-1));
     MatmulFactors factors{};
+    JoinedBy joined_by = JoinedBy::plan;
     if (tape.unit_scaled()) {
         factors = matmul_unit_factors(left.dim(-1), right.dim(-1), shared ? tape.step_rows(rows) : rows);
-        constrain("matmul", effective_constraint(tape, options.constraint), factors.alpha, factors.beta_x, factors.beta_w);
+        joined_by = join_factors("matmul", site, tape, options.constraint, factors.alpha, factors.beta_x, factors.beta_w);
     }
 
     Tensor<T> output = tape.make(with_last_extent(left.shape(), right.dim(-1)));
@@ -75,42 +77,43 @@ template <class T>
                                           .round_b = pointer(formats.activation),
                                           .key_a = x_key,
                                           .key_b = w_key});
-    return tape.record({"matmul", site, factors.alpha, {factors.beta_x, factors.beta_w}}, {x, w}, std::move(output),
-                       [=](BackwardContext<T>& g) {
-                           const T* dy = g.output_gradient().data();
-                           if (g.needs(0)) {
-                               Tensor<T> dx = g.make(g.input(0).shape());
-                               kernels::matmul<T>(g.execution(), {.m = m,
-                                                                  .n = k,
-                                                                  .k = n,
-                                                                  .batch = batch,
-                                                                  .a = {dy, n, 1, m * n},
-                                                                  .b = {g.input(1).data(), 1, n, k * n},
-                                                                  .c = {dx.data(), k, 1, m * k},
-                                                                  .alpha = static_cast<Accum<T>>(g.beta(0)),
-                                                                  .round_a = pointer(formats.gradient),
-                                                                  .round_b = pointer(formats.activation),
-                                                                  .key_a = gradient_key,
-                                                                  .key_b = w_key});
-                               g.add(0, std::move(dx));
-                           }
-                           if (g.needs(1)) {
-                               Tensor<T> dw = g.make(g.input(1).shape());
-                               kernels::matmul<T>(g.execution(), {.m = k,
-                                                                  .n = n,
-                                                                  .k = m,
-                                                                  .batch = batch,
-                                                                  .a = {g.input(0).data(), 1, k, m * k},
-                                                                  .b = {dy, n, 1, m * n},
-                                                                  .c = {dw.data(), n, 1, k * n},
-                                                                  .alpha = static_cast<Accum<T>>(g.beta(1)),
-                                                                  .round_a = pointer(formats.activation),
-                                                                  .round_b = pointer(formats.gradient),
-                                                                  .key_a = x_key,
-                                                                  .key_b = gradient_key});
-                               g.add(1, std::move(dw));
-                           }
-                       });
+    return tape.record(
+        {"matmul", site, factors.alpha, {factors.beta_x, factors.beta_w}, joined_by, items * rows * left.dim(-1) * right.dim(-1)},
+        {x, w}, std::move(output), [=](BackwardContext<T>& g) {
+            const T* dy = g.output_gradient().data();
+            if (g.needs(0)) {
+                Tensor<T> dx = g.make(g.input(0).shape());
+                kernels::matmul<T>(g.execution(), {.m = m,
+                                                   .n = k,
+                                                   .k = n,
+                                                   .batch = batch,
+                                                   .a = {dy, n, 1, m * n},
+                                                   .b = {g.input(1).data(), 1, n, k * n},
+                                                   .c = {dx.data(), k, 1, m * k},
+                                                   .alpha = static_cast<Accum<T>>(g.beta(0)),
+                                                   .round_a = pointer(formats.gradient),
+                                                   .round_b = pointer(formats.activation),
+                                                   .key_a = gradient_key,
+                                                   .key_b = w_key});
+                g.add(0, std::move(dx));
+            }
+            if (g.needs(1)) {
+                Tensor<T> dw = g.make(g.input(1).shape());
+                kernels::matmul<T>(g.execution(), {.m = k,
+                                                   .n = n,
+                                                   .k = m,
+                                                   .batch = batch,
+                                                   .a = {g.input(0).data(), 1, k, m * k},
+                                                   .b = {dy, n, 1, m * n},
+                                                   .c = {dw.data(), n, 1, k * n},
+                                                   .alpha = static_cast<Accum<T>>(g.beta(1)),
+                                                   .round_a = pointer(formats.activation),
+                                                   .round_b = pointer(formats.gradient),
+                                                   .key_a = x_key,
+                                                   .key_b = gradient_key});
+                g.add(1, std::move(dw));
+            }
+        });
 }
 
 }  // namespace unitscale::ops

@@ -29,14 +29,13 @@ template <class T>
     Tape<T>& tape = x.tape("max");
     const Tensor<T>& input = x.value();
     const ReducedAxes axes = reduced_axes("max", input.shape(), options.axes, options.keep_axes);
-    check(axes.count > 0 || element_count(axes.kept) == 0, "max: x ", to_string(input.shape()),
-          " has no elements along the axes");
+    check_elements("max", input.shape(), axes);
     const UnitRule factors = stated_factors("max", tape, {.unit = options.unit, .constraint = options.constraint});
     Tensor<T> output = tape.make(axes.result);
     Tensor<std::ptrdiff_t> places(axes.result, tape.pool());
     kernels::maximum_forward<T>(tape.execution(), input.data(), input.shape(), output.data(), places.data(), axes.kept,
                                 static_cast<Accum<T>>(factors.alpha));
-    return tape.record({"max", tape.next_site("max"), factors.alpha, {factors.beta_x}}, {x}, std::move(output),
+    return tape.record({"max", tape.next_site("max"), factors.alpha, {factors.beta_x}, factors.joined_by}, {x}, std::move(output),
                        [places = std::move(places)](BackwardContext<T>& g) {
                            Tensor<T> dx = g.make(g.input(0).shape());
                            kernels::maximum_backward<T>(g.output_gradient().data(), places.data(), dx.data(),

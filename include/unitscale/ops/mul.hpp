@@ -23,7 +23,7 @@ template <class T>
 [[nodiscard]] Variable<T> mul(Variable<T> x, Variable<T> z, const MulOptions& options = {}) {
     using A = Accum<T>;
     Tape<T>& tape = x.tape("mul");
-    const Shape shape = kernels::broadcast_shape("mul", x.shape(), z.shape());
+    const Shape shape = broadcast_shape("mul", x.shape(), z.shape());
     const BinaryUnitRule ideal{.alpha = 1.0,
                                .beta_x = rsqrt_count(broadcast_copies(tape, x.value(), shape)),
                                .beta_z = rsqrt_count(broadcast_copies(tape, z.value(), shape))};

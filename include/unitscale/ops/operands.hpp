@@ -6,6 +6,7 @@
 #include <unitscale/scaling/factors.hpp>
 #include <unitscale/tensor/tensor.hpp>
 
+#include <cmath>
 #include <cstddef>
 #include <optional>
 
@@ -17,11 +18,37 @@ template <class T>
     return option.value_or(tape.recipe().constraint);
 }
 
+/// Turns the ideal factors of an op under `unit` into those it is recorded with. An explicit constraint joins alpha and the
+/// given betas, and the plan leaves them alone. `automatic` makes alpha the planned one; the betas follow in the backward pass.
+template <class T, class... Betas>
+[[nodiscard]] JoinedBy join_factors(const char* op, Site site, Tape<T>& tape, const std::optional<Constraint>& option,
+                                    double& alpha, Betas&... betas) {
+    const Constraint constraint = effective_constraint(tape, option);
+    if (constraint == Constraint::automatic) {
+        alpha = tape.forward_factor(op, site, alpha);
+        return JoinedBy::plan;
+    }
+    constrain(op, constraint, alpha, betas...);
+    return JoinedBy::hand;
+}
+
 /// Rows of a tensor seen as a matrix of its last dimension: the product of all other extents; 1 for rank 1.
 [[nodiscard]] inline std::size_t row_count(const Shape& shape) noexcept {
     std::size_t rows = 1;
     for (std::size_t i = 0; i + 1 < shape.size(); ++i) rows *= shape[i];
     return rows;
+}
+
+/// An axis as a number from the front; negative ones count from the end. Error: `argument` has no such axis.
+[[nodiscard]] inline std::size_t front_axis(const char* op, const char* argument, const Shape& shape, std::ptrdiff_t axis) {
+    const auto rank = static_cast<std::ptrdiff_t>(shape.size());
+    check(axis >= -rank && axis < rank, op, ": axis ", axis, " is outside ", argument, " ", to_string(shape));
+    return static_cast<std::size_t>(axis < 0 ? axis + rank : axis);
+}
+
+/// Error unless an option of an op is a finite number above 0.
+inline void check_positive(const char* op, const char* option, double value) {
+    check(std::isfinite(value) && value > 0.0, op, ": ", option, " is ", value, "; expected a positive number");
 }
 
 /// Extent of the last dimension. Error: a tensor of rank 0, named `argument`.

@@ -4,19 +4,24 @@
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/kernels/layout.hpp>
 #include <unitscale/ops/operands.hpp>
+#include <unitscale/tensor/cast.hpp>
 
 #include <cstddef>
 
 namespace unitscale::ops {
 
-/// Zeros around a tensor: before[a] places before it and after[a] behind it on each axis a.
-///   y = x inside, 0 outside    dx = dy inside    x [s_0,...]   y [before[0] + s_0 + after[0],...]
-/// Under `unit` as under `none` alpha = beta = 1: values are moved; the zeros lower the standard deviation of the whole, but not that
+struct PadOptions {
+    double value = 0.0;  ///< what is put around x: for a maximum that is to come, -infinity
+};
+
+/// Zeros, or another value c, around a tensor: before[a] places before it and after[a] behind it on each axis a.
+///   y = x inside, c outside    dx = dy inside    x [s_0,...]   y [before[0] + s_0 + after[0],...]
+/// Under `unit` as under `none` alpha = beta = 1: values are moved; zeros lower the standard deviation of the whole, but not that
 /// of what the next op finds where there is something.
 /// Errors: not one number before and after per axis.
 /// Test: tests/ops/pad_test.cpp
 template <class T>
-[[nodiscard]] Variable<T> pad(Variable<T> x, const Shape& before, const Shape& after) {
+[[nodiscard]] Variable<T> pad(Variable<T> x, const Shape& before, const Shape& after, const PadOptions& options = {}) {
     Tape<T>& tape = x.tape("pad");
     const Tensor<T>& input = x.value();
     check(before.size() == input.rank() && after.size() == input.rank(), "pad: before ", to_string(before), " and after ",
@@ -27,7 +32,8 @@ template <class T>
         shape[axis] = stops[axis] + after[axis];
     }
     Tensor<T> output = tape.make(shape);
-    kernels::slice_backward<T>(tape.execution(), input.data(), output.data(), shape, before, stops);  // x in the box, 0 outside
+    kernels::slice_backward<T>(tape.execution(), input.data(), output.data(), shape, before, stops,
+                               element_cast<T>(options.value));  // x in the box
     return tape.record({"pad", tape.next_site("pad"), 1.0, {1.0}}, {x}, std::move(output), [=](BackwardContext<T>& g) {
         Tensor<T> dx = g.make(g.input(0).shape());
         kernels::slice<T>(g.execution(), g.output_gradient().data(), shape, before, stops, dx.data());

@@ -12,8 +12,8 @@
 namespace unitscale::ops {
 
 struct ReadoutOptions {
-    Constraint constraint = Constraint::none;  ///< joins {alpha, beta_x}; with tied embeddings: to_output_scale
-    std::optional<double> exponent{};          ///< e in alpha = in^-e; empty: the recipe's
+    std::optional<Constraint> constraint{};  ///< joins {alpha, beta_x}; empty: the recipe's if it is `automatic`, else none
+    std::optional<double> exponent{};        ///< e in alpha = in^-e; empty: the recipe's
 };
 
 /// Ideal factors of the readout under `unit`: see `readout`.
@@ -29,18 +29,23 @@ struct ReadoutOptions {
 /// Factors under `unit`: alpha = in^-e, by the recipe's parametrisation. e = 1/2 (Unit Scaling) gives logits of unit scale,
 /// as in `linear`. e = 1 (u-µP) starts them at in^-1/2 and keeps them from growing with the width in training, where x and
 /// weight become correlated. beta_x = out^-1/2, beta_w = N^-1/2 as in `linear`. Its input is a cut-edge unless the
-/// weight is shared with the embedding, hence no constraint by default.
-/// Rounding: by the recipe, kind `readout`. Errors: as `linear`.
+/// weight is shared with the embedding, hence no constraint where the recipe's is not `automatic`.
+/// Rounding: by the recipe, kind `readout`. Errors: as `linear`; an exponent that is not finite.
 /// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, table A.2; Blake et al. 2024, arXiv:2407.17465, table 2.
 /// Test: tests/ops/readout_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> readout(Variable<T> x, Variable<T> weight, const ReadoutOptions& options = {}) {
-    const double exponent = options.exponent.value_or(x.tape("readout").recipe().readout_exponent);
-    return record_linear("readout", ProductKind::readout, x, weight, {}, [&](std::size_t in, std::size_t out, std::size_t rows) {
+    Tape<T>& tape = x.tape("readout");
+    const double exponent = options.exponent.value_or(tape.recipe().readout_exponent);
+    check(std::isfinite(exponent), "readout: exponent is ", exponent, "; expected a finite number");
+    const bool automatic = tape.recipe().constraint == Constraint::automatic;
+    const Constraint constraint = options.constraint.value_or(automatic ? Constraint::automatic : Constraint::none);
+    const auto factors_of = [&](Site site, std::size_t in, std::size_t out, std::size_t rows) {
         LinearFactors factors = readout_unit_factors(in, out, rows, exponent);
-        constrain("readout", options.constraint, factors.alpha, factors.beta_x);
+        factors.joined_by = join_factors<T>("readout", site, tape, constraint, factors.alpha, factors.beta_x);
         return factors;
-    });
+    };
+    return record_linear("readout", ProductKind::readout, x, weight, {}, factors_of);
 }
 
 }  // namespace unitscale::ops

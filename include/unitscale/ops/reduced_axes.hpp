@@ -29,11 +29,9 @@ struct ReducedAxes {
 /// Errors, in the name of `op`: an axis outside x, one that is named twice.
 [[nodiscard]] inline ReducedAxes reduced_axes(const char* op, const Shape& shape, const SmallVector<std::ptrdiff_t>& axes,
                                               bool keep_axes) {
-    const auto rank = static_cast<std::ptrdiff_t>(shape.size());
     SmallVector<bool> reduced(shape.size(), axes.empty());
     for (const std::ptrdiff_t axis : axes) {
-        check(axis >= -rank && axis < rank, op, ": axis ", axis, " is outside x ", to_string(shape));
-        const auto i = static_cast<std::size_t>(axis < 0 ? axis + rank : axis);
+        const std::size_t i = front_axis(op, "x", shape, axis);
         check(!reduced[i], op, ": axis ", axis, " of x ", to_string(shape), " is named twice");
         reduced[i] = true;
     }
@@ -50,6 +48,11 @@ struct ReducedAxes {
     return result;
 }
 
+/// Error if a result would be made of no elements.
+inline void check_elements(const char* op, const Shape& x, const ReducedAxes& axes) {
+    check(axes.count > 0 || element_count(axes.kept) == 0, op, ": x ", to_string(x), " has no elements along the axes");
+}
+
 /// Records y = factors.alpha weight * the sum of x over the axes, dx = factors.beta_x weight dy repeated along them: the common part of
 /// `sum` and `mean`.
 /// Test: tests/ops/reduced_axes_test.cpp
@@ -60,7 +63,7 @@ template <class T>
     Tensor<T> output = tape.make(axes.result);
     kernels::sum_to_shape<T>(tape.execution(), x.value().data(), x.shape(), output.data(), axes.kept,
                              static_cast<Accum<T>>(factors.alpha * weight));
-    return tape.record({op, tape.next_site(op), factors.alpha, {factors.beta_x}}, {x}, std::move(output),
+    return tape.record({op, tape.next_site(op), factors.alpha, {factors.beta_x}, factors.joined_by}, {x}, std::move(output),
                        [kept = axes.kept, weight](BackwardContext<T>& g) {
                            using A = Accum<T>;
                            Tensor<T> dx = g.make(g.input(0).shape());

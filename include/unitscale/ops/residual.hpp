@@ -19,7 +19,7 @@ struct ResidualWeights {
 
 [[nodiscard]] inline ResidualWeights residual_weights(std::optional<double> tau) {
     if (!tau) return {};
-    check(*tau > 0.0, "residual: tau is ", *tau, "; expected a positive number");
+    check_positive("residual", "tau", *tau);
     const double d = std::sqrt(*tau * *tau + 1.0);
     return {.branch = *tau / d, .stream = 1.0 / d};
 }
@@ -34,10 +34,11 @@ template <class T>
     Tape<T>& tape = x.tape("residual_split");
     const double weight = tape.unit_scaled() ? residual_weights(tau).branch : 1.0;
     return tape.template record_repeats<2>(
-        {"residual_split", tape.next_site("residual_split"), 1.0, {1.0}}, {x}, [=](BackwardContext<T>& g) {
+        {.name = "residual_split", .site = tape.next_site("residual_split"), .betas = {1.0}, .output_weights = {weight, 1.0}},
+        {x}, [](BackwardContext<T>& g) {
             Tensor<T> dx = g.take_output_gradient(1);
-            kernels::add_scaled<T>(g.execution(), g.output_gradient(0).data(), static_cast<Accum<T>>(weight), dx.data(),
-                                   Accum<T>(1), dx.data(), static_cast<std::ptrdiff_t>(dx.size()));
+            kernels::add_scaled<T>(g.execution(), g.output_gradient(0).data(), static_cast<Accum<T>>(g.output_weight(0)),
+                                   dx.data(), Accum<T>(1), dx.data(), static_cast<std::ptrdiff_t>(dx.size()));
             g.add(0, std::move(dx));
         });
 }
@@ -60,17 +61,18 @@ template <class T>
     Tensor<T> output = tape.make(branch.shape());
     kernels::add_scaled<T>(tape.execution(), branch.value().data(), static_cast<Accum<T>>(weights.branch), stream.value().data(),
                            static_cast<Accum<T>>(weights.stream), output.data(), count);
-    return tape.record({"residual_add", tape.next_site("residual_add"), 1.0, {branch_gradient / weights.branch, 1.0}},
-                       {branch, stream}, std::move(output), [=](BackwardContext<T>& g) {
-                           Tensor<T> dbranch = g.make(g.input(0).shape());
-                           kernels::scale<T>(g.execution(), g.output_gradient().data(), dbranch.data(), count,
-                                             static_cast<Accum<T>>(branch_gradient));
-                           g.add(0, std::move(dbranch));
-                           Tensor<T> dstream = g.take_output_gradient();
-                           kernels::scale<T>(g.execution(), dstream.data(), dstream.data(), count,
-                                             static_cast<Accum<T>>(weights.stream));
-                           g.add(1, std::move(dstream));
-                       });
+    return tape.record(
+        {"residual_add", tape.next_site("residual_add"), 1.0, {branch_gradient / weights.branch, 1.0}, JoinedBy::branch},
+        {branch, stream}, std::move(output), [=](BackwardContext<T>& g) {
+            Tensor<T> dbranch = g.make(g.input(0).shape());
+            kernels::scale<T>(g.execution(), g.output_gradient().data(), dbranch.data(), count,
+                              static_cast<Accum<T>>(g.beta(0) * weights.branch));
+            g.add(0, std::move(dbranch));
+            Tensor<T> dstream = g.take_output_gradient();
+            kernels::scale<T>(g.execution(), dstream.data(), dstream.data(), count,
+                              static_cast<Accum<T>>(g.beta(1) * weights.stream));
+            g.add(1, std::move(dstream));
+        });
 }
 
 }  // namespace unitscale::ops

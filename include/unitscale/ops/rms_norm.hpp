@@ -18,13 +18,14 @@ namespace unitscale::ops {
 ///   dx: that of the unscaled op     dgain = beta sum over rows of dy h
 /// Factors under `unit`: h has a root mean square of 1 by construction, so alpha = beta_x = 1; the gains gather N rows of
 /// the step, hence beta = N^-1/2.
-/// Errors: rank 0, no columns, a gain of another length.
+/// As in `layer_norm`, rows of very large or small numbers have their statistics; a row that holds an infinity or a NaN becomes NaN.
+/// Errors: rank 0, no columns, a gain of another length, epsilon below 0.
 /// Reference: Blake et al. 2024, arXiv:2407.17465, appendix B. Test: tests/ops/rms_norm_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> rms_norm(Variable<T> x, std::optional<Variable<T>> gain = {}, const NormOptions& options = {}) {
     Tape<T>& tape = x.tape("rms_norm");
     const Tensor<T>& input = x.value();
-    check_norm("rms_norm", input, "gain", gain);
+    check_norm("rms_norm", input, "gain", gain, options);
     const std::size_t row_total = row_count(input.shape());
     const auto rows = static_cast<std::ptrdiff_t>(row_total), n = static_cast<std::ptrdiff_t>(input.dim(-1));
     const bool has_gain = gain.has_value();
@@ -48,8 +49,8 @@ template <class T>
                            to.beta_w = static_cast<Accum<T>>(has_gain ? g.beta(1) : 1.0);
                            kernels::rms_norm_backward<T>(g.execution(), g.input(0).data(), has_gain ? g.input(1).data() : nullptr,
                                                          g.output_gradient().data(), inverse.data(), to, rows, n);
-                           if (to.dx != nullptr) g.add(0, std::move(dx));
-                           if (to.dw != nullptr) g.add(1, std::move(dgain));
+                           g.add(0, std::move(dx));
+                           if (has_gain) g.add(1, std::move(dgain));
                        });
 }
 

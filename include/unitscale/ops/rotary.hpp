@@ -20,7 +20,7 @@ struct RotaryOptions {
 ///   y_i = x_i cos a - x_{i+d/2} sin a      y_{i+d/2} = x_{i+d/2} cos a + x_i sin a
 ///   dx: the rotation by -a of dy           x, y [B,T,H d]
 /// Factors: a rotation keeps variances, so alpha = beta = 1.
-/// Errors: rank other than 3, heads that do not divide the last extent, heads of odd size.
+/// Errors: rank other than 3, heads that do not divide the last extent, heads of odd size, a base that is not positive.
 /// Reference: Su et al. 2021, arXiv:2104.09864. Test: tests/ops/rotary_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> rotary(Variable<T> x, const RotaryOptions& options) {
@@ -29,6 +29,7 @@ template <class T>
     check(input.rank() == 3, "rotary: x ", to_string(input.shape()), "; expected [B,T,H d]");
     check(options.heads >= 1 && input.dim(2) % options.heads == 0, "rotary: x ", to_string(input.shape()),
           " is not divisible by ", options.heads, " heads");
+    check_positive("rotary", "base", options.base);
     const std::size_t depth = input.dim(2) / options.heads;
     check(depth % 2 == 0, "rotary: heads of size ", depth, "; expected an even size");
     const kernels::RotarySizes sizes{.batch = static_cast<std::ptrdiff_t>(input.dim(0)),

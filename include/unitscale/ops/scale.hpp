@@ -13,22 +13,25 @@ namespace unitscale::ops {
 template <class T>
 [[nodiscard]] Variable<T> record_scale(const char* op, Variable<T> x, double forward, double backward) {
     Tape<T>& tape = x.tape(op);
-    check(forward > 0.0 && backward > 0.0, op, ": factor is ", forward * backward, "; expected a positive number");
+    check_positive(op, "factor", forward * backward);  // one of them is 1
     if (!tape.unit_scaled()) forward = backward = 1.0;
     const auto count = static_cast<std::ptrdiff_t>(x.value().size());
     Tensor<T> output = tape.make(x.shape());
     kernels::scale<T>(tape.execution(), x.value().data(), output.data(), count, static_cast<Accum<T>>(forward));
-    return tape.record({op, tape.next_site(op), forward, {backward}}, {x}, std::move(output), [=](BackwardContext<T>& g) {
-        Tensor<T> dx = g.take_output_gradient();
-        kernels::scale<T>(g.execution(), dx.data(), dx.data(), count, static_cast<Accum<T>>(g.beta(0)));
-        g.add(0, std::move(dx));
-    });
+    const JoinedBy joined_by = tape.recipe().constraint == Constraint::automatic ? JoinedBy::plan : JoinedBy::hand;
+    return tape.record({op, tape.next_site(op), forward, {backward}, joined_by}, {x}, std::move(output),
+                       [=](BackwardContext<T>& g) {
+                           Tensor<T> dx = g.take_output_gradient();
+                           kernels::scale<T>(g.execution(), dx.data(), dx.data(), count, static_cast<Accum<T>>(g.beta(0)));
+                           g.add(0, std::move(dx));
+                       });
 }
 
 /// Multiplies the value and leaves the gradient alone: y = factor x, dx = dy. For the alpha of an op of one's own: apply
 /// it to the op's output. Acts under `unit` only; under `none` both directions are the identity, so a model that uses it
-/// is the unscaled model there. Not for a model's meaning: multiply for that.
-/// Error: a factor that is not positive. Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, section 5.
+/// is the unscaled model there. Not for a model's meaning: multiply for that. Where the plan finds x to be no cut-edge the
+/// gradient is the true one, dx = factor dy (and dx = dy for `scale_backward`): separate factors are for cut-edges.
+/// Error: a factor that is not positive and finite. Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, section 5.
 /// Test: tests/ops/scale_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> scale_forward(Variable<T> x, double factor) {

@@ -31,15 +31,16 @@ template <class T>
     Tape<T>& tape = x.tape(op);
     const Tensor<T>& input = x.value();
     const Shape& shape = input.shape();
-    const std::size_t axis = front_axis(op, shape, options.axis), end = axis + ids.rank();
+    const std::size_t axis = front_axis(op, "x", shape, options.axis), end = axis + ids.rank();
     check(end <= input.rank() &&
               std::equal(ids.shape().begin(), ids.shape().end(), shape.begin() + static_cast<std::ptrdiff_t>(axis)),
           op, ": ids ", to_string(ids.shape()), " do not fit x ", to_string(shape), " from axis ", axis, " on");
     check_ids(op, ids, static_cast<std::ptrdiff_t>(extent));
     double alpha = 1.0, beta = 1.0;
+    JoinedBy joined_by = JoinedBy::plan;
     if (tape.unit_scaled()) {
         alpha = repeated_rows_factor(extent, options.factor_ids.value_or(ids.size()));
-        constrain(op, effective_constraint(tape, options.constraint), alpha, beta);
+        joined_by = join_factors(op, tape.peek_site(op), tape, options.constraint, alpha, beta);
     }
     const std::ptrdiff_t outer = extent_product(shape, 0, axis), inner = extent_product(shape, end, input.rank());
     const auto rows = static_cast<std::ptrdiff_t>(extent), n = static_cast<std::ptrdiff_t>(ids.size());
@@ -48,7 +49,7 @@ template <class T>
                                  static_cast<Accum<T>>(alpha));
     Tensor<std::int32_t> kept(ids.shape(), tape.pool());
     std::copy_n(ids.data(), ids.size(), kept.data());
-    return tape.record({op, tape.next_site(op), alpha, {beta}}, {x}, std::move(output),
+    return tape.record({op, tape.next_site(op), alpha, {beta}, joined_by}, {x}, std::move(output),
                        [=, kept = std::move(kept)](BackwardContext<T>& g) {
                            Tensor<T> dx = g.make(g.input(0).shape());
                            kernels::gather_rows<T>(g.execution(), g.output_gradient().data(), kept.data(), dx.data(), outer, rows,

@@ -29,8 +29,7 @@ template <class T, std::integral C>
     using kernels::BroadcastInput;
     Tape<T>& tape = x.tape("select");
     const Tensor<T>&left = x.value(), &right = z.value();
-    const Shape shape =
-        kernels::broadcast_shape("select", condition.shape(), kernels::broadcast_shape("select", left.shape(), right.shape()));
+    const Shape shape = broadcast_shape("select", condition.shape(), broadcast_shape("select", left.shape(), right.shape()));
     const BinaryUnitRule ideal{.alpha = 1.0,
                                .beta_x = rsqrt_count(broadcast_copies(tape, left, shape)),
                                .beta_z = rsqrt_count(broadcast_copies(tape, right, shape))};
@@ -44,8 +43,8 @@ template <class T, std::integral C>
         [alpha = static_cast<A>(factors.alpha)](float c, A u, A v) { return c > 0.0f ? alpha * u : alpha * v; },
         BroadcastInput{chosen.data(), chosen.shape()}, BroadcastInput{left.data(), left.shape()},
         BroadcastInput{right.data(), right.shape()});
-    return tape.record({"select", tape.next_site("select"), factors.alpha, {factors.beta_x, factors.beta_z}}, {x, z},
-                       std::move(output), [chosen = std::move(chosen)](BackwardContext<T>& g) {
+    return tape.record({"select", tape.next_site("select"), factors.alpha, {factors.beta_x, factors.beta_z}, factors.joined_by},
+                       {x, z}, std::move(output), [chosen = std::move(chosen)](BackwardContext<T>& g) {
                            const Tensor<T>& dy = g.output_gradient();
                            for (const std::size_t i : {std::size_t{0}, std::size_t{1}}) {
                                if (!g.needs(i)) continue;

@@ -33,7 +33,7 @@ struct SiluOptions {
 template <class T>
 [[nodiscard]] Variable<T> silu(Variable<T> x, const SiluOptions& options = {}) {
     Tape<T>& tape = x.tape("silu");
-    check(options.mult > 0.0, "silu: mult is ", options.mult, "; expected a positive number");
+    check_positive("silu", "mult", options.mult);
     const auto m = static_cast<Accum<T>>(options.mult);
     return record_unary<T>(
         "silu", x, effective_factors("silu", tape, silu_unit_factors(options.mult), options.constraint),

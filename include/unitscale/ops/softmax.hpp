@@ -51,17 +51,18 @@ template <class T>
     Tape<T>& tape = x.tape("softmax");
     const Tensor<T>& input = x.value();
     const std::size_t length = last_extent("softmax", "x", input.shape());
-    check(options.mult > 0.0, "softmax: mult is ", options.mult, "; expected a positive number");
+    check_positive("softmax", "mult", options.mult);
     SoftmaxFactors factors{};
+    JoinedBy joined_by = JoinedBy::plan;
     if (tape.unit_scaled()) {
         factors = softmax_unit_factors(options.mult, options.factor_length.value_or(length), options.rule);
-        constrain("softmax", effective_constraint(tape, options.constraint), factors.alpha, factors.beta_x);
+        joined_by = join_factors("softmax", tape.peek_site("softmax"), tape, options.constraint, factors.alpha, factors.beta_x);
     }
     const auto rows = static_cast<std::ptrdiff_t>(row_count(input.shape())), s = static_cast<std::ptrdiff_t>(length);
     const auto m = static_cast<Accum<T>>(options.mult), alpha = static_cast<Accum<T>>(factors.alpha);
     Tensor<T> output = tape.make(input.shape());
     kernels::softmax_forward<T>(tape.execution(), input.data(), output.data(), rows, s, m, alpha);
-    return tape.record({"softmax", tape.next_site("softmax"), factors.alpha, {factors.beta_x}}, {x}, std::move(output),
+    return tape.record({"softmax", tape.next_site("softmax"), factors.alpha, {factors.beta_x}, joined_by}, {x}, std::move(output),
                        [=](BackwardContext<T>& g) {
                            Tensor<T> dx = g.take_output_gradient();
                            kernels::softmax_backward<T>(g.execution(), g.output().data(), dx.data(), dx.data(), rows, s, m, alpha,

@@ -53,7 +53,7 @@ template <class T>
     check(classes >= 1, op, ": logits ", to_string(x.shape()), " have no classes");
     check(labels.size() == row_total, op, ": labels ", to_string(labels.shape()), " do not fit logits ", to_string(x.shape()),
           "; expected ", row_total, " labels");
-    check(options.mult > 0.0, op, ": mult is ", options.mult, "; expected a positive number");
+    check_positive(op, "mult", options.mult);
     const auto rows = static_cast<std::ptrdiff_t>(row_total), n = static_cast<std::ptrdiff_t>(classes);
     const std::int32_t ignored = options.ignored;
     const std::ptrdiff_t bad = kernels::first_outside(labels.data(), rows, n, &ignored);

@@ -5,14 +5,16 @@
 #include <unitscale/kernels/pointwise.hpp>
 #include <unitscale/ops/operands.hpp>
 
+#include <cmath>
 #include <cstddef>
 #include <optional>
 
 namespace unitscale::ops {
 
-/// The ideal factors of an op with one input: of its value and of its gradient.
+/// The factors of an op with one input: of its value and of its gradient. A rule states ideal ones.
 struct UnitRule {
     double alpha = 1.0, beta_x = 1.0;
+    JoinedBy joined_by = JoinedBy::plan;  ///< set by `effective_factors`
 };
 
 /// Options of an op that has no rule of its own under `unit`.
@@ -23,18 +25,19 @@ struct UnruledOptions {
 
 /// Factors 1 where nothing is scaled; under `unit` the ideal ones, joined as the constraint says.
 template <class T>
-[[nodiscard]] UnitRule effective_factors(const char* op, const Tape<T>& tape, UnitRule ideal,
+[[nodiscard]] UnitRule effective_factors(const char* op, Tape<T>& tape, UnitRule ideal,
                                          const std::optional<Constraint>& constraint) {
     if (!tape.unit_scaled()) return {};
-    check(ideal.alpha > 0.0 && ideal.beta_x > 0.0, op, ": unit rule {", ideal.alpha, ", ", ideal.beta_x,
+    const auto usable = [](double factor) { return std::isfinite(factor) && factor > 0.0; };
+    check(usable(ideal.alpha) && usable(ideal.beta_x), op, ": unit rule {", ideal.alpha, ", ", ideal.beta_x,
           "}; expected positive factors");
-    constrain(op, effective_constraint(tape, constraint), ideal.alpha, ideal.beta_x);
+    ideal.joined_by = join_factors(op, tape.peek_site(op), tape, constraint, ideal.alpha, ideal.beta_x);
     return ideal;
 }
 
 /// The same for an op without a rule of its own. Error under `unit` if the caller states none.
 template <class T>
-[[nodiscard]] UnitRule stated_factors(const char* op, const Tape<T>& tape, const UnruledOptions& options) {
+[[nodiscard]] UnitRule stated_factors(const char* op, Tape<T>& tape, const UnruledOptions& options) {
     check(!tape.unit_scaled() || options.unit.has_value(), op,
           ": no rule for scaling 'unit'; state its factors with {.unit = UnitRule{.alpha = a, .beta_x = b}}");
     return effective_factors(op, tape, options.unit.value_or(UnitRule{}), options.constraint);
@@ -52,12 +55,13 @@ template <class T, class Forward, class Backward>
     const auto count = static_cast<std::ptrdiff_t>(input.size());
     Tensor<T> output = tape.make(input.shape());
     forward(tape.execution(), input.data(), output.data(), count, static_cast<Accum<T>>(factors.alpha));
-    return tape.record(
-        {op, tape.next_site(op), factors.alpha, {factors.beta_x}}, {x}, std::move(output), [=](BackwardContext<T>& g) {
-            Tensor<T> dx = g.take_output_gradient();
-            backward(g.execution(), g.input(0).data(), dx.data(), dx.data(), count, static_cast<Accum<T>>(g.beta(0)));
-            g.add(0, std::move(dx));
-        });
+    return tape.record({op, tape.next_site(op), factors.alpha, {factors.beta_x}, factors.joined_by}, {x}, std::move(output),
+                       [=](BackwardContext<T>& g) {
+                           Tensor<T> dx = g.take_output_gradient();
+                           backward(g.execution(), g.input(0).data(), dx.data(), dx.data(), count,
+                                    static_cast<Accum<T>>(g.beta(0)));
+                           g.add(0, std::move(dx));
+                       });
 }
 
 /// The same for a function of kernels/pointwise.hpp.

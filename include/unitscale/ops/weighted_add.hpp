@@ -29,35 +29,6 @@ struct WeightedAddOptions {
     return factors;
 }
 
-/// Joins {alpha, beta_1, ...}, any number of them, as `constrain` does.
-inline void constrain_all(const char* op, Constraint constraint, std::span<double> factors) {
-    double value = factors[0], logs = 0.0, inverses = 0.0, sum = 0.0;
-    for (const double factor : factors) {
-        logs += std::log(factor);
-        inverses += 1.0 / factor;
-        sum += factor;
-    }
-    const auto count = static_cast<double>(factors.size());
-    switch (constraint) {
-        case Constraint::none:
-            return;
-        case Constraint::to_output_scale:
-            break;
-        case Constraint::gmean:
-            value = std::exp(logs / count);
-            break;
-        case Constraint::hmean:
-            value = count / inverses;
-            break;
-        case Constraint::amean:
-            value = sum / count;
-            break;
-        default:
-            fail(op, ": constraint ", name(constraint), " does not apply to an op with any number of inputs");
-    }
-    for (double& factor : factors) factor = value;
-}
-
 /// Unit-scaled weighted sum.
 ///   y = alpha sum_i g_i x_i          dx_i = beta_i g_i dy          x_i, y [the same shape]
 /// Factors under `unit`: independent terms of unit variance give variance sum g_i^2, hence alpha = (sum g_i^2)^-1/2;
@@ -77,9 +48,16 @@ template <class T>
               "; expected a finite number other than 0");
     }
     SmallVector<double> factors(inputs.size() + 1, 1.0);
+    JoinedBy joined_by = JoinedBy::plan;
     if (tape.unit_scaled()) {
         factors = weighted_add_unit_factors(weights);
-        constrain_all("weighted_add", effective_constraint(tape, options.constraint), {factors.data(), factors.size()});
+        const Constraint constraint = effective_constraint(tape, options.constraint);
+        if (constraint == Constraint::automatic)
+            factors[0] = tape.forward_factor("weighted_add", tape.peek_site("weighted_add"), factors[0]);
+        else joined_by = JoinedBy::hand;
+        if (joined_by == JoinedBy::hand && constraint != Constraint::none)
+            std::fill(factors.begin(), factors.end(),
+                      joined_factor("weighted_add", constraint, {factors.data(), factors.size()}));
     }
     const auto count = static_cast<std::ptrdiff_t>(inputs[0].value().size());
     SmallVector<const T*> data;
@@ -92,17 +70,17 @@ template <class T>
     kernels::weighted_sum<T>(tape.execution(), {data.data(), data.size()}, {scaled.data(), scaled.size()}, output.data(), count);
     SmallVector<double> kept(weights.size());
     std::copy(weights.begin(), weights.end(), kept.begin());
-    return tape.record(
-        {"weighted_add", tape.next_site("weighted_add"), factors[0], std::span<const double>(factors.data() + 1, weights.size())},
-        inputs, std::move(output), [count, kept](BackwardContext<T>& g) {
-            for (std::size_t i = 0; i < kept.size(); ++i) {
-                if (!g.needs(i)) continue;
-                Tensor<T> dx = g.make(g.input(i).shape());
-                kernels::scale<T>(g.execution(), g.output_gradient().data(), dx.data(), count,
-                                  static_cast<Accum<T>>(g.beta(i) * kept[i]));
-                g.add(i, std::move(dx));
-            }
-        });
+    return tape.record({"weighted_add", tape.next_site("weighted_add"), factors[0],
+                        std::span<const double>(factors.data() + 1, weights.size()), joined_by},
+                       inputs, std::move(output), [count, kept](BackwardContext<T>& g) {
+                           for (std::size_t i = 0; i < kept.size(); ++i) {
+                               if (!g.needs(i)) continue;
+                               Tensor<T> dx = g.make(g.input(i).shape());
+                               kernels::scale<T>(g.execution(), g.output_gradient().data(), dx.data(), count,
+                                                 static_cast<Accum<T>>(g.beta(i) * kept[i]));
+                               g.add(i, std::move(dx));
+                           }
+                       });
 }
 template <class T>
 [[nodiscard]] Variable<T> weighted_add(std::initializer_list<Variable<T>> inputs, std::initializer_list<double> weights,

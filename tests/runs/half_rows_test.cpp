@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT
+// Reductions, rows, losses and lookups in the 16-bit types. Sums have hundreds of terms, so that sums in 16 bits would show.
+#include <unitscale/ops/embedding.hpp>
+#include <unitscale/ops/gather.hpp>
+#include <unitscale/ops/layer_norm.hpp>
+#include <unitscale/ops/log_softmax.hpp>
+#include <unitscale/ops/max.hpp>
+#include <unitscale/ops/mean.hpp>
+#include <unitscale/ops/mse_loss.hpp>
+#include <unitscale/ops/reduced_axes.hpp>
+#include <unitscale/ops/rms_norm.hpp>
+#include <unitscale/ops/scatter_add.hpp>
+#include <unitscale/ops/softmax.hpp>
+#include <unitscale/ops/softmax_cross_entropy.hpp>
+#include <unitscale/ops/sum.hpp>
+
+#include "support/half_checks.hpp"
+#include "support/op_checks.hpp"
+
+using namespace unitscale;
+using test::check_sixteen_bits;
+
+namespace {
+const std::vector<Shape> one = {{700, 6}};
+const ops::UnitRule rule{.alpha = 1.5, .beta_x = 0.75};
+}  // namespace
+
+TEMPLATE_TEST_CASE("runs: the check of 16-bit ops notices a sum in 16 bits", "", Half, BFloat16) {
+    const Tensor<TestType> x = cast<TestType>(test::positive_inputs(one)[0]);
+    Tensor<TestType> in_type = full<TestType>({6}, TestType(0.0F));
+    Tensor<float> in_float = zeros<float>({6});
+    for (std::size_t i = 0; i < x.size(); ++i) {
+        TestType& sum = in_type.data()[i % 6];
+        sum = static_cast<TestType>(static_cast<float>(sum) + static_cast<float>(x.data()[i]));
+        in_float.data()[i % 6] += static_cast<float>(x.data()[i]);
+    }
+    CHECK(test::rounding_error(in_type, in_float, 1) > 2.0);
+    CHECK(test::rounding_error(cast<TestType>(in_float), in_float, 1) <= 1.0);
+}
+
+TEST_CASE("runs: reductions sum in Accum in 16 bits") {
+    // All of one sign: a sum in 16 bits would stop growing.
+    const auto positive = test::positive_inputs(one);
+    check_sixteen_bits("sum", positive, [](auto&, auto& v) { return ops::sum(v[0]); });
+    check_sixteen_bits("sum, rows", positive, [](auto&, auto& v) { return ops::sum(v[0], {.axes = {0}}); });
+    check_sixteen_bits("mean", positive, [](auto&, auto& v) { return ops::mean(v[0]); });
+    check_sixteen_bits("mean, rows", positive, [](auto&, auto& v) { return ops::mean(v[0], {.axes = {0}, .keep_axes = true}); });
+    check_sixteen_bits("max", one, [](auto&, auto& v) { return ops::max(v[0], {.axes = {1}, .unit = rule}); });
+}
+
+TEST_CASE("runs: norms and softmax round once in 16 bits; where the gradient is made from the value, that one too") {
+    check_sixteen_bits("layer_norm", {{600, 40}, {40}, {40}},
+                       [](auto&, auto& v) { return ops::layer_norm(v[0], std::optional(v[1]), std::optional(v[2])); });
+    check_sixteen_bits("rms_norm", {{600, 40}, {40}}, [](auto&, auto& v) { return ops::rms_norm(v[0], std::optional(v[1])); });
+    check_sixteen_bits("rms_norm, long rows", {{3, 900}}, [](auto&, auto& v) { return ops::rms_norm(v[0]); });
+    check_sixteen_bits(
+        "softmax", {{5, 600}}, [](auto&, auto& v) { return ops::softmax(v[0]); }, 1, 3);
+    check_sixteen_bits(
+        "log_softmax", {{5, 600}}, [](auto&, auto& v) { return ops::log_softmax(v[0], {.unit = rule}); }, 1, 3);
+}
+
+TEST_CASE("runs: losses sum in Accum in 16 bits") {
+    const Tensor<std::int32_t> labels = full<std::int32_t>({600}, 3);
+    for (const ops::Reduction reduction : {ops::Reduction::mean, ops::Reduction::sum}) {
+        check_sixteen_bits("softmax_cross_entropy", {{600, 9}}, [&](auto&, auto& v) {
+            return ops::softmax_cross_entropy(v[0], labels, {.mult = 1.5, .reduction = reduction});
+        });
+        check_sixteen_bits("mse_loss", {{700}, {700}},
+                           [&](auto&, auto& v) { return ops::mse_loss(v[0], v[1], {.reduction = reduction}); });
+    }
+}
+
+TEST_CASE("runs: lookups sum repeated rows in Accum in 16 bits") {
+    Tensor<std::int32_t> ids({700});
+    for (std::size_t i = 0; i < ids.size(); ++i) ids.data()[i] = i % 5 == 0 ? 2 : 1;
+    check_sixteen_bits("embedding", {{4, 5}}, [&](auto&, auto& v) { return ops::embedding(v[0], ids); });
+    check_sixteen_bits("gather", {{2, 4, 3}}, [&](auto&, auto& v) { return ops::gather(v[0], ids, {.axis = 1}); });
+    check_sixteen_bits("scatter_add", test::positive_inputs({{700, 3}}),
+                       [&](auto&, auto& v) { return ops::scatter_add(v[0], ids, 4); });
+}
