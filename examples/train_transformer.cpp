@@ -2,6 +2,7 @@
 // Trains a character-level transformer on text with a recipe and lets it write. See --help.
 
 #include <unitscale/train/language_run.hpp>
+#include <unitscale/train/scale_report.hpp>
 
 #include <CLI/CLI.hpp>
 
@@ -12,9 +13,8 @@
 
 namespace {
 
-int run(const unitscale::train::LanguageRunOptions& options) {
-    unitscale::train::LanguageRun run(options);
-    const auto result = run.run(stdout, stderr);
+int run(const unitscale::train::LanguageRunOptions& options, const std::string& report) {
+    const auto result = unitscale::train::run_and_report(options, report, stdout, stderr);
     if (!options.quiet && options.sample > 0) {
         std::printf("\nsample\n------\n%s\n------\n", result.sample.c_str());
         std::printf("%zu of the sample's %zu words of three and more letters occur in the text (%.0f %%)\n\n", result.words.known,
@@ -22,6 +22,13 @@ int run(const unitscale::train::LanguageRunOptions& options) {
     }
     std::printf("%s\n", result.line().c_str());
     return 0;
+}
+
+/// Exit code 1: the gradients are not valid.
+int audit(const unitscale::train::LanguageRunOptions& options) {
+    const auto audit = unitscale::train::LanguageRun(options).audit();
+    std::fputs(unitscale::analysis::to_text(audit).c_str(), stdout);
+    return audit.valid() ? 0 : 1;
 }
 
 void list_recipes() {
@@ -35,7 +42,8 @@ int main(int argc, char** argv) {
     unitscale::train::LanguageRunOptions options;
     options.data = {UNITSCALE_EXAMPLE_DATA};
     options.threads = unitscale::available_threads();
-    bool list = false;
+    std::string report;
+    bool list = false, audit_only = false;
     CLI::App app(
         "Trains a character-level transformer language model in low precision and prints text that it has learned to write.");
     app.add_option("--data", options.data, "text files or folders, UTF-8; the last tenth is for validation")
@@ -58,6 +66,8 @@ int main(int argc, char** argv) {
     app.add_option("--temperature", options.temperature, "of sampling; 0: always the most likely character")
         ->capture_default_str();
     app.add_option("--log", options.log, "write one JSON object per step to this file");
+    app.add_option("--report", report, "write a page about the scale of every tensor to this HTML file");
+    app.add_flag("--audit", audit_only, "print the scale factors of every op and whether they are valid, and stop");
     app.add_flag("--quiet", options.quiet, "print the result line only");
     // Left alone, -1 becomes the largest number there is.
     const CLI::Validator not_negative(
@@ -69,7 +79,8 @@ int main(int argc, char** argv) {
     try {
         app.parse(argc, argv);
         if (list) return list_recipes(), 0;
-        return run(options);
+        if (audit_only) return audit(options);
+        return run(options, report);
     } catch (const CLI::Success& done) {  // --help
         return app.exit(done);
     } catch (const CLI::ParseError& error) {

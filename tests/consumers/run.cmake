@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 # Configures, builds and runs the project tests/consumers/<kind> and checks what it prints. The kind pkg_config has no
-# project: the compiler is called with what pkg-config says.
+# project: the compiler is called with what pkg-config says. The kind conan_sources is find_package after an installation from
+# the files that conanfile.py exports, as its package() does it; Conan itself is not run.
 cmake_minimum_required(VERSION 3.25)
 
 set(expected "0.3125 448 -16 2")  # nearest even; 1000 saturates; -17 is a tie of -16 and -18
@@ -13,7 +14,25 @@ endfunction()
 
 file(REMOVE_RECURSE "${work}")
 set(arguments "")
-if(kind MATCHES "find_package|pkg_config")
+set(project ${kind})
+if(kind STREQUAL "conan_sources")
+  set(project find_package)
+  file(STRINGS "${source}/conanfile.py" exported REGEX "^ *exports_sources = ")
+  string(REGEX MATCHALL "\"[^\"]+\"" exported "${exported}")
+  if(NOT exported)
+    message(FATAL_ERROR "conan_sources: conanfile.py has no line 'exports_sources = '")
+  endif()
+  foreach(path IN LISTS exported)
+    string(REGEX REPLACE "\"|/\\*" "" path "${path}")
+    file(COPY "${source}/${path}" DESTINATION "${work}/exported")
+  endforeach()
+  set(build "${work}/package")
+  execute_process(COMMAND "${CMAKE_COMMAND}" -S "${work}/exported" -B "${build}" -G "${generator}"
+                          "-DCMAKE_CXX_COMPILER=${compiler}" "-DCMAKE_PREFIX_PATH=${prefix_path}" "-DUNITSCALE_OPENMP=${openmp}"
+                          -DUNITSCALE_TESTS=OFF -DUNITSCALE_EXAMPLES=OFF -DUNITSCALE_BENCH=OFF -DUNITSCALE_NATIVE=OFF
+                  COMMAND_ERROR_IS_FATAL ANY)
+endif()
+if(kind MATCHES "find_package|pkg_config|conan_sources")
   execute_process(COMMAND "${CMAKE_COMMAND}" --install "${build}" --prefix "${work}/installed" OUTPUT_QUIET
                   COMMAND_ERROR_IS_FATAL ANY)
 endif()
@@ -40,10 +59,10 @@ if(kind STREQUAL "pkg_config")
   return()
 endif()
 
-if(kind STREQUAL "find_package")
+if(project STREQUAL "find_package")
   list(PREPEND prefix_path "${work}/installed")
   list(APPEND arguments "-DUNITSCALE_VERSION=${version}")
-elseif(kind STREQUAL "add_subdirectory")
+elseif(project STREQUAL "add_subdirectory")
   list(APPEND arguments "-DUNITSCALE_SOURCE=${source}" "-DUNITSCALE_OPENMP=${openmp}")
 else()
   list(APPEND arguments "-DFETCHCONTENT_SOURCE_DIR_UNITSCALE=${source}" -DFETCHCONTENT_FULLY_DISCONNECTED=ON
@@ -55,7 +74,7 @@ if(strict)
   string(APPEND flags " -Werror")
 endif()
 execute_process(
-  COMMAND "${CMAKE_COMMAND}" -S "${source}/tests/consumers/${kind}" -B "${work}/build" -G "${generator}"
+  COMMAND "${CMAKE_COMMAND}" -S "${source}/tests/consumers/${project}" -B "${work}/build" -G "${generator}"
           "-DCMAKE_CXX_COMPILER=${compiler}" "-DCMAKE_CXX_FLAGS=${flags}" "-DCMAKE_PREFIX_PATH=${prefix_path}"
           -DCMAKE_EXPORT_COMPILE_COMMANDS=ON ${arguments}
   COMMAND_ERROR_IS_FATAL ANY)

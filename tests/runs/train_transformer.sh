@@ -54,7 +54,23 @@ mkdir pictures
 : > pictures/sun.png
 bad 2 'data: folder pictures holds no text' --log bad.jsonl --data pictures
 bad 2 'log: none/log.jsonl cannot be opened for writing$' --data text.txt "${small[@]}" --log none/log.jsonl
+bad 2 '--report: .*none/page.html' "${bad_run[@]}" "${small[@]}" --report none/page.html
 bad 1 'train: the loss is -?(nan|inf) at step [2-6]; try a lower --lr' --data text.txt "${small[@]}" --recipe fp32 --warmup 1 --lr 3e38 --quiet
+
+# The audit: a table and a verdict, no step.
+"$program" --data text.txt "${small[@]}" --recipe unit-fp8 --audit > audit.txt 2> err.txt || fail "the audit says no: $(tail -n 3 audit.txt)"
+grep -q '^gradients: valid' audit.txt || fail 'no verdict in the audit'
+grep -q '^decoder/block0/ffn/up/linear .* 0.25 =' audit.txt || fail 'no line for an op in the audit'
+[[ ! -s err.txt ]] || fail "the audit wrote to stderr: $(cat err.txt)"
+
+# The report: one page, whole, also when the run fails.
+"$program" --data text.txt "${small[@]}" --recipe unit-fp8 --report page.html --quiet > /dev/null
+grep -q '</html>' page.html || fail 'the report is not whole'
+grep -q 'decoder/block0/ffn/up/linear' page.html || fail 'the report does not name a tensor'
+code=0
+"$program" --data text.txt "${small[@]}" --recipe fp32 --warmup 1 --lr 3e38 --quiet --report failed.html > /dev/null 2> err.txt || code=$?
+[[ $code == 1 ]] || fail "exit code $code of a run that failed"
+grep -q 'step [2-6]: the ' failed.html || fail 'the report does not explain the failure'
 
 # Runs that succeed.
 for recipe in fp32 unit-fp32 unit-fp16 unit-fp8; do

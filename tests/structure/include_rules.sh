@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # Every header includes only the layers that its own layer may include, by full path; Eigen and xtensor are named in
-# one header only, nlohmann-json in few.   Usage: include_rules.sh SOURCE_DIRECTORY
+# one header only, nlohmann-json and libzip in few.   Usage: include_rules.sh SOURCE_DIRECTORY
 set -euo pipefail
 # shellcheck source=tests/structure/layers.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/layers.sh"
@@ -36,11 +36,14 @@ while IFS= read -r file; do
           fault "include/$file" "includes <$path>, which is not there"
         elif needs_json "${path#unitscale/}" && ! needs_json "$name"; then
           fault "include/$file" "includes <$path>, which needs nlohmann-json"
+        elif needs_zip "${path#unitscale/}" && ! needs_zip "$name"; then
+          fault "include/$file" "includes <$path>, which needs libzip"
         fi
         ;;
       Eigen/* | unsupported/Eigen/* | eigen3/* | xtensor/* | xtensor-*/* | xtl/* | xsimd/*)
         [[ $name == tensor/backend.hpp ]] || fault "include/$file" "includes <$path>: only tensor/backend.hpp may" ;;
-      nlohmann/*) needs_json "$name" || fault "include/$file" "includes <$path>: only io/json*, io/safetensors* and train may" ;;
+      nlohmann/*) needs_json "$name" || fault "include/$file" "includes <$path>: only io/json*, io/safetensors*, analysis/*_json and train may" ;;
+      zip.h) needs_zip "$name" || fault "include/$file" "includes <zip.h>: only io/npz.hpp may" ;;
       omp.h) [[ $layer == base ]] || fault "include/$file" "includes <omp.h>: only base may" ;;
       catch2/* | CLI/*) fault "include/$file" "includes <$path>: tests and examples only" ;;
     esac

@@ -26,19 +26,36 @@ good_tree() {
   header ops/add.hpp '#include <unitscale/tensor/backend.hpp>'
   header io/text.hpp '#include <unitscale/base/error.hpp>'
   header io/json.hpp '#include <nlohmann/json.hpp>' '#include <unitscale/io/text.hpp>'
+  header io/npz.hpp '#include <zip.h>' '#include <unitscale/io/text.hpp>'
   header train/loop.hpp '#include <unitscale/io/json.hpp>' '#include <unitscale/ops/add.hpp>'
   header unitscale.hpp '#include <unitscale/base/error.hpp>' '#include <unitscale/formats/format.hpp>' \
     '#include <unitscale/tensor/backend.hpp>' '#include <unitscale/ops/add.hpp>' '#include <unitscale/io/text.hpp>'
   header numerics.hpp '#include <unitscale/base/error.hpp>' '#include <unitscale/formats/format.hpp>'
   local name
-  for name in base/error formats/format tensor/backend ops/add io/text io/json train/loop; do
+  for name in base/error formats/format tensor/backend ops/add io/text io/json io/npz train/loop; do
     test_of $name "#include <unitscale/$name.hpp>" 'TEST_CASE("a") { REQUIRE(true); }'
   done
   mkdir -p "$tree/docs" "$tree/examples"
   printf '%s\n' '```cpp' '#include <string>' 'int main() {}' '```' > "$tree/README.md"
   printf '%s\n' "$spdx" '#include <string>' 'int main() {}' > "$tree/examples/readme.cpp"
-  printf '%s\n' '```cpp' 'template <class T>' 'void op();' '```' > "$tree/docs/adding_an_op.md"
-  printf '%s\n' "$spdx" 'template <class T>' 'void op();' > "$tree/examples/custom_op.cpp"
+  printf '%s\n' '```cpp' 'template <class T>' 'void op();' '```' '```cpp' 'int a;' '```' '```cpp' 'int b;' '```' > "$tree/docs/adding_an_op.md"
+  printf '%s\n' "$spdx" 'int a;' '  int b;' 'template <class T>' 'void op();' > "$tree/examples/4_custom_op.cpp"
+  if [[ $check == examples ]]; then
+    mkdir -p "$tree/tests/runs/examples"
+    rm "$tree/examples"/*
+    for name in 1_one 2_two; do
+      printf '%s\n' "$spdx" "// ${name%_*}. Adds." "// Run: g++ -std=c++20 -O2 -Iinclude examples/$name.cpp && ./a.out" > "$tree/examples/$name.cpp"
+      echo 2 > "$tree/tests/runs/examples/$name.txt"
+    done
+    echo '[one](examples/1_one.cpp), [two](examples/2_two.cpp)' > "$tree/README.md"
+    echo '[one](../examples/1_one.cpp), [two](../examples/2_two.cpp)' > "$tree/docs/tour.md"
+  fi
+  if [[ $check == commands ]]; then
+    mkdir -p "$tree/build/tests"
+    printf 'add_test(%s "true")\n' ops/add ops/sub > "$tree/build/tests/CTestTestfile.cmake"
+    echo 'It adds: `ctest --test-dir build/tests -R ops/add`.' > "$tree/README.md"
+    echo "| sub | \`ctest --test-dir build/tests -R '^ops/sub$'\` |" > "$tree/docs/ops.md"
+  fi
   if [[ $check == op_table ]]; then
     add_op '/// Sum.' '///   y = x + z' '/// Factors under `unit`: none.'
     cp "$here"/../../docs/op_table.* "$tree/docs"
@@ -105,6 +122,10 @@ case $check in
     expect_fault include/unitscale/io/text.hpp '<nlohmann/json.hpp>: only'
     header io/text.hpp '#include <unitscale/io/json.hpp>'
     expect_fault include/unitscale/io/text.hpp 'needs nlohmann-json'
+    header io/text.hpp '#include <zip.h>'
+    expect_fault include/unitscale/io/text.hpp '<zip.h>: only'
+    header io/text.hpp '#include <unitscale/io/npz.hpp>'
+    expect_fault include/unitscale/io/text.hpp 'needs libzip'
     header ops/add.hpp 'inline Eigen::MatrixXf product;'
     expect_fault include/unitscale/ops/add.hpp:3 'container of Eigen'
     header ops/add.hpp '#include <omp.h>'
@@ -134,6 +155,8 @@ case $check in
     expect_fault $umbrella 'does not include ops/add.hpp'
     echo '#include <unitscale/io/json.hpp>' >> "$tree/$umbrella"
     expect_fault $umbrella 'io/json.hpp, which needs nlohmann-json'
+    echo '#include <unitscale/io/npz.hpp>' >> "$tree/$umbrella"
+    expect_fault $umbrella 'io/npz.hpp, which needs libzip'
     echo '#include <unitscale/ops/add.hpp>' >> "$tree/$umbrella"
     expect_fault $umbrella 'ops/add.hpp twice'
     sed -i '/base/d' "$tree/$umbrella"
@@ -199,9 +222,43 @@ case $check in
     ;;
   snippets)
     sed -i 's/main/start/' "$tree/README.md"
-    expect_fault README.md "'#include' is not in examples/readme.cpp"
-    sed -i 's/template/export template/' "$tree/docs/adding_an_op.md"
-    expect_fault docs/adding_an_op.md "has no C++ block that begins with 'template'"
+    expect_fault README.md "'#include <string>', is not in examples/readme.cpp"
+    sed -i 's/^```cpp/```/' "$tree/README.md"
+    expect_fault README.md 'has 0 C++ blocks instead of 1'
+    sed -i 's/int b/int c/' "$tree/docs/adding_an_op.md"
+    expect_fault docs/adding_an_op.md "C++ block 3, which begins with 'int c;', is not in examples/4_custom_op.cpp"
+    printf '%s\n' '```cpp' 'int a;' '```' >> "$tree/docs/adding_an_op.md"
+    expect_fault docs/adding_an_op.md 'has 4 C++ blocks instead of 3'
+    rm "$tree/examples/4_custom_op.cpp"
+    expect_fault docs/adding_an_op.md "'template <class T>', is not in examples/4_custom_op.cpp"
+    ;;
+  examples)
+    mv "$tree/examples/2_two.cpp" "$tree/examples/3_two.cpp"
+    expect_fault examples/3_two.cpp 'is example 2 in order'
+    sed -i 's/2[.] Adds/Adds/' "$tree/examples/2_two.cpp"
+    expect_fault examples/2_two.cpp "does not begin with '// 2. '"
+    sed -i 's/2_two/1_one/' "$tree/examples/2_two.cpp"
+    expect_fault examples/2_two.cpp "has no line '// Run: g++ ... examples/2_two.cpp && ./a.out'"
+    lengthen 97 >> "$tree/examples/1_one.cpp"
+    expect_fault examples/1_one.cpp 'has 100 lines'
+    echo '[two](examples/2_two.cpp), [one](examples/1_one.cpp)' > "$tree/README.md"
+    expect_fault README.md 'links to the examples examples/2_two.cpp examples/1_one.cpp instead of examples/1_one.cpp examples/2_two.cpp'
+    echo '[one](../examples/1_one.cpp)' > "$tree/docs/tour.md"
+    expect_fault docs/tour.md 'links to the examples examples/1_one.cpp instead of'
+    rm "$tree/tests/runs/examples/2_two.txt"
+    expect_fault examples/2_two.cpp 'has no tests/runs/examples/2_two.txt'
+    echo '#include <CLI/CLI.hpp>' > "$tree/examples/train.cpp"
+    expect_fault examples/train.cpp 'has options, but no tests/runs/train.sh'
+    touch "$tree/tests/runs/examples/3_three.txt"
+    expect_fault tests/runs/examples/3_three.txt 'has no example'
+    ;;
+  commands)
+    sed -i 's/add`/mul`/' "$tree/README.md"
+    expect_fault README.md "no test for 'ctest --test-dir build/tests -R ops/mul'"
+    sed -i 's@ops/sub@ops/su@' "$tree/docs/ops.md"
+    expect_fault docs/ops.md "no test for 'ctest --test-dir build/tests -R '^ops/su$''"
+    rm "$tree/README.md" "$tree/docs/ops.md"
+    expect_fault 'the documents' 'no command'
     ;;
   *)
     printf 'self_test.sh: no self test of %s\n' "$check"

@@ -6,22 +6,23 @@ set -euo pipefail
 source "$(dirname -- "${BASH_SOURCE[0]}")/layers.sh"
 cd -- "$1"
 
-block() {  # block <document> <how the block begins>: the first C++ block of the document that begins so
-  awk -v start="$2" '/^```cpp/ { inside = 1; text = ""; next }
-                     /^```/ { if (inside && index(text, start) == 1) { printf "%s", text; exit } inside = 0 }
-                     inside { text = text $0 "\n" }' "$1"
+block() {  # block <document> <n>: its n-th C++ block
+  awk -v wanted="$2" '/^```cpp/ { inside = ++count == wanted; next }
+                      /^```/ { inside = 0 }
+                      inside' "$1"
 }
 
-shown() {  # shown <document> <how the block begins> <program>
-  local text
-  text=$(block "$1" "$2")
-  if [[ -z $text ]]; then
-    fault "$1" "has no C++ block that begins with '$2'"
-  elif [[ ! -f $3 || $(< "$3") != *"$text"* ]]; then
-    fault "$1" "the block that begins with '$2' is not in $3"
-  fi
+shown() {  # shown <document> <number of C++ blocks> <program>: each of them stands in the program
+  local n text program='' count=0
+  if [[ -f $1 ]]; then count=$(grep -c '^```cpp' "$1" || true); fi
+  ((count == $2)) || fault "$1" "has $count C++ blocks instead of $2"
+  if [[ -f $3 ]]; then program=$(< "$3"); fi
+  for ((n = 1; n <= count; ++n)); do
+    text=$(block "$1" "$n")
+    if [[ -z $text || $program != *"$text"* ]]; then fault "$1" "C++ block $n, which begins with '${text%%$'\n'*}', is not in $3"; fi
+  done
 }
 
-shown README.md '#include' examples/readme.cpp
-shown docs/adding_an_op.md 'template' examples/custom_op.cpp
+shown README.md 1 examples/readme.cpp
+shown docs/adding_an_op.md 3 examples/4_custom_op.cpp
 finish "snippets"

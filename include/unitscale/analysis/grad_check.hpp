@@ -17,8 +17,11 @@
 
 namespace unitscale::analysis {
 
-/// A recipe with the given scaling and nothing else, for checks.
-[[nodiscard]] inline Recipe plain_recipe(Scaling scaling) { return {.name = "check", .description = "", .scaling = scaling}; }
+/// A recipe with the given scaling and nothing else, for checks of single ops: they join the factors that they name, as they
+/// would inside a residual branch. (A plan would find every input of a lone op to be a cut-edge.)
+[[nodiscard]] inline Recipe plain_recipe(Scaling scaling) {
+    return {.name = "check", .description = "", .scaling = scaling, .constraint = Constraint::to_output_scale};
+}
 
 /// sum over i of direction[i] y[i] as an op: the loss whose gradient for y is `direction`.
 template <class T>

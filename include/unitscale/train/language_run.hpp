@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <unitscale/analysis/audit.hpp>
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/base/error.hpp>
 #include <unitscale/io/json_log.hpp>
@@ -55,7 +56,8 @@ struct LanguageRunOptions {
     std::size_t eval_every = 100;  ///< 0: only at the end
     std::size_t sample = 300;      ///< characters to write at the end, after the start of the validation text
     double temperature = 0.5;
-    std::string log{};  ///< JSON lines, one object per step
+    bool to_infinity = false;  ///< operands of products that exceed their format become infinite instead of saturating
+    std::string log{};         ///< JSON lines, one object per step
     bool quiet = false;
 
     static constexpr std::size_t most = 1'000'000'000;  ///< of every size
@@ -114,7 +116,7 @@ class LanguageRun {
 public:
     explicit LanguageRun(const LanguageRunOptions& options)
         : options_(checked(options)),
-          recipe_(find_recipe(options.recipe)),
+          recipe_(recipe_of(options)),
           text_(io::read_text(options.data)),
           vocabulary_(text_),
           tokens_(vocabulary_.encode(text_)),
@@ -142,6 +144,7 @@ public:
 
     /// Settings and the format of every product's operands, found by a dry step.
     [[nodiscard]] std::string description() {
+        plan();
         static_cast<void>(evaluate(model_, tape_, parts_.validation, options_.seq, 1, 1));
         return concatenate("recipe      ", recipe_.name, ": ", recipe_.description, "\nmodel       width ", options_.width,
                            ", depth ", options_.depth, ", heads ", options_.heads, ", sequence ", options_.seq, "; ",
@@ -152,6 +155,23 @@ public:
                            schedule_.warmup, " steps, Adam, seed ", options_.seed, ", ", options_.threads,
                            options_.threads == 1 ? " thread\n\n" : " threads\n\n", precision_table(state_),
                            "attention's own products and sums are never rounded\n");
+    }
+
+    /// Fixes the forward factors, before anything else is computed.
+    void plan() {
+        const std::size_t rows = options_.batch / options_.micro_batches;
+        Batch batch = make_batch(rows, options_.seq);
+        fill_random(batch, parts_.training, {options_.seed, hash_name("data")}, 1, 0);
+        plan_factors(model_, tape_, batch, options_.micro_batches);
+    }
+
+    /// The audit of the first step's scale factors. Takes no step.
+    [[nodiscard]] analysis::Audit audit() {
+        plan();
+        Batch batch = make_batch(options_.batch / options_.micro_batches, options_.seq);
+        fill_random(batch, parts_.training, {options_.seed, hash_name("data")}, 1, 0);
+        tape_.begin_step({.micro_batches = options_.micro_batches, .training = false});
+        return analysis::audit(tape_, ops::softmax_cross_entropy(model_(tape_, batch.ids), batch.labels));
     }
 
     LanguageRunResult run(std::FILE* out, std::FILE* progress_stream) {
@@ -233,6 +253,15 @@ private:
         } catch (const Error& error) {
             throw RunFailed(error.what());
         }
+    }
+
+    static Recipe recipe_of(const LanguageRunOptions& options) {
+        Recipe recipe = find_recipe(options.recipe);
+        if (options.to_infinity)
+            for (ProductRule& rule : recipe.products)
+                for (auto* operand : {&rule.formats.activation, &rule.formats.weight, &rule.formats.gradient})
+                    if (*operand) (*operand)->overflow = Overflow::to_infinity;
+        return recipe;
     }
 
     static const LanguageRunOptions& checked(const LanguageRunOptions& options) {

@@ -2,10 +2,9 @@
 #pragma once
 
 #include <unitscale/formats/format.hpp>
+#include <unitscale/io/text_table.hpp>
 #include <unitscale/scaling/state.hpp>
 
-#include <algorithm>
-#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,18 +30,7 @@ namespace unitscale::train {
                         product.kind == ProductKind::matmul ? quantiser_text(product.formats.activation)
                                                             : quantiser_text(product.formats.weight),
                         quantiser_text(product.formats.gradient)});
-    std::vector<std::size_t> widths(rows.front().size(), 0);
-    for (const auto& row : rows)
-        for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-    std::string text;
-    for (const auto& row : rows) {
-        for (std::size_t i = 0; i < row.size(); ++i) {
-            text += row[i];
-            if (i + 1 < row.size()) text += std::string(widths[i] - row[i].size() + 2, ' ');
-        }
-        text += '\n';
-    }
-    return text;
+    return io::text_table(rows);
 }
 
 }  // namespace unitscale::train

@@ -20,9 +20,16 @@ struct StepResult {
     bool updated = false;        ///< false: the loss or the gradient norm was not finite, the parameters are as before
 };
 
+/// Fixes the forward factors of a language model under `unit` (Tape::plan) by a dry forward pass over one of the step's
+/// micro-batches. Does nothing where nothing is scaled or a plan exists.
+template <class T>
+void plan_factors(nn::Decoder<T>& model, Tape<T>& tape, const Batch& batch, std::size_t micro_batches = 1) {
+    tape.plan([&] { return ops::softmax_cross_entropy(model(tape, batch.ids), batch.labels); }, {.micro_batches = micro_batches});
+}
+
 /// One training step of a language model: forward and backward over the micro-batches, clipping where the recipe asks for
 /// it, one update. The micro-batches together are the step's batch: their losses and gradients add up to those of
-/// the whole. A step whose loss or gradient norm is not finite updates nothing.
+/// the whole. A step whose loss or gradient norm is not finite updates nothing. The first step plans the forward factors.
 /// Test: tests/train/step_test.cpp
 template <class T, class Optimiser>
 [[nodiscard]] StepResult train_step(nn::Decoder<T>& model, Tape<T>& tape, Optimiser& optimiser,
@@ -30,6 +37,7 @@ template <class T, class Optimiser>
     check(!micro_batches.empty(), "train_step: no batches");
     StepResult result{};
     optimiser.clear_gradients();
+    plan_factors(model, tape, micro_batches.front(), micro_batches.size());
     for (std::size_t i = 0; i < micro_batches.size(); ++i) {
         tape.begin_step({.micro_batches = micro_batches.size(), .micro_batch = i});
         const Variable<T> logits = model(tape, micro_batches[i].ids);

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/autograd/tape.hpp>
+#include <unitscale/base/error.hpp>
+#include <unitscale/io/text_table.hpp>
+#include <unitscale/tensor/tensor.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <initializer_list>
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace unitscale::analysis {
+
+/// One use of a tensor by an op.
+struct AuditedInput {
+    std::string from{};  ///< path of the op that made it, name of the parameter, or "input"
+    Shape shape{};
+    EdgeKind edge = EdgeKind::none;
+    double beta = 1.0;
+};
+
+/// One op of the step.
+struct AuditedOp {
+    std::string path{}, op{};
+    double alpha = 1.0;
+    double phi = 0.0;  ///< by which its gradient differs from the true one; NaN: no gradient arrives
+    JoinedBy joined_by = JoinedBy::plan;
+    std::vector<AuditedInput> inputs{};
+    std::vector<Shape> outputs{};
+};
+
+/// A parameter (or an input that asked for a gradient) and the constant that its gradient carries.
+struct AuditedLeaf {
+    std::string name{};
+    Shape shape{};
+    double s = 1.0;  ///< gradient = s times the true one
+};
+
+/// What `audit` found.
+struct Audit {
+    std::vector<AuditedOp> ops{};
+    std::vector<AuditedLeaf> leaves{};
+    /// One line per tensor whose consumers disagree on phi, and per op whose outputs do: the gradients from there on are
+    /// mixtures in the wrong proportions.
+    std::vector<std::string> faults{};
+    double scaling_multiplications = 0.0;  ///< by factors other than 1, in a forward and backward pass
+    double product_operations = 0.0;       ///< multiplications and additions of matrix products, the same
+
+    [[nodiscard]] bool valid() const noexcept { return faults.empty(); }
+    /// Multiplications by factors as a share of the operations of the matrix products.
+    [[nodiscard]] double extra_work() const noexcept {
+        return product_operations > 0.0 ? scaling_multiplications / product_operations : 0.0;
+    }
+};
+
+/// Whether two products of factors are the same number but for rounding.
+[[nodiscard]] inline bool same_factor(double a, double b) noexcept {
+    return std::abs(a - b) <= 1e-9 * std::max(std::abs(a), std::abs(b));
+}
+
+/// A shape list and numbers as the audit writes them.
+[[nodiscard]] inline std::string factor_text(double factor) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.6g", factor);
+    return text;
+}
+
+/// Checks the scale factors of a recorded step: whether every gradient is the true gradient of the scaled function times a
+/// constant, and which.
+///
+/// phi(tensor) is by how much the tensor's gradient, as the tape computes it, exceeds the true one. phi(loss) = 1; walking
+/// back, phi(input of an edge) = phi(op) beta / alpha, and phi(op) = phi(output) times the output's weight. Gradients are valid
+/// if and only if every tensor has one phi, the same along all its consumers: then phi is its constant s. (Sufficient
+/// always; necessary but for coincidences of values, such as two consumers whose gradients are parallel.) No cut-edges are
+/// needed for this walk, so it judges plans, explicit constraints and factors that are right by construction (residual split
+/// and add) alike.
+/// Call it when the step is recorded, before `backward`, or after it in a step with `.retain`. It joins the betas as `backward`
+/// does. Time O(nodes + edges). Errors: no losses; values already freed.
+/// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, section 5 and appendix E. Test: tests/analysis/audit_test.cpp
+template <class T>
+[[nodiscard]] Audit audit(Tape<T>& tape, std::span<const Variable<T>> losses) {
+    check(!losses.empty(), "audit: no losses");
+    if (tape.unit_scaled()) tape.join_factors(losses);
+    else tape.find_cut_edges(losses);
+    const double unset = std::numeric_limits<double>::quiet_NaN();
+    const std::size_t slot_count = tape.slot_count();
+    std::vector<double> phi(slot_count, unset);
+    for (const std::uint32_t loss : tape.loss_slots()) phi[loss] = 1.0;
+
+    const auto slot_name = [&](std::uint32_t index) -> std::string {
+        const Slot<T>& slot = tape.slot(index);
+        if (slot.source != nullptr) return slot.source->name();
+        return slot.producer == Slot<T>::no_producer ? "input" : tape.state().path(tape.node(slot.producer).site);
+    };
+    const auto shape_of = [&](std::uint32_t index) -> const Shape& {
+        const Slot<T>& slot = tape.slot(index);
+        check(slot.value != nullptr, "audit: the output of ", slot.origin,
+              " was freed by backward(); audit before it, or begin_step({.retain = true})");
+        return slot.value->shape();
+    };
+    Audit result;
+    result.ops.resize(tape.node_count());
+    for (std::size_t n = tape.node_count(); n-- > 0;) {
+        const Node<T>& node = tape.node(n);
+        AuditedOp& op = result.ops[n];
+        op.path = tape.state().path(node.site);
+        op.op = node.op;
+        op.alpha = node.alpha;
+        op.phi = unset;
+        op.joined_by = node.joined_by;
+        for (std::size_t i = 0; i < node.outputs.size(); ++i) {
+            op.outputs.push_back(shape_of(node.outputs[i]));
+            if (node.alpha != 1.0) result.scaling_multiplications += static_cast<double>(element_count(op.outputs.back()));
+            const double arrived = phi[node.outputs[i]] * (node.output_weights.empty() ? 1.0 : node.output_weights[i]);
+            if (std::isnan(arrived)) continue;
+            if (!std::isnan(op.phi) && !same_factor(op.phi, arrived))
+                result.faults.push_back(concatenate(op.path, ": the gradients of its outputs carry different factors, ",
+                                                    factor_text(op.phi), " and ", factor_text(arrived)));
+            op.phi = arrived;
+        }
+        std::size_t gradients = 0;
+        for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+            const EdgeKind edge = node.edges[i];
+            const double beta = node.betas[i];
+            op.inputs.push_back(
+                {.from = slot_name(node.inputs[i]), .shape = shape_of(node.inputs[i]), .edge = edge, .beta = beta});
+            if (edge == EdgeKind::none || std::isnan(op.phi)) continue;
+            ++gradients;
+            if (beta != 1.0) result.scaling_multiplications += static_cast<double>(element_count(op.inputs.back().shape));
+            double& known = phi[node.inputs[i]];
+            const double sent = op.phi * beta / node.alpha;
+            if (std::isnan(known)) known = sent;
+            else if (!same_factor(known, sent))
+                result.faults.push_back(concatenate(op.path, ": sends ", op.inputs.back().from, " a gradient with the factor ",
+                                                    factor_text(sent), "; another consumer's has ", factor_text(known)));
+        }
+        // Each gradient of an operand is one more product of the same size; attention's three gradients cost two.
+        const auto passes = static_cast<double>(1 + std::min<std::size_t>(gradients, 2));
+        result.product_operations += 2.0 * static_cast<double>(node.multiply_adds) * passes;
+    }
+    for (std::uint32_t i = 0; i < slot_count; ++i)
+        if (tape.slot(i).leaf && tape.slot(i).producer == Slot<T>::no_producer && !std::isnan(phi[i]))
+            result.leaves.push_back({.name = slot_name(i), .shape = shape_of(i), .s = phi[i]});
+    return result;
+}
+template <class T>
+[[nodiscard]] Audit audit(Tape<T>& tape, std::initializer_list<Variable<T>> losses) {
+    return audit(tape, std::span<const Variable<T>>(losses.begin(), losses.size()));
+}
+template <class T>
+[[nodiscard]] Audit audit(Tape<T>& tape, Variable<T> loss) {
+    return audit(tape, std::span<const Variable<T>>(&loss, 1));
+}
+
+/// The audit as tables for people: ops in order of recording (`|` after a beta marks a cut-edge, `=` one that is joined, `-` an
+/// input without gradient), the constants of the parameters, the verdict.
+[[nodiscard]] inline std::string to_text(const Audit& audit) {
+    std::vector<std::vector<std::string>> rows = {{"op", "inputs", "output", "alpha", "betas", "phi"}};
+    for (const AuditedOp& op : audit.ops) {
+        std::string inputs, betas, outputs;
+        for (const AuditedInput& input : op.inputs) {
+            if (!inputs.empty()) inputs += ' ', betas += "  ";
+            inputs += to_string(input.shape);
+            betas += input.edge == EdgeKind::none ? "-" : factor_text(input.beta);
+            betas += input.edge == EdgeKind::cut ? " |" : input.edge == EdgeKind::joined ? " =" : "";
+        }
+        for (const Shape& output : op.outputs) (outputs += outputs.empty() ? "" : " ") += to_string(output);
+        rows.push_back({op.path, inputs, outputs, factor_text(op.alpha), betas, std::isnan(op.phi) ? "-" : factor_text(op.phi)});
+    }
+    std::string text = io::text_table(rows);
+    text += '\n';
+    rows = {{"parameter", "shape", "s"}};
+    for (const AuditedLeaf& leaf : audit.leaves) rows.push_back({leaf.name, to_string(leaf.shape), factor_text(leaf.s)});
+    text += io::text_table(rows);
+    char extra[96];
+    std::snprintf(extra, sizeof extra, "\nscale factors cost %.3f %% of the matrix products' operations\n",
+                  100.0 * audit.extra_work());
+    text += extra;
+    for (const std::string& fault : audit.faults) (text += "fault: ") += fault + '\n';
+    text += audit.valid() ? "gradients: valid, each a constant times the true one\n" : "gradients: NOT valid\n";
+    return text;
+}
+
+}  // namespace unitscale::analysis

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT
+#include <unitscale/analysis/snr.hpp>
+#include <unitscale/base/random.hpp>
+#include <unitscale/formats/quantise.hpp>
+
+#include "support/catch.hpp"
+
+#include <cmath>
+#include <limits>
+
+using namespace unitscale;
+using namespace unitscale::analysis;
+
+TEST_CASE("snr: the published figures at unit scale") {
+    CHECK(signal_to_noise(e4m3, 1.0) == Approx(1419.0).epsilon(0.01));
+    CHECK(signal_to_noise(e4m3fnuz, 1.0) == Approx(1419.0).epsilon(0.01));
+    CHECK(signal_to_noise(e5m2, 1.0) == Approx(358.0).epsilon(0.01));
+    CHECK(signal_to_noise(fp16, 1.0) == Approx(2.3e7).epsilon(0.02));
+    CHECK(find_scaled_format("int8:180").signal_to_noise(1.0) == Approx(5.97).epsilon(0.02));
+    CHECK(find_scaled_format("int8:60").signal_to_noise(1.0) == Approx(53.8).epsilon(0.01));
+}
+
+TEST_CASE("snr: integration agrees with sampling, far from unit scale too") {
+    constexpr std::size_t samples = 400'000;
+    for (const FloatFormat& format : {e4m3, e5m2, e2m1, e3m2, fp16, int8_grid})
+        for (const double sigma : {0x1p-10, 0.05, 1.0, 3.0, 100.0, 0x1p17}) {
+            double signal = 0.0, noise = 0.0;
+            for (std::size_t i = 0; i < samples; ++i) {
+                const double x = sigma * random_normal({11, 3}, i);
+                const double error = quantise(format, x) - x;
+                signal += x * x;
+                noise += error * error;
+            }
+            INFO(name(format) << " at " << sigma);
+            CHECK(signal_to_noise(format, sigma) == Approx(signal / noise).epsilon(0.02));
+        }
+}
+
+TEST_CASE("snr: limits that are known in closed form") {
+    // Far below the smallest number all is lost; far above the largest, nearly all.
+    CHECK(signal_to_noise(e4m3, 0x1p-20) == Approx(1.0).epsilon(1e-12));
+    CHECK(signal_to_noise(e4m3, 0x1p30) == Approx(1.0).epsilon(1e-4));
+    // A fine grid of step h that reaches far enough: sigma^2 / (h^2 / 12).
+    CHECK(signal_to_noise(int8_grid, 20.0) == Approx(12.0 * 400.0).epsilon(1e-6));
+    // The same format with a bias lower by one is the same figure, moved by a factor of two.
+    CHECK(signal_to_noise(e4m3b11fnuz, 1.0) == Approx(signal_to_noise(e4m3fnuz, 8.0)).epsilon(1e-12));
+    // A bit more of mantissa: a quarter of the noise, within a normal range that loses nothing.
+    CHECK(signal_to_noise(bf16, 1.0) * 64.0 == Approx(signal_to_noise(tf32, 1.0)).epsilon(1e-4));
+    CHECK(signal_to_noise(tf32, 1.0) * 0x1p26 == Approx(signal_to_noise(fp32, 1.0)).epsilon(1e-6));
+}
+
+TEST_CASE("snr: the pieces of the integral") {
+    const double infinity = std::numeric_limits<double>::infinity();
+    CHECK(squared_error(0.0, 0.0, infinity) == Approx(0.5).epsilon(1e-14));  // half of the variance
+    CHECK(squared_error(1.0, -30.0, 30.0) == Approx(2.0).epsilon(1e-14));    // variance and squared distance
+    CHECK(squared_error(0.3, 0.2, 0.7) + squared_error(0.3, 0.7, 1.4) == Approx(squared_error(0.3, 0.2, 1.4)).epsilon(1e-9));
+}
+
+TEST_CASE("snr: curves, their best point and where they are good") {
+    const SnrCurve curve = snr_curve(find_scaled_format("e4m3"), -14, 10, 2);
+    REQUIRE(curve.exponents.size() == 49);
+    CHECK(curve.exponents.front() == -14.0);
+    CHECK(curve.exponents[1] == -13.5);
+    CHECK(curve.ratios[28] == signal_to_noise(e4m3, 1.0));
+    CHECK(curve.ratios[curve.best()] >= curve.ratios[28]);
+    const auto [low, high] = curve.good_range();
+    CHECK(low < -2.0);
+    CHECK(low > -6.0);
+    CHECK(high > 5.0);
+    CHECK(high < 8.0);
+}
+
+TEST_CASE("snr: bad names, formats and scales are errors") {
+    REQUIRE_THROWS_WITH(
+        find_scaled_format("fp7"),
+        "format: unknown name 'fp7'; expected fp32, tf32, bf16, fp16, e5m2, e4m3, e5m2fnuz, e4m3fnuz, e4m3b11fnuz, "
+        "e4m3_ieee, e3m4, e3m2, e2m3, e2m1, p3109_k<width>p<precision>s<e|f> or int8:<range>");
+    for (const char* bad : {"int8:", "int8:-3", "int8:x", "int8:60x"})
+        REQUIRE_THROWS_WITH(
+            find_scaled_format(bad),
+            std::string("format: '") + bad + "' has no range; expected int8: and a positive number, such as int8:180");
+    CHECK(find_scaled_format("p3109_k8p4se").format == p3109(8, 4, Signedness::signed_format, Domain::extended));
+    REQUIRE_THROWS_WITH(find_scaled_format("p3109_k8p4ue"), "format: p3109_k8p4ue is not a format for signed numbers");
+    REQUIRE_THROWS_WITH(signal_to_noise(e8m0, 1.0), "signal_to_noise: e8m0 is not a format for signed numbers");
+    REQUIRE_THROWS_WITH(signal_to_noise(e4m3, 0.0), "signal_to_noise: sigma is 0; expected a positive number");
+    REQUIRE_THROWS_WITH(snr_curve({}, 3, 3, 1), "snr_curve: from 2^3 to 2^3 in steps of 1/1 is no range");
+}

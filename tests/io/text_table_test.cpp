@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: MIT
+#include <unitscale/io/text_table.hpp>
+
+#include "support/catch.hpp"
+
+using namespace unitscale::io;
+
+TEST_CASE("columns are as wide as their widest cell and two blanks apart") {
+    CHECK(text_table({{"op", "alpha", "x"}, {"matmul", "1", "y"}, {"a", "", "z"}}) ==
+          "op      alpha  x\n"
+          "matmul  1      y\n"
+          "a              z\n");
+}
+
+TEST_CASE("rows of different lengths, no rows, and characters of several bytes") {
+    CHECK(text_table({}).empty());
+    CHECK(text_table({{}, {"a"}, {"b", "c"}}) == "\na\nb  c\n");
+    CHECK(text_table({{"\xC2\xB5P", "1"}, {"abc", "2"}}) == "\xC2\xB5P   1\nabc  2\n");
+}

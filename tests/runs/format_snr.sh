@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# format_snr as a program: the table, the figure, one line on stderr and exit code 2 for bad input.
+# Usage: format_snr.sh PROGRAM
+set -euo pipefail
+program=$(realpath -- "$1")
+folder=$(mktemp -d)
+trap 'rm -rf -- "$folder"' EXIT
+cd -- "$folder"
+failures=0
+
+fail() {
+  printf 'FAILED: %s\n' "$1" >&2
+  failures=$((failures + 1))
+}
+
+# bad <pattern of stderr> <argument>...: nothing on stdout, one line on stderr, no figure left behind
+bad() {
+  local pattern=$1 code=0
+  shift
+  "$program" "$@" > out.txt 2> err.txt || code=$?
+  [[ $code == 2 ]] || fail "exit code $code instead of 2: $*"
+  [[ ! -s out.txt ]] || fail "wrote to stdout: $*: $(head -n 1 out.txt)"
+  [[ $(wc -l < err.txt) == 1 ]] || fail "not one line on stderr: $*: $(cat err.txt)"
+  grep -qE -- "^format_snr: .*$pattern" err.txt || fail "no '$pattern' on stderr: $*: $(cat err.txt)"
+  [[ ! -e bad.svg ]] || fail "a figure was begun: $*"
+}
+bad "unknown name 'fp7'" --formats fp7 --out bad.svg
+bad 'speed' --speed --out bad.svg
+bad 'none/figure.svg' --out none/figure.svg
+
+"$program" --formats e4m3,e5m2 --out figure.svg > table.txt
+grep -qE '^e4m3 +1[34][0-9][0-9] ' table.txt || fail "e4m3 at scale 1 is not near 1419: $(cat table.txt)"
+grep -qE '^e5m2 +3[56][0-9]\.' table.txt || fail "e5m2 at scale 1 is not near 358: $(cat table.txt)"
+[[ $(grep -cE '^e[45]m[32] ' table.txt) == 2 ]] || fail "not one row per format"
+{ grep -q '^<svg ' figure.svg && grep -q '</svg>' figure.svg; } || fail "the figure is no SVG"
+"$program" --help > help.txt || fail "--help: exit code $?"
+grep -q -- '--formats' help.txt || fail "--help names no options"
+
+((failures == 0)) || exit 1
+echo "format_snr: all checks passed"

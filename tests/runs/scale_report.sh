@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# scale_report as a program: exit codes, one line on stderr for bad input, the page whole or not at all.
+# Usage: scale_report.sh PROGRAM
+set -euo pipefail
+program=$(realpath -- "$1")
+folder=$(mktemp -d)
+trap 'rm -rf -- "$folder"' EXIT
+cd -- "$folder"
+failures=0
+
+fail() {
+  printf 'FAILED: %s\n' "$1" >&2
+  failures=$((failures + 1))
+}
+
+for ((i = 0; i < 60; ++i)); do echo "the early bird catches the worm"; done > text.txt
+small=(--data text.txt --width 16 --depth 1 --heads 2 --seq 16 --batch 4 --steps 6)
+
+# bad <pattern of stderr> <argument>...: exit code 2, one line on stderr, no page and no part of one
+bad() {
+  local pattern=$1 code=0
+  shift
+  timeout 60 "$program" "${small[@]}" "$@" > out.txt 2> err.txt || code=$?
+  [[ $code == 2 ]] || fail "exit code $code instead of 2: $*: $(cat err.txt)"
+  [[ $(wc -l < err.txt) == 1 ]] || fail "not one line on stderr: $*: $(cat err.txt)"
+  grep -qE -- "^scale_report: .*$pattern" err.txt || fail "no '$pattern' on stderr: $*: $(cat err.txt)"
+  ! compgen -G '*.html*' > /dev/null || fail "a page was begun: $*"
+}
+bad "recipe: unknown name 'fp7'; expected one of " --recipe fp7
+bad "format: unknown name 'e9m9'; expected " --value-format e9m9
+bad "tracker: pattern 'foo\*' matched no tensor; the model's tensors begin decoder/" --track 'foo*'
+bad '--out: none/page.html cannot be written$' --out none/page.html
+bad '--lr-factor: is 0; expected a positive number$' --lr-factor 0
+bad '--steps: is -1; expected a whole number, not negative$' --steps -1
+bad 'data: missing.txt does not exist$' --data missing.txt
+bad 'speed' --speed
+
+"$program" "${small[@]}" --recipe unit-fp8 --recipe fp32 --out page.html --json lines.jsonl > out.txt 2> err.txt || fail "exit code $?: $(cat err.txt)"
+[[ ! -s err.txt ]] || fail "wrote to stderr: $(cat err.txt)"
+[[ $(grep -cE '^result recipe=(unit-fp8|fp32) steps=6 ' out.txt) == 2 ]] || fail "no result lines: $(cat out.txt)"
+[[ $(head -c 15 page.html) == '<!DOCTYPE html>' && $(tail -n 1 page.html) == *'</html>' ]] || fail "the page is not whole"
+! grep -qE 'https?:|src=|url\(' page.html || fail "the page asks for something"
+grep -q '"path":"decoder/block0/ffn/up/linear"' lines.jsonl || fail "no line about a linear layer"
+! grep -qv '^{.*}$' lines.jsonl || fail "a line is no object"
+"$program" "${small[@]}" --recipe unit-fp8 --recipe fp32 --out again.html --threads 2 > /dev/null || fail "2 threads: exit code $?"
+cmp -s page.html again.html || fail "2 threads give another page"
+"$program" --help > help.txt || fail "--help: exit code $?"
+grep -q -- '--lr-factor' help.txt || fail "--help names no options"
+
+((failures == 0)) || exit 1
+echo "scale_report: all checks passed"

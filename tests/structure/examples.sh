@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# The small examples, examples/<number>_<name>.cpp, can be read in order: numbered from 1 without a gap, each under 100 lines,
+# beginning with its number and its command, listed in this order in the README and the tour, and what it prints is kept.
+# Usage: examples.sh SOURCE_DIRECTORY
+set -euo pipefail
+# shellcheck source=tests/structure/layers.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/layers.sh"
+cd -- "$1"
+
+command='^// Run: g\+\+ -std=c\+\+20 -O2 -Iinclude( -I/usr/include/eigen3)? %s && \./a\.out$'
+listed='' number=0
+while IFS= read -r file; do
+  number=$((number + 1))
+  listed+="$file "
+  [[ $file == examples/${number}_* ]] || fault "$file" "is example $number in order, but not numbered so"
+  [[ $(sed -n 2p "$file") == "// $number. "* ]] || fault "$file" "its second line does not begin with '// $number. '"
+  # shellcheck disable=SC2059  # the command is the format
+  grep -qE "$(printf "$command" "$file")" "$file" || fault "$file" "has no line '// Run: g++ ... $file && ./a.out'"
+  lines=$(wc -l < "$file")
+  ((lines < 100)) || fault "$file" "has $lines lines; expected fewer than 100"
+done < <(find examples -name '[0-9]*_*.cpp' | LC_ALL=C sort -V)
+((number > 0)) || fault examples "has no <number>_<name>.cpp"
+
+for document in README.md docs/tour.md; do
+  found=''
+  if [[ -f $document ]]; then found=$(grep -oE '\]\((\.\./)?examples/[0-9][^)]*' "$document" | sed -E 's@.*(examples/)@\1@' | tr '\n' ' ' || true); fi
+  [[ $found == "$listed" ]] || fault "$document" "links to the examples ${found:-(none) }instead of $listed"
+done
+
+for program in examples/*.cpp; do
+  name=$(basename -- "$program" .cpp)
+  if grep -q '^#include <CLI/' "$program"; then
+    [[ -f tests/runs/$name.sh ]] || fault "$program" "has options, but no tests/runs/$name.sh"
+  else
+    [[ -f tests/runs/examples/$name.txt ]] || fault "$program" "has no tests/runs/examples/$name.txt"
+  fi
+done
+for expected in tests/runs/examples/*.txt; do
+  [[ ! -e $expected || -f examples/$(basename -- "$expected" .txt).cpp ]] || fault "$expected" "has no example"
+done
+
+finish "examples"
