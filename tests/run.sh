@@ -9,7 +9,7 @@ usage() {
   cat << 'END'
 usage: bash tests/run.sh [--matrix]
 
-Installs what is missing (Debian; elsewhere names it), builds the tests in build/tests and runs them.
+Installs what is missing (Debian; elsewhere names it), builds the tests and the small examples in build/tests and runs them.
 
   --matrix  GCC and Clang 16, each Release and with address and undefined-behaviour sanitizers; GCC without OpenMP and
             -march=native; the Release tests again, held to the instruction sets `baseline` and `avx2`
@@ -32,7 +32,7 @@ for argument in "$@"; do
   esac
 done
 
-packages=(g++ cmake ninja-build libeigen3-dev libxtensor-dev catch2 nlohmann-json3-dev)
+packages=(g++ cmake ninja-build libeigen3-dev libxtensor-dev catch2 nlohmann-json3-dev libzip-dev)
 if $matrix; then packages+=(libcli11-dev clang-16 libomp-16-dev libclang-rt-16-dev); fi
 need "${packages[@]}"
 set_parallel_level
@@ -52,6 +52,7 @@ strict=-DUNITSCALE_WARNINGS_AS_ERRORS=OFF
 if $matrix || [[ -n ${CI:-} ]]; then strict=-DUNITSCALE_WARNINGS_AS_ERRORS=ON; fi
 
 if ! $matrix; then
+  # The small examples are built with the tests; UNITSCALE_EXAMPLES adds those with options, which need CLI11.
   build build/tests release -DUNITSCALE_EXAMPLES=OFF "$strict"
   run_tests build/tests
   exit
@@ -71,12 +72,12 @@ step() {  # step <title> <command>...
 # shellcheck disable=SC2317  # called through step
 build_and_test() { build "$@" && run_tests "$1"; }
 # shellcheck disable=SC2317
-run_unit_tests_with_isa() { UNITSCALE_ISA=$1 run_tests build/matrix/gcc -L unit; }
+run_with_isa() { UNITSCALE_ISA=$1 run_tests build/matrix/gcc -L '^(unit|examples)$'; }
 
 # A build directory keeps its compiler, so none is shared with build/tests, whose compiler is the user's choice.
 step "gcc release" build_and_test build/matrix/gcc release -DCMAKE_CXX_COMPILER=g++ -DUNITSCALE_EXAMPLES=ON "$strict"
-step "gcc release, baseline" run_unit_tests_with_isa baseline
-step "gcc release, avx2" run_unit_tests_with_isa avx2
+step "gcc release, baseline" run_with_isa baseline
+step "gcc release, avx2" run_with_isa avx2
 step "gcc, no OpenMP, no native" build_and_test build/matrix/gcc-plain release -DCMAKE_CXX_COMPILER=g++ \
   -DUNITSCALE_OPENMP=OFF -DUNITSCALE_NATIVE=OFF -DUNITSCALE_EXAMPLES=ON "$strict"
 step "gcc sanitizers" build_and_test build/matrix/gcc-sanitize sanitize -DCMAKE_CXX_COMPILER=g++ -DUNITSCALE_EXAMPLES=OFF

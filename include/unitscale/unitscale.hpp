@@ -2,7 +2,7 @@
 #pragma once
 
 // Everything that needs only Eigen, xtensor and the standard library, in the order of the layers. Headers that also need
-// nlohmann-json (unitscale/train/..., unitscale/io/json_log.hpp) are included on their own.
+// nlohmann-json (unitscale/train/..., unitscale/io/json_log.hpp) or libzip (unitscale/io/npz.hpp) are included on their own.
 
 #include <unitscale/base/cpu.hpp>
 #include <unitscale/base/error.hpp>
@@ -18,14 +18,21 @@
 #include <unitscale/formats/minifloat.hpp>
 #include <unitscale/formats/quantise.hpp>
 #include <unitscale/formats/quantise_kernels.hpp>
+#include <unitscale/formats/quantise_loops.hpp>
 #include <unitscale/formats/quantiser.hpp>
 #include <unitscale/formats/random_words.hpp>
 #include <unitscale/formats/rounding.hpp>
 
 #include <unitscale/tensor/backend.hpp>
+#include <unitscale/tensor/broadcast.hpp>
 #include <unitscale/tensor/cast.hpp>
 #include <unitscale/tensor/fill.hpp>
+#include <unitscale/tensor/minifloat_traits.hpp>
+#include <unitscale/tensor/print.hpp>
+#include <unitscale/tensor/rescale.hpp>
+#include <unitscale/tensor/strided_loop.hpp>
 #include <unitscale/tensor/tensor.hpp>
+#include <unitscale/tensor/view.hpp>
 
 #include <unitscale/kernels/activations.hpp>
 #include <unitscale/kernels/attention.hpp>
@@ -60,9 +67,13 @@
 #include <unitscale/scaling/state.hpp>
 
 #include <unitscale/autograd/backward.hpp>
+#include <unitscale/autograd/cut_edges.hpp>
 #include <unitscale/autograd/graph.hpp>
 #include <unitscale/autograd/observer.hpp>
+#include <unitscale/autograd/op_info.hpp>
 #include <unitscale/autograd/parameter.hpp>
+#include <unitscale/autograd/planner.hpp>
+#include <unitscale/autograd/recorded_graph.hpp>
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/autograd/variable.hpp>
 
@@ -135,7 +146,19 @@
 
 #include <unitscale/io/npy.hpp>
 #include <unitscale/io/text.hpp>
+#include <unitscale/io/text_table.hpp>
 #include <unitscale/io/vocabulary.hpp>
+#include <unitscale/io/whole_file.hpp>
 
+#include <unitscale/analysis/audit.hpp>
 #include <unitscale/analysis/grad_check.hpp>
+#include <unitscale/analysis/html_report.hpp>
+#include <unitscale/analysis/json_lines.hpp>
+#include <unitscale/analysis/json_text.hpp>
+#include <unitscale/analysis/report_page.hpp>
 #include <unitscale/analysis/scale_check.hpp>
+#include <unitscale/analysis/snr.hpp>
+#include <unitscale/analysis/snr_figure.hpp>
+#include <unitscale/analysis/statistics.hpp>
+#include <unitscale/analysis/statistics_kernels.hpp>
+#include <unitscale/analysis/tracker.hpp>
