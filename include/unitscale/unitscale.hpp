@@ -48,7 +48,9 @@
 #include <unitscale/kernels/matmul_block.hpp>
 #include <unitscale/kernels/matmul_micro.hpp>
 #include <unitscale/kernels/matmul_pack.hpp>
+#include <unitscale/kernels/matmul_pair_pack.hpp>
 #include <unitscale/kernels/matmul_pairs.hpp>
+#include <unitscale/kernels/matmul_right.hpp>
 #include <unitscale/kernels/maximum.hpp>
 #include <unitscale/kernels/norms.hpp>
 #include <unitscale/kernels/pointwise.hpp>

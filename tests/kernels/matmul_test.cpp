@@ -92,8 +92,10 @@ Expected expect(const MatmulArguments<T>& args, const std::vector<T>& before) {
         for (std::ptrdiff_t i = 0; i < args.m; ++i)
             for (std::ptrdiff_t j = 0; j < args.n; ++j) {
                 double sum = args.bias != nullptr ? wide(args.bias[j]) : 0, size = std::abs(sum);
+                const double scale = (args.row_scale != nullptr ? double(args.row_scale[i]) : 1) *
+                                     (args.col_scale != nullptr ? double(args.col_scale[j]) : 1);
                 for (std::ptrdiff_t p = 0; p < args.k; ++p) {
-                    const double term = a[std::size_t(i * args.k + p)] * b[std::size_t(j * args.k + p)];
+                    const double term = scale * a[std::size_t(i * args.k + p)] * b[std::size_t(j * args.k + p)];
                     sum += term;
                     size += std::abs(term);
                 }
@@ -138,6 +140,9 @@ void check_random_products(int count, unsigned seed) {
         args.alpha = pick(Accum<T>(1), Accum<T>(0.3));
         args.gamma = pick(Accum<T>(0), Accum<T>(1), Accum<T>(-0.7));
         if (generator() % 2 == 0) args.bias = bias.data.data();
+        const Operand<Accum<T>> scales(1, args.m + args.n, 1, Layout::rows, false, 5);
+        if (generator() % 3 == 0) args.row_scale = scales.data.data();
+        if (generator() % 3 == 0) args.col_scale = scales.data.data() + args.m;
         args.round_a = pick(static_cast<const Quantiser*>(nullptr), &e4, &e5);
         args.round_b = pick(static_cast<const Quantiser*>(nullptr), &e4, &e5);
         const auto before = c.data;
@@ -199,6 +204,16 @@ TEST_CASE("the naive product is the definition", "[kernels][matmul]") {
     c = {100, 200, 300, 400};
     matmul({}, args);
     REQUIRE(c == std::vector<double>{2 * 29.5 + 50, 2 * 6.0 + 100, 2 * 59.5 + 150, 2 * 15.0 + 200});
+
+    const std::vector<double> rows{2, 4}, cols{0.5, -1};  // C = 2 (row col (A B) + bias) + C / 2
+    MatmulArguments<double> scaled = args;
+    scaled.row_scale = rows.data(), scaled.col_scale = cols.data();
+    for (const bool naive : {true, false}) {
+        c = {100, 200, 300, 400};
+        if (naive) matmul_naive(scaled);
+        else matmul({}, scaled);
+        REQUIRE(c == std::vector<double>{2 * 29.5 + 50, 2 * -15.0 + 100, 2 * 118.5 + 150, 2 * -65.0 + 200});
+    }
 }
 
 TEST_CASE("large products agree with double beyond the block sizes", "[kernels][matmul]") {

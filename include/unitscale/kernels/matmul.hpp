@@ -6,8 +6,10 @@
 #include <unitscale/base/parallel.hpp>
 #include <unitscale/kernels/matmul_block.hpp>
 #include <unitscale/kernels/matmul_pairs.hpp>
+#include <unitscale/kernels/matmul_right.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -29,9 +31,12 @@ struct MatmulArguments {
     MatrixView<T> c{};
     Accum<T> alpha = 1, gamma = 0;
     const T* bias = nullptr;
+    const Accum<T>* row_scale = nullptr;
+    const Accum<T>* col_scale = nullptr;
     const Quantiser* round_a = nullptr;
     const Quantiser* round_b = nullptr;
     RandomKey key_a{}, key_b{};
+    const PackedRight<T>* packed_b = nullptr;  ///< from `pack_weights`: b and round_b are then not read
 };
 
 /// The definition, element by element in Accum<T>: what `matmul` is tested against.
@@ -54,6 +59,8 @@ void matmul_naive(const MatmulArguments<T>& args) {
                 T& c = *args.c.item(b).at(i, j);
                 const P bias = args.bias != nullptr ? element_cast<P>(args.bias[j]) : P{0};
                 const P old = args.gamma != 0 ? args.gamma * element_cast<P>(c) : P{0};
+                if (args.col_scale != nullptr) sum *= args.col_scale[j];
+                if (args.row_scale != nullptr) sum *= args.row_scale[i];
                 c = element_cast<T>(args.alpha * (sum + bias) + old);
             }
 }
@@ -62,6 +69,8 @@ void matmul_naive(const MatmulArguments<T>& args) {
 inline constexpr std::ptrdiff_t matmul_work_threshold = std::ptrdiff_t{1} << 19;
 /// Elements of B that a thread packs at a time, so that they stay in its level 2 cache.
 inline constexpr std::ptrdiff_t packed_right_limit = std::ptrdiff_t{1} << 18;
+/// The same of pairs, whose products wait less for memory than packing A again would take.
+inline constexpr std::ptrdiff_t packed_pairs_limit = std::ptrdiff_t{1} << 20;
 
 /// Rows of A up to which B is multiplied where it lies, if it can be.
 inline constexpr std::ptrdiff_t few_rows = 12;
@@ -127,10 +136,9 @@ template <class T>
 
 /// The product of operands of type TA (T, or Accum<T> when already widened), without stochastic rounding. With a pair kernel,
 /// which needs T's sums to be float, rounded operands are exact in bf16.
-template <class TA, class T>
+template <class TA, class T, class Right>
 void matmul_packed(const Execution& execution, Isa isa, PairKernel pairs, const MatmulArguments<T>& args,
-                   const MatrixView<const TA>& a, const MatrixView<const TA>& b, const Quantiser* round_a,
-                   const Quantiser* round_b) {
+                   const MatrixView<const TA>& a, const Right& b, const Quantiser* round_a, const Quantiser* round_b) {
     using P = Accum<T>;
     constexpr bool may_pair = UNITSCALE_X86 && std::is_same_v<P, float>;
     const bool paired = may_pair && pairs != PairKernel::none;
@@ -144,20 +152,35 @@ void matmul_packed(const Execution& execution, Isa isa, PairKernel pairs, const 
     };
     const std::ptrdiff_t most_rows = std::min(args.m, round_up(args.m / partition.rows + tile_rows, tile_rows));
     const std::ptrdiff_t most_cols = std::min(args.n, round_up(args.n / partition.cols + tile_cols, tile_cols));
-    // B is packed `depth` x `strip` at a time. C holds the sums between depths if it is as precise as they are.
-    const std::ptrdiff_t depth = std::is_same_v<T, P> ? std::min(args.k, block_depth) : args.k;
+    // B is packed `depth` x `strip` at a time.
+    const std::ptrdiff_t depth = right_depth<T>(paired ? pairs : PairKernel::none, args.k);
     const std::ptrdiff_t strip =
-        std::min(most_cols, std::max(tile_cols, packed_right_limit / std::max<std::ptrdiff_t>(depth, 1) / tile_cols * tile_cols));
+        std::min(most_cols, std::max(tile_cols, (paired ? packed_pairs_limit : packed_right_limit) /
+                                                    std::max<std::ptrdiff_t>(depth, 1) / tile_cols * tile_cols));
     const std::ptrdiff_t right_size =
-        paired ? right_buffer + packed_right_pairs_size(depth, strip) : round_up(packed_right_size<P>(isa, depth, strip), 16);
+        paired ? pair_buffer + packed_right_pairs_size(depth, strip) : round_up(packed_right_size<P>(isa, depth, strip), 16);
     const std::ptrdiff_t left_size =
         paired ? pair_scratch_size<T>(most_rows, strip, depth) : block_scratch_size<T>(isa, most_rows, strip, depth);
     const std::ptrdiff_t part_size = right_size + round_up(left_size, 16);
-    const std::ptrdiff_t bias_size = args.bias != nullptr ? round_up(args.n, tile_cols) : 0;
-
-    Scratch<P> scratch(execution, static_cast<std::size_t>(bias_size + partition.parts * part_size));
-    P* const bias = args.bias != nullptr ? scratch.data() : nullptr;
-    if (bias != nullptr) widen_block(isa, MatrixView<const T>{args.bias}, 1, args.n, bias_size, bias, bias_size);
+    // What a tile reads of these may go past their end: copies that do not end there.
+    const std::ptrdiff_t padded_cols = round_up(args.n, tile_cols), padded_rows = round_up(args.m, tile_rows);
+    const std::ptrdiff_t vectors_size =
+        round_up((args.bias != nullptr ? padded_cols : 0) + (args.col_scale != nullptr ? padded_cols : 0) +
+                     (args.row_scale != nullptr ? padded_rows : 0),
+                 16);
+    Scratch<P> scratch(execution, static_cast<std::size_t>(vectors_size + partition.parts * part_size));
+    P* next = scratch.data();
+    const auto padded_copy = [&](const auto* vector, std::ptrdiff_t count, std::ptrdiff_t padded) -> const P* {
+        if (vector == nullptr) return nullptr;
+        P* const copy = next;
+        widen(isa, vector, count, copy);
+        std::fill(copy + count, copy + padded, P{0});
+        next += padded;
+        return copy;
+    };
+    const P* const bias = padded_copy(args.bias, args.n, padded_cols);
+    const P* const col_scale = padded_copy(args.col_scale, args.n, padded_cols);
+    const P* const row_scale = padded_copy(args.row_scale, args.m, padded_rows);
 
     const auto run_job = [&](std::ptrdiff_t job, P* right, P* left) {
         const std::ptrdiff_t cell = job % (partition.rows * partition.cols), item = job / (partition.rows * partition.cols);
@@ -170,11 +193,13 @@ void matmul_packed(const Execution& execution, Isa isa, PairKernel pairs, const 
         product.m = i1 - i0;
         product.round_a = round_a;
         product.alpha = args.alpha;
+        product.row_scale = row_scale != nullptr ? row_scale + i0 : nullptr;
         const auto multiply = [&](std::ptrdiff_t j, std::ptrdiff_t p, const auto& panels) {
             product.a = a.item(item).block(i0, p);
             product.c = args.c.item(item).block(i0, j);
             product.gamma = p == 0 ? args.gamma : P{1};
             product.bias = p == 0 && bias != nullptr ? bias + j : nullptr;
+            product.col_scale = col_scale != nullptr ? col_scale + j : nullptr;
             if constexpr (std::is_same_v<decltype(panels), const RightPanels<P>&>) {
                 product.b = panels;
                 multiply_block(isa, product, left);
@@ -185,15 +210,23 @@ void matmul_packed(const Execution& execution, Isa isa, PairKernel pairs, const 
         for (std::ptrdiff_t j = j0; j < j1; j += strip)
             for (std::ptrdiff_t p = 0; p == 0 || p < args.k; p += std::max<std::ptrdiff_t>(depth, 1)) {
                 const std::ptrdiff_t cols = std::min(strip, j1 - j), k = std::min(depth, args.k - p);
-                const MatrixView<const TA> block = b.item(item).block(p, j);
+                if (args.packed_b != nullptr) {
+                    if (paired) {
+                        if constexpr (may_pair) multiply(j, p, args.packed_b->pair_panels(p, j, cols));
+                    } else {
+                        multiply(j, p, args.packed_b->panels(p, j, cols));
+                    }
+                    continue;
+                }
+                const Right block = b.item(item).block(p, j);
                 if constexpr (may_pair)
                     if (paired) {
                         multiply(j, p,
-                                 pack_right_pairs(block, k, cols, round_b, reinterpret_cast<Pair*>(right + right_buffer), right));
+                                 pack_right_pairs(block, k, cols, round_b, reinterpret_cast<Pair*>(right + pair_buffer), right));
                         continue;
                     }
                 std::ptrdiff_t done = 0;
-                if constexpr (std::is_same_v<TA, P>)
+                if constexpr (std::is_same_v<Right, MatrixView<const P>>)
                     if (args.m <= few_rows && round_b == nullptr && b.col_stride == 1 && b.row_stride != 0) {
                         done = cols / shape.lanes<P>() * shape.lanes<P>();
                         if (done > 0) multiply(j, p, right_in_place(isa, block, k, done));
@@ -203,7 +236,7 @@ void matmul_packed(const Execution& execution, Isa isa, PairKernel pairs, const 
     };
     parallel_for(static_cast<int>(partition.parts), partition.parts, 1, [&](std::ptrdiff_t begin, std::ptrdiff_t end) {
         for (std::ptrdiff_t part = begin; part < end; ++part) {
-            P* const own = scratch.data() + bias_size + part * part_size;
+            P* const own = scratch.data() + vectors_size + part * part_size;
             for (std::ptrdiff_t job = jobs * part / partition.parts; job < jobs * (part + 1) / partition.parts; ++job)
                 run_job(job, own, own + right_size);
         }
@@ -224,6 +257,21 @@ void check_rounding(std::string_view name, const MatrixView<const T>& view, std:
                       " has no NaN: element [", i, ",", j, "] is NaN");
 }
 
+[[nodiscard]] inline bool is_stochastic(const Quantiser* round) noexcept {
+    return round != nullptr && round->rounding == Rounding::stochastic;
+}
+/// The pair kernel where sums are float and both operands are rounded to formats that are exact in bf16, else none.
+template <class T>
+[[nodiscard]] PairKernel usable_pairs(PairKernel pairs, const FloatFormat* a, const FloatFormat* b) noexcept {
+    return UNITSCALE_X86 && std::is_same_v<Accum<T>, float> && a != nullptr && b != nullptr && exact_in_bf16(*a) &&
+                   exact_in_bf16(*b)
+               ? pairs
+               : PairKernel::none;
+}
+[[nodiscard]] inline const FloatFormat* format_of(const Quantiser* round) noexcept {
+    return round != nullptr ? &round->format : nullptr;
+}
+
 /// `matmul` with the kernels of one instruction set, which the processor must have: for tests and benchmarks. `pairs` other than
 /// none: where both operands are rounded to formats that are exact in bf16, those instructions (isa is avx512 then).
 template <class T>
@@ -231,11 +279,18 @@ void matmul_with(Isa isa, const Execution& execution, const MatmulArguments<T>& 
     using P = Accum<T>;
     if (args.m <= 0 || args.n <= 0 || args.batch <= 0) return;
     check_rounding("matmul: a", args.a, args.m, args.k, args.batch, args.round_a);
-    check_rounding("matmul: b", args.b, args.k, args.n, args.batch, args.round_b);
-    const auto stochastic = [](const Quantiser* round) { return round != nullptr && round->rounding == Rounding::stochastic; };
-    const bool pass_a = stochastic(args.round_a), pass_b = stochastic(args.round_b);
-    const auto exact = [](const Quantiser* round) { return round != nullptr && exact_in_bf16(round->format); };
-    if (!exact(args.round_a) || !exact(args.round_b)) pairs = PairKernel::none;
+    const PackedRight<T>* const packed = args.packed_b;
+    if (packed != nullptr) {
+        check(packed->k == args.k && packed->n == args.n, "matmul: packed b is [", packed->k, ",", packed->n, "]; expected [",
+              args.k, ",", args.n, "]");
+        check(packed->pairs == PairKernel::none || (args.round_a != nullptr && exact_in_bf16(args.round_a->format)),
+              "matmul: b was packed for an operand a that is rounded to a format of up to 8 bits");
+        isa = packed->isa, pairs = packed->pairs;
+    } else {
+        check_rounding("matmul: b", args.b, args.k, args.n, args.batch, args.round_b);
+        pairs = usable_pairs<T>(pairs, format_of(args.round_a), format_of(args.round_b));
+    }
+    const bool pass_a = is_stochastic(args.round_a), pass_b = packed == nullptr && is_stochastic(args.round_b);
     if (!pass_a && !pass_b) return matmul_packed<T>(execution, isa, pairs, args, args.a, args.b, args.round_a, args.round_b);
 
     // Elements are widened in this pass, so in types other than P both operands go through it.
@@ -246,11 +301,53 @@ void matmul_with(Isa isa, const Execution& execution, const MatmulArguments<T>& 
         rounded_a.emplace(execution, static_cast<std::size_t>(args.m * args.k * (args.a.batch_stride == 0 ? 1 : args.batch)));
         a = round_operand(execution, isa, args.a, args.m, args.k, args.batch, args.round_a, args.key_a, rounded_a->data());
     }
-    if (pass_b || !std::is_same_v<T, P>) {
+    if (packed == nullptr && (pass_b || !std::is_same_v<T, P>)) {
         rounded_b.emplace(execution, static_cast<std::size_t>(args.k * args.n * (args.b.batch_stride == 0 ? 1 : args.batch)));
         b = round_operand(execution, isa, args.b, args.k, args.n, args.batch, args.round_b, args.key_b, rounded_b->data());
     }
     matmul_packed<P>(execution, isa, pairs, args, a, b, rounded_a ? nullptr : args.round_a, rounded_b ? nullptr : args.round_b);
+}
+
+/// Rounds and packs B for products that differ from `args` in A, C, m, the factors and the batch (which all share B):
+/// `matmul` with `packed_b` gives the bits of `matmul` without. round_a says what A will be rounded to. Weights that many small
+/// products read are so rounded once.
+/// Errors: `pack_weights: b: ...` as for `matmul`; stochastic rounding, whose random numbers belong to one product.
+/// Test: tests/kernels/matmul_right_test.cpp
+template <class T>
+[[nodiscard]] PackedRight<T> pack_weights_with(Isa isa, const MatmulArguments<T>& args, PairKernel pairs = PairKernel::none) {
+    check_rounding("pack_weights: b", args.b, args.k, args.n, 1, args.round_b);
+    check(!is_stochastic(args.round_b), "pack_weights: b: stochastic rounding cannot be done once for many products");
+    pairs = usable_pairs<T>(pairs, format_of(args.round_a), format_of(args.round_b));
+    return pack_right_once<T>(isa, pairs, args.b, args.k, args.n, args.round_b);
+}
+template <class T>
+[[nodiscard]] PackedRight<T> pack_weights(const MatmulArguments<T>& args) {
+    return pack_weights_with(active_isa(), args, active_pair_kernel());
+}
+
+/// `matmul` with B given by codes: args.b, round_b and packed_b are not read. The bits are those of `matmul` with the numbers
+/// that the codes stand for and round_b of their format.
+/// Errors: as of `matmul`; a format of more than 8 bits. Test: tests/kernels/matmul_right_test.cpp
+template <class T>
+void matmul_coded_with(Isa isa, const Execution& execution, MatmulArguments<T> args, const CodedMatrix& coded,
+                       PairKernel pairs = PairKernel::none) {
+    using P = Accum<T>;
+    if (args.m <= 0 || args.n <= 0 || args.batch <= 0) return;
+    check_rounding("matmul: a", args.a, args.m, args.k, args.batch, args.round_a);
+    check(coded.format.code_bits() <= 8, "matmul: b: codes of ", name(coded.format), " do not fit a byte");
+    args.packed_b = nullptr;
+    pairs = usable_pairs<T>(pairs, format_of(args.round_a), &coded.format);
+    const std::array<P, 256> values = code_values<P>(coded.format);
+    const CodedView<P> b{coded.codes, values.data()};
+    if (!is_stochastic(args.round_a)) return matmul_packed<T>(execution, isa, pairs, args, args.a, b, args.round_a, nullptr);
+    Scratch<P> rounded(execution, static_cast<std::size_t>(args.m * args.k * (args.a.batch_stride == 0 ? 1 : args.batch)));
+    const MatrixView<const P> a =
+        round_operand(execution, isa, args.a, args.m, args.k, args.batch, args.round_a, args.key_a, rounded.data());
+    matmul_packed<P>(execution, isa, pairs, args, a, b, nullptr, nullptr);
+}
+template <class T>
+void matmul_coded(const Execution& execution, const MatmulArguments<T>& args, const CodedMatrix& coded) {
+    matmul_coded_with(active_isa(), execution, args, coded, active_pair_kernel());
 }
 
 /// The product. The same bits for every number of threads (on one machine): each element's sum runs over k in one order

@@ -15,7 +15,8 @@ inline constexpr std::ptrdiff_t block_rows = 120;
 inline constexpr std::ptrdiff_t block_depth = 512;
 
 /// A product with B in panels, in the calling thread:
-///   C = alpha (A B + bias) + gamma C        A [m,k]   B [k,n]   C [m,n]   bias [n rounded up to the tile's width], or null
+///   C = alpha (row_scale[i] col_scale[j] (A B) + bias) + gamma C        A [m,k]   B [k,n]   C [m,n]
+/// bias, col_scale [n rounded up to the tile's width] and row_scale [m rounded up to the tile's height] may be null.
 /// TA is TC or Accum<TC>.
 template <class TA, class TC>
 struct BlockProduct {
@@ -27,6 +28,8 @@ struct BlockProduct {
     MatrixView<TC> c;
     P alpha = 1, gamma = 0;
     const P* bias = nullptr;
+    const P* row_scale = nullptr;
+    const P* col_scale = nullptr;
 };
 
 /// Elements of scratch that `multiply_block` needs: packed rows of A, and sums in P where C cannot hold them.
@@ -117,12 +120,14 @@ void multiply_block(Isa isa, const BlockProduct<TA, TC>& product, Accum<TC>* scr
                 tile.b_step = b.row_step(q);
                 tile.b = b.panel(q) + p0 * tile.b_step;
                 tile.bias = output.first && product.bias != nullptr ? product.bias + j : nullptr;
+                tile.col_scale = product.col_scale != nullptr ? product.col_scale + j : nullptr;
                 for (std::ptrdiff_t i = 0, r = 0; i < height; i += tile_rows, ++r) {
                     const auto& panel = left[static_cast<std::size_t>(r)];
                     const std::ptrdiff_t count = std::min(tile_rows, height - i), padded = round_up(count, 4);
                     tile.a = panel.data;
                     tile.a_row = panel.row;
                     tile.a_step = panel.step;
+                    tile.row_scale = product.row_scale != nullptr ? product.row_scale + i0 + i : nullptr;
                     bool direct = false;
                     if constexpr (std::is_same_v<TC, P>) {
                         direct = direct_c && count == padded && cols == padded_cols;

@@ -12,7 +12,7 @@
 namespace unitscale::kernels {
 
 /// One tile of a product, the unit of work of a micro-kernel:
-///   C[i,j] = alpha (sum_p A[i,p] B[p,j] + bias[j]) + gamma C[i,j]
+///   C[i,j] = alpha (row_scale[i] col_scale[j] sum_p A[i,p] B[p,j] + bias[j]) + gamma C[i,j]
 /// A[i,p] at a[i a_row + p a_step], B[p,j] at b[p b_step + j], C[i,j] at c[i c_row + j]. Rows come in fours, columns in
 /// whole vectors. The sum of an element runs over p in rising order in one accumulator, so its bits depend neither on the
 /// tile's size nor on the element's place in it. C is not read when gamma is 0. T: float, double.
@@ -25,7 +25,9 @@ struct TileProduct {
     std::ptrdiff_t b_step = 0;
     T* c = nullptr;
     std::ptrdiff_t c_row = 0;
-    const T* bias = nullptr;  // null: none
+    const T* bias = nullptr;  // null: none; so are the scales
+    const T* row_scale = nullptr;
+    const T* col_scale = nullptr;
     T alpha = 1, gamma = 0;
 };
 
@@ -81,7 +83,7 @@ void tile_product_baseline(const TileProduct<T>& tile) {
     }
     // Copies: the stores to C may not be taken to change the tile.
     T* const first = tile.c;
-    const T* const bias = tile.bias;
+    const T *const bias = tile.bias, *const row_scale = tile.row_scale, *const col_scale = tile.col_scale;
     const T alpha = tile.alpha, gamma = tile.gamma;
     const std::ptrdiff_t c_row = tile.c_row;
 #pragma GCC unroll 4
@@ -90,6 +92,8 @@ void tile_product_baseline(const TileProduct<T>& tile) {
         for (std::size_t v = 0; v < Vectors; ++v) {
             T* c = first + static_cast<std::ptrdiff_t>(i) * c_row + v * lanes;
             Vector value = sums[i][v];
+            if (col_scale != nullptr) value *= *reinterpret_cast<const Unaligned*>(col_scale + v * lanes);
+            if (row_scale != nullptr) value *= row_scale[i];
             if (bias != nullptr) value += *reinterpret_cast<const Unaligned*>(bias + v * lanes);
             value *= alpha;
             if (gamma != 0) value += gamma * *reinterpret_cast<const Unaligned*>(c);
@@ -139,7 +143,7 @@ UNITSCALE_TARGET_AVX2 void tile_product_avx2(const TileProduct<T>& tile) {
         }
     }
     T* const first = tile.c;
-    const T* const bias = tile.bias;
+    const T *const bias = tile.bias, *const row_scale = tile.row_scale, *const col_scale = tile.col_scale;
     const bool add_c = tile.gamma != 0;
     const std::ptrdiff_t c_row = tile.c_row;
     const Vector alpha = broadcast_avx2(tile.alpha), gamma = broadcast_avx2(tile.gamma);
@@ -149,6 +153,8 @@ UNITSCALE_TARGET_AVX2 void tile_product_avx2(const TileProduct<T>& tile) {
         for (std::size_t v = 0; v < Vectors; ++v) {
             T* c = first + static_cast<std::ptrdiff_t>(i) * c_row + v * lanes;
             Vector value = sums[i][v];
+            if (col_scale != nullptr) value *= load_avx2(col_scale + v * lanes);
+            if (row_scale != nullptr) value *= broadcast_avx2(row_scale[i]);
             if (bias != nullptr) value += load_avx2(bias + v * lanes);
             value *= alpha;
             if (add_c) value = fused_avx2(gamma, load_avx2(c), value);
@@ -204,7 +210,7 @@ UNITSCALE_TARGET_AVX512 void tile_product_avx512(const TileProduct<T>& tile) {
         }
     }
     T* const first = tile.c;
-    const T* const bias = tile.bias;
+    const T *const bias = tile.bias, *const row_scale = tile.row_scale, *const col_scale = tile.col_scale;
     const bool add_c = tile.gamma != 0;
     const std::ptrdiff_t c_row = tile.c_row;
     const Vector alpha = broadcast_avx512(tile.alpha), gamma = broadcast_avx512(tile.gamma);
@@ -214,6 +220,8 @@ UNITSCALE_TARGET_AVX512 void tile_product_avx512(const TileProduct<T>& tile) {
         for (std::size_t v = 0; v < Vectors; ++v) {
             T* c = first + static_cast<std::ptrdiff_t>(i) * c_row + v * lanes;
             Vector value = sums[i][v];
+            if (col_scale != nullptr) value *= load_avx512(col_scale + v * lanes);
+            if (row_scale != nullptr) value *= broadcast_avx512(row_scale[i]);
             if (bias != nullptr) value += load_avx512(bias + v * lanes);
             value *= alpha;
             if (add_c) value = fused_avx512(gamma, load_avx512(c), value);

@@ -131,6 +131,76 @@ void transpose(const T* in, std::ptrdiff_t in_row, std::ptrdiff_t rows, std::ptr
         for (std::ptrdiff_t i = j < whole_cols ? whole_rows : 0; i < rows; ++i) out[j * out_row + i] = in[i * in_row + j];
 }
 
+#if UNITSCALE_X86
+using Words512 [[gnu::vector_size(64)]] = std::int32_t;
+
+/// rows[j][i] = rows[i][j] for 16 x 16 words.
+[[gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline void transpose_words(Words512 (&rows)[16]) {
+    Words512 t[16];
+#pragma GCC unroll 8
+    for (int i = 0; i < 16; i += 2) {
+        const Words512 a = rows[i], b = rows[i + 1];
+        t[i] = __builtin_shufflevector(a, b, 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29);
+        t[i + 1] = __builtin_shufflevector(a, b, 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 16; i += 4)  // rows[i + r]: columns r, 4 + r, 8 + r, 12 + r of four rows
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; ++half) {
+            const Words512 a = t[i + half], b = t[i + 2 + half];
+            rows[i + 2 * half] = __builtin_shufflevector(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29);
+            rows[i + 2 * half + 1] = __builtin_shufflevector(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
+        }
+#pragma GCC unroll 4
+    for (int r = 0; r < 4; ++r) {
+        const Words512 a = rows[r], b = rows[4 + r], c = rows[8 + r], d = rows[12 + r];
+        const Words512 ab_even = __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27);
+        const Words512 ab_odd = __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+        const Words512 cd_even = __builtin_shufflevector(c, d, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27);
+        const Words512 cd_odd = __builtin_shufflevector(c, d, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+        t[r] = __builtin_shufflevector(ab_even, cd_even, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27);
+        t[8 + r] = __builtin_shufflevector(ab_even, cd_even, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+        t[4 + r] = __builtin_shufflevector(ab_odd, cd_odd, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27);
+        t[12 + r] = __builtin_shufflevector(ab_odd, cd_odd, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) rows[i] = t[i];
+}
+
+/// out[j out_row + i] = in[i in_row + j] for 16 x 16 floats.
+UNITSCALE_TARGET_AVX512 inline void transpose_block_avx512(const float* in, std::ptrdiff_t in_row, float* out,
+                                                           std::ptrdiff_t out_row) noexcept {
+    Words512 rows[16];
+#pragma GCC unroll 16
+    for (std::ptrdiff_t i = 0; i < 16; ++i) rows[i] = reinterpret_cast<Words512>(_mm512_loadu_ps(in + i * in_row));
+    transpose_words(rows);
+#pragma GCC unroll 16
+    for (std::ptrdiff_t j = 0; j < 16; ++j) _mm512_storeu_ps(out + j * out_row, reinterpret_cast<__m512>(rows[j]));
+}
+#endif
+
+/// `transpose` with the kernels of an instruction set.
+template <class T>
+void transpose(Isa isa, const T* in, std::ptrdiff_t in_row, std::ptrdiff_t rows, std::ptrdiff_t cols, T* out,
+               std::ptrdiff_t out_row) noexcept {
+#if UNITSCALE_X86
+    if constexpr (std::is_same_v<T, float>)
+        if (isa == Isa::avx512) {
+            const std::ptrdiff_t whole_rows = rows / 16 * 16, whole_cols = cols / 16 * 16;
+            for (std::ptrdiff_t j = 0; j < whole_cols; j += 16)
+                for (std::ptrdiff_t i = 0; i < whole_rows; i += 16)
+                    transpose_block_avx512(in + i * in_row + j, in_row, out + j * out_row + i, out_row);
+            if (whole_rows < rows)
+                transpose(in + whole_rows * in_row, in_row, rows - whole_rows, whole_cols, out + whole_rows, out_row);
+            if (whole_cols < cols)
+                transpose(in + whole_cols, in_row, rows, cols - whole_cols, out + whole_cols * out_row, out_row);
+            return;
+        }
+#endif
+    static_cast<void>(isa);
+    transpose(in, in_row, rows, cols, out, out_row);
+}
+
 /// `rows` rows of `Count` consecutive elements: copies without a call.
 template <std::ptrdiff_t Count, class T>
 void copy_rows(const T* in, std::ptrdiff_t in_row, std::ptrdiff_t rows, T* out, std::ptrdiff_t out_row) noexcept {
@@ -158,7 +228,7 @@ void widen_block(Isa isa, const MatrixView<const T>& a, std::ptrdiff_t rows, std
             for (std::ptrdiff_t i = 0; i < rows; ++i) widen(isa, a.data + i * a.row_stride, cols, out + i * out_row);
     } else if (a.row_stride == 1) {
         if constexpr (std::is_same_v<T, P>) {
-            transpose(a.data, a.col_stride, cols, rows, out, out_row);
+            transpose(isa, a.data, a.col_stride, cols, rows, out, out_row);
         } else {
             constexpr std::ptrdiff_t strip = 64;
             alignas(64) std::array<P, static_cast<std::size_t>(strip * max_tile_columns<P>)> buffer;
@@ -166,7 +236,7 @@ void widen_block(Isa isa, const MatrixView<const T>& a, std::ptrdiff_t rows, std
                 for (std::ptrdiff_t j = 0; j < cols; j += max_tile_columns<P>) {
                     const std::ptrdiff_t height = std::min(strip, rows - i), width = std::min(max_tile_columns<P>, cols - j);
                     for (std::ptrdiff_t l = 0; l < width; ++l) widen(isa, a.at(i, j + l), height, buffer.data() + l * strip);
-                    transpose(buffer.data(), strip, width, height, out + i * out_row + j, out_row);
+                    transpose(isa, buffer.data(), strip, width, height, out + i * out_row + j, out_row);
                 }
         }
     } else {
@@ -254,11 +324,10 @@ template <class P>
     return k * round_up(n, tile_shape(isa).lanes<P>());
 }
 
-/// Packs B, rounding each element once on the way. Columns of padding are zero.
-template <class T>
-[[nodiscard]] RightPanels<Accum<T>> pack_right(Isa isa, const MatrixView<const T>& b, std::ptrdiff_t k, std::ptrdiff_t n,
-                                               const Quantiser* round, Accum<T>* out) {
-    using P = Accum<T>;
+/// Packs B, rounding each element once on the way. Columns of padding are zero. `View`: any source that widen_block knows.
+template <class P, class View>
+[[nodiscard]] RightPanels<P> pack_right_from(Isa isa, const View& b, std::ptrdiff_t k, std::ptrdiff_t n, const Quantiser* round,
+                                             P* out) {
     const TileShape shape = tile_shape(isa);
     const RightPanels<P> panels{out, k, n, shape.columns<P>(), shape.lanes<P>(), k, 0};
     for (std::ptrdiff_t q = 0; q < panels.count(); ++q) {
@@ -268,6 +337,11 @@ template <class T>
         round_packed(isa, round, panel, k * step);
     }
     return panels;
+}
+template <class T>
+[[nodiscard]] RightPanels<Accum<T>> pack_right(Isa isa, const MatrixView<const T>& b, std::ptrdiff_t k, std::ptrdiff_t n,
+                                               const Quantiser* round, Accum<T>* out) {
+    return pack_right_from<Accum<T>>(isa, b, k, n, round, out);
 }
 
 }  // namespace unitscale::kernels

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: MIT
+#include <unitscale/base/random.hpp>
+#include <unitscale/kernels/matmul.hpp>
+#include <unitscale/kernels/matmul_right.hpp>
+
+#include "support/catch.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+using namespace unitscale;
+using namespace unitscale::kernels;
+
+namespace {
+
+struct Path {
+    Isa isa;
+    PairKernel pairs;
+};
+std::vector<Path> paths() {
+    std::vector<Path> all{{Isa::baseline, PairKernel::none}};
+    for (const Isa isa : {Isa::avx2, Isa::avx512})
+        if (isa <= active_isa()) all.push_back({isa, PairKernel::none});
+    if (has_avx512_bf16()) all.push_back({Isa::avx512, PairKernel::dot});
+    if (has_amx_bf16()) all.push_back({Isa::avx512, PairKernel::matrix});
+    return all;
+}
+
+template <class T>
+std::vector<T> numbers(std::ptrdiff_t count, std::uint64_t stream) {
+    std::vector<T> values(static_cast<std::size_t>(count));
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = element_cast<T>(random_normal({9, stream}, i));
+    return values;
+}
+
+template <class T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+}
+
+/// A product of two batch items that share B, its operands and room for C.
+template <class T>
+struct Case {
+    std::vector<T> a, b, c, bias;
+    MatmulArguments<T> args;
+
+    Case(std::ptrdiff_t m, std::ptrdiff_t n, std::ptrdiff_t k, bool b_transposed)
+        : a(numbers<T>(2 * m * k, 1)), b(numbers<T>(k * n, 2)), c(numbers<T>(2 * m * n, 3)), bias(numbers<T>(n, 4)) {
+        args.m = m, args.n = n, args.k = k, args.batch = 2;
+        args.a = {a.data(), k, 1, m * k};
+        args.b = b_transposed ? MatrixView<const T>{b.data(), 1, k} : MatrixView<const T>{b.data(), n, 1};
+        args.c = {c.data(), n, 1, m * n};
+        args.alpha = Accum<T>(0.25), args.gamma = Accum<T>(-0.5);
+        args.bias = bias.data();
+    }
+    Case(const Case&) = delete;
+
+    /// C after `multiply(args)`.
+    std::vector<T> result(auto multiply) {
+        std::vector<T> copy = c;
+        MatmulArguments<T> own = args;
+        own.c.data = copy.data();
+        multiply(own);
+        return copy;
+    }
+};
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("a product with packed weights has the bits of the one that packs them", "[kernels][matmul]", float, double,
+                   Half) {
+    const Quantiser e4{.format = e4m3}, e5{.format = e5m2}, stochastic{.format = e4m3, .rounding = Rounding::stochastic};
+    for (const std::ptrdiff_t m : {1, 8, 13, 70})
+        for (const auto& [n, k] : {std::pair<std::ptrdiff_t, std::ptrdiff_t>{70, 50}, {33, 2 * pair_block_depth + 5}})
+            for (const bool transposed : {false, true}) {
+                Case<TestType> test(m, n, k, transposed);
+                for (const Quantiser* round_a : {static_cast<const Quantiser*>(nullptr), &e4, &stochastic})
+                    for (const Quantiser* round_b : {static_cast<const Quantiser*>(nullptr), &e5})
+                        for (const Path& path : paths()) {
+                            if (m * k > 20000 && path.isa == Isa::baseline) continue;
+                            test.args.round_a = round_a, test.args.round_b = round_b;
+                            const auto packed = pack_weights_with(path.isa, test.args, path.pairs);
+                            const auto plain =
+                                test.result([&](const auto& args) { matmul_with(path.isa, {}, args, path.pairs); });
+                            for (const int threads : {1, 2}) {
+                                const auto with = test.result([&](MatmulArguments<TestType> args) {
+                                    args.packed_b = &packed;
+                                    args.b = {}, args.round_b = nullptr;  // not read
+                                    matmul_with(Isa::baseline, {threads, nullptr}, args);
+                                });
+                                CAPTURE(m, n, k, transposed, int(path.isa), int(path.pairs), threads);
+                                REQUIRE(same_bits(plain, with));
+                            }
+                        }
+            }
+}
+
+TEST_CASE("the default path packs for itself", "[kernels][matmul]") {
+    const Quantiser e4{.format = e4m3};
+    Case<float> test(5, 64, 96, true);
+    test.args.round_a = test.args.round_b = &e4;
+    const auto packed = pack_weights(test.args);
+    const auto plain = test.result([&](const auto& args) { matmul({}, args); });
+    REQUIRE(same_bits(plain, test.result([&](MatmulArguments<float> args) {
+        args.packed_b = &packed;
+        matmul({}, args);
+    })));
+    std::vector<std::uint8_t> codes(test.b.size());
+    encode(e4m3, std::span<const float>(test.b), std::span<std::uint8_t>(codes));
+    REQUIRE(same_bits(plain, test.result([&](const auto& args) { matmul_coded({}, args, {{codes.data(), 1, 96}, e4m3}); })));
+}
+
+TEMPLATE_TEST_CASE("a product with codes has the bits of the one with their numbers", "[kernels][matmul]", float, double, Half) {
+    const Quantiser e5{.format = e5m2}, stochastic{.format = e5m2, .rounding = Rounding::stochastic};
+    for (const FloatFormat& format : {e4m3, e5m2, e2m1})
+        for (const std::ptrdiff_t m : {2, 45})
+            for (const auto& [n, k] : {std::pair<std::ptrdiff_t, std::ptrdiff_t>{70, 50}, {17, 600}})
+                for (const bool transposed : {false, true})
+                    for (const Quantiser* round_a : {static_cast<const Quantiser*>(nullptr), &e5, &stochastic}) {
+                        Case<TestType> test(m, n, k, transposed);
+                        std::vector<std::uint8_t> codes(test.b.size());
+                        for (std::size_t i = 0; i < codes.size(); ++i) {
+                            codes[i] = static_cast<std::uint8_t>(encode(format, element_cast<double>(test.b[i])));
+                            test.b[i] = element_cast<TestType>(decode(format, codes[i]));  // exact in every type here
+                        }
+                        const Quantiser round_b{.format = format};
+                        test.args.round_a = round_a;
+                        const CodedMatrix coded{transposed ? MatrixView<const std::uint8_t>{codes.data(), 1, k}
+                                                           : MatrixView<const std::uint8_t>{codes.data(), n, 1},
+                                                format};
+                        for (const Path& path : paths()) {
+                            const auto plain = test.result([&](MatmulArguments<TestType> args) {
+                                args.round_b = &round_b;
+                                matmul_with(path.isa, {}, args, path.pairs);
+                            });
+                            for (const int threads : {1, 2}) {
+                                const auto with = test.result([&](MatmulArguments<TestType> args) {
+                                    args.b = {};  // not read
+                                    matmul_coded_with(path.isa, {threads, nullptr}, args, coded, path.pairs);
+                                });
+                                CAPTURE(m, n, k, transposed, int(path.isa), int(path.pairs), threads);
+                                REQUIRE(same_bits(plain, with));
+                            }
+                        }
+                    }
+}
+
+TEST_CASE("every code of a byte is read as its number, NaN and infinity included", "[kernels][matmul]") {
+    std::vector<std::uint8_t> codes(256);
+    for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<std::uint8_t>(i);
+    const float one = 1;
+    const Quantiser e4{.format = e4m3};
+    for (const FloatFormat& format : {e4m3, e5m2, e4m3fnuz})
+        for (const Path& path : paths()) {
+            std::vector<float> c(256);
+            MatmulArguments<float> args{.m = 1, .n = 256, .k = 1, .a = {&one}, .c = {c.data(), 256, 1}, .round_a = &e4};
+            matmul_coded_with(path.isa, {}, args, {{codes.data(), 256, 1}, format}, path.pairs);
+            std::size_t wrong = 0;
+            for (std::size_t i = 0; i < c.size(); ++i) {
+                const float expected = decode(format, codes[i]);
+                wrong += is_nan(expected) ? !is_nan(c[i]) : c[i] != expected;
+            }
+            REQUIRE(wrong == 0);
+        }
+}
+
+TEST_CASE("packed weights that do not fit, and codes that no byte holds, are errors that say so", "[kernels][matmul]") {
+    const Quantiser e4{.format = e4m3}, stochastic{.format = e4m3, .rounding = Rounding::stochastic};
+    Case<float> test(3, 20, 10, false);
+    test.args.round_a = test.args.round_b = &e4;
+    const auto packed = pack_weights(test.args);
+    MatmulArguments<float> args = test.args;
+    args.packed_b = &packed, args.n = 19;
+    REQUIRE_THROWS_WITH(matmul({}, args), "matmul: packed b is [10,20]; expected [10,19]");
+    if (packed.pairs != PairKernel::none) {
+        args.n = 20, args.round_a = nullptr;
+        REQUIRE_THROWS_WITH(matmul({}, args),
+                            "matmul: b was packed for an operand a that is rounded to a format of up to 8 bits");
+    }
+    test.args.round_b = &stochastic;
+    REQUIRE_THROWS_WITH(pack_weights(test.args), "pack_weights: b: stochastic rounding cannot be done once for many products");
+    REQUIRE_THROWS_WITH(matmul_coded({}, test.args, {{}, fp16}), "matmul: b: codes of fp16 do not fit a byte");
+}
