@@ -3,16 +3,8 @@
 # format_snr as a program: the table, the figure, one line on stderr and exit code 2 for bad input.
 # Usage: format_snr.sh PROGRAM
 set -euo pipefail
-program=$(realpath -- "$1")
-folder=$(mktemp -d)
-trap 'rm -rf -- "$folder"' EXIT
-cd -- "$folder"
-failures=0
-
-fail() {
-  printf 'FAILED: %s\n' "$1" >&2
-  failures=$((failures + 1))
-}
+# shellcheck source=tests/support/program.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/../support/program.sh" "$1"
 
 # bad <pattern of stderr> <argument>...: nothing on stdout, one line on stderr, no figure left behind
 bad() {

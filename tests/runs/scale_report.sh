@@ -3,16 +3,8 @@
 # scale_report as a program: exit codes, one line on stderr for bad input, the page whole or not at all.
 # Usage: scale_report.sh PROGRAM
 set -euo pipefail
-program=$(realpath -- "$1")
-folder=$(mktemp -d)
-trap 'rm -rf -- "$folder"' EXIT
-cd -- "$folder"
-failures=0
-
-fail() {
-  printf 'FAILED: %s\n' "$1" >&2
-  failures=$((failures + 1))
-}
+# shellcheck source=tests/support/program.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/../support/program.sh" "$1"
 
 for ((i = 0; i < 60; ++i)); do echo "the early bird catches the worm"; done > text.txt
 small=(--data text.txt --width 16 --depth 1 --heads 2 --seq 16 --batch 4 --steps 6)

@@ -3,16 +3,8 @@
 # train_transformer as a program: exit codes, one line on stderr for bad input, the result line, the log.
 # Usage: train_transformer.sh PROGRAM
 set -euo pipefail
-program=$(realpath -- "$1")
-folder=$(mktemp -d)
-trap 'rm -rf -- "$folder"' EXIT
-cd -- "$folder"
-failures=0
-
-fail() {
-  printf 'FAILED: %s\n' "$1" >&2
-  failures=$((failures + 1))
-}
+# shellcheck source=tests/support/program.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/../support/program.sh" "$1"
 
 # bad <exit code> <pattern of stderr> <argument>...: nothing on stdout, one line on stderr, no log left behind
 bad() {

@@ -52,12 +52,14 @@ template <class T>
     if (tape.unit_scaled()) {
         factors = weighted_add_unit_factors(weights);
         const Constraint constraint = effective_constraint(tape, options.constraint);
-        if (constraint == Constraint::automatic)
+        if (constraint == Constraint::automatic) {
             factors[0] = tape.forward_factor("weighted_add", tape.peek_site("weighted_add"), factors[0]);
-        else joined_by = JoinedBy::hand;
-        if (joined_by == JoinedBy::hand && constraint != Constraint::none)
-            std::fill(factors.begin(), factors.end(),
-                      joined_factor("weighted_add", constraint, {factors.data(), factors.size()}));
+        } else {
+            joined_by = JoinedBy::hand;
+            if (constraint != Constraint::none)
+                std::fill(factors.begin(), factors.end(),
+                          joined_factor("weighted_add", constraint, {factors.data(), factors.size()}));
+        }
     }
     const auto count = static_cast<std::ptrdiff_t>(inputs[0].value().size());
     SmallVector<const T*> data;
