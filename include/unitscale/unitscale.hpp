@@ -153,6 +153,7 @@
 #include <unitscale/io/whole_file.hpp>
 
 #include <unitscale/analysis/audit.hpp>
+#include <unitscale/analysis/audit_json.hpp>
 #include <unitscale/analysis/grad_check.hpp>
 #include <unitscale/analysis/html_report.hpp>
 #include <unitscale/analysis/json_lines.hpp>

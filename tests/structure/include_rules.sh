@@ -42,7 +42,7 @@ while IFS= read -r file; do
         ;;
       Eigen/* | unsupported/Eigen/* | eigen3/* | xtensor/* | xtensor-*/* | xtl/* | xsimd/*)
         [[ $name == tensor/backend.hpp ]] || fault "include/$file" "includes <$path>: only tensor/backend.hpp may" ;;
-      nlohmann/*) needs_json "$name" || fault "include/$file" "includes <$path>: only io/json*, io/safetensors*, analysis/*_json and train may" ;;
+      nlohmann/*) needs_json "$name" || fault "include/$file" "includes <$path>: only io/json*, io/safetensors* and train may" ;;
       zip.h) needs_zip "$name" || fault "include/$file" "includes <zip.h>: only io/npz.hpp may" ;;
       omp.h) [[ $layer == base ]] || fault "include/$file" "includes <omp.h>: only base may" ;;
       catch2/* | CLI/*) fault "include/$file" "includes <$path>: tests and examples only" ;;

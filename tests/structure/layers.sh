@@ -20,7 +20,7 @@ declare -A may_include=(
 # Headers that need nlohmann-json, as paths below include/unitscale: they stay outside the umbrella.
 needs_json() {
   case $1 in
-    io/json*.hpp | io/safetensors*.hpp | analysis/*_json.hpp | train/*.hpp) return 0 ;;
+    io/json*.hpp | io/safetensors*.hpp | train/*.hpp) return 0 ;;
     *) return 1 ;;
   esac
 }

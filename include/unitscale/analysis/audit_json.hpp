@@ -2,47 +2,48 @@
 #pragma once
 
 #include <unitscale/analysis/audit.hpp>
+#include <unitscale/analysis/json_text.hpp>
 
-#include <nlohmann/json.hpp>
-
-#include <cmath>
 #include <cstddef>
-#include <vector>
+#include <string>
 
 namespace unitscale::analysis {
 
 /// The audit as one JSON object: "valid", "faults", "extra_work", "parameters" [{name, shape, s}], "ops" [{path, op, alpha, phi,
 /// joined_by, outputs, inputs [{from, shape, edge, beta}]}]; phi is null where no gradient arrives.
-/// An entry header: it needs nlohmann-json. Test: tests/analysis/audit_json_test.cpp
-[[nodiscard]] inline nlohmann::ordered_json to_json(const Audit& audit) {
-    using Json = nlohmann::ordered_json;
-    const auto shape_of = [](const Shape& shape) { return Json(std::vector<std::size_t>(shape.begin(), shape.end())); };
-    Json ops = Json::array(), parameters = Json::array();
-    for (const AuditedOp& op : audit.ops) {
-        Json inputs = Json::array(), outputs = Json::array();
-        for (const AuditedInput& input : op.inputs)
-            inputs.push_back({{"from", input.from},
-                              {"shape", shape_of(input.shape)},
-                              {"edge", input.edge == EdgeKind::cut      ? "cut"
-                                       : input.edge == EdgeKind::joined ? "joined"
-                                                                        : "none"},
-                              {"beta", input.beta}});
-        for (const Shape& output : op.outputs) outputs.push_back(shape_of(output));
-        ops.push_back({{"path", op.path},
-                       {"op", op.op},
-                       {"alpha", op.alpha},
-                       {"phi", std::isnan(op.phi) ? Json() : Json(op.phi)},
-                       {"joined_by", op.joined_by == JoinedBy::plan ? "plan" : "hand"},
-                       {"inputs", inputs},
-                       {"outputs", outputs}});
+/// Test: tests/analysis/audit_json_test.cpp
+[[nodiscard]] inline std::string to_json(const Audit& audit) {
+    JsonText json;
+    const auto write_shape = [&json](const Shape& shape) {
+        json.open('[');
+        for (const std::size_t extent : shape) json.value(extent);
+        json.close(']');
+    };
+    json.open('{').member("valid", audit.valid()).key("faults").open('[');
+    for (const std::string& fault : audit.faults) json.value(fault);
+    json.close(']').member("extra_work", audit.extra_work()).key("parameters").open('[');
+    for (const AuditedLeaf& leaf : audit.leaves) {
+        json.open('{').member("name", leaf.name).key("shape");
+        write_shape(leaf.shape);
+        json.member("s", leaf.s).close('}');
     }
-    for (const AuditedLeaf& leaf : audit.leaves)
-        parameters.push_back({{"name", leaf.name}, {"shape", shape_of(leaf.shape)}, {"s", leaf.s}});
-    return {{"valid", audit.valid()},
-            {"faults", audit.faults},
-            {"extra_work", audit.extra_work()},
-            {"parameters", parameters},
-            {"ops", ops}};
+    json.close(']').key("ops").open('[');
+    for (const AuditedOp& op : audit.ops) {
+        json.open('{').member("path", op.path).member("op", op.op).member("alpha", op.alpha).member("phi", op.phi);
+        json.member("joined_by", op.joined_by == JoinedBy::plan ? "plan" : op.joined_by == JoinedBy::hand ? "hand" : "branch");
+        json.key("outputs").open('[');
+        for (const Shape& output : op.outputs) write_shape(output);
+        json.close(']').key("inputs").open('[');
+        for (const AuditedInput& input : op.inputs) {
+            json.open('{').member("from", input.from).key("shape");
+            write_shape(input.shape);
+            json.member("edge", input.edge == EdgeKind::cut ? "cut" : input.edge == EdgeKind::joined ? "joined" : "none");
+            json.member("beta", input.beta).close('}');
+        }
+        json.close(']').close('}');
+    }
+    json.close(']').close('}');
+    return json.text();
 }
 
 }  // namespace unitscale::analysis
