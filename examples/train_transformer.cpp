@@ -59,12 +59,15 @@ int main(int argc, char** argv) {
     app.add_option("--lr", options.lr, "peak learning rate")->default_str("the recipe's");
     app.add_option("--warmup", options.warmup, "steps of linear warm-up")->default_str("a tenth of the run");
     app.add_option("--micro-batches", options.micro_batches, "parts that a step's batch is computed in")->capture_default_str();
+    app.add_flag("--recompute", options.recompute,
+                 "keep only the input of each block and compute the block again: less memory, slower");
     app.add_option("--seed", options.seed, "seed of initial values, data order and sampling")->capture_default_str();
     app.add_option("--threads", options.threads, "threads; the results do not depend on it")->capture_default_str();
     app.add_option("--eval-every", options.eval_every, "steps between evaluations; 0: only at the end")->capture_default_str();
     app.add_option("--sample", options.sample, "characters to write at the end")->capture_default_str();
     app.add_option("--temperature", options.temperature, "of sampling; 0: always the most likely character")
         ->capture_default_str();
+    app.add_option("--top-k", options.top_k, "draw among the k most likely characters only; 0: all")->capture_default_str();
     app.add_option("--log", options.log, "write one JSON object per step to this file");
     app.add_option("--report", report, "write a page about the scale of every tensor to this HTML file");
     app.add_flag("--audit", audit_only, "print the scale factors of every op and whether they are valid, and stop");
@@ -74,7 +77,7 @@ int main(int argc, char** argv) {
         [](std::string& text) { return text.starts_with('-') ? "is " + text + "; expected a whole number, not negative" : ""; },
         "");
     for (const char* name : {"--width", "--depth", "--heads", "--seq", "--batch", "--steps", "--warmup", "--micro-batches",
-                             "--seed", "--threads", "--eval-every", "--sample"})
+                             "--seed", "--threads", "--eval-every", "--sample", "--top-k"})
         app.get_option(name)->check(not_negative);
     try {
         app.parse(argc, argv);

@@ -9,7 +9,8 @@
 #include "matmul_peers.hpp"
 
 #include <unitscale/base/random.hpp>
-#include <unitscale/kernels/matmul.hpp>
+#include <unitscale/kernels/coding.hpp>
+#include <unitscale/kernels/matmul_coded.hpp>
 
 #include <benchmark/benchmark.h>
 
@@ -106,12 +107,28 @@ struct Contender {
     std::vector<double> times{};  ///< seconds of one product, by round
 };
 
+/// Float operands as codes of a format.
+struct Codes {
+    std::vector<std::uint8_t> a, b;
+    CodedMatrix coded_a, coded_b;
+
+    Codes(const Operands<float>& from, const MatmulArguments<float>& args, const FloatFormat& format)
+        : a(from.a.size()), b(from.b.size()) {
+        encode({}, from.a.data(), a.data(), static_cast<std::ptrdiff_t>(a.size()), {.format = format});
+        encode({}, from.b.data(), b.data(), static_cast<std::ptrdiff_t>(b.size()), {.format = format});
+        coded_a = {{a.data(), args.a.row_stride, args.a.col_stride, args.a.batch_stride}, format};
+        coded_b = {{b.data(), args.b.row_stride, args.b.col_stride, args.b.batch_stride}, format};
+    }
+    Codes(const Codes&) = delete;
+};
+
 /// Everything that multiplies this shape.
 struct Field {
     Operands<float> floats;
     Operands<Half> halves;
     Operands<BFloat16> bfloats;
-    Operands<float> rounded;  ///< of the separate pass
+    Operands<float> rounded;       ///< of the separate pass
+    std::unique_ptr<Codes> codes;  ///< in e4m3
     std::vector<Contender> contenders;
 
     Field(const Problem& p, const Execution& execution) : floats(p), halves(p), bfloats(p), rounded(p) {
@@ -137,6 +154,21 @@ struct Field {
         if (has_avx512_bf16()) ours("e4m3 dot", floats, true, &e4, &e4, Isa::avx512, PairKernel::dot);
         if (isa == Isa::avx512) ours("e4m3 avx512", floats, true, &e4, &e4, Isa::avx512, PairKernel::none);
         if (isa >= Isa::avx2) ours("e4m3 avx2", floats, true, &e4, &e4, Isa::avx2, PairKernel::none);
+
+        if constexpr (uses_blas) {  // whether it pays or not
+            const auto args = arguments(p, floats, true, nullptr, nullptr);
+            contenders.push_back({"fp32 by BLAS", [=] { matmul_blas(execution, args); }});
+        }
+        const auto floats_args = arguments(p, floats, true, &e4, &e4);
+        codes = std::make_unique<Codes>(floats, floats_args, e4m3);
+        const auto coded = [&](const char* name, const CodedOperands& operands, Isa with, PairKernel kernel) {
+            contenders.push_back({name, [=] { matmul_coded_with(with, execution, floats_args, operands, kernel); }});
+        };
+        coded("e4m3 codes of b", {nullptr, &codes->coded_b}, isa, pairs);
+        coded("e4m3 codes of a", {&codes->coded_a, nullptr}, isa, pairs);
+        coded("e4m3 codes of both", {&codes->coded_a, &codes->coded_b}, isa, pairs);
+        if (isa == Isa::avx512) coded("e4m3 codes of b avx512", {nullptr, &codes->coded_b}, Isa::avx512, PairKernel::none);
+        if (isa >= Isa::avx2) coded("e4m3 codes of b avx2", {nullptr, &codes->coded_b}, Isa::avx2, PairKernel::none);
 
         const auto product = arguments(p, rounded, true, nullptr, nullptr);
         contenders.push_back({"two passes", [=, this] {
@@ -218,12 +250,18 @@ constexpr Ratio ratios[] = {{"e4m3 scaled", "OpenBLAS", 1.8, of(Shape::square)},
                             {"fp32 scaled", "Eigen avx512", 0.97, anywhere},
                             {"fp16 scaled", "Eigen avx512", 0.97, anywhere},
                             {"fp32 scaled", "fp32", 0.97, of(Shape::square)},
+                            {"fp32 by BLAS", "fp32 scaled", 0, anywhere},
                             {"fp16 scaled", "fp16", 0.97, of(Shape::square)},
                             {"bf16 scaled", "bf16", 0.97, of(Shape::square)},
                             {"e4m3 scaled", "e4m3", 0.97, of(Shape::square)},
                             {"e4m3 avx512", "Eigen avx512", 0.9, anywhere},
                             {"e4m3 avx2", "Eigen avx2", 0.9, anywhere},
-                            {"e4m3 scaled", "two passes", 0, anywhere}};
+                            {"e4m3 scaled", "two passes", 0, anywhere},
+                            {"e4m3 codes of b", "e4m3 scaled", 1.0, of(Shape::layer)},
+                            {"e4m3 codes of a", "e4m3 scaled", 1.0, of(Shape::layer)},
+                            {"e4m3 codes of both", "e4m3 scaled", 1.0, of(Shape::layer)},
+                            {"e4m3 codes of b avx512", "e4m3 avx512", 1.0, of(Shape::layer)},
+                            {"e4m3 codes of b avx2", "e4m3 avx2", 1.0, of(Shape::layer)}};
 
 struct Result {
     std::string shape, name;

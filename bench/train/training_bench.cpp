@@ -86,6 +86,7 @@ int main(int argc, char** argv) {
     app.add_option("--batch", batch, "sequences in a step")->capture_default_str();
     app.add_option("--steps", steps, "measured steps")->capture_default_str()->check(CLI::PositiveNumber);
     app.add_option("--threads", threads, "threads")->capture_default_str()->check(CLI::PositiveNumber);
+    app.add_flag("--recompute", config.recompute, "blocks keep their input only and run again in the backward pass");
     app.add_flag("--json", json, "one JSON object instead of text");
     CLI11_PARSE(app, argc, argv);
 
@@ -140,6 +141,7 @@ int main(int argc, char** argv) {
             {"seq", config.length},
             {"batch", batch},
             {"threads", threads},
+            {"recompute", config.recompute},
             {"parameters", model.parameter_count()},
             {"step_seconds", seconds},
             {"tokens_per_s", tokens / seconds},

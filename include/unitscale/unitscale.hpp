@@ -37,7 +37,9 @@
 #include <unitscale/kernels/activations.hpp>
 #include <unitscale/kernels/attention.hpp>
 #include <unitscale/kernels/attention_rows.hpp>
+#include <unitscale/kernels/blas.hpp>
 #include <unitscale/kernels/broadcast.hpp>
+#include <unitscale/kernels/coding.hpp>
 #include <unitscale/kernels/conv1d.hpp>
 #include <unitscale/kernels/dropout.hpp>
 #include <unitscale/kernels/elementwise.hpp>
@@ -46,6 +48,9 @@
 #include <unitscale/kernels/layout.hpp>
 #include <unitscale/kernels/matmul.hpp>
 #include <unitscale/kernels/matmul_block.hpp>
+#include <unitscale/kernels/matmul_coded.hpp>
+#include <unitscale/kernels/matmul_codes.hpp>
+#include <unitscale/kernels/matmul_few.hpp>
 #include <unitscale/kernels/matmul_micro.hpp>
 #include <unitscale/kernels/matmul_pack.hpp>
 #include <unitscale/kernels/matmul_pair_pack.hpp>
@@ -57,6 +62,8 @@
 #include <unitscale/kernels/reduce.hpp>
 #include <unitscale/kernels/rotary.hpp>
 #include <unitscale/kernels/round.hpp>
+#include <unitscale/kernels/round_lines.hpp>
+#include <unitscale/kernels/round_register.hpp>
 #include <unitscale/kernels/softmax.hpp>
 #include <unitscale/kernels/strides.hpp>
 #include <unitscale/kernels/vector_math.hpp>
@@ -71,11 +78,15 @@
 #include <unitscale/autograd/backward.hpp>
 #include <unitscale/autograd/cut_edges.hpp>
 #include <unitscale/autograd/graph.hpp>
+#include <unitscale/autograd/handles.hpp>
 #include <unitscale/autograd/observer.hpp>
 #include <unitscale/autograd/op_info.hpp>
 #include <unitscale/autograd/parameter.hpp>
 #include <unitscale/autograd/planner.hpp>
+#include <unitscale/autograd/recompute.hpp>
 #include <unitscale/autograd/recorded_graph.hpp>
+#include <unitscale/autograd/site_counter.hpp>
+#include <unitscale/autograd/step_record.hpp>
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/autograd/variable.hpp>
 
@@ -83,6 +94,7 @@
 #include <unitscale/ops/add.hpp>
 #include <unitscale/ops/attention.hpp>
 #include <unitscale/ops/binary.hpp>
+#include <unitscale/ops/cached_attention.hpp>
 #include <unitscale/ops/cast.hpp>
 #include <unitscale/ops/clamp.hpp>
 #include <unitscale/ops/concatenate.hpp>
@@ -104,9 +116,11 @@
 #include <unitscale/ops/mse_loss.hpp>
 #include <unitscale/ops/mul.hpp>
 #include <unitscale/ops/operands.hpp>
+#include <unitscale/ops/packed_weight.hpp>
 #include <unitscale/ops/pad.hpp>
 #include <unitscale/ops/pow.hpp>
 #include <unitscale/ops/readout.hpp>
+#include <unitscale/ops/record_linear.hpp>
 #include <unitscale/ops/reduced_axes.hpp>
 #include <unitscale/ops/relu.hpp>
 #include <unitscale/ops/reshape.hpp>
@@ -114,6 +128,7 @@
 #include <unitscale/ops/rms_norm.hpp>
 #include <unitscale/ops/rotary.hpp>
 #include <unitscale/ops/rsqrt.hpp>
+#include <unitscale/ops/saved_operand.hpp>
 #include <unitscale/ops/scale.hpp>
 #include <unitscale/ops/scatter_add.hpp>
 #include <unitscale/ops/select.hpp>
@@ -135,6 +150,7 @@
 #include <unitscale/nn/embedding.hpp>
 #include <unitscale/nn/feed_forward.hpp>
 #include <unitscale/nn/initialise.hpp>
+#include <unitscale/nn/key_value_cache.hpp>
 #include <unitscale/nn/linear.hpp>
 #include <unitscale/nn/norm.hpp>
 #include <unitscale/nn/transformer_block.hpp>

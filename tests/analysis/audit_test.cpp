@@ -45,7 +45,7 @@ Run run(RandomGraph& graph, const Recipe& recipe, const Fault& fault, bool true_
                .constrained = graph.constrained_count()};
     for (std::size_t i = 0; i < losses.size(); ++i) result.loss += seeds[i] * losses[i].item();
     tape.backward(losses, std::span<const double>(seeds).first(losses.size()));
-    for (const Variable<double> leaf : graph.leaves()) {
+    for (const Variable<double>& leaf : graph.leaves()) {
         const bool reached = tape.has_gradient(leaf);
         result.gradients.push_back(reached ? leaf.gradient() : Tensor<double>());
     }
@@ -237,8 +237,6 @@ TEST_CASE("the audit's table and numbers of a small step, as text") {
     CHECK(audit.scaling_multiplications == 144.0 + 144.0 + 36.0 + 64.0);
     CHECK(audit.product_operations == 3.0 * 2.0 * 9.0 * 4.0 * 16.0);
     tape.backward(loss);
-    REQUIRE_THROWS_WITH(analysis::audit(tape, loss),
-                        "audit: the output of linear was freed by backward(); audit before it, or "
-                        "begin_step({.retain = true})");
+    CHECK(analysis::to_text(analysis::audit(tape, loss)) == analysis::to_text(audit));  // values are gone, shapes are not
     REQUIRE_THROWS_WITH(analysis::audit(tape, std::span<const Variable<double>>()), "audit: no losses");
 }

@@ -132,6 +132,7 @@ TEST_CASE("adding gradients gives the same bits for any thread count") {
         Tensor<float> value(shape), first = normal<float>(shape, {1, 2}), second = normal<float>(shape, {3, 4});
         Slot<float> slot;
         slot.value = &value;
+        slot.shape = shape;
         add_gradient<float>({threads, nullptr}, slot, std::move(first));
         add_gradient<float>({threads, nullptr}, slot, std::move(second));
         results.push_back(std::move(slot.gradient));

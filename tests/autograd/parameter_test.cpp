@@ -69,3 +69,24 @@ TEST_CASE("freezing is a flag and roles have names") {
     REQUIRE(name(ParameterRole::embedding) == "embedding");
     REQUIRE(name(ParameterRole::readout) == "readout");
 }
+
+TEST_CASE("what is made of a parameter's value is kept by type and key until the value is written") {
+    Parameter<float> weight("weight", Shape{2}, {});
+    weight.write().data()[1] = 3.0f;
+    int made = 0;
+    const auto twice = [&made](const Tensor<float>& value) {
+        ++made;
+        return 2.0f * value.data()[1];
+    };
+    const auto first = weight.cached<float>(1, twice);
+    REQUIRE(*first == 6.0f);
+    REQUIRE(weight.cached<float>(1, twice) == first);
+    REQUIRE(made == 1);
+    REQUIRE(*weight.cached<float>(2, twice) == 6.0f);
+    REQUIRE(*weight.cached<double>(1, twice) == 6.0);
+    REQUIRE(made == 3);
+    REQUIRE(weight.cached<float>(1, twice) == first);
+    weight.write().data()[1] = 4.0f;
+    REQUIRE(*weight.cached<float>(1, twice) == 8.0f);
+    REQUIRE(*first == 6.0f);  // who holds it keeps it
+}

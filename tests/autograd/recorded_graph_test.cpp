@@ -26,7 +26,7 @@ TEST_CASE("a recorded graph numbers tensors and ops in order and knows who made 
     Node<double>& node = graph.add_node({.name = "f", .alpha = 0.5, .betas = {2.0, 3.0}, .multiply_adds = 7});
     graph.connect(0, node);
     graph.connect(first.slot, node);
-    const Slot<double>& output = graph.add_output(node, full<double>({2}, 4.0), nullptr);
+    const Slot<double>& output = graph.add_output(node, full<double>({2}, 4.0));
     CHECK(output.producer == 0);
     CHECK(output.requires_gradient);
     CHECK(output.value->data()[1] == 4.0);
@@ -45,7 +45,7 @@ TEST_CASE("an op whose inputs need no gradient keeps no backward function; clear
         graph.add_input(full<double>({1}, 1.0), wanted);
         Node<double>& node = graph.add_node({.name = "f", .betas = {1.0}});
         graph.connect(graph.last_slot(), node);
-        graph.add_output(node, full<double>({1}, 1.0), nullptr);
+        graph.add_output(node, full<double>({1}, 1.0));
         graph.keep_backward(node, backward);
         CHECK((node.closure != nullptr) == wanted);
     }

@@ -75,4 +75,17 @@ TEST_CASE("with OpenMP there are as many parts as threads asked for") {
     REQUIRE(parts.ranges.size() == 3);
     REQUIRE(available_threads() >= 1);
 }
+
+TEST_CASE("a library that asks OpenMP is told of one thread, ours are those asked for") {
+    omp_set_num_threads(3);
+    {
+        const OneThreadElsewhere one;
+        REQUIRE(omp_get_max_threads() == 1);
+        Parts parts;
+        parallel_for(2, 2, 1, [&](std::ptrdiff_t begin, std::ptrdiff_t end) { parts.add(begin, end); });
+        REQUIRE(parts.ranges.size() == 2);
+    }
+    REQUIRE(omp_get_max_threads() == 3);
+    omp_set_num_threads(available_threads());
+}
 #endif

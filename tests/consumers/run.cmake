@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 # Configures, builds and runs the project tests/consumers/<kind> and checks what it prints. The kind pkg_config has no
 # project: the compiler is called with what pkg-config says. The kind conan_sources is find_package after an installation from
-# the files that conanfile.py exports, as its package() does it; Conan itself is not run.
+# the files that conanfile.py exports, as its package() does it; Conan itself is not run. blas and blas_reference are
+# find_package of a package that was configured with UNITSCALE_BLAS, of the BLAS that is found and of ${blas}.
 cmake_minimum_required(VERSION 3.25)
 
 set(expected "0.3125 448 -16 2")  # nearest even; 1000 saturates; -17 is a tie of -16 and -18
@@ -14,6 +15,8 @@ endfunction()
 
 file(REMOVE_RECURSE "${work}")
 set(arguments "")
+set(package_source "")
+set(package_arguments "")
 set(project ${kind})
 if(kind STREQUAL "conan_sources")
   set(project find_package)
@@ -26,13 +29,26 @@ if(kind STREQUAL "conan_sources")
     string(REGEX REPLACE "\"|/\\*" "" path "${path}")
     file(COPY "${source}/${path}" DESTINATION "${work}/exported")
   endforeach()
+  set(package_source "${work}/exported")
+elseif(kind MATCHES "^blas")
+  set(project blas)
+  set(expected "good")
+  set(package_source "${source}")
+  list(APPEND package_arguments -DUNITSCALE_BLAS=ON)
+  if(kind STREQUAL "blas_reference")
+    list(APPEND package_arguments "-DBLAS_LIBRARIES=${blas}")
+    list(APPEND arguments "-DBLAS_LIBRARIES=${blas}")
+  endif()
+endif()
+if(package_source)
   set(build "${work}/package")
-  execute_process(COMMAND "${CMAKE_COMMAND}" -S "${work}/exported" -B "${build}" -G "${generator}"
+  execute_process(COMMAND "${CMAKE_COMMAND}" -S "${package_source}" -B "${build}" -G "${generator}"
                           "-DCMAKE_CXX_COMPILER=${compiler}" "-DCMAKE_PREFIX_PATH=${prefix_path}" "-DUNITSCALE_OPENMP=${openmp}"
                           -DUNITSCALE_TESTS=OFF -DUNITSCALE_EXAMPLES=OFF -DUNITSCALE_BENCH=OFF -DUNITSCALE_NATIVE=OFF
+                          ${package_arguments}
                   COMMAND_ERROR_IS_FATAL ANY)
 endif()
-if(kind MATCHES "find_package|pkg_config|conan_sources")
+if(package_source OR kind MATCHES "find_package|pkg_config")
   execute_process(COMMAND "${CMAKE_COMMAND}" --install "${build}" --prefix "${work}/installed" OUTPUT_QUIET
                   COMMAND_ERROR_IS_FATAL ANY)
 endif()
@@ -59,7 +75,7 @@ if(kind STREQUAL "pkg_config")
   return()
 endif()
 
-if(project STREQUAL "find_package")
+if(project MATCHES "find_package|blas")
   list(PREPEND prefix_path "${work}/installed")
   list(APPEND arguments "-DUNITSCALE_VERSION=${version}")
 elseif(project STREQUAL "add_subdirectory")

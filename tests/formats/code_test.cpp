@@ -114,6 +114,44 @@ TEST_CASE("encode gives the codes that a search in the decode table gives") {
     }
 }
 
+TEST_CASE("loops of every instruction set encode and decode exactly the elements that they are given") {
+    for (const auto& [known, format] : named_formats) {
+        if (format.code_bits() > 8) continue;
+        std::vector<float> in;
+        for (std::uint32_t code = 0; code <= format.max_code(); ++code)
+            for (const float x : {format.magnitude<float>(code), 1.5f * format.magnitude<float>(code)})
+                for (const std::uint32_t step : {~0u, 0u, 1u}) {
+                    const float y = from_bits((bits_of(x) + step) & 0x7FFFFFFFu);
+                    if (!is_nan(y)) in.insert(in.end(), {y, -y});
+                }
+        for (std::size_t i = 0; i < 3000; ++i)
+            if (const float x = from_bits(random_word({41, 42}, i)); format.has_nan() || !is_nan(x)) in.push_back(x);
+        for (const Rounding rounding : {Rounding::nearest_even, Rounding::up, Rounding::stochastic})
+            for (const Overflow overflow : {Overflow::saturate, Overflow::to_infinity})
+                for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{64}, std::size_t{100}, in.size()}) {
+                    if (overflow == Overflow::to_infinity && !format.has_nan()) continue;
+                    const QuantiseOptions options{
+                        .rounding = rounding, .overflow = overflow, .bits = 12, .key = {9, 8}, .first_index = 7};
+                    for (const Isa isa : {Isa::baseline, Isa::avx2, Isa::avx512}) {
+                        if (isa > active_isa()) continue;
+                        const auto given = std::span<const float>(in).last(count);
+                        std::vector<std::uint8_t> codes(count + 1, 0xA5);
+                        std::vector<float> values(count + 1, 77.0f);
+                        encode_span(isa, format, given, std::span(codes).first(count), options);
+                        decode_span(isa, format, std::span<const std::uint8_t>(codes).first(count),
+                                    std::span(values).first(count));
+                        std::size_t wrong = codes[count] != 0xA5 || values[count] != 77.0f ? 1u : 0u;
+                        for (std::size_t i = 0; i < count; ++i) {
+                            wrong += codes[i] != encode(format, given[i], options, i) ? 1u : 0u;
+                            wrong += bits_of(values[i]) != bits_of(decode(format, codes[i])) ? 1u : 0u;
+                        }
+                        INFO(known << ' ' << name(rounding) << ' ' << name(isa) << ' ' << count);
+                        REQUIRE(wrong == 0);
+                    }
+                }
+    }
+}
+
 #if UNITSCALE_X86
 namespace {
 

@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 #include <vector>
 
 using namespace unitscale;
@@ -108,66 +107,9 @@ TEST_CASE("the default path packs for itself", "[kernels][matmul]") {
         args.packed_b = &packed;
         matmul({}, args);
     })));
-    std::vector<std::uint8_t> codes(test.b.size());
-    encode(e4m3, std::span<const float>(test.b), std::span<std::uint8_t>(codes));
-    REQUIRE(same_bits(plain, test.result([&](const auto& args) { matmul_coded({}, args, {{codes.data(), 1, 96}, e4m3}); })));
 }
 
-TEMPLATE_TEST_CASE("a product with codes has the bits of the one with their numbers", "[kernels][matmul]", float, double, Half) {
-    const Quantiser e5{.format = e5m2}, stochastic{.format = e5m2, .rounding = Rounding::stochastic};
-    for (const FloatFormat& format : {e4m3, e5m2, e2m1})
-        for (const std::ptrdiff_t m : {2, 45})
-            for (const auto& [n, k] : {std::pair<std::ptrdiff_t, std::ptrdiff_t>{70, 50}, {17, 600}})
-                for (const bool transposed : {false, true})
-                    for (const Quantiser* round_a : {static_cast<const Quantiser*>(nullptr), &e5, &stochastic}) {
-                        Case<TestType> test(m, n, k, transposed);
-                        std::vector<std::uint8_t> codes(test.b.size());
-                        for (std::size_t i = 0; i < codes.size(); ++i) {
-                            codes[i] = static_cast<std::uint8_t>(encode(format, element_cast<double>(test.b[i])));
-                            test.b[i] = element_cast<TestType>(decode(format, codes[i]));  // exact in every type here
-                        }
-                        const Quantiser round_b{.format = format};
-                        test.args.round_a = round_a;
-                        const CodedMatrix coded{transposed ? MatrixView<const std::uint8_t>{codes.data(), 1, k}
-                                                           : MatrixView<const std::uint8_t>{codes.data(), n, 1},
-                                                format};
-                        for (const Path& path : paths()) {
-                            const auto plain = test.result([&](MatmulArguments<TestType> args) {
-                                args.round_b = &round_b;
-                                matmul_with(path.isa, {}, args, path.pairs);
-                            });
-                            for (const int threads : {1, 2}) {
-                                const auto with = test.result([&](MatmulArguments<TestType> args) {
-                                    args.b = {};  // not read
-                                    matmul_coded_with(path.isa, {threads, nullptr}, args, coded, path.pairs);
-                                });
-                                CAPTURE(m, n, k, transposed, int(path.isa), int(path.pairs), threads);
-                                REQUIRE(same_bits(plain, with));
-                            }
-                        }
-                    }
-}
-
-TEST_CASE("every code of a byte is read as its number, NaN and infinity included", "[kernels][matmul]") {
-    std::vector<std::uint8_t> codes(256);
-    for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<std::uint8_t>(i);
-    const float one = 1;
-    const Quantiser e4{.format = e4m3};
-    for (const FloatFormat& format : {e4m3, e5m2, e4m3fnuz})
-        for (const Path& path : paths()) {
-            std::vector<float> c(256);
-            MatmulArguments<float> args{.m = 1, .n = 256, .k = 1, .a = {&one}, .c = {c.data(), 256, 1}, .round_a = &e4};
-            matmul_coded_with(path.isa, {}, args, {{codes.data(), 256, 1}, format}, path.pairs);
-            std::size_t wrong = 0;
-            for (std::size_t i = 0; i < c.size(); ++i) {
-                const float expected = decode(format, codes[i]);
-                wrong += is_nan(expected) ? !is_nan(c[i]) : c[i] != expected;
-            }
-            REQUIRE(wrong == 0);
-        }
-}
-
-TEST_CASE("packed weights that do not fit, and codes that no byte holds, are errors that say so", "[kernels][matmul]") {
+TEST_CASE("packed weights that do not fit are errors that say so", "[kernels][matmul]") {
     const Quantiser e4{.format = e4m3}, stochastic{.format = e4m3, .rounding = Rounding::stochastic};
     Case<float> test(3, 20, 10, false);
     test.args.round_a = test.args.round_b = &e4;
@@ -182,5 +124,4 @@ TEST_CASE("packed weights that do not fit, and codes that no byte holds, are err
     }
     test.args.round_b = &stochastic;
     REQUIRE_THROWS_WITH(pack_weights(test.args), "pack_weights: b: stochastic rounding cannot be done once for many products");
-    REQUIRE_THROWS_WITH(matmul_coded({}, test.args, {{}, fp16}), "matmul: b: codes of fp16 do not fit a byte");
 }

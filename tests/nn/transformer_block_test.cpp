@@ -102,3 +102,35 @@ TEST_CASE("TransformerBlock: dropout is on each branch's output, the recipe's re
     }
     CHECK(dropouts == 2);
 }
+
+TEST_CASE("TransformerBlock: recompute changes no bit and keeps less") {
+    for (const char* name : {"fp32", "unit-fp8", "unit-fp16"}) {
+        INFO(name);
+        std::vector<std::vector<float>> results;
+        std::vector<std::size_t> kept;
+        for (const bool recompute : {false, true}) {
+            nn::TransformerBlockConfig config = config_of(nn::NormPlacement::pre, {});
+            config.dropout = 0.25;
+            config.recompute = recompute;
+            nn::TransformerBlock<float> first("block0", config), second("block1", config);
+            std::vector<Parameter<float>*> parameters;
+            first.collect(parameters);
+            second.collect(parameters);
+            test::randomise(parameters, 1.0);
+            const Recipe recipe = find_recipe(name);
+            ScalingState state(1);
+            Tape<float> tape(recipe, state);
+            tape.begin_step();
+            const auto x = tape.input(normal<float>({8, 32, 4}, {1, 1}), true);
+            const auto loss = test::sum(second(first(x)));
+            kept.push_back(tape.pool()->live_bytes());
+            tape.backward(loss);
+            std::vector<float> all(x.gradient().data(), x.gradient().data() + x.gradient().size());
+            for (const Parameter<float>* parameter : parameters)
+                all.insert(all.end(), parameter->gradient().data(), parameter->gradient().data() + parameter->gradient().size());
+            results.push_back(std::move(all));
+        }
+        CHECK(results[0] == results[1]);
+        CHECK(kept[1] < kept[0] / 2);
+    }
+}

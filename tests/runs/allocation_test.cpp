@@ -46,6 +46,8 @@ TEST_CASE("runs: a training step after the first allocates nothing") {
     post.placement = nn::NormPlacement::post;
     post.norm.gains = true;
     post.dropout = 0.2;
+    nn::DecoderConfig again = full;
+    again.recompute = true;
 #if defined(__clang__) && defined(_OPENMP)
     constexpr int most_threads = 1;  // Clang's OpenMP library itself allocates at every parallel region
 #else
@@ -56,6 +58,7 @@ TEST_CASE("runs: a training step after the first allocates nothing") {
             INFO(recipe << ", threads " << threads);
             CHECK(allocations<float, optim::Adam<float>>(recipe, plain, threads, 1) == 0);
             CHECK(allocations<float, optim::Adam<float>>(recipe, full, threads, 1) == 0);
+            CHECK(allocations<float, optim::Adam<float>>(recipe, again, threads, 1) == 0);
             CHECK(allocations<float, optim::Sgd<float>>(recipe, post, threads, 4) == 0);
         }
     CHECK(allocations<float, optim::Adam<float>>("unit-fp16", full, most_threads, 2) == 0);

@@ -34,6 +34,8 @@ bad 2 '--depth: is 5000000000; expected at most 1000000000$' "${bad_run[@]}" --d
 bad 2 '--micro-batches: batch 16 is not divisible by 3' "${bad_run[@]}" --micro-batches 3
 bad 2 '--lr: is 0; expected a positive number$' "${bad_run[@]}" --lr 0
 bad 2 '--warmup: 501 steps are more than the run.s 500$' "${bad_run[@]}" --warmup 501
+bad 2 '--top-k: is -1; expected a whole number, not negative$' "${bad_run[@]}" --top-k -1
+bad 2 '--top-k: is 5000000000; expected at most 1000000000$' "${bad_run[@]}" --top-k 5000000000
 bad 2 'speed' "${bad_run[@]}" --speed
 bad 2 'data: missing.txt does not exist$' --log bad.jsonl --data missing.txt
 : > empty.txt

@@ -97,7 +97,7 @@ private:
 
     /// A parameter of the shape: a new one, or sometimes one that has been used.
     V parameter(const Shape& shape) {
-        for (const V old : shared_)
+        for (const V& old : shared_)
             if (old.shape() == shape && pick(3) == 0) return old;
         if (used_parameters_ == parameters_.size()) {
             parameters_.push_back(
@@ -206,7 +206,7 @@ private:
     }
     V loss() {
         const V x = any();
-        for (const V table : shared_)
+        for (const V& table : shared_)
             if (table.shape().size() == 2 && table.shape()[1] == x.shape()[1] && pick(2) == 0) return cross_entropy(x, table);
         return cross_entropy(x, parameter({2 + pick(4), x.shape()[1]}));
     }

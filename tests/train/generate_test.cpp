@@ -5,10 +5,39 @@
 #include "support/language_model.hpp"
 #include "support/test_ops.hpp"
 
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <span>
+#include <vector>
+
 using namespace unitscale;
 
 namespace {
+
 const nn::DecoderConfig small{.vocabulary = 7, .width = 8, .depth = 1, .heads = 2, .length = 5};
+
+/// What `generate` promises, without a cache: every token from a run over its whole window.
+template <class T>
+std::vector<std::int32_t> generate_uncached(test::LanguageModel<T>& model, const std::vector<std::int32_t>& prompt,
+                                            const train::GenerateOptions& options) {
+    const RandomKey key{options.seed, hash_name("generate")};
+    std::vector<std::int32_t> text = prompt;
+    for (std::size_t i = 0; i < options.tokens; ++i) {
+        const std::size_t start = train::window_start(text.size(), prompt.size(), model.decoder.config().length);
+        const Tensor<std::int32_t> ids({1, text.size() - start}, std::span<const std::int32_t>(text).subspan(start));
+        model.tape.begin_step({.training = false, .gradients = false});
+        const Variable<T> logits = model.decoder(model.tape, ids);
+        const std::size_t vocabulary = logits.shape()[2];
+        const std::vector<float> last(logits.value().span().end() - static_cast<std::ptrdiff_t>(vocabulary),
+                                      logits.value().span().end());
+        text.push_back(
+            train::sample_token(last, options.temperature, static_cast<double>(uniform(random_word(key, i))), options.top_k));
+    }
+    return {text.begin() + static_cast<std::ptrdiff_t>(prompt.size()), text.end()};
+}
+
 }  // namespace
 
 TEST_CASE("generate: a token is drawn from softmax(logits / temperature)") {
@@ -31,20 +60,84 @@ TEST_CASE("generate: a token is drawn from softmax(logits / temperature)") {
     CHECK(train::sample_token(huge, 1.0, 0.6) == 2);
 }
 
-TEST_CASE("generate: at temperature 0 the most likely token follows, also beyond the length of the model") {
-    test::LanguageModel<float> model(find_recipe("unit-fp32"), small);
-    const std::vector<std::int32_t> prompt = {1, 2, 3, 4, 5, 6, 0, 1};  // longer than the model's 5
-    const auto written = train::generate(model.decoder, model.tape, prompt, {.tokens = 6, .temperature = 0.0, .seed = 1});
-    REQUIRE(written.size() == 6);
-    std::vector<std::int32_t> text = prompt;
-    for (const std::int32_t token : written) {
-        const Tensor<std::int32_t> ids({1, 5}, std::span<const std::int32_t>(text).last(5));
-        model.tape.begin_step({.training = false, .gradients = false});
-        const auto logits = test::elements(model.decoder(model.tape, ids).value());
-        CHECK(token == std::max_element(logits.end() - 7, logits.end()) - (logits.end() - 7));
-        text.push_back(token);
+TEST_CASE("generate: of equal logits the lower ids come first, at the boundary of top_k too") {
+    const std::vector<float> logits = {1.0f, 3.0f, 2.0f, 2.0f, 3.0f, 2.0f};
+    const auto drawn = [&](std::size_t top_k) {
+        std::vector<bool> seen(logits.size(), false);
+        for (int i = 0; i < 1000; ++i) seen[static_cast<std::size_t>(train::sample_token(logits, 1.0, i / 1000.0, top_k))] = true;
+        return seen;
+    };
+    CHECK(drawn(1) == std::vector<bool>{false, true, false, false, false, false});
+    CHECK(drawn(2) == std::vector<bool>{false, true, false, false, true, false});
+    CHECK(drawn(3) == std::vector<bool>{false, true, true, false, true, false});
+    CHECK(drawn(4) == std::vector<bool>{false, true, true, true, true, false});
+    CHECK(drawn(5) == std::vector<bool>{false, true, true, true, true, true});
+    for (const std::size_t all : {0u, 6u, 100u}) CHECK(drawn(all) == std::vector<bool>(6, true));
+    CHECK(train::sample_token(logits, 0.0, 0.9) == 1);
+}
+
+TEST_CASE("generate: draws follow the probabilities of the k most likely tokens") {
+    std::vector<float> logits(12);
+    for (std::size_t i = 0; i < logits.size(); ++i) logits[i] = static_cast<float>(random_normal({3, 1}, i));
+    constexpr std::uint64_t draws = 200'000;
+    for (const std::size_t top_k : {0u, 1u, 3u, 11u}) {
+        std::vector<float> sorted = logits;
+        std::sort(sorted.begin(), sorted.end(), std::greater<>());
+        const float least = top_k == 0 ? sorted.back() : sorted[top_k - 1];
+        std::vector<double> expected(logits.size(), 0.0), counts(logits.size(), 0.0);
+        double total = 0.0;
+        for (std::size_t i = 0; i < logits.size(); ++i) {
+            if (logits[i] >= least) expected[i] = std::exp(static_cast<double>(logits[i]) / 0.8);
+            total += expected[i];
+        }
+        for (std::uint64_t i = 0; i < draws; ++i) {
+            const double u = static_cast<double>(uniform(random_word({4, top_k}, i)));
+            counts[static_cast<std::size_t>(train::sample_token(logits, 0.8, u, top_k))] += 1.0;
+        }
+        for (std::size_t i = 0; i < logits.size(); ++i) {
+            const double p = expected[i] / total, mean = p * static_cast<double>(draws);
+            INFO("top_k " << top_k << ", token " << i << ": " << counts[i] << " draws of " << mean);
+            CHECK(std::abs(counts[i] - mean) <= 5.0 * std::sqrt(mean * (1.0 - p)));  // none where p is 0, all where it is 1
+        }
     }
-    CHECK(train::generate(model.decoder, model.tape, prompt, {.tokens = 6, .temperature = 0.0, .seed = 2}) == written);
+}
+
+TEST_CASE("generate: the window stands at the start, then moves by halves") {
+    const auto starts = [](std::size_t prompt, std::size_t length, std::size_t count) {
+        std::vector<std::size_t> list;
+        for (std::size_t size = prompt; size < prompt + count; ++size) list.push_back(train::window_start(size, prompt, length));
+        return list;
+    };
+    CHECK(starts(3, 4, 9) == std::vector<std::size_t>{0, 0, 2, 2, 4, 4, 6, 6, 8});
+    CHECK(starts(2, 5, 11) == std::vector<std::size_t>{0, 0, 0, 0, 3, 3, 3, 6, 6, 6, 9});
+    CHECK(starts(9, 4, 6) == std::vector<std::size_t>{5, 7, 7, 9, 9, 11});
+    CHECK(starts(1, 1, 4) == std::vector<std::size_t>{0, 1, 2, 3});
+    for (const std::size_t length : {1u, 2u, 7u, 16u})
+        for (const std::size_t prompt : {1u, 7u, 40u})
+            for (std::size_t size = prompt; size < prompt + 60; ++size) {
+                const std::size_t seen = size - train::window_start(size, prompt, length);
+                CHECK(seen <= length);
+                CHECK(2 * seen > std::min(length, size) - 1);
+            }
+}
+
+// To the bit: rows of logits with and without a cache are equal (tests/nn/key_value_cache_test.cpp), so the draws are.
+TEMPLATE_TEST_CASE("generate: the cache changes no token, greedy or drawn, in the first window or after", "[train]", float,
+                   double) {
+    auto rotary = small;
+    rotary.positions = nn::Positions::rotary, rotary.depth = 2, rotary.length = 16, rotary.tied = true;
+    for (const nn::DecoderConfig& config : {small, rotary})
+        for (const Recipe& recipe : known_recipes()) {
+            INFO(recipe.name << ", length " << config.length);
+            test::LanguageModel<TestType> model(recipe, config);
+            if (recipe.scaling == Scaling::none) test::randomise(model.decoder.parameters(), 0.4);
+            for (const std::vector<std::int32_t>& prompt : {std::vector<std::int32_t>{3}, {1, 2, 3, 4, 5, 6, 0, 1}})
+                for (const train::GenerateOptions& options : {train::GenerateOptions{.tokens = 40, .temperature = 0.0},
+                                                              {.tokens = 40, .temperature = 1.0, .seed = 5},
+                                                              {.tokens = 40, .temperature = 1.5, .top_k = 3, .seed = 6}})
+                    CHECK(train::generate(model.decoder, model.tape, prompt, options) ==
+                          generate_uncached(model, prompt, options));
+        }
 }
 
 TEST_CASE("generate: the seed decides, and nothing else") {
@@ -61,13 +154,25 @@ TEST_CASE("generate: the seed decides, and nothing else") {
     CHECK(train::generate(model.decoder, model.tape, prompt, {.tokens = 0}).empty());
 }
 
-TEST_CASE("generate: an empty prompt, a negative temperature and a token that does not exist are errors") {
+TEST_CASE("generate: bad prompts, temperatures and logits are errors") {
     test::LanguageModel<float> model(find_recipe("unit-fp8"), small);
-    const std::vector<std::int32_t> prompt = {1}, unknown = {7};
+    const std::vector<std::int32_t> prompt = {1}, unknown = {1, 7}, negative = {-1, 2, 3, 4, 5, 6};
     REQUIRE_THROWS_WITH(train::generate(model.decoder, model.tape, {}, {}),
                         "generate: the prompt is empty; expected at least one token");
     REQUIRE_THROWS_WITH(train::generate(model.decoder, model.tape, prompt, {.temperature = -0.5}),
                         "generate: temperature is -0.5; expected 0 or more");
+    REQUIRE_THROWS_WITH(train::generate(model.decoder, model.tape, prompt, {.temperature = std::nan("")}),
+                        "generate: temperature is nan; expected 0 or more");
     REQUIRE_THROWS_WITH(train::generate(model.decoder, model.tape, unknown, {}),
-                        "embedding: ids[0] is 7; expected a number in [0,7)");
+                        "generate: prompt[1] is 7; expected a number in [0,7)");
+    REQUIRE_THROWS_WITH(train::generate(model.decoder, model.tape, negative, {}),
+                        "generate: prompt[0] is -1; expected a number in [0,7)");
+    CHECK(train::generate(model.decoder, model.tape, prompt, {.tokens = 5, .top_k = 8}).size() == 5);
+
+    const float infinity = std::numeric_limits<float>::infinity();
+    REQUIRE_THROWS_WITH(train::sample_token({}, 1.0, 0.5), "sample_token: no logits");
+    const std::vector<float> broken = {0.0f, std::nanf("")}, infinite = {0.0f, infinity}, hidden = {-infinity, 0.0f};
+    REQUIRE_THROWS_WITH(train::sample_token(broken, 1.0, 0.5, 1), "sample_token: logits[1] is NaN");
+    REQUIRE_THROWS_WITH(train::sample_token(infinite, 1.0, 0.5), "sample_token: the largest logit is inf; expected a finite one");
+    for (const double u : {0.0, 0.5}) CHECK(train::sample_token(hidden, 1.0, u) == 1);
 }

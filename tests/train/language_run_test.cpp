@@ -76,6 +76,7 @@ TEST_CASE("language run: options that make no sense are errors that name the opt
     CHECK(message([](auto& o) { o.lr = -1.0; }) == "--lr: is -1; expected a positive number");
     CHECK(message([](auto& o) { o.lr = std::nan(""); }) == "--lr: is nan; expected a positive number");
     CHECK(message([](auto& o) { o.temperature = -1.0; }) == "--temperature: is -1; expected 0 or more");
+    CHECK(message([](auto& o) { o.top_k = 2'000'000'000; }) == "--top-k: is 2000000000; expected at most 1000000000");
     CHECK(message([](auto& o) {
               o.warmup = 0, o.lr = 0.1, o.micro_batches = 4, o.eval_every = 0, o.sample = 0, o.temperature = 0.0;
           }) == "none");
@@ -189,6 +190,9 @@ TEST_CASE("language run: quiet writes nothing; the same seed gives the same run,
     CHECK(parts.train_bpc == Approx(whole.train_bpc).epsilon(1e-4));
     CHECK(parts.valid_bpc == Approx(whole.valid_bpc).epsilon(1e-4));
     CHECK(run_with([](auto& o) { o.sample = 0; }).sample.empty());
+    const auto likeliest = run_with([](auto& o) { o.temperature = 5.0, o.top_k = 1; });
+    CHECK(likeliest.sample == run_with([](auto& o) { o.temperature = 0.0; }).sample);
+    CHECK(likeliest.sample != run_with([](auto& o) { o.temperature = 5.0; }).sample);
 }
 
 TEST_CASE("language run: a loss that is no longer finite ends the run, names the step and leaves whole log lines") {

@@ -66,7 +66,7 @@ template <class T, class F>
         output_gradient.empty() ? normal<T>(y.shape(), {seed, hash_name("output gradient")}) : output_gradient;
     tape.backward(project(y, direction));
     OpRun<T> run{.value = y.value()};
-    for (const Variable<T> variable : variables) run.gradients.push_back(variable.gradient());
+    for (const Variable<T>& variable : variables) run.gradients.push_back(variable.gradient());
     return run;
 }
 

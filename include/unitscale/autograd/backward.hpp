@@ -8,6 +8,7 @@
 #include <unitscale/tensor/tensor.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <utility>
 
@@ -20,8 +21,8 @@ void add_gradient(const Execution& execution, Slot<T>& slot, Tensor<T>&& part) {
         slot.parameter->add_gradient(std::move(part));
         return;
     }
-    check(part.shape() == slot.value->shape(), "backward: gradient of shape ", to_string(part.shape()), " for the output of ",
-          slot.origin, ", which has shape ", to_string(slot.value->shape()));
+    check(part.shape() == slot.shape, "backward: gradient of shape ", to_string(part.shape()), " for the output of ", slot.origin,
+          ", which has shape ", to_string(slot.shape));
     if (!slot.has_gradient) {
         slot.gradient = std::move(part);
         slot.has_gradient = true;
@@ -51,8 +52,19 @@ public:
     /// Whether a gradient for input i is wanted; where not, computing it is wasted and adding it does nothing.
     [[nodiscard]] bool needs(std::size_t i) const noexcept { return input_slot(i).requires_gradient; }
 
-    [[nodiscard]] const Tensor<T>& input(std::size_t i) const noexcept { return *input_slot(i).value; }
-    [[nodiscard]] const Tensor<T>& output(std::size_t i = 0) const noexcept { return *slots_[node_.outputs[i]].value; }
+    /// Values. Error: one that the op has said its backward function does not read (`OpInfo::reads`), and that was freed.
+    [[nodiscard]] const Tensor<T>& input(std::size_t i) const { return value("input ", i, input_slot(i)); }
+    [[nodiscard]] const Tensor<T>& output(std::size_t i = 0) const { return value("output ", i, slots_[node_.outputs[i]]); }
+
+    /// Shapes, whether the value is there or not.
+    [[nodiscard]] const Shape& input_shape(std::size_t i) const noexcept { return input_slot(i).shape; }
+    [[nodiscard]] const Shape& output_shape(std::size_t i = 0) const noexcept { return slots_[node_.outputs[i]].shape; }
+
+    /// The codes of an input that is kept rounded (`Tape::read_rounded`); null where the value itself is still there.
+    [[nodiscard]] const Tensor<std::uint8_t>* codes(std::size_t i) const noexcept {
+        const Slot<T>& root = slots_[input_slot(i).root];
+        return root.value == nullptr && root.rounding ? &root.codes : nullptr;
+    }
 
     /// The factor of the op's value.
     [[nodiscard]] double alpha() const noexcept { return node_.alpha; }
@@ -69,7 +81,7 @@ public:
     [[nodiscard]] const Tensor<T>& output_gradient(std::size_t i = 0) {
         Slot<T>& slot = slots_[node_.outputs[i]];
         if (!slot.has_gradient) {
-            slot.gradient = make(slot.value->shape());
+            slot.gradient = make(slot.shape);
             fill_zero(slot.gradient);
             slot.has_gradient = true;
         }
@@ -102,6 +114,11 @@ public:
 
 private:
     [[nodiscard]] const Slot<T>& input_slot(std::size_t i) const noexcept { return slots_[node_.inputs[i]]; }
+    [[nodiscard]] const Tensor<T>& value(const char* what, std::size_t i, const Slot<T>& slot) const {
+        check(slot.value != nullptr, "backward: ", node_.op, " reads ", what, i,
+              ", which its OpInfo::reads leaves out; it was freed");
+        return *slot.value;
+    }
 
     ReusedList<Slot<T>>& slots_;
     Node<T>& node_;

@@ -3,6 +3,8 @@
 
 #include <unitscale/autograd/op_info.hpp>
 #include <unitscale/autograd/parameter.hpp>
+#include <unitscale/base/memory.hpp>
+#include <unitscale/scaling/recipe.hpp>
 #include <unitscale/scaling/state.hpp>
 #include <unitscale/tensor/tensor.hpp>
 
@@ -10,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -50,15 +53,37 @@ private:
     std::size_t used_ = 0;
 };
 
+/// How a backward function reads a value that it only needs rounded: as codes of a format of at most 8 bits. `encode` makes them
+/// (kernels::encode); stochastic rounding takes piece i of the stream `key` for element i.
+template <class T>
+struct Rounding8 {
+    Quantiser quantiser{};
+    RandomKey key{};
+    void (*encode)(const Execution&, const T* in, std::uint8_t* codes, std::ptrdiff_t n, const Quantiser&, RandomKey) = nullptr;
+
+    /// Whether both give the same codes.
+    [[nodiscard]] bool same(const Rounding8& other) const noexcept {
+        return encode == other.encode && quantiser == other.quantiser &&
+               (quantiser.rounding != unitscale::Rounding::stochastic || key == other.key);
+    }
+};
+
 /// One tensor of a step. Reused from step to step; `owned` is empty when the value lives elsewhere (a parameter, or
-/// another slot that this one repeats).
+/// another slot that this one repeats: its root, which counts the readers of both).
 template <class T>
 struct Slot {
-    static constexpr std::uint32_t no_producer = 0xFFFFFFFF;
+    static constexpr std::uint32_t no_producer = 0xFFFFFFFF, none = 0xFFFFFFFF;
     const char* origin = "";           ///< op that made it, "input" or "parameter"
     const Tensor<T>* value = nullptr;  ///< null once freed
+    Shape shape{};                     ///< of the value, also when it is freed
     Tensor<T> owned{};
+    Tensor<std::uint8_t> codes{};            ///< instead of the value, where its readers need no more
+    std::optional<Rounding8<T>> rounding{};  ///< what the codes are, or would be
     Tensor<T> gradient{};
+    std::uint32_t root = 0;                ///< the slot that owns the value
+    std::uint32_t next_repeat = none;      ///< of a root: a list of the slots that repeat it
+    std::uint32_t readers = 0;             ///< backward functions that will read the value
+    std::uint32_t rounded_readers = 0;     ///< those that the codes are enough for
     Parameter<T>* parameter = nullptr;     ///< whose gradient this slot's is
     const Parameter<T>* source = nullptr;  ///< the parameter whose value this is, frozen or not
     std::uint32_t uses = 0;                ///< edges from this tensor to ops
@@ -85,6 +110,7 @@ struct Node {
     std::vector<EdgeKind> edges{};  ///< one per input, once the cut-edges are found
     JoinedBy joined_by = JoinedBy::plan;
     std::uint64_t multiply_adds = 0;
+    Reads reads{};
     void* closure = nullptr;  ///< in the arena; null when no input needs a gradient
     void (*run)(void*, BackwardContext<T>&) = nullptr;
     void (*destroy)(void*) = nullptr;

@@ -18,7 +18,7 @@ namespace unitscale {
 enum class Pass { value, gradient };
 
 /// An input of an observed op: the output `index` of the op at `path`, or a parameter (`op` is "parameter", `path` its
-/// name), or a tensor put on the tape (both are "input"). `value` is null once the backward pass has freed it.
+/// name), or a tensor put on the tape (both are "input"). `value` is null once the tape has freed it.
 template <class T>
 struct EventInput {
     std::string_view path{};

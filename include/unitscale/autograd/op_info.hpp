@@ -3,6 +3,7 @@
 
 #include <unitscale/scaling/state.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <span>
@@ -31,6 +32,22 @@ enum class JoinedBy : std::uint8_t { plan, hand, branch };
 /// What an edge of the recorded graph is: left out of it (no gradient flows), a cut-edge, or part of a cycle.
 enum class EdgeKind : std::uint8_t { none, cut, joined };
 
+/// Which values the backward function of an op reads (shapes are always there), as bits by number; by default all of them. The
+/// tape frees a value that no handle names and no backward function will read.
+struct Reads {
+    static constexpr std::uint32_t all = 0xFFFFFFFF;
+    std::uint32_t inputs = all;
+    std::uint32_t outputs = all;
+    std::uint32_t rounded = 0;  ///< inputs that are read only as `Tape::read_rounded` has said, besides `inputs`
+
+    [[nodiscard]] static constexpr bool contains(std::uint32_t set, std::size_t i) noexcept {
+        return i < 31 ? (set >> i & 1) != 0 : set >> 31 != 0;
+    }
+};
+inline constexpr Reads reads_nothing{.inputs = 0, .outputs = 0};
+inline constexpr Reads reads_inputs{.outputs = 0};
+inline constexpr Reads reads_outputs{.inputs = 0};
+
 /// What an op tells the tape when it is recorded.
 /// Test: tests/autograd/op_info_test.cpp
 struct OpInfo {
@@ -41,6 +58,7 @@ struct OpInfo {
     JoinedBy joined_by = JoinedBy::plan;              ///< see JoinedBy
     std::uint64_t multiply_adds = 0;                  ///< of its matrix products in the forward pass
     Betas output_weights{std::span<const double>()};  ///< factors of arriving gradients, one per output; empty: all 1
+    Reads reads{};                                    ///< see Reads
 };
 
 }  // namespace unitscale

@@ -7,9 +7,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace unitscale {
 
@@ -62,10 +65,30 @@ public:
     /// The value, to be written: raises the version, under which caches of the value (codes, packed panels) are kept.
     [[nodiscard]] Tensor<T>& write() noexcept {
         ++version_;
+        cache_.clear();
         value_.set_any_scale(false);
         return value_;
     }
     [[nodiscard]] std::uint64_t version() const noexcept { return version_; }
+
+    /// What `make(value)` makes of the value, made once for each key and kept until the value is written again: packed panels and
+    /// the like. Several threads that only read the parameter may call it at once.
+    template <class Object, class Key, class Make>
+    [[nodiscard]] std::shared_ptr<const Object> cached(const Key& key, Make&& make) const {
+        struct Entry {
+            Key key;
+            Object object;
+        };
+        static constexpr char type = 0;  // its address tells one kind of entry from another
+        const std::lock_guard lock(cache_mutex_);
+        for (const auto& [kind, held] : cache_)
+            if (kind == &type)
+                if (const auto entry = std::static_pointer_cast<const Entry>(held); entry->key == key)
+                    return {entry, &entry->object};
+        const auto entry = std::make_shared<const Entry>(Entry{key, std::forward<Make>(make)(value_)});
+        cache_.emplace_back(&type, entry);
+        return {entry, &entry->object};
+    }
 
     /// Whether the backward pass computes a gradient for it; false freezes the parameter.
     [[nodiscard]] bool requires_gradient() const noexcept { return requires_gradient_; }
@@ -102,6 +125,8 @@ private:
     ParameterFacts facts_;
     Tensor<T> value_;
     Tensor<T> gradient_{};
+    mutable std::mutex cache_mutex_{};
+    mutable std::vector<std::pair<const void*, std::shared_ptr<const void>>> cache_{};
     std::uint64_t version_ = 0;
     bool has_gradient_ = false;
     bool requires_gradient_ = true;

@@ -4,10 +4,12 @@
 #include <unitscale/autograd/graph.hpp>
 #include <unitscale/autograd/op_info.hpp>
 #include <unitscale/autograd/parameter.hpp>
+#include <unitscale/base/memory.hpp>
 #include <unitscale/tensor/tensor.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -15,7 +17,7 @@
 namespace unitscale {
 
 /// The ops and tensors of one step, in the order of recording: what a tape writes and a planner reads. Its memory is kept
-/// from step to step.
+/// from step to step. It knows which values backward functions will read and gives up the others.
 /// Test: tests/autograd/recorded_graph_test.cpp
 template <class T>
 class RecordedGraph {
@@ -29,9 +31,12 @@ public:
     [[nodiscard]] const ReusedList<Node<T>>& nodes() const noexcept { return nodes_; }
     [[nodiscard]] ReusedList<Slot<T>>& slots() noexcept { return slots_; }
     [[nodiscard]] const ReusedList<Slot<T>>& slots() const noexcept { return slots_; }
+    [[nodiscard]] Slot<T>& root(std::uint32_t slot) noexcept { return slots_[slots_[slot].root]; }
     [[nodiscard]] std::uint32_t last_slot() const noexcept { return static_cast<std::uint32_t>(slots_.size() - 1); }
     /// The slots of parameters, in order of first use.
     [[nodiscard]] const std::vector<std::uint32_t>& parameter_slots() const noexcept { return parameter_slots_; }
+    /// Where closures of this step live.
+    [[nodiscard]] Arena& arena() noexcept { return arena_; }
 
     /// A tensor without a value yet.
     Slot<T>& add_slot(const char* origin, bool requires_gradient) {
@@ -40,7 +45,10 @@ public:
         slot.value = nullptr;
         slot.parameter = nullptr;
         slot.source = nullptr;
-        slot.uses = 0;
+        slot.uses = slot.readers = slot.rounded_readers = 0;
+        slot.root = last_slot();
+        slot.next_repeat = Slot<T>::none;
+        slot.rounding.reset();
         slot.producer = Slot<T>::no_producer;
         slot.requires_gradient = requires_gradient;
         slot.has_gradient = slot.leaf = false;
@@ -49,8 +57,7 @@ public:
 
     void add_input(Tensor<T>&& tensor, bool requires_gradient) {
         Slot<T>& slot = add_slot("input", requires_gradient);
-        slot.owned = std::move(tensor);
-        slot.value = &slot.owned;
+        set_value(slot, std::move(tensor));
         slot.leaf = true;
     }
 
@@ -66,6 +73,7 @@ public:
         slot.source = &source;
         slot.parameter = trained;
         slot.value = &source.value();
+        slot.shape = source.shape();
         slot.leaf = true;
         parameter_slots_.push_back(last_slot());
         return {last_slot(), true};
@@ -81,6 +89,7 @@ public:
         node.output_weights.assign(op.output_weights.values().begin(), op.output_weights.values().end());
         node.joined_by = op.joined_by;
         node.multiply_adds = op.multiply_adds;
+        node.reads = op.reads;
         node.inputs.clear();
         node.outputs.clear();
         node.edges.clear();
@@ -92,19 +101,33 @@ public:
         ++slots_[input].uses;
     }
 
-    /// The next output of the last op: `output`, or the value of another tensor again.
-    const Slot<T>& add_output(Node<T>& node, Tensor<T>&& output, const Tensor<T>* repeated) {
+    /// The next output of the last op: `output`, or the value of the tensor in slot `repeated` again.
+    const Slot<T>& add_output(Node<T>& node, Tensor<T>&& output, std::uint32_t repeated = Slot<T>::none) {
         bool requires_gradient = false;
         for (const std::uint32_t input : node.inputs) requires_gradient = requires_gradient || slots_[input].requires_gradient;
         Slot<T>& slot = add_slot(node.op, requires_gradient);
-        slot.owned = std::move(output);
-        slot.value = repeated != nullptr ? repeated : &slot.owned;
         slot.producer = static_cast<std::uint32_t>(nodes_.size() - 1);
         node.outputs.push_back(last_slot());
+        if (repeated == Slot<T>::none) {
+            set_value(slot, std::move(output));
+        } else {
+            Slot<T>& root = slots_[slots_[repeated].root];
+            slot.root = slots_[repeated].root;
+            slot.next_repeat = std::exchange(root.next_repeat, last_slot());
+            slot.value = root.value;
+            slot.shape = root.shape;
+        }
         return slot;
     }
 
-    /// Keeps the backward function if a gradient will flow through the op.
+    void set_value(Slot<T>& slot, Tensor<T>&& value) {
+        slot.owned = std::move(value);
+        slot.value = &slot.owned;
+        slot.shape = slot.owned.shape();
+        for (std::uint32_t i = slot.next_repeat; i != Slot<T>::none; i = slots_[i].next_repeat) slots_[i].value = slot.value;
+    }
+
+    /// Keeps the backward function if a gradient will flow through the op, and counts what it will read.
     template <class Backward>
     void keep_backward(Node<T>& node, Backward&& backward) {
         using Closure = std::decay_t<Backward>;
@@ -112,19 +135,52 @@ public:
         node.closure = arena_.make(Closure(std::forward<Backward>(backward)));
         node.run = [](void* closure, BackwardContext<T>& context) { (*static_cast<Closure*>(closure))(context); };
         node.destroy = [](void* closure) { static_cast<Closure*>(closure)->~Closure(); };
+        for_each_read(node, [](Slot<T>&, std::uint32_t& readers) { ++readers; });
     }
 
-    /// Gives a tensor's memory back.
-    static void free(Slot<T>& slot) {
+    /// The backward function has run, or will not. Frees the values that it was the last to read.
+    void drop_backward(Node<T>& node, bool free_values) {
+        if (node.closure == nullptr) return;
+        node.drop_closure();
+        for_each_read(node, [&](Slot<T>& root, std::uint32_t& readers) {
+            --readers;
+            if (free_values && !root.leaf && root.readers + root.rounded_readers == 0) free_value(root);
+        });
+    }
+
+    /// Called when the last handle of a root's tensors has died: frees the value unless a backward function reads it. A value
+    /// that is only read rounded becomes codes.
+    void release(std::uint32_t index, const Execution& execution, const std::shared_ptr<MemoryPool>& pool) {
+        Slot<T>& slot = slots_[index];
+        if (slot.leaf || slot.value != &slot.owned || slot.readers > 0) return;
+        if (slot.rounded_readers > 0) {
+            slot.codes = Tensor<std::uint8_t>(slot.shape, pool);
+            slot.rounding->encode(execution, slot.owned.data(), slot.codes.data(), static_cast<std::ptrdiff_t>(slot.owned.size()),
+                                  slot.rounding->quantiser, slot.rounding->key);
+            const Tensor<T> freed = std::move(slot.owned);
+            forget_value(slot);
+        } else {
+            free_value(slot);
+        }
+    }
+
+    /// Gives a value's memory back, and a gradient's.
+    void free_value(Slot<T>& slot) noexcept {
+        slot.owned = Tensor<T>();
+        slot.codes = Tensor<std::uint8_t>();
+        forget_value(slot);
+    }
+    static void free_gradient(Slot<T>& slot) noexcept {
         slot.gradient = Tensor<T>();
         slot.has_gradient = false;
-        slot.owned = Tensor<T>();
-        slot.value = nullptr;
     }
 
     void clear() noexcept {
         for (std::size_t i = 0; i < nodes_.size(); ++i) nodes_[i].drop_closure();
-        for (std::size_t i = 0; i < slots_.size(); ++i) free(slots_[i]);
+        for (std::size_t i = 0; i < slots_.size(); ++i) {
+            free_gradient(slots_[i]);
+            free_value(slots_[i]);
+        }
         nodes_.clear();
         slots_.clear();
         parameter_slots_.clear();
@@ -132,6 +188,23 @@ public:
     }
 
 private:
+    void forget_value(Slot<T>& slot) noexcept {
+        slot.value = nullptr;
+        for (std::uint32_t i = slot.next_repeat; i != Slot<T>::none; i = slots_[i].next_repeat) slots_[i].value = nullptr;
+    }
+
+    /// `f(root, counter)` for every read of the node's backward function.
+    template <class F>
+    void for_each_read(Node<T>& node, F f) {
+        for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+            Slot<T>& slot = root(node.inputs[i]);
+            if (Reads::contains(node.reads.inputs, i)) f(slot, slot.readers);
+            if (Reads::contains(node.reads.rounded, i)) f(slot, slot.rounded_readers);
+        }
+        for (std::size_t i = 0; i < node.outputs.size(); ++i)
+            if (Slot<T>& slot = root(node.outputs[i]); Reads::contains(node.reads.outputs, i)) f(slot, slot.readers);
+    }
+
     ReusedList<Node<T>> nodes_{};
     ReusedList<Slot<T>> slots_{};
     Arena arena_{};

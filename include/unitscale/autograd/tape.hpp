@@ -6,7 +6,10 @@
 #include <unitscale/autograd/op_info.hpp>
 #include <unitscale/autograd/parameter.hpp>
 #include <unitscale/autograd/planner.hpp>
+#include <unitscale/autograd/recompute.hpp>
 #include <unitscale/autograd/recorded_graph.hpp>
+#include <unitscale/autograd/site_counter.hpp>
+#include <unitscale/autograd/step_record.hpp>
 #include <unitscale/autograd/variable.hpp>
 #include <unitscale/base/memory.hpp>
 #include <unitscale/base/parallel.hpp>
@@ -29,41 +32,31 @@
 
 namespace unitscale {
 
-/// What a step is.
-struct StepOptions {
-    std::size_t micro_batches = 1;  ///< parts that the step's batch is cut into, each with a begin_step of its own
-    std::size_t micro_batch = 0;    ///< which of them this is
-    bool training = true;           ///< false: dropout keeps every value, random streams do not advance
-    bool gradients = true;          ///< false: no backward pass will follow, nothing is kept for it
-    bool retain = false;            ///< true: the backward pass keeps values and gradients of all ops for inspection
-    bool true_gradients = false;    ///< true: every beta is its op's alpha; gradients are those of the scaled function
-};
-
 /// Reverse-mode differentiation of one step at a time. Ops record themselves as they run; `backward` walks back.
 /// The tape borrows recipe and state, which outlive it. Buffers come from its pool and go back there, so that a step
 /// after the first of its kind allocates nothing. One tape is used by one thread at a time; several tapes may share
 /// parameters that none of them trains. After a throw the tape is usable: call `begin_step`.
 /// T: float, double, Half or BFloat16. Test: tests/autograd/tape_test.cpp
 template <class T>
-class Tape {
+class Tape : public StepRecord<T> {
+    using Base = StepRecord<T>;
+    using Base::add_handle;
+    using Base::checked;
+    using Base::graph_;
+    using Base::handle;
+    using Base::options_;
+    using Base::pool_;
+
 public:
+    using Base::execution;
+    using Base::make;
+
     Tape(const Recipe& recipe, ScalingState& state, int threads = 1)
-        : recipe_(&recipe), state_(&state), threads_(threads), pool_(std::make_shared<MemoryPool>()) {
-        check(threads >= 1, "Tape: threads is ", threads, "; expected at least 1");
-    }
-    Tape(const Tape&) = delete;
-    Tape& operator=(const Tape&) = delete;
-    ~Tape() = default;
+        : Base(this, checked_threads(threads)), recipe_(&recipe), state_(&state), sites_(state) {}
 
     [[nodiscard]] const Recipe& recipe() const noexcept { return *recipe_; }
     [[nodiscard]] ScalingState& state() noexcept { return *state_; }
     [[nodiscard]] bool unit_scaled() const noexcept { return recipe_->scaling == Scaling::unit; }
-    [[nodiscard]] Execution execution() const noexcept { return {threads_, pool_.get()}; }
-    [[nodiscard]] const std::shared_ptr<MemoryPool>& pool() const noexcept { return pool_; }
-    [[nodiscard]] const StepOptions& step_options() const noexcept { return options_; }
-
-    /// Rows of the whole step for `rows` rows of this micro-batch: what the factors of weights' gradients depend on.
-    [[nodiscard]] std::size_t step_rows(std::size_t rows) const noexcept { return rows * options_.micro_batches; }
 
     /// Sees every tensor from now on; null detaches. The tape borrows it.
     void set_observer(Observer<T>* observer) noexcept { observer_ = observer; }
@@ -74,15 +67,12 @@ public:
               options.micro_batch, " of ", options.micro_batches, "; expected a number below micro_batches");
         forget();
         options_ = options;
-        ++generation_;
+        begun_ = true;
         backward_done_ = false;
         const bool trains = options.training && options.gradients;
         if (trains && options.micro_batch == 0) state_->set_step(state_->step() + 1);
         if (observer_ != nullptr) observer_->begin_step({state_->step(), trains, options.micro_batch, options.micro_batches});
     }
-
-    /// An uninitialised tensor from the tape's pool.
-    [[nodiscard]] Tensor<T> make(const Shape& shape) { return Tensor<T>(shape, pool_); }
 
     /// Records one step without a backward pass or an update and fixes the forward factor of every op under `unit`: where
     /// the recipe's `automatic_rule` joins factors, those of {alpha, betas of the inputs that are not cut-edges}. The plan is
@@ -102,7 +92,6 @@ public:
             ~End() {
                 tape.planning_ = false;
                 tape.forget();
-                ++tape.generation_;
             }
         } const end{*this};
         const auto losses = record();
@@ -129,9 +118,9 @@ public:
     /// Finds the cut-edges of what has been recorded so far, the losses joined.
     void find_cut_edges(std::span<const Variable<T>> losses) {
         loss_slots_.clear();
-        for (const Variable<T> loss : losses) {
+        for (const Variable<T>& loss : losses) {
             static_cast<void>(checked("backward", loss));
-            loss_slots_.push_back(loss.slot_);
+            loss_slots_.push_back(Base::slot_of(loss));
         }
         planner_.find_cut_edges(graph_, loss_slots_);
     }
@@ -146,8 +135,9 @@ public:
     /// Puts a tensor on the tape.
     [[nodiscard]] Variable<T> input(Tensor<T> tensor, bool requires_gradient = false) {
         check_begun("input");
+        if (replay_.active()) return handle(replay_.input(graph_, std::move(tensor)));
         graph_.add_input(std::move(tensor), requires_gradient && options_.gradients);
-        return last_handle();
+        return add_handle();
     }
 
     /// Puts a parameter on the tape: its value as it is now, by reference. The same parameter is one vertex, however
@@ -167,40 +157,43 @@ public:
     }
 
     /// Names the module that the following ops belong to, until the guard dies.
-    class ScopeGuard {
-    public:
-        ScopeGuard(Tape& tape, std::string_view name) : tape_(tape), outer_(tape.scope_) {
-            tape.scope_ = tape.state_->scope(tape.scope_, name);
-        }
-        ScopeGuard(const ScopeGuard&) = delete;
-        ScopeGuard& operator=(const ScopeGuard&) = delete;
-        ~ScopeGuard() { tape_.scope_ = outer_; }
-
-    private:
-        Tape& tape_;
-        ScalingState::Scope outer_;
-    };
-    [[nodiscard]] ScopeGuard scope(std::string_view name) { return ScopeGuard(*this, name); }
+    [[nodiscard]] SiteCounter::ScopeGuard scope(std::string_view name) { return sites_.scope(name); }
 
     /// The site of the op that is about to run: the first of that name in this scope that this step has not used.
-    [[nodiscard]] Site next_site(const char* op) {
-        const Site site = peek_site(op);
-        site_generation_[site.id] = generation_;
-        return site;
-    }
+    [[nodiscard]] Site next_site(const char* op) { return replay_.active() ? replay_.site(graph_, op) : sites_.next(op); }
 
     /// The same, left unused.
-    [[nodiscard]] Site peek_site(const char* op) {
-        for (std::uint32_t ordinal = 0;; ++ordinal) {
-            const Site site = state_->site(scope_, op, ordinal);
-            if (site.id >= site_generation_.size()) site_generation_.resize(site.id + 1, 0);
-            if (site_generation_[site.id] != generation_) return site;
-        }
-    }
+    [[nodiscard]] Site peek_site(const char* op) { return replay_.active() ? replay_.site(graph_, op) : sites_.peek(op); }
 
     /// The random stream of a site in this step and micro-batch.
     [[nodiscard]] RandomKey random_key(Site site, std::uint64_t part = 0) const noexcept {
         return state_->random_key(site, mix(options_.micro_batch, part));
+    }
+
+    /// Says, before an op is recorded, that its backward function needs x only rounded so (Reads::rounded): the tape may then
+    /// keep codes instead of the value. False if another op needs x rounded otherwise: then read the value.
+    [[nodiscard]] bool read_rounded(Variable<T> x, const Rounding8<T>& rounding) {
+        static_cast<void>(checked("read_rounded", x));
+        std::optional<Rounding8<T>>& known = graph_.root(Base::slot_of(x)).rounding;
+        if (!known) known = rounding;
+        return known->same(rounding);
+    }
+
+    /// y = f(x), of which the step keeps x and y only: the backward pass runs f once more for what it reads in between. f, a
+    /// callable from one Variable to one, is copied, must record the same ops each time, and sees x only through its argument
+    /// (parameters through the tape). The bits are those of f(x). Time: one more forward pass of f.
+    /// Error, in the backward pass: f recorded other ops the second time. Test: tests/autograd/recompute_test.cpp
+    template <class F>
+    [[nodiscard]] Variable<T> recompute(Variable<T> x, F f) {
+        static_cast<void>(checked("recompute", x));
+        if (!options_.gradients || options_.retain || discards_ || replay_.active()) return f(std::move(x));
+        Segment segment{.first = graph_.nodes().size(), .first_slot = graph_.slots().size(), .input = Base::slot_of(x)};
+        discards_ = true;  // a throw leaves it to the next begin_step
+        Variable<T> y = f(x);
+        discards_ = false;
+        segment.last = graph_.nodes().size();
+        if (segment.last > segment.first) segments_.add(graph_, segment, std::move(x), std::move(f));
+        return y;
     }
 
     /// Records an op with one output. `backward(BackwardContext<T>&)` is kept only if an input needs a gradient; it must
@@ -213,19 +206,19 @@ public:
     template <class Backward>
     Variable<T> record(const OpInfo& op, std::span<const Variable<T>> inputs, Tensor<T>&& output, Backward&& backward) {
         Node<T>& node = new_node(op, inputs);
-        const Variable<T> result = add_output(node, std::move(output));
-        graph_.keep_backward(node, std::forward<Backward>(backward));
+        Variable<T> result = add_output(node, std::move(output));
+        keep_backward(node, std::forward<Backward>(backward));
         return result;
     }
 
     /// Records an op whose N outputs all repeat its first input (no copy is made).
     template <std::size_t N, class Backward>
     std::array<Variable<T>, N> record_repeats(const OpInfo& op, std::initializer_list<Variable<T>> inputs, Backward&& backward) {
-        const Tensor<T>* value = checked(op.name, *inputs.begin()).value;
+        static_cast<void>(checked(op.name, *inputs.begin()));
         Node<T>& node = new_node(op, std::span<const Variable<T>>(inputs.begin(), inputs.size()));
         std::array<Variable<T>, N> results;
-        for (auto& result : results) result = add_output(node, Tensor<T>(), value);
-        graph_.keep_backward(node, std::forward<Backward>(backward));
+        for (auto& result : results) result = add_output(node, Tensor<T>(), Base::slot_of(*inputs.begin()));
+        keep_backward(node, std::forward<Backward>(backward));
         return results;
     }
 
@@ -236,7 +229,7 @@ public:
         Node<T>& node = new_node(op, std::span<const Variable<T>>(inputs.begin(), inputs.size()));
         std::array<Variable<T>, N> results;
         for (std::size_t i = 0; i < N; ++i) results[i] = add_output(node, std::move(outputs[i]));
-        graph_.keep_backward(node, std::forward<Backward>(backward));
+        keep_backward(node, std::forward<Backward>(backward));
         return results;
     }
 
@@ -257,94 +250,81 @@ public:
         check(options_.gradients, "backward: this step was begun with gradients = false");
         check(!backward_done_, "backward: called twice in one step; join the losses in one call");
         bool reaches = false;
-        for (const Variable<T> loss : losses) {
+        for (const Variable<T>& loss : losses) {
             const Slot<T>& slot = checked("backward", loss);
             check(slot.value->size() == 1, "backward: loss of shape ", to_string(slot.value->shape()), "; expected one element");
             reaches = reaches || slot.requires_gradient;
         }
         check(reaches, "backward: no loss depends on a parameter or input that requires a gradient");
         backward_done_ = true;
+        Base::release_unnamed();
         if (unit_scaled()) join_factors(losses);
         for (std::size_t i = 0; i < losses.size(); ++i) {
-            Slot<T>& slot = graph_.slots()[losses[i].slot_];
+            Slot<T>& slot = graph_.slots()[Base::slot_of(losses[i])];
             slot.leaf = true;  // the caller still wants to read it
             Tensor<T> seed = make(slot.value->shape());
             seed.data()[0] = static_cast<T>(seeds[i]);
             if (slot.requires_gradient) add_gradient(execution(), slot, std::move(seed));
         }
-        for (std::size_t i = graph_.nodes().size(); i-- > 0;) run_backward(graph_.nodes()[i]);
+        for (std::size_t i = graph_.nodes().size(); i-- > 0;) {
+            if (segments_.ends_at(i + 1)) {
+                replay_.run(graph_, segments_.back());
+                segments_.pop();
+            }
+            run_backward(graph_.nodes()[i]);
+        }
         if (observer_ != nullptr)
             for (const std::uint32_t index : graph_.parameter_slots())
                 if (const Parameter<T>* trained = graph_.slots()[index].parameter; trained != nullptr && trained->has_gradient())
                     observer_->observe({trained->name(), "parameter", 0, Pass::gradient, trained->gradient(), {}});
     }
 
-    /// Error if `x` is not a live handle of this tape; `op` names the caller.
-    void check_handle(const char* op, Variable<T> x) const { static_cast<void>(checked(op, x)); }
-
-    [[nodiscard]] const Tensor<T>& value(Variable<T> x) const {
-        const Slot<T>& slot = checked("value", x);
-        return *slot.value;
-    }
-    [[nodiscard]] const Tensor<T>& gradient(Variable<T> x) const {
-        const Slot<T>& slot = checked("gradient", x);
-        if (slot.parameter != nullptr) return std::as_const(*slot.parameter).gradient();
-        check(slot.has_gradient, "gradient: the output of ", slot.origin,
-              " has none; run backward(), with begin_step({.retain = true}) for the gradients of ops");
-        return slot.gradient;
-    }
-    [[nodiscard]] bool has_gradient(Variable<T> x) const {
-        const Slot<T>& slot = checked("has_gradient", x);
-        return slot.parameter != nullptr ? slot.parameter->has_gradient() : slot.has_gradient;
-    }
-    [[nodiscard]] bool requires_gradient(Variable<T> x) const { return checked("requires_gradient", x).requires_gradient; }
-
-    /// The recorded graph of the current step, in the order of recording.
-    [[nodiscard]] std::size_t node_count() const noexcept { return graph_.nodes().size(); }
-    [[nodiscard]] const Node<T>& node(std::size_t i) const noexcept { return graph_.nodes()[i]; }
-    [[nodiscard]] const Slot<T>& slot(std::uint32_t i) const noexcept { return graph_.slots()[i]; }
-    [[nodiscard]] std::size_t slot_count() const noexcept { return graph_.slots().size(); }
     /// The losses that the cut-edges were found for.
     [[nodiscard]] std::span<const std::uint32_t> loss_slots() const noexcept { return loss_slots_; }
 
 private:
-    [[nodiscard]] Variable<T> last_handle() { return {this, graph_.last_slot(), generation_}; }
-
-    void check_begun(const char* what) const { check(generation_ > 0, what, ": call begin_step() first"); }
-
-    [[nodiscard]] const Slot<T>& checked(const char* op, Variable<T> x) const {
-        check(x.tape_ != nullptr, op, ": an empty Variable; make one with Tape::input, Tape::parameter or an op");
-        check(x.tape_ == this, op, ": a Variable of another tape");
-        check(x.generation_ == generation_, op, ": a handle of an earlier step; begin_step() ends the life of all handles");
-        const Slot<T>& slot = graph_.slots()[x.slot_];
-        check(slot.value != nullptr, op, ": the output of ", slot.origin,
-              " was freed by backward(); begin_step({.retain = true}) keeps it");
-        return slot;
+    static int checked_threads(int threads) {
+        check(threads >= 1, "Tape: threads is ", threads, "; expected at least 1");
+        return threads;
     }
+    void check_begun(const char* what) const { check(begun_, what, ": call begin_step() first"); }
 
     Variable<T> parameter_slot(const Parameter<T>& source, Parameter<T>* trained) {
         check_begun("parameter");
         const auto found = graph_.parameter(source, options_.gradients ? trained : nullptr);
-        if (found.is_new && observer_ != nullptr)
-            observer_->observe({source.name(), "parameter", 0, Pass::value, source.value(), {}});
-        return {this, found.slot, generation_};
+        if (!found.is_new) return handle(found.slot);
+        check(!replay_.active(), "recompute: parameter ", source.name(), " is used in the backward pass only");
+        if (observer_ != nullptr) observer_->observe({source.name(), "parameter", 0, Pass::value, source.value(), {}});
+        return add_handle();
     }
 
     Node<T>& new_node(const OpInfo& op, std::span<const Variable<T>> inputs) {
         check(op.betas.values().size() == inputs.size(), op.name, ": recorded with ", op.betas.values().size(), " betas for ",
               inputs.size(), " inputs");
-        for (const Variable<T> input : inputs) static_cast<void>(checked(op.name, input));
+        for (const Variable<T>& input : inputs) static_cast<void>(checked(op.name, input));
+        if (replay_.active()) {
+            Node<T>& node = replay_.node(graph_, op, inputs.size());
+            for (std::size_t i = 0; i < inputs.size(); ++i)
+                replay_.check_same(node.inputs[i] == Base::slot_of(inputs[i]), op.name);
+            return node;
+        }
         Node<T>& node = graph_.add_node(op);
-        for (const Variable<T> input : inputs) graph_.connect(input.slot_, node);
+        for (const Variable<T>& input : inputs) graph_.connect(Base::slot_of(input), node);
         return node;
     }
 
-    Variable<T> add_output(Node<T>& node, Tensor<T>&& output, const Tensor<T>* repeated = nullptr) {
+    Variable<T> add_output(Node<T>& node, Tensor<T>&& output, std::uint32_t repeated = Slot<T>::none) {
+        if (replay_.active()) return handle(replay_.output(graph_, node, std::move(output)));
         const Slot<T>& slot = graph_.add_output(node, std::move(output), repeated);
         if (observer_ != nullptr)
             observer_->observe_output(*state_, graph_.nodes(), graph_.slots(), node, node.outputs.size() - 1, Pass::value,
                                       *slot.value);
-        return last_handle();
+        return add_handle();
+    }
+
+    template <class Backward>
+    void keep_backward(Node<T>& node, Backward&& backward) {
+        if (!discards_) graph_.keep_backward(node, std::forward<Backward>(backward));
     }
 
     void run_backward(Node<T>& node) {
@@ -361,29 +341,34 @@ private:
             context.set_true_gradients(options_.true_gradients);
             node.run(node.closure, context);
         }
-        node.drop_closure();
+        graph_.drop_backward(node, !options_.retain);
         if (options_.retain) return;
-        for (const std::uint32_t output : node.outputs)
-            if (!slots[output].leaf) RecordedGraph<T>::free(slots[output]);
+        for (const std::uint32_t output : node.outputs) {
+            Slot<T>& slot = slots[output];
+            if (slot.leaf) continue;
+            RecordedGraph<T>::free_gradient(slot);
+            if (slot.root == output) graph_.free_value(slot);
+        }
     }
 
     void forget() noexcept {
-        graph_.clear();
-        scope_ = 0;
+        segments_.clear();
+        Base::forget();
+        sites_.begin();
+        replay_.stop();
+        discards_ = false;
     }
 
     const Recipe* recipe_;
     ScalingState* state_;
-    int threads_;
-    std::shared_ptr<MemoryPool> pool_;
     Observer<T>* observer_ = nullptr;
-    StepOptions options_{};
-    RecordedGraph<T> graph_{};
     std::vector<std::uint32_t> loss_slots_{};
     Planner planner_{};
-    std::vector<std::uint64_t> site_generation_{};
-    ScalingState::Scope scope_ = 0;
-    std::uint64_t generation_ = 0;
+    SiteCounter sites_;
+    Segments<T> segments_{};
+    Replay<T> replay_{};
+    bool discards_ = false;  ///< inside `recompute`: backward functions are not kept
+    bool begun_ = false;
     bool backward_done_ = false;
     bool planning_ = false;
     std::vector<std::uint32_t> asked_{};  ///< sites that asked for their forward factor while planning

@@ -1,23 +1,40 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <unitscale/autograd/handles.hpp>
 #include <unitscale/tensor/tensor.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 namespace unitscale {
 
 template <class T>
-class Tape;
+class StepRecord;
 
 /// A handle of one tensor on a tape: an input, a parameter or the output of an op. Cheap to copy; good until the tape's
-/// next `begin_step`, after which any use of it is an error.
+/// next `begin_step`, after which any use of it is an error. A tensor that no handle names any more and no backward function
+/// reads is freed while the step is still recorded.
 /// Test: tests/autograd/variable_test.cpp
 template <class T>
 class Variable {
 public:
     Variable() = default;
+    Variable(const Variable& other) noexcept : table_(other.table_), slot_(other.slot_), generation_(other.generation_) {
+        if (table_ != nullptr) table_->add_handle(slot_, generation_);
+    }
+    Variable(Variable&& other) noexcept
+        : table_(std::exchange(other.table_, nullptr)), slot_(other.slot_), generation_(other.generation_) {}
+    Variable& operator=(Variable other) noexcept {
+        std::swap(table_, other.table_);
+        std::swap(slot_, other.slot_);
+        std::swap(generation_, other.generation_);
+        return *this;
+    }
+    ~Variable() {
+        if (table_ != nullptr) table_->remove_handle(slot_, generation_);
+    }
 
     /// The value. Error: a handle of an earlier step, or a value freed by the backward pass.
     [[nodiscard]] const Tensor<T>& value() const { return tape("value").value(*this); }
@@ -37,17 +54,20 @@ public:
         return static_cast<double>(tensor.data()[0]) * tensor.scale();
     }
 
-    /// The tape. `op` names the caller in the error for an empty handle.
+    /// The tape. `op` names the caller in the error for an empty handle, and for one that outlived its tape.
     [[nodiscard]] Tape<T>& tape(const char* op) const {
-        check(tape_ != nullptr, op, ": an empty Variable; make one with Tape::input, Tape::parameter or an op");
-        return *tape_;
+        check(table_ != nullptr, op, ": an empty Variable; make one with Tape::input, Tape::parameter or an op");
+        check(table_->tape() != nullptr, op, ": a Variable of a tape that is gone");
+        return *table_->tape();
     }
 
 private:
-    friend class Tape<T>;
-    Variable(Tape<T>* tape, std::uint32_t slot, std::uint64_t generation) : tape_(tape), slot_(slot), generation_(generation) {}
+    friend class StepRecord<T>;
+    Variable(HandleTable<T>* table, std::uint32_t slot) noexcept : table_(table), slot_(slot), generation_(table->generation()) {
+        table_->add_handle(slot_, generation_);
+    }
 
-    Tape<T>* tape_ = nullptr;
+    HandleTable<T>* table_ = nullptr;
     std::uint32_t slot_ = 0;
     std::uint64_t generation_ = 0;
 };

@@ -55,4 +55,23 @@ void parallel_for(int threads, std::ptrdiff_t n, std::ptrdiff_t grain, Body&& bo
 #endif
 }
 
+/// While it lives, OpenMP regions that other libraries open in the calling thread, without a number of threads of their own, get
+/// one thread. Those of `parallel_for` name theirs. Test: tests/base/parallel_test.cpp
+class OneThreadElsewhere {
+public:
+#if defined(_OPENMP)
+    OneThreadElsewhere() noexcept : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
+    ~OneThreadElsewhere() { omp_set_num_threads(before_); }
+#else
+    OneThreadElsewhere() noexcept {}
+#endif
+    OneThreadElsewhere(const OneThreadElsewhere&) = delete;
+    OneThreadElsewhere& operator=(const OneThreadElsewhere&) = delete;
+
+#if defined(_OPENMP)
+private:
+    int before_;
+#endif
+};
+
 }  // namespace unitscale

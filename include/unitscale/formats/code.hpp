@@ -6,10 +6,11 @@
 #include <unitscale/formats/format.hpp>
 #include <unitscale/formats/quantise.hpp>
 #include <unitscale/formats/quantise_kernels.hpp>
+#include <unitscale/formats/quantise_loops.hpp>
+#include <unitscale/formats/random_words.hpp>
 #include <unitscale/formats/rounding.hpp>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <concepts>
 #include <cstddef>
@@ -133,36 +134,147 @@ UNITSCALE_INLINE constexpr std::uint32_t unpack_word(const CodeConstants& c, std
     return select_word(0u - static_cast<std::uint32_t>(above | (code == c.nan_at_negative_zero)), quiet_nan_word, word);
 }
 
-/// codes[i] = the code of in[i] rounded to the format: `quantise`, then packed. Random words as there.
-/// Errors: as `quantise`; the format's codes do not fit the code type.
+/// A kernel of quantise, its results packed.
+template <class Kernel>
+struct RoundAndPack {
+    static constexpr int random_bits = Kernel::random_bits;
+    struct Constants {
+        QuantiseConstants rounding;
+        CodeConstants packing;
+    };
+    [[nodiscard]] static constexpr Constants constants(const FloatFormat& format, const QuantiseOptions& options) noexcept {
+        return {quantise_constants(format, options), code_constants(format)};
+    }
+    UNITSCALE_INLINE static constexpr std::uint32_t apply(const Constants& c, std::uint32_t word, std::uint32_t random) noexcept {
+        return pack_word(c.packing, Kernel::apply(c.rounding, word, random));
+    }
+};
+
+/// The common case in the fewest instructions: nearest even, saturating, signed, with mantissa bits, a byte or less. |x| is made
+/// a code with 24 bits after the point, exactly from half the smallest number up, and that is rounded.
+struct NearestByte {
+    static constexpr int random_bits = 0;
+    struct Constants {
+        std::int32_t largest = 0, subnormal_limit = 0;  ///< magnitudes as float words
+        std::uint32_t offset = 0;                       ///< of the exponent field, in place in a float
+        int shift = 0;                                  ///< M + 1: from a float's point to 24 bits
+        float scale = 0;                                ///< 2^24 / smallest
+        int sign_shift = 0;
+        std::uint32_t sign_mask = 0;
+        std::uint32_t to_sign = 0;  ///< a code plus this has the sign's bit where a negative number keeps its sign
+        std::uint32_t nan_code = 0;
+    };
+    [[nodiscard]] static constexpr bool serves(const FloatFormat& format, const QuantiseOptions& options) noexcept {
+        return options.rounding == Rounding::nearest_even && options.overflow == Overflow::saturate && format.is_signed() &&
+               format.mantissa_bits > 0 && format.code_bits() <= 8 && has_quantise_kernel(format) && format.min_exponent() > -126;
+    }
+    [[nodiscard]] static constexpr Constants constants(const FloatFormat& format, const QuantiseOptions&) noexcept {
+        const CodeConstants c = code_constants(format);
+        return {std::bit_cast<std::int32_t>(format.max()),
+                c.subnormal_limit,
+                c.offset,
+                format.mantissa_bits + 1,
+                compose<float>(false, 1, 24 - format.quantum_exponent()),
+                c.sign_shift,
+                c.sign_mask,
+                format.has_negative_zero() ? c.sign_mask : c.sign_mask - 1,
+                c.nan_code};
+    }
+    UNITSCALE_INLINE static constexpr std::uint32_t apply(const Constants& c, std::uint32_t word, std::uint32_t) noexcept {
+        const auto a = static_cast<std::int32_t>(word & ~sign_word);
+        const std::int32_t bounded = a > c.largest ? c.largest : a;
+        const std::uint32_t is_small = mask_less(bounded, c.subnormal_limit);
+        const float small_value = std::bit_cast<float>(static_cast<std::uint32_t>(bounded) & is_small);
+        const auto small_code = static_cast<std::uint32_t>(static_cast<std::int32_t>(small_value * c.scale));
+        const std::uint32_t exact =
+            select_word(is_small, small_code, (static_cast<std::uint32_t>(bounded) - c.offset) << c.shift);
+        const std::uint32_t code = (exact + 0x7FFFFFu + ((exact >> 24) & 1u)) >> 24;
+        const std::uint32_t with_sign = code | ((word >> c.sign_shift) & (code + c.to_sign) & c.sign_mask);
+        return select_word(mask_less(infinity_magnitude, a), c.nan_code, with_sign);
+    }
+};
+
+template <class Kernel, CodeWord Code>
+void encode_chunks(Isa isa, const FloatFormat& format, const QuantiseOptions& options, std::span<const float> in, Code* codes) {
+    const auto constants = Kernel::constants(format, options);
+    if constexpr (Kernel::random_bits == 0) {
+        quantise_dispatched<Kernel>(isa, constants, in.data(), codes, in.size());
+    } else {
+        constexpr std::size_t chunk = 1024;
+        RandomPieces<RandomPiece<Kernel::random_bits>, chunk> pieces;
+        for (std::size_t begin = 0; begin < in.size(); begin += chunk) {
+            const std::size_t count = std::min(chunk, in.size() - begin);
+            const auto* const random = pieces.fill(isa, options.key, options.first_index + begin, count);
+            quantise_dispatched<Kernel>(isa, constants, in.data() + begin, codes + begin, count, random);
+        }
+    }
+}
+
+/// Encodes with the loops of one instruction set, which the processor must have: for tests and benchmarks.
 template <CodeWord Code>
-void encode(const FloatFormat& format, std::span<const float> in, std::span<Code> codes, const QuantiseOptions& options = {}) {
+void encode_span(Isa isa, const FloatFormat& format, std::span<const float> in, std::span<Code> codes,
+                 const QuantiseOptions& options = {}) {
     check_options("encode", format, options);
     check_spans("encode", in, codes.size());
     check_code_word<Code>("encode", format);
     check_no_nan("encode", format, in);
     if (!has_quantise_kernel(format)) {
         for (std::size_t i = 0; i < in.size(); ++i) codes[i] = static_cast<Code>(encode(format, in[i], options, i));
-        return;
-    }
-    const CodeConstants constants = code_constants(format);
-    QuantiseOptions chunk_options = options;
-    std::array<float, 1024> values{};
-    for (std::size_t begin = 0; begin < in.size(); begin += values.size()) {
-        const std::size_t count = std::min(values.size(), in.size() - begin);
-        chunk_options.first_index = options.first_index + begin;
-        quantise(format, in.subspan(begin, count), std::span(values).first(count), chunk_options);
-        std::array<Code, values.size()> packed;
-        for (std::size_t i = 0; i < values.size(); ++i)
-            packed[i] = static_cast<Code>(pack_word(constants, std::bit_cast<std::uint32_t>(values[i])));
-        std::copy_n(packed.begin(), count, codes.begin() + static_cast<std::ptrdiff_t>(begin));
+    } else if (sizeof(Code) == 1 && NearestByte::serves(format, options)) {
+        encode_chunks<NearestByte>(isa, format, options, in, codes.data());
+    } else {
+        with_quantise_kernel(format, options, [&](auto kernel) {
+            encode_chunks<RoundAndPack<decltype(kernel)>>(isa, format, options, in, codes.data());
+        });
     }
 }
 
-/// out[i] = the number that codes[i] stands for. Bits of a code word above the format's are ignored.
-/// Errors: sizes differ; the format's codes do not fit the code type.
+/// codes[i] = the code of in[i] rounded to the format: `quantise`, then packed. Random words as there. The same codes for every
+/// instruction set.
+/// Errors: as `quantise`; the format's codes do not fit the code type.
 template <CodeWord Code>
-void decode(const FloatFormat& format, std::span<const Code> codes, std::span<float> out) {
+void encode(const FloatFormat& format, std::span<const float> in, std::span<Code> codes, const QuantiseOptions& options = {}) {
+    encode_span(active_isa(), format, in, codes, options);
+}
+
+/// out = the floats of `count` codes, of whose bits `mask` counts.
+template <CodeWord Code>
+UNITSCALE_INLINE void decode_loop(const CodeConstants& constants, std::uint32_t mask, const Code* codes, float* out,
+                                  std::size_t count) noexcept {
+    const CodeConstants c = constants;
+    Code tail[quantise_block] = {};
+    float tail_values[quantise_block] = {};
+    for (std::size_t begin = 0; begin < count; begin += quantise_block) {
+        const std::size_t left = count - begin;
+        const bool whole = left >= quantise_block;
+        if (!whole)
+            for (std::size_t i = 0; i < left; ++i) tail[i] = codes[begin + i];
+        const Code* from = whole ? codes + begin : tail;
+        float* to = whole ? out + begin : tail_values;
+#if defined(__clang__)
+#pragma clang loop vectorize(assume_safety)
+#elif defined(__GNUC__)
+#pragma GCC ivdep
+#endif
+        for (std::size_t i = 0; i < quantise_block; ++i) to[i] = std::bit_cast<float>(unpack_word(c, from[i] & mask));
+        if (!whole)
+            for (std::size_t i = 0; i < left; ++i) out[begin + i] = tail_values[i];
+    }
+}
+template <CodeWord Code>
+UNITSCALE_TARGET_AVX512 void decode_avx512(const CodeConstants& constants, std::uint32_t mask, const Code* codes, float* out,
+                                           std::size_t count) noexcept {
+    decode_loop(constants, mask, codes, out, count);
+}
+template <CodeWord Code>
+UNITSCALE_TARGET_AVX2 void decode_avx2(const CodeConstants& constants, std::uint32_t mask, const Code* codes, float* out,
+                                       std::size_t count) noexcept {
+    decode_loop(constants, mask, codes, out, count);
+}
+
+/// Decodes with the loops of one instruction set, which the processor must have: for tests and benchmarks.
+template <CodeWord Code>
+void decode_span(Isa isa, const FloatFormat& format, std::span<const Code> codes, std::span<float> out) {
     if (const auto message = problem(format); !message.empty()) fail("decode: format: ", message);
     check_spans("decode", codes, out.size());
     check_code_word<Code>("decode", format);
@@ -172,14 +284,16 @@ void decode(const FloatFormat& format, std::span<const Code> codes, std::span<fl
         return;
     }
     const CodeConstants constants = code_constants(format);
-    std::array<Code, 256> block{};
-    std::array<float, block.size()> values;
-    for (std::size_t begin = 0; begin < codes.size(); begin += block.size()) {
-        const std::size_t count = std::min(block.size(), codes.size() - begin);
-        std::copy_n(codes.begin() + static_cast<std::ptrdiff_t>(begin), count, block.begin());
-        for (std::size_t i = 0; i < block.size(); ++i) values[i] = std::bit_cast<float>(unpack_word(constants, block[i] & mask));
-        std::copy_n(values.begin(), count, out.begin() + static_cast<std::ptrdiff_t>(begin));
-    }
+    if (isa == Isa::avx512) decode_avx512(constants, mask, codes.data(), out.data(), codes.size());
+    else if (isa == Isa::avx2) decode_avx2(constants, mask, codes.data(), out.data(), codes.size());
+    else decode_loop(constants, mask, codes.data(), out.data(), codes.size());
+}
+
+/// out[i] = the number that codes[i] stands for. Bits of a code word above the format's are ignored.
+/// Errors: sizes differ; the format's codes do not fit the code type.
+template <CodeWord Code>
+void decode(const FloatFormat& format, std::span<const Code> codes, std::span<float> out) {
+    decode_span(active_isa(), format, codes, out);
 }
 
 }  // namespace unitscale

@@ -133,34 +133,44 @@ void quantise_chunks(Isa isa, const FloatFormat& format, const QuantiseOptions& 
 #endif
 }
 
+/// Whether there is a loop for the format.
+[[nodiscard]] constexpr bool has_quantise_loop(const FloatFormat& format) noexcept {
+    return format == e8m0 || has_quantise_kernel(format);
+}
+
+/// Calls run(kernel) with an object of the kernel that rounds so, for a format that has a loop.
+template <class Run>
+void with_quantise_kernel(const FloatFormat& format, const QuantiseOptions& options, Run&& run) {
+    const bool stochastic = options.rounding == Rounding::stochastic;
+    const bool halves = options.bits <= half_word_bits;
+    const bool common = options.overflow == Overflow::saturate && format.is_signed() && format.mantissa_bits > 0;
+    if (format == e8m0) {
+        if (!stochastic) run(PowersOfTwo<0>{});
+        else if (halves) run(PowersOfTwo<16>{});
+        else run(PowersOfTwo<32>{});
+    } else if (!stochastic) {
+        if (common && options.rounding == Rounding::nearest_even) run(NearestSaturating{});
+        else run(Deterministic{});
+    } else if (!halves) {
+        run(Stochastic<32>{});
+    } else if (common && format.mantissa_bits <= StochasticSaturating::max_mantissa_bits) {
+        run(StochasticSaturating{});
+    } else {
+        run(Stochastic<16>{});
+    }
+}
+
 /// Rounds with the loops of one instruction set, which the processor must have. For tests and benchmarks; the same bits
 /// as `quantise` for every instruction set.
 inline void quantise_span(Isa isa, const FloatFormat& format, std::span<const float> in, std::span<float> out,
                           const QuantiseOptions& options = {}) {
     check_options("quantise", format, options);
     check_spans("quantise", in, out.size());
-    const bool stochastic = options.rounding == Rounding::stochastic;
-    const bool halves = options.bits <= half_word_bits;
-    const bool common = options.overflow == Overflow::saturate && format.is_signed() && format.mantissa_bits > 0;
-    if (format == e8m0) {
-        if (!stochastic) quantise_chunks<PowersOfTwo<0>>(isa, format, options, in, out);
-        else if (halves) quantise_chunks<PowersOfTwo<16>>(isa, format, options, in, out);
-        else quantise_chunks<PowersOfTwo<32>>(isa, format, options, in, out);
-    } else if (!has_quantise_kernel(format)) {
+    if (!has_quantise_loop(format)) {
         for (std::size_t i = 0; i < in.size(); ++i) out[i] = quantise_one(format, in[i], options, i);
-    } else if (!stochastic) {
-        if (common && options.rounding == Rounding::nearest_even) {
-            quantise_chunks<NearestSaturating>(isa, format, options, in, out);
-        } else {
-            quantise_chunks<Deterministic>(isa, format, options, in, out);
-        }
-    } else if (!halves) {
-        quantise_chunks<Stochastic<32>>(isa, format, options, in, out);
-    } else if (common && format.mantissa_bits <= StochasticSaturating::max_mantissa_bits) {
-        quantise_chunks<StochasticSaturating>(isa, format, options, in, out);
-    } else {
-        quantise_chunks<Stochastic<16>>(isa, format, options, in, out);
+        return;
     }
+    with_quantise_kernel(format, options, [&](auto kernel) { quantise_chunks<decltype(kernel)>(isa, format, options, in, out); });
 }
 
 /// out[i] = in[i] rounded to the format, with the widest instruction set that the processor has. The same bits for every

@@ -36,13 +36,22 @@ UNITSCALE_INLINE void prefetch_block(const float* block) noexcept {
 #endif
 }
 
-/// out = f(in) on `count` floats; in and out are the same or do not overlap. The tail goes through a buffer.
-template <class Kernel>
-UNITSCALE_INLINE void quantise_loop(const QuantiseConstants& constants, const float* in, float* out, std::size_t count,
+/// A kernel's result as a loop stores it: the float of a word, or a code.
+template <class Out>
+UNITSCALE_INLINE constexpr Out stored_result(std::uint32_t word) noexcept {
+    if constexpr (std::is_same_v<Out, float>) return std::bit_cast<float>(word);
+    else return static_cast<Out>(word);
+}
+
+/// out = f(in) on `count` floats; in and out are the same or do not overlap. The tail goes through a buffer. Out: float, or an
+/// unsigned integer for kernels that give codes. Constants: whatever the kernel takes.
+template <class Kernel, class Constants, class Out>
+UNITSCALE_INLINE void quantise_loop(const Constants& constants, const float* in, Out* out, std::size_t count,
                                     const RandomPiece<Kernel::random_bits>* pieces) noexcept {
     constexpr bool has_random = Kernel::random_bits > 0;
-    const QuantiseConstants c = constants;
+    const Constants c = constants;
     float tail[quantise_block] = {};
+    Out tail_results[quantise_block] = {};
     RandomPiece<Kernel::random_bits> tail_pieces[quantise_block] = {};
     for (std::size_t begin = 0; begin < count; begin += quantise_block) {
         const std::size_t left = count - begin;
@@ -54,7 +63,7 @@ UNITSCALE_INLINE void quantise_loop(const QuantiseConstants& constants, const fl
             }
         const float* from = whole ? in + begin : tail;
         const RandomPiece<Kernel::random_bits>* random = has_random && whole ? pieces + begin : tail_pieces;
-        float* to = whole ? out + begin : tail;
+        Out* to = whole ? out + begin : tail_results;
         prefetch_block(in + begin);
 #if defined(__clang__)
 #pragma clang loop vectorize(assume_safety)
@@ -64,27 +73,27 @@ UNITSCALE_INLINE void quantise_loop(const QuantiseConstants& constants, const fl
         for (std::size_t i = 0; i < quantise_block; ++i) {
             std::uint32_t bits = 0;
             if constexpr (has_random) bits = std::uint32_t{random[i]} << (32 - Kernel::random_bits);
-            to[i] = std::bit_cast<float>(Kernel::apply(c, std::bit_cast<std::uint32_t>(from[i]), bits));
+            to[i] = stored_result<Out>(Kernel::apply(c, std::bit_cast<std::uint32_t>(from[i]), bits));
         }
         if (!whole)
-            for (std::size_t i = 0; i < left; ++i) out[begin + i] = tail[i];
+            for (std::size_t i = 0; i < left; ++i) out[begin + i] = tail_results[i];
     }
 }
 
-template <class Kernel>
-UNITSCALE_TARGET_AVX512 void quantise_avx512(const QuantiseConstants& constants, const float* in, float* out, std::size_t count,
+template <class Kernel, class Constants, class Out>
+UNITSCALE_TARGET_AVX512 void quantise_avx512(const Constants& constants, const float* in, Out* out, std::size_t count,
                                              const RandomPiece<Kernel::random_bits>* pieces) noexcept {
     quantise_loop<Kernel>(constants, in, out, count, pieces);
 }
 
-template <class Kernel>
-UNITSCALE_TARGET_AVX2 void quantise_avx2(const QuantiseConstants& constants, const float* in, float* out, std::size_t count,
+template <class Kernel, class Constants, class Out>
+UNITSCALE_TARGET_AVX2 void quantise_avx2(const Constants& constants, const float* in, Out* out, std::size_t count,
                                          const RandomPiece<Kernel::random_bits>* pieces) noexcept {
     quantise_loop<Kernel>(constants, in, out, count, pieces);
 }
 
-template <class Kernel>
-void quantise_baseline(const QuantiseConstants& constants, const float* in, float* out, std::size_t count,
+template <class Kernel, class Constants, class Out>
+void quantise_baseline(const Constants& constants, const float* in, Out* out, std::size_t count,
                        const RandomPiece<Kernel::random_bits>* pieces) noexcept {
     quantise_loop<Kernel>(constants, in, out, count, pieces);
 }
@@ -138,8 +147,8 @@ UNITSCALE_TARGET_AVX2 inline bool contains_nan_avx2(const float* values, std::si
 }
 
 /// The loop of that kernel for an instruction set that the processor has.
-template <class Kernel>
-void quantise_dispatched(Isa isa, const QuantiseConstants& constants, const float* in, float* out, std::size_t count,
+template <class Kernel, class Constants, class Out>
+void quantise_dispatched(Isa isa, const Constants& constants, const float* in, Out* out, std::size_t count,
                          const RandomPiece<Kernel::random_bits>* pieces = nullptr) noexcept {
     switch (isa) {
         case Isa::avx512:

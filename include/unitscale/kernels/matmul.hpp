@@ -4,7 +4,9 @@
 #include <unitscale/base/error.hpp>
 #include <unitscale/base/memory.hpp>
 #include <unitscale/base/parallel.hpp>
+#include <unitscale/kernels/blas.hpp>
 #include <unitscale/kernels/matmul_block.hpp>
+#include <unitscale/kernels/matmul_few.hpp>
 #include <unitscale/kernels/matmul_pairs.hpp>
 #include <unitscale/kernels/matmul_right.hpp>
 
@@ -162,6 +164,12 @@ void matmul_packed(const Execution& execution, Isa isa, PairKernel pairs, const 
     const std::ptrdiff_t left_size =
         paired ? pair_scratch_size<T>(most_rows, strip, depth) : block_scratch_size<T>(isa, most_rows, strip, depth);
     const std::ptrdiff_t part_size = right_size + round_up(left_size, 16);
+    // A few float rows of A, B by columns: B is turned in registers.
+    bool turned = false;
+    if constexpr (std::is_same_v<TA, T> && std::is_same_v<Right, MatrixView<const P>>)
+        turned = has_few_rows_kernel<P>(isa) && args.m <= turned_rows && round_a == nullptr && round_b == nullptr &&
+                 args.packed_b == nullptr && args.row_scale == nullptr && args.col_scale == nullptr && a.col_stride == 1 &&
+                 b.row_stride == 1 && args.c.col_stride == 1;
     // What a tile reads of these may go past their end: copies that do not end there.
     const std::ptrdiff_t padded_cols = round_up(args.n, tile_cols), padded_rows = round_up(args.m, tile_rows);
     const std::ptrdiff_t vectors_size =
@@ -219,6 +227,14 @@ void matmul_packed(const Execution& execution, Isa isa, PairKernel pairs, const 
                     continue;
                 }
                 const Right block = b.item(item).block(p, j);
+                if constexpr (std::is_same_v<TA, T> && std::is_same_v<Right, MatrixView<const P>>)
+                    if (turned) {
+                        multiply_few_rows<P>({product.m, cols, k, a.item(item).at(i0, p), a.row_stride, block.data,
+                                              block.col_stride, args.c.item(item).at(i0, j), args.c.row_stride,
+                                              p == 0 && bias != nullptr ? bias + j : nullptr, args.alpha,
+                                              p == 0 ? args.gamma : P{1}});
+                        continue;
+                    }
                 if constexpr (may_pair)
                     if (paired) {
                         multiply(j, p,
@@ -281,10 +297,7 @@ void matmul_with(Isa isa, const Execution& execution, const MatmulArguments<T>& 
     check_rounding("matmul: a", args.a, args.m, args.k, args.batch, args.round_a);
     const PackedRight<T>* const packed = args.packed_b;
     if (packed != nullptr) {
-        check(packed->k == args.k && packed->n == args.n, "matmul: packed b is [", packed->k, ",", packed->n, "]; expected [",
-              args.k, ",", args.n, "]");
-        check(packed->pairs == PairKernel::none || (args.round_a != nullptr && exact_in_bf16(args.round_a->format)),
-              "matmul: b was packed for an operand a that is rounded to a format of up to 8 bits");
+        packed->check_fits(args.k, args.n, format_of(args.round_a));
         isa = packed->isa, pairs = packed->pairs;
     } else {
         check_rounding("matmul: b", args.b, args.k, args.n, args.batch, args.round_b);
@@ -325,40 +338,18 @@ template <class T>
     return pack_weights_with(active_isa(), args, active_pair_kernel());
 }
 
-/// `matmul` with B given by codes: args.b, round_b and packed_b are not read. The bits are those of `matmul` with the numbers
-/// that the codes stand for and round_b of their format.
-/// Errors: as of `matmul`; a format of more than 8 bits. Test: tests/kernels/matmul_right_test.cpp
-template <class T>
-void matmul_coded_with(Isa isa, const Execution& execution, MatmulArguments<T> args, const CodedMatrix& coded,
-                       PairKernel pairs = PairKernel::none) {
-    using P = Accum<T>;
-    if (args.m <= 0 || args.n <= 0 || args.batch <= 0) return;
-    check_rounding("matmul: a", args.a, args.m, args.k, args.batch, args.round_a);
-    check(coded.format.code_bits() <= 8, "matmul: b: codes of ", name(coded.format), " do not fit a byte");
-    args.packed_b = nullptr;
-    pairs = usable_pairs<T>(pairs, format_of(args.round_a), &coded.format);
-    const std::array<P, 256> values = code_values<P>(coded.format);
-    const CodedView<P> b{coded.codes, values.data()};
-    if (!is_stochastic(args.round_a)) return matmul_packed<T>(execution, isa, pairs, args, args.a, b, args.round_a, nullptr);
-    Scratch<P> rounded(execution, static_cast<std::size_t>(args.m * args.k * (args.a.batch_stride == 0 ? 1 : args.batch)));
-    const MatrixView<const P> a =
-        round_operand(execution, isa, args.a, args.m, args.k, args.batch, args.round_a, args.key_a, rounded.data());
-    matmul_packed<P>(execution, isa, pairs, args, a, b, nullptr, nullptr);
-}
-template <class T>
-void matmul_coded(const Execution& execution, const MatmulArguments<T>& args, const CodedMatrix& coded) {
-    matmul_coded_with(active_isa(), execution, args, coded, active_pair_kernel());
-}
-
 /// The product. The same bits for every number of threads (on one machine): each element's sum runs over k in one order
 /// in one thread. All memory beside the operands is scratch from the execution's pool. Inside a parallel region it runs in the
 /// calling thread. Where both operands are rounded to formats that are exact in bf16 (matmul_pairs.hpp), the processor's bf16
 /// instructions are used if they are the fastest: they add the same exact products in pairs, so the bits then differ, within
 /// float rounding, from those of a product of operands that were rounded before.
+/// Built with UNITSCALE_BLAS, large float and double products without rounding are the BLAS' (blas.hpp), in its order of sums.
 /// Errors: `matmul: a: ...` for a quantiser that makes no sense, or NaN rounded to a format without NaN.
 /// Test: tests/kernels/matmul_test.cpp
-template <class T>
+template <class T, bool blas = uses_blas>
 void matmul(const Execution& execution, const MatmulArguments<T>& args) {
+    if constexpr (blas && blas_type<T>)
+        if (blas_pays(args.m, args.n, args.k) && blas_can(args)) return matmul_blas(execution, args);
     matmul_with(active_isa(), execution, args, active_pair_kernel());
 }
 

@@ -4,6 +4,7 @@
 #include <unitscale/base/cpu.hpp>
 #include <unitscale/formats/quantiser.hpp>
 #include <unitscale/kernels/matmul_micro.hpp>
+#include <unitscale/kernels/round_lines.hpp>
 #include <unitscale/tensor/backend.hpp>
 #include <unitscale/tensor/cast.hpp>
 
@@ -132,41 +133,6 @@ void transpose(const T* in, std::ptrdiff_t in_row, std::ptrdiff_t rows, std::ptr
 }
 
 #if UNITSCALE_X86
-using Words512 [[gnu::vector_size(64)]] = std::int32_t;
-
-/// rows[j][i] = rows[i][j] for 16 x 16 words.
-[[gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline void transpose_words(Words512 (&rows)[16]) {
-    Words512 t[16];
-#pragma GCC unroll 8
-    for (int i = 0; i < 16; i += 2) {
-        const Words512 a = rows[i], b = rows[i + 1];
-        t[i] = __builtin_shufflevector(a, b, 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29);
-        t[i + 1] = __builtin_shufflevector(a, b, 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < 16; i += 4)  // rows[i + r]: columns r, 4 + r, 8 + r, 12 + r of four rows
-#pragma GCC unroll 2
-        for (int half = 0; half < 2; ++half) {
-            const Words512 a = t[i + half], b = t[i + 2 + half];
-            rows[i + 2 * half] = __builtin_shufflevector(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29);
-            rows[i + 2 * half + 1] = __builtin_shufflevector(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
-        }
-#pragma GCC unroll 4
-    for (int r = 0; r < 4; ++r) {
-        const Words512 a = rows[r], b = rows[4 + r], c = rows[8 + r], d = rows[12 + r];
-        const Words512 ab_even = __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27);
-        const Words512 ab_odd = __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
-        const Words512 cd_even = __builtin_shufflevector(c, d, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27);
-        const Words512 cd_odd = __builtin_shufflevector(c, d, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
-        t[r] = __builtin_shufflevector(ab_even, cd_even, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27);
-        t[8 + r] = __builtin_shufflevector(ab_even, cd_even, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
-        t[4 + r] = __builtin_shufflevector(ab_odd, cd_odd, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27);
-        t[12 + r] = __builtin_shufflevector(ab_odd, cd_odd, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < 16; ++i) rows[i] = t[i];
-}
-
 /// out[j out_row + i] = in[i in_row + j] for 16 x 16 floats.
 UNITSCALE_TARGET_AVX512 inline void transpose_block_avx512(const float* in, std::ptrdiff_t in_row, float* out,
                                                            std::ptrdiff_t out_row) noexcept {
@@ -252,8 +218,38 @@ template <class P>
 void round_packed(Isa isa, const Quantiser* round, P* values, std::ptrdiff_t count) {
     if (round == nullptr || count == 0) return;
     const std::span<P> span(values, static_cast<std::size_t>(count));
-    if constexpr (std::is_same_v<P, float>) quantise_span(isa, round->format, span, span, round->options());
-    else quantise(round->format, std::span<const P>(span), span, round->options());
+    if constexpr (std::is_same_v<P, float>) {
+#if UNITSCALE_X86
+        if (isa != Isa::baseline && rounds_in_register(*round))
+            return copy_lines<float>(isa, {values, count, 1, count, count, values, count}, register_rounder(round));
+#endif
+        quantise_span(isa, round->format, span, span, round->options());
+    } else {
+        quantise(round->format, std::span<const P>(span), span, round->options());
+    }
+}
+
+/// `widen_block` of any source that it knows, each element rounded once, to lines of padded_cols one after the other.
+template <class P, class View>
+void pack_block(Isa isa, const View& a, std::ptrdiff_t rows, std::ptrdiff_t cols, std::ptrdiff_t padded_cols,
+                const Quantiser* round, P* out) {
+    widen_block(isa, a, rows, cols, padded_cols, out, padded_cols);
+    round_packed(isa, round, out, rows * padded_cols);
+}
+template <class P, class T>
+void pack_block(Isa isa, const MatrixView<const T>& a, std::ptrdiff_t rows, std::ptrdiff_t cols, std::ptrdiff_t padded_cols,
+                const Quantiser* round, P* out) {
+#if UNITSCALE_X86
+    if constexpr (std::is_same_v<T, float> || std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>)
+        if (isa != Isa::baseline && (round == nullptr || rounds_in_register(*round))) {
+            const RegisterRounder rounder = register_rounder(round);
+            if (a.col_stride == 1)
+                return copy_lines<T>(isa, {a.data, a.row_stride, rows, cols, padded_cols, out, padded_cols}, rounder);
+            if (a.row_stride == 1)
+                return transpose_lines<T>(isa, {a.data, a.col_stride, cols, rows, padded_cols, out, padded_cols}, rounder);
+        }
+#endif
+    pack_block<P, MatrixView<const T>>(isa, a, rows, cols, padded_cols, round, out);
 }
 
 /// Rows of A as a micro-kernel reads them: A[i,p] at data[i row + p step].
@@ -272,12 +268,11 @@ template <class T>
     LeftPanel<Accum<T>> panel{out, k, 1};
     if (a.row_stride == 1 && a.col_stride != 1) {
         panel = {out, 1, padded};
-        widen_block(isa, a.transposed(), k, rows, padded, out, padded);
+        pack_block(isa, a.transposed(), k, rows, padded, round, out);
     } else {
-        widen_block(isa, a, rows, k, k, out, k);
+        pack_block(isa, a, rows, k, k, round, out);
         std::fill(out + rows * k, out + padded * k, Accum<T>{0});
     }
-    round_packed(isa, round, out, padded * k);
     return panel;
 }
 
@@ -333,8 +328,7 @@ template <class P, class View>
     for (std::ptrdiff_t q = 0; q < panels.count(); ++q) {
         P* const panel = out + q * panels.width * k;
         const std::ptrdiff_t step = panels.padded_columns(q);
-        widen_block(isa, b.block(0, q * panels.width), k, panels.columns(q), step, panel, step);
-        round_packed(isa, round, panel, k * step);
+        pack_block(isa, b.block(0, q * panels.width), k, panels.columns(q), step, round, panel);
     }
     return panels;
 }

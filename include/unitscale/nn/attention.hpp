@@ -3,6 +3,7 @@
 
 #include <unitscale/nn/linear.hpp>
 #include <unitscale/ops/attention.hpp>
+#include <unitscale/ops/cached_attention.hpp>
 #include <unitscale/ops/rotary.hpp>
 
 #include <cmath>
@@ -25,7 +26,8 @@ struct AttentionConfig {
     std::size_t depth = 0;          ///< residual layers of the trunk
 };
 
-/// Self-attention: linear layers `query`, `key`, `value`, `out` around ops::attention. x, y [B,T,width].
+/// Self-attention: linear layers `query`, `key`, `value`, `out` around ops::attention. x, y [B,T,width]. With `past`, x follows
+/// the positions that it holds, and ops::cached_attention runs instead.
 /// Error: heads that do not divide the width. Test: tests/nn/attention_test.cpp
 template <class T>
 class Attention {
@@ -38,17 +40,19 @@ public:
           value_(path + "/value", layer(narrow(config))),
           out_(path + "/out", layer(config.width)) {}
 
-    [[nodiscard]] Variable<T> operator()(Variable<T> x) {
+    [[nodiscard]] Variable<T> operator()(Variable<T> x, const ops::KeyValueRows<T>* past = nullptr) {
         const auto scope = x.tape("Attention").scope(name_);
         const std::size_t groups = config_.groups == 0 ? config_.heads : config_.groups;
         Variable<T> q = query_(x), k = key_(x);
         if (config_.rotary) {
-            q = ops::rotary(q, {.heads = config_.heads});
-            k = ops::rotary(k, {.heads = groups});
+            const std::size_t first = past != nullptr ? past->length : 0;
+            q = ops::rotary(q, {.heads = config_.heads, .first_position = first});
+            k = ops::rotary(k, {.heads = groups, .first_position = first});
         }
         ops::AttentionOptions options{.heads = config_.heads, .groups = groups, .mult = mult(), .causal = config_.causal};
         if (config_.factor_length > 0) options.factor_length = config_.factor_length;
-        return out_(ops::attention(q, k, value_(x), options));
+        const Variable<T> v = value_(x);
+        return out_(past != nullptr ? ops::cached_attention(q, k, v, *past, options) : ops::attention(q, k, v, options));
     }
 
     [[nodiscard]] double mult() const {

@@ -3,6 +3,7 @@
 
 #include <unitscale/nn/embedding.hpp>
 #include <unitscale/nn/initialise.hpp>
+#include <unitscale/nn/key_value_cache.hpp>
 #include <unitscale/nn/transformer_block.hpp>
 #include <unitscale/ops/add.hpp>
 #include <unitscale/ops/readout.hpp>
@@ -35,7 +36,8 @@ struct DecoderConfig {
     std::optional<double> attention_mult{};  ///< empty: sqrt(head size)
     double dropout = 0.0;
     bool bias = false;
-    bool tied = false;  ///< the readout's weight is the token table
+    bool tied = false;       ///< the readout's weight is the token table
+    bool recompute = false;  ///< blocks keep their input only and run again in the backward pass: less memory, the same bits
 };
 
 /// A transformer language model: token ids [B,T] to logits [B,T,vocabulary] of the next token. Its code names no method:
@@ -63,24 +65,34 @@ public:
     [[nodiscard]] const DecoderConfig& config() const noexcept { return config_; }
 
     /// ids [B,T], each in [0, vocabulary).
-    [[nodiscard]] Variable<T> operator()(Tape<T>& tape, const Tensor<std::int32_t>& ids) {
+    [[nodiscard]] Variable<T> operator()(Tape<T>& tape, const Tensor<std::int32_t>& ids) { return run(tape, ids, nullptr); }
+
+    /// The logits of tokens that follow the cache's positions, which then number T more. To the bit those of the whole
+    /// sequence without a cache, in whatever parts it comes: every kernel forms a row by the same operations among few rows as
+    /// among many, and forward factors do not change. (To rounding only where large products are a BLAS'; and not where operands
+    /// are rounded stochastically or by a whole tensor's amax.) A throw leaves the cache as it was.
+    /// Errors: a step that records gradients; a cache of another model's sizes, batch, or too short.
+    [[nodiscard]] Variable<T> operator()(Tape<T>& tape, const Tensor<std::int32_t>& ids, KeyValueCache<T>& cache) {
+        check(!tape.step_options().gradients,
+              "Decoder: a cache in a step that records gradients; begin it with gradients = false");
         check(ids.rank() == 2, "Decoder: ids ", to_string(ids.shape()), "; expected [B,T]");
-        const auto scope = tape.scope("decoder");
-        Variable<T> x = tokens_(tape, ids);
-        if (positions_) {
-            const std::size_t length = ids.dim(1);
-            check(length <= config_.length, "Decoder: a sequence of ", length, " tokens; learned positions end at ",
-                  config_.length);
-            Tensor<std::int32_t> places({length}, tape.pool());
-            for (std::size_t i = 0; i < length; ++i) places.data()[i] = static_cast<std::int32_t>(i);
-            // One lookup per position and step: `add` repeats the result over the batch, in every micro-batch.
-            x = ops::add(x, (*positions_)(tape, places, {.step_lookups = length}));
-        }
-        if (config_.dropout > 0.0) x = ops::dropout(x, {.p = config_.dropout});
-        for (const auto& block : blocks_) x = (*block)(x);
-        if (norm_) x = (*norm_)(x);
-        const auto readout_scope = tape.scope("readout");
-        return ops::readout(x, tape.parameter(config_.tied ? tokens_.weight() : *readout_));
+        const KeyValueCacheConfig& sizes = cache.config();
+        check(sizes.layers == config_.depth && sizes.columns == cache_columns(), "Decoder: a cache of ", sizes.layers,
+              " layers of ", sizes.columns, " columns; expected ", config_.depth, " of ", cache_columns());
+        check(sizes.batch == ids.dim(0), "Decoder: ids ", to_string(ids.shape()), " and a cache for a batch of ", sizes.batch);
+        check(ids.dim(1) <= cache.capacity() - cache.length(), "Decoder: ", cache.length(), " positions and ", ids.dim(1),
+              " more; the cache ends at ", cache.capacity());
+        const Variable<T> logits = run(tape, ids, &cache);
+        cache.advance(ids.dim(1));
+        return logits;
+    }
+
+    /// A cache for this model. capacity 0: config().length positions.
+    [[nodiscard]] KeyValueCache<T> make_cache(std::size_t batch = 1, std::size_t capacity = 0) const {
+        return KeyValueCache<T>({.layers = config_.depth,
+                                 .batch = batch,
+                                 .capacity = capacity == 0 ? config_.length : capacity,
+                                 .columns = cache_columns()});
     }
 
     /// Every parameter, in model order.
@@ -102,6 +114,35 @@ public:
     }
 
 private:
+    [[nodiscard]] Variable<T> run(Tape<T>& tape, const Tensor<std::int32_t>& ids, KeyValueCache<T>* cache) {
+        check(ids.rank() == 2, "Decoder: ids ", to_string(ids.shape()), "; expected [B,T]");
+        const auto scope = tape.scope("decoder");
+        Variable<T> x = tokens_(tape, ids);
+        if (positions_) {
+            const std::size_t length = ids.dim(1), first = cache != nullptr ? cache->length() : 0;
+            check(first + length <= config_.length, "Decoder: a sequence of ", first + length,
+                  " tokens; learned positions end at ", config_.length);
+            Tensor<std::int32_t> places({length}, tape.pool());
+            for (std::size_t i = 0; i < length; ++i) places.data()[i] = static_cast<std::int32_t>(first + i);
+            // One lookup per position and step: `add` repeats the result over the batch, in every micro-batch.
+            x = ops::add(x, (*positions_)(tape, places, {.step_lookups = length}));
+        }
+        if (config_.dropout > 0.0) x = ops::dropout(x, {.p = config_.dropout});
+        for (std::size_t i = 0; i < blocks_.size(); ++i) {
+            ops::KeyValueRows<T> past;
+            if (cache != nullptr) past = cache->layer(i);
+            x = (*blocks_[i])(x, cache != nullptr ? &past : nullptr);
+        }
+        if (norm_) x = (*norm_)(x);
+        const auto readout_scope = tape.scope("readout");
+        return ops::readout(x, tape.parameter(config_.tied ? tokens_.weight() : *readout_));
+    }
+
+    /// Columns of a layer's keys.
+    [[nodiscard]] std::size_t cache_columns() const noexcept {
+        return config_.width / config_.heads * (config_.groups == 0 ? config_.heads : config_.groups);
+    }
+
     static const DecoderConfig& checked(const DecoderConfig& config) {
         check(config.vocabulary >= 1, "Decoder: vocabulary is 0; expected at least 1");
         check(config.width >= 1, "Decoder: width is 0; expected at least 1");
@@ -133,6 +174,7 @@ private:
                 .placement = config.placement,
                 .residual = config.residual,
                 .dropout = config.dropout,
+                .recompute = config.recompute,
                 .index = index,
                 .count = config.depth};
     }

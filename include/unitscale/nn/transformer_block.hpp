@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace unitscale::nn {
@@ -25,11 +26,12 @@ struct TransformerBlockConfig {
     NormPlacement placement = NormPlacement::pre;
     std::optional<ResidualRule> residual{};  ///< empty: the recipe's rule
     double dropout = 0.0;                    ///< on each branch's output
+    bool recompute = false;                  ///< keeps x only; the backward pass runs the block again (Tape::recompute)
     std::size_t index = 0;                   ///< this block's place among `count` blocks
     std::size_t count = 1;
 };
 
-/// A transformer block: two residual layers, attention and feed-forward. x, y [B,T,width].
+/// A transformer block: two residual layers, attention and feed-forward. x, y [B,T,width]; `past` as in Attention.
 /// Test: tests/nn/transformer_block_test.cpp
 template <class T>
 class TransformerBlock {
@@ -42,10 +44,9 @@ public:
           ffn_norm_(path + "/ffn_norm", norm(config)),
           ffn_(path + "/ffn", config.feed_forward) {}
 
-    [[nodiscard]] Variable<T> operator()(Variable<T> x) {
-        const auto scope = x.tape("TransformerBlock").scope(name_);
-        x = residual_layer(x, 0, attention_norm_, attention_);
-        return residual_layer(x, 1, ffn_norm_, ffn_);
+    [[nodiscard]] Variable<T> operator()(Variable<T> x, const ops::KeyValueRows<T>* past = nullptr) {
+        if (!config_.recompute || past != nullptr) return layers(std::move(x), past);
+        return x.tape("TransformerBlock").recompute(x, [this](Variable<T> again) { return layers(std::move(again)); });
     }
 
     void collect(std::vector<Parameter<T>*>& parameters) {
@@ -63,8 +64,15 @@ private:
         return norm;
     }
 
+    [[nodiscard]] Variable<T> layers(Variable<T> x, const ops::KeyValueRows<T>* past = nullptr) {
+        const auto scope = x.tape("TransformerBlock").scope(name_);
+        x = residual_layer(std::move(x), 0, attention_norm_,
+                           [&](Variable<T> inner) { return attention_(std::move(inner), past); });
+        return residual_layer(std::move(x), 1, ffn_norm_, ffn_);
+    }
+
     template <class Branch>
-    [[nodiscard]] Variable<T> residual_layer(Variable<T> x, std::size_t part, Norm<T>& norm, Branch& branch) {
+    [[nodiscard]] Variable<T> residual_layer(Variable<T> x, std::size_t part, Norm<T>& norm, Branch&& branch) {
         const ResidualRule rule = config_.residual.value_or(x.tape("TransformerBlock").recipe().residual);
         std::optional<double> tau;
         if (rule.scheme != ResidualScheme::plain) tau = residual_tau(rule, 2 * config_.index + part, 2 * config_.count);

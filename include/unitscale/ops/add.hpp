@@ -34,12 +34,17 @@ template <class T>
     Tensor<T> output = tape.make(shape);
     kernels::broadcast_add<T>(tape.execution(), left.data(), left.shape(), static_cast<Accum<T>>(factors.alpha), right.data(),
                               right.shape(), static_cast<Accum<T>>(sign * factors.alpha), output.data());
-    return tape.record({op, tape.next_site(op), factors.alpha, {factors.beta_x, factors.beta_z}, factors.joined_by}, {x, z},
-                       std::move(output), [sign](BackwardContext<T>& g) {
+    return tape.record({.name = op,
+                        .site = tape.next_site(op),
+                        .alpha = factors.alpha,
+                        .betas = {factors.beta_x, factors.beta_z},
+                        .joined_by = factors.joined_by,
+                        .reads = reads_nothing},
+                       {x, z}, std::move(output), [sign](BackwardContext<T>& g) {
                            for (const std::size_t i : {std::size_t{0}, std::size_t{1}}) {
                                if (!g.needs(i)) continue;
                                const Tensor<T>& dy = g.output_gradient();
-                               Tensor<T> dx = g.make(g.input(i).shape());
+                               Tensor<T> dx = g.make(g.input_shape(i));
                                const auto factor = static_cast<Accum<T>>(i == 0 ? g.beta(i) : sign * g.beta(i));
                                kernels::sum_to_shape<T>(g.execution(), dy.data(), dy.shape(), dx.data(), dx.shape(), factor);
                                g.add(i, std::move(dx));

@@ -87,10 +87,15 @@ template <class T>
                                               .causal = bool_causal};
     };
     kernels::attention_forward<T>(tape.execution(), arguments(query, key, value, output.data(), log_sum.data()));
-    return tape.record({"attention", site, factor, {factor, factor, factor}, JoinedBy::plan, multiply_adds}, {q, k, v},
-                       std::move(output), [=, log_sum = std::move(log_sum)](BackwardContext<T>& g) mutable {
-                           Tensor<T> dq = g.make(g.input(0).shape()), dk = g.make(g.input(1).shape()),
-                                     dv = g.make(g.input(2).shape());
+    return tape.record({.name = "attention",
+                        .site = site,
+                        .alpha = factor,
+                        .betas = {factor, factor, factor},
+                        .joined_by = JoinedBy::plan,
+                        .multiply_adds = multiply_adds,
+                        .reads = reads_inputs},
+                       {q, k, v}, std::move(output), [=, log_sum = std::move(log_sum)](BackwardContext<T>& g) mutable {
+                           Tensor<T> dq = g.make(g.input_shape(0)), dk = g.make(g.input_shape(1)), dv = g.make(g.input_shape(2));
                            kernels::attention_backward<T>(
                                g.execution(), {.forward = arguments(g.input(0), g.input(1), g.input(2), nullptr, log_sum.data()),
                                                .dout = {g.output_gradient().data(), t * wide, wide, d},

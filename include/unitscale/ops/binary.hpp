@@ -56,12 +56,17 @@ template <class T, class F, class Fx, class Fz>
     kernels::broadcast_map(
         tape.execution(), shape, output.data(), [f, alpha = static_cast<A>(factors.alpha)](A u, A v) { return alpha * f(u, v); },
         BroadcastInput{left.data(), left.shape()}, BroadcastInput{right.data(), right.shape()});
-    return tape.record({op, tape.next_site(op), factors.alpha, {factors.beta_x, factors.beta_z}, factors.joined_by}, {x, z},
-                       std::move(output), [f_x, f_z](BackwardContext<T>& g) {
+    return tape.record({.name = op,
+                        .site = tape.next_site(op),
+                        .alpha = factors.alpha,
+                        .betas = {factors.beta_x, factors.beta_z},
+                        .joined_by = factors.joined_by,
+                        .reads = reads_inputs},
+                       {x, z}, std::move(output), [f_x, f_z](BackwardContext<T>& g) {
                            const Tensor<T>&dy = g.output_gradient(), &u = g.input(0), &v = g.input(1);
                            const auto part = [&](std::size_t i, auto slope) {
                                if (!g.needs(i)) return;
-                               Tensor<T> dx = g.make(g.input(i).shape());
+                               Tensor<T> dx = g.make(g.input_shape(i));
                                kernels::broadcast_map_sum(
                                    g.execution(), dy.shape(), dx.data(), dx.shape(),
                                    [slope, beta = static_cast<A>(g.beta(i))](A d, A s, A t) { return beta * d * slope(s, t); },

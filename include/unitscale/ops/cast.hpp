@@ -26,7 +26,7 @@ template <class T>
     Tensor<T> output = tape.make(input.shape());
     kernels::round_elements<T>(tape.execution(), op, quantiser, tape.random_key(site, activation_part), input.data(),
                                output.data(), static_cast<std::ptrdiff_t>(input.size()));
-    return tape.record({op, site, 1.0, {1.0}}, {x}, std::move(output),
+    return tape.record({.name = op, .site = site, .alpha = 1.0, .betas = {1.0}, .reads = reads_nothing}, {x}, std::move(output),
                        [](BackwardContext<T>& g) { g.add(0, g.take_output_gradient()); });
 }
 
@@ -41,12 +41,13 @@ template <class T>
     check_options(op, quantiser.format, quantiser.options());
     const Site site = tape.next_site(op);
     const RandomKey key = tape.random_key(site, gradient_part);
-    return tape.template record_repeats<1>({op, site, 1.0, {1.0}}, {x}, [=](BackwardContext<T>& g) {
-        Tensor<T> dx = g.take_output_gradient();
-        kernels::round_elements<T>(g.execution(), op, quantiser, key, dx.data(), dx.data(),
-                                   static_cast<std::ptrdiff_t>(dx.size()));
-        g.add(0, std::move(dx));
-    })[0];
+    return tape.template record_repeats<1>({.name = op, .site = site, .alpha = 1.0, .betas = {1.0}, .reads = reads_nothing}, {x},
+                                           [=](BackwardContext<T>& g) {
+                                               Tensor<T> dx = g.take_output_gradient();
+                                               kernels::round_elements<T>(g.execution(), op, quantiser, key, dx.data(), dx.data(),
+                                                                          static_cast<std::ptrdiff_t>(dx.size()));
+                                               g.add(0, std::move(dx));
+                                           })[0];
 }
 
 }  // namespace unitscale::ops

@@ -30,19 +30,23 @@ template <class T>
     }
     Tensor<T> output = tape.make(shape);
     std::size_t start = 0;
-    for (const Variable<T> input : inputs) {
+    for (const Variable<T>& input : inputs) {
         const std::size_t extent = input.shape()[joined];
         kernels::concatenate_part<T>(tape.execution(), input.value().data(), extent, output.data(), shape, joined, start);
         start += extent;
     }
     const SmallVector<double> betas(inputs.size(), 1.0);
-    return tape.record({"concatenate", tape.next_site("concatenate"), 1.0, std::span<const double>(betas.data(), betas.size())},
+    return tape.record({.name = "concatenate",
+                        .site = tape.next_site("concatenate"),
+                        .alpha = 1.0,
+                        .betas = std::span<const double>(betas.data(), betas.size()),
+                        .reads = reads_nothing},
                        inputs, std::move(output), [joined, count = inputs.size()](BackwardContext<T>& g) {
                            const Tensor<T>& dy = g.output_gradient();
                            std::size_t begin = 0;
                            for (std::size_t i = 0; i < count; ++i) {
-                               const std::size_t extent = g.input(i).shape()[joined];
-                               Tensor<T> dx = g.make(g.input(i).shape());
+                               const std::size_t extent = g.input_shape(i)[joined];
+                               Tensor<T> dx = g.make(g.input_shape(i));
                                kernels::split_part<T>(g.execution(), dy.data(), dy.shape(), joined, begin, dx.data(), extent);
                                g.add(i, std::move(dx));
                                begin += extent;

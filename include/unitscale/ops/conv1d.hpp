@@ -106,17 +106,23 @@ template <class T>
     const std::size_t inputs = bias ? 3 : 2;
     const std::size_t multiply_adds = positions * w.size();
     return tape.record(
-        {op, site, factors.alpha, std::span(betas).first(inputs), joined_by, multiply_adds}, std::span(operands).first(inputs),
-        std::move(output), [=](BackwardContext<T>& g) {
+        {.name = op,
+         .site = site,
+         .alpha = factors.alpha,
+         .betas = std::span(betas).first(inputs),
+         .joined_by = joined_by,
+         .multiply_adds = multiply_adds,
+         .reads = reads_inputs},
+        std::span(operands).first(inputs), std::move(output), [=](BackwardContext<T>& g) {
             const kernels::Conv1dOperand<T> dy{g.output_gradient().data(), pointer(formats.gradient), gradient_key};
             if (g.needs(0)) {
-                Tensor<T> dx = g.make(g.input(0).shape());
+                Tensor<T> dx = g.make(g.input_shape(0));
                 kernels::conv1d_backward_x<T>(g.execution(), s, dy, {g.input(1).data(), pointer(formats.weight), weight_key},
                                               dx.data(), static_cast<Accum<T>>(g.beta(0)));
                 g.add(0, std::move(dx));
             }
             if (g.needs(1)) {
-                Tensor<T> dw = g.make(g.input(1).shape());
+                Tensor<T> dw = g.make(g.input_shape(1));
                 kernels::conv1d_backward_weight<T>(g.execution(), s, dy,
                                                    {g.input(0).data(), pointer(formats.activation), activation_key}, dw.data(),
                                                    static_cast<Accum<T>>(g.beta(1)));

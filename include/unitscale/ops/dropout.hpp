@@ -37,13 +37,14 @@ template <class T>
     if (training)
         kernels::dropout<T>(tape.execution(), input.data(), output.data(), count, p, key, static_cast<Accum<T>>(factor));
     else kernels::scale<T>(tape.execution(), input.data(), output.data(), count, static_cast<Accum<T>>(factor));
-    return tape.record({"dropout", site, factor, {factor}}, {x}, std::move(output), [=](BackwardContext<T>& g) {
-        Tensor<T> dx = g.take_output_gradient();
-        const auto beta = static_cast<Accum<T>>(g.beta(0));
-        if (training) kernels::dropout<T>(g.execution(), dx.data(), dx.data(), count, p, key, beta);
-        else kernels::scale<T>(g.execution(), dx.data(), dx.data(), count, beta);
-        g.add(0, std::move(dx));
-    });
+    return tape.record({.name = "dropout", .site = site, .alpha = factor, .betas = {factor}, .reads = reads_nothing}, {x},
+                       std::move(output), [=](BackwardContext<T>& g) {
+                           Tensor<T> dx = g.take_output_gradient();
+                           const auto beta = static_cast<Accum<T>>(g.beta(0));
+                           if (training) kernels::dropout<T>(g.execution(), dx.data(), dx.data(), count, p, key, beta);
+                           else kernels::scale<T>(g.execution(), dx.data(), dx.data(), count, beta);
+                           g.add(0, std::move(dx));
+                       });
 }
 
 }  // namespace unitscale::ops

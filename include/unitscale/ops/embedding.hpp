@@ -50,13 +50,14 @@ template <class T>
     kernels::embedding_forward<T>(tape.execution(), rows.data(), ids.data(), output.data(), count, width, Accum<T>(1));
     Tensor<std::int32_t> kept(ids.shape(), tape.pool());
     std::copy_n(ids.data(), ids.size(), kept.data());
-    return tape.record({"embedding", tape.next_site("embedding"), 1.0, {beta}}, {table}, std::move(output),
-                       [=, kept = std::move(kept)](BackwardContext<T>& g) {
-                           Tensor<T> dtable = g.make(g.input(0).shape());
-                           kernels::embedding_backward<T>(g.execution(), g.output_gradient().data(), kept.data(), dtable.data(),
-                                                          count, vocabulary, width, static_cast<Accum<T>>(g.beta(0)));
-                           g.add(0, std::move(dtable));
-                       });
+    return tape.record(
+        {.name = "embedding", .site = tape.next_site("embedding"), .alpha = 1.0, .betas = {beta}, .reads = reads_nothing},
+        {table}, std::move(output), [=, kept = std::move(kept)](BackwardContext<T>& g) {
+            Tensor<T> dtable = g.make(g.input_shape(0));
+            kernels::embedding_backward<T>(g.execution(), g.output_gradient().data(), kept.data(), dtable.data(), count,
+                                           vocabulary, width, static_cast<Accum<T>>(g.beta(0)));
+            g.add(0, std::move(dtable));
+        });
 }
 
 }  // namespace unitscale::ops

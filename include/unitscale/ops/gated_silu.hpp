@@ -40,10 +40,14 @@ template <class T>
     Tensor<T> output = tape.make(x.shape());
     kernels::gated_silu_forward<T>(tape.execution(), x.value().data(), gate.value().data(), output.data(), count, m,
                                    static_cast<Accum<T>>(factor));
-    return tape.record({"gated_silu", tape.next_site("gated_silu"), factor, {factor, factor}}, {x, gate}, std::move(output),
-                       [=](BackwardContext<T>& g) {
-                           Tensor<T> dx = g.make(g.input(0).shape());
-                           Tensor<T> dgate = g.make(g.input(1).shape());
+    return tape.record({.name = "gated_silu",
+                        .site = tape.next_site("gated_silu"),
+                        .alpha = factor,
+                        .betas = {factor, factor},
+                        .reads = reads_inputs},
+                       {x, gate}, std::move(output), [=](BackwardContext<T>& g) {
+                           Tensor<T> dx = g.make(g.input_shape(0));
+                           Tensor<T> dgate = g.make(g.input_shape(1));
                            kernels::gated_silu_backward<T>(g.execution(), g.input(0).data(), g.input(1).data(),
                                                            g.output_gradient().data(), dx.data(), dgate.data(), count, m,
                                                            static_cast<Accum<T>>(g.beta(0)));

@@ -62,12 +62,16 @@ template <class T>
     const std::size_t shift_at = used;
     if (shift) inputs[used++] = *shift;
     const bool has_gain = gain.has_value(), has_shift = shift.has_value();
-    return tape.record({"layer_norm", tape.next_site("layer_norm"), 1.0, std::span<const double>(betas.data(), used)},
+    return tape.record({.name = "layer_norm",
+                        .site = tape.next_site("layer_norm"),
+                        .alpha = 1.0,
+                        .betas = std::span<const double>(betas.data(), used),
+                        .reads = reads_inputs},
                        std::span<const Variable<T>>(inputs.data(), used), std::move(output),
                        [=, mean = std::move(mean), inverse = std::move(inverse)](BackwardContext<T>& g) {
-                           Tensor<T> dx = g.needs(0) ? g.make(g.input(0).shape()) : Tensor<T>();
-                           Tensor<T> dgain = has_gain ? g.make(g.input(gain_at).shape()) : Tensor<T>();
-                           Tensor<T> dshift = has_shift ? g.make(g.input(shift_at).shape()) : Tensor<T>();
+                           Tensor<T> dx = g.needs(0) ? g.make(g.input_shape(0)) : Tensor<T>();
+                           Tensor<T> dgain = has_gain ? g.make(g.input_shape(gain_at)) : Tensor<T>();
+                           Tensor<T> dshift = has_shift ? g.make(g.input_shape(shift_at)) : Tensor<T>();
                            kernels::NormGradients<T> to{};
                            if (g.needs(0)) to.dx = dx.data();
                            if (has_gain && g.needs(gain_at)) to.dw = dgain.data();

@@ -36,8 +36,13 @@ template <class T>
     const auto m = static_cast<Accum<T>>(options.mult), alpha = static_cast<Accum<T>>(factors.alpha);
     Tensor<T> output = tape.make(input.shape());
     kernels::log_softmax_forward<T>(tape.execution(), input.data(), output.data(), rows, s, m, alpha);
-    return tape.record({op, tape.next_site(op), factors.alpha, {factors.beta_x}, factors.joined_by}, {x}, std::move(output),
-                       [=](BackwardContext<T>& g) {
+    return tape.record({.name = op,
+                        .site = tape.next_site(op),
+                        .alpha = factors.alpha,
+                        .betas = {factors.beta_x},
+                        .joined_by = factors.joined_by,
+                        .reads = reads_outputs},
+                       {x}, std::move(output), [=](BackwardContext<T>& g) {
                            Tensor<T> dx = g.take_output_gradient();
                            kernels::log_softmax_backward<T>(g.execution(), g.output().data(), dx.data(), dx.data(), rows, s, m,
                                                             alpha, static_cast<Accum<T>>(g.beta(0)));

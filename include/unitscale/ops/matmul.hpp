@@ -4,6 +4,7 @@
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/kernels/matmul.hpp>
 #include <unitscale/ops/operands.hpp>
+#include <unitscale/ops/saved_operand.hpp>
 
 #include <cstddef>
 #include <optional>
@@ -64,6 +65,12 @@ template <class T>
         joined_by = join_factors("matmul", site, tape, options.constraint, factors.alpha, factors.beta_x, factors.beta_w);
     }
 
+    // Each input is read for the other's gradient: rounded, if the recipe says so.
+    const bool codes_x = w.requires_gradient() && reads_codes(tape, x, formats.activation, x_key);
+    const bool codes_w = x.requires_gradient() && reads_codes(tape, w, formats.activation, w_key);
+    const Reads reads{.inputs = (w.requires_gradient() && !codes_x ? 1u : 0u) | (x.requires_gradient() && !codes_w ? 2u : 0u),
+                      .outputs = 0,
+                      .rounded = (codes_x ? 1u : 0u) | (codes_w ? 2u : 0u)};
     Tensor<T> output = tape.make(with_last_extent(left.shape(), right.dim(-1)));
     kernels::matmul<T>(tape.execution(), {.m = m,
                                           .n = n,
@@ -77,43 +84,50 @@ template <class T>
                                           .round_b = pointer(formats.activation),
                                           .key_a = x_key,
                                           .key_b = w_key});
-    return tape.record(
-        {"matmul", site, factors.alpha, {factors.beta_x, factors.beta_w}, joined_by, items * rows * left.dim(-1) * right.dim(-1)},
-        {x, w}, std::move(output), [=](BackwardContext<T>& g) {
-            const T* dy = g.output_gradient().data();
-            if (g.needs(0)) {
-                Tensor<T> dx = g.make(g.input(0).shape());
-                kernels::matmul<T>(g.execution(), {.m = m,
-                                                   .n = k,
-                                                   .k = n,
-                                                   .batch = batch,
-                                                   .a = {dy, n, 1, m * n},
-                                                   .b = {g.input(1).data(), 1, n, k * n},
-                                                   .c = {dx.data(), k, 1, m * k},
-                                                   .alpha = static_cast<Accum<T>>(g.beta(0)),
-                                                   .round_a = pointer(formats.gradient),
-                                                   .round_b = pointer(formats.activation),
-                                                   .key_a = gradient_key,
-                                                   .key_b = w_key});
-                g.add(0, std::move(dx));
-            }
-            if (g.needs(1)) {
-                Tensor<T> dw = g.make(g.input(1).shape());
-                kernels::matmul<T>(g.execution(), {.m = k,
-                                                   .n = n,
-                                                   .k = m,
-                                                   .batch = batch,
-                                                   .a = {g.input(0).data(), 1, k, m * k},
-                                                   .b = {dy, n, 1, m * n},
-                                                   .c = {dw.data(), n, 1, k * n},
-                                                   .alpha = static_cast<Accum<T>>(g.beta(1)),
-                                                   .round_a = pointer(formats.activation),
-                                                   .round_b = pointer(formats.gradient),
-                                                   .key_a = x_key,
-                                                   .key_b = gradient_key});
-                g.add(1, std::move(dw));
-            }
-        });
+    return tape.record({.name = "matmul",
+                        .site = site,
+                        .alpha = factors.alpha,
+                        .betas = {factors.beta_x, factors.beta_w},
+                        .joined_by = joined_by,
+                        .multiply_adds = items * rows * left.dim(-1) * right.dim(-1),
+                        .reads = reads},
+                       {x, w}, std::move(output), [=](BackwardContext<T>& g) {
+                           const T* dy = g.output_gradient().data();
+                           if (g.needs(0)) {
+                               Tensor<T> dx = g.make(g.input_shape(0));
+                               multiply_saved_right<T>(g.execution(),
+                                                       {.m = m,
+                                                        .n = k,
+                                                        .k = n,
+                                                        .batch = batch,
+                                                        .a = {dy, n, 1, m * n},
+                                                        .c = {dx.data(), k, 1, m * k},
+                                                        .alpha = static_cast<Accum<T>>(g.beta(0)),
+                                                        .round_a = pointer(formats.gradient),
+                                                        .round_b = pointer(formats.activation),
+                                                        .key_a = gradient_key,
+                                                        .key_b = w_key},
+                                                       {g, 1, {1, n, k * n}, formats.activation});
+                               g.add(0, std::move(dx));
+                           }
+                           if (g.needs(1)) {
+                               Tensor<T> dw = g.make(g.input_shape(1));
+                               multiply_saved_left<T>(g.execution(),
+                                                      {.m = k,
+                                                       .n = n,
+                                                       .k = m,
+                                                       .batch = batch,
+                                                       .b = {dy, n, 1, m * n},
+                                                       .c = {dw.data(), n, 1, k * n},
+                                                       .alpha = static_cast<Accum<T>>(g.beta(1)),
+                                                       .round_a = pointer(formats.activation),
+                                                       .round_b = pointer(formats.gradient),
+                                                       .key_a = x_key,
+                                                       .key_b = gradient_key},
+                                                      {g, 0, {1, k, m * k}, formats.activation});
+                               g.add(1, std::move(dw));
+                           }
+                       });
 }
 
 }  // namespace unitscale::ops

@@ -35,9 +35,14 @@ template <class T>
     Tensor<std::ptrdiff_t> places(axes.result, tape.pool());
     kernels::maximum_forward<T>(tape.execution(), input.data(), input.shape(), output.data(), places.data(), axes.kept,
                                 static_cast<Accum<T>>(factors.alpha));
-    return tape.record({"max", tape.next_site("max"), factors.alpha, {factors.beta_x}, factors.joined_by}, {x}, std::move(output),
-                       [places = std::move(places)](BackwardContext<T>& g) {
-                           Tensor<T> dx = g.make(g.input(0).shape());
+    return tape.record({.name = "max",
+                        .site = tape.next_site("max"),
+                        .alpha = factors.alpha,
+                        .betas = {factors.beta_x},
+                        .joined_by = factors.joined_by,
+                        .reads = reads_nothing},
+                       {x}, std::move(output), [places = std::move(places)](BackwardContext<T>& g) {
+                           Tensor<T> dx = g.make(g.input_shape(0));
                            kernels::maximum_backward<T>(g.output_gradient().data(), places.data(), dx.data(),
                                                         static_cast<std::ptrdiff_t>(places.size()),
                                                         static_cast<std::ptrdiff_t>(dx.size()), static_cast<Accum<T>>(g.beta(0)));

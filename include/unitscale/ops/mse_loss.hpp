@@ -48,12 +48,13 @@ template <class T>
     Tensor<T> loss = tape.make(Shape{1});
     loss.data()[0] = static_cast<T>(total * static_cast<Accum<T>>(share));
     return tape.record(
-        {"mse_loss", tape.next_site("mse_loss"), 1.0, {beta, beta}}, {x, y}, std::move(loss), [=](BackwardContext<T>& g) {
+        {.name = "mse_loss", .site = tape.next_site("mse_loss"), .alpha = 1.0, .betas = {beta, beta}, .reads = reads_inputs},
+        {x, y}, std::move(loss), [=](BackwardContext<T>& g) {
             const double seed = static_cast<double>(static_cast<Accum<T>>(g.output_gradient().data()[0]));
             for (std::size_t input = 0; input < 2; ++input) {
                 if (!g.needs(input)) continue;
                 const auto factor = static_cast<Accum<T>>((input == 0 ? 2.0 : -2.0) * g.beta(input) * share * seed);
-                Tensor<T> gradient = g.make(g.input(input).shape());
+                Tensor<T> gradient = g.make(g.input_shape(input));
                 kernels::add_scaled<T>(g.execution(), g.input(0).data(), factor, g.input(1).data(), -factor, gradient.data(),
                                        count);
                 g.add(input, std::move(gradient));

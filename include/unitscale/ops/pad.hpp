@@ -34,11 +34,12 @@ template <class T>
     Tensor<T> output = tape.make(shape);
     kernels::slice_backward<T>(tape.execution(), input.data(), output.data(), shape, before, stops,
                                element_cast<T>(options.value));  // x in the box
-    return tape.record({"pad", tape.next_site("pad"), 1.0, {1.0}}, {x}, std::move(output), [=](BackwardContext<T>& g) {
-        Tensor<T> dx = g.make(g.input(0).shape());
-        kernels::slice<T>(g.execution(), g.output_gradient().data(), shape, before, stops, dx.data());
-        g.add(0, std::move(dx));
-    });
+    return tape.record({.name = "pad", .site = tape.next_site("pad"), .alpha = 1.0, .betas = {1.0}, .reads = reads_nothing}, {x},
+                       std::move(output), [=](BackwardContext<T>& g) {
+                           Tensor<T> dx = g.make(g.input_shape(0));
+                           kernels::slice<T>(g.execution(), g.output_gradient().data(), shape, before, stops, dx.data());
+                           g.add(0, std::move(dx));
+                       });
 }
 
 }  // namespace unitscale::ops

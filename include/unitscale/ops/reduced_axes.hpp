@@ -63,10 +63,15 @@ template <class T>
     Tensor<T> output = tape.make(axes.result);
     kernels::sum_to_shape<T>(tape.execution(), x.value().data(), x.shape(), output.data(), axes.kept,
                              static_cast<Accum<T>>(factors.alpha * weight));
-    return tape.record({op, tape.next_site(op), factors.alpha, {factors.beta_x}, factors.joined_by}, {x}, std::move(output),
-                       [kept = axes.kept, weight](BackwardContext<T>& g) {
+    return tape.record({.name = op,
+                        .site = tape.next_site(op),
+                        .alpha = factors.alpha,
+                        .betas = {factors.beta_x},
+                        .joined_by = factors.joined_by,
+                        .reads = reads_nothing},
+                       {x}, std::move(output), [kept = axes.kept, weight](BackwardContext<T>& g) {
                            using A = Accum<T>;
-                           Tensor<T> dx = g.make(g.input(0).shape());
+                           Tensor<T> dx = g.make(g.input_shape(0));
                            kernels::broadcast_map(
                                g.execution(), dx.shape(), dx.data(),
                                [factor = static_cast<A>(g.beta(0) * weight)](A d) { return factor * d; },

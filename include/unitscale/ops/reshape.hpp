@@ -19,11 +19,13 @@ template <class T>
           " elements and cannot become ", to_string(shape));
     Tensor<T> output = tape.make(shape);
     std::copy_n(input.data(), input.size(), output.data());
-    return tape.record({"reshape", tape.next_site("reshape"), 1.0, {1.0}}, {x}, std::move(output), [](BackwardContext<T>& g) {
-        Tensor<T> dx = g.take_output_gradient();
-        dx.reshape(g.input(0).shape());
-        g.add(0, std::move(dx));
-    });
+    return tape.record(
+        {.name = "reshape", .site = tape.next_site("reshape"), .alpha = 1.0, .betas = {1.0}, .reads = reads_nothing}, {x},
+        std::move(output), [](BackwardContext<T>& g) {
+            Tensor<T> dx = g.take_output_gradient();
+            dx.reshape(g.input_shape(0));
+            g.add(0, std::move(dx));
+        });
 }
 
 }  // namespace unitscale::ops

@@ -34,7 +34,11 @@ template <class T>
     Tape<T>& tape = x.tape("residual_split");
     const double weight = tape.unit_scaled() ? residual_weights(tau).branch : 1.0;
     return tape.template record_repeats<2>(
-        {.name = "residual_split", .site = tape.next_site("residual_split"), .betas = {1.0}, .output_weights = {weight, 1.0}},
+        {.name = "residual_split",
+         .site = tape.next_site("residual_split"),
+         .betas = {1.0},
+         .output_weights = {weight, 1.0},
+         .reads = reads_nothing},
         {x}, [](BackwardContext<T>& g) {
             Tensor<T> dx = g.take_output_gradient(1);
             kernels::add_scaled<T>(g.execution(), g.output_gradient(0).data(), static_cast<Accum<T>>(g.output_weight(0)),
@@ -61,18 +65,22 @@ template <class T>
     Tensor<T> output = tape.make(branch.shape());
     kernels::add_scaled<T>(tape.execution(), branch.value().data(), static_cast<Accum<T>>(weights.branch), stream.value().data(),
                            static_cast<Accum<T>>(weights.stream), output.data(), count);
-    return tape.record(
-        {"residual_add", tape.next_site("residual_add"), 1.0, {branch_gradient / weights.branch, 1.0}, JoinedBy::branch},
-        {branch, stream}, std::move(output), [=](BackwardContext<T>& g) {
-            Tensor<T> dbranch = g.make(g.input(0).shape());
-            kernels::scale<T>(g.execution(), g.output_gradient().data(), dbranch.data(), count,
-                              static_cast<Accum<T>>(g.beta(0) * weights.branch));
-            g.add(0, std::move(dbranch));
-            Tensor<T> dstream = g.take_output_gradient();
-            kernels::scale<T>(g.execution(), dstream.data(), dstream.data(), count,
-                              static_cast<Accum<T>>(g.beta(1) * weights.stream));
-            g.add(1, std::move(dstream));
-        });
+    return tape.record({.name = "residual_add",
+                        .site = tape.next_site("residual_add"),
+                        .alpha = 1.0,
+                        .betas = {branch_gradient / weights.branch, 1.0},
+                        .joined_by = JoinedBy::branch,
+                        .reads = reads_nothing},
+                       {branch, stream}, std::move(output), [=](BackwardContext<T>& g) {
+                           Tensor<T> dbranch = g.make(g.input_shape(0));
+                           kernels::scale<T>(g.execution(), g.output_gradient().data(), dbranch.data(), count,
+                                             static_cast<Accum<T>>(g.beta(0) * weights.branch));
+                           g.add(0, std::move(dbranch));
+                           Tensor<T> dstream = g.take_output_gradient();
+                           kernels::scale<T>(g.execution(), dstream.data(), dstream.data(), count,
+                                             static_cast<Accum<T>>(g.beta(1) * weights.stream));
+                           g.add(1, std::move(dstream));
+                       });
 }
 
 }  // namespace unitscale::ops

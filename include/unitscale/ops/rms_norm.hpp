@@ -37,11 +37,15 @@ template <class T>
     const std::array<Variable<T>, 2> inputs = {x, gain.value_or(x)};
     const std::array<double, 2> betas = {1.0, tape.unit_scaled() ? rsqrt_count(tape.step_rows(row_total)) : 1.0};
     const std::size_t used = has_gain ? 2 : 1;
-    return tape.record({"rms_norm", tape.next_site("rms_norm"), 1.0, std::span<const double>(betas.data(), used)},
+    return tape.record({.name = "rms_norm",
+                        .site = tape.next_site("rms_norm"),
+                        .alpha = 1.0,
+                        .betas = std::span<const double>(betas.data(), used),
+                        .reads = reads_inputs},
                        std::span<const Variable<T>>(inputs.data(), used), std::move(output),
                        [=, inverse = std::move(inverse)](BackwardContext<T>& g) {
-                           Tensor<T> dx = g.needs(0) ? g.make(g.input(0).shape()) : Tensor<T>();
-                           Tensor<T> dgain = has_gain ? g.make(g.input(1).shape()) : Tensor<T>();
+                           Tensor<T> dx = g.needs(0) ? g.make(g.input_shape(0)) : Tensor<T>();
+                           Tensor<T> dgain = has_gain ? g.make(g.input_shape(1)) : Tensor<T>();
                            kernels::NormGradients<T> to{};
                            if (g.needs(0)) to.dx = dx.data();
                            if (has_gain && g.needs(1)) to.dw = dgain.data();

@@ -42,12 +42,13 @@ template <class T>
     const kernels::HeadStrides strides{.batch_stride = sizes.time * row, .time_stride = row, .head_stride = sizes.width};
     Tensor<T> output = tape.make(input.shape());
     kernels::rotary_forward<T>(tape.execution(), input.data(), strides, output.data(), strides, sizes, Accum<T>(1));
-    return tape.record({"rotary", tape.next_site("rotary"), 1.0, {1.0}}, {x}, std::move(output), [=](BackwardContext<T>& g) {
-        Tensor<T> dx = g.take_output_gradient();
-        kernels::rotary_backward<T>(g.execution(), dx.data(), strides, dx.data(), strides, sizes,
-                                    static_cast<Accum<T>>(g.beta(0)));
-        g.add(0, std::move(dx));
-    });
+    return tape.record({.name = "rotary", .site = tape.next_site("rotary"), .alpha = 1.0, .betas = {1.0}, .reads = reads_nothing},
+                       {x}, std::move(output), [=](BackwardContext<T>& g) {
+                           Tensor<T> dx = g.take_output_gradient();
+                           kernels::rotary_backward<T>(g.execution(), dx.data(), strides, dx.data(), strides, sizes,
+                                                       static_cast<Accum<T>>(g.beta(0)));
+                           g.add(0, std::move(dx));
+                       });
 }
 
 }  // namespace unitscale::ops

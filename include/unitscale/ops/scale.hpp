@@ -19,8 +19,13 @@ template <class T>
     Tensor<T> output = tape.make(x.shape());
     kernels::scale<T>(tape.execution(), x.value().data(), output.data(), count, static_cast<Accum<T>>(forward));
     const JoinedBy joined_by = tape.recipe().constraint == Constraint::automatic ? JoinedBy::plan : JoinedBy::hand;
-    return tape.record({op, tape.next_site(op), forward, {backward}, joined_by}, {x}, std::move(output),
-                       [=](BackwardContext<T>& g) {
+    return tape.record({.name = op,
+                        .site = tape.next_site(op),
+                        .alpha = forward,
+                        .betas = {backward},
+                        .joined_by = joined_by,
+                        .reads = reads_nothing},
+                       {x}, std::move(output), [=](BackwardContext<T>& g) {
                            Tensor<T> dx = g.take_output_gradient();
                            kernels::scale<T>(g.execution(), dx.data(), dx.data(), count, static_cast<Accum<T>>(g.beta(0)));
                            g.add(0, std::move(dx));

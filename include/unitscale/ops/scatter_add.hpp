@@ -49,13 +49,14 @@ template <class T>
                                  static_cast<Accum<T>>(alpha));
     Tensor<std::int32_t> kept(ids.shape(), tape.pool());
     std::copy_n(ids.data(), ids.size(), kept.data());
-    return tape.record({op, tape.next_site(op), alpha, {beta}, joined_by}, {x}, std::move(output),
-                       [=, kept = std::move(kept)](BackwardContext<T>& g) {
-                           Tensor<T> dx = g.make(g.input(0).shape());
-                           kernels::gather_rows<T>(g.execution(), g.output_gradient().data(), kept.data(), dx.data(), outer, rows,
-                                                   n, inner, static_cast<Accum<T>>(g.beta(0)));
-                           g.add(0, std::move(dx));
-                       });
+    return tape.record(
+        {.name = op, .site = tape.next_site(op), .alpha = alpha, .betas = {beta}, .joined_by = joined_by, .reads = reads_nothing},
+        {x}, std::move(output), [=, kept = std::move(kept)](BackwardContext<T>& g) {
+            Tensor<T> dx = g.make(g.input_shape(0));
+            kernels::gather_rows<T>(g.execution(), g.output_gradient().data(), kept.data(), dx.data(), outer, rows, n, inner,
+                                    static_cast<Accum<T>>(g.beta(0)));
+            g.add(0, std::move(dx));
+        });
 }
 
 }  // namespace unitscale::ops

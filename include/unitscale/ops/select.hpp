@@ -43,12 +43,17 @@ template <class T, std::integral C>
         [alpha = static_cast<A>(factors.alpha)](float c, A u, A v) { return c > 0.0f ? alpha * u : alpha * v; },
         BroadcastInput{chosen.data(), chosen.shape()}, BroadcastInput{left.data(), left.shape()},
         BroadcastInput{right.data(), right.shape()});
-    return tape.record({"select", tape.next_site("select"), factors.alpha, {factors.beta_x, factors.beta_z}, factors.joined_by},
+    return tape.record({.name = "select",
+                        .site = tape.next_site("select"),
+                        .alpha = factors.alpha,
+                        .betas = {factors.beta_x, factors.beta_z},
+                        .joined_by = factors.joined_by,
+                        .reads = reads_nothing},
                        {x, z}, std::move(output), [chosen = std::move(chosen)](BackwardContext<T>& g) {
                            const Tensor<T>& dy = g.output_gradient();
                            for (const std::size_t i : {std::size_t{0}, std::size_t{1}}) {
                                if (!g.needs(i)) continue;
-                               Tensor<T> dx = g.make(g.input(i).shape());
+                               Tensor<T> dx = g.make(g.input_shape(i));
                                kernels::broadcast_map_sum(
                                    g.execution(), dy.shape(), dx.data(), dx.shape(),
                                    [beta = static_cast<A>(g.beta(i)), taken = i == 0 ? 1.0f : 0.0f](float c, A d) {

@@ -25,11 +25,13 @@ template <class T>
     }
     Tensor<T> output = tape.make(shape);
     kernels::slice<T>(tape.execution(), input.data(), input.shape(), starts, stops, output.data());
-    return tape.record({"slice", tape.next_site("slice"), 1.0, {1.0}}, {x}, std::move(output), [=](BackwardContext<T>& g) {
-        Tensor<T> dx = g.make(g.input(0).shape());
-        kernels::slice_backward<T>(g.execution(), g.output_gradient().data(), dx.data(), dx.shape(), starts, stops);
-        g.add(0, std::move(dx));
-    });
+    return tape.record({.name = "slice", .site = tape.next_site("slice"), .alpha = 1.0, .betas = {1.0}, .reads = reads_nothing},
+                       {x}, std::move(output), [=](BackwardContext<T>& g) {
+                           Tensor<T> dx = g.make(g.input_shape(0));
+                           kernels::slice_backward<T>(g.execution(), g.output_gradient().data(), dx.data(), dx.shape(), starts,
+                                                      stops);
+                           g.add(0, std::move(dx));
+                       });
 }
 
 }  // namespace unitscale::ops

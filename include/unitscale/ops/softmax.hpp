@@ -62,8 +62,13 @@ template <class T>
     const auto m = static_cast<Accum<T>>(options.mult), alpha = static_cast<Accum<T>>(factors.alpha);
     Tensor<T> output = tape.make(input.shape());
     kernels::softmax_forward<T>(tape.execution(), input.data(), output.data(), rows, s, m, alpha);
-    return tape.record({"softmax", tape.next_site("softmax"), factors.alpha, {factors.beta_x}, joined_by}, {x}, std::move(output),
-                       [=](BackwardContext<T>& g) {
+    return tape.record({.name = "softmax",
+                        .site = tape.next_site("softmax"),
+                        .alpha = factors.alpha,
+                        .betas = {factors.beta_x},
+                        .joined_by = joined_by,
+                        .reads = reads_outputs},
+                       {x}, std::move(output), [=](BackwardContext<T>& g) {
                            Tensor<T> dx = g.take_output_gradient();
                            kernels::softmax_backward<T>(g.execution(), g.output().data(), dx.data(), dx.data(), rows, s, m, alpha,
                                                         static_cast<Accum<T>>(g.beta(0)));

@@ -75,15 +75,15 @@ template <class T>
     loss.data()[0] = static_cast<T>(total * static_cast<Accum<T>>(share));
     Tensor<std::int32_t> kept({row_total}, tape.pool());
     std::copy_n(labels.data(), row_total, kept.data());
-    return tape.record({op, tape.next_site(op), 1.0, {factor / own}}, {logits}, std::move(loss),
-                       [=, log_sums = std::move(log_sums), kept = std::move(kept)](BackwardContext<T>& g) {
-                           const double seed = static_cast<double>(static_cast<Accum<T>>(g.output_gradient().data()[0]));
-                           Tensor<T> dx = g.make(g.input(0).shape());
-                           kernels::softmax_cross_entropy_backward<T>(g.execution(), g.input(0).data(), kept.data(),
-                                                                      log_sums.data(), dx.data(), rows, n, m,
-                                                                      static_cast<Accum<T>>(g.beta(0) * own * seed), ignored);
-                           g.add(0, std::move(dx));
-                       });
+    return tape.record(
+        {.name = op, .site = tape.next_site(op), .alpha = 1.0, .betas = {factor / own}, .reads = reads_inputs}, {logits},
+        std::move(loss), [=, log_sums = std::move(log_sums), kept = std::move(kept)](BackwardContext<T>& g) {
+            const double seed = static_cast<double>(static_cast<Accum<T>>(g.output_gradient().data()[0]));
+            Tensor<T> dx = g.make(g.input_shape(0));
+            kernels::softmax_cross_entropy_backward<T>(g.execution(), g.input(0).data(), kept.data(), log_sums.data(), dx.data(),
+                                                       rows, n, m, static_cast<Accum<T>>(g.beta(0) * own * seed), ignored);
+            g.add(0, std::move(dx));
+        });
 }
 
 }  // namespace unitscale::ops

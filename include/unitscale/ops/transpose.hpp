@@ -24,9 +24,10 @@ template <class T>
     Tensor<T> output = tape.make(shape);
     kernels::transpose<T>(tape.execution(), input.data(), input.shape(), axes, output.data());
     return tape.record(
-        {"transpose", tape.next_site("transpose"), 1.0, {1.0}}, {x}, std::move(output), [axes](BackwardContext<T>& g) {
+        {.name = "transpose", .site = tape.next_site("transpose"), .alpha = 1.0, .betas = {1.0}, .reads = reads_nothing}, {x},
+        std::move(output), [axes](BackwardContext<T>& g) {
             const Tensor<T>& dy = g.output_gradient();
-            Tensor<T> dx = g.make(g.input(0).shape());
+            Tensor<T> dx = g.make(g.input_shape(0));
             kernels::transpose<T>(g.execution(), dy.data(), dy.shape(), kernels::inverse_permutation(axes), dx.data());
             g.add(0, std::move(dx));
         });

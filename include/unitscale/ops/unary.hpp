@@ -55,8 +55,13 @@ template <class T, class Forward, class Backward>
     const auto count = static_cast<std::ptrdiff_t>(input.size());
     Tensor<T> output = tape.make(input.shape());
     forward(tape.execution(), input.data(), output.data(), count, static_cast<Accum<T>>(factors.alpha));
-    return tape.record({op, tape.next_site(op), factors.alpha, {factors.beta_x}, factors.joined_by}, {x}, std::move(output),
-                       [=](BackwardContext<T>& g) {
+    return tape.record({.name = op,
+                        .site = tape.next_site(op),
+                        .alpha = factors.alpha,
+                        .betas = {factors.beta_x},
+                        .joined_by = factors.joined_by,
+                        .reads = reads_inputs},
+                       {x}, std::move(output), [=](BackwardContext<T>& g) {
                            Tensor<T> dx = g.take_output_gradient();
                            backward(g.execution(), g.input(0).data(), dx.data(), dx.data(), count,
                                     static_cast<Accum<T>>(g.beta(0)));

@@ -72,12 +72,16 @@ template <class T>
     kernels::weighted_sum<T>(tape.execution(), {data.data(), data.size()}, {scaled.data(), scaled.size()}, output.data(), count);
     SmallVector<double> kept(weights.size());
     std::copy(weights.begin(), weights.end(), kept.begin());
-    return tape.record({"weighted_add", tape.next_site("weighted_add"), factors[0],
-                        std::span<const double>(factors.data() + 1, weights.size()), joined_by},
+    return tape.record({.name = "weighted_add",
+                        .site = tape.next_site("weighted_add"),
+                        .alpha = factors[0],
+                        .betas = std::span<const double>(factors.data() + 1, weights.size()),
+                        .joined_by = joined_by,
+                        .reads = reads_nothing},
                        inputs, std::move(output), [count, kept](BackwardContext<T>& g) {
                            for (std::size_t i = 0; i < kept.size(); ++i) {
                                if (!g.needs(i)) continue;
-                               Tensor<T> dx = g.make(g.input(i).shape());
+                               Tensor<T> dx = g.make(g.input_shape(i));
                                kernels::scale<T>(g.execution(), g.output_gradient().data(), dx.data(), count,
                                                  static_cast<Accum<T>>(g.beta(i) * kept[i]));
                                g.add(i, std::move(dx));

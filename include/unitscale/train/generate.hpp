@@ -4,11 +4,14 @@
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/base/random.hpp>
 #include <unitscale/nn/decoder.hpp>
+#include <unitscale/nn/key_value_cache.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -17,42 +20,94 @@ namespace unitscale::train {
 struct GenerateOptions {
     std::size_t tokens = 100;  ///< how many to write
     double temperature = 0.7;  ///< logits are divided by it; 0: always the most likely token
+    std::size_t top_k = 0;     ///< only the k most likely tokens are drawn, of equals those of lower id; 0 or the vocabulary: all
     std::uint64_t seed = 0;
 };
 
-/// One token from softmax(logits / temperature), `u` uniform in [0, 1).
-[[nodiscard]] inline std::int32_t sample_token(std::span<const float> logits, double temperature, double u) {
-    const auto largest = std::max_element(logits.begin(), logits.end());
-    if (temperature <= 0.0) return static_cast<std::int32_t>(largest - logits.begin());
+/// One token from softmax(logits / temperature) over the `top_k` largest logits (0: all), `u` uniform in [0, 1). Of equal logits the
+/// lower ids come first: at the boundary of top_k, and at temperature 0.
+/// Errors: no logits; one that is NaN; none that is finite.
+[[nodiscard]] inline std::int32_t sample_token(std::span<const float> logits, double temperature, double u,
+                                               std::size_t top_k = 0) {
+    check(!logits.empty(), "sample_token: no logits");
+    for (std::size_t i = 0; i < logits.size(); ++i) check(!std::isnan(logits[i]), "sample_token: logits[", i, "] is NaN");
+    const auto largest = static_cast<std::size_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+    check(std::isfinite(logits[largest]), "sample_token: the largest logit is ", logits[largest], "; expected a finite one");
+    if (temperature <= 0.0 || top_k == 1) return static_cast<std::int32_t>(largest);
+
+    // The last token that is kept, in the order of likelihood and then of ids.
+    float boundary = -std::numeric_limits<float>::infinity();
+    std::size_t last = logits.size();
+    if (top_k > 0 && top_k < logits.size()) {
+        std::vector<std::size_t> order(logits.size());
+        std::iota(order.begin(), order.end(), std::size_t{0});
+        const auto kth = order.begin() + static_cast<std::ptrdiff_t>(top_k) - 1;
+        std::nth_element(order.begin(), kth, order.end(), [&](std::size_t a, std::size_t b) {
+            return logits[a] > logits[b] || (logits[a] == logits[b] && a < b);
+        });
+        boundary = logits[*kth];
+        last = *kth;
+    }
+    const auto weight = [&](std::size_t i) {
+        const bool kept = logits[i] > boundary || (logits[i] == boundary && i <= last);
+        return kept ? std::exp(static_cast<double>(logits[i] - logits[largest]) / temperature) : 0.0;
+    };
     double total = 0.0;
-    for (const float logit : logits) total += std::exp(static_cast<double>(logit - *largest) / temperature);
+    for (std::size_t i = 0; i < logits.size(); ++i) total += weight(i);
     double rest = u * total;
     for (std::size_t i = 0; i < logits.size(); ++i) {
-        rest -= std::exp(static_cast<double>(logits[i] - *largest) / temperature);
+        rest -= weight(i);
         if (rest < 0.0) return static_cast<std::int32_t>(i);
     }
-    return static_cast<std::int32_t>(largest - logits.begin());  // only rounding leads here
+    return static_cast<std::int32_t>(largest);  // only rounding leads here
 }
 
-/// Continues a prompt token by token; the model sees the last `length` tokens. Returns the new tokens.
-/// Errors: an empty prompt; a negative temperature. Test: tests/train/generate_test.cpp
+/// Where the window begins that a model of `length` positions sees of a text of `size` tokens that began as a prompt of `prompt`
+/// tokens: at the start while everything fits, and for a longer prompt at its last `length` tokens. When the window is full, its
+/// first half leaves at once, so that most tokens need not see the others again, at other positions: a window holds more than
+/// (length - 1) / 2 tokens, and moves once for every (length + 1) / 2 of them.
+[[nodiscard]] constexpr std::size_t window_start(std::size_t size, std::size_t prompt, std::size_t length) noexcept {
+    const std::size_t first = prompt > length ? prompt - length : 0, step = (length + 1) / 2;
+    if (size <= first + length) return first;
+    return first + (size - first - length + step - 1) / step * step;
+}
+
+/// Continues a prompt token by token with a key-value cache; returns the new tokens, those that the model without a cache, run over
+/// the same window (`window_start`), would write. A token's time is linear in the window's length so far; where the window moves,
+/// the cache is filled again, which adds one run of half a window for every half a window of tokens. The rule is the same for
+/// learned and rotary positions.
+/// Errors: an empty prompt; a token of it outside the vocabulary; a temperature that is negative or not finite; logits that are NaN.
+/// Test: tests/train/generate_test.cpp
 template <class T>
 [[nodiscard]] std::vector<std::int32_t> generate(nn::Decoder<T>& model, Tape<T>& tape, std::span<const std::int32_t> prompt,
                                                  const GenerateOptions& options) {
+    const std::size_t vocabulary = model.config().vocabulary, length = model.config().length;
     check(!prompt.empty(), "generate: the prompt is empty; expected at least one token");
-    check(options.temperature >= 0.0, "generate: temperature is ", options.temperature, "; expected 0 or more");
+    check(std::isfinite(options.temperature) && options.temperature >= 0.0, "generate: temperature is ", options.temperature,
+          "; expected 0 or more");
+    for (std::size_t i = 0; i < prompt.size(); ++i)
+        check(prompt[i] >= 0 && static_cast<std::size_t>(prompt[i]) < vocabulary, "generate: prompt[", i, "] is ", prompt[i],
+              "; expected a number in [0,", vocabulary, ")");
     const RandomKey key{options.seed, hash_name("generate")};
-    const std::size_t vocabulary = model.config().vocabulary;
     std::vector<std::int32_t> text(prompt.begin(), prompt.end());
     std::vector<float> logits(vocabulary);
+    if (options.tokens == 0) return {};
+
+    nn::KeyValueCache<T> cache = model.make_cache(1, std::min(length, prompt.size() + options.tokens));
+    std::size_t start = 0;  // the cache holds text[start, start + cache.length())
     for (std::size_t i = 0; i < options.tokens; ++i) {
-        const std::size_t seen = std::min(text.size(), model.config().length);
-        const Tensor<std::int32_t> ids({1, seen}, std::span<const std::int32_t>(text).last(seen));
+        const std::size_t wanted = window_start(text.size(), prompt.size(), length);
+        if (wanted != start) {
+            cache.clear();
+            start = wanted;
+        }
+        const auto unseen = std::span<const std::int32_t>(text).subspan(start + cache.length());
         tape.begin_step({.training = false, .gradients = false});
-        const Tensor<T>& values = model(tape, ids).value();
-        const T* last = values.data() + (seen - 1) * vocabulary;
+        const Variable<T> all = model(tape, Tensor<std::int32_t>({1, unseen.size()}, unseen), cache);
+        const T* last = all.value().data() + (unseen.size() - 1) * vocabulary;
         std::transform(last, last + vocabulary, logits.begin(), [](T value) { return static_cast<float>(value); });
-        text.push_back(sample_token(logits, options.temperature, static_cast<double>(uniform(random_word(key, i)))));
+        text.push_back(
+            sample_token(logits, options.temperature, static_cast<double>(uniform(random_word(key, i))), options.top_k));
     }
     return {text.begin() + static_cast<std::ptrdiff_t>(prompt.size()), text.end()};
 }

@@ -51,11 +51,13 @@ struct LanguageRunOptions {
     std::optional<double> lr{};           ///< empty: the recipe's
     std::optional<std::size_t> warmup{};  ///< steps to the peak learning rate; empty: a tenth of the run
     std::size_t micro_batches = 1;
+    bool recompute = false;  ///< blocks keep their input only and run again in the backward pass
     std::uint64_t seed = 1;
     int threads = 1;
     std::size_t eval_every = 100;  ///< 0: only at the end
     std::size_t sample = 300;      ///< characters to write at the end, after the start of the validation text
     double temperature = 0.5;
+    std::size_t top_k = 0;     ///< only the k most likely characters are drawn; 0: all
     bool to_infinity = false;  ///< operands of products that exceed their format become infinite instead of saturating
     std::string log{};         ///< JSON lines, one object per step
     bool quiet = false;
@@ -83,6 +85,7 @@ struct LanguageRunOptions {
         check(!warmup || *warmup <= steps, "--warmup: ", warmup.value_or(0), " steps are more than the run's ", steps);
         check(!lr || (std::isfinite(*lr) && *lr > 0.0), "--lr: is ", lr.value_or(0.0), "; expected a positive number");
         check(std::isfinite(temperature) && temperature >= 0.0, "--temperature: is ", temperature, "; expected 0 or more");
+        check(top_k <= most, "--top-k: is ", top_k, "; expected at most ", most);
     }
 };
 
@@ -125,7 +128,8 @@ public:
                   .width = options.width,
                   .depth = options.depth,
                   .heads = options.heads,
-                  .length = options.seq}),
+                  .length = options.seq,
+                  .recompute = options.recompute}),
           state_(options.seed),
           tape_(recipe_, state_, options.threads) {
         if (!options.log.empty()) log_ = std::make_unique<io::JsonLog>(options.log);
@@ -234,8 +238,11 @@ public:
         result.tokens_per_s = static_cast<double>(options_.steps * options_.batch * options_.seq) / training_seconds;
         if (options_.sample > 0) {
             const auto prompt = parts_.validation.first(std::max<std::size_t>(options_.seq / 2, 1));
-            result.sample = vocabulary_.decode(generate(
-                model_, tape_, prompt, {.tokens = options_.sample, .temperature = options_.temperature, .seed = options_.seed}));
+            result.sample = vocabulary_.decode(generate(model_, tape_, prompt,
+                                                        {.tokens = options_.sample,
+                                                         .temperature = options_.temperature,
+                                                         .top_k = options_.top_k,
+                                                         .seed = options_.seed}));
             result.words =
                 count_known_words(result.sample, io::encode_utf8(std::u32string_view(text_).substr(0, parts_.training.size())));
         }

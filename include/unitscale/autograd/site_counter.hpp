@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/scaling/state.hpp>
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace unitscale {
+
+/// The modules and ops of a step by name, in the order in which the step meets them: where the tape is in the model.
+/// Borrows the state. Test: tests/autograd/site_counter_test.cpp
+class SiteCounter {
+public:
+    explicit SiteCounter(ScalingState& state) : state_(&state) {}
+
+    /// Another step: at the root, every site unused.
+    void begin() noexcept {
+        ++turn_;
+        scope_ = 0;
+    }
+
+    /// Names the module that the following ops belong to, until the guard dies.
+    class ScopeGuard {
+    public:
+        ScopeGuard(SiteCounter& counter, ScalingState::Scope inner) : counter_(counter), outer_(counter.scope_) {
+            counter.scope_ = inner;
+        }
+        ScopeGuard(const ScopeGuard&) = delete;
+        ScopeGuard& operator=(const ScopeGuard&) = delete;
+        ~ScopeGuard() { counter_.scope_ = outer_; }
+
+    private:
+        SiteCounter& counter_;
+        ScalingState::Scope outer_;
+    };
+    [[nodiscard]] ScopeGuard scope(std::string_view name) { return {*this, state_->scope(scope_, name)}; }
+
+    /// The first site of that op's name in this module that the step has not used; it is used now.
+    [[nodiscard]] Site next(std::string_view op) {
+        const Site site = peek(op);
+        turns_[site.id] = turn_;
+        return site;
+    }
+    /// The same, left unused.
+    [[nodiscard]] Site peek(std::string_view op) {
+        for (std::uint32_t ordinal = 0;; ++ordinal) {
+            const Site site = state_->site(scope_, op, ordinal);
+            if (site.id >= turns_.size()) turns_.resize(site.id + 1, 0);
+            if (turns_[site.id] != turn_) return site;
+        }
+    }
+
+private:
+    ScalingState* state_;
+    ScalingState::Scope scope_ = 0;
+    std::uint64_t turn_ = 1;
+    std::vector<std::uint64_t> turns_{};  ///< by site: the turn in which it was last used
+};
+
+}  // namespace unitscale

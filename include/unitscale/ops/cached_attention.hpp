@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/autograd/tape.hpp>
+#include <unitscale/kernels/attention.hpp>
+#include <unitscale/ops/attention.hpp>
+#include <unitscale/ops/operands.hpp>
+
+#include <algorithm>
+#include <cstddef>
+
+namespace unitscale::ops {
+
+/// Keys and values that one attention layer has seen, in buffers of someone else's: [batch, groups, capacity, columns / groups]
+/// each, so that a head reads memory in order. The first `length` positions of each head are written.
+template <class T>
+struct KeyValueRows {
+    T* keys = nullptr;
+    T* values = nullptr;
+    std::size_t batch = 0, capacity = 0, columns = 0, length = 0;
+};
+
+/// Attention of the tokens that follow those in a buffer, for generation.
+///   y = alpha softmax(m q K^T / d) V      q, y [B,T,H d]   k, v [B,T,G d]   K, V [B,past.length + T,G d]
+/// k and v are copied behind the `past.length` positions that the buffers hold; K and V are the buffers up to there, read where
+/// they are. `past` itself does not grow: its owner counts, once all layers have run. The rows of y are, to the bit, the last
+/// T rows of `attention` over the whole sequence, which is what makes generation with and without a cache agree.
+/// Factors under `unit`: alpha is that of `attention`, at the same site, with the length that `factor_length` fixes; there is no
+/// gradient. Without `factor_length` alpha would change from token to token, hence an error.
+/// Errors: a step that records gradients; not causal; as `attention`; buffers of other sizes than k's, or too short for it;
+/// k or v with a scale, which the buffers cannot hold. Test: tests/ops/cached_attention_test.cpp
+template <class T>
+[[nodiscard]] Variable<T> cached_attention(Variable<T> q, Variable<T> k, Variable<T> v, const KeyValueRows<T>& past,
+                                           const AttentionOptions& options) {
+    Tape<T>& tape = q.tape("cached_attention");
+    const Tensor<T>&query = q.value(), &key = k.value(), &value = v.value();
+    const std::size_t heads = options.heads, groups = options.groups == 0 ? heads : options.groups;
+    check(!tape.step_options().gradients, "cached_attention: this step records gradients; begin it with gradients = false");
+    check(options.causal, "cached_attention: causal is false; tokens to come would change the outputs of those before");
+    check(query.rank() == 3 && key.rank() == 3, "cached_attention: q ", to_string(query.shape()), " and k ",
+          to_string(key.shape()), "; expected [B,T,H d] and [B,T,G d]");
+    check(heads >= 1 && heads % groups == 0, "cached_attention: ", heads, " heads and ", groups,
+          " groups; expected groups to divide heads");
+    check(query.dim(2) % heads == 0, "cached_attention: q ", to_string(query.shape()), " is not divisible by ", heads, " heads");
+    const std::size_t batch = query.dim(0), added = query.dim(1), depth = query.dim(2) / heads, columns = groups * depth;
+    check(key.shape() == value.shape() && key.shape() == Shape{batch, added, columns}, "cached_attention: q ",
+          to_string(query.shape()), ", k ", to_string(key.shape()), " and v ", to_string(value.shape()),
+          " do not fit; expected k and v [", batch, ",", added, ",", columns, "]");
+    check(past.batch == batch && past.columns == columns, "cached_attention: buffers for ", past.batch, " x ", past.columns,
+          " columns do not fit k ", to_string(key.shape()));
+    check(past.length + added <= past.capacity, "cached_attention: ", past.length, " positions and ", added,
+          " more; the buffers end at ", past.capacity);
+    check(key.scale() == 1.0 && value.scale() == 1.0, "cached_attention: k has scale ", key.scale(), " and v ", value.scale(),
+          "; expected 1");
+    check(!tape.unit_scaled() || options.factor_length.has_value(),
+          "cached_attention: no factor_length; under unit scaling the factor would change from token to token");
+    check_positive("cached_attention", "mult", options.mult);
+    const Site site = tape.next_site("attention");
+    const std::size_t keys = past.length + added;
+    const double own_factor = attention_unit_factor(options.mult, depth, options.factor_length.value_or(keys), true);
+    const double factor = tape.unit_scaled() ? tape.forward_factor("attention", site, own_factor) : 1.0;
+
+    const std::size_t head = past.capacity * depth;
+    for (std::size_t b = 0; b < batch; ++b)
+        for (std::size_t i = 0; i < added; ++i)
+            for (std::size_t group = 0; group < groups; ++group) {
+                const std::size_t from = (b * added + i) * columns + group * depth,
+                                  to = (b * groups + group) * head + (past.length + i) * depth;
+                std::copy_n(key.data() + from, depth, past.keys + to);
+                std::copy_n(value.data() + from, depth, past.values + to);
+            }
+    Tensor<T> output = tape.make(query.shape());
+    Tensor<Accum<T>> log_sum({batch, heads, added}, tape.pool());  // for a backward pass that never comes
+    const auto d = static_cast<std::ptrdiff_t>(depth), wide = static_cast<std::ptrdiff_t>(query.dim(2)),
+               t = static_cast<std::ptrdiff_t>(added), head_stride = static_cast<std::ptrdiff_t>(head),
+               batch_stride = static_cast<std::ptrdiff_t>(groups * head);
+    kernels::attention_forward<T>(tape.execution(),
+                                  {.batch = static_cast<std::ptrdiff_t>(batch),
+                                   .heads = static_cast<std::ptrdiff_t>(heads),
+                                   .groups = static_cast<std::ptrdiff_t>(groups),
+                                   .queries = t,
+                                   .keys = static_cast<std::ptrdiff_t>(keys),
+                                   .depth = d,
+                                   .q = {query.data(), t * wide, wide, d},
+                                   .k = {past.keys, batch_stride, d, head_stride},
+                                   .v = {past.values, batch_stride, d, head_stride},
+                                   .out = {output.data(), t * wide, wide, d},
+                                   .log_sum = log_sum.data(),
+                                   .logit_scale = static_cast<Accum<T>>(options.mult / static_cast<double>(depth)),
+                                   .out_scale = static_cast<Accum<T>>(factor),
+                                   .causal = true});
+    const std::size_t pairs = added * past.length + added * (added + 1) / 2;  // of a query and a key that it sees
+    return tape.record({.name = "cached_attention",
+                        .site = site,
+                        .alpha = factor,
+                        .betas = {factor, factor, factor},
+                        .multiply_adds = 2 * batch * heads * depth * pairs,
+                        .reads = reads_nothing},
+                       {q, k, v}, std::move(output), [](BackwardContext<T>&) {});
+}
+
+}  // namespace unitscale::ops

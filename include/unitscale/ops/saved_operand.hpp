@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/autograd/tape.hpp>
+#include <unitscale/kernels/coding.hpp>
+#include <unitscale/kernels/matmul_coded.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+namespace unitscale::ops {
+
+/// Whether the backward function of the op that is about to be recorded can take x, which its products round, as codes of at
+/// most 8 bits; the tape may then keep those instead of x (Tape::read_rounded).
+template <class T>
+[[nodiscard]] bool reads_codes(Tape<T>& tape, const Variable<T>& x, const std::optional<Quantiser>& rounding, RandomKey key) {
+    return rounding && rounding->format.code_bits() <= 8 && tape.read_rounded(x, {*rounding, key, &kernels::encode<T>});
+}
+
+/// Where the elements of a matrix, or of a batch of them, stand: see MatrixView.
+struct Strides {
+    std::ptrdiff_t row = 0, col = 1, batch = 0;
+};
+
+/// An input of an op as its backward products read it: the value, or the codes that the tape has kept instead.
+/// Test: tests/ops/saved_operand_test.cpp
+template <class T>
+struct SavedOperand {
+    kernels::MatrixView<const T> value{};
+    std::optional<kernels::CodedMatrix> codes{};
+
+    /// Input i of the op, whose products round it so.
+    SavedOperand(const BackwardContext<T>& g, std::size_t i, const Strides& strides, const std::optional<Quantiser>& rounding) {
+        if (const Tensor<std::uint8_t>* kept = g.codes(i))
+            codes = {{kept->data(), strides.row, strides.col, strides.batch}, rounding->format};
+        else value = {g.input(i).data(), strides.row, strides.col, strides.batch};
+    }
+
+    [[nodiscard]] const kernels::CodedMatrix* coded() const noexcept { return codes ? &*codes : nullptr; }
+};
+
+/// The products A B of `args` with a saved operand in place of A or of B.
+template <class T>
+void multiply_saved_left(const Execution& execution, kernels::MatmulArguments<T> args, const SavedOperand<T>& a) {
+    args.a = a.value;
+    kernels::matmul_coded<T>(execution, args, {.a = a.coded()});
+}
+template <class T>
+void multiply_saved_right(const Execution& execution, kernels::MatmulArguments<T> args, const SavedOperand<T>& b) {
+    args.b = b.value;
+    kernels::matmul_coded<T>(execution, args, {.b = b.coded()});
+}
+
+}  // namespace unitscale::ops
