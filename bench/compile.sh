@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Compile time of an empty program that includes unitscale/unitscale.hpp, against one that includes Eigen/Core,
-# xtensor/xarray.hpp and xtensor/xnpy.hpp: medians of 5, taken in turn, and their ratio. The aim is a ratio of at most 2. Seconds
+# Compile times. First: an empty program that includes unitscale/unitscale.hpp against one that includes Eigen/Core,
+# xtensor/xarray.hpp and xtensor/xnpy.hpp: medians of 5, taken in turn, and their ratio. The aim is a ratio of at most 2. Then each
+# entry header (bench/compile_entries.txt), in an empty program and used as its line there says: medians of 3, taken in turn. Seconds
 # are the compiler's own (user time), so that what else runs on the machine disturbs little.
-# Usage: bash bench/compile.sh   (CXX, and CXXFLAGS for include directories and optimisation, as usual)
+# Usage: bash bench/compile.sh [--ratio]   (only the first; CXX, and CXXFLAGS for include directories and optimisation, as usual)
 set -euo pipefail
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 read -r -a command <<< "${CXX:-g++} -std=c++20 ${CXXFLAGS:--O2} -I$root/include"
@@ -13,18 +14,35 @@ command+=("${eigen[@]}" -c -o /dev/null)
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+TIMEFORMAT=%U
+measure() {  # measure RUNS PROGRAM...: the seconds of $work/PROGRAM.cpp are lines of $work/PROGRAM.times
+  local runs=$1 run program
+  shift
+  for ((run = 0; run <= runs; ++run)); do  # run 0 fills the file cache
+    for program in "$@"; do
+      { time "${command[@]}" "$work/$program.cpp"; } 2> "$work/time" || { cat "$work/time" >&2; exit 1; }
+      ((run == 0)) || tail -n 1 "$work/time" >> "$work/$program.times"
+    done
+  done
+}
+median() { sort -n "$work/$1.times" | awk '{ all[NR] = $1 } END { print all[(NR + 1) / 2] }'; }
+
 printf '%s\n' '#include <unitscale/unitscale.hpp>' 'int main() {}' > "$work/unitscale.cpp"
 printf '%s\n' '#include <Eigen/Core>' '#if __has_include(<xtensor/containers/xarray.hpp>)' \
   '#include <xtensor/containers/xarray.hpp>' '#include <xtensor/io/xnpy.hpp>' '#else' \
   '#include <xtensor/xarray.hpp>' '#include <xtensor/xnpy.hpp>' '#endif' 'int main() {}' > "$work/backends.cpp"
-
-TIMEFORMAT=%U
-for run in 0 1 2 3 4 5; do  # run 0 fills the file cache
-  for program in backends unitscale; do
-    { time "${command[@]}" "$work/$program.cpp"; } 2> "$work/time" || { cat "$work/time" >&2; exit 1; }
-    ((run == 0)) || tail -n 1 "$work/time" >> "$work/$program.times"
-  done
-done
-median() { sort -n "$work/$1.times" | sed -n 3p; }
+measure 5 backends unitscale
 LC_ALL=C awk -v ours="$(median unitscale)" -v theirs="$(median backends)" \
   'BEGIN { printf "unitscale %.2f s, Eigen and xtensor %.2f s, ratio %.2f\n", ours, theirs, ours / theirs }'
+if [[ ${1:-} == --ratio ]]; then exit; fi
+
+printf '\n| header | included, s | used, s |\n| --- | --- | --- |\n'
+while read -r header use; do
+  [[ $header == \#* ]] && continue
+  printf '#include <%s>\n' "$header" > "$work/included.cpp"
+  printf '#include <%s>\n%s\n' "$header" "$use" > "$work/used.cpp"
+  "${command[@]}" -E "$work/included.cpp" > /dev/null 2>&1 || continue  # its library is missing
+  rm -f "$work"/{included,used}.times
+  measure 3 included used
+  LC_ALL=C printf '| %s | %.2f | %.2f |\n' "$header" "$(median included)" "$(median used)"
+done < "$root/bench/compile_entries.txt"

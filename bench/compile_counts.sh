@@ -1,53 +1,96 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# What each entry header costs a compiler that is ours to keep: lines of this library's headers that are left after
-# preprocessing (comments and blank lines gone). They depend neither on the machine nor on the versions of other libraries, so
-# bench/compile_counts.txt holds them, and a test fails when a header grows by more than 3 %. Times: bench/compile.sh.
-# Usage: bash bench/compile_counts.sh            compares with the file
-#        bash bench/compile_counts.sh --update   writes it
+# What each entry header (bench/compile_entries.txt) costs a compiler, in counts that no machine changes:
+#   lines           of this library's headers that are left after preprocessing (comments and blank lines gone); they depend on
+#                   no other library's version
+#   instantiations  of templates, ours and others', by a program that uses the header as its line there says: GCC's class,
+#                   function and variable specialisations (-fstats), or Clang's InstantiateClass and InstantiateFunction events
+#                   (-ftime-trace); they are compared between equal versions of compiler, Eigen, xtensor and libstdc++ only
+# bench/compile_counts.txt holds them, and a test fails when one grows by more than 3 %. Times: bench/compile.sh.
+# Usage: bash bench/compile_counts.sh lines|instantiations            compares with the file
+#        bash bench/compile_counts.sh lines|instantiations --update   writes what was counted into it
 # CXX, CXXFLAGS (include directories) as usual. Headers whose libraries are not installed are left out.
 set -euo pipefail
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 baseline="$root/bench/compile_counts.txt"
-read -r -a command <<< "${CXX:-g++} -std=c++20 ${CXXFLAGS:-} -I$root/include"
+read -r -a compiler <<< "${CXX:-g++} -std=c++20 ${CXXFLAGS:-} -I$root/include"
 eigen=$(pkg-config --cflags eigen3 2> /dev/null || echo -I/usr/include/eigen3)
 read -r -a eigen <<< "$eigen"
-command+=("${eigen[@]}" -E -x c++ -)
+compiler+=("${eigen[@]}")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
 
-entries=(unitscale/unitscale.hpp unitscale/numerics.hpp unitscale/formats/quantise.hpp unitscale/tensor/tensor.hpp
-         unitscale/kernels/matmul.hpp unitscale/autograd/tape.hpp unitscale/ops/linear.hpp unitscale/nn/decoder.hpp
-         unitscale/io/json_log.hpp unitscale/io/npz.hpp unitscale/train/step.hpp unitscale/train/language_run.hpp)
-count() {  # the lines of our headers in what the preprocessor makes of an #include of $1
-  printf '#include <%s>\n' "$1" | "${command[@]}" 2> /dev/null |
-    awk -v prefix="\"$root/include/unitscale/" '/^# [0-9]+ "/ { ours = index($3, prefix) == 1; next }
-                                                ours && NF { lines++ } END { print lines + 0 }'
+count_lines() {  # of our headers in $work/preprocessed
+  awk -v prefix="\"$root/include/unitscale/" '/^# [0-9]+ "/ { ours = index($3, prefix) == 1; next }
+                                              ours && NF { lines++ } END { print lines + 0 }' "$work/preprocessed"
+}
+count_instantiations() {  # by the compiler, of $work/program.cpp
+  if [[ $quantity == clang* ]]; then
+    "${compiler[@]}" -fsyntax-only -ftime-trace="$work/trace.json" -ftime-trace-granularity=0 "$work/program.cpp" >&2
+    grep -oE '"name":"Instantiate(Class|Function)"' "$work/trace.json" | wc -l
+  else
+    "${compiler[@]}" -fsyntax-only -fstats "$work/program.cpp" 2> "$work/stats" || { cat "$work/stats" >&2; return 1; }
+    awk '/^(decl|type)_specializations:/ { sum += $4 } END { print sum }' "$work/stats"
+  fi
+}
+# The versions that instantiations depend on, as one word; nothing where a library is missing.
+versions() {
+  printf '%s\n' '#include <version>' '#include <Eigen/Core>' '#if __has_include(<xtensor/core/xtensor_config.hpp>)' \
+    '#include <xtensor/core/xtensor_config.hpp>' '#else' '#include <xtensor/xtensor_config.hpp>' '#endif' > "$work/versions.cpp"
+  "${compiler[@]}" -E -dM "$work/versions.cpp" | awk '
+    { value[$2] = $3 }
+    END {
+      compiler = "__clang__" in value ? "clang" value["__clang_major__"] : "gcc" value["__GNUC__"]
+      printf "%s,eigen%s.%s.%s,xtensor%s.%s.%s,libstdc++%s\n", compiler, value["EIGEN_WORLD_VERSION"],
+             value["EIGEN_MAJOR_VERSION"], value["EIGEN_MINOR_VERSION"], value["XTENSOR_VERSION_MAJOR"],
+             value["XTENSOR_VERSION_MINOR"], value["XTENSOR_VERSION_PATCH"], value["_GLIBCXX_RELEASE"]
+    }'
 }
 
-failed=0
-{
-  echo "# Lines of this library after preprocessing, by entry header. Written by: bash bench/compile_counts.sh --update"
-  for entry in "${entries[@]}"; do
-    if lines=$(count "$entry"); then echo "$entry $lines"; else echo "# $entry: left out, a library is missing"; fi
-  done
-} > "${TMPDIR:-/tmp}/unitscale_compile_counts.$$"
-result="${TMPDIR:-/tmp}/unitscale_compile_counts.$$"
-trap 'rm -f "$result"' EXIT
-if [[ ${1:-} == --update ]]; then
-  cp "$result" "$baseline"
-  cat "$baseline"
-  exit
+case ${1:-} in
+  lines) quantity=lines ;;
+  instantiations) quantity=$(versions) ;;
+  *)
+    echo "usage: bash bench/compile_counts.sh lines|instantiations [--update]" >&2
+    exit 2
+    ;;
+esac
+update=false
+[[ ${2:-} == --update ]] && update=true
+if ! $update && ! grep -q "^$quantity " "$baseline"; then
+  echo "bench/compile_counts.txt has no counts of $quantity: nothing is compared"
+  exit 77  # for ctest: skipped
 fi
-while read -r entry lines; do
-  [[ $entry == \#* ]] && { echo "$entry $lines"; continue; }
-  held=$(awk -v entry="$entry" '$1 == entry { print $2 }' "$baseline")
-  if [[ -z $held ]]; then
-    echo "$entry: $lines lines, not in bench/compile_counts.txt; bash bench/compile_counts.sh --update"
-    failed=1
-  elif ((lines * 100 > held * 103)); then
-    echo "$entry: $lines lines, more than 3 % above $held; find what it includes, or: bash bench/compile_counts.sh --update"
+
+failed=0
+while read -r header use; do
+  [[ $header == \#* ]] && continue
+  printf '#include <%s>\n' "$header" > "$work/program.cpp"
+  if ! "${compiler[@]}" -E "$work/program.cpp" > "$work/preprocessed" 2> /dev/null; then
+    echo "$header: left out, a library is missing"
+    if $update; then grep "^$quantity $header " "$baseline" >> "$work/counted" || true; fi
+    continue
+  fi
+  if [[ $quantity == lines ]]; then
+    count=$(count_lines)
+  else
+    printf '%s\n' "$use" >> "$work/program.cpp"
+    count=$(count_instantiations)
+  fi
+  echo "$quantity $header $count" >> "$work/counted"
+  held=$(awk -v quantity="$quantity" -v header="$header" '$1 == quantity && $2 == header { print $3 }' "$baseline")
+  if $update || { [[ -n $held ]] && ((count * 100 <= held * 103)); }; then
+    echo "$header: $count (${held:-new})"
+  elif [[ -z $held ]]; then
+    echo "$header: $count $1, not in bench/compile_counts.txt; bash bench/compile_counts.sh $1 --update"
     failed=1
   else
-    echo "$entry: $lines lines ($held)"
+    echo "$header: $count $1, more than 3 % above $held; find what it includes, or: bash bench/compile_counts.sh $1 --update"
+    failed=1
   fi
-done < "$result"
+done < "$root/bench/compile_entries.txt"
+if $update; then
+  grep -v "^$quantity " "$baseline" > "$work/others" || true
+  cat "$work/others" "$work/counted" > "$baseline"
+fi
 exit "$failed"

@@ -33,7 +33,7 @@ int audit(const unitscale::train::LanguageRunOptions& options) {
 
 void list_recipes() {
     for (const auto& recipe : unitscale::known_recipes())
-        std::printf("%-10s  %s (learning rate %g)\n", recipe.name.c_str(), recipe.description.c_str(), recipe.learning_rate);
+        std::printf("%-12s  %s (learning rate %g)\n", recipe.name.c_str(), recipe.description.c_str(), recipe.learning_rate);
 }
 
 }  // namespace
@@ -48,7 +48,9 @@ int main(int argc, char** argv) {
         "Trains a character-level transformer language model in low precision and prints text that it has learned to write.");
     app.add_option("--data", options.data, "text files or folders, UTF-8; the last tenth is for validation")
         ->default_str("this repository's prose");
-    app.add_option("--recipe", options.recipe, "low-precision method; see --list-recipes")->capture_default_str();
+    app.add_option("--recipe", options.recipe, "low-precision method: a name of --list-recipes, or a JSON file")
+        ->capture_default_str();
+    app.add_option("--set", options.set, "a field of the recipe, key=value, such as matmul.gradient=e5m2fnuz; may be repeated");
     app.add_flag("--list-recipes", list, "print the known recipes and stop");
     app.add_option("--width", options.width, "width of the residual stream")->capture_default_str();
     app.add_option("--depth", options.depth, "transformer blocks")->capture_default_str();
@@ -69,6 +71,10 @@ int main(int argc, char** argv) {
         ->capture_default_str();
     app.add_option("--top-k", options.top_k, "draw among the k most likely characters only; 0: all")->capture_default_str();
     app.add_option("--log", options.log, "write one JSON object per step to this file");
+    app.add_option("--save", options.save, "write a checkpoint to this safetensors file at the end");
+    app.add_option("--save-every", options.save_every, "steps between checkpoints; 0: only at the end")->capture_default_str();
+    app.add_option("--resume", options.resume, "go on from this checkpoint; with the run's other options the same bits");
+    app.add_option("--weights", options.weights, "begin with the weights of this safetensors file");
     app.add_option("--report", report, "write a page about the scale of every tensor to this HTML file");
     app.add_flag("--audit", audit_only, "print the scale factors of every op and whether they are valid, and stop");
     app.add_flag("--quiet", options.quiet, "print the result line only");
@@ -77,7 +83,7 @@ int main(int argc, char** argv) {
         [](std::string& text) { return text.starts_with('-') ? "is " + text + "; expected a whole number, not negative" : ""; },
         "");
     for (const char* name : {"--width", "--depth", "--heads", "--seq", "--batch", "--steps", "--warmup", "--micro-batches",
-                             "--seed", "--threads", "--eval-every", "--sample", "--top-k"})
+                             "--seed", "--threads", "--save-every", "--eval-every", "--sample", "--top-k"})
         app.get_option(name)->check(not_negative);
     try {
         app.parse(argc, argv);

@@ -2,7 +2,8 @@
 #pragma once
 
 // Everything that needs only Eigen, xtensor and the standard library, in the order of the layers. Headers that also need
-// nlohmann-json (unitscale/train/..., unitscale/io/json_log.hpp) or libzip (unitscale/io/npz.hpp) are included on their own.
+// nlohmann-json (unitscale/train/..., unitscale/io/json_log.hpp, unitscale/io/json_recipe.hpp, unitscale/io/safetensors.hpp) libzip
+// (unitscale/io/npz.hpp) or POSIX files (unitscale/io/atomic_file.hpp) are included on their own.
 
 #include <unitscale/base/cpu.hpp>
 #include <unitscale/base/error.hpp>
@@ -35,6 +36,7 @@
 #include <unitscale/tensor/view.hpp>
 
 #include <unitscale/kernels/activations.hpp>
+#include <unitscale/kernels/amax.hpp>
 #include <unitscale/kernels/attention.hpp>
 #include <unitscale/kernels/attention_rows.hpp>
 #include <unitscale/kernels/blas.hpp>
@@ -70,10 +72,13 @@
 
 #include <unitscale/scaling/constraint.hpp>
 #include <unitscale/scaling/factors.hpp>
+#include <unitscale/scaling/loss_scaling.hpp>
 #include <unitscale/scaling/power_of_two.hpp>
+#include <unitscale/scaling/propagate.hpp>
 #include <unitscale/scaling/recipe.hpp>
 #include <unitscale/scaling/residual.hpp>
 #include <unitscale/scaling/state.hpp>
+#include <unitscale/scaling/tensor_scale.hpp>
 
 #include <unitscale/autograd/backward.hpp>
 #include <unitscale/autograd/cut_edges.hpp>
@@ -99,6 +104,7 @@
 #include <unitscale/ops/clamp.hpp>
 #include <unitscale/ops/concatenate.hpp>
 #include <unitscale/ops/conv1d.hpp>
+#include <unitscale/ops/conv1d_shape.hpp>
 #include <unitscale/ops/div.hpp>
 #include <unitscale/ops/dropout.hpp>
 #include <unitscale/ops/embedding.hpp>
@@ -115,6 +121,7 @@
 #include <unitscale/ops/mean.hpp>
 #include <unitscale/ops/mse_loss.hpp>
 #include <unitscale/ops/mul.hpp>
+#include <unitscale/ops/operand_rounding.hpp>
 #include <unitscale/ops/operands.hpp>
 #include <unitscale/ops/packed_weight.hpp>
 #include <unitscale/ops/pad.hpp>
@@ -128,6 +135,7 @@
 #include <unitscale/ops/rms_norm.hpp>
 #include <unitscale/ops/rotary.hpp>
 #include <unitscale/ops/rsqrt.hpp>
+#include <unitscale/ops/same_scale.hpp>
 #include <unitscale/ops/saved_operand.hpp>
 #include <unitscale/ops/scale.hpp>
 #include <unitscale/ops/scatter_add.hpp>
@@ -158,6 +166,7 @@
 #include <unitscale/optim/adam.hpp>
 #include <unitscale/optim/clip.hpp>
 #include <unitscale/optim/groups.hpp>
+#include <unitscale/optim/loss_scaler.hpp>
 #include <unitscale/optim/schedule.hpp>
 #include <unitscale/optim/sgd.hpp>
 #include <unitscale/optim/weight_decay.hpp>

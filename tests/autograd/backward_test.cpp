@@ -5,7 +5,10 @@
 #include "support/test_ops.hpp"
 
 #include <array>
+#include <cmath>
 #include <functional>
+#include <limits>
+#include <utility>
 #include <vector>
 
 using namespace unitscale;
@@ -140,4 +143,168 @@ TEST_CASE("adding gradients gives the same bits for any thread count") {
     REQUIRE(elements(results[0]) == elements(results[1]));
     REQUIRE(elements(results[0]) == elements(results[2]));
     REQUIRE(results[0].data()[5] == normal<float>(Shape{6}, {1, 2}).data()[5] + normal<float>(Shape{6}, {3, 4}).data()[5]);
+}
+
+namespace {
+
+struct Propagating {
+    Recipe recipe{.name = "test", .description = "", .scaling = Scaling::propagate};
+    ScalingState state{};
+    Tape<double> tape{recipe, state};
+    [[nodiscard]] Variable<double> input(double data, double scale) {
+        Tensor<double> tensor(Shape{1}, {data});
+        tensor.set_scale(scale);
+        return tape.input(std::move(tensor), true);
+    }
+    /// y = x, as data and scale or as plain numbers, with any backward function.
+    [[nodiscard]] Variable<double> probe(Variable<double> x, double beta, bool propagates, Back back) {
+        const Tensor<double>& from = propagates ? x.scaled() : x.value();
+        Tensor<double> output = tape.make(x.shape());
+        output.data()[0] = from.data()[0];
+        output.set_scale(from.scale());
+        return tape.record({.name = "probe", .site = tape.next_site("probe"), .betas = {beta}, .propagates = propagates}, {x},
+                           std::move(output), std::move(back));
+    }
+    /// dx of data 5 and scale 4.
+    [[nodiscard]] static Back five_times_four() {
+        return [](BackwardContext<double>& g) { g.add(0, Tensor<double>(Shape{1}, {5.0}), 4.0); };
+    }
+};
+
+Tensor<double> scaled(double data, double scale, bool any_scale = false) {
+    Tensor<double> tensor(Shape{1}, {data});
+    tensor.set_scale(scale);
+    tensor.set_any_scale(any_scale);
+    return tensor;
+}
+
+}  // namespace
+
+TEST_CASE_METHOD(Propagating, "an op that propagates scales sees data and scales, another one plain numbers") {
+    for (const bool propagates : {true, false}) {
+        tape.begin_step();
+        const auto x = input(3.0, 2.0);
+        bool ran = false;
+        const auto y = probe(x, 0.1, propagates, [&](BackwardContext<double>& g) {
+            ran = true;
+            CHECK(g.input(0).data()[0] == (propagates ? 3.0 : 6.0));
+            CHECK(g.input_scale(0) == (propagates ? 2.0 : 1.0));
+            CHECK(g.output().data()[0] == (propagates ? 3.0 : 6.0));
+            CHECK(g.output_scale() == (propagates ? 2.0 : 1.0));
+            CHECK(g.output_gradient().data()[0] == (propagates ? 5.0 : 20.0));
+            CHECK(g.output_gradient().scale() == (propagates ? 4.0 : 1.0));
+            // 1 / 0.1, down to 8, times the scales 4 and 2.
+            const Scaled dx = g.scaled_beta(0, propagates ? 2.0 : 1.0);
+            CHECK(dx.scale == (propagates ? 64.0 : 1.0));
+            CHECK(dx.factor == (propagates ? 0.125 : 0.1));
+            g.add(0, g.take_output_gradient());
+        });
+        tape.backward(probe(y, 1.0, true, five_times_four()));
+        CHECK(ran);
+        CHECK(x.gradient().data()[0] == (propagates ? 5.0 : 20.0));
+        CHECK(x.gradient().scale() == (propagates ? 4.0 : 1.0));
+    }
+}
+
+TEST_CASE_METHOD(Fixture, "without propagate every scale is 1 and a factor is the recorded beta") {
+    tape.begin_step();
+    const auto x = vector_input<double>(tape, {2.0});
+    bool ran = false;
+    const auto y = probe({x}, {0.25}, 1.0, [&](BackwardContext<double>& g) {
+        ran = true;
+        CHECK(g.input_scale(0) == 1.0);
+        CHECK(g.output_scale() == 1.0);
+        CHECK(g.scaled_beta(0).factor == 0.25);
+        CHECK(g.scaled_beta(0).scale == 1.0);
+        g.add(0, g.take_output_gradient());
+    });
+    tape.backward(y);
+    CHECK(ran);
+}
+
+TEST_CASE_METHOD(Propagating, "gradients of one tensor add up as data and scale") {
+    tape.begin_step();
+    const auto x = input(3.0, 2.0);
+    const auto a = probe(x, 1.0, true, five_times_four());
+    const auto b = probe(x, 1.0, true, [](BackwardContext<double>& g) { g.add(0, Tensor<double>(Shape{1}, {1.0}), 32.0); });
+    tape.backward({a, b}, {1.0, 1.0});
+    CHECK(x.gradient().scale() == 32.0);
+    CHECK(x.gradient().data()[0] == 52.0 / 32.0);
+}
+
+TEST_CASE_METHOD(Propagating, "gradients of a parameter add up as data and scale, over micro-batches too") {
+    Parameter<double> weight("weight", Shape{1}, {});
+    for (std::size_t part = 0; part < 2; ++part) {
+        tape.begin_step({.micro_batches = 2, .micro_batch = part});
+        tape.backward(probe(tape.parameter(weight), 1.0, true, five_times_four()));
+    }
+    CHECK(weight.gradient().scale() == 4.0);
+    CHECK(weight.gradient().data()[0] == 10.0);
+}
+
+TEST_CASE("a sum of tensors has the scale of the sum, or that of the other where any scale does") {
+    const auto sum = [](Tensor<double> to, const Tensor<double>& part) {
+        add_scaled_tensor<double>({1, nullptr}, to, part, ScaleRounding::down);
+        return to;
+    };
+    const auto one = sum(scaled(3.0, 8.0), scaled(5.0, 0.5));
+    CHECK(one.scale() == 8.0);
+    CHECK(one.data()[0] == 3.0 + 5.0 / 16.0);
+    const auto same = sum(scaled(3.0, 8.0), scaled(5.0, 8.0));  // not moved by 2^1/2
+    CHECK(same.scale() == 8.0);
+    CHECK(same.data()[0] == 8.0);
+    CHECK(sum(scaled(0.0, 1.0, true), scaled(5.0, 0x1p-60)).scale() == 0x1p-60);
+    CHECK(sum(scaled(5.0, 0x1p-60), scaled(0.0, 1.0, true)).scale() == 0x1p-60);
+    CHECK_FALSE(sum(scaled(5.0, 0x1p-60), scaled(0.0, 1.0, true)).any_scale());
+    CHECK(sum(scaled(0.0, 2.0, true), scaled(0.0, 1.0, true)).any_scale());
+}
+
+TEST_CASE_METHOD(Propagating, "zeros in place of a gradient that nobody sent go with any scale") {
+    tape.begin_step();
+    const auto x = input(3.0, 2.0);
+    bool ran = false;
+    const auto y = tape.record_repeats<2>({.name = "two", .site = tape.next_site("two"), .betas = {1.0}, .propagates = true}, {x},
+                                          [&](BackwardContext<double>& g) {
+                                              ran = true;
+                                              CHECK(g.output_gradient(1).any_scale());
+                                              CHECK(g.output_scale(1) == 2.0);
+                                              g.add(0, g.take_output_gradient(1));
+                                              g.add(0, g.take_output_gradient(0));
+                                          });
+    tape.backward(probe(y[0], 1.0, true, [](BackwardContext<double>& g) { g.add(0, Tensor<double>(Shape{1}, {5.0}), 0x1p-60); }));
+    CHECK(ran);
+    CHECK(x.gradient().scale() == 0x1p-60);
+    CHECK(x.gradient().data()[0] == 5.0);
+}
+
+TEST_CASE_METHOD(Propagating, "the gradients of an op that zeros of any scale arrived at go with any scale too") {
+    for (const bool any_scale : {true, false}) {
+        tape.begin_step({.retain = true});
+        const auto x = input(3.0, 2.0);
+        const auto y = probe(x, 1.0, true, [](BackwardContext<double>& g) {
+            g.add(0, Tensor<double>(Shape{1}, {2.0 * g.output_gradient().data()[0]}), g.scaled_beta(0).scale);
+        });
+        const auto z = probe(y, 1.0, true, [=](BackwardContext<double>& g) { g.add(0, scaled(0.0, 1.0, any_scale)); });
+        const auto other = probe(x, 1.0, true, [](BackwardContext<double>& g) { g.add(0, scaled(5.0, 0x1p-60)); });
+        tape.backward({z, other}, {1.0, 1.0});
+        CHECK(y.gradient().any_scale() == any_scale);
+        CHECK(x.gradient().scale() == (any_scale ? 0x1p-60 : 1.0));
+    }
+}
+
+TEST_CASE("backward: the power of two of a loss' seed is a scale under propagate") {
+    Tensor<float> gradient(Shape{1});
+    for (const float seed : {1.0f, 0.75f, -3e5f, 0x1p-140f}) {
+        set_seed(gradient, seed, true);
+        CHECK(static_cast<double>(gradient.data()[0]) * gradient.scale() == static_cast<double>(seed));
+        if (std::abs(seed) < 0x1p-126f) continue;  // below every scale
+        CHECK(std::abs(gradient.data()[0]) >= 1.0f);
+        CHECK(std::abs(gradient.data()[0]) < 2.0f);
+    }
+    for (const auto& [seed, propagates] :
+         {std::pair{-3e5f, false}, {0.0f, true}, {std::numeric_limits<float>::infinity(), true}}) {
+        set_seed(gradient, seed, propagates);
+        CHECK(gradient.data()[0] == seed);
+        CHECK(gradient.scale() == 1.0);
+    }
 }

@@ -159,12 +159,32 @@ TEST_CASE_METHOD(Step, "ops that round one value differently read the value") {
     CHECK(second.empty());
 }
 
-TEST_CASE("a handle knows the parameter that it stands for") {
-    Step step;
-    Tape<double>& tape = step.tape;
+TEST_CASE_METHOD(Step, "a handle knows the parameter that it stands for") {
     Parameter<double> weight("weight", Shape{2}, {});
     tape.begin_step();
     const auto w = tape.parameter(weight);
     CHECK(tape.source(w) == &weight);
     CHECK(tape.source(square(w)) == nullptr);
+}
+
+TEST_CASE("a value is plain numbers for those who ask so, and data and scale for others") {
+    const Recipe recipe{.name = "test", .description = "", .scaling = Scaling::propagate};
+    ScalingState state;
+    Tape<double> tape(recipe, state);
+    for (const double data : {3.0, 5.0}) {  // the second step finds nothing of the first
+        tape.begin_step();
+        Tensor<double> tensor(Shape{1}, {data});
+        tensor.set_scale(4.0);
+        const auto x = tape.input(std::move(tensor)), y = vector_input<double>(tape, {7.0});
+        CHECK(tape.scaled_value(x).data()[0] == data);
+        CHECK(tape.scaled_value(x).scale() == 4.0);
+        CHECK(tape.value(x).data()[0] == 4.0 * data);
+        CHECK(tape.value(x).scale() == 1.0);
+        CHECK(&tape.value(x) == &tape.value(x));         // multiplied once
+        CHECK(&tape.value(y) == &tape.scaled_value(y));  // scale 1: no copy
+    }
+    const Variable<double> old = vector_input<double>(tape, {7.0});
+    tape.begin_step();
+    REQUIRE_THROWS_WITH(tape.scaled_value(old),
+                        "scaled_value: a handle of an earlier step; begin_step() ends the life of all handles");
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <unitscale/autograd/tape.hpp>
+#include <unitscale/tensor/rescale.hpp>
 
 #include "support/allocation_count.hpp"
 #include "support/catch.hpp"
@@ -184,10 +185,17 @@ TEST_CASE_METHOD(Fixture, "a detached value has no way back") {
     const auto x = tape.input(std::move(three), true);
     const auto cut = tape.detach(x);
     REQUIRE_FALSE(cut.requires_gradient());
-    REQUIRE(cut.value().data()[0] == 3.0);
-    REQUIRE(cut.value().scale() == 2.0);
+    REQUIRE(cut.value().data()[0] == 6.0);
     tape.backward(mul(x, cut));
-    REQUIRE(x.gradient().data()[0] == 3.0);
+    REQUIRE(x.gradient().data()[0] == 6.0);
+    const Recipe propagate{.name = "test", .description = "", .scaling = Scaling::propagate};
+    Tape<double> scaled(propagate, state);
+    scaled.begin_step();
+    Tensor<double> five(Shape{1}, {5.0});
+    five.set_scale(2.0);
+    const auto copy = scaled.detach(scaled.input(std::move(five), true));
+    REQUIRE(copy.scaled().data()[0] == 5.0);
+    REQUIRE(copy.scaled().scale() == 2.0);
 }
 
 TEST_CASE_METHOD(Fixture, "handles of an earlier step, of another tape and of freed values are errors") {
@@ -386,4 +394,114 @@ TEST_CASE("the allocation counter counts what malloc and operator new hand out")
         REQUIRE(texts[2].size() == 100);
     }
     REQUIRE(counted >= 5);
+}
+
+namespace {
+struct Propagating {
+    Recipe recipe{.name = "test", .description = "", .scaling = Scaling::propagate};
+    ScalingState state{11};
+    Tape<double> tape{recipe, state};
+    [[nodiscard]] Variable<double> input(double data, double scale) {
+        Tensor<double> tensor(Shape{1}, {data});
+        tensor.set_scale(scale);
+        return tape.input(std::move(tensor), true);
+    }
+};
+}  // namespace
+
+TEST_CASE_METHOD(Propagating, "an input keeps its scale under propagate; elsewhere it becomes plain numbers") {
+    CHECK(tape.propagates());
+    CHECK(tape.uses_factors());
+    CHECK_FALSE(tape.unit_scaled());
+    tape.begin_step();
+    CHECK(input(3.0, 2.0).scaled().scale() == 2.0);
+    CHECK(input(3.0, 2.0).value().data()[0] == 6.0);
+    for (const Scaling scaling : {Scaling::none, Scaling::unit}) {
+        const Recipe other{.name = "test", .description = "", .scaling = scaling};
+        Tape<double> plain(other, state);
+        CHECK(plain.uses_factors() == (scaling == Scaling::unit));
+        plain.begin_step();
+        Tensor<double> tensor(Shape{1}, {3.0});
+        tensor.set_scale(2.0);
+        const auto x = plain.input(std::move(tensor));
+        CHECK(x.scaled().scale() == 1.0);
+        CHECK(x.scaled().data()[0] == 6.0);
+    }
+}
+
+TEST_CASE_METHOD(Propagating, "a constant of one element is split into mantissa and scale, unless it is trained") {
+    tape.begin_step();
+    CHECK(vector_input<double>(tape, {12.0}, false).scaled().data()[0] == 1.5);
+    CHECK(vector_input<double>(tape, {12.0}, false).scaled().scale() == 8.0);
+    CHECK(vector_input<double>(tape, {12.0}, true).scaled().scale() == 1.0);
+    CHECK(vector_input<double>(tape, {12.0, 12.0}, false).scaled().scale() == 1.0);
+}
+
+TEST_CASE_METHOD(Propagating, "what a recomputed part puts on the tape is the same both times") {
+    for (const Scaling scaling : {Scaling::none, Scaling::propagate}) {
+        recipe.scaling = scaling;
+        tape.begin_step();
+        const auto x = vector_input<double>(tape, {3.0});
+        const auto y = tape.recompute(x, [](Variable<double> v) {
+            Tensor<double> five(Shape{1}, {5.0});
+            five.set_scale(2.0);
+            return square(mul(v, v.tape("f").input(std::move(five))));
+        });
+        tape.backward(y);
+        CHECK(value(x.gradient()).data()[0] == 600.0);  // 2 * 3 * 10^2
+    }
+}
+
+TEST_CASE_METHOD(Propagating, "a parameter with a scale is for propagate only") {
+    Parameter<double> weight("weight", Shape{1}, {});
+    set(weight, {3.0});
+    weight.write().set_scale(4.0);
+    tape.begin_step();
+    CHECK(tape.parameter(weight).value().data()[0] == 12.0);
+    const Recipe none{};
+    Tape<double> plain(none, state);
+    plain.begin_step();
+    REQUIRE_THROWS_WITH(plain.parameter(weight), "parameter weight: has the scale 4; only scaling 'propagate' carries scales");
+}
+
+TEST_CASE_METHOD(Propagating, "an op without a rule for scales works on plain numbers and is noted once") {
+    for (int step = 0; step < 2; ++step) {
+        tape.begin_step({.retain = true});
+        const auto x = input(3.0, 2.0), z = input(0.5, 8.0);
+        const auto y = mul(square(x), square(z));  // ops of the tests, which know nothing of scales: 36 * 16
+        CHECK(y.scaled().scale() == 1.0);
+        CHECK(y.item() == 576.0);
+        tape.backward(y);
+        CHECK(value(x.gradient()).data()[0] == 192.0);  // 2 * 6 * 16
+        CHECK(value(z.gradient()).data()[0] == 288.0);  // 2 * 4 * 36
+    }
+    CHECK(state.wide_ops() == std::vector<std::string>{"square", "mul"});
+}
+
+TEST_CASE_METHOD(Propagating, "data factors and scales of ops: by the rule under propagate, else the factor itself") {
+    tape.begin_step();
+    const Site site = tape.next_site("f");
+    CHECK(tape.scaled_alpha(site, 0.1, 0.5).scale == 4.0);
+    CHECK(tape.scaled_alpha(site, 0.1, 0.5).factor == 0.125);
+    CHECK(tape.scaled_sum(site, 3.0, 4.0) == 4.0);
+    const Recipe unit{.name = "test", .description = "", .scaling = Scaling::unit};
+    const Tape<double> other(unit, state);
+    CHECK(other.scaled_alpha(site, 0.1, 1.0).scale == 1.0);
+    CHECK(other.scaled_alpha(site, 0.1, 1.0).factor == 0.1);
+    CHECK(other.scaled_sum(site, 1.0, 1.0) == 1.0);
+}
+
+TEST_CASE_METHOD(Propagating, "stochastic scales are drawn from the site's own stream") {
+    recipe.propagate.rounding = ScaleRounding::stochastic;
+    tape.begin_step();
+    double sum = 0.0;
+    const int sites = 2000;
+    for (int i = 0; i < sites; ++i) {
+        const Site site = tape.next_site("f");
+        const double scale = tape.scaled_alpha(site, 0.2, 1.0).scale;
+        CHECK((scale == 4.0 || scale == 8.0));
+        CHECK(tape.scaled_alpha(site, 0.2, 1.0).scale == scale);
+        sum += scale;
+    }
+    CHECK(sum / sites == Approx(5.0).epsilon(0.02));
 }

@@ -4,6 +4,7 @@
 #include "support/catch.hpp"
 #include "support/temporary_folder.hpp"
 
+#include <fstream>
 #include <limits>
 #include <sstream>
 #include <string>
@@ -57,4 +58,21 @@ TEST_CASE("a log that cannot be opened or written, or a line that is no object, 
         JsonLog full("/dev/full");
         REQUIRE_THROWS_WITH(full.write({{"step", 1}}), "log: /dev/full cannot be written");
     }
+}
+
+TEST_CASE("a log that is appended to keeps its lines") {
+    const unitscale::test::TemporaryFolder folder;
+    const auto path = folder.path() / "run.jsonl";
+    unitscale::io::JsonLog(path).write({{"step", 1}});
+    unitscale::io::JsonLog(path, true).write({{"step", 2}});
+    std::ifstream file(path);
+    std::string first, second;
+    std::getline(file, first);
+    std::getline(file, second);
+    CHECK(first == "{\"step\":1}");
+    CHECK(second == "{\"step\":2}");
+    unitscale::io::JsonLog(path).write({{"step", 3}});
+    std::ifstream again(path);
+    std::getline(again, first);
+    CHECK(first == "{\"step\":3}");
 }

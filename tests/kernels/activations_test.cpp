@@ -156,3 +156,29 @@ TEST_CASE("the tanh form of gelu stays finite far out", "[kernels]") {
     CHECK(y[2] == 1.0f);
     CHECK(y[3] == 1.0f);
 }
+
+TEMPLATE_TEST_CASE("activations: gradients have the limits 0 and 1 where m x overflows, and NaN stays", "", float, double) {
+    using T = TestType;
+    const T large = std::sqrt(std::numeric_limits<T>::max()) * T(4), m = large;
+    const std::vector<T> x{large, -large, T(0), std::numeric_limits<T>::quiet_NaN()}, one(4, T(1));
+    const Execution execution;
+    const auto check_limits = [](const std::vector<T>& dx) {
+        CHECK(std::abs(dx[0] - T(1)) < T(1e-6));
+        CHECK(std::abs(dx[1]) < T(1e-6));
+        CHECK(dx[2] == T(0.5));
+        CHECK(std::isnan(dx[3]));
+    };
+    std::vector<T> dx(4), dg(4);
+    silu_backward(execution, x.data(), one.data(), dx.data(), 4, m, T(1));
+    check_limits(dx);
+    gelu_backward(execution, x.data(), one.data(), dx.data(), 4, m, T(1));
+    check_limits(dx);
+    gelu_tanh_backward(execution, x.data(), one.data(), dx.data(), 4, m, T(1));
+    check_limits(dx);
+    gated_silu_backward(execution, one.data(), x.data(), one.data(), dx.data(), dg.data(), 4, m, T(1));
+    check_limits(dg);
+    CHECK(dx[0] == large);
+    gelu_forward(execution, x.data(), dx.data(), 4, m, T(1));
+    CHECK(dx[0] == large);
+    CHECK(std::abs(dx[1]) < T(1e-6) * large);
+}

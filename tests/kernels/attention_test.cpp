@@ -294,3 +294,38 @@ TEST_CASE("a query that sees no key gives zero", "[kernels][attention]") {
     }
     for (std::size_t i = 3 * 4; i < 5 * 4; ++i) REQUIRE(c.out[i] != 0.0f);
 }
+
+TEMPLATE_TEST_CASE("few queries, whose keys may lie in a longer buffer, have the bits of the last ones of many",
+                   "[kernels][attention]", float, double, BFloat16) {
+    using T = TestType;
+    for (const Isa isa : {Isa::baseline, Isa::avx2, Isa::avx512}) {
+        if (isa > active_isa()) continue;
+        for (const std::ptrdiff_t depth : {32, 20})
+            for (const std::ptrdiff_t keys : {5, 33, 600}) {
+                Case<T> whole({2, 4, 2, keys, keys, depth, true});
+                attention_forward_with(isa, {}, whole.gradients.forward);
+                const std::ptrdiff_t row = 4 * depth, narrow = 2 * depth, capacity = keys + 3;
+                std::vector<T> k(static_cast<std::size_t>(2 * capacity * narrow), T(std::nanf(""))), v(k);
+                for (std::ptrdiff_t b = 0; b < 2; ++b) {
+                    std::copy_n(whole.k.begin() + b * keys * narrow, keys * narrow, k.begin() + b * capacity * narrow);
+                    std::copy_n(whole.v.begin() + b * keys * narrow, keys * narrow, v.begin() + b * capacity * narrow);
+                }
+                for (const std::ptrdiff_t queries : {1, 3, 4, 5}) {
+                    std::vector<T> out(static_cast<std::size_t>(2 * queries * row), T(-7));
+                    std::vector<Accum<T>> log_sum(static_cast<std::size_t>(2 * 4 * queries));
+                    AttentionArguments<T> few = whole.gradients.forward;
+                    few.queries = queries;
+                    few.q.data += (keys - queries) * row;
+                    few.k = {k.data(), capacity * narrow, narrow, depth};
+                    few.v = {v.data(), capacity * narrow, narrow, depth};
+                    few.out = {out.data(), queries * row, row, depth};
+                    few.log_sum = log_sum.data();
+                    attention_forward_with(isa, {}, few);
+                    CAPTURE(name(isa), depth, keys, queries);
+                    for (std::ptrdiff_t b = 0; b < 2; ++b)
+                        CHECK(std::equal(out.begin() + b * queries * row, out.begin() + (b + 1) * queries * row,
+                                         whole.out.begin() + (b * keys + keys - queries) * row));
+                }
+            }
+    }
+}

@@ -74,21 +74,69 @@ TEST_CASE("few rows have the bits of a product with B packed, and leave everythi
     }
 }
 
-TEST_CASE("few rows alone: the definition, to rounding", "[kernels][matmul]") {
-    if (!has_few_rows_kernel<float>(active_isa())) return;
-    for (std::ptrdiff_t m = 1; m <= turned_rows; ++m) {
-        Case few(m, 37, 70, 2), expected(m, 37, 70, 2);
-        multiply_few_rows<float>({few.m, few.n, few.k, few.a.data(), few.k + 3, few.b.data(), few.k + 2, few.c.data(), few.n + 5,
-                                  few.bias.data(), 0.5f, -1.0f});
-        matmul_naive(expected.arguments());
-        double worst = 0.0;
-        for (std::size_t i = 0; i < few.c.size(); ++i)
-            worst = std::max(worst, static_cast<double>(std::abs(few.c[i] - expected.c[i])));
-        CHECK(worst < 1e-5);
-        CHECK(few.c[0] != few.c[1]);
+TEMPLATE_TEST_CASE("few rows alone: the definition, to rounding, on every instruction set", "[kernels][matmul]", float, double) {
+    for (const Isa isa : {Isa::baseline, Isa::avx2, Isa::avx512}) {
+        if (isa > active_isa()) continue;
+        for (std::ptrdiff_t m = 1; m <= turned_rows; ++m) {
+            Case few(m, 37, 70, 2), expected(m, 37, 70, 2);
+            matmul_naive(expected.arguments());
+            const std::vector<TestType> a(few.a.begin(), few.a.end()), b(few.b.begin(), few.b.end()),
+                bias(few.bias.begin(), few.bias.end());
+            std::vector<TestType> c(few.c.begin(), few.c.end());
+            multiply_few_rows<TestType>({few.m, few.n, few.k, a.data(), few.k + 3, b.data(), few.k + 2, c.data(), few.n + 5,
+                                         bias.data(), TestType(0.5), TestType(-1)},
+                                        isa);
+            double worst = 0.0;
+            for (std::size_t i = 0; i < c.size(); ++i)
+                worst = std::max(worst, std::abs(static_cast<double>(c[i]) - static_cast<double>(expected.c[i])));
+            CHECK(worst < 1e-5);
+            CHECK(c[0] != c[1]);
+        }
     }
     CHECK_FALSE(has_few_rows_kernel<double>(Isa::avx512));
     CHECK_FALSE(has_few_rows_kernel<float>(Isa::avx2));
+}
+
+TEMPLATE_TEST_CASE("few rows, rounded and scaled, have the bits of the product that packs B", "[kernels][matmul]", float,
+                   double) {
+    const Quantiser e4{.format = e4m3}, b7{.format = bf16}, down{.format = e4m3, .rounding = Rounding::down};
+    for (const Isa isa : {Isa::baseline, Isa::avx2, Isa::avx512}) {
+        if (isa > active_isa()) continue;
+        for (const std::ptrdiff_t n : {1, 16, 37, 70})
+            for (const std::ptrdiff_t k : {1, 23, 600})
+                for (std::ptrdiff_t m = 1; m <= turned_rows + 1; ++m)
+                    for (const Quantiser* round : {static_cast<const Quantiser*>(nullptr), &e4, &b7, &down}) {
+                        const auto a = numbers(m * k, 1), b = numbers(n * k, 2), before = numbers(m * n, 3),
+                                   scales = numbers(m + n, 4);
+                        const std::vector<TestType> left(a.begin(), a.end()), right(b.begin(), b.end()),
+                            scale(scales.begin(), scales.end());
+                        std::vector<TestType> c(before.begin(), before.end()), with = c, expected = c;
+                        MatmulArguments<TestType> args{.m = m,
+                                                       .n = n,
+                                                       .k = k,
+                                                       .a = {left.data(), 1, m},
+                                                       .b = {right.data(), 1, k},
+                                                       .c = {c.data(), 1, m},
+                                                       .alpha = TestType(0.25),
+                                                       .gamma = TestType(0.5),
+                                                       .row_scale = scale.data(),
+                                                       .col_scale = scale.data() + m,
+                                                       .round_a = round,
+                                                       .round_b = round};
+                        matmul_with(isa, {}, args);
+                        const auto packed = pack_weights_with(isa, args);
+                        args.packed_b = &packed, args.c.data = with.data();
+                        matmul_with(isa, {}, args);
+                        CAPTURE(name(isa), m, n, k, round != nullptr ? name(round->format) : "exact");
+                        REQUIRE(std::equal(c.begin(), c.end(), with.begin()));
+                        args.packed_b = nullptr, args.c.data = expected.data();
+                        matmul_naive(args);
+                        double worst = 0;
+                        for (std::size_t i = 0; i < c.size(); ++i)
+                            worst = std::max(worst, static_cast<double>(std::abs(c[i] - expected[i])));
+                        REQUIRE(worst < 1e-3);
+                    }
+    }
 }
 
 TEST_CASE("few rows in threads and batches have the same bits", "[kernels][matmul]") {

@@ -381,3 +381,29 @@ TEST_CASE("a quantiser that cannot round the operand is an error that names it",
     fp4.rounding = Rounding::stochastic, fp4.bits = 40;
     REQUIRE_THROWS_WITH(matmul({}, args), "matmul: b: bits is 40; expected 1 to 24");
 }
+
+TEMPLATE_TEST_CASE("a NaN for a format without one is found wherever it lies", "[kernels][matmul]", float, double, Half) {
+    const std::ptrdiff_t m = 3, n = 70, k = 90, batch = 2;
+    const Quantiser fp4{.format = e2m1};
+    for (const Layout layout : {Layout::rows, Layout::padded_rows, Layout::columns, Layout::both})
+        for (const bool shared : {false, true}) {
+            const Operand<TestType> a(m, k, batch, layout, false, 1);
+            Operand<TestType> b(k, n, batch, layout, shared, 2);
+            std::vector<TestType> c(static_cast<std::size_t>(m * n * batch));
+            const MatmulArguments<TestType> args{.m = m,
+                                                 .n = n,
+                                                 .k = k,
+                                                 .batch = batch,
+                                                 .a = a.view,
+                                                 .b = b.view,
+                                                 .c = {c.data(), n, 1, m * n},
+                                                 .round_a = &fp4,
+                                                 .round_b = &fp4};
+            REQUIRE_NOTHROW(matmul({}, args));
+            *b.view.item(1).at(85, 67) = element_cast<TestType>(std::numeric_limits<float>::quiet_NaN());
+            REQUIRE_THROWS_WITH(matmul({}, args), "matmul: b: e2m1 has no NaN: element [85,67] is NaN");
+            *b.view.item(1).at(85, 66) = element_cast<TestType>(-std::numeric_limits<float>::quiet_NaN());
+            *b.view.item(1).at(86, 0) = *b.view.item(1).at(85, 67);
+            REQUIRE_THROWS_WITH(matmul({}, args), "matmul: b: e2m1 has no NaN: element [85,66] is NaN");
+        }
+}

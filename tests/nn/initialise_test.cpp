@@ -2,6 +2,7 @@
 #include <unitscale/nn/initialise.hpp>
 
 #include <unitscale/analysis/scale_check.hpp>
+#include <unitscale/tensor/rescale.hpp>
 
 #include "support/catch.hpp"
 #include "support/test_ops.hpp"
@@ -54,4 +55,44 @@ TEST_CASE("initialise: normal weights, biases 0, gains 1, each parameter's strea
     CHECK(test::elements(weight.value()) == before);
     nn::initialise<float>({&weight}, recipe, 5);
     CHECK(test::elements(weight.value()) != before);
+}
+
+TEST_CASE("initialise: under propagate the values are the same, data is near unit scale and the scale a power of two") {
+    const Recipe plain = find_recipe("fp32");
+    Parameter<float> weight("net/weight", {50, 80}, {.role = ParameterRole::weight});
+    Parameter<float> bias("net/bias", {9}, {.role = ParameterRole::bias});
+    Parameter<float> gain("net/gain", {9}, {.role = ParameterRole::norm});
+    nn::initialise<float>({&weight}, plain, 4);
+    const std::vector<float> wanted = test::elements(weight.value());
+    for (const auto& [rounding, scale] :
+         {std::pair{ScaleRounding::down, 0x1p-6}, {ScaleRounding::up, 0x1p-5}, {ScaleRounding::nearest, 0x1p-6}}) {
+        Recipe recipe = plain;
+        recipe.scaling = Scaling::propagate;
+        recipe.propagate.rounding = rounding;
+        nn::initialise<float>({&weight, &bias, &gain}, recipe, 4);
+        CHECK(weight.value().scale() == scale);
+        CHECK(analysis::moments(weight.value()).std == Approx(0.02).epsilon(0.05));
+        CHECK(weight.value().data()[7] == static_cast<float>(0.02 / scale * random_normal({4, hash_name("net/weight")}, 7)));
+        CHECK(test::elements(value(weight.value())) == wanted);
+        CHECK(bias.value().scale() == scale);
+        CHECK(bias.value().any_scale());
+        CHECK(gain.value().scale() == 1.0);
+        CHECK(test::elements(gain.value()) == std::vector<float>(9, 1.0f));
+    }
+    Recipe recipe = plain;
+    recipe.scaling = Scaling::propagate;
+    recipe.propagate.rounding = ScaleRounding::stochastic;
+    std::size_t up = 0;
+    for (std::uint64_t seed = 0; seed < 400; ++seed) {
+        nn::initialise<float>({&bias}, recipe, seed);
+        CHECK((bias.value().scale() == 0x1p-6 || bias.value().scale() == 0x1p-5));
+        up += bias.value().scale() == 0x1p-5 ? 1u : 0u;
+    }
+    CHECK(static_cast<double>(up) / 400.0 == Approx(0.02 * 64 - 1.0).margin(0.07));  // the mean is right
+    recipe.parametrisation = Parametrisation::unit;
+    nn::initialise<float>({&weight}, recipe, 4);
+    CHECK(weight.value().scale() == 1.0);
+    nn::initialise<float>({&weight}, plain, 4);  // back to a plain value
+    CHECK(weight.value().scale() == 1.0);
+    CHECK(test::elements(weight.value()) == wanted);
 }

@@ -33,7 +33,7 @@ std::vector<Case> cases() {
         list.push_back({name, base});
         change(list.back().config);
     };
-    add("learned positions, gains", [](auto& c) { c.norm.gains = true; });
+    add("learned positions, gains, recomputed blocks", [](auto& c) { c.norm.gains = true, c.recompute = true; });
     add("rotary, grouped heads", [](auto& c) { c.positions = nn::Positions::rotary, c.heads = 8, c.groups = 2; });
     add("tied, post norm, layer norm, biases", [](auto& c) {
         c.tied = true, c.placement = nn::NormPlacement::post, c.norm = {.kind = nn::NormKind::layer, .gains = true},

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include <unitscale/ops/abs.hpp>
 
-#include "support/op_checks.hpp"
+#include "support/propagate_checks.hpp"
 
 #include <cmath>
 #include <numbers>
+#include <vector>
 
 using namespace unitscale;
 
@@ -40,4 +41,10 @@ TEST_CASE("abs: empty inputs and errors") {
     test::check_nothing({{0, 3}}, f, {0, 3});
     REQUIRE_THROWS_WITH(ops::abs(Variable<float>()),
                         "abs: an empty Variable; make one with Tape::input, Tape::parameter or an op");
+}
+
+TEST_CASE("abs: propagates scales") {
+    const auto f = [](auto&, auto& v) { return ops::abs(v[0]); };
+    test::check_propagate({{3, 7}}, f);
+    CHECK(test::propagated_scales({{3, 7}}, {8.0}, f, 0.25) == std::vector{8.0, 0.25});
 }

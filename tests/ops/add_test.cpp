@@ -51,3 +51,9 @@ TEST_CASE("add: empty inputs and shapes that do not broadcast") {
     REQUIRE_THROWS_WITH(ops::add(t.input({2}), t.input({2}), {.constraint = Constraint::to_grad_input_scale}),
                         "add: constraint to_grad_input_scale needs an op with one constrained input, this one has 2");
 }
+
+TEST_CASE("add: propagates scales") {
+    const auto f = [](auto&, auto& v) { return ops::add(v[0], v[1]); };
+    test::check_propagate({{3, 4}, {3, 4}}, f);
+    test::check_propagate({{2, 3, 4}, {4}}, f);
+}

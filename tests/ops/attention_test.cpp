@@ -102,3 +102,48 @@ TEST_CASE("attention: errors name what does not fit") {
                         "attention: q [3,8], k [2,3,8] and v [2,3,8]; expected [B,T,H d], [B,S,G d] and [B,S,G d]");
     REQUIRE_THROWS_WITH(ops::attention(x, x, x, {.mult = 0.0}), "attention: mult is 0; expected a positive number");
 }
+
+TEST_CASE("attention: propagates scales") {
+    for (const bool causal : {true, false}) {
+        test::check_propagate({{2, 4, 8}, {2, 4, 8}, {2, 4, 8}}, [=](auto&, auto& v) {
+            return ops::attention(v[0], v[1], v[2], {.heads = 2, .mult = 0.01, .causal = causal});
+        });
+        test::check_propagate({{2, 3, 8}, {2, 5, 4}, {2, 5, 4}}, [=](auto&, auto& v) {
+            return ops::attention(v[0], v[1], v[2], {.heads = 2, .groups = 1, .mult = 0.003, .causal = causal});
+        });
+    }
+}
+
+TEST_CASE("attention: under propagate the data of value and gradients is near unit scale") {
+    for (const double mult : {0.1, 1.0, 8.0})  // logits of standard deviation 0.025, 0.25 and 2
+        for (const double scale : {0x1p-3, 1.0}) {
+            INFO("mult " << mult << ", scale of the inputs " << scale);
+            test::OpTape<float> t(Scaling::propagate);
+            std::vector<Variable<float>> v;
+            for (const std::uint64_t stream : {1u, 2u, 3u}) {
+                Tensor<float> data = normal<float>({2, 128, 64}, {1, stream});
+                data.set_scale(scale);
+                v.push_back(t.tape.input(std::move(data), true));
+            }
+            const auto y = ops::attention(v[0], v[1], v[2], {.heads = 4, .mult = mult / (scale * scale)});
+            const auto rms = [](const Tensor<float>& tensor) {
+                double sum = 0.0;
+                for (const float x : tensor.span()) sum += static_cast<double>(x) * static_cast<double>(x);
+                return std::sqrt(sum / static_cast<double>(tensor.size()));
+            };
+            t.tape.backward(analysis::project(y, normal<float>(y.shape(), {1, 4})));
+            CHECK(rms(y.scaled()) > 0.9);
+            CHECK(rms(y.scaled()) < 2.2);
+            for (const auto& input : v) {
+                CHECK(rms(input.gradient()) > 0.6);
+                CHECK(rms(input.gradient()) < 2.2);
+            }
+        }
+}
+
+TEST_CASE("attention: propagates scales by every rounding") {
+    for (const ScaleRounding rounding : {ScaleRounding::up, ScaleRounding::nearest, ScaleRounding::stochastic})
+        test::check_propagate({{2, 4, 8}, {2, 4, 8}, {2, 4, 8}},
+                              [](auto&, auto& v) { return ops::attention(v[0], v[1], v[2], {.heads = 2, .mult = 0.01}); }, 1e-12,
+                              {.rounding = rounding});
+}

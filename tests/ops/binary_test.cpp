@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <unitscale/ops/binary.hpp>
 
-#include "support/op_checks.hpp"
+#include "support/propagate_checks.hpp"
 
 #include <cmath>
 #include <vector>
@@ -54,4 +54,26 @@ TEST_CASE("binary ops: errors of shapes and factors") {
                         "f: unit rule {0, 1, 1}; expected positive factors");
     REQUIRE_THROWS_WITH(ops::effective_factors("f", t.tape, ops::BinaryUnitRule{.beta_z = std::nan("")}, {}),
                         "f: unit rule {1, 1, nan}; expected positive factors");
+}
+
+TEST_CASE("binary ops of one's own propagate scales") {
+    const auto wide = with(Constraint::none);  // x^2 z, of which the library knows nothing
+    const auto apart = [](auto& tape, auto& v) {
+        const double s = v[0].scaled().scale(), t = v[1].scaled().scale();
+        return ops::record_binary(
+            "f", v[0], v[1], ops::effective_factors("f", tape, rule, Constraint::none),
+            {.value = s * s * t, .slope_x = s * t, .slope_z = s * s, .product = true}, [](auto u, auto w) { return u * u * w; },
+            [](auto u, auto w) { return 2 * u * w; }, [](auto u, auto) { return u * u; });
+    };
+    for (const auto& shapes : {std::vector<Shape>{{3, 4}, {3, 4}}, std::vector<Shape>{{2, 1, 4}, {3, 1}}}) {
+        test::check_propagate(shapes, wide);
+        test::check_propagate(shapes, apart);
+    }
+    // The rule's factors 3, 0.5 and 2, inverted and down: 1/4, 2 and 1/2.
+    CHECK(test::propagated_scales({{3}, {3}}, {8.0, 2.0}, wide, 16.0) == std::vector{0.25, 32.0, 8.0});
+    CHECK(test::propagated_scales({{3}, {3}}, {8.0, 2.0}, apart, 16.0) == std::vector{32.0, 512.0, 512.0});
+    test::OpTape<double> t(Scaling::propagate);
+    std::vector<Variable<double>> inputs{test::scaled_input(t.tape, {3}, 2.0), test::zeros_of_any_scale(t.tape, {3})};
+    CHECK(apart(t.tape, inputs).scaled().any_scale());
+    CHECK_FALSE(wide(t.tape, inputs).scaled().any_scale());
 }

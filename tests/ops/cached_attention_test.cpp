@@ -109,12 +109,21 @@ TEST_CASE("cached_attention: errors name what does not fit") {
           "cached_attention: no factor_length; under unit scaling the factor would change from token to token");
     buffers.length = 3;
     CHECK(message(x, x, x, {}) == "cached_attention: 3 positions and 3 more; the buffers end at 5");
+}
 
-    buffers.length = 0;
-    test::OpTape<float> t(Scaling::none, inference);
-    auto scaled = normal<float>(x, {1, 1});
-    scaled.set_scale(2.0);
-    const auto q = t.input(x), k = t.tape.input(scaled);
-    REQUIRE_THROWS_WITH(ops::cached_attention(q, k, q, buffers.rows(), {}),
-                        "cached_attention: k has scale 2 and v 1; expected 1");
+TEST_CASE("cached_attention: propagates scales as attention does, to the bit") {
+    test::OpTape<float> t(Scaling::propagate, inference);
+    const auto at = [&](std::size_t width, std::uint64_t stream, double scale) {
+        return t.tape.input(set_scaling(normal<float>({2, 9, width}, {1, stream}), scale));
+    };
+    const auto q = at(32, 1, 0x1p-4), k = at(16, 2, 8.0), v = at(16, 3, 0x1p-6);
+    const ops::AttentionOptions options{.heads = 4, .groups = 2, .mult = 2.0, .factor_length = 9};
+    const auto whole = ops::attention(q, k, v, options);
+    Buffers<float> buffers(2, 2, 9, 8);
+    const auto y = ops::cached_attention(q, k, v, buffers.rows(), options);
+    CHECK(t.state.wide_ops().empty());
+    CHECK(y.scaled().scale() == whole.scaled().scale());
+    CHECK(y.scaled().scale() < 0x1p-6);
+    CHECK(test::elements(y.scaled()) == test::elements(whole.scaled()));
+    CHECK(buffers.keys(0, 0, 0, 3) == k.value()(0, 0, 3));  // plain numbers
 }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include <unitscale/ops/cast.hpp>
 
-#include "support/op_checks.hpp"
+#include "support/propagate_checks.hpp"
+
+#include <vector>
 
 using namespace unitscale;
 
@@ -104,4 +106,23 @@ TEST_CASE("cast_on_forward and cast_on_backward: errors name the op") {
     const Quantiser no_bits{.format = e4m3, .rounding = Rounding::stochastic, .bits = 0};
     REQUIRE_THROWS_WITH(ops::cast_on_forward(t.input({2}), no_bits), "cast_on_forward: bits is 0; expected 1 to 24");
     REQUIRE_THROWS_WITH(ops::cast_on_backward(t.input({2}), no_bits), "cast_on_backward: bits is 0; expected 1 to 24");
+}
+
+TEST_CASE("casts: propagate scales; data is rounded") {
+    const auto both = [](auto&, auto& v) {
+        return ops::cast_on_backward(ops::cast_on_forward(v[0], {.format = fp32}), {.format = fp32});
+    };
+    test::check_propagate_at({Tensor<double>({3}, {0.125, -1.5, 0.75})}, forward({.format = fp16}));
+    test::check_propagate({{3, 7}}, both, 1e-6);
+    CHECK(test::propagated_scales({{3, 7}}, {8.0}, both, 0.25) == std::vector{8.0, 0.25});
+    test::OpTape<double> t(Scaling::propagate);
+    Tensor<double> data({2}, {1.0 / 3, 410.0});
+    data.set_scale(0x1p-60);
+    const auto x = t.tape.input(data, true);
+    const auto y = ops::cast_on_forward(x, coarse);
+    CHECK(y.scaled()(0) == 0.34375);
+    CHECK(y.value()(1) == 416.0 * 0x1p-60);
+    t.tape.backward(analysis::project(ops::cast_on_backward(y, coarse), Tensor<double>({2}, {0x1p40 / 3, 0x1p40}), 0x1p40));
+    CHECK(x.gradient().scale() == 0x1p40);
+    CHECK(x.gradient()(0) == 0.34375);
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include <unitscale/ops/clamp.hpp>
 
-#include "support/op_checks.hpp"
+#include "support/propagate_checks.hpp"
 
 #include <cmath>
 #include <limits>
 #include <numbers>
+#include <vector>
 
 using namespace unitscale;
 
@@ -74,4 +75,13 @@ TEST_CASE("clamp: empty inputs and errors") {
         "clamp: no rule for scaling 'unit' with bounds [3,9], which unit-normal inputs hardly meet; state its factors with "
         "{.unit = UnitRule{.alpha = a, .beta_x = b}}");
     CHECK(ops::clamp(none.input({2}), {.low = 3.0, .high = 9.0}).value()(0) == 3.0f);
+}
+
+TEST_CASE("clamp: propagates scales, with bounds over the scale") {
+    test::check_propagate({{3, 7}}, within(-0.5, 1.0));
+    test::check_propagate({{3, 7}}, within(0.0, infinity));
+    CHECK(test::propagated_scales({{3, 7}}, {8.0}, within(-0.5, 1.0), 0.25) == std::vector{8.0, 0.25});
+    test::OpTape<float> t(Scaling::propagate);
+    const auto y = ops::clamp(test::scaled_input(t.tape, {50}, 0x1p-126), {.low = -1e10, .high = 1e10});
+    CHECK(y.scaled()(7) == normal<float>({50}, {1, 7})(7));  // a bound over the scale beyond float is no bound
 }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include <unitscale/ops/concatenate.hpp>
 
-#include "support/op_checks.hpp"
+#include "support/propagate_checks.hpp"
+
+#include <vector>
 
 using namespace unitscale;
 
@@ -35,4 +37,15 @@ TEST_CASE("concatenate: one input, empty parts, errors") {
                         "concatenate: input 1 [2,4] and input 0 [2,3] differ outside axis 0");
     REQUIRE_THROWS_WITH(ops::concatenate({t.input({2, 3})}, 2), "concatenate: axis 2 is outside input 0 [2,3]");
     REQUIRE_THROWS_WITH(ops::concatenate<float>(std::span<const Variable<float>>(), 0), "concatenate: no inputs");
+}
+
+TEST_CASE("concatenate: propagates scales") {
+    const auto f = [](auto&, auto& v) { return ops::concatenate({v[0], v[1]}, 1); };
+    test::check_propagate({{3, 4}, {3, 2}}, f);
+    CHECK(test::propagated_scales({{3, 4}, {3, 2}}, {0.5, 8.0}, f, 0.25) == std::vector{8.0, 0.25, 0.25});
+    test::OpTape<double> t(Scaling::propagate);
+    const auto x = test::scaled_input(t.tape, {3, 4}, 0x1p-60), zero = test::zeros_of_any_scale(t.tape, {3, 4});
+    CHECK(ops::concatenate({zero, x}, 0).scaled().scale() == 0x1p-60);
+    CHECK_FALSE(ops::concatenate({zero, x}, 0).scaled().any_scale());
+    CHECK(ops::concatenate({zero, zero}, 0).scaled().any_scale());
 }

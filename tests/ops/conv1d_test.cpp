@@ -131,3 +131,12 @@ TEST_CASE("conv1d: errors name the operands") {
     REQUIRE_THROWS_WITH(ops::conv1d(x, t.input({6, 4, 1}), {.constraint = Constraint::to_left_grad_scale}),
                         "conv1d: constraint to_left_grad_scale needs an op with two constrained inputs, this one has 1");
 }
+
+TEST_CASE("conv1d: propagates scales") {
+    const auto with_bias = [](auto&, auto& v) { return ops::conv1d(v[0], v[1], std::optional(v[2]), {.padding_left = 1}); };
+    const auto grouped = [](auto&, auto& v) {
+        return ops::conv1d(v[0], v[1], {.stride = 2, .dilation = 2, .groups = 2, .causal = true});
+    };
+    test::check_propagate({{2, 3, 8}, {4, 3, 3}, {4}}, with_bias);
+    test::check_propagate({{2, 4, 9}, {6, 2, 3}}, grouped);
+}

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include <unitscale/ops/div.hpp>
 
-#include "support/op_checks.hpp"
+#include "support/propagate_checks.hpp"
 
 #include <cmath>
 #include <limits>
+#include <vector>
 
 using namespace unitscale;
 
@@ -42,4 +43,15 @@ TEST_CASE("div: without factors an error under scaling 'unit', not under 'none'"
     test::check_nothing({{0, 3}, {3}}, joined, {0, 3});
     REQUIRE_THROWS_WITH(ops::div(unit.input({2}), unit.input({2}), {.unit = rule, .constraint = Constraint::to_grad_input_scale}),
                         "div: constraint to_grad_input_scale needs an op with one constrained input, this one has 2");
+}
+
+TEST_CASE("div: propagates scales") {
+    const auto f = [](auto&, auto& v) { return ops::div(v[0], v[1]); };
+    test::check_propagate_at(test::positive_inputs({{3, 4}, {3, 4}}), f);
+    test::check_propagate_at(test::positive_inputs({{2, 3, 4}, {3, 1}}), f);
+    test::check_propagate_at(test::positive_inputs({{3, 4}, {3, 4}}), unjoined);
+    CHECK(test::propagated_scales({{3, 4}, {3, 4}}, {8.0, 0.25}, f, 4.0) == std::vector{32.0, 16.0, 512.0});
+    CHECK(test::propagated_scales({{20, 4}, {4}}, {8.0, 0.25}, f, 4.0) == std::vector{32.0, 16.0, 2048.0});
+    // Stated factors 3, 0.5 and 2: over them, rounded down.
+    CHECK(test::propagated_scales({{3, 4}, {3, 4}}, {8.0, 0.25}, unjoined, 4.0) == std::vector{8.0, 32.0, 256.0});
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include <unitscale/ops/embedding.hpp>
 
-#include "support/op_checks.hpp"
+#include "support/propagate_checks.hpp"
 
 #include <cmath>
+#include <vector>
 
 using namespace unitscale;
 
@@ -48,4 +49,14 @@ TEST_CASE("embedding: no ids, and errors") {
                         "embedding: ids[0] is -1; expected a number in [0,5)");
     REQUIRE_THROWS_WITH(ops::embedding(t.input({5}), Tensor<std::int32_t>({1}, {0})),
                         "embedding: table [5] is not a matrix [V,d]");
+}
+
+TEST_CASE("embedding: propagates scales") {
+    const auto f = [](auto&, auto& v) {
+        return ops::embedding(v[0], Tensor<std::int32_t>({3, 4}, {1, 0, 2, 1, 1, 2, 0, 0, 1, 1, 2, 1}));
+    };
+    test::check_propagate({{4, 5}}, f);
+    test::check_propagate({{3, 5}}, f);
+    CHECK(test::propagated_scales({{12, 5}}, {8.0}, f, 0.25) == std::vector{8.0, 0.25});
+    CHECK(test::propagated_scales({{3, 5}}, {8.0}, f, 0.25) == std::vector{8.0, 0.5});  // 4 lookups of a row: 4^1/2
 }

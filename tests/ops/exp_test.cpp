@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include <unitscale/ops/exp.hpp>
 
-#include "support/op_checks.hpp"
+#include "support/propagate_checks.hpp"
 
 #include <cmath>
 #include <limits>
+#include <vector>
 
 using namespace unitscale;
 
@@ -24,4 +25,10 @@ TEST_CASE("exp: values and the edges of its domain") {
     t.tape.backward(analysis::project(y, full<float>({4}, 2.0f)));
     CHECK(x.gradient()(1) == Approx(5.4365637f));
     CHECK(x.gradient()(3) == 0.0f);
+}
+
+TEST_CASE("exp: propagates scales") {
+    const auto f = [](auto&, auto& v) { return ops::exp(v[0]); };
+    test::check_propagate({{3, 7}}, f);
+    CHECK(test::propagated_scales({{3, 7}}, {8.0}, f, 0.25) == std::vector{1.0, 0.25});
 }

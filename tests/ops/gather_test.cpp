@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include <unitscale/ops/gather.hpp>
 
-#include "support/op_checks.hpp"
+#include "support/propagate_checks.hpp"
 
 #include <cmath>
+#include <vector>
 
 using namespace unitscale;
 
@@ -61,4 +62,13 @@ TEST_CASE("gather: errors name axis and ids") {
                         "gather: ids[1] is -1; expected a number in [0,3)");
     REQUIRE_THROWS_WITH(ops::gather(t.input({3}), four, {.constraint = Constraint::to_left_grad_scale}),
                         "gather: constraint to_left_grad_scale needs an op with two constrained inputs, this one has 1");
+}
+
+TEST_CASE("gather: propagates scales") {
+    test::check_propagate({{5, 3}}, with(four));
+    test::check_propagate({{2, 3}}, with(four, {.axis = 1}));
+    CHECK(test::propagated_scales({{5, 3}}, {8.0}, with(four), 0.25) == std::vector{8.0, 0.25});
+    // Sixteen ids into three rows: (16/3)^1/2, down to 2.
+    const Tensor<std::int32_t> sixteen = full<std::int32_t>({16}, 1);
+    CHECK(test::propagated_scales({{3, 2}}, {8.0}, with(sixteen), 0.25) == std::vector{8.0, 0.5});
 }

@@ -90,3 +90,8 @@ TEST_CASE("gelu: empty inputs and errors") {
     REQUIRE_THROWS_WITH(ops::gelu(Variable<float>()),
                         "gelu: an empty Variable; make one with Tape::input, Tape::parameter or an op");
 }
+
+TEST_CASE("gelu: propagates scales") {
+    test::check_propagate({{40}}, [](auto&, auto& v) { return ops::gelu(v[0], {.mult = 1.5}); });
+    test::check_propagate({{40}}, [](auto&, auto& v) { return ops::gelu(v[0], {.form = ops::GeluForm::tanh}); });
+}

@@ -59,3 +59,32 @@ TEST_CASE("layer_norm: no rows, and errors") {
                         "layer_norm: shift [3,1] does not fit x [2,3]; expected [3]");
     REQUIRE_THROWS_WITH(ops::layer_norm(t.input({2, 0})), "layer_norm: x [2,0] has no columns");
 }
+
+TEST_CASE("layer_norm: propagates scales") {
+    test::check_propagate({{4, 6}}, [](auto&, auto& v) { return ops::layer_norm(v[0]); });
+    test::check_propagate({{2, 4, 6}, {6}}, [](auto&, auto& v) { return ops::layer_norm(v[0], std::optional(v[1])); });
+    test::check_propagate({{4, 6}, {6}}, [](auto& tape, auto& v) {
+        static_cast<void>(tape);
+        return ops::layer_norm(v[0], {}, std::optional(v[1]));
+    });
+    test::check_propagate({{4, 6}, {6}, {6}},
+                          [](auto&, auto& v) { return ops::layer_norm(v[0], std::optional(v[1]), std::optional(v[2])); });
+}
+
+TEST_CASE("layer_norm: its epsilon acts on data, or on values if the recipe says so") {
+    const Tensor<double> x = normal<double>({3, 6}, {1, 1});
+    const auto normed = [&](double scale, bool exact, double epsilon) {
+        Recipe recipe = analysis::plain_recipe(Scaling::propagate);
+        recipe.propagate.exact_norms = exact;
+        ScalingState state(1);
+        Tape<double> tape(recipe, state);
+        tape.begin_step();
+        Tensor<double> data = x;
+        data.set_scale(scale);
+        return Tensor<double>(ops::layer_norm(tape.input(std::move(data)), {}, {}, {.epsilon = epsilon}).value());
+    };
+    const Tensor<double> on_data = normed(1.0, false, 0.25);
+    CHECK(analysis::relative_error(normed(0x1p-4, false, 0.25), on_data) == 0.0);
+    CHECK(analysis::relative_error(normed(0x1p-4, true, 0.25 * 0x1p-8), on_data) == 0.0);
+    CHECK(analysis::relative_error(normed(0x1p-4, true, 0.25), on_data) > 0.5);
+}

@@ -89,3 +89,8 @@ TEST_CASE("linear: errors name the operands") {
     REQUIRE_THROWS_WITH(ops::linear(t.input({2, 3}), t.input({4, 3}), {.constraint = Constraint::to_left_grad_scale}),
                         "linear: constraint to_left_grad_scale needs an op with two constrained inputs, this one has 1");
 }
+
+TEST_CASE("linear: propagates scales") {
+    test::check_propagate({{2, 3, 5}, {4, 5}, {4}}, with_bias);
+    test::check_propagate({{6, 5}, {4, 5}}, free_linear);
+}

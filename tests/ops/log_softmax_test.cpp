@@ -59,3 +59,8 @@ TEST_CASE("log_softmax: without factors scaling unit is an error that says what 
     REQUIRE_THROWS_WITH(ops::log_softmax(t.input({2, 3}), {.unit = {{1.0, 1.0}}, .constraint = Constraint::to_left_grad_scale}),
                         "log_softmax: constraint to_left_grad_scale needs an op with two constrained inputs, this one has 1");
 }
+
+TEST_CASE("log_softmax: propagates scales") {
+    test::check_propagate({{3, 7}}, [](auto&, auto& v) { return ops::log_softmax(v[0], {.mult = 1.5}); });
+    test::check_propagate({{2, 3, 5}}, [](auto&, auto& v) { return ops::log_softmax(v[0]); });
+}

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
+#include <unitscale/ops/add.hpp>
 #include <unitscale/ops/matmul.hpp>
 
 #include "support/op_checks.hpp"
 
+#include <array>
 #include <cmath>
 
 using namespace unitscale;
@@ -64,4 +66,60 @@ TEST_CASE("matmul: errors name the operands") {
     REQUIRE_THROWS_WITH(
         ops::matmul(t.input({3, 4}), t.input({2, 4, 5})),
         "matmul: x [3,4] and w [2,4,5] have different batches; expected the same leading extents, or a w of rank 2");
+}
+
+TEST_CASE("matmul: propagates scales") {
+    test::check_propagate({{3, 5}, {5, 4}}, joined);
+    test::check_propagate({{2, 3, 5}, {2, 5, 4}}, joined);
+    test::check_propagate({{2, 3, 5}, {5, 4}}, free_matmul);
+    test::check_propagate({{0, 3, 5}, {0, 5, 4}}, joined);
+}
+
+TEST_CASE("matmul: scales of the value and the gradients, by every rounding") {
+    // k = 5, n = 7, 6 left rows; both inputs and the output's gradient of scale 1.
+    const auto scales = [](ScaleRounding rounding) {
+        Recipe recipe = analysis::plain_recipe(Scaling::propagate);
+        recipe.propagate.rounding = rounding;
+        ScalingState state(1);
+        Tape<double> tape(recipe, state);
+        tape.begin_step({.retain = true});
+        const auto x = tape.input(normal<double>({2, 3, 5}, {1, 1}), true), w = tape.input(normal<double>({5, 7}, {1, 2}), true);
+        const auto y = ops::matmul(x, w);
+        tape.backward(analysis::project(y, normal<double>(y.shape(), {1, 3})));
+        return std::array{y.scaled().scale(), x.gradient().scale(), w.gradient().scale()};
+    };
+    CHECK(scales(ScaleRounding::down) == std::array{2.0, 2.0, 2.0});
+    CHECK(scales(ScaleRounding::up) == std::array{4.0, 4.0, 4.0});
+    CHECK(scales(ScaleRounding::nearest) == std::array{2.0, 2.0, 2.0});
+    const auto exact = scales(ScaleRounding::none);
+    CHECK(exact[0] == Approx(std::sqrt(5.0)));
+    CHECK(exact[1] == Approx(std::sqrt(7.0)));
+    CHECK(exact[2] == Approx(std::sqrt(6.0)));
+    for (const double scale : scales(ScaleRounding::stochastic)) CHECK((scale == 2.0 || scale == 4.0));
+}
+
+TEST_CASE("matmul: operands are rounded as data, kept codes too") {
+    // With 64 terms and scales of powers of two the data is what the op without scaling rounds, so the results agree exactly.
+    const Quantiser eight{.format = e4m3};
+    for (const bool retain : {true, false}) {
+        const auto run = [&](Scaling scaling) {
+            Recipe recipe = analysis::plain_recipe(scaling);
+            recipe.products.push_back({.kind = ProductKind::matmul, .formats = {.activation = eight, .gradient = eight}});
+            ScalingState state(1);
+            Tape<float> tape(recipe, state);
+            tape.begin_step({.retain = retain});
+            Parameter<float> px("x", {6, 64}, {}), pw("w", {64, 16}, {});
+            fill_normal(px.write(), {1, 1});
+            fill_normal(pw.write(), {1, 2});
+            const auto x = tape.parameter(px), w = tape.parameter(pw);
+            // Copies that nothing but the product reads: without `retain` they are kept as codes.
+            const Tensor<float> direction = normal<float>({6, 16}, {1, 3});
+            const auto loss = analysis::project(ops::matmul(ops::add(x, x), ops::add(w, w)), direction);
+            tape.backward(loss);
+            return std::vector{value(px.gradient()), value(pw.gradient())};
+        };
+        const auto plain = run(Scaling::none), propagated = run(Scaling::propagate);
+        for (const std::size_t i : {std::size_t{0}, std::size_t{1}})
+            CHECK(analysis::relative_error(propagated[i], plain[i]) == 0.0);
+    }
 }

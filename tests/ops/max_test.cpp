@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include <unitscale/ops/max.hpp>
 
-#include "support/op_checks.hpp"
+#include "support/propagate_checks.hpp"
 
 #include <cmath>
+#include <vector>
 
 using namespace unitscale;
 
@@ -54,4 +55,13 @@ TEST_CASE("max: empty inputs and errors") {
     REQUIRE_THROWS_WITH(ops::max(none.input({2, 3}), {.axes = {2}}), "max: axis 2 is outside x [2,3]");
     REQUIRE_THROWS_WITH(ops::max(unit.input({2, 3})),
                         "max: no rule for scaling 'unit'; state its factors with {.unit = UnitRule{.alpha = a, .beta_x = b}}");
+}
+
+TEST_CASE("max: propagates scales") {
+    const auto f = [](auto&, auto& v) { return ops::max(v[0], {.axes = {1}}); };
+    test::check_propagate({{3, 7}}, f);
+    CHECK(test::propagated_scales({{3, 7}}, {8.0}, f, 0.25) == std::vector{8.0, 0.25});
+    const auto stated = [](auto&, auto& v) { return ops::max(v[0], {.unit = ops::UnitRule{.alpha = 0.5, .beta_x = 4.0}}); };
+    test::check_propagate({{3, 7}}, stated);
+    CHECK(test::propagated_scales({{3, 7}}, {8.0}, stated, 0.25) == std::vector{16.0, 0.0625});
 }

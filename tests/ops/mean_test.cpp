@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include <unitscale/ops/mean.hpp>
 
-#include "support/op_checks.hpp"
+#include "support/propagate_checks.hpp"
 
 #include <cmath>
+#include <vector>
 
 using namespace unitscale;
 
@@ -52,4 +53,19 @@ TEST_CASE("mean: empty inputs and errors") {
     REQUIRE_THROWS_WITH(ops::mean(t.input({2, 3}), {.constraint = Constraint::to_left_grad_scale}),
                         "mean: constraint to_left_grad_scale needs an op with two constrained inputs, this one has 1");
     REQUIRE_THROWS_WITH(ops::mean(t.input({2, 3}), {.axes = {-3}}), "mean: axis -3 is outside x [2,3]");
+}
+
+TEST_CASE("mean: propagates scales") {
+    const auto all = [](auto&, auto& v) { return ops::mean(v[0]); };
+    const auto rows = [](auto&, auto& v) { return ops::mean(v[0], {.axes = {1}}); };
+    test::check_propagate({{3, 7}}, all);
+    for (const ScaleRounding rounding : {ScaleRounding::up, ScaleRounding::nearest, ScaleRounding::stochastic})
+        test::check_propagate({{3, 7}}, all, 1e-12, {.rounding = rounding});
+    test::check_propagate({{2, 5, 3}}, rows);
+    // n = 16: 16^1/2 / 16. n = 24 = 16 * 1.5: 24^1/2 down to 4, / 16. n = 6 = 4 * 1.5: 2 / 4; dy / n = dy / 8 * 4/3.
+    CHECK(test::propagated_scales({{4, 4}}, {8.0}, all, 0.25) == std::vector{2.0, 0x1p-6});
+    CHECK(test::propagated_scales({{4, 6}}, {8.0}, all, 0.25) == std::vector{2.0, 0x1p-7});
+    CHECK(test::propagated_scales({{4, 6}}, {8.0}, rows, 0.25) == std::vector{4.0, 0x1p-5});
+    test::OpTape<float> t(Scaling::propagate);
+    CHECK(ops::mean(t.input({0, 0}), {.axes = {0}}).shape() == Shape{0});
 }

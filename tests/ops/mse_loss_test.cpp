@@ -69,3 +69,16 @@ TEST_CASE("mse_loss: nothing has the loss 0; shapes that differ are an error") {
     test::OpTape<float> t;
     REQUIRE_THROWS_WITH(ops::mse_loss(t.input({2, 3}), t.input({3})), "mse_loss: x [2,3] and y [3] differ in shape");
 }
+
+TEST_CASE("mse_loss: propagates scales") {
+    for (const ops::Reduction reduction : {ops::Reduction::mean, ops::Reduction::sum})
+        test::check_propagate({{4, 7}, {4, 7}},
+                              [=](auto&, auto& v) { return ops::mse_loss(v[0], v[1], {.reduction = reduction}); });
+    test::OpTape<double> t(Scaling::propagate);
+    const auto x = t.tape.input(set_scaling(normal<double>({300}, {1, 1}, 0x1p-30), 0x1p-30), true);
+    t.tape.backward(ops::mse_loss(x, t.tape.input(zeros<double>({300}))), 1e4);
+    double sum = 0.0;
+    for (const double g : x.gradient().span()) sum += g * g;
+    CHECK(std::sqrt(sum / 300) > 0.9);  // the zeros take the scale of x
+    CHECK(std::sqrt(sum / 300) < 4.2);  // seed and factor are both rounded down
+}

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include <unitscale/ops/mul.hpp>
 
-#include "support/op_checks.hpp"
+#include "support/propagate_checks.hpp"
 
 #include <cmath>
+#include <vector>
 
 using namespace unitscale;
 
@@ -52,4 +53,32 @@ TEST_CASE("mul: empty inputs and shapes that do not broadcast") {
     REQUIRE_THROWS_WITH(ops::mul(t.input({2}), t.input({2}), {.constraint = Constraint::to_grad_input_scale}),
                         "mul: constraint to_grad_input_scale needs an op with one constrained input, this one has 2");
     REQUIRE_THROWS_WITH(ops::mul(t.input({2, 3}), t.input({4, 3})), "mul: shapes [2,3] and [4,3] do not broadcast: 2 != 4");
+}
+
+TEST_CASE("mul: propagates scales") {
+    const auto f = [](auto&, auto& v) { return ops::mul(v[0], v[1]); };
+    test::check_propagate({{3, 4}, {3, 4}}, f);
+    test::check_propagate({{2, 3, 4}, {3, 1}}, f);
+    for (const ScaleRounding rounding : {ScaleRounding::up, ScaleRounding::nearest, ScaleRounding::stochastic})
+        test::check_propagate({{2, 3, 4}, {3, 1}}, f, 1e-12, {.rounding = rounding});
+    CHECK(test::propagated_scales({{3, 4}, {3, 4}}, {8.0, 0.25}, f, 4.0) == std::vector{2.0, 1.0, 32.0});
+    // Twenty terms in z's gradient: 20^1/2, rounded down.
+    CHECK(test::propagated_scales({{20, 4}, {4}}, {8.0, 0.25}, f, 4.0) == std::vector{2.0, 1.0, 128.0});
+    // What leaves the range of scales is in the data.
+    CHECK(test::propagated_scales({{3}, {3}}, {0x1p-100, 0x1p-60}, f) == std::vector{0x1p-126, 0x1p-60, 0x1p-100});
+    test::OpTape<double> t(Scaling::propagate);
+    const auto x = test::scaled_input(t.tape, {3}, 0x1p100), z = test::scaled_input(t.tape, {3}, 0x1p60);
+    const auto y = ops::mul(x, z);
+    CHECK(y.scaled().scale() == 0x1p127);
+    CHECK(y.scaled()(1) == x.scaled()(1) * z.scaled()(1) * 0x1p33);
+}
+
+TEST_CASE("mul: any scale goes with a product by zeros") {
+    test::OpTape<double> t(Scaling::propagate), none(Scaling::none);
+    const auto x = test::scaled_input(t.tape, {3}, 4.0), zero = test::zeros_of_any_scale(t.tape, {3});
+    const auto y = ops::mul(x, zero);
+    CHECK(y.scaled().any_scale());
+    t.tape.backward(analysis::project(y, full<double>({3}, 1.0)));
+    CHECK(x.gradient().any_scale());
+    CHECK_FALSE(ops::mul(none.input({3}), test::zeros_of_any_scale(none.tape, {3})).scaled().any_scale());
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <unitscale/ops/pad.hpp>
 
-#include "support/op_checks.hpp"
+#include "support/propagate_checks.hpp"
 
 #include <limits>
 #include <vector>
@@ -54,4 +54,18 @@ TEST_CASE("pad: nothing padded is zeros; numbers that do not fit are an error") 
                         "pad: before [1] and after [1,1] for x [2,3]; expected one of each per axis");
     REQUIRE_THROWS_WITH(ops::pad(t.input({2}), {1}, {1, 1}),
                         "pad: before [1] and after [1,1] for x [2]; expected one of each per axis");
+}
+
+TEST_CASE("pad: propagates scales") {
+    const auto with = [](double c) { return [c](auto&, auto& v) { return ops::pad(v[0], {1, 0}, {0, 2}, {.value = c}); }; };
+    test::check_propagate({{3, 4}}, with(0.0));
+    test::check_propagate({{3, 4}}, with(-1.5));
+    CHECK(test::propagated_scales({{3, 4}}, {8.0}, with(0.0), 0.25) == std::vector{8.0, 0.25});
+    CHECK(test::propagated_scales({{3, 4}}, {8.0}, with(-1.5), 0.25) == std::vector{1.0, 0.25});
+    test::OpTape<double> t(Scaling::propagate);
+    const auto y = ops::pad(test::scaled_input(t.tape, {2}, 8.0), {1}, {0}, {.value = -std::numeric_limits<double>::infinity()});
+    CHECK(y.scaled().scale() == 8.0);
+    CHECK(std::isinf(y.value()(0)));
+    CHECK(ops::pad(test::zeros_of_any_scale(t.tape, {2}), {1}, {0}).scaled().any_scale());
+    CHECK_FALSE(ops::pad(test::zeros_of_any_scale(t.tape, {2}), {1}, {0}, {.value = 1.0}).scaled().any_scale());
 }

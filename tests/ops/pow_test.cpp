@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include <unitscale/ops/pow.hpp>
 
-#include "support/op_checks.hpp"
+#include "support/propagate_checks.hpp"
 
 #include <cmath>
 #include <limits>
+#include <vector>
 
 using namespace unitscale;
 
@@ -49,4 +50,22 @@ TEST_CASE("pow: exponents that are an error") {
     REQUIRE_THROWS_WITH(ops::pow(t.input({2}), 0.0), "pow: exponent is 0; expected a finite number other than 0");
     REQUIRE_THROWS_WITH(ops::pow(t.input({2}), std::numeric_limits<double>::infinity()),
                         "pow: exponent is inf; expected a finite number other than 0");
+}
+
+TEST_CASE("pow: propagates scales through whole powers") {
+    const auto power = [](double p) { return [p](auto&, auto& v) { return ops::pow(v[0], p); }; };
+    for (const double p : {2.0, 3.0, -1.0, -2.0}) test::check_propagate({{3, 7}}, power(p), 1e-11);
+    test::check_propagate_at(test::positive_inputs({{3, 7}}), power(2.5));
+    CHECK(test::propagated_scales({{3, 7}}, {8.0}, power(2.0), 0.25) == std::vector{64.0, 2.0});
+    CHECK(test::propagated_scales({{3, 7}}, {8.0}, power(-1.0), 0.25) == std::vector{0.125, 0x1p-8});
+    CHECK(test::propagated_scales({{3, 7}}, {8.0}, power(2.5), 0.25) == std::vector{1.0, 0.25});
+    CHECK(test::propagated_scales({{3, 7}}, {0x1p100}, power(2.0)) == std::vector{0x1p127, 0x1p100});
+    CHECK(test::propagated_scales({{3, 7}}, {0x1p100}, power(20.0)) == std::vector{1.0, 1.0});  // 2^2000: plain numbers
+    test::OpTape<float> t(Scaling::propagate);
+    Tensor<float> x({2}, {0.0f, 0x1p-20f});
+    x.set_scale(0x1p80);
+    const auto y = ops::pow(t.tape.input(std::move(x)), 3.0);  // 2^240 is no scale: 2^127, and 2^113 in the data
+    CHECK(y.scaled().scale() == 0x1p127);
+    CHECK(y.scaled()(0) == 0.0f);
+    CHECK(y.scaled()(1) == 0x1p53f);
 }

@@ -50,3 +50,11 @@ TEST_CASE("readout: errors name the op") {
     REQUIRE_THROWS_WITH(ops::readout(t.input({2, 3}), t.input({4, 5})),
                         "readout: x [2,3] and weight [4,5] do not contract: 3 != 5");
 }
+
+TEST_CASE("readout: propagates scales, of the textbook product whatever the exponent") {
+    test::check_propagate({{2, 3, 5}, {4, 5}}, plain);
+    test::check_propagate({{6, 5}, {4, 5}}, flat);
+    test::OpTape<double> t(Scaling::propagate);
+    const auto y = ops::readout(t.input({3, 64}), t.input({4, 64}, 2), {.exponent = 1.0});
+    CHECK(y.scaled().scale() == 8.0);
+}

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include <unitscale/ops/relu.hpp>
 
-#include "support/op_checks.hpp"
+#include "support/propagate_checks.hpp"
 
 #include <cmath>
 #include <numbers>
+#include <vector>
 
 using namespace unitscale;
 
@@ -50,4 +51,10 @@ TEST_CASE("relu: empty inputs and errors") {
                         "relu: constraint to_left_grad_scale needs an op with two constrained inputs, this one has 1");
     REQUIRE_THROWS_WITH(ops::relu(Variable<float>()),
                         "relu: an empty Variable; make one with Tape::input, Tape::parameter or an op");
+}
+
+TEST_CASE("relu: propagates scales") {
+    const auto f = [](auto&, auto& v) { return ops::relu(v[0]); };
+    test::check_propagate({{3, 7}}, f);
+    CHECK(test::propagated_scales({{3, 7}}, {8.0}, f, 0.25) == std::vector{8.0, 0.25});
 }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include <unitscale/ops/reshape.hpp>
 
-#include "support/op_checks.hpp"
+#include "support/propagate_checks.hpp"
+
+#include <vector>
 
 using namespace unitscale;
 
@@ -21,4 +23,13 @@ TEST_CASE("reshape: another number of elements is an error") {
     test::OpTape<float> t;
     REQUIRE_THROWS_WITH(ops::reshape(t.input({2, 6}), {5}), "reshape: x [2,6] has 12 elements and cannot become [5]");
     test::check_nothing({{0, 3}}, [](auto&, auto& v) { return ops::reshape(v[0], {3, 0}); }, {3, 0});
+}
+
+TEST_CASE("reshape: propagates scales") {
+    const auto f = [](auto&, auto& v) { return ops::reshape(v[0], {4, 3}); };
+    test::check_propagate({{3, 4}}, f);
+    CHECK(test::propagated_scales({{3, 4}}, {8.0}, f, 0.25) == std::vector{8.0, 0.25});
+    test::OpTape<double> t(Scaling::propagate);
+    std::vector<Variable<double>> zero{test::zeros_of_any_scale(t.tape, {3, 4})};
+    CHECK(f(t.tape, zero).scaled().any_scale());
 }

@@ -68,3 +68,31 @@ TEST_CASE("residual: errors name branch, stream and tau") {
     REQUIRE_THROWS_WITH(ops::residual_add(t.input({2}), t.input({2}), std::numeric_limits<double>::infinity()),
                         "residual: tau is inf; expected a positive number");
 }
+
+TEST_CASE("residual: propagates scales, with the standard weights") {
+    for (const std::optional<double> tau : {std::optional<double>(), std::optional<double>(0.5), std::optional<double>(3.0)})
+        test::check_propagate(layer_shapes, layer(tau));
+    for (const double tau : {0.25, 1.0})  // both ends alone: scales of inputs that have nothing to do with each other
+        test::check_propagate({{5}, {5}}, [=](auto&, auto& v) { return ops::residual_add(v[0], v[1], tau); });
+    // A split of which one part is not used.
+    test::check_propagate({{5}}, [](auto&, auto& v) { return ops::residual_split(v[0])[0]; });
+    test::check_propagate({{5}}, [](auto&, auto& v) { return ops::residual_split(v[0])[1]; });
+}
+
+TEST_CASE("residual: the sum has the root of the sum of squares for scale; zeros go with any") {
+    test::OpTape<double> t(Scaling::propagate);
+    const auto at = [&](double scale) { return t.tape.input(set_scaling(normal<double>({5}, {1, 1}), scale), true); };
+    CHECK(ops::residual_add(at(8.0), at(8.0)).scaled().scale() == 8.0);
+    CHECK(ops::residual_add(at(8.0), at(0.25)).scaled().scale() == 8.0);
+    CHECK(ops::residual_add(at(8.0), at(8.0), 3.0).scaled().scale() == 8.0);
+    CHECK(ops::residual_add(at(0.25), at(8.0), 3.0).scaled().scale() == 2.0);  // 8 / 10^1/2 = 2.5
+    const auto nothing = t.tape.input(zeros<double>({5}));
+    CHECK(ops::residual_add(nothing, at(0.125)).scaled().scale() == 0.125);
+    CHECK(ops::residual_add(at(0.125), nothing).scaled().scale() == 0.125);
+    CHECK(ops::residual_add(nothing, nothing).scaled().any_scale());
+}
+
+TEST_CASE("residual: propagates scales by every rounding") {
+    for (const ScaleRounding rounding : {ScaleRounding::up, ScaleRounding::nearest, ScaleRounding::stochastic})
+        test::check_propagate(layer_shapes, layer(0.5), 1e-12, {.rounding = rounding});
+}

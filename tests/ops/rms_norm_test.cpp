@@ -58,3 +58,15 @@ TEST_CASE("rms_norm: no rows, and errors") {
     REQUIRE_THROWS_WITH(ops::rms_norm(t.input({2, 3}), std::optional(t.input({2}))),
                         "rms_norm: gain [2] does not fit x [2,3]; expected [3]");
 }
+
+TEST_CASE("rms_norm: propagates scales") {
+    test::check_propagate({{2, 4, 6}}, [](auto&, auto& v) { return ops::rms_norm(v[0]); });
+    test::check_propagate({{4, 6}, {6}}, [](auto&, auto& v) { return ops::rms_norm(v[0], std::optional(v[1])); });
+    test::OpTape<double> t(Scaling::propagate);  // epsilon acts on data: at any scale the same norm
+    const Tensor<double> x = normal<double>({3, 6}, {1, 1});
+    Tensor<double> small = x;
+    small.set_scale(0x1p-20);
+    const auto y = ops::rms_norm(t.tape.input(x), {}, {.epsilon = 0.25});
+    const auto z = ops::rms_norm(t.tape.input(small), {}, {.epsilon = 0.25});
+    CHECK(analysis::relative_error(z.value(), y.value()) == 0.0);
+}

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include <unitscale/ops/rotary.hpp>
 
-#include "support/op_checks.hpp"
+#include "support/propagate_checks.hpp"
 
 #include <cmath>
+#include <vector>
 
 using namespace unitscale;
 
@@ -52,4 +53,13 @@ TEST_CASE("rotary: errors name the sizes") {
     REQUIRE_THROWS_WITH(ops::rotary(t.input({3, 8}), {}), "rotary: x [3,8]; expected [B,T,H d]");
     REQUIRE_THROWS_WITH(ops::rotary(t.input({2, 3, 8}), {.heads = 0}), "rotary: x [2,3,8] is not divisible by 0 heads");
     REQUIRE_THROWS_WITH(ops::rotary(t.input({2, 3, 8}), {.base = 0.0}), "rotary: base is 0; expected a positive number");
+}
+
+TEST_CASE("rotary: propagates scales") {
+    const auto f = [](auto&, auto& v) { return ops::rotary(v[0], {.heads = 2}); };
+    test::check_propagate({{2, 3, 8}}, f);
+    CHECK(test::propagated_scales({{2, 3, 8}}, {8.0}, f, 0.25) == std::vector{8.0, 0.25});
+    test::OpTape<double> t(Scaling::propagate);
+    std::vector<Variable<double>> zero{test::zeros_of_any_scale(t.tape, {2, 3, 8})};
+    CHECK(f(t.tape, zero).scaled().any_scale());
 }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include <unitscale/ops/scale.hpp>
 
-#include "support/op_checks.hpp"
+#include "support/propagate_checks.hpp"
+
+#include <vector>
 
 using namespace unitscale;
 
@@ -27,4 +29,13 @@ TEST_CASE("scale: a factor that is not positive is an error") {
     REQUIRE_THROWS_WITH(ops::scale_backward(t.input({2}), -1.0), "scale_backward: factor is -1; expected a positive number");
     REQUIRE_THROWS_WITH(ops::scale_backward(t.input({2}), std::nan("")),
                         "scale_backward: factor is nan; expected a positive number");
+}
+
+TEST_CASE("scale: factors become scales under propagate, and values stay") {
+    const auto forward = [](auto&, auto& v) { return ops::scale_forward(v[0], 0.3); };
+    const auto backward = [](auto&, auto& v) { return ops::scale_backward(v[0], 0.3); };
+    test::check_propagate({{3, 7}}, forward);
+    test::check_propagate({{3, 7}}, backward);
+    CHECK(test::propagated_scales({{3, 7}}, {8.0}, forward, 0.25) == std::vector{16.0, 0.25});
+    CHECK(test::propagated_scales({{3, 7}}, {8.0}, backward, 0.25) == std::vector{8.0, 0.5});
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include <unitscale/ops/scatter_add.hpp>
 
-#include "support/op_checks.hpp"
+#include "support/propagate_checks.hpp"
 
 #include <cmath>
+#include <vector>
 
 using namespace unitscale;
 
@@ -56,4 +57,11 @@ TEST_CASE("scatter_add: errors name axis, ids and x") {
     REQUIRE_THROWS_WITH(ops::scatter_add(t.input({4, 2}), four, 2), "scatter_add: ids[0] is 2; expected a number in [0,2)");
     REQUIRE_THROWS_WITH(ops::scatter_add(t.input({4, 2}), four, 3, {.constraint = Constraint::to_left_grad_scale}),
                         "scatter_add: constraint to_left_grad_scale needs an op with two constrained inputs, this one has 1");
+}
+
+TEST_CASE("scatter_add: propagates scales") {
+    test::check_propagate({{4, 3}}, with(four, 5));
+    test::check_propagate({{2, 4}}, with(four, 3, {.axis = 1}));
+    CHECK(test::propagated_scales({{4, 3}}, {8.0}, with(four, 5), 0.25) == std::vector{8.0, 0.25});
+    CHECK(test::propagated_scales({{4, 3}}, {8.0}, with(four, 3, {.factor_ids = 15}), 0.25) == std::vector{16.0, 0.25});
 }

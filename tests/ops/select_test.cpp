@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include <unitscale/ops/select.hpp>
 
-#include "support/op_checks.hpp"
+#include "support/propagate_checks.hpp"
 
 #include <cmath>
 #include <cstdint>
+#include <vector>
 
 using namespace unitscale;
 
@@ -57,4 +58,20 @@ TEST_CASE("select: empty inputs and shapes that do not broadcast") {
                         "select: shapes [3,4] and [3,2] do not broadcast: 4 != 2");
     REQUIRE_THROWS_WITH(ops::select(pattern, t.input({2, 4}), t.input({1})),
                         "select: shapes [3,4] and [2,4] do not broadcast: 3 != 2");
+}
+
+TEST_CASE("select: propagates scales") {
+    const Tensor<std::int32_t> condition({3, 4}, {1, 0, 0, 1, 1, 1, 0, 0, 1, 0, 1, 0});
+    const auto f = [condition](auto&, auto& v) { return ops::select(condition, v[0], v[1]); };
+    test::check_propagate({{3, 4}, {3, 4}}, f);
+    test::check_propagate({{2, 3, 4}, {4}}, f);
+    CHECK(test::propagated_scales({{3, 4}, {3, 4}}, {0.5, 8.0}, f, 0.25) == std::vector{8.0, 0.25, 0.25});
+    CHECK(test::propagated_scales({{3, 4}, {1}}, {0.5, 8.0}, f, 0.25) == std::vector{8.0, 0.25, 0.5});  // 12^1/2, down to 2
+    test::OpTape<double> t(Scaling::propagate);
+    const auto x = test::scaled_input(t.tape, {3, 4}, 0x1p-60), zero = test::zeros_of_any_scale(t.tape, {3, 4});
+    for (const auto& y : {ops::select(condition, x, zero), ops::select(condition, zero, x)}) {
+        CHECK(y.scaled().scale() == 0x1p-60);
+        CHECK_FALSE(y.scaled().any_scale());
+    }
+    CHECK(ops::select(condition, zero, zero).scaled().any_scale());
 }

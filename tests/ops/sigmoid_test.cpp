@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include <unitscale/ops/sigmoid.hpp>
 
-#include "support/op_checks.hpp"
+#include "support/propagate_checks.hpp"
 
 #include <limits>
+#include <vector>
 
 using namespace unitscale;
 
@@ -44,4 +45,10 @@ TEST_CASE("sigmoid: empty inputs and errors") {
     test::check_nothing({{0, 3}}, joined, {0, 3});
     REQUIRE_THROWS_WITH(ops::sigmoid(t.input({2}), {.constraint = Constraint::to_right_grad_scale}),
                         "sigmoid: constraint to_right_grad_scale needs an op with two constrained inputs, this one has 1");
+}
+
+TEST_CASE("sigmoid: propagates scales") {
+    const auto f = [](auto&, auto& v) { return ops::sigmoid(v[0]); };
+    test::check_propagate({{3, 7}}, f);
+    CHECK(test::propagated_scales({{3, 7}}, {8.0}, f, 0.25) == std::vector{1.0, 0.25});
 }

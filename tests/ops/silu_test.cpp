@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include <unitscale/ops/silu.hpp>
 
-#include "support/op_checks.hpp"
+#include "support/propagate_checks.hpp"
 
 #include <cmath>
 #include <numbers>
+#include <vector>
 
 using namespace unitscale;
 
@@ -50,4 +51,10 @@ TEST_CASE("silu: empty inputs and errors") {
     REQUIRE_THROWS_WITH(ops::silu(t.input({2}), {.mult = -1.0}), "silu: mult is -1; expected a positive number");
     REQUIRE_THROWS_WITH(ops::silu(t.input({2}), {.constraint = Constraint::to_right_grad_scale}),
                         "silu: constraint to_right_grad_scale needs an op with two constrained inputs, this one has 1");
+}
+
+TEST_CASE("silu: propagates scales") {
+    const auto f = [](auto&, auto& v) { return ops::silu(v[0], {.mult = 1.5}); };
+    test::check_propagate({{3, 7}}, f);
+    CHECK(test::propagated_scales({{3, 7}}, {8.0}, f, 0.25) == std::vector{8.0, 0.25});
 }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include <unitscale/ops/slice.hpp>
 
-#include "support/op_checks.hpp"
+#include "support/propagate_checks.hpp"
+
+#include <vector>
 
 using namespace unitscale;
 
@@ -34,4 +36,13 @@ TEST_CASE("slice: an empty box is empty, a box outside is an error") {
     REQUIRE_THROWS_WITH(ops::slice(t.input({2, 3}), {2, 0}, {1, 3}), "slice: axis 0 from 2 to 1 is outside x [2,3]");
     REQUIRE_THROWS_WITH(ops::slice(t.input({2, 3}), {0}, {1}),
                         "slice: starts [0] and stops [1] for x [2,3]; expected one of each per axis");
+}
+
+TEST_CASE("slice: propagates scales") {
+    const auto f = [](auto&, auto& v) { return ops::slice(v[0], {1, 0}, {3, 2}); };
+    test::check_propagate({{3, 4}}, f);
+    CHECK(test::propagated_scales({{3, 4}}, {8.0}, f, 0.25) == std::vector{8.0, 0.25});
+    test::OpTape<double> t(Scaling::propagate);
+    std::vector<Variable<double>> zero{test::zeros_of_any_scale(t.tape, {3, 4})};
+    CHECK(f(t.tape, zero).scaled().any_scale());
 }

@@ -93,3 +93,34 @@ TEST_CASE("softmax_cross_entropy: errors name labels and logits") {
     REQUIRE_THROWS_WITH(ops::softmax_cross_entropy(t.input({1, 5}), Tensor<std::int32_t>({1}, {0}), {.mult = 0.0}),
                         "softmax_cross_entropy: mult is 0; expected a positive number");
 }
+
+TEST_CASE("softmax_cross_entropy: propagates scales") {
+    const Tensor<std::int32_t> labels({4}, {0, 6, -1, 2});
+    for (const ops::Reduction reduction : {ops::Reduction::mean, ops::Reduction::sum})
+        test::check_propagate({{4, 7}}, [&](auto&, auto& v) {
+            return ops::softmax_cross_entropy(v[0], labels, {.mult = 0.75, .reduction = reduction});
+        });
+}
+
+TEST_CASE("softmax_cross_entropy: under propagate the gradient's data is near unit scale, whatever size and seed") {
+    for (const float seed : {1.0f, 3e5f, -1e-6f}) {
+        INFO("seed " << seed);
+        test::OpTape<float> t(Scaling::propagate);
+        const auto x = t.tape.input(normal<float>({50, 100}, {1, 1}, 0.01), true);
+        t.tape.backward(ops::softmax_cross_entropy(x, integers<std::int32_t>({50}, {1, 2}, 0, 100)), seed);
+        double sum = 0.0;
+        for (const float g : x.gradient().span()) sum += static_cast<double>(g) * static_cast<double>(g);
+        const double rms = std::sqrt(sum / 5000.0);
+        CHECK(rms > 0.99);
+        CHECK(rms < 4.01);  // seed and factor are both rounded down
+        // (100 - 1)^1/2 / 100 is the root mean square of softmax - onehot for flat logits, over 50 rows.
+        CHECK(rms * x.gradient().scale() == Approx(std::abs(seed) * std::sqrt(99.0) / 100 / 50).epsilon(0.01));
+    }
+}
+
+TEST_CASE("softmax_cross_entropy: propagates scales by every rounding") {
+    const Tensor<std::int32_t> labels({4}, {0, 6, -1, 2});
+    for (const ScaleRounding rounding : {ScaleRounding::up, ScaleRounding::nearest, ScaleRounding::stochastic})
+        test::check_propagate({{4, 7}}, [&](auto&, auto& v) { return ops::softmax_cross_entropy(v[0], labels); }, 1e-12,
+                              {.rounding = rounding});
+}

@@ -70,3 +70,15 @@ TEST_CASE("softmax: errors name the argument") {
     REQUIRE_THROWS_WITH(ops::softmax(t.input({2, 3}), {.constraint = Constraint::to_left_grad_scale}),
                         "softmax: constraint to_left_grad_scale needs an op with two constrained inputs, this one has 1");
 }
+
+TEST_CASE("softmax: propagates scales") {
+    test::check_propagate({{3, 7}}, [](auto&, auto& v) { return ops::softmax(v[0], {.mult = 1.5}); });
+    test::check_propagate({{2, 3, 5}}, [](auto&, auto& v) { return ops::softmax(v[0], {.rule = ops::SoftmaxRule::flat}); });
+    test::OpTape<double> t(Scaling::propagate);
+    const auto x = t.tape.input(set_scaling(normal<double>({50, 64}, {1, 1}, 0.001), 0x1p-10), true);
+    const auto y = ops::softmax(x);
+    CHECK(y.scaled().scale() == 1.0 / 64);  // flat probabilities: their factor is 64, and their data about 1
+    CHECK(y.scaled().data()[0] == Approx(1.0).epsilon(0.01));
+    t.tape.backward(analysis::project(y, normal<double>({50, 64}, {1, 2})));
+    CHECK(x.gradient().scale() == 1.0 / 64);
+}

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include <unitscale/ops/sub.hpp>
 
-#include "support/op_checks.hpp"
+#include "support/propagate_checks.hpp"
 
 #include <cmath>
+#include <vector>
 
 using namespace unitscale;
 
@@ -43,4 +44,11 @@ TEST_CASE("sub: empty inputs and shapes that do not broadcast") {
     REQUIRE_THROWS_WITH(ops::sub(t.input({2, 3}), t.input({2})), "sub: shapes [2,3] and [2] do not broadcast: 3 != 2");
     REQUIRE_THROWS_WITH(ops::sub(t.input({2}), t.input({2}), {.constraint = Constraint::to_grad_input_scale}),
                         "sub: constraint to_grad_input_scale needs an op with one constrained input, this one has 2");
+}
+
+TEST_CASE("sub: propagates scales") {
+    const auto f = [](auto&, auto& v) { return ops::sub(v[0], v[1]); };
+    test::check_propagate({{3, 4}, {3, 4}}, f);
+    test::check_propagate({{2, 3, 4}, {4}}, f);
+    CHECK(test::propagated_scales({{20, 4}, {4}}, {2.0, 2.0}, f, 0.5) == std::vector{2.0, 0.5, 2.0});
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include <unitscale/ops/sum.hpp>
 
-#include "support/op_checks.hpp"
+#include "support/propagate_checks.hpp"
 
 #include <cmath>
+#include <vector>
 
 using namespace unitscale;
 
@@ -61,4 +62,16 @@ TEST_CASE("sum: empty inputs and errors") {
                         "sum: constraint to_left_grad_scale needs an op with two constrained inputs, this one has 1");
     REQUIRE_THROWS_WITH(ops::sum(t.input({2, 3}), {.axes = {2}}), "sum: axis 2 is outside x [2,3]");
     REQUIRE_THROWS_WITH(ops::sum(t.input({2, 3}), {.axes = {0, -2}}), "sum: axis -2 of x [2,3] is named twice");
+}
+
+TEST_CASE("sum: propagates scales") {
+    const auto all = [](auto&, auto& v) { return ops::sum(v[0]); };
+    const auto rows = [](auto&, auto& v) { return ops::sum(v[0], {.axes = {1}}); };
+    test::check_propagate({{3, 7}}, all);
+    for (const ScaleRounding rounding : {ScaleRounding::up, ScaleRounding::nearest, ScaleRounding::stochastic})
+        test::check_propagate({{3, 7}}, all, 1e-12, {.rounding = rounding});
+    test::check_propagate({{2, 5, 3}}, rows);
+    CHECK(test::propagated_scales({{4, 6}}, {8.0}, all, 0.25) == std::vector{32.0, 0.25});    // 24^1/2, down to 4
+    CHECK(test::propagated_scales({{4, 17}}, {8.0}, rows, 0.25) == std::vector{32.0, 0.25});  // 17^1/2 likewise
+    CHECK(test::propagated_scales({{4, 17}}, {8.0}, rows, 0.25, ScaleRounding::up) == std::vector{64.0, 0.25});
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include <unitscale/ops/tanh.hpp>
 
-#include "support/op_checks.hpp"
+#include "support/propagate_checks.hpp"
 
 #include <limits>
+#include <vector>
 
 using namespace unitscale;
 
@@ -41,4 +42,10 @@ TEST_CASE("tanh: empty inputs and errors") {
     test::check_nothing({{0, 3}}, joined, {0, 3});
     REQUIRE_THROWS_WITH(ops::tanh(t.input({2}), {.constraint = Constraint::to_right_grad_scale}),
                         "tanh: constraint to_right_grad_scale needs an op with two constrained inputs, this one has 1");
+}
+
+TEST_CASE("tanh: propagates scales") {
+    test::check_propagate({{40}}, [](auto&, auto& v) { return ops::tanh(v[0]); });
+    CHECK(test::propagated_scales(
+              {{3, 7}}, {8.0}, [](auto&, auto& v) { return ops::tanh(v[0]); }, 0.25) == std::vector{1.0, 0.25});
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include <unitscale/ops/unary.hpp>
 
-#include "support/op_checks.hpp"
+#include "support/propagate_checks.hpp"
 
+#include <cmath>
 #include <limits>
 #include <string>
 #include <vector>
@@ -14,12 +15,12 @@ namespace {
 template <class T>
 Variable<T> curve(Variable<T> x, const ops::UnitRule& factors) {
     return ops::record_unary<T>(
-        "curve", x, factors,
-        [](const Execution&, const T* from, T* y, std::ptrdiff_t n, Accum<T> alpha) {
-            for (std::ptrdiff_t i = 0; i < n; ++i) y[i] = alpha * (from[i] * from[i] + T(1));
+        "curve", x, factors, ops::UnaryScale::wide,
+        [](const Execution&, const T* from, T* y, std::ptrdiff_t n, Accum<T> alpha, Accum<T> s) {
+            for (std::ptrdiff_t i = 0; i < n; ++i) y[i] = alpha * (s * from[i] * s * from[i] + T(1));
         },
-        [](const Execution&, const T* from, const T* dy, T* dx, std::ptrdiff_t n, Accum<T> beta) {
-            for (std::ptrdiff_t i = 0; i < n; ++i) dx[i] = beta * dy[i] * T(2) * from[i];
+        [](const Execution&, const T* from, const T* dy, T* dx, std::ptrdiff_t n, Accum<T> beta, Accum<T> s) {
+            for (std::ptrdiff_t i = 0; i < n; ++i) dx[i] = beta * dy[i] * T(2) * s * from[i];
         });
 }
 const ops::UnitRule rule{.alpha = 3.0, .beta_x = 0.5};
@@ -60,4 +61,34 @@ TEST_CASE("factors of unary ops: 1 under none, joined under unit, an error where
                         "f: unit rule {1, -2}; expected positive factors");
     REQUIRE_THROWS_WITH(ops::effective_factors("f", unit.tape, {.alpha = std::numeric_limits<double>::infinity()}, {}),
                         "f: unit rule {inf, 1}; expected positive factors");
+}
+
+TEST_CASE("unary ops of one's own propagate scales") {
+    const auto wide = [](auto&, auto& v) { return curve(v[0], {}); };
+    const auto pointwise = [](auto&, auto& v) { return ops::record_pointwise("square", v[0], {}, kernels::SquareFunction{}); };
+    const auto apart = [](auto&, auto& v) {
+        const double s = v[0].scaled().scale();
+        return ops::record_pointwise("square", v[0], {}, {.value = s * s, .slope = s}, kernels::SquareFunction{});
+    };
+    const auto root = [](auto&, auto& v) { return ops::record_pointwise("sqrt", v[0], {}, kernels::SqrtFunction{}); };
+    const auto activation = [](auto&, auto& v) {
+        return ops::record_unary(
+            "gate", v[0], ops::UnitRule{}, ops::UnaryScale::activation,
+            [](const Execution&, const double* x, double* y, std::ptrdiff_t n, double alpha, double s) {
+                for (std::ptrdiff_t i = 0; i < n; ++i) y[i] = alpha * x[i] * std::exp(s * x[i]);
+            },
+            [](const Execution&, const double* x, const double* dy, double* dx, std::ptrdiff_t n, double beta, double s) {
+                for (std::ptrdiff_t i = 0; i < n; ++i) dx[i] = beta * dy[i] * std::exp(s * x[i]) * (1.0 + s * x[i]);
+            });
+    };
+    test::check_propagate({{3, 7}}, wide);
+    test::check_propagate({{3, 7}}, pointwise);
+    test::check_propagate({{3, 7}}, apart);
+    test::check_propagate({{3, 7}}, activation);
+    test::check_propagate_at(test::positive_inputs({{3, 7}}), root);
+    CHECK(test::propagated_scales({{3, 7}}, {8.0}, wide, 0.25) == std::vector{1.0, 0.25});
+    CHECK(test::propagated_scales({{3, 7}}, {8.0}, pointwise, 0.25) == std::vector{1.0, 0.25});
+    CHECK(test::propagated_scales({{3, 7}}, {8.0}, apart, 0.25) == std::vector{64.0, 2.0});
+    CHECK(test::propagated_scales({{3, 7}}, {8.0}, activation, 0.25) == std::vector{8.0, 0.25});
+    CHECK(test::propagated_scales({{3, 7}}, {0x1p70}, apart, 0x1p100) == std::vector{0x1p127, 0x1p127});
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include <unitscale/ops/weighted_add.hpp>
 
-#include "support/op_checks.hpp"
+#include "support/propagate_checks.hpp"
 
 #include <cmath>
+#include <vector>
 
 using namespace unitscale;
 
@@ -58,4 +59,19 @@ TEST_CASE("weighted_add: errors name input and weight") {
         ops::weighted_add({x, x}, {1.0, 1.0}, {.constraint = Constraint::to_left_grad_scale}),
         "weighted_add: constraint to_left_grad_scale does not join any number of factors; expected to_output_scale, gmean, "
         "hmean or amean");
+}
+
+TEST_CASE("weighted_add: propagates scales") {
+    const auto f = [](auto&, auto& v) { return ops::weighted_add({v[0], v[1], v[2]}, {3.0, -0.5, 1.0}); };
+    test::check_propagate({{3, 4}, {3, 4}, {3, 4}}, f);
+    for (const ScaleRounding rounding : {ScaleRounding::up, ScaleRounding::nearest, ScaleRounding::stochastic})
+        test::check_propagate({{3, 4}, {3, 4}, {3, 4}}, f, 1e-12, {.rounding = rounding});
+    test::check_propagate({{3, 4}}, [](auto&, auto& v) { return ops::weighted_add({v[0]}, {-0.7}); });
+    // (6^2 + 4^2 + 2^2)^1/2 = 7.5, down to 4; gradients: 3 down to 2, 1/2, 1.
+    CHECK(test::propagated_scales({{3}, {3}, {3}}, {2.0, 8.0, 2.0}, f, 4.0) == std::vector{4.0, 8.0, 2.0, 4.0});
+    test::OpTape<double> t(Scaling::propagate);
+    const auto x = test::scaled_input(t.tape, {3}, 0x1p-60), zero = test::zeros_of_any_scale(t.tape, {3});
+    CHECK(ops::weighted_add({x, zero}, {1.0, 5.0}).scaled().scale() == 0x1p-60);
+    CHECK_FALSE(ops::weighted_add({x, zero}, {1.0, 5.0}).scaled().any_scale());
+    CHECK(ops::weighted_add({zero, zero}, {1.0, 5.0}).scaled().any_scale());
 }

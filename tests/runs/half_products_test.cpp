@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Products, attention and ops that move values in the 16-bit types. Sums have hundreds of terms, so that sums in 16 bits would show.
 #include <unitscale/ops/attention.hpp>
+#include <unitscale/ops/cached_attention.hpp>
 #include <unitscale/ops/concatenate.hpp>
 #include <unitscale/ops/conv1d.hpp>
+#include <unitscale/ops/conv1d_shape.hpp>
 #include <unitscale/ops/linear.hpp>
 #include <unitscale/ops/matmul.hpp>
+#include <unitscale/ops/operand_rounding.hpp>
 #include <unitscale/ops/operands.hpp>
 #include <unitscale/ops/packed_weight.hpp>
 #include <unitscale/ops/pad.hpp>
@@ -13,6 +16,7 @@
 #include <unitscale/ops/reshape.hpp>
 #include <unitscale/ops/residual.hpp>
 #include <unitscale/ops/rotary.hpp>
+#include <unitscale/ops/same_scale.hpp>
 #include <unitscale/ops/saved_operand.hpp>
 #include <unitscale/ops/slice.hpp>
 #include <unitscale/ops/transpose.hpp>
@@ -108,4 +112,28 @@ TEMPLATE_TEST_CASE("runs: in 16 bits too, codes in place of an input and packed 
     }
     CHECK(gradients[0] == gradients[1]);
     CHECK(values[0] == values[1]);
+}
+
+TEMPLATE_TEST_CASE("runs: in 16 bits too, attention with a cache has the bits of attention", "", Half, BFloat16) {
+    using T = TestType;
+    const Recipe recipe = analysis::plain_recipe(Scaling::unit);
+    ScalingState state(1);
+    Tape<T> tape(recipe, state);
+    tape.begin_step({.training = false, .gradients = false});
+    const auto q = tape.input(normal<T>({1, 5, 16}, {1, 1})), k = tape.input(normal<T>({1, 5, 16}, {2, 2})),
+               v = tape.input(normal<T>({1, 5, 16}, {3, 3}));
+    const ops::AttentionOptions options{.heads = 2, .mult = 2.0, .factor_length = 5};
+    const auto whole = ops::attention(q, k, v, options);
+    Tensor<T> keys({1, 2, 8, 8}), values({1, 2, 8, 8});
+    std::vector<float> want, have;
+    for (std::size_t begin = 0; begin < 5; ++begin) {
+        const auto row = [&](const Variable<T>& x) { return ops::slice(x, {0, begin, 0}, {1, begin + 1, 16}); };
+        const ops::KeyValueRows<T> past{keys.data(), values.data(), 1, 8, 16, begin};
+        const auto y = ops::cached_attention(row(q), row(k), row(v), past, options);
+        for (std::size_t i = 0; i < 16; ++i) {
+            have.push_back(static_cast<float>(y.value().data()[i]));
+            want.push_back(static_cast<float>(whole.value().data()[begin * 16 + i]));
+        }
+    }
+    CHECK(have == want);
 }

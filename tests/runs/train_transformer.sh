@@ -23,7 +23,7 @@ for ((i = 0; i < 60; ++i)); do echo "the early bird catches the worm"; done > te
 small=(--width 16 --depth 1 --heads 2 --seq 16 --batch 4 --steps 6 --sample 20)
 bad_run=(--data text.txt --log bad.jsonl)
 
-bad 2 "recipe: unknown name 'fp7'; expected one of fp32, unit-fp32, unit-fp16, unit-fp8$" "${bad_run[@]}" --recipe fp7
+bad 2 "recipe: unknown name 'fp7'; expected one of fp32, unit-fp32, unit-fp16, unit-fp8, " "${bad_run[@]}" --recipe fp7
 bad 2 '--heads: width 128 is not divisible by 3 heads$' "${bad_run[@]}" --heads 3
 for size in width depth heads seq batch steps micro-batches threads; do
   bad 2 "--$size: is 0; expected at least 1\$" "${bad_run[@]}" "--$size" 0
@@ -37,6 +37,13 @@ bad 2 '--warmup: 501 steps are more than the run.s 500$' "${bad_run[@]}" --warmu
 bad 2 '--top-k: is -1; expected a whole number, not negative$' "${bad_run[@]}" --top-k -1
 bad 2 '--top-k: is 5000000000; expected at most 1000000000$' "${bad_run[@]}" --top-k 5000000000
 bad 2 'speed' "${bad_run[@]}" --speed
+bad 2 "recipe: unknown key 'products.0.gradien'; expected one of kind, pattern, activation, weight, gradient" "${bad_run[@]}" --set matmul.gradien=e5m2
+bad 2 "recipe: 'scaling'; expected key=value$" "${bad_run[@]}" --set scaling
+bad 2 'recipe: none.json cannot be read$' "${bad_run[@]}" --recipe none.json
+bad 2 '--save-every: is 3, but --save names no file$' "${bad_run[@]}" --save-every 3
+bad 2 'checkpoint: none/run.safetensors cannot be written$' --data text.txt "${small[@]}" --save none/run.safetensors
+bad 2 'safetensors: text.txt: ' --data text.txt "${small[@]}" --resume text.txt
+bad 2 'safetensors: none.safetensors' --data text.txt "${small[@]}" --weights none.safetensors
 bad 2 'data: missing.txt does not exist$' --log bad.jsonl --data missing.txt
 : > empty.txt
 bad 2 'data: empty.txt is empty$' --log bad.jsonl --data empty.txt
@@ -67,7 +74,7 @@ code=0
 grep -q 'step [2-6]: the ' failed.html || fail 'the report does not explain the failure'
 
 # Runs that succeed.
-for recipe in fp32 unit-fp32 unit-fp16 unit-fp8; do
+for recipe in fp32 unit-fp32 unit-fp16 fp8-amax fp8-cscale fp8-delayed unit-fp8; do
   "$program" --data text.txt "${small[@]}" --recipe "$recipe" --log "$recipe.jsonl" > out.txt 2> err.txt || fail "$recipe: exit code $?: $(tail -n 1 err.txt)"
   tail -n 1 out.txt | grep -qE "^result recipe=$recipe steps=6 train_bpc=[0-9.]+ valid_bpc=[0-9.]+ tokens_per_s=[0-9]+ peak_rss_mb=[0-9]+ seconds=[0-9.]+\$" ||
     fail "$recipe: no result line: $(tail -n 1 out.txt)"
@@ -88,6 +95,34 @@ losses() { sed -E 's/ tokens_per_s.*//' "$1"; }
 [[ $(losses quiet.txt) == "$(losses again.txt)" ]] || fail "2 threads give another result"
 "$program" --help > help.txt || fail "--help: exit code $?"
 grep -q -- '--micro-batches' help.txt || fail "--help names no options"
+
+# Recipes from files and by fields.
+echo '{"base": "fp8-amax", "name": "mine", "loss_scaling": {"kind": "automatic", "initial": 1024}}' > mine.json
+"$program" --data text.txt "${small[@]}" --recipe mine.json --set matmul.gradient=bf16 --log mine.jsonl > out.txt 2> err.txt || fail "a recipe of a file: $(cat err.txt)"
+grep -qE '^scaling +none, parametrisation standard, loss scale automatic from 1024' out.txt || fail 'no line about scaling'
+grep -qE '^decoder/block0/ffn/up/linear +linear +e4m3fnuz amax margin 3 +e4m3fnuz amax margin 3 +bf16 amax margin 3$' out.txt || fail 'the overridden format is not in the table'
+tail -n 1 out.txt | grep -q '^result recipe=mine ' || fail 'the recipe has not the name of its file'
+grep -q '"loss_scale":1024' mine.jsonl || fail 'the log has no loss scale'
+
+# Checkpoints: a run that was killed goes on as if it had not been, and a finished one samples and evaluates again.
+long=(--data text.txt --width 16 --depth 1 --heads 2 --seq 16 --batch 4 --steps 400 --threads 1 --quiet --recipe fp8-delayed --sample 0)
+"$program" "${long[@]}" > whole.txt
+"$program" "${long[@]}" --save run.safetensors --save-every 20 > /dev/null 2>&1 &
+run=$!
+for ((i = 0; i < 200; ++i)); do
+  [[ ! -e run.safetensors ]] || break
+  sleep 0.02
+done
+kill -9 "$run" 2> /dev/null || true
+wait "$run" 2> /dev/null || true
+"$program" "${long[@]}" --resume run.safetensors --save run.safetensors > resumed.txt 2> err.txt || fail "--resume: $(cat err.txt)"
+[[ $(losses whole.txt) == "$(losses resumed.txt)" ]] || fail "a resumed run ends elsewhere: $(cat whole.txt resumed.txt)"
+"$program" "${long[@]}" --resume run.safetensors > again.txt
+[[ $(losses whole.txt) == "$(losses again.txt)" ]] || fail 'a finished run evaluates to another number'
+bad 2 '--resume: run.safetensors was trained with --seed 1, not 2$' "${long[@]}" --resume run.safetensors --seed 2
+bad 2 '--resume: run.safetensors is at step 400, after the run.s 5 steps$' "${long[@]/400/5}" --resume run.safetensors
+bad 2 "checkpoint: run.safetensors: its model is not this run's$" "${long[@]/16/32}" --resume run.safetensors
+"$program" "${small[@]}" --data text.txt --quiet --recipe unit-fp8 --weights run.safetensors > /dev/null 2> err.txt || fail "--weights: $(cat err.txt)"
 
 ((failures == 0)) || exit 1
 echo "train_transformer: all checks passed"

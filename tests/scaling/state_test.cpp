@@ -4,8 +4,10 @@
 #include "support/catch.hpp"
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -121,7 +123,7 @@ TEST_CASE("a visitor of the scaling state reads and writes step and seed") {
     state.set_step(3);
     std::vector<std::pair<std::string, std::uint64_t>> seen;
     state.visit_state(ScalarNames{seen});
-    REQUIRE(seen == std::vector<std::pair<std::string, std::uint64_t>>{{"step", 3}, {"seed", 5}, {"plan", 0}});
+    REQUIRE(seen == std::vector<std::pair<std::string, std::uint64_t>>{{"step", 3}, {"seed", 5}, {"plan", 0}, {"amax", 0}});
     REQUIRE(state.step() == 4);
     REQUIRE(state.seed() == 6);
 }
@@ -149,4 +151,75 @@ TEST_CASE("planned forward factors belong to paths and survive saving, whether t
     restored.set_plan({});
     CHECK_FALSE(restored.has_plan());
     CHECK_FALSE(restored.planned_alpha(known));
+}
+
+TEST_CASE("operand_bias: constant, of now, and of past steps, largest or latest") {
+    ScalingState state(1);
+    const Site site = state.site(0, "linear", 0), other = state.site(0, "linear", 1);
+    const auto bias = [&](const ScaleRule& rule, float amax, bool training = true) {
+        return state.operand_bias(site, OperandRole::gradient, e5m2, rule, training, [amax] { return amax; });
+    };
+    const auto unmeasured = []() -> float { throw std::runtime_error("measured"); };
+    CHECK(state.operand_bias(site, OperandRole::weight, e4m3, {}, true, unmeasured) == 0);
+    CHECK(state.operand_bias(site, OperandRole::weight, e4m3, {.source = ScaleSource::constant, .bias = -3}, true, unmeasured) ==
+          -3);
+    CHECK(state.last_bias(site, OperandRole::weight) == -3);
+    CHECK(state.last_bias(other, OperandRole::weight) == 0);
+    CHECK(bias({.source = ScaleSource::amax, .margin = 3}, 57344.0f) == -3);
+    CHECK(bias({.source = ScaleSource::amax}, 2.0f) == 14);
+    CHECK(state.last_bias(site, OperandRole::gradient) == 14);
+
+    const ScaleRule largest{.source = ScaleSource::delayed, .history = 2};
+    const auto unit = 57344.0f;  // of bias 0: the amax below are powers of two of it
+    state.set_step(1);
+    CHECK(bias(largest, unit * 4.0f) == -2);  // no past yet: its own
+    CHECK(bias(largest, unit * 8.0f) == -3);  // another micro-batch
+    state.set_step(2);
+    CHECK(bias(largest, unit) == -3);  // the largest of step 1
+    state.set_step(3);
+    CHECK(bias(largest, unit / 2.0f) == -3);
+    ScaleRule latest = largest;
+    latest.latest = true;
+    CHECK(bias(latest, unit) == 0);                 // step 2's
+    CHECK(bias(latest, unit * 64.0f, false) == 0);  // evaluation reads and leaves no trace
+    state.set_step(4);
+    CHECK(bias(largest, unit) == 0);  // steps 2 and 3: the history is two long
+
+    std::map<std::string, double> saved;
+    const auto visit = [&](ScalingState& target, bool load) {
+        struct Visitor {
+            std::map<std::string, double>& saved;
+            bool load;
+            void scalar(const char*, std::uint64_t&) {}
+            void table(const std::string& name, std::map<std::string, double>& table) {
+                if (name != "amax") return;
+                if (load) table = saved;
+                else saved = table;
+            }
+        };
+        target.visit_state(Visitor{saved, load});
+    };
+    visit(state, false);
+    ScalingState again(1);
+    visit(again, true);
+    const Site same = again.site(0, "linear", 0);
+    again.set_step(5);
+    state.set_step(5);
+    const auto next = again.operand_bias(same, OperandRole::gradient, e5m2, largest, true, [&] { return unit; });
+    CHECK(next == bias(largest, unit));
+    saved = {{"linear|colour|0", 1.0}};
+    CHECK_THROWS_WITH(visit(again, true), "ScalingState: amax entry 'linear|colour|0' has an unknown role");
+    saved = {{"linear", 1.0}};
+    CHECK_THROWS_WITH(visit(again, true), "ScalingState: amax entry 'linear'; expected path|role|name");
+    saved = {{"linear|weight|x", 1.0}};
+    CHECK_THROWS_WITH(visit(again, true), "ScalingState: amax entry 'linear|weight|x'; expected step, current or a number");
+}
+
+TEST_CASE("an operand whose largest magnitude is not finite has no bias and is counted once") {
+    ScalingState state(1);
+    const Site site = state.site(0, "linear", 0);
+    for (int i = 0; i < 3; ++i)
+        CHECK(state.operand_bias(site, OperandRole::activation, e4m3, {.source = ScaleSource::amax, .margin = 2}, true,
+                                 [] { return std::numeric_limits<float>::infinity(); }) == 0);
+    CHECK(state.non_finite_operands() == 1);
 }

@@ -38,12 +38,16 @@ while IFS= read -r file; do
           fault "include/$file" "includes <$path>, which needs nlohmann-json"
         elif needs_zip "${path#unitscale/}" && ! needs_zip "$name"; then
           fault "include/$file" "includes <$path>, which needs libzip"
+        elif needs_posix "${path#unitscale/}" && ! needs_posix "$name" && ! needs_json "$name"; then
+          fault "include/$file" "includes <$path>, which needs POSIX files"
         fi
         ;;
       Eigen/* | unsupported/Eigen/* | eigen3/* | xtensor/* | xtensor-*/* | xtl/* | xsimd/*)
         [[ $name == tensor/backend.hpp ]] || fault "include/$file" "includes <$path>: only tensor/backend.hpp may" ;;
       nlohmann/*) needs_json "$name" || fault "include/$file" "includes <$path>: only io/json*, io/safetensors* and train may" ;;
       zip.h) needs_zip "$name" || fault "include/$file" "includes <zip.h>: only io/npz.hpp may" ;;
+      fcntl.h | sys/file.h | sys/stat.h) needs_posix "$name" || needs_json "$name" ||
+        fault "include/$file" "includes <$path>: only io/atomic_file.hpp and io/safetensors* may" ;;
       omp.h) [[ $layer == base ]] || fault "include/$file" "includes <omp.h>: only base may" ;;
       catch2/* | CLI/*) fault "include/$file" "includes <$path>: tests and examples only" ;;
     esac

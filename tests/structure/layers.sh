@@ -28,6 +28,9 @@ needs_json() {
 # The headers that need libzip: they stay outside as well.
 needs_zip() { [[ $1 == io/npz.hpp ]]; }
 
+# The headers that need POSIX files: they stay outside too.
+needs_posix() { [[ $1 == io/atomic_file.hpp ]]; }
+
 faults=0
 fault() {  # fault <file> <what is wrong with it>
   printf '%s: %s\n' "$1" "$2"

@@ -27,12 +27,13 @@ good_tree() {
   header io/text.hpp '#include <unitscale/base/error.hpp>'
   header io/json.hpp '#include <nlohmann/json.hpp>' '#include <unitscale/io/text.hpp>'
   header io/npz.hpp '#include <zip.h>' '#include <unitscale/io/text.hpp>'
+  header io/atomic_file.hpp '#include <fcntl.h>' '#include <unitscale/io/text.hpp>'
   header train/loop.hpp '#include <unitscale/io/json.hpp>' '#include <unitscale/ops/add.hpp>'
   header unitscale.hpp '#include <unitscale/base/error.hpp>' '#include <unitscale/formats/format.hpp>' \
     '#include <unitscale/tensor/backend.hpp>' '#include <unitscale/ops/add.hpp>' '#include <unitscale/io/text.hpp>'
   header numerics.hpp '#include <unitscale/base/error.hpp>' '#include <unitscale/formats/format.hpp>'
   local name
-  for name in base/error formats/format tensor/backend ops/add io/text io/json io/npz train/loop; do
+  for name in base/error formats/format tensor/backend ops/add io/text io/json io/npz io/atomic_file train/loop; do
     test_of $name "#include <unitscale/$name.hpp>" 'TEST_CASE("a") { REQUIRE(true); }'
   done
   mkdir -p "$tree/docs" "$tree/examples"
@@ -157,6 +158,8 @@ case $check in
     expect_fault $umbrella 'io/json.hpp, which needs nlohmann-json'
     echo '#include <unitscale/io/npz.hpp>' >> "$tree/$umbrella"
     expect_fault $umbrella 'io/npz.hpp, which needs libzip'
+    echo '#include <unitscale/io/atomic_file.hpp>' >> "$tree/$umbrella"
+    expect_fault $umbrella 'io/atomic_file.hpp, which needs POSIX files'
     echo '#include <unitscale/ops/add.hpp>' >> "$tree/$umbrella"
     expect_fault $umbrella 'ops/add.hpp twice'
     sed -i '/base/d' "$tree/$umbrella"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # include/unitscale/unitscale.hpp includes every header once, in the order of the layers, but for those that need
-# nlohmann-json or libzip; and nothing else.   Usage: umbrella.sh SOURCE_DIRECTORY
+# nlohmann-json, libzip or POSIX files; and nothing else.   Usage: umbrella.sh SOURCE_DIRECTORY
 set -euo pipefail
 # shellcheck source=tests/structure/layers.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/layers.sh"
@@ -32,12 +32,14 @@ while IFS= read -r line; do
   last=${rank[$layer]}
   ! needs_json "$name" || fault "$umbrella" "includes $name, which needs nlohmann-json"
   ! needs_zip "$name" || fault "$umbrella" "includes $name, which needs libzip"
+  ! needs_posix "$name" || fault "$umbrella" "includes $name, which needs POSIX files"
 done < <(grep -E '^[[:space:]]*#[[:space:]]*include' "$umbrella" || true)
 
 for layer in "${layers[@]}"; do
   for header in "include/unitscale/$layer"/*.hpp; do
     name=${header#include/unitscale/}
-    if [[ -e $header && -z ${included[$name]+there} ]] && ! needs_json "$name" && ! needs_zip "$name"; then
+    if [[ -e $header && -z ${included[$name]+there} ]] && ! needs_json "$name" && ! needs_zip "$name" &&
+      ! needs_posix "$name"; then
       fault "$umbrella" "does not include $name"
     fi
   done

@@ -8,12 +8,16 @@
 #include <unitscale/ops/unary.hpp>
 #include <unitscale/tensor/cast.hpp>
 #include <unitscale/tensor/fill.hpp>
+#include <unitscale/tensor/rescale.hpp>
 
 #include <algorithm>
 #include <cmath>
+#include <concepts>
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace unitscale::test {
@@ -34,75 +38,48 @@ template <class T>
     return inputs;
 }
 
+/// An op as the checks below call it, in double, and in both precisions. They are compiled once, in support/checks.
+using WideOp = std::function<Variable<double>(Tape<double>&, std::vector<Variable<double>>&)>;
+struct CheckedOp {
+    WideOp wide;
+    std::function<Variable<float>(Tape<float>&, std::vector<Variable<float>>&)> narrow;
+
+    template <class F>
+    requires std::invocable < F&, Tape<double>
+    &, std::vector<Variable<double>>& > CheckedOp(F f) : wide(f), narrow(f) {}
+    template <class T>
+    [[nodiscard]] Variable<T> operator()(Tape<T>& tape, std::vector<Variable<T>>& v) const {
+        if constexpr (std::is_same_v<T, double>) return wide(tape, v);
+        else return narrow(tape, v);
+    }
+};
+
+/// What scaling `propagate` promises, on given inputs: data times scale of the value and of every gradient is that of the op under
+/// `none`, whatever powers of two the inputs and the output's gradient are scaled by; scales are powers of two, and the op has a
+/// rule of its own. `f` as in check_gradient_and_factors.
+void check_propagate_at(const std::vector<Tensor<double>>& inputs, const WideOp& f, double tolerance = 1e-12,
+                        const PropagateRule& rule = {.exact_norms = true});
+/// The same on unit-normal inputs of the given shapes.
+void check_propagate(const std::vector<Shape>& shapes, const WideOp& f, double tolerance = 1e-12,
+                     const PropagateRule& rule = {.exact_norms = true});
+
 /// The first two of an op's three checks, on given inputs:
 /// - gradients under `none` agree with finite differences;
 /// - value: the op under `unit` is alpha times the op under `none`, each gradient is its beta times the plain one, exactly;
 /// - the op in float agrees with the op in double under both scalings, and 2 threads give the same bits as 1.
-template <class F>
-void check_gradient_and_factors_at(const std::vector<Tensor<double>>& inputs, F f, double alpha,
-                                   const std::vector<double>& betas) {
-    const std::vector<double> errors = analysis::grad_check(inputs, f);
-    for (std::size_t i = 0; i < errors.size(); ++i) {
-        INFO("finite differences, input " << i);
-        CHECK(errors[i] < 1e-8);
-    }
-    const analysis::FactorReport report = analysis::factor_check(inputs, f);
-    CHECK(report.alpha.factor == Approx(alpha).epsilon(1e-12));
-    CHECK(report.alpha.error < 1e-12);
-    REQUIRE(report.betas.size() == betas.size());
-    for (std::size_t i = 0; i < betas.size(); ++i) {
-        INFO("beta of input " << i);
-        CHECK(report.betas[i].factor == Approx(betas[i]).epsilon(1e-12));
-        CHECK(report.betas[i].error < 1e-12);
-    }
-    std::vector<Tensor<float>> narrow;
-    std::vector<Tensor<double>> rounded;  // what float can hold, so that both precisions start from the same numbers
-    for (const Tensor<double>& input : inputs) {
-        narrow.push_back(cast<float>(input));
-        rounded.push_back(cast<double>(narrow.back()));
-    }
-    for (const Scaling scaling : {Scaling::none, Scaling::unit}) {
-        const Recipe recipe = analysis::plain_recipe(scaling);
-        const auto wide_run = analysis::run_op<double>(recipe, rounded, f);
-        const auto narrow_run = analysis::run_op<float>(
-            recipe, narrow, f, cast<float>(normal<double>(wide_run.value.shape(), {1, hash_name("output gradient")})));
-        CHECK(analysis::relative_error(cast<double>(narrow_run.value), wide_run.value) < 1e-5);
-        for (std::size_t i = 0; i < inputs.size(); ++i)
-            CHECK(analysis::relative_error(cast<double>(narrow_run.gradients[i]), wide_run.gradients[i]) < 1e-5);
-        const auto threaded = analysis::run_op<double>(recipe, rounded, f, {}, 1, 2);
-        CHECK(std::equal(threaded.value.span().begin(), threaded.value.span().end(), wide_run.value.span().begin()));
-        for (std::size_t i = 0; i < inputs.size(); ++i)
-            CHECK(std::equal(threaded.gradients[i].span().begin(), threaded.gradients[i].span().end(),
-                             wide_run.gradients[i].span().begin()));
-    }
-}
-template <class F>
-void check_gradient_and_factors(const std::vector<Shape>& shapes, F f, double alpha, const std::vector<double>& betas) {
-    check_gradient_and_factors_at(normal_inputs<double>(shapes), f, alpha, betas);
-}
+void check_gradient_and_factors_at(const std::vector<Tensor<double>>& inputs, const CheckedOp& f, double alpha,
+                                   const std::vector<double>& betas);
+void check_gradient_and_factors(const std::vector<Shape>& shapes, const CheckedOp& f, double alpha,
+                                const std::vector<double>& betas);
 
 /// Inputs with nothing in them, all or some: the value has this shape, and it and the gradients, which have the inputs' shapes, are
 /// 0 wherever they have elements; in float and double, under both scalings.
-template <class F>
-void check_nothing(const std::vector<Shape>& shapes, F f, const Shape& value) {
-    const auto is_zero = [](const auto& tensor) {
-        return std::all_of(tensor.span().begin(), tensor.span().end(), [](auto element) { return element == 0; });
-    };
-    const auto check_type = [&]<class T>(const std::vector<Tensor<T>>& inputs) {
-        for (const Scaling scaling : {Scaling::none, Scaling::unit}) {
-            const auto run = analysis::run_op<T>(analysis::plain_recipe(scaling), inputs, f);
-            CHECK(run.value.shape() == value);
-            CHECK(is_zero(run.value));
-            for (std::size_t i = 0; i < inputs.size(); ++i) {
-                INFO("gradient of input " << i);
-                CHECK(run.gradients[i].shape() == shapes[i]);
-                CHECK(is_zero(run.gradients[i]));
-            }
-        }
-    };
-    check_type(normal_inputs<float>(shapes));
-    check_type(normal_inputs<double>(shapes));
-}
+void check_nothing(const std::vector<Shape>& shapes, const CheckedOp& f, const Shape& value);
+
+/// The third check: with unit-normal inputs and output gradient, standard deviations of value and gradients at the
+/// expected numbers (1 unless said), within `tolerance`, in float and double.
+void check_unit_scale(const std::vector<Shape>& shapes, const CheckedOp& f, double value, const std::vector<double>& gradients,
+                      double tolerance = 0.05);
 
 /// An op of one input that has no rule under `unit`, called as op(x, UnruledOptions): gradient and value with the factors that are
 /// stated, joined by the recipe's rule unless the options say otherwise; without them an error that names the op.
@@ -125,23 +102,6 @@ void check_stated_factors(const std::string& name, Op op) {
     REQUIRE_THROWS_WITH(run({.unit = ops::UnitRule{.beta_x = -1.0}}), name + ": unit rule {1, -1}; expected positive factors");
     REQUIRE_THROWS_WITH(run({.unit = rule, .constraint = Constraint::to_left_grad_scale}),
                         name + ": constraint to_left_grad_scale needs an op with two constrained inputs, this one has 1");
-}
-
-/// The third check: with unit-normal inputs and output gradient, standard deviations of value and gradients at the
-/// expected numbers (1 unless said), within `tolerance`, in float and double.
-template <class F>
-void check_unit_scale(const std::vector<Shape>& shapes, F f, double value, const std::vector<double>& gradients,
-                      double tolerance = 0.05) {
-    const auto check_report = [&](const analysis::ScaleReport& report) {
-        CHECK(report.value.std == Approx(value).epsilon(tolerance));
-        REQUIRE(report.gradients.size() == gradients.size());
-        for (std::size_t i = 0; i < gradients.size(); ++i) {
-            INFO("gradient of input " << i);
-            CHECK(report.gradients[i].std == Approx(gradients[i]).epsilon(tolerance));
-        }
-    };
-    check_report(analysis::scale_check<float>(shapes, f));
-    check_report(analysis::scale_check<double>(shapes, f));
 }
 
 /// A tape with its recipe and state, in the middle of a step.

@@ -122,3 +122,19 @@ TEST_CASE("a tensor that is moved in keeps its memory", "[tensor]") {
     CHECK(y.data() == memory);
     CHECK((y.scale() == 4.0 && y(1) == 0.5f));
 }
+
+TEMPLATE_TEST_CASE("multiply_out writes the plain numbers into another tensor or in place", "[tensor]", double, float, Half) {
+    auto x = normal<TestType>({100}, {1, 2});
+    x.set_scale(8.0);
+    Tensor<TestType> plain({100});
+    multiply_out(x, plain);
+    CHECK(plain.scale() == 1.0);
+    for (std::size_t i = 0; i < 100; ++i) CHECK(widest(plain(i)) == 8.0 * widest(x(i)));
+    multiply_out(x, x);
+    x.set_scale(1.0);
+    for (std::size_t i = 0; i < 100; ++i) CHECK(widest(x(i)) == widest(plain(i)));
+    CHECK_FALSE(plain.any_scale());
+    x.set_any_scale(true);
+    multiply_out(x, plain);
+    CHECK(plain.any_scale());
+}

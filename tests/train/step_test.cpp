@@ -141,3 +141,41 @@ TEST_CASE("train_step: no batches are an error") {
     optim::Sgd<float> optimiser(model.decoder.parameters());
     REQUIRE_THROWS_WITH(train::train_step<float>(model.decoder, model.tape, optimiser, {}, 0.5), "train_step: no batches");
 }
+
+TEST_CASE("train_step: a loss scale changes nothing in exact arithmetic, and a step that overflows is skipped") {
+    const auto run = [](optim::LossScaler* scaler) {
+        test::LanguageModel<double> model(find_recipe("fp32"), small());
+        optim::Adam<double> optimiser(model.decoder.parameters());
+        std::vector<double> seen;
+        for (std::uint64_t step = 1; step <= 3; ++step) {
+            const auto batches = cut(test::random_batch(8, 6, 7, step), 2);
+            const auto result = train::train_step<double>(model.decoder, model.tape, optimiser, batches, 1e-2, scaler);
+            CHECK(result.updated);
+            seen.push_back(result.loss);
+            seen.push_back(result.gradient_norm);
+        }
+        for (const Parameter<double>* parameter : model.decoder.parameters())
+            seen.insert(seen.end(), parameter->value().data(), parameter->value().data() + parameter->size());
+        return seen;
+    };
+    optim::LossScaler scaler({.kind = LossScaleKind::constant, .initial = 1024.0});
+    CHECK(run(&scaler) == run(nullptr));  // powers of two
+
+    test::LanguageModel<float> model(find_recipe("fp32"), small());
+    optim::Adam<float> optimiser(model.decoder.parameters());
+    optim::LossScaler large({.kind = LossScaleKind::automatic, .initial = 0x1p127, .backoff = 0x1p-20});
+    const std::vector<train::Batch> batches = {test::random_batch(8, 6, 7, 1)};
+    const std::vector<float> before(model.decoder.parameters()[0]->value().data(),
+                                    model.decoder.parameters()[0]->value().data() + 7);
+    // The embedding's gradient of 2^127 (softmax - onehot) w overflows in a model of such weights.
+    for (Parameter<float>* parameter : model.decoder.parameters())
+        for (float& value : parameter->write().span()) value *= 100.0f;
+    const auto first = train::train_step<float>(model.decoder, model.tape, optimiser, batches, 1e-2, &large);
+    CHECK(first.skipped);
+    CHECK_FALSE(first.updated);
+    CHECK(model.decoder.parameters()[0]->value().data()[0] == before[0] * 100.0f);
+    CHECK(large.scale() == 0x1p107);
+    const auto second = train::train_step<float>(model.decoder, model.tape, optimiser, batches, 1e-2, &large);
+    CHECK_FALSE(second.skipped);
+    CHECK(second.updated);
+}

@@ -23,9 +23,9 @@ namespace unitscale::analysis {
     return {.name = "check", .description = "", .scaling = scaling, .constraint = Constraint::to_output_scale};
 }
 
-/// sum over i of direction[i] y[i] as an op: the loss whose gradient for y is `direction`.
+/// sum over i of direction[i] y[i] as an op: the loss whose gradient for y is `direction`, sent as data and the given scale.
 template <class T>
-[[nodiscard]] Variable<T> project(Variable<T> y, const Tensor<T>& direction) {
+[[nodiscard]] Variable<T> project(Variable<T> y, const Tensor<T>& direction, double gradient_scale = 1.0) {
     Tape<T>& tape = y.tape("project");
     check(y.shape() == direction.shape(), "project: y ", to_string(y.shape()), " and direction ", to_string(direction.shape()),
           " differ in shape");
@@ -35,12 +35,13 @@ template <class T>
     Tensor<T> loss = tape.make(Shape{1});
     loss.data()[0] = static_cast<T>(sum);
     return tape.record({"project", tape.next_site("project"), 1.0, {1.0}}, {y}, std::move(loss),
-                       [direction](BackwardContext<T>& g) {
-                           const auto seed = static_cast<Accum<T>>(g.output_gradient().data()[0]);
+                       [direction, gradient_scale](BackwardContext<T>& g) {
+                           const Accum<T> seed =
+                               static_cast<Accum<T>>(g.output_gradient().data()[0]) / static_cast<Accum<T>>(gradient_scale);
                            Tensor<T> dy = g.make(direction.shape());
                            for (std::size_t i = 0; i < dy.size(); ++i)
                                dy.data()[i] = static_cast<T>(seed * static_cast<Accum<T>>(direction.data()[i]));
-                           g.add(0, std::move(dy));
+                           g.add(0, std::move(dy), gradient_scale);
                        });
 }
 

@@ -7,18 +7,45 @@
 #include <unitscale/tensor/fill.hpp>
 #include <unitscale/tensor/tensor.hpp>
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <utility>
 
 namespace unitscale {
 
+/// sum += part, both data and scale: the scale of the sum is that of `sum_scale`.
+template <class T>
+void add_scaled_tensor(const Execution& execution, Tensor<T>& sum, const Tensor<T>& part, ScaleRounding rounding,
+                       std::uint32_t random = 0) {
+    using A = Accum<T>;
+    const double scale = sum.scale() == part.scale() ? sum.scale()
+                         : sum.any_scale()           ? part.scale()
+                         : part.any_scale()          ? sum.scale()
+                                                     : sum_scale(rounding, sum.scale(), part.scale(), random);
+    const auto old_factor = static_cast<A>(sum.scale() / scale), factor = static_cast<A>(part.scale() / scale);
+    T* to = sum.data();
+    const T* more = part.data();
+    parallel_for(execution.threads, static_cast<std::ptrdiff_t>(part.size()), 1 << 15,
+                 [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
+                     for (std::ptrdiff_t i = begin; i < end; ++i)
+                         to[i] = static_cast<T>(old_factor * static_cast<A>(to[i]) + factor * static_cast<A>(more[i]));
+                 });
+    sum.set_scale(scale);
+    sum.set_any_scale(sum.any_scale() && part.any_scale());
+}
+
 /// Adds a part to the gradient of a slot; the first part is taken over, a parameter's goes to the parameter itself.
 template <class T>
-void add_gradient(const Execution& execution, Slot<T>& slot, Tensor<T>&& part) {
+void add_gradient(const Execution& execution, Slot<T>& slot, Tensor<T>&& part, ScaleRounding rounding = ScaleRounding::down,
+                  std::uint32_t random = 0) {
     if (slot.parameter != nullptr) {
-        slot.parameter->add_gradient(std::move(part));
+        Parameter<T>& parameter = *slot.parameter;
+        if (parameter.has_gradient() && part.shape() == parameter.shape())
+            add_scaled_tensor(execution, parameter.gradient(), part, rounding, random);
+        else parameter.add_gradient(std::move(part));
         return;
     }
     check(part.shape() == slot.shape, "backward: gradient of shape ", to_string(part.shape()), " for the output of ", slot.origin,
@@ -28,13 +55,16 @@ void add_gradient(const Execution& execution, Slot<T>& slot, Tensor<T>&& part) {
         slot.has_gradient = true;
         return;
     }
-    T* sum = slot.gradient.data();
-    const T* more = part.data();
-    parallel_for(execution.threads, static_cast<std::ptrdiff_t>(part.size()), 1 << 15,
-                 [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
-                     for (std::ptrdiff_t i = begin; i < end; ++i)
-                         sum[i] = static_cast<T>(static_cast<Accum<T>>(sum[i]) + static_cast<Accum<T>>(more[i]));
-                 });
+    add_scaled_tensor(execution, slot.gradient, part, rounding, random);
+}
+
+/// The gradient of a loss; under `propagate` its power of two is the scale.
+template <class T>
+void set_seed(Tensor<T>& gradient, Accum<T> seed, bool propagates) {
+    const double size = std::abs(static_cast<double>(seed));
+    const bool scaled = propagates && size > 0.0 && size <= std::numeric_limits<double>::max();
+    gradient.set_scale(scaled ? pow2_down(size) : 1.0);
+    gradient.data()[0] = static_cast<T>(seed / static_cast<Accum<T>>(gradient.scale()));
 }
 
 /// What an op's backward function works with: the gradients of its outputs, the values of its inputs, its factors, and
@@ -48,13 +78,21 @@ public:
         : slots_(slots), node_(node), execution_(execution), pool_(pool) {}
 
     [[nodiscard]] const Execution& execution() const noexcept { return execution_; }
+    [[nodiscard]] const std::shared_ptr<MemoryPool>& pool() const noexcept { return pool_; }
 
     /// Whether a gradient for input i is wanted; where not, computing it is wasted and adding it does nothing.
     [[nodiscard]] bool needs(std::size_t i) const noexcept { return input_slot(i).requires_gradient; }
 
-    /// Values. Error: one that the op has said its backward function does not read (`OpInfo::reads`), and that was freed.
+    /// Values: with their scale where the op propagates scales (`OpInfo::propagates`), else as plain numbers. Error: one that
+    /// the op has said its backward function does not read (`OpInfo::reads`), and that was freed.
     [[nodiscard]] const Tensor<T>& input(std::size_t i) const { return value("input ", i, input_slot(i)); }
     [[nodiscard]] const Tensor<T>& output(std::size_t i = 0) const { return value("output ", i, slots_[node_.outputs[i]]); }
+
+    /// Scales, whether the value is there or not; 1 but under `propagate`.
+    [[nodiscard]] double input_scale(std::size_t i) const noexcept { return node_.propagates ? input_slot(i).scale : 1.0; }
+    [[nodiscard]] double output_scale(std::size_t i = 0) const noexcept {
+        return node_.propagates ? slots_[node_.outputs[i]].scale : 1.0;
+    }
 
     /// Shapes, whether the value is there or not.
     [[nodiscard]] const Shape& input_shape(std::size_t i) const noexcept { return input_slot(i).shape; }
@@ -72,6 +110,14 @@ public:
     /// The factor of input i's gradient, as the plan or a constraint has it.
     [[nodiscard]] double beta(std::size_t i) const noexcept { return true_gradients_ ? node_.alpha : node_.betas[i]; }
 
+    /// Data factor and scale of input i's gradient, a product of the gradient at output `from` and of values whose scales multiply
+    /// to `scales`. Under `propagate` by `product_scale` with the recorded beta as ideal factor, else the factor beta and scale 1.
+    [[nodiscard]] Scaled scaled_beta(std::size_t i, double scales = 1.0, std::size_t from = 0) {
+        if (!propagates_ || !node_.propagates) return {beta(i), 1.0};
+        return product_scale(rounding_, output_gradient(from).scale() * scales, node_.betas[i],
+                             static_cast<std::uint32_t>(random_word(key_, i)));
+    }
+
     /// The factor of the gradient that arrived at output i: 1 but for the ops that state others.
     [[nodiscard]] double output_weight(std::size_t i) const noexcept {
         return true_gradients_ || node_.output_weights.empty() ? 1.0 : node_.output_weights[i];
@@ -83,7 +129,12 @@ public:
         if (!slot.has_gradient) {
             slot.gradient = make(slot.shape);
             fill_zero(slot.gradient);
+            slot.gradient.set_any_scale(true);
             slot.has_gradient = true;
+        }
+        if (!node_.propagates && slot.gradient.scale() != 1.0) {
+            multiply_out(slot.gradient, slot.gradient);
+            slot.gradient.set_scale(1.0);
         }
         return slot.gradient;
     }
@@ -98,6 +149,8 @@ public:
         }
         Tensor<T> copy = make(slot.gradient.shape());
         std::copy_n(slot.gradient.data(), copy.size(), copy.data());
+        copy.set_scale(slot.gradient.scale());
+        copy.set_any_scale(slot.gradient.any_scale());
         return copy;
     }
 
@@ -106,26 +159,50 @@ public:
 
     /// Adds to the gradient of input i.
     void add(std::size_t i, Tensor<T>&& gradient) {
-        if (needs(i)) add_gradient(execution_, slots_[node_.inputs[i]], std::move(gradient));
+        if (!needs(i)) return;
+        if (any_scale_) gradient.set_any_scale(true);
+        const auto random =
+            rounding_ == ScaleRounding::stochastic ? static_cast<std::uint32_t>(random_word(key_, sum_words + i)) : 0;
+        add_gradient(execution_, slots_[node_.inputs[i]], std::move(gradient), rounding_, random);
+    }
+    /// The same with the scale that goes with it.
+    void add(std::size_t i, Tensor<T>&& gradient, double scale) {
+        gradient.set_scale(scale);
+        add(i, std::move(gradient));
     }
 
     void set_keep(bool keep) noexcept { keep_ = keep; }
     void set_true_gradients(bool true_gradients) noexcept { true_gradients_ = true_gradients; }
+    /// Under `propagate`: how scales are rounded, and the random stream of `stochastic`.
+    void set_propagate(ScaleRounding rounding, RandomKey key) noexcept {
+        propagates_ = true;
+        rounding_ = rounding;
+        key_ = key;
+        any_scale_ = node_.propagates;
+        for (const std::uint32_t output : node_.outputs)
+            any_scale_ = any_scale_ && (!slots_[output].has_gradient || slots_[output].gradient.any_scale());
+    }
 
 private:
     [[nodiscard]] const Slot<T>& input_slot(std::size_t i) const noexcept { return slots_[node_.inputs[i]]; }
     [[nodiscard]] const Tensor<T>& value(const char* what, std::size_t i, const Slot<T>& slot) const {
         check(slot.value != nullptr, "backward: ", node_.op, " reads ", what, i,
               ", which its OpInfo::reads leaves out; it was freed");
-        return *slot.value;
+        return node_.propagates ? *slot.value : plain_value(slot, pool_);
     }
+
+    static constexpr std::uint64_t sum_words = std::uint64_t{1} << 32;  ///< first random word of sums, after those of products
 
     ReusedList<Slot<T>>& slots_;
     Node<T>& node_;
     Execution execution_;
     const std::shared_ptr<MemoryPool>& pool_;
+    RandomKey key_{};
+    ScaleRounding rounding_ = ScaleRounding::down;
     bool keep_ = false;
     bool true_gradients_ = false;
+    bool propagates_ = false;
+    bool any_scale_ = false;  ///< all gradients that arrived go with any scale: those of the inputs, products with them, do too
 };
 
 }  // namespace unitscale

@@ -6,6 +6,7 @@
 #include <unitscale/base/memory.hpp>
 #include <unitscale/scaling/recipe.hpp>
 #include <unitscale/scaling/state.hpp>
+#include <unitscale/tensor/rescale.hpp>
 #include <unitscale/tensor/tensor.hpp>
 
 #include <cstddef>
@@ -77,8 +78,10 @@ struct Slot {
     const Tensor<T>* value = nullptr;  ///< null once freed
     Shape shape{};                     ///< of the value, also when it is freed
     Tensor<T> owned{};
+    mutable Tensor<T> plain{};               ///< the value with its scale multiplied out, once somebody has asked for it
     Tensor<std::uint8_t> codes{};            ///< instead of the value, where its readers need no more
     std::optional<Rounding8<T>> rounding{};  ///< what the codes are, or would be
+    double scale = 1.0;                      ///< of the value, also when it is freed or kept as codes
     Tensor<T> gradient{};
     std::uint32_t root = 0;                ///< the slot that owns the value
     std::uint32_t next_repeat = none;      ///< of a root: a list of the slots that repeat it
@@ -92,6 +95,14 @@ struct Slot {
     bool has_gradient = false;
     bool leaf = false;  ///< input or parameter: nothing is freed by the backward pass
 };
+
+/// The value of a slot as plain numbers: where it has a scale other than 1, a copy with the scale multiplied out.
+template <class T>
+[[nodiscard]] const Tensor<T>& plain_value(const Slot<T>& slot, const std::shared_ptr<MemoryPool>& pool) {
+    if (slot.value->scale() == 1.0) return *slot.value;
+    if (slot.plain.shape() != slot.shape) multiply_out(*slot.value, slot.plain = Tensor<T>(slot.shape, pool));
+    return slot.plain;
+}
 
 template <class T>
 class BackwardContext;
@@ -111,6 +122,7 @@ struct Node {
     JoinedBy joined_by = JoinedBy::plan;
     std::uint64_t multiply_adds = 0;
     Reads reads{};
+    bool propagates = false;
     void* closure = nullptr;  ///< in the arena; null when no input needs a gradient
     void (*run)(void*, BackwardContext<T>&) = nullptr;
     void (*destroy)(void*) = nullptr;

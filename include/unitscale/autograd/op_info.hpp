@@ -59,6 +59,7 @@ struct OpInfo {
     std::uint64_t multiply_adds = 0;                  ///< of its matrix products in the forward pass
     Betas output_weights{std::span<const double>()};  ///< factors of arriving gradients, one per output; empty: all 1
     Reads reads{};                                    ///< see Reads
+    bool propagates = false;                          ///< its value and gradients have the scales that `propagate` asks for
 };
 
 }  // namespace unitscale

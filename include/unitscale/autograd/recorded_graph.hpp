@@ -74,6 +74,7 @@ public:
         slot.parameter = trained;
         slot.value = &source.value();
         slot.shape = source.shape();
+        slot.scale = source.value().scale();
         slot.leaf = true;
         parameter_slots_.push_back(last_slot());
         return {last_slot(), true};
@@ -90,6 +91,7 @@ public:
         node.joined_by = op.joined_by;
         node.multiply_adds = op.multiply_adds;
         node.reads = op.reads;
+        node.propagates = op.propagates;
         node.inputs.clear();
         node.outputs.clear();
         node.edges.clear();
@@ -116,6 +118,7 @@ public:
             slot.next_repeat = std::exchange(root.next_repeat, last_slot());
             slot.value = root.value;
             slot.shape = root.shape;
+            slot.scale = root.scale;
         }
         return slot;
     }
@@ -124,6 +127,8 @@ public:
         slot.owned = std::move(value);
         slot.value = &slot.owned;
         slot.shape = slot.owned.shape();
+        slot.scale = slot.owned.scale();
+        slot.plain = Tensor<T>();
         for (std::uint32_t i = slot.next_repeat; i != Slot<T>::none; i = slots_[i].next_repeat) slots_[i].value = slot.value;
     }
 
@@ -157,7 +162,8 @@ public:
             slot.codes = Tensor<std::uint8_t>(slot.shape, pool);
             slot.rounding->encode(execution, slot.owned.data(), slot.codes.data(), static_cast<std::ptrdiff_t>(slot.owned.size()),
                                   slot.rounding->quantiser, slot.rounding->key);
-            const Tensor<T> freed = std::move(slot.owned);
+            slot.owned = Tensor<T>();
+            slot.plain = Tensor<T>();
             forget_value(slot);
         } else {
             free_value(slot);
@@ -167,6 +173,7 @@ public:
     /// Gives a value's memory back, and a gradient's.
     void free_value(Slot<T>& slot) noexcept {
         slot.owned = Tensor<T>();
+        slot.plain = Tensor<T>();
         slot.codes = Tensor<std::uint8_t>();
         forget_value(slot);
     }

@@ -50,8 +50,10 @@ public:
     /// Error if `x` is not a live handle of this tape; `op` names the caller.
     void check_handle(const char* op, const Variable<T>& x) const { static_cast<void>(checked(op, x)); }
 
-    /// The value: good as long as a handle of it lives, and until the backward pass. Error: as `check_handle`.
-    [[nodiscard]] const Tensor<T>& value(const Variable<T>& x) const { return *checked("value", x).value; }
+    /// The value as plain numbers: good as long as a handle of it lives, and until the backward pass. Error: as `check_handle`.
+    [[nodiscard]] const Tensor<T>& value(const Variable<T>& x) const { return plain_value(checked("value", x), pool_); }
+    /// The same as data and scale, for ops that propagate scales.
+    [[nodiscard]] const Tensor<T>& scaled_value(const Variable<T>& x) const { return *checked("scaled_value", x).value; }
     [[nodiscard]] const Tensor<T>& gradient(const Variable<T>& x) const {
         const Slot<T>& slot = checked("gradient", x);
         if (slot.parameter != nullptr) return std::as_const(*slot.parameter).gradient();
@@ -76,7 +78,7 @@ public:
 
 protected:
     StepRecord(Tape<T>* tape, int threads)
-        : threads_(threads), pool_(std::make_shared<MemoryPool>()), handles_(new HandleTable<T>(tape)) {}
+        : threads_(threads), pool_(std::make_shared<MemoryPool>()), handles_(checked_table(tape, threads)) {}
     ~StepRecord() {
         graph_.clear();
         handles_->remove_tape();
@@ -92,6 +94,9 @@ protected:
               " was freed by backward(); begin_step({.retain = true}) keeps it");
         return slot;
     }
+
+    /// Whether a step has been begun.
+    [[nodiscard]] bool begun() const noexcept { return handles_->generation() > 0; }
 
     /// A handle of a tensor, and of the last one that the graph has been given.
     [[nodiscard]] Variable<T> handle(std::uint32_t slot) const noexcept { return {handles_, slot}; }
@@ -122,6 +127,11 @@ protected:
     RecordedGraph<T> graph_{};
 
 private:
+    static HandleTable<T>* checked_table(Tape<T>* tape, int threads) {
+        check(threads >= 1, "Tape: threads is ", threads, "; expected at least 1");
+        return new HandleTable<T>(tape);
+    }
+
     HandleTable<T>* handles_;  ///< owned together with the handles
 };
 

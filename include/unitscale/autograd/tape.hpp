@@ -52,11 +52,14 @@ public:
     using Base::make;
 
     Tape(const Recipe& recipe, ScalingState& state, int threads = 1)
-        : Base(this, checked_threads(threads)), recipe_(&recipe), state_(&state), sites_(state) {}
+        : Base(this, threads), recipe_(&recipe), state_(&state), sites_(state) {}
 
     [[nodiscard]] const Recipe& recipe() const noexcept { return *recipe_; }
     [[nodiscard]] ScalingState& state() noexcept { return *state_; }
     [[nodiscard]] bool unit_scaled() const noexcept { return recipe_->scaling == Scaling::unit; }
+    [[nodiscard]] bool propagates() const noexcept { return recipe_->scaling == Scaling::propagate; }
+    /// Whether an op's ideal factors matter: applied under `unit`, made into scales under `propagate`.
+    [[nodiscard]] bool uses_factors() const noexcept { return recipe_->scaling != Scaling::none; }
 
     /// Sees every tensor from now on; null detaches. The tape borrows it.
     void set_observer(Observer<T>* observer) noexcept { observer_ = observer; }
@@ -67,7 +70,6 @@ public:
               options.micro_batch, " of ", options.micro_batches, "; expected a number below micro_batches");
         forget();
         options_ = options;
-        begun_ = true;
         backward_done_ = false;
         const bool trains = options.training && options.gradients;
         if (trains && options.micro_batch == 0) state_->set_step(state_->step() + 1);
@@ -132,9 +134,15 @@ public:
     }
     [[nodiscard]] const Planner& planner() const noexcept { return planner_; }
 
-    /// Puts a tensor on the tape.
+    /// Puts a tensor on the tape; under `propagate` with its scale, and a constant of one element as `split_constant`.
     [[nodiscard]] Variable<T> input(Tensor<T> tensor, bool requires_gradient = false) {
         check_begun("input");
+        if (propagates() && !requires_gradient) {
+            tensor = split_constant(std::move(tensor));
+        } else if (!propagates() && tensor.scale() != 1.0) {
+            multiply_out(tensor, tensor);
+            tensor.set_scale(1.0);
+        }
         if (replay_.active()) return handle(replay_.input(graph_, std::move(tensor)));
         graph_.add_input(std::move(tensor), requires_gradient && options_.gradients);
         return add_handle();
@@ -149,7 +157,7 @@ public:
 
     /// The same value without a way back for the gradient.
     [[nodiscard]] Variable<T> detach(Variable<T> x) {
-        const Tensor<T>& value = *checked("detach", x).value;
+        const Tensor<T>& value = x.scaled();
         Tensor<T> copy = make(value.shape());
         std::copy_n(value.data(), value.size(), copy.data());
         copy.set_scale(value.scale());
@@ -168,6 +176,17 @@ public:
     /// The random stream of a site in this step and micro-batch.
     [[nodiscard]] RandomKey random_key(Site site, std::uint64_t part = 0) const noexcept {
         return state_->random_key(site, mix(options_.micro_batch, part));
+    }
+
+    /// Data factor and scale of a product of inputs whose scales multiply to `scales`, by an op with the factor alpha at `site`:
+    /// under `propagate` by `product_scale`, with alpha its ideal factor; else alpha and 1.
+    [[nodiscard]] Scaled scaled_alpha(Site site, double alpha, double scales) const {
+        if (!propagates()) return {alpha, 1.0};
+        return product_scale(recipe_->propagate.rounding, scales, alpha, scale_word(site));
+    }
+    /// The scale of a sum of terms of scales a and b at `site`; 1 but under `propagate`.
+    [[nodiscard]] double scaled_sum(Site site, double a, double b) const {
+        return propagates() ? sum_scale(recipe_->propagate.rounding, a, b, scale_word(site)) : 1.0;
     }
 
     /// Says, before an op is recorded, that its backward function needs x only rounded so (Reads::rounded): the tape may then
@@ -263,7 +282,7 @@ public:
             Slot<T>& slot = graph_.slots()[Base::slot_of(losses[i])];
             slot.leaf = true;  // the caller still wants to read it
             Tensor<T> seed = make(slot.value->shape());
-            seed.data()[0] = static_cast<T>(seeds[i]);
+            set_seed(seed, seeds[i], propagates());
             if (slot.requires_gradient) add_gradient(execution(), slot, std::move(seed));
         }
         for (std::size_t i = graph_.nodes().size(); i-- > 0;) {
@@ -283,14 +302,17 @@ public:
     [[nodiscard]] std::span<const std::uint32_t> loss_slots() const noexcept { return loss_slots_; }
 
 private:
-    static int checked_threads(int threads) {
-        check(threads >= 1, "Tape: threads is ", threads, "; expected at least 1");
-        return threads;
+    static constexpr std::uint64_t scale_part = 0x5CA1E;  ///< of a site's random stream
+    [[nodiscard]] std::uint32_t scale_word(Site site) const {
+        return static_cast<std::uint32_t>(random_word(random_key(site, scale_part), 0));
     }
-    void check_begun(const char* what) const { check(begun_, what, ": call begin_step() first"); }
+
+    void check_begun(const char* what) const { check(Base::begun(), what, ": call begin_step() first"); }
 
     Variable<T> parameter_slot(const Parameter<T>& source, Parameter<T>* trained) {
         check_begun("parameter");
+        check(propagates() || source.value().scale() == 1.0, "parameter ", source.name(), ": has the scale ",
+              source.value().scale(), "; only scaling 'propagate' carries scales");
         const auto found = graph_.parameter(source, options_.gradients ? trained : nullptr);
         if (!found.is_new) return handle(found.slot);
         check(!replay_.active(), "recompute: parameter ", source.name(), " is used in the backward pass only");
@@ -315,6 +337,7 @@ private:
 
     Variable<T> add_output(Node<T>& node, Tensor<T>&& output, std::uint32_t repeated = Slot<T>::none) {
         if (replay_.active()) return handle(replay_.output(graph_, node, std::move(output)));
+        if (propagates() && !node.propagates) state_->note_wide(node.site);
         const Slot<T>& slot = graph_.add_output(node, std::move(output), repeated);
         if (observer_ != nullptr)
             observer_->observe_output(*state_, graph_.nodes(), graph_.slots(), node, node.outputs.size() - 1, Pass::value,
@@ -339,6 +362,7 @@ private:
             BackwardContext<T> context(slots, node, execution(), pool_);
             context.set_keep(options_.retain);
             context.set_true_gradients(options_.true_gradients);
+            if (propagates()) context.set_propagate(recipe_->propagate.rounding, random_key(node.site, scale_part + 1));
             node.run(node.closure, context);
         }
         graph_.drop_backward(node, !options_.retain);
@@ -368,7 +392,6 @@ private:
     Segments<T> segments_{};
     Replay<T> replay_{};
     bool discards_ = false;  ///< inside `recompute`: backward functions are not kept
-    bool begun_ = false;
     bool backward_done_ = false;
     bool planning_ = false;
     std::vector<std::uint32_t> asked_{};  ///< sites that asked for their forward factor while planning

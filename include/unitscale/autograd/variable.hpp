@@ -36,9 +36,11 @@ public:
         if (table_ != nullptr) table_->remove_handle(slot_, generation_);
     }
 
-    /// The value. Error: a handle of an earlier step, or a value freed by the backward pass.
+    /// The value, as plain numbers (scale 1). Error: a handle of an earlier step, or a value freed by the backward pass.
     [[nodiscard]] const Tensor<T>& value() const { return tape("value").value(*this); }
-    [[nodiscard]] const Shape& shape() const { return value().shape(); }
+    /// The value as it is held: data and, under `propagate`, a scale.
+    [[nodiscard]] const Tensor<T>& scaled() const { return tape("scaled").scaled_value(*this); }
+    [[nodiscard]] const Shape& shape() const { return scaled().shape(); }
 
     /// d loss / d value (under `unit`, the scaled gradient). Error: none was computed, or it was freed.
     [[nodiscard]] const Tensor<T>& gradient() const { return tape("gradient").gradient(*this); }
@@ -48,7 +50,7 @@ public:
 
     /// The only element of a one-element value, as a plain number. Error: several elements.
     [[nodiscard]] double item() const {
-        const Tensor<T>& tensor = value();
+        const Tensor<T>& tensor = scaled();
         check(tensor.size() == 1, "item: a value of shape ", to_string(tensor.shape()), " has ", tensor.size(),
               " elements, not one");
         return static_cast<double>(tensor.data()[0]) * tensor.scale();

@@ -33,8 +33,9 @@ inline void name_non_finite_numbers(nlohmann::ordered_json& value) {
 /// not an object. Test: tests/io/json_log_test.cpp
 class JsonLog {
 public:
-    /// Opens the file and empties it.
-    explicit JsonLog(std::filesystem::path path) : path_(std::move(path)), file_(path_, std::ios::binary | std::ios::trunc) {
+    /// Opens the file and empties it, or with `append` goes on where it ends.
+    explicit JsonLog(std::filesystem::path path, bool append = false)
+        : path_(std::move(path)), file_(path_, std::ios::binary | (append ? std::ios::app : std::ios::trunc)) {
         check(file_.is_open(), "log: ", path_.string(), " cannot be opened for writing");
     }
 

@@ -5,6 +5,7 @@
 #include <unitscale/base/parallel.hpp>
 #include <unitscale/kernels/attention_rows.hpp>
 #include <unitscale/kernels/matmul_block.hpp>
+#include <unitscale/kernels/matmul_few.hpp>
 
 #include <algorithm>
 #include <array>
@@ -111,19 +112,40 @@ struct AttentionScratch {
     }
 };
 
+/// Whether the forward pass reads keys and values where they lie, which few queries repay better than packing: the tokens of
+/// generation. The bits are the same.
+template <class T>
+[[nodiscard]] bool attention_in_place(Isa isa, const AttentionArguments<T>& args) noexcept {
+    return std::is_same_v<T, Accum<T>> && has_few_rows_kernel<T>(isa) && args.queries <= turned_rows &&
+           args.depth <= block_depth && args.depth % tile_shape(isa).template lanes<T>() == 0;
+}
+
 /// scores = logit_scale q k^T for the queries [i0, i1) and the keys that the last of them sees; the rest of each row, up to
-/// a multiple of score_lanes, becomes -infinity.
+/// a multiple of score_lanes, becomes -infinity. Null keys_transposed: the keys are read where they lie.
 template <class T>
 void attention_scores(Isa isa, const AttentionArguments<T>& args, std::ptrdiff_t b, std::ptrdiff_t h, std::ptrdiff_t i0,
-                      std::ptrdiff_t i1, const RightPanels<Accum<T>>& keys_transposed, const AttentionScratch<T>& scratch) {
+                      std::ptrdiff_t i1, const RightPanels<Accum<T>>* keys_transposed, const AttentionScratch<T>& scratch) {
     using P = Accum<T>;
-    BlockProduct<T, P> product;
-    product.m = i1 - i0;
-    product.a = args.q.rows(b, i0, h);
-    product.b = keys_transposed.first_columns(args.visible(i1 - 1));
-    product.c = {scratch.scores, scratch.scores_row, 1};
-    product.alpha = args.logit_scale;
-    multiply_block(isa, product, scratch.blocks);
+    if (keys_transposed != nullptr) {
+        BlockProduct<T, P> product;
+        product.m = i1 - i0;
+        product.a = args.q.rows(b, i0, h);
+        product.b = keys_transposed->first_columns(args.visible(i1 - 1));
+        product.c = {scratch.scores, scratch.scores_row, 1};
+        product.alpha = args.logit_scale;
+        multiply_block(isa, product, scratch.blocks);
+    } else if constexpr (std::is_same_v<T, P>) {
+        const std::ptrdiff_t group = h / (args.heads / args.groups);
+        FewRowsProduct<P> product{i1 - i0, args.visible(i1 - 1), args.depth};
+        product.a = args.q.row(b, i0, h);
+        product.a_row = args.q.time_stride;
+        product.b = args.k.row(b, 0, group);
+        product.b_col = args.k.time_stride;
+        product.c = scratch.scores;
+        product.c_row = scratch.scores_row;
+        product.alpha = args.logit_scale;
+        multiply_few_rows(product);
+    }
     const std::ptrdiff_t end = round_up(args.visible(i1 - 1), score_lanes);
     for (std::ptrdiff_t i = i0; i < i1; ++i) {
         P* const row = scratch.scores + (i - i0) * scratch.scores_row;
@@ -169,19 +191,22 @@ void attention_forward_with(Isa isa, const Execution& execution, const Attention
     if (jobs == 0) return;
     attention_loop(execution, isa, args, false, attention_parts(execution, args, 2, jobs), jobs,
                    [&](std::ptrdiff_t first, std::ptrdiff_t last, const AttentionScratch<T>& scratch) {
+                       const bool in_place = attention_in_place(isa, args);
                        RightPanels<P> keys, values;
                        std::ptrdiff_t packed = -1;
                        for (std::ptrdiff_t job = first; job < last; ++job) {
                            const std::ptrdiff_t i0 = job % blocks * block, i1 = std::min(args.queries, i0 + block);
                            const std::ptrdiff_t h = job / blocks % args.heads, b = job / blocks / args.heads,
                                                 group = h / (args.heads / args.groups);
-                           if (packed != b * args.groups + group) {
+                           if constexpr (std::is_same_v<T, P>)
+                               if (in_place) values = right_in_place(isa, args.v.rows(b, 0, group), args.keys, args.depth);
+                           if (!in_place && packed != b * args.groups + group) {
                                keys = pack_right(isa, args.k.rows(b, 0, group).transposed(), args.depth, args.keys, nullptr,
                                                  scratch.keys_transposed);
                                values = pack_right(isa, args.v.rows(b, 0, group), args.keys, args.depth, nullptr, scratch.values);
                                packed = b * args.groups + group;
                            }
-                           attention_scores(isa, args, b, h, i0, i1, keys, scratch);
+                           attention_scores(isa, args, b, h, i0, i1, in_place ? nullptr : &keys, scratch);
                            std::array<P, 64> sums;
                            for (std::ptrdiff_t i = i0; i < i1; ++i) {
                                P* const row = scratch.scores + (i - i0) * scratch.scores_row;
@@ -233,7 +258,7 @@ void attention_backward_with(Isa isa, const Execution& execution, const Attentio
                 for (std::ptrdiff_t h = group * heads_per_group; h < (group + 1) * heads_per_group; ++h)
                     for (std::ptrdiff_t i0 = 0; i0 < args.queries; i0 += block) {
                         const std::ptrdiff_t i1 = std::min(args.queries, i0 + block), seen = args.visible(i1 - 1);
-                        attention_scores(isa, args, b, h, i0, i1, keys_transposed, scratch);
+                        attention_scores(isa, args, b, h, i0, i1, &keys_transposed, scratch);
                         BlockProduct<T, P> dprobabilities;
                         dprobabilities.m = i1 - i0;
                         dprobabilities.a = gradients.dout.rows(b, i0, h);

@@ -73,9 +73,18 @@ inline constexpr std::ptrdiff_t matmul_work_threshold = std::ptrdiff_t{1} << 19;
 inline constexpr std::ptrdiff_t packed_right_limit = std::ptrdiff_t{1} << 18;
 /// The same of pairs, whose products wait less for memory than packing A again would take.
 inline constexpr std::ptrdiff_t packed_pairs_limit = std::ptrdiff_t{1} << 20;
+/// The same for few rows, for which packing B is most of the work: what is packed must not leave that cache.
+inline constexpr std::ptrdiff_t packed_few_limit = std::ptrdiff_t{1} << 17;
 
 /// Rows of A up to which B is multiplied where it lies, if it can be.
 inline constexpr std::ptrdiff_t few_rows = 12;
+
+/// Whether the same goes for a B whose columns are contiguous: its elements must be rounded in registers, if at all.
+template <class P>
+[[nodiscard]] bool columns_in_place(Isa isa, std::ptrdiff_t m, const MatrixView<const P>& b, const Quantiser* round) noexcept {
+    return m <= turned_rows && b.row_stride == 1 && b.col_stride != 0 &&
+           (round == nullptr || (std::is_same_v<P, float> && isa != Isa::baseline && rounds_in_register(*round)));
+}
 
 /// How a batch of products is cut into jobs: each item into a grid of row and column ranges, so that a job packs little
 /// beside what it multiplies.
@@ -156,20 +165,19 @@ void matmul_packed(const Execution& execution, Isa isa, PairKernel pairs, const 
     const std::ptrdiff_t most_cols = std::min(args.n, round_up(args.n / partition.cols + tile_cols, tile_cols));
     // B is packed `depth` x `strip` at a time.
     const std::ptrdiff_t depth = right_depth<T>(paired ? pairs : PairKernel::none, args.k);
+    const bool packs_few = args.packed_b == nullptr && args.m <= few_rows;
+    bool turned = false;
+    if constexpr (std::is_same_v<Right, MatrixView<const P>>)
+        turned = packs_few && !paired && columns_in_place(isa, args.m, b, round_b);
+    const std::ptrdiff_t limit = packs_few ? packed_few_limit : paired ? packed_pairs_limit : packed_right_limit;
     const std::ptrdiff_t strip =
-        std::min(most_cols, std::max(tile_cols, (paired ? packed_pairs_limit : packed_right_limit) /
-                                                    std::max<std::ptrdiff_t>(depth, 1) / tile_cols * tile_cols));
+        std::min(most_cols, turned ? 2 * tile_cols
+                                   : std::max(tile_cols, limit / std::max<std::ptrdiff_t>(depth, 1) / tile_cols * tile_cols));
     const std::ptrdiff_t right_size =
         paired ? pair_buffer + packed_right_pairs_size(depth, strip) : round_up(packed_right_size<P>(isa, depth, strip), 16);
     const std::ptrdiff_t left_size =
         paired ? pair_scratch_size<T>(most_rows, strip, depth) : block_scratch_size<T>(isa, most_rows, strip, depth);
     const std::ptrdiff_t part_size = right_size + round_up(left_size, 16);
-    // A few float rows of A, B by columns: B is turned in registers.
-    bool turned = false;
-    if constexpr (std::is_same_v<TA, T> && std::is_same_v<Right, MatrixView<const P>>)
-        turned = has_few_rows_kernel<P>(isa) && args.m <= turned_rows && round_a == nullptr && round_b == nullptr &&
-                 args.packed_b == nullptr && args.row_scale == nullptr && args.col_scale == nullptr && a.col_stride == 1 &&
-                 b.row_stride == 1 && args.c.col_stride == 1;
     // What a tile reads of these may go past their end: copies that do not end there.
     const std::ptrdiff_t padded_cols = round_up(args.n, tile_cols), padded_rows = round_up(args.m, tile_rows);
     const std::ptrdiff_t vectors_size =
@@ -227,14 +235,6 @@ void matmul_packed(const Execution& execution, Isa isa, PairKernel pairs, const 
                     continue;
                 }
                 const Right block = b.item(item).block(p, j);
-                if constexpr (std::is_same_v<TA, T> && std::is_same_v<Right, MatrixView<const P>>)
-                    if (turned) {
-                        multiply_few_rows<P>({product.m, cols, k, a.item(item).at(i0, p), a.row_stride, block.data,
-                                              block.col_stride, args.c.item(item).at(i0, j), args.c.row_stride,
-                                              p == 0 && bias != nullptr ? bias + j : nullptr, args.alpha,
-                                              p == 0 ? args.gamma : P{1}});
-                        continue;
-                    }
                 if constexpr (may_pair)
                     if (paired) {
                         multiply(j, p,
@@ -242,11 +242,15 @@ void matmul_packed(const Execution& execution, Isa isa, PairKernel pairs, const 
                         continue;
                     }
                 std::ptrdiff_t done = 0;
-                if constexpr (std::is_same_v<Right, MatrixView<const P>>)
+                if constexpr (std::is_same_v<Right, MatrixView<const P>>) {
                     if (args.m <= few_rows && round_b == nullptr && b.col_stride == 1 && b.row_stride != 0) {
                         done = cols / shape.lanes<P>() * shape.lanes<P>();
                         if (done > 0) multiply(j, p, right_in_place(isa, block, k, done));
+                    } else if (turned) {
+                        done = cols;
+                        multiply(j, p, right_columns_in_place(isa, block, k, cols, turned_vectors(isa, args.m), round_b));
                     }
+                }
                 if (done < cols) multiply(j + done, p, pack_right(isa, block.block(0, done), k, cols - done, round_b, right));
             }
     };
@@ -259,6 +263,15 @@ void matmul_packed(const Execution& execution, Isa isa, PairKernel pairs, const 
     });
 }
 
+/// Whether any of `count` consecutive elements is a NaN.
+template <class T>
+[[nodiscard]] bool line_contains_nan(const T* values, std::ptrdiff_t count) noexcept {
+    const std::span<const T> span(values, static_cast<std::size_t>(count));
+    if constexpr (std::is_same_v<T, float>) return contains_nan(active_isa(), span.data(), span.size());
+    else if constexpr (std::is_same_v<T, double>) return find_nan(span) != span.size();
+    else return std::any_of(span.begin(), span.end(), [](T x) { return is_nan(element_cast<float>(x)); });
+}
+
 /// Error unless the operand can be rounded: found before any thread starts.
 template <class T>
 void check_rounding(std::string_view name, const MatrixView<const T>& view, std::ptrdiff_t rows, std::ptrdiff_t cols,
@@ -266,11 +279,18 @@ void check_rounding(std::string_view name, const MatrixView<const T>& view, std:
     if (round == nullptr) return;
     check_options(name, round->format, round->options());
     if (round->format.has_nan()) return;
-    for (std::ptrdiff_t b = 0; b < batch; ++b)
-        for (std::ptrdiff_t i = 0; i < rows; ++i)
+    // Along the lines of memory, if there are any: only where there is a NaN is it looked for in the order of rows.
+    const bool turned = view.row_stride == 1 && view.col_stride != 1;
+    const MatrixView<const T> lines = turned ? view.transposed() : view;
+    const std::ptrdiff_t count = turned ? cols : rows, length = turned ? rows : cols;
+    for (std::ptrdiff_t b = 0; b < (view.batch_stride == 0 ? std::min<std::ptrdiff_t>(batch, 1) : batch); ++b) {
+        bool found = lines.col_stride != 1;
+        for (std::ptrdiff_t i = 0; i < count && !found; ++i) found = line_contains_nan(lines.item(b).at(i, 0), length);
+        for (std::ptrdiff_t i = 0; i < rows && found; ++i)
             for (std::ptrdiff_t j = 0; j < cols; ++j)
                 check(!is_nan(element_cast<Accum<T>>(*view.item(b).at(i, j))), name, ": ", unitscale::name(round->format),
                       " has no NaN: element [", i, ",", j, "] is NaN");
+    }
 }
 
 [[nodiscard]] inline bool is_stochastic(const Quantiser* round) noexcept {
@@ -343,7 +363,8 @@ template <class T>
 /// calling thread. Where both operands are rounded to formats that are exact in bf16 (matmul_pairs.hpp), the processor's bf16
 /// instructions are used if they are the fastest: they add the same exact products in pairs, so the bits then differ, within
 /// float rounding, from those of a product of operands that were rounded before.
-/// Built with UNITSCALE_BLAS, large float and double products without rounding are the BLAS' (blas.hpp), in its order of sums.
+/// Built with UNITSCALE_BLAS, large float and double products without rounding are the BLAS' (blas.hpp), in its order of sums: other
+/// bits than with packed_b.
 /// Errors: `matmul: a: ...` for a quantiser that makes no sense, or NaN rounded to a format without NaN.
 /// Test: tests/kernels/matmul_test.cpp
 template <class T, bool blas = uses_blas>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <unitscale/kernels/matmul_few.hpp>
 #include <unitscale/kernels/matmul_pack.hpp>
 
 #include <algorithm>
@@ -87,6 +88,7 @@ void multiply_block(Isa isa, const BlockProduct<TA, TC>& product, Accum<TC>* scr
     const std::ptrdiff_t panel_size = tile_rows * std::min(k, block_depth);
     // Float rows that are contiguous along k are read where they are.
     const bool in_place = std::is_same_v<TA, P> && product.round_a == nullptr && product.a.col_stride == 1;
+    const bool few = b.in_place_column != 0;  // any number of rows
     const bool direct_c = std::is_same_v<TC, P> && product.c.col_stride == 1;
     P* const sums = !std::is_same_v<TC, P> && k > block_depth
                         ? scratch + round_up(std::min(round_up(product.m, 4), block_rows) * block_depth, 16)
@@ -104,7 +106,7 @@ void multiply_block(Isa isa, const BlockProduct<TA, TC>& product, Accum<TC>* scr
                 const std::ptrdiff_t count = std::min(tile_rows, height - i);
                 auto& panel = left[static_cast<std::size_t>(q)];
                 if constexpr (std::is_same_v<TA, P>)
-                    if (in_place && count % 4 == 0) {
+                    if (in_place && (few || count % 4 == 0)) {
                         panel = {rows.data, rows.row_stride, 1};
                         continue;
                     }
@@ -123,7 +125,7 @@ void multiply_block(Isa isa, const BlockProduct<TA, TC>& product, Accum<TC>* scr
                 tile.col_scale = product.col_scale != nullptr ? product.col_scale + j : nullptr;
                 for (std::ptrdiff_t i = 0, r = 0; i < height; i += tile_rows, ++r) {
                     const auto& panel = left[static_cast<std::size_t>(r)];
-                    const std::ptrdiff_t count = std::min(tile_rows, height - i), padded = round_up(count, 4);
+                    const std::ptrdiff_t count = std::min(tile_rows, height - i), padded = few ? count : round_up(count, 4);
                     tile.a = panel.data;
                     tile.a_row = panel.row;
                     tile.a_step = panel.step;
@@ -144,7 +146,8 @@ void multiply_block(Isa isa, const BlockProduct<TA, TC>& product, Accum<TC>* scr
                             output.load(i, j, count, cols, buffer.data(), padded_cols);
                         }
                     }
-                    tile_product(isa, static_cast<int>(padded / 4), static_cast<int>(padded_cols / lanes), tile);
+                    if (few) turned_product(isa, TurnedTile<P>{tile, count, cols, b.in_place_column, b.rounder});
+                    else tile_product(isa, static_cast<int>(padded / 4), static_cast<int>(padded_cols / lanes), tile);
                     if (!direct) output.store(i, j, count, cols, buffer.data(), padded_cols);
                 }
             }

@@ -62,6 +62,21 @@ struct Vector128 {
     typedef T unaligned __attribute__((vector_size(16), aligned(alignof(T)), may_alias));
 };
 
+/// C's vector v of row i from its sum.
+template <class T>
+[[gnu::always_inline]] inline void finish_baseline(const TileProduct<T>& tile, std::size_t i, std::size_t v,
+                                                   typename Vector128<T>::type value) {
+    using Unaligned = typename Vector128<T>::unaligned;
+    constexpr std::size_t lanes = 16 / sizeof(T);
+    T* const c = tile.c + static_cast<std::ptrdiff_t>(i) * tile.c_row + v * lanes;
+    if (tile.col_scale != nullptr) value *= *reinterpret_cast<const Unaligned*>(tile.col_scale + v * lanes);
+    if (tile.row_scale != nullptr) value *= tile.row_scale[i];
+    if (tile.bias != nullptr) value += *reinterpret_cast<const Unaligned*>(tile.bias + v * lanes);
+    value *= tile.alpha;
+    if (tile.gamma != 0) value += tile.gamma * *reinterpret_cast<const Unaligned*>(c);
+    *reinterpret_cast<Unaligned*>(c) = value;
+}
+
 template <class T, std::size_t Vectors>
 void tile_product_baseline(const TileProduct<T>& tile) {
     using Vector = typename Vector128<T>::type;
@@ -81,24 +96,11 @@ void tile_product_baseline(const TileProduct<T>& tile) {
             for (std::size_t v = 0; v < Vectors; ++v) sums[i][v] += left * right[v];
         }
     }
-    // Copies: the stores to C may not be taken to change the tile.
-    T* const first = tile.c;
-    const T *const bias = tile.bias, *const row_scale = tile.row_scale, *const col_scale = tile.col_scale;
-    const T alpha = tile.alpha, gamma = tile.gamma;
-    const std::ptrdiff_t c_row = tile.c_row;
+    const TileProduct<T> own = tile;  // the stores to C may not be taken to change it
 #pragma GCC unroll 4
     for (std::size_t i = 0; i < 4; ++i) {
 #pragma GCC unroll 2
-        for (std::size_t v = 0; v < Vectors; ++v) {
-            T* c = first + static_cast<std::ptrdiff_t>(i) * c_row + v * lanes;
-            Vector value = sums[i][v];
-            if (col_scale != nullptr) value *= *reinterpret_cast<const Unaligned*>(col_scale + v * lanes);
-            if (row_scale != nullptr) value *= row_scale[i];
-            if (bias != nullptr) value += *reinterpret_cast<const Unaligned*>(bias + v * lanes);
-            value *= alpha;
-            if (gamma != 0) value += gamma * *reinterpret_cast<const Unaligned*>(c);
-            *reinterpret_cast<Unaligned*>(c) = value;
-        }
+        for (std::size_t v = 0; v < Vectors; ++v) finish_baseline(own, i, v, sums[i][v]);
     }
 }
 
@@ -115,6 +117,19 @@ void tile_product_baseline(const TileProduct<T>& tile) {
 }
 [[gnu::always_inline]] UNITSCALE_TARGET_AVX2 inline __m256d fused_avx2(__m256d a, __m256d b, __m256d c) {
     return _mm256_fmadd_pd(a, b, c);
+}
+
+template <class T, class Vector>
+[[gnu::always_inline]] UNITSCALE_TARGET_AVX2 inline void finish_avx2(const TileProduct<T>& tile, std::size_t i, std::size_t v,
+                                                                     Vector value) {
+    constexpr std::size_t lanes = 32 / sizeof(T);
+    T* const c = tile.c + static_cast<std::ptrdiff_t>(i) * tile.c_row + v * lanes;
+    if (tile.col_scale != nullptr) value *= load_avx2(tile.col_scale + v * lanes);
+    if (tile.row_scale != nullptr) value *= broadcast_avx2(tile.row_scale[i]);
+    if (tile.bias != nullptr) value += load_avx2(tile.bias + v * lanes);
+    value *= broadcast_avx2(tile.alpha);
+    if (tile.gamma != 0) value = fused_avx2(broadcast_avx2(tile.gamma), load_avx2(c), value);
+    store_avx2(c, value);
 }
 
 template <class T, std::size_t Vectors>
@@ -142,24 +157,11 @@ UNITSCALE_TARGET_AVX2 void tile_product_avx2(const TileProduct<T>& tile) {
             for (std::size_t v = 0; v < Vectors; ++v) sums[i][v] = fused_avx2(left, right[v], sums[i][v]);
         }
     }
-    T* const first = tile.c;
-    const T *const bias = tile.bias, *const row_scale = tile.row_scale, *const col_scale = tile.col_scale;
-    const bool add_c = tile.gamma != 0;
-    const std::ptrdiff_t c_row = tile.c_row;
-    const Vector alpha = broadcast_avx2(tile.alpha), gamma = broadcast_avx2(tile.gamma);
+    const TileProduct<T> own = tile;
 #pragma GCC unroll 4
     for (std::size_t i = 0; i < 4; ++i) {
 #pragma GCC unroll 3
-        for (std::size_t v = 0; v < Vectors; ++v) {
-            T* c = first + static_cast<std::ptrdiff_t>(i) * c_row + v * lanes;
-            Vector value = sums[i][v];
-            if (col_scale != nullptr) value *= load_avx2(col_scale + v * lanes);
-            if (row_scale != nullptr) value *= broadcast_avx2(row_scale[i]);
-            if (bias != nullptr) value += load_avx2(bias + v * lanes);
-            value *= alpha;
-            if (add_c) value = fused_avx2(gamma, load_avx2(c), value);
-            store_avx2(c, value);
-        }
+        for (std::size_t v = 0; v < Vectors; ++v) finish_avx2(own, i, v, sums[i][v]);
     }
 }
 
@@ -174,6 +176,19 @@ UNITSCALE_TARGET_AVX2 void tile_product_avx2(const TileProduct<T>& tile) {
 }
 [[gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline __m512d fused_avx512(__m512d a, __m512d b, __m512d c) {
     return _mm512_fmadd_pd(a, b, c);
+}
+
+template <class T, class Vector>
+[[gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline void finish_avx512(const TileProduct<T>& tile, std::size_t i, std::size_t v,
+                                                                         Vector value) {
+    constexpr std::size_t lanes = 64 / sizeof(T);
+    T* const c = tile.c + static_cast<std::ptrdiff_t>(i) * tile.c_row + v * lanes;
+    if (tile.col_scale != nullptr) value *= load_avx512(tile.col_scale + v * lanes);
+    if (tile.row_scale != nullptr) value *= broadcast_avx512(tile.row_scale[i]);
+    if (tile.bias != nullptr) value += load_avx512(tile.bias + v * lanes);
+    value *= broadcast_avx512(tile.alpha);
+    if (tile.gamma != 0) value = fused_avx512(broadcast_avx512(tile.gamma), load_avx512(c), value);
+    store_avx512(c, value);
 }
 
 template <class T, std::size_t Fours, std::size_t Vectors>
@@ -209,24 +224,11 @@ UNITSCALE_TARGET_AVX512 void tile_product_avx512(const TileProduct<T>& tile) {
             a[four] += a_step;
         }
     }
-    T* const first = tile.c;
-    const T *const bias = tile.bias, *const row_scale = tile.row_scale, *const col_scale = tile.col_scale;
-    const bool add_c = tile.gamma != 0;
-    const std::ptrdiff_t c_row = tile.c_row;
-    const Vector alpha = broadcast_avx512(tile.alpha), gamma = broadcast_avx512(tile.gamma);
+    const TileProduct<T> own = tile;
 #pragma GCC unroll 12
     for (std::size_t i = 0; i < 4 * Fours; ++i) {
 #pragma GCC unroll 2
-        for (std::size_t v = 0; v < Vectors; ++v) {
-            T* c = first + static_cast<std::ptrdiff_t>(i) * c_row + v * lanes;
-            Vector value = sums[i][v];
-            if (col_scale != nullptr) value *= load_avx512(col_scale + v * lanes);
-            if (row_scale != nullptr) value *= broadcast_avx512(row_scale[i]);
-            if (bias != nullptr) value += load_avx512(bias + v * lanes);
-            value *= alpha;
-            if (add_c) value = fused_avx512(gamma, load_avx512(c), value);
-            store_avx512(c, value);
-        }
+        for (std::size_t v = 0; v < Vectors; ++v) finish_avx512(own, i, v, sums[i][v]);
     }
 }
 

@@ -278,31 +278,34 @@ template <class T>
 
 /// B [k,n] in panels of `width` columns (the last one of as many whole vectors as it needs), each k rows of consecutive
 /// columns: element (p, j) of panel q at panel(q)[p row_step(q) + j]. Packed, or read where B lies (`in_place_row` is its row
-/// stride, n whole vectors).
+/// stride, n whole vectors). Or B's columns are consecutive where they lie: element (p, j) at panel(q)[j in_place_column + p],
+/// to be rounded by `rounder`.
 template <class P>
 struct RightPanels {
     const P* data = nullptr;
     std::ptrdiff_t k = 0, n = 0, width = 0, lanes = 1;
-    std::ptrdiff_t packed_k = 0;      ///< rows that packed panels hold; k of them are used
-    std::ptrdiff_t in_place_row = 0;  ///< 0: packed
+    std::ptrdiff_t packed_k = 0;         ///< rows that packed panels hold; k of them are used
+    std::ptrdiff_t in_place_row = 0;     ///< 0: packed
+    std::ptrdiff_t in_place_column = 0;  ///< 0: not by columns
+    RegisterRounder rounder{};
 
     [[nodiscard]] std::ptrdiff_t columns(std::ptrdiff_t q) const noexcept { return std::min(width, n - q * width); }
     [[nodiscard]] std::ptrdiff_t padded_columns(std::ptrdiff_t q) const noexcept { return round_up(columns(q), lanes); }
     [[nodiscard]] std::ptrdiff_t row_step(std::ptrdiff_t q) const noexcept {
-        return in_place_row != 0 ? in_place_row : padded_columns(q);
+        return in_place_column != 0 ? 1 : in_place_row != 0 ? in_place_row : padded_columns(q);
     }
     [[nodiscard]] const P* panel(std::ptrdiff_t q) const noexcept {
-        return data + q * width * (in_place_row != 0 ? 1 : packed_k);
+        return data + q * width * (in_place_column != 0 ? in_place_column : in_place_row != 0 ? 1 : packed_k);
     }
     [[nodiscard]] std::ptrdiff_t count() const noexcept { return (n + width - 1) / width; }
 
     /// The first rows of B, as a B of its own.
     [[nodiscard]] RightPanels first_rows(std::ptrdiff_t rows) const noexcept {
-        return {data, rows, n, width, lanes, packed_k, in_place_row};
+        return {data, rows, n, width, lanes, packed_k, in_place_row, in_place_column, rounder};
     }
     /// The first columns, to the end of the last panel that has any of them.
     [[nodiscard]] RightPanels first_columns(std::ptrdiff_t cols) const noexcept {
-        return {data, k, std::min(n, round_up(cols, width)), width, lanes, packed_k, in_place_row};
+        return {data, k, std::min(n, round_up(cols, width)), width, lanes, packed_k, in_place_row, in_place_column, rounder};
     }
 };
 
@@ -311,6 +314,14 @@ template <class P>
 [[nodiscard]] RightPanels<P> right_in_place(Isa isa, const MatrixView<const P>& b, std::ptrdiff_t k, std::ptrdiff_t n) noexcept {
     const TileShape shape = tile_shape(isa);
     return {b.data, k, n, shape.columns<P>(), shape.lanes<P>(), 0, b.row_stride};
+}
+
+/// The same of consecutive rows, whose elements are rounded when they are read, in panels of `vectors` vectors.
+template <class P>
+[[nodiscard]] RightPanels<P> right_columns_in_place(Isa isa, const MatrixView<const P>& b, std::ptrdiff_t k, std::ptrdiff_t n,
+                                                    std::ptrdiff_t vectors, const Quantiser* round) noexcept {
+    const std::ptrdiff_t lanes = tile_shape(isa).lanes<P>();
+    return {b.data, k, n, vectors * lanes, lanes, 0, 0, b.col_stride, register_rounder(round)};
 }
 
 /// Elements that pack_right writes.

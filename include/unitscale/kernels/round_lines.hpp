@@ -175,6 +175,29 @@ UNITSCALE_TARGET_AVX2 void copy_lines_avx2(const LineBlock<T>& block, const Regi
     }
 }
 
+/// rows[j][i] = rows[i][j]
+[[gnu::always_inline]] UNITSCALE_TARGET_AVX2 inline void transpose_eight(__m256 (&rows)[8]) {
+    __m256 pairs[8];
+#pragma GCC unroll 4
+    for (std::size_t i = 0; i < 8; i += 2) {
+        pairs[i] = _mm256_unpacklo_ps(rows[i], rows[i + 1]);
+        pairs[i + 1] = _mm256_unpackhi_ps(rows[i], rows[i + 1]);
+    }
+#pragma GCC unroll 2
+    for (std::size_t i = 0; i < 8; i += 4)  // rows[i + r]: columns r and 4 + r of four rows
+#pragma GCC unroll 2
+        for (std::size_t half = 0; half < 2; ++half) {
+            rows[i + 2 * half] = _mm256_shuffle_ps(pairs[i + half], pairs[i + 2 + half], 0x44);
+            rows[i + 2 * half + 1] = _mm256_shuffle_ps(pairs[i + half], pairs[i + 2 + half], 0xEE);
+        }
+#pragma GCC unroll 4
+    for (std::size_t r = 0; r < 4; ++r) {
+        const __m256 low = rows[r], high = rows[r + 4];
+        rows[r] = _mm256_permute2f128_ps(low, high, 0x20);
+        rows[r + 4] = _mm256_permute2f128_ps(low, high, 0x31);
+    }
+}
+
 /// At most 8 lines of 8 elements.
 template <RegisterRounding kind, bool Whole, class T>
 UNITSCALE_TARGET_AVX2 void transpose_square_avx2(const LineBlock<T>& block, const RegisterRounder& constants) {
@@ -182,32 +205,18 @@ UNITSCALE_TARGET_AVX2 void transpose_square_avx2(const LineBlock<T>& block, cons
     const std::ptrdiff_t lines = block.lines, length = block.length, row = block.row, out_row = block.out_row;
     const T* in = block.in;
     float* out = block.out;
-    __m256 rows[8], pairs[8];
+    __m256 rows[8];
 #pragma GCC unroll 8
     for (std::ptrdiff_t i = 0; i < 8; ++i, in += row) {
         rows[i] = _mm256_setzero_ps();
         if (Whole) rows[i] = round_in_register<kind>(round, load_eight(in));
         else if (i < lines) rows[i] = round_in_register<kind>(round, load_some(in, length));
     }
-#pragma GCC unroll 4
-    for (std::size_t i = 0; i < 8; i += 2) {
-        pairs[i] = _mm256_unpacklo_ps(rows[i], rows[i + 1]);
-        pairs[i + 1] = _mm256_unpackhi_ps(rows[i], rows[i + 1]);
-    }
-#pragma GCC unroll 2
-    for (std::size_t i = 0; i < 8; i += 4)  // rows[i + r]: columns r and 4 + r of four lines
-#pragma GCC unroll 2
-        for (std::size_t half = 0; half < 2; ++half) {
-            rows[i + 2 * half] = _mm256_shuffle_ps(pairs[i + half], pairs[i + 2 + half], 0x44);
-            rows[i + 2 * half + 1] = _mm256_shuffle_ps(pairs[i + half], pairs[i + 2 + half], 0xEE);
-        }
+    transpose_eight(rows);
 #pragma GCC unroll 8
     for (std::ptrdiff_t j = 0; j < 8; ++j, out += out_row) {
-        if (!Whole && j >= length) break;
-        const __m256 low = rows[j % 4], high = rows[j % 4 + 4];
-        const __m256 column = j < 4 ? _mm256_permute2f128_ps(low, high, 0x20) : _mm256_permute2f128_ps(low, high, 0x31);
-        if (Whole) _mm256_storeu_ps(out, column);
-        else store_some(out, block.padded, column);
+        if (Whole) _mm256_storeu_ps(out, rows[j]);
+        else if (j < length) store_some(out, block.padded, rows[j]);
     }
 }
 

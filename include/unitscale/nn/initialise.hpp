@@ -2,6 +2,8 @@
 #pragma once
 
 #include <unitscale/autograd/parameter.hpp>
+#include <unitscale/base/random.hpp>
+#include <unitscale/scaling/propagate.hpp>
 #include <unitscale/scaling/recipe.hpp>
 #include <unitscale/tensor/fill.hpp>
 
@@ -27,16 +29,27 @@ namespace unitscale::nn {
 
 /// Gives parameters their initial values: normal with `initial_stddev`, biases 0, gains 1. Each parameter's random
 /// stream is its name's, so a model's initial values do not depend on what else it contains.
+/// Scale under `propagate`: the standard deviation of weights, rounded, for biases too: the size that they grow to; 1 for gains.
+/// The values are those of the other scalings, to the bit where scales are powers of two.
 /// Test: tests/nn/initialise_test.cpp
 template <class T>
 void initialise(const std::vector<Parameter<T>*>& parameters, const Recipe& recipe, std::uint64_t seed) {
     for (Parameter<T>* parameter : parameters) {
         const ParameterRole role = parameter->facts().role;
-        if (role == ParameterRole::norm) fill_constant(parameter->write(), T(1));
-        else if (role == ParameterRole::bias) fill_zero(parameter->write());
-        else
-            fill_normal(parameter->write(), {.seed = seed, .stream = hash_name(parameter->name())},
-                        initial_stddev(role, recipe.parametrisation));
+        Tensor<T>& value = parameter->write();
+        if (role == ParameterRole::norm) {
+            fill_constant(value, T(1));
+            continue;
+        }
+        const std::uint64_t stream = hash_name(parameter->name());
+        const double stddev = initial_stddev(role, recipe.parametrisation);
+        double scale = 1.0;
+        if (recipe.scaling == Scaling::propagate)
+            scale = as_scale(recipe.propagate.rounding, initial_stddev(ParameterRole::weight, recipe.parametrisation),
+                             random_word({.seed = seed, .stream = mix(stream, hash_name("scale"))}, 0));
+        if (role == ParameterRole::bias) fill_zero(value);
+        else fill_normal(value, {.seed = seed, .stream = stream}, stddev / scale);
+        value.set_scale(scale);
     }
 }
 

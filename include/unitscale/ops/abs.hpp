@@ -11,10 +11,12 @@ namespace unitscale::ops {
 /// Factors under `unit`, our choice, as the papers have none; x unit normal: |x| has the mean square of x, 1, and the gradient's
 /// magnitude is that of dy. So alpha = beta_x = 1 by the root mean square, and there is nothing to join. The standard
 /// deviation of |x| is (1 - 2/pi)^1/2 = 0.60, about the mean (2/pi)^1/2.
+/// Scale under `propagate`: that of x; gradients keep dy's.
 /// Test: tests/ops/abs_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> abs(Variable<T> x) {
-    return record_pointwise("abs", x, UnitRule{}, kernels::AbsFunction{});
+    static_cast<void>(x.tape("abs"));
+    return record_pointwise("abs", x, UnitRule{}, UnaryScales{.value = x.scaled().scale()}, kernels::AbsFunction{});
 }
 
 }  // namespace unitscale::ops

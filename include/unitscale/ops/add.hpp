@@ -25,29 +25,36 @@ struct AddOptions {
 template <class T>
 [[nodiscard]] Variable<T> record_sum(const char* op, Variable<T> x, Variable<T> z, double sign, const AddOptions& options) {
     Tape<T>& tape = x.tape(op);
-    const Tensor<T>&left = x.value(), &right = z.value();
+    const Tensor<T>&left = x.scaled(), &right = z.scaled();
     const Shape shape = broadcast_shape(op, left.shape(), right.shape());
     const bool either_scalar = left.size() == 1 || right.size() == 1;
     const BinaryUnitRule ideal =
         add_unit_factors(either_scalar, broadcast_copies(tape, left, shape), broadcast_copies(tape, right, shape));
     const BinaryUnitRule factors = effective_factors(op, tape, ideal, options.constraint);
+    const Site site = tape.next_site(op);
+    const double alpha = tape.propagates() ? 1.0 : factors.alpha, scale = sum_of_scales(tape, site, left, right);
     Tensor<T> output = tape.make(shape);
-    kernels::broadcast_add<T>(tape.execution(), left.data(), left.shape(), static_cast<Accum<T>>(factors.alpha), right.data(),
-                              right.shape(), static_cast<Accum<T>>(sign * factors.alpha), output.data());
+    kernels::broadcast_add<T>(tape.execution(), left.data(), left.shape(), static_cast<Accum<T>>(alpha * left.scale() / scale),
+                              right.data(), right.shape(), static_cast<Accum<T>>(sign * alpha * right.scale() / scale),
+                              output.data());
+    output.set_scale(scale);
+    output.set_any_scale(tape.propagates() && left.any_scale() && right.any_scale());
     return tape.record({.name = op,
-                        .site = tape.next_site(op),
+                        .site = site,
                         .alpha = factors.alpha,
                         .betas = {factors.beta_x, factors.beta_z},
                         .joined_by = factors.joined_by,
-                        .reads = reads_nothing},
+                        .reads = reads_nothing,
+                        .propagates = true},
                        {x, z}, std::move(output), [sign](BackwardContext<T>& g) {
                            for (const std::size_t i : {std::size_t{0}, std::size_t{1}}) {
                                if (!g.needs(i)) continue;
                                const Tensor<T>& dy = g.output_gradient();
                                Tensor<T> dx = g.make(g.input_shape(i));
-                               const auto factor = static_cast<Accum<T>>(i == 0 ? g.beta(i) : sign * g.beta(i));
+                               const Scaled scaled = g.scaled_beta(i);
+                               const auto factor = static_cast<Accum<T>>(i == 0 ? scaled.factor : sign * scaled.factor);
                                kernels::sum_to_shape<T>(g.execution(), dy.data(), dy.shape(), dx.data(), dx.shape(), factor);
-                               g.add(i, std::move(dx));
+                               g.add(i, std::move(dx), scaled.scale);
                            }
                        });
 }
@@ -59,6 +66,7 @@ template <class T>
 /// has one element, whose variance is nothing to speak of); the gradient of an input that broadcasting repeats r times is
 /// a sum of r terms, hence beta = r^-1/2; an input repeated along the first axis, the batch, is repeated by every micro-batch
 /// of the step as well. All three share one value unless the constraint is `none`.
+/// Scale under `propagate`: (s_x^2 + s_z^2)^1/2, rounded; gradients: dy's times r^1/2, rounded.
 /// Errors: shapes that do not broadcast.
 /// Reference: Blake et al. 2024, arXiv:2407.17465, appendix B. Test: tests/ops/add_test.cpp
 template <class T>

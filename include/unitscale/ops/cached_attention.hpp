@@ -27,8 +27,9 @@ struct KeyValueRows {
 /// T rows of `attention` over the whole sequence, which is what makes generation with and without a cache agree.
 /// Factors under `unit`: alpha is that of `attention`, at the same site, with the length that `factor_length` fixes; there is no
 /// gradient. Without `factor_length` alpha would change from token to token, hence an error.
-/// Errors: a step that records gradients; not causal; as `attention`; buffers of other sizes than k's, or too short for it;
-/// k or v with a scale, which the buffers cannot hold. Test: tests/ops/cached_attention_test.cpp
+/// Scale under `propagate`: that of `attention`; the buffers hold plain numbers.
+/// Errors: a step that records gradients; not causal; as `attention`; buffers of other sizes than k's, or too short for it.
+/// Test: tests/ops/cached_attention_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> cached_attention(Variable<T> q, Variable<T> k, Variable<T> v, const KeyValueRows<T>& past,
                                            const AttentionOptions& options) {
@@ -50,15 +51,16 @@ template <class T>
           " columns do not fit k ", to_string(key.shape()));
     check(past.length + added <= past.capacity, "cached_attention: ", past.length, " positions and ", added,
           " more; the buffers end at ", past.capacity);
-    check(key.scale() == 1.0 && value.scale() == 1.0, "cached_attention: k has scale ", key.scale(), " and v ", value.scale(),
-          "; expected 1");
     check(!tape.unit_scaled() || options.factor_length.has_value(),
           "cached_attention: no factor_length; under unit scaling the factor would change from token to token");
     check_positive("cached_attention", "mult", options.mult);
     const Site site = tape.next_site("attention");
     const std::size_t keys = past.length + added;
-    const double own_factor = attention_unit_factor(options.mult, depth, options.factor_length.value_or(keys), true);
-    const double factor = tape.unit_scaled() ? tape.forward_factor("attention", site, own_factor) : 1.0;
+    const double mult = options.mult * q.scaled().scale() * k.scaled().scale(), value_scale = v.scaled().scale();
+    const double own_factor = attention_unit_factor(mult, depth, options.factor_length.value_or(keys), true);
+    double factor = tape.propagates() ? own_factor : 1.0;
+    if (tape.unit_scaled()) factor = tape.forward_factor("attention", site, own_factor);
+    const Scaled scaled = tape.scaled_alpha(site, factor, value_scale);
 
     const std::size_t head = past.capacity * depth;
     for (std::size_t b = 0; b < batch; ++b)
@@ -87,15 +89,17 @@ template <class T>
                                    .out = {output.data(), t * wide, wide, d},
                                    .log_sum = log_sum.data(),
                                    .logit_scale = static_cast<Accum<T>>(options.mult / static_cast<double>(depth)),
-                                   .out_scale = static_cast<Accum<T>>(factor),
+                                   .out_scale = static_cast<Accum<T>>(scaled.factor / value_scale),
                                    .causal = true});
+    output.set_scale(scaled.scale);
     const std::size_t pairs = added * past.length + added * (added + 1) / 2;  // of a query and a key that it sees
     return tape.record({.name = "cached_attention",
                         .site = site,
                         .alpha = factor,
                         .betas = {factor, factor, factor},
                         .multiply_adds = 2 * batch * heads * depth * pairs,
-                        .reads = reads_nothing},
+                        .reads = reads_nothing,
+                        .propagates = true},
                        {q, k, v}, std::move(output), [](BackwardContext<T>&) {});
 }
 

@@ -40,6 +40,7 @@ struct ClampedNormal {
 /// the mean square is q = a^2 Phi(a) + b^2 Phi(-b) + inside + a phi(a) - b phi(b),
 /// hence alpha = (q - mu^2)^-1/2, and as the share `inside` of the gradient passes, beta_x = inside^-1/2. Without bounds both
 /// are 1, with low = 0 they are those of relu. They share one value by the constraint.
+/// Scale under `propagate`: that of x, whose data is held within bounds divided by it; gradients keep dy's.
 /// Errors: low not below high; under `unit` an interval that holds less than a hundredth of a unit normal, without `.unit`.
 /// Test: tests/ops/clamp_test.cpp
 template <class T>
@@ -53,8 +54,9 @@ template <class T>
               "], which unit-normal inputs hardly meet; state its factors with {.unit = UnitRule{.alpha = a, .beta_x = b}}");
         ideal = {.alpha = 1.0 / std::sqrt(moments.variance), .beta_x = 1.0 / std::sqrt(moments.inside)};
     }
-    return record_pointwise("clamp", x, effective_factors("clamp", tape, ideal, options.constraint),
-                            kernels::ClampFunction<double>{options.low, options.high});
+    const double scale = x.scaled().scale();
+    return record_pointwise("clamp", x, effective_factors("clamp", tape, ideal, options.constraint), UnaryScales{.value = scale},
+                            kernels::ClampFunction<double>{options.low / scale, options.high / scale});
 }
 
 }  // namespace unitscale::ops

@@ -4,6 +4,7 @@
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/kernels/layout.hpp>
 #include <unitscale/ops/operands.hpp>
+#include <unitscale/ops/same_scale.hpp>
 
 #include <cstddef>
 #include <initializer_list>
@@ -13,6 +14,7 @@ namespace unitscale::ops {
 
 /// Tensors one after the other along an axis: y = [x_0, x_1, ...]; dx_i = its part of dy. alpha = beta = 1.
 /// Negative axes count from the end.
+/// Scale under `propagate`: the largest of the inputs', which the others' data are brought to; gradients keep dy's.
 /// Errors: no inputs; an axis that is not there; extents that differ on another axis. Test: tests/ops/concatenate_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> concatenate(std::span<const Variable<T>> inputs, std::ptrdiff_t axis) {
@@ -28,11 +30,16 @@ template <class T>
               " differ outside axis ", joined);
         shape[joined] += other[joined];
     }
+    LargestScale largest;
+    for (const Variable<T>& input : inputs) largest.include(input.scaled());
     Tensor<T> output = tape.make(shape);
+    output.set_scale(largest.value());
+    output.set_any_scale(tape.propagates() && largest.any_scale());
     std::size_t start = 0;
     for (const Variable<T>& input : inputs) {
         const std::size_t extent = input.shape()[joined];
-        kernels::concatenate_part<T>(tape.execution(), input.value().data(), extent, output.data(), shape, joined, start);
+        kernels::concatenate_part<T>(tape.execution(), SameScale<T>(tape, input, largest.value()).data(), extent, output.data(),
+                                     shape, joined, start);
         start += extent;
     }
     const SmallVector<double> betas(inputs.size(), 1.0);
@@ -40,7 +47,8 @@ template <class T>
                         .site = tape.next_site("concatenate"),
                         .alpha = 1.0,
                         .betas = std::span<const double>(betas.data(), betas.size()),
-                        .reads = reads_nothing},
+                        .reads = reads_nothing,
+                        .propagates = true},
                        inputs, std::move(output), [joined, count = inputs.size()](BackwardContext<T>& g) {
                            const Tensor<T>& dy = g.output_gradient();
                            std::size_t begin = 0;
@@ -48,7 +56,7 @@ template <class T>
                                const std::size_t extent = g.input_shape(i)[joined];
                                Tensor<T> dx = g.make(g.input_shape(i));
                                kernels::split_part<T>(g.execution(), dy.data(), dy.shape(), joined, begin, dx.data(), extent);
-                               g.add(i, std::move(dx));
+                               g.add(i, std::move(dx), dy.scale());
                                begin += extent;
                            }
                        });

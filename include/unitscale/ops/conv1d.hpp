@@ -3,7 +3,10 @@
 
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/kernels/conv1d.hpp>
+#include <unitscale/ops/conv1d_shape.hpp>
+#include <unitscale/ops/operand_rounding.hpp>
 #include <unitscale/ops/operands.hpp>
+#include <unitscale/ops/same_scale.hpp>
 
 #include <array>
 #include <cmath>
@@ -12,13 +15,6 @@
 #include <span>
 
 namespace unitscale::ops {
-
-struct Conv1dOptions {
-    std::size_t stride = 1, dilation = 1, groups = 1;
-    std::size_t padding_left = 0, padding_right = 0;  ///< zeros beside x
-    bool causal = false;                              ///< pads (k-1) dilation zeros on the left: y[l] sees x up to l stride
-    std::optional<Constraint> constraint{};           ///< joins {alpha, beta_x}; empty: the recipe's rule
-};
 
 struct Conv1dFactors {
     double alpha = 1.0, beta_x = 1.0, beta_weight = 1.0;
@@ -32,36 +28,6 @@ struct Conv1dFactors {
             .beta_weight = rsqrt_count(positions)};
 }
 
-/// The sizes of a convolution. Errors: as `conv1d`.
-[[nodiscard]] inline kernels::Conv1dShape conv1d_shape(const Shape& x, const Shape& weight, const Conv1dOptions& options) {
-    check(x.size() == 3, "conv1d: x ", to_string(x), " is not [B,C,L]");
-    check(weight.size() == 3, "conv1d: weight ", to_string(weight), " is not [out,in/groups,k]");
-    const std::size_t in = x[1], length = x[2], out = weight[0], taps = weight[2], groups = options.groups;
-    check(taps >= 1, "conv1d: weight ", to_string(weight), " has no taps");
-    check(options.stride >= 1 && options.dilation >= 1, "conv1d: stride is ", options.stride, " and dilation ", options.dilation,
-          "; expected at least 1");
-    check(groups >= 1 && in % groups == 0 && out % groups == 0, "conv1d: groups is ", groups, "; expected a divisor of ", in,
-          " input and ", out, " output channels");
-    check(in / groups == weight[1], "conv1d: x ", to_string(x), " and weight ", to_string(weight), " do not fit in ", groups,
-          groups == 1 ? " group: " : " groups: ", in / groups, " != ", weight[1]);
-    check(!options.causal || (options.padding_left == 0 && options.padding_right == 0), "conv1d: causal with padding ",
-          options.padding_left, " and ", options.padding_right, "; expected none, causal pads by itself");
-    const std::size_t reach = (taps - 1) * options.dilation + 1, left = options.causal ? reach - 1 : options.padding_left;
-    const std::size_t padded = length + left + options.padding_right;
-    check(padded >= reach, "conv1d: x ", to_string(x), " with padding is ", padded, " long; the kernel reaches over ", reach);
-    const auto size = [](std::size_t n) { return static_cast<std::ptrdiff_t>(n); };
-    return {.batch = size(x[0]),
-            .in_channels = size(in),
-            .length = size(length),
-            .out_channels = size(out),
-            .out_length = size((padded - reach) / options.stride + 1),
-            .taps = size(taps),
-            .stride = size(options.stride),
-            .dilation = size(options.dilation),
-            .left = size(left),
-            .groups = size(groups)};
-}
-
 /// Unit-scaled convolution along the last axis.
 ///   y[b,o,l] = alpha (sum over c, t of weight[o,c,t] x[b,c,l stride + t dilation - left] + bias[o])
 ///   x [B,in,L]   weight [out,in/groups,k]   bias [out]   y [B,out,L'],  L' = (L + left + right - (k-1) dilation - 1) / stride + 1
@@ -71,40 +37,46 @@ struct Conv1dFactors {
 /// input stands in k/stride positions of out/groups channels, hence beta_x = (stride groups / (out k))^1/2; a weight meets the N = B L'
 /// positions of the whole step, hence N^-1/2, for the bias too. Padding makes sums near the ends shorter, which the factors leave out.
 /// Alpha and beta_x share one value (the constraint), weight and bias are cut-edges.
+/// Scale under `propagate`: s_x s_w / alpha; gradients: dy's times s_w / beta_x, s_x / beta_w, 1 / beta_w; 1 / factor rounded.
 /// Rounding: by the recipe, kind `linear`: x as activation, weight as weight, dy as gradient, in all three products; bias not.
-/// Errors: ranks, channels and groups that do not fit; stride, dilation or k of 0; padded x shorter than the kernel's reach; padding
-/// beside `causal`; bias of another length.
+/// Errors: sizes and groups that do not fit; stride, dilation or k of 0; padded x shorter than the kernel; padding beside `causal`.
 /// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, section 5 and their library. Test: tests/ops/conv1d_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> conv1d(Variable<T> x, Variable<T> weight, std::optional<Variable<T>> bias = {},
                                  const Conv1dOptions& options = {}) {
     const char* const op = "conv1d";
     Tape<T>& tape = x.tape(op);
-    const Tensor<T>&input = x.value(), &w = weight.value();
+    const Tensor<T>&input = x.scaled(), &w = weight.scaled();
     const kernels::Conv1dShape s = conv1d_shape(input.shape(), w.shape(), options);
     const std::size_t out = w.dim(0), positions = input.dim(0) * static_cast<std::size_t>(s.out_length);
     if (bias)
         check(bias->shape() == Shape{out}, op, ": bias ", to_string(bias->shape()), " does not fit weight ", to_string(w.shape()),
               "; expected [", out, "]");
     const Site site = tape.next_site(op);
-    const ProductFormats formats = tape.state().formats(site, ProductKind::linear, tape.recipe());
+    const OperandRounding rounding(tape, site, ProductKind::linear);
+    rounding.check_by_tensor(op);
+    const auto x_rounding = rounding.quantiser(tape.execution(), OperandRole::activation, input),
+               w_rounding = rounding.quantiser(tape.execution(), OperandRole::weight, w);
     const RandomKey activation_key = tape.random_key(site, activation_part), weight_key = tape.random_key(site, weight_part),
-                    gradient_key = tape.random_key(site, gradient_part);
+                    gradient_key = tape.random_key(site, gradient_part), result_key = tape.random_key(site, result_part);
     Conv1dFactors factors{};
     JoinedBy joined_by = JoinedBy::plan;
-    if (tape.unit_scaled()) {
+    if (tape.uses_factors()) {
         factors = conv1d_unit_factors(input.dim(1), out, w.dim(2), options.stride, options.groups, tape.step_rows(positions));
         joined_by = join_factors(op, site, tape, options.constraint, factors.alpha, factors.beta_x);
     }
+    const double scales = input.scale() * w.scale();
+    const Scaled scaled = tape.scaled_alpha(site, factors.alpha, scales);
+    const SameScale<T> vector(tape, bias, scales);
     Tensor<T> output = tape.make(Shape{input.dim(0), out, static_cast<std::size_t>(s.out_length)});
-    kernels::conv1d_forward<T>(tape.execution(), s, {input.data(), pointer(formats.activation), activation_key},
-                               {w.data(), pointer(formats.weight), weight_key}, bias ? bias->value().data() : nullptr,
-                               output.data(), static_cast<Accum<T>>(factors.alpha));
-
+    kernels::conv1d_forward<T>(tape.execution(), s, {input.data(), pointer(x_rounding), activation_key},
+                               {w.data(), pointer(w_rounding), weight_key}, vector.data(), output.data(),
+                               static_cast<Accum<T>>(scaled.factor));
+    round_result(tape.execution(), rounding.formats(), result_key, output);
+    output.set_scale(scaled.scale);
     const std::array<double, 3> betas = {factors.beta_x, factors.beta_weight, factors.beta_weight};
     const std::array<Variable<T>, 3> operands = {x, weight, bias.value_or(x)};
-    const std::size_t inputs = bias ? 3 : 2;
-    const std::size_t multiply_adds = positions * w.size();
+    const std::size_t inputs = bias ? 3 : 2, multiply_adds = positions * w.size();
     return tape.record(
         {.name = op,
          .site = site,
@@ -112,26 +84,32 @@ template <class T>
          .betas = std::span(betas).first(inputs),
          .joined_by = joined_by,
          .multiply_adds = multiply_adds,
-         .reads = reads_inputs},
+         .reads = reads_inputs,
+         .propagates = true},
         std::span(operands).first(inputs), std::move(output), [=](BackwardContext<T>& g) {
-            const kernels::Conv1dOperand<T> dy{g.output_gradient().data(), pointer(formats.gradient), gradient_key};
+            const auto dy_rounding = rounding.quantiser(g.execution(), OperandRole::gradient, g.output_gradient());
+            const kernels::Conv1dOperand<T> dy{g.output_gradient().data(), pointer(dy_rounding), gradient_key};
             if (g.needs(0)) {
+                const Scaled dx_scaled = g.scaled_beta(0, g.input_scale(1));
                 Tensor<T> dx = g.make(g.input_shape(0));
-                kernels::conv1d_backward_x<T>(g.execution(), s, dy, {g.input(1).data(), pointer(formats.weight), weight_key},
-                                              dx.data(), static_cast<Accum<T>>(g.beta(0)));
-                g.add(0, std::move(dx));
+                kernels::conv1d_backward_x<T>(g.execution(), s, dy, {g.input(1).data(), pointer(w_rounding), weight_key},
+                                              dx.data(), static_cast<Accum<T>>(dx_scaled.factor));
+                round_result(g.execution(), rounding.formats(), result_key, dx);
+                g.add(0, std::move(dx), dx_scaled.scale);
             }
             if (g.needs(1)) {
+                const Scaled dw_scaled = g.scaled_beta(1, g.input_scale(0));
                 Tensor<T> dw = g.make(g.input_shape(1));
-                kernels::conv1d_backward_weight<T>(g.execution(), s, dy,
-                                                   {g.input(0).data(), pointer(formats.activation), activation_key}, dw.data(),
-                                                   static_cast<Accum<T>>(g.beta(1)));
-                g.add(1, std::move(dw));
+                kernels::conv1d_backward_weight<T>(g.execution(), s, dy, {g.input(0).data(), pointer(x_rounding), activation_key},
+                                                   dw.data(), static_cast<Accum<T>>(dw_scaled.factor));
+                round_result(g.execution(), rounding.formats(), result_key, dw);
+                g.add(1, std::move(dw), dw_scaled.scale);
             }
             if (inputs == 3 && g.needs(2)) {
+                const Scaled db_scaled = g.scaled_beta(2);
                 Tensor<T> db = g.make(Shape{out});
-                kernels::conv1d_backward_bias<T>(g.execution(), s, dy.data, db.data(), static_cast<Accum<T>>(g.beta(2)));
-                g.add(2, std::move(db));
+                kernels::conv1d_backward_bias<T>(g.execution(), s, dy.data, db.data(), static_cast<Accum<T>>(db_scaled.factor));
+                g.add(2, std::move(db), db_scaled.scale);
             }
         });
 }

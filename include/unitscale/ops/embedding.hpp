@@ -28,12 +28,13 @@ struct EmbeddingOptions {
 /// Factors under `unit`: rows are copied, so alpha = 1; a row of the gradient gathers N/V of the N lookups of the step on
 /// average, hence beta = (V/N)^1/2. Ids that every micro-batch looks up again and that are not rows of its batch (positions)
 /// are no further lookups of the step: give their number as `step_lookups`.
+/// Scale under `propagate`: that of the table; its gradient: dy's / beta, rounded.
 /// Errors: table not a matrix; an id outside [0, V).
 /// Reference: Blake et al. 2024, arXiv:2407.17465, appendix B. Test: tests/ops/embedding_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> embedding(Variable<T> table, const Tensor<std::int32_t>& ids, const EmbeddingOptions& options = {}) {
     Tape<T>& tape = table.tape("embedding");
-    const Tensor<T>& rows = table.value();
+    const Tensor<T>& rows = table.scaled();
     check(rows.rank() == 2, "embedding: table ", to_string(rows.shape()), " is not a matrix [V,d]");
     const auto vocabulary = static_cast<std::ptrdiff_t>(rows.dim(0)), width = static_cast<std::ptrdiff_t>(rows.dim(1));
     const auto count = static_cast<std::ptrdiff_t>(ids.size());
@@ -42,22 +43,29 @@ template <class T>
           vocabulary, ")");
 
     const double beta =
-        tape.unit_scaled() ? embedding_unit_beta(rows.dim(0), options.step_lookups.value_or(tape.step_rows(ids.size()))) : 1.0;
+        tape.uses_factors() ? embedding_unit_beta(rows.dim(0), options.step_lookups.value_or(tape.step_rows(ids.size()))) : 1.0;
     Shape shape(ids.rank() + 1);
     std::copy(ids.shape().begin(), ids.shape().end(), shape.begin());
     shape[ids.rank()] = rows.dim(1);
     Tensor<T> output = tape.make(shape);
     kernels::embedding_forward<T>(tape.execution(), rows.data(), ids.data(), output.data(), count, width, Accum<T>(1));
+    output.set_scale(rows.scale());
+    output.set_any_scale(tape.propagates() && rows.any_scale());
     Tensor<std::int32_t> kept(ids.shape(), tape.pool());
     std::copy_n(ids.data(), ids.size(), kept.data());
-    return tape.record(
-        {.name = "embedding", .site = tape.next_site("embedding"), .alpha = 1.0, .betas = {beta}, .reads = reads_nothing},
-        {table}, std::move(output), [=, kept = std::move(kept)](BackwardContext<T>& g) {
-            Tensor<T> dtable = g.make(g.input_shape(0));
-            kernels::embedding_backward<T>(g.execution(), g.output_gradient().data(), kept.data(), dtable.data(), count,
-                                           vocabulary, width, static_cast<Accum<T>>(g.beta(0)));
-            g.add(0, std::move(dtable));
-        });
+    return tape.record({.name = "embedding",
+                        .site = tape.next_site("embedding"),
+                        .alpha = 1.0,
+                        .betas = {beta},
+                        .reads = reads_nothing,
+                        .propagates = true},
+                       {table}, std::move(output), [=, kept = std::move(kept)](BackwardContext<T>& g) {
+                           const Scaled scaled = g.scaled_beta(0);
+                           Tensor<T> dtable = g.make(g.input_shape(0));
+                           kernels::embedding_backward<T>(g.execution(), g.output_gradient().data(), kept.data(), dtable.data(),
+                                                          count, vocabulary, width, static_cast<Accum<T>>(scaled.factor));
+                           g.add(0, std::move(dtable), scaled.scale);
+                       });
 }
 
 }  // namespace unitscale::ops

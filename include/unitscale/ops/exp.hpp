@@ -11,6 +11,7 @@ namespace unitscale::ops {
 /// No rule under `unit`: the result is log-normal, and its largest elements alone make its variance. State the factors with
 /// `.unit`, or normalise with an op that has a rule.
 /// Beyond the range of T the value is 0 or infinity.
+/// Scale under `propagate`: 1, of the plain numbers; gradients keep dy's.
 /// Error: scaling `unit` without `.unit`. Test: tests/ops/exp_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> exp(Variable<T> x, const UnruledOptions& options = {}) {

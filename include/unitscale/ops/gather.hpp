@@ -54,17 +54,18 @@ inline void check_ids(const char* op, const Tensor<std::int32_t>& ids, std::ptrd
 /// as for a slice. If N > V rows are repeated, N/V times on average, and a row's gradient sums as many: beta = (V/N)^1/2, as for
 /// `embedding`, joined with alpha by the constraint: 1 by the recipe's usual rule. N and V are those of this call: for a
 /// table that is trained use `embedding`, which counts the lookups of the whole step and needs no constraint.
+/// Scale under `propagate`: that of x; gradients: dy's / beta, rounded.
 /// Errors: an axis that x has not; an id outside [0, V). Test: tests/ops/gather_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> gather(Variable<T> x, const Tensor<std::int32_t>& ids, const GatherOptions& options = {}) {
     const char* const op = "gather";
     Tape<T>& tape = x.tape(op);
-    const Tensor<T>& input = x.value();
+    const Tensor<T>& input = x.scaled();
     const std::size_t axis = front_axis(op, "x", input.shape(), options.axis), extent = input.shape()[axis];
     check_ids(op, ids, static_cast<std::ptrdiff_t>(extent));
     double alpha = 1.0, beta = 1.0;
     JoinedBy joined_by = JoinedBy::plan;
-    if (tape.unit_scaled()) {
+    if (tape.uses_factors()) {
         beta = repeated_rows_factor(extent, ids.size());
         joined_by = join_factors(op, tape.peek_site(op), tape, options.constraint, alpha, beta);
     }
@@ -74,16 +75,24 @@ template <class T>
     Tensor<T> output = tape.make(with_extents(input.shape(), axis, 1, ids.shape()));
     kernels::gather_rows<T>(tape.execution(), input.data(), ids.data(), output.data(), outer, rows, n, inner,
                             static_cast<Accum<T>>(alpha));
+    output.set_scale(input.scale());
+    output.set_any_scale(tape.propagates() && input.any_scale());
     Tensor<std::int32_t> kept(ids.shape(), tape.pool());
     std::copy_n(ids.data(), ids.size(), kept.data());
-    return tape.record(
-        {.name = op, .site = tape.next_site(op), .alpha = alpha, .betas = {beta}, .joined_by = joined_by, .reads = reads_nothing},
-        {x}, std::move(output), [=, kept = std::move(kept)](BackwardContext<T>& g) {
-            Tensor<T> dx = g.make(g.input_shape(0));
-            kernels::scatter_add_rows<T>(g.execution(), g.output_gradient().data(), kept.data(), dx.data(), outer, rows, n, inner,
-                                         static_cast<Accum<T>>(g.beta(0)));
-            g.add(0, std::move(dx));
-        });
+    return tape.record({.name = op,
+                        .site = tape.next_site(op),
+                        .alpha = alpha,
+                        .betas = {beta},
+                        .joined_by = joined_by,
+                        .reads = reads_nothing,
+                        .propagates = true},
+                       {x}, std::move(output), [=, kept = std::move(kept)](BackwardContext<T>& g) {
+                           const Scaled dx_scaled = g.scaled_beta(0);
+                           Tensor<T> dx = g.make(g.input_shape(0));
+                           kernels::scatter_add_rows<T>(g.execution(), g.output_gradient().data(), kept.data(), dx.data(), outer,
+                                                        rows, n, inner, static_cast<Accum<T>>(dx_scaled.factor));
+                           g.add(0, std::move(dx), dx_scaled.scale);
+                       });
 }
 
 }  // namespace unitscale::ops

@@ -37,6 +37,7 @@ struct GeluOptions {
 /// sqrt(2 / (1 - 1/pi)) and sqrt 2; between them logint with weight 1 / (1 + 1/(4 m^2)), a fit that puts the standard
 /// deviations within 4 % of 1 for m in 0.25 to 4. At m = 1 they are 1.767 and 1.516; the Unit Scaling paper has 1.701 and 1.481
 /// there: `.constants`. Alpha and beta share one value by the constraint.
+/// Scale under `propagate`: that of x, whose share in m x is a multiplier; gradients keep dy's.
 /// `.form = GeluForm::tanh`: gelu(z) = z (1 + tanh((2/pi)^1/2 (z + 0.044715 z^3))) / 2, with the same factors; it is within 5e-4.
 /// Errors: mult not positive; the paper's constants with a mult other than 1.
 /// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, table A.2; Blake et al. 2024, arXiv:2407.17465, appendix B.
@@ -51,14 +52,14 @@ template <class T>
     const auto m = static_cast<Accum<T>>(options.mult);
     const UnitRule ideal = fitted ? gelu_unit_factors(options.mult) : gelu_paper_factors();
     return record_unary<T>(
-        "gelu", x, effective_factors("gelu", tape, ideal, options.constraint),
-        [=](const Execution& execution, const T* from, T* y, std::ptrdiff_t n, Accum<T> alpha) {
-            if (exact) kernels::gelu_forward<T>(execution, from, y, n, m, alpha);
-            else kernels::gelu_tanh_forward<T>(execution, from, y, n, m, alpha);
+        "gelu", x, effective_factors("gelu", tape, ideal, options.constraint), UnaryScale::activation,
+        [=](const Execution& execution, const T* from, T* y, std::ptrdiff_t n, Accum<T> alpha, Accum<T> s) {
+            if (exact) kernels::gelu_forward<T>(execution, from, y, n, m * s, alpha);
+            else kernels::gelu_tanh_forward<T>(execution, from, y, n, m * s, alpha);
         },
-        [=](const Execution& execution, const T* from, const T* dy, T* dx, std::ptrdiff_t n, Accum<T> beta) {
-            if (exact) kernels::gelu_backward<T>(execution, from, dy, dx, n, m, beta);
-            else kernels::gelu_tanh_backward<T>(execution, from, dy, dx, n, m, beta);
+        [=](const Execution& execution, const T* from, const T* dy, T* dx, std::ptrdiff_t n, Accum<T> beta, Accum<T> s) {
+            if (exact) kernels::gelu_backward<T>(execution, from, dy, dx, n, m * s, beta);
+            else kernels::gelu_tanh_backward<T>(execution, from, dy, dx, n, m * s, beta);
         });
 }
 

@@ -22,31 +22,38 @@ struct MaxOptions {
 /// A NaN counts as the largest.
 /// No rule under `unit`: the largest of n unit normals is near (2 ln n)^1/2, with a small variance around it, and one in n
 /// elements has a gradient. State the factors with `.unit`.
+/// Scale under `propagate`: that of x; gradients keep dy's. Stated factors change both, inverted and rounded.
 /// Errors: an axis that x has not, or named twice; nothing to compare; scaling `unit` without `.unit`.
 /// Test: tests/ops/max_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> max(Variable<T> x, const MaxOptions& options = {}) {
     Tape<T>& tape = x.tape("max");
-    const Tensor<T>& input = x.value();
+    const Tensor<T>& input = x.scaled();
     const ReducedAxes axes = reduced_axes("max", input.shape(), options.axes, options.keep_axes);
     check_elements("max", input.shape(), axes);
     const UnitRule factors = stated_factors("max", tape, {.unit = options.unit, .constraint = options.constraint});
+    const Site site = tape.next_site("max");
+    const Scaled scaled = tape.scaled_alpha(site, factors.alpha, input.scale());
     Tensor<T> output = tape.make(axes.result);
     Tensor<std::ptrdiff_t> places(axes.result, tape.pool());
     kernels::maximum_forward<T>(tape.execution(), input.data(), input.shape(), output.data(), places.data(), axes.kept,
-                                static_cast<Accum<T>>(factors.alpha));
+                                static_cast<Accum<T>>(scaled.factor));
+    output.set_scale(scaled.scale);
+    output.set_any_scale(tape.propagates() && input.any_scale());
     return tape.record({.name = "max",
-                        .site = tape.next_site("max"),
+                        .site = site,
                         .alpha = factors.alpha,
                         .betas = {factors.beta_x},
                         .joined_by = factors.joined_by,
-                        .reads = reads_nothing},
+                        .reads = reads_nothing,
+                        .propagates = true},
                        {x}, std::move(output), [places = std::move(places)](BackwardContext<T>& g) {
+                           const Scaled dx_scaled = g.scaled_beta(0);
                            Tensor<T> dx = g.make(g.input_shape(0));
-                           kernels::maximum_backward<T>(g.output_gradient().data(), places.data(), dx.data(),
-                                                        static_cast<std::ptrdiff_t>(places.size()),
-                                                        static_cast<std::ptrdiff_t>(dx.size()), static_cast<Accum<T>>(g.beta(0)));
-                           g.add(0, std::move(dx));
+                           kernels::maximum_backward<T>(
+                               g.output_gradient().data(), places.data(), dx.data(), static_cast<std::ptrdiff_t>(places.size()),
+                               static_cast<std::ptrdiff_t>(dx.size()), static_cast<Accum<T>>(dx_scaled.factor));
+                           g.add(0, std::move(dx), dx_scaled.scale);
                        });
 }
 

@@ -19,6 +19,7 @@ namespace unitscale::ops {
 /// dy / n, hence beta_x = n, which passes dy on unchanged. It is then the same scaled function as `sum`, micro-batches included: where
 /// the first axis, the batch, is reduced and the step has N >= n elements in all, alpha = n N^-1/2. Under `none` the mean is that of
 /// the micro-batch. They share one value, alpha, unless the constraint says otherwise.
+/// Scale under `propagate`, n = 2^e m with m in [1,2): s n^1/2 / 2^e, the root rounded; gradients: dy's / n, rounded.
 /// Accumulated in Accum<T>. Errors: an axis that x has not, or named twice; results that would be the mean of no elements.
 /// Test: tests/ops/mean_test.cpp
 template <class T>
@@ -27,7 +28,7 @@ template <class T>
     const ReducedAxes axes = reduced_axes("mean", x.shape(), options.axes, options.keep_axes);
     check_elements("mean", x.shape(), axes);
     const UnitRule ideal = mean_unit_factors(axes.count, axes.over_rows ? tape.step_rows(axes.count) : axes.count);
-    return record_reduced_sum("mean", x, axes, 1.0 / static_cast<double>(axes.count),
+    return record_reduced_sum("mean", x, axes, 1.0 / static_cast<double>(std::max<std::size_t>(axes.count, 1)),
                               effective_factors("mean", tape, ideal, options.constraint));
 }
 

@@ -29,37 +29,50 @@ struct MseLossOptions {
 /// Factors under `unit`, x and y independent unit normals: x - y has variance 2, the gradient of the sum 8, hence 8^-1/2 for both
 /// inputs, whatever N, since nothing but the loss sees N. The value is never scaled. Relative to the mean's own gradient:
 /// beta = N 8^-1/2.
+/// Scale under `propagate`: 1; gradients: 2 (s_x^2 + s_y^2)^1/2, 1 / N and the seed, rounded.
 /// Under `mean` and k micro-batches each loss is the sum of its elements over the whole step's N, so losses and gradients
 /// of the micro-batches add up. Accumulated in Accum<T>.
 /// Error: shapes that differ. Reference: the unit scaling library for PyTorch by the authors of arXiv:2303.11257. Test: tests/ops/mse_loss_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> mse_loss(Variable<T> x, Variable<T> y, const MseLossOptions& options = {}) {
     Tape<T>& tape = x.tape("mse_loss");
-    const Tensor<T>&left = x.value(), &right = y.value();
+    const Tensor<T>&left = x.scaled(), &right = y.scaled();
     check(left.shape() == right.shape(), "mse_loss: x ", to_string(left.shape()), " and y ", to_string(right.shape()),
           " differ in shape");
     const auto count = static_cast<std::ptrdiff_t>(left.size());
     const std::size_t elements = std::max<std::size_t>(options.step_elements.value_or(tape.step_rows(left.size())), 1);
     const double share = options.reduction == Reduction::mean ? 1.0 / static_cast<double>(elements) : 1.0;
-    const double beta = tape.unit_scaled() ? mse_loss_unit_factor() / share : 1.0;
+    const double a = left.scale(), b = right.scale();
+    const double size = std::hypot(left.any_scale() ? 0.0 : a, right.any_scale() ? 0.0 : b);  // of x - y
+    double beta = 1.0;
+    if (tape.unit_scaled()) beta = mse_loss_unit_factor() / share;
+    if (tape.propagates() && size > 0.0) beta = 1.0 / (2.0 * share * size);
 
-    const auto square = [](Accum<T> a, Accum<T> b) { return (a - b) * (a - b); };
+    const auto square = [s = static_cast<Accum<T>>(a), t = static_cast<Accum<T>>(b)](Accum<T> u, Accum<T> v) {
+        return (s * u - t * v) * (s * u - t * v);
+    };
     const Accum<T> total = kernels::sum_over<Accum<T>>(tape.execution(), count, square, left.data(), right.data());
     Tensor<T> loss = tape.make(Shape{1});
     loss.data()[0] = static_cast<T>(total * static_cast<Accum<T>>(share));
-    return tape.record(
-        {.name = "mse_loss", .site = tape.next_site("mse_loss"), .alpha = 1.0, .betas = {beta, beta}, .reads = reads_inputs},
-        {x, y}, std::move(loss), [=](BackwardContext<T>& g) {
-            const double seed = static_cast<double>(static_cast<Accum<T>>(g.output_gradient().data()[0]));
-            for (std::size_t input = 0; input < 2; ++input) {
-                if (!g.needs(input)) continue;
-                const auto factor = static_cast<Accum<T>>((input == 0 ? 2.0 : -2.0) * g.beta(input) * share * seed);
-                Tensor<T> gradient = g.make(g.input_shape(input));
-                kernels::add_scaled<T>(g.execution(), g.input(0).data(), factor, g.input(1).data(), -factor, gradient.data(),
-                                       count);
-                g.add(input, std::move(gradient));
-            }
-        });
+    return tape.record({.name = "mse_loss",
+                        .site = tape.next_site("mse_loss"),
+                        .alpha = 1.0,
+                        .betas = {beta, beta},
+                        .reads = reads_inputs,
+                        .propagates = true},
+                       {x, y}, std::move(loss), [=](BackwardContext<T>& g) {
+                           const double seed = static_cast<double>(static_cast<Accum<T>>(g.output_gradient().data()[0]));
+                           for (std::size_t input = 0; input < 2; ++input) {
+                               if (!g.needs(input)) continue;
+                               const Scaled scaled = g.scaled_beta(input);
+                               const double factor = (input == 0 ? 2.0 : -2.0) * scaled.factor * share * seed;
+                               Tensor<T> gradient = g.make(g.input_shape(input));
+                               kernels::add_scaled<T>(g.execution(), g.input(0).data(), static_cast<Accum<T>>(factor * a),
+                                                      g.input(1).data(), static_cast<Accum<T>>(-factor * b), gradient.data(),
+                                                      count);
+                               g.add(input, std::move(gradient), scaled.scale);
+                           }
+                       });
 }
 
 }  // namespace unitscale::ops

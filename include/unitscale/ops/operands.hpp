@@ -20,9 +20,11 @@ template <class T>
 
 /// Turns the ideal factors of an op under `unit` into those it is recorded with. An explicit constraint joins alpha and the
 /// given betas, and the plan leaves them alone. `automatic` makes alpha the planned one; the betas follow in the backward pass.
+/// Under `propagate` they stay as they are.
 template <class T, class... Betas>
 [[nodiscard]] JoinedBy join_factors(const char* op, Site site, Tape<T>& tape, const std::optional<Constraint>& option,
                                     double& alpha, Betas&... betas) {
+    if (tape.propagates()) return JoinedBy::plan;  // every factor becomes a scale of its own
     const Constraint constraint = effective_constraint(tape, option);
     if (constraint == Constraint::automatic) {
         alpha = tape.forward_factor(op, site, alpha);
@@ -30,6 +32,13 @@ template <class T, class... Betas>
     }
     constrain(op, constraint, alpha, betas...);
     return JoinedBy::hand;
+}
+
+/// The scale of the sum of two tensors at `site`: that of the other one where a tensor goes with any scale; 1 but under `propagate`.
+template <class T>
+[[nodiscard]] double sum_of_scales(const Tape<T>& tape, Site site, const Tensor<T>& x, const Tensor<T>& z) {
+    if (x.any_scale() || z.any_scale()) return x.any_scale() ? z.scale() : x.scale();
+    return tape.scaled_sum(site, x.scale(), z.scale());
 }
 
 /// Rows of a tensor seen as a matrix of its last dimension: the product of all other extents; 1 for rank 1.
@@ -68,7 +77,7 @@ inline void check_positive(const char* op, const char* option, double value) {
     return quantiser ? &*quantiser : nullptr;
 }
 
-/// Parts of a site's random stream, one per operand role of its products.
-inline constexpr std::uint64_t activation_part = 1, weight_part = 2, gradient_part = 3;
+/// Parts of a site's random stream, one per operand role of its products and one for their results.
+inline constexpr std::uint64_t activation_part = 1, weight_part = 2, gradient_part = 3, result_part = 4;
 
 }  // namespace unitscale::ops

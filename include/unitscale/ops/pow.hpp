@@ -12,14 +12,21 @@ namespace unitscale::ops {
 ///   y = alpha x^p     dx = beta_x dy p x^(p-1)     x, y [any shape]
 /// No rule under `unit`: for most p unit-normal inputs are outside its domain. State the factors with `.unit`; for p = 2 and unit-normal x
 /// they are 2^-1/2 (the variance of x^2 is 2) and 1/2.
+/// Scale under `propagate`: s^p for an integer p, gradients dy's times s^(p-1); else, and where s^p leaves double's range, 1, of
+/// the plain numbers, gradients dy's.
 /// NaN for a negative number and an exponent that is not an integer. Errors: scaling `unit` without `.unit`; p = 0, whose
 /// value is a constant; p not finite. Test: tests/ops/pow_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> pow(Variable<T> x, double exponent, const UnruledOptions& options = {}) {
     check(std::isfinite(exponent) && exponent != 0.0, "pow: exponent is ", exponent, "; expected a finite number other than 0");
     const UnitRule factors = stated_factors("pow", x.tape("pow"), options);
-    if (exponent == 2.0) return record_pointwise("pow", x, factors, kernels::SquareFunction{});
-    return record_pointwise("pow", x, factors, kernels::PowFunction<double>{exponent});
+    const double s = x.scaled().scale();
+    const UnaryScales scales{.value = std::pow(s, exponent), .slope = std::pow(s, exponent - 1.0)};
+    const bool apart = exponent == std::trunc(exponent) && std::isnormal(scales.value) && std::isnormal(scales.slope);
+    const auto record = [&](auto f) {
+        return apart ? record_pointwise("pow", x, factors, scales, f) : record_pointwise("pow", x, factors, f);
+    };
+    return exponent == 2.0 ? record(kernels::SquareFunction{}) : record(kernels::PowFunction<double>{exponent});
 }
 
 }  // namespace unitscale::ops

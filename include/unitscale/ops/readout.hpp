@@ -30,6 +30,7 @@ struct ReadoutOptions {
 /// as in `linear`. e = 1 (u-µP) starts them at in^-1/2 and keeps them from growing with the width in training, where x and
 /// weight become correlated. beta_x = out^-1/2, beta_w = N^-1/2 as in `linear`. Its input is a cut-edge unless the
 /// weight is shared with the embedding, hence no constraint where the recipe's is not `automatic`.
+/// Scale under `propagate`: as `linear`, whatever e is: the textbook product.
 /// Rounding: by the recipe, kind `readout`. Errors: as `linear`; an exponent that is not finite.
 /// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, table A.2; Blake et al. 2024, arXiv:2407.17465, table 2.
 /// Test: tests/ops/readout_test.cpp
@@ -41,7 +42,7 @@ template <class T>
     const bool automatic = tape.recipe().constraint == Constraint::automatic;
     const Constraint constraint = options.constraint.value_or(automatic ? Constraint::automatic : Constraint::none);
     const auto factors_of = [&](Site site, std::size_t in, std::size_t out, std::size_t rows) {
-        LinearFactors factors = readout_unit_factors(in, out, rows, exponent);
+        LinearFactors factors = readout_unit_factors(in, out, rows, tape.propagates() ? 0.5 : exponent);
         factors.joined_by = join_factors<T>("readout", site, tape, constraint, factors.alpha, factors.beta_x);
         return factors;
     };

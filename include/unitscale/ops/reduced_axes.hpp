@@ -54,29 +54,40 @@ inline void check_elements(const char* op, const Shape& x, const ReducedAxes& ax
 }
 
 /// Records y = factors.alpha weight * the sum of x over the axes, dx = factors.beta_x weight dy repeated along them: the common part of
-/// `sum` and `mean`.
+/// `sum` and `mean`. Under `propagate` a sum of n elements has the scale s r, r = n^1/2 rounded, times the power of two at or above
+/// the weight (1/n: 2^-e for n = 2^e m, m in [1,2)); dx has dy's, over factors.beta_x, rounded.
 /// Test: tests/ops/reduced_axes_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> record_reduced_sum(const char* op, Variable<T> x, const ReducedAxes& axes, double weight,
                                              const UnitRule& factors) {
     Tape<T>& tape = x.tape(op);
+    const Tensor<T>& input = x.scaled();
+    const Site site = tape.next_site(op);
+    Scaled scaled{factors.alpha * weight, 1.0};
+    if (tape.propagates())
+        scaled = with_scale(input.scale() * weight,
+                            tape.scaled_alpha(site, rsqrt_count(axes.count), input.scale()).scale * pow2_up(weight));
     Tensor<T> output = tape.make(axes.result);
-    kernels::sum_to_shape<T>(tape.execution(), x.value().data(), x.shape(), output.data(), axes.kept,
-                             static_cast<Accum<T>>(factors.alpha * weight));
+    kernels::sum_to_shape<T>(tape.execution(), input.data(), input.shape(), output.data(), axes.kept,
+                             static_cast<Accum<T>>(scaled.factor));
+    output.set_scale(scaled.scale);
+    output.set_any_scale(tape.propagates() && input.any_scale());
     return tape.record({.name = op,
-                        .site = tape.next_site(op),
+                        .site = site,
                         .alpha = factors.alpha,
                         .betas = {factors.beta_x},
                         .joined_by = factors.joined_by,
-                        .reads = reads_nothing},
+                        .reads = reads_nothing,
+                        .propagates = true},
                        {x}, std::move(output), [kept = axes.kept, weight](BackwardContext<T>& g) {
                            using A = Accum<T>;
+                           const Scaled dx_scaled = g.scaled_beta(0);
                            Tensor<T> dx = g.make(g.input_shape(0));
                            kernels::broadcast_map(
                                g.execution(), dx.shape(), dx.data(),
-                               [factor = static_cast<A>(g.beta(0) * weight)](A d) { return factor * d; },
+                               [factor = static_cast<A>(dx_scaled.factor * weight)](A d) { return factor * d; },
                                kernels::BroadcastInput{std::as_const(g.output_gradient()).data(), kept});
-                           g.add(0, std::move(dx));
+                           g.add(0, std::move(dx), dx_scaled.scale);
                        });
 }
 

@@ -25,16 +25,17 @@ struct ReluOptions {
 /// Factors under `unit`, x unit normal: max(x, 0) has the mean square 1/2 and the mean (2 pi)^-1/2, hence the variance
 /// (1 - 1/pi) / 2; half of the gradient passes. So alpha = sqrt(2 / (1 - 1/pi)), beta_x = sqrt 2; they share one value by the
 /// constraint. With standard deviation 1 the value's rms is 1.21, since its mean is not zero.
+/// Scale under `propagate`: that of x; gradients keep dy's.
 /// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, table A.2. Test: tests/ops/relu_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> relu(Variable<T> x, const ReluOptions& options = {}) {
     const UnitRule factors = effective_factors("relu", x.tape("relu"), relu_unit_factors(), options.constraint);
     return record_unary<T>(
-        "relu", x, factors,
-        [](const Execution& execution, const T* from, T* y, std::ptrdiff_t n, Accum<T> alpha) {
+        "relu", x, factors, UnaryScale::activation,
+        [](const Execution& execution, const T* from, T* y, std::ptrdiff_t n, Accum<T> alpha, Accum<T>) {
             kernels::relu_forward<T>(execution, from, y, n, alpha);
         },
-        [](const Execution& execution, const T* from, const T* dy, T* dx, std::ptrdiff_t n, Accum<T> beta) {
+        [](const Execution& execution, const T* from, const T* dy, T* dx, std::ptrdiff_t n, Accum<T> beta, Accum<T>) {
             kernels::relu_backward<T>(execution, from, dy, dx, n, beta);
         });
 }

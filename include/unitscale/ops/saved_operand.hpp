@@ -4,6 +4,7 @@
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/kernels/coding.hpp>
 #include <unitscale/kernels/matmul_coded.hpp>
+#include <unitscale/ops/operand_rounding.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -29,12 +30,25 @@ template <class T>
 struct SavedOperand {
     kernels::MatrixView<const T> value{};
     std::optional<kernels::CodedMatrix> codes{};
+    std::optional<Quantiser> round{};  ///< of the value, on its way into the product
+    std::optional<PreparedOperand<T>> lines{};
 
     /// Input i of the op, whose products round it so.
     SavedOperand(const BackwardContext<T>& g, std::size_t i, const Strides& strides, const std::optional<Quantiser>& rounding) {
+        round = rounding;
         if (const Tensor<std::uint8_t>* kept = g.codes(i))
-            codes = {{kept->data(), strides.row, strides.col, strides.batch}, rounding->format};
+            codes = kernels::CodedMatrix{{kept->data(), strides.row, strides.col, strides.batch}, rounding->format};
         else value = {g.input(i).data(), strides.row, strides.col, strides.batch};
+    }
+
+    /// The same where the operand may be rounded by rows or columns (PreparedOperand), whose length is the row stride.
+    SavedOperand(const BackwardContext<T>& g, std::size_t i, const Strides& strides, const OperandRounding& all, OperandRole role,
+                 const std::optional<Quantiser>& rounding, RandomKey key)
+        : SavedOperand(g, i, strides, rounding) {
+        if (!all.by_lines(role)) return;
+        lines.emplace(g.pool(), all, role, g.input(i), static_cast<std::size_t>(strides.row), key, rounding);
+        value.data = lines->data;
+        round = lines->rounding;
     }
 
     [[nodiscard]] const kernels::CodedMatrix* coded() const noexcept { return codes ? &*codes : nullptr; }
@@ -44,11 +58,13 @@ struct SavedOperand {
 template <class T>
 void multiply_saved_left(const Execution& execution, kernels::MatmulArguments<T> args, const SavedOperand<T>& a) {
     args.a = a.value;
+    args.round_a = a.round ? &*a.round : nullptr;
     kernels::matmul_coded<T>(execution, args, {.a = a.coded()});
 }
 template <class T>
 void multiply_saved_right(const Execution& execution, kernels::MatmulArguments<T> args, const SavedOperand<T>& b) {
     args.b = b.value;
+    args.round_b = b.round ? &*b.round : nullptr;
     kernels::matmul_coded<T>(execution, args, {.b = b.coded()});
 }
 

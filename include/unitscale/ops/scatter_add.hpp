@@ -22,6 +22,7 @@ struct ScatterAddOptions {
 /// Factors under `unit`: of N ids into V = extent places, N <= V, most sums have one term at most: alpha = 1. If N > V a place sums
 /// N/V rows on average: alpha = (V/N)^1/2. A gradient is one of y's, so beta = 1, joined with alpha by the constraint.
 /// `factor_ids` fixes N where it differs between training and use.
+/// Scale under `propagate`: s / alpha, rounded; gradients keep dy's.
 /// Errors: an axis that x has not; x without the extents of ids there; an id outside [0, extent).
 /// Test: tests/ops/scatter_add_test.cpp
 template <class T>
@@ -29,7 +30,7 @@ template <class T>
                                       const ScatterAddOptions& options = {}) {
     const char* const op = "scatter_add";
     Tape<T>& tape = x.tape(op);
-    const Tensor<T>& input = x.value();
+    const Tensor<T>& input = x.scaled();
     const Shape& shape = input.shape();
     const std::size_t axis = front_axis(op, "x", shape, options.axis), end = axis + ids.rank();
     check(end <= input.rank() &&
@@ -38,25 +39,35 @@ template <class T>
     check_ids(op, ids, static_cast<std::ptrdiff_t>(extent));
     double alpha = 1.0, beta = 1.0;
     JoinedBy joined_by = JoinedBy::plan;
-    if (tape.unit_scaled()) {
+    if (tape.uses_factors()) {
         alpha = repeated_rows_factor(extent, options.factor_ids.value_or(ids.size()));
         joined_by = join_factors(op, tape.peek_site(op), tape, options.constraint, alpha, beta);
     }
     const std::ptrdiff_t outer = extent_product(shape, 0, axis), inner = extent_product(shape, end, input.rank());
     const auto rows = static_cast<std::ptrdiff_t>(extent), n = static_cast<std::ptrdiff_t>(ids.size());
+    const Site site = tape.next_site(op);
+    const Scaled scaled = tape.scaled_alpha(site, alpha, input.scale());
     Tensor<T> output = tape.make(with_extents(shape, axis, ids.rank(), Shape{extent}));
     kernels::scatter_add_rows<T>(tape.execution(), input.data(), ids.data(), output.data(), outer, rows, n, inner,
-                                 static_cast<Accum<T>>(alpha));
+                                 static_cast<Accum<T>>(scaled.factor));
+    output.set_scale(scaled.scale);
+    output.set_any_scale(tape.propagates() && input.any_scale());
     Tensor<std::int32_t> kept(ids.shape(), tape.pool());
     std::copy_n(ids.data(), ids.size(), kept.data());
-    return tape.record(
-        {.name = op, .site = tape.next_site(op), .alpha = alpha, .betas = {beta}, .joined_by = joined_by, .reads = reads_nothing},
-        {x}, std::move(output), [=, kept = std::move(kept)](BackwardContext<T>& g) {
-            Tensor<T> dx = g.make(g.input_shape(0));
-            kernels::gather_rows<T>(g.execution(), g.output_gradient().data(), kept.data(), dx.data(), outer, rows, n, inner,
-                                    static_cast<Accum<T>>(g.beta(0)));
-            g.add(0, std::move(dx));
-        });
+    return tape.record({.name = op,
+                        .site = site,
+                        .alpha = alpha,
+                        .betas = {beta},
+                        .joined_by = joined_by,
+                        .reads = reads_nothing,
+                        .propagates = true},
+                       {x}, std::move(output), [=, kept = std::move(kept)](BackwardContext<T>& g) {
+                           const Scaled dx_scaled = g.scaled_beta(0);
+                           Tensor<T> dx = g.make(g.input_shape(0));
+                           kernels::gather_rows<T>(g.execution(), g.output_gradient().data(), kept.data(), dx.data(), outer, rows,
+                                                   n, inner, static_cast<Accum<T>>(dx_scaled.factor));
+                           g.add(0, std::move(dx), dx_scaled.scale);
+                       });
 }
 
 }  // namespace unitscale::ops

@@ -20,6 +20,7 @@ struct SigmoidOptions {
 /// Factors under `unit`, x unit normal, integrated numerically: the variance of sigmoid(x) is 4.802^-2, the mean square of its
 /// derivative 4.722^-2. They share one value by the constraint. The value's mean is alpha/2, so that its rms is 2.60 where its
 /// standard deviation is 1: as a gate, multiply by the plain function of a scaled input instead (see `gated_silu`).
+/// Scale under `propagate`: 1, of the plain numbers; gradients keep dy's.
 /// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, table A.2. Test: tests/ops/sigmoid_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> sigmoid(Variable<T> x, const SigmoidOptions& options = {}) {

@@ -28,6 +28,7 @@ struct SiluOptions {
 /// Factors under `unit`, x unit normal: for m -> 0 silu is x/2, hence 2 and 2; for m -> infinity it is a relu, hence
 /// sqrt(2 / (1 - 1/pi)) and sqrt 2; between them logint with weight 1 / (1 + 1/(4 m^2)) for alpha and 1 / (1 + 1/m^2) for beta_x,
 /// fits that put the standard deviations within 4 % of 1 for m in 0.25 to 4. They share one value by the constraint.
+/// Scale under `propagate`: that of x, whose share in m x is a multiplier; gradients keep dy's.
 /// Errors: mult not positive.
 /// Reference: Blake et al. 2024, arXiv:2407.17465, appendix B. Test: tests/ops/silu_test.cpp
 template <class T>
@@ -36,12 +37,12 @@ template <class T>
     check_positive("silu", "mult", options.mult);
     const auto m = static_cast<Accum<T>>(options.mult);
     return record_unary<T>(
-        "silu", x, effective_factors("silu", tape, silu_unit_factors(options.mult), options.constraint),
-        [m](const Execution& execution, const T* from, T* y, std::ptrdiff_t n, Accum<T> alpha) {
-            kernels::silu_forward<T>(execution, from, y, n, m, alpha);
+        "silu", x, effective_factors("silu", tape, silu_unit_factors(options.mult), options.constraint), UnaryScale::activation,
+        [m](const Execution& execution, const T* from, T* y, std::ptrdiff_t n, Accum<T> alpha, Accum<T> s) {
+            kernels::silu_forward<T>(execution, from, y, n, m * s, alpha);
         },
-        [m](const Execution& execution, const T* from, const T* dy, T* dx, std::ptrdiff_t n, Accum<T> beta) {
-            kernels::silu_backward<T>(execution, from, dy, dx, n, m, beta);
+        [m](const Execution& execution, const T* from, const T* dy, T* dx, std::ptrdiff_t n, Accum<T> beta, Accum<T> s) {
+            kernels::silu_backward<T>(execution, from, dy, dx, n, m * s, beta);
         });
 }
 

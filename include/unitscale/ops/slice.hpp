@@ -10,11 +10,12 @@
 namespace unitscale::ops {
 
 /// The box starts[a] <= index < stops[a] of a tensor: y = x[box]; dx = dy inside the box, 0 outside. alpha = beta = 1.
+/// Scale under `propagate`: that of x; gradients keep dy's.
 /// Errors: not one start and stop per axis; a start after its stop; a stop past the end. Test: tests/ops/slice_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> slice(Variable<T> x, const Shape& starts, const Shape& stops) {
     Tape<T>& tape = x.tape("slice");
-    const Tensor<T>& input = x.value();
+    const Tensor<T>& input = x.scaled();
     check(starts.size() == input.rank() && stops.size() == input.rank(), "slice: starts ", to_string(starts), " and stops ",
           to_string(stops), " for x ", to_string(input.shape()), "; expected one of each per axis");
     Shape shape(input.rank());
@@ -25,12 +26,19 @@ template <class T>
     }
     Tensor<T> output = tape.make(shape);
     kernels::slice<T>(tape.execution(), input.data(), input.shape(), starts, stops, output.data());
-    return tape.record({.name = "slice", .site = tape.next_site("slice"), .alpha = 1.0, .betas = {1.0}, .reads = reads_nothing},
+    output.set_scale(input.scale());
+    output.set_any_scale(tape.propagates() && input.any_scale());
+    return tape.record({.name = "slice",
+                        .site = tape.next_site("slice"),
+                        .alpha = 1.0,
+                        .betas = {1.0},
+                        .reads = reads_nothing,
+                        .propagates = true},
                        {x}, std::move(output), [=](BackwardContext<T>& g) {
                            Tensor<T> dx = g.make(g.input_shape(0));
-                           kernels::slice_backward<T>(g.execution(), g.output_gradient().data(), dx.data(), dx.shape(), starts,
-                                                      stops);
-                           g.add(0, std::move(dx));
+                           const Tensor<T>& dy = g.output_gradient();
+                           kernels::slice_backward<T>(g.execution(), dy.data(), dx.data(), dx.shape(), starts, stops);
+                           g.add(0, std::move(dx), dy.scale());
                        });
 }
 

@@ -37,6 +37,7 @@ struct CrossEntropyOptions {
 /// Factors under `unit`: with flat logits a row of softmax - onehot has the mean square (s - 1) / s^2, hence
 /// s (s - 1)^-1/2; it is the gradient of the sum, whatever N_c, since nothing but the loss sees N_c. The value is never
 /// scaled. Relative to the mean's own gradient: beta = N_c s (s - 1)^-1/2 / m.
+/// Scale under `propagate`: 1, m s_x being the multiplier; dx: m, 1 / N_c and the seed over s (s - 1)^-1/2, rounded.
 /// Under `mean` and k micro-batches each loss is the sum of its rows over the whole step's N_c, so losses and gradients
 /// of the micro-batches add up. Accumulated in Accum<T>.
 /// Errors: labels that are not one per row, a label outside [0, s) that is not `ignored`, no classes.
@@ -47,7 +48,7 @@ template <class T>
                                                 const CrossEntropyOptions& options = {}) {
     const char* const op = "softmax_cross_entropy";
     Tape<T>& tape = logits.tape(op);
-    const Tensor<T>& x = logits.value();
+    const Tensor<T>& x = logits.scaled();
     const std::size_t classes = last_extent(op, "logits", x.shape());
     const std::size_t row_total = row_count(x.shape());
     check(classes >= 1, op, ": logits ", to_string(x.shape()), " have no classes");
@@ -64,9 +65,9 @@ template <class T>
     const std::size_t counted = std::max<std::size_t>(options.step_rows.value_or(tape.step_rows(counted_here)), 1);
     const double share = options.reduction == Reduction::mean ? 1.0 / static_cast<double>(counted) : 1.0;
     // factor: of softmax - onehot in the gradient; beta: the same relative to the unscaled op's own gradient.
-    const double factor = tape.unit_scaled() ? cross_entropy_unit_factor(classes) : options.mult * share;
+    const double factor = tape.uses_factors() ? cross_entropy_unit_factor(classes) : options.mult * share;
     const double own = options.mult * share;
-    const auto m = static_cast<Accum<T>>(options.mult);
+    const auto m = static_cast<Accum<T>>(options.mult * x.scale());
 
     Tensor<Accum<T>> log_sums({row_total}, tape.pool());
     const Accum<T> total = kernels::softmax_cross_entropy_forward<T>(tape.execution(), x.data(), labels.data(), log_sums.data(),
@@ -76,13 +77,19 @@ template <class T>
     Tensor<std::int32_t> kept({row_total}, tape.pool());
     std::copy_n(labels.data(), row_total, kept.data());
     return tape.record(
-        {.name = op, .site = tape.next_site(op), .alpha = 1.0, .betas = {factor / own}, .reads = reads_inputs}, {logits},
-        std::move(loss), [=, log_sums = std::move(log_sums), kept = std::move(kept)](BackwardContext<T>& g) {
+        {.name = op,
+         .site = tape.next_site(op),
+         .alpha = 1.0,
+         .betas = {factor / own},
+         .reads = reads_inputs,
+         .propagates = true},
+        {logits}, std::move(loss), [=, log_sums = std::move(log_sums), kept = std::move(kept)](BackwardContext<T>& g) {
             const double seed = static_cast<double>(static_cast<Accum<T>>(g.output_gradient().data()[0]));
+            const Scaled dx_scaled = g.scaled_beta(0);
             Tensor<T> dx = g.make(g.input_shape(0));
             kernels::softmax_cross_entropy_backward<T>(g.execution(), g.input(0).data(), kept.data(), log_sums.data(), dx.data(),
-                                                       rows, n, m, static_cast<Accum<T>>(g.beta(0) * own * seed), ignored);
-            g.add(0, std::move(dx));
+                                                       rows, n, m, static_cast<Accum<T>>(dx_scaled.factor * own * seed), ignored);
+            g.add(0, std::move(dx), dx_scaled.scale);
         });
 }
 

@@ -9,6 +9,7 @@ namespace unitscale::ops {
 ///   y = alpha (x - z)          x, z broadcast to y: aligned at the last axis, extents equal or 1
 ///   dx = beta_x sum over copies of dy          dz = -beta_z sum over copies of dy
 /// Factors under `unit`: those of `add`, as the sign changes no variance; the options are the same too.
+/// Scale under `propagate`: as of `add`.
 /// Errors: shapes that do not broadcast.
 /// Reference: Blake et al. 2024, arXiv:2407.17465, appendix B. Test: tests/ops/sub_test.cpp
 template <class T>

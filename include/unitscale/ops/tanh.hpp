@@ -19,6 +19,7 @@ struct TanhOptions {
 ///   y = alpha tanh(x)     dx = beta_x dy (1 - tanh(x)^2)     x, y [any shape]
 /// Factors under `unit`, x unit normal: the mean squares of tanh(x) and of its derivative, integrated numerically, are 1.593^-2
 /// and 1.467^-2. They share one value by the constraint.
+/// Scale under `propagate`: 1, of the plain numbers; gradients keep dy's.
 /// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, table A.2. Test: tests/ops/tanh_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> tanh(Variable<T> x, const TanhOptions& options = {}) {

@@ -33,6 +33,7 @@ struct WeightedAddOptions {
 ///   y = alpha sum_i g_i x_i          dx_i = beta_i g_i dy          x_i, y [the same shape]
 /// Factors under `unit`: independent terms of unit variance give variance sum g_i^2, hence alpha = (sum g_i^2)^-1/2;
 /// beta_i = 1/|g_i|. Unless the constraint is `none` all share one value.
+/// Scale under `propagate`: (sum (g_i s_i)^2)^1/2, rounded; gradients: dy's times |g_i|, rounded.
 /// Errors: no inputs, another number of weights, shapes that differ, a weight of 0 or one that is not finite.
 /// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, table A.2. Test: tests/ops/weighted_add_test.cpp
 template <class T>
@@ -49,8 +50,8 @@ template <class T>
     }
     SmallVector<double> factors(inputs.size() + 1, 1.0);
     JoinedBy joined_by = JoinedBy::plan;
+    if (tape.uses_factors()) factors = weighted_add_unit_factors(weights);
     if (tape.unit_scaled()) {
-        factors = weighted_add_unit_factors(weights);
         const Constraint constraint = effective_constraint(tape, options.constraint);
         if (constraint == Constraint::automatic) {
             factors[0] = tape.forward_factor("weighted_add", tape.peek_site("weighted_add"), factors[0]);
@@ -61,30 +62,43 @@ template <class T>
                           joined_factor("weighted_add", constraint, {factors.data(), factors.size()}));
         }
     }
-    const auto count = static_cast<std::ptrdiff_t>(inputs[0].value().size());
+    const Site site = tape.next_site("weighted_add");
+    const auto count = static_cast<std::ptrdiff_t>(inputs[0].scaled().size());
+    double sum = 0.0, sum_of_any = 0.0;  // of those that go with any scale, for where all do
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+        double& total = inputs[i].scaled().any_scale() ? sum_of_any : sum;
+        total = std::hypot(total, weights[i] * inputs[i].scaled().scale());
+    }
+    const bool any_scale = sum == 0.0;
+    const double alpha = tape.propagates() ? 1.0 : factors[0];
+    const double scale = tape.scaled_sum(site, any_scale ? sum_of_any : sum, 0.0);
     SmallVector<const T*> data;
     SmallVector<Accum<T>> scaled;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
-        data.push_back(inputs[i].value().data());
-        scaled.push_back(static_cast<Accum<T>>(factors[0] * weights[i]));
+        data.push_back(inputs[i].scaled().data());
+        scaled.push_back(static_cast<Accum<T>>(alpha * weights[i] * (inputs[i].scaled().scale() / scale)));
     }
     Tensor<T> output = tape.make(inputs[0].shape());
     kernels::weighted_sum<T>(tape.execution(), {data.data(), data.size()}, {scaled.data(), scaled.size()}, output.data(), count);
+    output.set_scale(scale);
+    output.set_any_scale(tape.propagates() && any_scale);
     SmallVector<double> kept(weights.size());
     std::copy(weights.begin(), weights.end(), kept.begin());
     return tape.record({.name = "weighted_add",
-                        .site = tape.next_site("weighted_add"),
+                        .site = site,
                         .alpha = factors[0],
                         .betas = std::span<const double>(factors.data() + 1, weights.size()),
                         .joined_by = joined_by,
-                        .reads = reads_nothing},
+                        .reads = reads_nothing,
+                        .propagates = true},
                        inputs, std::move(output), [count, kept](BackwardContext<T>& g) {
                            for (std::size_t i = 0; i < kept.size(); ++i) {
                                if (!g.needs(i)) continue;
+                               const Scaled part = g.scaled_beta(i);
                                Tensor<T> dx = g.make(g.input_shape(i));
                                kernels::scale<T>(g.execution(), g.output_gradient().data(), dx.data(), count,
-                                                 static_cast<Accum<T>>(g.beta(i) * kept[i]));
-                               g.add(i, std::move(dx));
+                                                 static_cast<Accum<T>>(part.factor * kept[i]));
+                               g.add(i, std::move(dx), part.scale);
                            }
                        });
 }

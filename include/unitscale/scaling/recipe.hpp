@@ -4,10 +4,15 @@
 #include <unitscale/base/error.hpp>
 #include <unitscale/formats/quantiser.hpp>
 #include <unitscale/scaling/constraint.hpp>
+#include <unitscale/scaling/loss_scaling.hpp>
+#include <unitscale/scaling/propagate.hpp>
 #include <unitscale/scaling/residual.hpp>
+#include <unitscale/scaling/tensor_scale.hpp>
 
+#include <array>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -18,9 +23,12 @@ namespace unitscale {
 /// What happens to scale along the graph.
 ///   none: nothing; the model is the textbook one.
 ///   unit: every op applies its factors, so that activations, weights and gradients have unit scale at initialisation.
-enum class Scaling { none, unit };
+///   propagate: tensors carry a scale, which every op works out; the model is the textbook one (scaling/propagate.hpp).
+enum class Scaling { none, unit, propagate };
 
-[[nodiscard]] constexpr std::string_view name(Scaling scaling) noexcept { return scaling == Scaling::unit ? "unit" : "none"; }
+[[nodiscard]] constexpr std::string_view name(Scaling scaling) noexcept {
+    return scaling == Scaling::unit ? "unit" : scaling == Scaling::propagate ? "propagate" : "none";
+}
 
 /// Kinds of matrix products that a recipe distinguishes. `linear`: activations times a weight; `readout`: the last
 /// linear layer, onto the vocabulary; `matmul`: two activations. Attention's own products are never rounded.
@@ -30,12 +38,32 @@ enum class ProductKind { linear, readout, matmul };
     return kind == ProductKind::linear ? "linear" : kind == ProductKind::readout ? "readout" : "matmul";
 }
 
+/// The roles of a product's operands.
+enum class OperandRole : std::uint8_t { activation, weight, gradient };
+
+inline constexpr std::array<std::string_view, 3> operand_role_names = {"activation", "weight", "gradient"};
+[[nodiscard]] constexpr std::string_view name(OperandRole role) noexcept {
+    return operand_role_names[static_cast<std::size_t>(role)];
+}
+
 /// What the operands of a product are rounded to, by role; nothing: not rounded. For y = x w the three products are
 /// Q_a(x) Q_w(w), dx = Q_g(dy) Q_w(w)^T and dw = Q_a(x)^T Q_g(dy). A matmul of two activations uses `activation` twice.
+/// Each operand may be multiplied by a power of two before it is rounded (ScaleRule); `result` rounds what the products give.
 struct ProductFormats {
     std::optional<Quantiser> activation{};
     std::optional<Quantiser> weight{};
     std::optional<Quantiser> gradient{};
+    ScaleRule activation_scale{};
+    ScaleRule weight_scale{};
+    ScaleRule gradient_scale{};
+    std::optional<Quantiser> result{};
+
+    [[nodiscard]] const std::optional<Quantiser>& of(OperandRole role) const noexcept {
+        return role == OperandRole::activation ? activation : role == OperandRole::weight ? weight : gradient;
+    }
+    [[nodiscard]] const ScaleRule& scale(OperandRole role) const noexcept {
+        return role == OperandRole::activation ? activation_scale : role == OperandRole::weight ? weight_scale : gradient_scale;
+    }
 
     friend bool operator==(const ProductFormats&, const ProductFormats&) = default;
 };
@@ -87,7 +115,9 @@ struct Recipe {
     Scaling scaling = Scaling::none;
     Constraint constraint = Constraint::automatic;            ///< for ops whose options name none
     Constraint automatic_rule = Constraint::to_output_scale;  ///< how `automatic` joins factors: this, or a mean
+    PropagateRule propagate{};                                ///< what `propagate` does with scales
     std::vector<ProductRule> products{};
+    LossScaling loss_scaling{};
     Parametrisation parametrisation = Parametrisation::standard;
     double readout_exponent = 1.0;  ///< under `unit` the readout's alpha is in^-this: 1/2 Unit Scaling, 1 u-µP
     ResidualRule residual{};        ///< how residual layers join, where a model names no rule of its own
@@ -127,7 +157,36 @@ struct Recipe {
                                  .formats = {.activation = Quantiser{.format = e4m3},
                                              .weight = Quantiser{.format = e4m3},
                                              .gradient = Quantiser{.format = e5m2}}});
-    return {fp32_recipe, unit, unit_fp16, unit_fp8};
+
+    // FP8-AMAX and its kin: the standard model, every linear layer of its blocks in FP8 with a power of two per tensor.
+    Recipe fp8_amax = fp32_recipe;
+    fp8_amax.name = "fp8-amax";
+    fp8_amax.description = "standard model, linear layers in FP8 with a bias per tensor from its largest magnitude (FP8-AMAX)";
+    const ScaleRule amax{.source = ScaleSource::amax, .margin = 3};
+    fp8_amax.products.push_back({.kind = ProductKind::linear,
+                                 .formats = {.activation = Quantiser{.format = e4m3fnuz},
+                                             .weight = Quantiser{.format = e4m3fnuz},
+                                             .gradient = Quantiser{.format = e5m2fnuz},
+                                             .activation_scale = amax,
+                                             .weight_scale = amax,
+                                             .gradient_scale = amax}});
+
+    const auto with_rule = [&](const char* name, const char* description, const ScaleRule& rule) {
+        Recipe recipe = fp8_amax;
+        recipe.name = name;
+        recipe.description = description;
+        ProductFormats& formats = recipe.products.back().formats;
+        formats.activation_scale = formats.weight_scale = formats.gradient_scale = rule;
+        return recipe;
+    };
+    Recipe fp8_cscale =
+        with_rule("fp8-cscale", "standard model, linear layers in FP8 with one constant bias (FP8-CSCALE), loss scaled",
+                  {.source = ScaleSource::constant, .bias = 0});
+    fp8_cscale.loss_scaling = {.kind = LossScaleKind::constant, .initial = 0x1p15};
+    const Recipe fp8_delayed =
+        with_rule("fp8-delayed", "standard model, linear layers in FP8 with a bias per tensor from the magnitudes of past steps",
+                  {.source = ScaleSource::delayed, .margin = 0, .history = 16});
+    return {fp32_recipe, unit, unit_fp16, unit_fp8, fp8_amax, fp8_cscale, fp8_delayed};
 }
 
 /// The recipe of that name; Error lists the known ones.

@@ -4,12 +4,18 @@
 #include <unitscale/base/random.hpp>
 #include <unitscale/scaling/recipe.hpp>
 
+#include <algorithm>
+#include <array>
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
+#include <utility>
 #include <vector>
 
 namespace unitscale {
@@ -81,12 +87,52 @@ public:
         return record.product->formats;
     }
 
+    /// Notes that the op at a site has no rule for scaling `propagate` and was computed with the scales multiplied out.
+    void note_wide(Site site) {
+        const std::string& op = sites_[site.id].op;
+        if (std::find(wide_.begin(), wide_.end(), op) == wide_.end()) wide_.push_back(op);
+    }
+    /// The ops so noted, each once, for whoever reports to the user.
+    [[nodiscard]] const std::vector<std::string>& wide_ops() const noexcept { return wide_; }
+
     /// A product that the tape has met.
     struct Product {
         Site site{};
         ProductKind kind = ProductKind::linear;
         ProductFormats formats{};
     };
+
+    /// The bias of an operand of the product at a site in this step (ScaleRule): `amax()` measures its largest magnitude and is
+    /// called where the rule needs it. In steps that train, `delayed` remembers it; micro-batches of one step count as one.
+    template <class Measure>
+    [[nodiscard]] int operand_bias(Site site, OperandRole role, const FloatFormat& format, const ScaleRule& rule, bool training,
+                                   Measure&& amax) {
+        if (rule.source == ScaleSource::none) return 0;
+        OperandScale& scale = scales_[sites_[site.id].path][static_cast<std::size_t>(role)];
+        if (rule.source == ScaleSource::constant) return scale.bias = rule.bias;
+        const float now = amax();
+        if (!(now <= std::numeric_limits<float>::max()) && !std::exchange(scale.non_finite, true)) ++non_finite_operands_;
+        if (rule.source == ScaleSource::amax) return scale.bias = amax_bias(format, now, rule.margin);
+        if (training && scale.step != step_) {  // the first sight of this step: the last one's amax is history now
+            if (scale.step != 0) scale.past.push_back(scale.current);
+            if (scale.past.size() > rule.history)
+                scale.past.erase(scale.past.begin(), scale.past.end() - static_cast<std::ptrdiff_t>(rule.history));
+            scale.step = step_;
+            scale.current = 0.0f;
+        }
+        if (training) scale.current = std::max(scale.current, now);
+        const float known = scale.past.empty() ? now
+                            : rule.latest      ? scale.past.back()
+                                               : *std::max_element(scale.past.begin(), scale.past.end());
+        return scale.bias = amax_bias(format, known, rule.margin);
+    }
+    /// The bias that was used last, for reports; 0 where none was.
+    [[nodiscard]] int last_bias(Site site, OperandRole role) const {
+        const auto found = scales_.find(sites_[site.id].path);
+        return found == scales_.end() ? 0 : found->second[static_cast<std::size_t>(role)].bias;
+    }
+    /// Operands whose largest magnitude was infinite or NaN at least once: they were rounded without a bias.
+    [[nodiscard]] std::size_t non_finite_operands() const noexcept { return non_finite_operands_; }
 
     /// Every product met so far, in the order of the sites.
     [[nodiscard]] std::vector<Product> products() const {
@@ -126,7 +172,7 @@ public:
     }
 
     /// Names what a checkpoint keeps to a visitor: visitor.scalar(name, value&) for whole numbers,
-    /// visitor.table(name, std::map<std::string, double>&) for the plan.
+    /// visitor.table(name, std::map<std::string, double>&) for the plan and for the largest magnitudes of `delayed`.
     template <class Visitor>
     void visit_state(Visitor&& visitor) {
         visitor.scalar("step", step_);
@@ -134,14 +180,61 @@ public:
         std::map<std::string, double> plan = plan_;
         visitor.table("plan", plan);
         if (plan != plan_) set_plan(std::move(plan));
+        const std::map<std::string, double> known = amax_table();
+        std::map<std::string, double> amax = known;
+        visitor.table("amax", amax);
+        if (amax != known) set_amax_table(amax);
     }
 
 private:
+    /// path|role|step, path|role|current, path|role|0, 1, ... for the past, of operands that have one.
+    [[nodiscard]] std::map<std::string, double> amax_table() const {
+        std::map<std::string, double> table;
+        for (const auto& [path, roles] : scales_)
+            for (std::size_t role = 0; role < roles.size(); ++role) {
+                if (roles[role].step == 0) continue;
+                const std::string key = concatenate(path, '|', operand_role_names[role], '|');
+                table[key + "step"] = static_cast<double>(roles[role].step);
+                table[key + "current"] = static_cast<double>(roles[role].current);
+                for (std::size_t i = 0; i < roles[role].past.size(); ++i)
+                    table[key + std::to_string(i)] = static_cast<double>(roles[role].past[i]);
+            }
+        return table;
+    }
+    void set_amax_table(const std::map<std::string, double>& table) {
+        scales_.clear();
+        for (const auto& [key, number] : table) {
+            const std::size_t last = key.rfind('|'), middle = last == std::string::npos ? last : key.rfind('|', last - 1);
+            check(middle != std::string::npos, "ScalingState: amax entry '", key, "'; expected path|role|name");
+            const std::string role = key.substr(middle + 1, last - middle - 1), what = key.substr(last + 1);
+            const auto place = std::find(operand_role_names.begin(), operand_role_names.end(), role);
+            check(place != operand_role_names.end(), "ScalingState: amax entry '", key, "' has an unknown role");
+            OperandScale& scale = scales_[key.substr(0, middle)][static_cast<std::size_t>(place - operand_role_names.begin())];
+            if (what == "step") scale.step = static_cast<std::uint64_t>(number);
+            else if (what == "current") scale.current = static_cast<float>(number);
+            else {
+                std::size_t index = 0;
+                const auto read = std::from_chars(what.data(), what.data() + what.size(), index);
+                check(read.ec == std::errc() && read.ptr == what.data() + what.size() && index < 1'000'000,
+                      "ScalingState: amax entry '", key, "'; expected step, current or a number");
+                if (scale.past.size() <= index) scale.past.resize(index + 1, 0.0f);
+                scale.past[index] = static_cast<float>(number);
+            }
+        }
+    }
+
     struct ScopeRecord {
         std::string name{};
         std::string path{};
         std::vector<Scope> children{};
         std::vector<std::uint32_t> sites{};
+    };
+    struct OperandScale {
+        std::vector<float> past{};  ///< largest magnitudes of the steps before `step`, the latest last
+        float current = 0.0f;       ///< of `step`
+        std::uint64_t step = 0;
+        int bias = 0;
+        bool non_finite = false;
     };
     struct SiteRecord {
         Scope scope = 0;
@@ -156,6 +249,9 @@ private:
     std::vector<ScopeRecord> scopes_ = std::vector<ScopeRecord>(1);
     std::vector<SiteRecord> sites_{};
     std::map<std::string, double> plan_{};
+    std::map<std::string, std::array<OperandScale, 3>> scales_{};  ///< by the path of the product's site, and role
+    std::vector<std::string> wide_{};
+    std::size_t non_finite_operands_ = 0;
     std::uint64_t step_ = 0;
     std::uint64_t seed_ = 0;
 };

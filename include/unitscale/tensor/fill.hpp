@@ -11,7 +11,6 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <ranges>
 #include <span>
 #include <utility>
 
@@ -149,14 +148,14 @@ template <std::integral T>
 }
 
 /// A copy of a vector's, array's or span's elements: [size], or the given shape. Error: their number is not the shape's.
-template <std::ranges::contiguous_range Values>
+template <class Values>
+requires requires(const Values& values) { std::span(values); }
 [[nodiscard]] auto from(const Values& values, const Shape& shape) {
-    using T = std::ranges::range_value_t<Values>;
-    return Tensor<T>(shape, std::span<const T>(std::ranges::data(values), std::ranges::size(values)));
+    using T = typename decltype(std::span(values))::value_type;
+    return Tensor<T>(shape, std::span<const T>(values));
 }
-template <std::ranges::contiguous_range Values>
-[[nodiscard]] auto from(const Values& values) {
-    return from(values, Shape{static_cast<std::size_t>(std::ranges::size(values))});
-}
+template <class Values>
+requires requires(const Values& values) { std::span(values); }
+[[nodiscard]] auto from(const Values& values) { return from(values, Shape{std::span(values).size()}); }
 
 }  // namespace unitscale

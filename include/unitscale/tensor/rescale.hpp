@@ -86,4 +86,12 @@ template <class To = void, RealElement T>
     return result;
 }
 
+/// plain = data scale, of scale 1, rounded once, into a tensor of the same shape.
+template <RealElement T>
+void multiply_out(const Tensor<T>& tensor, Tensor<T>& plain) {
+    const double scale = tensor.scale();
+    for (std::size_t i = 0; i < tensor.size(); ++i) plain.data()[i] = element_cast<T>(widest(tensor.data()[i]) * scale);
+    plain.set_any_scale(tensor.any_scale());
+}
+
 }  // namespace unitscale

@@ -11,12 +11,32 @@
 
 namespace unitscale::train {
 
-/// A quantiser as tables name it: its format, then what is not the default; `-` for none.
-[[nodiscard]] inline std::string quantiser_text(const std::optional<Quantiser>& quantiser) {
+/// A quantiser as tables name it: its format, then what is not the default and the rule of its bias; `-` for none.
+[[nodiscard]] inline std::string quantiser_text(const std::optional<Quantiser>& quantiser, const ScaleRule& rule = {}) {
     if (!quantiser) return "-";
     std::string text(name(quantiser->format));
     if (quantiser->rounding != Rounding::nearest_even) (text += ' ') += name(quantiser->rounding);
     if (quantiser->overflow != Overflow::saturate) text += " overflowing";
+    if (rule.source == ScaleSource::constant) text += concatenate(" 2^", rule.bias);
+    if (rule.source == ScaleSource::amax || rule.source == ScaleSource::delayed) {
+        (text += ' ') += name(rule.source);
+        if (rule.margin != 0) text += concatenate(" margin ", rule.margin);
+        if (rule.source == ScaleSource::delayed) text += concatenate(rule.latest ? " latest of " : " largest of ", rule.history);
+        if (rule.granularity != ScaleGranularity::tensor) (text += " by ") += name(rule.granularity);
+    }
+    return text;
+}
+
+/// The other axes of a recipe in words: what happens to scale, the parametrisation, the loss' factor.
+[[nodiscard]] inline std::string scaling_text(const Recipe& recipe) {
+    std::string text(name(recipe.scaling));
+    if (recipe.scaling == Scaling::propagate)
+        text += concatenate(", scales rounded ", name(recipe.propagate.rounding),
+                            recipe.propagate.exact_norms ? ", exact norms" : "");
+    text += concatenate(", parametrisation ", name(recipe.parametrisation));
+    if (recipe.loss_scaling.kind != LossScaleKind::none)
+        text += concatenate(", loss scale ", name(recipe.loss_scaling.kind), " from ", recipe.loss_scaling.initial);
+    if (recipe.clip_norm > 0.0) text += concatenate(", gradients clipped at ", recipe.clip_norm);
     return text;
 }
 
@@ -25,11 +45,12 @@ namespace unitscale::train {
 /// Test: tests/train/precision_table_test.cpp
 [[nodiscard]] inline std::string precision_table(const ScalingState& state) {
     std::vector<std::vector<std::string>> rows = {{"product", "kind", "activation", "weight", "gradient"}};
-    for (const ScalingState::Product& product : state.products())
-        rows.push_back({state.path(product.site), std::string(name(product.kind)), quantiser_text(product.formats.activation),
-                        product.kind == ProductKind::matmul ? quantiser_text(product.formats.activation)
-                                                            : quantiser_text(product.formats.weight),
-                        quantiser_text(product.formats.gradient)});
+    for (const ScalingState::Product& product : state.products()) {
+        const auto text = [&](OperandRole role) { return quantiser_text(product.formats.of(role), product.formats.scale(role)); };
+        rows.push_back({state.path(product.site), std::string(name(product.kind)), text(OperandRole::activation),
+                        text(product.kind == ProductKind::matmul ? OperandRole::activation : OperandRole::weight),
+                        text(OperandRole::gradient)});
+    }
     return io::text_table(rows);
 }
 

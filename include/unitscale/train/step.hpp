@@ -5,6 +5,7 @@
 #include <unitscale/nn/decoder.hpp>
 #include <unitscale/ops/softmax_cross_entropy.hpp>
 #include <unitscale/optim/clip.hpp>
+#include <unitscale/optim/loss_scaler.hpp>
 #include <unitscale/train/batches.hpp>
 
 #include <cmath>
@@ -18,6 +19,7 @@ struct StepResult {
     double loss = 0.0;           ///< mean over the step's tokens, in nats
     double gradient_norm = 0.0;  ///< before clipping; 0 when not clipped
     bool updated = false;        ///< false: the loss or the gradient norm was not finite, the parameters are as before
+    bool skipped = false;        ///< not updated because the loss scale was too large: the next step has a smaller one, or not
 };
 
 /// Fixes the forward factors of a language model under `unit` (Tape::plan) by a dry forward pass over one of the step's
@@ -30,10 +32,12 @@ void plan_factors(nn::Decoder<T>& model, Tape<T>& tape, const Batch& batch, std:
 /// One training step of a language model: forward and backward over the micro-batches, clipping where the recipe asks for
 /// it, one update. The micro-batches together are the step's batch: their losses and gradients add up to those of
 /// the whole. A step whose loss or gradient norm is not finite updates nothing. The first step plans the forward factors.
+/// With a scaler the loss is multiplied by its scale, and a step that is finite but for its gradients is `skipped`.
 /// Test: tests/train/step_test.cpp
 template <class T, class Optimiser>
 [[nodiscard]] StepResult train_step(nn::Decoder<T>& model, Tape<T>& tape, Optimiser& optimiser,
-                                    std::span<const Batch> micro_batches, double learning_rate) {
+                                    std::span<const Batch> micro_batches, double learning_rate,
+                                    optim::LossScaler* scaler = nullptr) {
     check(!micro_batches.empty(), "train_step: no batches");
     StepResult result{};
     optimiser.clear_gradients();
@@ -43,9 +47,15 @@ template <class T, class Optimiser>
         const Variable<T> logits = model(tape, micro_batches[i].ids);
         const Variable<T> loss = ops::softmax_cross_entropy(logits, micro_batches[i].labels);
         result.loss += loss.item();
-        tape.backward(loss);
+        tape.backward(loss, static_cast<Accum<T>>(scaler != nullptr ? scaler->scale() : 1.0));
     }
     if (!std::isfinite(result.loss)) return result;
+    if (scaler != nullptr) {
+        scaler->template unscale<T>(optimiser.parameters());
+        result.gradient_norm = optim::gradient_norm<T>(tape.execution(), optimiser.parameters());
+        result.skipped = !scaler->update(std::isfinite(result.gradient_norm));
+        if (result.skipped) return result;
+    }
     if (tape.recipe().clip_norm > 0.0) {
         result.gradient_norm = optim::clip_gradients<T>(tape.execution(), optimiser.parameters(), tape.recipe().clip_norm);
         if (!std::isfinite(result.gradient_norm)) return result;

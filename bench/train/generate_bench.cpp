@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: MIT
+// The time of a generated token by the length of the text so far, with the key-value cache and without, and of whole texts.
+#include <unitscale/nn/decoder.hpp>
+#include <unitscale/nn/initialise.hpp>
+#include <unitscale/train/generate.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <limits>
+#include <string>
+#include <vector>
+
+using namespace unitscale;
+
+namespace {
+
+/// The fastest of `runs` calls, in seconds: what else the machine does only adds to it.
+template <class F>
+double fastest(std::size_t runs, F&& f) {
+    using Clock = std::chrono::steady_clock;
+    double least = std::numeric_limits<double>::infinity();
+    for (std::size_t i = 0; i < runs; ++i) {
+        const auto start = Clock::now();
+        f();
+        least = std::min(least, std::chrono::duration<double>(Clock::now() - start).count());
+    }
+    return least;
+}
+
+/// The line through the points that is nearest in squares.
+struct Line {
+    double at_0 = 0.0, slope = 0.0;
+};
+Line fit(const std::vector<double>& x, const std::vector<double>& y) {
+    const double n = static_cast<double>(x.size());
+    double sx = 0.0, sy = 0.0, sxx = 0.0, sxy = 0.0;
+    for (std::size_t i = 0; i < x.size(); ++i) sx += x[i], sy += y[i], sxx += x[i] * x[i], sxy += x[i] * y[i];
+    const double slope = (n * sxy - sx * sy) / (n * sxx - sx * sx);
+    return {(sy - slope * sx) / n, slope};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    std::string recipe_name = "fp32";
+    nn::DecoderConfig config{.vocabulary = 256, .width = 256, .depth = 4, .heads = 4};
+    std::vector<std::size_t> lengths = {256, 512, 1024, 2048};
+    std::size_t tokens = 1000;
+    int threads = 1;
+    bool rotary = false;
+    CLI::App app(
+        "Measures generation: the time of a token by the length of the text so far, with and without the key-value cache.");
+    app.add_option("--recipe", recipe_name, "see train_transformer --list-recipes")->capture_default_str();
+    app.add_option("--width", config.width, "width of the residual stream")->capture_default_str();
+    app.add_option("--depth", config.depth, "transformer blocks")->capture_default_str();
+    app.add_option("--heads", config.heads, "attention heads")->capture_default_str();
+    app.add_option("--groups", config.groups, "key and value heads; 0: as many as heads")->capture_default_str();
+    app.add_option("--lengths", lengths, "lengths of the text so far")->capture_default_str();
+    app.add_option("--tokens", tokens, "tokens of the text that is written whole")->capture_default_str();
+    app.add_option("--threads", threads, "threads")->capture_default_str()->check(CLI::PositiveNumber);
+    app.add_flag("--rotary", rotary, "rotary positions instead of learned ones");
+    CLI11_PARSE(app, argc, argv);
+
+    try {
+        check(lengths.size() >= 2, "--lengths: ", lengths.size(), " given; expected at least 2");
+        std::sort(lengths.begin(), lengths.end());
+        config.length = lengths.back() + 1;
+        config.positions = rotary ? nn::Positions::rotary : nn::Positions::learned;
+        const Recipe recipe = find_recipe(recipe_name);
+        nn::Decoder<float> model(config);
+        nn::initialise(model.parameters(), recipe, 1);
+        ScalingState state(1);
+        Tape<float> tape(recipe, state, threads);
+        const auto ids = [&](std::size_t count) {
+            Tensor<std::int32_t> result({1, count});
+            for (std::size_t i = 0; i < count; ++i)
+                result.data()[i] = static_cast<std::int32_t>(random_word({1, 2}, i) % config.vocabulary);
+            return result;
+        };
+        const Tensor<std::int32_t> one = ids(1);
+        nn::KeyValueCache<float> cache = model.make_cache();
+        const auto step = [&](auto&& run) {
+            tape.begin_step({.training = false, .gradients = false});
+            static_cast<void>(run());
+        };
+
+        std::printf("%s, width %zu, depth %zu, heads %zu, %s positions, %d thread%s\n", recipe_name.c_str(), config.width,
+                    config.depth, config.heads, rotary ? "rotary" : "learned", threads, threads == 1 ? "" : "s");
+        std::printf("%14s %14s %12s %16s %10s\n", "length so far", "ns per token", "tokens/s", "ns without cache", "ratio");
+        std::vector<double> x, y;
+        for (const std::size_t length : lengths) {
+            cache.clear();
+            const Tensor<std::int32_t> prompt = ids(length), whole = ids(length + 1);
+            step([&] { return model(tape, prompt, cache); });
+            const double cached = fastest(100, [&] {
+                cache.truncate(length);
+                step([&] { return model(tape, one, cache); });
+            });
+            const double uncached = fastest(5, [&] { step([&] { return model(tape, whole); }); });
+            std::printf("%14zu %14.0f %12.0f %16.0f %10.1f\n", length, 1e9 * cached, 1.0 / cached, 1e9 * uncached,
+                        uncached / cached);
+            x.push_back(static_cast<double>(length)), y.push_back(1e9 * cached);
+        }
+        const Line line = fit(x, y);
+        double worst = 0.0;
+        for (std::size_t i = 0; i < x.size(); ++i) worst = std::max(worst, std::abs(y[i] - line.at_0 - line.slope * x[i]) / y[i]);
+        std::printf("nearest line: %.0f ns + %.1f ns x length; farthest point %.1f %% off\n", line.at_0, line.slope,
+                    100.0 * worst);
+
+        const std::vector<std::int32_t> prompt = {0};
+        const double text = fastest(3, [&] {
+            static_cast<void>(train::generate<float>(model, tape, prompt, {.tokens = tokens, .temperature = 1.0, .top_k = 40}));
+        });
+        std::printf("generate: %zu tokens in %.3f s, %.0f tokens/s\n", tokens, text, static_cast<double>(tokens) / text);
+    } catch (const Error& error) {
+        std::fprintf(stderr, "generate_bench: %s\n", error.what());
+        return 2;
+    }
+    return 0;
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+// Writes text with a model that train_transformer has saved. See --help.
+//   bash examples/run.sh --save model.safetensors && build/examples/generate model.safetensors --prompt "The "
+
+#include <unitscale/train/generate.hpp>
+#include <unitscale/train/saved_model.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <exception>
+#include <string>
+
+int main(int argc, char** argv) {
+    using namespace unitscale;
+    std::string path, prompt = "\n";
+    train::GenerateOptions options{.tokens = 300};
+    int threads = available_threads();
+    CLI::App app("Writes text with a character model that train_transformer has saved (--save).");
+    app.add_option("checkpoint", path, "safetensors file")->required();
+    app.add_option("--prompt", prompt, "text to continue, in the characters that the model knows");
+    app.add_option("--tokens", options.tokens, "characters to write")->capture_default_str();
+    app.add_option("--temperature", options.temperature, "0: always the most likely character")->capture_default_str();
+    app.add_option("--top-k", options.top_k, "draw among the k most likely characters only; 0: all")->capture_default_str();
+    app.add_option("--seed", options.seed, "of the draws")->capture_default_str();
+    app.add_option("--threads", threads, "threads; the text does not depend on it")
+        ->capture_default_str()
+        ->check(CLI::PositiveNumber);
+    try {
+        app.parse(argc, argv);
+        train::SavedModel saved(path, threads);
+        const auto ids = saved.vocabulary().encode(io::decode_utf8(prompt));
+        const auto text = train::generate(saved.model(), saved.tape(), ids, options);
+        std::printf("%s%s\n", prompt.c_str(), saved.vocabulary().decode(text).c_str());
+        return 0;
+    } catch (const CLI::Success& done) {  // --help
+        return app.exit(done);
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "generate: %s\n", error.what());
+        return 2;
+    }
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+// Rounds the linear layers' weights of a trained model to 8 bits and says what that costs. See --help.
+//   build/examples/quantise_weights model.safetensors --data text.txt --out small.safetensors
+
+#include <unitscale/train/batches.hpp>
+#include <unitscale/train/evaluate.hpp>
+#include <unitscale/train/saved_model.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace {
+
+/// Bits per character on the last tenth of the text.
+double loss(const std::string& path, const std::u32string& text, std::size_t batch, int threads) {
+    using namespace unitscale;
+    train::SavedModel saved(path, threads);
+    const auto tokens = saved.vocabulary().encode(text);
+    const std::size_t length = saved.model().config().length;
+    return train::evaluate(saved.model(), saved.tape(), train::split(tokens, length).validation, length, batch);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    using namespace unitscale;
+    std::string path, out, format = "e4m3";
+    std::vector<std::filesystem::path> data;
+    std::size_t batch = 16;
+    int threads = available_threads(), margin = 0;
+    CLI::App app("Post-training quantisation: the weights of linear layers as 8-bit codes, one power of two to a tensor.");
+    app.add_option("checkpoint", path, "safetensors file that train_transformer has saved")->required();
+    app.add_option("--out", out, "safetensors file to write")->required();
+    app.add_option("--data", data, "text files or folders, UTF-8; the last tenth is evaluated")->required();
+    app.add_option("--format", format, "e4m3 or e5m2")->capture_default_str()->check(CLI::IsMember({"e4m3", "e5m2"}));
+    app.add_option("--margin", margin, "powers of two left free above the largest magnitude")->capture_default_str();
+    app.add_option("--batch", batch, "sequences evaluated at a time")->capture_default_str()->check(CLI::PositiveNumber);
+    app.add_option("--threads", threads, "threads")->capture_default_str()->check(CLI::PositiveNumber);
+    try {
+        app.parse(argc, argv);
+        const std::u32string text = io::read_text(data);
+        const double before = loss(path, text, batch, threads);
+        train::SavedModel saved(path, threads);
+        if (format == "e4m3") saved.save_quantised<e4m3>(out, margin);
+        else saved.save_quantised<e5m2>(out, margin);
+        const double after = loss(out, text, batch, threads);
+        std::printf("validation %.4f bits/char before, %.4f after (%+.2f %%); %s: %zu bytes\n", before, after,
+                    100.0 * (after / before - 1.0), out.c_str(), static_cast<std::size_t>(std::filesystem::file_size(out)));
+        return 0;
+    } catch (const CLI::Success& done) {  // --help
+        return app.exit(done);
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "quantise_weights: %s\n", error.what());
+        return 2;
+    }
+}

@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/base/error.hpp>
+#include <unitscale/formats/code.hpp>
+#include <unitscale/formats/format.hpp>
+#include <unitscale/io/atomic_file.hpp>
+#include <unitscale/io/safetensors_header.hpp>
+#include <unitscale/io/text.hpp>
+#include <unitscale/tensor/cast.hpp>
+#include <unitscale/tensor/tensor.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+// safetensors files: named tensors and a map of strings. A file is the length of the header (8 bytes, little-endian), the header,
+// which is JSON padded with blanks to a multiple of 8 bytes, and the tensors' elements, row-major and little-endian, one tensor
+// after the other. The Python package safetensors reads and writes the same files. An entry header: it needs nlohmann-json.
+// Reference: https://huggingface.co/docs/safetensors
+namespace unitscale::io {
+
+static_assert(std::endian::native == std::endian::little, "safetensors files are little-endian: elements are not swapped here");
+
+/// The longest header that is read or written, in bytes: the limit of the Python package.
+inline constexpr std::uint64_t safetensors_header_limit = 100'000'000;
+
+/// Collects named tensors, then writes them to a file:
+///   SafetensorsWriter writer;
+///   writer.add("weight", weight);            // borrowed until write(); a temporary is kept
+///   writer.set_metadata("step", "100");
+///   writer.write("model.safetensors");
+/// The file is replaced at once or not at all, as AtomicFile says. The same tensors and metadata give the same bytes, in whatever
+/// order they come, and those that the Python package writes (with more than one piece of metadata its order is random).
+/// Errors, naming the tensor: an empty name, one that is not UTF-8, one that is there already or is "__metadata__"; a scale other
+/// than 1, for which a file has no place: add the elements and store the scale apart.   Test: tests/io/safetensors_test.cpp
+class SafetensorsWriter {
+public:
+    /// A tensor's elements. The tensor must live, and not change, until the last write().
+    template <SafetensorsElement T>
+    void add(std::string_view name, const Tensor<T>& tensor) {
+        check_scale(name, tensor.scale());
+        add(name, tensor.shape(), tensor.span());
+    }
+    template <SafetensorsElement T>
+    void add(std::string_view name, Tensor<T>&& tensor) {
+        check_scale(name, tensor.scale());
+        const auto kept = std::make_shared<const Tensor<T>>(std::move(tensor));
+        add(name, kept->shape(), kept->span());
+        tensors_.find(name)->second.owner = kept;
+    }
+    /// Elements in row-major order, borrowed. Error: their number is not the shape's.
+    template <SafetensorsElement T>
+    void add(std::string_view name, const Shape& shape, std::span<const T> elements) {
+        check(elements.size() == element_count(shape), where(name), " of shape ", to_string(shape), " has ", element_count(shape),
+              " elements, but ", elements.size(), " were given");
+        check(!name.empty(), "safetensors: a tensor needs a name");
+        check(name != "__metadata__", where(name), ": the name is taken by the metadata");
+        check(is_utf8(name), where(name), ": the name is not UTF-8");
+        SafetensorsEntry entry = safetensors_entry<T>();
+        entry.shape = shape;
+        const bool added = tensors_.try_emplace(std::string(name), std::move(entry), std::as_bytes(elements), nullptr).second;
+        check(added, where(name), " is there already");
+    }
+
+    /// Text that goes with the tensors; given twice, the last counts. Errors: it is not UTF-8; a key that begins with
+    /// `safetensors_format_key`, by which tensors' formats are stored.
+    void set_metadata(std::string_view key, std::string_view value) {
+        check(is_utf8(key) && is_utf8(value), "safetensors: metadata ", quoted_text(key), " are not UTF-8");
+        check(!key.starts_with(safetensors_format_key), "safetensors: metadata ", quoted_text(key),
+              ": such keys name tensors' formats");
+        metadata_.insert_or_assign(std::string(key), std::string(value));
+    }
+
+    /// Writes the file. Errors: those of AtomicFile; a header above `safetensors_header_limit`.
+    void write(const std::filesystem::path& path) const {
+        AtomicFile file("safetensors", path);
+        write_to([&file](std::span<const std::byte> bytes) { file.write(bytes); });
+        file.commit();
+    }
+
+    /// Calls sink(std::span<const std::byte>) with the file's bytes, piece by piece, in order.
+    template <class Sink>
+    void write_to(const Sink& sink) const {
+        const std::vector<const Item*> order = file_order();
+        std::string header(8, '\0');
+        append_header(header, order);
+        header.append((8 - header.size() % 8) % 8, ' ');
+        const std::uint64_t length = header.size() - 8;
+        check(length <= safetensors_header_limit, "safetensors: a header of ", length, " bytes is above the limit of ",
+              safetensors_header_limit);
+        for (std::size_t i = 0; i < 8; ++i) header[i] = static_cast<char>(length >> 8 * i & 0xFF);
+        sink(std::as_bytes(std::span<const char>(header)));
+        for (const Item* item : order) sink(item->second.bytes);
+    }
+
+private:
+    struct Source {
+        SafetensorsEntry entry;
+        std::span<const std::byte> bytes;
+        std::shared_ptr<const void> owner;  ///< of the bytes, if they are not borrowed
+
+        Source(SafetensorsEntry e, std::span<const std::byte> b, std::shared_ptr<const void> o)
+            : entry(std::move(e)), bytes(b), owner(std::move(o)) {}
+    };
+    using Item = std::pair<const std::string, Source>;
+
+    [[nodiscard]] static std::string where(std::string_view name) { return "safetensors: tensor " + quoted_text(name); }
+    static void check_scale(std::string_view name, double scale) {
+        check(scale == 1.0, where(name), " has scale ", scale, "; a file holds plain numbers only");
+    }
+
+    /// By falling type, so that every tensor is aligned to its elements, then by name.
+    [[nodiscard]] std::vector<const Item*> file_order() const {
+        std::vector<const Item*> order;
+        for (const Item& item : tensors_) order.push_back(&item);
+        std::stable_sort(order.begin(), order.end(), [](const Item* a, const Item* b) {
+            return find_safetensors_type(a->second.entry.dtype) > find_safetensors_type(b->second.entry.dtype);
+        });
+        return order;
+    }
+
+    void append_header(std::string& text, const std::vector<const Item*>& order) const {
+        const auto json = [](std::string_view string) { return nlohmann::json(string).dump(); };
+        auto metadata = metadata_;
+        for (const auto& [name, source] : tensors_)
+            if (source.entry.dtype == "U8" && !source.entry.format.empty())
+                metadata.emplace(concatenate(safetensors_format_key, name), source.entry.format);
+        char separator = '{';
+        if (!metadata.empty()) text += "{\"__metadata__\":";
+        for (const auto& [key, value] : metadata) {
+            text.append(1, separator).append(json(key)).append(1, ':').append(json(value));
+            separator = ',';
+        }
+        if (!metadata.empty()) text += '}';
+        std::uint64_t at = 0;
+        for (const Item* item : order) {
+            const auto& [name, source] = *item;
+            text.append(1, separator).append(json(name)).append(":{\"dtype\":\"").append(source.entry.dtype);
+            text.append("\",\"shape\":").append(to_string(source.entry.shape)).append(",\"data_offsets\":[");
+            text.append(std::to_string(at)).append(1, ',');
+            at += source.bytes.size();
+            text.append(std::to_string(at)).append("]}");
+            separator = ',';
+        }
+        text += separator == '{' ? "{}" : "}";
+    }
+
+    std::map<std::string, Source, std::less<>> tensors_{};
+    std::map<std::string, std::string, std::less<>> metadata_{};
+};
+
+/// Reads a safetensors file. The constructor reads and checks the header, so that a file that is damaged where it tells of the
+/// tensors is refused as a whole; elements are read when they are asked for, from the file that was opened, even if another
+/// has taken its name since. Every function is const and may be called from several threads.
+///   const SafetensorsReader reader("model.safetensors");
+///   const Tensor<Half> weight = reader.tensor<Half>("weight", Shape{3, 2});
+/// Errors, in one line that names the file and what is wrong in it, for whatever the file holds: those of
+/// `parse_safetensors_header`; missing, truncated, unreadable.
+/// `safetensors: model.safetensors: tensor 'a/b' is [2,3]; expected [3,2]`.   Test: tests/io/safetensors_test.cpp
+class SafetensorsReader {
+public:
+    explicit SafetensorsReader(const std::filesystem::path& path) : where_(concatenate("safetensors: ", path.string())) {
+        std::error_code error;
+        check(std::filesystem::is_regular_file(path, error), where_, " does not exist or is not a file");
+        file_ = FileDescriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+        struct stat facts {};
+        const bool opened = file_.is_open() && ::fstat(file_.number(), &facts) == 0;
+        if (!opened) fail(where_, " cannot be read: ", std::generic_category().message(errno));
+        read_header(static_cast<std::uint64_t>(facts.st_size));
+    }
+    /// The bytes of a file that are in memory already, borrowed while the reader lives; `name` stands for the path.
+    explicit SafetensorsReader(std::span<const std::byte> bytes, std::string_view name)
+        : where_(concatenate("safetensors: ", name)), bytes_(bytes) {
+        read_header(bytes.size());
+    }
+
+    /// All tensors by name: type, shape and place.
+    [[nodiscard]] const std::map<std::string, SafetensorsEntry, std::less<>>& tensors() const noexcept { return header_.tensors; }
+    [[nodiscard]] const std::map<std::string, std::string, std::less<>>& metadata() const noexcept { return header_.metadata; }
+    [[nodiscard]] bool contains(std::string_view name) const { return header_.tensors.find(name) != header_.tensors.end(); }
+    /// Error: there is no such tensor; some that are there are listed.
+    [[nodiscard]] const SafetensorsEntry& entry(std::string_view name) const {
+        const auto found = header_.tensors.find(name);
+        if (found == header_.tensors.end()) fail(where_, ": no tensor ", quoted_text(name), "; ", list_of_names());
+        return found->second;
+    }
+
+    /// The bytes of a tensor of any type, known or not. Error: there are more or fewer.
+    void read(std::string_view name, std::span<std::byte> out) const {
+        const SafetensorsEntry& found = entry(name);
+        check(out.size() == found.bytes(), where(name), " has ", found.bytes(), " bytes; expected ", out.size());
+        read_at(data_start_ + found.begin, out);
+    }
+
+    /// A tensor of elements of type T, as they were stored.
+    /// Errors: it is of another type; its shape is not the expected one, if one is given; a byte is no code of T.
+    template <SafetensorsElement T>
+    [[nodiscard]] Tensor<T> tensor(std::string_view name, const std::optional<Shape>& expected = {}) const {
+        const SafetensorsEntry& found = entry(name);
+        const SafetensorsEntry wanted = safetensors_entry<T>();
+        if (!holds(found, wanted, sizeof(T)))
+            fail(where(name), " is of type ", type_name(found), "; expected ", type_name(wanted));
+        check_shape(name, found, expected);
+        Tensor<T> result(found.shape);
+        const std::span<std::byte> bytes = std::as_writable_bytes(result.span());
+        read_at(data_start_ + found.begin, bytes);
+        if constexpr (std::same_as<T, bool>) check_codes(name, found, bytes, 2);
+        if constexpr (CodedElement<T> && sizeof(T) == 1) check_codes(name, found, bytes, format_of<T>.code_count());
+        return result;
+    }
+
+    /// A tensor of any floating-point type in float or double, exactly.
+    /// Errors: it is of another type or of one that is not known; F64 asked for in float; its shape is not the expected one; a byte
+    /// is no code of its format.
+    template <std::floating_point Float>
+    [[nodiscard]] Tensor<Float> read_as(std::string_view name, const std::optional<Shape>& expected = {}) const {
+        const SafetensorsEntry& found = entry(name);
+        if (found.dtype == safetensors_entry<Float>().dtype) return tensor<Float>(name, expected);
+        if constexpr (std::same_as<Float, double>) {
+            return cast<double>(read_as<float>(name, expected));
+        } else {
+            if (found.dtype == "F64") fail(where(name), " is of type F64, which float does not hold");
+            if (found.format.empty()) fail(where(name), " is of type ", type_name(found), "; expected a floating-point type");
+            check_shape(name, found, expected);
+            Tensor<float> result(found.shape);
+            if (find_safetensors_type(found.dtype)->bytes == 1) decode_into<std::uint8_t>(name, found, result.span());
+            else decode_into<std::uint16_t>(name, found, result.span());
+            return result;
+        }
+    }
+
+private:
+    void read_header(std::uint64_t file_bytes) {
+        check(file_bytes >= 8, where_, " has ", file_bytes, " bytes: too few for a safetensors file");
+        std::array<std::byte, 8> start{};
+        read_at(0, start);
+        std::uint64_t length = 0;
+        for (std::size_t i = start.size(); i-- > 0;) length = length << 8 | std::to_integer<std::uint64_t>(start[i]);
+        check(length <= file_bytes - 8, where_, ": a header of ", length, " bytes does not fit the file of ", file_bytes,
+              " bytes");
+        check(length <= safetensors_header_limit, where_, ": a header of ", length, " bytes is above the limit of ",
+              safetensors_header_limit);
+        std::string text(static_cast<std::size_t>(length), '\0');
+        read_at(8, std::as_writable_bytes(std::span<char>(text)));
+        data_start_ = 8 + length;
+        header_ = parse_safetensors_header(where_, text, file_bytes - data_start_);
+    }
+
+    void read_at(std::uint64_t offset, std::span<std::byte> out) const {
+        if (!file_.is_open()) {
+            std::copy_n(bytes_.begin() + static_cast<std::ptrdiff_t>(offset), out.size(), out.begin());
+            return;
+        }
+        while (!out.empty()) {
+            constexpr std::size_t most = std::size_t{1} << 30;
+            const ssize_t count = ::pread(file_.number(), out.data(), std::min(out.size(), most), static_cast<off_t>(offset));
+            if (count < 0 && errno == EINTR) continue;
+            if (count < 0) fail(where_, " cannot be read: ", std::generic_category().message(errno));
+            check(count > 0, where_, " has become shorter since it was opened");
+            out = out.subspan(static_cast<std::size_t>(count));
+            offset += static_cast<std::uint64_t>(count);
+        }
+    }
+
+    /// The values of codes, block by block.
+    template <CodeWord Code>
+    void decode_into(std::string_view name, const SafetensorsEntry& found, std::span<float> values) const {
+        const std::optional<FloatFormat> format = format_named(found.format);
+        if (!format || format->code_bits() > 8 * static_cast<int>(sizeof(Code)))
+            fail(where(name), " is of type ", type_name(found), ", which is not known");
+        std::array<Code, 4096> block;
+        for (std::size_t begin = 0; begin < values.size(); begin += block.size()) {
+            const std::span<Code> codes = std::span(block).first(std::min(block.size(), values.size() - begin));
+            read_at(data_start_ + found.begin + begin * sizeof(Code), std::as_writable_bytes(codes));
+            check_codes(name, found, std::as_bytes(codes), format->code_count());
+            decode(*format, std::span<const Code>(codes), values.subspan(begin, codes.size()));
+        }
+    }
+    [[nodiscard]] static std::optional<FloatFormat> format_named(std::string_view name) {
+        try {
+            return find_format(name);
+        } catch (const Error&) {  // its message has the name as it is, perhaps on several lines
+            return std::nullopt;
+        }
+    }
+
+    /// Whether the tensor's elements are stored as those of the wanted type. Codes of one format are, under whichever dtype; but
+    /// a file can name any format for bytes.
+    [[nodiscard]] static bool holds(const SafetensorsEntry& found, const SafetensorsEntry& wanted, std::size_t element_bytes) {
+        const SafetensorsType* const type = find_safetensors_type(found.dtype);
+        return type != nullptr && type->bytes == element_bytes && found.format == wanted.format &&
+               (found.dtype == wanted.dtype || !found.format.empty());
+    }
+
+    /// Error unless every byte is below `count`.
+    void check_codes(std::string_view name, const SafetensorsEntry& found, std::span<const std::byte> bytes,
+                     std::uint64_t count) const {
+        if (count > 0xFF) return;
+        const auto wrong =
+            std::find_if(bytes.begin(), bytes.end(), [count](std::byte b) { return std::to_integer<unsigned>(b) >= count; });
+        if (wrong != bytes.end())
+            fail(where(name), " of type ", type_name(found), " holds the byte ", std::to_integer<unsigned>(*wrong),
+                 "; expected less than ", count);
+    }
+    void check_shape(std::string_view name, const SafetensorsEntry& found, const std::optional<Shape>& expected) const {
+        if (expected && found.shape != *expected)
+            fail(where(name), " is ", cut_shape(found.shape), "; expected ", to_string(*expected));
+    }
+
+    [[nodiscard]] std::string where(std::string_view name) const { return concatenate(where_, ": tensor ", quoted_text(name)); }
+    [[nodiscard]] static std::string type_name(const SafetensorsEntry& entry) {
+        if (find_safetensors_type(entry.dtype) == nullptr) return quoted_text(entry.dtype);
+        if (entry.dtype != "U8" || entry.format.empty()) return entry.dtype;
+        return concatenate("U8 of format ", quoted_text(entry.format));
+    }
+    [[nodiscard]] std::string list_of_names() const {
+        if (header_.tensors.empty()) return "the file holds none";
+        std::string list = "the file holds";
+        std::size_t listed = 0;
+        for (const auto& [name, entry] : header_.tensors) {
+            if (++listed > 8) return concatenate(list, " and ", header_.tensors.size() - 8, " more");
+            list.append(1, ' ').append(quoted_text(name));
+        }
+        return list;
+    }
+
+    std::string where_;
+    FileDescriptor file_{};
+    std::span<const std::byte> bytes_{};
+    std::uint64_t data_start_ = 0;
+    SafetensorsHeader header_{};
+};
+
+}  // namespace unitscale::io

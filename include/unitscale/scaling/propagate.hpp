@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/base/error.hpp>
+#include <unitscale/scaling/power_of_two.hpp>
+#include <unitscale/tensor/rescale.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string_view>
+#include <utility>
+
+// Scaling `propagate` (Scalify): a tensor is data times a scalar scale, and every op finds the scale of its result from those of
+// its inputs, so that data stays near unit scale while the value is the textbook one.
+// Reference: Balanca et al. 2024 (WANT@ICML), Scalify: scale propagation for efficient low-precision LLM training.
+namespace unitscale {
+
+/// How a scale becomes a power of two: the one below, above, nearest in the logarithm, or one of both neighbours at random so that
+/// the mean is right; none: it stays as it is.
+enum class ScaleRounding { down, none, up, nearest, stochastic };
+
+inline constexpr std::array<std::string_view, 5> scale_rounding_names = {"down", "none", "up", "nearest", "stochastic"};
+[[nodiscard]] constexpr std::string_view name(ScaleRounding rounding) noexcept {
+    return scale_rounding_names[static_cast<std::size_t>(rounding)];
+}
+
+/// What a recipe says about scaling `propagate`.
+struct PropagateRule {
+    ScaleRounding rounding = ScaleRounding::down;
+    bool exact_norms = false;  ///< true: the epsilon of norms acts on values; false: on data, as in Scalify
+
+    friend constexpr bool operator==(const PropagateRule&, const PropagateRule&) = default;
+};
+
+/// A positive number as a scale; `random` is a uniform word, for `stochastic` only.
+/// Test: tests/scaling/propagate_test.cpp
+[[nodiscard]] inline double as_scale(ScaleRounding rounding, double x, std::uint32_t random = 0) {
+    switch (rounding) {
+        case ScaleRounding::down:
+            return pow2_down(x);
+        case ScaleRounding::up:
+            return pow2_up(x);
+        case ScaleRounding::nearest:
+            return pow2_nearest(x);
+        case ScaleRounding::stochastic:
+            return pow2_stochastic(x, random);
+        default:
+            return x;
+    }
+}
+
+/// What a kernel multiplies its data by, and the scale that its result then has.
+struct Scaled {
+    double factor = 1.0, scale = 1.0;
+};
+
+/// A result whose data is worth `worth`, in parts: data times `worth / scale`, and a scale as near `wanted` as scales go: what
+/// leaves [2^-126, 2^127] moves to the data.
+[[nodiscard]] inline Scaled with_scale(double worth, double wanted) noexcept {
+    constexpr double least = std::numeric_limits<float>::min(), most = 0x1p127;
+    const double scale = std::clamp(wanted, least, most);
+    return {worth / scale, scale};
+}
+
+/// A product: inputs of scales that multiply to `scales`, and an op whose ideal factor under `unit` is `ideal`. With r = `ideal`
+/// inverted and rounded: data times 1/r, scale `scales` r.
+[[nodiscard]] inline Scaled product_scale(ScaleRounding rounding, double scales, double ideal, std::uint32_t random = 0) {
+    return with_scale(scales, scales * as_scale(rounding, 1.0 / ideal, random));
+}
+
+/// The scale of a sum of terms of scales a and b, independent of each other: (a^2 + b^2)^1/2, rounded.
+[[nodiscard]] inline double sum_scale(ScaleRounding rounding, double a, double b, std::uint32_t random = 0) {
+    const double large = std::max(a, b), ratio = std::min(a, b) / large;
+    return with_scale(1.0, as_scale(rounding, large * std::sqrt(1.0 + ratio * ratio), random)).scale;
+}
+
+/// A constant of one element and scale 1 as a mantissa in [1,2), with its sign, and a power of two. What has several elements or a
+/// scale, 0, infinity and NaN stay as they are.
+template <RealElement T>
+[[nodiscard]] Tensor<T> split_constant(Tensor<T> tensor) {
+    if (tensor.size() != 1 || tensor.scale() != 1.0) return tensor;
+    const double magnitude = std::abs(widest(tensor.data()[0]));
+    if (magnitude == 0.0 || !std::isfinite(magnitude)) return tensor;
+    return rebalance(std::move(tensor), pow2_down(magnitude));
+}
+
+}  // namespace unitscale

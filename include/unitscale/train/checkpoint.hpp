@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/autograd/parameter.hpp>
+#include <unitscale/base/error.hpp>
+#include <unitscale/io/json_recipe.hpp>
+#include <unitscale/io/safetensors.hpp>
+#include <unitscale/kernels/amax.hpp>
+#include <unitscale/optim/loss_scaler.hpp>
+#include <unitscale/scaling/recipe.hpp>
+#include <unitscale/scaling/state.hpp>
+#include <unitscale/tensor/cast.hpp>
+#include <unitscale/tensor/rescale.hpp>
+#include <unitscale/tensor/tensor.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <charconv>
+#include <cmath>
+#include <concepts>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <limits>
+#include <map>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+// Training runs on disk: one safetensors file with the weights, the optimiser's state and what the library remembers.
+//   decoder/block0/ffn/up/weight              data in its stored type
+//   decoder/block0/ffn/up/weight.scale        F64, one element, where the scale is not 1
+//   optimiser/...                             tensors that `visit_state` names; numbers and tables are metadata
+// A file of weights alone, from here or from elsewhere, loads into any recipe.
+namespace unitscale::train {
+
+/// Gathers weights and state, then writes them at once or not at all (SafetensorsWriter). Tensors are borrowed until `write`.
+/// It is the visitor of `visit_state`. Test: tests/train/checkpoint_test.cpp
+class CheckpointWriter {
+public:
+    template <class T>
+    void weights(const std::vector<Parameter<T>*>& parameters) {
+        for (const Parameter<T>* parameter : parameters) add(parameter->name(), parameter->value());
+    }
+    /// Weights of linear layers (role `weight`) as codes of F, one power of two to a tensor: 2^bias x rounded to F with the largest bias
+    /// that the largest magnitude allows, less `margin`; the scale is 2^-bias. The others as they are.
+    template <FloatFormat F, class T>
+    void quantised_weights(const std::vector<Parameter<T>*>& parameters, int margin = 0) {
+        for (const Parameter<T>* parameter : parameters) {
+            const Tensor<T>& value = parameter->value();
+            if (parameter->facts().role != ParameterRole::weight) {
+                add(parameter->name(), value);
+                continue;
+            }
+            const int bias =
+                amax_bias(F, kernels::amax(Execution{}, value.data(), static_cast<std::ptrdiff_t>(value.size())), margin);
+            Tensor<Minifloat<F>> codes(value.shape());
+            for (std::size_t i = 0; i < value.size(); ++i)
+                codes.data()[i] = element_cast<Minifloat<F>>(std::ldexp(static_cast<double>(value.data()[i]), bias));
+            writer_.add(parameter->name(), std::move(codes));
+            writer_.add(parameter->name() + ".scale", Tensor<double>(Shape{1}, {std::ldexp(value.scale(), -bias)}));
+        }
+    }
+    /// State that is visited from now on has this in front of its names.
+    void set_prefix(std::string prefix) { prefix_ = std::move(prefix); }
+
+    template <class T>
+    void tensor(const std::string& name, const Tensor<T>& tensor) {
+        add(prefix_ + name, tensor);
+    }
+    void scalar(const std::string& name, const std::uint64_t& value) {
+        writer_.set_metadata(prefix_ + name, std::to_string(value));
+    }
+    void number(const std::string& name, const double& value) {
+        writer_.set_metadata(prefix_ + name, nlohmann::json(value).dump());
+    }
+    void table(const std::string& name, const std::map<std::string, double>& table) {
+        writer_.set_metadata(prefix_ + name, nlohmann::json(table).dump());
+    }
+    void text(const std::string& name, const std::string& text) { writer_.set_metadata(prefix_ + name, text); }
+    void recipe(const Recipe& recipe) { writer_.set_metadata("recipe", io::recipe_to_json(recipe).dump()); }
+
+    /// Errors: those of SafetensorsWriter.
+    void write(const std::filesystem::path& path) const { writer_.write(path); }
+
+private:
+    template <class T>
+    void add(const std::string& name, const Tensor<T>& tensor) {
+        writer_.add(name, tensor.shape(), tensor.span());
+        if (tensor.scale() != 1.0) writer_.add(name + ".scale", Tensor<double>(Shape{1}, {tensor.scale()}));
+    }
+
+    io::SafetensorsWriter writer_{};
+    std::string prefix_{};
+};
+
+/// Reads them back, whole or not at all: everything is read and checked first, `commit` then puts it where it belongs. (Tables
+/// alone, of which `visit_state` shows copies, are set at once: read them last.)
+/// Errors, in one line that names the file: those of SafetensorsReader; a tensor that is missing or has another shape; a number that
+/// is missing or is none.
+class CheckpointReader {
+public:
+    explicit CheckpointReader(const std::filesystem::path& path)
+        : where_(concatenate("checkpoint: ", path.string())), reader_(path) {}
+
+    [[nodiscard]] const io::SafetensorsReader& file() const noexcept { return reader_; }
+    void set_prefix(std::string prefix) { prefix_ = std::move(prefix); }
+
+    /// The weights of a model. A file without scales, for a parameter that has one: the value is kept under the parameter's scale,
+    /// and `notes` says so. `plain`: scales are multiplied out, as recipes need that do not propagate them.
+    template <class T>
+    void weights(const std::vector<Parameter<T>*>& parameters, bool plain = false) {
+        std::size_t rescaled = 0;
+        for (Parameter<T>* parameter : parameters) {
+            Tensor<T> value = read<T>(parameter->name(), parameter->shape());
+            if (plain) {
+                value = set_scaling(std::move(value), 1.0);
+            } else if (!reader_.contains(parameter->name() + ".scale") && parameter->value().scale() != 1.0) {
+                value = set_scaling(std::move(value), parameter->value().scale());
+                ++rescaled;
+            }
+            pending_.push_back([parameter, value = std::move(value)]() mutable { parameter->write() = std::move(value); });
+        }
+        if (rescaled > 0)
+            notes_.push_back(concatenate(where_, ": has no scales; ", rescaled, " weights were given those of a new model"));
+    }
+
+    template <class T>
+    void tensor(const std::string& name, Tensor<T>& tensor) {
+        pending_.push_back([&tensor, value = read<T>(prefix_ + name, tensor.shape())]() mutable { tensor = std::move(value); });
+    }
+    void scalar(const std::string& name, std::uint64_t& value) {
+        const std::string& text = metadata(name);
+        std::uint64_t found = 0;
+        const auto read = std::from_chars(text.data(), text.data() + text.size(), found);
+        check(read.ec == std::errc() && read.ptr == text.data() + text.size(), where_, ": ", prefix_, name, " is '",
+              text.substr(0, 40), "'; expected a whole number");
+        pending_.push_back([&value, found] { value = found; });
+    }
+    void number(const std::string& name, double& value) {
+        const auto json = nlohmann::json::parse(metadata(name), nullptr, false);
+        check(json.is_number(), where_, ": ", prefix_, name, " is '", metadata(name).substr(0, 40), "'; expected a number");
+        pending_.push_back([&value, found = json.get<double>()] { value = found; });
+    }
+    void table(const std::string& name, std::map<std::string, double>& table) const {
+        const auto json = nlohmann::json::parse(metadata(name), nullptr, false);
+        bool numbers = json.is_object();
+        if (numbers)
+            for (const auto& entry : json) numbers = numbers && entry.is_number();
+        check(numbers, where_, ": ", prefix_, name, " is not a table of numbers");
+        table = json.get<std::map<std::string, double>>();
+    }
+    [[nodiscard]] const std::string& text(const std::string& name) const { return metadata(name); }
+    [[nodiscard]] Recipe recipe() const {
+        const auto found = reader_.metadata().find("recipe");
+        check(found != reader_.metadata().end(), where_, ": has no recipe");
+        const auto json = nlohmann::ordered_json::parse(found->second, nullptr, false);
+        check(!json.is_discarded(), where_, ": its recipe is not JSON");
+        return io::recipe_from_json(json);
+    }
+
+    /// Puts the tensors that were read in place.
+    void commit() {
+        for (auto& put : pending_) put();
+        pending_.clear();
+    }
+    /// What was not in the file and was made up for, one line each.
+    [[nodiscard]] const std::vector<std::string>& notes() const noexcept { return notes_; }
+
+private:
+    template <class T>
+    [[nodiscard]] Tensor<T> read(const std::string& name, const Shape& shape) const {
+        using Wide = std::conditional_t<std::same_as<T, double>, double, float>;
+        Tensor<T> value;
+        if constexpr (std::same_as<T, Wide>) value = reader_.read_as<Wide>(name, shape);
+        else value = cast<T>(reader_.read_as<Wide>(name, shape));
+        if (!reader_.contains(name + ".scale")) return value;
+        const double scale =
+            reader_.read_as<double>(name + ".scale").size() == 1 ? reader_.read_as<double>(name + ".scale").data()[0] : 0.0;
+        check(scale > 0.0 && scale <= std::numeric_limits<double>::max(), where_, ": ", name, ".scale is ", scale,
+              "; expected one positive finite number");
+        value.set_scale(scale);
+        return value;
+    }
+    [[nodiscard]] const std::string& metadata(const std::string& name) const {
+        const auto found = reader_.metadata().find(prefix_ + name);
+        check(found != reader_.metadata().end(), where_, ": has no '", prefix_, name, "'; is it a file of weights alone?");
+        return found->second;
+    }
+
+    std::string where_;
+    io::SafetensorsReader reader_;
+    std::string prefix_{};
+    std::vector<std::function<void()>> pending_{};
+    std::vector<std::string> notes_{};
+};
+
+/// What a training run is made of, borrowed.
+template <class T, class Optimiser>
+struct RunParts {
+    std::vector<Parameter<T>*> parameters;
+    Optimiser& optimiser;
+    ScalingState& state;
+    optim::LossScaler& scaler;
+};
+
+/// All of a run: weights, optimiser, ScalingState (step, seed, plan, past magnitudes), loss scale, recipe, and `more`, numbers of the
+/// caller's. Random streams and the place in the data are functions of seed and step. Errors: those of SafetensorsWriter.
+template <class T, class Optimiser>
+void save_run(const std::filesystem::path& path, const RunParts<T, Optimiser>& run, const Recipe& recipe,
+              const std::map<std::string, double>& more = {}, const std::map<std::string, std::string>& texts = {}) {
+    CheckpointWriter writer;
+    writer.weights(run.parameters);
+    writer.recipe(recipe);
+    writer.set_prefix("optimiser/");
+    run.optimiser.visit_state(writer);
+    writer.set_prefix("loss_scaler/");
+    run.scaler.visit_state(writer);
+    writer.set_prefix("state/");
+    run.state.visit_state(writer);
+    writer.set_prefix("run/");
+    writer.table("numbers", more);
+    for (const auto& [name, text] : texts) writer.text(name, text);
+    writer.write(path);
+}
+
+/// Restores it: the run then goes on with the bits that it would have had. Returns `more`. `texts` that are given must be what was
+/// saved. Errors: those of CheckpointReader, and `checkpoint: PATH: its vocabulary is not this run's`; nothing is changed then.
+template <class T, class Optimiser>
+std::map<std::string, double> load_run(const std::filesystem::path& path, const RunParts<T, Optimiser>& run,
+                                       const std::map<std::string, std::string>& texts = {}) {
+    CheckpointReader reader(path);
+    std::map<std::string, double> more, ignored;
+    reader.set_prefix("run/");
+    reader.table("numbers", more);
+    for (const auto& [name, text] : texts)
+        check(reader.text(name) == text, "checkpoint: ", path.string(), ": its ", name, " is not this run's");
+    reader.weights(run.parameters);
+    reader.set_prefix("optimiser/");
+    run.optimiser.visit_state(reader);
+    reader.set_prefix("loss_scaler/");
+    run.scaler.visit_state(reader);
+    reader.set_prefix("state/");
+    for (const char* name : {"plan", "amax"}) reader.table(name, ignored);
+    run.state.visit_state(reader);
+    reader.commit();
+    return more;
+}
+
+/// Weights alone. Errors: those of CheckpointWriter and CheckpointReader.
+template <class T>
+void save_weights(const std::filesystem::path& path, const std::vector<Parameter<T>*>& parameters) {
+    CheckpointWriter writer;
+    writer.weights(parameters);
+    writer.write(path);
+}
+/// Returns notes, as CheckpointReader has them.
+template <class T>
+std::vector<std::string> load_weights(const std::filesystem::path& path, const std::vector<Parameter<T>*>& parameters,
+                                      bool plain = false) {
+    CheckpointReader reader(path);
+    reader.weights(parameters, plain);
+    reader.commit();
+    return reader.notes();
+}
+
+}  // namespace unitscale::train

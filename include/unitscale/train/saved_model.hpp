@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/autograd/tape.hpp>
+#include <unitscale/base/error.hpp>
+#include <unitscale/io/json_recipe.hpp>
+#include <unitscale/io/text.hpp>
+#include <unitscale/io/vocabulary.hpp>
+#include <unitscale/nn/decoder.hpp>
+#include <unitscale/scaling/state.hpp>
+#include <unitscale/train/checkpoint.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <array>
+#include <cstddef>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace unitscale::train {
+
+inline constexpr std::array<std::string_view, 2> feed_forward_json_names = {"gelu", "gated_silu"};
+inline constexpr std::array<std::string_view, 2> norm_json_names = {"layer", "rms"};
+inline constexpr std::array<std::string_view, 3> placement_json_names = {"pre", "post", "none"};
+inline constexpr std::array<std::string_view, 2> positions_json_names = {"learned", "rotary"};
+
+/// The fields of a model that its weights and values depend on, named once for both directions. (A residual rule or attention
+/// multiplier of the model's own is not among them: models that are saved take the recipe's.)
+template <class Visitor>
+void describe_decoder(Visitor& visitor, nn::DecoderConfig& config) {
+    visitor.field("vocabulary", config.vocabulary);
+    visitor.field("width", config.width);
+    visitor.field("depth", config.depth);
+    visitor.field("heads", config.heads);
+    visitor.field("groups", config.groups);
+    visitor.field("length", config.length);
+    visitor.field("hidden_ratio", config.hidden_ratio);
+    visitor.choice("feed_forward", config.feed_forward, feed_forward_json_names);
+    visitor.object("norm", config.norm, [](auto& v, nn::NormConfig& norm) {
+        v.choice("kind", norm.kind, norm_json_names);
+        v.field("gains", norm.gains);
+        v.field("epsilon", norm.epsilon);
+    });
+    visitor.choice("placement", config.placement, placement_json_names);
+    visitor.choice("positions", config.positions, positions_json_names);
+    visitor.field("dropout", config.dropout);
+    visitor.field("bias", config.bias);
+    visitor.field("tied", config.tied);
+}
+[[nodiscard]] inline nlohmann::ordered_json decoder_to_json(nn::DecoderConfig config) {
+    io::JsonWriter writer;
+    describe_decoder(writer, config);
+    return writer.json();
+}
+[[nodiscard]] inline nn::DecoderConfig decoder_from_json(const nlohmann::ordered_json& json) {
+    nn::DecoderConfig config;
+    io::JsonReader reader(json, "model");
+    describe_decoder(reader, config);
+    reader.finish();
+    return config;
+}
+
+/// A trained character model from a checkpoint, ready to evaluate and to write: config, vocabulary, recipe, weights, and the forward
+/// factors that it was trained with, so that its values are those of the run that saved it, bit for bit.
+/// Errors: those of CheckpointReader. Test: tests/train/saved_model_test.cpp
+class SavedModel {
+public:
+    explicit SavedModel(const std::filesystem::path& path, int threads = 1) : SavedModel(CheckpointReader(path), path, threads) {}
+
+    [[nodiscard]] nn::Decoder<float>& model() noexcept { return model_; }
+    [[nodiscard]] Tape<float>& tape() noexcept { return tape_; }
+    [[nodiscard]] ScalingState& state() noexcept { return state_; }
+    [[nodiscard]] const Recipe& recipe() const noexcept { return recipe_; }
+    [[nodiscard]] const io::CharacterVocabulary& vocabulary() const noexcept { return vocabulary_; }
+
+    /// Writes the model again, the weights of its linear layers in 8 bits (CheckpointWriter::quantised_weights), without an
+    /// optimiser's state.
+    template <FloatFormat F>
+    void save_quantised(const std::filesystem::path& path, int margin = 0) {
+        CheckpointWriter writer;
+        writer.quantised_weights<F>(model_.parameters(), margin);
+        writer.recipe(recipe_);
+        writer.set_prefix("state/");
+        state_.visit_state(writer);
+        writer.set_prefix("run/");
+        writer.text("vocabulary", io::encode_utf8(vocabulary_.characters()));
+        writer.text("model", decoder_to_json(model_.config()).dump());
+        writer.write(path);
+    }
+
+private:
+    SavedModel(CheckpointReader reader, const std::filesystem::path& path, int threads)
+        : recipe_(reader.recipe()),
+          vocabulary_(text_of(reader, "vocabulary")),
+          model_(config_of(reader, path)),
+          tape_(recipe_, state_, threads) {
+        reader.weights(model_.parameters(), recipe_.scaling != Scaling::propagate);
+        reader.set_prefix("state/");
+        std::map<std::string, double> ignored;
+        for (const char* name : {"plan", "amax"}) reader.table(name, ignored);
+        state_.visit_state(reader);
+        reader.commit();
+    }
+    static std::u32string text_of(CheckpointReader& reader, const std::string& name) {
+        reader.set_prefix("run/");
+        return io::decode_utf8(reader.text(name));
+    }
+    static nn::DecoderConfig config_of(CheckpointReader& reader, const std::filesystem::path& path) {
+        reader.set_prefix("run/");
+        const auto json = nlohmann::ordered_json::parse(reader.text("model"), nullptr, false);
+        check(!json.is_discarded(), "checkpoint: ", path.string(), ": its model is not JSON");
+        return decoder_from_json(json);
+    }
+
+    Recipe recipe_;
+    io::CharacterVocabulary vocabulary_;
+    nn::Decoder<float> model_;
+    ScalingState state_{};
+    Tape<float> tape_;
+};
+
+}  // namespace unitscale::train

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: MIT
+#include <unitscale/io/json_recipe.hpp>
+
+#include "support/catch.hpp"
+#include "support/temporary_folder.hpp"
+
+#include <fstream>
+#include <string>
+
+using namespace unitscale;
+using io::override_recipe;
+using io::recipe_from_json;
+using io::recipe_to_json;
+
+namespace {
+Recipe parsed(const std::string& text) { return recipe_from_json(nlohmann::ordered_json::parse(text)); }
+}  // namespace
+
+TEST_CASE("json recipe: every known recipe survives the way there and back") {
+    for (const Recipe& recipe : known_recipes()) {
+        INFO(recipe.name);
+        const auto json = recipe_to_json(recipe);
+        CHECK(recipe_to_json(recipe_from_json(json)) == json);
+        CHECK(json["name"] == recipe.name);
+    }
+}
+
+TEST_CASE("json recipe: fields that are not named are the base's") {
+    const Recipe recipe = parsed(R"({"base": "unit-fp8", "name": "mine", "learning_rate": 0.5, "products": [
+        {"gradient": "e5m2fnuz", "pattern": "*ffn*"},
+        {"kind": "readout", "weight": {"format": "e4m3", "rounding": "stochastic", "bits": 8}, "weight_scale": {"source": "amax"}},
+        {"kind": "matmul", "activation": {"format": {"exponent_bits": 3, "mantissa_bits": 3, "bias": 5}}}]})");
+    CHECK(recipe.name == "mine");
+    CHECK(recipe.scaling == Scaling::unit);
+    CHECK(recipe.learning_rate == 0.5);
+    REQUIRE(recipe.products.size() == 3);
+    CHECK(recipe.products[0].formats.gradient == Quantiser{.format = e5m2fnuz});
+    CHECK_FALSE(recipe.products[0].formats.activation.has_value());
+    CHECK(recipe.products[1].formats.weight == Quantiser{.format = e4m3, .rounding = Rounding::stochastic, .bits = 8});
+    CHECK(recipe.products[1].formats.weight_scale.source == ScaleSource::amax);
+    CHECK(recipe.products[2].formats.activation->format == FloatFormat{3, 3, 5});
+    CHECK(recipe_to_json(recipe_from_json(recipe_to_json(recipe))) == recipe_to_json(recipe));
+    CHECK(parsed("{}").name == "fp32");
+}
+
+TEST_CASE("json recipe: one field from a command line") {
+    const Recipe fp8 = find_recipe("unit-fp8");
+    CHECK(override_recipe(fp8, "matmul.gradient=e5m2fnuz").products[0].formats.gradient->format == e5m2fnuz);
+    CHECK(override_recipe(fp8, "matmul.gradient.rounding=stochastic").products[0].formats.gradient ==
+          Quantiser{.format = e5m2, .rounding = Rounding::stochastic});
+    CHECK_FALSE(override_recipe(fp8, "matmul.weight=null").products[0].formats.weight.has_value());
+    CHECK(override_recipe(fp8, "products.0.pattern=*up").products[0].pattern == "*up");
+    CHECK(override_recipe(fp8, "learning_rate=0.25").learning_rate == 0.25);
+    CHECK(override_recipe(fp8, "scaling=none").scaling == Scaling::none);
+    CHECK(override_recipe(fp8, "residual.scheme=fixed").residual.scheme == ResidualScheme::fixed);
+    CHECK(override_recipe(fp8, "loss_scaling.kind=automatic").loss_scaling.kind == LossScaleKind::automatic);
+    const Recipe plain = override_recipe(find_recipe("fp32"), "matmul.activation=bf16");
+    REQUIRE(plain.products.size() == 1);
+    CHECK(plain.products[0].kind == ProductKind::linear);
+    CHECK(plain.products[0].formats.activation->format == bf16);
+    CHECK(override_recipe(find_recipe("fp8-cscale"), "matmul.weight_scale.bias=-4").products[0].formats.weight_scale.bias == -4);
+}
+
+TEST_CASE("json recipe: bad input gives one line that names the key and what was expected") {
+    CHECK_THROWS_WITH(
+        parsed(R"({"colour": 1})"),
+        "recipe: unknown key 'colour'; expected one of name, description, scaling, constraint, automatic_rule, propagate, "
+        "products, loss_scaling, parametrisation, readout_exponent, residual, learning_rate, clip_norm");
+    CHECK_THROWS_WITH(parsed(R"({"products": [{"kind": "linear"}, {"gradient": {"form": "e4m3"}}]})"),
+                      "recipe: unknown key 'products.1.gradient.form'; expected one of format, rounding, overflow, bits");
+    CHECK_THROWS_WITH(parsed(R"({"scaling": "units"})"), "recipe: scaling is \"units\"; expected one of none, unit, propagate");
+    CHECK_THROWS_WITH(parsed(R"({"learning_rate": "fast"})"), "recipe: learning_rate is \"fast\"; expected a number");
+    CHECK_THROWS_WITH(parsed(R"({"loss_scaling": {"interval": -3}})"),
+                      "recipe: loss_scaling.interval is -3; expected a whole number, not negative");
+    CHECK_THROWS_WITH(parsed(R"({"loss_scaling": {"backoff": 2}})"), "loss_scaling: backoff is 2; expected less than 1");
+    CHECK_THROWS_WITH(parsed(R"({"products": 3})"), "recipe: products is 3; expected a list");
+    CHECK_THROWS_WITH(parsed(R"({"propagate": []})"), "recipe: propagate is []; expected an object");
+    CHECK_THROWS_WITH(parsed("[]"), "recipe: the text is []; expected an object");
+    CHECK_THROWS_WITH(parsed(R"({"base": "unit-fp9"})"),
+                      Catch::Contains("recipe: unknown name 'unit-fp9'; expected one of fp32, "));
+    CHECK_THROWS_WITH(parsed(R"({"products": [{"weight": "e9m9"}]})"),
+                      Catch::Contains("recipe: products.0.weight.format: format: unknown name 'e9m9'"));
+    CHECK_THROWS_WITH(parsed(R"({"products": [{"weight": {"format": {"exponent_bits": 9, "mantissa_bits": 1}}}]})"),
+                      Catch::Contains("recipe: products.0.weight.format: exponent_bits must be 1 to 8"));
+    CHECK_THROWS_WITH(parsed(R"({"products": [{"weight_scale": {"granularity": "row"}}]})"),
+                      "recipe: products.0.weight_scale: scale by row needs the source amax; it is none");
+    const Recipe fp8 = find_recipe("unit-fp8");
+    CHECK_THROWS_WITH(override_recipe(fp8, "learning_rate"), "recipe: 'learning_rate'; expected key=value");
+    CHECK_THROWS_WITH(override_recipe(fp8, "learning_rates=1"),
+                      Catch::Contains("recipe: unknown key 'learning_rates'; expected one of"));
+    CHECK_THROWS_WITH(override_recipe(fp8, "products.7.kind=linear"), "recipe: products.7.kind: no entry '7' among 1");
+    CHECK_THROWS_WITH(override_recipe(fp8, "learning_rate.x=1"), "recipe: unknown key 'learning_rate.x'");
+}
+
+TEST_CASE("json recipe: by name or from a file") {
+    CHECK(io::load_recipe("unit-fp16").name == "unit-fp16");
+    CHECK_THROWS_WITH(io::load_recipe("unit"), Catch::Contains("recipe: unknown name 'unit'"));
+    const test::TemporaryFolder folder;
+    const std::string path = (folder.path() / "mine.json").string();
+    CHECK_THROWS_WITH(io::load_recipe(path), "recipe: " + path + " cannot be read");
+    std::ofstream(path) << R"({"base": "fp32", "name": "mine"})";
+    CHECK(io::load_recipe(path).name == "mine");
+    std::ofstream(path) << "{";
+    CHECK_THROWS_WITH(io::load_recipe(path), "recipe: " + path + " is not JSON");
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT
+#include <unitscale/base/random.hpp>
+#include <unitscale/scaling/propagate.hpp>
+
+#include "support/catch.hpp"
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+using namespace unitscale;
+
+TEST_CASE("a number becomes a scale as the rounding says") {
+    CHECK(as_scale(ScaleRounding::down, 6.0) == 4.0);
+    CHECK(as_scale(ScaleRounding::up, 5.0) == 8.0);
+    CHECK(as_scale(ScaleRounding::nearest, 5.0) == 4.0);
+    CHECK(as_scale(ScaleRounding::nearest, 6.0) == 8.0);
+    CHECK(as_scale(ScaleRounding::none, 6.0) == 6.0);
+    CHECK(as_scale(ScaleRounding::stochastic, 5.0, 0u) == 4.0);
+    CHECK(as_scale(ScaleRounding::stochastic, 5.0, ~0u) == 8.0);
+    for (const ScaleRounding rounding :
+         {ScaleRounding::down, ScaleRounding::none, ScaleRounding::up, ScaleRounding::nearest, ScaleRounding::stochastic})
+        CHECK(as_scale(rounding, 0.125, ~0u) == 0.125);
+    CHECK(name(ScaleRounding::down) == "down");
+    CHECK(name(ScaleRounding::stochastic) == "stochastic");
+}
+
+TEST_CASE("a worth is data times scale, whatever scale is wanted") {
+    CHECK(with_scale(12.0, 4.0).factor == 3.0);
+    CHECK(with_scale(12.0, 4.0).scale == 4.0);
+    // Beyond the range of scales the rest is in the data.
+    const Scaled small = with_scale(0x1p-200, 0x1p-200), large = with_scale(0x1p150, 0x1p150);
+    CHECK(small.scale == 0x1p-126);
+    CHECK(small.factor == 0x1p-74);
+    CHECK(large.scale == 0x1p127);
+    CHECK(large.factor == 0x1p23);
+}
+
+TEST_CASE("the scale of a product of k terms is that of its inputs times k^1/2, rounded") {
+    const Scaled exact = product_scale(ScaleRounding::down, 0.5, 1.0 / std::sqrt(64.0));
+    CHECK(exact.scale == 4.0);
+    CHECK(exact.factor == 0.125);
+    const Scaled down = product_scale(ScaleRounding::down, 0.5, 1.0 / std::sqrt(100.0));
+    CHECK(down.scale == 4.0);
+    CHECK(down.factor == 0.125);
+    CHECK(product_scale(ScaleRounding::up, 0.5, 0.1).scale == 8.0);
+    CHECK(product_scale(ScaleRounding::none, 0.5, 0.1).scale == Approx(5.0));
+    CHECK(product_scale(ScaleRounding::stochastic, 0.5, 0.1, 0u).scale == 4.0);
+    CHECK(product_scale(ScaleRounding::stochastic, 0.5, 0.1, ~0u).scale == 8.0);
+    CHECK(product_scale(ScaleRounding::down, 0x1p-130, 0.25).scale == 0x1p-126);
+    CHECK(product_scale(ScaleRounding::down, 0x1p-130, 0.25).factor == 0x1p-4);
+    CHECK_THROWS_WITH(product_scale(ScaleRounding::down, 1.0, 0.0), "pow2_down: x is inf; expected a positive finite number");
+}
+
+TEST_CASE("the scale of a sum is the root of the squares, rounded, without overflow") {
+    CHECK(sum_scale(ScaleRounding::none, 3.0, 4.0) == Approx(5.0));
+    CHECK(sum_scale(ScaleRounding::down, 2.0, 2.0) == 2.0);
+    CHECK(sum_scale(ScaleRounding::up, 2.0, 2.0) == 4.0);
+    CHECK(sum_scale(ScaleRounding::nearest, 3.0, 6.0) == 8.0);
+    CHECK(sum_scale(ScaleRounding::down, 0x1p127, 0x1p127) == 0x1p127);
+    CHECK(sum_scale(ScaleRounding::up, 0x1p127, 0x1p127) == 0x1p127);
+    CHECK(sum_scale(ScaleRounding::down, 0x1p-126, 0x1p100) == 0x1p100);
+    CHECK(sum_scale(ScaleRounding::down, 0x1p-126, 0x1p-126) == 0x1p-126);
+    CHECK(sum_scale(ScaleRounding::stochastic, 3.0, 4.0, ~0u) == 8.0);
+}
+
+TEST_CASE("stochastic scales have the right mean") {
+    double sum = 0.0;
+    const int n = 20000;
+    for (int i = 0; i < n; ++i)
+        sum += product_scale(ScaleRounding::stochastic, 1.0, 0.2,
+                             static_cast<std::uint32_t>(random_word({1, 2}, static_cast<std::uint64_t>(i))))
+                   .scale;
+    CHECK(sum / n == Approx(5.0).epsilon(0.01));
+}
+
+TEST_CASE("a constant of one element is a mantissa and a power of two") {
+    const auto split = [](double c) { return split_constant(Tensor<double>(Shape{}, {c})); };
+    CHECK(split(-1e-6).data()[0] == -1e-6 * 0x1p20);
+    CHECK(split(-1e-6).scale() == 0x1p-20);
+    CHECK(split(8.0).data()[0] == 1.0);
+    CHECK(split(8.0).scale() == 8.0);
+    CHECK(split(0x1.8p150).data()[0] == 0x1.8p23);
+    CHECK(split(0x1.8p150).scale() == 0x1p127);
+    for (const double c : {0.0, std::numeric_limits<double>::infinity()}) {
+        CHECK(split(c).data()[0] == c);
+        CHECK(split(c).scale() == 1.0);
+    }
+    CHECK(split_constant(Tensor<double>({2}, {8.0, 8.0})).scale() == 1.0);
+    Tensor<double> scaled(Shape{}, {8.0});
+    scaled.set_scale(4.0);
+    CHECK(split_constant(scaled).data()[0] == 8.0);
+}
