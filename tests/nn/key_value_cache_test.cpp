@@ -101,6 +101,9 @@ TEMPLATE_TEST_CASE("KeyValueCache: tokens in parts have the logits of the whole 
     using T = TestType;
     for (const Case& c : cases())
         for (const Recipe& recipe : known_recipes()) {
+            // A largest magnitude is that of the rows that are there: in parts a tensor has other biases.
+            const ScaleSource source = recipe.formats(ProductKind::linear, "").activation_scale.source;
+            if (source == ScaleSource::amax || source == ScaleSource::delayed) continue;
             INFO(c.name << ", " << recipe.name);
             test::LanguageModel<T> model(recipe, c.config);
             if (recipe.scaling == Scaling::none) test::randomise(model.decoder.parameters(), 0.3);
