@@ -36,10 +36,11 @@ TEST_CASE("runs: under every recipe a small model learns a sentence by heart") {
         const double before = train::evaluate(model.decoder, model.tape, parts.validation, 24, 4);
         CHECK(before > entropy);
         train::Batch batch = train::make_batch(8, 24);
+        optim::LossScaler scaler(recipe.loss_scaling);
         for (std::uint64_t step = 1; step <= schedule.steps; ++step) {
             train::fill_random(batch, parts.training, {1, 2}, step);
             const auto result =
-                train::train_step<float>(model.decoder, model.tape, optimiser, std::span(&batch, 1), schedule.at(step));
+                train::train_step<float>(model.decoder, model.tape, optimiser, std::span(&batch, 1), schedule.at(step), &scaler);
             REQUIRE(result.updated);
         }
         const double after = train::evaluate(model.decoder, model.tape, parts.validation, 24, 4);

@@ -39,7 +39,9 @@ TEST_CASE("a star goes back to a later match when the first one fails") {
 
 TEST_CASE("recipes are found by name and an unknown name lists them") {
     REQUIRE(find_recipe("unit-fp8").name == "unit-fp8");
-    REQUIRE_THROWS_WITH(find_recipe("fp9"), "recipe: unknown name 'fp9'; expected one of fp32, unit-fp32, unit-fp16, unit-fp8");
+    REQUIRE_THROWS_WITH(find_recipe("fp9"),
+                        "recipe: unknown name 'fp9'; expected one of fp32, unit-fp32, unit-fp16, unit-fp8, "
+                        "fp8-amax, fp8-cscale, fp8-delayed");
     std::set<std::string> names;
     for (const Recipe& recipe : known_recipes()) {
         REQUIRE(names.insert(recipe.name).second);

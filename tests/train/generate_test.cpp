@@ -128,6 +128,8 @@ TEMPLATE_TEST_CASE("generate: the cache changes no token, greedy or drawn, in th
     rotary.positions = nn::Positions::rotary, rotary.depth = 2, rotary.length = 16, rotary.tied = true;
     for (const nn::DecoderConfig& config : {small, rotary})
         for (const Recipe& recipe : known_recipes()) {
+            const ScaleSource source = recipe.formats(ProductKind::linear, "").activation_scale.source;
+            if (source == ScaleSource::amax || source == ScaleSource::delayed) continue;  // measured over the rows that are there
             INFO(recipe.name << ", length " << config.length);
             test::LanguageModel<TestType> model(recipe, config);
             if (recipe.scaling == Scaling::none) test::randomise(model.decoder.parameters(), 0.4);

@@ -95,7 +95,9 @@ TEST_CASE("language run: bad data, recipe and log are errors before any training
     auto options = small(folder.write("text.txt", proverb(40)));
     CHECK(message(options) == "none");
     options.recipe = "fp7";
-    CHECK(message(options) == "recipe: unknown name 'fp7'; expected one of fp32, unit-fp32, unit-fp16, unit-fp8");
+    CHECK(message(options) ==
+          "recipe: unknown name 'fp7'; expected one of fp32, unit-fp32, unit-fp16, unit-fp8, "
+          "fp8-amax, fp8-cscale, fp8-delayed");
     const auto missing = folder.path() / "missing.txt";
     CHECK(message(small(missing)) == "data: " + missing.string() + " does not exist");
     const auto empty = folder.write("empty.txt", "");
