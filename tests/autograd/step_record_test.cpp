@@ -185,6 +185,5 @@ TEST_CASE("a value is plain numbers for those who ask so, and data and scale for
     }
     const Variable<double> old = vector_input<double>(tape, {7.0});
     tape.begin_step();
-    REQUIRE_THROWS_WITH(tape.scaled_value(old),
-                        "scaled_value: a handle of an earlier step; begin_step() ends the life of all handles");
+    REQUIRE_THROWS_WITH(tape.scaled_value(old), "value: a handle of an earlier step; begin_step() ends the life of all handles");
 }

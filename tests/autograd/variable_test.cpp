@@ -37,7 +37,7 @@ TEST_CASE("item is data times scale of the only element") {
 TEST_CASE("an empty variable is an error in every use") {
     const Variable<float> empty;
     REQUIRE_THROWS_WITH(empty.value(), "value: an empty Variable; make one with Tape::input, Tape::parameter or an op");
-    REQUIRE_THROWS_WITH(empty.shape(), "scaled: an empty Variable; make one with Tape::input, Tape::parameter or an op");
+    REQUIRE_THROWS_WITH(empty.shape(), "value: an empty Variable; make one with Tape::input, Tape::parameter or an op");
     REQUIRE_THROWS_WITH(empty.gradient(), "gradient: an empty Variable; make one with Tape::input, Tape::parameter or an op");
     REQUIRE_THROWS_WITH(empty.tape("gelu"), "gelu: an empty Variable; make one with Tape::input, Tape::parameter or an op");
     REQUIRE_THROWS_WITH(square(empty), "square: an empty Variable; make one with Tape::input, Tape::parameter or an op");

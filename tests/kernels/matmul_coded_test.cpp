@@ -3,6 +3,7 @@
 #include <unitscale/kernels/matmul_coded.hpp>
 
 #include "support/catch.hpp"
+#include "support/matmul_paths.hpp"
 
 #include <cmath>
 #include <cstddef>
@@ -18,18 +19,8 @@ using namespace unitscale::kernels;
 
 namespace {
 
-struct Path {
-    Isa isa;
-    PairKernel pairs;
-};
-std::vector<Path> paths() {
-    std::vector<Path> all{{Isa::baseline, PairKernel::none}};
-    for (const Isa isa : {Isa::avx2, Isa::avx512})
-        if (isa <= active_isa()) all.push_back({isa, PairKernel::none});
-    if (has_avx512_bf16()) all.push_back({Isa::avx512, PairKernel::dot});
-    if (has_amx_bf16()) all.push_back({Isa::avx512, PairKernel::matrix});
-    return all;
-}
+using Path = test::MatmulPath;
+std::vector<Path> paths() { return test::matmul_paths(); }
 
 std::vector<FloatFormat> byte_formats() {
     std::vector<FloatFormat> formats;

@@ -4,6 +4,7 @@
 #include <unitscale/kernels/matmul_right.hpp>
 
 #include "support/catch.hpp"
+#include "support/matmul_paths.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -15,18 +16,8 @@ using namespace unitscale::kernels;
 
 namespace {
 
-struct Path {
-    Isa isa;
-    PairKernel pairs;
-};
-std::vector<Path> paths() {
-    std::vector<Path> all{{Isa::baseline, PairKernel::none}};
-    for (const Isa isa : {Isa::avx2, Isa::avx512})
-        if (isa <= active_isa()) all.push_back({isa, PairKernel::none});
-    if (has_avx512_bf16()) all.push_back({Isa::avx512, PairKernel::dot});
-    if (has_amx_bf16()) all.push_back({Isa::avx512, PairKernel::matrix});
-    return all;
-}
+using Path = test::MatmulPath;
+std::vector<Path> paths() { return test::matmul_paths(); }
 
 template <class T>
 std::vector<T> numbers(std::ptrdiff_t count, std::uint64_t stream) {

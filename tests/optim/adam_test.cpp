@@ -4,6 +4,7 @@
 
 #include "support/allocation_count.hpp"
 #include "support/catch.hpp"
+#include "support/scaled_update.hpp"
 
 #include <cmath>
 #include <cstdint>
@@ -297,25 +298,7 @@ TEST_CASE("Adam updates data by value and gradient of any scales as it updates p
         {.weight_decay = 0.1, .decay = WeightDecay::independent, .peak_learning_rate = 0.06},
     };
     for (const AdamOptions& options : cases)
-        for (const auto& [value_scale, gradient_scale] : {std::pair{0x1p-6, 0x1p-20}, {0x1p9, 0x1p3}, {0.75, 1.5}}) {
-            INFO("scales " << value_scale << " and " << gradient_scale);
-            Parameter<double> plain("p", Shape{length}, {}), scaled("p", Shape{length}, {});
-            fill_normal(plain.write(), {1, 1});
-            scaled.write() = set_scaling(plain.value(), value_scale);
-            Adam<double> one({&plain}, options), other({&scaled}, options);
-            for (int t = 1; t <= 10; ++t) {
-                plain.add_gradient(gradient_of<double>(t));
-                scaled.add_gradient(set_scaling(gradient_of<double>(t), gradient_scale));
-                one.step({}, 0.05);
-                other.step({}, 0.05);
-                one.clear_gradients();
-                other.clear_gradients();
-            }
-            REQUIRE(scaled.value().scale() == value_scale);
-            const Tensor<double> result = value(scaled.value());
-            double worst = 0.0;
-            for (std::size_t i = 0; i < length; ++i)
-                worst = std::max(worst, std::abs(result.data()[i] - plain.value().data()[i]));
-            CHECK(worst < 1e-13);
-        }
+        test::check_scaled_updates(
+            length, [&](std::vector<Parameter<double>*> parameters) { return Adam<double>(std::move(parameters), options); },
+            [](int t) { return gradient_of<double>(t); });
 }

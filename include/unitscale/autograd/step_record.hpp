@@ -53,7 +53,7 @@ public:
     /// The value as plain numbers: good as long as a handle of it lives, and until the backward pass. Error: as `check_handle`.
     [[nodiscard]] const Tensor<T>& value(const Variable<T>& x) const { return plain_value(checked("value", x), pool_); }
     /// The same as data and scale, for ops that propagate scales.
-    [[nodiscard]] const Tensor<T>& scaled_value(const Variable<T>& x) const { return *checked("scaled_value", x).value; }
+    [[nodiscard]] const Tensor<T>& scaled_value(const Variable<T>& x) const { return *checked("value", x).value; }
     [[nodiscard]] const Tensor<T>& gradient(const Variable<T>& x) const {
         const Slot<T>& slot = checked("gradient", x);
         if (slot.parameter != nullptr) return std::as_const(*slot.parameter).gradient();

@@ -39,7 +39,7 @@ public:
     /// The value, as plain numbers (scale 1). Error: a handle of an earlier step, or a value freed by the backward pass.
     [[nodiscard]] const Tensor<T>& value() const { return tape("value").value(*this); }
     /// The value as it is held: data and, under `propagate`, a scale.
-    [[nodiscard]] const Tensor<T>& scaled() const { return tape("scaled").scaled_value(*this); }
+    [[nodiscard]] const Tensor<T>& scaled() const { return tape("value").scaled_value(*this); }
     [[nodiscard]] const Shape& shape() const { return scaled().shape(); }
 
     /// d loss / d value (under `unit`, the scaled gradient). Error: none was computed, or it was freed.
