@@ -35,3 +35,14 @@ if(PROJECT_IS_TOP_LEVEL AND UNITSCALE_CCACHE AND NOT DEFINED CMAKE_CXX_COMPILER_
     add_compile_options("SHELL:-Xclang -fno-pch-timestamp")
   endif()
 endif()
+
+# The decoder's ops for every element type, compiled once for the tests and programs that include train/compiled_ops.hpp.
+set(compiled_ops "")
+foreach(type IN ITEMS float double Half BFloat16)
+  set(source "${PROJECT_BINARY_DIR}/compiled_ops/${type}.cpp")
+  file(CONFIGURE OUTPUT "${source}" CONTENT
+       "#define UNITSCALE_COMPILE_OPS ${type}\n#include <unitscale/train/compiled_ops.hpp>\n")
+  list(APPEND compiled_ops "${source}")
+endforeach()
+add_library(unitscale_compiled_ops OBJECT EXCLUDE_FROM_ALL ${compiled_ops})
+unitscale_program(unitscale_compiled_ops)

@@ -57,10 +57,11 @@ TEST_CASE("factors of unary ops: 1 under none, joined under unit, an error where
     CHECK(ops::stated_factors("f", unit.tape, {.unit = rule}).beta_x == 3.0);
     REQUIRE_THROWS_WITH(ops::stated_factors("f", unit.tape, {}),
                         "f: no rule for scaling 'unit'; state its factors with {.unit = UnitRule{.alpha = a, .beta_x = b}}");
-    REQUIRE_THROWS_WITH(ops::effective_factors("f", unit.tape, {.alpha = 1.0, .beta_x = -2.0}, {}),
+    REQUIRE_THROWS_WITH(ops::effective_factors("f", unit.tape, ops::UnitRule{.alpha = 1.0, .beta_x = -2.0}, {}),
                         "f: unit rule {1, -2}; expected positive factors");
-    REQUIRE_THROWS_WITH(ops::effective_factors("f", unit.tape, {.alpha = std::numeric_limits<double>::infinity()}, {}),
-                        "f: unit rule {inf, 1}; expected positive factors");
+    REQUIRE_THROWS_WITH(
+        ops::effective_factors("f", unit.tape, ops::UnitRule{.alpha = std::numeric_limits<double>::infinity()}, {}),
+        "f: unit rule {inf, 1}; expected positive factors");
 }
 
 TEST_CASE("unary ops of one's own propagate scales") {
