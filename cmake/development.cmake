@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: MIT
 # What our own programs (tests, examples, benchmarks) are built with. Nothing here reaches users of the library.
 
+# Compilers keep to half of AVX-512's width unless they are told otherwise; a training step is a seventh faster with all of it.
+include(CheckCXXCompilerFlag)
+check_cxx_compiler_flag(-mprefer-vector-width=512 UNITSCALE_HAS_PREFER_VECTOR_WIDTH)
+set(UNITSCALE_WIDE_VECTORS $<$<BOOL:${UNITSCALE_HAS_PREFER_VECTOR_WIDTH}>:-mprefer-vector-width=512>)
+
 # unitscale_program(<target> [NO_NATIVE]): links the library and adds warnings, sanitizers and -march=native.
 function(unitscale_program target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "NO_NATIVE" "" "")
@@ -10,7 +15,7 @@ function(unitscale_program target)
     target_compile_options(${target} PRIVATE -Werror)
   endif()
   if(UNITSCALE_NATIVE AND NOT arg_NO_NATIVE)
-    target_compile_options(${target} PRIVATE -march=native)
+    target_compile_options(${target} PRIVATE -march=native ${UNITSCALE_WIDE_VECTORS})
   endif()
   set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF)
   if(UNITSCALE_SANITIZE)
