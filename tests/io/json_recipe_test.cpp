@@ -61,11 +61,54 @@ TEST_CASE("json recipe: one field from a command line") {
     CHECK(override_recipe(find_recipe("fp8-cscale"), "matmul.weight_scale.bias=-4").products[0].formats.weight_scale.bias == -4);
 }
 
+TEST_CASE("json recipe: storage, in full, in short and by single fields") {
+    const Recipe recipe = parsed(R"({"base": "fp16", "storage": {"element": "bf16", "master": "fp16",
+        "first_moment": {"format": "e4m3", "block": 128, "rounding": "stochastic"}, "second_moment": {"format": "bf16", "scaled": false},
+        "weight_gradient": "e5m2", "weight_gradient_scale": {"source": "amax", "margin": 1}}})");
+    const Storage expected{.element = ElementType::bfloat16,
+                           .master = StateFormat{.format = fp16},
+                           .first_moment = {.format = e4m3, .block = 128, .rounding = Rounding::stochastic},
+                           .second_moment = {.format = bf16, .scaled = false},
+                           .weight_gradient = Quantiser{.format = e5m2},
+                           .weight_gradient_scale = {.source = ScaleSource::amax, .margin = 1}};
+    CHECK(recipe.storage == expected);
+    CHECK(recipe_from_json(recipe_to_json(recipe)).storage == expected);
+    CHECK(recipe_to_json(find_recipe("bf16"))["storage"]["master"]["format"] == "computed");
+
+    const auto with = [](const char* base, const std::string& assignment) {
+        return override_recipe(find_recipe(base), assignment).storage;
+    };
+    CHECK(with("fp32", "storage.element=fp16").element == ElementType::float16);
+    CHECK(with("fp32", "storage.master.format=fp16").master == StateFormat{.format = fp16});
+    CHECK(with("fp32", "storage.master=e5m2").master == StateFormat{.format = e5m2});
+    CHECK(with("fp32", "storage.master=computed").master == StateFormat{});
+    CHECK(with("fp32", "storage.master.scaled=false").master == StateFormat{.scaled = false});
+    CHECK_FALSE(with("bf16", "storage.master=null").master.has_value());
+    CHECK(with("scalify-fp8-4", "storage.first_moment.block=128").first_moment == StateFormat{.format = fp16, .block = 128});
+    CHECK(with("scalify-fp8-4", "storage.first_moment=computed").first_moment == StateFormat{});
+    CHECK(with("scalify-fp8-4", "storage.second_moment.format=e4m3").second_moment == StateFormat{.format = e4m3});
+    CHECK(with("fp32", "storage.weight_gradient=e5m2").weight_gradient == Quantiser{.format = e5m2});
+    CHECK(
+        override_recipe(find_recipe("scalify-fp16-1"), "propagate.rescale_gradients=true").propagate.rescale_gradients);
+
+    CHECK_THROWS_WITH(with("fp32", "storage.elements=fp16"),
+                      "recipe: unknown key 'storage.elements'; expected one of element, master, first_moment, second_moment, "
+                      "weight_gradient, weight_gradient_scale");
+    CHECK_THROWS_WITH(with("fp32", "storage.master.blocks=64"),
+                      "recipe: unknown key 'storage.master.blocks'; expected one of format, scaled, block, rounding");
+    CHECK_THROWS_WITH(with("fp32", "storage.element=e4m3"),
+                      "recipe: storage.element is \"e4m3\"; expected one of fp32, fp16, bf16");
+    CHECK_THROWS_WITH(with("fp32", "storage.first_moment=tf32"),
+                      "storage.first_moment: tf32 has 19 bits; expected at most 16, or none for what is kept as computed");
+    CHECK_THROWS_WITH(with("fp32", "storage.first_moment=e9"),
+                      Catch::Contains("recipe: storage.first_moment.format: format: unknown name 'e9'"));
+}
+
 TEST_CASE("json recipe: bad input gives one line that names the key and what was expected") {
     CHECK_THROWS_WITH(
         parsed(R"({"colour": 1})"),
         "recipe: unknown key 'colour'; expected one of name, description, scaling, constraint, automatic_rule, propagate, "
-        "products, loss_scaling, parametrisation, readout_exponent, residual, learning_rate, clip_norm");
+        "products, storage, loss_scaling, parametrisation, readout_exponent, residual, learning_rate, clip_norm");
     CHECK_THROWS_WITH(parsed(R"({"products": [{"kind": "linear"}, {"gradient": {"form": "e4m3"}}]})"),
                       "recipe: unknown key 'products.1.gradient.form'; expected one of format, rounding, overflow, bits");
     CHECK_THROWS_WITH(parsed(R"({"scaling": "units"})"), "recipe: scaling is \"units\"; expected one of none, unit, propagate");

@@ -6,9 +6,13 @@
 #include "support/catch.hpp"
 #include "support/scaled_update.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -301,4 +305,209 @@ TEST_CASE("Adam updates data by value and gradient of any scales as it updates p
         test::check_scaled_updates(
             length, [&](std::vector<Parameter<double>*> parameters) { return Adam<double>(std::move(parameters), options); },
             [](int t) { return gradient_of<double>(t); });
+}
+
+namespace {
+
+/// State of any type, by name, bit for bit: out of one optimiser and into another.
+struct AnyState {
+    std::map<std::string, std::vector<std::byte>> bytes{};
+    std::map<std::string, double> scales{};
+    std::map<std::string, std::uint64_t> scalars{};
+    bool write = false;
+    template <class T>
+    void tensor(const std::string& name, Tensor<T>& tensor) {
+        const std::span<std::byte> data = std::as_writable_bytes(tensor.span());
+        if (write) {
+            std::copy(bytes.at(name).begin(), bytes.at(name).end(), data.begin());
+            tensor.set_scale(scales.at(name));
+        } else {
+            bytes[name].assign(data.begin(), data.end());
+            scales[name] = tensor.scale();
+        }
+    }
+    void scalar(const std::string& name, std::uint64_t& value) {
+        if (write) value = scalars.at(name);
+        else scalars[name] = value;
+    }
+};
+
+/// Least squares with noise: 256 equations of 32 unknowns. The mean loss of the last of 400 steps on batches of 32.
+template <class T>
+double least_squares_loss(const AdamOptions& options) {
+    constexpr std::size_t unknowns = 32, equations = 256, batch = 32;
+    const Tensor<double> x = normal<double>(Shape{equations, unknowns}, {1, 1}), truth = normal<double>(Shape{unknowns}, {1, 2}),
+                         noise = normal<double>(Shape{equations}, {1, 3}, 0.3);
+    const auto residual = [&](const std::vector<double>& w, std::size_t row) {
+        double r = -noise.data()[row];
+        for (std::size_t j = 0; j < unknowns; ++j) r += x.data()[row * unknowns + j] * (w[j] - truth.data()[j]);
+        return r;
+    };
+    Parameter<T> p("p", Shape{unknowns}, {});
+    Adam<T> adam({&p}, options);
+    std::vector<double> w(unknowns);
+    const auto read = [&] {
+        for (std::size_t j = 0; j < unknowns; ++j) w[j] = static_cast<double>(static_cast<Accum<T>>(p.value().data()[j]));
+    };
+    for (std::size_t step = 0; step < 400; ++step) {
+        read();
+        Tensor<T> gradient(Shape{unknowns});
+        std::vector<double> g(unknowns, 0.0);
+        for (std::size_t b = 0; b < batch; ++b) {
+            const std::size_t row = (step * batch + b) % equations;
+            const double r = residual(w, row);
+            for (std::size_t j = 0; j < unknowns; ++j) g[j] += r * x.data()[row * unknowns + j] / static_cast<double>(batch);
+        }
+        for (std::size_t j = 0; j < unknowns; ++j) gradient.data()[j] = element_cast<T>(g[j]);
+        p.clear_gradient();
+        p.add_gradient(std::move(gradient));
+        adam.step({}, 0.05 * (1.0 - static_cast<double>(step) / 400.0));
+    }
+    read();
+    double loss = 0.0;
+    for (std::size_t row = 0; row < equations; ++row) loss += std::pow(residual(w, row), 2) / static_cast<double>(equations);
+    return loss;
+}
+
+}  // namespace
+
+TEST_CASE("Adam with 16-bit weights and a float master has the weights of float, rounded") {
+    Parameter<Half> coded("p", Shape{length}, {});
+    Parameter<float> wide("p", Shape{length}, {});
+    fill_normal(coded.write(), {1, 1});
+    wide.write() = cast<float>(coded.value());
+    Adam<Half> one({&coded}, {.weight_decay = 0.1, .storage = {.master = StateFormat{}}});
+    Adam<float> other({&wide}, {.weight_decay = 0.1});
+    for (int t = 1; t <= 100; ++t) {
+        coded.add_gradient(gradient_of<Half>(t));
+        wide.add_gradient(gradient_of<float>(t));
+        for (std::size_t i = 0; i < length; ++i) wide.gradient().data()[i] = static_cast<float>(coded.gradient().data()[i]);
+        one.step({}, 0.003);
+        other.step({}, 0.003);
+        one.clear_gradients();
+        other.clear_gradients();
+    }
+    for (std::size_t i = 0; i < length; ++i) REQUIRE(coded.value().data()[i] == Half(wide.value().data()[i]));
+}
+
+TEST_CASE("Adam without a master updates 16-bit weights in place, under the scale that they have") {
+    Parameter<Half> p("p", Shape{2}, {});
+    p.write() = Tensor<Half>(Shape{2}, {Half(1.0f), Half(-1.0f)});
+    p.write().set_scale(0.25);
+    Adam<Half> adam({&p}, {.epsilon = 0.0, .storage = {.first_moment = {.format = fp16}, .second_moment = {.format = fp16}}});
+    p.add_gradient(Tensor<Half>(Shape{2}, {Half(3.0f), Half(0.01f)}));
+    adam.step({}, 0.0625);
+    CHECK(p.value().scale() == 0.25);
+    CHECK(p.value().data()[0] == Half(0.75f));  // 0.25 - 0.0625, over 0.25
+    CHECK(p.value().data()[1] == Half(-1.25f));
+}
+
+TEST_CASE("Adam's state in fewer bits changes what it learns by a few per cent at most") {
+    const double wide = least_squares_loss<float>({});
+    CHECK(wide > 0.05);  // the noise
+    CHECK(wide < 0.09);
+    const StateFormat half{.format = fp16}, byte{.format = e4m3, .block = 128, .rounding = Rounding::stochastic};
+    const auto off = [&](double loss) { return std::abs(loss / wide - 1.0); };
+    CHECK(off(least_squares_loss<float>({.storage = {.first_moment = half, .second_moment = half}})) < 0.01);
+    CHECK(off(least_squares_loss<float>({.storage = {.first_moment = {.format = bf16},
+                                                     .second_moment = {.format = bf16, .rounding = Rounding::stochastic}}})) <
+          0.02);
+    CHECK(off(least_squares_loss<float>({.storage = {.first_moment = byte, .second_moment = byte}})) < 0.03);
+    CHECK(off(least_squares_loss<Half>({.storage = {.master = StateFormat{}, .first_moment = half, .second_moment = half}})) <
+          0.02);
+    CHECK(off(least_squares_loss<Half>({.storage = {.first_moment = half, .second_moment = half}})) < 0.02);
+    CHECK(off(least_squares_loss<BFloat16>(
+              {.storage = {.master = StateFormat{.format = fp16}, .first_moment = byte, .second_moment = byte}})) < 0.03);
+}
+
+TEST_CASE("a second moment that falls follows in FP16; in E4M3 it needs stochastic rounding") {
+    const auto second_moment = [](const StateFormat& how) {
+        Parameter<float> p("p", Shape{64}, {});
+        Adam<float> adam({&p}, {.beta2 = 0.99, .storage = {.second_moment = how}});
+        for (int t = 0; t < 600; ++t) {
+            p.clear_gradient();
+            Tensor<float> gradient(Shape{64});
+            for (std::size_t i = 0; i < 64; ++i) gradient.data()[i] = i == 0 || t < 100 ? 1.0f : 0.1f;  // one stays large
+            p.add_gradient(std::move(gradient));
+            adam.step({}, 0.0);
+        }
+        AnyState state;
+        adam.visit_state(state);
+        double mean = 0.0;
+        StoredTensor<float> kept(Shape{64}, how);
+        state.write = true;
+        kept.visit_state(state, "p/second_moment");
+        StoredTensor<float>::Chunk values{};
+        kept.load(0, 64, values);
+        for (std::size_t i = 1; i < 64; ++i) mean += static_cast<double>(values[i]) / 63.0;
+        return mean;
+    };
+    const double truth = 0.01 + (1.0 - std::pow(0.99, 100) - 0.01) * std::pow(0.99, 500);  // near 0.014
+    CHECK(second_moment({}) == Approx(truth).epsilon(1e-3));
+    CHECK(second_moment({.format = fp16}) == Approx(truth).epsilon(0.05));
+    CHECK(second_moment({.format = e4m3}) > 10.0 * truth);
+    CHECK(second_moment({.format = e4m3, .rounding = Rounding::stochastic}) == Approx(truth).epsilon(0.2));
+}
+
+TEST_CASE("a second moment far below the others does not make Adam's steps longer") {
+    for (const StateFormat& how : {StateFormat{.format = fp16}, StateFormat{.format = e4m3, .block = 128}}) {
+        Parameter<float> p("p", Shape{2}, {});
+        Adam<float> adam({&p}, {.epsilon = 0.0, .storage = {.second_moment = how}});
+        p.add_gradient(Tensor<float>(Shape{2}, {1.0f, 1e-9f}));
+        adam.step({}, 0.125);
+        const float before = p.value().data()[1];
+        p.gradient().data()[1] = 0.0f;  // now the moments alone count: of a second one that was lost the root is near 0
+        adam.step({}, 0.125);
+        CHECK(std::abs(p.value().data()[1] - before) < 0.125f);
+    }
+}
+
+TEST_CASE("Adam with state in codes goes on bit for bit, and has the same bits for any thread count") {
+    constexpr std::size_t size = 70001;
+    const AdamOptions options{.storage = {.master = StateFormat{.format = bf16, .rounding = Rounding::stochastic},
+                                          .first_moment = {.format = e4m3, .block = 128, .rounding = Rounding::stochastic},
+                                          .second_moment = {.format = fp16}}};
+    const auto run = [](Adam<Half>& adam, Parameter<Half>& p, int from, int to, int threads) {
+        for (int t = from; t <= to; ++t) {
+            p.clear_gradient();
+            p.add_gradient(gradient_of<Half>(t, size));
+            adam.step({threads, nullptr}, 0.01);
+        }
+    };
+    Parameter<Half> p("p", Shape{size}, {}), q("p", Shape{size}, {});
+    fill_normal(p.write(), {1, 1});
+    Adam<Half> whole({&p}, options), resumed({&q}, options);
+    run(whole, p, 1, 3, 1);
+    AnyState state;
+    whole.visit_state(state);
+    CHECK(state.bytes.size() == 4);  // master, first moment and its scales, second moment
+    CHECK(state.bytes.at("p/master").size() == 2 * size);
+    CHECK(state.bytes.at("p/first_moment").size() == size);
+    q.write() = p.value();
+    state.write = true;
+    resumed.visit_state(state);
+    run(whole, p, 4, 6, 1);
+    run(resumed, q, 4, 6, 2);
+    for (std::size_t i = 0; i < size; ++i) REQUIRE(p.value().data()[i] == q.value().data()[i]);
+}
+
+TEST_CASE("a step of Adam with state in codes allocates nothing after the first") {
+    MemoryPool pool;
+    Parameter<Half> p("p", Shape{4000}, {});
+    p.add_gradient(normal<Half>(Shape{4000}, {1, 2}));
+    Adam<Half> adam(
+        {&p}, {.storage = {
+                   .master = StateFormat{}, .first_moment = {.format = fp16}, .second_moment = {.format = e4m3, .block = 128}}});
+    adam.step({1, &pool}, 0.1);
+    test::AllocationCount count;
+    adam.step({1, &pool}, 0.1);
+    const std::size_t counted = count.stop();
+    if (test::can_count_allocations()) REQUIRE(counted == 0);
+}
+
+TEST_CASE("Adam refuses storage that makes no sense") {
+    Parameter<float> p("p", Shape{1}, {});
+    const std::vector<Parameter<float>*> all{&p};
+    REQUIRE_THROWS_WITH(Adam<float>(all, {.storage = {.second_moment = {.format = e8m0}}}),
+                        "storage.second_moment: e8m0 has no zero; expected a format with zero, NaN and sign");
 }

@@ -105,3 +105,13 @@ TEST_CASE("clipping with a pool allocates nothing after the first time") {
     REQUIRE(norm == Approx(1.0).epsilon(1e-5));
     if (test::can_count_allocations()) REQUIRE(counted == 0);
 }
+
+TEST_CASE("16-bit gradients are clipped by their scale: nothing is rounded and nothing small is lost") {
+    Parameter<Half> p("p", Shape{2}, {});
+    p.add_gradient(Tensor<Half>(Shape{2}, {Half(300.0f), Half(0x1p-24f)}));
+    const std::vector<Parameter<Half>*> parameters{&p};
+    CHECK(clip_gradients<Half>({}, parameters, 1.0) == Approx(300.0));
+    CHECK(p.gradient().scale() == Approx(1.0 / 300.0));
+    CHECK(p.gradient().data()[1] == Half(0x1p-24f));
+    CHECK(gradient_norm<Half>({}, parameters) == Approx(1.0));
+}

@@ -128,6 +128,7 @@ TEST_CASE("SGD trains 16-bit parameters with a velocity in float") {
     struct Names {
         std::vector<std::string> seen{};
         void tensor(const std::string& name, Tensor<float>& tensor) { seen.push_back(name + " " + to_string(tensor.shape())); }
+        void scalar(const std::string& name, std::uint64_t&) { seen.push_back(name); }
     } names;
     sgd.visit_state(names);
     REQUIRE(names.seen == std::vector<std::string>{"p/velocity [1]"});
@@ -170,4 +171,48 @@ TEST_CASE("Sgd updates data by value and gradient of any scales as it updates pl
         test::check_scaled_updates(
             length, [&](std::vector<Parameter<double>*> parameters) { return Sgd<double>(std::move(parameters), options); },
             [](int t) { return gradient_of<double>(t); });
+}
+
+TEST_CASE("SGD with 16-bit weights, a float master and a velocity in FP16 follows the naive loop") {
+    Parameter<Half> p("p", Shape{1500}, {});
+    fill_normal(p.write(), {1, 1});
+    std::vector<double> master, velocity(1500, 0.0);
+    for (const Half x : p.value().span()) master.push_back(static_cast<double>(static_cast<float>(x)));
+    Sgd<Half> sgd({&p}, {.momentum = 0.5, .storage = {.master = StateFormat{}, .first_moment = {.format = fp16}}});
+    for (int t = 1; t <= 20; ++t) {
+        p.add_gradient(normal<Half>(Shape{1500}, {2, static_cast<std::uint64_t>(t)}, t % 2 == 0 ? 100.0 : 0.1));
+        double largest = 0.0;
+        for (std::size_t i = 0; i < 1500; ++i) {
+            velocity[i] = 0.5 * velocity[i] + static_cast<double>(static_cast<float>(p.gradient().data()[i]));
+            master[i] -= 0.01 * velocity[i];
+            largest = std::max(largest, std::abs(velocity[i]));
+        }
+        const double scale = std::exp2(-std::floor(std::log2(65504.0 / largest)));
+        for (double& u : velocity) u = scale * static_cast<double>(decode(fp16, encode(fp16, u / scale)));
+        sgd.step({}, 0.01);
+        sgd.clear_gradients();
+    }
+    double worst = 0.0;
+    for (std::size_t i = 0; i < 1500; ++i) {
+        const auto weight = static_cast<double>(static_cast<float>(p.value().data()[i]));
+        worst = std::max(worst, std::abs(weight - master[i]) / std::max(1.0, std::abs(master[i])));
+    }
+    CHECK(worst < 0x1p-10);  // the weights' own rounding
+    CHECK(worst > 0.0);
+}
+
+TEST_CASE("SGD without momentum keeps a master alone, and says how often it was updated") {
+    Parameter<BFloat16> p("p", Shape{1}, {});
+    p.write().data()[0] = BFloat16(1.0f);
+    p.add_gradient(Tensor<BFloat16>(Shape{1}, {BFloat16(0.125f)}));
+    Sgd<BFloat16> sgd({&p}, {.storage = {.master = StateFormat{.format = fp16}}});
+    for (int t = 0; t < 16; ++t) sgd.step({}, 0x1p-7);  // 2^-10 each: a quarter of a unit of BF16 below 1, two of FP16
+    CHECK(static_cast<float>(p.value().data()[0]) == 1.0f - 0x1p-6f);
+    struct Names {
+        std::vector<std::string> seen{};
+        void tensor(const std::string& name, Tensor<Half>&) { seen.push_back(name); }
+        void scalar(const std::string& name, std::uint64_t& value) { seen.push_back(name + " " + std::to_string(value)); }
+    } names;
+    sgd.visit_state(names);
+    CHECK(names.seen == std::vector<std::string>{"p/master", "p/updates 16"});
 }

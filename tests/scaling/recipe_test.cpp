@@ -40,13 +40,16 @@ TEST_CASE("a star goes back to a later match when the first one fails") {
 TEST_CASE("recipes are found by name and an unknown name lists them") {
     REQUIRE(find_recipe("unit-fp8").name == "unit-fp8");
     REQUIRE_THROWS_WITH(find_recipe("fp9"),
-                        "recipe: unknown name 'fp9'; expected one of fp32, unit-fp32, unit-fp16, unit-fp8, "
-                        "fp8-amax, fp8-cscale, fp8-delayed");
+                        "recipe: unknown name 'fp9'; expected one of fp32, fp16, fp16-loss-scaled, "
+                        "fp16-auto-loss-scaled, bf16, unit-fp32, unit-fp16, unit-fp8, scalify-fp16-1, scalify-fp16-2, "
+                        "scalify-fp8-3, scalify-fp8-4, fp8-amax, fp8-cscale, fp8-delayed");
     std::set<std::string> names;
     for (const Recipe& recipe : known_recipes()) {
         REQUIRE(names.insert(recipe.name).second);
         REQUIRE_FALSE(recipe.description.empty());
+        REQUIRE(recipe.description.size() <= 100);
         REQUIRE(recipe.learning_rate > 0.0);
+        REQUIRE_NOTHROW(recipe.storage.validate());
     }
 }
 
@@ -83,15 +86,56 @@ TEST_CASE("unit-fp8 rounds linear layers to E4M3 forward and E5M2 backward and l
     REQUIRE(recipe.formats(ProductKind::matmul, "decoder") == ProductFormats{});
 }
 
-TEST_CASE("unit-fp16 rounds every linear layer, the readout included, to FP16 in all roles") {
+TEST_CASE("unit-fp16 computes in FP16, keeps FP32 master weights and rounds no operand further") {
     const Recipe recipe = find_recipe("unit-fp16");
-    for (const ProductKind kind : {ProductKind::linear, ProductKind::readout}) {
-        const ProductFormats formats = recipe.formats(kind, "anywhere");
-        REQUIRE(formats.activation.value().format == fp16);
-        REQUIRE(formats.weight.value().format == fp16);
-        REQUIRE(formats.gradient.value().format == fp16);
+    REQUIRE(recipe.storage == Storage{.element = ElementType::float16, .master = StateFormat{}});
+    REQUIRE(recipe.products.empty());
+    REQUIRE(recipe.loss_scaling.kind == LossScaleKind::none);
+}
+
+TEST_CASE("the FP16 recipes differ in the loss' factor alone, bf16 in the element type alone") {
+    const Recipe plain = find_recipe("fp16");
+    REQUIRE(plain.storage == Storage{.element = ElementType::float16, .master = StateFormat{}});
+    REQUIRE(plain.loss_scaling.kind == LossScaleKind::none);
+    REQUIRE(find_recipe("fp16-loss-scaled").loss_scaling.kind == LossScaleKind::constant);
+    REQUIRE(find_recipe("fp16-auto-loss-scaled").loss_scaling.kind == LossScaleKind::automatic);
+    REQUIRE(find_recipe("bf16").storage == Storage{.element = ElementType::bfloat16, .master = StateFormat{}});
+    REQUIRE(find_recipe("bf16").loss_scaling.kind == LossScaleKind::none);
+    for (const char* name : {"fp16", "fp16-loss-scaled", "fp16-auto-loss-scaled", "bf16"}) {
+        const Recipe recipe = find_recipe(name);
+        if (recipe.name != "bf16") REQUIRE(recipe.storage == plain.storage);
+        REQUIRE(recipe.scaling == Scaling::none);
+        REQUIRE(recipe.parametrisation == Parametrisation::standard);
+        REQUIRE(recipe.products.empty());
+        REQUIRE(recipe.learning_rate == find_recipe("fp32").learning_rate);
+        REQUIRE(recipe.clip_norm == find_recipe("fp32").clip_norm);
     }
-    REQUIRE(recipe.formats(ProductKind::matmul, "anywhere") == ProductFormats{});
+}
+
+TEST_CASE("each of the Scalify recipes takes one more part of the state to fewer bits") {
+    const Recipe first = find_recipe("scalify-fp16-1"), second = find_recipe("scalify-fp16-2"),
+                 third = find_recipe("scalify-fp8-3"), fourth = find_recipe("scalify-fp8-4");
+    for (const Recipe& recipe : {first, second, third, fourth}) {
+        REQUIRE(recipe.scaling == Scaling::propagate);
+        REQUIRE(recipe.parametrisation == Parametrisation::standard);
+        REQUIRE(recipe.storage.element == ElementType::float16);
+        REQUIRE(recipe.loss_scaling.kind == LossScaleKind::none);
+    }
+    REQUIRE(first.storage.master == StateFormat{});
+    REQUIRE(first.propagate.rescale_gradients);
+    REQUIRE(second.storage == Storage{.element = ElementType::float16});
+    REQUIRE(second.propagate.rescale_gradients);
+    REQUIRE(second.products.empty());
+    REQUIRE(third.storage == Storage{.element = ElementType::float16, .weight_gradient = Quantiser{.format = e5m2}});
+    const ProductFormats linear = third.formats(ProductKind::linear, "decoder/block0/ffn/up");
+    REQUIRE(linear.activation.value().format == e4m3);
+    REQUIRE(linear.weight.value().format == e4m3);
+    REQUIRE(linear.gradient.value().format == e5m2);
+    REQUIRE(third.formats(ProductKind::readout, "decoder/readout") == ProductFormats{});
+    REQUIRE(fourth.formats(ProductKind::linear, "decoder/block0/ffn/up") == linear);
+    REQUIRE(fourth.storage.first_moment == StateFormat{.format = fp16});
+    REQUIRE(fourth.storage.second_moment == StateFormat{.format = fp16});
+    REQUIRE(fourth.storage.weight_gradient_scale == ScaleRule{.source = ScaleSource::amax});
 }
 
 TEST_CASE("of several product rules that match, the last one holds, whole") {

@@ -65,8 +65,12 @@ public:
                            {"specials", static_cast<int>(format.specials)},
                            {"sign_bits", format.sign_bits}};
     }
+    void format(const char* name, const std::optional<FloatFormat>& format, const char* none) {
+        if (format) this->format(name, *format);
+        else json_[name] = none;
+    }
     template <class T, class Describe>
-    void object(const char* name, T& value, Describe&& describe) {
+    void object(const char* name, T& value, Describe&& describe, const char* = nullptr) {
         JsonWriter inner;
         describe(inner, value);
         json_[name] = std::move(inner.json_);
@@ -149,22 +153,29 @@ public:
         format.specials = static_cast<Specials>(specials);
         if (const auto message = problem(format); !message.empty()) fail("recipe: ", place(name), ": ", message);
     }
-    template <class T, class Describe>
-    void object(const char* name, T& value, Describe&& describe) {
-        if (const auto* found = find(name)) read(*found, place(name), value, describe);
+    /// The text `none` is no format.
+    void format(const char* name, std::optional<FloatFormat>& format, const char* none) {
+        const auto* found = find(name);
+        if (found == nullptr) return;
+        if (*found == none) return format.reset();
+        this->format(name, format ? *format : format.emplace(fp32));
     }
-    /// null is none; a text is the object's field `shorthand` and the rest by default.
+    /// A text is the object's field `shorthand` and the rest by default.
+    template <class T, class Describe>
+    void object(const char* name, T& value, Describe&& describe, const char* shorthand = nullptr) {
+        const auto* found = find(name);
+        if (found == nullptr) return;
+        if (found->is_string() && shorthand != nullptr)
+            read(nlohmann::ordered_json{{shorthand, *found}}, place(name), value = T{}, describe);
+        else read(*found, place(name), value, describe);
+    }
+    /// null is none.
     template <class T, class Describe>
     void optional(const char* name, std::optional<T>& value, const char* shorthand, Describe&& describe) {
         const auto* found = find(name);
         if (found == nullptr) return;
-        if (found->is_null()) {
-            value.reset();
-            return;
-        }
-        if (!value) value.emplace();
-        if (found->is_string()) read(nlohmann::ordered_json{{shorthand, *found}}, place(name), value.emplace(), describe);
-        else read(*found, place(name), *value, describe);
+        if (found->is_null()) return value.reset();
+        object(name, value ? *value : value.emplace(), describe, shorthand);
     }
     template <class T, class Describe>
     void list(const char* name, std::vector<T>& values, Describe&& describe) {
@@ -226,6 +237,12 @@ void describe_recipe(Visitor& visitor, Recipe& recipe) {
         v.field("latest", rule.latest);
         v.choice("granularity", rule.granularity, scale_granularity_names);
     };
+    const auto state = [](auto& v, StateFormat& how) {
+        v.format("format", how.format, "computed");
+        v.field("scaled", how.scaled);
+        v.field("block", how.block);
+        v.choice("rounding", how.rounding, rounding_json_names);
+    };
     const auto product = [&](auto& v, ProductRule& rule) {
         v.choice("kind", rule.kind, product_kind_json_names);
         v.field("pattern", rule.pattern);
@@ -245,8 +262,17 @@ void describe_recipe(Visitor& visitor, Recipe& recipe) {
     visitor.object("propagate", recipe.propagate, [](auto& v, PropagateRule& rule) {
         v.choice("rounding", rule.rounding, scale_rounding_names);
         v.field("exact_norms", rule.exact_norms);
+        v.field("rescale_gradients", rule.rescale_gradients);
     });
     visitor.list("products", recipe.products, product);
+    visitor.object("storage", recipe.storage, [&](auto& v, Storage& storage) {
+        v.choice("element", storage.element, element_type_names);
+        v.optional("master", storage.master, "format", state);
+        v.object("first_moment", storage.first_moment, state, "format");
+        v.object("second_moment", storage.second_moment, state, "format");
+        v.optional("weight_gradient", storage.weight_gradient, "format", quantiser);
+        v.object("weight_gradient_scale", storage.weight_gradient_scale, scale);
+    });
     visitor.object("loss_scaling", recipe.loss_scaling, [](auto& v, LossScaling& scaling) {
         v.choice("kind", scaling.kind, loss_scale_names);
         v.field("initial", scaling.initial);
@@ -269,6 +295,7 @@ void describe_recipe(Visitor& visitor, Recipe& recipe) {
 /// Error, naming the field: rules of a recipe that make no sense.
 inline void check_recipe(const Recipe& recipe) {
     recipe.loss_scaling.validate();
+    recipe.storage.validate();
     for (std::size_t i = 0; i < recipe.products.size(); ++i)
         for (const OperandRole role : {OperandRole::activation, OperandRole::weight, OperandRole::gradient})
             check_rule(concatenate("recipe: products.", i, '.', name(role), "_scale"), recipe.products[i].formats.scale(role));

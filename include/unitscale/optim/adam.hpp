@@ -8,14 +8,17 @@
 #include <unitscale/kernels/vector_math.hpp>
 #include <unitscale/optim/clip.hpp>
 #include <unitscale/optim/groups.hpp>
+#include <unitscale/optim/stored_tensor.hpp>
+#include <unitscale/optim/stored_update.hpp>
 #include <unitscale/optim/weight_decay.hpp>
-#include <unitscale/tensor/fill.hpp>
+#include <unitscale/scaling/storage.hpp>
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -57,6 +60,8 @@ struct AdamOptions {
     double peak_learning_rate = 0.0;  ///< the largest learning rate of the run; read by independent decay only
     bool decay_bias_and_norm = true;  ///< false: biases and norm gains do not decay
     std::vector<ParameterGroup> groups{};
+    Storage storage{};                   ///< how master weights and moments are kept: a recipe's `storage`
+    std::shared_ptr<MemoryPool> pool{};  ///< where they live; null: the system's memory
 };
 
 /// The constants of one Adam update of one parameter, in the type of its state.
@@ -70,8 +75,22 @@ struct AdamConstants {
     A rate;
 };
 
-/// One fused pass: reads p, g, m, v and writes p, m, v, each once. Every block runs the same loop of fixed length, the last
-/// one padded, so bits depend neither on the partition nor on the alignment.
+/// The update of one block of elements, in place.
+template <class A>
+inline void adam_block(const AdamConstants<A>& c, A* value, const A* gradient, A* first, A* second) noexcept {
+    for (std::size_t l = 0; l < static_cast<std::size_t>(kernels::block_size); ++l) {
+        const A slope = gradient[l] * c.gradient_scale + c.penalty * value[l];
+        const A mean = c.beta1 * first[l] + (A(1) - c.beta1) * slope;
+        const A square = c.beta2 * second[l] + (A(1) - c.beta2) * (slope * slope);
+        const A denominator = positive_root(square * c.correction2) + c.epsilon;
+        first[l] = mean;
+        second[l] = square;
+        value[l] = c.keep * value[l] - c.rate * ((mean * c.correction1) / denominator);
+    }
+}
+
+/// One fused pass over state that is kept as computed: reads p, g, m, v and writes p, m, v, each once. Every block runs the same
+/// loop of fixed length, the last one padded, so bits depend neither on the partition nor on the alignment.
 template <class T>
 void adam_update(const Execution& execution, T* p, const T* g, Accum<T>* m, Accum<T>* v, std::size_t size,
                  const AdamConstants<Accum<T>>& c) {
@@ -87,15 +106,7 @@ void adam_update(const Execution& execution, T* p, const T* g, Accum<T>* m, Accu
             kernels::load_block<T>(g + start, count, gradient);
             kernels::load_block<A>(m + start, count, first);
             kernels::load_block<A>(v + start, count, second);
-            for (std::size_t l = 0; l < static_cast<std::size_t>(width); ++l) {
-                const A slope = gradient[l] * c.gradient_scale + c.penalty * value[l];
-                const A mean = c.beta1 * first[l] + (A(1) - c.beta1) * slope;
-                const A square = c.beta2 * second[l] + (A(1) - c.beta2) * (slope * slope);
-                const A denominator = positive_root(square * c.correction2) + c.epsilon;
-                first[l] = mean;
-                second[l] = square;
-                value[l] = c.keep * value[l] - c.rate * ((mean * c.correction1) / denominator);
-            }
+            adam_block(c, value.data(), gradient.data(), first.data(), second.data());
             kernels::store_block<T>(value, count, p + start);
             kernels::store_block<A>(first, count, m + start);
             kernels::store_block<A>(second, count, v + start);
@@ -106,8 +117,12 @@ void adam_update(const Execution& execution, T* p, const T* g, Accum<T>* m, Accu
 /// Adam, and AdamW when the weight decay is coupled or independent. For the gradient g of the t-th update of a parameter:
 ///   m = beta1 m + (1 - beta1) g         v = beta2 v + (1 - beta2) g^2
 ///   p = (1 - d) p - lr (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon)
-/// d is the decay's share (weight_decay.hpp), lr the learning rate times the group's factor. State m, v in Accum<T>; t is the
-/// parameter's own count, so one that is unfrozen late starts afresh. epsilon may be 0.
+/// d is the decay's share (weight_decay.hpp), lr the learning rate times the group's factor. t is the parameter's own count, so one
+/// that is unfrozen late starts afresh. epsilon may be 0.
+/// `options.storage` says how m, v and a master copy of p are kept (stored_tensor.hpp); everything is computed in Accum<T>, in
+/// which m and v are kept unless it says otherwise. v is never rounded from a positive number to zero. Without a master the weights
+/// are updated in place and rounded to T, under the scale that they have. A format keeps v from falling where half its unit is
+/// above 1 - beta2: FP16 to nearest serves up to beta2 = 0.9995, E4M3 up to 0.94; with stochastic rounding any does.
 /// A frozen parameter, or one without gradient, keeps value and state. The groups' `trained` is written to the parameters'
 /// `requires_gradient` when the optimiser is made. Bits are the same for any thread count; no step allocates but the first
 /// of a parameter that was frozen before. The parameters outlive the optimiser.
@@ -132,6 +147,7 @@ public:
                   (std::isfinite(options_.peak_learning_rate) && options_.peak_learning_rate > 0.0),
               "Adam: independent weight decay needs peak_learning_rate, the largest of the run; it is ",
               options_.peak_learning_rate);
+        options_.storage.validate();
         states_.resize(parameters_.size());
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
             parameters_[i]->set_requires_gradient(settings_[i].trained);
@@ -158,28 +174,33 @@ public:
         for (Parameter<T>* parameter : parameters_) parameter->clear_gradient();
     }
 
-    /// Names the state to a visitor: visitor.tensor(name, Tensor<Accum<T>>&), visitor.scalar(name, std::uint64_t&).
+    /// Names the state to a visitor: visitor.tensor(name, tensor&) as StoredTensor does, visitor.scalar(name, std::uint64_t&).
     template <class Visitor>
     void visit_state(Visitor&& visitor) {
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
             if (states_[i].first.empty()) continue;
             const std::string& name = parameters_[i]->name();
-            visitor.tensor(name + "/first_moment", states_[i].first);
-            visitor.tensor(name + "/second_moment", states_[i].second);
+            if (options_.storage.master) states_[i].master.visit_state(visitor, name + "/master");
+            states_[i].first.visit_state(visitor, name + "/first_moment");
+            states_[i].second.visit_state(visitor, name + "/second_moment");
             visitor.scalar(name + "/updates", states_[i].updates);
         }
     }
 
 private:
     struct State {
-        Tensor<A> first{};
-        Tensor<A> second{};
+        StoredTensor<A> master{};
+        StoredTensor<A> first{};
+        StoredTensor<A> second{};
         std::uint64_t updates = 0;
     };
 
     void make_state(std::size_t i) {
-        states_[i].first = full<A>(parameters_[i]->shape(), A(0));
-        states_[i].second = full<A>(parameters_[i]->shape(), A(0));
+        const Shape& shape = parameters_[i]->shape();
+        const Storage& storage = options_.storage;
+        if (storage.master) states_[i].master = StoredTensor<A>(shape, *storage.master, false, options_.pool);
+        states_[i].first = StoredTensor<A>(shape, storage.first_moment, false, options_.pool);
+        states_[i].second = StoredTensor<A>(shape, storage.second_moment, true, options_.pool);
     }
 
     void update(const Execution& execution, std::size_t i, double rate, double share) {
@@ -203,8 +224,18 @@ private:
             .correction2 = correction(beta2),
             .keep = static_cast<A>(1.0 - decay_share(options_.decay, decay, rate, share)),
             .rate = static_cast<A>(rate / value.scale())};
-        adam_update<T>(execution, value.data(), gradient.data(), state.first.data(), state.second.data(), value.size(),
-                       constants);
+        if (!options_.storage.master && state.first.is_computed() && state.second.is_computed())
+            return adam_update<T>(execution, value.data(), gradient.data(), state.first.computed().data(),
+                                  state.second.computed().data(), value.size(), constants);
+        update_stored<T>(execution,
+                         {.weights = value.data(),
+                          .gradient = gradient.data(),
+                          .size = value.size(),
+                          .master = options_.storage.master ? &state.master : nullptr,
+                          .first = &state.first,
+                          .second = &state.second,
+                          .key = {hash_name(parameter.name()), state.updates}},
+                         [&constants](A* p, const A* g, A* m, A* v) { adam_block(constants, p, g, m, v); });
     }
 
     std::vector<Parameter<T>*> parameters_;

@@ -84,6 +84,10 @@ double clip_gradients(const Execution& execution, std::span<Parameter<T>* const>
     const auto factor = static_cast<Accum<T>>(max_norm / norm);
     for (Parameter<T>* parameter : parameters) {
         if (!is_updated(*parameter)) continue;
+        if constexpr (kernels::is_coded<T>) {  // the scale takes it: 16 bits would round, and lose what is small
+            parameter->gradient().set_scale(parameter->gradient().scale() * (max_norm / norm));
+            continue;
+        }
         T* data = parameter->gradient().data();
         parallel_for(execution.threads, static_cast<std::ptrdiff_t>(parameter->size()), kernels::work_threshold,
                      [=](std::ptrdiff_t begin, std::ptrdiff_t end) {

@@ -8,12 +8,16 @@
 #include <unitscale/kernels/vector_math.hpp>
 #include <unitscale/optim/clip.hpp>
 #include <unitscale/optim/groups.hpp>
+#include <unitscale/optim/stored_tensor.hpp>
+#include <unitscale/optim/stored_update.hpp>
 #include <unitscale/optim/weight_decay.hpp>
-#include <unitscale/tensor/fill.hpp>
+#include <unitscale/scaling/storage.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,6 +32,8 @@ struct SgdOptions {
     double peak_learning_rate = 0.0;  ///< the largest learning rate of the run; read by independent decay only
     bool decay_bias_and_norm = true;  ///< false: biases and norm gains do not decay
     std::vector<ParameterGroup> groups{};
+    Storage storage{};  ///< how master weights and the velocity, its `first_moment`, are kept: a recipe's `storage`
+    std::shared_ptr<MemoryPool> pool{};  ///< where they live; null: the system's memory
 };
 
 /// The constants of one update of one parameter, in the type of its state.
@@ -40,7 +46,17 @@ struct SgdConstants {
     A keep;                          ///< 1 - share lost to weight decay
 };
 
-/// One fused pass over p, g and, unless it is null, the velocity u. Blocks as in adam_update.
+/// The update of one block of elements, in place.
+template <class A>
+inline void sgd_block(const SgdConstants<A>& c, A* value, const A* gradient, A* velocity) noexcept {
+    for (std::size_t l = 0; l < static_cast<std::size_t>(kernels::block_size); ++l) {
+        const A slope = gradient[l] * c.gradient_scale + c.penalty * value[l];
+        velocity[l] = c.momentum * velocity[l] + slope;
+        value[l] = c.keep * value[l] - (c.from_gradient * slope + c.from_velocity * velocity[l]);
+    }
+}
+
+/// One fused pass over p, g and, unless it is null, the velocity u, which is kept as computed. Blocks as in adam_update.
 template <class T>
 void sgd_update(const Execution& execution, T* p, const T* g, Accum<T>* u, std::size_t size, const SgdConstants<Accum<T>>& c) {
     using A = Accum<T>;
@@ -54,11 +70,7 @@ void sgd_update(const Execution& execution, T* p, const T* g, Accum<T>* u, std::
             kernels::load_block<T>(p + start, count, value);
             kernels::load_block<T>(g + start, count, gradient);
             if (u != nullptr) kernels::load_block<A>(u + start, count, velocity);
-            for (std::size_t l = 0; l < static_cast<std::size_t>(width); ++l) {
-                const A slope = gradient[l] * c.gradient_scale + c.penalty * value[l];
-                velocity[l] = c.momentum * velocity[l] + slope;
-                value[l] = c.keep * value[l] - (c.from_gradient * slope + c.from_velocity * velocity[l]);
-            }
+            sgd_block(c, value.data(), gradient.data(), velocity.data());
             kernels::store_block<T>(value, count, p + start);
             if (u != nullptr) kernels::store_block<A>(velocity, count, u + start);
         }
@@ -67,8 +79,9 @@ void sgd_update(const Execution& execution, T* p, const T* g, Accum<T>* u, std::
 
 /// Stochastic gradient descent with momentum mu. For a gradient g, to which `gradient` decay adds wd p:
 ///   u = mu u + g            p = (1 - d) p - lr u            with nesterov: p = (1 - d) p - lr (g + mu u)
-/// d is the decay's share (weight_decay.hpp), lr the learning rate times the group's factor. The velocity u is held in Accum<T>,
-/// not at all without momentum. Frozen parameters, groups, threads and memory as in Adam.
+/// d is the decay's share (weight_decay.hpp), lr the learning rate times the group's factor. The velocity u is kept as the
+/// storage's `first_moment`, in Accum<T> by default, not at all without momentum. Master weights, frozen parameters, groups,
+/// threads and memory as in Adam.
 /// Units: `learning_rate` per update. Errors: those of resolve_groups; options or a learning rate out of range.
 /// Reference: Sutskever, Martens, Dahl, Hinton, On the importance of initialization and momentum in deep learning, ICML
 /// 2013 (here u is a sum of gradients: the learning rate stays outside). Test: tests/optim/sgd_test.cpp
@@ -88,6 +101,9 @@ public:
                   (std::isfinite(options_.peak_learning_rate) && options_.peak_learning_rate > 0.0),
               "Sgd: independent weight decay needs peak_learning_rate, the largest of the run; it is ",
               options_.peak_learning_rate);
+        options_.storage.validate();
+        masters_.resize(parameters_.size());
+        updates_.resize(parameters_.size());
         velocities_.resize(parameters_.size());
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
             parameters_[i]->set_requires_gradient(settings_[i].trained);
@@ -106,7 +122,7 @@ public:
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
             Parameter<T>& parameter = *parameters_[i];
             if (!is_updated(parameter)) continue;
-            if (velocities_[i].empty()) make_state(i);
+            make_state(i);
             const Tensor<T>& gradient = parameter.gradient();
             Tensor<T>& value = parameter.write();
             const double decay = settings_[i].weight_decay;
@@ -119,8 +135,20 @@ public:
                 .from_gradient = static_cast<A>(options_.nesterov ? data_rate : 0.0),
                 .from_velocity = static_cast<A>(options_.nesterov ? data_rate * options_.momentum : data_rate),
                 .keep = static_cast<A>(1.0 - decay_share(options_.decay, decay, rate, share))};
-            sgd_update<T>(execution, value.data(), gradient.data(), options_.momentum > 0.0 ? velocities_[i].data() : nullptr,
-                          value.size(), constants);
+            const bool has_master = options_.storage.master.has_value(), has_velocity = options_.momentum > 0.0;
+            if (!is_stored(i)) {
+                sgd_update<T>(execution, value.data(), gradient.data(), has_velocity ? velocities_[i].computed().data() : nullptr,
+                              value.size(), constants);
+                continue;
+            }
+            update_stored<T>(execution,
+                             {.weights = value.data(),
+                              .gradient = gradient.data(),
+                              .size = value.size(),
+                              .master = has_master ? &masters_[i] : nullptr,
+                              .first = has_velocity ? &velocities_[i] : nullptr,
+                              .key = {hash_name(parameter.name()), ++updates_[i]}},
+                             [&constants](A* p, const A* g, A* u, A*) { sgd_block(constants, p, g, u); });
         }
     }
 
@@ -128,22 +156,35 @@ public:
         for (Parameter<T>* parameter : parameters_) parameter->clear_gradient();
     }
 
-    /// Names the state to a visitor: visitor.tensor(name, Tensor<Accum<T>>&).
+    /// Names the state to a visitor: visitor.tensor(name, tensor&) as StoredTensor does, and visitor.scalar(name, std::uint64_t&)
+    /// where there are codes or a master.
     template <class Visitor>
     void visit_state(Visitor&& visitor) {
-        for (std::size_t i = 0; i < parameters_.size(); ++i)
-            if (!velocities_[i].empty()) visitor.tensor(parameters_[i]->name() + "/velocity", velocities_[i]);
+        for (std::size_t i = 0; i < parameters_.size(); ++i) {
+            if (!masters_[i].empty()) masters_[i].visit_state(visitor, parameters_[i]->name() + "/master");
+            if (!velocities_[i].empty()) velocities_[i].visit_state(visitor, parameters_[i]->name() + "/velocity");
+            if (is_stored(i)) visitor.scalar(parameters_[i]->name() + "/updates", updates_[i]);
+        }
     }
 
 private:
+    [[nodiscard]] bool is_stored(std::size_t i) const noexcept {
+        return options_.storage.master.has_value() || !velocities_[i].is_computed();
+    }
     void make_state(std::size_t i) {
-        if (options_.momentum > 0.0) velocities_[i] = full<A>(parameters_[i]->shape(), A(0));
+        const Storage& storage = options_.storage;
+        const Shape& shape = parameters_[i]->shape();
+        if (options_.momentum > 0.0 && velocities_[i].empty())
+            velocities_[i] = StoredTensor<A>(shape, storage.first_moment, false, options_.pool);
+        if (storage.master && masters_[i].empty()) masters_[i] = StoredTensor<A>(shape, *storage.master, false, options_.pool);
     }
 
     std::vector<Parameter<T>*> parameters_;
     SgdOptions options_;
     std::vector<ParameterSettings> settings_;
-    std::vector<Tensor<A>> velocities_{};
+    std::vector<StoredTensor<A>> masters_{};
+    std::vector<StoredTensor<A>> velocities_{};
+    std::vector<std::uint64_t> updates_{};  ///< of parameters with codes or a master
 };
 
 }  // namespace unitscale::optim

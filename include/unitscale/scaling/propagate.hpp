@@ -30,7 +30,8 @@ inline constexpr std::array<std::string_view, 5> scale_rounding_names = {"down",
 /// What a recipe says about scaling `propagate`.
 struct PropagateRule {
     ScaleRounding rounding = ScaleRounding::down;
-    bool exact_norms = false;  ///< true: the epsilon of norms acts on values; false: on data, as in Scalify
+    bool exact_norms = false;        ///< true: the epsilon of norms acts on values; false: on data, as in Scalify
+    bool rescale_gradients = false;  ///< gradients around attention and behind norms are brought to unit data by their rms
 
     friend constexpr bool operator==(const PropagateRule&, const PropagateRule&) = default;
 };

@@ -7,6 +7,7 @@
 #include <unitscale/scaling/loss_scaling.hpp>
 #include <unitscale/scaling/propagate.hpp>
 #include <unitscale/scaling/residual.hpp>
+#include <unitscale/scaling/storage.hpp>
 #include <unitscale/scaling/tensor_scale.hpp>
 
 #include <array>
@@ -107,7 +108,7 @@ enum class Parametrisation { standard, unit };
 }
 
 /// A published low-precision method as one immutable value: a point in the product of the four axes scaling, matmul
-/// precision, storage and parametrisation (storage is float in the recipes so far). A model's code never asks for it.
+/// precision, storage and parametrisation. A model's code never asks for it.
 /// Test: tests/scaling/recipe_test.cpp
 struct Recipe {
     std::string name = "fp32";
@@ -117,6 +118,7 @@ struct Recipe {
     Constraint automatic_rule = Constraint::to_output_scale;  ///< how `automatic` joins factors: this, or a mean
     PropagateRule propagate{};                                ///< what `propagate` does with scales
     std::vector<ProductRule> products{};
+    Storage storage{};
     LossScaling loss_scaling{};
     Parametrisation parametrisation = Parametrisation::standard;
     double readout_exponent = 1.0;  ///< under `unit` the readout's alpha is in^-this: 1/2 Unit Scaling, 1 u-µP
@@ -134,59 +136,86 @@ struct Recipe {
 
 /// The recipes known by name. The learning rates were chosen on seeds 100 and up.
 [[nodiscard]] inline std::vector<Recipe> known_recipes() {
-    const Recipe fp32_recipe{.learning_rate = 6e-3, .clip_norm = 1.0};
-    Recipe unit{.name = "unit-fp32",
-                .description = "Unit Scaling in 32-bit floating point",
-                .scaling = Scaling::unit,
-                .parametrisation = Parametrisation::unit,
-                .readout_exponent = 0.5,
-                .residual = {.scheme = ResidualScheme::depth},
-                .learning_rate = 0.06};
+    std::vector<Recipe> recipes;
+    // Adds a recipe that is `base` but for its name, its description and what `change` changes.
+    const auto add = [&recipes](Recipe base, const char* name, const char* description, auto&& change) {
+        base.name = name;
+        base.description = description;
+        change(base);
+        recipes.push_back(base);
+        return base;
+    };
+    const auto rounded = [](FloatFormat forward, FloatFormat backward, const ScaleRule& rule = {}) {
+        return ProductRule{.kind = ProductKind::linear,
+                           .formats = {.activation = Quantiser{.format = forward},
+                                       .weight = Quantiser{.format = forward},
+                                       .gradient = Quantiser{.format = backward},
+                                       .activation_scale = rule,
+                                       .weight_scale = rule,
+                                       .gradient_scale = rule}};
+    };
+    const auto fp32_recipe =
+        add({.learning_rate = 6e-3, .clip_norm = 1.0}, "fp32", "standard model in 32-bit floating point", [](Recipe&) {});
 
-    Recipe unit_fp16 = unit;
-    unit_fp16.name = "unit-fp16";
-    unit_fp16.description = "Unit Scaling, every linear layer's products in FP16";
-    const Quantiser half{.format = fp16};
-    for (const ProductKind kind : {ProductKind::linear, ProductKind::readout})
-        unit_fp16.products.push_back({.kind = kind, .formats = {.activation = half, .weight = half, .gradient = half}});
+    // 16-bit activations and gradients, 32-bit master weights and optimiser state.
+    const auto fp16_recipe =
+        add(fp32_recipe, "fp16", "standard model in FP16, FP32 master weights; shows that gradients underflow",
+            [](Recipe& r) { r.storage = {.element = ElementType::float16, .master = StateFormat{}}; });
+    add(fp16_recipe, "fp16-loss-scaled", "standard model in FP16, FP32 master weights, constant loss scale",
+        [](Recipe& r) { r.loss_scaling = {.kind = LossScaleKind::constant, .initial = 0x1p12}; });
+    add(fp16_recipe, "fp16-auto-loss-scaled", "standard model in FP16, FP32 master weights, automatic loss scale",
+        [](Recipe& r) { r.loss_scaling = {.kind = LossScaleKind::automatic, .initial = 0x1p16}; });
+    add(fp16_recipe, "bf16", "standard model in BF16, FP32 master weights",
+        [](Recipe& r) { r.storage.element = ElementType::bfloat16; });
 
-    Recipe unit_fp8 = unit;
-    unit_fp8.name = "unit-fp8";
-    unit_fp8.description = "Unit Scaling, linear layers in FP8: E4M3 inputs and weights, E5M2 gradients; readout in FP32";
-    unit_fp8.products.push_back({.kind = ProductKind::linear,
-                                 .formats = {.activation = Quantiser{.format = e4m3},
-                                             .weight = Quantiser{.format = e4m3},
-                                             .gradient = Quantiser{.format = e5m2}}});
+    // Unit Scaling.
+    const auto unit = add({.scaling = Scaling::unit,
+                           .parametrisation = Parametrisation::unit,
+                           .readout_exponent = 0.5,
+                           .residual = {.scheme = ResidualScheme::depth},
+                           .learning_rate = 0.06},
+                          "unit-fp32", "Unit Scaling in 32-bit floating point", [](Recipe&) {});
+    add(unit, "unit-fp16", "Unit Scaling in FP16, FP32 master weights",
+        [](Recipe& r) { r.storage = {.element = ElementType::float16, .master = StateFormat{}}; });
+    add(unit, "unit-fp8", "Unit Scaling, linear layers in FP8: E4M3 inputs and weights, E5M2 gradients; readout in FP32",
+        [&](Recipe& r) { r.products = {rounded(e4m3, e5m2)}; });
+
+    // The four runs of Scalify's table 3, each with all of the one before it.
+    const auto scalify_1 =
+        add(fp16_recipe, "scalify-fp16-1", "scale propagation in FP16, FP32 master weights (Scalify #1)", [](Recipe& r) {
+            r.scaling = Scaling::propagate;
+            r.propagate.rescale_gradients = true;  // of norms alone, and not in #1, in the paper
+        });
+    const auto scalify_2 =
+        add(scalify_1, "scalify-fp16-2", "scale propagation in FP16, FP16 master weights (Scalify #2)", [](Recipe& r) {
+            r.storage.master.reset();  // the FP16 weights themselves, with their scale
+        });
+    const auto scalify_3 =
+        add(scalify_2, "scalify-fp8-3", "scalify-fp16-2 with linear layers and their weight gradients in FP8 (Scalify #3)",
+            [&](Recipe& r) {
+                r.products = {rounded(e4m3, e5m2)};
+                r.storage.weight_gradient = Quantiser{.format = e5m2};
+            });
+    add(scalify_3, "scalify-fp8-4", "scalify-fp8-3 with FP16 optimiser state and rescaled weight gradients (Scalify #4)",
+        [](Recipe& r) {
+            r.storage.first_moment = r.storage.second_moment = {.format = fp16};
+            r.storage.weight_gradient_scale = {.source = ScaleSource::amax};
+        });
 
     // FP8-AMAX and its kin: the standard model, every linear layer of its blocks in FP8 with a power of two per tensor.
-    Recipe fp8_amax = fp32_recipe;
-    fp8_amax.name = "fp8-amax";
-    fp8_amax.description = "standard model, linear layers in FP8 with a bias per tensor from its largest magnitude (FP8-AMAX)";
-    const ScaleRule amax{.source = ScaleSource::amax, .margin = 3};
-    fp8_amax.products.push_back({.kind = ProductKind::linear,
-                                 .formats = {.activation = Quantiser{.format = e4m3fnuz},
-                                             .weight = Quantiser{.format = e4m3fnuz},
-                                             .gradient = Quantiser{.format = e5m2fnuz},
-                                             .activation_scale = amax,
-                                             .weight_scale = amax,
-                                             .gradient_scale = amax}});
-
-    const auto with_rule = [&](const char* name, const char* description, const ScaleRule& rule) {
-        Recipe recipe = fp8_amax;
-        recipe.name = name;
-        recipe.description = description;
-        ProductFormats& formats = recipe.products.back().formats;
-        formats.activation_scale = formats.weight_scale = formats.gradient_scale = rule;
-        return recipe;
-    };
-    Recipe fp8_cscale =
-        with_rule("fp8-cscale", "standard model, linear layers in FP8 with one constant bias (FP8-CSCALE), loss scaled",
-                  {.source = ScaleSource::constant, .bias = 0});
-    fp8_cscale.loss_scaling = {.kind = LossScaleKind::constant, .initial = 0x1p15};
-    const Recipe fp8_delayed =
-        with_rule("fp8-delayed", "standard model, linear layers in FP8 with a bias per tensor from the magnitudes of past steps",
-                  {.source = ScaleSource::delayed, .margin = 0, .history = 16});
-    return {fp32_recipe, unit, unit_fp16, unit_fp8, fp8_amax, fp8_cscale, fp8_delayed};
+    add(fp32_recipe, "fp8-amax",
+        "standard model, linear layers in FP8 with a bias per tensor from its largest magnitude (FP8-AMAX)",
+        [&](Recipe& r) { r.products = {rounded(e4m3fnuz, e5m2fnuz, {.source = ScaleSource::amax, .margin = 3})}; });
+    add(fp32_recipe, "fp8-cscale", "standard model, linear layers in FP8 with one constant bias (FP8-CSCALE), loss scaled",
+        [&](Recipe& r) {
+            r.products = {rounded(e4m3fnuz, e5m2fnuz, {.source = ScaleSource::constant, .bias = 0})};
+            r.loss_scaling = {.kind = LossScaleKind::constant, .initial = 0x1p15};
+        });
+    add(fp32_recipe, "fp8-delayed",
+        "standard model, linear layers in FP8 with a bias per tensor from the magnitudes of past steps", [&](Recipe& r) {
+            r.products = {rounded(e4m3fnuz, e5m2fnuz, {.source = ScaleSource::delayed, .margin = 0, .history = 16})};
+        });
+    return recipes;
 }
 
 /// The recipe of that name; Error lists the known ones.

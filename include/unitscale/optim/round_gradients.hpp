@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/autograd/parameter.hpp>
+#include <unitscale/base/memory.hpp>
+#include <unitscale/base/random.hpp>
+#include <unitscale/kernels/amax.hpp>
+#include <unitscale/kernels/round.hpp>
+#include <unitscale/optim/clip.hpp>
+#include <unitscale/scaling/storage.hpp>
+#include <unitscale/scaling/tensor_scale.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <span>
+
+namespace unitscale::optim {
+
+/// Rounds the gradients of linear layers' weights (role `weight`) to `storage.weight_gradient`, in place: data 2^bias to the
+/// format, times 2^-bias, kept in T. The bias is that of `storage.weight_gradient_scale`. Nothing is done where no format is given.
+/// A gradient with an infinite or NaN element stays as it is, so that who looks for those still finds them: call it first.
+/// Stochastic rounding takes the stream of `key` and the parameter's name: give one of the step.
+/// Errors: those of kernels::round_elements. Test: tests/optim/round_gradients_test.cpp
+template <class T>
+void round_weight_gradients(const Execution& execution, std::span<Parameter<T>* const> parameters, const Storage& storage,
+                            RandomKey key = {}) {
+    if (!storage.weight_gradient) return;
+    const ScaleRule& rule = storage.weight_gradient_scale;
+    for (Parameter<T>* parameter : parameters) {
+        if (!is_updated(*parameter) || parameter->facts().role != ParameterRole::weight) continue;
+        T* const data = parameter->gradient().data();
+        const auto size = static_cast<std::ptrdiff_t>(parameter->size());
+        const float largest = kernels::amax(execution, data, size);
+        if (!std::isfinite(largest)) continue;
+        Quantiser quantiser = *storage.weight_gradient;
+        const int bias = rule.source == ScaleSource::amax       ? amax_bias(quantiser.format, largest, rule.margin)
+                         : rule.source == ScaleSource::constant ? rule.bias
+                                                                : 0;
+        if (bias != 0) quantiser.format = shifted(quantiser.format, bias);
+        kernels::round_elements(execution, "round_weight_gradients", quantiser,
+                                RandomKey{key.seed, mix(key.stream, hash_name(parameter->name()))}, data, data, size);
+    }
+}
+
+}  // namespace unitscale::optim

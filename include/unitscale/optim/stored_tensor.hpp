@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/base/error.hpp>
+#include <unitscale/base/memory.hpp>
+#include <unitscale/base/random.hpp>
+#include <unitscale/formats/code.hpp>
+#include <unitscale/formats/format.hpp>
+#include <unitscale/formats/minifloat.hpp>
+#include <unitscale/formats/quantise.hpp>
+#include <unitscale/kernels/amax.hpp>
+#include <unitscale/kernels/vector_math.hpp>
+#include <unitscale/scaling/power_of_two.hpp>
+#include <unitscale/scaling/storage.hpp>
+#include <unitscale/scaling/tensor_scale.hpp>
+#include <unitscale/tensor/tensor.hpp>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <variant>
+
+namespace unitscale::optim {
+
+/// The largest magnitude of n numbers; NaN if one is NaN; 0 for n = 0. By bits, in lanes.
+template <std::floating_point A>
+[[nodiscard]] A largest_of(const A* x, std::ptrdiff_t n) noexcept {
+    using Bits = std::conditional_t<sizeof(A) == 8, std::uint64_t, std::uint32_t>;
+    constexpr Bits all_but_sign = ~Bits{0} >> 1;
+    constexpr auto lanes = static_cast<std::ptrdiff_t>(kernels::group_size);
+    std::array<Bits, kernels::group_size> most{};
+    std::ptrdiff_t i = 0;
+    for (; i + lanes <= n; i += lanes)
+        for (std::size_t l = 0; l < kernels::group_size; ++l) {
+            const Bits bits = std::bit_cast<Bits>(x[i + static_cast<std::ptrdiff_t>(l)]) & all_but_sign;
+            most[l] = bits > most[l] ? bits : most[l];
+        }
+    for (; i < n; ++i) most[0] = std::max(most[0], std::bit_cast<Bits>(x[i]) & all_but_sign);
+    return std::bit_cast<A>(*std::max_element(most.begin(), most.end()));
+}
+
+/// A tensor that lives from update to update, kept as its StateFormat says: as computed, in A (float or double), or as codes of a
+/// format times a scale, code scale ~ value, rounded as the StateFormat says.
+///   scale = 2^-b      b = floor(log2(max / amax)), held in [-126,126]; 1 where amax is 0 or not finite
+/// so the largest magnitude is close to the format's largest number and nothing overflows. The scale of a whole tensor is that of
+/// the values that come, not of those before: `expect` is told their largest, `store` writes them, `finish` ends. That of a block
+/// is found as it is stored. Without scales what does not fit becomes the largest number.
+/// `keep_positive`: no positive number becomes zero; what would is kept as the smallest positive one. For what is divided by:
+/// beside a first moment that is not 0, a second moment of 0 makes a step of Adam 1 / epsilon times the first moment, without
+/// bound.
+/// Chunks begin at multiples of `chunk`; several threads may load and store different ones. Unit: the value's.
+/// Errors: those of StateFormat. Test: tests/optim/stored_tensor_test.cpp
+template <std::floating_point A>
+class StoredTensor {
+public:
+    static constexpr std::ptrdiff_t chunk = StateFormat::most_block;
+    using Chunk = std::array<A, static_cast<std::size_t>(chunk)>;
+
+    StoredTensor() = default;
+    /// Zeros.
+    StoredTensor(const Shape& shape, const StateFormat& how, bool keep_positive = false,
+                 const std::shared_ptr<MemoryPool>& pool = nullptr)
+        : how_(how), keep_positive_(keep_positive) {
+        how.validate("StoredTensor");
+        tensor_ = make_tensor(shape, pool);
+        std::visit([](auto& tensor) { std::memset(static_cast<void*>(tensor.data()), 0, tensor.span().size_bytes()); }, tensor_);
+        if (!how.format || how.block == 0) return;
+        scales_ = Tensor<float>(Shape{(element_count(shape) + how.block - 1) / how.block}, pool);
+        std::fill_n(scales_.data(), scales_.size(), 1.0f);
+    }
+
+    [[nodiscard]] const StateFormat& how() const noexcept { return how_; }
+    [[nodiscard]] std::size_t size() const {
+        return std::visit([](const auto& tensor) { return tensor.size(); }, tensor_);
+    }
+    [[nodiscard]] bool empty() const { return size() == 0; }
+    /// The values themselves, where they are kept as computed.
+    [[nodiscard]] bool is_computed() const noexcept { return !how_.format.has_value(); }
+    [[nodiscard]] Tensor<A>& computed() { return std::get<Tensor<A>>(tensor_); }
+    /// Whether `store` needs an `expect` before it.
+    [[nodiscard]] bool scaled_as_whole() const noexcept { return how_.format && how_.scaled && how_.block == 0; }
+
+    /// out[0 .. count) = the values from `begin` on.
+    void load(std::ptrdiff_t begin, std::ptrdiff_t count, Chunk& out) const {
+        std::visit([&](const auto& tensor) { read(tensor, begin, count, tensor.scale(), out); }, tensor_);
+    }
+    /// The same after `store`, before `finish`: what was stored of the values that were given.
+    void load_stored(std::ptrdiff_t begin, std::ptrdiff_t count, Chunk& out) const {
+        std::visit([&](const auto& tensor) { read(tensor, begin, count, next_scale_, out); }, tensor_);
+    }
+
+    /// All values of the coming `store`s are at most `largest` in magnitude.
+    void expect(A largest) noexcept { next_scale_ = scale_of(largest); }
+    /// Stochastic rounding takes piece i of the stream `key` for the i-th value of the tensor.
+    void store(std::ptrdiff_t begin, std::ptrdiff_t count, const Chunk& values, RandomKey key = {}) {
+        std::visit([&](auto& tensor) { write(tensor, begin, count, values, key); }, tensor_);
+    }
+    void finish() {
+        if (scaled_as_whole()) std::visit([this](auto& tensor) { tensor.set_scale(next_scale_); }, tensor_);
+    }
+
+    /// Names it to a visitor: `name`.scale, the scales of blocks, then visitor.tensor(name, Tensor<...>&), the codes, whose own
+    /// scale is that of the whole. Codes are of type Half, BFloat16 or Minifloat<F> for fp16, bf16, e4m3 and e5m2, else of an
+    /// unsigned integer. Error: the visitor does not take tensors of that type.
+    template <class Visitor>
+    void visit_state(Visitor&& visitor, const std::string& name) {
+        const auto show = [&](const std::string& what, auto& tensor) {
+            if constexpr (requires { visitor.tensor(what, tensor); }) visitor.tensor(what, tensor);
+            else fail("optimiser state ", what, ": this visitor takes no tensor of its type");
+        };
+        if (!scales_.empty()) show(name + ".scale", scales_);
+        std::visit([&](auto& tensor) { show(name, tensor); }, tensor_);
+    }
+
+private:
+    using Holder = std::variant<Tensor<A>, Tensor<Half>, Tensor<BFloat16>, Tensor<Minifloat<e4m3>>, Tensor<Minifloat<e5m2>>,
+                                Tensor<std::uint8_t>, Tensor<std::uint16_t>>;
+
+    [[nodiscard]] Holder make_tensor(const Shape& shape, const std::shared_ptr<MemoryPool>& pool) const {
+        if (!how_.format) return Tensor<A>(shape, pool);
+        if (*how_.format == fp16) return Tensor<Half>(shape, pool);
+        if (*how_.format == bf16) return Tensor<BFloat16>(shape, pool);
+        if (*how_.format == e4m3) return Tensor<Minifloat<e4m3>>(shape, pool);
+        if (*how_.format == e5m2) return Tensor<Minifloat<e5m2>>(shape, pool);
+        if (how_.format->code_bits() <= 8) return Tensor<std::uint8_t>(shape, pool);
+        return Tensor<std::uint16_t>(shape, pool);
+    }
+
+    [[nodiscard]] double scale_of(A largest) const noexcept {
+        const int bias = amax_bias(*how_.format, kernels::amax(Execution{}, &largest, 1), 0);  // of a double: rounded up
+        return scale_of_exponent<double>(-std::clamp(bias, -126, 126));
+    }
+
+    /// The words that codes are: each of the element types holds one.
+    template <class Element>
+    using Word = std::conditional_t<sizeof(Element) == 1, std::uint8_t, std::uint16_t>;
+
+    template <class Element>
+    void read(const Tensor<Element>& tensor, std::ptrdiff_t begin, std::ptrdiff_t count, double scale, Chunk& out) const {
+        const auto size = static_cast<std::size_t>(count);
+        if constexpr (std::same_as<Element, A>) {
+            std::copy_n(tensor.data() + begin, size, out.begin());
+        } else {
+            decode_elements(std::span(reinterpret_cast<const Word<Element>*>(tensor.data()) + begin, size), out);
+            if (!how_.scaled) return;
+            for_pieces(begin, count, [&](std::ptrdiff_t at, std::ptrdiff_t length, std::size_t block) {
+                const auto factor = static_cast<A>(how_.block == 0 ? scale : static_cast<double>(scales_.data()[block]));
+                A* piece = out.data() + at;
+                kernels::for_lanes(length, [&](std::size_t l) { piece[l] *= factor; });
+            });
+        }
+    }
+
+    template <class Element>
+    void write(Tensor<Element>& tensor, std::ptrdiff_t begin, std::ptrdiff_t count, const Chunk& values, RandomKey key) {
+        const auto size = static_cast<std::size_t>(count);
+        if constexpr (std::same_as<Element, A>) {
+            std::copy_n(values.begin(), size, tensor.data() + begin);
+        } else {
+            Chunk scaled;
+            scale_down(begin, count, values, scaled);
+            encode_elements(scaled, begin, key, std::span(reinterpret_cast<Word<Element>*>(tensor.data()) + begin, size));
+        }
+    }
+
+    /// scaled = values over their scale, blocks' scales being set here; what must stay positive is at least the smallest number.
+    void scale_down(std::ptrdiff_t begin, std::ptrdiff_t count, const Chunk& values, Chunk& scaled) {
+        const A least = keep_positive_ ? static_cast<A>(how_.format->min_subnormal()) : A(0);
+        for_pieces(begin, count, [&](std::ptrdiff_t at, std::ptrdiff_t length, std::size_t block) {
+            const A* piece = values.data() + at;
+            A* to = scaled.data() + at;
+            double scale = next_scale_;
+            if (how_.block != 0) {
+                scale = scale_of(largest_of(piece, length));
+                scales_.data()[block] = static_cast<float>(scale);
+            }
+            const auto factor = static_cast<A>(1.0 / scale);
+            kernels::for_lanes(length, [&](std::size_t l) {
+                const A y = piece[l] * factor;
+                to[l] = (piece[l] > A(0)) & (y < least) ? least : y;
+            });
+        });
+    }
+
+    template <CodeWord Code>
+    void decode_elements(std::span<const Code> codes, Chunk& out) const {
+        if constexpr (std::same_as<A, float>) {
+            decode(*how_.format, codes, std::span<float>(out).first(codes.size()));
+        } else {
+            std::array<float, static_cast<std::size_t>(chunk)> values;
+            decode(*how_.format, codes, std::span<float>(values).first(codes.size()));
+            std::copy_n(values.begin(), codes.size(), out.begin());
+        }
+    }
+
+    template <CodeWord Code>
+    void encode_elements(const Chunk& values, std::ptrdiff_t begin, RandomKey key, std::span<Code> codes) const {
+        QuantiseOptions options{.rounding = how_.rounding, .key = key};
+        const auto first = static_cast<std::uint64_t>(begin);
+        if constexpr (std::same_as<A, float>) {
+            options.first_index = first;
+            encode(*how_.format, std::span<const float>(values).first(codes.size()), codes, options);
+        } else {
+            for (std::size_t i = 0; i < codes.size(); ++i)
+                codes[i] = static_cast<Code>(encode(*how_.format, values[i], options, first + i));
+        }
+    }
+
+    /// use(at, length, block): the parts of a chunk that share a scale, `at` counted from the chunk's begin.
+    template <class Use>
+    void for_pieces(std::ptrdiff_t begin, std::ptrdiff_t count, Use&& use) const {
+        const std::ptrdiff_t step = how_.block == 0 ? chunk : static_cast<std::ptrdiff_t>(how_.block);
+        for (std::ptrdiff_t at = 0; at < count; at += step)
+            use(at, std::min(step, count - at), static_cast<std::size_t>((begin + at) / step));
+    }
+
+    StateFormat how_{};
+    bool keep_positive_ = false;
+    double next_scale_ = 1.0;
+    Holder tensor_{};
+    Tensor<float> scales_{};  ///< of blocks
+};
+
+}  // namespace unitscale::optim
