@@ -308,3 +308,33 @@ TEST_CASE("backward: the power of two of a loss' seed is a scale under propagate
         CHECK(gradient.scale() == 1.0);
     }
 }
+
+TEST_CASE("backward: a seed that the tape's type does not hold arrives exactly, whatever the scaling") {
+    for (const Scaling scaling : {Scaling::none, Scaling::unit, Scaling::propagate})
+        for (const bool propagates : {false, true})
+            for (const float seed : {1.0f, 24.0f, 0.3f, -1000.3f, 0x1p17f, 0x1p126f, 1e-9f}) {
+                Recipe recipe;
+                recipe.scaling = scaling;
+                ScalingState state;
+                Tape<Half> tape(recipe, state);
+                tape.begin_step();
+                const Variable<Half> x = tape.input(Tensor<Half>(Shape{1}, {Half(1.0f)}), true);
+                double seen = 0.0, factor = 1.0;
+                const auto site = tape.next_site("probe");
+                const auto loss = tape.record({.name = "probe", .site = site, .betas = {1.0}, .propagates = propagates}, {x},
+                                              Tensor<Half>(Shape{1}, {Half(1.0f)}), [&](BackwardContext<Half>& g) {
+                                                  const Scaled scaled = g.scaled_beta(0);
+                                                  seen = g.item_gradient();
+                                                  factor = scaled.factor * scaled.scale;
+                                                  g.add(0, Tensor<Half>(Shape{1}, {Half(1.0f)}), scaled.scale);
+                                                  // What reads the gradient as a tensor gets it rounded to the type; not as a scale that it does not expect.
+                                                  if (scaling != Scaling::propagate || !propagates) {
+                                                      CHECK(g.output_gradient().scale() == 1.0);
+                                                      CHECK(g.output_gradient().data()[0] == Half(seed));
+                                                  }
+                                              });
+                tape.backward(loss, seed);
+                INFO(name(scaling) << ", seed " << seed);
+                CHECK(seen * factor == static_cast<double>(seed));
+            }
+}

@@ -34,6 +34,26 @@ TEST_CASE("item is data times scale of the only element") {
     REQUIRE_THROWS_WITH(vector_input<float>(tape, {1.0f, 2.0f}).item(), "item: a value of shape [2] has 2 elements, not one");
 }
 
+TEST_CASE("item of a loss is what its op computed, before it was rounded to the tape's type") {
+    const Recipe recipe;
+    ScalingState state;
+    Tape<Half> tape(recipe, state);
+    for (const double value : {1.0 + 0x1p-20, 0x1p17}) {
+        tape.begin_step();
+        const Variable<Half> x = tape.input(Tensor<Half>(Shape{1}, {Half(2.0f)}));
+        Tensor<Half> rounded(Shape{1}, {Half(static_cast<float>(value))});
+        const auto site = tape.next_site("loss");
+        const auto loss =
+            tape.record({.name = "loss", .site = site, .betas = {1.0}, .item = value}, {x}, std::move(rounded), [](auto&) {});
+        REQUIRE(loss.item() == value);
+        REQUIRE(static_cast<double>(static_cast<float>(loss.value().data()[0])) != value);
+        REQUIRE(x.item() == 2.0);
+        tape.begin_step();  // the same slot, of a tensor that has no such value
+        REQUIRE(tape.input(Tensor<Half>(Shape{1}, {Half(3.0f)})).item() == 3.0);
+        REQUIRE(tape.input(Tensor<Half>(Shape{1}, {Half(4.0f)})).item() == 4.0);
+    }
+}
+
 TEST_CASE("an empty variable is an error in every use") {
     const Variable<float> empty;
     REQUIRE_THROWS_WITH(empty.value(), "value: an empty Variable; make one with Tape::input, Tape::parameter or an op");

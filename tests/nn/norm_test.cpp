@@ -5,6 +5,10 @@
 #include "support/op_checks.hpp"
 #include "support/test_ops.hpp"
 
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
 using namespace unitscale;
 
 TEST_CASE("Norm: rms and layer normalisation, with and without gains") {
@@ -46,4 +50,38 @@ TEST_CASE("Norm: an input of another width is an error when there are gains") {
     nn::Norm<float> norm("norm", {.width = 6, .gains = true});
     test::OpTape<float> run;
     REQUIRE_THROWS_WITH(norm(run.input({3, 5})), "rms_norm: gain [6] does not fit x [3,5]; expected [5]");
+}
+
+TEST_CASE("Norm: a recipe that rescales the gradients of norms' inputs changes their scale and nothing else") {
+    for (const nn::NormKind kind : {nn::NormKind::rms, nn::NormKind::layer})
+        for (const bool gains : {false, true}) {
+            nn::Norm<float> norm("norm", {.kind = kind, .width = 50, .gains = gains});
+            const auto run = [&](bool rescale) {
+                Recipe recipe = analysis::plain_recipe(Scaling::propagate);
+                recipe.propagate.rescale_gradients = rescale;
+                ScalingState state(1);
+                Tape<float> tape(recipe, state);
+                tape.begin_step({.retain = true});
+                std::vector<Parameter<float>*> parameters;
+                norm.collect(parameters);
+                test::randomise(parameters, 0.5);
+                const auto x = tape.input(normal<float>({30, 50}, {1, 2}, 100.0), true);  // far from unit data
+                const auto y = norm(x);
+                tape.backward(analysis::project(y, normal<float>({30, 50}, {1, 3}, 0x1p-20), 0x1p-20));
+                CHECK(tape.node_count() == (rescale ? 3 : 2));
+                return std::pair(y.scaled(), x.gradient());
+            };
+            const auto [want, plain] = run(false);
+            const auto [got, rescaled] = run(true);
+            CHECK(std::equal(got.span().begin(), got.span().end(), want.span().begin()));
+            const auto rms = [](const Tensor<float>& t) {
+                double sum = 0.0;
+                for (const float v : t.span()) sum += static_cast<double>(v) * static_cast<double>(v);
+                return std::sqrt(sum / static_cast<double>(t.size()));
+            };
+            CHECK(rms(plain) < 0.05);
+            CHECK(rms(rescaled) >= 1.0);
+            CHECK(rms(rescaled) < 2.0);
+            CHECK(analysis::relative_error(rescaled, plain, plain.scale() / rescaled.scale()) == 0.0);
+        }
 }

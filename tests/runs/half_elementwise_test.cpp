@@ -5,8 +5,10 @@
 #include <unitscale/ops/binary.hpp>
 #include <unitscale/ops/cast.hpp>
 #include <unitscale/ops/clamp.hpp>
+#include <unitscale/ops/custom_scale.hpp>
 #include <unitscale/ops/div.hpp>
 #include <unitscale/ops/dropout.hpp>
+#include <unitscale/ops/dynamic_rescale.hpp>
 #include <unitscale/ops/exp.hpp>
 #include <unitscale/ops/gated_silu.hpp>
 #include <unitscale/ops/gelu.hpp>
@@ -14,6 +16,7 @@
 #include <unitscale/ops/mul.hpp>
 #include <unitscale/ops/pow.hpp>
 #include <unitscale/ops/relu.hpp>
+#include <unitscale/ops/rescale.hpp>
 #include <unitscale/ops/rsqrt.hpp>
 #include <unitscale/ops/scale.hpp>
 #include <unitscale/ops/select.hpp>
@@ -77,4 +80,58 @@ TEST_CASE("runs: casts to 8 bits of 16-bit tensors are those of the float ones, 
         check_sixteen_bits("cast_on_forward", one, [=](auto&, auto& v) { return ops::cast_on_forward(v[0], quantiser); });
         check_sixteen_bits("cast_on_backward", one, [=](auto&, auto& v) { return ops::cast_on_backward(v[0], quantiser); });
     }
+}
+
+TEST_CASE("runs: an op with a scale rule of its own rounds once in 16 bits") {
+    const auto square = [](auto& tape, auto& v) {
+        using T = std::decay_t<decltype(v[0].scaled()(0))>;
+        const Tensor<T>& a = v[0].scaled();
+        return ops::custom_scale(
+            "square", {v[0]}, {.worth = a.scale() * a.scale(), .unit = ops::IdealFactors<1>{.alpha = 0.5774, .betas = {0.5}}},
+            [&](Accum<T> factor) {
+                Tensor<T> y = tape.make(a.shape());
+                kernels::map_elements(
+                    tape.execution(), static_cast<std::ptrdiff_t>(a.size()), y.data(),
+                    [factor](Accum<T> u) { return factor * u * u; }, a.data());
+                return y;
+            },
+            [](auto& g) {
+                Tensor<T> dx = g.make(g.input_shape(0));
+                kernels::map_elements(
+                    g.execution(), static_cast<std::ptrdiff_t>(dx.size()), dx.data(),
+                    [factor = 2 * g.factor(0)](Accum<T> dy, Accum<T> u) { return factor * dy * u; }, g.output_gradient().data(),
+                    g.input(0).data());
+                g.add(0, std::move(dx));
+            });
+    };
+    check_sixteen_bits("custom_scale", one, square);
+}
+
+// Half and BFloat16 hold every one of these numbers times any of these powers of two: rescaling rounds nothing.
+TEMPLATE_TEST_CASE("runs: in 16 bits rescaling moves powers of two between data and scale without a change of value", "", Half,
+                   BFloat16) {
+    using T = TestType;
+    Recipe recipe = analysis::plain_recipe(Scaling::propagate);
+    ScalingState state(1);
+    Tape<T> tape(recipe, state);
+    tape.begin_step({.retain = true});
+    Tensor<T> data = normal<T>({500}, {1, 2}, 1.2 * 0x1p-6), dy = normal<T>({500}, {3, 4}, 0x1p-5);
+    for (Tensor<T>* tensor : {&data, &dy})
+        for (T& v : tensor->span())
+            if (std::abs(static_cast<float>(v)) < 0x1p-9f) v = T(0x1p-9f);
+    data.set_scale(0x1p-30);
+    const auto x = tape.input(data, true);
+    auto y = ops::dynamic_rescale_l1(ops::dynamic_rescale_max(ops::rebalance(x, 0x1p-3)));
+    y = ops::dynamic_rescale_l2(ops::set_scaling(y, 0x1p-32));
+    CHECK(y.scaled().scale() == 0x1p-36);  // the root mean square is a little above 2^-36
+    y = ops::dynamic_rescale_max_gradient(ops::dynamic_rescale_l1_gradient(ops::dynamic_rescale_l2_gradient(y)));
+    const auto [plain, scale] = ops::get_data_and_scale(y);
+    CHECK(scale == 0x1p-36);
+    CHECK(analysis::relative_error(cast<float>(plain.scaled()), cast<float>(x.scaled()), 0x1p6) == 0.0);
+    tape.backward(analysis::project(plain, dy, 0x1p-10));
+    CHECK(x.gradient().scale() > 0x1p26);  // dy's over the scale: its data, 2^10 times dy, has been brought to unit size
+    CHECK(analysis::relative_error(cast<float>(x.gradient()), cast<float>(dy), 0x1p36 / x.gradient().scale()) == 0.0);
+    CHECK(analysis::relative_error(cast<float>(ops::stop_scaling(ops::rebalance(plain, 0x1p5)).scaled()),
+                                   cast<float>(plain.scaled())) == 0.0);
+    CHECK(state.wide_ops().size() == 1);  // the projection
 }

@@ -78,3 +78,34 @@ TEST_CASE("runs: lookups sum repeated rows in Accum in 16 bits") {
     check_sixteen_bits("scatter_add", test::positive_inputs({{700, 3}}),
                        [&](auto&, auto& v) { return ops::scatter_add(v[0], ids, 4); });
 }
+
+TEMPLATE_TEST_CASE("runs: a loss' value and seed are not rounded to 16 bits", "", Half, BFloat16) {
+    using T = TestType;
+    ScalingState state(1);
+    const Tensor<std::int32_t> labels({2}, {2, 0});
+    for (const Scaling scaling : {Scaling::none, Scaling::propagate}) {
+        const Recipe recipe = analysis::plain_recipe(scaling);
+        Tape<T> tape(recipe, state);
+        for (const double seed : {0x1p17, 1000.3}) {
+            INFO(name(scaling) << ", seed " << seed);
+            tape.begin_step();
+            const auto x = tape.input(Tensor<T>({2, 3}, {T(0.5f), T(-1.25f), T(2.0f), T(0.0f), T(0.75f), T(-0.5f)}), true);
+            const auto loss = ops::softmax_cross_entropy(x, labels);
+            const double sums[] = {std::exp(0.5) + std::exp(-1.25) + std::exp(2.0), 1.0 + std::exp(0.75) + std::exp(-0.5)};
+            CHECK(loss.item() == Approx((std::log(sums[0]) - 2.0 + std::log(sums[1])) / 2.0).epsilon(1e-6));
+            tape.backward(loss, static_cast<float>(seed));
+            const double want = seed * std::exp(0.5) / sums[0] / 2.0;
+            CHECK(static_cast<double>(x.gradient().data()[0]) * x.gradient().scale() ==
+                  Approx(want).epsilon(std::is_same_v<T, Half> ? 0x1p-11 : 0x1p-8));
+
+            tape.begin_step();
+            const auto y = tape.input(Tensor<T>({3}, {T(100.0f), T(-200.0f), T(60.0f)}), true);
+            const auto zero = tape.input(Tensor<T>({3}, {T(0.0f), T(0.0f), T(0.0f)}));
+            const auto squares = ops::mse_loss(y, zero, {.reduction = ops::Reduction::sum});
+            CHECK(squares.item() == Approx(53600.0).epsilon(1e-6));
+            tape.backward(squares, static_cast<float>(seed * 0x1p-14));
+            CHECK(static_cast<double>(y.gradient().data()[0]) * y.gradient().scale() ==
+                  Approx(200.0 * seed * 0x1p-14).epsilon(std::is_same_v<T, Half> ? 0x1p-11 : 0x1p-8));
+        }
+    }
+}

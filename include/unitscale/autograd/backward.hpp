@@ -58,13 +58,17 @@ void add_gradient(const Execution& execution, Slot<T>& slot, Tensor<T>&& part, S
     add_scaled_tensor(execution, slot.gradient, part, rounding, random);
 }
 
-/// The gradient of a loss; under `propagate` its power of two is the scale.
+/// The gradient of a loss, exactly: under `propagate` its power of two is the scale; a seed that T does not hold is the scale of 1.
 template <class T>
 void set_seed(Tensor<T>& gradient, Accum<T> seed, bool propagates) {
     const double size = std::abs(static_cast<double>(seed));
-    const bool scaled = propagates && size > 0.0 && size <= std::numeric_limits<double>::max();
-    gradient.set_scale(scaled ? pow2_down(size) : 1.0);
-    gradient.data()[0] = static_cast<T>(seed / static_cast<Accum<T>>(gradient.scale()));
+    const bool scales = size > 0.0 && size <= std::numeric_limits<double>::max();
+    gradient.set_scale(propagates && scales ? pow2_down(size) : 1.0);
+    const Accum<T> data = seed / static_cast<Accum<T>>(gradient.scale());
+    gradient.data()[0] = static_cast<T>(data);
+    if (!scales || static_cast<Accum<T>>(gradient.data()[0]) == data) return;
+    gradient.set_scale(size);
+    gradient.data()[0] = static_cast<T>(seed < 0 ? -1.0f : 1.0f);
 }
 
 /// What an op's backward function works with: the gradients of its outputs, the values of its inputs, its factors, and
@@ -113,7 +117,7 @@ public:
     /// Data factor and scale of input i's gradient, a product of the gradient at output `from` and of values whose scales multiply
     /// to `scales`. Under `propagate` by `product_scale` with the recorded beta as ideal factor, else the factor beta and scale 1.
     [[nodiscard]] Scaled scaled_beta(std::size_t i, double scales = 1.0, std::size_t from = 0) {
-        if (!propagates_ || !node_.propagates) return {beta(i), 1.0};
+        if (!carries_scales()) return {beta(i), 1.0};
         return product_scale(rounding_, output_gradient(from).scale() * scales, node_.betas[i],
                              static_cast<std::uint32_t>(random_word(key_, i)));
     }
@@ -132,7 +136,7 @@ public:
             slot.gradient.set_any_scale(true);
             slot.has_gradient = true;
         }
-        if (!node_.propagates && slot.gradient.scale() != 1.0) {
+        if (!carries_scales() && slot.gradient.scale() != 1.0) {
             multiply_out(slot.gradient, slot.gradient);
             slot.gradient.set_scale(1.0);
         }
@@ -152,6 +156,15 @@ public:
         copy.set_scale(slot.gradient.scale());
         copy.set_any_scale(slot.gradient.any_scale());
         return copy;
+    }
+
+    /// The gradient that arrived at an output of one element as the number that `scaled_beta`'s factor wants, not rounded to T: the
+    /// seed of a loss.
+    [[nodiscard]] double item_gradient(std::size_t i = 0) const noexcept {
+        const Slot<T>& slot = slots_[node_.outputs[i]];
+        if (!slot.has_gradient) return 0.0;
+        return static_cast<double>(static_cast<Accum<T>>(slot.gradient.data()[0])) *
+               (carries_scales() ? 1.0 : slot.gradient.scale());
     }
 
     /// An uninitialised tensor from the tape's pool.
@@ -184,6 +197,8 @@ public:
     }
 
 private:
+    /// Whether the op sees gradients as data and scale.
+    [[nodiscard]] bool carries_scales() const noexcept { return propagates_ && node_.propagates; }
     [[nodiscard]] const Slot<T>& input_slot(std::size_t i) const noexcept { return slots_[node_.inputs[i]]; }
     [[nodiscard]] const Tensor<T>& value(const char* what, std::size_t i, const Slot<T>& slot) const {
         check(slot.value != nullptr, "backward: ", node_.op, " reads ", what, i,

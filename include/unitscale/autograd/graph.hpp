@@ -82,6 +82,7 @@ struct Slot {
     Tensor<std::uint8_t> codes{};            ///< instead of the value, where its readers need no more
     std::optional<Rounding8<T>> rounding{};  ///< what the codes are, or would be
     double scale = 1.0;                      ///< of the value, also when it is freed or kept as codes
+    std::optional<double> item{};            ///< of a loss: its value before it was rounded to T
     Tensor<T> gradient{};
     std::uint32_t root = 0;                ///< the slot that owns the value
     std::uint32_t next_repeat = none;      ///< of a root: a list of the slots that repeat it
@@ -123,7 +124,8 @@ struct Node {
     std::uint64_t multiply_adds = 0;
     Reads reads{};
     bool propagates = false;
-    void* closure = nullptr;  ///< in the arena; null when no input needs a gradient
+    std::optional<double> item{};  ///< of the output
+    void* closure = nullptr;       ///< in the arena; null when no input needs a gradient
     void (*run)(void*, BackwardContext<T>&) = nullptr;
     void (*destroy)(void*) = nullptr;
 

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <span>
 
 namespace unitscale {
@@ -60,6 +61,7 @@ struct OpInfo {
     Betas output_weights{std::span<const double>()};  ///< factors of arriving gradients, one per output; empty: all 1
     Reads reads{};                                    ///< see Reads
     bool propagates = false;                          ///< its value and gradients have the scales that `propagate` asks for
+    std::optional<double> item{};                     ///< a loss before it was rounded to the tape's type: see Variable::item
 };
 
 }  // namespace unitscale

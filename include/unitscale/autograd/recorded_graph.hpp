@@ -49,6 +49,7 @@ public:
         slot.root = last_slot();
         slot.next_repeat = Slot<T>::none;
         slot.rounding.reset();
+        slot.item.reset();
         slot.producer = Slot<T>::no_producer;
         slot.requires_gradient = requires_gradient;
         slot.has_gradient = slot.leaf = false;
@@ -92,6 +93,7 @@ public:
         node.multiply_adds = op.multiply_adds;
         node.reads = op.reads;
         node.propagates = op.propagates;
+        node.item = op.item;
         node.inputs.clear();
         node.outputs.clear();
         node.edges.clear();
@@ -110,6 +112,7 @@ public:
         Slot<T>& slot = add_slot(node.op, requires_gradient);
         slot.producer = static_cast<std::uint32_t>(nodes_.size() - 1);
         node.outputs.push_back(last_slot());
+        slot.item = node.item;
         if (repeated == Slot<T>::none) {
             set_value(slot, std::move(output));
         } else {

@@ -54,6 +54,13 @@ public:
     [[nodiscard]] const Tensor<T>& value(const Variable<T>& x) const { return plain_value(checked("value", x), pool_); }
     /// The same as data and scale, for ops that propagate scales.
     [[nodiscard]] const Tensor<T>& scaled_value(const Variable<T>& x) const { return *checked("value", x).value; }
+    /// The only element as a plain number; of a loss, as it was before it was rounded to T. Error: several elements.
+    [[nodiscard]] double item(const Variable<T>& x) const {
+        const Slot<T>& slot = checked("value", x);
+        check(slot.value->size() == 1, "item: a value of shape ", to_string(slot.shape), " has ", slot.value->size(),
+              " elements, not one");
+        return slot.item ? *slot.item : static_cast<double>(slot.value->data()[0]) * slot.value->scale();
+    }
     [[nodiscard]] const Tensor<T>& gradient(const Variable<T>& x) const {
         const Slot<T>& slot = checked("gradient", x);
         if (slot.parameter != nullptr) return std::as_const(*slot.parameter).gradient();

@@ -48,13 +48,9 @@ public:
     /// Whether a gradient flows to it.
     [[nodiscard]] bool requires_gradient() const { return tape("requires_gradient").requires_gradient(*this); }
 
-    /// The only element of a one-element value, as a plain number. Error: several elements.
-    [[nodiscard]] double item() const {
-        const Tensor<T>& tensor = scaled();
-        check(tensor.size() == 1, "item: a value of shape ", to_string(tensor.shape()), " has ", tensor.size(),
-              " elements, not one");
-        return static_cast<double>(tensor.data()[0]) * tensor.scale();
-    }
+    /// The only element of a one-element value, as a plain number. A loss keeps what it was computed as, in Accum<T>: 16-bit types
+    /// have too few digits for comparisons, and a sum over a batch may be beyond them. Error: several elements.
+    [[nodiscard]] double item() const { return tape("value").item(*this); }
 
     /// The tape. `op` names the caller in the error for an empty handle, and for one that outlived its tape.
     [[nodiscard]] Tape<T>& tape(const char* op) const {

@@ -3,11 +3,13 @@
 
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/kernels/attention.hpp>
+#include <unitscale/ops/dynamic_rescale.hpp>
 #include <unitscale/ops/operands.hpp>
 
 #include <cmath>
 #include <cstddef>
 #include <optional>
+#include <utility>
 
 namespace unitscale::ops {
 
@@ -48,11 +50,13 @@ struct AttentionOptions {
 /// alpha, rounded; dq: dy's times s_v / s_q times L / alpha, rounded, dk likewise with s_k. L is what `unit` leaves in them: for
 /// flat logits l = m s_q s_k d^-1/2, their standard deviation; for peaked ones l^1/2, since the gradient comes from the rows, 1 in l,
 /// whose largest logits are within 1 of each other; logint between them. Measured rms of data: 0.64 to 1.15 of the factor's.
+/// `PropagateRule::rescale_gradients` brings dy, dq, dk and dv to unit data, since all of q, k, v and dy outgrow their scales.
 /// Errors: ranks other than 3, shapes that do not fit, heads that do not divide, causal with more queries than keys.
 /// Reference: Blake et al. 2024, arXiv:2407.17465, table 8. Test: tests/ops/attention_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> attention(Variable<T> q, Variable<T> k, Variable<T> v, const AttentionOptions& options) {
     Tape<T>& tape = q.tape("attention");
+    for (Variable<T>* input : {&q, &k, &v}) *input = record_rescaled_gradient(*input, tape);
     const Tensor<T>&query = q.scaled(), &key = k.scaled(), &value = v.scaled();
     const std::size_t heads = options.heads, groups = options.groups == 0 ? heads : options.groups;
     check(query.rank() == 3 && key.rank() == 3 && value.rank() == 3, "attention: q ", to_string(query.shape()), ", k ",
@@ -102,33 +106,34 @@ template <class T>
     };
     kernels::attention_forward<T>(tape.execution(), arguments(query, key, value, output.data(), log_sum.data()));
     output.set_scale(scaled.scale);
-    return tape.record({.name = "attention",
-                        .site = site,
-                        .alpha = factor,
-                        .betas = {factor * logit_factor, factor * logit_factor, factor},
-                        .joined_by = JoinedBy::plan,
-                        .multiply_adds = multiply_adds,
-                        .reads = reads_inputs,
-                        .propagates = true},
-                       {q, k, v}, std::move(output), [=, log_sum = std::move(log_sum)](BackwardContext<T>& g) mutable {
-                           const double value_scale = g.input_scale(2);
-                           const Scaled dq_scaled = g.scaled_beta(0, value_scale / g.input_scale(0)),
-                                        dk_scaled = g.scaled_beta(1, value_scale / g.input_scale(1)),
-                                        dv_scaled = g.scaled_beta(2);
-                           Tensor<T> dq = g.make(g.input_shape(0)), dk = g.make(g.input_shape(1)), dv = g.make(g.input_shape(2));
-                           kernels::attention_backward<T>(
-                               g.execution(), {.forward = arguments(g.input(0), g.input(1), g.input(2), nullptr, log_sum.data()),
-                                               .dout = {g.output_gradient().data(), t * wide, wide, d},
-                                               .dq = {dq.data(), t * wide, wide, d},
-                                               .dk = {dk.data(), s * narrow, narrow, d},
-                                               .dv = {dv.data(), s * narrow, narrow, d},
-                                               .dq_scale = static_cast<Accum<T>>(dq_scaled.factor),
-                                               .dk_scale = static_cast<Accum<T>>(dk_scaled.factor),
-                                               .dv_scale = static_cast<Accum<T>>(dv_scaled.factor)});
-                           g.add(0, std::move(dq), dq_scaled.scale);
-                           g.add(1, std::move(dk), dk_scaled.scale);
-                           g.add(2, std::move(dv), dv_scaled.scale);
-                       });
+    Variable<T> y =
+        tape.record({.name = "attention",
+                     .site = site,
+                     .alpha = factor,
+                     .betas = {factor * logit_factor, factor * logit_factor, factor},
+                     .joined_by = JoinedBy::plan,
+                     .multiply_adds = multiply_adds,
+                     .reads = reads_inputs,
+                     .propagates = true},
+                    {q, k, v}, std::move(output), [=, log_sum = std::move(log_sum)](BackwardContext<T>& g) mutable {
+                        const double value_scale = g.input_scale(2);
+                        const Scaled dq_scaled = g.scaled_beta(0, value_scale / g.input_scale(0)),
+                                     dk_scaled = g.scaled_beta(1, value_scale / g.input_scale(1)), dv_scaled = g.scaled_beta(2);
+                        Tensor<T> dq = g.make(g.input_shape(0)), dk = g.make(g.input_shape(1)), dv = g.make(g.input_shape(2));
+                        kernels::attention_backward<T>(
+                            g.execution(), {.forward = arguments(g.input(0), g.input(1), g.input(2), nullptr, log_sum.data()),
+                                            .dout = {g.output_gradient().data(), t * wide, wide, d},
+                                            .dq = {dq.data(), t * wide, wide, d},
+                                            .dk = {dk.data(), s * narrow, narrow, d},
+                                            .dv = {dv.data(), s * narrow, narrow, d},
+                                            .dq_scale = static_cast<Accum<T>>(dq_scaled.factor),
+                                            .dk_scale = static_cast<Accum<T>>(dk_scaled.factor),
+                                            .dv_scale = static_cast<Accum<T>>(dv_scaled.factor)});
+                        g.add(0, std::move(dq), dq_scaled.scale);
+                        g.add(1, std::move(dk), dk_scaled.scale);
+                        g.add(2, std::move(dv), dv_scaled.scale);
+                    });
+    return record_rescaled_gradient(std::move(y), tape);
 }
 
 }  // namespace unitscale::ops

@@ -3,6 +3,7 @@
 
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/kernels/norms.hpp>
+#include <unitscale/ops/dynamic_rescale.hpp>
 #include <unitscale/ops/operands.hpp>
 #include <unitscale/ops/same_scale.hpp>
 
@@ -43,7 +44,8 @@ template <class T>
 /// Factors under `unit`: h has unit variance by construction and gains are near 1, so alpha = beta_x = 1; gain and shift
 /// gather N independent rows of the step, hence beta = N^-1/2.
 /// Scale under `propagate`: that of the gain, or 1; epsilon acts on data, or on values if the recipe says so (`exact_norms`). dx: dy's
-/// times s_gain / s_x; dgain and dshift: dy's times N^1/2, rounded.
+/// times s_gain / s_x, and if the recipe says so (`rescale_gradients`) as `dynamic_rescale_l2_gradient` leaves it; dgain and
+/// dshift: dy's times N^1/2, rounded.
 /// Statistics are those of the numbers also where their squares are outside the range of Accum<T>; a row that holds an infinity or
 /// a NaN becomes NaN, as does one of equal numbers with epsilon 0.
 /// Errors: rank 0, no columns, gain or shift of another length, epsilon below 0.
@@ -52,6 +54,7 @@ template <class T>
 [[nodiscard]] Variable<T> layer_norm(Variable<T> x, std::optional<Variable<T>> gain = {}, std::optional<Variable<T>> shift = {},
                                      const NormOptions& options = {}) {
     Tape<T>& tape = x.tape("layer_norm");
+    x = record_rescaled_gradient(x, tape);
     const Tensor<T>& input = x.scaled();
     check_norm("layer_norm", input, "gain", gain, options);
     check_norm("layer_norm", input, "shift", shift, options);

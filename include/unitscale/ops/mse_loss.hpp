@@ -53,15 +53,17 @@ template <class T>
     };
     const Accum<T> total = kernels::sum_over<Accum<T>>(tape.execution(), count, square, left.data(), right.data());
     Tensor<T> loss = tape.make(Shape{1});
-    loss.data()[0] = static_cast<T>(total * static_cast<Accum<T>>(share));
+    const Accum<T> value = total * static_cast<Accum<T>>(share);
+    loss.data()[0] = static_cast<T>(value);
     return tape.record({.name = "mse_loss",
                         .site = tape.next_site("mse_loss"),
                         .alpha = 1.0,
                         .betas = {beta, beta},
                         .reads = reads_inputs,
-                        .propagates = true},
+                        .propagates = true,
+                        .item = static_cast<double>(value)},
                        {x, y}, std::move(loss), [=](BackwardContext<T>& g) {
-                           const double seed = static_cast<double>(static_cast<Accum<T>>(g.output_gradient().data()[0]));
+                           const double seed = g.item_gradient();
                            for (std::size_t input = 0; input < 2; ++input) {
                                if (!g.needs(input)) continue;
                                const Scaled scaled = g.scaled_beta(input);

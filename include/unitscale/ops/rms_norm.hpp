@@ -25,6 +25,7 @@ namespace unitscale::ops {
 template <class T>
 [[nodiscard]] Variable<T> rms_norm(Variable<T> x, std::optional<Variable<T>> gain = {}, const NormOptions& options = {}) {
     Tape<T>& tape = x.tape("rms_norm");
+    x = record_rescaled_gradient(x, tape);
     const Tensor<T>& input = x.scaled();
     check_norm("rms_norm", input, "gain", gain, options);
     const std::size_t row_total = row_count(input.shape());

@@ -39,7 +39,7 @@ struct CrossEntropyOptions {
 /// scaled. Relative to the mean's own gradient: beta = N_c s (s - 1)^-1/2 / m.
 /// Scale under `propagate`: 1, m s_x being the multiplier; dx: m, 1 / N_c and the seed over s (s - 1)^-1/2, rounded.
 /// Under `mean` and k micro-batches each loss is the sum of its rows over the whole step's N_c, so losses and gradients
-/// of the micro-batches add up. Accumulated in Accum<T>.
+/// of the micro-batches add up. Accumulated in Accum<T>, from which `item` takes the value and dx the seed: neither is rounded to T.
 /// Errors: labels that are not one per row, a label outside [0, s) that is not `ignored`, no classes.
 /// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, table A.2; Blake et al. 2024, arXiv:2407.17465, table 8.
 /// Test: tests/ops/softmax_cross_entropy_test.cpp
@@ -73,7 +73,8 @@ template <class T>
     const Accum<T> total = kernels::softmax_cross_entropy_forward<T>(tape.execution(), x.data(), labels.data(), log_sums.data(),
                                                                      rows, n, m, ignored);
     Tensor<T> loss = tape.make(Shape{1});
-    loss.data()[0] = static_cast<T>(total * static_cast<Accum<T>>(share));
+    const Accum<T> value = total * static_cast<Accum<T>>(share);
+    loss.data()[0] = static_cast<T>(value);
     Tensor<std::int32_t> kept({row_total}, tape.pool());
     std::copy_n(labels.data(), row_total, kept.data());
     return tape.record(
@@ -82,9 +83,10 @@ template <class T>
          .alpha = 1.0,
          .betas = {factor / own},
          .reads = reads_inputs,
-         .propagates = true},
+         .propagates = true,
+         .item = static_cast<double>(value)},
         {logits}, std::move(loss), [=, log_sums = std::move(log_sums), kept = std::move(kept)](BackwardContext<T>& g) {
-            const double seed = static_cast<double>(static_cast<Accum<T>>(g.output_gradient().data()[0]));
+            const double seed = g.item_gradient();
             const Scaled dx_scaled = g.scaled_beta(0);
             Tensor<T> dx = g.make(g.input_shape(0));
             kernels::softmax_cross_entropy_backward<T>(g.execution(), g.input(0).data(), kept.data(), log_sums.data(), dx.data(),

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/autograd/tape.hpp>
+#include <unitscale/kernels/rescale.hpp>
+#include <unitscale/ops/rescale.hpp>
+#include <unitscale/scaling/power_of_two.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <utility>
+
+// Scales found by measuring, under scaling `propagate`: the data of a value, or of a gradient, is brought to unit size by a power of
+// two. Under another scaling each of these ops is nothing at all: it returns x itself.
+namespace unitscale::ops {
+
+/// The power of two that a tensor's data is divided by: f = pow2_down(max(norm(data), 2^-14)), norm in double. Data of norm 0,
+/// infinite or NaN, and no data, stay as they are: f = 1.
+/// 2^-14 (the smallest normal number of FP16) bounds what one rescaling does; always rounded down, whatever the recipe's rounding.
+template <class T>
+[[nodiscard]] double rescale_factor(const Execution& execution, kernels::DataNorm norm, const Tensor<T>& x) {
+    const double size = kernels::data_norm(execution, norm, x.data(), static_cast<std::ptrdiff_t>(x.size()));
+    if (!(size > 0.0 && size <= std::numeric_limits<double>::max())) return 1.0;
+    return pow2_down(std::max(size, 0x1p-14));
+}
+
+/// y = x under the scale s_x f.
+template <class T>
+[[nodiscard]] Variable<T> record_dynamic_rescale(const char* op, Variable<T> x, kernels::DataNorm norm) {
+    const Tape<T>& tape = x.tape(op);
+    if (!tape.propagates()) return x;
+    const double scale = x.scaled().scale();
+    return record_rescale(op, x, scale, scale * rescale_factor(tape.execution(), norm, x.scaled()));
+}
+
+/// y = x, dx = dy under the scale s_dy f.
+template <class T>
+[[nodiscard]] Variable<T> record_gradient_rescale(const char* op, Variable<T> x, kernels::DataNorm norm) {
+    Tape<T>& tape = x.tape(op);
+    if (!tape.propagates()) return x;
+    return tape.template record_repeats<1>(
+        {.name = op, .site = tape.next_site(op), .alpha = 1.0, .betas = {1.0}, .reads = reads_nothing, .propagates = true}, {x},
+        [norm](BackwardContext<T>& g) {
+            Tensor<T> dx = g.take_output_gradient();
+            const double from = dx.scale(), f = rescale_factor(g.execution(), norm, dx);
+            const double to = f == 1.0 ? from : with_scale(from, from * f).scale;
+            if (to != from)
+                kernels::rescale<T>(g.execution(), dx.data(), dx.data(), static_cast<std::ptrdiff_t>(dx.size()), from, to);
+            g.add(0, std::move(dx), to);
+        })[0];
+}
+
+/// The same value with data whose largest magnitude is in [1, 2), if it was 2^-14 or more.
+///   y = x, data: that of x over f, f = pow2_down(max(norm(data), 2^-14)), norm the largest magnitude
+///   dx = dy    x, y [any shape]
+/// Factors under `unit`: none; it returns x, as under `none`.
+/// Scale under `propagate`: s_x f, kept within [2^-126, 2^127]; dx: dy's. f = 1 where the norm is 0, infinite or NaN. The value is
+/// unchanged bit for bit, unless data leaves the normal range of T.
+/// Cost: a pass over the data for the norm, and where f is not 1 another to rescale it.
+/// Reference: Balanca et al. 2024 (Scalify, WANT@ICML). Test: tests/ops/dynamic_rescale_test.cpp
+template <class T>
+[[nodiscard]] Variable<T> dynamic_rescale_max(Variable<T> x) {
+    return record_dynamic_rescale("dynamic_rescale_max", x, kernels::DataNorm::max);
+}
+
+/// As `dynamic_rescale_max`, with the mean magnitude (L1) as norm.
+///   y = x, data: that of x over f    dx = dy    x, y [any shape]
+/// Factors under `unit`: none; it returns x, as under `none`.
+template <class T>
+[[nodiscard]] Variable<T> dynamic_rescale_l1(Variable<T> x) {
+    return record_dynamic_rescale("dynamic_rescale_l1", x, kernels::DataNorm::l1);
+}
+
+/// As `dynamic_rescale_max`, with the root mean square (L2) as norm.
+///   y = x, data: that of x over f    dx = dy    x, y [any shape]
+/// Factors under `unit`: none; it returns x, as under `none`.
+template <class T>
+[[nodiscard]] Variable<T> dynamic_rescale_l2(Variable<T> x) {
+    return record_dynamic_rescale("dynamic_rescale_l2", x, kernels::DataNorm::l2);
+}
+
+/// Passes the value through and does to the gradient what `dynamic_rescale_max` does to the value.
+///   y = x    dx = dy, data: that of dy over f    x, y [any shape]
+/// Factors under `unit`: none; it returns x, as under `none`.
+template <class T>
+[[nodiscard]] Variable<T> dynamic_rescale_max_gradient(Variable<T> x) {
+    return record_gradient_rescale("dynamic_rescale_max_gradient", x, kernels::DataNorm::max);
+}
+
+/// The same with the mean magnitude (L1) as norm.
+///   y = x    dx = dy, data: that of dy over f    x, y [any shape]
+/// Factors under `unit`: none; it returns x, as under `none`.
+template <class T>
+[[nodiscard]] Variable<T> dynamic_rescale_l1_gradient(Variable<T> x) {
+    return record_gradient_rescale("dynamic_rescale_l1_gradient", x, kernels::DataNorm::l1);
+}
+
+/// The same with the root mean square (L2) as norm.
+///   y = x    dx = dy, data: that of dy over f    x, y [any shape]
+/// Factors under `unit`: none; it returns x, as under `none`.
+template <class T>
+[[nodiscard]] Variable<T> dynamic_rescale_l2_gradient(Variable<T> x) {
+    return record_gradient_rescale("dynamic_rescale_l2_gradient", x, kernels::DataNorm::l2);
+}
+
+/// An input of an op that sends back gradients whose size no scale rule knows: norms divide by the size of their input's data, and the
+/// queries and keys of attention grow far beyond their first size. Where the recipe asks for it (`PropagateRule::rescale_gradients`)
+/// the gradient is brought to unit data before the next product multiplies it.
+template <class T>
+[[nodiscard]] Variable<T> record_rescaled_gradient(Variable<T> x, const Tape<T>& tape) {
+    return tape.recipe().propagate.rescale_gradients ? dynamic_rescale_l2_gradient(x) : x;
+}
+
+}  // namespace unitscale::ops
