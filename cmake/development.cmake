@@ -51,3 +51,18 @@ foreach(type IN ITEMS float double Half BFloat16)
 endforeach()
 add_library(unitscale_compiled_ops OBJECT EXCLUDE_FROM_ALL ${compiled_ops})
 unitscale_program(unitscale_compiled_ops)
+
+# Training runs and saved models for the element types of recipes, likewise: train/compiled_runs.hpp. They need nlohmann-json.
+find_package(nlohmann_json QUIET)
+if(nlohmann_json_FOUND)
+  set(compiled_runs "")
+  foreach(type IN ITEMS float Half BFloat16)
+    set(source "${PROJECT_BINARY_DIR}/compiled_runs/${type}.cpp")
+    file(CONFIGURE OUTPUT "${source}" CONTENT
+         "#define UNITSCALE_COMPILE_RUNS ${type}\n#include <unitscale/train/compiled_runs.hpp>\n")
+    list(APPEND compiled_runs "${source}")
+  endforeach()
+  add_library(unitscale_compiled_runs OBJECT EXCLUDE_FROM_ALL ${compiled_runs})
+  unitscale_program(unitscale_compiled_runs)
+  target_link_libraries(unitscale_compiled_runs PRIVATE nlohmann_json::nlohmann_json)
+endif()

@@ -28,10 +28,11 @@ int main(int argc, char** argv) {
         ->check(CLI::PositiveNumber);
     try {
         app.parse(argc, argv);
-        train::SavedModel saved(path, threads);
-        const auto ids = saved.vocabulary().encode(io::decode_utf8(prompt));
-        const auto text = train::generate(saved.model(), saved.tape(), ids, options);
-        std::printf("%s%s\n", prompt.c_str(), saved.vocabulary().decode(text).c_str());
+        const std::string text = train::with_saved_model(path, threads, [&](auto& saved) {
+            const auto ids = saved.vocabulary().encode(io::decode_utf8(prompt));
+            return saved.vocabulary().decode(train::generate(saved.model(), saved.tape(), ids, options));
+        });
+        std::printf("%s%s\n", prompt.c_str(), text.c_str());
         return 0;
     } catch (const CLI::Success& done) {  // --help
         return app.exit(done);

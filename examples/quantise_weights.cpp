@@ -19,10 +19,11 @@ namespace {
 /// Bits per character on the last tenth of the text.
 double loss(const std::string& path, const std::u32string& text, std::size_t batch, int threads) {
     using namespace unitscale;
-    train::SavedModel saved(path, threads);
-    const auto tokens = saved.vocabulary().encode(text);
-    const std::size_t length = saved.model().config().length;
-    return train::evaluate(saved.model(), saved.tape(), train::split(tokens, length).validation, length, batch);
+    return train::with_saved_model(path, threads, [&](auto& saved) {
+        const auto tokens = saved.vocabulary().encode(text);
+        const std::size_t length = saved.model().config().length;
+        return train::evaluate(saved.model(), saved.tape(), train::split(tokens, length).validation, length, batch);
+    });
 }
 
 }  // namespace
@@ -45,9 +46,10 @@ int main(int argc, char** argv) {
         app.parse(argc, argv);
         const std::u32string text = io::read_text(data);
         const double before = loss(path, text, batch, threads);
-        train::SavedModel saved(path, threads);
-        if (format == "e4m3") saved.save_quantised<e4m3>(out, margin);
-        else saved.save_quantised<e5m2>(out, margin);
+        train::with_saved_model(path, threads, [&](auto& saved) {
+            if (format == "e4m3") saved.template save_quantised<e4m3>(out, margin);
+            else saved.template save_quantised<e5m2>(out, margin);
+        });
         const double after = loss(out, text, batch, threads);
         std::printf("validation %.4f bits/char before, %.4f after (%+.2f %%); %s: %zu bytes\n", before, after,
                     100.0 * (after / before - 1.0), out.c_str(), static_cast<std::size_t>(std::filesystem::file_size(out)));

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 # Installs what is missing (Debian; elsewhere names it), builds the example train_transformer in build/examples and runs
 # it in the current directory, with the arguments of this script.   Usage: bash examples/run.sh [ARGUMENT...]
+# UNITSCALE_EXAMPLES_BUILD names a build directory that there is already, such as build/tests, to share what is compiled in it.
 set -euo pipefail
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=tests/support/install.sh
@@ -9,11 +10,12 @@ source "$root/tests/support/install.sh"
 
 need g++ cmake ninja-build libeigen3-dev libxtensor-dev libcli11-dev nlohmann-json3-dev >&2
 set_parallel_level
-build=$root/build/examples
+build=${UNITSCALE_EXAMPLES_BUILD:-$root/build/examples} options=(-DUNITSCALE_TESTS=OFF -DUNITSCALE_BENCH=OFF)
+if [[ -n ${UNITSCALE_EXAMPLES_BUILD:-} ]]; then options=(-DUNITSCALE_EXAMPLES=ON); fi
 # What the build has to say goes to stderr: stdout is the example's.
 (
   cd -- "$root"
-  cmake --preset release -B "$build" -DUNITSCALE_TESTS=OFF -DUNITSCALE_BENCH=OFF
+  cmake --preset release -B "$build" "${options[@]}"
   cmake --build "$build" --target train_transformer
 ) >&2
 # A thread that waits sleeps: spinning gains little on an idle machine and costs most of the speed on a busy one.

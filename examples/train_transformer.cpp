@@ -26,14 +26,14 @@ int run(const unitscale::train::LanguageRunOptions& options, const std::string& 
 
 /// Exit code 1: the gradients are not valid.
 int audit(const unitscale::train::LanguageRunOptions& options) {
-    const auto audit = unitscale::train::LanguageRun(options).audit();
+    const auto audit = unitscale::train::audit_language(options);
     std::fputs(unitscale::analysis::to_text(audit).c_str(), stdout);
     return audit.valid() ? 0 : 1;
 }
 
 void list_recipes() {
     for (const auto& recipe : unitscale::known_recipes())
-        std::printf("%-12s  %s (learning rate %g)\n", recipe.name.c_str(), recipe.description.c_str(), recipe.learning_rate);
+        std::printf("%-21s  %s (learning rate %g)\n", recipe.name.c_str(), recipe.description.c_str(), recipe.learning_rate);
 }
 
 }  // namespace

@@ -62,6 +62,7 @@
 #include <unitscale/kernels/norms.hpp>
 #include <unitscale/kernels/pointwise.hpp>
 #include <unitscale/kernels/reduce.hpp>
+#include <unitscale/kernels/rescale.hpp>
 #include <unitscale/kernels/rotary.hpp>
 #include <unitscale/kernels/round.hpp>
 #include <unitscale/kernels/round_lines.hpp>
@@ -78,6 +79,7 @@
 #include <unitscale/scaling/recipe.hpp>
 #include <unitscale/scaling/residual.hpp>
 #include <unitscale/scaling/state.hpp>
+#include <unitscale/scaling/storage.hpp>
 #include <unitscale/scaling/tensor_scale.hpp>
 
 #include <unitscale/autograd/backward.hpp>
@@ -105,8 +107,10 @@
 #include <unitscale/ops/concatenate.hpp>
 #include <unitscale/ops/conv1d.hpp>
 #include <unitscale/ops/conv1d_shape.hpp>
+#include <unitscale/ops/custom_scale.hpp>
 #include <unitscale/ops/div.hpp>
 #include <unitscale/ops/dropout.hpp>
+#include <unitscale/ops/dynamic_rescale.hpp>
 #include <unitscale/ops/embedding.hpp>
 #include <unitscale/ops/exp.hpp>
 #include <unitscale/ops/gated_silu.hpp>
@@ -130,6 +134,7 @@
 #include <unitscale/ops/record_linear.hpp>
 #include <unitscale/ops/reduced_axes.hpp>
 #include <unitscale/ops/relu.hpp>
+#include <unitscale/ops/rescale.hpp>
 #include <unitscale/ops/reshape.hpp>
 #include <unitscale/ops/residual.hpp>
 #include <unitscale/ops/rms_norm.hpp>
@@ -167,8 +172,11 @@
 #include <unitscale/optim/clip.hpp>
 #include <unitscale/optim/groups.hpp>
 #include <unitscale/optim/loss_scaler.hpp>
+#include <unitscale/optim/round_gradients.hpp>
 #include <unitscale/optim/schedule.hpp>
 #include <unitscale/optim/sgd.hpp>
+#include <unitscale/optim/stored_tensor.hpp>
+#include <unitscale/optim/stored_update.hpp>
 #include <unitscale/optim/weight_decay.hpp>
 
 #include <unitscale/io/npy.hpp>
@@ -180,13 +188,16 @@
 #include <unitscale/analysis/audit.hpp>
 #include <unitscale/analysis/audit_json.hpp>
 #include <unitscale/analysis/grad_check.hpp>
+#include <unitscale/analysis/gradient_zeros.hpp>
 #include <unitscale/analysis/html_report.hpp>
 #include <unitscale/analysis/json_lines.hpp>
 #include <unitscale/analysis/json_text.hpp>
+#include <unitscale/analysis/markup.hpp>
 #include <unitscale/analysis/report_page.hpp>
 #include <unitscale/analysis/scale_check.hpp>
 #include <unitscale/analysis/snr.hpp>
 #include <unitscale/analysis/snr_figure.hpp>
 #include <unitscale/analysis/statistics.hpp>
 #include <unitscale/analysis/statistics_kernels.hpp>
+#include <unitscale/analysis/svg_plot.hpp>
 #include <unitscale/analysis/tracker.hpp>

@@ -39,6 +39,6 @@ TEST_CASE("snr figure: one curve and one name per format, axes in powers of two 
 
 TEST_CASE("snr figure: nine curves differ by colour and dashes; none is an error") {
     std::vector<SnrCurve> curves(9, snr_curve(find_scaled_format("e2m1"), -1, 1, 1));
-    CHECK(count(snr_figure(curves), "stroke-dasharray") == 2);  // the ninth curve and its key
+    CHECK(count(snr_figure(curves), "class=\"c0 dash1\"") == 2);  // the ninth curve and its key
     REQUIRE_THROWS_WITH(snr_figure(std::vector<SnrCurve>{}), "snr_figure: no curve");
 }

@@ -16,7 +16,7 @@ namespace {
 template <class T, class Optimiser>
 std::size_t allocations(const char* recipe, const nn::DecoderConfig& config, int threads, std::size_t parts) {
     test::LanguageModel<T> model(find_recipe(recipe), config, 1, threads);
-    Optimiser optimiser(model.decoder.parameters());
+    Optimiser optimiser(model.decoder.parameters(), {.storage = model.recipe.storage});
     std::vector<train::Batch> batches;
     for (std::size_t i = 0; i < parts; ++i)
         batches.push_back(test::random_batch(8 / parts, config.length, config.vocabulary, 1 + i));
@@ -61,7 +61,8 @@ TEST_CASE("runs: a training step after the first allocates nothing") {
             CHECK(allocations<float, optim::Adam<float>>(recipe, again, threads, 1) == 0);
             CHECK(allocations<float, optim::Sgd<float>>(recipe, post, threads, 4) == 0);
         }
-    CHECK(allocations<float, optim::Adam<float>>("unit-fp16", full, most_threads, 2) == 0);
+    CHECK(allocations<Half, optim::Adam<Half>>("unit-fp16", full, most_threads, 2) == 0);
+    CHECK(allocations<Half, optim::Adam<Half>>("scalify-fp8-4", full, most_threads, 2) == 0);
 }
 
 TEST_CASE("runs: allocations are counted where there are some") {

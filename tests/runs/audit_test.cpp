@@ -167,7 +167,7 @@ TEST_CASE("at the shapes of BERT-large scale factors cost less than 0.2 % of the
                                       .norm = {.kind = nn::NormKind::layer, .gains = true},
                                       .placement = nn::NormPlacement::post};
     nn::TransformerBlock<float> block("block", config);
-    const Recipe recipe = find_recipe("unit-fp16");
+    const Recipe recipe = find_recipe("unit-fp32");
     ScalingState state(1);
     Tape<float> tape(recipe, state, 2);
     tape.begin_step();

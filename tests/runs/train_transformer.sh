@@ -23,7 +23,7 @@ for ((i = 0; i < 60; ++i)); do echo "the early bird catches the worm"; done > te
 small=(--width 16 --depth 1 --heads 2 --seq 16 --batch 4 --steps 6 --sample 20)
 bad_run=(--data text.txt --log bad.jsonl)
 
-bad 2 "recipe: unknown name 'fp7'; expected one of fp32, unit-fp32, unit-fp16, unit-fp8, " "${bad_run[@]}" --recipe fp7
+bad 2 "recipe: unknown name 'fp7'; expected one of fp32, fp16, fp16-loss-scaled, " "${bad_run[@]}" --recipe fp7
 bad 2 '--heads: width 128 is not divisible by 3 heads$' "${bad_run[@]}" --heads 3
 for size in width depth heads seq batch steps micro-batches threads; do
   bad 2 "--$size: is 0; expected at least 1\$" "${bad_run[@]}" "--$size" 0
@@ -74,7 +74,8 @@ code=0
 grep -q 'step [2-6]: the ' failed.html || fail 'the report does not explain the failure'
 
 # Runs that succeed.
-for recipe in fp32 unit-fp32 unit-fp16 fp8-amax fp8-cscale fp8-delayed unit-fp8; do
+for recipe in fp32 fp16 fp16-loss-scaled fp16-auto-loss-scaled bf16 unit-fp32 unit-fp16 scalify-fp16-1 scalify-fp16-2 \
+  scalify-fp8-3 scalify-fp8-4 fp8-amax fp8-cscale fp8-delayed unit-fp8; do
   "$program" --data text.txt "${small[@]}" --recipe "$recipe" --log "$recipe.jsonl" > out.txt 2> err.txt || fail "$recipe: exit code $?: $(tail -n 1 err.txt)"
   tail -n 1 out.txt | grep -qE "^result recipe=$recipe steps=6 train_bpc=[0-9.]+ valid_bpc=[0-9.]+ tokens_per_s=[0-9]+ peak_rss_mb=[0-9]+ seconds=[0-9.]+\$" ||
     fail "$recipe: no result line: $(tail -n 1 out.txt)"

@@ -20,33 +20,49 @@ nn::DecoderConfig small(std::size_t width = 16) {
     return {.vocabulary = 7, .width = width, .depth = 1, .heads = 2, .length = 6, .dropout = 0.25};
 }
 
+template <class T = float>
 struct Run {
     explicit Run(const Recipe& how, std::uint64_t seed = 1, std::size_t width = 16)
-        : model(how, small(width), seed), optimiser(model.decoder.parameters()), scaler(how.loss_scaling) {}
+        : model(how, small(width), seed),
+          optimiser(model.decoder.parameters(), {.storage = how.storage}),
+          scaler(how.loss_scaling) {}
     void train(std::uint64_t first, std::uint64_t last) {
         for (std::uint64_t step = first; step <= last; ++step) {
             const std::vector<train::Batch> batches = {test::random_batch(4, 6, 7, 2 * step),
                                                        test::random_batch(4, 6, 7, 2 * step + 1)};
-            const auto result =
-                train::train_step<float>(model.decoder, model.tape, optimiser, batches, 1e-2,
-                                         model.recipe.loss_scaling.kind == LossScaleKind::none ? nullptr : &scaler);
+            const auto result = train::train_step<T>(model.decoder, model.tape, optimiser, batches, 1e-2,
+                                                     model.recipe.loss_scaling.kind == LossScaleKind::none ? nullptr : &scaler);
             losses.push_back(result.loss);
         }
     }
-    [[nodiscard]] train::RunParts<float, optim::Adam<float>> parts() {
+    [[nodiscard]] train::RunParts<T, optim::Adam<T>> parts() {
         return {model.decoder.parameters(), optimiser, model.state, scaler};
     }
     [[nodiscard]] std::vector<float> values() {
         std::vector<float> all;
-        for (const Parameter<float>* parameter : model.decoder.parameters())
-            all.insert(all.end(), parameter->value().data(), parameter->value().data() + parameter->size());
+        for (const T value : test::all_values(model.decoder)) all.push_back(static_cast<float>(value));
         return all;
     }
-    test::LanguageModel<float> model;
-    optim::Adam<float> optimiser;
+    test::LanguageModel<T> model;
+    optim::Adam<T> optimiser;
     optim::LossScaler scaler;
     std::vector<double> losses;
 };
+
+/// Six steps, and three and three with a file between.
+template <class T>
+void check_resumes(const Recipe& recipe, const std::filesystem::path& path) {
+    Run<T> whole(recipe), first(recipe), second(recipe, 5);
+    whole.train(1, 6);
+    first.train(1, 3);
+    train::save_run(path, first.parts(), recipe, {{"sum", 0.1}});
+    const auto more = train::load_run(path, second.parts());
+    CHECK(more.at("sum") == 0.1);
+    second.train(4, 6);
+    CHECK(std::vector<double>(whole.losses.begin() + 3, whole.losses.end()) == second.losses);
+    CHECK(whole.values() == second.values());
+    CHECK(train::CheckpointReader(path).recipe().name == recipe.name);
+}
 
 }  // namespace
 
@@ -57,26 +73,66 @@ TEST_CASE("checkpoint: training on from a file gives the bits of training on, fo
                                           "automatic_rule=gmean"));
     recipes.push_back(io::override_recipe(find_recipe("fp8-delayed"), "loss_scaling.kind=automatic"));
     recipes.back().loss_scaling.interval = 2;
+    recipes.push_back(find_recipe("fp16"));
+    recipes.back().storage.master = StateFormat{.format = bf16, .rounding = Rounding::stochastic};
+    recipes.back().storage.first_moment = {.format = e4m3, .block = 128, .rounding = Rounding::stochastic};
+    recipes.back().storage.second_moment = {.format = e4m3fnuz, .rounding = Rounding::stochastic};
+    recipes.back().storage.weight_gradient = Quantiser{.format = e5m2, .rounding = Rounding::stochastic};
+    const auto path = folder.path() / "run.safetensors";
     for (const Recipe& recipe : recipes) {
         INFO(recipe.name);
-        const auto path = folder.path() / "run.safetensors";
-        Run whole(recipe), first(recipe), second(recipe, 5);
-        whole.train(1, 6);
-        first.train(1, 3);
-        train::save_run(path, first.parts(), recipe, {{"sum", 0.1}});
-        const auto more = train::load_run(path, second.parts());
-        CHECK(more.at("sum") == 0.1);
-        second.train(4, 6);
-        CHECK(std::vector<double>(whole.losses.begin() + 3, whole.losses.end()) == second.losses);
-        CHECK(whole.values() == second.values());
-        CHECK(train::CheckpointReader(path).recipe().name == recipe.name);
+        if (recipe.storage.element == ElementType::float32) check_resumes<float>(recipe, path);
+        if (recipe.storage.element == ElementType::float16) check_resumes<Half>(recipe, path);
+        if (recipe.storage.element == ElementType::bfloat16) check_resumes<BFloat16>(recipe, path);
     }
+}
+
+TEST_CASE("checkpoint: state is stored in its own type, and taken in no other") {
+    const test::TemporaryFolder folder;
+    const auto path = folder.path() / "run.safetensors";
+    Recipe recipe = find_recipe("scalify-fp8-4");
+    recipe.storage.master = StateFormat{.format = bf16};
+    recipe.storage.second_moment = {.format = e4m3, .block = 128};
+    Run<Half> run(recipe);
+    run.train(1, 2);
+    train::save_run(path, run.parts(), recipe);
+    const io::SafetensorsReader file(path);
+    const std::string name = "decoder/tokens/weight";
+    CHECK(file.entry(name).dtype == "F16");
+    CHECK(file.entry("optimiser/" + name + "/master").dtype == "BF16");
+    CHECK(file.entry("optimiser/" + name + "/first_moment").dtype == "F16");
+    CHECK(file.entry("optimiser/" + name + "/first_moment.scale").shape == Shape{1});
+    CHECK(file.entry("optimiser/" + name + "/second_moment").dtype == "F8_E4M3");
+    CHECK(file.entry("optimiser/" + name + "/second_moment.scale").shape == Shape{1});  // 7 x 16 values are one block
+    CHECK(file.entry("optimiser/" + name + "/second_moment.scale").dtype == "F32");
+
+    const auto before = run.values();
+    const auto refused = [&](auto&& change) {
+        Recipe other = recipe;
+        change(other.storage);
+        Run<Half> target(other);
+        const auto untouched = target.values();
+        std::string message;
+        try {
+            train::load_run(path, target.parts());
+        } catch (const Error& error) {
+            message = error.what();
+        }
+        CHECK((target.values() == untouched) == !message.empty());
+        return message;
+    };
+    CHECK(refused([](Storage&) {}).empty());
+    CHECK(refused([](Storage& s) { s.first_moment = {.format = bf16}; }) ==
+          "safetensors: " + path.string() + ": tensor 'optimiser/" + name + "/first_moment' is of type F16; expected BF16");
+    CHECK(refused([](Storage& s) { s.first_moment = {}; }).ends_with("is of type F16; expected F32"));
+    CHECK(refused([](Storage& s) { s.first_moment.block = 128; }).ends_with("/first_moment.scale' is of type F64; expected F32"));
+    CHECK(run.values() == before);
 }
 
 TEST_CASE("checkpoint: weights alone, with scales where there are any") {
     const test::TemporaryFolder folder;
     const auto path = folder.path() / "weights.safetensors";
-    Run source(find_recipe("unit-fp8")), target(find_recipe("fp32"), 9);
+    Run<> source(find_recipe("unit-fp8")), target(find_recipe("fp32"), 9);
     train::save_weights(path, source.model.decoder.parameters());
     CHECK(train::load_weights(path, target.model.decoder.parameters()).empty());
     CHECK(target.values() == source.values());
@@ -99,16 +155,35 @@ TEST_CASE("checkpoint: weights alone, with scales where there are any") {
     Parameter<Half> narrow("w", {2}, {});
     CHECK(train::load_weights<Half>(path, {&narrow}).empty());
     CHECK(static_cast<float>(narrow.value().data()[1]) == -1.0f);
+    weight.write() = Tensor<float>({2}, {1.0f + 0x1p-12f, 2.0f});  // between two numbers of Half
+    train::save_weights<float>(path, {&weight});
+    CHECK(train::load_weights<Half>(path, {&narrow}) ==
+          std::vector<std::string>{"checkpoint: " + path.string() + ": 1 weights were rounded to the type of this model's"});
+    CHECK(static_cast<float>(narrow.value().data()[0]) == 1.0f);
+    CHECK(train::load_weights<float>(path, {&again}, true).empty());
+    CHECK(again.value().data()[0] == 1.0f + 0x1p-12f);
+    // Scales are multiplied out before the weights are rounded: Half has 0 for the data alone.
+    weight.write() = Tensor<float>({2}, {0x3p-36f, 0x1p-40f});
+    weight.write().set_scale(0x1p30);
+    train::save_weights<float>(path, {&weight});
+    CHECK(train::load_weights<Half>(path, {&narrow}, true).empty());
+    CHECK(static_cast<float>(narrow.value().data()[0]) == 0x3p-6f);
+    CHECK(narrow.value().scale() == 1.0);
+    weight.write() = Tensor<float>({2}, {1.0f, 65536.0f});
+    train::save_weights<float>(path, {&weight});
+    CHECK_THROWS_WITH(train::load_weights<Half>(path, {&narrow}),
+                      "checkpoint: " + path.string() + ": w holds 65536, which the type of this model's weights does not");
+    CHECK(static_cast<float>(narrow.value().data()[0]) == 0x3p-6f);
 }
 
 TEST_CASE("checkpoint: what does not fit is one clear line, and nothing is changed") {
     const test::TemporaryFolder folder;
     const auto path = folder.path() / "run.safetensors";
     const Recipe recipe = find_recipe("unit-fp8");
-    Run run(recipe);
+    Run<> run(recipe);
     run.train(1, 2);
     train::save_run(path, run.parts(), recipe, {}, {{"vocabulary", "abc"}});
-    Run wide(recipe, 1, 32), same(recipe, 4);
+    Run<> wide(recipe, 1, 32), same(recipe, 4);
     const auto before = wide.values(), same_before = same.values();
     CHECK_THROWS_WITH(train::load_run(path, wide.parts()),
                       "safetensors: " + path.string() + ": tensor 'decoder/tokens/weight' is [7,16]; expected [7,32]");

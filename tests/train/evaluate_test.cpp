@@ -14,7 +14,8 @@ const nn::DecoderConfig small{.vocabulary = 7, .width = 8, .depth = 1, .heads = 
 std::vector<std::int32_t> text(std::size_t size) { return test::elements(test::random_tokens({size}, 7)); }
 
 /// Mean of -log2 softmax(logits)[label] over the windows that start at `starts`, from the logits alone.
-double bits_by_hand(test::LanguageModel<float>& model, const std::vector<std::int32_t>& tokens,
+template <class T>
+double bits_by_hand(test::LanguageModel<T>& model, const std::vector<std::int32_t>& tokens,
                     const std::vector<std::size_t>& starts) {
     double sum = 0.0;
     for (const std::size_t start : starts) {
@@ -23,9 +24,9 @@ double bits_by_hand(test::LanguageModel<float>& model, const std::vector<std::in
         const auto logits = model.decoder(model.tape, ids);
         for (std::size_t t = 0; t < 4; ++t) {
             double total = 0.0;
-            for (std::size_t v = 0; v < 7; ++v) total += std::exp(static_cast<double>(logits.value()(0, t, v)));
-            sum += std::log2(total) -
-                   static_cast<double>(logits.value()(0, t, static_cast<std::size_t>(tokens[start + t + 1]))) / std::log(2.0);
+            const auto logit = [&](std::size_t v) { return static_cast<double>(static_cast<Accum<T>>(logits.value()(0, t, v))); };
+            for (std::size_t v = 0; v < 7; ++v) total += std::exp(logit(v));
+            sum += std::log2(total) - logit(static_cast<std::size_t>(tokens[start + t + 1])) / std::log(2.0);
         }
     }
     return sum / (4.0 * static_cast<double>(starts.size()));
@@ -47,6 +48,20 @@ TEST_CASE("evaluate: the mean loss in bits over disjoint windows, however they a
         CHECK(train::evaluate(model.decoder, model.tape, tokens, 4, 2, 0) ==
               Approx(bits_by_hand(model, tokens, {0})).epsilon(1e-6));
     }
+}
+
+// The logits are in 16 bits; what is made of them is not.
+TEMPLATE_TEST_CASE("evaluate: a 16-bit tape's loss has a float's digits, whatever it sums to", "", Half, BFloat16) {
+    test::LanguageModel<TestType> model(find_recipe("fp32"), small);
+    test::randomise(model.decoder.parameters(), 0.7);
+    const auto tokens = text(23);
+    const double want = bits_by_hand(model, tokens, {0, 4, 8, 12, 16});
+    for (const std::size_t rows : {1u, 2u, 5u})
+        CHECK(train::evaluate(model.decoder, model.tape, tokens, 4, rows) == Approx(want).epsilon(1e-6));
+    const auto long_text = text(1 + 4 * 10'000);  // the sum of 40,000 losses is beyond Half's range
+    const double whole = train::evaluate(model.decoder, model.tape, long_text, 4, 10'000);
+    CHECK(whole > 2.0);
+    CHECK(whole == Approx(train::evaluate(model.decoder, model.tape, long_text, 4, 100)).epsilon(1e-6));
 }
 
 TEST_CASE("evaluate: dropout is off and the run is left as it was") {

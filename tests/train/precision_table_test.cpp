@@ -60,21 +60,33 @@ double largest(const Errors& errors) { return std::max({errors.forward, errors.i
 
 }  // namespace
 
+namespace {
+/// Unit Scaling with every linear layer's operands in FP16, the readout's included.
+Recipe fp16_operands() {
+    Recipe recipe = find_recipe("unit-fp32");
+    recipe.name = "fp16 operands";
+    const Quantiser half{.format = fp16};
+    for (const ProductKind kind : {ProductKind::linear, ProductKind::readout})
+        recipe.products.push_back({.kind = kind, .formats = {.activation = half, .weight = half, .gradient = half}});
+    return recipe;
+}
+}  // namespace
+
 TEST_CASE("precision table: each row says what the product there really does, in all three products") {
-    for (const char* name : {"fp32", "unit-fp32", "unit-fp16", "unit-fp8"}) {
-        test::LanguageModel<float> model(find_recipe(name), {.vocabulary = 17,
-                                                             .width = 16,
-                                                             .depth = 2,
-                                                             .heads = 2,
-                                                             .length = 12,
-                                                             .feed_forward = nn::FeedForwardKind::gated_silu});
+    for (const Recipe& recipe : {find_recipe("fp32"), find_recipe("unit-fp32"), fp16_operands(), find_recipe("unit-fp8")}) {
+        test::LanguageModel<float> model(recipe, {.vocabulary = 17,
+                                                  .width = 16,
+                                                  .depth = 2,
+                                                  .heads = 2,
+                                                  .length = 12,
+                                                  .feed_forward = nn::FeedForwardKind::gated_silu});
         test::randomise(model.decoder.parameters(), 1.0);
         model.tape.begin_step({.retain = true});
         model.tape.backward(model.loss(test::random_batch(3, 12, 17)));
         const auto products = model.state.products();
         CHECK(products.size() == 2 * 7 + 1);
         for (const auto& product : products) {
-            INFO(name << ", " << model.state.path(product.site));
+            INFO(recipe.name << ", " << model.state.path(product.site));
             const Node<float>* node = nullptr;
             for (std::size_t i = 0; i < model.tape.node_count(); ++i)
                 if (model.tape.node(i).site == product.site) node = &model.tape.node(i);
@@ -89,7 +101,7 @@ TEST_CASE("precision table: each row says what the product there really does, in
                 without.*role = {};
                 return product_errors(model.tape, *node, without);
             };
-            const double visible = std::string_view(name) == "unit-fp16" ? 2e-5 : 2e-3;
+            const double visible = recipe.name == "fp16 operands" ? 2e-5 : 2e-3;
             if (product.formats.activation) {
                 const Errors errors = missed(&ProductFormats::activation);
                 CHECK(errors.forward > visible);
@@ -117,14 +129,14 @@ TEST_CASE("precision table: each row says what the product there really does, in
 }
 
 TEST_CASE("precision table: the text of a one-block model") {
-    const auto table = [](const char* name) {
-        test::LanguageModel<float> model(find_recipe(name), {.vocabulary = 5, .width = 4, .depth = 1, .heads = 2, .length = 3});
+    const auto table = [](const Recipe& recipe) {
+        test::LanguageModel<float> model(recipe, {.vocabulary = 5, .width = 4, .depth = 1, .heads = 2, .length = 3});
         CHECK(train::precision_table(model.state) == "product  kind  activation  weight  gradient\n");
         model.tape.begin_step({.gradients = false});
         static_cast<void>(model.loss(test::random_batch(1, 3, 5)));
         return train::precision_table(model.state);
     };
-    CHECK(table("unit-fp8") ==
+    CHECK(table(find_recipe("unit-fp8")) ==
           "product                                kind     activation  weight  gradient\n"
           "decoder/block0/attention/query/linear  linear   e4m3        e4m3    e5m2\n"
           "decoder/block0/attention/key/linear    linear   e4m3        e4m3    e5m2\n"
@@ -133,9 +145,9 @@ TEST_CASE("precision table: the text of a one-block model") {
           "decoder/block0/ffn/up/linear           linear   e4m3        e4m3    e5m2\n"
           "decoder/block0/ffn/down/linear         linear   e4m3        e4m3    e5m2\n"
           "decoder/readout/readout                readout  -           -       -\n");
-    const std::string half = table("unit-fp16");
+    const std::string half = table(fp16_operands());
     CHECK(half.find("decoder/readout/readout                readout  fp16        fp16    fp16\n") != std::string::npos);
-    CHECK(table("fp32").find("e4m3") == std::string::npos);
+    CHECK(table(find_recipe("fp32")).find("e4m3") == std::string::npos);
 }
 
 TEST_CASE("precision table: quantisers in words") {
@@ -143,4 +155,14 @@ TEST_CASE("precision table: quantisers in words") {
     CHECK(train::quantiser_text(Quantiser{.format = e5m2}) == "e5m2");
     CHECK(train::quantiser_text(Quantiser{.format = e4m3, .rounding = Rounding::stochastic, .overflow = Overflow::to_infinity}) ==
           "e4m3 stochastic overflowing");
+}
+
+TEST_CASE("precision table: storage in words") {
+    CHECK(train::storage_text({}) == "fp32, master weights none, moments as computed");
+    CHECK(train::storage_text(find_recipe("bf16").storage) == "bf16, master weights as computed, moments as computed");
+    CHECK(train::storage_text(find_recipe("scalify-fp8-4").storage) ==
+          "fp16, master weights none, moments fp16 scaled by tensor, weight gradients e5m2 amax");
+    CHECK(train::storage_text({.master = StateFormat{.format = bf16, .scaled = false, .rounding = Rounding::stochastic},
+                               .first_moment = {.format = e4m3, .block = 128}}) ==
+          "fp32, master weights bf16 stochastic, moments e4m3 scaled by 128 and as computed");
 }

@@ -4,6 +4,7 @@
 #include "support/catch.hpp"
 #include "support/temporary_folder.hpp"
 
+#include <unitscale/train/compiled_runs.hpp>
 #include <unitscale/train/language_run.hpp>
 
 #include <cstdio>
@@ -16,8 +17,9 @@ TEST_CASE("saved model: evaluates and writes as the run that saved it did, bit f
     std::string words;
     for (int i = 0; i < 60; ++i) words += "the early bird catches the worm, é\n";
     const auto text = folder.write("text.txt", words);
-    for (const char* recipe : {"fp32", "unit-fp8", "fp8-delayed"})
+    for (const char* recipe : {"fp32", "unit-fp8", "fp8-delayed", "fp16-auto-loss-scaled", "bf16", "unit-fp16", "scalify-fp8-4"})
         for (const bool means : {false, true}) {
+            if (means && find_recipe(recipe).scaling != Scaling::unit) continue;
             INFO(recipe << (means ? ", geometric means" : ""));
             train::LanguageRunOptions options{.data = {text},
                                               .recipe = recipe,
@@ -31,20 +33,20 @@ TEST_CASE("saved model: evaluates and writes as the run that saved it did, bit f
                                               .quiet = true};
             if (means) options.set = {"automatic_rule=gmean"};
             options.save = (folder.path() / "model.safetensors").string();
-            train::LanguageRun run(options);
-            const auto result = run.run(stdout, stderr);
-
-            train::SavedModel saved(options.save);
-            CHECK(saved.recipe().name == recipe);
-            CHECK(saved.model().config().width == 16);
-            CHECK(saved.state().step() == 12);
-            const auto tokens = saved.vocabulary().encode(io::read_text(text));
-            const auto parts = train::split(tokens, options.seq);
-            CHECK(train::evaluate(saved.model(), saved.tape(), parts.validation, options.seq, options.batch) == result.valid_bpc);
-            const auto written =
-                train::generate(saved.model(), saved.tape(), parts.validation.first(options.seq / 2),
-                                {.tokens = options.sample, .temperature = options.temperature, .seed = options.seed});
-            CHECK(saved.vocabulary().decode(written) == result.sample);
+            const auto result = train::run_language(options, stdout, stderr);
+            train::with_saved_model(options.save, 1, [&](auto& saved) {
+                CHECK(saved.recipe().name == recipe);
+                CHECK(saved.model().config().width == 16);
+                CHECK(saved.state().step() == 12);
+                const auto tokens = saved.vocabulary().encode(io::read_text(text));
+                const auto parts = train::split(tokens, options.seq);
+                CHECK(train::evaluate(saved.model(), saved.tape(), parts.validation, options.seq, options.batch) ==
+                      result.valid_bpc);
+                const auto written =
+                    train::generate(saved.model(), saved.tape(), parts.validation.first(options.seq / 2),
+                                    {.tokens = options.sample, .temperature = options.temperature, .seed = options.seed});
+                CHECK(saved.vocabulary().decode(written) == result.sample);
+            });
         }
 }
 
@@ -75,7 +77,7 @@ TEST_CASE("saved model: a config survives the way there and back; a file that ha
     const auto path = folder.path() / "weights.safetensors";
     nn::Decoder<float> decoder(config);
     train::save_weights(path, decoder.parameters());
-    CHECK_THROWS_WITH(train::SavedModel(path), "checkpoint: " + path.string() + ": has no recipe");
+    CHECK_THROWS_WITH(train::SavedModel<float>(path), "checkpoint: " + path.string() + ": has no recipe");
 }
 
 TEST_CASE("saved model: weights in 8 bits are those of the model, rounded with a bias per tensor") {
@@ -93,11 +95,11 @@ TEST_CASE("saved model: weights in 8 bits are those of the model, rounded with a
                                       .sample = 0,
                                       .quiet = true};
     options.save = (folder.path() / "model.safetensors").string();
-    static_cast<void>(train::LanguageRun(options).run(stdout, stderr));
-    train::SavedModel saved(options.save);
+    static_cast<void>(train::run_language(options, stdout, stderr));
+    train::SavedModel<float> saved(options.save);
     const auto path = folder.path() / "small.safetensors";
     saved.save_quantised<e4m3>(path);
-    train::SavedModel small(path);
+    train::SavedModel<float> small(path);
     const io::SafetensorsReader file(path);
     std::size_t quantised = 0;
     const auto before = saved.model().parameters(), after = small.model().parameters();

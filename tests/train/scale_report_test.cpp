@@ -4,6 +4,8 @@
 #include "support/catch.hpp"
 #include "support/temporary_folder.hpp"
 
+#include <unitscale/train/compiled_runs.hpp>
+
 #include <nlohmann/json.hpp>
 
 #include <cstdio>
@@ -98,17 +100,17 @@ TEST_CASE("scale report: recipes side by side, against their own formats, in one
 TEST_CASE("scale report: a run that overflows is explained: tensor, pass and step") {
     const TemporaryFolder folder;
     ScaleReportOptions options = small(folder);
-    options.recipes = {"unit-fp16"};
+    options.recipes = {"unit-fp8"};
     options.rate_factor = 1e6;
     options.run.warmup = 1;
     options.run.to_infinity = true;
     const Outcome outcome = outcome_of(options);
     REQUIRE(outcome.error.empty());
     INFO(outcome.text);
-    CHECK(outcome.text.starts_with("recipe=unit-fp16 ended early: train: the loss is "));
+    CHECK(outcome.text.starts_with("recipe=unit-fp8 ended early: train: the loss is "));
     CHECK(outcome.text.find("first non-finite value: step 2: the value of decoder/") != std::string::npos);
     CHECK(outcome.text.find("; computed by linear at decoder/") != std::string::npos);
-    CHECK(outcome.text.find(" elements beyond fp16's 6.55e+04") != std::string::npos);
+    CHECK(outcome.text.find(" elements beyond e4m3's 448") != std::string::npos);
     const nlohmann::json found = data_of(options.out).at("runs").at(0).at("non_finite");
     CHECK(outcome.text.find(found.at("text").get<std::string>()) != std::string::npos);
     CHECK(found.at("causes").size() >= 2);  // the activation and the weight

@@ -179,3 +179,30 @@ TEST_CASE("train_step: a loss scale changes nothing in exact arithmetic, and a s
     CHECK_FALSE(second.skipped);
     CHECK(second.updated);
 }
+
+TEST_CASE("train_step: of a 16-bit tape the loss is not rounded, and the loss scale may be beyond 65504") {
+    const auto batches = cut(test::random_batch(8, 6, 7), 1);
+    test::LanguageModel<Half> model(find_recipe("fp16"), small());
+    model.tape.begin_step();
+    const auto logits = model.decoder(model.tape, batches[0].ids);
+    double want = 0.0;
+    for (std::size_t row = 0; row < 48; ++row) {
+        const Half* x = logits.value().data() + 7 * row;
+        double total = 0.0;
+        for (std::size_t v = 0; v < 7; ++v) total += std::exp(static_cast<double>(static_cast<float>(x[v])));
+        want += std::log(total) - static_cast<double>(static_cast<float>(x[batches[0].labels.data()[row]]));
+    }
+    const auto gradients = [&](double scale) {
+        optim::LossScaler scaler({.kind = LossScaleKind::constant, .initial = scale});
+        optim::Sgd<Half> optimiser(model.decoder.parameters());
+        const auto result = train::train_step<Half>(model.decoder, model.tape, optimiser, batches, 0.0, &scaler);
+        CHECK(result.updated);
+        CHECK(result.loss == Approx(want / 48.0).epsilon(1e-6));
+        return result.gradient_norm;
+    };
+    // Scales that are Half's, that are beyond its largest, and that it would round: to 1000.5.
+    const double norm = gradients(1024.0);
+    CHECK(norm > 0.0);
+    CHECK(gradients(0x1p17) == Approx(norm).epsilon(1e-3));
+    CHECK(gradients(1000.3) == Approx(norm).epsilon(1e-3));
+}

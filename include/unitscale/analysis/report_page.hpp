@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <unitscale/analysis/markup.hpp>
+
 #include <string>
 #include <string_view>
 
@@ -206,24 +208,10 @@ $('worst').addEventListener('click', e => { const go = e.target.dataset.go; if (
 
 /// The whole page. `title` is escaped here; `data` is JSON in which no `<` stands.
 [[nodiscard]] inline std::string report_page(std::string_view title, std::string_view data) {
-    std::string page =
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
-        "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><title>";
-    for (const char c : title) {
-        if (c == '<') page += "&lt;";
-        else if (c == '&') page += "&amp;";
-        else page += c;
-    }
-    page += "</title><style>";
-    page += report_style;
-    page += "</style></head><body>";
-    page += report_body;
-    page += "<script>'use strict';\nconst data = ";
-    page += data;
-    page += ";\n";
-    page += report_script;
-    page += "</script></body></html>\n";
-    return page;
+    std::string body(report_body);
+    (body += "<script>'use strict';\nconst data = ") += data;
+    (body += ";\n") += report_script;
+    return html_page(title, report_style, body += "</script>");
 }
 
 }  // namespace unitscale::analysis

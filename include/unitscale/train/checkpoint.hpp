@@ -15,14 +15,17 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <limits>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -33,7 +36,8 @@
 // Training runs on disk: one safetensors file with the weights, the optimiser's state and what the library remembers.
 //   decoder/block0/ffn/up/weight              data in its stored type
 //   decoder/block0/ffn/up/weight.scale        F64, one element, where the scale is not 1
-//   optimiser/...                             tensors that `visit_state` names; numbers and tables are metadata
+//   optimiser/...                             tensors that `visit_state` names, in their stored types, with .scale likewise, or
+//                                             F32, one element to a block; numbers and tables are metadata
 // A file of weights alone, from here or from elsewhere, loads into any recipe.
 namespace unitscale::train {
 
@@ -45,8 +49,8 @@ public:
     void weights(const std::vector<Parameter<T>*>& parameters) {
         for (const Parameter<T>* parameter : parameters) add(parameter->name(), parameter->value());
     }
-    /// Weights of linear layers (role `weight`) as codes of F, one power of two to a tensor: 2^bias x rounded to F with the largest bias
-    /// that the largest magnitude allows, less `margin`; the scale is 2^-bias. The others as they are.
+    /// Weights of linear layers (role `weight`) as codes of F, one power of two to a tensor: 2^bias x rounded to F with the largest
+    /// bias that the largest magnitude allows, less `margin`; the scale is 2^-bias. The others as they are.
     template <FloatFormat F, class T>
     void quantised_weights(const std::vector<Parameter<T>*>& parameters, int margin = 0) {
         for (const Parameter<T>* parameter : parameters) {
@@ -99,8 +103,8 @@ private:
 
 /// Reads them back, whole or not at all: everything is read and checked first, `commit` then puts it where it belongs. (Tables
 /// alone, of which `visit_state` shows copies, are set at once: read them last.)
-/// Errors, in one line that names the file: those of SafetensorsReader; a tensor that is missing or has another shape; a number that
-/// is missing or is none.
+/// Errors, in one line that names the file: those of SafetensorsReader; a tensor that is missing or has another shape; a number
+/// that is missing or is none.
 class CheckpointReader {
 public:
     explicit CheckpointReader(const std::filesystem::path& path)
@@ -109,28 +113,55 @@ public:
     [[nodiscard]] const io::SafetensorsReader& file() const noexcept { return reader_; }
     void set_prefix(std::string prefix) { prefix_ = std::move(prefix); }
 
-    /// The weights of a model. A file without scales, for a parameter that has one: the value is kept under the parameter's scale,
-    /// and `notes` says so. `plain`: scales are multiplied out, as recipes need that do not propagate them.
+    /// The weights of a model, whatever type they are stored in. A file without scales, for a parameter that has one: the value is
+    /// kept under the parameter's scale; one that T does not hold is rounded; `notes` says so. `plain`: scales are multiplied out,
+    /// as recipes need that do not propagate them. Error: a finite weight that is infinite in T.
     template <class T>
     void weights(const std::vector<Parameter<T>*>& parameters, bool plain = false) {
-        std::size_t rescaled = 0;
+        using Wide = std::conditional_t<std::same_as<T, double>, double, float>;
+        std::size_t rescaled = 0, rounded = 0;
         for (Parameter<T>* parameter : parameters) {
-            Tensor<T> value = read<T>(parameter->name(), parameter->shape());
+            const std::string& name = parameter->name();
+            Tensor<Wide> wide = reader_.read_as<Wide>(name, parameter->shape());
+            set_scale(name, wide);
             if (plain) {
-                value = set_scaling(std::move(value), 1.0);
-            } else if (!reader_.contains(parameter->name() + ".scale") && parameter->value().scale() != 1.0) {
-                value = set_scaling(std::move(value), parameter->value().scale());
+                wide = set_scaling(std::move(wide), 1.0);
+            } else if (!reader_.contains(name + ".scale") && parameter->value().scale() != 1.0) {
+                wide = set_scaling(std::move(wide), parameter->value().scale());
                 ++rescaled;
             }
+            Tensor<T> value(wide.shape());
+            value.set_scale(wide.scale());
+            bool same = true;
+            for (std::size_t i = 0; i < wide.size(); ++i) {
+                const Wide number = wide.data()[i];
+                value.data()[i] = element_cast<T>(number);
+                const auto kept = static_cast<Wide>(value.data()[i]);
+                check(std::isfinite(kept) || !std::isfinite(number), where_, ": ", name, " holds ", number,
+                      ", which the type of this model's weights does not");
+                same = same && (kept == number || number != number);
+            }
+            rounded += same ? 0 : 1;
             pending_.push_back([parameter, value = std::move(value)]() mutable { parameter->write() = std::move(value); });
         }
         if (rescaled > 0)
             notes_.push_back(concatenate(where_, ": has no scales; ", rescaled, " weights were given those of a new model"));
+        if (rounded > 0)
+            notes_.push_back(concatenate(where_, ": ", rounded, " weights were rounded to the type of this model's"));
     }
 
+    /// State is taken in its stored type only: codes of another format would be other numbers. Scales that are a tensor of their
+    /// own (those of blocks) come before what they scale. The tensor keeps its memory.
     template <class T>
     void tensor(const std::string& name, Tensor<T>& tensor) {
-        pending_.push_back([&tensor, value = read<T>(prefix_ + name, tensor.shape())]() mutable { tensor = std::move(value); });
+        const std::string full = prefix_ + name;
+        if (name.ends_with(".scale")) block_scales_.insert(full);
+        Tensor<T> value = reader_.tensor<T>(full, tensor.shape());
+        if (!block_scales_.contains(full + ".scale")) set_scale(full, value);
+        pending_.push_back([&tensor, value = std::move(value)] {
+            std::copy_n(value.data(), value.size(), tensor.data());
+            tensor.set_scale(value.scale());
+        });
     }
     void scalar(const std::string& name, std::uint64_t& value) {
         const std::string& text = metadata(name);
@@ -171,19 +202,15 @@ public:
     [[nodiscard]] const std::vector<std::string>& notes() const noexcept { return notes_; }
 
 private:
+    /// Gives a tensor the scale that the file has for it.
     template <class T>
-    [[nodiscard]] Tensor<T> read(const std::string& name, const Shape& shape) const {
-        using Wide = std::conditional_t<std::same_as<T, double>, double, float>;
-        Tensor<T> value;
-        if constexpr (std::same_as<T, Wide>) value = reader_.read_as<Wide>(name, shape);
-        else value = cast<T>(reader_.read_as<Wide>(name, shape));
-        if (!reader_.contains(name + ".scale")) return value;
-        const double scale =
-            reader_.read_as<double>(name + ".scale").size() == 1 ? reader_.read_as<double>(name + ".scale").data()[0] : 0.0;
+    void set_scale(const std::string& name, Tensor<T>& value) const {
+        if (!reader_.contains(name + ".scale")) return;
+        const Tensor<double> found = reader_.read_as<double>(name + ".scale");
+        const double scale = found.size() == 1 ? found.data()[0] : 0.0;
         check(scale > 0.0 && scale <= std::numeric_limits<double>::max(), where_, ": ", name, ".scale is ", scale,
               "; expected one positive finite number");
         value.set_scale(scale);
-        return value;
     }
     [[nodiscard]] const std::string& metadata(const std::string& name) const {
         const auto found = reader_.metadata().find(prefix_ + name);
@@ -194,6 +221,7 @@ private:
     std::string where_;
     io::SafetensorsReader reader_;
     std::string prefix_{};
+    std::set<std::string> block_scales_{};
     std::vector<std::function<void()>> pending_{};
     std::vector<std::string> notes_{};
 };
@@ -207,8 +235,8 @@ struct RunParts {
     optim::LossScaler& scaler;
 };
 
-/// All of a run: weights, optimiser, ScalingState (step, seed, plan, past magnitudes), loss scale, recipe, and `more`, numbers of the
-/// caller's. Random streams and the place in the data are functions of seed and step. Errors: those of SafetensorsWriter.
+/// All of a run: weights, optimiser, ScalingState (step, seed, plan, past magnitudes), loss scale, recipe, and `more`, numbers of
+/// the caller's. Random streams and the place in the data are functions of seed and step. Errors: those of SafetensorsWriter.
 template <class T, class Optimiser>
 void save_run(const std::filesystem::path& path, const RunParts<T, Optimiser>& run, const Recipe& recipe,
               const std::map<std::string, double>& more = {}, const std::map<std::string, std::string>& texts = {}) {

@@ -19,7 +19,8 @@ namespace unitscale::train {
 inline constexpr double bits_per_nat = 1.0 / std::numbers::ln2;
 
 /// Mean loss of a language model over disjoint windows of a token sequence, in bits per token. No gradients, no dropout;
-/// forward factors are those of training. `most` limits the windows to that many, spread evenly.
+/// forward factors are those of training. `most` limits the windows to that many, spread evenly. A sum in double of the batches'
+/// means in Accum<T>: nothing of it is rounded to T.
 /// Test: tests/train/evaluate_test.cpp
 template <class T>
 [[nodiscard]] double evaluate(nn::Decoder<T>& model, Tape<T>& tape, std::span<const std::int32_t> tokens, std::size_t length,
@@ -35,7 +36,7 @@ template <class T>
         for (std::size_t row = 0; row < count; ++row) set_row(batch, row, tokens, (first + row) * windows / used * length);
         tape.begin_step({.training = false, .gradients = false});
         const Variable<T> logits = model(tape, batch.ids);
-        sum += ops::softmax_cross_entropy(logits, batch.labels, {.reduction = ops::Reduction::sum}).item();
+        sum += static_cast<double>(count * length) * ops::softmax_cross_entropy(logits, batch.labels).item();
     }
     return sum / static_cast<double>(used * length) * bits_per_nat;
 }

@@ -40,6 +40,26 @@ namespace unitscale::train {
     return text;
 }
 
+/// How a master copy or a moment is kept, in words: `computed`, or its format, what shares a scale, and how it is rounded.
+[[nodiscard]] inline std::string state_text(const StateFormat& how) {
+    if (!how.format) return "as computed";
+    std::string text(name(*how.format));
+    if (how.scaled) text += how.block == 0 ? " scaled by tensor" : concatenate(" scaled by ", how.block);
+    if (how.rounding != Rounding::nearest_even) (text += ' ') += name(how.rounding);
+    return text;
+}
+
+/// A recipe's storage in words.
+[[nodiscard]] inline std::string storage_text(const Storage& storage) {
+    std::string text = concatenate(name(storage.element), ", master weights ",
+                                   storage.master ? state_text(*storage.master) : std::string("none"), ", moments ");
+    text += state_text(storage.first_moment);
+    if (storage.second_moment != storage.first_moment) (text += " and ") += state_text(storage.second_moment);
+    if (storage.weight_gradient)
+        (text += ", weight gradients ") += quantiser_text(storage.weight_gradient, storage.weight_gradient_scale);
+    return text;
+}
+
 /// The products that a tape has met, one line each: where, kind, and the format of each role's operand (`-`: not
 /// rounded). It is read from the state that the products themselves read, so it says what they do. Run a step first.
 /// Test: tests/train/precision_table_test.cpp

@@ -9,6 +9,7 @@
 #include <unitscale/nn/decoder.hpp>
 #include <unitscale/scaling/state.hpp>
 #include <unitscale/train/checkpoint.hpp>
+#include <unitscale/train/storage.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -18,6 +19,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 namespace unitscale::train {
@@ -65,13 +67,15 @@ void describe_decoder(Visitor& visitor, nn::DecoderConfig& config) {
 
 /// A trained character model from a checkpoint, ready to evaluate and to write: config, vocabulary, recipe, weights, and the forward
 /// factors that it was trained with, so that its values are those of the run that saved it, bit for bit.
+/// T: the type that the saved recipe's tape computes in; `with_saved_model` finds it.
 /// Errors: those of CheckpointReader. Test: tests/train/saved_model_test.cpp
+template <class T>
 class SavedModel {
 public:
     explicit SavedModel(const std::filesystem::path& path, int threads = 1) : SavedModel(CheckpointReader(path), path, threads) {}
 
-    [[nodiscard]] nn::Decoder<float>& model() noexcept { return model_; }
-    [[nodiscard]] Tape<float>& tape() noexcept { return tape_; }
+    [[nodiscard]] nn::Decoder<T>& model() noexcept { return model_; }
+    [[nodiscard]] Tape<T>& tape() noexcept { return tape_; }
     [[nodiscard]] ScalingState& state() noexcept { return state_; }
     [[nodiscard]] const Recipe& recipe() const noexcept { return recipe_; }
     [[nodiscard]] const io::CharacterVocabulary& vocabulary() const noexcept { return vocabulary_; }
@@ -97,6 +101,7 @@ private:
           vocabulary_(text_of(reader, "vocabulary")),
           model_(config_of(reader, path)),
           tape_(recipe_, state_, threads) {
+        check_storage<T>("SavedModel", recipe_);
         reader.weights(model_.parameters(), recipe_.scaling != Scaling::propagate);
         reader.set_prefix("state/");
         std::map<std::string, double> ignored;
@@ -117,9 +122,18 @@ private:
 
     Recipe recipe_;
     io::CharacterVocabulary vocabulary_;
-    nn::Decoder<float> model_;
+    nn::Decoder<T> model_;
     ScalingState state_{};
-    Tape<float> tape_;
+    Tape<T> tape_;
 };
+
+/// Calls f with the model saved at `path`, a SavedModel<T>&, and returns what f does. It compiles f for the three types.
+template <class F>
+auto with_saved_model(const std::filesystem::path& path, int threads, F&& f) {
+    return with_storage(CheckpointReader(path).recipe(), [&]<class T>(std::type_identity<T>) {
+        SavedModel<T> saved(path, threads);
+        return f(saved);
+    });
+}
 
 }  // namespace unitscale::train

@@ -9,6 +9,7 @@
 #include <unitscale/io/whole_file.hpp>
 #include <unitscale/scaling/recipe.hpp>
 #include <unitscale/train/language_run.hpp>
+#include <unitscale/train/storage.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -16,6 +17,7 @@
 #include <cstdio>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace unitscale::train {
@@ -24,7 +26,8 @@ namespace unitscale::train {
 struct TrackingOptions {
     std::size_t every = 0;                      ///< steps from one tracked step to the next; 0: a fiftieth of the run
     std::vector<std::string> patterns = {"*"};  ///< of the tensors' paths
-    /// What values and gradients are tested against; empty: the formats of the recipe's linear layers, else e4m3 and e5m2.
+    /// What values and gradients are tested against; empty: the formats of the recipe's linear layers, else that of a 16-bit tape,
+    /// else e4m3 and e5m2.
     std::string value_format{}, gradient_format{};
 };
 
@@ -32,8 +35,10 @@ struct TrackingOptions {
 [[nodiscard]] inline analysis::TrackerOptions tracker_options(const TrackingOptions& tracking, const LanguageRunOptions& run,
                                                               const Recipe& recipe) {
     const ProductFormats formats = recipe.formats(ProductKind::linear, "");
-    const auto format = [](const std::string& wanted, const std::optional<Quantiser>& own, const FloatFormat& other) {
-        return !wanted.empty() ? find_format(wanted) : own ? own->format : other;
+    const ElementType element = recipe.storage.element;
+    const auto format = [element](const std::string& wanted, const std::optional<Quantiser>& own, const FloatFormat& other) {
+        if (!wanted.empty()) return find_format(wanted);
+        return own ? own->format : element == ElementType::float32 ? other : element_format(element);
     };
     return {.name = recipe.name,
             .every = tracking.every > 0 ? tracking.every : std::max<std::size_t>(run.steps / 50, 1),
@@ -63,6 +68,24 @@ struct ScaleReportOptions {
     }
 };
 
+/// `run_language`, tracked. `track` is what was seen, also where the run fails.
+inline LanguageRunResult run_tracked(const LanguageRunOptions& options, const TrackingOptions& tracking, std::FILE* text,
+                                     std::FILE* progress, analysis::Track& track) {
+    return with_storage(recipe_of(options), [&]<class T>(std::type_identity<T>) {
+        LanguageRun<T> run(options);
+        analysis::Tracker<T> tracker(tracker_options(tracking, options, run.recipe()));
+        run.tape().set_observer(&tracker);
+        try {
+            LanguageRunResult result = run.run(text, progress);
+            track = tracker.finish();
+            return result;
+        } catch (const RunFailed&) {
+            track = tracker.finish();
+            throw;
+        }
+    });
+}
+
 /// Trains under every recipe, writes one page about all of them, and says on `text` how each run ended. A run whose loss is
 /// no longer finite ends there, and the page explains it. Errors: those of the options, the data and the model, before any
 /// training; a pattern that matched no tensor. Test: tests/train/scale_report_test.cpp
@@ -76,20 +99,16 @@ inline void scale_report(const ScaleReportOptions& options, std::FILE* text) {
         run_options.sample = 0;
         run_options.eval_every = 0;
         run_options.log.clear();
-        const Recipe recipe = find_recipe(name);
-        run_options.lr = options.rate_factor * options.run.lr.value_or(recipe.learning_rate);
-        LanguageRun run(run_options);
-        analysis::Tracker<float> tracker(tracker_options(options.tracking, run_options, recipe));
-        run.tape().set_observer(&tracker);
+        run_options.lr = options.rate_factor * options.run.lr.value_or(find_recipe(name).learning_rate);
+        analysis::Track& track = tracks.emplace_back();
         try {
-            std::fprintf(text, "%s\n", run.run(text, text).line().c_str());
+            std::fprintf(text, "%s\n", run_tracked(run_options, options.tracking, text, text, track).line().c_str());
         } catch (const RunFailed& failure) {
             std::fprintf(text, "recipe=%s ended early: %s\n", name.c_str(), failure.what());
         }
-        tracks.push_back(tracker.finish());
-        if (tracks.back().non_finite)
+        if (track.non_finite)
             std::fprintf(text, "recipe=%s first non-finite value: %s\n", name.c_str(),
-                         analysis::explain(*tracks.back().non_finite, tracks.back()).c_str());
+                         analysis::explain(*track.non_finite, track).c_str());
     }
     analysis::write_html_report(options.out, tracks, "Scales of a transformer in training");
     if (options.json.empty()) return;
@@ -102,24 +121,18 @@ inline void scale_report(const ScaleReportOptions& options, std::FILE* text) {
 /// run fails. Errors: the page cannot be written, found before anything is computed.
 [[nodiscard]] inline LanguageRunResult run_and_report(const LanguageRunOptions& options, const std::string& page, std::FILE* text,
                                                       std::FILE* progress) {
-    if (!page.empty()) io::check_writable("--report", page);
-    LanguageRun run(options);
-    if (page.empty()) return run.run(text, progress);
-    analysis::Tracker<float> tracker(tracker_options({}, options, run.recipe()));
-    run.tape().set_observer(&tracker);
-    const auto write = [&] {
-        const analysis::Track track = tracker.finish();
-        analysis::write_html_report(page, {&track, 1}, "Scales of a transformer in training");
-    };
-    LanguageRunResult result;
+    if (page.empty()) return run_language(options, text, progress);
+    io::check_writable("--report", page);
+    analysis::Track track;
+    const auto write = [&] { analysis::write_html_report(page, {&track, 1}, "Scales of a transformer in training"); };
     try {
-        result = run.run(text, progress);
+        LanguageRunResult result = run_tracked(options, {}, text, progress, track);
+        write();
+        return result;
     } catch (const RunFailed&) {
         write();
         throw;
     }
-    write();
-    return result;
 }
 
 }  // namespace unitscale::train

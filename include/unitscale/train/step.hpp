@@ -6,6 +6,7 @@
 #include <unitscale/ops/softmax_cross_entropy.hpp>
 #include <unitscale/optim/clip.hpp>
 #include <unitscale/optim/loss_scaler.hpp>
+#include <unitscale/optim/round_gradients.hpp>
 #include <unitscale/train/batches.hpp>
 
 #include <cmath>
@@ -29,9 +30,9 @@ void plan_factors(nn::Decoder<T>& model, Tape<T>& tape, const Batch& batch, std:
     tape.plan([&] { return ops::softmax_cross_entropy(model(tape, batch.ids), batch.labels); }, {.micro_batches = micro_batches});
 }
 
-/// One training step of a language model: forward and backward over the micro-batches, clipping where the recipe asks for
-/// it, one update. The micro-batches together are the step's batch: their losses and gradients add up to those of
-/// the whole. A step whose loss or gradient norm is not finite updates nothing. The first step plans the forward factors.
+/// One training step of a language model: forward and backward over the micro-batches, weight gradients rounded and all clipped
+/// where the recipe asks for it, one update. The micro-batches together are the step's batch: their losses and gradients add up to
+/// those of the whole. A step whose loss or gradient norm is not finite updates nothing. The first step plans the forward factors.
 /// With a scaler the loss is multiplied by its scale, and a step that is finite but for its gradients is `skipped`.
 /// Test: tests/train/step_test.cpp
 template <class T, class Optimiser>
@@ -50,6 +51,8 @@ template <class T, class Optimiser>
         tape.backward(loss, static_cast<Accum<T>>(scaler != nullptr ? scaler->scale() : 1.0));
     }
     if (!std::isfinite(result.loss)) return result;
+    optim::round_weight_gradients<T>(tape.execution(), optimiser.parameters(), tape.recipe().storage,
+                                     {tape.state().seed(), tape.state().step()});
     if (scaler != nullptr) {
         scaler->template unscale<T>(optimiser.parameters());
         result.gradient_norm = optim::gradient_norm<T>(tape.execution(), optimiser.parameters());

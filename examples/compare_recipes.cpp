@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT
+// Trains a transformer under several recipes on the same batches and compares them in a table and on a page. See --help.
+//   build/examples/compare_recipes --recipes fp32,unit-fp8,fp8-amax --data text.txt --steps 300 --seeds 3 --out recipes.html
+
+#include <unitscale/train/compare.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <string>
+
+int main(int argc, char** argv) {
+    unitscale::train::ComparisonOptions options;
+    auto& run = options.run;
+    run.data = {UNITSCALE_EXAMPLE_DATA};
+    run.steps = 300;
+    CLI::App app(
+        "Trains a character-level transformer under each recipe on the same batches, at each learning rate, with each seed; "
+        "prints a "
+        "table and writes one HTML page. Killed, it goes on where it was when it is started again with the same options.");
+    app.add_option("--data", run.data, "text files or folders, UTF-8; the last tenth is for validation")
+        ->default_str("this repository's prose");
+    app.add_option("--recipes", options.recipes, "recipes, names or JSON files, separated by commas")
+        ->delimiter(',')
+        ->capture_default_str();
+    app.add_option("--out", options.out, "the page; FILE.jsonl beside it remembers what is done")->capture_default_str();
+    app.add_option("--steps", run.steps, "updates of each run")->capture_default_str();
+    app.add_option("--seeds", options.seeds, "seeds of each recipe: --seed and those that follow it")->capture_default_str();
+    app.add_option("--seed", run.seed, "the first seed, of initial values and data order")->capture_default_str();
+    auto* rates = app.add_option("--lr", options.rates, "peak learning rates for all recipes; the best of each is marked")
+                      ->delimiter(',')
+                      ->default_str("each recipe's own");
+    app.add_option("--lr-factor", options.rate_factors, "factors on each recipe's own learning rate")
+        ->delimiter(',')
+        ->capture_default_str()
+        ->excludes(rates);
+    app.add_option("--warmup", run.warmup, "steps to the peak learning rate")->default_str("a tenth of the run");
+    app.add_option("--width", run.width, "width of the residual stream")->capture_default_str();
+    app.add_option("--depth", run.depth, "transformer blocks")->capture_default_str();
+    app.add_option("--heads", run.heads, "attention heads")->capture_default_str();
+    app.add_option("--seq", run.seq, "characters in a sequence")->capture_default_str();
+    app.add_option("--batch", run.batch, "sequences in a step")->capture_default_str();
+    app.add_option("--jobs", options.jobs, "runs side by side; the losses do not depend on it")->capture_default_str();
+    app.add_option("--threads", run.threads, "threads of each run; the losses do not depend on it")->capture_default_str();
+    app.add_option("--eval-every", options.eval_every, "steps between evaluations; 0: only at the end")
+        ->default_str("a tenth of the run");
+    app.add_option("--save-every", options.save_every, "steps between checkpoints of a run that is under way; 0: none")
+        ->default_str("a tenth of the run");
+    app.add_option("--window", options.window,
+                   "constant biases, such as -8..8: evaluate the weights that fp32 has trained with each (FP8-CSCALE)");
+    app.add_flag("--quiet", run.quiet, "print the tables only");
+    const CLI::Validator not_negative(
+        [](std::string& text) { return text.starts_with('-') ? "is " + text + "; expected a whole number, not negative" : ""; },
+        "");
+    for (const char* name : {"--steps", "--seeds", "--seed", "--warmup", "--width", "--depth", "--heads", "--seq", "--batch",
+                             "--jobs", "--threads", "--eval-every", "--save-every"})
+        app.get_option(name)->check(not_negative);
+    int failed = 2;
+    try {
+        app.parse(argc, argv);
+        unitscale::train::compare_recipes(options, stdout, stderr);
+        std::printf("\nthe page is %s\n", options.out.c_str());
+        return 0;
+    } catch (const CLI::Success& done) {  // --help
+        return app.exit(done);
+    } catch (const CLI::ParseError& error) {
+        std::fprintf(stderr, "compare_recipes: %s\n", error.what());
+    } catch (const unitscale::Error& error) {
+        std::fprintf(stderr, "compare_recipes: %s\n", error.what());
+    } catch (const std::bad_alloc&) {
+        std::fprintf(stderr, "compare_recipes: not enough memory for models and batches of these sizes\n");
+        failed = 1;
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "compare_recipes: %s\n", error.what());
+        failed = 1;
+    }
+    return failed;
+}

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/base/error.hpp>
+#include <unitscale/base/random.hpp>
+#include <unitscale/io/atomic_file.hpp>
+#include <unitscale/io/json_log.hpp>
+#include <unitscale/io/json_recipe.hpp>
+#include <unitscale/io/whole_file.hpp>
+#include <unitscale/scaling/recipe.hpp>
+#include <unitscale/train/language_run_options.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <fcntl.h>
+#include <sys/file.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <ios>
+#include <iterator>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+// What a comparison of recipes is made of, and the file that remembers what of it is done:
+//   {"comparison":{"text":"2b5e...","width":128,...}}          what all runs share
+//   {"run":{"recipe":"fp32","rate":0.003,"seed":1,...}}        one line for each run, when it has ended
+//   {"window":{"biases":[-8,...],"losses":[...],...}}          the evaluations with constant biases
+namespace unitscale::train {
+
+/// What `compare_recipes` is asked to do: every recipe at every learning rate with every seed.
+struct ComparisonOptions {
+    LanguageRunOptions run{};  ///< of all; its own recipe, rate, log and checkpoints are not used, its seed is the first
+    std::vector<std::string> recipes = {"fp32", "unit-fp8"};  ///< names or JSON files
+    std::vector<double> rates{};                              ///< peak learning rates; empty: each recipe's own
+    std::vector<double> rate_factors = {1.0};                 ///< on each recipe's own, where `rates` is empty
+    std::size_t seeds = 1;
+    std::size_t jobs = 1;                        ///< runs side by side
+    std::optional<std::size_t> eval_every{};     ///< steps between evaluations; empty: a tenth of the run
+    std::optional<std::size_t> save_every{};     ///< steps between checkpoints of a run; empty: a tenth of the run
+    std::string window{};                        ///< constant biases to evaluate fp32's weights with, `-8..8`; empty: none
+    std::filesystem::path out = "recipes.html";  ///< the page; beside it `recipes.jsonl` and, while it runs, `recipes.runs`
+
+    [[nodiscard]] std::filesystem::path records() const { return std::filesystem::path(out).replace_extension(".jsonl"); }
+    [[nodiscard]] std::filesystem::path unfinished() const { return std::filesystem::path(out).replace_extension(".runs"); }
+
+    /// The biases that `window` names: none, or LOWEST..HIGHEST. Error: it is no such thing.
+    [[nodiscard]] std::vector<int> biases() const {
+        if (window.empty()) return {};
+        const auto dots = window.find("..");
+        int low = 0, high = -1;
+        const auto read = [](std::string_view text, int& number) {
+            const auto end = std::from_chars(text.data(), text.data() + text.size(), number);
+            return end.ec == std::errc() && end.ptr == text.data() + text.size();
+        };
+        const std::string_view text = window;
+        check(dots != std::string::npos && read(text.substr(0, dots), low) && read(text.substr(dots + 2), high) && low <= high &&
+                  low >= -64 && high <= 64,
+              "--window: is '", window, "'; expected LOWEST..HIGHEST within -64..64, such as -8..8");
+        std::vector<int> result;
+        for (int bias = low; bias <= high; ++bias) result.push_back(bias);
+        return result;
+    }
+
+    /// Error, naming the option. The data is `compare_recipes`' to check.
+    void validate() const {
+        check(!recipes.empty(), "--recipes: none given");
+        check(!rates.empty() || !rate_factors.empty(), "--lr-factor: none given");
+        const auto distinct = [](const char* option, std::vector<double> numbers) {
+            std::sort(numbers.begin(), numbers.end());
+            const auto twice = std::adjacent_find(numbers.begin(), numbers.end());
+            if (twice != numbers.end()) fail(option, ": ", *twice, " is given twice");
+        };
+        distinct("--lr", rates);
+        distinct("--lr-factor", rate_factors);
+        for (const double factor : rate_factors)
+            check(std::isfinite(factor) && factor > 0.0, "--lr-factor: is ", factor, "; expected a positive number");
+        check(seeds >= 1 && seeds <= 1000, "--seeds: is ", seeds, "; expected a number from 1 to 1000");
+        check(jobs >= 1 && jobs <= 1000, "--jobs: is ", jobs, "; expected a number from 1 to 1000");
+        bool has_fp32 = false;
+        std::vector<std::string> names;
+        for (const std::string& recipe : recipes) {
+            names.push_back(io::load_recipe(recipe).name);
+            has_fp32 = has_fp32 || names.back() == "fp32";
+            check(std::count(names.begin(), names.end(), names.back()) == 1, "--recipes: ", names.back(), " is given twice");
+        }
+        check(biases().empty() || has_fp32, "--window: the weights are those of fp32, which --recipes does not name");
+        LanguageRunOptions each = run;
+        for (const double rate : rates) {
+            each.lr = rate;
+            each.validate();
+        }
+        each.validate();
+        check(out.extension() != ".jsonl" && out.extension() != ".runs" && out.has_filename(), "--out: is ", out.string(),
+              "; expected the name of a page, such as recipes.html");
+        io::check_writable("--out", out);
+    }
+};
+
+/// One run of a comparison.
+struct ComparedRun {
+    std::string recipe{};
+    double rate = 0.0;
+    std::uint64_t seed = 1;
+
+    [[nodiscard]] std::string text() const { return concatenate(recipe, ", rate ", rate, ", seed ", seed); }
+    friend bool operator==(const ComparedRun&, const ComparedRun&) = default;
+};
+
+/// The runs that are asked for: of every recipe the first seed first, so that a page with all recipes is there early.
+[[nodiscard]] inline std::vector<ComparedRun> runs_of(const ComparisonOptions& options, const std::vector<Recipe>& recipes) {
+    std::vector<ComparedRun> runs;
+    for (std::size_t seed = 0; seed < options.seeds; ++seed)
+        for (const Recipe& recipe : recipes) {
+            std::vector<double> rates = options.rates;
+            if (rates.empty())
+                for (const double factor : options.rate_factors) rates.push_back(factor * recipe.learning_rate);
+            for (const double rate : rates) runs.push_back({recipe.name, rate, options.run.seed + seed});
+        }
+    return runs;
+}
+
+/// A number that stands for a text: 16 hexadecimal digits.
+[[nodiscard]] inline std::string fingerprint(std::string_view text) {
+    char digits[17];
+    std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(hash_name(text)));
+    return digits;
+}
+[[nodiscard]] inline std::string fingerprint(const Recipe& recipe) { return fingerprint(io::recipe_to_json(recipe).dump()); }
+
+/// What a run has shown. Losses in bits per character.
+struct RunRecord {
+    ComparedRun run{};
+    std::string recipe_fingerprint{};
+    bool failed = false;      ///< it ended early: its loss was no longer finite, or all its steps were skipped
+    std::string reason{};     ///< of a failure
+    std::string first_bad{};  ///< of a failure: the first value that was not finite, explained; empty: there was none
+    std::size_t steps = 0;    ///< that ended well
+    double train_loss = 0.0, valid_loss = 0.0;  ///< at the end, of runs that have not failed
+    double tokens_per_s = 0.0;
+    std::uint64_t skipped = 0;
+    std::size_t weight_bytes = 0, state_bytes = 0, step_bytes = 0;  ///< LanguageRunResult's; 0: it failed
+    std::vector<std::size_t> train_steps{}, valid_steps{}, bias_steps{};
+    std::vector<double> train{}, valid{};
+    std::map<std::string, std::vector<int>> biases{};  ///< by `path|role`, at bias_steps
+    /// By kind of gradient: elements, zeros as stored, zeros as rounded (analysis::ZeroCount), over all counted steps.
+    std::map<std::string, std::array<std::uint64_t, 3>> zeros{};
+};
+
+/// The fields of a record, named once for both directions: field(name, value).
+template <class Record, class Field>
+void describe_record(Record& record, Field&& field) {
+    field("recipe", record.run.recipe);
+    field("rate", record.run.rate);
+    field("seed", record.run.seed);
+    field("fingerprint", record.recipe_fingerprint);
+    field("failed", record.failed);
+    field("reason", record.reason);
+    field("first_bad", record.first_bad);
+    field("steps", record.steps);
+    field("train_loss", record.train_loss);
+    field("valid_loss", record.valid_loss);
+    field("tokens_per_s", record.tokens_per_s);
+    field("skipped", record.skipped);
+    field("weight_bytes", record.weight_bytes);
+    field("state_bytes", record.state_bytes);
+    field("step_bytes", record.step_bytes);
+    field("train_steps", record.train_steps);
+    field("train", record.train);
+    field("valid_steps", record.valid_steps);
+    field("valid", record.valid);
+    field("bias_steps", record.bias_steps);
+    field("biases", record.biases);
+    field("zeros", record.zeros);
+}
+
+/// Losses of one model under one constant bias after the other.
+struct BiasWindow {
+    ComparedRun run{};  ///< that has trained the weights
+    std::vector<int> biases{};
+    std::vector<double> losses{};
+    double unrounded = 0.0;  ///< the loss with operands that are not rounded
+};
+
+template <class Window, class Field>
+void describe_window(Window& window, Field&& field) {
+    field("recipe", window.run.recipe);
+    field("rate", window.run.rate);
+    field("seed", window.run.seed);
+    field("biases", window.biases);
+    field("losses", window.losses);
+    field("unrounded", window.unrounded);
+}
+
+/// The file of a comparison. While it is open no other process can open it as such. A last line that a killed process has left
+/// unfinished is dropped. Test: tests/train/comparison_test.cpp
+class ComparisonFile {
+public:
+    using Json = nlohmann::ordered_json;
+
+    /// Opens the file, or makes it; `settings` is what all runs must share. Errors: the file is not a comparison's, is that of
+    /// another one, is in use or damaged, or cannot be written.
+    ComparisonFile(std::filesystem::path path, const Json& settings) : path_(std::move(path)) {
+        lock_ = io::FileDescriptor(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+        check(lock_.is_open(), where(), " cannot be opened for writing");
+        check(::flock(lock_.number(), LOCK_EX | LOCK_NB) == 0, where(), " is in use by another process");
+        std::ifstream stream(path_, std::ios::binary);
+        const std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+        const std::string head = Json{{"comparison", settings}}.dump();
+        std::size_t begin = 0, number = 0;
+        for (std::size_t end = text.find('\n'); end != std::string::npos; begin = end + 1, end = text.find('\n', begin)) {
+            const Json line = Json::parse(text.substr(begin, end - begin), nullptr, false);
+            if (++number == 1) check_settings(line, settings);
+            else read(line, number);
+        }
+        check(begin > 0 || head.starts_with(text), where(), " is not the file of a comparison; choose another --out");
+        if (begin < text.size()) std::filesystem::resize_file(path_, begin);
+        log_ = std::make_unique<io::JsonLog>(path_, true);
+        if (begin == 0) log_->write({{"comparison", settings}});
+    }
+
+    [[nodiscard]] const std::vector<RunRecord>& records() const noexcept { return records_; }
+    [[nodiscard]] const std::optional<BiasWindow>& window() const noexcept { return window_; }
+
+    /// The record of a run that is done, or null. Error: the recipe of that name is another one now.
+    [[nodiscard]] const RunRecord* find(const ComparedRun& run, const std::string& recipe_fingerprint) const {
+        const auto found =
+            std::find_if(records_.begin(), records_.end(), [&](const RunRecord& record) { return record.run == run; });
+        if (found == records_.end()) return nullptr;
+        check(found->recipe_fingerprint == recipe_fingerprint, where(), ": ", run.recipe,
+              " has changed since its runs there; give it another name, or choose another --out");
+        return &*found;
+    }
+
+    void add(RunRecord record) {
+        Json json;
+        describe_record(record, [&](const char* name, const auto& value) { json[name] = value; });
+        log_->write({{"run", std::move(json)}});
+        records_.push_back(std::move(record));
+    }
+    void set_window(BiasWindow window) {
+        Json json;
+        describe_window(window, [&](const char* name, const auto& value) { json[name] = value; });
+        log_->write({{"window", std::move(json)}});
+        window_ = std::move(window);
+    }
+
+private:
+    [[nodiscard]] std::string where() const { return "comparison: " + path_.string(); }
+
+    void check_settings(const Json& line, const Json& settings) const {
+        check(line.is_object() && line.contains("comparison") && line["comparison"].is_object(), where(),
+              " is not the file of a comparison; choose another --out");
+        const Json& known = line["comparison"];
+        for (const auto& [name, value] : settings.items()) {
+            const Json there = known.contains(name) ? known[name] : Json();
+            check(there == value, where(), " is of another comparison: its ", name, " is ", there.dump(), ", not ", value.dump(),
+                  "; choose another --out");
+        }
+    }
+
+    void read(const Json& line, std::size_t number) {
+        // JSON has no NaN and no infinity; JsonLog has written their names.
+        const auto number_of = [](const Json& json) {
+            return json.is_string() ? std::numeric_limits<double>::quiet_NaN() : json.get<double>();
+        };
+        const auto get = [&](const Json& json) {
+            return [&](const char* name, auto& value) {
+                using Value = std::decay_t<decltype(value)>;
+                if constexpr (std::is_same_v<Value, double>) {
+                    value = number_of(json.at(name));
+                } else if constexpr (std::is_same_v<Value, std::vector<double>>) {
+                    for (const Json& element : json.at(name)) value.push_back(number_of(element));
+                } else {
+                    json.at(name).get_to(value);
+                }
+            };
+        };
+        try {
+            if (line.contains("run")) describe_record(records_.emplace_back(), get(line.at("run")));
+            else describe_window(window_.emplace(), get(line.at("window")));
+        } catch (const nlohmann::json::exception&) {
+            fail(where(), ": line ", number, " is not that of a run");
+        }
+    }
+
+    std::filesystem::path path_;
+    io::FileDescriptor lock_;
+    std::unique_ptr<io::JsonLog> log_{};
+    std::vector<RunRecord> records_{};
+    std::optional<BiasWindow> window_{};
+};
+
+}  // namespace unitscale::train

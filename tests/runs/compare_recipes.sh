@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# compare_recipes as a program: exit codes, one line on stderr for bad input, tables, the page, going on after a kill.
+# Usage: compare_recipes.sh PROGRAM
+set -euo pipefail
+# shellcheck source=tests/support/program.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/../support/program.sh" "$1"
+
+for ((i = 0; i < 60; ++i)); do echo "the early bird catches the worm"; done > text.txt
+small=(--data text.txt --width 16 --depth 1 --heads 2 --seq 16 --batch 4 --steps 6)
+
+# bad <pattern of stderr> <argument>...: exit code 2, one line on stderr, no page and no part of one
+bad() {
+  local pattern=$1 code=0
+  shift
+  timeout 60 "$program" --data text.txt "$@" > out.txt 2> err.txt || code=$?
+  [[ $code == 2 ]] || fail "exit code $code instead of 2: $*: $(cat err.txt)"
+  [[ $(wc -l < err.txt) == 1 ]] || fail "not one line on stderr: $*: $(cat err.txt)"
+  grep -qE -- "^compare_recipes: .*$pattern" err.txt || fail "no '$pattern' on stderr: $*: $(cat err.txt)"
+  ! compgen -G 'recipes.*' > /dev/null || fail "a page, or its records, were begun: $*"
+}
+bad "recipe: unknown name 'fp7'; expected one of " --recipes fp32,fp7
+bad '--recipes: fp32 is given twice$' --recipes fp32,fp32
+bad '--out: none/page.html cannot be written$' --out none/page.html
+bad '--lr: is 0; expected a positive number$' --lr 1e-3,0
+bad '--lr excludes --lr-factor$' --lr 1e-3 --lr-factor 2
+bad '--steps: is -1; expected a whole number, not negative$' --steps -1
+bad '--seeds: is 0; expected a number from 1 to 1000$' --seeds 0
+bad '--jobs: is 0; expected a number from 1 to 1000$' --jobs 0
+bad '--heads: width 128 is not divisible by 3 heads$' --heads 3
+bad "--window: is '8'; expected LOWEST..HIGHEST within -64..64, such as -8..8\$" --window 8
+bad '--window: the weights are those of fp32, which --recipes does not name$' --recipes unit-fp8 --window -1..1
+bad 'data: missing.txt does not exist$' --data missing.txt
+bad 'speed' --speed
+
+# Tables, the page, and nothing else left.
+"$program" "${small[@]}" --recipes fp32,fp8-amax,unit-fp8 --seeds 2 --window -8..8 --out page.html > out.txt 2> err.txt || fail "exit code $?: $(cat err.txt)"
+grep -qE '^6 runs, of which 0 are done$' out.txt || fail "not 6 runs: $(cat out.txt)"
+for recipe in fp32 fp8-amax unit-fp8; do
+  grep -qE "^$recipe +[0-9.]+ +[0-9]\.[0-9]{4} +[0-9]\.[0-9]{4} +[+-][0-9.]+ % +0 of 2 +0 +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9]+\$" out.txt || fail "no row for $recipe: $(cat out.txt)"
+done
+[[ $(grep -cE '^-?[0-8] +[0-9.]+ +[+-][0-9.]+ % +(yes|no)$' out.txt) == 17 ]] || fail "not 17 biases: $(cat out.txt)"
+[[ $(head -c 15 page.html) == '<!DOCTYPE html>' && $(tail -n 1 page.html) == *'</html>' ]] || fail "the page is not whole"
+! sed 's@http://www.w3.org/2000/svg@@g' page.html | grep -qE 'https?:|src=|url\(' || fail "the page asks for something"
+grep -q 'fp8-amax: biases over training, by layer and role' page.html || fail "no biases on the page"
+files=(*)
+[[ ${files[*]} == 'err.txt out.txt page.html page.jsonl text.txt' ]] || fail "files are left: ${files[*]}"
+[[ $(wc -l < page.jsonl) == 8 ]] || fail "not 8 records"
+
+# Another comparison's file is left as it is.
+cp page.jsonl before.jsonl
+code=0
+"$program" "${small[@]/16/32}" --out page.html > out.txt 2> err.txt || code=$?
+[[ $code == 2 && $(cat err.txt) == 'compare_recipes: comparison: page.jsonl is of another comparison: its width is 16, not 32; choose another --out' ]] ||
+  fail "another comparison: $code $(cat err.txt)"
+cmp -s page.jsonl before.jsonl || fail "another comparison's file was changed"
+
+# Killed again and again, the runs end with the losses of those that were not, and none that has ended is made again.
+long=(--data text.txt --width 16 --depth 1 --heads 2 --seq 16 --batch 4 --steps 300 --recipes 'fp32,fp8-delayed' --save-every 20)
+losses() { sed -E 's/"tokens_per_s":[^,]*,//' "$1" | LC_ALL=C sort; }
+"$program" "${long[@]}" --out whole.html > /dev/null 2>&1 || fail "exit code $? of the whole comparison"
+done_before=0
+for ((kill = 0; kill < 6; ++kill)); do
+  "$program" "${long[@]}" --jobs 2 --out killed.html > killed.txt 2>&1 &
+  run=$!
+  sleep "0.$((RANDOM % 5))$((RANDOM % 10))"
+  kill -9 "$run" 2> /dev/null || true
+  wait "$run" 2> /dev/null || true
+  [[ ! -e killed.html || $(tail -n 1 killed.html) == *'</html>' ]] || fail "a killed process has left a part of a page"
+  done_now=0
+  [[ ! -e killed.jsonl ]] || done_now=$(grep -c '^{"run":.*}$' killed.jsonl || true)
+  ((done_now >= done_before)) || fail "a run that had ended is gone"
+  done_before=$done_now
+done
+"$program" "${long[@]}" --jobs 2 --out killed.html > killed.txt 2>&1 || fail "after kills: exit code $?: $(tail -n 1 killed.txt)"
+[[ $(losses whole.jsonl) == "$(losses killed.jsonl)" ]] || fail "killed runs end elsewhere"
+[[ ! -e killed.runs ]] || fail "unfinished runs are left: $(ls killed.runs)"
+
+"$program" --help > help.txt || fail "--help: exit code $?"
+grep -q -- '--window' help.txt || fail "--help names no options"
+
+((failures == 0)) || exit 1
+echo "compare_recipes: all checks passed"
