@@ -39,8 +39,10 @@ good_tree() {
   mkdir -p "$tree/docs" "$tree/examples"
   printf '%s\n' '```cpp' '#include <string>' 'int main() {}' '```' > "$tree/README.md"
   printf '%s\n' "$spdx" '#include <string>' 'int main() {}' > "$tree/examples/readme.cpp"
-  printf '%s\n' '```cpp' 'template <class T>' 'void op();' '```' '```cpp' 'int a;' '```' '```cpp' 'int b;' '```' > "$tree/docs/adding_an_op.md"
+  printf '%s\n' '```cpp' 'template <class T>' 'void op();' '```' '```cpp' 'int a;' '```' \
+    '```cpp' 'int rule;' '```' '```cpp' 'int b;' '```' > "$tree/docs/adding_an_op.md"
   printf '%s\n' "$spdx" 'int a;' '  int b;' 'template <class T>' 'void op();' > "$tree/examples/4_custom_op.cpp"
+  printf '%s\n' "$spdx" 'int rule;' > "$tree/examples/own_scale_rule.cpp"
   if [[ $check == examples ]]; then
     mkdir -p "$tree/tests/runs/examples"
     rm "$tree/examples"/*
@@ -229,9 +231,11 @@ case $check in
     sed -i 's/^```cpp/```/' "$tree/README.md"
     expect_fault README.md 'has 0 C++ blocks instead of 1'
     sed -i 's/int b/int c/' "$tree/docs/adding_an_op.md"
-    expect_fault docs/adding_an_op.md "C++ block 3, which begins with 'int c;', is not in examples/4_custom_op.cpp"
+    expect_fault docs/adding_an_op.md "C++ block 4, which begins with 'int c;', is not in examples/4_custom_op.cpp"
+    sed -i 's/rule/law/' "$tree/docs/adding_an_op.md"
+    expect_fault docs/adding_an_op.md "C++ block 3, which begins with 'int law;', is not in examples/own_scale_rule.cpp"
     printf '%s\n' '```cpp' 'int a;' '```' >> "$tree/docs/adding_an_op.md"
-    expect_fault docs/adding_an_op.md 'has 4 C++ blocks instead of 3'
+    expect_fault docs/adding_an_op.md 'has 5 C++ blocks instead of 4'
     rm "$tree/examples/4_custom_op.cpp"
     expect_fault docs/adding_an_op.md "'template <class T>', is not in examples/4_custom_op.cpp"
     ;;

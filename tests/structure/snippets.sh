@@ -12,17 +12,24 @@ block() {  # block <document> <n>: its n-th C++ block
                       inside' "$1"
 }
 
-shown() {  # shown <document> <number of C++ blocks> <program>: each of them stands in the program
-  local n text program='' count=0
-  if [[ -f $1 ]]; then count=$(grep -c '^```cpp' "$1" || true); fi
-  ((count == $2)) || fault "$1" "has $count C++ blocks instead of $2"
-  if [[ -f $3 ]]; then program=$(< "$3"); fi
-  for ((n = 1; n <= count; ++n)); do
-    text=$(block "$1" "$n")
-    if [[ -z $text || $program != *"$text"* ]]; then fault "$1" "C++ block $n, which begins with '${text%%$'\n'*}', is not in $3"; fi
+shown() {  # shown <document> <program> <n>...: its C++ blocks are n in the first program, then n in the next, and so on
+  local document=$1 text program count=0 last=0 n=0
+  shift
+  if [[ -f $document ]]; then count=$(grep -c '^```cpp' "$document" || true); fi
+  while (($# > 0)); do
+    program=''
+    if [[ -f $1 ]]; then program=$(< "$1"); fi
+    last=$((last + $2))
+    while ((n < last && n < count)); do
+      n=$((n + 1))
+      text=$(block "$document" "$n")
+      if [[ -z $text || $program != *"$text"* ]]; then fault "$document" "C++ block $n, which begins with '${text%%$'\n'*}', is not in $1"; fi
+    done
+    shift 2
   done
+  ((count == last)) || fault "$document" "has $count C++ blocks instead of $last"
 }
 
-shown README.md 1 examples/readme.cpp
-shown docs/adding_an_op.md 3 examples/4_custom_op.cpp
+shown README.md examples/readme.cpp 1
+shown docs/adding_an_op.md examples/4_custom_op.cpp 2 examples/own_scale_rule.cpp 1 examples/4_custom_op.cpp 1
 finish "snippets"
