@@ -88,8 +88,7 @@ TEST_CASE("json recipe: storage, in full, in short and by single fields") {
     CHECK(with("scalify-fp8-4", "storage.first_moment=computed").first_moment == StateFormat{});
     CHECK(with("scalify-fp8-4", "storage.second_moment.format=e4m3").second_moment == StateFormat{.format = e4m3});
     CHECK(with("fp32", "storage.weight_gradient=e5m2").weight_gradient == Quantiser{.format = e5m2});
-    CHECK(
-        override_recipe(find_recipe("scalify-fp16-1"), "propagate.rescale_gradients=true").propagate.rescale_gradients);
+    CHECK(override_recipe(find_recipe("scalify-fp16-1"), "propagate.rescale_gradients=true").propagate.rescale_gradients);
 
     CHECK_THROWS_WITH(with("fp32", "storage.elements=fp16"),
                       "recipe: unknown key 'storage.elements'; expected one of element, master, first_moment, second_moment, "
@@ -111,6 +110,10 @@ TEST_CASE("json recipe: bad input gives one line that names the key and what was
         "products, storage, loss_scaling, parametrisation, readout_exponent, residual, learning_rate, clip_norm");
     CHECK_THROWS_WITH(parsed(R"({"products": [{"kind": "linear"}, {"gradient": {"form": "e4m3"}}]})"),
                       "recipe: unknown key 'products.1.gradient.form'; expected one of format, rounding, overflow, bits");
+    CHECK_THROWS_WITH(
+        parsed(R"({"products": [{"gradien": "e5m2"}]})"),
+        "recipe: unknown key 'products.0.gradien'; expected one of kind, pattern, activation, weight, gradient, result, "
+        "activation_scale, weight_scale, gradient_scale");
     CHECK_THROWS_WITH(parsed(R"({"scaling": "units"})"), "recipe: scaling is \"units\"; expected one of none, unit, propagate");
     CHECK_THROWS_WITH(parsed(R"({"learning_rate": "fast"})"), "recipe: learning_rate is \"fast\"; expected a number");
     CHECK_THROWS_WITH(parsed(R"({"loss_scaling": {"interval": -3}})"),

@@ -205,7 +205,7 @@ private:
         return found.get<T>();
     }
     [[nodiscard]] const nlohmann::ordered_json* find(const char* name) {
-        known_.emplace_back(name);
+        if (std::find(known_.begin(), known_.end(), name) == known_.end()) known_.emplace_back(name);  // `optional` asks twice
         const auto found = json_.find(name);
         return found == json_.end() ? nullptr : &*found;
     }
