@@ -2,21 +2,13 @@
 #include <unitscale/analysis/snr_figure.hpp>
 
 #include "support/catch.hpp"
+#include "support/text_count.hpp"
 
 #include <string>
 #include <vector>
 
 using namespace unitscale::analysis;
-
-namespace {
-
-std::size_t count(const std::string& text, const std::string& part) {
-    std::size_t found = 0;
-    for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
-    return found;
-}
-
-}  // namespace
+using unitscale::test::count;
 
 TEST_CASE("snr figure: one curve and one name per format, axes in powers of two and ten, light and dark") {
     std::vector<SnrCurve> curves;

@@ -2,20 +2,16 @@
 #include <unitscale/analysis/svg_plot.hpp>
 
 #include "support/catch.hpp"
+#include "support/text_count.hpp"
 
 #include <limits>
 #include <string>
 #include <vector>
 
 using namespace unitscale::analysis;
+using unitscale::test::count;
 
 namespace {
-
-std::size_t count(const std::string& text, const std::string& part) {
-    std::size_t found = 0;
-    for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
-    return found;
-}
 
 Plot small() {
     return {.x = {.low = 0.0, .high = 10.0}, .y = {.low = 0.0, .high = 4.0}, .width = 100.0, .height = 40.0, .alone = false};

@@ -162,12 +162,17 @@ struct RunRecord {
     std::map<std::string, std::array<std::uint64_t, 3>> zeros{};
 };
 
-/// The fields of a record, named once for both directions: field(name, value).
+/// The fields of a run, of a record and of a window, named once for both directions: field(name, value).
+template <class Run, class Field>
+void describe_run(Run& run, Field&& field) {
+    field("recipe", run.recipe);
+    field("rate", run.rate);
+    field("seed", run.seed);
+}
+
 template <class Record, class Field>
 void describe_record(Record& record, Field&& field) {
-    field("recipe", record.run.recipe);
-    field("rate", record.run.rate);
-    field("seed", record.run.seed);
+    describe_run(record.run, field);
     field("fingerprint", record.recipe_fingerprint);
     field("failed", record.failed);
     field("reason", record.reason);
@@ -199,9 +204,7 @@ struct BiasWindow {
 
 template <class Window, class Field>
 void describe_window(Window& window, Field&& field) {
-    field("recipe", window.run.recipe);
-    field("rate", window.run.rate);
-    field("seed", window.run.seed);
+    describe_run(window.run, field);
     field("biases", window.biases);
     field("losses", window.losses);
     field("unrounded", window.unrounded);
