@@ -52,9 +52,14 @@ int main(int argc, char** argv) {
         ->capture_default_str();
     app.add_option("--set", options.set, "a field of the recipe, key=value, such as matmul.gradient=e5m2fnuz; may be repeated");
     app.add_flag("--list-recipes", list, "print the known recipes and stop");
+    app.add_option("--model", options.model, "gpt (learned positions, gelu) or llama (rotary positions, gated silu)")
+        ->capture_default_str();
     app.add_option("--width", options.width, "width of the residual stream")->capture_default_str();
     app.add_option("--depth", options.depth, "transformer blocks")->capture_default_str();
     app.add_option("--heads", options.heads, "attention heads")->capture_default_str();
+    app.add_option("--head-size", options.head_size, "size of a head, in place of --heads; 0: width / heads")
+        ->capture_default_str();
+    app.add_option("--kv-heads", options.kv_heads, "key and value heads; 0: one for each attention head")->capture_default_str();
     app.add_option("--seq", options.seq, "characters in a sequence")->capture_default_str();
     app.add_option("--batch", options.batch, "sequences in a step")->capture_default_str();
     app.add_option("--steps", options.steps, "updates")->capture_default_str();
@@ -82,8 +87,9 @@ int main(int argc, char** argv) {
     const CLI::Validator not_negative(
         [](std::string& text) { return text.starts_with('-') ? "is " + text + "; expected a whole number, not negative" : ""; },
         "");
-    for (const char* name : {"--width", "--depth", "--heads", "--seq", "--batch", "--steps", "--warmup", "--micro-batches",
-                             "--seed", "--threads", "--save-every", "--eval-every", "--sample", "--top-k"})
+    for (const char* name :
+         {"--width", "--depth", "--heads", "--head-size", "--kv-heads", "--seq", "--batch", "--steps", "--warmup",
+          "--micro-batches", "--seed", "--threads", "--save-every", "--eval-every", "--sample", "--top-k"})
         app.get_option(name)->check(not_negative);
     try {
         app.parse(argc, argv);

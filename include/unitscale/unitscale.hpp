@@ -74,6 +74,8 @@
 #include <unitscale/scaling/constraint.hpp>
 #include <unitscale/scaling/factors.hpp>
 #include <unitscale/scaling/loss_scaling.hpp>
+#include <unitscale/scaling/parameter_facts.hpp>
+#include <unitscale/scaling/parametrisation.hpp>
 #include <unitscale/scaling/power_of_two.hpp>
 #include <unitscale/scaling/propagate.hpp>
 #include <unitscale/scaling/recipe.hpp>
@@ -125,6 +127,7 @@
 #include <unitscale/ops/mean.hpp>
 #include <unitscale/ops/mse_loss.hpp>
 #include <unitscale/ops/mul.hpp>
+#include <unitscale/ops/multiplier.hpp>
 #include <unitscale/ops/operand_rounding.hpp>
 #include <unitscale/ops/operands.hpp>
 #include <unitscale/ops/packed_weight.hpp>
@@ -165,6 +168,7 @@
 #include <unitscale/nn/initialise.hpp>
 #include <unitscale/nn/key_value_cache.hpp>
 #include <unitscale/nn/linear.hpp>
+#include <unitscale/nn/llama.hpp>
 #include <unitscale/nn/norm.hpp>
 #include <unitscale/nn/transformer_block.hpp>
 

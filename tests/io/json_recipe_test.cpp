@@ -107,7 +107,8 @@ TEST_CASE("json recipe: bad input gives one line that names the key and what was
     CHECK_THROWS_WITH(
         parsed(R"({"colour": 1})"),
         "recipe: unknown key 'colour'; expected one of name, description, scaling, constraint, automatic_rule, propagate, "
-        "products, storage, loss_scaling, parametrisation, readout_exponent, residual, learning_rate, clip_norm");
+        "products, storage, loss_scaling, parametrisation, hyperparameters, readout_exponent, residual, "
+        "learning_rate, clip_norm");
     CHECK_THROWS_WITH(parsed(R"({"products": [{"kind": "linear"}, {"gradient": {"form": "e4m3"}}]})"),
                       "recipe: unknown key 'products.1.gradient.form'; expected one of format, rounding, overflow, bits");
     CHECK_THROWS_WITH(

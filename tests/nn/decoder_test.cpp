@@ -176,7 +176,7 @@ TEST_CASE("Decoder: parameters, their names and number") {
                                             "decoder/readout/weight"});
     CHECK(decoder.parameter_count() == 7 * 8 + 6 * 8 + 4 * 8 * 8 + 2 * 8 * 32 + 3 * 8 + 7 * 8);
     CHECK(decoder.parameters().back()->facts().role == ParameterRole::readout);
-    CHECK(decoder.parameters()[3]->facts().depth == 2);
+    CHECK(decoder.parameters()[3]->facts().depth == 1);
     CHECK(decoder.parameters()[0]->facts().depth == 0);
 
     nn::Decoder<float> tied(

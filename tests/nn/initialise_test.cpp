@@ -15,15 +15,14 @@ TEST_CASE("initialise: the last part of a module path") {
     CHECK(nn::last_name("") == "");
 }
 
-TEST_CASE("initialise: standard deviations by role and parametrisation") {
-    for (const ParameterRole role : {ParameterRole::weight, ParameterRole::embedding, ParameterRole::readout}) {
-        CHECK(nn::initial_stddev(role, Parametrisation::standard) == 0.02);
-        CHECK(nn::initial_stddev(role, Parametrisation::unit) == 1.0);
-    }
-    for (const Parametrisation parametrisation : {Parametrisation::standard, Parametrisation::unit}) {
-        CHECK(nn::initial_stddev(ParameterRole::bias, parametrisation) == 0.0);
-        CHECK(nn::initial_stddev(ParameterRole::norm, parametrisation) == 0.0);
-    }
+TEST_CASE("initialise: under mup hidden weights are smaller in wider models, by the parameter's facts") {
+    Recipe recipe = find_recipe("mup-fp32");
+    recipe.hyperparameters.init_sigma = 2.0;
+    Parameter<float> weight("net/weight", {100, 512}, {.role = ParameterRole::weight, .fan_in = 512, .fan_out = 100});
+    Parameter<float> readout("net/readout", {100, 512}, {.role = ParameterRole::readout, .fan_in = 512, .fan_out = 100});
+    nn::initialise<float>({&weight, &readout}, recipe, 4);
+    CHECK(analysis::moments(weight.value()).std == Approx(0.02).epsilon(0.02));  // 0.02 sigma (128 / 512)^1/2
+    CHECK(analysis::moments(readout.value()).std == Approx(0.04).epsilon(0.02));
 }
 
 TEST_CASE("initialise: normal weights, biases 0, gains 1, each parameter's stream its name's") {

@@ -42,7 +42,7 @@ struct Naive {
         const double mean = o.bias_correction ? m / (1.0 - std::pow(o.beta1, t)) : m;
         const double square = o.bias_correction ? v / (1.0 - std::pow(o.beta2, t)) : v;
         double decay = 0.0;
-        if (o.decay == WeightDecay::coupled) decay = lr * o.weight_decay;
+        if (o.decay.value_or(WeightDecay::coupled) == WeightDecay::coupled) decay = lr * o.weight_decay;
         if (o.decay == WeightDecay::independent) decay = o.weight_decay * (lr / o.peak_learning_rate);
         return p - decay * p - lr * mean / (std::sqrt(square) + o.epsilon);
     }

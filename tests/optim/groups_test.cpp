@@ -83,3 +83,30 @@ TEST_CASE("a list of parameters must have some, none of them null and no name tw
     REQUIRE_THROWS_WITH(resolve_groups("Sgd", twice, {}, {}),
                         "Sgd: two parameters are called 'block0/up/weight'; names must differ");
 }
+
+TEST_CASE("a parametrisation gives factors, groups multiply them, and biases and norms do not decay") {
+    const ParametrisationRule umup{Parametrisation::umup};
+    Parameter<float> weight("a/weight", Shape{3, 16}, {.role = ParameterRole::weight, .fan_in = 16, .fan_out = 3, .depth = 4});
+    Parameter<float> readout("b/weight", Shape{3, 16}, {.role = ParameterRole::readout, .fan_in = 16, .fan_out = 3});
+    Parameter<float> bias("a/bias", Shape{3}, {.role = ParameterRole::bias, .fan_out = 3, .depth = 4});
+    const std::vector<Parameter<float>*> all{&weight, &readout, &bias};
+    const auto settings = resolve_groups("Adam", all, {{.pattern = "a/*", .learning_rate_factor = 3.0}},
+                                         {.weight_decay = 0.5, .parametrisation = umup});
+    CHECK(settings[0].learning_rate_factor == 3.0 * 0.125);
+    CHECK(settings[1].learning_rate_factor == 1.0);
+    CHECK(settings[2].learning_rate_factor == 3.0 * 0.5);
+    CHECK(settings[0].weight_decay == 0.5);
+    CHECK(settings[2].weight_decay == 0.0);
+}
+
+TEST_CASE("the kind of weight decay: the options', else the parametrisation's where anything decays, else the optimiser's") {
+    const std::vector<ParameterSettings> decaying{{.weight_decay = 0.1}}, not_decaying{{}};
+    const ParametrisationRule umup{Parametrisation::umup}, standard{};
+    CHECK(resolve_decay("Adam", WeightDecay::gradient, umup, WeightDecay::coupled, decaying, 0.0) == WeightDecay::gradient);
+    CHECK(resolve_decay("Adam", {}, umup, WeightDecay::coupled, decaying, 1.0) == WeightDecay::independent);
+    CHECK(resolve_decay("Adam", {}, umup, WeightDecay::coupled, not_decaying, 0.0) == WeightDecay::coupled);
+    CHECK(resolve_decay("Sgd", {}, standard, WeightDecay::gradient, decaying, 0.0) == WeightDecay::coupled);
+    CHECK(resolve_decay("Sgd", {}, {}, WeightDecay::gradient, decaying, 0.0) == WeightDecay::gradient);
+    CHECK_THROWS_WITH(resolve_decay("Adam", {}, umup, WeightDecay::coupled, decaying, 0.0),
+                      "Adam: independent weight decay needs peak_learning_rate, the largest of the run; it is 0");
+}

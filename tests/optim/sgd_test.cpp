@@ -28,7 +28,7 @@ struct Naive {
     SgdOptions o;
     double u = 0.0;
     double update(double p, double g, double lr) {
-        if (o.decay == WeightDecay::gradient) g += o.weight_decay * p;
+        if (o.decay.value_or(WeightDecay::gradient) == WeightDecay::gradient) g += o.weight_decay * p;
         u = o.momentum * u + g;
         double decay = 0.0;
         if (o.decay == WeightDecay::coupled) decay = lr * o.weight_decay;

@@ -14,6 +14,7 @@
 #include <unitscale/ops/gelu.hpp>
 #include <unitscale/ops/log.hpp>
 #include <unitscale/ops/mul.hpp>
+#include <unitscale/ops/multiplier.hpp>
 #include <unitscale/ops/pow.hpp>
 #include <unitscale/ops/relu.hpp>
 #include <unitscale/ops/rescale.hpp>
@@ -47,6 +48,7 @@ TEST_CASE("runs: ops of one input round once in 16 bits") {
     check_sixteen_bits("gelu", one, [](auto&, auto& v) { return ops::gelu(v[0], {.mult = 1.5}); });
     check_sixteen_bits("gelu, tanh", one, [](auto&, auto& v) { return ops::gelu(v[0], {.form = ops::GeluForm::tanh}); });
     check_sixteen_bits("relu", one, [](auto&, auto& v) { return ops::relu(v[0]); });
+    check_sixteen_bits("multiplier", one, [](auto&, auto& v) { return ops::multiplier(v[0], 0.3); });
     check_sixteen_bits("scale", one, [](auto&, auto& v) { return ops::scale_forward(v[0], 0.3); });
     check_sixteen_bits("scale", one, [](auto&, auto& v) { return ops::scale_backward(v[0], 0.3); });
     check_sixteen_bits("sigmoid", one, [](auto&, auto& v) { return ops::sigmoid(v[0]); });

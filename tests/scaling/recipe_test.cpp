@@ -41,8 +41,8 @@ TEST_CASE("recipes are found by name and an unknown name lists them") {
     REQUIRE(find_recipe("unit-fp8").name == "unit-fp8");
     REQUIRE_THROWS_WITH(find_recipe("fp9"),
                         "recipe: unknown name 'fp9'; expected one of fp32, fp16, fp16-loss-scaled, "
-                        "fp16-auto-loss-scaled, bf16, unit-fp32, unit-fp16, unit-fp8, scalify-fp16-1, scalify-fp16-2, "
-                        "scalify-fp8-3, scalify-fp8-4, fp8-amax, fp8-cscale, fp8-delayed");
+                        "fp16-auto-loss-scaled, bf16, unit-fp32, unit-fp16, unit-fp8, umup-fp32, umup-bf16, umup-fp8, mup-fp32, "
+                        "scalify-fp16-1, scalify-fp16-2, scalify-fp8-3, scalify-fp8-4, fp8-amax, fp8-cscale, fp8-delayed");
     std::set<std::string> names;
     for (const Recipe& recipe : known_recipes()) {
         REQUIRE(names.insert(recipe.name).second);

@@ -9,6 +9,7 @@
 #include <unitscale/train/step.hpp>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -24,7 +25,7 @@ template <class T = float>
 struct Run {
     explicit Run(const Recipe& how, std::uint64_t seed = 1, std::size_t width = 16)
         : model(how, small(width), seed),
-          optimiser(model.decoder.parameters(), {.storage = how.storage}),
+          optimiser(model.decoder.parameters(), {.parametrisation = how.parametrisation_rule(), .storage = how.storage}),
           scaler(how.loss_scaling) {}
     void train(std::uint64_t first, std::uint64_t last) {
         for (std::uint64_t step = first; step <= last; ++step) {
@@ -174,6 +175,28 @@ TEST_CASE("checkpoint: weights alone, with scales where there are any") {
     CHECK_THROWS_WITH(train::load_weights<Half>(path, {&narrow}),
                       "checkpoint: " + path.string() + ": w holds 65536, which the type of this model's weights does not");
     CHECK(static_cast<float>(narrow.value().data()[0]) == 0x3p-6f);
+}
+
+TEST_CASE("checkpoint: the facts of parameters are kept, and a run goes on only where they are the same") {
+    const test::TemporaryFolder folder;
+    const auto path = folder.path() / "facts.safetensors";
+    const auto weight = [](std::size_t depth) {
+        return std::make_unique<Parameter<float>>(
+            "up/weight", Shape{8, 4},
+            ParameterFacts{.role = ParameterRole::weight, .fan_in = 4, .fan_out = 8, .depth = depth, .width = 4});
+    };
+    const auto saved = weight(2), same = weight(2), deeper = weight(6);
+    train::save_weights<float>(path, {saved.get()});
+    const train::CheckpointReader reader(path);
+    const auto json = nlohmann::ordered_json::parse(reader.file().metadata().at("facts"));
+    CHECK(json.at("up/weight") == train::facts_to_json(saved->facts()));
+    CHECK(json.at("up/weight").at("depth") == 2);
+    CHECK_NOTHROW(reader.facts<float>({same.get()}));
+    CHECK_THROWS_WITH(reader.facts<float>({deeper.get()}),
+                      "checkpoint: " + path.string() +
+                          R"(: up/weight was trained as {"role":"weight","fan_in":4,"fan_out":8,"depth":2,"width":4}; )" +
+                          R"(here it is {"role":"weight","fan_in":4,"fan_out":8,"depth":6,"width":4})");
+    CHECK_NOTHROW(train::load_weights<float>(path, {deeper.get()}));
 }
 
 TEST_CASE("checkpoint: what does not fit is one clear line, and nothing is changed") {

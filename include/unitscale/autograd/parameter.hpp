@@ -2,6 +2,7 @@
 #pragma once
 
 #include <unitscale/base/random.hpp>
+#include <unitscale/scaling/parameter_facts.hpp>
 #include <unitscale/tensor/fill.hpp>
 #include <unitscale/tensor/tensor.hpp>
 
@@ -15,33 +16,6 @@
 #include <vector>
 
 namespace unitscale {
-
-/// What a parameter is for: the fact that learning-rate and weight-decay rules read.
-enum class ParameterRole { weight, bias, norm, embedding, readout };
-
-[[nodiscard]] constexpr std::string_view name(ParameterRole role) noexcept {
-    switch (role) {
-        case ParameterRole::weight:
-            return "weight";
-        case ParameterRole::bias:
-            return "bias";
-        case ParameterRole::norm:
-            return "norm";
-        case ParameterRole::embedding:
-            return "embedding";
-        default:
-            return "readout";
-    }
-}
-
-/// The facts of a parameter that rules depend on. Fans count elements: a linear weight [out,in] has fan_in = in,
-/// fan_out = out; `depth` is the number of residual layers of the trunk when the parameter is inside a branch, else 0.
-struct ParameterFacts {
-    ParameterRole role = ParameterRole::weight;
-    std::size_t fan_in = 1;
-    std::size_t fan_out = 1;
-    std::size_t depth = 0;
-};
 
 /// A trained tensor: value, gradient, name and facts. It neither moves nor copies, so tapes and optimisers keep its
 /// address. The gradient accumulates over the backward passes since `clear_gradient`.

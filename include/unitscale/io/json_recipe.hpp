@@ -32,7 +32,6 @@ inline constexpr std::array<std::string_view, 6> rounding_json_names = {"nearest
                                                                         "down",         "nearest_away", "stochastic"};
 inline constexpr std::array<std::string_view, 2> overflow_json_names = {"saturate", "to_infinity"};
 inline constexpr std::array<std::string_view, 3> scaling_json_names = {"none", "unit", "propagate"};
-inline constexpr std::array<std::string_view, 2> parametrisation_json_names = {"standard", "unit"};
 inline constexpr std::array<std::string_view, 3> product_kind_json_names = {"linear", "readout", "matmul"};
 
 /// Names, joined for an error message.
@@ -280,7 +279,17 @@ void describe_recipe(Visitor& visitor, Recipe& recipe) {
         v.field("backoff", scaling.backoff);
         v.field("interval", scaling.interval);
     });
-    visitor.choice("parametrisation", recipe.parametrisation, parametrisation_json_names);
+    visitor.choice("parametrisation", recipe.parametrisation, parametrisation_names);
+    visitor.object("hyperparameters", recipe.hyperparameters, [](auto& v, Hyperparameters& h) {
+        v.field("alpha_attn", h.alpha_attn);
+        v.field("alpha_ffn_act", h.alpha_ffn_act);
+        v.field("alpha_loss_softmax", h.alpha_loss_softmax);
+        v.field("init_sigma", h.init_sigma);
+        v.field("alpha_emb", h.alpha_emb);
+        v.field("alpha_out", h.alpha_out);
+        v.field("base_width", h.base_width);
+        v.field("base_depth", h.base_depth);
+    });
     visitor.field("readout_exponent", recipe.readout_exponent);
     visitor.object("residual", recipe.residual, [](auto& v, ResidualRule& rule) {
         v.choice("scheme", rule.scheme, residual_scheme_names);
@@ -296,6 +305,7 @@ void describe_recipe(Visitor& visitor, Recipe& recipe) {
 inline void check_recipe(const Recipe& recipe) {
     recipe.loss_scaling.validate();
     recipe.storage.validate();
+    check_hyperparameters(recipe.hyperparameters);
     for (std::size_t i = 0; i < recipe.products.size(); ++i)
         for (const OperandRole role : {OperandRole::activation, OperandRole::weight, OperandRole::gradient})
             check_rule(concatenate("recipe: products.", i, '.', name(role), "_scale"), recipe.products[i].formats.scale(role));

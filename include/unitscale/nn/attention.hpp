@@ -6,7 +6,6 @@
 #include <unitscale/ops/cached_attention.hpp>
 #include <unitscale/ops/rotary.hpp>
 
-#include <cmath>
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -21,9 +20,9 @@ struct AttentionConfig {
     bool bias = false;
     bool causal = true;
     bool rotary = false;            ///< rotates queries and keys by their positions
-    std::optional<double> mult{};   ///< logit multiplier m of softmax(m q k^T / d); empty: sqrt d, the textbook softmax
+    std::optional<double> mult{};   ///< m of softmax(m q k^T / d); empty: the recipe's: alpha_attn, times the textbook's sqrt d or 1
     std::size_t factor_length = 0;  ///< length that the forward factor is fixed for; 0: that of each call
-    std::size_t depth = 0;          ///< residual layers of the trunk
+    std::size_t depth = 0;          ///< blocks of the trunk
 };
 
 /// Self-attention: linear layers `query`, `key`, `value`, `out` around ops::attention. x, y [B,T,width]. With `past`, x follows
@@ -49,14 +48,16 @@ public:
             q = ops::rotary(q, {.heads = config_.heads, .first_position = first});
             k = ops::rotary(k, {.heads = groups, .first_position = first});
         }
-        ops::AttentionOptions options{.heads = config_.heads, .groups = groups, .mult = mult(), .causal = config_.causal};
+        ops::AttentionOptions options{
+            .heads = config_.heads, .groups = groups, .mult = mult(x.tape("Attention").recipe()), .causal = config_.causal};
         if (config_.factor_length > 0) options.factor_length = config_.factor_length;
         const Variable<T> v = value_(x);
         return out_(past != nullptr ? ops::cached_attention(q, k, v, *past, options) : ops::attention(q, k, v, options));
     }
 
-    [[nodiscard]] double mult() const {
-        return config_.mult.value_or(std::sqrt(static_cast<double>(config_.width / config_.heads)));
+    /// The logit multiplier under a recipe.
+    [[nodiscard]] double mult(const Recipe& recipe) const {
+        return config_.mult.value_or(attention_multiplier(recipe.parametrisation_rule(), config_.width / config_.heads));
     }
 
     void collect(std::vector<Parameter<T>*>& parameters) {
@@ -77,7 +78,7 @@ private:
         return config.width / config.heads * (config.groups == 0 ? config.heads : config.groups);
     }
     LinearConfig layer(std::size_t out) const {
-        return {.in = config_.width, .out = out, .bias = config_.bias, .depth = config_.depth};
+        return {.in = config_.width, .out = out, .bias = config_.bias, .depth = config_.depth, .stream = config_.width};
     }
 
     std::string name_;

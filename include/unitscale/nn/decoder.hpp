@@ -6,6 +6,7 @@
 #include <unitscale/nn/key_value_cache.hpp>
 #include <unitscale/nn/transformer_block.hpp>
 #include <unitscale/ops/add.hpp>
+#include <unitscale/ops/multiplier.hpp>
 #include <unitscale/ops/readout.hpp>
 
 #include <cstddef>
@@ -33,7 +34,7 @@ struct DecoderConfig {
     NormPlacement placement = NormPlacement::pre;
     Positions positions = Positions::learned;
     std::optional<ResidualRule> residual{};  ///< empty: the recipe's rule
-    std::optional<double> attention_mult{};  ///< empty: sqrt(head size)
+    std::optional<double> attention_mult{};  ///< empty: the recipe's
     double dropout = 0.0;
     bool bias = false;
     bool tied = false;       ///< the readout's weight is the token table
@@ -135,7 +136,9 @@ private:
         }
         if (norm_) x = (*norm_)(x);
         const auto readout_scope = tape.scope("readout");
-        return ops::readout(x, tape.parameter(config_.tied ? tokens_.weight() : *readout_));
+        const ParameterFacts facts{.role = ParameterRole::readout, .fan_in = config_.width, .fan_out = config_.vocabulary};
+        return ops::multiplier(ops::readout(x, tape.parameter(config_.tied ? tokens_.weight() : *readout_)),
+                               model_multiplier(tape.recipe().parametrisation_rule(), facts));
     }
 
     /// Columns of a layer's keys.
@@ -164,12 +167,12 @@ private:
                               .rotary = config.positions == Positions::rotary,
                               .mult = config.attention_mult,
                               .factor_length = config.length,
-                              .depth = 2 * config.depth},
+                              .depth = config.depth},
                 .feed_forward = {.kind = config.feed_forward,
                                  .width = config.width,
                                  .hidden = hidden,
                                  .bias = config.bias,
-                                 .depth = 2 * config.depth},
+                                 .depth = config.depth},
                 .norm = config.norm,
                 .placement = config.placement,
                 .residual = config.residual,

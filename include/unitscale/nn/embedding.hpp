@@ -4,6 +4,7 @@
 #include <unitscale/autograd/parameter.hpp>
 #include <unitscale/nn/initialise.hpp>
 #include <unitscale/ops/embedding.hpp>
+#include <unitscale/ops/multiplier.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -12,7 +13,8 @@
 
 namespace unitscale::nn {
 
-/// A table of vectors looked up by token id: y = ops::embedding(table, ids), table [count,width], ids [...], y [...,width].
+/// A table of vectors looked up by token id: y = ops::embedding(table, ids), times alpha_emb under `mup`; table [count,width],
+/// ids [...], y [...,width].
 /// The parameter is `path/weight`. Test: tests/nn/embedding_test.cpp
 template <class T>
 class Embedding {
@@ -24,7 +26,8 @@ public:
     [[nodiscard]] Variable<T> operator()(Tape<T>& tape, const Tensor<std::int32_t>& ids,
                                          const ops::EmbeddingOptions& options = {}) {
         const auto scope = tape.scope(name_);
-        return ops::embedding(tape.parameter(weight_), ids, options);
+        return ops::multiplier(ops::embedding(tape.parameter(weight_), ids, options),
+                               model_multiplier(tape.recipe().parametrisation_rule(), weight_.facts()));
     }
 
     [[nodiscard]] Parameter<T>& weight() noexcept { return weight_; }

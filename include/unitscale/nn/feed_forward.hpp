@@ -20,8 +20,8 @@ struct FeedForwardConfig {
     std::size_t width = 1;
     std::size_t hidden = 4;
     bool bias = false;
-    double mult = 1.0;      ///< multiplier before the non-linearity
-    std::size_t depth = 0;  ///< residual layers of the trunk
+    std::optional<double> mult{};  ///< multiplier before the non-linearity; empty: the recipe's alpha_ffn_act
+    std::size_t depth = 0;         ///< blocks of the trunk
 };
 
 /// The feed-forward part of a transformer block. x, y [...,width]; layers `up`, `gate` (gated_silu only), `down`.
@@ -39,9 +39,10 @@ public:
 
     [[nodiscard]] Variable<T> operator()(Variable<T> x) {
         const auto scope = x.tape("FeedForward").scope(name_);
-        if (!gate_) return down_(ops::gelu(up_(x), {.mult = config_.mult}));
+        const double mult = config_.mult.value_or(x.tape("FeedForward").recipe().hyperparameters.alpha_ffn_act);
+        if (!gate_) return down_(ops::gelu(up_(x), {.mult = mult}));
         const Variable<T> up = up_(x);
-        return down_(ops::gated_silu(up, (*gate_)(x), {.mult = config_.mult}));
+        return down_(ops::gated_silu(up, (*gate_)(x), {.mult = mult}));
     }
 
     void collect(std::vector<Parameter<T>*>& parameters) {
@@ -52,7 +53,7 @@ public:
 
 private:
     LinearConfig layer(std::size_t in, std::size_t out) const {
-        return {.in = in, .out = out, .bias = config_.bias, .depth = config_.depth};
+        return {.in = in, .out = out, .bias = config_.bias, .depth = config_.depth, .stream = config_.width};
     }
 
     std::string name_;

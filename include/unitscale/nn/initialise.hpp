@@ -19,15 +19,7 @@ namespace unitscale::nn {
     return slash == std::string_view::npos ? path : path.substr(slash + 1);
 }
 
-/// Standard deviation of a parameter's initial values: 0 for biases (they start at 0), 1 for gains means all ones.
-///   standard: 0.02 for weights, embeddings and readout (GPT-2)
-///   unit: 1 (the ops' factors scale the results)
-[[nodiscard]] constexpr double initial_stddev(ParameterRole role, Parametrisation parametrisation) noexcept {
-    if (role == ParameterRole::bias || role == ParameterRole::norm) return 0.0;
-    return parametrisation == Parametrisation::unit ? 1.0 : 0.02;
-}
-
-/// Gives parameters their initial values: normal with `initial_stddev`, biases 0, gains 1. Each parameter's random
+/// Gives parameters their initial values: normal with the standard deviation of `parameter_scaling`, biases 0, gains 1. Each parameter's random
 /// stream is its name's, so a model's initial values do not depend on what else it contains.
 /// Scale under `propagate`: the standard deviation of weights, rounded, for biases too: the size that they grow to; 1 for gains.
 /// The values are those of the other scalings, to the bit where scales are powers of two.
@@ -42,10 +34,12 @@ void initialise(const std::vector<Parameter<T>*>& parameters, const Recipe& reci
             continue;
         }
         const std::uint64_t stream = hash_name(parameter->name());
-        const double stddev = initial_stddev(role, recipe.parametrisation);
+        ParameterFacts weight_like = parameter->facts();
+        if (role == ParameterRole::bias) weight_like.role = ParameterRole::weight;
+        const double stddev = parameter_scaling(recipe.parametrisation_rule(), weight_like).initial_stddev;
         double scale = 1.0;
         if (recipe.scaling == Scaling::propagate)
-            scale = as_scale(recipe.propagate.rounding, initial_stddev(ParameterRole::weight, recipe.parametrisation),
+            scale = as_scale(recipe.propagate.rounding, stddev,
                              random_word({.seed = seed, .stream = mix(stream, hash_name("scale"))}, 0));
         if (role == ParameterRole::bias) fill_zero(value);
         else fill_normal(value, {.seed = seed, .stream = stream}, stddev / scale);

@@ -16,7 +16,8 @@ struct LinearConfig {
     std::size_t in = 1;
     std::size_t out = 1;
     bool bias = false;
-    std::size_t depth = 0;  ///< residual layers of the trunk when inside a branch
+    std::size_t depth = 0;   ///< blocks of the trunk when inside a residual branch
+    std::size_t stream = 0;  ///< columns of the residual stream; 0: `in`
 };
 
 /// A linear layer: y = ops::linear(x, weight, bias), weight [out,in].
@@ -27,10 +28,18 @@ public:
     Linear(const std::string& path, const LinearConfig& config)
         : name_(last_name(path)),
           weight_(path + "/weight", {config.out, config.in},
-                  {.role = ParameterRole::weight, .fan_in = config.in, .fan_out = config.out, .depth = config.depth}) {
+                  {.role = ParameterRole::weight,
+                   .fan_in = config.in,
+                   .fan_out = config.out,
+                   .depth = config.depth,
+                   .width = config.stream}) {
         if (config.bias)
             bias_.emplace(path + "/bias", Shape{config.out},
-                          ParameterFacts{.role = ParameterRole::bias, .fan_in = 1, .fan_out = config.out, .depth = config.depth});
+                          ParameterFacts{.role = ParameterRole::bias,
+                                         .fan_in = 1,
+                                         .fan_out = config.out,
+                                         .depth = config.depth,
+                                         .width = config.stream});
     }
 
     [[nodiscard]] Variable<T> operator()(Variable<T> x) {

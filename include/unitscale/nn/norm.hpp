@@ -21,6 +21,7 @@ struct NormConfig {
     std::size_t width = 1;
     bool gains = false;  ///< trained factors per column, and for `layer` trained shifts
     double epsilon = 1e-5;
+    std::size_t depth = 0;  ///< blocks of the trunk when inside a residual branch
 };
 
 /// A normalisation over the last dimension, with or without trained gains (`path/gain`, for `layer` also `path/shift`).
@@ -31,10 +32,11 @@ public:
     Norm(const std::string& path, const NormConfig& config) : name_(last_name(path)), config_(config) {
         if (!config.gains) return;
         gain_.emplace(path + "/gain", Shape{config.width},
-                      ParameterFacts{.role = ParameterRole::norm, .fan_in = 1, .fan_out = config.width});
+                      ParameterFacts{.role = ParameterRole::norm, .fan_in = 1, .fan_out = config.width, .depth = config.depth});
         if (config.kind == NormKind::layer)
-            shift_.emplace(path + "/shift", Shape{config.width},
-                           ParameterFacts{.role = ParameterRole::bias, .fan_in = 1, .fan_out = config.width});
+            shift_.emplace(
+                path + "/shift", Shape{config.width},
+                ParameterFacts{.role = ParameterRole::bias, .fan_in = 1, .fan_out = config.width, .depth = config.depth});
     }
 
     [[nodiscard]] Variable<T> operator()(Variable<T> x) {

@@ -5,7 +5,9 @@
 #include <unitscale/nn/feed_forward.hpp>
 #include <unitscale/nn/norm.hpp>
 #include <unitscale/ops/dropout.hpp>
+#include <unitscale/ops/multiplier.hpp>
 #include <unitscale/ops/residual.hpp>
+#include <unitscale/scaling/parametrisation.hpp>
 #include <unitscale/scaling/residual.hpp>
 
 #include <cstddef>
@@ -60,6 +62,7 @@ private:
     static NormConfig norm(const TransformerBlockConfig& config) {
         NormConfig norm = config.norm;
         norm.width = config.attention.width;
+        if (config.placement == NormPlacement::pre) norm.depth = config.count;
         if (config.placement == NormPlacement::none) norm.gains = false;
         return norm;
     }
@@ -80,6 +83,8 @@ private:
         if (config_.placement == NormPlacement::pre) inner = norm(inner);
         inner = branch(inner);
         if (config_.dropout > 0.0) inner = ops::dropout(inner, {.p = config_.dropout});
+        inner =
+            ops::multiplier(inner, branch_multiplier(x.tape("TransformerBlock").recipe().parametrisation_rule(), config_.count));
         const Variable<T> sum = ops::residual_add(inner, stream, tau);
         return config_.placement == NormPlacement::post ? norm(sum) : sum;
     }

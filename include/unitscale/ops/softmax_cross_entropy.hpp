@@ -17,7 +17,7 @@ namespace unitscale::ops {
 enum class Reduction { mean, sum };
 
 struct CrossEntropyOptions {
-    double mult = 1.0;  ///< m, the logit multiplier (alpha_loss_softmax in u-µP)
+    std::optional<double> mult{};  ///< m, the logit multiplier; empty: the recipe's alpha_loss_softmax
     Reduction reduction = Reduction::mean;
     std::int32_t ignored = -1;               ///< rows with this label do not count
     std::optional<std::size_t> step_rows{};  ///< counted rows of the whole step, for `mean`; empty: micro-batches are alike
@@ -54,7 +54,8 @@ template <class T>
     check(classes >= 1, op, ": logits ", to_string(x.shape()), " have no classes");
     check(labels.size() == row_total, op, ": labels ", to_string(labels.shape()), " do not fit logits ", to_string(x.shape()),
           "; expected ", row_total, " labels");
-    check_positive(op, "mult", options.mult);
+    const double mult = options.mult.value_or(tape.recipe().hyperparameters.alpha_loss_softmax);
+    check_positive(op, "mult", mult);
     const auto rows = static_cast<std::ptrdiff_t>(row_total), n = static_cast<std::ptrdiff_t>(classes);
     const std::int32_t ignored = options.ignored;
     const std::ptrdiff_t bad = kernels::first_outside(labels.data(), rows, n, &ignored);
@@ -65,9 +66,9 @@ template <class T>
     const std::size_t counted = std::max<std::size_t>(options.step_rows.value_or(tape.step_rows(counted_here)), 1);
     const double share = options.reduction == Reduction::mean ? 1.0 / static_cast<double>(counted) : 1.0;
     // factor: of softmax - onehot in the gradient; beta: the same relative to the unscaled op's own gradient.
-    const double factor = tape.uses_factors() ? cross_entropy_unit_factor(classes) : options.mult * share;
-    const double own = options.mult * share;
-    const auto m = static_cast<Accum<T>>(options.mult * x.scale());
+    const double factor = tape.uses_factors() ? cross_entropy_unit_factor(classes) : mult * share;
+    const double own = mult * share;
+    const auto m = static_cast<Accum<T>>(mult * x.scale());
 
     Tensor<Accum<T>> log_sums({row_total}, tape.pool());
     const Accum<T> total = kernels::softmax_cross_entropy_forward<T>(tape.execution(), x.data(), labels.data(), log_sums.data(),

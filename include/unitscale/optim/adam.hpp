@@ -19,6 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -56,12 +57,13 @@ struct AdamOptions {
     double epsilon = 1e-8;
     bool bias_correction = true;
     double weight_decay = 0.0;
-    WeightDecay decay = WeightDecay::coupled;
-    double peak_learning_rate = 0.0;  ///< the largest learning rate of the run; read by independent decay only
-    bool decay_bias_and_norm = true;  ///< false: biases and norm gains do not decay
+    std::optional<WeightDecay> decay{};  ///< empty: the parametrisation's kind, `coupled` without one
+    double peak_learning_rate = 0.0;     ///< the largest learning rate of the run; read by independent decay only
+    bool decay_bias_and_norm = true;     ///< false: biases and norm gains do not decay
     std::vector<ParameterGroup> groups{};
-    Storage storage{};                   ///< how master weights and moments are kept: a recipe's `storage`
-    std::shared_ptr<MemoryPool> pool{};  ///< where they live; null: the system's memory
+    std::optional<ParametrisationRule> parametrisation{};  ///< learning-rate factors of every parameter: a recipe's
+    Storage storage{};                                     ///< how master weights and moments are kept: a recipe's `storage`
+    std::shared_ptr<MemoryPool> pool{};                    ///< where they live; null: the system's memory
 };
 
 /// The constants of one Adam update of one parameter, in the type of its state.
@@ -136,17 +138,17 @@ public:
     explicit Adam(std::vector<Parameter<T>*> parameters, AdamOptions options = {})
         : parameters_(std::move(parameters)),
           options_(std::move(options)),
-          settings_(resolve_groups("Adam", parameters_, options_.groups, {options_.weight_decay, options_.decay_bias_and_norm})) {
+          settings_(resolve_groups(
+              "Adam", parameters_, options_.groups,
+              {options_.weight_decay, options_.decay_bias_and_norm, options_.parametrisation, OptimiserKind::adam})),
+          decay_(resolve_decay("Adam", options_.decay, options_.parametrisation, WeightDecay::coupled, settings_,
+                               options_.peak_learning_rate)) {
         check(options_.beta1 >= 0.0 && static_cast<A>(options_.beta1) < A(1), "Adam: beta1 is ", options_.beta1,
               "; expected a number from 0 to below 1");
         check(options_.beta2 >= 0.0 && static_cast<A>(options_.beta2) < A(1), "Adam: beta2 is ", options_.beta2,
               "; expected a number from 0 to below 1");
         check(std::isfinite(options_.epsilon) && options_.epsilon >= 0.0, "Adam: epsilon is ", options_.epsilon,
               "; expected a finite number, not negative");
-        check(options_.decay != WeightDecay::independent ||
-                  (std::isfinite(options_.peak_learning_rate) && options_.peak_learning_rate > 0.0),
-              "Adam: independent weight decay needs peak_learning_rate, the largest of the run; it is ",
-              options_.peak_learning_rate);
         options_.storage.validate();
         states_.resize(parameters_.size());
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -162,7 +164,7 @@ public:
     void step(const Execution& execution, double learning_rate) {
         check(std::isfinite(learning_rate) && learning_rate >= 0.0, "Adam: learning rate is ", learning_rate,
               "; expected a finite number, not negative");
-        const double share = schedule_share("Adam", options_.decay, learning_rate, options_.peak_learning_rate);
+        const double share = schedule_share("Adam", decay_, learning_rate, options_.peak_learning_rate);
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
             if (!is_updated(*parameters_[i])) continue;
             if (states_[i].first.empty()) make_state(i);
@@ -214,16 +216,15 @@ private:
         const auto correction = [&](A beta) {  // of beta as it is rounded: 1 - 0.999f is off by 1e-5 from 0.001
             return static_cast<A>(options_.bias_correction ? 1.0 / (1.0 - std::pow(static_cast<double>(beta), t)) : 1.0);
         };
-        const AdamConstants<A> constants{
-            .beta1 = beta1,
-            .beta2 = beta2,
-            .epsilon = static_cast<A>(options_.epsilon),
-            .gradient_scale = static_cast<A>(gradient.scale()),
-            .penalty = static_cast<A>(options_.decay == WeightDecay::gradient ? decay * value.scale() : 0.0),
-            .correction1 = correction(beta1),
-            .correction2 = correction(beta2),
-            .keep = static_cast<A>(1.0 - decay_share(options_.decay, decay, rate, share)),
-            .rate = static_cast<A>(rate / value.scale())};
+        const AdamConstants<A> constants{.beta1 = beta1,
+                                         .beta2 = beta2,
+                                         .epsilon = static_cast<A>(options_.epsilon),
+                                         .gradient_scale = static_cast<A>(gradient.scale()),
+                                         .penalty = static_cast<A>(decay_ == WeightDecay::gradient ? decay * value.scale() : 0.0),
+                                         .correction1 = correction(beta1),
+                                         .correction2 = correction(beta2),
+                                         .keep = static_cast<A>(1.0 - decay_share(decay_, decay, rate, share)),
+                                         .rate = static_cast<A>(rate / value.scale())};
         if (!options_.storage.master && state.first.is_computed() && state.second.is_computed())
             return adam_update<T>(execution, value.data(), gradient.data(), state.first.computed().data(),
                                   state.second.computed().data(), value.size(), constants);
@@ -241,6 +242,7 @@ private:
     std::vector<Parameter<T>*> parameters_;
     AdamOptions options_;
     std::vector<ParameterSettings> settings_;
+    WeightDecay decay_;
     std::vector<State> states_{};
 };
 

@@ -19,7 +19,7 @@ namespace unitscale::optim {
 /// names and leaves the others; of several rules that set a field the last one holds.
 struct ParameterGroup {
     std::string pattern = "*";
-    std::optional<double> learning_rate_factor{};
+    std::optional<double> learning_rate_factor{};  ///< times the parametrisation's
     std::optional<double> weight_decay{};
     std::optional<bool> trained{};  ///< false freezes
 };
@@ -35,11 +35,13 @@ struct ParameterSettings {
 struct GroupDefaults {
     double weight_decay = 0.0;
     bool decay_bias_and_norm = true;  ///< false: parameters of these roles do not decay unless a group says so
+    std::optional<ParametrisationRule> parametrisation{};  ///< gives learning-rate factors, and which roles decay
+    OptimiserKind optimiser = OptimiserKind::adam;         ///< whose factors
 };
 
 /// Settings of every parameter, in their order. A parameter's own `requires_gradient` is its default for `trained`.
 /// Errors, with `op` (the optimiser) in front: no parameters; a null pointer; a parameter or a name given twice; a
-/// pattern that matches no parameter; a factor or decay that is negative or not finite.
+/// pattern that matches no parameter; a factor or decay that is negative or not finite; those of `parameter_scaling`.
 /// Test: tests/optim/groups_test.cpp
 template <class T>
 [[nodiscard]] std::vector<ParameterSettings> resolve_groups(const char* op, const std::vector<Parameter<T>*>& parameters,
@@ -59,11 +61,16 @@ template <class T>
     check(usable(defaults.weight_decay), op, ": weight decay is ", defaults.weight_decay,
           "; expected a finite number, not negative");
     std::vector<ParameterSettings> settings(parameters.size());
+    std::vector<double> own_factors(parameters.size(), 1.0);
     for (std::size_t i = 0; i < parameters.size(); ++i) {
         const ParameterRole role = parameters[i]->facts().role;
         const bool vector_like = role == ParameterRole::bias || role == ParameterRole::norm;
         settings[i].weight_decay = vector_like && !defaults.decay_bias_and_norm ? 0.0 : defaults.weight_decay;
         settings[i].trained = parameters[i]->requires_gradient();
+        if (!defaults.parametrisation) continue;
+        const ParameterScaling scaling = parameter_scaling(*defaults.parametrisation, parameters[i]->facts(), defaults.optimiser);
+        own_factors[i] = settings[i].learning_rate_factor = scaling.learning_rate_factor;
+        if (!scaling.decays) settings[i].weight_decay = 0.0;
     }
     for (const ParameterGroup& group : groups) {
         check(usable(group.learning_rate_factor.value_or(1.0)), op, ": group '", group.pattern, "' has the learning-rate factor ",
@@ -74,13 +81,26 @@ template <class T>
         for (std::size_t i = 0; i < parameters.size(); ++i) {
             if (!matches(group.pattern, parameters[i]->name())) continue;
             used = true;
-            settings[i].learning_rate_factor = group.learning_rate_factor.value_or(settings[i].learning_rate_factor);
+            if (group.learning_rate_factor) settings[i].learning_rate_factor = own_factors[i] * *group.learning_rate_factor;
             settings[i].weight_decay = group.weight_decay.value_or(settings[i].weight_decay);
             settings[i].trained = group.trained.value_or(settings[i].trained);
         }
         check(used, op, ": group pattern '", group.pattern, "' matches none of the ", parameters.size(), " parameters");
     }
     return settings;
+}
+
+/// What an optimiser's weight decay means: what its options say, else what the parametrisation does if anything decays, else
+/// `otherwise`. `independent` decay needs the run's largest learning rate. `op` names the optimiser in that error.
+[[nodiscard]] inline WeightDecay resolve_decay(const char* op, std::optional<WeightDecay> wanted,
+                                               const std::optional<ParametrisationRule>& parametrisation, WeightDecay otherwise,
+                                               const std::vector<ParameterSettings>& settings, double peak_learning_rate) {
+    const bool decays =
+        std::any_of(settings.begin(), settings.end(), [](const ParameterSettings& one) { return one.weight_decay > 0.0; });
+    const WeightDecay kind = wanted ? *wanted : parametrisation && decays ? weight_decay_kind(parametrisation->kind) : otherwise;
+    check(kind != WeightDecay::independent || (std::isfinite(peak_learning_rate) && peak_learning_rate > 0.0), op,
+          ": independent weight decay needs peak_learning_rate, the largest of the run; it is ", peak_learning_rate);
+    return kind;
 }
 
 }  // namespace unitscale::optim

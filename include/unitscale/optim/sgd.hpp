@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,10 +29,11 @@ struct SgdOptions {
     double momentum = 0.0;
     bool nesterov = false;
     double weight_decay = 0.0;
-    WeightDecay decay = WeightDecay::gradient;
-    double peak_learning_rate = 0.0;  ///< the largest learning rate of the run; read by independent decay only
-    bool decay_bias_and_norm = true;  ///< false: biases and norm gains do not decay
+    std::optional<WeightDecay> decay{};  ///< empty: the parametrisation's kind, `gradient` without one
+    double peak_learning_rate = 0.0;     ///< the largest learning rate of the run; read by independent decay only
+    bool decay_bias_and_norm = true;     ///< false: biases and norm gains do not decay
     std::vector<ParameterGroup> groups{};
+    std::optional<ParametrisationRule> parametrisation{};  ///< learning-rate factors of every parameter: a recipe's
     Storage storage{};  ///< how master weights and the velocity, its `first_moment`, are kept: a recipe's `storage`
     std::shared_ptr<MemoryPool> pool{};  ///< where they live; null: the system's memory
 };
@@ -93,14 +95,14 @@ public:
     explicit Sgd(std::vector<Parameter<T>*> parameters, SgdOptions options = {})
         : parameters_(std::move(parameters)),
           options_(std::move(options)),
-          settings_(resolve_groups("Sgd", parameters_, options_.groups, {options_.weight_decay, options_.decay_bias_and_norm})) {
+          settings_(resolve_groups(
+              "Sgd", parameters_, options_.groups,
+              {options_.weight_decay, options_.decay_bias_and_norm, options_.parametrisation, OptimiserKind::sgd})),
+          decay_(resolve_decay("Sgd", options_.decay, options_.parametrisation, WeightDecay::gradient, settings_,
+                               options_.peak_learning_rate)) {
         check(options_.momentum >= 0.0 && options_.momentum < 1.0, "Sgd: momentum is ", options_.momentum,
               "; expected a number from 0 to below 1");
         check(!options_.nesterov || options_.momentum > 0.0, "Sgd: nesterov needs a momentum above 0");
-        check(options_.decay != WeightDecay::independent ||
-                  (std::isfinite(options_.peak_learning_rate) && options_.peak_learning_rate > 0.0),
-              "Sgd: independent weight decay needs peak_learning_rate, the largest of the run; it is ",
-              options_.peak_learning_rate);
         options_.storage.validate();
         masters_.resize(parameters_.size());
         updates_.resize(parameters_.size());
@@ -118,7 +120,7 @@ public:
     void step(const Execution& execution, double learning_rate) {
         check(std::isfinite(learning_rate) && learning_rate >= 0.0, "Sgd: learning rate is ", learning_rate,
               "; expected a finite number, not negative");
-        const double share = schedule_share("Sgd", options_.decay, learning_rate, options_.peak_learning_rate);
+        const double share = schedule_share("Sgd", decay_, learning_rate, options_.peak_learning_rate);
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
             Parameter<T>& parameter = *parameters_[i];
             if (!is_updated(parameter)) continue;
@@ -130,11 +132,11 @@ public:
             const double data_rate = rate / value.scale();
             const SgdConstants<A> constants{
                 .gradient_scale = static_cast<A>(gradient.scale()),
-                .penalty = static_cast<A>(options_.decay == WeightDecay::gradient ? decay * value.scale() : 0.0),
+                .penalty = static_cast<A>(decay_ == WeightDecay::gradient ? decay * value.scale() : 0.0),
                 .momentum = static_cast<A>(options_.momentum),
                 .from_gradient = static_cast<A>(options_.nesterov ? data_rate : 0.0),
                 .from_velocity = static_cast<A>(options_.nesterov ? data_rate * options_.momentum : data_rate),
-                .keep = static_cast<A>(1.0 - decay_share(options_.decay, decay, rate, share))};
+                .keep = static_cast<A>(1.0 - decay_share(decay_, decay, rate, share))};
             const bool has_master = options_.storage.master.has_value(), has_velocity = options_.momentum > 0.0;
             if (!is_stored(i)) {
                 sgd_update<T>(execution, value.data(), gradient.data(), has_velocity ? velocities_[i].computed().data() : nullptr,
@@ -182,6 +184,7 @@ private:
     std::vector<Parameter<T>*> parameters_;
     SgdOptions options_;
     std::vector<ParameterSettings> settings_;
+    WeightDecay decay_;
     std::vector<StoredTensor<A>> masters_{};
     std::vector<StoredTensor<A>> velocities_{};
     std::vector<std::uint64_t> updates_{};  ///< of parameters with codes or a master

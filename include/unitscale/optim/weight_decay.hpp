@@ -2,17 +2,13 @@
 #pragma once
 
 #include <unitscale/base/error.hpp>
+#include <unitscale/scaling/parametrisation.hpp>
 
 #include <cmath>
 
 namespace unitscale::optim {
 
-/// What weight decay of strength wd means; lr_t is the learning rate of the update, lr_peak the largest of the run.
-///   gradient:    wd p is added to the gradient (an L2 penalty: it goes through momentum and Adam's denominators)
-///   coupled:     p -= lr_t wd p, beside the gradient's step (AdamW)
-///   independent: p -= wd (lr_t / lr_peak) p: the same decay whatever the learning rate
-/// References: Loshchilov, Hutter 2017, arXiv:1711.05101; Blake et al. 2024, arXiv:2407.17465, section 2.2.
-enum class WeightDecay { gradient, coupled, independent };
+using unitscale::WeightDecay;
 
 /// The share of a parameter that an update takes away, (1 - share) p being what stays; 0 for `gradient`, whose decay is
 /// part of the gradient. `learning_rate` is the parameter's own (group factor included); `schedule_share` is

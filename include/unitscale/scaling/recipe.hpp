@@ -5,6 +5,7 @@
 #include <unitscale/formats/quantiser.hpp>
 #include <unitscale/scaling/constraint.hpp>
 #include <unitscale/scaling/loss_scaling.hpp>
+#include <unitscale/scaling/parametrisation.hpp>
 #include <unitscale/scaling/propagate.hpp>
 #include <unitscale/scaling/residual.hpp>
 #include <unitscale/scaling/storage.hpp>
@@ -77,15 +78,6 @@ struct ProductRule {
     ProductFormats formats{};
 };
 
-/// How parameters are initialised and where multipliers sit.
-///   standard: weights normal with standard deviation 0.02, residual branches added plainly.
-///   unit: weights unit normal (the ops' factors do the rest), residual branches weighted to keep unit scale.
-enum class Parametrisation { standard, unit };
-
-[[nodiscard]] constexpr std::string_view name(Parametrisation p) noexcept {
-    return p == Parametrisation::unit ? "unit" : "standard";
-}
-
 /// Whether `text` matches `pattern`, in which `*` stands for any run of characters, empty ones included.
 [[nodiscard]] inline bool matches(std::string_view pattern, std::string_view text) noexcept {
     std::size_t p = 0, t = 0, star = std::string_view::npos, resume = 0;
@@ -121,10 +113,13 @@ struct Recipe {
     Storage storage{};
     LossScaling loss_scaling{};
     Parametrisation parametrisation = Parametrisation::standard;
+    Hyperparameters hyperparameters{};
     double readout_exponent = 1.0;  ///< under `unit` the readout's alpha is in^-this: 1/2 Unit Scaling, 1 u-µP
     ResidualRule residual{};        ///< how residual layers join, where a model names no rule of its own
     double learning_rate = 6e-3;    ///< the default of the character model of `train_transformer`, Adam
     double clip_norm = 0.0;         ///< largest norm of the whole gradient; 0: no clipping
+
+    [[nodiscard]] ParametrisationRule parametrisation_rule() const noexcept { return {parametrisation, hyperparameters}; }
 
     /// The formats of a product of this kind in the module at `path`.
     [[nodiscard]] ProductFormats formats(ProductKind kind, std::string_view path) const {
@@ -179,6 +174,21 @@ struct Recipe {
         [](Recipe& r) { r.storage = {.element = ElementType::float16, .master = StateFormat{}}; });
     add(unit, "unit-fp8", "Unit Scaling, linear layers in FP8: E4M3 inputs and weights, E5M2 gradients; readout in FP32",
         [&](Recipe& r) { r.products = {rounded(e4m3, e5m2)}; });
+
+    // u-µP: linear layers whose inputs grow during training stay out of FP8 (section 4.2 of the paper), as does the readout.
+    const auto umup = add(unit, "umup-fp32", "u-µP in 32-bit floating point", [](Recipe& r) {
+        r.parametrisation = Parametrisation::umup;
+        r.readout_exponent = 1.0;
+        r.learning_rate = 1.0;
+    });
+    add(umup, "umup-bf16", "u-µP in BF16, FP32 master weights",
+        [](Recipe& r) { r.storage = {.element = ElementType::bfloat16, .master = StateFormat{}}; });
+    add(umup, "umup-fp8", "u-µP, linear layers but attention's and the feed-forward's last in FP8: E4M3, E5M2 gradients",
+        [&](Recipe& r) {
+            r.products = {rounded(e4m3, e5m2), {.pattern = "*/attention/out"}, {.pattern = "*/ffn/down"}};
+        });
+    add(fp32_recipe, "mup-fp32", "µP in 32-bit floating point, standard at width 128 and depth 4",
+        [](Recipe& r) { r.parametrisation = Parametrisation::mup; });
 
     // The four runs of Scalify's table 3, each with all of the one before it.
     const auto scalify_1 =

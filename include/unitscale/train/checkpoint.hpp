@@ -41,6 +41,16 @@
 // A file of weights alone, from here or from elsewhere, loads into any recipe.
 namespace unitscale::train {
 
+/// A parameter's facts as a checkpoint keeps them, so that what follows from them (initial scale, multipliers, learning rates) can be
+/// told from the file: {"role": "weight", "fan_in": 128, "fan_out": 512, "depth": 4, "width": 128}.
+[[nodiscard]] inline nlohmann::ordered_json facts_to_json(const ParameterFacts& facts) {
+    return {{"role", name(facts.role)},
+            {"fan_in", facts.fan_in},
+            {"fan_out", facts.fan_out},
+            {"depth", facts.depth},
+            {"width", facts.width}};
+}
+
 /// Gathers weights and state, then writes them at once or not at all (SafetensorsWriter). Tensors are borrowed until `write`.
 /// It is the visitor of `visit_state`. Test: tests/train/checkpoint_test.cpp
 class CheckpointWriter {
@@ -48,6 +58,7 @@ public:
     template <class T>
     void weights(const std::vector<Parameter<T>*>& parameters) {
         for (const Parameter<T>* parameter : parameters) add(parameter->name(), parameter->value());
+        facts(parameters);
     }
     /// Weights of linear layers (role `weight`) as codes of F, one power of two to a tensor: 2^bias x rounded to F with the largest
     /// bias that the largest magnitude allows, less `margin`; the scale is 2^-bias. The others as they are.
@@ -67,6 +78,7 @@ public:
             writer_.add(parameter->name(), std::move(codes));
             writer_.add(parameter->name() + ".scale", Tensor<double>(Shape{1}, {std::ldexp(value.scale(), -bias)}));
         }
+        facts(parameters);
     }
     /// State that is visited from now on has this in front of its names.
     void set_prefix(std::string prefix) { prefix_ = std::move(prefix); }
@@ -91,6 +103,12 @@ public:
     void write(const std::filesystem::path& path) const { writer_.write(path); }
 
 private:
+    template <class T>
+    void facts(const std::vector<Parameter<T>*>& parameters) {
+        nlohmann::ordered_json json = nlohmann::ordered_json::object();
+        for (const Parameter<T>* parameter : parameters) json[parameter->name()] = facts_to_json(parameter->facts());
+        writer_.set_metadata("facts", json.dump());
+    }
     template <class T>
     void add(const std::string& name, const Tensor<T>& tensor) {
         writer_.add(name, tensor.shape(), tensor.span());
@@ -148,6 +166,22 @@ public:
             notes_.push_back(concatenate(where_, ": has no scales; ", rescaled, " weights were given those of a new model"));
         if (rounded > 0)
             notes_.push_back(concatenate(where_, ": ", rounded, " weights were rounded to the type of this model's"));
+    }
+
+    /// Error: a parameter whose facts are not those that it was trained with, since its learning rate may be another one now. Files
+    /// without facts pass.
+    template <class T>
+    void facts(const std::vector<Parameter<T>*>& parameters) const {
+        const auto found = reader_.metadata().find("facts");
+        if (found == reader_.metadata().end()) return;
+        const auto json = nlohmann::ordered_json::parse(found->second, nullptr, false);
+        check(json.is_object(), where_, ": its facts are not a JSON object");
+        for (const Parameter<T>* parameter : parameters) {
+            const auto entry = json.find(parameter->name());
+            const nlohmann::ordered_json own = facts_to_json(parameter->facts());
+            check(entry == json.end() || *entry == own, where_, ": ", parameter->name(), " was trained as ",
+                  entry == json.end() ? "" : entry->dump().substr(0, 120), "; here it is ", own.dump());
+        }
     }
 
     /// State is taken in its stored type only: codes of another format would be other numbers. Scales that are a tensor of their
@@ -267,6 +301,7 @@ std::map<std::string, double> load_run(const std::filesystem::path& path, const 
     for (const auto& [name, text] : texts)
         check(reader.text(name) == text, "checkpoint: ", path.string(), ": its ", name, " is not this run's");
     reader.weights(run.parameters);
+    reader.facts(run.parameters);
     reader.set_prefix("optimiser/");
     run.optimiser.visit_state(reader);
     reader.set_prefix("loss_scaler/");

@@ -19,8 +19,9 @@ namespace unitscale::train {
 
 struct GenerateOptions {
     std::size_t tokens = 100;  ///< how many to write
-    double temperature = 0.7;  ///< logits are divided by it; 0: always the most likely token
-    std::size_t top_k = 0;     ///< only the k most likely tokens are drawn, of equals those of lower id; 0 or the vocabulary: all
+    double temperature =
+        0.7;                ///< logits, times the recipe's alpha_loss_softmax, are divided by it; 0: always the most likely token
+    std::size_t top_k = 0;  ///< only the k most likely tokens are drawn, of equals those of lower id; 0 or the vocabulary: all
     std::uint64_t seed = 0;
 };
 
@@ -89,6 +90,8 @@ template <class T>
         check(prompt[i] >= 0 && static_cast<std::size_t>(prompt[i]) < vocabulary, "generate: prompt[", i, "] is ", prompt[i],
               "; expected a number in [0,", vocabulary, ")");
     const RandomKey key{options.seed, hash_name("generate")};
+    // The model's probabilities are those of its loss: softmax(m x).
+    const double temperature = options.temperature / tape.recipe().hyperparameters.alpha_loss_softmax;
     std::vector<std::int32_t> text(prompt.begin(), prompt.end());
     std::vector<float> logits(vocabulary);
     if (options.tokens == 0) return {};
@@ -106,8 +109,7 @@ template <class T>
         const Variable<T> all = model(tape, Tensor<std::int32_t>({1, unseen.size()}, unseen), cache);
         const T* last = all.value().data() + (unseen.size() - 1) * vocabulary;
         std::transform(last, last + vocabulary, logits.begin(), [](T value) { return static_cast<float>(value); });
-        text.push_back(
-            sample_token(logits, options.temperature, static_cast<double>(uniform(random_word(key, i))), options.top_k));
+        text.push_back(sample_token(logits, temperature, static_cast<double>(uniform(random_word(key, i))), options.top_k));
     }
     return {text.begin() + static_cast<std::ptrdiff_t>(prompt.size()), text.end()};
 }

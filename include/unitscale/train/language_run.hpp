@@ -59,15 +59,14 @@ public:
           vocabulary_(text_),
           tokens_(vocabulary_.encode(text_)),
           parts_(split(tokens_, options.seq)),
-          model_({.vocabulary = vocabulary_.size(),
-                  .width = options.width,
-                  .depth = options.depth,
-                  .heads = options.heads,
-                  .length = options.seq,
-                  .recompute = options.recompute}),
+          model_(options.decoder(vocabulary_.size())),
           state_(options.seed),
           tape_(recipe_, state_, options.threads),
-          optimiser_(model_.parameters(), {.beta1 = 0.9, .beta2 = 0.95, .storage = recipe_.storage, .pool = optimiser_memory_}),
+          optimiser_(model_.parameters(), {.beta1 = 0.9,
+                                           .beta2 = 0.95,
+                                           .parametrisation = recipe_.parametrisation_rule(),
+                                           .storage = recipe_.storage,
+                                           .pool = optimiser_memory_}),
           scaler_(recipe_.loss_scaling) {
         check_storage<T>("LanguageRun", recipe_);
         if (!options.log.empty()) log_ = std::make_unique<io::JsonLog>(options.log, !options.resume.empty());
@@ -88,15 +87,16 @@ public:
     [[nodiscard]] std::string description() {
         plan();
         static_cast<void>(evaluate(model_, tape_, parts_.validation, options_.seq, 1, 1));
-        return concatenate(
-            "recipe      ", recipe_.name, ": ", recipe_.description, "\nscaling     ", scaling_text(recipe_), "\nstorage     ",
-            storage_text(recipe_.storage), "\nmodel       width ", options_.width, ", depth ", options_.depth, ", heads ",
-            options_.heads, ", sequence ", options_.seq, "; ", model_.parameter_count(), " parameters, vocabulary of ",
-            vocabulary_.size(), " characters\ndata        ", parts_.training.size(), " characters to train on, ",
-            parts_.validation.size(), " to validate\ntraining    ", options_.steps, " steps of ", options_.batch, " x ",
-            options_.seq, " characters, peak learning rate ", schedule_.peak, ", warm-up ", schedule_.warmup,
-            " steps, Adam, seed ", options_.seed, ", ", options_.threads, options_.threads == 1 ? " thread\n\n" : " threads\n\n",
-            precision_table(state_), "attention's own products and sums are never rounded\n");
+        return concatenate("recipe      ", recipe_.name, ": ", recipe_.description, "\nscaling     ", scaling_text(recipe_),
+                           "\nstorage     ", storage_text(recipe_.storage), "\nparameters  ", parametrisation_text(recipe_),
+                           "\nmodel       ", options_.model, ", width ", options_.width, ", depth ", options_.depth, ", heads ",
+                           options_.head_count(), ", sequence ", options_.seq, "; ", model_.parameter_count(),
+                           " parameters, vocabulary of ", vocabulary_.size(), " characters\ndata        ", parts_.training.size(),
+                           " characters to train on, ", parts_.validation.size(), " to validate\ntraining    ", options_.steps,
+                           " steps of ", options_.batch, " x ", options_.seq, " characters, peak learning rate ", schedule_.peak,
+                           ", warm-up ", schedule_.warmup, " steps, Adam, seed ", options_.seed, ", ", options_.threads,
+                           options_.threads == 1 ? " thread\n\n" : " threads\n\n", precision_table(state_),
+                           "attention's own products and sums are never rounded\n");
     }
 
     /// The audit of the first step's scale factors. Takes no step.

@@ -3,12 +3,15 @@
 
 #include <unitscale/base/error.hpp>
 #include <unitscale/io/json_recipe.hpp>
+#include <unitscale/nn/llama.hpp>
 #include <unitscale/scaling/recipe.hpp>
 #include <unitscale/scaling/state.hpp>
 #include <unitscale/train/words.hpp>
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -18,6 +21,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 // What goes into a training run of a language model and what comes out of it: train/language_run.hpp.
@@ -29,12 +33,17 @@ public:
     using std::runtime_error::runtime_error;
 };
 
+inline constexpr std::array<std::string_view, 2> model_names = {"gpt", "llama"};
+
 /// What `train_transformer` is asked to do.
 struct LanguageRunOptions {
     std::vector<std::filesystem::path> data{};  ///< files or folders of UTF-8 text
     std::string recipe = "unit-fp8";            ///< a known recipe's name, or a JSON file (io/json_recipe.hpp)
     std::vector<std::string> set{};             ///< fields of the recipe, key=value
+    std::string model = "gpt";  ///< gpt: learned positions, gelu; llama: rotary positions, gated silu (nn/llama.hpp)
     std::size_t width = 128, depth = 4, heads = 2, seq = 128, batch = 16, steps = 500;
+    std::size_t head_size = 0;            ///< 0: width / heads; else heads is width / head_size
+    std::size_t kv_heads = 0;             ///< key and value heads; 0: one for each query head
     std::optional<double> lr{};           ///< empty: the recipe's
     std::optional<std::size_t> warmup{};  ///< steps to the peak learning rate; empty: a tenth of the run
     std::size_t micro_batches = 1;
@@ -55,6 +64,24 @@ struct LanguageRunOptions {
 
     static constexpr std::size_t most = 1'000'000'000;  ///< of every size
 
+    /// Attention heads, from `head_size` where it is given.
+    [[nodiscard]] std::size_t head_count() const noexcept { return head_size == 0 ? heads : width / head_size; }
+
+    /// The model's configuration.
+    [[nodiscard]] nn::DecoderConfig decoder(std::size_t vocabulary) const {
+        nn::DecoderConfig config{
+            .vocabulary = vocabulary, .width = width, .depth = depth, .heads = head_count(), .groups = kv_heads, .length = seq};
+        if (model == "llama")
+            config = nn::llama_config({.vocabulary = vocabulary,
+                                       .width = width,
+                                       .depth = depth,
+                                       .head_size = width / head_count(),
+                                       .key_value_heads = kv_heads,
+                                       .length = seq});
+        config.recompute = recompute;
+        return config;
+    }
+
     /// Error, naming the option: a size of 0 and the like.
     void validate() const {
         check(!data.empty(), "--data: no path given; expected files or folders of text");
@@ -69,7 +96,15 @@ struct LanguageRunOptions {
         positive("--batch", batch);
         positive("--steps", steps);
         positive("--micro-batches", micro_batches);
-        check(width % heads == 0, "--heads: width ", width, " is not divisible by ", heads, " heads");
+        check(std::find(model_names.begin(), model_names.end(), model) != model_names.end(), "--model: is ", model,
+              "; expected gpt or llama");
+        check(width % heads == 0 || head_size != 0, "--heads: width ", width, " is not divisible by ", heads, " heads");
+        check(head_size == 0 || width % head_size == 0, "--head-size: width ", width, " is not divisible by heads of size ",
+              head_size);
+        check(kv_heads == 0 || head_count() % kv_heads == 0, "--kv-heads: ", head_count(), " heads are not divisible by ",
+              kv_heads, " key and value heads");
+        check(model != "llama" || width / head_count() % 2 == 0, "--model: heads of size ", width / head_count(),
+              "; rotary positions need an even size");
         check(batch % micro_batches == 0, "--micro-batches: batch ", batch, " is not divisible by ", micro_batches,
               " micro-batches");
         check(threads >= 1, "--threads: is ", threads, "; expected at least 1");

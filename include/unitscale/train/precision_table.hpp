@@ -60,6 +60,26 @@ namespace unitscale::train {
     return text;
 }
 
+/// A recipe's parametrisation in words: its name, and the hyperparameters that are not 1.
+[[nodiscard]] inline std::string parametrisation_text(const Recipe& recipe) {
+    const Hyperparameters& h = recipe.hyperparameters;
+    std::string text(name(recipe.parametrisation));
+    if (recipe.parametrisation == Parametrisation::mup)
+        text += concatenate(", base width ", h.base_width, ", base depth ", h.base_depth);
+    const auto say = [&text](const char* field, double value) {
+        if (value != 1.0) text += concatenate(", ", field, ' ', value);
+    };
+    say("alpha_attn", h.alpha_attn);
+    say("alpha_ffn_act", h.alpha_ffn_act);
+    say("alpha_res", recipe.residual.multiplier);
+    say("alpha_res_attn_ratio", recipe.residual.attention_ratio);
+    say("alpha_loss_softmax", h.alpha_loss_softmax);
+    say("init_sigma", h.init_sigma);
+    say("alpha_emb", h.alpha_emb);
+    say("alpha_out", h.alpha_out);
+    return text;
+}
+
 /// The products that a tape has met, one line each: where, kind, and the format of each role's operand (`-`: not
 /// rounded). It is read from the state that the products themselves read, so it says what they do. Run a step first.
 /// Test: tests/train/precision_table_test.cpp
