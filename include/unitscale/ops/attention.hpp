@@ -50,7 +50,8 @@ struct AttentionOptions {
 /// alpha, rounded; dq: dy's times s_v / s_q times L / alpha, rounded, dk likewise with s_k. L is what `unit` leaves in them: for
 /// flat logits l = m s_q s_k d^-1/2, their standard deviation; for peaked ones l^1/2, since the gradient comes from the rows, 1 in l,
 /// whose largest logits are within 1 of each other; logint between them. Measured rms of data: 0.64 to 1.15 of the factor's.
-/// `PropagateRule::rescale_gradients` brings dy, dq, dk and dv to unit data, since all of q, k, v and dy outgrow their scales.
+/// All of q, k, v and dy outgrow their scales in training. `PropagateRule::rescale_gradients` measures them: the rms of data, as a power
+/// of two, goes with its scale in these rules, and dy, dq, dk and dv are brought to unit data.
 /// Errors: ranks other than 3, shapes that do not fit, heads that do not divide, causal with more queries than keys.
 /// Reference: Blake et al. 2024, arXiv:2407.17465, table 8. Test: tests/ops/attention_test.cpp
 template <class T>
@@ -73,10 +74,15 @@ template <class T>
     check_positive("attention", "mult", options.mult);
     const Site site = tape.next_site("attention");
     const double mult = options.mult * query.scale() * key.scale();  // of the logits of data
+    // The size of data, 1 unless it is measured.
+    const double query_size = measured_size(tape, query), key_size = measured_size(tape, key),
+                 value_size = measured_size(tape, value);
+    const double unit_mult = mult * query_size * key_size;
     double factor = 1.0, logit_factor = 1.0;
-    if (tape.uses_factors()) factor = attention_unit_factor(mult, depth, options.factor_length.value_or(keys), options.causal);
+    if (tape.uses_factors())
+        factor = attention_unit_factor(unit_mult, depth, options.factor_length.value_or(keys), options.causal);
     if (tape.unit_scaled()) factor = tape.forward_factor("attention", site, factor);
-    if (tape.propagates()) logit_factor = attention_logit_factor(mult, depth);
+    if (tape.propagates()) logit_factor = attention_logit_factor(unit_mult, depth) / value_size;
     const Scaled scaled = tape.scaled_alpha(site, factor, value.scale());
     // Pairs of a query and a key it may see, times both products: scores and weighted values.
     const std::size_t pairs = options.causal ? queries * (keys - queries) + queries * (queries + 1) / 2 : queries * keys;
@@ -110,7 +116,7 @@ template <class T>
         tape.record({.name = "attention",
                      .site = site,
                      .alpha = factor,
-                     .betas = {factor * logit_factor, factor * logit_factor, factor},
+                     .betas = {factor * logit_factor * query_size, factor * logit_factor * key_size, factor},
                      .joined_by = JoinedBy::plan,
                      .multiply_adds = multiply_adds,
                      .reads = reads_inputs,

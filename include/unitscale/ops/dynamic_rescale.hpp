@@ -104,6 +104,14 @@ template <class T>
     return record_gradient_rescale("dynamic_rescale_l2_gradient", x, kernels::DataNorm::l2);
 }
 
+/// The power of two next below the rms of x's data, where the recipe asks for sizes to be measured
+/// (`PropagateRule::rescale_gradients`), else 1.
+template <class T>
+[[nodiscard]] double measured_size(const Tape<T>& tape, const Tensor<T>& x) {
+    const bool measures = tape.propagates() && tape.recipe().propagate.rescale_gradients;
+    return measures ? rescale_factor(tape.execution(), kernels::DataNorm::l2, x) : 1.0;
+}
+
 /// An input of an op that sends back gradients whose size no scale rule knows: norms divide by the size of their input's data, and the
 /// queries and keys of attention grow far beyond their first size. Where the recipe asks for it (`PropagateRule::rescale_gradients`)
 /// the gradient is brought to unit data before the next product multiplies it.
