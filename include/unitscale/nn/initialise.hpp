@@ -19,8 +19,8 @@ namespace unitscale::nn {
     return slash == std::string_view::npos ? path : path.substr(slash + 1);
 }
 
-/// Gives parameters their initial values: normal with the standard deviation of `parameter_scaling`, biases 0, gains 1. Each parameter's random
-/// stream is its name's, so a model's initial values do not depend on what else it contains.
+/// Gives parameters their initial values: normal with the standard deviation of `parameter_scaling`, biases 0, gains 1. Each
+/// parameter's random stream is its name's, so a model's initial values do not depend on what else it contains.
 /// Scale under `propagate`: the standard deviation of weights, rounded, for biases too: the size that they grow to; 1 for gains.
 /// The values are those of the other scalings, to the bit where scales are powers of two.
 /// Test: tests/nn/initialise_test.cpp

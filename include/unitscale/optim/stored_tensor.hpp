@@ -185,7 +185,7 @@ private:
             const auto factor = static_cast<A>(1.0 / scale);
             kernels::for_lanes(length, [&](std::size_t l) {
                 const A y = piece[l] * factor;
-                to[l] = (piece[l] > A(0)) & (y < least) ? least : y;
+                to[l] = ((piece[l] > A(0)) & (y < least)) ? least : y;
             });
         });
     }
