@@ -8,10 +8,15 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <array>
+#include <cstdint>
 #include <cstdio>
 #include <memory>
 #include <sstream>
 #include <string>
+#include <string_view>
+#include <vector>
 
 using namespace unitscale;
 using test::TemporaryFolder;
@@ -114,6 +119,55 @@ TEST_CASE("scale report: a run that overflows is explained: tensor, pass and ste
     const nlohmann::json found = data_of(options.out).at("runs").at(0).at("non_finite");
     CHECK(outcome.text.find(found.at("text").get<std::string>()) != std::string::npos);
     CHECK(found.at("causes").size() >= 2);  // the activation and the weight
+}
+
+TEST_CASE("scale report: the tensors that u-µP keeps out of FP8 are tracked by name, step by step") {
+    const TemporaryFolder folder;
+    train::LanguageRunOptions run = small(folder).run;
+    run.recipe = "umup-fp8";
+    run.model = "llama";
+    run.depth = 2;
+    run.quiet = true;
+    run.sample = 0;
+    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::tmpfile(), std::fclose);
+    analysis::Track track;
+    static_cast<void>(train::run_tracked(run, {.every = 4}, file.get(), file.get(), track));
+    const auto tensor = [&](const std::string& path, std::string_view op) {
+        const auto found = std::find_if(track.tensors.begin(), track.tensors.end(), [&](const analysis::TrackedTensor& one) {
+            return one.path == path && one.op == op && one.index == 0;
+        });
+        INFO(path);
+        REQUIRE(found != track.tensors.end());
+        return *found;
+    };
+    // Of each product: its input, its weight, and the product, whose inputs are those two.
+    std::vector<std::array<std::string, 4>> products = {
+        {"decoder/norm/rms_norm", "rms_norm", "decoder/readout/weight", "decoder/readout/readout"}};
+    for (const std::string block : {"decoder/block0/", "decoder/block1/"}) {
+        products.push_back(
+            {block + "attention/attention", "attention", block + "attention/out/weight", block + "attention/out/linear"});
+        products.push_back({block + "ffn/gated_silu", "gated_silu", block + "ffn/down/weight", block + "ffn/down/linear"});
+    }
+    for (const auto& [input, op, weight, product] : products) {
+        INFO(product);
+        for (const analysis::TrackedTensor& one : {tensor(input, op), tensor(weight, "parameter")}) {
+            std::vector<std::uint64_t> steps;
+            for (const analysis::TrackedStep& step : one.value.steps) {
+                steps.push_back(step.step);
+                CHECK(step.summary.rms > 0.25);
+                CHECK(step.summary.rms < 4.0);
+            }
+            CHECK(steps == std::vector<std::uint64_t>{1, 5, 9, 12});
+        }
+        const auto& inputs = tensor(product, product.ends_with("readout") ? "readout" : "linear").inputs;
+        REQUIRE(inputs.size() == 2);
+        CHECK(track.tensors[inputs[0]].path == input);
+        CHECK(track.tensors[inputs[1]].path == weight);
+    }
+    // Training moves the weights: what is recorded is not the first step's again.
+    const auto& weight = tensor("decoder/block1/ffn/down/weight", "parameter").value.steps;
+    CHECK(weight.front().summary.rms != weight.back().summary.rms);
+    CHECK(track.value_format == e4m3);
 }
 
 TEST_CASE("scale report: bad input is one line, and no page is begun") {

@@ -69,12 +69,12 @@ struct AdamOptions {
 /// The constants of one Adam update of one parameter, in the type of its state.
 template <class A>
 struct AdamConstants {
-    A beta1, beta2, epsilon;
-    A gradient_scale;  ///< carried scale of the gradient
-    A penalty;         ///< times p, added to the gradient
-    A correction1, correction2;
-    A keep;  ///< 1 - share lost to weight decay
-    A rate;
+    A beta1 = 0, beta2 = 0, epsilon = 0;
+    A gradient_scale = 1;  ///< carried scale of the gradient
+    A penalty = 0;         ///< times p, added to the gradient
+    A correction1 = 1, correction2 = 1;
+    A keep = 1;  ///< 1 - share lost to weight decay
+    A rate = 0;
 };
 
 /// The update of one block of elements, in place.
@@ -116,6 +116,80 @@ void adam_update(const Execution& execution, T* p, const T* g, Accum<T>* m, Accu
     });
 }
 
+/// The constants of a parameter's update number `updates` that its moments depend on; decay and rate are the optimiser's to set.
+/// Options: AdamOptions, or others with its fields.
+template <class T, class Options>
+[[nodiscard]] AdamConstants<Accum<T>> adam_constants(const Options& options, std::uint64_t updates, double gradient_scale) {
+    using A = Accum<T>;
+    const auto beta1 = static_cast<A>(options.beta1), beta2 = static_cast<A>(options.beta2);
+    const auto correction = [&](A beta) {  // of beta as it is rounded: 1 - 0.999f is off by 1e-5 from 0.001
+        const double power = std::pow(static_cast<double>(beta), static_cast<double>(updates));
+        return static_cast<A>(options.bias_correction ? 1.0 / (1.0 - power) : 1.0);
+    };
+    return {.beta1 = beta1,
+            .beta2 = beta2,
+            .epsilon = static_cast<A>(options.epsilon),
+            .gradient_scale = static_cast<A>(gradient_scale),
+            .correction1 = correction(beta1),
+            .correction2 = correction(beta2)};
+}
+
+/// Errors of the options that `adam_constants` reads and of the storage; `op` is the optimiser.
+template <class T, class Options>
+void check_adam_options(const char* op, const Options& options) {
+    const auto check_beta = [op](const char* name, double beta) {
+        check(beta >= 0.0 && static_cast<Accum<T>>(beta) < Accum<T>(1), op, ": ", name, " is ", beta,
+              "; expected a number from 0 to below 1");
+    };
+    check_beta("beta1", options.beta1);
+    check_beta("beta2", options.beta2);
+    check(std::isfinite(options.epsilon) && options.epsilon >= 0.0, op, ": epsilon is ", options.epsilon,
+          "; expected a finite number, not negative");
+    options.storage.validate();
+}
+
+/// What Adam keeps of one parameter, and its update.
+template <class T>
+struct AdamState {
+    StoredTensor<Accum<T>> master{}, first{}, second{};
+    std::uint64_t updates = 0;
+
+    void make(const Shape& shape, const Storage& storage, const std::shared_ptr<MemoryPool>& pool) {
+        if (storage.master) master = StoredTensor<Accum<T>>(shape, *storage.master, false, pool);
+        first = StoredTensor<Accum<T>>(shape, storage.first_moment, false, pool);
+        second = StoredTensor<Accum<T>>(shape, storage.second_moment, true, pool);
+    }
+
+    /// The tensors of an update; `value` is the parameter's, to be written.
+    [[nodiscard]] StoredUpdate<T> tensors(const Parameter<T>& parameter, Tensor<T>& value) {
+        return {.weights = value.data(),
+                .gradient = parameter.gradient().data(),
+                .size = value.size(),
+                .master = master.empty() ? nullptr : &master,
+                .first = &first,
+                .second = &second,
+                .key = {hash_name(parameter.name()), updates}};
+    }
+
+    /// The update number `updates`, by adam_block.
+    void update(const Execution& execution, const Parameter<T>& parameter, Tensor<T>& value,
+                const AdamConstants<Accum<T>>& constants) {
+        const StoredUpdate<T> all = tensors(parameter, value);
+        if (all.master == nullptr && first.is_computed() && second.is_computed())
+            return adam_update<T>(execution, all.weights, all.gradient, first.computed().data(), second.computed().data(),
+                                  all.size, constants);
+        update_stored<T>(execution, all, [&constants](auto* p, auto* g, auto* m, auto* v) { adam_block(constants, p, g, m, v); });
+    }
+
+    template <class Visitor>
+    void visit_state(Visitor&& visitor, const std::string& name) {
+        if (!master.empty()) master.visit_state(visitor, name + "/master");
+        first.visit_state(visitor, name + "/first_moment");
+        second.visit_state(visitor, name + "/second_moment");
+        visitor.scalar(name + "/updates", updates);
+    }
+};
+
 /// Adam, and AdamW when the weight decay is coupled or independent. For the gradient g of the t-th update of a parameter:
 ///   m = beta1 m + (1 - beta1) g         v = beta2 v + (1 - beta2) g^2
 ///   p = (1 - d) p - lr (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon)
@@ -143,13 +217,7 @@ public:
               {options_.weight_decay, options_.decay_bias_and_norm, options_.parametrisation, OptimiserKind::adam})),
           decay_(resolve_decay("Adam", options_.decay, options_.parametrisation, WeightDecay::coupled, settings_,
                                options_.peak_learning_rate)) {
-        check(options_.beta1 >= 0.0 && static_cast<A>(options_.beta1) < A(1), "Adam: beta1 is ", options_.beta1,
-              "; expected a number from 0 to below 1");
-        check(options_.beta2 >= 0.0 && static_cast<A>(options_.beta2) < A(1), "Adam: beta2 is ", options_.beta2,
-              "; expected a number from 0 to below 1");
-        check(std::isfinite(options_.epsilon) && options_.epsilon >= 0.0, "Adam: epsilon is ", options_.epsilon,
-              "; expected a finite number, not negative");
-        options_.storage.validate();
+        check_adam_options<T>("Adam", options_);
         states_.resize(parameters_.size());
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
             parameters_[i]->set_requires_gradient(settings_[i].trained);
@@ -179,71 +247,28 @@ public:
     /// Names the state to a visitor: visitor.tensor(name, tensor&) as StoredTensor does, visitor.scalar(name, std::uint64_t&).
     template <class Visitor>
     void visit_state(Visitor&& visitor) {
-        for (std::size_t i = 0; i < parameters_.size(); ++i) {
-            if (states_[i].first.empty()) continue;
-            const std::string& name = parameters_[i]->name();
-            if (options_.storage.master) states_[i].master.visit_state(visitor, name + "/master");
-            states_[i].first.visit_state(visitor, name + "/first_moment");
-            states_[i].second.visit_state(visitor, name + "/second_moment");
-            visitor.scalar(name + "/updates", states_[i].updates);
-        }
+        for (std::size_t i = 0; i < parameters_.size(); ++i)
+            if (!states_[i].first.empty()) states_[i].visit_state(visitor, parameters_[i]->name());
     }
 
 private:
-    struct State {
-        StoredTensor<A> master{};
-        StoredTensor<A> first{};
-        StoredTensor<A> second{};
-        std::uint64_t updates = 0;
-    };
-
-    void make_state(std::size_t i) {
-        const Shape& shape = parameters_[i]->shape();
-        const Storage& storage = options_.storage;
-        if (storage.master) states_[i].master = StoredTensor<A>(shape, *storage.master, false, options_.pool);
-        states_[i].first = StoredTensor<A>(shape, storage.first_moment, false, options_.pool);
-        states_[i].second = StoredTensor<A>(shape, storage.second_moment, true, options_.pool);
-    }
+    void make_state(std::size_t i) { states_[i].make(parameters_[i]->shape(), options_.storage, options_.pool); }
 
     void update(const Execution& execution, std::size_t i, double rate, double share) {
-        Parameter<T>& parameter = *parameters_[i];
-        State& state = states_[i];
-        const Tensor<T>& gradient = parameter.gradient();
-        Tensor<T>& value = parameter.write();
+        Tensor<T>& value = parameters_[i]->write();
         const double decay = settings_[i].weight_decay;
-        const auto t = static_cast<double>(++state.updates);
-        const auto beta1 = static_cast<A>(options_.beta1), beta2 = static_cast<A>(options_.beta2);
-        const auto correction = [&](A beta) {  // of beta as it is rounded: 1 - 0.999f is off by 1e-5 from 0.001
-            return static_cast<A>(options_.bias_correction ? 1.0 / (1.0 - std::pow(static_cast<double>(beta), t)) : 1.0);
-        };
-        const AdamConstants<A> constants{.beta1 = beta1,
-                                         .beta2 = beta2,
-                                         .epsilon = static_cast<A>(options_.epsilon),
-                                         .gradient_scale = static_cast<A>(gradient.scale()),
-                                         .penalty = static_cast<A>(decay_ == WeightDecay::gradient ? decay * value.scale() : 0.0),
-                                         .correction1 = correction(beta1),
-                                         .correction2 = correction(beta2),
-                                         .keep = static_cast<A>(1.0 - decay_share(decay_, decay, rate, share)),
-                                         .rate = static_cast<A>(rate / value.scale())};
-        if (!options_.storage.master && state.first.is_computed() && state.second.is_computed())
-            return adam_update<T>(execution, value.data(), gradient.data(), state.first.computed().data(),
-                                  state.second.computed().data(), value.size(), constants);
-        update_stored<T>(execution,
-                         {.weights = value.data(),
-                          .gradient = gradient.data(),
-                          .size = value.size(),
-                          .master = options_.storage.master ? &state.master : nullptr,
-                          .first = &state.first,
-                          .second = &state.second,
-                          .key = {hash_name(parameter.name()), state.updates}},
-                         [&constants](A* p, const A* g, A* m, A* v) { adam_block(constants, p, g, m, v); });
+        AdamConstants<A> constants = adam_constants<T>(options_, ++states_[i].updates, parameters_[i]->gradient().scale());
+        if (decay_ == WeightDecay::gradient) constants.penalty = static_cast<A>(decay * value.scale());
+        constants.keep = static_cast<A>(1.0 - decay_share(decay_, decay, rate, share));
+        constants.rate = static_cast<A>(rate / value.scale());
+        states_[i].update(execution, *parameters_[i], value, constants);
     }
 
     std::vector<Parameter<T>*> parameters_;
     AdamOptions options_;
     std::vector<ParameterSettings> settings_;
     WeightDecay decay_;
-    std::vector<State> states_{};
+    std::vector<AdamState<T>> states_{};
 };
 
 }  // namespace unitscale::optim

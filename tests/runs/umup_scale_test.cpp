@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: MIT
+// Unit scale of the u-µP Llama at initialisation, and the growth of attention's outputs with depth.
+//
+// Blake et al. 2024, arXiv:2407.17465, appendix L: with nearly flat logits, attention's row i averages the i value rows up to its
+// own. The factor (s / ln s)^1/2 of the op undoes that for independent rows. Rows of one sequence are not independent: equal tokens
+// have equal rows, and averages of overlapping parts are alike, more so in every layer. What the rows share is not averaged away, and
+// the factor makes it larger than 1, up to (s / ln s)^1/2 when all rows are the same.
+//
+// How large exactly: among many columns with random weights, a layer changes the rows' covariance K [T,T] of one sequence, the mean
+// over columns of x_i x_j, as follows.
+//   embedding         K_ij = 1 where tokens i and j are equal, else 0
+//   rms_norm          K_ij / (K_ii K_jj)^1/2
+//   linear            K
+//   attention         f^2 A K A^T, A_ij = 1/i for j <= i: flat logits; f the op's factor
+//   gated silu        f^2 K_ij S(K_ij), S(r) the mean of silu(a) silu(b) over unit normals of correlation r; f the op's factor
+//   residual layer    (tau^2 K_branch + K) / (tau^2 + 1)
+// The diagonal's mean is the square of an activation's rms.
+#include <unitscale/analysis/scale_check.hpp>
+
+#include "support/catch.hpp"
+#include "support/language_model.hpp"
+
+#include <unitscale/io/text.hpp>
+#include <unitscale/io/vocabulary.hpp>
+#include <unitscale/nn/llama.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace unitscale;
+
+namespace {
+
+constexpr std::size_t length = 128, head_size = 64, sequences = 2;
+
+/// A symmetric matrix of one sequence's rows.
+using Covariance = std::vector<double>;
+double& at(Covariance& k, std::size_t i, std::size_t j) { return k[i * length + j]; }
+double at(const Covariance& k, std::size_t i, std::size_t j) { return k[i * length + j]; }
+
+double mean_square(const Covariance& k) {
+    double sum = 0.0;
+    for (std::size_t i = 0; i < length; ++i) sum += at(k, i, i);
+    return sum / static_cast<double>(length);
+}
+
+Covariance normalised(const Covariance& k) {
+    Covariance result(k.size());
+    for (std::size_t i = 0; i < length; ++i)
+        for (std::size_t j = 0; j < length; ++j) at(result, i, j) = at(k, i, j) / std::sqrt(at(k, i, i) * at(k, j, j));
+    return result;
+}
+
+/// A K A^T for causal means A, times a factor's square.
+Covariance averaged(const Covariance& k, double factor) {
+    Covariance half(k.size()), result(k.size());
+    for (std::size_t j = 0; j < length; ++j) {
+        double sum = 0.0;
+        for (std::size_t i = 0; i < length; ++i) at(half, i, j) = (sum += at(k, i, j)) / static_cast<double>(i + 1);
+    }
+    for (std::size_t i = 0; i < length; ++i) {
+        double sum = 0.0;
+        for (std::size_t j = 0; j < length; ++j)
+            at(result, i, j) = factor * factor * (sum += at(half, i, j)) / static_cast<double>(j + 1);
+    }
+    return result;
+}
+
+/// The mean of silu(a) silu(b) over unit normals a, b of correlation r, for r = -1, -0.95, ..., 1, from a grid.
+class SiluCovariance {
+public:
+    SiluCovariance() {
+        for (std::size_t n = 0; n < points; ++n) {
+            const double r = correlation(n), rest = std::sqrt(std::max(0.0, 1.0 - r * r));
+            double sum = 0.0, total = 0.0;
+            for (double a = -6.0; a <= 6.0; a += 0.125)
+                for (double c = -6.0; c <= 6.0; c += 0.125) {
+                    const double weight = std::exp(-0.5 * (a * a + c * c));
+                    sum += weight * silu(a) * silu(r * a + rest * c);
+                    total += weight;
+                }
+            values_.push_back(sum / total);
+        }
+    }
+    double operator()(double r) const {
+        const double place = std::clamp((r + 1.0) / step, 0.0, static_cast<double>(points - 1));
+        const std::size_t n = std::min(static_cast<std::size_t>(place), points - 2);
+        const double part = place - static_cast<double>(n);
+        return (1.0 - part) * values_[n] + part * values_[n + 1];
+    }
+
+private:
+    static constexpr std::size_t points = 41;
+    static constexpr double step = 0.05;
+    static double correlation(std::size_t n) { return -1.0 + step * static_cast<double>(n); }
+    static double silu(double x) { return x / (1.0 + std::exp(-x)); }
+    std::vector<double> values_{};
+};
+
+/// The rms in infinite width of every activation of a decoder's that attention's outputs are part of, by path; `[1]` is an op's second
+/// output. Those before the first block and inside the other branches are 1.
+std::map<std::string, double> predicted(std::size_t depth, const ResidualRule& rule, const Tensor<std::int32_t>& ids) {
+    static const SiluCovariance silu_covariance;
+    constexpr double s = length, d = head_size;
+    const double attention_factor = std::pow(s / std::log(s), 0.5 * (1.0 - 1.0 / (1.0 + 4.0 * d))),
+                 silu_factor = std::pow(2.0, 0.75);
+    std::map<std::string, double> result;
+    for (std::size_t row = 0; row < sequences; ++row) {
+        const std::int32_t* tokens = ids.data() + row * length;
+        Covariance stream(length * length);
+        for (std::size_t i = 0; i < length; ++i)
+            for (std::size_t j = 0; j < length; ++j) at(stream, i, j) = tokens[i] == tokens[j] ? 1.0 : 0.0;
+        const auto note = [&](const std::string& path, const Covariance& k) { result[path] += mean_square(k) / sequences; };
+        const auto layer = [&](std::size_t index, const auto& branch) {
+            const std::string path = concatenate("decoder/block", index / 2, '/'), ordinal = index % 2 == 0 ? "" : ".1";
+            note(path + "residual_split" + ordinal, stream);
+            note(path + "residual_split" + ordinal + "[1]", stream);
+            const Covariance inner = branch(path, normalised(stream));
+            const double tau = residual_tau(rule, index, 2 * depth);
+            for (std::size_t i = 0; i < stream.size(); ++i) stream[i] = (tau * tau * inner[i] + stream[i]) / (tau * tau + 1.0);
+            note(path + "residual_add" + ordinal, stream);
+        };
+        for (std::size_t block = 0; block < depth; ++block) {
+            layer(2 * block, [&](const std::string& path, const Covariance& k) {
+                Covariance out = averaged(k, attention_factor);
+                note(path + "attention/attention", out);
+                note(path + "attention/out/linear", out);
+                return out;
+            });
+            layer(2 * block + 1, [&](const std::string&, Covariance k) {
+                for (double& covariance : k) covariance *= silu_factor * silu_factor * silu_covariance(covariance);
+                return k;
+            });
+        }
+    }
+    for (auto& [path, number] : result) number = std::sqrt(number);
+    return result;
+}
+
+/// The root mean square of every tensor of a step, by path, and the products of queries and keys over the head size.
+class Recorder : public Observer<float> {
+public:
+    void observe(const TensorEvent<float>& event) override {
+        std::string path(event.path);
+        if (event.index > 0) path += concatenate('[', event.index, ']');
+        (event.op == "parameter" ? weights : activations)[path] = analysis::moments(event.tensor).rms;
+        if (path.ends_with("/attention/rotary")) queries_ = event.tensor;
+        if (path.ends_with("/attention/rotary.1")) add_products(event.tensor);
+    }
+    [[nodiscard]] double logits() const { return std::sqrt(squares_ / static_cast<double>(count_)); }
+
+    std::map<std::string, double> activations, weights;
+
+private:
+    /// Of all pairs of a query and a key that it sees.
+    void add_products(const Tensor<float>& keys) {
+        const std::size_t width = keys.dim(2);
+        for (std::size_t row = 0; row < sequences; ++row)
+            for (std::size_t i = 0; i < length; ++i)
+                for (std::size_t j = 0; j <= i; ++j)
+                    for (std::size_t head = 0; head < width; head += head_size, ++count_) {
+                        const float* q = queries_.data() + (row * length + i) * width + head;
+                        const float* k = keys.data() + (row * length + j) * width + head;
+                        const double product = std::inner_product(q, q + head_size, k, 0.0) / head_size;
+                        squares_ += product * product;
+                    }
+    }
+    Tensor<float> queries_{};
+    double squares_ = 0.0;
+    std::size_t count_ = 0;
+};
+
+/// Sequences of this source tree's prose, and the number of its characters.
+std::pair<Tensor<std::int32_t>, std::size_t> prose() {
+    const auto root = std::filesystem::path(UNITSCALE_TEST_DATA).parent_path().parent_path();
+    const std::u32string text = io::read_text(std::vector{root / "README.md", root / "docs"});
+    const io::CharacterVocabulary vocabulary(text);
+    const std::vector<std::int32_t> tokens = vocabulary.encode(text);
+    Tensor<std::int32_t> ids(Shape{sequences, length});
+    for (std::size_t row = 0; row < sequences; ++row)
+        std::copy_n(tokens.data() + row * (tokens.size() / sequences), length, ids.data() + row * length);
+    return {std::move(ids), vocabulary.size()};
+}
+
+void check_activations(const Recorder& seen, const Recipe& recipe, const nn::DecoderConfig& config,
+                       const Tensor<std::int32_t>& ids) {
+    const auto expected = predicted(config.depth, recipe.residual, ids);
+    const auto width = static_cast<double>(config.width);
+    // What rows share is a vector of `width` numbers, whose root mean square varies by (2 width)^-1/2 in every layer. Measured with
+    // three seeds and six texts: within 2.5 width^-1/2 of the prediction.
+    const double tolerance = 3.0 / std::sqrt(width);
+    std::size_t found = 0;
+    for (const auto& [path, rms] : seen.activations) {
+        INFO(path << ": rms " << rms);
+        if (const auto number = expected.find(path); number != expected.end()) {
+            ++found;
+            CHECK(rms == Approx(number->second).epsilon(tolerance));
+            CHECK(number->second < std::sqrt(length / std::log(double{length})));
+        } else if (path == "decoder/readout/readout") {
+            CHECK(rms == Approx(1.0 / std::sqrt(width)).epsilon(0.3));
+        } else {
+            CHECK(rms > 0.5);
+            CHECK(rms < 2.0);
+        }
+    }
+    CHECK(found == 8 * config.depth);
+    // Beside those: two norms, q, k, v, up, gate, down, two rotations and the gate of a block; embedding, norm and logits.
+    CHECK(seen.activations.size() == found + 11 * config.depth + 3);
+    CHECK(seen.weights.size() == 7 * config.depth + 2);
+    for (const auto& [path, rms] : seen.weights) {
+        INFO(path);
+        CHECK(rms == Approx(1.0).epsilon(0.05));
+    }
+    // Products of queries and keys, over the head size: small by design, since both align in training.
+    INFO("logits: rms " << seen.logits());
+    CHECK(seen.logits() > 0.8 / std::sqrt(double{head_size}));
+    CHECK(seen.logits() < 1.25 / std::sqrt(double{head_size}));
+}
+
+}  // namespace
+
+TEST_CASE("runs: at initialisation the u-µP Llama's activations have unit scale but for what attention's outputs grow by") {
+    const Recipe recipe = find_recipe("umup-fp32");
+    const auto [text, vocabulary] = prose();
+    const Tensor<std::int32_t> random = test::random_tokens({sequences, length}, vocabulary);
+    for (const std::size_t width : {64u, 128u, 256u, 512u})
+        for (const std::size_t depth : {2u, 4u, 8u}) {
+            if (width == 512 && depth == 4) continue;  // both ends are enough: it takes a quarter of the time
+            const nn::DecoderConfig config = nn::llama_config(
+                {.vocabulary = vocabulary, .width = width, .depth = depth, .head_size = head_size, .length = length});
+            test::LanguageModel<float> model(recipe, config, 1, 2);
+            for (const Tensor<std::int32_t>* ids : {&random, &text}) {
+                INFO("width " << width << ", depth " << depth << (ids == &text ? ", prose" : ", random tokens"));
+                Recorder recorder;
+                model.tape.set_observer(&recorder);
+                model.tape.begin_step();
+                static_cast<void>(model.decoder(model.tape, *ids));
+                model.tape.set_observer(nullptr);
+                check_activations(recorder, recipe, config, *ids);
+            }
+        }
+}
