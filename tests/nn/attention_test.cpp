@@ -18,6 +18,7 @@ TEST_CASE("Attention: four linear layers around ops::attention") {
                                          .groups = 1,
                                          .causal = !rotary,
                                          .rotary = rotary,
+                                         .rotary_base = 100.0,
                                          .mult = 0.5,
                                          .factor_length = 20,
                                          .depth = 4};
@@ -40,8 +41,8 @@ TEST_CASE("Attention: four linear layers around ops::attention") {
         const auto weight = [&](std::size_t i) { return run.tape.parameter(*parameters[i]); };
         auto q = ops::linear(x, weight(0)), k = ops::linear(x, weight(1));
         if (rotary) {
-            q = ops::rotary(q, {.heads = 3});
-            k = ops::rotary(k, {.heads = 1});
+            q = ops::rotary(q, {.heads = 3, .base = 100.0});
+            k = ops::rotary(k, {.heads = 1, .base = 100.0});
         }
         const auto mixed = ops::attention(q, k, ops::linear(x, weight(2)),
                                           {.heads = 3, .groups = 1, .mult = 0.5, .causal = !rotary, .factor_length = 20});

@@ -182,6 +182,26 @@ TEST_CASE("Decoder: parameters, their names and number") {
     nn::Decoder<float> tied(
         {.vocabulary = 7, .width = 8, .depth = 1, .heads = 2, .positions = nn::Positions::rotary, .tied = true});
     CHECK(tied.parameter_count() == 7 * 8 + 4 * 8 * 8 + 2 * 8 * 32);
+    nn::Decoder<float> exact(
+        {.vocabulary = 7, .width = 8, .depth = 1, .heads = 2, .length = 6, .hidden_ratio = 0.1, .hidden = 13});
+    CHECK(exact.parameter_count() == 7 * 8 + 6 * 8 + 4 * 8 * 8 + 2 * 8 * 13 + 7 * 8);
+}
+
+TEST_CASE("Decoder: the base of rotary positions reaches queries and keys") {
+    const Tensor<std::int32_t> ids = test::random_tokens({1, 6}, 7);
+    const auto logits = [&](double base) {
+        test::LanguageModel<float> model(find_recipe("unit-fp32"), {.vocabulary = 7,
+                                                                    .width = 8,
+                                                                    .depth = 1,
+                                                                    .heads = 1,
+                                                                    .length = 6,
+                                                                    .positions = nn::Positions::rotary,
+                                                                    .rotary_base = base});
+        model.tape.begin_step();
+        return test::elements(model.decoder(model.tape, ids).value());
+    };
+    CHECK(logits(10000.0) == logits(nn::DecoderConfig().rotary_base));
+    CHECK(logits(10000.0) != logits(100.0));
 }
 
 TEST_CASE("Decoder: its own seed and position decide a token's vector; dropout follows the embeddings") {

@@ -7,8 +7,9 @@
 
 using namespace unitscale;
 
-TEST_CASE("FeedForward: gelu and gated silu, parameters and value") {
-    for (const nn::FeedForwardKind kind : {nn::FeedForwardKind::gelu, nn::FeedForwardKind::gated_silu}) {
+TEST_CASE("FeedForward: gelu in both forms and gated silu, parameters and value") {
+    for (const nn::FeedForwardKind kind :
+         {nn::FeedForwardKind::gelu, nn::FeedForwardKind::gelu_tanh, nn::FeedForwardKind::gated_silu}) {
         const bool gated = kind == nn::FeedForwardKind::gated_silu;
         nn::FeedForward<float> layer("block0/ffn",
                                      {.kind = kind, .width = 4, .hidden = 6, .bias = true, .mult = 2.0, .depth = 8});
@@ -33,8 +34,9 @@ TEST_CASE("FeedForward: gelu and gated silu, parameters and value") {
         const auto linear = [&](Variable<float> input, std::size_t i) {
             return ops::linear(input, run.tape.parameter(*parameters[i]), std::optional(run.tape.parameter(*parameters[i + 1])));
         };
-        const auto inner =
-            gated ? ops::gated_silu(linear(x, 0), linear(x, 2), {.mult = 2.0}) : ops::gelu(linear(x, 0), {.mult = 2.0});
+        const auto form = kind == nn::FeedForwardKind::gelu_tanh ? ops::GeluForm::tanh : ops::GeluForm::erf;
+        const auto inner = gated ? ops::gated_silu(linear(x, 0), linear(x, 2), {.mult = 2.0})
+                                 : ops::gelu(linear(x, 0), {.mult = 2.0, .form = form});
         CHECK(test::elements(y.value()) == test::elements(linear(inner, parameters.size() - 2).value()));
         CHECK(run.state.path(run.tape.node(0).site) == "ffn/up/linear");
         run.tape.backward(test::sum(y));

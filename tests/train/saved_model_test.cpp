@@ -58,16 +58,20 @@ TEST_CASE("saved model: a config survives the way there and back; a file that ha
                              .groups = 1,
                              .length = 7,
                              .hidden_ratio = 2.75,
+                             .hidden = 40,
                              .feed_forward = nn::FeedForwardKind::gated_silu,
                              .norm = {.kind = nn::NormKind::layer, .gains = true},
                              .placement = nn::NormPlacement::post,
                              .positions = nn::Positions::rotary,
+                             .rotary_base = 500.0,
                              .dropout = 0.5,
                              .bias = true,
                              .tied = true};
     const auto json = train::decoder_to_json(config);
     CHECK(train::decoder_to_json(train::decoder_from_json(json)) == json);
     CHECK(json["positions"] == "rotary");
+    CHECK(json["hidden"] == 40);
+    CHECK(json["rotary_base"] == 500.0);
     auto wrong = json;
     wrong["layers"] = 3;
     CHECK_THROWS_WITH(train::decoder_from_json(wrong),

@@ -19,8 +19,10 @@ struct AttentionConfig {
     std::size_t groups = 0;  ///< key and value heads; 0: as many as heads
     bool bias = false;
     bool causal = true;
-    bool rotary = false;            ///< rotates queries and keys by their positions
-    std::optional<double> mult{};   ///< m of softmax(m q k^T / d); empty: the recipe's: alpha_attn, times the textbook's sqrt d or 1
+    bool rotary = false;           ///< rotates queries and keys by their positions
+    double rotary_base = 10000.0;  ///< of the angles: ops::rotary
+    std::optional<double>
+        mult{};  ///< m of softmax(m q k^T / d); empty: the recipe's: alpha_attn, times the textbook's sqrt d or 1
     std::size_t factor_length = 0;  ///< length that the forward factor is fixed for; 0: that of each call
     std::size_t depth = 0;          ///< blocks of the trunk
 };
@@ -45,8 +47,8 @@ public:
         Variable<T> q = query_(x), k = key_(x);
         if (config_.rotary) {
             const std::size_t first = past != nullptr ? past->length : 0;
-            q = ops::rotary(q, {.heads = config_.heads, .first_position = first});
-            k = ops::rotary(k, {.heads = groups, .first_position = first});
+            q = ops::rotary(q, {.heads = config_.heads, .base = config_.rotary_base, .first_position = first});
+            k = ops::rotary(k, {.heads = groups, .base = config_.rotary_base, .first_position = first});
         }
         ops::AttentionOptions options{
             .heads = config_.heads, .groups = groups, .mult = mult(x.tape("Attention").recipe()), .causal = config_.causal};

@@ -29,10 +29,12 @@ struct DecoderConfig {
     std::size_t groups = 0;     ///< key and value heads; 0: as many as heads
     std::size_t length = 128;   ///< positions of a training sequence: fixes attention's forward factor
     double hidden_ratio = 4.0;  ///< feed-forward width over width
+    std::size_t hidden = 0;     ///< feed-forward width; 0: what hidden_ratio gives
     FeedForwardKind feed_forward = FeedForwardKind::gelu;
     NormConfig norm{};
     NormPlacement placement = NormPlacement::pre;
     Positions positions = Positions::learned;
+    double rotary_base = 10000.0;            ///< of rotary positions' angles
     std::optional<ResidualRule> residual{};  ///< empty: the recipe's rule
     std::optional<double> attention_mult{};  ///< empty: the recipe's
     double dropout = 0.0;
@@ -153,24 +155,25 @@ private:
         check(config.heads >= 1, "Decoder: heads is 0; expected at least 1");
         check(config.length >= 1, "Decoder: length is 0; expected at least 1");
         check(config.width % config.heads == 0, "Decoder: width ", config.width, " is not divisible by ", config.heads, " heads");
-        check(config.hidden_ratio * static_cast<double>(config.width) >= 1.0, "Decoder: hidden_ratio ", config.hidden_ratio,
-              " of width ", config.width, " gives no hidden columns; expected at least one");
+        check(config.hidden >= 1 || config.hidden_ratio * static_cast<double>(config.width) >= 1.0, "Decoder: hidden_ratio ",
+              config.hidden_ratio, " of width ", config.width, " gives no hidden columns; expected at least one");
         return config;
     }
 
     static TransformerBlockConfig block(const DecoderConfig& config, std::size_t index) {
-        const auto hidden = static_cast<std::size_t>(config.hidden_ratio * static_cast<double>(config.width));
+        const auto ratio_hidden = static_cast<std::size_t>(config.hidden_ratio * static_cast<double>(config.width));
         return {.attention = {.width = config.width,
                               .heads = config.heads,
                               .groups = config.groups,
                               .bias = config.bias,
                               .rotary = config.positions == Positions::rotary,
+                              .rotary_base = config.rotary_base,
                               .mult = config.attention_mult,
                               .factor_length = config.length,
                               .depth = config.depth},
                 .feed_forward = {.kind = config.feed_forward,
                                  .width = config.width,
-                                 .hidden = hidden,
+                                 .hidden = config.hidden > 0 ? config.hidden : ratio_hidden,
                                  .bias = config.bias,
                                  .depth = config.depth},
                 .norm = config.norm,

@@ -12,8 +12,8 @@
 
 namespace unitscale::nn {
 
-/// gelu: down(gelu(up(x))). gated_silu: down(up(x) silu(gate(x))) (SwiGLU).
-enum class FeedForwardKind { gelu, gated_silu };
+/// gelu: down(gelu(up(x))). gated_silu: down(up(x) silu(gate(x))) (SwiGLU). gelu_tanh: gelu in its tanh form (GPT-2).
+enum class FeedForwardKind { gelu, gated_silu, gelu_tanh };
 
 struct FeedForwardConfig {
     FeedForwardKind kind = FeedForwardKind::gelu;
@@ -40,7 +40,8 @@ public:
     [[nodiscard]] Variable<T> operator()(Variable<T> x) {
         const auto scope = x.tape("FeedForward").scope(name_);
         const double mult = config_.mult.value_or(x.tape("FeedForward").recipe().hyperparameters.alpha_ffn_act);
-        if (!gate_) return down_(ops::gelu(up_(x), {.mult = mult}));
+        const auto form = config_.kind == FeedForwardKind::gelu_tanh ? ops::GeluForm::tanh : ops::GeluForm::erf;
+        if (!gate_) return down_(ops::gelu(up_(x), {.mult = mult, .form = form}));
         const Variable<T> up = up_(x);
         return down_(ops::gated_silu(up, (*gate_)(x), {.mult = mult}));
     }

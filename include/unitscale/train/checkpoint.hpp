@@ -12,6 +12,7 @@
 #include <unitscale/tensor/cast.hpp>
 #include <unitscale/tensor/rescale.hpp>
 #include <unitscale/tensor/tensor.hpp>
+#include <unitscale/train/published_weights.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -25,6 +26,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -38,7 +40,7 @@
 //   decoder/block0/ffn/up/weight.scale        F64, one element, where the scale is not 1
 //   optimiser/...                             tensors that `visit_state` names, in their stored types, with .scale likewise, or
 //                                             F32, one element to a block; numbers and tables are metadata
-// A file of weights alone, from here or from elsewhere, loads into any recipe.
+// A file of weights alone, from here or from elsewhere, loads into any recipe; GPT-2's and Llama's under their published names.
 namespace unitscale::train {
 
 /// A parameter's facts as a checkpoint keeps them, so that what follows from them (initial scale, multipliers, learning rates) can be
@@ -131,16 +133,19 @@ public:
     [[nodiscard]] const io::SafetensorsReader& file() const noexcept { return reader_; }
     void set_prefix(std::string prefix) { prefix_ = std::move(prefix); }
 
-    /// The weights of a model, whatever type they are stored in. A file without scales, for a parameter that has one: the value is
-    /// kept under the parameter's scale; one that T does not hold is rounded; `notes` says so. `plain`: scales are multiplied out,
-    /// as recipes need that do not propagate them. Error: a finite weight that is infinite in T.
+    /// The weights of a model, whatever type they are stored in, by the parameters' names or by published ones (PublishedWeights).
+    /// A file without scales, for a parameter that has one: the value is kept under the parameter's scale; one that T does not hold
+    /// is rounded; `notes` says so. `plain`: scales are multiplied out, as recipes need that do not propagate them.
+    /// Errors: a finite weight that is infinite in T; a tensor of published weights that belongs to no parameter.
     template <class T>
     void weights(const std::vector<Parameter<T>*>& parameters, bool plain = false) {
         using Wide = std::conditional_t<std::same_as<T, double>, double, float>;
+        const std::optional<PublishedWeights> published = find_published(parameters);
         std::size_t rescaled = 0, rounded = 0;
         for (Parameter<T>* parameter : parameters) {
             const std::string& name = parameter->name();
-            Tensor<Wide> wide = reader_.read_as<Wide>(name, parameter->shape());
+            Tensor<Wide> wide =
+                published ? published->read<Wide>(name, parameter->shape()) : reader_.read_as<Wide>(name, parameter->shape());
             set_scale(name, wide);
             if (plain) {
                 wide = set_scaling(std::move(wide), 1.0);
@@ -236,6 +241,18 @@ public:
     [[nodiscard]] const std::vector<std::string>& notes() const noexcept { return notes_; }
 
 private:
+    /// None: the file has one of the parameters by its own name, or no published one.
+    template <class T>
+    [[nodiscard]] std::optional<PublishedWeights> find_published(const std::vector<Parameter<T>*>& parameters) const {
+        std::vector<std::string> names;
+        for (const Parameter<T>* parameter : parameters) names.push_back(parameter->name());
+        const bool own = std::any_of(names.begin(), names.end(), [&](const std::string& name) { return reader_.contains(name); });
+        if (own) return std::nullopt;
+        std::optional<PublishedWeights> published = PublishedWeights::find(reader_, where_);
+        if (published) published->check_all_used(names);
+        return published;
+    }
+
     /// Gives a tensor the scale that the file has for it.
     template <class T>
     void set_scale(const std::string& name, Tensor<T>& value) const {

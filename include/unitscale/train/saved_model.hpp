@@ -24,7 +24,7 @@
 
 namespace unitscale::train {
 
-inline constexpr std::array<std::string_view, 2> feed_forward_json_names = {"gelu", "gated_silu"};
+inline constexpr std::array<std::string_view, 3> feed_forward_json_names = {"gelu", "gated_silu", "gelu_tanh"};
 inline constexpr std::array<std::string_view, 2> norm_json_names = {"layer", "rms"};
 inline constexpr std::array<std::string_view, 3> placement_json_names = {"pre", "post", "none"};
 inline constexpr std::array<std::string_view, 2> positions_json_names = {"learned", "rotary"};
@@ -40,6 +40,7 @@ void describe_decoder(Visitor& visitor, nn::DecoderConfig& config) {
     visitor.field("groups", config.groups);
     visitor.field("length", config.length);
     visitor.field("hidden_ratio", config.hidden_ratio);
+    visitor.field("hidden", config.hidden);
     visitor.choice("feed_forward", config.feed_forward, feed_forward_json_names);
     visitor.object("norm", config.norm, [](auto& v, nn::NormConfig& norm) {
         v.choice("kind", norm.kind, norm_json_names);
@@ -48,6 +49,7 @@ void describe_decoder(Visitor& visitor, nn::DecoderConfig& config) {
     });
     visitor.choice("placement", config.placement, placement_json_names);
     visitor.choice("positions", config.positions, positions_json_names);
+    visitor.field("rotary_base", config.rotary_base);
     visitor.field("dropout", config.dropout);
     visitor.field("bias", config.bias);
     visitor.field("tied", config.tied);

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/base/error.hpp>
+#include <unitscale/io/safetensors.hpp>
+#include <unitscale/nn/decoder.hpp>
+#include <unitscale/train/published_weights.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+// The nn::DecoderConfig of GPT-2's and Llama's published weights. `load_weights` (train/checkpoint.hpp) then loads them:
+//   nn::Decoder<float> model(train::pretrained_config("model.safetensors"));
+//   train::load_weights("model.safetensors", model.parameters());
+namespace unitscale::train {
+
+/// What shapes do not tell. Empty: as config.json says.
+struct PretrainedOptions {
+    std::filesystem::path config{};  ///< a config.json; empty: the one beside the weights, if there is one
+    std::optional<std::size_t> heads{};
+    std::optional<std::size_t> length{};  ///< positions that it was trained for; learned ones are counted by their shape
+    std::optional<double> epsilon{};      ///< of the norms
+    std::optional<double> rotary_base{};
+};
+
+/// An object of a config.json. Keys that are absent or null have no value; those that are not asked for do not matter.
+/// Errors, in one line that names the file and the key: a value of another type or out of range.
+class PretrainedSettings {
+public:
+    /// Errors: the file is not there, longer than 1 MiB, or no JSON object.
+    explicit PretrainedSettings(const std::filesystem::path& path) : where_(concatenate("pretrained: ", path.string(), ": ")) {
+        constexpr std::uintmax_t most = 1 << 20;
+        std::error_code error;
+        const std::uintmax_t bytes = std::filesystem::is_regular_file(path, error) ? std::filesystem::file_size(path, error) : 0;
+        std::ifstream file(path, std::ios::binary);
+        check(!error && file.is_open(), where_, "cannot be read");
+        check(bytes <= most, where_, "has ", bytes, " bytes; expected at most ", most);
+        // Nothing that matters is nested; what is nested deeper than any such file is left out, so that copying it is safe.
+        const auto shallow = [](int depth, auto, const auto&) { return depth < 16; };
+        json_ = nlohmann::json::parse(std::istreambuf_iterator<char>(file), {}, shallow, false);
+        check(json_.is_object(), where_, "is no JSON object");
+    }
+
+    /// T: bool, std::string, std::size_t (from 1 to 10^9) or double (positive).
+    template <class T>
+    [[nodiscard]] std::optional<T> get(const char* key) const {
+        const nlohmann::json* const found = find(key);
+        if (found == nullptr) return std::nullopt;
+        if constexpr (std::same_as<T, bool>) {
+            if (!found->is_boolean()) refuse(key, *found, "true or false");
+        } else if constexpr (std::same_as<T, std::string>) {
+            if (!found->is_string()) refuse(key, *found, "a text");
+        } else if constexpr (std::same_as<T, double>) {
+            if (!found->is_number() || !(found->get<double>() > 0.0)) refuse(key, *found, "a positive number");
+        } else {
+            const bool whole = found->is_number_integer() && found->get<double>() >= 1.0 && found->get<double>() <= 1e9;
+            if (!whole) refuse(key, *found, "a whole number from 1 to 1000000000");
+        }
+        return found->get<T>();
+    }
+    [[nodiscard]] std::optional<PretrainedSettings> object(const char* key) const {
+        const nlohmann::json* const found = find(key);
+        if (found == nullptr) return std::nullopt;
+        if (!found->is_object()) refuse(key, *found, "an object");
+        return PretrainedSettings(where_ + key + ".", *found);
+    }
+
+    /// Error, unless it has no value or the given one.
+    template <class T>
+    void expect(const char* key, const T& value) const {
+        if (const auto found = get<T>(key); found && *found != value) refuse(key, *find(key), nlohmann::json(value).dump());
+    }
+    [[noreturn]] void refuse(const char* key, std::string_view expected) const { refuse(key, *find(key), expected); }
+
+private:
+    PretrainedSettings(std::string where, nlohmann::json json) : where_(std::move(where)), json_(std::move(json)) {}
+
+    [[nodiscard]] const nlohmann::json* find(const char* key) const {
+        const auto found = json_.find(key);
+        return found == json_.end() || found->is_null() ? nullptr : &*found;
+    }
+    [[noreturn]] void refuse(const char* key, const nlohmann::json& found, std::string_view expected) const {
+        const std::string text = found.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+        fail(where_, key, " is ", text.size() <= 40 ? text : text.substr(0, 37) + "...", "; expected ", expected);
+    }
+
+    std::string where_;
+    nlohmann::json json_{};
+};
+
+/// Under which keys a family's config.json has what matters, and what it means when a key is absent.
+struct PretrainedKeys {
+    const char *vocabulary, *width, *depth, *hidden, *heads, *length, *epsilon, *activation;
+    double default_epsilon;
+    bool default_tied;
+};
+inline constexpr PretrainedKeys gpt2_keys{
+    "vocab_size",          "n_embd", "n_layer", "n_inner", "n_head", "n_positions", "layer_norm_epsilon",
+    "activation_function", 1e-5,     true};
+inline constexpr PretrainedKeys llama_keys{"vocab_size",
+                                           "hidden_size",
+                                           "num_hidden_layers",
+                                           "intermediate_size",
+                                           "num_attention_heads",
+                                           "max_position_embeddings",
+                                           "rms_norm_eps",
+                                           "hidden_act",
+                                           1e-6,
+                                           false};
+
+/// The base of Llama's rotary positions. Error: angles that are not those of ops::rotary.
+[[nodiscard]] inline double published_rotary_base(const PretrainedSettings& settings) {
+    double base = settings.get<double>("rope_theta").value_or(10000.0);
+    settings.expect("partial_rotary_factor", 1.0);
+    for (const char* key : {"rope_parameters", "rope_scaling"})
+        if (const auto rope = settings.object(key)) {
+            rope->expect("rope_type", std::string("default"));
+            rope->expect("type", std::string("default"));
+            rope->expect("partial_rotary_factor", 1.0);
+            base = rope->get<double>("rope_theta").value_or(base);
+        }
+    return base;
+}
+
+/// The model whose weights a safetensors file holds under GPT-2's or Llama's names, as the Python package transformers saves them.
+/// Shapes tell vocabulary, width, depth, hidden columns, key and value heads; config.json, or `options` before it, what they do not.
+/// Dropout is 0. Without a config.json GPT-2's feed-forward has gelu in its tanh form, and the readout is the token table if
+/// there is no other.
+/// Errors, in one line: those of SafetensorsReader and PublishedWeights::sizes; a file of neither; what nobody tells; a config.json
+/// that contradicts the shapes or asks for what nn::Decoder does not have: other activations, rotary scaling, head sizes other than
+/// width / heads. Reference: Radford et al. 2019; Touvron et al. 2023, arXiv:2302.13971. Test: tests/train/pretrained_test.cpp
+[[nodiscard]] inline nn::DecoderConfig pretrained_config(const std::filesystem::path& path,
+                                                         const PretrainedOptions& options = {}) {
+    const std::string where = concatenate("pretrained: ", path.string());
+    const io::SafetensorsReader file(path);
+    const std::optional<PublishedWeights> weights = PublishedWeights::find(file, where);
+    check(weights.has_value(), where, ": has neither 'wte.weight' (GPT-2) nor 'embed_tokens.weight' (Llama), alone or behind ",
+          "'transformer.' or 'model.'");
+    const PublishedSizes sizes = weights->sizes();
+    const bool gpt2 = weights->family() == PublishedFamily::gpt2;
+    const PretrainedKeys& keys = gpt2 ? gpt2_keys : llama_keys;
+
+    std::optional<PretrainedSettings> settings;
+    std::error_code ignored;
+    const std::filesystem::path beside = path.parent_path() / "config.json";
+    if (!options.config.empty()) settings.emplace(options.config);
+    else if (std::filesystem::exists(beside, ignored)) settings.emplace(beside);
+    const auto told = [&]<class T>(const char* what, const std::optional<T>& given, const std::optional<T>& otherwise) {
+        check(given || otherwise, where, ": its shapes do not tell ", what, ", and ",
+              settings ? "neither does its config.json" : "no config.json is beside it");
+        return given ? *given : *otherwise;
+    };
+
+    nn::DecoderConfig config{.vocabulary = sizes.vocabulary,
+                             .width = sizes.width,
+                             .depth = sizes.blocks,
+                             .length = sizes.positions,
+                             .hidden = sizes.hidden,
+                             .feed_forward = gpt2 ? nn::FeedForwardKind::gelu_tanh : nn::FeedForwardKind::gated_silu,
+                             .norm = {.kind = gpt2 ? nn::NormKind::layer : nn::NormKind::rms, .gains = true},
+                             .positions = gpt2 ? nn::Positions::learned : nn::Positions::rotary,
+                             .bias = sizes.bias,
+                             .tied = !sizes.readout};
+    std::optional<std::size_t> heads, length;
+    std::optional<double> epsilon, base;
+    if (settings) {
+        settings->expect("model_type", std::string(published_family_names[static_cast<std::size_t>(weights->family())]));
+        settings->expect(keys.vocabulary, sizes.vocabulary);
+        settings->expect(keys.width, sizes.width);
+        settings->expect(keys.depth, sizes.blocks);
+        settings->expect(keys.hidden, sizes.hidden);
+        const std::string activation = settings->get<std::string>(keys.activation).value_or(gpt2 ? "gelu_new" : "silu");
+        if (gpt2 && activation == "gelu") config.feed_forward = nn::FeedForwardKind::gelu;
+        else if (gpt2 && activation != "gelu_new" && activation != "gelu_pytorch_tanh")
+            settings->refuse(keys.activation, "gelu, gelu_new or gelu_pytorch_tanh");
+        else if (!gpt2 && activation != "silu") settings->refuse(keys.activation, "silu");
+        settings->expect("scale_attn_weights", true);
+        settings->expect("scale_attn_by_inverse_layer_idx", false);
+        heads = settings->get<std::size_t>(keys.heads);
+        length = settings->get<std::size_t>(keys.length);
+        epsilon = settings->get<double>(keys.epsilon).value_or(keys.default_epsilon);
+        if (!gpt2) base = published_rotary_base(*settings);
+        config.tied = settings->get<bool>("tie_word_embeddings").value_or(keys.default_tied);
+        check(config.tied || sizes.readout, where,
+              ": has no tensor 'lm_head.weight', and its config.json does not tie the readout to the token table");
+    }
+    config.heads = told("the number of heads", options.heads, heads);
+    config.norm.epsilon = told("the norms' epsilon", options.epsilon, epsilon);
+    if (gpt2) {
+        if (settings) settings->expect(keys.length, sizes.positions);
+        check(options.length.value_or(sizes.positions) == sizes.positions, where, ": has ", sizes.positions, " positions, not ",
+              options.length.value_or(0));
+    } else {
+        config.length = told("the number of positions", options.length, length);
+        config.rotary_base = told("the base of rotary positions", options.rotary_base, base);
+    }
+
+    check(config.heads >= 1 && sizes.width % config.heads == 0, where, ": a width of ", sizes.width, " is not divisible by ",
+          config.heads, " heads");
+    const std::size_t head_size = sizes.width / config.heads, groups = sizes.keys / head_size;
+    check(sizes.keys % head_size == 0 && config.heads % groups == 0, where, ": keys of ", sizes.keys, " columns do not serve ",
+          config.heads, " heads of size ", head_size);
+    if (settings) {
+        settings->expect("head_dim", head_size);
+        settings->expect("num_key_value_heads", groups);
+    }
+    if (groups != config.heads) config.groups = groups;
+    return config;
+}
+
+}  // namespace unitscale::train

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/base/error.hpp>
+#include <unitscale/io/safetensors.hpp>
+#include <unitscale/tensor/tensor.hpp>
+#include <unitscale/tensor/view.hpp>
+
+#include <algorithm>
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+// The weights of GPT-2 and Llama under the names that the Python package transformers gives them, as parameters of nn::Decoder.
+namespace unitscale::train {
+
+enum class PublishedFamily { gpt2, llama };
+/// As `model_type` in a config.json has them.
+inline constexpr std::array<std::string_view, 2> published_family_names = {"gpt2", "llama"};
+
+/// Where the values of a parameter are. `*` stands for a block's number in both names. `shape` is that of the tensor in the file:
+/// V vocabulary, P positions, W width, H hidden columns, K columns of keys, a digit in front multiplies.
+struct PublishedName {
+    std::string_view parameter, tensor, shape;
+    bool transposed = false;  ///< stored [in,out], where the parameter is [out,in]
+    std::size_t part = 0;     ///< the tensor holds several parameters side by side in its columns; this one's number
+    std::size_t parts = 1;    ///< how many
+    bool is_bias = false;     ///< of a linear layer, in a family where models have them or not
+};
+
+/// GPT-2's linear layers are stored as x W, and queries, keys and values are one of them.
+inline constexpr std::array<PublishedName, 21> gpt2_names{{
+    {"decoder/tokens/weight", "wte.weight", "VW"},
+    {"decoder/positions/weight", "wpe.weight", "PW"},
+    {"decoder/block*/attention_norm/gain", "h.*.ln_1.weight", "W"},
+    {"decoder/block*/attention_norm/shift", "h.*.ln_1.bias", "W"},
+    {"decoder/block*/attention/query/weight", "h.*.attn.c_attn.weight", "W3W", true, 0, 3},
+    {"decoder/block*/attention/query/bias", "h.*.attn.c_attn.bias", "3W", false, 0, 3},
+    {"decoder/block*/attention/key/weight", "h.*.attn.c_attn.weight", "W3W", true, 1, 3},
+    {"decoder/block*/attention/key/bias", "h.*.attn.c_attn.bias", "3W", false, 1, 3},
+    {"decoder/block*/attention/value/weight", "h.*.attn.c_attn.weight", "W3W", true, 2, 3},
+    {"decoder/block*/attention/value/bias", "h.*.attn.c_attn.bias", "3W", false, 2, 3},
+    {"decoder/block*/attention/out/weight", "h.*.attn.c_proj.weight", "WW", true},
+    {"decoder/block*/attention/out/bias", "h.*.attn.c_proj.bias", "W"},
+    {"decoder/block*/ffn_norm/gain", "h.*.ln_2.weight", "W"},
+    {"decoder/block*/ffn_norm/shift", "h.*.ln_2.bias", "W"},
+    {"decoder/block*/ffn/up/weight", "h.*.mlp.c_fc.weight", "WH", true},
+    {"decoder/block*/ffn/up/bias", "h.*.mlp.c_fc.bias", "H"},
+    {"decoder/block*/ffn/down/weight", "h.*.mlp.c_proj.weight", "HW", true},
+    {"decoder/block*/ffn/down/bias", "h.*.mlp.c_proj.bias", "W"},
+    {"decoder/norm/gain", "ln_f.weight", "W"},
+    {"decoder/norm/shift", "ln_f.bias", "W"},
+    {"decoder/readout/weight", "lm_head.weight", "VW"},
+}};
+inline constexpr std::array<PublishedName, 19> llama_names{{
+    {"decoder/tokens/weight", "embed_tokens.weight", "VW"},
+    {"decoder/block*/attention_norm/gain", "layers.*.input_layernorm.weight", "W"},
+    {"decoder/block*/attention/query/weight", "layers.*.self_attn.q_proj.weight", "WW"},
+    {"decoder/block*/attention/query/bias", "layers.*.self_attn.q_proj.bias", "W", false, 0, 1, true},
+    {"decoder/block*/attention/key/weight", "layers.*.self_attn.k_proj.weight", "KW"},
+    {"decoder/block*/attention/key/bias", "layers.*.self_attn.k_proj.bias", "K", false, 0, 1, true},
+    {"decoder/block*/attention/value/weight", "layers.*.self_attn.v_proj.weight", "KW"},
+    {"decoder/block*/attention/value/bias", "layers.*.self_attn.v_proj.bias", "K", false, 0, 1, true},
+    {"decoder/block*/attention/out/weight", "layers.*.self_attn.o_proj.weight", "WW"},
+    {"decoder/block*/attention/out/bias", "layers.*.self_attn.o_proj.bias", "W", false, 0, 1, true},
+    {"decoder/block*/ffn_norm/gain", "layers.*.post_attention_layernorm.weight", "W"},
+    {"decoder/block*/ffn/up/weight", "layers.*.mlp.up_proj.weight", "HW"},
+    {"decoder/block*/ffn/up/bias", "layers.*.mlp.up_proj.bias", "H", false, 0, 1, true},
+    {"decoder/block*/ffn/gate/weight", "layers.*.mlp.gate_proj.weight", "HW"},
+    {"decoder/block*/ffn/gate/bias", "layers.*.mlp.gate_proj.bias", "H", false, 0, 1, true},
+    {"decoder/block*/ffn/down/weight", "layers.*.mlp.down_proj.weight", "WH"},
+    {"decoder/block*/ffn/down/bias", "layers.*.mlp.down_proj.bias", "W", false, 0, 1, true},
+    {"decoder/norm/gain", "norm.weight", "W"},
+    {"decoder/readout/weight", "lm_head.weight", "VW"},
+}};
+/// What such files hold besides: masks and angles, which are no parameters.
+inline constexpr std::array<std::string_view, 3> published_constants = {"h.*.attn.bias", "h.*.attn.masked_bias",
+                                                                        "layers.*.self_attn.rotary_emb.inv_freq"};
+
+/// What stands in `name` for the `*` of `pattern`, a number without leading zeros; nothing if it does not match. A pattern without
+/// `*` matches itself, with an empty number.
+[[nodiscard]] inline std::optional<std::string_view> match_numbered(std::string_view pattern, std::string_view name) noexcept {
+    const std::size_t star = pattern.find('*');
+    if (star == std::string_view::npos) return pattern == name ? std::optional(std::string_view()) : std::nullopt;
+    const std::string_view head = pattern.substr(0, star), tail = pattern.substr(star + 1);
+    if (name.size() < pattern.size() || !name.starts_with(head) || !name.ends_with(tail)) return std::nullopt;
+    const std::string_view number = name.substr(star, name.size() - head.size() - tail.size());
+    const bool digits = number.find_first_not_of("0123456789") == std::string_view::npos;
+    if (!digits || number.size() > 9 || (number.size() > 1 && number[0] == '0')) return std::nullopt;
+    return number;
+}
+/// The pattern with a number for its `*`.
+[[nodiscard]] inline std::string fill_number(std::string_view pattern, std::string_view number) {
+    std::string name(pattern);
+    if (const std::size_t star = name.find('*'); star != std::string::npos) name.replace(star, 1, number);
+    return name;
+}
+
+/// What the shapes in a file tell of the model.
+struct PublishedSizes {
+    std::size_t vocabulary = 0, positions = 0, width = 0, hidden = 0;
+    std::size_t keys = 0;  ///< columns of a layer's keys: groups times head size
+    std::size_t blocks = 0;
+    bool bias = false;     ///< linear layers have biases
+    bool readout = false;  ///< there is one beside the token table
+};
+
+/// The weights in a file that somebody else has published. The reader is borrowed.
+/// Errors begin with `where` or are the reader's; each names the tensor. Test: tests/train/published_weights_test.cpp
+class PublishedWeights {
+public:
+    /// None: the file has no token table of a family.
+    /// Error: it has several: `checkpoint: model.safetensors: holds both 'wte.weight' and 'transformer.wte.weight'`.
+    [[nodiscard]] static std::optional<PublishedWeights> find(const io::SafetensorsReader& file, std::string_view where) {
+        std::optional<PublishedWeights> found;
+        for (const PublishedFamily family : {PublishedFamily::gpt2, PublishedFamily::llama})
+            for (const std::string_view prefix : {"", family == PublishedFamily::gpt2 ? "transformer." : "model."}) {
+                const PublishedWeights weights(file, where, family, prefix);
+                const std::string table = weights.tensor_name(weights.names()[0], "");
+                if (!file.contains(table)) continue;
+                if (found)
+                    fail(where, ": holds both '", found->tensor_name(found->names()[0], ""), "' and '", table,
+                         "'; expected the weights of one model");
+                found = weights;
+            }
+        return found;
+    }
+
+    [[nodiscard]] PublishedFamily family() const noexcept { return family_; }
+    [[nodiscard]] std::span<const PublishedName> names() const noexcept {
+        return family_ == PublishedFamily::gpt2 ? std::span<const PublishedName>(gpt2_names) : llama_names;
+    }
+
+    /// Sizes, from shapes that agree with each other: the model that they describe is not larger than the file says.
+    /// Errors: a tensor that is missing, of another shape or not of numbers; one that belongs to no parameter; extents of 0.
+    [[nodiscard]] PublishedSizes sizes() const {
+        PublishedSizes sizes;
+        for (const auto& [tensor, entry] : file_->tensors()) {
+            const PublishedName* const row = find_row(tensor);
+            if (row == nullptr && !is_constant(tensor)) refuse(tensor);
+            if (row == nullptr) continue;
+            sizes.bias = sizes.bias || row->is_bias || family_ == PublishedFamily::gpt2;
+            sizes.readout = sizes.readout || tensor == readout_name;
+            const std::string_view number = *match_numbered(with_prefix(row->tensor), tensor);
+            if (number.empty()) continue;
+            const auto block = static_cast<std::size_t>(std::stoul(std::string(number)));
+            if (block >= file_->tensors().size())
+                fail(where_, ": tensor ", io::quoted_text(tensor), " is of block ", block, ", but the file has ",
+                     file_->tensors().size(), " tensors in all");
+            sizes.blocks = std::max(sizes.blocks, block + 1);
+        }
+        std::map<char, std::size_t> extents;
+        for (const PublishedName& row : names()) {
+            if ((row.is_bias && !sizes.bias) || (row.tensor == readout_name && !sizes.readout)) continue;
+            const bool once = row.tensor.find('*') == std::string_view::npos;
+            const std::size_t count = once ? 1 : std::max(sizes.blocks, std::size_t{1});
+            for (std::size_t block = 0; block < count; ++block) match_shape(row, std::to_string(block), extents);
+        }
+        sizes.vocabulary = extents['V'], sizes.positions = extents['P'], sizes.width = extents['W'];
+        sizes.hidden = extents['H'], sizes.keys = family_ == PublishedFamily::gpt2 ? sizes.width : extents['K'];
+        return sizes;
+    }
+
+    /// Error: a tensor of the file that none of these parameters takes its values from.
+    /// Constants are none. The readout's weight may be there for a model without one if it is the token table, bit by bit.
+    void check_all_used(std::span<const std::string> parameters) const {
+        std::set<std::string> used;
+        for (const std::string& parameter : parameters)
+            if (const auto place = find_place(parameter)) used.insert(place->tensor);
+        const std::string table = tensor_name(names()[0], "");
+        for (const auto& [tensor, entry] : file_->tensors()) {
+            if (used.contains(tensor) || is_constant(tensor)) continue;
+            if (tensor != readout_name) refuse(tensor);
+            const io::SafetensorsEntry& tied = file_->entry(table);
+            std::vector<std::byte> bytes(static_cast<std::size_t>(entry.bytes())), expected(bytes.size());
+            bool same = entry.dtype == tied.dtype && entry.shape == tied.shape;
+            if (same) {
+                file_->read(tensor, bytes);
+                file_->read(table, expected);
+                same = bytes == expected;
+            }
+            if (!same) fail(where_, ": '", readout_name, "' is not '", table, "', which is the readout of this model too");
+        }
+    }
+
+    /// The values of a parameter of that name and shape, in its layout.
+    /// Errors: the family has no such parameter; those of SafetensorsReader::read_as.
+    template <std::floating_point Float>
+    [[nodiscard]] Tensor<Float> read(const std::string& parameter, const Shape& shape) const {
+        const std::optional<Place> place = find_place(parameter);
+        if (!place)
+            fail(where_, ": holds ", published_family_names[static_cast<std::size_t>(family_)], " weights, which have no '",
+                 parameter, "'");
+        const auto& [tensor, row] = *place;
+        Shape stored = shape;
+        if (row->transposed) std::reverse(stored.begin(), stored.end());
+        stored.back() *= row->parts;
+        Tensor<Float> values = file_->read_as<Float>(tensor, stored);
+        if (!row->transposed && row->parts == 1) return values;
+        const TensorView<const Float> whole(values);
+        const auto extent = static_cast<std::ptrdiff_t>(shape[0]), first = static_cast<std::ptrdiff_t>(row->part) * extent;
+        return copy_of((row->transposed ? whole.transpose() : whole).slice({{first, first + extent}}));
+    }
+
+private:
+    static constexpr std::string_view readout_name = "lm_head.weight";
+    struct Place {
+        std::string tensor;
+        const PublishedName* row;
+    };
+
+    PublishedWeights(const io::SafetensorsReader& file, std::string_view where, PublishedFamily family, std::string_view prefix)
+        : file_(&file), where_(where), family_(family), prefix_(prefix) {}
+
+    /// The prefix is the trunk's; the readout stands beside it.
+    [[nodiscard]] std::string with_prefix(std::string_view tensor) const {
+        return tensor == readout_name ? std::string(tensor) : prefix_ + std::string(tensor);
+    }
+    [[nodiscard]] std::string tensor_name(const PublishedName& row, std::string_view number) const {
+        return fill_number(with_prefix(row.tensor), number);
+    }
+    [[nodiscard]] std::optional<Place> find_place(std::string_view parameter) const {
+        for (const PublishedName& row : names())
+            if (const auto number = match_numbered(row.parameter, parameter)) return Place{tensor_name(row, *number), &row};
+        return std::nullopt;
+    }
+    [[nodiscard]] const PublishedName* find_row(std::string_view tensor) const {
+        for (const PublishedName& row : names())
+            if (match_numbered(with_prefix(row.tensor), tensor)) return &row;
+        return nullptr;
+    }
+    [[nodiscard]] bool is_constant(std::string_view tensor) const {
+        return std::any_of(published_constants.begin(), published_constants.end(),
+                           [&](std::string_view constant) { return match_numbered(with_prefix(constant), tensor).has_value(); });
+    }
+    [[noreturn]] void refuse(std::string_view tensor) const {
+        fail(where_, ": tensor ", io::quoted_text(tensor), " belongs to no parameter of this model");
+    }
+
+    static constexpr bool is_extent(char symbol) noexcept { return symbol < '0' || symbol > '9'; }
+    /// Takes the extents that are not known yet from the tensor's shape, and compares the others.
+    void match_shape(const PublishedName& row, std::string_view block, std::map<char, std::size_t>& extents) const {
+        const std::string tensor = tensor_name(row, block);
+        const io::SafetensorsEntry& entry = file_->entry(tensor);
+        const std::string name = io::quoted_text(tensor);
+        if (entry.format.empty() && entry.dtype != "F32" && entry.dtype != "F64")
+            fail(where_, ": tensor ", name, " is of type ", io::quoted_text(entry.dtype), "; expected a floating-point type");
+        const auto rank = static_cast<std::size_t>(std::count_if(row.shape.begin(), row.shape.end(), is_extent));
+        if (entry.shape.size() != rank)
+            fail(where_, ": tensor ", name, " is ", io::cut_shape(entry.shape), "; expected rank ", rank);
+        Shape expected;
+        std::size_t factor = 1;
+        for (const char symbol : row.shape) {
+            if (!is_extent(symbol)) {
+                factor = static_cast<std::size_t>(symbol - '0');
+                continue;
+            }
+            const std::size_t axis = expected.size();
+            if (!extents.contains(symbol)) {
+                if (entry.shape[axis] == 0)
+                    fail(where_, ": tensor ", name, " of shape ", io::cut_shape(entry.shape), " is empty");
+                extents[symbol] = entry.shape[axis];
+            }
+            expected.push_back(factor * extents[symbol]);
+            factor = 1;
+        }
+        if (expected != entry.shape)
+            fail(where_, ": tensor ", name, " is ", io::cut_shape(entry.shape), "; expected ", to_string(expected));
+    }
+
+    const io::SafetensorsReader* file_;
+    std::string where_;
+    PublishedFamily family_;
+    std::string prefix_;
+};
+
+}  // namespace unitscale::train
