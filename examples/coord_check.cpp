@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT
+// Trains one model at several widths for a few steps and says whether the changes of its layers depend on the width. See --help.
+//   build/examples/coord_check --parametrisation umup --widths 64,128,256,512 --steps 8 --out coordinates.html
+
+#include <unitscale/train/coordinate_check.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <string>
+
+int main(int argc, char** argv) {
+    unitscale::train::CoordinateCheckOptions options;
+    auto& run = options.run;
+    run.data = {UNITSCALE_EXAMPLE_DATA};
+    CLI::App app(
+        "Coordinate check: trains a character-level transformer at several widths for a few steps and measures the root mean "
+        "square of every layer's output, and of its change since initialisation, on one fixed batch. Prints tables over the "
+        "widths, writes a page with plots, and ends with the verdict: flat, growing or shrinking.");
+    app.add_option("--data", run.data, "text files or folders, UTF-8")->default_str("this repository's prose");
+    auto* parametrisation = app.add_option("--parametrisation", options.parametrisation,
+                                           "standard, unit, mup or umup, each in 32-bit floating point");
+    parametrisation->capture_default_str();
+    app.add_option("--recipe", run.recipe, "a recipe instead: its name, or a JSON file")->excludes(parametrisation);
+    app.add_option("--set", run.set, "change a field of the recipe, key=value; may be given several times");
+    app.add_option("--widths", options.widths, "widths of the residual stream, separated by commas")
+        ->delimiter(',')
+        ->capture_default_str();
+    app.add_option("--steps", run.steps, "updates of each run")->capture_default_str();
+    app.add_option("--out", options.out, "the page")->capture_default_str();
+    app.add_option("--model", run.model, "llama or gpt")->capture_default_str();
+    app.add_option("--depth", run.depth, "transformer blocks")->capture_default_str();
+    app.add_option("--head-size", run.head_size, "columns of an attention head, the same at every width")->capture_default_str();
+    app.add_option("--seq", run.seq, "characters in a sequence")->capture_default_str();
+    app.add_option("--batch", run.batch, "sequences in a step")->capture_default_str();
+    app.add_option("--lr", run.lr, "learning rate, constant and the same at every width")
+        ->default_str("a quarter of the recipe's");
+    app.add_option("--seeds", options.seeds, "seeds of each width: --seed and those that follow it")->capture_default_str();
+    app.add_option("--seed", run.seed, "the first seed, of initial values and data order")->capture_default_str();
+    app.add_option("--threads", run.threads, "threads; the results do not depend on it")->capture_default_str();
+    const CLI::Validator not_negative(
+        [](std::string& text) { return text.starts_with('-') ? "is " + text + "; expected a whole number, not negative" : ""; },
+        "");
+    for (const char* name :
+         {"--widths", "--steps", "--depth", "--head-size", "--seq", "--batch", "--seeds", "--seed", "--threads"})
+        app.get_option(name)->check(not_negative);
+    int failed = 2;
+    try {
+        app.parse(argc, argv);
+        unitscale::train::coordinate_check(options, stdout);
+        return 0;
+    } catch (const CLI::Success& done) {  // --help
+        return app.exit(done);
+    } catch (const CLI::ParseError& error) {
+        std::fprintf(stderr, "coord_check: %s\n", error.what());
+    } catch (const unitscale::Error& error) {
+        std::fprintf(stderr, "coord_check: %s\n", error.what());
+    } catch (const std::bad_alloc&) {
+        std::fprintf(stderr, "coord_check: not enough memory for a model and a batch of these sizes\n");
+        failed = 1;
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "coord_check: %s\n", error.what());
+        failed = 1;
+    }
+    return failed;
+}
