@@ -43,7 +43,7 @@ int main(int argc, char** argv) {
     options.data = {UNITSCALE_EXAMPLE_DATA};
     options.threads = unitscale::available_threads();
     std::string report;
-    bool list = false, audit_only = false;
+    bool list = false, audit_only = false, parameters_only = false;
     CLI::App app(
         "Trains a character-level transformer language model in low precision and prints text that it has learned to write.");
     app.add_option("--data", options.data, "text files or folders, UTF-8; the last tenth is for validation")
@@ -82,6 +82,8 @@ int main(int argc, char** argv) {
     app.add_option("--weights", options.weights, "begin with the weights of this safetensors file");
     app.add_option("--report", report, "write a page about the scale of every tensor to this HTML file");
     app.add_flag("--audit", audit_only, "print the scale factors of every op and whether they are valid, and stop");
+    app.add_flag("--print-parameters", parameters_only,
+                 "print every parameter's initial values, multiplier and learning rate of the next step, and stop");
     app.add_flag("--quiet", options.quiet, "print the result line only");
     // Left alone, -1 becomes the largest number there is.
     const CLI::Validator not_negative(
@@ -95,6 +97,7 @@ int main(int argc, char** argv) {
         app.parse(argc, argv);
         if (list) return list_recipes(), 0;
         if (audit_only) return audit(options);
+        if (parameters_only) return std::fputs(unitscale::train::parameters_of_language(options).c_str(), stdout), 0;
         return run(options, report);
     } catch (const CLI::Success& done) {  // --help
         return app.exit(done);

@@ -175,6 +175,7 @@
 #include <unitscale/optim/adam.hpp>
 #include <unitscale/optim/clip.hpp>
 #include <unitscale/optim/groups.hpp>
+#include <unitscale/optim/lamb.hpp>
 #include <unitscale/optim/loss_scaler.hpp>
 #include <unitscale/optim/round_gradients.hpp>
 #include <unitscale/optim/schedule.hpp>
@@ -193,6 +194,7 @@
 #include <unitscale/analysis/audit_json.hpp>
 #include <unitscale/analysis/grad_check.hpp>
 #include <unitscale/analysis/gradient_zeros.hpp>
+#include <unitscale/analysis/heat_table.hpp>
 #include <unitscale/analysis/html_report.hpp>
 #include <unitscale/analysis/json_lines.hpp>
 #include <unitscale/analysis/json_text.hpp>

@@ -40,6 +40,18 @@ TEST_CASE("svg plot: a band goes along its upper edge and back along its lower o
     CHECK(svg_plot(plot).find("<path class=\"band\" d=\"M0.0 10.0L100.0 0.0L100.0 30.0L0.0 30.0Z\"/>") != std::string::npos);
 }
 
+TEST_CASE("svg plot: dots stand at the points that there are") {
+    Plot plot = small();
+    constexpr double missing = std::numeric_limits<double>::quiet_NaN();
+    plot.curves = {{.name = "a", .x = {0.0, 5.0, 10.0}, .y = {0.0, missing, 1.0}}};
+    CHECK(count(svg_plot(plot), "<circle") == 0);
+    plot.curves[0].dots = true;
+    const std::string svg = svg_plot(plot);
+    CHECK(count(svg, "<circle cx=\"0.0\" cy=\"40.0\"") == 1);
+    CHECK(count(svg, "<circle cx=\"100.0\" cy=\"30.0\"") == 1);
+    CHECK(count(svg, "<circle") == 2);
+}
+
 TEST_CASE("svg plot: names are escaped, shown with their curve and in the key") {
     Plot plot = small();
     plot.title = "a & b";
@@ -53,6 +65,9 @@ TEST_CASE("svg plot: names are escaped, shown with their curve and in the key") 
     CHECK(count(svg, "<style>") == 0);
     CHECK(count(svg, "<g") == count(svg, "</g>"));
     CHECK(count(svg, "<svg") == count(svg, "</svg>"));
+    CHECK(count(svg, " width=\"340\"") == 1);  // 66 and 100, and 174 for the key
+    plot.curves[1].name = std::string(40, 'y');
+    CHECK(count(svg_plot(plot), " width=\"528\"") == 1);  // 362 for a longer one
     plot.key = false;
     plot.alone = true;
     svg = svg_plot(plot);

@@ -64,6 +64,14 @@ grep -q '^gradients: valid' audit.txt || fail 'no verdict in the audit'
 grep -q '^decoder/block0/ffn/up/linear .* 0.25 =' audit.txt || fail 'no line for an op in the audit'
 [[ ! -s err.txt ]] || fail "the audit wrote to stderr: $(cat err.txt)"
 
+# The parameters: a line each, at the learning rate of the first step, which is a quarter of the peak.
+"$program" --data text.txt "${small[@]}" --model llama --recipe umup-fp8 --lr 2 --warmup 4 --print-parameters > parameters.txt 2> err.txt ||
+  fail "no parameters: $(cat err.txt)"
+grep -qE '^decoder/block0/ffn/up/weight +\[44,16\] +weight +1 +0\.25 +0\.25 +0\.125 +none$' parameters.txt ||
+  fail "no line for a parameter: $(cat parameters.txt)"
+grep -qE '^9 parameters of [0-9]+ values$' parameters.txt || fail "the parameters are not counted: $(tail -n 1 parameters.txt)"
+[[ ! -s err.txt ]] || fail "the parameters wrote to stderr: $(cat err.txt)"
+
 # The report: one page, whole, also when the run fails.
 "$program" --data text.txt "${small[@]}" --recipe unit-fp8 --report page.html --quiet > /dev/null
 grep -q '</html>' page.html || fail 'the report is not whole'

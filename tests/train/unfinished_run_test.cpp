@@ -73,11 +73,24 @@ TEST_CASE("unfinished run: it goes on from the checkpoint, and what was logged a
     CHECK(UnfinishedRun(folder.path(), run, "a", 10).lines().empty());
 }
 
+TEST_CASE("unfinished run: a label's strange signs become plain, and a long one is cut") {
+    const TemporaryFolder folder;
+    const std::string name = unfinished_path(folder.path() / "runs", "a/b, lr 2^-1\u00b5", "x").filename().string();
+    CHECK(name == "a_b__lr_2_-1__-" + fingerprint("x"));
+    CHECK(std::filesystem::is_directory(folder.path() / "runs"));
+    CHECK(unfinished_path(folder.path(), std::string(1000, 'a'), "x").filename().string().size() == 100 + 1 + 16);
+}
+
+TEST_CASE("unfinished run: why a run has failed, without what its caller knows") {
+    CHECK(failure_text(RunFailed("train: the loss is nan at step 3; try a lower --lr (it is 1)")) == "the loss is nan at step 3");
+    CHECK(failure_text(RunFailed("checkpoint: a cannot be written")) == "checkpoint: a cannot be written");
+}
+
 TEST_CASE("unfinished run: a folder that cannot be made is an error") {
     const TemporaryFolder folder;
     folder.write("file", "");
     REQUIRE_THROWS_WITH(UnfinishedRun(folder.path() / "file" / "runs", run, "a", 10),
-                        "comparison: " + (folder.path() / "file" / "runs").string() + " cannot be made");
+                        "unfinished runs: " + (folder.path() / "file" / "runs").string() + " cannot be made");
 }
 
 TEST_CASE("unfinished run: biases are those of amax rules by tensor") {

@@ -51,6 +51,7 @@ struct PlotCurve {
     std::vector<double> x{}, y{};
     std::vector<double> low{}, high{};
     std::size_t look = 0;  ///< colour and dashes: 24 that differ, then again
+    bool dots = false;     ///< one at every point
 };
 
 struct Plot {
@@ -102,7 +103,10 @@ struct Plot {
               "svg_plot: the curve ", curve.name, " has ", curve.x.size(), " places, but ", curve.y.size(),
               " values and a band of ", curve.low.size(), " and ", curve.high.size());
     const double left = plot.y.label.empty() ? 66.0 : 82.0, top = plot.title.empty() ? 12.0 : 46.0;
-    const double whole_width = left + plot.width + (plot.key ? 174.0 : 16.0);
+    std::size_t longest = 0;
+    for (const PlotCurve& curve : plot.curves) longest = std::max(longest, curve.name.size());
+    const double key = std::max(174.0, 62.0 + 7.5 * static_cast<double>(longest));  // letters are that wide at most
+    const double whole_width = left + plot.width + (plot.key ? key : 16.0);
     const double whole_height = top + plot.height + (plot.x.label.empty() ? 32.0 : 64.0);
     const auto x = [&](double at) { return plot.width * (at - plot.x.low) / (plot.x.high - plot.x.low); };
     const auto y = [&](double at) { return plot.height - plot.height * (at - plot.y.low) / (plot.y.high - plot.y.low); };
@@ -167,7 +171,12 @@ struct Plot {
             svg += concatenate(pen, number(x(curve.x[i])), ' ', number(y(curve.y[i])));
             pen = 'L';
         }
-        svg += "\"/></g>\n";
+        svg += "\"/>";
+        for (std::size_t i = 0; curve.dots && i < curve.x.size(); ++i)
+            if (std::isfinite(curve.y[i]))
+                svg += concatenate("<circle cx=\"", number(x(curve.x[i])), "\" cy=\"", number(y(curve.y[i])),
+                                   "\" r=\"3.5\" fill=\"currentColor\"/>");
+        svg += "</g>\n";
     }
     svg += "</svg>\n";
     if (plot.key)

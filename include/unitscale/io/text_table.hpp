@@ -2,11 +2,22 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
+#include <cstdio>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace unitscale::io {
+
+/// A number by a printf format that takes a double; `-` for none and for what is not finite.
+[[nodiscard]] inline std::string cell(const char* format, std::optional<double> number) {
+    if (!number || !std::isfinite(*number)) return "-";
+    char text[64];
+    std::snprintf(text, sizeof text, format, *number);
+    return text;
+}
 
 /// Rows of cells as lines of text in aligned columns, two blanks apart; nothing after the last cell of a row. Widths count
 /// UTF-8 characters. Test: tests/io/text_table_test.cpp

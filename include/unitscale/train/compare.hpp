@@ -18,8 +18,10 @@
 #include <unitscale/train/comparison_page.hpp>
 #include <unitscale/train/comparison_table.hpp>
 #include <unitscale/train/evaluate.hpp>
+#include <unitscale/train/job_queue.hpp>
 #include <unitscale/train/language_run.hpp>
 #include <unitscale/train/progress.hpp>
+#include <unitscale/train/record_file.hpp>
 #include <unitscale/train/saved_model.hpp>
 #include <unitscale/train/scale_report.hpp>
 #include <unitscale/train/storage.hpp>
@@ -28,20 +30,17 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <exception>
 #include <filesystem>
 #include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <system_error>
-#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -115,9 +114,7 @@ namespace unitscale::train {
         record.failed = true;
         record.reason = failure.what();
         record.first_bad = first_bad_value(options, record.reason);
-        // Its last part is advice, and its first says what is known here.
-        record.reason = record.reason.substr(0, record.reason.find("; try "));
-        if (record.reason.starts_with("train: ")) record.reason.erase(0, 7);
+        record.reason = failure_text(failure);
     }
     add_steps(record, lines);
     if (!record.failed) {
@@ -163,9 +160,6 @@ public:
     }
 
 private:
-    /// Thrown into the runs under way when one has found an error.
-    struct Stop {};
-
     static const ComparisonOptions& checked(const ComparisonOptions& options) {
         options.validate();
         return options;
@@ -219,28 +213,14 @@ private:
     }
 
     void train_all() {
-        std::vector<std::thread> threads;
-        const std::size_t jobs = std::min(options_.jobs, waiting_.size());
         start_ = std::chrono::steady_clock::now();
-        for (std::size_t i = 1; i < jobs; ++i) threads.emplace_back([this] { work(); });
-        work();
-        for (std::thread& thread : threads) thread.join();
-        progress_.finish();
-        if (error_) std::rethrow_exception(error_);
-    }
-
-    /// One thread's share: the next run that waits, until there is none.
-    void work() noexcept {
-        for (std::size_t i = next_++; i < waiting_.size() && !stop_; i = next_++) {
-            try {
-                train(waiting_[i]);
-            } catch (const Stop&) {
-            } catch (...) {
-                const std::lock_guard lock(mutex_);
-                if (!error_) error_ = std::current_exception();
-                stop_ = true;
-            }
+        try {
+            queue_.run(options_.jobs, waiting_.size(), [this](std::size_t i) { train(waiting_[i]); });
+        } catch (...) {
+            progress_.finish();
+            throw;
         }
+        progress_.finish();
     }
 
     void train(const ComparedRun& run) {
@@ -249,7 +229,7 @@ private:
         advance(known, 0.0);
         RunRecord record =
             train_compared(options_.run, run, options_.recipes[place_of(run)], files, [&](const LanguageStep& step) {
-                if (stop_) throw Stop{};
+                queue_.leave_if_stopped();
                 advance(1, step.train_bpc);
             });
         const std::lock_guard lock(mutex_);
@@ -362,9 +342,7 @@ private:
     Progress progress_;
     std::chrono::steady_clock::time_point start_{};
     std::size_t done_steps_ = 0, timed_steps_ = 0;
-    std::exception_ptr error_{};
-    std::atomic<std::size_t> next_{0};
-    std::atomic<bool> stop_{false};
+    JobQueue queue_{};
 };
 
 /// Trains every recipe on the same batches and says on `out`, and on one page, how they compare. Killed, it goes on where it was when it

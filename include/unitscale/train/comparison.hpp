@@ -2,18 +2,13 @@
 #pragma once
 
 #include <unitscale/base/error.hpp>
-#include <unitscale/base/random.hpp>
-#include <unitscale/io/atomic_file.hpp>
-#include <unitscale/io/json_log.hpp>
 #include <unitscale/io/json_recipe.hpp>
 #include <unitscale/io/whole_file.hpp>
 #include <unitscale/scaling/recipe.hpp>
 #include <unitscale/train/language_run_options.hpp>
+#include <unitscale/train/record_file.hpp>
 
 #include <nlohmann/json.hpp>
-
-#include <fcntl.h>
-#include <sys/file.h>
 
 #include <algorithm>
 #include <array>
@@ -21,19 +16,12 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <ios>
-#include <iterator>
-#include <limits>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -135,14 +123,6 @@ struct ComparedRun {
     return runs;
 }
 
-/// A number that stands for a text: 16 hexadecimal digits.
-[[nodiscard]] inline std::string fingerprint(std::string_view text) {
-    char digits[17];
-    std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(hash_name(text)));
-    return digits;
-}
-[[nodiscard]] inline std::string fingerprint(const Recipe& recipe) { return fingerprint(io::recipe_to_json(recipe).dump()); }
-
 /// What a run has shown. Losses in bits per character.
 struct RunRecord {
     ComparedRun run{};
@@ -210,32 +190,14 @@ void describe_window(Window& window, Field&& field) {
     field("unrounded", window.unrounded);
 }
 
-/// The file of a comparison. While it is open no other process can open it as such. A last line that a killed process has left
-/// unfinished is dropped. Test: tests/train/comparison_test.cpp
+/// The file of a comparison (train/record_file.hpp). Test: tests/train/comparison_test.cpp
 class ComparisonFile {
 public:
     using Json = nlohmann::ordered_json;
 
-    /// Opens the file, or makes it; `settings` is what all runs must share. Errors: the file is not a comparison's, is that of
-    /// another one, is in use or damaged, or cannot be written.
-    ComparisonFile(std::filesystem::path path, const Json& settings) : path_(std::move(path)) {
-        lock_ = io::FileDescriptor(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
-        check(lock_.is_open(), where(), " cannot be opened for writing");
-        check(::flock(lock_.number(), LOCK_EX | LOCK_NB) == 0, where(), " is in use by another process");
-        std::ifstream stream(path_, std::ios::binary);
-        const std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
-        const std::string head = Json{{"comparison", settings}}.dump();
-        std::size_t begin = 0, number = 0;
-        for (std::size_t end = text.find('\n'); end != std::string::npos; begin = end + 1, end = text.find('\n', begin)) {
-            const Json line = Json::parse(text.substr(begin, end - begin), nullptr, false);
-            if (++number == 1) check_settings(line, settings);
-            else read(line, number);
-        }
-        check(begin > 0 || head.starts_with(text), where(), " is not the file of a comparison; choose another --out");
-        if (begin < text.size()) std::filesystem::resize_file(path_, begin);
-        log_ = std::make_unique<io::JsonLog>(path_, true);
-        if (begin == 0) log_->write({{"comparison", settings}});
-    }
+    /// Opens the file, or makes it; `settings` is what all runs must share. Errors: those of a RecordFile.
+    ComparisonFile(std::filesystem::path path, const Json& settings)
+        : file_(std::move(path), "comparison", settings, [this](const Json& line) { read(line); }) {}
 
     [[nodiscard]] const std::vector<RunRecord>& records() const noexcept { return records_; }
     [[nodiscard]] const std::optional<BiasWindow>& window() const noexcept { return window_; }
@@ -245,7 +207,7 @@ public:
         const auto found =
             std::find_if(records_.begin(), records_.end(), [&](const RunRecord& record) { return record.run == run; });
         if (found == records_.end()) return nullptr;
-        check(found->recipe_fingerprint == recipe_fingerprint, where(), ": ", run.recipe,
+        check(found->recipe_fingerprint == recipe_fingerprint, file_.where(), ": ", run.recipe,
               " has changed since its runs there; give it another name, or choose another --out");
         return &*found;
     }
@@ -253,60 +215,28 @@ public:
     void add(RunRecord record) {
         Json json;
         describe_record(record, [&](const char* name, const auto& value) { json[name] = value; });
-        log_->write({{"run", std::move(json)}});
+        file_.write({{"run", std::move(json)}});
         records_.push_back(std::move(record));
     }
     void set_window(BiasWindow window) {
         Json json;
         describe_window(window, [&](const char* name, const auto& value) { json[name] = value; });
-        log_->write({{"window", std::move(json)}});
+        file_.write({{"window", std::move(json)}});
         window_ = std::move(window);
     }
 
 private:
-    [[nodiscard]] std::string where() const { return "comparison: " + path_.string(); }
-
-    void check_settings(const Json& line, const Json& settings) const {
-        check(line.is_object() && line.contains("comparison") && line["comparison"].is_object(), where(),
-              " is not the file of a comparison; choose another --out");
-        const Json& known = line["comparison"];
-        for (const auto& [name, value] : settings.items()) {
-            const Json there = known.contains(name) ? known[name] : Json();
-            check(there == value, where(), " is of another comparison: its ", name, " is ", there.dump(), ", not ", value.dump(),
-                  "; choose another --out");
-        }
+    void read(const Json& line) {
+        const auto get = [](const Json& json) {
+            return [&json](const char* name, auto& value) { read_logged(json.at(name), value); };
+        };
+        if (line.contains("run")) describe_record(records_.emplace_back(), get(line.at("run")));
+        else describe_window(window_.emplace(), get(line.at("window")));
     }
 
-    void read(const Json& line, std::size_t number) {
-        // JSON has no NaN and no infinity; JsonLog has written their names.
-        const auto number_of = [](const Json& json) {
-            return json.is_string() ? std::numeric_limits<double>::quiet_NaN() : json.get<double>();
-        };
-        const auto get = [&](const Json& json) {
-            return [&](const char* name, auto& value) {
-                using Value = std::decay_t<decltype(value)>;
-                if constexpr (std::is_same_v<Value, double>) {
-                    value = number_of(json.at(name));
-                } else if constexpr (std::is_same_v<Value, std::vector<double>>) {
-                    for (const Json& element : json.at(name)) value.push_back(number_of(element));
-                } else {
-                    json.at(name).get_to(value);
-                }
-            };
-        };
-        try {
-            if (line.contains("run")) describe_record(records_.emplace_back(), get(line.at("run")));
-            else describe_window(window_.emplace(), get(line.at("window")));
-        } catch (const nlohmann::json::exception&) {
-            fail(where(), ": line ", number, " is not that of a run");
-        }
-    }
-
-    std::filesystem::path path_;
-    io::FileDescriptor lock_;
-    std::unique_ptr<io::JsonLog> log_{};
     std::vector<RunRecord> records_{};
     std::optional<BiasWindow> window_{};
+    RecordFile file_;
 };
 
 }  // namespace unitscale::train

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <unitscale/analysis/markup.hpp>
-#include <unitscale/analysis/report_page.hpp>
 #include <unitscale/analysis/svg_plot.hpp>
 #include <unitscale/train/comparison.hpp>
 #include <unitscale/train/comparison_table.hpp>
+#include <unitscale/train/page_parts.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -19,21 +19,6 @@
 #include <vector>
 
 namespace unitscale::train {
-
-inline constexpr std::string_view comparison_style = R"css(
-html { scroll-padding-top: 20px; }
-main { max-width: 1480px; }
-main > .card { margin-top: 16px; }
-main > .soft { margin: 4px 0 0; }
-svg.chart { max-width: 100%; height: auto; display: block; }
-.pair { display: grid; grid-template-columns: 1fr 1fr; gap: 16px; margin-top: 16px; }
-.grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(310px, 1fr)); gap: 4px 14px; }
-.grid h3 { font-size: 13px; font-weight: 550; margin: 8px 0 0; }
-@media (max-width: 1000px) { .pair { grid-template-columns: 1fr; } }
-td:not(:first-child), th:not(:first-child) { text-align: right; white-space: nowrap; }
-svg.swatch { vertical-align: -1px; margin-right: 6px; }
-.hidden { display: none; }
-)css";
 
 inline constexpr std::string_view comparison_note = R"html(
 <p class="soft">Validation loss in bits per character, mean over seeds at the recipe's best learning rate; spread: largest minus least.
@@ -51,20 +36,6 @@ for (const box of document.querySelectorAll('input[data-recipe]'))
     for (const curve of document.querySelectorAll(`.recipes [data-look="${box.dataset.recipe}"]`)) curve.classList.toggle('hidden', !box.checked);
   });
 )js";
-
-/// Rows as an HTML table; `lead(i)` is markup before the first cell of row i, which the header does not have.
-template <class Lead>
-[[nodiscard]] std::string html_table(const std::vector<std::vector<std::string>>& rows, Lead&& lead) {
-    std::string html = "<table>";
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-        const char* tag = i == 0 ? "th" : "td";
-        html += "<tr>";
-        for (std::size_t j = 0; j < rows[i].size(); ++j)
-            html += concatenate('<', tag, '>', i > 0 && j == 0 ? lead(i - 1) : "", analysis::escaped(rows[i][j]), "</", tag, '>');
-        html += "</tr>\n";
-    }
-    return html + "</table>";
-}
 
 /// A curve of several runs: their mean, and their least and largest value, at every place that all of them have.
 [[nodiscard]] inline analysis::PlotCurve mean_curve(const RateSummary& rate, std::vector<std::size_t> RunRecord::*steps,
@@ -102,17 +73,6 @@ template <class Lead>
     if (!std::isfinite(low)) low = 0.0;
     if (!(high > low)) high = low + 1.0;
     return analysis::linear_axis(low - 0.04 * (high - low), high + 0.04 * (high - low), "bits per character");
-}
-
-/// A card with a plot in it; nothing if there is no curve of two points.
-[[nodiscard]] inline std::string plot_card(std::string_view title, std::string_view note, analysis::Plot plot) {
-    const bool drawable =
-        std::any_of(plot.curves.begin(), plot.curves.end(), [](const auto& curve) { return curve.x.size() > 1; });
-    if (!drawable) return "";
-    plot.label = title;
-    plot.alone = false;
-    return concatenate("<div class=\"card recipes\"><h2>", title, "</h2><span class=\"soft\">", note, "</span>",
-                       analysis::svg_plot(plot), "</div>\n");
 }
 
 /// Training and validation losses over steps, and the final loss over rates where there are several.
@@ -267,9 +227,7 @@ struct BiasPlace {
     if (window) body += window_card(*window);
     body += "</main><script>";
     (body += comparison_script) += "</script>";
-    std::string style(analysis::report_style);
-    (style += analysis::svg_plot_style) += comparison_style;
-    return analysis::html_page("Recipes compared", style, body);
+    return figures_page("Recipes compared", body);
 }
 
 }  // namespace unitscale::train

@@ -9,7 +9,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <limits>
 #include <optional>
 #include <set>
@@ -18,6 +17,8 @@
 #include <vector>
 
 namespace unitscale::train {
+
+using io::cell;
 
 /// A recipe's runs at one learning rate.
 struct RateSummary {
@@ -97,14 +98,6 @@ template <class Number>
     for (const RecipeSummary& summary : summaries)
         if (summary.recipe.name == "fp32" && std::isfinite(summary.best_rate().mean)) return summary.best_rate().mean;
     return std::nullopt;
-}
-
-/// A number by a printf format that takes a double; `-` for none.
-[[nodiscard]] inline std::string cell(const char* format, std::optional<double> number) {
-    if (!number || !std::isfinite(*number)) return "-";
-    char text[64];
-    std::snprintf(text, sizeof text, format, *number);
-    return text;
 }
 
 /// The table's first row names its columns. Losses are in bits per character, over seeds at the recipe's best rate; the spread is

@@ -21,6 +21,7 @@
 #include <unitscale/train/evaluate.hpp>
 #include <unitscale/train/generate.hpp>
 #include <unitscale/train/language_run_options.hpp>
+#include <unitscale/train/parameter_table.hpp>
 #include <unitscale/train/precision_table.hpp>
 #include <unitscale/train/progress.hpp>
 #include <unitscale/train/resources.hpp>
@@ -97,6 +98,12 @@ public:
                            ", warm-up ", schedule_.warmup, " steps, Adam, seed ", options_.seed, ", ", options_.threads,
                            options_.threads == 1 ? " thread\n\n" : " threads\n\n", precision_table(state_),
                            "attention's own products and sums are never rounded\n");
+    }
+
+    /// What the parametrisation does with every parameter, at the learning rate of the step that comes next.
+    [[nodiscard]] std::string parameters() {
+        if (!options_.resume.empty()) restore(nullptr);
+        return parameter_table(optimiser_, recipe_, schedule_.at(std::min<std::size_t>(state_.step() + 1, options_.steps)));
     }
 
     /// The audit of the first step's scale factors. Takes no step.
@@ -204,17 +211,17 @@ private:
     void check_step(const StepResult& result, std::size_t step) const {
         if (result.updated || (result.skipped && scaler_.skipped_in_a_row() <= most_skipped_steps)) return;
         const bool finite = std::isfinite(result.loss);
-        throw RunFailed(concatenate("train: the ", finite ? "gradient norm" : "loss", " is ",
-                                    finite ? result.gradient_norm : result.loss, " at step ", step, "; try a lower --lr (it is ",
-                                    schedule_.peak, ")"));
+        throw Diverged(concatenate("train: the ", finite ? "gradient norm" : "loss", " is ",
+                                   finite ? result.gradient_norm : result.loss, " at step ", step, "; try a lower --lr (it is ",
+                                   schedule_.peak, ")"));
     }
 
     /// Bits per character on the validation text, or on at most so many windows of it. RunFailed: not finite.
     double validate(std::size_t step, std::size_t most = std::numeric_limits<std::size_t>::max()) {
         const double valid = evaluate(model_, tape_, parts_.validation, options_.seq, options_.batch, most);
         if (!std::isfinite(valid))
-            throw RunFailed(concatenate("train: the validation loss is ", valid, " after step ", step,
-                                        "; try a lower --lr (it is ", schedule_.peak, ")"));
+            throw Diverged(concatenate("train: the validation loss is ", valid, " after step ", step,
+                                       "; try a lower --lr (it is ", schedule_.peak, ")"));
         return valid;
     }
 
@@ -292,6 +299,9 @@ inline LanguageRunResult run_language(const LanguageRunOptions& options, std::FI
 [[nodiscard]] inline std::string describe_language(const LanguageRunOptions& options) {
     return with_storage(recipe_of(options),
                         [&]<class T>(std::type_identity<T>) { return LanguageRun<T>(options).description(); });
+}
+[[nodiscard]] inline std::string parameters_of_language(const LanguageRunOptions& options) {
+    return with_storage(recipe_of(options), [&]<class T>(std::type_identity<T>) { return LanguageRun<T>(options).parameters(); });
 }
 [[nodiscard]] inline analysis::Audit audit_language(const LanguageRunOptions& options) {
     return with_storage(recipe_of(options), [&]<class T>(std::type_identity<T>) { return LanguageRun<T>(options).audit(); });

@@ -27,10 +27,16 @@
 // What goes into a training run of a language model and what comes out of it: train/language_run.hpp.
 namespace unitscale::train {
 
-/// A run that began and could not be finished (the loss became NaN): not the arguments' fault, unlike Error.
+/// A run that began and could not be finished (the loss became NaN, a disk is full): not the arguments' fault, unlike Error.
 class RunFailed : public std::runtime_error {
 public:
     using std::runtime_error::runtime_error;
+};
+
+/// A run that failed by its numbers: it would again.
+class Diverged : public RunFailed {
+public:
+    using RunFailed::RunFailed;
 };
 
 inline constexpr std::array<std::string_view, 2> model_names = {"gpt", "llama"};

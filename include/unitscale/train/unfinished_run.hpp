@@ -7,6 +7,8 @@
 #include <unitscale/scaling/recipe.hpp>
 #include <unitscale/scaling/state.hpp>
 #include <unitscale/train/comparison.hpp>
+#include <unitscale/train/language_run_options.hpp>
+#include <unitscale/train/record_file.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -20,7 +22,7 @@
 #include <utility>
 #include <vector>
 
-// What a run of a comparison leaves on the disk while it is under way, and how its steps become a record.
+// What a run of a comparison or of a sweep leaves on the disk while it is under way, and how its steps become a record.
 namespace unitscale::train {
 
 /// The step that a checkpoint was written after; 0: there is none that can be read.
@@ -40,6 +42,29 @@ namespace unitscale::train {
     }
 }
 
+/// Where a run that has not ended keeps its files: a path to which their extensions are added. `label` is for people to read, `what`
+/// tells this run from all others; the folder is made. Error: it cannot be.
+[[nodiscard]] inline std::filesystem::path unfinished_path(const std::filesystem::path& folder, const std::string& label,
+                                                           const std::string& what) {
+    std::error_code error;
+    std::filesystem::create_directories(folder, error);
+    check(std::filesystem::is_directory(folder, error), "unfinished runs: ", folder.string(), " cannot be made");
+    std::string name = label.substr(0, 100);
+    for (char& c : name) {
+        const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '-';
+        if (!plain) c = '_';
+    }
+    return folder / (name + "-" + fingerprint(what));
+}
+
+/// Why a run has failed, from its error: its last part is advice, and its first says what is known here.
+[[nodiscard]] inline std::string failure_text(const RunFailed& failure) {
+    std::string reason = failure.what();
+    reason = reason.substr(0, reason.find("; try "));
+    if (reason.starts_with("train: ")) reason.erase(0, 7);
+    return reason;
+}
+
 /// What a run that has not ended keeps on the disk: a line for each step, and a checkpoint to go on from. After a kill the lines up to
 /// the checkpoint's step count; where one of them is missing, or the checkpoint, the run begins again.
 /// Test: tests/train/unfinished_run_test.cpp
@@ -49,17 +74,10 @@ public:
 
     /// `what` tells this run from all others; the folder is made. Error: the folder cannot be made, a file in it not written.
     UnfinishedRun(const std::filesystem::path& folder, const ComparedRun& run, const std::string& what, std::size_t steps) {
+        const std::filesystem::path path = unfinished_path(folder, concatenate(run.recipe, '-', run.rate, '-', run.seed), what);
+        (log_ = path) += ".jsonl";
+        (checkpoint_ = path) += ".safetensors";
         std::error_code error;
-        std::filesystem::create_directories(folder, error);
-        check(std::filesystem::is_directory(folder, error), "comparison: ", folder.string(), " cannot be made");
-        std::string name = concatenate(run.recipe, '-', run.rate, '-', run.seed);
-        for (char& c : name) {
-            const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '-';
-            if (!plain) c = '_';
-        }
-        name += "-" + fingerprint(what);
-        log_ = folder / (name + ".jsonl");
-        checkpoint_ = folder / (name + ".safetensors");
         // One of the last step would leave nothing to measure speed and memory by.
         if (const std::size_t step = step_of_checkpoint(checkpoint_); step < steps) read_lines(step);
         if (lines_.empty()) std::filesystem::remove(checkpoint_, error);

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT
+// Searches hyperparameters of a transformer: many short runs, side by side, that a killed program takes up again. See --help.
+//   build/examples/sweep --recipes umup-fp32,fp32 --model llama --head-size 16 --axis width=32:128:x2 --axis lr_factor=2^-3:2^3:x2
+//     --seeds 2 --steps 300 --depth 2 --jobs 2 --data text.txt --out widths.html
+
+#include <unitscale/train/sweep.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <string>
+
+int main(int argc, char** argv) {
+    unitscale::train::SweepOptions options;
+    auto& run = options.run;
+    run.data = {UNITSCALE_EXAMPLE_DATA};
+    run.steps = 300;
+    CLI::App app(
+        "Trains a character-level transformer at many points of named axes and says where its loss is least: tables, and one "
+        "HTML "
+        "page. Killed, it goes on where it was when it is started again with the same options; more values and seeds may be "
+        "added.");
+    app.add_option(
+        "--axis", options.axes,
+        "NAME=VALUES, once for each axis: lr=0.5,1,2 or lr=0.25:4:x2 (from, to, factor); for random search the "
+        "interval lr=0.25:4. Names: lr, lr_factor (on each recipe's own rate), alpha_attn, alpha_ffn_act, alpha_res, "
+        "alpha_res_attn_ratio, alpha_loss_softmax, init_sigma, alpha_emb, alpha_out; width, depth, heads, batch, steps, "
+        "seq, for each of which the search is made");
+    app.add_option(
+           "--strategy", options.strategy,
+           "grid; line: one axis at a time, the others at their defaults; random: --points drawn; independent: the learning "
+           "rate, then each multiplier alone at the best one, then the best of all together")
+        ->capture_default_str();
+    app.add_option("--points", options.points, "points of a random search")->capture_default_str();
+    app.add_option("--search-seed", options.search_seed, "seed of a random search")->capture_default_str();
+    app.add_option("--data", run.data, "text files or folders, UTF-8; the last tenth is for validation")
+        ->default_str("this repository's prose");
+    app.add_option("--recipe,--recipes", options.recipes,
+                   "recipes, names or JSON files, separated by commas; several are an axis")
+        ->delimiter(',')
+        ->capture_default_str();
+    app.add_option("--set", run.set, "a field of the recipes, key=value, as in their JSON")->allow_extra_args(false);
+    app.add_option("--out", options.out, "the page; FILE.jsonl beside it remembers what is done")->capture_default_str();
+    app.add_option("--plot", options.plot, "an SVG of the losses by learning rate");
+    app.add_option("--seeds", options.seeds, "runs of each point: --seed and the seeds that follow it")->capture_default_str();
+    app.add_option("--seed", run.seed, "the first seed, of initial values and data order")->capture_default_str();
+    app.add_option("--jobs", options.jobs, "runs side by side; the losses do not depend on it")->capture_default_str();
+    app.add_option("--threads", run.threads, "threads of each run; the losses do not depend on it")->capture_default_str();
+    app.add_option("--steps", run.steps, "updates of each run")->capture_default_str();
+    app.add_option("--lr", run.lr, "peak learning rate, where no axis varies it")->default_str("each recipe's own");
+    app.add_option("--warmup", run.warmup, "steps to the peak learning rate")->default_str("a tenth of the run");
+    app.add_option("--model", run.model, "gpt or llama")->capture_default_str();
+    app.add_option("--width", run.width, "width of the residual stream")->capture_default_str();
+    app.add_option("--depth", run.depth, "transformer blocks")->capture_default_str();
+    auto* heads = app.add_option("--heads", run.heads, "attention heads")->capture_default_str();
+    app.add_option("--head-size", run.head_size, "channels of a head: the heads follow the width")->excludes(heads);
+    app.add_option("--kv-heads", run.kv_heads, "key and value heads")->default_str("as many as query heads");
+    app.add_option("--seq", run.seq, "characters in a sequence")->capture_default_str();
+    app.add_option("--batch", run.batch, "sequences in a step")->capture_default_str();
+    app.add_option("--save-every", options.save_every, "steps between checkpoints of a run that is under way; 0: none")
+        ->default_str("a tenth of the run");
+    app.add_flag("--quiet", run.quiet, "print the tables only");
+    const CLI::Validator not_negative(
+        [](std::string& text) { return text.starts_with('-') ? "is " + text + "; expected a whole number, not negative" : ""; },
+        "");
+    for (const char* name : {"--points", "--search-seed", "--seeds", "--seed", "--jobs", "--threads", "--steps", "--warmup",
+                             "--width", "--depth", "--heads", "--head-size", "--kv-heads", "--seq", "--batch", "--save-every"})
+        app.get_option(name)->check(not_negative);
+    int failed = 2;
+    try {
+        app.parse(argc, argv);
+        unitscale::train::sweep(options, stdout);
+        std::printf("\nthe page is %s\n", options.out.c_str());
+        return 0;
+    } catch (const CLI::Success& done) {  // --help
+        return app.exit(done);
+    } catch (const CLI::ParseError& error) {
+        std::fprintf(stderr, "sweep: %s\n", error.what());
+    } catch (const unitscale::Error& error) {
+        std::fprintf(stderr, "sweep: %s\n", error.what());
+    } catch (const std::bad_alloc&) {
+        std::fprintf(stderr, "sweep: not enough memory for models and batches of these sizes\n");
+        failed = 1;
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "sweep: %s\n", error.what());
+        failed = 1;
+    }
+    return failed;
+}

@@ -1,0 +1,124 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# sweep as a program: exit codes, one line on stderr for bad input, tables, the page and the plot, going on after a kill.
+# Usage: sweep.sh PROGRAM
+set -euo pipefail
+# shellcheck source=tests/support/program.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/../support/program.sh" "$1"
+
+for ((i = 0; i < 60; ++i)); do echo "the early bird catches the worm"; done > text.txt
+small=(--data text.txt --depth 1 --head-size 8 --seq 16 --batch 4)
+short=("${small[@]}" --steps 6)
+
+# bad <pattern of stderr> <argument>...: exit code 2, one line on stderr, no page and no part of one
+bad() {
+  local pattern=$1 code=0
+  shift
+  timeout 60 "$program" --data text.txt "$@" > out.txt 2> err.txt || code=$?
+  [[ $code == 2 ]] || fail "exit code $code instead of 2: $*: $(cat err.txt)"
+  [[ $(wc -l < err.txt) == 1 ]] || fail "not one line on stderr: $*: $(cat err.txt)"
+  grep -qE -- "^sweep: .*$pattern" err.txt || fail "no '$pattern' on stderr: $*: $(cat err.txt)"
+  ! compgen -G 'sweep.*' > /dev/null || fail "a page, or its records, were begun: $*"
+}
+bad '--axis: none given; without one a sweep has no points$'
+bad "--axis: unknown hyperparameter 'beta'; expected one of lr, lr_factor, alpha_attn, alpha_ffn_act, alpha_res, .*, width, depth, .*, recipe\$" --axis beta=1
+bad '--axis lr: 4:0.25:x2 has no points$' --axis lr=4:0.25:x2
+bad '--axis lr: has no points$' --axis lr=
+bad "--axis lr: is '0.5x'; expected a positive number, such as 0.25 or 2\^-2\$" --axis lr=1,0.5x
+bad '--axis lr: is given twice$' --axis lr=1,2 --axis lr=3
+bad '--axis lr: is an interval, which random search draws from; expected values, such as 0.25:4:x2$' --axis lr=0.25:4
+bad '--points: is 0; expected a number from 1 to 100000$' --axis lr=0.25:4 --strategy random --points 0
+bad "--strategy: is 'best'; expected one of grid, line, random, independent\$" --axis lr=1,2 --strategy best
+bad '--strategy: an independent search begins with the learning rate; expected --axis lr=...$' --axis alpha_res=1,2 --strategy independent
+bad '--heads: width 96 is not divisible by 5 heads$' --axis width=80,96 --heads 5
+bad '--head-size: width 40 is not divisible by heads of size 16$' --axis width=32,40 --head-size 16
+bad "recipe: unknown name 'fp7'; expected one of " --recipes fp32,fp7 --axis lr=1,2
+bad '--axis recipe: fp32 is given twice$' --recipes fp32,fp32 --axis lr=1,2
+bad "recipe: unknown key 'speed'" --axis lr=1,2 --set speed=1
+bad '--seeds: is 0; expected a number from 1 to 1000$' --axis lr=1,2 --seeds 0
+bad '--jobs: is 0; expected a number from 1 to 1000$' --axis lr=1,2 --jobs 0
+bad '--steps: is -1; expected a whole number, not negative$' --axis lr=1,2 --steps -1
+bad '--out: none/page.html cannot be written$' --axis lr=1,2 --out none/page.html
+bad '--plot: none/a.svg cannot be written$' --axis lr=1,2 --plot none/a.svg
+bad 'data: missing.txt does not exist$' --axis lr=1,2 --data missing.txt
+bad 'speed' --speed
+
+# Recipes and widths over learning rates: tables, the page, the plot, and nothing else left. A rate that fails is a point like others.
+grid=(--recipes 'umup-fp32,fp32' --axis 'width=16,32' --axis lr_factor=0.5:2:x2)
+"$program" "${short[@]}" "${grid[@]}" --seeds 2 --out page.html --plot rates.svg > out.txt 2> err.txt || fail "exit code $?: $(cat err.txt)"
+[[ ! -s err.txt ]] || fail "something on stderr: $(cat err.txt)"
+grep -qE '^24 runs, of which 0 are done$' out.txt || fail "not 24 runs: $(cat out.txt)"
+grep -qE '^\[24/24\] fp32, width 32, lr_factor 2, seed 2: [0-9.]+ bits/char, ' out.txt || fail "no last run: $(cat out.txt)"
+for recipe in umup-fp32 fp32; do
+  for width in 16 32; do
+    grep -qE "^$recipe, width $width +[0-9.]+ +[0-9.]+ +[0-9.]+ +([0-9.]+|-) +0 +6\$" out.txt || fail "no best point of $recipe, $width: $(cat out.txt)"
+  done
+  grep -qE "^$recipe +lr_factor +width +[+-][0-9.]+.* at 16, [+-][0-9.]+.* at 32 +(unknown|(at least )?[0-9.]+)\$" out.txt || fail "no movement of $recipe: $(cat out.txt)"
+  grep -qE "^$recipe +width +lr_factor +[0-9.]+\$" out.txt || fail "no transfer error of $recipe: $(cat out.txt)"
+done
+[[ $(head -c 15 page.html) == '<!DOCTYPE html>' && $(tail -n 1 page.html) == *'</html>' ]] || fail "the page is not whole"
+! sed 's@http://www.w3.org/2000/svg@@g' page.html | grep -qE 'https?:|src=|url\(' || fail "the page asks for something"
+[[ $(grep -c 'class="heat"' page.html) == 2 ]] || fail "not two maps on the page"
+[[ $(head -c 5 rates.svg) == '<svg ' && $(tail -n 1 rates.svg) == '</svg>' ]] || fail "the plot is not whole"
+files=(*)
+[[ ${files[*]} == 'err.txt out.txt page.html page.jsonl rates.svg text.txt' ]] || fail "files are left: ${files[*]}"
+[[ $(wc -l < page.jsonl) == 25 ]] || fail "not 25 lines"
+
+# What is done is not done again; a further value and seed are only added.
+"$program" "${short[@]}" "${grid[@]/16,32/16,32,48}" --seeds 3 --out page.html > out.txt 2> err.txt || fail "exit code $?: $(cat err.txt)"
+grep -qE '^54 runs, of which 24 are done$' out.txt || fail "not 24 of 54 runs were done: $(cat out.txt)"
+
+# Another sweep's file is left as it is, as is one that is no sweep's.
+cp page.jsonl before.jsonl
+code=0
+"$program" "${small[@]}" --steps 7 "${grid[@]}" --out page.html > out.txt 2> err.txt || code=$?
+[[ $code == 2 && $(cat err.txt) == 'sweep: sweep: page.jsonl is of another sweep: its steps is 6, not 7; choose another --out' ]] ||
+  fail "another sweep: $code $(cat err.txt)"
+"$program" "${short[@]}" --recipe fp32 --axis lr=1,2 --out page.html > out.txt 2> err.txt && fail "other axes were accepted"
+grep -qE '^sweep: sweep: page.jsonl is of another sweep: its axes is \["lr_factor","recipe","width"\], not \["lr"\]; choose another --out$' err.txt ||
+  fail "other axes: $(cat err.txt)"
+cmp -s page.jsonl before.jsonl || fail "another sweep's file was changed"
+
+# A run that fails is a point that says so.
+"$program" "${short[@]}" --width 16 --recipe fp32 --axis lr=0.01,1e30 --out failing.html > out.txt 2> err.txt || fail "exit code $?: $(cat err.txt)"
+grep -qE '^fp32 +[0-9.]+\* +failed ' out.txt || fail "no failed point: $(cat out.txt)"
+grep -qE '^lr 1e\+30, seed 1: failed: the (loss|gradient norm|validation loss) is ' out.txt || fail "no reason: $(cat out.txt)"
+
+# An independent search in three stages, and a random one.
+"$program" "${short[@]}" --width 16 --recipe umup-fp32 --axis lr=0.5,1 --axis alpha_attn=0.5,1,2 --axis alpha_res=0.5,2 --strategy independent \
+  --out independent.html > out.txt 2> err.txt || fail "exit code $?: $(cat err.txt)"
+grep -qE '^2 runs, of which 0 are done$' out.txt || fail "the first stage is not 2 runs: $(cat out.txt)"
+grep -qE '^6 runs, of which 2 are done$' out.txt || fail "the second stage is not 4 runs: $(cat out.txt)"
+grep -qE '^umup-fp32 +[0-9.]+ +[0-9.]+ +[+-][0-9.]+ % +lr [0-9.]+, alpha_attn [0-9.]+, alpha_res [0-9.]+$' out.txt || fail "no result: $(cat out.txt)"
+"$program" "${short[@]}" --width 16 --recipe umup-fp32 --axis lr=0.25:4 --axis alpha_attn=1,2 --strategy random --points 5 --out random.html \
+  > out.txt 2> err.txt || fail "exit code $?: $(cat err.txt)"
+grep -qE '^5 runs, of which 0 are done$' out.txt || fail "not 5 random points: $(cat out.txt)"
+grep -q 'Best loss so far' random.html || fail "no best loss so far"
+
+# Killed again and again, the runs end with the losses of those that were not, and none that has ended is made again.
+long=(--data text.txt --width 16 --depth 1 --heads 2 --seq 16 --batch 4 --steps 300 --recipe fp32 --axis lr=0.001:0.008:x2 --save-every 20)
+losses() { sed -E 's/"(tokens_per_s|seconds)":[^,}]*//g' "$1" | LC_ALL=C sort; }
+"$program" "${long[@]}" --out whole.html > /dev/null 2>&1 || fail "exit code $? of the whole sweep"
+done_before=0
+for ((kill = 0; kill < 6; ++kill)); do
+  "$program" "${long[@]}" --jobs 2 --out killed.html > killed.txt 2>&1 &
+  run=$!
+  sleep "0.$((RANDOM % 5))$((RANDOM % 10))"
+  kill -9 "$run" 2> /dev/null || true
+  wait "$run" 2> /dev/null || true
+  [[ ! -e killed.html || $(tail -n 1 killed.html) == *'</html>' ]] || fail "a killed process has left a part of a page"
+  done_now=0
+  [[ ! -e killed.jsonl ]] || done_now=$(grep -c '^{"run":.*}$' killed.jsonl || true)
+  ((done_now >= done_before)) || fail "a run that had ended is gone"
+  done_before=$done_now
+done
+printf '{"run":{"lr":0.' >> killed.jsonl  # as a kill in the middle of a line leaves it
+"$program" "${long[@]}" --jobs 2 --out killed.html > killed.txt 2>&1 || fail "after kills: exit code $?: $(tail -n 1 killed.txt)"
+[[ $(losses whole.jsonl) == "$(losses killed.jsonl)" ]] || fail "killed runs end elsewhere, or were made twice"
+[[ ! -e killed.runs ]] || fail "unfinished runs are left: $(ls killed.runs)"
+
+"$program" --help > help.txt || fail "--help: exit code $?"
+grep -q -- '--strategy' help.txt || fail "--help names no options"
+
+((failures == 0)) || exit 1
+echo "sweep: all checks passed"
