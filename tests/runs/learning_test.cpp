@@ -26,7 +26,9 @@ struct Learnt {
 template <class T>
 Learnt learn(const Recipe& recipe, const io::CharacterVocabulary& vocabulary, const train::Split& parts) {
     test::LanguageModel<T> model(recipe, {.vocabulary = vocabulary.size(), .width = 32, .depth = 2, .heads = 2, .length = 24});
-    optim::Adam<T> optimiser(model.decoder.parameters(), {.beta1 = 0.9, .beta2 = 0.95, .storage = recipe.storage});
+    optim::Adam<T> optimiser(
+        model.decoder.parameters(),
+        {.beta1 = 0.9, .beta2 = 0.95, .parametrisation = recipe.parametrisation_rule(), .storage = recipe.storage});
     const optim::Schedule schedule{.kind = optim::ScheduleKind::cosine, .peak = recipe.learning_rate, .steps = 80, .warmup = 8};
     Learnt result{.before = train::evaluate(model.decoder, model.tape, parts.validation, 24, 4)};
     train::Batch batch = train::make_batch(8, 24);
