@@ -9,16 +9,8 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/../support/program.sh" "$1"
 for ((i = 0; i < 60; ++i)); do echo "the early bird catches the worm"; done > text.txt
 small=(--data text.txt --width 16 --depth 1 --heads 2 --seq 16 --batch 4 --steps 6)
 
-# bad <pattern of stderr> <argument>...: exit code 2, one line on stderr, no page and no part of one
-bad() {
-  local pattern=$1 code=0
-  shift
-  timeout 60 "$program" --data text.txt "$@" > out.txt 2> err.txt || code=$?
-  [[ $code == 2 ]] || fail "exit code $code instead of 2: $*: $(cat err.txt)"
-  [[ $(wc -l < err.txt) == 1 ]] || fail "not one line on stderr: $*: $(cat err.txt)"
-  grep -qE -- "^compare_recipes: .*$pattern" err.txt || fail "no '$pattern' on stderr: $*: $(cat err.txt)"
-  ! compgen -G 'recipes.*' > /dev/null || fail "a page, or its records, were begun: $*"
-}
+given=(--data text.txt)
+begun='recipes.*'
 bad "recipe: unknown name 'fp7'; expected one of " --recipes fp32,fp7
 bad '--recipes: fp32 is given twice$' --recipes fp32,fp32
 bad '--out: none/page.html cannot be written$' --out none/page.html
@@ -57,24 +49,7 @@ cmp -s page.jsonl before.jsonl || fail "another comparison's file was changed"
 
 # Killed again and again, the runs end with the losses of those that were not, and none that has ended is made again.
 long=(--data text.txt --width 16 --depth 1 --heads 2 --seq 16 --batch 4 --steps 300 --recipes 'fp32,fp8-delayed' --save-every 20)
-losses() { sed -E 's/"tokens_per_s":[^,]*,//' "$1" | LC_ALL=C sort; }
-"$program" "${long[@]}" --out whole.html > /dev/null 2>&1 || fail "exit code $? of the whole comparison"
-done_before=0
-for ((kill = 0; kill < 6; ++kill)); do
-  "$program" "${long[@]}" --jobs 2 --out killed.html > killed.txt 2>&1 &
-  run=$!
-  sleep "0.$((RANDOM % 5))$((RANDOM % 10))"
-  kill -9 "$run" 2> /dev/null || true
-  wait "$run" 2> /dev/null || true
-  [[ ! -e killed.html || $(tail -n 1 killed.html) == *'</html>' ]] || fail "a killed process has left a part of a page"
-  done_now=0
-  [[ ! -e killed.jsonl ]] || done_now=$(grep -c '^{"run":.*}$' killed.jsonl || true)
-  ((done_now >= done_before)) || fail "a run that had ended is gone"
-  done_before=$done_now
-done
-"$program" "${long[@]}" --jobs 2 --out killed.html > killed.txt 2>&1 || fail "after kills: exit code $?: $(tail -n 1 killed.txt)"
-[[ $(losses whole.jsonl) == "$(losses killed.jsonl)" ]] || fail "killed runs end elsewhere"
-[[ ! -e killed.runs ]] || fail "unfinished runs are left: $(ls killed.runs)"
+survives_kills "${long[@]}"
 
 "$program" --help > help.txt || fail "--help: exit code $?"
 grep -q -- '--window' help.txt || fail "--help names no options"

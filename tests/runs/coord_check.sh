@@ -9,16 +9,8 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/../support/program.sh" "$1"
 for ((i = 0; i < 60; ++i)); do echo "the early bird catches the worm"; done > text.txt
 small=(--data text.txt --depth 1 --head-size 8 --seq 16 --batch 4 --seeds 2)
 
-# bad <pattern of stderr> <argument>...: exit code 2, one line on stderr, no page and no part of one
-bad() {
-  local pattern=$1 code=0
-  shift
-  timeout 60 "$program" "${small[@]}" "$@" > out.txt 2> err.txt || code=$?
-  [[ $code == 2 ]] || fail "exit code $code instead of 2: $*: $(cat err.txt)"
-  [[ $(wc -l < err.txt) == 1 ]] || fail "not one line on stderr: $*: $(cat err.txt)"
-  grep -qE -- "^coord_check: .*$pattern" err.txt || fail "no '$pattern' on stderr: $*: $(cat err.txt)"
-  ! compgen -G '*.html*' > /dev/null || fail "a page was begun: $*"
-}
+given=("${small[@]}")
+begun='*.html*'
 bad "--parametrisation: unknown 'np'; expected one of standard, unit, mup, umup$" --parametrisation np
 bad '--widths: 1 width; a trend needs at least 2, such as 64,128,256,512$' --widths 64
 bad '--widths: 100 is not divisible by the head size 8$' --widths 64,100

@@ -10,16 +10,8 @@ for ((i = 0; i < 60; ++i)); do echo "the early bird catches the worm"; done > te
 small=(--data text.txt --depth 1 --head-size 8 --seq 16 --batch 4)
 short=("${small[@]}" --steps 6)
 
-# bad <pattern of stderr> <argument>...: exit code 2, one line on stderr, no page and no part of one
-bad() {
-  local pattern=$1 code=0
-  shift
-  timeout 60 "$program" --data text.txt "$@" > out.txt 2> err.txt || code=$?
-  [[ $code == 2 ]] || fail "exit code $code instead of 2: $*: $(cat err.txt)"
-  [[ $(wc -l < err.txt) == 1 ]] || fail "not one line on stderr: $*: $(cat err.txt)"
-  grep -qE -- "^sweep: .*$pattern" err.txt || fail "no '$pattern' on stderr: $*: $(cat err.txt)"
-  ! compgen -G 'sweep.*' > /dev/null || fail "a page, or its records, were begun: $*"
-}
+given=(--data text.txt)
+begun='sweep.*'
 bad '--axis: none given; without one a sweep has no points$'
 bad "--axis: unknown hyperparameter 'beta'; expected one of lr, lr_factor, alpha_attn, alpha_ffn_act, alpha_res, .*, width, depth, .*, recipe\$" --axis beta=1
 bad '--axis lr: 4:0.25:x2 has no points$' --axis lr=4:0.25:x2
@@ -97,25 +89,7 @@ grep -q 'Best loss so far' random.html || fail "no best loss so far"
 
 # Killed again and again, the runs end with the losses of those that were not, and none that has ended is made again.
 long=(--data text.txt --width 16 --depth 1 --heads 2 --seq 16 --batch 4 --steps 300 --recipe fp32 --axis lr=0.001:0.008:x2 --save-every 20)
-losses() { sed -E 's/"(tokens_per_s|seconds)":[^,}]*//g' "$1" | LC_ALL=C sort; }
-"$program" "${long[@]}" --out whole.html > /dev/null 2>&1 || fail "exit code $? of the whole sweep"
-done_before=0
-for ((kill = 0; kill < 6; ++kill)); do
-  "$program" "${long[@]}" --jobs 2 --out killed.html > killed.txt 2>&1 &
-  run=$!
-  sleep "0.$((RANDOM % 5))$((RANDOM % 10))"
-  kill -9 "$run" 2> /dev/null || true
-  wait "$run" 2> /dev/null || true
-  [[ ! -e killed.html || $(tail -n 1 killed.html) == *'</html>' ]] || fail "a killed process has left a part of a page"
-  done_now=0
-  [[ ! -e killed.jsonl ]] || done_now=$(grep -c '^{"run":.*}$' killed.jsonl || true)
-  ((done_now >= done_before)) || fail "a run that had ended is gone"
-  done_before=$done_now
-done
-printf '{"run":{"lr":0.' >> killed.jsonl  # as a kill in the middle of a line leaves it
-"$program" "${long[@]}" --jobs 2 --out killed.html > killed.txt 2>&1 || fail "after kills: exit code $?: $(tail -n 1 killed.txt)"
-[[ $(losses whole.jsonl) == "$(losses killed.jsonl)" ]] || fail "killed runs end elsewhere, or were made twice"
-[[ ! -e killed.runs ]] || fail "unfinished runs are left: $(ls killed.runs)"
+survives_kills "${long[@]}"
 
 "$program" --help > help.txt || fail "--help: exit code $?"
 grep -q -- '--strategy' help.txt || fail "--help names no options"

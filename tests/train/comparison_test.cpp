@@ -2,6 +2,7 @@
 #include <unitscale/train/comparison.hpp>
 
 #include "support/catch.hpp"
+#include "support/error_of.hpp"
 #include "support/temporary_folder.hpp"
 
 #include <cmath>
@@ -14,17 +15,9 @@ using namespace unitscale;
 using namespace unitscale::train;
 using test::TemporaryFolder;
 using Json = nlohmann::ordered_json;
+using unitscale::test::error_of;
 
 namespace {
-
-std::string error_of(const std::function<void()>& body) {
-    try {
-        body();
-    } catch (const Error& error) {
-        return error.what();
-    }
-    return "";
-}
 
 ComparisonOptions options_in(const TemporaryFolder& folder) {
     ComparisonOptions options;

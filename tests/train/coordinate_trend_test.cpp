@@ -2,6 +2,7 @@
 #include <unitscale/train/coordinate_trend.hpp>
 
 #include "support/catch.hpp"
+#include "support/error_of.hpp"
 
 #include <cmath>
 #include <limits>
@@ -11,6 +12,7 @@
 using namespace unitscale;
 using train::CoordinateVerdict;
 using train::WidthCoordinates;
+using unitscale::test::error_of;
 
 namespace {
 
@@ -32,16 +34,6 @@ std::vector<WidthCoordinates> measured(const std::vector<std::pair<std::string, 
 
 train::CoordinateJudgement judged(const std::vector<std::pair<std::string, double>>& powers) {
     return train::judge(train::layer_trends(measured(powers), 1));
-}
-
-template <class F>
-std::string error_of(F&& f) {
-    try {
-        f();
-    } catch (const Error& error) {
-        return error.what();
-    }
-    return "";
 }
 
 }  // namespace

@@ -2,11 +2,11 @@
 #include <unitscale/train/record_file.hpp>
 
 #include "support/catch.hpp"
+#include "support/error_of.hpp"
 #include "support/temporary_folder.hpp"
 
 #include <cmath>
 #include <filesystem>
-#include <functional>
 #include <limits>
 #include <string>
 #include <vector>
@@ -15,6 +15,7 @@ using namespace unitscale;
 using namespace unitscale::train;
 using test::TemporaryFolder;
 using Json = nlohmann::ordered_json;
+using unitscale::test::error_of;
 
 namespace {
 
@@ -26,15 +27,6 @@ struct Lines {
     explicit Lines(const std::filesystem::path& path, const Json& shared = settings)
         : file(path, "sweep", shared, [this](const Json& line) { numbers.push_back(line.at("run").get<int>()); }) {}
 };
-
-std::string error_of(const std::function<void()>& body) {
-    try {
-        body();
-    } catch (const Error& error) {
-        return error.what();
-    }
-    return "";
-}
 
 }  // namespace
 

@@ -2,9 +2,9 @@
 #include <unitscale/train/sweep_search.hpp>
 
 #include "support/catch.hpp"
+#include "support/error_of.hpp"
 
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <map>
 #include <string>
@@ -12,6 +12,7 @@
 
 using namespace unitscale;
 using namespace unitscale::train;
+using unitscale::test::error_of;
 
 namespace {
 
@@ -25,15 +26,6 @@ SweepSpace space_of(const std::vector<std::string>& axes) {
 }
 double unknown(const SweepPoint&) { return missing; }
 using Points = std::vector<SweepPoint>;
-
-std::string error_of(const std::function<void()>& body) {
-    try {
-        body();
-    } catch (const Error& error) {
-        return error.what();
-    }
-    return "";
-}
 
 /// Learning rate 2^a, alpha_res 2^b, ratio 2^c: least at a = 1, b = -1, c = 0; b and c interact.
 double bowl(const SweepPoint& point) {

@@ -2,24 +2,17 @@
 #include <unitscale/train/sweep_space.hpp>
 
 #include "support/catch.hpp"
+#include "support/error_of.hpp"
 
-#include <functional>
 #include <string>
 #include <vector>
 
 using namespace unitscale;
 using namespace unitscale::train;
+using unitscale::test::error_of;
 
 namespace {
 
-std::string error_of(const std::function<void()>& body) {
-    try {
-        body();
-    } catch (const Error& error) {
-        return error.what();
-    }
-    return "";
-}
 std::string axis_error(const std::string& text) {
     return error_of([&] { static_cast<void>(parse_axis(text)); });
 }
