@@ -4,6 +4,7 @@
 #include <unitscale/tensor/rescale.hpp>
 
 #include "support/allocation_count.hpp"
+#include "support/any_state.hpp"
 #include "support/catch.hpp"
 #include "support/scaled_update.hpp"
 
@@ -13,12 +14,12 @@
 #include <cstdint>
 #include <limits>
 #include <map>
-#include <span>
 #include <string>
 #include <vector>
 
 using namespace unitscale;
 using namespace unitscale::optim;
+using unitscale::test::AnyState;
 
 namespace {
 
@@ -90,29 +91,6 @@ double worst_difference(const LambOptions& options) {
 }
 
 double rms(const std::vector<double>& x) { return norm(x) / std::sqrt(static_cast<double>(x.size())); }
-
-/// State of any type, by name, bit for bit: out of one optimiser and into another.
-struct AnyState {
-    std::map<std::string, std::vector<std::byte>> bytes{};
-    std::map<std::string, double> scales{};
-    std::map<std::string, std::uint64_t> scalars{};
-    bool write = false;
-    template <class T>
-    void tensor(const std::string& name, Tensor<T>& tensor) {
-        const std::span<std::byte> data = std::as_writable_bytes(tensor.span());
-        if (write) {
-            std::copy(bytes.at(name).begin(), bytes.at(name).end(), data.begin());
-            tensor.set_scale(scales.at(name));
-        } else {
-            bytes[name].assign(data.begin(), data.end());
-            scales[name] = tensor.scale();
-        }
-    }
-    void scalar(const std::string& name, std::uint64_t& value) {
-        if (write) value = scalars.at(name);
-        else scalars[name] = value;
-    }
-};
 
 }  // namespace
 

@@ -13,8 +13,9 @@ fail() {
   failures=$((failures + 1))
 }
 
-# bad <pattern of stderr> <argument>...: after the arguments of the array `given`, exit code 2, one line on stderr, and no file that
-# matches `begun`.
+# bad <pattern of stderr> <argument>...: after the arguments of the array `given`, exit code 2, one line on stderr, with `silent` set
+# nothing on stdout, and no file that matches `begun`.
+given=() begun='' silent=''
 bad() {
   local pattern=$1 code=0
   shift
@@ -22,7 +23,8 @@ bad() {
   [[ $code == 2 ]] || fail "exit code $code instead of 2: $*: $(cat err.txt)"
   [[ $(wc -l < err.txt) == 1 ]] || fail "not one line on stderr: $*: $(cat err.txt)"
   grep -qE -- "^$(basename -- "$program"): .*$pattern" err.txt || fail "no '$pattern' on stderr: $*: $(cat err.txt)"
-  ! compgen -G "$begun" > /dev/null || fail "an output was begun: $*"
+  [[ -z $silent || ! -s out.txt ]] || fail "wrote to stdout: $*: $(cat out.txt)"
+  [[ -z $begun ]] || ! compgen -G "$begun" > /dev/null || fail "an output was begun: $*"
 }
 
 # losses <file>: the records of runs but for their speeds, sorted

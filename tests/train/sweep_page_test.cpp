@@ -2,6 +2,8 @@
 #include <unitscale/train/sweep_page.hpp>
 
 #include "support/catch.hpp"
+#include "support/sweep_points.hpp"
+#include "support/text_count.hpp"
 
 #include <cmath>
 #include <limits>
@@ -11,6 +13,7 @@
 
 using namespace unitscale;
 using namespace unitscale::train;
+using unitscale::test::count;
 
 namespace {
 
@@ -18,21 +21,7 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 
 SweepResults results_of(const std::vector<std::string>& axes, const std::vector<std::pair<SweepPoint, double>>& losses,
                         SweepStrategy strategy = SweepStrategy::grid) {
-    SweepResults results{.search = {.strategy = strategy}};
-    results.space.run.recipe = "unit-fp8";
-    for (const std::string& axis : axes) results.space.axes.push_back(parse_axis(axis));
-    for (const auto& [point, loss] : losses) {
-        PointResult result{.point = point, .seeds = {1, 2}, .loss = loss};
-        for (const double sign : {-1.0, 1.0})
-            result.runs.push_back({.point = point,
-                                   .failed = std::isinf(loss),
-                                   .reason = std::isinf(loss) ? "the loss is <nan>" : "",
-                                   .train_loss = loss,
-                                   .valid_loss = loss + 0.1 * sign,
-                                   .tokens_per_s = 1000.0});
-        results.points.push_back(std::move(result));
-    }
-    return results;
+    return test::sweep_results(axes, losses, strategy, "the loss is <nan>");
 }
 
 SweepResults recipes_and_widths() {
@@ -43,12 +32,6 @@ SweepResults recipes_and_widths() {
                 losses.push_back({{recipe, width, rate}, std::string(rate) == "1" ? 2.0 : 2.5});
     losses.back().second = infinity;
     return results_of({"recipe=fp32,unit-fp8", "width=32,64", "lr=0.5,1,2"}, losses);
-}
-
-std::size_t count(const std::string& text, const std::string& part) {
-    std::size_t found = 0;
-    for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
-    return found;
 }
 
 }  // namespace

@@ -2,8 +2,8 @@
 #include <unitscale/train/sweep_table.hpp>
 
 #include "support/catch.hpp"
+#include "support/sweep_points.hpp"
 
-#include <cmath>
 #include <limits>
 #include <string>
 #include <utility>
@@ -17,23 +17,9 @@ namespace {
 constexpr double infinity = std::numeric_limits<double>::infinity();
 using Row = std::vector<std::string>;
 
-/// Two seeds for each point: a tenth of a bit below and above the loss.
 SweepResults results_of(const std::vector<std::string>& axes, const std::vector<std::pair<SweepPoint, double>>& losses,
                         SweepStrategy strategy = SweepStrategy::grid) {
-    SweepResults results{.search = {.strategy = strategy}};
-    results.space.run.recipe = "unit-fp8";
-    for (const std::string& axis : axes) results.space.axes.push_back(parse_axis(axis));
-    for (const auto& [point, loss] : losses) {
-        PointResult result{.point = point, .seeds = {1, 2}, .loss = loss};
-        for (const double sign : {-1.0, 1.0})
-            result.runs.push_back({.point = point,
-                                   .seed = sign < 0.0 ? 1u : 2u,
-                                   .failed = std::isinf(loss),
-                                   .reason = std::isinf(loss) ? "the loss is nan at step 3" : "",
-                                   .valid_loss = loss + 0.1 * sign});
-        results.points.push_back(std::move(result));
-    }
-    return results;
+    return test::sweep_results(axes, losses, strategy, "the loss is nan at step 3");
 }
 
 /// Width 64's optimum is half an octave above width 32's.
