@@ -2,14 +2,14 @@
 #pragma once
 
 #include <cstddef>
-#include <string>
+#include <string_view>
 
 namespace unitscale::test {
 
 /// How often `part` stands in `text`.
-[[nodiscard]] inline std::size_t count(const std::string& text, const std::string& part) {
+[[nodiscard]] inline std::size_t count(std::string_view text, std::string_view part) {
     std::size_t found = 0;
-    for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+    for (std::size_t at = text.find(part); at != std::string_view::npos; at = text.find(part, at + 1)) ++found;
     return found;
 }
 

@@ -2,20 +2,16 @@
 #include <unitscale/train/comparison_page.hpp>
 
 #include "support/catch.hpp"
+#include "support/text_count.hpp"
 
 #include <string>
 #include <vector>
 
 using namespace unitscale;
 using namespace unitscale::train;
+using unitscale::test::count;
 
 namespace {
-
-std::size_t count(const std::string& text, const std::string& part) {
-    std::size_t found = 0;
-    for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
-    return found;
-}
 
 RunRecord record(const std::string& recipe, std::uint64_t seed, std::vector<double> losses) {
     RunRecord result{.run = {recipe, 0.1, seed}, .steps = losses.size(), .valid_loss = losses.back()};

@@ -2,6 +2,7 @@
 #include <unitscale/train/coordinate_page.hpp>
 
 #include "support/catch.hpp"
+#include "support/text_count.hpp"
 
 #include <cstddef>
 #include <limits>
@@ -10,14 +11,9 @@
 #include <vector>
 
 using namespace unitscale;
+using unitscale::test::count;
 
 namespace {
-
-std::size_t count(std::string_view text, std::string_view part) {
-    std::size_t found = 0;
-    for (std::size_t at = text.find(part); at != std::string_view::npos; at = text.find(part, at + 1)) ++found;
-    return found;
-}
 
 /// Three widths, two steps, two layers; the changes of `logits` double with the width.
 std::vector<train::WidthCoordinates> measured() {
