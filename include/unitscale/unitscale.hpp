@@ -177,6 +177,7 @@
 #include <unitscale/optim/groups.hpp>
 #include <unitscale/optim/lamb.hpp>
 #include <unitscale/optim/loss_scaler.hpp>
+#include <unitscale/optim/optimiser.hpp>
 #include <unitscale/optim/round_gradients.hpp>
 #include <unitscale/optim/schedule.hpp>
 #include <unitscale/optim/sgd.hpp>

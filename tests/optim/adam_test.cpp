@@ -2,32 +2,27 @@
 #include <unitscale/optim/adam.hpp>
 #include <unitscale/tensor/rescale.hpp>
 
-#include "support/allocation_count.hpp"
 #include "support/any_state.hpp"
 #include "support/catch.hpp"
-#include "support/scaled_update.hpp"
+#include "support/optimiser_checks.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <string>
 #include <vector>
 
 using namespace unitscale;
 using namespace unitscale::optim;
 using unitscale::test::AnyState;
+using unitscale::test::gradient_of;
 
 namespace {
 
 constexpr std::size_t length = 131;  // two blocks and a rest
-
-/// The gradient of step t: the same numbers for every element type.
-template <class T>
-Tensor<T> gradient_of(int t, std::size_t size = length) {
-    return normal<T>(Shape{size}, {9, static_cast<std::uint64_t>(t)}, t % 3 == 0 ? 1e-3 : 2.0);
-}
 
 /// One element of Adam in double, written down as in the papers.
 struct Naive {
@@ -59,8 +54,8 @@ double worst_difference(const AdamOptions& options) {
     double worst = 0.0;
     for (int t = 1; t <= 200; ++t) {
         const double lr = 0.05 * (t <= 100 ? t / 100.0 : (300.0 - t) / 200.0);
-        parameter.add_gradient(gradient_of<T>(t));
-        const Tensor<T> g = gradient_of<T>(t);
+        parameter.add_gradient(gradient_of<T>(t, length));
+        const Tensor<T> g = gradient_of<T>(t, length);
         adam.step({}, lr);
         adam.clear_gradients();
         for (std::size_t i = 0; i < length; ++i) {
@@ -201,21 +196,7 @@ TEST_CASE("a carried scale of value or gradient changes nothing but the represen
 }
 
 TEST_CASE("Adam's update has the same bits for any thread count") {
-    constexpr std::size_t size = 100003;
-    std::vector<std::vector<float>> results;
-    for (const int threads : {1, 2, 3}) {
-        Parameter<float> p("p", Shape{size}, {});
-        fill_normal(p.write(), {1, 1});
-        Adam<float> adam({&p}, {.weight_decay = 0.1});
-        for (int t = 1; t <= 3; ++t) {
-            p.clear_gradient();
-            p.add_gradient(gradient_of<float>(t, size));
-            adam.step({threads, nullptr}, 0.05);
-        }
-        results.emplace_back(p.value().span().begin(), p.value().span().end());
-    }
-    REQUIRE(results[1] == results[0]);
-    REQUIRE(results[2] == results[0]);
+    test::check_thread_counts<Adam>(AdamOptions{.weight_decay = 0.1});
 }
 
 namespace {
@@ -227,56 +208,18 @@ struct Names {
 }  // namespace
 
 TEST_CASE("Adam names its state, which carries a run on bit for bit") {
-    const auto run = [](Adam<float>& adam, Parameter<float>& p, int from, int to) {
-        for (int t = from; t <= to; ++t) {
-            p.clear_gradient();
-            p.add_gradient(gradient_of<float>(t));
-            adam.step({}, 0.05);
-        }
-    };
-    Parameter<float> p("p", Shape{length}, {}), frozen("frozen", Shape{1}, {}), q("p", Shape{length}, {});
+    Parameter<float> p("p", Shape{length}, {}), frozen("frozen", Shape{1}, {});
     frozen.set_requires_gradient(false);
-    Adam<float> whole({&p, &frozen});
-    run(whole, p, 1, 5);
+    Adam<float> adam({&p, &frozen});
     std::vector<std::string> seen;
-    whole.visit_state(Names{seen});
-    REQUIRE(seen == std::vector<std::string>{"p/first_moment [131]", "p/second_moment [131]", "p/updates 5"});
-
-    struct Copy {
-        std::vector<Tensor<float>> tensors{};
-        std::vector<std::uint64_t> scalars{};
-        std::size_t next_tensor = 0, next_scalar = 0;
-        bool write = false;
-        void tensor(const std::string&, Tensor<float>& tensor) {
-            if (write) tensor = tensors[next_tensor++];
-            else tensors.push_back(tensor);
-        }
-        void scalar(const std::string&, std::uint64_t& value) {
-            if (write) value = scalars[next_scalar++];
-            else scalars.push_back(value);
-        }
-    } copy;
-    whole.visit_state(copy);
-    q.write() = p.value();
-    Adam<float> resumed({&q});
-    copy.write = true;
-    resumed.visit_state(copy);
-    run(whole, p, 6, 9);
-    run(resumed, q, 6, 9);
-    for (std::size_t i = 0; i < length; ++i) REQUIRE(p.value().data()[i] == q.value().data()[i]);
+    adam.visit_state(Names{seen});
+    REQUIRE(seen == std::vector<std::string>{"p/first_moment [131]", "p/second_moment [131]", "p/updates 0"});
+    test::check_resumes<Adam, float>(AdamOptions{}, length);
 }
 
 TEST_CASE("a step of Adam after the first allocates nothing") {
-    Parameter<float> p("p", Shape{40000}, {}), q("a parameter with a long name", Shape{3}, {});
-    p.add_gradient(normal<float>(Shape{40000}, {1, 2}));
-    q.add_gradient(normal<float>(Shape{3}, {1, 3}));
-    Adam<float> adam({&p, &q});
-    adam.step({}, 0.1);
-    test::AllocationCount count;
-    adam.step({}, 0.1);  // one thread: OpenMP itself may allocate in every parallel region
-    const std::size_t counted = count.stop();
-    REQUIRE(p.version() == 2);
-    if (test::can_count_allocations()) REQUIRE(counted == 0);
+    test::check_no_allocation<Adam, float>(AdamOptions{});
+    test::check_no_allocation<Adam, Half>(AdamOptions{.storage = test::coded_storage()});
 }
 
 TEST_CASE("Adam refuses options and learning rates that make no sense") {
@@ -301,10 +244,7 @@ TEST_CASE("Adam updates data by value and gradient of any scales as it updates p
         {.bias_correction = false, .weight_decay = 0.1},
         {.weight_decay = 0.1, .decay = WeightDecay::independent, .peak_learning_rate = 0.06},
     };
-    for (const AdamOptions& options : cases)
-        test::check_scaled_updates(
-            length, [&](std::vector<Parameter<double>*> parameters) { return Adam<double>(std::move(parameters), options); },
-            [](int t) { return gradient_of<double>(t); });
+    for (const AdamOptions& options : cases) test::check_scaled_updates<Adam>(options, length);
 }
 
 namespace {
@@ -356,8 +296,8 @@ TEST_CASE("Adam with 16-bit weights and a float master has the weights of float,
     Adam<Half> one({&coded}, {.weight_decay = 0.1, .storage = {.master = StateFormat{}}});
     Adam<float> other({&wide}, {.weight_decay = 0.1});
     for (int t = 1; t <= 100; ++t) {
-        coded.add_gradient(gradient_of<Half>(t));
-        wide.add_gradient(gradient_of<float>(t));
+        coded.add_gradient(gradient_of<Half>(t, length));
+        wide.add_gradient(gradient_of<float>(t, length));
         for (std::size_t i = 0; i < length; ++i) wide.gradient().data()[i] = static_cast<float>(coded.gradient().data()[i]);
         one.step({}, 0.003);
         other.step({}, 0.003);
@@ -440,46 +380,11 @@ TEST_CASE("a second moment far below the others does not make Adam's steps longe
 }
 
 TEST_CASE("Adam with state in codes goes on bit for bit, and has the same bits for any thread count") {
-    constexpr std::size_t size = 70001;
-    const AdamOptions options{.storage = {.master = StateFormat{.format = bf16, .rounding = Rounding::stochastic},
-                                          .first_moment = {.format = e4m3, .block = 128, .rounding = Rounding::stochastic},
-                                          .second_moment = {.format = fp16}}};
-    const auto run = [](Adam<Half>& adam, Parameter<Half>& p, int from, int to, int threads) {
-        for (int t = from; t <= to; ++t) {
-            p.clear_gradient();
-            p.add_gradient(gradient_of<Half>(t, size));
-            adam.step({threads, nullptr}, 0.01);
-        }
-    };
-    Parameter<Half> p("p", Shape{size}, {}), q("p", Shape{size}, {});
-    fill_normal(p.write(), {1, 1});
-    Adam<Half> whole({&p}, options), resumed({&q}, options);
-    run(whole, p, 1, 3, 1);
-    AnyState state;
-    whole.visit_state(state);
+    const test::AnyState state = test::check_resumes<Adam, Half>(AdamOptions{.storage = test::coded_storage()}, 70001);
     CHECK(state.bytes.size() == 4);  // master, first moment and its scales, second moment
-    CHECK(state.bytes.at("p/master").size() == 2 * size);
-    CHECK(state.bytes.at("p/first_moment").size() == size);
-    q.write() = p.value();
-    state.write = true;
-    resumed.visit_state(state);
-    run(whole, p, 4, 6, 1);
-    run(resumed, q, 4, 6, 2);
-    for (std::size_t i = 0; i < size; ++i) REQUIRE(p.value().data()[i] == q.value().data()[i]);
-}
-
-TEST_CASE("a step of Adam with state in codes allocates nothing after the first") {
-    MemoryPool pool;
-    Parameter<Half> p("p", Shape{4000}, {});
-    p.add_gradient(normal<Half>(Shape{4000}, {1, 2}));
-    Adam<Half> adam(
-        {&p}, {.storage = {
-                   .master = StateFormat{}, .first_moment = {.format = fp16}, .second_moment = {.format = e4m3, .block = 128}}});
-    adam.step({1, &pool}, 0.1);
-    test::AllocationCount count;
-    adam.step({1, &pool}, 0.1);
-    const std::size_t counted = count.stop();
-    if (test::can_count_allocations()) REQUIRE(counted == 0);
+    CHECK(state.bytes.at("p/master").size() == 2 * 70001);
+    CHECK(state.bytes.at("p/first_moment").size() == 70001);
+    CHECK(state.scalars == std::map<std::string, std::uint64_t>{{"p/updates", 3}});
 }
 
 TEST_CASE("Adam refuses storage that makes no sense") {

@@ -3,10 +3,9 @@
 #include <unitscale/scaling/parametrisation.hpp>
 #include <unitscale/tensor/rescale.hpp>
 
-#include "support/allocation_count.hpp"
 #include "support/any_state.hpp"
 #include "support/catch.hpp"
-#include "support/scaled_update.hpp"
+#include "support/optimiser_checks.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -20,15 +19,11 @@
 using namespace unitscale;
 using namespace unitscale::optim;
 using unitscale::test::AnyState;
+using unitscale::test::gradient_of;
 
 namespace {
 
 constexpr std::size_t length = 2131;  // two chunks of the norms and a rest
-
-template <class T>
-Tensor<T> gradient_of(int t, std::size_t size = length) {
-    return normal<T>(Shape{size}, {9, static_cast<std::uint64_t>(t)}, t % 3 == 0 ? 1e-3 : 2.0);
-}
 
 double norm(const std::vector<double>& x) {
     double sum = 0.0;
@@ -79,10 +74,10 @@ double worst_difference(const LambOptions& options) {
     double worst = 0.0;
     for (int t = 1; t <= 100; ++t) {
         const double lr = 0.02 * (t <= 50 ? t / 50.0 : (150.0 - t) / 100.0);
-        parameter.add_gradient(gradient_of<T>(t));
+        parameter.add_gradient(gradient_of<T>(t, length));
         lamb.step({}, lr);
         lamb.clear_gradients();
-        naive.update(doubles(gradient_of<T>(t)), lr);
+        naive.update(doubles(gradient_of<T>(t, length)), lr);
         const std::vector<double> got = doubles(parameter.value());
         for (std::size_t i = 0; i < length; ++i) worst = std::max(worst, std::abs(naive.p[i] - got[i]));
         worst = std::max(worst, std::abs(lamb.trust_ratios()[0] / naive.ratio - 1.0));
@@ -216,29 +211,10 @@ TEST_CASE("LAMB updates data by value and gradient of any scales as it updates p
         {.bias_correction = false, .weight_decay = 0.1, .most_norm = 20.0},
         {.weight_decay = 0.1, .decay = WeightDecay::independent, .peak_learning_rate = 0.06},
     };
-    for (const LambOptions& options : cases)
-        test::check_scaled_updates(
-            length, [&](std::vector<Parameter<double>*> parameters) { return Lamb<double>(std::move(parameters), options); },
-            [](int t) { return gradient_of<double>(t); });
+    for (const LambOptions& options : cases) test::check_scaled_updates<Lamb>(options, length);
 }
 
-TEST_CASE("LAMB's update has the same bits for any thread count") {
-    constexpr std::size_t size = 200003;
-    std::vector<std::vector<float>> results;
-    for (const int threads : {1, 2, 3}) {
-        Parameter<float> p("p", Shape{size}, {});
-        fill_normal(p.write(), {1, 1});
-        Lamb<float> lamb({&p}, {});
-        for (int t = 1; t <= 3; ++t) {
-            p.clear_gradient();
-            p.add_gradient(gradient_of<float>(t, size));
-            lamb.step({threads, nullptr}, 0.05);
-        }
-        results.emplace_back(p.value().span().begin(), p.value().span().end());
-    }
-    REQUIRE(results[1] == results[0]);
-    REQUIRE(results[2] == results[0]);
-}
+TEST_CASE("LAMB's update has the same bits for any thread count") { test::check_thread_counts<Lamb>(LambOptions{}); }
 
 TEST_CASE("LAMB with 16-bit weights and a float master has the weights of float, rounded") {
     Parameter<Half> coded("p", Shape{length}, {});
@@ -248,7 +224,7 @@ TEST_CASE("LAMB with 16-bit weights and a float master has the weights of float,
     Lamb<Half> one({&coded}, {.storage = {.master = StateFormat{}}});
     Lamb<float> other({&wide}, {});
     for (int t = 1; t <= 50; ++t) {
-        coded.add_gradient(gradient_of<Half>(t));
+        coded.add_gradient(gradient_of<Half>(t, length));
         wide.add_gradient(cast<float>(coded.gradient()));
         one.step({}, 0.003);
         other.step({}, 0.003);
@@ -259,49 +235,16 @@ TEST_CASE("LAMB with 16-bit weights and a float master has the weights of float,
 }
 
 TEST_CASE("LAMB with state in codes goes on bit for bit, and has the same bits for any thread count") {
-    constexpr std::size_t size = 70001;
-    const LambOptions options{.storage = {.master = StateFormat{.format = bf16, .rounding = Rounding::stochastic},
-                                          .first_moment = {.format = e4m3, .block = 128, .rounding = Rounding::stochastic},
-                                          .second_moment = {.format = fp16}}};
-    const auto run = [](Lamb<Half>& lamb, Parameter<Half>& p, int from, int to, int threads) {
-        for (int t = from; t <= to; ++t) {
-            p.clear_gradient();
-            p.add_gradient(gradient_of<Half>(t, size));
-            lamb.step({threads, nullptr}, 0.01);
-        }
-    };
-    Parameter<Half> p("p", Shape{size}, {}), q("p", Shape{size}, {});
-    fill_normal(p.write(), {1, 1});
-    Lamb<Half> whole({&p}, options), resumed({&q}, options);
-    run(whole, p, 1, 3, 1);
-    AnyState state;
-    whole.visit_state(state);
+    const test::AnyState state = test::check_resumes<Lamb, Half>(LambOptions{.storage = test::coded_storage()}, 70001);
     CHECK(state.bytes.size() == 4);  // master, first moment and its scales, second moment
+    CHECK(state.bytes.at("p/master").size() == 2 * 70001);
+    CHECK(state.bytes.at("p/first_moment").size() == 70001);
     CHECK(state.scalars == std::map<std::string, std::uint64_t>{{"p/updates", 3}});
-    q.write() = p.value();
-    state.write = true;
-    resumed.visit_state(state);
-    run(whole, p, 4, 6, 1);
-    run(resumed, q, 4, 6, 2);
-    for (std::size_t i = 0; i < size; ++i) REQUIRE(p.value().data()[i] == q.value().data()[i]);
 }
 
 TEST_CASE("a step of LAMB after the first allocates nothing") {
-    for (const Storage& storage :
-         {Storage{}, Storage{.master = StateFormat{}, .first_moment = {.format = fp16}, .second_moment = {.format = fp16}}}) {
-        MemoryPool pool;
-        Parameter<Half> p("p", Shape{4000}, {}), q("a parameter with a long name", Shape{3}, {});
-        fill_normal(p.write(), {1, 1});
-        p.add_gradient(normal<Half>(Shape{4000}, {1, 2}));
-        q.add_gradient(normal<Half>(Shape{3}, {1, 3}));
-        Lamb<Half> lamb({&p, &q}, {.storage = storage});
-        lamb.step({1, &pool}, 0.1);
-        test::AllocationCount count;
-        lamb.step({1, &pool}, 0.1);  // one thread: OpenMP itself may allocate in every parallel region
-        const std::size_t counted = count.stop();
-        CHECK(p.version() == 3);
-        if (test::can_count_allocations()) CHECK(counted == 0);
-    }
+    test::check_no_allocation<Lamb, float>(LambOptions{});
+    test::check_no_allocation<Lamb, Half>(LambOptions{.storage = test::coded_storage()});
 }
 
 TEST_CASE("LAMB refuses options and learning rates that make no sense") {

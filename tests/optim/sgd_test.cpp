@@ -2,26 +2,23 @@
 #include <unitscale/optim/sgd.hpp>
 #include <unitscale/tensor/rescale.hpp>
 
-#include "support/allocation_count.hpp"
 #include "support/catch.hpp"
-#include "support/scaled_update.hpp"
+#include "support/optimiser_checks.hpp"
 
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
 using namespace unitscale;
 using namespace unitscale::optim;
+using unitscale::test::gradient_of;
 
 namespace {
 
 constexpr std::size_t length = 131;  // two blocks and a rest
-
-template <class T>
-Tensor<T> gradient_of(int t, std::size_t size = length) {
-    return normal<T>(Shape{size}, {9, static_cast<std::uint64_t>(t)});
-}
 
 /// One element in double, written down plainly.
 struct Naive {
@@ -47,7 +44,7 @@ double worst_difference(const SgdOptions& options) {
     double worst = 0.0;
     for (int t = 1; t <= 200; ++t) {
         const double lr = 0.05 * (t <= 100 ? t / 100.0 : (300.0 - t) / 200.0);
-        const Tensor<T> g = gradient_of<T>(t);
+        const Tensor<T> g = gradient_of<T>(t, length);
         parameter.add_gradient(Tensor<T>(g));
         sgd.step({}, lr);
         sgd.clear_gradients();
@@ -103,21 +100,7 @@ TEST_CASE("SGD applies groups and skips what is frozen or has no gradient") {
 }
 
 TEST_CASE("SGD's update has the same bits for any thread count") {
-    constexpr std::size_t size = 100003;
-    std::vector<std::vector<float>> results;
-    for (const int threads : {1, 2, 3}) {
-        Parameter<float> p("p", Shape{size}, {});
-        fill_normal(p.write(), {1, 1});
-        Sgd<float> sgd({&p}, {.momentum = 0.9, .nesterov = true, .weight_decay = 0.1});
-        for (int t = 1; t <= 3; ++t) {
-            p.clear_gradient();
-            p.add_gradient(gradient_of<float>(t, size));
-            sgd.step({threads, nullptr}, 0.05);
-        }
-        results.emplace_back(p.value().span().begin(), p.value().span().end());
-    }
-    REQUIRE(results[1] == results[0]);
-    REQUIRE(results[2] == results[0]);
+    test::check_thread_counts<Sgd>(SgdOptions{.momentum = 0.9, .nesterov = true, .weight_decay = 0.1});
 }
 
 TEST_CASE("SGD trains 16-bit parameters with a velocity in float") {
@@ -137,15 +120,15 @@ TEST_CASE("SGD trains 16-bit parameters with a velocity in float") {
 }
 
 TEST_CASE("a step of SGD after the first allocates nothing") {
-    Parameter<float> p("p", Shape{40000}, {});
-    p.add_gradient(normal<float>(Shape{40000}, {1, 2}));
-    Sgd<float> sgd({&p}, {.momentum = 0.9});
-    sgd.step({}, 0.1);
-    test::AllocationCount count;
-    sgd.step({}, 0.1);  // one thread: OpenMP itself may allocate in every parallel region
-    const std::size_t counted = count.stop();
-    REQUIRE(p.version() == 2);
-    if (test::can_count_allocations()) REQUIRE(counted == 0);
+    test::check_no_allocation<Sgd, float>(SgdOptions{.momentum = 0.9});
+    test::check_no_allocation<Sgd, Half>(SgdOptions{.momentum = 0.9, .storage = test::coded_storage()});
+}
+
+TEST_CASE("SGD with state in codes goes on bit for bit, and has the same bits for any thread count") {
+    const test::AnyState state =
+        test::check_resumes<Sgd, Half>(SgdOptions{.momentum = 0.9, .storage = test::coded_storage()}, 70001);
+    CHECK(state.bytes.size() == 3);  // master, velocity and its scales
+    CHECK(state.scalars == std::map<std::string, std::uint64_t>{{"p/updates", 3}});
 }
 
 TEST_CASE("SGD refuses options and learning rates that make no sense") {
@@ -167,10 +150,7 @@ TEST_CASE("Sgd updates data by value and gradient of any scales as it updates pl
         {.momentum = 0.9, .weight_decay = 0.1, .decay = WeightDecay::coupled},
         {.weight_decay = 0.1, .decay = WeightDecay::independent, .peak_learning_rate = 0.06},
     };
-    for (const SgdOptions& options : cases)
-        test::check_scaled_updates(
-            length, [&](std::vector<Parameter<double>*> parameters) { return Sgd<double>(std::move(parameters), options); },
-            [](int t) { return gradient_of<double>(t); });
+    for (const SgdOptions& options : cases) test::check_scaled_updates<Sgd>(options, length);
 }
 
 TEST_CASE("SGD with 16-bit weights, a float master and a velocity in FP16 follows the naive loop") {

@@ -6,8 +6,8 @@
 #include <unitscale/base/memory.hpp>
 #include <unitscale/base/parallel.hpp>
 #include <unitscale/kernels/vector_math.hpp>
-#include <unitscale/optim/clip.hpp>
 #include <unitscale/optim/groups.hpp>
+#include <unitscale/optim/optimiser.hpp>
 #include <unitscale/optim/stored_tensor.hpp>
 #include <unitscale/optim/stored_update.hpp>
 #include <unitscale/optim/weight_decay.hpp>
@@ -134,9 +134,9 @@ template <class T, class Options>
             .correction2 = correction(beta2)};
 }
 
-/// Errors of the options that `adam_constants` reads and of the storage; `op` is the optimiser.
+/// The options themselves. Errors of those that `adam_constants` reads; `op` is the optimiser.
 template <class T, class Options>
-void check_adam_options(const char* op, const Options& options) {
+[[nodiscard]] Options checked_adam_options(const char* op, Options options) {
     const auto check_beta = [op](const char* name, double beta) {
         check(beta >= 0.0 && static_cast<Accum<T>>(beta) < Accum<T>(1), op, ": ", name, " is ", beta,
               "; expected a number from 0 to below 1");
@@ -145,7 +145,7 @@ void check_adam_options(const char* op, const Options& options) {
     check_beta("beta2", options.beta2);
     check(std::isfinite(options.epsilon) && options.epsilon >= 0.0, op, ": epsilon is ", options.epsilon,
           "; expected a finite number, not negative");
-    options.storage.validate();
+    return options;
 }
 
 /// What Adam keeps of one parameter, and its update.
@@ -154,10 +154,12 @@ struct AdamState {
     StoredTensor<Accum<T>> master{}, first{}, second{};
     std::uint64_t updates = 0;
 
-    void make(const Shape& shape, const Storage& storage, const std::shared_ptr<MemoryPool>& pool) {
-        if (storage.master) master = StoredTensor<Accum<T>>(shape, *storage.master, false, pool);
-        first = StoredTensor<Accum<T>>(shape, storage.first_moment, false, pool);
-        second = StoredTensor<Accum<T>>(shape, storage.second_moment, true, pool);
+    /// Options: AdamOptions, or others with its fields.
+    template <class Options>
+    AdamState(const Shape& shape, const Options& options)
+        : first(shape, options.storage.first_moment, false, options.pool),
+          second(shape, options.storage.second_moment, true, options.pool) {
+        if (options.storage.master) master = StoredTensor<Accum<T>>(shape, *options.storage.master, false, options.pool);
     }
 
     /// The tensors of an update; `value` is the parameter's, to be written.
@@ -199,76 +201,31 @@ struct AdamState {
 /// which m and v are kept unless it says otherwise. v is never rounded from a positive number to zero. Without a master the weights
 /// are updated in place and rounded to T, under the scale that they have. A format keeps v from falling where half its unit is
 /// above 1 - beta2: FP16 to nearest serves up to beta2 = 0.9995, E4M3 up to 0.94; with stochastic rounding any does.
-/// A frozen parameter, or one without gradient, keeps value and state. The groups' `trained` is written to the parameters'
-/// `requires_gradient` when the optimiser is made. Bits are the same for any thread count; no step allocates but the first
-/// of a parameter that was frozen before. The parameters outlive the optimiser.
+/// Bits are the same for any thread count; no step allocates but the first of a parameter that was frozen before. What is
+/// trained, and what it owes its parameters: optimiser.hpp.
 /// Units: `learning_rate` per update. Errors: those of resolve_groups; options or a learning rate out of range.
 /// References: Kingma, Ba 2014, arXiv:1412.6980; Loshchilov, Hutter 2017, arXiv:1711.05101. Test: tests/optim/adam_test.cpp
 template <class T>
-class Adam {
+class Adam : public Optimiser<T, AdamOptions, AdamState<T>> {
     using A = Accum<T>;
+    using Base = Optimiser<T, AdamOptions, AdamState<T>>;
 
 public:
     explicit Adam(std::vector<Parameter<T>*> parameters, AdamOptions options = {})
-        : parameters_(std::move(parameters)),
-          options_(std::move(options)),
-          settings_(resolve_groups(
-              "Adam", parameters_, options_.groups,
-              {options_.weight_decay, options_.decay_bias_and_norm, options_.parametrisation, OptimiserKind::adam})),
-          decay_(resolve_decay("Adam", options_.decay, options_.parametrisation, WeightDecay::coupled, settings_,
-                               options_.peak_learning_rate)) {
-        check_adam_options<T>("Adam", options_);
-        states_.resize(parameters_.size());
-        for (std::size_t i = 0; i < parameters_.size(); ++i) {
-            parameters_[i]->set_requires_gradient(settings_[i].trained);
-            if (settings_[i].trained) make_state(i);
-        }
-    }
-
-    [[nodiscard]] const std::vector<Parameter<T>*>& parameters() const noexcept { return parameters_; }
-    [[nodiscard]] const std::vector<ParameterSettings>& settings() const noexcept { return settings_; }
+        : Base("Adam", OptimiserKind::adam, WeightDecay::coupled, std::move(parameters),
+               checked_adam_options<T>("Adam", std::move(options))) {}
 
     /// One update of every parameter that is trained and has a gradient. Gradients stay: see clear_gradients.
     void step(const Execution& execution, double learning_rate) {
-        check(std::isfinite(learning_rate) && learning_rate >= 0.0, "Adam: learning rate is ", learning_rate,
-              "; expected a finite number, not negative");
-        const double share = schedule_share("Adam", decay_, learning_rate, options_.peak_learning_rate);
-        for (std::size_t i = 0; i < parameters_.size(); ++i) {
-            if (!is_updated(*parameters_[i])) continue;
-            if (states_[i].first.empty()) make_state(i);
-            update(execution, i, learning_rate * settings_[i].learning_rate_factor, share);
-        }
+        this->for_each_update(learning_rate, [&](const ParameterUpdate<T, AdamState<T>>& one) {
+            AdamConstants<A> constants =
+                adam_constants<T>(this->options(), ++one.state.updates, one.parameter.gradient().scale());
+            constants.penalty = static_cast<A>(one.penalty());
+            constants.keep = static_cast<A>(one.keep(one.learning_rate));
+            constants.rate = static_cast<A>(one.learning_rate / one.value.scale());
+            one.state.update(execution, one.parameter, one.value, constants);
+        });
     }
-
-    void clear_gradients() noexcept {
-        for (Parameter<T>* parameter : parameters_) parameter->clear_gradient();
-    }
-
-    /// Names the state to a visitor: visitor.tensor(name, tensor&) as StoredTensor does, visitor.scalar(name, std::uint64_t&).
-    template <class Visitor>
-    void visit_state(Visitor&& visitor) {
-        for (std::size_t i = 0; i < parameters_.size(); ++i)
-            if (!states_[i].first.empty()) states_[i].visit_state(visitor, parameters_[i]->name());
-    }
-
-private:
-    void make_state(std::size_t i) { states_[i].make(parameters_[i]->shape(), options_.storage, options_.pool); }
-
-    void update(const Execution& execution, std::size_t i, double rate, double share) {
-        Tensor<T>& value = parameters_[i]->write();
-        const double decay = settings_[i].weight_decay;
-        AdamConstants<A> constants = adam_constants<T>(options_, ++states_[i].updates, parameters_[i]->gradient().scale());
-        if (decay_ == WeightDecay::gradient) constants.penalty = static_cast<A>(decay * value.scale());
-        constants.keep = static_cast<A>(1.0 - decay_share(decay_, decay, rate, share));
-        constants.rate = static_cast<A>(rate / value.scale());
-        states_[i].update(execution, *parameters_[i], value, constants);
-    }
-
-    std::vector<Parameter<T>*> parameters_;
-    AdamOptions options_;
-    std::vector<ParameterSettings> settings_;
-    WeightDecay decay_;
-    std::vector<AdamState<T>> states_{};
 };
 
 }  // namespace unitscale::optim

@@ -7,6 +7,7 @@
 #include <unitscale/optim/adam.hpp>
 #include <unitscale/optim/clip.hpp>
 #include <unitscale/optim/groups.hpp>
+#include <unitscale/optim/optimiser.hpp>
 #include <unitscale/optim/stored_update.hpp>
 #include <unitscale/optim/weight_decay.hpp>
 #include <unitscale/scaling/parametrisation.hpp>
@@ -98,93 +99,54 @@ template <class T>
 /// Reference: You et al. 2019, arXiv:1904.00962, algorithm 2; biases and norms left out, as is common for BERT. The defaults are
 /// those of the BERT runs of Blake, Orr, Luschi 2023, arXiv:2303.11257. Test: tests/optim/lamb_test.cpp
 template <class T>
-class Lamb {
+class Lamb : public Optimiser<T, LambOptions, AdamState<T>> {
     using A = Accum<T>;
+    using Base = Optimiser<T, LambOptions, AdamState<T>>;
 
 public:
     explicit Lamb(std::vector<Parameter<T>*> parameters, LambOptions options = {})
-        : parameters_(std::move(parameters)),
-          options_(std::move(options)),
-          settings_(resolve_groups(
-              "Lamb", parameters_, options_.groups,
-              {options_.weight_decay, options_.decay_bias_and_norm, options_.parametrisation, OptimiserKind::lamb})),
-          decay_(resolve_decay("Lamb", options_.decay, options_.parametrisation, WeightDecay::coupled, settings_,
-                               options_.peak_learning_rate)) {
-        check_adam_options<T>("Lamb", options_);
-        check(std::isfinite(options_.least_norm) && options_.least_norm >= 0.0 && options_.least_norm <= options_.most_norm,
-              "Lamb: the norm in the trust ratio is held from ", options_.least_norm, " to ", options_.most_norm,
-              "; expected a finite number, not negative, and one that is not below it");
-        states_.resize(parameters_.size());
-        trust_ratios_.assign(parameters_.size(), 1.0);
-        for (std::size_t i = 0; i < parameters_.size(); ++i) {
-            parameters_[i]->set_requires_gradient(settings_[i].trained);
-            if (settings_[i].trained) make_state(i);
-        }
-    }
+        : Base("Lamb", OptimiserKind::lamb, WeightDecay::coupled, std::move(parameters), checked(std::move(options))),
+          trust_ratios_(this->parameters().size(), 1.0) {}
 
-    [[nodiscard]] const std::vector<Parameter<T>*>& parameters() const noexcept { return parameters_; }
-    [[nodiscard]] const std::vector<ParameterSettings>& settings() const noexcept { return settings_; }
     /// Of each parameter's last update; 1 before the first.
     [[nodiscard]] const std::vector<double>& trust_ratios() const noexcept { return trust_ratios_; }
 
     /// One update of every parameter that is trained and has a gradient. Gradients stay: see clear_gradients.
     void step(const Execution& execution, double learning_rate) {
-        check(std::isfinite(learning_rate) && learning_rate >= 0.0, "Lamb: learning rate is ", learning_rate,
-              "; expected a finite number, not negative");
-        const double share = schedule_share("Lamb", decay_, learning_rate, options_.peak_learning_rate);
-        for (std::size_t i = 0; i < parameters_.size(); ++i) {
-            if (!is_updated(*parameters_[i])) continue;
-            if (states_[i].first.empty()) make_state(i);
-            update(execution, i, learning_rate * settings_[i].learning_rate_factor, share);
-        }
-    }
+        const LambOptions& options = this->options();
+        this->for_each_update(learning_rate, [&](const ParameterUpdate<T, AdamState<T>>& one) {
+            const double scale = one.value.scale();
+            AdamConstants<A> constants = adam_constants<T>(options, ++one.state.updates, one.parameter.gradient().scale());
+            constants.penalty = static_cast<A>(one.penalty());
 
-    void clear_gradients() noexcept {
-        for (Parameter<T>* parameter : parameters_) parameter->clear_gradient();
-    }
-
-    /// Names the state to a visitor, as Adam does.
-    template <class Visitor>
-    void visit_state(Visitor&& visitor) {
-        for (std::size_t i = 0; i < parameters_.size(); ++i)
-            if (!states_[i].first.empty()) states_[i].visit_state(visitor, parameters_[i]->name());
+            double& ratio = trust_ratios_[one.index] = 1.0;
+            if (adapts(one.parameter)) {
+                constants.keep = static_cast<A>(one.decay == WeightDecay::coupled ? one.weight_decay * scale : 0.0);
+                const LambNorms norms = lamb_norms<T>(execution, one.state.tensors(one.parameter, one.value), constants, scale);
+                const double length = std::clamp(norms.value, options.least_norm, options.most_norm);
+                if (length != 0.0 && norms.update != 0.0) ratio = length / norms.update;
+            }
+            const double rate = one.learning_rate * ratio;
+            constants.keep = static_cast<A>(one.keep(rate));
+            constants.rate = static_cast<A>(rate / scale);
+            one.state.update(execution, one.parameter, one.value, constants);
+        });
     }
 
 private:
-    void make_state(std::size_t i) { states_[i].make(parameters_[i]->shape(), options_.storage, options_.pool); }
+    [[nodiscard]] static LambOptions checked(LambOptions options) {
+        check(std::isfinite(options.least_norm) && options.least_norm >= 0.0 && options.least_norm <= options.most_norm,
+              "Lamb: the norm in the trust ratio is held from ", options.least_norm, " to ", options.most_norm,
+              "; expected a finite number, not negative, and one that is not below it");
+        return checked_adam_options<T>("Lamb", std::move(options));
+    }
 
     [[nodiscard]] bool adapts(const Parameter<T>& parameter) const noexcept {
         const ParameterRole role = parameter.facts().role;
-        return options_.adapt_bias_and_norm || (role != ParameterRole::bias && role != ParameterRole::norm);
+        return this->options().adapt_bias_and_norm || (role != ParameterRole::bias && role != ParameterRole::norm);
     }
 
-    void update(const Execution& execution, std::size_t i, double rate, double share) {
-        Parameter<T>& parameter = *parameters_[i];
-        AdamState<T>& state = states_[i];
-        Tensor<T>& value = parameter.write();
-        const double decay = settings_[i].weight_decay, scale = value.scale();
-        AdamConstants<A> constants = adam_constants<T>(options_, ++state.updates, parameter.gradient().scale());
-        if (decay_ == WeightDecay::gradient) constants.penalty = static_cast<A>(decay * scale);
-
-        trust_ratios_[i] = 1.0;
-        if (adapts(parameter)) {
-            constants.keep = static_cast<A>(decay_ == WeightDecay::coupled ? decay * scale : 0.0);
-            const LambNorms norms = lamb_norms<T>(execution, state.tensors(parameter, value), constants, scale);
-            const double length = std::clamp(norms.value, options_.least_norm, options_.most_norm);
-            if (length != 0.0 && norms.update != 0.0) trust_ratios_[i] = length / norms.update;
-        }
-        rate *= trust_ratios_[i];
-        constants.keep = static_cast<A>(1.0 - decay_share(decay_, decay, rate, share));
-        constants.rate = static_cast<A>(rate / scale);
-        state.update(execution, parameter, value, constants);
-    }
-
-    std::vector<Parameter<T>*> parameters_;
-    LambOptions options_;
-    std::vector<ParameterSettings> settings_;
-    WeightDecay decay_;
-    std::vector<AdamState<T>> states_{};
-    std::vector<double> trust_ratios_{};
+    std::vector<double> trust_ratios_;
 };
 
 }  // namespace unitscale::optim

@@ -6,8 +6,8 @@
 #include <unitscale/base/memory.hpp>
 #include <unitscale/base/parallel.hpp>
 #include <unitscale/kernels/vector_math.hpp>
-#include <unitscale/optim/clip.hpp>
 #include <unitscale/optim/groups.hpp>
+#include <unitscale/optim/optimiser.hpp>
 #include <unitscale/optim/stored_tensor.hpp>
 #include <unitscale/optim/stored_update.hpp>
 #include <unitscale/optim/weight_decay.hpp>
@@ -79,6 +79,45 @@ void sgd_update(const Execution& execution, T* p, const T* g, Accum<T>* u, std::
     });
 }
 
+/// What Sgd keeps of one parameter, and its update. Without momentum there is no velocity.
+template <class T>
+struct SgdState {
+    StoredTensor<Accum<T>> master{}, velocity{};
+    std::uint64_t updates = 0;  ///< counted where there are codes or a master
+
+    SgdState(const Shape& shape, const SgdOptions& options) {
+        if (options.storage.master) master = StoredTensor<Accum<T>>(shape, *options.storage.master, false, options.pool);
+        if (options.momentum > 0.0) velocity = StoredTensor<Accum<T>>(shape, options.storage.first_moment, false, options.pool);
+    }
+
+    /// Whether there are codes or a master.
+    [[nodiscard]] bool is_stored() const { return !master.empty() || !velocity.is_computed(); }
+
+    void update(const Execution& execution, const Parameter<T>& parameter, Tensor<T>& value,
+                const SgdConstants<Accum<T>>& constants) {
+        using A = Accum<T>;
+        const T* const gradient = parameter.gradient().data();
+        if (!is_stored())
+            return sgd_update<T>(execution, value.data(), gradient, velocity.empty() ? nullptr : velocity.computed().data(),
+                                 value.size(), constants);
+        update_stored<T>(execution,
+                         {.weights = value.data(),
+                          .gradient = gradient,
+                          .size = value.size(),
+                          .master = master.empty() ? nullptr : &master,
+                          .first = velocity.empty() ? nullptr : &velocity,
+                          .key = {hash_name(parameter.name()), ++updates}},
+                         [&constants](A* p, const A* g, A* u, A*) { sgd_block(constants, p, g, u); });
+    }
+
+    template <class Visitor>
+    void visit_state(Visitor&& visitor, const std::string& name) {
+        if (!master.empty()) master.visit_state(visitor, name + "/master");
+        if (!velocity.empty()) velocity.visit_state(visitor, name + "/velocity");
+        if (is_stored()) visitor.scalar(name + "/updates", updates);
+    }
+};
+
 /// Stochastic gradient descent with momentum mu. For a gradient g, to which `gradient` decay adds wd p:
 ///   u = mu u + g            p = (1 - d) p - lr u            with nesterov: p = (1 - d) p - lr (g + mu u)
 /// d is the decay's share (weight_decay.hpp), lr the learning rate times the group's factor. The velocity u is kept as the
@@ -88,106 +127,36 @@ void sgd_update(const Execution& execution, T* p, const T* g, Accum<T>* u, std::
 /// Reference: Sutskever, Martens, Dahl, Hinton, On the importance of initialization and momentum in deep learning, ICML
 /// 2013 (here u is a sum of gradients: the learning rate stays outside). Test: tests/optim/sgd_test.cpp
 template <class T>
-class Sgd {
+class Sgd : public Optimiser<T, SgdOptions, SgdState<T>> {
     using A = Accum<T>;
+    using Base = Optimiser<T, SgdOptions, SgdState<T>>;
 
 public:
     explicit Sgd(std::vector<Parameter<T>*> parameters, SgdOptions options = {})
-        : parameters_(std::move(parameters)),
-          options_(std::move(options)),
-          settings_(resolve_groups(
-              "Sgd", parameters_, options_.groups,
-              {options_.weight_decay, options_.decay_bias_and_norm, options_.parametrisation, OptimiserKind::sgd})),
-          decay_(resolve_decay("Sgd", options_.decay, options_.parametrisation, WeightDecay::gradient, settings_,
-                               options_.peak_learning_rate)) {
-        check(options_.momentum >= 0.0 && options_.momentum < 1.0, "Sgd: momentum is ", options_.momentum,
-              "; expected a number from 0 to below 1");
-        check(!options_.nesterov || options_.momentum > 0.0, "Sgd: nesterov needs a momentum above 0");
-        options_.storage.validate();
-        masters_.resize(parameters_.size());
-        updates_.resize(parameters_.size());
-        velocities_.resize(parameters_.size());
-        for (std::size_t i = 0; i < parameters_.size(); ++i) {
-            parameters_[i]->set_requires_gradient(settings_[i].trained);
-            if (settings_[i].trained) make_state(i);
-        }
-    }
-
-    [[nodiscard]] const std::vector<Parameter<T>*>& parameters() const noexcept { return parameters_; }
-    [[nodiscard]] const std::vector<ParameterSettings>& settings() const noexcept { return settings_; }
+        : Base("Sgd", OptimiserKind::sgd, WeightDecay::gradient, std::move(parameters), checked(std::move(options))) {}
 
     /// One update of every parameter that is trained and has a gradient. Gradients stay: see clear_gradients.
     void step(const Execution& execution, double learning_rate) {
-        check(std::isfinite(learning_rate) && learning_rate >= 0.0, "Sgd: learning rate is ", learning_rate,
-              "; expected a finite number, not negative");
-        const double share = schedule_share("Sgd", decay_, learning_rate, options_.peak_learning_rate);
-        for (std::size_t i = 0; i < parameters_.size(); ++i) {
-            Parameter<T>& parameter = *parameters_[i];
-            if (!is_updated(parameter)) continue;
-            make_state(i);
-            const Tensor<T>& gradient = parameter.gradient();
-            Tensor<T>& value = parameter.write();
-            const double decay = settings_[i].weight_decay;
-            const double rate = learning_rate * settings_[i].learning_rate_factor;
-            const double data_rate = rate / value.scale();
-            const SgdConstants<A> constants{
-                .gradient_scale = static_cast<A>(gradient.scale()),
-                .penalty = static_cast<A>(decay_ == WeightDecay::gradient ? decay * value.scale() : 0.0),
-                .momentum = static_cast<A>(options_.momentum),
-                .from_gradient = static_cast<A>(options_.nesterov ? data_rate : 0.0),
-                .from_velocity = static_cast<A>(options_.nesterov ? data_rate * options_.momentum : data_rate),
-                .keep = static_cast<A>(1.0 - decay_share(decay_, decay, rate, share))};
-            const bool has_master = options_.storage.master.has_value(), has_velocity = options_.momentum > 0.0;
-            if (!is_stored(i)) {
-                sgd_update<T>(execution, value.data(), gradient.data(), has_velocity ? velocities_[i].computed().data() : nullptr,
-                              value.size(), constants);
-                continue;
-            }
-            update_stored<T>(execution,
-                             {.weights = value.data(),
-                              .gradient = gradient.data(),
-                              .size = value.size(),
-                              .master = has_master ? &masters_[i] : nullptr,
-                              .first = has_velocity ? &velocities_[i] : nullptr,
-                              .key = {hash_name(parameter.name()), ++updates_[i]}},
-                             [&constants](A* p, const A* g, A* u, A*) { sgd_block(constants, p, g, u); });
-        }
-    }
-
-    void clear_gradients() noexcept {
-        for (Parameter<T>* parameter : parameters_) parameter->clear_gradient();
-    }
-
-    /// Names the state to a visitor: visitor.tensor(name, tensor&) as StoredTensor does, and visitor.scalar(name, std::uint64_t&)
-    /// where there are codes or a master.
-    template <class Visitor>
-    void visit_state(Visitor&& visitor) {
-        for (std::size_t i = 0; i < parameters_.size(); ++i) {
-            if (!masters_[i].empty()) masters_[i].visit_state(visitor, parameters_[i]->name() + "/master");
-            if (!velocities_[i].empty()) velocities_[i].visit_state(visitor, parameters_[i]->name() + "/velocity");
-            if (is_stored(i)) visitor.scalar(parameters_[i]->name() + "/updates", updates_[i]);
-        }
+        const SgdOptions& options = this->options();
+        this->for_each_update(learning_rate, [&](const ParameterUpdate<T, SgdState<T>>& one) {
+            const double data_rate = one.learning_rate / one.value.scale();
+            one.state.update(execution, one.parameter, one.value,
+                             {.gradient_scale = static_cast<A>(one.parameter.gradient().scale()),
+                              .penalty = static_cast<A>(one.penalty()),
+                              .momentum = static_cast<A>(options.momentum),
+                              .from_gradient = static_cast<A>(options.nesterov ? data_rate : 0.0),
+                              .from_velocity = static_cast<A>(options.nesterov ? data_rate * options.momentum : data_rate),
+                              .keep = static_cast<A>(one.keep(one.learning_rate))});
+        });
     }
 
 private:
-    [[nodiscard]] bool is_stored(std::size_t i) const noexcept {
-        return options_.storage.master.has_value() || !velocities_[i].is_computed();
+    [[nodiscard]] static SgdOptions checked(SgdOptions options) {
+        check(options.momentum >= 0.0 && options.momentum < 1.0, "Sgd: momentum is ", options.momentum,
+              "; expected a number from 0 to below 1");
+        check(!options.nesterov || options.momentum > 0.0, "Sgd: nesterov needs a momentum above 0");
+        return options;
     }
-    void make_state(std::size_t i) {
-        const Storage& storage = options_.storage;
-        const Shape& shape = parameters_[i]->shape();
-        if (options_.momentum > 0.0 && velocities_[i].empty())
-            velocities_[i] = StoredTensor<A>(shape, storage.first_moment, false, options_.pool);
-        if (storage.master && masters_[i].empty()) masters_[i] = StoredTensor<A>(shape, *storage.master, false, options_.pool);
-    }
-
-    std::vector<Parameter<T>*> parameters_;
-    SgdOptions options_;
-    std::vector<ParameterSettings> settings_;
-    WeightDecay decay_;
-    std::vector<StoredTensor<A>> masters_{};
-    std::vector<StoredTensor<A>> velocities_{};
-    std::vector<std::uint64_t> updates_{};  ///< of parameters with codes or a master
 };
 
 }  // namespace unitscale::optim

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/autograd/parameter.hpp>
+#include <unitscale/base/error.hpp>
+#include <unitscale/optim/clip.hpp>
+#include <unitscale/optim/groups.hpp>
+#include <unitscale/optim/weight_decay.hpp>
+#include <unitscale/scaling/parametrisation.hpp>
+#include <unitscale/tensor/tensor.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace unitscale::optim {
+
+/// One update of one parameter p, as an optimiser gets it: p's own numbers are value.data() times value.scale().
+template <class T, class State>
+struct ParameterUpdate {
+    std::size_t index;              ///< among the optimiser's parameters
+    const Parameter<T>& parameter;  ///< its gradient is there
+    Tensor<T>& value;               ///< the parameter's, to be written
+    State& state;
+    double learning_rate;  ///< the parameter's own: the step's times its factor
+    double weight_decay;
+    WeightDecay decay;
+    double schedule_share;  ///< lr_t / lr_peak, which independent decay reads
+
+    /// Times value.data(), what `gradient` decay adds to the gradient; 0 under the other kinds.
+    [[nodiscard]] double penalty() const noexcept { return decay == WeightDecay::gradient ? weight_decay * value.scale() : 0.0; }
+    /// The factor that the other kinds leave on p beside a step with the learning rate `rate`.
+    [[nodiscard]] double keep(double rate) const noexcept { return 1.0 - decay_share(decay, weight_decay, rate, schedule_share); }
+};
+
+/// What all optimisers have in common, and the base of one of one's own: parameters with their settings, state from a parameter's
+/// first training on, the walk over what a step updates, names for saving. The formula alone is left to the class that is derived:
+///   void step(const Execution& e, double lr) { this->for_each_update(lr, [&](const auto& update) { ... }); }
+///
+/// Options has the fields weight_decay, decay, peak_learning_rate, decay_bias_and_norm, groups, parametrisation and storage, as
+/// AdamOptions; State is made as State(shape, options) and has visit_state(visitor, name).
+///
+/// A frozen parameter, or one without gradient, keeps value and state. The groups' `trained` is written to the parameters'
+/// `requires_gradient` when the optimiser is made; where that fails, no parameter is touched. The parameters outlive the optimiser.
+/// Errors, with the optimiser's name in front: those of resolve_groups and resolve_decay; storage that makes no sense.
+/// Test: tests/optim/optimiser_test.cpp
+template <class T, class Options, class State>
+class Optimiser {
+public:
+    [[nodiscard]] const std::vector<Parameter<T>*>& parameters() const noexcept { return parameters_; }
+    [[nodiscard]] const std::vector<ParameterSettings>& settings() const noexcept { return settings_; }
+    [[nodiscard]] const Options& options() const noexcept { return options_; }
+
+    void clear_gradients() noexcept {
+        for (Parameter<T>* parameter : parameters_) parameter->clear_gradient();
+    }
+
+    /// Names the state to a visitor: visitor.tensor(name, tensor&) as StoredTensor does, visitor.scalar(name, std::uint64_t&).
+    template <class Visitor>
+    void visit_state(Visitor&& visitor) {
+        for (std::size_t i = 0; i < parameters_.size(); ++i)
+            if (states_[i]) states_[i]->visit_state(visitor, parameters_[i]->name());
+    }
+
+protected:
+    /// `name` is for errors, `kind` says whose learning-rate factors a parametrisation gives, `otherwise` what weight decay means
+    /// where neither options nor parametrisation say so.
+    Optimiser(const char* name, OptimiserKind kind, WeightDecay otherwise, std::vector<Parameter<T>*> parameters, Options options)
+        : name_(name),
+          parameters_(std::move(parameters)),
+          options_(std::move(options)),
+          settings_(resolve_groups(name, parameters_, options_.groups,
+                                   {options_.weight_decay, options_.decay_bias_and_norm, options_.parametrisation, kind})),
+          decay_(
+              resolve_decay(name, options_.decay, options_.parametrisation, otherwise, settings_, options_.peak_learning_rate)),
+          states_(parameters_.size()) {
+        options_.storage.validate();
+        for (std::size_t i = 0; i < parameters_.size(); ++i) {
+            parameters_[i]->set_requires_gradient(settings_[i].trained);
+            if (settings_[i].trained) make_state(i);
+        }
+    }
+
+    /// Calls use(const ParameterUpdate<T, State>&) for every parameter that is trained and has a gradient, in turn. Gradients stay.
+    /// Errors: a learning rate that is negative or not finite, or above the peak that independent decay divides by.
+    template <class Use>
+    void for_each_update(double learning_rate, const Use& use) {
+        check(std::isfinite(learning_rate) && learning_rate >= 0.0, name_, ": learning rate is ", learning_rate,
+              "; expected a finite number, not negative");
+        const double share = schedule_share(name_, decay_, learning_rate, options_.peak_learning_rate);
+        for (std::size_t i = 0; i < parameters_.size(); ++i) {
+            Parameter<T>& parameter = *parameters_[i];
+            if (!is_updated(parameter)) continue;
+            if (!states_[i]) make_state(i);
+            use(ParameterUpdate<T, State>{.index = i,
+                                          .parameter = parameter,
+                                          .value = parameter.write(),
+                                          .state = *states_[i],
+                                          .learning_rate = learning_rate * settings_[i].learning_rate_factor,
+                                          .weight_decay = settings_[i].weight_decay,
+                                          .decay = decay_,
+                                          .schedule_share = share});
+        }
+    }
+
+private:
+    void make_state(std::size_t i) { states_[i].emplace(parameters_[i]->shape(), options_); }
+
+    const char* name_;
+    std::vector<Parameter<T>*> parameters_;
+    Options options_;
+    std::vector<ParameterSettings> settings_;
+    WeightDecay decay_;
+    std::vector<std::optional<State>> states_;  ///< empty until a parameter is trained
+};
+
+}  // namespace unitscale::optim

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "support/allocation_count.hpp"
+#include "support/any_state.hpp"
+#include "support/catch.hpp"
+
+#include <unitscale/autograd/parameter.hpp>
+#include <unitscale/base/memory.hpp>
+#include <unitscale/scaling/storage.hpp>
+#include <unitscale/tensor/fill.hpp>
+#include <unitscale/tensor/rescale.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+namespace unitscale::test {
+
+/// The gradient of step t, small in every third: the same numbers for every element type, but for their rounding.
+template <class T>
+Tensor<T> gradient_of(int t, std::size_t size) {
+    return normal<T>(Shape{size}, {9, static_cast<std::uint64_t>(t)}, t % 3 == 0 ? 1e-3 : 2.0);
+}
+
+/// Steps number `from` to `to` of a parameter, the optimiser's only one, each with its gradient_of.
+template <class Optimiser, class T>
+void take_steps(Optimiser& optimiser, Parameter<T>& parameter, int from, int to, int threads = 1) {
+    for (int t = from; t <= to; ++t) {
+        parameter.clear_gradient();
+        parameter.add_gradient(gradient_of<T>(t, parameter.size()));
+        optimiser.step({threads, nullptr}, 0.02);
+    }
+}
+
+/// Bit for bit.
+template <class T>
+void require_equal(const Parameter<T>& a, const Parameter<T>& b) {
+    REQUIRE(a.value().scale() == b.value().scale());
+    REQUIRE(a.size() == b.size());
+    REQUIRE(std::memcmp(a.value().data(), b.value().data(), a.value().span().size_bytes()) == 0);
+}
+
+/// Master, first and second moment as codes, each of another kind.
+inline Storage coded_storage() {
+    return {.master = StateFormat{.format = bf16, .rounding = Rounding::stochastic},
+            .first_moment = {.format = e4m3, .block = 128, .rounding = Rounding::stochastic},
+            .second_moment = {.format = fp16}};
+}
+
+/// Updates have the same bits for 1, 2 and 3 threads.
+template <template <class> class Optimiser, class Options>
+void check_thread_counts(const Options& options) {
+    Parameter<float> one("p", Shape{200003}, {});
+    fill_normal(one.write(), {1, 1});
+    const Tensor<float> start = one.value();
+    Optimiser<float> first({&one}, options);
+    take_steps(first, one, 1, 3);
+    for (const int threads : {2, 3}) {
+        INFO(threads << " threads");
+        Parameter<float> other("p", Shape{200003}, {});
+        other.write() = start;
+        Optimiser<float> next({&other}, options);
+        take_steps(next, other, 1, 3, threads);
+        require_equal(one, other);
+    }
+}
+
+/// State and value, given to another optimiser after three steps, carry the run on bit for bit, on another number of threads.
+/// Returns the state after the three.
+template <template <class> class Optimiser, class T, class Options>
+AnyState check_resumes(const Options& options, std::size_t size) {
+    Parameter<T> p("p", Shape{size}, {}), q("p", Shape{size}, {});
+    fill_normal(p.write(), {1, 1});
+    Optimiser<T> whole({&p}, options), resumed({&q}, options);
+    take_steps(whole, p, 1, 3);
+    AnyState state;
+    whole.visit_state(state);
+    q.write() = p.value();
+    state.write = true;
+    resumed.visit_state(state);
+    take_steps(whole, p, 4, 6);
+    take_steps(resumed, q, 4, 6, 2);
+    require_equal(p, q);
+    return state;
+}
+
+/// A step after the first allocates nothing but what the execution's pool keeps.
+template <template <class> class Optimiser, class T, class Options>
+void check_no_allocation(const Options& options) {
+    MemoryPool pool;
+    Parameter<T> p("p", Shape{40000}, {}), q("a parameter with a long name", Shape{3}, {});
+    p.add_gradient(gradient_of<T>(1, 40000));
+    q.add_gradient(gradient_of<T>(1, 3));
+    Optimiser<T> optimiser({&p, &q}, options);
+    optimiser.step({1, &pool}, 0.1);
+    AllocationCount count;
+    optimiser.step({1, &pool}, 0.1);  // one thread: OpenMP itself may allocate in every parallel region
+    const std::size_t counted = count.stop();
+    CHECK(p.version() == 2);
+    if (can_count_allocations()) CHECK(counted == 0);
+}
+
+/// Ten updates of a value and of gradients that have scales are those of the same plain numbers; the value's scale stays.
+template <template <class> class Optimiser, class Options>
+void check_scaled_updates(const Options& options, std::size_t length) {
+    for (const auto& [value_scale, gradient_scale] : {std::pair{0x1p-6, 0x1p-20}, {0x1p9, 0x1p3}, {0.75, 1.5}}) {
+        INFO("scales " << value_scale << " and " << gradient_scale);
+        Parameter<double> plain("p", Shape{length}, {}), scaled("p", Shape{length}, {});
+        fill_normal(plain.write(), {1, 1});
+        scaled.write() = set_scaling(plain.value(), value_scale);
+        Optimiser<double> one({&plain}, options), other({&scaled}, options);
+        for (int t = 1; t <= 10; ++t) {
+            plain.add_gradient(gradient_of<double>(t, length));
+            scaled.add_gradient(set_scaling(gradient_of<double>(t, length), gradient_scale));
+            one.step({}, 0.05);
+            other.step({}, 0.05);
+            one.clear_gradients();
+            other.clear_gradients();
+        }
+        REQUIRE(scaled.value().scale() == value_scale);
+        const Tensor<double> result = value(scaled.value());
+        double worst = 0.0;
+        for (std::size_t i = 0; i < length; ++i) worst = std::max(worst, std::abs(result.data()[i] - plain.value().data()[i]));
+        CHECK(worst < 1e-13);
+    }
+}
+
+}  // namespace unitscale::test
