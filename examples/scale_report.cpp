@@ -31,9 +31,13 @@ int main(int argc, char** argv) {
         ->default_str("the recipe's, else e4m3");
     app.add_option("--gradient-format", options.tracking.gradient_format, "format that gradients are tested against")
         ->default_str("the recipe's, else e5m2");
+    app.add_option("--model", run.model, "gpt (learned positions, gelu) or llama (rotary positions, gated silu)")
+        ->capture_default_str();
     app.add_option("--width", run.width, "width of the residual stream")->capture_default_str();
     app.add_option("--depth", run.depth, "transformer blocks")->capture_default_str();
     app.add_option("--heads", run.heads, "attention heads")->capture_default_str();
+    app.add_option("--head-size", run.head_size, "size of a head, in place of --heads; 0: width / heads")->capture_default_str();
+    app.add_option("--kv-heads", run.kv_heads, "key and value heads; 0: one for each attention head")->capture_default_str();
     app.add_option("--seq", run.seq, "characters in a sequence")->capture_default_str();
     app.add_option("--batch", run.batch, "sequences in a step")->capture_default_str();
     app.add_option("--seed", run.seed, "seed of initial values and data order")->capture_default_str();
@@ -43,7 +47,8 @@ int main(int argc, char** argv) {
     const CLI::Validator not_negative(
         [](std::string& text) { return text.starts_with('-') ? "is " + text + "; expected a whole number, not negative" : ""; },
         "");
-    for (const char* name : {"--steps", "--every", "--width", "--depth", "--heads", "--seq", "--batch", "--seed", "--threads"})
+    for (const char* name : {"--steps", "--every", "--width", "--depth", "--heads", "--head-size", "--kv-heads", "--seq",
+                             "--batch", "--seed", "--threads"})
         app.get_option(name)->check(not_negative);
     int failed = 2;
     try {

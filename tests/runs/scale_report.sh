@@ -17,6 +17,8 @@ bad "tracker: pattern 'foo\*' matched no tensor; the model's tensors begin decod
 bad '--out: none/page.html cannot be written$' --out none/page.html
 bad '--lr-factor: is 0; expected a positive number$' --lr-factor 0
 bad '--steps: is -1; expected a whole number, not negative$' --steps -1
+bad '--model: is bert; expected gpt or llama$' --model bert
+bad '--head-size: width 16 is not divisible by heads of size 5$' --head-size 5
 bad 'data: missing.txt does not exist$' --data missing.txt
 bad 'speed' --speed
 
@@ -29,6 +31,8 @@ grep -q '"path":"decoder/block0/ffn/up/linear"' lines.jsonl || fail "no line abo
 ! grep -qv '^{.*}$' lines.jsonl || fail "a line is no object"
 "$program" "${small[@]}" --recipe unit-fp8 --recipe fp32 --out again.html --threads 2 > /dev/null || fail "2 threads: exit code $?"
 cmp -s page.html again.html || fail "2 threads give another page"
+"$program" "${small[@]}" --model llama --head-size 4 --kv-heads 2 --recipe umup-fp8 --out llama.html > llama.txt || fail "llama: exit code $?"
+[[ $(grep -cE '^decoder/(block0/attention/out/linear|block0/ffn/down/linear|readout/readout) ' llama.txt) == 3 ]] || fail "no table of products left in high precision: $(cat llama.txt)"
 "$program" --help > help.txt || fail "--help: exit code $?"
 grep -q -- '--lr-factor' help.txt || fail "--help names no options"
 

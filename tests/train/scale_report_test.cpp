@@ -164,6 +164,13 @@ TEST_CASE("scale report: the tensors that u-µP keeps out of FP8 are tracked by 
         CHECK(track.tensors[inputs[0]].path == input);
         CHECK(track.tensors[inputs[1]].path == weight);
     }
+    // The same three kinds are the critical products that the run names at its end.
+    std::rewind(file.get());
+    std::string text;
+    for (int c = std::fgetc(file.get()); c != EOF; c = std::fgetc(file.get())) text += static_cast<char>(c);
+    CHECK(text.starts_with("product left in high precision"));
+    for (const auto& one : products) CHECK(text.find(one[3]) != std::string::npos);
+    CHECK(text.find("decoder/block0/ffn/up") == std::string::npos);
     // Training moves the weights: what is recorded is not the first step's again.
     const auto& weight = tensor("decoder/block1/ffn/down/weight", "parameter").value.steps;
     CHECK(weight.front().summary.rms != weight.back().summary.rms);

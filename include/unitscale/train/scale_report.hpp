@@ -8,6 +8,7 @@
 #include <unitscale/formats/format.hpp>
 #include <unitscale/io/whole_file.hpp>
 #include <unitscale/scaling/recipe.hpp>
+#include <unitscale/train/critical_tensors.hpp>
 #include <unitscale/train/language_run.hpp>
 #include <unitscale/train/storage.hpp>
 
@@ -68,19 +69,25 @@ struct ScaleReportOptions {
     }
 };
 
-/// `run_language`, tracked. `track` is what was seen, also where the run fails.
+/// `run_language`, tracked, with the table of critical products on `text` at the end. `track` is what was seen, also where the run
+/// fails.
 inline LanguageRunResult run_tracked(const LanguageRunOptions& options, const TrackingOptions& tracking, std::FILE* text,
                                      std::FILE* progress, analysis::Track& track) {
     return with_storage(recipe_of(options), [&]<class T>(std::type_identity<T>) {
         LanguageRun<T> run(options);
         analysis::Tracker<T> tracker(tracker_options(tracking, options, run.recipe()));
         run.tape().set_observer(&tracker);
+        const auto finish = [&] {
+            track = tracker.finish();
+            const std::string critical = critical_table(critical_products(track, run.state()));
+            if (!critical.empty()) std::fprintf(text, "%s\n", critical.c_str());
+        };
         try {
             LanguageRunResult result = run.run(text, progress);
-            track = tracker.finish();
+            finish();
             return result;
         } catch (const RunFailed&) {
-            track = tracker.finish();
+            finish();
             throw;
         }
     });
