@@ -22,12 +22,12 @@ int main(int argc, char** argv) {
         "HTML "
         "page. Killed, it goes on where it was when it is started again with the same options; more values and seeds may be "
         "added.");
-    app.add_option(
-        "--axis", options.axes,
-        "NAME=VALUES, once for each axis: lr=0.5,1,2 or lr=0.25:4:x2 (from, to, factor); for random search the "
-        "interval lr=0.25:4. Names: lr, lr_factor (on each recipe's own rate), alpha_attn, alpha_ffn_act, alpha_res, "
-        "alpha_res_attn_ratio, alpha_loss_softmax, init_sigma, alpha_emb, alpha_out; width, depth, heads, batch, steps, "
-        "seq, for each of which the search is made");
+    app.add_option("--axis", options.axes,
+                   "NAME=VALUES, once for each axis: lr=0.5,1,2 or lr=0.25:4:x2 (from, to, factor); for random search the "
+                   "interval lr=0.25:4. Names: lr, lr_factor (on each recipe's own rate), alpha_attn, alpha_ffn_act, alpha_res, "
+                   "alpha_res_attn_ratio, alpha_loss_softmax, init_sigma, alpha_emb, alpha_out, weight_decay; width, depth, "
+                   "heads, batch, steps, "
+                   "seq, for each of which the search is made");
     app.add_option(
            "--strategy", options.strategy,
            "grid; line: one axis at a time, the others at their defaults; random: --points drawn; independent: the learning "
@@ -50,6 +50,7 @@ int main(int argc, char** argv) {
     app.add_option("--threads", run.threads, "threads of each run; the losses do not depend on it")->capture_default_str();
     app.add_option("--steps", run.steps, "updates of each run")->capture_default_str();
     app.add_option("--lr", run.lr, "peak learning rate, where no axis varies it")->default_str("each recipe's own");
+    app.add_option("--weight-decay", run.weight_decay, "of Adam, where no axis varies it")->capture_default_str();
     app.add_option("--warmup", run.warmup, "steps to the peak learning rate")->default_str("a tenth of the run");
     app.add_option("--model", run.model, "gpt or llama")->capture_default_str();
     app.add_option("--width", run.width, "width of the residual stream")->capture_default_str();

@@ -64,6 +64,9 @@ int main(int argc, char** argv) {
     app.add_option("--batch", options.batch, "sequences in a step")->capture_default_str();
     app.add_option("--steps", options.steps, "updates")->capture_default_str();
     app.add_option("--lr", options.lr, "peak learning rate")->default_str("the recipe's");
+    app.add_option("--weight-decay", options.weight_decay,
+                   "of Adam: an update takes lr times this from a weight, under mup and umup lr / peak times this")
+        ->capture_default_str();
     app.add_option("--warmup", options.warmup, "steps of linear warm-up")->default_str("a tenth of the run");
     app.add_option("--micro-batches", options.micro_batches, "parts that a step's batch is computed in")->capture_default_str();
     app.add_flag("--recompute", options.recompute,

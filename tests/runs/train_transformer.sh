@@ -70,6 +70,9 @@ grep -q '^decoder/block0/ffn/up/linear .* 0.25 =' audit.txt || fail 'no line for
 grep -qE '^decoder/block0/ffn/up/weight +\[44,16\] +weight +1 +0\.25 +0\.25 +0\.125 +none$' parameters.txt ||
   fail "no line for a parameter: $(cat parameters.txt)"
 grep -qE '^9 parameters of [0-9]+ values$' parameters.txt || fail "the parameters are not counted: $(tail -n 1 parameters.txt)"
+"$program" --data text.txt "${small[@]}" --recipe umup-fp8 --weight-decay 0.0625 --print-parameters > parameters.txt 2> err.txt ||
+  fail "no parameters with weight decay: $(cat err.txt)"
+grep -qE '^decoder/block0/ffn/up/weight .* 0\.0625$' parameters.txt || fail "no weight decay: $(cat parameters.txt)"
 [[ ! -s err.txt ]] || fail "the parameters wrote to stderr: $(cat err.txt)"
 
 # The report: one page, whole, also when the run fails.

@@ -46,6 +46,7 @@ TEST_CASE("language run: options that make no sense are errors that name the opt
     CHECK(message([](auto& o) { o.lr = 0.0; }) == "--lr: is 0; expected a positive number");
     CHECK(message([](auto& o) { o.lr = -1.0; }) == "--lr: is -1; expected a positive number");
     CHECK(message([](auto& o) { o.lr = std::nan(""); }) == "--lr: is nan; expected a positive number");
+    CHECK(message([](auto& o) { o.weight_decay = -0.5; }) == "--weight-decay: is -0.5; expected 0 or more");
     CHECK(message([](auto& o) { o.temperature = -1.0; }) == "--temperature: is -1; expected 0 or more");
     CHECK(message([](auto& o) { o.top_k = 2'000'000'000; }) == "--top-k: is 2000000000; expected at most 1000000000");
     CHECK(message([](auto& o) {

@@ -340,3 +340,32 @@ TEST_CASE("language run: weights go from one storage to another, and what was ch
     CHECK(note.empty());
     CHECK(bits == Approx(narrow).epsilon(0.01));
 }
+
+TEST_CASE("language run: weight decay is of the parametrisation's kind") {
+    const test::TemporaryFolder folder;
+    LanguageRunOptions options = small(folder.write("text.txt", proverb(40)));
+    options.lr = 1e-12;  // decay alone moves anything
+    options.warmup = 0;
+    options.weight_decay = 0.5;
+    options.quiet = true;
+    options.sample = 0;
+    const auto left_of_weights = [&](const char* recipe) {
+        options.recipe = recipe;
+        train::LanguageRun<float> run(options);
+        const auto size = [&] {
+            double sum = 0.0;
+            for (const Parameter<float>* parameter : run.model().parameters())
+                for (const float x : parameter->value().span()) sum += static_cast<double>(x) * static_cast<double>(x);
+            return std::sqrt(sum);
+        };
+        const double before = size();
+        const File out = temporary_file();
+        static_cast<void>(run.run(out.get(), out.get()));
+        return size() / before;
+    };
+    double left = 1.0;  // independent of the learning rate: half of the schedule's share of its peak, in every step
+    const optim::Schedule schedule{.kind = optim::ScheduleKind::cosine, .peak = 1.0, .steps = 12, .warmup = 0};
+    for (std::size_t step = 1; step <= 12; ++step) left *= 1.0 - 0.5 * schedule.at(step);
+    CHECK(left_of_weights("umup-fp32") == Approx(left).epsilon(1e-5));
+    CHECK(left_of_weights("fp32") == Approx(1.0).epsilon(1e-5));  // coupled to a rate of almost nothing
+}

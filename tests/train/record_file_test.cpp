@@ -66,6 +66,10 @@ TEST_CASE("record file: another sweep's file, or another kind of file, is left a
     const std::string where = "sweep: " + path.string();
     CHECK(refused("{\"sweep\":{\"width\":32,\"steps\":6}}\n") ==
           where + " is of another sweep: its width is 32, not 16; choose another --out");
+    CHECK(refused("{\"sweep\":{\"width\":16}}\n") ==
+          where + " is of another sweep: its steps is \"not set\", not 6; choose another --out");
+    CHECK(refused("{\"sweep\":{\"width\":16,\"steps\":6,\"decay\":0.5}}\n") ==
+          where + " is of another sweep: its decay is 0.5, not \"not set\"; choose another --out");
     CHECK(refused("{\"comparison\":{\"width\":16}}\n") == where + " is not the file of a sweep; choose another --out");
     CHECK(refused("no JSON") == where + " is not the file of a sweep; choose another --out");
     CHECK(refused("{\"sweep\":{\"width\":16,\"steps\":6}}\n{\"run\":\"x\"}\n{\"run\":1}\n") ==

@@ -55,7 +55,8 @@ TEST_CASE("sweep space: what is no axis is one line") {
     CHECK(axis_error("lr") == "--axis: is 'lr'; expected NAME=VALUES, such as lr=0.25:4:x2");
     CHECK(axis_error("beta=1") ==
           "--axis: unknown hyperparameter 'beta'; expected one of lr, lr_factor, alpha_attn, alpha_ffn_act, alpha_res, "
-          "alpha_res_attn_ratio, alpha_loss_softmax, init_sigma, alpha_emb, alpha_out, width, depth, heads, batch, steps, seq, "
+          "alpha_res_attn_ratio, alpha_loss_softmax, init_sigma, alpha_emb, alpha_out, weight_decay, width, depth, heads, batch, "
+          "steps, seq, "
           "recipe");
     CHECK(axis_error("lr=") == "--axis lr: has no points");
     CHECK(axis_error("lr=4:0.25:x2") == "--axis lr: 4:0.25:x2 has no points");
@@ -112,6 +113,11 @@ TEST_CASE("sweep space: every parameter but the recipe changes what it names") {
         if (parameter.size != nullptr) {
             CHECK(before.*parameter.size != 3);
             CHECK(after.*parameter.size == 3);
+        } else if (parameter.number != nullptr) {
+            CHECK(before.*parameter.number == 0.0);
+            CHECK(after.*parameter.number == 3.0);
+            CHECK(SweepSpace::default_value(parameter, before) == "0");
+            CHECK(SweepSpace::default_value(parameter, after) == "3");
         } else if (parameter.is_rate()) {
             CHECK(after.lr.has_value());
         } else {

@@ -197,6 +197,7 @@ TEST_CASE("sweep: a file of another sweep, or of other recipes, is refused in on
     CHECK(refused([](auto& o) { o.run.steps = 7; }) == " is of another sweep: its steps is 6, not 7");
     CHECK(refused([](auto& o) { o.run.model = "llama"; }) == " is of another sweep: its model is \"gpt\", not \"llama\"");
     CHECK(refused([](auto& o) { o.run.warmup = 2; }) == " is of another sweep: its warmup is \"a tenth\", not 2");
+    CHECK(refused([](auto& o) { o.run.weight_decay = 0.5; }) == " is of another sweep: its weight_decay is \"not set\", not 0.5");
     CHECK(refused([](auto& o) { o.recipes = {"unit-fp8"}; }) == " is of another sweep: its recipe is \"fp32\", not \"unit-fp8\"");
     CHECK(refused([](auto& o) { o.run.set = {"clip_norm=1"}; }) == " is of another sweep: its set is [], not [\"clip_norm=1\"]");
     CHECK(refused([](auto& o) { o.axes = {"lr_factor=1,2"}; }) ==

@@ -65,6 +65,9 @@ public:
           tape_(recipe_, state_, options.threads),
           optimiser_(model_.parameters(), {.beta1 = 0.9,
                                            .beta2 = 0.95,
+                                           .weight_decay = options.weight_decay,
+                                           .peak_learning_rate = peak(),
+                                           .decay_bias_and_norm = false,
                                            .parametrisation = recipe_.parametrisation_rule(),
                                            .storage = recipe_.storage,
                                            .pool = optimiser_memory_}),
@@ -73,7 +76,7 @@ public:
         if (!options.log.empty()) log_ = std::make_unique<io::JsonLog>(options.log, !options.resume.empty());
         nn::initialise(model_.parameters(), recipe_, options.seed);
         schedule_ = {.kind = optim::ScheduleKind::cosine,
-                     .peak = options.lr.value_or(recipe_.learning_rate),
+                     .peak = peak(),
                      .steps = options.steps,
                      .warmup = options.warmup.value_or(std::max<std::size_t>(options.steps / 10, 1))};
         schedule_.validate();
@@ -151,6 +154,7 @@ private:
 
     static double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
     [[nodiscard]] std::size_t rows() const noexcept { return options_.batch / options_.micro_batches; }
+    [[nodiscard]] double peak() const noexcept { return options_.lr.value_or(recipe_.learning_rate); }
     /// The last tenth of the steps: their mean is the run's training loss.
     [[nodiscard]] std::size_t tail_steps() const noexcept { return std::max<std::size_t>(options_.steps / 10, 1); }
     [[nodiscard]] RandomKey data_key() const noexcept { return {options_.seed, hash_name("data")}; }

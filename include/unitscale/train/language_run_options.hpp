@@ -51,6 +51,7 @@ struct LanguageRunOptions {
     std::size_t head_size = 0;            ///< 0: width / heads; else heads is width / head_size
     std::size_t kv_heads = 0;             ///< key and value heads; 0: one for each query head
     std::optional<double> lr{};           ///< empty: the recipe's
+    double weight_decay = 0.0;            ///< of Adam; the recipe's parametrisation says which kind (optim/weight_decay.hpp)
     std::optional<std::size_t> warmup{};  ///< steps to the peak learning rate; empty: a tenth of the run
     std::size_t micro_batches = 1;
     bool recompute = false;  ///< blocks keep their input only and run again in the backward pass
@@ -116,6 +117,7 @@ struct LanguageRunOptions {
         check(threads >= 1, "--threads: is ", threads, "; expected at least 1");
         check(!warmup || *warmup <= steps, "--warmup: ", warmup.value_or(0), " steps are more than the run's ", steps);
         check(!lr || (std::isfinite(*lr) && *lr > 0.0), "--lr: is ", lr.value_or(0.0), "; expected a positive number");
+        check(std::isfinite(weight_decay) && weight_decay >= 0.0, "--weight-decay: is ", weight_decay, "; expected 0 or more");
         check(std::isfinite(temperature) && temperature >= 0.0, "--temperature: is ", temperature, "; expected 0 or more");
         check(save_every == 0 || !save.empty(), "--save-every: is ", save_every, ", but --save names no file");
         check(resume.empty() || weights.empty(), "--weights: --resume brings weights of its own; give one of the two");

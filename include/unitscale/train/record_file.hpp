@@ -103,11 +103,14 @@ private:
         check(line.is_object() && line.contains(kind_) && line[kind_].is_object(), where(), " is not the file of a ", kind_,
               "; choose another --out");
         const Json& known = line[kind_];
-        for (const auto& [name, value] : settings.items()) {
-            const Json there = known.contains(name) ? known[name] : Json();
-            check(there == value, where(), " is of another ", kind_, ": its ", name, " is ", there.dump(), ", not ", value.dump(),
+        const auto of = [](const Json& all, const std::string& name) { return all.contains(name) ? all[name] : Json("not set"); };
+        const auto compare = [&](const std::string& name) {
+            const Json there = of(known, name), here = of(settings, name);
+            check(there == here, where(), " is of another ", kind_, ": its ", name, " is ", there.dump(), ", not ", here.dump(),
                   "; choose another --out");
-        }
+        };
+        for (const auto& [name, value] : settings.items()) compare(name);
+        for (const auto& [name, value] : known.items()) compare(name);
     }
 
     std::filesystem::path path_;

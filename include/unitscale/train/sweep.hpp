@@ -186,6 +186,9 @@ private:
         settings["head_size"] = run.head_size;
         settings["kv_heads"] = run.kv_heads;
         if (!space_.find("lr")) settings["lr"] = run.lr ? Json(*run.lr) : Json("the recipe's");
+        for (const SweepParameter& parameter : sweep_parameters)  // files of sweeps without such a number know nothing of it
+            if (parameter.number != nullptr && !space_.find(parameter.name) && run.*parameter.number != 0.0)
+                settings[std::string(parameter.name)] = run.*parameter.number;
         settings["warmup"] = run.warmup ? Json(*run.warmup) : Json("a tenth");
         settings["micro_batches"] = run.micro_batches;
         return settings;

@@ -26,11 +26,12 @@
 // What a sweep varies: axes of named hyperparameters and sizes. A point has a value on each.
 namespace unitscale::train {
 
-/// What can be varied: a field of the recipe, a size of the run, its learning rate, or the recipe as a whole.
+/// What can be varied: a field of the recipe, a size or another number of the run, its learning rate, or the recipe as a whole.
 struct SweepParameter {
     std::string_view name;
     std::string_view field{};                         ///< of the recipe, as `--set` names it
     std::size_t LanguageRunOptions::*size = nullptr;  ///< of the run
+    double LanguageRunOptions::*number = nullptr;     ///< of the run
 
     [[nodiscard]] constexpr bool is_recipe() const noexcept { return name == "recipe"; }
     [[nodiscard]] constexpr bool is_rate() const noexcept { return name == "lr" || name == "lr_factor"; }
@@ -50,6 +51,7 @@ inline constexpr std::array sweep_parameters = {
     SweepParameter{"init_sigma", "hyperparameters.init_sigma"},
     SweepParameter{"alpha_emb", "hyperparameters.alpha_emb"},
     SweepParameter{"alpha_out", "hyperparameters.alpha_out"},
+    SweepParameter{"weight_decay", {}, nullptr, &LanguageRunOptions::weight_decay},
     SweepParameter{"width", {}, &LanguageRunOptions::width},
     SweepParameter{"depth", {}, &LanguageRunOptions::depth},
     SweepParameter{"heads", {}, &LanguageRunOptions::heads},
@@ -197,6 +199,7 @@ struct SweepSpace {
             }
             const double number = std::strtod(point[i].c_str(), nullptr);
             if (parameter.size != nullptr) options.*parameter.size = static_cast<std::size_t>(number);
+            else if (parameter.number != nullptr) options.*parameter.number = number;
             else if (parameter.name == "lr") options.lr = number;
             else if (parameter.name == "lr_factor") factor = number;
             else options.set.push_back(concatenate(parameter.field, '=', point[i]));
@@ -208,6 +211,7 @@ struct SweepSpace {
     /// The value that a hyperparameter has in `options` where nothing is varied.
     [[nodiscard]] static std::string default_value(const SweepParameter& parameter, const LanguageRunOptions& options) {
         if (parameter.name == "lr_factor") return "1";
+        if (parameter.number != nullptr) return number_text(options.*parameter.number);
         const Recipe recipe = recipe_of(options);
         if (parameter.name == "lr") return number_text(options.lr.value_or(recipe.learning_rate));
         const nlohmann::ordered_json json = io::recipe_to_json(recipe);
