@@ -14,6 +14,18 @@ TEST_CASE("an op's factors are a list in braces or a span") {
     REQUIRE(op.betas.values().size() == 3);
     CHECK(op.betas.values()[2] == 3.0);
     CHECK(Betas({4.0, 5.0}).values().size() == 2);
+    REQUIRE_THROWS_WITH(Betas({1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0}),
+                        "betas: 9 in braces; expected at most 8, or a span");
+}
+
+TEST_CASE("factors in braces live as long as what they were given to") {
+    const auto make = [](double first) { return OpInfo{.name = "f", .betas = {first, 0.5}, .output_weights = {2.0 * first}}; };
+    const OpInfo op = make(3.0), other = make(4.0);
+    REQUIRE(op.betas.values().size() == 2);
+    CHECK(op.betas.values()[0] == 3.0);
+    CHECK(op.betas.values()[1] == 0.5);
+    CHECK(op.output_weights.values()[0] == 6.0);
+    CHECK(other.betas.values()[0] == 4.0);
 }
 
 TEST_CASE("unless an op says otherwise the plan joins its factors and arriving gradients are not weighted") {

@@ -75,18 +75,20 @@ TEST_CASE("a fill is a function of its key, the same in every element type up to
     const auto x = normal<double>({1000}, {5, 6}), again = normal<double>({1000}, {5, 6}), other = normal<double>({1000}, {5, 7});
     const auto narrow = normal<Half>({1000}, {5, 6});
     const auto longer = normal<double>({2000}, {5, 6});
-    std::size_t equal = 0, equal_other = 0, rounded = 0, prefix = 0;
+    std::size_t equal = 0, equal_other = 0, rounded = 0, prefix = 0, drawn = 0;
     for (std::size_t i = 0; i < x.size(); ++i) {
         equal += x(i) == again(i);
         equal_other += x(i) == other(i);
         prefix += x(i) == longer(i);
         rounded += narrow(i) == element_cast<Half>(x(i));
+        drawn += x(i) == random_normal({5, 6}, i);
     }
     CHECK(equal == 1000);
     CHECK(equal_other == 0);
     CHECK(prefix == 1000);
     CHECK(rounded == 1000);
-    CHECK(x(3) == random_normal({5, 6}, 3));
+    CHECK(drawn == 1000);
+    CHECK(normal<double>({7}, {5, 6})(6) == x(6));  // the last of an odd number
     Tensor<BFloat16> spread(Shape{100});
     fill_uniform(spread, {5, 6}, 2.0, 4.0);
     CHECK(spread(7) == element_cast<BFloat16>(2.0 + 2.0 * static_cast<double>(uniform(random_word({5, 6}, 7)))));

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <unitscale/base/error.hpp>
 #include <unitscale/scaling/state.hpp>
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -11,15 +14,21 @@
 
 namespace unitscale {
 
-/// Factors of an op, one per input (or output): a list in braces or a span, read before the call returns.
+/// Factors of an op, one per input (or output): a list in braces, which is copied, or a span, which is not: the numbers outlive this.
+/// Error: more than eight in braces.
 class Betas {
 public:
-    Betas(std::initializer_list<double> list) : values_(list.begin(), list.size()) {}
-    Betas(std::span<const double> values) : values_(values) {}
-    [[nodiscard]] std::span<const double> values() const noexcept { return values_; }
+    Betas(std::initializer_list<double> list) : count_(list.size()) {
+        check(list.size() <= own_.size(), "betas: ", list.size(), " in braces; expected at most ", own_.size(), ", or a span");
+        std::copy(list.begin(), list.end(), own_.begin());
+    }
+    Betas(std::span<const double> values) : others_(values.data()), count_(values.size()) {}
+    [[nodiscard]] std::span<const double> values() const noexcept { return {others_ != nullptr ? others_ : own_.data(), count_}; }
 
 private:
-    std::span<const double> values_;
+    std::array<double, 8> own_{};
+    const double* others_ = nullptr;
+    std::size_t count_;
 };
 
 /// Who makes alpha and the betas of an op agree where they must.

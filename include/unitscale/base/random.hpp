@@ -78,15 +78,26 @@ constexpr void fill_random_words(RandomKey key, std::uint64_t first_index, std::
 /// A word as a number in [0, 1), a multiple of 2^-24: exact in float.
 [[nodiscard]] constexpr float uniform(std::uint32_t word) noexcept { return static_cast<float>(word >> 8) * 0x1p-24f; }
 
-/// Value `index` of a standard normal stream (Box-Muller on the words of the index's pair, in double):
-///   z = sqrt(-2 ln u) cos(2 pi v) for even indices, sin for odd ones, u in (0, 1].
+/// A point of the plane whose coordinates are two values of a standard normal stream, as radius and angle (Box-Muller on the words
+/// of block `pair`, in double):   radius sqrt(-2 ln u), angle 2 pi v, u in (0, 1], v in [0, 1)
+struct NormalPair {
+    double radius, angle;
+
+    NormalPair(RandomKey key, std::uint64_t pair) noexcept {
+        const auto block = random_block(key, pair);
+        const double u = (static_cast<double>((std::uint64_t{block[0]} << 21) ^ (block[1] >> 11)) + 1.0) * 0x1p-53;
+        const double v = static_cast<double>((std::uint64_t{block[2]} << 21) ^ (block[3] >> 11)) * 0x1p-53;
+        radius = std::sqrt(-2.0 * std::log(u));
+        angle = 2.0 * std::numbers::pi * v;
+    }
+    [[nodiscard]] double even() const noexcept { return radius * std::cos(angle); }
+    [[nodiscard]] double odd() const noexcept { return radius * std::sin(angle); }
+};
+
+/// Value `index` of a standard normal stream: a coordinate of its pair.
 [[nodiscard]] inline double random_normal(RandomKey key, std::uint64_t index) noexcept {
-    const auto block = random_block(key, index / 2);
-    const double u = (static_cast<double>((std::uint64_t{block[0]} << 21) ^ (block[1] >> 11)) + 1.0) * 0x1p-53;
-    const double v = static_cast<double>((std::uint64_t{block[2]} << 21) ^ (block[3] >> 11)) * 0x1p-53;
-    const double radius = std::sqrt(-2.0 * std::log(u));
-    const double angle = 2.0 * std::numbers::pi * v;
-    return radius * (index % 2 == 0 ? std::cos(angle) : std::sin(angle));
+    const NormalPair pair(key, index / 2);
+    return index % 2 == 0 ? pair.even() : pair.odd();
 }
 
 }  // namespace unitscale

@@ -7,7 +7,6 @@
 
 #include <cstddef>
 #include <limits>
-#include <span>
 #include <utility>
 
 // Scales set by hand, under scaling `propagate`: the same values, cut into data and scale otherwise. Under another scaling each of
@@ -22,13 +21,8 @@ template <class T>
     Tape<T>& tape = x.tape(op);
     const Tensor<T>& input = x.scaled();
     const double scale = with_scale(worth, wanted).scale, slope = worth / input.scale();
-    constexpr double beta = 1.0;
-    const OpInfo info{.name = op,
-                      .site = tape.next_site(op),
-                      .alpha = 1.0,
-                      .betas = std::span<const double>(&beta, 1),
-                      .reads = reads_nothing,
-                      .propagates = true};
+    const OpInfo info{
+        .name = op, .site = tape.next_site(op), .alpha = 1.0, .betas = {1.0}, .reads = reads_nothing, .propagates = true};
     const auto pass_on = [slope](BackwardContext<T>& g) {
         Tensor<T> dx = g.take_output_gradient();
         const double dx_worth = dx.scale() * slope, dx_scale = with_scale(dx_worth, dx_worth).scale;

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <unitscale/autograd/tape.hpp>
+#include <unitscale/kernels/rescale.hpp>
 
 #include <algorithm>
+#include <cstddef>
 #include <optional>
 
 namespace unitscale::ops {
@@ -22,8 +24,8 @@ public:
         data_ = tensor.data();
         if (!tape.propagates() || tensor.scale() == scale) return;
         copy_ = tape.make(tensor.shape());
-        const Ratio ratio(tensor.scale(), scale);
-        for (std::size_t i = 0; i < tensor.size(); ++i) copy_.data()[i] = element_cast<T>(ratio(widest(tensor.data()[i])));
+        kernels::rescale<T>(tape.execution(), tensor.data(), copy_.data(), static_cast<std::ptrdiff_t>(tensor.size()),
+                            tensor.scale(), scale);
         data_ = copy_.data();
     }
     SameScale(const SameScale&) = delete;

@@ -37,7 +37,11 @@ void fill_constant(Tensor<T>& tensor, T value) {
 /// Test: tests/tensor/fill_test.cpp
 template <class T>
 void fill_normal(Tensor<T>& tensor, RandomKey key, double stddev = 1.0) {
-    for (std::size_t i = 0; i < tensor.size(); ++i) tensor.data()[i] = element_cast<T>(stddev * random_normal(key, i));
+    for (std::size_t i = 0; i < tensor.size(); i += 2) {
+        const NormalPair pair(key, i / 2);
+        tensor.data()[i] = element_cast<T>(stddev * pair.even());
+        if (i + 1 < tensor.size()) tensor.data()[i + 1] = element_cast<T>(stddev * pair.odd());
+    }
     tensor.set_scale(1.0);
     tensor.set_any_scale(false);
 }
