@@ -131,8 +131,8 @@ inline void check_hyperparameters(const Hyperparameters& h) {
 /// weight's moves add up coherently over fan_in inputs: times its multiplier fan_in^-1/2 the result moves by lr fan_in^1/2, hence
 /// the factor fan_in^-1/2. Under SGD the step follows the gradient, whose size depends on the multipliers: with a readout whose
 /// gradient factor is free, u-µP's gradients have unit scale and the factors are Adam's. With a `constrained_readout` its factor
-/// 1 / width stands in all gradients of the trunk, and the factors make up for it: embedding and weight fan_in^1/2 (fan_in^-1/2 times
-/// the width), bias and norm the length of the vector, readout 1, each over D^1/2 in branches. A branch's own multiplier is in µP's
+/// 1 / width stands in all gradients of the trunk, and the factors make up for it: weight fan_in^1/2, embedding fan_out^1/2 (Adam's
+/// times the width), bias and norm the length of the vector, readout 1, each over D^1/2 in branches. A branch's own multiplier is in µP's
 /// gradients: no b for SGD. LAMB's step is relative to the parameter's size: Adam's factor over the initial standard deviation's
 /// r^1/2.
 /// A tied table counts as an embedding: its initial values and learning rate (under `umup` the smaller of the two uses') are an
