@@ -54,6 +54,14 @@ std::vector<std::string> records(const ComparisonOptions& options) {
     return lines;
 }
 
+/// What all runs of a comparison's file share.
+nlohmann::ordered_json settings_of(const ComparisonOptions& options) {
+    std::istringstream text(TemporaryFolder::read(options.records()));
+    std::string line;
+    std::getline(text, line);
+    return nlohmann::ordered_json::parse(line).at("comparison");
+}
+
 /// A comparison's only run, trained with `watch`, which may throw.
 RunRecord train_one(const ComparisonOptions& options, const std::string& recipe,
                     const std::function<void(const LanguageStep&)>& watch) {
@@ -176,7 +184,7 @@ TEST_CASE("compare: a window that is asked for later trains no more than the run
     CHECK(text.find("one constant bias") != std::string::npos);
     static_cast<void>(said(at_once));
     CHECK(records(options) == records(at_once));
-    const ComparisonFile file(options.records(), nlohmann::ordered_json::object());
+    const ComparisonFile file(options.records(), settings_of(options));
     REQUIRE(file.window().has_value());
     CHECK(file.window()->losses.size() == 5);
     CHECK(file.window()->unrounded == file.records().front().valid_loss);

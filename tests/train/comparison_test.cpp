@@ -183,7 +183,8 @@ TEST_CASE("comparison: a file of something else is left as it is, in one line") 
     CHECK(refused("{\"step\":1}\n", settings) == where + " is not the file of a comparison; choose another --out");
     CHECK(refused(head, {{"width", 16}, {"steps", 7}}) ==
           where + " is of another comparison: its steps is 6, not 7; choose another --out");
-    CHECK(refused(head, {{"depth", 1}}) == where + " is of another comparison: its depth is null, not 1; choose another --out");
+    CHECK(refused(head, {{"depth", 1}}) ==
+          where + " is of another comparison: its depth is \"not set\", not 1; choose another --out");
     CHECK(refused(head + "{\"run\":{}}\n", settings) == where + ": line 2 is not that of a run");
     CHECK(refused(head + "{\"run\":\n{}\n", settings) == where + ": line 2 is not that of a run");
     CHECK(refused(head + "7\n", settings) == where + ": line 2 is not that of a run");

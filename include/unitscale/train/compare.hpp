@@ -53,11 +53,11 @@ namespace unitscale::train {
     options.save.clear();
     options.resume.clear();
     options.save_every = options.eval_every = 0;
-    analysis::Track track;
+    TrackedRun seen;
     try {
-        static_cast<void>(run_tracked(options, {.every = options.steps}, stdout, stdout, track));
+        static_cast<void>(run_tracked(options, {.every = options.steps}, stdout, stdout, seen));
     } catch (const RunFailed&) {
-        return track.non_finite ? analysis::explain(*track.non_finite, track) : "";
+        return seen.track.non_finite ? analysis::explain(*seen.track.non_finite, seen.track) : "";
     }
     throw RunFailed(reason);
 }

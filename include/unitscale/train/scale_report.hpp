@@ -19,6 +19,7 @@
 #include <optional>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace unitscale::train {
@@ -69,18 +70,22 @@ struct ScaleReportOptions {
     }
 };
 
-/// `run_language`, tracked, with the table of critical products on `text` at the end. `track` is what was seen, also where the run
-/// fails.
+/// What is seen of a tracked run, also where it fails.
+struct TrackedRun {
+    analysis::Track track{};
+    std::vector<CriticalProduct> critical{};
+};
+
+/// `run_language`, tracked.
 inline LanguageRunResult run_tracked(const LanguageRunOptions& options, const TrackingOptions& tracking, std::FILE* text,
-                                     std::FILE* progress, analysis::Track& track) {
+                                     std::FILE* progress, TrackedRun& seen) {
     return with_storage(recipe_of(options), [&]<class T>(std::type_identity<T>) {
         LanguageRun<T> run(options);
         analysis::Tracker<T> tracker(tracker_options(tracking, options, run.recipe()));
         run.tape().set_observer(&tracker);
         const auto finish = [&] {
-            track = tracker.finish();
-            const std::string critical = critical_table(critical_products(track, run.state()));
-            if (!critical.empty()) std::fprintf(text, "%s\n", critical.c_str());
+            seen.track = tracker.finish();
+            seen.critical = critical_products(seen.track, run.state());
         };
         try {
             LanguageRunResult result = run.run(text, progress);
@@ -107,12 +112,14 @@ inline void scale_report(const ScaleReportOptions& options, std::FILE* text) {
         run_options.eval_every = 0;
         run_options.log.clear();
         run_options.lr = options.rate_factor * options.run.lr.value_or(find_recipe(name).learning_rate);
-        analysis::Track& track = tracks.emplace_back();
+        TrackedRun seen;
         try {
-            std::fprintf(text, "%s\n", run_tracked(run_options, options.tracking, text, text, track).line().c_str());
+            std::fprintf(text, "%s\n", run_tracked(run_options, options.tracking, text, text, seen).line().c_str());
         } catch (const RunFailed& failure) {
             std::fprintf(text, "recipe=%s ended early: %s\n", name.c_str(), failure.what());
         }
+        std::fputs(critical_table(seen.critical).c_str(), text);
+        const analysis::Track& track = tracks.emplace_back(std::move(seen.track));
         if (track.non_finite)
             std::fprintf(text, "recipe=%s first non-finite value: %s\n", name.c_str(),
                          analysis::explain(*track.non_finite, track).c_str());
@@ -130,10 +137,13 @@ inline void scale_report(const ScaleReportOptions& options, std::FILE* text) {
                                                       std::FILE* progress) {
     if (page.empty()) return run_language(options, text, progress);
     io::check_writable("--report", page);
-    analysis::Track track;
-    const auto write = [&] { analysis::write_html_report(page, {&track, 1}, "Scales of a transformer in training"); };
+    TrackedRun seen;
+    const auto write = [&] {
+        if (!options.quiet && !seen.critical.empty()) std::fprintf(text, "%s\n", critical_table(seen.critical).c_str());
+        analysis::write_html_report(page, {&seen.track, 1}, "Scales of a transformer in training");
+    };
     try {
-        LanguageRunResult result = run_tracked(options, {}, text, progress, track);
+        LanguageRunResult result = run_tracked(options, {}, text, progress, seen);
         write();
         return result;
     } catch (const RunFailed&) {
