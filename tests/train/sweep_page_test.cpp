@@ -65,6 +65,12 @@ TEST_CASE("sweep page: the axis of losses shows all minima, and not what diverge
     CHECK(axis.high == Approx(3.0 + 0.05));  // 2.4 + 0.3 times 2
     curves[0].y = {2.0, 2.2};
     CHECK(sweep_loss_axis(curves).high == Approx(2.6 + 0.05 * 0.6));
+    curves[0].low = {1.9, 2.1};
+    curves[0].high = {2.05, infinity};  // one seed of the second has failed
+    CHECK(sweep_loss_axis(curves).low == Approx(1.9 - 0.05 * 0.7));
+    CHECK(sweep_loss_axis(curves).high == Approx(2.6 + 0.05 * 0.7));
+    curves[1].high.assign(curves[1].y.size(), 2.7);
+    CHECK(sweep_loss_axis(curves).high == Approx(2.7 + 0.05 * 0.8));
     CHECK(sweep_loss_axis({}).high > sweep_loss_axis({}).low);
 }
 

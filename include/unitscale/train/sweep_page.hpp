@@ -47,19 +47,21 @@ namespace unitscale::train {
     return sizes.empty() ? dash : 8 * dash + static_cast<std::size_t>(colour - colours.begin()) % 8;
 }
 
-/// An axis of losses: from the least to a little above the worst of the curves' least ones. What is worse would make the differences
-/// too small to see.
+/// An axis of losses and of their bands: from the least to a little above the worst of the curves' least ones. What is worse would
+/// make the differences too small to see.
 [[nodiscard]] inline analysis::PlotAxis sweep_loss_axis(const std::vector<analysis::PlotCurve>& curves) {
     const double infinity = std::numeric_limits<double>::infinity();
     double low = infinity, high = -infinity, worst = -infinity;
     for (const analysis::PlotCurve& curve : curves) {
         double least = infinity;
         for (const double loss : curve.y)
-            if (std::isfinite(loss)) {
-                least = std::min(least, loss);
-                high = std::max(high, loss);
-            }
-        low = std::min(low, least);
+            if (std::isfinite(loss)) least = std::min(least, loss);
+        for (const std::vector<double>* losses : {&curve.y, &curve.low, &curve.high})
+            for (const double loss : *losses)
+                if (std::isfinite(loss)) {
+                    low = std::min(low, loss);
+                    high = std::max(high, loss);
+                }
         if (std::isfinite(least)) worst = std::max(worst, least);
     }
     if (!std::isfinite(low)) return analysis::linear_axis(0.0, 1.0, "bits per character");
