@@ -18,7 +18,7 @@ TEST_CASE("loops write exactly the elements that they are given") {
         for (const std::size_t count : {0u, 1u, 64u, 100u, 191u}) {
             std::array<float, 200> out{};
             out.fill(-1000.0f);
-            quantise_dispatched<NearestSaturating>(isa, c, in.data() + 1, out.data() + 3, count);
+            run_kernel<NearestSaturating>(isa, c, in.data() + 1, out.data() + 3, count);
             std::size_t wrong = 0;
             for (std::size_t i = 0; i < out.size(); ++i) {
                 const bool inside = i >= 3 && i < 3 + count;
@@ -30,29 +30,52 @@ TEST_CASE("loops write exactly the elements that they are given") {
     }
 }
 
-#if UNITSCALE_X86
-TEST_CASE("streamed loops give the bits of the others") {
-    alignas(64) static std::array<float, 256> out{};
-    std::array<float, 256> in{}, expected{};
-    std::array<std::uint16_t, 256> pieces{};
-    for (std::size_t i = 0; i < in.size(); ++i) in[i] = 0.37f * static_cast<float>(i) - 20.0f;
-    for (std::size_t i = 0; i < in.size(); ++i) pieces[i] = static_cast<std::uint16_t>(random_word({1, 2}, i));
+TEST_CASE("loops read the pieces of the elements that they are given") {
+    std::array<float, 200> in{};
+    std::array<std::uint16_t, 200> halves{};
+    std::array<std::uint32_t, 200> words{};
+    for (std::size_t i = 0; i < in.size(); ++i) {
+        in[i] = 0.37f * static_cast<float>(i) - 20.0f;
+        words[i] = random_word({1, 2}, i);
+        halves[i] = static_cast<std::uint16_t>(words[i] >> 16);
+    }
     const QuantiseConstants c = quantise_constants(e4m3, {.rounding = Rounding::stochastic});
-    quantise_dispatched<StochasticSaturating>(Isa::baseline, c, in.data(), expected.data(), in.size(), pieces.data());
-    for (const Isa isa : {Isa::avx2, Isa::avx512}) {
+    for (const Isa isa : {Isa::baseline, Isa::avx2, Isa::avx512}) {
+        if (isa > active_isa()) continue;
+        for (const std::size_t count : {0u, 1u, 64u, 100u, 191u}) {
+            std::array<float, 200> by_halves{}, by_words{};
+            run_kernel<StochasticSaturating>(isa, c, in.data() + 2, by_halves.data(), count,
+                                             {.pieces = halves.data() + 5, .piece_size = 2});
+            run_kernel<Stochastic>(isa, c, in.data() + 2, by_words.data(), count, {.pieces = words.data() + 5, .piece_size = 4});
+            std::size_t wrong = 0;
+            for (std::size_t i = 0; i < count; ++i) {
+                const std::uint32_t expected = Stochastic::apply(c, bits_of(in[i + 2]), words[i + 5]);
+                wrong += bits_of(by_halves[i]) != expected || bits_of(by_words[i]) != expected ? 1u : 0u;
+            }
+            for (std::size_t i = count; i < in.size(); ++i) wrong += by_halves[i] != 0.0f || by_words[i] != 0.0f ? 1u : 0u;
+            INFO(name(isa) << ' ' << count);
+            CHECK(wrong == 0);
+        }
+    }
+}
+
+TEST_CASE("streamed results are the others, and nothing after them is written") {
+    alignas(64) static std::array<float, 256> out{};
+    std::array<float, 256> in{};
+    for (std::size_t i = 0; i < in.size(); ++i) in[i] = 0.37f * static_cast<float>(i) - 20.0f;
+    const QuantiseConstants c = quantise_constants(e4m3, {});
+    for (const Isa isa : {Isa::baseline, Isa::avx2, Isa::avx512}) {
         if (isa > active_isa()) continue;
         out.fill(0);
-        const auto streamed =
-            isa == Isa::avx512 ? quantise_streamed_avx512<StochasticSaturating> : quantise_streamed_avx2<StochasticSaturating>;
-        streamed(c, in.data(), out.data(), 192, pieces.data());
+        run_kernel<NearestSaturating>(isa, c, in.data(), out.data(), 200, {.streamed = true});
         stream_fence();
         std::size_t wrong = 0;
-        for (std::size_t i = 0; i < in.size(); ++i) wrong += bits_of(out[i]) != (i < 192 ? bits_of(expected[i]) : 0u) ? 1u : 0u;
+        for (std::size_t i = 0; i < in.size(); ++i)
+            wrong += bits_of(out[i]) != (i < 200 ? NearestSaturating::apply(c, bits_of(in[i]), 0) : 0u) ? 1u : 0u;
         INFO(name(isa));
         CHECK(wrong == 0);
     }
 }
-#endif
 
 TEST_CASE("a NaN is found wherever it stands, of either sign, and infinity is none") {
     std::array<float, 200> values{};

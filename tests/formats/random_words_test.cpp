@@ -3,6 +3,7 @@
 
 #include "support/catch.hpp"
 
+#include <algorithm>
 #include <vector>
 
 using namespace unitscale;
@@ -23,31 +24,30 @@ TEST_CASE("words by the vector are the words of the stream, for every instructio
     }
 }
 
-namespace {
-
-template <class Piece>
-std::size_t count_wrong_pieces(Isa isa, RandomKey key, std::uint64_t first, std::size_t count) {
-    RandomPieces<Piece, 300> pieces;
-    const Piece* const found = pieces.fill(isa, key, first, count);
-    std::size_t wrong = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-        const std::uint64_t index = first + i;
-        const std::uint32_t half = (random_word(key, index / 2) >> (16 * (index % 2))) & 0xFFFFu;
-        wrong += found[i] != (sizeof(Piece) == 2 ? half : random_word(key, index)) ? 1u : 0u;
-    }
-    return wrong;
-}
-
-}  // namespace
-
 TEST_CASE("pieces are words or half words from any place of the stream") {
+    const RandomKey key{5, 6};
+    const auto half = [key](std::uint64_t index) { return (random_word(key, index / 2) >> (16 * (index % 2))) & 0xFFFFu; };
     for (const Isa isa : {Isa::baseline, Isa::avx2, Isa::avx512}) {
         if (isa > active_isa()) continue;
         for (const std::uint64_t first : {0u, 1u, 3u, 8u, 0xFFFFFFFDu})
-            for (const std::size_t count : {1u, 2u, 63u, 299u, 300u}) {
+            for (const std::size_t count : {std::size_t{1}, std::size_t{2}, std::size_t{63}, std::size_t{300}, random_chunk}) {
+                RandomPieces pieces;
+                std::size_t wrong = 0;
+                const std::uint32_t* const words = pieces.words(isa, key, first, count);
+                for (std::size_t i = 0; i < count; ++i) wrong += words[i] != random_word(key, first + i) ? 1u : 0u;
+                const std::uint16_t* const halves = pieces.halves(isa, key, first, count);
+                for (std::size_t i = 0; i < count; ++i) wrong += halves[i] != half(first + i) ? 1u : 0u;
+                const std::uint32_t* const wide = pieces.wide_halves(isa, key, first, count);
+                for (std::size_t i = 0; i < count; ++i) wrong += wide[i] != half(first + i) << 16 ? 1u : 0u;
                 INFO(name(isa) << " first " << first << " count " << count);
-                CHECK(count_wrong_pieces<std::uint16_t>(isa, {5, 6}, first, count) == 0);
-                CHECK(count_wrong_pieces<std::uint32_t>(isa, {5, 6}, first, count) == 0);
+                CHECK(wrong == 0);
             }
     }
+}
+
+TEST_CASE("zeros are zeros after words") {
+    RandomPieces pieces;
+    static_cast<void>(pieces.words(Isa::baseline, {1, 2}, 3, 100));
+    const std::uint32_t* const zeros = pieces.zeros(100);
+    REQUIRE(std::count(zeros, zeros + 100, 0u) == 100);
 }

@@ -171,6 +171,7 @@ TEST_CASE("shapes are written as in error messages", "[tensor]") {
     CHECK(to_string(Shape{}) == "[]");
     CHECK(to_string(Shape{7}) == "[7]");
     CHECK(to_string(Shape{2, 0, 3}) == "[2,0,3]");
+    CHECK(concatenate("x ", shape_text(Shape{2, 0, 3}), '.') == "x [2,0,3].");
     CHECK(element_count(Shape{}) == 1);
     CHECK(element_count(Shape{2, 0, 3}) == 0);
 }

@@ -11,6 +11,7 @@
 #include <unitscale/formats/rounding.hpp>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <concepts>
 #include <cstddef>
@@ -66,46 +67,63 @@ concept CodeWord = std::same_as<Code, std::uint8_t> || std::same_as<Code, std::u
 template <CodeWord Code>
 void check_code_word(std::string_view operation, const FloatFormat& format) {
     constexpr int width = std::numeric_limits<Code>::digits;
-    check(format.code_bits() <= width, operation, ": codes of ", name(format), " take ", format.code_bits(), " bits, not ",
-          width);
+    if (format.code_bits() > width)
+        fail(operation, ": codes of ", name(format), " take ", format.code_bits(), " bits, not ", width);
 }
 
-/// The constants of the loops between codes and values. A normal magnitude is a shift and a sum away from its code; a
-/// subnormal one is the code times the smallest number, exactly.
+/// The same functions out of line, for spans of formats without a loop, which few programs have.
+[[nodiscard, gnu::noinline]] inline std::uint32_t encode_rarely(const FloatFormat& format, float x,
+                                                                const QuantiseOptions& options, std::uint64_t index) {
+    return encode(format, x, options, index);
+}
+[[nodiscard, gnu::noinline]] inline float decode_rarely(const FloatFormat& format, std::uint32_t code) {
+    return decode(format, code);
+}
+
+/// The constants of the loops between codes and values. A magnitude code shifted to a float's significand is "in place": a normal
+/// number's word is a sum away from it, a subnormal number an exact product.
 struct CodeConstants {
-    int shift = 0;                     ///< 23 - M
-    std::uint32_t offset = 0;          ///< of the exponent field, in place in a float
+    int shift = 0;                     ///< 23 - M: from a code to its place
+    std::uint32_t magnitude_mask = 0;  ///< in place
+    std::uint32_t offset = 0;          ///< of the exponent field, in place
+    std::int32_t subnormal_place = 0;  ///< codes in place below are subnormal; 0 in float's own range
     std::int32_t subnormal_limit = 0;  ///< magnitudes below (as float words) are subnormal; 0 in float's own range
-    std::int32_t subnormal_codes = 0;  ///< magnitude codes below are subnormal
-    float smallest = 0;
-    float inverse_smallest = 0;
-    int sign_shift = 0;  ///< from a float's sign bit to the code's
-    std::uint32_t sign_mask = 0;
-    std::uint32_t magnitude_mask = 0;
-    std::int32_t max_code = 0;
-    std::int32_t infinity_code = -1;  ///< -1: none
+    float place_scale = 0;             ///< from a subnormal code in place to its value
+    float inverse_smallest = 0;        ///< from a subnormal value to its code
+    std::int32_t infinity_place = -1;  ///< the code of infinity in place; -1: none
+    std::int32_t last_place = 0;       ///< codes in place above are NaN
+    std::int32_t largest_word = 0;     ///< infinity as if it were finite: the limit of words before they are shifted
+    int sign_shift = 0;                ///< from a float's sign bit to the code's
+    std::uint32_t sign_mask = 0;       ///< of a code
+    std::uint32_t float_sign = 0;      ///< of a float; 0 when unsigned
     std::uint32_t nan_code = 0;
-    std::uint32_t nan_at_negative_zero = ~0u;  ///< that code, or one that is none
+    std::uint32_t nan_at_word = ~0u;  ///< the word of -0 where its code means NaN, else one of no code
 };
 
 [[nodiscard]] constexpr CodeConstants code_constants(const FloatFormat& format) noexcept {
     CodeConstants c;
     const bool float_range = format.min_exponent() == -126;
     c.shift = 23 - format.mantissa_bits;
+    c.magnitude_mask = format.top_code() << c.shift;
     c.offset = static_cast<std::uint32_t>(127 - format.bias) << 23;
-    c.smallest = format.min_subnormal();
     if (!float_range) {
+        c.subnormal_place = 1 << 23;
         c.subnormal_limit = std::bit_cast<std::int32_t>(format.min_normal());
-        c.subnormal_codes = 1 << format.mantissa_bits;
+        c.place_scale = compose<float>(false, 1, format.quantum_exponent() - c.shift);
         c.inverse_smallest = compose<float>(false, 1, -format.quantum_exponent());
+    }
+    c.last_place = static_cast<std::int32_t>(format.max_code() << c.shift);
+    c.largest_word = infinity_magnitude;
+    if (format.has_infinity()) {
+        const std::uint32_t place = format.infinity_code() << c.shift;
+        c.infinity_place = c.last_place = static_cast<std::int32_t>(place);
+        c.largest_word = static_cast<std::int32_t>(place + c.offset);
     }
     c.sign_shift = 31 - format.magnitude_bits();
     c.sign_mask = format.sign_mask();
-    c.magnitude_mask = format.top_code();
-    c.max_code = static_cast<std::int32_t>(format.max_code());
-    if (format.has_infinity()) c.infinity_code = static_cast<std::int32_t>(format.infinity_code());
+    c.float_sign = format.is_signed() ? sign_word : 0;
     if (format.has_nan()) c.nan_code = format.nan_code();
-    if (format.is_signed() && !format.has_negative_zero()) c.nan_at_negative_zero = format.sign_mask();
+    if (format.is_signed() && !format.has_negative_zero()) c.nan_at_word = sign_word;
     return c;
 }
 
@@ -115,45 +133,59 @@ UNITSCALE_INLINE constexpr std::uint32_t pack_word(const CodeConstants& c, std::
     const std::uint32_t is_small = mask_less(a, c.subnormal_limit);
     const float small_value = std::bit_cast<float>(static_cast<std::uint32_t>(a) & is_small);
     const auto small_code = static_cast<std::uint32_t>(static_cast<std::int32_t>(small_value * c.inverse_smallest));
-    std::uint32_t code = select_word(is_small, small_code, (static_cast<std::uint32_t>(a) - c.offset) >> c.shift);
-    code = select_word(mask_less(infinity_magnitude - 1, a), static_cast<std::uint32_t>(c.infinity_code), code);
-    code |= ((word & sign_word) >> c.sign_shift) & c.sign_mask;
+    const auto bounded = static_cast<std::uint32_t>(a > c.largest_word ? c.largest_word : a);
+    std::uint32_t code = select_word(is_small, small_code, (bounded - c.offset) >> c.shift);
+    code |= (word >> c.sign_shift) & c.sign_mask;
     return select_word(mask_less(infinity_magnitude, a), c.nan_code, code);
 }
 
-/// The float word of a code.
+/// The float word of a code. Bits above the format's are ignored.
 UNITSCALE_INLINE constexpr std::uint32_t unpack_word(const CodeConstants& c, std::uint32_t code) noexcept {
-    const auto magnitude = static_cast<std::int32_t>(code & c.magnitude_mask);
-    const std::uint32_t is_small = mask_less(magnitude, c.subnormal_codes);
-    const auto small_code = static_cast<std::int32_t>(static_cast<std::uint32_t>(magnitude) & is_small);
-    const auto small_word = std::bit_cast<std::uint32_t>(static_cast<float>(small_code) * c.smallest);
-    std::uint32_t word = select_word(is_small, small_word, (static_cast<std::uint32_t>(magnitude) << c.shift) + c.offset);
-    word = select_word(0u - static_cast<std::uint32_t>(magnitude == c.infinity_code), infinity_word, word);
-    word |= (code & c.sign_mask) << c.sign_shift;
-    const bool above = magnitude > c.max_code && magnitude != c.infinity_code;
-    return select_word(0u - static_cast<std::uint32_t>(above | (code == c.nan_at_negative_zero)), quiet_nan_word, word);
+    const auto place = static_cast<std::int32_t>((code << c.shift) & c.magnitude_mask);
+    const std::uint32_t is_small = mask_less(place, c.subnormal_place);
+    const auto small_place = static_cast<std::int32_t>(static_cast<std::uint32_t>(place) & is_small);
+    const auto small_word = std::bit_cast<std::uint32_t>(static_cast<float>(small_place) * c.place_scale);
+    std::uint32_t word = select_word(is_small, small_word, static_cast<std::uint32_t>(place) + c.offset);
+    word = select_word(0u - static_cast<std::uint32_t>(place == c.infinity_place), infinity_word, word);
+    word |= (code << c.sign_shift) & c.float_sign;
+    const std::uint32_t is_nan = mask_less(c.last_place, place) | (0u - static_cast<std::uint32_t>(word == c.nan_at_word));
+    return select_word(is_nan, quiet_nan_word, word);
 }
 
-/// A kernel of quantise, its results packed.
-template <class Kernel>
-struct RoundAndPack {
-    static constexpr int random_bits = Kernel::random_bits;
-    struct Constants {
-        QuantiseConstants rounding;
-        CodeConstants packing;
-    };
-    [[nodiscard]] static constexpr Constants constants(const FloatFormat& format, const QuantiseOptions& options) noexcept {
-        return {quantise_constants(format, options), code_constants(format)};
+/// The kernels between a format's own values and their codes.
+template <CodeWord Code>
+struct Pack {
+    using Constants = CodeConstants;
+    using In = float;
+    using Out = Code;
+    using Piece = NoPiece;
+    static constexpr bool dispatched = true;
+    static constexpr bool reads_memory = false;
+    UNITSCALE_INLINE static constexpr std::uint32_t apply(const Constants& c, std::uint32_t word, std::uint32_t) noexcept {
+        return pack_word(c, word);
     }
-    UNITSCALE_INLINE static constexpr std::uint32_t apply(const Constants& c, std::uint32_t word, std::uint32_t random) noexcept {
-        return pack_word(c.packing, Kernel::apply(c.rounding, word, random));
+};
+template <CodeWord Code>
+struct Unpack {
+    using Constants = CodeConstants;
+    using In = Code;
+    using Out = float;
+    using Piece = NoPiece;
+    static constexpr bool dispatched = true;
+    static constexpr bool reads_memory = false;
+    UNITSCALE_INLINE static constexpr std::uint32_t apply(const Constants& c, std::uint32_t code, std::uint32_t) noexcept {
+        return unpack_word(c, code);
     }
 };
 
 /// The common case in the fewest instructions: nearest even, saturating, signed, with mantissa bits, a byte or less. |x| is made
 /// a code with 24 bits after the point, exactly from half the smallest number up, and that is rounded.
 struct NearestByte {
-    static constexpr int random_bits = 0;
+    using In = float;
+    using Out = std::uint8_t;
+    using Piece = NoPiece;
+    static constexpr bool dispatched = true;
+    static constexpr bool reads_memory = true;
     struct Constants {
         std::int32_t largest = 0, subnormal_limit = 0;  ///< magnitudes as float words
         std::uint32_t offset = 0;                       ///< of the exponent field, in place in a float
@@ -168,7 +200,7 @@ struct NearestByte {
         return options.rounding == Rounding::nearest_even && options.overflow == Overflow::saturate && format.is_signed() &&
                format.mantissa_bits > 0 && format.code_bits() <= 8 && has_quantise_kernel(format) && format.min_exponent() > -126;
     }
-    [[nodiscard]] static constexpr Constants constants(const FloatFormat& format, const QuantiseOptions&) noexcept {
+    [[nodiscard]] static constexpr Constants constants(const FloatFormat& format) noexcept {
         const CodeConstants c = code_constants(format);
         return {std::bit_cast<std::int32_t>(format.max()),
                 c.subnormal_limit,
@@ -194,22 +226,6 @@ struct NearestByte {
     }
 };
 
-template <class Kernel, CodeWord Code>
-void encode_chunks(Isa isa, const FloatFormat& format, const QuantiseOptions& options, std::span<const float> in, Code* codes) {
-    const auto constants = Kernel::constants(format, options);
-    if constexpr (Kernel::random_bits == 0) {
-        quantise_dispatched<Kernel>(isa, constants, in.data(), codes, in.size());
-    } else {
-        constexpr std::size_t chunk = 1024;
-        RandomPieces<RandomPiece<Kernel::random_bits>, chunk> pieces;
-        for (std::size_t begin = 0; begin < in.size(); begin += chunk) {
-            const std::size_t count = std::min(chunk, in.size() - begin);
-            const auto* const random = pieces.fill(isa, options.key, options.first_index + begin, count);
-            quantise_dispatched<Kernel>(isa, constants, in.data() + begin, codes + begin, count, random);
-        }
-    }
-}
-
 /// Encodes with the loops of one instruction set, which the processor must have: for tests and benchmarks.
 template <CodeWord Code>
 void encode_span(Isa isa, const FloatFormat& format, std::span<const float> in, std::span<Code> codes,
@@ -219,13 +235,19 @@ void encode_span(Isa isa, const FloatFormat& format, std::span<const float> in, 
     check_code_word<Code>("encode", format);
     check_no_nan("encode", format, in);
     if (!has_quantise_kernel(format)) {
-        for (std::size_t i = 0; i < in.size(); ++i) codes[i] = static_cast<Code>(encode(format, in[i], options, i));
-    } else if (sizeof(Code) == 1 && NearestByte::serves(format, options)) {
-        encode_chunks<NearestByte>(isa, format, options, in, codes.data());
-    } else {
-        with_quantise_kernel(format, options, [&](auto kernel) {
-            encode_chunks<RoundAndPack<decltype(kernel)>>(isa, format, options, in, codes.data());
-        });
+        for (std::size_t i = 0; i < in.size(); ++i) codes[i] = static_cast<Code>(encode_rarely(format, in[i], options, i));
+        return;
+    }
+    if constexpr (sizeof(Code) == 1)
+        if (NearestByte::serves(format, options))
+            return run_kernel<NearestByte>(isa, NearestByte::constants(format), in.data(), codes.data(), in.size());
+    ChunkQuantiser chunks(isa, format, options);
+    const CodeConstants packing = code_constants(format);
+    alignas(64) std::array<float, random_chunk> values;
+    for (std::size_t begin = 0; begin < in.size(); begin += random_chunk) {
+        const std::size_t count = std::min(random_chunk, in.size() - begin);
+        chunks.run(in.data() + begin, values.data(), count, begin);
+        run_kernel<Pack<Code>>(isa, packing, values.data(), codes.data() + begin, count);
     }
 }
 
@@ -237,56 +259,18 @@ void encode(const FloatFormat& format, std::span<const float> in, std::span<Code
     encode_span(active_isa(), format, in, codes, options);
 }
 
-/// out = the floats of `count` codes, of whose bits `mask` counts.
-template <CodeWord Code>
-UNITSCALE_INLINE void decode_loop(const CodeConstants& constants, std::uint32_t mask, const Code* codes, float* out,
-                                  std::size_t count) noexcept {
-    const CodeConstants c = constants;
-    Code tail[quantise_block] = {};
-    float tail_values[quantise_block] = {};
-    for (std::size_t begin = 0; begin < count; begin += quantise_block) {
-        const std::size_t left = count - begin;
-        const bool whole = left >= quantise_block;
-        if (!whole)
-            for (std::size_t i = 0; i < left; ++i) tail[i] = codes[begin + i];
-        const Code* from = whole ? codes + begin : tail;
-        float* to = whole ? out + begin : tail_values;
-#if defined(__clang__)
-#pragma clang loop vectorize(assume_safety)
-#elif defined(__GNUC__)
-#pragma GCC ivdep
-#endif
-        for (std::size_t i = 0; i < quantise_block; ++i) to[i] = std::bit_cast<float>(unpack_word(c, from[i] & mask));
-        if (!whole)
-            for (std::size_t i = 0; i < left; ++i) out[begin + i] = tail_values[i];
-    }
-}
-template <CodeWord Code>
-UNITSCALE_TARGET_AVX512 void decode_avx512(const CodeConstants& constants, std::uint32_t mask, const Code* codes, float* out,
-                                           std::size_t count) noexcept {
-    decode_loop(constants, mask, codes, out, count);
-}
-template <CodeWord Code>
-UNITSCALE_TARGET_AVX2 void decode_avx2(const CodeConstants& constants, std::uint32_t mask, const Code* codes, float* out,
-                                       std::size_t count) noexcept {
-    decode_loop(constants, mask, codes, out, count);
-}
-
 /// Decodes with the loops of one instruction set, which the processor must have: for tests and benchmarks.
 template <CodeWord Code>
 void decode_span(Isa isa, const FloatFormat& format, std::span<const Code> codes, std::span<float> out) {
     if (const auto message = problem(format); !message.empty()) fail("decode: format: ", message);
     check_spans("decode", codes, out.size());
     check_code_word<Code>("decode", format);
-    const auto mask = static_cast<std::uint32_t>(format.code_count() - 1);
     if (!has_quantise_kernel(format)) {
-        for (std::size_t i = 0; i < codes.size(); ++i) out[i] = decode(format, codes[i] & mask);
+        const auto mask = static_cast<std::uint32_t>(format.code_count() - 1);
+        for (std::size_t i = 0; i < codes.size(); ++i) out[i] = decode_rarely(format, codes[i] & mask);
         return;
     }
-    const CodeConstants constants = code_constants(format);
-    if (isa == Isa::avx512) decode_avx512(constants, mask, codes.data(), out.data(), codes.size());
-    else if (isa == Isa::avx2) decode_avx2(constants, mask, codes.data(), out.data(), codes.size());
-    else decode_loop(constants, mask, codes.data(), out.data(), codes.size());
+    run_kernel<Unpack<Code>>(isa, code_constants(format), codes.data(), out.data(), codes.size());
 }
 
 /// out[i] = the number that codes[i] stands for. Bits of a code word above the format's are ignored.

@@ -78,7 +78,8 @@ template <class Float>
 
 /// Error if the format has no NaN and the values, elements `first` and following of the input, do.
 template <class Float>
-void check_no_nan(std::string_view operation, const FloatFormat& format, std::span<const Float> values, std::size_t first = 0) {
+[[gnu::noinline]] void check_no_nan(std::string_view operation, const FloatFormat& format, std::span<const Float> values,
+                                    std::size_t first = 0) {
     if (format.has_nan()) return;
     if (const std::size_t at = find_nan(values); at != values.size())
         fail(operation, ": ", name(format), " has no NaN: element ", first + at, " of the input is NaN");
@@ -92,72 +93,78 @@ void check_spans(std::string_view operation, std::span<const T> in, std::size_t 
 /// Outputs of this many floats (64 MiB) and more are written past the caches, as memcpy does: they would not stay there.
 inline constexpr std::size_t stream_threshold = std::size_t{1} << 24;
 
-/// One kernel over a span. NaN is looked for (where the format has none), random words are made, and results streamed, by
-/// chunks that stay in the first-level cache.
-template <class Kernel>
-void quantise_chunks(Isa isa, const FloatFormat& format, const QuantiseOptions& options, std::span<const float> in,
-                     std::span<float> out) {
-    const QuantiseConstants constants = quantise_constants(format, options);
-    constexpr std::size_t chunk = 1024;
-    constexpr std::size_t line = 16;  // floats
-    const bool in_place = in.data() == out.data();
-    if (in_place) check_no_nan("quantise", format, in);  // before anything is overwritten
-    const bool streamed = UNITSCALE_X86 && isa != Isa::baseline && !in_place && in.size() >= stream_threshold;
-    if (Kernel::random_bits == 0 && !streamed && format.has_nan())
-        return quantise_dispatched<Kernel>(isa, constants, in.data(), out.data(), in.size());
-    RandomPieces<RandomPiece<Kernel::random_bits>, chunk> pieces;
-    const auto misaligned = reinterpret_cast<std::uintptr_t>(out.data()) / sizeof(float) % line;
-    std::size_t count = streamed ? (line - misaligned) % line : 0;
-    for (std::size_t begin = 0; begin < in.size(); begin += count, count = 0) {
-        if (count == 0) count = std::min(chunk, in.size() - begin);
-        const float* const from = in.data() + begin;
-        float* const to = out.data() + begin;
-        const RandomPiece<Kernel::random_bits>* random = nullptr;
-        if constexpr (Kernel::random_bits > 0) random = pieces.fill(isa, options.key, options.first_index + begin, count);
-#if UNITSCALE_X86
-        if (streamed && count % quantise_block == 0) {
-            const auto loop = isa == Isa::avx512 ? quantise_streamed_avx512<Kernel> : quantise_streamed_avx2<Kernel>;
-            loop(constants, from, to, count, random);
-        } else {
-            quantise_dispatched<Kernel>(isa, constants, from, to, count, random);
-        }
-#else
-        quantise_dispatched<Kernel>(isa, constants, from, to, count, random);
-#endif
-        // Now that the input is in the cache.
-        if (!in_place && !format.has_nan() && contains_nan(isa, from, count))
-            check_no_nan("quantise", format, in.subspan(begin, count), begin);
-    }
-#if UNITSCALE_X86
-    if (streamed) stream_fence();
-#endif
-}
-
 /// Whether there is a loop for the format.
 [[nodiscard]] constexpr bool has_quantise_loop(const FloatFormat& format) noexcept {
     return format == e8m0 || has_quantise_kernel(format);
 }
 
-/// Calls run(kernel) with an object of the kernel that rounds so, for a format that has a loop.
-template <class Run>
-void with_quantise_kernel(const FloatFormat& format, const QuantiseOptions& options, Run&& run) {
-    const bool stochastic = options.rounding == Rounding::stochastic;
-    const bool halves = options.bits <= half_word_bits;
-    const bool common = options.overflow == Overflow::saturate && format.is_signed() && format.mantissa_bits > 0;
-    if (format == e8m0) {
-        if (!stochastic) run(PowersOfTwo<0>{});
-        else if (halves) run(PowersOfTwo<16>{});
-        else run(PowersOfTwo<32>{});
-    } else if (!stochastic) {
-        if (common && options.rounding == Rounding::nearest_even) run(NearestSaturating{});
-        else run(Deterministic{});
-    } else if (!halves) {
-        run(Stochastic<32>{});
-    } else if (common && format.mantissa_bits <= StochasticSaturating::max_mantissa_bits) {
-        run(StochasticSaturating{});
-    } else {
-        run(Stochastic<16>{});
+/// The loop, its constants and its random pieces for one call of `quantise` or `encode`, by chunks of at most `random_chunk`
+/// elements. The format has a loop.
+class ChunkQuantiser {
+public:
+    ChunkQuantiser(Isa isa, const FloatFormat& format, const QuantiseOptions& options) noexcept
+        : isa_(isa), options_(options), constants_(quantise_constants(format, options)) {
+        const bool stochastic = options.rounding == Rounding::stochastic;
+        const bool halves = options.bits <= half_word_bits;
+        const bool common = options.overflow == Overflow::saturate && format.is_signed() && format.mantissa_bits > 0;
+        if (format == e8m0) {
+            loop_ = loop_of<PowersOfTwo>(isa);
+            pieces_ = !stochastic ? Pieces::zeros : halves ? Pieces::wide_halves : Pieces::words;
+        } else if (!stochastic) {
+            const bool nearest = common && options.rounding == Rounding::nearest_even;
+            loop_ = nearest ? loop_of<NearestSaturating>(isa) : loop_of<Deterministic>(isa);
+        } else if (halves && common && format.mantissa_bits <= StochasticSaturating::max_mantissa_bits) {
+            loop_ = loop_of<StochasticSaturating>(isa);
+            pieces_ = Pieces::halves;
+        } else {
+            loop_ = loop_of<Stochastic>(isa);
+            pieces_ = halves ? Pieces::wide_halves : Pieces::words;
+        }
     }
+
+    /// Whether elements do not depend on their place, so that any number of them makes a chunk.
+    [[nodiscard]] bool any_length() const noexcept { return pieces_ == Pieces::none; }
+
+    /// out = in rounded, elements `begin` and following of the call. `streamed`: past the caches, to 16-byte aligned `out`.
+    void run(const float* in, float* out, std::size_t count, std::size_t begin, bool streamed = false) noexcept {
+        const std::uint64_t first = options_.first_index + begin;
+        LoopExtras extras{.piece_size = sizeof(std::uint32_t), .streamed = streamed};
+        switch (pieces_) {
+            case Pieces::none:
+                break;
+            case Pieces::halves:
+                extras.pieces = random_.halves(isa_, options_.key, first, count);
+                extras.piece_size = sizeof(std::uint16_t);
+                break;
+            case Pieces::wide_halves:
+                extras.pieces = random_.wide_halves(isa_, options_.key, first, count);
+                break;
+            case Pieces::words:
+                extras.pieces = random_.words(isa_, options_.key, first, count);
+                break;
+            case Pieces::zeros:
+                extras.pieces = random_.zeros(count);
+                break;
+        }
+        run_loop(loop_, &constants_, in, out, count, extras);
+    }
+
+private:
+    enum class Pieces { none, halves, words, wide_halves, zeros };
+
+    Isa isa_;
+    QuantiseOptions options_;
+    QuantiseConstants constants_;
+    BlockLoop loop_;
+    Pieces pieces_ = Pieces::none;
+    RandomPieces random_;
+};
+
+/// Element by element: what formats without a loop take. Out of line, since few programs come here.
+template <class Float>
+[[gnu::noinline]] void quantise_each(const FloatFormat& format, std::span<const Float> in, std::span<Float> out,
+                                     const QuantiseOptions& options) {
+    for (std::size_t i = 0; i < in.size(); ++i) out[i] = quantise_one(format, in[i], options, i);
 }
 
 /// Rounds with the loops of one instruction set, which the processor must have. For tests and benchmarks; the same bits
@@ -166,11 +173,27 @@ inline void quantise_span(Isa isa, const FloatFormat& format, std::span<const fl
                           const QuantiseOptions& options = {}) {
     check_options("quantise", format, options);
     check_spans("quantise", in, out.size());
-    if (!has_quantise_loop(format)) {
-        for (std::size_t i = 0; i < in.size(); ++i) out[i] = quantise_one(format, in[i], options, i);
-        return;
+    if (!has_quantise_loop(format)) return quantise_each(format, in, out, options);
+    ChunkQuantiser chunks(isa, format, options);
+    const bool in_place = in.data() == out.data();
+    if (in_place) check_no_nan("quantise", format, in);  // before anything is overwritten
+    const bool streamed = isa != Isa::baseline && !in_place && in.size() >= stream_threshold;
+    if (chunks.any_length() && !streamed && (in_place || format.has_nan()))
+        return chunks.run(in.data(), out.data(), in.size(), 0);
+
+    constexpr std::size_t line = 16;  // floats
+    const auto misaligned = reinterpret_cast<std::uintptr_t>(out.data()) / sizeof(float) % line;
+    std::size_t count = streamed ? (line - misaligned) % line : 0;
+    for (std::size_t begin = 0; begin < in.size(); begin += count, count = 0) {
+        const bool to_line = count > 0;
+        if (!to_line) count = std::min(random_chunk, in.size() - begin);
+        const float* const from = in.data() + begin;
+        chunks.run(from, out.data() + begin, count, begin, streamed && !to_line);
+        // Now that the input is in the cache.
+        if (!in_place && !format.has_nan() && contains_nan(isa, from, count))
+            check_no_nan("quantise", format, in.subspan(begin, count), begin);
     }
-    with_quantise_kernel(format, options, [&](auto kernel) { quantise_chunks<decltype(kernel)>(isa, format, options, in, out); });
+    if (streamed) stream_fence();
 }
 
 /// out[i] = in[i] rounded to the format, with the widest instruction set that the processor has. The same bits for every
@@ -191,7 +214,7 @@ inline void quantise(const FloatFormat& format, std::span<const double> in, std:
     check_options("quantise", format, options);
     check_spans("quantise", in, out.size());
     check_no_nan("quantise", format, in);
-    for (std::size_t i = 0; i < in.size(); ++i) out[i] = quantise_one(format, in[i], options, i);
+    quantise_each(format, in, out, options);
 }
 
 }  // namespace unitscale

@@ -174,9 +174,27 @@ UNITSCALE_INLINE constexpr std::uint32_t finish_word(const QuantiseConstants& c,
     return select_word(mask_less(infinity_magnitude, a), quiet_nan_word, result);
 }
 
+// A kernel names its constants, the elements that its loop reads and writes, the pieces of the random stream that it reads (NoPiece:
+// none) and whether its loop is compiled for every instruction set or, since rare, for the build's flags only. `apply` takes an
+// element's word and its piece at the top of a word.
+
+/// In the place of the pieces of kernels that read none.
+struct NoPiece {};
+
+/// A kernel of quantise: from float to float.
+template <class RandomPiece, bool every_isa = true>
+struct QuantiseKernel {
+    using Constants = QuantiseConstants;
+    using In = float;
+    using Out = float;
+    using Piece = RandomPiece;
+    static constexpr bool dispatched = every_isa;
+
+    static constexpr bool reads_memory = true;  ///< not only the first-level cache
+};
+
 /// Nearest even, saturating, signed, with mantissa bits: the common case in the fewest instructions.
-struct NearestSaturating {
-    static constexpr int random_bits = 0;
+struct NearestSaturating : QuantiseKernel<NoPiece> {
     UNITSCALE_INLINE static constexpr std::uint32_t apply(const QuantiseConstants& c, std::uint32_t word,
                                                           std::uint32_t) noexcept {
         const auto a = static_cast<std::int32_t>(word & ~sign_word);
@@ -192,8 +210,7 @@ struct NearestSaturating {
 };
 
 /// Any rounding but the stochastic one, any overflow, any format of the loops.
-struct Deterministic {
-    static constexpr int random_bits = 0;
+struct Deterministic : QuantiseKernel<NoPiece> {
     UNITSCALE_INLINE static constexpr std::uint32_t apply(const QuantiseConstants& c, std::uint32_t word,
                                                           std::uint32_t) noexcept {
         const auto a = static_cast<std::int32_t>(word & ~sign_word);
@@ -210,11 +227,9 @@ struct Deterministic {
     }
 };
 
-/// Stochastic rounding, any overflow, any format of the loops. Pieces of RandomBits bits; the top `bits` bits of one, put just
-/// below the last kept bit, are added.
-template <int RandomBits>
-struct Stochastic {
-    static constexpr int random_bits = RandomBits;
+/// Stochastic rounding, any overflow, any format of the loops. The top `bits` bits of a piece, put just below the last kept bit, are
+/// added.
+struct Stochastic : QuantiseKernel<std::uint32_t> {
     UNITSCALE_INLINE static constexpr std::uint32_t apply(const QuantiseConstants& c, std::uint32_t word,
                                                           std::uint32_t random) noexcept {
         const auto a = static_cast<std::int32_t>(word & ~sign_word);
@@ -238,8 +253,7 @@ struct Stochastic {
 /// The same for the common case: saturating, signed, up to 16 random bits. Normal numbers have one k. Below them x is a
 /// fixed-point number of steps of `smallest` with 16 bits after the point, those that matter, to which the random bits are
 /// added.
-struct StochasticSaturating {
-    static constexpr int random_bits = 16;
+struct StochasticSaturating : QuantiseKernel<std::uint16_t> {
     static constexpr int max_mantissa_bits = 14;  ///< the fixed-point number stays below 2^31
     UNITSCALE_INLINE static constexpr std::uint32_t apply(const QuantiseConstants& c, std::uint32_t word,
                                                           std::uint32_t random) noexcept {
@@ -262,10 +276,8 @@ struct StochasticSaturating {
 
 /// E8M0, any rounding: powers of two from 2^-127, the half of float's smallest normal number. A binade up there are no
 /// subnormals: doubled, these are normal words, and the others have one exponent step more. Magnitudes below 2^-127 become
-/// that; negative numbers NaN.
-template <int RandomBits>
-struct PowersOfTwo {
-    static constexpr int random_bits = RandomBits;
+/// that; negative numbers NaN. Other roundings than the stochastic one take zeros for the pieces.
+struct PowersOfTwo : QuantiseKernel<std::uint32_t, false> {
     UNITSCALE_INLINE static constexpr std::uint32_t apply(const QuantiseConstants& c, std::uint32_t word,
                                                           std::uint32_t random) noexcept {
         constexpr std::int32_t step = 1 << 23;
@@ -276,8 +288,9 @@ struct PowersOfTwo {
         doubled = select_word(mask_less(a, step / 2), step, doubled);
         const std::uint32_t odd = (~doubled >> 23) & 1u;  // the code is one less than the exponent field here
         const std::uint32_t nearest = (mask >> 1) + ((c.tie_even & odd) | c.tie_away);
-        std::uint32_t addend = (nearest & c.nearest) | (mask & c.directed.positive);
-        if constexpr (RandomBits > 0) addend = (random & c.random_mask) >> 9;  // just below bit 23
+        const std::uint32_t drawn =
+            (random & c.random_mask) >> 9;  // just below bit 23; 0 unless stochastic, when the others are 0
+        const std::uint32_t addend = (nearest & c.nearest) | (mask & c.directed.positive) | drawn;
         const std::uint32_t r = (doubled + addend) & ~mask;
         const std::uint32_t value = select_word(0u - static_cast<std::uint32_t>(r == step), step / 2, r - step);
         const std::uint32_t above = select_word(mask_less(a, infinity_magnitude), c.overflow.positive, c.infinite.positive);

@@ -146,32 +146,50 @@ inline void random_words(Isa isa, RandomKey key, std::uint64_t first_index, std:
     fill_random_words(key, first_index, out);
 }
 
-/// A stream read as words, or as half words (the low half of a word first), at most `max_count` at a time.
-template <class Piece, std::size_t max_count>
+/// Elements that the loops with random words, buffers or checks take at a time: their buffers stay in the first-level cache.
+inline constexpr std::size_t random_chunk = 1024;
+
+/// A stream read as words, or as half words (the low half of a word first), at most `random_chunk` at a time. What a call returns is
+/// good until the next call.
 class RandomPieces {
 public:
-    /// Pieces first, first + 1, ...; good until the next call.
-    const Piece* fill(Isa isa, RandomKey key, std::uint64_t first, std::size_t count) noexcept {
-        const std::uint64_t first_word = first / per_block * 4;  // whole blocks are made faster
-        const auto skipped = static_cast<std::size_t>(first % per_block);
-        const auto words = std::span(words_).first((skipped + count + per_word - 1) / per_word);
-        random_words(isa, key, first_word, words);
-        if constexpr (per_word == 1) {
-            return words_.data() + skipped;
-        } else {
-            if constexpr (std::endian::native == std::endian::big)
-                for (std::uint32_t& word : words) word = std::rotl(word, 16);
-            std::memcpy(pieces_.data(), words.data(), words.size_bytes());
-            return pieces_.data() + skipped;
-        }
+    /// Words first, first + 1, ...
+    const std::uint32_t* words(Isa isa, RandomKey key, std::uint64_t first, std::size_t count) noexcept {
+        const auto skipped = static_cast<std::size_t>(first % 4);  // whole blocks are made faster
+        random_words(isa, key, first - skipped, std::span(words_).first(skipped + count));
+        return words_.data() + skipped;
+    }
+
+    /// Half words first, first + 1, ...
+    const std::uint16_t* halves(Isa isa, RandomKey key, std::uint64_t first, std::size_t count) noexcept {
+        const auto skipped = static_cast<std::size_t>(first % 8);
+        const auto whole = std::span(words_).first((skipped + count + 1) / 2);
+        random_words(isa, key, first / 8 * 4, whole);
+        if constexpr (std::endian::native == std::endian::big)
+            for (std::uint32_t& word : whole) word = std::rotl(word, 16);
+        std::memcpy(halves_.data(), whole.data(), whole.size_bytes());
+        return halves_.data() + skipped;
+    }
+
+    /// The same half words, each at the top of a word.
+    const std::uint32_t* wide_halves(Isa isa, RandomKey key, std::uint64_t first, std::size_t count) noexcept {
+        const std::uint16_t* const narrow = halves(isa, key, first, count);
+        constexpr std::size_t block = 64;  // a fixed count, so that the loop is vectorised
+        std::size_t begin = 0;
+        for (; begin + block <= count; begin += block)
+            for (std::size_t i = begin; i < begin + block; ++i) words_[i] = std::uint32_t{narrow[i]} << 16;
+        for (; begin < count; ++begin) words_[begin] = std::uint32_t{narrow[begin]} << 16;
+        return words_.data();
+    }
+
+    const std::uint32_t* zeros(std::size_t count) noexcept {
+        std::fill_n(words_.begin(), count, 0u);
+        return words_.data();
     }
 
 private:
-    static constexpr std::size_t per_word = sizeof(std::uint32_t) / sizeof(Piece);
-    static constexpr std::size_t per_block = 4 * per_word;
-
-    std::array<std::uint32_t, max_count / per_word + 4> words_;
-    std::array<Piece, per_word == 1 ? 1 : max_count + per_block> pieces_;
+    alignas(64) std::array<std::uint32_t, random_chunk + 4> words_;
+    alignas(64) std::array<std::uint16_t, random_chunk + 8> halves_;
 };
 
 }  // namespace unitscale

@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -129,113 +130,156 @@ struct Recipe {
     }
 };
 
-/// The recipes known by name. The learning rates were chosen on seeds 100 and up.
+/// A recipe known by name: the one called `base` (none: the default) but for its name, its description and what `change` changes.
+struct KnownRecipe {
+    std::string_view name;
+    std::string_view base;
+    std::string_view description;
+    void (*change)(Recipe& recipe);
+};
+
+/// Appends a rule: linear layers in modules that match `pattern` round their operands, if there are formats.
+[[gnu::cold, gnu::noinline]] inline void add_linear_rule(Recipe& recipe, std::string_view pattern,
+                                                         const ProductFormats& formats = {}) {
+    recipe.products.push_back({.kind = ProductKind::linear, .pattern = std::string(pattern), .formats = formats});
+}
+
+/// Linear layers of all modules: inputs and weights in `forward`, gradients in `backward`, every operand scaled by `rule`.
+[[gnu::cold, gnu::noinline]] inline void round_linear_layers(Recipe& recipe, const FloatFormat& forward,
+                                                             const FloatFormat& backward, const ScaleRule& rule = {}) {
+    add_linear_rule(recipe, "*",
+                    {.activation = Quantiser{.format = forward},
+                     .weight = Quantiser{.format = forward},
+                     .gradient = Quantiser{.format = backward},
+                     .activation_scale = rule,
+                     .weight_scale = rule,
+                     .gradient_scale = rule});
+}
+
+/// The table of recipes; a base stands before what is derived from it. The learning rates were chosen on seeds 100 and up.
+[[nodiscard]] inline std::span<const KnownRecipe> recipe_table() noexcept {
+    static constexpr KnownRecipe table[] = {
+        {"fp32", "", "standard model in 32-bit floating point", [](Recipe& r) { r.clip_norm = 1.0; }},
+
+        // 16-bit activations and gradients, 32-bit master weights and optimiser state.
+        {"fp16", "fp32", "standard model in FP16, FP32 master weights; shows that gradients underflow",
+         [](Recipe& r) {
+             r.storage.element = ElementType::float16;
+             r.storage.master = StateFormat{};
+         }},
+        {"fp16-loss-scaled", "fp16", "standard model in FP16, FP32 master weights, constant loss scale",
+         [](Recipe& r) {
+             r.loss_scaling.kind = LossScaleKind::constant;
+             r.loss_scaling.initial = 0x1p12;
+         }},
+        {"fp16-auto-loss-scaled", "fp16", "standard model in FP16, FP32 master weights, automatic loss scale",
+         [](Recipe& r) {
+             r.loss_scaling.kind = LossScaleKind::automatic;
+             r.loss_scaling.initial = 0x1p16;
+         }},
+        {"bf16", "fp16", "standard model in BF16, FP32 master weights",
+         [](Recipe& r) { r.storage.element = ElementType::bfloat16; }},
+
+        // Unit Scaling.
+        {"unit-fp32", "", "Unit Scaling in 32-bit floating point",
+         [](Recipe& r) {
+             r.scaling = Scaling::unit;
+             r.parametrisation = Parametrisation::unit;
+             r.readout_exponent = 0.5;
+             r.residual.scheme = ResidualScheme::depth;
+             r.learning_rate = 0.06;
+         }},
+        {"unit-fp16", "unit-fp32", "Unit Scaling in FP16, FP32 master weights",
+         [](Recipe& r) {
+             r.storage.element = ElementType::float16;
+             r.storage.master = StateFormat{};
+         }},
+        {"unit-fp8", "unit-fp32", "Unit Scaling, linear layers in FP8: E4M3 inputs and weights, E5M2 gradients; readout in FP32",
+         [](Recipe& r) { round_linear_layers(r, e4m3, e5m2); }},
+
+        // u-µP: linear layers whose inputs grow during training stay out of FP8 (section 4.2 of the paper), as does the readout.
+        {"umup-fp32", "unit-fp32", "u-µP in 32-bit floating point",
+         [](Recipe& r) {
+             r.parametrisation = Parametrisation::umup;
+             r.readout_exponent = 1.0;
+             r.learning_rate = 1.0;
+         }},
+        {"umup-bf16", "umup-fp32", "u-µP in BF16, FP32 master weights",
+         [](Recipe& r) {
+             r.storage.element = ElementType::bfloat16;
+             r.storage.master = StateFormat{};
+         }},
+        {"umup-fp8", "umup-fp32", "u-µP, linear layers but attention's and the feed-forward's last in FP8: E4M3, E5M2 gradients",
+         [](Recipe& r) {
+             round_linear_layers(r, e4m3, e5m2);
+             add_linear_rule(r, "*/attention/out");
+             add_linear_rule(r, "*/ffn/down");
+         }},
+        {"mup-fp32", "fp32", "µP in 32-bit floating point, standard at width 128 and depth 4",
+         [](Recipe& r) { r.parametrisation = Parametrisation::mup; }},
+
+        // The four runs of Scalify's table 3, each with all of the one before it.
+        {"scalify-fp16-1", "fp16", "scale propagation in FP16, FP32 master weights (Scalify #1)",
+         [](Recipe& r) {
+             r.scaling = Scaling::propagate;
+             r.propagate.rescale_gradients = true;  // of norms alone, and not in #1, in the paper
+         }},
+        {"scalify-fp16-2", "scalify-fp16-1", "scale propagation in FP16, FP16 master weights (Scalify #2)",
+         [](Recipe& r) { r.storage.master.reset(); }},  // the FP16 weights themselves, with their scale
+        {"scalify-fp8-3", "scalify-fp16-2", "scalify-fp16-2 with linear layers and their weight gradients in FP8 (Scalify #3)",
+         [](Recipe& r) {
+             round_linear_layers(r, e4m3, e5m2);
+             r.storage.weight_gradient = Quantiser{.format = e5m2};
+         }},
+        {"scalify-fp8-4", "scalify-fp8-3", "scalify-fp8-3 with FP16 optimiser state and rescaled weight gradients (Scalify #4)",
+         [](Recipe& r) {
+             r.storage.first_moment.format = r.storage.second_moment.format = fp16;
+             r.storage.weight_gradient_scale.source = ScaleSource::amax;
+         }},
+
+        // FP8-AMAX and its kin: the standard model, every linear layer of its blocks in FP8 with a power of two per tensor.
+        {"fp8-amax", "fp32", "standard model, linear layers in FP8 with a bias per tensor from its largest magnitude (FP8-AMAX)",
+         [](Recipe& r) { round_linear_layers(r, e4m3fnuz, e5m2fnuz, {.source = ScaleSource::amax, .margin = 3}); }},
+        {"fp8-cscale", "fp32", "standard model, linear layers in FP8 with one constant bias (FP8-CSCALE), loss scaled",
+         [](Recipe& r) {
+             round_linear_layers(r, e4m3fnuz, e5m2fnuz, {.source = ScaleSource::constant, .bias = 0});
+             r.loss_scaling.kind = LossScaleKind::constant;
+             r.loss_scaling.initial = 0x1p15;
+         }},
+        {"fp8-delayed", "fp32", "standard model, linear layers in FP8 with a bias per tensor from the magnitudes of past steps",
+         [](Recipe& r) {
+             round_linear_layers(r, e4m3fnuz, e5m2fnuz, {.source = ScaleSource::delayed, .margin = 0, .history = 16});
+         }},
+    };
+    return table;
+}
+
+/// Makes `recipe`, a default one, that of this name; false: the name is unknown.
+[[gnu::cold, gnu::noinline]] inline bool make_recipe(std::string_view name, Recipe& recipe) {
+    for (const KnownRecipe& known : recipe_table()) {
+        if (known.name != name) continue;
+        if (!known.base.empty()) make_recipe(known.base, recipe);
+        recipe.name = known.name;
+        recipe.description = known.description;
+        known.change(recipe);
+        return true;
+    }
+    return false;
+}
+
+/// The recipes known by name, in the order of the table.
 [[nodiscard]] inline std::vector<Recipe> known_recipes() {
-    std::vector<Recipe> recipes;
-    // Adds a recipe that is `base` but for its name, its description and what `change` changes.
-    const auto add = [&recipes](Recipe base, const char* name, const char* description, auto&& change) {
-        base.name = name;
-        base.description = description;
-        change(base);
-        recipes.push_back(base);
-        return base;
-    };
-    const auto rounded = [](FloatFormat forward, FloatFormat backward, const ScaleRule& rule = {}) {
-        return ProductRule{.kind = ProductKind::linear,
-                           .formats = {.activation = Quantiser{.format = forward},
-                                       .weight = Quantiser{.format = forward},
-                                       .gradient = Quantiser{.format = backward},
-                                       .activation_scale = rule,
-                                       .weight_scale = rule,
-                                       .gradient_scale = rule}};
-    };
-    const auto fp32_recipe =
-        add({.learning_rate = 6e-3, .clip_norm = 1.0}, "fp32", "standard model in 32-bit floating point", [](Recipe&) {});
-
-    // 16-bit activations and gradients, 32-bit master weights and optimiser state.
-    const auto fp16_recipe =
-        add(fp32_recipe, "fp16", "standard model in FP16, FP32 master weights; shows that gradients underflow",
-            [](Recipe& r) { r.storage = {.element = ElementType::float16, .master = StateFormat{}}; });
-    add(fp16_recipe, "fp16-loss-scaled", "standard model in FP16, FP32 master weights, constant loss scale",
-        [](Recipe& r) { r.loss_scaling = {.kind = LossScaleKind::constant, .initial = 0x1p12}; });
-    add(fp16_recipe, "fp16-auto-loss-scaled", "standard model in FP16, FP32 master weights, automatic loss scale",
-        [](Recipe& r) { r.loss_scaling = {.kind = LossScaleKind::automatic, .initial = 0x1p16}; });
-    add(fp16_recipe, "bf16", "standard model in BF16, FP32 master weights",
-        [](Recipe& r) { r.storage.element = ElementType::bfloat16; });
-
-    // Unit Scaling.
-    const auto unit = add({.scaling = Scaling::unit,
-                           .parametrisation = Parametrisation::unit,
-                           .readout_exponent = 0.5,
-                           .residual = {.scheme = ResidualScheme::depth},
-                           .learning_rate = 0.06},
-                          "unit-fp32", "Unit Scaling in 32-bit floating point", [](Recipe&) {});
-    add(unit, "unit-fp16", "Unit Scaling in FP16, FP32 master weights",
-        [](Recipe& r) { r.storage = {.element = ElementType::float16, .master = StateFormat{}}; });
-    add(unit, "unit-fp8", "Unit Scaling, linear layers in FP8: E4M3 inputs and weights, E5M2 gradients; readout in FP32",
-        [&](Recipe& r) { r.products = {rounded(e4m3, e5m2)}; });
-
-    // u-µP: linear layers whose inputs grow during training stay out of FP8 (section 4.2 of the paper), as does the readout.
-    const auto umup = add(unit, "umup-fp32", "u-µP in 32-bit floating point", [](Recipe& r) {
-        r.parametrisation = Parametrisation::umup;
-        r.readout_exponent = 1.0;
-        r.learning_rate = 1.0;
-    });
-    add(umup, "umup-bf16", "u-µP in BF16, FP32 master weights",
-        [](Recipe& r) { r.storage = {.element = ElementType::bfloat16, .master = StateFormat{}}; });
-    add(umup, "umup-fp8", "u-µP, linear layers but attention's and the feed-forward's last in FP8: E4M3, E5M2 gradients",
-        [&](Recipe& r) {
-            r.products = {rounded(e4m3, e5m2), {.pattern = "*/attention/out"}, {.pattern = "*/ffn/down"}};
-        });
-    add(fp32_recipe, "mup-fp32", "µP in 32-bit floating point, standard at width 128 and depth 4",
-        [](Recipe& r) { r.parametrisation = Parametrisation::mup; });
-
-    // The four runs of Scalify's table 3, each with all of the one before it.
-    const auto scalify_1 =
-        add(fp16_recipe, "scalify-fp16-1", "scale propagation in FP16, FP32 master weights (Scalify #1)", [](Recipe& r) {
-            r.scaling = Scaling::propagate;
-            r.propagate.rescale_gradients = true;  // of norms alone, and not in #1, in the paper
-        });
-    const auto scalify_2 =
-        add(scalify_1, "scalify-fp16-2", "scale propagation in FP16, FP16 master weights (Scalify #2)", [](Recipe& r) {
-            r.storage.master.reset();  // the FP16 weights themselves, with their scale
-        });
-    const auto scalify_3 =
-        add(scalify_2, "scalify-fp8-3", "scalify-fp16-2 with linear layers and their weight gradients in FP8 (Scalify #3)",
-            [&](Recipe& r) {
-                r.products = {rounded(e4m3, e5m2)};
-                r.storage.weight_gradient = Quantiser{.format = e5m2};
-            });
-    add(scalify_3, "scalify-fp8-4", "scalify-fp8-3 with FP16 optimiser state and rescaled weight gradients (Scalify #4)",
-        [](Recipe& r) {
-            r.storage.first_moment = r.storage.second_moment = {.format = fp16};
-            r.storage.weight_gradient_scale = {.source = ScaleSource::amax};
-        });
-
-    // FP8-AMAX and its kin: the standard model, every linear layer of its blocks in FP8 with a power of two per tensor.
-    add(fp32_recipe, "fp8-amax",
-        "standard model, linear layers in FP8 with a bias per tensor from its largest magnitude (FP8-AMAX)",
-        [&](Recipe& r) { r.products = {rounded(e4m3fnuz, e5m2fnuz, {.source = ScaleSource::amax, .margin = 3})}; });
-    add(fp32_recipe, "fp8-cscale", "standard model, linear layers in FP8 with one constant bias (FP8-CSCALE), loss scaled",
-        [&](Recipe& r) {
-            r.products = {rounded(e4m3fnuz, e5m2fnuz, {.source = ScaleSource::constant, .bias = 0})};
-            r.loss_scaling = {.kind = LossScaleKind::constant, .initial = 0x1p15};
-        });
-    add(fp32_recipe, "fp8-delayed",
-        "standard model, linear layers in FP8 with a bias per tensor from the magnitudes of past steps", [&](Recipe& r) {
-            r.products = {rounded(e4m3fnuz, e5m2fnuz, {.source = ScaleSource::delayed, .margin = 0, .history = 16})};
-        });
+    std::vector<Recipe> recipes(recipe_table().size());
+    for (std::size_t i = 0; i < recipes.size(); ++i) make_recipe(recipe_table()[i].name, recipes[i]);
     return recipes;
 }
 
 /// The recipe of that name; Error lists the known ones.
 [[nodiscard]] inline Recipe find_recipe(std::string_view wanted) {
+    Recipe recipe;
+    if (make_recipe(wanted, recipe)) return recipe;
     std::string known;
-    for (const Recipe& recipe : known_recipes()) {
-        if (recipe.name == wanted) return recipe;
-        if (!known.empty()) known += ", ";
-        known += recipe.name;
-    }
+    for (const KnownRecipe& entry : recipe_table()) (known += known.empty() ? "" : ", ") += entry.name;
     fail("recipe: unknown name '", wanted, "'; expected one of ", known);
 }
 

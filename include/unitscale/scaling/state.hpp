@@ -42,35 +42,14 @@ public:
     [[nodiscard]] Scope scope(Scope parent, std::string_view name) {
         for (const Scope child : scopes_[parent].children)
             if (scopes_[child].name == name) return child;
-        const auto id = static_cast<Scope>(scopes_.size());
-        const std::string& above = scopes_[parent].path;
-        scopes_.push_back({.name = std::string(name), .path = above.empty() ? std::string(name) : concatenate(above, "/", name)});
-        scopes_[parent].children.push_back(id);
-        return id;
+        return add_scope(parent, name);
     }
 
     /// The site of the `ordinal`-th op called `op` in a scope, made at first use. No allocation afterwards.
     [[nodiscard]] Site site(Scope scope, std::string_view op, std::uint32_t ordinal) {
         for (const std::uint32_t id : scopes_[scope].sites)
             if (sites_[id].ordinal == ordinal && sites_[id].op == op) return {id};
-        const auto id = static_cast<std::uint32_t>(sites_.size());
-        std::string path = scopes_[scope].path;
-        if (!path.empty()) path += "/";
-        path += op;
-        if (ordinal > 0) {
-            path += '.';
-            path += std::to_string(ordinal);
-        }
-        const std::uint64_t hash = hash_name(path);
-        const auto planned = plan_.find(path);
-        sites_.push_back({.scope = scope,
-                          .op = std::string(op),
-                          .ordinal = ordinal,
-                          .path = std::move(path),
-                          .hash = hash,
-                          .alpha = planned == plan_.end() ? std::optional<double>() : planned->second});
-        scopes_[scope].sites.push_back(id);
-        return {id};
+        return add_site(scope, op, ordinal);
     }
 
     [[nodiscard]] std::size_t site_count() const noexcept { return sites_.size(); }
@@ -180,16 +159,47 @@ public:
         std::map<std::string, double> plan = plan_;
         visitor.table("plan", plan);
         if (plan != plan_) set_plan(std::move(plan));
-        const std::map<std::string, double> known = amax_table();
-        std::map<std::string, double> amax = known;
+        const auto known = amax_table<std::map<std::string, double>>();
+        auto amax = known;
         visitor.table("amax", amax);
         if (amax != known) set_amax_table(amax);
     }
 
 private:
-    /// path|role|step, path|role|current, path|role|0, 1, ... for the past, of operands that have one.
-    [[nodiscard]] std::map<std::string, double> amax_table() const {
-        std::map<std::string, double> table;
+    // Out of line and small, since each runs once for a place in the model.
+    [[gnu::cold, gnu::noinline]] Scope add_scope(Scope parent, std::string_view name) {
+        const auto id = static_cast<Scope>(scopes_.size());
+        const std::string& above = scopes_[parent].path;
+        scopes_.push_back({.name = std::string(name), .path = above.empty() ? std::string(name) : concatenate(above, "/", name)});
+        scopes_[parent].children.push_back(id);
+        return id;
+    }
+    [[gnu::cold, gnu::noinline]] Site add_site(Scope scope, std::string_view op, std::uint32_t ordinal) {
+        const auto id = static_cast<std::uint32_t>(sites_.size());
+        std::string path = scopes_[scope].path;
+        if (!path.empty()) path += "/";
+        path += op;
+        if (ordinal > 0) {
+            path += '.';
+            path += std::to_string(ordinal);
+        }
+        const std::uint64_t hash = hash_name(path);
+        const auto planned = plan_.find(path);
+        sites_.push_back({.scope = scope,
+                          .op = std::string(op),
+                          .ordinal = ordinal,
+                          .path = std::move(path),
+                          .hash = hash,
+                          .alpha = planned == plan_.end() ? std::optional<double>() : planned->second});
+        scopes_[scope].sites.push_back(id);
+        return {id};
+    }
+
+    /// path|role|step, path|role|current, path|role|0, 1, ... for the past, of operands that have one. Templates, so that programs
+    /// without checkpoints do not compile them.
+    template <class Table>
+    [[nodiscard]] Table amax_table() const {
+        Table table;
         for (const auto& [path, roles] : scales_)
             for (std::size_t role = 0; role < roles.size(); ++role) {
                 if (roles[role].step == 0) continue;
@@ -201,7 +211,8 @@ private:
             }
         return table;
     }
-    void set_amax_table(const std::map<std::string, double>& table) {
+    template <class Table>
+    void set_amax_table(const Table& table) {
         scales_.clear();
         for (const auto& [key, number] : table) {
             const std::size_t last = key.rfind('|'), middle = last == std::string::npos ? last : key.rfind('|', last - 1);

@@ -33,6 +33,20 @@ namespace unitscale {
     return text;
 }
 
+/// The same as a part of a message, made only where the message is: a check that holds costs no string.
+[[nodiscard]] inline LazyText shape_text(const Shape& shape) noexcept {
+    return {&shape, [](std::string& text, const void* value) { text += to_string(*static_cast<const Shape*>(value)); }};
+}
+
+/// Steps of a row-major array. Out of line, so that tensors of every element type share it.
+[[nodiscard, gnu::noinline]] inline Strides row_major_strides(const Shape& shape) {
+    Strides strides(shape.size());
+    std::size_t stride = 1;
+    for (std::size_t i = shape.size(); i-- > 0; stride *= shape[i])
+        strides[i] = shape[i] == 1 ? 0 : static_cast<std::ptrdiff_t>(stride);  // 0: xtensor's mark of a broadcast axis
+    return strides;
+}
+
 /// An n-dimensional array with a scale: the value of element i is data()[i] * scale().
 /// Row-major and contiguous. T: double, float, Half, BFloat16, Minifloat<F>, or an integer type (token ids; scale 1).
 /// Test: tests/tensor/tensor_test.cpp
@@ -51,7 +65,7 @@ public:
     Tensor(const Shape& shape, std::initializer_list<T> values)
         : Tensor(shape, std::span<const T>(values.begin(), values.size())) {}
     Tensor(const Shape& shape, std::span<const T> values) : Tensor(shape) {
-        check(values.size() == size(), "Tensor: shape ", to_string(shape), " has ", size(), " elements, but ", values.size(),
+        check(values.size() == size(), "Tensor: shape ", shape_text(shape), " has ", size(), " elements, but ", values.size(),
               " values were given");
         std::copy(values.begin(), values.end(), data());
     }
@@ -86,7 +100,7 @@ public:
     /// Extent of dimension `axis`; negative axes count from the end.
     [[nodiscard]] std::size_t dim(std::ptrdiff_t axis) const {
         const auto r = static_cast<std::ptrdiff_t>(rank());
-        check(axis >= -r && axis < r, "Tensor: axis ", axis, " is outside a tensor of shape ", to_string(shape()));
+        check(axis >= -r && axis < r, "Tensor: axis ", axis, " is outside a tensor of shape ", shape_text(shape()));
         return shape()[static_cast<std::size_t>(axis < 0 ? axis + r : axis)];
     }
 
@@ -121,22 +135,14 @@ public:
 
     /// Other extents over the same elements. Error: the number of elements differs.
     void reshape(const Shape& shape) {
-        check(element_count(shape) == size(), "reshape: ", to_string(this->shape()), " has ", size(),
-              " elements and cannot become ", to_string(shape));
+        check(element_count(shape) == size(), "reshape: ", shape_text(this->shape()), " has ", size(),
+              " elements and cannot become ", shape_text(shape));
         array_.reshape(shape);
     }
 
 private:
     using Storage = typename Array<T>::storage_type;
-    using Strides = typename Array<T>::inner_strides_type;
 
-    static Strides row_major_strides(const Shape& shape) {
-        Strides strides(shape.size());
-        std::size_t stride = 1;
-        for (std::size_t i = shape.size(); i-- > 0; stride *= shape[i])
-            strides[i] = shape[i] == 1 ? 0 : static_cast<std::ptrdiff_t>(stride);  // 0: xtensor's mark of a broadcast axis
-        return strides;
-    }
     static Array<T> make_array(const Shape& shape, const std::shared_ptr<MemoryPool>& pool) {
         return Array<T>(Storage(element_count(shape), PoolAllocator<T>(pool)), Shape(shape), row_major_strides(shape));
     }
