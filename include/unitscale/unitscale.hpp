@@ -1,13 +1,23 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-// Everything that needs only Eigen, xtensor and the standard library, in the order of the layers. Headers that also need
-// nlohmann-json (unitscale/train/..., unitscale/io/json_log.hpp, unitscale/io/json_recipe.hpp, unitscale/io/safetensors.hpp) libzip
-// (unitscale/io/npz.hpp) or POSIX files (unitscale/io/atomic_file.hpp) are included on their own.
+// Everything for training that needs only Eigen, xtensor and the standard library, in the order of the layers. Headers that also
+// need nlohmann-json (unitscale/train/..., unitscale/io/json_log.hpp, unitscale/io/json_recipe.hpp, unitscale/io/safetensors.hpp)
+// libzip (unitscale/io/npz.hpp) or POSIX files (unitscale/io/atomic_file.hpp) are included on their own.
+// So are these, because few programs need them and a compiler takes long over them:
+//   io/npy.hpp, io/text.hpp, io/vocabulary.hpp, io/whole_file.hpp: files, by std::filesystem and streams
+//   analysis/audit.hpp, analysis/audit_json.hpp: the factors of a whole graph, walked again
+//   analysis/grad_check.hpp, analysis/scale_check.hpp: checks of an op, with a tape in double
+//   analysis/statistics.hpp, analysis/statistics_kernels.hpp, analysis/tracker.hpp, analysis/gradient_zeros.hpp: what an observer
+//   measures
+//   analysis/snr.hpp, analysis/snr_figure.hpp: formats compared
+//   analysis/heat_table.hpp, analysis/html_report.hpp, analysis/json_lines.hpp, analysis/json_text.hpp, analysis/markup.hpp,
+//   analysis/report_page.hpp, analysis/svg_plot.hpp: reports, pages and plots
 
 #include <unitscale/base/cpu.hpp>
 #include <unitscale/base/error.hpp>
 #include <unitscale/base/memory.hpp>
+#include <unitscale/base/multiply_add.hpp>
 #include <unitscale/base/parallel.hpp>
 #include <unitscale/base/random.hpp>
 #include <unitscale/base/version.hpp>
@@ -58,6 +68,7 @@
 #include <unitscale/kernels/matmul_pair_pack.hpp>
 #include <unitscale/kernels/matmul_pairs.hpp>
 #include <unitscale/kernels/matmul_right.hpp>
+#include <unitscale/kernels/matmul_source.hpp>
 #include <unitscale/kernels/maximum.hpp>
 #include <unitscale/kernels/norms.hpp>
 #include <unitscale/kernels/pointwise.hpp>
@@ -185,26 +196,8 @@
 #include <unitscale/optim/stored_update.hpp>
 #include <unitscale/optim/weight_decay.hpp>
 
-#include <unitscale/io/npy.hpp>
-#include <unitscale/io/text.hpp>
 #include <unitscale/io/text_table.hpp>
-#include <unitscale/io/vocabulary.hpp>
-#include <unitscale/io/whole_file.hpp>
 
-#include <unitscale/analysis/audit.hpp>
-#include <unitscale/analysis/audit_json.hpp>
-#include <unitscale/analysis/grad_check.hpp>
-#include <unitscale/analysis/gradient_zeros.hpp>
-#include <unitscale/analysis/heat_table.hpp>
-#include <unitscale/analysis/html_report.hpp>
-#include <unitscale/analysis/json_lines.hpp>
-#include <unitscale/analysis/json_text.hpp>
-#include <unitscale/analysis/markup.hpp>
-#include <unitscale/analysis/report_page.hpp>
-#include <unitscale/analysis/scale_check.hpp>
-#include <unitscale/analysis/snr.hpp>
-#include <unitscale/analysis/snr_figure.hpp>
-#include <unitscale/analysis/statistics.hpp>
-#include <unitscale/analysis/statistics_kernels.hpp>
-#include <unitscale/analysis/svg_plot.hpp>
-#include <unitscale/analysis/tracker.hpp>
+#ifdef UNITSCALE_COMPILED  // by the CMake target unitscale::compiled
+#include <unitscale/compiled.hpp>
+#endif

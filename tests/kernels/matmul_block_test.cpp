@@ -32,9 +32,9 @@ std::vector<T> multiply_in_parts(Isa isa, std::ptrdiff_t m, std::ptrdiff_t n, st
     const auto bias = numbers<P>(round_up(n, tile_shape(isa).columns<P>()), 4);
     const auto panels = pack_right(isa, MatrixView<const T>{b.data(), n, 1}, k, n, nullptr, packed.data());
     for (std::size_t part = 0; part + 1 < cuts.size(); ++part) {
-        BlockProduct<T, T> product;
+        BlockProduct<T> product;
         product.m = cuts[part + 1] - cuts[part];
-        product.a = {a.data() + cuts[part] * k, k, 1};
+        product.a = MatrixView<const T>{a.data() + cuts[part] * k, k, 1};
         product.b = panels;
         product.c = {c.data() + cuts[part] * n, n, 1};
         product.alpha = P(0.5);

@@ -68,7 +68,7 @@ std::vector<T> numbers(std::ptrdiff_t count) {
 }  // namespace
 
 TEST_CASE("rounding in a register gives the numbers of quantise", "[kernels][matmul]") {
-    if (!has_avx512_bf16()) return;
+    if (active_isa() != Isa::avx512) return;
     std::size_t formats = 0;
     for (const auto& [known, format] : named_formats) {
         const Quantiser round{.format = format};
@@ -101,7 +101,7 @@ TEST_CASE("rounding in a register gives the numbers of quantise", "[kernels][mat
 }
 
 TEMPLATE_TEST_CASE("pairs hold every element, rounded once, and zeros beside them", "[kernels][matmul]", float, Half) {
-    if (!has_avx512_bf16()) return;
+    if (active_isa() != Isa::avx512) return;
     // In registers; in a buffer; and exact already.
     const Quantiser nearest{.format = e4m3}, down{.format = e4m3, .rounding = Rounding::down},
         unbounded{.format = e5m2, .overflow = Overflow::to_infinity};

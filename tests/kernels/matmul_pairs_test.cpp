@@ -63,9 +63,10 @@ TEMPLATE_TEST_CASE(
                     const auto before = c;
                     const auto bias = integers<float>(round_up(n, pair_columns), 4);
 
-                    BlockProduct<T, T> product;
+                    BlockProduct<T> product;
                     product.m = m;
-                    product.a = transposed ? MatrixView<const T>{a.data(), 1, m} : MatrixView<const T>{a.data(), k, 1};
+                    const MatrixView<const T> left{a.data(), transposed ? 1 : k, transposed ? m : 1};
+                    product.a = left;
                     product.round_a = &e4;
                     product.c = {c.data(), c_row, c_col};
                     product.alpha = 0.5f;
@@ -88,7 +89,7 @@ TEMPLATE_TEST_CASE(
                             if (j % c_col == 0 && j / c_col < n) {
                                 float sum = bias[static_cast<std::size_t>(j / c_col)];
                                 for (std::ptrdiff_t p = 0; p < k; ++p)
-                                    sum += static_cast<float>(*product.a.at(i, p)) *
+                                    sum += static_cast<float>(*left.at(i, p)) *
                                            static_cast<float>(b[static_cast<std::size_t>(p * n + j / c_col)]);
                                 expected = static_cast<float>(static_cast<T>(0.5f * sum + product.gamma * expected));
                             }
@@ -108,9 +109,9 @@ TEST_CASE("products of pairs round to the nearest e4m3 and pass NaN and infinity
         std::vector<float> c(6), buffer(static_cast<std::size_t>(pair_buffer)),
             scratch(static_cast<std::size_t>(pair_scratch_size<float>(3, 2, 2)));
         std::vector<Pair> packed(static_cast<std::size_t>(packed_right_pairs_size(2, 2)));
-        BlockProduct<float, float> product;
+        BlockProduct<float> product;
         product.m = 3;
-        product.a = {a.data(), 2, 1};
+        product.a = MatrixView<const float>{a.data(), 2, 1};
         product.round_a = &e4;
         product.c = {c.data(), 2, 1};
         multiply_block_pairs(kernel, product,

@@ -29,11 +29,15 @@ good_tree() {
   header io/npz.hpp '#include <zip.h>' '#include <unitscale/io/text.hpp>'
   header io/atomic_file.hpp '#include <fcntl.h>' '#include <unitscale/io/text.hpp>'
   header train/loop.hpp '#include <unitscale/io/json.hpp>' '#include <unitscale/ops/add.hpp>'
-  header unitscale.hpp '#include <unitscale/base/error.hpp>' '#include <unitscale/formats/format.hpp>' \
-    '#include <unitscale/tensor/backend.hpp>' '#include <unitscale/ops/add.hpp>' '#include <unitscale/io/text.hpp>'
+  header io/page.hpp '#include <unitscale/base/error.hpp>'
+  header unitscale.hpp '//   io/page.hpp: few need it' '#include <unitscale/base/error.hpp>' '#include <unitscale/formats/format.hpp>' \
+    '#include <unitscale/tensor/backend.hpp>' '#include <unitscale/ops/add.hpp>' '#include <unitscale/io/text.hpp>' \
+    '#ifdef UNITSCALE_COMPILED  // by a target' '#include <unitscale/compiled.hpp>' '#endif'
+  header compiled.hpp '#include <unitscale/ops/add.hpp>' '#define UNITSCALE_COMPILED_OPS(prefix, T) \' \
+    '    prefix Variable<T> add<T>(Variable<T>);' '#define UNITSCALE_COMPILED_CLASSES(prefix, T) \' '    prefix class nn::Linear<T>;'
   header numerics.hpp '#include <unitscale/base/error.hpp>' '#include <unitscale/formats/format.hpp>'
   local name
-  for name in base/error formats/format tensor/backend ops/add io/text io/json io/npz io/atomic_file train/loop; do
+  for name in base/error formats/format tensor/backend ops/add io/text io/page io/json io/npz io/atomic_file train/loop; do
     test_of $name "#include <unitscale/$name.hpp>" 'TEST_CASE("a") { REQUIRE(true); }'
   done
   mkdir -p "$tree/docs" "$tree/examples"
@@ -168,6 +172,10 @@ case $check in
     expect_fault $umbrella 'io/atomic_file.hpp, which needs POSIX files'
     echo '#include <unitscale/ops/add.hpp>' >> "$tree/$umbrella"
     expect_fault $umbrella 'ops/add.hpp twice'
+    sed -i '2a//   ops/mul.hpp: few need it' "$tree/$umbrella"
+    expect_fault $umbrella 'leaves out ops/mul.hpp, which is not there'
+    sed -i '2a//   ops/add.hpp: few need it' "$tree/$umbrella"
+    expect_fault $umbrella 'includes ops/add.hpp, which its head comment leaves out'
     sed -i '/base/d' "$tree/$umbrella"
     echo '#include <unitscale/base/error.hpp>' >> "$tree/$umbrella"
     expect_fault $umbrella 'base/error.hpp after a later layer'
@@ -177,6 +185,25 @@ case $check in
     expect_fault $umbrella '<vector>'
     echo '#include <unitscale/numerics.hpp>' >> "$tree/$umbrella"
     expect_fault $umbrella '<unitscale/numerics.hpp>'
+    sed -i '/ifdef/d' "$tree/$umbrella"
+    expect_fault $umbrella 'does not include compiled.hpp under #ifdef'
+    ;;
+  compiled)
+    compiled=include/unitscale/compiled.hpp
+    rm "$tree/$compiled"
+    expect_fault $compiled 'is not there'
+    header ops/add.hpp '[[nodiscard]] Variable<T> add(Variable<T> x) {' '[[nodiscard]] Variable<T> sub(Variable<T> x) {'
+    expect_fault $compiled 'does not list ops::sub of include/unitscale/ops/add.hpp'
+    header ops/split.hpp '[[nodiscard]] std::array<Variable<T>, 2> split(Variable<T> x) {'
+    expect_fault $compiled 'does not list ops::split'
+    header nn/linear.hpp 'template <class T>' 'class Linear {' 'template <class T>' 'class Norm {'
+    expect_fault $compiled 'does not list nn::Norm'
+    header optim/adam.hpp 'template <class T>' 'class Adam : public Optimiser<T> {'
+    expect_fault $compiled 'does not list optim::Adam'
+    echo '#include <unitscale/ops/missing.hpp>' >> "$tree/$compiled"
+    expect_fault $compiled '<unitscale/ops/missing.hpp>, which is not there'
+    echo '#include <unitscale/ops/add.hpp>' >> "$tree/$compiled"
+    expect_fault $compiled '<unitscale/ops/add.hpp> twice'
     ;;
   numerics)
     numerics=include/unitscale/numerics.hpp

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # include/unitscale/unitscale.hpp includes every header once, in the order of the layers, but for those that need
-# nlohmann-json, libzip or POSIX files; and nothing else.   Usage: umbrella.sh SOURCE_DIRECTORY
+# nlohmann-json, libzip or POSIX files and those that its head comment lists; and nothing else but, at its end, unitscale/compiled.hpp where that is asked for.
+# Usage: umbrella.sh SOURCE_DIRECTORY
 set -euo pipefail
 # shellcheck source=tests/structure/layers.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/layers.sh"
@@ -13,10 +14,16 @@ if [[ ! -f $umbrella ]]; then
   finish "umbrella header"
 fi
 
-declare -A included=() rank=()
+# The head comment lists headers that are left out for what they cost a compiler: indented, as <layer>/<thing>.hpp.
+declare -A included=() rank=() left_out=()
+while IFS= read -r name; do
+  left_out[$name]=1
+  [[ -f include/unitscale/$name ]] || fault "$umbrella" "leaves out $name, which is not there"
+done < <(sed '/^#include/,$d' "$umbrella" | grep -E '^//   ' | grep -oE '[a-z0-9_]+/[a-z0-9_]+\.hpp' || true)
 for i in "${!layers[@]}"; do rank[${layers[i]}]=$i; done
 last=0
 while IFS= read -r line; do
+  [[ $line == '#include <unitscale/compiled.hpp>' ]] && continue
   if ! [[ $line =~ ^\#include\ \<unitscale/([a-z0-9_]+)/([a-z0-9_]+)\.hpp\> ]]; then
     fault "$umbrella" "'$line' is not #include <unitscale/<layer>/<thing>.hpp>"
     continue
@@ -28,6 +35,7 @@ while IFS= read -r line; do
   fi
   [[ -z ${included[$name]+twice} ]] || fault "$umbrella" "includes $name twice"
   included[$name]=1
+  [[ -z ${left_out[$name]+out} ]] || fault "$umbrella" "includes $name, which its head comment leaves out"
   ((rank[$layer] >= last)) || fault "$umbrella" "includes $name after a later layer"
   last=${rank[$layer]}
   ! needs_json "$name" || fault "$umbrella" "includes $name, which needs nlohmann-json"
@@ -38,11 +46,15 @@ done < <(grep -E '^[[:space:]]*#[[:space:]]*include' "$umbrella" || true)
 for layer in "${layers[@]}"; do
   for header in "include/unitscale/$layer"/*.hpp; do
     name=${header#include/unitscale/}
-    if [[ -e $header && -z ${included[$name]+there} ]] && ! needs_json "$name" && ! needs_zip "$name" &&
+    if [[ -e $header && -z ${included[$name]+there}${left_out[$name]+out} ]] && ! needs_json "$name" && ! needs_zip "$name" &&
       ! needs_posix "$name"; then
       fault "$umbrella" "does not include $name"
     fi
   done
 done
+
+grep -A 2 -E '^#ifdef UNITSCALE_COMPILED( |$)' "$umbrella" | tail -n +2 | tr '\n' ' ' |
+  grep -qx '#include <unitscale/compiled.hpp> #endif ' ||
+  fault "$umbrella" "does not include compiled.hpp under #ifdef UNITSCALE_COMPILED"
 
 finish "umbrella header"

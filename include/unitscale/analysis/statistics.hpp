@@ -3,6 +3,7 @@
 
 #include <unitscale/analysis/statistics_kernels.hpp>
 #include <unitscale/base/error.hpp>
+#include <unitscale/base/multiply_add.hpp>
 #include <unitscale/base/parallel.hpp>
 #include <unitscale/formats/format.hpp>
 #include <unitscale/formats/quantise.hpp>
@@ -151,7 +152,7 @@ public:
             }
             const double magnitude = std::bit_cast<double>(bits);
             part.sum += x;
-            part.squares += x * x;
+            part.squares = multiply_add(x, x, part.squares);
             part.largest = std::max(part.largest, magnitude);
             if (bits == 0) {
                 ++part.zeros;
@@ -164,8 +165,8 @@ public:
             part.overflow += limits_.overflows(magnitude) ? 1U : 0U;
             if (!sampled) continue;
             const double error = quantise(*format_, x) - x;
-            part.noise_squares += error * error;
-            part.sampled_squares += x * x;
+            part.noise_squares = multiply_add(error, error, part.noise_squares);
+            part.sampled_squares = multiply_add(x, x, part.sampled_squares);
         }
     }
 
@@ -294,7 +295,7 @@ template <class T>
         const auto n = static_cast<double>(finite);
         result.mean = all.sum / n;
         result.rms = std::sqrt(all.squares / n);
-        result.std = std::sqrt(std::max(all.squares / n - result.mean * result.mean, 0.0));
+        result.std = std::sqrt(std::max(multiply_add(-result.mean, result.mean, all.squares / n), 0.0));
     }
     // What the quick sums leave of a spread far below the mean is their error.
     if (options.sample > 1 && result.std < 0.1 * result.rms) {

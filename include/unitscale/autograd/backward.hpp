@@ -3,6 +3,7 @@
 
 #include <unitscale/autograd/graph.hpp>
 #include <unitscale/base/memory.hpp>
+#include <unitscale/base/multiply_add.hpp>
 #include <unitscale/base/parallel.hpp>
 #include <unitscale/tensor/fill.hpp>
 #include <unitscale/tensor/tensor.hpp>
@@ -31,7 +32,7 @@ void add_scaled_tensor(const Execution& execution, Tensor<T>& sum, const Tensor<
     parallel_for(execution.threads, static_cast<std::ptrdiff_t>(part.size()), 1 << 15,
                  [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
                      for (std::ptrdiff_t i = begin; i < end; ++i)
-                         to[i] = static_cast<T>(old_factor * static_cast<A>(to[i]) + factor * static_cast<A>(more[i]));
+                         to[i] = static_cast<T>(multiply_add(old_factor, static_cast<A>(to[i]), factor * static_cast<A>(more[i])));
                  });
     sum.set_scale(scale);
     sum.set_any_scale(sum.any_scale() && part.any_scale());

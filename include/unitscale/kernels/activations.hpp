@@ -41,7 +41,7 @@ void gelu_backward(const Execution& execution, const T* x, const T* dy, T* dx, s
             [=](Accum<T> v, Accum<T> g) {
                 const Accum<T> z = argument(v);
                 const auto normal = normal_values(z);
-                return beta * g * (normal.cdf + z * normal.density);
+                return beta * g * multiply_add(z, normal.density, normal.cdf);
             },
             x, dy);
     });
@@ -61,10 +61,10 @@ struct TanhGate {
     A gate, slope;
 };
 template <class A>
-[[nodiscard]] inline TanhGate<A> tanh_gate(A z) noexcept {
+[[nodiscard, gnu::always_inline]] inline TanhGate<A> tanh_gate(A z) noexcept {
     const A c = static_cast<A>(2.0 * std::numbers::sqrt2 * std::numbers::inv_sqrtpi), cubic = static_cast<A>(0.044715);
     const A v = held_within_20(z);
-    return {logistic(c * v * (A(1) + cubic * v * v)), c * (A(1) + A(3) * cubic * v * v)};
+    return {logistic(c * v * multiply_add(cubic * v, v, A(1))), c * multiply_add(A(3) * cubic * v, v, A(1))};
 }
 
 /// y = alpha gelu(m x) / m in the tanh form.   x, y [n]
@@ -84,7 +84,7 @@ void gelu_tanh_backward(const Execution& execution, const T* x, const T* dy, T* 
             [=](A v, A g) {
                 const A z = argument(v);
                 const auto [s, slope] = tanh_gate(z);
-                return beta * g * s * (A(1) + z * (A(1) - s) * slope);
+                return beta * g * s * multiply_add(z * (A(1) - s), slope, A(1));
             },
             x, dy);
     });
@@ -107,7 +107,7 @@ void silu_backward(const Execution& execution, const T* x, const T* dy, T* dx, s
             [=](A v, A g) {
                 const A z = argument(v);
                 const A s = logistic(z);
-                return beta * g * s * (A(1) + z * (A(1) - s));
+                return beta * g * s * multiply_add(z, A(1) - s, A(1));
             },
             x, dy);
     });
@@ -155,7 +155,7 @@ void gated_silu_backward(const Execution& execution, const T* x, const T* g, con
                     const A s = logistic(z);
                     const A scaled = beta * gradient[l] * s;
                     to_x[l] = scaled * gate[l];
-                    to_g[l] = scaled * value[l] * (A(1) + z * (A(1) - s));
+                    to_g[l] = scaled * value[l] * multiply_add(z, A(1) - s, A(1));
                 }
                 store_block(to_x, count, dx + i);
                 store_block(to_g, count, dg + i);

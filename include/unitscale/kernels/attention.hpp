@@ -127,7 +127,7 @@ void attention_scores(Isa isa, const AttentionArguments<T>& args, std::ptrdiff_t
                       std::ptrdiff_t i1, const RightPanels<Accum<T>>* keys_transposed, const AttentionScratch<T>& scratch) {
     using P = Accum<T>;
     if (keys_transposed != nullptr) {
-        BlockProduct<T, P> product;
+        BlockProduct<P> product;
         product.m = i1 - i0;
         product.a = args.q.rows(b, i0, h);
         product.b = keys_transposed->first_columns(args.visible(i1 - 1));
@@ -218,9 +218,9 @@ void attention_forward_with(Isa isa, const Execution& execution, const Attention
                                sums[static_cast<std::size_t>(i - i0)] = sum;
                                args.log_sum[(b * args.heads + h) * args.queries + i] = maximum + std::log(sum);
                            }
-                           BlockProduct<P, P> product;
+                           BlockProduct<P> product;
                            product.m = i1 - i0;
-                           product.a = {scratch.scores, scratch.scores_row, 1};
+                           product.a = MatrixView<const P>{scratch.scores, scratch.scores_row, 1};
                            product.b = values.first_rows(args.visible(i1 - 1));
                            product.c = {scratch.out, args.depth, 1};
                            multiply_block(isa, product, scratch.blocks);
@@ -259,7 +259,7 @@ void attention_backward_with(Isa isa, const Execution& execution, const Attentio
                     for (std::ptrdiff_t i0 = 0; i0 < args.queries; i0 += block) {
                         const std::ptrdiff_t i1 = std::min(args.queries, i0 + block), seen = args.visible(i1 - 1);
                         attention_scores(isa, args, b, h, i0, i1, &keys_transposed, scratch);
-                        BlockProduct<T, P> dprobabilities;
+                        BlockProduct<P> dprobabilities;
                         dprobabilities.m = i1 - i0;
                         dprobabilities.a = gradients.dout.rows(b, i0, h);
                         dprobabilities.b = values_transposed.first_columns(seen);
@@ -276,21 +276,21 @@ void attention_backward_with(Isa isa, const Execution& execution, const Attentio
                             std::fill(p + limit, p + round_up(seen, score_lanes), P(0));
                             row_softmax_gradient(isa, p, d, end);
                         }
-                        BlockProduct<P, T> dq;
+                        BlockProduct<T> dq;
                         dq.m = i1 - i0;
-                        dq.a = {scratch.gradients, scratch.scores_row, 1};
+                        dq.a = MatrixView<const P>{scratch.gradients, scratch.scores_row, 1};
                         dq.b = keys.first_rows(seen);
                         dq.c = gradients.dq.rows(b, i0, h);
                         dq.alpha = args.logit_scale * gradients.dq_scale;
                         multiply_block(isa, dq, scratch.blocks);
-                        BlockProduct<P, P> sum;  // dv += P^T dout, then dk += dS^T q
+                        BlockProduct<P> sum;  // dv += P^T dout, then dk += dS^T q
                         sum.m = seen;
                         sum.gamma = 1;
-                        sum.a = {scratch.scores, 1, scratch.scores_row};
+                        sum.a = MatrixView<const P>{scratch.scores, 1, scratch.scores_row};
                         sum.b = pack_right(isa, gradients.dout.rows(b, i0, h), i1 - i0, args.depth, nullptr, scratch.dout);
                         sum.c = {scratch.dv, args.depth, 1};
                         multiply_block(isa, sum, scratch.blocks);
-                        sum.a = {scratch.gradients, 1, scratch.scores_row};
+                        sum.a = MatrixView<const P>{scratch.gradients, 1, scratch.scores_row};
                         sum.b = pack_right(isa, args.q.rows(b, i0, h), i1 - i0, args.depth, nullptr, scratch.q);
                         sum.c = {scratch.dk, args.depth, 1};
                         multiply_block(isa, sum, scratch.blocks);

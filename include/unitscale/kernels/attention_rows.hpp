@@ -41,28 +41,28 @@ template <class P>
     return lanes[0];
 }
 
-/// x = exp(x - shift); returns the sum.
-template <class P>
+/// x = exp(x - shift); returns the sum. `fused`: see multiply_add.
+template <bool fused, class P>
 [[gnu::always_inline]] inline P row_exponential_loop(P* x, std::ptrdiff_t n, P shift) {
     std::array<P, static_cast<std::size_t>(score_lanes)> lanes;
     lanes.fill(P(0));
     for (std::ptrdiff_t i = 0; i < n; i += score_lanes)
         for (std::size_t l = 0; l < lanes.size(); ++l) {
             P& value = x[static_cast<std::size_t>(i) + l];
-            value = exponential(value - shift);
+            value = exponential<fused>(value - shift);
             lanes[l] += value;
         }
     return sum_score_lanes(lanes);
 }
 
 /// d = p (d - sum(p d)): the gradient of a softmax with result p.
-template <class P>
+template <bool fused, class P>
 [[gnu::always_inline]] inline void row_softmax_gradient_loop(const P* p, P* d, std::ptrdiff_t n) {
     std::array<P, static_cast<std::size_t>(score_lanes)> lanes;
     lanes.fill(P(0));
     for (std::ptrdiff_t i = 0; i < n; i += score_lanes)
         for (std::size_t l = 0; l < lanes.size(); ++l)
-            lanes[l] += p[static_cast<std::size_t>(i) + l] * d[static_cast<std::size_t>(i) + l];
+            lanes[l] = multiply_add<fused>(p[static_cast<std::size_t>(i) + l], d[static_cast<std::size_t>(i) + l], lanes[l]);
     const P sum = sum_score_lanes(lanes);
     for (std::ptrdiff_t i = 0; i < n; i += score_lanes)
         for (std::size_t l = 0; l < lanes.size(); ++l) {
@@ -78,11 +78,11 @@ UNITSCALE_TARGET_AVX2 P row_maximum_avx2(const P* x, std::ptrdiff_t n) {
 }
 template <class P>
 UNITSCALE_TARGET_AVX2 P row_exponential_avx2(P* x, std::ptrdiff_t n, P shift) {
-    return row_exponential_loop(x, n, shift);
+    return row_exponential_loop<true>(x, n, shift);
 }
 template <class P>
 UNITSCALE_TARGET_AVX2 void row_softmax_gradient_avx2(const P* p, P* d, std::ptrdiff_t n) {
-    row_softmax_gradient_loop(p, d, n);
+    row_softmax_gradient_loop<true>(p, d, n);
 }
 template <class P>
 UNITSCALE_TARGET_AVX512 P row_maximum_avx512(const P* x, std::ptrdiff_t n) {
@@ -90,11 +90,11 @@ UNITSCALE_TARGET_AVX512 P row_maximum_avx512(const P* x, std::ptrdiff_t n) {
 }
 template <class P>
 UNITSCALE_TARGET_AVX512 P row_exponential_avx512(P* x, std::ptrdiff_t n, P shift) {
-    return row_exponential_loop(x, n, shift);
+    return row_exponential_loop<true>(x, n, shift);
 }
 template <class P>
 UNITSCALE_TARGET_AVX512 void row_softmax_gradient_avx512(const P* p, P* d, std::ptrdiff_t n) {
-    row_softmax_gradient_loop(p, d, n);
+    row_softmax_gradient_loop<true>(p, d, n);
 }
 #endif
 
@@ -114,7 +114,7 @@ P row_exponential(Isa isa, P* x, std::ptrdiff_t n, P shift) {
     if (isa == Isa::avx2) return row_exponential_avx2(x, n, shift);
 #endif
     (void)isa;
-    return row_exponential_loop(x, n, shift);
+    return row_exponential_loop<has_multiply_add>(x, n, shift);
 }
 template <class P>
 void row_softmax_gradient(Isa isa, const P* p, P* d, std::ptrdiff_t n) {
@@ -123,7 +123,7 @@ void row_softmax_gradient(Isa isa, const P* p, P* d, std::ptrdiff_t n) {
     if (isa == Isa::avx2) return row_softmax_gradient_avx2(p, d, n);
 #endif
     (void)isa;
-    row_softmax_gradient_loop(p, d, n);
+    row_softmax_gradient_loop<has_multiply_add>(p, d, n);
 }
 
 }  // namespace unitscale::kernels

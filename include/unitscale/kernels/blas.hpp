@@ -2,6 +2,7 @@
 #pragma once
 
 #include <unitscale/base/memory.hpp>
+#include <unitscale/base/multiply_add.hpp>
 #include <unitscale/base/parallel.hpp>
 #include <unitscale/kernels/matmul_pack.hpp>
 
@@ -137,7 +138,8 @@ void matmul_blas(const Execution& execution, const MatmulArguments<T>& args) {
                       &b.stride, &args.gamma, out.data, &c_stride, 1, 1);
             if (args.bias == nullptr) continue;
             for (std::ptrdiff_t j = 0; j < n; ++j)
-                for (std::ptrdiff_t i = 0; i < m; ++i) *out.at(i, j) += args.alpha * args.bias[by_columns ? j0 + j : i0 + i];
+                for (std::ptrdiff_t i = 0; i < m; ++i)
+                    *out.at(i, j) = multiply_add(args.alpha, args.bias[by_columns ? j0 + j : i0 + i], *out.at(i, j));
         }
     });
 }

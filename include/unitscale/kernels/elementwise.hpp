@@ -23,7 +23,7 @@ void scale(const Execution& execution, const T* x, T* y, std::ptrdiff_t n, Accum
 template <class T>
 void add_scaled(const Execution& execution, const T* u, Accum<T> a, const T* v, Accum<T> b, T* y, std::ptrdiff_t n) {
     map_elements(
-        execution, n, y, [=](Accum<T> s, Accum<T> t) { return a * s + b * t; }, u, v);
+        execution, n, y, [=](Accum<T> s, Accum<T> t) { return multiply_add(a, s, b * t); }, u, v);
 }
 
 /// y = alpha u v, element by element.   u, v, y [n]
@@ -46,7 +46,7 @@ void weighted_sum(const Execution& execution, std::span<const T* const> x, std::
             for (std::size_t k = 0; k < x.size(); ++k) {
                 const A weight = weights[k];
                 load_block(x[k] + i, count, block);
-                for_lanes(count, [&](std::size_t l) { total[l] += weight * block[l]; });
+                for_lanes(count, [&](std::size_t l) { total[l] = multiply_add(weight, block[l], total[l]); });
             }
             store_block(total, count, y + i);
         }
@@ -83,18 +83,18 @@ void broadcast_add(const Execution& execution, const T* u, const Shape& u_shape,
             const T* const t = v + v_row + (v_repeats ? 0 : j);
             T* const out = y + begin;
             if (u_repeats) {
-                const A constant = a * widen(*s);
-                if (v_repeats) std::fill_n(out, count, narrow<T>(constant + b * widen(*t)));
+                const A repeated = widen(*s);
+                if (v_repeats) std::fill_n(out, count, narrow<T>(multiply_add(a, repeated, b * widen(*t))));
                 else
                     map_range(
-                        std::ptrdiff_t{0}, count, out, [=](A w) { return constant + b * w; }, t);
+                        std::ptrdiff_t{0}, count, out, [=](A w) { return multiply_add(a, repeated, b * w); }, t);
             } else if (v_repeats) {
                 const A constant = b * widen(*t);
                 map_range(
-                    std::ptrdiff_t{0}, count, out, [=](A w) { return a * w + constant; }, s);
+                    std::ptrdiff_t{0}, count, out, [=](A w) { return multiply_add(a, w, constant); }, s);
             } else {
                 map_range(
-                    std::ptrdiff_t{0}, count, out, [=](A w, A z) { return a * w + b * z; }, s, t);
+                    std::ptrdiff_t{0}, count, out, [=](A w, A z) { return multiply_add(a, w, b * z); }, s, t);
             }
             begin += count;
         }
@@ -150,8 +150,8 @@ void sum_to_shape(const Execution& execution, const T* dy, const Shape& y_shape,
 /// The sum of squares of all elements, in double, for clipping and statistics. Fixed chunks: the same bits for any thread count.
 template <class T>
 [[nodiscard]] double square_norm(const Execution& execution, const T* x, std::ptrdiff_t n) {
-    return sum_over<double>(
-        execution, n, [](Accum<T> v) { return static_cast<double>(v) * static_cast<double>(v); }, x);
+    return accumulate_over<double>(
+        execution, n, [](double sum, Accum<T> v) { return multiply_add(static_cast<double>(v), static_cast<double>(v), sum); }, x);
 }
 
 }  // namespace unitscale::kernels

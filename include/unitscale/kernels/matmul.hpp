@@ -145,11 +145,12 @@ template <class T>
     return {out, cols, 1, items == 1 ? 0 : rows * cols};
 }
 
-/// The product of operands of type TA (T, or Accum<T> when already widened), without stochastic rounding. With a pair kernel,
-/// which needs T's sums to be float, rounded operands are exact in bf16.
-template <class TA, class T, class Right>
+/// The product of operands of any element type, codes included, without stochastic rounding. With a pair kernel, which needs T's sums
+/// to be float, rounded operands are exact in bf16.
+template <class T>
 void matmul_packed(const Execution& execution, Isa isa, PairKernel pairs, const MatmulArguments<T>& args,
-                   const MatrixView<const TA>& a, const Right& b, const Quantiser* round_a, const Quantiser* round_b) {
+                   const PackSource<Accum<T>>& a, const PackSource<Accum<T>>& b, const Quantiser* round_a,
+                   const Quantiser* round_b) {
     using P = Accum<T>;
     constexpr bool may_pair = UNITSCALE_X86 && std::is_same_v<P, float>;
     const bool paired = may_pair && pairs != PairKernel::none;
@@ -166,9 +167,7 @@ void matmul_packed(const Execution& execution, Isa isa, PairKernel pairs, const 
     // B is packed `depth` x `strip` at a time.
     const std::ptrdiff_t depth = right_depth<T>(paired ? pairs : PairKernel::none, args.k);
     const bool packs_few = args.packed_b == nullptr && args.m <= few_rows;
-    bool turned = false;
-    if constexpr (std::is_same_v<Right, MatrixView<const P>>)
-        turned = packs_few && !paired && columns_in_place(isa, args.m, b, round_b);
+    const bool turned = packs_few && !paired && b.widened() && columns_in_place(isa, args.m, b.template view<P>(), round_b);
     const std::ptrdiff_t limit = packs_few ? packed_few_limit : paired ? packed_pairs_limit : packed_right_limit;
     const std::ptrdiff_t strip =
         std::min(most_cols, turned ? 2 * tile_cols
@@ -205,7 +204,7 @@ void matmul_packed(const Execution& execution, Isa isa, PairKernel pairs, const 
         const std::ptrdiff_t j0 = cut(args.n, tile_cols, partition.cols, cell % partition.cols);
         const std::ptrdiff_t j1 = cut(args.n, tile_cols, partition.cols, cell % partition.cols + 1);
         if (i0 == i1) return;
-        BlockProduct<TA, T> product;
+        BlockProduct<T> product;
         product.m = i1 - i0;
         product.round_a = round_a;
         product.alpha = args.alpha;
@@ -234,24 +233,26 @@ void matmul_packed(const Execution& execution, Isa isa, PairKernel pairs, const 
                     }
                     continue;
                 }
-                const Right block = b.item(item).block(p, j);
+                const PackSource<P> block = b.item(item).block(p, j);
                 if constexpr (may_pair)
                     if (paired) {
-                        multiply(j, p,
-                                 pack_right_pairs(block, k, cols, round_b, reinterpret_cast<Pair*>(right + pair_buffer), right));
+                        auto* const pairs_out = reinterpret_cast<Pair*>(right + pair_buffer);
+                        multiply(j, p, block.functions->right_pairs(block, k, cols, round_b, pairs_out, right));
                         continue;
                     }
                 std::ptrdiff_t done = 0;
-                if constexpr (std::is_same_v<Right, MatrixView<const P>>) {
-                    if (args.m <= few_rows && round_b == nullptr && b.col_stride == 1 && b.row_stride != 0) {
-                        done = cols / shape.lanes<P>() * shape.lanes<P>();
-                        if (done > 0) multiply(j, p, right_in_place(isa, block, k, done));
-                    } else if (turned) {
-                        done = cols;
-                        multiply(j, p, right_columns_in_place(isa, block, k, cols, turned_vectors(isa, args.m), round_b));
-                    }
+                if (args.m <= few_rows && b.widened() && round_b == nullptr && b.col_stride == 1 && b.row_stride != 0) {
+                    done = cols / shape.lanes<P>() * shape.lanes<P>();
+                    if (done > 0) multiply(j, p, right_in_place(isa, block.template view<P>(), k, done));
+                } else if (turned) {
+                    done = cols;
+                    multiply(j, p,
+                             right_columns_in_place(isa, block.template view<P>(), k, cols, turned_vectors(isa, args.m), round_b));
                 }
-                if (done < cols) multiply(j + done, p, pack_right(isa, block.block(0, done), k, cols - done, round_b, right));
+                if (done < cols) {
+                    const PackSource<P> rest = block.block(0, done);
+                    multiply(j + done, p, rest.functions->right(isa, rest, k, cols - done, round_b, right));
+                }
             }
     };
     parallel_for(static_cast<int>(partition.parts), partition.parts, 1, [&](std::ptrdiff_t begin, std::ptrdiff_t end) {
@@ -324,21 +325,20 @@ void matmul_with(Isa isa, const Execution& execution, const MatmulArguments<T>& 
         pairs = usable_pairs<T>(pairs, format_of(args.round_a), format_of(args.round_b));
     }
     const bool pass_a = is_stochastic(args.round_a), pass_b = packed == nullptr && is_stochastic(args.round_b);
-    if (!pass_a && !pass_b) return matmul_packed<T>(execution, isa, pairs, args, args.a, args.b, args.round_a, args.round_b);
+    if (!pass_a && !pass_b)
+        return matmul_packed<T>(execution, isa, pairs, args, args.a, args.b, args.round_a, args.round_b);
 
-    // Elements are widened in this pass, so in types other than P both operands go through it.
-    MatrixView<const P> a, b;
+    PackSource<P> a = args.a, b = args.b;
     std::optional<Scratch<P>> rounded_a, rounded_b;
-    if constexpr (std::is_same_v<T, P>) a = args.a, b = args.b;
-    if (pass_a || !std::is_same_v<T, P>) {
+    if (pass_a) {
         rounded_a.emplace(execution, static_cast<std::size_t>(args.m * args.k * (args.a.batch_stride == 0 ? 1 : args.batch)));
         a = round_operand(execution, isa, args.a, args.m, args.k, args.batch, args.round_a, args.key_a, rounded_a->data());
     }
-    if (packed == nullptr && (pass_b || !std::is_same_v<T, P>)) {
+    if (pass_b) {
         rounded_b.emplace(execution, static_cast<std::size_t>(args.k * args.n * (args.b.batch_stride == 0 ? 1 : args.batch)));
         b = round_operand(execution, isa, args.b, args.k, args.n, args.batch, args.round_b, args.key_b, rounded_b->data());
     }
-    matmul_packed<P>(execution, isa, pairs, args, a, b, rounded_a ? nullptr : args.round_a, rounded_b ? nullptr : args.round_b);
+    matmul_packed<T>(execution, isa, pairs, args, a, b, rounded_a ? nullptr : args.round_a, rounded_b ? nullptr : args.round_b);
 }
 
 /// Rounds and packs B for products that differ from `args` in A, C, m, the factors and the batch (which all share B):

@@ -3,6 +3,7 @@
 
 #include <unitscale/kernels/matmul_few.hpp>
 #include <unitscale/kernels/matmul_pack.hpp>
+#include <unitscale/kernels/matmul_source.hpp>
 
 #include <algorithm>
 #include <array>
@@ -18,12 +19,11 @@ inline constexpr std::ptrdiff_t block_depth = 512;
 /// A product with B in panels, in the calling thread:
 ///   C = alpha (row_scale[i] col_scale[j] (A B) + bias) + gamma C        A [m,k]   B [k,n]   C [m,n]
 /// bias, col_scale [n rounded up to the tile's width] and row_scale [m rounded up to the tile's height] may be null.
-/// TA is TC or Accum<TC>.
-template <class TA, class TC>
+template <class TC>
 struct BlockProduct {
     using P = Accum<TC>;
     std::ptrdiff_t m = 0;
-    MatrixView<const TA> a;
+    PackSource<P> a;
     const Quantiser* round_a = nullptr;
     RightPanels<P> b;
     MatrixView<TC> c;
@@ -79,15 +79,15 @@ struct TileOutput {
 /// Runs the product with `scratch` (block_scratch_size elements). Every element of C is formed by the same operations in
 /// the same order wherever it stands, so m and n may be cut anywhere.
 /// Test: tests/kernels/matmul_block_test.cpp
-template <class TA, class TC>
-void multiply_block(Isa isa, const BlockProduct<TA, TC>& product, Accum<TC>* scratch) {
+template <class TC>
+void multiply_block(Isa isa, const BlockProduct<TC>& product, Accum<TC>* scratch) {
     using P = Accum<TC>;
     const TileShape shape = tile_shape(isa);
     const RightPanels<P>& b = product.b;
     const std::ptrdiff_t k = b.k, tile_rows = shape.rows, lanes = b.lanes;
     const std::ptrdiff_t panel_size = tile_rows * std::min(k, block_depth);
     // Float rows that are contiguous along k are read where they are.
-    const bool in_place = std::is_same_v<TA, P> && product.round_a == nullptr && product.a.col_stride == 1;
+    const bool in_place = product.a.widened() && product.round_a == nullptr && product.a.col_stride == 1;
     const bool few = b.in_place_column != 0;  // any number of rows
     const bool direct_c = std::is_same_v<TC, P> && product.c.col_stride == 1;
     P* const sums = !std::is_same_v<TC, P> && k > block_depth
@@ -102,15 +102,11 @@ void multiply_block(Isa isa, const BlockProduct<TA, TC>& product, Accum<TC>* scr
         do {  // also once for k = 0
             const std::ptrdiff_t depth = std::min(block_depth, k - p0);
             for (std::ptrdiff_t i = 0, q = 0; i < height; i += tile_rows, ++q) {
-                const MatrixView<const TA> rows = product.a.block(i0 + i, p0);
+                const PackSource<P> rows = product.a.block(i0 + i, p0);
                 const std::ptrdiff_t count = std::min(tile_rows, height - i);
                 auto& panel = left[static_cast<std::size_t>(q)];
-                if constexpr (std::is_same_v<TA, P>)
-                    if (in_place && (few || count % 4 == 0)) {
-                        panel = {rows.data, rows.row_stride, 1};
-                        continue;
-                    }
-                panel = pack_left(isa, rows, count, depth, product.round_a, scratch + q * panel_size);
+                if (in_place && (few || count % 4 == 0)) panel = {rows.template view<P>().data, rows.row_stride, 1};
+                else panel = rows.functions->left(isa, rows, count, depth, product.round_a, scratch + q * panel_size);
             }
             const TileOutput<TC> output{isa, product.c.block(i0, 0), sums, b.count() * b.width, p0 == 0, p0 + depth == k};
             TileProduct<P> tile;

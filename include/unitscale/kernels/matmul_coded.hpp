@@ -49,13 +49,13 @@ void matmul_coded_with(Isa isa, const Execution& execution, MatmulArguments<T> a
     CodedView<P> codes_a, codes_b;
     if (a != nullptr) codes_a = {a->codes, &numbers_a.emplace(a->format)};
     if (b != nullptr) codes_b = {b->codes, &numbers_b.emplace(b->format)};
-    if (a != nullptr && b != nullptr) return matmul_packed(execution, isa, pairs, args, codes_a, codes_b, nullptr, nullptr);
+    if (a != nullptr && b != nullptr) return matmul_packed<T>(execution, isa, pairs, args, codes_a, codes_b, nullptr, nullptr);
 
     // One operand is codes; stochastic rounding of the other is a pass of its own.
     const Quantiser* const round = a != nullptr ? args.round_b : args.round_a;
     if (!is_stochastic(round)) {
-        if (a != nullptr) matmul_packed(execution, isa, pairs, args, codes_a, args.b, nullptr, round);
-        else matmul_packed(execution, isa, pairs, args, args.a, codes_b, round, nullptr);
+        if (a != nullptr) matmul_packed<T>(execution, isa, pairs, args, codes_a, args.b, nullptr, round);
+        else matmul_packed<T>(execution, isa, pairs, args, args.a, codes_b, round, nullptr);
         return;
     }
     const MatrixView<const T>& other = a != nullptr ? args.b : args.a;
@@ -63,8 +63,8 @@ void matmul_coded_with(Isa isa, const Execution& execution, MatmulArguments<T> a
     Scratch<P> rounded(execution, static_cast<std::size_t>(rows * cols * (other.batch_stride == 0 ? 1 : args.batch)));
     const MatrixView<const P> view = round_operand(execution, isa, other, rows, cols, args.batch, round,
                                                    a != nullptr ? args.key_b : args.key_a, rounded.data());
-    if (a != nullptr) matmul_packed(execution, isa, pairs, args, codes_a, view, nullptr, nullptr);
-    else matmul_packed(execution, isa, pairs, args, view, codes_b, nullptr, nullptr);
+    if (a != nullptr) matmul_packed<T>(execution, isa, pairs, args, codes_a, view, nullptr, nullptr);
+    else matmul_packed<T>(execution, isa, pairs, args, view, codes_b, nullptr, nullptr);
 }
 
 /// `matmul` with A, B or both given by codes. The bits are those of `matmul` with the numbers that the codes stand for and

@@ -94,8 +94,6 @@ using CodedView = MatrixView<const Coded<P>>;
 
 #if UNITSCALE_X86
 
-using HalfWords512 [[gnu::vector_size(64)]] = std::uint16_t;
-
 /// The words of 32 codes, each in a word of its own: a table in four registers, which an instruction searches two at a time.
 struct CodeWords512 {
     __m512i table[4];
@@ -148,14 +146,14 @@ struct CodeLines {
     using Element = std::uint8_t;
     CodeWords512 words_of;
 
-    [[gnu::always_inline]] UNITSCALE_TARGET_AVX512_BF16 explicit CodeLines(const CodeTable<float>& table) : words_of(table) {}
-    [[nodiscard, gnu::always_inline]] UNITSCALE_TARGET_AVX512_BF16 Words512 along(const std::uint8_t* in, __mmask16 low,
+    [[gnu::always_inline]] UNITSCALE_TARGET_AVX512 explicit CodeLines(const CodeTable<float>& table) : words_of(table) {}
+    [[nodiscard, gnu::always_inline]] UNITSCALE_TARGET_AVX512 Words512 along(const std::uint8_t* in, __mmask16 low,
                                                                                   __mmask16 high) const {
         const __mmask32 mask = static_cast<__mmask32>(low) | static_cast<__mmask32>(high) << 16;
         const auto codes = reinterpret_cast<HalfWords512>(_mm512_cvtepu8_epi16(_mm256_maskz_loadu_epi8(mask, in)));
         return reinterpret_cast<Words512>(words_of(codes));
     }
-    [[nodiscard, gnu::always_inline]] UNITSCALE_TARGET_AVX512_BF16 Words512 across(const std::uint8_t* line, __mmask16 mask,
+    [[nodiscard, gnu::always_inline]] UNITSCALE_TARGET_AVX512 Words512 across(const std::uint8_t* line, __mmask16 mask,
                                                                                    const std::uint8_t* next,
                                                                                    __mmask16 next_mask) const {
         const Unsigned512 codes = load_codes(line, mask) | load_codes(next, next_mask) << 16;
@@ -165,7 +163,7 @@ struct CodeLines {
 #pragma GCC diagnostic pop
 
 inline void pack_pairs(const PairBlock<std::uint8_t>& block, const CodeTable<float>& table, bool along, bool transposed) {
-    transposed ? pack_pairs<CodeLines, true>(block, table, along) : pack_pairs<CodeLines, false>(block, table, along);
+    pack_pairs_of<CodeLines>(block, table, along, transposed);
 }
 #endif
 

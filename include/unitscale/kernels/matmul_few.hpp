@@ -78,7 +78,8 @@ void turned_product_baseline(const TurnedTile<T>& turned) {
 #pragma GCC unroll 4
             for (std::size_t l = 0; l < lanes; ++l) {
 #pragma GCC unroll 4
-                for (std::size_t i = 0; i < Rows; ++i) sums[v][i] += a[i][(p + static_cast<std::ptrdiff_t>(l)) * step] * right[l];
+                for (std::size_t i = 0; i < Rows; ++i)
+                    sums[v][i] = multiply_add_128<T>(a[i][(p + static_cast<std::ptrdiff_t>(l)) * step], right[l], sums[v][i]);
             }
         }
     }
@@ -87,7 +88,7 @@ void turned_product_baseline(const TurnedTile<T>& turned) {
             Vector right{};
             for (std::size_t j = 0; j < lanes; ++j) right[j] = b[v][j][p];
 #pragma GCC unroll 4
-            for (std::size_t i = 0; i < Rows; ++i) sums[v][i] += a[i][p * step] * right;
+            for (std::size_t i = 0; i < Rows; ++i) sums[v][i] = multiply_add_128<T>(a[i][p * step], right, sums[v][i]);
         }
     const TileProduct<T> own = turned.tile;
     for (std::size_t i = 0; i < Rows; ++i)
@@ -106,16 +107,13 @@ void turned_product_baseline(const TurnedTile<T>& turned) {
     rows[2] = _mm256_permute2f128_pd(low01, low23, 0x31);
     rows[3] = _mm256_permute2f128_pd(high01, high23, 0x31);
 }
-template <RegisterRounding kind>
-[[gnu::always_inline]] UNITSCALE_TARGET_AVX2 inline __m256d round_in_register(const RegisterRounder&, __m256d x) {
-    return x;  // double is not rounded in registers
-}
 
-template <RegisterRounding kind, std::size_t Rows, std::size_t Vectors, class T>
+template <std::size_t Rows, std::size_t Vectors, class T>
 UNITSCALE_TARGET_AVX2 void turned_product_avx2(const TurnedTile<T>& turned) {
     using Vector = decltype(load_avx2(turned.tile.a));
     constexpr std::size_t lanes = 32 / sizeof(T);
     const RegisterRounder round = turned.round;
+    const bool rounds = round.kind != RegisterRounding::none;
     const T *a[Rows], *b[Vectors][lanes];
     Vector sums[Vectors][Rows];
 #pragma GCC unroll 4
@@ -131,7 +129,15 @@ UNITSCALE_TARGET_AVX2 void turned_product_avx2(const TurnedTile<T>& turned) {
         for (std::size_t v = 0; v < Vectors; ++v) {
             Vector right[lanes];
 #pragma GCC unroll 8
-            for (std::size_t j = 0; j < lanes; ++j) right[j] = round_in_register<kind>(round, load_avx2(b[v][j] + p));
+            for (std::size_t j = 0; j < lanes; ++j) right[j] = load_avx2(b[v][j] + p);
+            if constexpr (std::is_same_v<T, float>)
+                if (rounds) {  // a loop over memory, whose code is there once; the square is in the first-level cache
+                    alignas(64) float square[lanes * lanes];
+#pragma GCC unroll 1
+                    for (std::size_t j = 0; j < lanes; ++j) store_avx2(square + j * lanes, round_vector(round, load_avx2(b[v][j] + p)));
+#pragma GCC unroll 8
+                    for (std::size_t j = 0; j < lanes; ++j) right[j] = load_avx2(square + j * lanes);
+                }
             transpose_vectors(right);
 #pragma GCC unroll 8
             for (std::size_t l = 0; l < lanes; ++l) {
@@ -146,7 +152,8 @@ UNITSCALE_TARGET_AVX2 void turned_product_avx2(const TurnedTile<T>& turned) {
         for (std::size_t v = 0; v < Vectors; ++v) {
             T column[lanes];
             for (std::size_t j = 0; j < lanes; ++j) column[j] = b[v][j][p];
-            const Vector right = round_in_register<kind>(round, load_avx2(column));
+            Vector right = load_avx2(column);
+            if constexpr (std::is_same_v<T, float>) right = round_vector(round, right);
 #pragma GCC unroll 4
             for (std::size_t i = 0; i < Rows; ++i) sums[v][i] = fused_avx2(broadcast_avx2(a[i][p * step]), right, sums[v][i]);
         }
@@ -186,16 +193,13 @@ UNITSCALE_TARGET_AVX2 void turned_product_avx2(const TurnedTile<T>& turned) {
         rows[6 + odd] = __builtin_shufflevector(ab_odd, cd_odd, 4, 5, 6, 7, 12, 13, 14, 15);
     }
 }
-template <RegisterRounding kind>
-[[gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline __m512d round_in_register(const RegisterRounder&, __m512d x) {
-    return x;
-}
 
-template <RegisterRounding kind, std::size_t Rows, std::size_t Vectors, class T>
+template <std::size_t Rows, std::size_t Vectors, class T>
 UNITSCALE_TARGET_AVX512 void turned_product_avx512(const TurnedTile<T>& turned) {
     using Vector = decltype(load_avx512(turned.tile.a));
     constexpr std::size_t lanes = 64 / sizeof(T);
     const RegisterRounder round = turned.round;
+    const bool rounds = round.kind != RegisterRounding::none;
     const T *a[Rows], *b[Vectors][lanes];
     Vector sums[Vectors][Rows];
 #pragma GCC unroll 4
@@ -211,7 +215,15 @@ UNITSCALE_TARGET_AVX512 void turned_product_avx512(const TurnedTile<T>& turned) 
         for (std::size_t v = 0; v < Vectors; ++v) {
             Vector right[lanes];
 #pragma GCC unroll 16
-            for (std::size_t j = 0; j < lanes; ++j) right[j] = round_in_register<kind>(round, load_avx512(b[v][j] + p));
+            for (std::size_t j = 0; j < lanes; ++j) right[j] = load_avx512(b[v][j] + p);
+            if constexpr (std::is_same_v<T, float>)
+                if (rounds) {  // a loop over memory, whose code is there once; the square is in the first-level cache
+                    alignas(64) float square[lanes * lanes];
+#pragma GCC unroll 1
+                    for (std::size_t j = 0; j < lanes; ++j) store_avx512(square + j * lanes, round_vector(round, load_avx512(b[v][j] + p)));
+#pragma GCC unroll 16
+                    for (std::size_t j = 0; j < lanes; ++j) right[j] = load_avx512(square + j * lanes);
+                }
             transpose_vectors(right);
 #pragma GCC unroll 16
             for (std::size_t l = 0; l < lanes; ++l) {
@@ -226,7 +238,8 @@ UNITSCALE_TARGET_AVX512 void turned_product_avx512(const TurnedTile<T>& turned) 
         for (std::size_t v = 0; v < Vectors; ++v) {
             T column[lanes];
             for (std::size_t j = 0; j < lanes; ++j) column[j] = b[v][j][p];
-            const Vector right = round_in_register<kind>(round, load_avx512(column));
+            Vector right = load_avx512(column);
+            if constexpr (std::is_same_v<T, float>) right = round_vector(round, right);
 #pragma GCC unroll 4
             for (std::size_t i = 0; i < Rows; ++i) sums[v][i] = fused_avx512(broadcast_avx512(a[i][p * step]), right, sums[v][i]);
         }
@@ -238,34 +251,22 @@ UNITSCALE_TARGET_AVX512 void turned_product_avx512(const TurnedTile<T>& turned) 
             if (static_cast<std::ptrdiff_t>(i) < turned.rows) finish_avx512(own, i, v, sums[v][i]);
 }
 
-template <RegisterRounding kind, class T>
-void turned_product(Isa isa, const TurnedTile<T>& turned) {
-    if (isa == Isa::avx512)
-        return turned.rows == 1 ? turned_product_avx512<kind, 1, 1>(turned) : turned_product_avx512<kind, 4, 1>(turned);
-    if (turned.rows > 1) return turned_product_avx2<kind, 4, 1>(turned);
-    turned.cols > tile_shape(isa).template lanes<T>() ? turned_product_avx2<kind, 1, 2>(turned)
-                                                      : turned_product_avx2<kind, 1, 1>(turned);
-}
-
 #endif
 
 /// Runs the kernel of an instruction set. C's vectors are written whole. Test: tests/kernels/matmul_few_test.cpp
 template <class T>
 void turned_product(Isa isa, const TurnedTile<T>& turned) {
+    const bool one_vector = turned.cols <= tile_shape(isa).template lanes<T>();
 #if UNITSCALE_X86
-    if (isa != Isa::baseline) {
-        if constexpr (std::is_same_v<T, float>) {
-            if (turned.round.kind == RegisterRounding::by_exponent)
-                return turned_product<RegisterRounding::by_exponent>(isa, turned);
-            if (turned.round.kind == RegisterRounding::by_word) return turned_product<RegisterRounding::by_word>(isa, turned);
-        }
-        return turned_product<RegisterRounding::none>(isa, turned);
+    if (isa == Isa::avx512)
+        return turned.rows == 1 ? turned_product_avx512<1, 1>(turned) : turned_product_avx512<4, 1>(turned);
+    if (isa == Isa::avx2) {
+        if (turned.rows > 1) return turned_product_avx2<4, 1>(turned);
+        return one_vector ? turned_product_avx2<1, 1>(turned) : turned_product_avx2<1, 2>(turned);
     }
 #endif
-    static_cast<void>(isa);
     if (turned.rows > 1) return turned_product_baseline<4, 1>(turned);
-    turned.cols > tile_shape(Isa::baseline).template lanes<T>() ? turned_product_baseline<1, 2>(turned)
-                                                                : turned_product_baseline<1, 1>(turned);
+    one_vector ? turned_product_baseline<1, 1>(turned) : turned_product_baseline<1, 2>(turned);
 }
 
 /// A few rows of A times a B whose columns are contiguous:

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <unitscale/base/cpu.hpp>
+#include <unitscale/base/multiply_add.hpp>
 
 #include <cstddef>
 
@@ -62,7 +63,30 @@ struct Vector128 {
     typedef T unaligned __attribute__((vector_size(16), aligned(alignof(T)), may_alias));
 };
 
-/// C's vector v of row i from its sum.
+/// a b + c for vectors of 128 bits: `multiply_add` of each lane. Compilers would contract a product and a sum of vectors, too.
+template <class T>
+[[gnu::always_inline]] inline typename Vector128<T>::type multiply_add_128(typename Vector128<T>::type a, typename Vector128<T>::type b,
+                                                                       typename Vector128<T>::type c) noexcept {
+    if constexpr (!has_multiply_add) return a * b + c;
+#if UNITSCALE_X86 && defined(__FMA__)
+    else if constexpr (sizeof(T) == 4) return _mm_fmadd_ps(a, b, c);
+    else return _mm_fmadd_pd(a, b, c);
+#else
+    else {
+        typename Vector128<T>::type sum{};
+        for (std::size_t i = 0; i < 16 / sizeof(T); ++i) sum[i] = unitscale::multiply_add(a[i], b[i], c[i]);
+        return sum;
+    }
+#endif
+}
+template <class T>
+[[gnu::always_inline]] inline typename Vector128<T>::type multiply_add_128(T a, typename Vector128<T>::type b,
+                                                                       typename Vector128<T>::type c) noexcept {
+    return multiply_add_128<T>(typename Vector128<T>::type{} + a, b, c);
+}
+
+/// C's vector v of row i from its sum. Where there is a bias, the product before it and its sum are one `multiply_add`; so in every
+/// kernel that finishes a sum.
 template <class T>
 [[gnu::always_inline]] inline void finish_baseline(const TileProduct<T>& tile, std::size_t i, std::size_t v,
                                                    typename Vector128<T>::type value) {
@@ -70,10 +94,11 @@ template <class T>
     constexpr std::size_t lanes = 16 / sizeof(T);
     T* const c = tile.c + static_cast<std::ptrdiff_t>(i) * tile.c_row + v * lanes;
     if (tile.col_scale != nullptr) value *= *reinterpret_cast<const Unaligned*>(tile.col_scale + v * lanes);
-    if (tile.row_scale != nullptr) value *= tile.row_scale[i];
-    if (tile.bias != nullptr) value += *reinterpret_cast<const Unaligned*>(tile.bias + v * lanes);
+    const T row_scale = tile.row_scale != nullptr ? tile.row_scale[i] : T{1};
+    if (tile.bias != nullptr) value = multiply_add_128<T>(row_scale, value, *reinterpret_cast<const Unaligned*>(tile.bias + v * lanes));
+    else if (tile.row_scale != nullptr) value *= row_scale;
     value *= tile.alpha;
-    if (tile.gamma != 0) value += tile.gamma * *reinterpret_cast<const Unaligned*>(c);
+    if (tile.gamma != 0) value = multiply_add_128<T>(tile.gamma, *reinterpret_cast<const Unaligned*>(c), value);
     *reinterpret_cast<Unaligned*>(c) = value;
 }
 
@@ -93,7 +118,7 @@ void tile_product_baseline(const TileProduct<T>& tile) {
         for (std::size_t i = 0; i < 4; ++i) {
             const T left = a[static_cast<std::ptrdiff_t>(i) * tile.a_row];
 #pragma GCC unroll 2
-            for (std::size_t v = 0; v < Vectors; ++v) sums[i][v] += left * right[v];
+            for (std::size_t v = 0; v < Vectors; ++v) sums[i][v] = multiply_add_128<T>(left, right[v], sums[i][v]);
         }
     }
     const TileProduct<T> own = tile;  // the stores to C may not be taken to change it
@@ -125,8 +150,9 @@ template <class T, class Vector>
     constexpr std::size_t lanes = 32 / sizeof(T);
     T* const c = tile.c + static_cast<std::ptrdiff_t>(i) * tile.c_row + v * lanes;
     if (tile.col_scale != nullptr) value *= load_avx2(tile.col_scale + v * lanes);
-    if (tile.row_scale != nullptr) value *= broadcast_avx2(tile.row_scale[i]);
-    if (tile.bias != nullptr) value += load_avx2(tile.bias + v * lanes);
+    const T row_scale = tile.row_scale != nullptr ? tile.row_scale[i] : T{1};
+    if (tile.bias != nullptr) value = fused_avx2(broadcast_avx2(row_scale), value, load_avx2(tile.bias + v * lanes));
+    else if (tile.row_scale != nullptr) value *= broadcast_avx2(row_scale);
     value *= broadcast_avx2(tile.alpha);
     if (tile.gamma != 0) value = fused_avx2(broadcast_avx2(tile.gamma), load_avx2(c), value);
     store_avx2(c, value);
@@ -184,8 +210,9 @@ template <class T, class Vector>
     constexpr std::size_t lanes = 64 / sizeof(T);
     T* const c = tile.c + static_cast<std::ptrdiff_t>(i) * tile.c_row + v * lanes;
     if (tile.col_scale != nullptr) value *= load_avx512(tile.col_scale + v * lanes);
-    if (tile.row_scale != nullptr) value *= broadcast_avx512(tile.row_scale[i]);
-    if (tile.bias != nullptr) value += load_avx512(tile.bias + v * lanes);
+    const T row_scale = tile.row_scale != nullptr ? tile.row_scale[i] : T{1};
+    if (tile.bias != nullptr) value = fused_avx512(broadcast_avx512(row_scale), value, load_avx512(tile.bias + v * lanes));
+    else if (tile.row_scale != nullptr) value *= broadcast_avx512(row_scale);
     value *= broadcast_avx512(tile.alpha);
     if (tile.gamma != 0) value = fused_avx512(broadcast_avx512(tile.gamma), load_avx512(c), value);
     store_avx512(c, value);

@@ -132,19 +132,6 @@ void transpose(const T* in, std::ptrdiff_t in_row, std::ptrdiff_t rows, std::ptr
         for (std::ptrdiff_t i = j < whole_cols ? whole_rows : 0; i < rows; ++i) out[j * out_row + i] = in[i * in_row + j];
 }
 
-#if UNITSCALE_X86
-/// out[j out_row + i] = in[i in_row + j] for 16 x 16 floats.
-UNITSCALE_TARGET_AVX512 inline void transpose_block_avx512(const float* in, std::ptrdiff_t in_row, float* out,
-                                                           std::ptrdiff_t out_row) noexcept {
-    Words512 rows[16];
-#pragma GCC unroll 16
-    for (std::ptrdiff_t i = 0; i < 16; ++i) rows[i] = reinterpret_cast<Words512>(_mm512_loadu_ps(in + i * in_row));
-    transpose_words(rows);
-#pragma GCC unroll 16
-    for (std::ptrdiff_t j = 0; j < 16; ++j) _mm512_storeu_ps(out + j * out_row, reinterpret_cast<__m512>(rows[j]));
-}
-#endif
-
 /// `transpose` with the kernels of an instruction set.
 template <class T>
 void transpose(Isa isa, const T* in, std::ptrdiff_t in_row, std::ptrdiff_t rows, std::ptrdiff_t cols, T* out,
@@ -155,7 +142,7 @@ void transpose(Isa isa, const T* in, std::ptrdiff_t in_row, std::ptrdiff_t rows,
             const std::ptrdiff_t whole_rows = rows / 16 * 16, whole_cols = cols / 16 * 16;
             for (std::ptrdiff_t j = 0; j < whole_cols; j += 16)
                 for (std::ptrdiff_t i = 0; i < whole_rows; i += 16)
-                    transpose_block_avx512(in + i * in_row + j, in_row, out + j * out_row + i, out_row);
+                    transpose_square_avx512(in + i * in_row + j, in_row, out + j * out_row + i, out_row);
             if (whole_rows < rows)
                 transpose(in + whole_rows * in_row, in_row, rows - whole_rows, whole_cols, out + whole_rows, out_row);
             if (whole_cols < cols)

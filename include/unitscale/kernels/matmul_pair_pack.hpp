@@ -54,93 +54,102 @@ struct PairBlock {
     std::ptrdiff_t out_row = 0, out_lines = 16;
 };
 
-/// Sixteen pairs from lines of floats, which are rounded if `Round`. What a source of pairs is: `along` makes them of 32
-/// consecutive elements, `across` of 16 of each of two lines; elements that a mask leaves out are not read, and zero.
-template <bool Round>
+/// Words whose upper halves `FloatLines::along` joins: those of sixteen floats, then those of sixteen more.
+[[nodiscard, gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline __m512i upper_halves() {
+    HalfWords512 index{};
+    for (std::size_t i = 0; i < 32; ++i) index[i] = static_cast<std::uint16_t>(2 * i + 1);
+    return reinterpret_cast<__m512i>(index);
+}
+
+/// Sixteen pairs from lines of floats, each rounded on the way if the rounder says so. Floats that are exact in bf16 are their upper
+/// halves. What a source of pairs is: `along` makes them of 32 consecutive elements, `across` of 16 of each of two lines; elements
+/// that a mask leaves out are not read, and zero.
 struct FloatLines {
     using Element = float;
-    static constexpr auto by_exponent = RegisterRounding::by_exponent;
     RegisterRounder round;
+    __m512i halves;
 
-    [[gnu::always_inline]] UNITSCALE_TARGET_AVX512_BF16 explicit FloatLines(const RegisterRounder& rounding) : round(rounding) {}
-    [[nodiscard, gnu::always_inline]] UNITSCALE_TARGET_AVX512_BF16 Words512 along(const float* in, __mmask16 low,
-                                                                                  __mmask16 high) const {
-        __m512 first = _mm512_maskz_loadu_ps(low, in), second = _mm512_maskz_loadu_ps(high, in + 16);
-        if constexpr (Round)
-            first = round_in_register<by_exponent>(round, first), second = round_in_register<by_exponent>(round, second);
-        return reinterpret_cast<Words512>(_mm512_cvtne2ps_pbh(second, first));
+    [[gnu::always_inline]] UNITSCALE_TARGET_AVX512 explicit FloatLines(const RegisterRounder& rounding)
+        : round(rounding), halves(upper_halves()) {}
+    [[nodiscard, gnu::always_inline]] UNITSCALE_TARGET_AVX512 __m512 rounded(__m512 x) const {
+        if (round.kind == RegisterRounding::none) return x;
+        return round_in_register<RegisterRounding::by_exponent>(round, x);
     }
-    [[nodiscard, gnu::always_inline]] UNITSCALE_TARGET_AVX512_BF16 Words512 across(const float* line, __mmask16 mask,
-                                                                                   const float* next, __mmask16 next_mask) const {
-        __m512 even = _mm512_maskz_loadu_ps(mask, line), odd = _mm512_maskz_loadu_ps(next_mask, next);
-        if constexpr (Round) even = round_in_register<by_exponent>(round, even), odd = round_in_register<by_exponent>(round, odd);
-        const __m512i shifted = _mm512_maskz_srli_epi32(0xFFFF, _mm512_castps_si512(even), 16);
+    [[nodiscard, gnu::always_inline]] UNITSCALE_TARGET_AVX512 Words512 along(const float* in, __mmask16 low, __mmask16 high) const {
+        const __m512 first = rounded(_mm512_maskz_loadu_ps(low, in)), second = rounded(_mm512_maskz_loadu_ps(high, in + 16));
         return reinterpret_cast<Words512>(
-            _mm512_ternarylogic_epi32(shifted, _mm512_castps_si512(odd), _mm512_set1_epi32(0xFFFF), 0xF0 | (0xCC & 0x55)));
+            _mm512_permutex2var_epi16(reinterpret_cast<__m512i>(first), halves, reinterpret_cast<__m512i>(second)));
+    }
+    [[nodiscard, gnu::always_inline]] UNITSCALE_TARGET_AVX512 Words512 across(const float* line, __mmask16 mask, const float* next,
+                                                                              __mmask16 next_mask) const {
+        const __m512 even = rounded(_mm512_maskz_loadu_ps(mask, line)), odd = rounded(_mm512_maskz_loadu_ps(next_mask, next));
+        const auto low = reinterpret_cast<Unsigned512>(even) >> 16, high = reinterpret_cast<Unsigned512>(odd) & 0xFFFF0000u;
+        return reinterpret_cast<Words512>(low | high);
     }
 };
 
-/// Source lines along k: line i of at most 16, pair p of at most 16.
-///   out[i out_row + p] = pair(in[i row + 2p], in[i row + 2p + 1]), or with `Transposed` out[p out_row + i]
-/// `Whole`: nothing is missing.
-template <class Lines, bool Transposed, bool Whole, class Source>
-UNITSCALE_TARGET_AVX512_BF16 void pack_pairs_along(const PairBlock<typename Lines::Element>& block, const Source& source) {
+/// `lines` lines along k, of `length` elements each: to[i to_row + p] = pair(in[i row + 2p], in[i row + 2p + 1]). Loops are not
+/// unrolled: they wait for memory, and every source has its own copy.
+template <class Lines, class Source>
+UNITSCALE_TARGET_AVX512 void load_pairs_along(const PairBlock<typename Lines::Element>& block, const Source& source, Pair* to,
+                                              std::ptrdiff_t to_row) {
     const Lines from(source);
-    const __mmask16 low = Whole ? 0xFFFF : mask_of(block.length), high = Whole ? 0xFFFF : mask_of(block.length - 16);
-    const std::ptrdiff_t row = block.row, out_row = block.out_row, lines = Whole ? 16 : block.lines;
+    const __mmask16 low = mask_of(block.length), high = mask_of(block.length - 16);
+    const std::ptrdiff_t row = block.row;
     const auto* in = block.in;
-    Pair* out = block.out;
-    Words512 words[16];
-#pragma GCC unroll 16
-    for (std::ptrdiff_t i = 0; i < 16; ++i, in += row) {
-        words[i] = Words512{};
-        if (i < lines) words[i] = from.along(in, low, high);
-    }
-    if constexpr (Transposed) transpose_words(words);
-#pragma GCC unroll 16
-    for (std::ptrdiff_t i = 0; i < 16; ++i, out += out_row)
-        if (Whole || i < block.out_lines) _mm512_storeu_si512(out, reinterpret_cast<__m512i>(words[i]));
+#pragma GCC unroll 1
+    for (std::ptrdiff_t i = block.lines; i > 0; --i, in += row, to += to_row)
+        _mm512_storeu_si512(to, reinterpret_cast<__m512i>(from.along(in, low, high)));
 }
 
-/// Source lines across k: line 2p + half of at most 32, element i of at most 16.
-///   out[p out_row + i] = pair(in[2p row + i], in[(2p + 1) row + i]), or with `Transposed` out[i out_row + p]
-template <class Lines, bool Transposed, bool Whole, class Source>
-UNITSCALE_TARGET_AVX512_BF16 void pack_pairs_across(const PairBlock<typename Lines::Element>& block, const Source& source) {
+/// The same of lines across k, two to a line of pairs: to[p to_row + i] = pair(in[2p row + i], in[(2p + 1) row + i]).
+template <class Lines, class Source>
+UNITSCALE_TARGET_AVX512 void load_pairs_across(const PairBlock<typename Lines::Element>& block, const Source& source, Pair* to,
+                                               std::ptrdiff_t to_row) {
     const Lines from(source);
-    const __mmask16 mask = Whole ? 0xFFFF : mask_of(block.length);
-    const std::ptrdiff_t row = block.row, out_row = block.out_row, lines = Whole ? 32 : block.lines;
+    const __mmask16 mask = mask_of(block.length);
+    const std::ptrdiff_t row = block.row;
     const auto* in = block.in;
-    Pair* out = block.out;
-    Words512 words[16];
-#pragma GCC unroll 16
-    for (std::ptrdiff_t p = 0; p < 16; ++p, in += 2 * row) {
-        words[p] = Words512{};
-        if (2 * p + 1 < lines) words[p] = from.across(in, mask, in + row, mask);
-        else if (2 * p < lines) words[p] = from.across(in, mask, in, 0);
-    }
-    if constexpr (Transposed) transpose_words(words);
-#pragma GCC unroll 16
-    for (std::ptrdiff_t i = 0; i < 16; ++i, out += out_row)
-        if (Whole || i < block.out_lines) _mm512_storeu_si512(out, reinterpret_cast<__m512i>(words[i]));
+    std::ptrdiff_t lines = block.lines;
+#pragma GCC unroll 1
+    for (; lines >= 2; lines -= 2, in += 2 * row, to += to_row)
+        _mm512_storeu_si512(to, reinterpret_cast<__m512i>(from.across(in, mask, in + row, mask)));
+    if (lines == 1) _mm512_storeu_si512(to, reinterpret_cast<__m512i>(from.across(in, mask, in, 0)));
 }
 
-template <class Lines, bool Transposed, class Source>
-void pack_pairs(const PairBlock<typename Lines::Element>& block, const Source& source, bool along) {
-    const bool whole = block.out_lines == 16 && block.lines >= (along ? 16 : 32) && block.length >= (along ? 32 : 16);
-    if (along)
-        whole ? pack_pairs_along<Lines, Transposed, true>(block, source)
-              : pack_pairs_along<Lines, Transposed, false>(block, source);
-    else
-        whole ? pack_pairs_across<Lines, Transposed, true>(block, source)
-              : pack_pairs_across<Lines, Transposed, false>(block, source);
+/// The first `count` lines of out[i out_row + j] = square[16 j + i].
+UNITSCALE_TARGET_AVX512 inline void transpose_pairs(const Pair* square, Pair* out, std::ptrdiff_t out_row, std::ptrdiff_t count) {
+    Words512 words[16];
+#pragma GCC unroll 16
+    for (std::size_t i = 0; i < 16; ++i) words[i] = reinterpret_cast<Words512>(_mm512_load_si512(square + 16 * i));
+    transpose_words(words);
+    if (count == 16) {
+#pragma GCC unroll 16
+        for (std::size_t i = 0; i < 16; ++i, out += out_row) _mm512_storeu_si512(out, reinterpret_cast<__m512i>(words[i]));
+        return;
+    }
+    alignas(64) Words512 lines[16];
+#pragma GCC unroll 16
+    for (std::size_t i = 0; i < 16; ++i) lines[i] = words[i];
+#pragma GCC unroll 1
+    for (std::ptrdiff_t i = 0; i < count; ++i, out += out_row) _mm512_storeu_si512(out, reinterpret_cast<__m512i>(lines[i]));
 }
-/// One block, whichever way its source lies.
+
+/// One block, whichever way its source lies: lines of pairs from lines of the source, or with `transposed` through a square in the
+/// first-level cache. Lines that the source has not are zero.
+template <class Lines, class Source>
+void pack_pairs_of(PairBlock<typename Lines::Element> block, const Source& source, bool along, bool transposed) {
+    block.lines = std::min<std::ptrdiff_t>(block.lines, along ? 16 : 32);
+    alignas(64) Pair square[16 * 16];
+    Pair* const to = transposed ? square : block.out;
+    const std::ptrdiff_t row = transposed ? 16 : block.out_row, lines = transposed ? 16 : block.out_lines;
+    if (along) load_pairs_along<Lines>(block, source, to, row);
+    else load_pairs_across<Lines>(block, source, to, row);
+    for (std::ptrdiff_t i = along ? block.lines : (block.lines + 1) / 2; i < lines; ++i) std::fill_n(to + i * row, 16, Pair{0});
+    if (transposed) transpose_pairs(square, block.out, block.out_row, block.out_lines);
+}
 inline void pack_pairs(const PairBlock<float>& block, const RegisterRounder& round, bool along, bool transposed) {
-    using Exact = FloatLines<false>;
-    using Rounded = FloatLines<true>;
-    if (round.kind != RegisterRounding::none)
-        transposed ? pack_pairs<Rounded, true>(block, round, along) : pack_pairs<Rounded, false>(block, round, along);
-    else transposed ? pack_pairs<Exact, true>(block, round, along) : pack_pairs<Exact, false>(block, round, along);
+    pack_pairs_of<FloatLines>(block, round, along, transposed);
 }
 
 /// Whether blocks can be read from the operand itself, without a part of it widened and rounded in a buffer.

@@ -130,8 +130,10 @@ UNITSCALE_TARGET_AVX512 inline void finish_rows_avx512(const float* sums, const 
         const __m512 scale = finish.col_scale != nullptr ? _mm512_maskz_loadu_ps(mask, finish.col_scale + j) : _mm512_set1_ps(1);
         for (std::ptrdiff_t i = 0; i < finish.rows; ++i) {
             __m512 value = _mm512_mul_ps(_mm512_loadu_ps(sums + i * pair_columns + j), scale);
-            if (finish.row_scale != nullptr) value = _mm512_mul_ps(value, _mm512_set1_ps(finish.row_scale[i]));
-            value = _mm512_mul_ps(alpha, _mm512_add_ps(value, shift));
+            const __m512 row_scale = _mm512_set1_ps(finish.row_scale != nullptr ? finish.row_scale[i] : 1.0f);
+            if (finish.bias != nullptr) value = _mm512_fmadd_ps(row_scale, value, shift);
+            else value = _mm512_mul_ps(value, row_scale);
+            value = _mm512_mul_ps(alpha, value);
             if (finish.gamma != 0) value = _mm512_fmadd_ps(gamma, _mm512_maskz_loadu_ps(mask, c + i * c_row + j), value);
             _mm512_mask_storeu_ps(c + i * c_row + j, mask, value);
         }
@@ -189,8 +191,8 @@ UNITSCALE_TARGET_AMX inline void pair_tile_matrix(const PairTile& tile, bool two
 
 /// As multiply_block, with pairs. A's elements must be exact in bf16 once rounded. C's element type: T; sums in float.
 /// Test: tests/kernels/matmul_pairs_test.cpp
-template <class TA, class TC>
-void multiply_block_pairs(PairKernel kernel, const BlockProduct<TA, TC>& product, const RightPairs& b, float* scratch) {
+template <class TC>
+void multiply_block_pairs(PairKernel kernel, const BlockProduct<TC>& product, const RightPairs& b, float* scratch) {
     const std::ptrdiff_t k = b.k, tile_rows = pair_tile_rows(kernel), group = pair_group(kernel),
                          block = pair_rows / tile_rows * tile_rows;
     const std::ptrdiff_t most_rows = std::min(product.m, pair_rows) + 16;
@@ -207,7 +209,8 @@ void multiply_block_pairs(PairKernel kernel, const BlockProduct<TA, TC>& product
         std::ptrdiff_t p0 = 0;
         do {
             const std::ptrdiff_t depth = std::min(pair_block_depth, k - p0), pairs = pairs_of(depth);
-            pack_left_pairs(product.a.block(i0, p0), height, depth, product.round_a, group, left, scratch);
+            const PackSource<float> rows = product.a.block(i0, p0);
+            rows.functions->left_pairs(rows, height, depth, product.round_a, group, left, scratch);
             const TileOutput<TC> output{Isa::avx512, product.c.block(i0, 0), sums_of_blocks, b.count() * b.width,
                                         p0 == 0,     p0 + depth == k};
             const float gamma = output.first ? product.gamma : 1.0f;

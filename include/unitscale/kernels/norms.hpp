@@ -37,14 +37,26 @@ struct RowStatistics {
     A mean, inverse;
 };
 
-/// The mean (0 unless `centred`) and the mean square about it of take(x[j]), j in [0, n).
-template <class T, class Take>
-[[nodiscard]] std::array<Accum<T>, 2> row_moments(const T* x, std::ptrdiff_t n, bool centred, Take take) noexcept {
+/// The mean (0 unless `centred`) and the mean square about it of factor x[j], j in [0, n). Unless `scaled`, factor is 1.
+template <bool scaled, class T>
+[[nodiscard]] std::array<Accum<T>, 2> row_moments(const T* x, std::ptrdiff_t n, bool centred, Accum<T> factor) noexcept {
     using A = Accum<T>;
+    const auto add = [factor](A v, A to) {
+        if constexpr (scaled) return multiply_add(factor, v, to);
+        else return v + to;
+    };
     const A size = static_cast<A>(n);
-    const A mu = centred ? sum_range<A>(n, take, x) / size : A(0);
-    const A square = sum_range<A>(
-                         n, [take, mu](A v) { return (take(v) - mu) * (take(v) - mu); }, x) /
+    const A mu = centred ? accumulate_range<A>(
+                               n, [add](A sum, A v) { return add(v, sum); }, x) /
+                               size
+                         : A(0);
+    const A square = accumulate_range<A>(
+                         n,
+                         [add, mu](A sum, A v) {
+                             const A difference = add(v, -mu);
+                             return multiply_add(difference, difference, sum);
+                         },
+                         x) /
                      size;
     return {mu, square};
 }
@@ -55,7 +67,7 @@ template <class T>
 [[nodiscard]] RowStatistics<Accum<T>> row_statistics(const T* x, std::ptrdiff_t n, bool centred, double epsilon) noexcept {
     using A = Accum<T>;
     using Limits = std::numeric_limits<A>;
-    const auto [mu, square] = row_moments(x, n, centred, [](A v) { return v; });
+    const auto [mu, square] = row_moments<false>(x, n, centred, A(1));
     const double sum = static_cast<double>(square) + epsilon;
     if (square <= Limits::max() && sum >= static_cast<double>(Limits::min())) return {mu, static_cast<A>(1.0 / std::sqrt(sum))};
     const A differences = sum_range<A>(
@@ -65,8 +77,7 @@ template <class T>
         n, [](A v) { return v < A(0) ? -v : v; }, x);
     const int exponent =
         largest == A(0) ? 0 : std::clamp(std::ilogb(largest), 2 - Limits::max_exponent, Limits::max_exponent - 2);
-    const auto [scaled_mu, scaled_square] =
-        row_moments(x, n, centred, [factor = std::ldexp(A(1), -exponent)](A v) { return factor * v; });
+    const auto [scaled_mu, scaled_square] = row_moments<true>(x, n, centred, std::ldexp(A(1), -exponent));
     const double root = std::sqrt(static_cast<double>(scaled_square) + std::ldexp(epsilon, -2 * exponent));
     return {std::ldexp(scaled_mu, exponent), static_cast<A>(std::ldexp(1.0 / root, -exponent))};
 }
@@ -87,13 +98,13 @@ void norm_forward(const Execution& execution, const T* x, const T* gains, const 
             const A mu = statistics.mean, r = statistics.inverse;
             if (w != nullptr && c != nullptr)
                 map_range(
-                    std::ptrdiff_t{0}, n, out, [=](A v, A g, A s) { return (v - mu) * r * g + s; }, in, w, c);
+                    std::ptrdiff_t{0}, n, out, [=](A v, A g, A s) { return multiply_add((v - mu) * r, g, s); }, in, w, c);
             else if (w != nullptr)
                 map_range(
                     std::ptrdiff_t{0}, n, out, [=](A v, A g) { return (v - mu) * r * g; }, in, w);
             else if (c != nullptr)
                 map_range(
-                    std::ptrdiff_t{0}, n, out, [=](A v, A s) { return (v - mu) * r + s; }, in, c);
+                    std::ptrdiff_t{0}, n, out, [=](A v, A s) { return multiply_add(v - mu, r, s); }, in, c);
             else
                 map_range(
                     std::ptrdiff_t{0}, n, out, [=](A v) { return (v - mu) * r; }, in);
@@ -104,28 +115,35 @@ void norm_forward(const Execution& execution, const T* x, const T* gains, const 
 }
 
 /// The two sums of a row's backward pass, sum(g) and sum(g h) with h = (x - mu) r and g = w dy; and the row's share of the
-/// gradients of gains and shifts, added to sums_w and sums_c (nullptr: not wanted; used lanes past n are written).
+/// gradients of gains and shifts, added to sums_w and sums_c (nullptr: not wanted; used lanes past n are read).
 template <class T>
-[[nodiscard]] inline std::array<Accum<T>, 2> norm_row_sums(const T* x, const Accum<T>* w, const T* dy, Accum<T> mu, Accum<T> r,
+[[nodiscard, gnu::flatten]] inline std::array<Accum<T>, 2> norm_row_sums(const T* x, const Accum<T>* w, const T* dy, Accum<T> mu, Accum<T> r,
                                                            Accum<T>* sums_w, Accum<T>* sums_c, std::ptrdiff_t n) noexcept {
     using A = Accum<T>;
-    Block<A> h, d, gain, sum_g, sum_gh;
+    Block<A> ones, blocks[3], h, added, sum_g, sum_gh;
     sum_g.fill(A(0));
     sum_gh.fill(A(0));
-    gain.fill(A(1));
+    ones.fill(A(1));
     for (std::ptrdiff_t j = 0; j < n; j += block_size) {
         const std::ptrdiff_t count = std::min(block_size, n - j);
-        load_block(x + j, count, h);
-        load_block(dy + j, count, d);
-        if (w != nullptr) load_block(w + j, count, gain);
-        for_lanes(count, [&](std::size_t l) { h[l] = (h[l] - mu) * r; });
-        if (sums_w != nullptr) for_lanes(count, [&](std::size_t l) { sums_w[static_cast<std::size_t>(j) + l] += d[l] * h[l]; });
-        if (sums_c != nullptr) for_lanes(count, [&](std::size_t l) { sums_c[static_cast<std::size_t>(j) + l] += d[l]; });
+        const A* const value = read_block(x + j, count, blocks[0]);
+        const A* const d = read_block(dy + j, count, blocks[1]);
+        const A* const gain = w == nullptr ? ones.data() : read_block(w + j, count, blocks[2]);
         for_lanes(count, [&](std::size_t l) {
-            const A g = d[l] * gain[l];
-            sum_g[l] += g;
-            sum_gh[l] += g * h[l];
+            h[l] = (value[l] - mu) * r;
+            sum_g[l] = multiply_add(d[l], gain[l], sum_g[l]);
+            sum_gh[l] = multiply_add(d[l] * gain[l], h[l], sum_gh[l]);
         });
+        if (sums_w != nullptr) {
+            const A* const sums = sums_w + j;
+            for_lanes(count, [&](std::size_t l) { added[l] = multiply_add(d[l], h[l], sums[l]); });
+            store_block(added, count, sums_w + j);
+        }
+        if (sums_c != nullptr) {
+            const A* const sums = sums_c + j;
+            for_lanes(count, [&](std::size_t l) { added[l] = sums[l] + d[l]; });
+            store_block(added, count, sums_c + j);
+        }
     }
     return {sum_lanes(sum_g), sum_lanes(sum_gh)};
 }
@@ -162,11 +180,11 @@ void norm_backward(const Execution& execution, const T* x, const T* gains, const
                 T* const out = to.dx + row * n;
                 if (w != nullptr)
                     map_range(
-                        std::ptrdiff_t{0}, n, out, [=](A v, A d, A gain) { return k * (d * gain - a - (v - mu) * r * b); }, in, g,
-                        w);
+                        std::ptrdiff_t{0}, n, out,
+                        [=](A v, A d, A gain) { return k * multiply_add((mu - v) * r, b, multiply_add(d, gain, -a)); }, in, g, w);
                 else
                     map_range(
-                        std::ptrdiff_t{0}, n, out, [=](A v, A d) { return k * (d - a - (v - mu) * r * b); }, in, g);
+                        std::ptrdiff_t{0}, n, out, [=](A v, A d) { return k * multiply_add((mu - v) * r, b, d - a); }, in, g);
             }
     });
     if (to.dw != nullptr) combine_chunks<T>(execution, sums_w, stride, to.dw, chunks, n, to.beta_w);

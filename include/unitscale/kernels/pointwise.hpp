@@ -65,12 +65,14 @@ void pointwise_backward(const Execution& execution, const T* x, const T* dy, T* 
 
 /// tanh(x). For |x| < 0.625 a convergent of its continued fraction x/(1 + x^2/(3 + x^2/(5 + ...))), which keeps the relative
 /// accuracy near 0 and is exact to 1e-12 there; else (1 - e) / (1 + e), e = exp(-2|x|).
-[[nodiscard]] inline float hyperbolic_tangent(float x) noexcept {
+[[nodiscard, gnu::always_inline]] inline float hyperbolic_tangent(float x) noexcept {
     const std::uint32_t sign = std::bit_cast<std::uint32_t>(x) & 0x80000000u,
                         bits = std::bit_cast<std::uint32_t>(x) & 0x7FFFFFFFu;
     const float t = std::bit_cast<float>(bits);
     const float u = std::bit_cast<float>(std::min(bits, std::bit_cast<std::uint32_t>(0.625f))), z = u * u;
-    const float inner = u * ((21.0f * z + 1260.0f) * z + 10395.0f) / (((z + 210.0f) * z + 4725.0f) * z + 10395.0f);
+    const float numerator = multiply_add(multiply_add(21.0f, z, 1260.0f), z, 10395.0f);
+    const float denominator = multiply_add(multiply_add(multiply_add(u, u, 210.0f), z, 4725.0f), z, 10395.0f);
+    const float inner = u * numerator / denominator;
     const float e = exponential(-2.0f * t);
     const float magnitude = select(t < 0.625f, inner, (1.0f - e) / (1.0f + e));
     return std::bit_cast<float>(std::bit_cast<std::uint32_t>(magnitude) | sign);

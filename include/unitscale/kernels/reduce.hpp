@@ -64,19 +64,27 @@ void row_sums(const Execution& execution, const T* x, T* out, std::ptrdiff_t row
     });
 }
 
-/// The sum over i in [0, n) of f(x0[i], x1[i], ...) in type R: chunks of `work_threshold` elements, added in order.
+/// The sum of terms of x0[i], x1[i], ..., i in [0, n), in type R: chunks of `work_threshold` elements, added in order.
+/// f(sum, x0[i], x1[i], ...) is the sum with one more term (`accumulate_range`).
 template <class R, class F, class... X>
-[[nodiscard]] R sum_over(const Execution& execution, std::ptrdiff_t n, F f, const X*... x) {
+[[nodiscard]] R accumulate_over(const Execution& execution, std::ptrdiff_t n, F f, const X*... x) {
     const std::ptrdiff_t chunks = (n + work_threshold - 1) / work_threshold;
-    if (chunks <= 1) return sum_range<R>(n, f, x...);
+    if (chunks <= 1) return accumulate_range<R>(n, f, x...);
     Scratch<R> scratch(execution, static_cast<std::size_t>(chunks));
     R* const partial = scratch.data();
     parallel_for(execution.threads, chunks, 1, [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
         for (std::ptrdiff_t c = begin; c < end; ++c)
-            partial[c] = sum_range<R>(std::min(work_threshold, n - c * work_threshold), f, (x + c * work_threshold)...);
+            partial[c] = accumulate_range<R>(std::min(work_threshold, n - c * work_threshold), f, (x + c * work_threshold)...);
     });
     return sum_range<R>(
         chunks, [](R v) { return v; }, partial);
+}
+
+/// The sum over i in [0, n) of f(x0[i], x1[i], ...) in type R, in that order. f returns no product.
+template <class R, class F, class... X>
+[[nodiscard]] R sum_over(const Execution& execution, std::ptrdiff_t n, F f, const X*... x) {
+    return accumulate_over<R>(
+        execution, n, [f](R sum, auto... terms) { return sum + static_cast<R>(f(terms...)); }, x...);
 }
 
 /// The sum of all elements, in Accum<T>.

@@ -44,8 +44,8 @@ void rotary_table(const RotarySizes& sizes, A* cosines, A* sines, double* scratc
                 c[i] = std::cos(angle);
                 s[i] = std::sin(angle);
             } else {
-                const double next = c[i] * c_step[i] - s[i] * s_step[i];
-                s[i] = s[i] * c_step[i] + c[i] * s_step[i];
+                const double next = multiply_add(c[i], c_step[i], -(s[i] * s_step[i]));
+                s[i] = multiply_add(s[i], c_step[i], c[i] * s_step[i]);
                 c[i] = next;
             }
         }
@@ -72,26 +72,29 @@ void rotate_pairs(const Execution& execution, const T* x, const HeadStrides& x_s
     parallel_for(
         execution.threads, sizes.batch * sizes.time, row_grain(sizes.heads * sizes.width),
         [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
-            Block<A> first, second, c, s;
+            Block<A> first, second, cosine, sine;
             for (std::ptrdiff_t row = begin; row < end; ++row)
-                for (std::ptrdiff_t h = 0; h < sizes.heads; ++h) {
-                    const std::ptrdiff_t b = row / sizes.time, t = row % sizes.time;
-                    const T* const in = x + b * x_strides.batch_stride + t * x_strides.time_stride + h * x_strides.head_stride;
-                    T* const out = y + b * y_strides.batch_stride + t * y_strides.time_stride + h * y_strides.head_stride;
-                    for (std::ptrdiff_t i = 0; i < half; i += block_size) {
-                        const std::ptrdiff_t count = std::min(block_size, half - i);
-                        load_block(in + i, count, first);
-                        load_block(in + half + i, count, second);
-                        load_block(cosines + t * half + i, count, c);
-                        load_block(sines + t * half + i, count, s);
+                for (std::ptrdiff_t i = 0; i < half; i += block_size) {
+                    const std::ptrdiff_t b = row / sizes.time, t = row % sizes.time, count = std::min(block_size, half - i);
+                    load_block(cosines + t * half + i, count, cosine);
+                    load_block(sines + t * half + i, count, sine);
+                    for_lanes(count, [&](std::size_t l) {
+                        cosine[l] *= scale;
+                        sine[l] *= scale * sign;
+                    });
+                    for (std::ptrdiff_t h = 0; h < sizes.heads; ++h) {
+                        const T* const in =
+                            x + b * x_strides.batch_stride + t * x_strides.time_stride + h * x_strides.head_stride + i;
+                        T* const out = y + b * y_strides.batch_stride + t * y_strides.time_stride + h * y_strides.head_stride + i;
+                        load_block(in, count, first);
+                        load_block(in + half, count, second);
                         for_lanes(count, [&](std::size_t l) {
-                            const A cosine = scale * c[l], sine = scale * sign * s[l];
                             const A u = first[l], v = second[l];
-                            first[l] = u * cosine - v * sine;
-                            second[l] = v * cosine + u * sine;
+                            first[l] = multiply_add(u, cosine[l], -(v * sine[l]));
+                            second[l] = multiply_add(v, cosine[l], u * sine[l]);
                         });
-                        store_block(first, count, out + i);
-                        store_block(second, count, out + half + i);
+                        store_block(first, count, out);
+                        store_block(second, count, out + half);
                     }
                 }
         });

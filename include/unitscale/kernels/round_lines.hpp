@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <type_traits>
 
 // Lines of consecutive elements (float, Half, BFloat16) copied or transposed as floats, each rounded in a register on the way.
 namespace unitscale::kernels {
@@ -97,8 +98,9 @@ struct LineBlock {
     for (int i = 0; i < 16; ++i) rows[i] = t[i];
 }
 
-/// out[i out_row + j] = in[i row + j]
-template <RegisterRounding kind, class T>
+/// out[i out_row + j] = in[i row + j]. The kind of rounding is asked for at each vector: a branch that is always predicted costs
+/// less than another instance of this function for each kind.
+template <class T>
 UNITSCALE_TARGET_AVX512 void copy_lines_avx512(const LineBlock<T>& block, const RegisterRounder& constants) {
     const RegisterRounder round = constants;
     const std::ptrdiff_t length = block.length, padded = block.padded, whole = length / 16 * 16;
@@ -107,7 +109,7 @@ UNITSCALE_TARGET_AVX512 void copy_lines_avx512(const LineBlock<T>& block, const 
     if (length == 12 && padded == 12) {  // a panel of A: masks would take half as long again
         for (std::ptrdiff_t i = 0; i < block.lines; ++i, in += block.row, out += block.out_row) {
             const __m256 four = _mm256_zextps128_ps256(load_four(in + 8));
-            const __m512 x = round_in_register<kind>(
+            const __m512 x = round_vector(
                 round, __builtin_shufflevector(load_eight(in), four, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
             _mm256_storeu_ps(out, __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7));
             _mm_storeu_ps(out + 8, __builtin_shufflevector(x, x, 8, 9, 10, 11));
@@ -116,31 +118,21 @@ UNITSCALE_TARGET_AVX512 void copy_lines_avx512(const LineBlock<T>& block, const 
     }
     for (std::ptrdiff_t i = 0; i < block.lines; ++i, in += block.row, out += block.out_row) {
         for (std::ptrdiff_t j = 0; j < whole; j += 16)
-            _mm512_storeu_ps(out + j, round_in_register<kind>(round, load_floats(0xFFFF, in + j)));
+            _mm512_storeu_ps(out + j, round_vector(round, load_floats(0xFFFF, in + j)));
         for (std::ptrdiff_t j = whole; j < padded; j += 16)
-            _mm512_mask_storeu_ps(out + j, mask_of(padded - j),
-                                  round_in_register<kind>(round, load_floats(mask_of(length - j), in + j)));
+            _mm512_mask_storeu_ps(out + j, mask_of(padded - j), round_vector(round, load_floats(mask_of(length - j), in + j)));
     }
 }
 
-/// out[j out_row + i] = in[i row + j] for at most 16 lines of 16 elements. `Whole`: nothing is missing.
-template <RegisterRounding kind, bool Whole, class T>
-UNITSCALE_TARGET_AVX512 void transpose_square_avx512(const LineBlock<T>& block, const RegisterRounder& constants) {
-    const RegisterRounder round = constants;
-    const std::ptrdiff_t lines = block.lines, length = block.length, row = block.row, out_row = block.out_row;
-    const __mmask16 loaded = Whole ? 0xFFFF : mask_of(length), stored = Whole ? 0xFFFF : mask_of(block.padded);
-    const T* in = block.in;
-    float* out = block.out;
+/// out[j out_row + i] = in[i row + j] for 16 lines of 16 floats.
+UNITSCALE_TARGET_AVX512 inline void transpose_square_avx512(const float* in, std::ptrdiff_t row, float* out,
+                                                            std::ptrdiff_t out_row) noexcept {
     Words512 words[16];
 #pragma GCC unroll 16
-    for (std::ptrdiff_t i = 0; i < 16; ++i, in += row) {
-        words[i] = Words512{};
-        if (Whole || i < lines) words[i] = reinterpret_cast<Words512>(round_in_register<kind>(round, load_floats(loaded, in)));
-    }
+    for (std::ptrdiff_t i = 0; i < 16; ++i, in += row) words[i] = reinterpret_cast<Words512>(_mm512_loadu_ps(in));
     transpose_words(words);
 #pragma GCC unroll 16
-    for (std::ptrdiff_t j = 0; j < 16; ++j, out += out_row)
-        if (Whole || j < length) _mm512_mask_storeu_ps(out, stored, reinterpret_cast<__m512>(words[j]));
+    for (std::ptrdiff_t j = 0; j < 16; ++j, out += out_row) _mm512_storeu_ps(out, reinterpret_cast<__m512>(words[j]));
 }
 
 /// Fewer than eight; the others are 0 and not read.
@@ -156,7 +148,7 @@ template <class T>
     std::memcpy(out, values, static_cast<std::size_t>(count) * sizeof(float));
 }
 
-template <RegisterRounding kind, class T>
+template <class T>
 UNITSCALE_TARGET_AVX2 void copy_lines_avx2(const LineBlock<T>& block, const RegisterRounder& constants) {
     const RegisterRounder round = constants;
     const std::ptrdiff_t length = block.length, padded = block.padded, whole = length / 8 * 8, row = block.row;
@@ -165,13 +157,13 @@ UNITSCALE_TARGET_AVX2 void copy_lines_avx2(const LineBlock<T>& block, const Regi
     std::ptrdiff_t i = 0;
     if (length == 4 && padded == 4 && block.out_row == 4)  // narrow panels: two lines to a vector
         for (; i + 2 <= block.lines; i += 2, in += 2 * row, out += 8)
-            _mm256_storeu_ps(out, round_in_register<kind>(round, _mm256_set_m128(load_four(in + row), load_four(in))));
+            _mm256_storeu_ps(out, round_vector(round, _mm256_set_m128(load_four(in + row), load_four(in))));
     for (; i < block.lines; ++i, in += row, out += block.out_row) {
         for (std::ptrdiff_t j = 0; j < whole; j += 8)
-            _mm256_storeu_ps(out + j, round_in_register<kind>(round, load_eight(in + j)));
+            _mm256_storeu_ps(out + j, round_vector(round, load_eight(in + j)));
         for (std::ptrdiff_t j = whole; j < padded; j += 8)
             store_some(out + j, std::min<std::ptrdiff_t>(8, padded - j),
-                       round_in_register<kind>(round, load_some(in + j, std::min<std::ptrdiff_t>(8, length - j))));
+                       round_vector(round, load_some(in + j, std::min<std::ptrdiff_t>(8, length - j))));
     }
 }
 
@@ -198,77 +190,57 @@ UNITSCALE_TARGET_AVX2 void copy_lines_avx2(const LineBlock<T>& block, const Regi
     }
 }
 
-/// At most 8 lines of 8 elements.
-template <RegisterRounding kind, bool Whole, class T>
-UNITSCALE_TARGET_AVX2 void transpose_square_avx2(const LineBlock<T>& block, const RegisterRounder& constants) {
-    const RegisterRounder round = constants;
-    const std::ptrdiff_t lines = block.lines, length = block.length, row = block.row, out_row = block.out_row;
-    const T* in = block.in;
-    float* out = block.out;
+/// out[j out_row + i] = in[i row + j] for 8 lines of 8 floats.
+UNITSCALE_TARGET_AVX2 inline void transpose_square_avx2(const float* in, std::ptrdiff_t row, float* out,
+                                                        std::ptrdiff_t out_row) noexcept {
     __m256 rows[8];
 #pragma GCC unroll 8
-    for (std::ptrdiff_t i = 0; i < 8; ++i, in += row) {
-        rows[i] = _mm256_setzero_ps();
-        if (Whole) rows[i] = round_in_register<kind>(round, load_eight(in));
-        else if (i < lines) rows[i] = round_in_register<kind>(round, load_some(in, length));
-    }
+    for (std::ptrdiff_t i = 0; i < 8; ++i, in += row) rows[i] = _mm256_loadu_ps(in);
     transpose_eight(rows);
 #pragma GCC unroll 8
-    for (std::ptrdiff_t j = 0; j < 8; ++j, out += out_row) {
-        if (Whole) _mm256_storeu_ps(out, rows[j]);
-        else if (j < length) store_some(out, block.padded, rows[j]);
-    }
-}
-
-/// One call for a kind of rounding and an instruction set, which is not the baseline.
-template <RegisterRounding kind, class T>
-void copy_lines(Isa isa, const LineBlock<T>& block, const RegisterRounder& round) {
-    if (isa == Isa::avx512) copy_lines_avx512<kind>(block, round);
-    else copy_lines_avx2<kind>(block, round);
-}
-template <RegisterRounding kind, class T>
-void transpose_lines(Isa isa, const LineBlock<T>& block, const RegisterRounder& round) {
-    const std::ptrdiff_t side = isa == Isa::avx512 ? 16 : 8;
-    for (std::ptrdiff_t i = 0; i < block.padded; i += side)
-        for (std::ptrdiff_t j = 0; j < block.length; j += side) {
-            const LineBlock<T> square{block.in + i * block.row + j,
-                                      block.row,
-                                      std::min(side, block.lines - i),
-                                      std::min(side, block.length - j),
-                                      std::min(side, block.padded - i),
-                                      block.out + j * block.out_row + i,
-                                      block.out_row};
-            const bool whole = square.lines == side && square.length == side;
-            if (isa == Isa::avx512)
-                whole ? transpose_square_avx512<kind, true>(square, round) : transpose_square_avx512<kind, false>(square, round);
-            else whole ? transpose_square_avx2<kind, true>(square, round) : transpose_square_avx2<kind, false>(square, round);
-        }
+    for (std::ptrdiff_t j = 0; j < 8; ++j, out += out_row) _mm256_storeu_ps(out, rows[j]);
 }
 
 /// out[i out_row + j] = in[i row + j], rounded; with avx2 or avx512. in and out may be the same.
 /// Test: tests/kernels/round_lines_test.cpp
 template <class T>
 void copy_lines(Isa isa, const LineBlock<T>& block, const RegisterRounder& round) {
-    switch (round.kind) {
-        case RegisterRounding::none:
-            return copy_lines<RegisterRounding::none>(isa, block, round);
-        case RegisterRounding::by_exponent:
-            return copy_lines<RegisterRounding::by_exponent>(isa, block, round);
-        case RegisterRounding::by_word:
-            return copy_lines<RegisterRounding::by_word>(isa, block, round);
-    }
+    if (isa == Isa::avx512) copy_lines_avx512(block, round);
+    else copy_lines_avx2(block, round);
 }
-/// out[j out_row + i] = in[i row + j]: here `padded` is the number of lines and of the zeros beside them.
+
+/// out[j out_row + i] = in[i row + j]: here `padded` is the number of lines and of the zeros beside them. What is not float as it
+/// stands, or not a whole square, goes through a buffer of one square: it is in the first-level cache.
 template <class T>
 void transpose_lines(Isa isa, const LineBlock<T>& block, const RegisterRounder& round) {
-    switch (round.kind) {
-        case RegisterRounding::none:
-            return transpose_lines<RegisterRounding::none>(isa, block, round);
-        case RegisterRounding::by_exponent:
-            return transpose_lines<RegisterRounding::by_exponent>(isa, block, round);
-        case RegisterRounding::by_word:
-            return transpose_lines<RegisterRounding::by_word>(isa, block, round);
-    }
+    const std::ptrdiff_t side = isa == Isa::avx512 ? 16 : 8;
+    alignas(64) float buffer[16 * 16];
+    const auto transpose_square = isa == Isa::avx512 ? transpose_square_avx512 : transpose_square_avx2;
+    for (std::ptrdiff_t i = 0; i < block.padded; i += side)
+        for (std::ptrdiff_t j = 0; j < block.length; j += side) {
+            const std::ptrdiff_t lines = std::clamp<std::ptrdiff_t>(block.lines - i, 0, side);
+            const std::ptrdiff_t length = std::min(side, block.length - j), padded = std::min(side, block.padded - i);
+            float* const out = block.out + j * block.out_row + i;
+            const float* square = buffer;
+            std::ptrdiff_t row = side;
+            if constexpr (std::is_same_v<T, float>)
+                if (round.kind == RegisterRounding::none && lines == side && length == side) {
+                    square = block.in + i * block.row + j;
+                    row = block.row;
+                }
+            if (square == buffer) {
+                copy_lines(isa, LineBlock<T>{block.in + i * block.row + j, block.row, lines, length, side, buffer, side}, round);
+                std::fill(buffer + lines * side, buffer + side * side, 0.0f);
+            }
+            if (length == side && padded == side) {
+                transpose_square(square, row, out, block.out_row);
+                continue;
+            }
+            alignas(64) float turned[16 * 16];
+            transpose_square(square, row, turned, side);
+            for (std::ptrdiff_t l = 0; l < length; ++l)
+                std::memcpy(out + l * block.out_row, turned + l * side, static_cast<std::size_t>(padded) * sizeof(float));
+        }
 }
 
 #endif

@@ -76,6 +76,7 @@ struct RegisterRounder {
 
 using Words512 [[gnu::vector_size(64)]] = std::int32_t;
 using Unsigned512 [[gnu::vector_size(64)]] = std::uint32_t;
+using HalfWords512 [[gnu::vector_size(64)]] = std::uint16_t;
 using Words256 [[gnu::vector_size(32)]] = std::int32_t;
 using Unsigned256 [[gnu::vector_size(32)]] = std::uint32_t;
 
@@ -136,6 +137,18 @@ template <RegisterRounding kind>
     } else {
         return x;
     }
+}
+
+/// The kind of rounding as a run-time choice: for loops in which a predicted branch per vector is nothing.
+[[gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline __m512 round_vector(const RegisterRounder& round, __m512 x) {
+    if (round.kind == RegisterRounding::by_exponent) return round_in_register<RegisterRounding::by_exponent>(round, x);
+    if (round.kind == RegisterRounding::by_word) return round_in_register<RegisterRounding::by_word>(round, x);
+    return x;
+}
+[[gnu::always_inline]] UNITSCALE_TARGET_AVX2 inline __m256 round_vector(const RegisterRounder& round, __m256 x) {
+    if (round.kind == RegisterRounding::by_exponent) return round_in_register<RegisterRounding::by_exponent>(round, x);
+    if (round.kind == RegisterRounding::by_word) return round_in_register<RegisterRounding::by_word>(round, x);
+    return x;
 }
 
 #endif

@@ -21,7 +21,7 @@ template <class T>
     const A largest = max_range(
         n, [m](A v) { return m * v; }, x);
     const A total = sum_range<A>(
-        n, [=](A v) { return exponential(m * v - largest); }, x);
+        n, [=](A v) { return exponential(multiply_add(m, v, -largest)); }, x);
     return {largest, std::log(total)};
 }
 
@@ -37,10 +37,10 @@ void softmax_forward(const Execution& execution, const T* x, T* y, std::ptrdiff_
             const A largest = max_range(
                 n, [m](A v) { return m * v; }, in);
             const A total = sum_range<A>(
-                n, [=](A v) { return exponential(m * v - largest); }, in);
+                n, [=](A v) { return exponential(multiply_add(m, v, -largest)); }, in);
             const A k = alpha / total;
             map_range(
-                std::ptrdiff_t{0}, n, y + row * n, [=](A v) { return k * exponential(m * v - largest); }, in);
+                std::ptrdiff_t{0}, n, y + row * n, [=](A v) { return k * exponential(multiply_add(m, v, -largest)); }, in);
         }
     });
 }
@@ -55,8 +55,8 @@ void softmax_backward(const Execution& execution, const T* y, const T* dy, T* dx
         for (std::ptrdiff_t row = begin; row < end; ++row) {
             const T* const p = y + row * n;
             const T* const g = dy + row * n;
-            const A dot = sum_range<A>(
-                              n, [](A a, A b) { return a * b; }, p, g) /
+            const A dot = accumulate_range<A>(
+                              n, [](A sum, A a, A b) { return multiply_add(a, b, sum); }, p, g) /
                           alpha;
             map_range(
                 std::ptrdiff_t{0}, n, dx + row * n, [=](A a, A b) { return k * a * (b - dot); }, p, g);
@@ -75,7 +75,7 @@ void log_softmax_forward(const Execution& execution, const T* x, T* y, std::ptrd
             const auto [largest, log_sum] = row_log_sum(x + row * n, n, m);
             const A top = largest, rest = log_sum;
             map_range(
-                std::ptrdiff_t{0}, n, y + row * n, [=](A v) { return alpha * (m * v - top - rest); }, x + row * n);
+                std::ptrdiff_t{0}, n, y + row * n, [=](A v) { return alpha * (multiply_add(m, v, -top) - rest); }, x + row * n);
         }
     });
 }
@@ -92,8 +92,8 @@ void log_softmax_backward(const Execution& execution, const T* y, const T* dy, T
             const A total = sum_range<A>(
                 n, [](A v) { return v; }, dy + row * n);
             map_range(
-                std::ptrdiff_t{0}, n, dx + row * n, [=](A a, A g) { return k * (g - exponential(inverse * a) * total); },
-                y + row * n, dy + row * n);
+                std::ptrdiff_t{0}, n, dx + row * n,
+                [=](A a, A g) { return k * multiply_add(-exponential(inverse * a), total, g); }, y + row * n, dy + row * n);
         }
     });
 }
@@ -115,7 +115,7 @@ template <class T>
             if (labels[row] == ignored) continue;
             const T* const in = x + row * n;
             const auto [largest, log_sum] = row_log_sum(in, n, m);
-            losses[row] = (largest - m * static_cast<A>(in[labels[row]])) + log_sum;
+            losses[row] = multiply_add(-m, static_cast<A>(in[labels[row]]), largest) + log_sum;
             log_sums[row] = largest + log_sum;
         }
     });
@@ -137,9 +137,9 @@ void softmax_cross_entropy_backward(const Execution& execution, const T* x, cons
                 continue;
             }
             const A log_sum = log_sums[row];
-            const A hit = factor * (exponential(m * static_cast<A>(in[labels[row]]) - log_sum) - A(1));
+            const A hit = factor * (exponential(multiply_add(m, static_cast<A>(in[labels[row]]), -log_sum)) - A(1));
             map_range(
-                std::ptrdiff_t{0}, n, out, [=](A v) { return factor * exponential(m * v - log_sum); }, in);
+                std::ptrdiff_t{0}, n, out, [=](A v) { return factor * exponential(multiply_add(m, v, -log_sum)); }, in);
             out[labels[row]] = static_cast<T>(hit);
         }
     });

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <unitscale/base/multiply_add.hpp>
 #include <unitscale/base/parallel.hpp>
 #include <unitscale/tensor/backend.hpp>
 
@@ -45,12 +46,15 @@ inline constexpr std::size_t group_size = 16;
     return (static_cast<std::size_t>(count) + group_size - 1) / group_size * group_size;
 }
 
-/// Runs body(l) for every used lane of a block of `count` elements, in groups whose length is a constant.
+/// Runs body(l) for every used lane of a block of `count` elements, in groups whose length is a constant. GCC would unroll a short
+/// body before it vectorises the loop.
 template <class Body>
-inline void for_lanes(std::ptrdiff_t count, Body&& body) noexcept {
+[[gnu::always_inline]] inline void for_lanes(std::ptrdiff_t count, Body&& body) noexcept {
     const std::size_t used = used_lanes(count);
-    for (std::size_t group = 0; group < used; group += group_size)
+    for (std::size_t group = 0; group < used; group += group_size) {
+#pragma GCC unroll 1
         for (std::size_t l = 0; l < group_size; ++l) body(group + l);
+    }
 }
 
 /// condition ? a : b in integer arithmetic, which stays one straight line: two conditionals in a row become jumps, and the
@@ -120,55 +124,86 @@ template <class T>
 
 /// Widens, or rounds, `lanes` elements: a whole block or a group of it.
 template <std::size_t lanes, class T>
-inline void load_lanes(const T* x, Accum<T>* out) noexcept {
+[[gnu::always_inline]] inline void load_lanes(const T* x, Accum<T>* out) noexcept {
     std::array<Code<T>, lanes> codes;
     std::memcpy(codes.data(), x, sizeof(codes));
     for (std::size_t l = 0; l < lanes; ++l) out[l] = widen_code<T>(codes[l]);
 }
 template <std::size_t lanes, class T>
-inline void store_lanes(const Accum<T>* values, T* y) noexcept {
+[[gnu::always_inline]] inline void store_lanes(const Accum<T>* values, T* y) noexcept {
     std::array<Code<T>, lanes> codes;
     for (std::size_t l = 0; l < lanes; ++l) codes[l] = narrow_code<T>(values[l]);
     std::memcpy(static_cast<void*>(y), codes.data(), sizeof(codes));
 }
 
-/// Widens `count` <= block_size elements; the used lanes after them become zero.
+/// Widens `count` <= block_size elements; the used lanes after them become zero. Whole blocks in line: a call would cost as much.
 template <class T>
-inline void load_block(const T* x, std::ptrdiff_t count, Block<Accum<T>>& out) noexcept {
+[[gnu::noinline]] void load_part(const T* x, std::ptrdiff_t count, Block<Accum<T>>& out) noexcept {
     const auto size = static_cast<std::size_t>(count);
-    if (count == block_size) return load_lanes<static_cast<std::size_t>(block_size)>(x, out.data());
     std::size_t l = 0;
     for (; l + group_size <= size; l += group_size) load_lanes<group_size>(x + l, out.data() + l);
     for (; l < size; ++l) out[l] = widen(x[l]);
     for (; l < used_lanes(count); ++l) out[l] = Accum<T>(0);
 }
+template <class T>
+[[gnu::always_inline]] inline void load_block(const T* x, std::ptrdiff_t count, Block<Accum<T>>& out) noexcept {
+    if (count != block_size) return load_part(x, count, out);
+    if constexpr (is_coded<T>) {
+        typedef std::uint16_t Word __attribute__((may_alias));
+        const auto* const words = reinterpret_cast<const Word*>(x);
+        for (std::size_t l = 0; l < out.size(); ++l) out[l] = widen_code<T>(words[l]);
+    } else {
+        load_lanes<static_cast<std::size_t>(block_size)>(x, out.data());
+    }
+}
+
+/// The same, to be read only: a whole block of Accum<T> where it lies, else `block`, loaded. A loop over it writes to local arrays.
+template <class T>
+[[nodiscard, gnu::always_inline]] inline const Accum<T>* read_block(const T* x, std::ptrdiff_t count,
+                                                                    Block<Accum<T>>& block) noexcept {
+    if constexpr (std::is_same_v<T, Accum<T>>)
+        if (count == block_size) return x;
+    load_block(x, count, block);
+    return block.data();
+}
 
 /// Rounds the first `count` lanes to T.
 template <class T>
-inline void store_block(const Block<Accum<T>>& values, std::ptrdiff_t count, T* y) noexcept {
+[[gnu::noinline]] void store_part(const Block<Accum<T>>& values, std::ptrdiff_t count, T* y) noexcept {
     const auto size = static_cast<std::size_t>(count);
-    if (count == block_size) return store_lanes<static_cast<std::size_t>(block_size)>(values.data(), y);
     std::size_t l = 0;
     for (; l + group_size <= size; l += group_size) store_lanes<group_size>(values.data() + l, y + l);
     for (; l < size; ++l) y[l] = narrow<T>(values[l]);
 }
+template <class T>
+[[gnu::always_inline]] inline void store_block(const Block<Accum<T>>& values, std::ptrdiff_t count, T* y) noexcept {
+    if (count == block_size) store_lanes<static_cast<std::size_t>(block_size)>(values.data(), y);
+    else store_part(values, count, y);
+}
 
-/// e^(hi + lo) = value 2^exponent in float for hi in [-104, 104] and |lo| << 1; value in [0.7, 1.42] is a polynomial.
-/// Rounding to an integer is the truncation of a positive number: no option of the compiler changes it.
-struct ScaledExponential {
-    float value;
+/// x = rest + exponent ln 2 for x in [-104, 104], |rest| < 0.35. Rounding to an integer is the truncation of a positive number: no
+/// option of the compiler changes it. `fused` is that of multiply_add here and below.
+struct ReducedExponent {
+    float rest;
     std::int32_t exponent;
 };
-[[nodiscard]] inline ScaledExponential scaled_exponential(float hi, float lo) noexcept {
-    const std::int32_t k = static_cast<std::int32_t>(hi * std::numbers::log2e_v<float> + 152.5f) - 152;
+template <bool fused = has_multiply_add>
+[[nodiscard, gnu::always_inline]] inline ReducedExponent reduced_exponent(float x) noexcept {
+    const std::int32_t k = static_cast<std::int32_t>(multiply_add<fused>(x, std::numbers::log2e_v<float>, 152.5f)) - 152;
     const auto kf = static_cast<float>(k);
-    const float r = ((hi - kf * 0.693359375f) + kf * 2.12194440e-4f) + lo;  // ln 2 in two parts, the first exact times k
+    // ln 2 in two parts, the first exact times k
+    return {multiply_add<fused>(kf, 2.12194440e-4f, multiply_add<fused>(kf, -0.693359375f, x)), k};
+}
+
+/// e^r for |r| < 0.35, in [0.7, 1.42]: a polynomial.
+template <bool fused = has_multiply_add>
+[[nodiscard, gnu::always_inline]] inline float small_exponential(float r) noexcept {
     float p = 1.39263256181e-3f;
-    p = p * r + 8.36329275303e-3f;
-    p = p * r + 4.16665537626e-2f;
-    p = p * r + 1.66665763056e-1f;
-    p = p * r + 0.5f;
-    return {(p * r) * r + r + 1.0f, k};
+    p = multiply_add<fused>(p, r, 8.36329275303e-3f);
+    p = multiply_add<fused>(p, r, 4.16665537626e-2f);
+    p = multiply_add<fused>(p, r, 1.66665763056e-1f);
+    p = multiply_add<fused>(p, r, 0.5f);
+    return multiply_add<fused>(p * r, r, r) + 1.0f;
 }
 
 /// 2^k, k in [-126, 127].
@@ -176,19 +211,24 @@ struct ScaledExponential {
 
 /// e^x for every float. Relative error under 1e-7 where the result is normal; 0 and infinity beyond the range
 /// of float; NaN for NaN. Test: tests/kernels/vector_math_test.cpp
-[[nodiscard]] inline float exponential(float x) noexcept {
+template <bool fused = has_multiply_add>
+[[nodiscard, gnu::always_inline]] inline float exponential(float x) noexcept {
     const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
     const std::uint32_t magnitude = std::min(bits & 0x7FFFFFFFu, std::bit_cast<std::uint32_t>(104.0f));
-    const auto [value, k] = scaled_exponential(std::bit_cast<float>(magnitude | (bits & 0x80000000u)), 0.0f);
+    const auto [rest, k] = reduced_exponent<fused>(std::bit_cast<float>(magnitude | (bits & 0x80000000u)));
+    const float value = small_exponential<fused>(rest);
     const std::int32_t half = k >> 1;  // two factors: neither overflows, and subnormal results are reached
     return select((bits & 0x7FFFFFFFu) > 0x7F800000u, x, value * power_of_two(half) * power_of_two(k - half));
 }
-[[nodiscard]] inline double exponential(double x) noexcept { return std::exp(x); }
+template <bool fused = has_multiply_add>
+[[nodiscard]] inline double exponential(double x) noexcept {
+    return std::exp(x);
+}
 
 /// ln x for every float, within 1 ulp: x = m 2^k, m in [0.707, 1.414), ln m = f - f^2/2 + f^3 P(f), f = m - 1. ln 0 is
 /// -infinity, of negative numbers NaN.
 /// Reference: the Cephes library's logf. Test: tests/kernels/vector_math_test.cpp
-[[nodiscard]] inline float logarithm(float x) noexcept {
+[[nodiscard, gnu::always_inline]] inline float logarithm(float x) noexcept {
     constexpr std::uint32_t low = 0x3F3504F3u;  // the root of 1/2: where m starts
     const std::uint32_t bits = std::bit_cast<std::uint32_t>(x), infinity = 0x7F800000u;
     const bool subnormal = bits < 0x00800000u;
@@ -196,16 +236,16 @@ struct ScaledExponential {
     const float k = static_cast<float>((static_cast<std::int32_t>(above) >> 23) - static_cast<std::int32_t>(subnormal) * 23);
     const float f = std::bit_cast<float>((above & 0x007FFFFFu) + low) - 1.0f, square = f * f;
     float p = 7.0376836292e-2f;
-    p = p * f - 1.1514610310e-1f;
-    p = p * f + 1.1676998740e-1f;
-    p = p * f - 1.2420140846e-1f;
-    p = p * f + 1.4249322787e-1f;
-    p = p * f - 1.6668057665e-1f;
-    p = p * f + 2.0000714765e-1f;
-    p = p * f - 2.4999993993e-1f;
-    p = p * f + 3.3333331174e-1f;
-    const float rest = (f * square * p - 2.12194440e-4f * k) - 0.5f * square;  // ln 2 in two parts
-    float result = (f + rest) + 0.693359375f * k;
+    p = multiply_add(p, f, -1.1514610310e-1f);
+    p = multiply_add(p, f, 1.1676998740e-1f);
+    p = multiply_add(p, f, -1.2420140846e-1f);
+    p = multiply_add(p, f, 1.4249322787e-1f);
+    p = multiply_add(p, f, -1.6668057665e-1f);
+    p = multiply_add(p, f, 2.0000714765e-1f);
+    p = multiply_add(p, f, -2.4999993993e-1f);
+    p = multiply_add(p, f, 3.3333331174e-1f);
+    const float rest = multiply_add(-0.5f, square, multiply_add(f * square, p, -2.12194440e-4f * k));  // ln 2 in two parts
+    float result = multiply_add(0.693359375f, k, f + rest);
     result = select(bits >= infinity, select(bits == infinity, x, std::bit_cast<float>(0x7FC00000u)), result);
     return select((bits & 0x7FFFFFFFu) == 0, std::bit_cast<float>(infinity | 0x80000000u), result);
 }
@@ -213,7 +253,7 @@ struct ScaledExponential {
 
 /// 1 / (1 + e^-x), accurate to a few ulp on both sides.
 template <class A>
-[[nodiscard]] A logistic(A x) noexcept {
+[[nodiscard, gnu::always_inline]] inline A logistic(A x) noexcept {
     return A(1) / (A(1) + exponential(-x));
 }
 
@@ -228,44 +268,41 @@ struct NormalValues {
 /// upper is 1 minus it. t^2 is split so that its rounding does not reach the exponential. Relative error of both values under
 /// 6e-7 (1 - 3 ulp for most z) for |z| <= 13; beyond, z counts as +-13.
 /// Test: tests/kernels/vector_math_test.cpp
-[[nodiscard]] inline NormalValues<float> normal_values(float z) noexcept {
+[[nodiscard, gnu::always_inline]] inline NormalValues<float> normal_values(float z) noexcept {
     const std::uint32_t bits = std::bit_cast<std::uint32_t>(z) & 0x7FFFFFFFu;
     const float t = std::bit_cast<float>(std::min(bits, std::bit_cast<std::uint32_t>(13.0f)));
     const float top = std::bit_cast<float>(std::bit_cast<std::uint32_t>(t) & 0xFFFFF000u);  // 12 bits: its square is exact
-    const auto [value, k] = scaled_exponential(-0.5f * top * top, -0.5f * (t - top) * (t + top));
-    const float e = value * power_of_two(k);
-    const float u = 1.0f / (1.0f + 0.24f * t);
+    const auto [rest, k] = reduced_exponent(-0.5f * top * top);
+    const float e = small_exponential(multiply_add(-0.5f * (t - top), t + top, rest)) * power_of_two(k);
+    const float u = 1.0f / multiply_add(0.24f, t, 1.0f);
     float p = 0.0254010161413f;
-    p = p * u - 0.123965238421f;
-    p = p * u + 0.203910973935f;
-    p = p * u - 0.142182731306f;
-    p = p * u + 0.139705591323f;
-    p = p * u + 0.0291059735455f;
-    p = p * u + 0.08742438014f;
-    p = p * u + 0.089009755877f;
-    p = p * u + 0.0958476780967f;
-    p = p * u + 0.095742601984f;
-    const float tail = p * u * e;
-    return {select(z < 0.0f, tail, 1.0f - tail), 0.398942280401f * e};
+    p = multiply_add(p, u, -0.123965238421f);
+    p = multiply_add(p, u, 0.203910973935f);
+    p = multiply_add(p, u, -0.142182731306f);
+    p = multiply_add(p, u, 0.139705591323f);
+    p = multiply_add(p, u, 0.0291059735455f);
+    p = multiply_add(p, u, 0.08742438014f);
+    p = multiply_add(p, u, 0.089009755877f);
+    p = multiply_add(p, u, 0.0958476780967f);
+    p = multiply_add(p, u, 0.095742601984f);
+    const float share = p * u;
+    return {select(z < 0.0f, share * e, multiply_add(-share, e, 1.0f)), 0.398942280401f * e};
 }
 [[nodiscard]] inline NormalValues<double> normal_values(double z) noexcept {
     return {0.5 * std::erfc(-z / std::numbers::sqrt2), std::exp(-0.5 * z * z) * std::numbers::inv_sqrtpi / std::numbers::sqrt2};
 }
 
-/// y[i] = f(x0[i], x1[i], ...) for i in [begin, end), in Accum<T>, rounded once. y may be one of the inputs.
+/// y[i] = f(x0[i], x1[i], ...) for i in [begin, end), in Accum<T>, rounded once. y may be one of the inputs. Flattened: a loop with
+/// a call of f is not vectorised.
 template <class T, class F, class... X>
-void map_range(std::ptrdiff_t begin, std::ptrdiff_t end, T* y, F f, const X*... x) noexcept {
+[[gnu::flatten]] void map_range(std::ptrdiff_t begin, std::ptrdiff_t end, T* y, F f, const X*... x) noexcept {
     using A = Accum<T>;
-    std::tuple<Block<Accum<X>>...> in;
+    std::tuple<Block<Accum<X>>...> blocks;
     Block<A> out;
     for (std::ptrdiff_t i = begin; i < end; i += block_size) {
         const std::ptrdiff_t count = std::min(block_size, end - i);
-        std::apply(
-            [&](auto&... block) {
-                (load_block(x + i, count, block), ...);
-                for_lanes(count, [&](std::size_t l) { out[l] = f(block[l]...); });
-            },
-            in);
+        const auto map = [&](const auto*... in) { for_lanes(count, [&](std::size_t l) { out[l] = f(in[l]...); }); };
+        std::apply([&](auto&... block) { map(read_block(x + i, count, block)...); }, blocks);
         store_block(out, count, y + i);
     }
 }
@@ -306,29 +343,35 @@ template <class A>
     return join_lanes(lanes, [](A a, A b) { return a + b; });
 }
 
-/// sum over i in [0, n) of f(x0[i], x1[i], ...) in A: 64 running sums, then a tree.
+/// 64 running sums, of every 64th of i in [0, n), then a tree. f(sum, x0[i], x1[i], ...) is the sum with one more term, so that a
+/// term that is a product is added by multiply_add.
 template <class A, class F, class... X>
-[[nodiscard]] A sum_range(std::ptrdiff_t n, F f, const X*... x) noexcept {
-    std::tuple<Block<Accum<X>>...> in;
+[[nodiscard, gnu::flatten]] A accumulate_range(std::ptrdiff_t n, F f, const X*... x) noexcept {
+    std::tuple<Block<Accum<X>>...> blocks;
     Block<A> sums;
     sums.fill(A(0));
     for (std::ptrdiff_t i = 0; i < n; i += block_size) {
         const std::ptrdiff_t count = std::min(block_size, n - i);
-        std::apply(
-            [&](auto&... block) {
-                (load_block(x + i, count, block), ...);
-                if (count == block_size) for_lanes(count, [&](std::size_t l) { sums[l] += static_cast<A>(f(block[l]...)); });
-                else
-                    for (std::size_t l = 0; l < static_cast<std::size_t>(count); ++l) sums[l] += static_cast<A>(f(block[l]...));
-            },
-            in);
+        const auto accumulate = [&](const auto*... in) {
+            if (count == block_size) for_lanes(block_size, [&](std::size_t l) { sums[l] = f(sums[l], in[l]...); });
+            else
+                for (std::size_t l = 0; l < static_cast<std::size_t>(count); ++l) sums[l] = f(sums[l], in[l]...);
+        };
+        std::apply([&](auto&... block) { accumulate(read_block(x + i, count, block)...); }, blocks);
     }
     return sum_lanes(sums);
 }
 
+/// sum over i in [0, n) of f(x0[i], x1[i], ...) in A, in that order. f returns no product.
+template <class A, class F, class... X>
+[[nodiscard]] A sum_range(std::ptrdiff_t n, F f, const X*... x) noexcept {
+    return accumulate_range<A>(
+        n, [f](A sum, auto... terms) { return sum + static_cast<A>(f(terms...)); }, x...);
+}
+
 /// The largest of f(x[i]), i in [0, n), n >= 1.
 template <class T, class F>
-[[nodiscard]] Accum<T> max_range(std::ptrdiff_t n, F f, const T* x) noexcept {
+[[nodiscard, gnu::flatten]] Accum<T> max_range(std::ptrdiff_t n, F f, const T* x) noexcept {
     using A = Accum<T>;
     Block<A> in, best;
     best.fill(f(static_cast<A>(x[0])));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <unitscale/base/multiply_add.hpp>
 #include <unitscale/kernels/pointwise.hpp>
 #include <unitscale/ops/unary.hpp>
 
@@ -25,12 +26,15 @@ struct ClampedNormal {
 [[nodiscard]] inline ClampedNormal clamped_normal(double low, double high) noexcept {
     const auto normal_low = kernels::normal_values(low), normal_high = kernels::normal_values(high);
     const double below = normal_low.cdf, above = kernels::normal_values(-high).cdf;
-    const auto times = [](double bound, double weight) { return weight == 0.0 ? 0.0 : bound * weight; };  // no infinity times 0
+    const auto add = [](double bound, double weight, double to) {  // no infinity times 0
+        return weight == 0.0 ? to : multiply_add(bound, weight, to);
+    };
     const double inside = normal_high.cdf - normal_low.cdf;
-    const double mean = times(low, below) + times(high, above) + normal_low.density - normal_high.density;
-    const double square = times(low, times(low, below)) + times(high, times(high, above)) + inside +
-                          times(low, normal_low.density) - times(high, normal_high.density);
-    return {.inside = inside, .mean = mean, .variance = square - mean * mean};
+    const double mean = add(low, below, add(high, above, normal_low.density - normal_high.density));
+    // a (a Phi(a) + phi(a)) + b (b Phi(-b) - phi(b)) + inside
+    const double low_part = add(low, below, normal_low.density), high_part = add(high, above, -normal_high.density);
+    const double square = add(low, low_part, add(high, high_part, inside));
+    return {.inside = inside, .mean = mean, .variance = multiply_add(-mean, mean, square)};
 }
 
 /// Values held within [low, high]: hardtanh with bounds -1 and 1.

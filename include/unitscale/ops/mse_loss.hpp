@@ -2,6 +2,7 @@
 #pragma once
 
 #include <unitscale/autograd/tape.hpp>
+#include <unitscale/base/multiply_add.hpp>
 #include <unitscale/kernels/elementwise.hpp>
 #include <unitscale/kernels/reduce.hpp>
 #include <unitscale/ops/operands.hpp>
@@ -48,10 +49,11 @@ template <class T>
     if (tape.unit_scaled()) beta = mse_loss_unit_factor() / share;
     if (tape.propagates() && size > 0.0) beta = 1.0 / (2.0 * share * size);
 
-    const auto square = [s = static_cast<Accum<T>>(a), t = static_cast<Accum<T>>(b)](Accum<T> u, Accum<T> v) {
-        return (s * u - t * v) * (s * u - t * v);
+    const auto add_square = [s = static_cast<Accum<T>>(a), t = static_cast<Accum<T>>(b)](Accum<T> sum, Accum<T> u, Accum<T> v) {
+        const Accum<T> difference = multiply_add(s, u, -(t * v));
+        return multiply_add(difference, difference, sum);
     };
-    const Accum<T> total = kernels::sum_over<Accum<T>>(tape.execution(), count, square, left.data(), right.data());
+    const Accum<T> total = kernels::accumulate_over<Accum<T>>(tape.execution(), count, add_square, left.data(), right.data());
     Tensor<T> loss = tape.make(Shape{1});
     const Accum<T> value = total * static_cast<Accum<T>>(share);
     loss.data()[0] = static_cast<T>(value);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <unitscale/autograd/tape.hpp>
+#include <unitscale/base/multiply_add.hpp>
 #include <unitscale/kernels/elementwise.hpp>
 #include <unitscale/ops/operands.hpp>
 
@@ -20,7 +21,7 @@ struct ResidualWeights {
 [[nodiscard]] inline ResidualWeights residual_weights(std::optional<double> tau) {
     if (!tau) return {};
     check_positive("residual", "tau", *tau);
-    const double d = std::sqrt(*tau * *tau + 1.0);
+    const double d = std::sqrt(multiply_add(*tau, *tau, 1.0));
     return {.branch = *tau / d, .stream = 1.0 / d};
 }
 

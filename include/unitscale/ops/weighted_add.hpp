@@ -2,6 +2,7 @@
 #pragma once
 
 #include <unitscale/autograd/tape.hpp>
+#include <unitscale/base/multiply_add.hpp>
 #include <unitscale/kernels/elementwise.hpp>
 #include <unitscale/ops/operands.hpp>
 
@@ -22,7 +23,7 @@ struct WeightedAddOptions {
 /// alpha first, then the betas: the ideal factors of a weighted sum under `unit`, see `weighted_add`.
 [[nodiscard]] inline SmallVector<double> weighted_add_unit_factors(std::span<const double> weights) {
     double squares = 0.0;
-    for (const double weight : weights) squares += weight * weight;
+    for (const double weight : weights) squares = multiply_add(weight, weight, squares);
     SmallVector<double> factors;
     factors.push_back(1.0 / std::sqrt(squares));
     for (const double weight : weights) factors.push_back(1.0 / std::abs(weight));

@@ -4,6 +4,7 @@
 #include <unitscale/autograd/parameter.hpp>
 #include <unitscale/base/error.hpp>
 #include <unitscale/base/memory.hpp>
+#include <unitscale/base/multiply_add.hpp>
 #include <unitscale/base/parallel.hpp>
 #include <unitscale/kernels/vector_math.hpp>
 #include <unitscale/optim/groups.hpp>
@@ -26,29 +27,27 @@
 
 namespace unitscale::optim {
 
-/// sqrt(x + the smallest normal number), x >= 0, within 1 ulp, in arithmetic that compilers vectorise (a call of sqrt may
-/// set errno): an estimate of x^-1/2 from the exponent, Newton steps, and one more for the root itself. The summand keeps
+/// sqrt(z times + the smallest normal number), z times >= 0, within 1 ulp, in arithmetic that compilers vectorise (a call of sqrt
+/// may set errno): an estimate of x^-1/2 from the exponent, Newton steps, and one more for the root itself. The summand keeps
 /// 0 / 0 out of Adam without an epsilon.
-[[nodiscard]] inline float positive_root(float x) noexcept {
-    x += 0x1p-126f;
+[[nodiscard, gnu::always_inline]] inline float positive_root(float z, float times = 1.0f) noexcept {
+    const float x = multiply_add(z, times, 0x1p-126f), half = 0.5f * x;
     float y = std::bit_cast<float>(0x5F3759DFu - (std::bit_cast<std::uint32_t>(x) >> 1));
-    const float half = 0.5f * x;
-    y = y * (1.5f - (half * y) * y);
-    y = y * (1.5f - (half * y) * y);
-    y = y * (1.5f - (half * y) * y);
+    y = y * multiply_add(-(half * y), y, 1.5f);
+    y = y * multiply_add(-(half * y), y, 1.5f);
+    y = y * multiply_add(-(half * y), y, 1.5f);
     const float root = x * y;
-    return root + 0.5f * y * (x - root * root);
+    return multiply_add(0.5f * y, multiply_add(-root, root, x), root);
 }
-[[nodiscard]] inline double positive_root(double x) noexcept {
-    x += 0x1p-1022;
+[[nodiscard, gnu::always_inline]] inline double positive_root(double z, double times = 1.0) noexcept {
+    const double x = multiply_add(z, times, 0x1p-1022), half = 0.5 * x;
     double y = std::bit_cast<double>(std::uint64_t{0x5FE6EB50C7B537A9} - (std::bit_cast<std::uint64_t>(x) >> 1));
-    const double half = 0.5 * x;
-    y = y * (1.5 - (half * y) * y);
-    y = y * (1.5 - (half * y) * y);
-    y = y * (1.5 - (half * y) * y);
-    y = y * (1.5 - (half * y) * y);
+    y = y * multiply_add(-(half * y), y, 1.5);
+    y = y * multiply_add(-(half * y), y, 1.5);
+    y = y * multiply_add(-(half * y), y, 1.5);
+    y = y * multiply_add(-(half * y), y, 1.5);
     const double root = x * y;
-    return root + 0.5 * y * (x - root * root);
+    return multiply_add(0.5 * y, multiply_add(-root, root, x), root);
 }
 
 struct AdamOptions {
@@ -79,15 +78,15 @@ struct AdamConstants {
 
 /// The update of one block of elements, in place.
 template <class A>
-inline void adam_block(const AdamConstants<A>& c, A* value, const A* gradient, A* first, A* second) noexcept {
+[[gnu::always_inline]] inline void adam_block(const AdamConstants<A>& c, A* value, const A* gradient, A* first, A* second) noexcept {
     for (std::size_t l = 0; l < static_cast<std::size_t>(kernels::block_size); ++l) {
-        const A slope = gradient[l] * c.gradient_scale + c.penalty * value[l];
-        const A mean = c.beta1 * first[l] + (A(1) - c.beta1) * slope;
-        const A square = c.beta2 * second[l] + (A(1) - c.beta2) * (slope * slope);
-        const A denominator = positive_root(square * c.correction2) + c.epsilon;
+        const A slope = multiply_add(gradient[l], c.gradient_scale, c.penalty * value[l]);
+        const A mean = multiply_add(c.beta1, first[l], (A(1) - c.beta1) * slope);
+        const A square = multiply_add(c.beta2, second[l], (A(1) - c.beta2) * (slope * slope));
+        const A denominator = positive_root(square, c.correction2) + c.epsilon;
         first[l] = mean;
         second[l] = square;
-        value[l] = c.keep * value[l] - c.rate * ((mean * c.correction1) / denominator);
+        value[l] = multiply_add(c.keep, value[l], -(c.rate * ((mean * c.correction1) / denominator)));
     }
 }
 

@@ -4,6 +4,7 @@
 #include <unitscale/autograd/parameter.hpp>
 #include <unitscale/base/error.hpp>
 #include <unitscale/base/memory.hpp>
+#include <unitscale/base/multiply_add.hpp>
 #include <unitscale/base/parallel.hpp>
 #include <unitscale/kernels/vector_math.hpp>
 
@@ -28,16 +29,20 @@ inline constexpr std::ptrdiff_t norm_chunk = 4096;
 template <class T>
 [[nodiscard]] double sum_of_squares(const T* x, std::ptrdiff_t count) noexcept {
     std::array<double, 8> sums{};
-    std::ptrdiff_t i = 0;
-    for (; i + 8 <= count; i += 8) {
+    const auto add = [&sums](const T* values) {
+#pragma GCC unroll 1
         for (std::size_t lane = 0; lane < 8; ++lane) {
-            const auto value = static_cast<double>(static_cast<Accum<T>>(x[i + static_cast<std::ptrdiff_t>(lane)]));
-            sums[lane] += value * value;
+            const auto value = static_cast<double>(static_cast<Accum<T>>(values[lane]));
+            sums[lane] = multiply_add(value, value, sums[lane]);
         }
-    }
-    for (std::size_t lane = 0; i < count; ++i, ++lane) {
-        const auto value = static_cast<double>(static_cast<Accum<T>>(x[i]));
-        sums[lane] += value * value;
+    };
+    std::ptrdiff_t i = 0;
+    for (; i + 8 <= count; i += 8) add(x + i);
+    if (i < count) {
+        std::array<T, 8> rest;
+        rest.fill(T(0));  // adds nothing
+        std::copy(x + i, x + count, rest.begin());
+        add(rest.data());
     }
     double total = 0.0;
     for (const double sum : sums) total += sum;
@@ -65,7 +70,7 @@ template <class T>
             });
         double sum = 0.0;
         for (const double part : sums.span()) sum += part;
-        total += sum * gradient.scale() * gradient.scale();
+        total = multiply_add(sum * gradient.scale(), gradient.scale(), total);
     }
     return std::sqrt(total);
 }

@@ -32,7 +32,7 @@ struct ParameterUpdate {
     /// Times value.data(), what `gradient` decay adds to the gradient; 0 under the other kinds.
     [[nodiscard]] double penalty() const noexcept { return decay == WeightDecay::gradient ? weight_decay * value.scale() : 0.0; }
     /// The factor that the other kinds leave on p beside a step with the learning rate `rate`.
-    [[nodiscard]] double keep(double rate) const noexcept { return 1.0 - decay_share(decay, weight_decay, rate, schedule_share); }
+    [[nodiscard]] double keep(double rate) const noexcept { return kept_share(decay, weight_decay, rate, schedule_share); }
 };
 
 /// What all optimisers have in common, and the base of one of one's own: parameters with their settings, state from a parameter's

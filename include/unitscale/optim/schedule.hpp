@@ -2,6 +2,7 @@
 #pragma once
 
 #include <unitscale/base/error.hpp>
+#include <unitscale/base/multiply_add.hpp>
 
 #include <algorithm>
 #include <array>
@@ -76,7 +77,7 @@ struct Schedule {
                 break;
         }
         const double progress = since / static_cast<double>(steps - top);
-        return peak * (final_share + (1.0 - final_share) * 0.5 * (1.0 + std::cos(std::numbers::pi * progress)));
+        return peak * multiply_add((1.0 - final_share) * 0.5, 1.0 + std::cos(std::numbers::pi * progress), final_share);
     }
 };
 

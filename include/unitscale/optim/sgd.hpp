@@ -4,6 +4,7 @@
 #include <unitscale/autograd/parameter.hpp>
 #include <unitscale/base/error.hpp>
 #include <unitscale/base/memory.hpp>
+#include <unitscale/base/multiply_add.hpp>
 #include <unitscale/base/parallel.hpp>
 #include <unitscale/kernels/vector_math.hpp>
 #include <unitscale/optim/groups.hpp>
@@ -50,11 +51,11 @@ struct SgdConstants {
 
 /// The update of one block of elements, in place.
 template <class A>
-inline void sgd_block(const SgdConstants<A>& c, A* value, const A* gradient, A* velocity) noexcept {
+[[gnu::always_inline]] inline void sgd_block(const SgdConstants<A>& c, A* value, const A* gradient, A* velocity) noexcept {
     for (std::size_t l = 0; l < static_cast<std::size_t>(kernels::block_size); ++l) {
-        const A slope = gradient[l] * c.gradient_scale + c.penalty * value[l];
-        velocity[l] = c.momentum * velocity[l] + slope;
-        value[l] = c.keep * value[l] - (c.from_gradient * slope + c.from_velocity * velocity[l]);
+        const A slope = multiply_add(gradient[l], c.gradient_scale, c.penalty * value[l]);
+        velocity[l] = multiply_add(c.momentum, velocity[l], slope);
+        value[l] = multiply_add(c.keep, value[l], -multiply_add(c.from_gradient, slope, c.from_velocity * velocity[l]));
     }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <unitscale/base/error.hpp>
+#include <unitscale/base/multiply_add.hpp>
 #include <unitscale/scaling/parametrisation.hpp>
 
 #include <cmath>
@@ -10,20 +11,24 @@ namespace unitscale::optim {
 
 using unitscale::WeightDecay;
 
+/// What an update's decay multiplies weight_decay by; 0 for `gradient`.
+[[nodiscard]] constexpr double decay_rate(WeightDecay kind, double learning_rate, double schedule_share) noexcept {
+    return kind == WeightDecay::coupled ? learning_rate : kind == WeightDecay::independent ? schedule_share : 0.0;
+}
+
 /// The share of a parameter that an update takes away, (1 - share) p being what stays; 0 for `gradient`, whose decay is
 /// part of the gradient. `learning_rate` is the parameter's own (group factor included); `schedule_share` is
 /// lr_t / lr_peak.
 /// Test: tests/optim/weight_decay_test.cpp
 [[nodiscard]] constexpr double decay_share(WeightDecay kind, double weight_decay, double learning_rate,
                                            double schedule_share) noexcept {
-    switch (kind) {
-        case WeightDecay::coupled:
-            return learning_rate * weight_decay;
-        case WeightDecay::independent:
-            return weight_decay * schedule_share;
-        default:
-            return 0.0;
-    }
+    return weight_decay * decay_rate(kind, learning_rate, schedule_share);
+}
+
+/// 1 - share.
+[[nodiscard]] inline double kept_share(WeightDecay kind, double weight_decay, double learning_rate,
+                                       double schedule_share) noexcept {
+    return multiply_add(-weight_decay, decay_rate(kind, learning_rate, schedule_share), 1.0);
 }
 
 /// lr_t / lr_peak where `independent` decay needs it. `op` names the optimiser in errors: no peak given, or a learning

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <unitscale/base/multiply_add.hpp>
+
 #include <cmath>
 #include <cstddef>
 
@@ -12,7 +14,7 @@ namespace unitscale {
 /// m -> infinity (it is a relu, an arg max).
 /// Reference: Blake et al. 2024, arXiv:2407.17465, appendix B. Test: tests/scaling/factors_test.cpp
 [[nodiscard]] inline double logint(double a, double low, double high) noexcept {
-    return std::exp(a * std::log(high) + (1.0 - a) * std::log(low));
+    return std::exp(multiply_add(a, std::log(high), (1.0 - a) * std::log(low)));
 }
 
 /// n^-1/2: the factor that gives a sum of n independent, zero-mean, unit-variance terms unit variance; 1 for n = 0, where

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <unitscale/base/error.hpp>
+#include <unitscale/base/multiply_add.hpp>
 #include <unitscale/scaling/power_of_two.hpp>
 #include <unitscale/tensor/rescale.hpp>
 
@@ -75,7 +76,7 @@ struct Scaled {
 /// The scale of a sum of terms of scales a and b, independent of each other: (a^2 + b^2)^1/2, rounded.
 [[nodiscard]] inline double sum_scale(ScaleRounding rounding, double a, double b, std::uint32_t random = 0) {
     const double large = std::max(a, b), ratio = std::min(a, b) / large;
-    return with_scale(1.0, as_scale(rounding, large * std::sqrt(1.0 + ratio * ratio), random)).scale;
+    return with_scale(1.0, as_scale(rounding, large * std::sqrt(multiply_add(ratio, ratio, 1.0)), random)).scale;
 }
 
 /// A constant of one element and scale 1 as a mantissa in [1,2), with its sign, and a power of two. What has several elements or a

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <unitscale/base/error.hpp>
+#include <unitscale/base/multiply_add.hpp>
 
 #include <array>
 #include <cmath>
@@ -56,11 +57,12 @@ struct ResidualRule {
     check(count % 2 == 0,
           "residual: the depth rule needs an even number of residual layers (attention and feed-forward in turn), not ", count);
     const double ratio = rule.attention_ratio;
-    const double ffn = rule.multiplier * std::sqrt(2.0 / (1.0 + ratio * ratio));
+    const double ffn = rule.multiplier * std::sqrt(2.0 / multiply_add(ratio, ratio, 1.0));
     const double attention = ratio * ffn;
     const auto attention_before = static_cast<double>((index + 1) / 2);
     const auto ffn_before = static_cast<double>(index / 2);
-    const double gathered = static_cast<double>(count) / 2.0 + attention_before * attention * attention + ffn_before * ffn * ffn;
+    const double before = multiply_add(attention_before * attention, attention, ffn_before * ffn * ffn);
+    const double gathered = multiply_add(static_cast<double>(count), 0.5, before);
     return (index % 2 == 0 ? attention : ffn) / std::sqrt(gathered);
 }
 

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# Runs builds of kernel_bits.cpp for one instruction set and compares what they print: nothing may differ.
+# Usage: compare.sh PROGRAM PROGRAM...
+set -euo pipefail
+
+if (($# < 2)); then
+  printf 'usage: compare.sh PROGRAM PROGRAM...\n' >&2
+  exit 2
+fi
+
+first=$1
+shift
+if ! expected=$("$first"); then
+  printf '%s: failed\n' "$first"
+  exit 1
+fi
+if [[ -z $expected ]]; then
+  printf '%s: printed nothing\n' "$first"
+  exit 1
+fi
+
+faults=0
+for program in "$@"; do
+  if ! found=$("$program"); then
+    printf '%s: failed\n' "$program"
+    faults=$((faults + 1))
+  elif [[ $found != "$expected" ]]; then
+    # The lines of the second that are not in the first, and lines that are missing, by name.
+    lines=$(diff <(printf '%s\n' "$expected") <(printf '%s\n' "$found") | sed -nE 's/^[<>] (.*) [0-9a-f]{16}$/  \1/p' | sort -u)
+    printf '%s and %s differ:\n%s\n' "$first" "$program" "${lines:-  lines that are no checksums}"
+    faults=$((faults + 1))
+  fi
+done
+((faults == 0)) || exit 1
+printf 'kernel bits: %d lines, the same in %d programs\n' "$(wc -l <<< "$expected")" "$(($# + 1))"
