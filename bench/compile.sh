@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # Compile times. First: an empty program that includes unitscale/unitscale.hpp against one that includes Eigen/Core,
-# xtensor/xarray.hpp and xtensor/xnpy.hpp: medians of 5, taken in turn, and their ratio. The aim is a ratio of at most 2. Then each
-# entry header (bench/compile_entries.txt), in an empty program and used as its line there says: medians of 3, taken in turn. Seconds
-# are the compiler's own (user time), so that what else runs on the machine disturbs little.
-# Usage: bash bench/compile.sh [--ratio]   (only the first; CXX, and CXXFLAGS for include directories and optimisation, as usual)
+# xtensor/xarray.hpp and xtensor/xnpy.hpp: medians of 5, taken in turn, and their ratio. The aim is a ratio of at most 1.6. Then
+# README's example by the headers alone and as a user of unitscale::compiled, with the size of its object. Last each entry header
+# (bench/compile_entries.txt), in an empty program and used as its line there says: medians of 3, taken in turn. Seconds are the
+# compiler's own (user time), so that what else runs on the machine disturbs little.
+# Usage: bash bench/compile.sh [--ratio]   (without the last; CXX, and CXXFLAGS for include directories and optimisation, as usual)
 set -euo pipefail
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 read -r -a command <<< "${CXX:-g++} -std=c++20 ${CXXFLAGS:--O2} -I$root/include"
 eigen=$(pkg-config --cflags eigen3 2> /dev/null || echo -I/usr/include/eigen3)
 read -r -a eigen <<< "$eigen"
-command+=("${eigen[@]}" -c -o /dev/null)
+command+=("${eigen[@]}" -c)
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -20,7 +21,7 @@ measure() {  # measure RUNS PROGRAM...: the seconds of $work/PROGRAM.cpp are lin
   shift
   for ((run = 0; run <= runs; ++run)); do  # run 0 fills the file cache
     for program in "$@"; do
-      { time "${command[@]}" "$work/$program.cpp"; } 2> "$work/time" || { cat "$work/time" >&2; exit 1; }
+      { time "${command[@]}" -o /dev/null "$work/$program.cpp"; } 2> "$work/time" || { cat "$work/time" >&2; exit 1; }
       ((run == 0)) || tail -n 1 "$work/time" >> "$work/$program.times"
     done
   done
@@ -34,6 +35,16 @@ printf '%s\n' '#include <Eigen/Core>' '#if __has_include(<xtensor/containers/xar
 measure 5 backends unitscale
 LC_ALL=C awk -v ours="$(median unitscale)" -v theirs="$(median backends)" \
   'BEGIN { printf "unitscale %.2f s, Eigen and xtensor %.2f s, ratio %.2f\n", ours, theirs, ours / theirs }'
+
+definitions='#define UNITSCALE_COMPILED'
+for type in FLOAT DOUBLE HALF BFLOAT16; do definitions+=$'\n'"#define UNITSCALE_COMPILED_$type"; done
+cp "$root/examples/readme.cpp" "$work/headers.cpp"
+printf '%s\n#include "%s"\n' "$definitions" "$root/examples/readme.cpp" > "$work/compiled.cpp"
+measure 3 headers compiled
+for way in headers compiled; do
+  "${command[@]}" -o "$work/$way.o" "$work/$way.cpp"
+  LC_ALL=C printf "README's example, %s: %.2f s, object of %d KB\n" "$way" "$(median $way)" "$(($(stat -c %s "$work/$way.o") / 1000))"
+done
 if [[ ${1:-} == --ratio ]]; then exit; fi
 
 printf '\n| header | included, s | used, s |\n| --- | --- | --- |\n'

@@ -6,6 +6,13 @@ include(CheckCXXCompilerFlag)
 check_cxx_compiler_flag(-mprefer-vector-width=512 UNITSCALE_HAS_PREFER_VECTOR_WIDTH)
 set(UNITSCALE_WIDE_VECTORS $<$<BOOL:${UNITSCALE_HAS_PREFER_VECTOR_WIDTH}>:-mprefer-vector-width=512>)
 
+# Release means -O3, which takes half as long again as -O2. Of what it does our loops need the vectoriser only.
+set(UNITSCALE_FAST_BUILD $<$<CONFIG:Release>:-O2>)
+check_cxx_compiler_flag("-O2 -fvect-cost-model=dynamic" UNITSCALE_HAS_VECT_COST_MODEL)
+if(UNITSCALE_HAS_VECT_COST_MODEL)
+  list(APPEND UNITSCALE_FAST_BUILD $<$<CONFIG:Release>:-fvect-cost-model=dynamic>)
+endif()
+
 # unitscale_program(<target> [NO_NATIVE]): links the library and adds warnings, sanitizers and -march=native.
 function(unitscale_program target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "NO_NATIVE" "" "")
@@ -41,16 +48,11 @@ if(PROJECT_IS_TOP_LEVEL AND UNITSCALE_CCACHE AND NOT DEFINED CMAKE_CXX_COMPILER_
   endif()
 endif()
 
-# The decoder's ops for every element type, compiled once for the tests and programs that include train/compiled_ops.hpp.
-set(compiled_ops "")
-foreach(type IN ITEMS float double Half BFloat16)
-  set(source "${PROJECT_BINARY_DIR}/compiled_ops/${type}.cpp")
-  file(CONFIGURE OUTPUT "${source}" CONTENT
-       "#define UNITSCALE_COMPILE_OPS ${type}\n#include <unitscale/train/compiled_ops.hpp>\n")
-  list(APPEND compiled_ops "${source}")
-endforeach()
-add_library(unitscale_compiled_ops OBJECT EXCLUDE_FROM_ALL ${compiled_ops})
-unitscale_program(unitscale_compiled_ops)
+# The compiled library is one of our programs, too, with their warnings and instruction set; not where it is to be installed.
+if(NOT UNITSCALE_COMPILED)
+  unitscale_program(unitscale_compiled)
+  target_compile_options(unitscale_compiled PRIVATE ${UNITSCALE_FAST_BUILD})
+endif()
 
 # Training runs and saved models for the element types of recipes, likewise: train/compiled_runs.hpp. They need nlohmann-json.
 find_package(nlohmann_json QUIET)
@@ -59,10 +61,12 @@ if(nlohmann_json_FOUND)
   foreach(type IN ITEMS float Half BFloat16)
     set(source "${PROJECT_BINARY_DIR}/compiled_runs/${type}.cpp")
     file(CONFIGURE OUTPUT "${source}" CONTENT
-         "#define UNITSCALE_COMPILE_RUNS ${type}\n#include <unitscale/train/compiled_runs.hpp>\n")
+         "#define UNITSCALE_COMPILE_RUNS ${type}\n#include <unitscale/compiled.hpp>\n#include <unitscale/train/compiled_runs.hpp>\n")
     list(APPEND compiled_runs "${source}")
   endforeach()
   add_library(unitscale_compiled_runs OBJECT EXCLUDE_FROM_ALL ${compiled_runs})
   unitscale_program(unitscale_compiled_runs)
-  target_link_libraries(unitscale_compiled_runs PRIVATE nlohmann_json::nlohmann_json)
+  # Little of it is arithmetic: the ops are in unitscale_compiled.
+  target_compile_options(unitscale_compiled_runs PRIVATE $<$<CONFIG:Release>:-O1>)
+  target_link_libraries(unitscale_compiled_runs PRIVATE unitscale::compiled nlohmann_json::nlohmann_json)
 endif()

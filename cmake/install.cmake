@@ -9,9 +9,15 @@ install(EXPORT unitscale-targets NAMESPACE unitscale:: DESTINATION "${unitscale_
 
 configure_package_config_file(cmake/unitscale-config.cmake.in "${PROJECT_BINARY_DIR}/unitscale-config.cmake"
                               INSTALL_DESTINATION "${unitscale_package_dir}")
-# Nothing compiled is installed, so one package serves every processor. Before 1.0 a minor version may break code.
+# Headers alone serve every processor. Before 1.0 a minor version may break code.
+set(unitscale_independent ARCH_INDEPENDENT)
+if(UNITSCALE_COMPILED)
+  set(unitscale_independent "")
+  install(TARGETS unitscale_compiled EXPORT unitscale-compiled-targets ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+  install(EXPORT unitscale-compiled-targets NAMESPACE unitscale:: DESTINATION "${unitscale_package_dir}")
+endif()
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/unitscale-config-version.cmake"
-                                 COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
+                                 COMPATIBILITY SameMinorVersion ${unitscale_independent})
 install(FILES "${PROJECT_BINARY_DIR}/unitscale-config.cmake" "${PROJECT_BINARY_DIR}/unitscale-config-version.cmake"
         DESTINATION "${unitscale_package_dir}")
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")

@@ -12,7 +12,8 @@ usage: bash tests/run.sh [--matrix]
 Installs what is missing (Debian; elsewhere names it), builds the tests and the small examples in build/tests and runs them.
 
   --matrix  GCC and Clang 16, each Release and with address and undefined-behaviour sanitizers; GCC without OpenMP and
-            -march=native; the Release tests again, held to the instruction sets `baseline` and `avx2`
+            -march=native; the Release tests again, held to the instruction sets `baseline` and `avx2`; the kernels' bits under
+            all compiler options
   --help    this text
 END
 }
@@ -75,13 +76,14 @@ build_and_test() { build "$@" && run_tests "$1"; }
 run_with_isa() { UNITSCALE_ISA=$1 run_tests build/matrix/gcc -L '^(unit|examples)$'; }
 
 # A build directory keeps its compiler, so none is shared with build/tests, whose compiler is the user's choice.
-step "gcc release" build_and_test build/matrix/gcc release -DCMAKE_CXX_COMPILER=g++ -DUNITSCALE_EXAMPLES=ON "$strict"
+step "gcc release" build_and_test build/matrix/gcc release -DCMAKE_CXX_COMPILER=g++ -DUNITSCALE_EXAMPLES=ON \
+  -DUNITSCALE_TEST_ALL_FLAGS=ON "$strict"
 step "gcc release, baseline" run_with_isa baseline
 step "gcc release, avx2" run_with_isa avx2
 step "gcc, no OpenMP, no native" build_and_test build/matrix/gcc-plain release -DCMAKE_CXX_COMPILER=g++ \
   -DUNITSCALE_OPENMP=OFF -DUNITSCALE_NATIVE=OFF -DUNITSCALE_EXAMPLES=ON "$strict"
 step "gcc sanitizers" build_and_test build/matrix/gcc-sanitize sanitize -DCMAKE_CXX_COMPILER=g++ -DUNITSCALE_EXAMPLES=OFF
-step "clang release" build_and_test build/matrix/clang clang -DUNITSCALE_EXAMPLES=ON "$strict"
+step "clang release" build_and_test build/matrix/clang clang -DUNITSCALE_EXAMPLES=ON -DUNITSCALE_TEST_ALL_FLAGS=ON "$strict"
 step "clang sanitizers" build_and_test build/matrix/clang-sanitize clang-sanitize -DUNITSCALE_EXAMPLES=OFF
 
 printf '\n'

@@ -2,6 +2,7 @@
 #include <unitscale/analysis/html_report.hpp>
 
 #include "support/catch.hpp"
+#include "support/page.hpp"
 #include "support/temporary_folder.hpp"
 
 #include <nlohmann/json.hpp>
@@ -12,7 +13,9 @@
 using namespace unitscale;
 using namespace unitscale::analysis;
 using nlohmann::json;
+using test::Page;
 using test::TemporaryFolder;
+using test::Texts;
 
 namespace {
 
@@ -119,8 +122,16 @@ TEST_CASE("report: the first non-finite value is explained; text cannot leave th
           "step 3: the value of model/loss [1] has 1 NaN and 0 infinite of 1 elements; computed by loss at model/loss");
     CHECK(data.at("runs").at(0).at("non_finite").at("causes").at(0) == "model/block0/gelu: largest 7");
     CHECK(data.at("runs").at(1).at("non_finite").is_null());
-    const std::string page = html_report(std::vector<Track>{bad}, "title");
-    CHECK(page.find("</script><b>") == std::string::npos);
+    const std::vector<Track> tracks = {bad};
+    const Page page(html_report(tracks, "a & b"));
+    CHECK(page.problems() == Texts{});
+    CHECK(page.requests() == Texts{});
+    CHECK(page.texts("title") == Texts{"a & b"});
+    CHECK(page.count("b") == 0);
+    REQUIRE(page.count("script") == 1);
+    const std::string script = page.texts("script")[0], before = "const data = ";
+    const std::size_t begin = script.find(before) + before.size();
+    CHECK(json::parse(script.substr(begin, script.find(";\n", begin) - begin)) == data_of(tracks));
 }
 
 TEST_CASE("report: written whole or not at all") {

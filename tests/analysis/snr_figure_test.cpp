@@ -2,35 +2,61 @@
 #include <unitscale/analysis/snr_figure.hpp>
 
 #include "support/catch.hpp"
-#include "support/text_count.hpp"
+#include "support/page.hpp"
 
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
 #include <string>
 #include <vector>
 
 using namespace unitscale::analysis;
-using unitscale::test::count;
+using unitscale::test::lines_of;
+using unitscale::test::Page;
+using unitscale::test::PageElement;
+using unitscale::test::Texts;
 
 TEST_CASE("snr figure: one curve and one name per format, axes in powers of two and ten, light and dark") {
     std::vector<SnrCurve> curves;
     for (const char* name : {"e4m3", "e5m2", "int8:180"}) curves.push_back(snr_curve(find_scaled_format(name), -8, 8, 1));
-    const std::string svg = snr_figure(curves);
-    CHECK(svg.starts_with("<svg "));
-    CHECK(svg.ends_with("</svg>\n"));
-    CHECK(count(svg, "<title>") == 3);
-    CHECK(count(svg, ">int8:180</text>") == 1);
-    CHECK(count(svg, "class=\"name\"") == 3);
-    CHECK(count(svg, "prefers-color-scheme: dark") == 1);
-    CHECK(count(svg, "standard deviation of the tensor") == 1);
-    CHECK(count(svg, "<text") == count(svg, "</text>"));
-    CHECK(svg.find("nan") == std::string::npos);
-    CHECK(svg_power(2, -8) == "2<tspan dy=\"-5\" font-size=\"75%\">\u22128</tspan>");
-    for (const int tick : {-8, -4, 0, 4, 8}) CHECK(svg.find(svg_power(2, tick) + "</text>") != std::string::npos);
-    CHECK(svg.find(svg_power(10, 4) + "</text>") != std::string::npos);  // the best ratio of e4m3 is above 1000
-    CHECK(svg.find(svg_power(10, 5) + "</text>") == std::string::npos);
+    const Page page(snr_figure(curves));
+    CHECK(page.problems() == Texts{});
+    CHECK(page.requests() == Texts{});
+    CHECK(page.texts("title") == Texts{"e4m3", "e5m2", "int8:180"});
+    CHECK(page.texts("text", "name") == Texts{"e4m3", "e5m2", "int8:180"});
+    REQUIRE(page.count("style") == 1);
+    CHECK(page.texts("style")[0].find("prefers-color-scheme: dark") != std::string::npos);
+    // Powers of two from 2^-8 to 2^8, then powers of ten: the best ratio of e4m3 is above 1000.
+    Texts ticks = page.texts("text");
+    ticks.erase(ticks.end() - 3, ticks.end());  // the key
+    CHECK(ticks == Texts{"Signal-to-noise ratio of a normal tensor", "2\u22128", "2\u22124", "20", "24", "28", "100", "101",
+                         "102", "103", "104", "standard deviation of the tensor"});
+
+    // Every ratio stands at its place: from left to right by the exponent, from below upwards by its logarithm out of 4.
+    const PageElement& frame = *page.all("svg").at(1);
+    const double width = std::stod(frame.attribute("width")), height = std::stod(frame.attribute("height"));
+    const auto paths = page.all("path", "curve", &frame);
+    REQUIRE(paths.size() == curves.size());
+    for (std::size_t i = 0; i < curves.size(); ++i) {
+        const auto lines = lines_of(*paths[i]);
+        REQUIRE(lines.size() == 1);
+        REQUIRE(lines[0].size() == 17);
+        INFO(curves[i].format.label);
+        for (std::size_t j = 0; j < lines[0].size(); ++j) {
+            CHECK(lines[0][j].x == Approx(width * static_cast<double>(j) / 16.0).margin(0.06));
+            CHECK(lines[0][j].y == Approx(height - height * std::log10(curves[i].ratios.at(j)) / 4.0).margin(0.06));
+        }
+    }
 }
 
 TEST_CASE("snr figure: nine curves differ by colour and dashes; none is an error") {
     std::vector<SnrCurve> curves(9, snr_curve(find_scaled_format("e2m1"), -1, 1, 1));
-    CHECK(count(snr_figure(curves), "class=\"c0 dash1\"") == 2);  // the ninth curve and its key
+    const Page page(snr_figure(curves));
+    CHECK(page.problems() == Texts{});
+    Texts looks;
+    for (const PageElement* group : page.all("g", "", page.all("svg").at(1))) looks.push_back(group->attribute("class"));
+    REQUIRE(looks.size() == 9);
+    for (const std::string& look : looks) CHECK(std::count(looks.begin(), looks.end(), look) == 1);
+    CHECK(page.texts("text", "name").size() == 9);
     REQUIRE_THROWS_WITH(snr_figure(std::vector<SnrCurve>{}), "snr_figure: no curve");
 }

@@ -2,7 +2,8 @@
 # Configures, builds and runs the project tests/consumers/<kind> and checks what it prints. The kind pkg_config has no
 # project: the compiler is called with what pkg-config says. The kind conan_sources is find_package after an installation from
 # the files that conanfile.py exports, as its package() does it; Conan itself is not run. blas and blas_reference are
-# find_package of a package that was configured with UNITSCALE_BLAS, of the BLAS that is found and of ${blas}.
+# find_package of a package that was configured with UNITSCALE_BLAS, of the BLAS that is found and of ${blas}. The kinds compiled_<way>
+# link unitscale::compiled; the package's way also compares its bits with those of the headers alone.
 cmake_minimum_required(VERSION 3.25)
 
 set(expected "0.3125 448 -16 2")  # nearest even; 1000 saturates; -17 is a tie of -16 and -18
@@ -18,7 +19,19 @@ set(arguments "")
 set(package_source "")
 set(package_arguments "")
 set(project ${kind})
-if(kind STREQUAL "conan_sources")
+set(consumer main)
+set(target unitscale)
+if(kind MATCHES "^compiled_(.*)")
+  set(project ${CMAKE_MATCH_1})
+  set(consumer train)
+  set(target compiled)
+  if(project STREQUAL "find_package")
+    set(package_source "${source}")
+    list(APPEND package_arguments -DUNITSCALE_COMPILED=ON -DUNITSCALE_COMPILED_TYPES=float -DCMAKE_BUILD_TYPE=None)
+  else()
+    list(APPEND arguments -DUNITSCALE_COMPILED_TYPES=float)
+  endif()
+elseif(kind STREQUAL "conan_sources")
   set(project find_package)
   file(STRINGS "${source}/conanfile.py" exported REGEX "^ *exports_sources = ")
   string(REGEX MATCHALL "\"[^\"]+\"" exported "${exported}")
@@ -47,6 +60,9 @@ if(package_source)
                           -DUNITSCALE_TESTS=OFF -DUNITSCALE_EXAMPLES=OFF -DUNITSCALE_BENCH=OFF -DUNITSCALE_NATIVE=OFF
                           ${package_arguments}
                   COMMAND_ERROR_IS_FATAL ANY)
+  if(target STREQUAL "compiled")
+    execute_process(COMMAND "${CMAKE_COMMAND}" --build "${build}" COMMAND_ERROR_IS_FATAL ANY)
+  endif()
 endif()
 if(package_source OR kind MATCHES "find_package|pkg_config")
   execute_process(COMMAND "${CMAKE_COMMAND}" --install "${build}" --prefix "${work}/installed" OUTPUT_QUIET
@@ -92,16 +108,35 @@ endif()
 execute_process(
   COMMAND "${CMAKE_COMMAND}" -S "${source}/tests/consumers/${project}" -B "${work}/build" -G "${generator}"
           "-DCMAKE_CXX_COMPILER=${compiler}" "-DCMAKE_CXX_FLAGS=${flags}" "-DCMAKE_PREFIX_PATH=${prefix_path}"
-          -DCMAKE_EXPORT_COMPILE_COMMANDS=ON ${arguments}
+          -DCMAKE_EXPORT_COMPILE_COMMANDS=ON -DUNITSCALE_CONSUMER=${consumer} -DUNITSCALE_TARGET=${target} ${arguments}
   COMMAND_ERROR_IS_FATAL ANY)
 execute_process(COMMAND "${CMAKE_COMMAND}" --build "${work}/build" COMMAND_ERROR_IS_FATAL ANY)
-run_consumer("${work}/build/consumer")
+if(kind STREQUAL "compiled_find_package")
+  execute_process(COMMAND "${work}/build/consumer_of_headers" OUTPUT_VARIABLE expected OUTPUT_STRIP_TRAILING_WHITESPACE
+                  COMMAND_ERROR_IS_FATAL ANY)
+  if(NOT expected MATCHES "^loss 0x")
+    message(FATAL_ERROR "${kind}: the consumer of the headers printed '${expected}' instead of a loss")
+  endif()
+  run_consumer("${work}/build/consumer")
+elseif(target STREQUAL "compiled")
+  execute_process(COMMAND "${work}/build/consumer" OUTPUT_VARIABLE output COMMAND_ERROR_IS_FATAL ANY)
+  if(NOT output MATCHES "^loss 0x")
+    message(FATAL_ERROR "${kind}: the consumer printed '${output}' instead of a loss")
+  endif()
+else()
+  run_consumer("${work}/build/consumer")
+endif()
 
-# Only the consumer's own file is compiled, and not with our development flags.
+# Only the consumer's own file is compiled, beside the compiled library where that is part of the build, and not with our
+# development flags.
 file(READ "${work}/build/compile_commands.json" commands)
 string(JSON count LENGTH "${commands}")
-if(NOT count EQUAL 1)
-  message(FATAL_ERROR "${kind}: ${count} files are compiled instead of the consumer's one")
+set(expected_count 1)
+if(target STREQUAL "compiled")
+  set(expected_count 2)
+endif()
+if(NOT count EQUAL expected_count)
+  message(FATAL_ERROR "${kind}: ${count} files are compiled instead of ${expected_count}")
 endif()
 if(commands MATCHES "-march|-Wshadow|-fsanitize")
   message(FATAL_ERROR "${kind}: our development flags reach the consumer: ${commands}")

@@ -3,8 +3,11 @@
 
 #include "support/catch.hpp"
 
+#include <cstddef>
+#include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 using namespace unitscale;
 
@@ -53,89 +56,174 @@ TEST_CASE("recipes are found by name and an unknown name lists them") {
     }
 }
 
-TEST_CASE("fp32 scales and rounds nothing and clips; the unit recipes scale, keep every gradient and weight residuals") {
-    const Recipe fp32_recipe = find_recipe("fp32");
-    REQUIRE(fp32_recipe.scaling == Scaling::none);
-    REQUIRE(fp32_recipe.parametrisation == Parametrisation::standard);
-    REQUIRE(fp32_recipe.residual.scheme == ResidualScheme::plain);
-    REQUIRE(fp32_recipe.clip_norm == 1.0);
-    REQUIRE(fp32_recipe.products.empty());
-    for (const char* unit : {"unit-fp32", "unit-fp16", "unit-fp8"}) {
-        const Recipe recipe = find_recipe(unit);
-        REQUIRE(recipe.scaling == Scaling::unit);
-        REQUIRE(recipe.parametrisation == Parametrisation::unit);
-        REQUIRE(recipe.residual.scheme != ResidualScheme::plain);
-        REQUIRE(recipe.constraint == Constraint::automatic);
-        REQUIRE(recipe.automatic_rule == Constraint::to_output_scale);
-        REQUIRE(recipe.clip_norm == 0.0);
-    }
-    REQUIRE(find_recipe("unit-fp32").products.empty());
+namespace {
+
+/// How operands are rounded, and "-" where they are not: the format, then whatever is not the usual rounding and saturation.
+std::string text_of(const std::optional<Quantiser>& quantiser) {
+    if (!quantiser) return "-";
+    const Quantiser usual{.format = quantiser->format, .rounding = Rounding::nearest_even, .overflow = Overflow::saturate};
+    return name(quantiser->format) + (*quantiser == usual ? "" : ", rounded in another way");
 }
 
-TEST_CASE("unit-fp8 rounds linear layers to E4M3 forward and E5M2 backward and leaves readout and matmul alone") {
-    const Recipe recipe = find_recipe("unit-fp8");
-    const ProductFormats linear = recipe.formats(ProductKind::linear, "decoder/block0/ffn/up");
-    REQUIRE(linear.activation.value().format == e4m3);
-    REQUIRE(linear.weight.value().format == e4m3);
-    REQUIRE(linear.gradient.value().format == e5m2);
-    for (const auto& role : {linear.activation, linear.weight, linear.gradient}) {
-        REQUIRE(role->rounding == Rounding::nearest_even);
-        REQUIRE(role->overflow == Overflow::saturate);
-    }
-    REQUIRE(recipe.formats(ProductKind::readout, "decoder/readout") == ProductFormats{});
-    REQUIRE(recipe.formats(ProductKind::matmul, "decoder") == ProductFormats{});
+/// Where the powers of two of operands come from.
+std::string text_of(const ScaleRule& rule) {
+    if (rule == ScaleRule{}) return "none";
+    std::string text(name(rule.source));
+    if (rule.source == ScaleSource::constant) return text + ' ' + std::to_string(rule.bias);
+    text += " margin " + std::to_string(rule.margin);
+    if (rule.source == ScaleSource::delayed) text += " history " + std::to_string(rule.history) + (rule.latest ? " latest" : "");
+    return rule.granularity == ScaleGranularity::tensor ? text : text + " by " + std::string(name(rule.granularity));
 }
 
-TEST_CASE("unit-fp16 computes in FP16, keeps FP32 master weights and rounds no operand further") {
-    const Recipe recipe = find_recipe("unit-fp16");
-    REQUIRE(recipe.storage == Storage{.element = ElementType::float16, .master = StateFormat{}});
-    REQUIRE(recipe.products.empty());
-    REQUIRE(recipe.loss_scaling.kind == LossScaleKind::none);
+/// Formats of a product: activation, weight, gradient; then rule of their scales and rounding of the result where there are any.
+std::string text_of(const ProductFormats& formats) {
+    std::string text = text_of(formats.activation) + ' ' + text_of(formats.weight) + ' ' + text_of(formats.gradient);
+    if (formats == ProductFormats{}) return text;
+    const std::string scale = text_of(formats.activation_scale);
+    if (text_of(formats.weight_scale) != scale || text_of(formats.gradient_scale) != scale) return text + ", scales that differ";
+    if (scale != "none") text += ", " + scale;
+    return formats.result ? text + ", result " + text_of(formats.result) : text;
 }
 
-TEST_CASE("the FP16 recipes differ in the loss' factor alone, bf16 in the element type alone") {
-    const Recipe plain = find_recipe("fp16");
-    REQUIRE(plain.storage == Storage{.element = ElementType::float16, .master = StateFormat{}});
-    REQUIRE(plain.loss_scaling.kind == LossScaleKind::none);
-    REQUIRE(find_recipe("fp16-loss-scaled").loss_scaling.kind == LossScaleKind::constant);
-    REQUIRE(find_recipe("fp16-auto-loss-scaled").loss_scaling.kind == LossScaleKind::automatic);
-    REQUIRE(find_recipe("bf16").storage == Storage{.element = ElementType::bfloat16, .master = StateFormat{}});
-    REQUIRE(find_recipe("bf16").loss_scaling.kind == LossScaleKind::none);
-    for (const char* name : {"fp16", "fp16-loss-scaled", "fp16-auto-loss-scaled", "bf16"}) {
-        const Recipe recipe = find_recipe(name);
-        if (recipe.name != "bf16") REQUIRE(recipe.storage == plain.storage);
-        REQUIRE(recipe.scaling == Scaling::none);
-        REQUIRE(recipe.parametrisation == Parametrisation::standard);
-        REQUIRE(recipe.products.empty());
-        REQUIRE(recipe.learning_rate == find_recipe("fp32").learning_rate);
-        REQUIRE(recipe.clip_norm == find_recipe("fp32").clip_norm);
+/// A tensor of the optimiser: "fp32" where it is kept as it is computed.
+std::string text_of(const StateFormat& format) {
+    if (!format.format) return "fp32";
+    const StateFormat usual{.format = format.format, .scaled = true, .block = 0, .rounding = Rounding::nearest_even};
+    return name(*format.format) + (format == usual ? "" : ", kept in another way");
+}
+
+/// Element type, master weights, both moments; the rounding of weights' gradients where there is any.
+std::string text_of(const Storage& storage) {
+    std::string text = std::string(name(storage.element)) + ", master " + (storage.master ? text_of(*storage.master) : "none") +
+                       ", moments " + text_of(storage.first_moment) + ' ' + text_of(storage.second_moment);
+    if (storage.weight_gradient) text += ", weight gradient " + text_of(storage.weight_gradient);
+    if (storage.weight_gradient_scale != ScaleRule{}) text += ", " + text_of(storage.weight_gradient_scale);
+    return text;
+}
+
+std::string text_of(const LossScaling& scaling) {
+    if (scaling.kind == LossScaleKind::none) return "none";
+    const LossScaling usual{.kind = scaling.kind, .initial = scaling.initial, .growth = 2.0, .backoff = 0.5, .interval = 2000};
+    return concatenate(name(scaling.kind), ' ', scaling.initial, scaling == usual ? "" : ", changing in another way");
+}
+
+std::string text_of(const ResidualRule& rule) {
+    const bool usual = rule.tau == 0.5 && rule.multiplier == 1.0 && rule.attention_ratio == 1.0;
+    return std::string(name(rule.scheme)) + (usual ? "" : ", with other numbers");
+}
+
+/// A recipe as the table below writes it.
+struct RecipeRow {
+    std::string name{};
+    std::string scaling{}, parametrisation{}, residual{};
+    std::string linear{};     ///< most products of a block: formats of activation, weight and gradient
+    std::string unrounded{};  ///< products of a block that are not rounded although the others are
+    std::string storage{}, loss_scaling{};
+    double readout_exponent = 1.0, learning_rate = 0.0, clip_norm = 0.0;
+};
+
+const std::string fp32_state = ", master none, moments fp32 fp32", with_master = ", master fp32, moments fp32 fp32";
+const std::string fp8 = "e4m3 e4m3 e5m2", fnuz = "e4m3fnuz e4m3fnuz e5m2fnuz", unrounded = "- - -";
+
+/// All that a recipe says, by recipe. In words: docs/recipes.md.
+const std::vector<RecipeRow>& table() {
+    static const std::vector<RecipeRow> rows = {
+        {"fp32", "none", "standard", "plain", unrounded, "", "fp32" + fp32_state, "none", 1.0, 6e-3, 1.0},
+        {"fp16", "none", "standard", "plain", unrounded, "", "fp16" + with_master, "none", 1.0, 6e-3, 1.0},
+        {"fp16-loss-scaled", "none", "standard", "plain", unrounded, "", "fp16" + with_master, "constant 4096", 1.0, 6e-3, 1.0},
+        {"fp16-auto-loss-scaled", "none", "standard", "plain", unrounded, "", "fp16" + with_master, "automatic 65536", 1.0, 6e-3,
+         1.0},
+        {"bf16", "none", "standard", "plain", unrounded, "", "bf16" + with_master, "none", 1.0, 6e-3, 1.0},
+        {"unit-fp32", "unit", "unit", "depth", unrounded, "", "fp32" + fp32_state, "none", 0.5, 0.06, 0.0},
+        {"unit-fp16", "unit", "unit", "depth", unrounded, "", "fp16" + with_master, "none", 0.5, 0.06, 0.0},
+        {"unit-fp8", "unit", "unit", "depth", fp8, "", "fp32" + fp32_state, "none", 0.5, 0.06, 0.0},
+        {"umup-fp32", "unit", "umup", "depth", unrounded, "", "fp32" + fp32_state, "none", 1.0, 1.0, 0.0},
+        {"umup-bf16", "unit", "umup", "depth", unrounded, "", "bf16" + with_master, "none", 1.0, 1.0, 0.0},
+        {"umup-fp8", "unit", "umup", "depth", fp8, "attention/out ffn/down", "fp32" + fp32_state, "none", 1.0, 1.0, 0.0},
+        {"mup-fp32", "none", "mup", "plain", unrounded, "", "fp32" + fp32_state, "none", 1.0, 6e-3, 1.0},
+        {"scalify-fp16-1", "propagate", "standard", "plain", unrounded, "", "fp16" + with_master, "none", 1.0, 6e-3, 1.0},
+        {"scalify-fp16-2", "propagate", "standard", "plain", unrounded, "", "fp16" + fp32_state, "none", 1.0, 6e-3, 1.0},
+        {"scalify-fp8-3", "propagate", "standard", "plain", fp8, "", "fp16" + fp32_state + ", weight gradient e5m2", "none", 1.0,
+         6e-3, 1.0},
+        {"scalify-fp8-4", "propagate", "standard", "plain", fp8, "",
+         "fp16, master none, moments fp16 fp16, weight gradient e5m2, amax margin 0", "none", 1.0, 6e-3, 1.0},
+        {"fp8-amax", "none", "standard", "plain", fnuz + ", amax margin 3", "", "fp32" + fp32_state, "none", 1.0, 6e-3, 1.0},
+        {"fp8-cscale", "none", "standard", "plain", fnuz + ", constant 0", "", "fp32" + fp32_state, "constant 32768", 1.0, 6e-3,
+         1.0},
+        {"fp8-delayed", "none", "standard", "plain", fnuz + ", delayed margin 0 history 16", "", "fp32" + fp32_state, "none", 1.0,
+         6e-3, 1.0},
+    };
+    return rows;
+}
+
+}  // namespace
+
+TEST_CASE("every recipe says what the table says, and every recipe is in the table") {
+    const std::vector<Recipe> recipes = known_recipes();
+    std::vector<std::string> names, rows;
+    for (const Recipe& recipe : recipes) names.push_back(recipe.name);
+    for (const RecipeRow& row : table()) rows.push_back(row.name);
+    REQUIRE(names == rows);  // a new recipe needs a row
+    for (std::size_t i = 0; i < recipes.size(); ++i) {
+        const Recipe& recipe = recipes[i];
+        const RecipeRow& row = table()[i];
+        INFO(recipe.name);
+        CHECK(name(recipe.scaling) == row.scaling);
+        CHECK(name(recipe.parametrisation) == row.parametrisation);
+        CHECK(text_of(recipe.residual) == row.residual);
+        CHECK(text_of(recipe.storage) == row.storage);
+        CHECK(text_of(recipe.loss_scaling) == row.loss_scaling);
+        CHECK(recipe.readout_exponent == row.readout_exponent);
+        CHECK(recipe.learning_rate == row.learning_rate);
+        CHECK(recipe.clip_norm == row.clip_norm);
+        // The products of the first block and of a later one, and those outside of blocks.
+        for (const std::string block : {"decoder/block0/", "decoder/block11/"}) {
+            std::string left_alone;
+            for (const std::string product :
+                 {"attention/query", "attention/key", "attention/value", "attention/out", "ffn/gate", "ffn/up", "ffn/down"}) {
+                INFO(block + product);
+                const std::string text = text_of(recipe.formats(ProductKind::linear, block + product));
+                if (text == row.linear) continue;
+                CHECK(text == unrounded);
+                left_alone += (left_alone.empty() ? "" : " ") + product;
+            }
+            CHECK(left_alone == row.unrounded);
+        }
+        CHECK(recipe.formats(ProductKind::readout, "decoder/readout") == ProductFormats{});
+        CHECK(recipe.formats(ProductKind::matmul, "decoder/block0/attention") == ProductFormats{});
+        // What no recipe changes, and what scale propagation does.
+        CHECK(recipe.constraint == Constraint::automatic);
+        CHECK(recipe.automatic_rule == Constraint::to_output_scale);
+        CHECK(recipe.hyperparameters == Hyperparameters{.alpha_attn = 1.0,
+                                                        .alpha_ffn_act = 1.0,
+                                                        .alpha_loss_softmax = 1.0,
+                                                        .init_sigma = 1.0,
+                                                        .alpha_emb = 1.0,
+                                                        .alpha_out = 1.0,
+                                                        .base_width = 128,
+                                                        .base_depth = 4});
+        CHECK(recipe.propagate == PropagateRule{.rounding = ScaleRounding::down,
+                                                .exact_norms = false,
+                                                .rescale_gradients = row.scaling == "propagate"});
     }
 }
 
-TEST_CASE("each of the Scalify recipes takes one more part of the state to fewer bits") {
-    const Recipe first = find_recipe("scalify-fp16-1"), second = find_recipe("scalify-fp16-2"),
-                 third = find_recipe("scalify-fp8-3"), fourth = find_recipe("scalify-fp8-4");
-    for (const Recipe& recipe : {first, second, third, fourth}) {
-        REQUIRE(recipe.scaling == Scaling::propagate);
-        REQUIRE(recipe.parametrisation == Parametrisation::standard);
-        REQUIRE(recipe.storage.element == ElementType::float16);
-        REQUIRE(recipe.loss_scaling.kind == LossScaleKind::none);
-    }
-    REQUIRE(first.storage.master == StateFormat{});
-    REQUIRE(first.propagate.rescale_gradients);
-    REQUIRE(second.storage == Storage{.element = ElementType::float16});
-    REQUIRE(second.propagate.rescale_gradients);
-    REQUIRE(second.products.empty());
-    REQUIRE(third.storage == Storage{.element = ElementType::float16, .weight_gradient = Quantiser{.format = e5m2}});
-    const ProductFormats linear = third.formats(ProductKind::linear, "decoder/block0/ffn/up");
-    REQUIRE(linear.activation.value().format == e4m3);
-    REQUIRE(linear.weight.value().format == e4m3);
-    REQUIRE(linear.gradient.value().format == e5m2);
-    REQUIRE(third.formats(ProductKind::readout, "decoder/readout") == ProductFormats{});
-    REQUIRE(fourth.formats(ProductKind::linear, "decoder/block0/ffn/up") == linear);
-    REQUIRE(fourth.storage.first_moment == StateFormat{.format = fp16});
-    REQUIRE(fourth.storage.second_moment == StateFormat{.format = fp16});
-    REQUIRE(fourth.storage.weight_gradient_scale == ScaleRule{.source = ScaleSource::amax});
+TEST_CASE("a row of the table tells formats, scales and state that differ in any way") {
+    const Quantiser usual{.format = e4m3};
+    CHECK(text_of(std::optional<Quantiser>()) == "-");
+    CHECK(text_of(std::optional(usual)) == "e4m3");
+    for (const Quantiser& other : {Quantiser{.format = e4m3, .rounding = Rounding::toward_zero}, Quantiser{.format = e5m2},
+                                   Quantiser{.format = e4m3, .overflow = Overflow::to_infinity}})
+        CHECK(text_of(std::optional(other)) != "e4m3");
+    CHECK(text_of(ScaleRule{.source = ScaleSource::amax, .granularity = ScaleGranularity::row}) == "amax margin 0 by row");
+    CHECK(text_of(ScaleRule{.source = ScaleSource::delayed, .history = 2, .latest = true}) ==
+          "delayed margin 0 history 2 latest");
+    CHECK(text_of(ProductFormats{.activation = usual, .result = usual}) == "e4m3 - -, result e4m3");
+    CHECK(text_of(ProductFormats{.activation = usual, .weight_scale = {.source = ScaleSource::amax}}) ==
+          "e4m3 - -, scales that differ");
+    CHECK(text_of(StateFormat{.format = fp16, .scaled = false}) == "fp16, kept in another way");
+    CHECK(text_of(LossScaling{.kind = LossScaleKind::automatic, .interval = 1}) == "automatic 65536, changing in another way");
+    CHECK(text_of(ResidualRule{.tau = 0.25}) == "plain, with other numbers");
 }
 
 TEST_CASE("of several product rules that match, the last one holds, whole") {
@@ -152,12 +240,33 @@ TEST_CASE("of several product rules that match, the last one holds, whole") {
     REQUIRE(recipe.formats(ProductKind::readout, "block0/ffn/up").weight.value().format == fp16);
 }
 
-TEST_CASE("kinds, scalings and parametrisations have names") {
+TEST_CASE("formats and scales of a product are found by role") {
+    const ProductFormats formats{.activation = Quantiser{.format = e4m3},
+                                 .weight = Quantiser{.format = e3m4},
+                                 .gradient = Quantiser{.format = e5m2},
+                                 .activation_scale = {.source = ScaleSource::constant, .bias = 1},
+                                 .weight_scale = {.source = ScaleSource::constant, .bias = 2},
+                                 .gradient_scale = {.source = ScaleSource::constant, .bias = 3}};
+    CHECK(formats.of(OperandRole::activation).value().format == e4m3);
+    CHECK(formats.of(OperandRole::weight).value().format == e3m4);
+    CHECK(formats.of(OperandRole::gradient).value().format == e5m2);
+    CHECK(formats.scale(OperandRole::activation).bias == 1);
+    CHECK(formats.scale(OperandRole::weight).bias == 2);
+    CHECK(formats.scale(OperandRole::gradient).bias == 3);
+}
+
+TEST_CASE("kinds, roles, scalings and parametrisations have names") {
     REQUIRE(name(ProductKind::linear) == "linear");
     REQUIRE(name(ProductKind::readout) == "readout");
     REQUIRE(name(ProductKind::matmul) == "matmul");
+    REQUIRE(name(OperandRole::activation) == "activation");
+    REQUIRE(name(OperandRole::weight) == "weight");
+    REQUIRE(name(OperandRole::gradient) == "gradient");
     REQUIRE(name(Scaling::none) == "none");
     REQUIRE(name(Scaling::unit) == "unit");
+    REQUIRE(name(Scaling::propagate) == "propagate");
     REQUIRE(name(Parametrisation::standard) == "standard");
     REQUIRE(name(Parametrisation::unit) == "unit");
+    REQUIRE(name(Parametrisation::mup) == "mup");
+    REQUIRE(name(Parametrisation::umup) == "umup");
 }

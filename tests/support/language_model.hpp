@@ -7,7 +7,7 @@
 #include <unitscale/nn/initialise.hpp>
 #include <unitscale/ops/softmax_cross_entropy.hpp>
 #include <unitscale/train/batches.hpp>
-#include <unitscale/train/compiled_ops.hpp>
+#include <unitscale/compiled.hpp>
 
 #include <algorithm>
 #include <cmath>

@@ -9,7 +9,7 @@
 #include <unitscale/tensor/cast.hpp>
 #include <unitscale/tensor/fill.hpp>
 #include <unitscale/tensor/rescale.hpp>
-#include <unitscale/train/compiled_ops.hpp>
+#include <unitscale/compiled.hpp>
 
 #include <algorithm>
 #include <cmath>

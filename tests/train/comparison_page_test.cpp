@@ -2,14 +2,20 @@
 #include <unitscale/train/comparison_page.hpp>
 
 #include "support/catch.hpp"
-#include "support/text_count.hpp"
+#include "support/page.hpp"
 
+#include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 using namespace unitscale;
 using namespace unitscale::train;
-using unitscale::test::count;
+using test::Page;
+using test::PageElement;
+using test::Texts;
 
 namespace {
 
@@ -24,7 +30,10 @@ RunRecord record(const std::string& recipe, std::uint64_t seed, std::vector<doub
 
 RateSummary of_runs(std::vector<RunRecord> runs) {
     RateSummary rate{.rate = 0.1, .runs = std::move(runs)};
-    for (const RunRecord& run : rate.runs) rate.failed += run.failed ? 1 : 0;
+    for (const RunRecord& run : rate.runs) {
+        rate.failed += run.failed ? 1 : 0;
+        rate.mean += run.valid_loss / static_cast<double>(rate.runs.size());
+    }
     return rate;
 }
 
@@ -77,44 +86,92 @@ TEST_CASE("comparison page: whole, alone, and with every part that the records h
     RunRecord failed = record("fp16", 1, {4.0, 2.0});
     failed.failed = true;
     failed.reason = "the loss is nan at step 3";
-    std::vector<RecipeSummary> all = {{.recipe = {.name = "fp8<amax>"}, .rates = {of_runs({amax})}},
-                                      {.recipe = {.name = "fp16"}, .rates = {of_runs({failed})}}};
+    const std::vector<RecipeSummary> all = {
+        {.recipe = {.name = "fp8<amax>", .description = "8 \"bits\""}, .rates = {of_runs({amax})}},
+        {.recipe = {.name = "fp16"}, .rates = {of_runs({failed})}}};
     const BiasWindow window{.run = {"fp32", 0.1, 1}, .biases = {-1, 0, 1}, .losses = {3.0, 2.0, 2.5}, .unrounded = 2.0};
-    const std::string page = comparison_page(all, "width 16 & so on", window);
-    CHECK(page.starts_with("<!DOCTYPE html>\n"));
-    CHECK(page.ends_with("</html>\n"));
-    for (const char* word : {"http:", "https:", "src=", "@import", "fetch(", "url(", "<amax>", "nan\"", "inf"}) {
-        std::string rest = page;
-        for (std::size_t at = rest.find("http://www.w3.org/2000/svg"); at != std::string::npos;
-             at = rest.find("http://www.w3.org/2000/svg"))
-            rest.erase(at, 26);  // a name, which nobody fetches
-        CAPTURE(word);
-        CHECK(rest.find(word) == std::string::npos);
-    }
-    CHECK(page.find("width 16 &amp; so on") != std::string::npos);
-    CHECK(page.find("<div class=\"alert\">fp16, rate 0.1, seed 1: failed: the loss is nan at step 3</div>") != std::string::npos);
-    CHECK(count(page, "data-recipe=\"") == 2);
-    CHECK(page.find("<h2>Validation loss</h2>") != std::string::npos);
-    CHECK(page.find("<h2>Training loss</h2>") != std::string::npos);
-    CHECK(page.find("by learning rate</h2>") == std::string::npos);  // there is one rate only
-    CHECK(count(page, "<h3>ffn/up/linear</h3>") == 3);               // a plot for each role
-    CHECK(count(page, "<title>layer 1</title>") == 3);
-    CHECK(page.find("<td>10.0 % (1.00 %)</td>") != std::string::npos);
-    CHECK(page.find("FP8-CSCALE") != std::string::npos);
-    for (const char* tag : {"div", "svg", "table", "tr", "td", "h2", "p", "g", "label"}) {
-        CAPTURE(tag);
-        CHECK(count(page, std::string("<") + tag + ">") + count(page, std::string("<") + tag + " ") ==
-              count(page, std::string("</") + tag + ">"));
-    }
-    CHECK(count(page, "</script>") == 1);
+    const Page page(comparison_page(all, "width 16 & so on", window));
+    CHECK(page.problems() == Texts{});
+    CHECK(page.links() == Texts{});
+    CHECK(page.requests() == Texts{});
+    CHECK(page.texts("h1") == Texts{"Recipes compared"});
+    CHECK(page.says("width 16 & so on"));
+    CHECK(page.texts("div", "alert") == Texts{"fp16, rate 0.1, seed 1: failed: the loss is nan at step 3"});
+    CHECK(page.texts("h2") == Texts{"Validation loss", "Training loss", "Gradients that became zero",
+                                    "fp8<amax>: biases over training, by layer and role", "activations", "gradients", "weights",
+                                    "One constant bias for all (FP8-CSCALE)"});
 
-    // Two rates: their plot is there; without a window, gradients and biases those parts are not.
-    all.pop_back();
-    all[0].rates = {of_runs({record("a", 1, {4.0, 2.0})}), of_runs({record("a", 1, {4.0, 1.0})})};
-    all[0].rates[1].rate = 0.2;
-    const std::string other = comparison_page(all, "", std::nullopt);
-    CHECK(other.find("by learning rate</h2>") != std::string::npos);
-    CHECK(other.find("FP8-CSCALE") == std::string::npos);
-    CHECK(other.find("Gradients that became zero") == std::string::npos);
-    CHECK(other.find("biases over training") == std::string::npos);
+    // The tables are those of the numbers, which comparison_table_test checks.
+    const auto tables = page.all("table");
+    REQUIRE(tables.size() == 3);
+    CHECK(page.rows(*tables[0]) == comparison_rows(all));
+    CHECK(page.rows(*tables[0]).at(1).at(0) == "fp8<amax>");
+    CHECK(page.rows(*tables[0]).at(1).at(2) == "1.0000");
+    CHECK(page.rows(*tables[1]) ==
+          std::vector<Texts>{{"gradient of", "linear"}, {"fp8<amax>", "10.0 % (1.00 %)"}, {"fp16", "-"}});
+    CHECK(page.rows(*tables[2]) == std::vector<Texts>{{"bias", "validation loss", "to unrounded", "works"},
+                                                      {"-1", "3.0000", "+50.00 %", "no"},
+                                                      {"0", "2.0000", "+0.00 %", "yes"},
+                                                      {"1", "2.5000", "+25.00 %", "no"}});
+
+    // Curves: losses by recipe, biases by layer in a chart for each role, those of the window.
+    Texts charts;
+    for (const PageElement* chart : page.all("svg", "chart")) charts.push_back(chart->attribute("aria-label"));
+    CHECK(charts == Texts{"Validation loss", "Training loss", "biases of the activation of ffn/up/linear",
+                          "biases of the gradient of ffn/up/linear", "biases of the weight of ffn/up/linear",
+                          "validation loss by constant bias"});
+    for (const char* chart : {"Validation loss", "Training loss"}) {
+        const auto curves = curves_of(page, chart);
+        REQUIRE(curves.size() == 2);
+        CHECK(curves.at("fp8<amax>").at(0).size() == 3);
+        CHECK(curves.at("fp16").at(0).size() == 2);  // as far as it went
+    }
+    for (const char* role : {"activation", "gradient", "weight"}) {
+        const auto curves = curves_of(page, std::string("biases of the ") + role + " of ffn/up/linear");
+        REQUIRE(curves.size() == 2);
+        for (const char* layer : {"layer 0", "layer 1"}) {
+            const auto line = curves.at(layer).at(0);
+            REQUIRE(line.size() == 3);
+            CHECK(line[0].y > line[1].y);  // 3, 4, 5: upwards
+            CHECK(line[1].y > line[2].y);
+        }
+    }
+    const auto by_bias = curves_of(page, "validation loss by constant bias");
+    REQUIRE(by_bias.size() == 2);
+    CHECK(by_bias.at("operands rounded to FP8").at(0)[1].y == by_bias.at("not rounded").at(0)[1].y);  // 2.0 both
+    CHECK(by_bias.at("operands rounded to FP8").at(0)[0].y < by_bias.at("not rounded").at(0)[0].y);
+
+    // A box for each recipe, in its row; what it shows and hides is there. (`data-look` in cards of the class `recipes`.)
+    const auto boxes = page.all("input");
+    REQUIRE(boxes.size() == 2);
+    for (std::size_t i = 0; i < boxes.size(); ++i) {
+        INFO("box " << i);
+        CHECK(boxes[i]->attribute("data-recipe") == std::to_string(i));
+        CHECK(boxes[i]->attributes.contains("checked"));
+        CHECK(page.parent(page.parent(*boxes[i])).text == all[i].recipe.name);
+        CHECK(page.parent(*boxes[i]).attribute("title") == all[i].recipe.description);
+        Texts names;
+        for (const PageElement* card : page.all("div", "recipes"))
+            for (const PageElement* group : page.all("g", "", card))
+                if (group->attribute("data-look") == std::to_string(i)) names.push_back(group->text);
+        CHECK(names == Texts(2, all[i].recipe.name));  // validation and training
+    }
+    REQUIRE(page.count("script") == 1);
+    CHECK(page.texts("script")[0] == comparison_script);
+}
+
+TEST_CASE("comparison page: rates have a plot where there are several; parts without records are left out") {
+    RateSummary other = of_runs({record("a", 1, {4.0, 1.0})});
+    other.rate = 0.2;
+    const std::vector<RecipeSummary> all = {{.recipe = {.name = "a"}, .rates = {of_runs({record("a", 1, {4.0, 2.0})}), other}}};
+    const Page page(comparison_page(all, "", std::nullopt));
+    CHECK(page.problems() == Texts{});
+    CHECK(page.texts("h2") == Texts{"Validation loss", "Training loss", "Final validation loss by learning rate"});
+    CHECK(page.count("table") == 1);
+    CHECK(page.count("div", "alert") == 0);
+    const auto by_rate = curves_of(page, "Final validation loss by learning rate").at("a");
+    REQUIRE(by_rate.size() == 1);
+    REQUIRE(by_rate[0].size() == 2);
+    CHECK(by_rate[0][0].x < by_rate[0][1].x);
+    CHECK(by_rate[0][0].y < by_rate[0][1].y);  // 2, then 1: downwards
 }

@@ -2,34 +2,56 @@
 #include <unitscale/train/page_parts.hpp>
 
 #include "support/catch.hpp"
+#include "support/page.hpp"
 
 #include <string>
+#include <vector>
 
 using namespace unitscale;
 using namespace unitscale::train;
+using test::Page;
+using test::PageElement;
+using test::Texts;
 
 TEST_CASE("page parts: a table has a header, text that is escaped, and what leads its rows") {
-    const std::string html =
-        html_table({{"a", "b"}, {"1<2", "x"}, {"3", "y"}}, [](std::size_t row) { return "<i>" + std::to_string(row) + "</i>"; });
-    CHECK(html ==
-          "<table><tr><th>a</th><th>b</th></tr>\n<tr><td><i>0</i>1&lt;2</td><td>x</td></tr>\n"
-          "<tr><td><i>1</i>3</td><td>y</td></tr>\n</table>");
+    const Page page(html_table({{"a", "b"}, {"1<2", "x"}, {"3", "y&"}},
+                               [](std::size_t row) { return "<i>" + std::to_string(row) + "</i>"; }));
+    CHECK(page.problems() == Texts{});
+    REQUIRE(page.count("table") == 1);
+    CHECK(page.rows(*page.all("table")[0]) == std::vector<Texts>{{"a", "b"}, {"01<2", "x"}, {"13", "y&"}});
+    CHECK(page.texts("th") == Texts{"a", "b"});  // the first row alone
+    CHECK(page.texts("i") == Texts{"0", "1"});
+    for (const PageElement* lead : page.all("i")) CHECK(page.parent(*lead).text.starts_with(lead->text));
+    CHECK(Page(html_table({}, [](std::size_t) { return ""; })).problems() == Texts{});
 }
 
 TEST_CASE("page parts: a plot needs a curve of two points") {
     analysis::Plot plot{.curves = {{.name = "one", .x = {1.0}, .y = {2.0}}}};
     CHECK(plot_card("title", "note", plot).empty());
     plot.curves.push_back({.name = "two", .x = {0.0, 1.0}, .y = {0.0, 1.0}});
-    const std::string html = plot_card("title", "note", plot);
-    CHECK(html.starts_with("<div class=\"card recipes\"><h2>title</h2>"));
-    CHECK(html.find("aria-label=\"title\"") != std::string::npos);
-    CHECK(html.find("<style>") == std::string::npos);  // the page's own
+    const Page page(plot_card("title", "note", plot));
+    CHECK(page.problems() == Texts{});
+    CHECK(page.texts("h2") == Texts{"title"});
+    CHECK(page.texts("span") == Texts{"note"});
+    CHECK(page.count("div", "card") == 1);
+    CHECK(page.count("div", "recipes") == 1);  // what the script of a comparison looks for
+    const auto curves = curves_of(page, "title");
+    REQUIRE(curves.size() == 2);
+    REQUIRE(curves.at("two").size() == 1);
+    CHECK(curves.at("two")[0].size() == 2);
+    CHECK(page.count("style") == 0);  // the page has one for all
 }
 
 TEST_CASE("page parts: a page brings all styles along") {
-    const std::string page = figures_page("a & b", "<main>body</main>");
-    CHECK(page.starts_with("<!DOCTYPE html>"));
-    CHECK(page.find("<title>a &amp; b</title>") != std::string::npos);
-    for (const char* style : {"svg.chart", "table.heat", ".pair", ".card"}) CHECK(page.find(style) != std::string::npos);
-    CHECK(page.ends_with("<main>body</main></body></html>\n"));
+    const Page page(figures_page("a & b", "<main>body</main>"));
+    CHECK(page.problems() == Texts{});
+    CHECK(page.requests() == Texts{});
+    CHECK(page.texts("title") == Texts{"a & b"});
+    CHECK(page.texts("body") == Texts{"body"});
+    REQUIRE(page.count("style") == 1);
+    const std::string style = page.texts("style")[0];
+    for (const std::string_view part :
+         {analysis::report_style, analysis::svg_plot_style, analysis::heat_table_style, figures_style})
+        CHECK(style.find(part) != std::string::npos);
+    for (const char* name : {"svg.chart", "table.heat", ".pair", ".card"}) CHECK(style.find(name) != std::string::npos);
 }

@@ -2,12 +2,11 @@
 #pragma once
 
 #include <unitscale/analysis/tracker.hpp>
-#include <unitscale/train/compiled_ops.hpp>
 #include <unitscale/train/language_run.hpp>
 #include <unitscale/train/saved_model.hpp>
 
-// Training runs and saved models, compiled in one source of a program for each element type, as train/compiled_ops.hpp does for the
-// decoder's ops, which this header includes. One source of the program, for each of float, Half and BFloat16:
+// Training runs and saved models, compiled in one source of a program for each element type, as unitscale/compiled.hpp does for the
+// library. One source of the program, for each of float, Half and BFloat16:
 //   #define UNITSCALE_COMPILE_RUNS float
 //   #include <unitscale/train/compiled_runs.hpp>
 // Test: tests/train/compiled_runs_test.cpp

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# include/unitscale/compiled.hpp lists every op, module and optimiser, so that unitscale::compiled leaves none of them to its users'
+# sources; it includes headers of ours that are there, each once.   Usage: compiled.sh SOURCE_DIRECTORY
+set -euo pipefail
+# shellcheck source=tests/structure/layers.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/layers.sh"
+cd -- "$1"
+
+compiled=include/unitscale/compiled.hpp
+if [[ ! -f $compiled ]]; then
+  fault "$compiled" "is not there"
+  finish "compiled header"
+fi
+listed=$(sed -n '/^#define UNITSCALE_COMPILED_/,/;$/p' "$compiled")
+
+# Functions that give variables. Left out: what records for other ops, and what takes functions, whose types are the user's.
+for header in include/unitscale/ops/*.hpp; do
+  while IFS= read -r op; do
+    case $op in record_* | custom_scale) continue ;; esac
+    grep -qE "[> ]$op<T[,>]" <<< "$listed" || fault "$compiled" "does not list ops::$op of $header"
+  done < <(sed -nE 's/^\[\[nodiscard\]\] (Variable<T>|std::(array|pair)<Variable<T>, [a-z0-9]+>) ([a-z0-9_]+)\(.*/\3/p' "$header" | sort -u)
+done
+# Classes of an element type.
+for header in include/unitscale/nn/*.hpp include/unitscale/optim/{adam,lamb,sgd}.hpp; do
+  layer=$(basename "$(dirname "$header")")
+  while IFS= read -r class; do
+    grep -q "class $layer::$class<T>;" <<< "$listed" || fault "$compiled" "does not list $layer::$class of $header"
+  done < <(grep -A 1 -x 'template <class T>' "$header" | sed -nE 's/^class ([A-Za-z0-9]+).*/\1/p')
+done
+while IFS= read -r path; do
+  [[ -f include/$path ]] || fault "$compiled" "includes <$path>, which is not there"
+done < <(sed -nE 's/^#include <(unitscale\/[^>]+)>/\1/p' "$compiled")
+twice=$(grep '^#include' "$compiled" | sort | uniq -d)
+[[ -z $twice ]] || fault "$compiled" "$twice twice"
+
+finish "compiled header"
