@@ -29,11 +29,11 @@ void add_scaled_tensor(const Execution& execution, Tensor<T>& sum, const Tensor<
     const auto old_factor = static_cast<A>(sum.scale() / scale), factor = static_cast<A>(part.scale() / scale);
     T* to = sum.data();
     const T* more = part.data();
-    parallel_for(execution.threads, static_cast<std::ptrdiff_t>(part.size()), 1 << 15,
-                 [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
-                     for (std::ptrdiff_t i = begin; i < end; ++i)
-                         to[i] = static_cast<T>(multiply_add(old_factor, static_cast<A>(to[i]), factor * static_cast<A>(more[i])));
-                 });
+    parallel_for(
+        execution.threads, static_cast<std::ptrdiff_t>(part.size()), 1 << 15, [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
+            for (std::ptrdiff_t i = begin; i < end; ++i)
+                to[i] = static_cast<T>(multiply_add(old_factor, static_cast<A>(to[i]), factor * static_cast<A>(more[i])));
+        });
     sum.set_scale(scale);
     sum.set_any_scale(sum.any_scale() && part.any_scale());
 }

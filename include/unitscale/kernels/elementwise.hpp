@@ -151,7 +151,8 @@ void sum_to_shape(const Execution& execution, const T* dy, const Shape& y_shape,
 template <class T>
 [[nodiscard]] double square_norm(const Execution& execution, const T* x, std::ptrdiff_t n) {
     return accumulate_over<double>(
-        execution, n, [](double sum, Accum<T> v) { return multiply_add(static_cast<double>(v), static_cast<double>(v), sum); }, x);
+        execution, n, [](double sum, Accum<T> v) { return multiply_add(static_cast<double>(v), static_cast<double>(v), sum); },
+        x);
 }
 
 }  // namespace unitscale::kernels

@@ -117,8 +117,9 @@ void norm_forward(const Execution& execution, const T* x, const T* gains, const 
 /// The two sums of a row's backward pass, sum(g) and sum(g h) with h = (x - mu) r and g = w dy; and the row's share of the
 /// gradients of gains and shifts, added to sums_w and sums_c (nullptr: not wanted; used lanes past n are read).
 template <class T>
-[[nodiscard, gnu::flatten]] inline std::array<Accum<T>, 2> norm_row_sums(const T* x, const Accum<T>* w, const T* dy, Accum<T> mu, Accum<T> r,
-                                                           Accum<T>* sums_w, Accum<T>* sums_c, std::ptrdiff_t n) noexcept {
+[[nodiscard, gnu::flatten]] inline std::array<Accum<T>, 2> norm_row_sums(const T* x, const Accum<T>* w, const T* dy, Accum<T> mu,
+                                                                         Accum<T> r, Accum<T>* sums_w, Accum<T>* sums_c,
+                                                                         std::ptrdiff_t n) noexcept {
     using A = Accum<T>;
     Block<A> ones, blocks[3], h, added, sum_g, sum_gh;
     sum_g.fill(A(0));

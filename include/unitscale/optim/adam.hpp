@@ -78,7 +78,8 @@ struct AdamConstants {
 
 /// The update of one block of elements, in place.
 template <class A>
-[[gnu::always_inline]] inline void adam_block(const AdamConstants<A>& c, A* value, const A* gradient, A* first, A* second) noexcept {
+[[gnu::always_inline]] inline void adam_block(const AdamConstants<A>& c, A* value, const A* gradient, A* first,
+                                              A* second) noexcept {
     for (std::size_t l = 0; l < static_cast<std::size_t>(kernels::block_size); ++l) {
         const A slope = multiply_add(gradient[l], c.gradient_scale, c.penalty * value[l]);
         const A mean = multiply_add(c.beta1, first[l], (A(1) - c.beta1) * slope);
