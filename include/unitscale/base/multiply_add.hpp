@@ -17,7 +17,8 @@ inline constexpr bool has_multiply_add = false;
 #endif
 
 /// a b + c: fused, with one rounding, or the product rounded and then the sum. The same bits under every option of the compiler but
-/// fast-math. a - b c is multiply_add(-b, c, a), a b + c d is multiply_add(a, b, c * d).
+/// fast-math. a - b c is multiply_add(-b, c, a), a b + c d is multiply_add(a, b, c * d). A factor is never the constant 1: Clang makes
+/// an addition of it, which it may contract with another product.
 /// `fused`: the build's choice. A template that functions with target attributes share has it as a parameter, because the build's
 /// choice is not theirs: they pass true.
 /// Test: tests/base/multiply_add_test.cpp
