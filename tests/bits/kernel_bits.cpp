@@ -112,7 +112,10 @@ void products(Isa isa, PairKernel pairs, const char* path, const ProductSizes& s
         args.alpha = 1.1f, args.gamma = 0.0f, args.row_scale = nullptr, args.col_scale = nullptr;
         add(c);
         matmul_with(isa, execution, args, pairs);
-        args.bias = nullptr;
+        args.col_scale = cols.data();  // without a scale of rows: the last factor before the bias
+        add(c);
+        matmul_with(isa, execution, args, pairs);
+        args.bias = nullptr, args.col_scale = nullptr;
         add(c);
         matmul_with(isa, execution, args, pairs);
         add(c);
