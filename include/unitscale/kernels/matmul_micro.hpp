@@ -85,18 +85,24 @@ template <class T>
     return multiply_add_128<T>(typename Vector128<T>::type{} + a, b, c);
 }
 
-/// C's vector v of row i from its sum. Where there is a bias, the product before it and its sum are one `multiply_add`; so in every
-/// kernel that finishes a sum.
+/// C's vector v of row i from its sum. With a bias the last scale and the bias are one `multiply_add`, in every kernel that finishes
+/// a sum. A missing scale is not a factor 1: Clang would make an addition of it, and contract that with the other scale.
 template <class T>
 [[gnu::always_inline]] inline void finish_baseline(const TileProduct<T>& tile, std::size_t i, std::size_t v,
                                                    typename Vector128<T>::type value) {
     using Unaligned = typename Vector128<T>::unaligned;
     constexpr std::size_t lanes = 16 / sizeof(T);
     T* const c = tile.c + static_cast<std::ptrdiff_t>(i) * tile.c_row + v * lanes;
-    if (tile.col_scale != nullptr) value *= *reinterpret_cast<const Unaligned*>(tile.col_scale + v * lanes);
-    const T row_scale = tile.row_scale != nullptr ? tile.row_scale[i] : T{1};
-    if (tile.bias != nullptr) value = multiply_add_128<T>(row_scale, value, *reinterpret_cast<const Unaligned*>(tile.bias + v * lanes));
-    else if (tile.row_scale != nullptr) value *= row_scale;
+    if (tile.row_scale != nullptr) {
+        if (tile.col_scale != nullptr) value *= *reinterpret_cast<const Unaligned*>(tile.col_scale + v * lanes);
+        if (tile.bias != nullptr) value = multiply_add_128<T>(tile.row_scale[i], value, *reinterpret_cast<const Unaligned*>(tile.bias + v * lanes));
+        else value *= tile.row_scale[i];
+    } else if (tile.col_scale != nullptr) {
+        if (tile.bias != nullptr) value = multiply_add_128<T>(*reinterpret_cast<const Unaligned*>(tile.col_scale + v * lanes), value, *reinterpret_cast<const Unaligned*>(tile.bias + v * lanes));
+        else value *= *reinterpret_cast<const Unaligned*>(tile.col_scale + v * lanes);
+    } else if (tile.bias != nullptr) {
+        value += *reinterpret_cast<const Unaligned*>(tile.bias + v * lanes);
+    }
     value *= tile.alpha;
     if (tile.gamma != 0) value = multiply_add_128<T>(tile.gamma, *reinterpret_cast<const Unaligned*>(c), value);
     *reinterpret_cast<Unaligned*>(c) = value;
@@ -149,10 +155,16 @@ template <class T, class Vector>
                                                                      Vector value) {
     constexpr std::size_t lanes = 32 / sizeof(T);
     T* const c = tile.c + static_cast<std::ptrdiff_t>(i) * tile.c_row + v * lanes;
-    if (tile.col_scale != nullptr) value *= load_avx2(tile.col_scale + v * lanes);
-    const T row_scale = tile.row_scale != nullptr ? tile.row_scale[i] : T{1};
-    if (tile.bias != nullptr) value = fused_avx2(broadcast_avx2(row_scale), value, load_avx2(tile.bias + v * lanes));
-    else if (tile.row_scale != nullptr) value *= broadcast_avx2(row_scale);
+    if (tile.row_scale != nullptr) {
+        if (tile.col_scale != nullptr) value *= load_avx2(tile.col_scale + v * lanes);
+        if (tile.bias != nullptr) value = fused_avx2(broadcast_avx2(tile.row_scale[i]), value, load_avx2(tile.bias + v * lanes));
+        else value *= broadcast_avx2(tile.row_scale[i]);
+    } else if (tile.col_scale != nullptr) {
+        if (tile.bias != nullptr) value = fused_avx2(load_avx2(tile.col_scale + v * lanes), value, load_avx2(tile.bias + v * lanes));
+        else value *= load_avx2(tile.col_scale + v * lanes);
+    } else if (tile.bias != nullptr) {
+        value += load_avx2(tile.bias + v * lanes);
+    }
     value *= broadcast_avx2(tile.alpha);
     if (tile.gamma != 0) value = fused_avx2(broadcast_avx2(tile.gamma), load_avx2(c), value);
     store_avx2(c, value);
@@ -209,10 +221,16 @@ template <class T, class Vector>
                                                                          Vector value) {
     constexpr std::size_t lanes = 64 / sizeof(T);
     T* const c = tile.c + static_cast<std::ptrdiff_t>(i) * tile.c_row + v * lanes;
-    if (tile.col_scale != nullptr) value *= load_avx512(tile.col_scale + v * lanes);
-    const T row_scale = tile.row_scale != nullptr ? tile.row_scale[i] : T{1};
-    if (tile.bias != nullptr) value = fused_avx512(broadcast_avx512(row_scale), value, load_avx512(tile.bias + v * lanes));
-    else if (tile.row_scale != nullptr) value *= broadcast_avx512(row_scale);
+    if (tile.row_scale != nullptr) {
+        if (tile.col_scale != nullptr) value *= load_avx512(tile.col_scale + v * lanes);
+        if (tile.bias != nullptr) value = fused_avx512(broadcast_avx512(tile.row_scale[i]), value, load_avx512(tile.bias + v * lanes));
+        else value *= broadcast_avx512(tile.row_scale[i]);
+    } else if (tile.col_scale != nullptr) {
+        if (tile.bias != nullptr) value = fused_avx512(load_avx512(tile.col_scale + v * lanes), value, load_avx512(tile.bias + v * lanes));
+        else value *= load_avx512(tile.col_scale + v * lanes);
+    } else if (tile.bias != nullptr) {
+        value += load_avx512(tile.bias + v * lanes);
+    }
     value *= broadcast_avx512(tile.alpha);
     if (tile.gamma != 0) value = fused_avx512(broadcast_avx512(tile.gamma), load_avx512(c), value);
     store_avx512(c, value);

@@ -126,13 +126,20 @@ UNITSCALE_TARGET_AVX512 inline void finish_rows_avx512(const float* sums, const 
     const __m512 alpha = _mm512_set1_ps(finish.alpha), gamma = _mm512_set1_ps(finish.gamma);
     for (std::ptrdiff_t j = 0; j < finish.cols; j += 16) {
         const auto mask = static_cast<__mmask16>(finish.cols - j >= 16 ? 0xFFFF : (1 << (finish.cols - j)) - 1);
-        const __m512 shift = finish.bias != nullptr ? _mm512_maskz_loadu_ps(mask, finish.bias + j) : _mm512_setzero_ps();
-        const __m512 scale = finish.col_scale != nullptr ? _mm512_maskz_loadu_ps(mask, finish.col_scale + j) : _mm512_set1_ps(1);
-        for (std::ptrdiff_t i = 0; i < finish.rows; ++i) {
-            __m512 value = _mm512_mul_ps(_mm512_loadu_ps(sums + i * pair_columns + j), scale);
-            const __m512 row_scale = _mm512_set1_ps(finish.row_scale != nullptr ? finish.row_scale[i] : 1.0f);
-            if (finish.bias != nullptr) value = _mm512_fmadd_ps(row_scale, value, shift);
-            else value = _mm512_mul_ps(value, row_scale);
+        const bool shifts = finish.bias != nullptr, scales_cols = finish.col_scale != nullptr;
+        const __m512 shift = shifts ? _mm512_maskz_loadu_ps(mask, finish.bias + j) : _mm512_setzero_ps();
+        const __m512 col_scale = scales_cols ? _mm512_maskz_loadu_ps(mask, finish.col_scale + j) : _mm512_setzero_ps();
+        for (std::ptrdiff_t i = 0; i < finish.rows; ++i) {  // in the order of finish_avx512
+            __m512 value = _mm512_loadu_ps(sums + i * pair_columns + j);
+            if (finish.row_scale != nullptr) {
+                const __m512 row_scale = _mm512_set1_ps(finish.row_scale[i]);
+                if (scales_cols) value = _mm512_mul_ps(value, col_scale);
+                value = shifts ? _mm512_fmadd_ps(row_scale, value, shift) : _mm512_mul_ps(value, row_scale);
+            } else if (scales_cols) {
+                value = shifts ? _mm512_fmadd_ps(col_scale, value, shift) : _mm512_mul_ps(value, col_scale);
+            } else if (shifts) {
+                value = _mm512_add_ps(value, shift);
+            }
             value = _mm512_mul_ps(alpha, value);
             if (finish.gamma != 0) value = _mm512_fmadd_ps(gamma, _mm512_maskz_loadu_ps(mask, c + i * c_row + j), value);
             _mm512_mask_storeu_ps(c + i * c_row + j, mask, value);
