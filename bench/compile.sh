@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # Compile times. First: an empty program that includes unitscale/unitscale.hpp against one that includes Eigen/Core,
 # xtensor/xarray.hpp and xtensor/xnpy.hpp: medians of 5, taken in turn, and their ratio. The aim is a ratio of at most 1.6. Then
-# README's example by the headers alone and as a user of unitscale::compiled, with the size of its object. Last each entry header
+# README's example by the headers alone and as a user of unitscale::compiled, with the size of its object (`size`: text). Last each entry header
 # (bench/compile_entries.txt), in an empty program and used as its line there says: medians of 3, taken in turn. Seconds are the
 # compiler's own (user time), so that what else runs on the machine disturbs little.
 # Usage: bash bench/compile.sh [--ratio]   (without the last; CXX, and CXXFLAGS for include directories and optimisation, as usual)
@@ -43,7 +43,8 @@ printf '%s\n#include "%s"\n' "$definitions" "$root/examples/readme.cpp" > "$work
 measure 3 headers compiled
 for way in headers compiled; do
   "${command[@]}" -o "$work/$way.o" "$work/$way.cpp"
-  LC_ALL=C printf "README's example, %s: %.2f s, object of %d KB\n" "$way" "$(median $way)" "$(($(stat -c %s "$work/$way.o") / 1000))"
+  text=$(size "$work/$way.o" | awk 'NR == 2 { print int($1 / 1000) }')
+  LC_ALL=C printf "README's example, %s: %.2f s, object with %d KB of code and constants\n" "$way" "$(median $way)" "$text"
 done
 if [[ ${1:-} == --ratio ]]; then exit; fi
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <unitscale/autograd/parameter.hpp>
+#include <unitscale/autograd/recorded_graph.hpp>
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/nn/attention.hpp>
 #include <unitscale/nn/decoder.hpp>
@@ -74,14 +75,15 @@
 #include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
-// The heavy templates, compiled once for each element type instead of in each source that uses them. The CMake target
-// `unitscale::compiled` holds them. It defines UNITSCALE_COMPILED, which makes unitscale/unitscale.hpp end with this header, and
-// UNITSCALE_COMPILED_FLOAT, _DOUBLE, _HALF and _BFLOAT16 for the types that it holds: those are left out of every other source. Without
-// CMake, define these for all sources, and let one source for each type say:
+// The heavy templates, compiled once for each element type. The CMake target `unitscale::compiled` holds them; sources that link it
+// do not compile them again. The target defines UNITSCALE_COMPILED, which makes unitscale/unitscale.hpp end with this header, and
+// UNITSCALE_COMPILED_FLOAT, _DOUBLE, _HALF and _BFLOAT16 for the types that it holds. Without CMake, define these for all sources,
+// and let one source for each type say:
 //   #define UNITSCALE_COMPILE float
 //   #include <unitscale/compiled.hpp>
-// The bits are those of the headers alone, built with the flags of the compiled sources. Test: tests/consumers/train.cpp
+// A program computes the same bits with this target as with the headers alone. Test: tests/consumers/train.cpp
 
 /// Every op as an explicit instantiation: `prefix` is `template` or `extern template`.
 #define UNITSCALE_COMPILED_OPS(prefix, T)                                                                                      \
@@ -150,11 +152,16 @@
     prefix Variable<T> transpose<T>(Variable<T>, const Shape&);                                                                \
     prefix Variable<T> weighted_add<T>(std::span<const Variable<T>>, std::span<const double>, const WeightedAddOptions&);
 
-/// The classes of a model and its training step, likewise.
-#define UNITSCALE_COMPILED_CLASSES(prefix, T)                                                                                  \
+/// The classes of a model and its training step, and what fills its tensors, likewise.
+#define UNITSCALE_COMPILED_MODEL(prefix, T)                                                                                  \
     prefix class Tensor<T>;                                                                                                    \
+    prefix void fill_normal<T>(Tensor<T>&, RandomKey, double);                                                                 \
+    prefix void fill_truncated_normal<T>(Tensor<T>&, RandomKey, double, double);                                               \
+    prefix void fill_uniform<T>(Tensor<T>&, RandomKey, double, double);                                                        \
     prefix class Parameter<T>;                                                                                                 \
+    prefix class RecordedGraph<T>;                                                                                             \
     prefix class Tape<T>;                                                                                                      \
+    prefix void nn::initialise<T>(const std::vector<Parameter<T>*>&, const Recipe&, std::uint64_t);                            \
     prefix class nn::Attention<T>;                                                                                             \
     prefix class nn::Decoder<T>;                                                                                               \
     prefix class nn::Embedding<T>;                                                                                             \
@@ -173,7 +180,7 @@ namespace unitscale::ops {
 UNITSCALE_COMPILED_OPS(extern template, float)
 }  // namespace unitscale::ops
 namespace unitscale {
-UNITSCALE_COMPILED_CLASSES(extern template, float)
+UNITSCALE_COMPILED_MODEL(extern template, float)
 }  // namespace unitscale
 #endif
 #ifdef UNITSCALE_COMPILED_DOUBLE
@@ -181,7 +188,7 @@ namespace unitscale::ops {
 UNITSCALE_COMPILED_OPS(extern template, double)
 }  // namespace unitscale::ops
 namespace unitscale {
-UNITSCALE_COMPILED_CLASSES(extern template, double)
+UNITSCALE_COMPILED_MODEL(extern template, double)
 }  // namespace unitscale
 #endif
 #ifdef UNITSCALE_COMPILED_HALF
@@ -189,7 +196,7 @@ namespace unitscale::ops {
 UNITSCALE_COMPILED_OPS(extern template, Half)
 }  // namespace unitscale::ops
 namespace unitscale {
-UNITSCALE_COMPILED_CLASSES(extern template, Half)
+UNITSCALE_COMPILED_MODEL(extern template, Half)
 }  // namespace unitscale
 #endif
 #ifdef UNITSCALE_COMPILED_BFLOAT16
@@ -197,7 +204,7 @@ namespace unitscale::ops {
 UNITSCALE_COMPILED_OPS(extern template, BFloat16)
 }  // namespace unitscale::ops
 namespace unitscale {
-UNITSCALE_COMPILED_CLASSES(extern template, BFloat16)
+UNITSCALE_COMPILED_MODEL(extern template, BFloat16)
 }  // namespace unitscale
 #endif
 #ifdef UNITSCALE_COMPILE
@@ -205,9 +212,9 @@ namespace unitscale::ops {
 UNITSCALE_COMPILED_OPS(template, UNITSCALE_COMPILE)
 }  // namespace unitscale::ops
 namespace unitscale {
-UNITSCALE_COMPILED_CLASSES(template, UNITSCALE_COMPILE)
+UNITSCALE_COMPILED_MODEL(template, UNITSCALE_COMPILE)
 }  // namespace unitscale
 #endif
 
 #undef UNITSCALE_COMPILED_OPS
-#undef UNITSCALE_COMPILED_CLASSES
+#undef UNITSCALE_COMPILED_MODEL

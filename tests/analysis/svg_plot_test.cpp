@@ -38,7 +38,7 @@ double number(const PageElement& element, const std::string& attribute) {
     return value;
 }
 
-/// The curves in the frame, by group; those of the key are outside.
+/// The groups of curves in the frame. The key's curves stand outside the frame.
 std::vector<const PageElement*> groups(const Page& page) { return page.all("g", "", page.all("svg").at(1)); }
 
 /// What a path of the n-th curve draws: `curve` or `band`.

@@ -190,9 +190,11 @@ TEST_CASE("SGD without momentum keeps a master alone, and says how often it was 
     CHECK(static_cast<float>(p.value().data()[0]) == 1.0f - 0x1p-6f);
     struct Names {
         std::vector<std::string> seen{};
-        void tensor(const std::string& name, Tensor<Half>&) { seen.push_back(name); }
+        void codes(const std::string& name, const FloatFormat& format, Tensor<std::uint16_t>&) {
+            seen.push_back(name + " " + unitscale::name(format));
+        }
         void scalar(const std::string& name, std::uint64_t& value) { seen.push_back(name + " " + std::to_string(value)); }
     } names;
     sgd.visit_state(names);
-    CHECK(names.seen == std::vector<std::string>{"p/master", "p/updates 16"});
+    CHECK(names.seen == std::vector<std::string>{"p/master fp16", "p/updates 16"});
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <unitscale/formats/format.hpp>
 #include <unitscale/tensor/tensor.hpp>
 
 #include <algorithm>
@@ -29,6 +30,10 @@ struct AnyState {
             bytes[name].assign(data.begin(), data.end());
             scales[name] = tensor.scale();
         }
+    }
+    template <class T>
+    void codes(const std::string& name, const FloatFormat&, Tensor<T>& words) {
+        tensor(name, words);
     }
     void scalar(const std::string& name, std::uint64_t& value) {
         if (write) value = scalars.at(name);

@@ -27,7 +27,7 @@ namespace unitscale::analysis {
 template <class T>
 [[nodiscard]] Variable<T> project(Variable<T> y, const Tensor<T>& direction, double gradient_scale = 1.0) {
     Tape<T>& tape = y.tape("project");
-    check(y.shape() == direction.shape(), "project: y ", to_string(y.shape()), " and direction ", to_string(direction.shape()),
+    check(y.shape() == direction.shape(), "project: y ", shape_text(y.shape()), " and direction ", shape_text(direction.shape()),
           " differ in shape");
     Accum<T> sum = 0;
     for (std::size_t i = 0; i < direction.size(); ++i)
@@ -75,8 +75,8 @@ template <class T, class F>
 template <class T>
 [[nodiscard]] double relative_error(const Tensor<T>& actual, const Tensor<T>& expected, double factor = 1.0,
                                     double floor = 1e-30) {
-    check(actual.shape() == expected.shape(), "relative_error: shapes ", to_string(actual.shape()), " and ",
-          to_string(expected.shape()), " differ");
+    check(actual.shape() == expected.shape(), "relative_error: shapes ", shape_text(actual.shape()), " and ",
+          shape_text(expected.shape()), " differ");
     double largest = floor, error = 0.0;
     for (std::size_t i = 0; i < actual.size(); ++i) {
         const double want = factor * static_cast<double>(expected.data()[i]);

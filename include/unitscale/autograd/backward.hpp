@@ -49,8 +49,8 @@ void add_gradient(const Execution& execution, Slot<T>& slot, Tensor<T>&& part, S
         else parameter.add_gradient(std::move(part));
         return;
     }
-    check(part.shape() == slot.shape, "backward: gradient of shape ", to_string(part.shape()), " for the output of ", slot.origin,
-          ", which has shape ", to_string(slot.shape));
+    check(part.shape() == slot.shape, "backward: gradient of shape ", shape_text(part.shape()), " for the output of ", slot.origin,
+          ", which has shape ", shape_text(slot.shape));
     if (!slot.has_gradient) {
         slot.gradient = std::move(part);
         slot.has_gradient = true;

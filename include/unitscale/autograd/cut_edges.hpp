@@ -32,7 +32,7 @@ struct Edge {
 class CutEdgeFinder {
 public:
     /// Element e of the result: whether edges[e] is a cut-edge. Valid until the next call.
-    [[nodiscard]] std::span<const std::uint8_t> find(std::size_t vertex_count, std::span<const Edge> edges) {
+    [[nodiscard, gnu::cold]] std::span<const std::uint8_t> find(std::size_t vertex_count, std::span<const Edge> edges) {
         visits_ = 0;
         list_neighbours(vertex_count, edges);
         cut_.assign(edges.size(), 0);

@@ -23,7 +23,7 @@ namespace unitscale {
 template <class T>
 class Parameter {
 public:
-    Parameter(std::string name, const Shape& shape, ParameterFacts facts) : name_(std::move(name)), facts_(facts), value_(shape) {
+    [[gnu::noinline]] Parameter(std::string name, const Shape& shape, ParameterFacts facts) : name_(std::move(name)), facts_(facts), value_(shape) {
         fill_zero(value_);
     }
     Parameter(const Parameter&) = delete;
@@ -81,8 +81,8 @@ public:
 
     /// Adds a contribution; the first one since `clear_gradient` is taken over.
     void add_gradient(Tensor<T>&& contribution) {
-        check(contribution.shape() == shape(), "parameter ", name_, ": gradient of shape ", to_string(contribution.shape()),
-              " for a value of shape ", to_string(shape()));
+        check(contribution.shape() == shape(), "parameter ", name_, ": gradient of shape ", shape_text(contribution.shape()),
+              " for a value of shape ", shape_text(shape()));
         if (!has_gradient_) {
             std::swap(gradient_, contribution);
             has_gradient_ = true;

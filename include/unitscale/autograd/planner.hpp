@@ -101,7 +101,7 @@ private:
     /// Vertices: nodes by their number, then tensors by their slot's (leaves, and outputs with a weight: these get an edge of
     /// their own), then the end. Edges in the order of the nodes' inputs first.
     template <class T>
-    void list_edges(RecordedGraph<T>& graph, std::span<const std::uint32_t> losses) {
+    [[gnu::cold]] void list_edges(RecordedGraph<T>& graph, std::span<const std::uint32_t> losses) {
         ReusedList<Node<T>>& nodes = graph.nodes();
         const ReusedList<Slot<T>>& slots = graph.slots();
         const auto node_count = static_cast<std::uint32_t>(nodes.size());

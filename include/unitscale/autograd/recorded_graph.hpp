@@ -25,7 +25,7 @@ public:
     RecordedGraph() = default;
     RecordedGraph(const RecordedGraph&) = delete;
     RecordedGraph& operator=(const RecordedGraph&) = delete;
-    ~RecordedGraph() { clear(); }
+    ~RecordedGraph();
 
     [[nodiscard]] ReusedList<Node<T>>& nodes() noexcept { return nodes_; }
     [[nodiscard]] const ReusedList<Node<T>>& nodes() const noexcept { return nodes_; }
@@ -143,7 +143,7 @@ public:
         node.closure = arena_.make(Closure(std::forward<Backward>(backward)));
         node.run = [](void* closure, BackwardContext<T>& context) { (*static_cast<Closure*>(closure))(context); };
         node.destroy = [](void* closure) { static_cast<Closure*>(closure)->~Closure(); };
-        for_each_read(node, [](Slot<T>&, std::uint32_t& readers) { ++readers; });
+        count_readers(node);
     }
 
     /// The backward function has run, or will not. Frees the values that it was the last to read.
@@ -198,6 +198,11 @@ public:
     }
 
 private:
+    /// Out of line: every op records, with a closure type of its own.
+    [[gnu::noinline]] void count_readers(Node<T>& node) {
+        for_each_read(node, [](Slot<T>&, std::uint32_t& readers) { ++readers; });
+    }
+
     void forget_value(Slot<T>& slot) noexcept {
         slot.value = nullptr;
         for (std::uint32_t i = slot.next_repeat; i != Slot<T>::none; i = slots_[i].next_repeat) slots_[i].value = nullptr;
@@ -220,5 +225,10 @@ private:
     Arena arena_{};
     std::vector<std::uint32_t> parameter_slots_{};
 };
+
+template <class T>  // out of the class: its users do not compile it where unitscale::compiled has it
+RecordedGraph<T>::~RecordedGraph() {
+    clear();
+}
 
 }  // namespace unitscale

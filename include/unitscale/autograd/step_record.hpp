@@ -57,7 +57,7 @@ public:
     /// The only element as a plain number; of a loss, as it was before it was rounded to T. Error: several elements.
     [[nodiscard]] double item(const Variable<T>& x) const {
         const Slot<T>& slot = checked("value", x);
-        check(slot.value->size() == 1, "item: a value of shape ", to_string(slot.shape), " has ", slot.value->size(),
+        check(slot.value->size() == 1, "item: a value of shape ", shape_text(slot.shape), " has ", slot.value->size(),
               " elements, not one");
         return slot.item ? *slot.item : static_cast<double>(slot.value->data()[0]) * slot.value->scale();
     }

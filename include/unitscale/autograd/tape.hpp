@@ -53,6 +53,9 @@ public:
 
     Tape(const Recipe& recipe, ScalingState& state, int threads = 1)
         : Base(this, threads), recipe_(&recipe), state_(&state), sites_(state) {}
+    Tape(const Tape&) = delete;
+    Tape& operator=(const Tape&) = delete;
+    ~Tape();
 
     [[nodiscard]] const Recipe& recipe() const noexcept { return *recipe_; }
     [[nodiscard]] ScalingState& state() noexcept { return *state_; }
@@ -168,10 +171,10 @@ public:
     [[nodiscard]] SiteCounter::ScopeGuard scope(std::string_view name) { return sites_.scope(name); }
 
     /// The site of the op that is about to run: the first of that name in this scope that this step has not used.
-    [[nodiscard]] Site next_site(const char* op) { return replay_.active() ? replay_.site(graph_, op) : sites_.next(op); }
+    [[nodiscard, gnu::noinline]] Site next_site(const char* op) { return replay_.active() ? replay_.site(graph_, op) : sites_.next(op); }
 
     /// The same, left unused.
-    [[nodiscard]] Site peek_site(const char* op) { return replay_.active() ? replay_.site(graph_, op) : sites_.peek(op); }
+    [[nodiscard, gnu::noinline]] Site peek_site(const char* op) { return replay_.active() ? replay_.site(graph_, op) : sites_.peek(op); }
 
     /// The random stream of a site in this step and micro-batch.
     [[nodiscard]] RandomKey random_key(Site site, std::uint64_t part = 0) const noexcept {
@@ -180,7 +183,7 @@ public:
 
     /// Data factor and scale of a product of inputs whose scales multiply to `scales`, by an op with the factor alpha at `site`:
     /// under `propagate` by `product_scale`, with alpha its ideal factor; else alpha and 1.
-    [[nodiscard]] Scaled scaled_alpha(Site site, double alpha, double scales) const {
+    [[nodiscard, gnu::noinline]] Scaled scaled_alpha(Site site, double alpha, double scales) const {
         if (!propagates()) return {alpha, 1.0};
         return product_scale(recipe_->propagate.rounding, scales, alpha, scale_word(site));
     }
@@ -271,7 +274,7 @@ public:
         bool reaches = false;
         for (const Variable<T>& loss : losses) {
             const Slot<T>& slot = checked("backward", loss);
-            check(slot.value->size() == 1, "backward: loss of shape ", to_string(slot.value->shape()), "; expected one element");
+            check(slot.value->size() == 1, "backward: loss of shape ", shape_text(slot.value->shape()), "; expected one element");
             reaches = reaches || slot.requires_gradient;
         }
         check(reaches, "backward: no loss depends on a parameter or input that requires a gradient");
@@ -396,5 +399,8 @@ private:
     bool planning_ = false;
     std::vector<std::uint32_t> asked_{};  ///< sites that asked for their forward factor while planning
 };
+
+template <class T>
+Tape<T>::~Tape() = default;
 
 }  // namespace unitscale

@@ -154,48 +154,33 @@ UNITSCALE_INLINE constexpr std::uint32_t unpack_word(const CodeConstants& c, std
 
 /// The kernels between a format's own values and their codes.
 template <CodeWord Code>
-struct Pack {
-    using Constants = CodeConstants;
-    using In = float;
-    using Out = Code;
-    using Piece = NoPiece;
-    static constexpr bool dispatched = true;
-    static constexpr bool reads_memory = false;
-    UNITSCALE_INLINE static constexpr std::uint32_t apply(const Constants& c, std::uint32_t word, std::uint32_t) noexcept {
+struct Pack : LoopKernel<CodeConstants, float, Code, NoPiece, true, false> {
+    UNITSCALE_INLINE static constexpr std::uint32_t apply(const CodeConstants& c, std::uint32_t word, std::uint32_t) noexcept {
         return pack_word(c, word);
     }
 };
 template <CodeWord Code>
-struct Unpack {
-    using Constants = CodeConstants;
-    using In = Code;
-    using Out = float;
-    using Piece = NoPiece;
-    static constexpr bool dispatched = true;
-    static constexpr bool reads_memory = false;
-    UNITSCALE_INLINE static constexpr std::uint32_t apply(const Constants& c, std::uint32_t code, std::uint32_t) noexcept {
+struct Unpack : LoopKernel<CodeConstants, Code, float, NoPiece, true, false> {
+    UNITSCALE_INLINE static constexpr std::uint32_t apply(const CodeConstants& c, std::uint32_t code, std::uint32_t) noexcept {
         return unpack_word(c, code);
     }
 };
 
+/// Of NearestByte.
+struct NearestByteConstants {
+    std::int32_t largest = 0, subnormal_limit = 0;  ///< magnitudes as float words
+    std::uint32_t offset = 0;                       ///< of the exponent field, in place in a float
+    int shift = 0;                                  ///< M + 1: from a float's point to 24 bits
+    float scale = 0;                                ///< 2^24 / smallest
+    int sign_shift = 0;
+    std::uint32_t sign_mask = 0;
+    std::uint32_t to_sign = 0;  ///< a code plus this has the sign's bit where a negative number keeps its sign
+    std::uint32_t nan_code = 0;
+};
+
 /// The common case in the fewest instructions: nearest even, saturating, signed, with mantissa bits, a byte or less. |x| is made
 /// a code with 24 bits after the point, exactly from half the smallest number up, and that is rounded.
-struct NearestByte {
-    using In = float;
-    using Out = std::uint8_t;
-    using Piece = NoPiece;
-    static constexpr bool dispatched = true;
-    static constexpr bool reads_memory = true;
-    struct Constants {
-        std::int32_t largest = 0, subnormal_limit = 0;  ///< magnitudes as float words
-        std::uint32_t offset = 0;                       ///< of the exponent field, in place in a float
-        int shift = 0;                                  ///< M + 1: from a float's point to 24 bits
-        float scale = 0;                                ///< 2^24 / smallest
-        int sign_shift = 0;
-        std::uint32_t sign_mask = 0;
-        std::uint32_t to_sign = 0;  ///< a code plus this has the sign's bit where a negative number keeps its sign
-        std::uint32_t nan_code = 0;
-    };
+struct NearestByte : LoopKernel<NearestByteConstants, float, std::uint8_t> {
     [[nodiscard]] static constexpr bool serves(const FloatFormat& format, const QuantiseOptions& options) noexcept {
         return options.rounding == Rounding::nearest_even && options.overflow == Overflow::saturate && format.is_signed() &&
                format.mantissa_bits > 0 && format.code_bits() <= 8 && has_quantise_kernel(format) && format.min_exponent() > -126;

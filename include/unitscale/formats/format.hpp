@@ -234,7 +234,7 @@ inline constexpr std::array<NamedFormat, 15> named_formats{{{"fp32", fp32},
 
 /// The format's name; p3109_k<width>p<precision><s|u><e|f> for the P3109 formats that have no other; else its layout,
 /// such as e3m3b4.
-[[nodiscard]] inline std::string name(const FloatFormat& format) {
+[[nodiscard, gnu::cold]] inline std::string name(const FloatFormat& format) {
     for (const auto& known : named_formats)
         if (known.format == format) return std::string(known.name);
     const bool finite = format.specials == Specials::single_nan;

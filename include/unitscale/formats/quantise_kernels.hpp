@@ -181,17 +181,19 @@ UNITSCALE_INLINE constexpr std::uint32_t finish_word(const QuantiseConstants& c,
 /// In the place of the pieces of kernels that read none.
 struct NoPiece {};
 
-/// A kernel of quantise: from float to float.
-template <class RandomPiece, bool every_isa = true>
-struct QuantiseKernel {
-    using Constants = QuantiseConstants;
-    using In = float;
-    using Out = float;
+/// What a loop must know of its kernel. `memory`: its elements are in memory, not only in the first-level cache.
+template <class KernelConstants, class From, class To, class RandomPiece = NoPiece, bool every_isa = true, bool memory = true>
+struct LoopKernel {
+    using Constants = KernelConstants;
+    using In = From;
+    using Out = To;
     using Piece = RandomPiece;
     static constexpr bool dispatched = every_isa;
-
-    static constexpr bool reads_memory = true;  ///< not only the first-level cache
+    static constexpr bool reads_memory = memory;
 };
+/// A kernel of quantise: from float to float.
+template <class RandomPiece, bool every_isa = true>
+using QuantiseKernel = LoopKernel<QuantiseConstants, float, float, RandomPiece, every_isa>;
 
 /// Nearest even, saturating, signed, with mantissa bits: the common case in the fewest instructions.
 struct NearestSaturating : QuantiseKernel<NoPiece> {

@@ -127,11 +127,11 @@ template <NpyElement T, class Read>
     std::uint64_t data_bytes = sizeof(T);
     for (const std::size_t extent : header.shape) {
         const bool fits = extent == 0 || data_bytes <= std::numeric_limits<std::uint64_t>::max() / extent;
-        check(fits, where, " has the impossible shape ", to_string(header.shape));
+        check(fits, where, " has the impossible shape ", shape_text(header.shape));
         data_bytes *= extent;
     }
     check(total - data_start == data_bytes, where, " has ", total - data_start, " bytes of data, but shape ",
-          to_string(header.shape), " needs ", data_bytes);
+          shape_text(header.shape), " needs ", data_bytes);
     if (header.fortran_order) std::reverse(header.shape.begin(), header.shape.end());
     Tensor<T> tensor(header.shape);
     check(read(reinterpret_cast<char*>(tensor.data()), static_cast<std::size_t>(data_bytes)), where, " cannot be read");

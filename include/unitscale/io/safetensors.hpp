@@ -72,7 +72,7 @@ public:
     /// Elements in row-major order, borrowed. Error: their number is not the shape's.
     template <SafetensorsElement T>
     void add(std::string_view name, const Shape& shape, std::span<const T> elements) {
-        check(elements.size() == element_count(shape), where(name), " of shape ", to_string(shape), " has ", element_count(shape),
+        check(elements.size() == element_count(shape), where(name), " of shape ", shape_text(shape), " has ", element_count(shape),
               " elements, but ", elements.size(), " were given");
         check(!name.empty(), "safetensors: a tensor needs a name");
         check(name != "__metadata__", where(name), ": the name is taken by the metadata");

@@ -18,6 +18,9 @@ namespace unitscale::kernels {
 /// Rows of A up to which turning B in registers costs less than packing it.
 inline constexpr std::ptrdiff_t turned_rows = 4;
 
+/// Elements of a column that are rounded at once: strips of all columns of a tile stay in the first-level cache.
+inline constexpr std::ptrdiff_t strip_depth = 128;
+
 /// Vectors of columns that are turned together: one row alone would wait for its sum.
 [[nodiscard]] constexpr std::ptrdiff_t turned_vectors(Isa isa, std::ptrdiff_t m) noexcept {
     return m == 1 && isa != Isa::avx512 ? 2 : 1;
@@ -31,6 +34,8 @@ struct TurnedTile {
     std::ptrdiff_t rows = 0, cols = 0, b_column = 0;
     RegisterRounder round{};
 
+    /// Columns of C that are written: whole vectors of `lanes`.
+    [[nodiscard]] std::ptrdiff_t written(std::size_t lanes) const noexcept { return round_up(cols, static_cast<std::ptrdiff_t>(lanes)); }
     [[nodiscard]] const T* row(std::size_t i) const noexcept {
         return tile.a + std::min(static_cast<std::ptrdiff_t>(i), rows - 1) * tile.a_row;
     }
@@ -59,10 +64,9 @@ struct TurnedTile {
 template <std::size_t Rows, std::size_t Vectors, class T>
 void turned_product_baseline(const TurnedTile<T>& turned) {
     using Vector = typename Vector128<T>::type;
-    using Unaligned = typename Vector128<T>::unaligned;
     constexpr std::size_t lanes = 16 / sizeof(T);
     const T *a[Rows], *b[Vectors][lanes];
-    Vector sums[Vectors][Rows] = {};
+    Vector sums[Rows][Vectors] = {};
     for (std::size_t i = 0; i < Rows; ++i) a[i] = turned.row(i);
     for (std::size_t v = 0; v < Vectors; ++v)
         for (std::size_t j = 0; j < lanes; ++j) b[v][j] = turned.column(v * lanes + j);
@@ -73,13 +77,13 @@ void turned_product_baseline(const TurnedTile<T>& turned) {
         for (std::size_t v = 0; v < Vectors; ++v) {
             Vector right[lanes];
 #pragma GCC unroll 4
-            for (std::size_t j = 0; j < lanes; ++j) right[j] = *reinterpret_cast<const Unaligned*>(b[v][j] + p);
+            for (std::size_t j = 0; j < lanes; ++j) right[j] = load_128(b[v][j] + p);
             transpose_vectors(right);
 #pragma GCC unroll 4
             for (std::size_t l = 0; l < lanes; ++l) {
 #pragma GCC unroll 4
                 for (std::size_t i = 0; i < Rows; ++i)
-                    sums[v][i] = multiply_add_128<T>(a[i][(p + static_cast<std::ptrdiff_t>(l)) * step], right[l], sums[v][i]);
+                    sums[i][v] = multiply_add_128<T>(a[i][(p + static_cast<std::ptrdiff_t>(l)) * step], right[l], sums[i][v]);
             }
         }
     }
@@ -88,12 +92,15 @@ void turned_product_baseline(const TurnedTile<T>& turned) {
             Vector right{};
             for (std::size_t j = 0; j < lanes; ++j) right[j] = b[v][j][p];
 #pragma GCC unroll 4
-            for (std::size_t i = 0; i < Rows; ++i) sums[v][i] = multiply_add_128<T>(a[i][p * step], right, sums[v][i]);
+            for (std::size_t i = 0; i < Rows; ++i) sums[i][v] = multiply_add_128<T>(a[i][p * step], right, sums[i][v]);
         }
-    const TileProduct<T> own = turned.tile;
-    for (std::size_t i = 0; i < Rows; ++i)
-        for (std::size_t v = 0; v < Vectors; ++v)
-            if (static_cast<std::ptrdiff_t>(i) < turned.rows) finish_baseline(own, i, v, sums[v][i]);
+    alignas(64) T row_major[Rows * Vectors * lanes];
+#pragma GCC unroll 4
+    for (std::size_t i = 0; i < Rows; ++i) {
+#pragma GCC unroll 2
+        for (std::size_t v = 0; v < Vectors; ++v) store_128(row_major + (i * Vectors + v) * lanes, sums[i][v]);
+    }
+    finish_tile_baseline(turned.tile, row_major, Vectors * lanes, turned.rows, turned.written(lanes));
 }
 
 #if UNITSCALE_X86
@@ -108,6 +115,18 @@ void turned_product_baseline(const TurnedTile<T>& turned) {
     rows[3] = _mm256_permute2f128_pd(high01, high23, 0x31);
 }
 
+/// strip[j strip_depth + p] = columns[j][start + p] rounded, for p in [0, count). Out of line: rounding is much code.
+[[gnu::noinline]] UNITSCALE_TARGET_AVX2 inline void round_strip_avx2(const RegisterRounder& round, const float* const* columns,
+                                                                    std::size_t column_count, std::ptrdiff_t start,
+                                                                    std::ptrdiff_t count, float* strip) {
+    const RegisterRounder own = round;  // the stores to the strip may not be taken to change it
+    for (std::ptrdiff_t p = 0; p < count; p += 8)
+        for (std::size_t j = 0; j < column_count; ++j) {
+            float* const to = strip + static_cast<std::ptrdiff_t>(j) * strip_depth + p;
+            store_avx2(to, round_vector(own, load_avx2(columns[j] + start + p)));
+        }
+}
+
 template <std::size_t Rows, std::size_t Vectors, class T>
 UNITSCALE_TARGET_AVX2 void turned_product_avx2(const TurnedTile<T>& turned) {
     using Vector = decltype(load_avx2(turned.tile.a));
@@ -115,54 +134,61 @@ UNITSCALE_TARGET_AVX2 void turned_product_avx2(const TurnedTile<T>& turned) {
     const RegisterRounder round = turned.round;
     const bool rounds = round.kind != RegisterRounding::none;
     const T *a[Rows], *b[Vectors][lanes];
-    Vector sums[Vectors][Rows];
+    Vector sums[Rows][Vectors];
 #pragma GCC unroll 4
     for (std::size_t i = 0; i < Rows; ++i) a[i] = turned.row(i);
     for (std::size_t v = 0; v < Vectors; ++v) {
-        for (std::size_t i = 0; i < Rows; ++i) sums[v][i] = broadcast_avx2(T{0});
+        for (std::size_t i = 0; i < Rows; ++i) sums[i][v] = broadcast_avx2(T{0});
         for (std::size_t j = 0; j < lanes; ++j) b[v][j] = turned.column(v * lanes + j);
     }
     const std::ptrdiff_t k = turned.tile.k, step = turned.tile.a_step, whole = k - k % static_cast<std::ptrdiff_t>(lanes);
-    std::ptrdiff_t p = 0;
-    for (; p < whole; p += static_cast<std::ptrdiff_t>(lanes)) {
-#pragma GCC unroll 2
-        for (std::size_t v = 0; v < Vectors; ++v) {
-            Vector right[lanes];
-#pragma GCC unroll 8
-            for (std::size_t j = 0; j < lanes; ++j) right[j] = load_avx2(b[v][j] + p);
-            if constexpr (std::is_same_v<T, float>)
-                if (rounds) {  // a loop over memory, whose code is there once; the square is in the first-level cache
-                    alignas(64) float square[lanes * lanes];
-#pragma GCC unroll 1
-                    for (std::size_t j = 0; j < lanes; ++j) store_avx2(square + j * lanes, round_vector(round, load_avx2(b[v][j] + p)));
-#pragma GCC unroll 8
-                    for (std::size_t j = 0; j < lanes; ++j) right[j] = load_avx2(square + j * lanes);
-                }
-            transpose_vectors(right);
-#pragma GCC unroll 8
-            for (std::size_t l = 0; l < lanes; ++l) {
+    constexpr std::ptrdiff_t lane_count = lanes, rounded_depth = std::is_same_v<T, float> ? strip_depth : 1;
+    alignas(64) T strip[Vectors * lanes * static_cast<std::size_t>(rounded_depth)];
+    const std::ptrdiff_t depth = rounds ? rounded_depth : whole;
+    for (std::ptrdiff_t start = 0; start < whole; start += depth) {
+        const std::ptrdiff_t count = std::min(depth, whole - start);
+        const T* columns[Vectors][lanes];
+        for (std::size_t v = 0; v < Vectors; ++v)
+            for (std::size_t j = 0; j < lanes; ++j)
+                columns[v][j] = rounds ? strip + static_cast<std::ptrdiff_t>(v * lanes + j) * rounded_depth : b[v][j] + start;
+        if constexpr (std::is_same_v<T, float>)
+            if (rounds) round_strip_avx2(round, b[0], Vectors * lanes, start, count, strip);
+        const T* left[Rows];
 #pragma GCC unroll 4
-                for (std::size_t i = 0; i < Rows; ++i)
-                    sums[v][i] =
-                        fused_avx2(broadcast_avx2(a[i][(p + static_cast<std::ptrdiff_t>(l)) * step]), right[l], sums[v][i]);
+        for (std::size_t i = 0; i < Rows; ++i) left[i] = a[i] + start * step;
+        for (std::ptrdiff_t p = 0; p < count; p += lane_count) {
+#pragma GCC unroll 2
+            for (std::size_t v = 0; v < Vectors; ++v) {
+                Vector right[lanes];
+#pragma GCC unroll 8
+                for (std::size_t j = 0; j < lanes; ++j) right[j] = load_avx2(columns[v][j] + p);
+                transpose_vectors(right);
+#pragma GCC unroll 8
+                for (std::size_t l = 0; l < lanes; ++l) {
+#pragma GCC unroll 4
+                    for (std::size_t i = 0; i < Rows; ++i)
+                        sums[i][v] = fused_avx2(broadcast_avx2(left[i][(p + static_cast<std::ptrdiff_t>(l)) * step]), right[l],
+                                                 sums[i][v]);
+                }
             }
         }
     }
-    for (; p < k; ++p)
+    for (std::ptrdiff_t p = whole; p < k; ++p)
         for (std::size_t v = 0; v < Vectors; ++v) {
             T column[lanes];
             for (std::size_t j = 0; j < lanes; ++j) column[j] = b[v][j][p];
             Vector right = load_avx2(column);
             if constexpr (std::is_same_v<T, float>) right = round_vector(round, right);
 #pragma GCC unroll 4
-            for (std::size_t i = 0; i < Rows; ++i) sums[v][i] = fused_avx2(broadcast_avx2(a[i][p * step]), right, sums[v][i]);
+            for (std::size_t i = 0; i < Rows; ++i) sums[i][v] = fused_avx2(broadcast_avx2(a[i][p * step]), right, sums[i][v]);
         }
-    const TileProduct<T> own = turned.tile;
+    alignas(64) T row_major[Rows * Vectors * lanes];
 #pragma GCC unroll 4
-    for (std::size_t i = 0; i < Rows; ++i)
+    for (std::size_t i = 0; i < Rows; ++i) {
 #pragma GCC unroll 2
-        for (std::size_t v = 0; v < Vectors; ++v)
-            if (static_cast<std::ptrdiff_t>(i) < turned.rows) finish_avx2(own, i, v, sums[v][i]);
+        for (std::size_t v = 0; v < Vectors; ++v) store_avx2(row_major + (i * Vectors + v) * lanes, sums[i][v]);
+    }
+    finish_tile_avx2(turned.tile, row_major, Vectors * lanes, turned.rows, turned.written(lanes));
 }
 
 [[gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline void transpose_vectors(__m512 (&rows)[16]) {
@@ -194,6 +220,18 @@ UNITSCALE_TARGET_AVX2 void turned_product_avx2(const TurnedTile<T>& turned) {
     }
 }
 
+/// strip[j strip_depth + p] = columns[j][start + p] rounded, for p in [0, count). Out of line: rounding is much code.
+[[gnu::noinline]] UNITSCALE_TARGET_AVX512 inline void round_strip_avx512(const RegisterRounder& round, const float* const* columns,
+                                                                    std::size_t column_count, std::ptrdiff_t start,
+                                                                    std::ptrdiff_t count, float* strip) {
+    const RegisterRounder own = round;  // the stores to the strip may not be taken to change it
+    for (std::ptrdiff_t p = 0; p < count; p += 16)
+        for (std::size_t j = 0; j < column_count; ++j) {
+            float* const to = strip + static_cast<std::ptrdiff_t>(j) * strip_depth + p;
+            store_avx512(to, round_vector(own, load_avx512(columns[j] + start + p)));
+        }
+}
+
 template <std::size_t Rows, std::size_t Vectors, class T>
 UNITSCALE_TARGET_AVX512 void turned_product_avx512(const TurnedTile<T>& turned) {
     using Vector = decltype(load_avx512(turned.tile.a));
@@ -201,72 +239,76 @@ UNITSCALE_TARGET_AVX512 void turned_product_avx512(const TurnedTile<T>& turned) 
     const RegisterRounder round = turned.round;
     const bool rounds = round.kind != RegisterRounding::none;
     const T *a[Rows], *b[Vectors][lanes];
-    Vector sums[Vectors][Rows];
+    Vector sums[Rows][Vectors];
 #pragma GCC unroll 4
     for (std::size_t i = 0; i < Rows; ++i) a[i] = turned.row(i);
     for (std::size_t v = 0; v < Vectors; ++v) {
-        for (std::size_t i = 0; i < Rows; ++i) sums[v][i] = broadcast_avx512(T{0});
+        for (std::size_t i = 0; i < Rows; ++i) sums[i][v] = broadcast_avx512(T{0});
         for (std::size_t j = 0; j < lanes; ++j) b[v][j] = turned.column(v * lanes + j);
     }
     const std::ptrdiff_t k = turned.tile.k, step = turned.tile.a_step, whole = k - k % static_cast<std::ptrdiff_t>(lanes);
-    std::ptrdiff_t p = 0;
-    for (; p < whole; p += static_cast<std::ptrdiff_t>(lanes)) {
-#pragma GCC unroll 2
-        for (std::size_t v = 0; v < Vectors; ++v) {
-            Vector right[lanes];
-#pragma GCC unroll 16
-            for (std::size_t j = 0; j < lanes; ++j) right[j] = load_avx512(b[v][j] + p);
-            if constexpr (std::is_same_v<T, float>)
-                if (rounds) {  // a loop over memory, whose code is there once; the square is in the first-level cache
-                    alignas(64) float square[lanes * lanes];
-#pragma GCC unroll 1
-                    for (std::size_t j = 0; j < lanes; ++j) store_avx512(square + j * lanes, round_vector(round, load_avx512(b[v][j] + p)));
-#pragma GCC unroll 16
-                    for (std::size_t j = 0; j < lanes; ++j) right[j] = load_avx512(square + j * lanes);
-                }
-            transpose_vectors(right);
-#pragma GCC unroll 16
-            for (std::size_t l = 0; l < lanes; ++l) {
+    constexpr std::ptrdiff_t lane_count = lanes, rounded_depth = std::is_same_v<T, float> ? strip_depth : 1;
+    alignas(64) T strip[Vectors * lanes * static_cast<std::size_t>(rounded_depth)];
+    const std::ptrdiff_t depth = rounds ? rounded_depth : whole;
+    for (std::ptrdiff_t start = 0; start < whole; start += depth) {
+        const std::ptrdiff_t count = std::min(depth, whole - start);
+        const T* columns[Vectors][lanes];
+        for (std::size_t v = 0; v < Vectors; ++v)
+            for (std::size_t j = 0; j < lanes; ++j)
+                columns[v][j] = rounds ? strip + static_cast<std::ptrdiff_t>(v * lanes + j) * rounded_depth : b[v][j] + start;
+        if constexpr (std::is_same_v<T, float>)
+            if (rounds) round_strip_avx512(round, b[0], Vectors * lanes, start, count, strip);
+        const T* left[Rows];
 #pragma GCC unroll 4
-                for (std::size_t i = 0; i < Rows; ++i)
-                    sums[v][i] =
-                        fused_avx512(broadcast_avx512(a[i][(p + static_cast<std::ptrdiff_t>(l)) * step]), right[l], sums[v][i]);
+        for (std::size_t i = 0; i < Rows; ++i) left[i] = a[i] + start * step;
+        for (std::ptrdiff_t p = 0; p < count; p += lane_count) {
+#pragma GCC unroll 2
+            for (std::size_t v = 0; v < Vectors; ++v) {
+                Vector right[lanes];
+#pragma GCC unroll 16
+                for (std::size_t j = 0; j < lanes; ++j) right[j] = load_avx512(columns[v][j] + p);
+                transpose_vectors(right);
+#pragma GCC unroll 16
+                for (std::size_t l = 0; l < lanes; ++l) {
+#pragma GCC unroll 4
+                    for (std::size_t i = 0; i < Rows; ++i)
+                        sums[i][v] = fused_avx512(broadcast_avx512(left[i][(p + static_cast<std::ptrdiff_t>(l)) * step]), right[l],
+                                                 sums[i][v]);
+                }
             }
         }
     }
-    for (; p < k; ++p)
+    for (std::ptrdiff_t p = whole; p < k; ++p)
         for (std::size_t v = 0; v < Vectors; ++v) {
             T column[lanes];
             for (std::size_t j = 0; j < lanes; ++j) column[j] = b[v][j][p];
             Vector right = load_avx512(column);
             if constexpr (std::is_same_v<T, float>) right = round_vector(round, right);
 #pragma GCC unroll 4
-            for (std::size_t i = 0; i < Rows; ++i) sums[v][i] = fused_avx512(broadcast_avx512(a[i][p * step]), right, sums[v][i]);
+            for (std::size_t i = 0; i < Rows; ++i) sums[i][v] = fused_avx512(broadcast_avx512(a[i][p * step]), right, sums[i][v]);
         }
-    const TileProduct<T> own = turned.tile;
+    alignas(64) T row_major[Rows * Vectors * lanes];
 #pragma GCC unroll 4
-    for (std::size_t i = 0; i < Rows; ++i)
+    for (std::size_t i = 0; i < Rows; ++i) {
 #pragma GCC unroll 2
-        for (std::size_t v = 0; v < Vectors; ++v)
-            if (static_cast<std::ptrdiff_t>(i) < turned.rows) finish_avx512(own, i, v, sums[v][i]);
+        for (std::size_t v = 0; v < Vectors; ++v) store_avx512(row_major + (i * Vectors + v) * lanes, sums[i][v]);
+    }
+    finish_tile_avx512(turned.tile, row_major, Vectors * lanes, turned.rows, turned.written(lanes));
 }
 
 #endif
 
-/// Runs the kernel of an instruction set. C's vectors are written whole. Test: tests/kernels/matmul_few_test.cpp
+/// Runs the kernel of an instruction set. C's vectors are written whole, those without a column not at all. Test: tests/kernels/matmul_few_test.cpp
 template <class T>
 void turned_product(Isa isa, const TurnedTile<T>& turned) {
-    const bool one_vector = turned.cols <= tile_shape(isa).template lanes<T>();
 #if UNITSCALE_X86
     if (isa == Isa::avx512)
         return turned.rows == 1 ? turned_product_avx512<1, 1>(turned) : turned_product_avx512<4, 1>(turned);
     if (isa == Isa::avx2) {
-        if (turned.rows > 1) return turned_product_avx2<4, 1>(turned);
-        return one_vector ? turned_product_avx2<1, 1>(turned) : turned_product_avx2<1, 2>(turned);
+        return turned.rows > 1 ? turned_product_avx2<4, 1>(turned) : turned_product_avx2<1, 2>(turned);
     }
 #endif
-    if (turned.rows > 1) return turned_product_baseline<4, 1>(turned);
-    one_vector ? turned_product_baseline<1, 1>(turned) : turned_product_baseline<1, 2>(turned);
+    turned.rows > 1 ? turned_product_baseline<4, 1>(turned) : turned_product_baseline<1, 2>(turned);
 }
 
 /// A few rows of A times a B whose columns are contiguous:

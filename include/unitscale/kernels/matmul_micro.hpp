@@ -12,6 +12,10 @@
 
 namespace unitscale::kernels {
 
+[[nodiscard]] constexpr std::ptrdiff_t round_up(std::ptrdiff_t n, std::ptrdiff_t step) noexcept {
+    return (n + step - 1) / step * step;
+}
+
 /// One tile of a product, the unit of work of a micro-kernel:
 ///   C[i,j] = alpha (row_scale[i] col_scale[j] sum_p A[i,p] B[p,j] + bias[j]) + gamma C[i,j]
 /// A[i,p] at a[i a_row + p a_step], B[p,j] at b[p b_step + j], C[i,j] at c[i c_row + j]. Rows come in fours, columns in
@@ -30,6 +34,9 @@ struct TileProduct {
     const T* row_scale = nullptr;
     const T* col_scale = nullptr;
     T alpha = 1, gamma = 0;
+
+    /// Whether C is alpha times the sums, plus gamma C.
+    [[nodiscard]] bool is_plain() const noexcept { return bias == nullptr && row_scale == nullptr && col_scale == nullptr; }
 };
 
 /// The shape of an instruction set's largest tile: as many accumulators as its registers hold beside the operands.
@@ -63,6 +70,15 @@ struct Vector128 {
     typedef T unaligned __attribute__((vector_size(16), aligned(alignof(T)), may_alias));
 };
 
+template <class T>
+[[gnu::always_inline]] inline typename Vector128<T>::type load_128(const T* p) noexcept {
+    return *reinterpret_cast<const typename Vector128<T>::unaligned*>(p);
+}
+template <class T>
+[[gnu::always_inline]] inline void store_128(T* p, typename Vector128<T>::type x) noexcept {
+    *reinterpret_cast<typename Vector128<T>::unaligned*>(p) = x;
+}
+
 /// a b + c for vectors of 128 bits: `multiply_add` of each lane. Compilers would contract a product and a sum of vectors, too.
 template <class T>
 [[gnu::always_inline]] inline typename Vector128<T>::type multiply_add_128(typename Vector128<T>::type a, typename Vector128<T>::type b,
@@ -82,36 +98,38 @@ template <class T>
 template <class T>
 [[gnu::always_inline]] inline typename Vector128<T>::type multiply_add_128(T a, typename Vector128<T>::type b,
                                                                        typename Vector128<T>::type c) noexcept {
-    return multiply_add_128<T>(typename Vector128<T>::type{} + a, b, c);
+    return multiply_add_128<T>(a - typename Vector128<T>::type{}, b, c);
 }
 
-/// C's vector v of row i from its sum. With a bias the last scale and the bias are one `multiply_add`, in every kernel that finishes
-/// a sum. A missing scale is not a factor 1: Clang would make an addition of it, and contract that with the other scale.
+/// C from the sums of a tile, `sums_row` apart, `rows` x `cols` whole vectors. One function for all tiles of an instruction set:
+/// unrolled in each, it would be most of their code. The last scale and the bias are one `multiply_add`.
+/// A missing scale is not a factor 1: Clang would make an addition of it, and contract that with the other scale.
 template <class T>
-[[gnu::always_inline]] inline void finish_baseline(const TileProduct<T>& tile, std::size_t i, std::size_t v,
-                                                   typename Vector128<T>::type value) {
-    using Unaligned = typename Vector128<T>::unaligned;
-    constexpr std::size_t lanes = 16 / sizeof(T);
-    T* const c = tile.c + static_cast<std::ptrdiff_t>(i) * tile.c_row + v * lanes;
-    if (tile.row_scale != nullptr) {
-        if (tile.col_scale != nullptr) value *= *reinterpret_cast<const Unaligned*>(tile.col_scale + v * lanes);
-        if (tile.bias != nullptr) value = multiply_add_128<T>(tile.row_scale[i], value, *reinterpret_cast<const Unaligned*>(tile.bias + v * lanes));
-        else value *= tile.row_scale[i];
-    } else if (tile.col_scale != nullptr) {
-        if (tile.bias != nullptr) value = multiply_add_128<T>(*reinterpret_cast<const Unaligned*>(tile.col_scale + v * lanes), value, *reinterpret_cast<const Unaligned*>(tile.bias + v * lanes));
-        else value *= *reinterpret_cast<const Unaligned*>(tile.col_scale + v * lanes);
-    } else if (tile.bias != nullptr) {
-        value += *reinterpret_cast<const Unaligned*>(tile.bias + v * lanes);
-    }
-    value *= tile.alpha;
-    if (tile.gamma != 0) value = multiply_add_128<T>(tile.gamma, *reinterpret_cast<const Unaligned*>(c), value);
-    *reinterpret_cast<Unaligned*>(c) = value;
+[[gnu::noinline]] void finish_tile_baseline(const TileProduct<T>& tile, const T* sums, std::ptrdiff_t sums_row, std::ptrdiff_t rows,
+                                            std::ptrdiff_t cols) {
+    for (std::ptrdiff_t i = 0; i < rows; ++i)
+        for (std::ptrdiff_t j = 0; j < cols; j += 16 / static_cast<std::ptrdiff_t>(sizeof(T))) {
+            T* const c = tile.c + i * tile.c_row + j;
+            auto value = load_128(sums + i * sums_row + j);
+            if (tile.row_scale != nullptr) {
+                const T scale = tile.row_scale[i];
+                if (tile.col_scale != nullptr) value *= load_128(tile.col_scale + j);
+                value = tile.bias != nullptr ? multiply_add_128<T>(scale, value, load_128(tile.bias + j)) : value * scale;
+            } else if (tile.col_scale != nullptr) {
+                const auto scale = load_128(tile.col_scale + j);
+                value = tile.bias != nullptr ? multiply_add_128<T>(scale, value, load_128(tile.bias + j)) : value * scale;
+            } else if (tile.bias != nullptr) {
+                value += load_128(tile.bias + j);
+            }
+            value *= tile.alpha;
+            if (tile.gamma != 0) value = multiply_add_128<T>(tile.gamma, load_128(c), value);
+            store_128(c, value);
+        }
 }
 
 template <class T, std::size_t Vectors>
 void tile_product_baseline(const TileProduct<T>& tile) {
     using Vector = typename Vector128<T>::type;
-    using Unaligned = typename Vector128<T>::unaligned;
     constexpr std::size_t lanes = 16 / sizeof(T);
     Vector sums[4][Vectors] = {};
     const T* a = tile.a;
@@ -119,7 +137,7 @@ void tile_product_baseline(const TileProduct<T>& tile) {
     for (std::ptrdiff_t p = 0; p < tile.k; ++p, a += tile.a_step, b += tile.b_step) {
         Vector right[Vectors];
 #pragma GCC unroll 2
-        for (std::size_t v = 0; v < Vectors; ++v) right[v] = *reinterpret_cast<const Unaligned*>(b + v * lanes);
+        for (std::size_t v = 0; v < Vectors; ++v) right[v] = load_128(b + v * lanes);
 #pragma GCC unroll 4
         for (std::size_t i = 0; i < 4; ++i) {
             const T left = a[static_cast<std::ptrdiff_t>(i) * tile.a_row];
@@ -127,12 +145,30 @@ void tile_product_baseline(const TileProduct<T>& tile) {
             for (std::size_t v = 0; v < Vectors; ++v) sums[i][v] = multiply_add_128<T>(left, right[v], sums[i][v]);
         }
     }
-    const TileProduct<T> own = tile;  // the stores to C may not be taken to change it
+    if (tile.is_plain()) {
+        T* c = tile.c;
+        if (tile.gamma == 0) {
+#pragma GCC unroll 4
+            for (std::size_t i = 0; i < 4; ++i, c += tile.c_row) {
+#pragma GCC unroll 2
+                for (std::size_t v = 0; v < Vectors; ++v) store_128(c + v * lanes, sums[i][v] * tile.alpha);
+            }
+        } else {
+#pragma GCC unroll 4
+            for (std::size_t i = 0; i < 4; ++i, c += tile.c_row) {
+#pragma GCC unroll 2
+                for (std::size_t v = 0; v < Vectors; ++v) store_128(c + v * lanes, multiply_add_128<T>(tile.gamma, load_128(c + v * lanes), sums[i][v] * tile.alpha));
+            }
+        }
+        return;
+    }
+    alignas(64) T row_major[4 * Vectors * lanes];
 #pragma GCC unroll 4
     for (std::size_t i = 0; i < 4; ++i) {
 #pragma GCC unroll 2
-        for (std::size_t v = 0; v < Vectors; ++v) finish_baseline(own, i, v, sums[i][v]);
+        for (std::size_t v = 0; v < Vectors; ++v) store_128(row_major + (i * Vectors + v) * lanes, sums[i][v]);
     }
+    finish_tile_baseline(tile, row_major, Vectors * lanes, 4, Vectors * lanes);
 }
 
 #if UNITSCALE_X86
@@ -150,24 +186,28 @@ void tile_product_baseline(const TileProduct<T>& tile) {
     return _mm256_fmadd_pd(a, b, c);
 }
 
-template <class T, class Vector>
-[[gnu::always_inline]] UNITSCALE_TARGET_AVX2 inline void finish_avx2(const TileProduct<T>& tile, std::size_t i, std::size_t v,
-                                                                     Vector value) {
-    constexpr std::size_t lanes = 32 / sizeof(T);
-    T* const c = tile.c + static_cast<std::ptrdiff_t>(i) * tile.c_row + v * lanes;
-    if (tile.row_scale != nullptr) {
-        if (tile.col_scale != nullptr) value *= load_avx2(tile.col_scale + v * lanes);
-        if (tile.bias != nullptr) value = fused_avx2(broadcast_avx2(tile.row_scale[i]), value, load_avx2(tile.bias + v * lanes));
-        else value *= broadcast_avx2(tile.row_scale[i]);
-    } else if (tile.col_scale != nullptr) {
-        if (tile.bias != nullptr) value = fused_avx2(load_avx2(tile.col_scale + v * lanes), value, load_avx2(tile.bias + v * lanes));
-        else value *= load_avx2(tile.col_scale + v * lanes);
-    } else if (tile.bias != nullptr) {
-        value += load_avx2(tile.bias + v * lanes);
-    }
-    value *= broadcast_avx2(tile.alpha);
-    if (tile.gamma != 0) value = fused_avx2(broadcast_avx2(tile.gamma), load_avx2(c), value);
-    store_avx2(c, value);
+/// As finish_tile_baseline.
+template <class T>
+[[gnu::noinline]] UNITSCALE_TARGET_AVX2 void finish_tile_avx2(const TileProduct<T>& tile, const T* sums, std::ptrdiff_t sums_row,
+                                                              std::ptrdiff_t rows, std::ptrdiff_t cols) {
+    for (std::ptrdiff_t i = 0; i < rows; ++i)
+        for (std::ptrdiff_t j = 0; j < cols; j += 32 / static_cast<std::ptrdiff_t>(sizeof(T))) {
+            T* const c = tile.c + i * tile.c_row + j;
+            auto value = load_avx2(sums + i * sums_row + j);
+            if (tile.row_scale != nullptr) {
+                const auto scale = broadcast_avx2(tile.row_scale[i]);
+                if (tile.col_scale != nullptr) value *= load_avx2(tile.col_scale + j);
+                value = tile.bias != nullptr ? fused_avx2(scale, value, load_avx2(tile.bias + j)) : value * scale;
+            } else if (tile.col_scale != nullptr) {
+                const auto scale = load_avx2(tile.col_scale + j);
+                value = tile.bias != nullptr ? fused_avx2(scale, value, load_avx2(tile.bias + j)) : value * scale;
+            } else if (tile.bias != nullptr) {
+                value += load_avx2(tile.bias + j);
+            }
+            value *= broadcast_avx2(tile.alpha);
+            if (tile.gamma != 0) value = fused_avx2(broadcast_avx2(tile.gamma), load_avx2(c), value);
+            store_avx2(c, value);
+        }
 }
 
 template <class T, std::size_t Vectors>
@@ -195,12 +235,32 @@ UNITSCALE_TARGET_AVX2 void tile_product_avx2(const TileProduct<T>& tile) {
             for (std::size_t v = 0; v < Vectors; ++v) sums[i][v] = fused_avx2(left, right[v], sums[i][v]);
         }
     }
-    const TileProduct<T> own = tile;
+    if (tile.is_plain()) {
+        const Vector alpha = broadcast_avx2(tile.alpha);
+        T* c = tile.c;
+        if (tile.gamma == 0) {
+#pragma GCC unroll 4
+            for (std::size_t i = 0; i < 4; ++i, c += tile.c_row) {
+#pragma GCC unroll 3
+                for (std::size_t v = 0; v < Vectors; ++v) store_avx2(c + v * lanes, sums[i][v] * alpha);
+            }
+        } else {
+            const Vector gamma = broadcast_avx2(tile.gamma);
+#pragma GCC unroll 4
+            for (std::size_t i = 0; i < 4; ++i, c += tile.c_row) {
+#pragma GCC unroll 3
+                for (std::size_t v = 0; v < Vectors; ++v) store_avx2(c + v * lanes, fused_avx2(gamma, load_avx2(c + v * lanes), sums[i][v] * alpha));
+            }
+        }
+        return;
+    }
+    alignas(64) T row_major[4 * Vectors * lanes];
 #pragma GCC unroll 4
     for (std::size_t i = 0; i < 4; ++i) {
 #pragma GCC unroll 3
-        for (std::size_t v = 0; v < Vectors; ++v) finish_avx2(own, i, v, sums[i][v]);
+        for (std::size_t v = 0; v < Vectors; ++v) store_avx2(row_major + (i * Vectors + v) * lanes, sums[i][v]);
     }
+    finish_tile_avx2(tile, row_major, Vectors * lanes, 4, Vectors * lanes);
 }
 
 [[gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline __m512 load_avx512(const float* p) { return _mm512_loadu_ps(p); }
@@ -216,24 +276,50 @@ UNITSCALE_TARGET_AVX2 void tile_product_avx2(const TileProduct<T>& tile) {
     return _mm512_fmadd_pd(a, b, c);
 }
 
-template <class T, class Vector>
-[[gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline void finish_avx512(const TileProduct<T>& tile, std::size_t i, std::size_t v,
-                                                                         Vector value) {
-    constexpr std::size_t lanes = 64 / sizeof(T);
-    T* const c = tile.c + static_cast<std::ptrdiff_t>(i) * tile.c_row + v * lanes;
-    if (tile.row_scale != nullptr) {
-        if (tile.col_scale != nullptr) value *= load_avx512(tile.col_scale + v * lanes);
-        if (tile.bias != nullptr) value = fused_avx512(broadcast_avx512(tile.row_scale[i]), value, load_avx512(tile.bias + v * lanes));
-        else value *= broadcast_avx512(tile.row_scale[i]);
-    } else if (tile.col_scale != nullptr) {
-        if (tile.bias != nullptr) value = fused_avx512(load_avx512(tile.col_scale + v * lanes), value, load_avx512(tile.bias + v * lanes));
-        else value *= load_avx512(tile.col_scale + v * lanes);
-    } else if (tile.bias != nullptr) {
-        value += load_avx512(tile.bias + v * lanes);
+/// The vector at p, and a store to it, of the lanes in `mask`.
+[[gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline __m512 load_avx512(unsigned mask, const float* p) {
+    return _mm512_maskz_loadu_ps(static_cast<__mmask16>(mask), p);
+}
+[[gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline __m512d load_avx512(unsigned mask, const double* p) {
+    return _mm512_maskz_loadu_pd(static_cast<__mmask8>(mask), p);
+}
+[[gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline void store_avx512(unsigned mask, float* p, __m512 x) {
+    _mm512_mask_storeu_ps(p, static_cast<__mmask16>(mask), x);
+}
+[[gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline void store_avx512(unsigned mask, double* p, __m512d x) {
+    _mm512_mask_storeu_pd(p, static_cast<__mmask8>(mask), x);
+}
+
+/// As finish_tile_baseline, but of any number of columns.
+template <class T>
+[[gnu::noinline]] UNITSCALE_TARGET_AVX512 void finish_tile_avx512(const TileProduct<T>& tile, const T* sums, std::ptrdiff_t sums_row,
+                                                                  std::ptrdiff_t rows, std::ptrdiff_t cols) {
+    constexpr std::ptrdiff_t lanes = 64 / static_cast<std::ptrdiff_t>(sizeof(T));
+    const auto alpha = broadcast_avx512(tile.alpha), gamma = broadcast_avx512(tile.gamma);
+    const T* const row_scale = tile.row_scale;
+    const bool scales_rows = row_scale != nullptr, scales_cols = tile.col_scale != nullptr, shifts = tile.bias != nullptr,
+               adds = tile.gamma != 0;
+    for (std::ptrdiff_t j = 0; j < cols; j += lanes) {
+        const unsigned mask = cols - j >= lanes ? ~0u : (1u << (cols - j)) - 1;
+        const auto col_scale = scales_cols ? load_avx512(mask, tile.col_scale + j) : broadcast_avx512(T{0});
+        const auto bias = shifts ? load_avx512(mask, tile.bias + j) : broadcast_avx512(T{0});
+        T* c = tile.c + j;
+        for (std::ptrdiff_t i = 0; i < rows; ++i, c += tile.c_row) {
+            auto value = load_avx512(sums + i * sums_row + j);
+            if (scales_rows) {
+                const auto scale = broadcast_avx512(row_scale[i]);
+                if (scales_cols) value *= col_scale;
+                value = shifts ? fused_avx512(scale, value, bias) : value * scale;
+            } else if (scales_cols) {
+                value = shifts ? fused_avx512(col_scale, value, bias) : value * col_scale;
+            } else if (shifts) {
+                value += bias;
+            }
+            value *= alpha;
+            if (adds) value = fused_avx512(gamma, load_avx512(mask, c), value);
+            store_avx512(mask, c, value);
+        }
     }
-    value *= broadcast_avx512(tile.alpha);
-    if (tile.gamma != 0) value = fused_avx512(broadcast_avx512(tile.gamma), load_avx512(c), value);
-    store_avx512(c, value);
 }
 
 template <class T, std::size_t Fours, std::size_t Vectors>
@@ -269,12 +355,32 @@ UNITSCALE_TARGET_AVX512 void tile_product_avx512(const TileProduct<T>& tile) {
             a[four] += a_step;
         }
     }
-    const TileProduct<T> own = tile;
+    if (tile.is_plain()) {
+        const Vector alpha = broadcast_avx512(tile.alpha);
+        T* c = tile.c;
+        if (tile.gamma == 0) {
+#pragma GCC unroll 12
+            for (std::size_t i = 0; i < 4 * Fours; ++i, c += tile.c_row) {
+#pragma GCC unroll 2
+                for (std::size_t v = 0; v < Vectors; ++v) store_avx512(c + v * lanes, sums[i][v] * alpha);
+            }
+        } else {
+            const Vector gamma = broadcast_avx512(tile.gamma);
+#pragma GCC unroll 12
+            for (std::size_t i = 0; i < 4 * Fours; ++i, c += tile.c_row) {
+#pragma GCC unroll 2
+                for (std::size_t v = 0; v < Vectors; ++v) store_avx512(c + v * lanes, fused_avx512(gamma, load_avx512(c + v * lanes), sums[i][v] * alpha));
+            }
+        }
+        return;
+    }
+    alignas(64) T row_major[4 * Fours * Vectors * lanes];
 #pragma GCC unroll 12
     for (std::size_t i = 0; i < 4 * Fours; ++i) {
 #pragma GCC unroll 2
-        for (std::size_t v = 0; v < Vectors; ++v) finish_avx512(own, i, v, sums[i][v]);
+        for (std::size_t v = 0; v < Vectors; ++v) store_avx512(row_major + (i * Vectors + v) * lanes, sums[i][v]);
     }
+    finish_tile_avx512(tile, row_major, Vectors * lanes, 4 * Fours, Vectors * lanes);
 }
 
 #endif

@@ -41,10 +41,6 @@ struct MatrixView {
     operator MatrixView<const T>() const noexcept { return {data, row_stride, col_stride, batch_stride}; }
 };
 
-[[nodiscard]] constexpr std::ptrdiff_t round_up(std::ptrdiff_t n, std::ptrdiff_t step) noexcept {
-    return (n + step - 1) / step * step;
-}
-
 #if UNITSCALE_X86
 /// Eight at a time; the rest is the caller's. Returns how many were converted.
 UNITSCALE_TARGET_AVX2 inline std::ptrdiff_t widen_half_avx2(const Half* in, std::ptrdiff_t n, float* out) {

@@ -54,7 +54,7 @@ struct PairBlock {
     std::ptrdiff_t out_row = 0, out_lines = 16;
 };
 
-/// Words whose upper halves `FloatLines::along` joins: those of sixteen floats, then those of sixteen more.
+/// Indices of the upper halves of 32 words: sixteen in one register, sixteen in a second. `FloatLines::along` joins these halves.
 [[nodiscard, gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline __m512i upper_halves() {
     HalfWords512 index{};
     for (std::size_t i = 0; i < 32; ++i) index[i] = static_cast<std::uint16_t>(2 * i + 1);
@@ -102,7 +102,7 @@ UNITSCALE_TARGET_AVX512 void load_pairs_along(const PairBlock<typename Lines::El
         _mm512_storeu_si512(to, reinterpret_cast<__m512i>(from.along(in, low, high)));
 }
 
-/// The same of lines across k, two to a line of pairs: to[p to_row + i] = pair(in[2p row + i], in[(2p + 1) row + i]).
+/// As load_pairs_along, where a line runs across k. Two lines make one line of pairs: to[p to_row + i] = pair(in[2p row + i], in[(2p + 1) row + i]).
 template <class Lines, class Source>
 UNITSCALE_TARGET_AVX512 void load_pairs_across(const PairBlock<typename Lines::Element>& block, const Source& source, Pair* to,
                                                std::ptrdiff_t to_row) {

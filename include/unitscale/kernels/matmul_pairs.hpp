@@ -112,41 +112,6 @@ UNITSCALE_TARGET_AVX512_BF16 void pair_tile_dot(const PairTile& tile) {
     }
 }
 
-/// What is done to the sums of a tile, `rows` x `cols` (at most pair_columns). Null: nothing.
-///   C[i,j] = alpha (row_scale[i] col_scale[j] sums[i,j] + bias[j]) + gamma C[i,j]
-struct PairFinish {
-    std::ptrdiff_t rows = 0, cols = 0;
-    const float* bias = nullptr;
-    const float* row_scale = nullptr;
-    const float* col_scale = nullptr;
-    float alpha = 1, gamma = 0;
-};
-UNITSCALE_TARGET_AVX512 inline void finish_rows_avx512(const float* sums, const PairFinish& finish, float* c,
-                                                       std::ptrdiff_t c_row) {
-    const __m512 alpha = _mm512_set1_ps(finish.alpha), gamma = _mm512_set1_ps(finish.gamma);
-    for (std::ptrdiff_t j = 0; j < finish.cols; j += 16) {
-        const auto mask = static_cast<__mmask16>(finish.cols - j >= 16 ? 0xFFFF : (1 << (finish.cols - j)) - 1);
-        const bool shifts = finish.bias != nullptr, scales_cols = finish.col_scale != nullptr;
-        const __m512 shift = shifts ? _mm512_maskz_loadu_ps(mask, finish.bias + j) : _mm512_setzero_ps();
-        const __m512 col_scale = scales_cols ? _mm512_maskz_loadu_ps(mask, finish.col_scale + j) : _mm512_setzero_ps();
-        for (std::ptrdiff_t i = 0; i < finish.rows; ++i) {  // in the order of finish_avx512
-            __m512 value = _mm512_loadu_ps(sums + i * pair_columns + j);
-            if (finish.row_scale != nullptr) {
-                const __m512 row_scale = _mm512_set1_ps(finish.row_scale[i]);
-                if (scales_cols) value = _mm512_mul_ps(value, col_scale);
-                value = shifts ? _mm512_fmadd_ps(row_scale, value, shift) : _mm512_mul_ps(value, row_scale);
-            } else if (scales_cols) {
-                value = shifts ? _mm512_fmadd_ps(col_scale, value, shift) : _mm512_mul_ps(value, col_scale);
-            } else if (shifts) {
-                value = _mm512_add_ps(value, shift);
-            }
-            value = _mm512_mul_ps(alpha, value);
-            if (finish.gamma != 0) value = _mm512_fmadd_ps(gamma, _mm512_maskz_loadu_ps(mask, c + i * c_row + j), value);
-            _mm512_mask_storeu_ps(c + i * c_row + j, mask, value);
-        }
-    }
-}
-
 #if UNITSCALE_AMX
 /// Makes the eight tiles 16 rows of 64 bytes, for this thread.
 UNITSCALE_TARGET_AMX inline void configure_tiles() {
@@ -240,21 +205,23 @@ void multiply_block_pairs(PairKernel kernel, const BlockProduct<TC>& product, co
                         else if (count > 4) pair_tile_dot<2>(tile);
                         else pair_tile_dot<1>(tile);
                     }
-                    const PairFinish finish{count,
-                                            cols,
-                                            bias,
-                                            product.row_scale != nullptr ? product.row_scale + i0 + i : nullptr,
-                                            product.col_scale != nullptr ? product.col_scale + j : nullptr,
-                                            product.alpha,
-                                            gamma};
+                    TileProduct<float> finish;  // what is left to do with the sums
+                    finish.bias = bias;
+                    finish.row_scale = product.row_scale != nullptr ? product.row_scale + i0 + i : nullptr;
+                    finish.col_scale = product.col_scale != nullptr ? product.col_scale + j : nullptr;
+                    finish.alpha = product.alpha;
+                    finish.gamma = gamma;
+                    const bool straight = std::is_same_v<TC, float> && product.c.col_stride == 1;
+                    finish.c = old.data();
+                    finish.c_row = pair_columns;
                     if constexpr (std::is_same_v<TC, float>)
-                        if (product.c.col_stride == 1) {
-                            finish_rows_avx512(sums.data(), finish, output.c.at(i, j), output.c.row_stride);
-                            continue;
+                        if (straight) {
+                            finish.c = output.c.at(i, j);
+                            finish.c_row = output.c.row_stride;
                         }
-                    if (gamma != 0) output.load(i, j, count, cols, old.data(), pair_columns);
-                    finish_rows_avx512(sums.data(), finish, old.data(), pair_columns);
-                    output.store(i, j, count, cols, old.data(), pair_columns);
+                    if (!straight && gamma != 0) output.load(i, j, count, cols, old.data(), pair_columns);
+                    finish_tile_avx512(finish, sums.data(), pair_columns, count, cols);
+                    if (!straight) output.store(i, j, count, cols, old.data(), pair_columns);
                 }
             }
             p0 += depth;

@@ -9,8 +9,8 @@
 #include <cstddef>
 #include <type_traits>
 
-// An operand whose element type is known to its packing only. Everything after packing reads panels, so a product is compiled
-// once for each type of C and not for each pair of operand types.
+// Only the functions that pack an operand know its element type. All later steps read panels. So a product is compiled once for
+// each type of C, not once for each pair of operand types.
 namespace unitscale::kernels {
 
 template <class P>
@@ -28,8 +28,8 @@ struct PackFunctions {
                               float* buffer) = nullptr;
 };
 
-/// A matrix, or a batch of them, to be packed: elements of a type whose Accum is P, or codes. Strides in elements, as of MatrixView,
-/// of which it is made. Test: tests/kernels/matmul_source_test.cpp
+/// A matrix to be packed, or a batch of matrices. It holds codes, or elements of a type T with Accum<T> = P. Strides count elements,
+/// as in the MatrixView that it is made of. Test: tests/kernels/matmul_source_test.cpp
 template <class P>
 struct PackSource {
     const void* data = nullptr;

@@ -46,8 +46,8 @@ inline constexpr std::size_t group_size = 16;
     return (static_cast<std::size_t>(count) + group_size - 1) / group_size * group_size;
 }
 
-/// Runs body(l) for every used lane of a block of `count` elements, in groups whose length is a constant. GCC would unroll a short
-/// body before it vectorises the loop.
+/// Runs body(l) for every used lane of a block of `count` elements, in groups of constant length: GCC vectorises such a group, and
+/// would unroll a loop over a short body instead.
 template <class Body>
 [[gnu::always_inline]] inline void for_lanes(std::ptrdiff_t count, Body&& body) noexcept {
     const std::size_t used = used_lanes(count);
@@ -182,7 +182,7 @@ template <class T>
 }
 
 /// x = rest + exponent ln 2 for x in [-104, 104], |rest| < 0.35. Rounding to an integer is the truncation of a positive number: no
-/// option of the compiler changes it. `fused` is that of multiply_add here and below.
+/// option of the compiler changes it. `fused` as in multiply_add.
 struct ReducedExponent {
     float rest;
     std::int32_t exponent;

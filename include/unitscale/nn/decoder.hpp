@@ -78,11 +78,11 @@ public:
     [[nodiscard]] Variable<T> operator()(Tape<T>& tape, const Tensor<std::int32_t>& ids, KeyValueCache<T>& cache) {
         check(!tape.step_options().gradients,
               "Decoder: a cache in a step that records gradients; begin it with gradients = false");
-        check(ids.rank() == 2, "Decoder: ids ", to_string(ids.shape()), "; expected [B,T]");
+        check(ids.rank() == 2, "Decoder: ids ", shape_text(ids.shape()), "; expected [B,T]");
         const KeyValueCacheConfig& sizes = cache.config();
         check(sizes.layers == config_.depth && sizes.columns == cache_columns(), "Decoder: a cache of ", sizes.layers,
               " layers of ", sizes.columns, " columns; expected ", config_.depth, " of ", cache_columns());
-        check(sizes.batch == ids.dim(0), "Decoder: ids ", to_string(ids.shape()), " and a cache for a batch of ", sizes.batch);
+        check(sizes.batch == ids.dim(0), "Decoder: ids ", shape_text(ids.shape()), " and a cache for a batch of ", sizes.batch);
         check(ids.dim(1) <= cache.capacity() - cache.length(), "Decoder: ", cache.length(), " positions and ", ids.dim(1),
               " more; the cache ends at ", cache.capacity());
         const Variable<T> logits = run(tape, ids, &cache);
@@ -118,7 +118,7 @@ public:
 
 private:
     [[nodiscard]] Variable<T> run(Tape<T>& tape, const Tensor<std::int32_t>& ids, KeyValueCache<T>* cache) {
-        check(ids.rank() == 2, "Decoder: ids ", to_string(ids.shape()), "; expected [B,T]");
+        check(ids.rank() == 2, "Decoder: ids ", shape_text(ids.shape()), "; expected [B,T]");
         const auto scope = tape.scope("decoder");
         Variable<T> x = tokens_(tape, ids);
         if (positions_) {

@@ -60,14 +60,14 @@ template <class T>
     for (Variable<T>* input : {&q, &k, &v}) *input = record_rescaled_gradient(*input, tape);
     const Tensor<T>&query = q.scaled(), &key = k.scaled(), &value = v.scaled();
     const std::size_t heads = options.heads, groups = options.groups == 0 ? heads : options.groups;
-    check(query.rank() == 3 && key.rank() == 3 && value.rank() == 3, "attention: q ", to_string(query.shape()), ", k ",
-          to_string(key.shape()), " and v ", to_string(value.shape()), "; expected [B,T,H d], [B,S,G d] and [B,S,G d]");
+    check(query.rank() == 3 && key.rank() == 3 && value.rank() == 3, "attention: q ", shape_text(query.shape()), ", k ",
+          shape_text(key.shape()), " and v ", shape_text(value.shape()), "; expected [B,T,H d], [B,S,G d] and [B,S,G d]");
     check(heads >= 1 && heads % groups == 0, "attention: ", heads, " heads and ", groups,
           " groups; expected groups to divide heads");
-    check(query.dim(2) % heads == 0, "attention: q ", to_string(query.shape()), " is not divisible by ", heads, " heads");
+    check(query.dim(2) % heads == 0, "attention: q ", shape_text(query.shape()), " is not divisible by ", heads, " heads");
     const std::size_t depth = query.dim(2) / heads, keys = key.dim(1), queries = query.dim(1);
     check(key.shape() == value.shape() && key.dim(0) == query.dim(0) && key.dim(2) == groups * depth, "attention: q ",
-          to_string(query.shape()), ", k ", to_string(key.shape()), " and v ", to_string(value.shape()),
+          shape_text(query.shape()), ", k ", shape_text(key.shape()), " and v ", shape_text(value.shape()),
           " do not fit; expected k and v [", query.dim(0), ",S,", groups * depth, "]");
     check(!options.causal || queries <= keys, "attention: ", queries, " queries and ", keys,
           " keys; causal attention needs at least as many keys as queries");

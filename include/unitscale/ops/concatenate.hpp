@@ -26,7 +26,7 @@ template <class T>
         const Shape& other = inputs[i].shape();
         bool fits = other.size() == shape.size();
         for (std::size_t a = 0; fits && a < shape.size(); ++a) fits = a == joined || other[a] == shape[a];
-        check(fits, "concatenate: input ", i, " ", to_string(other), " and input 0 ", to_string(inputs[0].shape()),
+        check(fits, "concatenate: input ", i, " ", to_string(other), " and input 0 ", shape_text(inputs[0].shape()),
               " differ outside axis ", joined);
         shape[joined] += other[joined];
     }

@@ -50,7 +50,7 @@ template <class T>
     const kernels::Conv1dShape s = conv1d_shape(input.shape(), w.shape(), options);
     const std::size_t out = w.dim(0), positions = input.dim(0) * static_cast<std::size_t>(s.out_length);
     if (bias)
-        check(bias->shape() == Shape{out}, op, ": bias ", to_string(bias->shape()), " does not fit weight ", to_string(w.shape()),
+        check(bias->shape() == Shape{out}, op, ": bias ", shape_text(bias->shape()), " does not fit weight ", shape_text(w.shape()),
               "; expected [", out, "]");
     const Site site = tape.next_site(op);
     const OperandRounding rounding(tape, site, ProductKind::linear);

@@ -35,7 +35,7 @@ template <class T>
 [[nodiscard]] Variable<T> embedding(Variable<T> table, const Tensor<std::int32_t>& ids, const EmbeddingOptions& options = {}) {
     Tape<T>& tape = table.tape("embedding");
     const Tensor<T>& rows = table.scaled();
-    check(rows.rank() == 2, "embedding: table ", to_string(rows.shape()), " is not a matrix [V,d]");
+    check(rows.rank() == 2, "embedding: table ", shape_text(rows.shape()), " is not a matrix [V,d]");
     const auto vocabulary = static_cast<std::ptrdiff_t>(rows.dim(0)), width = static_cast<std::ptrdiff_t>(rows.dim(1));
     const auto count = static_cast<std::ptrdiff_t>(ids.size());
     const std::ptrdiff_t bad = kernels::first_outside(ids.data(), count, vocabulary);

@@ -33,7 +33,7 @@ struct GatedSiluOptions {
 template <class T>
 [[nodiscard]] Variable<T> gated_silu(Variable<T> x, Variable<T> gate, const GatedSiluOptions& options = {}) {
     Tape<T>& tape = x.tape("gated_silu");
-    check(x.shape() == gate.shape(), "gated_silu: x ", to_string(x.shape()), " and gate ", to_string(gate.shape()),
+    check(x.shape() == gate.shape(), "gated_silu: x ", shape_text(x.shape()), " and gate ", shape_text(gate.shape()),
           " differ in shape");
     check_positive("gated_silu", "mult", options.mult);
     const double factor = tape.uses_factors() ? gated_silu_unit_factor(options.mult) : 1.0;

@@ -23,12 +23,12 @@ struct NormOptions {
 template <class T>
 void check_norm(const char* op, const Tensor<T>& x, const char* name, const std::optional<Variable<T>>& vector,
                 const NormOptions& options) {
-    check(last_extent(op, "x", x.shape()) >= 1, op, ": x ", to_string(x.shape()), " has no columns");
+    check(last_extent(op, "x", x.shape()) >= 1, op, ": x ", shape_text(x.shape()), " has no columns");
     check(std::isfinite(options.epsilon) && options.epsilon >= 0.0, op, ": epsilon is ", options.epsilon,
           "; expected a finite number of at least 0");
     if (vector)
-        check(vector->shape() == Shape{x.dim(-1)}, op, ": ", name, " ", to_string(vector->shape()), " does not fit x ",
-              to_string(x.shape()), "; expected [", x.dim(-1), "]");
+        check(vector->shape() == Shape{x.dim(-1)}, op, ": ", name, " ", shape_text(vector->shape()), " does not fit x ",
+              shape_text(x.shape()), "; expected [", x.dim(-1), "]");
 }
 
 /// The epsilon of a norm of data: that of the options, or where the recipe wants it to act on values, this over the square of

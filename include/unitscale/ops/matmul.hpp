@@ -39,14 +39,14 @@ template <class T>
 [[nodiscard]] Variable<T> matmul(Variable<T> x, Variable<T> w, const MatmulOptions& options = {}) {
     Tape<T>& tape = x.tape("matmul");
     const Tensor<T>&left = x.scaled(), &right = w.scaled();
-    check(left.rank() >= 2 && right.rank() >= 2, "matmul: x ", to_string(left.shape()), " and w ", to_string(right.shape()),
+    check(left.rank() >= 2 && right.rank() >= 2, "matmul: x ", shape_text(left.shape()), " and w ", shape_text(right.shape()),
           " need at least two dimensions each");
-    check(left.dim(-1) == right.dim(-2), "matmul: x ", to_string(left.shape()), " and w ", to_string(right.shape()),
+    check(left.dim(-1) == right.dim(-2), "matmul: x ", shape_text(left.shape()), " and w ", shape_text(right.shape()),
           " do not contract: ", left.dim(-1), " != ", right.dim(-2));
     const bool shared = right.rank() == 2;
     bool same_batch = shared || left.rank() == right.rank();
     for (std::size_t i = 0; same_batch && !shared && i + 2 < left.rank(); ++i) same_batch = left.shape()[i] == right.shape()[i];
-    check(same_batch, "matmul: x ", to_string(left.shape()), " and w ", to_string(right.shape()),
+    check(same_batch, "matmul: x ", shape_text(left.shape()), " and w ", shape_text(right.shape()),
           " have different batches; expected the same leading extents, or a w of rank 2");
     const Site site = tape.next_site("matmul");
     const OperandRounding rounding(tape, site, ProductKind::matmul);

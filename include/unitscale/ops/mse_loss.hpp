@@ -38,7 +38,7 @@ template <class T>
 [[nodiscard]] Variable<T> mse_loss(Variable<T> x, Variable<T> y, const MseLossOptions& options = {}) {
     Tape<T>& tape = x.tape("mse_loss");
     const Tensor<T>&left = x.scaled(), &right = y.scaled();
-    check(left.shape() == right.shape(), "mse_loss: x ", to_string(left.shape()), " and y ", to_string(right.shape()),
+    check(left.shape() == right.shape(), "mse_loss: x ", shape_text(left.shape()), " and y ", shape_text(right.shape()),
           " differ in shape");
     const auto count = static_cast<std::ptrdiff_t>(left.size());
     const std::size_t elements = std::max<std::size_t>(options.step_elements.value_or(tape.step_rows(left.size())), 1);

@@ -109,7 +109,7 @@ struct PreparedOperand {
 
 /// Rounds the result of a product in place, where the recipe says so.
 template <class T>
-void round_result(const Execution& execution, const ProductFormats& formats, RandomKey key, Tensor<T>& result) {
+[[gnu::noinline]] void round_result(const Execution& execution, const ProductFormats& formats, RandomKey key, Tensor<T>& result) {
     if (formats.result)
         kernels::round_elements<T>(execution, "product", *formats.result, key, result.data(), result.data(),
                                    static_cast<std::ptrdiff_t>(result.size()));

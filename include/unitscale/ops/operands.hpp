@@ -51,7 +51,7 @@ template <class T>
 /// An axis as a number from the front; negative ones count from the end. Error: `argument` has no such axis.
 [[nodiscard]] inline std::size_t front_axis(const char* op, const char* argument, const Shape& shape, std::ptrdiff_t axis) {
     const auto rank = static_cast<std::ptrdiff_t>(shape.size());
-    check(axis >= -rank && axis < rank, op, ": axis ", axis, " is outside ", argument, " ", to_string(shape));
+    check(axis >= -rank && axis < rank, op, ": axis ", axis, " is outside ", argument, " ", shape_text(shape));
     return static_cast<std::size_t>(axis < 0 ? axis + rank : axis);
 }
 

@@ -29,7 +29,7 @@ template <class T>
     Tape<T>& tape = x.tape("pad");
     const Tensor<T>& input = x.scaled();
     check(before.size() == input.rank() && after.size() == input.rank(), "pad: before ", to_string(before), " and after ",
-          to_string(after), " for x ", to_string(input.shape()), "; expected one of each per axis");
+          to_string(after), " for x ", shape_text(input.shape()), "; expected one of each per axis");
     Shape shape(input.rank()), stops(input.rank());
     for (std::size_t axis = 0; axis < input.rank(); ++axis) {
         stops[axis] = before[axis] + input.shape()[axis];

@@ -35,13 +35,13 @@ template <class T, class FactorsOf>
                                         std::optional<Variable<T>> bias, FactorsOf&& factors_of) {
     Tape<T>& tape = x.tape(op);
     const Tensor<T>&input = x.scaled(), &w = weight.scaled();
-    check(w.rank() == 2, op, ": weight ", to_string(w.shape()), " is not a matrix [out,in]");
+    check(w.rank() == 2, op, ": weight ", shape_text(w.shape()), " is not a matrix [out,in]");
     const std::size_t out = w.dim(0), in = w.dim(1), rows = row_count(input.shape()),
                       columns = last_extent(op, "x", input.shape());
-    check(columns == in, op, ": x ", to_string(input.shape()), " and weight ", to_string(w.shape()),
+    check(columns == in, op, ": x ", shape_text(input.shape()), " and weight ", shape_text(w.shape()),
           " do not contract: ", columns, " != ", in);
     if (bias)
-        check(bias->shape() == Shape{out}, op, ": bias ", to_string(bias->shape()), " does not fit weight ", to_string(w.shape()),
+        check(bias->shape() == Shape{out}, op, ": bias ", shape_text(bias->shape()), " does not fit weight ", shape_text(w.shape()),
               "; expected [", out, "]");
     const Site site = tape.next_site(op);
     const OperandRounding rounding(tape, site, kind);

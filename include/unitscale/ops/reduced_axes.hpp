@@ -32,7 +32,7 @@ struct ReducedAxes {
     SmallVector<bool> reduced(shape.size(), axes.empty());
     for (const std::ptrdiff_t axis : axes) {
         const std::size_t i = front_axis(op, "x", shape, axis);
-        check(!reduced[i], op, ": axis ", axis, " of x ", to_string(shape), " is named twice");
+        check(!reduced[i], op, ": axis ", axis, " of x ", shape_text(shape), " is named twice");
         reduced[i] = true;
     }
     ReducedAxes result{.kept = shape};

@@ -16,8 +16,8 @@ template <class T>
 [[nodiscard]] Variable<T> reshape(Variable<T> x, const Shape& shape) {
     Tape<T>& tape = x.tape("reshape");
     const Tensor<T>& input = x.scaled();
-    check(element_count(shape) == input.size(), "reshape: x ", to_string(input.shape()), " has ", input.size(),
-          " elements and cannot become ", to_string(shape));
+    check(element_count(shape) == input.size(), "reshape: x ", shape_text(input.shape()), " has ", input.size(),
+          " elements and cannot become ", shape_text(shape));
     Tensor<T> output = tape.make(shape);
     std::copy_n(input.data(), input.size(), output.data());
     output.set_scale(input.scale());

@@ -83,8 +83,8 @@ template <class T>
 template <class T>
 [[nodiscard]] Variable<T> residual_add(Variable<T> branch, Variable<T> stream, std::optional<double> tau = {}) {
     Tape<T>& tape = branch.tape("residual_add");
-    check(branch.shape() == stream.shape(), "residual_add: branch ", to_string(branch.shape()), " and stream ",
-          to_string(stream.shape()), " differ in shape");
+    check(branch.shape() == stream.shape(), "residual_add: branch ", shape_text(branch.shape()), " and stream ",
+          shape_text(stream.shape()), " differ in shape");
     const ResidualWeights weights = residual_weights(tau);
     const Tensor<T>&left = branch.scaled(), &right = stream.scaled();
     const Site site = tape.next_site("residual_add");

@@ -27,8 +27,8 @@ template <class T>
 [[nodiscard]] Variable<T> rotary(Variable<T> x, const RotaryOptions& options) {
     Tape<T>& tape = x.tape("rotary");
     const Tensor<T>& input = x.scaled();
-    check(input.rank() == 3, "rotary: x ", to_string(input.shape()), "; expected [B,T,H d]");
-    check(options.heads >= 1 && input.dim(2) % options.heads == 0, "rotary: x ", to_string(input.shape()),
+    check(input.rank() == 3, "rotary: x ", shape_text(input.shape()), "; expected [B,T,H d]");
+    check(options.heads >= 1 && input.dim(2) % options.heads == 0, "rotary: x ", shape_text(input.shape()),
           " is not divisible by ", options.heads, " heads");
     check_positive("rotary", "base", options.base);
     const std::size_t depth = input.dim(2) / options.heads;

@@ -35,7 +35,7 @@ template <class T>
     const std::size_t axis = front_axis(op, "x", shape, options.axis), end = axis + ids.rank();
     check(end <= input.rank() &&
               std::equal(ids.shape().begin(), ids.shape().end(), shape.begin() + static_cast<std::ptrdiff_t>(axis)),
-          op, ": ids ", to_string(ids.shape()), " do not fit x ", to_string(shape), " from axis ", axis, " on");
+          op, ": ids ", shape_text(ids.shape()), " do not fit x ", shape_text(shape), " from axis ", axis, " on");
     check_ids(op, ids, static_cast<std::ptrdiff_t>(extent));
     double alpha = 1.0, beta = 1.0;
     JoinedBy joined_by = JoinedBy::plan;

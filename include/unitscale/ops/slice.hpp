@@ -17,11 +17,11 @@ template <class T>
     Tape<T>& tape = x.tape("slice");
     const Tensor<T>& input = x.scaled();
     check(starts.size() == input.rank() && stops.size() == input.rank(), "slice: starts ", to_string(starts), " and stops ",
-          to_string(stops), " for x ", to_string(input.shape()), "; expected one of each per axis");
+          to_string(stops), " for x ", shape_text(input.shape()), "; expected one of each per axis");
     Shape shape(input.rank());
     for (std::size_t axis = 0; axis < input.rank(); ++axis) {
         check(starts[axis] <= stops[axis] && stops[axis] <= input.shape()[axis], "slice: axis ", axis, " from ", starts[axis],
-              " to ", stops[axis], " is outside x ", to_string(input.shape()));
+              " to ", stops[axis], " is outside x ", shape_text(input.shape()));
         shape[axis] = stops[axis] - starts[axis];
     }
     Tensor<T> output = tape.make(shape);

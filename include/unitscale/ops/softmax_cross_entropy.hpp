@@ -51,8 +51,8 @@ template <class T>
     const Tensor<T>& x = logits.scaled();
     const std::size_t classes = last_extent(op, "logits", x.shape());
     const std::size_t row_total = row_count(x.shape());
-    check(classes >= 1, op, ": logits ", to_string(x.shape()), " have no classes");
-    check(labels.size() == row_total, op, ": labels ", to_string(labels.shape()), " do not fit logits ", to_string(x.shape()),
+    check(classes >= 1, op, ": logits ", shape_text(x.shape()), " have no classes");
+    check(labels.size() == row_total, op, ": labels ", shape_text(labels.shape()), " do not fit logits ", shape_text(x.shape()),
           "; expected ", row_total, " labels");
     const double mult = options.mult.value_or(tape.recipe().hyperparameters.alpha_loss_softmax);
     check_positive(op, "mult", mult);

@@ -19,7 +19,7 @@ template <class T>
     Shape seen(input.rank(), 0);
     bool permutes = axes.size() == input.rank();
     for (std::size_t k = 0; permutes && k < axes.size(); ++k) permutes = axes[k] < input.rank() && seen[axes[k]]++ == 0;
-    check(permutes, "transpose: axes ", to_string(axes), " are not a permutation of the axes of x ", to_string(input.shape()));
+    check(permutes, "transpose: axes ", to_string(axes), " are not a permutation of the axes of x ", shape_text(input.shape()));
     Shape shape(axes.size());
     for (std::size_t k = 0; k < axes.size(); ++k) shape[k] = input.shape()[axes[k]];
     Tensor<T> output = tape.make(shape);

@@ -44,8 +44,8 @@ template <class T>
     check(inputs.size() == weights.size(), "weighted_add: ", inputs.size(), " inputs and ", weights.size(), " weights");
     Tape<T>& tape = inputs[0].tape("weighted_add");
     for (std::size_t i = 0; i < inputs.size(); ++i) {
-        check(inputs[i].shape() == inputs[0].shape(), "weighted_add: input ", i, " ", to_string(inputs[i].shape()),
-              " and input 0 ", to_string(inputs[0].shape()), " differ in shape");
+        check(inputs[i].shape() == inputs[0].shape(), "weighted_add: input ", i, " ", shape_text(inputs[i].shape()),
+              " and input 0 ", shape_text(inputs[0].shape()), " differ in shape");
         check(std::isfinite(weights[i]) && weights[i] != 0.0, "weighted_add: weight ", i, " is ", weights[i],
               "; expected a finite number other than 0");
     }

@@ -211,21 +211,27 @@ class Adam : public Optimiser<T, AdamOptions, AdamState<T>> {
     using Base = Optimiser<T, AdamOptions, AdamState<T>>;
 
 public:
-    explicit Adam(std::vector<Parameter<T>*> parameters, AdamOptions options = {})
-        : Base("Adam", OptimiserKind::adam, WeightDecay::coupled, std::move(parameters),
-               checked_adam_options<T>("Adam", std::move(options))) {}
+    explicit Adam(std::vector<Parameter<T>*> parameters, AdamOptions options = {});
 
     /// One update of every parameter that is trained and has a gradient. Gradients stay: see clear_gradients.
-    void step(const Execution& execution, double learning_rate) {
-        this->for_each_update(learning_rate, [&](const ParameterUpdate<T, AdamState<T>>& one) {
-            AdamConstants<A> constants =
-                adam_constants<T>(this->options(), ++one.state.updates, one.parameter.gradient().scale());
-            constants.penalty = static_cast<A>(one.penalty());
-            constants.keep = static_cast<A>(one.keep(one.learning_rate));
-            constants.rate = static_cast<A>(one.learning_rate / one.value.scale());
-            one.state.update(execution, one.parameter, one.value, constants);
-        });
-    }
+    void step(const Execution& execution, double learning_rate);
 };
+
+// Out of the class, so that users of unitscale::compiled do not instantiate it all: so it is in every optimiser.
+template <class T>
+Adam<T>::Adam(std::vector<Parameter<T>*> parameters, AdamOptions options)
+    : Base("Adam", OptimiserKind::adam, WeightDecay::coupled, std::move(parameters),
+           checked_adam_options<T>("Adam", std::move(options))) {}
+
+template <class T>
+void Adam<T>::step(const Execution& execution, double learning_rate) {
+    this->for_each_update(learning_rate, [&](const ParameterUpdate<T, AdamState<T>>& one) {
+        AdamConstants<A> constants = adam_constants<T>(this->options(), ++one.state.updates, one.parameter.gradient().scale());
+        constants.penalty = static_cast<A>(one.penalty());
+        constants.keep = static_cast<A>(one.keep(one.learning_rate));
+        constants.rate = static_cast<A>(one.learning_rate / one.value.scale());
+        one.state.update(execution, one.parameter, one.value, constants);
+    });
+}
 
 }  // namespace unitscale::optim

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstddef>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,18 +45,16 @@ struct GroupDefaults {
 /// pattern that matches no parameter; a factor or decay that is negative or not finite; those of `parameter_scaling`.
 /// Test: tests/optim/groups_test.cpp
 template <class T>
-[[nodiscard]] std::vector<ParameterSettings> resolve_groups(const char* op, const std::vector<Parameter<T>*>& parameters,
+[[nodiscard, gnu::cold]] std::vector<ParameterSettings> resolve_groups(const char* op, const std::vector<Parameter<T>*>& parameters,
                                                             const std::vector<ParameterGroup>& groups,
                                                             const GroupDefaults& defaults) {
     check(!parameters.empty(), op, ": no parameters to train");
-    std::vector<std::string_view> names;
-    for (const Parameter<T>* parameter : parameters) {
-        check(parameter != nullptr, op, ": parameter ", names.size(), " of ", parameters.size(), " is a null pointer");
-        names.push_back(parameter->name());
+    std::set<std::string_view> names;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+        check(parameters[i] != nullptr, op, ": parameter ", i, " of ", parameters.size(), " is a null pointer");
+        check(names.insert(parameters[i]->name()).second, op, ": two parameters are called '", parameters[i]->name(),
+              "'; names must differ");
     }
-    std::sort(names.begin(), names.end());
-    const auto twice = std::adjacent_find(names.begin(), names.end());
-    check(twice == names.end(), op, ": two parameters are called '", twice == names.end() ? "" : *twice, "'; names must differ");
 
     const auto usable = [](double x) { return std::isfinite(x) && x >= 0.0; };
     check(usable(defaults.weight_decay), op, ": weight decay is ", defaults.weight_decay,

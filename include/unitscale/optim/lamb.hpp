@@ -104,34 +104,13 @@ class Lamb : public Optimiser<T, LambOptions, AdamState<T>> {
     using Base = Optimiser<T, LambOptions, AdamState<T>>;
 
 public:
-    explicit Lamb(std::vector<Parameter<T>*> parameters, LambOptions options = {})
-        : Base("Lamb", OptimiserKind::lamb, WeightDecay::coupled, std::move(parameters), checked(std::move(options))),
-          trust_ratios_(this->parameters().size(), 1.0) {}
+    explicit Lamb(std::vector<Parameter<T>*> parameters, LambOptions options = {});
 
     /// Of each parameter's last update; 1 before the first.
     [[nodiscard]] const std::vector<double>& trust_ratios() const noexcept { return trust_ratios_; }
 
     /// One update of every parameter that is trained and has a gradient. Gradients stay: see clear_gradients.
-    void step(const Execution& execution, double learning_rate) {
-        const LambOptions& options = this->options();
-        this->for_each_update(learning_rate, [&](const ParameterUpdate<T, AdamState<T>>& one) {
-            const double scale = one.value.scale();
-            AdamConstants<A> constants = adam_constants<T>(options, ++one.state.updates, one.parameter.gradient().scale());
-            constants.penalty = static_cast<A>(one.penalty());
-
-            double& ratio = trust_ratios_[one.index] = 1.0;
-            if (adapts(one.parameter)) {
-                constants.keep = static_cast<A>(one.decay == WeightDecay::coupled ? one.weight_decay * scale : 0.0);
-                const LambNorms norms = lamb_norms<T>(execution, one.state.tensors(one.parameter, one.value), constants, scale);
-                const double length = std::clamp(norms.value, options.least_norm, options.most_norm);
-                if (length != 0.0 && norms.update != 0.0) ratio = length / norms.update;
-            }
-            const double rate = one.learning_rate * ratio;
-            constants.keep = static_cast<A>(one.keep(rate));
-            constants.rate = static_cast<A>(rate / scale);
-            one.state.update(execution, one.parameter, one.value, constants);
-        });
-    }
+    void step(const Execution& execution, double learning_rate);
 
 private:
     [[nodiscard]] static LambOptions checked(LambOptions options) {
@@ -148,5 +127,32 @@ private:
 
     std::vector<double> trust_ratios_;
 };
+
+template <class T>
+Lamb<T>::Lamb(std::vector<Parameter<T>*> parameters, LambOptions options)
+    : Base("Lamb", OptimiserKind::lamb, WeightDecay::coupled, std::move(parameters), checked(std::move(options))),
+      trust_ratios_(this->parameters().size(), 1.0) {}
+
+template <class T>
+void Lamb<T>::step(const Execution& execution, double learning_rate) {
+    const LambOptions& options = this->options();
+    this->for_each_update(learning_rate, [&](const ParameterUpdate<T, AdamState<T>>& one) {
+        const double scale = one.value.scale();
+        AdamConstants<A> constants = adam_constants<T>(options, ++one.state.updates, one.parameter.gradient().scale());
+        constants.penalty = static_cast<A>(one.penalty());
+
+        double& ratio = trust_ratios_[one.index] = 1.0;
+        if (adapts(one.parameter)) {
+            constants.keep = static_cast<A>(one.decay == WeightDecay::coupled ? one.weight_decay * scale : 0.0);
+            const LambNorms norms = lamb_norms<T>(execution, one.state.tensors(one.parameter, one.value), constants, scale);
+            const double length = std::clamp(norms.value, options.least_norm, options.most_norm);
+            if (length != 0.0 && norms.update != 0.0) ratio = length / norms.update;
+        }
+        const double rate = one.learning_rate * ratio;
+        constants.keep = static_cast<A>(one.keep(rate));
+        constants.rate = static_cast<A>(rate / scale);
+        one.state.update(execution, one.parameter, one.value, constants);
+    });
+}
 
 }  // namespace unitscale::optim

@@ -57,7 +57,7 @@ public:
         for (Parameter<T>* parameter : parameters_) parameter->clear_gradient();
     }
 
-    /// Names the state to a visitor: visitor.tensor(name, tensor&) as StoredTensor does, visitor.scalar(name, std::uint64_t&).
+    /// Names the state to a visitor: tensors and codes as StoredTensor does, visitor.scalar(name, std::uint64_t&).
     template <class Visitor>
     void visit_state(Visitor&& visitor) {
         for (std::size_t i = 0; i < parameters_.size(); ++i)

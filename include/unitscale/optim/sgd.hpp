@@ -133,23 +133,10 @@ class Sgd : public Optimiser<T, SgdOptions, SgdState<T>> {
     using Base = Optimiser<T, SgdOptions, SgdState<T>>;
 
 public:
-    explicit Sgd(std::vector<Parameter<T>*> parameters, SgdOptions options = {})
-        : Base("Sgd", OptimiserKind::sgd, WeightDecay::gradient, std::move(parameters), checked(std::move(options))) {}
+    explicit Sgd(std::vector<Parameter<T>*> parameters, SgdOptions options = {});
 
     /// One update of every parameter that is trained and has a gradient. Gradients stay: see clear_gradients.
-    void step(const Execution& execution, double learning_rate) {
-        const SgdOptions& options = this->options();
-        this->for_each_update(learning_rate, [&](const ParameterUpdate<T, SgdState<T>>& one) {
-            const double data_rate = one.learning_rate / one.value.scale();
-            one.state.update(execution, one.parameter, one.value,
-                             {.gradient_scale = static_cast<A>(one.parameter.gradient().scale()),
-                              .penalty = static_cast<A>(one.penalty()),
-                              .momentum = static_cast<A>(options.momentum),
-                              .from_gradient = static_cast<A>(options.nesterov ? data_rate : 0.0),
-                              .from_velocity = static_cast<A>(options.nesterov ? data_rate * options.momentum : data_rate),
-                              .keep = static_cast<A>(one.keep(one.learning_rate))});
-        });
-    }
+    void step(const Execution& execution, double learning_rate);
 
 private:
     [[nodiscard]] static SgdOptions checked(SgdOptions options) {
@@ -159,5 +146,24 @@ private:
         return options;
     }
 };
+
+template <class T>
+Sgd<T>::Sgd(std::vector<Parameter<T>*> parameters, SgdOptions options)
+    : Base("Sgd", OptimiserKind::sgd, WeightDecay::gradient, std::move(parameters), checked(std::move(options))) {}
+
+template <class T>
+void Sgd<T>::step(const Execution& execution, double learning_rate) {
+    const SgdOptions& options = this->options();
+    this->for_each_update(learning_rate, [&](const ParameterUpdate<T, SgdState<T>>& one) {
+        const double data_rate = one.learning_rate / one.value.scale();
+        one.state.update(execution, one.parameter, one.value,
+                         {.gradient_scale = static_cast<A>(one.parameter.gradient().scale()),
+                          .penalty = static_cast<A>(one.penalty()),
+                          .momentum = static_cast<A>(options.momentum),
+                          .from_gradient = static_cast<A>(options.nesterov ? data_rate : 0.0),
+                          .from_velocity = static_cast<A>(options.nesterov ? data_rate * options.momentum : data_rate),
+                          .keep = static_cast<A>(one.keep(one.learning_rate))});
+    });
+}
 
 }  // namespace unitscale::optim

@@ -6,7 +6,6 @@
 #include <unitscale/base/random.hpp>
 #include <unitscale/formats/code.hpp>
 #include <unitscale/formats/format.hpp>
-#include <unitscale/formats/minifloat.hpp>
 #include <unitscale/formats/quantise.hpp>
 #include <unitscale/kernels/amax.hpp>
 #include <unitscale/kernels/vector_math.hpp>
@@ -21,12 +20,9 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <span>
 #include <string>
-#include <type_traits>
-#include <variant>
 
 namespace unitscale::optim {
 
@@ -70,8 +66,10 @@ public:
                  const std::shared_ptr<MemoryPool>& pool = nullptr)
         : how_(how), keep_positive_(keep_positive) {
         how.validate("StoredTensor");
-        tensor_ = make_tensor(shape, pool);
-        std::visit([](auto& tensor) { std::memset(static_cast<void*>(tensor.data()), 0, tensor.span().size_bytes()); }, tensor_);
+        use_tensor(*this, [&]<class E>(Tensor<E>& tensor) {
+            tensor = Tensor<E>(shape, pool);
+            std::fill_n(tensor.data(), tensor.size(), E{0});
+        });
         if (!how.format || how.block == 0) return;
         scales_ = Tensor<float>(Shape{(element_count(shape) + how.block - 1) / how.block}, pool);
         std::fill_n(scales_.data(), scales_.size(), 1.0f);
@@ -79,59 +77,62 @@ public:
 
     [[nodiscard]] const StateFormat& how() const noexcept { return how_; }
     [[nodiscard]] std::size_t size() const {
-        return std::visit([](const auto& tensor) { return tensor.size(); }, tensor_);
+        std::size_t size = 0;
+        use_tensor(*this, [&](const auto& tensor) { size = tensor.size(); });
+        return size;
     }
     [[nodiscard]] bool empty() const { return size() == 0; }
     /// The values themselves, where they are kept as computed.
     [[nodiscard]] bool is_computed() const noexcept { return !how_.format.has_value(); }
-    [[nodiscard]] Tensor<A>& computed() { return std::get<Tensor<A>>(tensor_); }
+    [[nodiscard]] Tensor<A>& computed() { return values_; }
     /// Whether `store` needs an `expect` before it.
     [[nodiscard]] bool scaled_as_whole() const noexcept { return how_.format && how_.scaled && how_.block == 0; }
 
     /// out[0 .. count) = the values from `begin` on.
     void load(std::ptrdiff_t begin, std::ptrdiff_t count, Chunk& out) const {
-        std::visit([&](const auto& tensor) { read(tensor, begin, count, tensor.scale(), out); }, tensor_);
+        use_tensor(*this, [&](const auto& tensor) { read(tensor, begin, count, tensor.scale(), out); });
     }
     /// The same after `store`, before `finish`: what was stored of the values that were given.
     void load_stored(std::ptrdiff_t begin, std::ptrdiff_t count, Chunk& out) const {
-        std::visit([&](const auto& tensor) { read(tensor, begin, count, next_scale_, out); }, tensor_);
+        use_tensor(*this, [&](const auto& tensor) { read(tensor, begin, count, next_scale_, out); });
     }
 
     /// All values of the coming `store`s are at most `largest` in magnitude.
     void expect(A largest) noexcept { next_scale_ = scale_of(largest); }
     /// Stochastic rounding takes piece i of the stream `key` for the i-th value of the tensor.
     void store(std::ptrdiff_t begin, std::ptrdiff_t count, const Chunk& values, RandomKey key = {}) {
-        std::visit([&](auto& tensor) { write(tensor, begin, count, values, key); }, tensor_);
+        use_tensor(*this, [&](auto& tensor) { write(tensor, begin, count, values, key); });
     }
     void finish() {
-        if (scaled_as_whole()) std::visit([this](auto& tensor) { tensor.set_scale(next_scale_); }, tensor_);
+        if (scaled_as_whole()) use_tensor(*this, [this](auto& tensor) { tensor.set_scale(next_scale_); });
     }
 
-    /// Names it to a visitor: `name`.scale, the scales of blocks, then visitor.tensor(name, Tensor<...>&), the codes, whose own
-    /// scale is that of the whole. Codes are of type Half, BFloat16 or Minifloat<F> for fp16, bf16, e4m3 and e5m2, else of an
-    /// unsigned integer. Error: the visitor does not take tensors of that type.
+    /// Names it to a visitor. What is kept as computed: visitor.tensor(name, Tensor<A>&). Codes: visitor.codes(name, format, Tensor&),
+    /// of std::uint8_t up to 8 bits a code, else of std::uint16_t; the scale of the whole is the tensor's own. Before them, the scales
+    /// of blocks: visitor.tensor(name + ".scale", Tensor<float>&). Error: the visitor has no such function.
     template <class Visitor>
     void visit_state(Visitor&& visitor, const std::string& name) {
         const auto show = [&](const std::string& what, auto& tensor) {
             if constexpr (requires { visitor.tensor(what, tensor); }) visitor.tensor(what, tensor);
             else fail("optimiser state ", what, ": this visitor takes no tensor of its type");
         };
+        const auto show_codes = [&](auto& tensor) {
+            if constexpr (requires { visitor.codes(name, *how_.format, tensor); }) visitor.codes(name, *how_.format, tensor);
+            else fail("optimiser state ", name, ": this visitor takes no codes");
+        };
         if (!scales_.empty()) show(name + ".scale", scales_);
-        std::visit([&](auto& tensor) { show(name, tensor); }, tensor_);
+        if (is_computed()) show(name, values_);
+        else if (how_.format->code_bits() <= 8) show_codes(bytes_);
+        else show_codes(words_);
     }
 
 private:
-    using Holder = std::variant<Tensor<A>, Tensor<Half>, Tensor<BFloat16>, Tensor<Minifloat<e4m3>>, Tensor<Minifloat<e5m2>>,
-                                Tensor<std::uint8_t>, Tensor<std::uint16_t>>;
-
-    [[nodiscard]] Holder make_tensor(const Shape& shape, const std::shared_ptr<MemoryPool>& pool) const {
-        if (!how_.format) return Tensor<A>(shape, pool);
-        if (*how_.format == fp16) return Tensor<Half>(shape, pool);
-        if (*how_.format == bf16) return Tensor<BFloat16>(shape, pool);
-        if (*how_.format == e4m3) return Tensor<Minifloat<e4m3>>(shape, pool);
-        if (*how_.format == e5m2) return Tensor<Minifloat<e5m2>>(shape, pool);
-        if (how_.format->code_bits() <= 8) return Tensor<std::uint8_t>(shape, pool);
-        return Tensor<std::uint16_t>(shape, pool);
+    /// Calls use(tensor) with the one that `self`, a StoredTensor, keeps its numbers in.
+    template <class Self, class Use>
+    static void use_tensor(Self& self, const Use& use) {
+        if (self.is_computed()) use(self.values_);
+        else if (self.how_.format->code_bits() <= 8) use(self.bytes_);
+        else use(self.words_);
     }
 
     [[nodiscard]] double scale_of(A largest) const noexcept {
@@ -139,17 +140,13 @@ private:
         return scale_of_exponent<double>(-std::clamp(bias, -126, 126));
     }
 
-    /// The words that codes are: each of the element types holds one.
-    template <class Element>
-    using Word = std::conditional_t<sizeof(Element) == 1, std::uint8_t, std::uint16_t>;
-
     template <class Element>
     void read(const Tensor<Element>& tensor, std::ptrdiff_t begin, std::ptrdiff_t count, double scale, Chunk& out) const {
         const auto size = static_cast<std::size_t>(count);
         if constexpr (std::same_as<Element, A>) {
             std::copy_n(tensor.data() + begin, size, out.begin());
         } else {
-            decode_elements(std::span(reinterpret_cast<const Word<Element>*>(tensor.data()) + begin, size), out);
+            decode_elements(tensor.span().subspan(static_cast<std::size_t>(begin), size), out);
             if (!how_.scaled) return;
             for_pieces(begin, count, [&](std::ptrdiff_t at, std::ptrdiff_t length, std::size_t block) {
                 const auto factor = static_cast<A>(how_.block == 0 ? scale : static_cast<double>(scales_.data()[block]));
@@ -167,7 +164,7 @@ private:
         } else {
             Chunk scaled;
             scale_down(begin, count, values, scaled);
-            encode_elements(scaled, begin, key, std::span(reinterpret_cast<Word<Element>*>(tensor.data()) + begin, size));
+            encode_elements(scaled, begin, key, tensor.span().subspan(static_cast<std::size_t>(begin), size));
         }
     }
 
@@ -225,7 +222,9 @@ private:
     StateFormat how_{};
     bool keep_positive_ = false;
     double next_scale_ = 1.0;
-    Holder tensor_{};
+    Tensor<A> values_{};  ///< as computed; or codes, of which one of the next two keeps all
+    Tensor<std::uint8_t> bytes_{};
+    Tensor<std::uint16_t> words_{};
     Tensor<float> scales_{};  ///< of blocks
 };
 

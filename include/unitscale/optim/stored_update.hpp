@@ -66,9 +66,27 @@ template <class T>
     return (static_cast<std::ptrdiff_t>(update.size) + chunk - 1) / chunk;
 }
 
+/// Decodes elements [start, start + count) of an update. With a master copy, `value` is the master's. A weight that is not what its
+/// master rounds to was written by somebody else (initialisation, a file): its value is the weight's.
+template <class T>
+[[gnu::noinline]] void load_update_chunk(const StoredUpdate<T>& update, std::ptrdiff_t start, std::ptrdiff_t count,
+                                         UpdateChunk<Accum<T>>& c) {
+    using A = Accum<T>;
+    load_elements<T>(update.weights + start, count, c.value.data());
+    if (update.master != nullptr) {
+        auto& kept = c.gradient;
+        update.master->load(start, count, kept);
+        kernels::for_lanes(count, [&](std::size_t l) {
+            const A rounded = kernels::widen_code<T>(kernels::narrow_code<T>(kept[l]));
+            c.value[l] = rounded == c.value[l] ? kept[l] : c.value[l];
+        });
+    }
+    load_elements<T>(update.gradient + start, count, c.gradient.data());
+    if (update.first != nullptr) update.first->load(start, count, c.first);
+    if (update.second != nullptr) update.second->load(start, count, c.second);
+}
+
 /// Calls use(index, start, count, UpdateChunk&) for every chunk of an update, decoded: from several threads, each chunk once.
-/// With a master copy, `value` is the master's. A weight that is not what its master rounds to was written by somebody else
-/// (initialisation, a file): its value is the weight's.
 template <class T, class Use>
 void for_update_chunks(const Execution& execution, const StoredUpdate<T>& update, const Use& use) {
     using A = Accum<T>;
@@ -79,18 +97,7 @@ void for_update_chunks(const Execution& execution, const StoredUpdate<T>& update
                      UpdateChunk<A> c;
                      for (std::ptrdiff_t index = begin; index < end; ++index) {
                          const std::ptrdiff_t start = index * chunk, count = std::min(chunk, n - start);
-                         load_elements<T>(update.weights + start, count, c.value.data());
-                         if (update.master != nullptr) {
-                             auto& kept = c.gradient;
-                             update.master->load(start, count, kept);
-                             kernels::for_lanes(count, [&](std::size_t l) {
-                                 const A rounded = kernels::widen_code<T>(kernels::narrow_code<T>(kept[l]));
-                                 c.value[l] = rounded == c.value[l] ? kept[l] : c.value[l];
-                             });
-                         }
-                         load_elements<T>(update.gradient + start, count, c.gradient.data());
-                         if (update.first != nullptr) update.first->load(start, count, c.first);
-                         if (update.second != nullptr) update.second->load(start, count, c.second);
+                         load_update_chunk<T>(update, start, count, c);
                          use(index, start, count, c);
                      }
                  });

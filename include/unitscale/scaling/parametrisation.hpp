@@ -140,7 +140,7 @@ inline void check_hyperparameters(const Hyperparameters& h) {
 /// Error: hyperparameters out of range.
 /// Reference: Blake et al. 2024, arXiv:2407.17465, table 2 and appendix; LAMB's column is derived here.
 /// Test: tests/scaling/parametrisation_test.cpp
-[[nodiscard]] inline ParameterScaling parameter_scaling(const ParametrisationRule& rule, const ParameterFacts& facts,
+[[nodiscard, gnu::cold]] inline ParameterScaling parameter_scaling(const ParametrisationRule& rule, const ParameterFacts& facts,
                                                         OptimiserKind optimiser = OptimiserKind::adam,
                                                         double readout_exponent = 1.0) {
     const Hyperparameters& h = rule.hyperparameters;

@@ -197,7 +197,8 @@ struct KnownRecipe {
         {"unit-fp8", "unit-fp32", "Unit Scaling, linear layers in FP8: E4M3 inputs and weights, E5M2 gradients; readout in FP32",
          [](Recipe& r) { round_linear_layers(r, e4m3, e5m2); }},
 
-        // u-µP: linear layers whose inputs grow during training stay out of FP8 (section 4.2 of the paper), as does the readout.
+        // u-µP. The inputs of attention's and the feed-forward's last layer grow during training, so these layers are not rounded to FP8
+        // (section 4.2 of the paper). Nor is the readout.
         {"umup-fp32", "unit-fp32", "u-µP in 32-bit floating point",
          [](Recipe& r) {
              r.parametrisation = Parametrisation::umup;
@@ -254,7 +255,7 @@ struct KnownRecipe {
     return table;
 }
 
-/// Makes `recipe`, a default one, that of this name; false: the name is unknown.
+/// Turns `recipe`, which has default values, into the recipe called `name`. False if there is no such recipe.
 [[gnu::cold, gnu::noinline]] inline bool make_recipe(std::string_view name, Recipe& recipe) {
     for (const KnownRecipe& known : recipe_table()) {
         if (known.name != name) continue;

@@ -42,7 +42,7 @@ struct StateFormat {
 
     /// Error, in the name of `what`: a format that cannot hold such a tensor (too wide, without zero, without NaN for a step gone
     /// wrong, without sign), or a block that is no power of two from 16 to 1024.
-    void validate(std::string_view what) const {
+    [[gnu::cold]] void validate(std::string_view what) const {
         if (!format) return;
         if (const auto message = problem(*format); !message.empty()) fail(what, ": ", message);
         check(format->code_bits() <= 16, what, ": ", unitscale::name(*format), " has ", format->code_bits(),

@@ -23,7 +23,7 @@ namespace unitscale {
 }
 
 /// A shape as error messages write it: `[2,3]`.
-[[nodiscard]] inline std::string to_string(const Shape& shape) {
+[[nodiscard, gnu::cold]] inline std::string to_string(const Shape& shape) {
     std::string text = "[";
     for (std::size_t i = 0; i < shape.size(); ++i) {
         if (i > 0) text += ',';
@@ -75,13 +75,14 @@ public:
         if (this != &other) *this = Tensor(other);
         return *this;
     }
-    Tensor(Tensor&& other) noexcept
+    /// Moves are out of line: inlined, they would be a large part of every op.
+    [[gnu::noinline]] Tensor(Tensor&& other) noexcept
         : array_(std::move(other.array_)),
           scale_(std::exchange(other.scale_, 1.0)),
           any_scale_(std::exchange(other.any_scale_, false)) {
         other.make_empty();
     }
-    Tensor& operator=(Tensor&& other) noexcept {
+    [[gnu::noinline]] Tensor& operator=(Tensor&& other) noexcept {
         if (this != &other) {
             array_ = std::move(other.array_);
             scale_ = std::exchange(other.scale_, 1.0);
@@ -143,7 +144,7 @@ public:
 private:
     using Storage = typename Array<T>::storage_type;
 
-    static Array<T> make_array(const Shape& shape, const std::shared_ptr<MemoryPool>& pool) {
+    [[gnu::noinline]] static Array<T> make_array(const Shape& shape, const std::shared_ptr<MemoryPool>& pool) {
         return Array<T>(Storage(element_count(shape), PoolAllocator<T>(pool)), Shape(shape), row_major_strides(shape));
     }
     void make_empty() noexcept { array_ = make_array(Shape{0}, nullptr); }

@@ -132,11 +132,11 @@ public:
     /// Repeated to a shape by the rules of NumPy: aligned at the last axis, extents of 1 and missing axes repeat. To be read
     /// only: elements share memory. Error: an extent is neither 1 nor the shape's.
     [[nodiscard]] TensorView<const T> broadcast_to(const Shape& shape) const {
-        check(rank() <= shape.size(), "broadcast_to: shape ", to_string(shape_), " has more axes than ", to_string(shape));
+        check(rank() <= shape.size(), "broadcast_to: shape ", to_string(shape_), " has more axes than ", shape_text(shape));
         Strides strides(shape.size(), 0);
         for (std::size_t k = 0, axis = shape.size() - rank(); k < rank(); ++k, ++axis) {
             check(shape_[k] == shape[axis] || shape_[k] == 1, "broadcast_to: shape ", to_string(shape_),
-                  " does not broadcast to ", to_string(shape), ": ", shape_[k], " != ", shape[axis]);
+                  " does not broadcast to ", shape_text(shape), ": ", shape_[k], " != ", shape[axis]);
             strides[axis] = shape_[k] == 1 ? 0 : strides_[k];
         }
         return {data_, shape, strides, scale_, any_scale_};

@@ -3,12 +3,16 @@
 
 #include <unitscale/autograd/parameter.hpp>
 #include <unitscale/base/error.hpp>
+#include <unitscale/formats/code.hpp>
+#include <unitscale/formats/format.hpp>
+#include <unitscale/formats/minifloat.hpp>
 #include <unitscale/io/json_recipe.hpp>
 #include <unitscale/io/safetensors.hpp>
 #include <unitscale/kernels/amax.hpp>
 #include <unitscale/optim/loss_scaler.hpp>
 #include <unitscale/scaling/recipe.hpp>
 #include <unitscale/scaling/state.hpp>
+#include <unitscale/tensor/backend.hpp>
 #include <unitscale/tensor/cast.hpp>
 #include <unitscale/tensor/rescale.hpp>
 #include <unitscale/tensor/tensor.hpp>
@@ -22,12 +26,14 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <limits>
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -38,8 +44,8 @@
 // Training runs on disk: one safetensors file with the weights, the optimiser's state and what the library remembers.
 //   decoder/block0/ffn/up/weight              data in its stored type
 //   decoder/block0/ffn/up/weight.scale        F64, one element, where the scale is not 1
-//   optimiser/...                             tensors that `visit_state` names, in their stored types, with .scale likewise, or
-//                                             F32, one element to a block; numbers and tables are metadata
+//   optimiser/...                             what `visit_state` names, in the stored types, with .scale likewise, or F32,
+//                                             one element to a block; numbers and tables are metadata
 // A file of weights alone, from here or from elsewhere, loads into any recipe; GPT-2's and Llama's under their published names.
 namespace unitscale::train {
 
@@ -51,6 +57,20 @@ namespace unitscale::train {
             {"fan_out", facts.fan_out},
             {"depth", facts.depth},
             {"width", facts.width}};
+}
+
+/// Calls use(E{}) with the type that a file keeps codes of `format` as: that of the format, or the word itself where no type is.
+template <CodeWord Code, class Use>
+void with_code_type(const FloatFormat& format, const Use& use) {
+    if constexpr (sizeof(Code) == 1) {
+        if (format == e4m3) use(Minifloat<e4m3>{});
+        else if (format == e5m2) use(Minifloat<e5m2>{});
+        else use(Code{});
+    } else {
+        if (format == fp16) use(Half{});
+        else if (format == bf16) use(BFloat16{});
+        else use(Code{});
+    }
 }
 
 /// Gathers weights and state, then writes them at once or not at all (SafetensorsWriter). Tensors are borrowed until `write`.
@@ -89,6 +109,15 @@ public:
     void tensor(const std::string& name, const Tensor<T>& tensor) {
         add(prefix_ + name, tensor);
     }
+    /// Codes of `format`, which a StoredTensor keeps.
+    template <CodeWord Code>
+    void codes(const std::string& name, const FloatFormat& format, const Tensor<Code>& tensor) {
+        with_code_type<Code>(format, [&]<class E>(E) {
+            const auto* const elements = reinterpret_cast<const E*>(tensor.data());
+            writer_.add(prefix_ + name, tensor.shape(), std::span<const E>(elements, tensor.size()));
+        });
+        add_scale(prefix_ + name, tensor.scale());
+    }
     void scalar(const std::string& name, const std::uint64_t& value) {
         writer_.set_metadata(prefix_ + name, std::to_string(value));
     }
@@ -114,7 +143,10 @@ private:
     template <class T>
     void add(const std::string& name, const Tensor<T>& tensor) {
         writer_.add(name, tensor.shape(), tensor.span());
-        if (tensor.scale() != 1.0) writer_.add(name + ".scale", Tensor<double>(Shape{1}, {tensor.scale()}));
+        add_scale(name, tensor.scale());
+    }
+    void add_scale(const std::string& name, double scale) {
+        if (scale != 1.0) writer_.add(name + ".scale", Tensor<double>(Shape{1}, {scale}));
     }
 
     io::SafetensorsWriter writer_{};
@@ -193,14 +225,11 @@ public:
     /// own (those of blocks) come before what they scale. The tensor keeps its memory.
     template <class T>
     void tensor(const std::string& name, Tensor<T>& tensor) {
-        const std::string full = prefix_ + name;
-        if (name.ends_with(".scale")) block_scales_.insert(full);
-        Tensor<T> value = reader_.tensor<T>(full, tensor.shape());
-        if (!block_scales_.contains(full + ".scale")) set_scale(full, value);
-        pending_.push_back([&tensor, value = std::move(value)] {
-            std::copy_n(value.data(), value.size(), tensor.data());
-            tensor.set_scale(value.scale());
-        });
+        elements<T>(name, tensor);
+    }
+    template <CodeWord Code>
+    void codes(const std::string& name, const FloatFormat& format, Tensor<Code>& tensor) {
+        with_code_type<Code>(format, [&]<class E>(E) { elements<E>(name, tensor); });
     }
     void scalar(const std::string& name, std::uint64_t& value) {
         const std::string& text = metadata(name);
@@ -241,6 +270,19 @@ public:
     [[nodiscard]] const std::vector<std::string>& notes() const noexcept { return notes_; }
 
 private:
+    /// The elements of `tensor`, which the file has as E, of the same size.
+    template <class E, class T>
+    void elements(const std::string& name, Tensor<T>& tensor) {
+        static_assert(sizeof(E) == sizeof(T));
+        const std::string full = prefix_ + name;
+        if (name.ends_with(".scale")) block_scales_.insert(full);
+        Tensor<E> value = reader_.tensor<E>(full, tensor.shape());
+        if (!block_scales_.contains(full + ".scale")) set_scale(full, value);
+        pending_.push_back([&tensor, value = std::move(value)] {
+            std::memcpy(static_cast<void*>(tensor.data()), value.data(), tensor.span().size_bytes());
+            tensor.set_scale(value.scale());
+        });
+    }
     /// None: the file has one of the parameters by its own name, or no published one.
     template <class T>
     [[nodiscard]] std::optional<PublishedWeights> find_published(const std::vector<Parameter<T>*>& parameters) const {
