@@ -81,6 +81,7 @@
 #include <unitscale/kernels/softmax.hpp>
 #include <unitscale/kernels/strides.hpp>
 #include <unitscale/kernels/vector_math.hpp>
+#include <unitscale/kernels/vectors.hpp>
 
 #include <unitscale/scaling/constraint.hpp>
 #include <unitscale/scaling/factors.hpp>

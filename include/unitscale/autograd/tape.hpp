@@ -53,8 +53,6 @@ public:
 
     Tape(const Recipe& recipe, ScalingState& state, int threads = 1)
         : Base(this, threads), recipe_(&recipe), state_(&state), sites_(state) {}
-    Tape(const Tape&) = delete;
-    Tape& operator=(const Tape&) = delete;
     ~Tape();
 
     [[nodiscard]] const Recipe& recipe() const noexcept { return *recipe_; }
@@ -222,8 +220,7 @@ public:
     /// not hold references to the op's arguments, only copies.
     template <class Backward>
     Variable<T> record(const OpInfo& op, std::initializer_list<Variable<T>> inputs, Tensor<T>&& output, Backward&& backward) {
-        return record(op, std::span<const Variable<T>>(inputs.begin(), inputs.size()), std::move(output),
-                      std::forward<Backward>(backward));
+        return record(op, std::span(inputs.begin(), inputs.size()), std::move(output), std::forward<Backward>(backward));
     }
     template <class Backward>
     Variable<T> record(const OpInfo& op, std::span<const Variable<T>> inputs, Tensor<T>&& output, Backward&& backward) {
@@ -259,13 +256,10 @@ public:
     /// for one. Parameters add to the gradient they have. Loss scaling is a seed.
     /// Error: a loss of several elements, no loss that depends on anything trained, a second call in one step.
     void backward(Variable<T> loss, Accum<T> seed = 1) {
-        const Variable<T> losses[] = {loss};
-        const Accum<T> seeds[] = {seed};
-        backward(std::span<const Variable<T>>(losses), std::span<const Accum<T>>(seeds));
+        backward(std::span<const Variable<T>>(&loss, 1), std::span<const Accum<T>>(&seed, 1));
     }
     void backward(std::initializer_list<Variable<T>> losses, std::initializer_list<Accum<T>> seeds) {
-        backward(std::span<const Variable<T>>(losses.begin(), losses.size()),
-                 std::span<const Accum<T>>(seeds.begin(), seeds.size()));
+        backward(std::span(losses.begin(), losses.size()), std::span(seeds.begin(), seeds.size()));
     }
     void backward(std::span<const Variable<T>> losses, std::span<const Accum<T>> seeds) {
         check(losses.size() == seeds.size(), "backward: ", losses.size(), " losses but ", seeds.size(), " seeds");

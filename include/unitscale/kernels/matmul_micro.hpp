@@ -2,13 +2,9 @@
 #pragma once
 
 #include <unitscale/base/cpu.hpp>
-#include <unitscale/base/multiply_add.hpp>
+#include <unitscale/kernels/vectors.hpp>
 
 #include <cstddef>
-
-#if UNITSCALE_X86
-#include <immintrin.h>
-#endif
 
 namespace unitscale::kernels {
 
@@ -62,44 +58,6 @@ struct TileShape {
 inline constexpr std::ptrdiff_t max_tile_rows = 12;
 template <class T>
 inline constexpr std::ptrdiff_t max_tile_columns = tile_shape(Isa::avx512).columns<T>();
-
-/// A 128-bit vector of T that may stand at any address.
-template <class T>
-struct Vector128 {
-    typedef T type __attribute__((vector_size(16)));
-    typedef T unaligned __attribute__((vector_size(16), aligned(alignof(T)), may_alias));
-};
-
-template <class T>
-[[gnu::always_inline]] inline typename Vector128<T>::type load_128(const T* p) noexcept {
-    return *reinterpret_cast<const typename Vector128<T>::unaligned*>(p);
-}
-template <class T>
-[[gnu::always_inline]] inline void store_128(T* p, typename Vector128<T>::type x) noexcept {
-    *reinterpret_cast<typename Vector128<T>::unaligned*>(p) = x;
-}
-
-/// a b + c for vectors of 128 bits: `multiply_add` of each lane. Compilers would contract a product and a sum of vectors, too.
-template <class T>
-[[gnu::always_inline]] inline typename Vector128<T>::type multiply_add_128(typename Vector128<T>::type a, typename Vector128<T>::type b,
-                                                                       typename Vector128<T>::type c) noexcept {
-    if constexpr (!has_multiply_add) return a * b + c;
-#if UNITSCALE_X86 && defined(__FMA__)
-    else if constexpr (sizeof(T) == 4) return _mm_fmadd_ps(a, b, c);
-    else return _mm_fmadd_pd(a, b, c);
-#else
-    else {
-        typename Vector128<T>::type sum{};
-        for (std::size_t i = 0; i < 16 / sizeof(T); ++i) sum[i] = unitscale::multiply_add(a[i], b[i], c[i]);
-        return sum;
-    }
-#endif
-}
-template <class T>
-[[gnu::always_inline]] inline typename Vector128<T>::type multiply_add_128(T a, typename Vector128<T>::type b,
-                                                                       typename Vector128<T>::type c) noexcept {
-    return multiply_add_128<T>(a - typename Vector128<T>::type{}, b, c);
-}
 
 /// C from the sums of a tile, `sums_row` apart, `rows` x `cols` whole vectors. One function for all tiles of an instruction set:
 /// unrolled in each, it would be most of their code. The last scale and the bias are one `multiply_add`.
@@ -172,19 +130,6 @@ void tile_product_baseline(const TileProduct<T>& tile) {
 }
 
 #if UNITSCALE_X86
-
-[[gnu::always_inline]] UNITSCALE_TARGET_AVX2 inline __m256 load_avx2(const float* p) { return _mm256_loadu_ps(p); }
-[[gnu::always_inline]] UNITSCALE_TARGET_AVX2 inline __m256d load_avx2(const double* p) { return _mm256_loadu_pd(p); }
-[[gnu::always_inline]] UNITSCALE_TARGET_AVX2 inline void store_avx2(float* p, __m256 x) { _mm256_storeu_ps(p, x); }
-[[gnu::always_inline]] UNITSCALE_TARGET_AVX2 inline void store_avx2(double* p, __m256d x) { _mm256_storeu_pd(p, x); }
-[[gnu::always_inline]] UNITSCALE_TARGET_AVX2 inline __m256 broadcast_avx2(float x) { return _mm256_set1_ps(x); }
-[[gnu::always_inline]] UNITSCALE_TARGET_AVX2 inline __m256d broadcast_avx2(double x) { return _mm256_set1_pd(x); }
-[[gnu::always_inline]] UNITSCALE_TARGET_AVX2 inline __m256 fused_avx2(__m256 a, __m256 b, __m256 c) {
-    return _mm256_fmadd_ps(a, b, c);
-}
-[[gnu::always_inline]] UNITSCALE_TARGET_AVX2 inline __m256d fused_avx2(__m256d a, __m256d b, __m256d c) {
-    return _mm256_fmadd_pd(a, b, c);
-}
 
 /// As finish_tile_baseline.
 template <class T>
@@ -261,33 +206,6 @@ UNITSCALE_TARGET_AVX2 void tile_product_avx2(const TileProduct<T>& tile) {
         for (std::size_t v = 0; v < Vectors; ++v) store_avx2(row_major + (i * Vectors + v) * lanes, sums[i][v]);
     }
     finish_tile_avx2(tile, row_major, Vectors * lanes, 4, Vectors * lanes);
-}
-
-[[gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline __m512 load_avx512(const float* p) { return _mm512_loadu_ps(p); }
-[[gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline __m512d load_avx512(const double* p) { return _mm512_loadu_pd(p); }
-[[gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline void store_avx512(float* p, __m512 x) { _mm512_storeu_ps(p, x); }
-[[gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline void store_avx512(double* p, __m512d x) { _mm512_storeu_pd(p, x); }
-[[gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline __m512 broadcast_avx512(float x) { return _mm512_set1_ps(x); }
-[[gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline __m512d broadcast_avx512(double x) { return _mm512_set1_pd(x); }
-[[gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline __m512 fused_avx512(__m512 a, __m512 b, __m512 c) {
-    return _mm512_fmadd_ps(a, b, c);
-}
-[[gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline __m512d fused_avx512(__m512d a, __m512d b, __m512d c) {
-    return _mm512_fmadd_pd(a, b, c);
-}
-
-/// The vector at p, and a store to it, of the lanes in `mask`.
-[[gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline __m512 load_avx512(unsigned mask, const float* p) {
-    return _mm512_maskz_loadu_ps(static_cast<__mmask16>(mask), p);
-}
-[[gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline __m512d load_avx512(unsigned mask, const double* p) {
-    return _mm512_maskz_loadu_pd(static_cast<__mmask8>(mask), p);
-}
-[[gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline void store_avx512(unsigned mask, float* p, __m512 x) {
-    _mm512_mask_storeu_ps(p, static_cast<__mmask16>(mask), x);
-}
-[[gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline void store_avx512(unsigned mask, double* p, __m512d x) {
-    _mm512_mask_storeu_pd(p, static_cast<__mmask8>(mask), x);
 }
 
 /// As finish_tile_baseline, but of any number of columns.
