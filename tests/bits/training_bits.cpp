@@ -74,6 +74,7 @@ void train(const std::string& name, const Recipe& recipe, const nn::DecoderConfi
         nn::initialise(decoder.parameters(), recipe, 3);
         options.parametrisation = recipe.parametrisation_rule();
         options.storage = recipe.storage;
+        options.peak_learning_rate = 0.5 * recipe.learning_rate;
         typename Optimiser::template Of<T> optimiser(decoder.parameters(), options);
         optim::LossScaler scaler(recipe.loss_scaling);
         Checksum losses;
