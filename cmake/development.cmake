@@ -54,19 +54,14 @@ if(NOT UNITSCALE_COMPILED)
   target_compile_options(unitscale_compiled PRIVATE ${UNITSCALE_FAST_BUILD})
 endif()
 
-# Training runs and saved models for the element types of recipes, likewise: train/compiled_runs.hpp. They need nlohmann-json.
+# What the programs with options are made of: examples/experiments. It needs nlohmann-json.
 find_package(nlohmann_json QUIET)
 if(nlohmann_json_FOUND)
-  set(compiled_runs "")
-  foreach(type IN ITEMS float Half BFloat16)
-    set(source "${PROJECT_BINARY_DIR}/compiled_runs/${type}.cpp")
-    file(CONFIGURE OUTPUT "${source}" CONTENT
-         "#define UNITSCALE_COMPILE_RUNS ${type}\n#include <unitscale/compiled.hpp>\n#include <unitscale/train/compiled_runs.hpp>\n")
-    list(APPEND compiled_runs "${source}")
-  endforeach()
-  add_library(unitscale_compiled_runs OBJECT EXCLUDE_FROM_ALL ${compiled_runs})
-  unitscale_program(unitscale_compiled_runs)
+  file(GLOB experiments CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/examples/experiments/*.cpp")
+  add_library(unitscale_experiments STATIC EXCLUDE_FROM_ALL ${experiments})
+  unitscale_program(unitscale_experiments)
   # Little of it is arithmetic: the ops are in unitscale_compiled.
-  target_compile_options(unitscale_compiled_runs PRIVATE $<$<CONFIG:Release>:-O1>)
-  target_link_libraries(unitscale_compiled_runs PRIVATE unitscale::compiled nlohmann_json::nlohmann_json)
+  target_compile_options(unitscale_experiments PRIVATE $<$<CONFIG:Release>:-O1>)
+  target_include_directories(unitscale_experiments PUBLIC "${PROJECT_SOURCE_DIR}/examples")
+  target_link_libraries(unitscale_experiments PUBLIC unitscale::compiled nlohmann_json::nlohmann_json)
 endif()

@@ -2,7 +2,7 @@
 // Trains a transformer under several recipes on the same batches and compares them in a table and on a page. See --help.
 //   build/examples/compare_recipes --recipes fp32,unit-fp8,fp8-amax --data text.txt --steps 300 --seeds 3 --out recipes.html
 
-#include <unitscale/train/compare.hpp>
+#include "experiments/compare.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -12,7 +12,7 @@
 #include <string>
 
 int main(int argc, char** argv) {
-    unitscale::train::ComparisonOptions options;
+    unitscale::experiments::ComparisonOptions options;
     auto& run = options.run;
     run.data = {UNITSCALE_EXAMPLE_DATA};
     run.steps = 300;
@@ -60,7 +60,7 @@ int main(int argc, char** argv) {
     int failed = 2;
     try {
         app.parse(argc, argv);
-        unitscale::train::compare_recipes(options, stdout, stderr);
+        unitscale::experiments::compare_recipes(options, stdout, stderr);
         std::printf("\nthe page is %s\n", options.out.c_str());
         return 0;
     } catch (const CLI::Success& done) {  // --help

@@ -2,7 +2,7 @@
 // Trains one model at several widths for a few steps and says whether the changes of its layers depend on the width. See --help.
 //   build/examples/coord_check --parametrisation umup --widths 64,128,256,512 --steps 8 --out coordinates.html
 
-#include <unitscale/train/coordinate_check.hpp>
+#include "experiments/coordinate_check.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -12,7 +12,7 @@
 #include <string>
 
 int main(int argc, char** argv) {
-    unitscale::train::CoordinateCheckOptions options;
+    unitscale::experiments::CoordinateCheckOptions options;
     auto& run = options.run;
     run.data = {UNITSCALE_EXAMPLE_DATA};
     CLI::App app(
@@ -49,7 +49,7 @@ int main(int argc, char** argv) {
     int failed = 2;
     try {
         app.parse(argc, argv);
-        unitscale::train::coordinate_check(options, stdout);
+        unitscale::experiments::coordinate_check(options, stdout);
         return 0;
     } catch (const CLI::Success& done) {  // --help
         return app.exit(done);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Trains a transformer under several recipes and writes one page about the scale of every tensor. See --help.
 
-#include <unitscale/train/scale_report.hpp>
+#include "experiments/scale_report.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -11,7 +11,7 @@
 #include <string>
 
 int main(int argc, char** argv) {
-    unitscale::train::ScaleReportOptions options;
+    unitscale::experiments::ScaleReportOptions options;
     auto& run = options.run;
     run.data = {UNITSCALE_EXAMPLE_DATA};
     run.threads = unitscale::available_threads();
@@ -53,7 +53,7 @@ int main(int argc, char** argv) {
     int failed = 2;
     try {
         app.parse(argc, argv);
-        unitscale::train::scale_report(options, stdout);
+        unitscale::experiments::scale_report(options, stdout);
         std::printf("the page is %s\n", options.out.c_str());
         return 0;
     } catch (const CLI::Success& done) {  // --help

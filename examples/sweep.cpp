@@ -3,7 +3,7 @@
 //   build/examples/sweep --recipes umup-fp32,fp32 --model llama --head-size 16 --axis width=32:128:x2 --axis lr_factor=2^-3:2^3:x2
 //     --seeds 2 --steps 300 --depth 2 --jobs 2 --data text.txt --out widths.html
 
-#include <unitscale/train/sweep.hpp>
+#include "experiments/sweep.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -13,7 +13,7 @@
 #include <string>
 
 int main(int argc, char** argv) {
-    unitscale::train::SweepOptions options;
+    unitscale::experiments::SweepOptions options;
     auto& run = options.run;
     run.data = {UNITSCALE_EXAMPLE_DATA};
     run.steps = 300;
@@ -72,7 +72,7 @@ int main(int argc, char** argv) {
     int failed = 2;
     try {
         app.parse(argc, argv);
-        unitscale::train::sweep(options, stdout);
+        unitscale::experiments::sweep(options, stdout);
         std::printf("\nthe page is %s\n", options.out.c_str());
         return 0;
     } catch (const CLI::Success& done) {  // --help

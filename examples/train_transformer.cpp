@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Trains a character-level transformer on text with a recipe and lets it write. See --help.
 
-#include <unitscale/train/language_run.hpp>
-#include <unitscale/train/scale_report.hpp>
+#include "experiments/language_run.hpp"
+#include "experiments/scale_report.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -13,8 +13,8 @@
 
 namespace {
 
-int run(const unitscale::train::LanguageRunOptions& options, const std::string& report) {
-    const auto result = unitscale::train::run_and_report(options, report, stdout, stderr);
+int run(const unitscale::experiments::LanguageRunOptions& options, const std::string& report) {
+    const auto result = unitscale::experiments::run_and_report(options, report, stdout, stderr);
     if (!options.quiet && options.sample > 0) {
         std::printf("\nsample\n------\n%s\n------\n", result.sample.c_str());
         std::printf("%zu of the sample's %zu words of three and more letters occur in the text (%.0f %%)\n\n", result.words.known,
@@ -25,8 +25,8 @@ int run(const unitscale::train::LanguageRunOptions& options, const std::string& 
 }
 
 /// Exit code 1: the gradients are not valid.
-int audit(const unitscale::train::LanguageRunOptions& options) {
-    const auto audit = unitscale::train::audit_language(options);
+int audit(const unitscale::experiments::LanguageRunOptions& options) {
+    const auto audit = unitscale::experiments::audit_language(options);
     std::fputs(unitscale::analysis::to_text(audit).c_str(), stdout);
     return audit.valid() ? 0 : 1;
 }
@@ -39,7 +39,7 @@ void list_recipes() {
 }  // namespace
 
 int main(int argc, char** argv) {
-    unitscale::train::LanguageRunOptions options;
+    unitscale::experiments::LanguageRunOptions options;
     options.data = {UNITSCALE_EXAMPLE_DATA};
     options.threads = unitscale::available_threads();
     std::string report;
@@ -100,7 +100,7 @@ int main(int argc, char** argv) {
         app.parse(argc, argv);
         if (list) return list_recipes(), 0;
         if (audit_only) return audit(options);
-        if (parameters_only) return std::fputs(unitscale::train::parameters_of_language(options).c_str(), stdout), 0;
+        if (parameters_only) return std::fputs(unitscale::experiments::parameters_of_language(options).c_str(), stdout), 0;
         return run(options, report);
     } catch (const CLI::Success& done) {  // --help
         return app.exit(done);

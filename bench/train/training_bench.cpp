@@ -6,9 +6,9 @@
 #include <unitscale/nn/initialise.hpp>
 #include <unitscale/optim/adam.hpp>
 #include <unitscale/train/batches.hpp>
-#include <unitscale/train/resources.hpp>
 #include <unitscale/train/step.hpp>
 
+#include "experiments/resources.hpp"
 #include "support/allocation_count.hpp"
 
 #include <CLI/CLI.hpp>
@@ -91,7 +91,7 @@ int main(int argc, char** argv) {
     CLI11_PARSE(app, argc, argv);
 
     try {
-        const double empty_megabytes = train::peak_resident_megabytes();
+        const double empty_megabytes = experiments::peak_resident_megabytes();
         const Recipe recipe = find_recipe(recipe_name);
         nn::Decoder<float> model(config);
         nn::initialise(model.parameters(), recipe, 1);
@@ -115,7 +115,7 @@ int main(int argc, char** argv) {
             allocations = std::max(allocations, count.stop());
             times.push_back(seconds_since(start));
         }
-        const double megabytes = train::peak_resident_megabytes(), seconds = median(times);
+        const double megabytes = experiments::peak_resident_megabytes(), seconds = median(times);
 
         OpClock op_clock;
         tape.set_observer(&op_clock);

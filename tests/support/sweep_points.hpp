@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <unitscale/train/sweep_results.hpp>
+#include "experiments/sweep_results.hpp"
 
 #include <cmath>
 #include <string>
@@ -12,14 +12,14 @@ namespace unitscale::test {
 
 /// The results of a sweep with these losses. Two seeds for each point: a tenth of a bit below and above the loss; an infinite one has
 /// failed for `reason`.
-[[nodiscard]] inline train::SweepResults sweep_results(const std::vector<std::string>& axes,
-                                                       const std::vector<std::pair<train::SweepPoint, double>>& losses,
-                                                       train::SweepStrategy strategy, const char* reason) {
-    train::SweepResults results{.search = {.strategy = strategy}};
+[[nodiscard]] inline experiments::SweepResults sweep_results(
+    const std::vector<std::string>& axes, const std::vector<std::pair<experiments::SweepPoint, double>>& losses,
+    experiments::SweepStrategy strategy, const char* reason) {
+    experiments::SweepResults results{.search = {.strategy = strategy}};
     results.space.run.recipe = "unit-fp8";
-    for (const std::string& axis : axes) results.space.axes.push_back(train::parse_axis(axis));
+    for (const std::string& axis : axes) results.space.axes.push_back(experiments::parse_axis(axis));
     for (const auto& [point, loss] : losses) {
-        train::PointResult result{.point = point, .seeds = {1, 2}, .loss = loss};
+        experiments::PointResult result{.point = point, .seeds = {1, 2}, .loss = loss};
         for (const double sign : {-1.0, 1.0})
             result.runs.push_back({.point = point,
                                    .seed = sign < 0.0 ? 1u : 2u,

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: MIT
+#include "experiments/language_run.hpp"
+
+#include <unitscale/compiled.hpp>
+
+namespace unitscale {
+
+template class experiments::LanguageRun<Half>;
+template class train::SavedModel<Half>;
+template class analysis::Tracker<Half>;
+
+}  // namespace unitscale

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: MIT
+#include "experiments/comparison.hpp"
+#include "support/catch.hpp"
+#include "support/error_of.hpp"
+#include "support/temporary_folder.hpp"
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+using namespace unitscale;
+using namespace unitscale::experiments;
+using test::TemporaryFolder;
+using Json = nlohmann::ordered_json;
+using unitscale::test::error_of;
+
+namespace {
+
+ComparisonOptions options_in(const TemporaryFolder& folder) {
+    ComparisonOptions options;
+    options.run.data = {folder.path()};
+    options.out = folder.path() / "page.html";
+    return options;
+}
+
+std::string problem_of(const std::function<void(ComparisonOptions&)>& change) {
+    const TemporaryFolder folder;
+    ComparisonOptions options = options_in(folder);
+    change(options);
+    return error_of([&] { options.validate(); });
+}
+
+const Json settings = {{"width", 16}, {"steps", 6}};
+
+RunRecord some_record() {
+    return {.run = {"fp32", 0.003, 2},
+            .recipe_fingerprint = "abc",
+            .steps = 6,
+            .train_loss = 2.5,
+            .valid_loss = 2.625,
+            .tokens_per_s = 1e4,
+            .skipped = 3,
+            .weight_bytes = 100,
+            .state_bytes = 200,
+            .step_bytes = 300,
+            .train_steps = {3, 6},
+            .valid_steps = {6},
+            .bias_steps = {1, 6},
+            .train = {3.5, 2.5},
+            .valid = {2.625},
+            .biases = {{"a|weight", {4, -5}}},
+            .zeros = {{"linear", {10, 1, 2}}}};
+}
+
+/// Every field, as text.
+std::string text_of(const RunRecord& record) {
+    Json json;
+    describe_record(record, [&](const char* name, const auto& value) { json[name] = value; });
+    return json.dump();
+}
+
+}  // namespace
+
+TEST_CASE("comparison: the runs are all recipes at all rates with all seeds, the first seed first") {
+    ComparisonOptions options;
+    const std::vector<Recipe> recipes = {find_recipe("fp32"), find_recipe("unit-fp8")};
+    options.seeds = 2;
+    options.run.seed = 5;
+    options.rate_factors = {1.0, 2.0};
+    std::vector<ComparedRun> runs = runs_of(options, recipes);
+    REQUIRE(runs.size() == 8);
+    CHECK(runs[0] == ComparedRun{"fp32", recipes[0].learning_rate, 5});
+    CHECK(runs[1] == ComparedRun{"fp32", 2.0 * recipes[0].learning_rate, 5});
+    CHECK(runs[2] == ComparedRun{"unit-fp8", recipes[1].learning_rate, 5});
+    CHECK(runs[4].seed == 6);
+    options.rates = {0.5};
+    runs = runs_of(options, recipes);
+    REQUIRE(runs.size() == 4);
+    CHECK(runs[1] == ComparedRun{"unit-fp8", 0.5, 5});
+    CHECK(runs[1].text() == "unit-fp8, rate 0.5, seed 5");
+}
+
+TEST_CASE("comparison: bad options are one line that names the option") {
+    CHECK(problem_of([](auto&) {}) == "");
+    CHECK(problem_of([](auto& o) { o.recipes.clear(); }) == "--recipes: none given");
+    CHECK(problem_of([](auto& o) { o.recipes = {"fp7"}; }).starts_with("recipe: unknown name 'fp7'; expected one of "));
+    CHECK(problem_of([](auto& o) { o.recipes = {"fp32", "fp32"}; }) == "--recipes: fp32 is given twice");
+    CHECK(problem_of([](auto& o) { o.rates = {1e-3, 0.0}; }) == "--lr: is 0; expected a positive number");
+    CHECK(problem_of([](auto& o) { o.rates = {1e-3, 0.5, 1e-3}; }) == "--lr: 0.001 is given twice");
+    CHECK(problem_of([](auto& o) { o.rate_factors = {-1.0}; }) == "--lr-factor: is -1; expected a positive number");
+    CHECK(problem_of([](auto& o) { o.rate_factors = {}; }) == "--lr-factor: none given");
+    CHECK(problem_of([](auto& o) { o.seeds = 0; }) == "--seeds: is 0; expected a number from 1 to 1000");
+    CHECK(problem_of([](auto& o) { o.jobs = 0; }) == "--jobs: is 0; expected a number from 1 to 1000");
+    CHECK(problem_of([](auto& o) { o.run.heads = 3; }) == "--heads: width 128 is not divisible by 3 heads");
+    CHECK(problem_of([](auto& o) { o.out = "a.jsonl"; }) ==
+          "--out: is a.jsonl; expected the name of a page, such as recipes.html");
+    CHECK(problem_of([](auto& o) { o.out = "none/a.html"; }) == "--out: none/a.html cannot be written");
+    CHECK(problem_of([](auto& o) {
+              o.window = "-1..1";
+              o.recipes = {"unit-fp8"};
+          }) == "--window: the weights are those of fp32, which --recipes does not name");
+    for (const char* window : {"3", "..", "2..1", "-1..x", "0..65", " 1..2"}) {
+        CAPTURE(window);
+        CHECK(problem_of([&](auto& o) { o.window = window; }) ==
+              "--window: is '" + std::string(window) + "'; expected LOWEST..HIGHEST within -64..64, such as -8..8");
+    }
+    ComparisonOptions options;
+    options.window = "-2..1";
+    CHECK(options.biases() == std::vector<int>{-2, -1, 0, 1});
+    CHECK(options.records() == "recipes.jsonl");
+    CHECK(options.unfinished() == "recipes.runs");
+}
+
+TEST_CASE("comparison: a fingerprint tells recipes of one name apart") {
+    Recipe recipe = find_recipe("fp8-amax");
+    const std::string before = fingerprint(recipe);
+    CHECK(before.size() == 16);
+    CHECK(fingerprint(recipe) == before);
+    recipe.products.back().formats.weight_scale.margin = 1;
+    CHECK(fingerprint(recipe) != before);
+}
+
+TEST_CASE("comparison: its file gives back what it was given") {
+    const TemporaryFolder folder;
+    const auto path = folder.path() / "page.jsonl";
+    const BiasWindow window{
+        .run = {"fp32", 0.1, 1}, .biases = {-1, 0}, .losses = {std::numeric_limits<double>::infinity(), 2.0}, .unrounded = 1.5};
+    {
+        ComparisonFile file(path, settings);
+        file.add(some_record());
+        file.set_window(window);
+        CHECK(file.records().size() == 1);
+    }
+    const ComparisonFile file(path, settings);
+    REQUIRE(file.records().size() == 1);
+    CHECK(text_of(file.records()[0]) == text_of(some_record()));
+    REQUIRE(file.window().has_value());
+    CHECK(file.window()->run == window.run);
+    CHECK(file.window()->biases == window.biases);
+    CHECK(std::isnan(file.window()->losses[0]));  // JSON has no infinity
+    CHECK(file.window()->losses[1] == 2.0);
+    CHECK(file.find({"fp32", 0.003, 1}, "abc") == nullptr);
+    CHECK(file.find({"fp32", 0.003, 2}, "abc") == &file.records()[0]);
+    CHECK(error_of([&] {
+              static_cast<void>(file.find({"fp32", 0.003, 2}, "abd"));
+          }) == "comparison: " + path.string() +
+                    ": fp32 has changed since its runs there; give it another name, or choose another --out");
+}
+
+TEST_CASE("comparison: a last line that a kill has cut is dropped, wherever it was cut") {
+    const TemporaryFolder folder;
+    const auto path = folder.path() / "page.jsonl";
+    { ComparisonFile(path, settings).add(some_record()); }
+    const std::string whole = TemporaryFolder::read(path);
+    const std::size_t head = whole.find('\n') + 1;
+    for (std::size_t size = 0; size < whole.size(); ++size) {
+        folder.write("page.jsonl", whole.substr(0, size));
+        {
+            ComparisonFile file(path, settings);
+            CHECK(file.records().empty());
+        }
+        CHECK(TemporaryFolder::read(path) == whole.substr(0, head));
+        { ComparisonFile(path, settings).add(some_record()); }
+        CHECK(TemporaryFolder::read(path) == whole);
+    }
+}
+
+TEST_CASE("comparison: a file of something else is left as it is, in one line") {
+    const TemporaryFolder folder;
+    const auto path = folder.path() / "page.jsonl";
+    const std::string where = "comparison: " + path.string();
+    const auto refused = [&](const std::string& text, const Json& wanted) {
+        folder.write("page.jsonl", text);
+        const std::string error = error_of([&] { ComparisonFile(path, wanted); });
+        CHECK(TemporaryFolder::read(path) == text);
+        return error;
+    };
+    const std::string head = Json{{"comparison", settings}}.dump() + "\n";
+    CHECK(refused("notes", settings) == where + " is not the file of a comparison; choose another --out");
+    CHECK(refused("{\"step\":1}\n", settings) == where + " is not the file of a comparison; choose another --out");
+    CHECK(refused(head, {{"width", 16}, {"steps", 7}}) ==
+          where + " is of another comparison: its steps is 6, not 7; choose another --out");
+    CHECK(refused(head, {{"depth", 1}}) ==
+          where + " is of another comparison: its depth is \"not set\", not 1; choose another --out");
+    CHECK(refused(head + "{\"run\":{}}\n", settings) == where + ": line 2 is not that of a run");
+    CHECK(refused(head + "{\"run\":\n{}\n", settings) == where + ": line 2 is not that of a run");
+    CHECK(refused(head + "7\n", settings) == where + ": line 2 is not that of a run");
+
+    folder.write("page.jsonl", "");
+    const ComparisonFile first(path, settings);
+    CHECK(error_of([&] { ComparisonFile(path, settings); }) == where + " is in use by another process");
+    CHECK(error_of([&] {
+              ComparisonFile(folder.path() / "none" / "a.jsonl", settings);
+          }).ends_with("a.jsonl cannot be opened for writing"));
+}

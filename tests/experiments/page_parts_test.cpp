@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+#include "experiments/page_parts.hpp"
+#include "support/catch.hpp"
+#include "support/page.hpp"
+
+#include <string>
+#include <vector>
+
+using namespace unitscale;
+using namespace unitscale::experiments;
+using test::Page;
+using test::PageElement;
+using test::Texts;
+
+TEST_CASE("page parts: a table has a header, text that is escaped, and what leads its rows") {
+    const Page page(html_table({{"a", "b"}, {"1<2", "x"}, {"3", "y&"}},
+                               [](std::size_t row) { return "<i>" + std::to_string(row) + "</i>"; }));
+    CHECK(page.problems() == Texts{});
+    REQUIRE(page.count("table") == 1);
+    CHECK(page.rows(*page.all("table")[0]) == std::vector<Texts>{{"a", "b"}, {"01<2", "x"}, {"13", "y&"}});
+    CHECK(page.texts("th") == Texts{"a", "b"});  // the first row alone
+    CHECK(page.texts("i") == Texts{"0", "1"});
+    for (const PageElement* lead : page.all("i")) CHECK(page.parent(*lead).text.starts_with(lead->text));
+    CHECK(Page(html_table({}, [](std::size_t) { return ""; })).problems() == Texts{});
+}
+
+TEST_CASE("page parts: a plot needs a curve of two points") {
+    analysis::Plot plot{.curves = {{.name = "one", .x = {1.0}, .y = {2.0}}}};
+    CHECK(plot_card("title", "note", plot).empty());
+    plot.curves.push_back({.name = "two", .x = {0.0, 1.0}, .y = {0.0, 1.0}});
+    const Page page(plot_card("title", "note", plot));
+    CHECK(page.problems() == Texts{});
+    CHECK(page.texts("h2") == Texts{"title"});
+    CHECK(page.texts("span") == Texts{"note"});
+    CHECK(page.count("div", "card") == 1);
+    CHECK(page.count("div", "recipes") == 1);  // what the script of a comparison looks for
+    const auto curves = curves_of(page, "title");
+    REQUIRE(curves.size() == 2);
+    REQUIRE(curves.at("two").size() == 1);
+    CHECK(curves.at("two")[0].size() == 2);
+    CHECK(page.count("style") == 0);  // the page has one for all
+}
+
+TEST_CASE("page parts: a page brings all styles along") {
+    const Page page(figures_page("a & b", "<main>body</main>"));
+    CHECK(page.problems() == Texts{});
+    CHECK(page.requests() == Texts{});
+    CHECK(page.texts("title") == Texts{"a & b"});
+    CHECK(page.texts("body") == Texts{"body"});
+    REQUIRE(page.count("style") == 1);
+    const std::string style = page.texts("style")[0];
+    for (const std::string_view part :
+         {analysis::report_style, analysis::svg_plot_style, analysis::heat_table_style, figures_style})
+        CHECK(style.find(part) != std::string::npos);
+    for (const char* name : {"svg.chart", "table.heat", ".pair", ".card"}) CHECK(style.find(name) != std::string::npos);
+}

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: MIT
+#include "experiments/scale_report.hpp"
+#include "support/catch.hpp"
+#include "support/temporary_folder.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+using namespace unitscale;
+using experiments::ScaleReportOptions;
+using test::TemporaryFolder;
+
+namespace {
+
+ScaleReportOptions small(const TemporaryFolder& folder) {
+    std::string text;
+    for (int i = 0; i < 60; ++i) text += "the early bird catches the worm\n";
+    ScaleReportOptions options;
+    options.run = {
+        .data = {folder.write("text.txt", text)}, .width = 16, .depth = 1, .heads = 2, .seq = 16, .batch = 4, .steps = 12};
+    options.out = (folder.path() / "out.html").string();
+    return options;
+}
+
+/// What scale_report says, and the error that it ends with.
+struct Outcome {
+    std::string text{}, error{};
+};
+Outcome outcome_of(const ScaleReportOptions& options) {
+    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::tmpfile(), std::fclose);
+    Outcome outcome;
+    try {
+        experiments::scale_report(options, file.get());
+    } catch (const Error& error) {
+        outcome.error = error.what();
+    }
+    std::rewind(file.get());
+    for (int c = std::fgetc(file.get()); c != EOF; c = std::fgetc(file.get())) outcome.text += static_cast<char>(c);
+    return outcome;
+}
+
+/// The data in the page.
+nlohmann::json data_of(const std::string& path) {
+    const std::string page = TemporaryFolder::read(path);
+    const std::size_t begin = page.find("const data = ") + 13;
+    return nlohmann::json::parse(page.substr(begin, page.find(";\n", begin) - begin));
+}
+
+}  // namespace
+
+TEST_CASE("scale report: recipes side by side, against their own formats, in one page and as JSON lines") {
+    const TemporaryFolder folder;
+    ScaleReportOptions options = small(folder);
+    options.recipes = {"unit-fp8", "unit-fp16", "fp32"};
+    options.json = (folder.path() / "out.jsonl").string();
+    options.tracking.every = 5;
+    const Outcome outcome = outcome_of(options);
+    REQUIRE(outcome.error.empty());
+    CHECK(outcome.text.find("result recipe=unit-fp8 steps=12 ") != std::string::npos);
+    CHECK(outcome.text.find("result recipe=fp32 steps=12 ") != std::string::npos);
+    CHECK(outcome.text.find("non-finite") == std::string::npos);
+
+    const nlohmann::json data = data_of(options.out);
+    REQUIRE(data.at("runs").size() == 3);
+    CHECK(data.at("runs").at(0).at("formats").at(0).at("name") == "e4m3");
+    CHECK(data.at("runs").at(0).at("formats").at(1).at("name") == "e5m2");
+    CHECK(data.at("runs").at(1).at("formats").at(1).at("name") == "fp16");
+    CHECK(data.at("runs").at(2).at("formats").at(0).at("name") == "e4m3");
+    std::size_t rows = 0;
+    for (const auto& group : data.at("groups"))
+        for (const auto& row : group.at("rows")) {
+            ++rows;
+            if (!row.contains("value")) continue;
+            INFO(row.at("name"));
+            for (const auto& cell : row.at("value")) {
+                REQUIRE_FALSE(cell.is_null());
+                CHECK(cell.at("rms").size() == 4);  // steps 1, 6, 11 and 12
+            }
+            // At initialisation, unit scale: rms within a factor of two of one; the loss and its logits aside.
+            if (row.at("name").get<std::string>().find("linear") != std::string::npos)
+                CHECK(std::abs(std::log2(row.at("value").at(0).at("start").at("rms").get<double>())) < 1.0);
+        }
+    CHECK(rows > 10);
+
+    std::istringstream lines(TemporaryFolder::read(options.json));
+    std::size_t count = 0;
+    std::string last;
+    for (std::string line; std::getline(lines, line); ++count) last = nlohmann::json::parse(line).at("run");
+    CHECK(count > 3 * 4 * rows);
+    CHECK(last == "fp32");
+}
+
+TEST_CASE("scale report: a run that overflows is explained: tensor, pass and step") {
+    const TemporaryFolder folder;
+    ScaleReportOptions options = small(folder);
+    options.recipes = {"unit-fp8"};
+    options.rate_factor = 1e6;
+    options.run.warmup = 1;
+    options.run.to_infinity = true;
+    const Outcome outcome = outcome_of(options);
+    REQUIRE(outcome.error.empty());
+    INFO(outcome.text);
+    CHECK(outcome.text.starts_with("recipe=unit-fp8 ended early: train: the loss is "));
+    CHECK(outcome.text.find("\ndecoder/readout/readout ") != std::string::npos);  // the readout is not rounded
+    CHECK(outcome.text.find("first non-finite value: step 2: the value of decoder/") != std::string::npos);
+    CHECK(outcome.text.find("; computed by linear at decoder/") != std::string::npos);
+    CHECK(outcome.text.find(" elements beyond e4m3's 448") != std::string::npos);
+    const nlohmann::json found = data_of(options.out).at("runs").at(0).at("non_finite");
+    CHECK(outcome.text.find(found.at("text").get<std::string>()) != std::string::npos);
+    CHECK(found.at("causes").size() >= 2);  // the activation and the weight
+}
+
+TEST_CASE("scale report: the tensors that u-µP keeps out of FP8 are tracked by name, step by step") {
+    const TemporaryFolder folder;
+    experiments::LanguageRunOptions run = small(folder).run;
+    run.recipe = "umup-fp8";
+    run.model = "llama";
+    run.depth = 2;
+    run.quiet = true;
+    run.sample = 0;
+    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::tmpfile(), std::fclose);
+    experiments::TrackedRun seen;
+    static_cast<void>(experiments::run_tracked(run, {.every = 4}, file.get(), file.get(), seen));
+    const analysis::Track& track = seen.track;
+    const auto tensor = [&](const std::string& path, std::string_view op) {
+        const auto found = std::find_if(track.tensors.begin(), track.tensors.end(), [&](const analysis::TrackedTensor& one) {
+            return one.path == path && one.op == op && one.index == 0;
+        });
+        INFO(path);
+        REQUIRE(found != track.tensors.end());
+        return *found;
+    };
+    // Of each product: its input, its weight, and the product, whose inputs are those two.
+    std::vector<std::array<std::string, 4>> products = {
+        {"decoder/norm/rms_norm", "rms_norm", "decoder/readout/weight", "decoder/readout/readout"}};
+    for (const std::string block : {"decoder/block0/", "decoder/block1/"}) {
+        products.push_back(
+            {block + "attention/attention", "attention", block + "attention/out/weight", block + "attention/out/linear"});
+        products.push_back({block + "ffn/gated_silu", "gated_silu", block + "ffn/down/weight", block + "ffn/down/linear"});
+    }
+    for (const auto& [input, op, weight, product] : products) {
+        INFO(product);
+        for (const analysis::TrackedTensor& one : {tensor(input, op), tensor(weight, "parameter")}) {
+            std::vector<std::uint64_t> steps;
+            for (const analysis::TrackedStep& step : one.value.steps) {
+                steps.push_back(step.step);
+                CHECK(step.summary.rms > 0.25);
+                CHECK(step.summary.rms < 4.0);
+            }
+            CHECK(steps == std::vector<std::uint64_t>{1, 5, 9, 12});
+        }
+        const auto& inputs = tensor(product, product.ends_with("readout") ? "readout" : "linear").inputs;
+        REQUIRE(inputs.size() == 2);
+        CHECK(track.tensors[inputs[0]].path == input);
+        CHECK(track.tensors[inputs[1]].path == weight);
+    }
+    // The same are the run's critical products.
+    REQUIRE(seen.critical.size() == products.size());
+    for (const train::CriticalProduct& one : seen.critical) {
+        const auto named = [&](const auto& product) { return product[3] == one.path; };
+        CHECK(std::any_of(products.begin(), products.end(), named));
+        CHECK(one.last_step == 12);
+    }
+    // Training moves the weights: what is recorded is not the first step's again.
+    const auto& weight = tensor("decoder/block1/ffn/down/weight", "parameter").value.steps;
+    CHECK(weight.front().summary.rms != weight.back().summary.rms);
+    CHECK(track.value_format == e4m3);
+}
+
+TEST_CASE("scale report: bad input is one line, and no page is begun") {
+    const TemporaryFolder folder;
+    const auto error_of = [&](auto&& change) {
+        ScaleReportOptions options = small(folder);
+        options.run.steps = 2;
+        change(options);
+        const std::string error = outcome_of(options).error;
+        CHECK_FALSE(std::filesystem::exists(folder.path() / "out.html"));
+        return error;
+    };
+    CHECK(error_of([](auto& o) { o.recipes = {"fp7"}; }).starts_with("recipe: unknown name 'fp7'; expected one of "));
+    CHECK(error_of([](auto& o) { o.recipes.clear(); }) == "--recipe: none given");
+    CHECK(error_of([](auto& o) { o.tracking.value_format = "e9m9"; }).starts_with("format: unknown name 'e9m9'; expected "));
+    CHECK(error_of([](auto& o) { o.tracking.gradient_format = "e8m0"; }) ==
+          "tensor_statistics: e8m0 is not a format for signed numbers");
+    CHECK(error_of([](auto& o) { o.rate_factor = 0.0; }) == "--lr-factor: is 0; expected a positive number");
+    CHECK(error_of([](auto& o) {
+              o.tracking.patterns = {"foo*"};
+          }).starts_with("tracker: pattern 'foo*' matched no tensor; the model's tensors begin decoder/tokens/weight, "));
+    CHECK(error_of([](auto& o) { o.run.heads = 3; }) == "--heads: width 16 is not divisible by 3 heads");
+    const std::string missing = (folder.path() / "no" / "out.html").string();
+    CHECK(error_of([&](auto& o) { o.out = missing; }) == "--out: " + missing + " cannot be written");
+    CHECK(error_of([&](auto& o) { o.json = missing; }) == "--json: " + missing + " cannot be written");
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT
+#include "experiments/sweep_space.hpp"
+#include "support/catch.hpp"
+#include "support/error_of.hpp"
+
+#include <string>
+#include <vector>
+
+using namespace unitscale;
+using namespace unitscale::experiments;
+using unitscale::test::error_of;
+
+namespace {
+
+std::string axis_error(const std::string& text) {
+    return error_of([&] { static_cast<void>(parse_axis(text)); });
+}
+SweepSpace space_of(const std::vector<std::string>& axes) {
+    SweepSpace space;
+    space.run.recipe = "unit-fp8";
+    for (const std::string& axis : axes) space.axes.push_back(parse_axis(axis));
+    return space;
+}
+
+}  // namespace
+
+TEST_CASE("sweep space: numbers as short texts that are read as the same numbers") {
+    CHECK(number_text(0.25) == "0.25");
+    CHECK(number_text(32.0) == "32");
+    CHECK(number_text(1e-5) == "1e-05");
+    CHECK(number_text(0.1) == "0.1");
+    CHECK(number_text(0x1p-20) == "9.5367431640625e-07");
+    CHECK(std::stod(number_text(0.1 + 0.2)) == 0.1 + 0.2);
+    CHECK(sweep_number("lr", "2^-2") == 0.25);
+    CHECK(sweep_number("lr", "1e-3") == 1e-3);
+}
+
+TEST_CASE("sweep space: an axis is a list, a geometric list, or an interval") {
+    CHECK(parse_axis("lr=0.5,1,2^2").values == std::vector<std::string>{"0.5", "1", "4"});
+    CHECK(parse_axis("lr=0.25:4:x2").values == std::vector<std::string>{"0.25", "0.5", "1", "2", "4"});
+    CHECK(parse_axis("lr=2^-2:2^1:x2").values == std::vector<std::string>{"0.25", "0.5", "1", "2"});
+    CHECK(parse_axis("lr=0.1:0.9:x3").values == std::vector<std::string>{"0.1", "0.3", "0.9"});  // ends included
+    CHECK(parse_axis("lr=0.1:0.8:x3").values == std::vector<std::string>{"0.1", "0.3"});
+    CHECK(parse_axis("width=32:512:x2").values == std::vector<std::string>{"32", "64", "128", "256", "512"});
+    CHECK(parse_axis("recipe=fp32,a/b:c.json").values == std::vector<std::string>{"fp32", "a/b:c.json"});
+    const SweepAxis interval = parse_axis("alpha_attn=2^-1:8");
+    CHECK(interval.is_interval());
+    CHECK(interval.low == 0.5);
+    CHECK(interval.high == 8.0);
+    CHECK_FALSE(parse_axis("lr=1").is_interval());
+}
+
+TEST_CASE("sweep space: what is no axis is one line") {
+    CHECK(axis_error("lr") == "--axis: is 'lr'; expected NAME=VALUES, such as lr=0.25:4:x2");
+    CHECK(axis_error("beta=1") ==
+          "--axis: unknown hyperparameter 'beta'; expected one of lr, lr_factor, alpha_attn, alpha_ffn_act, alpha_res, "
+          "alpha_res_attn_ratio, alpha_loss_softmax, init_sigma, alpha_emb, alpha_out, weight_decay, width, depth, heads, batch, "
+          "steps, seq, "
+          "recipe");
+    CHECK(axis_error("lr=") == "--axis lr: has no points");
+    CHECK(axis_error("lr=4:0.25:x2") == "--axis lr: 4:0.25:x2 has no points");
+    CHECK(axis_error("lr=4:0.25") == "--axis lr: 4:0.25 has no points");
+    for (const char* text : {"lr=0.5x", "lr=1,0.5x", "lr=0.5x:1:x2", "lr=1:0.5x:x2", "lr=1:2:x0.5x"}) {
+        CAPTURE(text);
+        CHECK(axis_error(text) == "--axis lr: is '0.5x'; expected a positive number, such as 0.25 or 2^-2");
+    }
+    for (const char* text : {"0", "-1", "nan", "inf", "2^", "2^9999", " 1", ""}) {
+        CAPTURE(text);
+        CHECK(axis_error("lr=1," + std::string(text)) ==
+              "--axis lr: is '" + std::string(text) + "'; expected a positive number, such as 0.25 or 2^-2");
+    }
+    CHECK(axis_error("lr=1:2:2") == "--axis lr: is '1:2:2'; expected FROM:TO:xFACTOR, such as 0.25:4:x2");
+    CHECK(axis_error("lr=1:2:x1") == "--axis lr: is '1:2:x1'; expected a factor above 1");
+    CHECK(axis_error("lr=1:2:x1.0001") == "--axis lr: 1:2:x1.0001 has more than 1000 points");
+    CHECK(axis_error("lr=1,2,1.0") == "--axis lr: 1 is given twice");
+    CHECK(axis_error("width=3.5") == "--axis width: is 3.5; expected a whole number");
+    CHECK(axis_error("width=32:64") == "--axis width: is the interval 32:64; a size takes values, such as 32:512:x2");
+}
+
+TEST_CASE("sweep space: axes that cannot be together are one line") {
+    CHECK(error_of([] { space_of({}).validate(); }) == "--axis: none given; without one a sweep has no points");
+    CHECK(error_of([] { space_of({"lr=1", "lr=2"}).validate(); }) == "--axis lr: is given twice");
+    CHECK(error_of([] { space_of({"lr=1", "lr_factor=2"}).validate(); }) == "--axis lr_factor: excludes --axis lr");
+    SweepSpace space = space_of({"heads=1,2"});
+    CHECK(error_of([&] { space.validate(); }) == "");
+    space.run.head_size = 16;
+    CHECK(error_of([&] { space.validate(); }) == "--axis heads: --head-size sets the heads");
+}
+
+TEST_CASE("sweep space: a point's run") {
+    const SweepSpace space = space_of({"recipe=unit-fp8,fp32", "width=32,64", "alpha_res=0.5,2", "lr_factor=1,4"});
+    LanguageRunOptions options = space.options_at({"fp32", "64", "0.5", "4"});
+    CHECK(options.recipe == "fp32");
+    CHECK(options.width == 64);
+    CHECK(options.set == std::vector<std::string>{"residual.multiplier=0.5"});
+    CHECK(options.lr == 4.0 * find_recipe("fp32").learning_rate);
+    CHECK(recipe_of(options).residual.multiplier == 0.5);
+    CHECK_FALSE(space.options_at({"fp32", "64", "0.5", "1"}).lr.has_value());
+    CHECK(space_of({"lr=0.5"}).options_at({"0.5"}).lr == 0.5);
+    SweepSpace given = space_of({"lr_factor=4"});
+    given.run.lr = 0.25;
+    CHECK(given.options_at({"4"}).lr == 1.0);
+}
+
+TEST_CASE("sweep space: every parameter but the recipe changes what it names") {
+    const LanguageRunOptions before = space_of({}).run;
+    for (const SweepParameter& parameter : sweep_parameters) {
+        if (parameter.is_recipe()) continue;
+        CAPTURE(std::string(parameter.name));
+        const SweepSpace space = space_of({std::string(parameter.name) + "=3"});
+        const LanguageRunOptions after = space.options_at({"3"});
+        if (parameter.size != nullptr) {
+            CHECK(before.*parameter.size != 3);
+            CHECK(after.*parameter.size == 3);
+        } else if (parameter.number != nullptr) {
+            CHECK(before.*parameter.number == 0.0);
+            CHECK(after.*parameter.number == 3.0);
+            CHECK(SweepSpace::default_value(parameter, before) == "0");
+            CHECK(SweepSpace::default_value(parameter, after) == "3");
+        } else if (parameter.is_rate()) {
+            CHECK(after.lr.has_value());
+        } else {
+            CHECK(SweepSpace::default_value(parameter, before) == "1");
+            CHECK(SweepSpace::default_value(parameter, after) == "3");
+        }
+    }
+    CHECK(SweepSpace::default_value(sweep_parameters[0], before) == number_text(find_recipe("unit-fp8").learning_rate));
+    CHECK(SweepSpace::default_value(sweep_parameters[1], before) == "1");
+}
+
+TEST_CASE("sweep space: a point as text") {
+    const SweepSpace space = space_of({"recipe=unit-fp8,fp32", "width=32,64", "lr=0.5,1"});
+    const SweepPoint point = {"fp32", "64", "0.5"};
+    CHECK(space.text(point) == "fp32, width 64, lr 0.5");
+    const std::vector<std::size_t> conditions = space.places(true);
+    CHECK(conditions == std::vector<std::size_t>{0, 1});
+    CHECK(space.text(point, &conditions) == "fp32, width 64");
+    CHECK(space.places(false) == std::vector<std::size_t>{2});
+    CHECK(space.rate() == 2u);
+    CHECK_FALSE(space.find("depth").has_value());
+}

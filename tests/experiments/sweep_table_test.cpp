@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: MIT
+#include "experiments/sweep_table.hpp"
+#include "support/catch.hpp"
+#include "support/sweep_points.hpp"
+
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace unitscale;
+using namespace unitscale::experiments;
+
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+using Row = std::vector<std::string>;
+
+SweepResults results_of(const std::vector<std::string>& axes, const std::vector<std::pair<SweepPoint, double>>& losses,
+                        SweepStrategy strategy = SweepStrategy::grid) {
+    return test::sweep_results(axes, losses, strategy, "the loss is nan at step 3");
+}
+
+/// Width 64's optimum is half an octave above width 32's.
+SweepResults two_widths() {
+    return results_of({"width=32,64", "lr=1,2,4,8"}, {{{"32", "1"}, 3.0},
+                                                      {{"32", "2"}, 2.0},
+                                                      {{"32", "4"}, 3.0},
+                                                      {{"32", "8"}, infinity},
+                                                      {{"64", "1"}, 4.0},
+                                                      {{"64", "2"}, 1.5},
+                                                      {{"64", "4"}, 1.5},
+                                                      {{"64", "8"}, 4.0}});
+}
+
+}  // namespace
+
+TEST_CASE("sweep table: the best point of each size, its spread, the failed runs") {
+    const SweepTable table = best_table(two_widths());
+    REQUIRE(table.rows.size() == 3);
+    CHECK(table.rows[0] == Row{"", "lr", "bits/char", "spread", "at defaults", "failed runs", "runs"});
+    CHECK(table.rows[1] == Row{"width 32", "2", "2.0000", "0.2000", "-", "2", "8"});
+    CHECK(table.rows[2] == Row{"width 64", "2", "1.5000", "0.2000", "-", "0", "8"});
+    // With defaults among the points.
+    const SweepTable line = best_table(results_of({"alpha_res=0.5,1"}, {{{"0.5"}, 2.0}, {{"1"}, 2.5}}, SweepStrategy::line));
+    CHECK(line.rows[1] == Row{"unit-fp8", "0.5", "2.0000", "0.2000", "2.5000", "0", "4"});
+    const SweepTable none = best_table(results_of({"lr=1"}, {{{"1"}, infinity}}));
+    CHECK(none.rows[1] == Row{"unit-fp8", "-", "-", "-", "-", "2", "2"});
+}
+
+TEST_CASE("sweep table: losses along an axis, the best marked, with the optimum") {
+    const SweepTable table = axis_table(two_widths(), 1);
+    CHECK(table.title == "loss by lr");
+    REQUIRE(table.rows.size() == 3);
+    CHECK(table.rows[0] == Row{"lr", "1", "2", "4", "8", "optimum", "log2", ""});
+    CHECK(table.rows[1] == Row{"width 32", "3.0000", "2.0000*", "3.0000", "failed", "2", "+1.00", ""});
+    CHECK(table.rows[2] == Row{"width 64", "4.0000", "1.5000*", "1.5000*", "4.0000", "2.828", "+1.50", ""});
+    const SweepTable edge = axis_table(results_of({"lr=1,2"}, {{{"1"}, 1.0}, {{"2"}, 2.0}}), 0);
+    CHECK(edge.rows[1] == Row{"unit-fp8", "1.0000*", "2.0000", "1", "+0.00", "at the lower edge"});
+    CHECK(axis_table(results_of({"lr=1"}, {{{"1"}, 1.0}}), 0).rows.empty());
+    const SweepTable same = axis_table(results_of({"alpha_attn=1,2"}, {{{"1"}, 2.0}, {{"2"}, 2.0}}), 0);
+    CHECK(same.rows[1] == Row{"unit-fp8", "2.0000", "2.0000", "-", "-", "no effect"});
+}
+
+TEST_CASE("sweep table: how far the optimum moves over a size") {
+    const SweepTable table = movement_table(two_widths());
+    REQUIRE(table.rows.size() == 2);
+    CHECK(table.rows[1] == Row{"unit-fp8", "lr", "width", "+1.00 at 32, +1.50 at 64", "0.50"});
+    // By recipe; at an edge it is at least that.
+    const SweepTable recipes =
+        movement_table(results_of({"recipe=fp32,unit-fp8", "width=32,64", "lr=1,2,4"}, {{{"fp32", "32", "1"}, 3.0},
+                                                                                        {{"fp32", "32", "2"}, 2.0},
+                                                                                        {{"fp32", "32", "4"}, 1.0},
+                                                                                        {{"fp32", "64", "1"}, 3.0},
+                                                                                        {{"fp32", "64", "2"}, 2.0},
+                                                                                        {{"fp32", "64", "4"}, 3.0},
+                                                                                        {{"unit-fp8", "32", "1"}, 3.0},
+                                                                                        {{"unit-fp8", "32", "2"}, 2.0},
+                                                                                        {{"unit-fp8", "32", "4"}, 3.0}}));
+    REQUIRE(recipes.rows.size() == 2);  // unit-fp8 has one width only
+    CHECK(recipes.rows[1] == Row{"fp32", "lr", "width", "+2.00 (at the upper edge) at 32, +1.00 at 64", "at least 1.00"});
+}
+
+TEST_CASE("sweep table: optima at one edge say nothing about how far they move, and none moves where there is no effect") {
+    const auto moves = [](double low, double high) {
+        return movement_table(results_of({"width=32,64", "lr=1,2"},
+                                         {{{"32", "1"}, low}, {{"32", "2"}, high}, {{"64", "1"}, low}, {{"64", "2"}, high}}));
+    };
+    REQUIRE(moves(1.0, 2.0).rows.size() == 2);
+    CHECK(moves(1.0, 2.0).rows[1].back() == "unknown");
+    CHECK(moves(2.0, 2.0).rows.size() == 1);
+}
+
+TEST_CASE("sweep table: an independent search is beside the defaults at the best rate") {
+    const SweepTable table = independent_table(results_of({"lr=1,2", "alpha_res=0.5,2", "alpha_res_attn_ratio=0.5"},
+                                                          {{{"1", "1", "1"}, 3.0},
+                                                           {{"2", "1", "1"}, 2.0},
+                                                           {{"2", "0.5", "1"}, 1.9},
+                                                           {{"2", "2", "1"}, 2.1},
+                                                           {{"2", "1", "0.5"}, 1.95},
+                                                           {{"2", "0.5", "0.5"}, 1.8}},
+                                                          SweepStrategy::independent));
+    REQUIRE(table.rows.size() == 2);
+    CHECK(table.rows[1] == Row{"unit-fp8", "2.0000", "1.8000", "-10.00 %", "lr 2, alpha_res 0.5, alpha_res_attn_ratio 0.5"});
+    CHECK(independent_table(two_widths()).rows.empty());
+}
+
+TEST_CASE("sweep table: transfer errors of hyperparameters, with a size or another one fixed") {
+    const SweepTable widths = transfer_table(two_widths());
+    REQUIRE(widths.rows.size() == 2);  // width is never tuned
+    CHECK(widths.rows[1] == Row{"unit-fp8", "width", "lr", "0.0000"});
+    const SweepResults results =
+        results_of({"lr=1,2", "alpha_res=1,2"}, {{{"1", "1"}, 1.0}, {{"1", "2"}, 1.5}, {{"2", "1"}, 2.5}, {{"2", "2"}, 2.0}});
+    const SweepTable both = transfer_table(results);
+    REQUIRE(both.rows.size() == 3);
+    // lr 2 would choose alpha_res 2, which loses 0.5 at lr 1; alpha_res 2 would choose lr 1, as alpha_res 1 does.
+    CHECK(both.rows[1] == Row{"unit-fp8", "lr", "alpha_res", "0.5000"});
+    CHECK(both.rows[2] == Row{"unit-fp8", "alpha_res", "lr", "0.0000"});
+    // Sizes are rows, wherever their axis stands.
+    const std::vector<FixedMap> maps = sweep_maps(
+        results_of({"lr=1,2", "width=32,64"}, {{{"1", "32"}, 1.0}, {{"1", "64"}, 1.5}, {{"2", "32"}, 2.5}, {{"2", "64"}, 2.0}}));
+    REQUIRE(maps.size() == 1);
+    CHECK(maps[0].map.row_name == "width");
+    CHECK(maps[0].map.losses[0] == std::vector<double>{1.0, 2.5});
+}
+
+TEST_CASE("sweep table: only tables with something in them, and a line for each failed run") {
+    std::vector<std::string> titles;
+    for (const SweepTable& table : sweep_tables(two_widths())) titles.push_back(table.title);
+    REQUIRE(titles.size() == 4);
+    CHECK(titles[1] == "loss by lr");
+    const std::vector<std::string> lines = failure_lines(two_widths());
+    REQUIRE(lines.size() == 2);
+    CHECK(lines[1] == "width 32, lr 8, seed 2: failed: the loss is nan at step 3");
+    CHECK(loss_text(infinity) == "failed");
+    CHECK(loss_text(std::numeric_limits<double>::quiet_NaN()) == "-");
+}

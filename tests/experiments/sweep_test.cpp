@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: MIT
+#include "experiments/sweep.hpp"
+#include "support/catch.hpp"
+#include "support/temporary_folder.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+using namespace unitscale;
+using namespace unitscale::experiments;
+using test::TemporaryFolder;
+
+namespace {
+
+SweepOptions small(const TemporaryFolder& folder) {
+    std::string text;
+    for (int i = 0; i < 60; ++i) text += "the early bird catches the worm\n";
+    SweepOptions options;
+    options.run = {
+        .data = {folder.write("text.txt", text)}, .width = 16, .depth = 1, .heads = 2, .seq = 16, .batch = 4, .steps = 6};
+    options.axes = {"lr=0.002,0.02"};
+    options.out = folder.path() / "page.html";
+    return options;
+}
+
+std::string text_of(std::FILE* file) {
+    std::rewind(file);
+    std::string text;
+    for (int c = std::fgetc(file); c != EOF; c = std::fgetc(file)) text += static_cast<char>(c);
+    return text;
+}
+
+/// What sweep says on its stream.
+std::string said(const SweepOptions& options) {
+    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::tmpfile(), std::fclose);
+    sweep(options, file.get());
+    return text_of(file.get());
+}
+
+/// The lines of a sweep's file, without what differs from time to time.
+std::vector<std::string> records(const SweepOptions& options) {
+    std::vector<std::string> lines;
+    std::istringstream text(TemporaryFolder::read(options.records()));
+    for (std::string line; std::getline(text, line);) {
+        auto json = nlohmann::ordered_json::parse(line);
+        if (json.contains("run"))
+            for (const char* field : {"tokens_per_s", "seconds"}) json["run"].erase(field);
+        lines.push_back(json.dump());
+    }
+    std::sort(lines.begin(), lines.end());
+    return lines;
+}
+
+std::string problem_of(const std::function<void(SweepOptions&)>& change) {
+    const TemporaryFolder folder;
+    SweepOptions options = small(folder);
+    change(options);
+    try {
+        options.validate();
+    } catch (const Error& error) {
+        return error.what();
+    }
+    return "";
+}
+
+}  // namespace
+
+TEST_CASE("sweep: bad options are one line that names the option, before anything is run") {
+    CHECK(problem_of([](auto&) {}) == "");
+    CHECK(problem_of([](auto& o) { o.axes = {}; }) == "--axis: none given; without one a sweep has no points");
+    CHECK(problem_of([](auto& o) { o.recipes = {}; }) == "--recipes: none given");
+    CHECK(problem_of([](auto& o) { o.recipes = {"fp7"}; }).starts_with("recipe: unknown name 'fp7'; expected one of "));
+    CHECK(problem_of([](auto& o) { o.recipes = {"fp32", "fp32"}; }) == "--axis recipe: fp32 is given twice");
+    CHECK(problem_of([](auto& o) { o.strategy = "best"; }) ==
+          "--strategy: is 'best'; expected one of grid, line, random, independent");
+    CHECK(problem_of([](auto& o) { o.axes = {"width=16,17"}; }) == "--heads: width 17 is not divisible by 2 heads");
+    CHECK(problem_of([](auto& o) {
+              o.run.head_size = 8;
+              o.axes = {"width=16,20"};
+          }) == "--head-size: width 20 is not divisible by heads of size 8");
+    CHECK(problem_of([](auto& o) { o.axes = {"lr=1:4"}; }) ==
+          "--axis lr: is an interval, which random search draws from; expected values, such as 1:4:x2");
+    CHECK(problem_of([](auto& o) { o.seeds = 0; }) == "--seeds: is 0; expected a number from 1 to 1000");
+    CHECK(problem_of([](auto& o) { o.jobs = 0; }) == "--jobs: is 0; expected a number from 1 to 1000");
+    CHECK(problem_of([](auto& o) { o.run.set = {"speed=1"}; }).starts_with("recipe: unknown key 'speed'"));
+    CHECK(problem_of([](auto& o) { o.out = "a.jsonl"; }) == "--out: is a.jsonl; expected the name of a page, such as sweep.html");
+    CHECK(problem_of([](auto& o) { o.out = "none/a.html"; }) == "--out: none/a.html cannot be written");
+    CHECK(problem_of([](auto& o) {
+              o.plot = "a.svg";
+              o.axes = {"alpha_res=1,2"};
+          }) == "--plot: shows losses by learning rate; expected --axis lr=...");
+    CHECK(problem_of([](auto& o) { o.plot = "none/a.svg"; }) == "--plot: none/a.svg cannot be written");
+}
+
+TEST_CASE("sweep: a point's loss is that of a run of its own, in any number of jobs") {
+    const TemporaryFolder folder, other;
+    SweepOptions options = small(folder);
+    options.recipes = {"umup-fp32", "fp32"};
+    options.axes = {"width=16,32", "lr_factor=0.5,1,2"};
+    options.run.model = "llama";
+    options.plot = folder.path() / "rates.svg";
+    const std::string text = said(options);
+    INFO(text);
+    CHECK(text.find("12 runs, of which 0 are done") != std::string::npos);
+    CHECK(text.find("[12/12] fp32, width 32, lr_factor 2, seed 1: ") != std::string::npos);
+    CHECK(text.find("how far optima move") != std::string::npos);
+    CHECK(TemporaryFolder::read(options.out).ends_with("</html>\n"));
+    CHECK(TemporaryFolder::read(options.plot).starts_with("<svg "));
+    CHECK_FALSE(std::filesystem::exists(options.unfinished()));
+
+    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> ignored(std::tmpfile(), std::fclose);
+    const SweepResults results = Sweep(options, ignored.get()).results();
+    REQUIRE(results.points.size() == 12);
+    LanguageRunOptions alone = options.run;
+    alone.recipe = "fp32";
+    alone.width = 32;
+    alone.lr = 2.0 * find_recipe("fp32").learning_rate;
+    alone.quiet = true;
+    alone.sample = 0;
+    CHECK(results.loss({"fp32", "32", "2"}) == run_language(alone, ignored.get(), ignored.get()).valid_bpc);
+
+    SweepOptions beside = options;
+    beside.out = other.path() / "page.html";
+    beside.plot.clear();
+    beside.jobs = 3;
+    static_cast<void>(said(beside));
+    CHECK(records(beside) == records(options));
+
+    // What is done is not done again; another order or further values and seeds add to it.
+    const std::string before = TemporaryFolder::read(options.records());
+    CHECK(said(options).find("12 runs, of which 12 are done") != std::string::npos);
+    CHECK(TemporaryFolder::read(options.records()) == before);
+    options.axes = {"width=32", "lr_factor=2,4"};
+    options.seeds = 2;
+    CHECK(said(options).find("8 runs, of which 2 are done") != std::string::npos);
+    CHECK(TemporaryFolder::read(options.records()).starts_with(before));
+}
+
+TEST_CASE("sweep: a failed run is a point with its reason, and is not made again") {
+    const TemporaryFolder folder;
+    SweepOptions options = small(folder);
+    options.axes = {"lr=0.002,1e30"};
+    for (const char* done : {"2 runs, of which 0 are done", "2 runs, of which 2 are done"}) {
+        const std::string text = said(options);
+        INFO(text);
+        CHECK(text.find(done) != std::string::npos);
+        CHECK(text.find("lr 1e+30, seed 1: failed: the ") != std::string::npos);
+    }
+    CHECK_FALSE(std::filesystem::exists(options.unfinished()));
+}
+
+TEST_CASE("sweep: an independent search goes on through its stages by itself, and where it was") {
+    const TemporaryFolder folder;
+    SweepOptions options = small(folder);
+    options.recipes = {"umup-fp32"};
+    options.strategy = "independent";
+    options.axes = {"lr=0.25,1", "alpha_attn=0.5,2", "alpha_loss_softmax=0.5,2"};
+    options.seeds = 2;
+    const std::string text = said(options);
+    INFO(text);
+    CHECK(text.find("4 runs, of which 0 are done") != std::string::npos);
+    CHECK(text.find("12 runs, of which 4 are done") != std::string::npos);
+    CHECK(text.find("independent search: the best multipliers together") != std::string::npos);
+    const auto last = [](const std::string& said) { return said.substr(said.find("\nbest point")); };
+    CHECK(last(said(options)) == last(text));
+}
+
+TEST_CASE("sweep: a file of another sweep, or of other recipes, is refused in one line") {
+    const TemporaryFolder folder;
+    SweepOptions options = small(folder);
+    static_cast<void>(said(options));
+    const std::string before = TemporaryFolder::read(options.records());
+    const auto refused = [&](const std::function<void(SweepOptions&)>& change) {
+        SweepOptions other = options;
+        change(other);
+        std::string error;
+        try {
+            static_cast<void>(said(other));
+        } catch (const Error& caught) {
+            error = caught.what();
+        }
+        CHECK(TemporaryFolder::read(options.records()) == before);
+        const std::string begin = "sweep: " + options.records().string(), end = "; choose another --out";
+        if (!error.starts_with(begin) || !error.ends_with(end)) return "not refused: " + error;
+        return error.substr(begin.size(), error.size() - begin.size() - end.size());
+    };
+    CHECK(refused([](auto& o) { o.run.steps = 7; }) == " is of another sweep: its steps is 6, not 7");
+    CHECK(refused([](auto& o) { o.run.model = "llama"; }) == " is of another sweep: its model is \"gpt\", not \"llama\"");
+    CHECK(refused([](auto& o) { o.run.warmup = 2; }) == " is of another sweep: its warmup is \"a tenth\", not 2");
+    CHECK(refused([](auto& o) { o.run.weight_decay = 0.5; }) == " is of another sweep: its weight_decay is \"not set\", not 0.5");
+    CHECK(refused([](auto& o) { o.recipes = {"unit-fp8"}; }) == " is of another sweep: its recipe is \"fp32\", not \"unit-fp8\"");
+    CHECK(refused([](auto& o) { o.run.set = {"clip_norm=1"}; }) == " is of another sweep: its set is [], not [\"clip_norm=1\"]");
+    CHECK(refused([](auto& o) { o.axes = {"lr_factor=1,2"}; }) ==
+          " is of another sweep: its axes is [\"lr\"], not [\"lr_factor\"]");
+    folder.write("text.txt", std::string(2000, 'a') + std::string(2000, 'b'));
+    CHECK(refused([](auto&) {}).starts_with(" is of another sweep: its text is "));
+}
