@@ -9,6 +9,7 @@
 #include "support/temporary_folder.hpp"
 
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <chrono>
 #include <cmath>
@@ -526,18 +527,33 @@ TEST_CASE("50 kills at random moments of saving leave one of the two versions, w
         writer.add("version", Tensor<std::int32_t>({}, {version}));
         writer.write(path);
     };
-    const auto start = std::chrono::steady_clock::now();
-    for (const int version : {0, 1, 0}) save(version);
-    const auto three_saves = std::chrono::steady_clock::now() - start;
-    const auto longest = static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(three_saves).count());
+    // A save replaces the file, so that its number in the file system changes; both files exist at once, so it always does.
+    const auto number = [&path] {
+        struct stat status {};
+        REQUIRE(::stat(path.c_str(), &status) == 0);
+        return status.st_ino;
+    };
+    save(0);
     std::mt19937_64 engine(std::random_device{}());
     std::size_t good = 0, half_written = 0;
     std::array<std::size_t, 2> versions{};
     for (int kill = 0; kill < 50; ++kill) {
+        auto last = number();
         ChildProcess child([&]() -> std::string {
             for (int version = 1;; version = 1 - version) save(version);
         });
-        std::this_thread::sleep_for(std::chrono::microseconds(engine() % (longest + 5000)));
+        // However slow the machine is: none, one or two saves are awaited, then the next one's new file, then a moment.
+        const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+        const auto wait_a_moment = [&patience] {
+            if (std::chrono::steady_clock::now() > patience) FAIL("no save within a minute");
+            std::this_thread::sleep_for(std::chrono::microseconds(20));
+        };
+        for (int saves = 0; saves < kill % 3;) {
+            wait_a_moment();
+            if (const auto now = number(); now != last) last = now, ++saves;
+        }
+        while (names_in(folder.path()).size() < 2 && number() == last) wait_a_moment();
+        std::this_thread::sleep_for(std::chrono::microseconds(engine() % 500));
         child.kill();
         CHECK(child.signal() == SIGKILL);
         const SafetensorsReader reader(path);
