@@ -7,9 +7,11 @@ cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 export LC_ALL=C
 
 headers=(include/unitscale/ops/*.hpp)
+shopt -s nullglob
+options=(include/unitscale/record/*.hpp)  # what several ops share
 write() {
   local rows
-  rows=$(awk -f docs/op_table.awk pass=1 "${headers[@]}" pass=2 "${headers[@]}") || return 1
+  rows=$(awk -f docs/op_table.awk pass=1 "${options[@]}" "${headers[@]}" pass=2 "${headers[@]}") || return 1
   cat << 'END'
 # Ops
 

@@ -29,8 +29,8 @@ int main() {
     std::printf("\n17 and -17 in e4m3\n");
     for (const Rounding rounding :
          {Rounding::nearest_even, Rounding::nearest_away, Rounding::toward_zero, Rounding::up, Rounding::down})
-        std::printf("  %-12s  %3g  %3g\n", std::string(name(rounding)).c_str(), quantise(e4m3, 17.0f, {.rounding = rounding}),
-                    quantise(e4m3, -17.0f, {.rounding = rounding}));
+        std::printf("  %-12s  %3g  %3g\n", std::string(name(rounding)).c_str(),
+                    quantise(e4m3, 17.0f, {.rounding = rounding}), quantise(e4m3, -17.0f, {.rounding = rounding}));
 
     // Stochastic rounding is right on average: 16.5 goes to 18 one time in four. Its random numbers are a function of the
     // key and the element's index, so a run can be repeated, and cut into parts.
@@ -39,13 +39,13 @@ int main() {
     quantise(e4m3, many, rounded, {.rounding = Rounding::stochastic, .bits = 16, .key = {.seed = 1, .stream = 2}});
     double sum = 0.0;
     for (const float x : rounded) sum += static_cast<double>(x);
-    std::printf("\n16.5 rounded stochastically: first %g, %g, %g, %g; mean of 100000: %.2f\n", rounded[0], rounded[1], rounded[2],
-                rounded[3], sum / static_cast<double>(many.size()));
+    std::printf("\n16.5 rounded stochastically: first %g, %g, %g, %g; mean of 100000: %.2f\n", rounded[0], rounded[1],
+                rounded[2], rounded[3], sum / static_cast<double>(many.size()));
 
     // Too large: the largest number, or infinity, or NaN in a format without infinity. Operands of products saturate; a
     // cast to a storage type overflows, as it does in hardware.
-    std::printf("\n1e6 saturates to %g in e4m3 and %g in e5m2; not saturating it becomes %g and %g\n", quantise(e4m3, 1e6f),
-                quantise(e5m2, 1e6f), quantise(e4m3, 1e6f, {.overflow = Overflow::to_infinity}),
+    std::printf("\n1e6 saturates to %g in e4m3 and %g in e5m2; not saturating it becomes %g and %g\n",
+                quantise(e4m3, 1e6f), quantise(e5m2, 1e6f), quantise(e4m3, 1e6f, {.overflow = Overflow::to_infinity}),
                 quantise(e5m2, 1e6f, {.overflow = Overflow::to_infinity}));
 
     // A format of your own is one line. One that makes no sense does not compile; at run time it is an error.
@@ -60,16 +60,18 @@ int main() {
     // What a format loses of a tensor: the question behind every scale. Gradients of this size are lost to e4m3; multiplied
     // by 1024, a power of two so that nothing is rounded, they fit. Unit scaling makes tensors fit without measuring them.
     std::vector<float> gradients(10000), kept(gradients.size());
-    for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i] = static_cast<float>(1e-3 * random_normal({3, 4}, i));
+    for (std::size_t i = 0; i < gradients.size(); ++i)
+        gradients[i] = static_cast<float>(1e-3 * random_normal({3, 4}, i));
     for (const float scale : {1.0f, 1024.0f, 1048576.0f}) {
         std::vector<float> scaled = gradients;
         for (float& x : scaled) x *= scale;
         const QuantiseCounts lost = quantise_and_count(e4m3, scaled, kept);
-        std::printf("%sgradients times %7.0f: %4zu of 10000 become zero, %4zu saturate\n", scale == 1.0f ? "\n" : "", scale,
-                    lost.underflown, lost.saturated);
+        std::printf("%sgradients times %7.0f: %4zu of 10000 become zero, %4zu saturate\n", scale == 1.0f ? "\n" : "",
+                    scale, lost.underflown, lost.saturated);
     }
 
     // To store codes instead of simulating them: one byte each, arithmetic in float.
     const std::array<Minifloat<e4m3>, 2> stored{Minifloat<e4m3>(0.3f), Minifloat<e4m3>(1e6)};
-    std::printf("\n%zu bytes hold %g and %g\n", sizeof(stored), static_cast<double>(stored[0]), static_cast<double>(stored[1]));
+    std::printf("\n%zu bytes hold %g and %g\n", sizeof(stored), static_cast<double>(stored[0]),
+                static_cast<double>(stored[1]));
 }

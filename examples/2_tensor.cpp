@@ -53,7 +53,8 @@ int main() {
     double error = 0.0;
     for (std::size_t i = 0; i < x.size(); ++i)
         error = std::max(error, static_cast<double>(std::abs(back.data()[i] - x.data()[i]) / largest));
-    std::cout << "\nlargest error of e4m3, relative to the largest magnitude: " << std::round(1000.0 * error) / 10.0 << " %\n";
+    std::cout << "\nlargest error of e4m3, relative to the largest magnitude: " << std::round(1000.0 * error) / 10.0
+              << " %\n";
 
     // Views share the tensor's memory and know its scale: what is assigned is converted to it. A 1 repeats along an axis.
     Tensor<float> changed = balanced;

@@ -52,8 +52,9 @@ int main() {
     }
 
     // One call does that for every element of every input. The function gets the tape and its inputs as variables.
-    const std::vector<double> errors = analysis::grad_check({normal<double>({3, 4}, {1, 4}), normal<double>({2, 4}, {1, 5})},
-                                                            [](auto&, auto& v) { return ops::tanh(ops::linear(v[0], v[1])); });
+    const std::vector<double> errors =
+        analysis::grad_check({normal<double>({3, 4}, {1, 4}), normal<double>({2, 4}, {1, 5})},
+                             [](auto&, auto& v) { return ops::tanh(ops::linear(v[0], v[1])); });
     std::printf("\nlargest relative error: of x's gradient %s 1e-8, of the weight's %s 1e-8\n",
                 errors[0] < 1e-8 ? "under" : "OVER", errors[1] < 1e-8 ? "under" : "OVER");
 

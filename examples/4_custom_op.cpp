@@ -5,8 +5,8 @@
 
 #include <unitscale/analysis/scale_check.hpp>
 #include <unitscale/autograd/tape.hpp>
-#include <unitscale/ops/operands.hpp>
-#include <unitscale/ops/unary.hpp>
+#include <unitscale/record/operands.hpp>
+#include <unitscale/record/unary.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -28,7 +28,8 @@ unitscale::Variable<T> hardtanh(unitscale::Variable<T> x) {
     }
     const Tensor<T>& input = x.value();
     Tensor<T> y = tape.make(input.shape());  // from the tape's pool: no allocation in later steps
-    for (std::size_t i = 0; i < y.size(); ++i) y.data()[i] = static_cast<T>(alpha) * std::clamp(input.data()[i], T(-1), T(1));
+    for (std::size_t i = 0; i < y.size(); ++i)
+        y.data()[i] = static_cast<T>(alpha) * std::clamp(input.data()[i], T(-1), T(1));
 
     return tape.record({"hardtanh", site, alpha, {beta}, joined_by}, {x}, std::move(y), [](BackwardContext<T>& g) {
         Tensor<T> dx = g.take_output_gradient();

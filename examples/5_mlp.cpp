@@ -51,7 +51,8 @@ int main() {
     // Unit Scaling; operands of the linear layers' products are rounded to E4M3, gradients to E5M2; sums in float.
     const Recipe recipe = find_recipe("unit-fp8");
     Network network;
-    nn::initialise(network.parameters(), recipe, /*seed=*/1);  // all weights unit normal: nothing depends on a layer's width
+    nn::initialise(network.parameters(), recipe,
+                   /*seed=*/1);  // all weights unit normal: nothing depends on a layer's width
     optim::Adam<float> optimiser(network.parameters());
     const optim::Schedule schedule{.kind = optim::ScheduleKind::cosine, .peak = 0.1, .steps = 400, .warmup = 20};
 

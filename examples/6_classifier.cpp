@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// 6. Recipes compared: one classifier of points on two spirals, trained with each of them, down to FP4. A recipe is a value,
-// so one of your own is a copy with a line changed.
+// 6. Recipes compared: one classifier of points on two spirals, trained with each of them, down to FP4.
 // Run: g++ -std=c++20 -O2 -Iinclude -I/usr/include/eigen3 examples/6_classifier.cpp && ./a.out
 
 #include <unitscale/nn/initialise.hpp>
@@ -58,7 +57,8 @@ double accuracy_with(const Recipe& recipe) {
     for (auto* layer : {&classifier.first, &classifier.middle, &classifier.last}) layer->collect(parameters);
     nn::initialise(parameters, recipe, /*seed=*/1);
     optim::Adam<float> optimiser(parameters);
-    const double peak = recipe.scaling == Scaling::unit ? 0.1 : 0.03;  // weights of size 1 need larger steps than of 0.02
+    // Weights of size 1 need larger steps than weights of size 0.02.
+    const double peak = recipe.scaling == Scaling::unit ? 0.1 : 0.03;
     const optim::Schedule schedule{.kind = optim::ScheduleKind::cosine, .peak = peak, .steps = 600, .warmup = 30};
     ScalingState state(/*seed=*/1);
     Tape<float> tape(recipe, state);

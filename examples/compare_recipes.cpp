@@ -17,21 +17,26 @@ int main(int argc, char** argv) {
     run.data = {UNITSCALE_EXAMPLE_DATA};
     run.steps = 300;
     CLI::App app(
-        "Trains a character-level transformer under each recipe on the same batches, at each learning rate, with each seed; "
+        "Trains a character-level transformer under each recipe on the same batches, at each learning rate, with each "
+        "seed; "
         "prints a "
-        "table and writes one HTML page. Killed, it goes on where it was when it is started again with the same options.");
+        "table and writes one HTML page. Killed, it goes on where it was when it is started again with the same "
+        "options.");
     app.add_option("--data", run.data, "text files or folders, UTF-8; the last tenth is for validation")
         ->default_str("this repository's prose");
     app.add_option("--recipes", options.recipes, "recipes, names or JSON files, separated by commas")
         ->delimiter(',')
         ->capture_default_str();
-    app.add_option("--out", options.out, "the page; FILE.jsonl beside it remembers what is done")->capture_default_str();
+    app.add_option("--out", options.out, "the page; FILE.jsonl beside it remembers what is done")
+        ->capture_default_str();
     app.add_option("--steps", run.steps, "updates of each run")->capture_default_str();
-    app.add_option("--seeds", options.seeds, "seeds of each recipe: --seed and those that follow it")->capture_default_str();
+    app.add_option("--seeds", options.seeds, "seeds of each recipe: --seed and those that follow it")
+        ->capture_default_str();
     app.add_option("--seed", run.seed, "the first seed, of initial values and data order")->capture_default_str();
-    auto* rates = app.add_option("--lr", options.rates, "peak learning rates for all recipes; the best of each is marked")
-                      ->delimiter(',')
-                      ->default_str("each recipe's own");
+    auto* rates =
+        app.add_option("--lr", options.rates, "peak learning rates for all recipes; the best of each is marked")
+            ->delimiter(',')
+            ->default_str("each recipe's own");
     app.add_option("--lr-factor", options.rate_factors, "factors on each recipe's own learning rate")
         ->delimiter(',')
         ->capture_default_str()
@@ -43,7 +48,8 @@ int main(int argc, char** argv) {
     app.add_option("--seq", run.seq, "characters in a sequence")->capture_default_str();
     app.add_option("--batch", run.batch, "sequences in a step")->capture_default_str();
     app.add_option("--jobs", options.jobs, "runs side by side; the losses do not depend on it")->capture_default_str();
-    app.add_option("--threads", run.threads, "threads of each run; the losses do not depend on it")->capture_default_str();
+    app.add_option("--threads", run.threads, "threads of each run; the losses do not depend on it")
+        ->capture_default_str();
     app.add_option("--eval-every", options.eval_every, "steps between evaluations; 0: only at the end")
         ->default_str("a tenth of the run");
     app.add_option("--save-every", options.save_every, "steps between checkpoints of a run that is under way; 0: none")
@@ -52,10 +58,12 @@ int main(int argc, char** argv) {
                    "constant biases, such as -8..8: evaluate the weights that fp32 has trained with each (FP8-CSCALE)");
     app.add_flag("--quiet", run.quiet, "print the tables only");
     const CLI::Validator not_negative(
-        [](std::string& text) { return text.starts_with('-') ? "is " + text + "; expected a whole number, not negative" : ""; },
+        [](std::string& text) {
+            return text.starts_with('-') ? "is " + text + "; expected a whole number, not negative" : "";
+        },
         "");
-    for (const char* name : {"--steps", "--seeds", "--seed", "--warmup", "--width", "--depth", "--heads", "--seq", "--batch",
-                             "--jobs", "--threads", "--eval-every", "--save-every"})
+    for (const char* name : {"--steps", "--seeds", "--seed", "--warmup", "--width", "--depth", "--heads", "--seq",
+                             "--batch", "--jobs", "--threads", "--eval-every", "--save-every"})
         app.get_option(name)->check(not_negative);
     int failed = 2;
     try {

@@ -16,8 +16,10 @@ int main(int argc, char** argv) {
     auto& run = options.run;
     run.data = {UNITSCALE_EXAMPLE_DATA};
     CLI::App app(
-        "Coordinate check: trains a character-level transformer at several widths for a few steps and measures the root mean "
-        "square of every layer's output, and of its change since initialisation, on one fixed batch. Prints tables over the "
+        "Coordinate check: trains a character-level transformer at several widths for a few steps and measures the "
+        "root mean "
+        "square of every layer's output, and of its change since initialisation, on one fixed batch. Prints tables "
+        "over the "
         "widths, writes a page with plots, and ends with the verdict: flat, growing or shrinking.");
     app.add_option("--data", run.data, "text files or folders, UTF-8")->default_str("this repository's prose");
     auto* parametrisation = app.add_option("--parametrisation", options.parametrisation,
@@ -32,16 +34,20 @@ int main(int argc, char** argv) {
     app.add_option("--out", options.out, "the page")->capture_default_str();
     app.add_option("--model", run.model, "llama or gpt")->capture_default_str();
     app.add_option("--depth", run.depth, "transformer blocks")->capture_default_str();
-    app.add_option("--head-size", run.head_size, "columns of an attention head, the same at every width")->capture_default_str();
+    app.add_option("--head-size", run.head_size, "columns of an attention head, the same at every width")
+        ->capture_default_str();
     app.add_option("--seq", run.seq, "characters in a sequence")->capture_default_str();
     app.add_option("--batch", run.batch, "sequences in a step")->capture_default_str();
     app.add_option("--lr", run.lr, "learning rate, constant and the same at every width")
         ->default_str("a quarter of the recipe's");
-    app.add_option("--seeds", options.seeds, "seeds of each width: --seed and those that follow it")->capture_default_str();
+    app.add_option("--seeds", options.seeds, "seeds of each width: --seed and those that follow it")
+        ->capture_default_str();
     app.add_option("--seed", run.seed, "the first seed, of initial values and data order")->capture_default_str();
     app.add_option("--threads", run.threads, "threads; the results do not depend on it")->capture_default_str();
     const CLI::Validator not_negative(
-        [](std::string& text) { return text.starts_with('-') ? "is " + text + "; expected a whole number, not negative" : ""; },
+        [](std::string& text) {
+            return text.starts_with('-') ? "is " + text + "; expected a whole number, not negative" : "";
+        },
         "");
     for (const char* name :
          {"--widths", "--steps", "--depth", "--head-size", "--seq", "--batch", "--seeds", "--seed", "--threads"})

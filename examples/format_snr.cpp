@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // How much of a normal tensor number formats keep, over the tensor's scale: a figure and a table. See --help.
 
-#include <unitscale/analysis/snr_figure.hpp>
 #include <unitscale/io/text_table.hpp>
 #include <unitscale/io/whole_file.hpp>
+#include <unitscale/report/snr_figure.hpp>
 
 #include <CLI/CLI.hpp>
 
@@ -24,15 +24,18 @@ std::string number(const char* pattern, double value) {
 
 int run(const std::vector<std::string>& names, const std::string& out) {
     using namespace unitscale::analysis;
+    using namespace unitscale::report;
     std::vector<SnrCurve> curves;
-    std::vector<std::vector<std::string>> rows = {{"format", "at scale 1", "best", "at scale", "half of the best and more"}};
+    std::vector<std::vector<std::string>> rows = {
+        {"format", "at scale 1", "best", "at scale", "half of the best and more"}};
     for (const std::string& name : names) {
         const ScaledFormat format = find_scaled_format(name);
         curves.push_back(snr_curve(format, -32, 24, 8));
         const SnrCurve& curve = curves.back();
         const auto [low, high] = curve.good_range();
-        rows.push_back({format.label, number("%.4g", format.signal_to_noise(1.0)), number("%.4g", curve.ratios[curve.best()]),
-                        number("2^%.1f", curve.exponents[curve.best()]), number("2^%.1f", low) + number(" to 2^%.1f", high)});
+        rows.push_back({format.label, number("%.4g", format.signal_to_noise(1.0)),
+                        number("%.4g", curve.ratios[curve.best()]), number("2^%.1f", curve.exponents[curve.best()]),
+                        number("2^%.1f", low) + number(" to 2^%.1f", high)});
     }
     if (!out.empty()) unitscale::io::write_whole("--out", out, snr_figure(curves));
     std::printf("E[x^2] / E[(x - Q(x))^2] of a normal tensor, nearest even, saturating\n\n%s",
@@ -45,7 +48,8 @@ int run(const std::vector<std::string>& names, const std::string& out) {
 int main(int argc, char** argv) {
     std::vector<std::string> names = {"fp16", "bf16", "e5m2", "e4m3", "e5m2fnuz", "e4m3fnuz", "int8:180", "int8:60"};
     std::string out;
-    CLI::App app("Signal-to-noise ratio of number formats against the scale of a normal tensor: a table, and a figure as SVG.");
+    CLI::App app(
+        "Signal-to-noise ratio of number formats against the scale of a normal tensor: a table, and a figure as SVG.");
     app.add_option("--formats", names, "formats by name; int8:R are the integers -127 to 127, scaled to span -R to R")
         ->delimiter(',')
         ->capture_default_str();

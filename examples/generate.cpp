@@ -21,7 +21,8 @@ int main(int argc, char** argv) {
     app.add_option("--prompt", prompt, "text to continue, in the characters that the model knows");
     app.add_option("--tokens", options.tokens, "characters to write")->capture_default_str();
     app.add_option("--temperature", options.temperature, "0: always the most likely character")->capture_default_str();
-    app.add_option("--top-k", options.top_k, "draw among the k most likely characters only; 0: all")->capture_default_str();
+    app.add_option("--top-k", options.top_k, "draw among the k most likely characters only; 0: all")
+        ->capture_default_str();
     app.add_option("--seed", options.seed, "of the draws")->capture_default_str();
     app.add_option("--threads", threads, "threads; the text does not depend on it")
         ->capture_default_str()

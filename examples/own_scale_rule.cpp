@@ -65,7 +65,8 @@ int main() {
     const auto op = [](auto&, auto& v) { return signed_square(v[0]); };
     const auto x = normal<double>({4, 7}, {1, 1});
     const auto factors = analysis::factor_check({x}, op);
-    std::printf("gradient against finite differences: %s\n", analysis::grad_check({x}, op)[0] < 1e-8 ? "agrees" : "DIFFERS");
+    std::printf("gradient against finite differences: %s\n",
+                analysis::grad_check({x}, op)[0] < 1e-8 ? "agrees" : "DIFFERS");
     std::printf("under unit: alpha %.4f, beta %.4f\n", factors.alpha.factor, factors.betas[0].factor);
     show(Scaling::none);
     show(Scaling::propagate);

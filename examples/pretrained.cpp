@@ -54,7 +54,8 @@ void run(const Arguments& arguments, const Recipe& recipe) {
     tape.begin_step({.training = false, .gradients = false});
     const Variable<T> logits = model(tape, Tensor<std::int32_t>({1, arguments.ids.size()}, arguments.ids));
     print_next_tokens(logits.value(), arguments.top);
-    for (const auto id : train::generate<T>(model, tape, arguments.ids, {.tokens = arguments.tokens, .temperature = 0.0}))
+    for (const auto id :
+         train::generate<T>(model, tape, arguments.ids, {.tokens = arguments.tokens, .temperature = 0.0}))
         std::printf("%d ", static_cast<int>(id));
     if (arguments.tokens > 0) std::printf("\n");
 }
@@ -83,8 +84,10 @@ int main(int argc, char** argv) {
         app.parse(argc, argv);
         arguments.options.config = config;
         const Recipe recipe = find_recipe(recipe_name);
-        check(recipe.scaling != Scaling::unit && recipe.parametrisation == Parametrisation::standard, "--recipe: ", recipe.name,
-              " multiplies by factors that these weights were not trained with; expected one of standard parametrisation");
+        check(recipe.scaling != Scaling::unit && recipe.parametrisation == Parametrisation::standard,
+              "--recipe: ", recipe.name,
+              " multiplies by factors that these weights were not trained with; expected one of standard "
+              "parametrisation");
         train::with_storage(recipe, [&]<class T>(std::type_identity<T>) { run<T>(arguments, recipe); });
         return 0;
     } catch (const CLI::Success& done) {  // --help

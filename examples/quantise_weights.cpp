@@ -34,13 +34,16 @@ int main(int argc, char** argv) {
     std::vector<std::filesystem::path> data;
     std::size_t batch = 16;
     int threads = available_threads(), margin = 0;
-    CLI::App app("Post-training quantisation: the weights of linear layers as 8-bit codes, one power of two to a tensor.");
+    CLI::App app(
+        "Post-training quantisation: the weights of linear layers as 8-bit codes, one power of two to a tensor.");
     app.add_option("checkpoint", path, "safetensors file that train_transformer has saved")->required();
     app.add_option("--out", out, "safetensors file to write")->required();
     app.add_option("--data", data, "text files or folders, UTF-8; the last tenth is evaluated")->required();
     app.add_option("--format", format, "e4m3 or e5m2")->capture_default_str()->check(CLI::IsMember({"e4m3", "e5m2"}));
     app.add_option("--margin", margin, "powers of two left free above the largest magnitude")->capture_default_str();
-    app.add_option("--batch", batch, "sequences evaluated at a time")->capture_default_str()->check(CLI::PositiveNumber);
+    app.add_option("--batch", batch, "sequences evaluated at a time")
+        ->capture_default_str()
+        ->check(CLI::PositiveNumber);
     app.add_option("--threads", threads, "threads")->capture_default_str()->check(CLI::PositiveNumber);
     try {
         app.parse(argc, argv);
@@ -52,7 +55,8 @@ int main(int argc, char** argv) {
         });
         const double after = loss(out, text, batch, threads);
         std::printf("validation %.4f bits/char before, %.4f after (%+.2f %%); %s: %zu bytes\n", before, after,
-                    100.0 * (after / before - 1.0), out.c_str(), static_cast<std::size_t>(std::filesystem::file_size(out)));
+                    100.0 * (after / before - 1.0), out.c_str(),
+                    static_cast<std::size_t>(std::filesystem::file_size(out)));
         return 0;
     } catch (const CLI::Success& done) {  // --help
         return app.exit(done);

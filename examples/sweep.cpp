@@ -18,20 +18,23 @@ int main(int argc, char** argv) {
     run.data = {UNITSCALE_EXAMPLE_DATA};
     run.steps = 300;
     CLI::App app(
-        "Trains a character-level transformer at many points of named axes and says where its loss is least: tables, and one "
+        "Trains a character-level transformer at many points of named axes and says where its loss is least: tables, "
+        "and one "
         "HTML "
-        "page. Killed, it goes on where it was when it is started again with the same options; more values and seeds may be "
+        "page. Killed, it goes on where it was when it is started again with the same options; more values and seeds "
+        "may be "
         "added.");
-    app.add_option("--axis", options.axes,
-                   "NAME=VALUES, once for each axis: lr=0.5,1,2 or lr=0.25:4:x2 (from, to, factor); for random search the "
-                   "interval lr=0.25:4. Names: lr, lr_factor (on each recipe's own rate), alpha_attn, alpha_ffn_act, alpha_res, "
-                   "alpha_res_attn_ratio, alpha_loss_softmax, init_sigma, alpha_emb, alpha_out, weight_decay; width, depth, "
-                   "heads, batch, steps, "
-                   "seq, for each of which the search is made");
     app.add_option(
-           "--strategy", options.strategy,
-           "grid; line: one axis at a time, the others at their defaults; random: --points drawn; independent: the learning "
-           "rate, then each multiplier alone at the best one, then the best of all together")
+        "--axis", options.axes,
+        "NAME=VALUES, once for each axis: lr=0.5,1,2 or lr=0.25:4:x2 (from, to, factor); for random search the "
+        "interval lr=0.25:4. Names: lr, lr_factor (on each recipe's own rate), alpha_attn, alpha_ffn_act, alpha_res, "
+        "alpha_res_attn_ratio, alpha_loss_softmax, init_sigma, alpha_emb, alpha_out, weight_decay; width, depth, "
+        "heads, batch, steps, "
+        "seq, for each of which the search is made");
+    app.add_option("--strategy", options.strategy,
+                   "grid; line: one axis at a time, the others at their defaults; random: --points drawn; independent: "
+                   "the learning "
+                   "rate, then each multiplier alone at the best one, then the best of all together")
         ->capture_default_str();
     app.add_option("--points", options.points, "points of a random search")->capture_default_str();
     app.add_option("--search-seed", options.search_seed, "seed of a random search")->capture_default_str();
@@ -42,12 +45,15 @@ int main(int argc, char** argv) {
         ->delimiter(',')
         ->capture_default_str();
     app.add_option("--set", run.set, "a field of the recipes, key=value, as in their JSON")->allow_extra_args(false);
-    app.add_option("--out", options.out, "the page; FILE.jsonl beside it remembers what is done")->capture_default_str();
+    app.add_option("--out", options.out, "the page; FILE.jsonl beside it remembers what is done")
+        ->capture_default_str();
     app.add_option("--plot", options.plot, "an SVG of the losses by learning rate");
-    app.add_option("--seeds", options.seeds, "runs of each point: --seed and the seeds that follow it")->capture_default_str();
+    app.add_option("--seeds", options.seeds, "runs of each point: --seed and the seeds that follow it")
+        ->capture_default_str();
     app.add_option("--seed", run.seed, "the first seed, of initial values and data order")->capture_default_str();
     app.add_option("--jobs", options.jobs, "runs side by side; the losses do not depend on it")->capture_default_str();
-    app.add_option("--threads", run.threads, "threads of each run; the losses do not depend on it")->capture_default_str();
+    app.add_option("--threads", run.threads, "threads of each run; the losses do not depend on it")
+        ->capture_default_str();
     app.add_option("--steps", run.steps, "updates of each run")->capture_default_str();
     app.add_option("--lr", run.lr, "peak learning rate, where no axis varies it")->default_str("each recipe's own");
     app.add_option("--weight-decay", run.weight_decay, "of Adam, where no axis varies it")->capture_default_str();
@@ -64,10 +70,13 @@ int main(int argc, char** argv) {
         ->default_str("a tenth of the run");
     app.add_flag("--quiet", run.quiet, "print the tables only");
     const CLI::Validator not_negative(
-        [](std::string& text) { return text.starts_with('-') ? "is " + text + "; expected a whole number, not negative" : ""; },
+        [](std::string& text) {
+            return text.starts_with('-') ? "is " + text + "; expected a whole number, not negative" : "";
+        },
         "");
-    for (const char* name : {"--points", "--search-seed", "--seeds", "--seed", "--jobs", "--threads", "--steps", "--warmup",
-                             "--width", "--depth", "--heads", "--head-size", "--kv-heads", "--seq", "--batch", "--save-every"})
+    for (const char* name :
+         {"--points", "--search-seed", "--seeds", "--seed", "--jobs", "--threads", "--steps", "--warmup", "--width",
+          "--depth", "--heads", "--head-size", "--kv-heads", "--seq", "--batch", "--save-every"})
         app.get_option(name)->check(not_negative);
     int failed = 2;
     try {

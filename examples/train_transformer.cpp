@@ -17,8 +17,8 @@ int run(const unitscale::experiments::LanguageRunOptions& options, const std::st
     const auto result = unitscale::experiments::run_and_report(options, report, stdout, stderr);
     if (!options.quiet && options.sample > 0) {
         std::printf("\nsample\n------\n%s\n------\n", result.sample.c_str());
-        std::printf("%zu of the sample's %zu words of three and more letters occur in the text (%.0f %%)\n\n", result.words.known,
-                    result.words.total, 100.0 * result.words.share());
+        std::printf("%zu of the sample's %zu words of three and more letters occur in the text (%.0f %%)\n\n",
+                    result.words.known, result.words.total, 100.0 * result.words.share());
     }
     std::printf("%s\n", result.line().c_str());
     return 0;
@@ -33,7 +33,8 @@ int audit(const unitscale::experiments::LanguageRunOptions& options) {
 
 void list_recipes() {
     for (const auto& recipe : unitscale::known_recipes())
-        std::printf("%-21s  %s (learning rate %g)\n", recipe.name.c_str(), recipe.description.c_str(), recipe.learning_rate);
+        std::printf("%-21s  %s (learning rate %g)\n", recipe.name.c_str(), recipe.description.c_str(),
+                    recipe.learning_rate);
 }
 
 }  // namespace
@@ -45,12 +46,14 @@ int main(int argc, char** argv) {
     std::string report;
     bool list = false, audit_only = false, parameters_only = false;
     CLI::App app(
-        "Trains a character-level transformer language model in low precision and prints text that it has learned to write.");
+        "Trains a character-level transformer language model in low precision and prints text that it has learned to "
+        "write.");
     app.add_option("--data", options.data, "text files or folders, UTF-8; the last tenth is for validation")
         ->default_str("this repository's prose");
     app.add_option("--recipe", options.recipe, "low-precision method: a name of --list-recipes, or a JSON file")
         ->capture_default_str();
-    app.add_option("--set", options.set, "a field of the recipe, key=value, such as matmul.gradient=e5m2fnuz; may be repeated");
+    app.add_option("--set", options.set,
+                   "a field of the recipe, key=value, such as matmul.gradient=e5m2fnuz; may be repeated");
     app.add_flag("--list-recipes", list, "print the known recipes and stop");
     app.add_option("--model", options.model, "gpt (learned positions, gelu) or llama (rotary positions, gated silu)")
         ->capture_default_str();
@@ -59,7 +62,8 @@ int main(int argc, char** argv) {
     app.add_option("--heads", options.heads, "attention heads")->capture_default_str();
     app.add_option("--head-size", options.head_size, "size of a head, in place of --heads; 0: width / heads")
         ->capture_default_str();
-    app.add_option("--kv-heads", options.kv_heads, "key and value heads; 0: one for each attention head")->capture_default_str();
+    app.add_option("--kv-heads", options.kv_heads, "key and value heads; 0: one for each attention head")
+        ->capture_default_str();
     app.add_option("--seq", options.seq, "characters in a sequence")->capture_default_str();
     app.add_option("--batch", options.batch, "sequences in a step")->capture_default_str();
     app.add_option("--steps", options.steps, "updates")->capture_default_str();
@@ -68,20 +72,25 @@ int main(int argc, char** argv) {
                    "of Adam: an update takes lr times this from a weight, under mup and umup lr / peak times this")
         ->capture_default_str();
     app.add_option("--warmup", options.warmup, "steps of linear warm-up")->default_str("a tenth of the run");
-    app.add_option("--micro-batches", options.micro_batches, "parts that a step's batch is computed in")->capture_default_str();
+    app.add_option("--micro-batches", options.micro_batches, "parts that a step's batch is computed in")
+        ->capture_default_str();
     app.add_flag("--recompute", options.recompute,
                  "keep only the input of each block and compute the block again: less memory, slower");
     app.add_option("--seed", options.seed, "seed of initial values, data order and sampling")->capture_default_str();
     app.add_option("--threads", options.threads, "threads; the results do not depend on it")->capture_default_str();
-    app.add_option("--eval-every", options.eval_every, "steps between evaluations; 0: only at the end")->capture_default_str();
+    app.add_option("--eval-every", options.eval_every, "steps between evaluations; 0: only at the end")
+        ->capture_default_str();
     app.add_option("--sample", options.sample, "characters to write at the end")->capture_default_str();
     app.add_option("--temperature", options.temperature, "of sampling; 0: always the most likely character")
         ->capture_default_str();
-    app.add_option("--top-k", options.top_k, "draw among the k most likely characters only; 0: all")->capture_default_str();
+    app.add_option("--top-k", options.top_k, "draw among the k most likely characters only; 0: all")
+        ->capture_default_str();
     app.add_option("--log", options.log, "write one JSON object per step to this file");
     app.add_option("--save", options.save, "write a checkpoint to this safetensors file at the end");
-    app.add_option("--save-every", options.save_every, "steps between checkpoints; 0: only at the end")->capture_default_str();
-    app.add_option("--resume", options.resume, "go on from this checkpoint; with the run's other options the same bits");
+    app.add_option("--save-every", options.save_every, "steps between checkpoints; 0: only at the end")
+        ->capture_default_str();
+    app.add_option("--resume", options.resume,
+                   "go on from this checkpoint; with the run's other options the same bits");
     app.add_option("--weights", options.weights, "begin with the weights of this safetensors file");
     app.add_option("--report", report, "write a page about the scale of every tensor to this HTML file");
     app.add_flag("--audit", audit_only, "print the scale factors of every op and whether they are valid, and stop");
@@ -90,7 +99,9 @@ int main(int argc, char** argv) {
     app.add_flag("--quiet", options.quiet, "print the result line only");
     // Left alone, -1 becomes the largest number there is.
     const CLI::Validator not_negative(
-        [](std::string& text) { return text.starts_with('-') ? "is " + text + "; expected a whole number, not negative" : ""; },
+        [](std::string& text) {
+            return text.starts_with('-') ? "is " + text + "; expected a whole number, not negative" : "";
+        },
         "");
     for (const char* name :
          {"--width", "--depth", "--heads", "--head-size", "--kv-heads", "--seq", "--batch", "--steps", "--warmup",
@@ -100,7 +111,8 @@ int main(int argc, char** argv) {
         app.parse(argc, argv);
         if (list) return list_recipes(), 0;
         if (audit_only) return audit(options);
-        if (parameters_only) return std::fputs(unitscale::experiments::parameters_of_language(options).c_str(), stdout), 0;
+        if (parameters_only)
+            return std::fputs(unitscale::experiments::parameters_of_language(options).c_str(), stdout), 0;
         return run(options, report);
     } catch (const CLI::Success& done) {  // --help
         return app.exit(done);

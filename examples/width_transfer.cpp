@@ -33,7 +33,8 @@ struct Network {
           first("network/first", {.width = width, .hidden = 4 * width, .depth = 1}),
           second("network/second", {.width = width, .hidden = 4 * width, .depth = 1}),
           norm("network/norm", {.width = width}),
-          readout("network/readout", {tokens, width}, {.role = ParameterRole::readout, .fan_in = width, .fan_out = tokens}) {}
+          readout("network/readout", {tokens, width},
+                  {.role = ParameterRole::readout, .fan_in = width, .fan_out = tokens}) {}
 
     Variable<float> operator()(Tape<float>& tape, const Tensor<std::int32_t>& a, const Tensor<std::int32_t>& b) {
         const auto scope = tape.scope("network");
@@ -72,7 +73,8 @@ double loss_of(const Recipe& recipe, std::size_t width, double learning_rate) {
     Network network(width);
     nn::initialise(network.parameters(), recipe, /*seed=*/1);
     optim::Adam<float> optimiser(network.parameters(), {.parametrisation = recipe.parametrisation_rule()});
-    const optim::Schedule schedule{.kind = optim::ScheduleKind::cosine, .peak = learning_rate, .steps = 200, .warmup = 20};
+    const optim::Schedule schedule{
+        .kind = optim::ScheduleKind::cosine, .peak = learning_rate, .steps = 200, .warmup = 20};
     ScalingState state(/*seed=*/1);
     Tape<float> tape(recipe, state);
     Tensor<std::int32_t> a({128}), b({128}), answers({128});
@@ -97,7 +99,8 @@ double loss_of(const Recipe& recipe, std::size_t width, double learning_rate) {
 int main() {
     for (const char* name : {"fp32", "umup-fp32"}) {
         const Recipe recipe = find_recipe(name);
-        const int first = recipe.parametrisation == Parametrisation::umup ? -4 : -12;  // weights of size 1 need larger steps
+        const int first =
+            recipe.parametrisation == Parametrisation::umup ? -4 : -12;  // weights of size 1 need larger steps
         std::printf("%-9s", name);
         for (int i = first; i < first + 10; i += 2) std::printf("  2^%-3d", i);
         std::printf("  learning rate\n");

@@ -29,11 +29,13 @@ double seconds_of(auto&& work) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-void measure_statistics(benchmark::State& state, Isa isa, std::size_t count, const analysis::StatisticsOptions& options) {
+void measure_statistics(benchmark::State& state, Isa isa, std::size_t count,
+                        const analysis::StatisticsOptions& options) {
     Tensor<float> tensor({count});
     fill_normal(tensor, {1, 2});
     for (auto _ : state) benchmark::DoNotOptimize(analysis::tensor_statistics(isa, tensor, options));
-    state.SetBytesProcessed(static_cast<std::int64_t>(state.iterations()) * static_cast<std::int64_t>(count * sizeof(float)));
+    state.SetBytesProcessed(static_cast<std::int64_t>(state.iterations()) *
+                            static_cast<std::int64_t>(count * sizeof(float)));
 }
 
 /// Forward and backward of 16 sequences of 128 tokens.
@@ -46,7 +48,8 @@ struct Model {
 
     explicit Model(const std::string& name) : recipe(find_recipe(name)) {
         nn::initialise(decoder.parameters(), recipe, 1);
-        for (std::size_t i = 0; i < ids.size(); ++i) ids.data()[i] = static_cast<std::int32_t>(random_word({7, 1}, i) % 100);
+        for (std::size_t i = 0; i < ids.size(); ++i)
+            ids.data()[i] = static_cast<std::int32_t>(random_word({7, 1}, i) % 100);
     }
     void step(Observer<float>* observer) {
         tape.set_observer(observer);
@@ -68,7 +71,8 @@ void measure_step(benchmark::State& state, const std::string& recipe, const anal
         overheads.push_back(with / without - 1.0);
         state.SetIterationTime(with);
     }
-    std::nth_element(overheads.begin(), overheads.begin() + static_cast<std::ptrdiff_t>(overheads.size() / 2), overheads.end());
+    std::nth_element(overheads.begin(), overheads.begin() + static_cast<std::ptrdiff_t>(overheads.size() / 2),
+                     overheads.end());
     state.counters["overhead"] = overheads[overheads.size() / 2];
 }
 

@@ -44,7 +44,8 @@ void measure(benchmark::State& state, Buffers& buffers, auto&& work) {
     const std::size_t count = buffers.in.size();
     std::vector<double> ratios;
     for (auto _ : state) {
-        const double copy = seconds_of(count, [&] { std::memcpy(buffers.out.data(), buffers.in.data(), count * sizeof(float)); });
+        const double copy =
+            seconds_of(count, [&] { std::memcpy(buffers.out.data(), buffers.in.data(), count * sizeof(float)); });
         const double coding = seconds_of(count, work);
         ratios.push_back(copy / coding);
         state.SetIterationTime(coding);
@@ -74,13 +75,15 @@ int main(int argc, char** argv) {
                     const QuantiseOptions options{.rounding = rounding, .key = {3, 4}};
                     add(concatenate("encode/", of, '/', name(rounding)), [=, format = format](benchmark::State& state) {
                         measure(state, *buffers, [&] {
-                            encode_span(isa, format, std::span<const float>(buffers->in), std::span(buffers->codes), options);
+                            encode_span(isa, format, std::span<const float>(buffers->in), std::span(buffers->codes),
+                                        options);
                         });
                     });
                 }
                 add(concatenate("decode/", of), [=, format = format](benchmark::State& state) {
                     measure(state, *buffers, [&] {
-                        decode_span(isa, format, std::span<const std::uint8_t>(buffers->codes), std::span(buffers->out));
+                        decode_span(isa, format, std::span<const std::uint8_t>(buffers->codes),
+                                    std::span(buffers->out));
                     });
                 });
             }

@@ -25,7 +25,8 @@ struct Buffers {
     std::vector<float> out;
 
     Buffers() : in(count), out(count) {
-        for (std::size_t i = 0; i < count; ++i) in[i] = (static_cast<float>(random_word({1, 2}, i)) - 0x1p31f) * 0x1p-30f;
+        for (std::size_t i = 0; i < count; ++i)
+            in[i] = (static_cast<float>(random_word({1, 2}, i)) - 0x1p31f) * 0x1p-30f;
     }
     void copy() { std::memcpy(out.data(), in.data(), count * sizeof(float)); }
 };
@@ -38,10 +39,12 @@ double seconds_of(auto&& work) {
 }
 
 void set_bytes(benchmark::State& state) {
-    state.SetBytesProcessed(static_cast<std::int64_t>(state.iterations()) * static_cast<std::int64_t>(2 * count * sizeof(float)));
+    state.SetBytesProcessed(static_cast<std::int64_t>(state.iterations()) *
+                            static_cast<std::int64_t>(2 * count * sizeof(float)));
 }
 
-void measure(benchmark::State& state, Buffers& buffers, Isa isa, const FloatFormat& format, const QuantiseOptions& options) {
+void measure(benchmark::State& state, Buffers& buffers, Isa isa, const FloatFormat& format,
+             const QuantiseOptions& options) {
     std::vector<double> ratios;
     for (auto _ : state) {
         const double copy = seconds_of([&] { buffers.copy(); });
@@ -84,7 +87,8 @@ int main(int argc, char** argv) {
             for (const auto& [rounding_name, rounding, bits] : methods)
                 for (const Overflow overflow : {Overflow::saturate, Overflow::to_infinity}) {
                     if (overflow == Overflow::to_infinity && !format.has_nan()) continue;
-                    const QuantiseOptions options{.rounding = rounding, .overflow = overflow, .bits = bits, .key = {3, 4}};
+                    const QuantiseOptions options{
+                        .rounding = rounding, .overflow = overflow, .bits = bits, .key = {3, 4}};
                     const std::string label = concatenate(name(isa), '/', known, '/', rounding_name, '/',
                                                           overflow == Overflow::saturate ? "saturate" : "to_infinity");
                     const auto run = [&buffers, isa, format = format, options](benchmark::State& state) {

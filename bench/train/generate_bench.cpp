@@ -55,7 +55,8 @@ int main(int argc, char** argv) {
     int threads = 1;
     bool rotary = false;
     CLI::App app(
-        "Measures generation: the time of a token by the length of the text so far, with and without the key-value cache.");
+        "Measures generation: the time of a token by the length of the text so far, with and without the key-value "
+        "cache.");
     app.add_option("--recipe", recipe_name, "see train_transformer --list-recipes")->capture_default_str();
     app.add_option("--width", config.width, "width of the residual stream")->capture_default_str();
     app.add_option("--depth", config.depth, "transformer blocks")->capture_default_str();
@@ -90,9 +91,11 @@ int main(int argc, char** argv) {
             static_cast<void>(run());
         };
 
-        std::printf("%s, width %zu, depth %zu, heads %zu, %s positions, %d thread%s\n", recipe_name.c_str(), config.width,
-                    config.depth, config.heads, rotary ? "rotary" : "learned", threads, threads == 1 ? "" : "s");
-        std::printf("%14s %14s %12s %16s %10s\n", "length so far", "ns per token", "tokens/s", "ns without cache", "ratio");
+        std::printf("%s, width %zu, depth %zu, heads %zu, %s positions, %d thread%s\n", recipe_name.c_str(),
+                    config.width, config.depth, config.heads, rotary ? "rotary" : "learned", threads,
+                    threads == 1 ? "" : "s");
+        std::printf("%14s %14s %12s %16s %10s\n", "length so far", "ns per token", "tokens/s", "ns without cache",
+                    "ratio");
         std::vector<double> x, y;
         for (const std::size_t length : lengths) {
             cache.clear();
@@ -109,15 +112,18 @@ int main(int argc, char** argv) {
         }
         const Line line = fit(x, y);
         double worst = 0.0;
-        for (std::size_t i = 0; i < x.size(); ++i) worst = std::max(worst, std::abs(y[i] - line.at_0 - line.slope * x[i]) / y[i]);
+        for (std::size_t i = 0; i < x.size(); ++i)
+            worst = std::max(worst, std::abs(y[i] - line.at_0 - line.slope * x[i]) / y[i]);
         std::printf("nearest line: %.0f ns + %.1f ns x length; farthest point %.1f %% off\n", line.at_0, line.slope,
                     100.0 * worst);
 
         const std::vector<std::int32_t> prompt = {0};
         const double text = fastest(3, [&] {
-            static_cast<void>(train::generate<float>(model, tape, prompt, {.tokens = tokens, .temperature = 1.0, .top_k = 40}));
+            static_cast<void>(
+                train::generate<float>(model, tape, prompt, {.tokens = tokens, .temperature = 1.0, .top_k = 40}));
         });
-        std::printf("generate: %zu tokens in %.3f s, %.0f tokens/s\n", tokens, text, static_cast<double>(tokens) / text);
+        std::printf("generate: %zu tokens in %.3f s, %.0f tokens/s\n", tokens, text,
+                    static_cast<double>(tokens) / text);
     } catch (const Error& error) {
         std::fprintf(stderr, "generate_bench: %s\n", error.what());
         return 2;

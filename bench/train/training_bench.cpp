@@ -97,8 +97,9 @@ int main(int argc, char** argv) {
         nn::initialise(model.parameters(), recipe, 1);
         ScalingState state(1);
         Tape<float> tape(recipe, state, threads);
-        optim::Adam<float> optimiser(model.parameters(),
-                                     {.beta1 = 0.9, .beta2 = 0.95, .weight_decay = 0.01, .decay = optim::WeightDecay::coupled});
+        optim::Adam<float> optimiser(
+            model.parameters(),
+            {.beta1 = 0.9, .beta2 = 0.95, .weight_decay = 0.01, .decay = optim::WeightDecay::coupled});
         std::vector<train::Batch> batches = {train::make_batch(batch, config.length)};
         for (auto* ids : {&batches[0].ids, &batches[0].labels})
             for (std::size_t i = 0; i < ids->size(); ++i)
@@ -148,17 +149,20 @@ int main(int argc, char** argv) {
             {"peak_megabytes", megabytes},
             {"above_empty_megabytes", megabytes - empty_megabytes},
             {"allocations", test::can_count_allocations() ? nlohmann::ordered_json(allocations) : nullptr}};
-        for (const auto& [op, share] : shares) result["ops"][op] = {{"forward", share.first}, {"backward", share.second}};
+        for (const auto& [op, share] : shares)
+            result["ops"][op] = {{"forward", share.first}, {"backward", share.second}};
         result["ops"]["optimiser and the rest"] = {{"share", 1.0 - in_ops / observed}};
         if (json) {
             std::printf("%s\n", result.dump().c_str());
             return 0;
         }
         std::printf(
-            "%s width %zu depth %zu heads %zu, %zu x %zu tokens, %d thread%s: %.1f ms a step, %.0f tokens/s, peak %.0f MB, "
+            "%s width %zu depth %zu heads %zu, %zu x %zu tokens, %d thread%s: %.1f ms a step, %.0f tokens/s, peak %.0f "
+            "MB, "
             "%.0f MB above the empty process, %zu allocations\n",
-            recipe_name.c_str(), config.width, config.depth, config.heads, batch, config.length, threads, threads == 1 ? "" : "s",
-            1e3 * seconds, tokens / seconds, megabytes, megabytes - empty_megabytes, allocations);
+            recipe_name.c_str(), config.width, config.depth, config.heads, batch, config.length, threads,
+            threads == 1 ? "" : "s", 1e3 * seconds, tokens / seconds, megabytes, megabytes - empty_megabytes,
+            allocations);
         std::vector<std::pair<std::string, std::pair<double, double>>> rows(shares.begin(), shares.end());
         std::sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
             return a.second.first + a.second.second > b.second.first + b.second.second;

@@ -66,8 +66,8 @@ namespace unitscale::experiments {
 /// Trains, from the beginning or from where the run was left. `source` is the recipe's name or file; `watch` sees every step and may
 /// throw, which leaves the run to be taken up again. A run whose numbers fail has a record that says so.
 /// Errors: the options' and those of files.
-[[nodiscard]] inline RunRecord train_compared(LanguageRunOptions options, const ComparedRun& run, const std::string& source,
-                                              const UnfinishedRun& unfinished,
+[[nodiscard]] inline RunRecord train_compared(LanguageRunOptions options, const ComparedRun& run,
+                                              const std::string& source, const UnfinishedRun& unfinished,
                                               const std::function<void(const LanguageStep&)>& watch) {
     using Json = nlohmann::ordered_json;
     options.recipe = source;
@@ -87,7 +87,8 @@ namespace unitscale::experiments {
         train::with_storage(recipe, [&]<class T>(std::type_identity<T>) {
             io::JsonLog log(unfinished.log(), true);
             LanguageRun<T> training(options);
-            analysis::GradientZeros<T> zeros(training.state(), std::max<std::size_t>(options.steps / 20, 1), options.steps);
+            analysis::GradientZeros<T> zeros(training.state(), std::max<std::size_t>(options.steps / 20, 1),
+                                             options.steps);
             training.tape().set_observer(&zeros);
             const std::size_t bias_every = std::max<std::size_t>(options.steps / 100, 1);
             result = training.run(stdout, stdout, [&](const LanguageStep& step, const ScalingState& state) {
@@ -141,7 +142,8 @@ public:
         runs_ = runs_of(options_, recipes_);
         for (const ComparedRun& run : runs_)
             if (file_.find(run, fingerprint(recipe_of(run))) == nullptr) waiting_.push_back(run);
-        progress_ = Progress(progress, std::max<std::size_t>(waiting_.size() * options_.run.steps, 1), options_.run.quiet);
+        progress_ =
+            Progress(progress, std::max<std::size_t>(waiting_.size() * options_.run.steps, 1), options_.run.quiet);
     }
 
     /// Trains, evaluates the window, writes the page and the tables. Errors: those of files; RunFailed when one cannot be written while
@@ -155,7 +157,8 @@ public:
         train_all();
         if (const std::vector<int> biases = options_.biases(); !biases.empty()) find_window(biases);
         std::error_code ignored;
-        if (std::filesystem::exists(options_.unfinished(), ignored))  // a kill may have come between a run's record and this
+        if (std::filesystem::exists(options_.unfinished(),
+                                    ignored))  // a kill may have come between a run's record and this
             for (const ComparedRun& run : runs_) unfinished(run).remove();
         std::filesystem::remove(options_.unfinished(), ignored);  // if nothing is left in it
         write_page();
@@ -190,16 +193,16 @@ private:
 
     [[nodiscard]] std::string heading() const {
         const LanguageRunOptions& run = options_.run;
-        return concatenate("width ", run.width, ", depth ", run.depth, ", heads ", run.heads, "; ", run.steps, " steps of ",
-                           run.batch, " x ", run.seq, " of ", text_.size(), " characters; ", options_.seeds,
-                           options_.seeds == 1 ? " seed" : " seeds", "; ", options_.jobs,
+        return concatenate("width ", run.width, ", depth ", run.depth, ", heads ", run.heads, "; ", run.steps,
+                           " steps of ", run.batch, " x ", run.seq, " of ", text_.size(), " characters; ",
+                           options_.seeds, options_.seeds == 1 ? " seed" : " seeds", "; ", options_.jobs,
                            options_.jobs == 1 ? " run at a time" : " runs side by side", ", ", run.threads,
                            run.threads == 1 ? " thread each" : " threads each");
     }
 
     [[nodiscard]] std::size_t place_of(const ComparedRun& run) const {
-        const auto found =
-            std::find_if(recipes_.begin(), recipes_.end(), [&](const Recipe& recipe) { return recipe.name == run.recipe; });
+        const auto found = std::find_if(recipes_.begin(), recipes_.end(),
+                                        [&](const Recipe& recipe) { return recipe.name == run.recipe; });
         return static_cast<std::size_t>(found - recipes_.begin());
     }
     [[nodiscard]] const Recipe& recipe_of(const ComparedRun& run) const { return recipes_[place_of(run)]; }
@@ -241,11 +244,11 @@ private:
         if (keeps(run) && !record.failed) std::filesystem::rename(files.checkpoint(), kept(files), error);
         progress_.finish();
         if (!options_.run.quiet) {
-            std::fprintf(
-                out_, "%s: %s\n", run.text().c_str(),
-                record.failed
-                    ? ("failed: " + record.reason).c_str()
-                    : (cell("%.4f bits/char", record.valid_loss) + cell(", %.0f tokens/s", record.tokens_per_s)).c_str());
+            std::fprintf(out_, "%s: %s\n", run.text().c_str(),
+                         record.failed ? ("failed: " + record.reason).c_str()
+                                       : (cell("%.4f bits/char", record.valid_loss) +
+                                          cell(", %.0f tokens/s", record.tokens_per_s))
+                                             .c_str());
             std::fflush(out_);
         }
         file_.add(std::move(record));
@@ -268,12 +271,13 @@ private:
     /// The window of fp32's weights, at its best rate and with the first seed. What was kept for it goes.
     void find_window(const std::vector<int>& biases) {
         const std::vector<RecipeSummary> all = summaries();
-        const auto fp32 =
-            std::find_if(all.begin(), all.end(), [](const RecipeSummary& summary) { return summary.recipe.name == "fp32"; });
+        const auto fp32 = std::find_if(all.begin(), all.end(),
+                                       [](const RecipeSummary& summary) { return summary.recipe.name == "fp32"; });
         const RunRecord& trained = fp32->best_rate().runs.front();
         const bool known = file_.window() && file_.window()->run == trained.run && file_.window()->biases == biases;
         if (trained.failed)
-            std::fprintf(out_, "\nno window: %s has failed, there are no weights to evaluate\n", trained.run.text().c_str());
+            std::fprintf(out_, "\nno window: %s has failed, there are no weights to evaluate\n",
+                         trained.run.text().c_str());
         else if (!known) file_.set_window(window_of(trained, biases));
         for (const RateSummary& rate : fp32->rates) {
             const UnfinishedRun files = unfinished(rate.runs.front().run);
@@ -287,8 +291,8 @@ private:
     [[nodiscard]] BiasWindow window_of(const RunRecord& trained, const std::vector<int>& biases) const {
         const UnfinishedRun files = unfinished(trained.run);
         if (!std::filesystem::exists(kept(files))) {
-            const RunRecord again = train_compared(options_.run, trained.run, options_.recipes[place_of(trained.run)], files,
-                                                   [](const LanguageStep&) {});
+            const RunRecord again = train_compared(options_.run, trained.run, options_.recipes[place_of(trained.run)],
+                                                   files, [](const LanguageStep&) {});
             check(again.valid_loss == trained.valid_loss, "--window: ", trained.run.text(),
                   " does not end where it did; is it another program or machine?");
             std::filesystem::rename(files.checkpoint(), kept(files));
@@ -298,8 +302,8 @@ private:
         const auto loss = [&](const Recipe& recipe) {
             ScalingState state;
             Tape<float> tape(recipe, state, options_.run.threads);
-            return train::evaluate(saved.model(), tape, train::split(tokens, options_.run.seq).validation, options_.run.seq,
-                                   options_.run.batch);
+            return train::evaluate(saved.model(), tape, train::split(tokens, options_.run.seq).validation,
+                                   options_.run.seq, options_.run.batch);
         };
         BiasWindow window{.run = trained.run, .biases = biases, .unrounded = loss(find_recipe("fp32"))};
         Recipe recipe = find_recipe("fp8-cscale");
@@ -320,7 +324,9 @@ private:
         return asked ? file_.window() : std::nullopt;
     }
 
-    void write_page() const { io::write_whole("--out", options_.out, comparison_page(summaries(), heading(), window())); }
+    void write_page() const {
+        io::write_whole("--out", options_.out, comparison_page(summaries(), heading(), window()));
+    }
 
     void print() const {
         const std::vector<RecipeSummary> all = summaries();
@@ -329,8 +335,8 @@ private:
         say("\ngradients that became zero, by op: rounded by products (as stored)\n" + io::text_table(zero_rows(all)));
         for (const std::string& line : failure_lines(all)) say("\n" + line + "\n");
         if (const auto found = window())
-            say(concatenate("\none constant bias for weights and activations (FP8-CSCALE), weights of ", found->run.text(), "\n",
-                            io::text_table(window_rows(*found))));
+            say(concatenate("\none constant bias for weights and activations (FP8-CSCALE), weights of ",
+                            found->run.text(), "\n", io::text_table(window_rows(*found))));
         std::fflush(out_);
     }
 

@@ -34,19 +34,25 @@ namespace unitscale::experiments {
 
 /// What `compare_recipes` is asked to do: every recipe at every learning rate with every seed.
 struct ComparisonOptions {
-    LanguageRunOptions run{};  ///< of all; its own recipe, rate, log and checkpoints are not used, its seed is the first
+    LanguageRunOptions
+        run{};  ///< of all; its own recipe, rate, log and checkpoints are not used, its seed is the first
     std::vector<std::string> recipes = {"fp32", "unit-fp8"};  ///< names or JSON files
     std::vector<double> rates{};                              ///< peak learning rates; empty: each recipe's own
     std::vector<double> rate_factors = {1.0};                 ///< on each recipe's own, where `rates` is empty
     std::size_t seeds = 1;
-    std::size_t jobs = 1;                        ///< runs side by side
-    std::optional<std::size_t> eval_every{};     ///< steps between evaluations; empty: a tenth of the run
-    std::optional<std::size_t> save_every{};     ///< steps between checkpoints of a run; empty: a tenth of the run
-    std::string window{};                        ///< constant biases to evaluate fp32's weights with, `-8..8`; empty: none
-    std::filesystem::path out = "recipes.html";  ///< the page; beside it `recipes.jsonl` and, while it runs, `recipes.runs`
+    std::size_t jobs = 1;                     ///< runs side by side
+    std::optional<std::size_t> eval_every{};  ///< steps between evaluations; empty: a tenth of the run
+    std::optional<std::size_t> save_every{};  ///< steps between checkpoints of a run; empty: a tenth of the run
+    std::string window{};                     ///< constant biases to evaluate fp32's weights with, `-8..8`; empty: none
+    std::filesystem::path out =
+        "recipes.html";  ///< the page; beside it `recipes.jsonl` and, while it runs, `recipes.runs`
 
-    [[nodiscard]] std::filesystem::path records() const { return std::filesystem::path(out).replace_extension(".jsonl"); }
-    [[nodiscard]] std::filesystem::path unfinished() const { return std::filesystem::path(out).replace_extension(".runs"); }
+    [[nodiscard]] std::filesystem::path records() const {
+        return std::filesystem::path(out).replace_extension(".jsonl");
+    }
+    [[nodiscard]] std::filesystem::path unfinished() const {
+        return std::filesystem::path(out).replace_extension(".runs");
+    }
 
     /// The biases that `window` names: none, or LOWEST..HIGHEST. Error: it is no such thing.
     [[nodiscard]] std::vector<int> biases() const {
@@ -58,8 +64,8 @@ struct ComparisonOptions {
             return end.ec == std::errc() && end.ptr == text.data() + text.size();
         };
         const std::string_view text = window;
-        check(dots != std::string::npos && read(text.substr(0, dots), low) && read(text.substr(dots + 2), high) && low <= high &&
-                  low >= -64 && high <= 64,
+        check(dots != std::string::npos && read(text.substr(0, dots), low) && read(text.substr(dots + 2), high) &&
+                  low <= high && low >= -64 && high <= 64,
               "--window: is '", window, "'; expected LOWEST..HIGHEST within -64..64, such as -8..8");
         std::vector<int> result;
         for (int bias = low; bias <= high; ++bias) result.push_back(bias);
@@ -86,7 +92,8 @@ struct ComparisonOptions {
         for (const std::string& recipe : recipes) {
             names.push_back(io::load_recipe(recipe).name);
             has_fp32 = has_fp32 || names.back() == "fp32";
-            check(std::count(names.begin(), names.end(), names.back()) == 1, "--recipes: ", names.back(), " is given twice");
+            check(std::count(names.begin(), names.end(), names.back()) == 1, "--recipes: ", names.back(),
+                  " is given twice");
         }
         check(biases().empty() || has_fp32, "--window: the weights are those of fp32, which --recipes does not name");
         LanguageRunOptions each = run;
@@ -95,8 +102,8 @@ struct ComparisonOptions {
             each.validate();
         }
         each.validate();
-        check(out.extension() != ".jsonl" && out.extension() != ".runs" && out.has_filename(), "--out: is ", out.string(),
-              "; expected the name of a page, such as recipes.html");
+        check(out.extension() != ".jsonl" && out.extension() != ".runs" && out.has_filename(), "--out: is ",
+              out.string(), "; expected the name of a page, such as recipes.html");
         io::check_writable("--out", out);
     }
 };
@@ -112,7 +119,8 @@ struct ComparedRun {
 };
 
 /// The runs that are asked for: of every recipe the first seed first, so that a page with all recipes is there early.
-[[nodiscard]] inline std::vector<ComparedRun> runs_of(const ComparisonOptions& options, const std::vector<Recipe>& recipes) {
+[[nodiscard]] inline std::vector<ComparedRun> runs_of(const ComparisonOptions& options,
+                                                      const std::vector<Recipe>& recipes) {
     std::vector<ComparedRun> runs;
     for (std::size_t seed = 0; seed < options.seeds; ++seed)
         for (const Recipe& recipe : recipes) {

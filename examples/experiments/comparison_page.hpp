@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <unitscale/analysis/markup.hpp>
-#include <unitscale/analysis/svg_plot.hpp>
+#include <unitscale/report/markup.hpp>
+#include <unitscale/report/svg_plot.hpp>
 
 #include "experiments/comparison.hpp"
 #include "experiments/comparison_table.hpp"
@@ -39,15 +39,15 @@ for (const box of document.querySelectorAll('input[data-recipe]'))
 )js";
 
 /// A curve of several runs: their mean, and their least and largest value, at every place that all of them have.
-[[nodiscard]] inline analysis::PlotCurve mean_curve(const RateSummary& rate, std::vector<std::size_t> RunRecord::*steps,
-                                                    std::vector<double> RunRecord::*values) {
+[[nodiscard]] inline report::PlotCurve mean_curve(const RateSummary& rate, std::vector<std::size_t> RunRecord::*steps,
+                                                  std::vector<double> RunRecord::*values) {
     std::vector<const RunRecord*> runs;
     for (const RunRecord& run : rate.runs)
         if (!run.failed || rate.failed == rate.runs.size()) runs.push_back(&run);
     std::map<std::size_t, std::vector<double>> at;
     for (const RunRecord* run : runs)
         for (std::size_t i = 0; i < (run->*steps).size(); ++i) at[(run->*steps)[i]].push_back((run->*values)[i]);
-    analysis::PlotCurve curve;
+    report::PlotCurve curve;
     for (const auto& [step, all] : at) {
         if (all.size() != runs.size()) continue;
         double sum = 0.0;
@@ -63,9 +63,9 @@ for (const box of document.querySelectorAll('input[data-recipe]'))
 }
 
 /// The axis of losses: from the least to where the curves are after a tenth of the run, where differences can be seen.
-[[nodiscard]] inline analysis::PlotAxis loss_axis(const std::vector<analysis::PlotCurve>& curves, double steps) {
+[[nodiscard]] inline report::PlotAxis loss_axis(const std::vector<report::PlotCurve>& curves, double steps) {
     double low = std::numeric_limits<double>::infinity(), high = -low;
-    for (const analysis::PlotCurve& curve : curves)
+    for (const report::PlotCurve& curve : curves)
         for (std::size_t i = 0; i < curve.y.size(); ++i) {
             if (!std::isfinite(curve.y[i])) continue;
             low = std::min(low, curve.y[i]);
@@ -73,16 +73,16 @@ for (const box of document.querySelectorAll('input[data-recipe]'))
         }
     if (!std::isfinite(low)) low = 0.0;
     if (!(high > low)) high = low + 1.0;
-    return analysis::linear_axis(low - 0.04 * (high - low), high + 0.04 * (high - low), "bits per character");
+    return report::linear_axis(low - 0.04 * (high - low), high + 0.04 * (high - low), "bits per character");
 }
 
 /// Training and validation losses over steps, and the final loss over rates where there are several.
 [[nodiscard]] inline std::string loss_plots(const std::vector<RecipeSummary>& summaries) {
     double steps = 1.0;
-    std::vector<analysis::PlotCurve> train, valid, sweep;
+    std::vector<report::PlotCurve> train, valid, sweep;
     for (std::size_t i = 0; i < summaries.size(); ++i) {
         const RateSummary& rate = summaries[i].best_rate();
-        const auto add = [&](std::vector<analysis::PlotCurve>& curves, analysis::PlotCurve curve) {
+        const auto add = [&](std::vector<report::PlotCurve>& curves, report::PlotCurve curve) {
             curve.name = summaries[i].recipe.name;
             curve.look = i;
             curves.push_back(std::move(curve));
@@ -93,23 +93,24 @@ for (const box of document.querySelectorAll('input[data-recipe]'))
         std::vector<std::pair<double, double>> points;
         for (const RateSummary& each : summaries[i].rates) points.emplace_back(std::log10(each.rate), each.mean);
         std::sort(points.begin(), points.end());
-        analysis::PlotCurve rates;
+        report::PlotCurve rates;
         for (const auto& [at, loss] : points) {
             rates.x.push_back(at);
             rates.y.push_back(loss);
         }
         add(sweep, std::move(rates));
     }
-    const auto plot = [](std::vector<analysis::PlotCurve> curves, analysis::PlotAxis x, analysis::PlotAxis y) {
-        return analysis::Plot{.x = std::move(x), .y = std::move(y), .curves = std::move(curves), .key = false};
+    const auto plot = [](std::vector<report::PlotCurve> curves, report::PlotAxis x, report::PlotAxis y) {
+        return report::Plot{.x = std::move(x), .y = std::move(y), .curves = std::move(curves), .key = false};
     };
     std::string html = "<div class=\"pair\">";
-    html +=
-        plot_card("Validation loss", "mean over seeds, from least to largest; the last point is over the whole validation text",
-                  plot(valid, analysis::linear_axis(0.0, steps, "step"), loss_axis(valid, steps)));
+    html += plot_card("Validation loss",
+                      "mean over seeds, from least to largest; the last point is over the whole validation text",
+                      plot(valid, report::linear_axis(0.0, steps, "step"), loss_axis(valid, steps)));
     html += plot_card("Training loss", "mean over seeds, from least to largest",
-                      plot(train, analysis::linear_axis(0.0, steps, "step"), loss_axis(train, steps)));
-    analysis::PlotAxis rates{.low = std::numeric_limits<double>::infinity(), .high = -rates.low, .label = "peak learning rate"};
+                      plot(train, report::linear_axis(0.0, steps, "step"), loss_axis(train, steps)));
+    report::PlotAxis rates{
+        .low = std::numeric_limits<double>::infinity(), .high = -rates.low, .label = "peak learning rate"};
     std::map<double, std::string> ticks;
     for (const RecipeSummary& summary : summaries)
         for (const RateSummary& rate : summary.rates) ticks[std::log10(rate.rate)] = concatenate(rate.rate);
@@ -142,12 +143,12 @@ struct BiasPlace {
 /// The biases that a recipe's amax rules have found, over steps: a plot for each role and product, a curve for each layer.
 [[nodiscard]] inline std::string bias_plots(const RecipeSummary& summary) {
     const RunRecord& run = summary.best_rate().runs.front();
-    std::map<std::pair<std::string, std::string>, analysis::Plot> plots;
+    std::map<std::pair<std::string, std::string>, report::Plot> plots;
     double low = std::numeric_limits<double>::infinity(), high = -low;
     std::map<std::string, std::pair<double, double>> ranges;
     for (const auto& [name, biases] : run.biases) {
         const BiasPlace place = bias_place(name);
-        analysis::PlotCurve curve{.name = concatenate("layer ", place.layer), .look = place.layer};
+        report::PlotCurve curve{.name = concatenate("layer ", place.layer), .look = place.layer};
         auto& range = ranges.try_emplace(place.role, low, high).first->second;
         for (std::size_t i = 0; i < biases.size(); ++i) {
             curve.x.push_back(static_cast<double>(run.bias_steps[i]));
@@ -158,49 +159,51 @@ struct BiasPlace {
     }
     if (plots.empty()) return "";
     std::string html =
-        concatenate("<div class=\"card\"><h2>", analysis::escaped(summary.recipe.name),
+        concatenate("<div class=\"card\"><h2>", report::escaped(summary.recipe.name),
                     ": biases over training, by layer and role</h2><span class=\"soft\">an operand is multiplied by "
                     "2<sup>bias</sup> before it is rounded; seed ",
                     run.run.seed, "; curves, by layer:");
     std::map<std::size_t, bool> layers;
     for (const auto& [name, biases] : run.biases) layers[bias_place(name).layer] = true;
     for (const auto& [layer, is] : layers)
-        html += concatenate(" <svg class=\"swatch ", analysis::look_classes(layer),
+        html += concatenate(" <svg class=\"swatch ", report::look_classes(layer),
                             "\" viewBox=\"0 0 22 12\"><path class=\"curve\" d=\"M0 6H22\"/></svg>", layer);
     html += "</span>";
     std::string role;
     for (auto& [key, plot] : plots) {
-        if (key.first != role) html += concatenate(role.empty() ? "" : "</div>", "<h2>", key.first, "s</h2><div class=\"grid\">");
+        if (key.first != role)
+            html += concatenate(role.empty() ? "" : "</div>", "<h2>", key.first, "s</h2><div class=\"grid\">");
         role = key.first;
-        plot.x = analysis::linear_axis(1.0, static_cast<double>(run.steps), "", 4);
-        plot.y = analysis::linear_axis(ranges[role].first - 0.5, ranges[role].second + 0.5, "", 5, true);
+        plot.x = report::linear_axis(1.0, static_cast<double>(run.steps), "", 4);
+        plot.y = report::linear_axis(ranges[role].first - 0.5, ranges[role].second + 0.5, "", 5, true);
         plot.width = 300.0;
         plot.height = 130.0;
         plot.key = plot.alone = false;
         plot.label = concatenate("biases of the ", role, " of ", key.second);
-        html += concatenate("<div><h3>", analysis::escaped(key.second), "</h3>", analysis::svg_plot(plot), "</div>");
+        html += concatenate("<div><h3>", report::escaped(key.second), "</h3>", report::svg_plot(plot), "</div>");
     }
     return html + "</div></div>\n";
 }
 
 [[nodiscard]] inline std::string window_card(const BiasWindow& window) {
-    analysis::PlotCurve losses{.name = "operands rounded to FP8", .y = window.losses};
-    analysis::PlotCurve unrounded{.name = "not rounded", .look = 7};
+    report::PlotCurve losses{.name = "operands rounded to FP8", .y = window.losses};
+    report::PlotCurve unrounded{.name = "not rounded", .look = 7};
     for (const int bias : window.biases) {
         losses.x.push_back(bias);
         unrounded.x.push_back(bias);
         unrounded.y.push_back(window.unrounded);
     }
-    analysis::Plot plot{.curves = {losses, unrounded}};
-    plot.x = analysis::linear_axis(losses.x.front(), losses.x.back(), "bias", 16, true);
+    report::Plot plot{.curves = {losses, unrounded}};
+    plot.x = report::linear_axis(losses.x.front(), losses.x.back(), "bias", 16, true);
     plot.y = loss_axis(plot.curves, 0.0);
     plot.label = "validation loss by constant bias";
     plot.alone = false;
     return concatenate(
         "<div class=\"card\"><h2>One constant bias for all (FP8-CSCALE)</h2><span class=\"soft\">the weights of ",
-        analysis::escaped(window.run.text()),
-        ", evaluated with every weight and activation of linear layers times 2<sup>bias</sup> before it is rounded</span>",
-        analysis::svg_plot(plot), html_table(window_rows(window), [](std::size_t) { return ""; }), "</div>\n");
+        report::escaped(window.run.text()),
+        ", evaluated with every weight and activation of linear layers times 2<sup>bias</sup> before it is "
+        "rounded</span>",
+        report::svg_plot(plot), html_table(window_rows(window), [](std::size_t) { return ""; }), "</div>\n");
 }
 
 /// One self-contained page about a comparison: failures, the table, the losses over training and by learning rate, the gradients that
@@ -209,19 +212,21 @@ struct BiasPlace {
 [[nodiscard]] inline std::string comparison_page(const std::vector<RecipeSummary>& summaries, std::string_view heading,
                                                  const std::optional<BiasWindow>& window) {
     const auto swatch = [&](std::size_t i) {
-        return concatenate("<label title=\"", analysis::escaped(summaries[i].recipe.description),
+        return concatenate("<label title=\"", report::escaped(summaries[i].recipe.description),
                            "\"><input type=\"checkbox\" checked data-recipe=\"", i, "\"><svg class=\"swatch ",
-                           analysis::look_classes(i),
+                           report::look_classes(i),
                            "\" viewBox=\"0 0 22 12\"><path class=\"curve\" d=\"M0 6H22\"/></svg></label>");
     };
-    std::string body = concatenate("<main><h1>Recipes compared</h1><p class=\"soft\">", analysis::escaped(heading), "</p>\n");
+    std::string body =
+        concatenate("<main><h1>Recipes compared</h1><p class=\"soft\">", report::escaped(heading), "</p>\n");
     for (const std::string& line : failure_lines(summaries))
-        body += concatenate("<div class=\"alert\">", analysis::escaped(line), "</div>\n");
+        body += concatenate("<div class=\"alert\">", report::escaped(line), "</div>\n");
     body += "<div class=\"card\">" + html_table(comparison_rows(summaries), swatch);
     (body += comparison_note) += "</div>\n";
     body += loss_plots(summaries);
     if (const auto rows = zero_rows(summaries); rows.front().size() > 1) {
-        body += "<div class=\"card\"><h2>Gradients that became zero</h2>" + html_table(rows, [](std::size_t) { return ""; });
+        body += "<div class=\"card\"><h2>Gradients that became zero</h2>" +
+                html_table(rows, [](std::size_t) { return ""; });
         (body += zeros_note) += "</div>\n";
     }
     for (const RecipeSummary& summary : summaries) body += bias_plots(summary);

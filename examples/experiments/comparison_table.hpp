@@ -48,8 +48,8 @@ struct RecipeSummary {
     for (const Recipe& recipe : recipes) {
         RecipeSummary summary{.recipe = recipe};
         for (const ComparedRun& run : runs) {
-            const auto done =
-                std::find_if(records.begin(), records.end(), [&](const RunRecord& record) { return record.run == run; });
+            const auto done = std::find_if(records.begin(), records.end(),
+                                           [&](const RunRecord& record) { return record.run == run; });
             if (run.recipe != recipe.name || done == records.end()) continue;
             auto rate = std::find_if(summary.rates.begin(), summary.rates.end(),
                                      [&](const RateSummary& known) { return known.rate == run.rate; });
@@ -103,7 +103,8 @@ template <class Number>
 
 /// The table's first row names its columns. Losses are in bits per character, over seeds at the recipe's best rate; the spread is
 /// the largest minus the least.
-[[nodiscard]] inline std::vector<std::vector<std::string>> comparison_rows(const std::vector<RecipeSummary>& summaries) {
+[[nodiscard]] inline std::vector<std::vector<std::string>> comparison_rows(
+    const std::vector<RecipeSummary>& summaries) {
     std::vector<std::vector<std::string>> rows = {{"recipe", "rate", "validation loss", "spread", "to fp32", "failed",
                                                    "skipped steps", "weights MB", "state MB", "step MB", "tokens/s"}};
     const std::optional<double> baseline = baseline_loss(summaries);
@@ -168,7 +169,8 @@ template <class Number>
             for (const RunRecord& run : rate.runs)
                 if (run.failed) {
                     lines.push_back(concatenate(run.run.text(), ": failed: ", run.reason));
-                    if (!run.first_bad.empty()) lines.back() += "; the first value that is not finite: " + run.first_bad;
+                    if (!run.first_bad.empty())
+                        lines.back() += "; the first value that is not finite: " + run.first_bad;
                 }
     return lines;
 }
@@ -178,8 +180,8 @@ template <class Number>
     std::vector<std::vector<std::string>> rows = {{"bias", "validation loss", "to unrounded", "works"}};
     for (std::size_t i = 0; i < window.biases.size(); ++i) {
         const double difference = window.losses[i] / window.unrounded - 1.0;
-        rows.push_back({std::to_string(window.biases[i]), cell("%.4f", window.losses[i]), cell("%+.2f %%", 100.0 * difference),
-                        difference <= 0.02 ? "yes" : "no"});
+        rows.push_back({std::to_string(window.biases[i]), cell("%.4f", window.losses[i]),
+                        cell("%+.2f %%", 100.0 * difference), difference <= 0.02 ? "yes" : "no"});
     }
     return rows;
 }

@@ -43,7 +43,8 @@ struct CoordinateCheckOptions {
     /// Of every width. Its recipe, where it names one, is used instead of the parametrisation's; heads are of one size at every
     /// width; the learning rate is constant, if it is empty a quarter of the recipe's. Its warm-up, evaluations, log, checkpoints
     /// and sample are not used.
-    LanguageRunOptions run{.recipe = "", .model = "llama", .depth = 2, .seq = 64, .batch = 8, .steps = 8, .head_size = 32};
+    LanguageRunOptions run{
+        .recipe = "", .model = "llama", .depth = 2, .seq = 64, .batch = 8, .steps = 8, .head_size = 32};
     std::string parametrisation = "umup";  ///< standard, unit, mup or umup, in 32-bit floating point
     std::vector<std::size_t> widths = {64, 128, 256, 512};
     std::size_t seeds = 3;  ///< `run.seed` and those that follow it
@@ -68,8 +69,10 @@ struct CoordinateCheckOptions {
         check(seeds >= 1, "--seeds: is 0; expected at least 1");
         check(run.head_size >= 1, "--head-size: is 0; expected at least 1");
         for (std::size_t i = 0; i < widths.size(); ++i) {
-            check(widths[i] % run.head_size == 0, "--widths: ", widths[i], " is not divisible by the head size ", run.head_size);
-            for (std::size_t j = 0; j < i; ++j) check(widths[i] != widths[j], "--widths: ", widths[i], " is given twice");
+            check(widths[i] % run.head_size == 0, "--widths: ", widths[i], " is not divisible by the head size ",
+                  run.head_size);
+            for (std::size_t j = 0; j < i; ++j)
+                check(widths[i] != widths[j], "--widths: ", widths[i], " is given twice");
             at(widths[i]).validate();
         }
     }
@@ -79,8 +82,8 @@ struct CoordinateCheckOptions {
 /// after each. The batches are the same at every width, and those measured on are none of them: windows of the validation text.
 /// RunFailed: a loss or a gradient norm is not finite.
 template <class T>
-[[nodiscard]] WidthCoordinates measure_width(const LanguageRunOptions& options, const Recipe& recipe, const train::Split& parts,
-                                             std::size_t vocabulary) {
+[[nodiscard]] WidthCoordinates measure_width(const LanguageRunOptions& options, const Recipe& recipe,
+                                             const train::Split& parts, std::size_t vocabulary) {
     train::check_storage<T>("measure_width", recipe);
     nn::Decoder<T> model(options.decoder(vocabulary));
     nn::initialise(model.parameters(), recipe, options.seed);
@@ -109,8 +112,8 @@ template <class T>
             result = train::train_step<T>(model, tape, optimiser, {&batch, 1}, rate, scales ? &scaler : nullptr);
         } while (result.skipped && scaler.skipped_in_a_row() <= 50);
         if (!result.updated)
-            throw RunFailed(concatenate("coordinate check: the loss or its gradient is not finite at width ", options.width,
-                                        ", step ", step, "; try a lower --lr (it is ", rate, ")"));
+            throw RunFailed(concatenate("coordinate check: the loss or its gradient is not finite at width ",
+                                        options.width, ", step ", step, "; try a lower --lr (it is ", rate, ")"));
         measured.last_loss = result.loss * train::bits_per_nat;
         if (step == 1) measured.first_loss = measured.last_loss;
         measured.steps.push_back(probe.measure());
@@ -137,10 +140,10 @@ inline void coordinate_check(CoordinateCheckOptions options, std::FILE* text) {
 
     // Training reaches the recipe's rate by a warm-up; here the first step has the full rate, from which small widths depart most.
     const double rate = run.lr.value_or(0.25 * recipe.learning_rate);
-    const std::string heading =
-        concatenate("recipe ", recipe.name, ", model ", run.model, ", depth ", run.depth, ", heads of ", run.head_size, ", ",
-                    run.steps, run.steps == 1 ? " step" : " steps", " of ", run.batch, " x ", run.seq,
-                    " characters, Adam, learning rate ", rate, ", ", options.seeds, options.seeds == 1 ? " seed" : " seeds");
+    const std::string heading = concatenate(
+        "recipe ", recipe.name, ", model ", run.model, ", depth ", run.depth, ", heads of ", run.head_size, ", ",
+        run.steps, run.steps == 1 ? " step" : " steps", " of ", run.batch, " x ", run.seq,
+        " characters, Adam, learning rate ", rate, ", ", options.seeds, options.seeds == 1 ? " seed" : " seeds");
     std::fprintf(text, "%s\n", heading.c_str());
     std::vector<WidthCoordinates> measured;
     for (const std::size_t width : options.widths) {
@@ -148,26 +151,28 @@ inline void coordinate_check(CoordinateCheckOptions options, std::FILE* text) {
         LanguageRunOptions one = options.at(width);
         one.lr = rate;
         for (std::size_t i = 0; i < options.seeds; ++i, ++one.seed)
-            runs.push_back(train::with_storage(
-                recipe, [&]<class T>(std::type_identity<T>) { return measure_width<T>(one, recipe, parts, vocabulary.size()); }));
+            runs.push_back(train::with_storage(recipe, [&]<class T>(std::type_identity<T>) {
+                return measure_width<T>(one, recipe, parts, vocabulary.size());
+            }));
         measured.push_back(pooled(runs));
-        std::fprintf(text, "width %zu: training loss %.3f, then %.3f bits per character\n", width, measured.back().first_loss,
-                     measured.back().last_loss);
+        std::fprintf(text, "width %zu: training loss %.3f, then %.3f bits per character\n", width,
+                     measured.back().first_loss, measured.back().last_loss);
         std::fflush(text);
     }
 
     const std::vector<LayerTrend> first = layer_trends(measured, 0), last = layer_trends(measured, run.steps);
     const CoordinateJudgement judgement = judge(last);
     const auto print = [&](const std::string& title, const std::vector<LayerTrend>& trends, auto values, auto trend) {
-        std::fprintf(text, "\n%s\n%s", title.c_str(), io::text_table(trend_rows(measured, trends, values, trend)).c_str());
+        std::fprintf(text, "\n%s\n%s", title.c_str(),
+                     io::text_table(trend_rows(measured, trends, values, trend)).c_str());
     };
     const std::string after = concatenate(" after ", run.steps, run.steps == 1 ? " step" : " steps");
     print("rms of each layer's output at initialisation", first, &LayerTrend::outputs, &LayerTrend::output);
     print("rms of each layer's output" + after, last, &LayerTrend::outputs, &LayerTrend::output);
     print("rms of the output's change" + after, last, &LayerTrend::changes, &LayerTrend::change);
     io::write_whole("--out", options.out, coordinate_page(measured, heading));
-    std::fprintf(text, "\nthe page is %s\n%s\nverdict: %s\n", options.out.c_str(), explain(judgement, run.steps).c_str(),
-                 std::string(name(judgement.verdict)).c_str());
+    std::fprintf(text, "\nthe page is %s\n%s\nverdict: %s\n", options.out.c_str(),
+                 explain(judgement, run.steps).c_str(), std::string(name(judgement.verdict)).c_str());
 }
 
 }  // namespace unitscale::experiments

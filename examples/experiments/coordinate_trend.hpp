@@ -31,7 +31,8 @@ struct WidthCoordinates {
     for (const WidthCoordinates& run : runs) {
         bool same = run.width == pool.width && run.steps.size() == pool.steps.size();
         for (std::size_t i = 0; same && i < pool.steps.size(); ++i) same = run.steps[i].size() == pool.steps[i].size();
-        check(same, "coordinates: runs of widths ", pool.width, " and ", run.width, " differ in width, steps or layers");
+        check(same, "coordinates: runs of widths ", pool.width, " and ", run.width,
+              " differ in width, steps or layers");
     }
     const auto count = static_cast<double>(runs.size());
     for (std::size_t i = 0; i < pool.steps.size(); ++i)
@@ -60,8 +61,8 @@ struct WidthTrend {
 
 /// The trend of values at widths. NaN where one of them has no logarithm. Error: fewer than two widths.
 [[nodiscard]] inline WidthTrend width_trend(const std::vector<double>& widths, const std::vector<double>& values) {
-    check(widths.size() == values.size() && widths.size() >= 2, "width_trend: ", values.size(), " values at ", widths.size(),
-          " widths; expected as many, and at least 2");
+    check(widths.size() == values.size() && widths.size() >= 2, "width_trend: ", values.size(), " values at ",
+          widths.size(), " widths; expected as many, and at least 2");
     const auto count = static_cast<double>(widths.size());
     double mean_x = 0.0, mean_y = 0.0;
     for (std::size_t i = 0; i < widths.size(); ++i) {
@@ -86,12 +87,14 @@ struct LayerTrend {
 };
 
 /// The layers' trends at a step. Error: fewer than two widths; widths that saw other layers or fewer steps.
-[[nodiscard]] inline std::vector<LayerTrend> layer_trends(const std::vector<WidthCoordinates>& measured, std::size_t step) {
+[[nodiscard]] inline std::vector<LayerTrend> layer_trends(const std::vector<WidthCoordinates>& measured,
+                                                          std::size_t step) {
     check(measured.size() >= 2, "coordinates: of ", measured.size(), " widths; a trend needs at least 2");
     std::vector<double> widths;
     for (const WidthCoordinates& width : measured) {
-        check(step < width.steps.size() && width.steps[step].size() == measured.front().steps[step].size(), "coordinates: width ",
-              width.width, " was not measured at step ", step, " in as many layers as the first width");
+        check(step < width.steps.size() && width.steps[step].size() == measured.front().steps[step].size(),
+              "coordinates: width ", width.width, " was not measured at step ", step,
+              " in as many layers as the first width");
         widths.push_back(static_cast<double>(width.width));
     }
     std::vector<LayerTrend> trends;
@@ -110,7 +113,9 @@ struct LayerTrend {
 
 enum class CoordinateVerdict { flat, growing, shrinking };
 [[nodiscard]] constexpr std::string_view name(CoordinateVerdict verdict) noexcept {
-    return verdict == CoordinateVerdict::flat ? "flat" : verdict == CoordinateVerdict::growing ? "growing" : "shrinking";
+    return verdict == CoordinateVerdict::flat      ? "flat"
+           : verdict == CoordinateVerdict::growing ? "growing"
+                                                   : "shrinking";
 }
 
 /// The slope from which on a change is not flat. In the limit of large widths every quantity of a step goes with a power of the

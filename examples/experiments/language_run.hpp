@@ -95,14 +95,15 @@ public:
         static_cast<void>(train::evaluate(model_, tape_, parts_.validation, options_.seq, 1, 1));
         return concatenate(
             "recipe      ", recipe_.name, ": ", recipe_.description, "\nscaling     ", train::scaling_text(recipe_),
-            "\nstorage     ", train::storage_text(recipe_.storage), "\nparameters  ", train::parametrisation_text(recipe_),
-            "\nmodel       ", options_.model, ", width ", options_.width, ", depth ", options_.depth, ", heads ",
-            options_.head_count(), ", sequence ", options_.seq, "; ", model_.parameter_count(), " parameters, vocabulary of ",
-            vocabulary_.size(), " characters\ndata        ", parts_.training.size(), " characters to train on, ",
-            parts_.validation.size(), " to validate\ntraining    ", options_.steps, " steps of ", options_.batch, " x ",
-            options_.seq, " characters, peak learning rate ", schedule_.peak, ", warm-up ", schedule_.warmup,
-            " steps, Adam, seed ", options_.seed, ", ", options_.threads, options_.threads == 1 ? " thread\n\n" : " threads\n\n",
-            train::precision_table(state_), "attention's own products and sums are never rounded\n");
+            "\nstorage     ", train::storage_text(recipe_.storage), "\nparameters  ",
+            train::parametrisation_text(recipe_), "\nmodel       ", options_.model, ", width ", options_.width,
+            ", depth ", options_.depth, ", heads ", options_.head_count(), ", sequence ", options_.seq, "; ",
+            model_.parameter_count(), " parameters, vocabulary of ", vocabulary_.size(), " characters\ndata        ",
+            parts_.training.size(), " characters to train on, ", parts_.validation.size(), " to validate\ntraining    ",
+            options_.steps, " steps of ", options_.batch, " x ", options_.seq, " characters, peak learning rate ",
+            schedule_.peak, ", warm-up ", schedule_.warmup, " steps, Adam, seed ", options_.seed, ", ",
+            options_.threads, options_.threads == 1 ? " thread\n\n" : " threads\n\n", train::precision_table(state_),
+            "attention's own products and sums are never rounded\n");
     }
 
     /// What the parametrisation does with every parameter, at the learning rate of the step that comes next.
@@ -143,7 +144,8 @@ public:
         if (result.skipped > 0 && !options_.quiet)
             std::fprintf(out, "%zu of %zu steps were not taken: their loss scale was too large\n",
                          static_cast<std::size_t>(result.skipped), options_.steps);
-        for (const Parameter<T>* parameter : model_.parameters()) result.weight_bytes += parameter->value().span().size_bytes();
+        for (const Parameter<T>* parameter : model_.parameters())
+            result.weight_bytes += parameter->value().span().size_bytes();
         result.state_bytes = optimiser_memory_->live_bytes();
         if (options_.sample > 0) write_sample(result);
         result.peak_rss_mb = peak_resident_megabytes();
@@ -155,7 +157,9 @@ private:
     using Clock = std::chrono::steady_clock;
     static constexpr std::uint64_t most_skipped_steps = 50;  ///< in a row, before a run is given up
 
-    static double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+    static double seconds_since(Clock::time_point start) {
+        return std::chrono::duration<double>(Clock::now() - start).count();
+    }
     [[nodiscard]] std::size_t rows() const noexcept { return options_.batch / options_.micro_batches; }
     [[nodiscard]] double peak() const noexcept { return options_.lr.value_or(recipe_.learning_rate); }
     /// The last tenth of the steps: their mean is the run's training loss.
@@ -175,7 +179,8 @@ private:
     /// All steps that are left. Returns tokens per second, evaluations left out.
     double train(std::FILE* out, Progress& progress, const StepWatcher& watch) {
         std::vector<train::Batch> batches;
-        for (std::size_t i = 0; i < options_.micro_batches; ++i) batches.push_back(train::make_batch(rows(), options_.seq));
+        for (std::size_t i = 0; i < options_.micro_batches; ++i)
+            batches.push_back(train::make_batch(rows(), options_.seq));
         double &tail_sum = numbers_["tail_sum"], &smooth = numbers_["smooth"];
         double seconds = 0.0, speed = 0.0;
         const std::size_t done = state_.step();
@@ -185,8 +190,8 @@ private:
                 train::fill_random(batches[i], parts_.training, data_key(), step, i * rows());
             LanguageStep now{.step = step, .learning_rate = schedule_.at(step)};
             if (scales_loss()) now.loss_scale = scaler_.scale();
-            const train::StepResult result =
-                train::train_step<T>(model_, tape_, optimiser_, batches, now.learning_rate, scales_loss() ? &scaler_ : nullptr);
+            const train::StepResult result = train::train_step<T>(model_, tape_, optimiser_, batches, now.learning_rate,
+                                                                  scales_loss() ? &scaler_ : nullptr);
             check_step(result, step);
             seconds += seconds_since(begin);
             speed = static_cast<double>((step - done) * options_.batch * options_.seq) / seconds;
@@ -201,7 +206,8 @@ private:
                 now.valid_bpc_part = validate(step, 10 * options_.batch);
                 progress.finish();
                 if (!options_.quiet)
-                    std::fprintf(out, "step %zu: %.4f bits/char on part of the validation text\n", step, *now.valid_bpc_part);
+                    std::fprintf(out, "step %zu: %.4f bits/char on part of the validation text\n", step,
+                                 *now.valid_bpc_part);
             }
             if (log_) or_run_failed([&] { log_->write(now.json()); });
             progress.update(step, smooth, speed,
@@ -219,8 +225,8 @@ private:
         if (result.updated || (result.skipped && scaler_.skipped_in_a_row() <= most_skipped_steps)) return;
         const bool finite = std::isfinite(result.loss);
         throw Diverged(concatenate("train: the ", finite ? "gradient norm" : "loss", " is ",
-                                   finite ? result.gradient_norm : result.loss, " at step ", step, "; try a lower --lr (it is ",
-                                   schedule_.peak, ")"));
+                                   finite ? result.gradient_norm : result.loss, " at step ", step,
+                                   "; try a lower --lr (it is ", schedule_.peak, ")"));
     }
 
     /// Bits per character on the validation text, or on at most so many windows of it. RunFailed: not finite.
@@ -234,14 +240,18 @@ private:
 
     void write_sample(LanguageRunResult& result) {
         const auto prompt = parts_.validation.first(std::max<std::size_t>(options_.seq / 2, 1));
-        result.sample = vocabulary_.decode(train::generate(
-            model_, tape_, prompt,
-            {.tokens = options_.sample, .temperature = options_.temperature, .top_k = options_.top_k, .seed = options_.seed}));
-        result.words =
-            count_known_words(result.sample, io::encode_utf8(std::u32string_view(text_).substr(0, parts_.training.size())));
+        result.sample = vocabulary_.decode(train::generate(model_, tape_, prompt,
+                                                           {.tokens = options_.sample,
+                                                            .temperature = options_.temperature,
+                                                            .top_k = options_.top_k,
+                                                            .seed = options_.seed}));
+        result.words = count_known_words(result.sample,
+                                         io::encode_utf8(std::u32string_view(text_).substr(0, parts_.training.size())));
     }
 
-    [[nodiscard]] train::RunParts<T, optim::Adam<T>> parts() { return {model_.parameters(), optimiser_, state_, scaler_}; }
+    [[nodiscard]] train::RunParts<T, optim::Adam<T>> parts() {
+        return {model_.parameters(), optimiser_, state_, scaler_};
+    }
     /// What a checkpoint must agree with.
     [[nodiscard]] std::map<std::string, std::string> texts() const {
         return {{"vocabulary", io::encode_utf8(vocabulary_.characters())},
@@ -260,10 +270,10 @@ private:
             return;
         }
         numbers_ = train::load_run(options_.resume, parts(), texts());
-        check(state_.step() <= options_.steps, "--resume: ", options_.resume, " is at step ", state_.step(), ", after the run's ",
-              options_.steps, " steps");
-        check(numbers_["seed"] == seed, "--resume: ", options_.resume, " was trained with --seed ", numbers_["seed"], ", not ",
-              options_.seed);
+        check(state_.step() <= options_.steps, "--resume: ", options_.resume, " is at step ", state_.step(),
+              ", after the run's ", options_.steps, " steps");
+        check(numbers_["seed"] == seed, "--resume: ", options_.resume, " was trained with --seed ", numbers_["seed"],
+              ", not ", options_.seed);
     }
 
     /// A file that can no longer be written (a full disk) is not the arguments' fault.
@@ -301,8 +311,9 @@ private:
 /// LanguageRun in the type that the options' recipe asks for. They compile it for all three: one source of a program should.
 inline LanguageRunResult run_language(const LanguageRunOptions& options, std::FILE* out, std::FILE* progress,
                                       const StepWatcher& watch = {}) {
-    return train::with_storage(recipe_of(options),
-                               [&]<class T>(std::type_identity<T>) { return LanguageRun<T>(options).run(out, progress, watch); });
+    return train::with_storage(recipe_of(options), [&]<class T>(std::type_identity<T>) {
+        return LanguageRun<T>(options).run(out, progress, watch);
+    });
 }
 [[nodiscard]] inline std::string describe_language(const LanguageRunOptions& options) {
     return train::with_storage(recipe_of(options),

@@ -49,10 +49,10 @@ struct LanguageRunOptions {
     std::vector<std::string> set{};             ///< fields of the recipe, key=value
     std::string model = "gpt";  ///< gpt: learned positions, gelu; llama: rotary positions, gated silu (nn/llama.hpp)
     std::size_t width = 128, depth = 4, heads = 2, seq = 128, batch = 16, steps = 500;
-    std::size_t head_size = 0;            ///< 0: width / heads; else heads is width / head_size
-    std::size_t kv_heads = 0;             ///< key and value heads; 0: one for each query head
-    std::optional<double> lr{};           ///< empty: the recipe's
-    double weight_decay = 0.0;            ///< of Adam; the recipe's parametrisation says which kind (optim/weight_decay.hpp)
+    std::size_t head_size = 0;   ///< 0: width / heads; else heads is width / head_size
+    std::size_t kv_heads = 0;    ///< key and value heads; 0: one for each query head
+    std::optional<double> lr{};  ///< empty: the recipe's
+    double weight_decay = 0.0;   ///< of Adam; the recipe's parametrisation says which kind (optim/weight_decay.hpp)
     std::optional<std::size_t> warmup{};  ///< steps to the peak learning rate; empty: a tenth of the run
     std::size_t micro_batches = 1;
     bool recompute = false;  ///< blocks keep their input only and run again in the backward pass
@@ -61,10 +61,10 @@ struct LanguageRunOptions {
     std::size_t eval_every = 100;  ///< 0: only at the end
     std::size_t sample = 300;      ///< characters to write at the end, after the start of the validation text
     double temperature = 0.5;
-    std::size_t top_k = 0;       ///< only the k most likely characters are drawn; 0: all
-    bool to_infinity = false;    ///< operands of products that exceed their format become infinite instead of saturating
-    std::string log{};           ///< JSON lines, one object per step
-    std::string save{};          ///< checkpoint (safetensors), written at the end
+    std::size_t top_k = 0;     ///< only the k most likely characters are drawn; 0: all
+    bool to_infinity = false;  ///< operands of products that exceed their format become infinite instead of saturating
+    std::string log{};         ///< JSON lines, one object per step
+    std::string save{};        ///< checkpoint (safetensors), written at the end
     std::size_t save_every = 0;  ///< steps between checkpoints; 0: only at the end
     std::string resume{};        ///< checkpoint to go on from
     std::string weights{};       ///< file of weights to begin with
@@ -77,8 +77,12 @@ struct LanguageRunOptions {
 
     /// The model's configuration.
     [[nodiscard]] nn::DecoderConfig decoder(std::size_t vocabulary) const {
-        nn::DecoderConfig config{
-            .vocabulary = vocabulary, .width = width, .depth = depth, .heads = head_count(), .groups = kv_heads, .length = seq};
+        nn::DecoderConfig config{.vocabulary = vocabulary,
+                                 .width = width,
+                                 .depth = depth,
+                                 .heads = head_count(),
+                                 .groups = kv_heads,
+                                 .length = seq};
         if (model == "llama")
             config = nn::llama_config({.vocabulary = vocabulary,
                                        .width = width,
@@ -107,10 +111,10 @@ struct LanguageRunOptions {
         check(std::find(model_names.begin(), model_names.end(), model) != model_names.end(), "--model: is ", model,
               "; expected gpt or llama");
         check(width % heads == 0 || head_size != 0, "--heads: width ", width, " is not divisible by ", heads, " heads");
-        check(head_size == 0 || width % head_size == 0, "--head-size: width ", width, " is not divisible by heads of size ",
-              head_size);
-        check(kv_heads == 0 || head_count() % kv_heads == 0, "--kv-heads: ", head_count(), " heads are not divisible by ",
-              kv_heads, " key and value heads");
+        check(head_size == 0 || width % head_size == 0, "--head-size: width ", width,
+              " is not divisible by heads of size ", head_size);
+        check(kv_heads == 0 || head_count() % kv_heads == 0, "--kv-heads: ", head_count(),
+              " heads are not divisible by ", kv_heads, " key and value heads");
         check(model != "llama" || width / head_count() % 2 == 0, "--model: heads of size ", width / head_count(),
               "; rotary positions need an even size");
         check(batch % micro_batches == 0, "--micro-batches: batch ", batch, " is not divisible by ", micro_batches,
@@ -118,8 +122,10 @@ struct LanguageRunOptions {
         check(threads >= 1, "--threads: is ", threads, "; expected at least 1");
         check(!warmup || *warmup <= steps, "--warmup: ", warmup.value_or(0), " steps are more than the run's ", steps);
         check(!lr || (std::isfinite(*lr) && *lr > 0.0), "--lr: is ", lr.value_or(0.0), "; expected a positive number");
-        check(std::isfinite(weight_decay) && weight_decay >= 0.0, "--weight-decay: is ", weight_decay, "; expected 0 or more");
-        check(std::isfinite(temperature) && temperature >= 0.0, "--temperature: is ", temperature, "; expected 0 or more");
+        check(std::isfinite(weight_decay) && weight_decay >= 0.0, "--weight-decay: is ", weight_decay,
+              "; expected 0 or more");
+        check(std::isfinite(temperature) && temperature >= 0.0, "--temperature: is ", temperature,
+              "; expected 0 or more");
         check(save_every == 0 || !save.empty(), "--save-every: is ", save_every, ", but --save names no file");
         check(resume.empty() || weights.empty(), "--weights: --resume brings weights of its own; give one of the two");
         check(top_k <= most, "--top-k: is ", top_k, "; expected at most ", most);
@@ -181,9 +187,10 @@ struct LanguageRunResult {
     /// The line that ends a run's output.
     [[nodiscard]] std::string line() const {
         char text[256];
-        std::snprintf(text, sizeof text,
-                      "result recipe=%s steps=%zu train_bpc=%.4f valid_bpc=%.4f tokens_per_s=%.0f peak_rss_mb=%.0f seconds=%.1f",
-                      recipe.c_str(), steps, train_bpc, valid_bpc, tokens_per_s, peak_rss_mb, seconds);
+        std::snprintf(
+            text, sizeof text,
+            "result recipe=%s steps=%zu train_bpc=%.4f valid_bpc=%.4f tokens_per_s=%.0f peak_rss_mb=%.0f seconds=%.1f",
+            recipe.c_str(), steps, train_bpc, valid_bpc, tokens_per_s, peak_rss_mb, seconds);
         return text;
     }
 };

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <unitscale/analysis/heat_table.hpp>
-#include <unitscale/analysis/markup.hpp>
-#include <unitscale/analysis/report_page.hpp>
-#include <unitscale/analysis/svg_plot.hpp>
 #include <unitscale/base/error.hpp>
+#include <unitscale/report/heat_table.hpp>
+#include <unitscale/report/markup.hpp>
+#include <unitscale/report/report_page.hpp>
+#include <unitscale/report/svg_plot.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -40,28 +40,29 @@ template <class Lead>
         const char* tag = i == 0 ? "th" : "td";
         html += "<tr>";
         for (std::size_t j = 0; j < rows[i].size(); ++j)
-            html += concatenate('<', tag, '>', i > 0 && j == 0 ? lead(i - 1) : "", analysis::escaped(rows[i][j]), "</", tag, '>');
+            html += concatenate('<', tag, '>', i > 0 && j == 0 ? lead(i - 1) : "", report::escaped(rows[i][j]), "</",
+                                tag, '>');
         html += "</tr>\n";
     }
     return html + "</table>";
 }
 
 /// A card with a plot in it; nothing if there is no curve of two points.
-[[nodiscard]] inline std::string plot_card(std::string_view title, std::string_view note, analysis::Plot plot) {
+[[nodiscard]] inline std::string plot_card(std::string_view title, std::string_view note, report::Plot plot) {
     const bool drawable =
         std::any_of(plot.curves.begin(), plot.curves.end(), [](const auto& curve) { return curve.x.size() > 1; });
     if (!drawable) return "";
     plot.label = title;
     plot.alone = false;
     return concatenate("<div class=\"card recipes\"><h2>", title, "</h2><span class=\"soft\">", note, "</span>",
-                       analysis::svg_plot(plot), "</div>\n");
+                       report::svg_plot(plot), "</div>\n");
 }
 
 /// A whole page with tables and plots in it. `title` is text, `body` markup.
 [[nodiscard]] inline std::string figures_page(std::string_view title, std::string_view body) {
-    std::string style(analysis::report_style);
-    ((style += analysis::svg_plot_style) += analysis::heat_table_style) += figures_style;
-    return analysis::html_page(title, style, body);
+    std::string style(report::report_style);
+    ((style += report::svg_plot_style) += report::heat_table_style) += figures_style;
+    return report::html_page(title, style, body);
 }
 
 }  // namespace unitscale::experiments

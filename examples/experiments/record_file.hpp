@@ -39,7 +39,9 @@ namespace unitscale::experiments {
     std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(hash_name(text)));
     return digits;
 }
-[[nodiscard]] inline std::string fingerprint(const Recipe& recipe) { return fingerprint(io::recipe_to_json(recipe).dump()); }
+[[nodiscard]] inline std::string fingerprint(const Recipe& recipe) {
+    return fingerprint(io::recipe_to_json(recipe).dump());
+}
 
 /// Reads a value that JsonLog has written. JSON has no NaN and no infinity; it has written their names: both are read as NaN.
 template <class Value>
@@ -65,7 +67,8 @@ public:
     /// Opens the file, or makes it; `settings` is what all records must share, and `read` gets the line of each. `kind` names in
     /// errors, and in the file, what its records are of. Errors: the file is of no such kind, or of another one, is in use or
     /// damaged (`read` throws Json::exception), or cannot be written.
-    RecordFile(std::filesystem::path path, std::string kind, const Json& settings, const std::function<void(const Json&)>& read)
+    RecordFile(std::filesystem::path path, std::string kind, const Json& settings,
+               const std::function<void(const Json&)>& read)
         : path_(std::move(path)), kind_(std::move(kind)) {
         lock_ = io::FileDescriptor(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
         check(lock_.is_open(), where(), " cannot be opened for writing");
@@ -74,7 +77,8 @@ public:
         const std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
         const std::string head = Json{{kind_, settings}}.dump();
         std::size_t begin = 0, number = 0;
-        for (std::size_t end = text.find('\n'); end != std::string::npos; begin = end + 1, end = text.find('\n', begin)) {
+        for (std::size_t end = text.find('\n'); end != std::string::npos;
+             begin = end + 1, end = text.find('\n', begin)) {
             const Json line = Json::parse(text.substr(begin, end - begin), nullptr, false);
             if (++number == 1) {
                 check_settings(line, settings);
@@ -100,14 +104,16 @@ public:
 
 private:
     void check_settings(const Json& line, const Json& settings) const {
-        check(line.is_object() && line.contains(kind_) && line[kind_].is_object(), where(), " is not the file of a ", kind_,
-              "; choose another --out");
+        check(line.is_object() && line.contains(kind_) && line[kind_].is_object(), where(), " is not the file of a ",
+              kind_, "; choose another --out");
         const Json& known = line[kind_];
-        const auto of = [](const Json& all, const std::string& name) { return all.contains(name) ? all[name] : Json("not set"); };
+        const auto of = [](const Json& all, const std::string& name) {
+            return all.contains(name) ? all[name] : Json("not set");
+        };
         const auto compare = [&](const std::string& name) {
             const Json there = of(known, name), here = of(settings, name);
-            check(there == here, where(), " is of another ", kind_, ": its ", name, " is ", there.dump(), ", not ", here.dump(),
-                  "; choose another --out");
+            check(there == here, where(), " is of another ", kind_, ": its ", name, " is ", there.dump(), ", not ",
+                  here.dump(), "; choose another --out");
         };
         for (const auto& [name, value] : settings.items()) compare(name);
         for (const auto& [name, value] : known.items()) compare(name);

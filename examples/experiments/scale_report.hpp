@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <unitscale/analysis/html_report.hpp>
-#include <unitscale/analysis/json_lines.hpp>
 #include <unitscale/analysis/tracker.hpp>
 #include <unitscale/base/error.hpp>
 #include <unitscale/formats/format.hpp>
 #include <unitscale/io/whole_file.hpp>
+#include <unitscale/report/html_report.hpp>
+#include <unitscale/report/json_lines.hpp>
 #include <unitscale/scaling/recipe.hpp>
 #include <unitscale/train/critical_tensors.hpp>
 #include <unitscale/train/storage.hpp>
@@ -35,11 +35,12 @@ struct TrackingOptions {
 };
 
 /// The tracker's options for one run. Errors: an unknown format, one for unsigned numbers.
-[[nodiscard]] inline analysis::TrackerOptions tracker_options(const TrackingOptions& tracking, const LanguageRunOptions& run,
-                                                              const Recipe& recipe) {
+[[nodiscard]] inline analysis::TrackerOptions tracker_options(const TrackingOptions& tracking,
+                                                              const LanguageRunOptions& run, const Recipe& recipe) {
     const ProductFormats formats = recipe.formats(ProductKind::linear, "");
     const ElementType element = recipe.storage.element;
-    const auto format = [element](const std::string& wanted, const std::optional<Quantiser>& own, const FloatFormat& other) {
+    const auto format = [element](const std::string& wanted, const std::optional<Quantiser>& own,
+                                  const FloatFormat& other) {
         if (!wanted.empty()) return find_format(wanted);
         return own ? own->format : element == ElementType::float32 ? other : element_format(element);
     };
@@ -65,7 +66,8 @@ struct ScaleReportOptions {
     void validate() const {
         check(!recipes.empty(), "--recipe: none given");
         for (const std::string& name : recipes) static_cast<void>(tracker_options(tracking, run, find_recipe(name)));
-        check(std::isfinite(rate_factor) && rate_factor > 0.0, "--lr-factor: is ", rate_factor, "; expected a positive number");
+        check(std::isfinite(rate_factor) && rate_factor > 0.0, "--lr-factor: is ", rate_factor,
+              "; expected a positive number");
         io::check_writable("--out", out);
         if (!json.empty()) io::check_writable("--json", json);
     }
@@ -78,8 +80,8 @@ struct TrackedRun {
 };
 
 /// `run_language`, tracked.
-inline LanguageRunResult run_tracked(const LanguageRunOptions& options, const TrackingOptions& tracking, std::FILE* text,
-                                     std::FILE* progress, TrackedRun& seen) {
+inline LanguageRunResult run_tracked(const LanguageRunOptions& options, const TrackingOptions& tracking,
+                                     std::FILE* text, std::FILE* progress, TrackedRun& seen) {
     return train::with_storage(recipe_of(options), [&]<class T>(std::type_identity<T>) {
         LanguageRun<T> run(options);
         analysis::Tracker<T> tracker(tracker_options(tracking, options, run.recipe()));
@@ -125,23 +127,24 @@ inline void scale_report(const ScaleReportOptions& options, std::FILE* text) {
             std::fprintf(text, "recipe=%s first non-finite value: %s\n", name.c_str(),
                          analysis::explain(*track.non_finite, track).c_str());
     }
-    analysis::write_html_report(options.out, tracks, "Scales of a transformer in training");
+    report::write_html_report(options.out, tracks, "Scales of a transformer in training");
     if (options.json.empty()) return;
     std::string lines;
-    for (const analysis::Track& track : tracks) lines += analysis::json_lines(track);
+    for (const analysis::Track& track : tracks) lines += report::json_lines(track);
     io::write_whole("--json", options.json, lines);
 }
 
 /// One run, and a page about the scale of every tensor in it at `page`; none if that is empty. The page is written also when the
 /// run fails. Errors: the page cannot be written, found before anything is computed.
-[[nodiscard]] inline LanguageRunResult run_and_report(const LanguageRunOptions& options, const std::string& page, std::FILE* text,
-                                                      std::FILE* progress) {
+[[nodiscard]] inline LanguageRunResult run_and_report(const LanguageRunOptions& options, const std::string& page,
+                                                      std::FILE* text, std::FILE* progress) {
     if (page.empty()) return run_language(options, text, progress);
     io::check_writable("--report", page);
     TrackedRun seen;
     const auto write = [&] {
-        if (!options.quiet && !seen.critical.empty()) std::fprintf(text, "%s\n", train::critical_table(seen.critical).c_str());
-        analysis::write_html_report(page, {&seen.track, 1}, "Scales of a transformer in training");
+        if (!options.quiet && !seen.critical.empty())
+            std::fprintf(text, "%s\n", train::critical_table(seen.critical).c_str());
+        report::write_html_report(page, {&seen.track, 1}, "Scales of a transformer in training");
     };
     try {
         LanguageRunResult result = run_tracked(options, {}, text, progress, seen);

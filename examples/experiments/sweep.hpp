@@ -42,7 +42,7 @@ namespace unitscale::experiments {
 
 /// What `sweep` is asked to do.
 struct SweepOptions {
-    LanguageRunOptions run{};                     ///< of all points, as far as no axis changes it; its seed is the first
+    LanguageRunOptions run{};  ///< of all points, as far as no axis changes it; its seed is the first
     std::vector<std::string> recipes = {"fp32"};  ///< names or JSON files; several are an axis
     std::vector<std::string> axes{};              ///< as `parse_axis` reads them
     std::string strategy = "grid";
@@ -54,8 +54,12 @@ struct SweepOptions {
     std::filesystem::path out = "sweep.html";  ///< the page; beside it `sweep.jsonl` and, while it runs, `sweep.runs`
     std::filesystem::path plot{};              ///< an SVG of the losses by learning rate; empty: none
 
-    [[nodiscard]] std::filesystem::path records() const { return std::filesystem::path(out).replace_extension(".jsonl"); }
-    [[nodiscard]] std::filesystem::path unfinished() const { return std::filesystem::path(out).replace_extension(".runs"); }
+    [[nodiscard]] std::filesystem::path records() const {
+        return std::filesystem::path(out).replace_extension(".jsonl");
+    }
+    [[nodiscard]] std::filesystem::path unfinished() const {
+        return std::filesystem::path(out).replace_extension(".runs");
+    }
 
     /// The space that is searched. Errors: those of the axes and recipes.
     [[nodiscard]] SweepSpace space() const {
@@ -94,8 +98,8 @@ struct SweepOptions {
             static_cast<void>(recipe_of(options));
             options.validate();
         }
-        check(out.extension() != ".jsonl" && out.extension() != ".runs" && out.has_filename(), "--out: is ", out.string(),
-              "; expected the name of a page, such as sweep.html");
+        check(out.extension() != ".jsonl" && out.extension() != ".runs" && out.has_filename(), "--out: is ",
+              out.string(), "; expected the name of a page, such as sweep.html");
         io::check_writable("--out", out);
         check(plot.empty() || all.rate(), "--plot: shows losses by learning rate; expected --axis lr=...");
         if (!plot.empty()) io::check_writable("--plot", plot);
@@ -125,8 +129,9 @@ public:
             std::vector<SweepRun> waiting;
             for (std::size_t seed = 0; seed < options_.seeds; ++seed)
                 for (const SweepPoint& point : points) {
-                    const SweepRun next{
-                        .point = point, .seed = options_.run.seed + seed, .recipe_fingerprint = recipe_fingerprint(point)};
+                    const SweepRun next{.point = point,
+                                        .seed = options_.run.seed + seed,
+                                        .recipe_fingerprint = recipe_fingerprint(point)};
                     if (find(next) == nullptr) waiting.push_back(next);
                     else if (std::filesystem::exists(options_.unfinished()))  // a kill may have come between
                         std::filesystem::remove(checkpoint_of(next));
@@ -142,7 +147,8 @@ public:
         std::filesystem::remove(options_.unfinished(), ignored);  // if nothing is left in it
         const SweepResults all = results();
         write_page(all);
-        for (const SweepTable& table : sweep_tables(all)) say(concatenate("\n", table.title, "\n", io::text_table(table.rows)));
+        for (const SweepTable& table : sweep_tables(all))
+            say(concatenate("\n", table.title, "\n", io::text_table(table.rows)));
         for (const std::string& line : failure_lines(all)) say(concatenate("\n", line, "\n"));
     }
 
@@ -173,8 +179,10 @@ private:
         std::vector<std::string> axes;
         for (const SweepAxis& axis : space_.axes) axes.push_back(axis.name());
         std::sort(axes.begin(), axes.end());
-        Json settings = {
-            {"text", fingerprint(io::encode_utf8(text))}, {"characters", text.size()}, {"axes", axes}, {"set", run.set}};
+        Json settings = {{"text", fingerprint(io::encode_utf8(text))},
+                         {"characters", text.size()},
+                         {"axes", axes},
+                         {"set", run.set}};
         if (!space_.find("recipe")) {
             settings["recipe"] = recipe_of(space_.run).name;
             settings["recipe_fields"] = fingerprint(recipe_of(space_.run));
@@ -187,7 +195,8 @@ private:
         settings["head_size"] = run.head_size;
         settings["kv_heads"] = run.kv_heads;
         if (!space_.find("lr")) settings["lr"] = run.lr ? Json(*run.lr) : Json("the recipe's");
-        for (const SweepParameter& parameter : sweep_parameters)  // files of sweeps without such a number know nothing of it
+        for (const SweepParameter& parameter :
+             sweep_parameters)  // files of sweeps without such a number know nothing of it
             if (parameter.number != nullptr && !space_.find(parameter.name) && run.*parameter.number != 0.0)
                 settings[std::string(parameter.name)] = run.*parameter.number;
         settings["warmup"] = run.warmup ? Json(*run.warmup) : Json("a tenth");
@@ -196,7 +205,8 @@ private:
     }
 
     [[nodiscard]] std::string heading() const {
-        std::string text = concatenate(sweep_strategy_names[static_cast<std::size_t>(search_.strategy)], " search over ");
+        std::string text =
+            concatenate(sweep_strategy_names[static_cast<std::size_t>(search_.strategy)], " search over ");
         for (std::size_t i = 0; i < space_.axes.size(); ++i) (text += i == 0 ? "" : ", ") += space_.axes[i].name();
         if (!space_.find("recipe")) text += concatenate("; recipe ", recipe_of(space_.run).name);
         text += concatenate("; model ", options_.run.model);
@@ -205,7 +215,8 @@ private:
                 (parameter.name != "heads" || options_.run.head_size == 0))
                 text += concatenate(", ", parameter.name, ' ', options_.run.*parameter.size);
         if (options_.run.head_size > 0) text += concatenate(", heads of ", options_.run.head_size);
-        return text + concatenate("; ", options_.seeds, options_.seeds == 1 ? " seed" : " seeds", " from ", options_.run.seed);
+        return text +
+               concatenate("; ", options_.seeds, options_.seeds == 1 ? " seed" : " seeds", " from ", options_.run.seed);
     }
 
     [[nodiscard]] std::vector<SweepPoint> wanted() const {
@@ -235,11 +246,12 @@ private:
 
     /// The record of a run, or null. Error: its recipe is another one now.
     [[nodiscard]] const SweepRun* find(const SweepRun& run) const {
-        const auto found = std::find_if(runs_.begin(), runs_.end(),
-                                        [&](const SweepRun& done) { return done.point == run.point && done.seed == run.seed; });
+        const auto found = std::find_if(runs_.begin(), runs_.end(), [&](const SweepRun& done) {
+            return done.point == run.point && done.seed == run.seed;
+        });
         if (found == runs_.end()) return nullptr;
-        check(run.recipe_fingerprint.empty() || run.recipe_fingerprint == found->recipe_fingerprint, file_.where(), ": ",
-              space_.text(run.point), ": the recipe has changed since its run there; choose another --out");
+        check(run.recipe_fingerprint.empty() || run.recipe_fingerprint == found->recipe_fingerprint, file_.where(),
+              ": ", space_.text(run.point), ": the recipe has changed since its run there; choose another --out");
         return &*found;
     }
 
@@ -275,9 +287,10 @@ private:
         run.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
         const std::lock_guard lock(mutex_);
         if (!options_.run.quiet)
-            say(concatenate('[', ++done_, '/', all_, "] ", space_.text(run.point), ", seed ", run.seed, ": ",
-                            run.failed ? concatenate("failed: ", run.reason) : io::cell("%.4f bits/char", run.valid_loss), ", ",
-                            duration_text(run.seconds), "\n"));
+            say(concatenate(
+                '[', ++done_, '/', all_, "] ", space_.text(run.point), ", seed ", run.seed, ": ",
+                run.failed ? concatenate("failed: ", run.reason) : io::cell("%.4f bits/char", run.valid_loss), ", ",
+                duration_text(run.seconds), "\n"));
         add(std::move(run));
         std::error_code ignored;
         std::filesystem::remove(checkpoint, ignored);
@@ -299,7 +312,8 @@ private:
     void add(SweepRun run) {
         Json json;
         for (std::size_t i = 0; i < space_.axes.size(); ++i)
-            json[space_.axes[i].name()] = space_.axes[i].parameter.is_recipe() ? Json(run.point[i]) : Json::parse(run.point[i]);
+            json[space_.axes[i].name()] =
+                space_.axes[i].parameter.is_recipe() ? Json(run.point[i]) : Json::parse(run.point[i]);
         describe(run, [&](const char* name, const auto& value) { json[name] = value; });
         file_.write({{"run", std::move(json)}});
         runs_.push_back(std::move(run));
@@ -308,7 +322,8 @@ private:
         SweepRun run;
         for (const SweepAxis& axis : space_.axes) {
             const Json& value = json.at(axis.name());
-            run.point.push_back(axis.parameter.is_recipe() ? value.get<std::string>() : number_text(value.get<double>()));
+            run.point.push_back(axis.parameter.is_recipe() ? value.get<std::string>()
+                                                           : number_text(value.get<double>()));
         }
         describe(run, [&](const char* name, auto& value) { read_logged(json.at(name), value); });
         runs_.push_back(std::move(run));

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <unitscale/analysis/heat_table.hpp>
-#include <unitscale/analysis/markup.hpp>
-#include <unitscale/analysis/svg_plot.hpp>
 #include <unitscale/base/error.hpp>
+#include <unitscale/report/heat_table.hpp>
+#include <unitscale/report/markup.hpp>
+#include <unitscale/report/svg_plot.hpp>
 
 #include "experiments/page_parts.hpp"
 #include "experiments/sweep_results.hpp"
@@ -50,10 +50,10 @@ namespace unitscale::experiments {
 
 /// An axis of losses and of their bands: from the least to a little above the worst of the curves' least ones. What is worse would
 /// make the differences too small to see.
-[[nodiscard]] inline analysis::PlotAxis sweep_loss_axis(const std::vector<analysis::PlotCurve>& curves) {
+[[nodiscard]] inline report::PlotAxis sweep_loss_axis(const std::vector<report::PlotCurve>& curves) {
     const double infinity = std::numeric_limits<double>::infinity();
     double low = infinity, high = -infinity, worst = -infinity;
-    for (const analysis::PlotCurve& curve : curves) {
+    for (const report::PlotCurve& curve : curves) {
         double least = infinity;
         for (const double loss : curve.y)
             if (std::isfinite(loss)) least = std::min(least, loss);
@@ -65,24 +65,24 @@ namespace unitscale::experiments {
                 }
         if (std::isfinite(least)) worst = std::max(worst, least);
     }
-    if (!std::isfinite(low)) return analysis::linear_axis(0.0, 1.0, "bits per character");
+    if (!std::isfinite(low)) return report::linear_axis(0.0, 1.0, "bits per character");
     high = std::min(high, worst + 0.3 * std::abs(low));
     if (!(high > low)) high = low + 0.1;
-    return analysis::linear_axis(low - 0.05 * (high - low), high + 0.05 * (high - low), "bits per character");
+    return report::linear_axis(low - 0.05 * (high - low), high + 0.05 * (high - low), "bits per character");
 }
 
 /// Losses along a hyperparameter, a curve for each recipe and size with its spread over seeds. No curves: it has only one value.
-[[nodiscard]] inline analysis::Plot axis_plot(const SweepResults& results, std::size_t place) {
+[[nodiscard]] inline report::Plot axis_plot(const SweepResults& results, std::size_t place) {
     const std::vector<SweepSlice> slices = sweep_slices(results, {place});
     const std::map<double, std::string> values = values_of(slices, place);
-    analysis::Plot plot{.label = concatenate("loss by ", results.space.axes[place].name())};
+    report::Plot plot{.label = concatenate("loss by ", results.space.axes[place].name())};
     if (values.size() < 2) return plot;
     for (const SweepSlice& slice : slices) {
         if (slice.points.size() < 2) continue;
         std::map<double, const PointResult*> points;
         for (const PointResult* result : slice.points)
             points[std::log2(std::strtod(result->point[place].c_str(), nullptr))] = result;
-        analysis::PlotCurve curve{
+        report::PlotCurve curve{
             .name = condition_text(results.space, slice.any()), .look = sweep_look(results, slice.any()), .dots = true};
         for (const auto& [at, result] : points) {
             curve.x.push_back(at);
@@ -95,28 +95,30 @@ namespace unitscale::experiments {
         plot.curves.push_back(std::move(curve));
     }
     const double low = std::log2(values.begin()->first), high = std::log2(values.rbegin()->first);
-    plot.x = {.low = low - 0.03 * (high - low), .high = high + 0.03 * (high - low), .label = results.space.axes[place].name()};
+    plot.x = {.low = low - 0.03 * (high - low),
+              .high = high + 0.03 * (high - low),
+              .label = results.space.axes[place].name()};
     if (values.size() <= 12) {
         for (const auto& [number, text] : values) {
             const double log2 = std::log2(number);
-            plot.x.ticks.push_back({log2, log2 == std::floor(log2) ? analysis::svg_power(2, static_cast<int>(log2))
-                                                                   : analysis::plot_number(number)});
+            plot.x.ticks.push_back({log2, log2 == std::floor(log2) ? report::svg_power(2, static_cast<int>(log2))
+                                                                   : report::plot_number(number)});
         }
     } else {
         for (double log2 = std::ceil(low); log2 <= high; ++log2)
-            plot.x.ticks.push_back({log2, analysis::svg_power(2, static_cast<int>(log2))});
+            plot.x.ticks.push_back({log2, report::svg_power(2, static_cast<int>(log2))});
     }
     plot.y = sweep_loss_axis(plot.curves);
     return plot;
 }
 
 /// The best loss so far over the runs of the search, for each recipe and size. No curves: the search is a grid.
-[[nodiscard]] inline analysis::Plot search_plot(const SweepResults& results) {
-    analysis::Plot plot{.label = "best loss so far by number of runs"};
+[[nodiscard]] inline report::Plot search_plot(const SweepResults& results) {
+    report::Plot plot{.label = "best loss so far by number of runs"};
     if (results.search.strategy == SweepStrategy::grid) return plot;
     double most = 1.0;
     for (const SweepPoint& condition : results.conditions()) {
-        analysis::PlotCurve curve{
+        report::PlotCurve curve{
             .name = condition_text(results.space, condition), .look = sweep_look(results, condition), .dots = true};
         double best = std::numeric_limits<double>::infinity(), runs = 0.0;
         for (const PointResult& result : results.points) {
@@ -129,7 +131,7 @@ namespace unitscale::experiments {
         most = std::max(most, runs);
         plot.curves.push_back(std::move(curve));
     }
-    plot.x = analysis::linear_axis(0.0, 1.03 * most, "runs", 8, true);
+    plot.x = report::linear_axis(0.0, 1.03 * most, "runs", 8, true);
     plot.y = sweep_loss_axis(plot.curves);
     return plot;
 }
@@ -138,10 +140,10 @@ namespace unitscale::experiments {
 [[nodiscard]] inline std::string sweep_plot(const SweepResults& results) {
     const auto rate = results.space.rate();
     if (!rate || results.points.empty()) return "";
-    analysis::Plot plot = axis_plot(results, *rate);
+    report::Plot plot = axis_plot(results, *rate);
     if (plot.curves.empty()) return "";
     if (results.space.axes[*rate].name() == "lr") plot.x.label = "learning rate";
-    return analysis::svg_plot(plot);
+    return report::svg_plot(plot);
 }
 
 /// Every point with its losses, in the order of the search.
@@ -178,39 +180,41 @@ powers of two; at an edge of the axis, or beside a failed point, it is the best 
 [[nodiscard]] inline std::string sweep_page(const SweepResults& results, std::string_view heading) {
     const auto no_lead = [](std::size_t) { return ""; };
     const auto card = [](const std::string& inside) { return concatenate("<div class=\"card\">", inside, "</div>\n"); };
-    std::string body = concatenate("<main><h1>Hyperparameter sweep</h1><p class=\"soft\">", analysis::escaped(heading), "</p>");
+    std::string body =
+        concatenate("<main><h1>Hyperparameter sweep</h1><p class=\"soft\">", report::escaped(heading), "</p>");
     body += sweep_note;
     if (const std::vector<std::string> lines = failure_lines(results); !lines.empty()) {
         body += concatenate("<details class=\"alert\"><summary>failed runs: ", lines.size(), "</summary><ul>");
-        for (const std::string& line : lines) body += concatenate("<li>", analysis::escaped(line), "</li>");
+        for (const std::string& line : lines) body += concatenate("<li>", report::escaped(line), "</li>");
         body += "</ul></details>\n";
     }
     if (!results.points.empty()) {
         body += "<div class=\"pair\">";
         for (const std::size_t place : results.space.places(false))
-            body +=
-                plot_card(concatenate("Loss by ", results.space.axes[place].name()),
-                          "median over seeds, from least to largest; the rest of the point is that of the best, or the search's",
-                          axis_plot(results, place));
+            body += plot_card(
+                concatenate("Loss by ", results.space.axes[place].name()),
+                "median over seeds, from least to largest; the rest of the point is that of the best, or the search's",
+                axis_plot(results, place));
         body += plot_card("Best loss so far", "over the runs in the order of the search", search_plot(results));
         body += "</div>\n";
         for (const SweepTable& table : sweep_tables(results))
-            body += card(concatenate("<h2>", analysis::escaped(table.title), "</h2>", html_table(table.rows, no_lead)));
+            body += card(concatenate("<h2>", report::escaped(table.title), "</h2>", html_table(table.rows, no_lead)));
         std::string maps;
         for (const FixedMap& at : sweep_maps(results))
-            maps += analysis::heat_table({.caption = at.fixed,
-                                          .row_name = at.map.row_name,
-                                          .column_name = at.map.column_name,
-                                          .rows = at.map.rows,
-                                          .columns = at.map.columns,
-                                          .numbers = at.map.losses});
+            maps += report::heat_table({.caption = at.fixed,
+                                        .row_name = at.map.row_name,
+                                        .column_name = at.map.column_name,
+                                        .rows = at.map.rows,
+                                        .columns = at.map.columns,
+                                        .numbers = at.map.losses});
         if (!maps.empty())
-            body += card(concatenate(
-                "<h2>Maps of pairs</h2><span class=\"soft\">coloured the more strongly the closer to the map's best, which has a "
-                "frame: at most 0.5, 1, 2, 4, 8, 16 % above it, and more</span>",
-                maps));
-        body +=
-            card(concatenate("<details><summary>all points</summary>", html_table(point_rows(results), no_lead), "</details>"));
+            body +=
+                card(concatenate("<h2>Maps of pairs</h2><span class=\"soft\">coloured the more strongly the closer to "
+                                 "the map's best, which has a "
+                                 "frame: at most 0.5, 1, 2, 4, 8, 16 % above it, and more</span>",
+                                 maps));
+        body += card(concatenate("<details><summary>all points</summary>", html_table(point_rows(results), no_lead),
+                                 "</details>"));
     }
     return figures_page("Hyperparameter sweep", body + "</main>");
 }

@@ -49,7 +49,8 @@ struct PointResult {
 
     [[nodiscard]] bool whole() const noexcept { return runs.size() == seeds.size(); }
     [[nodiscard]] std::size_t failed() const {
-        return static_cast<std::size_t>(std::count_if(runs.begin(), runs.end(), [](const SweepRun& run) { return run.failed; }));
+        return static_cast<std::size_t>(
+            std::count_if(runs.begin(), runs.end(), [](const SweepRun& run) { return run.failed; }));
     }
     /// The least and the largest loss of the runs that did not fail.
     [[nodiscard]] std::pair<double, double> range() const {
@@ -70,7 +71,8 @@ struct SweepResults {
     std::vector<PointResult> points{};
 
     [[nodiscard]] const PointResult* find(const SweepPoint& point) const {
-        const auto found = std::find_if(points.begin(), points.end(), [&](const PointResult& p) { return p.point == point; });
+        const auto found =
+            std::find_if(points.begin(), points.end(), [&](const PointResult& p) { return p.point == point; });
         return found == points.end() ? nullptr : &*found;
     }
     /// As a search asks for it: NaN until all seeds of the point have ended.
@@ -111,7 +113,8 @@ struct SweepSlice {
 /// The slices along `free`: one for each combination of the recipe and sizes that are not among them. Of those that differ in other
 /// hyperparameters, it is the one with the most points, and of several such the one with the least loss. On a grid it goes through the
 /// best point; in a line or independent search it is the line that was searched.
-[[nodiscard]] inline std::vector<SweepSlice> sweep_slices(const SweepResults& results, const std::vector<std::size_t>& free) {
+[[nodiscard]] inline std::vector<SweepSlice> sweep_slices(const SweepResults& results,
+                                                          const std::vector<std::size_t>& free) {
     const auto is_free = [&](std::size_t place) { return std::find(free.begin(), free.end(), place) != free.end(); };
     std::vector<std::size_t> conditions, fixed;
     for (std::size_t place = 0; place < results.space.axes.size(); ++place) {
@@ -155,7 +158,8 @@ struct SweepSlice {
 /// Where an axis has its least loss, in powers of two.
 struct AxisOptimum {
     enum class Place { inside, low_edge, high_edge, beside_failed, nowhere } place = Place::inside;
-    double log2 = 0.0;  ///< of the vertex of the parabola through the best point and its neighbours; elsewhere of the best point
+    double log2 =
+        0.0;  ///< of the vertex of the parabola through the best point and its neighbours; elsewhere of the best point
     double loss = 0.0;  ///< the least one measured
 
     /// What is to be known about its place; empty: it lies between its neighbours.
@@ -185,7 +189,8 @@ struct AxisOptimum {
     if (best == curve.end() || !std::isfinite(best->second)) return std::nullopt;
     AxisOptimum optimum{.log2 = best->first, .loss = best->second};
     using Place = AxisOptimum::Place;
-    const bool flat = std::all_of(curve.begin(), curve.end(), [&](const auto& point) { return point.second == best->second; });
+    const bool flat =
+        std::all_of(curve.begin(), curve.end(), [&](const auto& point) { return point.second == best->second; });
     if (flat && curve.size() > 1) {
         optimum.place = Place::nowhere;
     } else if (best == curve.begin() || best + 1 == curve.end()) {
@@ -224,21 +229,23 @@ struct LossMap {
 };
 
 /// The map of a slice along two axes; nothing where it has fewer than two values on one, or no more points than a cross has.
-[[nodiscard]] inline std::optional<LossMap> loss_map(const SweepResults& results, const SweepSlice& slice, std::size_t row_axis,
-                                                     std::size_t column_axis) {
+[[nodiscard]] inline std::optional<LossMap> loss_map(const SweepResults& results, const SweepSlice& slice,
+                                                     std::size_t row_axis, std::size_t column_axis) {
     std::map<double, std::string> rows, columns;
     for (const PointResult* result : slice.points) {
         rows[std::strtod(result->point[row_axis].c_str(), nullptr)] = result->point[row_axis];
         columns[std::strtod(result->point[column_axis].c_str(), nullptr)] = result->point[column_axis];
     }
-    if (rows.size() < 2 || columns.size() < 2 || slice.points.size() < rows.size() + columns.size()) return std::nullopt;
+    if (rows.size() < 2 || columns.size() < 2 || slice.points.size() < rows.size() + columns.size())
+        return std::nullopt;
     LossMap map{.row_name = results.space.axes[row_axis].name(), .column_name = results.space.axes[column_axis].name()};
     for (const auto& [number, text] : rows) map.rows.push_back(text);
     for (const auto& [number, text] : columns) map.columns.push_back(text);
     map.losses.assign(rows.size(), std::vector<double>(columns.size(), std::numeric_limits<double>::quiet_NaN()));
     for (const PointResult* result : slice.points) {
         const auto row = std::find(map.rows.begin(), map.rows.end(), result->point[row_axis]) - map.rows.begin();
-        const auto column = std::find(map.columns.begin(), map.columns.end(), result->point[column_axis]) - map.columns.begin();
+        const auto column =
+            std::find(map.columns.begin(), map.columns.end(), result->point[column_axis]) - map.columns.begin();
         map.losses[static_cast<std::size_t>(row)][static_cast<std::size_t>(column)] = result->loss;
     }
     return map;

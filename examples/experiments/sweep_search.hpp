@@ -42,7 +42,8 @@ struct SweepSearch {
 using PointLoss = std::function<double(const SweepPoint&)>;
 
 /// The place of the least finite loss, the first of equals; nothing if one is not known yet, or all have failed.
-[[nodiscard]] inline std::optional<std::size_t> best_point(const std::vector<SweepPoint>& points, const PointLoss& loss) {
+[[nodiscard]] inline std::optional<std::size_t> best_point(const std::vector<SweepPoint>& points,
+                                                           const PointLoss& loss) {
     std::optional<std::size_t> best;
     double least = 0.0;
     for (std::size_t i = 0; i < points.size(); ++i) {
@@ -84,7 +85,8 @@ using PointLoss = std::function<double(const SweepPoint&)>;
 }
 
 /// The points that differ from `base` on one axis.
-[[nodiscard]] inline std::vector<SweepPoint> line_through(const SweepSpace& space, const SweepPoint& base, std::size_t place) {
+[[nodiscard]] inline std::vector<SweepPoint> line_through(const SweepSpace& space, const SweepPoint& base,
+                                                          std::size_t place) {
     return combinations(space, base, {place});
 }
 
@@ -121,7 +123,8 @@ struct IndependentSearch {
 /// A value of an axis: any of its values, or from its interval, where the logarithm is uniform, in four digits.
 [[nodiscard]] inline std::string random_value(const SweepAxis& axis, std::uint64_t seed, std::uint64_t draw) {
     const double share = uniform(random_word({seed, hash_name(axis.name())}, draw));
-    if (!axis.is_interval()) return axis.values[static_cast<std::size_t>(share * static_cast<double>(axis.values.size()))];
+    if (!axis.is_interval())
+        return axis.values[static_cast<std::size_t>(share * static_cast<double>(axis.values.size()))];
     char digits[32];
     std::snprintf(digits, sizeof digits, "%.4g", axis.low * std::pow(axis.high / axis.low, share));
     return number_text(std::strtod(digits, nullptr));
@@ -162,7 +165,8 @@ struct IndependentSearch {
                 const std::size_t wanted = points.size() + search.points;
                 for (std::uint64_t draw = 0; points.size() < wanted && draw < 20 * search.points; ++draw) {
                     SweepPoint point = base;
-                    for (const std::size_t place : searched) point[place] = random_value(space.axes[place], search.seed, draw);
+                    for (const std::size_t place : searched)
+                        point[place] = random_value(space.axes[place], search.seed, draw);
                     add({point});
                 }
                 break;

@@ -217,8 +217,9 @@ struct SweepSpace {
         if (parameter.name == "lr") return number_text(options.lr.value_or(recipe.learning_rate));
         const nlohmann::ordered_json json = io::recipe_to_json(recipe);
         const std::size_t dot = parameter.field.find('.');
-        return number_text(
-            json.at(std::string(parameter.field.substr(0, dot))).at(std::string(parameter.field.substr(dot + 1))).get<double>());
+        return number_text(json.at(std::string(parameter.field.substr(0, dot)))
+                               .at(std::string(parameter.field.substr(dot + 1)))
+                               .get<double>());
     }
 
     /// `recipe umup-fp32, width 64, lr 0.5`; of `only` these axes, where it is given.

@@ -35,7 +35,8 @@ struct SweepTable {
 [[nodiscard]] inline std::string condition_text(const SweepSpace& space, const SweepPoint& point,
                                                 const std::vector<std::size_t>& without = {}) {
     std::vector<std::size_t> places = space.places(true);
-    std::erase_if(places, [&](std::size_t place) { return std::find(without.begin(), without.end(), place) != without.end(); });
+    std::erase_if(places,
+                  [&](std::size_t place) { return std::find(without.begin(), without.end(), place) != without.end(); });
     const std::string text = space.text(point, &places);
     return text.empty() ? space.run.recipe : text;
 }
@@ -54,7 +55,8 @@ struct SweepTable {
     const SweepSpace& space = results.space;
     SweepTable table{.title = "best point, median over seeds", .rows = {{""}}};
     for (const std::size_t place : space.places(false)) table.rows[0].push_back(space.axes[place].name());
-    for (const char* name : {"bits/char", "spread", "at defaults", "failed runs", "runs"}) table.rows[0].emplace_back(name);
+    for (const char* name : {"bits/char", "spread", "at defaults", "failed runs", "runs"})
+        table.rows[0].emplace_back(name);
     const std::vector<SweepPoint> defaults = sweep_conditions(space);
     for (const SweepPoint& condition : results.conditions()) {
         const auto at_defaults = std::find_if(defaults.begin(), defaults.end(), [&](const SweepPoint& point) {
@@ -70,8 +72,9 @@ struct SweepTable {
         std::vector<std::string> row = {condition_text(space, condition)};
         for (const std::size_t place : space.places(false)) row.push_back(best == nullptr ? "-" : best->point[place]);
         row.push_back(best == nullptr ? "-" : loss_text(best->loss));
-        row.push_back(best == nullptr || best->runs.size() < 2 ? "-"
-                                                               : io::cell("%.4f", best->range().second - best->range().first));
+        row.push_back(best == nullptr || best->runs.size() < 2
+                          ? "-"
+                          : io::cell("%.4f", best->range().second - best->range().first));
         row.push_back(at_defaults == defaults.end() ? "-" : loss_text(results.loss(*at_defaults)));
         row.push_back(std::to_string(failed));
         row.push_back(std::to_string(runs));
@@ -98,8 +101,9 @@ struct SweepTable {
         std::vector<std::string> row = {condition_text(results.space, slice.any())};
         if (narrow)
             for (const auto& value : values) {
-                const auto found = std::find_if(slice.points.begin(), slice.points.end(),
-                                                [&](const PointResult* result) { return result->point[place] == value.second; });
+                const auto found =
+                    std::find_if(slice.points.begin(), slice.points.end(),
+                                 [&](const PointResult* result) { return result->point[place] == value.second; });
                 row.push_back(found == slice.points.end() ? "-" : loss_text((*found)->loss));
                 if (marked && found != slice.points.end() && (*found)->loss == optimum->loss) row.back() += "*";
             }
@@ -116,7 +120,7 @@ struct OptimumMovement {
     SweepPoint any{};                                           ///< one of the points
     std::vector<std::pair<std::string, AxisOptimum>> optima{};  ///< by the size's values
     double octaves = 0.0;                                       ///< the highest optimum's log2 minus the lowest's
-    bool at_least = false;                                      ///< one of them lies at an edge or beside a failed point
+    bool at_least = false;  ///< one of them lies at an edge or beside a failed point
 
     [[nodiscard]] std::string text() const {
         if (at_least && octaves == 0.0) return "unknown";  // all of them at one edge
@@ -154,7 +158,8 @@ struct OptimumMovement {
 /// A row for each hyperparameter, size, and combination of what else is fixed.
 [[nodiscard]] inline SweepTable movement_table(const SweepResults& results) {
     const SweepSpace& space = results.space;
-    SweepTable table{.title = "how far optima move, in octaves", .rows = {{"", "of", "over", "log2 of the optimum", "moves by"}}};
+    SweepTable table{.title = "how far optima move, in octaves",
+                     .rows = {{"", "of", "over", "log2 of the optimum", "moves by"}}};
     for (const std::size_t place : space.places(false))
         for (const std::size_t size : space.places(true)) {
             if (space.axes[size].parameter.is_recipe()) continue;
@@ -163,7 +168,8 @@ struct OptimumMovement {
                 for (const auto& [value, optimum] : movement.optima)
                     optima += concatenate(
                         optima.empty() ? "" : ", ", io::cell("%+.2f", optimum.log2),
-                        optimum.place == AxisOptimum::Place::inside ? "" : concatenate(" (", optimum.note(), ")"), " at ", value);
+                        optimum.place == AxisOptimum::Place::inside ? "" : concatenate(" (", optimum.note(), ")"),
+                        " at ", value);
                 table.rows.push_back({condition_text(space, movement.any, {size}), space.axes[place].name(),
                                       space.axes[size].name(), std::move(optima), movement.text()});
             }
@@ -173,7 +179,8 @@ struct OptimumMovement {
 
 /// Of an independent search: the best learning rate at default multipliers, and the best multipliers together there.
 [[nodiscard]] inline SweepTable independent_table(const SweepResults& results) {
-    SweepTable table{.title = "independent search: the best multipliers together, beside defaults at the best learning rate"};
+    SweepTable table{
+        .title = "independent search: the best multipliers together, beside defaults at the best learning rate"};
     if (results.search.strategy != SweepStrategy::independent) return table;
     const SweepSpace& space = results.space;
     table.rows.push_back({"", "at defaults", "together", "difference", "together at"});
@@ -184,7 +191,8 @@ struct OptimumMovement {
         const double before = results.loss(*search.best_rate), after = results.loss(*search.combined);
         const std::vector<std::size_t> searched = space.places(false);
         table.rows.push_back({condition_text(space, condition), loss_text(before), loss_text(after),
-                              io::cell("%+.2f %%", 100.0 * (after / before - 1.0)), space.text(*search.combined, &searched)});
+                              io::cell("%+.2f %%", 100.0 * (after / before - 1.0)),
+                              space.text(*search.combined, &searched)});
     }
     return table;
 }
@@ -221,12 +229,14 @@ struct FixedMap {
 
 /// What is lost, in bits per character, by taking the best value of one hyperparameter from another value of a second one or of a size.
 [[nodiscard]] inline SweepTable transfer_table(const SweepResults& results) {
-    SweepTable table{.title = "transfer error: mean loss, in bits/char, from tuning one at other values of the fixed one",
-                     .rows = {{"", "fixed", "tuned", "transfer error"}}};
+    SweepTable table{
+        .title = "transfer error: mean loss, in bits/char, from tuning one at other values of the fixed one",
+        .rows = {{"", "fixed", "tuned", "transfer error"}}};
     const auto add = [&](const FixedMap& at, const LossMap& map, std::size_t tuned) {
         if (results.space.axes[tuned].parameter.is_condition()) return;
         const double error = transfer_error(map);
-        table.rows.push_back({at.fixed, map.row_name, map.column_name, std::isinf(error) ? "infinite" : io::cell("%.4f", error)});
+        table.rows.push_back(
+            {at.fixed, map.row_name, map.column_name, std::isinf(error) ? "infinite" : io::cell("%.4f", error)});
     };
     for (const FixedMap& at : sweep_maps(results)) {
         add(at, at.map, at.column_axis);
@@ -252,7 +262,8 @@ struct FixedMap {
     for (const PointResult& result : results.points)
         for (const SweepRun& run : result.runs)
             if (run.failed)
-                lines.push_back(concatenate(results.space.text(run.point), ", seed ", run.seed, ": failed: ", run.reason));
+                lines.push_back(
+                    concatenate(results.space.text(run.point), ", seed ", run.seed, ": failed: ", run.reason));
     return lines;
 }
 

@@ -45,14 +45,15 @@ namespace unitscale::experiments {
 
 /// Where a run that has not ended keeps its files: a path to which their extensions are added. `label` is for people to read, `what`
 /// tells this run from all others; the folder is made. Error: it cannot be.
-[[nodiscard]] inline std::filesystem::path unfinished_path(const std::filesystem::path& folder, const std::string& label,
-                                                           const std::string& what) {
+[[nodiscard]] inline std::filesystem::path unfinished_path(const std::filesystem::path& folder,
+                                                           const std::string& label, const std::string& what) {
     std::error_code error;
     std::filesystem::create_directories(folder, error);
     check(std::filesystem::is_directory(folder, error), "unfinished runs: ", folder.string(), " cannot be made");
     std::string name = label.substr(0, 100);
     for (char& c : name) {
-        const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '-';
+        const bool plain =
+            (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '-';
         if (!plain) c = '_';
     }
     return folder / (name + "-" + fingerprint(what));
@@ -74,8 +75,10 @@ public:
     using Json = nlohmann::ordered_json;
 
     /// `what` tells this run from all others; the folder is made. Error: the folder cannot be made, a file in it not written.
-    UnfinishedRun(const std::filesystem::path& folder, const ComparedRun& run, const std::string& what, std::size_t steps) {
-        const std::filesystem::path path = unfinished_path(folder, concatenate(run.recipe, '-', run.rate, '-', run.seed), what);
+    UnfinishedRun(const std::filesystem::path& folder, const ComparedRun& run, const std::string& what,
+                  std::size_t steps) {
+        const std::filesystem::path path =
+            unfinished_path(folder, concatenate(run.recipe, '-', run.rate, '-', run.seed), what);
         (log_ = path) += ".jsonl";
         (checkpoint_ = path) += ".safetensors";
         std::error_code error;

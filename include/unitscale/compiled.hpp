@@ -86,92 +86,96 @@
 // A program computes the same bits with this target as with the headers alone. Test: tests/consumers/train.cpp
 
 /// Every op as an explicit instantiation: `prefix` is `template` or `extern template`.
-#define UNITSCALE_COMPILED_OPS(prefix, T)                                                                                      \
-    prefix Variable<T> abs<T>(Variable<T>);                                                                                    \
-    prefix Variable<T> add<T>(Variable<T>, Variable<T>, const AddOptions&);                                                    \
-    prefix Variable<T> attention<T>(Variable<T>, Variable<T>, Variable<T>, const AttentionOptions&);                           \
-    prefix Variable<T> cached_attention<T>(Variable<T>, Variable<T>, Variable<T>, const KeyValueRows<T>&,                      \
-        const AttentionOptions&);                                                                                              \
-    prefix Variable<T> cast_on_forward<T>(Variable<T>, const Quantiser&);                                                      \
-    prefix Variable<T> cast_on_backward<T>(Variable<T>, const Quantiser&);                                                     \
-    prefix Variable<T> clamp<T>(Variable<T>, const ClampOptions&);                                                             \
-    prefix Variable<T> concatenate<T>(std::span<const Variable<T>>, std::ptrdiff_t);                                           \
-    prefix Variable<T> conv1d<T>(Variable<T>, Variable<T>, std::optional<Variable<T>>, const Conv1dOptions&);                  \
-    prefix Variable<T> div<T>(Variable<T>, Variable<T>, const DivOptions&);                                                    \
-    prefix Variable<T> dropout<T>(Variable<T>, const DropoutOptions&);                                                         \
-    prefix Variable<T> dynamic_rescale_max<T>(Variable<T>);                                                                    \
-    prefix Variable<T> dynamic_rescale_l1<T>(Variable<T>);                                                                     \
-    prefix Variable<T> dynamic_rescale_l2<T>(Variable<T>);                                                                     \
-    prefix Variable<T> dynamic_rescale_max_gradient<T>(Variable<T>);                                                           \
-    prefix Variable<T> dynamic_rescale_l1_gradient<T>(Variable<T>);                                                            \
-    prefix Variable<T> dynamic_rescale_l2_gradient<T>(Variable<T>);                                                            \
-    prefix Variable<T> embedding<T>(Variable<T>, const Tensor<std::int32_t>&, const EmbeddingOptions&);                        \
-    prefix Variable<T> exp<T>(Variable<T>, const UnruledOptions&);                                                             \
-    prefix Variable<T> gated_silu<T>(Variable<T>, Variable<T>, const GatedSiluOptions&);                                       \
-    prefix Variable<T> gather<T>(Variable<T>, const Tensor<std::int32_t>&, const GatherOptions&);                              \
-    prefix Variable<T> gelu<T>(Variable<T>, const GeluOptions&);                                                               \
-    prefix Variable<T> layer_norm<T>(Variable<T>, std::optional<Variable<T>>, std::optional<Variable<T>>,                      \
-        const NormOptions&);                                                                                                   \
-    prefix Variable<T> linear<T>(Variable<T>, Variable<T>, std::optional<Variable<T>>, const LinearOptions&);                  \
-    prefix Variable<T> log<T>(Variable<T>, const UnruledOptions&);                                                             \
-    prefix Variable<T> log_softmax<T>(Variable<T>, const LogSoftmaxOptions&);                                                  \
-    prefix Variable<T> matmul<T>(Variable<T>, Variable<T>, const MatmulOptions&);                                              \
-    prefix Variable<T> max<T>(Variable<T>, const MaxOptions&);                                                                 \
-    prefix Variable<T> mean<T>(Variable<T>, const ReductionOptions&);                                                          \
-    prefix Variable<T> mse_loss<T>(Variable<T>, Variable<T>, const MseLossOptions&);                                           \
-    prefix Variable<T> mul<T>(Variable<T>, Variable<T>, const MulOptions&);                                                    \
-    prefix Variable<T> multiplier<T>(Variable<T>, double);                                                                     \
-    prefix Variable<T> pad<T>(Variable<T>, const Shape&, const Shape&, const PadOptions&);                                     \
-    prefix Variable<T> pow<T>(Variable<T>, double, const UnruledOptions&);                                                     \
-    prefix Variable<T> readout<T>(Variable<T>, Variable<T>, const ReadoutOptions&);                                            \
-    prefix Variable<T> relu<T>(Variable<T>, const ReluOptions&);                                                               \
-    prefix Variable<T> set_scaling<T>(Variable<T>, double);                                                                    \
-    prefix Variable<T> rebalance<T>(Variable<T>, double);                                                                      \
-    prefix Variable<T> stop_scaling<T>(Variable<T>);                                                                           \
-    prefix std::pair<Variable<T>, double> get_data_and_scale<T>(Variable<T>);                                                  \
-    prefix Variable<T> reshape<T>(Variable<T>, const Shape&);                                                                  \
-    prefix std::array<Variable<T>, 2> residual_split<T>(Variable<T>, std::optional<double>);                                   \
-    prefix Variable<T> residual_add<T>(Variable<T>, Variable<T>, std::optional<double>);                                       \
-    prefix Variable<T> rms_norm<T>(Variable<T>, std::optional<Variable<T>>, const NormOptions&);                               \
-    prefix Variable<T> rotary<T>(Variable<T>, const RotaryOptions&);                                                           \
-    prefix Variable<T> rsqrt<T>(Variable<T>, const UnruledOptions&);                                                           \
-    prefix Variable<T> scale_forward<T>(Variable<T>, double);                                                                  \
-    prefix Variable<T> scale_backward<T>(Variable<T>, double);                                                                 \
-    prefix Variable<T> scatter_add<T>(Variable<T>, const Tensor<std::int32_t>&, std::size_t, const ScatterAddOptions&);        \
-    prefix Variable<T> select<T, std::uint8_t>(const Tensor<std::uint8_t>&, Variable<T>, Variable<T>, const SelectOptions&);   \
-    prefix Variable<T> select<T, std::int32_t>(const Tensor<std::int32_t>&, Variable<T>, Variable<T>, const SelectOptions&);   \
-    prefix Variable<T> sigmoid<T>(Variable<T>, const SigmoidOptions&);                                                         \
-    prefix Variable<T> silu<T>(Variable<T>, const SiluOptions&);                                                               \
-    prefix Variable<T> slice<T>(Variable<T>, const Shape&, const Shape&);                                                      \
-    prefix Variable<T> softmax<T>(Variable<T>, const SoftmaxOptions&);                                                         \
-    prefix Variable<T> softmax_cross_entropy<T>(Variable<T>, const Tensor<std::int32_t>&, const CrossEntropyOptions&);         \
-    prefix Variable<T> sqrt<T>(Variable<T>, const UnruledOptions&);                                                            \
-    prefix Variable<T> sub<T>(Variable<T>, Variable<T>, const AddOptions&);                                                    \
-    prefix Variable<T> sum<T>(Variable<T>, const ReductionOptions&);                                                           \
-    prefix Variable<T> tanh<T>(Variable<T>, const TanhOptions&);                                                               \
-    prefix Variable<T> transpose<T>(Variable<T>, const Shape&);                                                                \
-    prefix Variable<T> weighted_add<T>(std::span<const Variable<T>>, std::span<const double>, const WeightedAddOptions&);
+#define UNITSCALE_COMPILED_OPS(prefix, T)                                                                              \
+    prefix Variable<T> abs<T>(Variable<T>);                                                                            \
+    prefix Variable<T> add<T>(Variable<T>, Variable<T>, const AddOptions&);                                            \
+    prefix Variable<T> attention<T>(Variable<T>, Variable<T>, Variable<T>, const AttentionOptions&);                   \
+    prefix Variable<T> cached_attention<T>(Variable<T>, Variable<T>, Variable<T>, const KeyValueRows<T>&,              \
+                                           const AttentionOptions&);                                                   \
+    prefix Variable<T> cast_on_forward<T>(Variable<T>, const Quantiser&);                                              \
+    prefix Variable<T> cast_on_backward<T>(Variable<T>, const Quantiser&);                                             \
+    prefix Variable<T> clamp<T>(Variable<T>, const ClampOptions&);                                                     \
+    prefix Variable<T> concatenate<T>(std::span<const Variable<T>>, std::ptrdiff_t);                                   \
+    prefix Variable<T> conv1d<T>(Variable<T>, Variable<T>, std::optional<Variable<T>>, const Conv1dOptions&);          \
+    prefix Variable<T> div<T>(Variable<T>, Variable<T>, const DivOptions&);                                            \
+    prefix Variable<T> dropout<T>(Variable<T>, const DropoutOptions&);                                                 \
+    prefix Variable<T> dynamic_rescale_max<T>(Variable<T>);                                                            \
+    prefix Variable<T> dynamic_rescale_l1<T>(Variable<T>);                                                             \
+    prefix Variable<T> dynamic_rescale_l2<T>(Variable<T>);                                                             \
+    prefix Variable<T> dynamic_rescale_max_gradient<T>(Variable<T>);                                                   \
+    prefix Variable<T> dynamic_rescale_l1_gradient<T>(Variable<T>);                                                    \
+    prefix Variable<T> dynamic_rescale_l2_gradient<T>(Variable<T>);                                                    \
+    prefix Variable<T> embedding<T>(Variable<T>, const Tensor<std::int32_t>&, const EmbeddingOptions&);                \
+    prefix Variable<T> exp<T>(Variable<T>, const UnruledOptions&);                                                     \
+    prefix Variable<T> gated_silu<T>(Variable<T>, Variable<T>, const GatedSiluOptions&);                               \
+    prefix Variable<T> gather<T>(Variable<T>, const Tensor<std::int32_t>&, const GatherOptions&);                      \
+    prefix Variable<T> gelu<T>(Variable<T>, const GeluOptions&);                                                       \
+    prefix Variable<T> layer_norm<T>(Variable<T>, std::optional<Variable<T>>, std::optional<Variable<T>>,              \
+                                     const NormOptions&);                                                              \
+    prefix Variable<T> linear<T>(Variable<T>, Variable<T>, std::optional<Variable<T>>, const LinearOptions&);          \
+    prefix Variable<T> log<T>(Variable<T>, const UnruledOptions&);                                                     \
+    prefix Variable<T> log_softmax<T>(Variable<T>, const LogSoftmaxOptions&);                                          \
+    prefix Variable<T> matmul<T>(Variable<T>, Variable<T>, const MatmulOptions&);                                      \
+    prefix Variable<T> max<T>(Variable<T>, const MaxOptions&);                                                         \
+    prefix Variable<T> mean<T>(Variable<T>, const ReductionOptions&);                                                  \
+    prefix Variable<T> mse_loss<T>(Variable<T>, Variable<T>, const MseLossOptions&);                                   \
+    prefix Variable<T> mul<T>(Variable<T>, Variable<T>, const MulOptions&);                                            \
+    prefix Variable<T> multiplier<T>(Variable<T>, double);                                                             \
+    prefix Variable<T> pad<T>(Variable<T>, const Shape&, const Shape&, const PadOptions&);                             \
+    prefix Variable<T> pow<T>(Variable<T>, double, const UnruledOptions&);                                             \
+    prefix Variable<T> readout<T>(Variable<T>, Variable<T>, const ReadoutOptions&);                                    \
+    prefix Variable<T> relu<T>(Variable<T>, const ReluOptions&);                                                       \
+    prefix Variable<T> set_scaling<T>(Variable<T>, double);                                                            \
+    prefix Variable<T> rebalance<T>(Variable<T>, double);                                                              \
+    prefix Variable<T> stop_scaling<T>(Variable<T>);                                                                   \
+    prefix std::pair<Variable<T>, double> get_data_and_scale<T>(Variable<T>);                                          \
+    prefix Variable<T> reshape<T>(Variable<T>, const Shape&);                                                          \
+    prefix std::array<Variable<T>, 2> residual_split<T>(Variable<T>, std::optional<double>);                           \
+    prefix Variable<T> residual_add<T>(Variable<T>, Variable<T>, std::optional<double>);                               \
+    prefix Variable<T> rms_norm<T>(Variable<T>, std::optional<Variable<T>>, const NormOptions&);                       \
+    prefix Variable<T> rotary<T>(Variable<T>, const RotaryOptions&);                                                   \
+    prefix Variable<T> rsqrt<T>(Variable<T>, const UnruledOptions&);                                                   \
+    prefix Variable<T> scale_forward<T>(Variable<T>, double);                                                          \
+    prefix Variable<T> scale_backward<T>(Variable<T>, double);                                                         \
+    prefix Variable<T> scatter_add<T>(Variable<T>, const Tensor<std::int32_t>&, std::size_t,                           \
+                                      const ScatterAddOptions&);                                                       \
+    prefix Variable<T> select<T, std::uint8_t>(const Tensor<std::uint8_t>&, Variable<T>, Variable<T>,                  \
+                                               const SelectOptions&);                                                  \
+    prefix Variable<T> select<T, std::int32_t>(const Tensor<std::int32_t>&, Variable<T>, Variable<T>,                  \
+                                               const SelectOptions&);                                                  \
+    prefix Variable<T> sigmoid<T>(Variable<T>, const SigmoidOptions&);                                                 \
+    prefix Variable<T> silu<T>(Variable<T>, const SiluOptions&);                                                       \
+    prefix Variable<T> slice<T>(Variable<T>, const Shape&, const Shape&);                                              \
+    prefix Variable<T> softmax<T>(Variable<T>, const SoftmaxOptions&);                                                 \
+    prefix Variable<T> softmax_cross_entropy<T>(Variable<T>, const Tensor<std::int32_t>&, const CrossEntropyOptions&); \
+    prefix Variable<T> sqrt<T>(Variable<T>, const UnruledOptions&);                                                    \
+    prefix Variable<T> sub<T>(Variable<T>, Variable<T>, const AddOptions&);                                            \
+    prefix Variable<T> sum<T>(Variable<T>, const ReductionOptions&);                                                   \
+    prefix Variable<T> tanh<T>(Variable<T>, const TanhOptions&);                                                       \
+    prefix Variable<T> transpose<T>(Variable<T>, const Shape&);                                                        \
+    prefix Variable<T> weighted_add<T>(std::span<const Variable<T>>, std::span<const double>,                          \
+                                       const WeightedAddOptions&);
 
 /// The classes of a model and its training step, and what fills its tensors, likewise.
-#define UNITSCALE_COMPILED_MODEL(prefix, T)                                                                                  \
-    prefix class Tensor<T>;                                                                                                    \
-    prefix void fill_normal<T>(Tensor<T>&, RandomKey, double);                                                                 \
-    prefix void fill_truncated_normal<T>(Tensor<T>&, RandomKey, double, double);                                               \
-    prefix void fill_uniform<T>(Tensor<T>&, RandomKey, double, double);                                                        \
-    prefix class Parameter<T>;                                                                                                 \
-    prefix class RecordedGraph<T>;                                                                                             \
-    prefix class Tape<T>;                                                                                                      \
-    prefix void nn::initialise<T>(const std::vector<Parameter<T>*>&, const Recipe&, std::uint64_t);                            \
-    prefix class nn::Attention<T>;                                                                                             \
-    prefix class nn::Decoder<T>;                                                                                               \
-    prefix class nn::Embedding<T>;                                                                                             \
-    prefix class nn::FeedForward<T>;                                                                                           \
-    prefix class nn::KeyValueCache<T>;                                                                                         \
-    prefix class nn::Linear<T>;                                                                                                \
-    prefix class nn::Norm<T>;                                                                                                  \
-    prefix class nn::TransformerBlock<T>;                                                                                      \
-    prefix class optim::Adam<T>;                                                                                               \
-    prefix class optim::Lamb<T>;                                                                                               \
+#define UNITSCALE_COMPILED_MODEL(prefix, T)                                                         \
+    prefix class Tensor<T>;                                                                         \
+    prefix void fill_normal<T>(Tensor<T>&, RandomKey, double);                                      \
+    prefix void fill_truncated_normal<T>(Tensor<T>&, RandomKey, double, double);                    \
+    prefix void fill_uniform<T>(Tensor<T>&, RandomKey, double, double);                             \
+    prefix class Parameter<T>;                                                                      \
+    prefix class RecordedGraph<T>;                                                                  \
+    prefix class Tape<T>;                                                                           \
+    prefix void nn::initialise<T>(const std::vector<Parameter<T>*>&, const Recipe&, std::uint64_t); \
+    prefix class nn::Attention<T>;                                                                  \
+    prefix class nn::Decoder<T>;                                                                    \
+    prefix class nn::Embedding<T>;                                                                  \
+    prefix class nn::FeedForward<T>;                                                                \
+    prefix class nn::KeyValueCache<T>;                                                              \
+    prefix class nn::Linear<T>;                                                                     \
+    prefix class nn::Norm<T>;                                                                       \
+    prefix class nn::TransformerBlock<T>;                                                           \
+    prefix class optim::Adam<T>;                                                                    \
+    prefix class optim::Lamb<T>;                                                                    \
     prefix class optim::Sgd<T>;
 
 // Each type: declared here, made elsewhere. A source of the compiled library has UNITSCALE_COMPILE, and makes one.

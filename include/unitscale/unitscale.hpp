@@ -6,13 +6,13 @@
 // libzip (unitscale/io/npz.hpp) or POSIX files (unitscale/io/atomic_file.hpp) are included on their own.
 // So are these, because few programs need them and a compiler takes long over them:
 //   io/npy.hpp, io/text.hpp, io/vocabulary.hpp, io/whole_file.hpp: files, by std::filesystem and streams
-//   analysis/audit.hpp, analysis/audit_json.hpp: the factors of a whole graph, walked again
+//   analysis/audit.hpp, report/audit_json.hpp: the factors of a whole graph, walked again
 //   analysis/grad_check.hpp, analysis/scale_check.hpp: checks of an op, with a tape in double
 //   analysis/statistics.hpp, analysis/statistics_kernels.hpp, analysis/tracker.hpp, analysis/gradient_zeros.hpp: what an observer
 //   measures
-//   analysis/snr.hpp, analysis/snr_figure.hpp: formats compared
-//   analysis/heat_table.hpp, analysis/html_report.hpp, analysis/json_lines.hpp, analysis/json_text.hpp, analysis/markup.hpp,
-//   analysis/report_page.hpp, analysis/svg_plot.hpp: reports, pages and plots
+//   analysis/snr.hpp, report/snr_figure.hpp: formats compared
+//   report/heat_table.hpp, report/html_report.hpp, report/json_lines.hpp, report/json_text.hpp, report/markup.hpp,
+//   report/report_page.hpp, report/svg_plot.hpp: reports, pages and plots
 
 #include <unitscale/base/cpu.hpp>
 #include <unitscale/base/error.hpp>
@@ -20,6 +20,7 @@
 #include <unitscale/base/multiply_add.hpp>
 #include <unitscale/base/parallel.hpp>
 #include <unitscale/base/random.hpp>
+#include <unitscale/base/vectors.hpp>
 #include <unitscale/base/version.hpp>
 
 #include <unitscale/formats/code.hpp>
@@ -45,11 +46,25 @@
 #include <unitscale/tensor/tensor.hpp>
 #include <unitscale/tensor/view.hpp>
 
+#include <unitscale/products/blas.hpp>
+#include <unitscale/products/block.hpp>
+#include <unitscale/products/coded_matrix.hpp>
+#include <unitscale/products/coded_product.hpp>
+#include <unitscale/products/few_rows.hpp>
+#include <unitscale/products/micro_kernel.hpp>
+#include <unitscale/products/pack.hpp>
+#include <unitscale/products/pack_pairs.hpp>
+#include <unitscale/products/pack_source.hpp>
+#include <unitscale/products/packed_right.hpp>
+#include <unitscale/products/pair_kernels.hpp>
+#include <unitscale/products/product.hpp>
+#include <unitscale/products/round_lines.hpp>
+#include <unitscale/products/round_register.hpp>
+
 #include <unitscale/kernels/activations.hpp>
 #include <unitscale/kernels/amax.hpp>
 #include <unitscale/kernels/attention.hpp>
 #include <unitscale/kernels/attention_rows.hpp>
-#include <unitscale/kernels/blas.hpp>
 #include <unitscale/kernels/broadcast.hpp>
 #include <unitscale/kernels/coding.hpp>
 #include <unitscale/kernels/conv1d.hpp>
@@ -58,17 +73,6 @@
 #include <unitscale/kernels/embedding.hpp>
 #include <unitscale/kernels/gather.hpp>
 #include <unitscale/kernels/layout.hpp>
-#include <unitscale/kernels/matmul.hpp>
-#include <unitscale/kernels/matmul_block.hpp>
-#include <unitscale/kernels/matmul_coded.hpp>
-#include <unitscale/kernels/matmul_codes.hpp>
-#include <unitscale/kernels/matmul_few.hpp>
-#include <unitscale/kernels/matmul_micro.hpp>
-#include <unitscale/kernels/matmul_pack.hpp>
-#include <unitscale/kernels/matmul_pair_pack.hpp>
-#include <unitscale/kernels/matmul_pairs.hpp>
-#include <unitscale/kernels/matmul_right.hpp>
-#include <unitscale/kernels/matmul_source.hpp>
 #include <unitscale/kernels/maximum.hpp>
 #include <unitscale/kernels/norms.hpp>
 #include <unitscale/kernels/pointwise.hpp>
@@ -76,12 +80,9 @@
 #include <unitscale/kernels/rescale.hpp>
 #include <unitscale/kernels/rotary.hpp>
 #include <unitscale/kernels/round.hpp>
-#include <unitscale/kernels/round_lines.hpp>
-#include <unitscale/kernels/round_register.hpp>
 #include <unitscale/kernels/softmax.hpp>
 #include <unitscale/kernels/strides.hpp>
 #include <unitscale/kernels/vector_math.hpp>
-#include <unitscale/kernels/vectors.hpp>
 
 #include <unitscale/scaling/constraint.hpp>
 #include <unitscale/scaling/factors.hpp>
@@ -111,16 +112,25 @@
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/autograd/variable.hpp>
 
+#include <unitscale/record/binary.hpp>
+#include <unitscale/record/conv1d_shape.hpp>
+#include <unitscale/record/operand_rounding.hpp>
+#include <unitscale/record/operands.hpp>
+#include <unitscale/record/packed_weight.hpp>
+#include <unitscale/record/record_linear.hpp>
+#include <unitscale/record/reduced_axes.hpp>
+#include <unitscale/record/same_scale.hpp>
+#include <unitscale/record/saved_operand.hpp>
+#include <unitscale/record/unary.hpp>
+
 #include <unitscale/ops/abs.hpp>
 #include <unitscale/ops/add.hpp>
 #include <unitscale/ops/attention.hpp>
-#include <unitscale/ops/binary.hpp>
 #include <unitscale/ops/cached_attention.hpp>
 #include <unitscale/ops/cast.hpp>
 #include <unitscale/ops/clamp.hpp>
 #include <unitscale/ops/concatenate.hpp>
 #include <unitscale/ops/conv1d.hpp>
-#include <unitscale/ops/conv1d_shape.hpp>
 #include <unitscale/ops/custom_scale.hpp>
 #include <unitscale/ops/div.hpp>
 #include <unitscale/ops/dropout.hpp>
@@ -140,14 +150,9 @@
 #include <unitscale/ops/mse_loss.hpp>
 #include <unitscale/ops/mul.hpp>
 #include <unitscale/ops/multiplier.hpp>
-#include <unitscale/ops/operand_rounding.hpp>
-#include <unitscale/ops/operands.hpp>
-#include <unitscale/ops/packed_weight.hpp>
 #include <unitscale/ops/pad.hpp>
 #include <unitscale/ops/pow.hpp>
 #include <unitscale/ops/readout.hpp>
-#include <unitscale/ops/record_linear.hpp>
-#include <unitscale/ops/reduced_axes.hpp>
 #include <unitscale/ops/relu.hpp>
 #include <unitscale/ops/rescale.hpp>
 #include <unitscale/ops/reshape.hpp>
@@ -155,8 +160,6 @@
 #include <unitscale/ops/rms_norm.hpp>
 #include <unitscale/ops/rotary.hpp>
 #include <unitscale/ops/rsqrt.hpp>
-#include <unitscale/ops/same_scale.hpp>
-#include <unitscale/ops/saved_operand.hpp>
 #include <unitscale/ops/scale.hpp>
 #include <unitscale/ops/scatter_add.hpp>
 #include <unitscale/ops/select.hpp>
@@ -170,7 +173,6 @@
 #include <unitscale/ops/sum.hpp>
 #include <unitscale/ops/tanh.hpp>
 #include <unitscale/ops/transpose.hpp>
-#include <unitscale/ops/unary.hpp>
 #include <unitscale/ops/weighted_add.hpp>
 
 #include <unitscale/nn/attention.hpp>

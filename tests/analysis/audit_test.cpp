@@ -120,7 +120,8 @@ TEST_CASE("the true gradients of 50 random graphs agree with finite differences"
     }
 }
 
-TEST_CASE("audit and truth agree on graphs with a fault built in: what is flagged points elsewhere, what is not does not") {
+TEST_CASE(
+    "audit and truth agree on graphs with a fault built in: what is flagged points elsewhere, what is not does not") {
     std::size_t valid = 0, flagged = 0;
     const auto compare = [&](std::uint64_t seed, const Fault& fault) {
         const Recipe recipe = unit_recipe();
@@ -162,7 +163,8 @@ TEST_CASE("x + f(x) is valid as planned, and flagged where f's gradient factor d
                 {x},
                 [&] {
                     Tensor<double> y(Shape{6});
-                    for (std::size_t i = 0; i < 6; ++i) y.data()[i] = std::sqrt(0.5) * x.value().data()[i] * x.value().data()[i];
+                    for (std::size_t i = 0; i < 6; ++i)
+                        y.data()[i] = std::sqrt(0.5) * x.value().data()[i] * x.value().data()[i];
                     return y;
                 }(),
                 [](BackwardContext<double>& g) {
@@ -170,12 +172,14 @@ TEST_CASE("x + f(x) is valid as planned, and flagged where f's gradient factor d
                     for (std::size_t i = 0; i < 6; ++i) dx.data()[i] *= g.beta(0) * 2.0 * g.input(0).data()[i];
                     g.add(0, std::move(dx));
                 });
-            const auto loss = analysis::project(ops::weighted_add({x, square}, {1.0, 1.0}), normal<double>({6}, {3, 2}));
+            const auto loss =
+                analysis::project(ops::weighted_add({x, square}, {1.0, 1.0}), normal<double>({6}, {3, 2}));
             const analysis::Audit audit = analysis::audit(tape, loss);
             CHECK(audit.valid() != broken);
             if (broken)
-                CHECK(audit.faults == std::vector<std::string>{"square: sends input a gradient with the factor 0.707107; another "
-                                                               "consumer's has 1"});
+                CHECK(audit.faults ==
+                      std::vector<std::string>{"square: sends input a gradient with the factor 0.707107; another "
+                                               "consumer's has 1"});
             tape.backward(loss);
             gradients.push_back(x.gradient());
         }
@@ -183,7 +187,8 @@ TEST_CASE("x + f(x) is valid as planned, and flagged where f's gradient factor d
     }
 }
 
-TEST_CASE("a residual branch keeps its own factor unless it shares a weight with the outside; then the split gives it up") {
+TEST_CASE(
+    "a residual branch keeps its own factor unless it shares a weight with the outside; then the split gives it up") {
     for (const bool shared : {false, true}) {
         const Recipe recipe = unit_recipe();
         ScalingState state(1);
@@ -237,6 +242,7 @@ TEST_CASE("the audit's table and numbers of a small step, as text") {
     CHECK(audit.scaling_multiplications == 144.0 + 144.0 + 36.0 + 64.0);
     CHECK(audit.product_operations == 3.0 * 2.0 * 9.0 * 4.0 * 16.0);
     tape.backward(loss);
-    CHECK(analysis::to_text(analysis::audit(tape, loss)) == analysis::to_text(audit));  // values are gone, shapes are not
+    CHECK(analysis::to_text(analysis::audit(tape, loss)) ==
+          analysis::to_text(audit));  // values are gone, shapes are not
     REQUIRE_THROWS_WITH(analysis::audit(tape, std::span<const Variable<double>>()), "audit: no losses");
 }

@@ -15,22 +15,25 @@ auto square(double forward, double backward) {
         Tensor<T> y = tape.make(v[0].shape());
         for (std::size_t i = 0; i < y.size(); ++i)
             y.data()[i] = static_cast<T>(alpha) * v[0].value().data()[i] * v[0].value().data()[i];
-        return tape.record({"square", tape.next_site("square"), alpha, {beta}}, {v[0]}, std::move(y), [](BackwardContext<T>& g) {
-            Tensor<T> dx = g.take_output_gradient();
-            for (std::size_t i = 0; i < dx.size(); ++i) dx.data()[i] *= static_cast<T>(2.0 * g.beta(0)) * g.input(0).data()[i];
-            g.add(0, std::move(dx));
-        });
+        return tape.record({"square", tape.next_site("square"), alpha, {beta}}, {v[0]}, std::move(y),
+                           [](BackwardContext<T>& g) {
+                               Tensor<T> dx = g.take_output_gradient();
+                               for (std::size_t i = 0; i < dx.size(); ++i)
+                                   dx.data()[i] *= static_cast<T>(2.0 * g.beta(0)) * g.input(0).data()[i];
+                               g.add(0, std::move(dx));
+                           });
     };
 }
 /// The same with a gradient that lacks the 2.
 const auto wrong_square = []<class T>(Tape<T>& tape, std::vector<Variable<T>>& v) {
     Tensor<T> y = tape.make(v[0].shape());
     for (std::size_t i = 0; i < y.size(); ++i) y.data()[i] = v[0].value().data()[i] * v[0].value().data()[i];
-    return tape.record({"square", tape.next_site("square"), 1.0, {1.0}}, {v[0]}, std::move(y), [](BackwardContext<T>& g) {
-        Tensor<T> dx = g.take_output_gradient();
-        for (std::size_t i = 0; i < dx.size(); ++i) dx.data()[i] *= g.input(0).data()[i];
-        g.add(0, std::move(dx));
-    });
+    return tape.record({"square", tape.next_site("square"), 1.0, {1.0}}, {v[0]}, std::move(y),
+                       [](BackwardContext<T>& g) {
+                           Tensor<T> dx = g.take_output_gradient();
+                           for (std::size_t i = 0; i < dx.size(); ++i) dx.data()[i] *= g.input(0).data()[i];
+                           g.add(0, std::move(dx));
+                       });
 };
 const std::vector<Tensor<double>> inputs = {normal<double>({3, 4}, {1, 1})};
 }  // namespace

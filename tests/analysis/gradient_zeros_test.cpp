@@ -40,7 +40,9 @@ struct Model {
     }
 };
 
-ProductFormats e5m2_gradients(const ScaleRule& rule) { return {.gradient = Quantiser{.format = e5m2}, .gradient_scale = rule}; }
+ProductFormats e5m2_gradients(const ScaleRule& rule) {
+    return {.gradient = Quantiser{.format = e5m2}, .gradient_scale = rule};
+}
 
 /// Of c: the zeros of the linear layer's output gradient under a scale rule, in the first step.
 ZeroCount counted(const ScaleRule& rule, std::vector<double> c) {
@@ -99,7 +101,8 @@ TEST_CASE("gradient zeros: storage in FP16 loses what is below 2^-25") {
     CHECK_FALSE(zeros.counts().contains("parameter"));
 }
 
-TEST_CASE("gradient zeros: counted in the first, every so many and the last step; of parameters the sum of micro-batches") {
+TEST_CASE(
+    "gradient zeros: counted in the first, every so many and the last step; of parameters the sum of micro-batches") {
     Model<float> model;
     model.c = {1.0, 0.0};
     GradientZeros<float> zeros(model.state, 3, 5);

@@ -53,7 +53,8 @@ TEST_CASE("snr: the pieces of the integral") {
     const double infinity = std::numeric_limits<double>::infinity();
     CHECK(squared_error(0.0, 0.0, infinity) == Approx(0.5).epsilon(1e-14));  // half of the variance
     CHECK(squared_error(1.0, -30.0, 30.0) == Approx(2.0).epsilon(1e-14));    // variance and squared distance
-    CHECK(squared_error(0.3, 0.2, 0.7) + squared_error(0.3, 0.7, 1.4) == Approx(squared_error(0.3, 0.2, 1.4)).epsilon(1e-9));
+    CHECK(squared_error(0.3, 0.2, 0.7) + squared_error(0.3, 0.7, 1.4) ==
+          Approx(squared_error(0.3, 0.2, 1.4)).epsilon(1e-9));
 }
 
 TEST_CASE("snr: curves, their best point and where they are good") {

@@ -125,7 +125,8 @@ TEST_CASE("statistics: at the ends of every format's range, ties included") {
     for (const auto& [known, format] : named_formats) {
         if (!format.is_signed()) continue;
         INFO(known);
-        const double smallest = static_cast<double>(format.min_subnormal()), largest = static_cast<double>(format.max());
+        const double smallest = static_cast<double>(format.min_subnormal()),
+                     largest = static_cast<double>(format.max());
         const double step = std::ldexp(1.0, format.max_exponent() - format.mantissa_bits);
         Tensor<double> ends({8});
         std::size_t i = 0;

@@ -68,8 +68,8 @@ TEST_CASE("tracker: both passes of every tensor, at the first step, every N step
     CHECK_FALSE(track.non_finite);
     std::vector<std::string> labels;
     for (const TrackedTensor& tensor : track.tensors) labels.push_back(tensor.label());
-    CHECK(labels ==
-          std::vector<std::string>{"model/weight", "model/mul", "model/square", "model/split", "model/split[1]", "model/sum"});
+    CHECK(labels == std::vector<std::string>{"model/weight", "model/mul", "model/square", "model/split",
+                                             "model/split[1]", "model/sum"});
     const TrackedTensor& product = find(track, "model/mul");
     CHECK(product.shape == Shape{4});
     CHECK(product.inputs == std::vector<std::size_t>{0});
@@ -115,7 +115,8 @@ TEST_CASE("tracker: patterns select tensors, and one that matches nothing is an 
                         "model/square, ...");
     REQUIRE_THROWS_WITH(Tracker<float>({.every = 0}), "tracker: every is 0; expected at least 1");
     REQUIRE_THROWS_WITH(Tracker<float>({.sample = 0}), "tracker: sample is 0; expected at least 1");
-    REQUIRE_THROWS_WITH(Tracker<float>({.gradient_format = e8m0}), "tensor_statistics: e8m0 is not a format for signed numbers");
+    REQUIRE_THROWS_WITH(Tracker<float>({.gradient_format = e8m0}),
+                        "tensor_statistics: e8m0 is not a format for signed numbers");
 }
 
 TEST_CASE("tracker: of micro-batches, the first and the sum of the parameters' gradients") {
@@ -151,7 +152,8 @@ TEST_CASE("tracker: the first value that is not finite is explained, in a step t
         REQUIRE(found.causes.size() == 1);
         CHECK(found.causes[0].summary->largest == Approx(2e19));
         CHECK(explain(found, track) ==
-              "step 2: the value of model/square [4] has 0 NaN and 3 infinite of 4 elements; computed by square at model/square; "
+              "step 2: the value of model/square [4] has 0 NaN and 3 infinite of 4 elements; computed by square at "
+              "model/square; "
               "model/mul: largest 2e+19, rms 1.73e+19, 3 of 4 elements beyond fp16's 6.55e+04");
     }
     Model model;
@@ -173,7 +175,8 @@ TEST_CASE("tracker: a gradient or a parameter that is not finite names what sent
     model.tape.backward(sum(mul(square(product), vector_input<float>(model.tape, {1e30F, 1.0F, 1.0F, 1.0F}))), 1e20F);
     REQUIRE(tracker.track().non_finite);
     CHECK(explain(*tracker.track().non_finite, tracker.track()) ==
-          "step 2: the gradient of square [4] has 0 NaN and 1 infinite of 4 elements; computed by the backward pass of mul at "
+          "step 2: the gradient of square [4] has 0 NaN and 1 infinite of 4 elements; computed by the backward pass of "
+          "mul at "
           "mul.1; "
           "gradient of mul.1: largest 1e+20, beyond e5m2's 5.73e+04");
 

@@ -19,8 +19,8 @@ namespace {
 using Back = std::function<void(BackwardContext<double>&)>;
 
 /// Records an op with any backward function on one or two inputs; its value is the first input's.
-Variable<double> probe(std::initializer_list<Variable<double>> inputs, std::initializer_list<double> betas, double alpha,
-                       Back back) {
+Variable<double> probe(std::initializer_list<Variable<double>> inputs, std::initializer_list<double> betas,
+                       double alpha, Back back) {
     const Variable<double> x = *inputs.begin();
     Tape<double>& tape = x.tape("probe");
     Tensor<double> output = tape.make(x.shape());
@@ -63,8 +63,9 @@ TEST_CASE_METHOD(Fixture, "a backward function sees inputs, output, factors and 
     REQUIRE_THROWS(b.gradient());
 }
 
-TEST_CASE_METHOD(Fixture,
-                 "the gradient of an output that nothing used is zeros, and an op none of whose outputs was used does not run") {
+TEST_CASE_METHOD(
+    Fixture,
+    "the gradient of an output that nothing used is zeros, and an op none of whose outputs was used does not run") {
     tape.begin_step();
     const auto x = vector_input<double>(tape, {1.0, 2.0, 3.0, 4.0});
     const auto parts = halves(x);
@@ -95,7 +96,8 @@ TEST_CASE_METHOD(Fixture, "take_output_gradient moves the gradient out, and copi
     }
 }
 
-TEST_CASE_METHOD(Fixture, "the betas and output weights that were recorded, and all of them alpha and 1 for true gradients") {
+TEST_CASE_METHOD(Fixture,
+                 "the betas and output weights that were recorded, and all of them alpha and 1 for true gradients") {
     for (const bool true_gradients : {false, true}) {
         tape.begin_step({.true_gradients = true_gradients});
         const auto x = vector_input<double>(tape, {2.0});
@@ -125,7 +127,8 @@ TEST_CASE_METHOD(Fixture, "a gradient of another shape than the value is an erro
     const auto x = vector_input<double>(tape, {1.0, 2.0});
     const auto y = square(x);
     const auto z = probe({y}, {1.0}, 1.0, [](BackwardContext<double>& g) { g.add(0, g.make(Shape{3})); });
-    REQUIRE_THROWS_WITH(tape.backward(sum(z)), "backward: gradient of shape [3] for the output of square, which has shape [2]");
+    REQUIRE_THROWS_WITH(tape.backward(sum(z)),
+                        "backward: gradient of shape [3] for the output of square, which has shape [2]");
 }
 
 TEST_CASE("adding gradients gives the same bits for any thread count") {
@@ -142,7 +145,8 @@ TEST_CASE("adding gradients gives the same bits for any thread count") {
     }
     REQUIRE(elements(results[0]) == elements(results[1]));
     REQUIRE(elements(results[0]) == elements(results[2]));
-    REQUIRE(results[0].data()[5] == normal<float>(Shape{6}, {1, 2}).data()[5] + normal<float>(Shape{6}, {3, 4}).data()[5]);
+    REQUIRE(results[0].data()[5] ==
+            normal<float>(Shape{6}, {1, 2}).data()[5] + normal<float>(Shape{6}, {3, 4}).data()[5]);
 }
 
 namespace {
@@ -162,8 +166,9 @@ struct Propagating {
         Tensor<double> output = tape.make(x.shape());
         output.data()[0] = from.data()[0];
         output.set_scale(from.scale());
-        return tape.record({.name = "probe", .site = tape.next_site("probe"), .betas = {beta}, .propagates = propagates}, {x},
-                           std::move(output), std::move(back));
+        return tape.record(
+            {.name = "probe", .site = tape.next_site("probe"), .betas = {beta}, .propagates = propagates}, {x},
+            std::move(output), std::move(back));
     }
     /// dx of data 5 and scale 4.
     [[nodiscard]] static Back five_times_four() {
@@ -226,7 +231,8 @@ TEST_CASE_METHOD(Propagating, "gradients of one tensor add up as data and scale"
     tape.begin_step();
     const auto x = input(3.0, 2.0);
     const auto a = probe(x, 1.0, true, five_times_four());
-    const auto b = probe(x, 1.0, true, [](BackwardContext<double>& g) { g.add(0, Tensor<double>(Shape{1}, {1.0}), 32.0); });
+    const auto b =
+        probe(x, 1.0, true, [](BackwardContext<double>& g) { g.add(0, Tensor<double>(Shape{1}, {1.0}), 32.0); });
     tape.backward({a, b}, {1.0, 1.0});
     CHECK(x.gradient().scale() == 32.0);
     CHECK(x.gradient().data()[0] == 52.0 / 32.0);
@@ -263,15 +269,17 @@ TEST_CASE_METHOD(Propagating, "zeros in place of a gradient that nobody sent go 
     tape.begin_step();
     const auto x = input(3.0, 2.0);
     bool ran = false;
-    const auto y = tape.record_repeats<2>({.name = "two", .site = tape.next_site("two"), .betas = {1.0}, .propagates = true}, {x},
-                                          [&](BackwardContext<double>& g) {
-                                              ran = true;
-                                              CHECK(g.output_gradient(1).any_scale());
-                                              CHECK(g.output_scale(1) == 2.0);
-                                              g.add(0, g.take_output_gradient(1));
-                                              g.add(0, g.take_output_gradient(0));
-                                          });
-    tape.backward(probe(y[0], 1.0, true, [](BackwardContext<double>& g) { g.add(0, Tensor<double>(Shape{1}, {5.0}), 0x1p-60); }));
+    const auto y =
+        tape.record_repeats<2>({.name = "two", .site = tape.next_site("two"), .betas = {1.0}, .propagates = true}, {x},
+                               [&](BackwardContext<double>& g) {
+                                   ran = true;
+                                   CHECK(g.output_gradient(1).any_scale());
+                                   CHECK(g.output_scale(1) == 2.0);
+                                   g.add(0, g.take_output_gradient(1));
+                                   g.add(0, g.take_output_gradient(0));
+                               });
+    tape.backward(
+        probe(y[0], 1.0, true, [](BackwardContext<double>& g) { g.add(0, Tensor<double>(Shape{1}, {5.0}), 0x1p-60); }));
     CHECK(ran);
     CHECK(x.gradient().scale() == 0x1p-60);
     CHECK(x.gradient().data()[0] == 5.0);
@@ -321,8 +329,8 @@ TEST_CASE("backward: a seed that the tape's type does not hold arrives exactly, 
                 const Variable<Half> x = tape.input(Tensor<Half>(Shape{1}, {Half(1.0f)}), true);
                 double seen = 0.0, factor = 1.0;
                 const auto site = tape.next_site("probe");
-                const auto loss = tape.record({.name = "probe", .site = site, .betas = {1.0}, .propagates = propagates}, {x},
-                                              Tensor<Half>(Shape{1}, {Half(1.0f)}), [&](BackwardContext<Half>& g) {
+                const auto loss = tape.record({.name = "probe", .site = site, .betas = {1.0}, .propagates = propagates},
+                                              {x}, Tensor<Half>(Shape{1}, {Half(1.0f)}), [&](BackwardContext<Half>& g) {
                                                   const Scaled scaled = g.scaled_beta(0);
                                                   seen = g.item_gradient();
                                                   factor = scaled.factor * scaled.scale;

@@ -112,7 +112,8 @@ TEST_CASE("what a backward function holds is destroyed with the step, the backwa
     int alive = 0;
     const auto record = [&](Tape<double>& tape, bool requires_gradient) {
         const Variable<double> x = vector_input<double>(tape, {1.0}, requires_gradient);
-        return tape.record({"counted", tape.next_site("counted"), 1.0, {1.0}}, {x}, tape.make(Shape{1}), Counted(alive));
+        return tape.record({"counted", tape.next_site("counted"), 1.0, {1.0}}, {x}, tape.make(Shape{1}),
+                           Counted(alive));
     };
     {
         Tape<double> tape(recipe, state);

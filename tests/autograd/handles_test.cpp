@@ -27,7 +27,8 @@ TEST_CASE("a handle table counts the handles of tensors that share memory togeth
     table->remove_handle(0, now);
     REQUIRE(table->unnamed().empty());
     table->remove_handle(2, now);
-    REQUIRE(std::vector<std::uint32_t>(table->unnamed().begin(), table->unnamed().end()) == std::vector<std::uint32_t>{0});
+    REQUIRE(std::vector<std::uint32_t>(table->unnamed().begin(), table->unnamed().end()) ==
+            std::vector<std::uint32_t>{0});
     table->forget_unnamed();
     table->begin();  // the handle of tensor 1 is now one of an earlier step
     table->add_tensor(0);

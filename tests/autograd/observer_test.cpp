@@ -16,8 +16,8 @@ namespace {
 class Recorder : public Observer<double> {
 public:
     void observe(const TensorEvent<double>& event) override {
-        lines.push_back(std::string(event.pass == Pass::value ? "value " : "gradient ") + std::string(event.path) + " " +
-                        std::string(event.op) + " " + std::to_string(event.index) + " " +
+        lines.push_back(std::string(event.pass == Pass::value ? "value " : "gradient ") + std::string(event.path) +
+                        " " + std::string(event.op) + " " + std::to_string(event.index) + " " +
                         std::to_string(static_cast<int>(event.tensor.data()[0])));
     }
     std::vector<std::string> lines{};
@@ -77,14 +77,14 @@ TEST_CASE("an event shows the inputs of its op: which tensors they are, and thei
     class Inputs : public Observer<double> {
     public:
         void begin_step(const ObservedStep& step) override {
-            lines.push_back(concatenate("step ", step.step, step.training ? " training " : " evaluation ", step.micro_batch, '/',
-                                        step.micro_batches));
+            lines.push_back(concatenate("step ", step.step, step.training ? " training " : " evaluation ",
+                                        step.micro_batch, '/', step.micro_batches));
         }
         void observe(const TensorEvent<double>& event) override {
             lines.push_back(concatenate(event.path, " <-"));
             for (const EventInput<double>& input : event.inputs)
-                lines.back() += ' ',
-                    lines.back() += concatenate(input.path, ' ', input.op, ' ', input.index, ' ', input.value->data()[0]);
+                lines.back() += ' ', lines.back() += concatenate(input.path, ' ', input.op, ' ', input.index, ' ',
+                                                                 input.value->data()[0]);
         }
         std::vector<std::string> lines{};
     };
@@ -107,5 +107,6 @@ TEST_CASE("an event shows the inputs of its op: which tensors they are, and thei
     tape.begin_step({.micro_batches = 2, .micro_batch = 1});
     tape.begin_step({.training = false});
     tape.begin_step({.gradients = false});
-    REQUIRE(inputs.lines == std::vector<std::string>{"step 1 training 1/2", "step 1 evaluation 0/1", "step 1 evaluation 0/1"});
+    REQUIRE(inputs.lines ==
+            std::vector<std::string>{"step 1 training 1/2", "step 1 evaluation 0/1", "step 1 evaluation 0/1"});
 }

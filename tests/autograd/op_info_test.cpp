@@ -19,7 +19,9 @@ TEST_CASE("an op's factors are a list in braces or a span") {
 }
 
 TEST_CASE("factors in braces live as long as what they were given to") {
-    const auto make = [](double first) { return OpInfo{.name = "f", .betas = {first, 0.5}, .output_weights = {2.0 * first}}; };
+    const auto make = [](double first) {
+        return OpInfo{.name = "f", .betas = {first, 0.5}, .output_weights = {2.0 * first}};
+    };
     const OpInfo op = make(3.0), other = make(4.0);
     REQUIRE(op.betas.values().size() == 2);
     CHECK(op.betas.values()[0] == 3.0);

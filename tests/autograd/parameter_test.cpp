@@ -53,8 +53,9 @@ TEST_CASE("a parameter's gradient adds up until it is cleared") {
 
 TEST_CASE("a missing gradient and one of another shape are errors that name the parameter") {
     Parameter<float> weight("head/weight", Shape{2}, {});
-    REQUIRE_THROWS_WITH(weight.gradient(),
-                        "parameter head/weight: no gradient; backward() has not reached it since the last clear_gradient()");
+    REQUIRE_THROWS_WITH(
+        weight.gradient(),
+        "parameter head/weight: no gradient; backward() has not reached it since the last clear_gradient()");
     REQUIRE_THROWS_WITH(weight.add_gradient(Tensor<float>(Shape{1, 2}, {1.0f, 2.0f})),
                         "parameter head/weight: gradient of shape [1,2] for a value of shape [2]");
 }

@@ -235,7 +235,8 @@ std::vector<Variable<double>> dead_ends(Fixture& f, std::size_t length) {
 TEST_CASE("planning takes linear time, whatever the graph") {
     // The size is that of ops, their inputs and outputs, and losses. Each is looked at four times at most; a change may add two.
     constexpr std::size_t most_looks = 6;
-    for (const Builder build : {chain, cycles_in_a_row, cycles_in_each_other, one_weight_everywhere, many_losses, dead_ends}) {
+    for (const Builder build :
+         {chain, cycles_in_a_row, cycles_in_each_other, one_weight_everywhere, many_losses, dead_ends}) {
         Fixture f;
         f.weight.write().data()[0] = 1.0;
         for (const std::size_t length : {10000u, 1000u, 100u, 10u}) {  // every step counts anew

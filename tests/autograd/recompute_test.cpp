@@ -81,7 +81,8 @@ TEST_CASE_METHOD(Setting, "recompute runs its function twice in a step with a ba
         runs = 0;
         tape.begin_step(options);
         const auto x = vector_input<double>(tape, {3.0});
-        const auto loss = sum(tape.recompute(x, [&](Variable<double> y) { return tape.recompute(square(y), counted); }));
+        const auto loss =
+            sum(tape.recompute(x, [&](Variable<double> y) { return tape.recompute(square(y), counted); }));
         if (options.gradients) {
             tape.backward(loss);
             CHECK(x.gradient().data()[0] == 108.0);
@@ -114,7 +115,8 @@ TEST_CASE_METHOD(Setting, "a function that records other ops the second time is 
     };
     const std::string other = "is run in the backward pass in another place than in the forward pass";
     int run = 0;
-    CHECK_THROWS_WITH(step([&run](Variable<double> x) { return run++ == 0 ? square(x) : mul(x, x); }), "recompute: mul " + other);
+    CHECK_THROWS_WITH(step([&run](Variable<double> x) { return run++ == 0 ? square(x) : mul(x, x); }),
+                      "recompute: mul " + other);
     run = 0;
     CHECK_THROWS_WITH(step([&run](Variable<double> x) { return run++ == 0 ? square(x) : square(square(x)); }),
                       "recompute: square " + other);

@@ -20,8 +20,8 @@ Variable<double> twice(Variable<double> x, Reads reads) {
     Tape<double>& tape = x.tape("twice");
     Tensor<double> y = tape.make(x.shape());
     for (std::size_t i = 0; i < y.size(); ++i) y.data()[i] = 2.0 * x.value().data()[i];
-    return tape.record({.name = "twice", .site = tape.next_site("twice"), .betas = {1.0}, .reads = reads}, {x}, std::move(y),
-                       [](BackwardContext<double>& g) {
+    return tape.record({.name = "twice", .site = tape.next_site("twice"), .betas = {1.0}, .reads = reads}, {x},
+                       std::move(y), [](BackwardContext<double>& g) {
                            Tensor<double> dx = g.take_output_gradient();
                            CHECK(g.input_shape(0) == Shape{4});
                            CHECK(g.output_shape() == Shape{4});
@@ -31,7 +31,8 @@ Variable<double> twice(Variable<double> x, Reads reads) {
 }
 
 /// Codes that are easy to read: the number itself.
-void whole_number_codes(const Execution&, const double* in, std::uint8_t* codes, std::ptrdiff_t n, const Quantiser&, RandomKey) {
+void whole_number_codes(const Execution&, const double* in, std::uint8_t* codes, std::ptrdiff_t n, const Quantiser&,
+                        RandomKey) {
     for (std::ptrdiff_t i = 0; i < n; ++i) codes[i] = static_cast<std::uint8_t>(in[i]);
 }
 
@@ -42,8 +43,8 @@ Variable<double> rounded(Variable<double> x, const FloatFormat& format, std::vec
     std::copy_n(x.value().data(), y.size(), y.data());
     const bool coded = tape.read_rounded(x, {{.format = format}, {}, whole_number_codes});
     const Reads reads{.inputs = coded ? 0u : 1u, .outputs = 0, .rounded = coded ? 1u : 0u};
-    return tape.record({.name = "rounded", .site = tape.next_site("rounded"), .betas = {1.0}, .reads = reads}, {x}, std::move(y),
-                       [&seen](BackwardContext<double>& g) {
+    return tape.record({.name = "rounded", .site = tape.next_site("rounded"), .betas = {1.0}, .reads = reads}, {x},
+                       std::move(y), [&seen](BackwardContext<double>& g) {
                            if (const Tensor<std::uint8_t>* codes = g.codes(0))
                                seen.assign(codes->data(), codes->data() + codes->size());
                            else static_cast<void>(g.input(0));
@@ -81,7 +82,8 @@ TEST_CASE_METHOD(Step, "a value without a handle is freed while recording, unles
     CHECK(kept(4));
     tape.backward(loss);
     CHECK_FALSE(kept(4));
-    CHECK_THROWS_WITH(z.value(), "value: the output of twice was freed by backward(); begin_step({.retain = true}) keeps it");
+    CHECK_THROWS_WITH(z.value(),
+                      "value: the output of twice was freed by backward(); begin_step({.retain = true}) keeps it");
     CHECK(x.gradient().data()[0] == 32.0);
     CHECK(kept(0));
 }
@@ -114,8 +116,9 @@ TEST_CASE_METHOD(Step, "an op that reads what it said it would not read is told 
     const auto x = vector_input<double>(tape, {1.0});
     const auto y = square(square(x));
     const auto liar = [&](Variable<double> input) {
-        return tape.record({.name = "liar", .site = tape.next_site("liar"), .betas = {1.0}, .reads = reads_nothing}, {input},
-                           tape.make(Shape{1}), [](BackwardContext<double>& g) { static_cast<void>(g.input(0)); });
+        return tape.record({.name = "liar", .site = tape.next_site("liar"), .betas = {1.0}, .reads = reads_nothing},
+                           {input}, tape.make(Shape{1}),
+                           [](BackwardContext<double>& g) { static_cast<void>(g.input(0)); });
     };
     const auto z = liar(twice(vector_input<double>(tape, {1.0, 1.0, 1.0, 1.0}), reads_nothing));
     const auto loss = sum(z);
@@ -138,7 +141,8 @@ TEST_CASE_METHOD(Step, "a value that is only read rounded becomes codes when its
         CHECK(kept(1) == read_too);
         CHECK(tape.slot(1).codes.size() == (read_too ? 0 : 4));
         tape.backward({sum(a), sum(b)}, {1.0, 1.0});
-        const std::vector<std::uint8_t> want = read_too ? std::vector<std::uint8_t>{} : std::vector<std::uint8_t>{2, 4, 6, 8};
+        const std::vector<std::uint8_t> want =
+            read_too ? std::vector<std::uint8_t>{} : std::vector<std::uint8_t>{2, 4, 6, 8};
         CHECK(first == want);
         CHECK(second == want);
         CHECK(x.gradient().data()[2] == 4.0);
@@ -185,5 +189,6 @@ TEST_CASE("a value is plain numbers for those who ask so, and data and scale for
     }
     const Variable<double> old = vector_input<double>(tape, {7.0});
     tape.begin_step();
-    REQUIRE_THROWS_WITH(tape.scaled_value(old), "value: a handle of an earlier step; begin_step() ends the life of all handles");
+    REQUIRE_THROWS_WITH(tape.scaled_value(old),
+                        "value: a handle of an earlier step; begin_step() ends the life of all handles");
 }

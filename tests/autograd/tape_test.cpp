@@ -116,7 +116,8 @@ TEST_CASE_METHOD(Fixture, "micro-batches add to the gradients of parameters and 
                         "begin_step: micro_batch 2 of 2; expected a number below micro_batches");
 }
 
-TEST_CASE_METHOD(Fixture, "random streams differ by site, step, micro-batch and part, and evaluation does not advance them") {
+TEST_CASE_METHOD(Fixture,
+                 "random streams differ by site, step, micro-batch and part, and evaluation does not advance them") {
     const auto key = [&](const StepOptions& options, std::uint64_t part = 0) {
         tape.begin_step(options);
         const Site site = tape.next_site("dropout");
@@ -154,7 +155,8 @@ TEST_CASE_METHOD(Fixture, "frozen parameters, const parameters and plain inputs 
     REQUIRE_FALSE(shared.has_gradient());
 }
 
-TEST_CASE_METHOD(Fixture, "a const use of a parameter stops its gradient there and nowhere else, whichever comes first") {
+TEST_CASE_METHOD(Fixture,
+                 "a const use of a parameter stops its gradient there and nowhere else, whichever comes first") {
     Parameter<double> weight("weight", Shape{1}, {});
     set(weight, {3.0});
     for (const bool const_first : {false, true}) {
@@ -217,8 +219,10 @@ TEST_CASE_METHOD(Fixture, "handles of an earlier step, of another tape and of fr
 
     const auto y = square(x);
     tape.backward(sum(y));
-    REQUIRE_THROWS_WITH(y.value(), "value: the output of square was freed by backward(); begin_step({.retain = true}) keeps it");
-    REQUIRE_THROWS_WITH(square(y), "value: the output of square was freed by backward(); begin_step({.retain = true}) keeps it");
+    REQUIRE_THROWS_WITH(y.value(),
+                        "value: the output of square was freed by backward(); begin_step({.retain = true}) keeps it");
+    REQUIRE_THROWS_WITH(square(y),
+                        "value: the output of square was freed by backward(); begin_step({.retain = true}) keeps it");
     REQUIRE(x.value().data()[0] == 1.0);
 }
 
@@ -227,16 +231,18 @@ TEST_CASE_METHOD(Fixture, "backward refuses what has no meaning") {
     const auto x = vector_input<double>(tape, {1.0, 2.0});
     const auto constant = vector_input<double>(tape, {1.0}, false);
     REQUIRE_THROWS_WITH(tape.backward(x), "backward: loss of shape [2]; expected one element");
-    REQUIRE_THROWS_WITH(tape.backward(constant), "backward: no loss depends on a parameter or input that requires a gradient");
+    REQUIRE_THROWS_WITH(tape.backward(constant),
+                        "backward: no loss depends on a parameter or input that requires a gradient");
     REQUIRE_THROWS_WITH(tape.backward({constant}, {1.0, 2.0}), "backward: 1 losses but 2 seeds");
     REQUIRE_THROWS_WITH(tape.backward(Variable<double>()),
                         "backward: an empty Variable; make one with Tape::input, Tape::parameter or an op");
     tape.backward(sum(x));  // the refusals above left the step whole
-    REQUIRE_THROWS_WITH(tape.backward(sum(square(x))), "backward: called twice in one step; join the losses in one call");
+    REQUIRE_THROWS_WITH(tape.backward(sum(square(x))),
+                        "backward: called twice in one step; join the losses in one call");
     REQUIRE_THROWS_WITH(Tape<double>(recipe, state, 0), "Tape: threads is 0; expected at least 1");
     const auto wrong = [&] {
-        static_cast<void>(
-            tape.record({"op", tape.next_site("op"), 1.0, {1.0}}, {x, x}, tape.make(Shape{2}), [](BackwardContext<double>&) {}));
+        static_cast<void>(tape.record({"op", tape.next_site("op"), 1.0, {1.0}}, {x, x}, tape.make(Shape{2}),
+                                      [](BackwardContext<double>&) {}));
     };
     REQUIRE_THROWS_WITH(wrong(), "op: recorded with 1 betas for 2 inputs");
 }
@@ -251,7 +257,8 @@ TEST_CASE_METHOD(Fixture, "a throw on the way forward or back leaves the tape us
 
     weight.clear_gradient();
     tape.begin_step();
-    REQUIRE_THROWS_WITH(tape.backward(square(broken(square(tape.parameter(weight)), false))), "broken: throws on its way back");
+    REQUIRE_THROWS_WITH(tape.backward(square(broken(square(tape.parameter(weight)), false))),
+                        "broken: throws on its way back");
     {
         tape.begin_step();
         const auto scope = tape.scope("module");
@@ -294,8 +301,8 @@ TEST_CASE_METHOD(Fixture, "sites are unique within a step and the same from step
         for (std::size_t i = 0; i < tape.node_count(); ++i) names.push_back(state.path(tape.node(i).site));
         paths.push_back(names);
     }
-    REQUIRE(paths[0] ==
-            std::vector<std::string>{"square", "block/square", "block/square.1", "block/square.2", "block/square.3", "square.1"});
+    REQUIRE(paths[0] == std::vector<std::string>{"square", "block/square", "block/square.1", "block/square.2",
+                                                 "block/square.3", "square.1"});
     REQUIRE(paths[1] == paths[0]);
     REQUIRE(paths[2] == paths[0]);
     REQUIRE(state.site_count() == 6);
@@ -461,7 +468,8 @@ TEST_CASE_METHOD(Propagating, "a parameter with a scale is for propagate only") 
     const Recipe none{};
     Tape<double> plain(none, state);
     plain.begin_step();
-    REQUIRE_THROWS_WITH(plain.parameter(weight), "parameter weight: has the scale 4; only scaling 'propagate' carries scales");
+    REQUIRE_THROWS_WITH(plain.parameter(weight),
+                        "parameter weight: has the scale 4; only scaling 'propagate' carries scales");
 }
 
 TEST_CASE_METHOD(Propagating, "an op without a rule for scales works on plain numbers and is noted once") {

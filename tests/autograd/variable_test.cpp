@@ -31,7 +31,8 @@ TEST_CASE("item is data times scale of the only element") {
     Tensor<float> one(Shape{1, 1}, {2.5f});
     one.set_scale(4.0);
     REQUIRE(tape.input(std::move(one)).item() == 10.0);
-    REQUIRE_THROWS_WITH(vector_input<float>(tape, {1.0f, 2.0f}).item(), "item: a value of shape [2] has 2 elements, not one");
+    REQUIRE_THROWS_WITH(vector_input<float>(tape, {1.0f, 2.0f}).item(),
+                        "item: a value of shape [2] has 2 elements, not one");
 }
 
 TEST_CASE("item of a loss is what its op computed, before it was rounded to the tape's type") {
@@ -43,8 +44,8 @@ TEST_CASE("item of a loss is what its op computed, before it was rounded to the 
         const Variable<Half> x = tape.input(Tensor<Half>(Shape{1}, {Half(2.0f)}));
         Tensor<Half> rounded(Shape{1}, {Half(static_cast<float>(value))});
         const auto site = tape.next_site("loss");
-        const auto loss =
-            tape.record({.name = "loss", .site = site, .betas = {1.0}, .item = value}, {x}, std::move(rounded), [](auto&) {});
+        const auto loss = tape.record({.name = "loss", .site = site, .betas = {1.0}, .item = value}, {x},
+                                      std::move(rounded), [](auto&) {});
         REQUIRE(loss.item() == value);
         REQUIRE(static_cast<double>(static_cast<float>(loss.value().data()[0])) != value);
         REQUIRE(x.item() == 2.0);
@@ -58,9 +59,12 @@ TEST_CASE("an empty variable is an error in every use") {
     const Variable<float> empty;
     REQUIRE_THROWS_WITH(empty.value(), "value: an empty Variable; make one with Tape::input, Tape::parameter or an op");
     REQUIRE_THROWS_WITH(empty.shape(), "value: an empty Variable; make one with Tape::input, Tape::parameter or an op");
-    REQUIRE_THROWS_WITH(empty.gradient(), "gradient: an empty Variable; make one with Tape::input, Tape::parameter or an op");
-    REQUIRE_THROWS_WITH(empty.tape("gelu"), "gelu: an empty Variable; make one with Tape::input, Tape::parameter or an op");
-    REQUIRE_THROWS_WITH(square(empty), "square: an empty Variable; make one with Tape::input, Tape::parameter or an op");
+    REQUIRE_THROWS_WITH(empty.gradient(),
+                        "gradient: an empty Variable; make one with Tape::input, Tape::parameter or an op");
+    REQUIRE_THROWS_WITH(empty.tape("gelu"),
+                        "gelu: an empty Variable; make one with Tape::input, Tape::parameter or an op");
+    REQUIRE_THROWS_WITH(square(empty),
+                        "square: an empty Variable; make one with Tape::input, Tape::parameter or an op");
 }
 
 TEST_CASE("a gradient that was not computed is an error that names the op") {

@@ -13,7 +13,8 @@ TEST_CASE("instruction sets have names that parse back") {
 }
 
 TEST_CASE("an unknown instruction set is an error that lists the known ones") {
-    REQUIRE_THROWS_WITH(parse_isa("sse9"), "UNITSCALE_ISA: unknown instruction set 'sse9'; expected baseline, avx2 or avx512");
+    REQUIRE_THROWS_WITH(parse_isa("sse9"),
+                        "UNITSCALE_ISA: unknown instruction set 'sse9'; expected baseline, avx2 or avx512");
     REQUIRE_THROWS_AS(parse_isa(""), Error);
     REQUIRE_THROWS_AS(parse_isa("AVX2"), Error);
 }

@@ -43,7 +43,8 @@ TEST_CASE("numbers are written as streams write them") {
         CHECK(concatenate(x) == streamed(x));
         CHECK(concatenate(static_cast<float>(x)) == streamed(static_cast<float>(x)));
     }
-    for (const long long i : {0LL, 7LL, -7LL, std::numeric_limits<long long>::max(), std::numeric_limits<long long>::min()})
+    for (const long long i :
+         {0LL, 7LL, -7LL, std::numeric_limits<long long>::max(), std::numeric_limits<long long>::min()})
         CHECK(concatenate(i) == streamed(i));
     CHECK(concatenate(std::numeric_limits<unsigned long long>::max()) == "18446744073709551615");
     CHECK(concatenate(short{-3}, ' ', 4u, ' ', 5L, ' ', 6uL, ' ', true) == "-3 4 5 6 1");

@@ -58,7 +58,8 @@ TEMPLATE_TEST_CASE("fused is one rounding in every build", "", float, double) {
 }
 
 TEST_CASE("the product of floats does not overflow before the sum where it is fused") {
-    const float large = opaque(0x1p100f), sum = multiply_add<true>(large, large, opaque(-std::numeric_limits<float>::infinity()));
+    const float large = opaque(0x1p100f),
+                sum = multiply_add<true>(large, large, opaque(-std::numeric_limits<float>::infinity()));
     REQUIRE(sum == -std::numeric_limits<float>::infinity());
     REQUIRE(std::isnan(multiply_add(opaque(0.0f), opaque(std::numeric_limits<float>::infinity()), 1.0f)));
 }

@@ -30,7 +30,8 @@ TEST_CASE("each index is in exactly one part, and parts begin at multiples of th
         for (const std::ptrdiff_t n : {0, 1, 2, 15, 16, 17, 100, 1023})
             for (const std::ptrdiff_t grain : {0, 1, 4, 16, 1000}) {
                 Parts parts;
-                parallel_for(threads, n, grain, [&](std::ptrdiff_t begin, std::ptrdiff_t end) { parts.add(begin, end); });
+                parallel_for(threads, n, grain,
+                             [&](std::ptrdiff_t begin, std::ptrdiff_t end) { parts.add(begin, end); });
                 std::sort(parts.ranges.begin(), parts.ranges.end());
                 std::ptrdiff_t next = 0;
                 bool whole = true;

@@ -11,7 +11,8 @@ using Block = std::array<std::uint32_t, 4>;
 
 // The authors' known answers: zeros, ones, and the digits of pi.
 static_assert(philox4x32({0, 0, 0, 0}, {0, 0}) == Block{0x6627E8D5u, 0xE169C58Du, 0xBC57AC4Cu, 0x9B00DBD8u});
-static_assert(philox4x32({~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}) == Block{0x408F276Du, 0x41C83B0Eu, 0xA20BC7C6u, 0x6D5451FDu});
+static_assert(philox4x32({~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}) ==
+              Block{0x408F276Du, 0x41C83B0Eu, 0xA20BC7C6u, 0x6D5451FDu});
 static_assert(philox4x32({0x243F6A88u, 0x85A308D3u, 0x13198A2Eu, 0x03707344u}, {0xA4093822u, 0x299F31D0u}) ==
               Block{0xD16CFE09u, 0x94FDCCEBu, 0x5001E420u, 0x24126EA1u});
 

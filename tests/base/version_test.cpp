@@ -6,7 +6,8 @@
 #include <string>
 
 TEST_CASE("the version string, its numbers and the CMake project agree") {
-    const std::string numbers = std::to_string(unitscale::version_major) + '.' + std::to_string(unitscale::version_minor) + '.' +
+    const std::string numbers = std::to_string(unitscale::version_major) + '.' +
+                                std::to_string(unitscale::version_minor) + '.' +
                                 std::to_string(unitscale::version_patch);
     REQUIRE(unitscale::version == numbers);
     REQUIRE(unitscale::version == UNITSCALE_PROJECT_VERSION);

@@ -9,7 +9,6 @@
 #include <unitscale/kernels/conv1d.hpp>
 #include <unitscale/kernels/dropout.hpp>
 #include <unitscale/kernels/embedding.hpp>
-#include <unitscale/kernels/matmul.hpp>
 #include <unitscale/kernels/norms.hpp>
 #include <unitscale/kernels/pointwise.hpp>
 #include <unitscale/kernels/rescale.hpp>
@@ -21,6 +20,7 @@
 #include <unitscale/optim/lamb.hpp>
 #include <unitscale/optim/schedule.hpp>
 #include <unitscale/optim/sgd.hpp>
+#include <unitscale/products/product.hpp>
 #include <unitscale/tensor/fill.hpp>
 
 #include <cinttypes>
@@ -34,6 +34,7 @@
 
 using namespace unitscale;
 using namespace unitscale::kernels;
+using namespace unitscale::products;
 
 namespace {
 
@@ -97,17 +98,21 @@ struct ProductSizes {
 };
 
 /// Products in all orientations, scaled, with bias and added to C. `round` for both operands, or null.
-void products(Isa isa, PairKernel pairs, const char* path, const ProductSizes& s, const Quantiser* round, const char* rounding) {
+void products(Isa isa, PairKernel pairs, const char* path, const ProductSizes& s, const Quantiser* round,
+              const char* rounding) {
     const auto a = numbers(s.m * s.k, 1), b = numbers(s.k * s.n, 2), bias = numbers(s.n, 3), rows = numbers(s.m, 4),
                cols = numbers(s.n, 5);
     const MatrixView<const float> left{a.data(), s.k, 1}, left_turned{a.data(), 1, s.m};
     const MatrixView<const float> right{b.data(), s.n, 1}, right_turned{b.data(), 1, s.k};
     auto c = numbers(s.m * s.n, 6);
-    MatmulArguments<float> args{.m = s.m, .n = s.n, .k = s.k, .c = {c.data(), s.n, 1}, .round_a = round, .round_b = round};
+    MatmulArguments<float> args{
+        .m = s.m, .n = s.n, .k = s.k, .c = {c.data(), s.n, 1}, .round_a = round, .round_b = round};
     args.key_a = {7, 1}, args.key_b = {7, 2};
-    for (const auto& [of_a, of_b] : {std::pair{left, right}, std::pair{left, right_turned}, std::pair{left_turned, right}}) {
+    for (const auto& [of_a, of_b] :
+         {std::pair{left, right}, std::pair{left, right_turned}, std::pair{left_turned, right}}) {
         args.a = of_a, args.b = of_b;
-        args.alpha = 0.3f, args.gamma = 0.7f, args.bias = bias.data(), args.row_scale = rows.data(), args.col_scale = cols.data();
+        args.alpha = 0.3f, args.gamma = 0.7f, args.bias = bias.data(), args.row_scale = rows.data(),
+        args.col_scale = cols.data();
         matmul_with(isa, execution, args, pairs);
         args.alpha = 1.1f, args.gamma = 0.0f, args.row_scale = nullptr, args.col_scale = nullptr;
         add(c);
@@ -130,7 +135,8 @@ void products(Isa isa, PairKernel pairs, const char* path, const ProductSizes& s
 }
 
 void all_products() {
-    const Quantiser nearest{.format = e4m3}, five{.format = e5m2}, stochastic{.format = e4m3, .rounding = Rounding::stochastic};
+    const Quantiser nearest{.format = e4m3}, five{.format = e5m2},
+        stochastic{.format = e4m3, .rounding = Rounding::stochastic};
     for (const Isa isa : instruction_sets()) {
         for (const ProductSizes& s :
              {ProductSizes{37, 50, 65}, ProductSizes{1, 33, 129}, ProductSizes{3, 70, 31}, ProductSizes{130, 97, 600}})
@@ -149,18 +155,21 @@ void attention(Isa isa, std::ptrdiff_t queries, std::ptrdiff_t keys, bool causal
     constexpr std::ptrdiff_t batch = 2, heads = 4, groups = 2, depth = 24;
     const auto q = numbers(batch * queries * heads * depth, 1), k = numbers(batch * keys * groups * depth, 2),
                v = numbers(batch * keys * groups * depth, 3), dout = numbers(batch * queries * heads * depth, 4);
-    std::vector<float> out(q.size()), log_sum(static_cast<std::size_t>(batch * heads * queries)), dq(q.size()), dk(k.size()),
-        dv(v.size());
+    std::vector<float> out(q.size()), log_sum(static_cast<std::size_t>(batch * heads * queries)), dq(q.size()),
+        dk(k.size()), dv(v.size());
     const auto of_queries = [&]<class E>(E* data) {
         return AttentionView<E>{data, queries * heads * depth, heads * depth, depth};
     };
-    const auto of_keys = [&]<class E>(E* data) { return AttentionView<E>{data, keys * groups * depth, groups * depth, depth}; };
+    const auto of_keys = [&]<class E>(E* data) {
+        return AttentionView<E>{data, keys * groups * depth, groups * depth, depth};
+    };
     AttentionGradients<float> all;
     all.forward = {.batch = batch, .heads = heads, .groups = groups, .queries = queries, .keys = keys, .depth = depth};
     all.forward.q = of_queries(q.data()), all.forward.k = of_keys(k.data()), all.forward.v = of_keys(v.data());
     all.forward.out = of_queries(out.data()), all.forward.log_sum = log_sum.data();
     all.forward.logit_scale = 0.3f, all.forward.out_scale = 1.7f, all.forward.causal = causal;
-    all.dout = of_queries(dout.data()), all.dq = of_queries(dq.data()), all.dk = of_keys(dk.data()), all.dv = of_keys(dv.data());
+    all.dout = of_queries(dout.data()), all.dq = of_queries(dq.data()), all.dk = of_keys(dk.data()),
+    all.dv = of_keys(dv.data());
     all.dq_scale = 0.9f, all.dk_scale = 1.1f, all.dv_scale = 1.3f;
     const char* const mask = causal ? "causal" : "whole";
     attention_forward_with(isa, execution, all.forward);
@@ -213,7 +222,8 @@ void softmaxes(const char* type, std::ptrdiff_t rows, std::ptrdiff_t n) {
     std::vector<T> log_sums(labels.size());
     add(static_cast<double>(
         softmax_cross_entropy_forward(execution, x.data(), labels.data(), log_sums.data(), rows, n, T(1.3), -1)));
-    softmax_cross_entropy_backward(execution, x.data(), labels.data(), log_sums.data(), dx.data(), rows, n, T(1.3), T(0.9), -1);
+    softmax_cross_entropy_backward(execution, x.data(), labels.data(), log_sums.data(), dx.data(), rows, n, T(1.3),
+                                   T(0.9), -1);
     add(log_sums), add(dx);
     print("softmax_cross_entropy %s %tdx%td", type, rows, n);
 }
@@ -225,9 +235,11 @@ void reductions(std::ptrdiff_t rows, std::ptrdiff_t n) {
     row_sums(execution, x.data(), sums.data(), rows, n, 0.3f);
     add(columns), add(sums);
     for (const double result :
-         {static_cast<double>(sum(execution, x.data(), rows * n)), static_cast<double>(mean(execution, x.data(), rows * n)),
-          square_norm(execution, x.data(), rows * n), data_norm(execution, DataNorm::l1, x.data(), rows * n),
-          data_norm(execution, DataNorm::l2, x.data(), rows * n), data_norm(execution, DataNorm::max, x.data(), rows * n)})
+         {static_cast<double>(sum(execution, x.data(), rows * n)),
+          static_cast<double>(mean(execution, x.data(), rows * n)), square_norm(execution, x.data(), rows * n),
+          data_norm(execution, DataNorm::l1, x.data(), rows * n),
+          data_norm(execution, DataNorm::l2, x.data(), rows * n),
+          data_norm(execution, DataNorm::max, x.data(), rows * n)})
         add(result);
     print("reduce %tdx%td", rows, n);
 }
@@ -254,7 +266,9 @@ void activations(std::ptrdiff_t n) {
         [&](float m) { silu_backward(execution, x.data(), dy.data(), dx.data(), n, m, 0.7f); });
     both(
         "gated_silu", [&](float m) { gated_silu_forward(execution, x.data(), g.data(), y.data(), n, m, 1.3f); },
-        [&](float m) { gated_silu_backward(execution, x.data(), g.data(), dy.data(), dx.data(), dg.data(), n, m, 0.7f); });
+        [&](float m) {
+            gated_silu_backward(execution, x.data(), g.data(), dy.data(), dx.data(), dg.data(), n, m, 0.7f);
+        });
     both(
         "relu", [&](float) { relu_forward(execution, x.data(), y.data(), n, 1.3f); },
         [&](float) { relu_backward(execution, x.data(), dy.data(), dx.data(), n, 0.7f); });
@@ -297,7 +311,8 @@ void element_wise(std::ptrdiff_t n) {
     rescale(execution, u.data(), y.data(), n, 3.0, 0.7);
     add(y);
     print("rescale %td", n);
-    for (const Quantiser& round : {Quantiser{.format = e4m3}, Quantiser{.format = e5m2, .rounding = Rounding::stochastic}}) {
+    for (const Quantiser& round :
+         {Quantiser{.format = e4m3}, Quantiser{.format = e5m2, .rounding = Rounding::stochastic}}) {
         round_elements(execution, "round", round, {5, 7}, u.data(), y.data(), n);
         add(y);
     }
@@ -317,7 +332,8 @@ void broadcasts() {
     add(dx);
     const auto squares = [](float a, float b) { return multiply_add(a, a, b * b); };
     const Shape shape{13, 37}, row{37};
-    broadcast_map_sum(execution, shape, dx.data(), row, squares, BroadcastInput{u.data(), shape}, BroadcastInput{v.data(), row});
+    broadcast_map_sum(execution, shape, dx.data(), row, squares, BroadcastInput{u.data(), shape},
+                      BroadcastInput{v.data(), row});
     add(dx);
     print("broadcast");
 }
@@ -325,7 +341,8 @@ void broadcasts() {
 void embeddings() {
     constexpr std::ptrdiff_t n = 90, vocabulary = 21, d = 37;
     std::vector<std::int32_t> ids(n);
-    for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int32_t>(random_word({1, 8}, i) % vocabulary);
+    for (std::size_t i = 0; i < ids.size(); ++i)
+        ids[i] = static_cast<std::int32_t>(random_word({1, 8}, i) % vocabulary);
     const auto table = numbers(vocabulary * d, 1), dy = numbers(n * d, 2);
     std::vector<float> y(dy.size()), dtable(table.size());
     embedding_forward(execution, table.data(), ids.data(), y.data(), n, d, 0.3f);

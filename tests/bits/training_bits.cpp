@@ -79,15 +79,21 @@ void train(const std::string& name, const Recipe& recipe, const nn::DecoderConfi
         optim::LossScaler scaler(recipe.loss_scaling);
         Checksum losses;
         for (std::uint64_t step = 0; step < 20; ++step) {
-            const train::Batch batches[] = {{tokens(4 * step), tokens(4 * step + 1)}, {tokens(4 * step + 2), tokens(4 * step + 3)}};
-            const auto done = train::train_step<T>(decoder, tape, optimiser, batches, 0.5 * recipe.learning_rate, &scaler);
+            const train::Batch batches[] = {{tokens(4 * step), tokens(4 * step + 1)},
+                                            {tokens(4 * step + 2), tokens(4 * step + 3)}};
+            const auto done =
+                train::train_step<T>(decoder, tape, optimiser, batches, 0.5 * recipe.learning_rate, &scaler);
             losses.add(done.loss);
             if (std::getenv("TRAINING_BITS_LOSSES") != nullptr)
                 std::fprintf(stderr, "%s %" PRIu64 " %a\n", name.c_str(), step + 1, done.loss);
         }
         losses.print(name + " losses");
-        const auto path = std::filesystem::temp_directory_path() / ("training_bits." + std::to_string(hash_name(name)) + ".safetensors");
-        train::save_run(path, train::RunParts<T, typename Optimiser::template Of<T>>{decoder.parameters(), optimiser, state, scaler}, recipe);
+        const auto path = std::filesystem::temp_directory_path() /
+                          ("training_bits." + std::to_string(hash_name(name)) + ".safetensors");
+        train::save_run(
+            path,
+            train::RunParts<T, typename Optimiser::template Of<T>>{decoder.parameters(), optimiser, state, scaler},
+            recipe);
         const std::string bytes = read_file(path);
         std::filesystem::remove(path);
         Checksum checkpoint;
@@ -112,7 +118,8 @@ struct Sgd {
 nn::DecoderConfig small() { return {.vocabulary = vocabulary, .width = 32, .depth = 2, .heads = 2, .length = length}; }
 
 void train_all() {
-    for (const Recipe& recipe : known_recipes()) train<Adam>(recipe.name, recipe, small(), optim::AdamOptions{.weight_decay = 0.01});
+    for (const Recipe& recipe : known_recipes())
+        train<Adam>(recipe.name, recipe, small(), optim::AdamOptions{.weight_decay = 0.01});
 
     nn::DecoderConfig llama = small();
     llama.groups = 1;
@@ -164,11 +171,19 @@ std::vector<Case<T>> cases() {
         {"sub", {x, x}, [](Tape<T>&, V& v) { return ops::sub(v[0], v[1]); }},
         {"mul", {x, x}, [](Tape<T>&, V& v) { return ops::mul(v[0], v[1]); }},
         {"div", {x, x}, [](Tape<T>&, V& v) { return ops::div(v[0], v[1]); }, true},
-        {"weighted_add", {x, x}, [](Tape<T>&, V& v) { return ops::weighted_add<T>(v, std::vector<double>{0.6, 0.8}); }},
-        {"attention", {square, square, square}, [](Tape<T>&, V& v) { return ops::attention(v[0], v[1], v[2], {.heads = 2, .causal = true}); }},
+        {"weighted_add",
+         {x, x},
+         [](Tape<T>&, V& v) {
+             return ops::weighted_add<T>(v, std::vector<double>{0.6, 0.8});
+         }},
+        {"attention",
+         {square, square, square},
+         [](Tape<T>&, V& v) { return ops::attention(v[0], v[1], v[2], {.heads = 2, .causal = true}); }},
         {"clamp", {x}, [](Tape<T>&, V& v) { return ops::clamp(v[0], {.low = -0.5, .high = 0.75}); }},
         {"concatenate", {x, x}, [](Tape<T>&, V& v) { return ops::concatenate<T>(v, 1); }},
-        {"conv1d", {{2, 4, 9}, {6, 4, 3}, {6}}, [](Tape<T>&, V& v) { return ops::conv1d(v[0], v[1], std::optional(v[2])); }},
+        {"conv1d",
+         {{2, 4, 9}, {6, 4, 3}, {6}},
+         [](Tape<T>&, V& v) { return ops::conv1d(v[0], v[1], std::optional(v[2])); }},
         {"dropout", {x}, [](Tape<T>&, V& v) { return ops::dropout(v[0], {.p = 0.3}); }},
         {"embedding", {{7, 8}}, [ids](Tape<T>&, V& v) { return ops::embedding(v[0], ids); }},
         {"exp", {x}, [stated](Tape<T>&, V& v) { return ops::exp(v[0], stated); }},
@@ -179,7 +194,9 @@ std::vector<Case<T>> cases() {
         {"gated_silu", {x, x}, [](Tape<T>&, V& v) { return ops::gated_silu(v[0], v[1]); }},
         {"gather", {{7, 8}}, [ids](Tape<T>&, V& v) { return ops::gather(v[0], ids); }},
         {"gelu", {x}, [](Tape<T>&, V& v) { return ops::gelu(v[0]); }},
-        {"layer_norm", {x, {8}, {8}}, [](Tape<T>&, V& v) { return ops::layer_norm(v[0], std::optional(v[1]), std::optional(v[2])); }},
+        {"layer_norm",
+         {x, {8}, {8}},
+         [](Tape<T>&, V& v) { return ops::layer_norm(v[0], std::optional(v[1]), std::optional(v[2])); }},
         {"rms_norm", {x, {8}}, [](Tape<T>&, V& v) { return ops::rms_norm(v[0], std::optional(v[1])); }},
         {"linear", {x, {6, 8}, {6}}, [](Tape<T>&, V& v) { return ops::linear(v[0], v[1], std::optional(v[2])); }},
         {"readout", {x, {6, 8}}, [](Tape<T>&, V& v) { return ops::readout(v[0], v[1]); }},
@@ -192,10 +209,26 @@ std::vector<Case<T>> cases() {
         {"multiplier", {x}, [](Tape<T>&, V& v) { return ops::multiplier(v[0], 0.3); }},
         {"scale_forward", {x}, [](Tape<T>&, V& v) { return ops::scale_forward(v[0], 0.3); }},
         {"scale_backward", {x}, [](Tape<T>&, V& v) { return ops::scale_backward(v[0], 0.3); }},
-        {"pad", {x}, [](Tape<T>&, V& v) { return ops::pad(v[0], {1, 0}, {0, 2}); }},
-        {"slice", {x}, [](Tape<T>&, V& v) { return ops::slice(v[0], {1, 2}, {2, 4}); }},
-        {"reshape", {x}, [](Tape<T>&, V& v) { return ops::reshape(v[0], {4, 6}); }},
-        {"transpose", {square}, [](Tape<T>&, V& v) { return ops::transpose(v[0], {2, 0, 1}); }},
+        {"pad",
+         {x},
+         [](Tape<T>&, V& v) {
+             return ops::pad(v[0], {1, 0}, {0, 2});
+         }},
+        {"slice",
+         {x},
+         [](Tape<T>&, V& v) {
+             return ops::slice(v[0], {1, 2}, {2, 4});
+         }},
+        {"reshape",
+         {x},
+         [](Tape<T>&, V& v) {
+             return ops::reshape(v[0], {4, 6});
+         }},
+        {"transpose",
+         {square},
+         [](Tape<T>&, V& v) {
+             return ops::transpose(v[0], {2, 0, 1});
+         }},
         {"relu", {x}, [](Tape<T>&, V& v) { return ops::relu(v[0]); }},
         {"sigmoid", {x}, [](Tape<T>&, V& v) { return ops::sigmoid(v[0]); }},
         {"silu", {x}, [](Tape<T>&, V& v) { return ops::silu(v[0]); }},
@@ -205,7 +238,9 @@ std::vector<Case<T>> cases() {
         {"rotary", {square}, [](Tape<T>&, V& v) { return ops::rotary(v[0], {.heads = 2}); }},
         {"scatter_add", {{5, 8}}, [ids](Tape<T>&, V& v) { return ops::scatter_add(v[0], ids, 7); }},
         {"select", {x, x}, [mask](Tape<T>&, V& v) { return ops::select(mask, v[0], v[1]); }},
-        {"residual", {x}, [](Tape<T>&, V& v) {
+        {"residual",
+         {x},
+         [](Tape<T>&, V& v) {
              const auto parts = ops::residual_split(v[0], std::optional<double>(0.5));
              return ops::residual_add(ops::gelu(parts[0]), parts[1], std::optional<double>(0.5));
          }},
@@ -220,7 +255,8 @@ void run_ops(const std::string& where, const Recipe& recipe) {
             for (const Shape& shape : one.shapes) {
                 inputs.push_back(normal<T>(shape, {5, inputs.size() + 1}));
                 if (one.positive)
-                    for (T& value : inputs.back().span()) value = static_cast<T>(0.25f + std::abs(static_cast<float>(value)));
+                    for (T& value : inputs.back().span())
+                        value = static_cast<T>(0.25f + std::abs(static_cast<float>(value)));
             }
             std::string result = where + " " + one.name;
             try {
@@ -240,7 +276,8 @@ void run_ops(const std::string& where, const Recipe& recipe) {
 
 int main() {
     train_all();
-    for (const char* name : {"fp32", "unit-fp32", "unit-fp8", "umup-fp8", "fp16", "fp8-amax", "scalify-fp16-1", "scalify-fp8-4", "bf16"}) {
+    for (const char* name :
+         {"fp32", "unit-fp32", "unit-fp8", "umup-fp8", "fp16", "fp8-amax", "scalify-fp16-1", "scalify-fp8-4", "bf16"}) {
         const auto known = known_recipes();
         for (const Recipe& recipe : known)
             if (recipe.name == name) run_ops(name, recipe);

@@ -21,8 +21,13 @@ ComparisonOptions small(const TemporaryFolder& folder) {
     std::string text;
     for (int i = 0; i < 60; ++i) text += "the early bird catches the worm\n";
     ComparisonOptions options;
-    options.run = {
-        .data = {folder.write("text.txt", text)}, .width = 16, .depth = 2, .heads = 2, .seq = 16, .batch = 4, .steps = 12};
+    options.run = {.data = {folder.write("text.txt", text)},
+                   .width = 16,
+                   .depth = 2,
+                   .heads = 2,
+                   .seq = 16,
+                   .batch = 4,
+                   .steps = 12};
     options.recipes = {"fp32", "fp8-amax"};
     options.out = folder.path() / "page.html";
     return options;
@@ -200,6 +205,7 @@ TEST_CASE("compare: bad data and another comparison's file are errors before any
     options.run.data = {folder.path() / "none.txt"};
     REQUIRE_THROWS_WITH(said(options), "data: " + (folder.path() / "none.txt").string() + " does not exist");
     options.run.data = {folder.write("short.txt", "too short")};
-    REQUIRE_THROWS_WITH(said(options),
-                        "data: 9 characters are too few; sequences of 16 need at least 161, so that the last tenth holds one");
+    REQUIRE_THROWS_WITH(
+        said(options),
+        "data: 9 characters are too few; sequences of 16 need at least 161, so that the last tenth holds one");
 }

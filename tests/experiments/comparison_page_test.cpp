@@ -53,7 +53,7 @@ TEST_CASE("comparison page: a curve is the mean of the runs that ended, with its
 }
 
 TEST_CASE("comparison page: the axis of losses leaves out the fall of the first tenth") {
-    std::vector<analysis::PlotCurve> curves(1);
+    std::vector<report::PlotCurve> curves(1);
     for (int step = 1; step <= 100; ++step) {
         curves[0].x.push_back(step);
         curves[0].y.push_back(step < 10 ? 9.0 : 3.0 - 0.01 * step);
@@ -97,8 +97,8 @@ TEST_CASE("comparison page: whole, alone, and with every part that the records h
     CHECK(page.says("width 16 & so on"));
     CHECK(page.texts("div", "alert") == Texts{"fp16, rate 0.1, seed 1: failed: the loss is nan at step 3"});
     CHECK(page.texts("h2") == Texts{"Validation loss", "Training loss", "Gradients that became zero",
-                                    "fp8<amax>: biases over training, by layer and role", "activations", "gradients", "weights",
-                                    "One constant bias for all (FP8-CSCALE)"});
+                                    "fp8<amax>: biases over training, by layer and role", "activations", "gradients",
+                                    "weights", "One constant bias for all (FP8-CSCALE)"});
 
     // The tables are those of the numbers, which comparison_table_test checks.
     const auto tables = page.all("table");
@@ -162,7 +162,8 @@ TEST_CASE("comparison page: whole, alone, and with every part that the records h
 TEST_CASE("comparison page: rates have a plot where there are several; parts without records are left out") {
     RateSummary other = of_runs({record("a", 1, {4.0, 1.0})});
     other.rate = 0.2;
-    const std::vector<RecipeSummary> all = {{.recipe = {.name = "a"}, .rates = {of_runs({record("a", 1, {4.0, 2.0})}), other}}};
+    const std::vector<RecipeSummary> all = {
+        {.recipe = {.name = "a"}, .rates = {of_runs({record("a", 1, {4.0, 2.0})}), other}}};
     const Page page(comparison_page(all, "", std::nullopt));
     CHECK(page.problems() == Texts{});
     CHECK(page.texts("h2") == Texts{"Validation loss", "Training loss", "Final validation loss by learning rate"});

@@ -69,8 +69,9 @@ TEST_CASE("comparison table: a rate with fewer failures is better, and failures 
     CHECK(all[0].best_rate().rate == 0.1);
     CHECK_FALSE(baseline_loss(all).has_value());
     CHECK(comparison_rows(all)[1][4] == "-");  // no fp32
-    CHECK(failure_lines(all) == Row{"a, rate 0.2, seed 2: failed: the loss is nan at step 4; the first value that is not finite: "
-                                    "step 3: the value of x"});
+    CHECK(failure_lines(all) ==
+          Row{"a, rate 0.2, seed 2: failed: the loss is nan at step 4; the first value that is not finite: "
+              "step 3: the value of x"});
 
     const auto none = summarise(setup.recipes, setup.runs, {failed("a", 0.1, 1), failed("a", 0.1, 2)});
     CHECK(comparison_rows(none)[1] == Row{"a", "0.1", "-", "-", "-", "2 of 2", "0", "-", "-", "-", "-"});
@@ -90,8 +91,8 @@ TEST_CASE("comparison table: shares of zeros by kind of gradient, over the runs 
 }
 
 TEST_CASE("comparison table: the window works where the loss is at most 2 % above that without rounding") {
-    const auto rows =
-        window_rows({.biases = {-1, 0, 1}, .losses = {3.0, 2.02, std::numeric_limits<double>::quiet_NaN()}, .unrounded = 2.0});
+    const auto rows = window_rows(
+        {.biases = {-1, 0, 1}, .losses = {3.0, 2.02, std::numeric_limits<double>::quiet_NaN()}, .unrounded = 2.0});
     REQUIRE(rows.size() == 4);
     CHECK(rows[1] == Row{"-1", "3.0000", "+50.00 %", "no"});
     CHECK(rows[2] == Row{"0", "2.0200", "+1.00 %", "yes"});

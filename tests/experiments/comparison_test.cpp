@@ -125,8 +125,10 @@ TEST_CASE("comparison: a fingerprint tells recipes of one name apart") {
 TEST_CASE("comparison: its file gives back what it was given") {
     const TemporaryFolder folder;
     const auto path = folder.path() / "page.jsonl";
-    const BiasWindow window{
-        .run = {"fp32", 0.1, 1}, .biases = {-1, 0}, .losses = {std::numeric_limits<double>::infinity(), 2.0}, .unrounded = 1.5};
+    const BiasWindow window{.run = {"fp32", 0.1, 1},
+                            .biases = {-1, 0},
+                            .losses = {std::numeric_limits<double>::infinity(), 2.0},
+                            .unrounded = 1.5};
     {
         ComparisonFile file(path, settings);
         file.add(some_record());

@@ -63,7 +63,8 @@ TEST_CASE("coordinate check: a width's numbers are those of the same steps done 
         const experiments::LanguageRunOptions run = options.at(width);
         const Recipe recipe = experiments::recipe_of(run);
         CHECK(recipe.name == "umup-fp32");
-        const experiments::WidthCoordinates measured = experiments::measure_width<float>(run, recipe, parts, vocabulary.size());
+        const experiments::WidthCoordinates measured =
+            experiments::measure_width<float>(run, recipe, parts, vocabulary.size());
         CHECK(measured.width == width);
         REQUIRE(measured.steps.size() == 3);
 
@@ -146,8 +147,10 @@ TEST_CASE("coordinate check: bad input is one line, before any training, and no 
     };
     CHECK(error_of([](auto& o) { o.parametrisation = "np"; }) ==
           "--parametrisation: unknown 'np'; expected one of standard, unit, mup, umup");
-    CHECK(error_of([](auto& o) { o.widths = {64}; }) == "--widths: 1 width; a trend needs at least 2, such as 64,128,256,512");
-    CHECK(error_of([](auto& o) { o.widths = {}; }) == "--widths: 0 widths; a trend needs at least 2, such as 64,128,256,512");
+    CHECK(error_of([](auto& o) { o.widths = {64}; }) ==
+          "--widths: 1 width; a trend needs at least 2, such as 64,128,256,512");
+    CHECK(error_of([](auto& o) { o.widths = {}; }) ==
+          "--widths: 0 widths; a trend needs at least 2, such as 64,128,256,512");
     CHECK(error_of([](auto& o) { o.widths = {8, 10}; }) == "--widths: 10 is not divisible by the head size 4");
     CHECK(error_of([](auto& o) { o.widths = {8, 16, 8}; }) == "--widths: 8 is given twice");
     CHECK(error_of([](auto& o) { o.widths = {8, 0}; }) == "--width: is 0; expected at least 1");
@@ -167,7 +170,8 @@ TEST_CASE("coordinate check: a run that blows up says where") {
     options.parametrisation = "standard";
     options.run.lr = 1e30;
     const Outcome outcome = outcome_of(options);
-    CHECK(outcome.error ==
-          "coordinate check: the loss or its gradient is not finite at width 8, step 2; try a lower --lr (it is 1e+30)");
+    CHECK(
+        outcome.error ==
+        "coordinate check: the loss or its gradient is not finite at width 8, step 2; try a lower --lr (it is 1e+30)");
     CHECK_FALSE(std::filesystem::exists(folder.path() / "out.html"));
 }

@@ -48,9 +48,12 @@ TEST_CASE("coordinate page: verdict and tables") {
     CHECK(headers == std::vector<Texts>(3, {"layer", "width 64", "width 128", "width 256", "slope", "max/min"}));
     REQUIRE(rows.size() == 3);
     // Changes and outputs after both steps, outputs at initialisation.
-    CHECK(rows[0] == std::vector<Texts>{{"block0", "1.5", "1.5", "1.5", "+0.00", "1"}, {"logits", "4", "8", "16", "+1.00", "4"}});
-    CHECK(rows[1] == std::vector<Texts>{{"block0", "2", "2", "2", "+0.00", "1"}, {"logits", "1", "2", "4", "+1.00", "4"}});
-    CHECK(rows[2] == std::vector<Texts>{{"block0", "1", "1", "1", "+0.00", "1"}, {"logits", "1", "0.5", "0.25", "-1.00", "4"}});
+    CHECK(rows[0] ==
+          std::vector<Texts>{{"block0", "1.5", "1.5", "1.5", "+0.00", "1"}, {"logits", "4", "8", "16", "+1.00", "4"}});
+    CHECK(rows[1] ==
+          std::vector<Texts>{{"block0", "2", "2", "2", "+0.00", "1"}, {"logits", "1", "2", "4", "+1.00", "4"}});
+    CHECK(rows[2] ==
+          std::vector<Texts>{{"block0", "1", "1", "1", "+0.00", "1"}, {"logits", "1", "0.5", "0.25", "-1.00", "4"}});
     CHECK(page.texts("h2") == Texts{"Change of each layer's output after 2 steps", "Each layer's output after 2 steps",
                                     "Change after 2 steps", "Output after 2 steps", "Output at initialisation",
                                     "Change by layer"});
@@ -60,8 +63,8 @@ TEST_CASE("coordinate page: a curve for each layer and for each step") {
     const Page page(experiments::coordinate_page(measured(), ""));
     Texts charts;
     for (const PageElement* chart : page.all("svg", "chart")) charts.push_back(chart->attribute("aria-label"));
-    CHECK(charts == Texts{"Change of each layer's output after 2 steps", "Each layer's output after 2 steps", "change of block0",
-                          "change of logits"});
+    CHECK(charts == Texts{"Change of each layer's output after 2 steps", "Each layer's output after 2 steps",
+                          "change of block0", "change of logits"});
     for (const std::string& chart : charts) {
         INFO(chart);
         const auto curves = curves_of(page, chart);
@@ -92,15 +95,15 @@ TEST_CASE("coordinate page: axes in powers of two have a few ticks, and what is 
     const auto axis = [](std::vector<double> y) {
         return experiments::power_axis({{.x = std::vector<double>(y.size(), 0.0), .y = y}}, "rms", 8);
     };
-    const analysis::PlotAxis flat = axis({1.0, 1.1});
+    const report::PlotAxis flat = axis({1.0, 1.1});
     CHECK(flat.high - flat.low >= 3.0);
     CHECK(flat.low < 1.0);
     CHECK(flat.high > 1.1);
-    const analysis::PlotAxis wide = axis({-20.0, 30.0});
+    const report::PlotAxis wide = axis({-20.0, 30.0});
     CHECK(wide.ticks.size() <= 9);
     CHECK(wide.ticks.size() >= 4);
     std::size_t strong = 0;
-    for (const analysis::PlotTick& tick : wide.ticks) {
+    for (const report::PlotTick& tick : wide.ticks) {
         CHECK(tick.at >= wide.low);
         CHECK(tick.at <= wide.high);
         if (!tick.strong) continue;

@@ -64,7 +64,8 @@ TEST_CASE("coordinate probe: every layer in order, no change before training, th
         const std::vector<double> before = logits_of(model, seen.ids);
         CHECK(first.back().output == Approx(rms(before)).epsilon(1e-12));
 
-        optim::Adam<double> optimiser(model.decoder.parameters(), {.parametrisation = model.recipe.parametrisation_rule()});
+        optim::Adam<double> optimiser(model.decoder.parameters(),
+                                      {.parametrisation = model.recipe.parametrisation_rule()});
         REQUIRE(train::train_step<double>(model.decoder, model.tape, optimiser, {&batch, 1}, 0.01).updated);
         const auto last = probe.measure();
         for (const auto& layer : last) {

@@ -105,8 +105,10 @@ TEST_CASE("coordinates: what cannot be judged is one line") {
 }
 
 TEST_CASE("coordinates: runs of several seeds pool all their elements") {
-    WidthCoordinates one{.width = 64, .steps = {{{"block0", 3.0, 0.0}}, {{"block0", 1.0, 0.5}}}, .first_loss = 6, .last_loss = 4};
-    WidthCoordinates two{.width = 64, .steps = {{{"block0", 4.0, 0.0}}, {{"block0", 7.0, 0.5}}}, .first_loss = 5, .last_loss = 2};
+    WidthCoordinates one{
+        .width = 64, .steps = {{{"block0", 3.0, 0.0}}, {{"block0", 1.0, 0.5}}}, .first_loss = 6, .last_loss = 4};
+    WidthCoordinates two{
+        .width = 64, .steps = {{{"block0", 4.0, 0.0}}, {{"block0", 7.0, 0.5}}}, .first_loss = 5, .last_loss = 2};
     const WidthCoordinates pool = experiments::pooled({one, two});
     CHECK(pool.width == 64);
     CHECK(pool.steps[0][0].output == Approx(std::sqrt(12.5)));
@@ -125,10 +127,12 @@ TEST_CASE("coordinates: a table's rows have every width, the slope and the sprea
           Rows{{"layer", "width 64", "width 128", "width 256", "slope", "max/min"},
                {"block0", "2", "2.83", "4", "+0.50", "2"},
                {"logits", "0.25", "0.25", "0.25", "+0.00", "1"}});
-    CHECK(experiments::trend_rows(widths, last, &experiments::LayerTrend::outputs, &experiments::LayerTrend::output)[1] ==
-          std::vector<std::string>{"block0", "0.375", "0.265", "0.188", "-0.50", "2"});
+    CHECK(
+        experiments::trend_rows(widths, last, &experiments::LayerTrend::outputs, &experiments::LayerTrend::output)[1] ==
+        std::vector<std::string>{"block0", "0.375", "0.265", "0.188", "-0.50", "2"});
     const auto first = experiments::layer_trends(widths, 0);
-    CHECK(experiments::trend_rows(widths, first, &experiments::LayerTrend::changes, &experiments::LayerTrend::change)[1] ==
+    CHECK(experiments::trend_rows(widths, first, &experiments::LayerTrend::changes,
+                                  &experiments::LayerTrend::change)[1] ==
           std::vector<std::string>{"block0", "0", "0", "0", "none", "none"});
 }
 

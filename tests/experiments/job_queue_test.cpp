@@ -50,7 +50,8 @@ struct Scene {
 };
 
 /// Runs the queue in a thread of its own; gives what it threw. A queue that does not end fails the test: its thread is left alone.
-std::string run(const std::shared_ptr<Scene>& scene, std::size_t jobs, std::size_t count, std::function<void(std::size_t)> work) {
+std::string run(const std::shared_ptr<Scene>& scene, std::size_t jobs, std::size_t count,
+                std::function<void(std::size_t)> work) {
     std::promise<std::string> promise;
     std::future<std::string> future = promise.get_future();
     std::thread thread([scene, jobs, count, work = std::move(work), promise = std::move(promise)]() mutable {
@@ -70,7 +71,8 @@ std::string run(const std::shared_ptr<Scene>& scene, std::size_t jobs, std::size
                                            << " have not ended");
     }
     thread.join();
-    if (scene->too_long) FAIL("a job waited for what did not happen: of " << count << " jobs " << scene->begun << " have begun");
+    if (scene->too_long)
+        FAIL("a job waited for what did not happen: of " << count << " jobs " << scene->begun << " have begun");
     return future.get();
 }
 
@@ -84,8 +86,9 @@ TEST_CASE("job queue: every job is done once, as many side by side as asked for 
         const std::string error = run(scene, jobs, count, [s = scene.get(), beside](std::size_t i) {
             s->enter();
             if (i < beside) {
-                s->wait_for([&] { return s->begun >= beside; });                    // each of the first ones waits for the others
-                for (int turn = 0; turn < 2000; ++turn) std::this_thread::yield();  // more would come in here, if they were let
+                s->wait_for([&] { return s->begun >= beside; });  // each of the first ones waits for the others
+                for (int turn = 0; turn < 2000; ++turn)
+                    std::this_thread::yield();  // more would come in here, if they were let
             }
             ++s->done[i];
             --s->inside;

@@ -39,7 +39,8 @@ TEST_CASE("language run: options that make no sense are errors that name the opt
     CHECK(message([](auto& o) { o.depth = static_cast<std::size_t>(-1); }) ==
           "--depth: is 18446744073709551615; expected at most 1000000000");
     CHECK(message([](auto& o) { o.heads = 3; }) == "--heads: width 16 is not divisible by 3 heads");
-    CHECK(message([](auto& o) { o.micro_batches = 3; }) == "--micro-batches: batch 4 is not divisible by 3 micro-batches");
+    CHECK(message([](auto& o) { o.micro_batches = 3; }) ==
+          "--micro-batches: batch 4 is not divisible by 3 micro-batches");
     CHECK(message([](auto& o) { o.threads = 0; }) == "--threads: is 0; expected at least 1");
     CHECK(message([](auto& o) { o.warmup = 13; }) == "--warmup: 13 steps are more than the run's 12");
     CHECK(message([](auto& o) { o.lr = 0.0; }) == "--lr: is 0; expected a positive number");
@@ -65,7 +66,8 @@ TEST_CASE("language run: the recipe is the one that is named, with the fields th
     CHECK(recipe.products.back().formats.gradient->format == e4m3);
     CHECK(recipe.products.back().formats.activation->overflow == Overflow::to_infinity);
     options.recipe = "fp7";
-    CHECK_THROWS_WITH(experiments::recipe_of(options), Catch::StartsWith("recipe: unknown name 'fp7'; expected one of fp32, "));
+    CHECK_THROWS_WITH(experiments::recipe_of(options),
+                      Catch::StartsWith("recipe: unknown name 'fp7'; expected one of fp32, "));
 }
 
 TEST_CASE("language run: a step as the log has it, and the line of a result") {
@@ -75,9 +77,11 @@ TEST_CASE("language run: a step as the log has it, and the line of a result") {
     step.loss_scale = 1024.0;
     step.skipped = 2;
     step.valid_bpc_part = 4.0;
-    CHECK(step.json().dump() == R"({"step":3,"train_bpc":2.5,"learning_rate":0.25,"tokens_per_s":1000.0,"gradient_norm":0.5,)"
-                                R"("loss_scale":1024.0,"skipped":2,"valid_bpc_part":4.0})");
-    CHECK(experiments::LanguageRunResult{.recipe = "fp16", .steps = 12, .train_bpc = 1.25, .valid_bpc = 2.0, .tokens_per_s = 10.0}
+    CHECK(step.json().dump() ==
+          R"({"step":3,"train_bpc":2.5,"learning_rate":0.25,"tokens_per_s":1000.0,"gradient_norm":0.5,)"
+          R"("loss_scale":1024.0,"skipped":2,"valid_bpc_part":4.0})");
+    CHECK(experiments::LanguageRunResult{
+              .recipe = "fp16", .steps = 12, .train_bpc = 1.25, .valid_bpc = 2.0, .tokens_per_s = 10.0}
               .line() ==
           "result recipe=fp16 steps=12 train_bpc=1.2500 valid_bpc=2.0000 tokens_per_s=10 peak_rss_mb=0 seconds=0.0");
 }

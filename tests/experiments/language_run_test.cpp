@@ -32,8 +32,15 @@ std::string proverb(std::size_t times) {
 }
 
 LanguageRunOptions small(const std::filesystem::path& data) {
-    return {
-        .data = {data}, .width = 16, .depth = 1, .heads = 2, .seq = 16, .batch = 4, .steps = 12, .eval_every = 5, .sample = 40};
+    return {.data = {data},
+            .width = 16,
+            .depth = 1,
+            .heads = 2,
+            .seq = 16,
+            .batch = 4,
+            .steps = 12,
+            .eval_every = 5,
+            .sample = 40};
 }
 
 std::vector<nlohmann::json> lines_of(const std::filesystem::path& file) {
@@ -85,11 +92,11 @@ TEST_CASE("language run: trains, logs every step, evaluates, writes and reports"
         const File out = temporary_file(), progress = temporary_file();
         std::vector<experiments::LanguageStep> steps;
         std::string table;
-        const auto result = experiments::run_language(options, out.get(), progress.get(),
-                                                      [&](const experiments::LanguageStep& step, const ScalingState& state) {
-                                                          steps.push_back(step);
-                                                          table = train::precision_table(state);
-                                                      });
+        const auto result = experiments::run_language(
+            options, out.get(), progress.get(), [&](const experiments::LanguageStep& step, const ScalingState& state) {
+                steps.push_back(step);
+                table = train::precision_table(state);
+            });
         CHECK(result.recipe == name);
         CHECK(result.steps == 12);
         CHECK(result.train_bpc > 0.0);
@@ -142,7 +149,8 @@ TEST_CASE("language run: trains, logs every step, evaluates, writes and reports"
         CHECK(narration.starts_with(concatenate("recipe      ", name, ": ")));
         CHECK(narration.find("vocabulary of 17 characters") != std::string::npos);
         CHECK(narration.find(table) != std::string::npos);
-        CHECK(narration.find(concatenate("\nstorage     ", train::storage_text(recipe.storage), '\n')) != std::string::npos);
+        CHECK(narration.find(concatenate("\nstorage     ", train::storage_text(recipe.storage), '\n')) !=
+              std::string::npos);
         CHECK(narration.find("step 5: ") != std::string::npos);
         CHECK(text_of(progress.get()).find("step 12/12") != std::string::npos);
     }
@@ -201,9 +209,8 @@ TEST_CASE("language run: a loss that is no longer finite ends the run, names the
             message = failure.what();
         }
         INFO(recipe << ": " << message);
-        CHECK(std::regex_match(
-            message,
-            std::regex("train: the (loss|gradient norm) is (nan|-nan|inf) at step [2-9]; try a lower --lr \\(it is 3e\\+38\\)")));
+        CHECK(std::regex_match(message, std::regex("train: the (loss|gradient norm) is (nan|-nan|inf) at step [2-9]; "
+                                                   "try a lower --lr \\(it is 3e\\+38\\)")));
         const auto log = lines_of(options.log);
         CHECK(log.size() >= 1);
         CHECK(log.size() < 12);
@@ -220,7 +227,8 @@ TEST_CASE("language run: a loss that is no longer finite ends the run, names the
         }
         CHECK(std::regex_match(
             message,
-            std::regex("train: the validation loss is (nan|-nan|inf) after step 1; try a lower --lr \\(it is 3e\\+38\\)")));
+            std::regex(
+                "train: the validation loss is (nan|-nan|inf) after step 1; try a lower --lr \\(it is 3e\\+38\\)")));
     }
 }
 
@@ -240,7 +248,8 @@ TEST_CASE("language run: a log that cannot be written any more is a failed run, 
 }
 
 TEST_CASE(
-    "language run: a loss scale that is too large is halved, its steps are not taken, and the log and the narration say so") {
+    "language run: a loss scale that is too large is halved, its steps are not taken, and the log and the narration "
+    "say so") {
     const test::TemporaryFolder folder;
     auto options = small(folder.write("text.txt", proverb(60)));
     options.recipe = "fp16-auto-loss-scaled";
@@ -264,17 +273,19 @@ TEST_CASE(
     }
     CHECK(skipped == result.skipped);
     CHECK(log.back().at("train_bpc").get<double>() < log.front().at("train_bpc").get<double>());
-    CHECK(text_of(out.get()).find(concatenate('\n', skipped, " of 24 steps were not taken: their loss scale was too large\n")) !=
-          std::string::npos);
+    CHECK(text_of(out.get()).find(concatenate(
+              '\n', skipped, " of 24 steps were not taken: their loss scale was too large\n")) != std::string::npos);
 
     // Fifty in a row are enough.
     options.set = {"loss_scaling.initial=1e30"};
     options.steps = 60;
-    CHECK_THROWS_WITH(experiments::run_language(options, out.get(), progress.get()),
-                      Catch::StartsWith("train: the gradient norm is ") && Catch::Contains(" at step 51; try a lower --lr"));
+    CHECK_THROWS_WITH(
+        experiments::run_language(options, out.get(), progress.get()),
+        Catch::StartsWith("train: the gradient norm is ") && Catch::Contains(" at step 51; try a lower --lr"));
 }
 
-TEST_CASE("language run: a run that was cut off after a checkpoint goes on to the same bits, for every kind of storage") {
+TEST_CASE(
+    "language run: a run that was cut off after a checkpoint goes on to the same bits, for every kind of storage") {
     const test::TemporaryFolder folder;
     for (const char* recipe : {"fp32", "fp16-auto-loss-scaled", "bf16", "unit-fp16", "scalify-fp8-4"}) {
         INFO(recipe);
@@ -293,7 +304,8 @@ TEST_CASE("language run: a run that was cut off after a checkpoint goes on to th
         CHECK_THROWS_AS(experiments::run_language(options, out.get(), out.get(), cut_off), CutOff);
         options.resume = options.save;
         std::size_t steps = 0;
-        const auto resumed = experiments::run_language(options, out.get(), out.get(), [&](const auto&, const auto&) { ++steps; });
+        const auto resumed =
+            experiments::run_language(options, out.get(), out.get(), [&](const auto&, const auto&) { ++steps; });
         CHECK(steps == 6);
         CHECK(resumed.train_bpc == whole.train_bpc);
         CHECK(resumed.valid_bpc == whole.valid_bpc);

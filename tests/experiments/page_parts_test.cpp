@@ -25,7 +25,7 @@ TEST_CASE("page parts: a table has a header, text that is escaped, and what lead
 }
 
 TEST_CASE("page parts: a plot needs a curve of two points") {
-    analysis::Plot plot{.curves = {{.name = "one", .x = {1.0}, .y = {2.0}}}};
+    report::Plot plot{.curves = {{.name = "one", .x = {1.0}, .y = {2.0}}}};
     CHECK(plot_card("title", "note", plot).empty());
     plot.curves.push_back({.name = "two", .x = {0.0, 1.0}, .y = {0.0, 1.0}});
     const Page page(plot_card("title", "note", plot));
@@ -50,7 +50,7 @@ TEST_CASE("page parts: a page brings all styles along") {
     REQUIRE(page.count("style") == 1);
     const std::string style = page.texts("style")[0];
     for (const std::string_view part :
-         {analysis::report_style, analysis::svg_plot_style, analysis::heat_table_style, figures_style})
+         {report::report_style, report::svg_plot_style, report::heat_table_style, figures_style})
         CHECK(style.find(part) != std::string::npos);
     for (const char* name : {"svg.chart", "table.heat", ".pair", ".card"}) CHECK(style.find(name) != std::string::npos);
 }

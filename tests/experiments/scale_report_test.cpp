@@ -25,8 +25,13 @@ ScaleReportOptions small(const TemporaryFolder& folder) {
     std::string text;
     for (int i = 0; i < 60; ++i) text += "the early bird catches the worm\n";
     ScaleReportOptions options;
-    options.run = {
-        .data = {folder.write("text.txt", text)}, .width = 16, .depth = 1, .heads = 2, .seq = 16, .batch = 4, .steps = 12};
+    options.run = {.data = {folder.write("text.txt", text)},
+                   .width = 16,
+                   .depth = 1,
+                   .heads = 2,
+                   .seq = 16,
+                   .batch = 4,
+                   .steps = 12};
     options.out = (folder.path() / "out.html").string();
     return options;
 }
@@ -132,9 +137,9 @@ TEST_CASE("scale report: the tensors that u-µP keeps out of FP8 are tracked by 
     static_cast<void>(experiments::run_tracked(run, {.every = 4}, file.get(), file.get(), seen));
     const analysis::Track& track = seen.track;
     const auto tensor = [&](const std::string& path, std::string_view op) {
-        const auto found = std::find_if(track.tensors.begin(), track.tensors.end(), [&](const analysis::TrackedTensor& one) {
-            return one.path == path && one.op == op && one.index == 0;
-        });
+        const auto found = std::find_if(
+            track.tensors.begin(), track.tensors.end(),
+            [&](const analysis::TrackedTensor& one) { return one.path == path && one.op == op && one.index == 0; });
         INFO(path);
         REQUIRE(found != track.tensors.end());
         return *found;
@@ -143,9 +148,10 @@ TEST_CASE("scale report: the tensors that u-µP keeps out of FP8 are tracked by 
     std::vector<std::array<std::string, 4>> products = {
         {"decoder/norm/rms_norm", "rms_norm", "decoder/readout/weight", "decoder/readout/readout"}};
     for (const std::string block : {"decoder/block0/", "decoder/block1/"}) {
+        products.push_back({block + "attention/attention", "attention", block + "attention/out/weight",
+                            block + "attention/out/linear"});
         products.push_back(
-            {block + "attention/attention", "attention", block + "attention/out/weight", block + "attention/out/linear"});
-        products.push_back({block + "ffn/gated_silu", "gated_silu", block + "ffn/down/weight", block + "ffn/down/linear"});
+            {block + "ffn/gated_silu", "gated_silu", block + "ffn/down/weight", block + "ffn/down/linear"});
     }
     for (const auto& [input, op, weight, product] : products) {
         INFO(product);
@@ -188,13 +194,16 @@ TEST_CASE("scale report: bad input is one line, and no page is begun") {
     };
     CHECK(error_of([](auto& o) { o.recipes = {"fp7"}; }).starts_with("recipe: unknown name 'fp7'; expected one of "));
     CHECK(error_of([](auto& o) { o.recipes.clear(); }) == "--recipe: none given");
-    CHECK(error_of([](auto& o) { o.tracking.value_format = "e9m9"; }).starts_with("format: unknown name 'e9m9'; expected "));
+    CHECK(error_of([](auto& o) {
+              o.tracking.value_format = "e9m9";
+          }).starts_with("format: unknown name 'e9m9'; expected "));
     CHECK(error_of([](auto& o) { o.tracking.gradient_format = "e8m0"; }) ==
           "tensor_statistics: e8m0 is not a format for signed numbers");
     CHECK(error_of([](auto& o) { o.rate_factor = 0.0; }) == "--lr-factor: is 0; expected a positive number");
-    CHECK(error_of([](auto& o) {
-              o.tracking.patterns = {"foo*"};
-          }).starts_with("tracker: pattern 'foo*' matched no tensor; the model's tensors begin decoder/tokens/weight, "));
+    CHECK(
+        error_of([](auto& o) {
+            o.tracking.patterns = {"foo*"};
+        }).starts_with("tracker: pattern 'foo*' matched no tensor; the model's tensors begin decoder/tokens/weight, "));
     CHECK(error_of([](auto& o) { o.run.heads = 3; }) == "--heads: width 16 is not divisible by 3 heads");
     const std::string missing = (folder.path() / "no" / "out.html").string();
     CHECK(error_of([&](auto& o) { o.out = missing; }) == "--out: " + missing + " cannot be written");

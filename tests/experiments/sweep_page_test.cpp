@@ -38,7 +38,7 @@ SweepResults recipes_and_widths() {
 }  // namespace
 
 TEST_CASE("sweep page: a curve for each recipe and width, with its spread, broken where points have failed") {
-    const analysis::Plot plot = axis_plot(recipes_and_widths(), 2);
+    const report::Plot plot = axis_plot(recipes_and_widths(), 2);
     REQUIRE(plot.curves.size() == 4);
     CHECK(plot.curves[0].name == "fp32, width 32");
     CHECK(plot.curves[0].x == std::vector<double>{-1.0, 0.0, 1.0});
@@ -53,16 +53,16 @@ TEST_CASE("sweep page: a curve for each recipe and width, with its spread, broke
     CHECK(plot.curves[3].look == 9);
     REQUIRE(plot.x.ticks.size() == 3);
     CHECK(plot.x.ticks[0].at == -1.0);
-    CHECK(plot.x.ticks[0].text == analysis::svg_power(2, -1));
-    CHECK(plot.x.ticks[2].text == analysis::svg_power(2, 1));
+    CHECK(plot.x.ticks[0].text == report::svg_power(2, -1));
+    CHECK(plot.x.ticks[2].text == report::svg_power(2, 1));
     CHECK(axis_plot(results_of({"lr=1"}, {{{"1"}, 2.0}}), 0).curves.empty());
 }
 
 TEST_CASE("sweep page: the axis of losses shows all minima, and not what diverges") {
-    std::vector<analysis::PlotCurve> curves(2);
+    std::vector<report::PlotCurve> curves(2);
     curves[0].y = {2.0, 2.2, 9.0};
     curves[1].y = {2.4, std::numeric_limits<double>::quiet_NaN(), 2.6};
-    const analysis::PlotAxis axis = sweep_loss_axis(curves);
+    const report::PlotAxis axis = sweep_loss_axis(curves);
     CHECK(axis.low == Approx(2.0 - 0.05));
     CHECK(axis.high == Approx(3.0 + 0.05));  // 2.4 + 0.3 times 2
     curves[0].y = {2.0, 2.2};
@@ -77,12 +77,14 @@ TEST_CASE("sweep page: the axis of losses shows all minima, and not what diverge
 }
 
 TEST_CASE("sweep page: the best loss so far, by runs") {
-    const auto points = std::vector<std::pair<SweepPoint, double>>{{{"1"}, infinity}, {{"2"}, 3.0}, {{"4"}, 3.5}, {{"8"}, 2.0}};
-    const analysis::Plot plot = search_plot(results_of({"lr=1,2,4,8"}, points, SweepStrategy::random));
+    const auto points =
+        std::vector<std::pair<SweepPoint, double>>{{{"1"}, infinity}, {{"2"}, 3.0}, {{"4"}, 3.5}, {{"8"}, 2.0}};
+    const report::Plot plot = search_plot(results_of({"lr=1,2,4,8"}, points, SweepStrategy::random));
     REQUIRE(plot.curves.size() == 1);
     CHECK(plot.curves[0].x == std::vector<double>{2.0, 4.0, 6.0, 8.0});
     CHECK(std::isnan(plot.curves[0].y[0]));
-    CHECK(std::vector<double>(plot.curves[0].y.begin() + 1, plot.curves[0].y.end()) == std::vector<double>{3.0, 3.0, 2.0});
+    CHECK(std::vector<double>(plot.curves[0].y.begin() + 1, plot.curves[0].y.end()) ==
+          std::vector<double>{3.0, 3.0, 2.0});
     CHECK(search_plot(results_of({"lr=1,2,4,8"}, points)).curves.empty());
 }
 

@@ -81,8 +81,9 @@ TEST_CASE("sweep results: the optimum of an axis lies between the best point's n
 }
 
 TEST_CASE("sweep results: the best point of each recipe and size") {
-    const SweepResults results = results_of(
-        {"width=32,64", "lr=1,2"}, {{{"32", "1"}, 3.0}, {{"32", "2"}, 2.0}, {{"64", "1"}, infinity}, {{"64", "2"}, infinity}});
+    const SweepResults results =
+        results_of({"width=32,64", "lr=1,2"},
+                   {{{"32", "1"}, 3.0}, {{"32", "2"}, 2.0}, {{"64", "1"}, infinity}, {{"64", "2"}, infinity}});
     REQUIRE(results.conditions().size() == 2);
     CHECK(results.best({"32", ""})->point == SweepPoint{"32", "2"});
     CHECK(results.best({"64", ""}) == nullptr);
@@ -95,9 +96,9 @@ TEST_CASE("sweep results: the best point of each recipe and size") {
 }
 
 TEST_CASE("sweep results: a slice goes through the best point of a grid, and along the line of a line search") {
-    const SweepResults grid =
-        results_of({"width=32", "lr=1,2", "alpha_res=1,2"},
-                   {{{"32", "1", "1"}, 3.0}, {{"32", "1", "2"}, 4.0}, {{"32", "2", "1"}, 5.0}, {{"32", "2", "2"}, 1.0}});
+    const SweepResults grid = results_of(
+        {"width=32", "lr=1,2", "alpha_res=1,2"},
+        {{{"32", "1", "1"}, 3.0}, {{"32", "1", "2"}, 4.0}, {{"32", "2", "1"}, 5.0}, {{"32", "2", "2"}, 1.0}});
     std::vector<SweepSlice> slices = sweep_slices(grid, {1});
     REQUIRE(slices.size() == 1);
     REQUIRE(slices[0].points.size() == 2);
@@ -119,9 +120,9 @@ TEST_CASE("sweep results: a slice goes through the best point of a grid, and alo
 }
 
 TEST_CASE("sweep results: the map of two axes has its values in order, and holes where there is no point") {
-    const SweepResults results =
-        results_of({"lr=4,1,2", "alpha_res=2,0.5"},
-                   {{{"4", "2"}, 1.0}, {{"4", "0.5"}, 2.0}, {{"1", "2"}, 3.0}, {{"2", "0.5"}, infinity}, {{"1", "0.5"}, 5.0}});
+    const SweepResults results = results_of(
+        {"lr=4,1,2", "alpha_res=2,0.5"},
+        {{{"4", "2"}, 1.0}, {{"4", "0.5"}, 2.0}, {{"1", "2"}, 3.0}, {{"2", "0.5"}, infinity}, {{"1", "0.5"}, 5.0}});
     const std::vector<SweepSlice> slices = sweep_slices(results, {0, 1});
     REQUIRE(slices.size() == 1);
     const auto map = loss_map(results, slices[0], 0, 1);
@@ -140,7 +141,8 @@ TEST_CASE("sweep results: the map of two axes has its values in order, and holes
     CHECK(turned.losses[1][0] == 3.0);
     CHECK(turned.losses[0][2] == 2.0);
     // A cross is no map.
-    const SweepResults cross = results_of({"lr=1,2", "alpha_res=1,2"}, {{{"1", "1"}, 1.0}, {{"2", "1"}, 2.0}, {{"1", "2"}, 3.0}});
+    const SweepResults cross =
+        results_of({"lr=1,2", "alpha_res=1,2"}, {{{"1", "1"}, 1.0}, {{"2", "1"}, 2.0}, {{"1", "2"}, 3.0}});
     CHECK_FALSE(loss_map(cross, sweep_slices(cross, {0, 1})[0], 0, 1).has_value());
 }
 

@@ -28,7 +28,8 @@ using Points = std::vector<SweepPoint>;
 
 /// Learning rate 2^a, alpha_res 2^b, ratio 2^c: least at a = 1, b = -1, c = 0; b and c interact.
 double bowl(const SweepPoint& point) {
-    const double a = std::log2(std::stod(point[0])), b = std::log2(std::stod(point[1])), c = std::log2(std::stod(point[2]));
+    const double a = std::log2(std::stod(point[0])), b = std::log2(std::stod(point[1])),
+                 c = std::log2(std::stod(point[2]));
     return 2.0 + (a - 1.0) * (a - 1.0) + (b + 1.0) * (b + 1.0) + c * c + 0.1 * b * c;
 }
 
@@ -95,11 +96,14 @@ TEST_CASE("sweep search: an independent search tunes the rate, each multiplier a
     const Points rates = {{"1", "1", "1"}, {"2", "1", "1"}, {"4", "1", "1"}};
     CHECK(sweep_points(space, search, unknown) == rates);
     // The last rate is not known yet.
-    CHECK(sweep_points(space, search, [&](const SweepPoint& point) { return point[0] == "4" ? missing : bowl(point); }) == rates);
+    CHECK(sweep_points(space, search,
+                       [&](const SweepPoint& point) { return point[0] == "4" ? missing : bowl(point); }) == rates);
     Points alone = rates;
     for (const SweepPoint& point : Points{{"2", "0.5", "1"}, {"2", "2", "1"}, {"2", "1", "0.5"}, {"2", "1", "2"}})
         alone.push_back(point);
-    const auto only_rates = [&](const SweepPoint& point) { return point[1] == "1" && point[2] == "1" ? bowl(point) : missing; };
+    const auto only_rates = [&](const SweepPoint& point) {
+        return point[1] == "1" && point[2] == "1" ? bowl(point) : missing;
+    };
     CHECK(sweep_points(space, search, only_rates) == alone);
     // All known: the default is the best value of the second multiplier, so that nothing new is tried.
     CHECK(sweep_points(space, search, bowl) == alone);
@@ -107,7 +111,9 @@ TEST_CASE("sweep search: an independent search tunes the rate, each multiplier a
     CHECK(stages.best_rate == SweepPoint{"2", "1", "1"});
     CHECK(stages.combined == SweepPoint{"2", "0.5", "1"});
     // Another loss, where both multipliers are best elsewhere.
-    const auto low = [](const SweepPoint& point) { return std::stod(point[0]) + std::stod(point[1]) + std::stod(point[2]); };
+    const auto low = [](const SweepPoint& point) {
+        return std::stod(point[0]) + std::stod(point[1]) + std::stod(point[2]);
+    };
     alone = {{"1", "1", "1"}, {"2", "1", "1"},   {"4", "1", "1"}, {"1", "0.5", "1"},
              {"1", "2", "1"}, {"1", "1", "0.5"}, {"1", "1", "2"}, {"1", "0.5", "0.5"}};
     CHECK(sweep_points(space, search, low) == alone);
@@ -126,7 +132,9 @@ TEST_CASE("sweep search: what has failed is never the best") {
     CHECK_FALSE(losses({1.0, missing, 2.0}).has_value());
     // Where every rate fails there is nothing to go on with.
     const SweepSpace space = space_of({"lr=1,2", "alpha_res=0.5,2"});
-    CHECK(sweep_points(space, {.strategy = SweepStrategy::independent}, [](const SweepPoint&) { return infinity; }).size() == 2);
+    CHECK(sweep_points(space, {.strategy = SweepStrategy::independent}, [](const SweepPoint&) {
+              return infinity;
+          }).size() == 2);
 }
 
 TEST_CASE("sweep search: searches that cannot be are one line") {

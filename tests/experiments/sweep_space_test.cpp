@@ -54,7 +54,8 @@ TEST_CASE("sweep space: what is no axis is one line") {
     CHECK(axis_error("lr") == "--axis: is 'lr'; expected NAME=VALUES, such as lr=0.25:4:x2");
     CHECK(axis_error("beta=1") ==
           "--axis: unknown hyperparameter 'beta'; expected one of lr, lr_factor, alpha_attn, alpha_ffn_act, alpha_res, "
-          "alpha_res_attn_ratio, alpha_loss_softmax, init_sigma, alpha_emb, alpha_out, weight_decay, width, depth, heads, batch, "
+          "alpha_res_attn_ratio, alpha_loss_softmax, init_sigma, alpha_emb, alpha_out, weight_decay, width, depth, "
+          "heads, batch, "
           "steps, seq, "
           "recipe");
     CHECK(axis_error("lr=") == "--axis lr: has no points");

@@ -42,7 +42,8 @@ TEST_CASE("sweep table: the best point of each size, its spread, the failed runs
     CHECK(table.rows[1] == Row{"width 32", "2", "2.0000", "0.2000", "-", "2", "8"});
     CHECK(table.rows[2] == Row{"width 64", "2", "1.5000", "0.2000", "-", "0", "8"});
     // With defaults among the points.
-    const SweepTable line = best_table(results_of({"alpha_res=0.5,1"}, {{{"0.5"}, 2.0}, {{"1"}, 2.5}}, SweepStrategy::line));
+    const SweepTable line =
+        best_table(results_of({"alpha_res=0.5,1"}, {{{"0.5"}, 2.0}, {{"1"}, 2.5}}, SweepStrategy::line));
     CHECK(line.rows[1] == Row{"unit-fp8", "0.5", "2.0000", "0.2000", "2.5000", "0", "4"});
     const SweepTable none = best_table(results_of({"lr=1"}, {{{"1"}, infinity}}));
     CHECK(none.rows[1] == Row{"unit-fp8", "-", "-", "-", "-", "2", "2"});
@@ -67,24 +68,27 @@ TEST_CASE("sweep table: how far the optimum moves over a size") {
     REQUIRE(table.rows.size() == 2);
     CHECK(table.rows[1] == Row{"unit-fp8", "lr", "width", "+1.00 at 32, +1.50 at 64", "0.50"});
     // By recipe; at an edge it is at least that.
-    const SweepTable recipes =
-        movement_table(results_of({"recipe=fp32,unit-fp8", "width=32,64", "lr=1,2,4"}, {{{"fp32", "32", "1"}, 3.0},
-                                                                                        {{"fp32", "32", "2"}, 2.0},
-                                                                                        {{"fp32", "32", "4"}, 1.0},
-                                                                                        {{"fp32", "64", "1"}, 3.0},
-                                                                                        {{"fp32", "64", "2"}, 2.0},
-                                                                                        {{"fp32", "64", "4"}, 3.0},
-                                                                                        {{"unit-fp8", "32", "1"}, 3.0},
-                                                                                        {{"unit-fp8", "32", "2"}, 2.0},
-                                                                                        {{"unit-fp8", "32", "4"}, 3.0}}));
+    const SweepTable recipes = movement_table(
+        results_of({"recipe=fp32,unit-fp8", "width=32,64", "lr=1,2,4"}, {{{"fp32", "32", "1"}, 3.0},
+                                                                         {{"fp32", "32", "2"}, 2.0},
+                                                                         {{"fp32", "32", "4"}, 1.0},
+                                                                         {{"fp32", "64", "1"}, 3.0},
+                                                                         {{"fp32", "64", "2"}, 2.0},
+                                                                         {{"fp32", "64", "4"}, 3.0},
+                                                                         {{"unit-fp8", "32", "1"}, 3.0},
+                                                                         {{"unit-fp8", "32", "2"}, 2.0},
+                                                                         {{"unit-fp8", "32", "4"}, 3.0}}));
     REQUIRE(recipes.rows.size() == 2);  // unit-fp8 has one width only
-    CHECK(recipes.rows[1] == Row{"fp32", "lr", "width", "+2.00 (at the upper edge) at 32, +1.00 at 64", "at least 1.00"});
+    CHECK(recipes.rows[1] ==
+          Row{"fp32", "lr", "width", "+2.00 (at the upper edge) at 32, +1.00 at 64", "at least 1.00"});
 }
 
-TEST_CASE("sweep table: optima at one edge say nothing about how far they move, and none moves where there is no effect") {
+TEST_CASE(
+    "sweep table: optima at one edge say nothing about how far they move, and none moves where there is no effect") {
     const auto moves = [](double low, double high) {
-        return movement_table(results_of({"width=32,64", "lr=1,2"},
-                                         {{{"32", "1"}, low}, {{"32", "2"}, high}, {{"64", "1"}, low}, {{"64", "2"}, high}}));
+        return movement_table(
+            results_of({"width=32,64", "lr=1,2"},
+                       {{{"32", "1"}, low}, {{"32", "2"}, high}, {{"64", "1"}, low}, {{"64", "2"}, high}}));
     };
     REQUIRE(moves(1.0, 2.0).rows.size() == 2);
     CHECK(moves(1.0, 2.0).rows[1].back() == "unknown");
@@ -101,7 +105,8 @@ TEST_CASE("sweep table: an independent search is beside the defaults at the best
                                                            {{"2", "0.5", "0.5"}, 1.8}},
                                                           SweepStrategy::independent));
     REQUIRE(table.rows.size() == 2);
-    CHECK(table.rows[1] == Row{"unit-fp8", "2.0000", "1.8000", "-10.00 %", "lr 2, alpha_res 0.5, alpha_res_attn_ratio 0.5"});
+    CHECK(table.rows[1] ==
+          Row{"unit-fp8", "2.0000", "1.8000", "-10.00 %", "lr 2, alpha_res 0.5, alpha_res_attn_ratio 0.5"});
     CHECK(independent_table(two_widths()).rows.empty());
 }
 
@@ -109,16 +114,16 @@ TEST_CASE("sweep table: transfer errors of hyperparameters, with a size or anoth
     const SweepTable widths = transfer_table(two_widths());
     REQUIRE(widths.rows.size() == 2);  // width is never tuned
     CHECK(widths.rows[1] == Row{"unit-fp8", "width", "lr", "0.0000"});
-    const SweepResults results =
-        results_of({"lr=1,2", "alpha_res=1,2"}, {{{"1", "1"}, 1.0}, {{"1", "2"}, 1.5}, {{"2", "1"}, 2.5}, {{"2", "2"}, 2.0}});
+    const SweepResults results = results_of(
+        {"lr=1,2", "alpha_res=1,2"}, {{{"1", "1"}, 1.0}, {{"1", "2"}, 1.5}, {{"2", "1"}, 2.5}, {{"2", "2"}, 2.0}});
     const SweepTable both = transfer_table(results);
     REQUIRE(both.rows.size() == 3);
     // lr 2 would choose alpha_res 2, which loses 0.5 at lr 1; alpha_res 2 would choose lr 1, as alpha_res 1 does.
     CHECK(both.rows[1] == Row{"unit-fp8", "lr", "alpha_res", "0.5000"});
     CHECK(both.rows[2] == Row{"unit-fp8", "alpha_res", "lr", "0.0000"});
     // Sizes are rows, wherever their axis stands.
-    const std::vector<FixedMap> maps = sweep_maps(
-        results_of({"lr=1,2", "width=32,64"}, {{{"1", "32"}, 1.0}, {{"1", "64"}, 1.5}, {{"2", "32"}, 2.5}, {{"2", "64"}, 2.0}}));
+    const std::vector<FixedMap> maps = sweep_maps(results_of(
+        {"lr=1,2", "width=32,64"}, {{{"1", "32"}, 1.0}, {{"1", "64"}, 1.5}, {{"2", "32"}, 2.5}, {{"2", "64"}, 2.0}}));
     REQUIRE(maps.size() == 1);
     CHECK(maps[0].map.row_name == "width");
     CHECK(maps[0].map.losses[0] == std::vector<double>{1.0, 2.5});

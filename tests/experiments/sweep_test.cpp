@@ -23,8 +23,13 @@ SweepOptions small(const TemporaryFolder& folder) {
     std::string text;
     for (int i = 0; i < 60; ++i) text += "the early bird catches the worm\n";
     SweepOptions options;
-    options.run = {
-        .data = {folder.write("text.txt", text)}, .width = 16, .depth = 1, .heads = 2, .seq = 16, .batch = 4, .steps = 6};
+    options.run = {.data = {folder.write("text.txt", text)},
+                   .width = 16,
+                   .depth = 1,
+                   .heads = 2,
+                   .seq = 16,
+                   .batch = 4,
+                   .steps = 6};
     options.axes = {"lr=0.002,0.02"};
     options.out = folder.path() / "page.html";
     return options;
@@ -90,7 +95,8 @@ TEST_CASE("sweep: bad options are one line that names the option, before anythin
     CHECK(problem_of([](auto& o) { o.seeds = 0; }) == "--seeds: is 0; expected a number from 1 to 1000");
     CHECK(problem_of([](auto& o) { o.jobs = 0; }) == "--jobs: is 0; expected a number from 1 to 1000");
     CHECK(problem_of([](auto& o) { o.run.set = {"speed=1"}; }).starts_with("recipe: unknown key 'speed'"));
-    CHECK(problem_of([](auto& o) { o.out = "a.jsonl"; }) == "--out: is a.jsonl; expected the name of a page, such as sweep.html");
+    CHECK(problem_of([](auto& o) { o.out = "a.jsonl"; }) ==
+          "--out: is a.jsonl; expected the name of a page, such as sweep.html");
     CHECK(problem_of([](auto& o) { o.out = "none/a.html"; }) == "--out: none/a.html cannot be written");
     CHECK(problem_of([](auto& o) {
               o.plot = "a.svg";
@@ -192,11 +198,15 @@ TEST_CASE("sweep: a file of another sweep, or of other recipes, is refused in on
         return error.substr(begin.size(), error.size() - begin.size() - end.size());
     };
     CHECK(refused([](auto& o) { o.run.steps = 7; }) == " is of another sweep: its steps is 6, not 7");
-    CHECK(refused([](auto& o) { o.run.model = "llama"; }) == " is of another sweep: its model is \"gpt\", not \"llama\"");
+    CHECK(refused([](auto& o) { o.run.model = "llama"; }) ==
+          " is of another sweep: its model is \"gpt\", not \"llama\"");
     CHECK(refused([](auto& o) { o.run.warmup = 2; }) == " is of another sweep: its warmup is \"a tenth\", not 2");
-    CHECK(refused([](auto& o) { o.run.weight_decay = 0.5; }) == " is of another sweep: its weight_decay is \"not set\", not 0.5");
-    CHECK(refused([](auto& o) { o.recipes = {"unit-fp8"}; }) == " is of another sweep: its recipe is \"fp32\", not \"unit-fp8\"");
-    CHECK(refused([](auto& o) { o.run.set = {"clip_norm=1"}; }) == " is of another sweep: its set is [], not [\"clip_norm=1\"]");
+    CHECK(refused([](auto& o) { o.run.weight_decay = 0.5; }) ==
+          " is of another sweep: its weight_decay is \"not set\", not 0.5");
+    CHECK(refused([](auto& o) { o.recipes = {"unit-fp8"}; }) ==
+          " is of another sweep: its recipe is \"fp32\", not \"unit-fp8\"");
+    CHECK(refused([](auto& o) { o.run.set = {"clip_norm=1"}; }) ==
+          " is of another sweep: its set is [], not [\"clip_norm=1\"]");
     CHECK(refused([](auto& o) { o.axes = {"lr_factor=1,2"}; }) ==
           " is of another sweep: its axes is [\"lr\"], not [\"lr_factor\"]");
     folder.write("text.txt", std::string(2000, 'a') + std::string(2000, 'b'));

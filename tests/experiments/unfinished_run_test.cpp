@@ -82,7 +82,8 @@ TEST_CASE("unfinished run: a label's strange signs become plain, and a long one 
 }
 
 TEST_CASE("unfinished run: why a run has failed, without what its caller knows") {
-    CHECK(failure_text(RunFailed("train: the loss is nan at step 3; try a lower --lr (it is 1)")) == "the loss is nan at step 3");
+    CHECK(failure_text(RunFailed("train: the loss is nan at step 3; try a lower --lr (it is 1)")) ==
+          "the loss is nan at step 3");
     CHECK(failure_text(RunFailed("checkpoint: a cannot be written")) == "checkpoint: a cannot be written");
 }
 
@@ -102,15 +103,16 @@ TEST_CASE("unfinished run: biases are those of amax rules by tensor") {
     const Site site = state.site(scope, "linear", 0);
     CHECK(measured_biases(state).empty());
     const ProductFormats& formats = state.formats(site, ProductKind::linear, recipe);
-    static_cast<void>(state.operand_bias(site, OperandRole::activation, formats.activation->format, formats.activation_scale,
-                                         true, [] { return 1.0f; }));
+    static_cast<void>(state.operand_bias(site, OperandRole::activation, formats.activation->format,
+                                         formats.activation_scale, true, [] { return 1.0f; }));
     CHECK(measured_biases(state).dump() == "{\"block0/linear|activation\":4}");  // 240 / 1 is 2^7.9, margin 3
 }
 
 TEST_CASE("unfinished run: steps become curves of at most 200 points, and counts add up") {
     std::vector<Json> steps;
     for (std::size_t step = 1; step <= 500; ++step)
-        steps.push_back({{"step", step}, {"train", static_cast<double>(step)}, {"skipped", step / 100}, {"tokens_per_s", 7.0}});
+        steps.push_back(
+            {{"step", step}, {"train", static_cast<double>(step)}, {"skipped", step / 100}, {"tokens_per_s", 7.0}});
     steps[249]["valid"] = 2.5;
     steps[0]["biases"] = {{"a|weight", 3}};
     steps[499]["biases"] = {{"a|weight", -4}};

@@ -9,7 +9,8 @@ using namespace unitscale;
 using Words = std::vector<std::string>;
 
 TEST_CASE("words: runs of three and more letters, made small") {
-    CHECK(experiments::words("The cat, a DOG; it isn't x1yes2no3abc") == Words{"the", "cat", "dog", "isn", "yes", "abc"});
+    CHECK(experiments::words("The cat, a DOG; it isn't x1yes2no3abc") ==
+          Words{"the", "cat", "dog", "isn", "yes", "abc"});
     CHECK(experiments::words("").empty());
     CHECK(experiments::words("a bc").empty());
     CHECK(experiments::words("abc") == Words{"abc"});
@@ -23,7 +24,8 @@ TEST_CASE("words: words that the text may have cut are left out where it is not 
 }
 
 TEST_CASE("words: known words of a sample are counted, repeats too") {
-    const auto count = experiments::count_known_words("cut The cat sat; xyz the end", "I saw the CAT that sat, at the end");
+    const auto count =
+        experiments::count_known_words("cut The cat sat; xyz the end", "I saw the CAT that sat, at the end");
     CHECK(count.total == 5);  // the, cat, sat, xyz, the
     CHECK(count.known == 4);
     CHECK(count.share() == 0.8);

@@ -105,7 +105,8 @@ TEST_CASE("encode gives the codes that a search in the decode table gives") {
                     const std::uint32_t random = rounding == Rounding::stochastic ? random_piece(options, i) : 0;
                     const auto expected = lattice.round(places[i], rounding, overflow, options.bits, random);
                     const reference::TableRow& found = rows[codes[i]];
-                    const bool same_number = found.negative == expected.negative && std::abs(found.value) == expected.value;
+                    const bool same_number =
+                        found.negative == expected.negative && std::abs(found.value) == expected.value;
                     wrong += found.kind != expected.kind || (found.kind != Kind::nan && !same_number) ? 1u : 0u;
                 }
                 INFO(table << ' ' << name(rounding));
@@ -128,7 +129,8 @@ TEST_CASE("loops of every instruction set encode and decode exactly the elements
             if (const float x = from_bits(random_word({41, 42}, i)); format.has_nan() || !is_nan(x)) in.push_back(x);
         for (const Rounding rounding : {Rounding::nearest_even, Rounding::up, Rounding::stochastic})
             for (const Overflow overflow : {Overflow::saturate, Overflow::to_infinity})
-                for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{64}, std::size_t{100}, in.size()}) {
+                for (const std::size_t count :
+                     {std::size_t{0}, std::size_t{1}, std::size_t{64}, std::size_t{100}, in.size()}) {
                     if (overflow == Overflow::to_infinity && !format.has_nan()) continue;
                     const QuantiseOptions options{
                         .rounding = rounding, .overflow = overflow, .bits = 12, .key = {9, 8}, .first_index = 7};
@@ -207,7 +209,8 @@ TEST_CASE("fp16 agrees with the processor's conversions in all their roundings")
         for (float& x : in) x = (bits_of(x) & 0x7F800000u) == 0 ? 1.0f : x;
     std::vector<std::uint16_t> codes(in.size()), expected(in.size());
     const auto check = [&](Rounding rounding, auto convert) {
-        encode(fp16, std::span<const float>(in), std::span(codes), {.rounding = rounding, .overflow = Overflow::to_infinity});
+        encode(fp16, std::span<const float>(in), std::span(codes),
+               {.rounding = rounding, .overflow = Overflow::to_infinity});
         convert(in.data(), expected.data(), in.size());
         INFO(name(rounding));
         CHECK(count_unlike(codes, expected) == 0);
@@ -277,5 +280,6 @@ TEST_CASE("codes that do not fit are errors") {
     REQUIRE_THROWS_WITH(decode(e4m3, std::span<const std::uint8_t>(codes), std::span(values).first(2)),
                         "decode: input and output sizes differ: 3 != 2");
     REQUIRE_THROWS_WITH(decode(e2m1, 16), "decode: code 16 does not fit the 4 bits of e2m1");
-    REQUIRE_THROWS_WITH(encode(e2m3, from_bits(reference::nan_bits)), "encode: e2m3 has no NaN: element 0 of the input is NaN");
+    REQUIRE_THROWS_WITH(encode(e2m3, from_bits(reference::nan_bits)),
+                        "encode: e2m3 has no NaN: element 0 of the input is NaN");
 }

@@ -22,7 +22,8 @@ TEST_CASE("saturated and underflown elements are counted at their borders") {
     REQUIRE(quantise_and_count(e4m3, in, out, {.rounding = Rounding::toward_zero}) == QuantiseCounts{3, 3});
     REQUIRE(quantise_and_count(e4m3, in, out, {.overflow = Overflow::to_infinity}) == QuantiseCounts{3, 2});
     // A float subnormal is a number, in every floating-point mode.
-    REQUIRE(quantise_and_count(e5m2, std::vector<float>{from_bits(1)}, std::span(out).first(1)) == QuantiseCounts{0, 1});
+    REQUIRE(quantise_and_count(e5m2, std::vector<float>{from_bits(1)}, std::span(out).first(1)) ==
+            QuantiseCounts{0, 1});
 }
 
 TEST_CASE("unsigned formats saturate at negative numbers, and scales have no zero to underflow to") {
@@ -64,7 +65,8 @@ TEST_CASE("counts are those of a plain loop for every format and rounding") {
             // Half of the numbers lie within two binades of the smallest or the largest one.
             const std::uint32_t word = random_word({7, 8}, i);
             const std::uint32_t border = bits_of(i % 4 == 1 ? format.max() : format.min_subnormal());
-            const float x = from_bits(i % 2 == 0 ? word : (border + word % 0x02000000u - 0x01000000u) ^ (word & 0x80000000u));
+            const float x =
+                from_bits(i % 2 == 0 ? word : (border + word % 0x02000000u - 0x01000000u) ^ (word & 0x80000000u));
             if (!is_nan(x)) in.push_back(x);
         }
         for (const std::uint32_t word :
@@ -99,5 +101,6 @@ TEST_CASE("counting raises the errors of quantise, and names the element of the 
     REQUIRE_THROWS_WITH(quantise_and_count(e4m3, in, std::span(out).first(5)),
                         "quantise: input and output sizes differ: 2000 != 5");
     in[1500] = from_bits(0x7FC00000u);
-    REQUIRE_THROWS_WITH(quantise_and_count(e2m1, in, out), "quantise: e2m1 has no NaN: element 1500 of the input is NaN");
+    REQUIRE_THROWS_WITH(quantise_and_count(e2m1, in, out),
+                        "quantise: e2m1 has no NaN: element 1500 of the input is NaN");
 }

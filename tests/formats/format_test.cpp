@@ -90,10 +90,12 @@ TEST_CASE("formats are found by their names") {
 
 TEST_CASE("an unknown format name is an error that lists the known ones") {
     const std::string expected =
-        "format: unknown name 'e9m9'; expected fp32, tf32, bf16, fp16, e5m2, e4m3, e5m2fnuz, e4m3fnuz, e4m3b11fnuz, e4m3_ieee, "
+        "format: unknown name 'e9m9'; expected fp32, tf32, bf16, fp16, e5m2, e4m3, e5m2fnuz, e4m3fnuz, e4m3b11fnuz, "
+        "e4m3_ieee, "
         "e3m4, e3m2, e2m3, e2m1, e8m0, or p3109_k<width>p<precision><s|u><e|f>";
     REQUIRE_THROWS_WITH(find_format("e9m9"), expected);
-    for (const char* text : {"", "p3109_k", "p3109_k8", "p3109_k8p", "p3109_k8p3", "p3109_k8p3sx", "p3109_k8p3see", "E4M3"})
+    for (const char* text :
+         {"", "p3109_k", "p3109_k8", "p3109_k8p", "p3109_k8p3", "p3109_k8p3sx", "p3109_k8p3see", "E4M3"})
         REQUIRE_THROWS_AS(find_format(text), Error);
     REQUIRE_THROWS_WITH(find_format("p3109_k8p8se"),
                         "p3109: width 8 and precision 8 leave no exponent; expected width 3 to 15, precision 1 to 7");
@@ -105,9 +107,11 @@ TEST_CASE("a nonsensical format is an error that says what is wrong") {
     REQUIRE(message({0, 3, 7}) == "exponent_bits must be 1 to 8, so that values are exact in float");
     REQUIRE(message({4, 24, 7}) == "mantissa_bits must be 0 to 23, so that values are exact in float");
     REQUIRE(message({4, 0, 7}) == "ieee specials need a mantissa bit to tell NaN from infinity");
-    REQUIRE(message({1, 4, 0}) == "ieee specials take the top exponent: with one exponent bit no normal number is left");
+    REQUIRE(message({1, 4, 0}) ==
+            "ieee specials take the top exponent: with one exponent bit no normal number is left");
     REQUIRE(message({8, 0, 127, Specials::scale}) == "a scale format is unsigned: set sign_bits to 0");
-    REQUIRE(message({4, 3, 7, Specials::none, 0}) == "an unsigned format needs a NaN for negative input: use single_nan");
+    REQUIRE(message({4, 3, 7, Specials::none, 0}) ==
+            "an unsigned format needs a NaN for negative input: use single_nan");
     REQUIRE(message({4, 3, 7, Specials::none, 2}) == "sign_bits must be 0 or 1");
     REQUIRE(message({1, 0, 0, Specials::none}) == "at least two magnitude bits are needed");
     REQUIRE(message({4, 3, 999}) == "bias is out of range: values must be exact in float");
@@ -144,8 +148,9 @@ std::string table_row(std::string_view name, const FloatFormat& format) {
     if (!format.is_signed()) specials += "; unsigned";
     if (!format.has_zero()) specials += ", no zero";
     const std::string subnormal = format.has_subnormals() ? concatenate("2^", format.quantum_exponent()) : "none";
-    return concatenate("| `", name, "` | ", format.exponent_bits, " | ", format.mantissa_bits, " | ", format.bias, " | ",
-                       shortest(format.max()), " | 2^", format.min_exponent(), " | ", subnormal, " | ", specials, " |");
+    return concatenate("| `", name, "` | ", format.exponent_bits, " | ", format.mantissa_bits, " | ", format.bias,
+                       " | ", shortest(format.max()), " | 2^", format.min_exponent(), " | ", subnormal, " | ", specials,
+                       " |");
 }
 
 }  // namespace

@@ -16,7 +16,8 @@ TEST_CASE("int8 with a power-of-two scale rounds the exact quotient in every way
     // Quarters of a step from beyond one end to beyond the other: what they round to follows from integer arithmetic.
     for (const float scale : {1.0f, 0x1p-20f, 0x1p60f}) {
         std::vector<float> in;
-        for (int quarters = -600; quarters <= 600; ++quarters) in.push_back(0.25f * static_cast<float>(quarters) * scale);
+        for (int quarters = -600; quarters <= 600; ++quarters)
+            in.push_back(0.25f * static_cast<float>(quarters) * scale);
         for (const Rounding rounding :
              {Rounding::nearest_even, Rounding::toward_zero, Rounding::up, Rounding::down, Rounding::nearest_away}) {
             std::vector<std::int8_t> codes(in.size());
@@ -34,7 +35,8 @@ TEST_CASE("int8 with a power-of-two scale rounds the exact quotient in every way
                 if (rounding == Rounding::toward_zero) expected += rest > 0 && quarters < 0;
                 expected = std::clamp(expected, -127, 127);
                 const auto i = static_cast<std::size_t>(quarters + 600);
-                wrong += codes[i] != expected || values[i] != static_cast<float>(expected) * scale || decoded[i] != values[i];
+                wrong += codes[i] != expected || values[i] != static_cast<float>(expected) * scale ||
+                         decoded[i] != values[i];
             }
             INFO(name(rounding) << ' ' << scale);
             REQUIRE(wrong == 0);
@@ -93,7 +95,8 @@ TEST_CASE("int8 errors name the function and the argument") {
     std::vector<std::int8_t> codes(2);
     REQUIRE_THROWS_WITH(encode_int8(x, codes, 1.0f), "encode_int8: input and output sizes differ: 3 != 2");
     REQUIRE_THROWS_WITH(quantise_int8(x, y, 0.0f), "quantise_int8: scale is 0; expected 2^-126 to 2^126");
-    REQUIRE_THROWS_WITH(decode_int8(codes, std::span(y).first(2), -1.0f), "decode_int8: scale is -1; expected 2^-126 to 2^126");
+    REQUIRE_THROWS_WITH(decode_int8(codes, std::span(y).first(2), -1.0f),
+                        "decode_int8: scale is -1; expected 2^-126 to 2^126");
     REQUIRE_THROWS_WITH(int8_scale(-1.0f), "int8_scale: amax is -1; expected a finite number of at least 0");
     REQUIRE_THROWS_WITH(quantise_int8(std::vector<float>{0.0f, 1.0f, from_bits(0x7FC00000u)}, y, 1.0f),
                         "quantise_int8: e1m6b-5f has no NaN: element 2 of the input is NaN");

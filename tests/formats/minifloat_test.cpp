@@ -14,8 +14,10 @@ using E4M3 = Minifloat<e4m3>;
 using E5M2 = Minifloat<e5m2>;
 using Fnuz = Minifloat<e4m3fnuz>;
 
-static_assert(sizeof(E4M3) == 1 && sizeof(Minifloat<e2m1>) == 1 && sizeof(Minifloat<fp16>) == 2 && sizeof(Minifloat<tf32>) == 4);
-static_assert(std::is_trivially_copyable_v<E4M3> && std::is_convertible_v<E4M3, float> && !std::is_convertible_v<float, E4M3>);
+static_assert(sizeof(E4M3) == 1 && sizeof(Minifloat<e2m1>) == 1 && sizeof(Minifloat<fp16>) == 2 &&
+              sizeof(Minifloat<tf32>) == 4);
+static_assert(std::is_trivially_copyable_v<E4M3> && std::is_convertible_v<E4M3, float> &&
+              !std::is_convertible_v<float, E4M3>);
 static_assert(static_cast<float>(E4M3(3.3f)) == 3.25f && E4M3(465.0f).bits() == 0x7E && E4M3(2).bits() == 0x40);
 static_assert(E4M3::from_bits(0x45) * 2 == 6.5f);
 
@@ -119,7 +121,8 @@ TEST_CASE("numeric_limits of minifloats state the format's facts") {
     REQUIRE(Limits::round_error() == 0.5f);
     REQUIRE(Limits::quiet_NaN().is_nan());
     REQUIRE(std::numeric_limits<E5M2>::infinity().bits() == 0x7C);
-    REQUIRE(std::numeric_limits<Minifloat<fp16>>::digits10 == std::numeric_limits<Minifloat<fp16>>::digits * 301 / 1000);
+    REQUIRE(std::numeric_limits<Minifloat<fp16>>::digits10 ==
+            std::numeric_limits<Minifloat<fp16>>::digits * 301 / 1000);
     REQUIRE(std::numeric_limits<Minifloat<e8m0>>::min().bits() == 0);
     REQUIRE(std::numeric_limits<Minifloat<e8m0>>::lowest().bits() == 0);
     STATIC_REQUIRE_FALSE(std::numeric_limits<Minifloat<e8m0>>::is_signed);

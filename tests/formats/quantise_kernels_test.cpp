@@ -11,9 +11,11 @@ using reference::from_bits;
 // 3.3 = 1.65 2^1 is 1.625 2^1 in e4m3; the last kept bit of its float word is bit 20.
 static_assert(NearestSaturating::apply(quantise_constants(e4m3, {}), std::bit_cast<std::uint32_t>(3.3f), 0) ==
               std::bit_cast<std::uint32_t>(3.25f));
-static_assert(power_to_mask(last_bit_power(quantise_constants(e4m3, {}), std::bit_cast<std::int32_t>(3.3f))) == (1u << 20) - 1);
+static_assert(power_to_mask(last_bit_power(quantise_constants(e4m3, {}), std::bit_cast<std::int32_t>(3.3f))) ==
+              (1u << 20) - 1);
 // 0.01 = 5.12 2^-9 is subnormal in e4m3: 2^-9 is bit 23 - (-7 + 9) = 21 of its word.
-static_assert(power_to_mask(last_bit_power(quantise_constants(e4m3, {}), std::bit_cast<std::int32_t>(0.01f))) == (1u << 21) - 1);
+static_assert(power_to_mask(last_bit_power(quantise_constants(e4m3, {}), std::bit_cast<std::int32_t>(0.01f))) ==
+              (1u << 21) - 1);
 
 TEST_CASE("the kernels know which formats they can handle") {
     REQUIRE(has_quantise_kernel(e4m3));

@@ -22,7 +22,8 @@ TEST_CASE("loops write exactly the elements that they are given") {
             std::size_t wrong = 0;
             for (std::size_t i = 0; i < out.size(); ++i) {
                 const bool inside = i >= 3 && i < 3 + count;
-                const std::uint32_t expected = inside ? NearestSaturating::apply(c, bits_of(in[i - 2]), 0) : bits_of(-1000.0f);
+                const std::uint32_t expected =
+                    inside ? NearestSaturating::apply(c, bits_of(in[i - 2]), 0) : bits_of(-1000.0f);
                 wrong += bits_of(out[i]) != expected ? 1u : 0u;
             }
             CHECK(wrong == 0);
@@ -46,13 +47,15 @@ TEST_CASE("loops read the pieces of the elements that they are given") {
             std::array<float, 200> by_halves{}, by_words{};
             run_kernel<StochasticSaturating>(isa, c, in.data() + 2, by_halves.data(), count,
                                              {.pieces = halves.data() + 5, .piece_size = 2});
-            run_kernel<Stochastic>(isa, c, in.data() + 2, by_words.data(), count, {.pieces = words.data() + 5, .piece_size = 4});
+            run_kernel<Stochastic>(isa, c, in.data() + 2, by_words.data(), count,
+                                   {.pieces = words.data() + 5, .piece_size = 4});
             std::size_t wrong = 0;
             for (std::size_t i = 0; i < count; ++i) {
                 const std::uint32_t expected = Stochastic::apply(c, bits_of(in[i + 2]), words[i + 5]);
                 wrong += bits_of(by_halves[i]) != expected || bits_of(by_words[i]) != expected ? 1u : 0u;
             }
-            for (std::size_t i = count; i < in.size(); ++i) wrong += by_halves[i] != 0.0f || by_words[i] != 0.0f ? 1u : 0u;
+            for (std::size_t i = count; i < in.size(); ++i)
+                wrong += by_halves[i] != 0.0f || by_words[i] != 0.0f ? 1u : 0u;
             INFO(name(isa) << ' ' << count);
             CHECK(wrong == 0);
         }

@@ -120,8 +120,8 @@ TEST_CASE("spans may have any length and start, and may be quantised in place") 
                 for (const std::size_t length : {0u, 1u, 5u, 63u, 64u, 65u, 127u, 200u}) {
                     const QuantiseOptions options{.rounding = rounding, .key = {8, 9}};
                     std::vector<float> copy = in;
-                    quantise_span(isa, e5m2, std::span(copy).subspan(start, length), std::span(copy).subspan(start, length),
-                                  options);
+                    quantise_span(isa, e5m2, std::span(copy).subspan(start, length),
+                                  std::span(copy).subspan(start, length), options);
                     bool same = true;
                     for (std::size_t i = 0; i < in.size(); ++i) {
                         const bool inside = i >= start && i < start + length;
@@ -135,7 +135,8 @@ TEST_CASE("spans may have any length and start, and may be quantised in place") 
 
 TEST_CASE("large spans are streamed with the same result") {
     std::vector<float> in(stream_threshold + 37);
-    for (std::size_t i = 0; i < in.size(); ++i) in[i] = static_cast<float>(static_cast<std::int32_t>(i * 2654435761u)) * 0x1p-26f;
+    for (std::size_t i = 0; i < in.size(); ++i)
+        in[i] = static_cast<float>(static_cast<std::int32_t>(i * 2654435761u)) * 0x1p-26f;
     std::vector<float> out(in.size() + 3);
     const auto target = std::span(out).subspan(3, in.size());
     for (const QuantiseOptions& options :
@@ -164,7 +165,8 @@ TEST_CASE("stochastic rounding does not depend on how a span is cut") {
             const std::size_t count = std::min<std::size_t>(chunk, in.size() - begin);
             QuantiseOptions part = options;
             part.first_index += begin;
-            quantise(e4m3, std::span<const float>(in).subspan(begin, count), std::span(parts).subspan(begin, count), part);
+            quantise(e4m3, std::span<const float>(in).subspan(begin, count), std::span(parts).subspan(begin, count),
+                     part);
         }
         REQUIRE(count_different(whole, parts) == 0);
     }
@@ -289,7 +291,8 @@ TEST_CASE("fp32 gives floats back, but for infinity when saturating") {
 TEST_CASE("quantise names what is wrong with its input") {
     std::vector<float> in(300, 1.0f);
     std::vector<float> out(in.size());
-    REQUIRE_THROWS_WITH(quantise(e4m3, in, std::span(out).first(2)), "quantise: input and output sizes differ: 300 != 2");
+    REQUIRE_THROWS_WITH(quantise(e4m3, in, std::span(out).first(2)),
+                        "quantise: input and output sizes differ: 300 != 2");
     REQUIRE_THROWS_WITH(quantise(e4m3, in, out, {.rounding = Rounding::stochastic, .bits = 25}),
                         "quantise: bits is 25; expected 1 to 24");
     REQUIRE_THROWS_WITH(quantise(FloatFormat{}, in, out),

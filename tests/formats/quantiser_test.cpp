@@ -6,7 +6,8 @@
 using namespace unitscale;
 
 TEST_CASE("a quantiser's options are its own, with the caller's key") {
-    constexpr Quantiser quantiser{.format = e5m2, .rounding = Rounding::stochastic, .overflow = Overflow::to_infinity, .bits = 5};
+    constexpr Quantiser quantiser{
+        .format = e5m2, .rounding = Rounding::stochastic, .overflow = Overflow::to_infinity, .bits = 5};
     const QuantiseOptions options = quantiser.options({8, 9});
     REQUIRE(options.rounding == Rounding::stochastic);
     REQUIRE(options.overflow == Overflow::to_infinity);

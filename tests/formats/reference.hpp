@@ -45,8 +45,8 @@ inline std::uint32_t to_word(double x, bool negative) {
     int exponent = 0;
     const double fraction = std::frexp(magnitude, &exponent);  // [1/2, 1)
     if (exponent < -125) return sign | static_cast<std::uint32_t>(std::ldexp(fraction, exponent + 149));
-    return sign | ((static_cast<std::uint32_t>(exponent + 126) << 23) + static_cast<std::uint32_t>(std::ldexp(fraction, 24)) -
-                   0x800000u);
+    return sign | ((static_cast<std::uint32_t>(exponent + 126) << 23) +
+                   static_cast<std::uint32_t>(std::ldexp(fraction, 24)) - 0x800000u);
 }
 
 enum class Kind { finite, infinity, nan };
@@ -137,8 +137,9 @@ struct Place {
     bool negative = false;
     bool infinite = false;
     bool zero = false;
-    std::uint32_t below = 0;  ///< code of the largest magnitude that does not exceed it; one too many: beyond the format
-    double rest = 0;          ///< its distance from there, in steps to the next magnitude, exactly: 0 <= rest < 1
+    std::uint32_t below =
+        0;            ///< code of the largest magnitude that does not exceed it; one too many: beyond the format
+    double rest = 0;  ///< its distance from there, in steps to the next magnitude, exactly: 0 <= rest < 1
 };
 
 /// Rounding by search. What a format has (-0, infinity, NaN, sign) is read off its table.
@@ -180,7 +181,8 @@ public:
     }
 
     /// The result of rounding, decided between the two neighbours.
-    [[nodiscard]] Result round(const Place& x, Rounding rounding, Overflow overflow, int bits, std::uint32_t random) const {
+    [[nodiscard]] Result round(const Place& x, Rounding rounding, Overflow overflow, int bits,
+                               std::uint32_t random) const {
         const bool saturate = overflow == Overflow::saturate;
         const Result nan{Kind::nan, false, 0, 0};
         const Result unbounded = has_infinity ? Result{Kind::infinity, x.negative, 0, 0} : nan;

@@ -31,8 +31,8 @@ std::size_t count_wrong(const std::string& table, const FloatFormat& format, std
                 const bool same = static_cast<int>(found.kind) == static_cast<int>(expected.kind) &&
                                   found.negative == expected.negative && found.code == expected.code;
                 if (!same && wrong++ < 5) {
-                    INFO(table << ' ' << name(rounding) << " word " << std::hex << reference::bits_of(inputs[i]) << " found "
-                               << found.code << " expected " << expected.code);
+                    INFO(table << ' ' << name(rounding) << " word " << std::hex << reference::bits_of(inputs[i])
+                               << " found " << found.code << " expected " << expected.code);
                     CHECK(same);
                 }
             }

@@ -60,7 +60,8 @@ TEST_CASE("a file appears under its name when it is committed, and nothing else 
         file.commit();
         CHECK(TemporaryFolder::read(path) == one + two);
         REQUIRE_THROWS_WITH(file.commit(), "save: " + path.string() + " is committed twice or after an error");
-        REQUIRE_THROWS_WITH(file.write(bytes_of(one)), "save: " + path.string() + " is written to after commit() or an error");
+        REQUIRE_THROWS_WITH(file.write(bytes_of(one)),
+                            "save: " + path.string() + " is written to after commit() or an error");
     }
     save(path, "");
     CHECK(TemporaryFolder::read(path).empty());
@@ -88,7 +89,8 @@ TEST_CASE("what cannot be written is one line with operation, path and reason") 
     REQUIRE_THROWS_WITH(AtomicFile("save", "/dev/null"), "save: /dev/null is not a regular file");
     REQUIRE_THROWS_WITH(AtomicFile("save", ""), "save:  names no file");
     const auto long_name = folder.path() / std::string(250, 'x');
-    REQUIRE_THROWS_WITH(AtomicFile("save", long_name), "save: " + long_name.string() + " cannot be written: File name too long");
+    REQUIRE_THROWS_WITH(AtomicFile("save", long_name),
+                        "save: " + long_name.string() + " cannot be written: File name too long");
     CHECK(names_in(folder.path()).empty());
 }
 
@@ -98,7 +100,8 @@ TEST_CASE("a folder that may not be written to keeps its file") {
     fs::permissions(folder.path(),
                     fs::perms::owner_read | fs::perms::owner_exec | fs::perms::others_read | fs::perms::others_exec);
     ChildProcess child([&] {
-        if (::geteuid() == 0 && ::setuid(65534) != 0) return std::string("no other user");  // nothing is forbidden to root
+        if (::geteuid() == 0 && ::setuid(65534) != 0)
+            return std::string("no other user");  // nothing is forbidden to root
         save(path, "after");
         return std::string("saved");
     });

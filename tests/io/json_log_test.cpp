@@ -36,7 +36,9 @@ TEST_CASE("numbers that JSON does not have are written by name, at any depth") {
     const auto path = folder.path() / "log.jsonl";
     JsonLog log(path);
     const double infinity = std::numeric_limits<double>::infinity();
-    log.write({{"loss", std::numeric_limits<double>::quiet_NaN()}, {"norms", {infinity, 1.0}}, {"inner", {{"x", -infinity}}}});
+    log.write({{"loss", std::numeric_limits<double>::quiet_NaN()},
+               {"norms", {infinity, 1.0}},
+               {"inner", {{"x", -infinity}}}});
     REQUIRE(TemporaryFolder::read(path) == "{\"loss\":\"nan\",\"norms\":[\"inf\",1.0],\"inner\":{\"x\":\"-inf\"}}\n");
 }
 
@@ -53,7 +55,8 @@ TEST_CASE("a log that cannot be opened or written, or a line that is no object, 
     REQUIRE_THROWS_WITH(JsonLog(folder.path() / "missing" / "log.jsonl"),
                         "log: " + path + "/missing/log.jsonl cannot be opened for writing");
     JsonLog log(folder.path() / "log.jsonl");
-    REQUIRE_THROWS_WITH(log.write(nlohmann::ordered_json(3)), "log: " + path + "/log.jsonl: a line is an object, not number");
+    REQUIRE_THROWS_WITH(log.write(nlohmann::ordered_json(3)),
+                        "log: " + path + "/log.jsonl: a line is an object, not number");
     if (std::filesystem::exists("/dev/full")) {
         JsonLog full("/dev/full");
         REQUIRE_THROWS_WITH(full.write({{"step", 1}}), "log: /dev/full cannot be written");

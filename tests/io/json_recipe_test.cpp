@@ -58,7 +58,9 @@ TEST_CASE("json recipe: one field from a command line") {
     REQUIRE(plain.products.size() == 1);
     CHECK(plain.products[0].kind == ProductKind::linear);
     CHECK(plain.products[0].formats.activation->format == bf16);
-    CHECK(override_recipe(find_recipe("fp8-cscale"), "matmul.weight_scale.bias=-4").products[0].formats.weight_scale.bias == -4);
+    CHECK(override_recipe(find_recipe("fp8-cscale"), "matmul.weight_scale.bias=-4")
+              .products[0]
+              .formats.weight_scale.bias == -4);
 }
 
 TEST_CASE("json recipe: storage, in full, in short and by single fields") {
@@ -84,42 +86,49 @@ TEST_CASE("json recipe: storage, in full, in short and by single fields") {
     CHECK(with("fp32", "storage.master=computed").master == StateFormat{});
     CHECK(with("fp32", "storage.master.scaled=false").master == StateFormat{.scaled = false});
     CHECK_FALSE(with("bf16", "storage.master=null").master.has_value());
-    CHECK(with("scalify-fp8-4", "storage.first_moment.block=128").first_moment == StateFormat{.format = fp16, .block = 128});
+    CHECK(with("scalify-fp8-4", "storage.first_moment.block=128").first_moment ==
+          StateFormat{.format = fp16, .block = 128});
     CHECK(with("scalify-fp8-4", "storage.first_moment=computed").first_moment == StateFormat{});
     CHECK(with("scalify-fp8-4", "storage.second_moment.format=e4m3").second_moment == StateFormat{.format = e4m3});
     CHECK(with("fp32", "storage.weight_gradient=e5m2").weight_gradient == Quantiser{.format = e5m2});
-    CHECK(override_recipe(find_recipe("scalify-fp16-1"), "propagate.rescale_gradients=true").propagate.rescale_gradients);
+    CHECK(
+        override_recipe(find_recipe("scalify-fp16-1"), "propagate.rescale_gradients=true").propagate.rescale_gradients);
 
-    CHECK_THROWS_WITH(with("fp32", "storage.elements=fp16"),
-                      "recipe: unknown key 'storage.elements'; expected one of element, master, first_moment, second_moment, "
-                      "weight_gradient, weight_gradient_scale");
+    CHECK_THROWS_WITH(
+        with("fp32", "storage.elements=fp16"),
+        "recipe: unknown key 'storage.elements'; expected one of element, master, first_moment, second_moment, "
+        "weight_gradient, weight_gradient_scale");
     CHECK_THROWS_WITH(with("fp32", "storage.master.blocks=64"),
                       "recipe: unknown key 'storage.master.blocks'; expected one of format, scaled, block, rounding");
     CHECK_THROWS_WITH(with("fp32", "storage.element=e4m3"),
                       "recipe: storage.element is \"e4m3\"; expected one of fp32, fp16, bf16");
-    CHECK_THROWS_WITH(with("fp32", "storage.first_moment=tf32"),
-                      "storage.first_moment: tf32 has 19 bits; expected at most 16, or none for what is kept as computed");
+    CHECK_THROWS_WITH(
+        with("fp32", "storage.first_moment=tf32"),
+        "storage.first_moment: tf32 has 19 bits; expected at most 16, or none for what is kept as computed");
     CHECK_THROWS_WITH(with("fp32", "storage.first_moment=e9"),
                       Catch::Contains("recipe: storage.first_moment.format: format: unknown name 'e9'"));
 }
 
 TEST_CASE("json recipe: bad input gives one line that names the key and what was expected") {
+    CHECK_THROWS_WITH(parsed(R"({"colour": 1})"),
+                      "recipe: unknown key 'colour'; expected one of name, description, scaling, constraint, "
+                      "automatic_rule, propagate, "
+                      "products, storage, loss_scaling, parametrisation, hyperparameters, readout_exponent, residual, "
+                      "learning_rate, clip_norm");
     CHECK_THROWS_WITH(
-        parsed(R"({"colour": 1})"),
-        "recipe: unknown key 'colour'; expected one of name, description, scaling, constraint, automatic_rule, propagate, "
-        "products, storage, loss_scaling, parametrisation, hyperparameters, readout_exponent, residual, "
-        "learning_rate, clip_norm");
-    CHECK_THROWS_WITH(parsed(R"({"products": [{"kind": "linear"}, {"gradient": {"form": "e4m3"}}]})"),
-                      "recipe: unknown key 'products.1.gradient.form'; expected one of format, rounding, overflow, bits");
-    CHECK_THROWS_WITH(
-        parsed(R"({"products": [{"gradien": "e5m2"}]})"),
-        "recipe: unknown key 'products.0.gradien'; expected one of kind, pattern, activation, weight, gradient, result, "
-        "activation_scale, weight_scale, gradient_scale");
-    CHECK_THROWS_WITH(parsed(R"({"scaling": "units"})"), "recipe: scaling is \"units\"; expected one of none, unit, propagate");
+        parsed(R"({"products": [{"kind": "linear"}, {"gradient": {"form": "e4m3"}}]})"),
+        "recipe: unknown key 'products.1.gradient.form'; expected one of format, rounding, overflow, bits");
+    CHECK_THROWS_WITH(parsed(R"({"products": [{"gradien": "e5m2"}]})"),
+                      "recipe: unknown key 'products.0.gradien'; expected one of kind, pattern, activation, weight, "
+                      "gradient, result, "
+                      "activation_scale, weight_scale, gradient_scale");
+    CHECK_THROWS_WITH(parsed(R"({"scaling": "units"})"),
+                      "recipe: scaling is \"units\"; expected one of none, unit, propagate");
     CHECK_THROWS_WITH(parsed(R"({"learning_rate": "fast"})"), "recipe: learning_rate is \"fast\"; expected a number");
     CHECK_THROWS_WITH(parsed(R"({"loss_scaling": {"interval": -3}})"),
                       "recipe: loss_scaling.interval is -3; expected a whole number, not negative");
-    CHECK_THROWS_WITH(parsed(R"({"loss_scaling": {"backoff": 2}})"), "loss_scaling: backoff is 2; expected less than 1");
+    CHECK_THROWS_WITH(parsed(R"({"loss_scaling": {"backoff": 2}})"),
+                      "loss_scaling: backoff is 2; expected less than 1");
     CHECK_THROWS_WITH(parsed(R"({"products": 3})"), "recipe: products is 3; expected a list");
     CHECK_THROWS_WITH(parsed(R"({"propagate": []})"), "recipe: propagate is []; expected an object");
     CHECK_THROWS_WITH(parsed("[]"), "recipe: the text is []; expected an object");

@@ -124,17 +124,18 @@ TEST_CASE("a .npy file that is missing, of another kind or broken is one line th
             "holds elements of type '<f8'; expected '<f4'");
     for (const char* header :
          {"{}", "{'descr': '<f4', 'fortran_order': False}", "{'descr': '<f4', 'fortran_order': False, 'shape': (2, ",
-          "{'descr': '<f4', 'fortran_order': False, 'shape': (-2,)}", "{'descr': '<f4', 'fortran_order': 0, 'shape': (2,)}",
-          "{'descr': '<f4, 'fortran_order': False, 'shape': 2}",
+          "{'descr': '<f4', 'fortran_order': False, 'shape': (-2,)}",
+          "{'descr': '<f4', 'fortran_order': 0, 'shape': (2,)}", "{'descr': '<f4, 'fortran_order': False, 'shape': 2}",
           "{'descr':", "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2,)}"})
         REQUIRE(message(file_bytes(header, 8)) == "has a malformed header");
-    REQUIRE(message(file_bytes("{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296, 4), }", 16)) ==
-            "has the impossible shape [4294967296,4294967296,4]");
+    REQUIRE(message(file_bytes("{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296, 4), }",
+                               16)) == "has the impossible shape [4294967296,4294967296,4]");
     REQUIRE(message(file_bytes("{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999,), }", 16)) ==
             "has 16 bytes of data, but shape [99999999999] needs 399999999996");
     REQUIRE_THROWS_WITH(load_npy<float>(folder.path() / "none.npy"),
                         "npy: " + folder.path().string() + "/none.npy does not exist or is not a file");
-    REQUIRE_THROWS_WITH(load_npy<float>(folder.path()), "npy: " + folder.path().string() + " does not exist or is not a file");
+    REQUIRE_THROWS_WITH(load_npy<float>(folder.path()),
+                        "npy: " + folder.path().string() + " does not exist or is not a file");
 }
 
 TEST_CASE("a tensor with a scale, and a path that cannot be written, are refused by save_npy") {
@@ -143,7 +144,8 @@ TEST_CASE("a tensor with a scale, and a path that cannot be written, are refused
     REQUIRE_THROWS_WITH(save_npy(folder.path() / "no" / "x.npy", tensor),
                         "npy: " + folder.path().string() + "/no/x.npy cannot be written");
     std::filesystem::create_directories(folder.path() / "x.npy" / "full");
-    REQUIRE_THROWS_WITH(save_npy(folder.path() / "x.npy", tensor), "npy: " + folder.path().string() + "/x.npy cannot be written");
+    REQUIRE_THROWS_WITH(save_npy(folder.path() / "x.npy", tensor),
+                        "npy: " + folder.path().string() + "/x.npy cannot be written");
     REQUIRE_FALSE(std::filesystem::exists(folder.path() / "x.npy.part"));
     std::filesystem::remove_all(folder.path() / "x.npy");
     tensor.set_scale(0.5);

@@ -78,7 +78,8 @@ TEST_CASE("a file made by another program is read: zip64 fields, both methods, c
 
 TEST_CASE("a stored member is the .npy file of its tensor, and equal tensors make equal files") {
     const TemporaryFolder folder;
-    const std::map<std::string, Tensor<float>> tensors{{"a", normal<float>({5}, {1, 2})}, {"b", normal<float>({2, 2}, {1, 3})}};
+    const std::map<std::string, Tensor<float>> tensors{{"a", normal<float>({5}, {1, 2})},
+                                                       {"b", normal<float>({2, 2}, {1, 3})}};
     save_npz(folder.path() / "x.npz", tensors);
     save_npz(folder.path() / "y.npz", tensors);
     save_npy(folder.path() / "b.npy", tensors.at("b"));

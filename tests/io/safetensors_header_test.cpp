@@ -12,7 +12,9 @@ using namespace unitscale::io;
 
 namespace {
 
-SafetensorsHeader parse(std::string_view text, std::uint64_t bytes = 0) { return parse_safetensors_header("f", text, bytes); }
+SafetensorsHeader parse(std::string_view text, std::uint64_t bytes = 0) {
+    return parse_safetensors_header("f", text, bytes);
+}
 
 /// The message of the error; "" if there was none.
 std::string message(std::string_view text, std::uint64_t bytes = 0) {
@@ -24,7 +26,8 @@ std::string message(std::string_view text, std::uint64_t bytes = 0) {
     return "";
 }
 
-std::string tensor(const std::string& name, const std::string& dtype, const std::string& shape, const std::string& offsets) {
+std::string tensor(const std::string& name, const std::string& dtype, const std::string& shape,
+                   const std::string& offsets) {
     return "\"" + name + R"(":{"dtype":)" + dtype + R"(,"shape":)" + shape + R"(,"data_offsets":)" + offsets + "}";
 }
 std::string good(const std::string& name, const std::string& offsets) { return tensor(name, "\"U8\"", "[4]", offsets); }
@@ -32,11 +35,11 @@ std::string good(const std::string& name, const std::string& offsets) { return t
 }  // namespace
 
 TEST_CASE("a header gives names, types, shapes, places and metadata") {
-    const SafetensorsHeader header =
-        parse(R"({"__metadata__":{"step":"7","":"é"},"b":{"data_offsets":[8,12],"shape":[2,1],"dtype":"F16"},)"
-              R"( "a":{"dtype":"F32","shape":[],"data_offsets":[0,4]},"c":{"dtype":"I32","shape":[1],"data_offsets":[4,8]},)"
-              R"("none":{"dtype":"F64","shape":[3,0],"data_offsets":[8,8]}}  )",
-              12);
+    const SafetensorsHeader header = parse(
+        R"({"__metadata__":{"step":"7","":"é"},"b":{"data_offsets":[8,12],"shape":[2,1],"dtype":"F16"},)"
+        R"( "a":{"dtype":"F32","shape":[],"data_offsets":[0,4]},"c":{"dtype":"I32","shape":[1],"data_offsets":[4,8]},)"
+        R"("none":{"dtype":"F64","shape":[3,0],"data_offsets":[8,8]}}  )",
+        12);
     REQUIRE(header.tensors.size() == 4);
     CHECK(header.metadata.size() == 2);
     CHECK(header.metadata.at("step") == "7");
@@ -54,11 +57,11 @@ TEST_CASE("a header gives names, types, shapes, places and metadata") {
 }
 
 TEST_CASE("bytes are codes of the format that the metadata or the type name") {
-    const SafetensorsHeader header =
-        parse(R"({"__metadata__":{"unitscale.format.a":"e3m4","unitscale.format.b":"e3m4","unitscale.format.z":"e3m4"},)" +
-                  tensor("a", "\"U8\"", "[1]", "[0,1]") + "," + tensor("b", "\"I8\"", "[1]", "[1,2]") + "," +
-                  tensor("c", "\"F8_E4M3FNUZ\"", "[1]", "[2,3]") + "," + tensor("d", "\"U8\"", "[1]", "[3,4]") + "}",
-              4);
+    const SafetensorsHeader header = parse(
+        R"({"__metadata__":{"unitscale.format.a":"e3m4","unitscale.format.b":"e3m4","unitscale.format.z":"e3m4"},)" +
+            tensor("a", "\"U8\"", "[1]", "[0,1]") + "," + tensor("b", "\"I8\"", "[1]", "[1,2]") + "," +
+            tensor("c", "\"F8_E4M3FNUZ\"", "[1]", "[2,3]") + "," + tensor("d", "\"U8\"", "[1]", "[3,4]") + "}",
+        4);
     CHECK(header.tensors.at("a").format == "e3m4");
     CHECK(header.tensors.at("b").format.empty());
     CHECK(header.tensors.at("c").format == "e4m3fnuz");
@@ -67,7 +70,8 @@ TEST_CASE("bytes are codes of the format that the metadata or the type name") {
 
 TEST_CASE("a type that is not known is no error, but its place is checked") {
     CHECK(parse("{" + tensor("a", "\"F4\"", "[1000,1000]", "[0,3]") + "}", 3).tensors.at("a").dtype == "F4");
-    CHECK(message("{" + tensor("a", "\"F4\"", "[1]", "[0,3]") + "}", 4) == "f: the tensors have 3 bytes of data, the file 4");
+    CHECK(message("{" + tensor("a", "\"F4\"", "[1]", "[0,3]") + "}", 4) ==
+          "f: the tensors have 3 bytes of data, the file 4");
 }
 
 TEST_CASE("every type of the table has the size and the format of what it stores") {
@@ -157,9 +161,12 @@ TEST_CASE("tensors fill the data: no overlap, no hole, nothing outside, no size 
     CHECK(two("[0,4]", "[4,8]", 9) == "f: the tensors have 8 bytes of data, the file 9");
     CHECK(two("[0,4]", "[4,8]", 7) == "f: tensor 'b' lies at bytes 4 to 8 of 7 bytes of data");
     CHECK(two("[0,4]", "[8,4]", 8) == "f: tensor 'b' lies at bytes 8 to 4 of 8 bytes of data");
-    CHECK(two("[0,4]", "[3,7]", 8) == "f: tensor 'b' begins at byte 3 of the data; expected 4, without overlap and hole");
-    CHECK(two("[0,4]", "[0,4]", 8) == "f: tensor 'b' begins at byte 0 of the data; expected 4, without overlap and hole");
-    CHECK(two("[0,4]", "[5,9]", 9) == "f: tensor 'b' begins at byte 5 of the data; expected 4, without overlap and hole");
+    CHECK(two("[0,4]", "[3,7]", 8) ==
+          "f: tensor 'b' begins at byte 3 of the data; expected 4, without overlap and hole");
+    CHECK(two("[0,4]", "[0,4]", 8) ==
+          "f: tensor 'b' begins at byte 0 of the data; expected 4, without overlap and hole");
+    CHECK(two("[0,4]", "[5,9]", 9) ==
+          "f: tensor 'b' begins at byte 5 of the data; expected 4, without overlap and hole");
     CHECK(two("[0,4]", "[4,18446744073709551615]", 8) ==
           "f: tensor 'b' lies at bytes 4 to 18446744073709551615 of 8 bytes of data");
     const auto shaped = [](const std::string& dtype, const std::string& shape) {

@@ -106,7 +106,8 @@ bool read_everything(std::span<const std::byte> file) {
         const std::string text = message(read);
         if (text.empty()) return true;
         const bool names_file = text.starts_with("safetensors: x: ") || text.starts_with("safetensors: x has ");
-        if (!names_file || text.size() > 400 || text.find_first_of("\n\r\x1b") != text.npos) FAIL("the error: " << text);
+        if (!names_file || text.size() > 400 || text.find_first_of("\n\r\x1b") != text.npos)
+            FAIL("the error: " << text);
         return false;
     };
     return attempt([&] {
@@ -116,8 +117,8 @@ bool read_everything(std::span<const std::byte> file) {
             const SafetensorsEntry& entry = tensor.second;
             const auto try_type = [&]<class T>(T) {
                 const bool read = attempt([&] { static_cast<void>(reader.tensor<T>(name)); });
-                if (!read && entry.dtype == safetensors_entry<T>().dtype && std::is_arithmetic_v<T> && entry.format.empty() &&
-                    entry.dtype != "BOOL")
+                if (!read && entry.dtype == safetensors_entry<T>().dtype && std::is_arithmetic_v<T> &&
+                    entry.format.empty() && entry.dtype != "BOOL")
                     FAIL("a tensor that was announced cannot be read");
             };
             try_type(float{});
@@ -143,7 +144,8 @@ TEST_CASE("tensors of every type come back bit for bit: any rank, empty, any nam
     const auto path = folder.path() / "x.safetensors";
     const std::string name = "größe/重み \"\\\n";
     const auto check_type = [&]<class T>(T) {
-        const auto matrix = any_bits<T>({7, 300}), scalar = any_bits<T>({}), deep = any_bits<T>({1, 2, 1, 3, 1, 2, 1, 2});
+        const auto matrix = any_bits<T>({7, 300}), scalar = any_bits<T>({}),
+                   deep = any_bits<T>({1, 2, 1, 3, 1, 2, 1, 2});
         SafetensorsWriter writer;
         writer.add(name, matrix);
         writer.add("scalar", scalar);
@@ -177,7 +179,8 @@ TEST_CASE("a file of the Python package is read, and the same tensors make the s
     };
     const auto integers = [](auto zero) {
         using T = decltype(zero);
-        return std::is_signed_v<T> ? Tensor<T>({3}, {T(1), T(-2), T(3)}) : Tensor<T>({2}, {T(1), std::numeric_limits<T>::max()});
+        return std::is_signed_v<T> ? Tensor<T>({3}, {T(1), T(-2), T(3)})
+                                   : Tensor<T>({2}, {T(1), std::numeric_limits<T>::max()});
     };
     const Tensor<Half> matrix = cast<Half>(Tensor<float>({2, 3}, {1, 2, 3, 4, 5, 6}));
     const Tensor<std::int64_t> i64({2, 2}, {1, -2, 3, std::numeric_limits<std::int64_t>::min()});
@@ -220,8 +223,10 @@ TEST_CASE("the order in which tensors are added does not matter, and each is ali
     const auto c = any_bits<double>({3});
     const auto d = any_bits<Half>({5});
     SafetensorsWriter one, two;
-    one.set_metadata("k", "1"), one.set_metadata("l", "2"), one.add("a", a), one.add("b", b), one.add("c", c), one.add("d", d);
-    two.add("d", d), two.add("c", c), two.add("b", b), two.add("a", a), two.set_metadata("l", "2"), two.set_metadata("k", "0");
+    one.set_metadata("k", "1"), one.set_metadata("l", "2"), one.add("a", a), one.add("b", b), one.add("c", c),
+        one.add("d", d);
+    two.add("d", d), two.add("c", c), two.add("b", b), two.add("a", a), two.set_metadata("l", "2"),
+        two.set_metadata("k", "0");
     two.set_metadata("k", "1");
     const auto file = file_of(one);
     CHECK(file == file_of(two));
@@ -248,7 +253,8 @@ TEST_CASE("floating-point tensors are read as float and double, exactly") {
         for (std::size_t i = 0; i < tensor.size(); ++i) {
             const float value = static_cast<float>(tensor.data()[i]), read = floats.data()[i];
             const double wide = doubles.data()[i];
-            const bool number = value == read && static_cast<double>(value) == wide && std::signbit(value) == std::signbit(read);
+            const bool number =
+                value == read && static_cast<double>(value) == wide && std::signbit(value) == std::signbit(read);
             equal += std::isnan(value) ? std::isnan(read) && std::isnan(wide) : number;
         }
         INFO(reader.entry("x").dtype << ' ' << reader.entry("x").format);
@@ -281,7 +287,8 @@ TEST_CASE("float and double are read as they are, and float as double; double is
           "safetensors: x: tensor 'd' is of type F64, which float does not hold");
     CHECK(message([&] { (void)reader.read_as<double>("i"); }) ==
           "safetensors: x: tensor 'i' is of type I32; expected a floating-point type");
-    CHECK(message([&] { (void)reader.read_as<double>("f", Shape{3}); }) == "safetensors: x: tensor 'f' is [2]; expected [3]");
+    CHECK(message([&] { (void)reader.read_as<double>("f", Shape{3}); }) ==
+          "safetensors: x: tensor 'f' is [2]; expected [3]");
 }
 
 TEST_CASE("what is asked for and is not there, or is something else, is one line with file and tensor") {
@@ -292,7 +299,8 @@ TEST_CASE("what is asked for and is not there, or is something else, is one line
     CHECK(message([&] {
               (void)reader.tensor<float>("w", Shape{3, 2});
           }) == "safetensors: x: tensor 'w' is [2,3]; expected [3,2]");
-    CHECK(message([&] { (void)reader.tensor<double>("w"); }) == "safetensors: x: tensor 'w' is of type F32; expected F64");
+    CHECK(message([&] { (void)reader.tensor<double>("w"); }) ==
+          "safetensors: x: tensor 'w' is of type F32; expected F64");
     CHECK(message([&] { (void)reader.tensor<Minifloat<e3m2>>("f"); }) ==
           "safetensors: x: tensor 'f' is of type U8 of format 'e2m3'; expected U8 of format 'e3m2'");
     CHECK(message([&] { (void)reader.tensor<std::uint8_t>("f"); }) ==
@@ -333,7 +341,8 @@ TEST_CASE("elements that are none, formats and types that are not known are erro
     CHECK(read("U8", "e2m3", Minifloat<e2m3>{}, 63).empty());
     CHECK(read("U8", "e2m3", Minifloat<e2m3>{}, 64) ==
           a + "of type U8 of format 'e2m3' holds the byte 64; expected less than 64");
-    CHECK(read("U8", "e2m3", float{}, 64) == a + "of type U8 of format 'e2m3' holds the byte 64; expected less than 64");
+    CHECK(read("U8", "e2m3", float{}, 64) ==
+          a + "of type U8 of format 'e2m3' holds the byte 64; expected less than 64");
     CHECK(read("U8", "e9\\nm", float{}, 1) == a + "is of type U8 of format 'e9\\u000am', which is not known");
     CHECK(read("U8", "p3109_k99p3sf", float{}, 1) == a + "is of type U8 of format 'p3109_k99p3sf', which is not known");
     CHECK(read("U8", "fp16", float{}, 1) == a + "is of type U8 of format 'fp16', which is not known");
@@ -357,7 +366,8 @@ TEST_CASE("what a file has no place for is refused by name, and nothing is writt
     CHECK(message([&] { writer.set_metadata("unitscale.format.a", "e4m3"); }) ==
           "safetensors: metadata 'unitscale.format.a': such keys name tensors' formats");
     tensor.set_scale(0.5);
-    CHECK(message([&] { writer.add("b", tensor); }) == "safetensors: tensor 'b' has scale 0.5; a file holds plain numbers only");
+    CHECK(message([&] { writer.add("b", tensor); }) ==
+          "safetensors: tensor 'b' has scale 0.5; a file holds plain numbers only");
     CHECK(message([&] { writer.add("b", Tensor<float>(tensor)); }) ==
           "safetensors: tensor 'b' has scale 0.5; a file holds plain numbers only");
     const auto file = file_of(writer);
@@ -378,7 +388,8 @@ TEST_CASE("paths that hold no such file are one line each") {
     const auto large = folder.write("large", std::string("\x01\xe1\xf5\x05\0\0\0\0{", 9));  // 100,000,001
     fs::resize_file(large, 100'000'009);
     CHECK(open(large) == named("large") + ": a header of 100000001 bytes is above the limit of 100000000");
-    CHECK(message([&] { small_file().write(folder.path()); }) == "safetensors: " + folder.path().string() + " is a directory");
+    CHECK(message([&] { small_file().write(folder.path()); }) ==
+          "safetensors: " + folder.path().string() + " is a directory");
     CHECK(names_in(folder.path()).size() == 4);
 }
 
@@ -414,7 +425,8 @@ TEST_CASE("every truncation of a file is one line that names it") {
 
 TEST_CASE("10,000 damaged files either load or are one line of error") {
     const auto good = file_of(small_file());
-    const std::size_t header_bytes = std::to_integer<std::size_t>(good[0]) + 256 * std::to_integer<std::size_t>(good[1]);
+    const std::size_t header_bytes =
+        std::to_integer<std::size_t>(good[0]) + 256 * std::to_integer<std::size_t>(good[1]);
     const std::string header(reinterpret_cast<const char*>(good.data()) + 8, header_bytes);
     const std::size_t data_bytes = good.size() - 8 - header_bytes;
     REQUIRE(read_everything(good));
@@ -439,8 +451,10 @@ TEST_CASE("10,000 damaged files either load or are one line of error") {
                                            "1e9",
                                            "null",
                                            "[1]"};
-    const std::vector<std::string> types{"F64", "F32", "F16", "U8", "BOOL", "F8_E5M2", "I64", "F4", "", "F8_E4M3FNUZ", "\\n"};
-    const std::vector<std::string> formats{"e2m3", "e3m2", "fp16", "e8m0", "fp32", "e4m3", "\\u001b", "p3109_k8p3se", ""};
+    const std::vector<std::string> types{"F64", "F32", "F16", "U8",          "BOOL", "F8_E5M2",
+                                         "I64", "F4",  "",    "F8_E4M3FNUZ", "\\n"};
+    const std::vector<std::string> formats{"e2m3", "e3m2",    "fp16",         "e8m0", "fp32",
+                                           "e4m3", "\\u001b", "p3109_k8p3se", ""};
     /// The places in the text where a piece of one kind begins and ends.
     const auto replace_some = [&](std::string text, const std::string& before, const std::string& characters,
                                   const std::string& by) {
@@ -461,7 +475,8 @@ TEST_CASE("10,000 damaged files either load or are one line of error") {
             file.resize(below(file.size()));
             file.shrink_to_fit();
         } else if (kind == 1) {
-            for (std::size_t flips = 1 + below(4); flips > 0; --flips) file[below(file.size())] ^= std::byte{1} << below(8);
+            for (std::size_t flips = 1 + below(4); flips > 0; --flips)
+                file[below(file.size())] ^= std::byte{1} << below(8);
         } else if (kind == 2) {
             const std::size_t change = below(3) == 0 ? engine() >> below(64) : header_bytes + 16 - below(33);
             for (std::size_t byte = 0; byte < 8; ++byte) file[byte] = static_cast<std::byte>(change >> 8 * byte & 0xFF);
@@ -474,13 +489,16 @@ TEST_CASE("10,000 damaged files either load or are one line of error") {
             else text = replace_some(text, "unitscale.format.f\":\"", letters, pick(formats));
         } else if (kind == 6) {  // the offsets of two tensors change places
             std::vector<std::size_t> places;
-            for (std::size_t at = text.find("s\":["); at != text.npos; at = text.find("s\":[", at + 1)) places.push_back(at + 4);
+            for (std::size_t at = text.find("s\":["); at != text.npos; at = text.find("s\":[", at + 1))
+                places.push_back(at + 4);
             const std::size_t a = pick(places), b = pick(places);
-            const std::string of_a = text.substr(a, text.find(']', a) - a), of_b = text.substr(b, text.find(']', b) - b);
+            const std::string of_a = text.substr(a, text.find(']', a) - a),
+                              of_b = text.substr(b, text.find(']', b) - b);
             text.replace(std::max(a, b), (a > b ? of_a : of_b).size(), a > b ? of_b : of_a);
             text.replace(std::min(a, b), (a > b ? of_b : of_a).size(), a > b ? of_a : of_b);
         } else {  // a piece is lost, doubled or scrambled
-            const std::size_t from = below(text.size()), count = 1 + below(std::min<std::size_t>(40, text.size() - from));
+            const std::size_t from = below(text.size()),
+                              count = 1 + below(std::min<std::size_t>(40, text.size() - from));
             const std::string piece = text.substr(from, count);
             if (below(3) == 0) text.erase(from, count);
             else if (below(2) == 0) text.insert(below(text.size()), piece);

@@ -14,7 +14,8 @@ namespace fs = std::filesystem;
 
 TEST_CASE("UTF-8 of one to four bytes decodes to code points and back") {
     const std::string bytes =
-        "A\x7f\xc2\x80\xc3\xa9\xdf\xbf\xe0\xa0\x80\xe2\x82\xac\xed\x9f\xbf\xee\x80\x80\xef\xbf\xbf\xf0\x90\x80\x80\xf0\x9f\x98"
+        "A\x7f\xc2\x80\xc3\xa9\xdf\xbf\xe0\xa0\x80\xe2\x82\xac\xed\x9f\xbf\xee\x80\x80\xef\xbf\xbf\xf0\x90\x80\x80\xf0"
+        "\x9f\x98"
         "\x80\xf4\x8f\xbf\xbf";
     const std::u32string text = {0x41,   0x7F,   0x80,   0xE9,    0x7FF,   0x800,   0x20AC,
                                  0xD7FF, 0xE000, 0xFFFF, 0x10000, 0x1F600, 0x10FFFF};
@@ -32,12 +33,15 @@ TEST_CASE("every code point survives UTF-8 and surrogates are refused") {
         const Utf8Sequence sequence = decode_utf8_sequence(bytes);
         if (sequence.code_point != point || sequence.length != bytes.size()) REQUIRE(sequence.code_point == point);
     }
-    REQUIRE_THROWS_WITH(encode_utf8(std::u32string(1, static_cast<char32_t>(0xD800))), "utf-8: 55296 is not a code point");
-    REQUIRE_THROWS_WITH(encode_utf8(std::u32string(1, static_cast<char32_t>(0x110000))), "utf-8: 1114112 is not a code point");
+    REQUIRE_THROWS_WITH(encode_utf8(std::u32string(1, static_cast<char32_t>(0xD800))),
+                        "utf-8: 55296 is not a code point");
+    REQUIRE_THROWS_WITH(encode_utf8(std::u32string(1, static_cast<char32_t>(0x110000))),
+                        "utf-8: 1114112 is not a code point");
 }
 
 TEST_CASE(
-    "bytes that are not UTF-8 are refused: overlong forms, surrogates, stray and missing bytes, beyond the last code point") {
+    "bytes that are not UTF-8 are refused: overlong forms, surrogates, stray and missing bytes, beyond the last code "
+    "point") {
     const std::vector<std::string> wrong = {"\x80",
                                             "\xbf",
                                             "\xc0\x80",
@@ -85,7 +89,8 @@ TEST_CASE("files that are missing, empty or no text are one line that names the 
     static_cast<void>(folder.write("images/a.png", "text"));
     REQUIRE_THROWS_WITH(read_text(folder.path() / "images"),
                         "data: folder " + path + "/images holds no text (files *.txt, *.md, source files)");
-    REQUIRE_THROWS_WITH(read_text(folder.path()), "data: folder " + path + " holds no text (files *.txt, *.md, source files)");
+    REQUIRE_THROWS_WITH(read_text(folder.path()),
+                        "data: folder " + path + " holds no text (files *.txt, *.md, source files)");
     REQUIRE_THROWS_WITH(read_text(std::vector<fs::path>{}), "data: no path was given");
     REQUIRE_THROWS_WITH(read_bytes(folder.path()), "data: " + path + " cannot be read");
 }
@@ -95,14 +100,14 @@ TEST_CASE("a folder is read in sorted order, without hidden files, build folders
     for (const char* name :
          {"b.txt", "a/z.md", "a/b/CMakeLists.txt", "c.hpp", "c.cpp", "d.h", "d.c", "e.sh", "f.cmake", "g.json", "h.py"})
         static_cast<void>(folder.write(name, std::string(name) + "|"));
-    for (const char* name :
-         {"x.o", "README", ".hidden.txt", ".git/config.txt", "build/CMakeCache.txt", "build/deep/b.txt", "a/.cache/c.txt", "txt"})
+    for (const char* name : {"x.o", "README", ".hidden.txt", ".git/config.txt", "build/CMakeCache.txt",
+                             "build/deep/b.txt", "a/.cache/c.txt", "txt"})
         static_cast<void>(folder.write(name, "wrong|"));
     std::vector<std::string> names;
     for (const fs::path& file : find_text_files(folder.path()))
         names.push_back(fs::relative(file, folder.path()).generic_string());
-    REQUIRE(names == std::vector<std::string>{"a/b/CMakeLists.txt", "a/z.md", "b.txt", "c.cpp", "c.hpp", "d.c", "d.h", "e.sh",
-                                              "f.cmake", "g.json", "h.py"});
+    REQUIRE(names == std::vector<std::string>{"a/b/CMakeLists.txt", "a/z.md", "b.txt", "c.cpp", "c.hpp", "d.c", "d.h",
+                                              "e.sh", "f.cmake", "g.json", "h.py"});
     const std::string text = encode_utf8(read_text(folder.path()));
     REQUIRE(text.starts_with("a/b/CMakeLists.txt|\na/z.md|\nb.txt|\n"));
     REQUIRE(text.find("wrong") == std::string::npos);

@@ -28,12 +28,16 @@ TEST_CASE("an unknown character is named with its position, an id outside with t
     const CharacterVocabulary vocabulary(U"abc");
     REQUIRE_THROWS_WITH(vocabulary.encode(U"ab\u00e9"),
                         "vocabulary: character '\xc3\xa9' (U+00E9) at position 2 is not among the 3 known ones");
-    REQUIRE_THROWS_WITH(vocabulary.encode(U"\t"), "vocabulary: character U+0009 at position 0 is not among the 3 known ones");
+    REQUIRE_THROWS_WITH(vocabulary.encode(U"\t"),
+                        "vocabulary: character U+0009 at position 0 is not among the 3 known ones");
     REQUIRE_THROWS_WITH(vocabulary.encode(U"z"),
                         "vocabulary: character 'z' (U+007A) at position 0 is not among the 3 known ones");
-    REQUIRE_THROWS_WITH(vocabulary.encode(U"\U0001F600"),
-                        "vocabulary: character '\xf0\x9f\x98\x80' (U+1F600) at position 0 is not among the 3 known ones");
-    REQUIRE_THROWS_WITH(vocabulary.decode(std::vector<std::int32_t>{0, 3}), "vocabulary: id 3 at position 1; expected 0 to 2");
-    REQUIRE_THROWS_WITH(vocabulary.decode(std::vector<std::int32_t>{-1}), "vocabulary: id -1 at position 0; expected 0 to 2");
+    REQUIRE_THROWS_WITH(
+        vocabulary.encode(U"\U0001F600"),
+        "vocabulary: character '\xf0\x9f\x98\x80' (U+1F600) at position 0 is not among the 3 known ones");
+    REQUIRE_THROWS_WITH(vocabulary.decode(std::vector<std::int32_t>{0, 3}),
+                        "vocabulary: id 3 at position 1; expected 0 to 2");
+    REQUIRE_THROWS_WITH(vocabulary.decode(std::vector<std::int32_t>{-1}),
+                        "vocabulary: id -1 at position 0; expected 0 to 2");
     REQUIRE_THROWS_WITH(CharacterVocabulary(U""), "vocabulary: the text is empty");
 }

@@ -35,7 +35,8 @@ TEST_CASE("whole file: a file is made or replaced, and nothing else is left") {
 TEST_CASE("whole file: what cannot be written is one clear error and leaves nothing") {
     const TemporaryFolder folder;
     const auto missing = folder.path() / "missing" / "report.html";
-    REQUIRE_THROWS_WITH(io::write_whole("report", missing, "text"), "report: " + missing.string() + " cannot be written");
+    REQUIRE_THROWS_WITH(io::write_whole("report", missing, "text"),
+                        "report: " + missing.string() + " cannot be written");
     const auto taken = folder.path() / "folder";
     std::filesystem::create_directory(taken);
     REQUIRE_THROWS_WITH(io::write_whole("report", taken, "text"), "report: " + taken.string() + " cannot be written");
@@ -53,5 +54,6 @@ TEST_CASE("whole file: whether a path can be written is known before, and lookin
     CHECK(files_in(folder.path()) == 1);
     const auto missing = folder.path() / "missing" / "report.html";
     REQUIRE_THROWS_WITH(io::check_writable("report", missing), "report: " + missing.string() + " cannot be written");
-    REQUIRE_THROWS_WITH(io::check_writable("report", folder.path()), "report: " + folder.path().string() + " cannot be written");
+    REQUIRE_THROWS_WITH(io::check_writable("report", folder.path()),
+                        "report: " + folder.path().string() + " cannot be written");
 }

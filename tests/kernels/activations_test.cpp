@@ -109,8 +109,10 @@ TEST_CASE("backward of the activations is the derivative of forward", "[kernels]
     relu_backward(execution, x.data(), dy.data(), dx.data(), n, alpha);
     check_against([&](const Doubles& v) { relu_forward(execution, v.data(), y.data(), n, alpha); }, dx, x);
     gated_silu_backward(execution, x.data(), g.data(), dy.data(), dx.data(), dg.data(), n, m, alpha);
-    check_against([&](const Doubles& v) { gated_silu_forward(execution, v.data(), g.data(), y.data(), n, m, alpha); }, dx, x);
-    check_against([&](const Doubles& v) { gated_silu_forward(execution, x.data(), v.data(), y.data(), n, m, alpha); }, dg, g);
+    check_against([&](const Doubles& v) { gated_silu_forward(execution, v.data(), g.data(), y.data(), n, m, alpha); },
+                  dx, x);
+    check_against([&](const Doubles& v) { gated_silu_forward(execution, x.data(), v.data(), y.data(), n, m, alpha); },
+                  dg, g);
 }
 
 TEST_CASE("activations give the same bits for any thread count, in place too", "[kernels]") {
@@ -157,7 +159,8 @@ TEST_CASE("the tanh form of gelu stays finite far out", "[kernels]") {
     CHECK(y[3] == 1.0f);
 }
 
-TEMPLATE_TEST_CASE("activations: gradients have the limits 0 and 1 where m x overflows, and NaN stays", "", float, double) {
+TEMPLATE_TEST_CASE("activations: gradients have the limits 0 and 1 where m x overflows, and NaN stays", "", float,
+                   double) {
     using T = TestType;
     const T large = std::sqrt(std::numeric_limits<T>::max()) * T(4), m = large;
     const std::vector<T> x{large, -large, T(0), std::numeric_limits<T>::quiet_NaN()}, one(4, T(1));

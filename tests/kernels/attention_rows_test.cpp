@@ -13,8 +13,8 @@
 using namespace unitscale;
 using namespace unitscale::kernels;
 
-TEMPLATE_TEST_CASE("row loops of attention agree with their formulas on every instruction set", "[kernels][attention]", float,
-                   double) {
+TEMPLATE_TEST_CASE("row loops of attention agree with their formulas on every instruction set", "[kernels][attention]",
+                   float, double) {
     using P = TestType;
     const double bound = std::is_same_v<P, float> ? 1e-6 : 1e-14;
     for (const Isa isa : {Isa::baseline, Isa::avx2, Isa::avx512}) {

@@ -35,12 +35,18 @@ struct Case {
             data.resize(static_cast<std::size_t>(count));
             for (std::size_t i = 0; i < data.size(); ++i) data[i] = element_cast<T>(random_normal({seed, stream}, i));
         };
-        const std::ptrdiff_t q_size = s.batch * s.queries * s.heads * s.depth, k_size = s.batch * s.keys * s.groups * s.depth;
+        const std::ptrdiff_t q_size = s.batch * s.queries * s.heads * s.depth,
+                             k_size = s.batch * s.keys * s.groups * s.depth;
         const auto view = [&](std::vector<T>& data, std::ptrdiff_t time, std::ptrdiff_t heads) {
             return AttentionView<T>{data.data(), time * heads * s.depth, heads * s.depth, s.depth};
         };
         AttentionArguments<T>& f = gradients.forward;
-        f = {.batch = s.batch, .heads = s.heads, .groups = s.groups, .queries = s.queries, .keys = s.keys, .depth = s.depth};
+        f = {.batch = s.batch,
+             .heads = s.heads,
+             .groups = s.groups,
+             .queries = s.queries,
+             .keys = s.keys,
+             .depth = s.depth};
         f.causal = s.causal;
         f.logit_scale = P(0.4);
         f.out_scale = P(1.5);
@@ -132,7 +138,8 @@ Errors compare_with_naive(const Case<T>& c) {
                 for (std::ptrdiff_t l = 0; l < s.depth; ++l) {
                     note(errors.dk, wide(g.dk.row(b, j, group)[l]),
                          wide(g.dk_scale) * wide(f.logit_scale) * dk[std::size_t(j * s.depth + l)]);
-                    note(errors.dv, wide(g.dv.row(b, j, group)[l]), wide(g.dv_scale) * dv[std::size_t(j * s.depth + l)]);
+                    note(errors.dv, wide(g.dv.row(b, j, group)[l]),
+                         wide(g.dv_scale) * dv[std::size_t(j * s.depth + l)]);
                 }
         }
     return errors;
@@ -164,14 +171,16 @@ double objective(Case<double>& c) {
     return sum;
 }
 
-const std::vector<Sizes> all_sizes{{2, 4, 4, 5, 5, 8, false},    {2, 4, 4, 5, 5, 8, true},   {1, 2, 1, 70, 70, 12, true},
-                                   {2, 6, 2, 33, 33, 16, true},  {1, 3, 3, 7, 100, 5, true}, {1, 2, 2, 100, 7, 64, false},
-                                   {1, 4, 1, 40, 130, 32, true}, {1, 1, 1, 1, 1, 1, true},   {1, 2, 2, 90, 600, 8, true}};
+const std::vector<Sizes> all_sizes{
+    {2, 4, 4, 5, 5, 8, false},    {2, 4, 4, 5, 5, 8, true},   {1, 2, 1, 70, 70, 12, true},
+    {2, 6, 2, 33, 33, 16, true},  {1, 3, 3, 7, 100, 5, true}, {1, 2, 2, 100, 7, 64, false},
+    {1, 4, 1, 40, 130, 32, true}, {1, 1, 1, 1, 1, 1, true},   {1, 2, 2, 90, 600, 8, true}};
 
 }  // namespace
 
-TEST_CASE("attention and its gradients are the formulas, causal and full, with grouped queries and keys of another length",
-          "[kernels][attention]") {
+TEST_CASE(
+    "attention and its gradients are the formulas, causal and full, with grouped queries and keys of another length",
+    "[kernels][attention]") {
     for (const Sizes& sizes : all_sizes) {
         Case<double> exact(sizes);
         exact.run();
@@ -226,7 +235,8 @@ TEST_CASE("attention's gradients are the finite differences of its forward pass"
     check_all(c.v, c.dv, c.gradients.dv_scale);
 }
 
-TEST_CASE("attention's bits are the same for every number of threads, with scratch from the pool", "[kernels][attention]") {
+TEST_CASE("attention's bits are the same for every number of threads, with scratch from the pool",
+          "[kernels][attention]") {
     MemoryPool pool;
     for (const bool causal : {false, true}) {
         const Sizes sizes{3, 4, 2, 100, 100, 32, causal};
@@ -253,7 +263,8 @@ TEST_CASE("causal attention over a prefix gives the outputs of the whole", "[ker
     const std::ptrdiff_t time = 80, depth = 16, heads = 2;
     Case<float> whole({1, heads, heads, time, time, depth, true}, true);
     attention_forward({}, whole.gradients.forward);
-    for (const std::ptrdiff_t length : {std::ptrdiff_t{1}, std::ptrdiff_t{31}, std::ptrdiff_t{33}, std::ptrdiff_t{79}}) {
+    for (const std::ptrdiff_t length :
+         {std::ptrdiff_t{1}, std::ptrdiff_t{31}, std::ptrdiff_t{33}, std::ptrdiff_t{79}}) {
         Case<float> prefix({1, heads, heads, length, length, depth, true}, true);
         attention_forward({}, prefix.gradients.forward);
         for (std::size_t i = 0; i < prefix.out.size(); ++i)
@@ -265,12 +276,14 @@ TEST_CASE("causal attention over a prefix gives the outputs of the whole", "[ker
         args.q.data += (length - 1) * args.q.time_stride;
         attention_forward({}, args);
         for (std::size_t i = 0; i < last.out.size(); ++i)
-            REQUIRE(last.out[i] ==
-                    Approx(whole.out[static_cast<std::size_t>((length - 1) * heads * depth) + i]).margin(1e-6).epsilon(1e-5));
+            REQUIRE(last.out[i] == Approx(whole.out[static_cast<std::size_t>((length - 1) * heads * depth) + i])
+                                       .margin(1e-6)
+                                       .epsilon(1e-5));
     }
 }
 
-TEST_CASE("large logits do not overflow and what is not a number propagates to the rows that see it", "[kernels][attention]") {
+TEST_CASE("large logits do not overflow and what is not a number propagates to the rows that see it",
+          "[kernels][attention]") {
     Case<float> c({1, 1, 1, 6, 6, 4, true});
     for (float& x : c.q) x *= 1e4f;
     c.run();

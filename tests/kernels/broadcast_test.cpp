@@ -34,8 +34,8 @@ TEST_CASE("a function of three broadcast arrays and its sum over copies agree wi
         Doubles expected(y.size()), sum_u(u.size()), sum_v(v.size());
         const auto f = [](double a, double b, double d) { return a * b - 2.0 * d; };
         for (std::size_t i = 0; i < y.size(); ++i) {
-            expected[i] =
-                f(u[broadcast_index(i, shape, c.u)], v[broadcast_index(i, shape, c.v)], w[broadcast_index(i, shape, c.w)]);
+            expected[i] = f(u[broadcast_index(i, shape, c.u)], v[broadcast_index(i, shape, c.v)],
+                            w[broadcast_index(i, shape, c.w)]);
             sum_u[broadcast_index(i, shape, c.u)] += expected[i];
             sum_v[broadcast_index(i, shape, c.v)] += expected[i];
         }
@@ -56,8 +56,8 @@ TEST_CASE("inputs of other types are widened, sums of half are formed in float",
     std::vector<double> y(3);
     const Shape shape{3}, one{1};
     broadcast_map(
-        Execution{}, shape, y.data(), [](float m, double v) { return m > 0.0f ? v : 0.0; }, BroadcastInput{mask.data(), shape},
-        BroadcastInput{x.data(), shape});
+        Execution{}, shape, y.data(), [](float m, double v) { return m > 0.0f ? v : 0.0; },
+        BroadcastInput{mask.data(), shape}, BroadcastInput{x.data(), shape});
     CHECK(y == std::vector<double>{1.5, 0.0, 3.5});
     const std::vector<Half> ones(5000, Half(1.0f));
     const Shape many{5000};
@@ -73,7 +73,8 @@ TEST_CASE("broadcast functions give the same bits for any thread count and may w
     const auto product = [](float a, float b) { return a * b; };
     CHECK(threads_agree([&](const Execution& execution) {
         std::vector<float> out = u;
-        broadcast_map(execution, full, out.data(), product, BroadcastInput{out.data(), full}, BroadcastInput{v.data(), part});
+        broadcast_map(execution, full, out.data(), product, BroadcastInput{out.data(), full},
+                      BroadcastInput{v.data(), part});
         out.resize(u.size() + v.size());
         broadcast_map_sum(execution, full, out.data() + u.size(), part, product, BroadcastInput{u.data(), full},
                           BroadcastInput{v.data(), part});

@@ -17,16 +17,18 @@ template <class T>
 std::vector<T> telling_data(std::size_t n) {
     std::vector<T> data = normal_data<T>(n, 5);
     for (std::size_t i = 0; i < n; ++i)
-        if (i % 3 != 0) data[i] = static_cast<T>(std::ldexp(static_cast<double>(data[i]), static_cast<int>(i % 41) - 30));
-    const double specials[] = {0.0, -0.0, std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity(),
-                               std::numeric_limits<double>::quiet_NaN()};
+        if (i % 3 != 0)
+            data[i] = static_cast<T>(std::ldexp(static_cast<double>(data[i]), static_cast<int>(i % 41) - 30));
+    const double specials[] = {0.0, -0.0, std::numeric_limits<double>::infinity(),
+                               -std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()};
     for (std::size_t i = 0; i < std::size(specials) && 11 * i < n; ++i) data[11 * i] = static_cast<T>(specials[i]);
     return data;
 }
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("codes of a tensor are those of its elements, each rounded once", "[kernels]", float, double, Half, BFloat16) {
+TEMPLATE_TEST_CASE("codes of a tensor are those of its elements, each rounded once", "[kernels]", float, double, Half,
+                   BFloat16) {
     for (const auto& [known, format] : named_formats) {
         if (format.code_bits() > 8) continue;
         for (const Rounding rounding : {Rounding::nearest_even, Rounding::down, Rounding::stochastic})

@@ -19,7 +19,8 @@ constexpr Conv1dShape full_shape{.batch = 2,
                                  .dilation = 2,
                                  .left = 3,
                                  .groups = 2};
-constexpr Conv1dShape point_shape{.batch = 2, .in_channels = 4, .length = 5, .out_channels = 6, .out_length = 5, .groups = 2};
+constexpr Conv1dShape point_shape{
+    .batch = 2, .in_channels = 4, .length = 5, .out_channels = 6, .out_length = 5, .groups = 2};
 
 /// The definition: calls term(index of y, index of x, index of the weight) for every product of the convolution.
 void for_products(const Conv1dShape& s, const std::function<void(std::size_t, std::size_t, std::size_t)>& term) {
@@ -46,9 +47,10 @@ template <class T>
 Results<T> run(const Conv1dShape& s, const std::vector<T>& x, const std::vector<T>& w, const std::vector<T>& bias,
                const std::vector<T>& dy, const Quantiser* round = nullptr, const Execution& execution = {}) {
     using A = Accum<T>;
-    const Conv1dOperand<T> in{x.data(), round, {1, 1}}, weight{w.data(), round, {1, 2}}, gradient{dy.data(), round, {1, 3}};
-    Results<T> r{std::vector<T>(dy.size(), T(9.0F)), std::vector<T>(x.size(), T(9.0F)), std::vector<T>(w.size(), T(9.0F)),
-                 std::vector<T>(bias.size())};
+    const Conv1dOperand<T> in{x.data(), round, {1, 1}}, weight{w.data(), round, {1, 2}},
+        gradient{dy.data(), round, {1, 3}};
+    Results<T> r{std::vector<T>(dy.size(), T(9.0F)), std::vector<T>(x.size(), T(9.0F)),
+                 std::vector<T>(w.size(), T(9.0F)), std::vector<T>(bias.size())};
     conv1d_forward<T>(execution, s, in, weight, bias.empty() ? nullptr : bias.data(), r.y.data(), A(0.5));
     conv1d_backward_x<T>(execution, s, gradient, weight, r.dx.data(), A(2));
     conv1d_backward_weight<T>(execution, s, gradient, in, r.dw.data(), A(3));
@@ -60,7 +62,8 @@ template <class T>
 void check_against_definition(const Conv1dShape& s, double tolerance, bool with_bias = true) {
     const auto count = [](std::ptrdiff_t n) { return static_cast<std::size_t>(n); };
     const auto x = normal_data<T>(count(s.x_size()), 1), w = normal_data<T>(count(s.weight_size()), 2),
-               dy = normal_data<T>(count(s.y_size()), 3), bias = normal_data<T>(with_bias ? count(s.out_channels) : 0, 4);
+               dy = normal_data<T>(count(s.y_size()), 3),
+               bias = normal_data<T>(with_bias ? count(s.out_channels) : 0, 4);
     const Results<T> r = run(s, x, w, bias, dy);
     Doubles y(dy.size()), dx(x.size()), dw(w.size()), db(bias.size());
     for_products(s, [&](std::size_t o, std::size_t i, std::size_t k) {
@@ -103,7 +106,8 @@ TEST_CASE("conv1d kernels agree with the definition", "[kernels]") {
 }
 
 TEST_CASE("conv1d unfolds patches with zeros outside, and folding is the transpose", "[kernels]") {
-    const Conv1dShape s{.batch = 1, .in_channels = 1, .length = 4, .out_channels = 1, .out_length = 4, .taps = 3, .left = 1};
+    const Conv1dShape s{
+        .batch = 1, .in_channels = 1, .length = 4, .out_channels = 1, .out_length = 4, .taps = 3, .left = 1};
     const std::vector<double> x{1, 2, 3, 4};
     std::vector<double> columns(12, 9.0), folded(4, 9.0);
     unfold_group(Execution{}, s, 0, x.data(), columns.data());
@@ -121,7 +125,8 @@ TEST_CASE("conv1d rounds an element that stands in several patches to one number
             return data;
         };
         const Results<float> own = run<float>(full_shape, x, w, {}, dy, &coarse);
-        const Results<float> before = run<float>(full_shape, rounded(x, {1, 1}), rounded(w, {1, 2}), {}, rounded(dy, {1, 3}));
+        const Results<float> before =
+            run<float>(full_shape, rounded(x, {1, 1}), rounded(w, {1, 2}), {}, rounded(dy, {1, 3}));
         CHECK(largest_error(own.y, doubles(before.y)) < 1e-6);
         CHECK(largest_error(own.dx, doubles(before.dx)) < 1e-6);
         CHECK(largest_error(own.dw, doubles(before.dw)) < 1e-6);
@@ -130,7 +135,8 @@ TEST_CASE("conv1d rounds an element that stands in several patches to one number
     const Quantiser no_nan{.format = e2m1};
     std::vector<float> bad(x);
     bad[5] = std::nanf("");
-    REQUIRE_THROWS_WITH(run<float>(full_shape, bad, w, {}, dy, &no_nan), "conv1d: x: e2m1 has no NaN: element [0,5] is NaN");
+    REQUIRE_THROWS_WITH(run<float>(full_shape, bad, w, {}, dy, &no_nan),
+                        "conv1d: x: e2m1 has no NaN: element [0,5] is NaN");
 }
 
 TEST_CASE("conv1d gives the same bits for any thread count", "[kernels]") {
@@ -143,8 +149,8 @@ TEST_CASE("conv1d gives the same bits for any thread count", "[kernels]") {
                         .stride = 2,
                         .left = 6,
                         .groups = 2};
-    const auto x = normal_data<float>(5 * 32 * 300, 1), w = normal_data<float>(64 * 16 * 7, 2), bias = normal_data<float>(64, 3),
-               dy = normal_data<float>(5 * 64 * 150, 4);
+    const auto x = normal_data<float>(5 * 32 * 300, 1), w = normal_data<float>(64 * 16 * 7, 2),
+               bias = normal_data<float>(64, 3), dy = normal_data<float>(5 * 64 * 150, 4);
     CHECK(threads_agree([&](const Execution& execution) {
         Results<float> r = run<float>(s, x, w, bias, dy, nullptr, execution);
         for (const auto* part : {&r.dx, &r.dw, &r.db}) r.y.insert(r.y.end(), part->begin(), part->end());

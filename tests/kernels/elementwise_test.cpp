@@ -63,7 +63,8 @@ TEST_CASE("broadcast add and the sum that is its backward agree with plain loops
         for (const bool swapped : {false, true}) {
             const Shape u_shape = swapped ? second : first, v_shape = swapped ? first : second;
             const Shape shape = broadcast_shape("add", u_shape, v_shape);
-            const auto u = normal_data<double>(element_count(u_shape), 1), v = normal_data<double>(element_count(v_shape), 2);
+            const auto u = normal_data<double>(element_count(u_shape), 1),
+                       v = normal_data<double>(element_count(v_shape), 2);
             std::vector<double> y(element_count(shape)), expected(y.size());
             for (std::size_t i = 0; i < y.size(); ++i)
                 expected[i] = 2.0 * u[broadcast_index(i, shape, u_shape)] - 0.5 * v[broadcast_index(i, shape, v_shape)];

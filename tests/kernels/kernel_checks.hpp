@@ -20,7 +20,8 @@ using Doubles = std::vector<double>;
 template <class T>
 std::vector<T> normal_data(std::size_t n, std::uint64_t stream, double stddev = 1.0) {
     std::vector<T> data(n);
-    for (std::size_t i = 0; i < n; ++i) data[i] = static_cast<T>(static_cast<Accum<T>>(stddev * random_normal({7, stream}, i)));
+    for (std::size_t i = 0; i < n; ++i)
+        data[i] = static_cast<T>(static_cast<Accum<T>>(stddev * random_normal({7, stream}, i)));
     return data;
 }
 

@@ -66,10 +66,14 @@ TEST_CASE("every permutation of axes is right, and the inverse permutation undoe
 TEST_CASE("slices and their backward follow the index ranges", "[kernels]") {
     const Shape shape{4, 3, 5};
     const auto x = counted<Half>(shape);
-    const std::vector<std::pair<Shape, Shape>> ranges = {
-        {{0, 0, 0}, {4, 3, 5}}, {{1, 0, 0}, {3, 3, 5}}, {{0, 1, 2}, {4, 2, 4}}, {{3, 2, 4}, {4, 3, 5}}, {{2, 1, 1}, {2, 3, 4}}};
+    const std::vector<std::pair<Shape, Shape>> ranges = {{{0, 0, 0}, {4, 3, 5}},
+                                                         {{1, 0, 0}, {3, 3, 5}},
+                                                         {{0, 1, 2}, {4, 2, 4}},
+                                                         {{3, 2, 4}, {4, 3, 5}},
+                                                         {{2, 1, 1}, {2, 3, 4}}};
     for (const auto& range : ranges) {
-        const Shape &starts = range.first, &stops = range.second;  // Clang 16 with OpenMP captures no structured bindings
+        const Shape &starts = range.first,
+                    &stops = range.second;  // Clang 16 with OpenMP captures no structured bindings
         Shape box(3);
         for (std::size_t axis = 0; axis < 3; ++axis) box[axis] = stops[axis] - starts[axis];
         std::vector<Half> y(element_count(box)), dx(x.size(), Half(-1.0f)), expected_dx(x.size(), Half(0.0f));

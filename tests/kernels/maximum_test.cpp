@@ -36,8 +36,9 @@ void check_maximum(const Shape& shape, const Shape& kept) {
 }  // namespace
 
 TEST_CASE("maximum and its first place agree with a plain loop for every pattern of axes", "[kernels]") {
-    for (const Shape& kept : {Shape{1, 1, 1, 1}, Shape{3, 1, 1, 1}, Shape{1, 4, 1, 1}, Shape{1, 1, 5, 1}, Shape{1, 1, 1, 70},
-                              Shape{3, 4, 1, 70}, Shape{3, 1, 5, 1}, Shape{1, 4, 5, 70}, Shape{3, 4, 5, 70}})
+    for (const Shape& kept :
+         {Shape{1, 1, 1, 1}, Shape{3, 1, 1, 1}, Shape{1, 4, 1, 1}, Shape{1, 1, 5, 1}, Shape{1, 1, 1, 70},
+          Shape{3, 4, 1, 70}, Shape{3, 1, 5, 1}, Shape{1, 4, 5, 70}, Shape{3, 4, 5, 70}})
         check_maximum<double>({3, 4, 5, 70}, kept);
     check_maximum<float>({2, 90}, {2, 1});
     check_maximum<Half>({2, 90}, {1, 90});

@@ -21,8 +21,8 @@ Doubles reference(const Doubles& x, const Doubles& w, const Doubles& c, std::siz
         if (!centred) mean = 0.0;
         for (std::size_t j = 0; j < n; ++j) square += std::pow(x[row * n + j] - mean, 2) / static_cast<double>(n);
         for (std::size_t j = 0; j < n; ++j)
-            y[row * n + j] =
-                (x[row * n + j] - mean) / std::sqrt(square + epsilon) * (w.empty() ? 1.0 : w[j]) + (c.empty() ? 0.0 : c[j]);
+            y[row * n + j] = (x[row * n + j] - mean) / std::sqrt(square + epsilon) * (w.empty() ? 1.0 : w[j]) +
+                             (c.empty() ? 0.0 : c[j]);
     }
     return y;
 }
@@ -40,7 +40,8 @@ double worst_error(std::size_t rows, std::size_t n, const std::vector<T>& w, con
     std::vector<T> y(x.size());
     std::vector<Accum<T>> mean(rows), inverse(rows);
     const auto r = static_cast<std::ptrdiff_t>(rows), size = static_cast<std::ptrdiff_t>(n);
-    layer_norm_forward(execution, x.data(), pointer(w), pointer(c), y.data(), mean.data(), inverse.data(), r, size, epsilon);
+    layer_norm_forward(execution, x.data(), pointer(w), pointer(c), y.data(), mean.data(), inverse.data(), r, size,
+                       epsilon);
     double worst = largest_error(y, reference(doubles(x), doubles(w), doubles(c), n, true));
     rms_norm_forward(execution, x.data(), pointer(w), y.data(), inverse.data(), r, size, epsilon);
     return std::max(worst, largest_error(y, reference(doubles(x), doubles(w), {}, n, false)));
@@ -65,7 +66,8 @@ TEST_CASE("layer and rms norm agree with a plain reference, with and without par
 TEST_CASE("norms save the row statistics and keep small variances above epsilon", "[kernels]") {
     const std::vector<double> x{1.0, 3.0, 1e-4, -1e-4};
     std::vector<double> y(4), mean(2), inverse(2);
-    layer_norm_forward<double>(Execution{}, x.data(), nullptr, nullptr, y.data(), mean.data(), inverse.data(), 2, 2, epsilon);
+    layer_norm_forward<double>(Execution{}, x.data(), nullptr, nullptr, y.data(), mean.data(), inverse.data(), 2, 2,
+                               epsilon);
     CHECK(mean[0] == Approx(2.0));
     CHECK(mean[1] == Approx(0.0).margin(1e-20));
     CHECK(inverse[0] == Approx(1.0 / std::sqrt(1.0 + 1e-5)).epsilon(1e-14));
@@ -74,11 +76,12 @@ TEST_CASE("norms save the row statistics and keep small variances above epsilon"
     CHECK(inverse[0] == Approx(1.0 / std::sqrt(5.0 + 1e-5)).epsilon(1e-14));
 }
 
-TEMPLATE_TEST_CASE("norms of rows whose squares leave the type's range are those of the row times a power of two", "[kernels]",
-                   float, double) {
+TEMPLATE_TEST_CASE("norms of rows whose squares leave the type's range are those of the row times a power of two",
+                   "[kernels]", float, double) {
     const std::size_t rows = 3, n = 70;
     const double tolerance = std::is_same_v<TestType, float> ? 2e-6 : 1e-14;
-    const auto x = normal_data<TestType>(rows * n, 1), w = normal_data<TestType>(n, 2), dy = normal_data<TestType>(rows * n, 3);
+    const auto x = normal_data<TestType>(rows * n, 1), w = normal_data<TestType>(n, 2),
+               dy = normal_data<TestType>(rows * n, 3);
     const auto r = static_cast<std::ptrdiff_t>(rows), size = static_cast<std::ptrdiff_t>(n);
     // y, then dx times 2^exponent, of the rows times 2^exponent.
     const auto run = [&](int exponent, bool centred) {
@@ -87,9 +90,10 @@ TEMPLATE_TEST_CASE("norms of rows whose squares leave the type's range are those
         std::vector<TestType> mean(rows), inverse(rows), dx(x.size());
         const NormGradients<TestType> to{.dx = dx.data()};
         if (centred) {
-            layer_norm_forward(Execution{}, scaled.data(), w.data(), w.data(), out.data(), mean.data(), inverse.data(), r, size,
-                               0.0);
-            layer_norm_backward(Execution{}, scaled.data(), w.data(), dy.data(), mean.data(), inverse.data(), to, r, size);
+            layer_norm_forward(Execution{}, scaled.data(), w.data(), w.data(), out.data(), mean.data(), inverse.data(),
+                               r, size, 0.0);
+            layer_norm_backward(Execution{}, scaled.data(), w.data(), dy.data(), mean.data(), inverse.data(), to, r,
+                                size);
         } else {
             rms_norm_forward(Execution{}, scaled.data(), w.data(), out.data(), inverse.data(), r, size, 0.0);
             rms_norm_backward(Execution{}, scaled.data(), w.data(), dy.data(), inverse.data(), to, r, size);
@@ -112,7 +116,8 @@ TEST_CASE("an infinity or a NaN makes its row NaN, not 0, and no other", "[kerne
             const std::vector<float> x{1.0f, 2.0f, 3.0f, 4.0f, bad, 6.0f, 7.0f, 8.0f, 9.0f};
             std::vector<float> y(9), mean(3), inverse(3);
             if (centred)
-                layer_norm_forward<float>(Execution{}, x.data(), nullptr, nullptr, y.data(), mean.data(), inverse.data(), 3, 3);
+                layer_norm_forward<float>(Execution{}, x.data(), nullptr, nullptr, y.data(), mean.data(),
+                                          inverse.data(), 3, 3);
             else rms_norm_forward<float>(Execution{}, x.data(), nullptr, y.data(), inverse.data(), 3, 3);
             for (std::size_t i = 0; i < 9; ++i) CHECK(std::isnan(y[i]) == (i / 3 == 1));
             CHECK(std::isnan(inverse[1]));
@@ -136,7 +141,8 @@ TEST_CASE("backward of the norms is the gradient, times each factor", "[kernels]
             if (centred) {
                 layer_norm_forward(Execution{}, x.data(), pointer(weights), pointer(shifts), y.data(), mean.data(),
                                    inverse.data(), r, size, epsilon);
-                layer_norm_backward(Execution{}, x.data(), pointer(weights), dy.data(), mean.data(), inverse.data(), to, r, size);
+                layer_norm_backward(Execution{}, x.data(), pointer(weights), dy.data(), mean.data(), inverse.data(), to,
+                                    r, size);
             } else {
                 rms_norm_forward(Execution{}, x.data(), pointer(weights), y.data(), inverse.data(), r, size, epsilon);
                 rms_norm_backward(Execution{}, x.data(), pointer(weights), dy.data(), inverse.data(), to, r, size);
@@ -159,8 +165,8 @@ TEST_CASE("norm gradients in float and half are near those in double and may be 
         std::vector<Accum<T>> mean(rows), inverse(rows);
         layer_norm_forward<T>(Execution{}, x.data(), w.data(), nullptr, y.data(), mean.data(), inverse.data(), rows, n);
         const auto with = [&](T* dx, T* dw, T* dc) {
-            layer_norm_backward<T>(Execution{}, x.data(), w.data(), dy.data(), mean.data(), inverse.data(), {dx, dw, dc, 1, 1, 1},
-                                   rows, n);
+            layer_norm_backward<T>(Execution{}, x.data(), w.data(), dy.data(), mean.data(), inverse.data(),
+                                   {dx, dw, dc, 1, 1, 1}, rows, n);
         };
         with(result.data(), result.data() + rows * n, result.data() + rows * n + n);
         std::vector<T> apart(result.size());

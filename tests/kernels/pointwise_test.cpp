@@ -13,7 +13,8 @@ namespace {
 
 /// The largest errors of value and slope of f in T, relative (below `floor` in units of floor), over x.
 template <class T, class F, class Value, class Slope>
-void check_function(const char* name, const std::vector<T>& x, F f, Value value, Slope slope, double tolerance, double floor) {
+void check_function(const char* name, const std::vector<T>& x, F f, Value value, Slope slope, double tolerance,
+                    double floor) {
     const auto dy = normal_data<T>(x.size(), 9);
     std::vector<T> y(x.size());
     Doubles expected(x.size());
@@ -23,7 +24,8 @@ void check_function(const char* name, const std::vector<T>& x, F f, Value value,
     CHECK(largest_error(y, expected, floor) < tolerance);
     y = dy;
     pointwise_backward(Execution{}, x.data(), y.data(), y.data(), size_of(x), f, Accum<T>(0.75));
-    for (std::size_t i = 0; i < x.size(); ++i) expected[i] = 0.75 * static_cast<double>(dy[i]) * slope(static_cast<double>(x[i]));
+    for (std::size_t i = 0; i < x.size(); ++i)
+        expected[i] = 0.75 * static_cast<double>(dy[i]) * slope(static_cast<double>(x[i]));
     CHECK(largest_error(y, expected, floor) < tolerance);
 }
 
@@ -41,18 +43,20 @@ void check_all(double tolerance, double floor) {
         "sigmoid", x, SigmoidFunction{}, sigmoid, [=](double v) { return sigmoid(v) * sigmoid(-v); }, tolerance, floor);
     check_function("exp", x, ExpFunction{}, exponential, exponential, tolerance, floor);
     check_function(
-        "log", positive, LogFunction{}, [](double v) { return std::log(v); }, [](double v) { return 1.0 / v; }, tolerance, floor);
-    check_function(
-        "sqrt", positive, SqrtFunction{}, [](double v) { return std::sqrt(v); }, [](double v) { return 0.5 / std::sqrt(v); },
+        "log", positive, LogFunction{}, [](double v) { return std::log(v); }, [](double v) { return 1.0 / v; },
         tolerance, floor);
+    check_function(
+        "sqrt", positive, SqrtFunction{}, [](double v) { return std::sqrt(v); },
+        [](double v) { return 0.5 / std::sqrt(v); }, tolerance, floor);
     check_function(
         "rsqrt", positive, RsqrtFunction{}, [](double v) { return 1.0 / std::sqrt(v); },
         [](double v) { return -0.5 * std::pow(v, -1.5); }, tolerance, floor);
     check_function(
-        "abs", x, AbsFunction{}, [](double v) { return std::abs(v); }, [](double v) { return v > 0 ? 1.0 : -1.0; }, tolerance,
-        floor);
+        "abs", x, AbsFunction{}, [](double v) { return std::abs(v); }, [](double v) { return v > 0 ? 1.0 : -1.0; },
+        tolerance, floor);
     check_function(
-        "square", x, SquareFunction{}, [](double v) { return v * v; }, [](double v) { return 2.0 * v; }, tolerance, floor);
+        "square", x, SquareFunction{}, [](double v) { return v * v; }, [](double v) { return 2.0 * v; }, tolerance,
+        floor);
     check_function(
         "pow", positive, PowFunction<double>{-1.5}, [](double v) { return std::pow(v, -1.5); },
         [](double v) { return -1.5 * std::pow(v, -2.5); }, tolerance, floor);

@@ -12,8 +12,8 @@
 using namespace unitscale;
 using kernels::DataNorm;
 
-TEMPLATE_TEST_CASE("rescale gives the bits of set_scaling, for any ratio and thread count, in place too", "", double, float, Half,
-                   BFloat16) {
+TEMPLATE_TEST_CASE("rescale gives the bits of set_scaling, for any ratio and thread count, in place too", "", double,
+                   float, Half, BFloat16) {
     constexpr std::size_t n = 40001;
     auto x = normal<TestType>({n}, {1, 2});
     x(3) = TestType(std::numeric_limits<float>::infinity());
@@ -25,17 +25,21 @@ TEMPLATE_TEST_CASE("rescale gives the bits of set_scaling, for any ratio and thr
             const Tensor<TestType> want = set_scaling(x, to);
             for (const int threads : {1, 2}) {
                 Tensor<TestType> y = x;
-                kernels::rescale<TestType>({threads, nullptr}, threads == 1 ? x.data() : y.data(), y.data(), n, from, to);
+                kernels::rescale<TestType>({threads, nullptr}, threads == 1 ? x.data() : y.data(), y.data(), n, from,
+                                           to);
                 std::size_t different = 0;
                 for (std::size_t i = 0; i < n; ++i)
                     different +=
-                        std::bit_cast<kernels::Code<TestType>>(y(i)) == std::bit_cast<kernels::Code<TestType>>(want(i)) ? 0u : 1u;
+                        std::bit_cast<kernels::Code<TestType>>(y(i)) == std::bit_cast<kernels::Code<TestType>>(want(i))
+                            ? 0u
+                            : 1u;
                 CHECK(different == 0);
             }
         }
 }
 
-TEMPLATE_TEST_CASE("data_norm: largest magnitude, mean magnitude, root mean square", "", double, float, Half, BFloat16) {
+TEMPLATE_TEST_CASE("data_norm: largest magnitude, mean magnitude, root mean square", "", double, float, Half,
+                   BFloat16) {
     constexpr std::ptrdiff_t n = 100003;
     const auto x = normal<TestType>({n}, {1, 2}, 3.0);
     double most = 0.0, sum = 0.0, squares = 0.0;

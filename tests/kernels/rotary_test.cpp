@@ -19,7 +19,8 @@ Doubles reference(const Doubles& x, const RotarySizes& s, double sign, double fa
     for (std::ptrdiff_t row = 0; row < s.batch * s.time * s.heads; ++row)
         for (std::ptrdiff_t i = 0; i < half; ++i) {
             const auto position = static_cast<double>(s.first_position + row / s.heads % s.time);
-            const double angle = sign * position * std::pow(s.base, -2.0 * static_cast<double>(i) / static_cast<double>(s.width));
+            const double angle =
+                sign * position * std::pow(s.base, -2.0 * static_cast<double>(i) / static_cast<double>(s.width));
             const auto a = static_cast<std::size_t>(row * s.width + i), b = a + static_cast<std::size_t>(half);
             y[a] = factor * (x[a] * std::cos(angle) - x[b] * std::sin(angle));
             y[b] = factor * (x[b] * std::cos(angle) + x[a] * std::sin(angle));

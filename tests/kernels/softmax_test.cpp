@@ -26,7 +26,8 @@ Doubles mapped(Doubles values, const std::function<double(double)>& f) {
     return values;
 }
 
-double reference_loss(const Doubles& x, const std::vector<std::int32_t>& labels, std::size_t n, double m, std::int32_t ignored) {
+double reference_loss(const Doubles& x, const std::vector<std::int32_t>& labels, std::size_t n, double m,
+                      std::int32_t ignored) {
     const Doubles p = reference_softmax(x, n, m);
     double loss = 0.0;
     for (std::size_t row = 0; row < labels.size(); ++row)
@@ -38,7 +39,8 @@ constexpr std::int32_t ignored = -100;
 
 std::vector<std::int32_t> some_labels(std::size_t rows, std::size_t n) {
     std::vector<std::int32_t> labels(rows);
-    for (std::size_t row = 0; row < rows; ++row) labels[row] = row % 4 == 2 ? ignored : static_cast<std::int32_t>(row * 7 % n);
+    for (std::size_t row = 0; row < rows; ++row)
+        labels[row] = row % 4 == 2 ? ignored : static_cast<std::int32_t>(row * 7 % n);
     return labels;
 }
 
@@ -73,7 +75,8 @@ TEST_CASE("softmax stays finite for huge logits and gives 0 for minus infinity",
     CHECK(y == std::vector<float>{0.5f, 0.0f, 0.5f, 0.0f});
     const std::vector<std::int32_t> label{2};
     float log_sum = 0.0f;
-    CHECK(softmax_cross_entropy_forward(Execution{}, x.data(), label.data(), &log_sum, 1, 4, 1.0f, -1) == Approx(std::log(2.0)));
+    CHECK(softmax_cross_entropy_forward(Execution{}, x.data(), label.data(), &log_sum, 1, 4, 1.0f, -1) ==
+          Approx(std::log(2.0)));
     const std::vector<float> bad{1.0f, std::nanf(""), 0.0f};
     CHECK(std::isnan(softmax_cross_entropy_forward(Execution{}, bad.data(), label.data(), &log_sum, 1, 3, 1.0f, -1)));
 }
@@ -92,7 +95,9 @@ TEST_CASE("backward of softmax and log softmax is the gradient, times beta", "[k
             },
             x);
     };
-    const auto soft = [&](const Doubles& v, Doubles& out) { softmax_forward(Execution{}, v.data(), out.data(), 3, 9, m, alpha); };
+    const auto soft = [&](const Doubles& v, Doubles& out) {
+        softmax_forward(Execution{}, v.data(), out.data(), 3, 9, m, alpha);
+    };
     soft(x, y);
     softmax_backward(Execution{}, y.data(), dy.data(), dx.data(), 3, 9, m, alpha, 2.0 * alpha);
     CHECK(largest_error(dx, mapped(numeric(soft), [](double v) { return 2.0 * v; })) < 1e-8);
@@ -110,15 +115,17 @@ TEST_CASE("cross-entropy sums the counted rows, saves the log sums, and its back
     const auto labels = some_labels(rows, n);
     const auto x = normal_data<double>(rows * n, 4, 2.0);
     std::vector<double> log_sums(rows), dx(x.size(), 77.0);
-    const double loss = softmax_cross_entropy_forward(Execution{}, x.data(), labels.data(), log_sums.data(), rows, n, m, ignored);
+    const double loss =
+        softmax_cross_entropy_forward(Execution{}, x.data(), labels.data(), log_sums.data(), rows, n, m, ignored);
     CHECK(loss == Approx(reference_loss(x, labels, n, m, ignored)).epsilon(1e-13));
     double total = 0.0;
     for (std::size_t j = 0; j < n; ++j) total += std::exp(m * x[n + j]);
     CHECK(log_sums[1] == Approx(std::log(total)));
     CHECK(log_sums[2] == 0.0);
-    softmax_cross_entropy_backward(Execution{}, x.data(), labels.data(), log_sums.data(), dx.data(), rows, n, m, 3.0 * m,
-                                   ignored);
-    const auto numeric = numeric_gradient([&](const Doubles& v) { return 3.0 * reference_loss(v, labels, n, m, ignored); }, x);
+    softmax_cross_entropy_backward(Execution{}, x.data(), labels.data(), log_sums.data(), dx.data(), rows, n, m,
+                                   3.0 * m, ignored);
+    const auto numeric =
+        numeric_gradient([&](const Doubles& v) { return 3.0 * reference_loss(v, labels, n, m, ignored); }, x);
     CHECK(largest_error(dx, numeric) < 1e-8);
     for (std::size_t j = 0; j < n; ++j) CHECK(dx[2 * n + j] == 0.0);
 
@@ -130,8 +137,8 @@ TEST_CASE("cross-entropy sums the counted rows, saves the log sums, and its back
         const float value =
             softmax_cross_entropy_forward(Execution{}, data.data(), labels.data(), sums.data(), rows, n, 1.0f, ignored);
         CHECK(value == Approx(reference_loss(doubles(data), labels, n, 1.0, ignored)).epsilon(1e-6));
-        softmax_cross_entropy_backward(Execution{}, data.data(), labels.data(), sums.data(), gradient.data(), rows, n, 1.0f, 1.0f,
-                                       ignored);
+        softmax_cross_entropy_backward(Execution{}, data.data(), labels.data(), sums.data(), gradient.data(), rows, n,
+                                       1.0f, 1.0f, ignored);
         Doubles expected = reference_softmax(doubles(data), n, 1.0);
         for (std::size_t i = 0; i < expected.size(); ++i) {
             if (labels[i / n] == static_cast<std::int32_t>(i % n)) expected[i] -= 1.0;
@@ -150,14 +157,16 @@ TEST_CASE("softmax kernels give the same bits for any thread count, in place too
     const auto labels = some_labels(rows, n);
     CHECK(threads_agree([&](const Execution& execution) {
         std::vector<float> out(3 * x.size() + rows + 1);
-        float *const y = out.data(), *const dx = y + x.size(), *const logits = dx + x.size(), *const sums = logits + x.size();
+        float *const y = out.data(), *const dx = y + x.size(), *const logits = dx + x.size(),
+                     *const sums = logits + x.size();
         softmax_forward(execution, x.data(), y, rows, n, 1.0f, 1.0f);
         softmax_backward(execution, y, x.data(), dx, rows, n, 1.0f, 1.0f, 1.0f);
         std::copy(x.begin(), x.end(), logits);
         out.back() = softmax_cross_entropy_forward(execution, logits, labels.data(), sums, rows, n, 1.0f, ignored);
         softmax_cross_entropy_backward(execution, logits, labels.data(), sums, logits, rows, n, 1.0f, 1.0f, ignored);
         std::vector<float> apart(x.size());
-        softmax_cross_entropy_backward(execution, x.data(), labels.data(), sums, apart.data(), rows, n, 1.0f, 1.0f, ignored);
+        softmax_cross_entropy_backward(execution, x.data(), labels.data(), sums, apart.data(), rows, n, 1.0f, 1.0f,
+                                       ignored);
         CHECK(std::memcmp(apart.data(), logits, apart.size() * sizeof(float)) == 0);
         return out;
     }));

@@ -49,13 +49,15 @@ TEST_CASE("normal cdf and density in float agree with erfc in double, tails incl
     CHECK(normal_values(0.5).density == Approx(0.3520653267642995).epsilon(1e-14));
 }
 
-TEST_CASE("logarithm in float is within 1 ulp of the double one, subnormals included, and right at the ends", "[kernels]") {
+TEST_CASE("logarithm in float is within 1 ulp of the double one, subnormals included, and right at the ends",
+          "[kernels]") {
     double worst = 0.0;
     const auto visit = [&](std::uint32_t code) {
         const float x = std::bit_cast<float>(code);
         const double exact = std::log(static_cast<double>(x));
         const auto nearest = static_cast<float>(exact);
-        const double ulp = static_cast<double>(std::nextafter(std::abs(nearest), 1e9f)) - std::abs(static_cast<double>(nearest));
+        const double ulp =
+            static_cast<double>(std::nextafter(std::abs(nearest), 1e9f)) - std::abs(static_cast<double>(nearest));
         worst = std::max(worst, std::abs(static_cast<double>(logarithm(x)) - exact) / ulp);
     };
     for (std::uint32_t code = 1; code < 0x7F800000u; code += 2003) visit(code);
@@ -71,11 +73,13 @@ TEST_CASE("logarithm in float is within 1 ulp of the double one, subnormals incl
     CHECK(logarithm(-0.0f) == -infinity);
     CHECK(logarithm(infinity) == infinity);
     CHECK(logarithm(std::numeric_limits<float>::max()) == Approx(88.72284f));
-    for (const float bad : {-1.0f, -1e-40f, -infinity, std::nanf(""), -std::nanf("")}) CHECK(std::isnan(logarithm(bad)));
+    for (const float bad : {-1.0f, -1e-40f, -infinity, std::nanf(""), -std::nanf("")})
+        CHECK(std::isnan(logarithm(bad)));
     CHECK(logarithm(2.0) == std::log(2.0));
 }
 
-TEMPLATE_TEST_CASE("square roots of a block are those of the standard library, to the bit", "[kernels]", float, double) {
+TEMPLATE_TEST_CASE("square roots of a block are those of the standard library, to the bit", "[kernels]", float,
+                   double) {
     const auto x = normal_data<TestType>(static_cast<std::size_t>(block_size), 1);
     for (const std::ptrdiff_t count : {1, 16, 17, 63, 64}) {
         Block<TestType> in{}, roots{};
@@ -102,22 +106,27 @@ TEST_CASE("element conversions equal those of the storage types", "[kernels]") {
         const auto half = std::bit_cast<Half>(static_cast<std::uint16_t>(code));
         const auto brain = std::bit_cast<BFloat16>(static_cast<std::uint16_t>(code));
         const auto wide_half = static_cast<float>(half), wide_brain = static_cast<float>(brain);
-        if (std::isnan(wide_half) ? !std::isnan(widen(half))
-                                  : std::bit_cast<std::uint32_t>(widen(half)) != std::bit_cast<std::uint32_t>(wide_half))
+        if (std::isnan(wide_half)
+                ? !std::isnan(widen(half))
+                : std::bit_cast<std::uint32_t>(widen(half)) != std::bit_cast<std::uint32_t>(wide_half))
             ++differing;
-        if (std::isnan(wide_brain) ? !std::isnan(widen(brain))
-                                   : std::bit_cast<std::uint32_t>(widen(brain)) != std::bit_cast<std::uint32_t>(wide_brain))
+        if (std::isnan(wide_brain)
+                ? !std::isnan(widen(brain))
+                : std::bit_cast<std::uint32_t>(widen(brain)) != std::bit_cast<std::uint32_t>(wide_brain))
             ++differing;
     }
     for (std::uint64_t bits = 0; bits < 0x100000000u; bits += 4093) {
         const float x = std::bit_cast<float>(static_cast<std::uint32_t>(bits));
-        if (std::isnan(x) ? !std::isnan(static_cast<float>(narrow<Half>(x))) : !same(narrow<Half>(x), Half(x))) ++differing;
-        if (std::isnan(x) ? !std::isnan(static_cast<float>(narrow<BFloat16>(x))) : !same(narrow<BFloat16>(x), BFloat16(x)))
+        if (std::isnan(x) ? !std::isnan(static_cast<float>(narrow<Half>(x))) : !same(narrow<Half>(x), Half(x)))
+            ++differing;
+        if (std::isnan(x) ? !std::isnan(static_cast<float>(narrow<BFloat16>(x)))
+                          : !same(narrow<BFloat16>(x), BFloat16(x)))
             ++differing;
     }
     for (std::uint32_t code = 0; code < 0x7C00u; ++code) {  // ties and their neighbours, between every two halves
         const float low = widen(std::bit_cast<Half>(static_cast<std::uint16_t>(code)));
-        const float high = code == 0x7BFFu ? 65536.0f : widen(std::bit_cast<Half>(static_cast<std::uint16_t>(code + 1)));
+        const float high =
+            code == 0x7BFFu ? 65536.0f : widen(std::bit_cast<Half>(static_cast<std::uint16_t>(code + 1)));
         const float tie = 0.5f * (low + high);
         for (const float x : {tie, std::nextafter(tie, 0.0f), std::nextafter(tie, 1e9f), -tie})
             if (!same(narrow<Half>(x), Half(x))) ++differing;

@@ -44,8 +44,9 @@ TEST_CASE("Attention: four linear layers around ops::attention") {
             q = ops::rotary(q, {.heads = 3, .base = 100.0});
             k = ops::rotary(k, {.heads = 1, .base = 100.0});
         }
-        const auto mixed = ops::attention(q, k, ops::linear(x, weight(2)),
-                                          {.heads = 3, .groups = 1, .mult = 0.5, .causal = !rotary, .factor_length = 20});
+        const auto mixed =
+            ops::attention(q, k, ops::linear(x, weight(2)),
+                           {.heads = 3, .groups = 1, .mult = 0.5, .causal = !rotary, .factor_length = 20});
         CHECK(test::elements(y.value()) == test::elements(ops::linear(mixed, weight(3)).value()));
 
         std::vector<std::string> paths;
@@ -68,7 +69,8 @@ TEST_CASE("Attention: the default multiplier is that of the textbook softmax, an
 TEST_CASE("Attention: heads, groups and rotary positions that do not fit are errors") {
     REQUIRE_THROWS_WITH(make({.width = 10, .heads = 3}), "attention: width 10 is not divisible by 3 heads");
     REQUIRE_THROWS_WITH(make({.width = 10, .heads = 0}), "attention: width 10 is not divisible by 0 heads");
-    REQUIRE_THROWS_WITH(make({.width = 12, .heads = 4, .groups = 3}), "attention: 4 heads are not divisible by 3 groups");
+    REQUIRE_THROWS_WITH(make({.width = 12, .heads = 4, .groups = 3}),
+                        "attention: 4 heads are not divisible by 3 groups");
     REQUIRE_THROWS_WITH(make({.width = 9, .heads = 3, .rotary = true}),
                         "attention: heads of size 3; rotary positions need an even size");
 }

@@ -35,7 +35,8 @@ std::vector<Case> cases() {
         c.residual = fixed_rule;
     });
     add("no norm, gated silu, running mean", [](auto& c) {
-        c.placement = nn::NormPlacement::none, c.feed_forward = nn::FeedForwardKind::gated_silu, c.residual = running_mean;
+        c.placement = nn::NormPlacement::none, c.feed_forward = nn::FeedForwardKind::gated_silu,
+        c.residual = running_mean;
     });
     add("rotary, grouped heads, depth rule",
         [](auto& c) { c.positions = nn::Positions::rotary, c.groups = 1, c.residual = depth_rule; });
@@ -100,7 +101,8 @@ TEST_CASE("Decoder: logits of a prefix equal those of the full pass under none a
                         for (std::size_t v = 0; v < 7; ++v) {
                             const double want = static_cast<double>(full[(b * 6 + t) * 7 + v]);
                             worst = std::max(worst, std::abs(static_cast<double>(logits.value()(b, t, v)) - want));
-                            spread = std::max(spread, std::abs(static_cast<double>(full[(b * 6 + t + 1) * 7 + v]) - want));
+                            spread =
+                                std::max(spread, std::abs(static_cast<double>(full[(b * 6 + t + 1) * 7 + v]) - want));
                         }
             }
             CHECK(worst <= 1e-5 * std::max(1.0, static_cast<double>(largest)));
@@ -165,15 +167,16 @@ TEST_CASE("Decoder: under unit each gradient is a positive constant times that o
 }
 
 TEST_CASE("Decoder: parameters, their names and number") {
-    nn::Decoder<float> decoder({.vocabulary = 7, .width = 8, .depth = 1, .heads = 2, .length = 6, .norm = {.gains = true}});
+    nn::Decoder<float> decoder(
+        {.vocabulary = 7, .width = 8, .depth = 1, .heads = 2, .length = 6, .norm = {.gains = true}});
     std::vector<std::string> names;
     for (const Parameter<float>* parameter : decoder.parameters()) names.push_back(parameter->name());
-    CHECK(names == std::vector<std::string>{"decoder/tokens/weight", "decoder/positions/weight",
-                                            "decoder/block0/attention_norm/gain", "decoder/block0/attention/query/weight",
-                                            "decoder/block0/attention/key/weight", "decoder/block0/attention/value/weight",
-                                            "decoder/block0/attention/out/weight", "decoder/block0/ffn_norm/gain",
-                                            "decoder/block0/ffn/up/weight", "decoder/block0/ffn/down/weight", "decoder/norm/gain",
-                                            "decoder/readout/weight"});
+    CHECK(names == std::vector<std::string>{
+                       "decoder/tokens/weight", "decoder/positions/weight", "decoder/block0/attention_norm/gain",
+                       "decoder/block0/attention/query/weight", "decoder/block0/attention/key/weight",
+                       "decoder/block0/attention/value/weight", "decoder/block0/attention/out/weight",
+                       "decoder/block0/ffn_norm/gain", "decoder/block0/ffn/up/weight", "decoder/block0/ffn/down/weight",
+                       "decoder/norm/gain", "decoder/readout/weight"});
     CHECK(decoder.parameter_count() == 7 * 8 + 6 * 8 + 4 * 8 * 8 + 2 * 8 * 32 + 3 * 8 + 7 * 8);
     CHECK(decoder.parameters().back()->facts().role == ParameterRole::readout);
     CHECK(decoder.parameters()[3]->facts().depth == 1);
@@ -212,8 +215,8 @@ TEST_CASE("Decoder: its own seed and position decide a token's vector; dropout f
     static_cast<void>(model.decoder(model.tape, test::random_tokens({2, 6}, 7)));
     std::vector<std::string> ops;
     for (std::size_t i = 0; i < 4; ++i) ops.push_back(model.state.path(model.tape.node(i).site));
-    CHECK(ops ==
-          std::vector<std::string>{"decoder/tokens/embedding", "decoder/positions/embedding", "decoder/add", "decoder/dropout"});
+    CHECK(ops == std::vector<std::string>{"decoder/tokens/embedding", "decoder/positions/embedding", "decoder/add",
+                                          "decoder/dropout"});
     const std::size_t last = model.tape.node_count() - 1;
     CHECK(model.state.path(model.tape.node(last).site) == "decoder/readout/readout");
     CHECK(model.state.path(model.tape.node(last - 1).site) == "decoder/norm/rms_norm");
@@ -231,7 +234,8 @@ TEST_CASE("Decoder: configurations and inputs that make no sense are errors") {
     REQUIRE_THROWS_WITH(make([](auto& c) { c.heads = 0; }), "Decoder: heads is 0; expected at least 1");
     REQUIRE_THROWS_WITH(make([](auto& c) { c.length = 0; }), "Decoder: length is 0; expected at least 1");
     REQUIRE_THROWS_WITH(make([](auto& c) { c.heads = 3; }), "Decoder: width 8 is not divisible by 3 heads");
-    REQUIRE_THROWS_WITH(make([](auto& c) { c.heads = 4, c.groups = 3; }), "attention: 4 heads are not divisible by 3 groups");
+    REQUIRE_THROWS_WITH(make([](auto& c) { c.heads = 4, c.groups = 3; }),
+                        "attention: 4 heads are not divisible by 3 groups");
     REQUIRE_THROWS_WITH(make([](auto& c) { c.hidden_ratio = 0.1; }),
                         "Decoder: hidden_ratio 0.1 of width 8 gives no hidden columns; expected at least one");
 

@@ -32,5 +32,6 @@ TEST_CASE("Embedding: looks rows of its own table up") {
     run.tape.backward(test::sum(y));
     // Row 3 was looked up twice, row 2 never; the factor of V = 4 rows and N = 4 lookups is 1.
     CHECK(test::elements(table.weight().gradient()) == std::vector<float>{1, 1, 1, 1, 1, 1, 0, 0, 0, 2, 2, 2});
-    REQUIRE_THROWS_WITH(table(run.tape, Tensor<std::int32_t>({1}, {4})), "embedding: ids[0] is 4; expected a number in [0,4)");
+    REQUIRE_THROWS_WITH(table(run.tape, Tensor<std::int32_t>({1}, {4})),
+                        "embedding: ids[0] is 4; expected a number in [0,4)");
 }

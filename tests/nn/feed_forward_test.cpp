@@ -32,7 +32,8 @@ TEST_CASE("FeedForward: gelu in both forms and gated silu, parameters and value"
         const auto x = run.input({3, 4});
         const auto y = layer(x);
         const auto linear = [&](Variable<float> input, std::size_t i) {
-            return ops::linear(input, run.tape.parameter(*parameters[i]), std::optional(run.tape.parameter(*parameters[i + 1])));
+            return ops::linear(input, run.tape.parameter(*parameters[i]),
+                               std::optional(run.tape.parameter(*parameters[i + 1])));
         };
         const auto form = kind == nn::FeedForwardKind::gelu_tanh ? ops::GeluForm::tanh : ops::GeluForm::erf;
         const auto inner = gated ? ops::gated_silu(linear(x, 0), linear(x, 2), {.mult = 2.0})

@@ -19,7 +19,8 @@ TEST_CASE("initialise: under mup hidden weights are smaller in wider models, by 
     Recipe recipe = find_recipe("mup-fp32");
     recipe.hyperparameters.init_sigma = 2.0;
     Parameter<float> weight("net/weight", {100, 512}, {.role = ParameterRole::weight, .fan_in = 512, .fan_out = 100});
-    Parameter<float> readout("net/readout", {100, 512}, {.role = ParameterRole::readout, .fan_in = 512, .fan_out = 100});
+    Parameter<float> readout("net/readout", {100, 512},
+                             {.role = ParameterRole::readout, .fan_in = 512, .fan_out = 100});
     nn::initialise<float>({&weight, &readout}, recipe, 4);
     CHECK(analysis::moments(weight.value()).std == Approx(0.02).epsilon(0.02));  // 0.02 sigma (128 / 512)^1/2
     CHECK(analysis::moments(readout.value()).std == Approx(0.04).epsilon(0.02));
@@ -71,7 +72,8 @@ TEST_CASE("initialise: under propagate the values are the same, data is near uni
         nn::initialise<float>({&weight, &bias, &gain}, recipe, 4);
         CHECK(weight.value().scale() == scale);
         CHECK(analysis::moments(weight.value()).std == Approx(0.02).epsilon(0.05));
-        CHECK(weight.value().data()[7] == static_cast<float>(0.02 / scale * random_normal({4, hash_name("net/weight")}, 7)));
+        CHECK(weight.value().data()[7] ==
+              static_cast<float>(0.02 / scale * random_normal({4, hash_name("net/weight")}, 7)));
         CHECK(test::elements(value(weight.value())) == wanted);
         CHECK(bias.value().scale() == scale);
         CHECK(bias.value().any_scale());

@@ -40,8 +40,8 @@ std::vector<Case> cases() {
         c.bias = true;
     });
     add("tied, rotary, one group, gated silu, attention multiplier 1, dropout", [](auto& c) {
-        c.tied = true, c.positions = nn::Positions::rotary, c.groups = 1, c.feed_forward = nn::FeedForwardKind::gated_silu,
-        c.attention_mult = 1.0, c.dropout = 0.1;
+        c.tied = true, c.positions = nn::Positions::rotary, c.groups = 1,
+        c.feed_forward = nn::FeedForwardKind::gated_silu, c.attention_mult = 1.0, c.dropout = 0.1;
     });
     return list;
 }
@@ -55,7 +55,8 @@ Tensor<std::int32_t> columns(const Tensor<std::int32_t>& ids, std::size_t begin,
 
 /// The logits [batch, T, vocabulary] of a sequence that comes in parts, which begin at `starts`.
 template <class T>
-std::vector<T> logits_in_parts(test::LanguageModel<T>& model, const Tensor<std::int32_t>& ids, std::vector<std::size_t> starts) {
+std::vector<T> logits_in_parts(test::LanguageModel<T>& model, const Tensor<std::int32_t>& ids,
+                               std::vector<std::size_t> starts) {
     const std::size_t length = ids.dim(1);
     std::vector<T> logits(batch * length * vocabulary);
     nn::KeyValueCache<T> cache = model.decoder.make_cache(batch);
@@ -96,8 +97,8 @@ double relative_difference(const std::vector<T>& got, const std::vector<T>& expe
 // Equal to the bit, not just close: a row of every kernel is formed by the same operations, in the same order, whatever rows stand
 // beside it; keys and values in the cache are copies; factors are fixed by the model. It is more than rounding to 8 bits can do
 // without: there a difference in the last place, where it crosses a boundary, becomes one of 6 %.
-TEMPLATE_TEST_CASE("KeyValueCache: tokens in parts have the logits of the whole sequence, with every recipe", "[nn]", float,
-                   double) {
+TEMPLATE_TEST_CASE("KeyValueCache: tokens in parts have the logits of the whole sequence, with every recipe", "[nn]",
+                   float, double) {
     using T = TestType;
     for (const Case& c : cases())
         for (const Recipe& recipe : known_recipes()) {
@@ -123,8 +124,8 @@ TEMPLATE_TEST_CASE("KeyValueCache: tokens in parts have the logits of the whole 
             const std::vector<T> alone = test::elements(model.decoder(model.tape, columns(ids, 39, 40), empty).value());
             double change = 0.0;
             for (std::size_t v = 0; v < vocabulary; ++v)
-                change =
-                    std::max(change, std::abs(static_cast<double>(alone[v]) - static_cast<double>(whole[39 * vocabulary + v])));
+                change = std::max(
+                    change, std::abs(static_cast<double>(alone[v]) - static_cast<double>(whole[39 * vocabulary + v])));
             CHECK(change > 0.01);
         }
 }

@@ -35,7 +35,8 @@ TEST_CASE("Linear: is ops::linear of its own weight and bias") {
         CHECK(run.state.path(run.tape.node(0).site) == "up/linear");
         std::optional<Variable<float>> bias;
         if (with_bias) bias = run.tape.parameter(*layer.bias());
-        CHECK(test::elements(y.value()) == test::elements(ops::linear(x, run.tape.parameter(layer.weight()), bias).value()));
+        CHECK(test::elements(y.value()) ==
+              test::elements(ops::linear(x, run.tape.parameter(layer.weight()), bias).value()));
         CHECK(y.shape() == Shape{2, 4, 5});
     }
 }

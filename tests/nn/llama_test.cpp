@@ -10,8 +10,8 @@
 using namespace unitscale;
 
 TEST_CASE("llama: the paper's decoder") {
-    nn::Decoder<float> model(
-        nn::llama_config({.vocabulary = 11, .width = 32, .depth = 2, .head_size = 8, .key_value_heads = 2, .length = 6}));
+    nn::Decoder<float> model(nn::llama_config(
+        {.vocabulary = 11, .width = 32, .depth = 2, .head_size = 8, .key_value_heads = 2, .length = 6}));
     CHECK(model.config().heads == 4);
     CHECK(model.config().groups == 2);
     CHECK(model.config().positions == nn::Positions::rotary);

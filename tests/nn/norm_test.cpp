@@ -14,7 +14,8 @@ using namespace unitscale;
 TEST_CASE("Norm: rms and layer normalisation, with and without gains") {
     for (const nn::NormKind kind : {nn::NormKind::rms, nn::NormKind::layer})
         for (const bool gains : {false, true}) {
-            nn::Norm<float> norm("decoder/block0/ffn_norm", {.kind = kind, .width = 6, .gains = gains, .epsilon = 0.25});
+            nn::Norm<float> norm("decoder/block0/ffn_norm",
+                                 {.kind = kind, .width = 6, .gains = gains, .epsilon = 0.25});
             std::vector<Parameter<float>*> parameters;
             norm.collect(parameters);
             std::vector<std::string> names;

@@ -21,7 +21,8 @@ nn::TransformerBlockConfig config_of(nn::NormPlacement placement, std::optional<
 
 /// The block written out: two residual layers around an attention and a feed-forward with the same parameter names.
 template <class Layer, class Norm>
-Variable<float> by_hand(Variable<float> x, nn::NormPlacement placement, std::optional<double> tau, Layer& layer, Norm& norm) {
+Variable<float> by_hand(Variable<float> x, nn::NormPlacement placement, std::optional<double> tau, Layer& layer,
+                        Norm& norm) {
     auto [inner, stream] = ops::residual_split(x, tau);
     if (placement == nn::NormPlacement::pre) inner = norm(inner);
     const auto sum = ops::residual_add(layer(inner), stream, tau);
@@ -41,7 +42,9 @@ TEST_CASE("TransformerBlock: attention and feed-forward in two residual layers, 
         {nn::NormPlacement::pre, ResidualRule{.scheme = ResidualScheme::plain}, {{}, {}}},
         {nn::NormPlacement::post, ResidualRule{.scheme = ResidualScheme::fixed, .tau = 0.5}, {0.5, 0.5}},
         {nn::NormPlacement::none, ResidualRule{.scheme = ResidualScheme::running_mean}, {1.0 / std::sqrt(3.0), 0.5}},
-        {nn::NormPlacement::pre, ResidualRule{.scheme = ResidualScheme::depth}, {1.0 / std::sqrt(5.0), 1.0 / std::sqrt(6.0)}},
+        {nn::NormPlacement::pre,
+         ResidualRule{.scheme = ResidualScheme::depth},
+         {1.0 / std::sqrt(5.0), 1.0 / std::sqrt(6.0)}},
         {nn::NormPlacement::pre, {}, {{}, {}}},  // the recipe's rule: plain
     };
     for (const Case& c : cases) {
@@ -66,7 +69,8 @@ TEST_CASE("TransformerBlock: attention and feed-forward in two residual layers, 
         test::OpTape<float> run;
         const auto x = run.input({2, 3, 4});
         const auto y = block(x);
-        const auto want = by_hand(by_hand(x, c.placement, c.tau[0], attention, first), c.placement, c.tau[1], ffn, second);
+        const auto want =
+            by_hand(by_hand(x, c.placement, c.tau[0], attention, first), c.placement, c.tau[1], ffn, second);
         CHECK(analysis::relative_error(y.value(), want.value()) < 1e-6);
     }
 }
@@ -127,7 +131,8 @@ TEST_CASE("TransformerBlock: recompute changes no bit and keeps less") {
             tape.backward(loss);
             std::vector<float> all(x.gradient().data(), x.gradient().data() + x.gradient().size());
             for (const Parameter<float>* parameter : parameters)
-                all.insert(all.end(), parameter->gradient().data(), parameter->gradient().data() + parameter->gradient().size());
+                all.insert(all.end(), parameter->gradient().data(),
+                           parameter->gradient().data() + parameter->gradient().size());
             results.push_back(std::move(all));
         }
         CHECK(results[0] == results[1]);

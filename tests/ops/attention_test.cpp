@@ -19,8 +19,9 @@ TEST_CASE("attention: gradient, factors and value") {
     for (const bool causal : {true, false})
         for (const double m : {1.0, 2.0}) {
             const double factor = ops::attention_unit_factor(m, 4, 5, causal);
-            test::check_gradient_and_factors({{2, 3, 8}, {2, 5, 8}, {2, 5, 8}}, with({.heads = 2, .mult = m, .causal = causal}),
-                                             factor, {factor, factor, factor});
+            test::check_gradient_and_factors({{2, 3, 8}, {2, 5, 8}, {2, 5, 8}},
+                                             with({.heads = 2, .mult = m, .causal = causal}), factor,
+                                             {factor, factor, factor});
         }
     const double grouped = ops::attention_unit_factor(1.0, 2, 3, true);
     test::check_gradient_and_factors({{1, 3, 8}, {1, 3, 4}, {1, 3, 4}}, with({.heads = 4, .groups = 2}), grouped,
@@ -32,7 +33,8 @@ TEST_CASE("attention: gradient, factors and value") {
 
 TEST_CASE("attention: the factor's formula and its limits") {
     const double a = 1.0 / (1.0 + 4.0 * 64.0 / 4.0), s = 128.0;
-    CHECK(ops::attention_unit_factor(2.0, 64, 128, false) == Approx(1.0 / std::exp((1.0 - a) * std::log(std::sqrt(1.0 / s)))));
+    CHECK(ops::attention_unit_factor(2.0, 64, 128, false) ==
+          Approx(1.0 / std::exp((1.0 - a) * std::log(std::sqrt(1.0 / s)))));
     CHECK(ops::attention_unit_factor(2.0, 64, 128, true) ==
           Approx(1.0 / std::exp((1.0 - a) * std::log(std::sqrt(std::log(s) / s)))));
     CHECK(ops::attention_unit_factor(2.0, 64, 1, true) == 1.0);
@@ -45,7 +47,8 @@ TEST_CASE("attention: unit scale, and gradients of q and k at m d^-1/2") {
         for (const double m : {1.0, 4.0}) {
             const std::vector<Shape> shapes(3, Shape{4, 256, 64});
             const auto f = with({.heads = 1, .mult = m, .causal = causal});
-            for (const auto& report : {analysis::scale_check<float>(shapes, f), analysis::scale_check<double>(shapes, f)}) {
+            for (const auto& report :
+                 {analysis::scale_check<float>(shapes, f), analysis::scale_check<double>(shapes, f)}) {
                 CHECK(report.value.rms == Approx(1.0).epsilon(0.13));
                 CHECK(report.gradients[2].rms == Approx(1.0).epsilon(0.15));
                 CHECK(report.gradients[0].rms == Approx(m / 8.0).epsilon(0.25));
@@ -78,7 +81,8 @@ TEST_CASE("attention: a prefix gives the values of the full sequence when the fa
     }
 }
 
-TEST_CASE("attention: one position is copied; no batch, no queries, no heads' columns give empty tensors, no keys zeros") {
+TEST_CASE(
+    "attention: one position is copied; no batch, no queries, no heads' columns give empty tensors, no keys zeros") {
     test::check_gradient_and_factors({{1, 1, 1}, {1, 1, 1}, {1, 1, 1}}, with({}), 1.0, {1.0, 1.0, 1.0});
     test::check_nothing({{0, 3, 4}, {0, 3, 4}, {0, 3, 4}}, with({.heads = 2}), {0, 3, 4});
     test::check_nothing({{2, 0, 4}, {2, 3, 4}, {2, 3, 4}}, with({.heads = 2}), {2, 0, 4});
@@ -143,7 +147,8 @@ TEST_CASE("attention: under propagate the data of value and gradients is near un
 
 TEST_CASE("attention: propagates scales by every rounding") {
     for (const ScaleRounding rounding : {ScaleRounding::up, ScaleRounding::nearest, ScaleRounding::stochastic})
-        test::check_propagate({{2, 4, 8}, {2, 4, 8}, {2, 4, 8}},
-                              [](auto&, auto& v) { return ops::attention(v[0], v[1], v[2], {.heads = 2, .mult = 0.01}); }, 1e-12,
-                              {.rounding = rounding});
+        test::check_propagate(
+            {{2, 4, 8}, {2, 4, 8}, {2, 4, 8}},
+            [](auto&, auto& v) { return ops::attention(v[0], v[1], v[2], {.heads = 2, .mult = 0.01}); }, 1e-12,
+            {.rounding = rounding});
 }

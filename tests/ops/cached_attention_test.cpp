@@ -31,23 +31,27 @@ struct Buffers {
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("cached_attention: in whatever parts a sequence comes, its rows are those of attention", "[ops]", float,
-                   double) {
+TEMPLATE_TEST_CASE("cached_attention: in whatever parts a sequence comes, its rows are those of attention", "[ops]",
+                   float, double) {
     using T = TestType;
     for (const Scaling scaling : {Scaling::none, Scaling::unit}) {
         test::OpTape<T> t(scaling, inference);
         const auto q = t.input({2, 9, 32}, 1), k = t.input({2, 9, 16}, 2), v = t.input({2, 9, 16}, 3);
         const ops::AttentionOptions options{.heads = 4, .groups = 2, .mult = 2.0, .factor_length = 9};
         const std::vector<T> whole = test::elements(ops::attention(q, k, v, options).value());
-        for (const std::vector<std::size_t>& starts : {std::vector<std::size_t>{0, 9}, {0, 1, 2, 7, 9}, {0, 5, 6, 7, 8, 9}}) {
+        for (const std::vector<std::size_t>& starts :
+             {std::vector<std::size_t>{0, 9}, {0, 1, 2, 7, 9}, {0, 5, 6, 7, 8, 9}}) {
             Buffers<T> buffers(2, 2, 12, 8);
             for (std::size_t part = 0; part + 1 < starts.size(); ++part) {
                 const std::size_t begin = starts[part], end = starts[part + 1];
-                const auto rows = [&](const Variable<T>& x) { return ops::slice(x, {0, begin, 0}, {2, end, x.shape()[2]}); };
+                const auto rows = [&](const Variable<T>& x) {
+                    return ops::slice(x, {0, begin, 0}, {2, end, x.shape()[2]});
+                };
                 const Variable<T> y = ops::cached_attention(rows(q), rows(k), rows(v), buffers.rows(), options);
                 REQUIRE(y.shape() == Shape{2, end - begin, 32});
                 for (std::size_t b = 0; b < 2; ++b)
-                    CHECK(std::equal(y.value().data() + b * (end - begin) * 32, y.value().data() + (b + 1) * (end - begin) * 32,
+                    CHECK(std::equal(y.value().data() + b * (end - begin) * 32,
+                                     y.value().data() + (b + 1) * (end - begin) * 32,
                                      whole.data() + (b * 9 + begin) * 32));
                 buffers.length = end;
             }
@@ -55,7 +59,8 @@ TEMPLATE_TEST_CASE("cached_attention: in whatever parts a sequence comes, its ro
                 for (std::size_t group = 0; group < 2; ++group)
                     for (std::size_t i = 0; i < 12; ++i) {
                         const T kept = buffers.keys(b, group, i, 3), value = buffers.values(b, group, i, 7);
-                        if (i < 9) CHECK((kept == k.value()(b, i, group * 8 + 3) && value == v.value()(b, i, group * 8 + 7)));
+                        if (i < 9)
+                            CHECK((kept == k.value()(b, i, group * 8 + 3) && value == v.value()(b, i, group * 8 + 7)));
                         else CHECK(std::isnan(static_cast<double>(kept)));  // nothing behind them
                     }
         }
@@ -85,7 +90,8 @@ TEST_CASE("cached_attention: errors name what does not fit") {
                              const StepOptions& step = inference, Scaling scaling = Scaling::none) {
         test::OpTape<float> t(scaling, step);
         try {
-            static_cast<void>(ops::cached_attention(t.input(q, 1), t.input(k, 2), t.input(v, 3), buffers.rows(), options));
+            static_cast<void>(
+                ops::cached_attention(t.input(q, 1), t.input(k, 2), t.input(v, 3), buffers.rows(), options));
         } catch (const Error& error) {
             return std::string(error.what());
         }
@@ -93,7 +99,8 @@ TEST_CASE("cached_attention: errors name what does not fit") {
     };
     const Shape x{2, 3, 8};
     CHECK(message(x, x, x, {.heads = 2}) == "none");
-    CHECK(message(x, x, x, {.heads = 2}, {}) == "cached_attention: this step records gradients; begin it with gradients = false");
+    CHECK(message(x, x, x, {.heads = 2}, {}) ==
+          "cached_attention: this step records gradients; begin it with gradients = false");
     CHECK(message(x, x, x, {.heads = 2, .causal = false}) ==
           "cached_attention: causal is false; tokens to come would change the outputs of those before");
     CHECK(message({3, 8}, x, x, {}) == "cached_attention: q [3,8] and k [2,3,8]; expected [B,T,H d] and [B,T,G d]");
@@ -102,8 +109,10 @@ TEST_CASE("cached_attention: errors name what does not fit") {
     CHECK(message(x, x, x, {.heads = 3}) == "cached_attention: q [2,3,8] is not divisible by 3 heads");
     CHECK(message(x, {2, 2, 8}, x, {.heads = 2}) ==
           "cached_attention: q [2,3,8], k [2,2,8] and v [2,3,8] do not fit; expected k and v [2,3,8]");
-    CHECK(message({1, 3, 8}, {1, 3, 8}, {1, 3, 8}, {}) == "cached_attention: buffers for 2 x 8 columns do not fit k [1,3,8]");
-    CHECK(message({2, 3, 4}, {2, 3, 4}, {2, 3, 4}, {}) == "cached_attention: buffers for 2 x 8 columns do not fit k [2,3,4]");
+    CHECK(message({1, 3, 8}, {1, 3, 8}, {1, 3, 8}, {}) ==
+          "cached_attention: buffers for 2 x 8 columns do not fit k [1,3,8]");
+    CHECK(message({2, 3, 4}, {2, 3, 4}, {2, 3, 4}, {}) ==
+          "cached_attention: buffers for 2 x 8 columns do not fit k [2,3,4]");
     CHECK(message(x, x, x, {.mult = 0.0}) == "cached_attention: mult is 0; expected a positive number");
     CHECK(message(x, x, x, {}, inference, Scaling::unit) ==
           "cached_attention: no factor_length; under unit scaling the factor would change from token to token");

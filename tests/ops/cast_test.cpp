@@ -30,8 +30,9 @@ TEST_CASE("cast_on_forward and cast_on_backward: where nothing is lost they are 
     for (const Scaling scaling : {Scaling::none, Scaling::unit}) {
         const Tensor<double> dy({2, 2}, {1.0, -0.5, 3.0, 0.25});
         for (const bool on_forward : {true, false}) {
-            const auto run = on_forward ? analysis::run_op<double>(analysis::plain_recipe(scaling), inputs, forward(coarse), dy)
-                                        : analysis::run_op<double>(analysis::plain_recipe(scaling), inputs, backward(coarse), dy);
+            const auto run =
+                on_forward ? analysis::run_op<double>(analysis::plain_recipe(scaling), inputs, forward(coarse), dy)
+                           : analysis::run_op<double>(analysis::plain_recipe(scaling), inputs, backward(coarse), dy);
             CHECK(analysis::relative_error(run.value, inputs[0]) == 0.0);
             CHECK(analysis::relative_error(run.gradients[0], dy) == 0.0);
         }
@@ -74,8 +75,9 @@ TEST_CASE("cast_on_backward: the gradient is rounded, the value untouched") {
 TEST_CASE("cast_on_forward and cast_on_backward: unit scale, nothing at all, and no backward pass") {
     test::check_unit_scale({{200, 100}}, forward(coarse), 1.0, {1.0}, 0.02);
     test::check_unit_scale({{200, 100}}, backward({.format = e5m2}), 1.0, {1.0}, 0.02);
-    test::check_nothing({{0, 3}},
-                        [](auto&, auto& v) { return ops::cast_on_backward(ops::cast_on_forward(v[0], coarse), coarse); }, {0, 3});
+    test::check_nothing(
+        {{0, 3}}, [](auto&, auto& v) { return ops::cast_on_backward(ops::cast_on_forward(v[0], coarse), coarse); },
+        {0, 3});
     test::OpTape<float> t(Scaling::unit, {.gradients = false});
     const auto x = t.input({1});
     CHECK(ops::cast_on_backward(x, coarse).value()(0) == x.value()(0));
@@ -85,7 +87,8 @@ TEST_CASE("cast_on_forward and cast_on_backward: stochastic rounding differs by 
     const Quantiser stochastic{.format = e5m2, .rounding = Rounding::stochastic};
     test::OpTape<float> t;
     const auto x = t.input({500});
-    const Tensor<float> first = ops::cast_on_forward(x, stochastic).value(), second = ops::cast_on_forward(x, stochastic).value();
+    const Tensor<float> first = ops::cast_on_forward(x, stochastic).value(),
+                        second = ops::cast_on_forward(x, stochastic).value();
     CHECK(analysis::relative_error(first, second) > 0.0);
     const auto run = [&](std::uint64_t seed) {
         return analysis::run_op<float>(analysis::plain_recipe(Scaling::none), test::normal_inputs<float>({{500}}),
@@ -99,9 +102,11 @@ TEST_CASE("cast_on_forward and cast_on_backward: stochastic rounding differs by 
 TEST_CASE("cast_on_forward and cast_on_backward: errors name the op") {
     test::OpTape<float> t;
     const auto bad = t.tape.input(full<float>({2}, std::nanf("")), true);
-    REQUIRE_THROWS_WITH(ops::cast_on_forward(bad, {.format = e2m1}), "cast_on_forward: e2m1 has no NaN: element 0 is NaN");
+    REQUIRE_THROWS_WITH(ops::cast_on_forward(bad, {.format = e2m1}),
+                        "cast_on_forward: e2m1 has no NaN: element 0 is NaN");
     const auto one = t.input({1});
-    const auto poison = analysis::project(ops::cast_on_backward(one, {.format = e2m1}), full<float>({1}, std::nanf("")));
+    const auto poison =
+        analysis::project(ops::cast_on_backward(one, {.format = e2m1}), full<float>({1}, std::nanf("")));
     REQUIRE_THROWS_WITH(t.tape.backward(poison), "cast_on_backward: e2m1 has no NaN: element 0 is NaN");
     const Quantiser no_bits{.format = e4m3, .rounding = Rounding::stochastic, .bits = 0};
     REQUIRE_THROWS_WITH(ops::cast_on_forward(t.input({2}), no_bits), "cast_on_forward: bits is 0; expected 1 to 24");
@@ -122,7 +127,8 @@ TEST_CASE("casts: propagate scales; data is rounded") {
     const auto y = ops::cast_on_forward(x, coarse);
     CHECK(y.scaled()(0) == 0.34375);
     CHECK(y.value()(1) == 416.0 * 0x1p-60);
-    t.tape.backward(analysis::project(ops::cast_on_backward(y, coarse), Tensor<double>({2}, {0x1p40 / 3, 0x1p40}), 0x1p40));
+    t.tape.backward(
+        analysis::project(ops::cast_on_backward(y, coarse), Tensor<double>({2}, {0x1p40 / 3, 0x1p40}), 0x1p40));
     CHECK(x.gradient().scale() == 0x1p40);
     CHECK(x.gradient()(0) == 0.34375);
 }

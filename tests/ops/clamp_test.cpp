@@ -27,8 +27,8 @@ TEST_CASE("clamp: gradient, factors and value") {
     test::check_gradient_and_factors({{3, 7}}, within(-1.0, 1.0, Constraint::to_output_scale), exact, {exact});
     test::check_gradient_and_factors({{1}}, within(-infinity, infinity), 1.0, {1.0});
     const auto stated = [](auto&, auto& v) {
-        return ops::clamp(v[0],
-                          {.low = -0.5, .unit = ops::UnitRule{.alpha = 3.0, .beta_x = 0.5}, .constraint = Constraint::none});
+        return ops::clamp(
+            v[0], {.low = -0.5, .unit = ops::UnitRule{.alpha = 3.0, .beta_x = 0.5}, .constraint = Constraint::none});
     };
     test::check_gradient_and_factors({{3, 7}}, stated, 3.0, {0.5});
 }
@@ -70,10 +70,10 @@ TEST_CASE("clamp: empty inputs and errors") {
                         "clamp: constraint to_left_grad_scale needs an op with two constrained inputs, this one has 1");
     REQUIRE_THROWS_WITH(ops::clamp(t.input({2}), {.low = 1.0, .high = 1.0}),
                         "clamp: low is 1 and high is 1; expected low below high");
-    REQUIRE_THROWS_WITH(
-        ops::clamp(t.input({2}), {.low = 3.0, .high = 9.0}),
-        "clamp: no rule for scaling 'unit' with bounds [3,9], which unit-normal inputs hardly meet; state its factors with "
-        "{.unit = UnitRule{.alpha = a, .beta_x = b}}");
+    REQUIRE_THROWS_WITH(ops::clamp(t.input({2}), {.low = 3.0, .high = 9.0}),
+                        "clamp: no rule for scaling 'unit' with bounds [3,9], which unit-normal inputs hardly meet; "
+                        "state its factors with "
+                        "{.unit = UnitRule{.alpha = a, .beta_x = b}}");
     CHECK(ops::clamp(none.input({2}), {.low = 3.0, .high = 9.0}).value()(0) == 3.0f);
 }
 

@@ -9,7 +9,9 @@ using namespace unitscale;
 
 namespace {
 auto with(ops::Conv1dOptions options) {
-    return [=](auto&, auto& v) { return ops::conv1d(v[0], v[1], v.size() > 2 ? std::optional(v[2]) : std::nullopt, options); };
+    return [=](auto&, auto& v) {
+        return ops::conv1d(v[0], v[1], v.size() > 2 ? std::optional(v[2]) : std::nullopt, options);
+    };
 }
 double root(double x) { return std::sqrt(x); }
 }  // namespace
@@ -17,12 +19,14 @@ double root(double x) { return std::sqrt(x); }
 TEST_CASE("conv1d: gradient and factors of every option, alone and together") {
     const ops::Conv1dOptions base{.constraint = Constraint::none};
     // x [2,4,7], k = 3, 6 output channels; the positions are the batch times the output's length.
-    test::check_gradient_and_factors({{2, 4, 7}, {6, 4, 3}}, with(base), root(1.0 / 12), {root(1.0 / 18), root(1.0 / 10)});
+    test::check_gradient_and_factors({{2, 4, 7}, {6, 4, 3}}, with(base), root(1.0 / 12),
+                                     {root(1.0 / 18), root(1.0 / 10)});
     for (const std::size_t stride : {std::size_t{1}, std::size_t{2}})
         for (const std::size_t dilation : {std::size_t{1}, std::size_t{2}})
             for (const std::size_t groups : {std::size_t{1}, std::size_t{2}})
                 for (const int padding : {0, 1, 2}) {  // none, different ones, causal
-                    INFO("stride " << stride << ", dilation " << dilation << ", groups " << groups << ", padding " << padding);
+                    INFO("stride " << stride << ", dilation " << dilation << ", groups " << groups << ", padding "
+                                   << padding);
                     ops::Conv1dOptions options = base;
                     options.stride = stride;
                     options.dilation = dilation;
@@ -32,9 +36,9 @@ TEST_CASE("conv1d: gradient and factors of every option, alone and together") {
                     const std::size_t padded = 7 + (padding == 0 ? 0 : padding == 1 ? 4 : 2 * dilation);
                     const std::size_t length = (padded - 2 * dilation - 1) / stride + 1, in = 4 / groups;
                     const double beta_w = root(1.0 / static_cast<double>(2 * length));
-                    test::check_gradient_and_factors({{2, 4, 7}, {6, in, 3}, {6}}, with(options),
-                                                     root(1.0 / static_cast<double>(3 * in)),
-                                                     {root(static_cast<double>(stride * groups) / 18.0), beta_w, beta_w});
+                    test::check_gradient_and_factors(
+                        {{2, 4, 7}, {6, in, 3}, {6}}, with(options), root(1.0 / static_cast<double>(3 * in)),
+                        {root(static_cast<double>(stride * groups) / 18.0), beta_w, beta_w});
                 }
     // Depthwise, and the recipe's rule: to_output_scale makes beta_x alpha.
     test::check_gradient_and_factors({{1, 3, 5}, {3, 1, 2}}, with({.groups = 3}), root(0.5), {root(0.5), root(0.25)});
@@ -45,8 +49,8 @@ TEST_CASE("conv1d: gradient and factors of every option, alone and together") {
 
 TEST_CASE("conv1d: unit scale") {
     test::check_unit_scale({{20, 24, 64}, {48, 24, 3}}, with({.constraint = Constraint::none}), 1.0, {1.0, 1.0});
-    test::check_unit_scale({{20, 24, 64}, {48, 6, 4}}, with({.stride = 2, .groups = 4, .constraint = Constraint::none}), 1.0,
-                           {1.0, 1.0});
+    test::check_unit_scale({{20, 24, 64}, {48, 6, 4}}, with({.stride = 2, .groups = 4, .constraint = Constraint::none}),
+                           1.0, {1.0, 1.0});
 }
 
 TEST_CASE("conv1d: the value is the sum over taps, a causal one sees no later element") {
@@ -54,7 +58,9 @@ TEST_CASE("conv1d: the value is the sum over taps, a causal one sees no later el
     const auto x = t.tape.input(Tensor<double>({1, 1, 4}, {1, 2, 3, 4}));
     const auto w = t.tape.input(Tensor<double>({1, 1, 2}, {10, 1}));
     const auto b = t.tape.input(Tensor<double>({1}, {100}));
-    const auto values = [](Variable<double> y) { return std::vector<double>(y.value().span().begin(), y.value().span().end()); };
+    const auto values = [](Variable<double> y) {
+        return std::vector<double>(y.value().span().begin(), y.value().span().end());
+    };
     CHECK(values(ops::conv1d(x, w)) == std::vector<double>{12, 23, 34});
     CHECK(values(ops::conv1d(x, w, std::optional(b))) == std::vector<double>{112, 123, 134});
     CHECK(values(ops::conv1d(x, w, {.padding_left = 1, .padding_right = 1})) == std::vector<double>{1, 12, 23, 34, 40});
@@ -83,7 +89,8 @@ TEST_CASE("conv1d: the recipe's formats round the operands of all three products
     CHECK(analysis::relative_error(run.value, forward.value) < 1e-6);
     CHECK(analysis::relative_error(run.gradients[0], backward.gradients[0]) < 1e-6);
     CHECK(analysis::relative_error(run.gradients[1], backward.gradients[1]) < 1e-6);
-    CHECK(analysis::relative_error(run.gradients[2], forward.gradients[2]) == 0.0);  // the bias' gradient is not rounded
+    CHECK(analysis::relative_error(run.gradients[2], forward.gradients[2]) ==
+          0.0);  // the bias' gradient is not rounded
     const auto unrounded = analysis::run_op<float>(plain, inputs, f, dy);
     CHECK(analysis::relative_error(run.value, unrounded.value) > 1e-3);
     CHECK(analysis::relative_error(run.gradients[0], unrounded.gradients[0]) > 1e-3);
@@ -115,7 +122,8 @@ TEST_CASE("conv1d: errors name the operands") {
                         "conv1d: groups is 3; expected a divisor of 4 input and 6 output channels");
     REQUIRE_THROWS_WITH(ops::conv1d(x, t.input({6, 3, 1}), {.groups = 2}),
                         "conv1d: x [2,4,3] and weight [6,3,1] do not fit in 2 groups: 2 != 3");
-    REQUIRE_THROWS_WITH(ops::conv1d(x, t.input({6, 3, 1})), "conv1d: x [2,4,3] and weight [6,3,1] do not fit in 1 group: 4 != 3");
+    REQUIRE_THROWS_WITH(ops::conv1d(x, t.input({6, 3, 1})),
+                        "conv1d: x [2,4,3] and weight [6,3,1] do not fit in 1 group: 4 != 3");
     REQUIRE_THROWS_WITH(ops::conv1d(x, t.input({6, 4, 3}), {.dilation = 2, .padding_left = 1}),
                         "conv1d: x [2,4,3] with padding is 4 long; the kernel reaches over 5");
     REQUIRE_THROWS_WITH(ops::conv1d(t.input({2, 4, 0}), t.input({6, 4, 3}), {.causal = true}),
@@ -128,12 +136,15 @@ TEST_CASE("conv1d: errors name the operands") {
                         "conv1d: stride is 1 and dilation 0; expected at least 1");
     REQUIRE_THROWS_WITH(ops::conv1d(x, t.input({6, 4, 1}), {.groups = 0}),
                         "conv1d: groups is 0; expected a divisor of 4 input and 6 output channels");
-    REQUIRE_THROWS_WITH(ops::conv1d(x, t.input({6, 4, 1}), {.constraint = Constraint::to_left_grad_scale}),
-                        "conv1d: constraint to_left_grad_scale needs an op with two constrained inputs, this one has 1");
+    REQUIRE_THROWS_WITH(
+        ops::conv1d(x, t.input({6, 4, 1}), {.constraint = Constraint::to_left_grad_scale}),
+        "conv1d: constraint to_left_grad_scale needs an op with two constrained inputs, this one has 1");
 }
 
 TEST_CASE("conv1d: propagates scales") {
-    const auto with_bias = [](auto&, auto& v) { return ops::conv1d(v[0], v[1], std::optional(v[2]), {.padding_left = 1}); };
+    const auto with_bias = [](auto&, auto& v) {
+        return ops::conv1d(v[0], v[1], std::optional(v[2]), {.padding_left = 1});
+    };
     const auto grouped = [](auto&, auto& v) {
         return ops::conv1d(v[0], v[1], {.stride = 2, .dilation = 2, .groups = 2, .causal = true});
     };

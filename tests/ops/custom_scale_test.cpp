@@ -31,7 +31,8 @@ Variable<T> signed_square(Variable<T> x, double worth_error = 1.0) {
         [&](A factor) {
             Tensor<T> y = x.tape("signed_square").make(a.shape());
             for (std::size_t i = 0; i < y.size(); ++i)
-                y.data()[i] = static_cast<T>(factor * static_cast<A>(a.data()[i]) * std::abs(static_cast<A>(a.data()[i])));
+                y.data()[i] =
+                    static_cast<T>(factor * static_cast<A>(a.data()[i]) * std::abs(static_cast<A>(a.data()[i])));
             return y;
         },
         [](auto& g) {
@@ -49,7 +50,8 @@ Variable<T> cubic(Variable<T> x, Variable<T> z, std::optional<ops::IdealFactors<
     using A = Accum<T>;
     const Tensor<T>&a = x.scaled(), &b = z.scaled();
     return ops::custom_scale(
-        "cubic", {x, z}, {.worth = 100.0 * a.scale() * b.scale() * b.scale(), .unit = unit, .constraint = Constraint::none},
+        "cubic", {x, z},
+        {.worth = 100.0 * a.scale() * b.scale() * b.scale(), .unit = unit, .constraint = Constraint::none},
         [&](A factor) {
             Tensor<T> y = x.tape("cubic").make(a.shape());
             for (std::size_t i = 0; i < y.size(); ++i) y.data()[i] = factor * a.data()[i] * b.data()[i] * b.data()[i];
@@ -81,7 +83,8 @@ Variable<T> sine(Variable<T> x) {
         },
         [s](auto& g) {
             Tensor<T> dx = g.take_output_gradient();
-            for (std::size_t i = 0; i < dx.size(); ++i) dx.data()[i] *= g.factor(0) * s * std::cos(s * g.input(0).data()[i]);
+            for (std::size_t i = 0; i < dx.size(); ++i)
+                dx.data()[i] *= g.factor(0) * s * std::cos(s * g.input(0).data()[i]);
             g.add(0, std::move(dx));
         });
 }
@@ -99,7 +102,8 @@ TEST_CASE("custom_scale: gradient, factors and unit scale of an op with one inpu
 }
 
 TEST_CASE("custom_scale: factors of several inputs, unjoined, and a worth of its own") {
-    test::check_gradient_and_factors({{3, 7}, {3, 7}}, [](auto&, auto& v) { return cubic(v[0], v[1], some); }, 0.01, {0.3, 0.2});
+    test::check_gradient_and_factors({{3, 7}, {3, 7}}, [](auto&, auto& v) { return cubic(v[0], v[1], some); }, 0.01,
+                                     {0.3, 0.2});
     const std::vector<double> errors =
         analysis::grad_check(test::normal_inputs<double>({{2, 3}}), [](auto&, auto& v) { return sine(v[0]); });
     CHECK(errors[0] < 1e-8);
@@ -163,7 +167,8 @@ TEST_CASE("custom_scale: errors name the op") {
     REQUIRE_THROWS_WITH(signed_square(x, std::nan("")),
                         "signed_square: the worth of its data is nan; expected a positive number");
     REQUIRE_THROWS_WITH(cubic(x, x, ops::IdealFactors<2>{}), "cubic: beta is 0; expected a positive number");
-    REQUIRE_THROWS_WITH(cubic(x, x, ops::IdealFactors<2>{.alpha = -1.0}), "cubic: alpha is -1; expected a positive number");
+    REQUIRE_THROWS_WITH(cubic(x, x, ops::IdealFactors<2>{.alpha = -1.0}),
+                        "cubic: alpha is -1; expected a positive number");
     REQUIRE_THROWS_WITH(signed_square(Variable<float>()),
                         "value: an empty Variable; make one with Tape::input, Tape::parameter or an op");
 }

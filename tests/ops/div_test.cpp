@@ -11,7 +11,9 @@ using namespace unitscale;
 
 namespace {
 const ops::BinaryUnitRule rule{.alpha = 3.0, .beta_x = 0.5, .beta_z = 2.0};
-const auto unjoined = [](auto&, auto& v) { return ops::div(v[0], v[1], {.unit = rule, .constraint = Constraint::none}); };
+const auto unjoined = [](auto&, auto& v) {
+    return ops::div(v[0], v[1], {.unit = rule, .constraint = Constraint::none});
+};
 const auto joined = [](auto&, auto& v) { return ops::div(v[0], v[1], {.unit = rule}); };
 }  // namespace
 
@@ -19,14 +21,15 @@ TEST_CASE("div: gradient and value, with stated factors") {
     test::check_gradient_and_factors_at(test::positive_inputs({{3, 4}, {3, 4}}), unjoined, 3.0, {0.5, 2.0});
     test::check_gradient_and_factors_at(test::positive_inputs({{2, 1, 4}, {1, 3, 1}}), joined, 3.0, {3.0, 3.0});
     test::check_gradient_and_factors_at(test::positive_inputs({{3, 4}, {1}}), unjoined, 3.0, {0.5, 2.0});
-    test::check_gradient_and_factors_at({Tensor<double>({2}, {-1.0, 2.0}), Tensor<double>({1}, {-0.5})}, joined, 3.0, {3.0, 3.0});
+    test::check_gradient_and_factors_at({Tensor<double>({2}, {-1.0, 2.0}), Tensor<double>({1}, {-0.5})}, joined, 3.0,
+                                        {3.0, 3.0});
     test::check_gradient_and_factors_at(test::positive_inputs({{1}, {1}}), unjoined, 3.0, {0.5, 2.0});
 }
 
 TEST_CASE("div: values and division by zero") {
     test::OpTape<float> t(Scaling::none);
-    const auto y =
-        ops::div(t.tape.input(Tensor<float>({3}, {6.0f, -1.0f, 0.0f})), t.tape.input(Tensor<float>({3}, {4.0f, 0.0f, 0.0f})));
+    const auto y = ops::div(t.tape.input(Tensor<float>({3}, {6.0f, -1.0f, 0.0f})),
+                            t.tape.input(Tensor<float>({3}, {4.0f, 0.0f, 0.0f})));
     CHECK(y.value()(0) == 1.5f);
     CHECK(y.value()(1) == -std::numeric_limits<float>::infinity());
     CHECK(std::isnan(y.value()(2)));
@@ -34,15 +37,17 @@ TEST_CASE("div: values and division by zero") {
 
 TEST_CASE("div: without factors an error under scaling 'unit', not under 'none'") {
     test::OpTape<float> unit, none(Scaling::none);
-    REQUIRE_THROWS_WITH(
-        ops::div(unit.input({2}), unit.input({2})),
-        "div: no rule for scaling 'unit'; state its factors with {.unit = BinaryUnitRule{.alpha = a, .beta_x = b, .beta_z = c}}");
+    REQUIRE_THROWS_WITH(ops::div(unit.input({2}), unit.input({2})),
+                        "div: no rule for scaling 'unit'; state its factors with {.unit = BinaryUnitRule{.alpha = a, "
+                        ".beta_x = b, .beta_z = c}}");
     REQUIRE_THROWS_WITH(ops::div(unit.input({2}), unit.input({2}), {.unit = ops::BinaryUnitRule{.beta_x = -1.0}}),
                         "div: unit rule {1, -1, 1}; expected positive factors");
-    REQUIRE_THROWS_WITH(ops::div(none.input({2, 3}), none.input({2})), "div: shapes [2,3] and [2] do not broadcast: 3 != 2");
+    REQUIRE_THROWS_WITH(ops::div(none.input({2, 3}), none.input({2})),
+                        "div: shapes [2,3] and [2] do not broadcast: 3 != 2");
     test::check_nothing({{0, 3}, {3}}, joined, {0, 3});
-    REQUIRE_THROWS_WITH(ops::div(unit.input({2}), unit.input({2}), {.unit = rule, .constraint = Constraint::to_grad_input_scale}),
-                        "div: constraint to_grad_input_scale needs an op with one constrained input, this one has 2");
+    REQUIRE_THROWS_WITH(
+        ops::div(unit.input({2}), unit.input({2}), {.unit = rule, .constraint = Constraint::to_grad_input_scale}),
+        "div: constraint to_grad_input_scale needs an op with one constrained input, this one has 2");
 }
 
 TEST_CASE("div: propagates scales") {

@@ -63,7 +63,8 @@ TEST_CASE("dropout: p outside [0,1) is an error") {
     test::OpTape<float> t;
     REQUIRE_THROWS_WITH(ops::dropout(t.input({2}), {.p = 1.0}), "dropout: p is 1; expected a number in [0,1)");
     REQUIRE_THROWS_WITH(ops::dropout(t.input({2}), {.p = -0.5}), "dropout: p is -0.5; expected a number in [0,1)");
-    REQUIRE_THROWS_WITH(ops::dropout(t.input({2}), {.p = std::nan("")}), "dropout: p is nan; expected a number in [0,1)");
+    REQUIRE_THROWS_WITH(ops::dropout(t.input({2}), {.p = std::nan("")}),
+                        "dropout: p is nan; expected a number in [0,1)");
     test::check_nothing({{0, 3}}, quarter, {0, 3});
 }
 
@@ -72,7 +73,8 @@ TEST_CASE("dropout: propagates scales") {
     test::check_propagate({{30, 4}}, keeping(0.25));
     test::check_propagate({{30, 4}}, keeping(0.9));
     CHECK(test::propagated_scales({{30, 4}}, {8.0}, keeping(0.25), 0.25) == std::vector{8.0, 0.25});
-    CHECK(test::propagated_scales({{30, 4}}, {8.0}, keeping(0.9), 0.25) == std::vector{16.0, 0.5});  // 10^1/2, down to 2
+    CHECK(test::propagated_scales({{30, 4}}, {8.0}, keeping(0.9), 0.25) ==
+          std::vector{16.0, 0.5});  // 10^1/2, down to 2
     test::OpTape<double> t(Scaling::propagate, {.training = false});
     const auto x = test::scaled_input(t.tape, {30}, 8.0), y = ops::dropout(x, {.p = 0.9});
     CHECK(y.value()(3) == x.value()(3));

@@ -16,7 +16,9 @@ namespace {
 /// The three norms of an op, by number.
 template <class T>
 Variable<T> rescaled(Variable<T> x, std::size_t norm) {
-    return norm == 0 ? ops::dynamic_rescale_max(x) : norm == 1 ? ops::dynamic_rescale_l1(x) : ops::dynamic_rescale_l2(x);
+    return norm == 0   ? ops::dynamic_rescale_max(x)
+           : norm == 1 ? ops::dynamic_rescale_l1(x)
+                       : ops::dynamic_rescale_l2(x);
 }
 template <class T>
 Variable<T> gradient_rescaled(Variable<T> x, std::size_t norm) {
@@ -27,7 +29,8 @@ Variable<T> gradient_rescaled(Variable<T> x, std::size_t norm) {
 template <class T>
 bool same_values(const Tensor<T>& a, const Tensor<T>& b) {
     bool same = a.shape() == b.shape();
-    for (std::size_t i = 0; same && i < a.size(); ++i) same = widest(a.data()[i]) * a.scale() == widest(b.data()[i]) * b.scale();
+    for (std::size_t i = 0; same && i < a.size(); ++i)
+        same = widest(a.data()[i]) * a.scale() == widest(b.data()[i]) * b.scale();
     return same;
 }
 /// Data of largest magnitude 12, mean magnitude 3.5 and root mean square 6.04.
@@ -48,8 +51,8 @@ TEST_CASE("dynamic_rescale: the value and the gradient are those of the identity
     }
 }
 
-TEMPLATE_TEST_CASE("dynamic_rescale: the norm rounded down moves from data to scale, and no bit of the value changes", "", double,
-                   float) {
+TEMPLATE_TEST_CASE("dynamic_rescale: the norm rounded down moves from data to scale, and no bit of the value changes",
+                   "", double, float) {
     using T = TestType;
     for (const std::size_t norm : {0u, 1u, 2u})
         for (const double factor : {1.0, 0x1p-8, 0x1p20}) {
@@ -111,7 +114,8 @@ TEST_CASE("dynamic_rescale: always rounded down, whatever the recipe's rounding;
     for (const std::size_t norm : {0u, 1u, 2u}) {
         const auto scales = test::propagated_scales(
             {{3, 7}}, {1.0}, [=](auto&, auto& v) { return rescaled(v[0], norm); }, 1.0, ScaleRounding::up);
-        CHECK(scales[0] == test::propagated_scales({{3, 7}}, {1.0}, [=](auto&, auto& v) { return rescaled(v[0], norm); })[0]);
+        CHECK(scales[0] ==
+              test::propagated_scales({{3, 7}}, {1.0}, [=](auto&, auto& v) { return rescaled(v[0], norm); })[0]);
     }
     Recipe recipe = analysis::plain_recipe(Scaling::propagate);
     const auto run = [&](int threads) {
@@ -141,12 +145,13 @@ TEST_CASE("dynamic_rescale: a step after the first allocates nothing") {
         const auto [data, scale] = ops::get_data_and_scale(y);
         Tensor<float> loss = tape.make(Shape{1});
         loss.data()[0] = static_cast<float>(scale);
-        tape.backward(tape.record({.name = "first", .site = tape.next_site("first"), .betas = {1.0}, .propagates = true}, {data},
-                                  std::move(loss), [](BackwardContext<float>& g) {
-                                      Tensor<float> dx = g.make(g.input_shape(0));
-                                      for (float& v : dx.span()) v = g.output_gradient()(0) * 0x1p-20f;
-                                      g.add(0, std::move(dx));
-                                  }));
+        tape.backward(
+            tape.record({.name = "first", .site = tape.next_site("first"), .betas = {1.0}, .propagates = true}, {data},
+                        std::move(loss), [](BackwardContext<float>& g) {
+                            Tensor<float> dx = g.make(g.input_shape(0));
+                            for (float& v : dx.span()) v = g.output_gradient()(0) * 0x1p-20f;
+                            g.add(0, std::move(dx));
+                        }));
     };
     for (int i = 0; i < 3; ++i) step();
     test::AllocationCount count;

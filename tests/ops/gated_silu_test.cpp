@@ -48,7 +48,8 @@ TEST_CASE("gated_silu: the value is x g sigmoid(m g)") {
 TEST_CASE("gated_silu: empty inputs and errors") {
     test::OpTape<float> t;
     test::check_nothing({{0, 3}, {0, 3}}, with(1.0), {0, 3});
-    REQUIRE_THROWS_WITH(ops::gated_silu(t.input({2, 3}), t.input({3, 2})), "gated_silu: x [2,3] and gate [3,2] differ in shape");
+    REQUIRE_THROWS_WITH(ops::gated_silu(t.input({2, 3}), t.input({3, 2})),
+                        "gated_silu: x [2,3] and gate [3,2] differ in shape");
     REQUIRE_THROWS_WITH(ops::gated_silu(t.input({2}), t.input({2}), {.mult = -1.0}),
                         "gated_silu: mult is -1; expected a positive number");
 }
@@ -57,6 +58,8 @@ TEST_CASE("gated_silu: propagates scales") {
     const auto f = [](auto&, auto& v) { return ops::gated_silu(v[0], v[1], {.mult = 1.5}); };
     test::check_propagate({{3, 7}, {3, 7}}, f);
     CHECK(test::propagated_scales({{3, 7}, {3, 7}}, {8.0, 0.25}, f, 4.0) == std::vector{2.0, 1.0, 32.0});
-    CHECK(test::propagated_scales({{3, 7}, {3, 7}}, {0x1p-100, 0x1p-100}, f) == std::vector{0x1p-126, 0x1p-100, 0x1p-100});
-    CHECK(test::propagated_scales({{3, 7}, {3, 7}}, {0x1p-100, 1.0}, f, 0x1p-100) == std::vector{0x1p-100, 0x1p-100, 0x1p-126});
+    CHECK(test::propagated_scales({{3, 7}, {3, 7}}, {0x1p-100, 0x1p-100}, f) ==
+          std::vector{0x1p-126, 0x1p-100, 0x1p-100});
+    CHECK(test::propagated_scales({{3, 7}, {3, 7}}, {0x1p-100, 1.0}, f, 0x1p-100) ==
+          std::vector{0x1p-100, 0x1p-100, 0x1p-126});
 }

@@ -20,10 +20,12 @@ TEST_CASE("gather: gradient, factors and value") {
     test::check_gradient_and_factors({{2, 4, 3}}, with(four, {.axis = 1}), 1.0, {1.0});
     // Three rows, four ids: repeated. The recipe's rule keeps beta = alpha = 1.
     test::check_gradient_and_factors({{2, 3}}, with(four, {.axis = -1}), 1.0, {1.0});
-    test::check_gradient_and_factors({{2, 3}}, with(four, {.axis = 1, .constraint = Constraint::none}), 1.0, {std::sqrt(0.75)});
+    test::check_gradient_and_factors({{2, 3}}, with(four, {.axis = 1, .constraint = Constraint::none}), 1.0,
+                                     {std::sqrt(0.75)});
     test::check_gradient_and_factors({{3}}, with(four, {.constraint = Constraint::gmean}), std::pow(0.75, 0.25),
                                      {std::pow(0.75, 0.25)});
-    test::check_gradient_and_factors({{2, 3, 2}}, with(Tensor<std::int32_t>({2, 2}, {2, 0, 2, 1}), {.axis = 1}), 1.0, {1.0});
+    test::check_gradient_and_factors({{2, 3, 2}}, with(Tensor<std::int32_t>({2, 2}, {2, 0, 2, 1}), {.axis = 1}), 1.0,
+                                     {1.0});
     test::check_gradient_and_factors({{1}}, with(Tensor<std::int32_t>({1}, {0})), 1.0, {1.0});
 }
 
@@ -39,7 +41,8 @@ TEST_CASE("gather: the value is the named rows, in the shape of the ids") {
 
 TEST_CASE("gather: unit scale, of repeated rows with the free factor") {
     Tensor<std::int32_t> ids({4000});
-    for (std::size_t i = 0; i < ids.size(); ++i) ids.data()[i] = static_cast<std::int32_t>(random_word({1, 2}, i) % 400);
+    for (std::size_t i = 0; i < ids.size(); ++i)
+        ids.data()[i] = static_cast<std::int32_t>(random_word({1, 2}, i) % 400);
     test::check_unit_scale({{400, 30}}, with(ids, {.constraint = Constraint::none}), 1.0, {1.0});
     Tensor<std::int32_t> all({400});
     for (std::size_t i = 0; i < all.size(); ++i) all.data()[i] = static_cast<std::int32_t>(399 - i);
@@ -57,11 +60,13 @@ TEST_CASE("gather: errors name axis and ids") {
     test::OpTape<float> t;
     REQUIRE_THROWS_WITH(ops::gather(t.input({3, 2}), four, {.axis = 2}), "gather: axis 2 is outside x [3,2]");
     REQUIRE_THROWS_WITH(ops::gather(t.input({3, 2}), four, {.axis = -3}), "gather: axis -3 is outside x [3,2]");
-    REQUIRE_THROWS_WITH(ops::gather(t.input({3, 2}), four, {.axis = 1}), "gather: ids[0] is 2; expected a number in [0,2)");
+    REQUIRE_THROWS_WITH(ops::gather(t.input({3, 2}), four, {.axis = 1}),
+                        "gather: ids[0] is 2; expected a number in [0,2)");
     REQUIRE_THROWS_WITH(ops::gather(t.input({3}), Tensor<std::int32_t>({2}, {0, -1})),
                         "gather: ids[1] is -1; expected a number in [0,3)");
-    REQUIRE_THROWS_WITH(ops::gather(t.input({3}), four, {.constraint = Constraint::to_left_grad_scale}),
-                        "gather: constraint to_left_grad_scale needs an op with two constrained inputs, this one has 1");
+    REQUIRE_THROWS_WITH(
+        ops::gather(t.input({3}), four, {.constraint = Constraint::to_left_grad_scale}),
+        "gather: constraint to_left_grad_scale needs an op with two constrained inputs, this one has 1");
 }
 
 TEST_CASE("gather: propagates scales") {

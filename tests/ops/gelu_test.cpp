@@ -60,8 +60,8 @@ TEST_CASE("gelu: the tanh form has the same factors and is close to the other") 
     for (double x = -5.0; x < 5.0; x += 0.01) {
         const auto at = t.tape.input(full<double>({1}, x));
         const double y = ops::gelu(at, {.form = ops::GeluForm::tanh}).item();
-        CHECK(y ==
-              Approx(0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / std::numbers::pi) * (x + 0.044715 * x * x * x)))).margin(1e-12));
+        CHECK(y == Approx(0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / std::numbers::pi) * (x + 0.044715 * x * x * x))))
+                       .margin(1e-12));
         largest = std::max(largest, std::abs(y - ops::gelu(at).item()));
     }
     CHECK(largest < 5e-4);

@@ -67,8 +67,9 @@ TEST_CASE("layer_norm: propagates scales") {
         static_cast<void>(tape);
         return ops::layer_norm(v[0], {}, std::optional(v[1]));
     });
-    test::check_propagate({{4, 6}, {6}, {6}},
-                          [](auto&, auto& v) { return ops::layer_norm(v[0], std::optional(v[1]), std::optional(v[2])); });
+    test::check_propagate({{4, 6}, {6}, {6}}, [](auto&, auto& v) {
+        return ops::layer_norm(v[0], std::optional(v[1]), std::optional(v[2]));
+    });
 }
 
 TEST_CASE("layer_norm: its epsilon acts on data, or on values if the recipe says so") {

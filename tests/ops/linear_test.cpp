@@ -20,7 +20,8 @@ TEST_CASE("linear: gradient, factors and value") {
                                      {std::sqrt(1.0 / 5), std::sqrt(1.0 / 6), std::sqrt(1.0 / 6)});
     test::check_gradient_and_factors({{1, 1}, {1, 1}, {1}}, with_bias, 1.0, {1.0, 1.0, 1.0});
     const auto mean = [](auto&, auto& v) { return ops::linear(v[0], v[1], {.constraint = Constraint::gmean}); };
-    test::check_gradient_and_factors({{6, 5}, {4, 5}}, mean, std::pow(20.0, -0.25), {std::pow(20.0, -0.25), std::sqrt(1.0 / 6)});
+    test::check_gradient_and_factors({{6, 5}, {4, 5}}, mean, std::pow(20.0, -0.25),
+                                     {std::pow(20.0, -0.25), std::sqrt(1.0 / 6)});
 }
 
 TEST_CASE("linear: unit scale") { test::check_unit_scale({{400, 128}, {200, 128}}, free_linear, 1.0, {1.0, 1.0}); }
@@ -58,7 +59,8 @@ TEST_CASE("linear: the recipe's formats round the operands of all three products
     CHECK(analysis::relative_error(run.value, forward.value) < 1e-6);
     CHECK(analysis::relative_error(run.gradients[0], backward.gradients[0]) < 1e-6);
     CHECK(analysis::relative_error(run.gradients[1], backward.gradients[1]) < 1e-6);
-    CHECK(analysis::relative_error(run.gradients[2], forward.gradients[2]) == 0.0);  // the bias' gradient is not rounded
+    CHECK(analysis::relative_error(run.gradients[2], forward.gradients[2]) ==
+          0.0);  // the bias' gradient is not rounded
     const auto unrounded = analysis::run_op<float>(plain, inputs, with_bias, dy);
     CHECK(analysis::relative_error(run.value, unrounded.value) > 1e-3);
     CHECK(analysis::relative_error(run.gradients[0], unrounded.gradients[0]) > 1e-3);
@@ -82,12 +84,14 @@ TEST_CASE("linear: errors name the operands") {
     test::OpTape<float> t;
     REQUIRE_THROWS_WITH(ops::linear(t.input({2, 3}), t.input({4, 5})),
                         "linear: x [2,3] and weight [4,5] do not contract: 3 != 5");
-    REQUIRE_THROWS_WITH(ops::linear(t.input({}), t.input({4, 3})), "linear: x has rank 0; expected at least one dimension");
+    REQUIRE_THROWS_WITH(ops::linear(t.input({}), t.input({4, 3})),
+                        "linear: x has rank 0; expected at least one dimension");
     REQUIRE_THROWS_WITH(ops::linear(t.input({2, 3}), t.input({3})), "linear: weight [3] is not a matrix [out,in]");
     REQUIRE_THROWS_WITH(ops::linear(t.input({2, 3}), t.input({4, 3}), std::optional(t.input({3}))),
                         "linear: bias [3] does not fit weight [4,3]; expected [4]");
-    REQUIRE_THROWS_WITH(ops::linear(t.input({2, 3}), t.input({4, 3}), {.constraint = Constraint::to_left_grad_scale}),
-                        "linear: constraint to_left_grad_scale needs an op with two constrained inputs, this one has 1");
+    REQUIRE_THROWS_WITH(
+        ops::linear(t.input({2, 3}), t.input({4, 3}), {.constraint = Constraint::to_left_grad_scale}),
+        "linear: constraint to_left_grad_scale needs an op with two constrained inputs, this one has 1");
 }
 
 TEST_CASE("linear: propagates scales") {

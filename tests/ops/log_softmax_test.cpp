@@ -16,7 +16,8 @@ auto with(ops::LogSoftmaxOptions options) {
 TEST_CASE("log_softmax: gradient, the factors that were given, and value") {
     test::check_gradient_and_factors(
         {{2, 3, 5}}, with({.mult = 1.5, .unit = ops::UnitRule{0.5, 3.0}, .constraint = Constraint::none}), 0.5, {3.0});
-    test::check_gradient_and_factors({{5}}, with({.unit = ops::UnitRule{0.5, 3.0}}), 0.5, {0.5});  // joined by the recipe's rule
+    test::check_gradient_and_factors({{5}}, with({.unit = ops::UnitRule{0.5, 3.0}}), 0.5,
+                                     {0.5});  // joined by the recipe's rule
     test::check_gradient_and_factors({{5}}, with({.unit = {{2.0, 2.0}}}), 2.0, {2.0});
     test::OpTape<double> t(Scaling::none);
     const auto x = t.tape.input(Tensor<double>({2, 2}, {0.0, 0.5 * std::log(3.0), -1e6, 1e6}));
@@ -43,7 +44,8 @@ TEST_CASE("log_softmax: unit scale of the gradient where the factor is that of t
 }
 
 TEST_CASE("log_softmax: one element per row is certain; no rows and no elements give empty tensors") {
-    for (const Shape& shape : {Shape{0, 5}, Shape{3, 0}}) test::check_nothing({shape}, with({.unit = {{1.0, 1.0}}}), shape);
+    for (const Shape& shape : {Shape{0, 5}, Shape{3, 0}})
+        test::check_nothing({shape}, with({.unit = {{1.0, 1.0}}}), shape);
     test::check_nothing({{3, 1}}, with({.unit = {{1.0, 1.0}}}), {3, 1});  // ln 1
 }
 
@@ -54,10 +56,12 @@ TEST_CASE("log_softmax: without factors scaling unit is an error that says what 
         "log_softmax: no rule for scaling 'unit'; state its factors with {.unit = UnitRule{.alpha = a, .beta_x = b}}");
     REQUIRE_THROWS_WITH(ops::log_softmax(t.input({2, 3}), {.unit = {{1.0, 0.0}}}),
                         "log_softmax: unit rule {1, 0}; expected positive factors");
-    REQUIRE_THROWS_WITH(ops::log_softmax(t.input({2, 3}), {.mult = -1.0}), "log_softmax: mult is -1; expected a positive number");
+    REQUIRE_THROWS_WITH(ops::log_softmax(t.input({2, 3}), {.mult = -1.0}),
+                        "log_softmax: mult is -1; expected a positive number");
     REQUIRE_THROWS_WITH(ops::log_softmax(t.input({})), "log_softmax: x has rank 0; expected at least one dimension");
-    REQUIRE_THROWS_WITH(ops::log_softmax(t.input({2, 3}), {.unit = {{1.0, 1.0}}, .constraint = Constraint::to_left_grad_scale}),
-                        "log_softmax: constraint to_left_grad_scale needs an op with two constrained inputs, this one has 1");
+    REQUIRE_THROWS_WITH(
+        ops::log_softmax(t.input({2, 3}), {.unit = {{1.0, 1.0}}, .constraint = Constraint::to_left_grad_scale}),
+        "log_softmax: constraint to_left_grad_scale needs an op with two constrained inputs, this one has 1");
 }
 
 TEST_CASE("log_softmax: propagates scales") {

@@ -19,7 +19,8 @@ TEST_CASE("matmul: gradient, factors and value") {
     test::check_gradient_and_factors({{3, 5}, {5, 4}}, joined, alpha, {alpha, alpha});
     test::check_gradient_and_factors({{3, 5}, {5, 4}}, free_matmul, alpha, {std::sqrt(1.0 / 4), std::sqrt(1.0 / 3)});
     // A w of each item's own sums m terms; a shared one all left rows.
-    test::check_gradient_and_factors({{2, 3, 5}, {2, 5, 4}}, free_matmul, alpha, {std::sqrt(1.0 / 4), std::sqrt(1.0 / 3)});
+    test::check_gradient_and_factors({{2, 3, 5}, {2, 5, 4}}, free_matmul, alpha,
+                                     {std::sqrt(1.0 / 4), std::sqrt(1.0 / 3)});
     test::check_gradient_and_factors({{2, 3, 5}, {5, 4}}, free_matmul, alpha, {std::sqrt(1.0 / 4), std::sqrt(1.0 / 6)});
     test::check_gradient_and_factors({{1, 1}, {1, 1}}, joined, 1.0, {1.0, 1.0});
 }
@@ -37,8 +38,9 @@ TEST_CASE("matmul: every constraint joins the factors as it says") {
     test::check_gradient_and_factors(shapes, with(Constraint::to_left_grad_scale), b, {b, b});
     test::check_gradient_and_factors(shapes, with(Constraint::to_right_grad_scale), c, {c, c});
     test::OpTape<double> t;
-    REQUIRE_THROWS_WITH(ops::matmul(t.input({3, 5}), t.input({5, 4}), {.constraint = Constraint::to_grad_input_scale}),
-                        "matmul: constraint to_grad_input_scale needs an op with one constrained input, this one has 2");
+    REQUIRE_THROWS_WITH(
+        ops::matmul(t.input({3, 5}), t.input({5, 4}), {.constraint = Constraint::to_grad_input_scale}),
+        "matmul: constraint to_grad_input_scale needs an op with one constrained input, this one has 2");
 }
 
 TEST_CASE("matmul: unit scale") {
@@ -57,7 +59,8 @@ TEST_CASE("matmul: no rows, columns, terms or batch give empty or zero tensors")
 
 TEST_CASE("matmul: errors name the operands") {
     test::OpTape<float> t;
-    REQUIRE_THROWS_WITH(ops::matmul(t.input({2, 3}), t.input({4, 5})), "matmul: x [2,3] and w [4,5] do not contract: 3 != 4");
+    REQUIRE_THROWS_WITH(ops::matmul(t.input({2, 3}), t.input({4, 5})),
+                        "matmul: x [2,3] and w [4,5] do not contract: 3 != 4");
     REQUIRE_THROWS_WITH(ops::matmul(t.input({3}), t.input({3, 5})),
                         "matmul: x [3] and w [3,5] need at least two dimensions each");
     REQUIRE_THROWS_WITH(
@@ -83,7 +86,8 @@ TEST_CASE("matmul: scales of the value and the gradients, by every rounding") {
         ScalingState state(1);
         Tape<double> tape(recipe, state);
         tape.begin_step({.retain = true});
-        const auto x = tape.input(normal<double>({2, 3, 5}, {1, 1}), true), w = tape.input(normal<double>({5, 7}, {1, 2}), true);
+        const auto x = tape.input(normal<double>({2, 3, 5}, {1, 1}), true),
+                   w = tape.input(normal<double>({5, 7}, {1, 2}), true);
         const auto y = ops::matmul(x, w);
         tape.backward(analysis::project(y, normal<double>(y.shape(), {1, 3})));
         return std::array{y.scaled().scale(), x.gradient().scale(), w.gradient().scale()};
@@ -104,7 +108,8 @@ TEST_CASE("matmul: operands are rounded as data, kept codes too") {
     for (const bool retain : {true, false}) {
         const auto run = [&](Scaling scaling) {
             Recipe recipe = analysis::plain_recipe(scaling);
-            recipe.products.push_back({.kind = ProductKind::matmul, .formats = {.activation = eight, .gradient = eight}});
+            recipe.products.push_back(
+                {.kind = ProductKind::matmul, .formats = {.activation = eight, .gradient = eight}});
             ScalingState state(1);
             Tape<float> tape(recipe, state);
             tape.begin_step({.retain = retain});

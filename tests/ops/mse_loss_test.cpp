@@ -15,7 +15,8 @@ const double root = std::sqrt(8.0);
 }  // namespace
 
 TEST_CASE("mse_loss: gradient, factors and value") {
-    test::check_gradient_and_factors({{2, 3}, {2, 3}}, with({.reduction = ops::Reduction::sum}), 1.0, {1.0 / root, 1.0 / root});
+    test::check_gradient_and_factors({{2, 3}, {2, 3}}, with({.reduction = ops::Reduction::sum}), 1.0,
+                                     {1.0 / root, 1.0 / root});
     test::check_gradient_and_factors({{2, 3}, {2, 3}}, with({}), 1.0, {6.0 / root, 6.0 / root});
     test::check_gradient_and_factors({{1}, {1}}, with({}), 1.0, {1.0 / root, 1.0 / root});
     test::check_gradient_and_factors({{4}, {4}}, with({.step_elements = 10}), 1.0, {10.0 / root, 10.0 / root});
@@ -36,8 +37,8 @@ TEST_CASE("mse_loss: the value is the mean or sum of squared differences") {
 TEST_CASE("mse_loss: unit scale of both gradients") {
     const std::vector<Tensor<float>> inputs = test::normal_inputs<float>({{200, 300}, {200, 300}});
     for (const ops::Reduction reduction : {ops::Reduction::mean, ops::Reduction::sum}) {
-        const auto run = analysis::run_op<float>(analysis::plain_recipe(Scaling::unit), inputs, with({.reduction = reduction}),
-                                                 full<float>({1}, 1.0F));
+        const auto run = analysis::run_op<float>(analysis::plain_recipe(Scaling::unit), inputs,
+                                                 with({.reduction = reduction}), full<float>({1}, 1.0F));
         CHECK(analysis::moments(run.gradients[0]).std == Approx(1.0).epsilon(0.01));
         CHECK(analysis::moments(run.gradients[1]).std == Approx(1.0).epsilon(0.01));
     }
@@ -54,10 +55,12 @@ TEST_CASE("mse_loss: losses and gradients of micro-batches add up") {
         for (std::size_t part = 0; part < 2; ++part) {
             test::OpTape<double> t(scaling, {.micro_batches = 2, .micro_batch = part, .retain = true});
             const auto own = t.tape.input(Tensor<double>({3}, inputs[0].span().subspan(part * 3, 3)), true);
-            const auto piece = ops::mse_loss(own, t.tape.input(Tensor<double>({3}, inputs[1].span().subspan(part * 3, 3))));
+            const auto piece =
+                ops::mse_loss(own, t.tape.input(Tensor<double>({3}, inputs[1].span().subspan(part * 3, 3))));
             t.tape.backward(piece);
             sum += piece.item();
-            for (std::size_t i = 0; i < 3; ++i) CHECK(own.gradient()(i) == Approx(all.gradient()(part * 3 + i)).epsilon(1e-14));
+            for (std::size_t i = 0; i < 3; ++i)
+                CHECK(own.gradient()(i) == Approx(all.gradient()(part * 3 + i)).epsilon(1e-14));
         }
         CHECK(sum == Approx(loss.item()).epsilon(1e-14));
     }

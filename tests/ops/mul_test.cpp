@@ -17,7 +17,8 @@ TEST_CASE("mul: gradient, factors and value") {
     test::check_gradient_and_factors({{3, 4}, {3, 4}}, joined, 1.0, {1.0, 1.0});
     test::check_gradient_and_factors({{3, 4}, {4}}, joined, 1.0, {1.0, 1.0});
     test::check_gradient_and_factors(
-        {{3, 4}, {4}}, [](auto&, auto& v) { return ops::mul(v[0], v[1], {.constraint = Constraint::to_right_grad_scale}); },
+        {{3, 4}, {4}},
+        [](auto&, auto& v) { return ops::mul(v[0], v[1], {.constraint = Constraint::to_right_grad_scale}); },
         std::sqrt(1.0 / 3), {std::sqrt(1.0 / 3), std::sqrt(1.0 / 3)});
     test::check_gradient_and_factors({{2, 3, 4}, {3, 4}}, unjoined, 1.0, {1.0, std::sqrt(1.0 / 2)});
     test::check_gradient_and_factors({{2, 1, 4}, {1, 3, 1}}, unjoined, 1.0, {std::sqrt(1.0 / 3), std::sqrt(1.0 / 8)});
@@ -52,7 +53,8 @@ TEST_CASE("mul: empty inputs and shapes that do not broadcast") {
     test::check_nothing({{1}, {2, 0, 1}}, unjoined, {2, 0, 1});
     REQUIRE_THROWS_WITH(ops::mul(t.input({2}), t.input({2}), {.constraint = Constraint::to_grad_input_scale}),
                         "mul: constraint to_grad_input_scale needs an op with one constrained input, this one has 2");
-    REQUIRE_THROWS_WITH(ops::mul(t.input({2, 3}), t.input({4, 3})), "mul: shapes [2,3] and [4,3] do not broadcast: 2 != 4");
+    REQUIRE_THROWS_WITH(ops::mul(t.input({2, 3}), t.input({4, 3})),
+                        "mul: shapes [2,3] and [4,3] do not broadcast: 2 != 4");
 }
 
 TEST_CASE("mul: propagates scales") {

@@ -26,10 +26,12 @@ TEST_CASE("pad: gradient, factors and value") {
 
 TEST_CASE("pad: another value around x, which has no gradient") {
     const auto lowest = [](auto&, auto& v) { return ops::pad(v[0], {1}, {1}, {.value = -2.5}); };
-    test::check_gradient_and_factors({{3}}, [](auto&, auto& v) { return ops::pad(v[0], {1}, {1}, {.value = 0.0}); }, 1.0, {1.0});
-    const auto run = analysis::run_op<float>(analysis::plain_recipe(Scaling::unit), {Tensor<float>({2}, {3.0F, 4.0F})}, lowest,
-                                             Tensor<float>({4}, {10.0F, 20.0F, 30.0F, 40.0F}));
-    CHECK(std::vector<float>(run.value.span().begin(), run.value.span().end()) == std::vector<float>{-2.5F, 3.0F, 4.0F, -2.5F});
+    test::check_gradient_and_factors({{3}}, [](auto&, auto& v) { return ops::pad(v[0], {1}, {1}, {.value = 0.0}); },
+                                     1.0, {1.0});
+    const auto run = analysis::run_op<float>(analysis::plain_recipe(Scaling::unit), {Tensor<float>({2}, {3.0F, 4.0F})},
+                                             lowest, Tensor<float>({4}, {10.0F, 20.0F, 30.0F, 40.0F}));
+    CHECK(std::vector<float>(run.value.span().begin(), run.value.span().end()) ==
+          std::vector<float>{-2.5F, 3.0F, 4.0F, -2.5F});
     CHECK(run.gradients[0](0) == 20.0F);
     CHECK(run.gradients[0](1) == 30.0F);
     const double infinity = std::numeric_limits<double>::infinity();
@@ -57,13 +59,16 @@ TEST_CASE("pad: nothing padded is zeros; numbers that do not fit are an error") 
 }
 
 TEST_CASE("pad: propagates scales") {
-    const auto with = [](double c) { return [c](auto&, auto& v) { return ops::pad(v[0], {1, 0}, {0, 2}, {.value = c}); }; };
+    const auto with = [](double c) {
+        return [c](auto&, auto& v) { return ops::pad(v[0], {1, 0}, {0, 2}, {.value = c}); };
+    };
     test::check_propagate({{3, 4}}, with(0.0));
     test::check_propagate({{3, 4}}, with(-1.5));
     CHECK(test::propagated_scales({{3, 4}}, {8.0}, with(0.0), 0.25) == std::vector{8.0, 0.25});
     CHECK(test::propagated_scales({{3, 4}}, {8.0}, with(-1.5), 0.25) == std::vector{1.0, 0.25});
     test::OpTape<double> t(Scaling::propagate);
-    const auto y = ops::pad(test::scaled_input(t.tape, {2}, 8.0), {1}, {0}, {.value = -std::numeric_limits<double>::infinity()});
+    const auto y =
+        ops::pad(test::scaled_input(t.tape, {2}, 8.0), {1}, {0}, {.value = -std::numeric_limits<double>::infinity()});
     CHECK(y.scaled().scale() == 8.0);
     CHECK(std::isinf(y.value()(0)));
     CHECK(ops::pad(test::zeros_of_any_scale(t.tape, {2}), {1}, {0}).scaled().any_scale());

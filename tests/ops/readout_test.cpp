@@ -15,7 +15,8 @@ const auto tied = [](auto&, auto& v) { return ops::readout(v[0], v[1], {.constra
 
 TEST_CASE("readout: gradient, factors and value") {
     test::check_gradient_and_factors({{2, 3, 5}, {4, 5}}, plain, 1.0 / 5, {std::sqrt(1.0 / 4), std::sqrt(1.0 / 6)});
-    test::check_gradient_and_factors({{6, 5}, {4, 5}}, flat, std::sqrt(1.0 / 5), {std::sqrt(1.0 / 4), std::sqrt(1.0 / 6)});
+    test::check_gradient_and_factors({{6, 5}, {4, 5}}, flat, std::sqrt(1.0 / 5),
+                                     {std::sqrt(1.0 / 4), std::sqrt(1.0 / 6)});
     test::check_gradient_and_factors({{6, 5}, {4, 5}}, tied, 1.0 / 5, {1.0 / 5, std::sqrt(1.0 / 6)});
 }
 
@@ -45,8 +46,9 @@ TEST_CASE("readout: errors name the op") {
     test::OpTape<float> t;
     REQUIRE_THROWS_WITH(ops::readout(t.input({2, 3}), t.input({4, 3}), {.exponent = std::nan("")}),
                         "readout: exponent is nan; expected a finite number");
-    REQUIRE_THROWS_WITH(ops::readout(t.input({2, 3}), t.input({4, 3}), {.constraint = Constraint::to_left_grad_scale}),
-                        "readout: constraint to_left_grad_scale needs an op with two constrained inputs, this one has 1");
+    REQUIRE_THROWS_WITH(
+        ops::readout(t.input({2, 3}), t.input({4, 3}), {.constraint = Constraint::to_left_grad_scale}),
+        "readout: constraint to_left_grad_scale needs an op with two constrained inputs, this one has 1");
     REQUIRE_THROWS_WITH(ops::readout(t.input({2, 3}), t.input({4, 5})),
                         "readout: x [2,3] and weight [4,5] do not contract: 3 != 5");
 }

@@ -20,8 +20,10 @@ const double alpha = std::sqrt(2.0 / (1.0 - 1.0 / std::numbers::pi)), beta = std
 TEST_CASE("relu: gradient, factors and value") {
     test::check_gradient_and_factors({{3, 7}}, with(Constraint::none), alpha, {beta});
     test::check_gradient_and_factors({{3, 7}}, joined, alpha, {alpha});
-    test::check_gradient_and_factors_at(test::positive_inputs({{1}}), with(Constraint::to_grad_input_scale), beta, {beta});
-    test::check_gradient_and_factors({{5}}, with(Constraint::gmean), std::sqrt(alpha * beta), {std::sqrt(alpha * beta)});
+    test::check_gradient_and_factors_at(test::positive_inputs({{1}}), with(Constraint::to_grad_input_scale), beta,
+                                        {beta});
+    test::check_gradient_and_factors({{5}}, with(Constraint::gmean), std::sqrt(alpha * beta),
+                                     {std::sqrt(alpha * beta)});
 }
 
 TEST_CASE("relu: unit scale; the root mean square of the value is 1.21, as is the joined gradient's") {

@@ -19,7 +19,8 @@ const auto stopping = [](auto&, auto& v) { return ops::stop_scaling(v[0]); };
 template <class T>
 bool same_values(const Tensor<T>& a, const Tensor<T>& b) {
     bool same = a.shape() == b.shape();
-    for (std::size_t i = 0; same && i < a.size(); ++i) same = widest(a.data()[i]) * a.scale() == widest(b.data()[i]) * b.scale();
+    for (std::size_t i = 0; same && i < a.size(); ++i)
+        same = widest(a.data()[i]) * a.scale() == widest(b.data()[i]) * b.scale();
     return same;
 }
 
@@ -121,8 +122,10 @@ TEST_CASE("rescale: a scale or factor that cannot be is an error under every sca
         test::OpTape<float> t(scaling);
         const auto x = t.input({2});
         REQUIRE_THROWS_WITH(ops::set_scaling(x, 0.0), "set_scaling: scale is 0; expected a number in [2^-126, 2^127]");
-        REQUIRE_THROWS_WITH(ops::set_scaling(x, -1.0), "set_scaling: scale is -1; expected a number in [2^-126, 2^127]");
-        REQUIRE_THROWS_WITH(ops::set_scaling(x, std::nan("")), "set_scaling: scale is nan; expected a number in [2^-126, 2^127]");
+        REQUIRE_THROWS_WITH(ops::set_scaling(x, -1.0),
+                            "set_scaling: scale is -1; expected a number in [2^-126, 2^127]");
+        REQUIRE_THROWS_WITH(ops::set_scaling(x, std::nan("")),
+                            "set_scaling: scale is nan; expected a number in [2^-126, 2^127]");
         REQUIRE_THROWS_WITH(ops::set_scaling(x, 0x1p128),
                             "set_scaling: scale is 3.40282e+38; expected a number in [2^-126, 2^127]");
         REQUIRE_THROWS_WITH(ops::rebalance(x, 0.0), "rebalance: factor is 0; expected a positive number");

@@ -21,7 +21,8 @@ const std::vector<Shape> layer_shapes = {{6, 5}, {5, 5}};
 }  // namespace
 
 TEST_CASE("residual: gradients agree with finite differences") {
-    for (const std::optional<double> tau : {std::optional<double>(), std::optional<double>(0.5), std::optional<double>(2.0)})
+    for (const std::optional<double> tau :
+         {std::optional<double>(), std::optional<double>(0.5), std::optional<double>(2.0)})
         for (const double error : analysis::grad_check(test::normal_inputs<double>(layer_shapes), layer(tau)))
             CHECK(error < 1e-8);
 }
@@ -40,7 +41,8 @@ TEST_CASE("residual: under unit the stream's gradient is the true one, the weigh
 }
 
 TEST_CASE("residual: unit scale of the value, the stream's gradient and the branch's weight") {
-    for (const double tau : {0.25, 1.0}) test::check_unit_scale({{300, 200}, {200, 200}}, layer(tau), 1.0, {1.0, 1.0}, 0.03);
+    for (const double tau : {0.25, 1.0})
+        test::check_unit_scale({{300, 200}, {200, 200}}, layer(tau), 1.0, {1.0, 1.0}, 0.03);
 }
 
 TEST_CASE("residual: without tau the layer is x + f(x)") {
@@ -62,15 +64,18 @@ TEST_CASE("residual: one element, and no rows") {
 
 TEST_CASE("residual: errors name branch, stream and tau") {
     test::OpTape<float> t;
-    REQUIRE_THROWS_WITH(ops::residual_add(t.input({2}), t.input({3})), "residual_add: branch [2] and stream [3] differ in shape");
+    REQUIRE_THROWS_WITH(ops::residual_add(t.input({2}), t.input({3})),
+                        "residual_add: branch [2] and stream [3] differ in shape");
     REQUIRE_THROWS_WITH(ops::residual_split(t.input({2}), 0.0), "residual: tau is 0; expected a positive number");
-    REQUIRE_THROWS_WITH(ops::residual_add(t.input({2}), t.input({2}), -1.0), "residual: tau is -1; expected a positive number");
+    REQUIRE_THROWS_WITH(ops::residual_add(t.input({2}), t.input({2}), -1.0),
+                        "residual: tau is -1; expected a positive number");
     REQUIRE_THROWS_WITH(ops::residual_add(t.input({2}), t.input({2}), std::numeric_limits<double>::infinity()),
                         "residual: tau is inf; expected a positive number");
 }
 
 TEST_CASE("residual: propagates scales, with the standard weights") {
-    for (const std::optional<double> tau : {std::optional<double>(), std::optional<double>(0.5), std::optional<double>(3.0)})
+    for (const std::optional<double> tau :
+         {std::optional<double>(), std::optional<double>(0.5), std::optional<double>(3.0)})
         test::check_propagate(layer_shapes, layer(tau));
     for (const double tau : {0.25, 1.0})  // both ends alone: scales of inputs that have nothing to do with each other
         test::check_propagate({{5}, {5}}, [=](auto&, auto& v) { return ops::residual_add(v[0], v[1], tau); });

@@ -38,7 +38,8 @@ TEST_CASE("rms_norm: rows have a root mean square of 1, epsilon inside the root"
 }
 
 TEST_CASE(
-    "rms_norm: one element per row is its sign; numbers whose squares overflow float keep their norm; infinities give NaN") {
+    "rms_norm: one element per row is its sign; numbers whose squares overflow float keep their norm; infinities give "
+    "NaN") {
     test::OpTape<float> t(Scaling::none);
     const auto x = t.tape.input(Tensor<float>({3, 1}, {-3.0F, 2e30F, std::numeric_limits<float>::infinity()}));
     const Tensor<float>& y = ops::rms_norm(x).value();

@@ -9,9 +9,11 @@
 using namespace unitscale;
 
 TEST_CASE("rotary: gradient, factors and value") {
-    test::check_gradient_and_factors({{2, 3, 8}}, [](auto&, auto& v) { return ops::rotary(v[0], {.heads = 2}); }, 1.0, {1.0});
+    test::check_gradient_and_factors({{2, 3, 8}}, [](auto&, auto& v) { return ops::rotary(v[0], {.heads = 2}); }, 1.0,
+                                     {1.0});
     test::check_gradient_and_factors(
-        {{1, 2, 4}}, [](auto&, auto& v) { return ops::rotary(v[0], {.base = 100.0, .first_position = 5}); }, 1.0, {1.0});
+        {{1, 2, 4}}, [](auto&, auto& v) { return ops::rotary(v[0], {.base = 100.0, .first_position = 5}); }, 1.0,
+        {1.0});
 }
 
 TEST_CASE("rotary: unit scale") {
@@ -49,10 +51,12 @@ TEST_CASE("rotary: one pair; no batch, positions or columns") {
 TEST_CASE("rotary: errors name the sizes") {
     test::OpTape<float> t;
     REQUIRE_THROWS_WITH(ops::rotary(t.input({2, 3, 8}), {.heads = 3}), "rotary: x [2,3,8] is not divisible by 3 heads");
-    REQUIRE_THROWS_WITH(ops::rotary(t.input({2, 3, 6}), {.heads = 2}), "rotary: heads of size 3; expected an even size");
+    REQUIRE_THROWS_WITH(ops::rotary(t.input({2, 3, 6}), {.heads = 2}),
+                        "rotary: heads of size 3; expected an even size");
     REQUIRE_THROWS_WITH(ops::rotary(t.input({3, 8}), {}), "rotary: x [3,8]; expected [B,T,H d]");
     REQUIRE_THROWS_WITH(ops::rotary(t.input({2, 3, 8}), {.heads = 0}), "rotary: x [2,3,8] is not divisible by 0 heads");
-    REQUIRE_THROWS_WITH(ops::rotary(t.input({2, 3, 8}), {.base = 0.0}), "rotary: base is 0; expected a positive number");
+    REQUIRE_THROWS_WITH(ops::rotary(t.input({2, 3, 8}), {.base = 0.0}),
+                        "rotary: base is 0; expected a positive number");
 }
 
 TEST_CASE("rotary: propagates scales") {

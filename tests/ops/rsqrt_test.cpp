@@ -10,7 +10,8 @@
 using namespace unitscale;
 
 TEST_CASE("rsqrt: gradient and value with stated factors; without any an error under scaling 'unit'") {
-    test::check_stated_factors("rsqrt", [](auto x, const ops::UnruledOptions& options) { return ops::rsqrt(x, options); });
+    test::check_stated_factors("rsqrt",
+                               [](auto x, const ops::UnruledOptions& options) { return ops::rsqrt(x, options); });
 }
 
 TEST_CASE("rsqrt: values and the edges of its domain") {

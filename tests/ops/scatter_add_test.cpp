@@ -20,10 +20,11 @@ TEST_CASE("scatter_add: gradient, factors and value") {
     test::check_gradient_and_factors({{2, 4, 3}}, with(four, 4, {.axis = 1}), 1.0, {1.0});
     // Four rows into three places: sums. The recipe's rule makes beta alpha.
     test::check_gradient_and_factors({{2, 4}}, with(four, 3, {.axis = -1}), std::sqrt(0.75), {std::sqrt(0.75)});
-    test::check_gradient_and_factors({{2, 4}}, with(four, 3, {.axis = 1, .constraint = Constraint::none}), std::sqrt(0.75),
-                                     {1.0});
+    test::check_gradient_and_factors({{2, 4}}, with(four, 3, {.axis = 1, .constraint = Constraint::none}),
+                                     std::sqrt(0.75), {1.0});
     test::check_gradient_and_factors({{4}}, with(four, 3, {.factor_ids = 12}), 0.5, {0.5});
-    test::check_gradient_and_factors({{3, 2, 2}}, with(Tensor<std::int32_t>({2, 2}, {2, 0, 2, 1}), 5, {.axis = 1}), 1.0, {1.0});
+    test::check_gradient_and_factors({{3, 2, 2}}, with(Tensor<std::int32_t>({2, 2}, {2, 0, 2, 1}), 5, {.axis = 1}), 1.0,
+                                     {1.0});
     test::check_gradient_and_factors({{1}}, with(Tensor<std::int32_t>({1}, {0}), 1), 1.0, {1.0});
 }
 
@@ -31,13 +32,15 @@ TEST_CASE("scatter_add: rows with one id add up, places without id are 0") {
     test::OpTape<double> t(Scaling::none);
     const auto x = t.tape.input(Tensor<double>({4, 2}, {1, 2, 10, 20, 100, 200, 1000, 2000}));
     const Tensor<double>& y = ops::scatter_add(x, four, 4).value();
-    CHECK(std::vector<double>(y.span().begin(), y.span().end()) == std::vector<double>{10, 20, 1000, 2000, 101, 202, 0, 0});
+    CHECK(std::vector<double>(y.span().begin(), y.span().end()) ==
+          std::vector<double>{10, 20, 1000, 2000, 101, 202, 0, 0});
     CHECK(ops::scatter_add(x, Tensor<std::int32_t>({4, 2}, {0, 1, 0, 1, 0, 1, 0, 1}), 2).value()(1) == 2222.0);
 }
 
 TEST_CASE("scatter_add: unit scale") {
     Tensor<std::int32_t> ids({4000});
-    for (std::size_t i = 0; i < ids.size(); ++i) ids.data()[i] = static_cast<std::int32_t>(random_word({1, 2}, i) % 400);
+    for (std::size_t i = 0; i < ids.size(); ++i)
+        ids.data()[i] = static_cast<std::int32_t>(random_word({1, 2}, i) % 400);
     test::check_unit_scale({{4000, 30}}, with(ids, 400, {.constraint = Constraint::none}), 1.0, {1.0});
 }
 
@@ -50,13 +53,17 @@ TEST_CASE("scatter_add: nothing to add and no places") {
 
 TEST_CASE("scatter_add: errors name axis, ids and x") {
     test::OpTape<float> t;
-    REQUIRE_THROWS_WITH(ops::scatter_add(t.input({4, 2}), four, 5, {.axis = 2}), "scatter_add: axis 2 is outside x [4,2]");
-    REQUIRE_THROWS_WITH(ops::scatter_add(t.input({3, 2}), four, 5), "scatter_add: ids [4] do not fit x [3,2] from axis 0 on");
+    REQUIRE_THROWS_WITH(ops::scatter_add(t.input({4, 2}), four, 5, {.axis = 2}),
+                        "scatter_add: axis 2 is outside x [4,2]");
+    REQUIRE_THROWS_WITH(ops::scatter_add(t.input({3, 2}), four, 5),
+                        "scatter_add: ids [4] do not fit x [3,2] from axis 0 on");
     REQUIRE_THROWS_WITH(ops::scatter_add(t.input({3, 4}), Tensor<std::int32_t>({4, 1}, {0, 0, 0, 0}), 5, {.axis = 1}),
                         "scatter_add: ids [4,1] do not fit x [3,4] from axis 1 on");
-    REQUIRE_THROWS_WITH(ops::scatter_add(t.input({4, 2}), four, 2), "scatter_add: ids[0] is 2; expected a number in [0,2)");
-    REQUIRE_THROWS_WITH(ops::scatter_add(t.input({4, 2}), four, 3, {.constraint = Constraint::to_left_grad_scale}),
-                        "scatter_add: constraint to_left_grad_scale needs an op with two constrained inputs, this one has 1");
+    REQUIRE_THROWS_WITH(ops::scatter_add(t.input({4, 2}), four, 2),
+                        "scatter_add: ids[0] is 2; expected a number in [0,2)");
+    REQUIRE_THROWS_WITH(
+        ops::scatter_add(t.input({4, 2}), four, 3, {.constraint = Constraint::to_left_grad_scale}),
+        "scatter_add: constraint to_left_grad_scale needs an op with two constrained inputs, this one has 1");
 }
 
 TEST_CASE("scatter_add: propagates scales") {

@@ -19,16 +19,20 @@ auto choose(const Tensor<std::int32_t>& condition, Constraint constraint) {
 TEST_CASE("select: gradient, factors and value") {
     test::check_gradient_and_factors({{3, 4}, {3, 4}}, choose(pattern, Constraint::to_output_scale), 1.0, {1.0, 1.0});
     test::check_gradient_and_factors({{3, 4}, {3, 4}}, choose(pattern, Constraint::none), 1.0, {1.0, 1.0});
-    test::check_gradient_and_factors({{2, 3, 4}, {4}}, choose(pattern, Constraint::none), 1.0, {1.0, std::sqrt(1.0 / 6)});
+    test::check_gradient_and_factors({{2, 3, 4}, {4}}, choose(pattern, Constraint::none), 1.0,
+                                     {1.0, std::sqrt(1.0 / 6)});
     test::check_gradient_and_factors({{1}, {3, 1}}, choose(pattern, Constraint::none), 1.0, {std::sqrt(1.0 / 12), 0.5});
-    test::check_gradient_and_factors({{3, 4}, {3, 4}}, choose(Tensor<std::int32_t>({1}, {1}), Constraint::none), 1.0, {1.0, 1.0});
-    test::check_gradient_and_factors({{1}, {1}}, choose(Tensor<std::int32_t>({1}, {0}), Constraint::none), 1.0, {1.0, 1.0});
+    test::check_gradient_and_factors({{3, 4}, {3, 4}}, choose(Tensor<std::int32_t>({1}, {1}), Constraint::none), 1.0,
+                                     {1.0, 1.0});
+    test::check_gradient_and_factors({{1}, {1}}, choose(Tensor<std::int32_t>({1}, {0}), Constraint::none), 1.0,
+                                     {1.0, 1.0});
 }
 
 TEST_CASE("select: unit scale of the value; a gradient where it was chosen") {
     Tensor<std::int32_t> condition({100, 200});
     for (std::size_t i = 0; i < condition.size(); ++i) condition.data()[i] = i % 2 == 0;
-    test::check_unit_scale({{100, 200}, {100, 200}}, choose(condition, Constraint::none), 1.0, {std::sqrt(0.5), std::sqrt(0.5)});
+    test::check_unit_scale({{100, 200}, {100, 200}}, choose(condition, Constraint::none), 1.0,
+                           {std::sqrt(0.5), std::sqrt(0.5)});
 }
 
 TEST_CASE("select: elements that were not chosen reach neither value nor gradient, whatever they are") {
@@ -52,8 +56,9 @@ TEST_CASE("select: empty inputs and shapes that do not broadcast") {
     test::OpTape<float> t;
     const auto nothing = choose(Tensor<std::int32_t>(Shape{0, 1}), Constraint::to_output_scale);
     test::check_nothing({{0, 3}, {3}}, nothing, {0, 3});
-    REQUIRE_THROWS_WITH(ops::select(pattern, t.input({3, 4}), t.input({1}), {.constraint = Constraint::to_grad_input_scale}),
-                        "select: constraint to_grad_input_scale needs an op with one constrained input, this one has 2");
+    REQUIRE_THROWS_WITH(
+        ops::select(pattern, t.input({3, 4}), t.input({1}), {.constraint = Constraint::to_grad_input_scale}),
+        "select: constraint to_grad_input_scale needs an op with one constrained input, this one has 2");
     REQUIRE_THROWS_WITH(ops::select(pattern, t.input({3, 4}), t.input({3, 2})),
                         "select: shapes [3,4] and [3,2] do not broadcast: 4 != 2");
     REQUIRE_THROWS_WITH(ops::select(pattern, t.input({2, 4}), t.input({1})),
@@ -66,7 +71,8 @@ TEST_CASE("select: propagates scales") {
     test::check_propagate({{3, 4}, {3, 4}}, f);
     test::check_propagate({{2, 3, 4}, {4}}, f);
     CHECK(test::propagated_scales({{3, 4}, {3, 4}}, {0.5, 8.0}, f, 0.25) == std::vector{8.0, 0.25, 0.25});
-    CHECK(test::propagated_scales({{3, 4}, {1}}, {0.5, 8.0}, f, 0.25) == std::vector{8.0, 0.25, 0.5});  // 12^1/2, down to 2
+    CHECK(test::propagated_scales({{3, 4}, {1}}, {0.5, 8.0}, f, 0.25) ==
+          std::vector{8.0, 0.25, 0.5});  // 12^1/2, down to 2
     test::OpTape<double> t(Scaling::propagate);
     const auto x = test::scaled_input(t.tape, {3, 4}, 0x1p-60), zero = test::zeros_of_any_scale(t.tape, {3, 4});
     for (const auto& y : {ops::select(condition, x, zero), ops::select(condition, zero, x)}) {

@@ -43,8 +43,9 @@ TEST_CASE("sigmoid: limits and infinities") {
 TEST_CASE("sigmoid: empty inputs and errors") {
     test::OpTape<float> t;
     test::check_nothing({{0, 3}}, joined, {0, 3});
-    REQUIRE_THROWS_WITH(ops::sigmoid(t.input({2}), {.constraint = Constraint::to_right_grad_scale}),
-                        "sigmoid: constraint to_right_grad_scale needs an op with two constrained inputs, this one has 1");
+    REQUIRE_THROWS_WITH(
+        ops::sigmoid(t.input({2}), {.constraint = Constraint::to_right_grad_scale}),
+        "sigmoid: constraint to_right_grad_scale needs an op with two constrained inputs, this one has 1");
 }
 
 TEST_CASE("sigmoid: propagates scales") {

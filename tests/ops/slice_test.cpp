@@ -19,7 +19,11 @@ TEST_CASE("slice: gradient, factors and value") {
 }
 
 TEST_CASE("slice: unit scale of the value; the gradient is 0 outside the box") {
-    test::check_unit_scale({{100, 200}}, [](auto&, auto& v) { return ops::slice(v[0], {0, 0}, {100, 200}); }, 1.0, {1.0});
+    test::check_unit_scale({{100, 200}},
+                           [](auto&, auto& v) {
+                               return ops::slice(v[0], {0, 0}, {100, 200});
+                           },
+                           1.0, {1.0});
     test::OpTape<double> t;
     const auto x = t.input({4});
     t.tape.backward(analysis::project(ops::slice(x, {1}, {3}), full<double>({2}, 5.0)));

@@ -17,7 +17,8 @@ TEST_CASE("softmax_cross_entropy: gradient, factors and value") {
     const Tensor<std::int32_t> labels({3}, {1, 4, 0});
     for (const double m : {1.0, 2.0}) {
         const double factor = 5.0 / std::sqrt(4.0) / m;  // relative to the op's own gradient, which has m
-        test::check_gradient_and_factors({{3, 5}}, with(labels, {.mult = m, .reduction = ops::Reduction::sum}), 1.0, {factor});
+        test::check_gradient_and_factors({{3, 5}}, with(labels, {.mult = m, .reduction = ops::Reduction::sum}), 1.0,
+                                         {factor});
         test::check_gradient_and_factors({{3, 5}}, with(labels, {.mult = m}), 1.0, {3.0 * factor});
     }
     const Tensor<std::int32_t> some({3}, {1, -100, 0});
@@ -62,7 +63,8 @@ TEST_CASE("softmax_cross_entropy: losses and gradients of micro-batches add up")
             test::OpTape<double> t(scaling, {.micro_batches = 2, .micro_batch = part, .retain = true});
             const auto rows = t.tape.input(Tensor<double>({2, 5}, logits.span().subspan(part * 10, 10)), true);
             const Tensor<std::int32_t> own({2}, labels.span().subspan(part * 2, 2));
-            const auto piece = ops::softmax_cross_entropy(rows, own, {.step_rows = 3});  // uneven: the step's count is told
+            const auto piece =
+                ops::softmax_cross_entropy(rows, own, {.step_rows = 3});  // uneven: the step's count is told
             t.tape.backward(piece);
             sum += piece.item();
             for (std::size_t i = 0; i < 10; ++i)
@@ -73,7 +75,9 @@ TEST_CASE("softmax_cross_entropy: losses and gradients of micro-batches add up")
 }
 
 TEST_CASE("softmax_cross_entropy: no rows, no row that counts and one class have the loss 0; one row") {
-    const auto labelled = [](const Shape& shape, std::int32_t label) { return with(full<std::int32_t>(shape, label), {}); };
+    const auto labelled = [](const Shape& shape, std::int32_t label) {
+        return with(full<std::int32_t>(shape, label), {});
+    };
     test::check_nothing({{0, 5}}, labelled({0}, 0), {1});
     test::check_nothing({{3, 5}}, labelled({3}, -1), {1});
     test::check_nothing({{3, 1}}, labelled({3}, 0), {1});

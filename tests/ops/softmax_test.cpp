@@ -15,11 +15,12 @@ auto with(ops::SoftmaxOptions options) {
 
 TEST_CASE("softmax: gradient, factors and value") {
     // m = 2: weight 1/2, the geometric means of the limits 5, 5^1/2 and 5/2, (5/2)^1/2.
-    test::check_gradient_and_factors({{2, 3, 5}}, with({.mult = 2.0, .constraint = Constraint::none}), std::pow(5.0, 0.75),
-                                     {std::pow(2.5, 0.75)});
+    test::check_gradient_and_factors({{2, 3, 5}}, with({.mult = 2.0, .constraint = Constraint::none}),
+                                     std::pow(5.0, 0.75), {std::pow(2.5, 0.75)});
     // m = 1: weight 1/5. The recipe's rule makes beta alpha.
     test::check_gradient_and_factors({{4, 5}}, with({}), std::pow(5.0, 0.9), {std::pow(5.0, 0.9)});
-    test::check_gradient_and_factors({{4, 5}}, with({.constraint = Constraint::gmean}), std::pow(5.0, 0.9), {std::pow(5.0, 0.9)});
+    test::check_gradient_and_factors({{4, 5}}, with({.constraint = Constraint::gmean}), std::pow(5.0, 0.9),
+                                     {std::pow(5.0, 0.9)});
     test::check_gradient_and_factors(
         {{4, 5}}, with({.mult = 2.0, .rule = ops::SoftmaxRule::flat, .constraint = Constraint::none}), 5.0, {2.5});
     test::check_gradient_and_factors({{5}}, with({.factor_length = 16}), std::pow(16.0, 0.9), {std::pow(16.0, 0.9)});
@@ -67,13 +68,15 @@ TEST_CASE("softmax: errors name the argument") {
     test::OpTape<float> t;
     REQUIRE_THROWS_WITH(ops::softmax(t.input({2, 3}), {.mult = 0.0}), "softmax: mult is 0; expected a positive number");
     REQUIRE_THROWS_WITH(ops::softmax(t.input({})), "softmax: x has rank 0; expected at least one dimension");
-    REQUIRE_THROWS_WITH(ops::softmax(t.input({2, 3}), {.constraint = Constraint::to_left_grad_scale}),
-                        "softmax: constraint to_left_grad_scale needs an op with two constrained inputs, this one has 1");
+    REQUIRE_THROWS_WITH(
+        ops::softmax(t.input({2, 3}), {.constraint = Constraint::to_left_grad_scale}),
+        "softmax: constraint to_left_grad_scale needs an op with two constrained inputs, this one has 1");
 }
 
 TEST_CASE("softmax: propagates scales") {
     test::check_propagate({{3, 7}}, [](auto&, auto& v) { return ops::softmax(v[0], {.mult = 1.5}); });
-    test::check_propagate({{2, 3, 5}}, [](auto&, auto& v) { return ops::softmax(v[0], {.rule = ops::SoftmaxRule::flat}); });
+    test::check_propagate({{2, 3, 5}},
+                          [](auto&, auto& v) { return ops::softmax(v[0], {.rule = ops::SoftmaxRule::flat}); });
     test::OpTape<double> t(Scaling::propagate);
     const auto x = t.tape.input(set_scaling(normal<double>({50, 64}, {1, 1}, 0.001), 0x1p-10), true);
     const auto y = ops::softmax(x);

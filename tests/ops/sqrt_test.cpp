@@ -10,7 +10,8 @@
 using namespace unitscale;
 
 TEST_CASE("sqrt: gradient and value with stated factors; without any an error under scaling 'unit'") {
-    test::check_stated_factors("sqrt", [](auto x, const ops::UnruledOptions& options) { return ops::sqrt(x, options); });
+    test::check_stated_factors("sqrt",
+                               [](auto x, const ops::UnruledOptions& options) { return ops::sqrt(x, options); });
 }
 
 TEST_CASE("sqrt: values and the edges of its domain") {

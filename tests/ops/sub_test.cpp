@@ -29,7 +29,8 @@ TEST_CASE("sub: unit scale") {
 
 TEST_CASE("sub: x - z, and the signs of both gradients") {
     test::OpTape<double> t(Scaling::none);
-    const auto x = t.tape.input(Tensor<double>({2}, {5.0, 1.0}), true), z = t.tape.input(Tensor<double>({1}, {2.0}), true);
+    const auto x = t.tape.input(Tensor<double>({2}, {5.0, 1.0}), true),
+               z = t.tape.input(Tensor<double>({1}, {2.0}), true);
     const auto y = ops::sub(x, z);
     CHECK(y.value()(0) == 3.0);
     CHECK(y.value()(1) == -1.0);

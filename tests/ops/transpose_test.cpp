@@ -25,7 +25,8 @@ TEST_CASE("transpose: axes that are no permutation are an error") {
                         "transpose: axes [0,0] are not a permutation of the axes of x [2,3]");
     REQUIRE_THROWS_WITH(ops::transpose(t.input({2, 3}), {0, 2}),
                         "transpose: axes [0,2] are not a permutation of the axes of x [2,3]");
-    REQUIRE_THROWS_WITH(ops::transpose(t.input({2, 3}), {0}), "transpose: axes [0] are not a permutation of the axes of x [2,3]");
+    REQUIRE_THROWS_WITH(ops::transpose(t.input({2, 3}), {0}),
+                        "transpose: axes [0] are not a permutation of the axes of x [2,3]");
     test::check_nothing({{0, 3}}, [](auto&, auto& v) { return ops::transpose(v[0], {1, 0}); }, {3, 0});
 }
 

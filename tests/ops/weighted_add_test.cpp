@@ -10,7 +10,9 @@ using namespace unitscale;
 
 namespace {
 auto with(Constraint constraint) {
-    return [=](auto&, auto& v) { return ops::weighted_add({v[0], v[1], v[2]}, {1.0, -2.0, 3.0}, {.constraint = constraint}); };
+    return [=](auto&, auto& v) {
+        return ops::weighted_add({v[0], v[1], v[2]}, {1.0, -2.0, 3.0}, {.constraint = constraint});
+    };
 }
 }  // namespace
 
@@ -19,7 +21,8 @@ TEST_CASE("weighted_add: gradient, factors and value") {
     const std::vector<Shape> shapes = {{3, 4}, {3, 4}, {3, 4}};
     test::check_gradient_and_factors(shapes, with(Constraint::none), alpha, {1.0, 1.0 / 2, 1.0 / 3});
     test::check_gradient_and_factors(shapes, with(Constraint::to_output_scale), alpha, {alpha, alpha, alpha});
-    const double gmean = std::pow(alpha / 6.0, 0.25), hmean = 4.0 / (std::sqrt(14.0) + 6.0), amean = (alpha + 11.0 / 6.0) / 4.0;
+    const double gmean = std::pow(alpha / 6.0, 0.25), hmean = 4.0 / (std::sqrt(14.0) + 6.0),
+                 amean = (alpha + 11.0 / 6.0) / 4.0;
     test::check_gradient_and_factors(shapes, with(Constraint::gmean), gmean, {gmean, gmean, gmean});
     test::check_gradient_and_factors(shapes, with(Constraint::hmean), hmean, {hmean, hmean, hmean});
     test::check_gradient_and_factors(shapes, with(Constraint::amean), amean, {amean, amean, amean});
@@ -55,10 +58,10 @@ TEST_CASE("weighted_add: errors name input and weight") {
                         "weighted_add: weight 1 is 0; expected a finite number other than 0");
     REQUIRE_THROWS_WITH(ops::weighted_add({x, x}, {std::nan(""), 1.0}),
                         "weighted_add: weight 0 is nan; expected a finite number other than 0");
-    REQUIRE_THROWS_WITH(
-        ops::weighted_add({x, x}, {1.0, 1.0}, {.constraint = Constraint::to_left_grad_scale}),
-        "weighted_add: constraint to_left_grad_scale does not join any number of factors; expected to_output_scale, gmean, "
-        "hmean or amean");
+    REQUIRE_THROWS_WITH(ops::weighted_add({x, x}, {1.0, 1.0}, {.constraint = Constraint::to_left_grad_scale}),
+                        "weighted_add: constraint to_left_grad_scale does not join any number of factors; expected "
+                        "to_output_scale, gmean, "
+                        "hmean or amean");
 }
 
 TEST_CASE("weighted_add: propagates scales") {

@@ -77,7 +77,8 @@ TEST_CASE("the vectorised root is within an ulp of the true one from the smalles
         worst = std::max(worst, std::abs(static_cast<double>(positive_root(x)) - exact) / ulp);
     }
     REQUIRE(worst <= 1.0);
-    for (double x = 1e-307; x < 1e300; x *= 37.3) REQUIRE(positive_root(x) == Approx(std::sqrt(x + 0x1p-1022)).epsilon(4e-16));
+    for (double x = 1e-307; x < 1e300; x *= 37.3)
+        REQUIRE(positive_root(x) == Approx(std::sqrt(x + 0x1p-1022)).epsilon(4e-16));
     REQUIRE(positive_root(0.0f) == Approx(0x1p-63f));
     REQUIRE(positive_root(0.0) > 0.0);
     REQUIRE(positive_root(4.0f) == 2.0f);
@@ -89,8 +90,8 @@ TEST_CASE("Adam agrees with the naive loop in double over 200 steps, under every
     REQUIRE(worst_difference<double>({.bias_correction = false}) < 1e-12);
     REQUIRE(worst_difference<double>({.weight_decay = 0.1, .decay = WeightDecay::gradient}) < 1e-12);
     REQUIRE(worst_difference<double>({.weight_decay = 0.1, .decay = WeightDecay::coupled}) < 1e-12);
-    REQUIRE(worst_difference<double>({.weight_decay = 0.01, .decay = WeightDecay::independent, .peak_learning_rate = 0.06}) <
-            1e-12);
+    REQUIRE(worst_difference<double>(
+                {.weight_decay = 0.01, .decay = WeightDecay::independent, .peak_learning_rate = 0.06}) < 1e-12);
 }
 
 TEST_CASE("Adam in float stays within its rounding of the naive loop") {
@@ -139,7 +140,8 @@ TEST_CASE("independent decay does not depend on the learning rate, coupled decay
     REQUIRE(left_after_one(WeightDecay::coupled, 0.5) == 0.875);
 }
 
-TEST_CASE("groups set Adam's learning-rate factor, decay and what is trained; decay spares biases and norms when told to") {
+TEST_CASE(
+    "groups set Adam's learning-rate factor, decay and what is trained; decay spares biases and norms when told to") {
     Parameter<double> weight("block/weight", Shape{1}, {}), bias("block/bias", Shape{1}, {.role = ParameterRole::bias}),
         gain("block/gain", Shape{1}, {.role = ParameterRole::norm}), table("table", Shape{1}, {});
     for (auto* p : {&weight, &bias, &gain, &table}) p->write().data()[0] = 1.0;
@@ -202,7 +204,9 @@ TEST_CASE("Adam's update has the same bits for any thread count") {
 namespace {
 struct Names {
     std::vector<std::string>& seen;
-    void tensor(const std::string& name, Tensor<float>& tensor) { seen.push_back(name + " " + to_string(tensor.shape())); }
+    void tensor(const std::string& name, Tensor<float>& tensor) {
+        seen.push_back(name + " " + to_string(tensor.shape()));
+    }
     void scalar(const std::string& name, std::uint64_t& value) { seen.push_back(name + " " + std::to_string(value)); }
 };
 }  // namespace
@@ -227,7 +231,8 @@ TEST_CASE("Adam refuses options and learning rates that make no sense") {
     const std::vector<Parameter<float>*> all{&p};
     REQUIRE_THROWS_WITH(Adam<float>(all, {.beta1 = 1.0}), "Adam: beta1 is 1; expected a number from 0 to below 1");
     REQUIRE_THROWS_WITH(Adam<float>(all, {.beta2 = -0.5}), "Adam: beta2 is -0.5; expected a number from 0 to below 1");
-    REQUIRE_THROWS_WITH(Adam<float>(all, {.epsilon = -1.0}), "Adam: epsilon is -1; expected a finite number, not negative");
+    REQUIRE_THROWS_WITH(Adam<float>(all, {.epsilon = -1.0}),
+                        "Adam: epsilon is -1; expected a finite number, not negative");
     REQUIRE_THROWS_WITH(Adam<float>(all, {.decay = WeightDecay::independent}),
                         "Adam: independent weight decay needs peak_learning_rate, the largest of the run; it is 0");
     REQUIRE_THROWS_WITH(Adam<float>(all, {.groups = {{.pattern = "q*"}}}),
@@ -253,7 +258,8 @@ namespace {
 template <class T>
 double least_squares_loss(const AdamOptions& options) {
     constexpr std::size_t unknowns = 32, equations = 256, batch = 32;
-    const Tensor<double> x = normal<double>(Shape{equations, unknowns}, {1, 1}), truth = normal<double>(Shape{unknowns}, {1, 2}),
+    const Tensor<double> x = normal<double>(Shape{equations, unknowns}, {1, 1}),
+                         truth = normal<double>(Shape{unknowns}, {1, 2}),
                          noise = normal<double>(Shape{equations}, {1, 3}, 0.3);
     const auto residual = [&](const std::vector<double>& w, std::size_t row) {
         double r = -noise.data()[row];
@@ -264,7 +270,8 @@ double least_squares_loss(const AdamOptions& options) {
     Adam<T> adam({&p}, options);
     std::vector<double> w(unknowns);
     const auto read = [&] {
-        for (std::size_t j = 0; j < unknowns; ++j) w[j] = static_cast<double>(static_cast<Accum<T>>(p.value().data()[j]));
+        for (std::size_t j = 0; j < unknowns; ++j)
+            w[j] = static_cast<double>(static_cast<Accum<T>>(p.value().data()[j]));
     };
     for (std::size_t step = 0; step < 400; ++step) {
         read();
@@ -273,7 +280,8 @@ double least_squares_loss(const AdamOptions& options) {
         for (std::size_t b = 0; b < batch; ++b) {
             const std::size_t row = (step * batch + b) % equations;
             const double r = residual(w, row);
-            for (std::size_t j = 0; j < unknowns; ++j) g[j] += r * x.data()[row * unknowns + j] / static_cast<double>(batch);
+            for (std::size_t j = 0; j < unknowns; ++j)
+                g[j] += r * x.data()[row * unknowns + j] / static_cast<double>(batch);
         }
         for (std::size_t j = 0; j < unknowns; ++j) gradient.data()[j] = element_cast<T>(g[j]);
         p.clear_gradient();
@@ -282,7 +290,8 @@ double least_squares_loss(const AdamOptions& options) {
     }
     read();
     double loss = 0.0;
-    for (std::size_t row = 0; row < equations; ++row) loss += std::pow(residual(w, row), 2) / static_cast<double>(equations);
+    for (std::size_t row = 0; row < equations; ++row)
+        loss += std::pow(residual(w, row), 2) / static_cast<double>(equations);
     return loss;
 }
 
@@ -298,7 +307,8 @@ TEST_CASE("Adam with 16-bit weights and a float master has the weights of float,
     for (int t = 1; t <= 100; ++t) {
         coded.add_gradient(gradient_of<Half>(t, length));
         wide.add_gradient(gradient_of<float>(t, length));
-        for (std::size_t i = 0; i < length; ++i) wide.gradient().data()[i] = static_cast<float>(coded.gradient().data()[i]);
+        for (std::size_t i = 0; i < length; ++i)
+            wide.gradient().data()[i] = static_cast<float>(coded.gradient().data()[i]);
         one.step({}, 0.003);
         other.step({}, 0.003);
         one.clear_gradients();
@@ -311,7 +321,8 @@ TEST_CASE("Adam without a master updates 16-bit weights in place, under the scal
     Parameter<Half> p("p", Shape{2}, {});
     p.write() = Tensor<Half>(Shape{2}, {Half(1.0f), Half(-1.0f)});
     p.write().set_scale(0.25);
-    Adam<Half> adam({&p}, {.epsilon = 0.0, .storage = {.first_moment = {.format = fp16}, .second_moment = {.format = fp16}}});
+    Adam<Half> adam({&p},
+                    {.epsilon = 0.0, .storage = {.first_moment = {.format = fp16}, .second_moment = {.format = fp16}}});
     p.add_gradient(Tensor<Half>(Shape{2}, {Half(3.0f), Half(0.01f)}));
     adam.step({}, 0.0625);
     CHECK(p.value().scale() == 0.25);
@@ -326,15 +337,16 @@ TEST_CASE("Adam's state in fewer bits changes what it learns by a few per cent a
     const StateFormat half{.format = fp16}, byte{.format = e4m3, .block = 128, .rounding = Rounding::stochastic};
     const auto off = [&](double loss) { return std::abs(loss / wide - 1.0); };
     CHECK(off(least_squares_loss<float>({.storage = {.first_moment = half, .second_moment = half}})) < 0.01);
-    CHECK(off(least_squares_loss<float>({.storage = {.first_moment = {.format = bf16},
-                                                     .second_moment = {.format = bf16, .rounding = Rounding::stochastic}}})) <
-          0.02);
+    CHECK(off(least_squares_loss<float>(
+              {.storage = {.first_moment = {.format = bf16},
+                           .second_moment = {.format = bf16, .rounding = Rounding::stochastic}}})) < 0.02);
     CHECK(off(least_squares_loss<float>({.storage = {.first_moment = byte, .second_moment = byte}})) < 0.03);
-    CHECK(off(least_squares_loss<Half>({.storage = {.master = StateFormat{}, .first_moment = half, .second_moment = half}})) <
-          0.02);
+    CHECK(off(least_squares_loss<Half>(
+              {.storage = {.master = StateFormat{}, .first_moment = half, .second_moment = half}})) < 0.02);
     CHECK(off(least_squares_loss<Half>({.storage = {.first_moment = half, .second_moment = half}})) < 0.02);
     CHECK(off(least_squares_loss<BFloat16>(
-              {.storage = {.master = StateFormat{.format = fp16}, .first_moment = byte, .second_moment = byte}})) < 0.03);
+              {.storage = {.master = StateFormat{.format = fp16}, .first_moment = byte, .second_moment = byte}})) <
+          0.03);
 }
 
 TEST_CASE("a second moment that falls follows in FP16; in E4M3 it needs stochastic rounding") {
@@ -344,7 +356,8 @@ TEST_CASE("a second moment that falls follows in FP16; in E4M3 it needs stochast
         for (int t = 0; t < 600; ++t) {
             p.clear_gradient();
             Tensor<float> gradient(Shape{64});
-            for (std::size_t i = 0; i < 64; ++i) gradient.data()[i] = i == 0 || t < 100 ? 1.0f : 0.1f;  // one stays large
+            for (std::size_t i = 0; i < 64; ++i)
+                gradient.data()[i] = i == 0 || t < 100 ? 1.0f : 0.1f;  // one stays large
             p.add_gradient(std::move(gradient));
             adam.step({}, 0.0);
         }

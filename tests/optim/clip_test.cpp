@@ -16,7 +16,9 @@ namespace {
 
 using Parameters = std::vector<Parameter<float>*>;
 
-double norm_of(const Parameters& parameters, int threads = 1) { return gradient_norm<float>({threads, nullptr}, parameters); }
+double norm_of(const Parameters& parameters, int threads = 1) {
+    return gradient_norm<float>({threads, nullptr}, parameters);
+}
 double clip(const Parameters& parameters, double max_norm, int threads = 1) {
     return clip_gradients<float>({threads, nullptr}, parameters, max_norm);
 }
@@ -24,7 +26,8 @@ double clip(const Parameters& parameters, double max_norm, int threads = 1) {
 }  // namespace
 
 TEST_CASE("the gradient norm is over all parameters that are trained and have a gradient") {
-    Parameter<float> a("a", Shape{2}, {}), b("b", Shape{1}, {}), frozen("frozen", Shape{1}, {}), unused("unused", Shape{1}, {});
+    Parameter<float> a("a", Shape{2}, {}), b("b", Shape{1}, {}), frozen("frozen", Shape{1}, {}),
+        unused("unused", Shape{1}, {});
     a.add_gradient(Tensor<float>(Shape{2}, {3.0f, 0.0f}));
     b.add_gradient(Tensor<float>(Shape{1}, {-4.0f}));
     frozen.add_gradient(Tensor<float>(Shape{1}, {100.0f}));

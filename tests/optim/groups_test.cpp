@@ -18,7 +18,8 @@ struct Model {
     Parameter<float> gain{"block0/norm/gain", Shape{2}, {.role = ParameterRole::norm}};
     std::vector<Parameter<float>*> all{&embedding, &up, &bias, &gain};
 
-    std::vector<ParameterSettings> resolve(const std::vector<ParameterGroup>& groups, const GroupDefaults& defaults = {}) {
+    std::vector<ParameterSettings> resolve(const std::vector<ParameterGroup>& groups,
+                                           const GroupDefaults& defaults = {}) {
         return resolve_groups("Adam", all, groups, defaults);
     }
 };
@@ -86,7 +87,8 @@ TEST_CASE("a list of parameters must have some, none of them null and no name tw
 
 TEST_CASE("a parametrisation gives factors, groups multiply them, and biases and norms do not decay") {
     const ParametrisationRule umup{Parametrisation::umup};
-    Parameter<float> weight("a/weight", Shape{3, 16}, {.role = ParameterRole::weight, .fan_in = 16, .fan_out = 3, .depth = 4});
+    Parameter<float> weight("a/weight", Shape{3, 16},
+                            {.role = ParameterRole::weight, .fan_in = 16, .fan_out = 3, .depth = 4});
     Parameter<float> readout("b/weight", Shape{3, 16}, {.role = ParameterRole::readout, .fan_in = 16, .fan_out = 3});
     Parameter<float> bias("a/bias", Shape{3}, {.role = ParameterRole::bias, .fan_out = 3, .depth = 4});
     const std::vector<Parameter<float>*> all{&weight, &readout, &bias};
@@ -99,10 +101,12 @@ TEST_CASE("a parametrisation gives factors, groups multiply them, and biases and
     CHECK(settings[2].weight_decay == 0.0);
 }
 
-TEST_CASE("the kind of weight decay: the options', else the parametrisation's where anything decays, else the optimiser's") {
+TEST_CASE(
+    "the kind of weight decay: the options', else the parametrisation's where anything decays, else the optimiser's") {
     const std::vector<ParameterSettings> decaying{{.weight_decay = 0.1}}, not_decaying{{}};
     const ParametrisationRule umup{Parametrisation::umup}, standard{};
-    CHECK(resolve_decay("Adam", WeightDecay::gradient, umup, WeightDecay::coupled, decaying, 0.0) == WeightDecay::gradient);
+    CHECK(resolve_decay("Adam", WeightDecay::gradient, umup, WeightDecay::coupled, decaying, 0.0) ==
+          WeightDecay::gradient);
     CHECK(resolve_decay("Adam", {}, umup, WeightDecay::coupled, decaying, 1.0) == WeightDecay::independent);
     CHECK(resolve_decay("Adam", {}, umup, WeightDecay::coupled, not_decaying, 0.0) == WeightDecay::coupled);
     CHECK(resolve_decay("Sgd", {}, standard, WeightDecay::gradient, decaying, 0.0) == WeightDecay::coupled);

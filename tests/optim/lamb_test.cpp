@@ -106,7 +106,8 @@ TEST_CASE("LAMB in float stays within its rounding of the naive loop") {
     CHECK(worst > 0.0);
 }
 
-TEST_CASE("a step of LAMB moves a parameter by the learning rate relative to it, whatever its size and the gradient's") {
+TEST_CASE(
+    "a step of LAMB moves a parameter by the learning rate relative to it, whatever its size and the gradient's") {
     for (const double size : {1e-3, 1.0, 50.0})
         for (const double slope : {1e-2, 1.0, 1e5}) {
             Parameter<double> p("p", Shape{length}, {});
@@ -184,10 +185,10 @@ TEST_CASE("the trust ratio is 1 where parameter or update is zero, and for biase
 TEST_CASE("LAMB's groups set factor, decay and what is trained; frozen parameters keep value and state") {
     Parameter<double> a("a", Shape{1}, {}), b("b", Shape{1}, {}), frozen("frozen", Shape{1}, {});
     for (auto* p : {&a, &b, &frozen}) fill_constant(p->write(), 4.0);
-    Lamb<double> lamb({&a, &b, &frozen},
-                      {.epsilon = 0.0,
-                       .weight_decay = 0.0,
-                       .groups = {{.pattern = "b", .learning_rate_factor = 0.5}, {.pattern = "frozen", .trained = false}}});
+    Lamb<double> lamb({&a, &b, &frozen}, {.epsilon = 0.0,
+                                          .weight_decay = 0.0,
+                                          .groups = {{.pattern = "b", .learning_rate_factor = 0.5},
+                                                     {.pattern = "frozen", .trained = false}}});
     CHECK_FALSE(frozen.requires_gradient());
     for (auto* p : {&a, &b, &frozen}) p->add_gradient(Tensor<double>(Shape{1}, {1.0}));
     const std::uint64_t version = frozen.version();
@@ -252,12 +253,14 @@ TEST_CASE("LAMB refuses options and learning rates that make no sense") {
     const std::vector<Parameter<float>*> all{&p};
     REQUIRE_THROWS_WITH(Lamb<float>(all, {.beta1 = 1.0}), "Lamb: beta1 is 1; expected a number from 0 to below 1");
     REQUIRE_THROWS_WITH(Lamb<float>(all, {.beta2 = -0.5}), "Lamb: beta2 is -0.5; expected a number from 0 to below 1");
-    REQUIRE_THROWS_WITH(Lamb<float>(all, {.epsilon = -1.0}), "Lamb: epsilon is -1; expected a finite number, not negative");
+    REQUIRE_THROWS_WITH(Lamb<float>(all, {.epsilon = -1.0}),
+                        "Lamb: epsilon is -1; expected a finite number, not negative");
     REQUIRE_THROWS_WITH(Lamb<float>(all, {.decay = WeightDecay::independent}),
                         "Lamb: independent weight decay needs peak_learning_rate, the largest of the run; it is 0");
-    REQUIRE_THROWS_WITH(Lamb<float>(all, {.least_norm = 2.0, .most_norm = 1.0}),
-                        "Lamb: the norm in the trust ratio is held from 2 to 1; expected a finite number, not negative, and one "
-                        "that is not below it");
+    REQUIRE_THROWS_WITH(
+        Lamb<float>(all, {.least_norm = 2.0, .most_norm = 1.0}),
+        "Lamb: the norm in the trust ratio is held from 2 to 1; expected a finite number, not negative, and one "
+        "that is not below it");
     REQUIRE_THROWS_WITH(Lamb<float>(all, {.groups = {{.pattern = "q*"}}}),
                         "Lamb: group pattern 'q*' matches none of the 1 parameters");
     REQUIRE_THROWS_WITH(Lamb<float>(all, {.storage = {.second_moment = {.format = e8m0}}}),

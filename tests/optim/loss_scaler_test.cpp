@@ -58,9 +58,12 @@ TEST_CASE("loss scaler: a visitor reads and writes its state") {
     struct Visitor {
         std::map<std::string, double>& saved;
         bool load;
-        void number(const std::string& name, double& value) { load ? void(value = saved[name]) : void(saved[name] = value); }
+        void number(const std::string& name, double& value) {
+            load ? void(value = saved[name]) : void(saved[name] = value);
+        }
         void scalar(const std::string& name, std::uint64_t& value) {
-            load ? void(value = static_cast<std::uint64_t>(saved[name])) : void(saved[name] = static_cast<double>(value));
+            load ? void(value = static_cast<std::uint64_t>(saved[name]))
+                 : void(saved[name] = static_cast<double>(value));
         }
     };
     const LossScaling how{.kind = LossScaleKind::automatic, .interval = 2};

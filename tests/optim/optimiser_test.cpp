@@ -53,7 +53,8 @@ public:
             ++one.state.updates;
             for (std::size_t i = 0; i < one.value.size(); ++i) {
                 T& p = one.value.data()[i];
-                const double slope = one.parameter.gradient().data()[i] * one.parameter.gradient().scale() + one.penalty() * p;
+                const double slope =
+                    one.parameter.gradient().data()[i] * one.parameter.gradient().scale() + one.penalty() * p;
                 const double step = slope > 0.0 ? 1.0 : slope < 0.0 ? -1.0 : 0.0;
                 p = one.keep(one.learning_rate) * p - one.learning_rate / one.value.scale() * step;
             }
@@ -75,7 +76,8 @@ TEST_CASE("an optimiser of one's own is its formula: the frame gives each parame
     Pair a("a", 8.0, 3.0), b("b", 8.0, 3.0), c("c", 2.0, 3.0);
     c.write().set_scale(4.0);
     SignDescent<double> optimiser(
-        {&a, &b, &c}, {.weight_decay = 0.5, .groups = {{.pattern = "b", .learning_rate_factor = 0.5, .weight_decay = 0.0}}});
+        {&a, &b, &c},
+        {.weight_decay = 0.5, .groups = {{.pattern = "b", .learning_rate_factor = 0.5, .weight_decay = 0.0}}});
     CHECK(optimiser.parameters() == std::vector<Parameter<double>*>{&a, &b, &c});
     CHECK(optimiser.settings()[1].learning_rate_factor == 0.5);
     CHECK(optimiser.options().weight_decay == 0.5);
@@ -144,17 +146,20 @@ TEST_CASE("an optimiser that is refused touches no parameter; errors name it") {
     REQUIRE_THROWS_WITH(SignDescent<double>({}), "SignDescent: no parameters to train");
     REQUIRE_THROWS_WITH(SignDescent<double>(both, {.groups = {{.pattern = "q*"}}}),
                         "SignDescent: group pattern 'q*' matches none of the 2 parameters");
-    REQUIRE_THROWS_WITH(SignDescent<double>(both, {.decay = WeightDecay::independent, .groups = freeze}),
-                        "SignDescent: independent weight decay needs peak_learning_rate, the largest of the run; it is 0");
+    REQUIRE_THROWS_WITH(
+        SignDescent<double>(both, {.decay = WeightDecay::independent, .groups = freeze}),
+        "SignDescent: independent weight decay needs peak_learning_rate, the largest of the run; it is 0");
     REQUIRE_THROWS_WITH(SignDescent<double>(both, {.groups = freeze, .storage = {.first_moment = {.format = e8m0}}}),
                         "storage.first_moment: e8m0 has no zero; expected a format with zero, NaN and sign");
     CHECK(a.requires_gradient());
     CHECK(b.requires_gradient());
 
-    SignDescent<double> optimiser(both, {.weight_decay = 0.1, .decay = WeightDecay::independent, .peak_learning_rate = 0.5});
+    SignDescent<double> optimiser(both,
+                                  {.weight_decay = 0.1, .decay = WeightDecay::independent, .peak_learning_rate = 0.5});
     for (const double rate : {-0.5, std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()})
         REQUIRE_THROWS(optimiser.step(rate));
-    REQUIRE_THROWS_WITH(optimiser.step(-0.5), "SignDescent: learning rate is -0.5; expected a finite number, not negative");
+    REQUIRE_THROWS_WITH(optimiser.step(-0.5),
+                        "SignDescent: learning rate is -0.5; expected a finite number, not negative");
     REQUIRE_THROWS_WITH(
         optimiser.step(0.75),
         "SignDescent: learning rate 0.75 is above peak_learning_rate 0.5, which independent weight decay divides by");

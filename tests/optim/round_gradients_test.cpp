@@ -38,7 +38,8 @@ TEST_CASE("weight gradients are rounded to the format, those of other parameters
     for (const double size : {1.0, 1e-3}) {
         const std::vector<double> plain = plain_gradient<float>(size);
         const std::vector<double> rounded = rounded_gradient<float>(storage, ParameterRole::weight, size);
-        for (std::size_t i = 0; i < length; ++i) REQUIRE(rounded[i] == static_cast<double>(decode(e5m2, encode(e5m2, plain[i]))));
+        for (std::size_t i = 0; i < length; ++i)
+            REQUIRE(rounded[i] == static_cast<double>(decode(e5m2, encode(e5m2, plain[i]))));
         for (const ParameterRole role :
              {ParameterRole::bias, ParameterRole::norm, ParameterRole::embedding, ParameterRole::readout})
             REQUIRE(rounded_gradient<float>(storage, role, size) == plain);
@@ -54,16 +55,19 @@ TEST_CASE("weight gradients may be brought to the format's range first, by their
         const Storage storage{.weight_gradient = Quantiser{.format = e5m2}, .weight_gradient_scale = rule};
         const std::vector<double> rounded = rounded_gradient<float>(storage, ParameterRole::weight, size);
         for (std::size_t i = 0; i < length; ++i)
-            REQUIRE(rounded[i] == std::ldexp(static_cast<double>(decode(e5m2, encode(e5m2, std::ldexp(plain[i], bias)))), -bias));
+            REQUIRE(rounded[i] ==
+                    std::ldexp(static_cast<double>(decode(e5m2, encode(e5m2, std::ldexp(plain[i], bias)))), -bias));
     };
     check_bias({.source = ScaleSource::amax}, static_cast<int>(std::floor(std::log2(57344.0 / largest))));
-    check_bias({.source = ScaleSource::amax, .margin = 2}, static_cast<int>(std::floor(std::log2(57344.0 / largest))) - 2);
+    check_bias({.source = ScaleSource::amax, .margin = 2},
+               static_cast<int>(std::floor(std::log2(57344.0 / largest))) - 2);
     check_bias({.source = ScaleSource::constant, .bias = 20}, 20);
     check_bias({}, 0);
 }
 
 TEST_CASE("weight gradients of every element type are kept in it") {
-    const Storage storage{.weight_gradient = Quantiser{.format = e4m3}, .weight_gradient_scale = {.source = ScaleSource::amax}};
+    const Storage storage{.weight_gradient = Quantiser{.format = e4m3},
+                          .weight_gradient_scale = {.source = ScaleSource::amax}};
     const std::vector<double> half = rounded_gradient<Half>(storage, ParameterRole::weight, 1.0),
                               brain = rounded_gradient<BFloat16>(storage, ParameterRole::weight, 1.0),
                               wide = rounded_gradient<double>(storage, ParameterRole::weight, 1.0);

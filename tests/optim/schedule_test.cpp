@@ -29,13 +29,14 @@ TEST_CASE("the cosine falls through the middle to its final share at the last up
     REQUIRE(schedule.at(60) == Approx(2.0 * 0.55).epsilon(1e-14));
     REQUIRE(schedule.at(35) == Approx(2.0 * (0.1 + 0.9 * 0.5 * (1.0 + std::sqrt(0.5)))).epsilon(1e-14));
     REQUIRE(schedule.at(110) == Approx(0.2).epsilon(1e-14));
-    REQUIRE(Schedule{.kind = ScheduleKind::cosine, .peak = 2.0, .steps = 110, .warmup = 10, .final_share = 0.0}.at(110) ==
-            Approx(0.0).margin(1e-15));
+    REQUIRE(Schedule{.kind = ScheduleKind::cosine, .peak = 2.0, .steps = 110, .warmup = 10, .final_share = 0.0}.at(
+                110) == Approx(0.0).margin(1e-15));
     for (std::uint64_t t = 11; t <= 110; ++t) REQUIRE(schedule.at(t) < schedule.at(t - 1));
 }
 
 TEST_CASE("the half-life halves every so many updates after the peak") {
-    const Schedule schedule{.kind = ScheduleKind::half_life, .peak = 1.0, .steps = 1000, .warmup = 4, .half_life = 32.0};
+    const Schedule schedule{
+        .kind = ScheduleKind::half_life, .peak = 1.0, .steps = 1000, .warmup = 4, .half_life = 32.0};
     REQUIRE(schedule.at(36) == 0.5);
     REQUIRE(schedule.at(68) == 0.25);
     REQUIRE(schedule.at(20) == Approx(std::sqrt(0.5)).epsilon(1e-14));
@@ -54,7 +55,8 @@ TEST_CASE("a schedule that makes no sense is one clear line") {
     REQUIRE_THROWS_WITH((Schedule{.steps = 0}.validate()), "schedule: steps is 0; expected at least 1");
     REQUIRE_THROWS_WITH((Schedule{.steps = 10}.at(0)), "schedule: step 0 of 10; updates count from 1");
     REQUIRE_THROWS_WITH((Schedule{.steps = 10}.at(11)), "schedule: step 11 of 10; updates count from 1");
-    REQUIRE_THROWS_WITH((Schedule{.peak = -0.5}.validate()), "schedule: peak is -0.5; expected a finite number, not negative");
+    REQUIRE_THROWS_WITH((Schedule{.peak = -0.5}.validate()),
+                        "schedule: peak is -0.5; expected a finite number, not negative");
     REQUIRE_THROWS((Schedule{.peak = std::numeric_limits<double>::quiet_NaN()}.validate()));
     REQUIRE_THROWS_WITH((Schedule{.kind = ScheduleKind::cosine, .final_share = 1.5}.validate()),
                         "schedule: final share is 1.5; expected a number from 0 to 1");

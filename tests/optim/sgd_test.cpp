@@ -64,8 +64,10 @@ TEST_CASE("SGD agrees with the naive loop in double over 200 steps, under every 
     REQUIRE(worst_difference<double>({.momentum = 0.9, .nesterov = true}) < 1e-12);
     REQUIRE(worst_difference<double>({.momentum = 0.5, .weight_decay = 0.1}) < 1e-12);
     REQUIRE(worst_difference<double>({.weight_decay = 0.1, .decay = WeightDecay::coupled}) < 1e-12);
-    REQUIRE(worst_difference<double>(
-                {.momentum = 0.9, .weight_decay = 0.01, .decay = WeightDecay::independent, .peak_learning_rate = 0.06}) < 1e-12);
+    REQUIRE(
+        worst_difference<double>(
+            {.momentum = 0.9, .weight_decay = 0.01, .decay = WeightDecay::independent, .peak_learning_rate = 0.06}) <
+        1e-12);
     REQUIRE(worst_difference<float>({.momentum = 0.9, .nesterov = true}) < 2e-4);
 }
 
@@ -110,7 +112,9 @@ TEST_CASE("SGD trains 16-bit parameters with a velocity in float") {
     Sgd<BFloat16> sgd({&p}, {.momentum = 0.5});
     struct Names {
         std::vector<std::string> seen{};
-        void tensor(const std::string& name, Tensor<float>& tensor) { seen.push_back(name + " " + to_string(tensor.shape())); }
+        void tensor(const std::string& name, Tensor<float>& tensor) {
+            seen.push_back(name + " " + to_string(tensor.shape()));
+        }
         void scalar(const std::string& name, std::uint64_t&) { seen.push_back(name); }
     } names;
     sgd.visit_state(names);
@@ -193,7 +197,9 @@ TEST_CASE("SGD without momentum keeps a master alone, and says how often it was 
         void codes(const std::string& name, const FloatFormat& format, Tensor<std::uint16_t>&) {
             seen.push_back(name + " " + unitscale::name(format));
         }
-        void scalar(const std::string& name, std::uint64_t& value) { seen.push_back(name + " " + std::to_string(value)); }
+        void scalar(const std::string& name, std::uint64_t& value) {
+            seen.push_back(name + " " + std::to_string(value));
+        }
     } names;
     sgd.visit_state(names);
     CHECK(names.seen == std::vector<std::string>{"p/master fp16", "p/updates 16"});

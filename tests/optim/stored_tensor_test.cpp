@@ -21,8 +21,8 @@ template <class A>
 std::vector<A> spread_values(std::size_t size = length) {
     std::vector<A> values(size);
     for (std::size_t i = 0; i < size; ++i)
-        values[i] =
-            static_cast<A>(random_normal({3, 1}, i) * std::exp2(-20.0 * static_cast<double>(uniform(random_word({3, 2}, i)))));
+        values[i] = static_cast<A>(random_normal({3, 1}, i) *
+                                   std::exp2(-20.0 * static_cast<double>(uniform(random_word({3, 2}, i)))));
     return values;
 }
 
@@ -64,8 +64,8 @@ std::vector<double> reference(const std::vector<A>& values, const StateFormat& h
                                  ? 1.0
                                  : std::exp2(-std::floor(std::log2(static_cast<double>(how.format->max()) / largest)));
         for (std::size_t i = begin; i < end; ++i)
-            result[i] =
-                scale * static_cast<double>(decode(*how.format, encode(*how.format, static_cast<double>(values[i]) / scale)));
+            result[i] = scale * static_cast<double>(
+                                    decode(*how.format, encode(*how.format, static_cast<double>(values[i]) / scale)));
     }
     return result;
 }
@@ -105,7 +105,8 @@ TEST_CASE("stored tensor: values are rounded once to the format, times the scale
             }
 }
 
-TEST_CASE("stored tensor: the error is within the format's unit roundoff, or half its smallest number times the scale") {
+TEST_CASE(
+    "stored tensor: the error is within the format's unit roundoff, or half its smallest number times the scale") {
     const std::vector<float> values = spread_values<float>();
     for (const FloatFormat& format : formats)
         for (const std::size_t block : {0u, 128u}) {
@@ -117,8 +118,8 @@ TEST_CASE("stored tensor: the error is within the format's unit roundoff, or hal
             const double roundoff = std::exp2(-format.precision());
             for (std::size_t i = 0; i < length; ++i) {
                 const std::size_t begin = i / step * step;
-                const auto largest = static_cast<double>(
-                    optim::largest_of(values.data() + begin, static_cast<std::ptrdiff_t>(std::min(step, length - begin))));
+                const auto largest = static_cast<double>(optim::largest_of(
+                    values.data() + begin, static_cast<std::ptrdiff_t>(std::min(step, length - begin))));
                 const double top = static_cast<double>(format.max());
                 const double smallest = static_cast<double>(format.min_subnormal()) * (2.0 * largest / top);
                 const double x = static_cast<double>(values[i]);
@@ -147,7 +148,8 @@ TEST_CASE("stored tensor: the largest magnitude takes the top of the format, at 
 TEST_CASE("stored tensor: scales per block keep what one scale loses where blocks differ") {
     std::vector<float> values(length);
     for (std::size_t i = 0; i < length; ++i)
-        values[i] = static_cast<float>((1.0 + random_normal({1, 1}, i) * 0.1) * std::exp2(-2.0 * static_cast<double>(i / 128)));
+        values[i] =
+            static_cast<float>((1.0 + random_normal({1, 1}, i) * 0.1) * std::exp2(-2.0 * static_cast<double>(i / 128)));
     StoredTensor<float> whole(Shape{length}, {.format = e4m3}), blocks(Shape{length}, {.format = e4m3, .block = 128});
     store(whole, values);
     store(blocks, values);
@@ -231,7 +233,8 @@ struct Types {
     void tensor(const std::string& name, Tensor<float>& t) { seen.push_back(name + " float " + to_string(t.shape())); }
     template <CodeWord Code>
     void codes(const std::string& name, const FloatFormat& format, Tensor<Code>& t) {
-        seen.push_back(name + " " + unitscale::name(format) + " in " + std::to_string(8 * sizeof(Code)) + " bits " + to_string(t.shape()));
+        seen.push_back(name + " " + unitscale::name(format) + " in " + std::to_string(8 * sizeof(Code)) + " bits " +
+                       to_string(t.shape()));
     }
 };
 struct FloatsOnly {
@@ -241,7 +244,9 @@ struct FloatsOnly {
 
 TEST_CASE("stored tensor: names codes and scales to a visitor in their own types") {
     std::vector<std::string> seen;
-    const auto visit = [&](const StateFormat& how) { StoredTensor<float>(Shape{20, 10}, how).visit_state(Types{seen}, "m"); };
+    const auto visit = [&](const StateFormat& how) {
+        StoredTensor<float>(Shape{20, 10}, how).visit_state(Types{seen}, "m");
+    };
     visit({});
     visit({.format = fp16});
     visit({.format = bf16});

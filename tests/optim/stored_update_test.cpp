@@ -76,7 +76,8 @@ std::vector<double> rounded(const std::vector<double>& x, const FloatFormat& for
     for (const double value : x) largest = std::max(largest, std::abs(value));
     const double scale = std::exp2(-std::floor(std::log2(static_cast<double>(format.max()) / largest)));
     std::vector<double> result;
-    for (const double value : x) result.push_back(scale * static_cast<double>(decode(format, encode(format, value / scale))));
+    for (const double value : x)
+        result.push_back(scale * static_cast<double>(decode(format, encode(format, value / scale))));
     return result;
 }
 
@@ -87,7 +88,8 @@ TEST_CASE("stored update: state in double precision follows the formulas, rounde
         INFO(name(format));
         Run<double> run({}, {.format = format}, {.format = format});
         std::vector<double> p(run.weights.span().begin(), run.weights.span().end()), m(length, 0.0), v(length, 0.0);
-        for (int t = 1; t <= 6; ++t) {  // gradients of 0.5 and 100 in turn: yesterday's scale would overflow, or lose most
+        for (int t = 1; t <= 6;
+             ++t) {  // gradients of 0.5 and 100 in turn: yesterday's scale would overflow, or lose most
             const Tensor<double> gradient = gradient_of<double>(t);
             run.update(gradient);
             for (std::size_t i = 0; i < length; ++i) {
@@ -173,7 +175,8 @@ TEST_CASE("stored update: the same bits for any thread count") {
     const auto run_with = [](int threads) {
         Run<Half> run(StateFormat{.format = fp16}, {.format = e4m3, .block = 128, .rounding = Rounding::stochastic},
                       {.format = fp16}, size);
-        for (int t = 1; t <= 3; ++t) run.update(gradient_of<Half>(t, size), {threads, nullptr}, static_cast<std::uint64_t>(t));
+        for (int t = 1; t <= 3; ++t)
+            run.update(gradient_of<Half>(t, size), {threads, nullptr}, static_cast<std::uint64_t>(t));
         std::vector<double> all = values(run.master);
         for (const StoredTensor<float>* state : {&run.first, &run.second}) {
             const std::vector<double> more = values(*state);

@@ -15,6 +15,7 @@ TEST_CASE("only independent decay needs the peak of the learning rate") {
     REQUIRE(schedule_share("Adam", WeightDecay::independent, 0.25, 0.5) == 0.5);
     REQUIRE(schedule_share("Adam", WeightDecay::independent, 0.5, 0.5) == 1.0);
     REQUIRE(schedule_share("Adam", WeightDecay::coupled, 0.25, 0.0) == 1.0);
-    REQUIRE_THROWS_WITH(schedule_share("Adam", WeightDecay::independent, 0.5, 0.25),
-                        "Adam: learning rate 0.5 is above peak_learning_rate 0.25, which independent weight decay divides by");
+    REQUIRE_THROWS_WITH(
+        schedule_share("Adam", WeightDecay::independent, 0.5, 0.25),
+        "Adam: learning rate 0.5 is above peak_learning_rate 0.25, which independent weight decay divides by");
 }

@@ -59,7 +59,9 @@ std::vector<Recipe> unit_recipes() {
 
 }  // namespace
 
-TEST_CASE("every decoder has valid gradients under every unit recipe, each s times the true one, with no constraint set in nn") {
+TEST_CASE(
+    "every decoder has valid gradients under every unit recipe, each s times the true one, with no constraint set in "
+    "nn") {
     for (const Recipe& recipe : unit_recipes())
         for (const nn::DecoderConfig& config : decoders()) {
             INFO(recipe.name << ", tied " << config.tied << ", placement " << static_cast<int>(config.placement)
@@ -86,8 +88,9 @@ TEST_CASE("every decoder has valid gradients under every unit recipe, each s tim
             REQUIRE(audit.leaves.size() == parameters.size());
             for (std::size_t i = 0; i < parameters.size(); ++i) {
                 INFO(parameters[i]->name());
-                const auto leaf = std::find_if(audit.leaves.begin(), audit.leaves.end(),
-                                               [&](const auto& audited) { return audited.name == parameters[i]->name(); });
+                const auto leaf = std::find_if(audit.leaves.begin(), audit.leaves.end(), [&](const auto& audited) {
+                    return audited.name == parameters[i]->name();
+                });
                 REQUIRE(leaf != audit.leaves.end());
                 // The floor is for the keys' bias, whose true gradient is 0: softmax does not see it.
                 REQUIRE(analysis::relative_error(gradients[0][i], gradients[1][i], leaf->s, 1e-4) < 1e-9);
@@ -108,7 +111,8 @@ TEST_CASE("tied embeddings put the whole trunk on a cycle; untied, only branches
                 CHECK(op.inputs[1].edge == (tied ? EdgeKind::joined : EdgeKind::cut));
                 CHECK((op.inputs[0].beta == op.alpha) == tied);
             }
-            if (op.path == "decoder/tokens/embedding") CHECK(op.inputs[0].edge == (tied ? EdgeKind::joined : EdgeKind::cut));
+            if (op.path == "decoder/tokens/embedding")
+                CHECK(op.inputs[0].edge == (tied ? EdgeKind::joined : EdgeKind::cut));
             if (op.path == "decoder/block0/ffn/up/linear") {
                 CHECK(op.inputs[0].edge == EdgeKind::joined);
                 CHECK(op.inputs[1].edge == EdgeKind::cut);
@@ -120,7 +124,8 @@ TEST_CASE("tied embeddings put the whole trunk on a cycle; untied, only branches
 
 TEST_CASE("an explicit constraint `none` inside a branch is found, by op and tensor") {
     for (const char* name : {"unit-fp32", "unit-fp8"}) {
-        LanguageModel<float> model(find_recipe(name), {.vocabulary = 11, .width = 8, .depth = 1, .heads = 2, .length = 6});
+        LanguageModel<float> model(find_recipe(name),
+                                   {.vocabulary = 11, .width = 8, .depth = 1, .heads = 2, .length = 6});
         Parameter<float> extra("extra/weight", {16, 8}, {}), back("back/weight", {8, 16}, {});
         model.tape.begin_step();
         const Tensor<std::int32_t> ids = random_tokens({3, 6}, 11);
@@ -132,17 +137,20 @@ TEST_CASE("an explicit constraint `none` inside a branch is found, by op and ten
         CHECK_FALSE(audit.valid());
         REQUIRE(audit.faults.size() == 1);
         // 16^-1/2 / 8^-1/2
-        CHECK(audit.faults[0] == "residual_split: the gradients of its outputs carry different factors, 0.707107 and 1");
+        CHECK(audit.faults[0] ==
+              "residual_split: the gradients of its outputs carry different factors, 0.707107 and 1");
     }
 }
 
 TEST_CASE("under a mean, forward factors do not change from the first step to the last, nor in evaluation") {
     Recipe recipe = find_recipe("unit-fp32");
     recipe.automatic_rule = Constraint::gmean;
-    LanguageModel<float> model(recipe, {.vocabulary = 11, .width = 8, .depth = 1, .heads = 2, .length = 6, .tied = true});
+    LanguageModel<float> model(recipe,
+                               {.vocabulary = 11, .width = 8, .depth = 1, .heads = 2, .length = 6, .tied = true});
     optim::Adam<float> optimiser(model.decoder.parameters());
-    REQUIRE_THROWS_WITH(train::evaluate(model.decoder, model.tape, std::vector<std::int32_t>(20, 1), 6, 1),
-                        Catch::Contains("no forward factor planned for decoder/") && Catch::Contains("call Tape::plan"));
+    REQUIRE_THROWS_WITH(
+        train::evaluate(model.decoder, model.tape, std::vector<std::int32_t>(20, 1), 6, 1),
+        Catch::Contains("no forward factor planned for decoder/") && Catch::Contains("call Tape::plan"));
     const std::vector<train::Batch> batches = {random_batch(8, 6, 11)};
     REQUIRE(train::train_step<float>(model.decoder, model.tape, optimiser, batches, 0.01).updated);
     const auto plan = model.state.plan();
@@ -157,7 +165,8 @@ TEST_CASE("under a mean, forward factors do not change from the first step to th
     const auto logits = model.decoder(model.tape, random_tokens({1, 3}, 11));
     CHECK(logits.shape() == Shape{1, 3, 11});
     for (std::size_t i = 0; i < model.tape.node_count(); ++i)
-        if (const auto planned = model.state.planned_alpha(model.tape.node(i).site)) CHECK(model.tape.node(i).alpha == *planned);
+        if (const auto planned = model.state.planned_alpha(model.tape.node(i).site))
+            CHECK(model.tape.node(i).alpha == *planned);
 }
 
 TEST_CASE("at the shapes of BERT-large scale factors cost less than 0.2 % of the matrix products") {

@@ -2,7 +2,6 @@
 // Element-wise ops in the 16-bit types. Broadcast inputs are repeated 600 times, so that sums in 16 bits would show.
 #include <unitscale/ops/abs.hpp>
 #include <unitscale/ops/add.hpp>
-#include <unitscale/ops/binary.hpp>
 #include <unitscale/ops/cast.hpp>
 #include <unitscale/ops/clamp.hpp>
 #include <unitscale/ops/custom_scale.hpp>
@@ -26,8 +25,9 @@
 #include <unitscale/ops/sqrt.hpp>
 #include <unitscale/ops/sub.hpp>
 #include <unitscale/ops/tanh.hpp>
-#include <unitscale/ops/unary.hpp>
 #include <unitscale/ops/weighted_add.hpp>
+#include <unitscale/record/binary.hpp>
+#include <unitscale/record/unary.hpp>
 
 #include "support/half_checks.hpp"
 #include "support/op_checks.hpp"
@@ -46,7 +46,8 @@ TEST_CASE("runs: ops of one input round once in 16 bits") {
     check_sixteen_bits("dropout", one, [](auto&, auto& v) { return ops::dropout(v[0], {.p = 0.25}); });
     check_sixteen_bits("exp", one, [](auto&, auto& v) { return ops::exp(v[0], stated); });
     check_sixteen_bits("gelu", one, [](auto&, auto& v) { return ops::gelu(v[0], {.mult = 1.5}); });
-    check_sixteen_bits("gelu, tanh", one, [](auto&, auto& v) { return ops::gelu(v[0], {.form = ops::GeluForm::tanh}); });
+    check_sixteen_bits("gelu, tanh", one,
+                       [](auto&, auto& v) { return ops::gelu(v[0], {.form = ops::GeluForm::tanh}); });
     check_sixteen_bits("relu", one, [](auto&, auto& v) { return ops::relu(v[0]); });
     check_sixteen_bits("multiplier", one, [](auto&, auto& v) { return ops::multiplier(v[0], 0.3); });
     check_sixteen_bits("scale", one, [](auto&, auto& v) { return ops::scale_forward(v[0], 0.3); });
@@ -68,8 +69,9 @@ TEST_CASE("runs: ops of several inputs round once in 16 bits, and sum broadcast 
     check_sixteen_bits("select", repeated, [](auto&, auto& v) {
         return ops::select(Tensor<std::int32_t>({5}, {1, 0, 0, 1, 0}), v[0], v[1]);
     });
-    check_sixteen_bits("div", test::positive_inputs(repeated),
-                       [](auto&, auto& v) { return ops::div(v[0], v[1], {.unit = ops::BinaryUnitRule{.alpha = 0.5}}); });
+    check_sixteen_bits("div", test::positive_inputs(repeated), [](auto&, auto& v) {
+        return ops::div(v[0], v[1], {.unit = ops::BinaryUnitRule{.alpha = 0.5}});
+    });
     check_sixteen_bits("gated_silu", {{7, 30}, {7, 30}}, [](auto&, auto& v) { return ops::gated_silu(v[0], v[1]); });
     check_sixteen_bits("weighted_add", {{7, 30}, {7, 30}, {7, 30}}, [](auto&, auto& v) {
         return ops::weighted_add({v[0], v[1], v[2]}, {1.0, -2.0, 0.3});
@@ -79,8 +81,10 @@ TEST_CASE("runs: ops of several inputs round once in 16 bits, and sum broadcast 
 TEST_CASE("runs: casts to 8 bits of 16-bit tensors are those of the float ones, stochastic rounding too") {
     for (const Rounding rounding : {Rounding::nearest_even, Rounding::stochastic}) {
         const Quantiser quantiser{.format = e4m3, .rounding = rounding};
-        check_sixteen_bits("cast_on_forward", one, [=](auto&, auto& v) { return ops::cast_on_forward(v[0], quantiser); });
-        check_sixteen_bits("cast_on_backward", one, [=](auto&, auto& v) { return ops::cast_on_backward(v[0], quantiser); });
+        check_sixteen_bits("cast_on_forward", one,
+                           [=](auto&, auto& v) { return ops::cast_on_forward(v[0], quantiser); });
+        check_sixteen_bits("cast_on_backward", one,
+                           [=](auto&, auto& v) { return ops::cast_on_backward(v[0], quantiser); });
     }
 }
 
@@ -89,7 +93,8 @@ TEST_CASE("runs: an op with a scale rule of its own rounds once in 16 bits") {
         using T = std::decay_t<decltype(v[0].scaled()(0))>;
         const Tensor<T>& a = v[0].scaled();
         return ops::custom_scale(
-            "square", {v[0]}, {.worth = a.scale() * a.scale(), .unit = ops::IdealFactors<1>{.alpha = 0.5774, .betas = {0.5}}},
+            "square", {v[0]},
+            {.worth = a.scale() * a.scale(), .unit = ops::IdealFactors<1>{.alpha = 0.5774, .betas = {0.5}}},
             [&](Accum<T> factor) {
                 Tensor<T> y = tape.make(a.shape());
                 kernels::map_elements(
@@ -101,8 +106,8 @@ TEST_CASE("runs: an op with a scale rule of its own rounds once in 16 bits") {
                 Tensor<T> dx = g.make(g.input_shape(0));
                 kernels::map_elements(
                     g.execution(), static_cast<std::ptrdiff_t>(dx.size()), dx.data(),
-                    [factor = 2 * g.factor(0)](Accum<T> dy, Accum<T> u) { return factor * dy * u; }, g.output_gradient().data(),
-                    g.input(0).data());
+                    [factor = 2 * g.factor(0)](Accum<T> dy, Accum<T> u) { return factor * dy * u; },
+                    g.output_gradient().data(), g.input(0).data());
                 g.add(0, std::move(dx));
             });
     };
@@ -110,8 +115,8 @@ TEST_CASE("runs: an op with a scale rule of its own rounds once in 16 bits") {
 }
 
 // Half and BFloat16 hold every one of these numbers times any of these powers of two: rescaling rounds nothing.
-TEMPLATE_TEST_CASE("runs: in 16 bits rescaling moves powers of two between data and scale without a change of value", "", Half,
-                   BFloat16) {
+TEMPLATE_TEST_CASE("runs: in 16 bits rescaling moves powers of two between data and scale without a change of value",
+                   "", Half, BFloat16) {
     using T = TestType;
     Recipe recipe = analysis::plain_recipe(Scaling::propagate);
     ScalingState state(1);
@@ -131,7 +136,8 @@ TEMPLATE_TEST_CASE("runs: in 16 bits rescaling moves powers of two between data 
     CHECK(scale == 0x1p-36);
     CHECK(analysis::relative_error(cast<float>(plain.scaled()), cast<float>(x.scaled()), 0x1p6) == 0.0);
     tape.backward(analysis::project(plain, dy, 0x1p-10));
-    CHECK(x.gradient().scale() > 0x1p26);  // dy's over the scale: its data, 2^10 times dy, has been brought to unit size
+    CHECK(x.gradient().scale() >
+          0x1p26);  // dy's over the scale: its data, 2^10 times dy, has been brought to unit size
     CHECK(analysis::relative_error(cast<float>(x.gradient()), cast<float>(dy), 0x1p36 / x.gradient().scale()) == 0.0);
     CHECK(analysis::relative_error(cast<float>(ops::stop_scaling(ops::rebalance(plain, 0x1p5)).scaled()),
                                    cast<float>(plain.scaled())) == 0.0);

@@ -4,22 +4,22 @@
 #include <unitscale/ops/cached_attention.hpp>
 #include <unitscale/ops/concatenate.hpp>
 #include <unitscale/ops/conv1d.hpp>
-#include <unitscale/ops/conv1d_shape.hpp>
 #include <unitscale/ops/linear.hpp>
 #include <unitscale/ops/matmul.hpp>
-#include <unitscale/ops/operand_rounding.hpp>
-#include <unitscale/ops/operands.hpp>
-#include <unitscale/ops/packed_weight.hpp>
 #include <unitscale/ops/pad.hpp>
 #include <unitscale/ops/readout.hpp>
-#include <unitscale/ops/record_linear.hpp>
 #include <unitscale/ops/reshape.hpp>
 #include <unitscale/ops/residual.hpp>
 #include <unitscale/ops/rotary.hpp>
-#include <unitscale/ops/same_scale.hpp>
-#include <unitscale/ops/saved_operand.hpp>
 #include <unitscale/ops/slice.hpp>
 #include <unitscale/ops/transpose.hpp>
+#include <unitscale/record/conv1d_shape.hpp>
+#include <unitscale/record/operand_rounding.hpp>
+#include <unitscale/record/operands.hpp>
+#include <unitscale/record/packed_weight.hpp>
+#include <unitscale/record/record_linear.hpp>
+#include <unitscale/record/same_scale.hpp>
+#include <unitscale/record/saved_operand.hpp>
 
 #include "support/half_checks.hpp"
 #include "support/op_checks.hpp"
@@ -39,8 +39,9 @@ TEST_CASE("runs: products sum in Accum and round once in 16 bits") {
 }
 
 TEST_CASE("runs: attention and rotary in 16 bits") {
-    check_sixteen_bits("attention", {{2, 200, 8}, {2, 200, 4}, {2, 200, 4}},
-                       [](auto&, auto& v) { return ops::attention(v[0], v[1], v[2], {.heads = 4, .groups = 2, .mult = 2.0}); });
+    check_sixteen_bits("attention", {{2, 200, 8}, {2, 200, 4}, {2, 200, 4}}, [](auto&, auto& v) {
+        return ops::attention(v[0], v[1], v[2], {.heads = 4, .groups = 2, .mult = 2.0});
+    });
     check_sixteen_bits("rotary", {{2, 9, 8}}, [](auto&, auto& v) { return ops::rotary(v[0], {.heads = 2}); });
 }
 
@@ -84,7 +85,8 @@ TEST_CASE("runs: ops that move values are exact in 16 bits; a residual layer rou
         1, 3);
 }
 
-TEMPLATE_TEST_CASE("runs: in 16 bits too, codes in place of an input and packed weights change no bit", "", Half, BFloat16) {
+TEMPLATE_TEST_CASE("runs: in 16 bits too, codes in place of an input and packed weights change no bit", "", Half,
+                   BFloat16) {
     using T = TestType;
     Recipe recipe = analysis::plain_recipe(Scaling::unit);
     const Quantiser e4{.format = e4m3}, e5{.format = e5m2};

@@ -7,12 +7,12 @@
 #include <unitscale/ops/max.hpp>
 #include <unitscale/ops/mean.hpp>
 #include <unitscale/ops/mse_loss.hpp>
-#include <unitscale/ops/reduced_axes.hpp>
 #include <unitscale/ops/rms_norm.hpp>
 #include <unitscale/ops/scatter_add.hpp>
 #include <unitscale/ops/softmax.hpp>
 #include <unitscale/ops/softmax_cross_entropy.hpp>
 #include <unitscale/ops/sum.hpp>
+#include <unitscale/record/reduced_axes.hpp>
 
 #include "support/half_checks.hpp"
 #include "support/op_checks.hpp"
@@ -44,14 +44,16 @@ TEST_CASE("runs: reductions sum in Accum in 16 bits") {
     check_sixteen_bits("sum", positive, [](auto&, auto& v) { return ops::sum(v[0]); });
     check_sixteen_bits("sum, rows", positive, [](auto&, auto& v) { return ops::sum(v[0], {.axes = {0}}); });
     check_sixteen_bits("mean", positive, [](auto&, auto& v) { return ops::mean(v[0]); });
-    check_sixteen_bits("mean, rows", positive, [](auto&, auto& v) { return ops::mean(v[0], {.axes = {0}, .keep_axes = true}); });
+    check_sixteen_bits("mean, rows", positive,
+                       [](auto&, auto& v) { return ops::mean(v[0], {.axes = {0}, .keep_axes = true}); });
     check_sixteen_bits("max", one, [](auto&, auto& v) { return ops::max(v[0], {.axes = {1}, .unit = rule}); });
 }
 
 TEST_CASE("runs: norms and softmax round once in 16 bits; where the gradient is made from the value, that one too") {
     check_sixteen_bits("layer_norm", {{600, 40}, {40}, {40}},
                        [](auto&, auto& v) { return ops::layer_norm(v[0], std::optional(v[1]), std::optional(v[2])); });
-    check_sixteen_bits("rms_norm", {{600, 40}, {40}}, [](auto&, auto& v) { return ops::rms_norm(v[0], std::optional(v[1])); });
+    check_sixteen_bits("rms_norm", {{600, 40}, {40}},
+                       [](auto&, auto& v) { return ops::rms_norm(v[0], std::optional(v[1])); });
     check_sixteen_bits("rms_norm, long rows", {{3, 900}}, [](auto&, auto& v) { return ops::rms_norm(v[0]); });
     check_sixteen_bits(
         "softmax", {{5, 600}}, [](auto&, auto& v) { return ops::softmax(v[0]); }, 1, 3);
@@ -89,9 +91,11 @@ TEMPLATE_TEST_CASE("runs: a loss' value and seed are not rounded to 16 bits", ""
         for (const double seed : {0x1p17, 1000.3}) {
             INFO(name(scaling) << ", seed " << seed);
             tape.begin_step();
-            const auto x = tape.input(Tensor<T>({2, 3}, {T(0.5f), T(-1.25f), T(2.0f), T(0.0f), T(0.75f), T(-0.5f)}), true);
+            const auto x =
+                tape.input(Tensor<T>({2, 3}, {T(0.5f), T(-1.25f), T(2.0f), T(0.0f), T(0.75f), T(-0.5f)}), true);
             const auto loss = ops::softmax_cross_entropy(x, labels);
-            const double sums[] = {std::exp(0.5) + std::exp(-1.25) + std::exp(2.0), 1.0 + std::exp(0.75) + std::exp(-0.5)};
+            const double sums[] = {std::exp(0.5) + std::exp(-1.25) + std::exp(2.0),
+                                   1.0 + std::exp(0.75) + std::exp(-0.5)};
             CHECK(loss.item() == Approx((std::log(sums[0]) - 2.0 + std::log(sums[1])) / 2.0).epsilon(1e-6));
             tape.backward(loss, static_cast<float>(seed));
             const double want = seed * std::exp(0.5) / sums[0] / 2.0;

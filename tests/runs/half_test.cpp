@@ -26,7 +26,8 @@ TEST_CASE("runs: every header of ops is tested in the 16-bit types") {
         if (entry.path().extension() != ".hpp") continue;
         ++headers;
         INFO(entry.path().filename().string());
-        CHECK(text.str().find("#include <unitscale/ops/" + entry.path().filename().string() + ">") != std::string::npos);
+        CHECK(text.str().find("#include <unitscale/ops/" + entry.path().filename().string() + ">") !=
+              std::string::npos);
     }
     CHECK(headers > 40);
 }
@@ -48,7 +49,8 @@ TEMPLATE_TEST_CASE("runs: a decoder in 16 bits agrees with float within the type
         test::randomise(narrow.decoder.parameters(), wide.tape.unit_scaled() ? 1.0 : 0.3);
         const auto from = narrow.decoder.parameters();
         const auto to = wide.decoder.parameters();
-        for (std::size_t i = 0; i < to.size(); ++i) to[i]->write() = cast<float>(from[i]->value());  // the same model exactly
+        for (std::size_t i = 0; i < to.size(); ++i)
+            to[i]->write() = cast<float>(from[i]->value());  // the same model exactly
         wide.tape.begin_step();
         narrow.tape.begin_step();
         const auto want = wide.loss(batch);

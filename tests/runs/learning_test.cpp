@@ -25,18 +25,20 @@ struct Learnt {
 
 template <class T>
 Learnt learn(const Recipe& recipe, const io::CharacterVocabulary& vocabulary, const train::Split& parts) {
-    test::LanguageModel<T> model(recipe, {.vocabulary = vocabulary.size(), .width = 32, .depth = 2, .heads = 2, .length = 24});
+    test::LanguageModel<T> model(recipe,
+                                 {.vocabulary = vocabulary.size(), .width = 32, .depth = 2, .heads = 2, .length = 24});
     optim::Adam<T> optimiser(
         model.decoder.parameters(),
         {.beta1 = 0.9, .beta2 = 0.95, .parametrisation = recipe.parametrisation_rule(), .storage = recipe.storage});
-    const optim::Schedule schedule{.kind = optim::ScheduleKind::cosine, .peak = recipe.learning_rate, .steps = 80, .warmup = 8};
+    const optim::Schedule schedule{
+        .kind = optim::ScheduleKind::cosine, .peak = recipe.learning_rate, .steps = 80, .warmup = 8};
     Learnt result{.before = train::evaluate(model.decoder, model.tape, parts.validation, 24, 4)};
     train::Batch batch = train::make_batch(8, 24);
     optim::LossScaler scaler(recipe.loss_scaling);
     for (std::uint64_t step = 1; step <= schedule.steps; ++step) {
         train::fill_random(batch, parts.training, {1, 2}, step);
-        const auto done =
-            train::train_step<T>(model.decoder, model.tape, optimiser, std::span(&batch, 1), schedule.at(step), &scaler);
+        const auto done = train::train_step<T>(model.decoder, model.tape, optimiser, std::span(&batch, 1),
+                                               schedule.at(step), &scaler);
         if (done.updated || done.skipped) continue;
         result.broken = step;
         break;
@@ -44,7 +46,8 @@ Learnt learn(const Recipe& recipe, const io::CharacterVocabulary& vocabulary, co
     result.after = train::evaluate(model.decoder, model.tape, parts.validation, 24, 4);
     result.skipped = scaler.skipped();
     const auto prompt = vocabulary.encode(U"sphinx of black ");
-    result.written = vocabulary.decode(train::generate(model.decoder, model.tape, prompt, {.tokens = 12, .temperature = 0.0}));
+    result.written =
+        vocabulary.decode(train::generate(model.decoder, model.tape, prompt, {.tokens = 12, .temperature = 0.0}));
     return result;
 }
 
@@ -66,8 +69,8 @@ TEST_CASE("runs: under every recipe a small model learns a sentence by heart") {
 
     for (const Recipe& recipe : known_recipes()) {
         INFO(recipe.name);
-        const Learnt learnt =
-            train::with_storage(recipe, [&]<class T>(std::type_identity<T>) { return learn<T>(recipe, vocabulary, parts); });
+        const Learnt learnt = train::with_storage(
+            recipe, [&]<class T>(std::type_identity<T>) { return learn<T>(recipe, vocabulary, parts); });
         INFO(learnt.before << " bits before, " << learnt.after << " after, single characters have " << entropy);
         CHECK(learnt.before > entropy);
         CHECK(learnt.broken == 0);

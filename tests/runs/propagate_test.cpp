@@ -87,7 +87,8 @@ void check_agreement(Pair<T>& pair, double tolerance, std::size_t micro_batches 
         for (const T g : parameter->gradient().span()) largest = std::max(largest, std::abs(static_cast<double>(g)));
     for (std::size_t i = 0; i < want.size(); ++i) {
         INFO(want[i]->name());
-        CHECK(analysis::relative_error(value(got[i]->gradient()), want[i]->gradient(), 1.0, 1e-3 * largest) < tolerance);
+        CHECK(analysis::relative_error(value(got[i]->gradient()), want[i]->gradient(), 1.0, 1e-3 * largest) <
+              tolerance);
     }
 }
 
@@ -199,7 +200,8 @@ TEST_CASE("propagate: training, evaluation and sampling are those of none") {
             result.norm = done.gradient_norm;
         }
         result.bits = train::evaluate(model.decoder, model.tape, tokens.span(), length, 2);
-        result.text = train::generate(model.decoder, model.tape, tokens.span().first(3), {.tokens = 20, .temperature = 1.0});
+        result.text =
+            train::generate(model.decoder, model.tape, tokens.span().first(3), {.tokens = 20, .temperature = 1.0});
         return result;
     };
     const Result want = train(pair.plain), got = train(pair.scaled);
@@ -216,7 +218,8 @@ TEST_CASE("propagate: training, evaluation and sampling are those of none") {
     }
 }
 
-TEST_CASE("propagate: FP8 products keep small gradients, which underflow without scales; packed weights give the same loss") {
+TEST_CASE(
+    "propagate: FP8 products keep small gradients, which underflow without scales; packed weights give the same loss") {
     const train::Batch batch = test::random_batch(3, length, vocabulary);
     const float seed = 0x1p-16f;  // as a mean over 65,536 times as many rows would have it
     // The relative error of a gradient against the same model in float.
@@ -236,8 +239,8 @@ TEST_CASE("propagate: FP8 products keep small gradients, which underflow without
         rounded.tape.begin_step({.training = false, .gradients = false});
         CHECK(rounded.loss(batch).item() == loss);
         const auto want = exact.decoder.parameters(), got = rounded.decoder.parameters();
-        const auto at =
-            std::find_if(want.begin(), want.end(), [](const auto* p) { return p->name().ends_with("block0/ffn/up/weight"); });
+        const auto at = std::find_if(want.begin(), want.end(),
+                                     [](const auto* p) { return p->name().ends_with("block0/ffn/up/weight"); });
         REQUIRE(at != want.end());
         const auto place = static_cast<std::size_t>(at - want.begin());
         return analysis::relative_error(value(got[place]->gradient()), value(want[place]->gradient()));

@@ -68,7 +68,8 @@ void run(Run& result, bool rescale, float size) {
 }  // namespace
 
 TEST_CASE(
-    "runs: rescaled, gradients of norms' inputs stay among FP16's normal numbers; without, a large stream makes them underflow") {
+    "runs: rescaled, gradients of norms' inputs stay among FP16's normal numbers; without, a large stream makes them "
+    "underflow") {
     Run without, with;
     run(without, false, 1024.0f);
     run(with, true, 1024.0f);

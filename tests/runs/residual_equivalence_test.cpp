@@ -44,10 +44,13 @@ struct Case {
                 .norm = {.kind = nn::NormKind::rms, .epsilon = epsilon},
                 .positions = nn::Positions::rotary,
                 .residual =
-                    ResidualRule{.scheme = ResidualScheme::depth, .multiplier = multiplier, .attention_ratio = attention_ratio},
+                    ResidualRule{
+                        .scheme = ResidualScheme::depth, .multiplier = multiplier, .attention_ratio = attention_ratio},
                 .attention_mult = attention_mult};
     }
-    [[nodiscard]] double ffn_factor() const { return multiplier * std::sqrt(2.0 / (1.0 + attention_ratio * attention_ratio)); }
+    [[nodiscard]] double ffn_factor() const {
+        return multiplier * std::sqrt(2.0 / (1.0 + attention_ratio * attention_ratio));
+    }
     [[nodiscard]] double attention_factor() const { return attention_ratio * ffn_factor(); }
 };
 
@@ -109,7 +112,8 @@ Outcome run_plain(test::LanguageModel<double>& model, const train::Batch& batch,
     const auto times = [&](double factor, Variable<double> x) {
         return ops::mul(x, tape.input(Tensor<double>(Shape{1}, {factor})));
     };
-    const auto linear = [&](Variable<double> x, const std::string& name) {  // a product of unit-normal numbers: over fan_in^1/2
+    const auto linear = [&](Variable<double> x,
+                            const std::string& name) {  // a product of unit-normal numbers: over fan_in^1/2
         Parameter<double>& weight = *parameters.at(name + "/weight");
         return times(1.0 / std::sqrt(static_cast<double>(weight.shape()[1])), ops::linear(x, tape.parameter(weight)));
     };
@@ -119,7 +123,8 @@ Outcome run_plain(test::LanguageModel<double>& model, const train::Batch& batch,
     const double m = c.attention_mult, s = static_cast<double>(config.length);
     const double peaked = 1.0 / (1.0 + 4.0 * static_cast<double>(head_size) / (m * m));
     const double attention_alpha = std::pow(s / std::log(s), (1.0 - peaked) / 2.0);  // reference: table 8 of the paper
-    const double silu_alpha = std::sqrt(2.0) * std::pow(std::sqrt(2.0), 0.5);        // halfway, in the logarithm, of 2^1/2 and 2
+    const double silu_alpha =
+        std::sqrt(2.0) * std::pow(std::sqrt(2.0), 0.5);  // halfway, in the logarithm, of 2^1/2 and 2
 
     const double half_root = std::sqrt(static_cast<double>(config.depth));  // of L/2
     Variable<double> stream = ops::embedding(tape.parameter(*parameters.at("decoder/tokens/weight")), batch.ids);
@@ -164,7 +169,9 @@ Recipe unit_recipe() {
 
 }  // namespace
 
-TEST_CASE("runs: the residual rule `depth` is the plain pre-norm network: logits, loss and gradients, for random multipliers") {
+TEST_CASE(
+    "runs: the residual rule `depth` is the plain pre-norm network: logits, loss and gradients, for random "
+    "multipliers") {
     for (std::size_t depth = 1; depth <= 6; ++depth)
         for (std::uint64_t draw = 0; draw < 3; ++draw) {
             const Case c = random_case(depth, 10 * depth + draw);
@@ -190,12 +197,13 @@ TEST_CASE("runs: the residual rule is no other network, and an epsilon in the no
     test::LanguageModel<double> model(unit_recipe(), c.config());
     const Outcome scheme = run_scheme(model, batch);
     CHECK(difference(scheme.logits, run_plain(model, batch, c, c.ffn_factor(), c.attention_factor()).logits) > 1e-2);
-    CHECK(difference(scheme.logits, run_plain(model, batch, c, 1.01 * c.attention_factor(), c.ffn_factor()).logits) > 1e-4);
+    CHECK(difference(scheme.logits, run_plain(model, batch, c, 1.01 * c.attention_factor(), c.ffn_factor()).logits) >
+          1e-4);
     Case with_epsilon = c;
     with_epsilon.epsilon = 1e-5;
     test::LanguageModel<double> other(unit_recipe(), with_epsilon.config());
-    const double separated =
-        difference(run_scheme(other, batch).logits, run_plain(other, batch, c, c.attention_factor(), c.ffn_factor()).logits);
+    const double separated = difference(run_scheme(other, batch).logits,
+                                        run_plain(other, batch, c, c.attention_factor(), c.ffn_factor()).logits);
     CHECK(separated > 1e-9);
     CHECK(separated < 1e-4);
 }

@@ -16,8 +16,13 @@ namespace {
 /// Weights, master copy and moments of a decoder under a recipe, all from one pool: what it has handed out.
 template <class T>
 std::size_t bytes_of(const Recipe& recipe) {
-    nn::Decoder<T> decoder(
-        {.vocabulary = 200, .width = 128, .depth = 4, .heads = 2, .length = 128, .norm = {.gains = true}, .bias = true});
+    nn::Decoder<T> decoder({.vocabulary = 200,
+                            .width = 128,
+                            .depth = 4,
+                            .heads = 2,
+                            .length = 128,
+                            .norm = {.gains = true},
+                            .bias = true});
     const auto pool = std::make_shared<MemoryPool>();
     for (Parameter<T>* parameter : decoder.parameters()) parameter->write() = Tensor<T>(parameter->shape(), pool);
     const optim::Adam<T> adam(decoder.parameters(), {.storage = recipe.storage, .pool = pool});
@@ -35,7 +40,8 @@ TEST_CASE("runs: FP16 weights and state take half of what FP32 takes, FP8 moment
                  first = share(bytes_of<Half>(find_recipe("scalify-fp16-2"))),
                  fourth = share(bytes_of<Half>(find_recipe("scalify-fp8-4"))), eight = share(bytes_of<Half>(bytes));
     std::printf(
-        "bytes of weights and optimiser state: fp32 %zu; of that fp16 %.4f, scalify-fp16-2 %.4f, scalify-fp8-4 %.4f, with "
+        "bytes of weights and optimiser state: fp32 %zu; of that fp16 %.4f, scalify-fp16-2 %.4f, scalify-fp8-4 %.4f, "
+        "with "
         "moments in E4M3 by blocks %.4f\n",
         wide, master, first, fourth, eight);
     CHECK(wide > 12 * 4 * 12 * 128 * 128);  // 12 bytes to a weight of the blocks

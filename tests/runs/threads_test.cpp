@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The same bits with one thread and two, and from run to run; other bits from another seed.
-#include <unitscale/kernels/matmul.hpp>
 #include <unitscale/kernels/vector_math.hpp>
 #include <unitscale/optim/adam.hpp>
+#include <unitscale/products/product.hpp>
 #include <unitscale/train/step.hpp>
 
 #include "support/catch.hpp"
@@ -19,8 +19,8 @@ struct Run {
 };
 
 template <class T = float>
-Run run(const char* recipe, nn::DecoderConfig config, std::size_t rows, std::uint64_t steps, std::uint64_t seed, int threads,
-        std::size_t parts = 1) {
+Run run(const char* recipe, nn::DecoderConfig config, std::size_t rows, std::uint64_t steps, std::uint64_t seed,
+        int threads, std::size_t parts = 1) {
     test::LanguageModel<T> model(find_recipe(recipe), config, seed, threads);
     optim::Adam<T> optimiser(model.decoder.parameters(), {.storage = model.recipe.storage});
     Run result;
@@ -47,7 +47,8 @@ TEST_CASE("runs: the same bits with 1 and 2 threads, where every kernel splits i
                                    .dropout = 0.1};
     constexpr std::size_t rows = 8;
     // Products of 512 x 128 x 128, element-wise loops over 512 x 128 and updates of 512 x 128 have work for two.
-    REQUIRE(rows * config.length * config.width * config.width >= 2 * static_cast<std::size_t>(kernels::matmul_work_threshold));
+    REQUIRE(rows * config.length * config.width * config.width >=
+            2 * static_cast<std::size_t>(products::matmul_work_threshold));
     REQUIRE(rows * config.length * config.width >= 2 * static_cast<std::size_t>(kernels::work_threshold));
     REQUIRE(4 * config.width * config.width >= 2 * static_cast<std::size_t>(kernels::work_threshold));
     for (const char* recipe : {"fp32", "unit-fp8"}) {
@@ -57,7 +58,8 @@ TEST_CASE("runs: the same bits with 1 and 2 threads, where every kernel splits i
         CHECK(std::equal(one.values.begin(), one.values.end(), two.values.begin(), two.values.end()));
         CHECK(one.losses[0] != one.losses[2]);
     }
-    const Run one = run<Half>("scalify-fp8-4", config, rows, 3, 1, 1), two = run<Half>("scalify-fp8-4", config, rows, 3, 1, 2);
+    const Run one = run<Half>("scalify-fp8-4", config, rows, 3, 1, 1),
+              two = run<Half>("scalify-fp8-4", config, rows, 3, 1, 2);
     CHECK(one == two);
 }
 

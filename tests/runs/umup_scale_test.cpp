@@ -118,14 +118,17 @@ std::map<std::string, double> predicted(std::size_t depth, const ResidualRule& r
         Covariance stream(length * length);
         for (std::size_t i = 0; i < length; ++i)
             for (std::size_t j = 0; j < length; ++j) at(stream, i, j) = tokens[i] == tokens[j] ? 1.0 : 0.0;
-        const auto note = [&](const std::string& path, const Covariance& k) { result[path] += mean_square(k) / sequences; };
+        const auto note = [&](const std::string& path, const Covariance& k) {
+            result[path] += mean_square(k) / sequences;
+        };
         const auto layer = [&](std::size_t index, const auto& branch) {
             const std::string path = concatenate("decoder/block", index / 2, '/'), ordinal = index % 2 == 0 ? "" : ".1";
             note(path + "residual_split" + ordinal, stream);
             note(path + "residual_split" + ordinal + "[1]", stream);
             const Covariance inner = branch(path, normalised(stream));
             const double tau = residual_tau(rule, index, 2 * depth);
-            for (std::size_t i = 0; i < stream.size(); ++i) stream[i] = (tau * tau * inner[i] + stream[i]) / (tau * tau + 1.0);
+            for (std::size_t i = 0; i < stream.size(); ++i)
+                stream[i] = (tau * tau * inner[i] + stream[i]) / (tau * tau + 1.0);
             note(path + "residual_add" + ordinal, stream);
         };
         for (std::size_t block = 0; block < depth; ++block) {
@@ -227,7 +230,8 @@ void check_activations(const Recorder& seen, const Recipe& recipe, const nn::Dec
 
 }  // namespace
 
-TEST_CASE("runs: at initialisation the u-µP Llama's activations have unit scale but for what attention's outputs grow by") {
+TEST_CASE(
+    "runs: at initialisation the u-µP Llama's activations have unit scale but for what attention's outputs grow by") {
     const Recipe recipe = find_recipe("umup-fp32");
     const auto [text, vocabulary] = prose();
     const Tensor<std::int32_t> random = test::random_tokens({sequences, length}, vocabulary);

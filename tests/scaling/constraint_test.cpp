@@ -84,8 +84,9 @@ TEST_CASE("any number of factors becomes one by a rule that does not tell inputs
 
 TEST_CASE("a rule for another number of inputs is an error that names op and rule") {
     double alpha = 1.0, left = 1.0, right = 1.0;
-    REQUIRE_THROWS_WITH(constrain("matmul", Constraint::to_grad_input_scale, alpha, left, right),
-                        "matmul: constraint to_grad_input_scale needs an op with one constrained input, this one has 2");
+    REQUIRE_THROWS_WITH(
+        constrain("matmul", Constraint::to_grad_input_scale, alpha, left, right),
+        "matmul: constraint to_grad_input_scale needs an op with one constrained input, this one has 2");
     REQUIRE_THROWS_WITH(constrain("gelu", Constraint::to_left_grad_scale, alpha, left),
                         "gelu: constraint to_left_grad_scale needs an op with two constrained inputs, this one has 1");
     REQUIRE_THROWS_WITH(constrain("gelu", Constraint::to_right_grad_scale, alpha, left),
@@ -98,7 +99,8 @@ TEST_CASE("constraints are found by their names, an unknown name lists them") {
                                   Constraint::to_left_grad_scale, Constraint::to_right_grad_scale})
         REQUIRE(parse_constraint(name(constraint)) == constraint);
     REQUIRE(name(Constraint::hmean) == "hmean");
-    REQUIRE_THROWS_WITH(parse_constraint("mean"),
-                        "constraint: unknown rule 'mean'; expected one of automatic, none, gmean, hmean, amean, to_output_scale, "
-                        "to_grad_input_scale, to_left_grad_scale, to_right_grad_scale");
+    REQUIRE_THROWS_WITH(
+        parse_constraint("mean"),
+        "constraint: unknown rule 'mean'; expected one of automatic, none, gmean, hmean, amean, to_output_scale, "
+        "to_grad_input_scale, to_left_grad_scale, to_right_grad_scale");
 }

@@ -17,7 +17,8 @@ constexpr ParameterFacts gain{.role = ParameterRole::norm, .fan_in = 1, .fan_out
 constexpr ParameterFacts table{.role = ParameterRole::embedding, .fan_in = 100, .fan_out = 512};
 constexpr ParameterFacts readout{.role = ParameterRole::readout, .fan_in = 512, .fan_out = 100};
 
-void check_scaling(const ParameterScaling& scaling, double stddev, double multiplier, double factor, bool decays = true) {
+void check_scaling(const ParameterScaling& scaling, double stddev, double multiplier, double factor,
+                   bool decays = true) {
     CHECK(scaling.initial_stddev == Approx(stddev).epsilon(1e-14));
     CHECK(scaling.multiplier == Approx(multiplier).epsilon(1e-14));
     CHECK(scaling.learning_rate_factor == Approx(factor).epsilon(1e-14));
@@ -43,7 +44,8 @@ TEST_CASE("parametrisation: u-µP, Adam and LAMB: table 2 of the paper") {
     const ParametrisationRule umup{Parametrisation::umup};
     for (const OptimiserKind optimiser : {OptimiserKind::adam, OptimiserKind::lamb, OptimiserKind::sgd}) {
         check_scaling(parameter_scaling(umup, table, optimiser), 1.0, 1.0, 1.0 / std::sqrt(512.0));
-        check_scaling(parameter_scaling(umup, down, optimiser), 1.0, 1.0 / std::sqrt(2048.0), 1.0 / std::sqrt(2048.0 * 16.0));
+        check_scaling(parameter_scaling(umup, down, optimiser), 1.0, 1.0 / std::sqrt(2048.0),
+                      1.0 / std::sqrt(2048.0 * 16.0));
         check_scaling(parameter_scaling(umup, readout, optimiser), 1.0, 1.0 / 512.0, 1.0);
         check_scaling(parameter_scaling(umup, bias, optimiser), 0.0, 1.0, 0.25, false);
         check_scaling(parameter_scaling(umup, gain, optimiser), 0.0, 1.0, 1.0, false);
@@ -57,12 +59,14 @@ TEST_CASE("parametrisation: u-µP, SGD with a readout whose factors are joined")
     CHECK(parameter_scaling(umup, bias, OptimiserKind::sgd).learning_rate_factor == Approx(512.0 / 4.0));
     CHECK(parameter_scaling(umup, gain, OptimiserKind::sgd).learning_rate_factor == Approx(512.0));
     CHECK(parameter_scaling(umup, readout, OptimiserKind::sgd).learning_rate_factor == 1.0);
-    CHECK(parameter_scaling(umup, down, OptimiserKind::adam).learning_rate_factor == Approx(1.0 / std::sqrt(2048.0 * 16.0)));
+    CHECK(parameter_scaling(umup, down, OptimiserKind::adam).learning_rate_factor ==
+          Approx(1.0 / std::sqrt(2048.0 * 16.0)));
 }
 
 TEST_CASE("parametrisation: µP at four times its base width and depth") {
-    const ParametrisationRule mup{Parametrisation::mup,
-                                  {.init_sigma = 2.0, .alpha_emb = 3.0, .alpha_out = 5.0, .base_width = 128, .base_depth = 4}};
+    const ParametrisationRule mup{
+        Parametrisation::mup,
+        {.init_sigma = 2.0, .alpha_emb = 3.0, .alpha_out = 5.0, .base_width = 128, .base_depth = 4}};
     check_scaling(parameter_scaling(mup, down), 0.02, 1.0, 0.5 * 0.25);  // 0.02 sigma (1/4)^1/2
     check_scaling(parameter_scaling(mup, table), 0.04, 3.0, 1.0);
     check_scaling(parameter_scaling(mup, readout), 0.04, 5.0 / 4.0, 1.0);
@@ -76,7 +80,8 @@ TEST_CASE("parametrisation: µP at four times its base width and depth") {
 }
 
 TEST_CASE("parametrisation: µP at its base is the standard model") {
-    const ParametrisationRule mup{.kind = Parametrisation::mup, .hyperparameters = {.base_width = 512, .base_depth = 16}};
+    const ParametrisationRule mup{.kind = Parametrisation::mup,
+                                  .hyperparameters = {.base_width = 512, .base_depth = 16}};
     const ParametrisationRule standard{};
     for (const ParameterFacts& facts : {down, bias, gain, table, readout})
         for (const OptimiserKind optimiser : {OptimiserKind::adam, OptimiserKind::sgd, OptimiserKind::lamb}) {
@@ -103,7 +108,8 @@ TEST_CASE("parametrisation: hyperparameters out of range are errors") {
                         "hyperparameters: alpha_attn is 0; expected a positive number");
     REQUIRE_THROWS_WITH(check_hyperparameters({.alpha_out = std::numeric_limits<double>::infinity()}),
                         "hyperparameters: alpha_out is inf; expected a positive number");
-    REQUIRE_THROWS_WITH(check_hyperparameters({.base_width = 0}), "hyperparameters: base_width is 0; expected at least 1");
+    REQUIRE_THROWS_WITH(check_hyperparameters({.base_width = 0}),
+                        "hyperparameters: base_width is 0; expected at least 1");
     REQUIRE_THROWS_WITH(parameter_scaling({.hyperparameters = {.init_sigma = -1.0}}, down),
                         "hyperparameters: init_sigma is -1; expected a positive number");
 }

@@ -14,7 +14,8 @@ using namespace unitscale;
 
 static_assert(pow2_down(3.0) == 2.0 && pow2_up(3.0f) == 4.0f, "usable in constant expressions");
 
-TEMPLATE_TEST_CASE("powers of two in the range of scales stay, and their neighbours go to one side", "", float, double) {
+TEMPLATE_TEST_CASE("powers of two in the range of scales stay, and their neighbours go to one side", "", float,
+                   double) {
     using T = TestType;
     for (int exponent = min_scale_exponent; exponent <= max_scale_exponent; ++exponent) {
         const T power = std::ldexp(T{1}, exponent);
@@ -66,7 +67,8 @@ TEMPLATE_TEST_CASE("random numbers lie between their rounded powers of two", "",
         REQUIRE(std::exp2(std::floor(std::log2(static_cast<long double>(x)))) == static_cast<long double>(down));
         REQUIRE((x == down ? up == down : up == 2 * down));
         const T nearest = pow2_nearest(x);
-        REQUIRE(nearest == (static_cast<long double>(x) > std::sqrt(2.0L) * static_cast<long double>(down) ? up : down));
+        REQUIRE(nearest ==
+                (static_cast<long double>(x) > std::sqrt(2.0L) * static_cast<long double>(down) ? up : down));
         const T stochastic = pow2_stochastic(x, block[2]);
         REQUIRE((stochastic == down || stochastic == up));
     }
@@ -96,7 +98,8 @@ TEST_CASE("stochastic rounding to a power of two is unbiased") {
 TEMPLATE_TEST_CASE("what would leave the range of scales is its bound", "", float, double) {
     using T = TestType;
     const T smallest = static_cast<T>(0x1p-126), largest = static_cast<T>(0x1p127);
-    for (const T tiny : {std::numeric_limits<T>::denorm_min(), static_cast<T>(0x1.8p-127), static_cast<T>(0x1.fffp-130)}) {
+    for (const T tiny :
+         {std::numeric_limits<T>::denorm_min(), static_cast<T>(0x1.8p-127), static_cast<T>(0x1.fffp-130)}) {
         CAPTURE(tiny);
         REQUIRE(pow2_down(tiny) == smallest);
         REQUIRE(pow2_up(tiny) == smallest);

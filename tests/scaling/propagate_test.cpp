@@ -18,8 +18,8 @@ TEST_CASE("a number becomes a scale as the rounding says") {
     CHECK(as_scale(ScaleRounding::none, 6.0) == 6.0);
     CHECK(as_scale(ScaleRounding::stochastic, 5.0, 0u) == 4.0);
     CHECK(as_scale(ScaleRounding::stochastic, 5.0, ~0u) == 8.0);
-    for (const ScaleRounding rounding :
-         {ScaleRounding::down, ScaleRounding::none, ScaleRounding::up, ScaleRounding::nearest, ScaleRounding::stochastic})
+    for (const ScaleRounding rounding : {ScaleRounding::down, ScaleRounding::none, ScaleRounding::up,
+                                         ScaleRounding::nearest, ScaleRounding::stochastic})
         CHECK(as_scale(rounding, 0.125, ~0u) == 0.125);
     CHECK(name(ScaleRounding::down) == "down");
     CHECK(name(ScaleRounding::stochastic) == "stochastic");
@@ -49,7 +49,8 @@ TEST_CASE("the scale of a product of k terms is that of its inputs times k^1/2, 
     CHECK(product_scale(ScaleRounding::stochastic, 0.5, 0.1, ~0u).scale == 8.0);
     CHECK(product_scale(ScaleRounding::down, 0x1p-130, 0.25).scale == 0x1p-126);
     CHECK(product_scale(ScaleRounding::down, 0x1p-130, 0.25).factor == 0x1p-4);
-    CHECK_THROWS_WITH(product_scale(ScaleRounding::down, 1.0, 0.0), "pow2_down: x is inf; expected a positive finite number");
+    CHECK_THROWS_WITH(product_scale(ScaleRounding::down, 1.0, 0.0),
+                      "pow2_down: x is inf; expected a positive finite number");
 }
 
 TEST_CASE("the scale of a sum is the root of the squares, rounded, without overflow") {

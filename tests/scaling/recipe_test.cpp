@@ -42,10 +42,11 @@ TEST_CASE("a star goes back to a later match when the first one fails") {
 
 TEST_CASE("recipes are found by name and an unknown name lists them") {
     REQUIRE(find_recipe("unit-fp8").name == "unit-fp8");
-    REQUIRE_THROWS_WITH(find_recipe("fp9"),
-                        "recipe: unknown name 'fp9'; expected one of fp32, fp16, fp16-loss-scaled, "
-                        "fp16-auto-loss-scaled, bf16, unit-fp32, unit-fp16, unit-fp8, umup-fp32, umup-bf16, umup-fp8, mup-fp32, "
-                        "scalify-fp16-1, scalify-fp16-2, scalify-fp8-3, scalify-fp8-4, fp8-amax, fp8-cscale, fp8-delayed");
+    REQUIRE_THROWS_WITH(
+        find_recipe("fp9"),
+        "recipe: unknown name 'fp9'; expected one of fp32, fp16, fp16-loss-scaled, "
+        "fp16-auto-loss-scaled, bf16, unit-fp32, unit-fp16, unit-fp8, umup-fp32, umup-bf16, umup-fp8, mup-fp32, "
+        "scalify-fp16-1, scalify-fp16-2, scalify-fp8-3, scalify-fp8-4, fp8-amax, fp8-cscale, fp8-delayed");
     std::set<std::string> names;
     for (const Recipe& recipe : known_recipes()) {
         REQUIRE(names.insert(recipe.name).second);
@@ -61,7 +62,8 @@ namespace {
 /// How operands are rounded, and "-" where they are not: the format, then whatever is not the usual rounding and saturation.
 std::string text_of(const std::optional<Quantiser>& quantiser) {
     if (!quantiser) return "-";
-    const Quantiser usual{.format = quantiser->format, .rounding = Rounding::nearest_even, .overflow = Overflow::saturate};
+    const Quantiser usual{
+        .format = quantiser->format, .rounding = Rounding::nearest_even, .overflow = Overflow::saturate};
     return name(quantiser->format) + (*quantiser == usual ? "" : ", rounded in another way");
 }
 
@@ -71,7 +73,8 @@ std::string text_of(const ScaleRule& rule) {
     std::string text(name(rule.source));
     if (rule.source == ScaleSource::constant) return text + ' ' + std::to_string(rule.bias);
     text += " margin " + std::to_string(rule.margin);
-    if (rule.source == ScaleSource::delayed) text += " history " + std::to_string(rule.history) + (rule.latest ? " latest" : "");
+    if (rule.source == ScaleSource::delayed)
+        text += " history " + std::to_string(rule.history) + (rule.latest ? " latest" : "");
     return rule.granularity == ScaleGranularity::tensor ? text : text + " by " + std::string(name(rule.granularity));
 }
 
@@ -80,7 +83,8 @@ std::string text_of(const ProductFormats& formats) {
     std::string text = text_of(formats.activation) + ' ' + text_of(formats.weight) + ' ' + text_of(formats.gradient);
     if (formats == ProductFormats{}) return text;
     const std::string scale = text_of(formats.activation_scale);
-    if (text_of(formats.weight_scale) != scale || text_of(formats.gradient_scale) != scale) return text + ", scales that differ";
+    if (text_of(formats.weight_scale) != scale || text_of(formats.gradient_scale) != scale)
+        return text + ", scales that differ";
     if (scale != "none") text += ", " + scale;
     return formats.result ? text + ", result " + text_of(formats.result) : text;
 }
@@ -94,8 +98,9 @@ std::string text_of(const StateFormat& format) {
 
 /// Element type, master weights, both moments; the rounding of weights' gradients where there is any.
 std::string text_of(const Storage& storage) {
-    std::string text = std::string(name(storage.element)) + ", master " + (storage.master ? text_of(*storage.master) : "none") +
-                       ", moments " + text_of(storage.first_moment) + ' ' + text_of(storage.second_moment);
+    std::string text = std::string(name(storage.element)) + ", master " +
+                       (storage.master ? text_of(*storage.master) : "none") + ", moments " +
+                       text_of(storage.first_moment) + ' ' + text_of(storage.second_moment);
     if (storage.weight_gradient) text += ", weight gradient " + text_of(storage.weight_gradient);
     if (storage.weight_gradient_scale != ScaleRule{}) text += ", " + text_of(storage.weight_gradient_scale);
     return text;
@@ -103,7 +108,8 @@ std::string text_of(const Storage& storage) {
 
 std::string text_of(const LossScaling& scaling) {
     if (scaling.kind == LossScaleKind::none) return "none";
-    const LossScaling usual{.kind = scaling.kind, .initial = scaling.initial, .growth = 2.0, .backoff = 0.5, .interval = 2000};
+    const LossScaling usual{
+        .kind = scaling.kind, .initial = scaling.initial, .growth = 2.0, .backoff = 0.5, .interval = 2000};
     return concatenate(name(scaling.kind), ' ', scaling.initial, scaling == usual ? "" : ", changing in another way");
 }
 
@@ -130,28 +136,33 @@ const std::vector<RecipeRow>& table() {
     static const std::vector<RecipeRow> rows = {
         {"fp32", "none", "standard", "plain", unrounded, "", "fp32" + fp32_state, "none", 1.0, 6e-3, 1.0},
         {"fp16", "none", "standard", "plain", unrounded, "", "fp16" + with_master, "none", 1.0, 6e-3, 1.0},
-        {"fp16-loss-scaled", "none", "standard", "plain", unrounded, "", "fp16" + with_master, "constant 4096", 1.0, 6e-3, 1.0},
-        {"fp16-auto-loss-scaled", "none", "standard", "plain", unrounded, "", "fp16" + with_master, "automatic 65536", 1.0, 6e-3,
-         1.0},
+        {"fp16-loss-scaled", "none", "standard", "plain", unrounded, "", "fp16" + with_master, "constant 4096", 1.0,
+         6e-3, 1.0},
+        {"fp16-auto-loss-scaled", "none", "standard", "plain", unrounded, "", "fp16" + with_master, "automatic 65536",
+         1.0, 6e-3, 1.0},
         {"bf16", "none", "standard", "plain", unrounded, "", "bf16" + with_master, "none", 1.0, 6e-3, 1.0},
         {"unit-fp32", "unit", "unit", "depth", unrounded, "", "fp32" + fp32_state, "none", 0.5, 0.06, 0.0},
         {"unit-fp16", "unit", "unit", "depth", unrounded, "", "fp16" + with_master, "none", 0.5, 0.06, 0.0},
         {"unit-fp8", "unit", "unit", "depth", fp8, "", "fp32" + fp32_state, "none", 0.5, 0.06, 0.0},
         {"umup-fp32", "unit", "umup", "depth", unrounded, "", "fp32" + fp32_state, "none", 1.0, 1.0, 0.0},
         {"umup-bf16", "unit", "umup", "depth", unrounded, "", "bf16" + with_master, "none", 1.0, 1.0, 0.0},
-        {"umup-fp8", "unit", "umup", "depth", fp8, "attention/out ffn/down", "fp32" + fp32_state, "none", 1.0, 1.0, 0.0},
+        {"umup-fp8", "unit", "umup", "depth", fp8, "attention/out ffn/down", "fp32" + fp32_state, "none", 1.0, 1.0,
+         0.0},
         {"mup-fp32", "none", "mup", "plain", unrounded, "", "fp32" + fp32_state, "none", 1.0, 6e-3, 1.0},
-        {"scalify-fp16-1", "propagate", "standard", "plain", unrounded, "", "fp16" + with_master, "none", 1.0, 6e-3, 1.0},
-        {"scalify-fp16-2", "propagate", "standard", "plain", unrounded, "", "fp16" + fp32_state, "none", 1.0, 6e-3, 1.0},
-        {"scalify-fp8-3", "propagate", "standard", "plain", fp8, "", "fp16" + fp32_state + ", weight gradient e5m2", "none", 1.0,
-         6e-3, 1.0},
+        {"scalify-fp16-1", "propagate", "standard", "plain", unrounded, "", "fp16" + with_master, "none", 1.0, 6e-3,
+         1.0},
+        {"scalify-fp16-2", "propagate", "standard", "plain", unrounded, "", "fp16" + fp32_state, "none", 1.0, 6e-3,
+         1.0},
+        {"scalify-fp8-3", "propagate", "standard", "plain", fp8, "", "fp16" + fp32_state + ", weight gradient e5m2",
+         "none", 1.0, 6e-3, 1.0},
         {"scalify-fp8-4", "propagate", "standard", "plain", fp8, "",
          "fp16, master none, moments fp16 fp16, weight gradient e5m2, amax margin 0", "none", 1.0, 6e-3, 1.0},
-        {"fp8-amax", "none", "standard", "plain", fnuz + ", amax margin 3", "", "fp32" + fp32_state, "none", 1.0, 6e-3, 1.0},
-        {"fp8-cscale", "none", "standard", "plain", fnuz + ", constant 0", "", "fp32" + fp32_state, "constant 32768", 1.0, 6e-3,
+        {"fp8-amax", "none", "standard", "plain", fnuz + ", amax margin 3", "", "fp32" + fp32_state, "none", 1.0, 6e-3,
          1.0},
-        {"fp8-delayed", "none", "standard", "plain", fnuz + ", delayed margin 0 history 16", "", "fp32" + fp32_state, "none", 1.0,
-         6e-3, 1.0},
+        {"fp8-cscale", "none", "standard", "plain", fnuz + ", constant 0", "", "fp32" + fp32_state, "constant 32768",
+         1.0, 6e-3, 1.0},
+        {"fp8-delayed", "none", "standard", "plain", fnuz + ", delayed margin 0 history 16", "", "fp32" + fp32_state,
+         "none", 1.0, 6e-3, 1.0},
     };
     return rows;
 }
@@ -179,8 +190,8 @@ TEST_CASE("every recipe says what the table says, and every recipe is in the tab
         // The products of the first block and of a later one, and those outside of blocks.
         for (const std::string block : {"decoder/block0/", "decoder/block11/"}) {
             std::string left_alone;
-            for (const std::string product :
-                 {"attention/query", "attention/key", "attention/value", "attention/out", "ffn/gate", "ffn/up", "ffn/down"}) {
+            for (const std::string product : {"attention/query", "attention/key", "attention/value", "attention/out",
+                                              "ffn/gate", "ffn/up", "ffn/down"}) {
                 INFO(block + product);
                 const std::string text = text_of(recipe.formats(ProductKind::linear, block + product));
                 if (text == row.linear) continue;
@@ -212,24 +223,28 @@ TEST_CASE("a row of the table tells formats, scales and state that differ in any
     const Quantiser usual{.format = e4m3};
     CHECK(text_of(std::optional<Quantiser>()) == "-");
     CHECK(text_of(std::optional(usual)) == "e4m3");
-    for (const Quantiser& other : {Quantiser{.format = e4m3, .rounding = Rounding::toward_zero}, Quantiser{.format = e5m2},
-                                   Quantiser{.format = e4m3, .overflow = Overflow::to_infinity}})
+    for (const Quantiser& other :
+         {Quantiser{.format = e4m3, .rounding = Rounding::toward_zero}, Quantiser{.format = e5m2},
+          Quantiser{.format = e4m3, .overflow = Overflow::to_infinity}})
         CHECK(text_of(std::optional(other)) != "e4m3");
-    CHECK(text_of(ScaleRule{.source = ScaleSource::amax, .granularity = ScaleGranularity::row}) == "amax margin 0 by row");
+    CHECK(text_of(ScaleRule{.source = ScaleSource::amax, .granularity = ScaleGranularity::row}) ==
+          "amax margin 0 by row");
     CHECK(text_of(ScaleRule{.source = ScaleSource::delayed, .history = 2, .latest = true}) ==
           "delayed margin 0 history 2 latest");
     CHECK(text_of(ProductFormats{.activation = usual, .result = usual}) == "e4m3 - -, result e4m3");
     CHECK(text_of(ProductFormats{.activation = usual, .weight_scale = {.source = ScaleSource::amax}}) ==
           "e4m3 - -, scales that differ");
     CHECK(text_of(StateFormat{.format = fp16, .scaled = false}) == "fp16, kept in another way");
-    CHECK(text_of(LossScaling{.kind = LossScaleKind::automatic, .interval = 1}) == "automatic 65536, changing in another way");
+    CHECK(text_of(LossScaling{.kind = LossScaleKind::automatic, .interval = 1}) ==
+          "automatic 65536, changing in another way");
     CHECK(text_of(ResidualRule{.tau = 0.25}) == "plain, with other numbers");
 }
 
 TEST_CASE("of several product rules that match, the last one holds, whole") {
     Recipe recipe;
     recipe.products = {
-        {.kind = ProductKind::linear, .formats = {.activation = Quantiser{.format = e4m3}, .weight = Quantiser{.format = e4m3}}},
+        {.kind = ProductKind::linear,
+         .formats = {.activation = Quantiser{.format = e4m3}, .weight = Quantiser{.format = e4m3}}},
         {.kind = ProductKind::linear, .pattern = "*/ffn/*", .formats = {.weight = Quantiser{.format = bf16}}},
         {.kind = ProductKind::readout, .formats = {.weight = Quantiser{.format = fp16}}},
         {.kind = ProductKind::linear, .pattern = "*/ffn/down", .formats = {}}};

@@ -34,9 +34,9 @@ TEST_CASE("the u-muP depth rule keeps the stream's scale and gives every branch 
         for (const double multiplier : {0.25, 1.0, 3.0}) {
             for (const double ratio : {0.5, 1.0, 4.0}) {
                 double worst = 0.0;
-                const std::vector<double> share =
-                    variance_shares({.scheme = ResidualScheme::depth, .multiplier = multiplier, .attention_ratio = ratio},
-                                    std::vector<double>(layers, 1.0), worst);
+                const std::vector<double> share = variance_shares(
+                    {.scheme = ResidualScheme::depth, .multiplier = multiplier, .attention_ratio = ratio},
+                    std::vector<double>(layers, 1.0), worst);
                 REQUIRE(worst < 0.003);
                 // A branch adds a^2 to a start of L/2: the two kinds in the ratio r^2, a pair 2 multiplier^2.
                 const double start = share[0];

@@ -65,9 +65,11 @@ TEST_CASE("a product's formats are looked up once and then stay what the table s
 TEST_CASE("a product's formats depend on the module's path") {
     ScalingState state;
     Recipe recipe;
-    recipe.products = {{.kind = ProductKind::linear, .pattern = "*/up", .formats = {.weight = Quantiser{.format = e4m3}}}};
+    recipe.products = {
+        {.kind = ProductKind::linear, .pattern = "*/up", .formats = {.weight = Quantiser{.format = e4m3}}}};
     const auto ffn = state.scope(0, "ffn");
-    const Site up = state.site(state.scope(ffn, "up"), "linear", 0), down = state.site(state.scope(ffn, "down"), "linear", 0);
+    const Site up = state.site(state.scope(ffn, "up"), "linear", 0),
+               down = state.site(state.scope(ffn, "down"), "linear", 0);
     REQUIRE(state.formats(up, ProductKind::linear, recipe).weight.has_value());
     REQUIRE_FALSE(state.formats(down, ProductKind::linear, recipe).weight.has_value());
 }
@@ -111,7 +113,9 @@ struct Copier {
     std::map<std::string, std::uint64_t> scalars{};
     std::map<std::string, std::map<std::string, double>> tables{};
     bool write = false;
-    void scalar(const char* name, std::uint64_t& value) { write ? void(value = scalars.at(name)) : void(scalars[name] = value); }
+    void scalar(const char* name, std::uint64_t& value) {
+        write ? void(value = scalars.at(name)) : void(scalars[name] = value);
+    }
     void table(const char* name, std::map<std::string, double>& rows) {
         write ? void(rows = tables.at(name)) : void(tables[name] = rows);
     }
@@ -123,7 +127,8 @@ TEST_CASE("a visitor of the scaling state reads and writes step and seed") {
     state.set_step(3);
     std::vector<std::pair<std::string, std::uint64_t>> seen;
     state.visit_state(ScalarNames{seen});
-    REQUIRE(seen == std::vector<std::pair<std::string, std::uint64_t>>{{"step", 3}, {"seed", 5}, {"plan", 0}, {"amax", 0}});
+    REQUIRE(seen ==
+            std::vector<std::pair<std::string, std::uint64_t>>{{"step", 3}, {"seed", 5}, {"plan", 0}, {"amax", 0}});
     REQUIRE(state.step() == 4);
     REQUIRE(state.seed() == 6);
 }
@@ -161,8 +166,8 @@ TEST_CASE("operand_bias: constant, of now, and of past steps, largest or latest"
     };
     const auto unmeasured = []() -> float { throw std::runtime_error("measured"); };
     CHECK(state.operand_bias(site, OperandRole::weight, e4m3, {}, true, unmeasured) == 0);
-    CHECK(state.operand_bias(site, OperandRole::weight, e4m3, {.source = ScaleSource::constant, .bias = -3}, true, unmeasured) ==
-          -3);
+    CHECK(state.operand_bias(site, OperandRole::weight, e4m3, {.source = ScaleSource::constant, .bias = -3}, true,
+                             unmeasured) == -3);
     CHECK(state.last_bias(site, OperandRole::weight) == -3);
     CHECK(state.last_bias(other, OperandRole::weight) == 0);
     CHECK(bias({.source = ScaleSource::amax, .margin = 3}, 57344.0f) == -3);
@@ -212,7 +217,8 @@ TEST_CASE("operand_bias: constant, of now, and of past steps, largest or latest"
     saved = {{"linear", 1.0}};
     CHECK_THROWS_WITH(visit(again, true), "ScalingState: amax entry 'linear'; expected path|role|name");
     saved = {{"linear|weight|x", 1.0}};
-    CHECK_THROWS_WITH(visit(again, true), "ScalingState: amax entry 'linear|weight|x'; expected step, current or a number");
+    CHECK_THROWS_WITH(visit(again, true),
+                      "ScalingState: amax entry 'linear|weight|x'; expected step, current or a number");
 }
 
 TEST_CASE("an operand whose largest magnitude is not finite has no bias and is counted once") {

@@ -30,7 +30,8 @@ TEST_CASE("storage: by default everything is float and as computed") {
 TEST_CASE("storage: a state format holds signed numbers, zero and NaN in at most 16 bits") {
     const auto validate = [](const StateFormat& how) { how.validate("here"); };
     for (const FloatFormat& format : {fp16, bf16, e5m2, e4m3, e5m2fnuz, e4m3fnuz, e3m4})
-        for (const std::size_t block : {0u, 16u, 128u, 1024u}) CHECK_NOTHROW(validate({.format = format, .block = block}));
+        for (const std::size_t block : {0u, 16u, 128u, 1024u})
+            CHECK_NOTHROW(validate({.format = format, .block = block}));
     CHECK_NOTHROW(validate({.format = fp16, .scaled = false}));
     CHECK_NOTHROW(validate({.block = 7}));  // of what is kept as computed nothing is asked
     CHECK_THROWS_WITH(validate({.format = tf32}),
@@ -60,6 +61,7 @@ TEST_CASE("storage: errors name the part") {
     CHECK_THROWS_WITH(Storage{.weight_gradient_scale = {.source = ScaleSource::delayed}}.validate(),
                       "storage.weight_gradient_scale: delayed by tensor; expected none, constant or amax by tensor");
     CHECK_THROWS_WITH(
-        (Storage{.weight_gradient_scale = {.source = ScaleSource::amax, .granularity = ScaleGranularity::row}}.validate()),
+        (Storage{.weight_gradient_scale = {.source = ScaleSource::amax, .granularity = ScaleGranularity::row}}
+             .validate()),
         "storage.weight_gradient_scale: amax by row; expected none, constant or amax by tensor");
 }

@@ -39,8 +39,8 @@ TEST_CASE("rounding to a shifted format is rounding the multiplied number") {
             REQUIRE(problem(moved).empty());
             REQUIRE(moved.bias == format.bias + bias);
             for (std::uint64_t i = 0; i < 2000; ++i) {
-                const float x =
-                    std::ldexp(static_cast<float>(uniform(random_word({3, 4}, i))) - 0.5f, static_cast<int>(i % 30) - 15 - bias);
+                const float x = std::ldexp(static_cast<float>(uniform(random_word({3, 4}, i))) - 0.5f,
+                                           static_cast<int>(i % 30) - 15 - bias);
                 const double want = std::ldexp(static_cast<double>(quantise(format, std::ldexp(x, bias), {})), -bias);
                 CHECK(static_cast<double>(quantise(moved, x, {})) == want);
             }
@@ -61,9 +61,11 @@ TEST_CASE("a shifted format stays one that float, and for 8 bits bf16, holds") {
 TEST_CASE("rules that make no sense are errors") {
     check_rule("x", {});
     check_rule("x", {.source = ScaleSource::amax, .granularity = ScaleGranularity::row});
-    CHECK_THROWS_WITH(check_rule("matmul.weight", {.source = ScaleSource::constant, .granularity = ScaleGranularity::row}),
-                      "matmul.weight: scale by row needs the source amax; it is constant");
-    CHECK_THROWS_WITH(check_rule("x", {.source = ScaleSource::delayed, .history = 0}), "x: history is 0; expected at least 1");
+    CHECK_THROWS_WITH(
+        check_rule("matmul.weight", {.source = ScaleSource::constant, .granularity = ScaleGranularity::row}),
+        "matmul.weight: scale by row needs the source amax; it is constant");
+    CHECK_THROWS_WITH(check_rule("x", {.source = ScaleSource::delayed, .history = 0}),
+                      "x: history is 0; expected at least 1");
     CHECK_THROWS_WITH(check_rule("x", {.bias = 301}), "x: bias is 301; expected a number in [-300,300]");
     CHECK_THROWS_WITH(check_rule("x", {.margin = -301}), "x: margin is -301; expected a number in [-300,300]");
 }

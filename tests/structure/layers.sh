@@ -1,20 +1,23 @@
 # shellcheck shell=bash disable=SC2034
 # SPDX-License-Identifier: MIT
 # The layers, in order, and what each may include besides itself. Sourced by the checks.
-layers=(base formats tensor kernels scaling autograd ops nn optim io analysis train)
+layers=(base formats tensor products kernels scaling autograd record ops nn optim io analysis report train)
 declare -A may_include=(
   [base]=""
   [formats]="base"
   [tensor]="base formats"
-  [kernels]="base formats tensor"
+  [products]="base formats tensor"
+  [kernels]="base formats tensor products"
   [scaling]="base formats tensor"
   [autograd]="base tensor scaling"
-  [ops]="base formats tensor kernels scaling autograd"
+  [record]="base formats tensor products kernels scaling autograd"
+  [ops]="base formats tensor products kernels scaling autograd record"
   [nn]="base tensor scaling autograd ops"
   [optim]="base formats tensor kernels scaling autograd"
   [io]="base formats tensor scaling autograd"
   [analysis]="base formats tensor scaling autograd io"
-  [train]="base formats tensor kernels scaling autograd ops nn optim io analysis"
+  [report]="base formats tensor scaling autograd io analysis"
+  [train]="base formats tensor products kernels scaling autograd record ops nn optim io analysis"
 )
 
 # Headers that need nlohmann-json, as paths below include/unitscale: they stay outside the umbrella.

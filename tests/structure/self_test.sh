@@ -245,10 +245,10 @@ case $check in
     expect_fault CMakeLists.txt 'SPDX'
     echo "$spdx" > "$tree/include/unitscale/ops/add.hpp"
     expect_fault include/unitscale/ops/add.hpp 'pragma once'
-    lengthen 149 >> "$tree/include/unitscale/ops/add.hpp"
-    expect_fault include/unitscale/ops/add.hpp 'at most 150'
-    lengthen 399 >> "$tree/include/unitscale/io/text.hpp"
-    expect_fault include/unitscale/io/text.hpp 'at most 400'
+    lengthen 159 >> "$tree/include/unitscale/ops/add.hpp"
+    expect_fault include/unitscale/ops/add.hpp 'at most 160'
+    lengthen 429 >> "$tree/include/unitscale/io/text.hpp"
+    expect_fault include/unitscale/io/text.hpp 'at most 430'
     ;;
   words)
     header ops/add.hpp '// T''ODO: subtract'

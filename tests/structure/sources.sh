@@ -15,8 +15,9 @@ while IFS= read -r file; do
   lines=$(wc -l < "$file")
   case $file in
     include/unitscale/unitscale.hpp) continue ;;
-    include/unitscale/ops/*) limit=150 ;;
-    *) limit=400 ;;
+    include/unitscale/autograd/tape.hpp) limit=700 ;;  # one class, whose invariants a reader needs in one place
+    include/unitscale/ops/*) limit=160 ;;
+    *) limit=430 ;;
   esac
   ((lines <= limit)) || fault "$file" "has $lines lines; at most $limit"
 done < <(find . \( -path ./build -o -path ./.git -o -path ./.cache \) -prune -o -type f \( -name '*.hpp' -o -name '*.cpp' -o -name '*.sh' \

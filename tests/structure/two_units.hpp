@@ -45,7 +45,8 @@ static Tensor<float> make(const std::shared_ptr<MemoryPool>& pool) {
 /// memory, gives it back.
 static Tensor<float> rounded(Tensor<float> x) {
     Tensor<float> y(x.shape());
-    const unitscale::QuantiseOptions stochastic{.rounding = unitscale::Rounding::stochastic, .key = {.seed = 1, .stream = 2}};
+    const unitscale::QuantiseOptions stochastic{.rounding = unitscale::Rounding::stochastic,
+                                                .key = {.seed = 1, .stream = 2}};
     unitscale::quantise(unitscale::fp16, std::as_const(x).span(), y.span(), stochastic);
     unitscale::quantise(unitscale::e4m3, std::as_const(y).span(), y.span());
     x = y;
@@ -66,12 +67,12 @@ static std::vector<float> sums(const Tensor<float>& x, const std::shared_ptr<Mem
     unitscale::kernels::softmax_forward(execution, activated.data(), activated.data(), rows, columns, 0.1f, 1.0f);
 
     Tensor<float> product({x.dim(1), x.dim(1)}, pool);
-    unitscale::kernels::matmul<float>(execution, {.m = columns,
-                                                  .n = columns,
-                                                  .k = rows,
-                                                  .a = {.data = x.data(), .row_stride = 1, .col_stride = columns},
-                                                  .b = {.data = activated.data(), .row_stride = columns},
-                                                  .c = {.data = product.data(), .row_stride = columns}});
+    unitscale::products::matmul<float>(execution, {.m = columns,
+                                                   .n = columns,
+                                                   .k = rows,
+                                                   .a = {.data = x.data(), .row_stride = 1, .col_stride = columns},
+                                                   .b = {.data = activated.data(), .row_stride = columns},
+                                                   .c = {.data = product.data(), .row_stride = columns}});
     std::vector<float> result(product.data(), product.data() + product.size());
     result.resize(product.size() + x.dim(1));
     unitscale::kernels::column_sums(execution, x.data(), result.data() + product.size(), rows, columns);

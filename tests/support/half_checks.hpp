@@ -21,8 +21,8 @@ namespace unitscale::test {
 /// 1e-5 of the largest where float itself may add in another order. No roundings: infinite unless all are equal.
 template <class T>
 [[nodiscard]] double rounding_error(const Tensor<T>& narrow, const Tensor<float>& wide, int roundings) {
-    check(narrow.shape() == wide.shape(), "rounding_error: shapes ", to_string(narrow.shape()), " and ", to_string(wide.shape()),
-          " differ");
+    check(narrow.shape() == wide.shape(), "rounding_error: shapes ", to_string(narrow.shape()), " and ",
+          to_string(wide.shape()), " differ");
     constexpr bool half = std::is_same_v<T, Half>;
     constexpr double unit_roundoff = half ? 0x1p-11 : 0x1p-8, half_subnormal = half ? 0x1p-25 : 0x1p-134;
     double largest = 0.0, worst = 0.0;
@@ -31,7 +31,8 @@ template <class T>
     for (std::size_t i = 0; i < wide.size(); ++i) {
         const double want = static_cast<double>(wide.data()[i]);
         const double distance = std::abs(static_cast<double>(narrow.data()[i]) - want);
-        const double allowed = roundings == 0 ? 0.0 : std::max(unit_roundoff * std::abs(want), half_subnormal) + earlier;
+        const double allowed =
+            roundings == 0 ? 0.0 : std::max(unit_roundoff * std::abs(want), half_subnormal) + earlier;
         if (std::isnan(distance)) return std::numeric_limits<double>::infinity();
         if (distance > 0.0) worst = std::max(worst, distance / allowed);
     }

@@ -3,11 +3,11 @@
 
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/base/random.hpp>
+#include <unitscale/compiled.hpp>
 #include <unitscale/nn/decoder.hpp>
 #include <unitscale/nn/initialise.hpp>
 #include <unitscale/ops/softmax_cross_entropy.hpp>
 #include <unitscale/train/batches.hpp>
-#include <unitscale/compiled.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -37,7 +37,8 @@ struct LanguageModel {
 };
 
 /// Independent token ids, each as likely as any other.
-[[nodiscard]] inline Tensor<std::int32_t> random_tokens(const Shape& shape, std::size_t vocabulary, std::uint64_t stream = 1) {
+[[nodiscard]] inline Tensor<std::int32_t> random_tokens(const Shape& shape, std::size_t vocabulary,
+                                                        std::uint64_t stream = 1) {
     Tensor<std::int32_t> ids(shape);
     for (std::size_t i = 0; i < ids.size(); ++i)
         ids.data()[i] = static_cast<std::int32_t>(random_word({7, stream}, i) % vocabulary);
@@ -45,7 +46,8 @@ struct LanguageModel {
 }
 [[nodiscard]] inline train::Batch random_batch(std::size_t rows, std::size_t length, std::size_t vocabulary,
                                                std::uint64_t stream = 1) {
-    return {random_tokens({rows, length}, vocabulary, 2 * stream), random_tokens({rows, length}, vocabulary, 2 * stream + 1)};
+    return {random_tokens({rows, length}, vocabulary, 2 * stream),
+            random_tokens({rows, length}, vocabulary, 2 * stream + 1)};
 }
 
 /// Values away from every special point: normal, gains around 1, biases too.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <unitscale/kernels/matmul.hpp>
+#include <unitscale/products/product.hpp>
 
 #include <vector>
 
@@ -10,17 +10,17 @@ namespace unitscale::test {
 /// An instruction set of the product's kernels, with or without one that multiplies pairs.
 struct MatmulPath {
     Isa isa;
-    kernels::PairKernel pairs;
+    products::PairKernel pairs;
 };
 
 /// Those that this processor can run.
 [[nodiscard]] inline std::vector<MatmulPath> matmul_paths() {
-    using kernels::PairKernel;
+    using products::PairKernel;
     std::vector<MatmulPath> all{{Isa::baseline, PairKernel::none}};
     for (const Isa isa : {Isa::avx2, Isa::avx512})
         if (isa <= active_isa()) all.push_back({isa, PairKernel::none});
     if (has_avx512_bf16()) all.push_back({Isa::avx512, PairKernel::dot});
-    if (kernels::has_amx_bf16()) all.push_back({Isa::avx512, PairKernel::matrix});
+    if (products::has_amx_bf16()) all.push_back({Isa::avx512, PairKernel::matrix});
     return all;
 }
 

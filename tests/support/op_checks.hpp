@@ -5,11 +5,11 @@
 
 #include <unitscale/analysis/grad_check.hpp>
 #include <unitscale/analysis/scale_check.hpp>
-#include <unitscale/ops/unary.hpp>
+#include <unitscale/compiled.hpp>
+#include <unitscale/record/unary.hpp>
 #include <unitscale/tensor/cast.hpp>
 #include <unitscale/tensor/fill.hpp>
 #include <unitscale/tensor/rescale.hpp>
-#include <unitscale/compiled.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -32,7 +32,8 @@ template <class T>
 }
 
 /// Positive tensors of the given shapes, between about 0.2 and 5.
-[[nodiscard]] inline std::vector<Tensor<double>> positive_inputs(const std::vector<Shape>& shapes, std::uint64_t seed = 1) {
+[[nodiscard]] inline std::vector<Tensor<double>> positive_inputs(const std::vector<Shape>& shapes,
+                                                                 std::uint64_t seed = 1) {
     std::vector<Tensor<double>> inputs = normal_inputs<double>(shapes, seed);
     for (Tensor<double>& input : inputs)
         for (double& x : input.span()) x = std::exp(0.5 * x);
@@ -79,8 +80,8 @@ void check_nothing(const std::vector<Shape>& shapes, const CheckedOp& f, const S
 
 /// The third check: with unit-normal inputs and output gradient, standard deviations of value and gradients at the
 /// expected numbers (1 unless said), within `tolerance`, in float and double.
-void check_unit_scale(const std::vector<Shape>& shapes, const CheckedOp& f, double value, const std::vector<double>& gradients,
-                      double tolerance = 0.05);
+void check_unit_scale(const std::vector<Shape>& shapes, const CheckedOp& f, double value,
+                      const std::vector<double>& gradients, double tolerance = 0.05);
 
 /// An op of one input that has no rule under `unit`, called as op(x, UnruledOptions): gradient and value with the factors that are
 /// stated, joined by the recipe's rule unless the options say otherwise; without them an error that names the op.
@@ -99,10 +100,13 @@ void check_stated_factors(const std::string& name, Op op) {
     };
     const std::string advice = "state its factors with {.unit = UnitRule{.alpha = a, .beta_x = b}}";
     REQUIRE_THROWS_WITH(run({}), name + ": no rule for scaling 'unit'; " + advice);
-    REQUIRE_THROWS_WITH(run({.unit = ops::UnitRule{.alpha = 0.0}}), name + ": unit rule {0, 1}; expected positive factors");
-    REQUIRE_THROWS_WITH(run({.unit = ops::UnitRule{.beta_x = -1.0}}), name + ": unit rule {1, -1}; expected positive factors");
-    REQUIRE_THROWS_WITH(run({.unit = rule, .constraint = Constraint::to_left_grad_scale}),
-                        name + ": constraint to_left_grad_scale needs an op with two constrained inputs, this one has 1");
+    REQUIRE_THROWS_WITH(run({.unit = ops::UnitRule{.alpha = 0.0}}),
+                        name + ": unit rule {0, 1}; expected positive factors");
+    REQUIRE_THROWS_WITH(run({.unit = ops::UnitRule{.beta_x = -1.0}}),
+                        name + ": unit rule {1, -1}; expected positive factors");
+    REQUIRE_THROWS_WITH(
+        run({.unit = rule, .constraint = Constraint::to_left_grad_scale}),
+        name + ": constraint to_left_grad_scale needs an op with two constrained inputs, this one has 1");
 }
 
 /// A tape with its recipe and state, in the middle of a step.

@@ -124,7 +124,8 @@ void check_scaled_updates(const Options& options, std::size_t length) {
         REQUIRE(scaled.value().scale() == value_scale);
         const Tensor<double> result = value(scaled.value());
         double worst = 0.0;
-        for (std::size_t i = 0; i < length; ++i) worst = std::max(worst, std::abs(result.data()[i] - plain.value().data()[i]));
+        for (std::size_t i = 0; i < length; ++i)
+            worst = std::max(worst, std::abs(result.data()[i] - plain.value().data()[i]));
         CHECK(worst < 1e-13);
     }
 }

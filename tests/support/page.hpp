@@ -19,7 +19,7 @@ namespace unitscale::test {
 struct PageElement {
     std::string name{};
     std::map<std::string, std::string> attributes{};  ///< decoded
-    std::string text{};      ///< with the text of inner elements but style and script; decoded, white space as one blank
+    std::string text{};  ///< with the text of inner elements but style and script; decoded, white space as one blank
     std::size_t parent = 0;  ///< its place in Page::elements()
 
     /// "" if there is none.
@@ -37,7 +37,7 @@ struct PageElement {
 using PageElements = std::vector<const PageElement*>;
 using Texts = std::vector<std::string>;
 
-/// A page, a picture (its first element is svg) or a part of a page. Test: tests/analysis/report_page_test.cpp
+/// A page, a picture (its first element is svg) or a part of a page. Test: tests/report/report_page_test.cpp
 class Page {
 public:
     explicit Page(std::string markup) : markup_(std::move(markup)) {
@@ -65,7 +65,8 @@ public:
                                    const PageElement* outer = nullptr) const {
         PageElements found;
         for (std::size_t i = 1; i < elements_.size(); ++i)
-            if (elements_[i].name == name && elements_[i].has_class(its_class) && (outer == nullptr || is_inside(i, *outer)))
+            if (elements_[i].name == name && elements_[i].has_class(its_class) &&
+                (outer == nullptr || is_inside(i, *outer)))
                 found.push_back(&elements_[i]);
         return found;
     }
@@ -73,7 +74,8 @@ public:
         return all(name, its_class).size();
     }
     /// Their texts.
-    [[nodiscard]] Texts texts(std::string_view name, std::string_view its_class = "", const PageElement* outer = nullptr) const {
+    [[nodiscard]] Texts texts(std::string_view name, std::string_view its_class = "",
+                              const PageElement* outer = nullptr) const {
         Texts found;
         for (const PageElement* element : all(name, its_class, outer)) found.push_back(element->text);
         return found;
@@ -87,7 +89,8 @@ public:
         for (const PageElement* row : all("tr", "", &table)) {
             found.emplace_back();
             for (const PageElement& cell : elements_)
-                if ((cell.name == "td" || cell.name == "th") && &elements_[cell.parent] == row) found.back().push_back(cell.text);
+                if ((cell.name == "td" || cell.name == "th") && &elements_[cell.parent] == row)
+                    found.back().push_back(cell.text);
         }
         return found;
     }
@@ -105,15 +108,17 @@ public:
     [[nodiscard]] Texts requests() const {
         Texts found;
         const auto search = [&](const std::string& text, std::string_view place) {
-            for (const char* word : {"http:", "https:", "url(", "@import", "src=", "import(", "fetch(", "XMLHttpRequest",
-                                     "WebSocket", "EventSource", "sendBeacon"})
+            for (const char* word : {"http:", "https:", "url(", "@import", "src=", "import(", "fetch(",
+                                     "XMLHttpRequest", "WebSocket", "EventSource", "sendBeacon"})
                 for (std::size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1))
-                    if (text.compare(at, 5, "url(#") != 0) found.push_back(std::string(place) + ": " + text.substr(at, 40));
+                    if (text.compare(at, 5, "url(#") != 0)
+                        found.push_back(std::string(place) + ": " + text.substr(at, 40));
         };
         for (const PageElement& element : elements_) {
             if (listed(raw_names, element.name)) search(element.text, element.name);
             for (const auto& [key, value] : element.attributes) {
-                const bool asks = listed("src srcset href xlink:href action formaction poster data ping background", key);
+                const bool asks =
+                    listed("src srcset href xlink:href action formaction poster data ping background", key);
                 if (asks && !value.starts_with('#')) found.push_back(element.name + ": " + key + "=" + value);
                 else if (key != "xmlns" || value != svg_name_space) search(value, element.name);
             }
@@ -126,7 +131,8 @@ private:
 
     /// Whether `word` is one of the words of a list.
     [[nodiscard]] static bool listed(std::string_view list, std::string_view word) {
-        for (std::size_t at = list.find(word); !word.empty() && at != std::string_view::npos; at = list.find(word, at + 1)) {
+        for (std::size_t at = list.find(word); !word.empty() && at != std::string_view::npos;
+             at = list.find(word, at + 1)) {
             const std::size_t end = at + word.size();
             if ((at == 0 || list[at - 1] == ' ') && (end == list.size() || list[end] == ' ')) return true;
         }
@@ -156,7 +162,9 @@ private:
         problems_.push_back(std::move(text));
     }
 
-    [[nodiscard]] bool at(std::string_view text) const { return std::string_view(markup_).substr(at_).starts_with(text); }
+    [[nodiscard]] bool at(std::string_view text) const {
+        return std::string_view(markup_).substr(at_).starts_with(text);
+    }
     [[nodiscard]] char now() const { return at_ < markup_.size() ? markup_[at_] : '\0'; }
     [[nodiscard]] std::string take_name() {
         const std::size_t begin = at_;
@@ -209,7 +217,8 @@ private:
 
     /// Text without entities.
     [[nodiscard]] std::string decoded(std::string text) {
-        static const std::map<std::string, char> known = {{"lt", '<'}, {"gt", '>'}, {"amp", '&'}, {"quot", '"'}, {"apos", '\''}};
+        static const std::map<std::string, char> known = {
+            {"lt", '<'}, {"gt", '>'}, {"amp", '&'}, {"quot", '"'}, {"apos", '\''}};
         for (std::size_t i = text.find('&'); i != std::string::npos; i = text.find('&', i + 1)) {
             const std::size_t end = text.find(';', i);
             const auto entity = known.find(end == std::string::npos ? "" : text.substr(i + 1, end - i - 1));
@@ -225,7 +234,8 @@ private:
         skip_space();
         if (now() == '>') ++at_;
         else problem("</", name, " has no >");
-        const auto found = std::find_if(open_.rbegin(), open_.rend(), [&](std::size_t i) { return elements_[i].name == name; });
+        const auto found =
+            std::find_if(open_.rbegin(), open_.rend(), [&](std::size_t i) { return elements_[i].name == name; });
         if (name.empty() || found == open_.rend()) return problem("</", name, "> closes nothing");
         for (; elements_[open_.back()].name != name; open_.pop_back())
             problem("</", name, "> stands where <", elements_[open_.back()].name, "> is open");
@@ -239,8 +249,8 @@ private:
         const std::string name = element.name;
         read_attributes(element);
         const std::string& holder = elements_[open_.back()].name;
-        const bool drawn =
-            name == "svg" || std::any_of(open_.begin(), open_.end(), [&](std::size_t i) { return elements_[i].name == "svg"; });
+        const bool drawn = name == "svg" || std::any_of(open_.begin(), open_.end(),
+                                                        [&](std::size_t i) { return elements_[i].name == "svg"; });
         check_place(name, holder, drawn);
         if (!listed(inline_names, name)) add_text(" ");
         const bool ended = at("/>");
@@ -279,20 +289,24 @@ private:
                 if (value.find('<') != std::string::npos) problem(key, " of <", element.name, "> holds <");
                 value = decoded(value);
                 at_ = std::min(end + 1, markup_.size());
-            } else if (is_picture_ || !(key.starts_with("data-") || listed("checked open selected disabled hidden", key))) {
+            } else if (is_picture_ ||
+                       !(key.starts_with("data-") || listed("checked open selected disabled hidden", key))) {
                 problem(key, " of <", element.name, "> has no value");
             }
             if (listed("d x y cx cy r x1 x2 y1 y2 dx dy width height viewBox transform", key))
                 for (const char* word : {"nan", "inf"})
-                    if (value.find(word) != std::string::npos) problem(key, " of <", element.name, "> is not finite: ", value);
+                    if (value.find(word) != std::string::npos)
+                        problem(key, " of <", element.name, "> is not finite: ", value);
             if (!element.attributes.emplace(key, value).second) problem('<', element.name, "> has ", key, " twice");
         }
     }
 
     void check_place(const std::string& name, const std::string& holder, bool drawn) {
-        if (!listed(drawn ? svg_names : html_names, name)) problem('<', name, "> is unknown", drawn ? " in a picture" : "");
+        if (!listed(drawn ? svg_names : html_names, name))
+            problem('<', name, "> is unknown", drawn ? " in a picture" : "");
         if (drawn) return;
-        const bool must = listed("tr td th caption li option summary head body meta title", name) || listed(strict_names, holder);
+        const bool must =
+            listed("tr td th caption li option summary head body meta title", name) || listed(strict_names, holder);
         if (must && !listed(places, name + ':' + holder)) problem('<', name, "> stands in <", holder, '>');
         if (holder == "p" && !listed(inline_names, name)) problem('<', name, "> stands in <p>");
     }
@@ -319,14 +333,18 @@ private:
     void check_whole() {
         if (!is_page_ && !is_picture_) return;
         for (const char* name : {"html", "head", "body"})
-            if (is_page_ && count(name) != 1) problem("there are ", std::to_string(count(name)), " of <", name, ">; expected 1");
-        if (is_page_ && (count("head") == 0 || all("title", "", all("head")[0]).size() != 1)) problem("the page has no title");
+            if (is_page_ && count(name) != 1)
+                problem("there are ", std::to_string(count(name)), " of <", name, ">; expected 1");
+        if (is_page_ && (count("head") == 0 || all("title", "", all("head")[0]).size() != 1))
+            problem("the page has no title");
         if (is_picture_ && elements_[1].attribute("xmlns") != svg_name_space) problem("<svg> has no xmlns");
-        if (std::count_if(elements_.begin() + 1, elements_.end(), [](const PageElement& e) { return e.parent == 0; }) != 1)
+        if (std::count_if(elements_.begin() + 1, elements_.end(), [](const PageElement& e) { return e.parent == 0; }) !=
+            1)
             problem("more than one element is outside of all others");
         const std::string end = is_page_ ? "</html>" : "</svg>";
         const std::size_t last = markup_.find_last_not_of(" \n");
-        if (last + 1 < end.size() || markup_.compare(last + 1 - end.size(), end.size(), end) != 0) problem("the end is no ", end);
+        if (last + 1 < end.size() || markup_.compare(last + 1 - end.size(), end.size(), end) != 0)
+            problem("the end is no ", end);
     }
 
     static constexpr std::string_view raw_names = "style script";
@@ -334,11 +352,14 @@ private:
     static constexpr std::string_view inline_names = "a b i span sup sub tspan";  // no end of a word
     static constexpr std::string_view svg_names = "svg g path rect circle line text tspan title style";
     static constexpr std::string_view html_names =
-        "html head meta title style body header main div p span a b i sup sub br h1 h2 h3 table caption tr td th ul li details "
+        "html head meta title style body header main div p span a b i sup sub br h1 h2 h3 table caption tr td th ul li "
+        "details "
         "summary label input select option button noscript script";
-    static constexpr std::string_view strict_names = "html head table tr ul select";  // hold nothing but what `places` says
+    static constexpr std::string_view strict_names =
+        "html head table tr ul select";  // hold nothing but what `places` says
     static constexpr std::string_view places =
-        "head:html body:html meta:head title:head style:head script:head caption:table tr:table td:tr th:tr li:ul option:select "
+        "head:html body:html meta:head title:head style:head script:head caption:table tr:table td:tr th:tr li:ul "
+        "option:select "
         "summary:details";
 
     std::string markup_{};

@@ -13,8 +13,9 @@ namespace unitscale::test {
 /// The scales that an op gives to its value and to each gradient under `propagate`, in this order, for positive data of the given
 /// shapes with the given scales and an output gradient of scale `dy`.
 template <class F>
-[[nodiscard]] std::vector<double> propagated_scales(const std::vector<Shape>& shapes, const std::vector<double>& scales, F f,
-                                                    double dy = 1.0, ScaleRounding rounding = ScaleRounding::down) {
+[[nodiscard]] std::vector<double> propagated_scales(const std::vector<Shape>& shapes, const std::vector<double>& scales,
+                                                    F f, double dy = 1.0,
+                                                    ScaleRounding rounding = ScaleRounding::down) {
     Recipe recipe = analysis::plain_recipe(Scaling::propagate);
     recipe.propagate.rounding = rounding;
     ScalingState state(1);

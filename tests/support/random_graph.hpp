@@ -207,10 +207,13 @@ private:
     V loss() {
         const V x = any();
         for (const V& table : shared_)
-            if (table.shape().size() == 2 && table.shape()[1] == x.shape()[1] && pick(2) == 0) return cross_entropy(x, table);
+            if (table.shape().size() == 2 && table.shape()[1] == x.shape()[1] && pick(2) == 0)
+                return cross_entropy(x, table);
         return cross_entropy(x, parameter({2 + pick(4), x.shape()[1]}));
     }
-    V cross_entropy(V x, V weight) { return ops::softmax_cross_entropy(ops::readout(x, weight), tokens(weight.shape()[0])); }
+    V cross_entropy(V x, V weight) {
+        return ops::softmax_cross_entropy(ops::readout(x, weight), tokens(weight.shape()[0]));
+    }
 
     std::uint64_t seed_;
     std::uint64_t draw_ = 0;

@@ -20,8 +20,8 @@ public:
         static std::atomic<unsigned> made{0};
         const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
         do {
-            path_ =
-                std::filesystem::temp_directory_path() / ("unitscale-test-" + std::to_string(now) + "-" + std::to_string(made++));
+            path_ = std::filesystem::temp_directory_path() /
+                    ("unitscale-test-" + std::to_string(now) + "-" + std::to_string(made++));
         } while (!std::filesystem::create_directories(path_));
     }
     TemporaryFolder(const TemporaryFolder&) = delete;

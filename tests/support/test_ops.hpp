@@ -25,15 +25,17 @@ template <class T>
     const Tensor<T>& value = x.value();
     const Site site = tape.next_site("square");
     Tensor<T> output = tape.make(value.shape());
-    for (std::size_t i = 0; i < value.size(); ++i) output.data()[i] = static_cast<T>(f.alpha) * value.data()[i] * value.data()[i];
-    return tape.record({"square", site, f.alpha, {f.beta_a}, f.joined_by}, {x}, std::move(output), [](BackwardContext<T>& g) {
-        if (!g.needs(0)) return;
-        const Tensor<T>& dy = g.output_gradient();
-        Tensor<T> dx = g.make(dy.shape());
-        for (std::size_t i = 0; i < dy.size(); ++i)
-            dx.data()[i] = static_cast<T>(2.0 * g.beta(0)) * g.input(0).data()[i] * dy.data()[i];
-        g.add(0, std::move(dx));
-    });
+    for (std::size_t i = 0; i < value.size(); ++i)
+        output.data()[i] = static_cast<T>(f.alpha) * value.data()[i] * value.data()[i];
+    return tape.record({"square", site, f.alpha, {f.beta_a}, f.joined_by}, {x}, std::move(output),
+                       [](BackwardContext<T>& g) {
+                           if (!g.needs(0)) return;
+                           const Tensor<T>& dy = g.output_gradient();
+                           Tensor<T> dx = g.make(dy.shape());
+                           for (std::size_t i = 0; i < dy.size(); ++i)
+                               dx.data()[i] = static_cast<T>(2.0 * g.beta(0)) * g.input(0).data()[i] * dy.data()[i];
+                           g.add(0, std::move(dx));
+                       });
 }
 
 /// y = alpha a b, da = beta_a b dy, db = beta_b a dy, element-wise.
@@ -46,18 +48,20 @@ template <class T>
           " differ in shape");
     const Site site = tape.next_site("mul");
     Tensor<T> output = tape.make(left.shape());
-    for (std::size_t i = 0; i < left.size(); ++i) output.data()[i] = static_cast<T>(f.alpha) * left.data()[i] * right.data()[i];
-    return tape.record(
-        {"mul", site, f.alpha, {f.beta_a, f.beta_b}, f.joined_by}, {a, b}, std::move(output), [](BackwardContext<T>& g) {
-            for (std::size_t input = 0; input < 2; ++input) {
-                if (!g.needs(input)) continue;
-                const Tensor<T>& dy = g.output_gradient();
-                Tensor<T> gradient = g.make(dy.shape());
-                for (std::size_t i = 0; i < dy.size(); ++i)
-                    gradient.data()[i] = static_cast<T>(g.beta(input)) * g.input(1 - input).data()[i] * dy.data()[i];
-                g.add(input, std::move(gradient));
-            }
-        });
+    for (std::size_t i = 0; i < left.size(); ++i)
+        output.data()[i] = static_cast<T>(f.alpha) * left.data()[i] * right.data()[i];
+    return tape.record({"mul", site, f.alpha, {f.beta_a, f.beta_b}, f.joined_by}, {a, b}, std::move(output),
+                       [](BackwardContext<T>& g) {
+                           for (std::size_t input = 0; input < 2; ++input) {
+                               if (!g.needs(input)) continue;
+                               const Tensor<T>& dy = g.output_gradient();
+                               Tensor<T> gradient = g.make(dy.shape());
+                               for (std::size_t i = 0; i < dy.size(); ++i)
+                                   gradient.data()[i] =
+                                       static_cast<T>(g.beta(input)) * g.input(1 - input).data()[i] * dy.data()[i];
+                               g.add(input, std::move(gradient));
+                           }
+                       });
 }
 
 /// The sum of all elements, shape [1].
@@ -102,14 +106,15 @@ template <class T>
         outputs[0].data()[i] = value.data()[i];
         outputs[1].data()[i] = value.data()[half + i];
     }
-    return tape.template record_outputs<2>({"halves", site, 1.0, {1.0}}, {x}, std::move(outputs), [half](BackwardContext<T>& g) {
-        Tensor<T> dx = g.make(g.input(0).shape());
-        for (std::size_t i = 0; i < half; ++i) {
-            dx.data()[i] = g.output_gradient(0).data()[i];
-            dx.data()[half + i] = g.output_gradient(1).data()[i];
-        }
-        g.add(0, std::move(dx));
-    });
+    return tape.template record_outputs<2>({"halves", site, 1.0, {1.0}}, {x}, std::move(outputs),
+                                           [half](BackwardContext<T>& g) {
+                                               Tensor<T> dx = g.make(g.input(0).shape());
+                                               for (std::size_t i = 0; i < half; ++i) {
+                                                   dx.data()[i] = g.output_gradient(0).data()[i];
+                                                   dx.data()[half + i] = g.output_gradient(1).data()[i];
+                                               }
+                                               g.add(0, std::move(dx));
+                                           });
 }
 
 /// An op that throws: while it runs forward, or in its backward function.

@@ -22,7 +22,8 @@ TEST_CASE("a tensor is repeated to a shape", "[tensor]") {
     const auto y = broadcast_to(column, {3, 2, 2});
     CHECK(y.shape() == Shape{3, 2, 2});
     CHECK(y.scale() == 0.5);
-    CHECK(std::vector<float>(y.span().begin(), y.span().end()) == std::vector<float>{1, 1, 2, 2, 1, 1, 2, 2, 1, 1, 2, 2});
+    CHECK(std::vector<float>(y.span().begin(), y.span().end()) ==
+          std::vector<float>{1, 1, 2, 2, 1, 1, 2, 2, 1, 1, 2, 2});
     const auto row = broadcast_to(Tensor<std::int32_t>({3}, {4, 5, 6}), {2, 3});
     CHECK((row(0, 2) == 6 && row(1, 0) == 4));
     CHECK(broadcast_to(Tensor<float>(Shape{}, {7.0f}), {2})(1) == 7.0f);
@@ -35,5 +36,6 @@ TEST_CASE("what does not broadcast is an error with both shapes", "[tensor]") {
                         "broadcast_to: shape [2,3] does not broadcast to [4,3]: 2 != 4");
     REQUIRE_THROWS_WITH(broadcast_to(Tensor<float>(Shape{2, 3}), {2, 1}),
                         "broadcast_to: shape [2,3] does not broadcast to [2,1]: 3 != 1");
-    REQUIRE_THROWS_WITH(broadcast_to(Tensor<float>(Shape{1, 3}), {3}), "broadcast_to: shape [1,3] has more axes than [3]");
+    REQUIRE_THROWS_WITH(broadcast_to(Tensor<float>(Shape{1, 3}), {3}),
+                        "broadcast_to: shape [1,3] has more axes than [3]");
 }

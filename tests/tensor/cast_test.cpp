@@ -15,7 +15,8 @@ using namespace unitscale;
 namespace {
 
 using Wide = Minifloat<tf32>;
-using Types = std::tuple<double, float, Half, BFloat16, Minifloat<e4m3>, Wide, bool, std::int8_t, std::int64_t, std::uint64_t>;
+using Types =
+    std::tuple<double, float, Half, BFloat16, Minifloat<e4m3>, Wide, bool, std::int8_t, std::int64_t, std::uint64_t>;
 
 /// Holds every element type but 64-bit integers above 2^53 exactly.
 template <class T>
@@ -100,7 +101,8 @@ Tensor<T> samples() {
                              -std::numeric_limits<double>::infinity(),
                              std::numeric_limits<double>::quiet_NaN()};
     for (std::size_t i = 0; i < 3000; ++i)
-        wide.push_back(random_normal({3, 1}, i) * std::exp2(40.0 * static_cast<double>(uniform(random_word({3, 2}, i))) - 20.0));
+        wide.push_back(random_normal({3, 1}, i) *
+                       std::exp2(40.0 * static_cast<double>(uniform(random_word({3, 2}, i))) - 20.0));
     for (const double x : wide) {
         if constexpr (std::is_floating_point_v<T>) values.push_back(static_cast<T>(x));
         else if constexpr (CodedElement<T>) values.push_back(static_cast<T>(static_cast<float>(x)));
@@ -123,7 +125,8 @@ std::size_t wrong_casts(const Tensor<From>& in) {
         for (const double got : {as_double(out(i)), as_double(element_cast<To>(in(i)))}) {
             const bool same_sign = std::integral<To> || std::signbit(got) == std::signbit(want);
             const bool good = std::isnan(want) ? std::isnan(got) : got == want && same_sign;
-            if (!good) UNSCOPED_INFO("element " << i << ": " << as_double(in(i)) << " gave " << got << ", not " << want);
+            if (!good)
+                UNSCOPED_INFO("element " << i << ": " << as_double(in(i)) << " gave " << got << ", not " << want);
             wrong += !good;
         }
     }
@@ -165,7 +168,8 @@ TEST_CASE("a cast to a wider type and back changes nothing", "[tensor]") {
     const auto mini_back = cast<Minifloat<e4m3>>(cast<Half>(mini));
     const auto single_back = cast<float>(cast<double>(single));
     for (std::size_t i = 0; i < 5000; ++i)
-        same += half_back(i) == narrow(i) && brain_back(i) == brain(i) && mini_back(i) == mini(i) && single_back(i) == single(i);
+        same += half_back(i) == narrow(i) && brain_back(i) == brain(i) && mini_back(i) == mini(i) &&
+                single_back(i) == single(i);
     CHECK(same == 5000);
 }
 
@@ -176,8 +180,10 @@ TEST_CASE("doubles and integers are rounded to narrow types once", "[tensor]") {
     CHECK(static_cast<float>(element_cast<Half>(-1.0 - 0x1p-11 - 0x1p-40)) == -1.0f - 0x1p-10f);
     CHECK(static_cast<float>(element_cast<Half>(0x1p-25 + 0x1p-60)) == 0x1p-24f);
     CHECK(static_cast<float>(element_cast<Minifloat<e4m3>>(1.0 + 0x1p-4 + 0x1p-40)) == 1.0f + 0x1p-3f);
-    CHECK(static_cast<float>(element_cast<BFloat16>((std::int32_t{1} << 30) + (std::int32_t{1} << 22) + 1)) == 0x1p30f + 0x1p23f);
-    const std::int64_t above_tie = (std::int64_t{1} << 62) + (std::int64_t{1} << 54) + 1;  // double itself cannot hold it
+    CHECK(static_cast<float>(element_cast<BFloat16>((std::int32_t{1} << 30) + (std::int32_t{1} << 22) + 1)) ==
+          0x1p30f + 0x1p23f);
+    const std::int64_t above_tie =
+        (std::int64_t{1} << 62) + (std::int64_t{1} << 54) + 1;  // double itself cannot hold it
     CHECK(static_cast<float>(element_cast<BFloat16>(above_tie)) == 0x1p62f + 0x1p55f);
     CHECK(static_cast<float>(element_cast<BFloat16>(-above_tie)) == -0x1p62f - 0x1p55f);
     CHECK(static_cast<float>(element_cast<BFloat16>(above_tie - 1)) == 0x1p62f);
@@ -202,7 +208,8 @@ TEST_CASE(
     "[tensor]") {
     constexpr FloatFormat narrow = make_format({5, 3, 15});
     const QuantiseOptions up{.rounding = Rounding::up, .overflow = Overflow::to_infinity};
-    const QuantiseOptions random{.rounding = Rounding::stochastic, .overflow = Overflow::saturate, .bits = 20, .key = {4, 5}};
+    const QuantiseOptions random{
+        .rounding = Rounding::stochastic, .overflow = Overflow::saturate, .bits = 20, .key = {4, 5}};
     const auto wide = normal<double>({3000}, {1, 1}, 100.0);
     const auto single = cast<float>(wide);
     const auto check_all = [&](const auto& x, const QuantiseOptions& options) {
@@ -210,8 +217,10 @@ TEST_CASE(
         const auto brain = cast<BFloat16>(x, options);
         std::size_t wrong = 0;
         for (std::size_t i = 0; i < x.size(); ++i) {
-            wrong += static_cast<double>(static_cast<float>(mini(i))) != static_cast<double>(quantise(narrow, x(i), options, i));
-            wrong += static_cast<double>(static_cast<float>(brain(i))) != static_cast<double>(quantise(bf16, x(i), options, i));
+            wrong += static_cast<double>(static_cast<float>(mini(i))) !=
+                     static_cast<double>(quantise(narrow, x(i), options, i));
+            wrong += static_cast<double>(static_cast<float>(brain(i))) !=
+                     static_cast<double>(quantise(bf16, x(i), options, i));
         }
         return wrong;
     };

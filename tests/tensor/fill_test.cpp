@@ -72,7 +72,8 @@ TEST_CASE("a uniform fill has the moments of its distribution and stays inside",
 }
 
 TEST_CASE("a fill is a function of its key, the same in every element type up to rounding", "[tensor]") {
-    const auto x = normal<double>({1000}, {5, 6}), again = normal<double>({1000}, {5, 6}), other = normal<double>({1000}, {5, 7});
+    const auto x = normal<double>({1000}, {5, 6}), again = normal<double>({1000}, {5, 6}),
+               other = normal<double>({1000}, {5, 7});
     const auto narrow = normal<Half>({1000}, {5, 6});
     const auto longer = normal<double>({2000}, {5, 6});
     std::size_t equal = 0, equal_other = 0, rounded = 0, prefix = 0, drawn = 0;
@@ -153,7 +154,8 @@ TEST_CASE("a permutation holds every number once, each order as often", "[tensor
     for (const double count : orders) CHECK(count == Approx(1000.0).margin(5.0 * std::sqrt(1000.0 * 5.0 / 6.0)));
     CHECK(permutation<std::int32_t>(0, {1, 2}).empty());
     CHECK(permutation<std::uint8_t>(256, {1, 2}).size() == 256);
-    REQUIRE_THROWS_WITH(permutation<std::uint8_t>(257, {1, 2}), "permutation: 257 numbers are more than the type counts");
+    REQUIRE_THROWS_WITH(permutation<std::uint8_t>(257, {1, 2}),
+                        "permutation: 257 numbers are more than the type counts");
 }
 
 TEST_CASE("one-call fills: uniform, counting, from a vector", "[tensor]") {

@@ -57,7 +57,8 @@ TEST_CASE("a scale other than 1 is shown, and the values with it", "[tensor]") {
 TEST_CASE("every element type prints numbers", "[tensor]") {
     CHECK(printed(Tensor<Half>({2}, {Half(0.5f), Half(-65504.0f)})) == "fp16 [2]\n[      0.5, -6.55e+04]");
     CHECK(printed(Tensor<BFloat16>({1}, {BFloat16(1.5f)})) == "bf16 [1]\n[1.5]");
-    CHECK(printed(Tensor<Minifloat<e4m3>>({2}, {Minifloat<e4m3>(448.0f), Minifloat<e4m3>(-1.0f)})) == "e4m3 [2]\n[448,  -1]");
+    CHECK(printed(Tensor<Minifloat<e4m3>>({2}, {Minifloat<e4m3>(448.0f), Minifloat<e4m3>(-1.0f)})) ==
+          "e4m3 [2]\n[448,  -1]");
     CHECK(printed(Tensor<std::int32_t>({3}, {7, -123456, 0})) == "int32 [3]\n[      7, -123456,       0]");
     CHECK(printed(Tensor<std::uint8_t>({2}, {65, 255})) == "uint8 [2]\n[ 65, 255]");
     CHECK(printed(Tensor<std::int8_t>({1}, {-7})) == "int8 [1]\n[-7]");
@@ -87,7 +88,7 @@ TEST_CASE("empty tensors print their shape", "[tensor]") {
 
 TEST_CASE("the stream's own format neither shows nor changes", "[tensor]") {
     std::ostringstream out;
-    out << std::fixed << std::setprecision(1) << std::hex << Tensor<float>({1}, {0.25f}) << ' ' << Tensor<std::int32_t>({1}, {31})
-        << ' ' << 0.5 << ' ' << 31;
+    out << std::fixed << std::setprecision(1) << std::hex << Tensor<float>({1}, {0.25f}) << ' '
+        << Tensor<std::int32_t>({1}, {31}) << ' ' << 0.5 << ' ' << 31;
     CHECK(out.str() == "float [1]\n[0.25] int32 [1]\n[31] 0.5 1f");
 }

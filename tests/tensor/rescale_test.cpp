@@ -23,8 +23,8 @@ double worst_relative_error(const Tensor<T>& got, const Tensor<T>& from) {
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("powers of two move between data and scale without a change of value", "[tensor]", double, float, Half,
-                   BFloat16, Minifloat<e5m2>) {
+TEMPLATE_TEST_CASE("powers of two move between data and scale without a change of value", "[tensor]", double, float,
+                   Half, BFloat16, Minifloat<e5m2>) {
     auto x = normal<TestType>({1000}, {1, 2});
     for (TestType& v : x.span())  // normal numbers, far enough from the ends of every type
         if (std::abs(widest(v)) < 0.01) v = element_cast<TestType>(0.01);
@@ -123,7 +123,8 @@ TEST_CASE("a tensor that is moved in keeps its memory", "[tensor]") {
     CHECK((y.scale() == 4.0 && y(1) == 0.5f));
 }
 
-TEMPLATE_TEST_CASE("multiply_out writes the plain numbers into another tensor or in place", "[tensor]", double, float, Half) {
+TEMPLATE_TEST_CASE("multiply_out writes the plain numbers into another tensor or in place", "[tensor]", double, float,
+                   Half) {
     auto x = normal<TestType>({100}, {1, 2});
     x.set_scale(8.0);
     Tensor<TestType> plain({100});

@@ -33,7 +33,8 @@ TEST_CASE("a strided loop's rows run in row-major order", "[tensor]") {
     loop.add_axis(4, {1});
     const std::vector<std::ptrdiff_t> expected{0, 100, 200, 5, 105, 205};
     REQUIRE(loop.rows() == 6);
-    for (std::ptrdiff_t row = 0; row < 6; ++row) CHECK(loop.row_offsets(row)[0] == expected[static_cast<std::size_t>(row)]);
+    for (std::ptrdiff_t row = 0; row < 6; ++row)
+        CHECK(loop.row_offsets(row)[0] == expected[static_cast<std::size_t>(row)]);
 }
 
 TEST_CASE("a strided loop refuses more axes than it has room for", "[tensor]") {

@@ -60,7 +60,8 @@ TEST_CASE("xtensor's functions work on a tensor's array", "[tensor]") {
 }
 
 TEST_CASE("values that do not fill the shape are an error", "[tensor]") {
-    REQUIRE_THROWS_WITH((Tensor<float>({2, 3}, {1, 2, 3})), "Tensor: shape [2,3] has 6 elements, but 3 values were given");
+    REQUIRE_THROWS_WITH((Tensor<float>({2, 3}, {1, 2, 3})),
+                        "Tensor: shape [2,3] has 6 elements, but 3 values were given");
 }
 
 TEST_CASE("dim counts from either end and names the shape when out of range", "[tensor]") {

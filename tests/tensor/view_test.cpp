@@ -146,7 +146,9 @@ TEST_CASE("ranges, indices and axes that are not there are errors", "[tensor]") 
     REQUIRE_THROWS_WITH(v.permute({0, 0}), "permute: axes [0,0] are no permutation of those of shape [2,3]");
     REQUIRE_THROWS_WITH(v.permute({0}), "permute: axes [0] are no permutation of those of shape [2,3]");
     REQUIRE_THROWS_WITH(v.permute({}), "permute: axes [] are no permutation of those of shape [2,3]");
-    REQUIRE_THROWS_WITH(assign(v, Tensor<float>({2}, {1, 2})), "broadcast_to: shape [2] does not broadcast to [2,3]: 2 != 3");
+    REQUIRE_THROWS_WITH(assign(v, Tensor<float>({2}, {1, 2})),
+                        "broadcast_to: shape [2] does not broadcast to [2,3]: 2 != 3");
     STATIC_REQUIRE_FALSE(
-        std::is_invocable_v<decltype([](auto&& t) -> decltype(view(static_cast<decltype(t)>(t))) { throw 0; }), Tensor<float>&&>);
+        std::is_invocable_v<decltype([](auto&& t) -> decltype(view(static_cast<decltype(t)>(t))) { throw 0; }),
+                            Tensor<float>&&>);
 }

@@ -34,8 +34,9 @@ TEST_CASE("batches: the shortest text of a length is the one that the error name
                             concatenate("data: ", 10 * length, " characters are too few; sequences of ", length,
                                         " need at least ", 10 * length + 1, ", so that the last tenth holds one"));
     }
-    REQUIRE_THROWS_WITH(train::split({}, 5),
-                        "data: 0 characters are too few; sequences of 5 need at least 51, so that the last tenth holds one");
+    REQUIRE_THROWS_WITH(
+        train::split({}, 5),
+        "data: 0 characters are too few; sequences of 5 need at least 51, so that the last tenth holds one");
 }
 
 TEST_CASE("batches: a row is a window and its successors") {
@@ -49,7 +50,9 @@ TEST_CASE("batches: a row is a window and its successors") {
     CHECK(test::elements(batch.labels) == std::vector<std::int32_t>{16, 17, 18, 19, 4, 5, 6, 7});
 }
 
-TEST_CASE("batches: random rows depend on seed, step and place in the step alone, so micro-batches hold the rows of the whole") {
+TEST_CASE(
+    "batches: random rows depend on seed, step and place in the step alone, so micro-batches hold the rows of the "
+    "whole") {
     const auto tokens = counted(5000);
     const RandomKey key{3, 9};
     train::Batch whole = train::make_batch(6, 5), part = train::make_batch(2, 5), other = train::make_batch(6, 5);

@@ -25,14 +25,16 @@ template <class T = float>
 struct Run {
     explicit Run(const Recipe& how, std::uint64_t seed = 1, std::size_t width = 16)
         : model(how, small(width), seed),
-          optimiser(model.decoder.parameters(), {.parametrisation = how.parametrisation_rule(), .storage = how.storage}),
+          optimiser(model.decoder.parameters(),
+                    {.parametrisation = how.parametrisation_rule(), .storage = how.storage}),
           scaler(how.loss_scaling) {}
     void train(std::uint64_t first, std::uint64_t last) {
         for (std::uint64_t step = first; step <= last; ++step) {
             const std::vector<train::Batch> batches = {test::random_batch(4, 6, 7, 2 * step),
                                                        test::random_batch(4, 6, 7, 2 * step + 1)};
-            const auto result = train::train_step<T>(model.decoder, model.tape, optimiser, batches, 1e-2,
-                                                     model.recipe.loss_scaling.kind == LossScaleKind::none ? nullptr : &scaler);
+            const auto result =
+                train::train_step<T>(model.decoder, model.tape, optimiser, batches, 1e-2,
+                                     model.recipe.loss_scaling.kind == LossScaleKind::none ? nullptr : &scaler);
             losses.push_back(result.loss);
         }
     }
@@ -67,11 +69,12 @@ void check_resumes(const Recipe& recipe, const std::filesystem::path& path) {
 
 }  // namespace
 
-TEST_CASE("checkpoint: training on from a file gives the bits of training on, for every recipe and stochastic rounding") {
+TEST_CASE(
+    "checkpoint: training on from a file gives the bits of training on, for every recipe and stochastic rounding") {
     const test::TemporaryFolder folder;
     std::vector<Recipe> recipes = known_recipes();
-    recipes.push_back(io::override_recipe(io::override_recipe(find_recipe("unit-fp8"), "matmul.gradient.rounding=stochastic"),
-                                          "automatic_rule=gmean"));
+    recipes.push_back(io::override_recipe(
+        io::override_recipe(find_recipe("unit-fp8"), "matmul.gradient.rounding=stochastic"), "automatic_rule=gmean"));
     recipes.push_back(io::override_recipe(find_recipe("fp8-delayed"), "loss_scaling.kind=automatic"));
     recipes.back().loss_scaling.interval = 2;
     recipes.push_back(find_recipe("fp16"));
@@ -124,9 +127,12 @@ TEST_CASE("checkpoint: state is stored in its own type, and taken in no other") 
     };
     CHECK(refused([](Storage&) {}).empty());
     CHECK(refused([](Storage& s) { s.first_moment = {.format = bf16}; }) ==
-          "safetensors: " + path.string() + ": tensor 'optimiser/" + name + "/first_moment' is of type F16; expected BF16");
+          "safetensors: " + path.string() + ": tensor 'optimiser/" + name +
+              "/first_moment' is of type F16; expected BF16");
     CHECK(refused([](Storage& s) { s.first_moment = {}; }).ends_with("is of type F16; expected F32"));
-    CHECK(refused([](Storage& s) { s.first_moment.block = 128; }).ends_with("/first_moment.scale' is of type F64; expected F32"));
+    CHECK(refused([](Storage& s) {
+              s.first_moment.block = 128;
+          }).ends_with("/first_moment.scale' is of type F64; expected F32"));
     CHECK(run.values() == before);
 }
 
@@ -159,7 +165,8 @@ TEST_CASE("checkpoint: weights alone, with scales where there are any") {
     weight.write() = Tensor<float>({2}, {1.0f + 0x1p-12f, 2.0f});  // between two numbers of Half
     train::save_weights<float>(path, {&weight});
     CHECK(train::load_weights<Half>(path, {&narrow}) ==
-          std::vector<std::string>{"checkpoint: " + path.string() + ": 1 weights were rounded to the type of this model's"});
+          std::vector<std::string>{"checkpoint: " + path.string() +
+                                   ": 1 weights were rounded to the type of this model's"});
     CHECK(static_cast<float>(narrow.value().data()[0]) == 1.0f);
     CHECK(train::load_weights<float>(path, {&again}, true).empty());
     CHECK(again.value().data()[0] == 1.0f + 0x1p-12f);
@@ -172,8 +179,9 @@ TEST_CASE("checkpoint: weights alone, with scales where there are any") {
     CHECK(narrow.value().scale() == 1.0);
     weight.write() = Tensor<float>({2}, {1.0f, 65536.0f});
     train::save_weights<float>(path, {&weight});
-    CHECK_THROWS_WITH(train::load_weights<Half>(path, {&narrow}),
-                      "checkpoint: " + path.string() + ": w holds 65536, which the type of this model's weights does not");
+    CHECK_THROWS_WITH(
+        train::load_weights<Half>(path, {&narrow}),
+        "checkpoint: " + path.string() + ": w holds 65536, which the type of this model's weights does not");
     CHECK(static_cast<float>(narrow.value().data()[0]) == 0x3p-6f);
 }
 
@@ -192,10 +200,11 @@ TEST_CASE("checkpoint: the facts of parameters are kept, and a run goes on only 
     CHECK(json.at("up/weight") == train::facts_to_json(saved->facts()));
     CHECK(json.at("up/weight").at("depth") == 2);
     CHECK_NOTHROW(reader.facts<float>({same.get()}));
-    CHECK_THROWS_WITH(reader.facts<float>({deeper.get()}),
-                      "checkpoint: " + path.string() +
-                          R"(: up/weight was trained as {"role":"weight","fan_in":4,"fan_out":8,"depth":2,"width":4}; )" +
-                          R"(here it is {"role":"weight","fan_in":4,"fan_out":8,"depth":6,"width":4})");
+    CHECK_THROWS_WITH(
+        reader.facts<float>({deeper.get()}),
+        "checkpoint: " + path.string() +
+            R"(: up/weight was trained as {"role":"weight","fan_in":4,"fan_out":8,"depth":2,"width":4}; )" +
+            R"(here it is {"role":"weight","fan_in":4,"fan_out":8,"depth":6,"width":4})");
     CHECK_NOTHROW(train::load_weights<float>(path, {deeper.get()}));
 }
 

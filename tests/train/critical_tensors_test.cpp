@@ -36,7 +36,9 @@ Tracked tracked(const Recipe& recipe, const std::vector<std::string>& patterns =
 
 }  // namespace
 
-TEST_CASE("critical products are those that a recipe leaves unrounded beside others that it rounds, with what goes into them") {
+TEST_CASE(
+    "critical products are those that a recipe leaves unrounded beside others that it rounds, with what goes into "
+    "them") {
     const Tracked seen = tracked(find_recipe("umup-fp8"));
     std::vector<std::string> paths;
     for (const train::CriticalProduct& one : seen.products) {
@@ -66,7 +68,8 @@ TEST_CASE("a recipe that rounds all products or none has no critical ones, nor h
     Recipe all = find_recipe("umup-fp8");
     const ProductFormats formats = all.formats(ProductKind::linear, "decoder/block0/ffn/up");
     REQUIRE(formats.activation.has_value());
-    all.products = {{.kind = ProductKind::linear, .formats = formats}, {.kind = ProductKind::readout, .formats = formats}};
+    all.products = {{.kind = ProductKind::linear, .formats = formats},
+                    {.kind = ProductKind::readout, .formats = formats}};
     CHECK(tracked(all).products.empty());
     const Tracked some = tracked(find_recipe("umup-fp8"), {"decoder/block0/ffn*"});
     REQUIRE(some.products.size() == 1);
@@ -90,7 +93,9 @@ TEST_CASE("the table of critical products has a line each, with the rms of input
                                          .weight_rms = train::RmsCourse(steps({1.0, 1.0, 1.125})),
                                          .first_step = 1,
                                          .last_step = 40};
-    CHECK(train::critical_table({product}) ==
-          "product left in high precision  input's rms: step 1  largest  step 40  weight's rms: step 1  largest  step 40\n"
-          "a/linear                        1                    8.25     4        1                     1.12     1.12\n");
+    CHECK(
+        train::critical_table({product}) ==
+        "product left in high precision  input's rms: step 1  largest  step 40  weight's rms: step 1  largest  step "
+        "40\n"
+        "a/linear                        1                    8.25     4        1                     1.12     1.12\n");
 }

@@ -24,7 +24,9 @@ double bits_by_hand(test::LanguageModel<T>& model, const std::vector<std::int32_
         const auto logits = model.decoder(model.tape, ids);
         for (std::size_t t = 0; t < 4; ++t) {
             double total = 0.0;
-            const auto logit = [&](std::size_t v) { return static_cast<double>(static_cast<Accum<T>>(logits.value()(0, t, v))); };
+            const auto logit = [&](std::size_t v) {
+                return static_cast<double>(static_cast<Accum<T>>(logits.value()(0, t, v)));
+            };
             for (std::size_t v = 0; v < 7; ++v) total += std::exp(logit(v));
             sum += std::log2(total) - logit(static_cast<std::size_t>(tokens[start + t + 1])) / std::log(2.0);
         }

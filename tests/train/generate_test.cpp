@@ -32,8 +32,8 @@ std::vector<std::int32_t> generate_uncached(test::LanguageModel<T>& model, const
         const std::size_t vocabulary = logits.shape()[2];
         const std::vector<float> last(logits.value().span().end() - static_cast<std::ptrdiff_t>(vocabulary),
                                       logits.value().span().end());
-        text.push_back(
-            train::sample_token(last, options.temperature, static_cast<double>(uniform(random_word(key, i))), options.top_k));
+        text.push_back(train::sample_token(last, options.temperature, static_cast<double>(uniform(random_word(key, i))),
+                                           options.top_k));
     }
     return {text.begin() + static_cast<std::ptrdiff_t>(prompt.size()), text.end()};
 }
@@ -64,7 +64,8 @@ TEST_CASE("generate: of equal logits the lower ids come first, at the boundary o
     const std::vector<float> logits = {1.0f, 3.0f, 2.0f, 2.0f, 3.0f, 2.0f};
     const auto drawn = [&](std::size_t top_k) {
         std::vector<bool> seen(logits.size(), false);
-        for (int i = 0; i < 1000; ++i) seen[static_cast<std::size_t>(train::sample_token(logits, 1.0, i / 1000.0, top_k))] = true;
+        for (int i = 0; i < 1000; ++i)
+            seen[static_cast<std::size_t>(train::sample_token(logits, 1.0, i / 1000.0, top_k))] = true;
         return seen;
     };
     CHECK(drawn(1) == std::vector<bool>{false, true, false, false, false, false});
@@ -97,7 +98,8 @@ TEST_CASE("generate: draws follow the probabilities of the k most likely tokens"
         for (std::size_t i = 0; i < logits.size(); ++i) {
             const double p = expected[i] / total, mean = p * static_cast<double>(draws);
             INFO("top_k " << top_k << ", token " << i << ": " << counts[i] << " draws of " << mean);
-            CHECK(std::abs(counts[i] - mean) <= 5.0 * std::sqrt(mean * (1.0 - p)));  // none where p is 0, all where it is 1
+            CHECK(std::abs(counts[i] - mean) <=
+                  5.0 * std::sqrt(mean * (1.0 - p)));  // none where p is 0, all where it is 1
         }
     }
 }
@@ -105,7 +107,8 @@ TEST_CASE("generate: draws follow the probabilities of the k most likely tokens"
 TEST_CASE("generate: the window stands at the start, then moves by halves") {
     const auto starts = [](std::size_t prompt, std::size_t length, std::size_t count) {
         std::vector<std::size_t> list;
-        for (std::size_t size = prompt; size < prompt + count; ++size) list.push_back(train::window_start(size, prompt, length));
+        for (std::size_t size = prompt; size < prompt + count; ++size)
+            list.push_back(train::window_start(size, prompt, length));
         return list;
     };
     CHECK(starts(3, 4, 9) == std::vector<std::size_t>{0, 0, 2, 2, 4, 4, 6, 6, 8});
@@ -122,21 +125,23 @@ TEST_CASE("generate: the window stands at the start, then moves by halves") {
 }
 
 // To the bit: rows of logits with and without a cache are equal (tests/nn/key_value_cache_test.cpp), so the draws are.
-TEMPLATE_TEST_CASE("generate: the cache changes no token, greedy or drawn, in the first window or after", "[train]", float,
-                   double) {
+TEMPLATE_TEST_CASE("generate: the cache changes no token, greedy or drawn, in the first window or after", "[train]",
+                   float, double) {
     auto rotary = small;
     rotary.positions = nn::Positions::rotary, rotary.depth = 2, rotary.length = 16, rotary.tied = true;
     for (const nn::DecoderConfig& config : {small, rotary})
         for (const Recipe& recipe : known_recipes()) {
             const ScaleSource source = recipe.formats(ProductKind::linear, "").activation_scale.source;
-            if (source == ScaleSource::amax || source == ScaleSource::delayed) continue;  // measured over the rows that are there
+            if (source == ScaleSource::amax || source == ScaleSource::delayed)
+                continue;  // measured over the rows that are there
             INFO(recipe.name << ", length " << config.length);
             test::LanguageModel<TestType> model(recipe, config);
             if (recipe.scaling == Scaling::none) test::randomise(model.decoder.parameters(), 0.4);
             for (const std::vector<std::int32_t>& prompt : {std::vector<std::int32_t>{3}, {1, 2, 3, 4, 5, 6, 0, 1}})
-                for (const train::GenerateOptions& options : {train::GenerateOptions{.tokens = 40, .temperature = 0.0},
-                                                              {.tokens = 40, .temperature = 1.0, .seed = 5},
-                                                              {.tokens = 40, .temperature = 1.5, .top_k = 3, .seed = 6}})
+                for (const train::GenerateOptions& options :
+                     {train::GenerateOptions{.tokens = 40, .temperature = 0.0},
+                      {.tokens = 40, .temperature = 1.0, .seed = 5},
+                      {.tokens = 40, .temperature = 1.5, .top_k = 3, .seed = 6}})
                     CHECK(train::generate(model.decoder, model.tape, prompt, options) ==
                           generate_uncached(model, prompt, options));
         }
@@ -146,11 +151,13 @@ TEST_CASE("generate: the seed decides, and nothing else") {
     test::LanguageModel<float> model(find_recipe("unit-fp8"), small);
     const std::vector<std::int32_t> prompt = {1};
     const std::uint64_t step = model.state.step();
-    const auto first = train::generate(model.decoder, model.tape, prompt, {.tokens = 40, .temperature = 1.0, .seed = 3});
+    const auto first =
+        train::generate(model.decoder, model.tape, prompt, {.tokens = 40, .temperature = 1.0, .seed = 3});
     CHECK(first.size() == 40);
     CHECK(train::generate(model.decoder, model.tape, prompt, {.tokens = 40, .temperature = 1.0, .seed = 3}) == first);
     CHECK(train::generate(model.decoder, model.tape, prompt, {.tokens = 40, .temperature = 1.0, .seed = 4}) != first);
-    const auto shorter = train::generate(model.decoder, model.tape, prompt, {.tokens = 11, .temperature = 1.0, .seed = 3});
+    const auto shorter =
+        train::generate(model.decoder, model.tape, prompt, {.tokens = 11, .temperature = 1.0, .seed = 3});
     CHECK(std::equal(shorter.begin(), shorter.end(), first.begin()));
     CHECK(model.state.step() == step);
     CHECK(train::generate(model.decoder, model.tape, prompt, {.tokens = 0}).empty());
@@ -175,6 +182,7 @@ TEST_CASE("generate: bad prompts, temperatures and logits are errors") {
     REQUIRE_THROWS_WITH(train::sample_token({}, 1.0, 0.5), "sample_token: no logits");
     const std::vector<float> broken = {0.0f, std::nanf("")}, infinite = {0.0f, infinity}, hidden = {-infinity, 0.0f};
     REQUIRE_THROWS_WITH(train::sample_token(broken, 1.0, 0.5, 1), "sample_token: logits[1] is NaN");
-    REQUIRE_THROWS_WITH(train::sample_token(infinite, 1.0, 0.5), "sample_token: the largest logit is inf; expected a finite one");
+    REQUIRE_THROWS_WITH(train::sample_token(infinite, 1.0, 0.5),
+                        "sample_token: the largest logit is inf; expected a finite one");
     for (const double u : {0.0, 0.5}) CHECK(train::sample_token(hidden, 1.0, u) == 1);
 }

@@ -19,7 +19,8 @@ namespace {
 
 /// A small model's parameters: width 16, 4 blocks.
 struct Parameters {
-    Parameter<float> table{"tokens", Shape{10, 16}, {.role = ParameterRole::embedding, .fan_in = 10, .fan_out = 16, .width = 16}};
+    Parameter<float> table{
+        "tokens", Shape{10, 16}, {.role = ParameterRole::embedding, .fan_in = 10, .fan_out = 16, .width = 16}};
     Parameter<float> up{"up", Shape{64, 16}, {.fan_in = 16, .fan_out = 64, .depth = 4, .width = 16}};
     Parameter<float> bias{"bias", Shape{64}, {.role = ParameterRole::bias, .fan_out = 64, .depth = 4, .width = 16}};
     Parameter<float> gain{"gain", Shape{16}, {.role = ParameterRole::norm, .fan_out = 16, .width = 16}};
@@ -65,12 +66,13 @@ TEST_CASE("parameter table: µP's and the standard model's, and the factors of t
         return table.substr(place + 1, table.find('\n', place + 1) - place - 1);
     };
     Parameters p;
-    const auto mup =
-        train::parameter_table(optim::Adam<float>(p.all, {.parametrisation = recipe.parametrisation_rule()}), recipe, 1.0);
+    const auto mup = train::parameter_table(
+        optim::Adam<float>(p.all, {.parametrisation = recipe.parametrisation_rule()}), recipe, 1.0);
     CHECK(row(mup, "up ") == "up         [64,16]  weight     0.01     1           0.125   0.125          none");
     CHECK(row(mup, "readout ") == "readout    [10,16]  readout    0.02     0.25        1       1              none");
     const auto lamb = train::parameter_table(
-        optim::Lamb<float>(p.all, {.weight_decay = 0.0, .parametrisation = recipe.parametrisation_rule()}), recipe, 1.0);
+        optim::Lamb<float>(p.all, {.weight_decay = 0.0, .parametrisation = recipe.parametrisation_rule()}), recipe,
+        1.0);
     CHECK(row(lamb, "up ") == "up         [64,16]  weight     0.01     1           0.25    0.25           none");
     const Recipe plain = find_recipe("fp32");
     const auto standard = train::parameter_table(optim::Sgd<float>(p.all, {.weight_decay = 0.5}), plain, 1e-3);

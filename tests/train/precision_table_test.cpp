@@ -12,7 +12,8 @@ namespace {
 std::vector<double> rounded(const float* data, std::size_t size, const std::optional<Quantiser>& quantiser) {
     std::vector<double> result(size);
     for (std::size_t i = 0; i < size; ++i)
-        result[i] = static_cast<double>(quantiser ? quantise(quantiser->format, data[i], quantiser->options(), i) : data[i]);
+        result[i] =
+            static_cast<double>(quantiser ? quantise(quantiser->format, data[i], quantiser->options(), i) : data[i]);
     return result;
 }
 
@@ -51,7 +52,8 @@ Errors product_errors(const Tape<float>& tape, const Node<float>& node, const Pr
         [&](std::size_t j, std::size_t p) { return qx[p * in + j]; });
     if (x.uses == 1)  // else its gradient is a sum over its consumers
         errors.input = product_error(
-            x.gradient.data(), node.betas[0], rows, in, out, [&](std::size_t i, std::size_t p) { return qdy[i * out + p]; },
+            x.gradient.data(), node.betas[0], rows, in, out,
+            [&](std::size_t i, std::size_t p) { return qdy[i * out + p]; },
             [&](std::size_t j, std::size_t p) { return qw[p * in + j]; });
     return errors;
 }
@@ -73,7 +75,8 @@ Recipe fp16_operands() {
 }  // namespace
 
 TEST_CASE("precision table: each row says what the product there really does, in all three products") {
-    for (const Recipe& recipe : {find_recipe("fp32"), find_recipe("unit-fp32"), fp16_operands(), find_recipe("unit-fp8")}) {
+    for (const Recipe& recipe :
+         {find_recipe("fp32"), find_recipe("unit-fp32"), fp16_operands(), find_recipe("unit-fp8")}) {
         test::LanguageModel<float> model(recipe, {.vocabulary = 17,
                                                   .width = 16,
                                                   .depth = 2,
@@ -153,7 +156,8 @@ TEST_CASE("precision table: the text of a one-block model") {
 TEST_CASE("precision table: quantisers in words") {
     CHECK(train::quantiser_text({}) == "-");
     CHECK(train::quantiser_text(Quantiser{.format = e5m2}) == "e5m2");
-    CHECK(train::quantiser_text(Quantiser{.format = e4m3, .rounding = Rounding::stochastic, .overflow = Overflow::to_infinity}) ==
+    CHECK(train::quantiser_text(
+              Quantiser{.format = e4m3, .rounding = Rounding::stochastic, .overflow = Overflow::to_infinity}) ==
           "e4m3 stochastic overflowing");
 }
 

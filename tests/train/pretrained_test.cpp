@@ -25,7 +25,9 @@ using namespace unitscale;
 namespace {
 
 // Models of the Python package transformers 5.23 with random weights, and the logits that it gives: bench/peers/pretrained.py.
-std::filesystem::path fixture(std::string_view name) { return std::filesystem::path(UNITSCALE_TEST_DATA) / "pretrained" / name; }
+std::filesystem::path fixture(std::string_view name) {
+    return std::filesystem::path(UNITSCALE_TEST_DATA) / "pretrained" / name;
+}
 
 struct Difference {
     double largest = 0.0;   ///< magnitude of a difference of logits
@@ -65,7 +67,8 @@ Difference compare(std::string_view name, std::string_view recipe) {
 std::filesystem::path copy_fixture(const test::TemporaryFolder& folder, std::string_view name,
                                    const std::function<void(nlohmann::json&)>& change) {
     const std::filesystem::path to = folder.path() / "model.safetensors", config = folder.path() / "config.json";
-    std::filesystem::copy_file(fixture(name) / "model.safetensors", to, std::filesystem::copy_options::overwrite_existing);
+    std::filesystem::copy_file(fixture(name) / "model.safetensors", to,
+                               std::filesystem::copy_options::overwrite_existing);
     std::filesystem::remove(config);
     if (!change) return to;
     auto json = nlohmann::json::parse(test::TemporaryFolder::read(fixture(name) / "config.json"));
@@ -102,7 +105,9 @@ TEST_CASE("pretrained: logits of GPT-2 and Llama are those of the package that p
 }
 
 TEST_CASE("pretrained: shapes and config.json tell the model") {
-    const auto config = [](std::string_view name) { return train::pretrained_config(fixture(name) / "model.safetensors"); };
+    const auto config = [](std::string_view name) {
+        return train::pretrained_config(fixture(name) / "model.safetensors");
+    };
     const auto check_sizes = [](const nn::DecoderConfig& c, std::size_t width, std::size_t hidden, std::size_t groups,
                                 std::size_t length, bool tied) {
         CHECK((c.vocabulary == 32 && c.width == width && c.depth == 2 && c.heads == 4 && c.groups == groups));
@@ -154,7 +159,9 @@ TEST_CASE("pretrained: without a config.json what shapes do not tell is asked fo
     CHECK_THROWS_WITH(train::pretrained_config(path, {.heads = 4, .length = 30, .epsilon = 1e-5}),
                       "pretrained: " + path.string() + ": has 20 positions, not 30");
     const auto json = [](const nn::DecoderConfig& config) { return train::decoder_to_json(config); };
-    const auto told = [](std::string_view name) { return train::pretrained_config(fixture(name) / "model.safetensors"); };
+    const auto told = [](std::string_view name) {
+        return train::pretrained_config(fixture(name) / "model.safetensors");
+    };
     CHECK(json(train::pretrained_config(path, {.heads = 4, .epsilon = 1e-5})) == json(told("gpt2")));
     CHECK(json(train::pretrained_config(path, {.config = fixture("gpt2") / "config.json"})) == json(told("gpt2")));
 
@@ -168,7 +175,9 @@ TEST_CASE("pretrained: without a config.json what shapes do not tell is asked fo
     CHECK(json(train::pretrained_config(path, {.heads = 4, .length = 64, .epsilon = 1e-6, .rotary_base = 500.0})) ==
           json(told("llama")));
     CHECK_FALSE(train::pretrained_config(path, {.heads = 4, .length = 64, .epsilon = 1e-6, .rotary_base = 500.0}).tied);
-    CHECK(train::pretrained_config(alone("llama_tied"), {.heads = 4, .length = 64, .epsilon = 1e-6, .rotary_base = 500.0}).tied);
+    CHECK(
+        train::pretrained_config(alone("llama_tied"), {.heads = 4, .length = 64, .epsilon = 1e-6, .rotary_base = 500.0})
+            .tied);
 
     // Arguments come before config.json.
     path = copy_fixture(folder, "llama", as_it_is);
@@ -179,7 +188,8 @@ TEST_CASE("pretrained: without a config.json what shapes do not tell is asked fo
 TEST_CASE("pretrained: keys that a config.json leaves out have the package's defaults") {
     const test::TemporaryFolder folder;
     auto config = train::pretrained_config(copy_fixture(folder, "llama_tied", [](auto& json) {
-        for (const char* key : {"rms_norm_eps", "rope_theta", "max_position_embeddings", "hidden_act", "num_key_value_heads"})
+        for (const char* key :
+             {"rms_norm_eps", "rope_theta", "max_position_embeddings", "hidden_act", "num_key_value_heads"})
             json.erase(key);
         json["max_position_embeddings"] = 32;
     }));
@@ -188,7 +198,8 @@ TEST_CASE("pretrained: keys that a config.json leaves out have the package's def
         for (const char* key : {"layer_norm_epsilon", "activation_function", "tie_word_embeddings"}) json.erase(key);
     }));
     CHECK((config.norm.epsilon == 1e-5 && config.tied && config.feed_forward == nn::FeedForwardKind::gelu_tanh));
-    config = train::pretrained_config(copy_fixture(folder, "gpt2", [](auto& json) { json["activation_function"] = "gelu"; }));
+    config = train::pretrained_config(
+        copy_fixture(folder, "gpt2", [](auto& json) { json["activation_function"] = "gelu"; }));
     CHECK(config.feed_forward == nn::FeedForwardKind::gelu);
 }
 
@@ -310,14 +321,16 @@ TEST_CASE("pretrained: weights of another model are one clear line, and change n
         CHECK(test::all_values(model) == before);
     };
     refused(
-        "gpt2", [](auto& c) { c.depth = 1; }, "tensor 'transformer.h.1.attn.c_attn.bias' belongs to no parameter of this model");
+        "gpt2", [](auto& c) { c.depth = 1; },
+        "tensor 'transformer.h.1.attn.c_attn.bias' belongs to no parameter of this model");
     refused(
         "gpt2", [](auto& c) { c.depth = 3; }, "no tensor 'transformer.h.2.ln_1.weight'; the file holds");
     refused(
         "gpt2", [](auto& c) { c.norm.gains = false; },
         "tensor 'transformer.h.0.ln_1.bias' belongs to no parameter of this model");
     refused(
-        "gpt2", [](auto& c) { c.hidden = 48; }, "tensor 'transformer.h.0.mlp.c_fc.weight' is [16,64]; expected [16,48]");
+        "gpt2", [](auto& c) { c.hidden = 48; },
+        "tensor 'transformer.h.0.mlp.c_fc.weight' is [16,64]; expected [16,48]");
     refused(
         "gpt2", [](auto& c) { c.tied = false; }, "no tensor 'lm_head.weight'; the file holds");
     refused(
@@ -332,7 +345,8 @@ TEST_CASE("pretrained: weights of another model are one clear line, and change n
     writer.add("model.layers.0.mlp.up_proj.weight_scale", full<float>({1}, 2));
     writer.write(path);
     refused(
-        "llama", [](auto&) {}, "tensor 'model.layers.0.mlp.up_proj.weight_scale' belongs to no parameter of this model");
+        "llama", [](auto&) {},
+        "tensor 'model.layers.0.mlp.up_proj.weight_scale' belongs to no parameter of this model");
     CHECK_THROWS_WITH(train::pretrained_config(path, {.config = fixture("llama") / "config.json"}),
                       "pretrained: " + path.string() +
                           ": tensor 'model.layers.0.mlp.up_proj.weight_scale' belongs to no parameter of this model");
@@ -344,7 +358,8 @@ TEST_CASE("pretrained: damaged files load as what they say or are errors, in one
     for (const char* name : {"gpt2_base", "llama_tied"}) {
         const std::string weights = test::TemporaryFolder::read(fixture(name) / "model.safetensors"),
                           config = test::TemporaryFolder::read(fixture(name) / "config.json");
-        const std::size_t header = 8 + static_cast<unsigned char>(weights[0]) + 256u * static_cast<unsigned char>(weights[1]);
+        const std::size_t header =
+            8 + static_cast<unsigned char>(weights[0]) + 256u * static_cast<unsigned char>(weights[1]);
         std::size_t errors = 0, loaded = 0;
         for (std::uint64_t i = 0; i < 600; ++i) {
             const auto draw = [&](std::uint64_t n, std::size_t below) { return random_word({1, n}, i) % below; };

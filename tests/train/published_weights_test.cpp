@@ -88,7 +88,8 @@ public:
 
 private:
     void write(const io::SafetensorsWriter& writer) {
-        writer.write_to([this](std::span<const std::byte> part) { bytes_.insert(bytes_.end(), part.begin(), part.end()); });
+        writer.write_to(
+            [this](std::span<const std::byte> part) { bytes_.insert(bytes_.end(), part.begin(), part.end()); });
         reader_ = std::make_unique<io::SafetensorsReader>(bytes_, "file");
     }
     std::vector<std::byte> bytes_{};
@@ -97,7 +98,8 @@ private:
 
 /// With one shape changed, or added; an empty list removes the tensor.
 Shapes with(Shapes shapes, const std::string& name, const std::optional<Shape>& shape) {
-    const auto found = std::find_if(shapes.begin(), shapes.end(), [&](const auto& entry) { return entry.first == name; });
+    const auto found =
+        std::find_if(shapes.begin(), shapes.end(), [&](const auto& entry) { return entry.first == name; });
     if (!shape) shapes.erase(found);
     else if (found != shapes.end()) found->second = *shape;
     else shapes.emplace_back(name, *shape);
@@ -110,7 +112,8 @@ TEST_CASE("published weights: a number in a name") {
     CHECK(train::match_numbered("h.*.ln", "h.0.ln") == "0");
     CHECK(train::match_numbered("h.*.ln", "h.120.ln") == "120");
     CHECK(train::match_numbered("ln", "ln") == "");
-    for (const char* other : {"h..ln", "h.01.ln", "h.1x.ln", "h.-1.ln", "h.1.ln2", "g.1.ln", "h.1234567890.ln", "h.ln", ""})
+    for (const char* other :
+         {"h..ln", "h.01.ln", "h.1x.ln", "h.-1.ln", "h.1.ln2", "g.1.ln", "h.1234567890.ln", "h.ln", ""})
         CHECK_FALSE(train::match_numbered("h.*.ln", other).has_value());
     CHECK(train::fill_number("h.*.ln", "12") == "h.12.ln");
     CHECK(train::fill_number("ln", "") == "ln");
@@ -143,14 +146,17 @@ TEST_CASE("published weights: GPT-2's fused and transposed layers become those o
         CHECK(file.read("decoder/block0/attention/key/bias", {2}) == std::vector<float>{502, 503});
         CHECK(file.read("decoder/block0/attention/value/bias", {2}) == std::vector<float>{504, 505});
         CHECK(file.read("decoder/block0/attention/out/weight", {2, 2}) == std::vector<float>{600, 602, 601, 603});
-        CHECK(file.read("decoder/block0/ffn/up/weight", {3, 2}) == std::vector<float>{1000, 1003, 1001, 1004, 1002, 1005});
-        CHECK(file.read("decoder/block1/ffn/down/weight", {2, 3}) == std::vector<float>{2400, 2402, 2404, 2401, 2403, 2405});
+        CHECK(file.read("decoder/block0/ffn/up/weight", {3, 2}) ==
+              std::vector<float>{1000, 1003, 1001, 1004, 1002, 1005});
+        CHECK(file.read("decoder/block1/ffn/down/weight", {2, 3}) ==
+              std::vector<float>{2400, 2402, 2404, 2401, 2403, 2405});
         CHECK(file.read("decoder/block1/ffn_norm/shift", {2}) == std::vector<float>{2100, 2101});
         CHECK(file.read("decoder/positions/weight", {4, 2})[7] == 107);
         CHECK(file.read("decoder/norm/gain", {2}) == std::vector<float>{2600, 2601});
 
         const train::PublishedSizes sizes = file.sizes();
-        CHECK((sizes.vocabulary == 5 && sizes.positions == 4 && sizes.width == 2 && sizes.hidden == 3 && sizes.keys == 2));
+        CHECK((sizes.vocabulary == 5 && sizes.positions == 4 && sizes.width == 2 && sizes.hidden == 3 &&
+               sizes.keys == 2));
         CHECK((sizes.blocks == 2 && sizes.bias && !sizes.readout));
         CHECK(File(with(gpt2(prefix), "lm_head.weight", Shape{5, 2})).sizes().readout);
     }
@@ -163,7 +169,8 @@ TEST_CASE("published weights: Llama's layers, with and without biases") {
             const File file(with(llama(prefix, bias), "lm_head.weight", Shape{5, 4}));
             REQUIRE(file.weights()->family() == train::PublishedFamily::llama);
             const train::PublishedSizes sizes = file.sizes();
-            CHECK((sizes.vocabulary == 5 && sizes.positions == 0 && sizes.width == 4 && sizes.hidden == 3 && sizes.keys == 2));
+            CHECK((sizes.vocabulary == 5 && sizes.positions == 0 && sizes.width == 4 && sizes.hidden == 3 &&
+                   sizes.keys == 2));
             CHECK((sizes.blocks == 2 && sizes.bias == bias && sizes.readout));
             CHECK(file.read("decoder/tokens/weight", {5, 4})[19] == 19);
             const float step = bias ? 200 : 100;
@@ -192,7 +199,8 @@ TEST_CASE("published weights: what does not fit is one line that names the tenso
         CHECK_THROWS_WITH(File(shapes).sizes(), message);
     };
     const std::string start = "test: file: tensor ";
-    refused(with(gpt2(), "h.1.attn.c_attn.weight", Shape{2, 5}), start + "'h.1.attn.c_attn.weight' is [2,5]; expected [2,6]");
+    refused(with(gpt2(), "h.1.attn.c_attn.weight", Shape{2, 5}),
+            start + "'h.1.attn.c_attn.weight' is [2,5]; expected [2,6]");
     refused(with(gpt2(), "h.1.mlp.c_fc.weight", Shape{2, 4}), start + "'h.1.mlp.c_fc.weight' is [2,4]; expected [2,3]");
     refused(with(gpt2(), "ln_f.bias", Shape{2, 1}), start + "'ln_f.bias' is [2,1]; expected rank 1");
     refused(with(gpt2(), "wte.weight", Shape{5}), start + "'wte.weight' is [5]; expected rank 2");
@@ -215,10 +223,12 @@ TEST_CASE("published weights: what does not fit is one line that names the tenso
     missing(gpt2("", 0), "h.0.ln_1.weight");
     missing(with(llama(), "model.layers.0.self_attn.q_proj.bias", Shape{4}), "model.layers.1.self_attn.q_proj.bias");
 
-    CHECK_THROWS_WITH(File(with(gpt2(), "transformer.wte.weight", Shape{5, 2})).weights(),
-                      "test: file: holds both 'wte.weight' and 'transformer.wte.weight'; expected the weights of one model");
-    CHECK_THROWS_WITH(File(with(gpt2(), "model.embed_tokens.weight", Shape{5, 2})).weights(),
-                      "test: file: holds both 'wte.weight' and 'model.embed_tokens.weight'; expected the weights of one model");
+    CHECK_THROWS_WITH(
+        File(with(gpt2(), "transformer.wte.weight", Shape{5, 2})).weights(),
+        "test: file: holds both 'wte.weight' and 'transformer.wte.weight'; expected the weights of one model");
+    CHECK_THROWS_WITH(
+        File(with(gpt2(), "model.embed_tokens.weight", Shape{5, 2})).weights(),
+        "test: file: holds both 'wte.weight' and 'model.embed_tokens.weight'; expected the weights of one model");
 
     io::SafetensorsWriter integers;
     integers.add("wte.weight", Tensor<std::int32_t>({5, 2}));
@@ -247,8 +257,8 @@ TEST_CASE("published weights: tensors that no parameter of a model uses are refu
         const File file(writer);
         if (last == 1.5f) CHECK_NOTHROW(file.weights()->check_all_used(model));
         else
-            CHECK_THROWS_WITH(
-                file.weights()->check_all_used(model),
-                "test: file: 'lm_head.weight' is not 'model.embed_tokens.weight', which is the readout of this model too");
+            CHECK_THROWS_WITH(file.weights()->check_all_used(model),
+                              "test: file: 'lm_head.weight' is not 'model.embed_tokens.weight', which is the readout "
+                              "of this model too");
     }
 }

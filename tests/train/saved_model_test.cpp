@@ -44,7 +44,8 @@ Before train_and_save(const Recipe& recipe, const std::filesystem::path& path) {
     const io::CharacterVocabulary vocabulary(proverbs());
     const auto tokens = vocabulary.encode(proverbs());
     const auto parts = train::split(tokens, length);
-    const nn::DecoderConfig config{.vocabulary = vocabulary.size(), .width = 16, .depth = 1, .heads = 2, .length = length};
+    const nn::DecoderConfig config{
+        .vocabulary = vocabulary.size(), .width = 16, .depth = 1, .heads = 2, .length = length};
     return train::with_storage(recipe, [&]<class T>(std::type_identity<T>) {
         test::LanguageModel<T> model(recipe, config);
         optim::Adam<T> optimiser(model.decoder.parameters(),
@@ -53,14 +54,14 @@ Before train_and_save(const Recipe& recipe, const std::filesystem::path& path) {
         train::Batch batch = train::make_batch(4, length);
         for (std::uint64_t step = 1; step <= 12; ++step) {
             train::fill_random(batch, parts.training, {1, 2}, step);
-            const auto done =
-                train::train_step<T>(model.decoder, model.tape, optimiser, std::span(&batch, 1), recipe.learning_rate, &scaler);
+            const auto done = train::train_step<T>(model.decoder, model.tape, optimiser, std::span(&batch, 1),
+                                                   recipe.learning_rate, &scaler);
             REQUIRE((done.updated || done.skipped));
         }
         const train::RunParts<T, optim::Adam<T>> run{model.decoder.parameters(), optimiser, model.state, scaler};
-        train::save_run(
-            path, run, recipe, {},
-            {{"vocabulary", io::encode_utf8(vocabulary.characters())}, {"model", train::decoder_to_json(config).dump()}});
+        train::save_run(path, run, recipe, {},
+                        {{"vocabulary", io::encode_utf8(vocabulary.characters())},
+                         {"model", train::decoder_to_json(config).dump()}});
         return Before{train::evaluate(model.decoder, model.tape, parts.validation, length, 4),
                       train::generate(model.decoder, model.tape, parts.validation.first(length / 2), writing)};
     });
@@ -70,7 +71,8 @@ Before train_and_save(const Recipe& recipe, const std::filesystem::path& path) {
 
 TEST_CASE("saved model: evaluates and writes as the model that was saved did, bit for bit") {
     const test::TemporaryFolder folder;
-    for (const char* name : {"fp32", "unit-fp8", "fp8-delayed", "fp16-auto-loss-scaled", "bf16", "unit-fp16", "scalify-fp8-4"})
+    for (const char* name :
+         {"fp32", "unit-fp8", "fp8-delayed", "fp16-auto-loss-scaled", "bf16", "unit-fp16", "scalify-fp8-4"})
         for (const bool means : {false, true}) {
             Recipe recipe = find_recipe(name);
             if (means && recipe.scaling != Scaling::unit) continue;
@@ -139,7 +141,8 @@ TEST_CASE("saved model: weights in 8 bits are those of the model, rounded with a
     for (std::size_t i = 0; i < before.size(); ++i) {
         INFO(before[i]->name());
         const bool weight = before[i]->facts().role == ParameterRole::weight;
-        const float amax = kernels::amax(Execution{}, before[i]->value().data(), static_cast<std::ptrdiff_t>(before[i]->size()));
+        const float amax =
+            kernels::amax(Execution{}, before[i]->value().data(), static_cast<std::ptrdiff_t>(before[i]->size()));
         const FloatFormat format = weight ? shifted(e4m3, amax_bias(e4m3, amax, 0)) : fp32;
         quantised += weight ? 1 : 0;
         for (std::size_t k = 0; k < before[i]->size(); ++k)

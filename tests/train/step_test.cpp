@@ -16,8 +16,12 @@ using namespace unitscale;
 namespace {
 
 nn::DecoderConfig small() {
-    return {
-        .vocabulary = 7, .width = 8, .depth = 2, .heads = 2, .length = 6, .norm = {.kind = nn::NormKind::layer, .gains = true}};
+    return {.vocabulary = 7,
+            .width = 8,
+            .depth = 2,
+            .heads = 2,
+            .length = 6,
+            .norm = {.kind = nn::NormKind::layer, .gains = true}};
 }
 
 /// The rows of a batch in `parts` batches.
@@ -67,7 +71,9 @@ TEST_CASE("train_step: one and four micro-batches make the same update") {
     for (const char* name : {"fp32", "unit-fp32"}) {
         const Recipe recipe = find_recipe(name);
         const double rate = recipe.learning_rate;
-        const auto adam = [](auto parameters) { return optim::Adam<double>(parameters, {.beta1 = 0.9, .beta2 = 0.95}); };
+        const auto adam = [](auto parameters) {
+            return optim::Adam<double>(parameters, {.beta1 = 0.9, .beta2 = 0.95});
+        };
         const auto sgd = [](auto parameters) { return optim::Sgd<double>(parameters, {.momentum = 0.9}); };
         test::LanguageModel<double> start(recipe, small());
         const std::vector<double> initial = test::all_values(start.decoder);
@@ -84,7 +90,8 @@ TEST_CASE("train_step: one and four micro-batches make the same update") {
 }
 
 TEST_CASE(
-    "train_step: the loss is the mean over the step's tokens, the update the optimiser's, the norm clipped where the recipe says "
+    "train_step: the loss is the mean over the step's tokens, the update the optimiser's, the norm clipped where the "
+    "recipe says "
     "so") {
     for (const double clip : {0.0, 1e-3}) {
         Recipe recipe = analysis::plain_recipe(Scaling::none);
@@ -108,8 +115,8 @@ TEST_CASE(
                                    0.5 * parameter->gradient().data()[i] * (clip > 0.0 ? clip / norm : 1.0));
 
         optim::Sgd<double> optimiser(parameters);
-        const auto result =
-            train::train_step<double>(model.decoder, model.tape, optimiser, batches, 0.5);  // old gradients do not count
+        const auto result = train::train_step<double>(model.decoder, model.tape, optimiser, batches,
+                                                      0.5);  // old gradients do not count
         CHECK(result.updated);
         CHECK(result.loss == Approx(want).epsilon(1e-12));
         CHECK(result.gradient_norm == Approx(clip > 0.0 ? norm : 0.0).epsilon(1e-9));
@@ -139,7 +146,8 @@ TEST_CASE("train_step: a loss that is not finite updates nothing") {
 TEST_CASE("train_step: no batches are an error") {
     test::LanguageModel<float> model(find_recipe("fp32"), small());
     optim::Sgd<float> optimiser(model.decoder.parameters());
-    REQUIRE_THROWS_WITH(train::train_step<float>(model.decoder, model.tape, optimiser, {}, 0.5), "train_step: no batches");
+    REQUIRE_THROWS_WITH(train::train_step<float>(model.decoder, model.tape, optimiser, {}, 0.5),
+                        "train_step: no batches");
 }
 
 TEST_CASE("train_step: a loss scale changes nothing in exact arithmetic, and a step that overflows is skipped") {

@@ -114,7 +114,8 @@ template <class T>
         op.joined_by = node.joined_by;
         for (std::size_t i = 0; i < node.outputs.size(); ++i) {
             op.outputs.push_back(shape_of(node.outputs[i]));
-            if (node.alpha != 1.0) result.scaling_multiplications += static_cast<double>(element_count(op.outputs.back()));
+            if (node.alpha != 1.0)
+                result.scaling_multiplications += static_cast<double>(element_count(op.outputs.back()));
             const double arrived = phi[node.outputs[i]] * (node.output_weights.empty() ? 1.0 : node.output_weights[i]);
             if (std::isnan(arrived)) continue;
             if (!std::isnan(op.phi) && !same_factor(op.phi, arrived))
@@ -130,13 +131,15 @@ template <class T>
                 {.from = slot_name(node.inputs[i]), .shape = shape_of(node.inputs[i]), .edge = edge, .beta = beta});
             if (edge == EdgeKind::none || std::isnan(op.phi)) continue;
             ++gradients;
-            if (beta != 1.0) result.scaling_multiplications += static_cast<double>(element_count(op.inputs.back().shape));
+            if (beta != 1.0)
+                result.scaling_multiplications += static_cast<double>(element_count(op.inputs.back().shape));
             double& known = phi[node.inputs[i]];
             const double sent = op.phi * beta / node.alpha;
             if (std::isnan(known)) known = sent;
             else if (!same_factor(known, sent))
-                result.faults.push_back(concatenate(op.path, ": sends ", op.inputs.back().from, " a gradient with the factor ",
-                                                    factor_text(sent), "; another consumer's has ", factor_text(known)));
+                result.faults.push_back(concatenate(op.path, ": sends ", op.inputs.back().from,
+                                                    " a gradient with the factor ", factor_text(sent),
+                                                    "; another consumer's has ", factor_text(known)));
         }
         // Each gradient of an operand is one more product of the same size; attention's three gradients cost two.
         const auto passes = static_cast<double>(1 + std::min<std::size_t>(gradients, 2));
@@ -169,12 +172,14 @@ template <class T>
             betas += input.edge == EdgeKind::cut ? " |" : input.edge == EdgeKind::joined ? " =" : "";
         }
         for (const Shape& output : op.outputs) (outputs += outputs.empty() ? "" : " ") += to_string(output);
-        rows.push_back({op.path, inputs, outputs, factor_text(op.alpha), betas, std::isnan(op.phi) ? "-" : factor_text(op.phi)});
+        rows.push_back(
+            {op.path, inputs, outputs, factor_text(op.alpha), betas, std::isnan(op.phi) ? "-" : factor_text(op.phi)});
     }
     std::string text = io::text_table(rows);
     text += '\n';
     rows = {{"parameter", "shape", "s"}};
-    for (const AuditedLeaf& leaf : audit.leaves) rows.push_back({leaf.name, to_string(leaf.shape), factor_text(leaf.s)});
+    for (const AuditedLeaf& leaf : audit.leaves)
+        rows.push_back({leaf.name, to_string(leaf.shape), factor_text(leaf.s)});
     text += io::text_table(rows);
     char extra[96];
     std::snprintf(extra, sizeof extra, "\nscale factors cost %.3f %% of the matrix products' operations\n",

@@ -27,8 +27,8 @@ namespace unitscale::analysis {
 template <class T>
 [[nodiscard]] Variable<T> project(Variable<T> y, const Tensor<T>& direction, double gradient_scale = 1.0) {
     Tape<T>& tape = y.tape("project");
-    check(y.shape() == direction.shape(), "project: y ", shape_text(y.shape()), " and direction ", shape_text(direction.shape()),
-          " differ in shape");
+    check(y.shape() == direction.shape(), "project: y ", shape_text(y.shape()), " and direction ",
+          shape_text(direction.shape()), " differ in shape");
     Accum<T> sum = 0;
     for (std::size_t i = 0; i < direction.size(); ++i)
         sum += static_cast<Accum<T>>(y.value().data()[i]) * static_cast<Accum<T>>(direction.data()[i]);
@@ -36,8 +36,8 @@ template <class T>
     loss.data()[0] = static_cast<T>(sum);
     return tape.record({"project", tape.next_site("project"), 1.0, {1.0}}, {y}, std::move(loss),
                        [direction, gradient_scale](BackwardContext<T>& g) {
-                           const Accum<T> seed =
-                               static_cast<Accum<T>>(g.output_gradient().data()[0]) / static_cast<Accum<T>>(gradient_scale);
+                           const Accum<T> seed = static_cast<Accum<T>>(g.output_gradient().data()[0]) /
+                                                 static_cast<Accum<T>>(gradient_scale);
                            Tensor<T> dy = g.make(direction.shape());
                            for (std::size_t i = 0; i < dy.size(); ++i)
                                dy.data()[i] = static_cast<T>(seed * static_cast<Accum<T>>(direction.data()[i]));
@@ -160,7 +160,8 @@ template <class F>
     const OpRun<double> plain = run_op<double>(plain_recipe(Scaling::none), inputs, f, {}, seed);
     const OpRun<double> unit = run_op<double>(plain_recipe(Scaling::unit), inputs, f, {}, seed);
     FactorReport report{.alpha = fit_factor(unit.value, plain.value)};
-    for (std::size_t i = 0; i < inputs.size(); ++i) report.betas.push_back(fit_factor(unit.gradients[i], plain.gradients[i]));
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+        report.betas.push_back(fit_factor(unit.gradients[i], plain.gradients[i]));
     return report;
 }
 

@@ -96,7 +96,8 @@ private:
         const FloatFormat& format = product.formats.gradient->format;
         const int bias = as_now_->operand_bias(product.site, OperandRole::gradient, format, rule, true, [&] {
             double largest = 0.0;
-            for (const T& element : gradient.span()) largest = std::max(largest, std::abs(static_cast<double>(element)));
+            for (const T& element : gradient.span())
+                largest = std::max(largest, std::abs(static_cast<double>(element)));
             return static_cast<float>(largest);
         });
         const RangeLimits limits(shifted(format, bias));

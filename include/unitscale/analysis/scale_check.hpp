@@ -47,7 +47,8 @@ struct ScaleReport {
 template <class T, class F>
 [[nodiscard]] ScaleReport scale_check(const std::vector<Shape>& shapes, F&& f, std::uint64_t seed = 1) {
     std::vector<Tensor<T>> inputs;
-    for (const Shape& shape : shapes) inputs.push_back(normal<T>(shape, {seed, mix(hash_name("input"), inputs.size())}));
+    for (const Shape& shape : shapes)
+        inputs.push_back(normal<T>(shape, {seed, mix(hash_name("input"), inputs.size())}));
     const OpRun<T> run = run_op<T>(plain_recipe(Scaling::unit), inputs, f, {}, seed);
     ScaleReport report{.value = moments(run.value)};
     for (const Tensor<T>& gradient : run.gradients) report.gradients.push_back(moments(gradient));

@@ -49,7 +49,8 @@ namespace unitscale::analysis {
 /// Errors: a format for unsigned numbers; sigma not positive. Reference: Blake, Orr, Luschi 2023, figures 2 and A.1.
 /// Test: tests/analysis/snr_test.cpp
 [[nodiscard]] inline double signal_to_noise(const FloatFormat& format, double sigma) {
-    check(format.is_signed() && format.has_zero(), "signal_to_noise: ", name(format), " is not a format for signed numbers");
+    check(format.is_signed() && format.has_zero(), "signal_to_noise: ", name(format),
+          " is not a format for signed numbers");
     check(sigma > 0.0 && std::isfinite(sigma), "signal_to_noise: sigma is ", sigma, "; expected a positive number");
     constexpr double far = 40.0;  // standard deviations: nothing lies above
     const double largest = static_cast<double>(format.max()) / sigma;
@@ -65,7 +66,8 @@ namespace unitscale::analysis {
             continue;
         }
         for (std::uint32_t code = first; code < last; ++code) {
-            const double below = format.magnitude<double>(code) / sigma, above = format.magnitude<double>(code + 1) / sigma;
+            const double below = format.magnitude<double>(code) / sigma,
+                         above = format.magnitude<double>(code + 1) / sigma;
             if (below > far) break;
             const double middle = 0.5 * (below + above);
             noise += squared_error(below, below, middle) + squared_error(above, middle, above);
@@ -81,7 +83,9 @@ struct ScaledFormat {
     FloatFormat format{};
     double scale = 1.0;
 
-    [[nodiscard]] double signal_to_noise(double sigma) const { return analysis::signal_to_noise(format, sigma / scale); }
+    [[nodiscard]] double signal_to_noise(double sigma) const {
+        return analysis::signal_to_noise(format, sigma / scale);
+    }
 };
 
 /// The format of that name: one of `find_format`, or int8:R with a positive number R. Error: an unknown name, with the known.
@@ -90,8 +94,8 @@ struct ScaledFormat {
     if (wanted.starts_with(prefix)) {
         double range = 0.0;
         const auto [end, error] = std::from_chars(wanted.data() + prefix.size(), wanted.data() + wanted.size(), range);
-        check(error == std::errc{} && end == wanted.data() + wanted.size() && range > 0.0 && std::isfinite(range), "format: '",
-              wanted, "' has no range; expected int8: and a positive number, such as int8:180");
+        check(error == std::errc{} && end == wanted.data() + wanted.size() && range > 0.0 && std::isfinite(range),
+              "format: '", wanted, "' has no range; expected int8: and a positive number, such as int8:180");
         return {.label = std::string(wanted), .format = int8_grid, .scale = range / 127.0};
     }
     std::string known;

@@ -53,7 +53,8 @@ struct TensorSummary {
     std::size_t underflow = 0;  ///< elements other than zero that the format rounds to zero
     std::size_t overflow = 0;   ///< finite elements that round to more than the format's largest number
     double noise = 0.0;         ///< ||Q(x) - x|| / ||x||, with Q rounding to nearest even and saturating
-    std::size_t sampled = 0;    ///< elements that noise and histogram were measured on: `count`, unless `sample` said less
+    std::size_t sampled =
+        0;  ///< elements that noise and histogram were measured on: `count`, unless `sample` said less
 
     [[nodiscard]] std::size_t non_finite() const noexcept { return nans + infinities; }
     /// A count as a share of all elements; 0 for an empty tensor.
@@ -67,7 +68,8 @@ struct TensorStatistics : TensorSummary {
 };
 
 struct StatisticsOptions {
-    std::optional<FloatFormat> format{};  ///< what underflow, overflow and noise are measured against; empty: they stay 0
+    std::optional<FloatFormat>
+        format{};  ///< what underflow, overflow and noise are measured against; empty: they stay 0
     /// Noise and histogram see one block of 2048 elements in `sample`, and of the other blocks eight elements at a time are
     /// summed in float (moments to about 1e-7). Counts and extremes see every element.
     std::size_t sample = 1;
@@ -98,7 +100,9 @@ public:
     [[nodiscard]] bool overflows(double magnitude) const noexcept { return magnitude > largest_kept_; }
 
     [[nodiscard]] std::uint32_t zero_word() const noexcept { return zero_word_; }  ///< largest float that becomes zero
-    [[nodiscard]] std::uint32_t kept_word() const noexcept { return kept_word_; }  ///< largest float that does not overflow
+    [[nodiscard]] std::uint32_t kept_word() const noexcept {
+        return kept_word_;
+    }  ///< largest float that does not overflow
 
 private:
     static std::uint32_t word(float x) noexcept { return std::bit_cast<std::uint32_t>(x); }
@@ -173,7 +177,8 @@ public:
     /// A whole block of floats; `used` of them count, those after are zeros. False, with `part` as it was: it holds NaN,
     /// infinity, or (where `exact` is false: they may be rounded) subnormal numbers.
     template <Isa isa>
-    [[nodiscard]] bool add_block(const float* in, std::size_t used, bool exact, bool sampled, PartStatistics& part) const {
+    [[nodiscard]] bool add_block(const float* in, std::size_t used, bool exact, bool sampled,
+                                 PartStatistics& part) const {
         using Kernels = BlockKernels<isa>;
         constexpr std::uint32_t smallest_normal = 0x00800000u;
         alignas(64) std::uint8_t fields[statistics_block];
@@ -190,7 +195,8 @@ public:
         if (sampled) add_exponents<isa>(in, fields, scan, part);
         if (!format_) return true;
         if (scan.smallest <= limits_.zero_word()) part.underflow += Kernels::between(in, 1, limits_.zero_word());
-        if (scan.largest > limits_.kept_word()) part.overflow += Kernels::between(in, limits_.kept_word() + 1, infinity_word - 1);
+        if (scan.largest > limits_.kept_word())
+            part.overflow += Kernels::between(in, limits_.kept_word() + 1, infinity_word - 1);
         if (sampled) {
             alignas(64) float rounded[statistics_block];
             quantise_span(isa, *format_, {in, statistics_block}, rounded);
@@ -204,14 +210,17 @@ private:
     static double magnitude(std::uint32_t word) noexcept { return static_cast<double>(std::bit_cast<float>(word)); }
 
     template <Isa isa>
-    static void add_exponents(const float* in, const std::uint8_t* fields, const BlockScan& scan, PartStatistics& part) {
+    static void add_exponents(const float* in, const std::uint8_t* fields, const BlockScan& scan,
+                              PartStatistics& part) {
         std::array<std::uint64_t, 256> counts{};
-        BlockKernels<isa>::count(fields, std::max<std::size_t>(scan.smallest >> 23, 1), scan.largest >> 23, counts.data());
+        BlockKernels<isa>::count(fields, std::max<std::size_t>(scan.smallest >> 23, 1), scan.largest >> 23,
+                                 counts.data());
         for (std::size_t field = std::max<std::size_t>(scan.smallest >> 23, 1); field <= scan.largest >> 23; ++field)
             part.exponents.at(static_cast<int>(field) - 127) += counts[field];
         if (scan.smallest >> 23 != 0) return;
         for (std::size_t i = 0; i < statistics_block; ++i)  // the few subnormal ones: the place of the leading bit
-            if (const std::uint32_t word = std::bit_cast<std::uint32_t>(in[i]) & 0x7FFFFFFFu; word != 0 && word >> 23 == 0)
+            if (const std::uint32_t word = std::bit_cast<std::uint32_t>(in[i]) & 0x7FFFFFFFu;
+                word != 0 && word >> 23 == 0)
                 ++part.exponents.at(static_cast<int>(std::bit_width(word)) - 150);
     }
 
@@ -241,7 +250,8 @@ template <Isa isa, class T>
             if (direct) {
                 if constexpr (std::is_same_v<T, float>) values = in;
             } else if (exact || power) {
-                for (std::size_t i = 0; i < used; ++i) floats[i] = static_cast<float>(in[i]) * static_cast<float>(scale);
+                for (std::size_t i = 0; i < used; ++i)
+                    floats[i] = static_cast<float>(in[i]) * static_cast<float>(scale);
                 std::fill(floats + used, floats + statistics_block, 0.0F);
             }
             if ((exact || power) && blocks.add_block<isa>(values, used, exact, sampled, part)) continue;
@@ -253,8 +263,8 @@ template <Isa isa, class T>
 }
 
 template <class T>
-[[nodiscard]] PartStatistics part_statistics(Isa isa, const Tensor<T>& tensor, const BlockStatistics& blocks, std::size_t begin,
-                                             std::size_t end, std::size_t sample) {
+[[nodiscard]] PartStatistics part_statistics(Isa isa, const Tensor<T>& tensor, const BlockStatistics& blocks,
+                                             std::size_t begin, std::size_t end, std::size_t sample) {
 #if UNITSCALE_X86
     if (isa == Isa::avx512) return part_statistics<Isa::avx512>(tensor, blocks, begin, end, sample);
     if (isa == Isa::avx2) return part_statistics<Isa::avx2>(tensor, blocks, begin, end, sample);
@@ -267,16 +277,18 @@ template <class T>
 /// sums in double, over parts of a fixed size: the same bits for any number of threads. T: float, double, Half, BFloat16.
 /// Errors: a format that is unsigned or has no zero; sample = 0. Test: tests/analysis/statistics_test.cpp
 template <class T>
-[[nodiscard]] TensorStatistics tensor_statistics(Isa isa, const Tensor<T>& tensor, const StatisticsOptions& options = {}) {
+[[nodiscard]] TensorStatistics tensor_statistics(Isa isa, const Tensor<T>& tensor,
+                                                 const StatisticsOptions& options = {}) {
     check(options.sample >= 1, "tensor_statistics: sample is 0; expected at least 1");
     const BlockStatistics blocks(options.format);
     constexpr std::size_t part_size = 32 * statistics_block;
     std::vector<PartStatistics> parts((tensor.size() + part_size - 1) / part_size);
-    parallel_for(options.threads, static_cast<std::ptrdiff_t>(parts.size()), 4, [&](std::ptrdiff_t first, std::ptrdiff_t last) {
-        for (auto i = static_cast<std::size_t>(first); i < static_cast<std::size_t>(last); ++i)
-            parts[i] =
-                part_statistics(isa, tensor, blocks, i * part_size, std::min(tensor.size(), (i + 1) * part_size), options.sample);
-    });
+    parallel_for(options.threads, static_cast<std::ptrdiff_t>(parts.size()), 4,
+                 [&](std::ptrdiff_t first, std::ptrdiff_t last) {
+                     for (auto i = static_cast<std::size_t>(first); i < static_cast<std::size_t>(last); ++i)
+                         parts[i] = part_statistics(isa, tensor, blocks, i * part_size,
+                                                    std::min(tensor.size(), (i + 1) * part_size), options.sample);
+                 });
     PartStatistics all;
     for (const PartStatistics& part : parts) all += part;
 
@@ -330,7 +342,8 @@ template <class T>
     } else {
         std::uint64_t word = 0;
         for (const T& element : tensor.span())
-            word = std::max(word, std::bit_cast<std::uint64_t>(static_cast<double>(element)) & ~(std::uint64_t{1} << 63));
+            word =
+                std::max(word, std::bit_cast<std::uint64_t>(static_cast<double>(element)) & ~(std::uint64_t{1} << 63));
         largest = std::bit_cast<double>(word);
     }
     return largest * std::abs(tensor.scale());

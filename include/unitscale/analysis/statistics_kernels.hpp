@@ -62,16 +62,20 @@ UNITSCALE_INLINE void add_square(const BlockVectors<16>::Doubles& x, BlockVector
 }
 #if UNITSCALE_X86
 // Not always_inline: the loops that call them are so first, into functions of these instruction sets.
-UNITSCALE_TARGET_AVX2 inline void add_square(const BlockVectors<32>::Floats& x, BlockVectors<32>::Floats& sum) noexcept {
+UNITSCALE_TARGET_AVX2 inline void add_square(const BlockVectors<32>::Floats& x,
+                                             BlockVectors<32>::Floats& sum) noexcept {
     sum = _mm256_fmadd_ps(x, x, sum);
 }
-UNITSCALE_TARGET_AVX2 inline void add_square(const BlockVectors<32>::Doubles& x, BlockVectors<32>::Doubles& sum) noexcept {
+UNITSCALE_TARGET_AVX2 inline void add_square(const BlockVectors<32>::Doubles& x,
+                                             BlockVectors<32>::Doubles& sum) noexcept {
     sum = _mm256_fmadd_pd(x, x, sum);
 }
-UNITSCALE_TARGET_AVX512 inline void add_square(const BlockVectors<64>::Floats& x, BlockVectors<64>::Floats& sum) noexcept {
+UNITSCALE_TARGET_AVX512 inline void add_square(const BlockVectors<64>::Floats& x,
+                                               BlockVectors<64>::Floats& sum) noexcept {
     sum = _mm512_fmadd_ps(x, x, sum);
 }
-UNITSCALE_TARGET_AVX512 inline void add_square(const BlockVectors<64>::Doubles& x, BlockVectors<64>::Doubles& sum) noexcept {
+UNITSCALE_TARGET_AVX512 inline void add_square(const BlockVectors<64>::Doubles& x,
+                                               BlockVectors<64>::Doubles& sum) noexcept {
     sum = _mm512_fmadd_pd(x, x, sum);
 }
 #endif
@@ -96,7 +100,8 @@ UNITSCALE_INLINE void add_extremes(const Words& magnitude, Words& smallest, Word
     largest = magnitude > largest ? magnitude : largest;
 }
 template <class Words>
-UNITSCALE_INLINE void write_extremes(const Words& smallest, const Words& least, const Words& largest, BlockScan& scan) noexcept {
+UNITSCALE_INLINE void write_extremes(const Words& smallest, const Words& least, const Words& largest,
+                                     BlockScan& scan) noexcept {
     std::int32_t low = 0x7FFFFFFF, high = 0;
     for (std::size_t lane = 0; lane < sizeof(Words) / sizeof(std::int32_t); ++lane) {
         low = smallest[lane] < low ? smallest[lane] : low;
@@ -124,7 +129,8 @@ UNITSCALE_INLINE void scan_loop(const float* in, std::uint8_t* fields, BlockScan
     using Words = typename V::Words;
     using FewFields = typename V::FewFields;
     constexpr std::size_t lanes = Bytes / sizeof(float);
-    constexpr bool narrow_in_place = Bytes == 64;  // one instruction there; elsewhere the compiler does it better in a loop
+    constexpr bool narrow_in_place =
+        Bytes == 64;  // one instruction there; elsewhere the compiler does it better in a loop
     Doubles sums[2] = {}, squares[2] = {};
     Words smallest = Words{} + 0x7FFFFFFF, least = smallest, largest = Words{};
     for (std::size_t i = 0; i < statistics_block; i += lanes) {
@@ -188,13 +194,15 @@ UNITSCALE_INLINE bool quick_scan_loop(const float* in, BlockScan& scan) noexcept
     write_extremes(smallest, least, largest, scan);
     add_lanes(sums, scan.sum);
     add_lanes(squares, scan.squares);
-    constexpr std::uint32_t low = (127u - 40u) << 23, high = (127u + 60u) << 23;  // 2^-40: what is lost is below 2^-46 of the sum
+    constexpr std::uint32_t low = (127u - 40u) << 23, high = (127u + 60u)
+                                                             << 23;  // 2^-40: what is lost is below 2^-46 of the sum
     return scan.largest == 0 || (scan.largest >= low && scan.largest <= high);
 }
 
 /// counts[f] += how many of the block's fields are f, for f from `low` to `high`.
 template <int Bytes>
-UNITSCALE_INLINE void count_loop(const std::uint8_t* fields, std::size_t low, std::size_t high, std::uint64_t* counts) noexcept {
+UNITSCALE_INLINE void count_loop(const std::uint8_t* fields, std::size_t low, std::size_t high,
+                                 std::uint64_t* counts) noexcept {
     using V = BlockVectors<Bytes>;
     using Fields = typename V::Fields;
     for (std::size_t field = low; field <= high; ++field) {
@@ -208,7 +216,8 @@ UNITSCALE_INLINE void count_loop(const std::uint8_t* fields, std::size_t low, st
             }
         std::uint64_t count = 0;
         for (std::size_t part = 0; part < 2; ++part)
-            for (const std::uint8_t lane : std::bit_cast<std::array<std::uint8_t, sizeof(Fields)>>(found[part])) count += lane;
+            for (const std::uint8_t lane : std::bit_cast<std::array<std::uint8_t, sizeof(Fields)>>(found[part]))
+                count += lane;
         counts[field] += count;
     }
 }
@@ -244,8 +253,9 @@ UNITSCALE_INLINE std::uint64_t between_loop(const float* in, std::uint32_t low, 
         UnsignedWords magnitude;
         load_vector(in + i, magnitude);
         magnitude &= 0x7FFFFFFFu;
-        const Words above_low = reinterpret_cast<Words>((magnitude - low) ^ 0x80000000u);  // ordered as the unsigned difference
-        counts -= above_low <= limit;                                                      // -1 where true
+        const Words above_low =
+            reinterpret_cast<Words>((magnitude - low) ^ 0x80000000u);  // ordered as the unsigned difference
+        counts -= above_low <= limit;                                  // -1 where true
     }
     std::uint64_t count = 0;
     for (std::size_t lane = 0; lane < lanes; ++lane) count += static_cast<std::uint64_t>(counts[lane]);
@@ -275,7 +285,9 @@ UNITSCALE_INLINE double distance_loop(const float* a, const float* b) noexcept {
 // One set of functions per instruction set.
 template <Isa isa>
 struct BlockKernels {
-    static void scan(const float* in, std::uint8_t* fields, BlockScan& result) noexcept { scan_loop<16>(in, fields, result); }
+    static void scan(const float* in, std::uint8_t* fields, BlockScan& result) noexcept {
+        scan_loop<16>(in, fields, result);
+    }
     static bool quick_scan(const float* in, BlockScan& result) noexcept { return quick_scan_loop<16>(in, result); }
     static void count(const std::uint8_t* fields, std::size_t low, std::size_t high, std::uint64_t* counts) noexcept {
         count_loop<16>(fields, low, high, counts);
@@ -300,10 +312,13 @@ struct BlockKernels<Isa::avx2> {
                                             std::uint64_t* counts) noexcept {
         count_loop<32>(fields, low, high, counts);
     }
-    UNITSCALE_TARGET_AVX2 static std::uint64_t between(const float* in, std::uint32_t low, std::uint32_t high) noexcept {
+    UNITSCALE_TARGET_AVX2 static std::uint64_t between(const float* in, std::uint32_t low,
+                                                       std::uint32_t high) noexcept {
         return between_loop<32>(in, low, high);
     }
-    UNITSCALE_TARGET_AVX2 static double distance(const float* a, const float* b) noexcept { return distance_loop<32>(a, b); }
+    UNITSCALE_TARGET_AVX2 static double distance(const float* a, const float* b) noexcept {
+        return distance_loop<32>(a, b);
+    }
     UNITSCALE_TARGET_AVX2 static std::uint32_t largest(const float* in) noexcept { return largest_loop<32>(in); }
 };
 
@@ -319,10 +334,13 @@ struct BlockKernels<Isa::avx512> {
                                               std::uint64_t* counts) noexcept {
         count_loop<64>(fields, low, high, counts);
     }
-    UNITSCALE_TARGET_AVX512 static std::uint64_t between(const float* in, std::uint32_t low, std::uint32_t high) noexcept {
+    UNITSCALE_TARGET_AVX512 static std::uint64_t between(const float* in, std::uint32_t low,
+                                                         std::uint32_t high) noexcept {
         return between_loop<64>(in, low, high);
     }
-    UNITSCALE_TARGET_AVX512 static double distance(const float* a, const float* b) noexcept { return distance_loop<64>(a, b); }
+    UNITSCALE_TARGET_AVX512 static double distance(const float* a, const float* b) noexcept {
+        return distance_loop<64>(a, b);
+    }
     UNITSCALE_TARGET_AVX512 static std::uint32_t largest(const float* in) noexcept { return largest_loop<64>(in); }
 };
 #endif

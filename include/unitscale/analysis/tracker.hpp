@@ -70,9 +70,10 @@ struct NonFinite {
     std::size_t micro_batch = 0;
     Pass pass = Pass::value;
     std::string label{};
-    std::string op{};      ///< whose output it is, or "parameter"
-    std::string path{};    ///< of that op
-    std::string source{};  ///< what computed it: `linear at decoder/readout/linear`; for a gradient, the ops that sent it back
+    std::string op{};    ///< whose output it is, or "parameter"
+    std::string path{};  ///< of that op
+    std::string
+        source{};  ///< what computed it: `linear at decoder/readout/linear`; for a gradient, the ops that sent it back
     Shape shape{};
     TensorSummary summary{};
     std::vector<Cause> causes{};
@@ -105,17 +106,17 @@ struct Track {
     if (cause.summary && cause.summary->overflow > 0)
         text += concatenate(", ", cause.summary->overflow, " of ", cause.summary->count, " elements");
     else if (cause.summary || !RangeLimits(*format).overflows(cause.largest)) return text;
-    text +=
-        concatenate(cause.summary ? " beyond " : ", beyond ", name(*format), "'s ", number(static_cast<double>(format->max())));
+    text += concatenate(cause.summary ? " beyond " : ", beyond ", name(*format), "'s ",
+                        number(static_cast<double>(format->max())));
     return text;
 }
 
 /// The first non-finite value in plain words: step, pass, tensor, op, and what went in.
 [[nodiscard]] inline std::string explain(const NonFinite& found, const Track& track) {
-    std::string text =
-        concatenate("step ", found.step, ": the ", found.pass == Pass::value ? "value" : "gradient", " of ", found.label, ' ',
-                    to_string(found.shape), " has ", found.summary.nans, " NaN and ", found.summary.infinities, " infinite of ",
-                    found.summary.count, " elements; computed by ", found.source);
+    std::string text = concatenate("step ", found.step, ": the ", found.pass == Pass::value ? "value" : "gradient",
+                                   " of ", found.label, ' ', to_string(found.shape), " has ", found.summary.nans,
+                                   " NaN and ", found.summary.infinities, " infinite of ", found.summary.count,
+                                   " elements; computed by ", found.source);
     for (const Cause& cause : found.causes) text += concatenate("; ", explain(cause, track));
     return text;
 }
@@ -143,7 +144,8 @@ struct TrackerOptions {
 template <class T>
 class Tracker : public Observer<T> {
 public:
-    explicit Tracker(TrackerOptions options = {}) : options_(std::move(options)), matched_(options_.patterns.size(), false) {
+    explicit Tracker(TrackerOptions options = {})
+        : options_(std::move(options)), matched_(options_.patterns.size(), false) {
         check(options_.every >= 1, "tracker: every is 0; expected at least 1");
         check(options_.sample >= 1, "tracker: sample is 0; expected at least 1");
         for (const auto& format : {options_.value_format, options_.gradient_format})
@@ -188,8 +190,8 @@ public:
     [[nodiscard]] const Track& finish() const {
         check(!track_.tensors.empty(), "tracker: no training step was observed; attach it with Tape::set_observer");
         for (std::size_t i = 0; i < matched_.size(); ++i)
-            check(matched_[i], "tracker: pattern '", options_.patterns[i], "' matched no tensor; the model's tensors begin ",
-                  first_paths());
+            check(matched_[i], "tracker: pattern '", options_.patterns[i],
+                  "' matched no tensor; the model's tensors begin ", first_paths());
         return track_;
     }
 
@@ -211,8 +213,10 @@ private:
         if (const auto known = places_.find(wanted); known != places_.end()) return known->second;
         const std::size_t place = track_.tensors.size();
         places_.emplace(wanted, place);
-        track_.tensors.push_back(
-            {.path = std::string(event.path), .op = std::string(event.op), .index = event.index, .shape = event.tensor.shape()});
+        track_.tensors.push_back({.path = std::string(event.path),
+                                  .op = std::string(event.op),
+                                  .index = event.index,
+                                  .shape = event.tensor.shape()});
         entries_.emplace_back();
         TrackedTensor& tensor = track_.tensors.back();
         for (std::size_t i = 0; i < options_.patterns.size(); ++i)
@@ -227,7 +231,8 @@ private:
     }
 
     [[nodiscard]] TensorStatistics measure(const Tensor<T>& tensor, Pass pass) const {
-        return tensor_statistics(tensor, {.format = track_.format(pass), .sample = options_.sample, .threads = options_.threads});
+        return tensor_statistics(
+            tensor, {.format = track_.format(pass), .sample = options_.sample, .threads = options_.threads});
     }
 
     void record(const TensorEvent<T>& event, TrackedTensor& tensor) {
@@ -254,8 +259,9 @@ private:
     [[nodiscard]] Cause seen(std::size_t place, Pass pass) const {
         const TrackedTensor& tensor = track_.tensors[place];
         const Entry& entry = entries_[place];
-        Cause cause{
-            .label = tensor.label(), .pass = pass, .largest = pass == Pass::value ? entry.largest_value : entry.largest_gradient};
+        Cause cause{.label = tensor.label(),
+                    .pass = pass,
+                    .largest = pass == Pass::value ? entry.largest_value : entry.largest_gradient};
         if (const auto& steps = tensor.side(pass).steps; !steps.empty() && steps.back().step == step_.step)
             cause.summary = steps.back().summary;
         return cause;
@@ -279,15 +285,16 @@ private:
         if (event.pass == Pass::value) {
             for (const EventInput<T>& input : event.inputs)
                 if (input.value != nullptr)
-                    found.causes.push_back(
-                        measured(input.index == 0 ? std::string(input.path) : concatenate(input.path, '[', input.index, ']'),
-                                 *input.value));
+                    found.causes.push_back(measured(
+                        input.index == 0 ? std::string(input.path) : concatenate(input.path, '[', input.index, ']'),
+                        *input.value));
             if (tensor.is_parameter()) {
                 found.source = "the last update";
                 found.causes.push_back(seen(place, Pass::gradient));
             }
         } else {  // made by the ops that use the tensor, from what arrived at their outputs and from their other inputs
-            found.source = entries_[place].consumers.empty() ? "the seed of the backward pass" : "the backward pass of ";
+            found.source =
+                entries_[place].consumers.empty() ? "the seed of the backward pass" : "the backward pass of ";
             for (const std::size_t consumer : entries_[place].consumers) {
                 if (!found.causes.empty()) found.source += " or ";
                 found.source += concatenate(track_.tensors[consumer].op, " at ", track_.tensors[consumer].path);

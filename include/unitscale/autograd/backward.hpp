@@ -29,19 +29,20 @@ void add_scaled_tensor(const Execution& execution, Tensor<T>& sum, const Tensor<
     const auto old_factor = static_cast<A>(sum.scale() / scale), factor = static_cast<A>(part.scale() / scale);
     T* to = sum.data();
     const T* more = part.data();
-    parallel_for(
-        execution.threads, static_cast<std::ptrdiff_t>(part.size()), 1 << 15, [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
-            for (std::ptrdiff_t i = begin; i < end; ++i)
-                to[i] = static_cast<T>(multiply_add(old_factor, static_cast<A>(to[i]), factor * static_cast<A>(more[i])));
-        });
+    parallel_for(execution.threads, static_cast<std::ptrdiff_t>(part.size()), 1 << 15,
+                 [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
+                     for (std::ptrdiff_t i = begin; i < end; ++i)
+                         to[i] = static_cast<T>(
+                             multiply_add(old_factor, static_cast<A>(to[i]), factor * static_cast<A>(more[i])));
+                 });
     sum.set_scale(scale);
     sum.set_any_scale(sum.any_scale() && part.any_scale());
 }
 
 /// Adds a part to the gradient of a slot; the first part is taken over, a parameter's goes to the parameter itself.
 template <class T>
-void add_gradient(const Execution& execution, Slot<T>& slot, Tensor<T>&& part, ScaleRounding rounding = ScaleRounding::down,
-                  std::uint32_t random = 0) {
+void add_gradient(const Execution& execution, Slot<T>& slot, Tensor<T>&& part,
+                  ScaleRounding rounding = ScaleRounding::down, std::uint32_t random = 0) {
     if (slot.parameter != nullptr) {
         Parameter<T>& parameter = *slot.parameter;
         if (parameter.has_gradient() && part.shape() == parameter.shape())
@@ -49,8 +50,8 @@ void add_gradient(const Execution& execution, Slot<T>& slot, Tensor<T>&& part, S
         else parameter.add_gradient(std::move(part));
         return;
     }
-    check(part.shape() == slot.shape, "backward: gradient of shape ", shape_text(part.shape()), " for the output of ", slot.origin,
-          ", which has shape ", shape_text(slot.shape));
+    check(part.shape() == slot.shape, "backward: gradient of shape ", shape_text(part.shape()), " for the output of ",
+          slot.origin, ", which has shape ", shape_text(slot.shape));
     if (!slot.has_gradient) {
         slot.gradient = std::move(part);
         slot.has_gradient = true;
@@ -91,10 +92,14 @@ public:
     /// Values: with their scale where the op propagates scales (`OpInfo::propagates`), else as plain numbers. Error: one that
     /// the op has said its backward function does not read (`OpInfo::reads`), and that was freed.
     [[nodiscard]] const Tensor<T>& input(std::size_t i) const { return value("input ", i, input_slot(i)); }
-    [[nodiscard]] const Tensor<T>& output(std::size_t i = 0) const { return value("output ", i, slots_[node_.outputs[i]]); }
+    [[nodiscard]] const Tensor<T>& output(std::size_t i = 0) const {
+        return value("output ", i, slots_[node_.outputs[i]]);
+    }
 
     /// Scales, whether the value is there or not; 1 but under `propagate`.
-    [[nodiscard]] double input_scale(std::size_t i) const noexcept { return node_.propagates ? input_slot(i).scale : 1.0; }
+    [[nodiscard]] double input_scale(std::size_t i) const noexcept {
+        return node_.propagates ? input_slot(i).scale : 1.0;
+    }
     [[nodiscard]] double output_scale(std::size_t i = 0) const noexcept {
         return node_.propagates ? slots_[node_.outputs[i]].scale : 1.0;
     }
@@ -207,7 +212,8 @@ private:
         return node_.propagates ? *slot.value : plain_value(slot, pool_);
     }
 
-    static constexpr std::uint64_t sum_words = std::uint64_t{1} << 32;  ///< first random word of sums, after those of products
+    static constexpr std::uint64_t sum_words = std::uint64_t{1}
+                                               << 32;  ///< first random word of sums, after those of products
 
     ReusedList<Slot<T>>& slots_;
     Node<T>& node_;
@@ -218,7 +224,8 @@ private:
     bool keep_ = false;
     bool true_gradients_ = false;
     bool propagates_ = false;
-    bool any_scale_ = false;  ///< all gradients that arrived go with any scale: those of the inputs, products with them, do too
+    bool any_scale_ =
+        false;  ///< all gradients that arrived go with any scale: those of the inputs, products with them, do too
 };
 
 }  // namespace unitscale

@@ -35,7 +35,8 @@ private:
     static constexpr std::size_t block_bytes = std::size_t{1} << 16;
 
     void* allocate(std::size_t bytes, std::size_t alignment) {
-        check(bytes + alignment <= block_bytes, "arena: an object of ", bytes, " bytes does not fit a block of ", block_bytes);
+        check(bytes + alignment <= block_bytes, "arena: an object of ", bytes, " bytes does not fit a block of ",
+              block_bytes);
         std::size_t start = (used_ + alignment - 1) / alignment * alignment;
         if (block_ < blocks_.size() && start + bytes > block_bytes) {
             ++block_;
@@ -60,7 +61,8 @@ template <class T>
 struct Rounding8 {
     Quantiser quantiser{};
     RandomKey key{};
-    void (*encode)(const Execution&, const T* in, std::uint8_t* codes, std::ptrdiff_t n, const Quantiser&, RandomKey) = nullptr;
+    void (*encode)(const Execution&, const T* in, std::uint8_t* codes, std::ptrdiff_t n, const Quantiser&,
+                   RandomKey) = nullptr;
 
     /// Whether both give the same codes.
     [[nodiscard]] bool same(const Rounding8& other) const noexcept {
@@ -78,8 +80,8 @@ struct Slot {
     const Tensor<T>* value = nullptr;  ///< null once freed
     Shape shape{};                     ///< of the value, also when it is freed
     Tensor<T> owned{};
-    mutable Tensor<T> plain{};               ///< the value with its scale multiplied out, once somebody has asked for it
-    Tensor<std::uint8_t> codes{};            ///< instead of the value, where its readers need no more
+    mutable Tensor<T> plain{};     ///< the value with its scale multiplied out, once somebody has asked for it
+    Tensor<std::uint8_t> codes{};  ///< instead of the value, where its readers need no more
     std::optional<Rounding8<T>> rounding{};  ///< what the codes are, or would be
     double scale = 1.0;                      ///< of the value, also when it is freed or kept as codes
     std::optional<double> item{};            ///< of a loss: its value before it was rounded to T

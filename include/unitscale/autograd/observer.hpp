@@ -65,12 +65,14 @@ public:
         for (const std::uint32_t input : node.inputs) {
             const Slot<T>& slot = slots[input];
             if (slot.producer == Slot<T>::no_producer) {
-                const std::string_view path = slot.source != nullptr ? std::string_view(slot.source->name()) : slot.origin;
+                const std::string_view path =
+                    slot.source != nullptr ? std::string_view(slot.source->name()) : slot.origin;
                 inputs_.push_back({path, slot.origin, 0, slot.value});
                 continue;
             }
             const Node<T>& producer = nodes[slot.producer];
-            const auto place = std::find(producer.outputs.begin(), producer.outputs.end(), input) - producer.outputs.begin();
+            const auto place =
+                std::find(producer.outputs.begin(), producer.outputs.end(), input) - producer.outputs.begin();
             inputs_.push_back({state.path(producer.site), producer.op, static_cast<std::size_t>(place), slot.value});
         }
         observe({state.path(node.site), node.op, index, pass, tensor, inputs_});

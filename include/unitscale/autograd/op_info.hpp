@@ -19,11 +19,14 @@ namespace unitscale {
 class Betas {
 public:
     Betas(std::initializer_list<double> list) : count_(list.size()) {
-        check(list.size() <= own_.size(), "betas: ", list.size(), " in braces; expected at most ", own_.size(), ", or a span");
+        check(list.size() <= own_.size(), "betas: ", list.size(), " in braces; expected at most ", own_.size(),
+              ", or a span");
         std::copy(list.begin(), list.end(), own_.begin());
     }
     Betas(std::span<const double> values) : others_(values.data()), count_(values.size()) {}
-    [[nodiscard]] std::span<const double> values() const noexcept { return {others_ != nullptr ? others_ : own_.data(), count_}; }
+    [[nodiscard]] std::span<const double> values() const noexcept {
+        return {others_ != nullptr ? others_ : own_.data(), count_};
+    }
 
 private:
     std::array<double, 8> own_{};
@@ -69,8 +72,8 @@ struct OpInfo {
     std::uint64_t multiply_adds = 0;                  ///< of its matrix products in the forward pass
     Betas output_weights{std::span<const double>()};  ///< factors of arriving gradients, one per output; empty: all 1
     Reads reads{};                                    ///< see Reads
-    bool propagates = false;                          ///< its value and gradients have the scales that `propagate` asks for
-    std::optional<double> item{};                     ///< a loss before it was rounded to the tape's type: see Variable::item
+    bool propagates = false;       ///< its value and gradients have the scales that `propagate` asks for
+    std::optional<double> item{};  ///< a loss before it was rounded to the tape's type: see Variable::item
 };
 
 }  // namespace unitscale

@@ -23,7 +23,8 @@ namespace unitscale {
 template <class T>
 class Parameter {
 public:
-    [[gnu::noinline]] Parameter(std::string name, const Shape& shape, ParameterFacts facts) : name_(std::move(name)), facts_(facts), value_(shape) {
+    [[gnu::noinline]] Parameter(std::string name, const Shape& shape, ParameterFacts facts)
+        : name_(std::move(name)), facts_(facts), value_(shape) {
         fill_zero(value_);
     }
     Parameter(const Parameter&) = delete;
@@ -70,7 +71,8 @@ public:
 
     [[nodiscard]] bool has_gradient() const noexcept { return has_gradient_; }
     [[nodiscard]] const Tensor<T>& gradient() const {
-        check(has_gradient_, "parameter ", name_, ": no gradient; backward() has not reached it since the last clear_gradient()");
+        check(has_gradient_, "parameter ", name_,
+              ": no gradient; backward() has not reached it since the last clear_gradient()");
         return gradient_;
     }
     [[nodiscard]] Tensor<T>& gradient() {
@@ -81,8 +83,8 @@ public:
 
     /// Adds a contribution; the first one since `clear_gradient` is taken over.
     void add_gradient(Tensor<T>&& contribution) {
-        check(contribution.shape() == shape(), "parameter ", name_, ": gradient of shape ", shape_text(contribution.shape()),
-              " for a value of shape ", shape_text(shape()));
+        check(contribution.shape() == shape(), "parameter ", name_, ": gradient of shape ",
+              shape_text(contribution.shape()), " for a value of shape ", shape_text(shape()));
         if (!has_gradient_) {
             std::swap(gradient_, contribution);
             has_gradient_ = true;

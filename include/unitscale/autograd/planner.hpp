@@ -60,17 +60,20 @@ public:
             }
         }
         for (std::uint32_t n = 0; n < nodes.size(); ++n)
-            if (branch_edge_[n] != no_edge) std::fill(nodes[n].output_weights.begin(), nodes[n].output_weights.end(), 1.0);
+            if (branch_edge_[n] != no_edge)
+                std::fill(nodes[n].output_weights.begin(), nodes[n].output_weights.end(), 1.0);
     }
 
     /// Keeps the forward factor of the planned ops at `sites` (sorted) in the state: alpha joined with the ideal betas of its inputs that are not
     /// cut-edges, by `rule`. To be called before `join_betas` has replaced them.
     template <class T>
-    void fix_alphas(const RecordedGraph<T>& graph, Constraint rule, std::span<const std::uint32_t> sites, ScalingState& state) {
+    void fix_alphas(const RecordedGraph<T>& graph, Constraint rule, std::span<const std::uint32_t> sites,
+                    ScalingState& state) {
         const ReusedList<Node<T>>& nodes = graph.nodes();
         for (std::size_t n = 0; n < nodes.size(); ++n) {
             const Node<T>& node = nodes[n];
-            if (node.joined_by != JoinedBy::plan || !std::binary_search(sites.begin(), sites.end(), node.site.id)) continue;
+            if (node.joined_by != JoinedBy::plan || !std::binary_search(sites.begin(), sites.end(), node.site.id))
+                continue;
             group_.assign(1, node.alpha);
             for (std::size_t i = 0; i < node.betas.size(); ++i)
                 if (node.edges[i] == EdgeKind::joined) group_.push_back(node.betas[i]);
@@ -91,8 +94,8 @@ private:
         for (std::size_t n = nodes.size(); n-- > 0;) {
             ++visits_;
             const Node<T>& node = nodes[n];
-            const bool live =
-                std::any_of(node.outputs.begin(), node.outputs.end(), [&](std::uint32_t output) { return wanted_[output] != 0; });
+            const bool live = std::any_of(node.outputs.begin(), node.outputs.end(),
+                                          [&](std::uint32_t output) { return wanted_[output] != 0; });
             if (!live) continue;
             for (const std::uint32_t input : node.inputs) wanted_[input] = 1;
         }
@@ -120,8 +123,8 @@ private:
         for (std::uint32_t n = 0; n < node_count; ++n) {
             ++visits_;
             Node<T>& node = nodes[n];
-            const bool live =
-                std::any_of(node.outputs.begin(), node.outputs.end(), [&](std::uint32_t output) { return wanted_[output] != 0; });
+            const bool live = std::any_of(node.outputs.begin(), node.outputs.end(),
+                                          [&](std::uint32_t output) { return wanted_[output] != 0; });
             node.edges.assign(node.inputs.size(), EdgeKind::none);
             first_edge_[n] = static_cast<std::uint32_t>(edges_.size());
             for (std::size_t i = 0; i < node.inputs.size(); ++i) {
@@ -146,7 +149,8 @@ private:
         if (begin == Slot<T>::no_producer || branch_edge_[begin] == no_edge || nodes[end].edges[0] == EdgeKind::none)
             return false;
         const double product = nodes[begin].output_weights[0] * nodes[end].betas[0] / nodes[end].alpha;
-        return std::abs(product - 1.0) < 1e-12 && finder_.labels()[branch_edge_[begin]] == finder_.labels()[first_edge_[end]];
+        return std::abs(product - 1.0) < 1e-12 &&
+               finder_.labels()[branch_edge_[begin]] == finder_.labels()[first_edge_[end]];
     }
 
     static constexpr std::uint32_t no_edge = 0xFFFFFFFF;

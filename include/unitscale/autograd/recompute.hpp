@@ -53,7 +53,9 @@ public:
     }
 
     /// Whether the last segment that has not run ends there.
-    [[nodiscard]] bool ends_at(std::size_t node) const noexcept { return !segments_.empty() && segments_.back().last == node; }
+    [[nodiscard]] bool ends_at(std::size_t node) const noexcept {
+        return !segments_.empty() && segments_.back().last == node;
+    }
     [[nodiscard]] const Segment& back() const noexcept { return segments_.back(); }
     void pop() noexcept {
         segments_.back().destroy(segments_.back().closure);
@@ -95,7 +97,8 @@ public:
     [[nodiscard]] Node<T>& node(RecordedGraph<T>& graph, const OpInfo& op, std::size_t inputs) {
         check_same(node_ < last_, op.name);
         Node<T>& node = graph.nodes()[node_++];
-        check_same(node.site == op.site && std::string_view(node.op) == op.name && node.inputs.size() == inputs, op.name);
+        check_same(node.site == op.site && std::string_view(node.op) == op.name && node.inputs.size() == inputs,
+                   op.name);
         output_ = 0;
         return node;
     }

@@ -108,7 +108,8 @@ public:
     /// The next output of the last op: `output`, or the value of the tensor in slot `repeated` again.
     const Slot<T>& add_output(Node<T>& node, Tensor<T>&& output, std::uint32_t repeated = Slot<T>::none) {
         bool requires_gradient = false;
-        for (const std::uint32_t input : node.inputs) requires_gradient = requires_gradient || slots_[input].requires_gradient;
+        for (const std::uint32_t input : node.inputs)
+            requires_gradient = requires_gradient || slots_[input].requires_gradient;
         Slot<T>& slot = add_slot(node.op, requires_gradient);
         slot.producer = static_cast<std::uint32_t>(nodes_.size() - 1);
         node.outputs.push_back(last_slot());
@@ -132,7 +133,8 @@ public:
         slot.shape = slot.owned.shape();
         slot.scale = slot.owned.scale();
         slot.plain = Tensor<T>();
-        for (std::uint32_t i = slot.next_repeat; i != Slot<T>::none; i = slots_[i].next_repeat) slots_[i].value = slot.value;
+        for (std::uint32_t i = slot.next_repeat; i != Slot<T>::none; i = slots_[i].next_repeat)
+            slots_[i].value = slot.value;
     }
 
     /// Keeps the backward function if a gradient will flow through the op, and counts what it will read.
@@ -163,8 +165,9 @@ public:
         if (slot.leaf || slot.value != &slot.owned || slot.readers > 0) return;
         if (slot.rounded_readers > 0) {
             slot.codes = Tensor<std::uint8_t>(slot.shape, pool);
-            slot.rounding->encode(execution, slot.owned.data(), slot.codes.data(), static_cast<std::ptrdiff_t>(slot.owned.size()),
-                                  slot.rounding->quantiser, slot.rounding->key);
+            slot.rounding->encode(execution, slot.owned.data(), slot.codes.data(),
+                                  static_cast<std::ptrdiff_t>(slot.owned.size()), slot.rounding->quantiser,
+                                  slot.rounding->key);
             slot.owned = Tensor<T>();
             slot.plain = Tensor<T>();
             forget_value(slot);
@@ -205,7 +208,8 @@ private:
 
     void forget_value(Slot<T>& slot) noexcept {
         slot.value = nullptr;
-        for (std::uint32_t i = slot.next_repeat; i != Slot<T>::none; i = slots_[i].next_repeat) slots_[i].value = nullptr;
+        for (std::uint32_t i = slot.next_repeat; i != Slot<T>::none; i = slots_[i].next_repeat)
+            slots_[i].value = nullptr;
     }
 
     /// `f(root, counter)` for every read of the node's backward function.

@@ -21,8 +21,8 @@ struct StepOptions {
     std::size_t micro_batch = 0;    ///< which of them this is
     bool training = true;           ///< false: dropout keeps every value, random streams do not advance
     bool gradients = true;          ///< false: no backward pass will follow, nothing is kept for it
-    bool retain = false;            ///< true: values and gradients of all ops are kept, during and after the backward pass
-    bool true_gradients = false;    ///< true: every beta is its op's alpha; gradients are those of the scaled function
+    bool retain = false;  ///< true: values and gradients of all ops are kept, during and after the backward pass
+    bool true_gradients = false;  ///< true: every beta is its op's alpha; gradients are those of the scaled function
 };
 
 /// The tensors of a tape's current step: what handles name, and the memory behind it. The part of a tape that knows neither
@@ -72,7 +72,9 @@ public:
         const Slot<T>& slot = checked("has_gradient", x);
         return slot.parameter != nullptr ? slot.parameter->has_gradient() : slot.has_gradient;
     }
-    [[nodiscard]] bool requires_gradient(const Variable<T>& x) const { return checked("requires_gradient", x).requires_gradient; }
+    [[nodiscard]] bool requires_gradient(const Variable<T>& x) const {
+        return checked("requires_gradient", x).requires_gradient;
+    }
 
     /// The parameter that x is, or null.
     [[nodiscard]] const Parameter<T>* source(const Variable<T>& x) const { return checked("source", x).source; }

@@ -74,7 +74,8 @@ public:
         backward_done_ = false;
         const bool trains = options.training && options.gradients;
         if (trains && options.micro_batch == 0) state_->set_step(state_->step() + 1);
-        if (observer_ != nullptr) observer_->begin_step({state_->step(), trains, options.micro_batch, options.micro_batches});
+        if (observer_ != nullptr)
+            observer_->begin_step({state_->step(), trains, options.micro_batch, options.micro_batches});
     }
 
     /// Records one step without a backward pass or an update and fixes the forward factor of every op under `unit`: where
@@ -112,8 +113,8 @@ public:
             return alpha;
         }
         if (const std::optional<double> planned = state_->planned_alpha(site)) return *planned;
-        check(recipe_->automatic_rule == Constraint::to_output_scale, op, ": no forward factor planned for ", state_->path(site),
-              "; the rule ", unitscale::name(recipe_->automatic_rule),
+        check(recipe_->automatic_rule == Constraint::to_output_scale, op, ": no forward factor planned for ",
+              state_->path(site), "; the rule ", unitscale::name(recipe_->automatic_rule),
               " joins it with gradient factors: call Tape::plan before the first step");
         return alpha;
     }
@@ -169,10 +170,14 @@ public:
     [[nodiscard]] SiteCounter::ScopeGuard scope(std::string_view name) { return sites_.scope(name); }
 
     /// The site of the op that is about to run: the first of that name in this scope that this step has not used.
-    [[nodiscard, gnu::noinline]] Site next_site(const char* op) { return replay_.active() ? replay_.site(graph_, op) : sites_.next(op); }
+    [[nodiscard, gnu::noinline]] Site next_site(const char* op) {
+        return replay_.active() ? replay_.site(graph_, op) : sites_.next(op);
+    }
 
     /// The same, left unused.
-    [[nodiscard, gnu::noinline]] Site peek_site(const char* op) { return replay_.active() ? replay_.site(graph_, op) : sites_.peek(op); }
+    [[nodiscard, gnu::noinline]] Site peek_site(const char* op) {
+        return replay_.active() ? replay_.site(graph_, op) : sites_.peek(op);
+    }
 
     /// The random stream of a site in this step and micro-batch.
     [[nodiscard]] RandomKey random_key(Site site, std::uint64_t part = 0) const noexcept {
@@ -219,8 +224,10 @@ public:
     /// Records an op with one output. `backward(BackwardContext<T>&)` is kept only if an input needs a gradient; it must
     /// not hold references to the op's arguments, only copies.
     template <class Backward>
-    Variable<T> record(const OpInfo& op, std::initializer_list<Variable<T>> inputs, Tensor<T>&& output, Backward&& backward) {
-        return record(op, std::span(inputs.begin(), inputs.size()), std::move(output), std::forward<Backward>(backward));
+    Variable<T> record(const OpInfo& op, std::initializer_list<Variable<T>> inputs, Tensor<T>&& output,
+                       Backward&& backward) {
+        return record(op, std::span(inputs.begin(), inputs.size()), std::move(output),
+                      std::forward<Backward>(backward));
     }
     template <class Backward>
     Variable<T> record(const OpInfo& op, std::span<const Variable<T>> inputs, Tensor<T>&& output, Backward&& backward) {
@@ -232,7 +239,8 @@ public:
 
     /// Records an op whose N outputs all repeat its first input (no copy is made).
     template <std::size_t N, class Backward>
-    std::array<Variable<T>, N> record_repeats(const OpInfo& op, std::initializer_list<Variable<T>> inputs, Backward&& backward) {
+    std::array<Variable<T>, N> record_repeats(const OpInfo& op, std::initializer_list<Variable<T>> inputs,
+                                              Backward&& backward) {
         static_cast<void>(checked(op.name, *inputs.begin()));
         Node<T>& node = new_node(op, std::span<const Variable<T>>(inputs.begin(), inputs.size()));
         std::array<Variable<T>, N> results;
@@ -268,7 +276,8 @@ public:
         bool reaches = false;
         for (const Variable<T>& loss : losses) {
             const Slot<T>& slot = checked("backward", loss);
-            check(slot.value->size() == 1, "backward: loss of shape ", shape_text(slot.value->shape()), "; expected one element");
+            check(slot.value->size() == 1, "backward: loss of shape ", shape_text(slot.value->shape()),
+                  "; expected one element");
             reaches = reaches || slot.requires_gradient;
         }
         check(reaches, "backward: no loss depends on a parameter or input that requires a gradient");
@@ -291,7 +300,8 @@ public:
         }
         if (observer_ != nullptr)
             for (const std::uint32_t index : graph_.parameter_slots())
-                if (const Parameter<T>* trained = graph_.slots()[index].parameter; trained != nullptr && trained->has_gradient())
+                if (const Parameter<T>* trained = graph_.slots()[index].parameter;
+                    trained != nullptr && trained->has_gradient())
                     observer_->observe({trained->name(), "parameter", 0, Pass::gradient, trained->gradient(), {}});
     }
 
@@ -318,8 +328,8 @@ private:
     }
 
     Node<T>& new_node(const OpInfo& op, std::span<const Variable<T>> inputs) {
-        check(op.betas.values().size() == inputs.size(), op.name, ": recorded with ", op.betas.values().size(), " betas for ",
-              inputs.size(), " inputs");
+        check(op.betas.values().size() == inputs.size(), op.name, ": recorded with ", op.betas.values().size(),
+              " betas for ", inputs.size(), " inputs");
         for (const Variable<T>& input : inputs) static_cast<void>(checked(op.name, input));
         if (replay_.active()) {
             Node<T>& node = replay_.node(graph_, op, inputs.size());
@@ -337,8 +347,8 @@ private:
         if (propagates() && !node.propagates) state_->note_wide(node.site);
         const Slot<T>& slot = graph_.add_output(node, std::move(output), repeated);
         if (observer_ != nullptr)
-            observer_->observe_output(*state_, graph_.nodes(), graph_.slots(), node, node.outputs.size() - 1, Pass::value,
-                                      *slot.value);
+            observer_->observe_output(*state_, graph_.nodes(), graph_.slots(), node, node.outputs.size() - 1,
+                                      Pass::value, *slot.value);
         return add_handle();
     }
 
@@ -355,7 +365,8 @@ private:
             if (observer_ != nullptr)
                 for (std::size_t i = 0; i < node.outputs.size(); ++i)
                     if (const Slot<T>& slot = slots[node.outputs[i]]; slot.has_gradient)
-                        observer_->observe_output(*state_, graph_.nodes(), slots, node, i, Pass::gradient, slot.gradient);
+                        observer_->observe_output(*state_, graph_.nodes(), slots, node, i, Pass::gradient,
+                                                  slot.gradient);
             BackwardContext<T> context(slots, node, execution(), pool_);
             context.set_keep(options_.retain);
             context.set_true_gradients(options_.true_gradients);

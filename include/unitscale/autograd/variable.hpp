@@ -21,7 +21,8 @@ template <class T>
 class Variable {
 public:
     Variable() = default;
-    Variable(const Variable& other) noexcept : table_(other.table_), slot_(other.slot_), generation_(other.generation_) {
+    Variable(const Variable& other) noexcept
+        : table_(other.table_), slot_(other.slot_), generation_(other.generation_) {
         if (table_ != nullptr) table_->add_handle(slot_, generation_);
     }
     Variable(Variable&& other) noexcept
@@ -61,7 +62,8 @@ public:
 
 private:
     friend class StepRecord<T>;
-    Variable(HandleTable<T>* table, std::uint32_t slot) noexcept : table_(table), slot_(slot), generation_(table->generation()) {
+    Variable(HandleTable<T>* table, std::uint32_t slot) noexcept
+        : table_(table), slot_(slot), generation_(table->generation()) {
         table_->add_handle(slot_, generation_);
     }
 

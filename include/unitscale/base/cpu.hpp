@@ -19,8 +19,9 @@
 #else
 #define UNITSCALE_TARGET_AVX512 \
     __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi2,prefer-vector-width=512")))
-#define UNITSCALE_TARGET_AVX512_BF16 \
-    __attribute__((target("avx512bf16,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi2,prefer-vector-width=512")))
+#define UNITSCALE_TARGET_AVX512_BF16                                                                              \
+    __attribute__((target("avx512bf16,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi2,prefer-vector-width=" \
+                          "512")))
 #endif
 #else
 #define UNITSCALE_X86 0
@@ -50,8 +51,8 @@ enum class Isa { baseline, avx2, avx512 };
 #if UNITSCALE_X86
     __builtin_cpu_init();
     const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
-    if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vl"))
+    if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
         return Isa::avx512;
     if (avx2) return Isa::avx2;
 #endif

@@ -29,7 +29,9 @@ struct LazyText {
 class MessagePart {
 public:
     MessagePart(const char* text) noexcept : kind_(Kind::literal) { value_.literal = text; }
-    MessagePart(std::string_view text) noexcept : kind_(Kind::text), size_(text.size()) { value_.literal = text.data(); }
+    MessagePart(std::string_view text) noexcept : kind_(Kind::text), size_(text.size()) {
+        value_.literal = text.data();
+    }
     MessagePart(const std::string& text) noexcept : MessagePart(std::string_view(text)) {}
     MessagePart(char letter) noexcept : kind_(Kind::letter) { value_.letter = letter; }
     MessagePart(bool truth) noexcept : MessagePart(static_cast<long long>(truth)) {}

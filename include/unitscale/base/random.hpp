@@ -22,8 +22,9 @@ namespace unitscale {
     for (int round = 0; round < 10; ++round) {
         const std::uint64_t product0 = std::uint64_t{0xD2511F53u} * counter[0];
         const std::uint64_t product1 = std::uint64_t{0xCD9E8D57u} * counter[2];
-        counter = {static_cast<std::uint32_t>(product1 >> 32) ^ counter[1] ^ key[0], static_cast<std::uint32_t>(product1),
-                   static_cast<std::uint32_t>(product0 >> 32) ^ counter[3] ^ key[1], static_cast<std::uint32_t>(product0)};
+        counter = {
+            static_cast<std::uint32_t>(product1 >> 32) ^ counter[1] ^ key[0], static_cast<std::uint32_t>(product1),
+            static_cast<std::uint32_t>(product0 >> 32) ^ counter[3] ^ key[1], static_cast<std::uint32_t>(product0)};
         key[0] += 0x9E3779B9u;
         key[1] += 0xBB67AE85u;
     }

@@ -148,20 +148,23 @@ UNITSCALE_INLINE constexpr std::uint32_t unpack_word(const CodeConstants& c, std
     std::uint32_t word = select_word(is_small, small_word, static_cast<std::uint32_t>(place) + c.offset);
     word = select_word(0u - static_cast<std::uint32_t>(place == c.infinity_place), infinity_word, word);
     word |= (code << c.sign_shift) & c.float_sign;
-    const std::uint32_t is_nan = mask_less(c.last_place, place) | (0u - static_cast<std::uint32_t>(word == c.nan_at_word));
+    const std::uint32_t is_nan =
+        mask_less(c.last_place, place) | (0u - static_cast<std::uint32_t>(word == c.nan_at_word));
     return select_word(is_nan, quiet_nan_word, word);
 }
 
 /// The kernels between a format's own values and their codes.
 template <CodeWord Code>
 struct Pack : LoopKernel<CodeConstants, float, Code, NoPiece, true, false> {
-    UNITSCALE_INLINE static constexpr std::uint32_t apply(const CodeConstants& c, std::uint32_t word, std::uint32_t) noexcept {
+    UNITSCALE_INLINE static constexpr std::uint32_t apply(const CodeConstants& c, std::uint32_t word,
+                                                          std::uint32_t) noexcept {
         return pack_word(c, word);
     }
 };
 template <CodeWord Code>
 struct Unpack : LoopKernel<CodeConstants, Code, float, NoPiece, true, false> {
-    UNITSCALE_INLINE static constexpr std::uint32_t apply(const CodeConstants& c, std::uint32_t code, std::uint32_t) noexcept {
+    UNITSCALE_INLINE static constexpr std::uint32_t apply(const CodeConstants& c, std::uint32_t code,
+                                                          std::uint32_t) noexcept {
         return unpack_word(c, code);
     }
 };
@@ -182,8 +185,9 @@ struct NearestByteConstants {
 /// a code with 24 bits after the point, exactly from half the smallest number up, and that is rounded.
 struct NearestByte : LoopKernel<NearestByteConstants, float, std::uint8_t> {
     [[nodiscard]] static constexpr bool serves(const FloatFormat& format, const QuantiseOptions& options) noexcept {
-        return options.rounding == Rounding::nearest_even && options.overflow == Overflow::saturate && format.is_signed() &&
-               format.mantissa_bits > 0 && format.code_bits() <= 8 && has_quantise_kernel(format) && format.min_exponent() > -126;
+        return options.rounding == Rounding::nearest_even && options.overflow == Overflow::saturate &&
+               format.is_signed() && format.mantissa_bits > 0 && format.code_bits() <= 8 &&
+               has_quantise_kernel(format) && format.min_exponent() > -126;
     }
     [[nodiscard]] static constexpr Constants constants(const FloatFormat& format) noexcept {
         const CodeConstants c = code_constants(format);
@@ -197,7 +201,8 @@ struct NearestByte : LoopKernel<NearestByteConstants, float, std::uint8_t> {
                 format.has_negative_zero() ? c.sign_mask : c.sign_mask - 1,
                 c.nan_code};
     }
-    UNITSCALE_INLINE static constexpr std::uint32_t apply(const Constants& c, std::uint32_t word, std::uint32_t) noexcept {
+    UNITSCALE_INLINE static constexpr std::uint32_t apply(const Constants& c, std::uint32_t word,
+                                                          std::uint32_t) noexcept {
         const auto a = static_cast<std::int32_t>(word & ~sign_word);
         const std::int32_t bounded = a > c.largest ? c.largest : a;
         const std::uint32_t is_small = mask_less(bounded, c.subnormal_limit);
@@ -220,7 +225,8 @@ void encode_span(Isa isa, const FloatFormat& format, std::span<const float> in, 
     check_code_word<Code>("encode", format);
     check_no_nan("encode", format, in);
     if (!has_quantise_kernel(format)) {
-        for (std::size_t i = 0; i < in.size(); ++i) codes[i] = static_cast<Code>(encode_rarely(format, in[i], options, i));
+        for (std::size_t i = 0; i < in.size(); ++i)
+            codes[i] = static_cast<Code>(encode_rarely(format, in[i], options, i));
         return;
     }
     if constexpr (sizeof(Code) == 1)
@@ -240,7 +246,8 @@ void encode_span(Isa isa, const FloatFormat& format, std::span<const float> in, 
 /// instruction set.
 /// Errors: as `quantise`; the format's codes do not fit the code type.
 template <CodeWord Code>
-void encode(const FloatFormat& format, std::span<const float> in, std::span<Code> codes, const QuantiseOptions& options = {}) {
+void encode(const FloatFormat& format, std::span<const float> in, std::span<Code> codes,
+            const QuantiseOptions& options = {}) {
     encode_span(active_isa(), format, in, codes, options);
 }
 

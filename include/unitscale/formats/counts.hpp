@@ -16,7 +16,8 @@ namespace unitscale {
 
 /// How many elements a format could not hold. Sums over parts of a tensor add up.
 struct QuantiseCounts {
-    std::size_t saturated = 0;   ///< magnitudes above the largest finite number, infinity included; negative ones, where unsigned
+    std::size_t saturated =
+        0;  ///< magnitudes above the largest finite number, infinity included; negative ones, where unsigned
     std::size_t underflown = 0;  ///< numbers other than zero that became zero, unless counted as saturated
 
     constexpr QuantiseCounts& operator+=(const QuantiseCounts& other) noexcept {

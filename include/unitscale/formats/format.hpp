@@ -16,10 +16,10 @@ namespace unitscale {
 
 /// Which codes of a format are not ordinary numbers. "Top" is the largest magnitude code.
 enum class Specials {
-    ieee,                 ///< top exponent: infinity (mantissa 0) and NaN; -0
-    top_nan,              ///< top of both signs is NaN; -0; no infinity (OCP E4M3)
-    none,                 ///< every code is a finite number; -0 (OCP FP6, FP4)
-    single_nan,           ///< one NaN: the code of -0, or the top when unsigned; no infinity, no -0 (fnuz, P3109 finite)
+    ieee,        ///< top exponent: infinity (mantissa 0) and NaN; -0
+    top_nan,     ///< top of both signs is NaN; -0; no infinity (OCP E4M3)
+    none,        ///< every code is a finite number; -0 (OCP FP6, FP4)
+    single_nan,  ///< one NaN: the code of -0, or the top when unsigned; no infinity, no -0 (fnuz, P3109 finite)
     single_nan_infinity,  ///< the same, and infinity is the largest magnitude code left (P3109 extended)
     scale,                ///< top is NaN; every other code is a normal number: no zero, no subnormals (OCP E8M0)
 };
@@ -76,7 +76,8 @@ struct FloatFormat {
     }
     [[nodiscard]] constexpr bool has_nan() const noexcept { return specials != Specials::none; }
     [[nodiscard]] constexpr bool has_negative_zero() const noexcept {
-        return is_signed() && (specials == Specials::ieee || specials == Specials::top_nan || specials == Specials::none);
+        return is_signed() &&
+               (specials == Specials::ieee || specials == Specials::top_nan || specials == Specials::none);
     }
 
     /// The code bit of the sign; 0 when unsigned.
@@ -116,7 +117,9 @@ struct FloatFormat {
 
     /// Exponents (floor of log2) of the smallest normal number, the largest number, and the smallest positive number.
     [[nodiscard]] constexpr int min_exponent() const noexcept { return has_zero() ? 1 - bias : -bias; }
-    [[nodiscard]] constexpr int max_exponent() const noexcept { return static_cast<int>(max_code() >> mantissa_bits) - bias; }
+    [[nodiscard]] constexpr int max_exponent() const noexcept {
+        return static_cast<int>(max_code() >> mantissa_bits) - bias;
+    }
     [[nodiscard]] constexpr int quantum_exponent() const noexcept {
         return has_zero() ? min_exponent() - mantissa_bits : min_exponent();
     }
@@ -137,7 +140,9 @@ struct FloatFormat {
         return is_signed() ? magnitude<float>(max_code(), true) : magnitude<float>(0);
     }
     [[nodiscard]] constexpr float min_normal() const noexcept { return compose<float>(false, 1, min_exponent()); }
-    [[nodiscard]] constexpr float min_subnormal() const noexcept { return compose<float>(false, 1, quantum_exponent()); }
+    [[nodiscard]] constexpr float min_subnormal() const noexcept {
+        return compose<float>(false, 1, quantum_exponent());
+    }
     /// The step from 1 to the next number.
     [[nodiscard]] constexpr float epsilon() const noexcept { return compose<float>(false, 1, -mantissa_bits); }
 };
@@ -148,7 +153,8 @@ template <class Report>
 constexpr void inspect_format(const FloatFormat& format, Report&& report) {
     const auto [exponent_bits, mantissa_bits, bias, specials, sign_bits] = format;
     if (sign_bits != 0 && sign_bits != 1) return report("sign_bits must be 0 or 1");
-    if (exponent_bits < 1 || exponent_bits > 8) return report("exponent_bits must be 1 to 8, so that values are exact in float");
+    if (exponent_bits < 1 || exponent_bits > 8)
+        return report("exponent_bits must be 1 to 8, so that values are exact in float");
     if (mantissa_bits < 0 || mantissa_bits > 23)
         return report("mantissa_bits must be 0 to 23, so that values are exact in float");
     if (specials == Specials::ieee && mantissa_bits == 0)
@@ -204,8 +210,8 @@ enum class Domain { extended, finite };  ///< with infinities, or without
     const int sign_bits = signedness == Signedness::signed_format ? 1 : 0;
     const int exponent_bits = width - precision + 1 - sign_bits;
     if (width < 3 || width > 15 || precision < 1 || exponent_bits < 1)
-        fail("p3109: width ", width, " and precision ", precision, " leave no exponent; expected width 3 to 15, precision 1 to ",
-             width - sign_bits);
+        fail("p3109: width ", width, " and precision ", precision,
+             " leave no exponent; expected width 3 to 15, precision 1 to ", width - sign_bits);
     return make_format({exponent_bits, precision - 1, 1 << (exponent_bits - 1),
                         domain == Domain::finite ? Specials::single_nan : Specials::single_nan_infinity, sign_bits});
 }
@@ -242,8 +248,8 @@ inline constexpr std::array<NamedFormat, 15> named_formats{{{"fp32", fp32},
         return concatenate("p3109_k", format.code_bits(), 'p', format.precision(), format.is_signed() ? 's' : 'u',
                            finite ? 'f' : 'e');
     constexpr std::array<std::string_view, 6> suffix{"", "fn", "f", "fnuz", "nuz", "scale"};
-    return concatenate(format.is_signed() ? "" : "u", 'e', format.exponent_bits, 'm', format.mantissa_bits, 'b', format.bias,
-                       suffix[static_cast<std::size_t>(format.specials)]);
+    return concatenate(format.is_signed() ? "" : "u", 'e', format.exponent_bits, 'm', format.mantissa_bits, 'b',
+                       format.bias, suffix[static_cast<std::size_t>(format.specials)]);
 }
 
 /// The format of that name: one of `named_formats`, or a P3109 name. Error: an unknown name, with the known ones.

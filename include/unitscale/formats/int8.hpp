@@ -40,7 +40,8 @@ inline constexpr FloatFormat int8_grid =
 
 /// Calls `use(begin, q)` for spans q of the integers that in[begin], in[begin + 1], ... round to.
 template <class Use>
-void int8_chunks(std::string_view operation, std::span<const float> in, float scale, const QuantiseOptions& options, Use&& use) {
+void int8_chunks(std::string_view operation, std::span<const float> in, float scale, const QuantiseOptions& options,
+                 Use&& use) {
     const float inverse = int8_inverse(operation, scale);
     check_options(operation, int8_grid, options);
     check_no_nan(operation, int8_grid, in);
@@ -76,7 +77,8 @@ inline void decode_int8(std::span<const std::int8_t> codes, std::span<float> out
 
 /// out[i] = the value of in[i] in int8 with that scale: `encode_int8`, then `decode_int8`. in and out may be the same memory.
 /// Errors: as `encode_int8`. Test: tests/formats/int8_test.cpp
-inline void quantise_int8(std::span<const float> in, std::span<float> out, float scale, const QuantiseOptions& options = {}) {
+inline void quantise_int8(std::span<const float> in, std::span<float> out, float scale,
+                          const QuantiseOptions& options = {}) {
     check_spans("quantise_int8", in, out.size());
     int8_chunks("quantise_int8", in, scale, options, [out, scale](std::size_t begin, std::span<const float> q) {
         for (std::size_t i = 0; i < q.size(); ++i) out[begin + i] = q[i] * scale;

@@ -87,7 +87,9 @@ std::ostream& operator<<(std::ostream& out, Minifloat<F> x) {
 
 template <unitscale::FloatFormat F>
 struct std::hash<unitscale::Minifloat<F>> {
-    [[nodiscard]] std::size_t operator()(unitscale::Minifloat<F> x) const noexcept { return std::hash<std::int64_t>{}(x.rank()); }
+    [[nodiscard]] std::size_t operator()(unitscale::Minifloat<F> x) const noexcept {
+        return std::hash<std::int64_t>{}(x.rank());
+    }
 };
 
 template <unitscale::FloatFormat F>
@@ -124,7 +126,9 @@ public:
     static constexpr Number max() noexcept { return Number::from_bits(static_cast<Storage>(F.max_code())); }
     static constexpr Number lowest() noexcept { return is_signed ? -max() : Number::from_bits(0); }
     /// The smallest positive number: min() where there are no subnormals.
-    static constexpr Number denorm_min() noexcept { return Number::from_bits(F.has_subnormals() ? 1 : smallest_normal); }
+    static constexpr Number denorm_min() noexcept {
+        return Number::from_bits(F.has_subnormals() ? 1 : smallest_normal);
+    }
     /// The step above 1, rounded to the format where that is not one of its numbers.
     static constexpr Number epsilon() { return Number(F.epsilon()); }
     static constexpr Number round_error() { return Number(0.5f); }

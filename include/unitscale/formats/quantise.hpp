@@ -78,8 +78,8 @@ template <class Float>
 
 /// Error if the format has no NaN and the values, elements `first` and following of the input, do.
 template <class Float>
-[[gnu::noinline]] void check_no_nan(std::string_view operation, const FloatFormat& format, std::span<const Float> values,
-                                    std::size_t first = 0) {
+[[gnu::noinline]] void check_no_nan(std::string_view operation, const FloatFormat& format,
+                                    std::span<const Float> values, std::size_t first = 0) {
     if (format.has_nan()) return;
     if (const std::size_t at = find_nan(values); at != values.size())
         fail(operation, ": ", name(format), " has no NaN: element ", first + at, " of the input is NaN");

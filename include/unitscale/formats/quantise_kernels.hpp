@@ -78,7 +78,8 @@ struct QuantiseConstants {
     return format.has_zero() && (float_range || format.quantum_exponent() >= -90);
 }
 
-[[nodiscard]] constexpr QuantiseConstants quantise_constants(const FloatFormat& format, const QuantiseOptions& options) noexcept {
+[[nodiscard]] constexpr QuantiseConstants quantise_constants(const FloatFormat& format,
+                                                             const QuantiseOptions& options) noexcept {
     QuantiseConstants c;
     const bool float_range = format.min_exponent() == -126;
     const int normal = format.min_exponent() + 127;
@@ -182,7 +183,8 @@ UNITSCALE_INLINE constexpr std::uint32_t finish_word(const QuantiseConstants& c,
 struct NoPiece {};
 
 /// What a loop must know of its kernel. `memory`: its elements are in memory, not only in the first-level cache.
-template <class KernelConstants, class From, class To, class RandomPiece = NoPiece, bool every_isa = true, bool memory = true>
+template <class KernelConstants, class From, class To, class RandomPiece = NoPiece, bool every_isa = true,
+          bool memory = true>
 struct LoopKernel {
     using Constants = KernelConstants;
     using In = From;
@@ -206,7 +208,8 @@ struct NearestSaturating : QuantiseKernel<NoPiece> {
         auto r = static_cast<std::int32_t>((bits + ((mask + odd) >> 1)) & ~mask);
         r = clamp_word(r, c.smallest, c.largest);
         const auto signed_r = static_cast<std::uint32_t>(r) | (word & sign_word);
-        const std::uint32_t result = a < static_cast<std::int32_t>(c.threshold.positive) ? word & c.zero_sign : signed_r;
+        const std::uint32_t result =
+            a < static_cast<std::int32_t>(c.threshold.positive) ? word & c.zero_sign : signed_r;
         return a > infinity_magnitude ? quiet_nan_word : result;
     }
 };
@@ -219,7 +222,8 @@ struct Deterministic : QuantiseKernel<NoPiece> {
         const auto bits = static_cast<std::uint32_t>(a);
         const std::uint32_t sign = mask_less(static_cast<std::int32_t>(word), 0);
         const std::uint32_t mask = power_to_mask(last_bit_power(c, a));
-        const std::uint32_t even = 0u - static_cast<std::uint32_t>((((bits | c.parity_or) ^ c.parity_xor) & (mask + 1u)) == 0);
+        const std::uint32_t even =
+            0u - static_cast<std::uint32_t>((((bits | c.parity_or) ^ c.parity_xor) & (mask + 1u)) == 0);
         const std::uint32_t tie = (c.tie_even & ~even) | c.tie_away;
         const std::uint32_t addend = (((mask + tie) >> 1) & c.nearest) | (mask & c.directed.at(sign));
         auto r = static_cast<std::int32_t>((bits + addend) & ~mask);
@@ -267,10 +271,12 @@ struct StochasticSaturating : QuantiseKernel<std::uint16_t> {
         const auto small_value = std::bit_cast<float>(bits & is_small);
         const auto steps = static_cast<std::uint32_t>(static_cast<std::int32_t>(small_value * c.subnormal_scale));
         const auto whole_steps = static_cast<std::int32_t>((steps + (number >> 16)) >> 16);
-        const auto small = std::bit_cast<std::uint32_t>(static_cast<float>(whole_steps) * std::bit_cast<float>(c.smallest));
+        const auto small =
+            std::bit_cast<std::uint32_t>(static_cast<float>(whole_steps) * std::bit_cast<float>(c.smallest));
         auto r = static_cast<std::int32_t>(small | (normal & ~is_small));  // small is 0 for the normal ones
         r = r > c.largest ? c.largest : r;
-        const std::uint32_t without_sign = static_cast<std::uint32_t>(r) - c.no_negative_zero;  // top bit: zero that has none
+        const std::uint32_t without_sign =
+            static_cast<std::uint32_t>(r) - c.no_negative_zero;  // top bit: zero that has none
         const std::uint32_t result = static_cast<std::uint32_t>(r) | (word & ~without_sign & sign_word);
         return select_word(mask_less(infinity_magnitude, a), quiet_nan_word, result);
     }
@@ -295,7 +301,8 @@ struct PowersOfTwo : QuantiseKernel<std::uint32_t, false> {
         const std::uint32_t addend = (nearest & c.nearest) | (mask & c.directed.positive) | drawn;
         const std::uint32_t r = (doubled + addend) & ~mask;
         const std::uint32_t value = select_word(0u - static_cast<std::uint32_t>(r == step), step / 2, r - step);
-        const std::uint32_t above = select_word(mask_less(a, infinity_magnitude), c.overflow.positive, c.infinite.positive);
+        const std::uint32_t above =
+            select_word(mask_less(a, infinity_magnitude), c.overflow.positive, c.infinite.positive);
         const std::uint32_t result = select_word(mask_less(c.largest, static_cast<std::int32_t>(value)), above, value);
         const std::uint32_t negative = mask_less(static_cast<std::int32_t>(word), 0) & mask_less(0, a);
         return select_word(mask_less(infinity_magnitude, a) | negative, quiet_nan_word, result);

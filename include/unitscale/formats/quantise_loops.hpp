@@ -95,7 +95,8 @@ UNITSCALE_INLINE void block_loop(const void* constants, const void* elements, vo
 #endif
         for (std::size_t i = 0; i < quantise_block; ++i) {
             std::uint32_t random = 0;
-            if constexpr (!std::is_same_v<Piece, NoPiece>) random = std::uint32_t{pieces[begin + i]} << (32 - 8 * sizeof(Piece));
+            if constexpr (!std::is_same_v<Piece, NoPiece>)
+                random = std::uint32_t{pieces[begin + i]} << (32 - 8 * sizeof(Piece));
             to[i] = stored_result<Out>(Kernel::apply(c, loaded_word(from[i]), random));
         }
         if constexpr (std::is_same_v<Out, float>)
@@ -104,7 +105,8 @@ UNITSCALE_INLINE void block_loop(const void* constants, const void* elements, vo
 }
 
 /// Loops behind one type: pointers to the constants, to what is read and to what is written.
-using LoopFunction = void(const void* constants, const void* in, void* out, std::size_t count, const LoopExtras& extras) noexcept;
+using LoopFunction = void(const void* constants, const void* in, void* out, std::size_t count,
+                          const LoopExtras& extras) noexcept;
 
 template <class Kernel>
 UNITSCALE_TARGET_AVX512 void block_loop_avx512(const void* constants, const void* in, void* out, std::size_t count,
@@ -117,7 +119,8 @@ UNITSCALE_TARGET_AVX2 void block_loop_avx2(const void* constants, const void* in
     block_loop<Kernel, stream_block_avx2>(constants, in, out, count, extras);
 }
 template <class Kernel>
-void block_loop_baseline(const void* constants, const void* in, void* out, std::size_t count, const LoopExtras& extras) noexcept {
+void block_loop_baseline(const void* constants, const void* in, void* out, std::size_t count,
+                         const LoopExtras& extras) noexcept {
     block_loop<Kernel, stream_block_baseline>(constants, in, out, count, extras);
 }
 
@@ -143,8 +146,8 @@ template <class Kernel>
 }
 
 /// A loop on any number of elements: whole blocks where they are, the rest by way of buffers.
-[[gnu::noinline]] inline void run_loop(const BlockLoop& loop, const void* constants, const void* in, void* out, std::size_t count,
-                                       const LoopExtras& extras) noexcept {
+[[gnu::noinline]] inline void run_loop(const BlockLoop& loop, const void* constants, const void* in, void* out,
+                                       std::size_t count, const LoopExtras& extras) noexcept {
     const std::size_t left = count % quantise_block, whole = count - left;
     if (whole > 0) loop.run(constants, in, out, whole, extras);
     if (left == 0) return;
@@ -153,15 +156,16 @@ template <class Kernel>
     const auto* const rest = static_cast<const std::byte*>(in) + whole * loop.in_size;
     std::memcpy(elements, rest, left * loop.in_size);
     if (extras.pieces != nullptr)
-        std::memcpy(pieces, static_cast<const std::byte*>(extras.pieces) + whole * extras.piece_size, left * extras.piece_size);
+        std::memcpy(pieces, static_cast<const std::byte*>(extras.pieces) + whole * extras.piece_size,
+                    left * extras.piece_size);
     loop.run(constants, elements, results, quantise_block, {.pieces = pieces});
     std::memcpy(static_cast<std::byte*>(out) + whole * loop.out_size, results, left * loop.out_size);
 }
 
 /// A kernel on any number of elements, with an instruction set that the processor has.
 template <class Kernel>
-void run_kernel(Isa isa, const typename Kernel::Constants& constants, const typename Kernel::In* in, typename Kernel::Out* out,
-                std::size_t count, const LoopExtras& extras = {}) noexcept {
+void run_kernel(Isa isa, const typename Kernel::Constants& constants, const typename Kernel::In* in,
+                typename Kernel::Out* out, std::size_t count, const LoopExtras& extras = {}) noexcept {
     run_loop(loop_of<Kernel>(isa), &constants, in, out, count, extras);
 }
 

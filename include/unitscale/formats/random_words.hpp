@@ -43,7 +43,8 @@ UNITSCALE_TARGET_AVX512 inline void random_groups_avx512(RandomKey key, std::uin
         keys[2 * round + 1] = _mm512_set1_epi64(static_cast<std::uint32_t>(key.seed >> 32) + round * 0xBB67AE85u);
     }
     for (std::size_t group = 0; group < groups; ++group, out += random_group) {
-        const __m512i first = _mm512_add_epi64(_mm512_set1_epi64(static_cast<long long>(first_block + 16 * group)), lanes);
+        const __m512i first =
+            _mm512_add_epi64(_mm512_set1_epi64(static_cast<long long>(first_block + 16 * group)), lanes);
         const __m512i second = _mm512_add_epi64(first, _mm512_set1_epi64(8));
         __m512i a0 = first, a1 = _mm512_maskz_srli_epi64(all, first, 32);
         __m512i b0 = second, b1 = _mm512_maskz_srli_epi64(all, second, 32);
@@ -88,7 +89,8 @@ UNITSCALE_TARGET_AVX2 inline void random_groups_avx2(RandomKey key, std::uint64_
         keys[2 * round + 1] = _mm256_set1_epi64x(static_cast<std::uint32_t>(key.seed >> 32) + round * 0xBB67AE85u);
     }
     for (std::size_t turn = 0; turn < 2 * groups; ++turn, out += random_group / 2) {
-        const __m256i first = _mm256_add_epi64(_mm256_set1_epi64x(static_cast<long long>(first_block + 8 * turn)), lanes);
+        const __m256i first =
+            _mm256_add_epi64(_mm256_set1_epi64x(static_cast<long long>(first_block + 8 * turn)), lanes);
         const __m256i second = _mm256_add_epi64(first, _mm256_set1_epi64x(4));
         __m256i a0 = first, a1 = _mm256_srli_epi64(first, 32);
         __m256i b0 = second, b1 = _mm256_srli_epi64(second, 32);

@@ -105,8 +105,8 @@ struct Rounded {
 /// Formats without NaN: the caller turns Kind::nan into an error.
 /// Test: tests/formats/rounding_test.cpp
 template <class Float>
-[[nodiscard]] constexpr Rounded round_to(const FloatFormat& format, Float x, Rounding rounding, Overflow overflow, int bits,
-                                         std::uint32_t random) noexcept {
+[[nodiscard]] constexpr Rounded round_to(const FloatFormat& format, Float x, Rounding rounding, Overflow overflow,
+                                         int bits, std::uint32_t random) noexcept {
     using Kind = Rounded::Kind;
     using Bits = FloatBits<Float>;
     constexpr int stored = std::numeric_limits<Float>::digits - 1;
@@ -123,7 +123,8 @@ template <class Float>
 
     const auto unbounded = format.has_infinity() ? Kind::infinity : Kind::nan;
     if (magnitude == infinity) {
-        if (overflow == Overflow::saturate) return {Kind::finite, negative, negative == input_negative ? format.max_code() : 0};
+        if (overflow == Overflow::saturate)
+            return {Kind::finite, negative, negative == input_negative ? format.max_code() : 0};
         return {negative == input_negative ? unbounded : Kind::nan, negative && unbounded == Kind::infinity, 0};
     }
 

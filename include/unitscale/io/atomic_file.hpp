@@ -187,7 +187,8 @@ private:
     void remove_stale() const {
         namespace fs = std::filesystem;
         std::error_code error;
-        for (fs::directory_iterator entry(target_.parent_path(), error), end; !error && entry != end; entry.increment(error)) {
+        for (fs::directory_iterator entry(target_.parent_path(), error), end; !error && entry != end;
+             entry.increment(error)) {
             if (!is_temporary(entry->path().filename().string())) continue;
             const FileDescriptor stale(::open(entry->path().c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
             if (stale.is_open() && ::flock(stale.number(), LOCK_EX | LOCK_NB) == 0) ::unlink(entry->path().c_str());

@@ -56,7 +56,8 @@ public:
     void format(const char* name, const FloatFormat& format) {
         const std::string known = unitscale::name(format);
         const auto named = [&](const NamedFormat& entry) { return entry.format == format; };
-        if (std::any_of(named_formats.begin(), named_formats.end(), named) || known.starts_with("p3109")) json_[name] = known;
+        if (std::any_of(named_formats.begin(), named_formats.end(), named) || known.starts_with("p3109"))
+            json_[name] = known;
         else
             json_[name] = {{"exponent_bits", format.exponent_bits},
                            {"mantissa_bits", format.mantissa_bits},
@@ -99,7 +100,8 @@ private:
 class JsonReader {
 public:
     JsonReader(const nlohmann::ordered_json& json, std::string place) : json_(json), place_(std::move(place)) {
-        check(json.is_object(), "recipe: ", place_.empty() ? "the text" : place_, " is ", shown(json), "; expected an object");
+        check(json.is_object(), "recipe: ", place_.empty() ? "the text" : place_, " is ", shown(json),
+              "; expected an object");
     }
 
     void field(const char* name, bool& value) {
@@ -123,8 +125,8 @@ public:
     void choice(const char* name, Enum& value, const std::array<std::string_view, N>& names) {
         const auto* found = find(name);
         if (found == nullptr) return;
-        const auto at =
-            found->is_string() ? std::find(names.begin(), names.end(), found->get_ref<const std::string&>()) : names.end();
+        const auto at = found->is_string() ? std::find(names.begin(), names.end(), found->get_ref<const std::string&>())
+                                           : names.end();
         check(at != names.end(), "recipe: ", place(name), " is ", shown(*found), "; expected one of ", joined(names));
         value = static_cast<Enum>(at - names.begin());
     }
@@ -147,8 +149,8 @@ public:
         inner.field("specials", specials);
         inner.field("sign_bits", format.sign_bits);
         inner.finish();
-        check(specials >= 0 && specials <= static_cast<int>(Specials::scale), "recipe: ", place(name), ".specials is ", specials,
-              "; expected a number in [0,", static_cast<int>(Specials::scale), "]");
+        check(specials >= 0 && specials <= static_cast<int>(Specials::scale), "recipe: ", place(name), ".specials is ",
+              specials, "; expected a number in [0,", static_cast<int>(Specials::scale), "]");
         format.specials = static_cast<Specials>(specials);
         if (const auto message = problem(format); !message.empty()) fail("recipe: ", place(name), ": ", message);
     }
@@ -182,13 +184,14 @@ public:
         if (found == nullptr) return;
         check(found->is_array(), "recipe: ", place(name), " is ", shown(*found), "; expected a list");
         values.assign(found->size(), T{});
-        for (std::size_t i = 0; i < values.size(); ++i) read((*found)[i], concatenate(place(name), '.', i), values[i], describe);
+        for (std::size_t i = 0; i < values.size(); ++i)
+            read((*found)[i], concatenate(place(name), '.', i), values[i], describe);
     }
     /// Error if the object has a key that was not asked for.
     void finish() const {
         for (const auto& [key, value] : json_.items())
-            check(std::find(known_.begin(), known_.end(), key) != known_.end(), "recipe: unknown key '", place(key.c_str()),
-                  "'; expected one of ", joined(known_));
+            check(std::find(known_.begin(), known_.end(), key) != known_.end(), "recipe: unknown key '",
+                  place(key.c_str()), "'; expected one of ", joined(known_));
     }
 
 private:
@@ -204,11 +207,14 @@ private:
         return found.get<T>();
     }
     [[nodiscard]] const nlohmann::ordered_json* find(const char* name) {
-        if (std::find(known_.begin(), known_.end(), name) == known_.end()) known_.emplace_back(name);  // `optional` asks twice
+        if (std::find(known_.begin(), known_.end(), name) == known_.end())
+            known_.emplace_back(name);  // `optional` asks twice
         const auto found = json_.find(name);
         return found == json_.end() ? nullptr : &*found;
     }
-    [[nodiscard]] std::string place(const char* name) const { return place_.empty() ? std::string(name) : place_ + "." + name; }
+    [[nodiscard]] std::string place(const char* name) const {
+        return place_.empty() ? std::string(name) : place_ + "." + name;
+    }
     [[nodiscard]] static std::string shown(const nlohmann::ordered_json& json) {
         const std::string text = json.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
         return text.size() <= 40 ? text : text.substr(0, 37) + "...";
@@ -308,7 +314,8 @@ inline void check_recipe(const Recipe& recipe) {
     check_hyperparameters(recipe.hyperparameters);
     for (std::size_t i = 0; i < recipe.products.size(); ++i)
         for (const OperandRole role : {OperandRole::activation, OperandRole::weight, OperandRole::gradient})
-            check_rule(concatenate("recipe: products.", i, '.', name(role), "_scale"), recipe.products[i].formats.scale(role));
+            check_rule(concatenate("recipe: products.", i, '.', name(role), "_scale"),
+                       recipe.products[i].formats.scale(role));
 }
 
 /// Every field of a recipe. Test: tests/io/json_recipe_test.cpp
@@ -337,7 +344,8 @@ inline void check_recipe(const Recipe& recipe) {
 /// A known recipe by its name, or one from a JSON file by its path (what ends in .json or holds a slash).
 /// Errors: an unknown name; a file that cannot be read or is no JSON; as `recipe_from_json`.
 [[nodiscard]] inline Recipe load_recipe(const std::string& name_or_path) {
-    if (!name_or_path.ends_with(".json") && name_or_path.find('/') == std::string::npos) return find_recipe(name_or_path);
+    if (!name_or_path.ends_with(".json") && name_or_path.find('/') == std::string::npos)
+        return find_recipe(name_or_path);
     std::ifstream file(name_or_path, std::ios::binary);
     check(file.is_open() && !std::filesystem::is_directory(name_or_path), "recipe: ", name_or_path, " cannot be read");
     const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
@@ -366,7 +374,8 @@ inline void check_recipe(const Recipe& recipe) {
             if (at->is_array()) {
                 const bool number = !part.empty() && part.size() < 6 &&
                                     std::all_of(part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; });
-                check(number && std::stoul(part) < at->size(), "recipe: ", key, ": no entry '", part, "' among ", at->size());
+                check(number && std::stoul(part) < at->size(), "recipe: ", key, ": no entry '", part, "' among ",
+                      at->size());
                 at = &(*at)[std::stoul(part)];
             } else {
                 check(at->is_object(), "recipe: unknown key '", key, "'");

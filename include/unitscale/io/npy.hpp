@@ -42,7 +42,8 @@ template <NpyElement T>
 /// Reference: numpy.lib.format.
 template <NpyElement T>
 [[nodiscard]] std::string npy_preamble(std::string_view where, const Tensor<T>& tensor) {
-    check(tensor.scale() == 1.0, where, ": the tensor has scale ", tensor.scale(), "; the format holds plain numbers only");
+    check(tensor.scale() == 1.0, where, ": the tensor has scale ", tensor.scale(),
+          "; the format holds plain numbers only");
     std::string header = concatenate("{'descr': '", npy_type<T>(), "', 'fortran_order': False, 'shape': (");
     for (const std::size_t extent : tensor.shape()) header += std::to_string(extent) + ", ";
     if (tensor.rank() > 1) header.resize(header.size() - 2);
@@ -116,13 +117,15 @@ template <NpyElement T, class Read>
     std::string length(length_bytes, '\0');
     check(total >= 8 + length_bytes && read(length.data(), length_bytes), where, " is truncated in its header");
     std::uint64_t header_bytes = 0;
-    for (std::size_t i = length_bytes; i-- > 0;) header_bytes = header_bytes << 8 | static_cast<unsigned char>(length[i]);
+    for (std::size_t i = length_bytes; i-- > 0;)
+        header_bytes = header_bytes << 8 | static_cast<unsigned char>(length[i]);
     const std::uint64_t data_start = 8 + length_bytes + header_bytes;
     check(data_start <= total, where, " is truncated in its header");
     std::string text(static_cast<std::size_t>(header_bytes), '\0');
     NpyHeader header;
     check(read(text.data(), text.size()) && parse_npy_header(text, header), where, " has a malformed header");
-    check(header.type == npy_type<T>(), where, " holds elements of type '", header.type, "'; expected '", npy_type<T>(), "'");
+    check(header.type == npy_type<T>(), where, " holds elements of type '", header.type, "'; expected '", npy_type<T>(),
+          "'");
 
     std::uint64_t data_bytes = sizeof(T);
     for (const std::size_t extent : header.shape) {

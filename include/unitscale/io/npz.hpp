@@ -67,7 +67,8 @@ public:
         std::string& bytes = members_.emplace_back(npy_preamble(where, tensor));
         bytes += npy_bytes(tensor);
         zip_source_t* const source = zip_source_buffer(archive_.get(), bytes.data(), bytes.size(), 0);
-        const zip_int64_t index = source == nullptr ? -1 : zip_file_add(archive_.get(), member.c_str(), source, ZIP_FL_ENC_UTF_8);
+        const zip_int64_t index =
+            source == nullptr ? -1 : zip_file_add(archive_.get(), member.c_str(), source, ZIP_FL_ENC_UTF_8);
         if (index < 0 && source != nullptr) zip_source_free(source);
         constexpr zip_uint16_t first_day = 1 << 5 | 1;  // 1 January 1980, as NumPy writes
         const auto at = static_cast<zip_uint64_t>(index);
@@ -123,7 +124,8 @@ public:
         // A size that deflate cannot have made from so few bytes is no size: nothing is allocated for it.
         const bool possible = facts.comp_size <= file_bytes_ && facts.size / 1032 <= facts.comp_size;
         check((facts.valid & ZIP_STAT_SIZE) != 0 && possible, where, " has an impossible size");
-        const std::unique_ptr<zip_file_t, int (*)(zip_file_t*)> file(zip_fopen(archive_.get(), member.c_str(), 0), zip_fclose);
+        const std::unique_ptr<zip_file_t, int (*)(zip_file_t*)> file(zip_fopen(archive_.get(), member.c_str(), 0),
+                                                                     zip_fclose);
         check(file != nullptr, where, " cannot be read: ", zip_strerror(archive_.get()));
         const auto read = [&file](char* to, std::size_t count) {
             return zip_fread(file.get(), to, count) == static_cast<zip_int64_t>(count);

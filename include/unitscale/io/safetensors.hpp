@@ -40,7 +40,8 @@
 // Reference: https://huggingface.co/docs/safetensors
 namespace unitscale::io {
 
-static_assert(std::endian::native == std::endian::little, "safetensors files are little-endian: elements are not swapped here");
+static_assert(std::endian::native == std::endian::little,
+              "safetensors files are little-endian: elements are not swapped here");
 
 /// The longest header that is read or written, in bytes: the limit of the Python package.
 inline constexpr std::uint64_t safetensors_header_limit = 100'000'000;
@@ -72,14 +73,15 @@ public:
     /// Elements in row-major order, borrowed. Error: their number is not the shape's.
     template <SafetensorsElement T>
     void add(std::string_view name, const Shape& shape, std::span<const T> elements) {
-        check(elements.size() == element_count(shape), where(name), " of shape ", shape_text(shape), " has ", element_count(shape),
-              " elements, but ", elements.size(), " were given");
+        check(elements.size() == element_count(shape), where(name), " of shape ", shape_text(shape), " has ",
+              element_count(shape), " elements, but ", elements.size(), " were given");
         check(!name.empty(), "safetensors: a tensor needs a name");
         check(name != "__metadata__", where(name), ": the name is taken by the metadata");
         check(is_utf8(name), where(name), ": the name is not UTF-8");
         SafetensorsEntry entry = safetensors_entry<T>();
         entry.shape = shape;
-        const bool added = tensors_.try_emplace(std::string(name), std::move(entry), std::as_bytes(elements), nullptr).second;
+        const bool added =
+            tensors_.try_emplace(std::string(name), std::move(entry), std::as_bytes(elements), nullptr).second;
         check(added, where(name), " is there already");
     }
 
@@ -180,7 +182,8 @@ private:
 /// `safetensors: model.safetensors: tensor 'a/b' is [2,3]; expected [3,2]`.   Test: tests/io/safetensors_test.cpp
 class SafetensorsReader {
 public:
-    explicit SafetensorsReader(const std::filesystem::path& path) : where_(concatenate("safetensors: ", path.string())) {
+    explicit SafetensorsReader(const std::filesystem::path& path)
+        : where_(concatenate("safetensors: ", path.string())) {
         std::error_code error;
         check(std::filesystem::is_regular_file(path, error), where_, " does not exist or is not a file");
         file_ = FileDescriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -196,9 +199,15 @@ public:
     }
 
     /// All tensors by name: type, shape and place.
-    [[nodiscard]] const std::map<std::string, SafetensorsEntry, std::less<>>& tensors() const noexcept { return header_.tensors; }
-    [[nodiscard]] const std::map<std::string, std::string, std::less<>>& metadata() const noexcept { return header_.metadata; }
-    [[nodiscard]] bool contains(std::string_view name) const { return header_.tensors.find(name) != header_.tensors.end(); }
+    [[nodiscard]] const std::map<std::string, SafetensorsEntry, std::less<>>& tensors() const noexcept {
+        return header_.tensors;
+    }
+    [[nodiscard]] const std::map<std::string, std::string, std::less<>>& metadata() const noexcept {
+        return header_.metadata;
+    }
+    [[nodiscard]] bool contains(std::string_view name) const {
+        return header_.tensors.find(name) != header_.tensors.end();
+    }
     /// Error: there is no such tensor; some that are there are listed.
     [[nodiscard]] const SafetensorsEntry& entry(std::string_view name) const {
         const auto found = header_.tensors.find(name);
@@ -241,7 +250,8 @@ public:
             return cast<double>(read_as<float>(name, expected));
         } else {
             if (found.dtype == "F64") fail(where(name), " is of type F64, which float does not hold");
-            if (found.format.empty()) fail(where(name), " is of type ", type_name(found), "; expected a floating-point type");
+            if (found.format.empty())
+                fail(where(name), " is of type ", type_name(found), "; expected a floating-point type");
             check_shape(name, found, expected);
             Tensor<float> result(found.shape);
             if (find_safetensors_type(found.dtype)->bytes == 1) decode_into<std::uint8_t>(name, found, result.span());
@@ -257,8 +267,8 @@ private:
         read_at(0, start);
         std::uint64_t length = 0;
         for (std::size_t i = start.size(); i-- > 0;) length = length << 8 | std::to_integer<std::uint64_t>(start[i]);
-        check(length <= file_bytes - 8, where_, ": a header of ", length, " bytes does not fit the file of ", file_bytes,
-              " bytes");
+        check(length <= file_bytes - 8, where_, ": a header of ", length, " bytes does not fit the file of ",
+              file_bytes, " bytes");
         check(length <= safetensors_header_limit, where_, ": a header of ", length, " bytes is above the limit of ",
               safetensors_header_limit);
         std::string text(static_cast<std::size_t>(length), '\0');
@@ -274,7 +284,8 @@ private:
         }
         while (!out.empty()) {
             constexpr std::size_t most = std::size_t{1} << 30;
-            const ssize_t count = ::pread(file_.number(), out.data(), std::min(out.size(), most), static_cast<off_t>(offset));
+            const ssize_t count =
+                ::pread(file_.number(), out.data(), std::min(out.size(), most), static_cast<off_t>(offset));
             if (count < 0 && errno == EINTR) continue;
             if (count < 0) fail(where_, " cannot be read: ", std::generic_category().message(errno));
             check(count > 0, where_, " has become shorter since it was opened");
@@ -307,7 +318,8 @@ private:
 
     /// Whether the tensor's elements are stored as those of the wanted type. Codes of one format are, under whichever dtype; but
     /// a file can name any format for bytes.
-    [[nodiscard]] static bool holds(const SafetensorsEntry& found, const SafetensorsEntry& wanted, std::size_t element_bytes) {
+    [[nodiscard]] static bool holds(const SafetensorsEntry& found, const SafetensorsEntry& wanted,
+                                    std::size_t element_bytes) {
         const SafetensorsType* const type = find_safetensors_type(found.dtype);
         return type != nullptr && type->bytes == element_bytes && found.format == wanted.format &&
                (found.dtype == wanted.dtype || !found.format.empty());
@@ -317,8 +329,8 @@ private:
     void check_codes(std::string_view name, const SafetensorsEntry& found, std::span<const std::byte> bytes,
                      std::uint64_t count) const {
         if (count > 0xFF) return;
-        const auto wrong =
-            std::find_if(bytes.begin(), bytes.end(), [count](std::byte b) { return std::to_integer<unsigned>(b) >= count; });
+        const auto wrong = std::find_if(bytes.begin(), bytes.end(),
+                                        [count](std::byte b) { return std::to_integer<unsigned>(b) >= count; });
         if (wrong != bytes.end())
             fail(where(name), " of type ", type_name(found), " holds the byte ", std::to_integer<unsigned>(*wrong),
                  "; expected less than ", count);
@@ -328,7 +340,9 @@ private:
             fail(where(name), " is ", cut_shape(found.shape), "; expected ", to_string(*expected));
     }
 
-    [[nodiscard]] std::string where(std::string_view name) const { return concatenate(where_, ": tensor ", quoted_text(name)); }
+    [[nodiscard]] std::string where(std::string_view name) const {
+        return concatenate(where_, ": tensor ", quoted_text(name));
+    }
     [[nodiscard]] static std::string type_name(const SafetensorsEntry& entry) {
         if (find_safetensors_type(entry.dtype) == nullptr) return quoted_text(entry.dtype);
         if (entry.dtype != "U8" || entry.format.empty()) return entry.dtype;

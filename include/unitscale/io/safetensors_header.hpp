@@ -64,8 +64,9 @@ inline constexpr std::string_view safetensors_format_key = "unitscale.format.";
 
 /// What a file says of one tensor.
 struct SafetensorsEntry {
-    std::string dtype{};   ///< one of `safetensors_types`, or what this library does not know
-    std::string format{};  ///< the number format whose codes the elements are, by its name; empty for float, double, integers
+    std::string dtype{};  ///< one of `safetensors_types`, or what this library does not know
+    std::string
+        format{};  ///< the number format whose codes the elements are, by its name; empty for float, double, integers
     Shape shape{};
     std::uint64_t begin = 0, end = 0;  ///< its bytes, counted from the end of the header
 
@@ -299,14 +300,15 @@ private:
 
 /// Error unless the tensors fill `data_bytes` bytes without overlap and hole, each as many as its type and shape say. Of unknown
 /// types nothing is known but the place.
-inline void check_safetensors_layout(std::string_view where, const SafetensorsHeader& header, std::uint64_t data_bytes) {
+inline void check_safetensors_layout(std::string_view where, const SafetensorsHeader& header,
+                                     std::uint64_t data_bytes) {
     std::vector<const std::pair<const std::string, SafetensorsEntry>*> order;
     for (const auto& tensor : header.tensors) {
         const auto& [name, entry] = tensor;
         order.push_back(&tensor);
         if (entry.begin > entry.end || entry.end > data_bytes)
-            fail(where, ": tensor ", quoted_text(name), " lies at bytes ", entry.begin, " to ", entry.end, " of ", data_bytes,
-                 " bytes of data");
+            fail(where, ": tensor ", quoted_text(name), " lies at bytes ", entry.begin, " to ", entry.end, " of ",
+                 data_bytes, " bytes of data");
         const SafetensorsType* const type = find_safetensors_type(entry.dtype);
         if (type == nullptr) continue;
         // Strides and counts stay in range even where an extent of 0 leaves no elements.
@@ -322,8 +324,8 @@ inline void check_safetensors_layout(std::string_view where, const SafetensorsHe
         }
         if (empty) bytes = 0;
         if (entry.bytes() != bytes)
-            fail(where, ": tensor ", quoted_text(name), " has ", entry.bytes(), " bytes of data, but ", type->name, " of shape ",
-                 cut_shape(entry.shape), " needs ", bytes);
+            fail(where, ": tensor ", quoted_text(name), " has ", entry.bytes(), " bytes of data, but ", type->name,
+                 " of shape ", cut_shape(entry.shape), " needs ", bytes);
     }
     std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
         return std::pair(a->second.begin, a->second.end) < std::pair(b->second.begin, b->second.end);

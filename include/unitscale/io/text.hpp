@@ -58,8 +58,8 @@ struct Utf8Sequence {
     text.reserve(bytes.size());
     for (std::size_t i = 0; i < bytes.size();) {
         const Utf8Sequence sequence = decode_utf8_sequence(bytes.substr(i, 4));
-        check(sequence.length > 0, "data: ", origin, " is not UTF-8: byte ", byte_name(static_cast<unsigned char>(bytes[i])),
-              " at offset ", i);
+        check(sequence.length > 0, "data: ", origin, " is not UTF-8: byte ",
+              byte_name(static_cast<unsigned char>(bytes[i])), " at offset ", i);
         text.push_back(sequence.code_point);
         i += sequence.length;
     }
@@ -113,8 +113,8 @@ inline constexpr std::array<std::string_view, 10> text_extensions = {".txt", ".m
 
 /// Whether a file counts as text, by its name.
 [[nodiscard]] inline bool is_text_file(const std::filesystem::path& path) {
-    return path.filename() == "CMakeLists.txt" ||
-           std::find(text_extensions.begin(), text_extensions.end(), path.extension().string()) != text_extensions.end();
+    return path.filename() == "CMakeLists.txt" || std::find(text_extensions.begin(), text_extensions.end(),
+                                                            path.extension().string()) != text_extensions.end();
 }
 
 /// The text files of a folder and its folders, sorted by path, so that the order is the same on every machine. Left

@@ -56,8 +56,8 @@ public:
     [[nodiscard]] std::string decode(std::span<const std::int32_t> ids) const {
         std::string text;
         for (std::size_t i = 0; i < ids.size(); ++i) {
-            check(ids[i] >= 0 && static_cast<std::size_t>(ids[i]) < size(), "vocabulary: id ", ids[i], " at position ", i,
-                  "; expected 0 to ", size() - 1);
+            check(ids[i] >= 0 && static_cast<std::size_t>(ids[i]) < size(), "vocabulary: id ", ids[i], " at position ",
+                  i, "; expected 0 to ", size() - 1);
             append_utf8(text, characters_[static_cast<std::size_t>(ids[i])]);
         }
         return text;

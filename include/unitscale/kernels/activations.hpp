@@ -25,7 +25,8 @@ public:
         const A z = m_ * v;
         if constexpr (std::is_same_v<A, float>) {
             const std::uint32_t bits = std::bit_cast<std::uint32_t>(z), magnitude = bits & 0x7FFFFFFFu;
-            const std::uint32_t held = magnitude > 0x7F800000u ? magnitude : std::min(magnitude, std::bit_cast<std::uint32_t>(limit_));
+            const std::uint32_t held =
+                magnitude > 0x7F800000u ? magnitude : std::min(magnitude, std::bit_cast<std::uint32_t>(limit_));
             return std::bit_cast<float>(held | (bits & 0x80000000u));
         } else {
             return std::max(std::min(z, limit_), -limit_);
@@ -47,7 +48,8 @@ void gelu_forward(const Execution& execution, const T* x, T* y, std::ptrdiff_t n
 
 /// dx = beta dy (Phi(m x) + m x phi(m x)).   x, dy, dx [n]
 template <class T>
-void gelu_backward(const Execution& execution, const T* x, const T* dy, T* dx, std::ptrdiff_t n, Accum<T> m, Accum<T> beta) {
+void gelu_backward(const Execution& execution, const T* x, const T* dy, T* dx, std::ptrdiff_t n, Accum<T> m,
+                   Accum<T> beta) {
     const GateArgument<Accum<T>> argument(m);
     map_elements(
         execution, n, dx,
@@ -62,7 +64,8 @@ void gelu_backward(const Execution& execution, const T* x, const T* dy, T* dx, s
 /// z between -20 and 20; in float without a branch, NaN as 20: the factor z of gelu keeps it.
 [[nodiscard]] inline float held_within_20(float z) noexcept {
     const std::uint32_t bits = std::bit_cast<std::uint32_t>(z);
-    return std::bit_cast<float>(std::min(bits & 0x7FFFFFFFu, std::bit_cast<std::uint32_t>(20.0f)) | (bits & 0x80000000u));
+    return std::bit_cast<float>(std::min(bits & 0x7FFFFFFFu, std::bit_cast<std::uint32_t>(20.0f)) |
+                                (bits & 0x80000000u));
 }
 [[nodiscard]] inline double held_within_20(double z) noexcept { return std::min(std::max(z, -20.0), 20.0); }
 
@@ -88,7 +91,8 @@ void gelu_tanh_forward(const Execution& execution, const T* x, T* y, std::ptrdif
 
 /// dx = beta dy s (1 + m x (1 - s) u'(m x)), s = sigmoid(u(m x)).   x, dy, dx [n]
 template <class T>
-void gelu_tanh_backward(const Execution& execution, const T* x, const T* dy, T* dx, std::ptrdiff_t n, Accum<T> m, Accum<T> beta) {
+void gelu_tanh_backward(const Execution& execution, const T* x, const T* dy, T* dx, std::ptrdiff_t n, Accum<T> m,
+                        Accum<T> beta) {
     using A = Accum<T>;
     const GateArgument<Accum<T>> argument(m);
     map_elements(
@@ -110,7 +114,8 @@ void silu_forward(const Execution& execution, const T* x, T* y, std::ptrdiff_t n
 
 /// dx = beta dy s (1 + m x (1 - s)), s = sigmoid(m x).   x, dy, dx [n]
 template <class T>
-void silu_backward(const Execution& execution, const T* x, const T* dy, T* dx, std::ptrdiff_t n, Accum<T> m, Accum<T> beta) {
+void silu_backward(const Execution& execution, const T* x, const T* dy, T* dx, std::ptrdiff_t n, Accum<T> m,
+                   Accum<T> beta) {
     using A = Accum<T>;
     const GateArgument<Accum<T>> argument(m);
     map_elements(
@@ -141,7 +146,8 @@ void relu_backward(const Execution& execution, const T* x, const T* dy, T* dx, s
 
 /// Gated silu (SwiGLU):  y = alpha x g sigmoid(m g).   x, g, y [n]
 template <class T>
-void gated_silu_forward(const Execution& execution, const T* x, const T* g, T* y, std::ptrdiff_t n, Accum<T> m, Accum<T> alpha) {
+void gated_silu_forward(const Execution& execution, const T* x, const T* g, T* y, std::ptrdiff_t n, Accum<T> m,
+                        Accum<T> alpha) {
     map_elements(
         execution, n, y, [=](Accum<T> v, Accum<T> gate) { return alpha * v * gate * logistic(m * gate); }, x, g);
 }
@@ -149,8 +155,8 @@ void gated_silu_forward(const Execution& execution, const T* x, const T* g, T* y
 /// With s = sigmoid(m g):  dx = beta dy g s,  dg = beta dy x s (1 + m g (1 - s)).   x, g, dy, dx, dg [n]
 /// dx and dg must not overlap the inputs.
 template <class T>
-void gated_silu_backward(const Execution& execution, const T* x, const T* g, const T* dy, T* dx, T* dg, std::ptrdiff_t n,
-                         Accum<T> m, Accum<T> beta) {
+void gated_silu_backward(const Execution& execution, const T* x, const T* g, const T* dy, T* dx, T* dg,
+                         std::ptrdiff_t n, Accum<T> m, Accum<T> beta) {
     using A = Accum<T>;
     const GateArgument<Accum<T>> argument(m);
     parallel_for(execution.threads, n, work_threshold, [=](std::ptrdiff_t begin, std::ptrdiff_t end) {

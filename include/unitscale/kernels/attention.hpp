@@ -4,8 +4,8 @@
 #include <unitscale/base/memory.hpp>
 #include <unitscale/base/parallel.hpp>
 #include <unitscale/kernels/attention_rows.hpp>
-#include <unitscale/kernels/matmul_block.hpp>
-#include <unitscale/kernels/matmul_few.hpp>
+#include <unitscale/products/block.hpp>
+#include <unitscale/products/few_rows.hpp>
 
 #include <algorithm>
 #include <array>
@@ -25,7 +25,7 @@ struct AttentionView {
         return data + b * batch_stride + t * time_stride + h * head_stride;
     }
     /// The rows of one head from time t on, as a matrix [time, depth].
-    [[nodiscard]] MatrixView<T> rows(std::ptrdiff_t b, std::ptrdiff_t t, std::ptrdiff_t h) const noexcept {
+    [[nodiscard]] products::MatrixView<T> rows(std::ptrdiff_t b, std::ptrdiff_t t, std::ptrdiff_t h) const noexcept {
         return {row(b, t, h), time_stride, 1};
     }
     operator AttentionView<const T>() const noexcept { return {data, batch_stride, time_stride, head_stride}; }
@@ -74,7 +74,7 @@ struct ScratchPieces {
 
     P* take(std::ptrdiff_t count) noexcept {
         P* const piece = base != nullptr ? base + used : nullptr;
-        used += round_up(count, 64 / static_cast<std::ptrdiff_t>(sizeof(P)));
+        used += products::round_up(count, 64 / static_cast<std::ptrdiff_t>(sizeof(P)));
         return piece;
     }
 };
@@ -89,26 +89,27 @@ struct AttentionScratch {
     P* out = nullptr;                                                                                      // forward
 
     AttentionScratch(Isa isa, const AttentionArguments<T>& args, bool backward, ScratchPieces<P>& pieces)
-        : scores_row(round_up(args.keys, score_lanes)) {
+        : scores_row(products::round_up(args.keys, score_lanes)) {
         const std::ptrdiff_t block = args.query_block(), head = args.keys * args.depth;
-        keys_transposed = pieces.take(packed_right_size<P>(isa, args.depth, args.keys));
-        values = pieces.take(
-            std::max(packed_right_size<P>(isa, args.keys, args.depth), packed_right_size<P>(isa, args.depth, args.keys)));
+        keys_transposed = pieces.take(products::packed_right_size<P>(isa, args.depth, args.keys));
+        values = pieces.take(std::max(products::packed_right_size<P>(isa, args.keys, args.depth),
+                                      products::packed_right_size<P>(isa, args.depth, args.keys)));
         scores = pieces.take(block * scores_row);
         if (backward) {
-            keys = pieces.take(packed_right_size<P>(isa, args.keys, args.depth));
+            keys = pieces.take(products::packed_right_size<P>(isa, args.keys, args.depth));
             gradients = pieces.take(block * scores_row);
-            q = pieces.take(packed_right_size<P>(isa, block, args.depth));
-            dout = pieces.take(packed_right_size<P>(isa, block, args.depth));
+            q = pieces.take(products::packed_right_size<P>(isa, block, args.depth));
+            dout = pieces.take(products::packed_right_size<P>(isa, block, args.depth));
             dk = pieces.take(head);
             dv = pieces.take(head);
         } else {
             out = pieces.take(block * args.depth);
         }
         const std::ptrdiff_t rows = std::max(block, backward ? args.keys : block);
-        blocks = pieces.take(std::max(
-            {block_scratch_size<P>(isa, block, args.keys, args.depth), block_scratch_size<T>(isa, block, args.depth, args.keys),
-             block_scratch_size<P>(isa, block, args.depth, args.keys), block_scratch_size<P>(isa, rows, args.depth, block)}));
+        blocks = pieces.take(std::max({products::block_scratch_size<P>(isa, block, args.keys, args.depth),
+                                       products::block_scratch_size<T>(isa, block, args.depth, args.keys),
+                                       products::block_scratch_size<P>(isa, block, args.depth, args.keys),
+                                       products::block_scratch_size<P>(isa, rows, args.depth, block)}));
     }
 };
 
@@ -116,27 +117,29 @@ struct AttentionScratch {
 /// generation. The bits are the same.
 template <class T>
 [[nodiscard]] bool attention_in_place(Isa isa, const AttentionArguments<T>& args) noexcept {
-    return std::is_same_v<T, Accum<T>> && has_few_rows_kernel<T>(isa) && args.queries <= turned_rows &&
-           args.depth <= block_depth && args.depth % tile_shape(isa).template lanes<T>() == 0;
+    return std::is_same_v<T, Accum<T>> && products::has_few_rows_kernel<T>(isa) &&
+           args.queries <= products::turned_rows && args.depth <= products::block_depth &&
+           args.depth % products::tile_shape(isa).template lanes<T>() == 0;
 }
 
 /// scores = logit_scale q k^T for the queries [i0, i1) and the keys that the last of them sees; the rest of each row, up to
 /// a multiple of score_lanes, becomes -infinity. Null keys_transposed: the keys are read where they lie.
 template <class T>
 void attention_scores(Isa isa, const AttentionArguments<T>& args, std::ptrdiff_t b, std::ptrdiff_t h, std::ptrdiff_t i0,
-                      std::ptrdiff_t i1, const RightPanels<Accum<T>>* keys_transposed, const AttentionScratch<T>& scratch) {
+                      std::ptrdiff_t i1, const products::RightPanels<Accum<T>>* keys_transposed,
+                      const AttentionScratch<T>& scratch) {
     using P = Accum<T>;
     if (keys_transposed != nullptr) {
-        BlockProduct<P> product;
+        products::BlockProduct<P> product;
         product.m = i1 - i0;
         product.a = args.q.rows(b, i0, h);
         product.b = keys_transposed->first_columns(args.visible(i1 - 1));
         product.c = {scratch.scores, scratch.scores_row, 1};
         product.alpha = args.logit_scale;
-        multiply_block(isa, product, scratch.blocks);
+        products::multiply_block(isa, product, scratch.blocks);
     } else if constexpr (std::is_same_v<T, P>) {
         const std::ptrdiff_t group = h / (args.heads / args.groups);
-        FewRowsProduct<P> product{i1 - i0, args.visible(i1 - 1), args.depth};
+        products::FewRowsProduct<P> product{i1 - i0, args.visible(i1 - 1), args.depth};
         product.a = args.q.row(b, i0, h);
         product.a_row = args.q.time_stride;
         product.b = args.k.row(b, 0, group);
@@ -144,9 +147,9 @@ void attention_scores(Isa isa, const AttentionArguments<T>& args, std::ptrdiff_t
         product.c = scratch.scores;
         product.c_row = scratch.scores_row;
         product.alpha = args.logit_scale;
-        multiply_few_rows(product);
+        products::multiply_few_rows(product);
     }
-    const std::ptrdiff_t end = round_up(args.visible(i1 - 1), score_lanes);
+    const std::ptrdiff_t end = products::round_up(args.visible(i1 - 1), score_lanes);
     for (std::ptrdiff_t i = i0; i < i1; ++i) {
         P* const row = scratch.scores + (i - i0) * scratch.scores_row;
         std::fill(row + args.visible(i), row + end, -std::numeric_limits<P>::infinity());
@@ -155,20 +158,21 @@ void attention_scores(Isa isa, const AttentionArguments<T>& args, std::ptrdiff_t
 
 /// Threads for the work of attention: `products` products of queries x keys x depth per head.
 template <class T>
-[[nodiscard]] std::ptrdiff_t attention_parts(const Execution& execution, const AttentionArguments<T>& args, int products,
-                                             std::ptrdiff_t jobs) {
+[[nodiscard]] std::ptrdiff_t attention_parts(const Execution& execution, const AttentionArguments<T>& args,
+                                             int products, std::ptrdiff_t jobs) {
     constexpr double work_per_thread = 1 << 19;
     if (in_parallel_region()) return 1;
-    const double work =
-        static_cast<double>(args.batch * args.heads * args.queries) * static_cast<double>(args.keys * args.depth) * products;
-    return std::clamp<std::ptrdiff_t>(static_cast<std::ptrdiff_t>(std::min<double>(execution.threads, work / work_per_thread)), 1,
-                                      std::max<std::ptrdiff_t>(jobs, 1));
+    const double work = static_cast<double>(args.batch * args.heads * args.queries) *
+                        static_cast<double>(args.keys * args.depth) * products;
+    return std::clamp<std::ptrdiff_t>(
+        static_cast<std::ptrdiff_t>(std::min<double>(execution.threads, work / work_per_thread)), 1,
+        std::max<std::ptrdiff_t>(jobs, 1));
 }
 
 /// Runs body(first_job, last_job, scratch) for `parts` contiguous ranges of the jobs, each with scratch of its own.
 template <class T, class Body>
-void attention_loop(const Execution& execution, Isa isa, const AttentionArguments<T>& args, bool backward, std::ptrdiff_t parts,
-                    std::ptrdiff_t jobs, Body&& body) {
+void attention_loop(const Execution& execution, Isa isa, const AttentionArguments<T>& args, bool backward,
+                    std::ptrdiff_t parts, std::ptrdiff_t jobs, Body&& body) {
     using P = Accum<T>;
     ScratchPieces<P> measure;
     (void)AttentionScratch<T>(isa, args, backward, measure);
@@ -189,50 +193,53 @@ void attention_forward_with(Isa isa, const Execution& execution, const Attention
     const std::ptrdiff_t block = args.query_block(), blocks = (args.queries + block - 1) / block;
     const std::ptrdiff_t jobs = args.batch * args.heads * blocks;
     if (jobs == 0) return;
-    attention_loop(execution, isa, args, false, attention_parts(execution, args, 2, jobs), jobs,
-                   [&](std::ptrdiff_t first, std::ptrdiff_t last, const AttentionScratch<T>& scratch) {
-                       const bool in_place = attention_in_place(isa, args);
-                       RightPanels<P> keys, values;
-                       std::ptrdiff_t packed = -1;
-                       for (std::ptrdiff_t job = first; job < last; ++job) {
-                           const std::ptrdiff_t i0 = job % blocks * block, i1 = std::min(args.queries, i0 + block);
-                           const std::ptrdiff_t h = job / blocks % args.heads, b = job / blocks / args.heads,
-                                                group = h / (args.heads / args.groups);
-                           if constexpr (std::is_same_v<T, P>)
-                               if (in_place) values = right_in_place(isa, args.v.rows(b, 0, group), args.keys, args.depth);
-                           if (!in_place && packed != b * args.groups + group) {
-                               keys = pack_right(isa, args.k.rows(b, 0, group).transposed(), args.depth, args.keys, nullptr,
-                                                 scratch.keys_transposed);
-                               values = pack_right(isa, args.v.rows(b, 0, group), args.keys, args.depth, nullptr, scratch.values);
-                               packed = b * args.groups + group;
-                           }
-                           attention_scores(isa, args, b, h, i0, i1, in_place ? nullptr : &keys, scratch);
-                           std::array<P, 64> sums;
-                           for (std::ptrdiff_t i = i0; i < i1; ++i) {
-                               P* const row = scratch.scores + (i - i0) * scratch.scores_row;
-                               const std::ptrdiff_t end = round_up(args.visible(i), score_lanes);
-                               const P maximum = row_maximum(isa, row, end);
-                               std::fill(row + args.visible(i), row + end, maximum - hidden_score);
-                               const P sum = row_exponential(isa, row, end, maximum);
-                               std::fill(row + args.visible(i), row + round_up(args.visible(i1 - 1), score_lanes), P(0));
-                               sums[static_cast<std::size_t>(i - i0)] = sum;
-                               args.log_sum[(b * args.heads + h) * args.queries + i] = maximum + std::log(sum);
-                           }
-                           BlockProduct<P> product;
-                           product.m = i1 - i0;
-                           product.a = MatrixView<const P>{scratch.scores, scratch.scores_row, 1};
-                           product.b = values.first_rows(args.visible(i1 - 1));
-                           product.c = {scratch.out, args.depth, 1};
-                           multiply_block(isa, product, scratch.blocks);
-                           for (std::ptrdiff_t i = i0; i < i1; ++i) {
-                               P* const row = scratch.out + (i - i0) * args.depth;
-                               const P scale =
-                                   args.visible(i) > 0 ? args.out_scale / sums[static_cast<std::size_t>(i - i0)] : P(0);
-                               for (std::ptrdiff_t l = 0; l < args.depth; ++l) row[l] *= scale;
-                               narrow(isa, row, args.depth, args.out.row(b, i, h));
-                           }
-                       }
-                   });
+    attention_loop(
+        execution, isa, args, false, attention_parts(execution, args, 2, jobs), jobs,
+        [&](std::ptrdiff_t first, std::ptrdiff_t last, const AttentionScratch<T>& scratch) {
+            const bool in_place = attention_in_place(isa, args);
+            products::RightPanels<P> keys, values;
+            std::ptrdiff_t packed = -1;
+            for (std::ptrdiff_t job = first; job < last; ++job) {
+                const std::ptrdiff_t i0 = job % blocks * block, i1 = std::min(args.queries, i0 + block);
+                const std::ptrdiff_t h = job / blocks % args.heads, b = job / blocks / args.heads,
+                                     group = h / (args.heads / args.groups);
+                if constexpr (std::is_same_v<T, P>)
+                    if (in_place)
+                        values = products::right_in_place(isa, args.v.rows(b, 0, group), args.keys, args.depth);
+                if (!in_place && packed != b * args.groups + group) {
+                    keys = products::pack_right(isa, args.k.rows(b, 0, group).transposed(), args.depth, args.keys,
+                                                nullptr, scratch.keys_transposed);
+                    values = products::pack_right(isa, args.v.rows(b, 0, group), args.keys, args.depth, nullptr,
+                                                  scratch.values);
+                    packed = b * args.groups + group;
+                }
+                attention_scores(isa, args, b, h, i0, i1, in_place ? nullptr : &keys, scratch);
+                std::array<P, 64> sums;
+                for (std::ptrdiff_t i = i0; i < i1; ++i) {
+                    P* const row = scratch.scores + (i - i0) * scratch.scores_row;
+                    const std::ptrdiff_t end = products::round_up(args.visible(i), score_lanes);
+                    const P maximum = row_maximum(isa, row, end);
+                    std::fill(row + args.visible(i), row + end, maximum - hidden_score);
+                    const P sum = row_exponential(isa, row, end, maximum);
+                    std::fill(row + args.visible(i), row + products::round_up(args.visible(i1 - 1), score_lanes), P(0));
+                    sums[static_cast<std::size_t>(i - i0)] = sum;
+                    args.log_sum[(b * args.heads + h) * args.queries + i] = maximum + std::log(sum);
+                }
+                products::BlockProduct<P> product;
+                product.m = i1 - i0;
+                product.a = products::MatrixView<const P>{scratch.scores, scratch.scores_row, 1};
+                product.b = values.first_rows(args.visible(i1 - 1));
+                product.c = {scratch.out, args.depth, 1};
+                products::multiply_block(isa, product, scratch.blocks);
+                for (std::ptrdiff_t i = i0; i < i1; ++i) {
+                    P* const row = scratch.out + (i - i0) * args.depth;
+                    const P scale =
+                        args.visible(i) > 0 ? args.out_scale / sums[static_cast<std::size_t>(i - i0)] : P(0);
+                    for (std::ptrdiff_t l = 0; l < args.depth; ++l) row[l] *= scale;
+                    products::narrow(isa, row, args.depth, args.out.row(b, i, h));
+                }
+            }
+        });
 }
 
 /// The backward pass with the kernels of one instruction set. A job is a group of one batch item, so that each element of dk and dv is
@@ -241,7 +248,8 @@ template <class T>
 void attention_backward_with(Isa isa, const Execution& execution, const AttentionGradients<T>& gradients) {
     using P = Accum<T>;
     const AttentionArguments<T>& args = gradients.forward;
-    const std::ptrdiff_t block = args.query_block(), jobs = args.batch * args.groups, heads_per_group = args.heads / args.groups;
+    const std::ptrdiff_t block = args.query_block(), jobs = args.batch * args.groups,
+                         heads_per_group = args.heads / args.groups;
     if (jobs == 0 || args.depth == 0) return;
     attention_loop(
         execution, isa, args, true, attention_parts(execution, args, 5, jobs), jobs,
@@ -250,56 +258,59 @@ void attention_backward_with(Isa isa, const Execution& execution, const Attentio
                 const std::ptrdiff_t b = job / args.groups, group = job % args.groups, head = args.keys * args.depth;
                 const auto k = args.k.rows(b, 0, group), v = args.v.rows(b, 0, group);
                 const auto keys_transposed =
-                    pack_right(isa, k.transposed(), args.depth, args.keys, nullptr, scratch.keys_transposed);
-                const auto values_transposed = pack_right(isa, v.transposed(), args.depth, args.keys, nullptr, scratch.values);
-                const auto keys = pack_right(isa, k, args.keys, args.depth, nullptr, scratch.keys);
+                    products::pack_right(isa, k.transposed(), args.depth, args.keys, nullptr, scratch.keys_transposed);
+                const auto values_transposed =
+                    products::pack_right(isa, v.transposed(), args.depth, args.keys, nullptr, scratch.values);
+                const auto keys = products::pack_right(isa, k, args.keys, args.depth, nullptr, scratch.keys);
                 std::fill_n(scratch.dk, head, P(0));
                 std::fill_n(scratch.dv, head, P(0));
                 for (std::ptrdiff_t h = group * heads_per_group; h < (group + 1) * heads_per_group; ++h)
                     for (std::ptrdiff_t i0 = 0; i0 < args.queries; i0 += block) {
                         const std::ptrdiff_t i1 = std::min(args.queries, i0 + block), seen = args.visible(i1 - 1);
                         attention_scores(isa, args, b, h, i0, i1, &keys_transposed, scratch);
-                        BlockProduct<P> dprobabilities;
+                        products::BlockProduct<P> dprobabilities;
                         dprobabilities.m = i1 - i0;
                         dprobabilities.a = gradients.dout.rows(b, i0, h);
                         dprobabilities.b = values_transposed.first_columns(seen);
                         dprobabilities.c = {scratch.gradients, scratch.scores_row, 1};
-                        multiply_block(isa, dprobabilities, scratch.blocks);
+                        products::multiply_block(isa, dprobabilities, scratch.blocks);
                         for (std::ptrdiff_t i = i0; i < i1; ++i) {
                             P* const p = scratch.scores + (i - i0) * scratch.scores_row;
                             P* const d = scratch.gradients + (i - i0) * scratch.scores_row;
-                            const std::ptrdiff_t limit = args.visible(i), end = round_up(limit, score_lanes);
+                            const std::ptrdiff_t limit = args.visible(i), end = products::round_up(limit, score_lanes);
                             const P log_sum = args.log_sum[(b * args.heads + h) * args.queries + i];
                             std::fill(p + limit, p + end, log_sum - hidden_score);
                             row_exponential(isa, p, end, log_sum);
-                            std::fill(d + limit, d + round_up(seen, score_lanes), P(0));
-                            std::fill(p + limit, p + round_up(seen, score_lanes), P(0));
+                            std::fill(d + limit, d + products::round_up(seen, score_lanes), P(0));
+                            std::fill(p + limit, p + products::round_up(seen, score_lanes), P(0));
                             row_softmax_gradient(isa, p, d, end);
                         }
-                        BlockProduct<T> dq;
+                        products::BlockProduct<T> dq;
                         dq.m = i1 - i0;
-                        dq.a = MatrixView<const P>{scratch.gradients, scratch.scores_row, 1};
+                        dq.a = products::MatrixView<const P>{scratch.gradients, scratch.scores_row, 1};
                         dq.b = keys.first_rows(seen);
                         dq.c = gradients.dq.rows(b, i0, h);
                         dq.alpha = args.logit_scale * gradients.dq_scale;
-                        multiply_block(isa, dq, scratch.blocks);
-                        BlockProduct<P> sum;  // dv += P^T dout, then dk += dS^T q
+                        products::multiply_block(isa, dq, scratch.blocks);
+                        products::BlockProduct<P> sum;  // dv += P^T dout, then dk += dS^T q
                         sum.m = seen;
                         sum.gamma = 1;
-                        sum.a = MatrixView<const P>{scratch.scores, 1, scratch.scores_row};
-                        sum.b = pack_right(isa, gradients.dout.rows(b, i0, h), i1 - i0, args.depth, nullptr, scratch.dout);
+                        sum.a = products::MatrixView<const P>{scratch.scores, 1, scratch.scores_row};
+                        sum.b = products::pack_right(isa, gradients.dout.rows(b, i0, h), i1 - i0, args.depth, nullptr,
+                                                     scratch.dout);
                         sum.c = {scratch.dv, args.depth, 1};
-                        multiply_block(isa, sum, scratch.blocks);
-                        sum.a = MatrixView<const P>{scratch.gradients, 1, scratch.scores_row};
-                        sum.b = pack_right(isa, args.q.rows(b, i0, h), i1 - i0, args.depth, nullptr, scratch.q);
+                        products::multiply_block(isa, sum, scratch.blocks);
+                        sum.a = products::MatrixView<const P>{scratch.gradients, 1, scratch.scores_row};
+                        sum.b =
+                            products::pack_right(isa, args.q.rows(b, i0, h), i1 - i0, args.depth, nullptr, scratch.q);
                         sum.c = {scratch.dk, args.depth, 1};
-                        multiply_block(isa, sum, scratch.blocks);
+                        products::multiply_block(isa, sum, scratch.blocks);
                     }
                 for (std::ptrdiff_t l = 0; l < head; ++l) scratch.dk[l] *= args.logit_scale * gradients.dk_scale;
                 for (std::ptrdiff_t l = 0; l < head; ++l) scratch.dv[l] *= gradients.dv_scale;
                 for (std::ptrdiff_t j = 0; j < args.keys; ++j) {
-                    narrow(isa, scratch.dk + j * args.depth, args.depth, gradients.dk.row(b, j, group));
-                    narrow(isa, scratch.dv + j * args.depth, args.depth, gradients.dv.row(b, j, group));
+                    products::narrow(isa, scratch.dk + j * args.depth, args.depth, gradients.dk.row(b, j, group));
+                    products::narrow(isa, scratch.dv + j * args.depth, args.depth, gradients.dv.row(b, j, group));
                 }
             }
         });

@@ -62,7 +62,8 @@ template <bool fused, class P>
     lanes.fill(P(0));
     for (std::ptrdiff_t i = 0; i < n; i += score_lanes)
         for (std::size_t l = 0; l < lanes.size(); ++l)
-            lanes[l] = multiply_add<fused>(p[static_cast<std::size_t>(i) + l], d[static_cast<std::size_t>(i) + l], lanes[l]);
+            lanes[l] =
+                multiply_add<fused>(p[static_cast<std::size_t>(i) + l], d[static_cast<std::size_t>(i) + l], lanes[l]);
     const P sum = sum_score_lanes(lanes);
     for (std::ptrdiff_t i = 0; i < n; i += score_lanes)
         for (std::size_t l = 0; l < lanes.size(); ++l) {

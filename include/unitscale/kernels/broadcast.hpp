@@ -48,7 +48,8 @@ void broadcast_map(const Execution& execution, const Shape& shape, T* y, F f, co
             for (std::ptrdiff_t j = first; j < row_end; j += block_size) {
                 const std::ptrdiff_t count = std::min(block_size, row_end - j);
                 load(std::make_index_sequence<inputs>(), j, count);
-                std::apply([&](auto&... block) { for_lanes(count, [&](std::size_t l) { out[l] = f(block[l]...); }); }, blocks);
+                std::apply([&](auto&... block) { for_lanes(count, [&](std::size_t l) { out[l] = f(block[l]...); }); },
+                           blocks);
                 store_block(out, count, y + begin);
                 begin += count;
             }

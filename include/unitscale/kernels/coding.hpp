@@ -48,7 +48,8 @@ void encode(const Execution& execution, const T* in, std::uint8_t* codes, std::p
         QuantiseOptions options = all;
         if constexpr (std::is_same_v<A, double>) {
             for (std::ptrdiff_t i = begin; i < end; ++i)
-                codes[i] = static_cast<std::uint8_t>(unitscale::encode(format, in[i], options, static_cast<std::uint64_t>(i)));
+                codes[i] =
+                    static_cast<std::uint8_t>(unitscale::encode(format, in[i], options, static_cast<std::uint64_t>(i)));
         } else {
             const std::ptrdiff_t step = std::is_same_v<T, float> ? end - begin : coding_chunk;
             for (std::ptrdiff_t i = begin; i < end; i += step) {
@@ -73,7 +74,8 @@ void encode(const Execution& execution, const T* in, std::uint8_t* codes, std::p
 ///   codes, out [n]
 /// Errors: `decode: ...` for a format that makes no sense or has more than 8 bits. Test: tests/kernels/coding_test.cpp
 template <class T>
-void decode(const Execution& execution, const std::uint8_t* codes, T* out, std::ptrdiff_t n, const FloatFormat& format) {
+void decode(const Execution& execution, const std::uint8_t* codes, T* out, std::ptrdiff_t n,
+            const FloatFormat& format) {
     constexpr auto block = static_cast<std::size_t>(block_size);
     if (const auto message = problem(format); !message.empty()) fail("decode: format: ", message);
     check_code_word<std::uint8_t>("decode", format);

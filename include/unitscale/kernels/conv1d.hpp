@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <unitscale/kernels/matmul.hpp>
 #include <unitscale/kernels/reduce.hpp>
+#include <unitscale/products/product.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -27,7 +27,9 @@ struct Conv1dShape {
     [[nodiscard]] std::ptrdiff_t y_size() const noexcept { return batch * out_channels * out_length; }
     [[nodiscard]] std::ptrdiff_t weight_size() const noexcept { return out_channels * depth(); }
     /// Whether x is its own unfolded matrix.
-    [[nodiscard]] bool pointwise() const noexcept { return taps == 1 && stride == 1 && left == 0 && out_length == length; }
+    [[nodiscard]] bool pointwise() const noexcept {
+        return taps == 1 && stride == 1 && left == 0 && out_length == length;
+    }
 };
 
 /// An operand of a convolution: its data and how each element is rounded first.
@@ -47,7 +49,7 @@ public:
     /// Error, in the name of `name`: NaN for a format without NaN.
     WideOperand(const Execution& execution, const char* name, const Conv1dOperand<T>& operand, std::ptrdiff_t n)
         : round_(operand.round) {
-        check_rounding(name, MatrixView<const T>{operand.data}, 1, n, 1, operand.round);
+        products::check_rounding(name, products::MatrixView<const T>{operand.data}, 1, n, 1, operand.round);
         const bool pass = round_ != nullptr && round_->rounding == Rounding::stochastic;
         if constexpr (std::is_same_v<T, P>) data_ = operand.data;
         if (std::is_same_v<T, P> && !pass) return;
@@ -112,20 +114,21 @@ struct InsideRange {
 ///   columns [batch, depth, out_length], written whole
 template <class P>
 void unfold_group(const Execution& execution, const Conv1dShape& s, std::ptrdiff_t group, const P* x, P* columns) {
-    parallel_for(execution.threads, s.batch * s.depth(), row_grain(s.out_length), [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
-        for (std::ptrdiff_t row = begin; row < end; ++row) {
-            const std::ptrdiff_t b = row / s.depth(), c = row % s.depth() / s.taps, t = row % s.taps;
-            const std::ptrdiff_t shift = t * s.dilation - s.left;
-            const P* const in = x + (b * s.in_channels + group * s.group_in() + c) * s.length;
-            P* const out = columns + row * s.out_length;
-            const auto [first, last] = inside_range(s, shift);
-            std::fill(out, out + first, P(0));
-            if (s.stride == 1) std::copy_n(in + first + shift, last - first, out + first);
-            else
-                for (std::ptrdiff_t l = first; l < last; ++l) out[l] = in[l * s.stride + shift];
-            std::fill(out + last, out + s.out_length, P(0));
-        }
-    });
+    parallel_for(execution.threads, s.batch * s.depth(), row_grain(s.out_length),
+                 [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
+                     for (std::ptrdiff_t row = begin; row < end; ++row) {
+                         const std::ptrdiff_t b = row / s.depth(), c = row % s.depth() / s.taps, t = row % s.taps;
+                         const std::ptrdiff_t shift = t * s.dilation - s.left;
+                         const P* const in = x + (b * s.in_channels + group * s.group_in() + c) * s.length;
+                         P* const out = columns + row * s.out_length;
+                         const auto [first, last] = inside_range(s, shift);
+                         std::fill(out, out + first, P(0));
+                         if (s.stride == 1) std::copy_n(in + first + shift, last - first, out + first);
+                         else
+                             for (std::ptrdiff_t l = first; l < last; ++l) out[l] = in[l * s.stride + shift];
+                         std::fill(out + last, out + s.out_length, P(0));
+                     }
+                 });
 }
 
 /// The transpose of `unfold_group`: each element of the group's channels of x becomes the sum of its places, by taps in order.
@@ -149,8 +152,8 @@ void fold_group(const Execution& execution, const Conv1dShape& s, std::ptrdiff_t
 
 /// The matrices [depth, out_length] of a group, a batch of them: unfolded into `scratch`, or x where it lies.
 template <class P>
-[[nodiscard]] MatrixView<const P> group_columns(const Execution& execution, const Conv1dShape& s, std::ptrdiff_t group,
-                                                const P* x, P* scratch) {
+[[nodiscard]] products::MatrixView<const P> group_columns(const Execution& execution, const Conv1dShape& s,
+                                                          std::ptrdiff_t group, const P* x, P* scratch) {
     if (s.pointwise()) return {x + group * s.group_in() * s.length, s.length, 1, s.in_channels * s.length};
     unfold_group(execution, s, group, x, scratch);
     return {scratch, s.out_length, 1, s.depth() * s.out_length};
@@ -159,7 +162,7 @@ template <class P>
 /// Batch items that are unfolded at a time: some for every thread, as many as stay in the level 2 caches.
 [[nodiscard]] inline std::ptrdiff_t items_at_once(const Execution& execution, const Conv1dShape& s) noexcept {
     const std::ptrdiff_t item = std::max<std::ptrdiff_t>(s.depth() * s.out_length, 1);
-    const std::ptrdiff_t items = execution.threads * std::max<std::ptrdiff_t>(packed_right_limit / item, 1);
+    const std::ptrdiff_t items = execution.threads * std::max<std::ptrdiff_t>(products::packed_right_limit / item, 1);
     return s.pointwise() ? s.batch : std::min(items, s.batch);
 }
 [[nodiscard]] inline std::size_t columns_size(const Execution& execution, const Conv1dShape& s) noexcept {
@@ -182,33 +185,35 @@ void for_parts(const Execution& execution, const Conv1dShape& s, Body&& body) {
 /// y = alpha (convolution of x with weight + bias).   bias [out_channels] or null
 /// Errors: `conv1d: x: ...` for NaN rounded to a format without NaN. Test: tests/kernels/conv1d_test.cpp
 template <class T>
-void conv1d_forward(const Execution& execution, const Conv1dShape& s, const Conv1dOperand<T>& x, const Conv1dOperand<T>& weight,
-                    const T* bias, T* y, Accum<T> alpha) {
+void conv1d_forward(const Execution& execution, const Conv1dShape& s, const Conv1dOperand<T>& x,
+                    const Conv1dOperand<T>& weight, const T* bias, T* y, Accum<T> alpha) {
     using P = Accum<T>;
-    const WideOperand<T> input(execution, "conv1d: x", x, s.x_size()), w(execution, "conv1d: weight", weight, s.weight_size());
+    const WideOperand<T> input(execution, "conv1d: x", x, s.x_size()),
+        w(execution, "conv1d: weight", weight, s.weight_size());
     WideResult<T> output(execution, y, s.y_size());
     Scratch<P> columns(execution, columns_size(execution, s));
     P* const out = output.data();
     if (bias != nullptr)  // the products add to it
-        parallel_for(
-            execution.threads, s.batch * s.out_channels, row_grain(s.out_length), [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
-                for (std::ptrdiff_t row = begin; row < end; ++row)
-                    std::fill_n(out + row * s.out_length, s.out_length, alpha * element_cast<P>(bias[row % s.out_channels]));
-            });
+        parallel_for(execution.threads, s.batch * s.out_channels, row_grain(s.out_length),
+                     [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
+                         for (std::ptrdiff_t row = begin; row < end; ++row)
+                             std::fill_n(out + row * s.out_length, s.out_length,
+                                         alpha * element_cast<P>(bias[row % s.out_channels]));
+                     });
     for_parts(execution, s, [&](const Conv1dShape& part, std::ptrdiff_t first, std::ptrdiff_t group) {
         const P* const from = input.data() + first * s.in_channels * s.length;
         P* const to = out + (first * s.out_channels + group * s.group_out()) * s.out_length;
-        matmul<P>(execution, {.m = s.group_out(),
-                              .n = s.out_length,
-                              .k = s.depth(),
-                              .batch = part.batch,
-                              .a = {w.data() + group * s.group_out() * s.depth(), s.depth(), 1},
-                              .b = group_columns(execution, part, group, from, columns.data()),
-                              .c = {to, s.out_length, 1, s.out_channels * s.out_length},
-                              .alpha = alpha,
-                              .gamma = bias != nullptr ? P(1) : P(0),
-                              .round_a = w.round(),
-                              .round_b = input.round()});
+        products::matmul<P>(execution, {.m = s.group_out(),
+                                        .n = s.out_length,
+                                        .k = s.depth(),
+                                        .batch = part.batch,
+                                        .a = {w.data() + group * s.group_out() * s.depth(), s.depth(), 1},
+                                        .b = group_columns(execution, part, group, from, columns.data()),
+                                        .c = {to, s.out_length, 1, s.out_channels * s.out_length},
+                                        .alpha = alpha,
+                                        .gamma = bias != nullptr ? P(1) : P(0),
+                                        .round_a = w.round(),
+                                        .round_b = input.round()});
     });
     output.finish();
 }
@@ -225,18 +230,20 @@ void conv1d_backward_x(const Execution& execution, const Conv1dShape& s, const C
     for_parts(execution, s, [&](const Conv1dShape& part, std::ptrdiff_t first, std::ptrdiff_t group) {
         const P* const from = gradient.data() + (first * s.out_channels + group * s.group_out()) * s.out_length;
         P* const to = result.data() + first * s.in_channels * s.length;
-        matmul<P>(execution,
-                  {.m = s.depth(),
-                   .n = s.out_length,
-                   .k = s.group_out(),
-                   .batch = part.batch,
-                   .a = {w.data() + group * s.group_out() * s.depth(), 1, s.depth()},
-                   .b = {from, s.out_length, 1, s.out_channels * s.out_length},
-                   .c = s.pointwise() ? MatrixView<P>{to + group * s.group_in() * s.length, s.length, 1, s.in_channels * s.length}
-                                      : MatrixView<P>{columns.data(), s.out_length, 1, s.depth() * s.out_length},
-                   .alpha = beta,
-                   .round_a = w.round(),
-                   .round_b = gradient.round()});
+        products::matmul<P>(
+            execution,
+            {.m = s.depth(),
+             .n = s.out_length,
+             .k = s.group_out(),
+             .batch = part.batch,
+             .a = {w.data() + group * s.group_out() * s.depth(), 1, s.depth()},
+             .b = {from, s.out_length, 1, s.out_channels * s.out_length},
+             .c = s.pointwise() ? products::MatrixView<P>{to + group * s.group_in() * s.length, s.length, 1,
+                                                          s.in_channels * s.length}
+                                : products::MatrixView<P>{columns.data(), s.out_length, 1, s.depth() * s.out_length},
+             .alpha = beta,
+             .round_a = w.round(),
+             .round_b = gradient.round()});
         if (!s.pointwise()) fold_group(execution, part, group, columns.data(), to);
     });
     result.finish();
@@ -247,25 +254,27 @@ template <class T>
 void conv1d_backward_weight(const Execution& execution, const Conv1dShape& s, const Conv1dOperand<T>& dy,
                             const Conv1dOperand<T>& x, T* dweight, Accum<T> beta) {
     using P = Accum<T>;
-    const WideOperand<T> gradient(execution, "conv1d: dy", dy, s.y_size()), input(execution, "conv1d: x", x, s.x_size());
+    const WideOperand<T> gradient(execution, "conv1d: dy", dy, s.y_size()),
+        input(execution, "conv1d: x", x, s.x_size());
     WideResult<T> result(execution, dweight, s.weight_size());
     Scratch<P> columns(execution, columns_size(execution, s));
     if (s.batch == 0) std::fill_n(result.data(), s.weight_size(), P(0));
     for_parts(execution, s, [&](const Conv1dShape& part, std::ptrdiff_t first, std::ptrdiff_t group) {
         const P* const from = input.data() + first * s.in_channels * s.length;
-        const MatrixView<const P> patches = group_columns(execution, part, group, from, columns.data());
+        const products::MatrixView<const P> patches = group_columns(execution, part, group, from, columns.data());
         for (std::ptrdiff_t b = 0; b < part.batch; ++b) {
-            const P* const dy_item = gradient.data() + ((first + b) * s.out_channels + group * s.group_out()) * s.out_length;
-            matmul<P>(execution, {.m = s.group_out(),
-                                  .n = s.depth(),
-                                  .k = s.out_length,
-                                  .a = {dy_item, s.out_length, 1},
-                                  .b = patches.item(b).transposed(),
-                                  .c = {result.data() + group * s.group_out() * s.depth(), s.depth(), 1},
-                                  .alpha = beta,
-                                  .gamma = first + b == 0 ? P(0) : P(1),
-                                  .round_a = gradient.round(),
-                                  .round_b = input.round()});
+            const P* const dy_item =
+                gradient.data() + ((first + b) * s.out_channels + group * s.group_out()) * s.out_length;
+            products::matmul<P>(execution, {.m = s.group_out(),
+                                            .n = s.depth(),
+                                            .k = s.out_length,
+                                            .a = {dy_item, s.out_length, 1},
+                                            .b = patches.item(b).transposed(),
+                                            .c = {result.data() + group * s.group_out() * s.depth(), s.depth(), 1},
+                                            .alpha = beta,
+                                            .gamma = first + b == 0 ? P(0) : P(1),
+                                            .round_a = gradient.round(),
+                                            .round_b = input.round()});
         }
     });
     result.finish();

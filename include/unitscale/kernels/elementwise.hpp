@@ -63,8 +63,8 @@ void weighted_sum(const Execution& execution, std::span<const T* const> x, std::
 /// y = a u + b v with broadcasting; y has the shape `broadcast_shape(u_shape, v_shape)` and overlaps neither input unless that
 /// input has its shape.
 template <class T>
-void broadcast_add(const Execution& execution, const T* u, const Shape& u_shape, Accum<T> a, const T* v, const Shape& v_shape,
-                   Accum<T> b, T* y) {
+void broadcast_add(const Execution& execution, const T* u, const Shape& u_shape, Accum<T> a, const T* v,
+                   const Shape& v_shape, Accum<T> b, T* y) {
     using A = Accum<T>;
     const Shape shape = broadcast_shape("add", u_shape, v_shape);
     StridedLoop<2> loop;
@@ -104,7 +104,8 @@ void broadcast_add(const Execution& execution, const T* u, const Shape& u_shape,
 /// dx = scale * the sum of dy over the copies that broadcasting from x_shape to y_shape makes, in Accum<T>.
 ///   dy of y_shape   dx of x_shape, overwritten. dy and dx must not overlap.
 template <class T>
-void sum_to_shape(const Execution& execution, const T* dy, const Shape& y_shape, T* dx, const Shape& x_shape, Accum<T> scale) {
+void sum_to_shape(const Execution& execution, const T* dy, const Shape& y_shape, T* dx, const Shape& x_shape,
+                  Accum<T> scale) {
     using A = Accum<T>;
     StridedLoop<1> kept, summed;  // over axes of dy
     StridedLoop<2> all;           // as alternating runs, to find the simple cases
@@ -124,35 +125,37 @@ void sum_to_shape(const Execution& execution, const T* dy, const Shape& y_shape,
             *dx = narrow<T>(scale * sum(execution, dy, copies));
             return;
         }
-        return last_kept ? column_sums(execution, dy, dx, copies, n, scale) : row_sums(execution, dy, dx, n, copies, scale);
+        return last_kept ? column_sums(execution, dy, dx, copies, n, scale)
+                         : row_sums(execution, dy, dx, n, copies, scale);
     }
     // General: runs of the innermost kept axis (step 1 or more), each the sum of all copies in row-major order.
     const std::ptrdiff_t width = kept.inner_extent(), step = kept.inner_steps()[0];
     const std::ptrdiff_t length = summed.inner_extent(), stride = summed.inner_steps()[0];
-    parallel_for(execution.threads, kept.rows(), row_grain(width * copies), [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
-        for (std::ptrdiff_t row = begin; row < end; ++row)
-            for (std::ptrdiff_t j = 0; j < width; j += block_size) {
-                const std::ptrdiff_t count = std::min(block_size, width - j);
-                const T* const from = dy + kept.row_offsets(row)[0] + j * step;
-                Block<A> total{};
-                for (std::ptrdiff_t outer = 0; outer < summed.rows(); ++outer) {
-                    const T* const in = from + summed.row_offsets(outer)[0];
-                    for (std::ptrdiff_t i = 0; i < length; ++i)
-                        for (std::ptrdiff_t l = 0; l < count; ++l)
-                            total[static_cast<std::size_t>(l)] += widen(in[i * stride + l * step]);
-                }
-                for_lanes(count, [&](std::size_t l) { total[l] *= scale; });
-                store_block(total, count, dx + row * width + j);
-            }
-    });
+    parallel_for(execution.threads, kept.rows(), row_grain(width * copies),
+                 [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
+                     for (std::ptrdiff_t row = begin; row < end; ++row)
+                         for (std::ptrdiff_t j = 0; j < width; j += block_size) {
+                             const std::ptrdiff_t count = std::min(block_size, width - j);
+                             const T* const from = dy + kept.row_offsets(row)[0] + j * step;
+                             Block<A> total{};
+                             for (std::ptrdiff_t outer = 0; outer < summed.rows(); ++outer) {
+                                 const T* const in = from + summed.row_offsets(outer)[0];
+                                 for (std::ptrdiff_t i = 0; i < length; ++i)
+                                     for (std::ptrdiff_t l = 0; l < count; ++l)
+                                         total[static_cast<std::size_t>(l)] += widen(in[i * stride + l * step]);
+                             }
+                             for_lanes(count, [&](std::size_t l) { total[l] *= scale; });
+                             store_block(total, count, dx + row * width + j);
+                         }
+                 });
 }
 
 /// The sum of squares of all elements, in double, for clipping and statistics. Fixed chunks: the same bits for any thread count.
 template <class T>
 [[nodiscard]] double square_norm(const Execution& execution, const T* x, std::ptrdiff_t n) {
     return accumulate_over<double>(
-        execution, n, [](double sum, Accum<T> v) { return multiply_add(static_cast<double>(v), static_cast<double>(v), sum); },
-        x);
+        execution, n,
+        [](double sum, Accum<T> v) { return multiply_add(static_cast<double>(v), static_cast<double>(v), sum); }, x);
 }
 
 }  // namespace unitscale::kernels

@@ -37,19 +37,20 @@ void scatter_add_rows(const Execution& execution, const T* x, const std::int32_t
     Scratch<A> scratch(execution, direct ? 0 : static_cast<std::size_t>(outer * item));
     A* sums = scratch.data();
     if constexpr (direct) sums = y;
-    parallel_for(execution.threads, outer, row_grain((n + extent) * inner), [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
-        for (std::ptrdiff_t o = begin; o < end; ++o) {
-            A* const own = sums + o * item;
-            std::fill_n(own, item, A(0));
-            for (std::ptrdiff_t i = 0; i < n; ++i) {
-                const T* const in = x + (o * n + i) * inner;
-                A* const row = own + std::ptrdiff_t{ids[i]} * inner;
-                for (std::ptrdiff_t j = 0; j < inner; ++j) row[j] += widen(in[j]);
-            }
-            if (direct && alpha == A(1)) continue;
-            for (std::ptrdiff_t j = 0; j < item; ++j) y[o * item + j] = narrow<T>(alpha * own[j]);
-        }
-    });
+    parallel_for(execution.threads, outer, row_grain((n + extent) * inner),
+                 [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
+                     for (std::ptrdiff_t o = begin; o < end; ++o) {
+                         A* const own = sums + o * item;
+                         std::fill_n(own, item, A(0));
+                         for (std::ptrdiff_t i = 0; i < n; ++i) {
+                             const T* const in = x + (o * n + i) * inner;
+                             A* const row = own + std::ptrdiff_t{ids[i]} * inner;
+                             for (std::ptrdiff_t j = 0; j < inner; ++j) row[j] += widen(in[j]);
+                         }
+                         if (direct && alpha == A(1)) continue;
+                         for (std::ptrdiff_t j = 0; j < item; ++j) y[o * item + j] = narrow<T>(alpha * own[j]);
+                     }
+                 });
 }
 
 }  // namespace unitscale::kernels

@@ -20,14 +20,15 @@ void copy_strided(const Execution& execution, const StridedLoop<2>& loop, const 
         return;
     }
     if (in_step == 1 && out_step == 1) {
-        parallel_for(execution.threads, loop.rows() * n, work_threshold, [=, &loop](std::ptrdiff_t begin, std::ptrdiff_t end) {
-            while (begin < end) {
-                const auto [from, to] = loop.row_offsets(begin / n);
-                const std::ptrdiff_t j = begin % n, count = std::min(n - j, end - begin);
-                std::copy_n(in + from + j, count, out + to + j);
-                begin += count;
-            }
-        });
+        parallel_for(execution.threads, loop.rows() * n, work_threshold,
+                     [=, &loop](std::ptrdiff_t begin, std::ptrdiff_t end) {
+                         while (begin < end) {
+                             const auto [from, to] = loop.row_offsets(begin / n);
+                             const std::ptrdiff_t j = begin % n, count = std::min(n - j, end - begin);
+                             std::copy_n(in + from + j, count, out + to + j);
+                             begin += count;
+                         }
+                     });
         return;
     }
     // The innermost axis is strided on one side; the axis that is contiguous there is the other side of the tiles.
@@ -89,7 +90,8 @@ struct BoxLoop {
 [[nodiscard]] inline BoxLoop box_loop(const Shape& shape, const Shape& starts, const Shape& stops, bool from_box) {
     BoxLoop result;
     std::ptrdiff_t box = 1;
-    for (std::size_t axis = 0; axis < shape.size(); ++axis) box *= static_cast<std::ptrdiff_t>(stops[axis] - starts[axis]);
+    for (std::size_t axis = 0; axis < shape.size(); ++axis)
+        box *= static_cast<std::ptrdiff_t>(stops[axis] - starts[axis]);
     result.empty = box == 0;
     if (result.empty) return result;
     for (std::size_t axis = 0; axis < shape.size(); ++axis) {
@@ -105,22 +107,24 @@ struct BoxLoop {
 
 /// y = x[starts[0]:stops[0], starts[1]:stops[1], ...].   x of x_shape   y of shape stops - starts
 template <class T>
-void slice(const Execution& execution, const T* x, const Shape& x_shape, const Shape& starts, const Shape& stops, T* y) {
+void slice(const Execution& execution, const T* x, const Shape& x_shape, const Shape& starts, const Shape& stops,
+           T* y) {
     const BoxLoop box = box_loop(x_shape, starts, stops, false);
     if (!box.empty) copy_strided(execution, box.loop, x + box.offset, y);
 }
 
 /// x[starts[0]:stops[0], ...] = y, the rest of x untouched.
 template <class T>
-void assign_slice(const Execution& execution, const T* y, T* x, const Shape& x_shape, const Shape& starts, const Shape& stops) {
+void assign_slice(const Execution& execution, const T* y, T* x, const Shape& x_shape, const Shape& starts,
+                  const Shape& stops) {
     const BoxLoop box = box_loop(x_shape, starts, stops, true);
     if (!box.empty) copy_strided(execution, box.loop, y, x + box.offset);
 }
 
 /// dx = dy inside the box, `outside` elsewhere.
 template <class T>
-void slice_backward(const Execution& execution, const T* dy, T* dx, const Shape& x_shape, const Shape& starts, const Shape& stops,
-                    T outside = T(0)) {
+void slice_backward(const Execution& execution, const T* dy, T* dx, const Shape& x_shape, const Shape& starts,
+                    const Shape& stops, T outside = T(0)) {
     std::ptrdiff_t size = 1;
     for (const std::size_t extent : x_shape) size *= static_cast<std::ptrdiff_t>(extent);
     parallel_for(execution.threads, size, work_threshold,
@@ -142,8 +146,8 @@ void concatenate_part(const Execution& execution, const T* x, std::size_t part_e
 
 /// Its backward: dx = dy[..., start : start + part_extent, ...].
 template <class T>
-void split_part(const Execution& execution, const T* dy, const Shape& y_shape, std::size_t axis, std::size_t start, T* dx,
-                std::size_t part_extent) {
+void split_part(const Execution& execution, const T* dy, const Shape& y_shape, std::size_t axis, std::size_t start,
+                T* dx, std::size_t part_extent) {
     Shape starts(y_shape.size(), 0), stops(y_shape);
     starts[axis] = start;
     stops[axis] = start + part_extent;

@@ -24,41 +24,44 @@ void maximum_forward(const Execution& execution, const T* x, const Shape& x_shap
         (y_shape[axis] == x_shape[axis] ? kept : compared)
             .add_axis(static_cast<std::ptrdiff_t>(x_shape[axis]), {row_major_step(x_shape, axis)});
     const std::ptrdiff_t width = kept.inner_extent(), step = kept.inner_steps()[0];
-    const std::ptrdiff_t length = compared.inner_extent(), stride = compared.inner_steps()[0], outer_rows = compared.rows();
-    parallel_for(
-        execution.threads, kept.rows(), row_grain(width * outer_rows * length), [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
-            std::array<A, lanes> best;
-            std::array<std::ptrdiff_t, lanes> place;
-            for (std::ptrdiff_t row = begin; row < end; ++row)
-                for (std::ptrdiff_t j = 0; j < width; j += block_size) {
-                    const std::ptrdiff_t count = std::min(block_size, width - j), first = kept.row_offsets(row)[0] + j * step;
-                    for (std::ptrdiff_t l = 0; l < count; ++l) {
-                        place[static_cast<std::size_t>(l)] = first + l * step;
-                        best[static_cast<std::size_t>(l)] = widen(x[first + l * step]);
-                    }
-                    for (std::ptrdiff_t outer = 0; outer < outer_rows; ++outer)
-                        for (std::ptrdiff_t i = 0; i < length; ++i) {
-                            const std::ptrdiff_t offset = first + compared.row_offsets(outer)[0] + i * stride;
-                            for (std::ptrdiff_t l = 0; l < count; ++l) {
-                                const A v = widen(x[offset + l * step]);
-                                A& top = best[static_cast<std::size_t>(l)];
-                                const bool better = !(v <= top) && !std::isnan(top);
-                                place[static_cast<std::size_t>(l)] =
-                                    better ? offset + l * step : place[static_cast<std::size_t>(l)];
-                                top = better ? v : top;
-                            }
-                        }
-                    for (std::ptrdiff_t l = 0; l < count; ++l) {
-                        y[row * width + j + l] = narrow<T>(alpha * best[static_cast<std::size_t>(l)]);
-                        index[row * width + j + l] = place[static_cast<std::size_t>(l)];
-                    }
-                }
-        });
+    const std::ptrdiff_t length = compared.inner_extent(), stride = compared.inner_steps()[0],
+                         outer_rows = compared.rows();
+    parallel_for(execution.threads, kept.rows(), row_grain(width * outer_rows * length),
+                 [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
+                     std::array<A, lanes> best;
+                     std::array<std::ptrdiff_t, lanes> place;
+                     for (std::ptrdiff_t row = begin; row < end; ++row)
+                         for (std::ptrdiff_t j = 0; j < width; j += block_size) {
+                             const std::ptrdiff_t count = std::min(block_size, width - j),
+                                                  first = kept.row_offsets(row)[0] + j * step;
+                             for (std::ptrdiff_t l = 0; l < count; ++l) {
+                                 place[static_cast<std::size_t>(l)] = first + l * step;
+                                 best[static_cast<std::size_t>(l)] = widen(x[first + l * step]);
+                             }
+                             for (std::ptrdiff_t outer = 0; outer < outer_rows; ++outer)
+                                 for (std::ptrdiff_t i = 0; i < length; ++i) {
+                                     const std::ptrdiff_t offset = first + compared.row_offsets(outer)[0] + i * stride;
+                                     for (std::ptrdiff_t l = 0; l < count; ++l) {
+                                         const A v = widen(x[offset + l * step]);
+                                         A& top = best[static_cast<std::size_t>(l)];
+                                         const bool better = !(v <= top) && !std::isnan(top);
+                                         place[static_cast<std::size_t>(l)] =
+                                             better ? offset + l * step : place[static_cast<std::size_t>(l)];
+                                         top = better ? v : top;
+                                     }
+                                 }
+                             for (std::ptrdiff_t l = 0; l < count; ++l) {
+                                 y[row * width + j + l] = narrow<T>(alpha * best[static_cast<std::size_t>(l)]);
+                                 index[row * width + j + l] = place[static_cast<std::size_t>(l)];
+                             }
+                         }
+                 });
 }
 
 /// dx = beta dy at the indices, 0 elsewhere.   dy, index [n]   dx [size]
 template <class T>
-void maximum_backward(const T* dy, const std::ptrdiff_t* index, T* dx, std::ptrdiff_t n, std::ptrdiff_t size, Accum<T> beta) {
+void maximum_backward(const T* dy, const std::ptrdiff_t* index, T* dx, std::ptrdiff_t n, std::ptrdiff_t size,
+                      Accum<T> beta) {
     std::fill_n(dx, size, T(0));
     for (std::ptrdiff_t i = 0; i < n; ++i) dx[index[i]] = narrow<T>(beta * widen(dy[i]));
 }

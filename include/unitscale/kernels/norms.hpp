@@ -39,7 +39,8 @@ struct RowStatistics {
 
 /// The mean (0 unless `centred`) and the mean square about it of factor x[j], j in [0, n). Unless `scaled`, factor is 1.
 template <bool scaled, class T>
-[[nodiscard]] std::array<Accum<T>, 2> row_moments(const T* x, std::ptrdiff_t n, bool centred, Accum<T> factor) noexcept {
+[[nodiscard]] std::array<Accum<T>, 2> row_moments(const T* x, std::ptrdiff_t n, bool centred,
+                                                  Accum<T> factor) noexcept {
     using A = Accum<T>;
     const auto add = [factor](A v, A to) {
         if constexpr (scaled) return multiply_add(factor, v, to);
@@ -64,12 +65,14 @@ template <bool scaled, class T>
 /// Where squares leave the range of Accum<T> the row is taken times the power of two that brings its largest magnitude near 1, so
 /// that every finite row has statistics; an infinity or a NaN makes both NaN.
 template <class T>
-[[nodiscard]] RowStatistics<Accum<T>> row_statistics(const T* x, std::ptrdiff_t n, bool centred, double epsilon) noexcept {
+[[nodiscard]] RowStatistics<Accum<T>> row_statistics(const T* x, std::ptrdiff_t n, bool centred,
+                                                     double epsilon) noexcept {
     using A = Accum<T>;
     using Limits = std::numeric_limits<A>;
     const auto [mu, square] = row_moments<false>(x, n, centred, A(1));
     const double sum = static_cast<double>(square) + epsilon;
-    if (square <= Limits::max() && sum >= static_cast<double>(Limits::min())) return {mu, static_cast<A>(1.0 / std::sqrt(sum))};
+    if (square <= Limits::max() && sum >= static_cast<double>(Limits::min()))
+        return {mu, static_cast<A>(1.0 / std::sqrt(sum))};
     const A differences = sum_range<A>(
         n, [](A v) { return v - v; }, x);  // 0, or NaN if one is not finite
     if (differences != A(0)) return {differences, differences};
@@ -98,7 +101,8 @@ void norm_forward(const Execution& execution, const T* x, const T* gains, const 
             const A mu = statistics.mean, r = statistics.inverse;
             if (w != nullptr && c != nullptr)
                 map_range(
-                    std::ptrdiff_t{0}, n, out, [=](A v, A g, A s) { return multiply_add((v - mu) * r, g, s); }, in, w, c);
+                    std::ptrdiff_t{0}, n, out, [=](A v, A g, A s) { return multiply_add((v - mu) * r, g, s); }, in, w,
+                    c);
             else if (w != nullptr)
                 map_range(
                     std::ptrdiff_t{0}, n, out, [=](A v, A g) { return (v - mu) * r * g; }, in, w);
@@ -117,9 +121,9 @@ void norm_forward(const Execution& execution, const T* x, const T* gains, const 
 /// The two sums of a row's backward pass, sum(g) and sum(g h) with h = (x - mu) r and g = w dy; and the row's share of the
 /// gradients of gains and shifts, added to sums_w and sums_c (nullptr: not wanted; used lanes past n are read).
 template <class T>
-[[nodiscard, gnu::flatten]] inline std::array<Accum<T>, 2> norm_row_sums(const T* x, const Accum<T>* w, const T* dy, Accum<T> mu,
-                                                                         Accum<T> r, Accum<T>* sums_w, Accum<T>* sums_c,
-                                                                         std::ptrdiff_t n) noexcept {
+[[nodiscard, gnu::flatten]] inline std::array<Accum<T>, 2> norm_row_sums(const T* x, const Accum<T>* w, const T* dy,
+                                                                         Accum<T> mu, Accum<T> r, Accum<T>* sums_w,
+                                                                         Accum<T>* sums_c, std::ptrdiff_t n) noexcept {
     using A = Accum<T>;
     Block<A> ones, blocks[3], h, added, sum_g, sum_gh;
     sum_g.fill(A(0));
@@ -160,7 +164,8 @@ void norm_backward(const Execution& execution, const T* x, const T* gains, const
     const std::ptrdiff_t chunks = (rows + chunk - 1) / chunk;
     const auto stride = static_cast<std::ptrdiff_t>(used_lanes(n));
     const std::ptrdiff_t sums = chunks * stride;
-    Scratch<A> partial(execution, static_cast<std::size_t>((to.dw != nullptr ? sums : 0) + (to.dc != nullptr ? sums : 0)));
+    Scratch<A> partial(execution,
+                       static_cast<std::size_t>((to.dw != nullptr ? sums : 0) + (to.dc != nullptr ? sums : 0)));
     A* const sums_w = to.dw != nullptr ? partial.data() : nullptr;
     A* const sums_c = to.dc != nullptr ? partial.data() + (to.dw != nullptr ? sums : 0) : nullptr;
     if (sums_w != nullptr) std::fill_n(sums_w, sums, A(0));
@@ -172,8 +177,9 @@ void norm_backward(const Execution& execution, const T* x, const T* gains, const
                 const T* const g = dy + row * n;
                 const A mu = mean == nullptr ? A(0) : mean[row];
                 const A r = inverse[row];
-                const auto [sum_g, sum_gh] = norm_row_sums(in, w, g, mu, r, sums_w == nullptr ? nullptr : sums_w + c * stride,
-                                                           sums_c == nullptr ? nullptr : sums_c + c * stride, n);
+                const auto [sum_g, sum_gh] =
+                    norm_row_sums(in, w, g, mu, r, sums_w == nullptr ? nullptr : sums_w + c * stride,
+                                  sums_c == nullptr ? nullptr : sums_c + c * stride, n);
                 if (to.dx == nullptr) continue;
                 const A k = to.beta_x * r;
                 const A a = mean == nullptr ? A(0) : sum_g / static_cast<A>(n);
@@ -182,10 +188,12 @@ void norm_backward(const Execution& execution, const T* x, const T* gains, const
                 if (w != nullptr)
                     map_range(
                         std::ptrdiff_t{0}, n, out,
-                        [=](A v, A d, A gain) { return k * multiply_add((mu - v) * r, b, multiply_add(d, gain, -a)); }, in, g, w);
+                        [=](A v, A d, A gain) { return k * multiply_add((mu - v) * r, b, multiply_add(d, gain, -a)); },
+                        in, g, w);
                 else
                     map_range(
-                        std::ptrdiff_t{0}, n, out, [=](A v, A d) { return k * multiply_add((mu - v) * r, b, d - a); }, in, g);
+                        std::ptrdiff_t{0}, n, out, [=](A v, A d) { return k * multiply_add((mu - v) * r, b, d - a); },
+                        in, g);
             }
     });
     if (to.dw != nullptr) combine_chunks<T>(execution, sums_w, stride, to.dw, chunks, n, to.beta_w);
@@ -195,8 +203,8 @@ void norm_backward(const Execution& execution, const T* x, const T* gains, const
 /// y = w (x - mean) / std + c,  std = sqrt(variance + epsilon), variance over n (biased).
 /// Saves mean and inverse = 1 / std of each row. Test: tests/kernels/norms_test.cpp
 template <class T>
-void layer_norm_forward(const Execution& execution, const T* x, const T* w, const T* c, T* y, Accum<T>* mean, Accum<T>* inverse,
-                        std::ptrdiff_t rows, std::ptrdiff_t n, double epsilon = 1e-5) {
+void layer_norm_forward(const Execution& execution, const T* x, const T* w, const T* c, T* y, Accum<T>* mean,
+                        Accum<T>* inverse, std::ptrdiff_t rows, std::ptrdiff_t n, double epsilon = 1e-5) {
     norm_forward(execution, x, w, c, y, mean, inverse, rows, n, epsilon);
 }
 
@@ -204,7 +212,8 @@ void layer_norm_forward(const Execution& execution, const T* x, const T* w, cons
 ///   dx = beta_x (g - mean(g) - h mean(g h)) / std     dw = beta_w sum over rows of dy h     dc = beta_c sum over rows of dy
 template <class T>
 void layer_norm_backward(const Execution& execution, const T* x, const T* w, const T* dy, const Accum<T>* mean,
-                         const Accum<T>* inverse, const NormGradients<T>& gradients, std::ptrdiff_t rows, std::ptrdiff_t n) {
+                         const Accum<T>* inverse, const NormGradients<T>& gradients, std::ptrdiff_t rows,
+                         std::ptrdiff_t n) {
     norm_backward(execution, x, w, dy, mean, inverse, gradients, rows, n);
 }
 

@@ -53,7 +53,8 @@ void pointwise_forward(const Execution& execution, const T* x, T* y, std::ptrdif
 
 /// dx = beta dy f'(x).   x, dy, dx [n]; dx may be dy or x.
 template <class T, class F>
-void pointwise_backward(const Execution& execution, const T* x, const T* dy, T* dx, std::ptrdiff_t n, F f, Accum<T> beta) {
+void pointwise_backward(const Execution& execution, const T* x, const T* dy, T* dx, std::ptrdiff_t n, F f,
+                        Accum<T> beta) {
     using A = Accum<T>;
     if constexpr (FunctionOfRoot<F>)
         map_with_roots(

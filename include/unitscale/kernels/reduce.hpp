@@ -13,8 +13,8 @@ namespace unitscale::kernels {
 
 /// out[j] = scale * sum over c of partial[c stride + j], c in [0, chunks), rounded once.   out [n]
 template <class T>
-void combine_chunks(const Execution& execution, const Accum<T>* partial, std::ptrdiff_t stride, T* out, std::ptrdiff_t chunks,
-                    std::ptrdiff_t n, Accum<T> scale) {
+void combine_chunks(const Execution& execution, const Accum<T>* partial, std::ptrdiff_t stride, T* out,
+                    std::ptrdiff_t chunks, std::ptrdiff_t n, Accum<T> scale) {
     using A = Accum<T>;
     const std::ptrdiff_t grain = (row_grain(chunks) + block_size - 1) / block_size * block_size;
     parallel_for(execution.threads, n, grain, [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
@@ -74,7 +74,8 @@ template <class R, class F, class... X>
     R* const partial = scratch.data();
     parallel_for(execution.threads, chunks, 1, [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
         for (std::ptrdiff_t c = begin; c < end; ++c)
-            partial[c] = accumulate_range<R>(std::min(work_threshold, n - c * work_threshold), f, (x + c * work_threshold)...);
+            partial[c] =
+                accumulate_range<R>(std::min(work_threshold, n - c * work_threshold), f, (x + c * work_threshold)...);
     });
     return sum_range<R>(
         chunks, [](R v) { return v; }, partial);

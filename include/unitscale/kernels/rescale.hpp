@@ -21,7 +21,8 @@ void rescale(const Execution& execution, const T* x, T* y, std::ptrdiff_t n, dou
     int exponent = 0;
     const double ratio = from / to;
     const bool in_range = ratio >= std::numeric_limits<float>::min() && ratio <= 0x1p127;
-    if (in_range && std::frexp(ratio, &exponent) == 0.5) return scale<T>(execution, x, y, n, static_cast<Accum<T>>(ratio));
+    if (in_range && std::frexp(ratio, &exponent) == 0.5)
+        return scale<T>(execution, x, y, n, static_cast<Accum<T>>(ratio));
     const Ratio times(from, to);
     parallel_for(execution.threads, n, work_threshold, [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
         for (std::ptrdiff_t i = begin; i < end; ++i) y[i] = element_cast<T>(times(widest(x[i])));

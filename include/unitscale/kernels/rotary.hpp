@@ -39,8 +39,9 @@ void rotary_table(const RotarySizes& sizes, A* cosines, A* sines, double* scratc
     for (std::ptrdiff_t position = sizes.first_position / 64 * 64; position < end; ++position) {
         for (std::ptrdiff_t i = 0; i < half; ++i) {
             if (position % 64 == 0) {
-                const double angle = static_cast<double>(position) *
-                                     std::pow(sizes.base, -2.0 * static_cast<double>(i) / static_cast<double>(sizes.width));
+                const double angle =
+                    static_cast<double>(position) *
+                    std::pow(sizes.base, -2.0 * static_cast<double>(i) / static_cast<double>(sizes.width));
                 c[i] = std::cos(angle);
                 s[i] = std::sin(angle);
             } else {
@@ -60,8 +61,8 @@ void rotary_table(const RotarySizes& sizes, A* cosines, A* sines, double* scratc
 
 /// Rotates every pair (x_i, x_{i + d/2}) by sign times its angle, and multiplies by `scale`. y may be x (same strides).
 template <class T>
-void rotate_pairs(const Execution& execution, const T* x, const HeadStrides& x_strides, T* y, const HeadStrides& y_strides,
-                  const RotarySizes& sizes, Accum<T> sign, Accum<T> scale) {
+void rotate_pairs(const Execution& execution, const T* x, const HeadStrides& x_strides, T* y,
+                  const HeadStrides& y_strides, const RotarySizes& sizes, Accum<T> sign, Accum<T> scale) {
     using A = Accum<T>;
     const std::ptrdiff_t half = sizes.width / 2;
     Scratch<A> table(execution, static_cast<std::size_t>(2 * sizes.time * half));
@@ -69,50 +70,51 @@ void rotate_pairs(const Execution& execution, const T* x, const HeadStrides& x_s
     A* const cosines = table.data();
     A* const sines = cosines + sizes.time * half;
     rotary_table(sizes, cosines, sines, rows.data());
-    parallel_for(
-        execution.threads, sizes.batch * sizes.time, row_grain(sizes.heads * sizes.width),
-        [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
-            Block<A> first, second, cosine, sine;
-            for (std::ptrdiff_t row = begin; row < end; ++row)
-                for (std::ptrdiff_t i = 0; i < half; i += block_size) {
-                    const std::ptrdiff_t b = row / sizes.time, t = row % sizes.time, count = std::min(block_size, half - i);
-                    load_block(cosines + t * half + i, count, cosine);
-                    load_block(sines + t * half + i, count, sine);
-                    for_lanes(count, [&](std::size_t l) {
-                        cosine[l] *= scale;
-                        sine[l] *= scale * sign;
-                    });
-                    for (std::ptrdiff_t h = 0; h < sizes.heads; ++h) {
-                        const T* const in =
-                            x + b * x_strides.batch_stride + t * x_strides.time_stride + h * x_strides.head_stride + i;
-                        T* const out = y + b * y_strides.batch_stride + t * y_strides.time_stride + h * y_strides.head_stride + i;
-                        load_block(in, count, first);
-                        load_block(in + half, count, second);
-                        for_lanes(count, [&](std::size_t l) {
-                            const A u = first[l], v = second[l];
-                            first[l] = multiply_add(u, cosine[l], -(v * sine[l]));
-                            second[l] = multiply_add(v, cosine[l], u * sine[l]);
-                        });
-                        store_block(first, count, out);
-                        store_block(second, count, out + half);
-                    }
-                }
-        });
+    parallel_for(execution.threads, sizes.batch * sizes.time, row_grain(sizes.heads * sizes.width),
+                 [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
+                     Block<A> first, second, cosine, sine;
+                     for (std::ptrdiff_t row = begin; row < end; ++row)
+                         for (std::ptrdiff_t i = 0; i < half; i += block_size) {
+                             const std::ptrdiff_t b = row / sizes.time, t = row % sizes.time,
+                                                  count = std::min(block_size, half - i);
+                             load_block(cosines + t * half + i, count, cosine);
+                             load_block(sines + t * half + i, count, sine);
+                             for_lanes(count, [&](std::size_t l) {
+                                 cosine[l] *= scale;
+                                 sine[l] *= scale * sign;
+                             });
+                             for (std::ptrdiff_t h = 0; h < sizes.heads; ++h) {
+                                 const T* const in = x + b * x_strides.batch_stride + t * x_strides.time_stride +
+                                                     h * x_strides.head_stride + i;
+                                 T* const out = y + b * y_strides.batch_stride + t * y_strides.time_stride +
+                                                h * y_strides.head_stride + i;
+                                 load_block(in, count, first);
+                                 load_block(in + half, count, second);
+                                 for_lanes(count, [&](std::size_t l) {
+                                     const A u = first[l], v = second[l];
+                                     first[l] = multiply_add(u, cosine[l], -(v * sine[l]));
+                                     second[l] = multiply_add(v, cosine[l], u * sine[l]);
+                                 });
+                                 store_block(first, count, out);
+                                 store_block(second, count, out + half);
+                             }
+                         }
+                 });
 }
 
 /// Rotary position embedding, for i < d/2, at position p = first_position + t, with angle = p base^(-2 i / d):
 ///   y_i = alpha (x_i cos - x_{i+d/2} sin)      y_{i+d/2} = alpha (x_{i+d/2} cos + x_i sin)
 /// Reference: Su et al. 2021, arXiv:2104.09864, with the pairs of the common implementations. Test: tests/kernels/rotary_test.cpp
 template <class T>
-void rotary_forward(const Execution& execution, const T* x, const HeadStrides& x_strides, T* y, const HeadStrides& y_strides,
-                    const RotarySizes& sizes, Accum<T> alpha) {
+void rotary_forward(const Execution& execution, const T* x, const HeadStrides& x_strides, T* y,
+                    const HeadStrides& y_strides, const RotarySizes& sizes, Accum<T> alpha) {
     rotate_pairs(execution, x, x_strides, y, y_strides, sizes, Accum<T>(1), alpha);
 }
 
 /// The transpose of the rotation is the rotation by the opposite angle:  dx = beta R(-angle) dy.
 template <class T>
-void rotary_backward(const Execution& execution, const T* dy, const HeadStrides& dy_strides, T* dx, const HeadStrides& dx_strides,
-                     const RotarySizes& sizes, Accum<T> beta) {
+void rotary_backward(const Execution& execution, const T* dy, const HeadStrides& dy_strides, T* dx,
+                     const HeadStrides& dx_strides, const RotarySizes& sizes, Accum<T> beta) {
     rotate_pairs(execution, dy, dy_strides, dx, dx_strides, sizes, Accum<T>(-1), beta);
 }
 

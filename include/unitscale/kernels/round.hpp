@@ -13,8 +13,8 @@ namespace unitscale::kernels {
 /// Stochastic rounding takes piece i of the stream `key` for element i (`random_piece`). The same bits for any thread count.
 /// Errors, in the name of `operation`: a quantiser that makes no sense; NaN to a format without NaN. Test: tests/kernels/round_test.cpp
 template <class T>
-void round_elements(const Execution& execution, std::string_view operation, const Quantiser& quantiser, RandomKey key, const T* x,
-                    T* y, std::ptrdiff_t n) {
+void round_elements(const Execution& execution, std::string_view operation, const Quantiser& quantiser, RandomKey key,
+                    const T* x, T* y, std::ptrdiff_t n) {
     using A = Accum<T>;
     const QuantiseOptions all = quantiser.options(key);
     check_options(operation, quantiser.format, all);

@@ -40,7 +40,8 @@ void softmax_forward(const Execution& execution, const T* x, T* y, std::ptrdiff_
                 n, [=](A v) { return exponential(multiply_add(m, v, -largest)); }, in);
             const A k = alpha / total;
             map_range(
-                std::ptrdiff_t{0}, n, y + row * n, [=](A v) { return k * exponential(multiply_add(m, v, -largest)); }, in);
+                std::ptrdiff_t{0}, n, y + row * n, [=](A v) { return k * exponential(multiply_add(m, v, -largest)); },
+                in);
         }
     });
 }
@@ -66,8 +67,8 @@ void softmax_backward(const Execution& execution, const T* y, const T* dy, T* dx
 
 /// y = alpha log softmax(m x) = alpha (m x - log sum exp(m x)) along rows. y may be x.
 template <class T>
-void log_softmax_forward(const Execution& execution, const T* x, T* y, std::ptrdiff_t rows, std::ptrdiff_t n, Accum<T> m,
-                         Accum<T> alpha) {
+void log_softmax_forward(const Execution& execution, const T* x, T* y, std::ptrdiff_t rows, std::ptrdiff_t n,
+                         Accum<T> m, Accum<T> alpha) {
     using A = Accum<T>;
     if (n == 0) return;
     parallel_for(execution.threads, rows, row_grain(n), [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
@@ -75,15 +76,16 @@ void log_softmax_forward(const Execution& execution, const T* x, T* y, std::ptrd
             const auto [largest, log_sum] = row_log_sum(x + row * n, n, m);
             const A top = largest, rest = log_sum;
             map_range(
-                std::ptrdiff_t{0}, n, y + row * n, [=](A v) { return alpha * (multiply_add(m, v, -top) - rest); }, x + row * n);
+                std::ptrdiff_t{0}, n, y + row * n, [=](A v) { return alpha * (multiply_add(m, v, -top) - rest); },
+                x + row * n);
         }
     });
 }
 
 /// dx = beta m (dy - exp(y / alpha) sum(dy)). y is the forward result. dx may be y or dy.
 template <class T>
-void log_softmax_backward(const Execution& execution, const T* y, const T* dy, T* dx, std::ptrdiff_t rows, std::ptrdiff_t n,
-                          Accum<T> m, Accum<T> alpha, Accum<T> beta) {
+void log_softmax_backward(const Execution& execution, const T* y, const T* dy, T* dx, std::ptrdiff_t rows,
+                          std::ptrdiff_t n, Accum<T> m, Accum<T> alpha, Accum<T> beta) {
     using A = Accum<T>;
     parallel_for(execution.threads, rows, row_grain(n), [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
         const A k = beta * m;
@@ -93,7 +95,8 @@ void log_softmax_backward(const Execution& execution, const T* y, const T* dy, T
                 n, [](A v) { return v; }, dy + row * n);
             map_range(
                 std::ptrdiff_t{0}, n, dx + row * n,
-                [=](A a, A g) { return k * multiply_add(-exponential(inverse * a), total, g); }, y + row * n, dy + row * n);
+                [=](A a, A g) { return k * multiply_add(-exponential(inverse * a), total, g); }, y + row * n,
+                dy + row * n);
         }
     });
 }
@@ -104,8 +107,8 @@ void log_softmax_backward(const Execution& execution, const T* y, const T* dy, T
 /// (`first_outside` in embedding.hpp).
 template <class T>
 [[nodiscard]] Accum<T> softmax_cross_entropy_forward(const Execution& execution, const T* x, const std::int32_t* labels,
-                                                     Accum<T>* log_sums, std::ptrdiff_t rows, std::ptrdiff_t n, Accum<T> m,
-                                                     std::int32_t ignored) {
+                                                     Accum<T>* log_sums, std::ptrdiff_t rows, std::ptrdiff_t n,
+                                                     Accum<T> m, std::int32_t ignored) {
     using A = Accum<T>;
     Scratch<A> scratch(execution, static_cast<std::size_t>(rows));
     A* const losses = scratch.data();
@@ -124,9 +127,9 @@ template <class T>
 
 /// dx = factor (softmax(m x) - onehot(label)), 0 in ignored rows. The gradient of the sum has factor = m. dx may be x.
 template <class T>
-void softmax_cross_entropy_backward(const Execution& execution, const T* x, const std::int32_t* labels, const Accum<T>* log_sums,
-                                    T* dx, std::ptrdiff_t rows, std::ptrdiff_t n, Accum<T> m, Accum<T> factor,
-                                    std::int32_t ignored) {
+void softmax_cross_entropy_backward(const Execution& execution, const T* x, const std::int32_t* labels,
+                                    const Accum<T>* log_sums, T* dx, std::ptrdiff_t rows, std::ptrdiff_t n, Accum<T> m,
+                                    Accum<T> factor, std::int32_t ignored) {
     using A = Accum<T>;
     parallel_for(execution.threads, rows, row_grain(n), [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
         for (std::ptrdiff_t row = begin; row < end; ++row) {

@@ -71,7 +71,9 @@ template <class Body>
 
 /// Conversions of 16-bit codes in integer arithmetic, so that loops over them are vectorised on every instruction set. To
 /// nearest even; out of range becomes infinity; NaN stays NaN. The same values as Eigen's own conversions.
-[[nodiscard]] inline float widen_bfloat16(std::uint16_t code) noexcept { return std::bit_cast<float>(std::uint32_t{code} << 16); }
+[[nodiscard]] inline float widen_bfloat16(std::uint16_t code) noexcept {
+    return std::bit_cast<float>(std::uint32_t{code} << 16);
+}
 [[nodiscard]] inline float widen_half(std::uint16_t code) noexcept {
     const std::uint32_t magnitude = code & 0x7FFFu;
     const std::uint32_t normal = (magnitude << 13) + (112u << 23);                 // exponent bias 127 instead of 15
@@ -189,7 +191,8 @@ struct ReducedExponent {
 };
 template <bool fused = has_multiply_add>
 [[nodiscard, gnu::always_inline]] inline ReducedExponent reduced_exponent(float x) noexcept {
-    const std::int32_t k = static_cast<std::int32_t>(multiply_add<fused>(x, std::numbers::log2e_v<float>, 152.5f)) - 152;
+    const std::int32_t k =
+        static_cast<std::int32_t>(multiply_add<fused>(x, std::numbers::log2e_v<float>, 152.5f)) - 152;
     const auto kf = static_cast<float>(k);
     // ln 2 in two parts, the first exact times k
     return {multiply_add<fused>(kf, 2.12194440e-4f, multiply_add<fused>(kf, -0.693359375f, x)), k};
@@ -233,7 +236,8 @@ template <bool fused = has_multiply_add>
     const std::uint32_t bits = std::bit_cast<std::uint32_t>(x), infinity = 0x7F800000u;
     const bool subnormal = bits < 0x00800000u;
     const std::uint32_t above = select(subnormal, std::bit_cast<std::uint32_t>(x * 0x1p23f), bits) - low;
-    const float k = static_cast<float>((static_cast<std::int32_t>(above) >> 23) - static_cast<std::int32_t>(subnormal) * 23);
+    const float k =
+        static_cast<float>((static_cast<std::int32_t>(above) >> 23) - static_cast<std::int32_t>(subnormal) * 23);
     const float f = std::bit_cast<float>((above & 0x007FFFFFu) + low) - 1.0f, square = f * f;
     float p = 7.0376836292e-2f;
     p = multiply_add(p, f, -1.1514610310e-1f);
@@ -244,7 +248,8 @@ template <bool fused = has_multiply_add>
     p = multiply_add(p, f, 2.0000714765e-1f);
     p = multiply_add(p, f, -2.4999993993e-1f);
     p = multiply_add(p, f, 3.3333331174e-1f);
-    const float rest = multiply_add(-0.5f, square, multiply_add(f * square, p, -2.12194440e-4f * k));  // ln 2 in two parts
+    const float rest =
+        multiply_add(-0.5f, square, multiply_add(f * square, p, -2.12194440e-4f * k));  // ln 2 in two parts
     float result = multiply_add(0.693359375f, k, f + rest);
     result = select(bits >= infinity, select(bits == infinity, x, std::bit_cast<float>(0x7FC00000u)), result);
     return select((bits & 0x7FFFFFFFu) == 0, std::bit_cast<float>(infinity | 0x80000000u), result);
@@ -271,7 +276,8 @@ struct NormalValues {
 [[nodiscard, gnu::always_inline]] inline NormalValues<float> normal_values(float z) noexcept {
     const std::uint32_t bits = std::bit_cast<std::uint32_t>(z) & 0x7FFFFFFFu;
     const float t = std::bit_cast<float>(std::min(bits, std::bit_cast<std::uint32_t>(13.0f)));
-    const float top = std::bit_cast<float>(std::bit_cast<std::uint32_t>(t) & 0xFFFFF000u);  // 12 bits: its square is exact
+    const float top =
+        std::bit_cast<float>(std::bit_cast<std::uint32_t>(t) & 0xFFFFF000u);  // 12 bits: its square is exact
     const auto [rest, k] = reduced_exponent(-0.5f * top * top);
     const float e = small_exponential(multiply_add(-0.5f * (t - top), t + top, rest)) * power_of_two(k);
     const float u = 1.0f / multiply_add(0.24f, t, 1.0f);
@@ -289,7 +295,8 @@ struct NormalValues {
     return {select(z < 0.0f, share * e, multiply_add(-share, e, 1.0f)), 0.398942280401f * e};
 }
 [[nodiscard]] inline NormalValues<double> normal_values(double z) noexcept {
-    return {0.5 * std::erfc(-z / std::numbers::sqrt2), std::exp(-0.5 * z * z) * std::numbers::inv_sqrtpi / std::numbers::sqrt2};
+    return {0.5 * std::erfc(-z / std::numbers::sqrt2),
+            std::exp(-0.5 * z * z) * std::numbers::inv_sqrtpi / std::numbers::sqrt2};
 }
 
 /// y[i] = f(x0[i], x1[i], ...) for i in [begin, end), in Accum<T>, rounded once. y may be one of the inputs. Flattened: a loop with

@@ -50,16 +50,20 @@ public:
             q = ops::rotary(q, {.heads = config_.heads, .base = config_.rotary_base, .first_position = first});
             k = ops::rotary(k, {.heads = groups, .base = config_.rotary_base, .first_position = first});
         }
-        ops::AttentionOptions options{
-            .heads = config_.heads, .groups = groups, .mult = mult(x.tape("Attention").recipe()), .causal = config_.causal};
+        ops::AttentionOptions options{.heads = config_.heads,
+                                      .groups = groups,
+                                      .mult = mult(x.tape("Attention").recipe()),
+                                      .causal = config_.causal};
         if (config_.factor_length > 0) options.factor_length = config_.factor_length;
         const Variable<T> v = value_(x);
-        return out_(past != nullptr ? ops::cached_attention(q, k, v, *past, options) : ops::attention(q, k, v, options));
+        return out_(past != nullptr ? ops::cached_attention(q, k, v, *past, options)
+                                    : ops::attention(q, k, v, options));
     }
 
     /// The logit multiplier under a recipe.
     [[nodiscard]] double mult(const Recipe& recipe) const {
-        return config_.mult.value_or(attention_multiplier(recipe.parametrisation_rule(), config_.width / config_.heads));
+        return config_.mult.value_or(
+            attention_multiplier(recipe.parametrisation_rule(), config_.width / config_.heads));
     }
 
     void collect(std::vector<Parameter<T>*>& parameters) {
@@ -68,12 +72,12 @@ public:
 
 private:
     static const AttentionConfig& checked(const AttentionConfig& config) {
-        check(config.heads >= 1 && config.width % config.heads == 0, "attention: width ", config.width, " is not divisible by ",
-              config.heads, " heads");
+        check(config.heads >= 1 && config.width % config.heads == 0, "attention: width ", config.width,
+              " is not divisible by ", config.heads, " heads");
         check(config.groups == 0 || config.heads % config.groups == 0, "attention: ", config.heads,
               " heads are not divisible by ", config.groups, " groups");
-        check(!config.rotary || config.width / config.heads % 2 == 0, "attention: heads of size ", config.width / config.heads,
-              "; rotary positions need an even size");
+        check(!config.rotary || config.width / config.heads % 2 == 0, "attention: heads of size ",
+              config.width / config.heads, "; rotary positions need an even size");
         return config;
     }
     static std::size_t narrow(const AttentionConfig& config) {

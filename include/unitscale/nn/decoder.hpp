@@ -39,8 +39,9 @@ struct DecoderConfig {
     std::optional<double> attention_mult{};  ///< empty: the recipe's
     double dropout = 0.0;
     bool bias = false;
-    bool tied = false;       ///< the readout's weight is the token table
-    bool recompute = false;  ///< blocks keep their input only and run again in the backward pass: less memory, the same bits
+    bool tied = false;  ///< the readout's weight is the token table
+    bool recompute =
+        false;  ///< blocks keep their input only and run again in the backward pass: less memory, the same bits
 };
 
 /// A transformer language model: token ids [B,T] to logits [B,T,vocabulary] of the next token. Its code names no method:
@@ -68,7 +69,9 @@ public:
     [[nodiscard]] const DecoderConfig& config() const noexcept { return config_; }
 
     /// ids [B,T], each in [0, vocabulary).
-    [[nodiscard]] Variable<T> operator()(Tape<T>& tape, const Tensor<std::int32_t>& ids) { return run(tape, ids, nullptr); }
+    [[nodiscard]] Variable<T> operator()(Tape<T>& tape, const Tensor<std::int32_t>& ids) {
+        return run(tape, ids, nullptr);
+    }
 
     /// The logits of tokens that follow the cache's positions, which then number T more. To the bit those of the whole
     /// sequence without a cache, in whatever parts it comes: every kernel forms a row by the same operations among few rows as
@@ -82,9 +85,10 @@ public:
         const KeyValueCacheConfig& sizes = cache.config();
         check(sizes.layers == config_.depth && sizes.columns == cache_columns(), "Decoder: a cache of ", sizes.layers,
               " layers of ", sizes.columns, " columns; expected ", config_.depth, " of ", cache_columns());
-        check(sizes.batch == ids.dim(0), "Decoder: ids ", shape_text(ids.shape()), " and a cache for a batch of ", sizes.batch);
-        check(ids.dim(1) <= cache.capacity() - cache.length(), "Decoder: ", cache.length(), " positions and ", ids.dim(1),
-              " more; the cache ends at ", cache.capacity());
+        check(sizes.batch == ids.dim(0), "Decoder: ids ", shape_text(ids.shape()), " and a cache for a batch of ",
+              sizes.batch);
+        check(ids.dim(1) <= cache.capacity() - cache.length(), "Decoder: ", cache.length(), " positions and ",
+              ids.dim(1), " more; the cache ends at ", cache.capacity());
         const Variable<T> logits = run(tape, ids, &cache);
         cache.advance(ids.dim(1));
         return logits;
@@ -138,7 +142,8 @@ private:
         }
         if (norm_) x = (*norm_)(x);
         const auto readout_scope = tape.scope("readout");
-        const ParameterFacts facts{.role = ParameterRole::readout, .fan_in = config_.width, .fan_out = config_.vocabulary};
+        const ParameterFacts facts{
+            .role = ParameterRole::readout, .fan_in = config_.width, .fan_out = config_.vocabulary};
         return ops::multiplier(ops::readout(x, tape.parameter(config_.tied ? tokens_.weight() : *readout_)),
                                model_multiplier(tape.recipe().parametrisation_rule(), facts));
     }
@@ -154,9 +159,11 @@ private:
         check(config.depth >= 1, "Decoder: depth is 0; expected at least 1");
         check(config.heads >= 1, "Decoder: heads is 0; expected at least 1");
         check(config.length >= 1, "Decoder: length is 0; expected at least 1");
-        check(config.width % config.heads == 0, "Decoder: width ", config.width, " is not divisible by ", config.heads, " heads");
-        check(config.hidden >= 1 || config.hidden_ratio * static_cast<double>(config.width) >= 1.0, "Decoder: hidden_ratio ",
-              config.hidden_ratio, " of width ", config.width, " gives no hidden columns; expected at least one");
+        check(config.width % config.heads == 0, "Decoder: width ", config.width, " is not divisible by ", config.heads,
+              " heads");
+        check(config.hidden >= 1 || config.hidden_ratio * static_cast<double>(config.width) >= 1.0,
+              "Decoder: hidden_ratio ", config.hidden_ratio, " of width ", config.width,
+              " gives no hidden columns; expected at least one");
         return config;
     }
 

@@ -21,7 +21,8 @@ class Embedding {
 public:
     Embedding(const std::string& path, std::size_t count, std::size_t width)
         : name_(last_name(path)),
-          weight_(path + "/weight", {count, width}, {.role = ParameterRole::embedding, .fan_in = count, .fan_out = width}) {}
+          weight_(path + "/weight", {count, width},
+                  {.role = ParameterRole::embedding, .fan_in = count, .fan_out = width}) {}
 
     [[nodiscard]] Variable<T> operator()(Tape<T>& tape, const Tensor<std::int32_t>& ids,
                                          const ops::EmbeddingOptions& options = {}) {

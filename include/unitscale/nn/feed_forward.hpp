@@ -34,7 +34,8 @@ public:
           config_(config),
           up_(path + "/up", layer(config.width, config.hidden)),
           down_(path + "/down", layer(config.hidden, config.width)) {
-        if (config.kind == FeedForwardKind::gated_silu) gate_.emplace(path + "/gate", layer(config.width, config.hidden));
+        if (config.kind == FeedForwardKind::gated_silu)
+            gate_.emplace(path + "/gate", layer(config.width, config.hidden));
     }
 
     [[nodiscard]] Variable<T> operator()(Variable<T> x) {

@@ -25,9 +25,9 @@ template <class T>
 class KeyValueCache {
 public:
     explicit KeyValueCache(const KeyValueCacheConfig& config) : config_(config) {
-        check(config.layers >= 1 && config.batch >= 1 && config.capacity >= 1 && config.columns >= 1, "KeyValueCache: layers ",
-              config.layers, ", batch ", config.batch, ", capacity ", config.capacity, ", columns ", config.columns,
-              "; expected at least 1 of each");
+        check(config.layers >= 1 && config.batch >= 1 && config.capacity >= 1 && config.columns >= 1,
+              "KeyValueCache: layers ", config.layers, ", batch ", config.batch, ", capacity ", config.capacity,
+              ", columns ", config.columns, "; expected at least 1 of each");
         for (std::size_t i = 0; i < 2 * config.layers; ++i)
             buffers_.emplace_back(Shape{config.batch, config.columns, config.capacity});
     }
@@ -45,15 +45,17 @@ public:
     }
     /// Counts positions that every layer has written. Error: more than there is room for.
     void advance(std::size_t n) {
-        check(n <= config_.capacity - length_, "KeyValueCache: ", length_, " positions and ", n, " more; the capacity is ",
-              config_.capacity);
+        check(n <= config_.capacity - length_, "KeyValueCache: ", length_, " positions and ", n,
+              " more; the capacity is ", config_.capacity);
         length_ += n;
     }
 
     /// What layer i's attention reads, and writes behind.
     [[nodiscard]] ops::KeyValueRows<T> layer(std::size_t i) {
         check(i < config_.layers, "KeyValueCache: layer ", i, " of ", config_.layers);
-        return {buffers_[2 * i].data(), buffers_[2 * i + 1].data(), config_.batch, config_.capacity, config_.columns, length_};
+        return {buffers_[2 * i].data(), buffers_[2 * i + 1].data(),
+                config_.batch,          config_.capacity,
+                config_.columns,        length_};
     }
 
 private:

@@ -31,12 +31,14 @@ class Norm {
 public:
     Norm(const std::string& path, const NormConfig& config) : name_(last_name(path)), config_(config) {
         if (!config.gains) return;
-        gain_.emplace(path + "/gain", Shape{config.width},
-                      ParameterFacts{.role = ParameterRole::norm, .fan_in = 1, .fan_out = config.width, .depth = config.depth});
+        gain_.emplace(
+            path + "/gain", Shape{config.width},
+            ParameterFacts{.role = ParameterRole::norm, .fan_in = 1, .fan_out = config.width, .depth = config.depth});
         if (config.kind == NormKind::layer)
             shift_.emplace(
                 path + "/shift", Shape{config.width},
-                ParameterFacts{.role = ParameterRole::bias, .fan_in = 1, .fan_out = config.width, .depth = config.depth});
+                ParameterFacts{
+                    .role = ParameterRole::bias, .fan_in = 1, .fan_out = config.width, .depth = config.depth});
     }
 
     [[nodiscard]] Variable<T> operator()(Variable<T> x) {

@@ -83,8 +83,8 @@ private:
         if (config_.placement == NormPlacement::pre) inner = norm(inner);
         inner = branch(inner);
         if (config_.dropout > 0.0) inner = ops::dropout(inner, {.p = config_.dropout});
-        inner =
-            ops::multiplier(inner, branch_multiplier(x.tape("TransformerBlock").recipe().parametrisation_rule(), config_.count));
+        inner = ops::multiplier(
+            inner, branch_multiplier(x.tape("TransformerBlock").recipe().parametrisation_rule(), config_.count));
         const Variable<T> sum = ops::residual_add(inner, stream, tau);
         return config_.placement == NormPlacement::post ? norm(sum) : sum;
     }

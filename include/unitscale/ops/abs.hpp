@@ -2,7 +2,7 @@
 #pragma once
 
 #include <unitscale/kernels/pointwise.hpp>
-#include <unitscale/ops/unary.hpp>
+#include <unitscale/record/unary.hpp>
 
 namespace unitscale::ops {
 

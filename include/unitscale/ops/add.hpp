@@ -2,7 +2,7 @@
 #pragma once
 
 #include <unitscale/kernels/elementwise.hpp>
-#include <unitscale/ops/binary.hpp>
+#include <unitscale/record/binary.hpp>
 
 #include <cstddef>
 #include <numbers>
@@ -15,7 +15,8 @@ struct AddOptions {
 };
 
 /// Ideal factors of a sum under `unit`: see `add`. `copies_*`: how often broadcasting repeats an element of the input.
-[[nodiscard]] inline BinaryUnitRule add_unit_factors(bool either_scalar, std::size_t copies_x, std::size_t copies_z) noexcept {
+[[nodiscard]] inline BinaryUnitRule add_unit_factors(bool either_scalar, std::size_t copies_x,
+                                                     std::size_t copies_z) noexcept {
     return {.alpha = either_scalar ? 1.0 : 1.0 / std::numbers::sqrt2,
             .beta_x = rsqrt_count(copies_x),
             .beta_z = rsqrt_count(copies_z)};
@@ -23,7 +24,8 @@ struct AddOptions {
 
 /// Records y = alpha (x + sign z): the common part of `add` and `sub`. sign: 1 or -1.
 template <class T>
-[[nodiscard]] Variable<T> record_sum(const char* op, Variable<T> x, Variable<T> z, double sign, const AddOptions& options) {
+[[nodiscard]] Variable<T> record_sum(const char* op, Variable<T> x, Variable<T> z, double sign,
+                                     const AddOptions& options) {
     Tape<T>& tape = x.tape(op);
     const Tensor<T>&left = x.scaled(), &right = z.scaled();
     const Shape shape = broadcast_shape(op, left.shape(), right.shape());
@@ -34,9 +36,9 @@ template <class T>
     const Site site = tape.next_site(op);
     const double alpha = tape.propagates() ? 1.0 : factors.alpha, scale = sum_of_scales(tape, site, left, right);
     Tensor<T> output = tape.make(shape);
-    kernels::broadcast_add<T>(tape.execution(), left.data(), left.shape(), static_cast<Accum<T>>(alpha * left.scale() / scale),
-                              right.data(), right.shape(), static_cast<Accum<T>>(sign * alpha * right.scale() / scale),
-                              output.data());
+    kernels::broadcast_add<T>(tape.execution(), left.data(), left.shape(),
+                              static_cast<Accum<T>>(alpha * left.scale() / scale), right.data(), right.shape(),
+                              static_cast<Accum<T>>(sign * alpha * right.scale() / scale), output.data());
     output.set_scale(scale);
     output.set_any_scale(tape.propagates() && left.any_scale() && right.any_scale());
     return tape.record({.name = op,
@@ -53,7 +55,8 @@ template <class T>
                                Tensor<T> dx = g.make(g.input_shape(i));
                                const Scaled scaled = g.scaled_beta(i);
                                const auto factor = static_cast<Accum<T>>(i == 0 ? scaled.factor : sign * scaled.factor);
-                               kernels::sum_to_shape<T>(g.execution(), dy.data(), dy.shape(), dx.data(), dx.shape(), factor);
+                               kernels::sum_to_shape<T>(g.execution(), dy.data(), dy.shape(), dx.data(), dx.shape(),
+                                                        factor);
                                g.add(i, std::move(dx), scaled.scale);
                            }
                        });

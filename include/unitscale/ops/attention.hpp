@@ -4,7 +4,7 @@
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/kernels/attention.hpp>
 #include <unitscale/ops/dynamic_rescale.hpp>
-#include <unitscale/ops/operands.hpp>
+#include <unitscale/record/operands.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -22,7 +22,8 @@ struct AttentionOptions {
 };
 
 /// The factor of attention under `unit`, for the value and all gradients: see `attention`.
-[[nodiscard]] inline double attention_unit_factor(double m, std::size_t head_size, std::size_t length, bool causal) noexcept {
+[[nodiscard]] inline double attention_unit_factor(double m, std::size_t head_size, std::size_t length,
+                                                  bool causal) noexcept {
     if (length <= 1) return 1.0;
     const auto s = static_cast<double>(length);
     const double c = causal ? std::log(s) : 1.0;
@@ -61,10 +62,12 @@ template <class T>
     const Tensor<T>&query = q.scaled(), &key = k.scaled(), &value = v.scaled();
     const std::size_t heads = options.heads, groups = options.groups == 0 ? heads : options.groups;
     check(query.rank() == 3 && key.rank() == 3 && value.rank() == 3, "attention: q ", shape_text(query.shape()), ", k ",
-          shape_text(key.shape()), " and v ", shape_text(value.shape()), "; expected [B,T,H d], [B,S,G d] and [B,S,G d]");
+          shape_text(key.shape()), " and v ", shape_text(value.shape()),
+          "; expected [B,T,H d], [B,S,G d] and [B,S,G d]");
     check(heads >= 1 && heads % groups == 0, "attention: ", heads, " heads and ", groups,
           " groups; expected groups to divide heads");
-    check(query.dim(2) % heads == 0, "attention: q ", shape_text(query.shape()), " is not divisible by ", heads, " heads");
+    check(query.dim(2) % heads == 0, "attention: q ", shape_text(query.shape()), " is not divisible by ", heads,
+          " heads");
     const std::size_t depth = query.dim(2) / heads, keys = key.dim(1), queries = query.dim(1);
     check(key.shape() == value.shape() && key.dim(0) == query.dim(0) && key.dim(2) == groups * depth, "attention: q ",
           shape_text(query.shape()), ", k ", shape_text(key.shape()), " and v ", shape_text(value.shape()),
@@ -85,16 +88,18 @@ template <class T>
     if (tape.propagates()) logit_factor = attention_logit_factor(unit_mult, depth) / value_size;
     const Scaled scaled = tape.scaled_alpha(site, factor, value.scale());
     // Pairs of a query and a key it may see, times both products: scores and weighted values.
-    const std::size_t pairs = options.causal ? queries * (keys - queries) + queries * (queries + 1) / 2 : queries * keys;
+    const std::size_t pairs =
+        options.causal ? queries * (keys - queries) + queries * (queries + 1) / 2 : queries * keys;
     const std::size_t multiply_adds = 2 * query.dim(0) * heads * depth * pairs;
 
     const auto d = static_cast<std::ptrdiff_t>(depth), t = static_cast<std::ptrdiff_t>(queries),
                s = static_cast<std::ptrdiff_t>(keys);
-    const std::ptrdiff_t wide = d * static_cast<std::ptrdiff_t>(heads), narrow = d * static_cast<std::ptrdiff_t>(groups);
+    const std::ptrdiff_t wide = d * static_cast<std::ptrdiff_t>(heads),
+                         narrow = d * static_cast<std::ptrdiff_t>(groups);
     Tensor<T> output = tape.make(query.shape());
     Tensor<Accum<T>> log_sum({query.dim(0), heads, queries}, tape.pool());
-    const auto arguments = [=, bool_causal = options.causal](const Tensor<T>& qt, const Tensor<T>& kt, const Tensor<T>& vt,
-                                                             T* out, Accum<T>* log_sums) {
+    const auto arguments = [=, bool_causal = options.causal](const Tensor<T>& qt, const Tensor<T>& kt,
+                                                             const Tensor<T>& vt, T* out, Accum<T>* log_sums) {
         return kernels::AttentionArguments<T>{.batch = static_cast<std::ptrdiff_t>(qt.shape()[0]),
                                               .heads = static_cast<std::ptrdiff_t>(heads),
                                               .groups = static_cast<std::ptrdiff_t>(groups),
@@ -112,33 +117,33 @@ template <class T>
     };
     kernels::attention_forward<T>(tape.execution(), arguments(query, key, value, output.data(), log_sum.data()));
     output.set_scale(scaled.scale);
-    Variable<T> y =
-        tape.record({.name = "attention",
-                     .site = site,
-                     .alpha = factor,
-                     .betas = {factor * logit_factor * query_size, factor * logit_factor * key_size, factor},
-                     .joined_by = JoinedBy::plan,
-                     .multiply_adds = multiply_adds,
-                     .reads = reads_inputs,
-                     .propagates = true},
-                    {q, k, v}, std::move(output), [=, log_sum = std::move(log_sum)](BackwardContext<T>& g) mutable {
-                        const double value_scale = g.input_scale(2);
-                        const Scaled dq_scaled = g.scaled_beta(0, value_scale / g.input_scale(0)),
-                                     dk_scaled = g.scaled_beta(1, value_scale / g.input_scale(1)), dv_scaled = g.scaled_beta(2);
-                        Tensor<T> dq = g.make(g.input_shape(0)), dk = g.make(g.input_shape(1)), dv = g.make(g.input_shape(2));
-                        kernels::attention_backward<T>(
-                            g.execution(), {.forward = arguments(g.input(0), g.input(1), g.input(2), nullptr, log_sum.data()),
-                                            .dout = {g.output_gradient().data(), t * wide, wide, d},
-                                            .dq = {dq.data(), t * wide, wide, d},
-                                            .dk = {dk.data(), s * narrow, narrow, d},
-                                            .dv = {dv.data(), s * narrow, narrow, d},
-                                            .dq_scale = static_cast<Accum<T>>(dq_scaled.factor),
-                                            .dk_scale = static_cast<Accum<T>>(dk_scaled.factor),
-                                            .dv_scale = static_cast<Accum<T>>(dv_scaled.factor)});
-                        g.add(0, std::move(dq), dq_scaled.scale);
-                        g.add(1, std::move(dk), dk_scaled.scale);
-                        g.add(2, std::move(dv), dv_scaled.scale);
-                    });
+    Variable<T> y = tape.record(
+        {.name = "attention",
+         .site = site,
+         .alpha = factor,
+         .betas = {factor * logit_factor * query_size, factor * logit_factor * key_size, factor},
+         .joined_by = JoinedBy::plan,
+         .multiply_adds = multiply_adds,
+         .reads = reads_inputs,
+         .propagates = true},
+        {q, k, v}, std::move(output), [=, log_sum = std::move(log_sum)](BackwardContext<T>& g) mutable {
+            const double value_scale = g.input_scale(2);
+            const Scaled dq_scaled = g.scaled_beta(0, value_scale / g.input_scale(0)),
+                         dk_scaled = g.scaled_beta(1, value_scale / g.input_scale(1)), dv_scaled = g.scaled_beta(2);
+            Tensor<T> dq = g.make(g.input_shape(0)), dk = g.make(g.input_shape(1)), dv = g.make(g.input_shape(2));
+            kernels::attention_backward<T>(
+                g.execution(), {.forward = arguments(g.input(0), g.input(1), g.input(2), nullptr, log_sum.data()),
+                                .dout = {g.output_gradient().data(), t * wide, wide, d},
+                                .dq = {dq.data(), t * wide, wide, d},
+                                .dk = {dk.data(), s * narrow, narrow, d},
+                                .dv = {dv.data(), s * narrow, narrow, d},
+                                .dq_scale = static_cast<Accum<T>>(dq_scaled.factor),
+                                .dk_scale = static_cast<Accum<T>>(dk_scaled.factor),
+                                .dv_scale = static_cast<Accum<T>>(dv_scaled.factor)});
+            g.add(0, std::move(dq), dq_scaled.scale);
+            g.add(1, std::move(dk), dk_scaled.scale);
+            g.add(2, std::move(dv), dv_scaled.scale);
+        });
     return record_rescaled_gradient(std::move(y), tape);
 }
 

@@ -4,7 +4,7 @@
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/kernels/attention.hpp>
 #include <unitscale/ops/attention.hpp>
-#include <unitscale/ops/operands.hpp>
+#include <unitscale/record/operands.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -36,19 +36,22 @@ template <class T>
     Tape<T>& tape = q.tape("cached_attention");
     const Tensor<T>&query = q.value(), &key = k.value(), &value = v.value();
     const std::size_t heads = options.heads, groups = options.groups == 0 ? heads : options.groups;
-    check(!tape.step_options().gradients, "cached_attention: this step records gradients; begin it with gradients = false");
+    check(!tape.step_options().gradients,
+          "cached_attention: this step records gradients; begin it with gradients = false");
     check(options.causal, "cached_attention: causal is false; tokens to come would change the outputs of those before");
     check(query.rank() == 3 && key.rank() == 3, "cached_attention: q ", shape_text(query.shape()), " and k ",
           shape_text(key.shape()), "; expected [B,T,H d] and [B,T,G d]");
     check(heads >= 1 && heads % groups == 0, "cached_attention: ", heads, " heads and ", groups,
           " groups; expected groups to divide heads");
-    check(query.dim(2) % heads == 0, "cached_attention: q ", shape_text(query.shape()), " is not divisible by ", heads, " heads");
-    const std::size_t batch = query.dim(0), added = query.dim(1), depth = query.dim(2) / heads, columns = groups * depth;
+    check(query.dim(2) % heads == 0, "cached_attention: q ", shape_text(query.shape()), " is not divisible by ", heads,
+          " heads");
+    const std::size_t batch = query.dim(0), added = query.dim(1), depth = query.dim(2) / heads,
+                      columns = groups * depth;
     check(key.shape() == value.shape() && key.shape() == Shape{batch, added, columns}, "cached_attention: q ",
           shape_text(query.shape()), ", k ", shape_text(key.shape()), " and v ", shape_text(value.shape()),
           " do not fit; expected k and v [", batch, ",", added, ",", columns, "]");
-    check(past.batch == batch && past.columns == columns, "cached_attention: buffers for ", past.batch, " x ", past.columns,
-          " columns do not fit k ", shape_text(key.shape()));
+    check(past.batch == batch && past.columns == columns, "cached_attention: buffers for ", past.batch, " x ",
+          past.columns, " columns do not fit k ", shape_text(key.shape()));
     check(past.length + added <= past.capacity, "cached_attention: ", past.length, " positions and ", added,
           " more; the buffers end at ", past.capacity);
     check(!tape.unit_scaled() || options.factor_length.has_value(),

@@ -3,7 +3,7 @@
 
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/kernels/round.hpp>
-#include <unitscale/ops/operands.hpp>
+#include <unitscale/record/operands.hpp>
 
 #include <cstddef>
 
@@ -28,8 +28,9 @@ template <class T>
     kernels::round_elements<T>(tape.execution(), op, quantiser, tape.random_key(site, activation_part), input.data(),
                                output.data(), static_cast<std::ptrdiff_t>(input.size()));
     output.set_scale(input.scale());
-    return tape.record({.name = op, .site = site, .alpha = 1.0, .betas = {1.0}, .reads = reads_nothing, .propagates = true}, {x},
-                       std::move(output), [](BackwardContext<T>& g) { g.add(0, g.take_output_gradient()); });
+    return tape.record(
+        {.name = op, .site = site, .alpha = 1.0, .betas = {1.0}, .reads = reads_nothing, .propagates = true}, {x},
+        std::move(output), [](BackwardContext<T>& g) { g.add(0, g.take_output_gradient()); });
 }
 
 /// Passes the value through and rounds the gradient to a format.

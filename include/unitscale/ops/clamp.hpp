@@ -3,7 +3,7 @@
 
 #include <unitscale/base/multiply_add.hpp>
 #include <unitscale/kernels/pointwise.hpp>
-#include <unitscale/ops/unary.hpp>
+#include <unitscale/record/unary.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -50,16 +50,19 @@ struct ClampedNormal {
 template <class T>
 [[nodiscard]] Variable<T> clamp(Variable<T> x, const ClampOptions& options) {
     Tape<T>& tape = x.tape("clamp");
-    check(options.low < options.high, "clamp: low is ", options.low, " and high is ", options.high, "; expected low below high");
+    check(options.low < options.high, "clamp: low is ", options.low, " and high is ", options.high,
+          "; expected low below high");
     UnitRule ideal = options.unit.value_or(UnitRule{});
     if (tape.unit_scaled() && !options.unit) {
         const ClampedNormal moments = clamped_normal(options.low, options.high);
         check(moments.inside >= 0.01, "clamp: no rule for scaling 'unit' with bounds [", options.low, ",", options.high,
-              "], which unit-normal inputs hardly meet; state its factors with {.unit = UnitRule{.alpha = a, .beta_x = b}}");
+              "], which unit-normal inputs hardly meet; state its factors with {.unit = UnitRule{.alpha = a, .beta_x = "
+              "b}}");
         ideal = {.alpha = 1.0 / std::sqrt(moments.variance), .beta_x = 1.0 / std::sqrt(moments.inside)};
     }
     const double scale = x.scaled().scale();
-    return record_pointwise("clamp", x, effective_factors("clamp", tape, ideal, options.constraint), UnaryScales{.value = scale},
+    return record_pointwise("clamp", x, effective_factors("clamp", tape, ideal, options.constraint),
+                            UnaryScales{.value = scale},
                             kernels::ClampFunction<double>{options.low / scale, options.high / scale});
 }
 

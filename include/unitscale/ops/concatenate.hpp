@@ -3,8 +3,8 @@
 
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/kernels/layout.hpp>
-#include <unitscale/ops/operands.hpp>
-#include <unitscale/ops/same_scale.hpp>
+#include <unitscale/record/operands.hpp>
+#include <unitscale/record/same_scale.hpp>
 
 #include <cstddef>
 #include <initializer_list>
@@ -38,8 +38,8 @@ template <class T>
     std::size_t start = 0;
     for (const Variable<T>& input : inputs) {
         const std::size_t extent = input.shape()[joined];
-        kernels::concatenate_part<T>(tape.execution(), SameScale<T>(tape, input, largest.value()).data(), extent, output.data(),
-                                     shape, joined, start);
+        kernels::concatenate_part<T>(tape.execution(), SameScale<T>(tape, input, largest.value()).data(), extent,
+                                     output.data(), shape, joined, start);
         start += extent;
     }
     const SmallVector<double> betas(inputs.size(), 1.0);
@@ -55,7 +55,8 @@ template <class T>
                            for (std::size_t i = 0; i < count; ++i) {
                                const std::size_t extent = g.input_shape(i)[joined];
                                Tensor<T> dx = g.make(g.input_shape(i));
-                               kernels::split_part<T>(g.execution(), dy.data(), dy.shape(), joined, begin, dx.data(), extent);
+                               kernels::split_part<T>(g.execution(), dy.data(), dy.shape(), joined, begin, dx.data(),
+                                                      extent);
                                g.add(i, std::move(dx), dy.scale());
                                begin += extent;
                            }

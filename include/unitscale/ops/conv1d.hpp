@@ -3,10 +3,10 @@
 
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/kernels/conv1d.hpp>
-#include <unitscale/ops/conv1d_shape.hpp>
-#include <unitscale/ops/operand_rounding.hpp>
-#include <unitscale/ops/operands.hpp>
-#include <unitscale/ops/same_scale.hpp>
+#include <unitscale/record/conv1d_shape.hpp>
+#include <unitscale/record/operand_rounding.hpp>
+#include <unitscale/record/operands.hpp>
+#include <unitscale/record/same_scale.hpp>
 
 #include <array>
 #include <cmath>
@@ -21,11 +21,13 @@ struct Conv1dFactors {
 };
 
 /// Ideal factors of a convolution under `unit`, for `positions` output positions in all: see `conv1d`.
-[[nodiscard]] inline Conv1dFactors conv1d_unit_factors(std::size_t in, std::size_t out, std::size_t taps, std::size_t stride,
-                                                       std::size_t groups, std::size_t positions) noexcept {
-    return {.alpha = rsqrt_count(taps * in / groups),
-            .beta_x = out == 0 ? 1.0 : std::sqrt(static_cast<double>(stride * groups) / static_cast<double>(out * taps)),
-            .beta_weight = rsqrt_count(positions)};
+[[nodiscard]] inline Conv1dFactors conv1d_unit_factors(std::size_t in, std::size_t out, std::size_t taps,
+                                                       std::size_t stride, std::size_t groups,
+                                                       std::size_t positions) noexcept {
+    return {
+        .alpha = rsqrt_count(taps * in / groups),
+        .beta_x = out == 0 ? 1.0 : std::sqrt(static_cast<double>(stride * groups) / static_cast<double>(out * taps)),
+        .beta_weight = rsqrt_count(positions)};
 }
 
 /// Unit-scaled convolution along the last axis.
@@ -50,19 +52,22 @@ template <class T>
     const kernels::Conv1dShape s = conv1d_shape(input.shape(), w.shape(), options);
     const std::size_t out = w.dim(0), positions = input.dim(0) * static_cast<std::size_t>(s.out_length);
     if (bias)
-        check(bias->shape() == Shape{out}, op, ": bias ", shape_text(bias->shape()), " does not fit weight ", shape_text(w.shape()),
-              "; expected [", out, "]");
+        check(bias->shape() == Shape{out}, op, ": bias ", shape_text(bias->shape()), " does not fit weight ",
+              shape_text(w.shape()), "; expected [", out, "]");
     const Site site = tape.next_site(op);
     const OperandRounding rounding(tape, site, ProductKind::linear);
     rounding.check_by_tensor(op);
     const auto x_rounding = rounding.quantiser(tape.execution(), OperandRole::activation, input),
                w_rounding = rounding.quantiser(tape.execution(), OperandRole::weight, w);
-    const RandomKey activation_key = tape.random_key(site, activation_part), weight_key = tape.random_key(site, weight_part),
-                    gradient_key = tape.random_key(site, gradient_part), result_key = tape.random_key(site, result_part);
+    const RandomKey activation_key = tape.random_key(site, activation_part),
+                    weight_key = tape.random_key(site, weight_part),
+                    gradient_key = tape.random_key(site, gradient_part),
+                    result_key = tape.random_key(site, result_part);
     Conv1dFactors factors{};
     JoinedBy joined_by = JoinedBy::plan;
     if (tape.uses_factors()) {
-        factors = conv1d_unit_factors(input.dim(1), out, w.dim(2), options.stride, options.groups, tape.step_rows(positions));
+        factors =
+            conv1d_unit_factors(input.dim(1), out, w.dim(2), options.stride, options.groups, tape.step_rows(positions));
         joined_by = join_factors(op, site, tape, options.constraint, factors.alpha, factors.beta_x);
     }
     const double scales = input.scale() * w.scale();
@@ -92,23 +97,26 @@ template <class T>
             if (g.needs(0)) {
                 const Scaled dx_scaled = g.scaled_beta(0, g.input_scale(1));
                 Tensor<T> dx = g.make(g.input_shape(0));
-                kernels::conv1d_backward_x<T>(g.execution(), s, dy, {g.input(1).data(), pointer(w_rounding), weight_key},
-                                              dx.data(), static_cast<Accum<T>>(dx_scaled.factor));
+                kernels::conv1d_backward_x<T>(g.execution(), s, dy,
+                                              {g.input(1).data(), pointer(w_rounding), weight_key}, dx.data(),
+                                              static_cast<Accum<T>>(dx_scaled.factor));
                 round_result(g.execution(), rounding.formats(), result_key, dx);
                 g.add(0, std::move(dx), dx_scaled.scale);
             }
             if (g.needs(1)) {
                 const Scaled dw_scaled = g.scaled_beta(1, g.input_scale(0));
                 Tensor<T> dw = g.make(g.input_shape(1));
-                kernels::conv1d_backward_weight<T>(g.execution(), s, dy, {g.input(0).data(), pointer(x_rounding), activation_key},
-                                                   dw.data(), static_cast<Accum<T>>(dw_scaled.factor));
+                kernels::conv1d_backward_weight<T>(g.execution(), s, dy,
+                                                   {g.input(0).data(), pointer(x_rounding), activation_key}, dw.data(),
+                                                   static_cast<Accum<T>>(dw_scaled.factor));
                 round_result(g.execution(), rounding.formats(), result_key, dw);
                 g.add(1, std::move(dw), dw_scaled.scale);
             }
             if (inputs == 3 && g.needs(2)) {
                 const Scaled db_scaled = g.scaled_beta(2);
                 Tensor<T> db = g.make(Shape{out});
-                kernels::conv1d_backward_bias<T>(g.execution(), s, dy.data, db.data(), static_cast<Accum<T>>(db_scaled.factor));
+                kernels::conv1d_backward_bias<T>(g.execution(), s, dy.data, db.data(),
+                                                 static_cast<Accum<T>>(db_scaled.factor));
                 g.add(2, std::move(db), db_scaled.scale);
             }
         });

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <unitscale/autograd/tape.hpp>
-#include <unitscale/ops/operands.hpp>
+#include <unitscale/record/operands.hpp>
 #include <unitscale/scaling/power_of_two.hpp>
 
 #include <array>
@@ -29,7 +29,8 @@ struct IdealFactors {
 template <std::size_t N>
 struct CustomRule {
     double worth = 1.0;
-    std::optional<IdealFactors<N>> unit{};   ///< ideal factors of g: required under `unit`; under `propagate` 1 unless given
+    std::optional<IdealFactors<N>>
+        unit{};  ///< ideal factors of g: required under `unit`; under `propagate` 1 unless given
     std::optional<Constraint> constraint{};  ///< joins {alpha, beta_0, ...} under `unit`; empty: the recipe's rule
     Reads reads{};                           ///< which values the backward function reads
 };
@@ -38,11 +39,14 @@ struct CustomRule {
 template <class T, std::size_t N>
 class CustomGradients : public BackwardContext<T> {
 public:
-    CustomGradients(const BackwardContext<T>& g, double worth, double power) : BackwardContext<T>(g), rest_(worth / power) {
+    CustomGradients(const BackwardContext<T>& g, double worth, double power)
+        : BackwardContext<T>(g), rest_(worth / power) {
         for (std::size_t i = 0; i < N; ++i) scaled_[i] = BackwardContext<T>::scaled_beta(i, power / g.input_scale(i));
     }
     /// What the data of input i's gradient is multiplied by: the sum over y of dy dg/da_i, dy being data too.
-    [[nodiscard]] Accum<T> factor(std::size_t i) const noexcept { return static_cast<Accum<T>>(scaled_[i].factor * rest_); }
+    [[nodiscard]] Accum<T> factor(std::size_t i) const noexcept {
+        return static_cast<Accum<T>>(scaled_[i].factor * rest_);
+    }
     /// Adds to the gradient of input i; its scale is the rule's.
     void add(std::size_t i, Tensor<T>&& data) { BackwardContext<T>::add(i, std::move(data), scaled_[i].scale); }
 
@@ -66,12 +70,13 @@ using InputList = const Variable<T> (&)[N];
 /// Errors: a worth or a factor that is not positive and finite.
 /// Reference: Balanca et al. 2024 (Scalify, WANT@ICML). Test: tests/ops/custom_scale_test.cpp
 template <class T, std::size_t N, class Forward, class Backward>
-[[nodiscard]] Variable<T> custom_scale(const char* op, InputList<T, N> inputs, const CustomRule<N>& rule, Forward&& forward,
-                                       Backward backward) {
+[[nodiscard]] Variable<T> custom_scale(const char* op, InputList<T, N> inputs, const CustomRule<N>& rule,
+                                       Forward&& forward, Backward backward) {
     Tape<T>& tape = inputs[0].tape(op);
     check_positive(op, "the worth of its data", rule.worth);
     check(!tape.unit_scaled() || rule.unit.has_value(), op,
-          ": no rule for scaling 'unit'; state its factors with {.unit = IdealFactors<", N, ">{.alpha = a, .betas = {b, ...}}}");
+          ": no rule for scaling 'unit'; state its factors with {.unit = IdealFactors<", N,
+          ">{.alpha = a, .betas = {b, ...}}}");
     IdealFactors<N> factors;
     factors.betas.fill(1.0);
     JoinedBy joined_by = JoinedBy::plan;
@@ -80,9 +85,9 @@ template <class T, std::size_t N, class Forward, class Backward>
         factors = *rule.unit;
         check_positive(op, "alpha", factors.alpha);
         for (const double beta : factors.betas) check_positive(op, "beta", beta);
-        joined_by =
-            std::apply([&](auto&... betas) { return join_factors(op, site, tape, rule.constraint, factors.alpha, betas...); },
-                       factors.betas);
+        joined_by = std::apply(
+            [&](auto&... betas) { return join_factors(op, site, tape, rule.constraint, factors.alpha, betas...); },
+            factors.betas);
     }
     const double worth = rule.worth, power = tape.propagates() ? pow2_down(worth) : 1.0;
     const Scaled scaled = tape.scaled_alpha(site, factors.alpha, power);

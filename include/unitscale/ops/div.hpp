@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <unitscale/ops/binary.hpp>
+#include <unitscale/record/binary.hpp>
 
 #include <optional>
 
 namespace unitscale::ops {
 
 struct DivOptions {
-    std::optional<BinaryUnitRule> unit{};    ///< its factors under `unit`, where the caller knows the scales; required there
+    std::optional<BinaryUnitRule>
+        unit{};  ///< its factors under `unit`, where the caller knows the scales; required there
     std::optional<Constraint> constraint{};  ///< joins {alpha, beta_x, beta_z}; empty: the recipe's rule
 };
 
@@ -24,9 +25,9 @@ template <class T>
 [[nodiscard]] Variable<T> div(Variable<T> x, Variable<T> z, const DivOptions& options = {}) {
     using A = Accum<T>;
     Tape<T>& tape = x.tape("div");
-    check(
-        !tape.unit_scaled() || options.unit.has_value(),
-        "div: no rule for scaling 'unit'; state its factors with {.unit = BinaryUnitRule{.alpha = a, .beta_x = b, .beta_z = c}}");
+    check(!tape.unit_scaled() || options.unit.has_value(),
+          "div: no rule for scaling 'unit'; state its factors with {.unit = BinaryUnitRule{.alpha = a, .beta_x = b, "
+          ".beta_z = c}}");
     const Shape shape = broadcast_shape("div", x.shape(), z.shape());
     const Tensor<T>&left = x.scaled(), &right = z.scaled();
     const BinaryUnitRule sums{.beta_x = rsqrt_count(broadcast_copies(tape, left, shape)),

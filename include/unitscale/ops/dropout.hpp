@@ -4,7 +4,7 @@
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/kernels/dropout.hpp>
 #include <unitscale/kernels/elementwise.hpp>
-#include <unitscale/ops/operands.hpp>
+#include <unitscale/record/operands.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -41,16 +41,20 @@ template <class T>
     else kernels::scale<T>(tape.execution(), input.data(), output.data(), count, alpha);
     output.set_scale(scaled.scale);
     output.set_any_scale(tape.propagates() && input.any_scale());
-    return tape.record(
-        {.name = "dropout", .site = site, .alpha = factor, .betas = {factor}, .reads = reads_nothing, .propagates = true}, {x},
-        std::move(output), [=](BackwardContext<T>& g) {
-            const Scaled dx_scaled = g.scaled_beta(0);
-            Tensor<T> dx = g.take_output_gradient();
-            const auto beta = static_cast<Accum<T>>(dx_scaled.factor);
-            if (training) kernels::dropout<T>(g.execution(), dx.data(), dx.data(), count, p, key, beta);
-            else kernels::scale<T>(g.execution(), dx.data(), dx.data(), count, beta);
-            g.add(0, std::move(dx), dx_scaled.scale);
-        });
+    return tape.record({.name = "dropout",
+                        .site = site,
+                        .alpha = factor,
+                        .betas = {factor},
+                        .reads = reads_nothing,
+                        .propagates = true},
+                       {x}, std::move(output), [=](BackwardContext<T>& g) {
+                           const Scaled dx_scaled = g.scaled_beta(0);
+                           Tensor<T> dx = g.take_output_gradient();
+                           const auto beta = static_cast<Accum<T>>(dx_scaled.factor);
+                           if (training) kernels::dropout<T>(g.execution(), dx.data(), dx.data(), count, p, key, beta);
+                           else kernels::scale<T>(g.execution(), dx.data(), dx.data(), count, beta);
+                           g.add(0, std::move(dx), dx_scaled.scale);
+                       });
 }
 
 }  // namespace unitscale::ops

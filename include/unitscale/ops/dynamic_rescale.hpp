@@ -40,13 +40,19 @@ template <class T>
     Tape<T>& tape = x.tape(op);
     if (!tape.propagates()) return x;
     return tape.template record_repeats<1>(
-        {.name = op, .site = tape.next_site(op), .alpha = 1.0, .betas = {1.0}, .reads = reads_nothing, .propagates = true}, {x},
-        [norm](BackwardContext<T>& g) {
+        {.name = op,
+         .site = tape.next_site(op),
+         .alpha = 1.0,
+         .betas = {1.0},
+         .reads = reads_nothing,
+         .propagates = true},
+        {x}, [norm](BackwardContext<T>& g) {
             Tensor<T> dx = g.take_output_gradient();
             const double from = dx.scale(), f = rescale_factor(g.execution(), norm, dx);
             const double to = f == 1.0 ? from : with_scale(from, from * f).scale;
             if (to != from)
-                kernels::rescale<T>(g.execution(), dx.data(), dx.data(), static_cast<std::ptrdiff_t>(dx.size()), from, to);
+                kernels::rescale<T>(g.execution(), dx.data(), dx.data(), static_cast<std::ptrdiff_t>(dx.size()), from,
+                                    to);
             g.add(0, std::move(dx), to);
         })[0];
 }

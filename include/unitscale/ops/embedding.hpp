@@ -3,7 +3,7 @@
 
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/kernels/embedding.hpp>
-#include <unitscale/ops/operands.hpp>
+#include <unitscale/record/operands.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -32,18 +32,21 @@ struct EmbeddingOptions {
 /// Errors: table not a matrix; an id outside [0, V).
 /// Reference: Blake et al. 2024, arXiv:2407.17465, appendix B. Test: tests/ops/embedding_test.cpp
 template <class T>
-[[nodiscard]] Variable<T> embedding(Variable<T> table, const Tensor<std::int32_t>& ids, const EmbeddingOptions& options = {}) {
+[[nodiscard]] Variable<T> embedding(Variable<T> table, const Tensor<std::int32_t>& ids,
+                                    const EmbeddingOptions& options = {}) {
     Tape<T>& tape = table.tape("embedding");
     const Tensor<T>& rows = table.scaled();
     check(rows.rank() == 2, "embedding: table ", shape_text(rows.shape()), " is not a matrix [V,d]");
     const auto vocabulary = static_cast<std::ptrdiff_t>(rows.dim(0)), width = static_cast<std::ptrdiff_t>(rows.dim(1));
     const auto count = static_cast<std::ptrdiff_t>(ids.size());
     const std::ptrdiff_t bad = kernels::first_outside(ids.data(), count, vocabulary);
-    check(bad == count, "embedding: ids[", bad, "] is ", bad < count ? ids.data()[bad] : 0, "; expected a number in [0,",
-          vocabulary, ")");
+    check(bad == count, "embedding: ids[", bad, "] is ", bad < count ? ids.data()[bad] : 0,
+          "; expected a number in [0,", vocabulary, ")");
 
     const double beta =
-        tape.uses_factors() ? embedding_unit_beta(rows.dim(0), options.step_lookups.value_or(tape.step_rows(ids.size()))) : 1.0;
+        tape.uses_factors()
+            ? embedding_unit_beta(rows.dim(0), options.step_lookups.value_or(tape.step_rows(ids.size())))
+            : 1.0;
     Shape shape(ids.rank() + 1);
     std::copy(ids.shape().begin(), ids.shape().end(), shape.begin());
     shape[ids.rank()] = rows.dim(1);
@@ -62,8 +65,9 @@ template <class T>
                        {table}, std::move(output), [=, kept = std::move(kept)](BackwardContext<T>& g) {
                            const Scaled scaled = g.scaled_beta(0);
                            Tensor<T> dtable = g.make(g.input_shape(0));
-                           kernels::embedding_backward<T>(g.execution(), g.output_gradient().data(), kept.data(), dtable.data(),
-                                                          count, vocabulary, width, static_cast<Accum<T>>(scaled.factor));
+                           kernels::embedding_backward<T>(g.execution(), g.output_gradient().data(), kept.data(),
+                                                          dtable.data(), count, vocabulary, width,
+                                                          static_cast<Accum<T>>(scaled.factor));
                            g.add(0, std::move(dtable), scaled.scale);
                        });
 }

@@ -4,7 +4,7 @@
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/kernels/activations.hpp>
 #include <unitscale/kernels/elementwise.hpp>
-#include <unitscale/ops/operands.hpp>
+#include <unitscale/record/operands.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -56,8 +56,8 @@ template <class T>
                            Tensor<T> dx = g.make(g.input_shape(0));
                            Tensor<T> dgate = g.make(g.input_shape(1));
                            kernels::gated_silu_backward<T>(g.execution(), g.input(0).data(), g.input(1).data(),
-                                                           g.output_gradient().data(), dx.data(), dgate.data(), count, m,
-                                                           static_cast<Accum<T>>(propagates ? 1.0 : g.beta(0)));
+                                                           g.output_gradient().data(), dx.data(), dgate.data(), count,
+                                                           m, static_cast<Accum<T>>(propagates ? 1.0 : g.beta(0)));
                            const auto send = [&](std::size_t i, Tensor<T>&& gradient) {
                                const double worth = g.output_gradient().scale() * g.input_scale(1 - i);
                                const Scaled part = with_scale(worth, worth);

@@ -3,7 +3,7 @@
 
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/kernels/gather.hpp>
-#include <unitscale/ops/operands.hpp>
+#include <unitscale/record/operands.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -44,7 +44,8 @@ struct GatherOptions {
 inline void check_ids(const char* op, const Tensor<std::int32_t>& ids, std::ptrdiff_t extent) {
     const auto n = static_cast<std::ptrdiff_t>(ids.size());
     const std::ptrdiff_t bad = kernels::first_outside(ids.data(), n, extent);
-    check(bad == n, op, ": ids[", bad, "] is ", bad < n ? ids.data()[bad] : 0, "; expected a number in [0,", extent, ")");
+    check(bad == n, op, ": ids[", bad, "] is ", bad < n ? ids.data()[bad] : 0, "; expected a number in [0,", extent,
+          ")");
 }
 
 /// Rows along an axis, picked by number: for ids [I] and axis 1
@@ -89,8 +90,9 @@ template <class T>
                        {x}, std::move(output), [=, kept = std::move(kept)](BackwardContext<T>& g) {
                            const Scaled dx_scaled = g.scaled_beta(0);
                            Tensor<T> dx = g.make(g.input_shape(0));
-                           kernels::scatter_add_rows<T>(g.execution(), g.output_gradient().data(), kept.data(), dx.data(), outer,
-                                                        rows, n, inner, static_cast<Accum<T>>(dx_scaled.factor));
+                           kernels::scatter_add_rows<T>(g.execution(), g.output_gradient().data(), kept.data(),
+                                                        dx.data(), outer, rows, n, inner,
+                                                        static_cast<Accum<T>>(dx_scaled.factor));
                            g.add(0, std::move(dx), dx_scaled.scale);
                        });
 }

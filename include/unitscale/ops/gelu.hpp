@@ -2,7 +2,7 @@
 #pragma once
 
 #include <unitscale/kernels/activations.hpp>
-#include <unitscale/ops/unary.hpp>
+#include <unitscale/record/unary.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -15,8 +15,8 @@ enum class GeluForm { erf, tanh };
 enum class GeluConstants { fitted, unit_scaling_paper };
 
 struct GeluOptions {
-    double mult = 1.0;                                ///< m, the multiplier before the non-linearity (alpha_ffn_act in u-µP)
-    GeluForm form = GeluForm::erf;                    ///< tanh: the approximation of many published models
+    double mult = 1.0;              ///< m, the multiplier before the non-linearity (alpha_ffn_act in u-µP)
+    GeluForm form = GeluForm::erf;  ///< tanh: the approximation of many published models
     GeluConstants constants = GeluConstants::fitted;  ///< where the factors come from
     std::optional<Constraint> constraint{};           ///< joins {alpha, beta_x}; empty: the recipe's rule
 };
@@ -57,7 +57,8 @@ template <class T>
             if (exact) kernels::gelu_forward<T>(execution, from, y, n, m * s, alpha);
             else kernels::gelu_tanh_forward<T>(execution, from, y, n, m * s, alpha);
         },
-        [=](const Execution& execution, const T* from, const T* dy, T* dx, std::ptrdiff_t n, Accum<T> beta, Accum<T> s) {
+        [=](const Execution& execution, const T* from, const T* dy, T* dx, std::ptrdiff_t n, Accum<T> beta,
+            Accum<T> s) {
             if (exact) kernels::gelu_backward<T>(execution, from, dy, dx, n, m * s, beta);
             else kernels::gelu_tanh_backward<T>(execution, from, dy, dx, n, m * s, beta);
         });

@@ -4,8 +4,8 @@
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/kernels/norms.hpp>
 #include <unitscale/ops/dynamic_rescale.hpp>
-#include <unitscale/ops/operands.hpp>
-#include <unitscale/ops/same_scale.hpp>
+#include <unitscale/record/operands.hpp>
+#include <unitscale/record/same_scale.hpp>
 
 #include <array>
 #include <cmath>
@@ -51,8 +51,8 @@ template <class T>
 /// Errors: rank 0, no columns, gain or shift of another length, epsilon below 0.
 /// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, table A.2. Test: tests/ops/layer_norm_test.cpp
 template <class T>
-[[nodiscard]] Variable<T> layer_norm(Variable<T> x, std::optional<Variable<T>> gain = {}, std::optional<Variable<T>> shift = {},
-                                     const NormOptions& options = {}) {
+[[nodiscard]] Variable<T> layer_norm(Variable<T> x, std::optional<Variable<T>> gain = {},
+                                     std::optional<Variable<T>> shift = {}, const NormOptions& options = {}) {
     Tape<T>& tape = x.tape("layer_norm");
     x = record_rescaled_gradient(x, tape);
     const Tensor<T>& input = x.scaled();
@@ -67,7 +67,8 @@ template <class T>
     Tensor<Accum<T>> mean({row_total}, tape.pool()), inverse({row_total}, tape.pool());
     Tensor<T> output = tape.make(input.shape());
     kernels::layer_norm_forward<T>(tape.execution(), input.data(), gain ? gain->scaled().data() : nullptr, moved.data(),
-                                   output.data(), mean.data(), inverse.data(), rows, n, norm_epsilon(tape, input, options));
+                                   output.data(), mean.data(), inverse.data(), rows, n,
+                                   norm_epsilon(tape, input, options));
     output.set_scale(scale);
     std::array<Variable<T>, 3> inputs = {x};
     const std::array<double, 3> betas = {1.0, beta, beta};
@@ -98,9 +99,9 @@ template <class T>
                            to.beta_x = static_cast<Accum<T>>(dx_scaled.factor);
                            to.beta_w = static_cast<Accum<T>>(dgain_scaled.factor);
                            to.beta_c = static_cast<Accum<T>>(dshift_scaled.factor);
-                           kernels::layer_norm_backward<T>(g.execution(), g.input(0).data(),
-                                                           has_gain ? g.input(gain_at).data() : nullptr,
-                                                           g.output_gradient().data(), mean.data(), inverse.data(), to, rows, n);
+                           kernels::layer_norm_backward<T>(
+                               g.execution(), g.input(0).data(), has_gain ? g.input(gain_at).data() : nullptr,
+                               g.output_gradient().data(), mean.data(), inverse.data(), to, rows, n);
                            g.add(0, std::move(dx), dx_scaled.scale);
                            if (has_gain) g.add(gain_at, std::move(dgain), dgain_scaled.scale);
                            if (has_shift) g.add(shift_at, std::move(dshift), dshift_scaled.scale);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <unitscale/ops/record_linear.hpp>
+#include <unitscale/record/record_linear.hpp>
 
 #include <cstddef>
 #include <optional>
@@ -26,7 +26,8 @@ template <class T>
                                  const LinearOptions& options = {}) {
     const auto factors_of = [&](Site site, std::size_t in, std::size_t out, std::size_t rows) {
         LinearFactors factors = linear_unit_factors(in, out, rows);
-        factors.joined_by = join_factors("linear", site, x.tape("linear"), options.constraint, factors.alpha, factors.beta_x);
+        factors.joined_by =
+            join_factors("linear", site, x.tape("linear"), options.constraint, factors.alpha, factors.beta_x);
         return factors;
     };
     return record_linear("linear", ProductKind::linear, x, weight, bias, factors_of);

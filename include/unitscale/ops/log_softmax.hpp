@@ -3,8 +3,8 @@
 
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/kernels/softmax.hpp>
-#include <unitscale/ops/operands.hpp>
-#include <unitscale/ops/unary.hpp>
+#include <unitscale/record/operands.hpp>
+#include <unitscale/record/unary.hpp>
 
 #include <cstddef>
 #include <optional>
@@ -50,8 +50,8 @@ template <class T>
                        {x}, std::move(output), [=](BackwardContext<T>& g) {
                            const Scaled dx_scaled = g.scaled_beta(0);
                            Tensor<T> dx = g.take_output_gradient();
-                           kernels::log_softmax_backward<T>(g.execution(), g.output().data(), dx.data(), dx.data(), rows, s, m,
-                                                            alpha, static_cast<Accum<T>>(dx_scaled.factor));
+                           kernels::log_softmax_backward<T>(g.execution(), g.output().data(), dx.data(), dx.data(),
+                                                            rows, s, m, alpha, static_cast<Accum<T>>(dx_scaled.factor));
                            g.add(0, std::move(dx), dx_scaled.scale);
                        });
 }

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <unitscale/autograd/tape.hpp>
-#include <unitscale/kernels/matmul.hpp>
-#include <unitscale/ops/operand_rounding.hpp>
-#include <unitscale/ops/operands.hpp>
-#include <unitscale/ops/saved_operand.hpp>
+#include <unitscale/products/product.hpp>
+#include <unitscale/record/operand_rounding.hpp>
+#include <unitscale/record/operands.hpp>
+#include <unitscale/record/saved_operand.hpp>
 
 #include <cstddef>
 #include <optional>
@@ -39,13 +39,14 @@ template <class T>
 [[nodiscard]] Variable<T> matmul(Variable<T> x, Variable<T> w, const MatmulOptions& options = {}) {
     Tape<T>& tape = x.tape("matmul");
     const Tensor<T>&left = x.scaled(), &right = w.scaled();
-    check(left.rank() >= 2 && right.rank() >= 2, "matmul: x ", shape_text(left.shape()), " and w ", shape_text(right.shape()),
-          " need at least two dimensions each");
+    check(left.rank() >= 2 && right.rank() >= 2, "matmul: x ", shape_text(left.shape()), " and w ",
+          shape_text(right.shape()), " need at least two dimensions each");
     check(left.dim(-1) == right.dim(-2), "matmul: x ", shape_text(left.shape()), " and w ", shape_text(right.shape()),
           " do not contract: ", left.dim(-1), " != ", right.dim(-2));
     const bool shared = right.rank() == 2;
     bool same_batch = shared || left.rank() == right.rank();
-    for (std::size_t i = 0; same_batch && !shared && i + 2 < left.rank(); ++i) same_batch = left.shape()[i] == right.shape()[i];
+    for (std::size_t i = 0; same_batch && !shared && i + 2 < left.rank(); ++i)
+        same_batch = left.shape()[i] == right.shape()[i];
     check(same_batch, "matmul: x ", shape_text(left.shape()), " and w ", shape_text(right.shape()),
           " have different batches; expected the same leading extents, or a w of rank 2");
     const Site site = tape.next_site("matmul");
@@ -54,7 +55,8 @@ template <class T>
     const auto x_rounding = rounding.quantiser(tape.execution(), OperandRole::activation, left),
                w_rounding = rounding.quantiser(tape.execution(), OperandRole::activation, OperandRole::weight, right);
     const RandomKey x_key = tape.random_key(site, activation_part), w_key = tape.random_key(site, weight_part),
-                    gradient_key = tape.random_key(site, gradient_part), result_key = tape.random_key(site, result_part);
+                    gradient_key = tape.random_key(site, gradient_part),
+                    result_key = tape.random_key(site, result_part);
 
     // A w of rank 2 serves the whole batch: then the left rows of all items are one tall matrix.
     std::size_t items = 1;
@@ -66,29 +68,31 @@ template <class T>
     JoinedBy joined_by = JoinedBy::plan;
     if (tape.uses_factors()) {
         factors = matmul_unit_factors(left.dim(-1), right.dim(-1), shared ? tape.step_rows(rows) : rows);
-        joined_by = join_factors("matmul", site, tape, options.constraint, factors.alpha, factors.beta_x, factors.beta_w);
+        joined_by =
+            join_factors("matmul", site, tape, options.constraint, factors.alpha, factors.beta_x, factors.beta_w);
     }
 
     // Each input is read for the other's gradient: rounded, if the recipe says so.
     const bool codes_x = w.requires_gradient() && reads_codes(tape, x, x_rounding, x_key);
     const bool codes_w = x.requires_gradient() && reads_codes(tape, w, w_rounding, w_key);
-    const Reads reads{.inputs = (w.requires_gradient() && !codes_x ? 1u : 0u) | (x.requires_gradient() && !codes_w ? 2u : 0u),
-                      .outputs = 0,
-                      .rounded = (codes_x ? 1u : 0u) | (codes_w ? 2u : 0u)};
+    const Reads reads{
+        .inputs = (w.requires_gradient() && !codes_x ? 1u : 0u) | (x.requires_gradient() && !codes_w ? 2u : 0u),
+        .outputs = 0,
+        .rounded = (codes_x ? 1u : 0u) | (codes_w ? 2u : 0u)};
     const Scaled scaled = tape.scaled_alpha(site, factors.alpha, left.scale() * right.scale());
     Tensor<T> output = tape.make(with_last_extent(left.shape(), right.dim(-1)));
-    kernels::matmul<T>(tape.execution(), {.m = m,
-                                          .n = n,
-                                          .k = k,
-                                          .batch = batch,
-                                          .a = {left.data(), k, 1, m * k},
-                                          .b = {right.data(), n, 1, k * n},
-                                          .c = {output.data(), n, 1, m * n},
-                                          .alpha = static_cast<Accum<T>>(scaled.factor),
-                                          .round_a = pointer(x_rounding),
-                                          .round_b = pointer(w_rounding),
-                                          .key_a = x_key,
-                                          .key_b = w_key});
+    products::matmul<T>(tape.execution(), {.m = m,
+                                           .n = n,
+                                           .k = k,
+                                           .batch = batch,
+                                           .a = {left.data(), k, 1, m * k},
+                                           .b = {right.data(), n, 1, k * n},
+                                           .c = {output.data(), n, 1, m * n},
+                                           .alpha = static_cast<Accum<T>>(scaled.factor),
+                                           .round_a = pointer(x_rounding),
+                                           .round_b = pointer(w_rounding),
+                                           .key_a = x_key,
+                                           .key_b = w_key});
     round_result(tape.execution(), rounding.formats(), result_key, output);
     output.set_scale(scaled.scale);
     return tape.record({.name = "matmul",
@@ -101,7 +105,8 @@ template <class T>
                         .propagates = true},
                        {x, w}, std::move(output), [=](BackwardContext<T>& g) {
                            const T* dy = g.output_gradient().data();
-                           const auto dy_rounding = rounding.quantiser(g.execution(), OperandRole::gradient, g.output_gradient());
+                           const auto dy_rounding =
+                               rounding.quantiser(g.execution(), OperandRole::gradient, g.output_gradient());
                            if (g.needs(0)) {
                                const Scaled dx_scaled = g.scaled_beta(0, g.input_scale(1));
                                Tensor<T> dx = g.make(g.input_shape(0));

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <unitscale/kernels/maximum.hpp>
-#include <unitscale/ops/reduced_axes.hpp>
+#include <unitscale/record/reduced_axes.hpp>
 
 #include <cstddef>
 #include <optional>
@@ -50,9 +50,10 @@ template <class T>
                        {x}, std::move(output), [places = std::move(places)](BackwardContext<T>& g) {
                            const Scaled dx_scaled = g.scaled_beta(0);
                            Tensor<T> dx = g.make(g.input_shape(0));
-                           kernels::maximum_backward<T>(
-                               g.output_gradient().data(), places.data(), dx.data(), static_cast<std::ptrdiff_t>(places.size()),
-                               static_cast<std::ptrdiff_t>(dx.size()), static_cast<Accum<T>>(dx_scaled.factor));
+                           kernels::maximum_backward<T>(g.output_gradient().data(), places.data(), dx.data(),
+                                                        static_cast<std::ptrdiff_t>(places.size()),
+                                                        static_cast<std::ptrdiff_t>(dx.size()),
+                                                        static_cast<Accum<T>>(dx_scaled.factor));
                            g.add(0, std::move(dx), dx_scaled.scale);
                        });
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <unitscale/ops/reduced_axes.hpp>
+#include <unitscale/record/reduced_axes.hpp>
 
 #include <algorithm>
 

@@ -5,8 +5,8 @@
 #include <unitscale/base/multiply_add.hpp>
 #include <unitscale/kernels/elementwise.hpp>
 #include <unitscale/kernels/reduce.hpp>
-#include <unitscale/ops/operands.hpp>
 #include <unitscale/ops/softmax_cross_entropy.hpp>
+#include <unitscale/record/operands.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -17,7 +17,8 @@ namespace unitscale::ops {
 
 struct MseLossOptions {
     Reduction reduction = Reduction::mean;
-    std::optional<std::size_t> step_elements{};  ///< elements of the whole step, for `mean`; empty: micro-batches are alike
+    std::optional<std::size_t>
+        step_elements{};  ///< elements of the whole step, for `mean`; empty: micro-batches are alike
 };
 
 /// 8^-1/2, the factor of the gradients of the summed squared error under `unit`: see `mse_loss`.
@@ -49,11 +50,13 @@ template <class T>
     if (tape.unit_scaled()) beta = mse_loss_unit_factor() / share;
     if (tape.propagates() && size > 0.0) beta = 1.0 / (2.0 * share * size);
 
-    const auto add_square = [s = static_cast<Accum<T>>(a), t = static_cast<Accum<T>>(b)](Accum<T> sum, Accum<T> u, Accum<T> v) {
+    const auto add_square = [s = static_cast<Accum<T>>(a), t = static_cast<Accum<T>>(b)](Accum<T> sum, Accum<T> u,
+                                                                                         Accum<T> v) {
         const Accum<T> difference = multiply_add(s, u, -(t * v));
         return multiply_add(difference, difference, sum);
     };
-    const Accum<T> total = kernels::accumulate_over<Accum<T>>(tape.execution(), count, add_square, left.data(), right.data());
+    const Accum<T> total =
+        kernels::accumulate_over<Accum<T>>(tape.execution(), count, add_square, left.data(), right.data());
     Tensor<T> loss = tape.make(Shape{1});
     const Accum<T> value = total * static_cast<Accum<T>>(share);
     loss.data()[0] = static_cast<T>(value);
@@ -71,9 +74,9 @@ template <class T>
                                const Scaled scaled = g.scaled_beta(input);
                                const double factor = (input == 0 ? 2.0 : -2.0) * scaled.factor * share * seed;
                                Tensor<T> gradient = g.make(g.input_shape(input));
-                               kernels::add_scaled<T>(g.execution(), g.input(0).data(), static_cast<Accum<T>>(factor * a),
-                                                      g.input(1).data(), static_cast<Accum<T>>(-factor * b), gradient.data(),
-                                                      count);
+                               kernels::add_scaled<T>(g.execution(), g.input(0).data(),
+                                                      static_cast<Accum<T>>(factor * a), g.input(1).data(),
+                                                      static_cast<Accum<T>>(-factor * b), gradient.data(), count);
                                g.add(input, std::move(gradient), scaled.scale);
                            }
                        });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <unitscale/ops/binary.hpp>
+#include <unitscale/record/binary.hpp>
 
 #include <optional>
 

@@ -3,7 +3,7 @@
 
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/kernels/elementwise.hpp>
-#include <unitscale/ops/operands.hpp>
+#include <unitscale/record/operands.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -32,14 +32,19 @@ template <class T>
     kernels::scale<T>(tape.execution(), input.data(), output.data(), count, static_cast<Accum<T>>(scaled.factor * c));
     output.set_scale(scaled.scale);
     output.set_any_scale(tape.propagates() && input.any_scale());
-    return tape.record(
-        {.name = "multiplier", .site = site, .alpha = ideal, .betas = {ideal}, .reads = reads_nothing, .propagates = true}, {x},
-        std::move(output), [=](BackwardContext<T>& g) {
-            const Scaled dx_scaled = g.scaled_beta(0);
-            Tensor<T> dx = g.take_output_gradient();
-            kernels::scale<T>(g.execution(), dx.data(), dx.data(), count, static_cast<Accum<T>>(dx_scaled.factor * c));
-            g.add(0, std::move(dx), dx_scaled.scale);
-        });
+    return tape.record({.name = "multiplier",
+                        .site = site,
+                        .alpha = ideal,
+                        .betas = {ideal},
+                        .reads = reads_nothing,
+                        .propagates = true},
+                       {x}, std::move(output), [=](BackwardContext<T>& g) {
+                           const Scaled dx_scaled = g.scaled_beta(0);
+                           Tensor<T> dx = g.take_output_gradient();
+                           kernels::scale<T>(g.execution(), dx.data(), dx.data(), count,
+                                             static_cast<Accum<T>>(dx_scaled.factor * c));
+                           g.add(0, std::move(dx), dx_scaled.scale);
+                       });
 }
 
 }  // namespace unitscale::ops

@@ -3,8 +3,8 @@
 
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/kernels/layout.hpp>
-#include <unitscale/ops/operands.hpp>
-#include <unitscale/ops/same_scale.hpp>
+#include <unitscale/record/operands.hpp>
+#include <unitscale/record/same_scale.hpp>
 #include <unitscale/tensor/cast.hpp>
 
 #include <cmath>
@@ -28,8 +28,8 @@ template <class T>
 [[nodiscard]] Variable<T> pad(Variable<T> x, const Shape& before, const Shape& after, const PadOptions& options = {}) {
     Tape<T>& tape = x.tape("pad");
     const Tensor<T>& input = x.scaled();
-    check(before.size() == input.rank() && after.size() == input.rank(), "pad: before ", to_string(before), " and after ",
-          to_string(after), " for x ", shape_text(input.shape()), "; expected one of each per axis");
+    check(before.size() == input.rank() && after.size() == input.rank(), "pad: before ", to_string(before),
+          " and after ", to_string(after), " for x ", shape_text(input.shape()), "; expected one of each per axis");
     Shape shape(input.rank()), stops(input.rank());
     for (std::size_t axis = 0; axis < input.rank(); ++axis) {
         stops[axis] = before[axis] + input.shape()[axis];
@@ -42,14 +42,18 @@ template <class T>
                                element_cast<T>(options.value));  // x in the box
     output.set_scale(any_scale ? input.scale() : 1.0);
     output.set_any_scale(tape.propagates() && any_scale && input.any_scale());
-    return tape.record(
-        {.name = "pad", .site = tape.next_site("pad"), .alpha = 1.0, .betas = {1.0}, .reads = reads_nothing, .propagates = true},
-        {x}, std::move(output), [=](BackwardContext<T>& g) {
-            Tensor<T> dx = g.make(g.input_shape(0));
-            const Tensor<T>& dy = g.output_gradient();
-            kernels::slice<T>(g.execution(), dy.data(), shape, before, stops, dx.data());
-            g.add(0, std::move(dx), dy.scale());
-        });
+    return tape.record({.name = "pad",
+                        .site = tape.next_site("pad"),
+                        .alpha = 1.0,
+                        .betas = {1.0},
+                        .reads = reads_nothing,
+                        .propagates = true},
+                       {x}, std::move(output), [=](BackwardContext<T>& g) {
+                           Tensor<T> dx = g.make(g.input_shape(0));
+                           const Tensor<T>& dy = g.output_gradient();
+                           kernels::slice<T>(g.execution(), dy.data(), shape, before, stops, dx.data());
+                           g.add(0, std::move(dx), dy.scale());
+                       });
 }
 
 }  // namespace unitscale::ops

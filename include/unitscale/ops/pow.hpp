@@ -2,7 +2,7 @@
 #pragma once
 
 #include <unitscale/kernels/pointwise.hpp>
-#include <unitscale/ops/unary.hpp>
+#include <unitscale/record/unary.hpp>
 
 #include <cmath>
 
@@ -18,7 +18,8 @@ namespace unitscale::ops {
 /// value is a constant; p not finite. Test: tests/ops/pow_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> pow(Variable<T> x, double exponent, const UnruledOptions& options = {}) {
-    check(std::isfinite(exponent) && exponent != 0.0, "pow: exponent is ", exponent, "; expected a finite number other than 0");
+    check(std::isfinite(exponent) && exponent != 0.0, "pow: exponent is ", exponent,
+          "; expected a finite number other than 0");
     const UnitRule factors = stated_factors("pow", x.tape("pow"), options);
     const double s = x.scaled().scale();
     const UnaryScales scales{.value = std::pow(s, exponent), .slope = std::pow(s, exponent - 1.0)};

@@ -3,7 +3,7 @@
 
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/ops/linear.hpp>
-#include <unitscale/ops/operands.hpp>
+#include <unitscale/record/operands.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -12,8 +12,9 @@
 namespace unitscale::ops {
 
 struct ReadoutOptions {
-    std::optional<Constraint> constraint{};  ///< joins {alpha, beta_x}; empty: the recipe's if it is `automatic`, else none
-    std::optional<double> exponent{};        ///< e in alpha = in^-e; empty: the recipe's
+    std::optional<Constraint>
+        constraint{};                  ///< joins {alpha, beta_x}; empty: the recipe's if it is `automatic`, else none
+    std::optional<double> exponent{};  ///< e in alpha = in^-e; empty: the recipe's
 };
 
 /// Ideal factors of the readout under `unit`: see `readout`.

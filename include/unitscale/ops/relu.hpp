@@ -2,7 +2,7 @@
 #pragma once
 
 #include <unitscale/kernels/activations.hpp>
-#include <unitscale/ops/unary.hpp>
+#include <unitscale/record/unary.hpp>
 
 #include <cmath>
 #include <cstddef>

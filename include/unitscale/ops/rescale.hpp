@@ -3,7 +3,7 @@
 
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/kernels/rescale.hpp>
-#include <unitscale/ops/operands.hpp>
+#include <unitscale/record/operands.hpp>
 
 #include <cstddef>
 #include <limits>
@@ -21,18 +21,24 @@ template <class T>
     Tape<T>& tape = x.tape(op);
     const Tensor<T>& input = x.scaled();
     const double scale = with_scale(worth, wanted).scale, slope = worth / input.scale();
-    const OpInfo info{
-        .name = op, .site = tape.next_site(op), .alpha = 1.0, .betas = {1.0}, .reads = reads_nothing, .propagates = true};
+    const OpInfo info{.name = op,
+                      .site = tape.next_site(op),
+                      .alpha = 1.0,
+                      .betas = {1.0},
+                      .reads = reads_nothing,
+                      .propagates = true};
     const auto pass_on = [slope](BackwardContext<T>& g) {
         Tensor<T> dx = g.take_output_gradient();
         const double dx_worth = dx.scale() * slope, dx_scale = with_scale(dx_worth, dx_worth).scale;
         if (slope != 1.0 && dx_scale != dx_worth)
-            kernels::rescale<T>(g.execution(), dx.data(), dx.data(), static_cast<std::ptrdiff_t>(dx.size()), dx_worth, dx_scale);
+            kernels::rescale<T>(g.execution(), dx.data(), dx.data(), static_cast<std::ptrdiff_t>(dx.size()), dx_worth,
+                                dx_scale);
         g.add(0, std::move(dx), slope == 1.0 ? dx_worth : dx_scale);
     };
     if (slope == 1.0 && scale == input.scale()) return tape.template record_repeats<1>(info, {x}, pass_on)[0];
     Tensor<T> output = tape.make(input.shape());
-    kernels::rescale<T>(tape.execution(), input.data(), output.data(), static_cast<std::ptrdiff_t>(input.size()), worth, scale);
+    kernels::rescale<T>(tape.execution(), input.data(), output.data(), static_cast<std::ptrdiff_t>(input.size()), worth,
+                        scale);
     output.set_scale(scale);
     output.set_any_scale(input.any_scale());
     return tape.record(info, {x}, std::move(output), pass_on);

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <unitscale/autograd/tape.hpp>
-#include <unitscale/ops/operands.hpp>
+#include <unitscale/record/operands.hpp>
 
 #include <algorithm>
 #include <cstddef>

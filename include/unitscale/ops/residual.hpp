@@ -4,7 +4,7 @@
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/base/multiply_add.hpp>
 #include <unitscale/kernels/elementwise.hpp>
-#include <unitscale/ops/operands.hpp>
+#include <unitscale/record/operands.hpp>
 
 #include <array>
 #include <cmath>
@@ -35,24 +35,25 @@ template <class T>
 [[nodiscard]] std::array<Variable<T>, 2> residual_split(Variable<T> x, std::optional<double> tau = {}) {
     Tape<T>& tape = x.tape("residual_split");
     const double weight = tape.unit_scaled() ? residual_weights(tau).branch : 1.0;
-    return tape.template record_repeats<2>(
-        {.name = "residual_split",
-         .site = tape.next_site("residual_split"),
-         .betas = {1.0},
-         .output_weights = {weight, 1.0},
-         .reads = reads_nothing,
-         .propagates = true},
-        {x}, [propagates = tape.propagates()](BackwardContext<T>& g) {
-            if (propagates) {
-                g.add(0, g.take_output_gradient(1));
-                g.add(0, g.take_output_gradient(0));
-                return;
-            }
-            Tensor<T> dx = g.take_output_gradient(1);
-            kernels::add_scaled<T>(g.execution(), g.output_gradient(0).data(), static_cast<Accum<T>>(g.output_weight(0)),
-                                   dx.data(), Accum<T>(1), dx.data(), static_cast<std::ptrdiff_t>(dx.size()));
-            g.add(0, std::move(dx));
-        });
+    return tape.template record_repeats<2>({.name = "residual_split",
+                                            .site = tape.next_site("residual_split"),
+                                            .betas = {1.0},
+                                            .output_weights = {weight, 1.0},
+                                            .reads = reads_nothing,
+                                            .propagates = true},
+                                           {x}, [propagates = tape.propagates()](BackwardContext<T>& g) {
+                                               if (propagates) {
+                                                   g.add(0, g.take_output_gradient(1));
+                                                   g.add(0, g.take_output_gradient(0));
+                                                   return;
+                                               }
+                                               Tensor<T> dx = g.take_output_gradient(1);
+                                               kernels::add_scaled<T>(g.execution(), g.output_gradient(0).data(),
+                                                                      static_cast<Accum<T>>(g.output_weight(0)),
+                                                                      dx.data(), Accum<T>(1), dx.data(),
+                                                                      static_cast<std::ptrdiff_t>(dx.size()));
+                                               g.add(0, std::move(dx));
+                                           });
 }
 
 /// The scale of a weighted sum of a branch and a stream; 1 but under `propagate`.
@@ -67,7 +68,8 @@ template <class T>
 /// Factors of the gradients: `unit` leaves the branch's weight to the split; ideal ones undo the weights.
 template <class T>
 [[nodiscard]] ResidualWeights residual_betas(const Tape<T>& tape, const ResidualWeights& weights) noexcept {
-    return {.branch = tape.uses_factors() ? 1.0 / weights.branch : 1.0, .stream = tape.propagates() ? 1.0 / weights.stream : 1.0};
+    return {.branch = tape.uses_factors() ? 1.0 / weights.branch : 1.0,
+            .stream = tape.propagates() ? 1.0 / weights.stream : 1.0};
 }
 
 /// The end of a residual layer.
@@ -91,8 +93,9 @@ template <class T>
     const double scale = residual_scale(tape, site, left, right, weights);
     const auto count = static_cast<std::ptrdiff_t>(left.size());
     Tensor<T> output = tape.make(branch.shape());
-    kernels::add_scaled<T>(tape.execution(), left.data(), static_cast<Accum<T>>(weights.branch * (left.scale() / scale)),
-                           right.data(), static_cast<Accum<T>>(weights.stream * (right.scale() / scale)), output.data(), count);
+    kernels::add_scaled<T>(tape.execution(), left.data(),
+                           static_cast<Accum<T>>(weights.branch * (left.scale() / scale)), right.data(),
+                           static_cast<Accum<T>>(weights.stream * (right.scale() / scale)), output.data(), count);
     output.set_scale(scale);
     output.set_any_scale(tape.propagates() && left.any_scale() && right.any_scale());
     const ResidualWeights betas = residual_betas(tape, weights);

@@ -4,7 +4,7 @@
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/kernels/norms.hpp>
 #include <unitscale/ops/layer_norm.hpp>
-#include <unitscale/ops/operands.hpp>
+#include <unitscale/record/operands.hpp>
 
 #include <array>
 #include <cstddef>
@@ -23,7 +23,8 @@ namespace unitscale::ops {
 /// Errors: rank 0, no columns, a gain of another length, epsilon below 0.
 /// Reference: Blake et al. 2024, arXiv:2407.17465, appendix B. Test: tests/ops/rms_norm_test.cpp
 template <class T>
-[[nodiscard]] Variable<T> rms_norm(Variable<T> x, std::optional<Variable<T>> gain = {}, const NormOptions& options = {}) {
+[[nodiscard]] Variable<T> rms_norm(Variable<T> x, std::optional<Variable<T>> gain = {},
+                                   const NormOptions& options = {}) {
     Tape<T>& tape = x.tape("rms_norm");
     x = record_rescaled_gradient(x, tape);
     const Tensor<T>& input = x.scaled();
@@ -35,8 +36,8 @@ template <class T>
 
     Tensor<Accum<T>> inverse({row_total}, tape.pool());
     Tensor<T> output = tape.make(input.shape());
-    kernels::rms_norm_forward<T>(tape.execution(), input.data(), has_gain ? gain->scaled().data() : nullptr, output.data(),
-                                 inverse.data(), rows, n, norm_epsilon(tape, input, options));
+    kernels::rms_norm_forward<T>(tape.execution(), input.data(), has_gain ? gain->scaled().data() : nullptr,
+                                 output.data(), inverse.data(), rows, n, norm_epsilon(tape, input, options));
     output.set_scale(scale);
     const std::array<Variable<T>, 2> inputs = {x, gain.value_or(x)};
     const std::array<double, 2> betas = {1.0, tape.uses_factors() ? rsqrt_count(tape.step_rows(row_total)) : 1.0};
@@ -58,7 +59,8 @@ template <class T>
                            if (has_gain && g.needs(1)) to.dw = dgain.data();
                            to.beta_x = static_cast<Accum<T>>(dx_scaled.factor);
                            to.beta_w = static_cast<Accum<T>>(dgain_scaled.factor);
-                           kernels::rms_norm_backward<T>(g.execution(), g.input(0).data(), has_gain ? g.input(1).data() : nullptr,
+                           kernels::rms_norm_backward<T>(g.execution(), g.input(0).data(),
+                                                         has_gain ? g.input(1).data() : nullptr,
                                                          g.output_gradient().data(), inverse.data(), to, rows, n);
                            g.add(0, std::move(dx), dx_scaled.scale);
                            if (has_gain) g.add(1, std::move(dgain), dgain_scaled.scale);

@@ -3,7 +3,7 @@
 
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/kernels/rotary.hpp>
-#include <unitscale/ops/operands.hpp>
+#include <unitscale/record/operands.hpp>
 
 #include <cstddef>
 
@@ -40,7 +40,8 @@ template <class T>
                                      .first_position = static_cast<std::ptrdiff_t>(options.first_position),
                                      .base = options.base};
     const std::ptrdiff_t row = sizes.heads * sizes.width;
-    const kernels::HeadStrides strides{.batch_stride = sizes.time * row, .time_stride = row, .head_stride = sizes.width};
+    const kernels::HeadStrides strides{
+        .batch_stride = sizes.time * row, .time_stride = row, .head_stride = sizes.width};
     Tensor<T> output = tape.make(input.shape());
     kernels::rotary_forward<T>(tape.execution(), input.data(), strides, output.data(), strides, sizes, Accum<T>(1));
     output.set_scale(input.scale());

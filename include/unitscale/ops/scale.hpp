@@ -3,7 +3,7 @@
 
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/kernels/elementwise.hpp>
-#include <unitscale/ops/operands.hpp>
+#include <unitscale/record/operands.hpp>
 
 #include <cstddef>
 
@@ -34,7 +34,8 @@ template <class T>
                        {x}, std::move(output), [=](BackwardContext<T>& g) {
                            const Scaled dx_scaled = g.scaled_beta(0);
                            Tensor<T> dx = g.take_output_gradient();
-                           kernels::scale<T>(g.execution(), dx.data(), dx.data(), count, static_cast<Accum<T>>(dx_scaled.factor));
+                           kernels::scale<T>(g.execution(), dx.data(), dx.data(), count,
+                                             static_cast<Accum<T>>(dx_scaled.factor));
                            g.add(0, std::move(dx), dx_scaled.scale);
                        });
 }

@@ -64,8 +64,8 @@ template <class T>
                        {x}, std::move(output), [=, kept = std::move(kept)](BackwardContext<T>& g) {
                            const Scaled dx_scaled = g.scaled_beta(0);
                            Tensor<T> dx = g.make(g.input_shape(0));
-                           kernels::gather_rows<T>(g.execution(), g.output_gradient().data(), kept.data(), dx.data(), outer, rows,
-                                                   n, inner, static_cast<Accum<T>>(dx_scaled.factor));
+                           kernels::gather_rows<T>(g.execution(), g.output_gradient().data(), kept.data(), dx.data(),
+                                                   outer, rows, n, inner, static_cast<Accum<T>>(dx_scaled.factor));
                            g.add(0, std::move(dx), dx_scaled.scale);
                        });
 }

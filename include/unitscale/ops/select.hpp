@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <unitscale/ops/binary.hpp>
-#include <unitscale/ops/same_scale.hpp>
+#include <unitscale/record/binary.hpp>
+#include <unitscale/record/same_scale.hpp>
 
 #include <algorithm>
 #include <concepts>
@@ -26,12 +26,14 @@ struct SelectOptions {
 /// Errors: shapes that do not broadcast.
 /// Test: tests/ops/select_test.cpp
 template <class T, std::integral C>
-[[nodiscard]] Variable<T> select(const Tensor<C>& condition, Variable<T> x, Variable<T> z, const SelectOptions& options = {}) {
+[[nodiscard]] Variable<T> select(const Tensor<C>& condition, Variable<T> x, Variable<T> z,
+                                 const SelectOptions& options = {}) {
     using A = Accum<T>;
     using kernels::BroadcastInput;
     Tape<T>& tape = x.tape("select");
     const Tensor<T>&left = x.scaled(), &right = z.scaled();
-    const Shape shape = broadcast_shape("select", condition.shape(), broadcast_shape("select", left.shape(), right.shape()));
+    const Shape shape =
+        broadcast_shape("select", condition.shape(), broadcast_shape("select", left.shape(), right.shape()));
     const BinaryUnitRule ideal{.alpha = 1.0,
                                .beta_x = rsqrt_count(broadcast_copies(tape, left, shape)),
                                .beta_z = rsqrt_count(broadcast_copies(tape, right, shape))};
@@ -70,7 +72,8 @@ template <class T, std::integral C>
                                    [beta = static_cast<A>(scaled.factor), taken = i == 0 ? 1.0f : 0.0f](float c, A d) {
                                        return c == taken ? beta * d : A(0);
                                    },
-                                   BroadcastInput{chosen.data(), chosen.shape()}, BroadcastInput{dy.data(), dy.shape()});
+                                   BroadcastInput{chosen.data(), chosen.shape()},
+                                   BroadcastInput{dy.data(), dy.shape()});
                                g.add(i, std::move(dx), scaled.scale);
                            }
                        });

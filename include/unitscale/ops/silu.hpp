@@ -2,7 +2,7 @@
 #pragma once
 
 #include <unitscale/kernels/activations.hpp>
-#include <unitscale/ops/unary.hpp>
+#include <unitscale/record/unary.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -37,13 +37,13 @@ template <class T>
     check_positive("silu", "mult", options.mult);
     const auto m = static_cast<Accum<T>>(options.mult);
     return record_unary<T>(
-        "silu", x, effective_factors("silu", tape, silu_unit_factors(options.mult), options.constraint), UnaryScale::activation,
+        "silu", x, effective_factors("silu", tape, silu_unit_factors(options.mult), options.constraint),
+        UnaryScale::activation,
         [m](const Execution& execution, const T* from, T* y, std::ptrdiff_t n, Accum<T> alpha, Accum<T> s) {
             kernels::silu_forward<T>(execution, from, y, n, m * s, alpha);
         },
-        [m](const Execution& execution, const T* from, const T* dy, T* dx, std::ptrdiff_t n, Accum<T> beta, Accum<T> s) {
-            kernels::silu_backward<T>(execution, from, dy, dx, n, m * s, beta);
-        });
+        [m](const Execution& execution, const T* from, const T* dy, T* dx, std::ptrdiff_t n, Accum<T> beta,
+            Accum<T> s) { kernels::silu_backward<T>(execution, from, dy, dx, n, m * s, beta); });
 }
 
 }  // namespace unitscale::ops

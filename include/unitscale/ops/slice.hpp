@@ -3,7 +3,7 @@
 
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/kernels/layout.hpp>
-#include <unitscale/ops/operands.hpp>
+#include <unitscale/record/operands.hpp>
 
 #include <cstddef>
 
@@ -16,12 +16,12 @@ template <class T>
 [[nodiscard]] Variable<T> slice(Variable<T> x, const Shape& starts, const Shape& stops) {
     Tape<T>& tape = x.tape("slice");
     const Tensor<T>& input = x.scaled();
-    check(starts.size() == input.rank() && stops.size() == input.rank(), "slice: starts ", to_string(starts), " and stops ",
-          to_string(stops), " for x ", shape_text(input.shape()), "; expected one of each per axis");
+    check(starts.size() == input.rank() && stops.size() == input.rank(), "slice: starts ", to_string(starts),
+          " and stops ", to_string(stops), " for x ", shape_text(input.shape()), "; expected one of each per axis");
     Shape shape(input.rank());
     for (std::size_t axis = 0; axis < input.rank(); ++axis) {
-        check(starts[axis] <= stops[axis] && stops[axis] <= input.shape()[axis], "slice: axis ", axis, " from ", starts[axis],
-              " to ", stops[axis], " is outside x ", shape_text(input.shape()));
+        check(starts[axis] <= stops[axis] && stops[axis] <= input.shape()[axis], "slice: axis ", axis, " from ",
+              starts[axis], " to ", stops[axis], " is outside x ", shape_text(input.shape()));
         shape[axis] = stops[axis] - starts[axis];
     }
     Tensor<T> output = tape.make(shape);

@@ -3,7 +3,7 @@
 
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/kernels/softmax.hpp>
-#include <unitscale/ops/operands.hpp>
+#include <unitscale/record/operands.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -57,7 +57,8 @@ template <class T>
     SoftmaxFactors factors{};
     JoinedBy joined_by = JoinedBy::plan;
     if (tape.uses_factors()) {
-        factors = softmax_unit_factors(options.mult * input.scale(), options.factor_length.value_or(length), options.rule);
+        factors =
+            softmax_unit_factors(options.mult * input.scale(), options.factor_length.value_or(length), options.rule);
         factors.beta_x *= input.scale();  // of m p (...), where the rule is of m s_x p (...)
         joined_by = join_factors("softmax", site, tape, options.constraint, factors.alpha, factors.beta_x);
     }
@@ -78,8 +79,8 @@ template <class T>
                        {x}, std::move(output), [=](BackwardContext<T>& g) {
                            const Scaled dx_scaled = g.scaled_beta(0);
                            Tensor<T> dx = g.take_output_gradient();
-                           kernels::softmax_backward<T>(g.execution(), g.output().data(), dx.data(), dx.data(), rows, s, m, alpha,
-                                                        static_cast<Accum<T>>(dx_scaled.factor));
+                           kernels::softmax_backward<T>(g.execution(), g.output().data(), dx.data(), dx.data(), rows, s,
+                                                        m, alpha, static_cast<Accum<T>>(dx_scaled.factor));
                            g.add(0, std::move(dx), dx_scaled.scale);
                        });
 }

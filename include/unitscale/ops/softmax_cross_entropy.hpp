@@ -4,7 +4,7 @@
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/kernels/embedding.hpp>
 #include <unitscale/kernels/softmax.hpp>
-#include <unitscale/ops/operands.hpp>
+#include <unitscale/record/operands.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -19,8 +19,9 @@ enum class Reduction { mean, sum };
 struct CrossEntropyOptions {
     std::optional<double> mult{};  ///< m, the logit multiplier; empty: the recipe's alpha_loss_softmax
     Reduction reduction = Reduction::mean;
-    std::int32_t ignored = -1;               ///< rows with this label do not count
-    std::optional<std::size_t> step_rows{};  ///< counted rows of the whole step, for `mean`; empty: micro-batches are alike
+    std::int32_t ignored = -1;  ///< rows with this label do not count
+    std::optional<std::size_t>
+        step_rows{};  ///< counted rows of the whole step, for `mean`; empty: micro-batches are alike
 };
 
 /// The factor of the gradient of the summed loss under `unit`: see `softmax_cross_entropy`.
@@ -52,17 +53,18 @@ template <class T>
     const std::size_t classes = last_extent(op, "logits", x.shape());
     const std::size_t row_total = row_count(x.shape());
     check(classes >= 1, op, ": logits ", shape_text(x.shape()), " have no classes");
-    check(labels.size() == row_total, op, ": labels ", shape_text(labels.shape()), " do not fit logits ", shape_text(x.shape()),
-          "; expected ", row_total, " labels");
+    check(labels.size() == row_total, op, ": labels ", shape_text(labels.shape()), " do not fit logits ",
+          shape_text(x.shape()), "; expected ", row_total, " labels");
     const double mult = options.mult.value_or(tape.recipe().hyperparameters.alpha_loss_softmax);
     check_positive(op, "mult", mult);
     const auto rows = static_cast<std::ptrdiff_t>(row_total), n = static_cast<std::ptrdiff_t>(classes);
     const std::int32_t ignored = options.ignored;
     const std::ptrdiff_t bad = kernels::first_outside(labels.data(), rows, n, &ignored);
-    check(bad == rows, op, ": labels[", bad, "] is ", bad < rows ? labels.data()[bad] : 0, "; expected a number in [0,", n,
-          ") or ", ignored, " to ignore the row");
+    check(bad == rows, op, ": labels[", bad, "] is ", bad < rows ? labels.data()[bad] : 0, "; expected a number in [0,",
+          n, ") or ", ignored, " to ignore the row");
 
-    const auto counted_here = row_total - static_cast<std::size_t>(std::count(labels.data(), labels.data() + rows, ignored));
+    const auto counted_here =
+        row_total - static_cast<std::size_t>(std::count(labels.data(), labels.data() + rows, ignored));
     const std::size_t counted = std::max<std::size_t>(options.step_rows.value_or(tape.step_rows(counted_here)), 1);
     const double share = options.reduction == Reduction::mean ? 1.0 / static_cast<double>(counted) : 1.0;
     // factor: of softmax - onehot in the gradient; beta: the same relative to the unscaled op's own gradient.
@@ -71,29 +73,30 @@ template <class T>
     const auto m = static_cast<Accum<T>>(mult * x.scale());
 
     Tensor<Accum<T>> log_sums({row_total}, tape.pool());
-    const Accum<T> total = kernels::softmax_cross_entropy_forward<T>(tape.execution(), x.data(), labels.data(), log_sums.data(),
-                                                                     rows, n, m, ignored);
+    const Accum<T> total = kernels::softmax_cross_entropy_forward<T>(tape.execution(), x.data(), labels.data(),
+                                                                     log_sums.data(), rows, n, m, ignored);
     Tensor<T> loss = tape.make(Shape{1});
     const Accum<T> value = total * static_cast<Accum<T>>(share);
     loss.data()[0] = static_cast<T>(value);
     Tensor<std::int32_t> kept({row_total}, tape.pool());
     std::copy_n(labels.data(), row_total, kept.data());
-    return tape.record(
-        {.name = op,
-         .site = tape.next_site(op),
-         .alpha = 1.0,
-         .betas = {factor / own},
-         .reads = reads_inputs,
-         .propagates = true,
-         .item = static_cast<double>(value)},
-        {logits}, std::move(loss), [=, log_sums = std::move(log_sums), kept = std::move(kept)](BackwardContext<T>& g) {
-            const double seed = g.item_gradient();
-            const Scaled dx_scaled = g.scaled_beta(0);
-            Tensor<T> dx = g.make(g.input_shape(0));
-            kernels::softmax_cross_entropy_backward<T>(g.execution(), g.input(0).data(), kept.data(), log_sums.data(), dx.data(),
-                                                       rows, n, m, static_cast<Accum<T>>(dx_scaled.factor * own * seed), ignored);
-            g.add(0, std::move(dx), dx_scaled.scale);
-        });
+    return tape.record({.name = op,
+                        .site = tape.next_site(op),
+                        .alpha = 1.0,
+                        .betas = {factor / own},
+                        .reads = reads_inputs,
+                        .propagates = true,
+                        .item = static_cast<double>(value)},
+                       {logits}, std::move(loss),
+                       [=, log_sums = std::move(log_sums), kept = std::move(kept)](BackwardContext<T>& g) {
+                           const double seed = g.item_gradient();
+                           const Scaled dx_scaled = g.scaled_beta(0);
+                           Tensor<T> dx = g.make(g.input_shape(0));
+                           kernels::softmax_cross_entropy_backward<T>(
+                               g.execution(), g.input(0).data(), kept.data(), log_sums.data(), dx.data(), rows, n, m,
+                               static_cast<Accum<T>>(dx_scaled.factor * own * seed), ignored);
+                           g.add(0, std::move(dx), dx_scaled.scale);
+                       });
 }
 
 }  // namespace unitscale::ops

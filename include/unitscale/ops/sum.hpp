@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <unitscale/ops/reduced_axes.hpp>
+#include <unitscale/record/reduced_axes.hpp>
 
 namespace unitscale::ops {
 
 /// Ideal factors of a sum of n elements under `unit`: see `sum`.
-[[nodiscard]] inline UnitRule sum_unit_factors(std::size_t n) noexcept { return {.alpha = rsqrt_count(n), .beta_x = 1.0}; }
+[[nodiscard]] inline UnitRule sum_unit_factors(std::size_t n) noexcept {
+    return {.alpha = rsqrt_count(n), .beta_x = 1.0};
+}
 
 /// Unit-scaled sum over axes, or over all elements.
 ///   y = alpha sum over n elements of x     dx = beta_x dy, repeated     x [any shape], y [x without the axes; [1] if none is left]

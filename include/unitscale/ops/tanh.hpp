@@ -2,7 +2,7 @@
 #pragma once
 
 #include <unitscale/kernels/pointwise.hpp>
-#include <unitscale/ops/unary.hpp>
+#include <unitscale/record/unary.hpp>
 
 #include <optional>
 
@@ -23,7 +23,8 @@ struct TanhOptions {
 /// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, table A.2. Test: tests/ops/tanh_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> tanh(Variable<T> x, const TanhOptions& options = {}) {
-    return record_pointwise("tanh", x, effective_factors("tanh", x.tape("tanh"), tanh_unit_factors(), options.constraint),
+    return record_pointwise("tanh", x,
+                            effective_factors("tanh", x.tape("tanh"), tanh_unit_factors(), options.constraint),
                             kernels::TanhFunction{});
 }
 

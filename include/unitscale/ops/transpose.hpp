@@ -3,7 +3,7 @@
 
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/kernels/layout.hpp>
-#include <unitscale/ops/operands.hpp>
+#include <unitscale/record/operands.hpp>
 
 #include <cstddef>
 
@@ -19,7 +19,8 @@ template <class T>
     Shape seen(input.rank(), 0);
     bool permutes = axes.size() == input.rank();
     for (std::size_t k = 0; permutes && k < axes.size(); ++k) permutes = axes[k] < input.rank() && seen[axes[k]]++ == 0;
-    check(permutes, "transpose: axes ", to_string(axes), " are not a permutation of the axes of x ", shape_text(input.shape()));
+    check(permutes, "transpose: axes ", to_string(axes), " are not a permutation of the axes of x ",
+          shape_text(input.shape()));
     Shape shape(axes.size());
     for (std::size_t k = 0; k < axes.size(); ++k) shape[k] = input.shape()[axes[k]];
     Tensor<T> output = tape.make(shape);
@@ -35,8 +36,8 @@ template <class T>
                        {x}, std::move(output), [axes](BackwardContext<T>& g) {
                            const Tensor<T>& dy = g.output_gradient();
                            Tensor<T> dx = g.make(g.input_shape(0));
-                           kernels::transpose<T>(g.execution(), dy.data(), dy.shape(), kernels::inverse_permutation(axes),
-                                                 dx.data());
+                           kernels::transpose<T>(g.execution(), dy.data(), dy.shape(),
+                                                 kernels::inverse_permutation(axes), dx.data());
                            g.add(0, std::move(dx), dy.scale());
                        });
 }

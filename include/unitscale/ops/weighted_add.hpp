@@ -4,7 +4,7 @@
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/base/multiply_add.hpp>
 #include <unitscale/kernels/elementwise.hpp>
-#include <unitscale/ops/operands.hpp>
+#include <unitscale/record/operands.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -80,7 +80,8 @@ template <class T>
         scaled.push_back(static_cast<Accum<T>>(alpha * weights[i] * (inputs[i].scaled().scale() / scale)));
     }
     Tensor<T> output = tape.make(inputs[0].shape());
-    kernels::weighted_sum<T>(tape.execution(), {data.data(), data.size()}, {scaled.data(), scaled.size()}, output.data(), count);
+    kernels::weighted_sum<T>(tape.execution(), {data.data(), data.size()}, {scaled.data(), scaled.size()},
+                             output.data(), count);
     output.set_scale(scale);
     output.set_any_scale(tape.propagates() && any_scale);
     SmallVector<double> kept(weights.size());

@@ -61,8 +61,8 @@ struct AdamOptions {
     bool decay_bias_and_norm = true;     ///< false: biases and norm gains do not decay
     std::vector<ParameterGroup> groups{};
     std::optional<ParametrisationRule> parametrisation{};  ///< learning-rate factors of every parameter: a recipe's
-    Storage storage{};                                     ///< how master weights and moments are kept: a recipe's `storage`
-    std::shared_ptr<MemoryPool> pool{};                    ///< where they live; null: the system's memory
+    Storage storage{};                   ///< how master weights and moments are kept: a recipe's `storage`
+    std::shared_ptr<MemoryPool> pool{};  ///< where they live; null: the system's memory
 };
 
 /// The constants of one Adam update of one parameter, in the type of its state.
@@ -100,26 +100,29 @@ void adam_update(const Execution& execution, T* p, const T* g, Accum<T>* m, Accu
     constexpr std::ptrdiff_t width = kernels::block_size;
     const auto n = static_cast<std::ptrdiff_t>(size);
     const std::ptrdiff_t blocks = (n + width - 1) / width;
-    parallel_for(execution.threads, blocks, kernels::work_threshold / width, [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
-        kernels::Block<A> value{}, gradient{}, first{}, second{};  // lanes past the end hold some numbers, which nobody stores
-        for (std::ptrdiff_t block = begin; block < end; ++block) {
-            const std::ptrdiff_t start = block * width, count = std::min(width, n - start);
-            kernels::load_block<T>(p + start, count, value);
-            kernels::load_block<T>(g + start, count, gradient);
-            kernels::load_block<A>(m + start, count, first);
-            kernels::load_block<A>(v + start, count, second);
-            adam_block(c, value.data(), gradient.data(), first.data(), second.data());
-            kernels::store_block<T>(value, count, p + start);
-            kernels::store_block<A>(first, count, m + start);
-            kernels::store_block<A>(second, count, v + start);
-        }
-    });
+    parallel_for(execution.threads, blocks, kernels::work_threshold / width,
+                 [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
+                     kernels::Block<A> value{}, gradient{}, first{},
+                         second{};  // lanes past the end hold some numbers, which nobody stores
+                     for (std::ptrdiff_t block = begin; block < end; ++block) {
+                         const std::ptrdiff_t start = block * width, count = std::min(width, n - start);
+                         kernels::load_block<T>(p + start, count, value);
+                         kernels::load_block<T>(g + start, count, gradient);
+                         kernels::load_block<A>(m + start, count, first);
+                         kernels::load_block<A>(v + start, count, second);
+                         adam_block(c, value.data(), gradient.data(), first.data(), second.data());
+                         kernels::store_block<T>(value, count, p + start);
+                         kernels::store_block<A>(first, count, m + start);
+                         kernels::store_block<A>(second, count, v + start);
+                     }
+                 });
 }
 
 /// The constants of a parameter's update number `updates` that its moments depend on; decay and rate are the optimiser's to set.
 /// Options: AdamOptions, or others with its fields.
 template <class T, class Options>
-[[nodiscard]] AdamConstants<Accum<T>> adam_constants(const Options& options, std::uint64_t updates, double gradient_scale) {
+[[nodiscard]] AdamConstants<Accum<T>> adam_constants(const Options& options, std::uint64_t updates,
+                                                     double gradient_scale) {
     using A = Accum<T>;
     const auto beta1 = static_cast<A>(options.beta1), beta2 = static_cast<A>(options.beta2);
     const auto correction = [&](A beta) {  // of beta as it is rounded: 1 - 0.999f is off by 1e-5 from 0.001
@@ -159,7 +162,8 @@ struct AdamState {
     AdamState(const Shape& shape, const Options& options)
         : first(shape, options.storage.first_moment, false, options.pool),
           second(shape, options.storage.second_moment, true, options.pool) {
-        if (options.storage.master) master = StoredTensor<Accum<T>>(shape, *options.storage.master, false, options.pool);
+        if (options.storage.master)
+            master = StoredTensor<Accum<T>>(shape, *options.storage.master, false, options.pool);
     }
 
     /// The tensors of an update; `value` is the parameter's, to be written.
@@ -178,9 +182,10 @@ struct AdamState {
                 const AdamConstants<Accum<T>>& constants) {
         const StoredUpdate<T> all = tensors(parameter, value);
         if (all.master == nullptr && first.is_computed() && second.is_computed())
-            return adam_update<T>(execution, all.weights, all.gradient, first.computed().data(), second.computed().data(),
-                                  all.size, constants);
-        update_stored<T>(execution, all, [&constants](auto* p, auto* g, auto* m, auto* v) { adam_block(constants, p, g, m, v); });
+            return adam_update<T>(execution, all.weights, all.gradient, first.computed().data(),
+                                  second.computed().data(), all.size, constants);
+        update_stored<T>(execution, all,
+                         [&constants](auto* p, auto* g, auto* m, auto* v) { adam_block(constants, p, g, m, v); });
     }
 
     template <class Visitor>
@@ -226,7 +231,8 @@ Adam<T>::Adam(std::vector<Parameter<T>*> parameters, AdamOptions options)
 template <class T>
 void Adam<T>::step(const Execution& execution, double learning_rate) {
     this->for_each_update(learning_rate, [&](const ParameterUpdate<T, AdamState<T>>& one) {
-        AdamConstants<A> constants = adam_constants<T>(this->options(), ++one.state.updates, one.parameter.gradient().scale());
+        AdamConstants<A> constants =
+            adam_constants<T>(this->options(), ++one.state.updates, one.parameter.gradient().scale());
         constants.penalty = static_cast<A>(one.penalty());
         constants.keep = static_cast<A>(one.keep(one.learning_rate));
         constants.rate = static_cast<A>(one.learning_rate / one.value.scale());

@@ -63,11 +63,12 @@ template <class T>
         Scratch<double> sums(execution, static_cast<std::size_t>(chunks));
         const T* data = gradient.data();
         double* out = sums.data();
-        parallel_for(
-            execution.threads, chunks, kernels::work_threshold / norm_chunk, [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
-                for (std::ptrdiff_t chunk = begin; chunk < end; ++chunk)
-                    out[chunk] = sum_of_squares(data + chunk * norm_chunk, std::min(norm_chunk, size - chunk * norm_chunk));
-            });
+        parallel_for(execution.threads, chunks, kernels::work_threshold / norm_chunk,
+                     [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
+                         for (std::ptrdiff_t chunk = begin; chunk < end; ++chunk)
+                             out[chunk] = sum_of_squares(data + chunk * norm_chunk,
+                                                         std::min(norm_chunk, size - chunk * norm_chunk));
+                     });
         double sum = 0.0;
         for (const double part : sums.span()) sum += part;
         total = multiply_add(sum * gradient.scale(), gradient.scale(), total);

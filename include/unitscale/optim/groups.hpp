@@ -45,9 +45,10 @@ struct GroupDefaults {
 /// pattern that matches no parameter; a factor or decay that is negative or not finite; those of `parameter_scaling`.
 /// Test: tests/optim/groups_test.cpp
 template <class T>
-[[nodiscard, gnu::cold]] std::vector<ParameterSettings> resolve_groups(const char* op, const std::vector<Parameter<T>*>& parameters,
-                                                            const std::vector<ParameterGroup>& groups,
-                                                            const GroupDefaults& defaults) {
+[[nodiscard, gnu::cold]] std::vector<ParameterSettings> resolve_groups(const char* op,
+                                                                       const std::vector<Parameter<T>*>& parameters,
+                                                                       const std::vector<ParameterGroup>& groups,
+                                                                       const GroupDefaults& defaults) {
     check(!parameters.empty(), op, ": no parameters to train");
     std::set<std::string_view> names;
     for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -67,20 +68,23 @@ template <class T>
         settings[i].weight_decay = vector_like && !defaults.decay_bias_and_norm ? 0.0 : defaults.weight_decay;
         settings[i].trained = parameters[i]->requires_gradient();
         if (!defaults.parametrisation) continue;
-        const ParameterScaling scaling = parameter_scaling(*defaults.parametrisation, parameters[i]->facts(), defaults.optimiser);
+        const ParameterScaling scaling =
+            parameter_scaling(*defaults.parametrisation, parameters[i]->facts(), defaults.optimiser);
         own_factors[i] = settings[i].learning_rate_factor = scaling.learning_rate_factor;
         if (!scaling.decays) settings[i].weight_decay = 0.0;
     }
     for (const ParameterGroup& group : groups) {
-        check(usable(group.learning_rate_factor.value_or(1.0)), op, ": group '", group.pattern, "' has the learning-rate factor ",
-              group.learning_rate_factor.value_or(1.0), "; expected a finite number, not negative");
+        check(usable(group.learning_rate_factor.value_or(1.0)), op, ": group '", group.pattern,
+              "' has the learning-rate factor ", group.learning_rate_factor.value_or(1.0),
+              "; expected a finite number, not negative");
         check(usable(group.weight_decay.value_or(0.0)), op, ": group '", group.pattern, "' has the weight decay ",
               group.weight_decay.value_or(0.0), "; expected a finite number, not negative");
         bool used = false;
         for (std::size_t i = 0; i < parameters.size(); ++i) {
             if (!matches(group.pattern, parameters[i]->name())) continue;
             used = true;
-            if (group.learning_rate_factor) settings[i].learning_rate_factor = own_factors[i] * *group.learning_rate_factor;
+            if (group.learning_rate_factor)
+                settings[i].learning_rate_factor = own_factors[i] * *group.learning_rate_factor;
             settings[i].weight_decay = group.weight_decay.value_or(settings[i].weight_decay);
             settings[i].trained = group.trained.value_or(settings[i].trained);
         }
@@ -92,11 +96,14 @@ template <class T>
 /// What an optimiser's weight decay means: what its options say, else what the parametrisation does if anything decays, else
 /// `otherwise`. `independent` decay needs the run's largest learning rate. `op` names the optimiser in that error.
 [[nodiscard]] inline WeightDecay resolve_decay(const char* op, std::optional<WeightDecay> wanted,
-                                               const std::optional<ParametrisationRule>& parametrisation, WeightDecay otherwise,
-                                               const std::vector<ParameterSettings>& settings, double peak_learning_rate) {
-    const bool decays =
-        std::any_of(settings.begin(), settings.end(), [](const ParameterSettings& one) { return one.weight_decay > 0.0; });
-    const WeightDecay kind = wanted ? *wanted : parametrisation && decays ? weight_decay_kind(parametrisation->kind) : otherwise;
+                                               const std::optional<ParametrisationRule>& parametrisation,
+                                               WeightDecay otherwise, const std::vector<ParameterSettings>& settings,
+                                               double peak_learning_rate) {
+    const bool decays = std::any_of(settings.begin(), settings.end(),
+                                    [](const ParameterSettings& one) { return one.weight_decay > 0.0; });
+    const WeightDecay kind = wanted                      ? *wanted
+                             : parametrisation && decays ? weight_decay_kind(parametrisation->kind)
+                                                         : otherwise;
     check(kind != WeightDecay::independent || (std::isfinite(peak_learning_rate) && peak_learning_rate > 0.0), op,
           ": independent weight decay needs peak_learning_rate, the largest of the run; it is ", peak_learning_rate);
     return kind;

@@ -32,16 +32,17 @@ struct LambOptions {
     double epsilon = 1e-6;
     bool bias_correction = true;
     double weight_decay = 0.01;
-    std::optional<WeightDecay> decay{};  ///< empty: the parametrisation's kind, `coupled` without one, which is the paper's
-    double peak_learning_rate = 0.0;     ///< the largest learning rate of the run; read by independent decay only
-    bool decay_bias_and_norm = false;    ///< true: biases and norm gains decay too
-    bool adapt_bias_and_norm = false;    ///< true: they have a trust ratio too
-    double least_norm = 0.0;             ///< phi: the trust ratio's ||p|| is held in [least_norm, most_norm]
+    std::optional<WeightDecay>
+        decay{};  ///< empty: the parametrisation's kind, `coupled` without one, which is the paper's
+    double peak_learning_rate = 0.0;   ///< the largest learning rate of the run; read by independent decay only
+    bool decay_bias_and_norm = false;  ///< true: biases and norm gains decay too
+    bool adapt_bias_and_norm = false;  ///< true: they have a trust ratio too
+    double least_norm = 0.0;           ///< phi: the trust ratio's ||p|| is held in [least_norm, most_norm]
     double most_norm = std::numeric_limits<double>::infinity();
     std::vector<ParameterGroup> groups{};
     std::optional<ParametrisationRule> parametrisation{};  ///< learning-rate factors of every parameter: a recipe's
-    Storage storage{};                                     ///< how master weights and moments are kept: a recipe's `storage`
-    std::shared_ptr<MemoryPool> pool{};                    ///< where they live; null: the system's memory
+    Storage storage{};                   ///< how master weights and moments are kept: a recipe's `storage`
+    std::shared_ptr<MemoryPool> pool{};  ///< where they live; null: the system's memory
 };
 
 /// Norms of a parameter and of the update that LAMB is about to make.
@@ -53,19 +54,20 @@ struct LambNorms {
 /// the new moments, corrected. Nothing is stored. Squares are summed in double over chunks of fixed length, the chunks in turn:
 /// the same bits for any thread count. Scratch of two doubles per chunk from the execution.
 template <class T>
-[[nodiscard]] LambNorms lamb_norms(const Execution& execution, const StoredUpdate<T>& update, AdamConstants<Accum<T>> constants,
-                                   double value_scale) {
+[[nodiscard]] LambNorms lamb_norms(const Execution& execution, const StoredUpdate<T>& update,
+                                   AdamConstants<Accum<T>> constants, double value_scale) {
     using A = Accum<T>;
     constants.rate = A(-1);  // adam_block then leaves keep p + r where p was
     const std::ptrdiff_t chunks = update_chunks(update);
     Scratch<double> scratch(execution, 2 * static_cast<std::size_t>(chunks));
     double* const values = scratch.data();
     double* const updates = values + chunks;
-    for_update_chunks(execution, update, [&](std::ptrdiff_t index, std::ptrdiff_t, std::ptrdiff_t count, UpdateChunk<A>& c) {
-        values[index] = sum_of_squares(c.value.data(), count);
-        c.for_blocks(count, [&constants](A* p, const A* g, A* m, A* v) { adam_block(constants, p, g, m, v); });
-        updates[index] = sum_of_squares(c.value.data(), count);
-    });
+    for_update_chunks(
+        execution, update, [&](std::ptrdiff_t index, std::ptrdiff_t, std::ptrdiff_t count, UpdateChunk<A>& c) {
+            values[index] = sum_of_squares(c.value.data(), count);
+            c.for_blocks(count, [&constants](A* p, const A* g, A* m, A* v) { adam_block(constants, p, g, m, v); });
+            updates[index] = sum_of_squares(c.value.data(), count);
+        });
     LambNorms squares;
     for (std::ptrdiff_t i = 0; i < chunks; ++i) {
         squares.value += values[i];
@@ -144,7 +146,8 @@ void Lamb<T>::step(const Execution& execution, double learning_rate) {
         double& ratio = trust_ratios_[one.index] = 1.0;
         if (adapts(one.parameter)) {
             constants.keep = static_cast<A>(one.decay == WeightDecay::coupled ? one.weight_decay * scale : 0.0);
-            const LambNorms norms = lamb_norms<T>(execution, one.state.tensors(one.parameter, one.value), constants, scale);
+            const LambNorms norms =
+                lamb_norms<T>(execution, one.state.tensors(one.parameter, one.value), constants, scale);
             const double length = std::clamp(norms.value, options.least_norm, options.most_norm);
             if (length != 0.0 && norms.update != 0.0) ratio = length / norms.update;
         }

@@ -21,7 +21,8 @@ namespace unitscale::optim {
 /// Test: tests/optim/loss_scaler_test.cpp
 class LossScaler {
 public:
-    explicit LossScaler(const LossScaling& how = {}) : how_(how), scale_(how.kind == LossScaleKind::none ? 1.0 : how.initial) {
+    explicit LossScaler(const LossScaling& how = {})
+        : how_(how), scale_(how.kind == LossScaleKind::none ? 1.0 : how.initial) {
         how.validate();
     }
 

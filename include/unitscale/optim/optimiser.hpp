@@ -30,9 +30,13 @@ struct ParameterUpdate {
     double schedule_share;  ///< lr_t / lr_peak, which independent decay reads
 
     /// Times value.data(), what `gradient` decay adds to the gradient; 0 under the other kinds.
-    [[nodiscard]] double penalty() const noexcept { return decay == WeightDecay::gradient ? weight_decay * value.scale() : 0.0; }
+    [[nodiscard]] double penalty() const noexcept {
+        return decay == WeightDecay::gradient ? weight_decay * value.scale() : 0.0;
+    }
     /// The factor that the other kinds leave on p beside a step with the learning rate `rate`.
-    [[nodiscard]] double keep(double rate) const noexcept { return kept_share(decay, weight_decay, rate, schedule_share); }
+    [[nodiscard]] double keep(double rate) const noexcept {
+        return kept_share(decay, weight_decay, rate, schedule_share);
+    }
 };
 
 /// What all optimisers have in common, and the base of one of one's own: parameters with their settings, state from a parameter's
@@ -67,14 +71,16 @@ public:
 protected:
     /// `name` is for errors, `kind` says whose learning-rate factors a parametrisation gives, `otherwise` what weight decay means
     /// where neither options nor parametrisation say so.
-    Optimiser(const char* name, OptimiserKind kind, WeightDecay otherwise, std::vector<Parameter<T>*> parameters, Options options)
+    Optimiser(const char* name, OptimiserKind kind, WeightDecay otherwise, std::vector<Parameter<T>*> parameters,
+              Options options)
         : name_(name),
           parameters_(std::move(parameters)),
           options_(std::move(options)),
-          settings_(resolve_groups(name, parameters_, options_.groups,
-                                   {options_.weight_decay, options_.decay_bias_and_norm, options_.parametrisation, kind})),
-          decay_(
-              resolve_decay(name, options_.decay, options_.parametrisation, otherwise, settings_, options_.peak_learning_rate)),
+          settings_(
+              resolve_groups(name, parameters_, options_.groups,
+                             {options_.weight_decay, options_.decay_bias_and_norm, options_.parametrisation, kind})),
+          decay_(resolve_decay(name, options_.decay, options_.parametrisation, otherwise, settings_,
+                               options_.peak_learning_rate)),
           states_(parameters_.size()) {
         options_.storage.validate();
         for (std::size_t i = 0; i < parameters_.size(); ++i) {

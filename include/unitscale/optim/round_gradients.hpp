@@ -22,8 +22,8 @@ namespace unitscale::optim {
 /// Stochastic rounding takes the stream of `key` and the parameter's name: give one of the step.
 /// Errors: those of kernels::round_elements. Test: tests/optim/round_gradients_test.cpp
 template <class T>
-void round_weight_gradients(const Execution& execution, std::span<Parameter<T>* const> parameters, const Storage& storage,
-                            RandomKey key = {}) {
+void round_weight_gradients(const Execution& execution, std::span<Parameter<T>* const> parameters,
+                            const Storage& storage, RandomKey key = {}) {
     if (!storage.weight_gradient) return;
     const ScaleRule& rule = storage.weight_gradient_scale;
     for (Parameter<T>* parameter : parameters) {

@@ -52,13 +52,14 @@ struct Schedule {
 
     /// Error: a field that makes no sense, named.
     void validate() const {
-        check(std::isfinite(peak) && peak >= 0.0, "schedule: peak is ", peak, "; expected a finite number, not negative");
+        check(std::isfinite(peak) && peak >= 0.0, "schedule: peak is ", peak,
+              "; expected a finite number, not negative");
         check(steps >= 1, "schedule: steps is 0; expected at least 1");
         check(warmup <= steps, "schedule: warm-up of ", warmup, " steps is longer than the run of ", steps);
         check(kind != ScheduleKind::cosine || (final_share >= 0.0 && final_share <= 1.0), "schedule: final share is ",
               final_share, "; expected a number from 0 to 1");
-        check(kind != ScheduleKind::half_life || (std::isfinite(half_life) && half_life > 0.0), "schedule: half-life is ",
-              half_life, " steps; expected a positive number");
+        check(kind != ScheduleKind::half_life || (std::isfinite(half_life) && half_life > 0.0),
+              "schedule: half-life is ", half_life, " steps; expected a positive number");
     }
 
     /// The learning rate of update `step`. Errors: those of validate; a step outside 1 .. steps.

@@ -51,7 +51,8 @@ struct SgdConstants {
 
 /// The update of one block of elements, in place.
 template <class A>
-[[gnu::always_inline]] inline void sgd_block(const SgdConstants<A>& c, A* value, const A* gradient, A* velocity) noexcept {
+[[gnu::always_inline]] inline void sgd_block(const SgdConstants<A>& c, A* value, const A* gradient,
+                                             A* velocity) noexcept {
     for (std::size_t l = 0; l < static_cast<std::size_t>(kernels::block_size); ++l) {
         const A slope = multiply_add(gradient[l], c.gradient_scale, c.penalty * value[l]);
         velocity[l] = multiply_add(c.momentum, velocity[l], slope);
@@ -61,23 +62,26 @@ template <class A>
 
 /// One fused pass over p, g and, unless it is null, the velocity u, which is kept as computed. Blocks as in adam_update.
 template <class T>
-void sgd_update(const Execution& execution, T* p, const T* g, Accum<T>* u, std::size_t size, const SgdConstants<Accum<T>>& c) {
+void sgd_update(const Execution& execution, T* p, const T* g, Accum<T>* u, std::size_t size,
+                const SgdConstants<Accum<T>>& c) {
     using A = Accum<T>;
     constexpr std::ptrdiff_t width = kernels::block_size;
     const auto n = static_cast<std::ptrdiff_t>(size);
     const std::ptrdiff_t blocks = (n + width - 1) / width;
-    parallel_for(execution.threads, blocks, kernels::work_threshold / width, [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
-        kernels::Block<A> value{}, gradient{}, velocity{};  // lanes past the end hold some numbers, which nobody stores
-        for (std::ptrdiff_t block = begin; block < end; ++block) {
-            const std::ptrdiff_t start = block * width, count = std::min(width, n - start);
-            kernels::load_block<T>(p + start, count, value);
-            kernels::load_block<T>(g + start, count, gradient);
-            if (u != nullptr) kernels::load_block<A>(u + start, count, velocity);
-            sgd_block(c, value.data(), gradient.data(), velocity.data());
-            kernels::store_block<T>(value, count, p + start);
-            if (u != nullptr) kernels::store_block<A>(velocity, count, u + start);
-        }
-    });
+    parallel_for(execution.threads, blocks, kernels::work_threshold / width,
+                 [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
+                     kernels::Block<A> value{}, gradient{},
+                         velocity{};  // lanes past the end hold some numbers, which nobody stores
+                     for (std::ptrdiff_t block = begin; block < end; ++block) {
+                         const std::ptrdiff_t start = block * width, count = std::min(width, n - start);
+                         kernels::load_block<T>(p + start, count, value);
+                         kernels::load_block<T>(g + start, count, gradient);
+                         if (u != nullptr) kernels::load_block<A>(u + start, count, velocity);
+                         sgd_block(c, value.data(), gradient.data(), velocity.data());
+                         kernels::store_block<T>(value, count, p + start);
+                         if (u != nullptr) kernels::store_block<A>(velocity, count, u + start);
+                     }
+                 });
 }
 
 /// What Sgd keeps of one parameter, and its update. Without momentum there is no velocity.
@@ -87,8 +91,10 @@ struct SgdState {
     std::uint64_t updates = 0;  ///< counted where there are codes or a master
 
     SgdState(const Shape& shape, const SgdOptions& options) {
-        if (options.storage.master) master = StoredTensor<Accum<T>>(shape, *options.storage.master, false, options.pool);
-        if (options.momentum > 0.0) velocity = StoredTensor<Accum<T>>(shape, options.storage.first_moment, false, options.pool);
+        if (options.storage.master)
+            master = StoredTensor<Accum<T>>(shape, *options.storage.master, false, options.pool);
+        if (options.momentum > 0.0)
+            velocity = StoredTensor<Accum<T>>(shape, options.storage.first_moment, false, options.pool);
     }
 
     /// Whether there are codes or a master.
@@ -99,8 +105,8 @@ struct SgdState {
         using A = Accum<T>;
         const T* const gradient = parameter.gradient().data();
         if (!is_stored())
-            return sgd_update<T>(execution, value.data(), gradient, velocity.empty() ? nullptr : velocity.computed().data(),
-                                 value.size(), constants);
+            return sgd_update<T>(execution, value.data(), gradient,
+                                 velocity.empty() ? nullptr : velocity.computed().data(), value.size(), constants);
         update_stored<T>(execution,
                          {.weights = value.data(),
                           .gradient = gradient,

@@ -117,7 +117,8 @@ public:
             else fail("optimiser state ", what, ": this visitor takes no tensor of its type");
         };
         const auto show_codes = [&](auto& tensor) {
-            if constexpr (requires { visitor.codes(name, *how_.format, tensor); }) visitor.codes(name, *how_.format, tensor);
+            if constexpr (requires { visitor.codes(name, *how_.format, tensor); })
+                visitor.codes(name, *how_.format, tensor);
             else fail("optimiser state ", name, ": this visitor takes no codes");
         };
         if (!scales_.empty()) show(name + ".scale", scales_);
@@ -136,12 +137,14 @@ private:
     }
 
     [[nodiscard]] double scale_of(A largest) const noexcept {
-        const int bias = amax_bias(*how_.format, kernels::amax(Execution{}, &largest, 1), 0);  // of a double: rounded up
+        const int bias =
+            amax_bias(*how_.format, kernels::amax(Execution{}, &largest, 1), 0);  // of a double: rounded up
         return scale_of_exponent<double>(-std::clamp(bias, -126, 126));
     }
 
     template <class Element>
-    void read(const Tensor<Element>& tensor, std::ptrdiff_t begin, std::ptrdiff_t count, double scale, Chunk& out) const {
+    void read(const Tensor<Element>& tensor, std::ptrdiff_t begin, std::ptrdiff_t count, double scale,
+              Chunk& out) const {
         const auto size = static_cast<std::size_t>(count);
         if constexpr (std::same_as<Element, A>) {
             std::copy_n(tensor.data() + begin, size, out.begin());
@@ -149,7 +152,8 @@ private:
             decode_elements(tensor.span().subspan(static_cast<std::size_t>(begin), size), out);
             if (!how_.scaled) return;
             for_pieces(begin, count, [&](std::ptrdiff_t at, std::ptrdiff_t length, std::size_t block) {
-                const auto factor = static_cast<A>(how_.block == 0 ? scale : static_cast<double>(scales_.data()[block]));
+                const auto factor =
+                    static_cast<A>(how_.block == 0 ? scale : static_cast<double>(scales_.data()[block]));
                 A* piece = out.data() + at;
                 kernels::for_lanes(length, [&](std::size_t l) { piece[l] *= factor; });
             });
@@ -157,7 +161,8 @@ private:
     }
 
     template <class Element>
-    void write(Tensor<Element>& tensor, std::ptrdiff_t begin, std::ptrdiff_t count, const Chunk& values, RandomKey key) {
+    void write(Tensor<Element>& tensor, std::ptrdiff_t begin, std::ptrdiff_t count, const Chunk& values,
+               RandomKey key) {
         const auto size = static_cast<std::size_t>(count);
         if constexpr (std::same_as<Element, A>) {
             std::copy_n(values.begin(), size, tensor.data() + begin);

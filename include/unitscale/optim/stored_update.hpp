@@ -117,30 +117,35 @@ void update_stored(const Execution& execution, const StoredUpdate<T>& update, co
     const std::ptrdiff_t chunks = update_chunks(update);
     const std::array<State*, 3> states = {update.master, update.first, update.second};
 
-    if (std::any_of(states.begin(), states.end(), [](const State* s) { return s != nullptr && s->scaled_as_whole(); })) {
+    if (std::any_of(states.begin(), states.end(),
+                    [](const State* s) { return s != nullptr && s->scaled_as_whole(); })) {
         Scratch<A> scratch(execution, states.size() * static_cast<std::size_t>(chunks));
         A* const largest = scratch.data();
-        for_update_chunks(execution, update, [&](std::ptrdiff_t index, std::ptrdiff_t, std::ptrdiff_t count, UpdateChunk<A>& c) {
-            c.for_blocks(count, body);
-            largest[index] = largest_of(c.value.data(), count);
-            largest[chunks + index] = largest_of(c.first.data(), count);
-            largest[2 * chunks + index] = largest_of(c.second.data(), count);
-        });
+        for_update_chunks(execution, update,
+                          [&](std::ptrdiff_t index, std::ptrdiff_t, std::ptrdiff_t count, UpdateChunk<A>& c) {
+                              c.for_blocks(count, body);
+                              largest[index] = largest_of(c.value.data(), count);
+                              largest[chunks + index] = largest_of(c.first.data(), count);
+                              largest[2 * chunks + index] = largest_of(c.second.data(), count);
+                          });
         for (std::size_t s = 0; s < states.size(); ++s)
             if (states[s] != nullptr && states[s]->scaled_as_whole())
                 states[s]->expect(largest_of(largest + static_cast<std::ptrdiff_t>(s) * chunks, chunks));
     }
-    for_update_chunks(execution, update, [&](std::ptrdiff_t, std::ptrdiff_t start, std::ptrdiff_t count, UpdateChunk<A>& c) {
-        const auto key = [&](std::uint64_t part) { return RandomKey{update.key.seed, mix(update.key.stream, part)}; };
-        c.for_blocks(count, body);
-        if (update.first != nullptr) update.first->store(start, count, c.first, key(1));
-        if (update.second != nullptr) update.second->store(start, count, c.second, key(2));
-        if (update.master != nullptr) {
-            update.master->store(start, count, c.value, key(0));
-            update.master->load_stored(start, count, c.value);
-        }
-        store_elements<T>(c.value.data(), count, update.weights + start);
-    });
+    for_update_chunks(execution, update,
+                      [&](std::ptrdiff_t, std::ptrdiff_t start, std::ptrdiff_t count, UpdateChunk<A>& c) {
+                          const auto key = [&](std::uint64_t part) {
+                              return RandomKey{update.key.seed, mix(update.key.stream, part)};
+                          };
+                          c.for_blocks(count, body);
+                          if (update.first != nullptr) update.first->store(start, count, c.first, key(1));
+                          if (update.second != nullptr) update.second->store(start, count, c.second, key(2));
+                          if (update.master != nullptr) {
+                              update.master->store(start, count, c.value, key(0));
+                              update.master->load_stored(start, count, c.value);
+                          }
+                          store_elements<T>(c.value.data(), count, update.weights + start);
+                      });
     for (State* state : states)
         if (state != nullptr) state->finish();
 }

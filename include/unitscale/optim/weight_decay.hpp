@@ -33,7 +33,8 @@ using unitscale::WeightDecay;
 
 /// lr_t / lr_peak where `independent` decay needs it. `op` names the optimiser in errors: no peak given, or a learning
 /// rate above it.
-[[nodiscard]] inline double schedule_share(const char* op, WeightDecay kind, double learning_rate, double peak_learning_rate) {
+[[nodiscard]] inline double schedule_share(const char* op, WeightDecay kind, double learning_rate,
+                                           double peak_learning_rate) {
     if (kind != WeightDecay::independent) return 1.0;
     check(learning_rate <= peak_learning_rate * (1.0 + 1e-12), op, ": learning rate ", learning_rate,
           " is above peak_learning_rate ", peak_learning_rate, ", which independent weight decay divides by");

@@ -34,9 +34,15 @@ enum class Constraint {
     to_right_grad_scale
 };
 
-inline constexpr std::array<std::string_view, 9> constraint_names = {
-    "automatic",          "none", "gmean", "hmean", "amean", "to_output_scale", "to_grad_input_scale", "to_left_grad_scale",
-    "to_right_grad_scale"};
+inline constexpr std::array<std::string_view, 9> constraint_names = {"automatic",
+                                                                     "none",
+                                                                     "gmean",
+                                                                     "hmean",
+                                                                     "amean",
+                                                                     "to_output_scale",
+                                                                     "to_grad_input_scale",
+                                                                     "to_left_grad_scale",
+                                                                     "to_right_grad_scale"};
 
 [[nodiscard]] constexpr std::string_view name(Constraint constraint) noexcept {
     return constraint_names[static_cast<std::size_t>(constraint)];
@@ -91,14 +97,14 @@ void constrain(const char* op, Constraint constraint, double& alpha, Betas&... b
         case Constraint::none:
             return;
         case Constraint::to_grad_input_scale:
-            check(inputs == 1, op, ": constraint to_grad_input_scale needs an op with one constrained input, this one has ",
-                  inputs);
+            check(inputs == 1, op,
+                  ": constraint to_grad_input_scale needs an op with one constrained input, this one has ", inputs);
             value = factors[1];
             break;
         case Constraint::to_left_grad_scale:
         case Constraint::to_right_grad_scale:
-            check(inputs == 2, op, ": constraint ", name(constraint), " needs an op with two constrained inputs, this one has ",
-                  inputs);
+            check(inputs == 2, op, ": constraint ", name(constraint),
+                  " needs an op with two constrained inputs, this one has ", inputs);
             value = constraint == Constraint::to_left_grad_scale ? factors[1] : factors[inputs];
             break;
         default:

@@ -19,6 +19,8 @@ namespace unitscale {
 
 /// n^-1/2: the factor that gives a sum of n independent, zero-mean, unit-variance terms unit variance; 1 for n = 0, where
 /// there is nothing to scale.
-[[nodiscard]] inline double rsqrt_count(std::size_t n) noexcept { return n == 0 ? 1.0 : 1.0 / std::sqrt(static_cast<double>(n)); }
+[[nodiscard]] inline double rsqrt_count(std::size_t n) noexcept {
+    return n == 0 ? 1.0 : 1.0 / std::sqrt(static_cast<double>(n));
+}
 
 }  // namespace unitscale

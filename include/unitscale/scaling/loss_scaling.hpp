@@ -36,7 +36,8 @@ struct LossScaling {
     /// Error, naming the field: numbers that make no sense.
     void validate() const {
         const auto positive = [](const char* field, double value) {
-            check(std::isfinite(value) && value > 0.0, "loss_scaling: ", field, " is ", value, "; expected a positive number");
+            check(std::isfinite(value) && value > 0.0, "loss_scaling: ", field, " is ", value,
+                  "; expected a positive number");
         };
         positive("initial", initial);
         positive("growth", growth);

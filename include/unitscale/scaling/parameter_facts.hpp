@@ -10,7 +10,8 @@ namespace unitscale {
 /// What a parameter is for: the fact that rules for initial values, learning rates and weight decay read.
 enum class ParameterRole { weight, bias, norm, embedding, readout };
 
-inline constexpr std::array<std::string_view, 5> parameter_role_names = {"weight", "bias", "norm", "embedding", "readout"};
+inline constexpr std::array<std::string_view, 5> parameter_role_names = {"weight", "bias", "norm", "embedding",
+                                                                         "readout"};
 [[nodiscard]] constexpr std::string_view name(ParameterRole role) noexcept {
     return parameter_role_names[static_cast<std::size_t>(role)];
 }
@@ -22,7 +23,8 @@ struct ParameterFacts {
     ParameterRole role = ParameterRole::weight;
     std::size_t fan_in = 1;
     std::size_t fan_out = 1;
-    std::size_t depth = 0;  ///< transformer layers (blocks) of the trunk when the parameter is inside a residual branch, else 0
+    std::size_t depth =
+        0;  ///< transformer layers (blocks) of the trunk when the parameter is inside a residual branch, else 0
     std::size_t width = 0;  ///< columns of the residual stream of its model; 0: the fan on the stream's side
 
     friend constexpr bool operator==(const ParameterFacts&, const ParameterFacts&) = default;

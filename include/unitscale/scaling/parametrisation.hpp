@@ -54,7 +54,8 @@ struct Hyperparameters {
 struct ParametrisationRule {
     Parametrisation kind = Parametrisation::standard;
     Hyperparameters hyperparameters{};
-    bool constrained_readout = false;  ///< the readout's factors are joined, as with tied embeddings; read for SGD under `umup`
+    bool constrained_readout =
+        false;  ///< the readout's factors are joined, as with tied embeddings; read for SGD under `umup`
 
     friend constexpr bool operator==(const ParametrisationRule&, const ParametrisationRule&) = default;
 };
@@ -70,7 +71,8 @@ struct ParameterScaling {
 /// Error, naming the field: hyperparameters that are not positive and finite, no base.
 inline void check_hyperparameters(const Hyperparameters& h) {
     const auto positive = [](std::string_view field, double value) {
-        check(std::isfinite(value) && value > 0.0, "hyperparameters: ", field, " is ", value, "; expected a positive number");
+        check(std::isfinite(value) && value > 0.0, "hyperparameters: ", field, " is ", value,
+              "; expected a positive number");
     };
     positive("alpha_attn", h.alpha_attn);
     positive("alpha_ffn_act", h.alpha_ffn_act);
@@ -110,7 +112,8 @@ inline void check_hyperparameters(const Hyperparameters& h) {
 /// The parametrisation's default kind of weight decay: `independent` where learning rates differ by width, which `coupled` decay
 /// would follow.
 [[nodiscard]] constexpr WeightDecay weight_decay_kind(Parametrisation kind) noexcept {
-    return kind == Parametrisation::mup || kind == Parametrisation::umup ? WeightDecay::independent : WeightDecay::coupled;
+    return kind == Parametrisation::mup || kind == Parametrisation::umup ? WeightDecay::independent
+                                                                         : WeightDecay::coupled;
 }
 
 /// The table of every parametrisation: r = base_width / width, D = depth (1 outside residual branches), b = base_depth / D.
@@ -140,9 +143,10 @@ inline void check_hyperparameters(const Hyperparameters& h) {
 /// Error: hyperparameters out of range.
 /// Reference: Blake et al. 2024, arXiv:2407.17465, table 2 and appendix; LAMB's column is derived here.
 /// Test: tests/scaling/parametrisation_test.cpp
-[[nodiscard, gnu::cold]] inline ParameterScaling parameter_scaling(const ParametrisationRule& rule, const ParameterFacts& facts,
-                                                        OptimiserKind optimiser = OptimiserKind::adam,
-                                                        double readout_exponent = 1.0) {
+[[nodiscard, gnu::cold]] inline ParameterScaling parameter_scaling(const ParametrisationRule& rule,
+                                                                   const ParameterFacts& facts,
+                                                                   OptimiserKind optimiser = OptimiserKind::adam,
+                                                                   double readout_exponent = 1.0) {
     const Hyperparameters& h = rule.hyperparameters;
     check_hyperparameters(h);
     const ParameterRole role = facts.role;

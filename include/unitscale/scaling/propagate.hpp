@@ -31,8 +31,9 @@ inline constexpr std::array<std::string_view, 5> scale_rounding_names = {"down",
 /// What a recipe says about scaling `propagate`.
 struct PropagateRule {
     ScaleRounding rounding = ScaleRounding::down;
-    bool exact_norms = false;        ///< true: the epsilon of norms acts on values; false: on data, as in Scalify
-    bool rescale_gradients = false;  ///< gradients around attention and behind norms are brought to unit data by their rms
+    bool exact_norms = false;  ///< true: the epsilon of norms acts on values; false: on data, as in Scalify
+    bool rescale_gradients =
+        false;  ///< gradients around attention and behind norms are brought to unit data by their rms
 
     friend constexpr bool operator==(const PropagateRule&, const PropagateRule&) = default;
 };
@@ -69,7 +70,8 @@ struct Scaled {
 
 /// A product: inputs of scales that multiply to `scales`, and an op whose ideal factor under `unit` is `ideal`. With r = `ideal`
 /// inverted and rounded: data times 1/r, scale `scales` r.
-[[nodiscard]] inline Scaled product_scale(ScaleRounding rounding, double scales, double ideal, std::uint32_t random = 0) {
+[[nodiscard]] inline Scaled product_scale(ScaleRounding rounding, double scales, double ideal,
+                                          std::uint32_t random = 0) {
     return with_scale(scales, scales * as_scale(rounding, 1.0 / ideal, random));
 }
 

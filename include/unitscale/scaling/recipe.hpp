@@ -65,7 +65,9 @@ struct ProductFormats {
         return role == OperandRole::activation ? activation : role == OperandRole::weight ? weight : gradient;
     }
     [[nodiscard]] const ScaleRule& scale(OperandRole role) const noexcept {
-        return role == OperandRole::activation ? activation_scale : role == OperandRole::weight ? weight_scale : gradient_scale;
+        return role == OperandRole::activation ? activation_scale
+               : role == OperandRole::weight   ? weight_scale
+                                               : gradient_scale;
     }
 
     friend bool operator==(const ProductFormats&, const ProductFormats&) = default;
@@ -120,7 +122,9 @@ struct Recipe {
     double learning_rate = 6e-3;    ///< the default of the character model of `train_transformer`, Adam
     double clip_norm = 0.0;         ///< largest norm of the whole gradient; 0: no clipping
 
-    [[nodiscard]] ParametrisationRule parametrisation_rule() const noexcept { return {parametrisation, hyperparameters}; }
+    [[nodiscard]] ParametrisationRule parametrisation_rule() const noexcept {
+        return {parametrisation, hyperparameters};
+    }
 
     /// The formats of a product of this kind in the module at `path`.
     [[nodiscard]] ProductFormats formats(ProductKind kind, std::string_view path) const {
@@ -194,7 +198,8 @@ struct KnownRecipe {
              r.storage.element = ElementType::float16;
              r.storage.master = StateFormat{};
          }},
-        {"unit-fp8", "unit-fp32", "Unit Scaling, linear layers in FP8: E4M3 inputs and weights, E5M2 gradients; readout in FP32",
+        {"unit-fp8", "unit-fp32",
+         "Unit Scaling, linear layers in FP8: E4M3 inputs and weights, E5M2 gradients; readout in FP32",
          [](Recipe& r) { round_linear_layers(r, e4m3, e5m2); }},
 
         // u-µP. The inputs of attention's and the feed-forward's last layer grow during training, so these layers are not rounded to FP8
@@ -210,7 +215,8 @@ struct KnownRecipe {
              r.storage.element = ElementType::bfloat16;
              r.storage.master = StateFormat{};
          }},
-        {"umup-fp8", "umup-fp32", "u-µP, linear layers but attention's and the feed-forward's last in FP8: E4M3, E5M2 gradients",
+        {"umup-fp8", "umup-fp32",
+         "u-µP, linear layers but attention's and the feed-forward's last in FP8: E4M3, E5M2 gradients",
          [](Recipe& r) {
              round_linear_layers(r, e4m3, e5m2);
              add_linear_rule(r, "*/attention/out");
@@ -227,19 +233,22 @@ struct KnownRecipe {
          }},
         {"scalify-fp16-2", "scalify-fp16-1", "scale propagation in FP16, FP16 master weights (Scalify #2)",
          [](Recipe& r) { r.storage.master.reset(); }},  // the FP16 weights themselves, with their scale
-        {"scalify-fp8-3", "scalify-fp16-2", "scalify-fp16-2 with linear layers and their weight gradients in FP8 (Scalify #3)",
+        {"scalify-fp8-3", "scalify-fp16-2",
+         "scalify-fp16-2 with linear layers and their weight gradients in FP8 (Scalify #3)",
          [](Recipe& r) {
              round_linear_layers(r, e4m3, e5m2);
              r.storage.weight_gradient = Quantiser{.format = e5m2};
          }},
-        {"scalify-fp8-4", "scalify-fp8-3", "scalify-fp8-3 with FP16 optimiser state and rescaled weight gradients (Scalify #4)",
+        {"scalify-fp8-4", "scalify-fp8-3",
+         "scalify-fp8-3 with FP16 optimiser state and rescaled weight gradients (Scalify #4)",
          [](Recipe& r) {
              r.storage.first_moment.format = r.storage.second_moment.format = fp16;
              r.storage.weight_gradient_scale.source = ScaleSource::amax;
          }},
 
         // FP8-AMAX and its kin: the standard model, every linear layer of its blocks in FP8 with a power of two per tensor.
-        {"fp8-amax", "fp32", "standard model, linear layers in FP8 with a bias per tensor from its largest magnitude (FP8-AMAX)",
+        {"fp8-amax", "fp32",
+         "standard model, linear layers in FP8 with a bias per tensor from its largest magnitude (FP8-AMAX)",
          [](Recipe& r) { round_linear_layers(r, e4m3fnuz, e5m2fnuz, {.source = ScaleSource::amax, .margin = 3}); }},
         {"fp8-cscale", "fp32", "standard model, linear layers in FP8 with one constant bias (FP8-CSCALE), loss scaled",
          [](Recipe& r) {
@@ -247,7 +256,8 @@ struct KnownRecipe {
              r.loss_scaling.kind = LossScaleKind::constant;
              r.loss_scaling.initial = 0x1p15;
          }},
-        {"fp8-delayed", "fp32", "standard model, linear layers in FP8 with a bias per tensor from the magnitudes of past steps",
+        {"fp8-delayed", "fp32",
+         "standard model, linear layers in FP8 with a bias per tensor from the magnitudes of past steps",
          [](Recipe& r) {
              round_linear_layers(r, e4m3fnuz, e5m2fnuz, {.source = ScaleSource::delayed, .margin = 0, .history = 16});
          }},

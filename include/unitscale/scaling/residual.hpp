@@ -55,7 +55,8 @@ struct ResidualRule {
             break;
     }
     check(count % 2 == 0,
-          "residual: the depth rule needs an even number of residual layers (attention and feed-forward in turn), not ", count);
+          "residual: the depth rule needs an even number of residual layers (attention and feed-forward in turn), not ",
+          count);
     const double ratio = rule.attention_ratio;
     const double ffn = rule.multiplier * std::sqrt(2.0 / multiply_add(ratio, ratio, 1.0));
     const double attention = ratio * ffn;

@@ -84,13 +84,14 @@ public:
     /// The bias of an operand of the product at a site in this step (ScaleRule): `amax()` measures its largest magnitude and is
     /// called where the rule needs it. In steps that train, `delayed` remembers it; micro-batches of one step count as one.
     template <class Measure>
-    [[nodiscard]] int operand_bias(Site site, OperandRole role, const FloatFormat& format, const ScaleRule& rule, bool training,
-                                   Measure&& amax) {
+    [[nodiscard]] int operand_bias(Site site, OperandRole role, const FloatFormat& format, const ScaleRule& rule,
+                                   bool training, Measure&& amax) {
         if (rule.source == ScaleSource::none) return 0;
         OperandScale& scale = scales_[sites_[site.id].path][static_cast<std::size_t>(role)];
         if (rule.source == ScaleSource::constant) return scale.bias = rule.bias;
         const float now = amax();
-        if (!(now <= std::numeric_limits<float>::max()) && !std::exchange(scale.non_finite, true)) ++non_finite_operands_;
+        if (!(now <= std::numeric_limits<float>::max()) && !std::exchange(scale.non_finite, true))
+            ++non_finite_operands_;
         if (rule.source == ScaleSource::amax) return scale.bias = amax_bias(format, now, rule.margin);
         if (training && scale.step != step_) {  // the first sight of this step: the last one's amax is history now
             if (scale.step != 0) scale.past.push_back(scale.current);
@@ -170,7 +171,8 @@ private:
     [[gnu::cold, gnu::noinline]] Scope add_scope(Scope parent, std::string_view name) {
         const auto id = static_cast<Scope>(scopes_.size());
         const std::string& above = scopes_[parent].path;
-        scopes_.push_back({.name = std::string(name), .path = above.empty() ? std::string(name) : concatenate(above, "/", name)});
+        scopes_.push_back(
+            {.name = std::string(name), .path = above.empty() ? std::string(name) : concatenate(above, "/", name)});
         scopes_[parent].children.push_back(id);
         return id;
     }
@@ -215,12 +217,14 @@ private:
     void set_amax_table(const Table& table) {
         scales_.clear();
         for (const auto& [key, number] : table) {
-            const std::size_t last = key.rfind('|'), middle = last == std::string::npos ? last : key.rfind('|', last - 1);
+            const std::size_t last = key.rfind('|'),
+                              middle = last == std::string::npos ? last : key.rfind('|', last - 1);
             check(middle != std::string::npos, "ScalingState: amax entry '", key, "'; expected path|role|name");
             const std::string role = key.substr(middle + 1, last - middle - 1), what = key.substr(last + 1);
             const auto place = std::find(operand_role_names.begin(), operand_role_names.end(), role);
             check(place != operand_role_names.end(), "ScalingState: amax entry '", key, "' has an unknown role");
-            OperandScale& scale = scales_[key.substr(0, middle)][static_cast<std::size_t>(place - operand_role_names.begin())];
+            OperandScale& scale =
+                scales_[key.substr(0, middle)][static_cast<std::size_t>(place - operand_role_names.begin())];
             if (what == "step") scale.step = static_cast<std::uint64_t>(number);
             else if (what == "current") scale.current = static_cast<float>(number);
             else {

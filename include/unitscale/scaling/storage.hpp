@@ -47,13 +47,14 @@ struct StateFormat {
         if (const auto message = problem(*format); !message.empty()) fail(what, ": ", message);
         check(format->code_bits() <= 16, what, ": ", unitscale::name(*format), " has ", format->code_bits(),
               " bits; expected at most 16, or none for what is kept as computed");
-        check(format->has_zero() && format->has_nan() && format->is_signed(), what, ": ", unitscale::name(*format), " has no ",
+        check(format->has_zero() && format->has_nan() && format->is_signed(), what, ": ", unitscale::name(*format),
+              " has no ",
               !format->has_zero()  ? "zero"
               : !format->has_nan() ? "NaN"
                                    : "sign",
               "; expected a format with zero, NaN and sign");
-        check(block == 0 || (std::has_single_bit(block) && block >= least_block && block <= most_block), what, ": block is ",
-              block, "; expected 0, or a power of two from ", least_block, " to ", most_block);
+        check(block == 0 || (std::has_single_bit(block) && block >= least_block && block <= most_block), what,
+              ": block is ", block, "; expected 0, or a power of two from ", least_block, " to ", most_block);
         check(block == 0 || scaled, what, ": block is ", block, ", but nothing is scaled; expected 0");
     }
 };
@@ -61,10 +62,12 @@ struct StateFormat {
 /// What a recipe says about storage: the third of its axes. Test: tests/scaling/storage_test.cpp
 struct Storage {
     ElementType element = ElementType::float32;
-    std::optional<StateFormat> master{};  ///< a copy of the weights that is updated and that they are rounded from; empty: none
-    StateFormat first_moment{};           ///< of Adam; the velocity of SGD
+    std::optional<StateFormat>
+        master{};                ///< a copy of the weights that is updated and that they are rounded from; empty: none
+    StateFormat first_moment{};  ///< of Adam; the velocity of SGD
     StateFormat second_moment{};
-    std::optional<Quantiser> weight_gradient{};  ///< what gradients of linear layers' weights are rounded to before the update
+    std::optional<Quantiser>
+        weight_gradient{};  ///< what gradients of linear layers' weights are rounded to before the update
     ScaleRule weight_gradient_scale{};
 
     friend bool operator==(const Storage&, const Storage&) = default;
@@ -78,10 +81,10 @@ struct Storage {
             if (const auto message = problem(weight_gradient->format); !message.empty())
                 fail("storage.weight_gradient: ", message);
         check_rule("storage.weight_gradient_scale", weight_gradient_scale);
-        check(
-            weight_gradient_scale.source != ScaleSource::delayed && weight_gradient_scale.granularity == ScaleGranularity::tensor,
-            "storage.weight_gradient_scale: ", name(weight_gradient_scale.source), " by ",
-            name(weight_gradient_scale.granularity), "; expected none, constant or amax by tensor");
+        check(weight_gradient_scale.source != ScaleSource::delayed &&
+                  weight_gradient_scale.granularity == ScaleGranularity::tensor,
+              "storage.weight_gradient_scale: ", name(weight_gradient_scale.source), " by ",
+              name(weight_gradient_scale.granularity), "; expected none, constant or amax by tensor");
     }
 };
 

@@ -54,7 +54,8 @@ inline void check_rule(std::string_view what, const ScaleRule& rule) {
           name(rule.granularity), " needs the source amax; it is ", name(rule.source));
     check(rule.source != ScaleSource::delayed || rule.history >= 1, what, ": history is 0; expected at least 1");
     check(rule.bias >= -300 && rule.bias <= 300, what, ": bias is ", rule.bias, "; expected a number in [-300,300]");
-    check(rule.margin >= -300 && rule.margin <= 300, what, ": margin is ", rule.margin, "; expected a number in [-300,300]");
+    check(rule.margin >= -300 && rule.margin <= 300, what, ": margin is ", rule.margin,
+          "; expected a number in [-300,300]");
 }
 
 /// floor(log2(max / amax)) - margin for the format's largest number, by the exponents and significands, not by a logarithm: the

@@ -37,7 +37,8 @@ template <std::integral Integer>
         const bool negative = value < 0;
         auto magnitude = static_cast<std::uint64_t>(value);
         if (negative) magnitude = 0 - magnitude;
-        if (magnitude >> 53 != 0) magnitude = ((magnitude >> 11) | static_cast<std::uint64_t>((magnitude & 0x7FF) != 0)) << 11;
+        if (magnitude >> 53 != 0)
+            magnitude = ((magnitude >> 11) | static_cast<std::uint64_t>((magnitude & 0x7FF) != 0)) << 11;
         return negative ? -static_cast<double>(magnitude) : static_cast<double>(magnitude);
     } else {
         return static_cast<double>(value);
@@ -169,10 +170,11 @@ void cast_to_format(std::span<const From> in, std::span<To> out, const QuantiseO
     }
     for (std::size_t i = 0; i < in.size(); ++i) {
         const double x = widest(in[i]);
-        check(format.has_nan() || !is_nan(x), "cast: ", name(format), " has no NaN: element ", i, " of the input is NaN");
+        check(format.has_nan() || !is_nan(x), "cast: ", name(format), " has no NaN: element ", i,
+              " of the input is NaN");
         const std::uint32_t code = encode(format, x, options, i);
-        using Word =
-            std::conditional_t<sizeof(To) == 1, std::uint8_t, std::conditional_t<sizeof(To) == 2, std::uint16_t, std::uint32_t>>;
+        using Word = std::conditional_t<sizeof(To) == 1, std::uint8_t,
+                                        std::conditional_t<sizeof(To) == 2, std::uint16_t, std::uint32_t>>;
         out[i] = std::bit_cast<To>(static_cast<Word>(code));
     }
 }

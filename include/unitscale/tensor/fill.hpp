@@ -65,7 +65,8 @@ void fill_truncated_normal(Tensor<T>& tensor, RandomKey key, double stddev = 1.0
 template <class T>
 void fill_uniform(Tensor<T>& tensor, RandomKey key, double low = 0.0, double high = 1.0) {
     for (std::size_t i = 0; i < tensor.size(); ++i)
-        tensor.data()[i] = element_cast<T>(multiply_add(high - low, static_cast<double>(uniform(random_word(key, i))), low));
+        tensor.data()[i] =
+            element_cast<T>(multiply_add(high - low, static_cast<double>(uniform(random_word(key, i))), low));
     tensor.set_scale(1.0);
     tensor.set_any_scale(false);
 }
@@ -137,7 +138,8 @@ template <std::integral T>
 template <class T>
 [[nodiscard]] Tensor<T> arange(std::size_t count, double start = 0.0, double step = 1.0) {
     Tensor<T> tensor(Shape{count});
-    for (std::size_t i = 0; i < count; ++i) tensor.data()[i] = element_cast<T>(multiply_add(step, static_cast<double>(i), start));
+    for (std::size_t i = 0; i < count; ++i)
+        tensor.data()[i] = element_cast<T>(multiply_add(step, static_cast<double>(i), start));
     return tensor;
 }
 

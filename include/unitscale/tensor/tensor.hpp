@@ -59,14 +59,15 @@ public:
     Tensor() : array_(make_array(Shape{0}, nullptr)) {}
 
     /// Uninitialised elements, from `pool` if there is one.
-    explicit Tensor(const Shape& shape, const std::shared_ptr<MemoryPool>& pool = nullptr) : array_(make_array(shape, pool)) {}
+    explicit Tensor(const Shape& shape, const std::shared_ptr<MemoryPool>& pool = nullptr)
+        : array_(make_array(shape, pool)) {}
 
     /// The given elements in row-major order. Error: their number is not the shape's.
     Tensor(const Shape& shape, std::initializer_list<T> values)
         : Tensor(shape, std::span<const T>(values.begin(), values.size())) {}
     Tensor(const Shape& shape, std::span<const T> values) : Tensor(shape) {
-        check(values.size() == size(), "Tensor: shape ", shape_text(shape), " has ", size(), " elements, but ", values.size(),
-              " values were given");
+        check(values.size() == size(), "Tensor: shape ", shape_text(shape), " has ", size(), " elements, but ",
+              values.size(), " values were given");
         std::copy(values.begin(), values.end(), data());
     }
 

@@ -73,14 +73,16 @@ public:
             check(range.step != 0, "slice: the step of axis ", axis, " is 0");
             const auto place = [&](const std::optional<std::ptrdiff_t>& index, std::ptrdiff_t otherwise) {
                 if (!index) return otherwise;
-                check(*index >= -n && *index <= n, "slice: ", *index, " is outside axis ", axis, " of shape ", to_string(shape_));
+                check(*index >= -n && *index <= n, "slice: ", *index, " is outside axis ", axis, " of shape ",
+                      to_string(shape_));
                 return *index < 0 ? *index + n : *index;
             };
             const bool forward = range.step > 0;
             // Backwards, `first` is the element from which one walks, at most the last.
             const std::ptrdiff_t first = std::min(place(range.start, forward ? 0 : n - 1), forward ? n : n - 1);
             const std::ptrdiff_t last = place(range.stop, forward ? n : -1);
-            const std::ptrdiff_t distance = forward ? last - first : first - last, stride = forward ? range.step : -range.step;
+            const std::ptrdiff_t distance = forward ? last - first : first - last,
+                                 stride = forward ? range.step : -range.step;
             const std::ptrdiff_t count = distance > 0 ? (distance - 1) / stride + 1 : 0;
             if (count > 0) result.data_ += first * strides_[axis];
             result.shape_[axis] = static_cast<std::size_t>(count);
@@ -96,7 +98,8 @@ public:
         check(axis >= -r && axis < r, "select: axis ", axis, " is outside shape ", to_string(shape_));
         const auto at = static_cast<std::size_t>(axis < 0 ? axis + r : axis);
         const auto n = static_cast<std::ptrdiff_t>(shape_[at]);
-        check(index >= -n && index < n, "select: index ", index, " is outside axis ", axis, " of shape ", to_string(shape_));
+        check(index >= -n && index < n, "select: index ", index, " is outside axis ", axis, " of shape ",
+              to_string(shape_));
         Shape shape(rank() - 1);
         Strides strides(rank() - 1);
         for (std::size_t k = 0, next = 0; k < rank(); ++k) {
@@ -132,7 +135,8 @@ public:
     /// Repeated to a shape by the rules of NumPy: aligned at the last axis, extents of 1 and missing axes repeat. To be read
     /// only: elements share memory. Error: an extent is neither 1 nor the shape's.
     [[nodiscard]] TensorView<const T> broadcast_to(const Shape& shape) const {
-        check(rank() <= shape.size(), "broadcast_to: shape ", to_string(shape_), " has more axes than ", shape_text(shape));
+        check(rank() <= shape.size(), "broadcast_to: shape ", to_string(shape_), " has more axes than ",
+              shape_text(shape));
         Strides strides(shape.size(), 0);
         for (std::size_t k = 0, axis = shape.size() - rank(); k < rank(); ++k, ++axis) {
             check(shape_[k] == shape[axis] || shape_[k] == 1, "broadcast_to: shape ", to_string(shape_),
@@ -146,7 +150,8 @@ private:
     static Strides row_major(const Shape& shape) {
         Strides strides(shape.size());
         std::ptrdiff_t stride = 1;
-        for (std::size_t k = shape.size(); k-- > 0; stride *= static_cast<std::ptrdiff_t>(shape[k])) strides[k] = stride;
+        for (std::size_t k = shape.size(); k-- > 0; stride *= static_cast<std::ptrdiff_t>(shape[k]))
+            strides[k] = stride;
         return strides;
     }
 
@@ -203,7 +208,8 @@ template <class T>
     const auto bound = [](const TensorView<const T>& view, bool upper) {
         const T* at = view.data();
         for (std::size_t k = 0; k < view.rank(); ++k)
-            if ((view.strides()[k] > 0) == upper) at += static_cast<std::ptrdiff_t>(view.shape()[k] - 1) * view.strides()[k];
+            if ((view.strides()[k] > 0) == upper)
+                at += static_cast<std::ptrdiff_t>(view.shape()[k] - 1) * view.strides()[k];
         return at;
     };
     const std::less_equal<> not_after;

@@ -32,8 +32,9 @@ struct Split {
 /// Test: tests/train/batches_test.cpp
 [[nodiscard]] inline Split split(std::span<const std::int32_t> tokens, std::size_t length) {
     const auto border = static_cast<std::size_t>(static_cast<double>(tokens.size()) * training_share);
-    check(tokens.size() - border > length && border > length, "data: ", tokens.size(), " characters are too few; sequences of ",
-          length, " need at least ", 10 * length + 1, ", so that the last tenth holds one");
+    check(tokens.size() - border > length && border > length, "data: ", tokens.size(),
+          " characters are too few; sequences of ", length, " need at least ", 10 * length + 1,
+          ", so that the last tenth holds one");
     return {tokens.first(border), tokens.subspan(border)};
 }
 

@@ -92,8 +92,8 @@ public:
                 add(parameter->name(), value);
                 continue;
             }
-            const int bias =
-                amax_bias(F, kernels::amax(Execution{}, value.data(), static_cast<std::ptrdiff_t>(value.size())), margin);
+            const int bias = amax_bias(
+                F, kernels::amax(Execution{}, value.data(), static_cast<std::ptrdiff_t>(value.size())), margin);
             Tensor<Minifloat<F>> codes(value.shape());
             for (std::size_t i = 0; i < value.size(); ++i)
                 codes.data()[i] = element_cast<Minifloat<F>>(std::ldexp(static_cast<double>(value.data()[i]), bias));
@@ -176,8 +176,8 @@ public:
         std::size_t rescaled = 0, rounded = 0;
         for (Parameter<T>* parameter : parameters) {
             const std::string& name = parameter->name();
-            Tensor<Wide> wide =
-                published ? published->read<Wide>(name, parameter->shape()) : reader_.read_as<Wide>(name, parameter->shape());
+            Tensor<Wide> wide = published ? published->read<Wide>(name, parameter->shape())
+                                          : reader_.read_as<Wide>(name, parameter->shape());
             set_scale(name, wide);
             if (plain) {
                 wide = set_scaling(std::move(wide), 1.0);
@@ -197,10 +197,12 @@ public:
                 same = same && (kept == number || number != number);
             }
             rounded += same ? 0 : 1;
-            pending_.push_back([parameter, value = std::move(value)]() mutable { parameter->write() = std::move(value); });
+            pending_.push_back(
+                [parameter, value = std::move(value)]() mutable { parameter->write() = std::move(value); });
         }
         if (rescaled > 0)
-            notes_.push_back(concatenate(where_, ": has no scales; ", rescaled, " weights were given those of a new model"));
+            notes_.push_back(
+                concatenate(where_, ": has no scales; ", rescaled, " weights were given those of a new model"));
         if (rounded > 0)
             notes_.push_back(concatenate(where_, ": ", rounded, " weights were rounded to the type of this model's"));
     }
@@ -241,7 +243,8 @@ public:
     }
     void number(const std::string& name, double& value) {
         const auto json = nlohmann::json::parse(metadata(name), nullptr, false);
-        check(json.is_number(), where_, ": ", prefix_, name, " is '", metadata(name).substr(0, 40), "'; expected a number");
+        check(json.is_number(), where_, ": ", prefix_, name, " is '", metadata(name).substr(0, 40),
+              "'; expected a number");
         pending_.push_back([&value, found = json.get<double>()] { value = found; });
     }
     void table(const std::string& name, std::map<std::string, double>& table) const {
@@ -288,7 +291,8 @@ private:
     [[nodiscard]] std::optional<PublishedWeights> find_published(const std::vector<Parameter<T>*>& parameters) const {
         std::vector<std::string> names;
         for (const Parameter<T>* parameter : parameters) names.push_back(parameter->name());
-        const bool own = std::any_of(names.begin(), names.end(), [&](const std::string& name) { return reader_.contains(name); });
+        const bool own =
+            std::any_of(names.begin(), names.end(), [&](const std::string& name) { return reader_.contains(name); });
         if (own) return std::nullopt;
         std::optional<PublishedWeights> published = PublishedWeights::find(reader_, where_);
         if (published) published->check_all_used(names);
@@ -307,7 +311,8 @@ private:
     }
     [[nodiscard]] const std::string& metadata(const std::string& name) const {
         const auto found = reader_.metadata().find(prefix_ + name);
-        check(found != reader_.metadata().end(), where_, ": has no '", prefix_, name, "'; is it a file of weights alone?");
+        check(found != reader_.metadata().end(), where_, ": has no '", prefix_, name,
+              "'; is it a file of weights alone?");
         return found->second;
     }
 

@@ -38,7 +38,8 @@ struct CriticalProduct {
 /// The critical products that were tracked, in model order: those of u-µP's FP8 scheme whose operands grow in training (attention's
 /// `out`, the feed-forward's `down`) or decide the loss (the readout), or those that a recipe's own rules leave out. A recipe that
 /// rounds every product, or none, has none. `state` is the one that the run's tape used. Test: tests/train/critical_tensors_test.cpp
-[[nodiscard]] inline std::vector<CriticalProduct> critical_products(const analysis::Track& track, const ScalingState& state) {
+[[nodiscard]] inline std::vector<CriticalProduct> critical_products(const analysis::Track& track,
+                                                                    const ScalingState& state) {
     std::set<std::string> unrounded;
     bool any_rounded = false;
     for (const ScalingState::Product& product : state.products()) {
@@ -49,9 +50,11 @@ struct CriticalProduct {
     std::vector<CriticalProduct> result;
     if (!any_rounded) return result;
     for (const analysis::TrackedTensor& product : track.tensors) {
-        if (product.is_parameter() || product.index != 0 || product.inputs.size() < 2 || !unrounded.contains(product.path))
+        if (product.is_parameter() || product.index != 0 || product.inputs.size() < 2 ||
+            !unrounded.contains(product.path))
             continue;
-        const analysis::TrackedTensor &input = track.tensors[product.inputs[0]], &weight = track.tensors[product.inputs[1]];
+        const analysis::TrackedTensor &input = track.tensors[product.inputs[0]],
+                                      &weight = track.tensors[product.inputs[1]];
         if (!weight.is_parameter() || input.value.steps.empty() || weight.value.steps.empty()) continue;
         result.push_back({.path = product.path,
                           .input = input.label(),
@@ -69,12 +72,13 @@ struct CriticalProduct {
     if (products.empty()) return {};
     const std::string first = concatenate("step ", products.front().first_step),
                       last = concatenate("step ", products.front().last_step);
-    std::vector<std::vector<std::string>> rows = {
-        {"product left in high precision", "input's rms: " + first, "largest", last, "weight's rms: " + first, "largest", last}};
+    std::vector<std::vector<std::string>> rows = {{"product left in high precision", "input's rms: " + first, "largest",
+                                                   last, "weight's rms: " + first, "largest", last}};
     for (const CriticalProduct& one : products) {
         std::vector<std::string> row{one.path};
         for (const RmsCourse* course : {&one.input_rms, &one.weight_rms})
-            for (const double rms : {course->first, course->largest, course->last}) row.push_back(io::cell("%.3g", rms));
+            for (const double rms : {course->first, course->largest, course->last})
+                row.push_back(io::cell("%.3g", rms));
         rows.push_back(std::move(row));
     }
     return io::text_table(rows);

@@ -23,9 +23,11 @@ inline constexpr double bits_per_nat = 1.0 / std::numbers::ln2;
 /// means in Accum<T>: nothing of it is rounded to T.
 /// Test: tests/train/evaluate_test.cpp
 template <class T>
-[[nodiscard]] double evaluate(nn::Decoder<T>& model, Tape<T>& tape, std::span<const std::int32_t> tokens, std::size_t length,
-                              std::size_t rows, std::size_t most = std::numeric_limits<std::size_t>::max()) {
-    check(rows >= 1 && length >= 1, "evaluate: ", rows, " rows of sequences of ", length, " tokens; expected at least 1 of each");
+[[nodiscard]] double evaluate(nn::Decoder<T>& model, Tape<T>& tape, std::span<const std::int32_t> tokens,
+                              std::size_t length, std::size_t rows,
+                              std::size_t most = std::numeric_limits<std::size_t>::max()) {
+    check(rows >= 1 && length >= 1, "evaluate: ", rows, " rows of sequences of ", length,
+          " tokens; expected at least 1 of each");
     const std::size_t windows = window_count(tokens.size(), length);
     check(windows >= 1, "evaluate: ", tokens.size(), " tokens; expected more than one sequence of ", length);
     const std::size_t used = std::min(windows, std::max<std::size_t>(most, 1));
@@ -33,7 +35,8 @@ template <class T>
     for (std::size_t first = 0; first < used; first += rows) {
         const std::size_t count = std::min(rows, used - first);
         Batch batch = make_batch(count, length);
-        for (std::size_t row = 0; row < count; ++row) set_row(batch, row, tokens, (first + row) * windows / used * length);
+        for (std::size_t row = 0; row < count; ++row)
+            set_row(batch, row, tokens, (first + row) * windows / used * length);
         tape.begin_step({.training = false, .gradients = false});
         const Variable<T> logits = model(tape, batch.ids);
         sum += static_cast<double>(count * length) * ops::softmax_cross_entropy(logits, batch.labels).item();

@@ -20,8 +20,9 @@ namespace unitscale::train {
 struct GenerateOptions {
     std::size_t tokens = 100;  ///< how many to write
     double temperature =
-        0.7;                ///< logits, times the recipe's alpha_loss_softmax, are divided by it; 0: always the most likely token
-    std::size_t top_k = 0;  ///< only the k most likely tokens are drawn, of equals those of lower id; 0 or the vocabulary: all
+        0.7;  ///< logits, times the recipe's alpha_loss_softmax, are divided by it; 0: always the most likely token
+    std::size_t top_k =
+        0;  ///< only the k most likely tokens are drawn, of equals those of lower id; 0 or the vocabulary: all
     std::uint64_t seed = 0;
 };
 
@@ -31,9 +32,11 @@ struct GenerateOptions {
 [[nodiscard]] inline std::int32_t sample_token(std::span<const float> logits, double temperature, double u,
                                                std::size_t top_k = 0) {
     check(!logits.empty(), "sample_token: no logits");
-    for (std::size_t i = 0; i < logits.size(); ++i) check(!std::isnan(logits[i]), "sample_token: logits[", i, "] is NaN");
+    for (std::size_t i = 0; i < logits.size(); ++i)
+        check(!std::isnan(logits[i]), "sample_token: logits[", i, "] is NaN");
     const auto largest = static_cast<std::size_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
-    check(std::isfinite(logits[largest]), "sample_token: the largest logit is ", logits[largest], "; expected a finite one");
+    check(std::isfinite(logits[largest]), "sample_token: the largest logit is ", logits[largest],
+          "; expected a finite one");
     if (temperature <= 0.0 || top_k == 1) return static_cast<std::int32_t>(largest);
 
     // The last token that is kept, in the order of likelihood and then of ids.
@@ -80,15 +83,15 @@ struct GenerateOptions {
 /// Errors: an empty prompt; a token of it outside the vocabulary; a temperature that is negative or not finite; logits that are NaN.
 /// Test: tests/train/generate_test.cpp
 template <class T>
-[[nodiscard]] std::vector<std::int32_t> generate(nn::Decoder<T>& model, Tape<T>& tape, std::span<const std::int32_t> prompt,
-                                                 const GenerateOptions& options) {
+[[nodiscard]] std::vector<std::int32_t> generate(nn::Decoder<T>& model, Tape<T>& tape,
+                                                 std::span<const std::int32_t> prompt, const GenerateOptions& options) {
     const std::size_t vocabulary = model.config().vocabulary, length = model.config().length;
     check(!prompt.empty(), "generate: the prompt is empty; expected at least one token");
-    check(std::isfinite(options.temperature) && options.temperature >= 0.0, "generate: temperature is ", options.temperature,
-          "; expected 0 or more");
+    check(std::isfinite(options.temperature) && options.temperature >= 0.0, "generate: temperature is ",
+          options.temperature, "; expected 0 or more");
     for (std::size_t i = 0; i < prompt.size(); ++i)
-        check(prompt[i] >= 0 && static_cast<std::size_t>(prompt[i]) < vocabulary, "generate: prompt[", i, "] is ", prompt[i],
-              "; expected a number in [0,", vocabulary, ")");
+        check(prompt[i] >= 0 && static_cast<std::size_t>(prompt[i]) < vocabulary, "generate: prompt[", i, "] is ",
+              prompt[i], "; expected a number in [0,", vocabulary, ")");
     const RandomKey key{options.seed, hash_name("generate")};
     // The model's probabilities are those of its loss: softmax(m x).
     const double temperature = options.temperature / tape.recipe().hyperparameters.alpha_loss_softmax;
@@ -109,7 +112,8 @@ template <class T>
         const Variable<T> all = model(tape, Tensor<std::int32_t>({1, unseen.size()}, unseen), cache);
         const T* last = all.value().data() + (unseen.size() - 1) * vocabulary;
         std::transform(last, last + vocabulary, logits.begin(), [](T value) { return static_cast<float>(value); });
-        text.push_back(sample_token(logits, temperature, static_cast<double>(uniform(random_word(key, i))), options.top_k));
+        text.push_back(
+            sample_token(logits, temperature, static_cast<double>(uniform(random_word(key, i))), options.top_k));
     }
     return {text.begin() + static_cast<std::ptrdiff_t>(prompt.size()), text.end()};
 }

@@ -43,16 +43,17 @@ template <class Optimiser>
         const auto& parameter = *optimiser.parameters()[i];
         const optim::ParameterSettings& settings = optimiser.settings()[i];
         const ParameterRole role = parameter.facts().role;
-        const ParameterScaling scaling =
-            parameter_scaling(recipe.parametrisation_rule(), parameter.facts(), OptimiserKind::adam, recipe.readout_exponent);
+        const ParameterScaling scaling = parameter_scaling(recipe.parametrisation_rule(), parameter.facts(),
+                                                           OptimiserKind::adam, recipe.readout_exponent);
         const bool bias = role == ParameterRole::bias, gain = role == ParameterRole::norm;
-        rows.push_back({parameter.name(), to_string(parameter.shape()), std::string(name(role)),
-                        bias   ? "zeros"
-                        : gain ? "ones"
-                               : number(scaling.initial_stddev),
-                        bias || gain ? "-" : number(scaling.multiplier), number(settings.learning_rate_factor),
-                        parameter.requires_gradient() ? number(learning_rate * settings.learning_rate_factor) : "frozen",
-                        settings.weight_decay > 0.0 ? number(settings.weight_decay) : "none"});
+        rows.push_back(
+            {parameter.name(), to_string(parameter.shape()), std::string(name(role)),
+             bias   ? "zeros"
+             : gain ? "ones"
+                    : number(scaling.initial_stddev),
+             bias || gain ? "-" : number(scaling.multiplier), number(settings.learning_rate_factor),
+             parameter.requires_gradient() ? number(learning_rate * settings.learning_rate_factor) : "frozen",
+             settings.weight_decay > 0.0 ? number(settings.weight_decay) : "none"});
         values += parameter.size();
     }
     return io::text_table(rows) + concatenate(optimiser.parameters().size(), " parameters of ", values, " values\n");

@@ -21,7 +21,8 @@ namespace unitscale::train {
     if (rule.source == ScaleSource::amax || rule.source == ScaleSource::delayed) {
         (text += ' ') += name(rule.source);
         if (rule.margin != 0) text += concatenate(" margin ", rule.margin);
-        if (rule.source == ScaleSource::delayed) text += concatenate(rule.latest ? " latest of " : " largest of ", rule.history);
+        if (rule.source == ScaleSource::delayed)
+            text += concatenate(rule.latest ? " latest of " : " largest of ", rule.history);
         if (rule.granularity != ScaleGranularity::tensor) (text += " by ") += name(rule.granularity);
     }
     return text;
@@ -86,7 +87,9 @@ namespace unitscale::train {
 [[nodiscard]] inline std::string precision_table(const ScalingState& state) {
     std::vector<std::vector<std::string>> rows = {{"product", "kind", "activation", "weight", "gradient"}};
     for (const ScalingState::Product& product : state.products()) {
-        const auto text = [&](OperandRole role) { return quantiser_text(product.formats.of(role), product.formats.scale(role)); };
+        const auto text = [&](OperandRole role) {
+            return quantiser_text(product.formats.of(role), product.formats.scale(role));
+        };
         rows.push_back({state.path(product.site), std::string(name(product.kind)), text(OperandRole::activation),
                         text(product.kind == ProductKind::matmul ? OperandRole::activation : OperandRole::weight),
                         text(OperandRole::gradient)});

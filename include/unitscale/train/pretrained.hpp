@@ -29,8 +29,9 @@ namespace unitscale::train {
 struct PretrainedOptions {
     std::filesystem::path config{};  ///< a config.json; empty: the one beside the weights, if there is one
     std::optional<std::size_t> heads{};
-    std::optional<std::size_t> length{};  ///< positions that it was trained for; learned ones are counted by their shape
-    std::optional<double> epsilon{};      ///< of the norms
+    std::optional<std::size_t>
+        length{};                     ///< positions that it was trained for; learned ones are counted by their shape
+    std::optional<double> epsilon{};  ///< of the norms
     std::optional<double> rotary_base{};
 };
 
@@ -39,10 +40,12 @@ struct PretrainedOptions {
 class PretrainedSettings {
 public:
     /// Errors: the file is not there, longer than 1 MiB, or no JSON object.
-    explicit PretrainedSettings(const std::filesystem::path& path) : where_(concatenate("pretrained: ", path.string(), ": ")) {
+    explicit PretrainedSettings(const std::filesystem::path& path)
+        : where_(concatenate("pretrained: ", path.string(), ": ")) {
         constexpr std::uintmax_t most = 1 << 20;
         std::error_code error;
-        const std::uintmax_t bytes = std::filesystem::is_regular_file(path, error) ? std::filesystem::file_size(path, error) : 0;
+        const std::uintmax_t bytes =
+            std::filesystem::is_regular_file(path, error) ? std::filesystem::file_size(path, error) : 0;
         std::ifstream file(path, std::ios::binary);
         check(!error && file.is_open(), where_, "cannot be read");
         check(bytes <= most, where_, "has ", bytes, " bytes; expected at most ", most);
@@ -79,7 +82,8 @@ public:
     /// Error, unless it has no value or the given one.
     template <class T>
     void expect(const char* key, const T& value) const {
-        if (const auto found = get<T>(key); found && *found != value) refuse(key, *find(key), nlohmann::json(value).dump());
+        if (const auto found = get<T>(key); found && *found != value)
+            refuse(key, *find(key), nlohmann::json(value).dump());
     }
     [[noreturn]] void refuse(const char* key, std::string_view expected) const { refuse(key, *find(key), expected); }
 
@@ -145,7 +149,8 @@ inline constexpr PretrainedKeys llama_keys{"vocab_size",
     const std::string where = concatenate("pretrained: ", path.string());
     const io::SafetensorsReader file(path);
     const std::optional<PublishedWeights> weights = PublishedWeights::find(file, where);
-    check(weights.has_value(), where, ": has neither 'wte.weight' (GPT-2) nor 'embed_tokens.weight' (Llama), alone or behind ",
+    check(weights.has_value(), where,
+          ": has neither 'wte.weight' (GPT-2) nor 'embed_tokens.weight' (Llama), alone or behind ",
           "'transformer.' or 'model.'");
     const PublishedSizes sizes = weights->sizes();
     const bool gpt2 = weights->family() == PublishedFamily::gpt2;
@@ -175,7 +180,8 @@ inline constexpr PretrainedKeys llama_keys{"vocab_size",
     std::optional<std::size_t> heads, length;
     std::optional<double> epsilon, base;
     if (settings) {
-        settings->expect("model_type", std::string(published_family_names[static_cast<std::size_t>(weights->family())]));
+        settings->expect("model_type",
+                         std::string(published_family_names[static_cast<std::size_t>(weights->family())]));
         settings->expect(keys.vocabulary, sizes.vocabulary);
         settings->expect(keys.width, sizes.width);
         settings->expect(keys.depth, sizes.blocks);
@@ -199,18 +205,18 @@ inline constexpr PretrainedKeys llama_keys{"vocab_size",
     config.norm.epsilon = told("the norms' epsilon", options.epsilon, epsilon);
     if (gpt2) {
         if (settings) settings->expect(keys.length, sizes.positions);
-        check(options.length.value_or(sizes.positions) == sizes.positions, where, ": has ", sizes.positions, " positions, not ",
-              options.length.value_or(0));
+        check(options.length.value_or(sizes.positions) == sizes.positions, where, ": has ", sizes.positions,
+              " positions, not ", options.length.value_or(0));
     } else {
         config.length = told("the number of positions", options.length, length);
         config.rotary_base = told("the base of rotary positions", options.rotary_base, base);
     }
 
-    check(config.heads >= 1 && sizes.width % config.heads == 0, where, ": a width of ", sizes.width, " is not divisible by ",
-          config.heads, " heads");
+    check(config.heads >= 1 && sizes.width % config.heads == 0, where, ": a width of ", sizes.width,
+          " is not divisible by ", config.heads, " heads");
     const std::size_t head_size = sizes.width / config.heads, groups = sizes.keys / head_size;
-    check(sizes.keys % head_size == 0 && config.heads % groups == 0, where, ": keys of ", sizes.keys, " columns do not serve ",
-          config.heads, " heads of size ", head_size);
+    check(sizes.keys % head_size == 0 && config.heads % groups == 0, where, ": keys of ", sizes.keys,
+          " columns do not serve ", config.heads, " heads of size ", head_size);
     if (settings) {
         settings->expect("head_dim", head_size);
         settings->expect("num_key_value_heads", groups);

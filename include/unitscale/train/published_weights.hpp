@@ -88,7 +88,8 @@ inline constexpr std::array<std::string_view, 3> published_constants = {"h.*.att
 
 /// What stands in `name` for the `*` of `pattern`, a number without leading zeros; nothing if it does not match. A pattern without
 /// `*` matches itself, with an empty number.
-[[nodiscard]] inline std::optional<std::string_view> match_numbered(std::string_view pattern, std::string_view name) noexcept {
+[[nodiscard]] inline std::optional<std::string_view> match_numbered(std::string_view pattern,
+                                                                    std::string_view name) noexcept {
     const std::size_t star = pattern.find('*');
     if (star == std::string_view::npos) return pattern == name ? std::optional(std::string_view()) : std::nullopt;
     const std::string_view head = pattern.substr(0, star), tail = pattern.substr(star + 1);
@@ -120,7 +121,8 @@ class PublishedWeights {
 public:
     /// None: the file has no token table of a family.
     /// Error: it has several: `checkpoint: model.safetensors: holds both 'wte.weight' and 'transformer.wte.weight'`.
-    [[nodiscard]] static std::optional<PublishedWeights> find(const io::SafetensorsReader& file, std::string_view where) {
+    [[nodiscard]] static std::optional<PublishedWeights> find(const io::SafetensorsReader& file,
+                                                              std::string_view where) {
         std::optional<PublishedWeights> found;
         for (const PublishedFamily family : {PublishedFamily::gpt2, PublishedFamily::llama})
             for (const std::string_view prefix : {"", family == PublishedFamily::gpt2 ? "transformer." : "model."}) {
@@ -188,7 +190,8 @@ public:
                 file_->read(table, expected);
                 same = bytes == expected;
             }
-            if (!same) fail(where_, ": '", readout_name, "' is not '", table, "', which is the readout of this model too");
+            if (!same)
+                fail(where_, ": '", readout_name, "' is not '", table, "', which is the readout of this model too");
         }
     }
 
@@ -198,8 +201,8 @@ public:
     [[nodiscard]] Tensor<Float> read(const std::string& parameter, const Shape& shape) const {
         const std::optional<Place> place = find_place(parameter);
         if (!place)
-            fail(where_, ": holds ", published_family_names[static_cast<std::size_t>(family_)], " weights, which have no '",
-                 parameter, "'");
+            fail(where_, ": holds ", published_family_names[static_cast<std::size_t>(family_)],
+                 " weights, which have no '", parameter, "'");
         const auto& [tensor, row] = *place;
         Shape stored = shape;
         if (row->transposed) std::reverse(stored.begin(), stored.end());
@@ -207,7 +210,8 @@ public:
         Tensor<Float> values = file_->read_as<Float>(tensor, stored);
         if (!row->transposed && row->parts == 1) return values;
         const TensorView<const Float> whole(values);
-        const auto extent = static_cast<std::ptrdiff_t>(shape[0]), first = static_cast<std::ptrdiff_t>(row->part) * extent;
+        const auto extent = static_cast<std::ptrdiff_t>(shape[0]),
+                   first = static_cast<std::ptrdiff_t>(row->part) * extent;
         return copy_of((row->transposed ? whole.transpose() : whole).slice({{first, first + extent}}));
     }
 
@@ -218,7 +222,8 @@ private:
         const PublishedName* row;
     };
 
-    PublishedWeights(const io::SafetensorsReader& file, std::string_view where, PublishedFamily family, std::string_view prefix)
+    PublishedWeights(const io::SafetensorsReader& file, std::string_view where, PublishedFamily family,
+                     std::string_view prefix)
         : file_(&file), where_(where), family_(family), prefix_(prefix) {}
 
     /// The prefix is the trunk's; the readout stands beside it.
@@ -230,7 +235,8 @@ private:
     }
     [[nodiscard]] std::optional<Place> find_place(std::string_view parameter) const {
         for (const PublishedName& row : names())
-            if (const auto number = match_numbered(row.parameter, parameter)) return Place{tensor_name(row, *number), &row};
+            if (const auto number = match_numbered(row.parameter, parameter))
+                return Place{tensor_name(row, *number), &row};
         return std::nullopt;
     }
     [[nodiscard]] const PublishedName* find_row(std::string_view tensor) const {
@@ -239,8 +245,9 @@ private:
         return nullptr;
     }
     [[nodiscard]] bool is_constant(std::string_view tensor) const {
-        return std::any_of(published_constants.begin(), published_constants.end(),
-                           [&](std::string_view constant) { return match_numbered(with_prefix(constant), tensor).has_value(); });
+        return std::any_of(published_constants.begin(), published_constants.end(), [&](std::string_view constant) {
+            return match_numbered(with_prefix(constant), tensor).has_value();
+        });
     }
     [[noreturn]] void refuse(std::string_view tensor) const {
         fail(where_, ": tensor ", io::quoted_text(tensor), " belongs to no parameter of this model");
@@ -253,7 +260,8 @@ private:
         const io::SafetensorsEntry& entry = file_->entry(tensor);
         const std::string name = io::quoted_text(tensor);
         if (entry.format.empty() && entry.dtype != "F32" && entry.dtype != "F64")
-            fail(where_, ": tensor ", name, " is of type ", io::quoted_text(entry.dtype), "; expected a floating-point type");
+            fail(where_, ": tensor ", name, " is of type ", io::quoted_text(entry.dtype),
+                 "; expected a floating-point type");
         const auto rank = static_cast<std::size_t>(std::count_if(row.shape.begin(), row.shape.end(), is_extent));
         if (entry.shape.size() != rank)
             fail(where_, ": tensor ", name, " is ", io::cut_shape(entry.shape), "; expected rank ", rank);

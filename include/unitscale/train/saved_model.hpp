@@ -74,7 +74,8 @@ void describe_decoder(Visitor& visitor, nn::DecoderConfig& config) {
 template <class T>
 class SavedModel {
 public:
-    explicit SavedModel(const std::filesystem::path& path, int threads = 1) : SavedModel(CheckpointReader(path), path, threads) {}
+    explicit SavedModel(const std::filesystem::path& path, int threads = 1)
+        : SavedModel(CheckpointReader(path), path, threads) {}
 
     [[nodiscard]] nn::Decoder<T>& model() noexcept { return model_; }
     [[nodiscard]] Tape<T>& tape() noexcept { return tape_; }

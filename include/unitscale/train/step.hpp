@@ -20,14 +20,16 @@ struct StepResult {
     double loss = 0.0;           ///< mean over the step's tokens, in nats
     double gradient_norm = 0.0;  ///< before clipping; 0 when not clipped
     bool updated = false;        ///< false: the loss or the gradient norm was not finite, the parameters are as before
-    bool skipped = false;        ///< not updated because the loss scale was too large: the next step has a smaller one, or not
+    bool skipped =
+        false;  ///< not updated because the loss scale was too large: the next step has a smaller one, or not
 };
 
 /// Fixes the forward factors of a language model under `unit` (Tape::plan) by a dry forward pass over one of the step's
 /// micro-batches. Does nothing where nothing is scaled or a plan exists.
 template <class T>
 void plan_factors(nn::Decoder<T>& model, Tape<T>& tape, const Batch& batch, std::size_t micro_batches = 1) {
-    tape.plan([&] { return ops::softmax_cross_entropy(model(tape, batch.ids), batch.labels); }, {.micro_batches = micro_batches});
+    tape.plan([&] { return ops::softmax_cross_entropy(model(tape, batch.ids), batch.labels); },
+              {.micro_batches = micro_batches});
 }
 
 /// One training step of a language model: forward and backward over the micro-batches, weight gradients rounded and all clipped
@@ -60,7 +62,8 @@ template <class T, class Optimiser>
         if (result.skipped) return result;
     }
     if (tape.recipe().clip_norm > 0.0) {
-        result.gradient_norm = optim::clip_gradients<T>(tape.execution(), optimiser.parameters(), tape.recipe().clip_norm);
+        result.gradient_norm =
+            optim::clip_gradients<T>(tape.execution(), optimiser.parameters(), tape.recipe().clip_norm);
         if (!std::isfinite(result.gradient_norm)) return result;
     }
     optimiser.step(tape.execution(), learning_rate);

@@ -28,7 +28,8 @@ decltype(auto) with_storage(const Recipe& recipe, F&& f) {
 /// Error, in the name of `what`: the recipe's tape computes in another type than T.
 template <class T>
 void check_storage(const char* what, const Recipe& recipe) {
-    const bool same = with_storage(recipe, []<class Wanted>(std::type_identity<Wanted>) { return std::is_same_v<Wanted, T>; });
+    const bool same =
+        with_storage(recipe, []<class Wanted>(std::type_identity<Wanted>) { return std::is_same_v<Wanted, T>; });
     check(same, what, ": recipe ", recipe.name, " computes in ", name(recipe.storage.element),
           ", which is not this template's type; see train::with_storage");
 }

@@ -2,7 +2,7 @@
 // Products of a program that was built with UNITSCALE_BLAS: those that belong to the BLAS are counted on their way there and
 // agree with the definition; bits are the same for any number of threads.
 #include <unitscale/base/random.hpp>
-#include <unitscale/kernels/matmul.hpp>
+#include <unitscale/products/product.hpp>
 
 #include <array>
 #include <atomic>
@@ -17,20 +17,21 @@
 #include <vector>
 
 using namespace unitscale;
-using namespace unitscale::kernels;
+using namespace unitscale::products;
 
 // The linker's option --wrap=sgemm_ sends every call of sgemm_ to __wrap_sgemm_, and of __real_sgemm_ to the BLAS.
 template <class T>
-using Routine = void(const char* op_a, const char* op_b, const int* m, const int* n, const int* k, const T* alpha, const T* a,
-                     const int* lda, const T* b, const int* ldb, const T* beta, T* c, const int* ldc, std::size_t, std::size_t);
+using Routine = void(const char* op_a, const char* op_b, const int* m, const int* n, const int* k, const T* alpha,
+                     const T* a, const int* lda, const T* b, const int* ldb, const T* beta, T* c, const int* ldc,
+                     std::size_t, std::size_t);
 Routine<float> real_sgemm __asm__("__real_sgemm_"), counted_sgemm __asm__("__wrap_sgemm_");
 Routine<double> real_dgemm __asm__("__real_dgemm_"), counted_dgemm __asm__("__wrap_dgemm_");
 std::atomic<int> calls = 0;
 [[gnu::weak]] int openblas_setting() __asm__("openblas_get_num_threads");
 
 void counted_sgemm(const char* op_a, const char* op_b, const int* m, const int* n, const int* k, const float* alpha,
-                   const float* a, const int* lda, const float* b, const int* ldb, const float* beta, float* c, const int* ldc,
-                   std::size_t one, std::size_t also_one) {
+                   const float* a, const int* lda, const float* b, const int* ldb, const float* beta, float* c,
+                   const int* ldc, std::size_t one, std::size_t also_one) {
     ++calls;
     real_sgemm(op_a, op_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, one, also_one);
 }
@@ -71,7 +72,8 @@ template <class T>
 bool agree(T value, double expected, double scale) {
     if (std::isnan(expected)) return std::isnan(value);
     if (std::isinf(expected)) return static_cast<double>(value) == expected;
-    return std::abs(static_cast<double>(value) - expected) <= scale * static_cast<double>(std::numeric_limits<T>::epsilon());
+    return std::abs(static_cast<double>(value) - expected) <=
+           scale * static_cast<double>(std::numeric_limits<T>::epsilon());
 }
 
 template <class T>
@@ -90,8 +92,8 @@ void check_random_products(unsigned seed, int count) {
     const T inf = std::numeric_limits<T>::infinity(), nan = std::numeric_limits<T>::quiet_NaN();
     for (int trial = 0; trial < count; ++trial) {
         MatmulArguments<T> args;
-        const auto [m, n] =
-            pick(std::pair{1, 7}, std::pair{17, 1}, std::pair{33, 65}, std::pair{530, 9}, std::pair{5, 1100});  // and cells
+        const auto [m, n] = pick(std::pair{1, 7}, std::pair{17, 1}, std::pair{33, 65}, std::pair{530, 9},
+                                 std::pair{5, 1100});  // and cells
         args.m = m, args.n = n, args.k = pick(1, 2, 19, 40), args.batch = pick(1, 1, 3);
         const auto operand = [&](std::ptrdiff_t rows, std::ptrdiff_t cols, std::uint64_t stream) {
             return Operand<T>(rows, cols, args.batch, generator() % 2 == 0, pick(0, 0, 3), stream);

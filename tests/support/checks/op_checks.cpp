@@ -13,7 +13,8 @@
 
 namespace unitscale::test {
 
-void check_propagate_at(const std::vector<Tensor<double>>& inputs, const WideOp& f, double tolerance, const PropagateRule& rule) {
+void check_propagate_at(const std::vector<Tensor<double>>& inputs, const WideOp& f, double tolerance,
+                        const PropagateRule& rule) {
     const Recipe plain = analysis::plain_recipe(Scaling::none);
     Recipe recipe = analysis::plain_recipe(Scaling::propagate);
     recipe.propagate = rule;
@@ -26,8 +27,9 @@ void check_propagate_at(const std::vector<Tensor<double>>& inputs, const WideOp&
         std::vector<Variable<double>> variables;
         for (std::size_t i = 0; i < inputs.size(); ++i)
             variables.push_back(tape.input(
-                set_scaling(inputs[i],
-                            std::ldexp(1.0, shift == 0 ? 0 : static_cast<int>(i + 1) * (shift == 1 ? 3 : 5 * (shift - 4)))),
+                set_scaling(
+                    inputs[i],
+                    std::ldexp(1.0, shift == 0 ? 0 : static_cast<int>(i + 1) * (shift == 1 ? 3 : 5 * (shift - 4)))),
                 true));
         const auto y = f(tape, variables);
         const auto noted = state.wide_ops();  // before the projection below, which has no rule
@@ -111,8 +113,8 @@ void check_nothing(const std::vector<Shape>& shapes, const CheckedOp& f, const S
     check_type(normal_inputs<double>(shapes));
 }
 
-void check_unit_scale(const std::vector<Shape>& shapes, const CheckedOp& f, double value, const std::vector<double>& gradients,
-                      double tolerance) {
+void check_unit_scale(const std::vector<Shape>& shapes, const CheckedOp& f, double value,
+                      const std::vector<double>& gradients, double tolerance) {
     const auto check_report = [&](const analysis::ScaleReport& report) {
         CHECK(report.value.std == Approx(value).epsilon(tolerance));
         REQUIRE(report.gradients.size() == gradients.size());

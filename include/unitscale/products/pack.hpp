@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/base/cpu.hpp>
+#include <unitscale/formats/quantiser.hpp>
+#include <unitscale/products/micro_kernel.hpp>
+#include <unitscale/products/round_lines.hpp>
+#include <unitscale/tensor/backend.hpp>
+#include <unitscale/tensor/cast.hpp>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <type_traits>
+
+// Operands on their way into the micro-kernels and results on their way out: the only place where a product sees element
+// types, strides and formats. Everything between is Accum<T> in panels.
+namespace unitscale::products {
+
+/// One matrix of a batch, or a batch of them: element (i, j) at data[i row_stride + j col_stride], batch item b at
+/// data + b batch_stride. Strides in elements, of any sign or 0.
+template <class T>
+struct MatrixView {
+    T* data = nullptr;
+    std::ptrdiff_t row_stride = 0;
+    std::ptrdiff_t col_stride = 1;
+    std::ptrdiff_t batch_stride = 0;
+
+    [[nodiscard]] T* at(std::ptrdiff_t i, std::ptrdiff_t j) const noexcept {
+        return data + i * row_stride + j * col_stride;
+    }
+    [[nodiscard]] MatrixView block(std::ptrdiff_t i, std::ptrdiff_t j) const noexcept {
+        return {at(i, j), row_stride, col_stride, batch_stride};
+    }
+    [[nodiscard]] MatrixView item(std::ptrdiff_t b) const noexcept {
+        return {data + b * batch_stride, row_stride, col_stride, batch_stride};
+    }
+    [[nodiscard]] MatrixView transposed() const noexcept { return {data, col_stride, row_stride, batch_stride}; }
+    operator MatrixView<const T>() const noexcept { return {data, row_stride, col_stride, batch_stride}; }
+};
+
+#if UNITSCALE_X86
+/// Eight at a time; the rest is the caller's. Returns how many were converted.
+UNITSCALE_TARGET_AVX2 inline std::ptrdiff_t widen_half_avx2(const Half* in, std::ptrdiff_t n, float* out) {
+    std::ptrdiff_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        _mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(in + i))));
+    return i;
+}
+UNITSCALE_TARGET_AVX2 inline std::ptrdiff_t narrow_half_avx2(const float* in, std::ptrdiff_t n, Half* out) {
+    std::ptrdiff_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i),
+                         _mm256_cvtps_ph(_mm256_loadu_ps(in + i), _MM_FROUND_TO_NEAREST_INT));
+    return i;
+}
+#endif
+
+/// Consecutive elements in Accum<T>; exact.
+template <class T>
+void widen(Isa isa, const T* in, std::ptrdiff_t n, Accum<T>* out) noexcept {
+    std::ptrdiff_t i = 0;
+    if constexpr (std::is_same_v<T, Accum<T>>) {
+        if (n > 0) std::memcpy(out, in, static_cast<std::size_t>(n) * sizeof(T));
+        return;
+    }
+#if UNITSCALE_X86
+    if constexpr (std::is_same_v<T, Half>)
+        if (isa != Isa::baseline) i = widen_half_avx2(in, n, out);
+#endif
+    if constexpr (std::is_same_v<T, BFloat16>)
+        for (; i + 16 <= n; i += 16)
+            for (std::ptrdiff_t l = 0; l < 16; ++l)
+                out[i + l] = std::bit_cast<float>(std::uint32_t{std::bit_cast<std::uint16_t>(in[i + l])} << 16);
+    (void)isa;
+    for (; i < n; ++i) out[i] = element_cast<Accum<T>>(in[i]);
+}
+
+/// Consecutive elements back in T, rounded to nearest even.
+template <class T>
+void narrow(Isa isa, const Accum<T>* in, std::ptrdiff_t n, T* out) noexcept {
+    std::ptrdiff_t i = 0;
+    if constexpr (std::is_same_v<T, Accum<T>>) {
+        if (n > 0) std::memcpy(out, in, static_cast<std::size_t>(n) * sizeof(T));
+        return;
+    }
+#if UNITSCALE_X86
+    if constexpr (std::is_same_v<T, Half>)
+        if (isa != Isa::baseline) i = narrow_half_avx2(in, n, out);
+#endif
+    (void)isa;
+    for (; i < n; ++i) out[i] = element_cast<T>(in[i]);
+}
+
+/// out[j, i] = in[i, j] for the square that fits a 128-bit vector: 4 x 4 floats, 2 x 2 doubles.
+template <class T>
+[[gnu::always_inline]] inline void transpose_square(const T* in, std::ptrdiff_t in_row, T* out,
+                                                    std::ptrdiff_t out_row) noexcept {
+    using Vector = typename Vector128<T>::unaligned;
+    const auto load = [&](std::ptrdiff_t i) { return *reinterpret_cast<const Vector*>(in + i * in_row); };
+    const auto store = [&](std::ptrdiff_t j, Vector v) { *reinterpret_cast<Vector*>(out + j * out_row) = v; };
+    if constexpr (sizeof(T) == 4) {
+        const Vector r0 = load(0), r1 = load(1), r2 = load(2), r3 = load(3);
+        const Vector low01 = __builtin_shufflevector(r0, r1, 0, 4, 1, 5),
+                     high01 = __builtin_shufflevector(r0, r1, 2, 6, 3, 7);
+        const Vector low23 = __builtin_shufflevector(r2, r3, 0, 4, 1, 5),
+                     high23 = __builtin_shufflevector(r2, r3, 2, 6, 3, 7);
+        store(0, __builtin_shufflevector(low01, low23, 0, 1, 4, 5));
+        store(1, __builtin_shufflevector(low01, low23, 2, 3, 6, 7));
+        store(2, __builtin_shufflevector(high01, high23, 0, 1, 4, 5));
+        store(3, __builtin_shufflevector(high01, high23, 2, 3, 6, 7));
+    } else {
+        const Vector r0 = load(0), r1 = load(1);
+        store(0, __builtin_shufflevector(r0, r1, 0, 2));
+        store(1, __builtin_shufflevector(r0, r1, 1, 3));
+    }
+}
+
+/// out[j out_row + i] = in[i in_row + j] for i < rows, j < cols.
+template <class T>
+void transpose(const T* in, std::ptrdiff_t in_row, std::ptrdiff_t rows, std::ptrdiff_t cols, T* out,
+               std::ptrdiff_t out_row) noexcept {
+    constexpr std::ptrdiff_t side = 16 / sizeof(T);
+    const std::ptrdiff_t whole_rows = rows / side * side, whole_cols = cols / side * side;
+    for (std::ptrdiff_t j = 0; j < whole_cols; j += side)
+        for (std::ptrdiff_t i = 0; i < whole_rows; i += side)
+            transpose_square(in + i * in_row + j, in_row, out + j * out_row + i, out_row);
+    for (std::ptrdiff_t j = 0; j < cols; ++j)
+        for (std::ptrdiff_t i = j < whole_cols ? whole_rows : 0; i < rows; ++i)
+            out[j * out_row + i] = in[i * in_row + j];
+}
+
+/// `transpose` with the kernels of an instruction set.
+template <class T>
+void transpose(Isa isa, const T* in, std::ptrdiff_t in_row, std::ptrdiff_t rows, std::ptrdiff_t cols, T* out,
+               std::ptrdiff_t out_row) noexcept {
+#if UNITSCALE_X86
+    if constexpr (std::is_same_v<T, float>)
+        if (isa == Isa::avx512) {
+            const std::ptrdiff_t whole_rows = rows / 16 * 16, whole_cols = cols / 16 * 16;
+            for (std::ptrdiff_t j = 0; j < whole_cols; j += 16)
+                for (std::ptrdiff_t i = 0; i < whole_rows; i += 16)
+                    transpose_square_avx512(in + i * in_row + j, in_row, out + j * out_row + i, out_row);
+            if (whole_rows < rows)
+                transpose(in + whole_rows * in_row, in_row, rows - whole_rows, whole_cols, out + whole_rows, out_row);
+            if (whole_cols < cols)
+                transpose(in + whole_cols, in_row, rows, cols - whole_cols, out + whole_cols * out_row, out_row);
+            return;
+        }
+#endif
+    static_cast<void>(isa);
+    transpose(in, in_row, rows, cols, out, out_row);
+}
+
+/// `rows` rows of `Count` consecutive elements: copies without a call.
+template <std::ptrdiff_t Count, class T>
+void copy_rows(const T* in, std::ptrdiff_t in_row, std::ptrdiff_t rows, T* out, std::ptrdiff_t out_row) noexcept {
+    for (std::ptrdiff_t i = 0; i < rows; ++i) std::memcpy(out + i * out_row, in + i * in_row, Count * sizeof(T));
+}
+
+/// out[i out_row + j] = a(i, j) in Accum<T>, for any strides of a; out's columns from `cols` to `padded_cols` become 0.
+template <class T>
+void widen_block(Isa isa, const MatrixView<const T>& a, std::ptrdiff_t rows, std::ptrdiff_t cols,
+                 std::ptrdiff_t padded_cols, Accum<T>* out, std::ptrdiff_t out_row) noexcept {
+    using P = Accum<T>;
+    if (a.col_stride == 1) {
+        bool copied = false;
+        if constexpr (std::is_same_v<T, P>) {  // the usual widths of panels
+            copied = true;
+            if (cols == 32) copy_rows<32>(a.data, a.row_stride, rows, out, out_row);
+            else if (cols == 24) copy_rows<24>(a.data, a.row_stride, rows, out, out_row);
+            else if (cols == 16) copy_rows<16>(a.data, a.row_stride, rows, out, out_row);
+            else if (cols == 12) copy_rows<12>(a.data, a.row_stride, rows, out, out_row);
+            else if (cols == 8) copy_rows<8>(a.data, a.row_stride, rows, out, out_row);
+            else if (cols == 4) copy_rows<4>(a.data, a.row_stride, rows, out, out_row);
+            else copied = false;
+        }
+        if (!copied)
+            for (std::ptrdiff_t i = 0; i < rows; ++i) widen(isa, a.data + i * a.row_stride, cols, out + i * out_row);
+    } else if (a.row_stride == 1) {
+        if constexpr (std::is_same_v<T, P>) {
+            transpose(isa, a.data, a.col_stride, cols, rows, out, out_row);
+        } else {
+            constexpr std::ptrdiff_t strip = 64;
+            alignas(64) std::array<P, static_cast<std::size_t>(strip * max_tile_columns<P>)> buffer;
+            for (std::ptrdiff_t i = 0; i < rows; i += strip)
+                for (std::ptrdiff_t j = 0; j < cols; j += max_tile_columns<P>) {
+                    const std::ptrdiff_t height = std::min(strip, rows - i),
+                                         width = std::min(max_tile_columns<P>, cols - j);
+                    for (std::ptrdiff_t l = 0; l < width; ++l)
+                        widen(isa, a.at(i, j + l), height, buffer.data() + l * strip);
+                    transpose(isa, buffer.data(), strip, width, height, out + i * out_row + j, out_row);
+                }
+        }
+    } else {
+        for (std::ptrdiff_t i = 0; i < rows; ++i)
+            for (std::ptrdiff_t j = 0; j < cols; ++j) out[i * out_row + j] = element_cast<P>(*a.at(i, j));
+    }
+    if (cols < padded_cols)
+        for (std::ptrdiff_t i = 0; i < rows; ++i)
+            std::fill(out + i * out_row + cols, out + i * out_row + padded_cols, P{0});
+}
+
+/// Rounds packed values in place. The zeros of the padding stay zero.
+template <class P>
+void round_packed(Isa isa, const Quantiser* round, P* values, std::ptrdiff_t count) {
+    if (round == nullptr || count == 0) return;
+    const std::span<P> span(values, static_cast<std::size_t>(count));
+    if constexpr (std::is_same_v<P, float>) {
+#if UNITSCALE_X86
+        if (isa != Isa::baseline && rounds_in_register(*round))
+            return copy_lines<float>(isa, {values, count, 1, count, count, values, count}, register_rounder(round));
+#endif
+        quantise_span(isa, round->format, span, span, round->options());
+    } else {
+        quantise(round->format, std::span<const P>(span), span, round->options());
+    }
+}
+
+/// `widen_block` of any source that it knows, each element rounded once, to lines of padded_cols one after the other.
+template <class P, class View>
+void pack_block(Isa isa, const View& a, std::ptrdiff_t rows, std::ptrdiff_t cols, std::ptrdiff_t padded_cols,
+                const Quantiser* round, P* out) {
+    widen_block(isa, a, rows, cols, padded_cols, out, padded_cols);
+    round_packed(isa, round, out, rows * padded_cols);
+}
+template <class P, class T>
+void pack_block(Isa isa, const MatrixView<const T>& a, std::ptrdiff_t rows, std::ptrdiff_t cols,
+                std::ptrdiff_t padded_cols, const Quantiser* round, P* out) {
+#if UNITSCALE_X86
+    if constexpr (std::is_same_v<T, float> || std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>)
+        if (isa != Isa::baseline && (round == nullptr || rounds_in_register(*round))) {
+            const RegisterRounder rounder = register_rounder(round);
+            if (a.col_stride == 1)
+                return copy_lines<T>(isa, {a.data, a.row_stride, rows, cols, padded_cols, out, padded_cols}, rounder);
+            if (a.row_stride == 1)
+                return transpose_lines<T>(isa, {a.data, a.col_stride, cols, rows, padded_cols, out, padded_cols},
+                                          rounder);
+        }
+#endif
+    pack_block<P, MatrixView<const T>>(isa, a, rows, cols, padded_cols, round, out);
+}
+
+/// Rows of A as a micro-kernel reads them: A[i,p] at data[i row + p step].
+template <class P>
+struct LeftPanel {
+    const P* data = nullptr;
+    std::ptrdiff_t row = 0, step = 1;
+};
+
+/// Packs `rows` rows of A, k columns, into out (round_up(rows, 4) k elements; rows of padding are zero), in the order in which A
+/// lies in memory. With rounding each element is rounded once, on the way.
+template <class T>
+[[nodiscard]] LeftPanel<Accum<T>> pack_left(Isa isa, const MatrixView<const T>& a, std::ptrdiff_t rows,
+                                            std::ptrdiff_t k, const Quantiser* round, Accum<T>* out) {
+    const std::ptrdiff_t padded = round_up(rows, 4);
+    LeftPanel<Accum<T>> panel{out, k, 1};
+    if (a.row_stride == 1 && a.col_stride != 1) {
+        panel = {out, 1, padded};
+        pack_block(isa, a.transposed(), k, rows, padded, round, out);
+    } else {
+        pack_block(isa, a, rows, k, k, round, out);
+        std::fill(out + rows * k, out + padded * k, Accum<T>{0});
+    }
+    return panel;
+}
+
+/// B [k,n] in panels of `width` columns (the last one of as many whole vectors as it needs), each k rows of consecutive
+/// columns: element (p, j) of panel q at panel(q)[p row_step(q) + j]. Packed, or read where B lies (`in_place_row` is its row
+/// stride, n whole vectors). Or B's columns are consecutive where they lie: element (p, j) at panel(q)[j in_place_column + p],
+/// to be rounded by `rounder`.
+template <class P>
+struct RightPanels {
+    const P* data = nullptr;
+    std::ptrdiff_t k = 0, n = 0, width = 0, lanes = 1;
+    std::ptrdiff_t packed_k = 0;         ///< rows that packed panels hold; k of them are used
+    std::ptrdiff_t in_place_row = 0;     ///< 0: packed
+    std::ptrdiff_t in_place_column = 0;  ///< 0: not by columns
+    RegisterRounder rounder{};
+
+    [[nodiscard]] std::ptrdiff_t columns(std::ptrdiff_t q) const noexcept { return std::min(width, n - q * width); }
+    [[nodiscard]] std::ptrdiff_t padded_columns(std::ptrdiff_t q) const noexcept { return round_up(columns(q), lanes); }
+    [[nodiscard]] std::ptrdiff_t row_step(std::ptrdiff_t q) const noexcept {
+        return in_place_column != 0 ? 1 : in_place_row != 0 ? in_place_row : padded_columns(q);
+    }
+    [[nodiscard]] const P* panel(std::ptrdiff_t q) const noexcept {
+        return data + q * width * (in_place_column != 0 ? in_place_column : in_place_row != 0 ? 1 : packed_k);
+    }
+    [[nodiscard]] std::ptrdiff_t count() const noexcept { return (n + width - 1) / width; }
+
+    /// The first rows of B, as a B of its own.
+    [[nodiscard]] RightPanels first_rows(std::ptrdiff_t rows) const noexcept {
+        return {data, rows, n, width, lanes, packed_k, in_place_row, in_place_column, rounder};
+    }
+    /// The first columns, to the end of the last panel that has any of them.
+    [[nodiscard]] RightPanels first_columns(std::ptrdiff_t cols) const noexcept {
+        return {data,   k, std::min(n, round_up(cols, width)), width, lanes, packed_k, in_place_row, in_place_column,
+                rounder};
+    }
+};
+
+/// B where it lies: for few rows of A, which do not repay packing. Consecutive columns, n whole vectors.
+template <class P>
+[[nodiscard]] RightPanels<P> right_in_place(Isa isa, const MatrixView<const P>& b, std::ptrdiff_t k,
+                                            std::ptrdiff_t n) noexcept {
+    const TileShape shape = tile_shape(isa);
+    return {b.data, k, n, shape.columns<P>(), shape.lanes<P>(), 0, b.row_stride};
+}
+
+/// The same of consecutive rows, whose elements are rounded when they are read, in panels of `vectors` vectors.
+template <class P>
+[[nodiscard]] RightPanels<P> right_columns_in_place(Isa isa, const MatrixView<const P>& b, std::ptrdiff_t k,
+                                                    std::ptrdiff_t n, std::ptrdiff_t vectors,
+                                                    const Quantiser* round) noexcept {
+    const std::ptrdiff_t lanes = tile_shape(isa).lanes<P>();
+    return {b.data, k, n, vectors * lanes, lanes, 0, 0, b.col_stride, register_rounder(round)};
+}
+
+/// Elements that pack_right writes.
+template <class P>
+[[nodiscard]] std::ptrdiff_t packed_right_size(Isa isa, std::ptrdiff_t k, std::ptrdiff_t n) noexcept {
+    return k * round_up(n, tile_shape(isa).lanes<P>());
+}
+
+/// Packs B, rounding each element once on the way. Columns of padding are zero. `View`: any source that widen_block knows.
+template <class P, class View>
+[[nodiscard]] RightPanels<P> pack_right_from(Isa isa, const View& b, std::ptrdiff_t k, std::ptrdiff_t n,
+                                             const Quantiser* round, P* out) {
+    const TileShape shape = tile_shape(isa);
+    const RightPanels<P> panels{out, k, n, shape.columns<P>(), shape.lanes<P>(), k, 0};
+    for (std::ptrdiff_t q = 0; q < panels.count(); ++q) {
+        P* const panel = out + q * panels.width * k;
+        const std::ptrdiff_t step = panels.padded_columns(q);
+        pack_block(isa, b.block(0, q * panels.width), k, panels.columns(q), step, round, panel);
+    }
+    return panels;
+}
+template <class T>
+[[nodiscard]] RightPanels<Accum<T>> pack_right(Isa isa, const MatrixView<const T>& b, std::ptrdiff_t k,
+                                               std::ptrdiff_t n, const Quantiser* round, Accum<T>* out) {
+    return pack_right_from<Accum<T>>(isa, b, k, n, round, out);
+}
+
+}  // namespace unitscale::products

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/base/cpu.hpp>
+#include <unitscale/products/block.hpp>
+#include <unitscale/products/pack_pairs.hpp>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#if UNITSCALE_X86 && defined(__x86_64__) && defined(__linux__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#define UNITSCALE_AMX 1
+#define UNITSCALE_TARGET_AMX __attribute__((target("amx-tile,amx-bf16,avx512f"), noinline))
+#else
+#define UNITSCALE_AMX 0
+#endif
+
+// Products of operands that are exact in bf16, as every rounded 8-bit (and narrower) value is: pairs of bf16, consecutive in k, are
+// multiplied exactly and added in float by the processor's bf16 instructions. They flush subnormals, so formats that have
+// numbers below 2^-126 stay with the float kernels.
+namespace unitscale::products {
+
+/// The instructions that multiply pairs. dot: vdpbf16ps (AVX512_BF16). matrix: tdpbf16ps (AMX).
+enum class PairKernel { none, dot, matrix };
+
+/// Whether AMX is there and the operating system lets this process use it (which Linux has to be asked for).
+[[nodiscard]] inline bool has_amx_bf16() {
+#if UNITSCALE_AMX
+    static const bool has = [] {
+        unsigned a = 0, b = 0, c = 0, d = 0;
+        constexpr unsigned bf16_bit = 1u << 22, tile_bit = 1u << 24;
+        constexpr long request_permission = 0x1023, tile_data = 18;
+        return has_avx512_bf16() && __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & bf16_bit) != 0 &&
+               (d & tile_bit) != 0 && syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+    }();
+    return has;
+#else
+    return false;
+#endif
+}
+
+/// The fastest there is. Intel's vdpbf16ps runs at half the rate of its float multiply-adds' flops, AMD's at twice.
+[[nodiscard]] inline PairKernel active_pair_kernel() {
+    if (has_amx_bf16()) return PairKernel::matrix;
+#if UNITSCALE_X86
+    if (has_avx512_bf16() && !__builtin_cpu_is("intel")) return PairKernel::dot;
+#endif
+    return PairKernel::none;
+}
+
+inline constexpr std::ptrdiff_t pair_rows = 128;          ///< rows of A packed together
+inline constexpr std::ptrdiff_t pair_block_depth = 1024;  ///< the length of k after which a sum rests in C
+[[nodiscard]] constexpr std::ptrdiff_t pair_tile_rows(PairKernel kernel) noexcept {
+    return kernel == PairKernel::matrix ? 32 : 12;
+}
+
+/// Scratch of multiply_block_pairs, in floats: a buffer for packing, pairs of A, and sums where C cannot hold them.
+template <class T>
+[[nodiscard]] std::ptrdiff_t pair_scratch_size(std::ptrdiff_t m, std::ptrdiff_t n, std::ptrdiff_t k) noexcept {
+    const std::ptrdiff_t rows = std::min(m, pair_rows) + 16, depth = std::min(k, pair_block_depth);
+    return pair_buffer + rows * pairs_of(depth) +
+           (!std::is_same_v<T, float> && k > pair_block_depth ? rows * round_up(n, pair_columns) : 0);
+}
+
+#if UNITSCALE_X86
+
+/// Rows of a group that A is packed in (pack_left_pairs). A tile is one group, or with the matrix kernel one or two.
+[[nodiscard]] constexpr std::ptrdiff_t pair_group(PairKernel kernel) noexcept {
+    return kernel == PairKernel::matrix ? 16 : 12;
+}
+
+/// The sums of a tile: sums[i pair_columns + j] = sum_p A[i,p] B[p,j] over `pairs` pairs, a multiple of 16. A: `groups`
+/// groups, a_group pairs apart. B's steps are `width` pairs apart (16 or 32).
+struct PairTile {
+    std::ptrdiff_t pairs = 0;
+    const Pair* a = nullptr;
+    std::ptrdiff_t a_group = 0;
+    const Pair* b = nullptr;
+    std::ptrdiff_t width = 0;
+    float* sums = nullptr;
+};
+
+/// The first 4 Fours rows of a group of 12 with vdpbf16ps.
+template <std::size_t Fours>
+UNITSCALE_TARGET_AVX512_BF16 void pair_tile_dot(const PairTile& tile) {
+    const std::ptrdiff_t width = tile.width;
+    for (std::ptrdiff_t j = 0; j < width; j += 16) {
+        __m512 sums[4 * Fours];
+#pragma GCC unroll 12
+        for (std::size_t i = 0; i < 4 * Fours; ++i) sums[i] = _mm512_setzero_ps();
+        const Pair* a = tile.a;
+        const Pair* b = tile.b + j;
+        for (std::ptrdiff_t block = tile.pairs; block > 0; block -= 16, a += 11 * 16)
+            for (std::ptrdiff_t p = 0; p < 16; ++p, ++a, b += width) {
+                const auto right = reinterpret_cast<__m512bh>(_mm512_loadu_si512(b));
+#pragma GCC unroll 12
+                for (std::size_t i = 0; i < 4 * Fours; ++i) {
+                    __m512i left = _mm512_set1_epi32(static_cast<int>(a[i * 16]));
+                    asm(""
+                        : "+v"(left));  // Clang 16 crashes on a broadcast that it sees as
+                                        // bf16
+                    sums[i] = _mm512_dpbf16_ps(sums[i], reinterpret_cast<__m512bh>(left), right);
+                }
+            }
+#pragma GCC unroll 12
+        for (std::size_t i = 0; i < 4 * Fours; ++i)
+            _mm512_storeu_ps(tile.sums + static_cast<std::ptrdiff_t>(i) * pair_columns + j, sums[i]);
+    }
+}
+
+#if UNITSCALE_AMX
+/// Makes the eight tiles 16 rows of 64 bytes, for this thread.
+UNITSCALE_TARGET_AMX inline void configure_tiles() {
+    struct alignas(64) {
+        std::uint8_t palette = 1, start = 0, reserved[14] = {};
+        std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+        std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+    } const config;
+    asm volatile("" : : "r"(&config) : "memory");
+    _tile_loadconfig(&config);
+}
+UNITSCALE_TARGET_AMX inline void release_tiles() { _tile_release(); }
+
+/// 16 or 32 rows with tdpbf16ps: tiles 0 to 3 hold sums, 4 and 5 rows of A, 6 and 7 columns of B.
+UNITSCALE_TARGET_AMX inline void pair_tile_matrix(const PairTile& tile, bool two_rows) {
+    const bool two_columns = tile.width > 16;
+    constexpr long a_bytes = 64, sum_bytes = pair_columns * 4;
+    const long b_bytes = static_cast<long>(tile.width) * 4;
+    const Pair* a = tile.a;
+    const Pair* b = tile.b;
+    asm volatile("" : : : "memory");  // the tile loads do not tell the compiler what they read
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (std::ptrdiff_t p = 0; p < tile.pairs; p += 16, a += 256, b += 16 * tile.width) {
+        _tile_loadd(4, a, a_bytes);
+        _tile_loadd(6, b, b_bytes);
+        _tile_dpbf16ps(0, 4, 6);
+        if (two_columns) {
+            _tile_loadd(7, b + 16, b_bytes);
+            _tile_dpbf16ps(1, 4, 7);
+        }
+        if (two_rows) {
+            _tile_loadd(5, a + tile.a_group, a_bytes);
+            _tile_dpbf16ps(2, 5, 6);
+            if (two_columns) _tile_dpbf16ps(3, 5, 7);
+        }
+    }
+    _tile_stored(0, tile.sums, sum_bytes);
+    if (two_columns) _tile_stored(1, tile.sums + 16, sum_bytes);
+    if (two_rows) {
+        _tile_stored(2, tile.sums + 16 * pair_columns, sum_bytes);
+        if (two_columns) _tile_stored(3, tile.sums + 16 * pair_columns + 16, sum_bytes);
+    }
+    asm volatile("" : : : "memory");
+}
+#endif
+
+/// As multiply_block, with pairs. A's elements must be exact in bf16 once rounded. C's element type: T; sums in float.
+/// Test: tests/products/pair_kernels_test.cpp
+template <class TC>
+void multiply_block_pairs(PairKernel kernel, const BlockProduct<TC>& product, const RightPairs& b, float* scratch) {
+    const std::ptrdiff_t k = b.k, tile_rows = pair_tile_rows(kernel), group = pair_group(kernel),
+                         block = pair_rows / tile_rows * tile_rows;
+    const std::ptrdiff_t most_rows = std::min(product.m, pair_rows) + 16;
+    Pair* const left = reinterpret_cast<Pair*>(scratch + pair_buffer);
+    float* const sums_of_blocks = !std::is_same_v<TC, float> && k > pair_block_depth
+                                      ? scratch + pair_buffer + most_rows * pairs_of(pair_block_depth)
+                                      : nullptr;
+    alignas(64) std::array<float, 32 * pair_columns> sums, old;
+#if UNITSCALE_AMX
+    if (kernel == PairKernel::matrix) configure_tiles();
+#endif
+    for (std::ptrdiff_t i0 = 0; i0 < product.m; i0 += block) {
+        const std::ptrdiff_t height = std::min(block, product.m - i0);
+        std::ptrdiff_t p0 = 0;
+        do {
+            const std::ptrdiff_t depth = std::min(pair_block_depth, k - p0), pairs = pairs_of(depth);
+            const PackSource<float> rows = product.a.block(i0, p0);
+            rows.functions->left_pairs(rows, height, depth, product.round_a, group, left, scratch);
+            const TileOutput<TC> output{Isa::avx512, product.c.block(i0, 0), sums_of_blocks, b.count() * b.width,
+                                        p0 == 0,     p0 + depth == k};
+            const float gamma = output.first ? product.gamma : 1.0f;
+            for (std::ptrdiff_t q = 0; q < b.count(); ++q) {
+                const std::ptrdiff_t j = q * b.width, cols = b.columns(q), width = b.padded_columns(q);
+                const float* const bias = output.first && product.bias != nullptr ? product.bias + j : nullptr;
+                for (std::ptrdiff_t i = 0; i < height; i += tile_rows) {
+                    const std::ptrdiff_t count = std::min(tile_rows, height - i);
+                    if constexpr (std::is_same_v<TC, float>)  // C's lines arrive while the sums are made
+                        for (std::ptrdiff_t r = 0; r < count; ++r) {
+                            __builtin_prefetch(output.c.at(i + r, j), 1);
+                            __builtin_prefetch(output.c.at(i + r, j + 16), 1);
+                        }
+                    const PairTile tile{pairs, left + i * pairs, group * pairs, b.panel(q) + p0 / 2 * width,
+                                        width, sums.data()};
+#if UNITSCALE_AMX
+                    if (kernel == PairKernel::matrix) pair_tile_matrix(tile, count > 16);
+#endif
+                    if (kernel == PairKernel::dot) {
+                        if (count > 8) pair_tile_dot<3>(tile);
+                        else if (count > 4) pair_tile_dot<2>(tile);
+                        else pair_tile_dot<1>(tile);
+                    }
+                    TileProduct<float> finish;  // what is left to do with the sums
+                    finish.bias = bias;
+                    finish.row_scale = product.row_scale != nullptr ? product.row_scale + i0 + i : nullptr;
+                    finish.col_scale = product.col_scale != nullptr ? product.col_scale + j : nullptr;
+                    finish.alpha = product.alpha;
+                    finish.gamma = gamma;
+                    const bool straight = std::is_same_v<TC, float> && product.c.col_stride == 1;
+                    finish.c = old.data();
+                    finish.c_row = pair_columns;
+                    if constexpr (std::is_same_v<TC, float>)
+                        if (straight) {
+                            finish.c = output.c.at(i, j);
+                            finish.c_row = output.c.row_stride;
+                        }
+                    if (!straight && gamma != 0) output.load(i, j, count, cols, old.data(), pair_columns);
+                    finish_tile_avx512(finish, sums.data(), pair_columns, count, cols);
+                    if (!straight) output.store(i, j, count, cols, old.data(), pair_columns);
+                }
+            }
+            p0 += depth;
+        } while (p0 < k);
+    }
+#if UNITSCALE_AMX
+    if (kernel == PairKernel::matrix) release_tiles();
+#endif
+}
+
+#endif
+
+}  // namespace unitscale::products

@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/base/error.hpp>
+#include <unitscale/base/memory.hpp>
+#include <unitscale/base/parallel.hpp>
+#include <unitscale/products/blas.hpp>
+#include <unitscale/products/block.hpp>
+#include <unitscale/products/few_rows.hpp>
+#include <unitscale/products/packed_right.hpp>
+#include <unitscale/products/pair_kernels.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <type_traits>
+
+namespace unitscale::products {
+
+/// A batch of products, scaled and added to what is there:
+///   C[b] = alpha (A[b] B[b] + bias) + gamma C[b]      A [m,k]   B [k,n]   C [m,n]   bias [n]
+/// with any strides; a batch stride of 0 shares an operand (not C). C overlaps nothing that is read. When gamma is 0 C is
+/// not read. Sums are in Accum<T>, rounded to T once. k = 0 leaves alpha bias + gamma C.
+/// `round_a`, `round_b`: each element of the operand is first rounded so. Stochastic rounding takes, for the element at
+/// data[o], piece o (`random_piece`) of the stream `key_a` or `key_b`.
+template <class T>
+struct MatmulArguments {
+    std::ptrdiff_t m = 0, n = 0, k = 0, batch = 1;
+    MatrixView<const T> a{};
+    MatrixView<const T> b{};
+    MatrixView<T> c{};
+    Accum<T> alpha = 1, gamma = 0;
+    const T* bias = nullptr;
+    const Accum<T>* row_scale = nullptr;
+    const Accum<T>* col_scale = nullptr;
+    const Quantiser* round_a = nullptr;
+    const Quantiser* round_b = nullptr;
+    RandomKey key_a{}, key_b{};
+    const PackedRight<T>* packed_b = nullptr;  ///< from `pack_weights`: b and round_b are then not read
+};
+
+/// The definition, element by element in Accum<T>: what `matmul` is tested against.
+template <class T>
+void matmul_naive(const MatmulArguments<T>& args) {
+    using P = Accum<T>;
+    const auto element = [](const MatrixView<const T>& view, const Quantiser* round, RandomKey key, std::ptrdiff_t b,
+                            std::ptrdiff_t i, std::ptrdiff_t j) {
+        const std::ptrdiff_t offset = b * view.batch_stride + i * view.row_stride + j * view.col_stride;
+        const auto value = element_cast<P>(view.data[offset]);
+        return round == nullptr
+                   ? value
+                   : quantise(round->format, value, round->options(key), static_cast<std::uint64_t>(offset));
+    };
+    for (std::ptrdiff_t b = 0; b < args.batch; ++b)
+        for (std::ptrdiff_t i = 0; i < args.m; ++i)
+            for (std::ptrdiff_t j = 0; j < args.n; ++j) {
+                P sum = 0;
+                for (std::ptrdiff_t p = 0; p < args.k; ++p)
+                    sum += element(args.a, args.round_a, args.key_a, b, i, p) *
+                           element(args.b, args.round_b, args.key_b, b, p, j);
+                T& c = *args.c.item(b).at(i, j);
+                const P bias = args.bias != nullptr ? element_cast<P>(args.bias[j]) : P{0};
+                const P old = args.gamma != 0 ? args.gamma * element_cast<P>(c) : P{0};
+                if (args.col_scale != nullptr) sum *= args.col_scale[j];
+                if (args.row_scale != nullptr) sum *= args.row_scale[i];
+                c = element_cast<T>(args.alpha * (sum + bias) + old);
+            }
+}
+
+/// Multiply-adds per thread below which another thread costs more than it gains.
+inline constexpr std::ptrdiff_t matmul_work_threshold = std::ptrdiff_t{1} << 19;
+/// Elements of B that a thread packs at a time, so that they stay in its level 2 cache.
+inline constexpr std::ptrdiff_t packed_right_limit = std::ptrdiff_t{1} << 18;
+/// The same of pairs, whose products wait less for memory than packing A again would take.
+inline constexpr std::ptrdiff_t packed_pairs_limit = std::ptrdiff_t{1} << 20;
+/// The same for few rows, for which packing B is most of the work: what is packed must not leave that cache.
+inline constexpr std::ptrdiff_t packed_few_limit = std::ptrdiff_t{1} << 17;
+
+/// Rows of A up to which B is multiplied where it lies, if it can be.
+inline constexpr std::ptrdiff_t few_rows = 12;
+
+/// Whether the same goes for a B whose columns are contiguous: its elements must be rounded in registers, if at all.
+template <class P>
+[[nodiscard]] bool columns_in_place(Isa isa, std::ptrdiff_t m, const MatrixView<const P>& b,
+                                    const Quantiser* round) noexcept {
+    return m <= turned_rows && b.row_stride == 1 && b.col_stride != 0 &&
+           (round == nullptr || (std::is_same_v<P, float> && isa != Isa::baseline && rounds_in_register(*round)));
+}
+
+/// How a batch of products is cut into jobs: each item into a grid of row and column ranges, so that a job packs little
+/// beside what it multiplies.
+struct MatmulPartition {
+    std::ptrdiff_t parts = 1;  ///< threads, each with a contiguous range of the jobs
+    std::ptrdiff_t rows = 1, cols = 1;
+};
+[[nodiscard]] inline MatmulPartition matmul_partition(int threads, std::ptrdiff_t m, std::ptrdiff_t n, std::ptrdiff_t k,
+                                                      std::ptrdiff_t batch) {
+    MatmulPartition best;
+    if (threads <= 1 || in_parallel_region()) return best;
+    const double work =
+        static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) * static_cast<double>(batch);
+    best.parts = std::max<std::ptrdiff_t>(
+        1, static_cast<std::ptrdiff_t>(std::min<double>(threads, work / matmul_work_threshold)));
+    if (best.parts == 1 || batch >= 4 * best.parts) return best;
+    std::ptrdiff_t least = -1;
+    for (std::ptrdiff_t rows = 1; rows <= best.parts; ++rows) {
+        if (best.parts % rows != 0) continue;
+        const std::ptrdiff_t cols = best.parts / rows, cost = m / rows + n / cols;
+        if (least < 0 || cost < least) {
+            best.rows = rows;
+            best.cols = cols;
+            least = cost;
+        }
+    }
+    return best;
+}
+
+/// An operand's elements rounded into `out`, in the order of memory, batch items one after the other: the separate pass that
+/// stochastic rounding takes. Returns the view of the result.
+template <class T>
+[[nodiscard]] MatrixView<const Accum<T>> round_operand(const Execution& execution, Isa isa,
+                                                       const MatrixView<const T>& view, std::ptrdiff_t rows,
+                                                       std::ptrdiff_t cols, std::ptrdiff_t batch,
+                                                       const Quantiser* round, RandomKey key, Accum<T>* out) {
+    using P = Accum<T>;
+    if (view.row_stride == 1 && view.col_stride != 1)
+        return round_operand(execution, isa, view.transposed(), cols, rows, batch, round, key, out).transposed();
+    const std::ptrdiff_t items = view.batch_stride == 0 ? 1 : batch;
+    parallel_for(execution.threads, items * rows, 16384 / std::max<std::ptrdiff_t>(cols, 1) + 1,
+                 [&](std::ptrdiff_t begin, std::ptrdiff_t end) {
+                     for (std::ptrdiff_t r = begin; r < end; ++r) {
+                         const MatrixView<const T> row = view.item(r / rows).block(r % rows, 0);
+                         const std::span<P> values(out + r * cols, static_cast<std::size_t>(cols));
+                         widen_block(isa, row, 1, cols, cols, values.data(), cols);
+                         if (round == nullptr) continue;
+                         QuantiseOptions options = round->options(key);
+                         options.first_index = static_cast<std::uint64_t>(row.data - view.data);
+                         if (view.col_stride == 1) {
+                             quantise(round->format, std::span<const P>(values), values, options);
+                         } else {
+                             for (std::ptrdiff_t j = 0; j < cols; ++j)
+                                 values[static_cast<std::size_t>(j)] =
+                                     quantise(round->format, values[static_cast<std::size_t>(j)], options,
+                                              static_cast<std::uint64_t>(j * view.col_stride));
+                         }
+                     }
+                 });
+    return {out, cols, 1, items == 1 ? 0 : rows * cols};
+}
+
+/// The product of operands of any element type, codes included, without stochastic rounding. With a pair kernel, which needs T's sums
+/// to be float, rounded operands are exact in bf16.
+template <class T>
+void matmul_packed(const Execution& execution, Isa isa, PairKernel pairs, const MatmulArguments<T>& args,
+                   const PackSource<Accum<T>>& a, const PackSource<Accum<T>>& b, const Quantiser* round_a,
+                   const Quantiser* round_b) {
+    using P = Accum<T>;
+    constexpr bool may_pair = UNITSCALE_X86 && std::is_same_v<P, float>;
+    const bool paired = may_pair && pairs != PairKernel::none;
+    const TileShape shape = tile_shape(isa);
+    const std::ptrdiff_t tile_rows = paired ? pair_tile_rows(pairs) : shape.rows, tile_cols = shape.columns<P>();
+    const MatmulPartition partition = matmul_partition(execution.threads, args.m, args.n, args.k, args.batch);
+    const std::ptrdiff_t jobs = args.batch * partition.rows * partition.cols;
+
+    const auto cut = [](std::ptrdiff_t size, std::ptrdiff_t tile, std::ptrdiff_t parts, std::ptrdiff_t part) {
+        return std::min(size, (size + tile - 1) / tile * part / parts * tile);
+    };
+    const std::ptrdiff_t most_rows = std::min(args.m, round_up(args.m / partition.rows + tile_rows, tile_rows));
+    const std::ptrdiff_t most_cols = std::min(args.n, round_up(args.n / partition.cols + tile_cols, tile_cols));
+    // B is packed `depth` x `strip` at a time.
+    const std::ptrdiff_t depth = right_depth<T>(paired ? pairs : PairKernel::none, args.k);
+    const bool packs_few = args.packed_b == nullptr && args.m <= few_rows;
+    const bool turned =
+        packs_few && !paired && b.widened() && columns_in_place(isa, args.m, b.template view<P>(), round_b);
+    const std::ptrdiff_t limit = packs_few ? packed_few_limit : paired ? packed_pairs_limit : packed_right_limit;
+    const std::ptrdiff_t strip = std::min(
+        most_cols, turned ? 2 * tile_cols
+                          : std::max(tile_cols, limit / std::max<std::ptrdiff_t>(depth, 1) / tile_cols * tile_cols));
+    const std::ptrdiff_t right_size = paired ? pair_buffer + packed_right_pairs_size(depth, strip)
+                                             : round_up(packed_right_size<P>(isa, depth, strip), 16);
+    const std::ptrdiff_t left_size =
+        paired ? pair_scratch_size<T>(most_rows, strip, depth) : block_scratch_size<T>(isa, most_rows, strip, depth);
+    const std::ptrdiff_t part_size = right_size + round_up(left_size, 16);
+    // What a tile reads of these may go past their end: copies that do not end there.
+    const std::ptrdiff_t padded_cols = round_up(args.n, tile_cols), padded_rows = round_up(args.m, tile_rows);
+    const std::ptrdiff_t vectors_size =
+        round_up((args.bias != nullptr ? padded_cols : 0) + (args.col_scale != nullptr ? padded_cols : 0) +
+                     (args.row_scale != nullptr ? padded_rows : 0),
+                 16);
+    Scratch<P> scratch(execution, static_cast<std::size_t>(vectors_size + partition.parts * part_size));
+    P* next = scratch.data();
+    const auto padded_copy = [&](const auto* vector, std::ptrdiff_t count, std::ptrdiff_t padded) -> const P* {
+        if (vector == nullptr) return nullptr;
+        P* const copy = next;
+        widen(isa, vector, count, copy);
+        std::fill(copy + count, copy + padded, P{0});
+        next += padded;
+        return copy;
+    };
+    const P* const bias = padded_copy(args.bias, args.n, padded_cols);
+    const P* const col_scale = padded_copy(args.col_scale, args.n, padded_cols);
+    const P* const row_scale = padded_copy(args.row_scale, args.m, padded_rows);
+
+    const auto run_job = [&](std::ptrdiff_t job, P* right, P* left) {
+        const std::ptrdiff_t cell = job % (partition.rows * partition.cols),
+                             item = job / (partition.rows * partition.cols);
+        const std::ptrdiff_t i0 = cut(args.m, tile_rows, partition.rows, cell / partition.cols);
+        const std::ptrdiff_t i1 = cut(args.m, tile_rows, partition.rows, cell / partition.cols + 1);
+        const std::ptrdiff_t j0 = cut(args.n, tile_cols, partition.cols, cell % partition.cols);
+        const std::ptrdiff_t j1 = cut(args.n, tile_cols, partition.cols, cell % partition.cols + 1);
+        if (i0 == i1) return;
+        BlockProduct<T> product;
+        product.m = i1 - i0;
+        product.round_a = round_a;
+        product.alpha = args.alpha;
+        product.row_scale = row_scale != nullptr ? row_scale + i0 : nullptr;
+        const auto multiply = [&](std::ptrdiff_t j, std::ptrdiff_t p, const auto& panels) {
+            product.a = a.item(item).block(i0, p);
+            product.c = args.c.item(item).block(i0, j);
+            product.gamma = p == 0 ? args.gamma : P{1};
+            product.bias = p == 0 && bias != nullptr ? bias + j : nullptr;
+            product.col_scale = col_scale != nullptr ? col_scale + j : nullptr;
+            if constexpr (std::is_same_v<decltype(panels), const RightPanels<P>&>) {
+                product.b = panels;
+                multiply_block(isa, product, left);
+            } else {
+                multiply_block_pairs(pairs, product, panels, left);
+            }
+        };
+        for (std::ptrdiff_t j = j0; j < j1; j += strip)
+            for (std::ptrdiff_t p = 0; p == 0 || p < args.k; p += std::max<std::ptrdiff_t>(depth, 1)) {
+                const std::ptrdiff_t cols = std::min(strip, j1 - j), k = std::min(depth, args.k - p);
+                if (args.packed_b != nullptr) {
+                    if (paired) {
+                        if constexpr (may_pair) multiply(j, p, args.packed_b->pair_panels(p, j, cols));
+                    } else {
+                        multiply(j, p, args.packed_b->panels(p, j, cols));
+                    }
+                    continue;
+                }
+                const PackSource<P> block = b.item(item).block(p, j);
+                if constexpr (may_pair)
+                    if (paired) {
+                        auto* const pairs_out = reinterpret_cast<Pair*>(right + pair_buffer);
+                        multiply(j, p, block.functions->right_pairs(block, k, cols, round_b, pairs_out, right));
+                        continue;
+                    }
+                std::ptrdiff_t done = 0;
+                if (args.m <= few_rows && b.widened() && round_b == nullptr && b.col_stride == 1 && b.row_stride != 0) {
+                    done = cols / shape.lanes<P>() * shape.lanes<P>();
+                    if (done > 0) multiply(j, p, right_in_place(isa, block.template view<P>(), k, done));
+                } else if (turned) {
+                    done = cols;
+                    multiply(j, p,
+                             right_columns_in_place(isa, block.template view<P>(), k, cols, turned_vectors(isa, args.m),
+                                                    round_b));
+                }
+                if (done < cols) {
+                    const PackSource<P> rest = block.block(0, done);
+                    multiply(j + done, p, rest.functions->right(isa, rest, k, cols - done, round_b, right));
+                }
+            }
+    };
+    parallel_for(static_cast<int>(partition.parts), partition.parts, 1, [&](std::ptrdiff_t begin, std::ptrdiff_t end) {
+        for (std::ptrdiff_t part = begin; part < end; ++part) {
+            P* const own = scratch.data() + vectors_size + part * part_size;
+            for (std::ptrdiff_t job = jobs * part / partition.parts; job < jobs * (part + 1) / partition.parts; ++job)
+                run_job(job, own, own + right_size);
+        }
+    });
+}
+
+/// Whether any of `count` consecutive elements is a NaN.
+template <class T>
+[[nodiscard]] bool line_contains_nan(const T* values, std::ptrdiff_t count) noexcept {
+    const std::span<const T> span(values, static_cast<std::size_t>(count));
+    if constexpr (std::is_same_v<T, float>) return contains_nan(active_isa(), span.data(), span.size());
+    else if constexpr (std::is_same_v<T, double>) return find_nan(span) != span.size();
+    else return std::any_of(span.begin(), span.end(), [](T x) { return is_nan(element_cast<float>(x)); });
+}
+
+/// Error unless the operand can be rounded: found before any thread starts.
+template <class T>
+void check_rounding(std::string_view name, const MatrixView<const T>& view, std::ptrdiff_t rows, std::ptrdiff_t cols,
+                    std::ptrdiff_t batch, const Quantiser* round) {
+    if (round == nullptr) return;
+    check_options(name, round->format, round->options());
+    if (round->format.has_nan()) return;
+    // Along the lines of memory, if there are any: only where there is a NaN is it looked for in the order of rows.
+    const bool turned = view.row_stride == 1 && view.col_stride != 1;
+    const MatrixView<const T> lines = turned ? view.transposed() : view;
+    const std::ptrdiff_t count = turned ? cols : rows, length = turned ? rows : cols;
+    for (std::ptrdiff_t b = 0; b < (view.batch_stride == 0 ? std::min<std::ptrdiff_t>(batch, 1) : batch); ++b) {
+        bool found = lines.col_stride != 1;
+        for (std::ptrdiff_t i = 0; i < count && !found; ++i) found = line_contains_nan(lines.item(b).at(i, 0), length);
+        for (std::ptrdiff_t i = 0; i < rows && found; ++i)
+            for (std::ptrdiff_t j = 0; j < cols; ++j)
+                check(!is_nan(element_cast<Accum<T>>(*view.item(b).at(i, j))), name, ": ",
+                      unitscale::name(round->format), " has no NaN: element [", i, ",", j, "] is NaN");
+    }
+}
+
+[[nodiscard]] inline bool is_stochastic(const Quantiser* round) noexcept {
+    return round != nullptr && round->rounding == Rounding::stochastic;
+}
+/// The pair kernel where sums are float and both operands are rounded to formats that are exact in bf16, else none.
+template <class T>
+[[nodiscard]] PairKernel usable_pairs(PairKernel pairs, const FloatFormat* a, const FloatFormat* b) noexcept {
+    return UNITSCALE_X86 && std::is_same_v<Accum<T>, float> && a != nullptr && b != nullptr && exact_in_bf16(*a) &&
+                   exact_in_bf16(*b)
+               ? pairs
+               : PairKernel::none;
+}
+[[nodiscard]] inline const FloatFormat* format_of(const Quantiser* round) noexcept {
+    return round != nullptr ? &round->format : nullptr;
+}
+
+/// `matmul` with the kernels of one instruction set, which the processor must have: for tests and benchmarks. `pairs` other than
+/// none: where both operands are rounded to formats that are exact in bf16, those instructions (isa is avx512 then).
+template <class T>
+void matmul_with(Isa isa, const Execution& execution, const MatmulArguments<T>& args,
+                 PairKernel pairs = PairKernel::none) {
+    using P = Accum<T>;
+    if (args.m <= 0 || args.n <= 0 || args.batch <= 0) return;
+    check_rounding("matmul: a", args.a, args.m, args.k, args.batch, args.round_a);
+    const PackedRight<T>* const packed = args.packed_b;
+    if (packed != nullptr) {
+        packed->check_fits(args.k, args.n, format_of(args.round_a));
+        isa = packed->isa, pairs = packed->pairs;
+    } else {
+        check_rounding("matmul: b", args.b, args.k, args.n, args.batch, args.round_b);
+        pairs = usable_pairs<T>(pairs, format_of(args.round_a), format_of(args.round_b));
+    }
+    const bool pass_a = is_stochastic(args.round_a), pass_b = packed == nullptr && is_stochastic(args.round_b);
+    if (!pass_a && !pass_b)
+        return matmul_packed<T>(execution, isa, pairs, args, args.a, args.b, args.round_a, args.round_b);
+
+    PackSource<P> a = args.a, b = args.b;
+    std::optional<Scratch<P>> rounded_a, rounded_b;
+    if (pass_a) {
+        rounded_a.emplace(execution,
+                          static_cast<std::size_t>(args.m * args.k * (args.a.batch_stride == 0 ? 1 : args.batch)));
+        a = round_operand(execution, isa, args.a, args.m, args.k, args.batch, args.round_a, args.key_a,
+                          rounded_a->data());
+    }
+    if (pass_b) {
+        rounded_b.emplace(execution,
+                          static_cast<std::size_t>(args.k * args.n * (args.b.batch_stride == 0 ? 1 : args.batch)));
+        b = round_operand(execution, isa, args.b, args.k, args.n, args.batch, args.round_b, args.key_b,
+                          rounded_b->data());
+    }
+    matmul_packed<T>(execution, isa, pairs, args, a, b, rounded_a ? nullptr : args.round_a,
+                     rounded_b ? nullptr : args.round_b);
+}
+
+/// Rounds and packs B for products that differ from `args` in A, C, m, the factors and the batch (which all share B):
+/// `matmul` with `packed_b` gives the bits of `matmul` without. round_a says what A will be rounded to. Weights that many small
+/// products read are so rounded once.
+/// Errors: `pack_weights: b: ...` as for `matmul`; stochastic rounding, whose random numbers belong to one product.
+/// Test: tests/products/packed_right_test.cpp
+template <class T>
+[[nodiscard]] PackedRight<T> pack_weights_with(Isa isa, const MatmulArguments<T>& args,
+                                               PairKernel pairs = PairKernel::none) {
+    check_rounding("pack_weights: b", args.b, args.k, args.n, 1, args.round_b);
+    check(!is_stochastic(args.round_b), "pack_weights: b: stochastic rounding cannot be done once for many products");
+    pairs = usable_pairs<T>(pairs, format_of(args.round_a), format_of(args.round_b));
+    return pack_right_once<T>(isa, pairs, args.b, args.k, args.n, args.round_b);
+}
+template <class T>
+[[nodiscard]] PackedRight<T> pack_weights(const MatmulArguments<T>& args) {
+    return pack_weights_with(active_isa(), args, active_pair_kernel());
+}
+
+/// The product. The same bits for every number of threads (on one machine): each element's sum runs over k in one order
+/// in one thread. All memory beside the operands is scratch from the execution's pool. Inside a parallel region it runs in the
+/// calling thread. Where both operands are rounded to formats that are exact in bf16 (matmul_pairs.hpp), the processor's bf16
+/// instructions are used if they are the fastest: they add the same exact products in pairs, so the bits then differ, within
+/// float rounding, from those of a product of operands that were rounded before.
+/// Built with UNITSCALE_BLAS, large float and double products without rounding are the BLAS' (blas.hpp), in its order of sums: other
+/// bits than with packed_b.
+/// Errors: `matmul: a: ...` for a quantiser that makes no sense, or NaN rounded to a format without NaN.
+/// Test: tests/products/product_test.cpp
+template <class T, bool blas = uses_blas>
+void matmul(const Execution& execution, const MatmulArguments<T>& args) {
+    if constexpr (blas && blas_type<T>)
+        if (blas_pays(args.m, args.n, args.k) && blas_can(args)) return matmul_blas(execution, args);
+    matmul_with(active_isa(), execution, args, active_pair_kernel());
+}
+
+}  // namespace unitscale::products

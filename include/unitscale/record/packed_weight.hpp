@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/autograd/tape.hpp>
+#include <unitscale/products/product.hpp>
+
+#include <memory>
+
+namespace unitscale::ops {
+
+/// The weight of a product rounded and packed, kept beside the parameter from one step to the next; null in steps with gradients,
+/// after which the weight changes, and where nothing is rounded: then the product reads the weight as it is.
+/// Test: tests/record/packed_weight_test.cpp
+template <class T>
+[[nodiscard]] std::shared_ptr<const products::PackedRight<T>> packed_weight(
+    const Tape<T>& tape, const Variable<T>& weight, const products::MatmulArguments<T>& product) {
+    const Parameter<T>* const source = tape.source(weight);
+    if (source == nullptr || tape.step_options().gradients || product.round_b == nullptr ||
+        products::is_stochastic(product.round_b))
+        return nullptr;
+    struct Key {
+        Isa isa;
+        products::PairKernel pairs;
+        Quantiser rounding;
+        bool operator==(const Key&) const = default;
+    };
+    const auto pairs = products::usable_pairs<T>(products::active_pair_kernel(), products::format_of(product.round_a),
+                                                 products::format_of(product.round_b));
+    return source->template cached<products::PackedRight<T>>(
+        Key{active_isa(), pairs, *product.round_b}, [&](const Tensor<T>&) { return products::pack_weights(product); });
+}
+
+}  // namespace unitscale::ops

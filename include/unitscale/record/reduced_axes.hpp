@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/autograd/tape.hpp>
+#include <unitscale/kernels/broadcast.hpp>
+#include <unitscale/record/operands.hpp>
+#include <unitscale/record/unary.hpp>
+
+#include <cstddef>
+#include <optional>
+
+namespace unitscale::ops {
+
+/// Which axes a reduction removes.
+struct ReductionOptions {
+    SmallVector<std::ptrdiff_t> axes{};      ///< negative ones count from the end; empty: all
+    bool keep_axes = false;                  ///< true: they stay, with extent 1
+    std::optional<Constraint> constraint{};  ///< joins {alpha, beta_x}; empty: the recipe's rule
+};
+
+/// The shapes of a reduction and how many elements become one.
+struct ReducedAxes {
+    Shape kept{};            ///< reduced axes have extent 1
+    Shape result{};          ///< reduced axes are gone (unless they are to stay); [1] if none is left
+    std::size_t count = 1;   ///< elements that become one
+    bool over_rows = false;  ///< whether the first axis, the batch, is among them
+};
+
+/// Errors, in the name of `op`: an axis outside x, one that is named twice.
+[[nodiscard]] inline ReducedAxes reduced_axes(const char* op, const Shape& shape,
+                                              const SmallVector<std::ptrdiff_t>& axes, bool keep_axes) {
+    SmallVector<bool> reduced(shape.size(), axes.empty());
+    for (const std::ptrdiff_t axis : axes) {
+        const std::size_t i = front_axis(op, "x", shape, axis);
+        check(!reduced[i], op, ": axis ", axis, " of x ", shape_text(shape), " is named twice");
+        reduced[i] = true;
+    }
+    ReducedAxes result{.kept = shape};
+    for (std::size_t i = 0; i < shape.size(); ++i) {
+        if (reduced[i]) {
+            result.count *= shape[i];
+            result.kept[i] = 1;
+        }
+        if (!reduced[i] || keep_axes) result.result.push_back(result.kept[i]);
+    }
+    result.over_rows = !shape.empty() && reduced[0];
+    if (result.result.empty()) result.result.push_back(1);
+    return result;
+}
+
+/// Error if a result would be made of no elements.
+inline void check_elements(const char* op, const Shape& x, const ReducedAxes& axes) {
+    check(axes.count > 0 || element_count(axes.kept) == 0, op, ": x ", to_string(x), " has no elements along the axes");
+}
+
+/// Records y = factors.alpha weight * the sum of x over the axes, dx = factors.beta_x weight dy repeated along them: the common part of
+/// `sum` and `mean`. Under `propagate` a sum of n elements has the scale s r, r = n^1/2 rounded, times the power of two at or above
+/// the weight (1/n: 2^-e for n = 2^e m, m in [1,2)); dx has dy's, over factors.beta_x, rounded.
+/// Test: tests/record/reduced_axes_test.cpp
+template <class T>
+[[nodiscard]] Variable<T> record_reduced_sum(const char* op, Variable<T> x, const ReducedAxes& axes, double weight,
+                                             const UnitRule& factors) {
+    Tape<T>& tape = x.tape(op);
+    const Tensor<T>& input = x.scaled();
+    const Site site = tape.next_site(op);
+    Scaled scaled{factors.alpha * weight, 1.0};
+    if (tape.propagates())
+        scaled = with_scale(input.scale() * weight,
+                            tape.scaled_alpha(site, rsqrt_count(axes.count), input.scale()).scale * pow2_up(weight));
+    Tensor<T> output = tape.make(axes.result);
+    kernels::sum_to_shape<T>(tape.execution(), input.data(), input.shape(), output.data(), axes.kept,
+                             static_cast<Accum<T>>(scaled.factor));
+    output.set_scale(scaled.scale);
+    output.set_any_scale(tape.propagates() && input.any_scale());
+    return tape.record({.name = op,
+                        .site = site,
+                        .alpha = factors.alpha,
+                        .betas = {factors.beta_x},
+                        .joined_by = factors.joined_by,
+                        .reads = reads_nothing,
+                        .propagates = true},
+                       {x}, std::move(output), [kept = axes.kept, weight](BackwardContext<T>& g) {
+                           using A = Accum<T>;
+                           const Scaled dx_scaled = g.scaled_beta(0);
+                           Tensor<T> dx = g.make(g.input_shape(0));
+                           kernels::broadcast_map(
+                               g.execution(), dx.shape(), dx.data(),
+                               [factor = static_cast<A>(dx_scaled.factor * weight)](A d) { return factor * d; },
+                               kernels::BroadcastInput{std::as_const(g.output_gradient()).data(), kept});
+                           g.add(0, std::move(dx), dx_scaled.scale);
+                       });
+}
+
+}  // namespace unitscale::ops

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace unitscale::report {
+
+/// Text as it may stand in HTML and SVG, between tags and in quoted attributes. Test: tests/report/markup_test.cpp
+[[nodiscard]] inline std::string escaped(std::string_view text) {
+    std::string safe;
+    for (const char c : text) {
+        if (c == '<') safe += "&lt;";
+        else if (c == '&') safe += "&amp;";
+        else if (c == '"') safe += "&quot;";
+        else safe += c;
+    }
+    return safe;
+}
+
+/// A whole page of its own. `title` is text, `style` CSS, `body` markup.
+[[nodiscard]] inline std::string html_page(std::string_view title, std::string_view style, std::string_view body) {
+    std::string page =
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
+        "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><title>";
+    page += escaped(title);
+    (page += "</title><style>") += style;
+    (page += "</style></head><body>") += body;
+    return page += "</body></html>\n";
+}
+
+}  // namespace unitscale::report

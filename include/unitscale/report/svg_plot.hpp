@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/base/error.hpp>
+#include <unitscale/report/markup.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <vector>
+
+// Curves over two axes as SVG text, light or dark as the reader's system is. Axes are linear in the numbers that they are given: a
+// logarithmic one is given logarithms, and says so by what its ticks read.
+namespace unitscale::report {
+
+/// Colours and lettering of every plot of a document: within the SVG that stands alone, once in a page of several.
+inline constexpr std::string_view svg_plot_style = R"css(
+svg.chart { --chart: #fff; --ink: #1c1e21; --soft: #5d646d; --grid: #e6e8ea; --one: #9aa1a9;
+  font: 13px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif; }
+.c0 { color: #2463c9; } .c1 { color: #c2570c; } .c2 { color: #0b7d6b; } .c3 { color: #8443b8; }
+.c4 { color: #b3261e; } .c5 { color: #6a6f00; } .c6 { color: #0a7ea8; } .c7 { color: #a03a78; }
+@media (prefers-color-scheme: dark) { svg.chart { --chart: #15171a; --ink: #e6e8ea; --soft: #9ba3ac; --grid: #2a2e33; --one: #68717a; }
+  .c0 { color: #74a9ff; } .c1 { color: #ffa05c; } .c2 { color: #4fd0b6; } .c3 { color: #cb9dff; }
+  .c4 { color: #ff8a80; } .c5 { color: #d2d65a; } .c6 { color: #62c9ee; } .c7 { color: #f295c9; } }
+svg.chart text { fill: var(--soft); } svg.chart .title { fill: var(--ink); font-size: 16px; font-weight: 600; }
+svg.chart .name { fill: var(--ink); }
+.curve { fill: none; stroke: currentColor; stroke-width: 2; stroke-linejoin: round; } .band { fill: currentColor; opacity: .16; }
+.dash1 { stroke-dasharray: 6 4; } .dash2 { stroke-dasharray: 2 3; }
+)css";
+
+/// What is written at a place of an axis; `text` is markup. A strong one has a darker line.
+struct PlotTick {
+    double at = 0.0;
+    std::string text{};
+    bool strong = false;
+};
+
+struct PlotAxis {
+    double low = 0.0, high = 1.0;
+    std::vector<PlotTick> ticks{};
+    std::string label{};
+};
+
+/// A curve. It is broken where y is not finite. With `low` and `high` the band between them is filled.
+struct PlotCurve {
+    std::string name{};  ///< text, in the key and shown under the pointer
+    std::vector<double> x{}, y{};
+    std::vector<double> low{}, high{};
+    std::size_t look = 0;  ///< colour and dashes: 24 that differ, then again
+    bool dots = false;     ///< one at every point
+};
+
+struct Plot {
+    std::string title{}, label{};  ///< text; the label is for readers who do not see the picture
+    PlotAxis x{}, y{};
+    std::vector<PlotCurve> curves{};
+    double width = 620.0, height = 380.0;  ///< of the frame
+    bool key = true;                       ///< names beside the frame
+    bool alone = true;                     ///< a document of its own, with `svg_plot_style`
+};
+
+/// A power as SVG text: base and raised exponent, with a minus sign that is one.
+[[nodiscard]] inline std::string svg_power(int base, int exponent) {
+    return concatenate(base, "<tspan dy=\"-5\" font-size=\"75%\">", exponent < 0 ? "\u2212" : "", std::abs(exponent),
+                       "</tspan>");
+}
+
+/// A number as people write it, at most four digits, with a minus sign that is one.
+[[nodiscard]] inline std::string plot_number(double value) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.4g", std::abs(value));
+    return (value < 0.0 ? "\u2212" : "") + std::string(text);
+}
+
+/// An axis with about `count` ticks at round numbers: 1, 2 or 5 times a power of ten. `whole`: at whole numbers only.
+[[nodiscard]] inline PlotAxis linear_axis(double low, double high, std::string label, int count = 6,
+                                          bool whole = false) {
+    if (!(high > low)) high = low + 1.0;
+    PlotAxis axis{.low = low, .high = high, .label = std::move(label)};
+    const double rough = (high - low) / count, power = std::pow(10.0, std::floor(std::log10(rough)));
+    double step = power * (rough <= power ? 1.0 : rough <= 2.0 * power ? 2.0 : rough <= 5.0 * power ? 5.0 : 10.0);
+    if (whole) step = std::max(step, 1.0);
+    for (double tick = std::ceil(low / step); tick * step <= high + 1e-9 * (high - low); tick += 1.0)
+        axis.ticks.push_back({tick * step, plot_number(tick == 0.0 ? 0.0 : tick * step)});
+    return axis;
+}
+
+/// The classes that give a curve, or its name, its look.
+[[nodiscard]] inline std::string look_classes(std::size_t look) {
+    const std::size_t dash = look / 8 % 3;
+    return concatenate('c', look % 8, dash == 0 ? "" : dash == 1 ? " dash1" : " dash2");
+}
+
+/// The picture. What lies outside the axes is cut off. Error: no curve; a curve whose lists differ in length.
+/// Test: tests/report/svg_plot_test.cpp
+[[nodiscard]] inline std::string svg_plot(const Plot& plot) {
+    check(!plot.curves.empty(), "svg_plot: no curve");
+    for (const PlotCurve& curve : plot.curves)
+        check(curve.x.size() == curve.y.size() && curve.low.size() == curve.high.size() &&
+                  (curve.low.empty() || curve.low.size() == curve.x.size()),
+              "svg_plot: the curve ", curve.name, " has ", curve.x.size(), " places, but ", curve.y.size(),
+              " values and a band of ", curve.low.size(), " and ", curve.high.size());
+    const double left = plot.y.label.empty() ? 66.0 : 82.0, top = plot.title.empty() ? 12.0 : 46.0;
+    std::size_t longest = 0;
+    for (const PlotCurve& curve : plot.curves) longest = std::max(longest, curve.name.size());
+    const double key = std::max(174.0, 62.0 + 7.5 * static_cast<double>(longest));  // letters are that wide at most
+    const double whole_width = left + plot.width + (plot.key ? key : 16.0);
+    const double whole_height = top + plot.height + (plot.x.label.empty() ? 32.0 : 64.0);
+    const auto x = [&](double at) { return plot.width * (at - plot.x.low) / (plot.x.high - plot.x.low); };
+    const auto y = [&](double at) {
+        return plot.height - plot.height * (at - plot.y.low) / (plot.y.high - plot.y.low);
+    };
+    const auto number = [](double v) {
+        char text[32];
+        std::snprintf(text, sizeof text, "%.1f", std::clamp(v, -1e5, 1e5));
+        return std::string(text);
+    };
+
+    std::string svg = concatenate("<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" viewBox=\"0 0 ",
+                                  whole_width, ' ', whole_height, "\" width=\"", whole_width, "\" height=\"",
+                                  whole_height, "\" role=\"img\" aria-label=\"", escaped(plot.label), "\">\n");
+    if (plot.alone)
+        svg += concatenate("<style>", svg_plot_style, "</style>\n<rect width=\"", whole_width, "\" height=\"",
+                           whole_height, "\" fill=\"var(--chart)\"/>\n");
+    if (!plot.title.empty())
+        svg += concatenate("<text class=\"title\" x=\"", left, "\" y=\"26\">", escaped(plot.title), "</text>\n");
+    const auto line = [&](double x1, double y1, double x2, double y2, bool strong) {
+        svg += concatenate("<path d=\"M", number(x1), ' ', number(y1), 'L', number(x2), ' ', number(y2),
+                           "\" stroke=\"var(", strong ? "--one" : "--grid", ")\"/>\n");
+    };
+    const auto label = [&](double at_x, double at_y, std::string_view anchor, std::string_view text,
+                           std::string_view more = "") {
+        svg += concatenate("<text x=\"", number(at_x), "\" y=\"", number(at_y), "\" text-anchor=\"", anchor, '"', more,
+                           '>', text, "</text>\n");
+    };
+    for (const PlotTick& tick : plot.x.ticks) {
+        line(left + x(tick.at), top, left + x(tick.at), top + plot.height, tick.strong);
+        label(left + x(tick.at), top + plot.height + 20.0, "middle", tick.text);
+    }
+    for (const PlotTick& tick : plot.y.ticks) {
+        line(left, top + y(tick.at), left + plot.width, top + y(tick.at), tick.strong);
+        label(left - 8.0, top + y(tick.at) + 5.0, "end", tick.text);
+    }
+    if (!plot.x.label.empty())
+        label(left + plot.width / 2.0, top + plot.height + 46.0, "middle", escaped(plot.x.label));
+    if (!plot.y.label.empty())
+        label(20.0, top + plot.height / 2.0, "middle", escaped(plot.y.label),
+              concatenate(" transform=\"rotate(-90 20 ", number(top + plot.height / 2.0), ")\""));
+
+    svg +=
+        concatenate("<svg x=\"", left, "\" y=\"", top, "\" width=\"", plot.width, "\" height=\"", plot.height, "\">\n");
+    for (const PlotCurve& curve : plot.curves) {
+        const std::string look = look_classes(curve.look);
+        const auto begin = [&] {
+            svg += concatenate("<g class=\"", look, "\" data-look=\"", curve.look, "\"><title>", escaped(curve.name),
+                               "</title>");
+        };
+        begin();
+        if (!curve.low.empty()) {
+            std::string edge;
+            for (std::size_t i = 0; i < curve.x.size(); ++i)
+                if (std::isfinite(curve.high[i]))
+                    edge += concatenate(edge.empty() ? 'M' : 'L', number(x(curve.x[i])), ' ', number(y(curve.high[i])));
+            for (std::size_t i = curve.x.size(); i-- > 0;)
+                if (std::isfinite(curve.low[i]))
+                    edge += concatenate('L', number(x(curve.x[i])), ' ', number(y(curve.low[i])));
+            if (!edge.empty()) svg += concatenate("<path class=\"band\" d=\"", edge, "Z\"/>");
+        }
+        svg += "<path class=\"curve\" d=\"";
+        char pen = 'M';
+        for (std::size_t i = 0; i < curve.x.size(); ++i) {
+            if (!std::isfinite(curve.y[i])) {
+                pen = 'M';
+                continue;
+            }
+            svg += concatenate(pen, number(x(curve.x[i])), ' ', number(y(curve.y[i])));
+            pen = 'L';
+        }
+        svg += "\"/>";
+        for (std::size_t i = 0; curve.dots && i < curve.x.size(); ++i)
+            if (std::isfinite(curve.y[i]))
+                svg += concatenate("<circle cx=\"", number(x(curve.x[i])), "\" cy=\"", number(y(curve.y[i])),
+                                   "\" r=\"3.5\" fill=\"currentColor\"/>");
+        svg += "</g>\n";
+    }
+    svg += "</svg>\n";
+    if (plot.key)
+        for (std::size_t i = 0; i < plot.curves.size(); ++i) {
+            const double at = top + 12.0 + 24.0 * static_cast<double>(i);
+            svg += concatenate("<g class=\"", look_classes(plot.curves[i].look), "\"><path class=\"curve\" d=\"M",
+                               number(left + plot.width + 22.0), ' ', number(at), "h26\"/></g>");
+            label(left + plot.width + 56.0, at + 4.5, "start", escaped(plot.curves[i].name), " class=\"name\"");
+        }
+    return svg + "</svg>\n";
+}
+
+}  // namespace unitscale::report

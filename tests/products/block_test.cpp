@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT
+#include <unitscale/base/random.hpp>
+#include <unitscale/products/block.hpp>
+
+#include "support/catch.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
+using namespace unitscale;
+using namespace unitscale::products;
+
+namespace {
+
+template <class T>
+std::vector<T> numbers(std::ptrdiff_t count, std::uint64_t stream) {
+    std::vector<T> values(static_cast<std::size_t>(count));
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = element_cast<T>(random_normal({3, stream}, i));
+    return values;
+}
+
+/// C = 0.5 (A B + bias) - C with B packed once and used for row ranges that are cut at `cuts`.
+template <class T>
+std::vector<T> multiply_in_parts(Isa isa, std::ptrdiff_t m, std::ptrdiff_t n, std::ptrdiff_t k,
+                                 const std::vector<std::ptrdiff_t>& cuts) {
+    using P = Accum<T>;
+    const auto a = numbers<T>(m * k, 1), b = numbers<T>(k * n, 2);
+    auto c = numbers<T>(m * n, 3);
+    std::vector<P> packed(static_cast<std::size_t>(packed_right_size<P>(isa, k, n)));
+    const auto bias = numbers<P>(round_up(n, tile_shape(isa).columns<P>()), 4);
+    const auto panels = pack_right(isa, MatrixView<const T>{b.data(), n, 1}, k, n, nullptr, packed.data());
+    for (std::size_t part = 0; part + 1 < cuts.size(); ++part) {
+        BlockProduct<T> product;
+        product.m = cuts[part + 1] - cuts[part];
+        product.a = MatrixView<const T>{a.data() + cuts[part] * k, k, 1};
+        product.b = panels;
+        product.c = {c.data() + cuts[part] * n, n, 1};
+        product.alpha = P(0.5);
+        product.gamma = P(-1);
+        product.bias = bias.data();
+        const auto size = static_cast<std::size_t>(block_scratch_size<T>(isa, product.m, n, k));
+        std::vector<P> scratch(size + 1, P(-77));
+        multiply_block(isa, product, scratch.data());
+        REQUIRE(scratch.back() == P(-77));
+    }
+    return c;
+}
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("a block product is right beyond its block sizes and its bits do not depend on where rows are cut",
+                   "[kernels][matmul]", float, BFloat16) {
+    const std::ptrdiff_t m = block_rows + 17, n = 37;
+    for (const std::ptrdiff_t k : {std::ptrdiff_t{30}, 2 * block_depth + 5})
+        for (const Isa isa : {Isa::baseline, active_isa()}) {
+            const auto whole = multiply_in_parts<TestType>(isa, m, n, k, {0, m});
+            const auto cut = multiply_in_parts<TestType>(isa, m, n, k, {0, 1, 6, 64, m});
+            REQUIRE(std::equal(whole.begin(), whole.end(), cut.begin()));
+            const auto a = numbers<TestType>(m * k, 1), b = numbers<TestType>(k * n, 2),
+                       c = numbers<TestType>(m * n, 3);
+            const auto bias = numbers<float>(n, 4);
+            double worst = 0;
+            for (std::ptrdiff_t i = 0; i < m; ++i)
+                for (std::ptrdiff_t j = 0; j < n; ++j) {
+                    double sum = double(bias[std::size_t(j)]);
+                    for (std::ptrdiff_t p = 0; p < k; ++p)
+                        sum += double(float(a[std::size_t(i * k + p)])) * double(float(b[std::size_t(p * n + j)]));
+                    const double expected = 0.5 * sum - double(float(c[std::size_t(i * n + j)]));
+                    worst = std::max(worst, std::abs(double(float(whole[std::size_t(i * n + j)])) - expected) /
+                                                (1 + std::abs(expected)));
+                }
+            // Rounded once: half a unit in the last place of the element type, and the float sums.
+            REQUIRE(worst < (std::is_same_v<TestType, float> ? 2e-5 : 0x1p-8 + 2e-5));
+        }
+}

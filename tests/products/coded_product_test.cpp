@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: MIT
+#include <unitscale/base/random.hpp>
+#include <unitscale/products/coded_product.hpp>
+
+#include "support/catch.hpp"
+#include "support/matmul_paths.hpp"
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+using namespace unitscale;
+using namespace unitscale::products;
+
+namespace {
+
+using Path = test::MatmulPath;
+std::vector<Path> paths() { return test::matmul_paths(); }
+
+std::vector<FloatFormat> byte_formats() {
+    std::vector<FloatFormat> formats;
+    for (const auto& [known, format] : named_formats)
+        if (format.code_bits() <= 8) formats.push_back(format);
+    for (const auto& [width, precision] :
+         {std::pair{8, 1}, {8, 4}, {7, 3}, {6, 6}})  // without subnormals, and of odd widths
+        for (const Signedness signedness : {Signedness::signed_format, Signedness::unsigned_format})
+            for (const Domain domain : {Domain::extended, Domain::finite})
+                if (precision < width - 1 || signedness == Signedness::unsigned_format)
+                    formats.push_back(p3109(width, precision, signedness, domain));
+    formats.push_back(
+        make_format({4, 3, 140}));  // numbers below float's normal range, of which half a float is not enough
+    return formats;
+}
+
+template <class T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+}
+
+/// Whether T holds every number of the format.
+template <class T>
+bool holds(const FloatFormat& format) {
+    for (std::uint32_t code = 0; code < format.code_count(); ++code) {
+        const float number = decode(format, code);
+        if (!is_nan(number) && element_cast<float>(element_cast<T>(number)) != number) return false;
+    }
+    return true;
+}
+
+/// An operand [rows,cols] for each of `batch` items, in one of six orientations and strides: codes, and their numbers.
+template <class T>
+struct Operand {
+    FloatFormat format;
+    std::vector<std::uint8_t> codes;
+    std::vector<T> numbers;
+    MatrixView<const T> view;
+
+    Operand(const FloatFormat& of, std::uint64_t stream, std::ptrdiff_t rows, std::ptrdiff_t cols, std::ptrdiff_t batch,
+            std::size_t layout)
+        : format(of) {
+        const std::ptrdiff_t extra = layout / 3 % 2 == 0 ? 0 : 3;  // lines that are longer than needed
+        const std::ptrdiff_t row = layout % 3 == 0 ? cols + extra : layout % 3 == 1 ? 1 : 2 * cols + extra;
+        const std::ptrdiff_t col = layout % 3 == 0 ? 1 : layout % 3 == 1 ? rows + extra : 2;
+        const std::ptrdiff_t item = (rows - 1) * row + (cols - 1) * col + 1 + extra;
+        codes.resize(static_cast<std::size_t>(batch * item));
+        numbers.resize(codes.size());
+        const int exponent = (format.min_exponent() + format.max_exponent()) / 2;
+        for (std::size_t i = 0; i < codes.size(); ++i) {
+            const double x = std::ldexp(random_normal({9, stream}, i), exponent);
+            codes[i] = static_cast<std::uint8_t>(encode(format, format.is_signed() ? x : std::abs(x)));
+            numbers[i] = element_cast<T>(decode(format, codes[i]));
+        }
+        view = {numbers.data(), row, col, batch == 1 ? 0 : item};
+    }
+    Operand(const Operand&) = delete;
+
+    [[nodiscard]] CodedMatrix coded() const {
+        return {{codes.data(), view.row_stride, view.col_stride, view.batch_stride}, format};
+    }
+    [[nodiscard]] double number(std::ptrdiff_t b, std::ptrdiff_t i, std::ptrdiff_t j) const {
+        return element_cast<double>(*view.item(b).at(i, j));
+    }
+};
+
+/// Two operands, and the product of their numbers.
+template <class T>
+struct Case {
+    using P = Accum<T>;
+    Operand<T> a, b;
+    Quantiser round_a, round_b;
+    MatmulArguments<T> args;
+    std::vector<T> start;
+
+    Case(const FloatFormat& of_a, const FloatFormat& of_b, std::ptrdiff_t m, std::ptrdiff_t n, std::ptrdiff_t k,
+         std::ptrdiff_t batch, bool share_b, std::size_t layout_a, std::size_t layout_b)
+        : a(of_a, 1, m, k, batch, layout_a),
+          b(of_b, 2, k, n, share_b ? 1 : batch, layout_b),
+          round_a{.format = of_a},
+          round_b{.format = of_b},
+          start(static_cast<std::size_t>(batch * m * n)) {
+        for (std::size_t i = 0; i < start.size(); ++i) start[i] = element_cast<T>(random_normal({9, 3}, i));
+        args.m = m, args.n = n, args.k = k, args.batch = batch;
+        args.a = a.view, args.b = b.view;
+        args.alpha = P(0.25), args.gamma = P(-0.5);
+        args.round_a = &round_a, args.round_b = &round_b;
+    }
+    Case(const Case&) = delete;
+
+    /// C after `multiply(args)`.
+    std::vector<T> result(auto multiply) const {
+        std::vector<T> c = start;
+        MatmulArguments<T> own = args;
+        own.c = {c.data(), args.n, 1, args.m * args.n};
+        multiply(own);
+        return c;
+    }
+
+    /// How many elements of C differ from sums in double by more than rounding explains.
+    [[nodiscard]] std::size_t wrong(const std::vector<T>& c) const {
+        const double unit = std::is_same_v<P, double> ? 0x1p-52 : 0x1p-23,
+                     last = std::is_same_v<T, Half> ? 0x1p-11 : unit;
+        const auto alpha = static_cast<double>(args.alpha), gamma = static_cast<double>(args.gamma);
+        std::size_t count = 0, at = 0;
+        for (std::ptrdiff_t item = 0; item < args.batch; ++item)
+            for (std::ptrdiff_t i = 0; i < args.m; ++i)
+                for (std::ptrdiff_t j = 0; j < args.n; ++j, ++at) {
+                    const double old = gamma * element_cast<double>(start[at]);
+                    double sum = old, size = std::abs(old);
+                    for (std::ptrdiff_t p = 0; p < args.k; ++p) {
+                        const double product = alpha * a.number(item, i, p) * b.number(item, p, j);
+                        sum += product, size += std::abs(product);
+                    }
+                    const double error = std::abs(element_cast<double>(c[at]) - sum);
+                    count +=
+                        !(error <= size * unit * static_cast<double>(args.k + 4) + std::abs(sum) * last + 0x1p-126);
+                }
+        return count;
+    }
+};
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("a product of codes has the bits of the one of their numbers, and is right", "[kernels][matmul]",
+                   float, double, Half) {
+    std::vector<FloatFormat> formats = byte_formats();
+    std::erase_if(formats, [](const FloatFormat& format) { return !holds<TestType>(format); });
+    std::size_t count = 0;
+    for (std::size_t round = 0; round < 4; ++round)
+        for (std::size_t f = 0; f < formats.size(); ++f, ++count) {
+            auto any = [&, draw = std::uint64_t{0}](std::ptrdiff_t most) mutable {
+                return 1 +
+                       static_cast<std::ptrdiff_t>(random_word({31, count}, draw++) % static_cast<std::uint32_t>(most));
+            };
+            const std::ptrdiff_t m = any(round == 0 ? 8 : 70), n = any(90), k = any(round == 1 ? 700 : 90),
+                                 batch = any(3);
+            const Case<TestType> test(formats[f], formats[(f + 5 * round) % formats.size()], m, n, k, batch, round == 2,
+                                      count % 6, count / 6 % 6);
+            const CodedMatrix a = test.a.coded(), b = test.b.coded();
+            for (const Path& path : paths()) {
+                const auto plain = test.result([&](const auto& args) { matmul_with(path.isa, {}, args, path.pairs); });
+                CAPTURE(name(a.format), name(b.format), m, n, k, batch, count, int(path.isa), int(path.pairs));
+                REQUIRE(test.wrong(plain) == 0);
+                for (const auto& [threads, with_a, with_b] : {std::tuple{1, true, true},
+                                                              {2, true, true},
+                                                              {1, true, false},
+                                                              {2, true, false},
+                                                              {1, false, true},
+                                                              {2, false, true}}) {
+                    const CodedOperands coded{with_a ? &a : nullptr, with_b ? &b : nullptr};
+                    const Execution execution{.threads = threads};
+                    const auto with = test.result([&](MatmulArguments<TestType> args) {
+                        if (coded.a != nullptr) args.a = {}, args.round_a = nullptr;  // not read
+                        if (coded.b != nullptr) args.b = {}, args.round_b = nullptr;
+                        matmul_coded_with(path.isa, execution, args, coded, path.pairs);
+                    });
+                    CAPTURE(execution.threads, coded.a != nullptr, coded.b != nullptr);
+                    REQUIRE(same_bits(plain, with));
+                }
+            }
+        }
+    REQUIRE(count >= 36);  // every pair of layouts
+}
+
+TEMPLATE_TEST_CASE("the other operand of a product of codes may be plain, rounded at random, or packed",
+                   "[kernels][matmul]", float, double, Half) {
+    const Quantiser stochastic{.format = e5m2, .rounding = Rounding::stochastic};
+    for (const std::size_t layout : {0u, 1u}) {
+        const Case<TestType> test(e4m3, e5m2, 33, 70, 50, 2, true, layout, layout);
+        const CodedMatrix a = test.a.coded(), b = test.b.coded();
+        for (const Path& path : paths()) {
+            const auto check_same = [&](const CodedOperands& coded, const Quantiser* round_a,
+                                        const Quantiser* round_b) {
+                const auto with_rounding = [&](MatmulArguments<TestType> args) {
+                    args.round_a = round_a, args.round_b = round_b, args.key_a = {1, 2}, args.key_b = {3, 4};
+                    return args;
+                };
+                const auto plain =
+                    test.result([&](const auto& args) { matmul_with(path.isa, {}, with_rounding(args), path.pairs); });
+                const auto with = test.result(
+                    [&](const auto& args) { matmul_coded_with(path.isa, {}, with_rounding(args), coded, path.pairs); });
+                return same_bits(plain, with);
+            };
+            CAPTURE(layout, int(path.isa), int(path.pairs));
+            // The bits of a plain operand decide, so that the codes' rounding must be named for the same kernels to be used.
+            for (const Quantiser* other : {static_cast<const Quantiser*>(nullptr), &stochastic, &test.round_b}) {
+                REQUIRE(check_same({.a = &a}, &test.round_a, other));
+                REQUIRE(check_same({.b = &b}, other, &test.round_b));
+            }
+            const auto packed = pack_weights_with(path.isa, test.args, path.pairs);
+            const auto plain = test.result([&](const auto& args) { matmul_with(path.isa, {}, args, path.pairs); });
+            REQUIRE(same_bits(plain, test.result([&](MatmulArguments<TestType> args) {
+                args.packed_b = &packed, args.b = {}, args.round_b = nullptr;
+                matmul_coded_with(Isa::baseline, {}, args, {.a = &a});
+            })));
+        }
+        REQUIRE(
+            same_bits(test.result([&](const auto& args) { matmul_with(active_isa(), {}, args, active_pair_kernel()); }),
+                      test.result([&](const auto& args) {
+                          matmul_coded({}, args, {&a, &b});
+                      })));
+        REQUIRE(
+            same_bits(test.result([&](const auto& args) { matmul_with(active_isa(), {}, args, active_pair_kernel()); }),
+                      test.result([&](const auto& args) { matmul_coded({}, args, {}); })));
+    }
+}
+
+TEST_CASE("every code of a byte is read as its number, NaN and infinity included", "[kernels][matmul]") {
+    std::vector<std::uint8_t> codes(256);
+    for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<std::uint8_t>(i);
+    const float one = 1;
+    const Quantiser e4{.format = e4m3};
+    for (const FloatFormat& format : byte_formats())
+        for (const Path& path : paths())
+            for (const bool left : {false, true})
+                for (const std::ptrdiff_t step : {1, 256}) {  // lines along and across k
+                    std::vector<float> c(256);
+                    MatmulArguments<float> args{.k = 1, .a = {&one}, .b = {&one}, .round_a = &e4, .round_b = &e4};
+                    args.m = left ? 256 : 1, args.n = left ? 1 : 256;
+                    args.c = {c.data(), left ? 1 : 256, 1};
+                    const CodedMatrix coded{{codes.data(), left ? 1 : step, left ? step : 1}, format};
+                    matmul_coded_with(path.isa, {}, args, {left ? &coded : nullptr, left ? nullptr : &coded},
+                                      path.pairs);
+                    std::size_t wrong = 0;
+                    for (std::size_t i = 0; i < c.size(); ++i) {
+                        const float expected =
+                            decode(format, codes[i] & static_cast<std::uint32_t>(format.code_count() - 1));
+                        wrong += is_nan(expected) ? !is_nan(c[i]) : c[i] != expected;
+                    }
+                    CAPTURE(name(format), int(path.isa), int(path.pairs), left, step);
+                    REQUIRE(wrong == 0);
+                }
+}
+
+TEST_CASE("codes that no byte holds, and formats that make no sense, are errors that say so", "[kernels][matmul]") {
+    const Case<float> test(e4m3, e4m3, 3, 20, 10, 1, false, 0, 0);
+    const CodedMatrix wide{{}, fp16}, nonsense{{}, {.exponent_bits = 9, .mantissa_bits = 1, .bias = 3}};
+    REQUIRE_THROWS_WITH(matmul_coded({}, test.args, {.b = &wide}), "matmul: b: codes of fp16 do not fit a byte");
+    REQUIRE_THROWS_WITH(matmul_coded({}, test.args, {.a = &wide}), "matmul: a: codes of fp16 do not fit a byte");
+    REQUIRE_THROWS_WITH(matmul_coded({}, test.args, {.a = &nonsense}),
+                        "matmul: a: format: exponent_bits must be 1 to 8, so that values are exact in float");
+    const auto packed = pack_weights(test.args);
+    MatmulArguments<float> args = test.args;
+    args.packed_b = &packed, args.n = 19;
+    const CodedMatrix a = test.a.coded();
+    REQUIRE_THROWS_WITH(matmul_coded({}, args, {.a = &a}), "matmul: packed b is [10,20]; expected [10,19]");
+}

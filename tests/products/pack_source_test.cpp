@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT
+#include <unitscale/products/pack_source.hpp>
+
+#include "support/catch.hpp"
+
+#include <unitscale/base/random.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+using namespace unitscale;
+using namespace unitscale::products;
+
+namespace {
+
+template <class T>
+std::vector<T> numbers(std::ptrdiff_t count) {
+    std::vector<T> values(static_cast<std::size_t>(count));
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = element_cast<T>(random_normal({9, 1}, i));
+    return values;
+}
+
+// Packs the part of a batch item from (2, 1) on through a source and through the view itself: the same panels.
+template <class P, class T>
+void check_packs_as_its_view(const MatrixView<const T>& view, const Quantiser* round) {
+    constexpr std::ptrdiff_t rows = 9, cols = 35;
+    const PackSource<P> source = view;
+    const PackSource<P> part = source.item(1).block(2, 1);
+    const auto direct = view.item(1).block(2, 1);
+    REQUIRE(part.template view<T>().data == direct.data);
+    for (const Isa isa : {Isa::baseline, active_isa()}) {
+        std::vector<P> ours(2000, P{-7}), expected = ours;
+        const auto left = part.functions->left(isa, part, rows, cols, round, ours.data());
+        const auto direct_left = pack_left(isa, direct, rows, cols, round, expected.data());
+        REQUIRE(ours == expected);
+        REQUIRE((left.row == direct_left.row && left.step == direct_left.step));
+        const auto right = part.functions->right(isa, part, rows, cols, round, ours.data());
+        const auto direct_right = pack_right(isa, direct, rows, cols, round, expected.data());
+        REQUIRE(ours == expected);
+        REQUIRE((right.k == direct_right.k && right.n == direct_right.n && right.width == direct_right.width));
+    }
+    if constexpr (std::is_same_v<P, float>) {
+#if UNITSCALE_X86
+        if (active_isa() != Isa::avx512 || (round == nullptr && !std::is_same_v<T, Coded<P>>)) return;
+        std::vector<float> buffer(static_cast<std::size_t>(pair_buffer));
+        std::vector<Pair> ours(4000, 77u), expected = ours;
+        part.functions->left_pairs(part, rows, cols, round, 12, ours.data(), buffer.data());
+        pack_left_pairs(direct, rows, cols, round, 12, expected.data(), buffer.data());
+        REQUIRE(ours == expected);
+        static_cast<void>(part.functions->right_pairs(part, rows, cols, round, ours.data(), buffer.data()));
+        static_cast<void>(pack_right_pairs(direct, rows, cols, round, expected.data(), buffer.data()));
+        REQUIRE(ours == expected);
+#endif
+    } else {
+        REQUIRE(part.functions->left_pairs == nullptr);
+        REQUIRE(part.functions->right_pairs == nullptr);
+    }
+}
+
+constexpr std::ptrdiff_t height = 20, width = 40;
+const Quantiser e4{.format = e4m3};
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("a source packs what the view that it was made of packs", "[kernels][matmul]", float, double, Half,
+                   BFloat16) {
+    using P = Accum<TestType>;
+    const auto values = numbers<TestType>(2 * height * width);
+    for (const Quantiser* round : {static_cast<const Quantiser*>(nullptr), &e4}) {
+        check_packs_as_its_view<P>(MatrixView<const TestType>{values.data(), width, 1, height * width}, round);
+        check_packs_as_its_view<P>(MatrixView<const TestType>{values.data(), 1, height, height * width}, round);
+    }
+}
+
+TEMPLATE_TEST_CASE("a source of codes packs the numbers that they stand for", "[kernels][matmul]", float, double) {
+    std::vector<std::uint8_t> codes(static_cast<std::size_t>(2 * height * width));
+    for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<std::uint8_t>(random_word({9, 2}, i) & 0x77u);
+    const CodeTable<TestType> table(e4m3);
+    const CodedView<TestType> view({codes.data(), width, 1, height * width}, &table);
+    check_packs_as_its_view<TestType>(view, nullptr);
+    const PackSource<TestType> source = view;
+    std::vector<TestType> row(static_cast<std::size_t>(4 * width));
+    static_cast<void>(source.functions->left(Isa::baseline, source, 1, width, nullptr, row.data()));
+    for (std::size_t j = 0; j < static_cast<std::size_t>(width); ++j)
+        REQUIRE(row[j] == static_cast<TestType>(decode(e4m3, codes[j])));
+}
+
+TEST_CASE("only elements of the sums' own type are read where they are", "[kernels][matmul]") {
+    const auto floats = numbers<float>(4);
+    const auto halves = numbers<Half>(4);
+    const auto doubles = numbers<double>(4);
+    REQUIRE(PackSource<float>(MatrixView<const float>{floats.data(), 2, 1}).widened());
+    REQUIRE(PackSource<double>(MatrixView<const double>{doubles.data(), 2, 1}).widened());
+    REQUIRE(!PackSource<float>(MatrixView<const Half>{halves.data(), 2, 1}).widened());
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT
+#include <unitscale/base/random.hpp>
+#include <unitscale/products/round_lines.hpp>
+#include <unitscale/tensor/cast.hpp>
+
+#include "support/catch.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+using namespace unitscale;
+using namespace unitscale::products;
+
+#if UNITSCALE_X86
+
+namespace {
+
+std::vector<Isa> available() {
+    std::vector<Isa> all;
+    for (const Isa isa : {Isa::avx2, Isa::avx512})
+        if (isa <= active_isa()) all.push_back(isa);
+    return all;
+}
+
+template <class T>
+std::vector<T> numbers(std::ptrdiff_t count) {
+    std::vector<T> values(static_cast<std::size_t>(count));
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = element_cast<T>(random_normal({7, 1}, i));
+    return values;
+}
+
+const Quantiser e4{.format = e4m3}, b7{.format = bf16};
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("lines are widened, rounded, copied and transposed, with zeros beside them and nothing else touched",
+                   "[kernels][matmul]", float, Half, BFloat16) {
+    constexpr float untouched = -77;
+    for (const Isa isa : available())
+        for (const std::ptrdiff_t lines : {1, 2, 3, 5, 8, 16, 21, 33})
+            for (const std::ptrdiff_t length : {1, 4, 5, 8, 12, 13, 16, 24, 40})
+                for (const std::ptrdiff_t beside : {0, 3})
+                    for (const Quantiser* quantiser : {static_cast<const Quantiser*>(nullptr), &e4, &b7}) {
+                        const RegisterRounder round = register_rounder(quantiser);
+                        const std::ptrdiff_t row = length + 1;
+                        // The source ends with its last element: a sanitizer sees what is read past it.
+                        const auto in = numbers<TestType>((lines - 1) * row + length);
+                        const auto value = [&](std::ptrdiff_t i, std::ptrdiff_t j) {
+                            const auto x = element_cast<float>(in[static_cast<std::size_t>(i * row + j)]);
+                            return quantiser == nullptr ? x : quantise(quantiser->format, x);
+                        };
+                        std::size_t wrong = 0;
+                        for (const std::ptrdiff_t gap : {0, 2})
+                            for (const bool transposed : {false, true}) {
+                                const std::ptrdiff_t out_lines = transposed ? length : lines,
+                                                     cols = transposed ? lines : length, padded = cols + beside,
+                                                     out_row = padded + gap;
+                                std::vector<float> out(static_cast<std::size_t>(out_lines * out_row), untouched);
+                                const LineBlock<TestType> block{in.data(), row,        lines,  length,
+                                                                padded,    out.data(), out_row};
+                                if (transposed) transpose_lines<TestType>(isa, block, round);
+                                else copy_lines<TestType>(isa, block, round);
+                                for (std::ptrdiff_t i = 0; i < out_lines; ++i)
+                                    for (std::ptrdiff_t j = 0; j < out_row; ++j) {
+                                        const float expected = j >= padded ? untouched
+                                                               : j >= cols ? 0.0f
+                                                                           : (transposed ? value(j, i) : value(i, j));
+                                        wrong += out[static_cast<std::size_t>(i * out_row + j)] != expected;
+                                    }
+                            }
+                        CAPTURE(name(isa), lines, length, beside, int(round.kind));
+                        REQUIRE(wrong == 0);
+                    }
+}
+
+TEST_CASE("a line is rounded in place", "[kernels][matmul]") {
+    for (const Isa isa : available())
+        for (const std::ptrdiff_t count : {1, 7, 12, 16, 100}) {
+            const auto before = numbers<float>(count);
+            auto values = before;
+            copy_lines<float>(isa, {values.data(), count, 1, count, count, values.data(), count},
+                              register_rounder(&e4));
+            for (std::size_t i = 0; i < values.size(); ++i) REQUIRE(values[i] == quantise(e4m3, before[i]));
+        }
+}
+
+#endif

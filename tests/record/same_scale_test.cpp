@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: MIT
+#include <unitscale/record/same_scale.hpp>
+
+#include "support/propagate_checks.hpp"
+
+#include <optional>
+
+using namespace unitscale;
+
+TEST_CASE("SameScale: a tensor's own data where the scales agree, else a copy of the same value") {
+    test::OpTape<float> t(Scaling::propagate);
+    const auto x = test::scaled_input(t.tape, {5}, 8.0);
+    const ops::SameScale<float> own(t.tape, x, 8.0), other(t.tape, x, 0.5);
+    CHECK(own.data() == x.scaled().data());
+    CHECK(other.data() != x.scaled().data());
+    for (std::size_t i = 0; i < 5; ++i) CHECK(other.data()[i] == 16.0f * x.scaled()(i));
+    CHECK(x.scaled().scale() == 8.0);
+}
+
+TEST_CASE("SameScale: no tensor is null, and without scales nothing is copied") {
+    test::OpTape<float> t(Scaling::propagate), none(Scaling::none);
+    CHECK(ops::SameScale<float>(t.tape, std::optional<Variable<float>>(), 2.0).data() == nullptr);
+    const auto x = none.input({3});
+    CHECK(ops::SameScale<float>(none.tape, x, 2.0).data() == x.value().data());
+}
+
+TEST_CASE("LargestScale: tensors that go with any scale do not count unless there are no others") {
+    test::OpTape<float> t(Scaling::propagate);
+    const auto zero = test::zeros_of_any_scale(t.tape, {2});
+    ops::LargestScale largest;
+    largest.include(zero.scaled());
+    CHECK(largest.value() == 0x1p-40);
+    CHECK(largest.any_scale());
+    for (const double scale : {0x1p-60, 0x1p-50, 0x1p-55})
+        largest.include(test::scaled_input(t.tape, {2}, scale).scaled());
+    CHECK(largest.value() == 0x1p-50);
+    CHECK_FALSE(largest.any_scale());
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: MIT
+#include <unitscale/report/html_report.hpp>
+
+#include "support/catch.hpp"
+#include "support/page.hpp"
+#include "support/temporary_folder.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <string>
+#include <vector>
+
+using namespace unitscale;
+using namespace unitscale::report;
+using nlohmann::json;
+using test::Page;
+using test::TemporaryFolder;
+using test::Texts;
+
+namespace {
+
+analysis::TrackedTensor tensor(const std::string& path, const std::string& op, std::vector<std::size_t> inputs,
+                               double rms) {
+    analysis::TrackedTensor result{
+        .path = path, .op = op, .shape = {2, 4}, .inputs = std::move(inputs), .selected = true};
+    analysis::TensorSummary first, last;
+    first.count = last.count = 8;
+    first.rms = rms;
+    last.rms = 4.0 * rms;
+    last.underflow = 2;
+    for (const Pass pass : {Pass::value, Pass::gradient}) {
+        result.side(pass).steps = {{1, first}, {6, last}};
+        result.side(pass).first.at(0) = 6;
+        result.side(pass).first.at(-3) = 2;
+        result.side(pass).last.at(2) = 8;
+    }
+    return result;
+}
+
+/// A linear layer, then an op that only some runs have, then a loss.
+analysis::Track track(const std::string& run, const std::string& middle) {
+    analysis::Track result{.name = run, .value_format = e4m3, .gradient_format = e5m2};
+    result.tensors = {tensor("model/block0/linear/weight", "parameter", {}, 0.5),
+                      tensor("model/block0/linear/linear", "linear", {0}, 1.0),
+                      tensor("model/block0/" + middle, middle, {1}, 2.0), tensor("model/loss", "loss", {2}, 3.0)};
+    return result;
+}
+
+json data_of(const std::vector<analysis::Track>& tracks) { return json::parse(ReportData(tracks).json()); }
+
+}  // namespace
+
+TEST_CASE("report: ops in model order, grouped by module, with the parameters that they use") {
+    const json data = data_of({track("a", "gelu")});
+    REQUIRE(data.at("groups").size() == 2);
+    const json& block = data.at("groups").at(0);
+    CHECK(block.at("name") == "model/block0");
+    REQUIRE(block.at("rows").size() == 2);  // the weight is in the row of its op
+    const json& linear = block.at("rows").at(0);
+    CHECK(linear.at("name") == "linear/linear");
+    CHECK(linear.at("notes") == std::vector<std::string>{"linear [2,4]", "weight [2,4]"});
+    CHECK(linear.at("search") == "model/block0/linear/linear model/block0/linear/weight");
+    CHECK(linear.at("value").at(0).at("start").at("rms") == 1.0);
+    CHECK(linear.at("value").at(0).at("end").at("rms") == 4.0);
+    CHECK(linear.at("value").at(0).at("end").at("under") == 0.25);
+    CHECK(linear.at("value").at(0).at("rms") == std::vector<double>{0.0, 2.0});  // powers of two
+    CHECK(linear.at("value").at(0).at("first") == std::vector<int>{-3, 250000, 0, 0, 750000});
+    CHECK(linear.at("value").at(0).at("last") == std::vector<int>{2, 1000000});
+    CHECK(linear.at("weight").at(0).at("start").at("rms") == 0.5);
+    CHECK(linear.at("weight_gradient").at(0).at("end").at("rms") == 2.0);
+    CHECK_FALSE(block.at("rows").at(1).contains("weight"));
+    CHECK(data.at("groups").at(1).at("name") == "model");
+    CHECK(data.at("groups").at(1).at("rows").at(0).at("name") == "loss");
+    // e4m3: to zero below 2^-10, normal from 2^-6, up to 448 = 2^8.8
+    const json& format = data.at("runs").at(0).at("formats").at(0);
+    CHECK(format.at("name") == "e4m3");
+    CHECK(format.at("zero") == -10);
+    CHECK(format.at("normal") == -6);
+    CHECK(format.at("top").get<double>() == Approx(8.807).epsilon(1e-3));
+    CHECK(data.at("exponents").at(0).get<int>() <= -16);  // e5m2 is shown whole
+    CHECK(data.at("exponents").at(1).get<int>() >= 16);
+}
+
+TEST_CASE("report: runs side by side; tensors that only one has keep their place") {
+    const json data = data_of({track("a", "gelu"), track("b", "silu")});
+    CHECK(data.at("runs").at(0).at("name") == "a");
+    CHECK(data.at("runs").at(1).at("name") == "b");
+    const json& rows = data.at("groups").at(0).at("rows");
+    REQUIRE(rows.size() == 3);
+    CHECK(rows.at(0).at("value").size() == 2);
+    CHECK(rows.at(1).at("name") == "silu");
+    CHECK(rows.at(1).at("value").at(0).is_null());
+    CHECK_FALSE(rows.at(1).at("value").at(1).is_null());
+    CHECK(rows.at(2).at("name") == "gelu");
+    CHECK(rows.at(2).at("value").at(1).is_null());
+    CHECK(data.at("under").size() == 12);  // six of each run
+    CHECK(data.at("under").at(0).at("share") == 0.25);
+    CHECK(data.at("under").at(0).at("step") == 6);
+    CHECK(data.at("under").at(6).at("run") == 1);
+    CHECK(data.at("over").empty());
+}
+
+TEST_CASE("report: a weight without its op is a row of its own; tensors that no pattern selects are left out") {
+    analysis::Track only = track("a", "gelu");
+    for (const std::size_t i : {1U, 2U, 3U}) only.tensors[i].selected = false;
+    const json data = data_of({only});
+    REQUIRE(data.at("groups").size() == 1);
+    REQUIRE(data.at("groups").at(0).at("rows").size() == 1);
+    const json& row = data.at("groups").at(0).at("rows").at(0);
+    CHECK(row.at("name") == "linear/weight");
+    CHECK_FALSE(row.contains("value"));
+    CHECK(row.at("weight").size() == 1);
+}
+
+TEST_CASE("report: the first non-finite value is explained; text cannot leave the script") {
+    analysis::Track bad = track("</script><b>", "gelu");
+    analysis::NonFinite found{.step = 3,
+                              .label = "model/loss",
+                              .op = "loss",
+                              .path = "model/loss",
+                              .source = "loss at model/loss",
+                              .shape = {1}};
+    found.summary.count = found.summary.nans = 1;
+    found.causes = {{.label = "model/block0/gelu", .largest = 7.0}};
+    bad.non_finite = found;
+    const json data = data_of({bad, track("good", "gelu")});
+    CHECK(data.at("runs").at(0).at("non_finite").at("text") ==
+          "step 3: the value of model/loss [1] has 1 NaN and 0 infinite of 1 elements; computed by loss at model/loss");
+    CHECK(data.at("runs").at(0).at("non_finite").at("causes").at(0) == "model/block0/gelu: largest 7");
+    CHECK(data.at("runs").at(1).at("non_finite").is_null());
+    const std::vector<analysis::Track> tracks = {bad};
+    const Page page(html_report(tracks, "a & b"));
+    CHECK(page.problems() == Texts{});
+    CHECK(page.requests() == Texts{});
+    CHECK(page.texts("title") == Texts{"a & b"});
+    CHECK(page.count("b") == 0);
+    REQUIRE(page.count("script") == 1);
+    const std::string script = page.texts("script")[0], before = "const data = ";
+    const std::size_t begin = script.find(before) + before.size();
+    CHECK(json::parse(script.substr(begin, script.find(";\n", begin) - begin)) == data_of(tracks));
+}
+
+TEST_CASE("report: written whole or not at all") {
+    const TemporaryFolder folder;
+    const std::vector<analysis::Track> tracks = {track("a", "gelu")};
+    const auto path = folder.path() / "report.html";
+    write_html_report(path, tracks, "title");
+    CHECK(TemporaryFolder::read(path) == html_report(tracks, "title"));
+    const auto missing = folder.path() / "no" / "report.html";
+    REQUIRE_THROWS_WITH(write_html_report(missing, tracks, "title"),
+                        "report: " + missing.string() + " cannot be written");
+    REQUIRE_THROWS_WITH(html_report(std::vector<analysis::Track>{}, "title"), "report: no run was given");
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+#include <unitscale/report/markup.hpp>
+
+#include "support/catch.hpp"
+#include "support/page.hpp"
+
+#include <string>
+
+using namespace unitscale::report;
+using unitscale::test::Page;
+using unitscale::test::Texts;
+
+TEST_CASE("markup: text is escaped for tags and quoted attributes, and only where it must be") {
+    for (const std::string text : {"a <b> & \"c\"", "&lt;", "</p>", "<!--", "fp8-amax 2^-3 ünï 'x' > y;"}) {
+        INFO(text);
+        const Page page("<p title=\"" + escaped(text) + "\">" + escaped(text) + "</p>");
+        CHECK(page.problems() == Texts{});
+        CHECK(page.text() == text);
+        REQUIRE(page.count("p") == 1);
+        CHECK(page.all("p")[0]->attribute("title") == text);
+    }
+    CHECK(escaped("") == "");
+    CHECK(escaped("fp8-amax 2^-3 ünï") == "fp8-amax 2^-3 ünï");
+}
+
+TEST_CASE("markup: a page is whole and holds title, style and body in their places") {
+    const std::string text = html_page("a < b", "p > b { }", "<p>x</p><div>y</div>");
+    const Page page(text);
+    CHECK(page.problems() == Texts{});
+    CHECK(text.starts_with("<!DOCTYPE html>\n"));  // without it browsers lay out pages as in the nineties
+    CHECK(text.ends_with("</html>\n"));
+    CHECK(page.texts("title") == Texts{"a < b"});
+    CHECK(page.texts("style") == Texts{"p > b { }"});
+    CHECK(page.texts("body") == Texts{"x y"});
+    REQUIRE(page.count("meta") == 2);
+    CHECK(page.all("meta")[0]->attribute("charset") == "utf-8");
+    CHECK(page.all("meta")[1]->attribute("name") == "viewport");
+    CHECK(page.all("meta")[1]->attribute("content") == "width=device-width, initial-scale=1");
+    CHECK(page.parent(*page.all("style")[0]).name == "head");
+    CHECK(page.parent(*page.all("p")[0]).name == "body");
+    CHECK(page.all("html").at(0)->attribute("lang") == "en");
+}
