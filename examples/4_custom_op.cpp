@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
-// 4. A new unit-scaled op, written outside the library and put to the library's three checks: its gradient, its factors, its
-// scale. Written twice, from the tape up and with the short cut for element-wise ops. docs/adding_an_op.md explains it.
+// 4. A new unit-scaled op, written outside the library and put to the library's three checks: gradient, factors, scale.
+// It is written twice, in full and with the short cut for element-wise ops. docs/adding_an_op.md explains it.
 // Run: g++ -std=c++20 -O2 -Iinclude -I/usr/include/eigen3 examples/4_custom_op.cpp && ./a.out
 
 #include <unitscale/analysis/scale_check.hpp>
-#include <unitscale/autograd/tape.hpp>
-#include <unitscale/record/operands.hpp>
+#include <unitscale/record/op.hpp>
 #include <unitscale/record/unary.hpp>
 
 #include <algorithm>
@@ -17,29 +16,24 @@
 template <class T>
 unitscale::Variable<T> hardtanh(unitscale::Variable<T> x) {
     using namespace unitscale;
-    Tape<T>& tape = x.tape("hardtanh");
-    const Site site = tape.next_site("hardtanh");
-    double alpha = 1.0, beta = 1.0;
-    JoinedBy joined_by = JoinedBy::plan;
-    if (tape.unit_scaled()) {
-        alpha = 1.3920;
-        beta = 1.2103;
-        joined_by = ops::join_factors("hardtanh", site, tape, {}, alpha, beta);
-    }
-    const Tensor<T>& input = x.value();
-    Tensor<T> y = tape.make(input.shape());  // from the tape's pool: no allocation in later steps
-    for (std::size_t i = 0; i < y.size(); ++i)
-        y.data()[i] = static_cast<T>(alpha) * std::clamp(input.data()[i], T(-1), T(1));
+    auto op = ops::begin_op("hardtanh", x);                    // its tape, and its place in the model
+    op.set_factors({.alpha = 1.3920, .betas = {1.2103}}, {});  // {}: joined by the recipe's rule
+    const Tensor<T>& input = op.input(0);                      // data, and under `propagate` a scale
+    const Scaled scaled = op.scaled_alpha(1.0);                // alpha, or 1 and a scale
+    const auto alpha = static_cast<T>(scaled.factor), s = static_cast<T>(input.scale());
+    Tensor<T> y = op.make(input.shape());  // from the tape's pool: no allocation in later steps
+    for (std::size_t i = 0; i < y.size(); ++i) y.data()[i] = alpha * std::clamp(s * input.data()[i], T(-1), T(1));
 
-    return tape.record({"hardtanh", site, alpha, {beta}, joined_by}, {x}, std::move(y), [](BackwardContext<T>& g) {
+    return op.record(std::move(y), scaled.scale, {.reads = reads_inputs}, [s](BackwardContext<T>& g) {
+        const Scaled dx_scaled = g.scaled_beta(0);
         Tensor<T> dx = g.take_output_gradient();
         for (std::size_t i = 0; i < dx.size(); ++i)
-            dx.data()[i] *= std::abs(g.input(0).data()[i]) < T(1) ? static_cast<T>(g.beta(0)) : T(0);
-        g.add(0, std::move(dx));
+            dx.data()[i] *= std::abs(s * g.input(0).data()[i]) < T(1) ? static_cast<T>(dx_scaled.factor) : T(0);
+        g.add(0, std::move(dx), dx_scaled.scale);
     });
 }
 
-// The same with what the library's own element-wise ops use: the function, its derivative and the two ideal factors.
+// A shorter way, as the library's own element-wise ops have it: the function, its derivative and the two ideal factors.
 struct HardtanhFunction {
     template <class A>
     A value(A v) const noexcept {
@@ -54,9 +48,9 @@ struct HardtanhFunction {
 template <class T>
 unitscale::Variable<T> short_hardtanh(unitscale::Variable<T> x) {
     using namespace unitscale;
-    const ops::UnitRule ideal{.alpha = 1.3920, .beta_x = 1.2103};
-    return ops::record_pointwise("hardtanh", x, ops::effective_factors("hardtanh", x.tape("hardtanh"), ideal, {}),
-                                 HardtanhFunction{});
+    auto op = ops::begin_op("hardtanh", x);
+    op.set_factors({.alpha = 1.3920, .betas = {1.2103}}, {});
+    return ops::record_pointwise(op, HardtanhFunction{});
 }
 
 // One call per check. Returns whether the op passes.

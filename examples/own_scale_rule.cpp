@@ -19,8 +19,8 @@ unitscale::Variable<T> signed_square(unitscale::Variable<T> x) {
     const Tensor<T>& a = x.scaled();  // data: x is a times a.scale(), which is 1 but under `propagate`
     return ops::custom_scale(
         "signed_square", {x},
-        {.worth = a.scale() * a.scale(),  // f(s a) = s^2 f(a)
-         .unit = ops::IdealFactors<1>{.alpha = 0.5774, .betas = {0.5}}},
+        {.scale = a.scale() * a.scale(),  // f(s a) = s^2 f(a)
+         .unit = ops::Factors<1>{.alpha = 0.5774, .betas = {0.5}}},
         [&](A factor) {
             Tensor<T> y = x.tape("signed_square").make(a.shape());
             for (std::size_t i = 0; i < y.size(); ++i) {

@@ -108,16 +108,16 @@
 #include <unitscale/autograd/recompute.hpp>
 #include <unitscale/autograd/recorded_graph.hpp>
 #include <unitscale/autograd/site_counter.hpp>
-#include <unitscale/autograd/step_record.hpp>
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/autograd/variable.hpp>
 
+#include <unitscale/record/arguments.hpp>
 #include <unitscale/record/binary.hpp>
 #include <unitscale/record/conv1d_shape.hpp>
+#include <unitscale/record/factors.hpp>
+#include <unitscale/record/op.hpp>
 #include <unitscale/record/operand_rounding.hpp>
-#include <unitscale/record/operands.hpp>
 #include <unitscale/record/packed_weight.hpp>
-#include <unitscale/record/record_linear.hpp>
 #include <unitscale/record/reduced_axes.hpp>
 #include <unitscale/record/same_scale.hpp>
 #include <unitscale/record/saved_operand.hpp>

@@ -127,9 +127,7 @@ TEST_CASE("under a mean the plan fixes forward factors from exactly the joined b
     const auto model = [&](double alpha_of_square) {
         const auto x = vector_input<double>(f.tape, {2.0});
         const auto parts = split(x);
-        const Site site = f.tape.peek_site("square");
-        const double alpha = f.tape.forward_factor("square", site, alpha_of_square);
-        return sum(mul(square(parts[0], {.alpha = alpha, .beta_a = 8.0}), parts[1]));
+        return sum(mul(square(parts[0], {.alpha = alpha_of_square, .beta_a = 8.0, .asks = true}), parts[1]));
     };
     REQUIRE_THROWS_WITH(model(0.5),
                         "square: no forward factor planned for square; the rule gmean joins it with gradient factors: "
@@ -159,8 +157,8 @@ TEST_CASE("planning takes several losses, ends the life of handles and leaves th
     f.tape.plan([&] {
         kept = vector_input<double>(f.tape, {2.0});
         std::vector<Variable<double>> losses;
-        for (const Factors& factors : {Fixture::free, Factors{.alpha = 1.0, .beta_a = 2.0}}) {
-            static_cast<void>(f.tape.forward_factor("square", f.tape.peek_site("square"), factors.alpha));
+        for (Factors factors : {Fixture::free, Factors{.alpha = 1.0, .beta_a = 2.0}}) {
+            factors.asks = true;
             losses.push_back(square(kept, factors));
         }
         losses.push_back(square(kept, Fixture::free));  // does not ask: its forward factor is fixed

@@ -15,6 +15,16 @@ using namespace unitscale::test;
 
 namespace {
 
+/// y = x plus noise of the op's own random stream.
+Variable<double> with_noise(Variable<double> x) {
+    Tape<double>& tape = x.tape("with_noise");
+    const Site site = tape.next_site("with_noise");
+    Tensor<double> y = normal<double>(x.shape(), tape.random_key(site));
+    for (std::size_t i = 0; i < y.size(); ++i) y.data()[i] += x.value().data()[i];
+    return tape.record({.name = "with_noise", .site = site, .betas = {1.0}, .reads = reads_nothing}, {x}, std::move(y),
+                       [](BackwardContext<double>& g) { g.add(0, g.take_output_gradient()); });
+}
+
 struct Setting {
     Recipe recipe{};
     ScalingState state{3};
@@ -22,14 +32,13 @@ struct Setting {
     Parameter<double> weight{"weight", Shape{1000}, {}};
     Setting() { fill_normal(weight.write(), {1, 2}); }
 
-    /// weight^2 x^2 + noise of the op's random stream, by a copy of x put on the tape.
+    /// weight^4 x^4 times noise: with an op that draws random numbers, and a tensor that the layer puts on the tape.
     [[nodiscard]] auto layer() {
         return [this](Variable<double> x) {
             const auto scope = tape.scope("layer");
             const auto y = mul(square(x), square(tape.parameter(weight)));
             const auto parts = split(y);
-            const RandomKey key = tape.random_key(tape.peek_site("mul"));
-            const auto noise = tape.input(normal<double>({1000}, key));
+            const auto noise = with_noise(tape.input(Tensor<double>({1000})));
             return mul(mul(parts[0], noise), parts[1]);
         };
     }

@@ -159,7 +159,7 @@ struct Case {
 template <class T>
 std::vector<Case<T>> cases() {
     using V = std::vector<Variable<T>>;
-    const ops::UnruledOptions stated{.unit = ops::UnitRule{.alpha = 0.5, .beta_x = 0.25}};
+    const ops::UnruledOptions stated{.unit = ops::Factors<1>{.alpha = 0.5, .betas = {0.25}}};
     const Shape x = {3, 8}, square = {2, 6, 8};
     Tensor<std::int32_t> ids(Shape{5}), labels(Shape{3}), mask(x);
     for (std::size_t i = 0; i < ids.size(); ++i) ids.data()[i] = static_cast<std::int32_t>(i * 2 % 7);

@@ -28,7 +28,7 @@ TEST_CASE("clamp: gradient, factors and value") {
     test::check_gradient_and_factors({{1}}, within(-infinity, infinity), 1.0, {1.0});
     const auto stated = [](auto&, auto& v) {
         return ops::clamp(
-            v[0], {.low = -0.5, .unit = ops::UnitRule{.alpha = 3.0, .beta_x = 0.5}, .constraint = Constraint::none});
+            v[0], {.low = -0.5, .unit = ops::Factors<1>{.alpha = 3.0, .betas = {0.5}}, .constraint = Constraint::none});
     };
     test::check_gradient_and_factors({{3, 7}}, stated, 3.0, {0.5});
 }
@@ -64,7 +64,7 @@ TEST_CASE("clamp: empty inputs and errors") {
     test::check_nothing({{0, 3}}, within(0.0, infinity), {0, 3});
     REQUIRE_THROWS_WITH(ops::clamp(t.input({2}), {.low = std::nan("")}),
                         "clamp: low is nan and high is inf; expected low below high");
-    REQUIRE_THROWS_WITH(ops::clamp(t.input({2}), {.low = 0.0, .unit = ops::UnitRule{.alpha = 0.0}}),
+    REQUIRE_THROWS_WITH(ops::clamp(t.input({2}), {.low = 0.0, .unit = ops::Factors<1>{.alpha = 0.0}}),
                         "clamp: unit rule {0, 1}; expected positive factors");
     REQUIRE_THROWS_WITH(ops::clamp(t.input({2}), {.low = 0.0, .constraint = Constraint::to_left_grad_scale}),
                         "clamp: constraint to_left_grad_scale needs an op with two constrained inputs, this one has 1");
@@ -73,7 +73,7 @@ TEST_CASE("clamp: empty inputs and errors") {
     REQUIRE_THROWS_WITH(ops::clamp(t.input({2}), {.low = 3.0, .high = 9.0}),
                         "clamp: no rule for scaling 'unit' with bounds [3,9], which unit-normal inputs hardly meet; "
                         "state its factors with "
-                        "{.unit = UnitRule{.alpha = a, .beta_x = b}}");
+                        "{.unit = Factors<1>{.alpha = a, .betas = {b}}}");
     CHECK(ops::clamp(none.input({2}), {.low = 3.0, .high = 9.0}).value()(0) == 3.0f);
 }
 

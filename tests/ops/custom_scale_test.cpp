@@ -19,14 +19,14 @@ namespace {
 
 /// y = x |x|, of which s^2 comes out. For a unit normal x: E[y^2] = 3, E[(2 x)^2] = 4.
 template <class T>
-Variable<T> signed_square(Variable<T> x, double worth_error = 1.0) {
+Variable<T> signed_square(Variable<T> x, double scale_error = 1.0) {
     using A = Accum<T>;
     const Tensor<T>& a = x.scaled();
     const double s = a.scale();
     return ops::custom_scale(
         "signed_square", {x},
-        {.worth = s * s * worth_error,
-         .unit = ops::IdealFactors<1>{.alpha = std::sqrt(1.0 / 3.0), .betas = {0.5}},
+        {.scale = s * s * scale_error,
+         .unit = ops::Factors<1>{.alpha = std::sqrt(1.0 / 3.0), .betas = {0.5}},
          .reads = reads_inputs},
         [&](A factor) {
             Tensor<T> y = x.tape("signed_square").make(a.shape());
@@ -44,14 +44,14 @@ Variable<T> signed_square(Variable<T> x, double worth_error = 1.0) {
         });
 }
 
-/// y = 100 x z^2 from one loop over data with the constant left to the rule, so that its worth is no power of two.
+/// y = 100 x z^2 from one loop over data with the constant left to the rule, so that its scale is no power of two.
 template <class T>
-Variable<T> cubic(Variable<T> x, Variable<T> z, std::optional<ops::IdealFactors<2>> unit = {}) {
+Variable<T> cubic(Variable<T> x, Variable<T> z, std::optional<ops::Factors<2>> unit = {}) {
     using A = Accum<T>;
     const Tensor<T>&a = x.scaled(), &b = z.scaled();
     return ops::custom_scale(
         "cubic", {x, z},
-        {.worth = 100.0 * a.scale() * b.scale() * b.scale(), .unit = unit, .constraint = Constraint::none},
+        {.scale = 100.0 * a.scale() * b.scale() * b.scale(), .unit = unit, .constraint = Constraint::none},
         [&](A factor) {
             Tensor<T> y = x.tape("cubic").make(a.shape());
             for (std::size_t i = 0; i < y.size(); ++i) y.data()[i] = factor * a.data()[i] * b.data()[i] * b.data()[i];
@@ -90,7 +90,7 @@ Variable<T> sine(Variable<T> x) {
 }
 
 const auto square = [](auto&, auto& v) { return signed_square(v[0]); };
-const ops::IdealFactors<2> some{.alpha = 0.01, .betas = {0.3, 0.2}};
+const ops::Factors<2> some{.alpha = 0.01, .betas = {0.3, 0.2}};
 
 }  // namespace
 
@@ -101,7 +101,7 @@ TEST_CASE("custom_scale: gradient, factors and unit scale of an op with one inpu
     test::check_nothing({{0, 3}}, square, {0, 3});
 }
 
-TEST_CASE("custom_scale: factors of several inputs, unjoined, and a worth of its own") {
+TEST_CASE("custom_scale: factors of several inputs, unjoined, and a scale of its own") {
     test::check_gradient_and_factors({{3, 7}, {3, 7}}, [](auto&, auto& v) { return cubic(v[0], v[1], some); }, 0.01,
                                      {0.3, 0.2});
     const std::vector<double> errors =
@@ -122,7 +122,7 @@ TEST_CASE("custom_scale: under propagate the op means the same, and its scales a
     CHECK(test::propagated_scales({{3}, {3}}, {8.0, 4.0}, product, 0.25) == std::vector{8192.0, 256.0, 512.0});
     CHECK(test::propagated_scales({{3}, {3}}, {8.0, 4.0}, with_factors, 0.25) ==
           std::vector{8192.0 * 64.0, 256.0 * 2.0, 512.0 * 4.0});
-    // A wrong rule is found by the check above: twice the worth, twice the value.
+    // A wrong rule is found by the check above: twice the scale, twice the value.
     test::OpTape<double> t(Scaling::propagate);
     const auto x = test::scaled_input<double>(t.tape, {4}, 8.0);
     CHECK(signed_square(x, 2.0).value()(1) == 2.0 * signed_square(x).value()(1));
@@ -161,14 +161,12 @@ TEST_CASE("custom_scale: errors name the op") {
     test::OpTape<float> t;
     const auto x = t.input({2});
     REQUIRE_THROWS_WITH(sine(x),
-                        "sine: no rule for scaling 'unit'; state its factors with {.unit = IdealFactors<1>{.alpha = a, "
-                        ".betas = {b, ...}}}");
-    REQUIRE_THROWS_WITH(signed_square(x, 0.0), "signed_square: the worth of its data is 0; expected a positive number");
-    REQUIRE_THROWS_WITH(signed_square(x, std::nan("")),
-                        "signed_square: the worth of its data is nan; expected a positive number");
-    REQUIRE_THROWS_WITH(cubic(x, x, ops::IdealFactors<2>{}), "cubic: beta is 0; expected a positive number");
-    REQUIRE_THROWS_WITH(cubic(x, x, ops::IdealFactors<2>{.alpha = -1.0}),
-                        "cubic: alpha is -1; expected a positive number");
+                        "sine: no rule for scaling 'unit'; state its factors with {.unit = Factors<1>{.alpha = a, "
+                        ".betas = {b}}}");
+    REQUIRE_THROWS_WITH(signed_square(x, 0.0), "signed_square: scale is 0; expected a positive number");
+    REQUIRE_THROWS_WITH(signed_square(x, std::nan("")), "signed_square: scale is nan; expected a positive number");
+    REQUIRE_THROWS_WITH(cubic(x, x, ops::Factors<2>{.betas = {1.0}}), "cubic: beta is 0; expected a positive number");
+    REQUIRE_THROWS_WITH(cubic(x, x, ops::Factors<2>{.alpha = -1.0}), "cubic: alpha is -1; expected a positive number");
     REQUIRE_THROWS_WITH(signed_square(Variable<float>()),
                         "value: an empty Variable; make one with Tape::input, Tape::parameter or an op");
 }

@@ -10,7 +10,7 @@
 using namespace unitscale;
 
 namespace {
-const ops::BinaryUnitRule rule{.alpha = 3.0, .beta_x = 0.5, .beta_z = 2.0};
+const ops::Factors<2> rule{.alpha = 3.0, .betas = {0.5, 2.0}};
 const auto unjoined = [](auto&, auto& v) {
     return ops::div(v[0], v[1], {.unit = rule, .constraint = Constraint::none});
 };
@@ -38,9 +38,9 @@ TEST_CASE("div: values and division by zero") {
 TEST_CASE("div: without factors an error under scaling 'unit', not under 'none'") {
     test::OpTape<float> unit, none(Scaling::none);
     REQUIRE_THROWS_WITH(ops::div(unit.input({2}), unit.input({2})),
-                        "div: no rule for scaling 'unit'; state its factors with {.unit = BinaryUnitRule{.alpha = a, "
-                        ".beta_x = b, .beta_z = c}}");
-    REQUIRE_THROWS_WITH(ops::div(unit.input({2}), unit.input({2}), {.unit = ops::BinaryUnitRule{.beta_x = -1.0}}),
+                        "div: no rule for scaling 'unit'; state its factors with {.unit = Factors<2>{.alpha = a, "
+                        ".betas = {b, ...}}}");
+    REQUIRE_THROWS_WITH(ops::div(unit.input({2}), unit.input({2}), {.unit = ops::Factors<2>{.betas = {-1.0, 1.0}}}),
                         "div: unit rule {1, -1, 1}; expected positive factors");
     REQUIRE_THROWS_WITH(ops::div(none.input({2, 3}), none.input({2})),
                         "div: shapes [2,3] and [2] do not broadcast: 3 != 2");

@@ -18,19 +18,20 @@ auto with(double mult, Constraint constraint) {
 
 TEST_CASE("gelu: gradient, factors and value") {
     for (const double m : {0.25, 1.0, 4.0}) {
-        const ops::UnitRule ideal = ops::gelu_unit_factors(m);
-        test::check_gradient_and_factors({{3, 7}}, with(m, Constraint::none), ideal.alpha, {ideal.beta_x});
+        const ops::Factors<1> ideal = ops::gelu_unit_factors(m);
+        test::check_gradient_and_factors({{3, 7}}, with(m, Constraint::none), ideal.alpha, {ideal.betas[0]});
         test::check_gradient_and_factors({{3, 7}}, with(m, Constraint::to_output_scale), ideal.alpha, {ideal.alpha});
-        test::check_gradient_and_factors({{1}}, with(m, Constraint::to_grad_input_scale), ideal.beta_x, {ideal.beta_x});
+        test::check_gradient_and_factors({{1}}, with(m, Constraint::to_grad_input_scale), ideal.betas[0],
+                                         {ideal.betas[0]});
     }
 }
 
 TEST_CASE("gelu: factors at m = 1 and in both limits") {
     CHECK(ops::gelu_unit_factors(1.0).alpha == Approx(1.767).epsilon(1e-3));
-    CHECK(ops::gelu_unit_factors(1.0).beta_x == Approx(1.516).epsilon(1e-3));
+    CHECK(ops::gelu_unit_factors(1.0).betas[0] == Approx(1.516).epsilon(1e-3));
     CHECK(ops::gelu_unit_factors(1e-6).alpha == Approx(2.0));
     CHECK(ops::gelu_unit_factors(1e6).alpha == Approx(std::sqrt(2.0 / (1.0 - 1.0 / std::numbers::pi))));
-    CHECK(ops::gelu_unit_factors(1e6).beta_x == Approx(std::numbers::sqrt2));
+    CHECK(ops::gelu_unit_factors(1e6).betas[0] == Approx(std::numbers::sqrt2));
 }
 
 TEST_CASE("gelu: unit scale within 4 % for multipliers from 0.25 to 4") {
@@ -48,11 +49,11 @@ TEST_CASE("gelu: the value is alpha x Phi(m x)") {
 
 TEST_CASE("gelu: the tanh form has the same factors and is close to the other") {
     for (const double m : {0.5, 1.0, 2.0}) {
-        const ops::UnitRule ideal = ops::gelu_unit_factors(m);
+        const ops::Factors<1> ideal = ops::gelu_unit_factors(m);
         const auto f = [=](auto&, auto& v) {
             return ops::gelu(v[0], {.mult = m, .form = ops::GeluForm::tanh, .constraint = Constraint::none});
         };
-        test::check_gradient_and_factors({{3, 7}}, f, ideal.alpha, {ideal.beta_x});
+        test::check_gradient_and_factors({{3, 7}}, f, ideal.alpha, {ideal.betas[0]});
         test::check_unit_scale({{1000, 50}}, f, 1.0, {1.0}, 0.05);
     }
     test::OpTape<double> t(Scaling::none);

@@ -15,8 +15,10 @@ auto with(ops::LogSoftmaxOptions options) {
 
 TEST_CASE("log_softmax: gradient, the factors that were given, and value") {
     test::check_gradient_and_factors(
-        {{2, 3, 5}}, with({.mult = 1.5, .unit = ops::UnitRule{0.5, 3.0}, .constraint = Constraint::none}), 0.5, {3.0});
-    test::check_gradient_and_factors({{5}}, with({.unit = ops::UnitRule{0.5, 3.0}}), 0.5,
+        {{2, 3, 5}},
+        with({.mult = 1.5, .unit = ops::Factors<1>{.alpha = 0.5, .betas = {3.0}}, .constraint = Constraint::none}), 0.5,
+        {3.0});
+    test::check_gradient_and_factors({{5}}, with({.unit = ops::Factors<1>{.alpha = 0.5, .betas = {3.0}}}), 0.5,
                                      {0.5});  // joined by the recipe's rule
     test::check_gradient_and_factors({{5}}, with({.unit = {{2.0, 2.0}}}), 2.0, {2.0});
     test::OpTape<double> t(Scaling::none);
@@ -51,9 +53,9 @@ TEST_CASE("log_softmax: one element per row is certain; no rows and no elements 
 
 TEST_CASE("log_softmax: without factors scaling unit is an error that says what to do") {
     test::OpTape<float> t;
-    REQUIRE_THROWS_WITH(
-        ops::log_softmax(t.input({2, 3})),
-        "log_softmax: no rule for scaling 'unit'; state its factors with {.unit = UnitRule{.alpha = a, .beta_x = b}}");
+    REQUIRE_THROWS_WITH(ops::log_softmax(t.input({2, 3})),
+                        "log_softmax: no rule for scaling 'unit'; state its factors with {.unit = Factors<1>{.alpha = "
+                        "a, .betas = {b}}}");
     REQUIRE_THROWS_WITH(ops::log_softmax(t.input({2, 3}), {.unit = {{1.0, 0.0}}}),
                         "log_softmax: unit rule {1, 0}; expected positive factors");
     REQUIRE_THROWS_WITH(ops::log_softmax(t.input({2, 3}), {.mult = -1.0}),

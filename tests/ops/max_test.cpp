@@ -9,7 +9,7 @@
 using namespace unitscale;
 
 namespace {
-const ops::UnitRule rule{.alpha = 3.0, .beta_x = 0.5};
+const ops::Factors<1> rule{.alpha = 3.0, .betas = {0.5}};
 auto over(SmallVector<std::ptrdiff_t> axes, Constraint constraint, bool keep = false) {
     return [=](auto&, auto& v) {
         return ops::max(v[0], {.axes = axes, .keep_axes = keep, .unit = rule, .constraint = constraint});
@@ -56,7 +56,7 @@ TEST_CASE("max: empty inputs and errors") {
     REQUIRE_THROWS_WITH(ops::max(none.input({2, 3}), {.axes = {2}}), "max: axis 2 is outside x [2,3]");
     REQUIRE_THROWS_WITH(
         ops::max(unit.input({2, 3})),
-        "max: no rule for scaling 'unit'; state its factors with {.unit = UnitRule{.alpha = a, .beta_x = b}}");
+        "max: no rule for scaling 'unit'; state its factors with {.unit = Factors<1>{.alpha = a, .betas = {b}}}");
 }
 
 TEST_CASE("max: propagates scales") {
@@ -64,7 +64,7 @@ TEST_CASE("max: propagates scales") {
     test::check_propagate({{3, 7}}, f);
     CHECK(test::propagated_scales({{3, 7}}, {8.0}, f, 0.25) == std::vector{8.0, 0.25});
     const auto stated = [](auto&, auto& v) {
-        return ops::max(v[0], {.unit = ops::UnitRule{.alpha = 0.5, .beta_x = 4.0}});
+        return ops::max(v[0], {.unit = ops::Factors<1>{.alpha = 0.5, .betas = {4.0}}});
     };
     test::check_propagate({{3, 7}}, stated);
     CHECK(test::propagated_scales({{3, 7}}, {8.0}, stated, 0.25) == std::vector{16.0, 0.0625});

@@ -31,7 +31,7 @@ TEST_CASE("pow: values and the edges of its domain") {
 TEST_CASE("pow: whole exponents take negative numbers") {
     for (const double p : {2.0, 3.0, 1.0, -1.0}) {
         const auto f = [=](auto&, auto& v) {
-            return ops::pow(v[0], p, {.unit = ops::UnitRule{.alpha = 3.0, .beta_x = 0.5}});
+            return ops::pow(v[0], p, {.unit = ops::Factors<1>{.alpha = 3.0, .betas = {0.5}}});
         };
         test::check_gradient_and_factors_at({Tensor<double>({3}, {-1.5, -0.5, 2.0})}, f, 3.0, {3.0});
     }
@@ -43,7 +43,8 @@ TEST_CASE("pow: whole exponents take negative numbers") {
 TEST_CASE("pow: unit scale of a square with the factors 2^-1/2 and 1/2") {
     const auto square = [](auto&, auto& v) {
         return ops::pow(
-            v[0], 2.0, {.unit = ops::UnitRule{.alpha = std::sqrt(0.5), .beta_x = 0.5}, .constraint = Constraint::none});
+            v[0], 2.0,
+            {.unit = ops::Factors<1>{.alpha = std::sqrt(0.5), .betas = {0.5}}, .constraint = Constraint::none});
     };
     test::check_unit_scale({{1000, 50}}, square, 1.0, {1.0});
 }

@@ -17,8 +17,8 @@ auto with(double mult, Constraint constraint) {
 
 TEST_CASE("silu: gradient, factors and value") {
     for (const double m : {0.25, 1.0, 4.0}) {
-        const ops::UnitRule ideal = ops::silu_unit_factors(m);
-        test::check_gradient_and_factors({{3, 7}}, with(m, Constraint::none), ideal.alpha, {ideal.beta_x});
+        const ops::Factors<1> ideal = ops::silu_unit_factors(m);
+        test::check_gradient_and_factors({{3, 7}}, with(m, Constraint::none), ideal.alpha, {ideal.betas[0]});
         test::check_gradient_and_factors({{3, 7}}, with(m, Constraint::to_output_scale), ideal.alpha, {ideal.alpha});
     }
     test::check_gradient_and_factors({{1}}, with(1.0, Constraint::to_grad_input_scale), std::sqrt(2.0 * std::sqrt(2.0)),
@@ -27,9 +27,9 @@ TEST_CASE("silu: gradient, factors and value") {
 
 TEST_CASE("silu: factors in both limits of the multiplier") {
     CHECK(ops::silu_unit_factors(1e-6).alpha == Approx(2.0));
-    CHECK(ops::silu_unit_factors(1e-6).beta_x == Approx(2.0));
+    CHECK(ops::silu_unit_factors(1e-6).betas[0] == Approx(2.0));
     CHECK(ops::silu_unit_factors(1e6).alpha == Approx(std::sqrt(2.0 / (1.0 - 1.0 / std::numbers::pi))));
-    CHECK(ops::silu_unit_factors(1e6).beta_x == Approx(std::numbers::sqrt2));
+    CHECK(ops::silu_unit_factors(1e6).betas[0] == Approx(std::numbers::sqrt2));
 }
 
 TEST_CASE("silu: unit scale within 4 % for multipliers from 0.25 to 4") {

@@ -34,7 +34,7 @@ TEST_CASE("sqrt: propagates scales, even and odd powers of two, to the bit") {
     CHECK(test::propagated_scales({{3, 7}}, {16.0}, f, 0.25) == std::vector{4.0, 0.0625});
     CHECK(test::propagated_scales({{3, 7}}, {8.0}, f, 0.25) == std::vector{2.0, 0.125});
     CHECK(test::propagated_scales({{3, 7}}, {0.125}, f, 0.25) == std::vector{0.25, 1.0});
-    CHECK(ops::root_of_scale(6.0).share == 1.5);
+    CHECK(ops::root_of_scale(6.0).rest == 1.5);
     test::OpTape<float> t(Scaling::propagate);
     Tensor<float> x({3}, {1.0f, 1.7f, 3.3f});
     x.set_scale(0.125);

@@ -3,19 +3,21 @@
 
 #include "support/propagate_checks.hpp"
 
+#include <array>
 #include <cmath>
 #include <vector>
 
 using namespace unitscale;
 
 namespace {
-const ops::BinaryUnitRule rule{.alpha = 3.0, .beta_x = 0.5, .beta_z = 2.0};
+const ops::Factors<2> rule{.alpha = 3.0, .betas = {0.5, 2.0}};
 /// y = alpha x^2 z.
 auto with(Constraint constraint) {
-    return [=](auto& tape, auto& v) {
+    return [=](auto&, auto& v) {
+        auto op = ops::begin_op("f", v[0], v[1]);
+        op.set_factors(rule, constraint);
         return ops::record_binary(
-            "f", v[0], v[1], ops::effective_factors("f", tape, rule, constraint),
-            [](auto u, auto w) { return u * u * w; }, [](auto u, auto w) { return 2 * u * w; },
+            op, [](auto u, auto w) { return u * u * w; }, [](auto u, auto w) { return 2 * u * w; },
             [](auto u, auto) { return u * u; });
     };
 }
@@ -49,35 +51,38 @@ TEST_CASE("copies of a broadcast input: by size, times the micro-batches where t
     CHECK(ops::broadcast_copies(t.tape, Tensor<double>(Shape{0, 3}), Shape{0, 3}) == 1);
 }
 
-TEST_CASE("binary ops: errors of shapes and factors") {
+TEST_CASE("broadcast_betas: r^-1/2 for an input that is repeated r times") {
+    test::OpTape<double> t(Scaling::unit, {.micro_batches = 4});
+    const auto op = ops::begin_op("f", t.input({2, 1, 5}), t.input({5}));
+    CHECK(ops::broadcast_betas(op, {2, 3, 5}) == std::array{1.0 / std::sqrt(3.0), 1.0 / std::sqrt(24.0)});
+}
+
+TEST_CASE("binary ops: errors of shapes") {
     test::OpTape<float> t;
     std::vector<Variable<float>> inputs{t.input({2, 3}), t.input({2})};
     REQUIRE_THROWS_WITH(with(Constraint::none)(t.tape, inputs), "f: shapes [2,3] and [2] do not broadcast: 3 != 2");
-    REQUIRE_THROWS_WITH(ops::effective_factors("f", t.tape, ops::BinaryUnitRule{.alpha = 0.0}, {}),
-                        "f: unit rule {0, 1, 1}; expected positive factors");
-    REQUIRE_THROWS_WITH(ops::effective_factors("f", t.tape, ops::BinaryUnitRule{.beta_z = std::nan("")}, {}),
-                        "f: unit rule {1, 1, nan}; expected positive factors");
 }
 
 TEST_CASE("binary ops of one's own propagate scales") {
-    const auto wide = with(Constraint::none);  // x^2 z, of which the library knows nothing
-    const auto apart = [](auto& tape, auto& v) {
-        const double s = v[0].scaled().scale(), t = v[1].scaled().scale();
+    const auto plain = with(Constraint::none);  // x^2 z, of which the library knows nothing
+    const auto apart = [](auto&, auto& v) {
+        auto op = ops::begin_op("f", v[0], v[1]);
+        op.set_factors(rule, Constraint::none);
+        const double s = op.input(0).scale(), t = op.input(1).scale();
         return ops::record_binary(
-            "f", v[0], v[1], ops::effective_factors("f", tape, rule, Constraint::none),
-            {.value = s * s * t, .slope_x = s * t, .slope_z = s * s, .product = true},
+            op, ops::BinaryScales{.value = s * s * t, .slope_x = s * t, .slope_z = s * s, .product = true},
             [](auto u, auto w) { return u * u * w; }, [](auto u, auto w) { return 2 * u * w; },
             [](auto u, auto) { return u * u; });
     };
     for (const auto& shapes : {std::vector<Shape>{{3, 4}, {3, 4}}, std::vector<Shape>{{2, 1, 4}, {3, 1}}}) {
-        test::check_propagate(shapes, wide);
+        test::check_propagate(shapes, plain);
         test::check_propagate(shapes, apart);
     }
     // The rule's factors 3, 0.5 and 2, inverted and down: 1/4, 2 and 1/2.
-    CHECK(test::propagated_scales({{3}, {3}}, {8.0, 2.0}, wide, 16.0) == std::vector{0.25, 32.0, 8.0});
+    CHECK(test::propagated_scales({{3}, {3}}, {8.0, 2.0}, plain, 16.0) == std::vector{0.25, 32.0, 8.0});
     CHECK(test::propagated_scales({{3}, {3}}, {8.0, 2.0}, apart, 16.0) == std::vector{32.0, 512.0, 512.0});
     test::OpTape<double> t(Scaling::propagate);
     std::vector<Variable<double>> inputs{test::scaled_input(t.tape, {3}, 2.0), test::zeros_of_any_scale(t.tape, {3})};
     CHECK(apart(t.tape, inputs).scaled().any_scale());
-    CHECK_FALSE(wide(t.tape, inputs).scaled().any_scale());
+    CHECK_FALSE(plain(t.tape, inputs).scaled().any_scale());
 }

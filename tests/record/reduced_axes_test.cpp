@@ -37,11 +37,10 @@ TEST_CASE("reduced axes: errors") {
 }
 
 TEST_CASE("record_reduced_sum: a weighted sum and its gradient, with the given factors") {
-    const auto f = [](auto& tape, auto& v) {
-        const ops::ReducedAxes axes = ops::reduced_axes("f", v[0].shape(), {1}, false);
-        return ops::record_reduced_sum(
-            "f", v[0], axes, 0.25,
-            ops::effective_factors("f", tape, ops::UnitRule{.alpha = 3.0, .beta_x = 0.5}, Constraint::none));
+    const auto f = [](auto&, auto& v) {
+        auto op = ops::begin_op("f", v[0]);
+        op.set_factors({.alpha = 3.0, .betas = {0.5}}, Constraint::none);
+        return ops::record_reduced_sum(op, ops::reduced_axes("f", v[0].shape(), {1}, false), 0.25);
     };
     test::check_gradient_and_factors({{2, 3, 4}}, f, 3.0, {0.5});
     test::OpTape<double> t(Scaling::none);

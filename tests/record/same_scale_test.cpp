@@ -3,14 +3,12 @@
 
 #include "support/propagate_checks.hpp"
 
-#include <optional>
-
 using namespace unitscale;
 
 TEST_CASE("SameScale: a tensor's own data where the scales agree, else a copy of the same value") {
     test::OpTape<float> t(Scaling::propagate);
     const auto x = test::scaled_input(t.tape, {5}, 8.0);
-    const ops::SameScale<float> own(t.tape, x, 8.0), other(t.tape, x, 0.5);
+    const ops::SameScale<float> own(t.tape, &x.scaled(), 8.0), other(t.tape, &x.scaled(), 0.5);
     CHECK(own.data() == x.scaled().data());
     CHECK(other.data() != x.scaled().data());
     for (std::size_t i = 0; i < 5; ++i) CHECK(other.data()[i] == 16.0f * x.scaled()(i));
@@ -19,9 +17,9 @@ TEST_CASE("SameScale: a tensor's own data where the scales agree, else a copy of
 
 TEST_CASE("SameScale: no tensor is null, and without scales nothing is copied") {
     test::OpTape<float> t(Scaling::propagate), none(Scaling::none);
-    CHECK(ops::SameScale<float>(t.tape, std::optional<Variable<float>>(), 2.0).data() == nullptr);
+    CHECK(ops::SameScale<float>(t.tape, nullptr, 2.0).data() == nullptr);
     const auto x = none.input({3});
-    CHECK(ops::SameScale<float>(none.tape, x, 2.0).data() == x.value().data());
+    CHECK(ops::SameScale<float>(none.tape, &x.scaled(), 2.0).data() == x.value().data());
 }
 
 TEST_CASE("LargestScale: tensors that go with any scale do not count unless there are no others") {

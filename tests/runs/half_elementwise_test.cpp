@@ -37,7 +37,7 @@ using test::check_sixteen_bits;
 
 namespace {
 const std::vector<Shape> one = {{7, 30}}, repeated = {{600, 5}, {5}};
-const ops::UnruledOptions stated{.unit = ops::UnitRule{.alpha = 1.5, .beta_x = 0.75}};
+const ops::UnruledOptions stated{.unit = ops::Factors<1>{.alpha = 1.5, .betas = {0.75}}};
 }  // namespace
 
 TEST_CASE("runs: ops of one input round once in 16 bits") {
@@ -69,9 +69,8 @@ TEST_CASE("runs: ops of several inputs round once in 16 bits, and sum broadcast 
     check_sixteen_bits("select", repeated, [](auto&, auto& v) {
         return ops::select(Tensor<std::int32_t>({5}, {1, 0, 0, 1, 0}), v[0], v[1]);
     });
-    check_sixteen_bits("div", test::positive_inputs(repeated), [](auto&, auto& v) {
-        return ops::div(v[0], v[1], {.unit = ops::BinaryUnitRule{.alpha = 0.5}});
-    });
+    check_sixteen_bits("div", test::positive_inputs(repeated),
+                       [](auto&, auto& v) { return ops::div(v[0], v[1], {.unit = ops::Factors<2>{.alpha = 0.5}}); });
     check_sixteen_bits("gated_silu", {{7, 30}, {7, 30}}, [](auto&, auto& v) { return ops::gated_silu(v[0], v[1]); });
     check_sixteen_bits("weighted_add", {{7, 30}, {7, 30}, {7, 30}}, [](auto&, auto& v) {
         return ops::weighted_add({v[0], v[1], v[2]}, {1.0, -2.0, 0.3});
@@ -94,7 +93,7 @@ TEST_CASE("runs: an op with a scale rule of its own rounds once in 16 bits") {
         const Tensor<T>& a = v[0].scaled();
         return ops::custom_scale(
             "square", {v[0]},
-            {.worth = a.scale() * a.scale(), .unit = ops::IdealFactors<1>{.alpha = 0.5774, .betas = {0.5}}},
+            {.scale = a.scale() * a.scale(), .unit = ops::Factors<1>{.alpha = 0.5774, .betas = {0.5}}},
             [&](Accum<T> factor) {
                 Tensor<T> y = tape.make(a.shape());
                 kernels::map_elements(

@@ -17,7 +17,6 @@
 #include <unitscale/record/operand_rounding.hpp>
 #include <unitscale/record/operands.hpp>
 #include <unitscale/record/packed_weight.hpp>
-#include <unitscale/record/record_linear.hpp>
 #include <unitscale/record/same_scale.hpp>
 #include <unitscale/record/saved_operand.hpp>
 

@@ -22,7 +22,7 @@ using test::check_sixteen_bits;
 
 namespace {
 const std::vector<Shape> one = {{700, 6}};
-const ops::UnitRule rule{.alpha = 1.5, .beta_x = 0.75};
+const ops::Factors<1> rule{.alpha = 1.5, .betas = {0.75}};
 }  // namespace
 
 TEMPLATE_TEST_CASE("runs: the check of 16-bit ops notices a sum in 16 bits", "", Half, BFloat16) {

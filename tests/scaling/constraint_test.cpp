@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <string>
+#include <vector>
 
 using namespace unitscale;
 
@@ -16,8 +17,9 @@ struct Three {
 };
 Three constrained(Constraint constraint) {
     Three f{.alpha = 0.5, .left = 4.0, .right = 32.0};
-    constrain("op", constraint, f.alpha, f.left, f.right);
-    return f;
+    std::array betas = {f.left, f.right};
+    constrain("op", constraint, f.alpha, betas);
+    return {.alpha = f.alpha, .left = betas[0], .right = betas[1]};
 }
 void require_all(const Three& f, double value) {
     REQUIRE(f.alpha == Approx(value).epsilon(1e-14));
@@ -44,20 +46,22 @@ TEST_CASE("rules that choose one of the factors") {
     require_all(constrained(Constraint::to_output_scale), 0.5);
     require_all(constrained(Constraint::to_left_grad_scale), 4.0);
     require_all(constrained(Constraint::to_right_grad_scale), 32.0);
-    double alpha = 2.0, beta = 8.0;
-    constrain("op", Constraint::to_grad_input_scale, alpha, beta);
+    double alpha = 2.0;
+    std::array betas = {8.0};
+    constrain("op", Constraint::to_grad_input_scale, alpha, betas);
     REQUIRE(alpha == 8.0);
-    REQUIRE(beta == 8.0);
+    REQUIRE(betas[0] == 8.0);
 }
 
 TEST_CASE("with one input the geometric mean is of two factors and the output's scale stays exact") {
-    double alpha = 2.0, beta = 8.0;
-    constrain("op", Constraint::gmean, alpha, beta);
+    double alpha = 2.0;
+    std::array betas = {8.0};
+    constrain("op", Constraint::gmean, alpha, betas);
     REQUIRE(alpha == Approx(4.0).epsilon(1e-14));
-    alpha = 0.1, beta = 8.0;
-    constrain("op", Constraint::to_output_scale, alpha, beta);
+    alpha = 0.1, betas = {8.0};
+    constrain("op", Constraint::to_output_scale, alpha, betas);
     REQUIRE(alpha == 0.1);
-    REQUIRE(beta == 0.1);
+    REQUIRE(betas[0] == 0.1);
 }
 
 TEST_CASE("the constraint automatic leaves every factor to the plan") {
@@ -83,13 +87,17 @@ TEST_CASE("any number of factors becomes one by a rule that does not tell inputs
 }
 
 TEST_CASE("a rule for another number of inputs is an error that names op and rule") {
-    double alpha = 1.0, left = 1.0, right = 1.0;
+    double alpha = 1.0;
+    std::array one = {1.0}, two = {1.0, 1.0};
+    std::vector<double> nine(9, 1.0);
+    REQUIRE_THROWS_WITH(constrain("sum", Constraint::gmean, alpha, nine),
+                        "sum: a constraint joins 9 inputs; expected at most 8");
     REQUIRE_THROWS_WITH(
-        constrain("matmul", Constraint::to_grad_input_scale, alpha, left, right),
+        constrain("matmul", Constraint::to_grad_input_scale, alpha, two),
         "matmul: constraint to_grad_input_scale needs an op with one constrained input, this one has 2");
-    REQUIRE_THROWS_WITH(constrain("gelu", Constraint::to_left_grad_scale, alpha, left),
+    REQUIRE_THROWS_WITH(constrain("gelu", Constraint::to_left_grad_scale, alpha, one),
                         "gelu: constraint to_left_grad_scale needs an op with two constrained inputs, this one has 1");
-    REQUIRE_THROWS_WITH(constrain("gelu", Constraint::to_right_grad_scale, alpha, left),
+    REQUIRE_THROWS_WITH(constrain("gelu", Constraint::to_right_grad_scale, alpha, one),
                         "gelu: constraint to_right_grad_scale needs an op with two constrained inputs, this one has 1");
 }
 

@@ -87,7 +87,7 @@ void check_unit_scale(const std::vector<Shape>& shapes, const CheckedOp& f, doub
 /// stated, joined by the recipe's rule unless the options say otherwise; without them an error that names the op.
 template <class Op>
 void check_stated_factors(const std::string& name, Op op) {
-    const ops::UnitRule rule{.alpha = 3.0, .beta_x = 0.5};
+    const ops::Factors<1> rule{.alpha = 3.0, .betas = {0.5}};
     const auto unjoined = [=](auto&, auto& v) { return op(v[0], {.unit = rule, .constraint = Constraint::none}); };
     const auto joined = [=](auto&, auto& v) { return op(v[0], {.unit = rule}); };
     check_gradient_and_factors_at(positive_inputs({{3, 7}}), unjoined, 3.0, {0.5});
@@ -98,12 +98,12 @@ void check_stated_factors(const std::string& name, Op op) {
         return analysis::run_op<float>(analysis::plain_recipe(Scaling::unit), normal_inputs<float>({{2}}),
                                        [&](auto&, auto& v) { return op(v[0], options); });
     };
-    const std::string advice = "state its factors with {.unit = UnitRule{.alpha = a, .beta_x = b}}";
+    const std::string advice = "state its factors with {.unit = Factors<1>{.alpha = a, .betas = {b}}}";
     REQUIRE_THROWS_WITH(run({}), name + ": no rule for scaling 'unit'; " + advice);
-    REQUIRE_THROWS_WITH(run({.unit = ops::UnitRule{.alpha = 0.0}}),
-                        name + ": unit rule {0, 1}; expected positive factors");
-    REQUIRE_THROWS_WITH(run({.unit = ops::UnitRule{.beta_x = -1.0}}),
-                        name + ": unit rule {1, -1}; expected positive factors");
+    REQUIRE_THROWS_WITH(run({.unit = ops::Factors<1>{.alpha = 0.0}}),
+                        name + ": alpha is 0; expected a positive number");
+    REQUIRE_THROWS_WITH(run({.unit = ops::Factors<1>{.betas = {-1.0}}}),
+                        name + ": beta is -1; expected a positive number");
     REQUIRE_THROWS_WITH(
         run({.unit = rule, .constraint = Constraint::to_left_grad_scale}),
         name + ": constraint to_left_grad_scale needs an op with two constrained inputs, this one has 1");

@@ -16,6 +16,7 @@ namespace unitscale::test {
 struct Factors {
     double alpha = 1.0, beta_a = 1.0, beta_b = 1.0;
     JoinedBy joined_by = JoinedBy::plan;
+    bool asks = false;  ///< square asks for its planned forward factor
 };
 
 /// y = alpha x^2, dx = beta 2 x dy, element-wise.
@@ -24,10 +25,11 @@ template <class T>
     Tape<T>& tape = x.tape("square");
     const Tensor<T>& value = x.value();
     const Site site = tape.next_site("square");
+    const double alpha = f.asks ? tape.forward_factor("square", site, f.alpha) : f.alpha;
     Tensor<T> output = tape.make(value.shape());
     for (std::size_t i = 0; i < value.size(); ++i)
-        output.data()[i] = static_cast<T>(f.alpha) * value.data()[i] * value.data()[i];
-    return tape.record({"square", site, f.alpha, {f.beta_a}, f.joined_by}, {x}, std::move(output),
+        output.data()[i] = static_cast<T>(alpha) * value.data()[i] * value.data()[i];
+    return tape.record({"square", site, alpha, {f.beta_a}, f.joined_by}, {x}, std::move(output),
                        [](BackwardContext<T>& g) {
                            if (!g.needs(0)) return;
                            const Tensor<T>& dy = g.output_gradient();

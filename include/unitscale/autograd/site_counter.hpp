@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace unitscale {
@@ -39,16 +40,10 @@ public:
 
     /// The first site of that op's name in this module that the step has not used; it is used now.
     [[nodiscard]] Site next(std::string_view op) {
-        const Site site = peek(op);
-        turns_[site.id] = turn_;
-        return site;
-    }
-    /// The same, left unused.
-    [[nodiscard]] Site peek(std::string_view op) {
         for (std::uint32_t ordinal = 0;; ++ordinal) {
             const Site site = state_->site(scope_, op, ordinal);
             if (site.id >= turns_.size()) turns_.resize(site.id + 1, 0);
-            if (turns_[site.id] != turn_) return site;
+            if (std::exchange(turns_[site.id], turn_) != turn_) return site;
         }
     }
 

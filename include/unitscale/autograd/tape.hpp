@@ -2,6 +2,7 @@
 #pragma once
 
 #include <unitscale/autograd/backward.hpp>
+#include <unitscale/autograd/handles.hpp>
 #include <unitscale/autograd/observer.hpp>
 #include <unitscale/autograd/op_info.hpp>
 #include <unitscale/autograd/parameter.hpp>
@@ -9,7 +10,6 @@
 #include <unitscale/autograd/recompute.hpp>
 #include <unitscale/autograd/recorded_graph.hpp>
 #include <unitscale/autograd/site_counter.hpp>
-#include <unitscale/autograd/step_record.hpp>
 #include <unitscale/autograd/variable.hpp>
 #include <unitscale/base/memory.hpp>
 #include <unitscale/base/parallel.hpp>
@@ -32,27 +32,34 @@
 
 namespace unitscale {
 
+/// The settings of one step.
+struct StepOptions {
+    std::size_t micro_batches = 1;  ///< parts of the step's batch, each with a begin_step of its own
+    std::size_t micro_batch = 0;    ///< the part that begins, from 0
+    bool training = true;           ///< false: dropout keeps every value, random streams do not advance
+    bool gradients = true;          ///< false: no backward pass follows, so nothing is kept for it
+    bool retain = false;            ///< true: the backward pass frees no values and no gradients
+    bool true_gradients = false;    ///< true: every beta is its op's alpha; the gradients of the scaled function itself
+};
+
 /// Reverse-mode differentiation of one step at a time. Ops record themselves as they run; `backward` walks back.
-/// The tape borrows recipe and state, which outlive it. Buffers come from its pool and go back there, so that a step
-/// after the first of its kind allocates nothing. One tape is used by one thread at a time; several tapes may share
-/// parameters that none of them trains. After a throw the tape is usable: call `begin_step`.
+/// The tape borrows recipe and state, which outlive it. Buffers come from its pool and go back there: a step allocates
+/// nothing if an earlier one was like it. One tape is used by one thread at a time; several tapes may share parameters
+/// that none of them trains. After a throw the tape is usable: call `begin_step`.
 /// T: float, double, Half or BFloat16. Test: tests/autograd/tape_test.cpp
 template <class T>
-class Tape : public StepRecord<T> {
-    using Base = StepRecord<T>;
-    using Base::add_handle;
-    using Base::checked;
-    using Base::graph_;
-    using Base::handle;
-    using Base::options_;
-    using Base::pool_;
-
+class Tape {
 public:
-    using Base::execution;
-    using Base::make;
-
+    /// Error: fewer than one thread.
     Tape(const Recipe& recipe, ScalingState& state, int threads = 1)
-        : Base(this, threads), recipe_(&recipe), state_(&state), sites_(state) {}
+        : recipe_(&recipe),
+          state_(&state),
+          threads_(threads),
+          pool_(std::make_shared<MemoryPool>()),
+          handles_(checked_table(threads)),
+          sites_(state) {}
+    Tape(const Tape&) = delete;
+    Tape& operator=(const Tape&) = delete;
     ~Tape();
 
     [[nodiscard]] const Recipe& recipe() const noexcept { return *recipe_; }
@@ -61,6 +68,19 @@ public:
     [[nodiscard]] bool propagates() const noexcept { return recipe_->scaling == Scaling::propagate; }
     /// Whether an op's ideal factors matter: applied under `unit`, made into scales under `propagate`.
     [[nodiscard]] bool uses_factors() const noexcept { return recipe_->scaling != Scaling::none; }
+
+    [[nodiscard]] Execution execution() const noexcept { return {threads_, pool_.get()}; }
+    [[nodiscard]] const std::shared_ptr<MemoryPool>& pool() const noexcept { return pool_; }
+    [[nodiscard]] const StepOptions& step_options() const noexcept { return options_; }
+
+    /// Rows of the whole step for `rows` rows of this micro-batch: factors of weight gradients depend on them.
+    [[nodiscard]] std::size_t step_rows(std::size_t rows) const noexcept { return rows * options_.micro_batches; }
+
+    /// An uninitialised tensor from the tape's pool. Memory that is no longer needed has gone back there before.
+    [[nodiscard]] Tensor<T> make(const Shape& shape) {
+        release_unnamed();
+        return Tensor<T>(shape, pool_);
+    }
 
     /// Sees every tensor from now on; null detaches. The tape borrows it.
     void set_observer(Observer<T>* observer) noexcept { observer_ = observer; }
@@ -124,7 +144,7 @@ public:
         loss_slots_.clear();
         for (const Variable<T>& loss : losses) {
             static_cast<void>(checked("backward", loss));
-            loss_slots_.push_back(Base::slot_of(loss));
+            loss_slots_.push_back(slot_of(loss));
         }
         planner_.find_cut_edges(graph_, loss_slots_);
     }
@@ -174,11 +194,6 @@ public:
         return replay_.active() ? replay_.site(graph_, op) : sites_.next(op);
     }
 
-    /// The same, left unused.
-    [[nodiscard, gnu::noinline]] Site peek_site(const char* op) {
-        return replay_.active() ? replay_.site(graph_, op) : sites_.peek(op);
-    }
-
     /// The random stream of a site in this step and micro-batch.
     [[nodiscard]] RandomKey random_key(Site site, std::uint64_t part = 0) const noexcept {
         return state_->random_key(site, mix(options_.micro_batch, part));
@@ -199,7 +214,7 @@ public:
     /// keep codes instead of the value. False if another op needs x rounded otherwise: then read the value.
     [[nodiscard]] bool read_rounded(Variable<T> x, const Rounding8<T>& rounding) {
         static_cast<void>(checked("read_rounded", x));
-        std::optional<Rounding8<T>>& known = graph_.root(Base::slot_of(x)).rounding;
+        std::optional<Rounding8<T>>& known = graph_.root(slot_of(x)).rounding;
         if (!known) known = rounding;
         return known->same(rounding);
     }
@@ -212,7 +227,7 @@ public:
     [[nodiscard]] Variable<T> recompute(Variable<T> x, F f) {
         static_cast<void>(checked("recompute", x));
         if (!options_.gradients || options_.retain || discards_ || replay_.active()) return f(std::move(x));
-        Segment segment{.first = graph_.nodes().size(), .first_slot = graph_.slots().size(), .input = Base::slot_of(x)};
+        Segment segment{.first = graph_.nodes().size(), .first_slot = graph_.slots().size(), .input = slot_of(x)};
         discards_ = true;  // a throw leaves it to the next begin_step
         Variable<T> y = f(x);
         discards_ = false;
@@ -239,14 +254,20 @@ public:
 
     /// Records an op whose N outputs all repeat its first input (no copy is made).
     template <std::size_t N, class Backward>
-    std::array<Variable<T>, N> record_repeats(const OpInfo& op, std::initializer_list<Variable<T>> inputs,
+    std::array<Variable<T>, N> record_repeats(const OpInfo& op, std::span<const Variable<T>> inputs,
                                               Backward&& backward) {
-        static_cast<void>(checked(op.name, *inputs.begin()));
-        Node<T>& node = new_node(op, std::span<const Variable<T>>(inputs.begin(), inputs.size()));
+        static_cast<void>(checked(op.name, inputs.front()));
+        Node<T>& node = new_node(op, inputs);
         std::array<Variable<T>, N> results;
-        for (auto& result : results) result = add_output(node, Tensor<T>(), Base::slot_of(*inputs.begin()));
+        for (auto& result : results) result = add_output(node, Tensor<T>(), slot_of(inputs.front()));
         keep_backward(node, std::forward<Backward>(backward));
         return results;
+    }
+
+    template <std::size_t N, class Backward>
+    std::array<Variable<T>, N> record_repeats(const OpInfo& op, std::initializer_list<Variable<T>> inputs,
+                                              Backward&& backward) {
+        return record_repeats<N>(op, std::span(inputs.begin(), inputs.size()), std::forward<Backward>(backward));
     }
 
     /// Records an op with several outputs.
@@ -282,10 +303,10 @@ public:
         }
         check(reaches, "backward: no loss depends on a parameter or input that requires a gradient");
         backward_done_ = true;
-        Base::release_unnamed();
+        release_unnamed();
         if (unit_scaled()) join_factors(losses);
         for (std::size_t i = 0; i < losses.size(); ++i) {
-            Slot<T>& slot = graph_.slots()[Base::slot_of(losses[i])];
+            Slot<T>& slot = graph_.slots()[slot_of(losses[i])];
             slot.leaf = true;  // the caller still wants to read it
             Tensor<T> seed = make(slot.value->shape());
             set_seed(seed, seeds[i], propagates());
@@ -308,13 +329,84 @@ public:
     /// The losses that the cut-edges were found for.
     [[nodiscard]] std::span<const std::uint32_t> loss_slots() const noexcept { return loss_slots_; }
 
+    /// Error if `x` is not a live handle of this tape; `op` names the caller.
+    void check_handle(const char* op, const Variable<T>& x) const { static_cast<void>(checked(op, x)); }
+
+    /// The value as plain numbers: good as long as a handle of it lives, and until the backward pass. Error: as `check_handle`.
+    [[nodiscard]] const Tensor<T>& value(const Variable<T>& x) const { return plain_value(checked("value", x), pool_); }
+    /// The same as data and scale, for ops that propagate scales.
+    [[nodiscard]] const Tensor<T>& scaled_value(const Variable<T>& x) const { return *checked("value", x).value; }
+    /// The only element as a plain number; of a loss, as it was before it was rounded to T. Error: several elements.
+    [[nodiscard]] double item(const Variable<T>& x) const {
+        const Slot<T>& slot = checked("value", x);
+        check(slot.value->size() == 1, "item: a value of shape ", shape_text(slot.shape), " has ", slot.value->size(),
+              " elements, not one");
+        return slot.item ? *slot.item : static_cast<double>(slot.value->data()[0]) * slot.value->scale();
+    }
+    [[nodiscard]] const Tensor<T>& gradient(const Variable<T>& x) const {
+        const Slot<T>& slot = checked("gradient", x);
+        if (slot.parameter != nullptr) return std::as_const(*slot.parameter).gradient();
+        check(slot.has_gradient, "gradient: the output of ", slot.origin,
+              " has none; run backward(), with begin_step({.retain = true}) for the gradients of ops");
+        return slot.gradient;
+    }
+    [[nodiscard]] bool has_gradient(const Variable<T>& x) const {
+        const Slot<T>& slot = checked("has_gradient", x);
+        return slot.parameter != nullptr ? slot.parameter->has_gradient() : slot.has_gradient;
+    }
+    [[nodiscard]] bool requires_gradient(const Variable<T>& x) const {
+        return checked("requires_gradient", x).requires_gradient;
+    }
+
+    /// The parameter that x is, or null.
+    [[nodiscard]] const Parameter<T>* source(const Variable<T>& x) const { return checked("source", x).source; }
+
+    /// The recorded graph of the current step, in the order of recording.
+    [[nodiscard]] std::size_t node_count() const noexcept { return graph_.nodes().size(); }
+    [[nodiscard]] const Node<T>& node(std::size_t i) const noexcept { return graph_.nodes()[i]; }
+    [[nodiscard]] const Slot<T>& slot(std::uint32_t i) const noexcept { return graph_.slots()[i]; }
+    [[nodiscard]] std::size_t slot_count() const noexcept { return graph_.slots().size(); }
+
 private:
+    [[nodiscard]] HandleTable<T>* checked_table(int threads) {
+        check(threads >= 1, "Tape: threads is ", threads, "; expected at least 1");
+        return new HandleTable<T>(this);
+    }
+
+    [[nodiscard]] const Slot<T>& checked(const char* op, const Variable<T>& x) const {
+        check(x.table_ != nullptr, op, ": an empty Variable; make one with Tape::input, Tape::parameter or an op");
+        check(x.table_ == handles_, op, ": a Variable of another tape");
+        check(x.generation_ == handles_->generation(), op,
+              ": a handle of an earlier step; begin_step() ends the life of all handles");
+        const Slot<T>& slot = graph_.slots()[x.slot_];
+        check(slot.value != nullptr, op, ": the output of ", slot.origin,
+              " was freed by backward(); begin_step({.retain = true}) keeps it");
+        return slot;
+    }
+
+    /// A handle of a tensor, and of the last one that the graph has been given.
+    [[nodiscard]] Variable<T> handle(std::uint32_t slot) const noexcept { return {handles_, slot}; }
+    [[nodiscard]] Variable<T> add_handle() {
+        handles_->add_tensor(graph_.slots()[graph_.last_slot()].root);
+        return handle(graph_.last_slot());
+    }
+    [[nodiscard]] static std::uint32_t slot_of(const Variable<T>& x) noexcept { return x.slot_; }
+
+    /// Frees the values that no handle names and no backward function reads.
+    void release_unnamed() {
+        if (handles_->unnamed().empty()) return;
+        if (!options_.retain)
+            for (const std::uint32_t root : handles_->unnamed())
+                if (handles_->count(root) == 0) graph_.release(root, execution(), pool_);
+        handles_->forget_unnamed();
+    }
+
     static constexpr std::uint64_t scale_part = 0x5CA1E;  ///< of a site's random stream
     [[nodiscard]] std::uint32_t scale_word(Site site) const {
         return static_cast<std::uint32_t>(random_word(random_key(site, scale_part), 0));
     }
 
-    void check_begun(const char* what) const { check(Base::begun(), what, ": call begin_step() first"); }
+    void check_begun(const char* what) const { check(handles_->generation() > 0, what, ": call begin_step() first"); }
 
     Variable<T> parameter_slot(const Parameter<T>& source, Parameter<T>* trained) {
         check_begun("parameter");
@@ -334,11 +426,11 @@ private:
         if (replay_.active()) {
             Node<T>& node = replay_.node(graph_, op, inputs.size());
             for (std::size_t i = 0; i < inputs.size(); ++i)
-                replay_.check_same(node.inputs[i] == Base::slot_of(inputs[i]), op.name);
+                replay_.check_same(node.inputs[i] == slot_of(inputs[i]), op.name);
             return node;
         }
         Node<T>& node = graph_.add_node(op);
-        for (const Variable<T>& input : inputs) graph_.connect(Base::slot_of(input), node);
+        for (const Variable<T>& input : inputs) graph_.connect(slot_of(input), node);
         return node;
     }
 
@@ -383,9 +475,11 @@ private:
         }
     }
 
+    /// Gives everything back; handles become those of an earlier step.
     void forget() noexcept {
         segments_.clear();
-        Base::forget();
+        graph_.clear();
+        handles_->begin();
         sites_.begin();
         replay_.stop();
         discards_ = false;
@@ -393,10 +487,15 @@ private:
 
     const Recipe* recipe_;
     ScalingState* state_;
+    int threads_;
+    std::shared_ptr<MemoryPool> pool_;
+    HandleTable<T>* handles_;  ///< owned together with the handles
+    SiteCounter sites_;
+    StepOptions options_{};
+    RecordedGraph<T> graph_{};
     Observer<T>* observer_ = nullptr;
     std::vector<std::uint32_t> loss_slots_{};
     Planner planner_{};
-    SiteCounter sites_;
     Segments<T> segments_{};
     Replay<T> replay_{};
     bool discards_ = false;  ///< inside `recompute`: backward functions are not kept
@@ -405,7 +504,11 @@ private:
     std::vector<std::uint32_t> asked_{};  ///< sites that asked for their forward factor while planning
 };
 
-template <class T>
-Tape<T>::~Tape() = default;
+template <class T>  // out of the class: its users do not compile it where unitscale::compiled has it
+Tape<T>::~Tape() {
+    segments_.clear();
+    graph_.clear();
+    handles_->remove_tape();
+}
 
 }  // namespace unitscale

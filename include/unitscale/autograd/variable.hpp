@@ -11,7 +11,7 @@
 namespace unitscale {
 
 template <class T>
-class StepRecord;
+class Tape;
 
 /// A handle of one tensor on a tape: an input, a parameter or the output of an op. Cheap to copy; good until the tape's
 /// next `begin_step`, after which any use of it is an error. A tensor that no handle names any more and no backward function
@@ -61,7 +61,7 @@ public:
     }
 
 private:
-    friend class StepRecord<T>;
+    friend class Tape<T>;
     Variable(HandleTable<T>* table, std::uint32_t slot) noexcept
         : table_(table), slot_(slot), generation_(table->generation()) {
         table_->add_handle(slot_, generation_);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <unitscale/autograd/tape.hpp>
 #include <unitscale/kernels/attention.hpp>
 #include <unitscale/ops/dynamic_rescale.hpp>
-#include <unitscale/record/operands.hpp>
+#include <unitscale/record/arguments.hpp>
+#include <unitscale/record/op.hpp>
+#include <unitscale/scaling/factors.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -44,22 +45,24 @@ struct AttentionOptions {
 /// (µP). With m = sqrt d the softmax is the textbook one.
 /// Factors under `unit`: with flat logits (m small) the output averages s values of unit variance, hence a standard
 /// deviation of s^-1/2, causal (ln s / s)^1/2 over all positions; with peaked ones it copies one value; between them
-/// logint with weight 1 / (1 + 4 d / m^2). alpha = 1 / that, and all betas equal it by construction. `factor_length`
-/// fixes s: a model trained at length s keeps that factor when it generates.
+/// logint with weight 1 / (1 + 4 d / m^2). alpha is its inverse, and all betas equal alpha by construction.
+/// `factor_length` fixes s: a model trained at length s keeps that factor when it generates.
 /// Gradients of q and k have a standard deviation of about m d^-1/2, by design. T x S is never stored for the batch.
-/// Scale under `propagate`: logits are those of data with m s_q s_k for m, in the factors too. y: s_v / alpha, rounded; dv: dy's over
-/// alpha, rounded; dq: dy's times s_v / s_q times L / alpha, rounded, dk likewise with s_k. L is what `unit` leaves in them: for
-/// flat logits l = m s_q s_k d^-1/2, their standard deviation; for peaked ones l^1/2, since the gradient comes from the rows, 1 in l,
-/// whose largest logits are within 1 of each other; logint between them. Measured rms of data: 0.64 to 1.15 of the factor's.
-/// All of q, k, v and dy outgrow their scales in training. `PropagateRule::rescale_gradients` measures them: the rms of data, as a power
-/// of two, goes with its scale in these rules, and dy, dq, dk and dv are brought to unit data.
+/// Scale under `propagate`: m s_q s_k is the multiplier of the data's logits, in the factors too. y: s_v / alpha, rounded;
+/// dv: dy's over alpha, rounded; dq: dy's times s_v / s_q times L / alpha, rounded, dk likewise with s_k. L is the size
+/// that `unit` leaves in dq and dk. For flat logits L = l = m s_q s_k d^-1/2, their standard deviation. For peaked ones
+/// L = l^1/2: the gradient comes from the rows, 1 in l, in which the two largest logits are within 1 of each other. logint
+/// between them. Measured rms of data: 0.64 to 1.15 of the factor's.
+/// All of q, k, v and dy outgrow their scales in training. `PropagateRule::rescale_gradients` measures them: the rms of
+/// data, as a power of two, goes with its scale in these rules, and dy, dq, dk and dv are brought to unit data.
 /// Errors: ranks other than 3, shapes that do not fit, heads that do not divide, causal with more queries than keys.
 /// Reference: Blake et al. 2024, arXiv:2407.17465, table 8. Test: tests/ops/attention_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> attention(Variable<T> q, Variable<T> k, Variable<T> v, const AttentionOptions& options) {
     Tape<T>& tape = q.tape("attention");
     for (Variable<T>* input : {&q, &k, &v}) *input = record_rescaled_gradient(*input, tape);
-    const Tensor<T>&query = q.scaled(), &key = k.scaled(), &value = v.scaled();
+    auto op = begin_op("attention", q, k, v);
+    const Tensor<T>&query = op.input(0), &key = op.input(1), &value = op.input(2);
     const std::size_t heads = options.heads, groups = options.groups == 0 ? heads : options.groups;
     check(query.rank() == 3 && key.rank() == 3 && value.rank() == 3, "attention: q ", shape_text(query.shape()), ", k ",
           shape_text(key.shape()), " and v ", shape_text(value.shape()),
@@ -75,18 +78,17 @@ template <class T>
     check(!options.causal || queries <= keys, "attention: ", queries, " queries and ", keys,
           " keys; causal attention needs at least as many keys as queries");
     check_positive("attention", "mult", options.mult);
-    const Site site = tape.next_site("attention");
     const double mult = options.mult * query.scale() * key.scale();  // of the logits of data
     // The size of data, 1 unless it is measured.
     const double query_size = measured_size(tape, query), key_size = measured_size(tape, key),
                  value_size = measured_size(tape, value);
     const double unit_mult = mult * query_size * key_size;
-    double factor = 1.0, logit_factor = 1.0;
-    if (tape.uses_factors())
-        factor = attention_unit_factor(unit_mult, depth, options.factor_length.value_or(keys), options.causal);
-    if (tape.unit_scaled()) factor = tape.forward_factor("attention", site, factor);
-    if (tape.propagates()) logit_factor = attention_logit_factor(unit_mult, depth) / value_size;
-    const Scaled scaled = tape.scaled_alpha(site, factor, value.scale());
+    double factor = attention_unit_factor(unit_mult, depth, options.factor_length.value_or(keys), options.causal);
+    if (tape.unit_scaled()) factor = tape.forward_factor("attention", op.site(), factor);
+    const double logit_factor = tape.propagates() ? attention_logit_factor(unit_mult, depth) / value_size : 1.0;
+    op.set_factors(
+        {.alpha = factor, .betas = {factor * logit_factor * query_size, factor * logit_factor * key_size, factor}});
+    const Scaled scaled = op.scaled_alpha(value.scale());
     // Pairs of a query and a key it may see, times both products: scores and weighted values.
     const std::size_t pairs =
         options.causal ? queries * (keys - queries) + queries * (queries + 1) / 2 : queries * keys;
@@ -96,7 +98,7 @@ template <class T>
                s = static_cast<std::ptrdiff_t>(keys);
     const std::ptrdiff_t wide = d * static_cast<std::ptrdiff_t>(heads),
                          narrow = d * static_cast<std::ptrdiff_t>(groups);
-    Tensor<T> output = tape.make(query.shape());
+    Tensor<T> output = op.make(query.shape());
     Tensor<Accum<T>> log_sum({query.dim(0), heads, queries}, tape.pool());
     const auto arguments = [=, bool_causal = options.causal](const Tensor<T>& qt, const Tensor<T>& kt,
                                                              const Tensor<T>& vt, T* out, Accum<T>* log_sums) {
@@ -116,17 +118,9 @@ template <class T>
                                               .causal = bool_causal};
     };
     kernels::attention_forward<T>(tape.execution(), arguments(query, key, value, output.data(), log_sum.data()));
-    output.set_scale(scaled.scale);
-    Variable<T> y = tape.record(
-        {.name = "attention",
-         .site = site,
-         .alpha = factor,
-         .betas = {factor * logit_factor * query_size, factor * logit_factor * key_size, factor},
-         .joined_by = JoinedBy::plan,
-         .multiply_adds = multiply_adds,
-         .reads = reads_inputs,
-         .propagates = true},
-        {q, k, v}, std::move(output), [=, log_sum = std::move(log_sum)](BackwardContext<T>& g) mutable {
+    Variable<T> y = op.record(
+        std::move(output), scaled.scale, {.reads = reads_inputs, .multiply_adds = multiply_adds},
+        [=, log_sum = std::move(log_sum)](BackwardContext<T>& g) mutable {
             const double value_scale = g.input_scale(2);
             const Scaled dq_scaled = g.scaled_beta(0, value_scale / g.input_scale(0)),
                          dk_scaled = g.scaled_beta(1, value_scale / g.input_scale(1)), dv_scaled = g.scaled_beta(2);

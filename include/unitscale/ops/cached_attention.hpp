@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <unitscale/autograd/tape.hpp>
 #include <unitscale/kernels/attention.hpp>
 #include <unitscale/ops/attention.hpp>
-#include <unitscale/record/operands.hpp>
+#include <unitscale/record/arguments.hpp>
+#include <unitscale/record/op.hpp>
 
 #include <algorithm>
 #include <cstddef>
 
 namespace unitscale::ops {
 
-/// Keys and values that one attention layer has seen, in buffers of someone else's: [batch, groups, capacity, columns / groups]
-/// each, so that a head reads memory in order. The first `length` positions of each head are written.
+/// Keys and values that one attention layer has seen, in buffers that the caller owns: [batch, groups, capacity,
+/// columns / groups] each, so that a head reads memory in order. The first `length` positions of each head are written.
 template <class T>
 struct KeyValueRows {
     T* keys = nullptr;
@@ -22,12 +22,12 @@ struct KeyValueRows {
 
 /// Attention of the tokens that follow those in a buffer, for generation.
 ///   y = alpha softmax(m q K^T / d) V      q, y [B,T,H d]   k, v [B,T,G d]   K, V [B,past.length + T,G d]
-/// k and v are copied behind the `past.length` positions that the buffers hold; K and V are the buffers up to there, read where
-/// they are. `past` itself does not grow: its owner counts, once all layers have run. The rows of y are, to the bit, the last
-/// T rows of `attention` over the whole sequence, which is what makes generation with and without a cache agree.
-/// Factors under `unit`: alpha is that of `attention`, at the same site, with the length that `factor_length` fixes; there is no
+/// k and v are copied behind the `past.length` positions that the buffers hold. K and V are the buffers up to there, read
+/// in place. `past` itself does not grow: its owner counts, once all layers have run. The rows of y are, to the bit, the
+/// last T rows of `attention` over the whole sequence: generation with and without a cache agrees.
+/// Factors under `unit`: alpha as for `attention`, at its site, with the length that `factor_length` fixes; there is no
 /// gradient. Without `factor_length` alpha would change from token to token, hence an error.
-/// Scale under `propagate`: that of `attention`; the buffers hold plain numbers.
+/// Scale under `propagate`: as for `attention`; the buffers hold plain numbers.
 /// Errors: a step that records gradients; not causal; as `attention`; buffers of other sizes than k's, or too short for it.
 /// Test: tests/ops/cached_attention_test.cpp
 template <class T>
@@ -57,7 +57,7 @@ template <class T>
     check(!tape.unit_scaled() || options.factor_length.has_value(),
           "cached_attention: no factor_length; under unit scaling the factor would change from token to token");
     check_positive("cached_attention", "mult", options.mult);
-    const Site site = tape.next_site("attention");
+    const Site site = tape.next_site("attention");  // of the layer's factor: the op of training
     const std::size_t keys = past.length + added;
     const double mult = options.mult * q.scaled().scale() * k.scaled().scale(), value_scale = v.scaled().scale();
     const double own_factor = attention_unit_factor(mult, depth, options.factor_length.value_or(keys), true);

@@ -15,11 +15,11 @@ namespace unitscale::ops {
 struct ClampOptions {
     double low = -std::numeric_limits<double>::infinity();
     double high = std::numeric_limits<double>::infinity();
-    std::optional<UnitRule> unit{};          ///< ideal factors under `unit` instead of those for unit-normal x
+    std::optional<Factors<1>> unit{};        ///< ideal factors under `unit` instead of those for unit-normal x
     std::optional<Constraint> constraint{};  ///< joins {alpha, beta_x}; empty: the recipe's rule
 };
 
-/// The part of a unit normal that lies within [low, high], and the moments of the clamped variable: see `clamp`.
+/// The share of a unit normal that lies within [low, high], and the moments of the clamped variable: see `clamp`.
 struct ClampedNormal {
     double inside = 1.0, mean = 0.0, variance = 1.0;
 };
@@ -42,27 +42,27 @@ struct ClampedNormal {
 /// Factors under `unit`, our derivation, x unit normal, a = low, b = high, inside = Phi(b) - Phi(a):
 /// the mean is mu = a Phi(a) + b Phi(-b) + phi(a) - phi(b),
 /// the mean square is q = a^2 Phi(a) + b^2 Phi(-b) + inside + a phi(a) - b phi(b),
-/// hence alpha = (q - mu^2)^-1/2, and as the share `inside` of the gradient passes, beta_x = inside^-1/2. Without bounds both
-/// are 1, with low = 0 they are those of relu. They share one value by the constraint.
-/// Scale under `propagate`: that of x, whose data is held within bounds divided by it; gradients keep dy's.
+/// hence alpha = (q - mu^2)^-1/2, and as the share `inside` of the gradient passes, beta_x = inside^-1/2. Without bounds
+/// both are 1; with low = 0 they are the factors of relu. They share one value by the constraint.
+/// Scale under `propagate`: s_x; the data is held within the bounds over s_x. Gradients keep dy's.
 /// Errors: low not below high; under `unit` an interval that holds less than a hundredth of a unit normal, without `.unit`.
 /// Test: tests/ops/clamp_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> clamp(Variable<T> x, const ClampOptions& options) {
-    Tape<T>& tape = x.tape("clamp");
+    auto op = begin_op("clamp", x);
     check(options.low < options.high, "clamp: low is ", options.low, " and high is ", options.high,
           "; expected low below high");
-    UnitRule ideal = options.unit.value_or(UnitRule{});
-    if (tape.unit_scaled() && !options.unit) {
+    Factors<1> ideal = options.unit.value_or(Factors<1>{});
+    if (op.tape().unit_scaled() && !options.unit) {
         const ClampedNormal moments = clamped_normal(options.low, options.high);
         check(moments.inside >= 0.01, "clamp: no rule for scaling 'unit' with bounds [", options.low, ",", options.high,
-              "], which unit-normal inputs hardly meet; state its factors with {.unit = UnitRule{.alpha = a, .beta_x = "
-              "b}}");
-        ideal = {.alpha = 1.0 / std::sqrt(moments.variance), .beta_x = 1.0 / std::sqrt(moments.inside)};
+              "], which unit-normal inputs hardly meet; state its factors with {.unit = Factors<1>{.alpha = a, .betas "
+              "= {b}}}");
+        ideal = {.alpha = 1.0 / std::sqrt(moments.variance), .betas = {1.0 / std::sqrt(moments.inside)}};
     }
-    const double scale = x.scaled().scale();
-    return record_pointwise("clamp", x, effective_factors("clamp", tape, ideal, options.constraint),
-                            UnaryScales{.value = scale},
+    op.set_factors(ideal, options.constraint);
+    const double scale = op.input(0).scale();
+    return record_pointwise(op, UnaryScales{.value = scale},
                             kernels::ClampFunction<double>{options.low / scale, options.high / scale});
 }
 

@@ -3,7 +3,7 @@
 
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/kernels/layout.hpp>
-#include <unitscale/record/operands.hpp>
+#include <unitscale/record/arguments.hpp>
 #include <unitscale/record/same_scale.hpp>
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace unitscale::ops {
 
 /// Tensors one after the other along an axis: y = [x_0, x_1, ...]; dx_i = its part of dy. alpha = beta = 1.
 /// Negative axes count from the end.
-/// Scale under `propagate`: the largest of the inputs', which the others' data are brought to; gradients keep dy's.
+/// Scale under `propagate`: the largest of the inputs' scales, to which the others' data are brought; gradients keep dy's.
 /// Errors: no inputs; an axis that is not there; extents that differ on another axis. Test: tests/ops/concatenate_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> concatenate(std::span<const Variable<T>> inputs, std::ptrdiff_t axis) {
@@ -38,8 +38,8 @@ template <class T>
     std::size_t start = 0;
     for (const Variable<T>& input : inputs) {
         const std::size_t extent = input.shape()[joined];
-        kernels::concatenate_part<T>(tape.execution(), SameScale<T>(tape, input, largest.value()).data(), extent,
-                                     output.data(), shape, joined, start);
+        kernels::concatenate_part<T>(tape.execution(), SameScale<T>(tape, &input.scaled(), largest.value()).data(),
+                                     extent, output.data(), shape, joined, start);
         start += extent;
     }
     const SmallVector<double> betas(inputs.size(), 1.0);

@@ -1,105 +1,85 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <unitscale/autograd/tape.hpp>
 #include <unitscale/kernels/conv1d.hpp>
 #include <unitscale/record/conv1d_shape.hpp>
+#include <unitscale/record/op.hpp>
 #include <unitscale/record/operand_rounding.hpp>
-#include <unitscale/record/operands.hpp>
 #include <unitscale/record/same_scale.hpp>
+#include <unitscale/scaling/factors.hpp>
 
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <optional>
-#include <span>
 
 namespace unitscale::ops {
 
-struct Conv1dFactors {
-    double alpha = 1.0, beta_x = 1.0, beta_weight = 1.0;
-};
-
-/// Ideal factors of a convolution under `unit`, for `positions` output positions in all: see `conv1d`.
-[[nodiscard]] inline Conv1dFactors conv1d_unit_factors(std::size_t in, std::size_t out, std::size_t taps,
-                                                       std::size_t stride, std::size_t groups,
-                                                       std::size_t positions) noexcept {
-    return {
-        .alpha = rsqrt_count(taps * in / groups),
-        .beta_x = out == 0 ? 1.0 : std::sqrt(static_cast<double>(stride * groups) / static_cast<double>(out * taps)),
-        .beta_weight = rsqrt_count(positions)};
+/// Ideal factors of a convolution under `unit`, for x, weight and bias, and `positions` output positions in all: see
+/// `conv1d`.
+[[nodiscard]] inline Factors<3> conv1d_unit_factors(std::size_t in, std::size_t out, std::size_t taps,
+                                                    std::size_t stride, std::size_t groups,
+                                                    std::size_t positions) noexcept {
+    const double beta_x =
+        out == 0 ? 1.0 : std::sqrt(static_cast<double>(stride * groups) / static_cast<double>(out * taps));
+    return {.alpha = rsqrt_count(taps * in / groups),
+            .betas = {beta_x, rsqrt_count(positions), rsqrt_count(positions)}};
 }
 
 /// Unit-scaled convolution along the last axis.
 ///   y[b,o,l] = alpha (sum over c, t of weight[o,c,t] x[b,c,l stride + t dilation - left] + bias[o])
-///   x [B,in,L]   weight [out,in/groups,k]   bias [out]   y [B,out,L'],  L' = (L + left + right - (k-1) dilation - 1) / stride + 1
+///   x [B,in,L]   weight [out,in/groups,k]   bias [out]   y [B,out,L']
+///   L' = (L + left + right - (k-1) dilation - 1) / stride + 1
 ///   dx = beta_x times the gradient of the unscaled op; dweight = beta_w times it; dbias = beta_w sum over b and l of dy
 /// Channels are in `groups` equal groups; outputs of a group see its inputs only. x is 0 outside [0,L).
-/// Factors under `unit`, entries independent unit normals: an output sums k in/groups products, hence alpha = that ^-1/2; an
-/// input stands in k/stride positions of out/groups channels, hence beta_x = (stride groups / (out k))^1/2; a weight meets the N = B L'
-/// positions of the whole step, hence N^-1/2, for the bias too. Padding makes sums near the ends shorter, which the factors leave out.
-/// Alpha and beta_x share one value (the constraint), weight and bias are cut-edges.
+/// Factors under `unit`, entries independent unit normals: an output sums k in/groups products, hence
+/// alpha = (k in/groups)^-1/2; an input stands in k/stride positions of out/groups channels, hence
+/// beta_x = (stride groups / (out k))^1/2; a weight meets the N = B L' positions of the whole step, hence N^-1/2, for the
+/// bias too. Padding makes sums near the ends shorter, which the factors leave out. Alpha and beta_x share one value (the
+/// constraint), weight and bias are cut-edges.
 /// Scale under `propagate`: s_x s_w / alpha; gradients: dy's times s_w / beta_x, s_x / beta_w, 1 / beta_w; 1 / factor rounded.
-/// Rounding: by the recipe, kind `linear`: x as activation, weight as weight, dy as gradient, in all three products; bias not.
-/// Errors: sizes and groups that do not fit; stride, dilation or k of 0; padded x shorter than the kernel; padding beside `causal`.
+/// Rounding: by the recipe, kind `linear`: x as activation, weight as weight, dy as gradient, in all three products. The
+/// bias is not rounded.
+/// Errors: sizes and groups that do not fit; stride, dilation or k of 0; padded x shorter than the kernel; padding beside
+/// `causal`.
 /// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, section 5 and their library. Test: tests/ops/conv1d_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> conv1d(Variable<T> x, Variable<T> weight, std::optional<Variable<T>> bias = {},
                                  const Conv1dOptions& options = {}) {
-    const char* const op = "conv1d";
-    Tape<T>& tape = x.tape(op);
-    const Tensor<T>&input = x.scaled(), &w = weight.scaled();
+    auto op = begin_op("conv1d", x, weight, bias);
+    const Tensor<T>&input = op.input(0), &w = op.input(1);
     const kernels::Conv1dShape s = conv1d_shape(input.shape(), w.shape(), options);
     const std::size_t out = w.dim(0), positions = input.dim(0) * static_cast<std::size_t>(s.out_length);
     if (bias)
-        check(bias->shape() == Shape{out}, op, ": bias ", shape_text(bias->shape()), " does not fit weight ",
+        check(bias->shape() == Shape{out}, "conv1d: bias ", shape_text(bias->shape()), " does not fit weight ",
               shape_text(w.shape()), "; expected [", out, "]");
-    const Site site = tape.next_site(op);
-    const OperandRounding rounding(tape, site, ProductKind::linear);
-    rounding.check_by_tensor(op);
-    const auto x_rounding = rounding.quantiser(tape.execution(), OperandRole::activation, input),
-               w_rounding = rounding.quantiser(tape.execution(), OperandRole::weight, w);
-    const RandomKey activation_key = tape.random_key(site, activation_part),
-                    weight_key = tape.random_key(site, weight_part),
-                    gradient_key = tape.random_key(site, gradient_part),
-                    result_key = tape.random_key(site, result_part);
-    Conv1dFactors factors{};
-    JoinedBy joined_by = JoinedBy::plan;
-    if (tape.uses_factors()) {
-        factors =
-            conv1d_unit_factors(input.dim(1), out, w.dim(2), options.stride, options.groups, tape.step_rows(positions));
-        joined_by = join_factors(op, site, tape, options.constraint, factors.alpha, factors.beta_x);
-    }
+    const OperandRounding rounding(op.tape(), op.site(), ProductKind::linear);
+    rounding.check_by_tensor("conv1d");
+    const auto x_rounding = rounding.quantiser(op.execution(), OperandRole::activation, input),
+               w_rounding = rounding.quantiser(op.execution(), OperandRole::weight, w);
+    const RandomKey x_key = op.random_key(activation_part), w_key = op.random_key(weight_part),
+                    dy_key = op.random_key(gradient_part), result_key = op.random_key(result_part);
+    op.set_factors(conv1d_unit_factors(input.dim(1), out, w.dim(2), options.stride, options.groups,
+                                       op.tape().step_rows(positions)),
+                   options.constraint, /*joined=*/1);
     const double scales = input.scale() * w.scale();
-    const Scaled scaled = tape.scaled_alpha(site, factors.alpha, scales);
-    const SameScale<T> vector(tape, bias, scales);
-    Tensor<T> output = tape.make(Shape{input.dim(0), out, static_cast<std::size_t>(s.out_length)});
-    kernels::conv1d_forward<T>(tape.execution(), s, {input.data(), pointer(x_rounding), activation_key},
-                               {w.data(), pointer(w_rounding), weight_key}, vector.data(), output.data(),
+    const Scaled scaled = op.scaled_alpha(scales);
+    const SameScale<T> vector(op.tape(), op.has(2) ? &op.input(2) : nullptr, scales);
+    Tensor<T> output = op.make(Shape{input.dim(0), out, static_cast<std::size_t>(s.out_length)});
+    kernels::conv1d_forward<T>(op.execution(), s, {input.data(), pointer(x_rounding), x_key},
+                               {w.data(), pointer(w_rounding), w_key}, vector.data(), output.data(),
                                static_cast<Accum<T>>(scaled.factor));
-    round_result(tape.execution(), rounding.formats(), result_key, output);
-    output.set_scale(scaled.scale);
-    const std::array<double, 3> betas = {factors.beta_x, factors.beta_weight, factors.beta_weight};
-    const std::array<Variable<T>, 3> operands = {x, weight, bias.value_or(x)};
-    const std::size_t inputs = bias ? 3 : 2, multiply_adds = positions * w.size();
-    return tape.record(
-        {.name = op,
-         .site = site,
-         .alpha = factors.alpha,
-         .betas = std::span(betas).first(inputs),
-         .joined_by = joined_by,
-         .multiply_adds = multiply_adds,
-         .reads = reads_inputs,
-         .propagates = true},
-        std::span(operands).first(inputs), std::move(output), [=](BackwardContext<T>& g) {
+    round_result(op.execution(), rounding.formats(), result_key, output);
+    const bool has_bias = op.has(2);
+    return op.record(
+        std::move(output), scaled.scale, {.reads = reads_inputs, .multiply_adds = positions * w.size()},
+        [=](BackwardContext<T>& g) {
             const auto dy_rounding = rounding.quantiser(g.execution(), OperandRole::gradient, g.output_gradient());
-            const kernels::Conv1dOperand<T> dy{g.output_gradient().data(), pointer(dy_rounding), gradient_key};
+            const kernels::Conv1dOperand<T> dy{g.output_gradient().data(), pointer(dy_rounding), dy_key};
             if (g.needs(0)) {
                 const Scaled dx_scaled = g.scaled_beta(0, g.input_scale(1));
                 Tensor<T> dx = g.make(g.input_shape(0));
-                kernels::conv1d_backward_x<T>(g.execution(), s, dy,
-                                              {g.input(1).data(), pointer(w_rounding), weight_key}, dx.data(),
-                                              static_cast<Accum<T>>(dx_scaled.factor));
+                kernels::conv1d_backward_x<T>(g.execution(), s, dy, {g.input(1).data(), pointer(w_rounding), w_key},
+                                              dx.data(), static_cast<Accum<T>>(dx_scaled.factor));
                 round_result(g.execution(), rounding.formats(), result_key, dx);
                 g.add(0, std::move(dx), dx_scaled.scale);
             }
@@ -107,12 +87,12 @@ template <class T>
                 const Scaled dw_scaled = g.scaled_beta(1, g.input_scale(0));
                 Tensor<T> dw = g.make(g.input_shape(1));
                 kernels::conv1d_backward_weight<T>(g.execution(), s, dy,
-                                                   {g.input(0).data(), pointer(x_rounding), activation_key}, dw.data(),
+                                                   {g.input(0).data(), pointer(x_rounding), x_key}, dw.data(),
                                                    static_cast<Accum<T>>(dw_scaled.factor));
                 round_result(g.execution(), rounding.formats(), result_key, dw);
                 g.add(1, std::move(dw), dw_scaled.scale);
             }
-            if (inputs == 3 && g.needs(2)) {
+            if (has_bias && g.needs(2)) {
                 const Scaled db_scaled = g.scaled_beta(2);
                 Tensor<T> db = g.make(Shape{out});
                 kernels::conv1d_backward_bias<T>(g.execution(), s, dy.data, db.data(),

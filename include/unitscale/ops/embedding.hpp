@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <unitscale/autograd/tape.hpp>
 #include <unitscale/kernels/embedding.hpp>
-#include <unitscale/record/operands.hpp>
+#include <unitscale/record/op.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -28,48 +27,38 @@ struct EmbeddingOptions {
 /// Factors under `unit`: rows are copied, so alpha = 1; a row of the gradient gathers N/V of the N lookups of the step on
 /// average, hence beta = (V/N)^1/2. Ids that every micro-batch looks up again and that are not rows of its batch (positions)
 /// are no further lookups of the step: give their number as `step_lookups`.
-/// Scale under `propagate`: that of the table; its gradient: dy's / beta, rounded.
+/// Scale under `propagate`: the table's; its gradient: dy's / beta, rounded.
 /// Errors: table not a matrix; an id outside [0, V).
 /// Reference: Blake et al. 2024, arXiv:2407.17465, appendix B. Test: tests/ops/embedding_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> embedding(Variable<T> table, const Tensor<std::int32_t>& ids,
                                     const EmbeddingOptions& options = {}) {
-    Tape<T>& tape = table.tape("embedding");
-    const Tensor<T>& rows = table.scaled();
+    auto op = begin_op("embedding", table);
+    const Tensor<T>& rows = op.input(0);
     check(rows.rank() == 2, "embedding: table ", shape_text(rows.shape()), " is not a matrix [V,d]");
     const auto vocabulary = static_cast<std::ptrdiff_t>(rows.dim(0)), width = static_cast<std::ptrdiff_t>(rows.dim(1));
     const auto count = static_cast<std::ptrdiff_t>(ids.size());
     const std::ptrdiff_t bad = kernels::first_outside(ids.data(), count, vocabulary);
     check(bad == count, "embedding: ids[", bad, "] is ", bad < count ? ids.data()[bad] : 0,
           "; expected a number in [0,", vocabulary, ")");
-
-    const double beta =
-        tape.uses_factors()
-            ? embedding_unit_beta(rows.dim(0), options.step_lookups.value_or(tape.step_rows(ids.size())))
-            : 1.0;
+    const std::size_t lookups = options.step_lookups.value_or(op.tape().step_rows(ids.size()));
+    op.set_factors({.betas = {embedding_unit_beta(rows.dim(0), lookups)}});
     Shape shape(ids.rank() + 1);
     std::copy(ids.shape().begin(), ids.shape().end(), shape.begin());
     shape[ids.rank()] = rows.dim(1);
-    Tensor<T> output = tape.make(shape);
-    kernels::embedding_forward<T>(tape.execution(), rows.data(), ids.data(), output.data(), count, width, Accum<T>(1));
-    output.set_scale(rows.scale());
-    output.set_any_scale(tape.propagates() && rows.any_scale());
-    Tensor<std::int32_t> kept(ids.shape(), tape.pool());
+    Tensor<T> output = op.make(shape);
+    kernels::embedding_forward<T>(op.execution(), rows.data(), ids.data(), output.data(), count, width, Accum<T>(1));
+    Tensor<std::int32_t> kept(ids.shape(), op.tape().pool());
     std::copy_n(ids.data(), ids.size(), kept.data());
-    return tape.record({.name = "embedding",
-                        .site = tape.next_site("embedding"),
-                        .alpha = 1.0,
-                        .betas = {beta},
-                        .reads = reads_nothing,
-                        .propagates = true},
-                       {table}, std::move(output), [=, kept = std::move(kept)](BackwardContext<T>& g) {
-                           const Scaled scaled = g.scaled_beta(0);
-                           Tensor<T> dtable = g.make(g.input_shape(0));
-                           kernels::embedding_backward<T>(g.execution(), g.output_gradient().data(), kept.data(),
-                                                          dtable.data(), count, vocabulary, width,
-                                                          static_cast<Accum<T>>(scaled.factor));
-                           g.add(0, std::move(dtable), scaled.scale);
-                       });
+    return op.record(std::move(output), rows.scale(), {.reads = reads_nothing, .any_scale = rows.any_scale()},
+                     [=, kept = std::move(kept)](BackwardContext<T>& g) {
+                         const Scaled scaled = g.scaled_beta(0);
+                         Tensor<T> dtable = g.make(g.input_shape(0));
+                         kernels::embedding_backward<T>(g.execution(), g.output_gradient().data(), kept.data(),
+                                                        dtable.data(), count, vocabulary, width,
+                                                        static_cast<Accum<T>>(scaled.factor));
+                         g.add(0, std::move(dtable), scaled.scale);
+                     });
 }
 
 }  // namespace unitscale::ops

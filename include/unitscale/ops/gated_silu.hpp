@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <unitscale/autograd/tape.hpp>
 #include <unitscale/kernels/activations.hpp>
 #include <unitscale/kernels/elementwise.hpp>
-#include <unitscale/record/operands.hpp>
+#include <unitscale/record/arguments.hpp>
+#include <unitscale/record/op.hpp>
+#include <unitscale/scaling/factors.hpp>
+#include <unitscale/scaling/power_of_two.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -22,53 +24,48 @@ struct GatedSiluOptions {
 }
 
 /// Unit-scaled gated silu (SwiGLU without its linear layers).
-///   y = alpha x g sigmoid(m g)     x, g, y [the same shape]
+///   y = alpha x g sigmoid(m g)     x, g, y [one shape]
 ///   dx = beta dy g sigmoid(m g)    dg = beta dy x (sigmoid(m g) + m g sigmoid'(m g))
 /// Factors under `unit`, x and g independent unit normals: for m -> 0 the gate is g/2, hence 2; for m -> infinity it is
 /// relu(g) of mean square 1/2, hence sqrt 2; between them logint with weight 1 / (1 + 1/m^2). alpha = beta by
 /// construction, so no constraint is needed. Standard deviations are within 4 % of 1 for m in 0.25 to 4.
-/// Scale under `propagate`: s_x s_g, as of silu and a product; gradients: dy's times the other input's.
+/// Scale under `propagate`: s_x s_g, as for silu and a product; gradients: dy's times the other input's.
 /// Errors: shapes that differ; mult not positive.
 /// Reference: Blake et al. 2024, arXiv:2407.17465, table 8. Test: tests/ops/gated_silu_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> gated_silu(Variable<T> x, Variable<T> gate, const GatedSiluOptions& options = {}) {
-    Tape<T>& tape = x.tape("gated_silu");
-    check(x.shape() == gate.shape(), "gated_silu: x ", shape_text(x.shape()), " and gate ", shape_text(gate.shape()),
-          " differ in shape");
+    auto op = begin_op("gated_silu", x, gate);
+    const Tensor<T>&left = op.input(0), &right = op.input(1);
+    check(left.shape() == right.shape(), "gated_silu: x ", shape_text(left.shape()), " and gate ",
+          shape_text(right.shape()), " differ in shape");
     check_positive("gated_silu", "mult", options.mult);
-    const double factor = tape.uses_factors() ? gated_silu_unit_factor(options.mult) : 1.0;
-    const Tensor<T>&left = x.scaled(), &right = gate.scaled();
+    const double factor = gated_silu_unit_factor(options.mult);
+    op.set_factors({.alpha = factor, .betas = {factor, factor}});
+    const bool propagates = op.tape().propagates();
     const auto count = static_cast<std::ptrdiff_t>(left.size());
     const auto m = static_cast<Accum<T>>(options.mult * right.scale());
     const double scales = left.scale() * right.scale();
-    const Scaled scaled = tape.propagates() ? with_scale(scales, scales) : Scaled{factor, 1.0};
-    Tensor<T> output = tape.make(x.shape());
-    kernels::gated_silu_forward<T>(tape.execution(), left.data(), right.data(), output.data(), count, m,
+    const Scaled scaled = propagates ? with_scale(scales, scales) : Scaled{op.factors().alpha, 1.0};
+    Tensor<T> output = op.make(left.shape());
+    kernels::gated_silu_forward<T>(op.execution(), left.data(), right.data(), output.data(), count, m,
                                    static_cast<Accum<T>>(scaled.factor));
-    output.set_scale(scaled.scale);
-    return tape.record({.name = "gated_silu",
-                        .site = tape.next_site("gated_silu"),
-                        .alpha = factor,
-                        .betas = {factor, factor},
-                        .reads = reads_inputs,
-                        .propagates = true},
-                       {x, gate}, std::move(output), [=, propagates = tape.propagates()](BackwardContext<T>& g) {
-                           Tensor<T> dx = g.make(g.input_shape(0));
-                           Tensor<T> dgate = g.make(g.input_shape(1));
-                           kernels::gated_silu_backward<T>(g.execution(), g.input(0).data(), g.input(1).data(),
-                                                           g.output_gradient().data(), dx.data(), dgate.data(), count,
-                                                           m, static_cast<Accum<T>>(propagates ? 1.0 : g.beta(0)));
-                           const auto send = [&](std::size_t i, Tensor<T>&& gradient) {
-                               const double worth = g.output_gradient().scale() * g.input_scale(1 - i);
-                               const Scaled part = with_scale(worth, worth);
-                               if (part.factor != 1.0)
-                                   kernels::scale<T>(g.execution(), gradient.data(), gradient.data(), count,
-                                                     static_cast<Accum<T>>(part.factor));
-                               g.add(i, std::move(gradient), part.scale);
-                           };
-                           send(0, std::move(dx));
-                           send(1, std::move(dgate));
-                       });
+    return op.record(std::move(output), scaled.scale, {.reads = reads_inputs}, [=](BackwardContext<T>& g) {
+        Tensor<T> dx = g.make(g.input_shape(0));
+        Tensor<T> dgate = g.make(g.input_shape(1));
+        kernels::gated_silu_backward<T>(g.execution(), g.input(0).data(), g.input(1).data(), g.output_gradient().data(),
+                                        dx.data(), dgate.data(), count, m,
+                                        static_cast<Accum<T>>(propagates ? 1.0 : g.beta(0)));
+        const auto send = [&](std::size_t i, Tensor<T>&& gradient) {
+            const double scale = g.output_gradient().scale() * g.input_scale(1 - i);
+            const Scaled part = with_scale(scale, scale);
+            if (part.factor != 1.0)
+                kernels::scale<T>(g.execution(), gradient.data(), gradient.data(), count,
+                                  static_cast<Accum<T>>(part.factor));
+            g.add(i, std::move(gradient), part.scale);
+        };
+        send(0, std::move(dx));
+        send(1, std::move(dgate));
+    });
 }
 
 }  // namespace unitscale::ops

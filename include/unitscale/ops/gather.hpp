@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <unitscale/autograd/tape.hpp>
 #include <unitscale/kernels/gather.hpp>
-#include <unitscale/record/operands.hpp>
+#include <unitscale/record/arguments.hpp>
+#include <unitscale/record/op.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -18,8 +18,8 @@ struct GatherOptions {
     std::optional<Constraint> constraint{};  ///< joins {alpha, beta_x}; empty: the recipe's rule
 };
 
-/// The factor that keeps unit scale where `count` rows are added up into `extent` places: 1 unless there are more rows than places,
-/// then (extent / count)^1/2, since a place sums count / extent of them on average.
+/// The factor that keeps unit scale when `count` rows are added up into `extent` places: 1 unless there are more rows than
+/// places. Then it is (extent / count)^1/2, since a place sums count / extent of them on average.
 [[nodiscard]] inline double repeated_rows_factor(std::size_t extent, std::size_t count) noexcept {
     return count <= extent ? 1.0 : std::sqrt(static_cast<double>(extent) / static_cast<double>(count));
 }
@@ -49,52 +49,38 @@ inline void check_ids(const char* op, const Tensor<std::int32_t>& ids, std::ptrd
 }
 
 /// Rows along an axis, picked by number: for ids [I] and axis 1
-///   y[a,i,c] = alpha x[a,ids[i],c]    dx[a,v,c] = beta (sum over i with ids[i] = v of dy[a,i,c])    x [A,V,C]   y [A,I,C]
-/// ids may have any shape, which takes the place of the axis in y's.
-/// Factors under `unit`: values are copied, so alpha = 1. Of N ids into V rows, N <= V, at most a few rows are picked twice: beta = 1,
-/// as for a slice. If N > V rows are repeated, N/V times on average, and a row's gradient sums as many: beta = (V/N)^1/2, as for
-/// `embedding`, joined with alpha by the constraint: 1 by the recipe's usual rule. N and V are those of this call: for a
-/// table that is trained use `embedding`, which counts the lookups of the whole step and needs no constraint.
-/// Scale under `propagate`: that of x; gradients: dy's / beta, rounded.
+///   y[a,i,c] = alpha x[a,ids[i],c]    dx[a,v,c] = beta (sum over i with ids[i] = v of dy[a,i,c])
+///   x [A,V,C]   y [A,I,C]
+/// ids may have any shape, which replaces the axis in the shape of y.
+/// Factors under `unit`: values are copied, so alpha = 1. Of N ids into V rows, N <= V, at most a few rows are picked
+/// twice: beta = 1, as for a slice. If N > V rows are repeated, N/V times on average, and a row's gradient sums as many:
+/// beta = (V/N)^1/2, as for `embedding`, joined with alpha by the constraint: 1 by the recipe's usual rule. N and V count
+/// this call: for a table that is trained use `embedding`, which counts the lookups of the whole step.
+/// Scale under `propagate`: s_x; gradients: dy's / beta, rounded.
 /// Errors: an axis that x has not; an id outside [0, V). Test: tests/ops/gather_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> gather(Variable<T> x, const Tensor<std::int32_t>& ids, const GatherOptions& options = {}) {
-    const char* const op = "gather";
-    Tape<T>& tape = x.tape(op);
-    const Tensor<T>& input = x.scaled();
-    const std::size_t axis = front_axis(op, "x", input.shape(), options.axis), extent = input.shape()[axis];
-    check_ids(op, ids, static_cast<std::ptrdiff_t>(extent));
-    double alpha = 1.0, beta = 1.0;
-    JoinedBy joined_by = JoinedBy::plan;
-    if (tape.uses_factors()) {
-        beta = repeated_rows_factor(extent, ids.size());
-        joined_by = join_factors(op, tape.peek_site(op), tape, options.constraint, alpha, beta);
-    }
+    auto op = begin_op("gather", x);
+    const Tensor<T>& input = op.input(0);
+    const std::size_t axis = front_axis("gather", "x", input.shape(), options.axis), extent = input.shape()[axis];
+    check_ids("gather", ids, static_cast<std::ptrdiff_t>(extent));
+    op.set_factors({.betas = {repeated_rows_factor(extent, ids.size())}}, options.constraint);
     const std::ptrdiff_t outer = extent_product(input.shape(), 0, axis),
                          inner = extent_product(input.shape(), axis + 1, input.rank());
     const auto rows = static_cast<std::ptrdiff_t>(extent), n = static_cast<std::ptrdiff_t>(ids.size());
-    Tensor<T> output = tape.make(with_extents(input.shape(), axis, 1, ids.shape()));
-    kernels::gather_rows<T>(tape.execution(), input.data(), ids.data(), output.data(), outer, rows, n, inner,
-                            static_cast<Accum<T>>(alpha));
-    output.set_scale(input.scale());
-    output.set_any_scale(tape.propagates() && input.any_scale());
-    Tensor<std::int32_t> kept(ids.shape(), tape.pool());
+    Tensor<T> output = op.make(with_extents(input.shape(), axis, 1, ids.shape()));
+    kernels::gather_rows<T>(op.execution(), input.data(), ids.data(), output.data(), outer, rows, n, inner,
+                            static_cast<Accum<T>>(op.factors().alpha));
+    Tensor<std::int32_t> kept(ids.shape(), op.tape().pool());
     std::copy_n(ids.data(), ids.size(), kept.data());
-    return tape.record({.name = op,
-                        .site = tape.next_site(op),
-                        .alpha = alpha,
-                        .betas = {beta},
-                        .joined_by = joined_by,
-                        .reads = reads_nothing,
-                        .propagates = true},
-                       {x}, std::move(output), [=, kept = std::move(kept)](BackwardContext<T>& g) {
-                           const Scaled dx_scaled = g.scaled_beta(0);
-                           Tensor<T> dx = g.make(g.input_shape(0));
-                           kernels::scatter_add_rows<T>(g.execution(), g.output_gradient().data(), kept.data(),
-                                                        dx.data(), outer, rows, n, inner,
-                                                        static_cast<Accum<T>>(dx_scaled.factor));
-                           g.add(0, std::move(dx), dx_scaled.scale);
-                       });
+    return op.record(std::move(output), input.scale(), {.reads = reads_nothing, .any_scale = input.any_scale()},
+                     [=, kept = std::move(kept)](BackwardContext<T>& g) {
+                         const Scaled dx_scaled = g.scaled_beta(0);
+                         Tensor<T> dx = g.make(g.input_shape(0));
+                         kernels::scatter_add_rows<T>(g.execution(), g.output_gradient().data(), kept.data(), dx.data(),
+                                                      outer, rows, n, inner, static_cast<Accum<T>>(dx_scaled.factor));
+                         g.add(0, std::move(dx), dx_scaled.scale);
+                     });
 }
 
 }  // namespace unitscale::ops

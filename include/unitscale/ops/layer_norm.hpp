@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <unitscale/autograd/tape.hpp>
 #include <unitscale/kernels/norms.hpp>
 #include <unitscale/ops/dynamic_rescale.hpp>
-#include <unitscale/record/operands.hpp>
+#include <unitscale/record/arguments.hpp>
+#include <unitscale/record/op.hpp>
 #include <unitscale/record/same_scale.hpp>
 
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <optional>
-#include <span>
 
 namespace unitscale::ops {
 
@@ -31,8 +29,8 @@ void check_norm(const char* op, const Tensor<T>& x, const char* name, const std:
               shape_text(x.shape()), "; expected [", x.dim(-1), "]");
 }
 
-/// The epsilon of a norm of data: that of the options, or where the recipe wants it to act on values, this over the square of
-/// x's scale.
+/// The epsilon of a norm of data: the options' epsilon, or this over s_x^2 if the recipe wants it to act on values
+/// (`exact_norms`).
 template <class T>
 [[nodiscard]] double norm_epsilon(const Tape<T>& tape, const Tensor<T>& x, const NormOptions& options) noexcept {
     return tape.recipe().propagate.exact_norms ? options.epsilon / (x.scale() * x.scale()) : options.epsilon;
@@ -40,72 +38,60 @@ template <class T>
 
 /// Layer normalisation over the last dimension.
 ///   y = h gain + shift, h = (x - mean) / sqrt(variance + epsilon)      x, y [...,n]   gain, shift [n], either may be absent
-///   dx: that of the unscaled op     dgain = beta_g sum over rows of dy h     dshift = beta_s sum over rows of dy
+///   dx: the unscaled op's     dgain = beta_g sum over rows of dy h     dshift = beta_s sum over rows of dy
 /// Factors under `unit`: h has unit variance by construction and gains are near 1, so alpha = beta_x = 1; gain and shift
 /// gather N independent rows of the step, hence beta = N^-1/2.
-/// Scale under `propagate`: that of the gain, or 1; epsilon acts on data, or on values if the recipe says so (`exact_norms`). dx: dy's
-/// times s_gain / s_x, and if the recipe says so (`rescale_gradients`) as `dynamic_rescale_l2_gradient` leaves it; dgain and
-/// dshift: dy's times N^1/2, rounded.
-/// Statistics are those of the numbers also where their squares are outside the range of Accum<T>; a row that holds an infinity or
-/// a NaN becomes NaN, as does one of equal numbers with epsilon 0.
+/// Scale under `propagate`: the gain's, or 1; epsilon acts on data, or on values if the recipe says so (`exact_norms`).
+/// dx: dy's times s_gain / s_x, then as `dynamic_rescale_l2_gradient` if the recipe says so (`rescale_gradients`). dgain
+/// and dshift: dy's times N^1/2, rounded.
+/// Statistics are exact also if squares of the numbers are outside the range of Accum<T>. A row that holds an infinity or
+/// a NaN becomes NaN, as does a row of equal numbers with epsilon 0.
 /// Errors: rank 0, no columns, gain or shift of another length, epsilon below 0.
 /// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, table A.2. Test: tests/ops/layer_norm_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> layer_norm(Variable<T> x, std::optional<Variable<T>> gain = {},
                                      std::optional<Variable<T>> shift = {}, const NormOptions& options = {}) {
-    Tape<T>& tape = x.tape("layer_norm");
-    x = record_rescaled_gradient(x, tape);
-    const Tensor<T>& input = x.scaled();
+    x = record_rescaled_gradient(x, x.tape("layer_norm"));
+    auto op = begin_op("layer_norm", x, gain, shift);
+    const Tensor<T>& input = op.input(0);
     check_norm("layer_norm", input, "gain", gain, options);
     check_norm("layer_norm", input, "shift", shift, options);
     const std::size_t row_total = row_count(input.shape());
     const auto rows = static_cast<std::ptrdiff_t>(row_total), n = static_cast<std::ptrdiff_t>(input.dim(-1));
-    const double beta = tape.uses_factors() ? rsqrt_count(tape.step_rows(row_total)) : 1.0;
+    const double beta = rsqrt_count(op.tape().step_rows(row_total));
+    op.set_factors({.betas = {1.0, beta, beta}});
 
-    const double scale = gain ? gain->scaled().scale() : 1.0;
-    const SameScale<T> moved(tape, shift, scale);
-    Tensor<Accum<T>> mean({row_total}, tape.pool()), inverse({row_total}, tape.pool());
-    Tensor<T> output = tape.make(input.shape());
-    kernels::layer_norm_forward<T>(tape.execution(), input.data(), gain ? gain->scaled().data() : nullptr, moved.data(),
-                                   output.data(), mean.data(), inverse.data(), rows, n,
-                                   norm_epsilon(tape, input, options));
-    output.set_scale(scale);
-    std::array<Variable<T>, 3> inputs = {x};
-    const std::array<double, 3> betas = {1.0, beta, beta};
-    std::size_t used = 1;
-    const std::size_t gain_at = used;
-    if (gain) inputs[used++] = *gain;
-    const std::size_t shift_at = used;
-    if (shift) inputs[used++] = *shift;
-    const bool has_gain = gain.has_value(), has_shift = shift.has_value();
-    return tape.record({.name = "layer_norm",
-                        .site = tape.next_site("layer_norm"),
-                        .alpha = 1.0,
-                        .betas = std::span<const double>(betas.data(), used),
-                        .reads = reads_inputs,
-                        .propagates = true},
-                       std::span<const Variable<T>>(inputs.data(), used), std::move(output),
-                       [=, mean = std::move(mean), inverse = std::move(inverse)](BackwardContext<T>& g) {
-                           const Scaled dx_scaled = g.scaled_beta(0, scale / g.input_scale(0));
-                           const Scaled dgain_scaled = has_gain ? g.scaled_beta(gain_at) : Scaled{};
-                           const Scaled dshift_scaled = has_shift ? g.scaled_beta(shift_at) : Scaled{};
-                           Tensor<T> dx = g.needs(0) ? g.make(g.input_shape(0)) : Tensor<T>();
-                           Tensor<T> dgain = has_gain ? g.make(g.input_shape(gain_at)) : Tensor<T>();
-                           Tensor<T> dshift = has_shift ? g.make(g.input_shape(shift_at)) : Tensor<T>();
-                           kernels::NormGradients<T> to{};
-                           if (g.needs(0)) to.dx = dx.data();
-                           if (has_gain && g.needs(gain_at)) to.dw = dgain.data();
-                           if (has_shift && g.needs(shift_at)) to.dc = dshift.data();
-                           to.beta_x = static_cast<Accum<T>>(dx_scaled.factor);
-                           to.beta_w = static_cast<Accum<T>>(dgain_scaled.factor);
-                           to.beta_c = static_cast<Accum<T>>(dshift_scaled.factor);
-                           kernels::layer_norm_backward<T>(
-                               g.execution(), g.input(0).data(), has_gain ? g.input(gain_at).data() : nullptr,
-                               g.output_gradient().data(), mean.data(), inverse.data(), to, rows, n);
-                           g.add(0, std::move(dx), dx_scaled.scale);
-                           if (has_gain) g.add(gain_at, std::move(dgain), dgain_scaled.scale);
-                           if (has_shift) g.add(shift_at, std::move(dshift), dshift_scaled.scale);
-                       });
+    const bool has_gain = op.has(1), has_shift = op.has(2);
+    const std::size_t gain_at = op.index(1), shift_at = op.index(2);
+    const double scale = has_gain ? op.input(gain_at).scale() : 1.0;
+    const SameScale<T> moved(op.tape(), has_shift ? &op.input(shift_at) : nullptr, scale);
+    Tensor<Accum<T>> mean({row_total}, op.tape().pool()), inverse({row_total}, op.tape().pool());
+    Tensor<T> output = op.make(input.shape());
+    kernels::layer_norm_forward<T>(op.execution(), input.data(), has_gain ? op.input(gain_at).data() : nullptr,
+                                   moved.data(), output.data(), mean.data(), inverse.data(), rows, n,
+                                   norm_epsilon(op.tape(), input, options));
+    return op.record(std::move(output), scale, {.reads = reads_inputs},
+                     [=, mean = std::move(mean), inverse = std::move(inverse)](BackwardContext<T>& g) {
+                         const Scaled dx_scaled = g.scaled_beta(0, scale / g.input_scale(0));
+                         const Scaled dgain_scaled = has_gain ? g.scaled_beta(gain_at) : Scaled{};
+                         const Scaled dshift_scaled = has_shift ? g.scaled_beta(shift_at) : Scaled{};
+                         Tensor<T> dx = g.needs(0) ? g.make(g.input_shape(0)) : Tensor<T>();
+                         Tensor<T> dgain = has_gain ? g.make(g.input_shape(gain_at)) : Tensor<T>();
+                         Tensor<T> dshift = has_shift ? g.make(g.input_shape(shift_at)) : Tensor<T>();
+                         kernels::NormGradients<T> to{};
+                         if (g.needs(0)) to.dx = dx.data();
+                         if (has_gain && g.needs(gain_at)) to.dw = dgain.data();
+                         if (has_shift && g.needs(shift_at)) to.dc = dshift.data();
+                         to.beta_x = static_cast<Accum<T>>(dx_scaled.factor);
+                         to.beta_w = static_cast<Accum<T>>(dgain_scaled.factor);
+                         to.beta_c = static_cast<Accum<T>>(dshift_scaled.factor);
+                         kernels::layer_norm_backward<T>(
+                             g.execution(), g.input(0).data(), has_gain ? g.input(gain_at).data() : nullptr,
+                             g.output_gradient().data(), mean.data(), inverse.data(), to, rows, n);
+                         g.add(0, std::move(dx), dx_scaled.scale);
+                         if (has_gain) g.add(gain_at, std::move(dgain), dgain_scaled.scale);
+                         if (has_shift) g.add(shift_at, std::move(dshift), dshift_scaled.scale);
+                     });
 }
 
 }  // namespace unitscale::ops

@@ -1,7 +1,15 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <unitscale/record/record_linear.hpp>
+#include <unitscale/kernels/reduce.hpp>
+#include <unitscale/products/product.hpp>
+#include <unitscale/record/arguments.hpp>
+#include <unitscale/record/op.hpp>
+#include <unitscale/record/operand_rounding.hpp>
+#include <unitscale/record/packed_weight.hpp>
+#include <unitscale/record/same_scale.hpp>
+#include <unitscale/record/saved_operand.hpp>
+#include <unitscale/scaling/factors.hpp>
 
 #include <cstddef>
 #include <optional>
@@ -11,6 +19,129 @@ namespace unitscale::ops {
 struct LinearOptions {
     std::optional<Constraint> constraint{};  ///< joins {alpha, beta_x}; empty: the recipe's rule
 };
+
+/// Ideal factors of a linear layer under `unit`, for x, weight and bias: see `linear`. `rows`: of the whole step.
+[[nodiscard]] inline Factors<3> linear_unit_factors(std::size_t in, std::size_t out, std::size_t rows) noexcept {
+    return {.alpha = rsqrt_count(in), .betas = {rsqrt_count(out), rsqrt_count(rows), rsqrt_count(rows)}};
+}
+
+/// The sizes of a linear layer: the extents of its weight, and the rows of x. Errors: as `linear`.
+struct LinearSizes {
+    std::size_t in = 0, out = 0, rows = 0;
+};
+template <class T>
+[[nodiscard]] LinearSizes linear_sizes(const Op<T, 3>& op) {
+    const Shape &x = op.input(0).shape(), &weight = op.input(1).shape();
+    check(weight.size() == 2, op.name(), ": weight ", shape_text(weight), " is not a matrix [out,in]");
+    const std::size_t columns = last_extent(op.name(), "x", x);
+    check(columns == weight[1], op.name(), ": x ", shape_text(x), " and weight ", shape_text(weight),
+          " do not contract: ", columns, " != ", weight[1]);
+    if (op.has(2))
+        check(op.input(2).shape() == Shape{weight[0]}, op.name(), ": bias ", shape_text(op.input(2).shape()),
+              " does not fit weight ", shape_text(weight), "; expected [", weight[0], "]");
+    return {.in = weight[1], .out = weight[0], .rows = row_count(x)};
+}
+
+/// Records the three products of a linear layer, with the factors that `op` has: the common part of `linear` and
+/// `readout`. `weight` is input 1. Products round their operands as the recipe says for this kind; sums and the bias'
+/// gradient are not rounded.
+template <class T>
+[[nodiscard]] Variable<T> record_linear(Op<T, 3>& op, ProductKind kind, const Variable<T>& x,
+                                        const Variable<T>& weight) {
+    using products::matmul;
+    const auto [in, out, rows] = linear_sizes(op);
+    const auto m = static_cast<std::ptrdiff_t>(rows), n = static_cast<std::ptrdiff_t>(out),
+               k = static_cast<std::ptrdiff_t>(in);
+    Tape<T>& tape = op.tape();
+    const Tensor<T>&input = op.input(0), &w = op.input(1);
+    const OperandRounding rounding(tape, op.site(), kind);
+    const RandomKey x_key = op.random_key(activation_part), w_key = op.random_key(weight_part),
+                    dy_key = op.random_key(gradient_part), result_key = op.random_key(result_part);
+    const auto x_rounding = rounding.quantiser(op.execution(), OperandRole::activation, input),
+               w_rounding = rounding.quantiser(op.execution(), OperandRole::weight, w);
+    const double scales = input.scale() * w.scale();
+    const Scaled scaled = op.scaled_alpha(scales);
+
+    // y = alpha (x weight^T + bias)
+    Tensor<T> output = op.make(with_last_extent(input.shape(), out));
+    {
+        const SameScale<T> bias(tape, op.has(2) ? &op.input(2) : nullptr, scales);  // under the product's own scale
+        const PreparedOperand<T> a(tape.pool(), rounding, OperandRole::activation, input, in, x_key, x_rounding),
+            b(tape.pool(), rounding, OperandRole::weight, w, in, w_key, w_rounding);
+        products::MatmulArguments<T> forward{.m = m,
+                                             .n = n,
+                                             .k = k,
+                                             .a = {a.data, k, 1},
+                                             .b = {b.data, 1, k},
+                                             .c = {output.data(), n, 1},
+                                             .alpha = static_cast<Accum<T>>(scaled.factor),
+                                             .bias = bias.data(),
+                                             .round_a = a.round(),
+                                             .round_b = b.round(),
+                                             .key_a = x_key,
+                                             .key_b = w_key};
+        const auto packed = rounding.by_lines(OperandRole::weight) ? nullptr : packed_weight(tape, weight, forward);
+        forward.packed_b = packed.get();
+        matmul<T>(op.execution(), forward);
+        round_result(op.execution(), rounding.formats(), result_key, output);
+    }
+
+    // dx reads the weight, dw reads x: rounded as in the forward pass.
+    const bool coded = weight.requires_gradient() && !rounding.by_lines(OperandRole::activation) &&
+                       reads_codes(tape, x, x_rounding, x_key);
+    const Reads reads{.inputs = (weight.requires_gradient() && !coded ? 1u : 0u) | (x.requires_gradient() ? 2u : 0u),
+                      .outputs = 0,
+                      .rounded = coded ? 1u : 0u};
+    const Recording recording{.reads = reads, .multiply_adds = rows * in * out};
+    const bool has_bias = op.has(2);
+    return op.record(std::move(output), scaled.scale, recording, [=, out = out, in = in](BackwardContext<T>& g) {
+        const PreparedOperand<T> dy(g.pool(), rounding, OperandRole::gradient, g.output_gradient(), out, dy_key,
+                                    rounding.quantiser(g.execution(), OperandRole::gradient, g.output_gradient()));
+        if (g.needs(0)) {  // dx = beta_x dy weight
+            const Scaled dx_scaled = g.scaled_beta(0, g.input_scale(1));
+            const PreparedOperand<T> b(g.pool(), rounding, OperandRole::weight, g.input(1), in, w_key, w_rounding);
+            Tensor<T> dx = g.make(g.input_shape(0));
+            matmul<T>(g.execution(), {.m = m,
+                                      .n = k,
+                                      .k = n,
+                                      .a = {dy.data, n, 1},
+                                      .b = {b.data, k, 1},
+                                      .c = {dx.data(), k, 1},
+                                      .alpha = static_cast<Accum<T>>(dx_scaled.factor),
+                                      .round_a = dy.round(),
+                                      .round_b = b.round(),
+                                      .key_a = dy_key,
+                                      .key_b = w_key});
+            round_result(g.execution(), rounding.formats(), result_key, dx);
+            g.add(0, std::move(dx), dx_scaled.scale);
+        }
+        if (g.needs(1)) {  // dweight = beta_w dy^T x
+            const Scaled dw_scaled = g.scaled_beta(1, g.input_scale(0));
+            Tensor<T> dw = g.make(g.input_shape(1));
+            const SavedOperand<T> b(g, 0, {.row = k}, rounding, OperandRole::activation, x_rounding, x_key);
+            multiply_saved_right<T>(g.execution(),
+                                    {.m = n,
+                                     .n = k,
+                                     .k = m,
+                                     .a = {dy.data, 1, n},
+                                     .c = {dw.data(), k, 1},
+                                     .alpha = static_cast<Accum<T>>(dw_scaled.factor),
+                                     .round_a = dy.round(),
+                                     .key_a = dy_key,
+                                     .key_b = x_key},
+                                    b);
+            round_result(g.execution(), rounding.formats(), result_key, dw);
+            g.add(1, std::move(dw), dw_scaled.scale);
+        }
+        if (has_bias && g.needs(2)) {  // dbias = beta_w sum over rows of dy
+            const Scaled db_scaled = g.scaled_beta(2);
+            Tensor<T> db = g.make(g.input_shape(2));
+            kernels::column_sums<T>(g.execution(), g.output_gradient().data(), db.data(), m, n,
+                                    static_cast<Accum<T>>(db_scaled.factor));
+            g.add(2, std::move(db), db_scaled.scale);
+        }
+    });
+}
 
 /// Unit-scaled linear layer.
 ///   y = alpha (x weight^T + bias)    x [...,in]   weight [out,in]   bias [out]   y [...,out]
@@ -24,13 +155,11 @@ struct LinearOptions {
 template <class T>
 [[nodiscard]] Variable<T> linear(Variable<T> x, Variable<T> weight, std::optional<Variable<T>> bias = {},
                                  const LinearOptions& options = {}) {
-    const auto factors_of = [&](Site site, std::size_t in, std::size_t out, std::size_t rows) {
-        LinearFactors factors = linear_unit_factors(in, out, rows);
-        factors.joined_by =
-            join_factors("linear", site, x.tape("linear"), options.constraint, factors.alpha, factors.beta_x);
-        return factors;
-    };
-    return record_linear("linear", ProductKind::linear, x, weight, bias, factors_of);
+    auto op = begin_op("linear", x, weight, bias);
+    const LinearSizes size = linear_sizes(op);
+    op.set_factors(linear_unit_factors(size.in, size.out, op.tape().step_rows(size.rows)), options.constraint,
+                   /*joined=*/1);
+    return record_linear(op, ProductKind::linear, x, weight);
 }
 template <class T>
 [[nodiscard]] Variable<T> linear(Variable<T> x, Variable<T> weight, const LinearOptions& options) {

@@ -8,7 +8,7 @@
 
 namespace unitscale::ops {
 
-/// ln(s v) = ln v + ln s, whose slope is 1 / v times 1 / s.
+/// ln(s v) = ln v + ln s. Its slope in v is 1 / v, which is s times the slope of ln at s v.
 struct LogOfScaled {
     double log_scale = 0.0;
     template <class A>
@@ -24,15 +24,16 @@ struct LogOfScaled {
 /// Natural logarithm.
 ///   y = alpha ln(x)     dx = beta_x dy / x     x, y [any shape]
 /// No rule under `unit`: unit-normal inputs are outside its domain. State the factors with `.unit`.
-/// Scale under `propagate`, x = s a: 1, of ln a + ln s, which also holds where s a is no number of T; gradients: dy's / s.
-/// ln(0) is -infinity, of a negative number NaN.
+/// Scale under `propagate`, x = s a: 1. The value is ln a + ln s, also where s a is no number of T. Gradients: dy's / s.
+/// ln(0) is -infinity; the logarithm of a negative number is NaN.
 /// Error: scaling `unit` without `.unit`. Test: tests/ops/log_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> log(Variable<T> x, const UnruledOptions& options = {}) {
-    const UnitRule factors = stated_factors("log", x.tape("log"), options);
-    const double scale = x.scaled().scale();
-    if (scale == 1.0) return record_pointwise("log", x, factors, kernels::LogFunction{});
-    return record_pointwise("log", x, factors, UnaryScales{.slope = 1.0 / scale}, LogOfScaled{std::log(scale)});
+    auto op = begin_op("log", x);
+    op.set_factors(op.stated(options.unit), options.constraint);
+    const double scale = op.input(0).scale();
+    if (scale == 1.0) return record_pointwise(op, kernels::LogFunction{});
+    return record_pointwise(op, UnaryScales{.slope = 1.0 / scale}, LogOfScaled{std::log(scale)});
 }
 
 }  // namespace unitscale::ops

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <unitscale/autograd/tape.hpp>
 #include <unitscale/products/product.hpp>
+#include <unitscale/record/arguments.hpp>
+#include <unitscale/record/op.hpp>
 #include <unitscale/record/operand_rounding.hpp>
-#include <unitscale/record/operands.hpp>
 #include <unitscale/record/saved_operand.hpp>
+#include <unitscale/scaling/factors.hpp>
 
 #include <cstddef>
 #include <optional>
@@ -16,29 +17,26 @@ struct MatmulOptions {
     std::optional<Constraint> constraint{};  ///< joins {alpha, beta_x, beta_w}; empty: the recipe's rule
 };
 
-struct MatmulFactors {
-    double alpha = 1.0, beta_x = 1.0, beta_w = 1.0;
-};
-
-/// Ideal factors of a product under `unit`: see `matmul`. `terms` is the number of terms summed in an entry of dw.
-[[nodiscard]] inline MatmulFactors matmul_unit_factors(std::size_t k, std::size_t n, std::size_t terms) noexcept {
-    return {.alpha = rsqrt_count(k), .beta_x = rsqrt_count(n), .beta_w = rsqrt_count(terms)};
+/// Ideal factors of a product under `unit`: see `matmul`. `terms`: the number of terms summed in an entry of dw.
+[[nodiscard]] inline Factors<2> matmul_unit_factors(std::size_t k, std::size_t n, std::size_t terms) noexcept {
+    return {.alpha = rsqrt_count(k), .betas = {rsqrt_count(n), rsqrt_count(terms)}};
 }
 
 /// Unit-scaled matrix product, batched.
 ///   y = alpha x w              x [...,m,k]   w [k,n] or [...,k,n]   y [...,m,n]
 ///   dx = beta_x dy w^T         dw = beta_w x^T dy
 /// Factors under `unit`, entries independent with zero mean and unit variance: a sum of r products has variance r, hence
-/// alpha = k^-1/2, beta_x = n^-1/2, beta_w = r^-1/2, r = m for a w of each batch item's own and, when one w serves the
-/// whole batch, all left rows of the step. All three share one value unless the constraint is `none`.
+/// alpha = k^-1/2, beta_x = n^-1/2, beta_w = r^-1/2. If every batch item has its own w, r = m. If one w serves the whole
+/// batch, r counts all left rows of the step. All three share one value unless the constraint is `none`.
 /// Scale under `propagate`: s_x s_w times k^1/2, rounded; gradients: dy's times s_w n^1/2 and s_x r^1/2, each root rounded.
-/// Rounding: by the recipe, kind `matmul`; both x and w are activations. Errors: ranks below 2, batches that differ, x
-/// and w that do not contract.
+/// Rounding: by the recipe, kind `matmul`; both x and w are activations.
+/// Errors: ranks below 2, batches that differ, x and w that do not contract.
 /// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, table A.2. Test: tests/ops/matmul_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> matmul(Variable<T> x, Variable<T> w, const MatmulOptions& options = {}) {
-    Tape<T>& tape = x.tape("matmul");
-    const Tensor<T>&left = x.scaled(), &right = w.scaled();
+    auto op = begin_op("matmul", x, w);
+    Tape<T>& tape = op.tape();
+    const Tensor<T>&left = op.input(0), &right = op.input(1);
     check(left.rank() >= 2 && right.rank() >= 2, "matmul: x ", shape_text(left.shape()), " and w ",
           shape_text(right.shape()), " need at least two dimensions each");
     check(left.dim(-1) == right.dim(-2), "matmul: x ", shape_text(left.shape()), " and w ", shape_text(right.shape()),
@@ -48,15 +46,7 @@ template <class T>
     for (std::size_t i = 0; same_batch && !shared && i + 2 < left.rank(); ++i)
         same_batch = left.shape()[i] == right.shape()[i];
     check(same_batch, "matmul: x ", shape_text(left.shape()), " and w ", shape_text(right.shape()),
-          " have different batches; expected the same leading extents, or a w of rank 2");
-    const Site site = tape.next_site("matmul");
-    const OperandRounding rounding(tape, site, ProductKind::matmul);
-    rounding.check_by_tensor("matmul");
-    const auto x_rounding = rounding.quantiser(tape.execution(), OperandRole::activation, left),
-               w_rounding = rounding.quantiser(tape.execution(), OperandRole::activation, OperandRole::weight, right);
-    const RandomKey x_key = tape.random_key(site, activation_part), w_key = tape.random_key(site, weight_part),
-                    gradient_key = tape.random_key(site, gradient_part),
-                    result_key = tape.random_key(site, result_part);
+          " have different batches; expected equal leading extents, or a w of rank 2");
 
     // A w of rank 2 serves the whole batch: then the left rows of all items are one tall matrix.
     std::size_t items = 1;
@@ -64,14 +54,15 @@ template <class T>
     const std::size_t rows = shared ? row_count(left.shape()) : left.dim(-2);
     const auto batch = static_cast<std::ptrdiff_t>(items), m = static_cast<std::ptrdiff_t>(rows);
     const auto k = static_cast<std::ptrdiff_t>(left.dim(-1)), n = static_cast<std::ptrdiff_t>(right.dim(-1));
-    MatmulFactors factors{};
-    JoinedBy joined_by = JoinedBy::plan;
-    if (tape.uses_factors()) {
-        factors = matmul_unit_factors(left.dim(-1), right.dim(-1), shared ? tape.step_rows(rows) : rows);
-        joined_by =
-            join_factors("matmul", site, tape, options.constraint, factors.alpha, factors.beta_x, factors.beta_w);
-    }
+    op.set_factors(matmul_unit_factors(left.dim(-1), right.dim(-1), shared ? tape.step_rows(rows) : rows),
+                   options.constraint);
 
+    const OperandRounding rounding(tape, op.site(), ProductKind::matmul);
+    rounding.check_by_tensor("matmul");
+    const auto x_rounding = rounding.quantiser(tape.execution(), OperandRole::activation, left),
+               w_rounding = rounding.quantiser(tape.execution(), OperandRole::activation, OperandRole::weight, right);
+    const RandomKey x_key = op.random_key(activation_part), w_key = op.random_key(weight_part),
+                    dy_key = op.random_key(gradient_part), result_key = op.random_key(result_part);
     // Each input is read for the other's gradient: rounded, if the recipe says so.
     const bool codes_x = w.requires_gradient() && reads_codes(tape, x, x_rounding, x_key);
     const bool codes_w = x.requires_gradient() && reads_codes(tape, w, w_rounding, w_key);
@@ -79,71 +70,63 @@ template <class T>
         .inputs = (w.requires_gradient() && !codes_x ? 1u : 0u) | (x.requires_gradient() && !codes_w ? 2u : 0u),
         .outputs = 0,
         .rounded = (codes_x ? 1u : 0u) | (codes_w ? 2u : 0u)};
-    const Scaled scaled = tape.scaled_alpha(site, factors.alpha, left.scale() * right.scale());
-    Tensor<T> output = tape.make(with_last_extent(left.shape(), right.dim(-1)));
-    products::matmul<T>(tape.execution(), {.m = m,
-                                           .n = n,
-                                           .k = k,
-                                           .batch = batch,
-                                           .a = {left.data(), k, 1, m * k},
-                                           .b = {right.data(), n, 1, k * n},
-                                           .c = {output.data(), n, 1, m * n},
-                                           .alpha = static_cast<Accum<T>>(scaled.factor),
-                                           .round_a = pointer(x_rounding),
-                                           .round_b = pointer(w_rounding),
-                                           .key_a = x_key,
-                                           .key_b = w_key});
-    round_result(tape.execution(), rounding.formats(), result_key, output);
-    output.set_scale(scaled.scale);
-    return tape.record({.name = "matmul",
-                        .site = site,
-                        .alpha = factors.alpha,
-                        .betas = {factors.beta_x, factors.beta_w},
-                        .joined_by = joined_by,
-                        .multiply_adds = items * rows * left.dim(-1) * right.dim(-1),
-                        .reads = reads,
-                        .propagates = true},
-                       {x, w}, std::move(output), [=](BackwardContext<T>& g) {
-                           const T* dy = g.output_gradient().data();
-                           const auto dy_rounding =
-                               rounding.quantiser(g.execution(), OperandRole::gradient, g.output_gradient());
-                           if (g.needs(0)) {
-                               const Scaled dx_scaled = g.scaled_beta(0, g.input_scale(1));
-                               Tensor<T> dx = g.make(g.input_shape(0));
-                               multiply_saved_right<T>(g.execution(),
-                                                       {.m = m,
-                                                        .n = k,
-                                                        .k = n,
-                                                        .batch = batch,
-                                                        .a = {dy, n, 1, m * n},
-                                                        .c = {dx.data(), k, 1, m * k},
-                                                        .alpha = static_cast<Accum<T>>(dx_scaled.factor),
-                                                        .round_a = pointer(dy_rounding),
-                                                        .key_a = gradient_key,
-                                                        .key_b = w_key},
-                                                       {g, 1, {1, n, k * n}, w_rounding});
-                               round_result(g.execution(), rounding.formats(), result_key, dx);
-                               g.add(0, std::move(dx), dx_scaled.scale);
-                           }
-                           if (g.needs(1)) {
-                               const Scaled dw_scaled = g.scaled_beta(1, g.input_scale(0));
-                               Tensor<T> dw = g.make(g.input_shape(1));
-                               multiply_saved_left<T>(g.execution(),
-                                                      {.m = k,
-                                                       .n = n,
-                                                       .k = m,
-                                                       .batch = batch,
-                                                       .b = {dy, n, 1, m * n},
-                                                       .c = {dw.data(), n, 1, k * n},
-                                                       .alpha = static_cast<Accum<T>>(dw_scaled.factor),
-                                                       .round_b = pointer(dy_rounding),
-                                                       .key_a = x_key,
-                                                       .key_b = gradient_key},
-                                                      {g, 0, {1, k, m * k}, x_rounding});
-                               round_result(g.execution(), rounding.formats(), result_key, dw);
-                               g.add(1, std::move(dw), dw_scaled.scale);
-                           }
-                       });
+
+    const Scaled scaled = op.scaled_alpha(left.scale() * right.scale());
+    Tensor<T> output = op.make(with_last_extent(left.shape(), right.dim(-1)));
+    products::matmul<T>(op.execution(), {.m = m,
+                                         .n = n,
+                                         .k = k,
+                                         .batch = batch,
+                                         .a = {left.data(), k, 1, m * k},
+                                         .b = {right.data(), n, 1, k * n},
+                                         .c = {output.data(), n, 1, m * n},
+                                         .alpha = static_cast<Accum<T>>(scaled.factor),
+                                         .round_a = pointer(x_rounding),
+                                         .round_b = pointer(w_rounding),
+                                         .key_a = x_key,
+                                         .key_b = w_key});
+    round_result(op.execution(), rounding.formats(), result_key, output);
+    const Recording recording{.reads = reads, .multiply_adds = items * rows * left.dim(-1) * right.dim(-1)};
+    return op.record(std::move(output), scaled.scale, recording, [=](BackwardContext<T>& g) {
+        const T* dy = g.output_gradient().data();
+        const auto dy_rounding = rounding.quantiser(g.execution(), OperandRole::gradient, g.output_gradient());
+        if (g.needs(0)) {  // dx = beta_x dy w^T
+            const Scaled dx_scaled = g.scaled_beta(0, g.input_scale(1));
+            Tensor<T> dx = g.make(g.input_shape(0));
+            multiply_saved_right<T>(g.execution(),
+                                    {.m = m,
+                                     .n = k,
+                                     .k = n,
+                                     .batch = batch,
+                                     .a = {dy, n, 1, m * n},
+                                     .c = {dx.data(), k, 1, m * k},
+                                     .alpha = static_cast<Accum<T>>(dx_scaled.factor),
+                                     .round_a = pointer(dy_rounding),
+                                     .key_a = dy_key,
+                                     .key_b = w_key},
+                                    {g, 1, {1, n, k * n}, w_rounding});
+            round_result(g.execution(), rounding.formats(), result_key, dx);
+            g.add(0, std::move(dx), dx_scaled.scale);
+        }
+        if (g.needs(1)) {  // dw = beta_w x^T dy
+            const Scaled dw_scaled = g.scaled_beta(1, g.input_scale(0));
+            Tensor<T> dw = g.make(g.input_shape(1));
+            multiply_saved_left<T>(g.execution(),
+                                   {.m = k,
+                                    .n = n,
+                                    .k = m,
+                                    .batch = batch,
+                                    .b = {dy, n, 1, m * n},
+                                    .c = {dw.data(), n, 1, k * n},
+                                    .alpha = static_cast<Accum<T>>(dw_scaled.factor),
+                                    .round_b = pointer(dy_rounding),
+                                    .key_a = x_key,
+                                    .key_b = dy_key},
+                                   {g, 0, {1, k, m * k}, x_rounding});
+            round_result(g.execution(), rounding.formats(), result_key, dw);
+            g.add(1, std::move(dw), dw_scaled.scale);
+        }
+    });
 }
 
 }  // namespace unitscale::ops

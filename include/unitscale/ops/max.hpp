@@ -12,7 +12,7 @@ namespace unitscale::ops {
 struct MaxOptions {
     SmallVector<std::ptrdiff_t> axes{};      ///< negative ones count from the end; empty: all
     bool keep_axes = false;                  ///< true: they stay, with extent 1
-    std::optional<UnitRule> unit{};          ///< its factors under `unit`; required there
+    std::optional<Factors<1>> unit{};        ///< its ideal factors under `unit`, required there
     std::optional<Constraint> constraint{};  ///< joins {alpha, beta_x}; empty: the recipe's rule
 };
 
@@ -22,40 +22,31 @@ struct MaxOptions {
 /// A NaN counts as the largest.
 /// No rule under `unit`: the largest of n unit normals is near (2 ln n)^1/2, with a small variance around it, and one in n
 /// elements has a gradient. State the factors with `.unit`.
-/// Scale under `propagate`: that of x; gradients keep dy's. Stated factors change both, inverted and rounded.
+/// Scale under `propagate`: s_x; gradients keep dy's. Stated factors change both, inverted and rounded.
 /// Errors: an axis that x has not, or named twice; nothing to compare; scaling `unit` without `.unit`.
 /// Test: tests/ops/max_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> max(Variable<T> x, const MaxOptions& options = {}) {
-    Tape<T>& tape = x.tape("max");
-    const Tensor<T>& input = x.scaled();
+    auto op = begin_op("max", x);
+    const Tensor<T>& input = op.input(0);
     const ReducedAxes axes = reduced_axes("max", input.shape(), options.axes, options.keep_axes);
     check_elements("max", input.shape(), axes);
-    const UnitRule factors = stated_factors("max", tape, {.unit = options.unit, .constraint = options.constraint});
-    const Site site = tape.next_site("max");
-    const Scaled scaled = tape.scaled_alpha(site, factors.alpha, input.scale());
-    Tensor<T> output = tape.make(axes.result);
-    Tensor<std::ptrdiff_t> places(axes.result, tape.pool());
-    kernels::maximum_forward<T>(tape.execution(), input.data(), input.shape(), output.data(), places.data(), axes.kept,
+    op.set_factors(op.stated(options.unit), options.constraint);
+    const Scaled scaled = op.scaled_alpha(input.scale());
+    Tensor<T> output = op.make(axes.result);
+    Tensor<std::ptrdiff_t> places(axes.result, op.tape().pool());
+    kernels::maximum_forward<T>(op.execution(), input.data(), input.shape(), output.data(), places.data(), axes.kept,
                                 static_cast<Accum<T>>(scaled.factor));
-    output.set_scale(scaled.scale);
-    output.set_any_scale(tape.propagates() && input.any_scale());
-    return tape.record({.name = "max",
-                        .site = site,
-                        .alpha = factors.alpha,
-                        .betas = {factors.beta_x},
-                        .joined_by = factors.joined_by,
-                        .reads = reads_nothing,
-                        .propagates = true},
-                       {x}, std::move(output), [places = std::move(places)](BackwardContext<T>& g) {
-                           const Scaled dx_scaled = g.scaled_beta(0);
-                           Tensor<T> dx = g.make(g.input_shape(0));
-                           kernels::maximum_backward<T>(g.output_gradient().data(), places.data(), dx.data(),
-                                                        static_cast<std::ptrdiff_t>(places.size()),
-                                                        static_cast<std::ptrdiff_t>(dx.size()),
-                                                        static_cast<Accum<T>>(dx_scaled.factor));
-                           g.add(0, std::move(dx), dx_scaled.scale);
-                       });
+    return op.record(std::move(output), scaled.scale, {.reads = reads_nothing, .any_scale = input.any_scale()},
+                     [places = std::move(places)](BackwardContext<T>& g) {
+                         const Scaled dx_scaled = g.scaled_beta(0);
+                         Tensor<T> dx = g.make(g.input_shape(0));
+                         kernels::maximum_backward<T>(g.output_gradient().data(), places.data(), dx.data(),
+                                                      static_cast<std::ptrdiff_t>(places.size()),
+                                                      static_cast<std::ptrdiff_t>(dx.size()),
+                                                      static_cast<Accum<T>>(dx_scaled.factor));
+                         g.add(0, std::move(dx), dx_scaled.scale);
+                     });
 }
 
 }  // namespace unitscale::ops

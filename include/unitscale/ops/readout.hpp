@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <unitscale/autograd/tape.hpp>
 #include <unitscale/ops/linear.hpp>
-#include <unitscale/record/operands.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -12,17 +10,16 @@
 namespace unitscale::ops {
 
 struct ReadoutOptions {
-    std::optional<Constraint>
-        constraint{};                  ///< joins {alpha, beta_x}; empty: the recipe's if it is `automatic`, else none
-    std::optional<double> exponent{};  ///< e in alpha = in^-e; empty: the recipe's
+    std::optional<Constraint> constraint{};  ///< joins {alpha, beta_x}; empty: the recipe's if `automatic`, else none
+    std::optional<double> exponent{};        ///< e in alpha = in^-e; empty: the recipe's
 };
 
-/// Ideal factors of the readout under `unit`: see `readout`.
-[[nodiscard]] inline LinearFactors readout_unit_factors(std::size_t in, std::size_t out, std::size_t rows,
-                                                        double exponent) noexcept {
-    return {.alpha = in == 0 ? 1.0 : std::pow(static_cast<double>(in), -exponent),
-            .beta_x = rsqrt_count(out),
-            .beta_weight = rsqrt_count(rows)};
+/// Ideal factors of the readout under `unit`, for x, weight and an absent bias: see `readout`.
+[[nodiscard]] inline Factors<3> readout_unit_factors(std::size_t in, std::size_t out, std::size_t rows,
+                                                     double exponent) noexcept {
+    Factors<3> factors = linear_unit_factors(in, out, rows);
+    factors.alpha = in == 0 ? 1.0 : std::pow(static_cast<double>(in), -exponent);
+    return factors;
 }
 
 /// The last linear layer, onto the vocabulary.
@@ -30,24 +27,23 @@ struct ReadoutOptions {
 /// Factors under `unit`: alpha = in^-e, by the recipe's parametrisation. e = 1/2 (Unit Scaling) gives logits of unit scale,
 /// as in `linear`. e = 1 (u-µP) starts them at in^-1/2 and keeps them from growing with the width in training, where x and
 /// weight become correlated. beta_x = out^-1/2, beta_w = N^-1/2 as in `linear`. Its input is a cut-edge unless the
-/// weight is shared with the embedding, hence no constraint where the recipe's is not `automatic`.
+/// weight is shared with the embedding, hence no constraint unless the recipe's is `automatic`.
 /// Scale under `propagate`: as `linear`, whatever e is: the textbook product.
 /// Rounding: by the recipe, kind `readout`. Errors: as `linear`; an exponent that is not finite.
 /// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, table A.2; Blake et al. 2024, arXiv:2407.17465, table 2.
 /// Test: tests/ops/readout_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> readout(Variable<T> x, Variable<T> weight, const ReadoutOptions& options = {}) {
-    Tape<T>& tape = x.tape("readout");
-    const double exponent = options.exponent.value_or(tape.recipe().readout_exponent);
+    auto op = begin_op("readout", x, weight, std::optional<Variable<T>>{});
+    const Recipe& recipe = op.tape().recipe();
+    const double exponent = options.exponent.value_or(recipe.readout_exponent);
     check(std::isfinite(exponent), "readout: exponent is ", exponent, "; expected a finite number");
-    const bool automatic = tape.recipe().constraint == Constraint::automatic;
-    const Constraint constraint = options.constraint.value_or(automatic ? Constraint::automatic : Constraint::none);
-    const auto factors_of = [&](Site site, std::size_t in, std::size_t out, std::size_t rows) {
-        LinearFactors factors = readout_unit_factors(in, out, rows, tape.propagates() ? 0.5 : exponent);
-        factors.joined_by = join_factors<T>("readout", site, tape, constraint, factors.alpha, factors.beta_x);
-        return factors;
-    };
-    return record_linear("readout", ProductKind::readout, x, weight, {}, factors_of);
+    const LinearSizes size = linear_sizes(op);
+    const Constraint otherwise = recipe.constraint == Constraint::automatic ? Constraint::automatic : Constraint::none;
+    op.set_factors(readout_unit_factors(size.in, size.out, op.tape().step_rows(size.rows),
+                                        op.tape().propagates() ? 0.5 : exponent),
+                   options.constraint.value_or(otherwise), /*joined=*/1);
+    return record_linear(op, ProductKind::readout, x, weight);
 }
 
 }  // namespace unitscale::ops

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <unitscale/autograd/tape.hpp>
 #include <unitscale/kernels/rotary.hpp>
-#include <unitscale/record/operands.hpp>
+#include <unitscale/record/arguments.hpp>
+#include <unitscale/record/op.hpp>
 
 #include <cstddef>
 
@@ -20,13 +20,13 @@ struct RotaryOptions {
 ///   y_i = x_i cos a - x_{i+d/2} sin a      y_{i+d/2} = x_{i+d/2} cos a + x_i sin a
 ///   dx: the rotation by -a of dy           x, y [B,T,H d]
 /// Factors: a rotation keeps variances, so alpha = beta = 1.
-/// Scale under `propagate`: that of x; gradients keep dy's.
+/// Scale under `propagate`: s_x; gradients keep dy's.
 /// Errors: rank other than 3, heads that do not divide the last extent, heads of odd size, a base that is not positive.
 /// Reference: Su et al. 2021, arXiv:2104.09864. Test: tests/ops/rotary_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> rotary(Variable<T> x, const RotaryOptions& options) {
-    Tape<T>& tape = x.tape("rotary");
-    const Tensor<T>& input = x.scaled();
+    auto op = begin_op("rotary", x);
+    const Tensor<T>& input = op.input(0);
     check(input.rank() == 3, "rotary: x ", shape_text(input.shape()), "; expected [B,T,H d]");
     check(options.heads >= 1 && input.dim(2) % options.heads == 0, "rotary: x ", shape_text(input.shape()),
           " is not divisible by ", options.heads, " heads");
@@ -42,22 +42,15 @@ template <class T>
     const std::ptrdiff_t row = sizes.heads * sizes.width;
     const kernels::HeadStrides strides{
         .batch_stride = sizes.time * row, .time_stride = row, .head_stride = sizes.width};
-    Tensor<T> output = tape.make(input.shape());
-    kernels::rotary_forward<T>(tape.execution(), input.data(), strides, output.data(), strides, sizes, Accum<T>(1));
-    output.set_scale(input.scale());
-    output.set_any_scale(tape.propagates() && input.any_scale());
-    return tape.record({.name = "rotary",
-                        .site = tape.next_site("rotary"),
-                        .alpha = 1.0,
-                        .betas = {1.0},
-                        .reads = reads_nothing,
-                        .propagates = true},
-                       {x}, std::move(output), [=](BackwardContext<T>& g) {
-                           Tensor<T> dx = g.take_output_gradient();
-                           kernels::rotary_backward<T>(g.execution(), dx.data(), strides, dx.data(), strides, sizes,
-                                                       static_cast<Accum<T>>(g.beta(0)));
-                           g.add(0, std::move(dx));
-                       });
+    Tensor<T> output = op.make(input.shape());
+    kernels::rotary_forward<T>(op.execution(), input.data(), strides, output.data(), strides, sizes, Accum<T>(1));
+    return op.record(std::move(output), input.scale(), {.reads = reads_nothing, .any_scale = input.any_scale()},
+                     [=](BackwardContext<T>& g) {
+                         Tensor<T> dx = g.take_output_gradient();
+                         kernels::rotary_backward<T>(g.execution(), dx.data(), strides, dx.data(), strides, sizes,
+                                                     static_cast<Accum<T>>(g.beta(0)));
+                         g.add(0, std::move(dx));
+                     });
 }
 
 }  // namespace unitscale::ops

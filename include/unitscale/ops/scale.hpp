@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <unitscale/autograd/tape.hpp>
 #include <unitscale/kernels/elementwise.hpp>
-#include <unitscale/record/operands.hpp>
+#include <unitscale/record/arguments.hpp>
+#include <unitscale/record/op.hpp>
 
 #include <cstddef>
 
@@ -11,41 +11,33 @@ namespace unitscale::ops {
 
 /// y = forward x, dx = backward dy: the common part of `scale_forward` and `scale_backward`.
 template <class T>
-[[nodiscard]] Variable<T> record_scale(const char* op, Variable<T> x, double forward, double backward) {
-    Tape<T>& tape = x.tape(op);
-    check_positive(op, "factor", forward * backward);  // one of them is 1
-    if (!tape.uses_factors()) forward = backward = 1.0;
-    const Tensor<T>& input = x.scaled();
+[[nodiscard]] Variable<T> record_scale(const char* name, Variable<T> x, double forward, double backward) {
+    auto op = begin_op(name, x);
+    check_positive(name, "factor", forward * backward);  // one of them is 1
+    op.set_factors({.alpha = forward, .betas = {backward}});
+    if (op.tape().recipe().constraint != Constraint::automatic) op.set_joined_by(JoinedBy::hand);
+    const Tensor<T>& input = op.input(0);
     const auto count = static_cast<std::ptrdiff_t>(input.size());
-    const Site site = tape.next_site(op);
-    const Scaled scaled = tape.scaled_alpha(site, forward, input.scale());
-    Tensor<T> output = tape.make(input.shape());
-    kernels::scale<T>(tape.execution(), input.data(), output.data(), count, static_cast<Accum<T>>(scaled.factor));
-    output.set_scale(scaled.scale);
-    output.set_any_scale(tape.propagates() && input.any_scale());
-    const JoinedBy joined_by = tape.recipe().constraint == Constraint::automatic ? JoinedBy::plan : JoinedBy::hand;
-    return tape.record({.name = op,
-                        .site = site,
-                        .alpha = forward,
-                        .betas = {backward},
-                        .joined_by = joined_by,
-                        .reads = reads_nothing,
-                        .propagates = true},
-                       {x}, std::move(output), [=](BackwardContext<T>& g) {
-                           const Scaled dx_scaled = g.scaled_beta(0);
-                           Tensor<T> dx = g.take_output_gradient();
-                           kernels::scale<T>(g.execution(), dx.data(), dx.data(), count,
-                                             static_cast<Accum<T>>(dx_scaled.factor));
-                           g.add(0, std::move(dx), dx_scaled.scale);
-                       });
+    const Scaled scaled = op.scaled_alpha(input.scale());
+    Tensor<T> output = op.make(input.shape());
+    kernels::scale<T>(op.execution(), input.data(), output.data(), count, static_cast<Accum<T>>(scaled.factor));
+    return op.record(std::move(output), scaled.scale, {.reads = reads_nothing, .any_scale = input.any_scale()},
+                     [=](BackwardContext<T>& g) {
+                         const Scaled dx_scaled = g.scaled_beta(0);
+                         Tensor<T> dx = g.take_output_gradient();
+                         kernels::scale<T>(g.execution(), dx.data(), dx.data(), count,
+                                           static_cast<Accum<T>>(dx_scaled.factor));
+                         g.add(0, std::move(dx), dx_scaled.scale);
+                     });
 }
 
 /// Multiplies the value and leaves the gradient alone: y = factor x, dx = dy. For the alpha of an op of one's own: apply
-/// it to the op's output. Changes values under `unit` only; under `none` both directions are the identity, so a model that uses it
-/// is the unscaled model there. Not for a model's meaning: multiply for that. Where the plan finds x to be no cut-edge the
-/// gradient is the true one, dx = factor dy (and dx = dy for `scale_backward`): separate factors are for cut-edges.
-/// Scale under `propagate`, where both are the identity in value: s / factor, rounded, as an op with that alpha would have; gradients
-/// keep dy's (`scale_backward`: the other way round).
+/// it to the op's output. Changes values under `unit` only; under `none` both directions are the identity, so that a model
+/// with it is the unscaled model. A multiplier that is part of the model is `multiplier`. If the plan finds that x is no
+/// cut-edge, the gradient is the true one, dx = factor dy (and dx = dy for `scale_backward`): separate factors are for
+/// cut-edges.
+/// Scale under `propagate`, where both are the identity in value: s / factor, rounded, as for an op with that alpha;
+/// gradients keep dy's (`scale_backward`: the other way round).
 /// Error: a factor that is not positive and finite. Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, section 5.
 /// Test: tests/ops/scale_test.cpp
 template <class T>

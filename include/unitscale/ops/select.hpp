@@ -18,10 +18,11 @@ struct SelectOptions {
 
 /// Element-wise choice ("where"), with broadcasting.
 ///   y = x where the condition is not 0, else z          condition, x, z broadcast to y
-///   dx = beta_x sum over copies of dy where the condition is not 0          dz = beta_z the sum of the rest
+///   dx = beta_x sum over copies of dy where the condition is not 0          dz = beta_z the sum elsewhere
 /// The condition carries no gradient; its elements are integers or bool.
-/// Factors under `unit`, our choice, that of every op which only moves values: alpha = 1; beta = 1, or r^-1/2 for an input that
-/// broadcasting repeats r times, chosen or not, as in `add`. All three share one value, 1, unless the constraint says otherwise.
+/// Factors under `unit`, our choice, as for every op which only moves values: alpha = 1; beta = 1, or r^-1/2 for an input
+/// that broadcasting repeats r times, chosen or not, as in `add`. All three share one value, 1, unless the constraint says
+/// otherwise.
 /// Scale under `propagate`: the larger of s_x and s_z; gradients: dy's times r^1/2, rounded.
 /// Errors: shapes that do not broadcast.
 /// Test: tests/ops/select_test.cpp
@@ -30,53 +31,41 @@ template <class T, std::integral C>
                                  const SelectOptions& options = {}) {
     using A = Accum<T>;
     using kernels::BroadcastInput;
-    Tape<T>& tape = x.tape("select");
-    const Tensor<T>&left = x.scaled(), &right = z.scaled();
+    auto op = begin_op("select", x, z);
+    const Tensor<T>&left = op.input(0), &right = op.input(1);
     const Shape shape =
         broadcast_shape("select", condition.shape(), broadcast_shape("select", left.shape(), right.shape()));
-    const BinaryUnitRule ideal{.alpha = 1.0,
-                               .beta_x = rsqrt_count(broadcast_copies(tape, left, shape)),
-                               .beta_z = rsqrt_count(broadcast_copies(tape, right, shape))};
-    const BinaryUnitRule factors = effective_factors("select", tape, ideal, options.constraint);
-    Tensor<std::uint8_t> chosen(condition.shape(), tape.pool());
+    op.set_factors({.betas = broadcast_betas(op, shape)}, options.constraint);
+    Tensor<std::uint8_t> chosen(condition.shape(), op.tape().pool());
     std::transform(condition.data(), condition.data() + condition.size(), chosen.data(),
                    [](C c) { return static_cast<std::uint8_t>(c != C(0)); });
     LargestScale largest;
     largest.include(left);
     largest.include(right);
-    const double alpha = tape.propagates() ? 1.0 : factors.alpha, scale = largest.value();
-    Tensor<T> output = tape.make(shape);
+    const double alpha = op.tape().propagates() ? 1.0 : op.factors().alpha, scale = largest.value();
+    Tensor<T> output = op.make(shape);
     kernels::broadcast_map(
-        tape.execution(), shape, output.data(),
+        op.execution(), shape, output.data(),
         [of_x = static_cast<A>(alpha * left.scale() / scale), of_z = static_cast<A>(alpha * right.scale() / scale)](
             float c, A u, A v) { return c > 0.0f ? of_x * u : of_z * v; },
         BroadcastInput{chosen.data(), chosen.shape()}, BroadcastInput{left.data(), left.shape()},
         BroadcastInput{right.data(), right.shape()});
-    output.set_scale(scale);
-    output.set_any_scale(tape.propagates() && largest.any_scale());
-    return tape.record({.name = "select",
-                        .site = tape.next_site("select"),
-                        .alpha = factors.alpha,
-                        .betas = {factors.beta_x, factors.beta_z},
-                        .joined_by = factors.joined_by,
-                        .reads = reads_nothing,
-                        .propagates = true},
-                       {x, z}, std::move(output), [chosen = std::move(chosen)](BackwardContext<T>& g) {
-                           const Tensor<T>& dy = g.output_gradient();
-                           for (const std::size_t i : {std::size_t{0}, std::size_t{1}}) {
-                               if (!g.needs(i)) continue;
-                               const Scaled scaled = g.scaled_beta(i);
-                               Tensor<T> dx = g.make(g.input_shape(i));
-                               kernels::broadcast_map_sum(
-                                   g.execution(), dy.shape(), dx.data(), dx.shape(),
-                                   [beta = static_cast<A>(scaled.factor), taken = i == 0 ? 1.0f : 0.0f](float c, A d) {
-                                       return c == taken ? beta * d : A(0);
-                                   },
-                                   BroadcastInput{chosen.data(), chosen.shape()},
-                                   BroadcastInput{dy.data(), dy.shape()});
-                               g.add(i, std::move(dx), scaled.scale);
-                           }
-                       });
+    return op.record(std::move(output), scale, {.reads = reads_nothing, .any_scale = largest.any_scale()},
+                     [chosen = std::move(chosen)](BackwardContext<T>& g) {
+                         const Tensor<T>& dy = g.output_gradient();
+                         for (const std::size_t i : {std::size_t{0}, std::size_t{1}}) {
+                             if (!g.needs(i)) continue;
+                             const Scaled scaled = g.scaled_beta(i);
+                             Tensor<T> dx = g.make(g.input_shape(i));
+                             kernels::broadcast_map_sum(
+                                 g.execution(), dy.shape(), dx.data(), dx.shape(),
+                                 [beta = static_cast<A>(scaled.factor), taken = i == 0 ? 1.0f : 0.0f](float c, A d) {
+                                     return c == taken ? beta * d : A(0);
+                                 },
+                                 BroadcastInput{chosen.data(), chosen.shape()}, BroadcastInput{dy.data(), dy.shape()});
+                             g.add(i, std::move(dx), scaled.scale);
+                         }
+                     });
 }
 
 }  // namespace unitscale::ops

@@ -13,19 +13,19 @@ struct TanhOptions {
 };
 
 /// Ideal factors of tanh under `unit`: see `tanh`.
-[[nodiscard]] constexpr UnitRule tanh_unit_factors() noexcept { return {.alpha = 1.593, .beta_x = 1.467}; }
+[[nodiscard]] constexpr Factors<1> tanh_unit_factors() noexcept { return {.alpha = 1.593, .betas = {1.467}}; }
 
 /// Unit-scaled hyperbolic tangent.
 ///   y = alpha tanh(x)     dx = beta_x dy (1 - tanh(x)^2)     x, y [any shape]
-/// Factors under `unit`, x unit normal: the mean squares of tanh(x) and of its derivative, integrated numerically, are 1.593^-2
-/// and 1.467^-2. They share one value by the constraint.
-/// Scale under `propagate`: 1, of the plain numbers; gradients keep dy's.
+/// Factors under `unit`, x unit normal: the mean squares of tanh(x) and of its derivative, integrated numerically, are
+/// 1.593^-2 and 1.467^-2. They share one value by the constraint.
+/// Scale under `propagate`: 1; gradients keep dy's.
 /// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, table A.2. Test: tests/ops/tanh_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> tanh(Variable<T> x, const TanhOptions& options = {}) {
-    return record_pointwise("tanh", x,
-                            effective_factors("tanh", x.tape("tanh"), tanh_unit_factors(), options.constraint),
-                            kernels::TanhFunction{});
+    auto op = begin_op("tanh", x);
+    op.set_factors(tanh_unit_factors(), options.constraint);
+    return record_pointwise(op, kernels::TanhFunction{});
 }
 
 }  // namespace unitscale::ops

@@ -4,7 +4,7 @@
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/base/multiply_add.hpp>
 #include <unitscale/kernels/elementwise.hpp>
-#include <unitscale/record/operands.hpp>
+#include <unitscale/scaling/constraint.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -31,7 +31,7 @@ struct WeightedAddOptions {
 }
 
 /// Unit-scaled weighted sum.
-///   y = alpha sum_i g_i x_i          dx_i = beta_i g_i dy          x_i, y [the same shape]
+///   y = alpha sum_i g_i x_i          dx_i = beta_i g_i dy          x_i, y [one shape]
 /// Factors under `unit`: independent terms of unit variance give variance sum g_i^2, hence alpha = (sum g_i^2)^-1/2;
 /// beta_i = 1/|g_i|. Unless the constraint is `none` all share one value.
 /// Scale under `propagate`: (sum (g_i s_i)^2)^1/2, rounded; gradients: dy's times |g_i|, rounded.
@@ -49,13 +49,14 @@ template <class T>
         check(std::isfinite(weights[i]) && weights[i] != 0.0, "weighted_add: weight ", i, " is ", weights[i],
               "; expected a finite number other than 0");
     }
+    const Site site = tape.next_site("weighted_add");
     SmallVector<double> factors(inputs.size() + 1, 1.0);
     JoinedBy joined_by = JoinedBy::plan;
     if (tape.uses_factors()) factors = weighted_add_unit_factors(weights);
     if (tape.unit_scaled()) {
-        const Constraint constraint = effective_constraint(tape, options.constraint);
+        const Constraint constraint = options.constraint.value_or(tape.recipe().constraint);
         if (constraint == Constraint::automatic) {
-            factors[0] = tape.forward_factor("weighted_add", tape.peek_site("weighted_add"), factors[0]);
+            factors[0] = tape.forward_factor("weighted_add", site, factors[0]);
         } else {
             joined_by = JoinedBy::hand;
             if (constraint != Constraint::none)
@@ -63,9 +64,8 @@ template <class T>
                           joined_factor("weighted_add", constraint, {factors.data(), factors.size()}));
         }
     }
-    const Site site = tape.next_site("weighted_add");
     const auto count = static_cast<std::ptrdiff_t>(inputs[0].scaled().size());
-    double sum = 0.0, sum_of_any = 0.0;  // of those that go with any scale, for where all do
+    double sum = 0.0, sum_of_any = 0.0;  // of inputs that go with any scale: for the case that all do
     for (std::size_t i = 0; i < inputs.size(); ++i) {
         double& total = inputs[i].scaled().any_scale() ? sum_of_any : sum;
         total = std::hypot(total, weights[i] * inputs[i].scaled().scale());

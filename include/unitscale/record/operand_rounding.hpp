@@ -109,6 +109,14 @@ struct PreparedOperand {
     [[nodiscard]] const Quantiser* round() const noexcept { return rounding ? &*rounding : nullptr; }
 };
 
+/// A pointer to a quantiser, or null: how kernels take an operand's rounding.
+[[nodiscard]] inline const Quantiser* pointer(const std::optional<Quantiser>& quantiser) noexcept {
+    return quantiser ? &*quantiser : nullptr;
+}
+
+/// Parts of a site's random stream, one per operand role of its products and one for their results.
+inline constexpr std::uint64_t activation_part = 1, weight_part = 2, gradient_part = 3, result_part = 4;
+
 /// Rounds the result of a product in place, where the recipe says so.
 template <class T>
 [[gnu::noinline]] void round_result(const Execution& execution, const ProductFormats& formats, RandomKey key,

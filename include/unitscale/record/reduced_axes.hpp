@@ -3,8 +3,10 @@
 
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/kernels/broadcast.hpp>
-#include <unitscale/record/operands.hpp>
-#include <unitscale/record/unary.hpp>
+#include <unitscale/record/arguments.hpp>
+#include <unitscale/record/op.hpp>
+#include <unitscale/scaling/factors.hpp>
+#include <unitscale/scaling/power_of_two.hpp>
 
 #include <cstddef>
 #include <optional>
@@ -53,42 +55,32 @@ inline void check_elements(const char* op, const Shape& x, const ReducedAxes& ax
     check(axes.count > 0 || element_count(axes.kept) == 0, op, ": x ", to_string(x), " has no elements along the axes");
 }
 
-/// Records y = factors.alpha weight * the sum of x over the axes, dx = factors.beta_x weight dy repeated along them: the common part of
-/// `sum` and `mean`. Under `propagate` a sum of n elements has the scale s r, r = n^1/2 rounded, times the power of two at or above
-/// the weight (1/n: 2^-e for n = 2^e m, m in [1,2)); dx has dy's, over factors.beta_x, rounded.
+/// Records y = alpha weight times the sum of x over the axes, dx = beta_x weight dy repeated along them: the common part
+/// of `sum` and `mean`. Under `propagate` a sum of n elements has the scale s r, r = n^1/2 rounded, times the power of two
+/// at or above the weight (1/n: 2^-e for n = 2^e m, m in [1,2)); dx has dy's, over beta_x, rounded.
 /// Test: tests/record/reduced_axes_test.cpp
 template <class T>
-[[nodiscard]] Variable<T> record_reduced_sum(const char* op, Variable<T> x, const ReducedAxes& axes, double weight,
-                                             const UnitRule& factors) {
-    Tape<T>& tape = x.tape(op);
-    const Tensor<T>& input = x.scaled();
-    const Site site = tape.next_site(op);
-    Scaled scaled{factors.alpha * weight, 1.0};
-    if (tape.propagates())
-        scaled = with_scale(input.scale() * weight,
-                            tape.scaled_alpha(site, rsqrt_count(axes.count), input.scale()).scale * pow2_up(weight));
-    Tensor<T> output = tape.make(axes.result);
-    kernels::sum_to_shape<T>(tape.execution(), input.data(), input.shape(), output.data(), axes.kept,
+[[nodiscard]] Variable<T> record_reduced_sum(Op<T, 1>& op, const ReducedAxes& axes, double weight) {
+    const Tensor<T>& input = op.input(0);
+    Scaled scaled{op.factors().alpha * weight, 1.0};
+    if (op.tape().propagates()) {
+        const double root = op.tape().scaled_alpha(op.site(), rsqrt_count(axes.count), input.scale()).scale;
+        scaled = with_scale(input.scale() * weight, root * pow2_up(weight));
+    }
+    Tensor<T> output = op.make(axes.result);
+    kernels::sum_to_shape<T>(op.execution(), input.data(), input.shape(), output.data(), axes.kept,
                              static_cast<Accum<T>>(scaled.factor));
-    output.set_scale(scaled.scale);
-    output.set_any_scale(tape.propagates() && input.any_scale());
-    return tape.record({.name = op,
-                        .site = site,
-                        .alpha = factors.alpha,
-                        .betas = {factors.beta_x},
-                        .joined_by = factors.joined_by,
-                        .reads = reads_nothing,
-                        .propagates = true},
-                       {x}, std::move(output), [kept = axes.kept, weight](BackwardContext<T>& g) {
-                           using A = Accum<T>;
-                           const Scaled dx_scaled = g.scaled_beta(0);
-                           Tensor<T> dx = g.make(g.input_shape(0));
-                           kernels::broadcast_map(
-                               g.execution(), dx.shape(), dx.data(),
-                               [factor = static_cast<A>(dx_scaled.factor * weight)](A d) { return factor * d; },
-                               kernels::BroadcastInput{std::as_const(g.output_gradient()).data(), kept});
-                           g.add(0, std::move(dx), dx_scaled.scale);
-                       });
+    return op.record(std::move(output), scaled.scale, {.reads = reads_nothing, .any_scale = input.any_scale()},
+                     [kept = axes.kept, weight](BackwardContext<T>& g) {
+                         using A = Accum<T>;
+                         const Scaled dx_scaled = g.scaled_beta(0);
+                         Tensor<T> dx = g.make(g.input_shape(0));
+                         kernels::broadcast_map(
+                             g.execution(), dx.shape(), dx.data(),
+                             [factor = static_cast<A>(dx_scaled.factor * weight)](A d) { return factor * d; },
+                             kernels::BroadcastInput{std::as_const(g.output_gradient()).data(), kept});
+                         g.add(0, std::move(dx), dx_scaled.scale);
+                     });
 }
 
 }  // namespace unitscale::ops

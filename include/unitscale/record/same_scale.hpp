@@ -6,27 +6,23 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <optional>
 
 namespace unitscale::ops {
 
-/// The data that a tensor has under a given scale: its own where the scales agree, else a copy that is multiplied once. For
+/// The data that a tensor has under a given scale: its own if the scales agree, else a copy that is multiplied once. For
 /// operands that a kernel adds or compares element by element.
 /// Test: tests/record/same_scale_test.cpp
 template <class T>
 class SameScale {
 public:
-    SameScale(Tape<T>& tape, const Variable<T>& x, double scale)
-        : SameScale(tape, std::optional<Variable<T>>(x), scale) {}
-    /// Without a tensor: null.
-    SameScale(Tape<T>& tape, const std::optional<Variable<T>>& x, double scale) {
-        if (!x) return;
-        const Tensor<T>& tensor = x->scaled();
-        data_ = tensor.data();
-        if (!tape.propagates() || tensor.scale() == scale) return;
-        copy_ = tape.make(tensor.shape());
-        kernels::rescale<T>(tape.execution(), tensor.data(), copy_.data(), static_cast<std::ptrdiff_t>(tensor.size()),
-                            tensor.scale(), scale);
+    /// `tensor` may be null; then so is `data`.
+    SameScale(Tape<T>& tape, const Tensor<T>* tensor, double scale) {
+        if (tensor == nullptr) return;
+        data_ = tensor->data();
+        if (!tape.propagates() || tensor->scale() == scale) return;
+        copy_ = tape.make(tensor->shape());
+        kernels::rescale<T>(tape.execution(), tensor->data(), copy_.data(), static_cast<std::ptrdiff_t>(tensor->size()),
+                            tensor->scale(), scale);
         data_ = copy_.data();
     }
     SameScale(const SameScale&) = delete;
@@ -39,7 +35,8 @@ private:
     const T* data_ = nullptr;
 };
 
-/// The largest scale of several tensors, those that go with any scale left out; where all do, the largest of theirs.
+/// The largest scale of several tensors. Tensors that go with any scale (`Tensor::any_scale`) do not count; if all of
+/// them do, it is the largest of theirs.
 class LargestScale {
 public:
     template <class T>
@@ -54,5 +51,13 @@ public:
 private:
     double largest_ = 0.0, of_any_ = 0.0;
 };
+
+/// The scale of the sum of two tensors at `site`. If one of them goes with any scale it is the scale of the other; it is
+/// 1 but under `propagate`.
+template <class T>
+[[nodiscard]] double sum_of_scales(const Tape<T>& tape, Site site, const Tensor<T>& x, const Tensor<T>& z) {
+    if (x.any_scale() || z.any_scale()) return x.any_scale() ? z.scale() : x.scale();
+    return tape.scaled_sum(site, x.scale(), z.scale());
+}
 
 }  // namespace unitscale::ops

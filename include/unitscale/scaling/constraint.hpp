@@ -3,6 +3,7 @@
 
 #include <unitscale/base/error.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
@@ -84,34 +85,31 @@ inline constexpr std::array<std::string_view, 9> constraint_names = {"automatic"
     }
 }
 
-/// Replaces alpha and the betas by one value, as the constraint says; `automatic` and `none` leave them. `op` names the op in
-/// errors: a rule for one input on an op with several, or for a second input on an op with one.
-template <class... Betas>
-void constrain(const char* op, Constraint constraint, double& alpha, Betas&... betas) {
-    constexpr std::size_t inputs = sizeof...(Betas);
-    static_assert(inputs >= 1);
-    const std::array<double, inputs + 1> factors = {alpha, betas...};
-    double value = alpha;
+/// Replaces alpha and the betas by one value, as the constraint says; `automatic` and `none` leave them. `op` names the op
+/// in errors: a rule for one input on an op with several, or for a second input on an op with one; more than eight betas.
+inline void constrain(const char* op, Constraint constraint, double& alpha, std::span<double> betas) {
+    if (constraint == Constraint::automatic || constraint == Constraint::none) return;
+    const std::size_t inputs = betas.size();
+    std::array<double, 9> factors{alpha};
+    check(inputs < factors.size(), op, ": a constraint joins ", inputs, " inputs; expected at most ",
+          factors.size() - 1);
+    std::copy(betas.begin(), betas.end(), factors.begin() + 1);
     switch (constraint) {
-        case Constraint::automatic:
-        case Constraint::none:
-            return;
         case Constraint::to_grad_input_scale:
             check(inputs == 1, op,
                   ": constraint to_grad_input_scale needs an op with one constrained input, this one has ", inputs);
-            value = factors[1];
+            alpha = factors[1];
             break;
         case Constraint::to_left_grad_scale:
         case Constraint::to_right_grad_scale:
             check(inputs == 2, op, ": constraint ", name(constraint),
                   " needs an op with two constrained inputs, this one has ", inputs);
-            value = constraint == Constraint::to_left_grad_scale ? factors[1] : factors[inputs];
+            alpha = constraint == Constraint::to_left_grad_scale ? factors[1] : factors[2];
             break;
         default:
-            value = joined_factor(op, constraint, factors);
+            alpha = joined_factor(op, constraint, std::span(factors).first(inputs + 1));
     }
-    alpha = value;
-    ((betas = value), ...);
+    std::fill(betas.begin(), betas.end(), alpha);
 }
 
 }  // namespace unitscale

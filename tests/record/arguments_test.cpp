@@ -1,20 +1,11 @@
 // SPDX-License-Identifier: MIT
-#include <unitscale/record/operands.hpp>
+#include <unitscale/record/arguments.hpp>
 
 #include "support/op_checks.hpp"
 
 using namespace unitscale;
 
-TEST_CASE("operands: an op's own constraint wins over the recipe's") {
-    Recipe recipe = analysis::plain_recipe(Scaling::unit);
-    recipe.constraint = Constraint::gmean;
-    ScalingState state;
-    const Tape<float> tape(recipe, state);
-    CHECK(ops::effective_constraint(tape, {}) == Constraint::gmean);
-    CHECK(ops::effective_constraint(tape, Constraint::none) == Constraint::none);
-}
-
-TEST_CASE("operands: rows and last extent of a shape") {
+TEST_CASE("arguments: rows and last extent of a shape") {
     CHECK(ops::row_count({2, 3, 4}) == 6);
     CHECK(ops::row_count({4}) == 1);
     CHECK(ops::row_count({0, 4}) == 0);
@@ -23,7 +14,7 @@ TEST_CASE("operands: rows and last extent of a shape") {
     REQUIRE_THROWS_WITH(ops::last_extent("gelu", "x", Shape{}), "gelu: x has rank 0; expected at least one dimension");
 }
 
-TEST_CASE("operands: axes from either end, and positive options") {
+TEST_CASE("arguments: axes from either end, and positive options") {
     CHECK(ops::front_axis("op", "x", {2, 3, 4}, 2) == 2);
     CHECK(ops::front_axis("op", "x", {2, 3, 4}, -3) == 0);
     REQUIRE_THROWS_WITH(ops::front_axis("op", "x", {2, 3}, 2), "op: axis 2 is outside x [2,3]");
@@ -33,11 +24,4 @@ TEST_CASE("operands: axes from either end, and positive options") {
     REQUIRE_THROWS_WITH(ops::check_positive("op", "mult", std::nan("")), "op: mult is nan; expected a positive number");
     REQUIRE_THROWS_WITH(ops::check_positive("op", "mult", std::numeric_limits<double>::infinity()),
                         "op: mult is inf; expected a positive number");
-}
-
-TEST_CASE("operands: a quantiser's pointer is null when there is none") {
-    const std::optional<Quantiser> none, some = Quantiser{.format = e4m3};
-    CHECK(ops::pointer(none) == nullptr);
-    REQUIRE(ops::pointer(some) != nullptr);
-    CHECK(ops::pointer(some)->format == e4m3);
 }
