@@ -86,8 +86,8 @@ inline constexpr std::array<std::string_view, 9> constraint_names = {"automatic"
 }
 
 /// Replaces alpha and the betas by one value, as the constraint says; `automatic` and `none` leave them.
-/// Error, in the name of `op`: a rule for one input on an op with several, or a rule for a second input on an op with
-/// one.
+/// Errors, in the name of `op`: a rule for one input on an op with several; a rule for two inputs on an op with another
+/// number of inputs.
 template <class... Betas>
 void constrain(const char* op, Constraint constraint, double& alpha, Betas&... betas) {
     constexpr std::size_t inputs = sizeof...(Betas);

@@ -10,8 +10,8 @@ namespace unitscale {
 
 /// The interpolation between `low` and `high` that is linear in the logarithm:
 ///   logint(a, low, high) = exp(a ln high + (1 - a) ln low),   a = 0 gives low, a = 1 gives high.
-/// Factors of ops with a pre-activation multiplier m interpolate between two limits: m -> 0 (the op is linear) and m ->
-/// infinity (it is a relu, an arg max).
+/// Factors of ops with a pre-activation multiplier m interpolate between two limits. For m -> 0 the op is linear.
+/// For m -> infinity it is a relu or an arg max.
 /// Reference: Blake et al. 2024, arXiv:2407.17465, appendix B. Test: tests/scaling/factors_test.cpp
 [[nodiscard]] inline double logint(double a, double low, double high) noexcept {
     return std::exp(multiply_add(a, std::log(high), (1.0 - a) * std::log(low)));

@@ -122,8 +122,8 @@ inline void check_hyperparameters(const Hyperparameters& h) {
                                                                          : WeightDecay::coupled;
 }
 
-/// The table of every parametrisation, with r = base_width / width, D = depth (1 outside residual branches), q =
-/// (base_depth / D)^1/2 inside residual branches and 1 outside.
+/// The table of every parametrisation. r = base_width / width; D = depth inside residual branches, 1 outside;
+/// q = (base_depth / D)^1/2 inside residual branches, 1 outside.
 ///
 ///   | parametrisation, role | initial stddev   | multiplier  | Adam            | SGD     | LAMB      |
 ///   | standard              | 0.02             | 1           | 1               | 1       | 1         |
@@ -141,9 +141,9 @@ inline void check_hyperparameters(const Hyperparameters& h) {
 /// Adam: every weight moves by the learning rate lr, and a hidden weight's moves add up coherently over fan_in inputs.
 /// Times the multiplier fan_in^-1/2 the result moves by lr fan_in^1/2, hence the factor fan_in^-1/2.
 /// SGD: the step follows the gradient, and its size depends on the multipliers. With a readout of free gradient factor,
-/// u-µP's gradients have unit scale and the factors are Adam's. With a `constrained_readout`, the readout's factor 1 /
-/// width stands in all gradients of the trunk. The factors then make up for it: weight fan_in^1/2, embedding
-/// fan_out^1/2 (Adam's times the width), bias and norm the length of the vector, readout 1, each over D^1/2 in
+/// u-µP's gradients have unit scale and the factors are Adam's. With a `constrained_readout`, the readout's factor
+/// 1/width stands in all gradients of the trunk. The factors then make up for it: weight fan_in^1/2, embedding
+/// fan_out^1/2 (Adam's times the width), bias and norm the length of the vector, readout 1. Each is divided by D^1/2 in
 /// branches. In µP a branch's own multiplier is already in the gradients: no q for SGD.
 /// LAMB: the step is relative to the parameter's size, so the factor is Adam's over the r^1/2 of the initial standard
 /// deviation.

@@ -19,8 +19,8 @@
 // Reference: Balanca et al. 2024 (WANT@ICML), Scalify: scale propagation for efficient low-precision LLM training.
 namespace unitscale {
 
-/// How a scale becomes a power of two: the power below, above, nearest in the logarithm, or one of both neighbours at
-/// random with the right mean. `none` leaves it as it is.
+/// How a scale becomes a power of two: the power below, the power above, the power nearest in the logarithm, or
+/// (stochastic) one of both neighbours. The random choice has the right mean. `none` leaves the scale as it is.
 enum class ScaleRounding { down, none, up, nearest, stochastic };
 
 inline constexpr std::array<std::string_view, 5> scale_rounding_names = {"down", "none", "up", "nearest", "stochastic"};

@@ -37,9 +37,9 @@ struct ResidualRule {
 /// The branch weight tau of residual layer `index` (0, 1, ... in order of use) of `count` in all. Attention and
 /// feed-forward layers alternate, attention first. Meaningless for `plain`, which has no tau (returns 1).
 ///
-/// The depth rule, with r = attention_ratio, a_ffn = multiplier sqrt(2 / (1 + r^2)) and a_attn = r a_ffn: n_attn and
-/// n_ffn are the numbers of attention and feed-forward layers before this one. tau is this layer's a over the root of
-/// L/2 + n_attn a_attn^2 + n_ffn a_ffn^2, which the stream has gathered so far (L = count). The stream then has unit
+/// The depth rule: let r = attention_ratio, a_ffn = multiplier sqrt(2 / (1 + r^2)) and a_attn = r a_ffn. n_attn and
+/// n_ffn are the numbers of attention and feed-forward layers before this one; L = count. tau is this layer's a over
+/// the root of L/2 + n_attn a_attn^2 + n_ffn a_ffn^2, which the stream has gathered so far. The stream then has unit
 /// scale after each layer.
 /// Error: index >= count, or an odd count under `depth`.
 /// Reference: Blake et al. 2024, arXiv:2407.17465, section 3.4 and appendix G. Test: tests/scaling/residual_test.cpp

@@ -27,9 +27,10 @@ struct Site {
     friend constexpr bool operator==(Site, Site) = default;
 };
 
-/// The library's memory between steps, beside the parameters. It holds the sites met so far, the formats of the
-/// products there, the planned forward factors, the number of training steps and the seed of all random choices. The
-/// user keeps it beside the model, a tape borrows it, a checkpoint saves it. One state serves one tape at a time.
+/// The library's memory between steps, beside the parameters. It holds the sites met so far and the formats of the
+/// products there. It also holds the planned forward factors, the number of training steps and the seed of all random
+/// choices. The user keeps it beside the model, a tape borrows it, a checkpoint saves it. One state serves one tape at
+/// a time.
 /// Test: tests/scaling/state_test.cpp
 class ScalingState {
 public:

@@ -42,7 +42,7 @@ template <class T>
 using Accum = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
 /// Row-major matrices and arrays of Eigen over memory that is ours. Only maps: a container of Eigen allocates as the
-/// instruction set of its translation unit demands, and units of different -march must be able to share objects.
+/// instruction set of its translation unit demands. Units of different -march must be able to share objects.
 template <class T>
 using MatrixMap = Eigen::Map<Eigen::Matrix<std::remove_const_t<T>, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>>;
 template <class T>

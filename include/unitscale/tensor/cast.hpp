@@ -20,7 +20,7 @@
 namespace unitscale {
 
 /// A double rounded to float, to odd: if the double is not exact in float, the neighbour with last bit 1. Rounding the
-/// result to a type of up to 22 significant bits equals rounding the double itself: a tie of the narrow type is never
+/// result to a type of up to 22 significant bits equals rounding the double itself. A tie of the narrow type is never
 /// made or missed.
 [[nodiscard]] inline float round_to_odd(double value) noexcept {
     const auto nearest = static_cast<float>(value);
