@@ -130,9 +130,9 @@ public:
     /// Declares the scale without touching the data: this changes the value.
     void set_scale(double scale) noexcept { scale_ = scale; }
 
-    /// A tensor has "any scale" if all its elements are known by construction to be 0, infinite or NaN. A positive scale
-    /// does not change such elements, so every scale gives the tensor's value. The fill that makes the elements sets
-    /// the flag; no scan of the data ever does. Writing through data() or span() does not clear it.
+    /// A tensor has "any scale" if all its elements are known by construction to be 0, infinite or NaN. A positive
+    /// scale does not change such elements, so every scale gives the tensor's value. The fill that makes the elements
+    /// sets the flag; no scan of the data ever does. Writing through data() or span() does not clear it.
     [[nodiscard]] bool any_scale() const noexcept { return any_scale_; }
     void set_any_scale(bool any) noexcept { any_scale_ = any; }
 
