@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Elements per second of encode (float to 8-bit codes) and decode, for an activation of 2048 x 256 and a tensor beyond the
-// caches: byte formats, nearest and stochastic rounding, every instruction set. `of_memcpy` is the ratio to the speed of memcpy of
-// the floats, measured in turn with it: the median of the rounds. Times are the processor's, on one thread, so that what else runs on
-// the machine disturbs both alike and little.
+// Elements per second of encode (float to 8-bit codes) and decode, for an activation of 2048 x 256 and a tensor beyond
+// the caches. Covers byte formats, nearest and stochastic rounding, every instruction set.
+// `of_memcpy` is the ratio to the speed of a memcpy of the floats, measured alternately: the median of the rounds.
+// Times are processor times on one thread, so other programs on the machine disturb both equally and little.
 //   bench_formats_code --benchmark_filter='avx512/e4m3'
 #include <unitscale/formats/code.hpp>
 
@@ -29,7 +29,7 @@ struct Buffers {
     }
 };
 
-/// Processor seconds of `work`, repeated so that the clock can tell.
+/// Processor seconds of `work`, repeated so often that the clock can measure it.
 double seconds_of(std::size_t count, auto&& work) {
     const std::size_t repeats = std::max<std::size_t>(1, (std::size_t{1} << 23) / count);
     const std::clock_t begin = std::clock();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Bytes per second (read and written) of quantise on 32M floats: every format, rounding and instruction set, beside memcpy.
-// `of_memcpy` is the ratio to memcpy's speed, measured in turn with it: the median of the rounds. Times are the processor's,
-// on one thread, so that what else runs on the machine disturbs both alike and little. stochastic16 and stochastic24 take
-// so many random bits.
+// Bytes per second (read and written) of quantise on 32M floats: every format, rounding and instruction set, beside
+// memcpy. stochastic16 and stochastic24 take 16 and 24 random bits.
+// `of_memcpy` is the ratio to memcpy's speed, measured alternately: the median of the rounds. Times are processor times
+// on one thread, so other programs on the machine disturb both equally and little.
 //   bench_formats_quantise --benchmark_filter='avx512/e4m3'
 #include <unitscale/formats/quantise.hpp>
 

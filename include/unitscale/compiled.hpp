@@ -77,13 +77,14 @@
 #include <utility>
 #include <vector>
 
-// The heavy templates, compiled once for each element type. The CMake target `unitscale::compiled` holds them; sources that link it
-// do not compile them again. The target defines UNITSCALE_COMPILED, which makes unitscale/unitscale.hpp end with this header, and
-// UNITSCALE_COMPILED_FLOAT, _DOUBLE, _HALF and _BFLOAT16 for the types that it holds. Without CMake, define these for all sources,
-// and let one source for each type say:
+// The heavy templates, compiled once for each element type. The CMake target `unitscale::compiled` holds them; sources
+// that link it do not compile them again. The target defines UNITSCALE_COMPILED, which makes unitscale/unitscale.hpp
+// end with this header. It also defines UNITSCALE_COMPILED_FLOAT, _DOUBLE, _HALF and _BFLOAT16 for the types that it
+// holds.
+// Without CMake, define these for all sources, and let one source for each type say:
 //   #define UNITSCALE_COMPILE float
 //   #include <unitscale/compiled.hpp>
-// A program computes the same bits with this target as with the headers alone. Test: tests/consumers/train.cpp
+// A program computes equal bits with this target and with the headers alone. Test: tests/consumers/train.cpp
 
 /// Every op as an explicit instantiation: `prefix` is `template` or `extern template`.
 #define UNITSCALE_COMPILED_OPS(prefix, T)                                                                              \
@@ -156,7 +157,8 @@
     prefix Variable<T> weighted_add<T>(std::span<const Variable<T>>, std::span<const double>,                          \
                                        const WeightedAddOptions&);
 
-/// The classes of a model and its training step, and what fills its tensors, likewise.
+/// Explicit instantiations of a model's classes, its training step and the functions that fill its tensors; `prefix` as
+/// above.
 #define UNITSCALE_COMPILED_MODEL(prefix, T)                                                         \
     prefix class Tensor<T>;                                                                         \
     prefix void fill_normal<T>(Tensor<T>&, RandomKey, double);                                      \

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-// The number formats on their own: descriptors, rounding, quantise, storage types, random words and power-of-two scales.
-// Needs the standard library only: neither Eigen nor xtensor. `cmake --build <directory> --target unitscale_numerics` writes
-// it as one file, numerics_single.hpp, that can be pasted into an online compiler.
+// The number formats on their own: descriptors, rounding, quantise, storage types, random words and power-of-two
+// scales. Needs the standard library only: neither Eigen nor xtensor. `cmake --build <directory> --target
+// unitscale_numerics` writes it as one file, numerics_single.hpp, that can be pasted into an online compiler.
 
 #include <unitscale/base/error.hpp>
 #include <unitscale/base/random.hpp>

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-// Everything for training that needs only Eigen, xtensor and the standard library, in the order of the layers. Headers that also
-// need nlohmann-json (unitscale/train/..., unitscale/io/json_log.hpp, unitscale/io/json_recipe.hpp, unitscale/io/safetensors.hpp)
-// libzip (unitscale/io/npz.hpp) or POSIX files (unitscale/io/atomic_file.hpp) are included on their own.
-// So are these, because few programs need them and a compiler takes long over them:
+// All headers for training that need only Eigen, xtensor and the standard library, in the order of the layers. Some
+// headers are included on their own, because they need more:
+//   nlohmann-json: unitscale/train/..., unitscale/io/json_log.hpp, unitscale/io/json_recipe.hpp,
+//     unitscale/io/safetensors.hpp
+//   libzip: unitscale/io/npz.hpp
+//   POSIX files: unitscale/io/atomic_file.hpp
+// So are these headers, because few programs need them and they take long to compile:
 //   io/npy.hpp, io/text.hpp, io/vocabulary.hpp, io/whole_file.hpp: files, by std::filesystem and streams
 //   analysis/audit.hpp, report/audit_json.hpp: the factors of a whole graph, walked again
 //   analysis/grad_check.hpp, analysis/scale_check.hpp: checks of an op, with a tape in double
-//   analysis/statistics.hpp, analysis/statistics_kernels.hpp, analysis/tracker.hpp, analysis/gradient_zeros.hpp: what an observer
-//   measures
+//   analysis/statistics.hpp, analysis/statistics_kernels.hpp, analysis/tracker.hpp, analysis/gradient_zeros.hpp:
+//     measurements of an observer
 //   analysis/snr.hpp, report/snr_figure.hpp: formats compared
 //   report/heat_table.hpp, report/html_report.hpp, report/json_lines.hpp, report/json_text.hpp, report/markup.hpp,
-//   report/report_page.hpp, report/svg_plot.hpp: reports, pages and plots
+//     report/report_page.hpp, report/svg_plot.hpp: reports, pages and plots
 
 #include <unitscale/base/cpu.hpp>
 #include <unitscale/base/error.hpp>
@@ -201,6 +204,6 @@
 
 #include <unitscale/io/text_table.hpp>
 
-#ifdef UNITSCALE_COMPILED  // by the CMake target unitscale::compiled
+#ifdef UNITSCALE_COMPILED  // defined by the CMake target unitscale::compiled
 #include <unitscale/compiled.hpp>
 #endif

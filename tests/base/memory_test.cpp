@@ -37,7 +37,7 @@ TEST_CASE("a block given back is used for the next request of its class") {
     MemoryPool pool;
     void* first = pool.allocate(1000);
     pool.deallocate(first, 1000);
-    REQUIRE(pool.allocate(1020) == first);  // both of the class of 1024 bytes
+    REQUIRE(pool.allocate(1020) == first);  // both in the class of 1024 bytes
     REQUIRE(pool.system_allocations() == 1);
     void* other = pool.allocate(1025);
     REQUIRE(other != first);
@@ -135,8 +135,8 @@ TEST_CASE("the pool allocator serves containers, from its pool or the system") {
     {
         std::vector<float, PoolAllocator<float>> values(100, 1.0f, PoolAllocator<float>(pool));
         REQUIRE(aligned(values.data()));
-        REQUIRE(pool->live_bytes() == 512);  // 400 and the header's cache line, by class
-        const auto copy = values;            // a copy is the user's own
+        REQUIRE(pool->live_bytes() == 512);  // 400 bytes and the header's cache line, rounded up to a class
+        const auto copy = values;            // a copy belongs to the user
         REQUIRE(copy.get_allocator().pool() == nullptr);
         REQUIRE(aligned(copy.data()));
         REQUIRE(pool->live_bytes() == 512);

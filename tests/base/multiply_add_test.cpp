@@ -13,14 +13,15 @@ using namespace unitscale;
 
 namespace {
 
-/// Hides a number from the compiler, which would compute with it otherwise.
+/// Hides a number from the compiler, which would otherwise compute with it.
 template <class T>
 T opaque(T x) {
     volatile T hidden = x;
     return hidden;
 }
 
-/// (1 + e)^2 - (1 + 2 e), e = 2^-(digits / 2): e^2 in one rounding; 0 in two, since the product is rounded to 1 + 2 e.
+/// (1 + e)^2 - (1 + 2 e), e = 2^-(digits / 2): e^2 in one rounding; 0 in two, because the product is rounded to 1 + 2
+/// e.
 template <class T>
 struct Case {
     static constexpr int digits = std::numeric_limits<T>::digits;

@@ -12,7 +12,7 @@ using namespace unitscale;
 
 namespace {
 
-/// 16 numbers from the middle of a line, where no vector is aligned, with guards around.
+/// 16 numbers from the middle of a cache line, where no vector is aligned, with guards around.
 template <class T>
 struct Numbers {
     std::array<T, 18> line{};
@@ -22,7 +22,8 @@ struct Numbers {
     [[nodiscard]] T* data() { return line.data() + 1; }
 };
 
-/// Whether `count` results are a b + c with one rounding, or with two where the build does not fuse, and the rest is untouched.
+/// Whether `count` results are a b + c, with one rounding or (where the build does not fuse) with two, and all other
+/// elements are untouched.
 template <class T>
 void check_sums(Numbers<T>& result, Numbers<T>& a, Numbers<T>& b, Numbers<T>& c, std::size_t count, bool fused) {
     const Numbers<T> untouched(7.0, 0.0);
@@ -37,7 +38,7 @@ void check_sums(Numbers<T>& result, Numbers<T>& a, Numbers<T>& b, Numbers<T>& c,
 
 template <class T>
 struct Case {
-    // Products that are not exact: fused and not fused differ.
+    // Inexact products: fused and separate results differ.
     Numbers<T> a{1.0 / 3.0, 0.7}, b{3.3, 0.1}, c{-1.1, -0.3}, result{7.0, 0.0};
 };
 
@@ -84,7 +85,7 @@ template <class T>
 UNITSCALE_TARGET_AVX512 void run_broadcast_avx512(T x, Numbers<T>& to) {
     store_avx512(to.data(), broadcast_avx512(x));
 }
-/// What a load of the lanes in `mask` gives for all lanes.
+/// The expected result, for all lanes, of a load of the lanes in `mask`.
 template <class T>
 UNITSCALE_TARGET_AVX512 void load_masked(Numbers<T>& from, unsigned mask, Numbers<T>& to) {
     store_avx512(to.data(), load_avx512(mask, from.data()));

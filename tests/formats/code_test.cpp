@@ -32,7 +32,7 @@ std::vector<Code> codes_of(const FloatFormat& format) {
     return codes;
 }
 
-/// Every code, decoded and encoded again, alone and in a span. NaN codes come back as the one NaN code.
+/// Decodes and encodes again every code, alone and in a span. NaN codes come back as the one NaN code.
 template <class Code>
 void check_round_trip(const FloatFormat& format) {
     const std::vector<Code> codes = codes_of<Code>(format);
@@ -91,7 +91,7 @@ TEST_CASE("encode gives the codes that a search in the decode table gives") {
     for (const auto& [table, format] : reference::tested_formats()) {
         const reference::Lattice lattice(table);
         const auto rows = reference::read_table(table);
-        const std::vector<float> in = reference::telling_floats(lattice, 100000);
+        const std::vector<float> in = reference::rounding_cases(lattice, 100000);
         std::vector<reference::Place> places;
         for (const float x : in) places.push_back(lattice.find(x));
         std::vector<std::uint8_t> codes(in.size());
@@ -177,7 +177,8 @@ UNITSCALE_TARGET_AVX512_BF16 void processor_brains(const float* in, std::uint16_
     }
 }
 
-/// All codes' values, midpoints and neighbours, and 100000 floats of every exponent; none is NaN. A multiple of 16 of them.
+/// The values of all codes, their midpoints and neighbours, and 100000 floats of every exponent; none is NaN. Their
+/// number is a multiple of 16.
 std::vector<float> floats_around(const FloatFormat& format) {
     std::vector<std::uint32_t> words;
     for (std::uint32_t code = 0; code <= format.max_code(); ++code) {
@@ -236,7 +237,7 @@ TEST_CASE("bf16 agrees with the processor's conversion") {
     if (!has_avx512_bf16()) return;
     std::vector<float> in;
     for (const float x : floats_around(bf16))
-        if ((bits_of(x) & 0x7F800000u) != 0) in.push_back(x);  // it flushes subnormals
+        if ((bits_of(x) & 0x7F800000u) != 0) in.push_back(x);  // the instruction flushes subnormals
     in.resize(in.size() / 16 * 16);
     std::vector<std::uint16_t> codes(in.size()), expected(in.size());
     encode(bf16, std::span<const float>(in), std::span(codes), {.overflow = Overflow::to_infinity});

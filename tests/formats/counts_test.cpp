@@ -13,7 +13,7 @@ TEST_CASE("saturated and underflown elements are counted at their borders") {
     const auto above = [](float x) { return from_bits(bits_of(x) + 1); };
     const auto below = [](float x) { return from_bits(bits_of(x) - 1); };
     const float max = e4m3.max(), tiny = e4m3.min_subnormal();
-    // In turn: fine, saturated, saturated, fine, saturated; zero, tie to zero, above it, fine, below, not counted.
+    // In order: fine, saturated, saturated, fine, saturated; zero, tie to zero, above it, fine, below, not counted.
     const std::vector<float> in{max,      above(max),      -above(max), below(max), -infinity, -0.0f,
                                 tiny / 2, above(tiny / 2), tiny,        -tiny / 4,  nan};
     std::vector<float> out(in.size());
@@ -34,7 +34,7 @@ TEST_CASE("unsigned formats saturate at negative numbers, and scales have no zer
     REQUIRE(quantise_and_count(e8m0, std::vector<float>{-1.0f, 1.0f, from_bits(1), 2.0f}, out) == QuantiseCounts{0, 0});
 }
 
-TEST_CASE("counting does not change what is rounded") {
+TEST_CASE("counting does not change the rounded results") {
     std::vector<float> in;
     for (std::size_t i = 0; i < 3000; ++i) in.push_back(from_bits(random_word({5, 6}, i)));
     for (const Rounding rounding : {Rounding::nearest_even, Rounding::stochastic}) {
@@ -56,7 +56,7 @@ TEST_CASE("counting does not change what is rounded") {
     }
 }
 
-TEST_CASE("counts are those of a plain loop for every format and rounding") {
+TEST_CASE("counts equal the counts of a plain loop for every format and rounding") {
     std::vector<FloatFormat> formats{fp32, tf32};
     for (const auto& tested : reference::formats_with_tables()) formats.push_back(tested.format);
     for (const FloatFormat& format : formats) {

@@ -101,7 +101,7 @@ TEST_CASE("an unknown format name is an error that lists the known ones") {
                         "p3109: width 8 and precision 8 leave no exponent; expected width 3 to 15, precision 1 to 7");
 }
 
-TEST_CASE("a nonsensical format is an error that says what is wrong") {
+TEST_CASE("a nonsensical format is an error that names the fault") {
     const auto message = [](const FloatFormat& format) { return std::string(problem(format)); };
     REQUIRE(message(e4m3).empty());
     REQUIRE(message({0, 3, 7}) == "exponent_bits must be 1 to 8, so that values are exact in float");

@@ -13,7 +13,7 @@ using reference::from_bits;
 static_assert(int8_grid.max() == 127.0f && int8_grid.min_subnormal() == 1.0f && int8_grid.lowest() == -127.0f);
 
 TEST_CASE("int8 with a power-of-two scale rounds the exact quotient in every way") {
-    // Quarters of a step from beyond one end to beyond the other: what they round to follows from integer arithmetic.
+    // Quarters of a step from beyond one end to beyond the other. Integer arithmetic gives the expected codes.
     for (const float scale : {1.0f, 0x1p-20f, 0x1p60f}) {
         std::vector<float> in;
         for (int quarters = -600; quarters <= 600; ++quarters)
@@ -81,7 +81,7 @@ TEST_CASE("stochastic rounding to int8 has the mean of its input and the words o
         REQUIRE((value == 3.0f || value == 3.5f));
         sum += static_cast<double>(value);
     }
-    // 6.6 steps: up with probability 0.6, so sigma = 0.5 sqrt(0.24 / n).
+    // 3.3 / 0.5 = 6.6 steps: up with probability 0.6, so sigma = 0.5 sqrt(0.24 / n).
     REQUIRE(std::abs(sum / 50000 - 3.3) < 5 * 0.5 * std::sqrt(0.24 / 50000));
     QuantiseOptions later = options;
     later.first_index = 40000;

@@ -33,7 +33,7 @@ TEST_CASE("a minifloat stores the code of the nearest value") {
 
 namespace {
 
-/// Codes of F (all up to 16 bits) through every conversion. Returns how many fail.
+/// Codes of F (all up to 16 bits) through every conversion. Returns the number of failures.
 template <FloatFormat F>
 std::size_t count_wrong_conversions() {
     using Number = Minifloat<F>;
@@ -76,7 +76,7 @@ TEST_CASE("minifloats compare as numbers") {
             const auto x = E5M2::from_bits(static_cast<std::uint8_t>(a));
             const auto y = E5M2::from_bits(static_cast<std::uint8_t>(b));
             const bool ordered = !is_nan(decode(e5m2, a)) && !is_nan(decode(e5m2, b));
-            // infinities stand beyond the largest number
+            // Infinities stand beyond the largest number.
             const auto value = [](std::uint32_t code) {
                 const double magnitude = (code & 0x7F) == 0x7C ? 1e6 : reference::to_double(decode(e5m2, code & 0x7F));
                 return code >= 0x80 ? -magnitude : magnitude;
@@ -135,5 +135,5 @@ TEST_CASE("minifloats print as numbers and hash by value") {
     std::unordered_set<E4M3> set;
     for (std::uint32_t code = 0; code < 256; ++code)
         if (const auto x = E4M3::from_bits(static_cast<std::uint8_t>(code)); !x.is_nan()) set.insert(x);
-    REQUIRE(set.size() == 253);  // two NaN codes are out, the zeros are one
+    REQUIRE(set.size() == 253);  // without the two NaN codes, and with one zero for both
 }

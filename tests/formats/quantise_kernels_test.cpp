@@ -66,7 +66,7 @@ TEST_CASE("the stochastic kernels draw between the two neighbours") {
         REQUIRE(apply(c, x, 0u << 30) == bits_of(1.125f));
         REQUIRE(apply(c, x, 1u << 30) == bits_of(1.25f));
         REQUIRE(apply(c, x, 3u << 30) == bits_of(1.25f));
-        REQUIRE(apply(c, x, 0x3FFFFFFFu) == bits_of(1.125f));  // bits past the second are not looked at
+        REQUIRE(apply(c, x, 0x3FFFFFFFu) == bits_of(1.125f));  // only the first two bits count
         const std::uint32_t small = bits_of(-0x1p-10f);        // half of the smallest number
         REQUIRE(apply(c, small, 1u << 30) == 0x80000000u);
         REQUIRE(apply(c, small, 2u << 30) == bits_of(-0x1p-9f));

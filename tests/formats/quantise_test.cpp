@@ -25,7 +25,7 @@ std::size_t count_different(std::span<const float> a, std::span<const float> b) 
     return count;
 }
 
-/// Words of every exponent, with mantissas that end in every way, then the given ones.
+/// Words of every exponent with varied endings of the mantissa, then the given words.
 std::vector<float> float_sample(std::size_t count, bool with_nan) {
     std::vector<float> sample;
     for (std::size_t i = 0; i < count; ++i) {
@@ -41,7 +41,7 @@ std::vector<float> float_sample(std::size_t count, bool with_nan) {
 
 }  // namespace
 
-// The build says which of the two programs this is; the flag must have reached the compiler.
+// The build names which of the two programs this is; the flag must have reached the compiler.
 #if defined(UNITSCALE_TEST_FAST_MATH) != defined(__FAST_MATH__)
 #error "-ffast-math is on in the wrong program"
 #endif
@@ -58,7 +58,7 @@ TEST_CASE("quantise gives the values that a search in the decode table gives, fo
                             {Rounding::stochastic, 11},   {Rounding::stochastic, 16},   {Rounding::stochastic, 24}};
     for (const auto& [table, format] : reference::tested_formats()) {
         const reference::Lattice lattice(table);
-        const std::vector<float> in = reference::telling_floats(lattice, 100000);
+        const std::vector<float> in = reference::rounding_cases(lattice, 100000);
         std::vector<reference::Place> places;
         for (const float x : in) places.push_back(lattice.find(x));
         std::vector<float> out(in.size()), expected(in.size());
@@ -66,7 +66,7 @@ TEST_CASE("quantise gives the values that a search in the decode table gives, fo
             for (const Overflow overflow : {Overflow::saturate, Overflow::to_infinity}) {
                 if (overflow == Overflow::to_infinity && !format.has_nan()) continue;
                 const QuantiseOptions options{.rounding = rounding, .overflow = overflow, .bits = bits, .key = {3, 4}};
-                // Words for more than 16 bits; else half words, the low half first.
+                // Words for more than 16 bits; otherwise half words, the low half first.
                 std::vector<std::uint32_t> words(in.size());
                 if (rounding == Rounding::stochastic) fill_random_words(options.key, 0, words);
                 for (std::size_t i = 0; i < in.size(); ++i) {
@@ -133,7 +133,7 @@ TEST_CASE("spans may have any length and start, and may be quantised in place") 
                 }
 }
 
-TEST_CASE("large spans are streamed with the same result") {
+TEST_CASE("large spans are streamed with equal results") {
     std::vector<float> in(stream_threshold + 37);
     for (std::size_t i = 0; i < in.size(); ++i)
         in[i] = static_cast<float>(static_cast<std::int32_t>(i * 2654435761u)) * 0x1p-26f;
@@ -211,7 +211,7 @@ TEST_CASE("the mean of stochastic rounding is the input, within five standard er
             const double exact = reference::to_double(x);
             const double low = reference::to_double(quantise(format, x, {.rounding = Rounding::down}));
             const double high = reference::to_double(quantise(format, x, {.rounding = Rounding::up}));
-            // with N bits the chance of the outer neighbour is d cut to N bits
+            // With N bits the probability of the outer neighbour is d cut to N bits.
             const double inner = exact > 0 ? low : high;
             const double outer = exact > 0 ? high : low;
             const double d = std::floor(std::ldexp((exact - inner) / (outer - inner), bits)) / std::ldexp(1.0, bits);
@@ -288,7 +288,7 @@ TEST_CASE("fp32 gives floats back, but for infinity when saturating") {
     REQUIRE(bits_of(quantise(fp32, from_bits(reference::infinity_bits))) == 0x7F7FFFFFu);
 }
 
-TEST_CASE("quantise names what is wrong with its input") {
+TEST_CASE("quantise names the fault of its input") {
     std::vector<float> in(300, 1.0f);
     std::vector<float> out(in.size());
     REQUIRE_THROWS_WITH(quantise(e4m3, in, std::span(out).first(2)),

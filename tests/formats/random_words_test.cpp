@@ -41,8 +41,8 @@ TEST_CASE("pieces are words or half words from any place of the stream") {
                 for (std::size_t i = 0; i < count; ++i) wrong += words[i] != random_word(key, first + i) ? 1u : 0u;
                 const std::uint16_t* const halves = pieces.halves(isa, key, first, count);
                 for (std::size_t i = 0; i < count; ++i) wrong += halves[i] != half(first + i) ? 1u : 0u;
-                const std::uint32_t* const wide = pieces.wide_halves(isa, key, first, count);
-                for (std::size_t i = 0; i < count; ++i) wrong += wide[i] != half(first + i) << 16 ? 1u : 0u;
+                const std::uint32_t* const raised = pieces.halves_as_words(isa, key, first, count);
+                for (std::size_t i = 0; i < count; ++i) wrong += raised[i] != half(first + i) << 16 ? 1u : 0u;
                 INFO(name(isa) << " first " << first << " count " << count);
                 CHECK(wrong == 0);
             }

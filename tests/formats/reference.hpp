@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-// An independent account of the formats for the tests: values from decode tables, rounding by search among them in exact
-// arithmetic. Everything is double and integer, built from bits, so that fast-math and flushing change nothing.
+// An independent model of the formats for the tests: values from decode tables, rounding by search among them in exact
+// arithmetic. All arithmetic is on doubles and integers built from bits, so that fast-math and flushing change nothing.
 
 #include <unitscale/base/random.hpp>
 #include <unitscale/formats/format.hpp>
@@ -37,7 +37,7 @@ inline double to_double(float x) {
     return (word >> 31) != 0 ? -magnitude : magnitude;
 }
 
-/// The float word of a double that is a float: by integers, for the same reason.
+/// The float word of a double that is exact in float: by integers, so that float subnormals survive flushing.
 inline std::uint32_t to_word(double x, bool negative) {
     const std::uint32_t sign = negative ? 0x80000000u : 0u;
     const double magnitude = x < 0 ? -x : x;
@@ -89,14 +89,15 @@ struct TestedFormat {
     FloatFormat format;
 };
 
-/// The format that a decode table is of. Error: there is none of that name.
+/// The format of a decode table. Error: there is no format of this name.
 inline FloatFormat format_of_table(const std::string& table) {
     if (table == "binary16") return fp16;
     if (table == "bfloat16") return bf16;
     return find_format(table.starts_with("ocp_") ? table.substr(4) : table);
 }
 
-/// Every format that has a decode table: of every code up to 8 bits, of some codes of binary16 and bfloat16.
+/// Every format with a decode table. Tables of formats up to 8 bits hold every code; tables of binary16 and bfloat16
+/// hold some.
 inline std::vector<TestedFormat> formats_with_tables() {
     std::vector<TestedFormat> formats;
     for (const auto& entry : std::filesystem::directory_iterator(UNITSCALE_TEST_DATA "/formats")) {
@@ -110,14 +111,14 @@ inline std::vector<TestedFormat> formats_with_tables() {
     return formats;
 }
 
-/// Those of up to 8 bits, whose tables hold every code.
+/// The formats of up to 8 bits: their tables hold every code.
 inline std::vector<TestedFormat> tested_formats() {
     std::vector<TestedFormat> formats = formats_with_tables();
     std::erase_if(formats, [](const TestedFormat& tested) { return tested.format.code_bits() > 8; });
     return formats;
 }
 
-/// What rounding gives: a magnitude code, infinity or NaN.
+/// The result of rounding: a magnitude code, infinity or NaN.
 struct Result {
     Kind kind = Kind::finite;
     bool negative = false;
@@ -132,17 +133,17 @@ struct Result {
     }
 };
 
-/// Where a number lies among the numbers of a format.
+/// The place of a number among the numbers of a format.
 struct Place {
     bool negative = false;
     bool infinite = false;
     bool zero = false;
-    std::uint32_t below =
-        0;            ///< code of the largest magnitude that does not exceed it; one too many: beyond the format
-    double rest = 0;  ///< its distance from there, in steps to the next magnitude, exactly: 0 <= rest < 1
+    /// Code of the largest magnitude that does not exceed the number. One above the largest code: beyond the format.
+    std::uint32_t below = 0;
+    double rest = 0;  ///< distance from this magnitude, in steps to the next magnitude, exact: 0 <= rest < 1
 };
 
-/// Rounding by search. What a format has (-0, infinity, NaN, sign) is read off its table.
+/// Rounding by search. The format's features (-0, infinity, NaN, sign) are read off its table.
 class Lattice {
 public:
     explicit Lattice(const std::string& table) {
@@ -153,7 +154,7 @@ public:
             has_negative_zero = has_negative_zero || (row.kind == Kind::finite && row.negative && row.value == 0);
             if (row.kind == Kind::finite && !row.negative) values.push_back(row.value);  // in the order of their codes
         }
-        // One number more, as if the exponent went on: the last step, which a power of two doubles.
+        // One number more, as if the exponent range continued: the last step, which a power of two doubles.
         const std::size_t last = values.size() - 1;
         const bool one_per_binade =
             values.size() > 4 && values[last] == 2 * values[last - 1] && values[last - 1] == 2 * values[last - 2];
@@ -236,10 +237,10 @@ private:
     }
 };
 
-/// Floats that tell roundings apart, no NaN: every number of the format, every midpoint, what lies just beside them, some
-/// beyond the range, and `count` random ones, a quarter of them anywhere and the others from just below the range to just
-/// above it, evenly by exponent.
-inline std::vector<float> telling_floats(const Lattice& lattice, std::size_t count) {
+/// Floats for which roundings differ, no NaN. They are every number of the format, every midpoint, the neighbours of
+/// these, some numbers beyond the range, and `count` random ones. A quarter of the random numbers lie anywhere. The
+/// others lie evenly by exponent from just below the range to just above it.
+inline std::vector<float> rounding_cases(const Lattice& lattice, std::size_t count) {
     std::vector<float> floats;
     const auto add = [&floats](std::uint32_t word) {
         for (const std::uint32_t sign : {0u, 0x80000000u}) floats.push_back(from_bits(word | sign));

@@ -13,10 +13,11 @@ constexpr Rounded round_even(const FloatFormat& format, float x, Overflow overfl
     return round_to(format, x, Rounding::nearest_even, overflow, 16, 0);
 }
 
-/// Every rounding, saturating or not, of the telling floats, against the search. Stochastic with every number of bits.
+/// Tests every rounding, saturating or not, of the rounding cases against the search. Stochastic with every number of
+/// bits.
 std::size_t count_wrong(const std::string& table, const FloatFormat& format, std::size_t random_count) {
     const Lattice lattice(table);
-    const std::vector<float> inputs = reference::telling_floats(lattice, random_count);
+    const std::vector<float> inputs = reference::rounding_cases(lattice, random_count);
     std::vector<std::uint32_t> random(inputs.size());
     fill_random_words({1, 2}, 0, random);
     std::size_t wrong = 0;

@@ -10,7 +10,8 @@ using namespace unitscale;
 
 namespace {
 
-// A model of width 512 and 16 blocks: a feed-forward layer's last weight and bias, a gain outside branches, both tables.
+// A model of width 512 and 16 blocks: a feed-forward layer's last weight and bias, a gain outside branches, both
+// tables.
 constexpr ParameterFacts down{.role = ParameterRole::weight, .fan_in = 2048, .fan_out = 512, .depth = 16, .width = 512};
 constexpr ParameterFacts bias{.role = ParameterRole::bias, .fan_in = 1, .fan_out = 512, .depth = 16, .width = 512};
 constexpr ParameterFacts gain{.role = ParameterRole::norm, .fan_in = 1, .fan_out = 512};
@@ -52,7 +53,7 @@ TEST_CASE("parametrisation: u-µP, Adam and LAMB: table 2 of the paper") {
     }
 }
 
-TEST_CASE("parametrisation: u-µP, SGD with a readout whose factors are joined") {
+TEST_CASE("parametrisation: u-µP, SGD with a readout of joined factors") {
     const ParametrisationRule umup{.kind = Parametrisation::umup, .constrained_readout = true};
     CHECK(parameter_scaling(umup, table, OptimiserKind::sgd).learning_rate_factor == Approx(std::sqrt(512.0)));
     CHECK(parameter_scaling(umup, down, OptimiserKind::sgd).learning_rate_factor == Approx(std::sqrt(2048.0) / 4.0));

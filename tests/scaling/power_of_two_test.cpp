@@ -45,7 +45,7 @@ TEMPLATE_TEST_CASE("powers of two in the range of scales stay, and their neighbo
 TEMPLATE_TEST_CASE("the nearest power of two in the logarithm changes at sqrt 2", "", float, double) {
     using T = TestType;
     for (const int exponent : {-126, -100, -1, 0, 1, 50, 126}) {
-        // The number of T next to 2^exponent sqrt 2, and on which side of it that is.
+        // The number of T next to 2^exponent sqrt 2, and its side of 2^exponent sqrt 2.
         const T root = static_cast<T>(std::sqrt(2.0));
         const bool near_is_above = static_cast<double>(root) * static_cast<double>(root) > 2.0;
         const T near = std::ldexp(root, exponent);
@@ -75,7 +75,7 @@ TEMPLATE_TEST_CASE("random numbers lie between their rounded powers of two", "",
 }
 
 TEST_CASE("stochastic rounding to a power of two is unbiased") {
-    // Of the 2^32 random words, f 2^32 round 2^e (1 + f) up: the threshold is looked at from both sides.
+    // Of the 2^32 random words, f 2^32 round 2^e (1 + f) up: the threshold is tested from both sides.
     for (const float fraction : {0.0f, 0x1p-23f, 0.25f, 0.5f, 0.7f, 1.0f - 0x1p-23f}) {
         const float x = (1.0f + fraction) * 0x1p5f;
         CAPTURE(fraction);
@@ -95,7 +95,7 @@ TEST_CASE("stochastic rounding to a power of two is unbiased") {
     REQUIRE(std::abs(sum / count - 1.3) < 5 * std::sqrt(0.21 / count));
 }
 
-TEMPLATE_TEST_CASE("what would leave the range of scales is its bound", "", float, double) {
+TEMPLATE_TEST_CASE("a result outside the range of scales becomes the nearer bound", "", float, double) {
     using T = TestType;
     const T smallest = static_cast<T>(0x1p-126), largest = static_cast<T>(0x1p127);
     for (const T tiny :

@@ -25,10 +25,10 @@ TEST_CASE("a number becomes a scale as the rounding says") {
     CHECK(name(ScaleRounding::stochastic) == "stochastic");
 }
 
-TEST_CASE("a worth is data times scale, whatever scale is wanted") {
+TEST_CASE("the true scale is factor times scale for every wanted scale") {
     CHECK(with_scale(12.0, 4.0).factor == 3.0);
     CHECK(with_scale(12.0, 4.0).scale == 4.0);
-    // Beyond the range of scales the rest is in the data.
+    // The part beyond the range of scales goes to the data.
     const Scaled small = with_scale(0x1p-200, 0x1p-200), large = with_scale(0x1p150, 0x1p150);
     CHECK(small.scale == 0x1p-126);
     CHECK(small.factor == 0x1p-74);
@@ -36,7 +36,7 @@ TEST_CASE("a worth is data times scale, whatever scale is wanted") {
     CHECK(large.factor == 0x1p23);
 }
 
-TEST_CASE("the scale of a product of k terms is that of its inputs times k^1/2, rounded") {
+TEST_CASE("the scale of a product of k terms is the scale of its inputs times k^1/2, rounded") {
     const Scaled exact = product_scale(ScaleRounding::down, 0.5, 1.0 / std::sqrt(64.0));
     CHECK(exact.scale == 4.0);
     CHECK(exact.factor == 0.125);

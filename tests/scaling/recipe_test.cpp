@@ -59,7 +59,8 @@ TEST_CASE("recipes are found by name and an unknown name lists them") {
 
 namespace {
 
-/// How operands are rounded, and "-" where they are not: the format, then whatever is not the usual rounding and saturation.
+/// How operands are rounded: the format, then every deviation from the usual rounding and saturation. "-" if they are
+/// not rounded.
 std::string text_of(const std::optional<Quantiser>& quantiser) {
     if (!quantiser) return "-";
     const Quantiser usual{
@@ -67,7 +68,7 @@ std::string text_of(const std::optional<Quantiser>& quantiser) {
     return name(quantiser->format) + (*quantiser == usual ? "" : ", rounded in another way");
 }
 
-/// Where the powers of two of operands come from.
+/// The source of the powers of two of operands.
 std::string text_of(const ScaleRule& rule) {
     if (rule == ScaleRule{}) return "none";
     std::string text(name(rule.source));
@@ -78,7 +79,8 @@ std::string text_of(const ScaleRule& rule) {
     return rule.granularity == ScaleGranularity::tensor ? text : text + " by " + std::string(name(rule.granularity));
 }
 
-/// Formats of a product: activation, weight, gradient; then rule of their scales and rounding of the result where there are any.
+/// Formats of a product: activation, weight, gradient; then the rule of their scales and the rounding of the result, if
+/// any.
 std::string text_of(const ProductFormats& formats) {
     std::string text = text_of(formats.activation) + ' ' + text_of(formats.weight) + ' ' + text_of(formats.gradient);
     if (formats == ProductFormats{}) return text;
@@ -89,14 +91,14 @@ std::string text_of(const ProductFormats& formats) {
     return formats.result ? text + ", result " + text_of(formats.result) : text;
 }
 
-/// A tensor of the optimiser: "fp32" where it is kept as it is computed.
+/// A tensor of the optimiser: "fp32" if it is kept as computed.
 std::string text_of(const StateFormat& format) {
     if (!format.format) return "fp32";
     const StateFormat usual{.format = format.format, .scaled = true, .block = 0, .rounding = Rounding::nearest_even};
     return name(*format.format) + (format == usual ? "" : ", kept in another way");
 }
 
-/// Element type, master weights, both moments; the rounding of weights' gradients where there is any.
+/// Element type, master weights, both moments; the rounding of weights' gradients, if any.
 std::string text_of(const Storage& storage) {
     std::string text = std::string(name(storage.element)) + ", master " +
                        (storage.master ? text_of(*storage.master) : "none") + ", moments " +
@@ -131,7 +133,7 @@ struct RecipeRow {
 const std::string fp32_state = ", master none, moments fp32 fp32", with_master = ", master fp32, moments fp32 fp32";
 const std::string fp8 = "e4m3 e4m3 e5m2", fnuz = "e4m3fnuz e4m3fnuz e5m2fnuz", unrounded = "- - -";
 
-/// All that a recipe says, by recipe. In words: docs/recipes.md.
+/// The fields of every recipe. In words: docs/recipes.md.
 const std::vector<RecipeRow>& table() {
     static const std::vector<RecipeRow> rows = {
         {"fp32", "none", "standard", "plain", unrounded, "", "fp32" + fp32_state, "none", 1.0, 6e-3, 1.0},
@@ -169,7 +171,7 @@ const std::vector<RecipeRow>& table() {
 
 }  // namespace
 
-TEST_CASE("every recipe says what the table says, and every recipe is in the table") {
+TEST_CASE("every recipe agrees with the table, and every recipe is in the table") {
     const std::vector<Recipe> recipes = known_recipes();
     std::vector<std::string> names, rows;
     for (const Recipe& recipe : recipes) names.push_back(recipe.name);
@@ -187,7 +189,7 @@ TEST_CASE("every recipe says what the table says, and every recipe is in the tab
         CHECK(recipe.readout_exponent == row.readout_exponent);
         CHECK(recipe.learning_rate == row.learning_rate);
         CHECK(recipe.clip_norm == row.clip_norm);
-        // The products of the first block and of a later one, and those outside of blocks.
+        // The products of the first block and of a later one, and products outside of blocks.
         for (const std::string block : {"decoder/block0/", "decoder/block11/"}) {
             std::string left_alone;
             for (const std::string product : {"attention/query", "attention/key", "attention/value", "attention/out",
@@ -202,7 +204,7 @@ TEST_CASE("every recipe says what the table says, and every recipe is in the tab
         }
         CHECK(recipe.formats(ProductKind::readout, "decoder/readout") == ProductFormats{});
         CHECK(recipe.formats(ProductKind::matmul, "decoder/block0/attention") == ProductFormats{});
-        // What no recipe changes, and what scale propagation does.
+        // Fields that no recipe changes, and the rule of scale propagation.
         CHECK(recipe.constraint == Constraint::automatic);
         CHECK(recipe.automatic_rule == Constraint::to_output_scale);
         CHECK(recipe.hyperparameters == Hyperparameters{.alpha_attn = 1.0,

@@ -11,8 +11,8 @@ using namespace unitscale;
 
 namespace {
 
-/// What is left in the last output of the stream's start and of every branch, as shares of variance, when branches are
-/// independent and a branch of layer i has variance f[i]: y = (tau f + x) / sqrt(tau^2 + 1), layer after layer.
+/// The shares of variance in the last output that come from the stream's start and from every branch. Branches are
+/// independent, and a branch of layer i has variance f[i]: y = (tau f + x) / sqrt(tau^2 + 1), layer after layer.
 std::vector<double> variance_shares(const ResidualRule& rule, const std::vector<double>& f, double& worst_std) {
     std::vector<double> share = {1.0};
     worst_std = 0.0;
@@ -38,7 +38,8 @@ TEST_CASE("the u-muP depth rule keeps the stream's scale and gives every branch 
                     {.scheme = ResidualScheme::depth, .multiplier = multiplier, .attention_ratio = ratio},
                     std::vector<double>(layers, 1.0), worst);
                 REQUIRE(worst < 0.003);
-                // A branch adds a^2 to a start of L/2: the two kinds in the ratio r^2, a pair 2 multiplier^2.
+                // A branch adds a^2 to a start of L/2. The two kinds have the ratio r^2, and a pair adds 2
+                // multiplier^2.
                 const double start = share[0];
                 double branches = 0.0;
                 for (std::size_t i = 1; i <= layers; i += 2) {
@@ -72,7 +73,7 @@ TEST_CASE("the running mean gives equal shares to the start and all branches") {
     for (const double part : share) REQUIRE(part == Approx(1.0 / 8.0).epsilon(1e-12));
 }
 
-TEST_CASE("a fixed tau is the same in every layer and plain has none") {
+TEST_CASE("a fixed tau is equal in every layer and plain has none") {
     const ResidualRule fixed{.scheme = ResidualScheme::fixed, .tau = 0.25};
     REQUIRE(residual_tau(fixed, 0, 3) == 0.25);
     REQUIRE(residual_tau(fixed, 2, 3) == 0.25);

@@ -26,7 +26,7 @@ TEST_CASE("scopes and sites keep their numbers when they are asked for again") {
     REQUIRE(state.site(block, "add", 1) == second);
     REQUIRE_FALSE(add == second);
     REQUIRE(state.site_count() == 2);
-    REQUIRE(state.scope(0, "block0") != block);  // the same name elsewhere is another place
+    REQUIRE(state.scope(0, "block0") != block);  // an equal name elsewhere is another place
     REQUIRE_FALSE(state.site(decoder, "add", 0) == add);
     REQUIRE(state.site_count() == 3);
 }
@@ -42,16 +42,17 @@ TEST_CASE("paths join module, op and an ordinal from the second use on") {
     REQUIRE(state.path(state.site(0, "loss", 0)) == "loss");
 }
 
-TEST_CASE("a product's formats are looked up once and then stay what the table says") {
+TEST_CASE("a product's formats are looked up once and then agree with the table") {
     ScalingState state;
-    const Recipe fp8 = find_recipe("unit-fp8"), wide = find_recipe("unit-fp32");
+    const Recipe fp8 = find_recipe("unit-fp8"), unit_fp32 = find_recipe("unit-fp32");
     const Site linear = state.site(state.scope(0, "up"), "linear", 0);
     const Site plain = state.site(0, "add", 0);
     const Site readout = state.site(state.scope(0, "head"), "readout", 0);
     REQUIRE(state.products().empty());
     REQUIRE(state.formats(linear, ProductKind::linear, fp8).weight.value().format == e4m3);
     REQUIRE_FALSE(state.formats(readout, ProductKind::readout, fp8).weight.has_value());
-    REQUIRE(state.formats(linear, ProductKind::linear, wide).weight.value().format == e4m3);  // still
+    REQUIRE(state.formats(linear, ProductKind::linear, unit_fp32).weight.value().format ==
+            e4m3);  // still the first answer
     static_cast<void>(plain);
     const auto products = state.products();
     REQUIRE(products.size() == 2);
@@ -92,7 +93,7 @@ TEST_CASE("random keys differ by site, step, part and seed and depend on nothing
     state.set_step(1);
     REQUIRE(state.random_key(a, 0) == keys[0]);
 
-    ScalingState other(7);  // the same path with another number: the same stream
+    ScalingState other(7);  // an equal path with another number gives an equal stream
     const Site elsewhere = other.site(other.scope(0, "new"), "gelu", 0);
     const Site later = other.site(0, "dropout", 0);
     REQUIRE(elsewhere.id == a.id);
@@ -108,7 +109,7 @@ struct ScalarNames {
     void table(const char* name, std::map<std::string, double>& rows) { seen.emplace_back(name, rows.size()); }
 };
 
-/// Keeps what it sees, or puts it back.
+/// Keeps the values it sees, or puts them back.
 struct Copier {
     std::map<std::string, std::uint64_t> scalars{};
     std::map<std::string, std::map<std::string, double>> tables{};
@@ -175,7 +176,7 @@ TEST_CASE("operand_bias: constant, of now, and of past steps, largest or latest"
     CHECK(state.last_bias(site, OperandRole::gradient) == 14);
 
     const ScaleRule largest{.source = ScaleSource::delayed, .history = 2};
-    const auto unit = 57344.0f;  // of bias 0: the amax below are powers of two of it
+    const auto unit = 57344.0f;  // bias 0: each amax below is this times a power of two
     state.set_step(1);
     CHECK(bias(largest, unit * 4.0f) == -2);  // no past yet: its own
     CHECK(bias(largest, unit * 8.0f) == -3);  // another micro-batch
@@ -185,10 +186,10 @@ TEST_CASE("operand_bias: constant, of now, and of past steps, largest or latest"
     CHECK(bias(largest, unit / 2.0f) == -3);
     ScaleRule latest = largest;
     latest.latest = true;
-    CHECK(bias(latest, unit) == 0);                 // step 2's
-    CHECK(bias(latest, unit * 64.0f, false) == 0);  // evaluation reads and leaves no trace
+    CHECK(bias(latest, unit) == 0);                 // the amax of step 2
+    CHECK(bias(latest, unit * 64.0f, false) == 0);  // evaluation reads the history and does not change it
     state.set_step(4);
-    CHECK(bias(largest, unit) == 0);  // steps 2 and 3: the history is two long
+    CHECK(bias(largest, unit) == 0);  // steps 2 and 3: the history has length 2
 
     std::map<std::string, double> saved;
     const auto visit = [&](ScalingState& target, bool load) {
@@ -221,7 +222,7 @@ TEST_CASE("operand_bias: constant, of now, and of past steps, largest or latest"
                       "ScalingState: amax entry 'linear|weight|x'; expected step, current or a number");
 }
 
-TEST_CASE("an operand whose largest magnitude is not finite has no bias and is counted once") {
+TEST_CASE("an operand with a largest magnitude that is not finite has no bias and is counted once") {
     ScalingState state(1);
     const Site site = state.site(0, "linear", 0);
     for (int i = 0; i < 3; ++i)

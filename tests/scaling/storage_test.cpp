@@ -33,7 +33,7 @@ TEST_CASE("storage: a state format holds signed numbers, zero and NaN in at most
         for (const std::size_t block : {0u, 16u, 128u, 1024u})
             CHECK_NOTHROW(validate({.format = format, .block = block}));
     CHECK_NOTHROW(validate({.format = fp16, .scaled = false}));
-    CHECK_NOTHROW(validate({.block = 7}));  // of what is kept as computed nothing is asked
+    CHECK_NOTHROW(validate({.block = 7}));  // no condition on tensors kept as computed
     CHECK_THROWS_WITH(validate({.format = tf32}),
                       "here: tf32 has 19 bits; expected at most 16, or none for what is kept as computed");
     CHECK_THROWS_WITH(validate({.format = e2m1}), "here: e2m1 has no NaN; expected a format with zero, NaN and sign");

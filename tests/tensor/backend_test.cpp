@@ -28,8 +28,8 @@ TEST_CASE("the storage types are the two 16-bit formats", "[tensor]") {
 
 namespace {
 
-/// Floats at, half way between and beside the numbers of T's 65536 codes, and 100000 of every exponent: codes that differ
-/// between T's own conversion and `encode`, and codes whose values differ. NaN need only be NaN.
+/// Floats at, half way between and beside the numbers of T's 65536 codes, and 100000 floats of every exponent. Counts
+/// codes that differ between T's own conversion and `encode`, and codes with different values. NaN need only be NaN.
 template <class T>
 std::size_t count_different_conversions(const FloatFormat& format) {
     std::vector<std::uint32_t> words;

@@ -31,7 +31,7 @@ TEST_CASE("a tensor is repeated to a shape", "[tensor]") {
     CHECK(broadcast_to(column, {2, 1})(1, 0) == 2.0f);
 }
 
-TEST_CASE("what does not broadcast is an error with both shapes", "[tensor]") {
+TEST_CASE("shapes that do not broadcast are an error with both shapes", "[tensor]") {
     REQUIRE_THROWS_WITH(broadcast_to(Tensor<float>(Shape{2, 3}), {4, 3}),
                         "broadcast_to: shape [2,3] does not broadcast to [4,3]: 2 != 4");
     REQUIRE_THROWS_WITH(broadcast_to(Tensor<float>(Shape{2, 3}), {2, 1}),

@@ -18,14 +18,14 @@ using Wide = Minifloat<tf32>;
 using Types =
     std::tuple<double, float, Half, BFloat16, Minifloat<e4m3>, Wide, bool, std::int8_t, std::int64_t, std::uint64_t>;
 
-/// Holds every element type but 64-bit integers above 2^53 exactly.
+/// An element as a double: exact for every element type but 64-bit integers above 2^53.
 template <class T>
 double as_double(T x) {
     if constexpr (CodedElement<T>) return static_cast<double>(static_cast<float>(x));
     else return static_cast<double>(x);
 }
 
-/// What the documentation says a cast gives, in double.
+/// The documented result of a cast, in double.
 template <class To>
 double expected(double x) {
     if constexpr (std::is_same_v<To, bool>) return x != 0.0;
@@ -115,7 +115,7 @@ Tensor<T> samples() {
     return tensor;
 }
 
-/// Elements that differ from what is documented: value, sign of zero, NaN.
+/// Counts elements that differ from the documented result: value, sign of zero, NaN.
 template <class To, class From>
 std::size_t wrong_casts(const Tensor<From>& in) {
     const Tensor<To> out = cast<To>(in);
@@ -182,8 +182,8 @@ TEST_CASE("doubles and integers are rounded to narrow types once", "[tensor]") {
     CHECK(static_cast<float>(element_cast<Minifloat<e4m3>>(1.0 + 0x1p-4 + 0x1p-40)) == 1.0f + 0x1p-3f);
     CHECK(static_cast<float>(element_cast<BFloat16>((std::int32_t{1} << 30) + (std::int32_t{1} << 22) + 1)) ==
           0x1p30f + 0x1p23f);
-    const std::int64_t above_tie =
-        (std::int64_t{1} << 62) + (std::int64_t{1} << 54) + 1;  // double itself cannot hold it
+    // Not exact in double.
+    const std::int64_t above_tie = (std::int64_t{1} << 62) + (std::int64_t{1} << 54) + 1;
     CHECK(static_cast<float>(element_cast<BFloat16>(above_tie)) == 0x1p62f + 0x1p55f);
     CHECK(static_cast<float>(element_cast<BFloat16>(-above_tie)) == -0x1p62f - 0x1p55f);
     CHECK(static_cast<float>(element_cast<BFloat16>(above_tie - 1)) == 0x1p62f);

@@ -14,7 +14,7 @@ using namespace unitscale;
 namespace {
 
 struct Moments {
-    double mean = 0.0, stddev = 0.0, fourth = 0.0;  // fourth: of the standardised value
+    double mean = 0.0, stddev = 0.0, fourth = 0.0;  // fourth: fourth moment of the standardised value
 };
 
 template <class T>
@@ -71,7 +71,7 @@ TEST_CASE("a uniform fill has the moments of its distribution and stays inside",
     CHECK((low >= -1.0f && high < 3.0f));
 }
 
-TEST_CASE("a fill is a function of its key, the same in every element type up to rounding", "[tensor]") {
+TEST_CASE("a fill is a function of its key, equal in every element type up to rounding", "[tensor]") {
     const auto x = normal<double>({1000}, {5, 6}), again = normal<double>({1000}, {5, 6}),
                other = normal<double>({1000}, {5, 7});
     const auto narrow = normal<Half>({1000}, {5, 6});
@@ -95,7 +95,7 @@ TEST_CASE("a fill is a function of its key, the same in every element type up to
     CHECK(spread(7) == element_cast<BFloat16>(2.0 + 2.0 * static_cast<double>(uniform(random_word({5, 6}, 7)))));
 }
 
-TEST_CASE("a truncated normal fill keeps what lies within its bound and draws the rest again", "[tensor]") {
+TEST_CASE("a truncated normal fill keeps elements within its bound and draws the rest again", "[tensor]") {
     const auto x = truncated_normal<double>({200000}, {1, 2}, 3.0), plain = normal<double>({200000}, {1, 2}, 3.0);
     std::size_t outside = 0, kept = 0, redrawn = 0;
     for (std::size_t i = 0; i < x.size(); ++i) {
@@ -129,7 +129,7 @@ TEST_CASE("an integer fill gives every number of its range as often", "[tensor]"
 }
 
 TEST_CASE("numbers below a count that does not divide 2^32 are not favoured", "[tensor]") {
-    // A third of the numbers below 3 2^30 are multiples of 3; of plain quotients of 32-bit words, half would be.
+    // A third of the numbers below 3 2^30 are multiples of 3. With plain quotients of 32-bit words, half would be.
     std::size_t low = 0;
     for (std::uint64_t i = 0; i < 30000; ++i) low += random_below({3, 4}, i, std::uint64_t{3} << 30) % 3 == 0;
     CHECK(static_cast<double>(low) == Approx(10000.0).margin(5.0 * std::sqrt(30000.0 * 2.0 / 9.0)));

@@ -49,7 +49,8 @@ TEMPLATE_TEST_CASE("other scales cost one rounding to the element type", "[tenso
     for (TestType& v : x.span())
         if (std::abs(widest(v)) < 0.01) v = element_cast<TestType>(0.01);
     x.set_scale(3.0);
-    // Half a unit in the last place, and what double arithmetic adds: the ratio's and the product's roundings.
+    // Half a unit in the last place, and the errors of double arithmetic: the roundings of the ratio and of the
+    // product.
     double half_ulp = std::is_same_v<TestType, double> ? 0.0 : 0x1p-24;
     if constexpr (CodedElement<TestType>) half_ulp = static_cast<double>(format_of<TestType>.epsilon()) / 2.0;
     const double bound = half_ulp + 0x1p-51;
@@ -79,7 +80,7 @@ TEST_CASE("a value is rounded once, also where float would meet a tie", "[tensor
 TEST_CASE("ratios beyond double's range still move exactly", "[tensor]") {
     Tensor<double> x({2}, {0x1p900, 3.0 * 0x1p800});
     x.set_scale(0x1p-700);
-    const auto y = set_scaling(x, 0x1p600);  // the ratio 2^-1300 is no double
+    const auto y = set_scaling(x, 0x1p600);  // the ratio 2^-1300 is outside double's range
     CHECK(y(0) == 0x1p-400);
     CHECK(y(1) == 3.0 * 0x1p-500);
     const auto z = set_scaling(y, 0x1p-700);

@@ -9,8 +9,8 @@
 
 using namespace unitscale;
 
-TEST_CASE("a strided loop drops axes of extent 1 and joins what every operand walks evenly", "[tensor]") {
-    StridedLoop<2> loop;  // [2,3,1,4] against the same with the first axis broadcast
+TEST_CASE("a strided loop drops axes of extent 1 and joins axes that every operand walks evenly", "[tensor]") {
+    StridedLoop<2> loop;  // [2,3,1,4] against [2,3,1,4] with the first axis broadcast
     loop.add_axis(2, {12, 0});
     loop.add_axis(3, {4, 4});
     loop.add_axis(1, {4, 4});

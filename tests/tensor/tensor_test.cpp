@@ -137,7 +137,7 @@ TEST_CASE("a pool serves the next tensor of the size without the system", "[tens
     CHECK(pool->live_bytes() == 0);
     const Tensor<float> first(Shape{1000}, pool), second(Shape{1000}, pool);
     CHECK(pool->system_allocations() == 2);
-    const Tensor<float> copy = first;  // the user's own
+    const Tensor<float> copy = first;  // the copy belongs to the user
     CHECK(pool->system_allocations() == 2);
 }
 

@@ -86,7 +86,7 @@ TEST_CASE("a view has the scale of its tensor, and so has its copy", "[tensor]")
     CHECK(copy_of(view(std::as_const(x)).slice({{0, 2}})).any_scale());
     CHECK(copy_of(view(std::as_const(x)).slice({{0, 2}})).scale() == 4.0);
     CHECK(x.any_scale());
-    const auto writable = view(x);  // may be written through: no longer zeros by construction
+    const auto writable = view(x);  // a writable view: the elements are no longer zeros by construction
     CHECK_FALSE(x.any_scale());
     CHECK(writable.scale() == 4.0);
     CHECK_FALSE(copy_of(writable).any_scale());

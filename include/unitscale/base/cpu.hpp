@@ -7,11 +7,11 @@
 #include <string_view>
 
 /// Target attributes for leaf functions compiled for instruction sets beyond the build's own. Such a function is a free
-/// function or a template, holds no lambda and no OpenMP region, and is called only when `active_isa()` allows it.
+/// function or a template. It holds no lambda and no OpenMP region, and is called only when `active_isa()` allows it.
 #if (defined(__x86_64__) || defined(__i386__)) && (defined(__GNUC__) || defined(__clang__))
 #define UNITSCALE_X86 1
 #define UNITSCALE_TARGET_AVX2 __attribute__((target("avx2,fma,f16c,bmi2")))
-#if defined(__clang__)  // it ignores a whole target list that holds an option it does not know
+#if defined(__clang__)  // Clang ignores a whole target list that holds an unknown option
 #define UNITSCALE_TARGET_AVX512 \
     __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi2"), min_vector_width(512)))
 #define UNITSCALE_TARGET_AVX512_BF16 \
@@ -19,9 +19,10 @@
 #else
 #define UNITSCALE_TARGET_AVX512 \
     __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi2,prefer-vector-width=512")))
-#define UNITSCALE_TARGET_AVX512_BF16                                                                              \
-    __attribute__((target("avx512bf16,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi2,prefer-vector-width=" \
-                          "512")))
+#define UNITSCALE_TARGET_AVX512_BF16                                               \
+    __attribute__((                                                                \
+        target("avx512bf16,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi2," \
+               "prefer-vector-width=512")))
 #endif
 #else
 #define UNITSCALE_X86 0
@@ -32,21 +33,21 @@
 
 namespace unitscale {
 
-/// Instruction sets that dispatched kernels know, in rising order. `baseline` is what the build's flags allow.
+/// Instruction sets of the dispatched kernels, in rising order. `baseline` is the set that the build's flags allow.
 enum class Isa { baseline, avx2, avx512 };
 
 [[nodiscard]] constexpr std::string_view name(Isa isa) noexcept {
     return isa == Isa::avx512 ? "avx512" : isa == Isa::avx2 ? "avx2" : "baseline";
 }
 
-/// The instruction set of that name; Error lists the known ones.
+/// The instruction set with the given name. Error: an unknown name; the message lists the known ones.
 [[nodiscard]] inline Isa parse_isa(std::string_view text) {
     for (const Isa isa : {Isa::baseline, Isa::avx2, Isa::avx512})
         if (text == name(isa)) return isa;
     fail("UNITSCALE_ISA: unknown instruction set '", text, "'; expected baseline, avx2 or avx512");
 }
 
-/// The highest instruction set that this processor (and its operating system) runs.
+/// The highest instruction set that this processor and its operating system run.
 [[nodiscard]] inline Isa detected_isa() noexcept {
 #if UNITSCALE_X86
     __builtin_cpu_init();
@@ -59,7 +60,7 @@ enum class Isa { baseline, avx2, avx512 };
     return Isa::baseline;
 }
 
-/// The instruction set in use: what was detected, or the lower one that the environment variable UNITSCALE_ISA names
+/// The instruction set in use: the detected one, or a lower one that the environment variable UNITSCALE_ISA names
 /// (baseline, avx2, avx512). Read once per process. Error: an unknown name.
 /// Test: tests/base/cpu_test.cpp
 [[nodiscard]] inline Isa active_isa() {

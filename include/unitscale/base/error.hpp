@@ -10,7 +10,7 @@
 
 namespace unitscale {
 
-/// Bad input to the library. The message is one line that names the operation, the argument and what was expected:
+/// Bad input to the library. The message is one line. It names the operation, the argument and the expectation:
 /// `matmul: x [2,3] and w [4,5] do not contract: 3 != 4`.
 /// Test: tests/base/error_test.cpp
 class Error : public std::invalid_argument {
@@ -24,8 +24,8 @@ struct LazyText {
     void (*append)(std::string& text, const void* value);
 };
 
-/// One part of a message without its type: text, a number or lazy text. A part refers to its text, it holds no copy.
-/// Messages are built from arrays of parts by one function, so that a check costs a program next to no code.
+/// One part of a message without its type: text, a number or lazy text. A part refers to its text and holds no copy.
+/// One function builds every message from an array of parts, so a check adds next to no code to a program.
 class MessagePart {
 public:
     MessagePart(const char* text) noexcept : kind_(Kind::literal) { value_.literal = text; }
@@ -47,8 +47,8 @@ public:
     MessagePart(double number) noexcept : kind_(Kind::real) { value_.real = number; }
     MessagePart(const LazyText& lazy) noexcept : kind_(Kind::lazy) { value_.lazy = &lazy; }
 
-    /// Adds the part's text. Numbers are written as std::ostream does by default, whatever the locale: floating-point numbers with
-    /// six significant digits.
+    /// Adds the part's text. Numbers are written as std::ostream does by default, under every locale. Floating-point
+    /// numbers get six significant digits.
     [[gnu::cold]] void append_to(std::string& text) const {
         char digits[32];
         char* end = digits;
@@ -89,22 +89,23 @@ private:
         const LazyText* lazy;
     } value_;
     Kind kind_;
-    std::size_t size_;  // of text only
+    std::size_t size_;  // set for Kind::text only
 };
 
-/// The parts one after the other.
+/// Concatenates the parts.
 [[nodiscard]] inline std::string joined(std::initializer_list<MessagePart> parts) {
     std::string text;
     for (const MessagePart& part : parts) part.append_to(text);
     return text;
 }
 
-/// Throws Error with the parts as its message. Out of line and marked cold, so that a caller's own code stays small and straight.
+/// Throws Error with the parts as its message. Out of line and marked cold, so that the caller's code stays small and
+/// straight.
 [[noreturn, gnu::cold, gnu::noinline]] inline void throw_error(std::initializer_list<MessagePart> parts) {
     throw Error(joined(parts));
 }
 
-/// The parts written one after the other, as `operator<<` of a std::ostream writes them.
+/// Concatenates the parts, each written as `operator<<` of a std::ostream writes it.
 template <class... Parts>
 [[nodiscard, gnu::always_inline]] inline std::string concatenate(const Parts&... parts) {
     return joined({MessagePart(parts)...});
@@ -116,8 +117,8 @@ template <class... Parts>
     throw_error({MessagePart(parts)...});
 }
 
-/// Throws Error unless `condition` holds. The parts are only formatted on failure, so a check costs one branch.
-/// Call it before a parallel region, never inside: an exception must not leave an OpenMP thread.
+/// Throws Error unless `condition` holds. The parts are formatted on failure only, so a check costs one branch. Call it
+/// before a parallel region, never inside: an exception must not leave an OpenMP thread.
 template <class... Parts>
 [[gnu::always_inline]] inline void check(bool condition, const Parts&... parts) {
     if (!condition) [[unlikely]]

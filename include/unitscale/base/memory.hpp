@@ -17,9 +17,9 @@ namespace unitscale {
 /// Alignment of every buffer of the library: a cache line, and a 512-bit vector.
 inline constexpr std::size_t buffer_alignment = 64;
 
-/// A cache of memory blocks by size class (four classes to each power of two, so at most a quarter of a block is unused). A
-/// block that is given back is kept for the next request of its class: a loop whose steps ask for the same sizes calls
-/// the system's allocator in its first turn only. Thread-safe.
+/// A cache of memory blocks by size class. Each power of two has four classes, so at most a quarter of a block is
+/// unused. A returned block is kept for the next request of its class. A loop with equal sizes in each step therefore
+/// calls the system's allocator in its first step only. Thread-safe.
 /// Units: bytes. Test: tests/base/memory_test.cpp
 class MemoryPool {
 public:
@@ -41,7 +41,7 @@ public:
                 return block;
             }
             ++counts_[index];
-            blocks.reserve(counts_[index]);  // so that giving a block back never allocates
+            blocks.reserve(counts_[index]);  // so that returning a block never allocates
             ++system_allocations_;
         }
         return ::operator new (class_bytes(index), std::align_val_t{buffer_alignment});
@@ -64,7 +64,8 @@ public:
         }
     }
 
-    /// Bytes handed out now, and at most since construction; how often the system was asked for a block.
+    /// Bytes handed out now, the most bytes handed out since construction, and the number of blocks requested from the
+    /// system.
     [[nodiscard]] std::size_t live_bytes() const noexcept { return locked(live_bytes_); }
     [[nodiscard]] std::size_t peak_bytes() const noexcept { return locked(peak_bytes_); }
     [[nodiscard]] std::size_t system_allocations() const noexcept { return locked(system_allocations_); }
@@ -78,7 +79,7 @@ private:
     static constexpr std::size_t class_bytes(std::size_t index) noexcept { return (4 + index % 4) << (index / 4 + 4); }
     static constexpr std::size_t class_of(std::size_t bytes) noexcept {
         if (bytes <= 64) return 0;
-        const auto exponent = static_cast<std::size_t>(std::bit_width(bytes - 1)) - 3;        // quarter's exponent
+        const auto exponent = static_cast<std::size_t>(std::bit_width(bytes - 1)) - 3;        // exponent of a quarter
         const std::size_t quarters = (bytes + (std::size_t{1} << exponent) - 1) >> exponent;  // 5..8
         return 4 * (exponent - 4) + (quarters - 4);
     }
@@ -91,10 +92,10 @@ private:
     std::size_t system_allocations_ = 0;
 };
 
-/// The allocator of tensors: 64-byte aligned; from a pool when it has one, else from the system. Each block carries its
-/// pool (shared ownership) in a header of one cache line, so any allocator gives any block back to where it came from:
-/// containers that mix up the allocators of two operands, as xtensor's do on assignment, stay right, and a tensor may
-/// outlive the tape that made it. Elements are left uninitialised.
+/// The allocator of tensors, aligned to 64 bytes. Memory comes from a pool if the allocator has one, else from the
+/// system. Each block carries its pool (shared ownership) in a header of one cache line, so any allocator returns any
+/// block to its origin. Containers may therefore mix up the allocators of two operands, as xtensor's do on assignment.
+/// A tensor may outlive the tape that made it. Elements are left uninitialised.
 template <class T>
 class PoolAllocator {
     using Header = std::shared_ptr<MemoryPool>;
@@ -125,7 +126,7 @@ public:
         else ::operator delete (raw, std::align_val_t{buffer_alignment});
     }
 
-    /// A copy of a tensor is the user's own: it does not grow a tape's pool.
+    /// A copied tensor belongs to the user: it does not grow a tape's pool.
     [[nodiscard]] PoolAllocator select_on_container_copy_construction() const { return PoolAllocator(); }
 
     [[nodiscard]] const std::shared_ptr<MemoryPool>& pool() const noexcept { return pool_; }
@@ -138,13 +139,13 @@ private:
     std::shared_ptr<MemoryPool> pool_;
 };
 
-/// How a kernel runs: the threads of this call, and where its scratch memory comes from (the system when null).
+/// How a kernel runs: the threads of this call, and the pool of its scratch memory (null: the system's allocator).
 struct Execution {
     int threads = 1;
     MemoryPool* pool = nullptr;
 };
 
-/// A kernel's scratch buffer of `count` elements, uninitialised, aligned, given back when it leaves scope.
+/// A kernel's scratch buffer of `count` elements: uninitialised, aligned, returned when it leaves scope.
 template <class T>
 class Scratch {
     static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>);

@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <cstring>
 
-// Compilers contract a * b + c into a fused multiply-add as their options and their tuning for a processor say, also through
-// variables, vector types and intrinsics. A kernel that promises bits therefore never adds to a product: it calls `multiply_add`,
-// which leaves nothing to contract.
+// Compilers contract a * b + c into a fused multiply-add, depending on their options and their tuning for a processor.
+// They also do so through variables, vector types and intrinsics. A kernel that promises bits therefore never adds to a
+// product. It calls `multiply_add`, which leaves nothing to contract.
 namespace unitscale {
 
 /// Whether the build's instruction set has fused multiply-adds.
@@ -16,11 +16,12 @@ inline constexpr bool has_multiply_add = true;
 inline constexpr bool has_multiply_add = false;
 #endif
 
-/// a b + c: fused, with one rounding, or the product rounded and then the sum. The same bits under every option of the compiler but
-/// fast-math. a - b c is multiply_add(-b, c, a), a b + c d is multiply_add(a, b, c * d). A factor is never the constant 1: Clang makes
-/// an addition of it, which it may contract with another product.
-/// `fused`: the build's choice. A template that functions with target attributes share has it as a parameter, because the build's
-/// choice is not theirs: they pass true.
+/// a b + c: either fused, with one rounding, or the product rounded and then the sum. The bits are equal under every
+/// compiler option but fast-math.
+/// a - b c is multiply_add(-b, c, a); a b + c d is multiply_add(a, b, c * d). A factor is never the constant 1: Clang
+/// makes an addition of such a call, which it may contract with another product.
+/// `fused`: the build's choice. A template shared by functions with target attributes takes it as a parameter. Such
+/// functions pass true, because the build's choice does not hold for them.
 /// Test: tests/base/multiply_add_test.cpp
 template <bool fused = has_multiply_add>
 [[nodiscard, gnu::always_inline]] inline float multiply_add(float a, float b, float c) noexcept {
@@ -33,8 +34,8 @@ template <bool fused = has_multiply_add>
     else return a * b + c;
 }
 
-/// c = a b + c, lane by lane, of a vector type with elements of type `Element`. Compilers make one instruction of the loop. By
-/// reference: a vector that is wider than the build's is not passed.
+/// c = a b + c, lane by lane, for a vector type with elements of type `Element`. Compilers make one instruction of the
+/// loop. The arguments are references, because a vector wider than the build's cannot be passed by value.
 template <class Element, bool fused = has_multiply_add, class Vector>
 [[gnu::always_inline]] inline void multiply_add_lanes(const Vector& a, const Vector& b, Vector& c) noexcept {
     if constexpr (fused) {

@@ -28,9 +28,9 @@ namespace unitscale {
 #endif
 }
 
-/// Runs body(begin, end) over [0, n), cut into at most `threads` contiguous parts whose bounds are multiples of
-/// `grain` (so that a part has at least `grain` items: the work threshold, and a vector or tile is never cut in two).
-/// The partition depends on (threads, n, grain) alone. A body must give the same result for any partition: each output
+/// Runs body(begin, end) over [0, n), cut into at most `threads` contiguous parts. Bounds of parts are multiples of
+/// `grain`. A part therefore has at least `grain` items (the work threshold), and a vector or tile is never cut in two.
+/// The partition depends on (threads, n, grain) alone. A body must give equal results for every partition: each output
 /// element belongs to one item. It must not throw; check arguments before the call.
 /// Test: tests/base/parallel_test.cpp
 template <class Body>
@@ -55,8 +55,8 @@ void parallel_for(int threads, std::ptrdiff_t n, std::ptrdiff_t grain, Body&& bo
 #endif
 }
 
-/// While it lives, OpenMP regions that other libraries open in the calling thread, without a number of threads of their own, get
-/// one thread. Those of `parallel_for` name theirs. Test: tests/base/parallel_test.cpp
+/// While it lives, OpenMP regions of other libraries in the calling thread get one thread, unless they request a
+/// number. Regions of `parallel_for` request theirs. Test: tests/base/parallel_test.cpp
 class OneThreadElsewhere {
 public:
 #if defined(_OPENMP)

@@ -13,8 +13,8 @@
 namespace unitscale {
 
 /// Philox-4x32 with 10 rounds: a bijection of the counter that depends on the key, used as a random number generator
-/// without state. Word i of a stream is a function of (key, i) alone, so the numbers are the same for any thread count,
-/// order and vector width.
+/// without state. Word i of a stream is a function of (key, i) alone, so the numbers do not depend on thread count,
+/// order or vector width.
 /// Reference: Salmon, Moraes, Dror, Shaw, Parallel random numbers: as easy as 1, 2, 3, SC 2011.
 /// Test: tests/base/random_test.cpp (the known answers of the authors' test file).
 [[nodiscard]] constexpr std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,
@@ -31,8 +31,8 @@ namespace unitscale {
     return counter;
 }
 
-/// Names one stream of 2^64 random words: `seed` is the user's, `stream` says what the words are for (a site of the
-/// model and a step, say; see `mix`).
+/// Names one stream of 2^64 random words. `seed` is the user's; `stream` names the purpose of the words, for example a
+/// site of the model and a step (see `mix`).
 struct RandomKey {
     std::uint64_t seed = 0;
     std::uint64_t stream = 0;
@@ -48,7 +48,7 @@ struct RandomKey {
     return z ^ (z >> 31);
 }
 
-/// The same for a name (FNV-1a, then mixed).
+/// A 64-bit hash of a name (FNV-1a, then mixed).
 [[nodiscard]] constexpr std::uint64_t hash_name(std::string_view name) noexcept {
     std::uint64_t hash = 0xCBF29CE484222325u;
     for (const char letter : name) hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001B3u;
@@ -67,7 +67,7 @@ struct RandomKey {
     return random_block(key, index / 4)[index % 4];
 }
 
-/// Words first_index, first_index + 1, ... of a stream: the same as `random_word` gives, a block at a time.
+/// Words first_index, first_index + 1, ... of a stream, each as `random_word` gives it, made by blocks.
 constexpr void fill_random_words(RandomKey key, std::uint64_t first_index, std::span<std::uint32_t> out) noexcept {
     for (std::size_t i = 0; i < out.size();) {
         const std::uint64_t index = first_index + i;
@@ -79,8 +79,9 @@ constexpr void fill_random_words(RandomKey key, std::uint64_t first_index, std::
 /// A word as a number in [0, 1), a multiple of 2^-24: exact in float.
 [[nodiscard]] constexpr float uniform(std::uint32_t word) noexcept { return static_cast<float>(word >> 8) * 0x1p-24f; }
 
-/// A point of the plane whose coordinates are two values of a standard normal stream, as radius and angle (Box-Muller on the words
-/// of block `pair`, in double):   radius sqrt(-2 ln u), angle 2 pi v, u in (0, 1], v in [0, 1)
+/// A pair of values of a standard normal stream, as the radius and angle of a point in the plane. Box-Muller on the
+/// words of block `pair`, in double:
+///   radius sqrt(-2 ln u), angle 2 pi v, u in (0, 1], v in [0, 1)
 struct NormalPair {
     double radius, angle;
 

@@ -10,12 +10,12 @@
 #include <immintrin.h>
 #endif
 
-// Vectors of each instruction set, under one name for float and double. They may stand at any address. `fused` and multiply_add_128
-// are a b + c in every lane; the former in one instruction, the latter as `multiply_add`.
+// Vectors of each instruction set, under one name for float and double. Their addresses need no alignment. `fused_*`
+// and `multiply_add_128` compute a b + c in every lane: the former in one instruction, the latter as `multiply_add`.
 // Test: tests/base/vectors_test.cpp
 namespace unitscale {
 
-/// 128 bits of T, which every processor of a build has.
+/// 128 bits of T, a vector that every processor of a build has.
 template <class T>
 struct Vector128 {
     typedef T type __attribute__((vector_size(16)));
@@ -31,7 +31,8 @@ template <class T>
     *reinterpret_cast<typename Vector128<T>::unaligned*>(p) = x;
 }
 
-/// a b + c for vectors of 128 bits: `multiply_add` of each lane. Compilers would contract a product and a sum of vectors, too.
+/// a b + c for vectors of 128 bits: `multiply_add` of each lane. Compilers would contract a product and a sum of
+/// vectors, too.
 template <class T>
 [[gnu::always_inline]] inline typename Vector128<T>::type multiply_add_128(typename Vector128<T>::type a,
                                                                            typename Vector128<T>::type b,
@@ -51,7 +52,8 @@ template <class T>
 template <class T>
 [[gnu::always_inline]] inline typename Vector128<T>::type multiply_add_128(T a, typename Vector128<T>::type b,
                                                                            typename Vector128<T>::type c) noexcept {
-    return multiply_add_128<T>(a - typename Vector128<T>::type{}, b, c);  // a + 0 would be an addition: -0 + 0 is 0
+    return multiply_add_128<T>(a - typename Vector128<T>::type{}, b,
+                               c);  // not a + 0, which would be an addition: -0 + 0 is 0
 }
 
 #if UNITSCALE_X86
@@ -86,7 +88,7 @@ template <class T>
     return _mm512_fmadd_pd(a, b, c);
 }
 
-// Of the lanes in `mask` only; what is not loaded is 0.
+// Masked forms: only the lanes in `mask` are read or written. The other loaded lanes are 0.
 [[gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline __m512 load_avx512(unsigned mask, const float* p) {
     return _mm512_maskz_loadu_ps(static_cast<__mmask16>(mask), p);
 }

@@ -29,7 +29,8 @@ namespace unitscale {
     return (rounded.kind == Rounded::Kind::infinity ? format.infinity_code() : rounded.code) | sign;
 }
 
-/// The code that x, float or double, rounds to; `index` as for `quantise`. NaN to a format without NaN is an Error.
+/// The code of x (float or double) rounded to the format. `index` is the element number, as for `quantise`. Error: NaN
+/// to a format without NaN.
 /// Test: tests/formats/code_test.cpp
 template <std::floating_point Float>
 [[nodiscard]] constexpr std::uint32_t encode(const FloatFormat& format, Float x, const QuantiseOptions& options = {},
@@ -71,7 +72,7 @@ void check_code_word(std::string_view operation, const FloatFormat& format) {
         fail(operation, ": codes of ", name(format), " take ", format.code_bits(), " bits, not ", width);
 }
 
-/// The same functions out of line, for spans of formats without a loop, which few programs have.
+/// `encode` and `decode` out of line, for spans of formats without a loop, which few programs have.
 [[nodiscard, gnu::noinline]] inline std::uint32_t encode_rarely(const FloatFormat& format, float x,
                                                                 const QuantiseOptions& options, std::uint64_t index) {
     return encode(format, x, options, index);
@@ -80,24 +81,25 @@ void check_code_word(std::string_view operation, const FloatFormat& format) {
     return decode(format, code);
 }
 
-/// The constants of the loops between codes and values. A magnitude code shifted to a float's significand is "in place": a normal
-/// number's word is a sum away from it, a subnormal number an exact product.
+/// The constants of the loops between codes and values. A magnitude code is "in place" when it is shifted left to the
+/// position of a float's significand. The float word of a normal number is a sum away from its code in place, and a
+/// subnormal number an exact product.
 struct CodeConstants {
-    int shift = 0;                     ///< 23 - M: from a code to its place
-    std::uint32_t magnitude_mask = 0;  ///< in place
-    std::uint32_t offset = 0;          ///< of the exponent field, in place
-    std::int32_t subnormal_place = 0;  ///< codes in place below are subnormal; 0 in float's own range
-    std::int32_t subnormal_limit = 0;  ///< magnitudes below (as float words) are subnormal; 0 in float's own range
-    float place_scale = 0;             ///< from a subnormal code in place to its value
-    float inverse_smallest = 0;        ///< from a subnormal value to its code
+    int shift = 0;                     ///< 23 - M: moves a code to its place
+    std::uint32_t magnitude_mask = 0;  ///< mask of a magnitude code in place
+    std::uint32_t offset = 0;          ///< added to a code in place: the difference of the exponent fields
+    std::int32_t subnormal_place = 0;  ///< codes in place below it are subnormal; 0 in float's own range
+    std::int32_t subnormal_limit = 0;  ///< magnitudes (float words) below it are subnormal; 0 in float's own range
+    float place_scale = 0;             ///< subnormal code in place times this = its value
+    float inverse_smallest = 0;        ///< subnormal value times this = its code
     std::int32_t infinity_place = -1;  ///< the code of infinity in place; -1: none
-    std::int32_t last_place = 0;       ///< codes in place above are NaN
-    std::int32_t largest_word = 0;     ///< infinity as if it were finite: the limit of words before they are shifted
-    int sign_shift = 0;                ///< from a float's sign bit to the code's
-    std::uint32_t sign_mask = 0;       ///< of a code
-    std::uint32_t float_sign = 0;      ///< of a float; 0 when unsigned
+    std::int32_t last_place = 0;       ///< codes in place above it are NaN
+    std::int32_t largest_word = 0;     ///< infinity as if it were finite: the limit of words before the shift
+    int sign_shift = 0;                ///< moves a float's sign bit to the code's
+    std::uint32_t sign_mask = 0;       ///< sign bit of a code
+    std::uint32_t float_sign = 0;      ///< sign bit of a float; 0 when unsigned
     std::uint32_t nan_code = 0;
-    std::uint32_t nan_at_word = ~0u;  ///< the word of -0 where its code means NaN, else one of no code
+    std::uint32_t nan_at_word = ~0u;  ///< the word of -0 where its code means NaN, else a word of no code
 };
 
 [[nodiscard]] constexpr CodeConstants code_constants(const FloatFormat& format) noexcept {
@@ -127,7 +129,7 @@ struct CodeConstants {
     return c;
 }
 
-/// The code of a float word whose value is one of the format's.
+/// The code of a float word. The word's value must be one of the format's.
 UNITSCALE_INLINE constexpr std::uint32_t pack_word(const CodeConstants& c, std::uint32_t word) noexcept {
     const auto a = static_cast<std::int32_t>(word & ~sign_word);
     const std::uint32_t is_small = mask_less(a, c.subnormal_limit);
@@ -169,20 +171,20 @@ struct Unpack : LoopKernel<CodeConstants, Code, float, NoPiece, true, false> {
     }
 };
 
-/// Of NearestByte.
+/// Constants of NearestByte.
 struct NearestByteConstants {
     std::int32_t largest = 0, subnormal_limit = 0;  ///< magnitudes as float words
-    std::uint32_t offset = 0;                       ///< of the exponent field, in place in a float
-    int shift = 0;                                  ///< M + 1: from a float's point to 24 bits
-    float scale = 0;                                ///< 2^24 / smallest
+    std::uint32_t offset = 0;  ///< subtracted from a float word: the difference of the exponent fields
+    int shift = 0;             ///< M + 1: from a float word to a code with 24 bits after the point
+    float scale = 0;           ///< 2^24 / smallest
     int sign_shift = 0;
     std::uint32_t sign_mask = 0;
-    std::uint32_t to_sign = 0;  ///< a code plus this has the sign's bit where a negative number keeps its sign
+    std::uint32_t to_sign = 0;  ///< a code plus this has the sign bit set where a negative number keeps its sign
     std::uint32_t nan_code = 0;
 };
 
-/// The common case in the fewest instructions: nearest even, saturating, signed, with mantissa bits, a byte or less. |x| is made
-/// a code with 24 bits after the point, exactly from half the smallest number up, and that is rounded.
+/// The common case in the fewest instructions: nearest even, saturating, signed, with mantissa bits, a byte or less.
+/// |x| becomes a code with 24 bits after the point, exact from half the smallest number up. This code is then rounded.
 struct NearestByte : LoopKernel<NearestByteConstants, float, std::uint8_t> {
     [[nodiscard]] static constexpr bool serves(const FloatFormat& format, const QuantiseOptions& options) noexcept {
         return options.rounding == Rounding::nearest_even && options.overflow == Overflow::saturate &&
@@ -216,7 +218,7 @@ struct NearestByte : LoopKernel<NearestByteConstants, float, std::uint8_t> {
     }
 };
 
-/// Encodes with the loops of one instruction set, which the processor must have: for tests and benchmarks.
+/// Encodes with the loops of one instruction set, which the processor must have. For tests and benchmarks.
 template <CodeWord Code>
 void encode_span(Isa isa, const FloatFormat& format, std::span<const float> in, std::span<Code> codes,
                  const QuantiseOptions& options = {}) {
@@ -242,8 +244,8 @@ void encode_span(Isa isa, const FloatFormat& format, std::span<const float> in, 
     }
 }
 
-/// codes[i] = the code of in[i] rounded to the format: `quantise`, then packed. Random words as there. The same codes for every
-/// instruction set.
+/// codes[i] = the code of in[i] rounded to the format: `quantise`, then packed. Random words as for `quantise`. Every
+/// instruction set gives equal codes.
 /// Errors: as `quantise`; the format's codes do not fit the code type.
 template <CodeWord Code>
 void encode(const FloatFormat& format, std::span<const float> in, std::span<Code> codes,
@@ -251,7 +253,7 @@ void encode(const FloatFormat& format, std::span<const float> in, std::span<Code
     encode_span(active_isa(), format, in, codes, options);
 }
 
-/// Decodes with the loops of one instruction set, which the processor must have: for tests and benchmarks.
+/// Decodes with the loops of one instruction set, which the processor must have. For tests and benchmarks.
 template <CodeWord Code>
 void decode_span(Isa isa, const FloatFormat& format, std::span<const Code> codes, std::span<float> out) {
     if (const auto message = problem(format); !message.empty()) fail("decode: format: ", message);

@@ -14,10 +14,10 @@
 
 namespace unitscale {
 
-/// How many elements a format could not hold. Sums over parts of a tensor add up.
+/// The number of elements that a format could not hold. Counts of parts of a tensor add up to the count of the tensor.
 struct QuantiseCounts {
-    std::size_t saturated =
-        0;  ///< magnitudes above the largest finite number, infinity included; negative ones, where unsigned
+    /// Magnitudes above the largest finite number, infinity included; negative ones, where unsigned.
+    std::size_t saturated = 0;
     std::size_t underflown = 0;  ///< numbers other than zero that became zero, unless counted as saturated
 
     constexpr QuantiseCounts& operator+=(const QuantiseCounts& other) noexcept {
@@ -28,9 +28,10 @@ struct QuantiseCounts {
     friend constexpr bool operator==(const QuantiseCounts&, const QuantiseCounts&) = default;
 };
 
-/// `quantise` that also counts: the same results, errors and random words, in a little more time. What is counted as saturated
-/// depends on the input alone, neither on the rounding nor on what becomes of it (the largest number, infinity, NaN). A NaN is
-/// not counted. A format without zero (e8m0) has no underflow, and takes magnitudes. in and out may be the same memory.
+/// `quantise` that also counts: equal results, errors and random words, in a little more time. The count of saturated
+/// elements depends on the input alone. It depends neither on the rounding nor on the result of an overflow (largest
+/// number, infinity, NaN). A NaN is not counted. A format without zero (e8m0) has no underflow, and takes magnitudes.
+/// in and out may share memory.
 /// Test: tests/formats/counts_test.cpp
 inline QuantiseCounts quantise_and_count(const FloatFormat& format, std::span<const float> in, std::span<float> out,
                                          const QuantiseOptions& options = {}) {

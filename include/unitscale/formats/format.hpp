@@ -14,17 +14,17 @@
 
 namespace unitscale {
 
-/// Which codes of a format are not ordinary numbers. "Top" is the largest magnitude code.
+/// Codes of a format that are not ordinary numbers. "Top" is the largest magnitude code.
 enum class Specials {
     ieee,        ///< top exponent: infinity (mantissa 0) and NaN; -0
     top_nan,     ///< top of both signs is NaN; -0; no infinity (OCP E4M3)
     none,        ///< every code is a finite number; -0 (OCP FP6, FP4)
     single_nan,  ///< one NaN: the code of -0, or the top when unsigned; no infinity, no -0 (fnuz, P3109 finite)
-    single_nan_infinity,  ///< the same, and infinity is the largest magnitude code left (P3109 extended)
+    single_nan_infinity,  ///< as single_nan, but the largest magnitude code left is infinity (P3109 extended)
     scale,                ///< top is NaN; every other code is a normal number: no zero, no subnormals (OCP E8M0)
 };
 
-/// `significand` 2^`exponent` as a Float, by its bits: right in every floating-point mode. The value must be
+/// `significand` 2^`exponent` as a Float, made by its bits: right in every floating-point mode. The value must be
 /// representable.
 template <class Float>
 [[nodiscard]] constexpr Float compose(bool negative, std::uint32_t significand, int exponent) noexcept {
@@ -49,8 +49,8 @@ template <class Float>
 /// A small floating-point format. With s sign bit, e exponent field, m mantissa field, M mantissa bits:
 ///   value = (-1)^s 2^(e - bias) (1 + m 2^-M)        e > 0
 ///   value = (-1)^s 2^(1 - bias) (m 2^-M)            e = 0: zero and the subnormals
-/// except for the codes that `specials` names. Every value must be exact in float. A structural type: it is both a
-/// template argument and a run-time argument. Own formats, in one line:
+/// except for the codes that `specials` names. Every value must be exact in float. A structural type: it serves both as
+/// a template argument and as a run-time argument. A new format takes one line:
 ///   constexpr FloatFormat e3m3 = make_format({.exponent_bits = 3, .mantissa_bits = 3, .bias = 3});
 /// Test: tests/formats/format_test.cpp
 struct FloatFormat {
@@ -84,7 +84,7 @@ struct FloatFormat {
     [[nodiscard]] constexpr std::uint32_t sign_mask() const noexcept {
         return is_signed() ? std::uint32_t{1} << magnitude_bits() : 0;
     }
-    /// The largest magnitude code, whatever it means.
+    /// The largest magnitude code, special or not.
     [[nodiscard]] constexpr std::uint32_t top_code() const noexcept {
         return static_cast<std::uint32_t>((std::uint64_t{1} << magnitude_bits()) - 1);
     }
@@ -124,7 +124,7 @@ struct FloatFormat {
         return has_zero() ? min_exponent() - mantissa_bits : min_exponent();
     }
 
-    /// The magnitude that a magnitude code stands for, in any format of this layout (specials are the caller's).
+    /// The magnitude that a magnitude code stands for, in any format of this layout. The caller handles special codes.
     template <class Float>
     [[nodiscard]] constexpr Float magnitude(std::uint32_t code, bool negative = false) const noexcept {
         const std::uint32_t field = code >> mantissa_bits;
@@ -147,8 +147,8 @@ struct FloatFormat {
     [[nodiscard]] constexpr float epsilon() const noexcept { return compose<float>(false, 1, -mantissa_bits); }
 };
 
-/// Calls `report` with what is wrong with a descriptor, a sentence, if anything is. A compiler that is led to an error from
-/// here in a constant expression prints that call, so the sentence.
+/// Calls `report` with a sentence about the first fault of a descriptor, if it has one. If this happens in a constant
+/// expression, the compiler prints the call, and thus the sentence.
 template <class Report>
 constexpr void inspect_format(const FloatFormat& format, Report&& report) {
     const auto [exponent_bits, mantissa_bits, bias, specials, sign_bits] = format;
@@ -171,15 +171,16 @@ constexpr void inspect_format(const FloatFormat& format, Report&& report) {
         return report("the smallest number is below float's 2^-149: lower bias or mantissa_bits");
 }
 
-/// What is wrong with a descriptor, as a sentence; empty when nothing is.
+/// The first fault of a descriptor, as a sentence; empty if there is none.
 [[nodiscard]] constexpr std::string_view problem(const FloatFormat& format) noexcept {
     std::string_view found;
     inspect_format(format, [&found](const char* what) { found = what; });
     return found;
 }
 
-/// The descriptor, checked: in a constant expression a nonsensical one does not compile, and the compiler's message holds the
-/// reason; at run time it is an Error. Test: tests/formats/format_test.cpp, tests/structure/nonsensical_format.cpp
+/// The descriptor, checked. In a constant expression a nonsensical descriptor does not compile, and the compiler's
+/// message holds the reason. At run time it is an Error.
+/// Test: tests/formats/format_test.cpp, tests/structure/nonsensical_format.cpp
 [[nodiscard]] constexpr FloatFormat make_format(const FloatFormat& format) {
     inspect_format(format, [](const char* what) { fail("format: ", what); });
     return format;
@@ -238,8 +239,8 @@ inline constexpr std::array<NamedFormat, 15> named_formats{{{"fp32", fp32},
                                                             {"e2m1", e2m1},
                                                             {"e8m0", e8m0}}};
 
-/// The format's name; p3109_k<width>p<precision><s|u><e|f> for the P3109 formats that have no other; else its layout,
-/// such as e3m3b4.
+/// The format's name: its own, else p3109_k<width>p<precision><s|u><e|f> for a P3109 format, else its layout, such as
+/// e3m3b4.
 [[nodiscard, gnu::cold]] inline std::string name(const FloatFormat& format) {
     for (const auto& known : named_formats)
         if (known.format == format) return std::string(known.name);
@@ -252,7 +253,8 @@ inline constexpr std::array<NamedFormat, 15> named_formats{{{"fp32", fp32},
                        format.bias, suffix[static_cast<std::size_t>(format.specials)]);
 }
 
-/// The format of that name: one of `named_formats`, or a P3109 name. Error: an unknown name, with the known ones.
+/// The format with the given name: one of `named_formats`, or a P3109 name. Error: an unknown name; the message lists
+/// the known ones.
 [[nodiscard]] inline FloatFormat find_format(std::string_view wanted) {
     for (const auto& known : named_formats)
         if (known.name == wanted) return known.format;

@@ -16,8 +16,8 @@
 
 namespace unitscale {
 
-/// The integers -127 to 127: with one exponent bit, subnormal and normal numbers have the same step, here 1. Symmetric: the
-/// code -128 of two's complement is not used.
+/// The integers -127 to 127 as a format: with one exponent bit, subnormal and normal numbers have equal steps, here 1.
+/// Symmetric: the code -128 of two's complement is not used.
 inline constexpr FloatFormat int8_grid =
     make_format({.exponent_bits = 1, .mantissa_bits = 6, .bias = -5, .specials = Specials::none});
 
@@ -29,8 +29,8 @@ inline constexpr FloatFormat int8_grid =
     return bits == 0 ? 1.0f : static_cast<float>(static_cast<double>(amax) / 127.0);
 }
 
-/// 1/scale, by which integers are made. Error, in the name of `operation`: the scale or its reciprocal is no positive normal
-/// number of float.
+/// 1/scale, the factor by which integers are made. Error, in the name of `operation`: the scale or its reciprocal is no
+/// positive normal number of float.
 [[nodiscard]] constexpr float int8_inverse(std::string_view operation, float scale) {
     constexpr std::uint32_t smallest = 0x00800000u;  // 2^-126; the reciprocal of a number up to 2^126 is normal too
     const auto bits = std::bit_cast<std::uint32_t>(scale);
@@ -38,7 +38,7 @@ inline constexpr FloatFormat int8_grid =
     return static_cast<float>(1.0 / static_cast<double>(scale));
 }
 
-/// Calls `use(begin, q)` for spans q of the integers that in[begin], in[begin + 1], ... round to.
+/// Calls `use(begin, q)` for spans q of integers, which in[begin], in[begin + 1], ... round to.
 template <class Use>
 void int8_chunks(std::string_view operation, std::span<const float> in, float scale, const QuantiseOptions& options,
                  Use&& use) {
@@ -57,8 +57,8 @@ void int8_chunks(std::string_view operation, std::span<const float> in, float sc
 }
 
 /// codes[i] = in[i] (1/scale), rounded to an integer and kept within -127 .. 127: int8 with a scale, as integer matrix
-/// products take it. With scale a power of two the quotient is exact. Random words as `quantise`. Where the processor flushes
-/// subnormal numbers, those of `in` count as zero.
+/// products take it. If the scale is a power of two, the quotient is exact. Random words as for `quantise`. Where the
+/// processor flushes subnormal numbers, subnormal elements of `in` count as zero.
 /// Errors: sizes differ; NaN; a scale outside [2^-126, 2^126]. Test: tests/formats/int8_test.cpp
 inline void encode_int8(std::span<const float> in, std::span<std::int8_t> codes, float scale,
                         const QuantiseOptions& options = {}) {
@@ -75,7 +75,8 @@ inline void decode_int8(std::span<const std::int8_t> codes, std::span<float> out
     for (std::size_t i = 0; i < codes.size(); ++i) out[i] = static_cast<float>(codes[i]) * scale;
 }
 
-/// out[i] = the value of in[i] in int8 with that scale: `encode_int8`, then `decode_int8`. in and out may be the same memory.
+/// out[i] = the value of in[i] in int8 with the given scale: `encode_int8`, then `decode_int8`. in and out may share
+/// memory.
 /// Errors: as `encode_int8`. Test: tests/formats/int8_test.cpp
 inline void quantise_int8(std::span<const float> in, std::span<float> out, float scale,
                           const QuantiseOptions& options = {}) {

@@ -16,10 +16,11 @@
 
 namespace unitscale {
 
-/// A number of format F stored as its code, in the smallest unsigned integer that holds it: Minifloat<e4m3> is one byte.
-/// From a float: explicit, rounded to nearest even, saturating; from a double or an integer in one rounding. To a float:
-/// implicit, since exact; arithmetic is therefore float arithmetic. Comparisons work on codes, so fast-math leaves them
-/// alone: NaN is unordered, -0 equals +0.
+/// A number of format F stored as its code, in the smallest unsigned integer that holds it: Minifloat<e4m3> is one
+/// byte.
+/// From a float: explicit, rounded to nearest even, saturating. From a double or an integer: likewise, in one rounding.
+/// To a float: implicit, because it is exact; arithmetic is therefore float arithmetic. Comparisons work on codes, so
+/// fast-math does not change them: NaN is unordered, -0 equals +0.
 /// Test: tests/formats/minifloat_test.cpp
 template <FloatFormat F>
 class Minifloat {
@@ -48,7 +49,7 @@ public:
         return F.has_nan() && (magnitude() > F.max_code() + (F.has_infinity() ? 1u : 0u) ||
                                (F.is_signed() && !F.has_negative_zero() && bits_ == F.sign_mask()));
     }
-    /// -x; a number without negative keeps its code (zero where there is no -0, NaN, unsigned formats).
+    /// -x. A number without a negative keeps its code (zero where there is no -0, NaN, unsigned formats).
     [[nodiscard]] constexpr Minifloat operator-() const noexcept {
         const bool fixed = !F.has_negative_zero() && magnitude() == 0;
         return from_bits(fixed ? bits_ : static_cast<Storage>(bits_ ^ F.sign_mask()));
@@ -60,7 +61,7 @@ public:
         return a.rank() <=> b.rank();
     }
 
-    /// An integer that orders the numbers, the same for both zeros.
+    /// An integer that orders the numbers, equal for both zeros.
     [[nodiscard]] constexpr std::int64_t rank() const noexcept {
         const std::int64_t rank = magnitude();
         return (bits_ & F.sign_mask()) != 0 ? -rank : rank;
@@ -129,7 +130,7 @@ public:
     static constexpr Number denorm_min() noexcept {
         return Number::from_bits(F.has_subnormals() ? 1 : smallest_normal);
     }
-    /// The step above 1, rounded to the format where that is not one of its numbers.
+    /// The step above 1, rounded to the format where it is not one of the format's numbers.
     static constexpr Number epsilon() { return Number(F.epsilon()); }
     static constexpr Number round_error() { return Number(0.5f); }
     static constexpr Number infinity() noexcept {

@@ -30,8 +30,8 @@ template <class Float>
     return std::bit_cast<Float>(std::bit_cast<Bits>(std::numeric_limits<Float>::infinity()) | sign);
 }
 
-/// Rounds x, float or double, to the format in one step and gives the value back in x's type. The reference that the
-/// span loops are tested against; conventions at `round_to`.
+/// Rounds x (float or double) to the format in one step and returns the value in x's type. Conventions at `round_to`.
+/// This is the reference that the span loops are tested against.
 template <class Float>
 [[nodiscard]] constexpr Float quantise_one(const FloatFormat& format, Float x, const QuantiseOptions& options,
                                            std::uint64_t index) {
@@ -46,20 +46,20 @@ template <class Float>
 }
 
 /// x rounded to the format. `index` is x's element number, for stochastic rounding: its random bits are piece
-/// first_index + index of the stream (`random_piece`). NaN gives the quiet NaN; to a format without NaN it is an Error.
+/// first_index + index of the stream (`random_piece`). NaN gives the quiet NaN. Error: NaN to a format without NaN.
 /// Test: tests/formats/quantise_test.cpp
 [[nodiscard]] constexpr float quantise(const FloatFormat& format, float x, const QuantiseOptions& options = {},
                                        std::uint64_t index = 0) {
     return quantise_one(format, x, options, index);
 }
 
-/// The same from double: one rounding, which differs from rounding to float first.
+/// A double x rounded to the format in one step; rounding to float first would give other results.
 [[nodiscard]] constexpr double quantise(const FloatFormat& format, double x, const QuantiseOptions& options = {},
                                         std::uint64_t index = 0) {
     return quantise_one(format, x, options, index);
 }
 
-/// Index of the first NaN, or the size. By bits.
+/// Index of the first NaN, or the size if there is none. Found by bits.
 template <class Float>
 [[nodiscard]] constexpr std::size_t find_nan(std::span<const Float> values) noexcept {
     constexpr std::size_t block = 64;  // whole blocks, so that the loop is vectorised
@@ -76,7 +76,7 @@ template <class Float>
     return begin;
 }
 
-/// Error if the format has no NaN and the values, elements `first` and following of the input, do.
+/// Error if the format has no NaN and the values have one. The values are elements `first` and following of the input.
 template <class Float>
 [[gnu::noinline]] void check_no_nan(std::string_view operation, const FloatFormat& format,
                                     std::span<const Float> values, std::size_t first = 0) {
@@ -90,7 +90,7 @@ void check_spans(std::string_view operation, std::span<const T> in, std::size_t 
     check(in.size() == out_size, operation, ": input and output sizes differ: ", in.size(), " != ", out_size);
 }
 
-/// Outputs of this many floats (64 MiB) and more are written past the caches, as memcpy does: they would not stay there.
+/// Outputs of this many floats (64 MiB) or more are written past the caches, as memcpy does: they would not stay there.
 inline constexpr std::size_t stream_threshold = std::size_t{1} << 24;
 
 /// Whether there is a loop for the format.
@@ -98,8 +98,8 @@ inline constexpr std::size_t stream_threshold = std::size_t{1} << 24;
     return format == e8m0 || has_quantise_kernel(format);
 }
 
-/// The loop, its constants and its random pieces for one call of `quantise` or `encode`, by chunks of at most `random_chunk`
-/// elements. The format has a loop.
+/// The loop, its constants and its random pieces for one call of `quantise` or `encode`, in chunks of at most
+/// `random_chunk` elements. The format must have a loop.
 class ChunkQuantiser {
 public:
     ChunkQuantiser(Isa isa, const FloatFormat& format, const QuantiseOptions& options) noexcept
@@ -109,7 +109,7 @@ public:
         const bool common = options.overflow == Overflow::saturate && format.is_signed() && format.mantissa_bits > 0;
         if (format == e8m0) {
             loop_ = loop_of<PowersOfTwo>(isa);
-            pieces_ = !stochastic ? Pieces::zeros : halves ? Pieces::wide_halves : Pieces::words;
+            pieces_ = !stochastic ? Pieces::zeros : halves ? Pieces::halves_as_words : Pieces::words;
         } else if (!stochastic) {
             const bool nearest = common && options.rounding == Rounding::nearest_even;
             loop_ = nearest ? loop_of<NearestSaturating>(isa) : loop_of<Deterministic>(isa);
@@ -118,14 +118,15 @@ public:
             pieces_ = Pieces::halves;
         } else {
             loop_ = loop_of<Stochastic>(isa);
-            pieces_ = halves ? Pieces::wide_halves : Pieces::words;
+            pieces_ = halves ? Pieces::halves_as_words : Pieces::words;
         }
     }
 
-    /// Whether elements do not depend on their place, so that any number of them makes a chunk.
+    /// Whether elements do not depend on their position, so that a chunk may have any length.
     [[nodiscard]] bool any_length() const noexcept { return pieces_ == Pieces::none; }
 
-    /// out = in rounded, elements `begin` and following of the call. `streamed`: past the caches, to 16-byte aligned `out`.
+    /// out = in rounded, for elements `begin` and following of the call. `streamed`: `out` is written past the caches
+    /// and is aligned to 16 bytes.
     void run(const float* in, float* out, std::size_t count, std::size_t begin, bool streamed = false) noexcept {
         const std::uint64_t first = options_.first_index + begin;
         LoopExtras extras{.piece_size = sizeof(std::uint32_t), .streamed = streamed};
@@ -136,8 +137,8 @@ public:
                 extras.pieces = random_.halves(isa_, options_.key, first, count);
                 extras.piece_size = sizeof(std::uint16_t);
                 break;
-            case Pieces::wide_halves:
-                extras.pieces = random_.wide_halves(isa_, options_.key, first, count);
+            case Pieces::halves_as_words:
+                extras.pieces = random_.halves_as_words(isa_, options_.key, first, count);
                 break;
             case Pieces::words:
                 extras.pieces = random_.words(isa_, options_.key, first, count);
@@ -150,7 +151,7 @@ public:
     }
 
 private:
-    enum class Pieces { none, halves, words, wide_halves, zeros };
+    enum class Pieces { none, halves, words, halves_as_words, zeros };
 
     Isa isa_;
     QuantiseOptions options_;
@@ -160,15 +161,15 @@ private:
     RandomPieces random_;
 };
 
-/// Element by element: what formats without a loop take. Out of line, since few programs come here.
+/// Element by element: for formats without a loop. Out of line, because few programs need it.
 template <class Float>
 [[gnu::noinline]] void quantise_each(const FloatFormat& format, std::span<const Float> in, std::span<Float> out,
                                      const QuantiseOptions& options) {
     for (std::size_t i = 0; i < in.size(); ++i) out[i] = quantise_one(format, in[i], options, i);
 }
 
-/// Rounds with the loops of one instruction set, which the processor must have. For tests and benchmarks; the same bits
-/// as `quantise` for every instruction set.
+/// Rounds with the loops of one instruction set, which the processor must have. For tests and benchmarks. Every
+/// instruction set gives the bits of `quantise`.
 inline void quantise_span(Isa isa, const FloatFormat& format, std::span<const float> in, std::span<float> out,
                           const QuantiseOptions& options = {}) {
     check_options("quantise", format, options);
@@ -189,26 +190,26 @@ inline void quantise_span(Isa isa, const FloatFormat& format, std::span<const fl
         if (!to_line) count = std::min(random_chunk, in.size() - begin);
         const float* const from = in.data() + begin;
         chunks.run(from, out.data() + begin, count, begin, streamed && !to_line);
-        // Now that the input is in the cache.
+        // The check comes after the loop, because the input is then in the cache.
         if (!in_place && !format.has_nan() && contains_nan(isa, from, count))
             check_no_nan("quantise", format, in.subspan(begin, count), begin);
     }
     if (streamed) stream_fence();
 }
 
-/// out[i] = in[i] rounded to the format, with the widest instruction set that the processor has. The same bits for every
-/// instruction set, and as the scalar `quantise(format, in[i], options, i)`; so a span may be cut anywhere if first_index
-/// moves along. in and out may be the same memory, but must not overlap otherwise. About as fast as a copy.
-/// Errors: sizes differ; a descriptor or options that make no sense; NaN to a format without NaN (FP6, FP4). The last is
-/// found in the data, when part of an `out` elsewhere may have been written; `in` is as it was. Before a parallel region, use
-/// `check_no_nan`.
+/// out[i] = in[i] rounded to the format, with the widest instruction set that the processor has. Every instruction set
+/// gives the bits of the scalar `quantise(format, in[i], options, i)`. A span may therefore be cut anywhere if
+/// first_index moves along. in and out may be equal, but must not overlap otherwise. About as fast as a copy.
+/// Errors: sizes differ; a descriptor or options that make no sense; NaN to a format without NaN (FP6, FP4). A NaN is
+/// found during the pass: part of a separate `out` may then have been written, but `in` is unchanged. Before a parallel
+/// region, use `check_no_nan`.
 /// Test: tests/formats/quantise_test.cpp
 inline void quantise(const FloatFormat& format, std::span<const float> in, std::span<float> out,
                      const QuantiseOptions& options = {}) {
     quantise_span(active_isa(), format, in, out, options);
 }
 
-/// The same for double: each element is rounded once. Element by element: for checks, not for speed.
+/// `quantise` for double: each element is rounded once. Element by element: for checks, not for speed.
 inline void quantise(const FloatFormat& format, std::span<const double> in, std::span<double> out,
                      const QuantiseOptions& options = {}) {
     check_options("quantise", format, options);

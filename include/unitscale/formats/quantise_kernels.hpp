@@ -15,20 +15,21 @@
 
 namespace unitscale {
 
-// The span loops of quantise for float. They work on the bits of |x|, in which every step of a format is a power of two:
-// at exponent field E the last kept bit of a float significand is bit k = 23 - M (normal) or 23 - M + (Emin - E)
-// (subnormal). Rounding adds something below 2^k and clears the bits under k; a carry into the exponent is what
-// rounding up to the next binade means. Below the smallest number of the format k would pass 23; there the result is 0
-// or that number, and a threshold decides. 2^k is made by converting the float 2^k to an integer, which every
-// instruction set does in a vector; shifts by a different amount per element are not in SSE2. These conversions and the
-// products by powers of two are exact, so neither fast-math, the rounding mode nor flushing of subnormals matters.
+// The span loops of quantise for float. They work on the bits of |x|, in which every step of a format is a power of
+// two. At exponent field E the last kept bit of a float significand is bit k = 23 - M (normal) or 23 - M + (Emin - E)
+// (subnormal). Rounding adds a number below 2^k and clears the bits under k. A carry into the exponent rounds up to the
+// next binade, as it should. Below the smallest number of the format k would pass 23; there the result is 0 or the
+// smallest number, and a threshold decides.
+// 2^k is made by converting the float 2^k to an integer, which every instruction set can do in a vector. SSE2 has no
+// shifts by a different amount per element. These conversions and the products by powers of two are exact, so neither
+// fast-math, the rounding mode nor flushing of subnormals matters.
 
 inline constexpr std::uint32_t sign_word = 0x80000000u;
 inline constexpr std::uint32_t infinity_word = 0x7F800000u;
 inline constexpr std::uint32_t quiet_nan_word = 0x7FC00000u;
 inline constexpr auto infinity_magnitude = static_cast<std::int32_t>(infinity_word);
 
-/// A word for positive x, and what to flip in it for negative x.
+/// A word for positive x, and the bits to flip in it for negative x.
 struct BySign {
     std::uint32_t positive = 0;
     std::uint32_t flip = 0;
@@ -44,13 +45,13 @@ struct BySign {
 
 /// The constants of one loop: a format and options, as float words. Magnitudes are compared as signed integers.
 struct QuantiseConstants {
-    std::int32_t lowest_field = 0;  ///< exponent field, in place, where k is 23 (or normal_field, where k is constant)
-    std::int32_t normal_field = 0;  ///< exponent field, in place, from which k is 23 - M
+    std::int32_t lowest_field = 0;  ///< exponent field in position, where k is 23 (normal_field where k is constant)
+    std::int32_t normal_field = 0;  ///< exponent field in position, from which k is 23 - M
     std::uint32_t power_base = 0;   ///< minus the clamped field: the float 2^k
     std::int32_t smallest = 0;      ///< smallest positive number
     std::int32_t largest = 0;       ///< largest finite number
-    BySign threshold;               ///< magnitudes below give 0
-    std::uint32_t zero_sign = 0;    ///< kept of x's word when the result is 0
+    BySign threshold;               ///< magnitudes below it give 0
+    std::uint32_t zero_sign = 0;    ///< mask of the bits of x's word kept when the result is 0
     std::uint32_t parity_or = 0;    ///< (|x| | parity_or) ^ parity_xor has the code's last bit at bit k
     std::uint32_t parity_xor = 0;
     std::uint32_t tie_even = 0;        ///< 1: ties look at that bit
@@ -61,18 +62,19 @@ struct QuantiseConstants {
     BySign infinite;                   ///< result of an infinite x
     std::uint32_t negative_clear = 0;  ///< a negative result is (r & ~negative_clear) | negative_set
     std::uint32_t negative_set = 0;
-    std::uint32_t random_mask = 0;       ///< stochastic: the bits kept of a random word, its top ones
-    std::int32_t random_limit = 0;       ///< magnitudes below: one draw between 0 and `smallest`
+    std::uint32_t random_mask = 0;       ///< stochastic: the kept bits of a random word, its top ones
+    std::int32_t random_limit = 0;       ///< magnitudes below it: one draw between 0 and `smallest`
     float random_scale = 0;              ///< 2^24 / smallest
-    std::int32_t subnormal_limit = 0;    ///< magnitudes below are on the grid of `smallest`; 0 in float's own range
+    std::int32_t subnormal_limit = 0;    ///< magnitudes below it are on the grid of `smallest`; 0 in float's own range
     float subnormal_scale = 0;           ///< 2^16 / smallest
     std::uint32_t normal_shift = 0;      ///< from the top of a word to below bit 23 - M
     std::uint32_t no_negative_zero = 0;  ///< 1: the format has no -0
     std::uint32_t normal_mask = 0;       ///< 2^(23 - M) - 1
 };
 
-/// Whether the loops for any format handle this one: fp32's own exponent range (where subnormals are a fixed grid), or one
-/// far from float's subnormals. E8M0 has loops of its own; others (k8p1ue) go element by element.
+/// Whether the loops for general formats handle this one. They handle fp32's own exponent range, where subnormals are a
+/// fixed grid, and ranges far from float's subnormals. E8M0 has loops of its own; others (k8p1ue) go element by
+/// element.
 [[nodiscard]] constexpr bool has_quantise_kernel(const FloatFormat& format) noexcept {
     const bool float_range = format.min_exponent() == -126 && format.mantissa_bits > 0;
     return format.has_zero() && (float_range || format.quantum_exponent() >= -90);
@@ -94,7 +96,8 @@ struct QuantiseConstants {
     else c.parity_xor = format.bias % 2 == 0 ? 1u << 23 : 0;  // bit 23 of |x| is the parity of exponent + 127
 
     const auto smallest = static_cast<std::uint32_t>(c.smallest);
-    const auto half = static_cast<std::uint32_t>(float_range ? c.smallest / 2 : c.smallest - (1 << 23));  // of smallest
+    const auto half =
+        static_cast<std::uint32_t>(float_range ? c.smallest / 2 : c.smallest - (1 << 23));  // half of smallest
     const auto largest = static_cast<std::uint32_t>(c.largest);
     const bool saturate = options.overflow == Overflow::saturate;
     const std::uint32_t unbounded = saturate ? largest : format.has_infinity() ? infinity_word : quiet_nan_word;
@@ -148,7 +151,7 @@ UNITSCALE_INLINE constexpr std::int32_t clamp_word(std::int32_t x, std::int32_t 
     return x > high ? high : x;
 }
 
-/// All ones if a < b, else 0; and a choice by such a mask. Arithmetic, because jumps would not vectorise.
+/// All ones if a < b, else 0; and a choice by such a mask. Arithmetic, because branches would not vectorise.
 UNITSCALE_INLINE constexpr std::uint32_t mask_less(std::int32_t a, std::int32_t b) noexcept {
     return 0u - static_cast<std::uint32_t>(a < b);
 }
@@ -165,7 +168,8 @@ UNITSCALE_INLINE constexpr std::uint32_t power_to_mask(std::int32_t power) noexc
     return static_cast<std::uint32_t>(static_cast<std::int32_t>(std::bit_cast<float>(power))) - 1u;
 }
 
-/// The result from the rounded magnitude r: overflow and infinite input, sign, zero, NaN. `sign` and `zero` are masks.
+/// The result from the rounded magnitude r: handles overflow and infinite input, sign, zero, NaN. `sign` and `zero` are
+/// masks.
 UNITSCALE_INLINE constexpr std::uint32_t finish_word(const QuantiseConstants& c, std::uint32_t word, std::int32_t a,
                                                      std::uint32_t sign, std::uint32_t r, std::uint32_t zero) noexcept {
     const std::uint32_t above = select_word(mask_less(a, infinity_magnitude), c.overflow.at(sign), c.infinite.at(sign));
@@ -175,14 +179,15 @@ UNITSCALE_INLINE constexpr std::uint32_t finish_word(const QuantiseConstants& c,
     return select_word(mask_less(infinity_magnitude, a), quiet_nan_word, result);
 }
 
-// A kernel names its constants, the elements that its loop reads and writes, the pieces of the random stream that it reads (NoPiece:
-// none) and whether its loop is compiled for every instruction set or, since rare, for the build's flags only. `apply` takes an
-// element's word and its piece at the top of a word.
+// A kernel names its constants, the element types its loop reads and writes, and the pieces of the random stream it
+// reads (NoPiece: none). It also says whether its loop is compiled for every instruction set or, because it is rare,
+// for the build's flags only. `apply` takes an element's word, and its piece at the top of a word.
 
-/// In the place of the pieces of kernels that read none.
+/// Piece type of kernels that read no random stream.
 struct NoPiece {};
 
-/// What a loop must know of its kernel. `memory`: its elements are in memory, not only in the first-level cache.
+/// The properties of a kernel that its loop needs. `memory`: its elements are in memory, not only in the first-level
+/// cache.
 template <class KernelConstants, class From, class To, class RandomPiece = NoPiece, bool every_isa = true,
           bool memory = true>
 struct LoopKernel {
@@ -214,7 +219,7 @@ struct NearestSaturating : QuantiseKernel<NoPiece> {
     }
 };
 
-/// Any rounding but the stochastic one, any overflow, any format of the loops.
+/// Every rounding but stochastic, every overflow, every format of the loops.
 struct Deterministic : QuantiseKernel<NoPiece> {
     UNITSCALE_INLINE static constexpr std::uint32_t apply(const QuantiseConstants& c, std::uint32_t word,
                                                           std::uint32_t) noexcept {
@@ -233,8 +238,8 @@ struct Deterministic : QuantiseKernel<NoPiece> {
     }
 };
 
-/// Stochastic rounding, any overflow, any format of the loops. The top `bits` bits of a piece, put just below the last kept bit, are
-/// added.
+/// Stochastic rounding, every overflow, every format of the loops. The top `bits` bits of a piece are added just below
+/// the last kept bit.
 struct Stochastic : QuantiseKernel<std::uint32_t> {
     UNITSCALE_INLINE static constexpr std::uint32_t apply(const QuantiseConstants& c, std::uint32_t word,
                                                           std::uint32_t random) noexcept {
@@ -256,11 +261,11 @@ struct Stochastic : QuantiseKernel<std::uint32_t> {
     }
 };
 
-/// The same for the common case: saturating, signed, up to 16 random bits. Normal numbers have one k. Below them x is a
-/// fixed-point number of steps of `smallest` with 16 bits after the point, those that matter, to which the random bits are
-/// added.
+/// Stochastic rounding in the common case: saturating, signed, up to 16 random bits. Normal numbers share one k. A
+/// smaller x is a fixed-point number of steps of `smallest` with 16 bits after the point; bits below these do not
+/// matter. The random bits are added to it.
 struct StochasticSaturating : QuantiseKernel<std::uint16_t> {
-    static constexpr int max_mantissa_bits = 14;  ///< the fixed-point number stays below 2^31
+    static constexpr int max_mantissa_bits = 14;  ///< keeps the fixed-point number below 2^31
     UNITSCALE_INLINE static constexpr std::uint32_t apply(const QuantiseConstants& c, std::uint32_t word,
                                                           std::uint32_t random) noexcept {
         const auto a = static_cast<std::int32_t>(word & ~sign_word);
@@ -273,18 +278,18 @@ struct StochasticSaturating : QuantiseKernel<std::uint16_t> {
         const auto whole_steps = static_cast<std::int32_t>((steps + (number >> 16)) >> 16);
         const auto small =
             std::bit_cast<std::uint32_t>(static_cast<float>(whole_steps) * std::bit_cast<float>(c.smallest));
-        auto r = static_cast<std::int32_t>(small | (normal & ~is_small));  // small is 0 for the normal ones
+        auto r = static_cast<std::int32_t>(small | (normal & ~is_small));  // small is 0 for normal numbers
         r = r > c.largest ? c.largest : r;
-        const std::uint32_t without_sign =
-            static_cast<std::uint32_t>(r) - c.no_negative_zero;  // top bit: zero that has none
+        // The top bit stays clear for a nonzero result or a format with -0: only there the sign is kept.
+        const std::uint32_t without_sign = static_cast<std::uint32_t>(r) - c.no_negative_zero;
         const std::uint32_t result = static_cast<std::uint32_t>(r) | (word & ~without_sign & sign_word);
         return select_word(mask_less(infinity_magnitude, a), quiet_nan_word, result);
     }
 };
 
-/// E8M0, any rounding: powers of two from 2^-127, the half of float's smallest normal number. A binade up there are no
-/// subnormals: doubled, these are normal words, and the others have one exponent step more. Magnitudes below 2^-127 become
-/// that; negative numbers NaN. Other roundings than the stochastic one take zeros for the pieces.
+/// E8M0, every rounding: powers of two from 2^-127, half of float's smallest normal number. One binade up there are no
+/// subnormals: doubled, subnormal words are normal words, and other words have one exponent step more. Magnitudes below
+/// 2^-127 become 2^-127. Negative numbers become NaN. Roundings other than stochastic take zeros as pieces.
 struct PowersOfTwo : QuantiseKernel<std::uint32_t, false> {
     UNITSCALE_INLINE static constexpr std::uint32_t apply(const QuantiseConstants& c, std::uint32_t word,
                                                           std::uint32_t random) noexcept {
@@ -296,8 +301,8 @@ struct PowersOfTwo : QuantiseKernel<std::uint32_t, false> {
         doubled = select_word(mask_less(a, step / 2), step, doubled);
         const std::uint32_t odd = (~doubled >> 23) & 1u;  // the code is one less than the exponent field here
         const std::uint32_t nearest = (mask >> 1) + ((c.tie_even & odd) | c.tie_away);
-        const std::uint32_t drawn =
-            (random & c.random_mask) >> 9;  // just below bit 23; 0 unless stochastic, when the others are 0
+        // Just below bit 23; 0 unless stochastic, when the other addends are 0.
+        const std::uint32_t drawn = (random & c.random_mask) >> 9;
         const std::uint32_t addend = (nearest & c.nearest) | (mask & c.directed.positive) | drawn;
         const std::uint32_t r = (doubled + addend) & ~mask;
         const std::uint32_t value = select_word(0u - static_cast<std::uint32_t>(r == step), step / 2, r - step);

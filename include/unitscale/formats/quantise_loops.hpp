@@ -17,14 +17,14 @@
 
 namespace unitscale {
 
-// Kernels over memory, a loop for each instruction set that a kernel is compiled for. Loops run whole blocks; one function for all
-// (`run_loop`) sends the rest through a buffer.
+// Loops of kernels over memory, one for each instruction set that a kernel is compiled for. Loops run whole blocks; one
+// function for all of them (`run_loop`) sends the rest through a buffer.
 
-/// Elements per turn of a loop: a fixed count is what lets -O2 vectorise it.
+/// Elements per iteration of a loop: a fixed count lets -O2 vectorise it.
 inline constexpr std::size_t quantise_block = 64;
 
-/// Asks for the block 4 KiB ahead: the processor's own prefetching stops at each page, and while random words are made nothing
-/// else is asked for. An address past the end is harmless.
+/// Prefetches the block 4 KiB ahead. The processor's own prefetching stops at each page, and generating random words
+/// leaves memory idle. An address past the end is harmless.
 UNITSCALE_INLINE void prefetch_block(const float* block) noexcept {
 #if defined(__GNUC__) || defined(__clang__)
     const auto ahead = reinterpret_cast<std::uintptr_t>(block) + 4096;
@@ -47,8 +47,8 @@ UNITSCALE_INLINE constexpr Out stored_result(std::uint32_t word) noexcept {
     else return static_cast<Out>(word);
 }
 
-/// Write a block of floats past the caches, where there are instructions for it; `to` is aligned to 64 bytes. `stream_fence` ends a
-/// run of calls.
+/// Writes a block of floats past the caches, if the instruction set can; `to` is aligned to 64 bytes. `stream_fence`
+/// ends a run of calls.
 using StreamBlock = void(const float* from, float* to) noexcept;
 #if UNITSCALE_X86
 UNITSCALE_TARGET_AVX512 inline void stream_block_avx512(const float* from, float* to) noexcept {
@@ -63,15 +63,15 @@ inline void stream_fence() noexcept {}
 #endif
 inline void stream_block_baseline(const float* from, float* to) noexcept { std::copy_n(from, quantise_block, to); }
 
-/// What a loop takes besides elements.
+/// Arguments of a loop besides elements.
 struct LoopExtras {
-    const void* pieces = nullptr;  ///< of the kernel's Piece
+    const void* pieces = nullptr;  ///< elements of the kernel's Piece type
     std::size_t piece_size = 0;    ///< bytes
     bool streamed = false;         ///< write past the caches
 };
 
-/// written = f(elements), `count` of them in whole blocks; both are the same or do not overlap. Reads and streamed writes take turns by
-/// blocks, which memory likes better than long runs of each.
+/// written = f(elements), `count` of them in whole blocks. The two ranges are equal or do not overlap. Reads and
+/// streamed writes alternate by blocks, which memory serves faster than long runs of each.
 template <class Kernel, StreamBlock stream_block>
 UNITSCALE_INLINE void block_loop(const void* constants, const void* elements, void* written, std::size_t count,
                                  const LoopExtras& extras) noexcept {
@@ -104,7 +104,7 @@ UNITSCALE_INLINE void block_loop(const void* constants, const void* elements, vo
     }
 }
 
-/// Loops behind one type: pointers to the constants, to what is read and to what is written.
+/// Loops behind one type: pointers to the constants, to the input and to the output.
 using LoopFunction = void(const void* constants, const void* in, void* out, std::size_t count,
                           const LoopExtras& extras) noexcept;
 
@@ -145,7 +145,7 @@ template <class Kernel>
     return {run, sizeof(typename Kernel::In), sizeof(typename Kernel::Out)};
 }
 
-/// A loop on any number of elements: whole blocks where they are, the rest by way of buffers.
+/// A loop on any number of elements: whole blocks directly, the rest by way of buffers.
 [[gnu::noinline]] inline void run_loop(const BlockLoop& loop, const void* constants, const void* in, void* out,
                                        std::size_t count, const LoopExtras& extras) noexcept {
     const std::size_t left = count % quantise_block, whole = count - left;
@@ -169,7 +169,7 @@ void run_kernel(Isa isa, const typename Kernel::Constants& constants, const type
     run_loop(loop_of<Kernel>(isa), &constants, in, out, count, extras);
 }
 
-/// Whether any of `count` floats is a NaN: where infinity - |x|, of words, is negative.
+/// Whether any of `count` floats is a NaN: infinity - |x|, computed on words, is then negative.
 UNITSCALE_INLINE bool contains_nan_loop(const float* values, std::size_t count) noexcept {
     std::uint32_t signs = 0;
     std::size_t begin = 0;

@@ -6,8 +6,8 @@
 
 namespace unitscale {
 
-/// How a tensor is rounded: element format, rounding, overflow. The value that recipes hold per operand of a product.
-/// Matrix products saturate by default: a value out of range becomes the largest finite one.
+/// How a tensor is rounded: element format, rounding, overflow. Recipes hold one per operand of a product. Matrix
+/// products saturate by default: a value out of range becomes the largest finite one.
 /// Test: tests/formats/quantiser_test.cpp
 struct Quantiser {
     FloatFormat format = fp32;
@@ -17,7 +17,7 @@ struct Quantiser {
 
     friend constexpr bool operator==(const Quantiser&, const Quantiser&) = default;
 
-    /// The options for a call of `quantise` whose random words (stochastic rounding only) come from `key`.
+    /// The options for a call of `quantise`. Its random words (stochastic rounding only) come from `key`.
     [[nodiscard]] constexpr QuantiseOptions options(RandomKey key = {}) const noexcept {
         return {.rounding = rounding, .overflow = overflow, .bits = bits, .key = key, .first_index = 0};
     }

@@ -18,13 +18,13 @@
 
 namespace unitscale {
 
-// Philox over vectors of 64-bit lanes, one block to a lane: the product instruction reads the low halves, so high halves
-// may hold anything. Words 0, 1 and 2, 3 of a block are joined to 64 bits; unpacking joins those to blocks, taking even
-// lanes to the first half of the output and odd lanes to the second. Hence the order of the lanes' block numbers. Two
-// vectors go side by side, since a round waits for its product. (The forms with a full mask are the plain instructions;
-// the plain forms make GCC 12 warn of uninitialised values in its own header.)
+// Philox over vectors of 64-bit lanes, one block to a lane: the product instruction reads the low halves, so high
+// halves may hold anything. Words 0, 1 and 2, 3 of a block are joined to 64 bits. Unpacking joins these to blocks: even
+// lanes go to the first half of the output and odd lanes to the second. Hence the order of the lanes' block numbers.
+// Two vectors are computed side by side, because a round waits for its product. The intrinsics with a full mask are the
+// plain instructions; the plain intrinsics make GCC 12 warn of uninitialised values in its own header.
 
-/// Words per turn of the vector loops.
+/// Words per iteration of the vector loops.
 inline constexpr std::size_t random_group = 64;
 
 #if UNITSCALE_X86
@@ -75,7 +75,7 @@ UNITSCALE_TARGET_AVX512 inline void random_groups_avx512(RandomKey key, std::uin
     }
 }
 
-/// The same in vectors of 4 blocks, two turns to a group.
+/// The words of `random_groups_avx512`, in vectors of 4 blocks, two iterations to a group.
 UNITSCALE_TARGET_AVX2 inline void random_groups_avx2(RandomKey key, std::uint64_t first_block, std::uint32_t* out,
                                                      std::size_t groups) noexcept {
     const __m256i lanes = _mm256_setr_epi64x(0, 2, 1, 3);
@@ -123,8 +123,8 @@ UNITSCALE_TARGET_AVX2 inline void random_groups_avx2(RandomKey key, std::uint64_
 }
 #endif
 
-/// Words first_index, first_index + 1, ... of a stream: what `random_word` gives, by vectors of blocks where the
-/// instruction set (which the processor must have) allows.
+/// Words first_index, first_index + 1, ... of a stream, as `random_word` gives them. Made by vectors of blocks where
+/// the instruction set, which the processor must have, allows.
 /// Test: tests/formats/random_words_test.cpp
 inline void random_words(Isa isa, RandomKey key, std::uint64_t first_index, std::span<std::uint32_t> out) noexcept {
 #if UNITSCALE_X86
@@ -148,11 +148,12 @@ inline void random_words(Isa isa, RandomKey key, std::uint64_t first_index, std:
     fill_random_words(key, first_index, out);
 }
 
-/// Elements that the loops with random words, buffers or checks take at a time: their buffers stay in the first-level cache.
+/// Chunk size of the loops with random words, buffers or checks, in elements: their buffers stay in the first-level
+/// cache.
 inline constexpr std::size_t random_chunk = 1024;
 
-/// A stream read as words, or as half words (the low half of a word first), at most `random_chunk` at a time. What a call returns is
-/// good until the next call.
+/// A stream read as words, or as half words (the low half of a word first), at most `random_chunk` at a time. The
+/// memory that a call returns is valid until the next call.
 class RandomPieces {
 public:
     /// Words first, first + 1, ...
@@ -173,8 +174,8 @@ public:
         return halves_.data() + skipped;
     }
 
-    /// The same half words, each at the top of a word.
-    const std::uint32_t* wide_halves(Isa isa, RandomKey key, std::uint64_t first, std::size_t count) noexcept {
+    /// Half words first, first + 1, ..., each at the top of a word.
+    const std::uint32_t* halves_as_words(Isa isa, RandomKey key, std::uint64_t first, std::size_t count) noexcept {
         const std::uint16_t* const narrow = halves(isa, key, first, count);
         constexpr std::size_t block = 64;  // a fixed count, so that the loop is vectorised
         std::size_t begin = 0;

@@ -13,12 +13,14 @@
 
 namespace unitscale {
 
-/// How a number between two neighbours of a format is rounded. Ties of `nearest_even` go to the even code, of
-/// `nearest_away` to the larger magnitude. `stochastic`: with d in [0, 1) the position between the neighbours and
-/// R in [0, 2^N) random, away from zero when floor(d 2^N) + R >= 2^N, so with probability d, right to 2^-N.
+/// How a number between two neighbours of a format is rounded. Ties of `nearest_even` go to the even code. Ties of
+/// `nearest_away` go to the larger magnitude. `stochastic`: let d in [0, 1) be the position between the neighbours and
+/// R in [0, 2^N) random. Rounding goes away from zero when floor(d 2^N) + R >= 2^N, so with probability d, right to
+/// 2^-N.
 enum class Rounding { nearest_even, toward_zero, up, down, nearest_away, stochastic };
 
-/// What a magnitude above the largest finite number becomes: that number, or infinity (NaN where the format has none).
+/// The result for a magnitude above the largest finite number: the largest number, or infinity (NaN where the format
+/// has none).
 enum class Overflow { saturate, to_infinity };
 
 [[nodiscard]] constexpr std::string_view name(Rounding rounding) noexcept {
@@ -39,7 +41,7 @@ enum class Overflow { saturate, to_infinity };
     return "stochastic";
 }
 
-/// How `quantise` and `encode` round. `bits`, `key` and `first_index` matter to stochastic rounding only: element i of
+/// How `quantise` and `encode` round. `bits`, `key` and `first_index` matter to stochastic rounding only. Element i of
 /// a call takes as R the top `bits` bits of piece first_index + i of the stream `key`; see `random_piece`.
 struct QuantiseOptions {
     Rounding rounding = Rounding::nearest_even;
@@ -55,8 +57,9 @@ inline constexpr int max_random_bits = 24;
 /// Up to this many random bits, a word of the stream serves two elements.
 inline constexpr int half_word_bits = 16;
 
-/// Piece first_index + element of the stream, at the top of a word, where stochastic rounding looks for its bits. Pieces are
-/// words; for up to 16 bits they are half words, the low half first, since making the words is most of the work.
+/// Piece first_index + element of the stream, at the top of a word, where stochastic rounding looks for its bits.
+/// Pieces are words. For up to 16 bits they are half words, the low half first, because making the words is most of the
+/// work.
 [[nodiscard]] constexpr std::uint32_t random_piece(const QuantiseOptions& options, std::uint64_t element) noexcept {
     const std::uint64_t index = options.first_index + element;
     if (options.bits > half_word_bits) return random_word(options.key, index);
@@ -93,7 +96,7 @@ struct Rounded {
     std::uint32_t code = 0;  ///< magnitude code of a finite number
 };
 
-/// Rounds float or double x (once) to the format, in integers only. `random` is the random word; used when stochastic.
+/// Rounds float or double x (once) to the format, in integers only. `random` is the random word, used when stochastic.
 /// The conventions:
 ///  - round with an unbounded exponent, then compare with the maximum: never clamp first;
 ///  - saturating: overflow and infinite input give the largest finite number; NaN stays NaN;
@@ -101,7 +104,7 @@ struct Rounded {
 ///    overflows under toward_zero, down (positive) or up (negative) gives the largest finite one;
 ///  - without -0, negative zero and underflow give 0; with it they give -0;
 ///  - unsigned: a negative number that rounds to zero gives 0; else 0 when saturating, NaN when not. A scale format has
-///    no zero: below its smallest number everything gives that one, and negative input gives NaN.
+///    no zero: below its smallest number everything gives the smallest, and negative input gives NaN.
 /// Formats without NaN: the caller turns Kind::nan into an error.
 /// Test: tests/formats/rounding_test.cpp
 template <class Float>
@@ -130,7 +133,7 @@ template <class Float>
 
     std::uint64_t code = 0;
     if (magnitude != 0) {
-        // |x| = significand 2^exponent, its leading bit worth 2^leading
+        // |x| = significand 2^exponent; the value of its leading bit is 2^leading
         const int field = static_cast<int>(magnitude >> stored);
         const std::uint64_t significand = (magnitude & ((Bits{1} << stored) - 1)) | (field > 0 ? Bits{1} << stored : 0);
         const int exponent = (field > 0 ? field : 1) + std::numeric_limits<Float>::min_exponent - 2 - stored;

@@ -12,10 +12,11 @@
 
 namespace unitscale {
 
-/// How an op's forward factor alpha and the gradient factors beta of the inputs that are not cut-edges become one value.
-/// Unequal factors on such inputs would mix the gradients of several paths in wrong proportions (Unit Scaling, theorem
-/// 5.2), so the op's ideal factors {alpha, beta_1, ...} are replaced by
-///   automatic: what the recipe's rule makes of alpha and the betas of exactly those inputs, which the tape finds itself
+/// How an op's forward factor alpha and some of its gradient factors beta become one value. The betas concerned belong
+/// to inputs that are not cut-edges. Unequal factors on such inputs would mix the gradients of several paths in wrong
+/// proportions (Unit Scaling, theorem 5.2). The op's ideal factors {alpha, beta_1, ...} are therefore replaced by
+///   automatic: the result of the recipe's rule for alpha and the betas of exactly these inputs, which the tape finds
+///     itself
 ///   none: themselves (right for cut-edges only)
 ///   gmean, hmean, amean: their geometric, harmonic or arithmetic mean
 ///   to_output_scale: alpha, so that the forward pass is unit-scaled exactly
@@ -49,7 +50,7 @@ inline constexpr std::array<std::string_view, 9> constraint_names = {"automatic"
     return constraint_names[static_cast<std::size_t>(constraint)];
 }
 
-/// The constraint of that name; Error lists the known ones.
+/// The constraint with the given name. Error: an unknown name; the message lists the known ones.
 [[nodiscard]] inline Constraint parse_constraint(std::string_view text) {
     std::string known;
     for (std::size_t i = 0; i < constraint_names.size(); ++i) {
@@ -60,7 +61,7 @@ inline constexpr std::array<std::string_view, 9> constraint_names = {"automatic"
     fail("constraint: unknown rule '", text, "'; expected one of ", known);
 }
 
-/// The one value for `factors`, alpha first, by a rule that does not tell inputs apart: to_output_scale or a mean.
+/// The common value of `factors`, alpha first, by a rule that treats inputs alike: to_output_scale or a mean.
 /// Error, in the name of `op`: any other rule.
 [[nodiscard]] inline double joined_factor(const char* op, Constraint rule, std::span<const double> factors) {
     double logs = 0.0, inverses = 0.0, sum = 0.0;
@@ -85,8 +86,9 @@ inline constexpr std::array<std::string_view, 9> constraint_names = {"automatic"
     }
 }
 
-/// Replaces alpha and the betas by one value, as the constraint says; `automatic` and `none` leave them. `op` names the op
-/// in errors: a rule for one input on an op with several, or for a second input on an op with one; more than eight betas.
+/// Replaces alpha and the betas by one value, as the constraint says; `automatic` and `none` leave them.
+/// Errors, in the name of `op`: a rule for one input on an op with several; a rule for two inputs on an op with another
+/// number of inputs; more than eight betas.
 inline void constrain(const char* op, Constraint constraint, double& alpha, std::span<double> betas) {
     if (constraint == Constraint::automatic || constraint == Constraint::none) return;
     const std::size_t inputs = betas.size();

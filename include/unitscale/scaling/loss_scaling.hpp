@@ -11,11 +11,12 @@
 
 namespace unitscale {
 
-/// What the loss is multiplied by before the backward pass, so that small gradients stay within a 16-bit or 8-bit format; the update
-/// divides by it again.
-///   none: 1      constant: `initial`, for good
-///   automatic: a step whose gradients are not finite is skipped and the factor multiplied by `backoff`; after `interval` good steps
-///   in a row it is multiplied by `growth`
+/// The factor of the loss before the backward pass, which keeps small gradients within a 16-bit or 8-bit format. The
+/// update divides by it again.
+///   none: 1
+///   constant: `initial`, in every step
+///   automatic: if a step has gradients that are not finite, it is skipped and the factor is multiplied by `backoff`;
+///     after `interval` good steps in a row the factor is multiplied by `growth`
 enum class LossScaleKind : std::uint8_t { none, constant, automatic };
 
 inline constexpr std::array<std::string_view, 3> loss_scale_names = {"none", "constant", "automatic"};
@@ -23,6 +24,7 @@ inline constexpr std::array<std::string_view, 3> loss_scale_names = {"none", "co
     return loss_scale_names[static_cast<std::size_t>(kind)];
 }
 
+/// How a recipe scales the loss: the kind and its numbers.
 /// Reference: Micikevicius et al. 2018, arXiv:1710.03740. Test: tests/scaling/loss_scaling_test.cpp
 struct LossScaling {
     LossScaleKind kind = LossScaleKind::none;

@@ -11,12 +11,15 @@
 
 namespace unitscale {
 
-/// How initial values, multipliers and learning rates follow from a parameter's facts: `parameter_scaling` is the table.
+/// How initial values, multipliers and learning rates follow from a parameter's facts. `parameter_scaling` holds the
+/// table.
 ///   standard: weights normal with standard deviation 0.02 (GPT-2), one learning rate for all
 ///   unit: Unit Scaling: weights unit normal, the ops' factors do the rest, one learning rate for all
-///   mup: µP: standard at a base width and depth, from which initial values, multipliers and learning rates are carried over
-///   umup: u-µP: Unit Scaling with learning rates that carry over, too, and no base
-/// References: Blake, Orr, Luschi 2023, arXiv:2303.11257; Yang et al. 2022, arXiv:2203.03466; Blake et al. 2024, arXiv:2407.17465.
+///   mup: µP: standard at a base width and depth, from which initial values, multipliers and learning rates are
+///     transferred
+///   umup: u-µP: Unit Scaling with learning rates that also transfer, and no base
+/// References: Blake, Orr, Luschi 2023, arXiv:2303.11257; Yang et al. 2022, arXiv:2203.03466; Blake et al. 2024,
+/// arXiv:2407.17465.
 enum class Parametrisation { standard, unit, mup, umup };
 
 inline constexpr std::array<std::string_view, 4> parametrisation_names = {"standard", "unit", "mup", "umup"};
@@ -24,43 +27,44 @@ inline constexpr std::array<std::string_view, 4> parametrisation_names = {"stand
     return parametrisation_names[static_cast<std::size_t>(p)];
 }
 
-/// The optimisers that rules tell apart. Adam's step does not see the gradient's size, SGD's does, and LAMB's is relative to the
-/// parameter's own size.
+/// The optimisers that rules distinguish. Adam's step does not depend on the gradient's size, SGD's does, and LAMB's is
+/// relative to the parameter's own size.
 enum class OptimiserKind { adam, sgd, lamb };
 
-/// What weight decay of strength wd means; lr_t is the learning rate of the update, lr_peak the largest of the run.
+/// The meaning of weight decay of strength wd. lr_t is the learning rate of the update, lr_peak the largest of the run.
 ///   gradient:    wd p is added to the gradient (an L2 penalty: it goes through momentum and Adam's denominators)
 ///   coupled:     p -= lr_t wd p, beside the gradient's step (AdamW)
-///   independent: p -= wd (lr_t / lr_peak) p: the same decay whatever the learning rate
+///   independent: p -= wd (lr_t / lr_peak) p: decay that does not depend on the learning rate
 /// References: Loshchilov, Hutter 2017, arXiv:1711.05101; Blake et al. 2024, arXiv:2407.17465, section 2.2.
 enum class WeightDecay { gradient, coupled, independent };
 
-/// Numbers of a model that are chosen by search. (u-µP's alpha_res and alpha_res_attn_ratio are the residual rule's `multiplier`
-/// and `attention_ratio`; the learning rate is the recipe's.) The first three act in every parametrisation, the others in `mup`.
+/// Numbers of a model that are chosen by search. The first three act in every parametrisation, the others in `mup`.
+/// u-µP's alpha_res and alpha_res_attn_ratio are the residual rule's `multiplier` and `attention_ratio`; the learning
+/// rate is the recipe's.
 struct Hyperparameters {
-    double alpha_attn = 1.0;          ///< times the logits of attention
-    double alpha_ffn_act = 1.0;       ///< before the feed-forward non-linearity
-    double alpha_loss_softmax = 1.0;  ///< times the logits of the loss, and of the text that is generated
-    double init_sigma = 1.0;          ///< times the standard deviation 0.02 of initial weights
-    double alpha_emb = 1.0;           ///< times the embedding
-    double alpha_out = 1.0;           ///< times the readout
-    std::size_t base_width = 128;     ///< where `mup` is the standard model
-    std::size_t base_depth = 4;       ///< blocks; likewise
+    double alpha_attn = 1.0;          ///< factor of attention's logits
+    double alpha_ffn_act = 1.0;       ///< multiplier before the feed-forward non-linearity
+    double alpha_loss_softmax = 1.0;  ///< factor of the logits in the loss and in text generation
+    double init_sigma = 1.0;          ///< factor of the standard deviation 0.02 of initial weights
+    double alpha_emb = 1.0;           ///< factor of the embedding
+    double alpha_out = 1.0;           ///< factor of the readout
+    std::size_t base_width = 128;     ///< width at which `mup` is the standard model
+    std::size_t base_depth = 4;       ///< blocks at which `mup` is the standard model
 
     friend constexpr bool operator==(const Hyperparameters&, const Hyperparameters&) = default;
 };
 
-/// A parametrisation and what it reads: what an optimiser needs to know of a recipe.
+/// A parametrisation and its hyperparameters: the part of a recipe that an optimiser needs.
 struct ParametrisationRule {
     Parametrisation kind = Parametrisation::standard;
     Hyperparameters hyperparameters{};
-    bool constrained_readout =
-        false;  ///< the readout's factors are joined, as with tied embeddings; read for SGD under `umup`
+    /// Whether the readout's factors are joined, as with tied embeddings. Read for SGD under `umup`.
+    bool constrained_readout = false;
 
     friend constexpr bool operator==(const ParametrisationRule&, const ParametrisationRule&) = default;
 };
 
-/// What holds for one parameter.
+/// Initial value, multiplier and learning rate of one parameter.
 struct ParameterScaling {
     double initial_stddev = 0.0;  ///< 0 for biases, which start at 0, and gains, which start at 1
     double multiplier = 1.0;      ///< of the product or lookup with the parameter, in the forward pass
@@ -68,7 +72,7 @@ struct ParameterScaling {
     bool decays = true;  ///< weight decay acts on it
 };
 
-/// Error, naming the field: hyperparameters that are not positive and finite, no base.
+/// Error, naming the field: hyperparameters that are not positive and finite, a base of 0.
 inline void check_hyperparameters(const Hyperparameters& h) {
     const auto positive = [](std::string_view field, double value) {
         check(std::isfinite(value) && value > 0.0, "hyperparameters: ", field, " is ", value,
@@ -84,9 +88,9 @@ inline void check_hyperparameters(const Hyperparameters& h) {
     check(h.base_depth >= 1, "hyperparameters: base_depth is 0; expected at least 1");
 }
 
-/// What `mup` multiplies an embedding's or a readout's result by, where the model does it: alpha_emb, and alpha_out base_width /
-/// width, which keeps logits from growing with the width once the readout has aligned with what it reads. 1 otherwise: under
-/// `unit` and `umup` the ops' own factors are the multipliers.
+/// The factor of an embedding's or a readout's result under `mup`, where the model applies it. An embedding has
+/// alpha_emb. A readout has alpha_out base_width / width, which keeps logits from growing with the width once the
+/// readout has aligned with its input. 1 otherwise: under `unit` and `umup` the ops' own factors are the multipliers.
 [[nodiscard]] inline double model_multiplier(const ParametrisationRule& rule, const ParameterFacts& facts) noexcept {
     if (rule.kind != Parametrisation::mup) return 1.0;
     const Hyperparameters& h = rule.hyperparameters;
@@ -95,51 +99,56 @@ inline void check_hyperparameters(const Hyperparameters& h) {
     return h.alpha_out * static_cast<double>(h.base_width) / static_cast<double>(stream_width(facts));
 }
 
-/// The multiplier m in attention's softmax(m q k^T / d): alpha_attn times d^1/2 for `standard` and `unit` (the textbook's
-/// 1 / d^1/2), times 1 for `mup` and `umup`: queries and keys become correlated in training, and their products grow as d.
+/// The multiplier m in attention's softmax(m q k^T / d). It is alpha_attn d^1/2 for `standard` and `unit`, as in the
+/// textbook's 1 / d^1/2. It is alpha_attn for `mup` and `umup`: queries and keys become correlated in training, and
+/// their products grow as d.
 [[nodiscard]] inline double attention_multiplier(const ParametrisationRule& rule, std::size_t head_size) noexcept {
     const bool textbook = rule.kind == Parametrisation::standard || rule.kind == Parametrisation::unit;
     return rule.hyperparameters.alpha_attn * (textbook ? std::sqrt(static_cast<double>(head_size)) : 1.0);
 }
 
-/// What the branch of a plain residual layer x + f(x) is multiplied by in a model of `depth` blocks: (base_depth / depth)^1/2 under
-/// `mup`, so that the sum of the branches keeps its variance; else 1 (ResidualRule has u-µP's).
+/// The factor of the branch in a plain residual layer x + f(x) of a model of `depth` blocks. Under `mup` it is
+/// (base_depth / depth)^1/2, so that the sum of the branches keeps its variance. Otherwise it is 1 (ResidualRule has
+/// u-µP's).
 [[nodiscard]] inline double branch_multiplier(const ParametrisationRule& rule, std::size_t depth) noexcept {
     if (rule.kind != Parametrisation::mup) return 1.0;
     return std::sqrt(static_cast<double>(rule.hyperparameters.base_depth) / static_cast<double>(depth));
 }
 
-/// The parametrisation's default kind of weight decay: `independent` where learning rates differ by width, which `coupled` decay
-/// would follow.
+/// The parametrisation's default kind of weight decay. It is `independent` where learning rates differ by width,
+/// because `coupled` decay would follow them.
 [[nodiscard]] constexpr WeightDecay weight_decay_kind(Parametrisation kind) noexcept {
     return kind == Parametrisation::mup || kind == Parametrisation::umup ? WeightDecay::independent
                                                                          : WeightDecay::coupled;
 }
 
-/// The table of every parametrisation: r = base_width / width, D = depth (1 outside residual branches), b = base_depth / D.
+/// The table of every parametrisation. r = base_width / width; D = depth inside residual branches, 1 outside;
+/// q = (base_depth / D)^1/2 inside residual branches, 1 outside.
 ///
-///   | parametrisation, role | initial stddev  | multiplier             | Adam              | SGD              | LAMB    |
-///   | standard              | 0.02            | 1                      | 1                 | 1                | 1       |
-///   | unit                  | 1               | fan_in^-1/2            | 1                 | 1                | 1       |
-///   | mup, embedding        | 0.02 sigma      | alpha_emb              | 1                 | 1 / r            | 1       |
-///   | mup, weight           | 0.02 sigma r^1/2  | 1                      | r, in branches b^1/2 r | 1             | r^1/2, in branches b^1/2 r^1/2 |
-///   | mup, readout          | 0.02 sigma      | alpha_out r            | 1                 | 1 / r            | 1       |
-///   | mup, bias and norm    |                 | 1                      | 1, in branches b^1/2 | 1 / r           | as Adam |
-///   | umup, embedding       | 1               | 1                      | fan_out^-1/2      | as Adam          | as Adam |
-///   | umup, weight          | 1               | fan_in^-1/2            | (fan_in D)^-1/2   | as Adam          | as Adam |
-///   | umup, readout         | 1               | 1 / fan_in             | 1                 | as Adam          | as Adam |
-///   | umup, bias and norm   |                 | 1                      | D^-1/2            | as Adam          | as Adam |
+///   | parametrisation, role | initial stddev   | multiplier  | Adam            | SGD     | LAMB      |
+///   | standard              | 0.02             | 1           | 1               | 1       | 1         |
+///   | unit                  | 1                | fan_in^-1/2 | 1               | 1       | 1         |
+///   | mup, embedding        | 0.02 sigma       | alpha_emb   | 1               | 1 / r   | 1         |
+///   | mup, weight           | 0.02 sigma r^1/2 | 1           | q r             | 1       | q r^1/2   |
+///   | mup, readout          | 0.02 sigma       | alpha_out r | 1               | 1 / r   | 1         |
+///   | mup, bias and norm    |                  | 1           | q               | 1 / r   | as Adam   |
+///   | umup, embedding       | 1                | 1           | fan_out^-1/2    | as Adam | as Adam   |
+///   | umup, weight          | 1                | fan_in^-1/2 | (fan_in D)^-1/2 | as Adam | as Adam   |
+///   | umup, readout         | 1                | 1 / fan_in  | 1               | as Adam | as Adam   |
+///   | umup, bias and norm   |                  | 1           | D^-1/2          | as Adam | as Adam   |
 ///
-/// Multipliers of embeddings under `unit` are 1; sigma is init_sigma. Adam moves every weight by the learning rate, and a hidden
-/// weight's moves add up coherently over fan_in inputs: times its multiplier fan_in^-1/2 the result moves by lr fan_in^1/2, hence
-/// the factor fan_in^-1/2. Under SGD the step follows the gradient, whose size depends on the multipliers: with a readout whose
-/// gradient factor is free, u-µP's gradients have unit scale and the factors are Adam's. With a `constrained_readout` its factor
-/// 1 / width stands in all gradients of the trunk, and the factors make up for it: weight fan_in^1/2, embedding fan_out^1/2 (Adam's
-/// times the width), bias and norm the length of the vector, readout 1, each over D^1/2 in branches. A branch's own multiplier is in µP's
-/// gradients: no b for SGD. LAMB's step is relative to the parameter's size: Adam's factor over the initial standard deviation's
-/// r^1/2.
-/// A tied table counts as an embedding: its initial values and learning rate (under `umup` the smaller of the two uses') are an
-/// embedding's, and both uses have their own multipliers. Biases and norms do not decay.
+/// Multipliers of embeddings under `unit` are 1; sigma is init_sigma.
+/// Adam: every weight moves by the learning rate lr, and a hidden weight's moves add up coherently over fan_in inputs.
+/// Times the multiplier fan_in^-1/2 the result moves by lr fan_in^1/2, hence the factor fan_in^-1/2.
+/// SGD: the step follows the gradient, and its size depends on the multipliers. With a readout of free gradient factor,
+/// u-µP's gradients have unit scale and the factors are Adam's. With a `constrained_readout`, the readout's factor
+/// 1/width stands in all gradients of the trunk. The factors then make up for it: weight fan_in^1/2, embedding
+/// fan_out^1/2 (Adam's times the width), bias and norm the length of the vector, readout 1. Each is divided by D^1/2 in
+/// branches. In µP a branch's own multiplier is already in the gradients: no q for SGD.
+/// LAMB: the step is relative to the parameter's size, so the factor is Adam's over the r^1/2 of the initial standard
+/// deviation.
+/// A tied table counts as an embedding in its initial values and its learning rate (under `umup` the smaller of the two
+/// uses' rates). Both uses have their own multipliers. Biases and norms do not decay.
 /// Error: hyperparameters out of range.
 /// Reference: Blake et al. 2024, arXiv:2407.17465, table 2 and appendix; LAMB's column is derived here.
 /// Test: tests/scaling/parametrisation_test.cpp

@@ -12,16 +12,17 @@
 
 namespace unitscale {
 
-/// Scales of tensors are powers of two, so that products with them are exact: those that are normal numbers of float.
+/// Exponents of tensor scales. Scales are powers of two, so that products with them are exact, and normal numbers of
+/// float.
 inline constexpr int min_scale_exponent = -126;
 inline constexpr int max_scale_exponent = 127;
 
-/// What can be rounded to a power of two.
+/// Types that can be rounded to a power of two.
 template <class Float>
 concept ScaleNumber = std::same_as<Float, float> || std::same_as<Float, double>;
 
-/// A positive number as 2^exponent (1 + fraction 2^-52), by its bits: right in every floating-point mode. Numbers below
-/// the type's normal ones count as the largest power of two below those: all of them are below every scale.
+/// A positive number as 2^exponent (1 + fraction 2^-52), by its bits: right in every floating-point mode. Subnormal
+/// numbers count as the largest power of two below the normal ones: all of them are below every scale.
 struct BinaryParts {
     int exponent = 0;
     std::uint64_t fraction = 0;
@@ -52,10 +53,11 @@ template <ScaleNumber Float>
     return std::bit_cast<Float>(static_cast<Bits>(kept + bias) << (std::numeric_limits<Float>::digits - 1));
 }
 
-/// The largest power of two that is at most x, as a scale: results outside [2^-126, 2^127] are that bound.
+/// The largest power of two that is at most x, as a scale. Results outside [2^-126, 2^127] become the nearer bound.
 ///   pow2_down(1) = 1      pow2_down(1.99) = 1      pow2_down(2) = 2
-/// The rule by which scales are propagated unless another is asked for: data stays at or above unit scale.
-/// Error: x is zero, negative, infinite or NaN. Reference: Balanca et al. 2024 (Scalify). Test: tests/scaling/power_of_two_test.cpp
+/// The default rule for propagated scales: data stays at or above unit scale.
+/// Error: x is zero, negative, infinite or NaN.
+/// Reference: Balanca et al. 2024 (Scalify). Test: tests/scaling/power_of_two_test.cpp
 template <ScaleNumber Float>
 [[nodiscard]] constexpr Float pow2_down(Float x) {
     return scale_of_exponent<Float>(binary_parts("pow2_down", x).exponent);
@@ -70,8 +72,8 @@ template <ScaleNumber Float>
     return scale_of_exponent<Float>(parts.exponent + (parts.fraction != 0 ? 1 : 0));
 }
 
-/// The power of two nearest to x in the logarithm, as a scale: up from sqrt 2 times the one below. There are no ties, since
-/// sqrt 2 is no number of Float. Bounds and errors as `pow2_down`.
+/// The power of two nearest to x in the logarithm, as a scale: x is rounded up from sqrt 2 times the power below. There
+/// are no ties, because sqrt 2 is no number of Float. Bounds and errors as `pow2_down`.
 ///   pow2_nearest(1.41) = 1      pow2_nearest(1.42) = 2
 /// Test: tests/scaling/power_of_two_test.cpp
 template <ScaleNumber Float>
@@ -82,8 +84,8 @@ template <ScaleNumber Float>
 }
 
 /// One of the two powers of two around x = 2^e (1 + f), as a scale: 2^(e+1) when floor(f 2^32) + `random` reaches 2^32,
-/// else 2^e. For a uniform random word its mean is x: exactly for float, right to 2^(e-32) for double. A power of two
-/// stays. Bounds and errors as `pow2_down`.
+/// else 2^e. For a uniform random word the result's mean is x: exactly for float, right to 2^(e-32) for double. A power
+/// of two stays. Bounds and errors as `pow2_down`.
 /// Test: tests/scaling/power_of_two_test.cpp
 template <ScaleNumber Float>
 [[nodiscard]] constexpr Float pow2_stochastic(Float x, std::uint32_t random) {

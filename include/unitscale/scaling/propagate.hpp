@@ -14,13 +14,13 @@
 #include <string_view>
 #include <utility>
 
-// Scaling `propagate` (Scalify): a tensor is data times a scalar scale, and every op finds the scale of its result from those of
-// its inputs, so that data stays near unit scale while the value is the textbook one.
+// Scaling `propagate` (Scalify): a tensor is data times a scalar scale. Every op finds the scale of its result from the
+// scales of its inputs. Data then stays near unit scale while the value is the textbook one.
 // Reference: Balanca et al. 2024 (WANT@ICML), Scalify: scale propagation for efficient low-precision LLM training.
 namespace unitscale {
 
-/// How a scale becomes a power of two: the one below, above, nearest in the logarithm, or one of both neighbours at random so that
-/// the mean is right; none: it stays as it is.
+/// How a scale becomes a power of two: the power below, the power above, the power nearest in the logarithm, or
+/// (stochastic) one of both neighbours. The random choice has the right mean. `none` leaves the scale as it is.
 enum class ScaleRounding { down, none, up, nearest, stochastic };
 
 inline constexpr std::array<std::string_view, 5> scale_rounding_names = {"down", "none", "up", "nearest", "stochastic"};
@@ -28,12 +28,13 @@ inline constexpr std::array<std::string_view, 5> scale_rounding_names = {"down",
     return scale_rounding_names[static_cast<std::size_t>(rounding)];
 }
 
-/// What a recipe says about scaling `propagate`.
+/// A recipe's rule for scaling `propagate`.
 struct PropagateRule {
     ScaleRounding rounding = ScaleRounding::down;
-    bool exact_norms = false;  ///< true: the epsilon of norms acts on values; false: on data, as in Scalify
-    bool rescale_gradients =
-        false;  ///< gradients around attention and behind norms are brought to unit data by their rms
+    /// True: the epsilon of norms acts on values. False: it acts on data, as in Scalify.
+    bool exact_norms = false;
+    /// Gradients around attention and behind norms are brought to unit data by their rms.
+    bool rescale_gradients = false;
 
     friend constexpr bool operator==(const PropagateRule&, const PropagateRule&) = default;
 };
@@ -55,34 +56,34 @@ struct PropagateRule {
     }
 }
 
-/// What a kernel multiplies its data by, and the scale that its result then has.
+/// The factor that a kernel applies to its data, and the scale of the kernel's result.
 struct Scaled {
     double factor = 1.0, scale = 1.0;
 };
 
-/// A result whose data is worth `worth`, in parts: data times `worth / scale`, and a scale as near `wanted` as scales go: what
-/// leaves [2^-126, 2^127] moves to the data.
-[[nodiscard]] inline Scaled with_scale(double worth, double wanted) noexcept {
+/// Splits `true_scale`, the value of a result's data 1, into a factor for the data and a scale. The scale is `wanted`,
+/// kept within [2^-126, 2^127]. The data is multiplied by `true_scale / scale`.
+[[nodiscard]] inline Scaled with_scale(double true_scale, double wanted) noexcept {
     constexpr double least = std::numeric_limits<float>::min(), most = 0x1p127;
     const double scale = std::clamp(wanted, least, most);
-    return {worth / scale, scale};
+    return {true_scale / scale, scale};
 }
 
-/// A product: inputs of scales that multiply to `scales`, and an op whose ideal factor under `unit` is `ideal`. With r = `ideal`
-/// inverted and rounded: data times 1/r, scale `scales` r.
+/// The scale of a product: its inputs have scales that multiply to `scales`, and `ideal` is the op's factor under
+/// `unit`. With r = 1 / `ideal`, rounded: data times 1/r, scale `scales` r.
 [[nodiscard]] inline Scaled product_scale(ScaleRounding rounding, double scales, double ideal,
                                           std::uint32_t random = 0) {
     return with_scale(scales, scales * as_scale(rounding, 1.0 / ideal, random));
 }
 
-/// The scale of a sum of terms of scales a and b, independent of each other: (a^2 + b^2)^1/2, rounded.
+/// The scale of a sum of independent terms of scales a and b: (a^2 + b^2)^1/2, rounded.
 [[nodiscard]] inline double sum_scale(ScaleRounding rounding, double a, double b, std::uint32_t random = 0) {
     const double large = std::max(a, b), ratio = std::min(a, b) / large;
     return with_scale(1.0, as_scale(rounding, large * std::sqrt(multiply_add(ratio, ratio, 1.0)), random)).scale;
 }
 
-/// A constant of one element and scale 1 as a mantissa in [1,2), with its sign, and a power of two. What has several elements or a
-/// scale, 0, infinity and NaN stay as they are.
+/// A constant of one element and scale 1 as a mantissa in [1,2), with its sign, and a power of two. Tensors of several
+/// elements or another scale stay as they are, and so do 0, infinity and NaN.
 template <RealElement T>
 [[nodiscard]] Tensor<T> split_constant(Tensor<T> tensor) {
     if (tensor.size() != 1 || tensor.scale() != 1.0) return tensor;

@@ -23,8 +23,8 @@
 
 namespace unitscale {
 
-/// What happens to scale along the graph.
-///   none: nothing; the model is the textbook one.
+/// How scale is treated along the graph.
+///   none: nothing is done; the model is the textbook one.
 ///   unit: every op applies its factors, so that activations, weights and gradients have unit scale at initialisation.
 ///   propagate: tensors carry a scale, which every op works out; the model is the textbook one (scaling/propagate.hpp).
 enum class Scaling { none, unit, propagate };
@@ -33,8 +33,8 @@ enum class Scaling { none, unit, propagate };
     return scaling == Scaling::unit ? "unit" : scaling == Scaling::propagate ? "propagate" : "none";
 }
 
-/// Kinds of matrix products that a recipe distinguishes. `linear`: activations times a weight; `readout`: the last
-/// linear layer, onto the vocabulary; `matmul`: two activations. Attention's own products are never rounded.
+/// Kinds of matrix products that a recipe distinguishes. `linear`: activations times a weight. `readout`: the last
+/// linear layer, onto the vocabulary. `matmul`: two activations. Attention's own products are never rounded.
 enum class ProductKind { linear, readout, matmul };
 
 [[nodiscard]] constexpr std::string_view name(ProductKind kind) noexcept {
@@ -49,9 +49,10 @@ inline constexpr std::array<std::string_view, 3> operand_role_names = {"activati
     return operand_role_names[static_cast<std::size_t>(role)];
 }
 
-/// What the operands of a product are rounded to, by role; nothing: not rounded. For y = x w the three products are
-/// Q_a(x) Q_w(w), dx = Q_g(dy) Q_w(w)^T and dw = Q_a(x)^T Q_g(dy). A matmul of two activations uses `activation` twice.
-/// Each operand may be multiplied by a power of two before it is rounded (ScaleRule); `result` rounds what the products give.
+/// The formats that a product's operands are rounded to, by role; empty: not rounded. For y = x w the three products
+/// are Q_a(x) Q_w(w), dx = Q_g(dy) Q_w(w)^T and dw = Q_a(x)^T Q_g(dy). A matmul of two activations uses `activation`
+/// twice. Each operand may be multiplied by a power of two before it is rounded (ScaleRule). `result` rounds the
+/// results of the products.
 struct ProductFormats {
     std::optional<Quantiser> activation{};
     std::optional<Quantiser> weight{};
@@ -73,8 +74,8 @@ struct ProductFormats {
     friend bool operator==(const ProductFormats&, const ProductFormats&) = default;
 };
 
-/// One rule of a recipe: products of this kind in modules whose path matches `pattern` (`*` stands for any text) get
-/// these formats. Of several matching rules the last one holds.
+/// One rule of a recipe: the formats of products of this kind in modules with a path that matches `pattern` (`*` stands
+/// for any text). Of several matching rules the last one holds.
 struct ProductRule {
     ProductKind kind = ProductKind::linear;
     std::string pattern = "*";
@@ -109,9 +110,9 @@ struct Recipe {
     std::string name = "fp32";
     std::string description = "standard model in 32-bit floating point";
     Scaling scaling = Scaling::none;
-    Constraint constraint = Constraint::automatic;            ///< for ops whose options name none
+    Constraint constraint = Constraint::automatic;            ///< for ops with options that name none
     Constraint automatic_rule = Constraint::to_output_scale;  ///< how `automatic` joins factors: this, or a mean
-    PropagateRule propagate{};                                ///< what `propagate` does with scales
+    PropagateRule propagate{};                                ///< how `propagate` treats scales
     std::vector<ProductRule> products{};
     Storage storage{};
     LossScaling loss_scaling{};
@@ -119,7 +120,7 @@ struct Recipe {
     Hyperparameters hyperparameters{};
     double readout_exponent = 1.0;  ///< under `unit` the readout's alpha is in^-this: 1/2 Unit Scaling, 1 u-µP
     ResidualRule residual{};        ///< how residual layers join, where a model names no rule of its own
-    double learning_rate = 6e-3;    ///< the default of the character model of `train_transformer`, Adam
+    double learning_rate = 6e-3;    ///< default of the program `train_transformer` on its character model, with Adam
     double clip_norm = 0.0;         ///< largest norm of the whole gradient; 0: no clipping
 
     [[nodiscard]] ParametrisationRule parametrisation_rule() const noexcept {
@@ -134,7 +135,8 @@ struct Recipe {
     }
 };
 
-/// A recipe known by name: the one called `base` (none: the default) but for its name, its description and what `change` changes.
+/// A recipe known by name. It starts as the recipe called `base` (empty: the default recipe), takes this name and
+/// description, and then is changed by `change`.
 struct KnownRecipe {
     std::string_view name;
     std::string_view base;
@@ -148,7 +150,8 @@ struct KnownRecipe {
     recipe.products.push_back({.kind = ProductKind::linear, .pattern = std::string(pattern), .formats = formats});
 }
 
-/// Linear layers of all modules: inputs and weights in `forward`, gradients in `backward`, every operand scaled by `rule`.
+/// Appends a rule for linear layers of all modules: inputs and weights in `forward`, gradients in `backward`, every
+/// operand scaled by `rule`.
 [[gnu::cold, gnu::noinline]] inline void round_linear_layers(Recipe& recipe, const FloatFormat& forward,
                                                              const FloatFormat& backward, const ScaleRule& rule = {}) {
     add_linear_rule(recipe, "*",
@@ -160,7 +163,8 @@ struct KnownRecipe {
                      .gradient_scale = rule});
 }
 
-/// The table of recipes; a base stands before what is derived from it. The learning rates were chosen on seeds 100 and up.
+/// The table of recipes; a base stands before the recipes derived from it. The learning rates were chosen on seeds 100
+/// and up.
 [[nodiscard]] inline std::span<const KnownRecipe> recipe_table() noexcept {
     static constexpr KnownRecipe table[] = {
         {"fp32", "", "standard model in 32-bit floating point", [](Recipe& r) { r.clip_norm = 1.0; }},
@@ -202,8 +206,8 @@ struct KnownRecipe {
          "Unit Scaling, linear layers in FP8: E4M3 inputs and weights, E5M2 gradients; readout in FP32",
          [](Recipe& r) { round_linear_layers(r, e4m3, e5m2); }},
 
-        // u-µP. The inputs of attention's and the feed-forward's last layer grow during training, so these layers are not rounded to FP8
-        // (section 4.2 of the paper). Nor is the readout.
+        // u-µP. The inputs of attention's and the feed-forward's last layer grow during training, so these layers are
+        // not rounded to FP8 (section 4.2 of the paper). Nor is the readout.
         {"umup-fp32", "unit-fp32", "u-µP in 32-bit floating point",
          [](Recipe& r) {
              r.parametrisation = Parametrisation::umup;
@@ -225,14 +229,14 @@ struct KnownRecipe {
         {"mup-fp32", "fp32", "µP in 32-bit floating point, standard at width 128 and depth 4",
          [](Recipe& r) { r.parametrisation = Parametrisation::mup; }},
 
-        // The four runs of Scalify's table 3, each with all of the one before it.
+        // The four runs of Scalify's table 3, each with all changes of the one before it.
         {"scalify-fp16-1", "fp16", "scale propagation in FP16, FP32 master weights (Scalify #1)",
          [](Recipe& r) {
              r.scaling = Scaling::propagate;
-             r.propagate.rescale_gradients = true;  // of norms alone, and not in #1, in the paper
+             r.propagate.rescale_gradients = true;  // the paper rescales gradients of norms only, and not in #1
          }},
         {"scalify-fp16-2", "scalify-fp16-1", "scale propagation in FP16, FP16 master weights (Scalify #2)",
-         [](Recipe& r) { r.storage.master.reset(); }},  // the FP16 weights themselves, with their scale
+         [](Recipe& r) { r.storage.master.reset(); }},  // the FP16 weights themselves are updated, with their scale
         {"scalify-fp8-3", "scalify-fp16-2",
          "scalify-fp16-2 with linear layers and their weight gradients in FP8 (Scalify #3)",
          [](Recipe& r) {
@@ -246,7 +250,8 @@ struct KnownRecipe {
              r.storage.weight_gradient_scale.source = ScaleSource::amax;
          }},
 
-        // FP8-AMAX and its kin: the standard model, every linear layer of its blocks in FP8 with a power of two per tensor.
+        // FP8-AMAX and similar methods: the standard model, with every linear layer of its blocks in FP8 and a power of
+        // two per tensor.
         {"fp8-amax", "fp32",
          "standard model, linear layers in FP8 with a bias per tensor from its largest magnitude (FP8-AMAX)",
          [](Recipe& r) { round_linear_layers(r, e4m3fnuz, e5m2fnuz, {.source = ScaleSource::amax, .margin = 3}); }},
@@ -285,7 +290,7 @@ struct KnownRecipe {
     return recipes;
 }
 
-/// The recipe of that name; Error lists the known ones.
+/// The recipe with the given name. Error: an unknown name; the message lists the known ones.
 [[nodiscard]] inline Recipe find_recipe(std::string_view wanted) {
     Recipe recipe;
     if (make_recipe(wanted, recipe)) return recipe;

@@ -14,7 +14,8 @@ namespace unitscale {
 /// How a residual layer joins its branch f to the stream x.
 ///   plain: x + f(x), the textbook layer; not unit-scaled
 ///   fixed: (tau f(x) + x) / sqrt(tau^2 + 1) with one tau for every layer
-///   running_mean: the same with tau = 1/sqrt(l) at layer l = 1, 2, ...: every branch contributes equally to the last output
+///   running_mean: as `fixed`, with tau = 1/sqrt(l) at layer l = 1, 2, ...: every branch contributes equally to the
+///     last output
 ///   depth: the u-µP rule, tau_i = a_i / sqrt(L/2 + n_attn a_attn^2 + n_ffn a_ffn^2), below
 enum class ResidualScheme { plain, fixed, running_mean, depth };
 
@@ -24,8 +25,8 @@ inline constexpr std::array<std::string_view, 4> residual_scheme_names = {"plain
     return residual_scheme_names[static_cast<std::size_t>(scheme)];
 }
 
-/// A residual rule: its scheme and what the scheme needs. `tau` is read by `fixed`; `multiplier` (alpha_res) and
-/// `attention_ratio` (alpha_res_attn_ratio) by `depth`.
+/// A residual rule: its scheme and the scheme's numbers. `fixed` reads `tau`; `depth` reads `multiplier` (alpha_res)
+/// and `attention_ratio` (alpha_res_attn_ratio).
 struct ResidualRule {
     ResidualScheme scheme = ResidualScheme::plain;
     double tau = 0.5;
@@ -33,12 +34,13 @@ struct ResidualRule {
     double attention_ratio = 1.0;
 };
 
-/// The branch weight tau of residual layer `index` (0, 1, ... in order of use) of `count` in all; attention and
-/// feed-forward layers alternate, attention first. Meaningless for `plain`, which has none (returns 1).
+/// The branch weight tau of residual layer `index` (0, 1, ... in order of use) of `count` in all. Attention and
+/// feed-forward layers alternate, attention first. Meaningless for `plain`, which has no tau (returns 1).
 ///
-/// The depth rule: with r = attention_ratio, a_ffn = multiplier sqrt(2 / (1 + r^2)), a_attn = r a_ffn, and n_attn, n_ffn
-/// the attention and feed-forward layers before this one, tau is a (this layer's) over the root of what the stream
-/// has gathered so far. The stream then has unit scale after each layer.
+/// The depth rule: let r = attention_ratio, a_ffn = multiplier sqrt(2 / (1 + r^2)) and a_attn = r a_ffn. n_attn and
+/// n_ffn are the numbers of attention and feed-forward layers before this one; L = count. tau is this layer's a over
+/// the root of L/2 + n_attn a_attn^2 + n_ffn a_ffn^2, which the stream has gathered so far. The stream then has unit
+/// scale after each layer.
 /// Error: index >= count, or an odd count under `depth`.
 /// Reference: Blake et al. 2024, arXiv:2407.17465, section 3.4 and appendix G. Test: tests/scaling/residual_test.cpp
 [[nodiscard]] inline double residual_tau(const ResidualRule& rule, std::size_t index, std::size_t count) {

@@ -20,16 +20,17 @@
 
 namespace unitscale {
 
-/// A place in the model: an op in a module, by a small number that stays the same from step to step. Everything that
+/// A place in the model: an op in a module, as a small number that stays equal from step to step. Everything that
 /// outlives a step (formats, random counters, statistics) is keyed by it.
 struct Site {
     std::uint32_t id = 0;
     friend constexpr bool operator==(Site, Site) = default;
 };
 
-/// What the library remembers between steps, beside the parameters: the sites met so far, the formats of the products
-/// there, the forward factors that were planned, the number of training steps and the seed of all random choices. The user keeps it beside the model, a tape
-/// borrows it, a checkpoint saves it. One state serves one tape at a time.
+/// The library's memory between steps, beside the parameters. It holds the sites met so far and the formats of the
+/// products there. It also holds the planned forward factors, the number of training steps and the seed of all random
+/// choices. The user keeps it beside the model, a tape borrows it, a checkpoint saves it. One state serves one tape at
+/// a time.
 /// Test: tests/scaling/state_test.cpp
 class ScalingState {
 public:
@@ -58,21 +59,22 @@ public:
     [[nodiscard]] const std::string& path(Site site) const { return sites_[site.id].path; }
     [[nodiscard]] const std::string& path(Scope scope) const { return scopes_[scope].path; }
 
-    /// The formats of the product at a site: looked up in the recipe at first use, then the same for good, so that the
-    /// table of `products()` says what the products really do.
+    /// The formats of the product at a site. They are looked up in the recipe at first use and never change afterwards,
+    /// so the table of `products()` is true.
     [[nodiscard]] const ProductFormats& formats(Site site, ProductKind kind, const Recipe& recipe) {
         SiteRecord& record = sites_[site.id];
         if (!record.product) record.product = Product{site, kind, recipe.formats(kind, scopes_[record.scope].path)};
         return record.product->formats;
     }
 
-    /// Notes that the op at a site has no rule for scaling `propagate` and was computed with the scales multiplied out.
+    /// Notes that the op at a site has no rule for scaling `propagate`: it was computed with the scales multiplied out.
     void note_wide(Site site) {
         const std::string& op = sites_[site.id].op;
-        if (std::find(wide_.begin(), wide_.end(), op) == wide_.end()) wide_.push_back(op);
+        if (std::find(ops_without_rule_.begin(), ops_without_rule_.end(), op) == ops_without_rule_.end())
+            ops_without_rule_.push_back(op);
     }
-    /// The ops so noted, each once, for whoever reports to the user.
-    [[nodiscard]] const std::vector<std::string>& wide_ops() const noexcept { return wide_; }
+    /// The ops noted by `note_wide`, each once, for reports to the user.
+    [[nodiscard]] const std::vector<std::string>& wide_ops() const noexcept { return ops_without_rule_; }
 
     /// A product that the tape has met.
     struct Product {
@@ -81,8 +83,9 @@ public:
         ProductFormats formats{};
     };
 
-    /// The bias of an operand of the product at a site in this step (ScaleRule): `amax()` measures its largest magnitude and is
-    /// called where the rule needs it. In steps that train, `delayed` remembers it; micro-batches of one step count as one.
+    /// The bias of an operand of the product at a site in this step (ScaleRule). `amax()` measures the operand's
+    /// largest magnitude and is called where the rule needs it. In steps that train, `delayed` remembers it;
+    /// micro-batches of one step count as one.
     template <class Measure>
     [[nodiscard]] int operand_bias(Site site, OperandRole role, const FloatFormat& format, const ScaleRule& rule,
                                    bool training, Measure&& amax) {
@@ -93,7 +96,8 @@ public:
         if (!(now <= std::numeric_limits<float>::max()) && !std::exchange(scale.non_finite, true))
             ++non_finite_operands_;
         if (rule.source == ScaleSource::amax) return scale.bias = amax_bias(format, now, rule.margin);
-        if (training && scale.step != step_) {  // the first sight of this step: the last one's amax is history now
+        // First use in this step: the amax of the last step becomes history.
+        if (training && scale.step != step_) {
             if (scale.step != 0) scale.past.push_back(scale.current);
             if (scale.past.size() > rule.history)
                 scale.past.erase(scale.past.begin(), scale.past.end() - static_cast<std::ptrdiff_t>(rule.history));
@@ -106,12 +110,13 @@ public:
                                                : *std::max_element(scale.past.begin(), scale.past.end());
         return scale.bias = amax_bias(format, known, rule.margin);
     }
-    /// The bias that was used last, for reports; 0 where none was.
+    /// The bias that was used last, for reports; 0 if none was.
     [[nodiscard]] int last_bias(Site site, OperandRole role) const {
         const auto found = scales_.find(sites_[site.id].path);
         return found == scales_.end() ? 0 : found->second[static_cast<std::size_t>(role)].bias;
     }
-    /// Operands whose largest magnitude was infinite or NaN at least once: they were rounded without a bias.
+    /// Number of operands with a largest magnitude that was infinite or NaN at least once. They were rounded without a
+    /// bias.
     [[nodiscard]] std::size_t non_finite_operands() const noexcept { return non_finite_operands_; }
 
     /// Every product met so far, in the order of the sites.
@@ -122,7 +127,7 @@ public:
         return result;
     }
 
-    /// Whether forward factors have been planned: a model's ops then have the same ones for good.
+    /// Whether forward factors have been planned. A model's ops then keep these factors.
     [[nodiscard]] bool has_plan() const noexcept { return !plan_.empty(); }
     [[nodiscard]] std::optional<double> planned_alpha(Site site) const { return sites_[site.id].alpha; }
     void set_planned_alpha(Site site, double alpha) {
@@ -145,14 +150,15 @@ public:
 
     [[nodiscard]] std::uint64_t seed() const noexcept { return seed_; }
 
-    /// The stream of random words for a site in this step. `part` tells apart several uses at one site (micro-batches,
-    /// operands). It depends on the site's path, not on its number, so it survives a change elsewhere in the model.
+    /// The stream of random words for a site in this step. `part` distinguishes several uses at one site
+    /// (micro-batches, operands). The stream depends on the site's path, not on its number, so it survives a change
+    /// elsewhere in the model.
     [[nodiscard]] RandomKey random_key(Site site, std::uint64_t part) const noexcept {
         return {seed_, mix(mix(sites_[site.id].hash, step_), part)};
     }
 
-    /// Names what a checkpoint keeps to a visitor: visitor.scalar(name, value&) for whole numbers,
-    /// visitor.table(name, std::map<std::string, double>&) for the plan and for the largest magnitudes of `delayed`.
+    /// Shows a checkpoint's state to a visitor: visitor.scalar(name, value&) for whole numbers, visitor.table(name,
+    /// std::map<std::string, double>&) for the plan and for the largest magnitudes of `delayed`.
     template <class Visitor>
     void visit_state(Visitor&& visitor) {
         visitor.scalar("step", step_);
@@ -167,7 +173,7 @@ public:
     }
 
 private:
-    // Out of line and small, since each runs once for a place in the model.
+    // Out of line and small, because each runs once for a place in the model.
     [[gnu::cold, gnu::noinline]] Scope add_scope(Scope parent, std::string_view name) {
         const auto id = static_cast<Scope>(scopes_.size());
         const std::string& above = scopes_[parent].path;
@@ -197,8 +203,8 @@ private:
         return {id};
     }
 
-    /// path|role|step, path|role|current, path|role|0, 1, ... for the past, of operands that have one. Templates, so that programs
-    /// without checkpoints do not compile them.
+    /// Entries path|role|step, path|role|current, and path|role|0, 1, ... for the past, of operands that have a past.
+    /// Templates, so that programs without checkpoints do not compile them.
     template <class Table>
     [[nodiscard]] Table amax_table() const {
         Table table;
@@ -246,7 +252,7 @@ private:
     };
     struct OperandScale {
         std::vector<float> past{};  ///< largest magnitudes of the steps before `step`, the latest last
-        float current = 0.0f;       ///< of `step`
+        float current = 0.0f;       ///< largest magnitude of `step`
         std::uint64_t step = 0;
         int bias = 0;
         bool non_finite = false;
@@ -265,7 +271,7 @@ private:
     std::vector<SiteRecord> sites_{};
     std::map<std::string, double> plan_{};
     std::map<std::string, std::array<OperandScale, 3>> scales_{};  ///< by the path of the product's site, and role
-    std::vector<std::string> wide_{};
+    std::vector<std::string> ops_without_rule_{};
     std::size_t non_finite_operands_ = 0;
     std::uint64_t step_ = 0;
     std::uint64_t seed_ = 0;

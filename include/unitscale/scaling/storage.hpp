@@ -15,7 +15,7 @@
 
 namespace unitscale {
 
-/// The type that a model's activations, gradients and weights are held in: T of Tape<T>. Sums are Accum<T>, float for all three.
+/// The type of a model's activations, gradients and weights: T of Tape<T>. Sums are Accum<T>, float for all three.
 enum class ElementType : std::uint8_t { float32, float16, bfloat16 };
 
 inline constexpr std::array<std::string_view, 3> element_type_names = {"fp32", "fp16", "bf16"};
@@ -28,20 +28,20 @@ inline constexpr std::array<std::string_view, 3> element_type_names = {"fp32", "
     return element == ElementType::float16 ? fp16 : element == ElementType::bfloat16 ? bf16 : fp32;
 }
 
-/// How a tensor that lives from update to update is kept: as codes of a format of at most 16 bits, or as it is computed, in
+/// How a tensor that lives from update to update is kept: as codes of a format of at most 16 bits, or as computed, in
 /// Accum<T>.
 struct StateFormat {
     std::optional<FloatFormat> format{};  ///< empty: as computed
-    bool scaled = true;                   ///< codes times a power of two, the least that lets the largest magnitude fit
-    std::size_t block = 0;                ///< consecutive values with one power of two; 0: the whole tensor
+    bool scaled = true;     ///< codes times a power of two, the least for which the largest magnitude fits
+    std::size_t block = 0;  ///< consecutive values with one power of two; 0: the whole tensor
     Rounding rounding = Rounding::nearest_even;
 
     static constexpr std::size_t least_block = 16, most_block = 1024;
 
     friend constexpr bool operator==(const StateFormat&, const StateFormat&) = default;
 
-    /// Error, in the name of `what`: a format that cannot hold such a tensor (too wide, without zero, without NaN for a step gone
-    /// wrong, without sign), or a block that is no power of two from 16 to 1024.
+    /// Error, in the name of `what`: a format that cannot hold such a tensor, or a block that is no power of two from
+    /// 16 to 1024. An unfit format is too wide, or has no zero, no NaN (for a failed step) or no sign.
     [[gnu::cold]] void validate(std::string_view what) const {
         if (!format) return;
         if (const auto message = problem(*format); !message.empty()) fail(what, ": ", message);
@@ -59,15 +59,15 @@ struct StateFormat {
     }
 };
 
-/// What a recipe says about storage: the third of its axes. Test: tests/scaling/storage_test.cpp
+/// A recipe's rules for storage, the third of its axes. Test: tests/scaling/storage_test.cpp
 struct Storage {
     ElementType element = ElementType::float32;
-    std::optional<StateFormat>
-        master{};                ///< a copy of the weights that is updated and that they are rounded from; empty: none
+    /// A copy of the weights that is updated and that the weights are rounded from. Empty: none.
+    std::optional<StateFormat> master{};
     StateFormat first_moment{};  ///< of Adam; the velocity of SGD
     StateFormat second_moment{};
-    std::optional<Quantiser>
-        weight_gradient{};  ///< what gradients of linear layers' weights are rounded to before the update
+    /// The format of gradients of linear layers' weights, rounded before the update. Empty: not rounded.
+    std::optional<Quantiser> weight_gradient{};
     ScaleRule weight_gradient_scale{};
 
     friend bool operator==(const Storage&, const Storage&) = default;

@@ -11,20 +11,20 @@
 #include <cstdint>
 #include <string_view>
 
-// Per-tensor scaling of the operands of products: x is multiplied by 2^bias, rounded, and the result of the product by 2^-bias.
-// That is the same as rounding x to the format with `bias` added to its own exponent bias, which is how it is done here: exactly,
-// and at no cost.
+// Per-tensor scaling of the operands of products: x is multiplied by 2^bias and rounded, and the result of the product
+// is multiplied by 2^-bias. This equals rounding x to the format with `bias` added to its own exponent bias. The
+// library does the latter: exactly, and at no cost.
 // Reference: Perez et al. 2023, arXiv:2309.17224 (FP8-AMAX, FP8-CSCALE).
 namespace unitscale {
 
-/// Where the bias of an operand comes from.
+/// The source of an operand's bias.
 ///   none: 0; the operand is rounded as it is
 ///   constant: `bias`, for every tensor (FP8-CSCALE)
 ///   amax: the largest magnitude of the tensor itself (FP8-AMAX, "just in time")
-///   delayed: the largest magnitudes of past steps; those of the first step are its own
+///   delayed: the largest magnitudes of past steps; the first step uses its own
 enum class ScaleSource : std::uint8_t { none, constant, amax, delayed };
 
-/// What has a bias of its own: the tensor, each row (all but the last axis) or each column.
+/// The part of a tensor that has a bias of its own: the tensor, each row (all but the last axis) or each column.
 enum class ScaleGranularity : std::uint8_t { tensor, row, column };
 
 inline constexpr std::array<std::string_view, 4> scale_source_names = {"none", "constant", "amax", "delayed"};
@@ -40,9 +40,9 @@ inline constexpr std::array<std::string_view, 3> scale_granularity_names = {"ten
 struct ScaleRule {
     ScaleSource source = ScaleSource::none;
     int bias = 0;              ///< constant: the bias
-    int margin = 0;            ///< amax, delayed: powers of two that are left free above the largest magnitude
-    std::size_t history = 16;  ///< delayed: past steps that are looked at
-    bool latest = false;       ///< delayed: true: of those the last one only; false: the largest
+    int margin = 0;            ///< amax, delayed: powers of two left free above the largest magnitude
+    std::size_t history = 16;  ///< delayed: number of past steps considered
+    bool latest = false;       ///< delayed: true: the latest of these steps only; false: the largest of them
     ScaleGranularity granularity = ScaleGranularity::tensor;  ///< rows and columns: amax only
 
     friend constexpr bool operator==(const ScaleRule&, const ScaleRule&) = default;
@@ -58,12 +58,12 @@ inline void check_rule(std::string_view what, const ScaleRule& rule) {
           "; expected a number in [-300,300]");
 }
 
-/// floor(log2(max / amax)) - margin for the format's largest number, by the exponents and significands, not by a logarithm: the
-/// largest bias that leaves amax within the format, margin 0. amax 0, infinite or NaN: 0.
+/// floor(log2(max / amax)) - margin for the format's largest number, by exponents and significands, not by a logarithm.
+/// With margin 0 this is the largest bias that leaves amax within the format. amax 0, infinite or NaN: 0.
 [[nodiscard]] constexpr int amax_bias(const FloatFormat& format, float amax, int margin) noexcept {
     const auto bits = std::bit_cast<std::uint32_t>(amax) & 0x7FFFFFFFu;
     if (bits == 0 || bits >= 0x7F800000u) return 0;
-    // As 2^exponent (1 + fraction 2^-23); subnormals of float are shifted up first.
+    // Each number as 2^exponent (1 + fraction 2^-23); subnormals of float are shifted up first.
     const auto parts = [](std::uint32_t b) {
         int exponent = static_cast<int>(b >> 23) - 127;
         std::uint32_t fraction = b & 0x7FFFFFu;
@@ -78,8 +78,8 @@ inline void check_rule(std::string_view what, const ScaleRule& rule) {
     return static_cast<int>(top[0] - now[0]) - (now[1] > top[1] ? 1 : 0) - margin;
 }
 
-/// The format whose numbers are 2^-bias times those of `format`: rounding x to it is rounding x 2^bias to `format`. The bias is held
-/// where every number is a normal bf16 (with up to 8 bits of significand) or a number of float.
+/// The format with numbers 2^-bias times the numbers of `format`: rounding x to it is rounding x 2^bias to `format`.
+/// The bias is limited so that every number is a normal bf16 (with up to 8 bits of significand) or a number of float.
 [[nodiscard]] constexpr FloatFormat shifted(FloatFormat format, int bias) noexcept {
     const int lowest = format.mantissa_bits <= 7 && format.quantum_exponent() >= -126 ? -126 : -149;
     format.bias += std::clamp(bias, format.max_exponent() - 127, format.quantum_exponent() - lowest);

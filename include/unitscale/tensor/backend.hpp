@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-// The one header that names Eigen and xtensor: every other header sees the types below. xtensor 0.26 moved its headers
-// into folders; both layouts are served. No macro of either library is defined here, so that our types are the same
-// whatever the user included before.
+// The only header that names Eigen and xtensor: every other header sees the types below. xtensor 0.26 moved its headers
+// into folders; both layouts are supported. This header defines no macro of either library, so our types do not depend
+// on the headers that the user included before.
 
 #include <unitscale/base/memory.hpp>
 
@@ -22,7 +22,7 @@ namespace unitscale {
 /// Sizes of a tensor's dimensions, outermost first. Up to six without allocation.
 using Shape = xt::svector<std::size_t, 6>;
 
-/// Steps between the elements of each dimension, negative where it is walked backwards, 0 where it is repeated.
+/// Steps between the elements of each dimension: negative where it is walked backwards, 0 where it is repeated.
 using Strides = xt::svector<std::ptrdiff_t, 6>;
 
 /// A few values, up to eight without allocation.
@@ -37,13 +37,12 @@ using Array = xt::xarray_container<xt::uvector<T, PoolAllocator<T>>, xt::layout_
 using Half = Eigen::half;
 using BFloat16 = Eigen::bfloat16;
 
-/// The type in which sums over elements of type T are formed: losses, statistics, reductions, products.
-/// double for double, else float.
+/// The type of sums over elements of type T (losses, statistics, reductions, products): double for double, else float.
 template <class T>
 using Accum = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-/// Row-major matrices and arrays of Eigen over memory that is ours. Maps only: a container of Eigen's allocates as the
-/// instruction set of its translation unit has it, and units of different -march must be able to share objects.
+/// Row-major matrices and arrays of Eigen over memory that is ours. Only maps: a container of Eigen allocates as the
+/// instruction set of its translation unit demands. Units of different -march must be able to share objects.
 template <class T>
 using MatrixMap = Eigen::Map<Eigen::Matrix<std::remove_const_t<T>, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>>;
 template <class T>

@@ -25,7 +25,7 @@ namespace unitscale {
     return result;
 }
 
-/// A copy of the tensor, its elements repeated to the given shape; its scale kept.
+/// A copy of the tensor with its elements repeated to the given shape. The scale is kept.
 /// Error: an extent is neither 1 nor the shape's.
 template <class T>
 [[nodiscard]] Tensor<T> broadcast_to(const Tensor<T>& tensor, const Shape& shape) {

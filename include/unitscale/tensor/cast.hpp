@@ -19,8 +19,9 @@
 
 namespace unitscale {
 
-/// A double in float, to odd: where it is not exact, the neighbour whose last bit is 1. Rounding that to a type of up to 22
-/// significant bits gives what rounding the double itself gives, since a tie of the narrow type is never made or missed.
+/// A double rounded to float, to odd: if the double is not exact in float, the neighbour with last bit 1. Rounding the
+/// result to a type of up to 22 significant bits equals rounding the double itself. A tie of the narrow type is never
+/// made or missed.
 [[nodiscard]] inline float round_to_odd(double value) noexcept {
     const auto nearest = static_cast<float>(value);
     const auto back = static_cast<double>(nearest);
@@ -30,7 +31,7 @@ namespace unitscale {
     return std::bit_cast<float>(away ? bits - 1 : bits + 1);
 }
 
-/// An integer in double, to odd: above 2^53, what is cut off leaves a mark in the last bit.
+/// An integer rounded to double, to odd: above 2^53, nonzero bits that are cut off set the last bit.
 template <std::integral Integer>
 [[nodiscard]] constexpr double integer_to_odd(Integer value) noexcept {
     if constexpr (std::numeric_limits<Integer>::digits > 53) {
@@ -45,7 +46,7 @@ template <std::integral Integer>
     }
 }
 
-/// An integer type's value nearest to a number, whose fraction is cut off: clamped to the type's range, 0 for NaN.
+/// A number as an integer type: the fraction is cut off, the rest is clamped to the type's range, NaN is 0.
 template <std::integral To, class From>
 [[nodiscard]] constexpr To clamped_cast(From value) noexcept {
     using Limits = std::numeric_limits<To>;
@@ -60,7 +61,7 @@ template <std::integral To, class From>
     }
 }
 
-/// The format whose codes a type's objects are.
+/// The format that T stores: an object of T is one of its codes.
 template <class T>
 struct FormatOf {};
 template <>
@@ -84,13 +85,14 @@ concept CodedElement = requires {
 template <CodedElement T>
 inline constexpr FloatFormat format_of = FormatOf<T>::format;
 
-/// Those that Eigen converts from and to float in few instructions.
+/// Coded elements that Eigen converts from and to float in few instructions.
 template <class T>
 concept HalfElement = std::same_as<T, Half> || std::same_as<T, BFloat16>;
 
-/// One element in another element type, rounded once, to nearest even. Out of range, double, float, Half and BFloat16 become
-/// infinite; Minifloat saturates, and NaN to one without NaN is an Error. -0 stays -0 where there is one. To an integer: the
-/// fraction is cut off, what is out of range is clamped, NaN is 0; to bool: whether it is not 0.
+/// One element in another element type, rounded once, to nearest even. Out of range, double, float, Half and BFloat16
+/// become infinite, and Minifloat saturates. -0 stays -0 where there is one. To an integer: the fraction is cut off,
+/// numbers out of range are clamped, NaN is 0. To bool: whether the element is not 0.
+/// Error: NaN to a Minifloat without NaN.
 template <class To, class From>
 [[nodiscard]] constexpr To element_cast(From value) {
     if constexpr (std::is_same_v<From, To>) return value;
@@ -104,11 +106,11 @@ template <class To, class From>
     else return static_cast<To>(value);
 }
 
-/// How casts round where nothing else is asked for.
+/// Rounding options of casts by default.
 template <class To>
 inline constexpr QuantiseOptions cast_options{.overflow = HalfElement<To> ? Overflow::to_infinity : Overflow::saturate};
 
-/// An element in double: exact, but for integers above 2^53, which are rounded to odd.
+/// An element in double: exact, except that integers above 2^53 are rounded to odd.
 template <class T>
 [[nodiscard]] constexpr double widest(T x) noexcept {
     if constexpr (std::integral<T>) return integer_to_odd(x);
@@ -116,7 +118,7 @@ template <class T>
     else return static_cast<double>(x);
 }
 
-/// The codes of elements, where the formats' loops know their type.
+/// The codes of elements, for element types that the formats' loops know.
 template <class T>
 concept PackedElement = CodedElement<std::remove_const_t<T>> && sizeof(T) <= 2;
 template <PackedElement T>
@@ -126,8 +128,8 @@ template <PackedElement T>
     return std::span<Code>(reinterpret_cast<Code*>(elements.data()), elements.size());
 }
 
-/// Elements as floats, a block at a time: calls use(begin, floats) for the blocks in[begin], in[begin + 1], ... What float does
-/// not hold is rounded to odd.
+/// Elements as floats, a block at a time: calls use(begin, floats) for the blocks in[begin], in[begin + 1], ...
+/// Elements that are not exact in float are rounded to odd.
 template <class From, class Use>
 void for_float_blocks(std::span<const From> in, Use use) {
     if constexpr (std::is_same_v<From, float>) {
@@ -150,7 +152,7 @@ void for_float_blocks(std::span<const From> in, Use use) {
     }
 }
 
-/// out[i] = in[i] rounded to the format whose codes `out` holds. Through float, by the formats' own loops, where that rounds
+/// out[i] = in[i] rounded to the format of `out`'s codes. The formats' own loops on floats are used where this rounds
 /// once.
 template <CodedElement To, class From>
 void cast_to_format(std::span<const From> in, std::span<To> out, const QuantiseOptions& options) {
@@ -179,9 +181,11 @@ void cast_to_format(std::span<const From> in, std::span<To> out, const QuantiseO
     }
 }
 
-/// out[i] = in[i] in another element type: `element_cast` unless options are given, which are those of `quantise` and concern
-/// results of type Half, BFloat16 and Minifloat. From and to Minifloat by the formats' own loops.
-/// Errors: sizes differ; options that do not fit the format; NaN to a format without NaN (elements before it may be written).
+/// out[i] = in[i] in another element type, by `element_cast` unless options are given. The options are the options of
+/// `quantise`; they concern results of type Half, BFloat16 and Minifloat. Casts from and to Minifloat use the formats'
+/// own loops.
+/// Errors: sizes differ; options that do not fit the format; NaN to a format without NaN (elements before it may be
+/// written).
 template <class To, class From>
 void cast_elements(std::span<const From> in, std::span<To> out, const QuantiseOptions& options = cast_options<To>) {
     check_spans("cast", in, out.size());
@@ -202,8 +206,8 @@ void cast_elements(std::span<const From> in, std::span<To> out, const QuantiseOp
     }
 }
 
-/// A copy of the tensor in another element type, its scale kept: the data is rounded once, as `cast_elements` says. With
-/// options, for instance stochastically: cast<BFloat16>(x, {.rounding = Rounding::stochastic, .key = key}).
+/// A copy of the tensor in another element type. The scale is kept and the data is rounded once, as by `cast_elements`.
+/// With options, for instance stochastically: cast<BFloat16>(x, {.rounding = Rounding::stochastic, .key = key}).
 /// Test: tests/tensor/cast_test.cpp
 template <class To, class From>
 [[nodiscard]] Tensor<To> cast(const Tensor<From>& tensor, const QuantiseOptions& options,

@@ -17,7 +17,7 @@
 
 namespace unitscale {
 
-/// Sets every element to zero. The tensor then holds zeros by construction, so any scale fits it.
+/// Sets every element to zero. The tensor then holds zeros by construction and has any scale (`Tensor::any_scale`).
 template <class T>
 void fill_zero(Tensor<T>& tensor) {
     std::fill_n(tensor.data(), tensor.size(), T(0));
@@ -34,7 +34,7 @@ void fill_constant(Tensor<T>& tensor, T value) {
 }
 
 /// Independent normal elements of mean 0 and the given standard deviation: element i is stddev * random_normal(key, i),
-/// rounded once to T, so the same key gives the same values in every element type, up to that rounding.
+/// rounded once to T. A key therefore gives equal values in every element type, up to this rounding.
 /// Test: tests/tensor/fill_test.cpp
 template <class T>
 void fill_normal(Tensor<T>& tensor, RandomKey key, double stddev = 1.0) {
@@ -47,8 +47,9 @@ void fill_normal(Tensor<T>& tensor, RandomKey key, double stddev = 1.0) {
     tensor.set_any_scale(false);
 }
 
-/// The same, each element drawn again until it lies within `bound` standard deviations. The standard deviation of the result
-/// is lower: 0.88 stddev for bound 2. Element i is that of `fill_normal` unless it lay outside. Error: bound below 0.1.
+/// Truncated normal elements: as `fill_normal`, but each element is drawn again until it lies within `bound` standard
+/// deviations. The standard deviation of the result is lower: 0.88 stddev for bound 2. Elements that `fill_normal` puts
+/// within the bound are equal in both. Error: bound below 0.1.
 template <class T>
 void fill_truncated_normal(Tensor<T>& tensor, RandomKey key, double stddev = 1.0, double bound = 2.0) {
     check(bound >= 0.1, "truncated_normal: bound is ", bound, "; expected at least 0.1 standard deviations");
@@ -71,8 +72,8 @@ void fill_uniform(Tensor<T>& tensor, RandomKey key, double low = 0.0, double hig
     tensor.set_any_scale(false);
 }
 
-/// A number in [0, count), each as likely, from word `index` of the stream, or of further streams while that word is one of the
-/// 2^32 mod count that would favour some numbers.   count: 1 to 2^32
+/// A uniform number in [0, count), from word `index` of the stream. Of the 2^32 words, 2^32 mod count would favour some
+/// numbers. While the word is one of these, word `index` of a further stream replaces it.   count: 1 to 2^32
 [[nodiscard]] inline std::uint64_t random_below(RandomKey key, std::uint64_t index, std::uint64_t count) noexcept {
     const std::uint64_t surplus = (std::uint64_t{1} << 32) % count;
     std::uint64_t product = random_word(key, index) * count;
@@ -143,8 +144,8 @@ template <class T>
     return tensor;
 }
 
-/// [count]: the numbers 0 .. count - 1 in random order, each order as likely (Fisher, Yates). Error: more than 2^32 numbers,
-/// or more than T counts.
+/// [count]: the numbers 0 .. count - 1 in random order, all orders equally likely (Fisher, Yates). Error: more than
+/// 2^32 numbers, or more numbers than T can represent.
 template <std::integral T>
 [[nodiscard]] Tensor<T> permutation(std::size_t count, RandomKey key) {
     check(count <= std::uint64_t{1} << 32 && (count == 0 || std::in_range<T>(count - 1)), "permutation: ", count,
@@ -154,7 +155,8 @@ template <std::integral T>
     return tensor;
 }
 
-/// A copy of a vector's, array's or span's elements: [size], or the given shape. Error: their number is not the shape's.
+/// A copy of a vector's, array's or span's elements: [size], or the given shape. Error: their number is not the
+/// shape's.
 template <class Values>
 requires requires(const Values& values) { std::span(values); }
 [[nodiscard]] auto from(const Values& values, const Shape& shape) {

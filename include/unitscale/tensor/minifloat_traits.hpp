@@ -4,9 +4,9 @@
 #include <unitscale/formats/minifloat.hpp>
 #include <unitscale/tensor/backend.hpp>
 
-// Lets Eigen's arrays hold Minifloat: conversions by cast<float>() and cast<Minifloat<F>>(), comparisons, minima and maxima,
-// negation, printing; sums and products of elements, each of which is rounded to F. Where that is not wanted, as in a sum of many
-// elements, convert first: x.cast<float>().sum().
+// Lets Eigen's arrays hold Minifloat: conversions by cast<float>() and cast<Minifloat<F>>(), comparisons, minima and
+// maxima, negation and printing. Sums and products of elements work too, and each result is rounded to F. To avoid
+// these roundings, as in a sum of many elements, convert first: x.cast<float>().sum().
 template <unitscale::FloatFormat F>
 struct Eigen::NumTraits<unitscale::Minifloat<F>> : Eigen::GenericNumTraits<unitscale::Minifloat<F>> {
     using Number = unitscale::Minifloat<F>;
@@ -23,7 +23,8 @@ struct Eigen::NumTraits<unitscale::Minifloat<F>> : Eigen::GenericNumTraits<units
 
 namespace Eigen::internal {
 
-// Eigen's functors return a + b as the scalar type, to which float converts only when told to.
+// Eigen's functors return a + b as the scalar type. float converts to Minifloat only explicitly, hence these
+// specialisations.
 template <unitscale::FloatFormat F>
 struct scalar_sum_op<unitscale::Minifloat<F>, unitscale::Minifloat<F>>
     : binary_op_base<unitscale::Minifloat<F>, unitscale::Minifloat<F>> {

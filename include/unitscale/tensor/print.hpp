@@ -17,7 +17,8 @@
 
 namespace unitscale {
 
-/// An element type's name: float, double, int32, uint8, bool; of Half, BFloat16 and Minifloat the format's: fp16, e4m3.
+/// An element type's name: float, double, int32, uint8, bool. Half, BFloat16 and Minifloat have the format's name:
+/// fp16, e4m3.
 template <class T>
 [[nodiscard]] std::string type_name() {
     if constexpr (CodedElement<T>) return name(format_of<T>);
@@ -27,10 +28,10 @@ template <class T>
     else return (std::is_signed_v<T> ? "int" : "uint") + std::to_string(8 * sizeof(T));
 }
 
-/// Axes longer than this are printed as their first and last three elements and `...` between.
+/// A longer axis is printed as its first and last three elements with `...` between.
 inline constexpr std::size_t printed_extent = 8;
 
-/// Which indices of an axis are printed, `extent` itself standing for the gap.
+/// The printed indices of an axis; `extent` itself stands for the gap.
 [[nodiscard]] inline std::vector<std::size_t> printed_indices(std::size_t extent) {
     std::vector<std::size_t> indices;
     for (std::size_t i = 0; i < extent; ++i) {
@@ -40,8 +41,8 @@ inline constexpr std::size_t printed_extent = 8;
     return indices;
 }
 
-/// Writes the elements of axis `axis` and those inside, the first at `begin`, as cells of one width. `write` is called with
-/// the number of each element.
+/// Writes the elements of axis `axis` and the axes inside it, the first at `begin`, as cells of one width. `write` is
+/// called with the number of each element.
 template <class Write>
 void print_axis(std::ostream& out, const Shape& shape, std::size_t axis, std::size_t begin, const Write& write) {
     if (axis == shape.size()) return write(begin);
@@ -60,15 +61,15 @@ void print_axis(std::ostream& out, const Shape& shape, std::size_t axis, std::si
     out << ']';
 }
 
-/// Writes type, shape and, where it is not 1, scale on one line, then the values data scale in nested brackets, with four
-/// significant digits, aligned, long axes cut short:
+/// Writes type, shape and (where it is not 1) scale on one line. The values data * scale follow in nested brackets,
+/// aligned, with four significant digits. Long axes are cut short:
 ///   float [2,3], values = data * 0.5
 ///   [[  1,  2.5, -0.125],
 ///    [0.5, 1000,    nan]]
 /// Test: tests/tensor/print_test.cpp
 template <class T>
 std::ostream& operator<<(std::ostream& out, const Tensor<T>& tensor) {
-    std::ostringstream text;  // a format of its own: nothing of out's flags, precision or locale
+    std::ostringstream text;  // a stream of its own: takes no flags, precision or locale from `out`
     text.imbue(std::locale::classic());
     text << type_name<T>() << ' ' << to_string(tensor.shape());
     if (tensor.scale() != 1.0) text << ", values = data * " << tensor.scale();

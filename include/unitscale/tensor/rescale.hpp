@@ -12,11 +12,12 @@
 #include <type_traits>
 #include <utility>
 
-// The same value under another scale. A product of data by a ratio of scales is formed in double and rounded to the element
-// type once, as `element_cast` does: exact for powers of two, unless the element type overflows or underflows.
+// Functions that keep a tensor's value and change its scale. The data is multiplied by a ratio of scales in double and
+// rounded to the element type once, as by `element_cast`. This is exact for powers of two, unless the element type
+// overflows or underflows.
 namespace unitscale {
 
-/// Elements that a scale goes with: all but integers and bool.
+/// Elements that may have a scale: all but integers and bool.
 template <class T>
 concept RealElement = std::floating_point<T> || CodedElement<T>;
 
@@ -26,7 +27,8 @@ inline void check_positive(std::string_view operation, std::string_view what, do
           "; expected a positive finite number");
 }
 
-/// Multiplies numbers by numerator / denominator, both positive and finite; the quotient itself may leave double's range.
+/// Multiplies numbers by numerator / denominator, both positive and finite. The quotient itself may leave double's
+/// range.
 class Ratio {
 public:
     Ratio(double numerator, double denominator) noexcept : factor_(numerator / denominator) {
@@ -44,7 +46,8 @@ private:
     int exponent_ = 0;
 };
 
-/// The same value with the given scale: data old / new. The flag "any scale" stays: 0, infinity and NaN keep their data.
+/// Changes the scale to the given one and keeps the value: data old / new. The flag "any scale" stays, because 0,
+/// infinity and NaN keep their data.
 /// Errors: a scale, the tensor's or the given one, that is not positive and finite.
 /// Test: tests/tensor/rescale_test.cpp
 template <RealElement T>
@@ -58,7 +61,7 @@ template <RealElement T>
     return tensor;
 }
 
-/// The same value with `factor` moved from data to scale: data / factor, scale factor.
+/// Moves `factor` from data to scale and keeps the value: data / factor, scale factor.
 /// Errors: a factor, scale, or product of both that is not positive and finite.
 template <RealElement T>
 [[nodiscard]] Tensor<T> rebalance(Tensor<T> tensor, double factor) {
@@ -72,7 +75,7 @@ template <RealElement T>
     return tensor;
 }
 
-/// The plain tensor data scale, of scale 1, in element type To (absent: T): rounded once.
+/// The value as a plain tensor of scale 1: data * scale, in element type To (absent: T), rounded once.
 /// Error: a scale that is not positive and finite.
 template <class To = void, RealElement T>
 [[nodiscard]] auto value(const Tensor<T>& tensor) {
@@ -86,7 +89,7 @@ template <class To = void, RealElement T>
     return result;
 }
 
-/// plain = data scale, of scale 1, rounded once, into a tensor of the same shape.
+/// plain = data scale, of scale 1, rounded once. `plain` has the tensor's shape.
 template <RealElement T>
 void multiply_out(const Tensor<T>& tensor, Tensor<T>& plain) {
     const double scale = tensor.scale();

@@ -8,12 +8,12 @@
 
 namespace unitscale {
 
-/// The highest number of axes that strided loops walk after joining what is contiguous.
+/// The highest number of axes that strided loops walk after joining contiguous axes.
 inline constexpr std::size_t max_axes = 8;
 
-/// A loop nest over `operands` arrays at once: axes with an extent and, per operand, the step in elements (0: broadcast). Axes
-/// are added outermost first; those of extent 1 are dropped and neighbours that every operand walks evenly are joined, so
-/// that the innermost axis is as long as it can be. No allocation.
+/// A loop nest over `operands` arrays at once. An axis has an extent and, per operand, a step in elements (0:
+/// broadcast). Axes are added outermost first. Axes of extent 1 are dropped. Neighbouring axes are joined if every
+/// operand walks them evenly, so the innermost axis is as long as possible. No allocation.
 /// Test: tests/tensor/strided_loop_test.cpp
 template <std::size_t operands>
 class StridedLoop {

@@ -33,7 +33,7 @@ namespace unitscale {
     return text;
 }
 
-/// The same as a part of a message, made only where the message is: a check that holds costs no string.
+/// A shape as a part of a message. Its text is made only when the message is, so a check that holds makes no string.
 [[nodiscard]] inline LazyText shape_text(const Shape& shape) noexcept {
     return {&shape, [](std::string& text, const void* value) { text += to_string(*static_cast<const Shape*>(value)); }};
 }
@@ -125,17 +125,18 @@ public:
         return array_(static_cast<std::size_t>(index)...);
     }
 
-    /// The scalar that the data is multiplied by; 1 unless set.
+    /// The scalar that multiplies the data; 1 unless set.
     [[nodiscard]] double scale() const noexcept { return scale_; }
     /// Declares the scale without touching the data: this changes the value.
     void set_scale(double scale) noexcept { scale_ = scale; }
 
-    /// Whether the elements are known by construction to be 0, infinite or NaN only, so that any scale is as good. Set
-    /// by the fill that made them, never found by scanning.
+    /// A tensor has "any scale" if all its elements are known by construction to be 0, infinite or NaN. A positive
+    /// scale does not change such elements, so every scale gives the tensor's value. The fill that makes the elements
+    /// sets the flag; no scan of the data ever does. Writing through data() or span() does not clear it.
     [[nodiscard]] bool any_scale() const noexcept { return any_scale_; }
     void set_any_scale(bool any) noexcept { any_scale_ = any; }
 
-    /// Other extents over the same elements. Error: the number of elements differs.
+    /// Other extents over these elements. Error: the number of elements differs.
     void reshape(const Shape& shape) {
         check(element_count(shape) == size(), "reshape: ", shape_text(this->shape()), " has ", size(),
               " elements and cannot become ", shape_text(shape));

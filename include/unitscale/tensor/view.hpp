@@ -13,26 +13,28 @@
 #include <optional>
 #include <type_traits>
 
-// Parts of tensors without a copy. xtensor's views of Tensor::array() work as well, but know no scale and check no index.
+// Parts of tensors without a copy. xtensor's views of Tensor::array() work as well, but know no scale and check no
+// index.
 namespace unitscale {
 
-/// Part of an axis, as Python's start:stop:step: the indices start, start + step, ... before stop. Negative start and stop
-/// count from the end; what is left out reaches to the end of the axis that step runs from, or to.
+/// Part of an axis, as Python's start:stop:step: the indices start, start + step, ... before stop. Negative start and
+/// stop count from the end. An absent start or stop is the end of the axis that step runs from or to.
 struct Range {
     std::optional<std::ptrdiff_t> start{};
     std::optional<std::ptrdiff_t> stop{};
     std::ptrdiff_t step = 1;
 };
 
-/// A part of a tensor, reordered or repeated: element (i, j, ...) is data()[i strides()[0] + j strides()[1] + ...], its value
-/// that times scale(). The tensor stays the owner, and must outlive the view. T is const for a view that only reads.
+/// A part of a tensor, reordered or repeated. Element (i, j, ...) is data()[i strides()[0] + j strides()[1] + ...]; its
+/// value is the element times scale(). The tensor stays the owner, and must outlive the view. T is const for a view
+/// that only reads.
 /// Test: tests/tensor/view_test.cpp
 template <class T>
 class TensorView {
 public:
     using Element = std::remove_const_t<T>;
 
-    /// The whole tensor. One that can be written through the view is no longer known to fit any scale.
+    /// The whole tensor. A writable view clears the tensor's flag "any scale".
     TensorView(const Tensor<Element>& tensor) requires std::is_const_v<T>
         : TensorView(tensor.data(), tensor.shape(), row_major(tensor.shape()), tensor.scale(), tensor.any_scale()) {}
     TensorView(Tensor<Element>& tensor) requires(!std::is_const_v<T>)
@@ -78,7 +80,7 @@ public:
                 return *index < 0 ? *index + n : *index;
             };
             const bool forward = range.step > 0;
-            // Backwards, `first` is the element from which one walks, at most the last.
+            // For negative steps `first` is the starting element, at most the last of the axis.
             const std::ptrdiff_t first = std::min(place(range.start, forward ? 0 : n - 1), forward ? n : n - 1);
             const std::ptrdiff_t last = place(range.stop, forward ? n : -1);
             const std::ptrdiff_t distance = forward ? last - first : first - last,
@@ -92,7 +94,8 @@ public:
         return result;
     }
 
-    /// One index of an axis, which is then gone; negative axes and indices count from the end. Error: outside.
+    /// The view at one index of an axis, without this axis. Negative axes and indices count from the end. Error:
+    /// outside.
     [[nodiscard]] TensorView select(std::ptrdiff_t axis, std::ptrdiff_t index) const {
         const auto r = static_cast<std::ptrdiff_t>(rank());
         check(axis >= -r && axis < r, "select: axis ", axis, " is outside shape ", to_string(shape_));
@@ -132,8 +135,8 @@ public:
         return permute(axes);
     }
 
-    /// Repeated to a shape by the rules of NumPy: aligned at the last axis, extents of 1 and missing axes repeat. To be read
-    /// only: elements share memory. Error: an extent is neither 1 nor the shape's.
+    /// Repeated to a shape by the rules of NumPy: aligned at the last axis, extents of 1 and missing axes repeat. The
+    /// result is read-only, because its elements share memory. Error: an extent is neither 1 nor the shape's.
     [[nodiscard]] TensorView<const T> broadcast_to(const Shape& shape) const {
         check(rank() <= shape.size(), "broadcast_to: shape ", to_string(shape_), " has more axes than ",
               shape_text(shape));
@@ -174,7 +177,7 @@ template <class T>
 template <class T>
 void view(const Tensor<T>&&) = delete;  // the view would outlive the tensor
 
-/// to[i, j, ...] = f(from[i, j, ...]). The shapes are the same.
+/// to[i, j, ...] = f(from[i, j, ...]). The shapes must be equal.
 template <class T, class F>
 void map_view(const TensorView<T>& to, const TensorView<const T>& from, F f) {
     StridedLoop<2> loop;
@@ -217,14 +220,14 @@ template <class T>
            not_after(bound(b, false), bound(a, true));
 }
 
-/// Writes the values of a tensor or view, which is broadcast to the shape, into a view. The view keeps its scale: the data is
-/// multiplied by the ratio of the scales and rounded once. Both may be parts of one tensor.
+/// Writes the values of a tensor or view into a view. `from` is broadcast to the view's shape. The view keeps its
+/// scale: the data is multiplied by the ratio of the scales and rounded once. Both may be parts of one tensor.
 /// Errors: the shape of `from` does not broadcast; different scales that are not positive and finite, or of integers.
 template <class T>
 void assign(const TensorView<T>& to, const std::type_identity_t<TensorView<const T>>& from) {
     static_assert(!std::is_const_v<T>, "assign: the view is of a const tensor");
     const TensorView<const T> source = from.broadcast_to(to.shape());
-    if (memory_overlaps<T>(to, source)) return assign(to, copy_of(source));  // read before it is overwritten
+    if (memory_overlaps<T>(to, source)) return assign(to, copy_of(source));  // `from` is read before it is overwritten
     if (source.scale() == to.scale()) return map_view<T>(to, source, [](T x) { return x; });
     if constexpr (RealElement<T>) {
         check_positive("assign", "scale", source.scale());
