@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Writes docs/ops.md from the doc comments of the headers in include/unitscale/ops. With --check: compares instead, and says
-# how they differ.   Usage: bash docs/op_table.sh [--check]
+# Writes docs/ops.md from the doc comments of the headers in include/unitscale/ops. With --check it compares instead, and
+# prints the difference.   Usage: bash docs/op_table.sh [--check]
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 export LC_ALL=C
 
 headers=(include/unitscale/ops/*.hpp)
 shopt -s nullglob
-options=(include/unitscale/record/*.hpp)  # what several ops share
+options=(include/unitscale/record/*.hpp)  # options that several ops share
 write() {
   local rows
   rows=$(awk -f docs/op_table.awk pass=1 "${options[@]}" "${headers[@]}" pass=2 "${headers[@]}") || return 1
