@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-# Prepares a header for Doxygen. Indented lines of doc comments are formulas and stay as they are. An @ in a word stays an @.
-# Line numbers do not change.
+# Prepares a header for Doxygen. Indented lines of doc comments are formulas and stay as they are. An @ in a word stays
+# an @. Line numbers do not change.
 function flush_line() {
     if (held != "") print held (is_formula ? "" : " @endverbatim")
     held = ""

@@ -132,8 +132,9 @@ pass == 1 { next }
         sub(/^.*\//, "", file)
         test = file  # tests mirror headers
         sub(/\.hpp$/, "", test)
-        printf "| [`%s`](../include/unitscale/ops/%s) | `%s(%s)` | %s | %s | `ctest --test-dir build/tests -R '^ops/%s$'` |\n", \
-               op, file, op, cell(argument_names(arguments)), formula, cell(rule), test
+        printf "| [`%s`](../include/unitscale/ops/%s) | `%s(%s)` | %s | %s |", \
+               op, file, op, cell(argument_names(arguments)), formula, cell(rule)
+        printf " `ctest --test-dir build/tests -R '^ops/%s$'` |\n", test
     }
     signature = ""
     forget()
