@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-# Doxygen's view of a header: indented lines of doc comments are formulas, kept as they are, and an @ in a word is an @. Line
-# numbers do not change.
+# Prepares a header for Doxygen. Indented lines of doc comments are formulas and stay as they are. An @ in a word stays
+# an @. Line numbers do not change.
 function flush_line() {
     if (held != "") print held (is_formula ? "" : " @endverbatim")
     held = ""

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: MIT
-# Rows of the op table from the op headers, each given twice: the first pass collects options, the second the ops.
-# Called by op_table.sh.
+# Writes the rows of the op table from the op headers. Each header is given twice: the first pass collects options, the
+# second the ops. Called by op_table.sh.
 
 function trim(text) {
     gsub(/^[ \t]+|[ \t]+$/, "", text)
     return text
 }
-# A piece of code, or a sentence, inside a table's cell: a bar would end the cell.
+# Text for a cell of the table: a bar would end the cell, so it is escaped.
 function cell(text) {
     gsub(/\|/, "\\|", text)
     return text
@@ -16,7 +16,7 @@ function fault(what) {
     faults++
 }
 
-# The parts of a list between its outermost commas, without defaults, in `part`; their number.
+# Splits a list at its outermost commas into `part`, without defaults. Returns the number of parts.
 function split_list(list,    depth, i, letter, current, count) {
     list = list ","
     for (i = 1; i <= length(list); i++) {
@@ -34,7 +34,7 @@ function split_list(list,    depth, i, letter, current, count) {
     return count
 }
 
-# The arguments of a call by name, options with their members: "Variable<T> x, const GeluOptions& options = {}" gives
+# Names the arguments of a call, options by their members: "Variable<T> x, const GeluOptions& options = {}" gives
 # "x, {.mult, .constraint}".
 function argument_names(list,    count, i, names) {
     count = split_list(list)
@@ -56,7 +56,7 @@ function forget() {
     in_rule = formula_done = 0
 }
 
-# One line of a doc comment, without the slashes.
+# Reads one line of a doc comment, without the slashes.
 function take(line) {
     if (line ~ /^  / && !formula_done) {
         gsub(/,?  +/, "; ", line)
@@ -76,7 +76,7 @@ function take(line) {
     }
 }
 
-# What the prose of a short comment says: its first sentence as the formula, the sentences on alpha and beta as the rule.
+# Reads a short comment's prose: the first sentence is the formula, the sentences on alpha and beta are the rule.
 function take_from_prose(    sentences, count, i) {
     count = split(prose, sentences, /[.] /)
     if (formula == "") formula = cell(sentences[1])
@@ -132,8 +132,9 @@ pass == 1 { next }
         sub(/^.*\//, "", file)
         test = file  # tests mirror headers
         sub(/\.hpp$/, "", test)
-        printf "| [`%s`](../include/unitscale/ops/%s) | `%s(%s)` | %s | %s | `ctest --test-dir build/tests -R '^ops/%s$'` |\n", \
-               op, file, op, cell(argument_names(arguments)), formula, cell(rule), test
+        printf "| [`%s`](../include/unitscale/ops/%s) | `%s(%s)` | %s | %s |", \
+               op, file, op, cell(argument_names(arguments)), formula, cell(rule)
+        printf " `ctest --test-dir build/tests -R '^ops/%s$'` |\n", test
     }
     signature = ""
     forget()

@@ -1,23 +1,23 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Writes docs/ops.md from the doc comments of the headers in include/unitscale/ops. With --check: compares instead, and says
-# how they differ.   Usage: bash docs/op_table.sh [--check]
+# Writes docs/ops.md from the doc comments of the headers in include/unitscale/ops. With --check it compares instead,
+# and prints the difference.   Usage: bash docs/op_table.sh [--check]
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 export LC_ALL=C
 
 headers=(include/unitscale/ops/*.hpp)
 shopt -s nullglob
-options=(include/unitscale/record/*.hpp)  # what several ops share
+options=(include/unitscale/record/*.hpp)  # options that several ops share
 write() {
   local rows
   rows=$(awk -f docs/op_table.awk pass=1 "${options[@]}" "${headers[@]}" pass=2 "${headers[@]}") || return 1
   cat << 'END'
 # Ops
 
-All functions of namespace `unitscale::ops`, from the doc comments of their headers, which say more: options, derivations, errors,
-references. `Variable<T>` arguments and results; options are given by name, `ops::gelu(x, {.mult = 2})`. Under scaling `none`
-alpha and every beta is 1.
+All functions of namespace `unitscale::ops`, from the doc comments of their headers. The headers say more: options,
+derivations, errors, references. Arguments and results are `Variable<T>`. Options are given by name:
+`ops::gelu(x, {.mult = 2})`. Under scaling `none` alpha and every beta is 1.
 
 | op | call | value and gradients | factors under `unit` | check |
 | --- | --- | --- | --- | --- |
@@ -25,8 +25,8 @@ END
   sort -t '`' -k 2,2 <<< "$rows"
   cat << 'END'
 
-Written by `bash docs/op_table.sh`; `ctest --test-dir build/tests -R structure/op_table` checks that it is up to date. The checks need
-a build: `bash tests/run.sh`.
+Written by `bash docs/op_table.sh`. `ctest --test-dir build/tests -R structure/op_table` checks that it is up to date.
+The checks need a build: `bash tests/run.sh`.
 END
 }
 
