@@ -49,6 +49,7 @@ words_of() {  # words_of <comments: 0 or 1> <file>...: lines `file:line:word`
   shift
   awk -v comments="$comments" '{
     if (comments && !sub(/^.*\/\/+/, "")) next
+    if (!comments) gsub(/\]\([^)]*\)/, "]")  # links are checked below
     gsub(/https?:\/\/[^ )>]*/, "")
     gsub(/-R (\047[^\047]*\047|[^ `]+)/, "")
     while (match($0, /[A-Za-z0-9_.<>*\/+-]*\/[A-Za-z0-9_.<>*\/+-]*/)) {

@@ -51,6 +51,8 @@ good_tree() {
   printf '%s\n' "$spdx" 'int load;' > "$tree/examples/pretrained.cpp"
   printf '%s\n' '```cpp' 'int facts;' '```' '```cpp' 'int residual;' '```' '```cpp' 'int rates;' '```' > "$tree/docs/umup.md"
   printf '%s\n' "$spdx" 'int facts;' 'int residual;' 'int rates;' > "$tree/examples/width_transfer.cpp"
+  printf '%s\n' '```cpp' 'int batch;' '```' '```cpp' 'int model;' '```' '```cpp' 'int loop;' '```' > "$tree/docs/for_pytorch_users.md"
+  printf '%s\n' "$spdx" 'int model;' 'int batch;' 'int loop;' > "$tree/examples/own_loop.cpp"
   if [[ $check == examples ]]; then
     mkdir -p "$tree/tests/runs/examples"
     rm "$tree/examples"/*
@@ -66,6 +68,7 @@ good_tree() {
     printf 'add_test(%s "true")\n' ops/add ops/sub > "$tree/build/tests/CTestTestfile.cmake"
     echo 'It adds: `ctest --test-dir build/tests -R ops/add`.' > "$tree/README.md"
     echo "| sub | \`ctest --test-dir build/tests -R '^ops/sub$'\` |" > "$tree/docs/ops.md"
+    echo "| mul | \`ctest --test-dir build/tests -R '^ops/(sub\|mul)$'\` |" > "$tree/docs/measured.md"
   fi
   if [[ $check == document_paths ]]; then
     mkdir -p "$tree/bench"
@@ -277,6 +280,8 @@ case $check in
     expect_fault docs/adding_an_op.md "C++ block 3, which begins with 'int law;', is not in examples/own_scale_rule.cpp"
     printf '%s\n' '```cpp' 'int a;' '```' >> "$tree/docs/adding_an_op.md"
     expect_fault docs/adding_an_op.md 'has 5 C++ blocks instead of 4'
+    sed -i 's/int loop/int round/' "$tree/docs/for_pytorch_users.md"
+    expect_fault docs/for_pytorch_users.md "C++ block 3, which begins with 'int round;', is not in examples/own_loop.cpp"
     rm "$tree/examples/4_custom_op.cpp"
     expect_fault docs/adding_an_op.md "'template <class T>', is not in examples/4_custom_op.cpp"
     ;;
@@ -305,7 +310,9 @@ case $check in
     expect_fault README.md "no test for 'ctest --test-dir build/tests -R ops/mul'"
     sed -i 's@ops/sub@ops/su@' "$tree/docs/ops.md"
     expect_fault docs/ops.md "no test for 'ctest --test-dir build/tests -R '^ops/su$''"
-    rm "$tree/README.md" "$tree/docs/ops.md"
+    sed -i 's@sub@su@' "$tree/docs/measured.md"
+    expect_fault docs/measured.md "no test for 'ctest --test-dir build/tests -R '^ops/(su\|mul)$''"
+    rm "$tree/README.md" "$tree/docs/ops.md" "$tree/docs/measured.md"
     expect_fault 'the documents' 'no command'
     ;;
   document_paths)
