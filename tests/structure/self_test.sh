@@ -79,6 +79,7 @@ good_tree() {
       'Check: `ctest --test-dir build/tests -R examples/adds`; [more](https://example.org/tests/none).' \
       '```' 'bash bench/speed.sh --in=[](int x)' '```' > "$tree/README.md"
     printf '%s\n' '# All ops' '[`add`](../include/unitscale/ops/add.hpp), `ops/add.hpp`, `include/unitscale/...`' > "$tree/docs/ops.md"
+    echo '`ops/gone.hpp` went; [ops](ops.md).' > "$tree/docs/changes.md"
   fi
   if [[ $check == op_table ]]; then
     add_op '/// Sum.' '///   y = x + z' '/// Factors under `unit`: none.'
@@ -332,6 +333,8 @@ case $check in
     expect_fault docs/ops.md:2 'names ops/sub.hpp, which is not there'
     sed -i 's@(../include@(include@' "$tree/docs/ops.md"
     expect_fault docs/ops.md:2 'links to include/unitscale/ops/add.hpp, which is not there'
+    sed -i 's@(ops.md@(op.md@' "$tree/docs/changes.md"
+    expect_fault docs/changes.md:1 'links to op.md, which is not there'
     sed -i 's@ tests/ops/add_test@ tests/ops/mul_test@' "$tree/include/unitscale/ops/mul.hpp"
     expect_fault include/unitscale/ops/mul.hpp:3 'names tests/ops/mul_test.cpp, which is not there'
     sed -i 's@unitscale/ops/add.hpp`@unitscale/ops/adds.hpp`@' "$tree/include/unitscale/ops/mul.hpp"
