@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A training loop of one's own that takes everything from a recipe: element type, formats, loss scale, clipping, learning
-// rates, storage. docs/for_pytorch_users.md explains it.
+// A complete training loop. It takes everything from a recipe: element type, formats, loss scale, clipping, learning
+// rates, storage. docs/for_pytorch_users.md explains the numbered lines.
 // Run: g++ -std=c++20 -O2 -Iinclude -I/usr/include/eigen3 examples/own_loop.cpp && ./a.out
 
 #include <unitscale/nn/initialise.hpp>
