@@ -51,6 +51,8 @@ good_tree() {
   printf '%s\n' "$spdx" 'int load;' > "$tree/examples/pretrained.cpp"
   printf '%s\n' '```cpp' 'int facts;' '```' '```cpp' 'int residual;' '```' '```cpp' 'int rates;' '```' > "$tree/docs/umup.md"
   printf '%s\n' "$spdx" 'int facts;' 'int residual;' 'int rates;' > "$tree/examples/width_transfer.cpp"
+  printf '%s\n' '```cpp' 'int batch;' '```' '```cpp' 'int model;' '```' '```cpp' 'int loop;' '```' > "$tree/docs/for_pytorch_users.md"
+  printf '%s\n' "$spdx" 'int model;' 'int batch;' 'int loop;' > "$tree/examples/own_loop.cpp"
   if [[ $check == examples ]]; then
     mkdir -p "$tree/tests/runs/examples"
     rm "$tree/examples"/*
@@ -66,6 +68,18 @@ good_tree() {
     printf 'add_test(%s "true")\n' ops/add ops/sub > "$tree/build/tests/CTestTestfile.cmake"
     echo 'It adds: `ctest --test-dir build/tests -R ops/add`.' > "$tree/README.md"
     echo "| sub | \`ctest --test-dir build/tests -R '^ops/sub$'\` |" > "$tree/docs/ops.md"
+    echo "| mul | \`ctest --test-dir build/tests -R '^ops/(sub\|mul)$'\` |" > "$tree/docs/measured.md"
+  fi
+  if [[ $check == document_paths ]]; then
+    mkdir -p "$tree/bench"
+    touch "$tree/bench/speed.sh"
+    header ops/mul.hpp '/// Product (`unitscale/ops/add.hpp`). Test: tests/ops/add_test.cpp'
+    printf '%s\n' '# It adds' '' '## How fast: `bench`' '' 'See [ops](docs/ops.md#all-ops), [below](#it-adds), [speed](#how-fast-bench).' \
+      'Each `ops/<op>.hpp` has `tests/ops/<op>_test.cpp`; `io/*.hpp` read. It is `build/tests/add`.' \
+      'Check: `ctest --test-dir build/tests -R examples/adds`; [more](https://example.org/tests/none).' \
+      '```' 'bash bench/speed.sh --in=[](int x)' '```' > "$tree/README.md"
+    printf '%s\n' '# All ops' '[`add`](../include/unitscale/ops/add.hpp), `ops/add.hpp`, `include/unitscale/...`' > "$tree/docs/ops.md"
+    echo '`ops/gone.hpp` went; [ops](ops.md).' > "$tree/docs/changes.md"
   fi
   if [[ $check == op_table ]]; then
     add_op '/// Sum.' '///   y = x + z' '/// Factors under `unit`: none.'
@@ -267,6 +281,8 @@ case $check in
     expect_fault docs/adding_an_op.md "C++ block 3, which begins with 'int law;', is not in examples/own_scale_rule.cpp"
     printf '%s\n' '```cpp' 'int a;' '```' >> "$tree/docs/adding_an_op.md"
     expect_fault docs/adding_an_op.md 'has 5 C++ blocks instead of 4'
+    sed -i 's/int loop/int round/' "$tree/docs/for_pytorch_users.md"
+    expect_fault docs/for_pytorch_users.md "C++ block 3, which begins with 'int round;', is not in examples/own_loop.cpp"
     rm "$tree/examples/4_custom_op.cpp"
     expect_fault docs/adding_an_op.md "'template <class T>', is not in examples/4_custom_op.cpp"
     ;;
@@ -295,8 +311,36 @@ case $check in
     expect_fault README.md "no test for 'ctest --test-dir build/tests -R ops/mul'"
     sed -i 's@ops/sub@ops/su@' "$tree/docs/ops.md"
     expect_fault docs/ops.md "no test for 'ctest --test-dir build/tests -R '^ops/su$''"
-    rm "$tree/README.md" "$tree/docs/ops.md"
+    sed -i 's@sub@su@' "$tree/docs/measured.md"
+    expect_fault docs/measured.md "no test for 'ctest --test-dir build/tests -R '^ops/(su\|mul)$''"
+    rm "$tree/README.md" "$tree/docs/ops.md" "$tree/docs/measured.md"
     expect_fault 'the documents' 'no command'
+    ;;
+  document_paths)
+    sed -i 's@docs/ops.md@docs/op.md@' "$tree/README.md"
+    expect_fault README.md:5 'links to docs/op.md, which is not there'
+    sed -i 's@#all-ops@#all@' "$tree/README.md"
+    expect_fault README.md:5 'links to docs/ops.md#all, a heading that is not there'
+    sed -i 's@(#it-adds)@(#it-subtracts)@' "$tree/README.md"
+    expect_fault README.md:5 'links to #it-subtracts, a heading that is not there'
+    sed -i 's@tests/ops/<op>@tests/op/<op>@' "$tree/README.md"
+    expect_fault README.md:6 'names tests/op/, which is not there'
+    rm "$tree"/include/unitscale/io/*
+    expect_fault README.md:6 'names io/*.hpp, which is not there'
+    sed -i 's@bench/speed@bench/speeds@' "$tree/README.md"
+    expect_fault README.md:9 'names bench/speeds.sh, which is not there'
+    sed -i 's@, `ops/add@, `ops/sub@' "$tree/docs/ops.md"
+    expect_fault docs/ops.md:2 'names ops/sub.hpp, which is not there'
+    sed -i 's@(../include@(include@' "$tree/docs/ops.md"
+    expect_fault docs/ops.md:2 'links to include/unitscale/ops/add.hpp, which is not there'
+    sed -i 's@(ops.md@(op.md@' "$tree/docs/changes.md"
+    expect_fault docs/changes.md:1 'links to op.md, which is not there'
+    sed -i 's@ tests/ops/add_test@ tests/ops/mul_test@' "$tree/include/unitscale/ops/mul.hpp"
+    expect_fault include/unitscale/ops/mul.hpp:3 'names tests/ops/mul_test.cpp, which is not there'
+    sed -i 's@unitscale/ops/add.hpp`@unitscale/ops/adds.hpp`@' "$tree/include/unitscale/ops/mul.hpp"
+    expect_fault include/unitscale/ops/mul.hpp:3 'names unitscale/ops/adds.hpp, which is not there'
+    echo '#include "experiments/run.hpp" // experiments/search.hpp' > "$tree/examples/search.cpp"
+    expect_fault examples/search.cpp:1 'names experiments/search.hpp, which is not there'
     ;;
   *)
     printf 'self_test.sh: no self test of %s\n' "$check"

@@ -34,4 +34,5 @@ shown README.md examples/readme.cpp 1
 shown docs/adding_an_op.md examples/4_custom_op.cpp 2 examples/own_scale_rule.cpp 1 examples/4_custom_op.cpp 1
 shown docs/pretrained.md examples/pretrained.cpp 1
 shown docs/umup.md examples/width_transfer.cpp 3
+shown docs/for_pytorch_users.md examples/own_loop.cpp 3
 finish "snippets"
