@@ -50,8 +50,8 @@ template <class T>
 /// Unit-scaled sum, with broadcasting.
 ///   y = alpha (x + z)          x, z broadcast to y: aligned at the last axis, extents equal or 1
 ///   dx = beta_x sum over copies of dy          dz likewise
-/// Factors under `unit`: two independent terms of unit variance give variance 2, hence alpha = 2^-1/2 (1 if either input
-/// has a single element, which adds no variance); the gradient of an input that broadcasting repeats r times is
+/// Factors under `unit`: two independent terms of unit variance give variance 2, hence alpha = 2^-1/2 (1 if either
+/// input has a single element, which adds no variance); the gradient of an input that broadcasting repeats r times is
 /// a sum of r terms, hence beta = r^-1/2; an input repeated along the first axis, the batch, is repeated by every
 /// micro-batch of the step as well. All three share one value unless the constraint is `none`.
 /// Scale under `propagate`: (s_x^2 + s_z^2)^1/2, rounded; gradients: dy's times r^1/2, rounded.

@@ -40,19 +40,19 @@ struct AttentionOptions {
 /// Unit-scaled dot-product attention.
 ///   y = alpha softmax(m q k^T / d) v      q, y [B,T,H d]   k, v [B,S,G d]   softmax over S
 ///   dq, dk, dv = beta times the gradients of the unscaled op
-/// Head h is columns h d to (h+1) d; query head h uses key head h G / H. Causal: query i sees the keys j <= i + S - T, so
-/// the last query sees every key. The logits are divided by d, not by its root: q and k become correlated in training
-/// (µP). With m = sqrt d the softmax is the textbook one.
+/// Head h is columns h d to (h+1) d; query head h uses key head h G / H. Causal: query i sees the keys j <= i + S - T,
+/// so the last query sees every key. The logits are divided by d, not by its root: q and k become correlated in
+/// training (µP). With m = sqrt d the softmax is the textbook one.
 /// Factors under `unit`: with flat logits (m small) the output averages s values of unit variance, hence a standard
 /// deviation of s^-1/2, causal (ln s / s)^1/2 over all positions; with peaked ones it copies one value; between them
 /// logint with weight 1 / (1 + 4 d / m^2). alpha is its inverse, and all betas equal alpha by construction.
 /// `factor_length` fixes s: a model trained at length s keeps that factor when it generates.
 /// Gradients of q and k have a standard deviation of about m d^-1/2, by design. T x S is never stored for the batch.
-/// Scale under `propagate`: m s_q s_k is the multiplier of the data's logits, in the factors too. y: s_v / alpha, rounded;
-/// dv: dy's over alpha, rounded; dq: dy's times s_v / s_q times L / alpha, rounded, dk likewise with s_k. L is the size
-/// that `unit` leaves in dq and dk. For flat logits L = l = m s_q s_k d^-1/2, their standard deviation. For peaked ones
-/// L = l^1/2: the gradient comes from the rows, 1 in l, in which the two largest logits are within 1 of each other. logint
-/// between them. Measured rms of data: 0.64 to 1.15 of the factor's.
+/// Scale under `propagate`: m s_q s_k is the multiplier of the data's logits, in the factors too. y: s_v / alpha,
+/// rounded; dv: dy's over alpha, rounded; dq: dy's times s_v / s_q times L / alpha, rounded, dk likewise with s_k. L is
+/// the size that `unit` leaves in dq and dk. For flat logits L = l = m s_q s_k d^-1/2, their standard deviation. For
+/// peaked ones L = l^1/2: the gradient comes from the rows, 1 in l, in which the two largest logits are within 1 of
+/// each other. logint between them. Measured rms of data: 0.64 to 1.15 of the factor's.
 /// All of q, k, v and dy outgrow their scales in training. `PropagateRule::rescale_gradients` measures them: the rms of
 /// data, as a power of two, goes with its scale in these rules, and dy, dq, dk and dv are brought to unit data.
 /// Errors: ranks other than 3, shapes that do not fit, heads that do not divide, causal with more queries than keys.

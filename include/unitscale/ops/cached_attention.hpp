@@ -22,13 +22,14 @@ struct KeyValueRows {
 
 /// Attention of the tokens that follow those in a buffer, for generation.
 ///   y = alpha softmax(m q K^T / d) V      q, y [B,T,H d]   k, v [B,T,G d]   K, V [B,past.length + T,G d]
-/// k and v are copied behind the `past.length` positions that the buffers hold. K and V are the buffers up to there, read
-/// in place. `past` itself does not grow: its owner counts, once all layers have run. The rows of y are, to the bit, the
-/// last T rows of `attention` over the whole sequence: generation with and without a cache agrees.
+/// k and v are copied behind the `past.length` positions that the buffers hold. K and V are the buffers up to there,
+/// read in place. `past` itself does not grow: its owner counts, once all layers have run. The rows of y are, to the
+/// bit, the last T rows of `attention` over the whole sequence: generation with and without a cache agrees.
 /// Factors under `unit`: alpha as for `attention`, at its site, with the length that `factor_length` fixes; there is no
 /// gradient. Without `factor_length` alpha would change from token to token, hence an error.
 /// Scale under `propagate`: as for `attention`; the buffers hold plain numbers.
-/// Errors: a step that records gradients; not causal; as `attention`; buffers of other sizes than k's, or too short for it.
+/// Errors: a step that records gradients; not causal; as `attention`; buffers of other sizes than k's, or too short for
+/// it.
 /// Test: tests/ops/cached_attention_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> cached_attention(Variable<T> q, Variable<T> k, Variable<T> v, const KeyValueRows<T>& past,

@@ -11,8 +11,8 @@ namespace unitscale::ops {
 
 /// Rounds the value to a format and passes the gradient through.
 ///   y = Q(x)    dx = dy    x, y [any shape]
-/// Under `unit` as under `none` alpha = beta = 1: rounding keeps the scale of numbers in the format's range. The gradient
-/// is the identity's (straight-through), since the derivative of a step function is 0 or infinite.
+/// Under `unit` as under `none` alpha = beta = 1: rounding keeps the scale of numbers in the format's range. The
+/// gradient is the identity's (straight-through), since the derivative of a step function is 0 or infinite.
 /// Scale under `propagate`: data is rounded and the scale kept, of x and of dy.
 /// Stochastic rounding draws from the site's own stream.
 /// For products, prefer the recipe's formats: they round without a pass over memory.

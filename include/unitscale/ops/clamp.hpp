@@ -42,10 +42,11 @@ struct ClampedNormal {
 /// Factors under `unit`, our derivation, x unit normal, a = low, b = high, inside = Phi(b) - Phi(a):
 /// the mean is mu = a Phi(a) + b Phi(-b) + phi(a) - phi(b),
 /// the mean square is q = a^2 Phi(a) + b^2 Phi(-b) + inside + a phi(a) - b phi(b),
-/// hence alpha = (q - mu^2)^-1/2, and as the share `inside` of the gradient passes, beta_x = inside^-1/2. Without bounds
-/// both are 1; with low = 0 they are the factors of relu. They share one value by the constraint.
+/// hence alpha = (q - mu^2)^-1/2, and as the share `inside` of the gradient passes, beta_x = inside^-1/2. Without
+/// bounds both are 1; with low = 0 they are the factors of relu. They share one value by the constraint.
 /// Scale under `propagate`: s_x; the data is held within the bounds over s_x. Gradients keep dy's.
-/// Errors: low not below high; under `unit` an interval that holds less than a hundredth of a unit normal, without `.unit`.
+/// Errors: low not below high; under `unit` an interval that holds less than a hundredth of a unit normal, without
+/// `.unit`.
 /// Test: tests/ops/clamp_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> clamp(Variable<T> x, const ClampOptions& options) {

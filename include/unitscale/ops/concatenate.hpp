@@ -14,8 +14,10 @@ namespace unitscale::ops {
 
 /// Tensors one after the other along an axis: y = [x_0, x_1, ...]; dx_i = its part of dy. alpha = beta = 1.
 /// Negative axes count from the end.
-/// Scale under `propagate`: the largest of the inputs' scales, to which the others' data are brought; gradients keep dy's.
-/// Errors: no inputs; an axis that is not there; extents that differ on another axis. Test: tests/ops/concatenate_test.cpp
+/// Scale under `propagate`: the largest of the inputs' scales, to which the others' data are brought; gradients keep
+/// dy's.
+/// Errors: no inputs; an axis that is not there; extents that differ on another axis. Test:
+/// tests/ops/concatenate_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> concatenate(std::span<const Variable<T>> inputs, std::ptrdiff_t axis) {
     check(!inputs.empty(), "concatenate: no inputs");

@@ -33,14 +33,15 @@ namespace unitscale::ops {
 /// Channels are in `groups` equal groups; outputs of a group see its inputs only. x is 0 outside [0,L).
 /// Factors under `unit`, entries independent unit normals: an output sums k in/groups products, hence
 /// alpha = (k in/groups)^-1/2; an input stands in k/stride positions of out/groups channels, hence
-/// beta_x = (stride groups / (out k))^1/2; a weight meets the N = B L' positions of the whole step, hence N^-1/2, for the
-/// bias too. Padding makes sums near the ends shorter, which the factors leave out. Alpha and beta_x share one value (the
-/// constraint), weight and bias are cut-edges.
-/// Scale under `propagate`: s_x s_w / alpha; gradients: dy's times s_w / beta_x, s_x / beta_w, 1 / beta_w; 1 / factor rounded.
-/// Rounding: by the recipe, kind `linear`: x as activation, weight as weight, dy as gradient, in all three products. The
-/// bias is not rounded.
-/// Errors: sizes and groups that do not fit; stride, dilation or k of 0; padded x shorter than the kernel; padding beside
-/// `causal`.
+/// beta_x = (stride groups / (out k))^1/2; a weight meets the N = B L' positions of the whole step, hence N^-1/2, for
+/// the bias too. Padding makes sums near the ends shorter, which the factors leave out. Alpha and beta_x share one
+/// value (the constraint), weight and bias are cut-edges.
+/// Scale under `propagate`: s_x s_w / alpha; gradients: dy's times s_w / beta_x, s_x / beta_w, 1 / beta_w; 1 / factor
+/// rounded.
+/// Rounding: by the recipe, kind `linear`: x as activation, weight as weight, dy as gradient, in all three products.
+/// The bias is not rounded.
+/// Errors: sizes and groups that do not fit; stride, dilation or k of 0; padded x shorter than the kernel; padding
+/// beside `causal`.
 /// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, section 5 and their library. Test: tests/ops/conv1d_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> conv1d(Variable<T> x, Variable<T> weight, std::optional<Variable<T>> bias = {},

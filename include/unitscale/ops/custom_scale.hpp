@@ -18,8 +18,8 @@ namespace unitscale::ops {
 /// The scale rule of an op f of N inputs x_i = s_i a_i, with data a_i and scale s_i (1 but under `propagate`):
 ///   f(s_0 a_0, s_1 a_1, ...) = scale g(a_0, a_1, ...)
 /// where g is the function that the op's loops compute from data. A square has g(a) = a^2 and scale s^2; a product has
-/// scale s_0 s_1; exp, of which no scale can be taken out, has g(a) = exp(s a) and scale 1. The scales of gradients follow:
-/// df/dx_i = scale / s_i dg/da_i.
+/// scale s_0 s_1; exp, of which no scale can be taken out, has g(a) = exp(s a) and scale 1. The scales of gradients
+/// follow: df/dx_i = scale / s_i dg/da_i.
 template <std::size_t N>
 struct CustomRule {
     double scale = 1.0;
@@ -54,12 +54,12 @@ using InputList = const Variable<T> (&)[N];
 
 /// An op of one's own with a scale rule: right under `none`, `unit` and `propagate` alike.
 ///   y = alpha f(x_0, x_1, ...)    dx_i = beta_i dy df/dx_i    f(s_0 a_0, ...) = scale g(a_0, ...)
-/// `forward(factor)` returns factor g(a) from the inputs' data (`x.scaled().data()`), made by `Tape::make`; the factor is
-/// an Accum<T>. `backward(g)`, g a CustomGradients, adds each input's gradient by g.add(i, dx): g.factor(i) times the sum
-/// over y of dy dg/da_i. It reads data and holds copies, as any backward function.
+/// `forward(factor)` returns factor g(a) from the inputs' data (`x.scaled().data()`), made by `Tape::make`; the factor
+/// is an Accum<T>. `backward(g)`, g a CustomGradients, adds each input's gradient by g.add(i, dx): g.factor(i) times
+/// the sum over y of dy dg/da_i. It reads data and holds copies, as any backward function.
 /// Factors under `unit`: those that the rule states, joined by its constraint; without them an error.
-/// Scale under `propagate`: scale / alpha, rounded; dx_i: dy's times scale / (s_i beta_i), rounded. Scales are powers of
-/// two, also if the rule's is none: the rest goes to the factors.
+/// Scale under `propagate`: scale / alpha, rounded; dx_i: dy's times scale / (s_i beta_i), rounded. Scales are powers
+/// of two, also if the rule's is none: the rest goes to the factors.
 /// Errors: a scale or a factor that is not positive and finite.
 /// Reference: Balanca et al. 2024 (Scalify, WANT@ICML). Test: tests/ops/custom_scale_test.cpp
 template <class T, std::size_t N, class Forward, class Backward>

@@ -15,8 +15,8 @@ struct DivOptions {
 /// Element-wise quotient, with broadcasting.
 ///   y = alpha x / z          x, z broadcast to y: aligned at the last axis, extents equal or 1
 ///   dx = beta_x sum over copies of dy / z          dz = beta_z sum over copies of -dy x / z^2
-/// No rule under `unit`: the quotient by a unit normal has no variance. State the factors with `.unit`, for a z away from
-/// 0.
+/// No rule under `unit`: the quotient by a unit normal has no variance. State the factors with `.unit`, for a z away
+/// from 0.
 /// Scale under `propagate`: s_x / s_z; gradients: dy's / s_z and dy's s_x / s_z^2, times r^1/2 for an input that
 /// broadcasting repeats r times, rounded. Stated factors become scales like the factors of any op.
 /// Division by 0 gives infinity, 0/0 NaN. Errors: shapes that do not broadcast; scaling `unit` without `.unit`.

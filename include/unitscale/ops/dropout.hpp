@@ -15,10 +15,11 @@ struct DropoutOptions {
 };
 
 /// Unit-scaled inverted dropout.
-///   y = alpha x keep / (1 - p)      dx = beta dy keep / (1 - p)      keep is 0 with probability p, else 1      x, y [any shape]
+///   y = alpha x keep / (1 - p)      dx = beta dy keep / (1 - p)      x, y [any shape]
+///   keep: 0 with probability p, else 1
 /// In steps that do not train, keep / (1 - p) is 1.
-/// Factors under `unit`: x keep / (1 - p) has variance 1 / (1 - p), hence alpha = beta = (1 - p)^1/2. They stay when not
-/// training: they are part of the model.
+/// Factors under `unit`: x keep / (1 - p) has variance 1 / (1 - p), hence alpha = beta = (1 - p)^1/2. They stay when
+/// not training: they are part of the model.
 /// Scale under `propagate`: s (1 - p)^-1/2, the root rounded; gradients likewise from dy's.
 /// The mask is a function of the state's seed, the site, the step and the micro-batch. Errors: p outside [0, 1).
 /// Reference: Blake et al. 2024, arXiv:2407.17465, appendix B. Test: tests/ops/dropout_test.cpp

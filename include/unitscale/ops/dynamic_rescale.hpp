@@ -12,14 +12,14 @@
 #include <limits>
 #include <utility>
 
-// Scales found by measuring, under scaling `propagate`: the data of a value, or of a gradient, is brought to unit size by
-// a power of two. Under any other scaling each of these ops returns x itself.
+// Scales found by measuring, under scaling `propagate`: the data of a value, or of a gradient, is brought to unit size
+// by a power of two. Under any other scaling each of these ops returns x itself.
 namespace unitscale::ops {
 
-/// The power of two that divides a tensor's data: f = pow2_down(max(norm(data), 2^-14)), norm in double. f = 1 if the norm
-/// is 0, infinite or NaN, and for a tensor without elements.
-/// 2^-14 (the smallest normal number of FP16) bounds the effect of one rescaling. f is always rounded down, whatever the
-/// recipe's rounding.
+/// The power of two that divides a tensor's data: f = pow2_down(max(norm(data), 2^-14)), norm in double. f = 1 if the
+/// norm is 0, infinite or NaN, and for a tensor without elements.
+/// 2^-14 (the smallest normal number of FP16) bounds the effect of one rescaling. f is always rounded down, whatever
+/// the recipe's rounding.
 template <class T>
 [[nodiscard]] double rescale_factor(const Execution& execution, kernels::DataNorm norm, const Tensor<T>& x) {
     const double size = kernels::data_norm(execution, norm, x.data(), static_cast<std::ptrdiff_t>(x.size()));

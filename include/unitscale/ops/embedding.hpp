@@ -24,9 +24,9 @@ struct EmbeddingOptions {
 /// Unit-scaled lookup in a table.
 ///   y[i] = table[ids[i]]       dtable[v] = beta (sum over i with ids[i] = v of dy[i])
 ///   table [V,d]   ids [...]   y [...,d]
-/// Factors under `unit`: rows are copied, so alpha = 1; a row of the gradient gathers N/V of the N lookups of the step on
-/// average, hence beta = (V/N)^1/2. Ids that every micro-batch looks up again and that are not rows of its batch (positions)
-/// are no further lookups of the step: give their number as `step_lookups`.
+/// Factors under `unit`: rows are copied, so alpha = 1; a row of the gradient gathers N/V of the N lookups of the step
+/// on average, hence beta = (V/N)^1/2. Ids that every micro-batch looks up again and that are not rows of its batch
+/// (positions) are no further lookups of the step: give their number as `step_lookups`.
 /// Scale under `propagate`: the table's; its gradient: dy's / beta, rounded.
 /// Errors: table not a matrix; an id outside [0, V).
 /// Reference: Blake et al. 2024, arXiv:2407.17465, appendix B. Test: tests/ops/embedding_test.cpp

@@ -18,8 +18,8 @@ struct GatherOptions {
     std::optional<Constraint> constraint{};  ///< joins {alpha, beta_x}; empty: the recipe's rule
 };
 
-/// The factor that keeps unit scale when `count` rows are added up into `extent` places: 1 unless there are more rows than
-/// places. Then it is (extent / count)^1/2, since a place sums count / extent of them on average.
+/// The factor that keeps unit scale when `count` rows are added up into `extent` places: 1 unless there are more rows
+/// than places. Then it is (extent / count)^1/2, since a place sums count / extent of them on average.
 [[nodiscard]] inline double repeated_rows_factor(std::size_t extent, std::size_t count) noexcept {
     return count <= extent ? 1.0 : std::sqrt(static_cast<double>(extent) / static_cast<double>(count));
 }
@@ -53,9 +53,9 @@ inline void check_ids(const char* op, const Tensor<std::int32_t>& ids, std::ptrd
 ///   x [A,V,C]   y [A,I,C]
 /// ids may have any shape, which replaces the axis in the shape of y.
 /// Factors under `unit`: values are copied, so alpha = 1. Of N ids into V rows, N <= V, at most a few rows are picked
-/// twice: beta = 1, as for a slice. If N > V rows are repeated, N/V times on average, and a row's gradient sums as many:
-/// beta = (V/N)^1/2, as for `embedding`, joined with alpha by the constraint: 1 by the recipe's usual rule. N and V count
-/// this call: for a table that is trained use `embedding`, which counts the lookups of the whole step.
+/// twice: beta = 1, as for a slice. If N > V rows are repeated, N/V times on average, and a row's gradient sums as
+/// many: beta = (V/N)^1/2, as for `embedding`, joined with alpha by the constraint: 1 by the recipe's usual rule. N and
+/// V count this call: for a table that is trained use `embedding`, which counts the lookups of the whole step.
 /// Scale under `propagate`: s_x; gradients: dy's / beta, rounded.
 /// Errors: an axis that x has not; an id outside [0, V). Test: tests/ops/gather_test.cpp
 template <class T>

@@ -37,11 +37,11 @@ struct GeluOptions {
 ///   y = alpha gelu(m x) / m, gelu(z) = z Phi(z)    dx = beta dy (Phi(m x) + m x phi(m x))    x, y [any shape]
 /// Factors under `unit`, x unit normal: for m -> 0 gelu is x/2, hence 2 and 2; for m -> infinity it is a relu, hence
 /// sqrt(2 / (1 - 1/pi)) and sqrt 2; between them logint with weight 1 / (1 + 1/(4 m^2)), a fit that puts the standard
-/// deviations within 4 % of 1 for m in 0.25 to 4. At m = 1 they are 1.767 and 1.516. The Unit Scaling paper has 1.701 and
-/// 1.481 there: `.constants`. Alpha and beta share one value by the constraint.
+/// deviations within 4 % of 1 for m in 0.25 to 4. At m = 1 they are 1.767 and 1.516. The Unit Scaling paper has 1.701
+/// and 1.481 there: `.constants`. Alpha and beta share one value by the constraint.
 /// Scale under `propagate`: s_x; m s_x is the multiplier of the data. Gradients keep dy's.
-/// `.form = GeluForm::tanh`: gelu(z) = z (1 + tanh((2/pi)^1/2 (z + 0.044715 z^3))) / 2, with equal factors; it is within
-/// 5e-4.
+/// `.form = GeluForm::tanh`: gelu(z) = z (1 + tanh((2/pi)^1/2 (z + 0.044715 z^3))) / 2, with equal factors; it is
+/// within 5e-4.
 /// Errors: mult not positive; the paper's constants with a mult other than 1.
 /// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, table A.2; Blake et al. 2024, arXiv:2407.17465, appendix B.
 /// Test: tests/ops/gelu_test.cpp

@@ -37,15 +37,16 @@ template <class T>
 }
 
 /// Layer normalisation over the last dimension.
-///   y = h gain + shift, h = (x - mean) / sqrt(variance + epsilon)      x, y [...,n]   gain, shift [n], either may be absent
+///   y = h gain + shift, h = (x - mean) / sqrt(variance + epsilon)
+///   x, y [...,n]   gain, shift [n], either may be absent
 ///   dx: the unscaled op's     dgain = beta_g sum over rows of dy h     dshift = beta_s sum over rows of dy
-/// Factors under `unit`: h has unit variance by construction and gains are near 1, so alpha = beta_x = 1; gain and shift
-/// gather N independent rows of the step, hence beta = N^-1/2.
+/// Factors under `unit`: h has unit variance by construction and gains are near 1, so alpha = beta_x = 1; gain and
+/// shift gather N independent rows of the step, hence beta = N^-1/2.
 /// Scale under `propagate`: the gain's, or 1; epsilon acts on data, or on values if the recipe says so (`exact_norms`).
-/// dx: dy's times s_gain / s_x, then as `dynamic_rescale_l2_gradient` if the recipe says so (`rescale_gradients`). dgain
-/// and dshift: dy's times N^1/2, rounded.
-/// Statistics are exact also if squares of the numbers are outside the range of Accum<T>. A row that holds an infinity or
-/// a NaN becomes NaN, as does a row of equal numbers with epsilon 0.
+/// dx: dy's times s_gain / s_x, then as `dynamic_rescale_l2_gradient` if the recipe says so (`rescale_gradients`).
+/// dgain and dshift: dy's times N^1/2, rounded.
+/// Statistics are exact also if squares of the numbers are outside the range of Accum<T>. A row that holds an infinity
+/// or a NaN becomes NaN, as does a row of equal numbers with epsilon 0.
 /// Errors: rank 0, no columns, gain or shift of another length, epsilon below 0.
 /// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, table A.2. Test: tests/ops/layer_norm_test.cpp
 template <class T>

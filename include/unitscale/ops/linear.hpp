@@ -146,9 +146,9 @@ template <class T>
 /// Unit-scaled linear layer.
 ///   y = alpha (x weight^T + bias)    x [...,in]   weight [out,in]   bias [out]   y [...,out]
 ///   dx = beta_x dy weight            dweight = beta_w dy^T x        dbias = beta_w sum over rows of dy
-/// Factors under `unit`, entries independent with zero mean and unit variance: a sum of r products has variance r, hence
-/// alpha = in^-1/2, beta_x = out^-1/2, beta_w = N^-1/2 for the N rows of the whole step; alpha and beta_x share one value
-/// (the constraint), weight and bias are cut-edges. Under `none` all factors are 1.
+/// Factors under `unit`, entries independent with zero mean and unit variance: a sum of r products has variance r,
+/// hence alpha = in^-1/2, beta_x = out^-1/2, beta_w = N^-1/2 for the N rows of the whole step; alpha and beta_x share
+/// one value (the constraint), weight and bias are cut-edges. Under `none` all factors are 1.
 /// Rounding: by the recipe, kind `linear`: x as activation, weight as weight, dy as gradient, in all three products.
 /// Errors: weight not a matrix; x and weight do not contract; bias of another length.
 /// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, table A.2. Test: tests/ops/linear_test.cpp

@@ -24,7 +24,8 @@ struct LogOfScaled {
 /// Natural logarithm.
 ///   y = alpha ln(x)     dx = beta_x dy / x     x, y [any shape]
 /// No rule under `unit`: unit-normal inputs are outside its domain. State the factors with `.unit`.
-/// Scale under `propagate`, x = s a: 1. The value is ln a + ln s, also where s a is no number of T. Gradients: dy's / s.
+/// Scale under `propagate`, x = s a: 1. The value is ln a + ln s, also where s a is no number of T. Gradients: dy's /
+/// s.
 /// ln(0) is -infinity; the logarithm of a negative number is NaN.
 /// Error: scaling `unit` without `.unit`. Test: tests/ops/log_test.cpp
 template <class T>

@@ -25,10 +25,11 @@ struct MatmulOptions {
 /// Unit-scaled matrix product, batched.
 ///   y = alpha x w              x [...,m,k]   w [k,n] or [...,k,n]   y [...,m,n]
 ///   dx = beta_x dy w^T         dw = beta_w x^T dy
-/// Factors under `unit`, entries independent with zero mean and unit variance: a sum of r products has variance r, hence
-/// alpha = k^-1/2, beta_x = n^-1/2, beta_w = r^-1/2. If every batch item has its own w, r = m. If one w serves the whole
-/// batch, r counts all left rows of the step. All three share one value unless the constraint is `none`.
-/// Scale under `propagate`: s_x s_w times k^1/2, rounded; gradients: dy's times s_w n^1/2 and s_x r^1/2, each root rounded.
+/// Factors under `unit`, entries independent with zero mean and unit variance: a sum of r products has variance r,
+/// hence alpha = k^-1/2, beta_x = n^-1/2, beta_w = r^-1/2. If every batch item has its own w, r = m. If one w serves
+/// the whole batch, r counts all left rows of the step. All three share one value unless the constraint is `none`.
+/// Scale under `propagate`: s_x s_w times k^1/2, rounded; gradients: dy's times s_w n^1/2 and s_x r^1/2, each root
+/// rounded.
 /// Rounding: by the recipe, kind `matmul`; both x and w are activations.
 /// Errors: ranks below 2, batches that differ, x and w that do not contract.
 /// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, table A.2. Test: tests/ops/matmul_test.cpp

@@ -20,8 +20,8 @@ struct MaxOptions {
 ///   y = alpha max over the axes of x     dx = beta_x dy at the first largest element in row-major order, else 0
 ///   x [any shape], y [x without the axes; [1] if none is left]
 /// A NaN counts as the largest.
-/// No rule under `unit`: the largest of n unit normals is near (2 ln n)^1/2, with a small variance around it, and one in n
-/// elements has a gradient. State the factors with `.unit`.
+/// No rule under `unit`: the largest of n unit normals is near (2 ln n)^1/2, with a small variance around it, and one
+/// in n elements has a gradient. State the factors with `.unit`.
 /// Scale under `propagate`: s_x; gradients keep dy's. Stated factors change both, inverted and rounded.
 /// Errors: an axis that x has not, or named twice; nothing to compare; scaling `unit` without `.unit`.
 /// Test: tests/ops/max_test.cpp

@@ -22,7 +22,8 @@ namespace unitscale::ops {
 /// included: if the first axis, the batch, is reduced and the step has N >= n elements in all, alpha = n N^-1/2. Under
 /// `none` the mean is over the micro-batch. They share one value, alpha, unless the constraint says otherwise.
 /// Scale under `propagate`, n = 2^e m with m in [1,2): s n^1/2 / 2^e, the root rounded; gradients: dy's / n, rounded.
-/// Accumulated in Accum<T>. Errors: an axis that x has not, or named twice; results that would be the mean of no elements.
+/// Accumulated in Accum<T>. Errors: an axis that x has not, or named twice; results that would be the mean of no
+/// elements.
 /// Test: tests/ops/mean_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> mean(Variable<T> x, const ReductionOptions& options = {}) {

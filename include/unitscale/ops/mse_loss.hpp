@@ -27,14 +27,15 @@ struct MseLossOptions {
 ///   loss = sum of (x - y)^2, over their number N for `mean`    x, y of one shape    loss: one element
 ///   none: dx = 2 (x - y) seed, over N for `mean`; dy = -dx
 ///   unit: dx = 8^-1/2 2 (x - y) seed, for `mean` and `sum` alike; dy = -dx
-/// Factors under `unit`, x and y independent unit normals: x - y has variance 2, the gradient of the sum 8, hence 8^-1/2
-/// for both inputs, whatever N, since nothing but the loss sees N. The value is never scaled. Relative to the gradient of
-/// the mean: beta = N 8^-1/2.
+/// Factors under `unit`, x and y independent unit normals: x - y has variance 2, the gradient of the sum 8, hence
+/// 8^-1/2 for both inputs, whatever N, since nothing but the loss sees N. The value is never scaled. Relative to the
+/// gradient of the mean: beta = N 8^-1/2.
 /// Scale under `propagate`: 1; gradients: 2 (s_x^2 + s_y^2)^1/2, 1 / N and the seed, rounded.
-/// Under `mean` and k micro-batches each loss is the sum of its elements over the whole step's N, so losses and gradients
-/// of the micro-batches add up. Accumulated in Accum<T>.
+/// Under `mean` and k micro-batches each loss is the sum of its elements over the whole step's N, so losses and
+/// gradients of the micro-batches add up. Accumulated in Accum<T>.
 /// Error: shapes that differ.
-/// Reference: the unit scaling library for PyTorch by the authors of arXiv:2303.11257. Test: tests/ops/mse_loss_test.cpp
+/// Reference: the unit scaling library for PyTorch by the authors of arXiv:2303.11257. Test:
+/// tests/ops/mse_loss_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> mse_loss(Variable<T> x, Variable<T> y, const MseLossOptions& options = {}) {
     auto op = begin_op("mse_loss", x, y);

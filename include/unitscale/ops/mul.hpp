@@ -15,8 +15,8 @@ struct MulOptions {
 ///   y = alpha x z          x, z broadcast to y: aligned at the last axis, extents equal or 1
 ///   dx = beta_x sum over copies of dy z          dz = beta_z sum over copies of dy x
 /// Factors under `unit`: independent x and z of unit variance and zero mean have a product of unit variance, hence
-/// alpha = 1; the gradient of an input that broadcasting repeats r times is a sum of r products, hence beta = r^-1/2 as in
-/// `add` (the micro-batches of a step count). All three share one value, 1, unless the constraint says otherwise.
+/// alpha = 1; the gradient of an input that broadcasting repeats r times is a sum of r products, hence beta = r^-1/2 as
+/// in `add` (the micro-batches of a step count). All three share one value, 1, unless the constraint says otherwise.
 /// Scale under `propagate`: s_x s_z; gradients: dy's times the other input's, times r^1/2, rounded.
 /// Errors: shapes that do not broadcast.
 /// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, appendix A. Test: tests/ops/mul_test.cpp

@@ -17,8 +17,8 @@ struct PadOptions {
 
 /// Zeros, or another value c, around a tensor: before[a] places before it and after[a] behind it on each axis a.
 ///   y = x inside, c outside    dx = dy inside    x [s_0,...]   y [before[0] + s_0 + after[0],...]
-/// Under `unit` as under `none` alpha = beta = 1: values are moved. Zeros lower the standard deviation of the whole tensor,
-/// but not the standard deviation inside.
+/// Under `unit` as under `none` alpha = beta = 1: values are moved. Zeros lower the standard deviation of the whole
+/// tensor, but not the standard deviation inside.
 /// Scale under `propagate`: s_x if c is 0, infinite or NaN, which go with any scale; else 1. Gradients keep dy's.
 /// Errors: not one number before and after per axis.
 /// Test: tests/ops/pad_test.cpp

@@ -10,10 +10,10 @@ namespace unitscale::ops {
 
 /// Power with a constant exponent p.
 ///   y = alpha x^p     dx = beta_x dy p x^(p-1)     x, y [any shape]
-/// No rule under `unit`: for most p unit-normal inputs are outside its domain. State the factors with `.unit`; for p = 2
-/// and unit-normal x they are 2^-1/2 (the variance of x^2 is 2) and 1/2.
-/// Scale under `propagate`: s^p for an integer p, gradients dy's times s^(p-1). For other p, and where s^p leaves double's
-/// range: 1, gradients dy's.
+/// No rule under `unit`: for most p unit-normal inputs are outside its domain. State the factors with `.unit`; for p =
+/// 2 and unit-normal x they are 2^-1/2 (the variance of x^2 is 2) and 1/2.
+/// Scale under `propagate`: s^p for an integer p, gradients dy's times s^(p-1). For other p, and where s^p leaves
+/// double's range: 1, gradients dy's.
 /// NaN for a negative number and an exponent that is not an integer.
 /// Errors: scaling `unit` without `.unit`; p = 0, for which y is a constant; p not finite. Test: tests/ops/pow_test.cpp
 template <class T>

@@ -24,10 +24,10 @@ struct ReadoutOptions {
 
 /// The last linear layer, onto the vocabulary.
 ///   y = alpha x weight^T     x [...,in]   weight [out,in]   y [...,out]
-/// Factors under `unit`: alpha = in^-e, by the recipe's parametrisation. e = 1/2 (Unit Scaling) gives logits of unit scale,
-/// as in `linear`. e = 1 (u-µP) starts them at in^-1/2 and keeps them from growing with the width in training, where x and
-/// weight become correlated. beta_x = out^-1/2, beta_w = N^-1/2 as in `linear`. Its input is a cut-edge unless the
-/// weight is shared with the embedding, hence no constraint unless the recipe's is `automatic`.
+/// Factors under `unit`: alpha = in^-e, by the recipe's parametrisation. e = 1/2 (Unit Scaling) gives logits of unit
+/// scale, as in `linear`. e = 1 (u-µP) starts them at in^-1/2 and keeps them from growing with the width in training,
+/// where x and weight become correlated. beta_x = out^-1/2, beta_w = N^-1/2 as in `linear`. Its input is a cut-edge
+/// unless the weight is shared with the embedding, hence no constraint unless the recipe's is `automatic`.
 /// Scale under `propagate`: as `linear`, whatever e is: the textbook product.
 /// Rounding: by the recipe, kind `readout`. Errors: as `linear`; an exponent that is not finite.
 /// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, table A.2; Blake et al. 2024, arXiv:2407.17465, table 2.

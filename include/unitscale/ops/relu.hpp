@@ -23,8 +23,8 @@ struct ReluOptions {
 /// Unit-scaled rectifier.
 ///   y = alpha max(x, 0)     dx = beta_x dy where x > 0, else 0     x, y [any shape]
 /// Factors under `unit`, x unit normal: max(x, 0) has the mean square 1/2 and the mean (2 pi)^-1/2, hence the variance
-/// (1 - 1/pi) / 2; half of the gradient passes. So alpha = sqrt(2 / (1 - 1/pi)), beta_x = sqrt 2; they share one value by
-/// the constraint. At a standard deviation of 1 the value's rms is 1.21, since its mean is not zero.
+/// (1 - 1/pi) / 2; half of the gradient passes. So alpha = sqrt(2 / (1 - 1/pi)), beta_x = sqrt 2; they share one value
+/// by the constraint. At a standard deviation of 1 the value's rms is 1.21, since its mean is not zero.
 /// Scale under `propagate`: s_x; gradients keep dy's.
 /// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, table A.2. Test: tests/ops/relu_test.cpp
 template <class T>

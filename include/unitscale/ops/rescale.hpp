@@ -10,8 +10,8 @@
 #include <limits>
 #include <utility>
 
-// Scales set by hand under scaling `propagate`: values stay, but split into data and scale in another way. Under any other
-// scaling each of these ops returns x itself.
+// Scales set by hand under scaling `propagate`: values stay, but split into data and scale in another way. Under any
+// other scaling each of these ops returns x itself.
 namespace unitscale::ops {
 
 /// Records y: x's data, of which each 1 stands for `unit` now, under the scale `wanted`, or the nearest scale that is
@@ -69,7 +69,8 @@ template <class T>
 /// Multiplies the scale out, rounding once.
 ///   y = x, data: x's data times s_x    dx = dy    x, y [any shape]
 /// Factors under `unit`: none; it returns x, as under `none`.
-/// Scale under `propagate`: 1; dx: dy's. A number outside the range of T becomes 0 or infinity. Otherwise as `set_scaling`.
+/// Scale under `propagate`: 1; dx: dy's. A number outside the range of T becomes 0 or infinity. Otherwise as
+/// `set_scaling`.
 template <class T>
 [[nodiscard]] Variable<T> stop_scaling(Variable<T> x) {
     if (!x.tape("stop_scaling").propagates()) return x;

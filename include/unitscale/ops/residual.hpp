@@ -66,8 +66,8 @@ template <class T>
 /// Without tau: y = branch + stream. Use the tau of the layer's `residual_split`.
 /// Factors under `unit`: independent branch and stream of unit variance give y unit variance; the gradient factor of
 /// the branch is applied at the split instead.
-/// Scale under `propagate`: the root of the sum of the squares of s_branch tau / d and s_stream / d, rounded; gradients:
-/// dy's times tau / d and 1 / d, rounded.
+/// Scale under `propagate`: the root of the sum of the squares of s_branch tau / d and s_stream / d, rounded;
+/// gradients: dy's times tau / d and 1 / d, rounded.
 /// Errors: shapes that differ; tau not positive.
 /// Reference: as `residual_split`. Test: tests/ops/residual_test.cpp
 template <class T>

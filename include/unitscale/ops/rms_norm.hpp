@@ -14,11 +14,11 @@ namespace unitscale::ops {
 /// Root-mean-square normalisation over the last dimension.
 ///   y = h gain, h = x / sqrt(mean(x^2) + epsilon)      x, y [...,n]   gain [n], may be absent
 ///   dx: the unscaled op's     dgain = beta sum over rows of dy h
-/// Factors under `unit`: h has a root mean square of 1 by construction, so alpha = beta_x = 1; the gains gather N rows of
-/// the step, hence beta = N^-1/2.
+/// Factors under `unit`: h has a root mean square of 1 by construction, so alpha = beta_x = 1; the gains gather N rows
+/// of the step, hence beta = N^-1/2.
 /// Scale under `propagate`: as in `layer_norm`.
-/// Statistics of rows of very large or small numbers are exact, as in `layer_norm`. A row that holds an infinity or a NaN
-/// becomes NaN.
+/// Statistics of rows of very large or small numbers are exact, as in `layer_norm`. A row that holds an infinity or a
+/// NaN becomes NaN.
 /// Errors: rank 0, no columns, a gain of another length, epsilon below 0.
 /// Reference: Blake et al. 2024, arXiv:2407.17465, appendix B. Test: tests/ops/rms_norm_test.cpp
 template <class T>

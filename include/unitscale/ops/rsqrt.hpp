@@ -8,7 +8,8 @@ namespace unitscale::ops {
 /// Reciprocal square root.
 ///   y = alpha x^-1/2     dx = beta_x dy (-1/2) x^-3/2     x, y [any shape]
 /// No rule under `unit`: unit-normal inputs are outside its domain. State the factors with `.unit`.
-/// Scale under `propagate`: the inverse of the scale of `sqrt`, of a^-1/2 or (2 a)^-1/2; gradients: dy's times its cube.
+/// Scale under `propagate`: the inverse of the scale of `sqrt`, of a^-1/2 or (2 a)^-1/2; gradients: dy's times its
+/// cube.
 /// NaN for a negative number, infinity for 0.
 /// Error: scaling `unit` without `.unit`. Test: tests/ops/rsqrt_test.cpp
 template <class T>

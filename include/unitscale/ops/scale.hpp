@@ -31,11 +31,11 @@ template <class T>
                      });
 }
 
-/// Multiplies the value and leaves the gradient alone: y = factor x, dx = dy. For the alpha of an op of one's own: apply
-/// it to the op's output. Changes values under `unit` only; under `none` both directions are the identity, so that a model
-/// with it is the unscaled model. A multiplier that is part of the model is `multiplier`. If the plan finds that x is no
-/// cut-edge, the gradient is the true one, dx = factor dy (and dx = dy for `scale_backward`): separate factors are for
-/// cut-edges.
+/// Multiplies the value and leaves the gradient alone: y = factor x, dx = dy. For the alpha of an op of one's own:
+/// apply it to the op's output. Changes values under `unit` only; under `none` both directions are the identity, so
+/// that a model with it is the unscaled model. A multiplier that is part of the model is `multiplier`. If the plan
+/// finds that x is no cut-edge, the gradient is the true one, dx = factor dy (and dx = dy for `scale_backward`):
+/// separate factors are for cut-edges.
 /// Scale under `propagate`, where both are the identity in value: s / factor, rounded, as for an op with that alpha;
 /// gradients keep dy's (`scale_backward`: the other way round).
 /// Error: a factor that is not positive and finite. Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, section 5.

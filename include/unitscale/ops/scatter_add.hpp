@@ -20,8 +20,8 @@ struct ScatterAddOptions {
 ///   y[a,v,c] = alpha (sum over i with ids[i] = v of x[a,i,c])    dx[a,i,c] = beta dy[a,ids[i],c]
 ///   x [A,I,C]   y [A,extent,C]
 /// Places that no id names are 0. ids may have any shape: x has its extents from `axis` on. To add to a tensor: `add`.
-/// Factors under `unit`: of N ids into V = extent places, N <= V, most sums have one term at most: alpha = 1. If N > V a
-/// place sums N/V rows on average: alpha = (V/N)^1/2. A gradient is one of y's, so beta = 1, joined with alpha by the
+/// Factors under `unit`: of N ids into V = extent places, N <= V, most sums have one term at most: alpha = 1. If N > V
+/// a place sums N/V rows on average: alpha = (V/N)^1/2. A gradient is one of y's, so beta = 1, joined with alpha by the
 /// constraint. `factor_ids` fixes N if it differs between training and use.
 /// Scale under `propagate`: s / alpha, rounded; gradients keep dy's.
 /// Errors: an axis that x has not; x without the extents of ids there; an id outside [0, extent).

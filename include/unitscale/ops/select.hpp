@@ -20,9 +20,9 @@ struct SelectOptions {
 ///   y = x where the condition is not 0, else z          condition, x, z broadcast to y
 ///   dx = beta_x sum over copies of dy where the condition is not 0          dz = beta_z the sum elsewhere
 /// The condition carries no gradient; its elements are integers or bool.
-/// Factors under `unit`, our choice, as for every op which only moves values: alpha = 1; beta = 1, or r^-1/2 for an input
-/// that broadcasting repeats r times, chosen or not, as in `add`. All three share one value, 1, unless the constraint says
-/// otherwise.
+/// Factors under `unit`, our choice, as for every op which only moves values: alpha = 1; beta = 1, or r^-1/2 for an
+/// input that broadcasting repeats r times, chosen or not, as in `add`. All three share one value, 1, unless the
+/// constraint says otherwise.
 /// Scale under `propagate`: the larger of s_x and s_z; gradients: dy's times r^1/2, rounded.
 /// Errors: shapes that do not broadcast.
 /// Test: tests/ops/select_test.cpp

@@ -28,8 +28,9 @@ struct SiluOptions {
 /// Unit-scaled sigmoid linear unit (swish).
 ///   y = alpha x sigmoid(m x)     dx = beta_x dy s (1 + m x (1 - s)), s = sigmoid(m x)     x, y [any shape]
 /// Factors under `unit`, x unit normal: for m -> 0 silu is x/2, hence 2 and 2; for m -> infinity it is a relu, hence
-/// sqrt(2 / (1 - 1/pi)) and sqrt 2; between them logint with weight 1 / (1 + 1/(4 m^2)) for alpha and 1 / (1 + 1/m^2) for
-/// beta_x, fits that put the standard deviations within 4 % of 1 for m in 0.25 to 4. They share one value by the constraint.
+/// sqrt(2 / (1 - 1/pi)) and sqrt 2; between them logint with weight 1 / (1 + 1/(4 m^2)) for alpha and 1 / (1 + 1/m^2)
+/// for beta_x, fits that put the standard deviations within 4 % of 1 for m in 0.25 to 4. They share one value by the
+/// constraint.
 /// Scale under `propagate`: s_x; m s_x is the multiplier of the data. Gradients keep dy's.
 /// Errors: mult not positive.
 /// Reference: Blake et al. 2024, arXiv:2407.17465, appendix B. Test: tests/ops/silu_test.cpp

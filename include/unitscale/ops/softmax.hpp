@@ -37,12 +37,14 @@ struct SoftmaxOptions {
 ///   y = alpha p, p = softmax(m x)    dx = beta m p (dy - sum of dy p)    x, y [...,s]
 /// Factors under `unit`, for the root mean square (all values are positive): for m -> 0 every p is 1/s, hence s for the
 /// value and s/m for the gradient m p (dy - mean dy); for m -> infinity one p of a row is 1, its mean square 1/s, hence
-/// s^1/2 and (s/m)^1/2; between them logint with weight 1 / (1 + 4/m^2), a fit that is poor near m = 1 (rms 0.7 to 1.15).
+/// s^1/2 and (s/m)^1/2; between them logint with weight 1 / (1 + 4/m^2), a fit that is poor near m = 1 (rms 0.7 to
+/// 1.15).
 /// `flat` takes the first limit for every m: rms 1.65 at m = 1. Alpha and beta share one value by the constraint.
 /// `factor_length` fixes s if rows differ in length between training and use.
 /// Scale under `propagate`: 1 / alpha, rounded; dx: dy's times 1 / (s_x beta), rounded; alpha and beta for m s_x.
 /// Errors: x of rank 0; mult not positive.
-/// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, table A.2 (flat); Blake et al. 2024, arXiv:2407.17465, appendix B.
+/// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, table A.2 (flat); Blake et al. 2024, arXiv:2407.17465,
+/// appendix B.
 /// Test: tests/ops/softmax_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> softmax(Variable<T> x, const SoftmaxOptions& options = {}) {

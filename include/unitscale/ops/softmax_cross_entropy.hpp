@@ -40,8 +40,8 @@ struct CrossEntropyOptions {
 /// scaled. Relative to the mean's own gradient: beta = N_c s (s - 1)^-1/2 / m.
 /// Scale under `propagate`: 1, m s_x being the multiplier; dx: m, 1 / N_c and the seed over s (s - 1)^-1/2, rounded.
 /// Under `mean` and k micro-batches each loss is the sum of its rows over the whole step's N_c, so losses and gradients
-/// of the micro-batches add up. Accumulated in Accum<T>: `item` reads this value, and dx uses this seed, both before they
-/// are rounded to T.
+/// of the micro-batches add up. Accumulated in Accum<T>: `item` reads this value, and dx uses this seed, both before
+/// they are rounded to T.
 /// Errors: labels that are not one per row, a label outside [0, s) that is not `ignored`, no classes.
 /// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, table A.2; Blake et al. 2024, arXiv:2407.17465, table 8.
 /// Test: tests/ops/softmax_cross_entropy_test.cpp

@@ -13,10 +13,10 @@ namespace unitscale::ops {
 /// Unit-scaled sum over axes, or over all elements.
 ///   y = alpha sum over n elements of x     dx = beta_x dy, repeated
 ///   x [any shape], y [x without the axes; [1] if none is left]
-/// Factors under `unit`: a sum of n independent terms of unit variance has variance n, hence alpha = n^-1/2; the gradient
-/// of each term is dy, hence beta_x = 1. If the first axis, the batch, is summed, n counts the rows of the whole step, so
-/// that the sums of its micro-batches add up to the sum over the batch. They share one value, n^-1/2, unless the constraint
-/// says otherwise.
+/// Factors under `unit`: a sum of n independent terms of unit variance has variance n, hence alpha = n^-1/2; the
+/// gradient of each term is dy, hence beta_x = 1. If the first axis, the batch, is summed, n counts the rows of the
+/// whole step, so that the sums of its micro-batches add up to the sum over the batch. They share one value, n^-1/2,
+/// unless the constraint says otherwise.
 /// Scale under `propagate`: s n^1/2, the root rounded; gradients keep dy's.
 /// A sum of no elements is 0. Accumulated in Accum<T>. Errors: an axis that x has not, or named twice.
 /// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, table A.2. Test: tests/ops/sum_test.cpp

@@ -16,7 +16,8 @@
 namespace unitscale::ops {
 
 struct WeightedAddOptions {
-    /// Joins alpha and all betas into one value; empty: the recipe's rule. The rules for a left or right input do not apply.
+    /// Joins alpha and all betas into one value; empty: the recipe's rule. The rules for a left or right input do not
+    /// apply.
     std::optional<Constraint> constraint{};
 };
 

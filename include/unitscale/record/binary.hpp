@@ -22,8 +22,8 @@ template <class T>
     return repeated_by_rows ? tape.step_rows(count / input.size()) : count / input.size();
 }
 
-/// The betas of both inputs of an op under `unit` where only the copies that broadcasting makes change a gradient's size:
-/// the gradient of an input that is repeated r times is a sum of r terms, hence r^-1/2.
+/// The betas of both inputs of an op under `unit` where only the copies that broadcasting makes change a gradient's
+/// size: the gradient of an input that is repeated r times is a sum of r terms, hence r^-1/2.
 template <class T>
 [[nodiscard]] std::array<double, 2> broadcast_betas(const Op<T, 2>& op, const Shape& shape) noexcept {
     return {rsqrt_count(broadcast_copies(op.tape(), op.input(0), shape)),
@@ -40,8 +40,8 @@ struct BinaryScales {
 /// Records an element-wise op of two inputs with broadcasting, a product of powers of both.
 ///   y = alpha f(x, z)     dx = beta_x sum over copies of dy f_x(x, z)     dz = beta_z sum over copies of dy f_z(x, z)
 ///   x, z broadcast to y: aligned at the last axis, extents equal or 1
-/// f, f_x, f_z: functions of two Accum<T>. Sums in Accum<T>, rounded once. Under `propagate` they get data. Every result
-/// has the scale that `scales` gives (gradients: times dy's), over its factor, rounded.
+/// f, f_x, f_z: functions of two Accum<T>. Sums in Accum<T>, rounded once. Under `propagate` they get data. Every
+/// result has the scale that `scales` gives (gradients: times dy's), over its factor, rounded.
 /// Error, in the name of the op: shapes that do not broadcast. Test: tests/record/binary_test.cpp
 template <class T, class F, class Fx, class Fz>
 [[nodiscard]] Variable<T> record_binary(Op<T, 2>& op, const BinaryScales& scales, F f, Fx f_x, Fz f_z) {

@@ -94,8 +94,8 @@ public:
         joined_by_ = JoinedBy::hand;
     }
 
-    /// The factors that a caller states for an op without a rule of its own. Where none are stated: `otherwise`, or under
-    /// `unit` an error.
+    /// The factors that a caller states for an op without a rule of its own. Where none are stated: `otherwise`, or
+    /// under `unit` an error.
     [[nodiscard]] Factors<N> stated(const std::optional<Factors<N>>& unit, const Factors<N>& otherwise = {}) const {
         check(!tape_.unit_scaled() || unit.has_value(), name_,
               ": no rule for scaling 'unit'; state its factors with {.unit = Factors<", N, ">{.alpha = a, .betas = {b",

@@ -13,8 +13,9 @@
 
 namespace unitscale::ops {
 
-/// How a product rounds its operands in this step: the formats of its site, each with the bias that its scale rule finds for the
-/// tensor at hand. Lives in the backward function too, where gradients meet it; the state outlives the tape.
+/// How a product rounds its operands in this step: the formats of its site, each with the bias that its scale rule
+/// finds for the tensor at hand. Lives in the backward function too, where gradients meet it; the state outlives the
+/// tape.
 /// Test: tests/record/operand_rounding_test.cpp
 class OperandRounding {
 public:
@@ -65,8 +66,8 @@ private:
     bool training_;
 };
 
-/// An operand of a product as the kernel takes it: the tensor and how it is rounded on the way; or, by rows or columns, a copy that
-/// is rounded already.   rows of `columns` elements
+/// An operand of a product as the kernel takes it: the tensor and how it is rounded on the way; or, by rows or columns,
+/// a copy that is rounded already.   rows of `columns` elements
 template <class T>
 struct PreparedOperand {
     const T* data = nullptr;

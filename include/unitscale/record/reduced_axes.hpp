@@ -55,9 +55,9 @@ inline void check_elements(const char* op, const Shape& x, const ReducedAxes& ax
     check(axes.count > 0 || element_count(axes.kept) == 0, op, ": x ", to_string(x), " has no elements along the axes");
 }
 
-/// Records y = alpha weight times the sum of x over the axes, dx = beta_x weight dy repeated along them: the common part
-/// of `sum` and `mean`. Under `propagate` a sum of n elements has the scale s r, r = n^1/2 rounded, times the power of two
-/// at or above the weight (1/n: 2^-e for n = 2^e m, m in [1,2)); dx has dy's, over beta_x, rounded.
+/// Records y = alpha weight times the sum of x over the axes, dx = beta_x weight dy repeated along them: the common
+/// part of `sum` and `mean`. Under `propagate` a sum of n elements has the scale s r, r = n^1/2 rounded, times the
+/// power of two at or above the weight (1/n: 2^-e for n = 2^e m, m in [1,2)); dx has dy's, over beta_x, rounded.
 /// Test: tests/record/reduced_axes_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> record_reduced_sum(Op<T, 1>& op, const ReducedAxes& axes, double weight) {

@@ -9,8 +9,8 @@
 
 namespace unitscale::ops {
 
-/// The data that a tensor has under a given scale: its own if the scales agree, else a copy that is multiplied once. For
-/// operands that a kernel adds or compares element by element.
+/// The data that a tensor has under a given scale: its own if the scales agree, else a copy that is multiplied once.
+/// For operands that a kernel adds or compares element by element.
 /// Test: tests/record/same_scale_test.cpp
 template <class T>
 class SameScale {
@@ -52,8 +52,8 @@ private:
     double largest_ = 0.0, of_any_ = 0.0;
 };
 
-/// The scale of the sum of two tensors at `site`. If one of them goes with any scale it is the scale of the other; it is
-/// 1 but under `propagate`.
+/// The scale of the sum of two tensors at `site`. If one of them goes with any scale it is the scale of the other; it
+/// is 1 but under `propagate`.
 template <class T>
 [[nodiscard]] double sum_of_scales(const Tape<T>& tape, Site site, const Tensor<T>& x, const Tensor<T>& z) {
     if (x.any_scale() || z.any_scale()) return x.any_scale() ? z.scale() : x.scale();

@@ -12,8 +12,8 @@
 
 namespace unitscale::ops {
 
-/// Whether the backward function of the op that is about to be recorded can take x, which its products round, as codes of at
-/// most 8 bits; the tape may then keep those instead of x (Tape::read_rounded).
+/// Whether the backward function of the op that is about to be recorded can take x, which its products round, as codes
+/// of at most 8 bits; the tape may then keep those instead of x (Tape::read_rounded).
 template <class T>
 [[nodiscard]] bool reads_codes(Tape<T>& tape, const Variable<T>& x, const std::optional<Quantiser>& rounding,
                                RandomKey key) {

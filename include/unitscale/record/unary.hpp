@@ -22,17 +22,17 @@ struct UnruledOptions {
 ///   activation: f(x) = x g(m x) with a multiplier m, so that y = a g(s m a), of scale s
 enum class UnaryScale { plain, activation };
 
-/// Scales of a function that treats data and scale apart: f(s a) is `value` times the result of its forward kernel on a,
-/// and f'(s a) is `slope` times the factor that its backward kernel gives dy. Both are 1 if s is 1.
+/// Scales of a function that treats data and scale apart: f(s a) is `value` times the result of its forward kernel on
+/// a, and f'(s a) is `slope` times the factor that its backward kernel gives dy. Both are 1 if s is 1.
 struct UnaryScales {
     double value = 1.0, slope = 1.0;
 };
 
 /// Records an element-wise op of one input.
 ///   y = alpha f(x)     dx = beta_x dy f'(x)     x, y [any shape]
-/// `forward(execution, x, y, n, alpha, s)` and `backward(execution, x, dy, dx, n, beta, s)` are its kernels on x's data,
-/// s being x's scale; dx is dy's own memory. Under `propagate` y has the scale `scales.value` and dx has dy's times
-/// `scales.slope`; alpha and beta are then 1, except for factors outside the range of scales.
+/// `forward(execution, x, y, n, alpha, s)` and `backward(execution, x, dy, dx, n, beta, s)` are its kernels on x's
+/// data, s being x's scale; dx is dy's own memory. Under `propagate` y has the scale `scales.value` and dx has dy's
+/// times `scales.slope`; alpha and beta are then 1, except for factors outside the range of scales.
 /// Test: tests/record/unary_test.cpp
 template <class T, class Forward, class Backward>
 [[nodiscard]] Variable<T> record_unary(Op<T, 1>& op, const UnaryScales& scales, Forward forward, Backward backward) {
