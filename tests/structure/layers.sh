@@ -35,13 +35,13 @@ needs_zip() { [[ $1 == io/npz.hpp ]]; }
 needs_posix() { [[ $1 == io/atomic_file.hpp ]]; }
 
 faults=0
-fault() {  # fault <file> <what is wrong with it>
+fault() {  # fault <file> <description of the fault>
   printf '%s: %s\n' "$1" "$2"
   faults=$((faults + 1))
 }
 
 # Ends a check, with status 1 after a fault.
-finish() {  # finish <what was checked>
+finish() {  # finish <name of the check>
   if ((faults > 0)); then
     printf '%s: %d fault(s)\n' "$1" "$faults"
     exit 1

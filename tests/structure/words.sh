@@ -15,7 +15,7 @@ list_files() {  # tracked and new files, without ignored files; without git, all
 # The patterns do not match themselves.
 unfinished='\b(T[O]DO|F[I]XME|X[X]X)\b'
 machine='(^|[^A-Za-z0-9_.~}/*-])/(home|root|work|tmp|Users|mnt|scratch)/[A-Za-z0-9_]'
-search() {  # search <pattern> <what a match means>
+search() {  # search <pattern> <meaning of a match>
   local file number rest
   while IFS=: read -r file number rest; do
     fault "${file#./}:$number" "$2: $rest"

@@ -93,8 +93,8 @@ private:
         const V source = any();
         return dense(source, x.shape()[1]);
     }
-    /// x times a constant tensor. The gradients that reach x through two such products are not parallel, for any
-    /// following ops.
+    /// x times a constant tensor.
+    /// The gradients that reach x through two such products are not parallel, for any following ops.
     V apart(V x) { return ops::mul(x, tape_->input(fresh(x.shape()))); }
 
     /// A parameter with this shape: a new parameter, or sometimes one that has been used.

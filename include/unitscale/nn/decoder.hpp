@@ -75,8 +75,8 @@ public:
 
     /// The logits of tokens that follow the cache's positions. The call adds T positions to the cache.
     /// The logits equal, to the bit, the logits of the whole sequence without a cache, for any division into parts.
-    /// Reason: every kernel forms a row by the same operations among few rows as among many, and forward factors are
-    /// fixed.
+    /// Reasons: every kernel forms a row by one order of operations, among few rows and among many.
+    /// Forward factors are fixed.
     /// Where a BLAS forms large products, the logits are equal up to rounding only.
     /// They differ where operands are rounded stochastically or by a whole tensor's amax.
     /// A throw leaves the cache unchanged.

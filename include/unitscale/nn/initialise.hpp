@@ -19,8 +19,8 @@ namespace unitscale::nn {
     return slash == std::string_view::npos ? path : path.substr(slash + 1);
 }
 
-/// Gives parameters their initial values: weights normal with the standard deviation of `parameter_scaling`,
-/// biases 0, gains 1.
+/// Gives parameters their initial values: biases 0, gains 1.
+/// The other parameters are normal with the standard deviation of `parameter_scaling`.
 /// A parameter's random stream depends on its name: its initial values do not depend on the model's other parameters.
 /// Scale under `propagate`: for weights the standard deviation, rounded; for gains 1.
 /// Biases take the scale of weights, because they grow to that size.

@@ -50,9 +50,8 @@ struct UpdateChunk {
     using Values = typename StoredTensor<A>::Chunk;
     Values value{}, gradient{}, first{}, second{};
 
-    /// Calls body(A* value, const A* gradient, A* first, A* second) for each block of kernels::block_size elements
-    /// among
-    /// the first `count`. Lanes past the end hold numbers that are never read or stored.
+    /// Calls body(A* value, const A* gradient, A* first, A* second) for each block of the first `count` elements.
+    /// A block has kernels::block_size elements. Lanes past the end hold numbers that are never read or stored.
     template <class Body>
     void for_blocks(std::ptrdiff_t count, const Body& body) {
         for (std::ptrdiff_t at = 0; at < count; at += kernels::block_size)

@@ -17,8 +17,8 @@
 
 namespace unitscale::train {
 
-/// A table of an optimiser's parameters, a line each, with the effects of the recipe's parametrisation and the
-/// optimiser's groups:
+/// A table of an optimiser's parameters, a line each.
+/// It shows the effects of the recipe's parametrisation and the optimiser's groups:
 ///   name, shape, role
 ///   initial        standard deviation of the initial values; `zeros`, `ones`
 ///   multiplier     of the parameter's product or lookup in the forward pass; `-` for biases and gains

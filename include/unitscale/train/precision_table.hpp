@@ -11,8 +11,7 @@
 
 namespace unitscale::train {
 
-/// The text of a quantiser in tables: its format, then its settings that are not the default, then the rule of its
-/// bias.
+/// The text of a quantiser in tables: its format, its settings that are not the default, and the rule of its bias.
 /// The text is `-` without a quantiser.
 [[nodiscard]] inline std::string quantiser_text(const std::optional<Quantiser>& quantiser, const ScaleRule& rule = {}) {
     if (!quantiser) return "-";
@@ -43,8 +42,7 @@ namespace unitscale::train {
     return text;
 }
 
-/// Storage of a master copy or a moment, in words: `as computed`, or its format, the extent of a scale, and its
-/// rounding.
+/// Storage of a master copy or a moment, in words: `as computed`, or format, extent of a scale, and rounding.
 [[nodiscard]] inline std::string state_text(const StateFormat& how) {
     if (!how.format) return "as computed";
     std::string text(name(*how.format));
