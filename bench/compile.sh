@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Compile times. First: an empty program that includes unitscale/unitscale.hpp against one that includes Eigen/Core,
-# xtensor/xarray.hpp and xtensor/xnpy.hpp: medians of 5, taken in turn, and their ratio. The aim is a ratio of at most 1.6. Then
-# README's example by the headers alone and as a user of unitscale::compiled, with the size of its object (`size`: text). Last each entry header
-# (bench/compile_entries.txt), in an empty program and used as its line there says: medians of 3, taken in turn. Seconds are the
-# compiler's own (user time), so that what else runs on the machine disturbs little.
-# Usage: bash bench/compile.sh [--ratio]   (without the last; CXX, and CXXFLAGS for include directories and optimisation, as usual)
+# Compile times, in three parts:
+# 1. An empty program that includes unitscale/unitscale.hpp, against one that includes Eigen/Core, xtensor/xarray.hpp
+#    and xtensor/xnpy.hpp: medians of 5, taken in turn, and their ratio. The aim is a ratio of at most 1.6.
+# 2. README's example with the headers alone and with unitscale::compiled: its object's size too (`size`: text).
+# 3. Each entry header (bench/compile_entries.txt), in an empty program and with the use in its line there: medians of
+#    3, taken in turn.
+# Seconds are the compiler's user time, so that other programs on the machine have little effect.
+# Usage: bash bench/compile.sh [--ratio]
+# --ratio: parts 1 and 2 only. CXX, and CXXFLAGS for include directories and optimisation, as usual.
 set -euo pipefail
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 read -r -a command <<< "${CXX:-g++} -std=c++20 ${CXXFLAGS:--O2} -I$root/include"
@@ -19,7 +22,7 @@ TIMEFORMAT=%U
 measure() {  # measure RUNS PROGRAM...: the seconds of $work/PROGRAM.cpp are lines of $work/PROGRAM.times
   local runs=$1 run program
   shift
-  for ((run = 0; run <= runs; ++run)); do  # run 0 fills the file cache
+  for ((run = 0; run <= runs; ++run)); do  # run 0 fills the file cache and is not counted
     for program in "$@"; do
       { time "${command[@]}" -o /dev/null "$work/$program.cpp"; } 2> "$work/time" || { cat "$work/time" >&2; exit 1; }
       ((run == 0)) || tail -n 1 "$work/time" >> "$work/$program.times"
@@ -44,7 +47,8 @@ measure 3 headers compiled
 for way in headers compiled; do
   "${command[@]}" -o "$work/$way.o" "$work/$way.cpp"
   text=$(size "$work/$way.o" | awk 'NR == 2 { print int($1 / 1000) }')
-  LC_ALL=C printf "README's example, %s: %.2f s, object with %d KB of code and constants\n" "$way" "$(median $way)" "$text"
+  LC_ALL=C printf "README's example, %s: %.2f s, object with %d KB of code and constants\n" \
+    "$way" "$(median $way)" "$text"
 done
 if [[ ${1:-} == --ratio ]]; then exit; fi
 

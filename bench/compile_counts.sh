@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# What each entry header (bench/compile_entries.txt) costs a compiler, in counts that no machine changes:
-#   lines           of this library's headers that are left after preprocessing (comments and blank lines gone); they depend on
-#                   no other library's version
-#   instantiations  of templates, ours and others', by a program that uses the header as its line there says: GCC's class,
-#                   function and variable specialisations (-fstats), or Clang's InstantiateClass and InstantiateFunction events
-#                   (-ftime-trace); they are compared between equal versions of compiler, Eigen, xtensor and libstdc++ only
-# bench/compile_counts.txt holds them, and a test fails when one grows by more than 3 %. Times: bench/compile.sh.
+# A compiler's work for each entry header (bench/compile_entries.txt), in counts that do not depend on the machine:
+#   lines           of this library's headers after preprocessing, without comments and blank lines.
+#                   They depend on no other library's version.
+#   instantiations  of templates, ours and others', by a program with the use in the header's line there.
+#                   GCC: class, function and variable specialisations (-fstats).
+#                   Clang: InstantiateClass and InstantiateFunction events (-ftime-trace).
+#                   They are compared between equal versions of compiler, Eigen, xtensor and libstdc++ only.
+# bench/compile_counts.txt holds the counts. A test fails when a count grows by more than 3 %. Times: bench/compile.sh.
 # Usage: bash bench/compile_counts.sh lines|instantiations            compares with the file
-#        bash bench/compile_counts.sh lines|instantiations --update   writes what was counted into it
+#        bash bench/compile_counts.sh lines|instantiations --update   writes the counts into the file
 # CXX, CXXFLAGS (include directories) as usual. Headers whose libraries are not installed are left out.
 set -euo pipefail
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
@@ -33,10 +34,11 @@ count_instantiations() {  # by the compiler, of $work/program.cpp
     awk '/^(decl|type)_specializations:/ { sum += $4 } END { print sum }' "$work/stats"
   fi
 }
-# The versions that instantiations depend on, as one word; nothing where a library is missing.
+# The versions that instantiations depend on, as one word; no output if a library is missing.
 versions() {
   printf '%s\n' '#include <version>' '#include <Eigen/Core>' '#if __has_include(<xtensor/core/xtensor_config.hpp>)' \
-    '#include <xtensor/core/xtensor_config.hpp>' '#else' '#include <xtensor/xtensor_config.hpp>' '#endif' > "$work/versions.cpp"
+    '#include <xtensor/core/xtensor_config.hpp>' '#else' '#include <xtensor/xtensor_config.hpp>' '#endif' \
+    > "$work/versions.cpp"
   "${compiler[@]}" -E -dM "$work/versions.cpp" | awk '
     { value[$2] = $3 }
     END {
@@ -85,7 +87,8 @@ while read -r header use; do
     echo "$header: $count $1, not in bench/compile_counts.txt; bash bench/compile_counts.sh $1 --update"
     failed=1
   else
-    echo "$header: $count $1, more than 3 % above $held; find what it includes, or: bash bench/compile_counts.sh $1 --update"
+    advice="find what it includes, or: bash bench/compile_counts.sh $1 --update"
+    echo "$header: $count $1, more than 3 % above $held; $advice"
     failed=1
   fi
 done < "$root/bench/compile_entries.txt"

@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Builds bench_products_product (Release) and runs it: GFLOP/s of the product kernel in every precision, beside Eigen, OpenBLAS and oneDNN.
-# Usage: bash bench/matmul.sh [--blas] [--quick] [--threads N] [--rounds N] [--seconds S] [--only TEXT] [--isa NAME] [--json FILE]
-# --blas, first: built with UNITSCALE_BLAS, and a row of products by the BLAS.
-# Build directory: build/bench or build/bench-blas, or UNITSCALE_BENCH_BUILD. ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 holds oneDNN back from AMX.
+# Builds bench_products_product (Release) and runs it.
+# It prints GFLOP/s of the product kernel in every precision, beside Eigen, OpenBLAS and oneDNN.
+# Usage: bash bench/matmul.sh [--blas] [--quick] [--threads N] [--rounds N] [--seconds S] [--only TEXT] [--isa NAME]
+#                             [--json FILE]
+# --blas must be the first argument: the program is built with UNITSCALE_BLAS, and prints a row of products by the BLAS.
+# Build directory: build/bench or build/bench-blas, or UNITSCALE_BENCH_BUILD.
+# ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 keeps oneDNN from using AMX.
 set -euo pipefail
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 build=$root/build/bench options=()
@@ -12,6 +15,8 @@ if [[ ${1:-} == --blas ]]; then
   shift
 fi
 build=${UNITSCALE_BENCH_BUILD:-$build}
-cmake -S "$root" -B "$build" -D CMAKE_BUILD_TYPE=Release -D UNITSCALE_TESTS=OFF -D UNITSCALE_EXAMPLES=OFF "${options[@]}" > /dev/null
-cmake --build "$build" --target bench_matmul > "$build/bench_matmul.log" || { cat "$build/bench_matmul.log" >&2; exit 1; }
+options+=(-D CMAKE_BUILD_TYPE=Release -D UNITSCALE_TESTS=OFF -D UNITSCALE_EXAMPLES=OFF)
+cmake -S "$root" -B "$build" "${options[@]}" > /dev/null
+log=$build/bench_matmul.log
+cmake --build "$build" --target bench_matmul > "$log" || { cat "$log" >&2; exit 1; }
 exec "$build/bench/bench_products_product" "$@"

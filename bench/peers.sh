@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# unit-fp8 training steps against PyTorch's, the same model, in turn: five pairs of each, medians and their ratio.
+# unit-fp8 training steps against PyTorch's training steps of an equal model.
+# They run in turn: five pairs, medians and their ratio.
 # Usage: bash bench/peers.sh [--python PROGRAM] [--threads N] [--steps N]
-# PROGRAM is a Python that has torch (Debian: python3 with python3-torch; or one of a virtual environment).
+# PROGRAM is a Python with torch (Debian: python3 with python3-torch; or a virtual environment's Python).
 set -euo pipefail
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 python=python3 threads=1 steps=5
@@ -40,7 +41,8 @@ printf '%-34s %9s %10s %8s %12s %7s\n' "width 256, depth 4, 8 x 256 tokens" ms/s
 ours=$(median ours step_seconds)
 for run in ours fp32 autocast; do
   title=$(name "$run")
-  LC_ALL=C awk -v title="${title:-unitscale unit-fp8}" -v s="$(median "$run" step_seconds)" -v t="$(median "$run" tokens_per_s)" \
+  LC_ALL=C awk -v title="${title:-unitscale unit-fp8}" \
+    -v s="$(median "$run" step_seconds)" -v t="$(median "$run" tokens_per_s)" \
     -v p="$(median "$run" peak_megabytes)" -v e="$(median "$run" above_empty_megabytes)" -v ours="$ours" \
     'BEGIN { printf "%-34s %9.1f %10.0f %8.0f %12.0f %6.2fx\n", title, 1e3 * s, t, p, e, s / ours }'
 done

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Training steps of a transformer of width 128, 256 and 512 with 1 and 2 threads: time, tokens per second, peak memory,
-# allocations; and where the time goes at width 256. Builds what it needs in build/bench.
+# Training steps of a transformer of width 128, 256 and 512 with 1 and 2 threads: time, tokens per second, peak memory
+# and allocations. It also prints a profile of the time at width 256. It builds its programs in build/bench.
 # Usage: bash bench/training.sh [--json FILE] [--steps N] [--recipe NAME]...
 set -euo pipefail
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
@@ -34,12 +34,13 @@ printf '\n%-10s %5s %7s %9s %10s %8s %12s %11s\n' recipe width threads ms/step t
 for width in 128 256 512; do
   for recipe in "${recipes[@]}"; do
     for threads in 1 2; do
-      line=$(build/bench/bench/bench_train_training --json --recipe "$recipe" --width "$width" --heads $((width / 64)) --threads "$threads" --steps "$steps")
+      line=$(build/bench/bench/bench_train_training --json --recipe "$recipe" --width "$width" \
+        --heads $((width / 64)) --threads "$threads" --steps "$steps")
       printf '%s\n' "$line" >> "$json"
       field() { sed -E "s/.*\"$1\":([^,}]*).*/\1/" <<< "$line"; }
       LC_ALL=C printf '%-10s %5d %7d %9.1f %10.0f %8.0f %12.0f %11s\n' "$recipe" "$width" "$threads" \
-        "$(LC_ALL=C awk -v s="$(field step_seconds)" 'BEGIN { print 1e3 * s }')" "$(field tokens_per_s)" "$(field peak_megabytes)" \
-        "$(field above_empty_megabytes)" "$(field allocations)"
+        "$(LC_ALL=C awk -v s="$(field step_seconds)" 'BEGIN { print 1e3 * s }')" "$(field tokens_per_s)" \
+        "$(field peak_megabytes)" "$(field above_empty_megabytes)" "$(field allocations)"
     done
   done
 done

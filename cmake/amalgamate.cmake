@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
-# Writes a header of ours and everything of ours that it includes as one file.
+# Writes one of our headers, with all of our headers that it includes, as one file.
 # Usage: cmake -D include=DIRECTORY -D header=unitscale/NAME.hpp -D output=FILE -P amalgamate.cmake
 cmake_minimum_required(VERSION 3.25)
 
-# Appends the header to `text`, with each include of ours replaced by the header that it names, the first time, or by nothing.
+# Appends the header to `text`. The first include of each of our headers is replaced by that header, later ones by
+# nothing.
 function(inline_header name)
   get_property(seen GLOBAL PROPERTY inlined)
   if(name IN_LIST seen)
@@ -33,6 +34,6 @@ get_property(text GLOBAL PROPERTY text)
 string(REGEX REPLACE "\n\n\n+" "\n\n" text "${text}")
 string(REGEX REPLACE "[^A-Za-z0-9]+" "_" guard "${header}")
 string(TOUPPER "${guard}_SINGLE" guard)
-# A guard and not #pragma once, which compilers warn of when the text is pasted into a main file.
+# A guard instead of #pragma once, because compilers warn of #pragma once in a main file, where the text may be pasted.
 file(WRITE "${output}" "// SPDX-License-Identifier: MIT\n// ${header} of unitscale as one file, made by cmake/amalgamate.cmake.\n"
      "#ifndef ${guard}\n#define ${guard}\n${text}\n#endif  // ${guard}\n")

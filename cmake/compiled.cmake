@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-# unitscale::compiled: the same library with its heavy templates compiled once, for users with many sources. It is built where
-# something links it; UNITSCALE_COMPILED installs it, too.
+# unitscale::compiled: this library with its heavy templates compiled once, for users with many sources.
+# It is built if a target links it; UNITSCALE_COMPILED also installs it.
 set(UNITSCALE_COMPILED_TYPES "float;double;Half;BFloat16" CACHE STRING "Element types that unitscale::compiled holds")
 set(compiled_sources "")
 set(compiled_definitions UNITSCALE_COMPILED)

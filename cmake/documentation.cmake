@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-# The target `doxygen`: a site of the doc comments and docs/, in doxygen/html of the build directory. Only where Doxygen is.
+# The target `doxygen`: a site of the doc comments and docs/, in doxygen/html of the build directory.
+# The target exists only if Doxygen is found.
 find_package(Doxygen QUIET)
 if(DOXYGEN_FOUND)
   set(doxygen_warnings NO)

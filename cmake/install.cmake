@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# Installs the headers, a package that find_package(unitscale) finds, and unitscale.pc for pkg-config.
+# Installs the headers, a package for find_package(unitscale), and unitscale.pc for pkg-config.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -9,7 +9,7 @@ install(EXPORT unitscale-targets NAMESPACE unitscale:: DESTINATION "${unitscale_
 
 configure_package_config_file(cmake/unitscale-config.cmake.in "${PROJECT_BINARY_DIR}/unitscale-config.cmake"
                               INSTALL_DESTINATION "${unitscale_package_dir}")
-# Headers alone serve every processor. Before 1.0 a minor version may break code.
+# A package of headers alone works for every processor. Before version 1.0 a minor version may break code.
 set(unitscale_independent ARCH_INDEPENDENT)
 if(UNITSCALE_COMPILED)
   set(unitscale_independent "")
@@ -22,7 +22,7 @@ install(FILES "${PROJECT_BINARY_DIR}/unitscale-config.cmake" "${PROJECT_BINARY_D
         DESTINATION "${unitscale_package_dir}")
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 
-# Paths in unitscale.pc start from where the file is, so that an installed tree can be moved.
+# Paths in unitscale.pc are relative to the file's own folder, so that an installed tree can be moved.
 set(unitscale_pc_dir "${CMAKE_INSTALL_DATADIR}/pkgconfig")
 if(IS_ABSOLUTE "${unitscale_pc_dir}" OR IS_ABSOLUTE "${CMAKE_INSTALL_INCLUDEDIR}")
   set(unitscale_pc_include "${CMAKE_INSTALL_FULL_INCLUDEDIR}")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-# The single file of unitscale/numerics.hpp, with a program pasted below it, compiles with nothing but the standard library
-# and does what the program does with the library.
+# The single file of unitscale/numerics.hpp, with a program pasted below it, compiles with the standard library alone.
+# It prints the output of the program that is built with the library.
 cmake_minimum_required(VERSION 3.25)
 
 file(REMOVE_RECURSE "${work}")
@@ -22,7 +22,7 @@ if(strict)
   list(APPEND flags -Werror)
 endif()
 foreach(kind IN ITEMS pasted library)
-  set(where -O1)  # what GCC warns of depends on the level
+  set(where -O1)  # GCC's warnings depend on the level
   if(kind STREQUAL "library")
     set(where -O2 "-I${source}/include")
   endif()
@@ -35,6 +35,6 @@ if(NOT output_pasted STREQUAL output_library OR NOT count EQUAL 11)
   message(FATAL_ERROR "the single file gives\n${output_pasted}\nthe library\n${output_library}")
 endif()
 
-# Included, and included twice, it is a header as any other.
+# The single file also works as an included header, once or twice.
 file(WRITE "${work}/header.cpp" "#include \"numerics_single.hpp\"\n#include \"numerics_single.hpp\"\n")
 execute_process(COMMAND "${compiler}" ${flags} -fsyntax-only "${work}/header.cpp" COMMAND_ERROR_IS_FATAL ANY)

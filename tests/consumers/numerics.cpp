@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Built twice: with the library's headers, and pasted below numerics_single.hpp. Prints the same both times.
+// Built twice: with the library's headers, and pasted below numerics_single.hpp. Both programs print equal text.
 #include <unitscale/numerics.hpp>
 
 #include <cstdint>

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: MIT
-# Configures, builds and runs the project tests/consumers/<kind> and checks what it prints. The kind pkg_config has no
-# project: the compiler is called with what pkg-config says. The kind conan_sources is find_package after an installation from
-# the files that conanfile.py exports, as its package() does it; Conan itself is not run. blas and blas_reference are
-# find_package of a package that was configured with UNITSCALE_BLAS, of the BLAS that is found and of ${blas}. The kinds compiled_<way>
-# link unitscale::compiled; the package's way also compares its bits with those of the headers alone.
+# Configures, builds and runs the project tests/consumers/<kind> and checks its output.
+# pkg_config: no project; the compiler is called with the flags that pkg-config prints.
+# conan_sources: find_package after an installation from the files that conanfile.py exports, as in its package().
+# Conan itself is not run.
+# blas and blas_reference: find_package of a package that was configured with UNITSCALE_BLAS, for the BLAS that is found
+# and for ${blas}.
+# compiled_<way>: links unitscale::compiled. The package's way also compares the results with the headers alone, to the
+# bit.
 cmake_minimum_required(VERSION 3.25)
 
 set(expected "0.3125 448 -16 2")  # nearest even; 1000 saturates; -17 is a tie of -16 and -18
@@ -127,8 +130,8 @@ else()
   run_consumer("${work}/build/consumer")
 endif()
 
-# Only the consumer's own file is compiled, and not with our development flags. The sources of the compiled library are known to the
-# build, too, and are compiled where it is linked.
+# Only the consumer's own file is compiled, without our development flags.
+# The build also knows the sources of the compiled library, and compiles them where the library is linked.
 file(READ "${work}/build/compile_commands.json" commands)
 string(JSON length LENGTH "${commands}")
 math(EXPR last "${length} - 1")
@@ -141,7 +144,7 @@ foreach(i RANGE ${last})
 endforeach()
 set(expected_count 1)
 if(kind STREQUAL "compiled_find_package")
-  set(expected_count 2)  # and that of the headers
+  set(expected_count 2)  # the second is for the headers alone
 endif()
 if(NOT count EQUAL expected_count)
   message(FATAL_ERROR "${kind}: ${count} files are compiled instead of ${expected_count}")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Three training steps of a small network in FP8. The losses are printed to the bit, so that the compiled library can be compared
-// with the headers alone.
+// Three training steps of a small network in FP8.
+// The losses are printed to the bit, for a comparison of the compiled library with the headers alone.
 #include <unitscale/unitscale.hpp>
 
 #include <cstdio>

@@ -30,7 +30,7 @@ TEST_CASE("Attention: four linear layers around ops::attention") {
         for (std::size_t i = 0; i < 4; ++i) {
             CHECK(parameters[i]->name() == "block0/attention/" + names[i] + "/weight");
             CHECK(parameters[i]->shape() ==
-                  (i == 1 || i == 2 ? Shape{4, 12} : Shape{12, 12}));  // one key and value head of size 4
+                  (i == 1 || i == 2 ? Shape{4, 12} : Shape{12, 12}));  // one head of size 4 for keys and for values
             CHECK(parameters[i]->facts().depth == 4);
         }
         test::randomise(parameters, 1.0);

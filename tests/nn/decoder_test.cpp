@@ -20,7 +20,7 @@ struct Case {
     nn::DecoderConfig config;
 };
 
-/// Every choice of a decoder at least once, in small models.
+/// Small models that cover every choice of a decoder at least once.
 std::vector<Case> cases() {
     const nn::DecoderConfig base{.vocabulary = 7, .width = 8, .depth = 2, .heads = 2, .length = 6, .hidden_ratio = 1.5};
     std::vector<Case> list;
@@ -48,8 +48,8 @@ std::vector<Case> cases() {
     return list;
 }
 
-/// The tape's gradient of the mean loss against central differences of it, for every element of every parameter:
-/// the constant between them, and the error once it is taken out.
+/// Compares the tape's gradient of the mean loss with central differences, for every element of every parameter.
+/// Returns the constant factor between them, and the error that remains after division by it.
 std::vector<analysis::FactorFit> compare_gradients(test::LanguageModel<double>& model, const train::Batch& batch) {
     for (Parameter<double>* parameter : model.decoder.parameters()) parameter->clear_gradient();
     model.tape.begin_step();
@@ -81,7 +81,7 @@ TEST_CASE("Decoder: logits of a prefix equal those of the full pass under none a
             INFO(c.name << ", " << recipe);
             test::LanguageModel<float> model(find_recipe(recipe), c.config);
             if (std::string_view(recipe) == "fp32")
-                test::randomise(model.decoder.parameters(), 0.4);  // so that it matters what attention does
+                test::randomise(model.decoder.parameters(), 0.4);  // large enough for attention to change the result
             const auto ids = test::random_tokens({3, 6}, 7);
             model.tape.begin_step();
             const std::vector<float> full = test::elements(model.decoder(model.tape, ids).value());
@@ -106,7 +106,7 @@ TEST_CASE("Decoder: logits of a prefix equal those of the full pass under none a
                         }
             }
             CHECK(worst <= 1e-5 * std::max(1.0, static_cast<double>(largest)));
-            CHECK(spread > 0.01);  // logits do differ from place to place
+            CHECK(spread > 0.01);  // logits differ between positions
         }
 }
 
@@ -133,7 +133,7 @@ TEST_CASE("Decoder: the gradient of every parameter agrees with finite differenc
         const auto parameters = model.decoder.parameters();
         for (std::size_t i = 0; i < fits.size(); ++i) {
             INFO(parameters[i]->name());
-            if (parameters[i]->name().ends_with("key/bias")) continue;  // 0: softmax does not see it
+            if (parameters[i]->name().ends_with("key/bias")) continue;  // its gradient is 0: softmax cancels it
             CHECK(fits[i].factor == Approx(1.0).epsilon(1e-6));
             CHECK(fits[i].error < 1e-6);
         }
@@ -157,8 +157,9 @@ TEST_CASE("Decoder: under unit each gradient is a positive constant times that o
             CHECK(fits[i].error < 1e-6);
             largest = std::max(largest, fits[i].factor);
         }
-        // Known from theory: the loss' own factor is N s / sqrt(s - 1). With tied embeddings the table gets nothing else;
-        // an untied readout's weight has beta / alpha = N^-1/2 / in^-1/2 besides.
+        // Known from theory: the loss' own factor is N s / sqrt(s - 1).
+        // With tied embeddings the table has no other factor.
+        // An untied readout's weight also has the factor beta / alpha = N^-1/2 / in^-1/2.
         const double loss_factor = 10.0 * 7.0 / std::sqrt(6.0);
         if (c.config.tied) CHECK(fits[0].factor == Approx(loss_factor).epsilon(1e-6));
         else CHECK(fits.back().factor == Approx(loss_factor * std::sqrt(8.0 / 10.0)).epsilon(1e-6));

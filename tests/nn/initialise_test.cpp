@@ -47,11 +47,11 @@ TEST_CASE("initialise: normal weights, biases 0, gains 1, each parameter's strea
         CHECK(test::elements(weight.value()) != test::elements(table.value()));
         CHECK(weight.value().data()[7] == static_cast<float>(stddev * random_normal({4, hash_name("net/weight")}, 7)));
     }
-    CHECK(weight.version() > version);  // caches of the old value are void
+    CHECK(weight.version() > version);  // caches of the old value are invalid
 
     const std::vector<float> before = test::elements(weight.value());
     const Recipe recipe = find_recipe("unit-fp8");
-    nn::initialise<float>({&weight}, recipe, 4);  // whatever else the model holds
+    nn::initialise<float>({&weight}, recipe, 4);  // without the model's other parameters
     CHECK(test::elements(weight.value()) == before);
     nn::initialise<float>({&weight}, recipe, 5);
     CHECK(test::elements(weight.value()) != before);
@@ -89,7 +89,7 @@ TEST_CASE("initialise: under propagate the values are the same, data is near uni
         CHECK((bias.value().scale() == 0x1p-6 || bias.value().scale() == 0x1p-5));
         up += bias.value().scale() == 0x1p-5 ? 1u : 0u;
     }
-    CHECK(static_cast<double>(up) / 400.0 == Approx(0.02 * 64 - 1.0).margin(0.07));  // the mean is right
+    CHECK(static_cast<double>(up) / 400.0 == Approx(0.02 * 64 - 1.0).margin(0.07));  // so that the mean scale is 0.02
     recipe.parametrisation = Parametrisation::unit;
     nn::initialise<float>({&weight}, recipe, 4);
     CHECK(weight.value().scale() == 1.0);

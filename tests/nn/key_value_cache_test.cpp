@@ -23,8 +23,9 @@ struct Case {
     nn::DecoderConfig config;
 };
 
-/// Learned and rotary positions, all heads and grouped ones, tied and untied, each placement of norms; heads of 16 and more, whose
-/// keys float generation reads in place, and smaller ones; more keys than a block of attention's.
+/// Cases: learned and rotary positions; all heads and grouped heads; tied and untied readouts; each placement of norms.
+/// Heads of size 16 and more, with keys that generation in float reads in place; smaller heads.
+/// More keys than one block of attention.
 std::vector<Case> cases() {
     const nn::DecoderConfig base{
         .vocabulary = vocabulary, .width = 32, .depth = 2, .heads = 2, .length = 40, .hidden_ratio = 1.5};
@@ -53,7 +54,7 @@ Tensor<std::int32_t> columns(const Tensor<std::int32_t>& ids, std::size_t begin,
     return part;
 }
 
-/// The logits [batch, T, vocabulary] of a sequence that comes in parts, which begin at `starts`.
+/// The logits [batch, T, vocabulary] of a sequence in parts that begin at `starts`.
 template <class T>
 std::vector<T> logits_in_parts(test::LanguageModel<T>& model, const Tensor<std::int32_t>& ids,
                                std::vector<std::size_t> starts) {
@@ -80,7 +81,7 @@ std::vector<std::size_t> every(std::size_t step, std::size_t length) {
     return starts;
 }
 
-/// The largest difference, over the largest of what is expected.
+/// The largest difference / the largest expected magnitude.
 template <class T>
 double relative_difference(const std::vector<T>& got, const std::vector<T>& expected) {
     double largest = 0.0, worst = 0.0;
@@ -94,15 +95,17 @@ double relative_difference(const std::vector<T>& got, const std::vector<T>& expe
 
 }  // namespace
 
-// Equal to the bit, not just close: a row of every kernel is formed by the same operations, in the same order, whatever rows stand
-// beside it; keys and values in the cache are copies; factors are fixed by the model. It is more than rounding to 8 bits can do
-// without: there a difference in the last place, where it crosses a boundary, becomes one of 6 %.
+// Equal to the bit, not just close:
+// - every kernel forms a row by equal operations in equal order, for any rows beside it;
+// - keys and values in the cache are copies;
+// - factors are fixed by the model.
+// Rounding to 8 bits needs equal bits: a difference in the last place that crosses a boundary becomes one of 6 %.
 TEMPLATE_TEST_CASE("KeyValueCache: tokens in parts have the logits of the whole sequence, with every recipe", "[nn]",
                    float, double) {
     using T = TestType;
     for (const Case& c : cases())
         for (const Recipe& recipe : known_recipes()) {
-            // A largest magnitude is that of the rows that are there: in parts a tensor has other biases.
+            // The largest magnitude is measured over the present rows: a tensor in parts has other biases.
             const ScaleSource source = recipe.formats(ProductKind::linear, "").activation_scale.source;
             if (source == ScaleSource::amax || source == ScaleSource::delayed) continue;
             INFO(c.name << ", " << recipe.name);
@@ -118,7 +121,7 @@ TEMPLATE_TEST_CASE("KeyValueCache: tokens in parts have the logits of the whole 
                 CHECK(relative_difference(parts, whole) < (std::is_same_v<T, float> ? 1e-5 : 1e-12));
                 CHECK(parts == whole);
             }
-            // And the cache matters: the same tokens without what came before have other logits.
+            // The cache has an effect: without the tokens before them, these tokens have other logits.
             nn::KeyValueCache<T> empty = model.decoder.make_cache(batch);
             model.tape.begin_step({.training = false, .gradients = false});
             const std::vector<T> alone = test::elements(model.decoder(model.tape, columns(ids, 39, 40), empty).value());

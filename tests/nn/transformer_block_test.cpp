@@ -19,7 +19,7 @@ nn::TransformerBlockConfig config_of(nn::NormPlacement placement, std::optional<
             .count = 3};
 }
 
-/// The block written out: two residual layers around an attention and a feed-forward with the same parameter names.
+/// The block written out: two residual layers around an attention and a feed-forward with equal parameter names.
 template <class Layer, class Norm>
 Variable<float> by_hand(Variable<float> x, nn::NormPlacement placement, std::optional<double> tau, Layer& layer,
                         Norm& norm) {
@@ -101,7 +101,7 @@ TEST_CASE("TransformerBlock: dropout is on each branch's output, the recipe's re
             CHECK(std::string_view(tape.node(i + 1).op) == "residual_add");
             CHECK(tape.node(i + 1).inputs[0] == node.outputs[0]);
         }
-        if (std::string_view(node.op) == "residual_add")  // beta over alpha of the branch: d / tau, tau = 0.5
+        if (std::string_view(node.op) == "residual_add")  // beta / alpha of the branch: d / tau, tau = 0.5
             CHECK(node.betas[0] == Approx(std::sqrt(1.25) / 0.5));
     }
     CHECK(dropouts == 2);

@@ -22,9 +22,9 @@ using unitscale::test::gradient_of;
 
 namespace {
 
-constexpr std::size_t length = 131;  // two blocks and a rest
+constexpr std::size_t length = 131;  // two full blocks and a part of one
 
-/// One element of Adam in double, written down as in the papers.
+/// Adam of one element in double, in the form of the papers.
 struct Naive {
     AdamOptions o;
     double m = 0.0, v = 0.0;
@@ -155,7 +155,7 @@ TEST_CASE(
     REQUIRE(weight.requires_gradient());
     for (auto* p : {&weight, &bias, &gain, &table}) p->add_gradient(Tensor<double>(Shape{1}, {1.0}));
     adam.step({}, 0.5);
-    REQUIRE(weight.value().data()[0] == Approx(1.0 - 0.125 * 0.5 - 0.125));  // lr of the group: in the decay as well
+    REQUIRE(weight.value().data()[0] == Approx(1.0 - 0.125 * 0.5 - 0.125));  // the group's lr is in the decay as well
     REQUIRE(bias.value().data()[0] == Approx(1.0 - 0.125));
     REQUIRE(gain.value().data()[0] == Approx(1.0 - 0.125 - 0.125));
     REQUIRE(table.value().data()[0] == 1.0);
@@ -168,13 +168,13 @@ TEST_CASE("Adam writes through the version and skips what is frozen or has no gr
     adam.step({}, 0.1);
     REQUIRE(a.version() == 1);
     REQUIRE(b.version() == 0);
-    REQUIRE(a.has_gradient());  // cleared by clear_gradients only
+    REQUIRE(a.has_gradient());  // only clear_gradients clears it
     a.set_requires_gradient(false);
     const float before = a.value().data()[0];
     b.add_gradient(Tensor<float>(Shape{1}, {1.0f}));
     adam.step({}, 0.1);
     REQUIRE(a.value().data()[0] == before);
-    REQUIRE(b.value().data()[0] == Approx(-0.1f));  // its own first step: bias correction starts here
+    REQUIRE(b.value().data()[0] == Approx(-0.1f));  // b's first step, where its bias correction starts
     adam.clear_gradients();
     REQUIRE_FALSE(a.has_gradient());
     REQUIRE_FALSE(b.has_gradient());
@@ -254,7 +254,8 @@ TEST_CASE("Adam updates data by value and gradient of any scales as it updates p
 
 namespace {
 
-/// Least squares with noise: 256 equations of 32 unknowns. The mean loss of the last of 400 steps on batches of 32.
+/// Least squares with noise: 256 equations in 32 unknowns, 400 steps on batches of 32.
+/// Returns the mean loss over all equations after the last step.
 template <class T>
 double least_squares_loss(const AdamOptions& options) {
     constexpr std::size_t unknowns = 32, equations = 256, batch = 32;
@@ -299,22 +300,22 @@ double least_squares_loss(const AdamOptions& options) {
 
 TEST_CASE("Adam with 16-bit weights and a float master has the weights of float, rounded") {
     Parameter<Half> coded("p", Shape{length}, {});
-    Parameter<float> wide("p", Shape{length}, {});
+    Parameter<float> in_float("p", Shape{length}, {});
     fill_normal(coded.write(), {1, 1});
-    wide.write() = cast<float>(coded.value());
+    in_float.write() = cast<float>(coded.value());
     Adam<Half> one({&coded}, {.weight_decay = 0.1, .storage = {.master = StateFormat{}}});
-    Adam<float> other({&wide}, {.weight_decay = 0.1});
+    Adam<float> other({&in_float}, {.weight_decay = 0.1});
     for (int t = 1; t <= 100; ++t) {
         coded.add_gradient(gradient_of<Half>(t, length));
-        wide.add_gradient(gradient_of<float>(t, length));
+        in_float.add_gradient(gradient_of<float>(t, length));
         for (std::size_t i = 0; i < length; ++i)
-            wide.gradient().data()[i] = static_cast<float>(coded.gradient().data()[i]);
+            in_float.gradient().data()[i] = static_cast<float>(coded.gradient().data()[i]);
         one.step({}, 0.003);
         other.step({}, 0.003);
         one.clear_gradients();
         other.clear_gradients();
     }
-    for (std::size_t i = 0; i < length; ++i) REQUIRE(coded.value().data()[i] == Half(wide.value().data()[i]));
+    for (std::size_t i = 0; i < length; ++i) REQUIRE(coded.value().data()[i] == Half(in_float.value().data()[i]));
 }
 
 TEST_CASE("Adam without a master updates 16-bit weights in place, under the scale that they have") {
@@ -326,16 +327,16 @@ TEST_CASE("Adam without a master updates 16-bit weights in place, under the scal
     p.add_gradient(Tensor<Half>(Shape{2}, {Half(3.0f), Half(0.01f)}));
     adam.step({}, 0.0625);
     CHECK(p.value().scale() == 0.25);
-    CHECK(p.value().data()[0] == Half(0.75f));  // 0.25 - 0.0625, over 0.25
+    CHECK(p.value().data()[0] == Half(0.75f));  // (0.25 - 0.0625) / 0.25
     CHECK(p.value().data()[1] == Half(-1.25f));
 }
 
 TEST_CASE("Adam's state in fewer bits changes what it learns by a few per cent at most") {
-    const double wide = least_squares_loss<float>({});
-    CHECK(wide > 0.05);  // the noise
-    CHECK(wide < 0.09);
+    const double in_float = least_squares_loss<float>({});
+    CHECK(in_float > 0.05);  // due to the noise
+    CHECK(in_float < 0.09);
     const StateFormat half{.format = fp16}, byte{.format = e4m3, .block = 128, .rounding = Rounding::stochastic};
-    const auto off = [&](double loss) { return std::abs(loss / wide - 1.0); };
+    const auto off = [&](double loss) { return std::abs(loss / in_float - 1.0); };
     CHECK(off(least_squares_loss<float>({.storage = {.first_moment = half, .second_moment = half}})) < 0.01);
     CHECK(off(least_squares_loss<float>(
               {.storage = {.first_moment = {.format = bf16},
@@ -357,7 +358,7 @@ TEST_CASE("a second moment that falls follows in FP16; in E4M3 it needs stochast
             p.clear_gradient();
             Tensor<float> gradient(Shape{64});
             for (std::size_t i = 0; i < 64; ++i)
-                gradient.data()[i] = i == 0 || t < 100 ? 1.0f : 0.1f;  // one stays large
+                gradient.data()[i] = i == 0 || t < 100 ? 1.0f : 0.1f;  // element 0 stays large
             p.add_gradient(std::move(gradient));
             adam.step({}, 0.0);
         }
@@ -386,7 +387,8 @@ TEST_CASE("a second moment far below the others does not make Adam's steps longe
         p.add_gradient(Tensor<float>(Shape{2}, {1.0f, 1e-9f}));
         adam.step({}, 0.125);
         const float before = p.value().data()[1];
-        p.gradient().data()[1] = 0.0f;  // now the moments alone count: of a second one that was lost the root is near 0
+        // Now the moments alone determine the step. If the second moment was lost, its root is near 0.
+        p.gradient().data()[1] = 0.0f;
         adam.step({}, 0.125);
         CHECK(std::abs(p.value().data()[1] - before) < 0.125f);
     }

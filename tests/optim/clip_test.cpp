@@ -34,7 +34,7 @@ TEST_CASE("the gradient norm is over all parameters that are trained and have a 
     frozen.set_requires_gradient(false);
     REQUIRE(norm_of({&a, &b, &frozen, &unused}) == 5.0);
     REQUIRE(norm_of({&unused}) == 0.0);
-    b.gradient().set_scale(3.0);  // a gradient's value is data times scale
+    b.gradient().set_scale(3.0);  // the gradient's value is data * scale
     REQUIRE(norm_of({&a, &b}) == Approx(std::sqrt(9.0 + 144.0)).epsilon(1e-15));
 }
 

@@ -23,7 +23,7 @@ using unitscale::test::gradient_of;
 
 namespace {
 
-constexpr std::size_t length = 2131;  // two chunks of the norms and a rest
+constexpr std::size_t length = 2131;  // two full chunks of the norms and a part of one
 
 double norm(const std::vector<double>& x) {
     double sum = 0.0;
@@ -31,7 +31,7 @@ double norm(const std::vector<double>& x) {
     return std::sqrt(sum);
 }
 
-/// LAMB of one tensor in double, as algorithm 2 of the paper has it.
+/// LAMB of one tensor in double, in the form of the paper's algorithm 2.
 struct Naive {
     LambOptions o;
     std::vector<double> p, m = std::vector<double>(p.size()), v = m;
@@ -126,7 +126,7 @@ TEST_CASE(
 TEST_CASE("with a parametrisation LAMB changes every weight by the same share at all widths as Adam does") {
     for (const Parametrisation kind :
          {Parametrisation::standard, Parametrisation::unit, Parametrisation::mup, Parametrisation::umup}) {
-        std::vector<double> shares;  // LAMB's change over Adam's
+        std::vector<double> shares;  // LAMB's change / Adam's change
         for (const std::size_t width : {64u, 1024u}) {
             const ParametrisationRule rule{.kind = kind};
             const ParameterFacts facts{.fan_in = width, .fan_out = width, .depth = 9, .width = width};
@@ -149,7 +149,7 @@ TEST_CASE("with a parametrisation LAMB changes every weight by the same share at
         INFO(name(kind));
         CHECK(shares[1] == Approx(shares[0]).epsilon(1e-3));
     }
-    // The kind of decay is the parametrisation's too.
+    // The parametrisation gives the kind of decay too.
     Parameter<float> p("p", Shape{1}, {});
     REQUIRE_THROWS_WITH(Lamb<float>({&p}, {.parametrisation = ParametrisationRule{.kind = Parametrisation::umup}}),
                         "Lamb: independent weight decay needs peak_learning_rate, the largest of the run; it is 0");
@@ -174,7 +174,7 @@ TEST_CASE("the trust ratio is 1 where parameter or update is zero, and for biase
     all.adapt_bias_and_norm = true;
     CHECK(first_step(ParameterRole::bias, 8.0, 3.0, all) == Approx(6.0));
     CHECK(first_step(ParameterRole::norm, 8.0, 3.0, all) == Approx(6.0));
-    // Decay of what has no gradient: u is wd p, so the step is lr p; a ratio of 1 leaves lr wd p.
+    // Decay with a gradient of 0: u is wd p, so the step is lr p. With a trust ratio of 1 the step is lr wd p.
     LambOptions decaying{.weight_decay = 0.5, .decay_bias_and_norm = true};
     CHECK(first_step(ParameterRole::weight, 8.0, 0.0, decaying) == Approx(6.0));
     CHECK(first_step(ParameterRole::bias, 8.0, 0.0, decaying) == Approx(7.0));
@@ -198,7 +198,7 @@ TEST_CASE("LAMB's groups set factor, decay and what is trained; frozen parameter
     CHECK(frozen.value().data()[0] == 4.0);
     CHECK(frozen.version() == version);
     CHECK(lamb.trust_ratios()[2] == 1.0);
-    frozen.set_requires_gradient(true);  // unfrozen late: its own first step
+    frozen.set_requires_gradient(true);  // unfrozen late: this is its first step
     lamb.step({}, 0.5);
     CHECK(frozen.value().data()[0] == Approx(2.0));
     lamb.clear_gradients();
@@ -219,20 +219,20 @@ TEST_CASE("LAMB's update has the same bits for any thread count") { test::check_
 
 TEST_CASE("LAMB with 16-bit weights and a float master has the weights of float, rounded") {
     Parameter<Half> coded("p", Shape{length}, {});
-    Parameter<float> wide("p", Shape{length}, {});
+    Parameter<float> in_float("p", Shape{length}, {});
     fill_normal(coded.write(), {1, 1});
-    wide.write() = cast<float>(coded.value());
+    in_float.write() = cast<float>(coded.value());
     Lamb<Half> one({&coded}, {.storage = {.master = StateFormat{}}});
-    Lamb<float> other({&wide}, {});
+    Lamb<float> other({&in_float}, {});
     for (int t = 1; t <= 50; ++t) {
         coded.add_gradient(gradient_of<Half>(t, length));
-        wide.add_gradient(cast<float>(coded.gradient()));
+        in_float.add_gradient(cast<float>(coded.gradient()));
         one.step({}, 0.003);
         other.step({}, 0.003);
         one.clear_gradients();
         other.clear_gradients();
     }
-    for (std::size_t i = 0; i < length; ++i) REQUIRE(coded.value().data()[i] == Half(wide.value().data()[i]));
+    for (std::size_t i = 0; i < length; ++i) REQUIRE(coded.value().data()[i] == Half(in_float.value().data()[i]));
 }
 
 TEST_CASE("LAMB with state in codes goes on bit for bit, and has the same bits for any thread count") {

@@ -15,7 +15,7 @@ TEST_CASE("loss scaler: automatic backs off when a step overflows and grows afte
     CHECK(scaler.scale() == 1024.0);
     CHECK(scaler.update(true));
     CHECK(scaler.update(true));
-    CHECK_FALSE(scaler.update(false));  // the good steps before it no longer count
+    CHECK_FALSE(scaler.update(false));  // the count of good steps starts again
     CHECK(scaler.scale() == 256.0);
     CHECK_FALSE(scaler.update(false));
     CHECK(scaler.scale() == 64.0);

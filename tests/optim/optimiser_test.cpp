@@ -39,7 +39,7 @@ struct SignState {
     }
 };
 
-/// An optimiser as a user would write it: each element moves by the learning rate, against the sign of g + penalty.
+/// A user's own optimiser: each element moves by the learning rate, against the sign of g + penalty.
 template <class T>
 class SignDescent : public Optimiser<T, SignOptions, SignState> {
 public:
@@ -62,7 +62,7 @@ public:
     }
 };
 
-/// Two elements of one value, with gradients of either sign.
+/// Two elements of equal value, with gradients of opposite sign.
 struct Pair : Parameter<double> {
     Pair(const std::string& name, double value, double gradient) : Parameter<double>(name, Shape{2}, {}) {
         fill_constant(write(), value);
@@ -98,10 +98,10 @@ TEST_CASE("each kind of weight decay reaches the update as penalty or as what is
         return p.value().data()[0] * 2.0;
     };
     CHECK(first(WeightDecay::gradient, -0.75) == 3.5);   // -0.75 + 0.25 * 4 is positive
-    CHECK(first(WeightDecay::gradient, -1.25) == 4.5);   // and -1.25 + 0.25 * 4 is not
+    CHECK(first(WeightDecay::gradient, -1.25) == 4.5);   // -1.25 + 0.25 * 4 is negative
     CHECK(first(WeightDecay::coupled, 1.0) == 3.0);      // 4 (1 - 0.5 0.25) - 0.5
     CHECK(first(WeightDecay::independent, 1.0) == 3.0);  // 0.5 is half of the peak
-    // Without a wish of the options it is the optimiser's own kind.
+    // If the options choose no kind, the optimiser's own kind holds.
     Pair p("p", 4.0, 0.0);
     SignDescent<double> optimiser({&p}, {.weight_decay = 0.25}, WeightDecay::gradient);
     optimiser.step(0.5);

@@ -47,7 +47,7 @@ TEST_CASE("weight gradients are rounded to the format, those of other parameters
 }
 
 TEST_CASE("weight gradients may be brought to the format's range first, by their largest or by a constant") {
-    const double size = 1e-7;  // below what E5M2 holds
+    const double size = 1e-7;  // below the range of E5M2
     const std::vector<double> plain = plain_gradient<float>(size);
     double largest = 0.0;
     for (const double x : plain) largest = std::max(largest, std::abs(x));
@@ -70,12 +70,12 @@ TEST_CASE("weight gradients of every element type are kept in it") {
                           .weight_gradient_scale = {.source = ScaleSource::amax}};
     const std::vector<double> half = rounded_gradient<Half>(storage, ParameterRole::weight, 1.0),
                               brain = rounded_gradient<BFloat16>(storage, ParameterRole::weight, 1.0),
-                              wide = rounded_gradient<double>(storage, ParameterRole::weight, 1.0);
+                              in_double = rounded_gradient<double>(storage, ParameterRole::weight, 1.0);
     const std::vector<double> plain = plain_gradient<double>(1.0);
     for (std::size_t i = 0; i < length; ++i) {
-        REQUIRE(std::abs(wide[i] - plain[i]) <= std::max(0x1p-4 * std::abs(plain[i]), 0x1p-14));
-        REQUIRE(half[i] == Approx(wide[i]).epsilon(0.13).margin(1e-3));
-        REQUIRE(brain[i] == Approx(wide[i]).epsilon(0.13).margin(1e-3));
+        REQUIRE(std::abs(in_double[i] - plain[i]) <= std::max(0x1p-4 * std::abs(plain[i]), 0x1p-14));
+        REQUIRE(half[i] == Approx(in_double[i]).epsilon(0.13).margin(1e-3));
+        REQUIRE(brain[i] == Approx(in_double[i]).epsilon(0.13).margin(1e-3));
     }
     CHECK(half != plain_gradient<Half>(1.0));
 }

@@ -18,9 +18,9 @@ using unitscale::test::gradient_of;
 
 namespace {
 
-constexpr std::size_t length = 131;  // two blocks and a rest
+constexpr std::size_t length = 131;  // two full blocks and a part of one
 
-/// One element in double, written down plainly.
+/// SGD of one element in double, in the form of the definition.
 struct Naive {
     SgdOptions o;
     double u = 0.0;
@@ -181,7 +181,7 @@ TEST_CASE("SGD with 16-bit weights, a float master and a velocity in FP16 follow
         const auto weight = static_cast<double>(static_cast<float>(p.value().data()[i]));
         worst = std::max(worst, std::abs(weight - master[i]) / std::max(1.0, std::abs(master[i])));
     }
-    CHECK(worst < 0x1p-10);  // the weights' own rounding
+    CHECK(worst < 0x1p-10);  // from rounding the weights themselves
     CHECK(worst > 0.0);
 }
 
@@ -190,7 +190,8 @@ TEST_CASE("SGD without momentum keeps a master alone, and says how often it was 
     p.write().data()[0] = BFloat16(1.0f);
     p.add_gradient(Tensor<BFloat16>(Shape{1}, {BFloat16(0.125f)}));
     Sgd<BFloat16> sgd({&p}, {.storage = {.master = StateFormat{.format = fp16}}});
-    for (int t = 0; t < 16; ++t) sgd.step({}, 0x1p-7);  // 2^-10 each: a quarter of a unit of BF16 below 1, two of FP16
+    // Each step is 2^-10: a quarter of a unit of BF16 below 1, two units of FP16.
+    for (int t = 0; t < 16; ++t) sgd.step({}, 0x1p-7);
     CHECK(static_cast<float>(p.value().data()[0]) == 1.0f - 0x1p-6f);
     struct Names {
         std::vector<std::string> seen{};

@@ -14,9 +14,9 @@ using optim::StoredTensor;
 
 namespace {
 
-constexpr std::size_t length = 2500;  // two chunks and a rest, nineteen blocks of 128 and a rest
+constexpr std::size_t length = 2500;  // two chunks and a part of one; nineteen blocks of 128 and a part of one
 
-/// Numbers whose magnitudes spread over about 2^20.
+/// Numbers with magnitudes over a range of about 2^20.
 template <class A>
 std::vector<A> spread_values(std::size_t size = length) {
     std::vector<A> values(size);
@@ -51,7 +51,7 @@ std::vector<A> load(const StoredTensor<A>& tensor) {
     return values;
 }
 
-/// The same in double, one number after the other.
+/// The stored values, computed in double, one number after the other.
 template <class A>
 std::vector<double> reference(const std::vector<A>& values, const StateFormat& how) {
     std::vector<double> result(values.size());
@@ -99,9 +99,9 @@ TEST_CASE("stored tensor: values are rounded once to the format, times the scale
                 StoredTensor<float> narrow(Shape{length}, how);
                 store(narrow, spread_values<float>());
                 CHECK(widened(load(narrow)) == reference(spread_values<float>(), how));
-                StoredTensor<double> wide(Shape{length}, how);
-                store(wide, spread_values<double>());
-                CHECK(widened(load(wide)) == reference(spread_values<double>(), how));
+                StoredTensor<double> in_double(Shape{length}, how);
+                store(in_double, spread_values<double>());
+                CHECK(widened(load(in_double)) == reference(spread_values<double>(), how));
             }
 }
 
@@ -170,7 +170,7 @@ TEST_CASE("stored tensor: a positive number stays one where asked for") {
             CHECK(result[2] == 0.0f);
             CHECK(result[3] <= 0.0f);
             CHECK(result[4] == 0.0f);
-            if (format.exponent_bits == 8) continue;  // bf16 holds 1e-30
+            if (format.exponent_bits == 8) continue;  // bf16 can represent 1e-30
             const float scale = scaled ? std::exp2(-std::floor(std::log2(format.max()))) : 1.0f;
             CHECK(result[1] == format.min_subnormal() * scale);
             StoredTensor<float> lost(Shape{5}, {.format = format, .scaled = scaled});
@@ -180,7 +180,7 @@ TEST_CASE("stored tensor: a positive number stays one where asked for") {
 }
 
 TEST_CASE("stored tensor: doubles are rounded once, not by way of float") {
-    const double above_the_tie = 1.0625 + 0x1p-40;  // of e4m3, between 1 and 1.125
+    const double above_the_tie = 1.0625 + 0x1p-40;  // the tie of e4m3 between 1 and 1.125
     StoredTensor<double> tensor(Shape{1}, {.format = e4m3, .scaled = false});
     store(tensor, {above_the_tie});
     CHECK(load(tensor)[0] == 1.125);

@@ -13,9 +13,9 @@ using namespace unitscale::optim;
 
 namespace {
 
-constexpr std::size_t length = 2500;  // two chunks and a rest
+constexpr std::size_t length = 2500;  // two full chunks and a part of one
 
-/// Momentum with a decaying sum of squares, as an optimiser would have them.
+/// Momentum and a decaying sum of squares, as in an optimiser.
 const auto body = [](auto* value, const auto* gradient, auto* first, auto* second) {
     using A = std::remove_pointer_t<decltype(value)>;
     for (std::size_t l = 0; l < static_cast<std::size_t>(kernels::block_size); ++l) {
@@ -70,7 +70,7 @@ std::vector<double> values(const StoredTensor<A>& tensor) {
     return all;
 }
 
-/// The stored value of x, in double: the format's nearest times the scale of the largest.
+/// The stored value of x, in double: the format's nearest number times the scale for the largest value.
 std::vector<double> rounded(const std::vector<double>& x, const FloatFormat& format) {
     double largest = 0.0;
     for (const double value : x) largest = std::max(largest, std::abs(value));
@@ -88,8 +88,8 @@ TEST_CASE("stored update: state in double precision follows the formulas, rounde
         INFO(name(format));
         Run<double> run({}, {.format = format}, {.format = format});
         std::vector<double> p(run.weights.span().begin(), run.weights.span().end()), m(length, 0.0), v(length, 0.0);
-        for (int t = 1; t <= 6;
-             ++t) {  // gradients of 0.5 and 100 in turn: yesterday's scale would overflow, or lose most
+        // Gradients of 0.5 and 100 in turn: the scale of the step before would overflow, or lose most values.
+        for (int t = 1; t <= 6; ++t) {
             const Tensor<double> gradient = gradient_of<double>(t);
             run.update(gradient);
             for (std::size_t i = 0; i < length; ++i) {
@@ -115,21 +115,22 @@ TEST_CASE("stored update: 16-bit weights are the rounding of a float master") {
     const auto check_type = [](auto element) {
         using T = decltype(element);
         Run<T> coded(StateFormat{}, {}, {});
-        Run<float> wide({}, {}, {});
-        for (std::size_t i = 0; i < length; ++i) wide.weights.data()[i] = static_cast<float>(coded.weights.data()[i]);
+        Run<float> in_float({}, {}, {});
+        for (std::size_t i = 0; i < length; ++i)
+            in_float.weights.data()[i] = static_cast<float>(coded.weights.data()[i]);
         for (int t = 1; t <= 20; ++t) {
             const Tensor<T> gradient = gradient_of<T>(t);
             coded.update(gradient);
-            wide.update(cast<float>(gradient));
+            in_float.update(cast<float>(gradient));
         }
         const std::vector<double> master = values(coded.master);
         bool fine = false;
         for (std::size_t i = 0; i < length; ++i) {
-            REQUIRE(master[i] == static_cast<double>(wide.weights.data()[i]));
-            REQUIRE(coded.weights.data()[i] == T(wide.weights.data()[i]));
+            REQUIRE(master[i] == static_cast<double>(in_float.weights.data()[i]));
+            REQUIRE(coded.weights.data()[i] == T(in_float.weights.data()[i]));
             fine = fine || master[i] != static_cast<double>(static_cast<float>(coded.weights.data()[i]));
         }
-        CHECK(fine);  // the master is worth having
+        CHECK(fine);  // the master keeps digits that the weights lose
     };
     check_type(Half{});
     check_type(BFloat16{});
@@ -139,7 +140,7 @@ TEST_CASE("stored update: a master keeps what 16-bit weights alone would lose") 
     const auto moved = [](const std::optional<StateFormat>& master) {
         Run<Half> run(master, {}, {}, 1);
         run.weights.data()[0] = Half(1.0f);
-        Tensor<Half> gradient(Shape{1}, {Half(0.0005f)});  // a step of 1.25e-4, half of half a unit below 1
+        Tensor<Half> gradient(Shape{1}, {Half(0.0005f)});  // a step of 1.25e-4, a quarter of a unit of Half below 1
         for (std::uint64_t t = 0; t < 40; ++t) run.update(gradient, {}, t);
         return 1.0 - static_cast<double>(static_cast<float>(run.weights.data()[0]));
     };

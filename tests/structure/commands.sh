@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The commands that the documents give as checks of what they say name tests that there are.
+# The documents give commands that check their claims; the tests that these commands name must exist.
 # Usage: commands.sh SOURCE_DIRECTORY [BUILD_DIRECTORY]
 set -euo pipefail
 # shellcheck source=tests/structure/layers.sh

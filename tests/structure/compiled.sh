@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# include/unitscale/compiled.hpp lists every op, module and optimiser, so that unitscale::compiled leaves none of them to its users'
-# sources; it includes headers of ours that are there, each once.   Usage: compiled.sh SOURCE_DIRECTORY
+# include/unitscale/compiled.hpp lists every op, module and optimiser: unitscale::compiled then leaves none to users'
+# sources. It includes existing headers of ours, each once.   Usage: compiled.sh SOURCE_DIRECTORY
 set -euo pipefail
 # shellcheck source=tests/structure/layers.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/layers.sh"
@@ -14,7 +14,8 @@ if [[ ! -f $compiled ]]; then
 fi
 listed=$(sed -n '/^#define UNITSCALE_COMPILED_/,/;$/p' "$compiled")
 
-# Functions that give variables. Left out: what records for other ops, and what takes functions, whose types are the user's.
+# Functions that return variables. Left out: functions that record for other ops, and functions that take functions of
+# a user's type.
 for header in include/unitscale/ops/*.hpp; do
   while IFS= read -r op; do
     case $op in record_* | custom_scale) continue ;; esac

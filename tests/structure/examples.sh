@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The small examples, examples/<number>_<name>.cpp, can be read in order: numbered from 1 without a gap, each under 100 lines,
-# beginning with its number and its command, listed in this order in the README and the tour, and what it prints is kept.
+# The small examples, examples/<number>_<name>.cpp, can be read in order. They are numbered from 1 without a gap.
+# Each has under 100 lines and begins with its number and its command; its output is kept.
+# The README and the tour list them in this order.
 # Usage: examples.sh SOURCE_DIRECTORY
 set -euo pipefail
 # shellcheck source=tests/structure/layers.sh

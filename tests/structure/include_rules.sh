@@ -8,7 +8,8 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/layers.sh"
 cd -- "$1/include"
 
 while IFS= read -r file; do
-  case $file in unitscale/unitscale.hpp | unitscale/numerics.hpp | unitscale/compiled.hpp) continue ;; esac  # checked by scripts of their names
+  # These three are checked by scripts of their names.
+  case $file in unitscale/unitscale.hpp | unitscale/numerics.hpp | unitscale/compiled.hpp) continue ;; esac
   if ! [[ $file =~ ^unitscale/([a-z0-9_]+)/([a-z0-9_]+)\.hpp$ ]] || [[ -z ${may_include[${BASH_REMATCH[1]}]+known} ]]; then
     fault "include/$file" "headers live at unitscale/<layer>/<thing>.hpp, with a known layer and snake_case names"
     continue
@@ -52,8 +53,8 @@ while IFS= read -r file; do
       catch2/* | CLI/*) fault "include/$file" "includes <$path>: tests and examples only" ;;
     esac
   done < <(grep -E '^[[:space:]]*#[[:space:]]*include' "$file" || true)
-  # Containers of Eigen and xtensor allocate by rules that -march and macros change, so that units compiled with different
-  # flags would crash together: ours are Tensor and Scratch; views of theirs are maps.
+  # -march and macros change the rules by which containers of Eigen and xtensor allocate.
+  # Units compiled with different flags would crash together: we use Tensor and Scratch, and their maps as views.
   [[ $name == tensor/backend.hpp ]] && continue
   while IFS= read -r line; do
     fault "include/$file:${line%%:*}" "names a container of Eigen or xtensor: ${line#*:}"

@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2034
 # SPDX-License-Identifier: MIT
-# The layers, in order, and what each may include besides itself. Sourced by the checks.
+# The layers, in order, and the layers that each may include besides itself. Sourced by the checks.
 layers=(base formats tensor products kernels scaling autograd record ops nn optim io analysis report train)
 declare -A may_include=(
   [base]=""
@@ -20,7 +20,7 @@ declare -A may_include=(
   [train]="base formats tensor products kernels scaling autograd record ops nn optim io analysis"
 )
 
-# Headers that need nlohmann-json, as paths below include/unitscale: they stay outside the umbrella.
+# Headers that need nlohmann-json, as paths below include/unitscale: they are not in the umbrella header.
 needs_json() {
   case $1 in
     io/json*.hpp | io/safetensors*.hpp | train/*.hpp) return 0 ;;
@@ -28,20 +28,20 @@ needs_json() {
   esac
 }
 
-# The headers that need libzip: they stay outside as well.
+# The headers that need libzip: they are not in the umbrella header either.
 needs_zip() { [[ $1 == io/npz.hpp ]]; }
 
-# The headers that need POSIX files: they stay outside too.
+# The headers that need POSIX files: they are not in the umbrella header either.
 needs_posix() { [[ $1 == io/atomic_file.hpp ]]; }
 
 faults=0
-fault() {  # fault <file> <what is wrong with it>
+fault() {  # fault <file> <description of the fault>
   printf '%s: %s\n' "$1" "$2"
   faults=$((faults + 1))
 }
 
-# Ends a check: status 1 if there was a fault.
-finish() {  # finish <what was checked>
+# Ends a check, with status 1 after a fault.
+finish() {  # finish <name of the check>
   if ((faults > 0)); then
     printf '%s: %d fault(s)\n' "$1" "$faults"
     exit 1

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# include/unitscale/numerics.hpp includes every header of the layer formats, besides them only headers of base and
-# scaling/power_of_two.hpp, and none of these, nor what they include, needs more than the standard library.
+# include/unitscale/numerics.hpp includes every header of the layer formats, and otherwise only headers of base and
+# scaling/power_of_two.hpp. None of these headers, nor their own includes, needs more than the standard library.
 # Usage: numerics.sh SOURCE_DIRECTORY
 set -euo pipefail
 # shellcheck source=tests/structure/layers.sh

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # shellcheck disable=SC2016  # backticks are Markdown's
 # SPDX-License-Identifier: MIT
-# Runs one check of this directory on small trees: it must pass the good one and fail on every tree with one planted
-# fault, naming the file and the fault.   Usage: self_test.sh CHECK WORK_DIRECTORY
+# Runs one check of this directory on small trees. It must pass the good tree, and fail on every tree with a planted
+# fault. A failure must name the file and the fault.   Usage: self_test.sh CHECK WORK_DIRECTORY
 set -euo pipefail
 check=$1 work=$2
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Programs shown in the documents are those of examples/, word for word.   Usage: snippets.sh SOURCE_DIRECTORY
+# Programs shown in the documents equal the programs in examples/, word for word.   Usage: snippets.sh SOURCE_DIRECTORY
 set -euo pipefail
 # shellcheck source=tests/structure/layers.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/layers.sh"

@@ -15,7 +15,7 @@ while IFS= read -r file; do
   lines=$(wc -l < "$file")
   case $file in
     include/unitscale/unitscale.hpp) continue ;;
-    include/unitscale/autograd/tape.hpp) limit=700 ;;  # one class, whose invariants a reader needs in one place
+    include/unitscale/autograd/tape.hpp) limit=700 ;;  # one class; a reader needs its invariants in one place
     include/unitscale/ops/*) limit=160 ;;
     *) limit=430 ;;
   esac

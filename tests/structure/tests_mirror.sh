@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# include/unitscale/<layer>/<thing>.hpp has tests/<layer>/<thing>_test.cpp and the other way round, and so has
-# examples/experiments/<thing>.hpp tests/experiments/<thing>_test.cpp; each such test
-# includes its header and asserts something.   Usage: tests_mirror.sh SOURCE_DIRECTORY
+# include/unitscale/<layer>/<thing>.hpp has tests/<layer>/<thing>_test.cpp and the other way round.
+# examples/experiments/<thing>.hpp has tests/experiments/<thing>_test.cpp and the other way round.
+# Each such test includes its header and has an assertion.   Usage: tests_mirror.sh SOURCE_DIRECTORY
 set -euo pipefail
 # shellcheck source=tests/structure/layers.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/layers.sh"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# include/unitscale/unitscale.hpp includes every header once, in the order of the layers, but for those that need
-# nlohmann-json, libzip or POSIX files and those that its head comment lists; and nothing else but, at its end, unitscale/compiled.hpp where that is asked for.
+# include/unitscale/unitscale.hpp includes every header once, in the order of the layers.
+# Left out are headers that need nlohmann-json, libzip or POSIX files, and headers that its head comment lists.
+# The only other include, at its end, is unitscale/compiled.hpp, where a user asks for it.
 # Usage: umbrella.sh SOURCE_DIRECTORY
 set -euo pipefail
 # shellcheck source=tests/structure/layers.sh
@@ -14,7 +15,7 @@ if [[ ! -f $umbrella ]]; then
   finish "umbrella header"
 fi
 
-# The head comment lists headers that are left out for what they cost a compiler: indented, as <layer>/<thing>.hpp.
+# The head comment lists headers that are left out because of their compile time: indented, as <layer>/<thing>.hpp.
 declare -A included=() rank=() left_out=()
 while IFS= read -r name; do
   left_out[$name]=1

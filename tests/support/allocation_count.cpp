@@ -54,7 +54,7 @@ void count() noexcept {
 
 extern "C" {
 
-// The GNU C library's own names of its functions.
+// The GNU C library's own names for its functions.
 void* __libc_malloc(std::size_t);
 void* __libc_calloc(std::size_t, std::size_t);
 void* __libc_realloc(void*, std::size_t);

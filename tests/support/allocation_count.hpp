@@ -3,16 +3,17 @@
 
 #include <cstddef>
 
-// Counts the calls of malloc, calloc, realloc, posix_memalign, aligned_alloc and memalign in all threads: what operator
-// new, OpenMP and the C library itself ask for. tests/support/allocation_count.cpp puts itself before the C
-// library's functions in every test program; it costs one relaxed load per call while nothing is counted.
+// Counts the calls of malloc, calloc, realloc, posix_memalign, aligned_alloc and memalign in all threads.
+// The count includes the calls of operator new, OpenMP and the C library itself.
+// In every test program tests/support/allocation_count.cpp replaces the C library's functions.
+// While nothing is counted, this costs one relaxed load per call.
 
 namespace unitscale::test {
 
-/// False where it cannot count: under a sanitizer that has an allocator of its own, and without the GNU C library.
+/// False where allocations cannot be counted: under a sanitizer with its own allocator, and without the GNU C library.
 [[nodiscard]] bool can_count_allocations() noexcept;
 
-/// Counts from its construction on.
+/// Counts allocations from its construction on.
 class AllocationCount {
 public:
     AllocationCount() noexcept;

@@ -14,7 +14,7 @@
 
 namespace unitscale::test {
 
-/// State of any type, by name, bit for bit: out of one optimiser and into another.
+/// State of any type, by name, bit for bit. It is read from one optimiser and written into another.
 struct AnyState {
     std::map<std::string, std::vector<std::byte>> bytes{};
     std::map<std::string, double> scales{};

@@ -13,8 +13,9 @@
 
 namespace unitscale::test {
 
-/// A copy of this process that runs `body`, which returns a text, and ends. What it threw becomes its text. It is killed with
-/// this object, and by itself after two minutes.
+/// A copy of this process that runs `body`, which returns a text, and ends.
+/// The message of an exception from `body` becomes its text.
+/// The process is killed when this object is destroyed; it ends itself after two minutes.
 class ChildProcess {
 public:
     template <class Body>
@@ -44,14 +45,14 @@ public:
         ::close(text_end_);
     }
 
-    /// Ends it at once, wherever it is (SIGKILL). Nothing happens if it has ended.
+    /// Kills the process at once, at any point of its work (SIGKILL). Does nothing if it has ended.
     void kill() {
         if (process_ <= 0) return;
         ::kill(process_, SIGKILL);
         wait();
     }
 
-    /// Waits for its end, and gives its text: "" if a signal ended it.
+    /// Waits for the end of the process, and returns its text: "" if a signal ended it.
     std::string text() {
         std::string text;
         std::array<char, 1024> buffer{};
@@ -64,7 +65,7 @@ public:
         return text;
     }
 
-    /// The signal that ended it, once it has ended; 0 if it ended by itself.
+    /// The signal that ended the process, after its end; 0 if it ended by itself.
     [[nodiscard]] int signal() const { return WIFSIGNALED(status_) ? WTERMSIG(status_) : 0; }
 
 private:

@@ -7,7 +7,7 @@
 
 namespace unitscale::test {
 
-/// The message of the Error that `body` throws; empty: none.
+/// The message of the Error that `body` throws; empty if it throws no Error.
 template <class F>
 [[nodiscard]] std::string error_of(F&& body) {
     try {

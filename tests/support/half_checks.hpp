@@ -16,9 +16,11 @@
 
 namespace unitscale::test {
 
-/// The largest distance of an element of a 16-bit tensor from the float one's, over what `roundings` roundings may make of it: u |x|
-/// for the last one, u the type's unit roundoff (half a subnormal step at least), u times the largest element for each before it, and
-/// 1e-5 of the largest where float itself may add in another order. No roundings: infinite unless all are equal.
+/// The largest ratio of |narrow - wide| to the error that `roundings` roundings allow, over all elements:
+/// - u |x| for the last rounding, u the type's unit roundoff, but at least half a subnormal step;
+/// - u times the largest element for each earlier rounding;
+/// - 1e-5 times the largest element, because float itself may add in another order.
+/// Without roundings the ratio is infinite unless all elements are equal.
 template <class T>
 [[nodiscard]] double rounding_error(const Tensor<T>& narrow, const Tensor<float>& wide, int roundings) {
     check(narrow.shape() == wide.shape(), "rounding_error: shapes ", to_string(narrow.shape()), " and ",
@@ -39,14 +41,15 @@ template <class T>
     return worst;
 }
 
-/// An op in Half and BFloat16, forward and backward: the same as in float from the same numbers, rounded once, as all arithmetic
-/// and all sums are in Accum<T>. `roundings`: of the value, and of gradients that are made from a value that was rounded.
+/// Checks an op in Half and BFloat16, forward and backward.
+/// Its results must equal the results in float from equal inputs, rounded once: arithmetic and sums are in Accum<T>.
+/// `value_roundings` and `gradient_roundings` allow more, e.g. for a gradient that is made from a rounded value.
 template <class F>
 void check_sixteen_bits(const char* name, const std::vector<Tensor<double>>& inputs, F f, int value_roundings = 1,
                         int gradient_roundings = 1) {
     const auto check_type = [&]<class T>(T, const char* type) {
         std::vector<Tensor<T>> narrow;
-        std::vector<Tensor<float>> wide;  // the same numbers
+        std::vector<Tensor<float>> wide;  // equal numbers in float
         for (const Tensor<double>& input : inputs) {
             narrow.push_back(cast<T>(input));
             wide.push_back(cast<float>(narrow.back()));

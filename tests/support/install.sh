@@ -1,9 +1,9 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: MIT
-# Makes sure that what the scripts need is there: installs it on Debian and its relatives, names it elsewhere.
+# Makes sure that the packages that scripts need are there: installs them on Debian and its relatives, else names them.
 # Sourced by tests/run.sh and examples/run.sh.
 
-# Where a Debian package's presence shows, whichever way it was installed.
+# Whether the contents of a Debian package are there, installed in any way.
 is_there() {  # is_there <package>
   case $1 in
     g++) command -v "${CXX:-c++}" || command -v g++ ;;
@@ -32,7 +32,7 @@ has_header() {  # has_header <path>...: one of the paths is in an include direct
   return 1
 }
 
-# need <package>...: returns when all are there; otherwise installs them, or says what is missing and exits with 2.
+# need <package>...: returns if all are there; otherwise installs them, or names the missing ones and exits with 2.
 need() {
   local package missing=() as_root=()
   for package in "$@"; do
@@ -55,7 +55,7 @@ need() {
   "${apt[@]}" install -y --no-install-recommends "${missing[@]}" < /dev/null || give_up "apt-get install failed"
 }
 
-# How many jobs to build and test with: CMAKE_BUILD_PARALLEL_LEVEL, or one per processor.
+# The number of jobs for building and testing: CMAKE_BUILD_PARALLEL_LEVEL, or one per processor.
 set_parallel_level() {
   export CMAKE_BUILD_PARALLEL_LEVEL=${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc 2> /dev/null || getconf _NPROCESSORS_ONLN)}
 }

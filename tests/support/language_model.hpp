@@ -15,7 +15,7 @@
 #include <cstdint>
 #include <vector>
 
-// A decoder with all that it runs on, for the tests of nn, train and whole runs.
+// A decoder with its recipe, state and tape, for the tests of nn, train and whole runs.
 namespace unitscale::test {
 
 template <class T>
@@ -36,7 +36,7 @@ struct LanguageModel {
     Tape<T> tape;
 };
 
-/// Independent token ids, each as likely as any other.
+/// Independent token ids, uniformly distributed.
 [[nodiscard]] inline Tensor<std::int32_t> random_tokens(const Shape& shape, std::size_t vocabulary,
                                                         std::uint64_t stream = 1) {
     Tensor<std::int32_t> ids(shape);
@@ -50,7 +50,7 @@ struct LanguageModel {
             random_tokens({rows, length}, vocabulary, 2 * stream + 1)};
 }
 
-/// Values away from every special point: normal, gains around 1, biases too.
+/// Sets parameters to values away from every special point: normal, also for biases; gains around 1.
 template <class T>
 void randomise(const std::vector<Parameter<T>*>& parameters, double stddev) {
     for (Parameter<T>* parameter : parameters) {

@@ -7,13 +7,13 @@
 
 namespace unitscale::test {
 
-/// An instruction set of the product's kernels, with or without one that multiplies pairs.
+/// An instruction set of the product's kernels, with or without instructions that multiply pairs.
 struct MatmulPath {
     Isa isa;
     products::PairKernel pairs;
 };
 
-/// Those that this processor can run.
+/// The paths that this processor can run.
 [[nodiscard]] inline std::vector<MatmulPath> matmul_paths() {
     using products::PairKernel;
     std::vector<MatmulPath> all{{Isa::baseline, PairKernel::none}};

@@ -40,7 +40,8 @@ template <class T>
     return inputs;
 }
 
-/// An op as the checks below call it, in double, and in both precisions. They are compiled once, in support/checks.
+/// An op as the checks below call it: WideOp in double, CheckedOp in double and float.
+/// The checks are compiled once, in support/checks.
 using WideOp = std::function<Variable<double>(Tape<double>&, std::vector<Variable<double>>&)>;
 struct CheckedOp {
     WideOp wide;
@@ -56,35 +57,40 @@ struct CheckedOp {
     }
 };
 
-/// What scaling `propagate` promises, on given inputs: data times scale of the value and of every gradient is that of the op under
-/// `none`, whatever powers of two the inputs and the output's gradient are scaled by; scales are powers of two, and the op has a
-/// rule of its own. `f` as in check_gradient_and_factors.
+/// Checks an op under scaling `propagate` on given inputs:
+/// - data * scale of the value and of every gradient equals the result of the op under `none`;
+/// - this holds for any power-of-two scales of the inputs and of the output's gradient;
+/// - scales are powers of two;
+/// - the op has its own rule.
+/// `f` as in check_gradient_and_factors.
 void check_propagate_at(const std::vector<Tensor<double>>& inputs, const WideOp& f, double tolerance = 1e-12,
                         const PropagateRule& rule = {.exact_norms = true});
-/// The same on unit-normal inputs of the given shapes.
+/// check_propagate_at on unit-normal inputs of the given shapes.
 void check_propagate(const std::vector<Shape>& shapes, const WideOp& f, double tolerance = 1e-12,
                      const PropagateRule& rule = {.exact_norms = true});
 
 /// The first two of an op's three checks, on given inputs:
 /// - gradients under `none` agree with finite differences;
-/// - value: the op under `unit` is alpha times the op under `none`, each gradient is its beta times the plain one, exactly;
-/// - the op in float agrees with the op in double under both scalings, and 2 threads give the same bits as 1.
+/// - value: the op under `unit` is exactly alpha times the op under `none`;
+/// - each gradient under `unit` is exactly its beta times the gradient under `none`;
+/// - the op in float agrees with the op in double under both scalings, and 2 threads give the bits of 1 thread.
 void check_gradient_and_factors_at(const std::vector<Tensor<double>>& inputs, const CheckedOp& f, double alpha,
                                    const std::vector<double>& betas);
 void check_gradient_and_factors(const std::vector<Shape>& shapes, const CheckedOp& f, double alpha,
                                 const std::vector<double>& betas);
 
-/// Inputs with nothing in them, all or some: the value has this shape, and it and the gradients, which have the inputs' shapes, are
-/// 0 wherever they have elements; in float and double, under both scalings.
+/// Checks an op with some or all inputs empty, in float and double, under both scalings.
+/// The value has the shape `value`, and the gradients have the inputs' shapes. All elements that they have are 0.
 void check_nothing(const std::vector<Shape>& shapes, const CheckedOp& f, const Shape& value);
 
-/// The third check: with unit-normal inputs and output gradient, standard deviations of value and gradients at the
-/// expected numbers (1 unless said), within `tolerance`, in float and double.
+/// The third check, in float and double, with unit-normal inputs and output gradient:
+/// the standard deviations of value and gradients are the expected numbers, within the relative `tolerance`.
 void check_unit_scale(const std::vector<Shape>& shapes, const CheckedOp& f, double value,
                       const std::vector<double>& gradients, double tolerance = 0.05);
 
-/// An op of one input that has no rule under `unit`, called as op(x, UnruledOptions): gradient and value with the factors that are
-/// stated, joined by the recipe's rule unless the options say otherwise; without them an error that names the op.
+/// Checks an op of one input without a rule under `unit`, called as op(x, UnruledOptions).
+/// Value and gradient have the stated factors, which the recipe's rule joins unless the options set a constraint.
+/// Without stated factors there is an error that names the op.
 template <class Op>
 void check_stated_factors(const std::string& name, Op op) {
     const ops::Factors<1> rule{.alpha = 3.0, .betas = {0.5}};

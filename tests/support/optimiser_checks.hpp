@@ -20,13 +20,13 @@
 
 namespace unitscale::test {
 
-/// The gradient of step t, small in every third: the same numbers for every element type, but for their rounding.
+/// The gradient of step t, small in every third step. Its numbers are equal for all element types, up to rounding.
 template <class T>
 Tensor<T> gradient_of(int t, std::size_t size) {
     return normal<T>(Shape{size}, {9, static_cast<std::uint64_t>(t)}, t % 3 == 0 ? 1e-3 : 2.0);
 }
 
-/// Steps number `from` to `to` of a parameter, the optimiser's only one, each with its gradient_of.
+/// Makes steps `from` to `to` of the optimiser's only parameter, each with its gradient_of.
 template <class Optimiser, class T>
 void take_steps(Optimiser& optimiser, Parameter<T>& parameter, int from, int to, int threads = 1) {
     for (int t = from; t <= to; ++t) {
@@ -36,7 +36,7 @@ void take_steps(Optimiser& optimiser, Parameter<T>& parameter, int from, int to,
     }
 }
 
-/// Bit for bit.
+/// Requires that two parameters have equal scales and data, bit for bit.
 template <class T>
 void require_equal(const Parameter<T>& a, const Parameter<T>& b) {
     REQUIRE(a.value().scale() == b.value().scale());
@@ -44,14 +44,14 @@ void require_equal(const Parameter<T>& a, const Parameter<T>& b) {
     REQUIRE(std::memcmp(a.value().data(), b.value().data(), a.value().span().size_bytes()) == 0);
 }
 
-/// Master, first and second moment as codes, each of another kind.
+/// Storage of master, first and second moment as codes, each of another kind.
 inline Storage coded_storage() {
     return {.master = StateFormat{.format = bf16, .rounding = Rounding::stochastic},
             .first_moment = {.format = e4m3, .block = 128, .rounding = Rounding::stochastic},
             .second_moment = {.format = fp16}};
 }
 
-/// Updates have the same bits for 1, 2 and 3 threads.
+/// Checks that updates have equal bits for 1, 2 and 3 threads.
 template <template <class> class Optimiser, class Options>
 void check_thread_counts(const Options& options) {
     Parameter<float> one("p", Shape{200003}, {});
@@ -69,8 +69,8 @@ void check_thread_counts(const Options& options) {
     }
 }
 
-/// State and value, given to another optimiser after three steps, carry the run on bit for bit, on another number of threads.
-/// Returns the state after the three.
+/// Gives state and value to another optimiser after three steps, with another number of threads.
+/// Checks that the run continues bit for bit. Returns the state after the three steps.
 template <template <class> class Optimiser, class T, class Options>
 AnyState check_resumes(const Options& options, std::size_t size) {
     Parameter<T> p("p", Shape{size}, {}), q("p", Shape{size}, {});
@@ -88,7 +88,7 @@ AnyState check_resumes(const Options& options, std::size_t size) {
     return state;
 }
 
-/// A step after the first allocates nothing but what the execution's pool keeps.
+/// Checks that a step after the first allocates nothing outside the execution's pool.
 template <template <class> class Optimiser, class T, class Options>
 void check_no_allocation(const Options& options) {
     MemoryPool pool;
@@ -104,7 +104,8 @@ void check_no_allocation(const Options& options) {
     if (can_count_allocations()) CHECK(counted == 0);
 }
 
-/// Ten updates of a value and of gradients that have scales are those of the same plain numbers; the value's scale stays.
+/// Checks ten updates of a value and gradients with scales: they equal the updates of the plain numbers.
+/// The value's scale stays.
 template <template <class> class Optimiser, class Options>
 void check_scaled_updates(const Options& options, std::size_t length) {
     for (const auto& [value_scale, gradient_scale] : {std::pair{0x1p-6, 0x1p-20}, {0x1p9, 0x1p3}, {0.75, 1.5}}) {

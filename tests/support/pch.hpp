@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-// Precompiled for the tests: only Catch2 and what nearly every test includes anyway. Layers above `formats` add
-// unitscale/tensor/backend.hpp (Eigen, xtensor). That every header compiles without this is checked in tests/structure.
+// Precompiled for the tests: only Catch2 and headers that nearly every test includes.
+// Layers above `formats` add unitscale/tensor/backend.hpp (Eigen, xtensor).
+// tests/structure checks that every header compiles without this file.
 #include <algorithm>
 #include <array>
 #include <bit>

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-# For tests of programs, to be sourced with the program's path as argument: sets `program`, goes to a folder that is removed at the
-# end, and counts failures.
+# For tests of programs, to be sourced with the program's path as argument.
+# It sets `program`, changes to a folder that is removed at the end, and counts failures.
 # shellcheck shell=bash
 program=$(realpath -- "$1")
 folder=$(mktemp -d)
@@ -13,8 +13,8 @@ fail() {
   failures=$((failures + 1))
 }
 
-# bad <pattern of stderr> <argument>...: after the arguments of the array `given`, exit code 2, one line on stderr, with `silent` set
-# nothing on stdout, and no file that matches `begun`.
+# bad <pattern of stderr> <argument>...: runs the program with the arguments of the array `given` and these arguments.
+# Expected: exit code 2, one line on stderr, nothing on stdout if `silent` is set, and no file that matches `begun`.
 given=() begun='' silent=''
 bad() {
   local pattern=$1 code=0
@@ -27,11 +27,11 @@ bad() {
   [[ -z $begun ]] || ! compgen -G "$begun" > /dev/null || fail "an output was begun: $*"
 }
 
-# losses <file>: the records of runs but for their speeds, sorted
+# losses <file>: the records of runs without their speeds, sorted
 losses() { sed -E 's/"(tokens_per_s|seconds)":[^,}]*//g' "$1" | LC_ALL=C sort; }
 
-# survives_kills <argument>...: killed again and again, the runs of a program that remembers them in FILE.jsonl end with the losses of
-# those that were not, and none that has ended is made again.
+# survives_kills <argument>...: for a program that keeps its runs in FILE.jsonl and is killed again and again.
+# Its runs end with the losses of runs that were not killed, and no run that has ended is made again.
 survives_kills() {
   local kill run done_now done_before=0
   "$program" "$@" --out whole.html > /dev/null 2>&1 || fail "exit code $? of the whole"
@@ -47,7 +47,7 @@ survives_kills() {
     ((done_now >= done_before)) || fail "a run that had ended is gone"
     done_before=$done_now
   done
-  printf '{"run":{"recipe":' >> killed.jsonl  # as a kill in the middle of a line leaves it
+  printf '{"run":{"recipe":' >> killed.jsonl  # the state after a kill in the middle of a line
   "$program" "$@" --jobs 2 --out killed.html > killed.txt 2>&1 || fail "after kills: exit code $?: $(tail -n 1 killed.txt)"
   [[ $(losses whole.jsonl) == "$(losses killed.jsonl)" ]] || fail "killed runs end elsewhere, or were made twice"
   [[ ! -e killed.runs ]] || fail "unfinished runs are left: $(ls killed.runs)"

@@ -10,8 +10,8 @@
 
 namespace unitscale::test {
 
-/// The scales that an op gives to its value and to each gradient under `propagate`, in this order, for positive data of the given
-/// shapes with the given scales and an output gradient of scale `dy`.
+/// The scales that an op gives to its value and to each gradient under `propagate`, in this order.
+/// The inputs are positive data of the given shapes and scales; the output gradient has the scale `dy`.
 template <class F>
 [[nodiscard]] std::vector<double> propagated_scales(const std::vector<Shape>& shapes, const std::vector<double>& scales,
                                                     F f, double dy = 1.0,
@@ -34,7 +34,7 @@ template <class F>
     return found;
 }
 
-/// A tensor that any scale goes with: zeros of the given shape, with the scale 2^-40.
+/// A tensor with the flag any_scale: zeros of the given shape, with the scale 2^-40.
 template <class T>
 [[nodiscard]] Variable<T> zeros_of_any_scale(Tape<T>& tape, const Shape& shape) {
     Tensor<T> zeros = full<T>(shape, T(0));

@@ -29,12 +29,13 @@
 #include <string>
 #include <vector>
 
-// Random graphs of scaled ops, in double: fan-out, joins, shared inputs, parallel edges, tied parameters, one or two losses,
-// residual layers. The same seed gives the same graph and the same numbers each time it is recorded.
+// Random graphs of scaled ops, in double.
+// They have fan-out, joins, shared inputs, parallel edges, tied parameters, one or two losses, and residual layers.
+// A seed fixes the graph and its numbers each time the graph is recorded.
 namespace unitscale::test {
 
-/// An error to build into a graph: the op number `op` of those that take a constraint gets `none`, or every residual layer an
-/// add of another weight than its split.
+/// An error to build into a graph. `op`: op number `op` of the ops that take a constraint gets `none`.
+/// `residual`: every residual layer's add gets another weight than its split.
 struct Fault {
     std::optional<std::size_t> op{};
     bool residual = false;
@@ -62,9 +63,9 @@ public:
         return losses;
     }
 
-    /// Ops so far that take a constraint.
+    /// The number of recorded ops that take a constraint.
     [[nodiscard]] std::size_t constrained_count() const noexcept { return constrained_; }
-    /// The inputs and parameters with a gradient, in order of recording; good until the tape's next step.
+    /// The inputs and parameters with a gradient, in order of recording; valid until the tape's next step.
     [[nodiscard]] const std::vector<Variable<double>>& leaves() const noexcept { return leaves_; }
     [[nodiscard]] std::vector<std::unique_ptr<Parameter<double>>>& parameters() noexcept { return parameters_; }
     void clear_gradients() {
@@ -83,7 +84,7 @@ private:
         return x;
     }
     V any() { return tensors_[tensors_.size() - 1 - std::min(pick(tensors_.size()), pick(tensors_.size()))]; }
-    /// A tensor of the shape of x other than x where there is one, else a linear image of another.
+    /// Another tensor with the shape of x if there is one, else a linear image of some tensor.
     V companion(V x) {
         for (std::size_t i = 0, start = pick(tensors_.size()); i < tensors_.size(); ++i) {
             const V candidate = tensors_[(start + i) % tensors_.size()];
@@ -92,10 +93,11 @@ private:
         const V source = any();
         return dense(source, x.shape()[1]);
     }
-    /// x times a constant tensor: the gradients that reach x along two such uses are not parallel, whatever follows.
+    /// x times a constant tensor.
+    /// The gradients that reach x through two such products are not parallel, for any following ops.
     V apart(V x) { return ops::mul(x, tape_->input(fresh(x.shape()))); }
 
-    /// A parameter of the shape: a new one, or sometimes one that has been used.
+    /// A parameter with this shape: a new parameter, or sometimes one that has been used.
     V parameter(const Shape& shape) {
         for (const V& old : shared_)
             if (old.shape() == shape && pick(3) == 0) return old;
@@ -147,7 +149,7 @@ private:
         const V up = dense(x, hidden), gate = dense(x, hidden);
         return dense(ops::gated_silu(up, gate), x.shape()[1]);
     }
-    // Operands are drawn one after the other: compilers order a call's arguments as they like.
+    // Operands are drawn one after the other, because compilers may order a call's arguments in any way.
     V join(V x) {
         const V left = apart(x), right = apart(companion(x));
         return ops::add(left, right, {.constraint = constraint()});

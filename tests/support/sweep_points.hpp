@@ -10,8 +10,9 @@
 
 namespace unitscale::test {
 
-/// The results of a sweep with these losses. Two seeds for each point: a tenth of a bit below and above the loss; an infinite one has
-/// failed for `reason`.
+/// The results of a sweep with these losses.
+/// Each point has two seeds, a tenth of a bit below and above the loss.
+/// A point with an infinite loss failed for `reason`.
 [[nodiscard]] inline experiments::SweepResults sweep_results(
     const std::vector<std::string>& axes, const std::vector<std::pair<experiments::SweepPoint, double>>& losses,
     experiments::SweepStrategy strategy, const char* reason) {

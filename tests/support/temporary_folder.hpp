@@ -13,7 +13,7 @@
 
 namespace unitscale::test {
 
-/// A folder of this test's own, removed with all it holds.
+/// A folder for one test. The destructor removes it with all files in it.
 class TemporaryFolder {
 public:
     TemporaryFolder() {

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-// Small ops for the tests of layers below `ops`: as simple as an op can be, with factors that the test chooses.
+// Small ops for the tests of layers below `ops`: as simple as possible, with factors that the test chooses.
 namespace unitscale::test {
 
 struct Factors {
@@ -119,7 +119,7 @@ template <class T>
                                            });
 }
 
-/// An op that throws: while it runs forward, or in its backward function.
+/// An op that throws in its forward or in its backward function.
 template <class T>
 [[nodiscard]] Variable<T> broken(Variable<T> x, bool forward) {
     Tape<T>& tape = x.tape("broken");

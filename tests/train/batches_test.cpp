@@ -75,7 +75,7 @@ TEST_CASE(
 }
 
 TEST_CASE("batches: every window of the text is drawn, and equally often") {
-    const auto tokens = counted(9);  // windows of 4 with a successor start at 0..4
+    const auto tokens = counted(9);  // windows of 4 tokens with a successor start at 0..4
     train::Batch batch = train::make_batch(1, 4);
     std::vector<int> drawn(5, 0);
     for (std::uint64_t step = 1; step <= 5000; ++step) {

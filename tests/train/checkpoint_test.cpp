@@ -52,7 +52,7 @@ struct Run {
     std::vector<double> losses;
 };
 
-/// Six steps, and three and three with a file between.
+/// Six steps at once, against three steps, a file, and three more steps.
 template <class T>
 void check_resumes(const Recipe& recipe, const std::filesystem::path& path) {
     Run<T> whole(recipe), first(recipe), second(recipe, 5);
@@ -107,7 +107,8 @@ TEST_CASE("checkpoint: state is stored in its own type, and taken in no other") 
     CHECK(file.entry("optimiser/" + name + "/first_moment").dtype == "F16");
     CHECK(file.entry("optimiser/" + name + "/first_moment.scale").shape == Shape{1});
     CHECK(file.entry("optimiser/" + name + "/second_moment").dtype == "F8_E4M3");
-    CHECK(file.entry("optimiser/" + name + "/second_moment.scale").shape == Shape{1});  // 7 x 16 values are one block
+    CHECK(file.entry("optimiser/" + name + "/second_moment.scale").shape ==
+          Shape{1});  // 7 x 16 values fit in one block
     CHECK(file.entry("optimiser/" + name + "/second_moment.scale").dtype == "F32");
 
     const auto before = run.values();
@@ -152,7 +153,7 @@ TEST_CASE("checkpoint: weights alone, with scales where there are any") {
     CHECK(train::load_weights<float>(path, {&again}).empty());
     CHECK(again.value().scale() == 0.25);
     CHECK(again.value().data()[0] == 3.0f);
-    weight.write().set_scale(1.0);  // a file without a scale, for a parameter that has one
+    weight.write().set_scale(1.0);  // the file has no scale, the parameter has one
     train::save_weights<float>(path, {&weight});
     const auto notes = train::load_weights<float>(path, {&again});
     REQUIRE(notes.size() == 1);
@@ -162,7 +163,7 @@ TEST_CASE("checkpoint: weights alone, with scales where there are any") {
     Parameter<Half> narrow("w", {2}, {});
     CHECK(train::load_weights<Half>(path, {&narrow}).empty());
     CHECK(static_cast<float>(narrow.value().data()[1]) == -1.0f);
-    weight.write() = Tensor<float>({2}, {1.0f + 0x1p-12f, 2.0f});  // between two numbers of Half
+    weight.write() = Tensor<float>({2}, {1.0f + 0x1p-12f, 2.0f});  // 1 + 2^-12 lies between two numbers of Half
     train::save_weights<float>(path, {&weight});
     CHECK(train::load_weights<Half>(path, {&narrow}) ==
           std::vector<std::string>{"checkpoint: " + path.string() +
@@ -170,7 +171,7 @@ TEST_CASE("checkpoint: weights alone, with scales where there are any") {
     CHECK(static_cast<float>(narrow.value().data()[0]) == 1.0f);
     CHECK(train::load_weights<float>(path, {&again}, true).empty());
     CHECK(again.value().data()[0] == 1.0f + 0x1p-12f);
-    // Scales are multiplied out before the weights are rounded: Half has 0 for the data alone.
+    // Scales are multiplied out before the weights are rounded: the data alone would be 0 in Half.
     weight.write() = Tensor<float>({2}, {0x3p-36f, 0x1p-40f});
     weight.write().set_scale(0x1p30);
     train::save_weights<float>(path, {&weight});
@@ -215,12 +216,12 @@ TEST_CASE("checkpoint: what does not fit is one clear line, and nothing is chang
     Run<> run(recipe);
     run.train(1, 2);
     train::save_run(path, run.parts(), recipe, {}, {{"vocabulary", "abc"}});
-    Run<> wide(recipe, 1, 32), same(recipe, 4);
-    const auto before = wide.values(), same_before = same.values();
-    CHECK_THROWS_WITH(train::load_run(path, wide.parts()),
+    Run<> wider(recipe, 1, 32), same(recipe, 4);
+    const auto before = wider.values(), same_before = same.values();
+    CHECK_THROWS_WITH(train::load_run(path, wider.parts()),
                       "safetensors: " + path.string() + ": tensor 'decoder/tokens/weight' is [7,16]; expected [7,32]");
-    CHECK(wide.values() == before);
-    CHECK(wide.model.state.step() == 0);
+    CHECK(wider.values() == before);
+    CHECK(wider.model.state.step() == 0);
     CHECK_THROWS_WITH(train::load_run(path, same.parts(), {{"vocabulary", "abd"}}),
                       "checkpoint: " + path.string() + ": its vocabulary is not this run's");
     CHECK(same.values() == same_before);

@@ -18,7 +18,7 @@ struct Tracked {
     analysis::Track track{};
 };
 
-/// Two steps of a small decoder with weights doubled between them.
+/// Two steps of a small decoder, with weights doubled between the steps.
 Tracked tracked(const Recipe& recipe, const std::vector<std::string>& patterns = {"*"}) {
     test::LanguageModel<float> model(recipe, {.vocabulary = 50, .width = 32, .depth = 1, .heads = 2, .length = 16});
     analysis::Tracker<float> tracker({.every = 1, .patterns = patterns});
@@ -52,7 +52,7 @@ TEST_CASE(
         CHECK(one.input_rms.first != one.input_rms.last);
         CHECK(one.first_step == 1);
         CHECK(one.last_step == 2);
-        // Against the track itself.
+        // Compare with the track itself.
         std::size_t found = 0;
         for (const analysis::TrackedTensor& tensor : seen.track.tensors)
             if (tensor.label() == one.input && tensor.value.steps.front().summary.rms == one.input_rms.first) ++found;

@@ -44,7 +44,7 @@ TEST_CASE("evaluate: the mean loss in bits over disjoint windows, however they a
         const double want = bits_by_hand(model, tokens, {0, 4, 8, 12, 16});
         for (const std::size_t rows : {1u, 2u, 5u, 100u})
             CHECK(train::evaluate(model.decoder, model.tape, tokens, 4, rows) == Approx(want).epsilon(1e-6));
-        // At most two: spread over the five.
+        // At most two windows, spread over the five.
         CHECK(train::evaluate(model.decoder, model.tape, tokens, 4, 2, 2) ==
               Approx(bits_by_hand(model, tokens, {0, 8})).epsilon(1e-6));
         CHECK(train::evaluate(model.decoder, model.tape, tokens, 4, 2, 0) ==
@@ -52,7 +52,7 @@ TEST_CASE("evaluate: the mean loss in bits over disjoint windows, however they a
     }
 }
 
-// The logits are in 16 bits; what is made of them is not.
+// The logits have 16 bits; the sums over them do not.
 TEMPLATE_TEST_CASE("evaluate: a 16-bit tape's loss has a float's digits, whatever it sums to", "", Half, BFloat16) {
     test::LanguageModel<TestType> model(find_recipe("fp32"), small);
     test::randomise(model.decoder.parameters(), 0.7);

@@ -18,7 +18,7 @@ namespace {
 
 const nn::DecoderConfig small{.vocabulary = 7, .width = 8, .depth = 1, .heads = 2, .length = 5};
 
-/// What `generate` promises, without a cache: every token from a run over its whole window.
+/// The expected result of `generate`, without a cache: every token from a run over its whole window.
 template <class T>
 std::vector<std::int32_t> generate_uncached(test::LanguageModel<T>& model, const std::vector<std::int32_t>& prompt,
                                             const train::GenerateOptions& options) {
@@ -48,7 +48,8 @@ TEST_CASE("generate: a token is drawn from softmax(logits / temperature)") {
     CHECK(train::sample_token(logits, 1.0, 0.37) == 1);
     CHECK(train::sample_token(logits, 1.0, 0.38) == 2);
     CHECK(train::sample_token(logits, 1.0, 0.9999999) == 2);
-    // At temperature 1/2 the shares are 1, 4 and 25 of 30; near 0 and at 0 the largest takes all.
+    // At temperature 1/2 the probabilities are 1/30, 4/30 and 25/30; near 0 and at 0 the largest logit has probability
+    // 1.
     CHECK(train::sample_token(logits, 0.5, 0.03) == 0);
     CHECK(train::sample_token(logits, 0.5, 0.04) == 1);
     CHECK(train::sample_token(logits, 0.5, 0.16) == 1);
@@ -98,8 +99,7 @@ TEST_CASE("generate: draws follow the probabilities of the k most likely tokens"
         for (std::size_t i = 0; i < logits.size(); ++i) {
             const double p = expected[i] / total, mean = p * static_cast<double>(draws);
             INFO("top_k " << top_k << ", token " << i << ": " << counts[i] << " draws of " << mean);
-            CHECK(std::abs(counts[i] - mean) <=
-                  5.0 * std::sqrt(mean * (1.0 - p)));  // none where p is 0, all where it is 1
+            CHECK(std::abs(counts[i] - mean) <= 5.0 * std::sqrt(mean * (1.0 - p)));  // an exact count where p is 0 or 1
         }
     }
 }
@@ -124,7 +124,7 @@ TEST_CASE("generate: the window stands at the start, then moves by halves") {
             }
 }
 
-// To the bit: rows of logits with and without a cache are equal (tests/nn/key_value_cache_test.cpp), so the draws are.
+// Rows of logits with and without a cache are equal to the bit (tests/nn/key_value_cache_test.cpp): so are the draws.
 TEMPLATE_TEST_CASE("generate: the cache changes no token, greedy or drawn, in the first window or after", "[train]",
                    float, double) {
     auto rotary = small;
@@ -133,7 +133,7 @@ TEMPLATE_TEST_CASE("generate: the cache changes no token, greedy or drawn, in th
         for (const Recipe& recipe : known_recipes()) {
             const ScaleSource source = recipe.formats(ProductKind::linear, "").activation_scale.source;
             if (source == ScaleSource::amax || source == ScaleSource::delayed)
-                continue;  // measured over the rows that are there
+                continue;  // its scales are measured over the present rows
             INFO(recipe.name << ", length " << config.length);
             test::LanguageModel<TestType> model(recipe, config);
             if (recipe.scaling == Scaling::none) test::randomise(model.decoder.parameters(), 0.4);

@@ -58,8 +58,8 @@ TEST_CASE("parameter table: what u-µP makes of every role, group factors and fr
 
 TEST_CASE("parameter table: µP's and the standard model's, and the factors of the optimiser that is asked") {
     Recipe recipe = find_recipe("mup-fp32");
-    recipe.hyperparameters.base_width = 4;  // a quarter of the model's
-    recipe.hyperparameters.base_depth = 1;  // likewise
+    recipe.hyperparameters.base_width = 4;  // a quarter of the model's width
+    recipe.hyperparameters.base_depth = 1;  // a quarter of the model's depth
     const auto row = [](const std::string& table, const std::string& begin) {
         const std::size_t place = table.find('\n' + begin);
         REQUIRE(place != std::string::npos);

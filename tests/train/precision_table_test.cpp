@@ -8,7 +8,7 @@ using namespace unitscale;
 
 namespace {
 
-/// A matrix in double, rounded as the table's format says.
+/// A matrix in double, rounded to the format in the table.
 std::vector<double> rounded(const float* data, std::size_t size, const std::optional<Quantiser>& quantiser) {
     std::vector<double> result(size);
     for (std::size_t i = 0; i < size; ++i)
@@ -17,7 +17,7 @@ std::vector<double> rounded(const float* data, std::size_t size, const std::opti
     return result;
 }
 
-/// Largest distance of `actual` [m,n] from factor * sum over p of a(i,p) b(j,p), relative to the largest of these.
+/// The largest distance of `actual` [m,n] from factor * sum over p of a(i,p) b(j,p), relative to the largest such sum.
 template <class A, class B>
 double product_error(const float* actual, double factor, std::size_t m, std::size_t n, std::size_t k, A&& a, B&& b) {
     double error = 0.0, largest = 1e-30;
@@ -35,7 +35,7 @@ struct Errors {
     double forward = 0.0, input = 0.0, weight = 0.0;
 };
 
-/// How far the three products of a linear layer are from those of operands rounded to the given formats.
+/// The distances of a linear layer's three products from the products of operands rounded to the given formats.
 Errors product_errors(const Tape<float>& tape, const Node<float>& node, const ProductFormats& formats) {
     const Slot<float>&x = tape.slot(node.inputs[0]), &w = tape.slot(node.inputs[1]), &y = tape.slot(node.outputs[0]);
     const std::size_t out = w.value->dim(0), in = w.value->dim(1), rows = x.value->size() / in;
@@ -50,7 +50,7 @@ Errors product_errors(const Tape<float>& tape, const Node<float>& node, const Pr
         w.parameter->gradient().data(), node.betas[1], out, in, rows,
         [&](std::size_t i, std::size_t p) { return qdy[p * out + i]; },
         [&](std::size_t j, std::size_t p) { return qx[p * in + j]; });
-    if (x.uses == 1)  // else its gradient is a sum over its consumers
+    if (x.uses == 1)  // else x's gradient is a sum over its consumers
         errors.input = product_error(
             x.gradient.data(), node.betas[0], rows, in, out,
             [&](std::size_t i, std::size_t p) { return qdy[i * out + p]; },
@@ -97,7 +97,7 @@ TEST_CASE("precision table: each row says what the product there really does, in
             CHECK(std::string_view(node->op) == unitscale::name(product.kind));
             CHECK(largest(product_errors(model.tape, *node, product.formats)) < 2e-6);
 
-            // Leave one role's rounding out, and the products that it is in are others.
+            // Without the rounding of one role, the products with that role change.
             const bool one_input = model.tape.slot(node->inputs[0]).uses == 1;
             const auto missed = [&](std::optional<Quantiser> ProductFormats::*role) {
                 ProductFormats without = product.formats;
@@ -121,7 +121,7 @@ TEST_CASE("precision table: each row says what the product there really does, in
                 if (one_input) CHECK(errors.input > visible);
             }
         }
-        // No matrix product but those of the table and attention's own.
+        // The only matrix products are in the table, or attention's own.
         std::size_t linear_ops = 0;
         for (std::size_t i = 0; i < model.tape.node_count(); ++i) {
             const std::string_view op = model.tape.node(i).op;

@@ -24,17 +24,18 @@ using namespace unitscale;
 
 namespace {
 
-// Models of the Python package transformers 5.23 with random weights, and the logits that it gives: bench/peers/pretrained.py.
+// Models of the Python package transformers 5.23 with random weights, and the package's logits.
+// bench/peers/pretrained.py makes them.
 std::filesystem::path fixture(std::string_view name) {
     return std::filesystem::path(UNITSCALE_TEST_DATA) / "pretrained" / name;
 }
 
 struct Difference {
-    double largest = 0.0;   ///< magnitude of a difference of logits
+    double largest = 0.0;   ///< largest magnitude of a difference of logits
     double relative = 0.0;  ///< rms of the differences over rms of the reference
 };
 
-/// A published model in T, run with a recipe, against the logits that were published with it.
+/// Compares a published model, run in T with a recipe, with the logits of its fixture.
 template <class T>
 Difference compare(std::string_view name, const Recipe& recipe, const nn::DecoderConfig& config) {
     test::LanguageModel<T> model(recipe, config);
@@ -63,7 +64,8 @@ Difference compare(std::string_view name, std::string_view recipe) {
     return compare<T>(name, find_recipe(recipe), train::pretrained_config(fixture(name) / "model.safetensors"));
 }
 
-/// A fixture's file in a folder of its own, and what its config.json is changed to; none: no config.json.
+/// Copies a fixture's file to a folder of its own, with a changed config.json.
+/// Without `change` there is no config.json.
 std::filesystem::path copy_fixture(const test::TemporaryFolder& folder, std::string_view name,
                                    const std::function<void(nlohmann::json&)>& change) {
     const std::filesystem::path to = folder.path() / "model.safetensors", config = folder.path() / "config.json";
@@ -78,7 +80,7 @@ std::filesystem::path copy_fixture(const test::TemporaryFolder& folder, std::str
 }
 const auto as_it_is = [](nlohmann::json&) {};
 
-/// A fixture's tensors in float, for a file of other names.
+/// A fixture's tensors in float, for a file with other names.
 void add_fixture(
     io::SafetensorsWriter& writer, std::string_view name,
     const std::function<std::string(const std::string&)>& rename = [](const std::string& n) { return n; }) {
@@ -88,8 +90,8 @@ void add_fixture(
 
 }  // namespace
 
-// Measured: GPT-2 in double 5.2e-16, in float 3.1e-7, in Half 1.3e-3, in BFloat16 9.2e-3; Llama 2.2e-7 (the package's norms and angles
-// are float), 6.0e-7, 2.0e-3, 1.6e-2.
+// Measured, in double, float, Half and BFloat16: GPT-2 5.2e-16, 3.1e-7, 1.3e-3, 9.2e-3;
+// Llama 2.2e-7 (the package's norms and angles are float), 6.0e-7, 2.0e-3, 1.6e-2.
 TEST_CASE("pretrained: logits of GPT-2 and Llama are those of the package that published the weights") {
     for (const char* name : {"gpt2", "gpt2_base", "llama", "llama_tied"}) {
         INFO(name);
@@ -179,7 +181,7 @@ TEST_CASE("pretrained: without a config.json what shapes do not tell is asked fo
         train::pretrained_config(alone("llama_tied"), {.heads = 4, .length = 64, .epsilon = 1e-6, .rotary_base = 500.0})
             .tied);
 
-    // Arguments come before config.json.
+    // Arguments take precedence over config.json.
     path = copy_fixture(folder, "llama", as_it_is);
     const auto changed = train::pretrained_config(path, {.length = 7, .epsilon = 0.5, .rotary_base = 2.0});
     CHECK((changed.length == 7 && changed.norm.epsilon == 0.5 && changed.rotary_base == 2.0 && changed.heads == 4));
@@ -296,7 +298,7 @@ TEST_CASE("pretrained: names with and without a prefix, constants and a second c
         });
     renamed("llama", stripped, [](auto&) {});
 
-    // What was loaded is saved under the parameters' own names.
+    // Loaded weights are saved under the parameters' own names.
     nn::Decoder<float> model(train::pretrained_config(fixture("llama") / "model.safetensors"));
     CHECK(train::load_weights(path, model.parameters()).empty());
     train::save_weights(path, model.parameters());

@@ -96,7 +96,7 @@ private:
     std::unique_ptr<io::SafetensorsReader> reader_{};
 };
 
-/// With one shape changed, or added; an empty list removes the tensor.
+/// The shapes with one of them changed or added; an empty list removes the tensor.
 Shapes with(Shapes shapes, const std::string& name, const std::optional<Shape>& shape) {
     const auto found =
         std::find_if(shapes.begin(), shapes.end(), [&](const auto& entry) { return entry.first == name; });
@@ -247,7 +247,7 @@ TEST_CASE("published weights: tensors that no parameter of a model uses are refu
                       "test: file: tensor 'h.0.attn.c_attn.bias' belongs to no parameter of this model");
     const Shapes tables{{"embed_tokens.weight", {5, 4}}, {"layers.0.self_attn.rotary_emb.inv_freq", {1}}};
     CHECK_NOTHROW(File(tables).weights()->check_all_used(model));
-    // The readout's weight of a model whose readout is the token table: the same bits, or another model.
+    // In a model with a tied readout, the file's readout weight must equal the token table to the bit.
     Tensor<float> table({5, 4}, std::vector<float>(20, 1.5f)), other = table;
     for (const float last : {1.5f, 1.25f}) {
         other.data()[19] = last;

@@ -33,13 +33,13 @@ std::u32string proverbs() {
     return text;
 }
 
-/// What a model said of itself before it was saved.
+/// A model's results before it was saved.
 struct Before {
     double loss = 0.0;
     std::vector<std::int32_t> written{};
 };
 
-/// Trains a small model for 12 steps and saves it, by the calls that a program of one's own makes.
+/// Trains a small model for 12 steps and saves it, by the calls of a user's own program.
 Before train_and_save(const Recipe& recipe, const std::filesystem::path& path) {
     const io::CharacterVocabulary vocabulary(proverbs());
     const auto tokens = vocabulary.encode(proverbs());

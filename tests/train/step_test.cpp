@@ -24,7 +24,7 @@ nn::DecoderConfig small() {
             .norm = {.kind = nn::NormKind::layer, .gains = true}};
 }
 
-/// The rows of a batch in `parts` batches.
+/// The rows of a batch, divided into `parts` batches.
 std::vector<train::Batch> cut(const train::Batch& whole, std::size_t parts) {
     const std::size_t rows = whole.ids.dim(0) / parts, length = whole.ids.dim(1);
     std::vector<train::Batch> batches;
@@ -167,7 +167,7 @@ TEST_CASE("train_step: a loss scale changes nothing in exact arithmetic, and a s
         return seen;
     };
     optim::LossScaler scaler({.kind = LossScaleKind::constant, .initial = 1024.0});
-    CHECK(run(&scaler) == run(nullptr));  // powers of two
+    CHECK(run(&scaler) == run(nullptr));  // exact, because the scale is a power of two
 
     test::LanguageModel<float> model(find_recipe("fp32"), small());
     optim::Adam<float> optimiser(model.decoder.parameters());
@@ -175,7 +175,7 @@ TEST_CASE("train_step: a loss scale changes nothing in exact arithmetic, and a s
     const std::vector<train::Batch> batches = {test::random_batch(8, 6, 7, 1)};
     const std::vector<float> before(model.decoder.parameters()[0]->value().data(),
                                     model.decoder.parameters()[0]->value().data() + 7);
-    // The embedding's gradient of 2^127 (softmax - onehot) w overflows in a model of such weights.
+    // With such weights the embedding's gradient, 2^127 (softmax - onehot) w, overflows.
     for (Parameter<float>* parameter : model.decoder.parameters())
         for (float& value : parameter->write().span()) value *= 100.0f;
     const auto first = train::train_step<float>(model.decoder, model.tape, optimiser, batches, 1e-2, &large);
@@ -208,7 +208,7 @@ TEST_CASE("train_step: of a 16-bit tape the loss is not rounded, and the loss sc
         CHECK(result.loss == Approx(want / 48.0).epsilon(1e-6));
         return result.gradient_norm;
     };
-    // Scales that are Half's, that are beyond its largest, and that it would round: to 1000.5.
+    // Scales that Half represents, that exceed its largest number, and that it would round: to 1000.5.
     const double norm = gradients(1024.0);
     CHECK(norm > 0.0);
     CHECK(gradients(0x1p17) == Approx(norm).epsilon(1e-3));

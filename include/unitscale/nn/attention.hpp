@@ -20,15 +20,15 @@ struct AttentionConfig {
     bool bias = false;
     bool causal = true;
     bool rotary = false;           ///< rotates queries and keys by their positions
-    double rotary_base = 10000.0;  ///< of the angles: ops::rotary
-    std::optional<double>
-        mult{};  ///< m of softmax(m q k^T / d); empty: the recipe's: alpha_attn, times the textbook's sqrt d or 1
-    std::size_t factor_length = 0;  ///< length that the forward factor is fixed for; 0: that of each call
+    double rotary_base = 10000.0;  ///< base of the angles: ops::rotary
+    /// m of softmax(m q k^T / d). Empty: the recipe's multiplier, alpha_attn times the textbook's sqrt d or times 1.
+    std::optional<double> mult{};
+    std::size_t factor_length = 0;  ///< length that fixes the forward factor; 0: the length of each call
     std::size_t depth = 0;          ///< blocks of the trunk
 };
 
-/// Self-attention: linear layers `query`, `key`, `value`, `out` around ops::attention. x, y [B,T,width]. With `past`, x follows
-/// the positions that it holds, and ops::cached_attention runs instead.
+/// Self-attention: linear layers `query`, `key`, `value`, `out` around ops::attention. x, y [B,T,width].
+/// With `past`, x follows the positions in `past`, and ops::cached_attention runs instead.
 /// Error: heads that do not divide the width. Test: tests/nn/attention_test.cpp
 template <class T>
 class Attention {

@@ -18,7 +18,7 @@
 
 namespace unitscale::nn {
 
-/// learned: a trained vector per position, added to the token's. rotary: queries and keys are rotated.
+/// learned: a trained vector per position, added to the token's vector. rotary: queries and keys are rotated.
 enum class Positions { learned, rotary };
 
 struct DecoderConfig {
@@ -29,23 +29,23 @@ struct DecoderConfig {
     std::size_t groups = 0;     ///< key and value heads; 0: as many as heads
     std::size_t length = 128;   ///< positions of a training sequence: fixes attention's forward factor
     double hidden_ratio = 4.0;  ///< feed-forward width over width
-    std::size_t hidden = 0;     ///< feed-forward width; 0: what hidden_ratio gives
+    std::size_t hidden = 0;     ///< feed-forward width; 0: hidden_ratio times the width
     FeedForwardKind feed_forward = FeedForwardKind::gelu;
     NormConfig norm{};
     NormPlacement placement = NormPlacement::pre;
     Positions positions = Positions::learned;
-    double rotary_base = 10000.0;            ///< of rotary positions' angles
+    double rotary_base = 10000.0;            ///< base of rotary positions' angles
     std::optional<ResidualRule> residual{};  ///< empty: the recipe's rule
-    std::optional<double> attention_mult{};  ///< empty: the recipe's
+    std::optional<double> attention_mult{};  ///< empty: the recipe's multiplier
     double dropout = 0.0;
     bool bias = false;
     bool tied = false;  ///< the readout's weight is the token table
-    bool recompute =
-        false;  ///< blocks keep their input only and run again in the backward pass: less memory, the same bits
+    /// Blocks keep their input only and run again in the backward pass: less memory, equal bits.
+    bool recompute = false;
 };
 
-/// A transformer language model: token ids [B,T] to logits [B,T,vocabulary] of the next token. Its code names no method:
-/// the tape's recipe decides factors, formats, residual rule and initial values.
+/// A transformer language model: token ids [B,T] to logits [B,T,vocabulary] of the next token.
+/// Its code names no method: the tape's recipe decides factors, formats, residual rule and initial values.
 /// Errors: sizes of 0; heads that do not divide the width; sequences longer than `length` with learned positions.
 /// Test: tests/nn/decoder_test.cpp
 template <class T>
@@ -73,11 +73,14 @@ public:
         return run(tape, ids, nullptr);
     }
 
-    /// The logits of tokens that follow the cache's positions, which then number T more. To the bit those of the whole
-    /// sequence without a cache, in whatever parts it comes: every kernel forms a row by the same operations among few rows as
-    /// among many, and forward factors do not change. (To rounding only where large products are a BLAS'; and not where operands
-    /// are rounded stochastically or by a whole tensor's amax.) A throw leaves the cache as it was.
-    /// Errors: a step that records gradients; a cache of another model's sizes, batch, or too short.
+    /// The logits of tokens that follow the cache's positions. The call adds T positions to the cache.
+    /// The logits equal, to the bit, the logits of the whole sequence without a cache, for any division into parts.
+    /// Reasons: every kernel forms a row by one order of operations, among few rows and among many.
+    /// Forward factors are fixed.
+    /// Where a BLAS forms large products, the logits are equal up to rounding only.
+    /// They differ where operands are rounded stochastically or by a whole tensor's amax.
+    /// A throw leaves the cache unchanged.
+    /// Errors: a step that records gradients; a cache of another model's sizes, of another batch, or too short.
     [[nodiscard]] Variable<T> operator()(Tape<T>& tape, const Tensor<std::int32_t>& ids, KeyValueCache<T>& cache) {
         check(!tape.step_options().gradients,
               "Decoder: a cache in a step that records gradients; begin it with gradients = false");
@@ -148,7 +151,7 @@ private:
                                model_multiplier(tape.recipe().parametrisation_rule(), facts));
     }
 
-    /// Columns of a layer's keys.
+    /// The number of columns of a layer's keys.
     [[nodiscard]] std::size_t cache_columns() const noexcept {
         return config_.width / config_.heads * (config_.groups == 0 ? config_.heads : config_.groups);
     }

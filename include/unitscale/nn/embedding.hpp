@@ -13,8 +13,8 @@
 
 namespace unitscale::nn {
 
-/// A table of vectors looked up by token id: y = ops::embedding(table, ids), times alpha_emb under `mup`; table [count,width],
-/// ids [...], y [...,width].
+/// A table of vectors looked up by token id: y = ops::embedding(table, ids), times alpha_emb under `mup`.
+/// table [count,width], ids [...], y [...,width].
 /// The parameter is `path/weight`. Test: tests/nn/embedding_test.cpp
 template <class T>
 class Embedding {

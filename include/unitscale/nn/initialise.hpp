@@ -19,10 +19,12 @@ namespace unitscale::nn {
     return slash == std::string_view::npos ? path : path.substr(slash + 1);
 }
 
-/// Gives parameters their initial values: normal with the standard deviation of `parameter_scaling`, biases 0, gains 1. Each
-/// parameter's random stream is its name's, so a model's initial values do not depend on what else it contains.
-/// Scale under `propagate`: the standard deviation of weights, rounded, for biases too: the size that they grow to; 1 for gains.
-/// The values are those of the other scalings, to the bit where scales are powers of two.
+/// Gives parameters their initial values: biases 0, gains 1.
+/// The other parameters are normal with the standard deviation of `parameter_scaling`.
+/// A parameter's random stream depends on its name: its initial values do not depend on the model's other parameters.
+/// Scale under `propagate`: for weights the standard deviation, rounded; for gains 1.
+/// Biases take the scale of weights, because they grow to that size.
+/// The values equal the values under the other scalings, to the bit where scales are powers of two.
 /// Test: tests/nn/initialise_test.cpp
 template <class T>
 void initialise(const std::vector<Parameter<T>*>& parameters, const Recipe& recipe, std::uint64_t seed) {

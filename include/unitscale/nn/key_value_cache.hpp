@@ -14,13 +14,14 @@ struct KeyValueCacheConfig {
     std::size_t layers = 1;
     std::size_t batch = 1;
     std::size_t capacity = 128;  ///< positions
-    std::size_t columns = 1;     ///< of a layer's keys, and of its values: groups times head size
+    std::size_t columns = 1;     ///< columns of a layer's keys, and of its values: groups times head size
 };
 
-/// The keys and values of the positions that a decoder has seen, layer by layer, so that it runs the tokens that follow alone:
-/// see `Decoder::operator()(tape, ids, cache)`. All memory is taken at once: 2 layers [batch, columns, capacity] elements.
-/// A cache belongs to the weights that filled it: clear it when they change.
-/// Errors: sizes of 0; more positions than there are. Test: tests/nn/key_value_cache_test.cpp
+/// The keys and values of the positions that a decoder has seen, layer by layer.
+/// With it a decoder runs the following tokens alone: see `Decoder::operator()(tape, ids, cache)`.
+/// The constructor allocates all memory: 2 layers [batch, columns, capacity] elements.
+/// A cache belongs to the weights that filled it: clear it when the weights change.
+/// Errors: sizes of 0; more positions than the cache has. Test: tests/nn/key_value_cache_test.cpp
 template <class T>
 class KeyValueCache {
 public:
@@ -35,22 +36,22 @@ public:
     [[nodiscard]] const KeyValueCacheConfig& config() const noexcept { return config_; }
     [[nodiscard]] std::size_t capacity() const noexcept { return config_.capacity; }
 
-    /// Positions seen so far: the next token stands at this one.
+    /// The number of positions seen so far, which is the position of the next token.
     [[nodiscard]] std::size_t length() const noexcept { return length_; }
     void clear() noexcept { length_ = 0; }
-    /// Forgets all but the first n positions. Error: there are fewer.
+    /// Forgets all but the first n positions. Error: the cache holds fewer.
     void truncate(std::size_t n) {
         check(n <= length_, "KeyValueCache: truncate to ", n, " positions; there are ", length_);
         length_ = n;
     }
-    /// Counts positions that every layer has written. Error: more than there is room for.
+    /// Counts n more positions, after every layer has written them. Error: more than the cache has room for.
     void advance(std::size_t n) {
         check(n <= config_.capacity - length_, "KeyValueCache: ", length_, " positions and ", n,
               " more; the capacity is ", config_.capacity);
         length_ += n;
     }
 
-    /// What layer i's attention reads, and writes behind.
+    /// The rows that layer i's attention reads, and behind which it writes new ones.
     [[nodiscard]] ops::KeyValueRows<T> layer(std::size_t i) {
         check(i < config_.layers, "KeyValueCache: layer ", i, " of ", config_.layers);
         return {buffers_[2 * i].data(), buffers_[2 * i + 1].data(),
@@ -60,7 +61,7 @@ public:
 
 private:
     KeyValueCacheConfig config_;
-    std::vector<Tensor<T>> buffers_{};  ///< keys and values of layer 0, of layer 1, ...
+    std::vector<Tensor<T>> buffers_{};  ///< keys and values of layer 0, then of layer 1, ...
     std::size_t length_ = 0;
 };
 

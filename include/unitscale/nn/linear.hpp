@@ -16,12 +16,13 @@ struct LinearConfig {
     std::size_t in = 1;
     std::size_t out = 1;
     bool bias = false;
-    std::size_t depth = 0;   ///< blocks of the trunk when inside a residual branch
+    std::size_t depth = 0;   ///< blocks of the trunk, if the layer is inside a residual branch
     std::size_t stream = 0;  ///< columns of the residual stream; 0: `in`
 };
 
 /// A linear layer: y = ops::linear(x, weight, bias), weight [out,in].
-/// `path` is its place in the model; parameters are `path/weight` and `path/bias`. Test: tests/nn/linear_test.cpp
+/// `path` is the layer's place in the model; its parameters are `path/weight` and `path/bias`.
+/// Test: tests/nn/linear_test.cpp
 template <class T>
 class Linear {
 public:

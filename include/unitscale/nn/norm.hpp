@@ -21,7 +21,7 @@ struct NormConfig {
     std::size_t width = 1;
     bool gains = false;  ///< trained factors per column, and for `layer` trained shifts
     double epsilon = 1e-5;
-    std::size_t depth = 0;  ///< blocks of the trunk when inside a residual branch
+    std::size_t depth = 0;  ///< blocks of the trunk, if the norm is inside a residual branch
 };
 
 /// A normalisation over the last dimension, with or without trained gains (`path/gain`, for `layer` also `path/shift`).

@@ -18,7 +18,7 @@
 
 namespace unitscale::nn {
 
-/// Where a residual layer normalises: pre: f(norm(x)); post: norm(x + f(x)); none: nowhere.
+/// The place of a residual layer's normalisation. pre: f(norm(x)). post: norm(x + f(x)). none: no normalisation.
 enum class NormPlacement { pre, post, none };
 
 struct TransformerBlockConfig {
@@ -28,7 +28,7 @@ struct TransformerBlockConfig {
     NormPlacement placement = NormPlacement::pre;
     std::optional<ResidualRule> residual{};  ///< empty: the recipe's rule
     double dropout = 0.0;                    ///< on each branch's output
-    bool recompute = false;                  ///< keeps x only; the backward pass runs the block again (Tape::recompute)
+    bool recompute = false;                  ///< keep x only and run the block again backward (Tape::recompute)
     std::size_t index = 0;                   ///< this block's place among `count` blocks
     std::size_t count = 1;
 };

@@ -27,9 +27,10 @@
 
 namespace unitscale::optim {
 
-/// sqrt(z times + the smallest normal number), z times >= 0, within 1 ulp, in arithmetic that compilers vectorise (a call of sqrt
-/// may set errno): an estimate of x^-1/2 from the exponent, Newton steps, and one more for the root itself. The summand keeps
-/// 0 / 0 out of Adam without an epsilon.
+/// sqrt(z times + the smallest normal number) within 1 ulp, for z times >= 0.
+/// An estimate of x^-1/2 from the exponent, Newton steps for it, and one more Newton step for the root itself.
+/// Compilers vectorise this arithmetic; a call of sqrt may set errno, which they do not vectorise.
+/// The smallest normal number keeps Adam without an epsilon from dividing 0 by 0.
 [[nodiscard, gnu::always_inline]] inline float positive_root(float z, float times = 1.0f) noexcept {
     const float x = multiply_add(z, times, 0x1p-126f), half = 0.5f * x;
     float y = std::bit_cast<float>(0x5F3759DFu - (std::bit_cast<std::uint32_t>(x) >> 1));
@@ -60,19 +61,19 @@ struct AdamOptions {
     double peak_learning_rate = 0.0;     ///< the largest learning rate of the run; read by independent decay only
     bool decay_bias_and_norm = true;     ///< false: biases and norm gains do not decay
     std::vector<ParameterGroup> groups{};
-    std::optional<ParametrisationRule> parametrisation{};  ///< learning-rate factors of every parameter: a recipe's
-    Storage storage{};                   ///< how master weights and moments are kept: a recipe's `storage`
-    std::shared_ptr<MemoryPool> pool{};  ///< where they live; null: the system's memory
+    std::optional<ParametrisationRule> parametrisation{};  ///< a recipe's: learning-rate factor of every parameter
+    Storage storage{};                   ///< a recipe's `storage`: how master weights and moments are kept
+    std::shared_ptr<MemoryPool> pool{};  ///< memory of master weights and moments; null: the system's memory
 };
 
-/// The constants of one Adam update of one parameter, in the type of its state.
+/// The constants of one Adam update of one parameter p, in the type of its state.
 template <class A>
 struct AdamConstants {
     A beta1 = 0, beta2 = 0, epsilon = 0;
     A gradient_scale = 1;  ///< carried scale of the gradient
-    A penalty = 0;         ///< times p, added to the gradient
+    A penalty = 0;         ///< penalty * p is added to the gradient
     A correction1 = 1, correction2 = 1;
-    A keep = 1;  ///< 1 - share lost to weight decay
+    A keep = 1;  ///< 1 - (share lost to weight decay)
     A rate = 0;
 };
 
@@ -91,8 +92,9 @@ template <class A>
     }
 }
 
-/// One fused pass over state that is kept as computed: reads p, g, m, v and writes p, m, v, each once. Every block runs the same
-/// loop of fixed length, the last one padded, so bits depend neither on the partition nor on the alignment.
+/// One fused pass over state that is kept as computed: reads p, g, m, v and writes p, m, v, each once.
+/// Every block runs the same loop of fixed length, and the last block is padded.
+/// Results therefore depend, to the bit, neither on the partition nor on the alignment.
 template <class T>
 void adam_update(const Execution& execution, T* p, const T* g, Accum<T>* m, Accum<T>* v, std::size_t size,
                  const AdamConstants<Accum<T>>& c) {
@@ -102,8 +104,8 @@ void adam_update(const Execution& execution, T* p, const T* g, Accum<T>* m, Accu
     const std::ptrdiff_t blocks = (n + width - 1) / width;
     parallel_for(execution.threads, blocks, kernels::work_threshold / width,
                  [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
-                     kernels::Block<A> value{}, gradient{}, first{},
-                         second{};  // lanes past the end hold some numbers, which nobody stores
+                     // Lanes past the end hold numbers that are never stored.
+                     kernels::Block<A> value{}, gradient{}, first{}, second{};
                      for (std::ptrdiff_t block = begin; block < end; ++block) {
                          const std::ptrdiff_t start = block * width, count = std::min(width, n - start);
                          kernels::load_block<T>(p + start, count, value);
@@ -118,14 +120,15 @@ void adam_update(const Execution& execution, T* p, const T* g, Accum<T>* m, Accu
                  });
 }
 
-/// The constants of a parameter's update number `updates` that its moments depend on; decay and rate are the optimiser's to set.
-/// Options: AdamOptions, or others with its fields.
+/// The constants of a parameter's update number `updates` that its moments depend on.
+/// The optimiser sets `penalty`, `keep` and `rate`.
+/// Options: AdamOptions, or a type with its fields.
 template <class T, class Options>
 [[nodiscard]] AdamConstants<Accum<T>> adam_constants(const Options& options, std::uint64_t updates,
                                                      double gradient_scale) {
     using A = Accum<T>;
     const auto beta1 = static_cast<A>(options.beta1), beta2 = static_cast<A>(options.beta2);
-    const auto correction = [&](A beta) {  // of beta as it is rounded: 1 - 0.999f is off by 1e-5 from 0.001
+    const auto correction = [&](A beta) {  // from the rounded beta: 1 - 0.999f differs from 0.001 by 1e-5 of it
         const double power = std::pow(static_cast<double>(beta), static_cast<double>(updates));
         return static_cast<A>(options.bias_correction ? 1.0 / (1.0 - power) : 1.0);
     };
@@ -137,7 +140,7 @@ template <class T, class Options>
             .correction2 = correction(beta2)};
 }
 
-/// The options themselves. Errors of those that `adam_constants` reads; `op` is the optimiser.
+/// Returns the options. Error: an option that `adam_constants` reads is out of range. `op` names the optimiser in it.
 template <class T, class Options>
 [[nodiscard]] Options checked_adam_options(const char* op, Options options) {
     const auto check_beta = [op](const char* name, double beta) {
@@ -151,13 +154,13 @@ template <class T, class Options>
     return options;
 }
 
-/// What Adam keeps of one parameter, and its update.
+/// Adam's state of one parameter, and the parameter's update.
 template <class T>
 struct AdamState {
     StoredTensor<Accum<T>> master{}, first{}, second{};
     std::uint64_t updates = 0;
 
-    /// Options: AdamOptions, or others with its fields.
+    /// Options: AdamOptions, or a type with its fields.
     template <class Options>
     AdamState(const Shape& shape, const Options& options)
         : first(shape, options.storage.first_moment, false, options.pool),
@@ -166,7 +169,7 @@ struct AdamState {
             master = StoredTensor<Accum<T>>(shape, *options.storage.master, false, options.pool);
     }
 
-    /// The tensors of an update; `value` is the parameter's, to be written.
+    /// The tensors of an update; `value` is the parameter's value, which the update writes.
     [[nodiscard]] StoredUpdate<T> tensors(const Parameter<T>& parameter, Tensor<T>& value) {
         return {.weights = value.data(),
                 .gradient = parameter.gradient().data(),
@@ -177,7 +180,7 @@ struct AdamState {
                 .key = {hash_name(parameter.name()), updates}};
     }
 
-    /// The update number `updates`, by adam_block.
+    /// Makes update number `updates` with adam_block.
     void update(const Execution& execution, const Parameter<T>& parameter, Tensor<T>& value,
                 const AdamConstants<Accum<T>>& constants) {
         const StoredUpdate<T> all = tensors(parameter, value);
@@ -197,19 +200,26 @@ struct AdamState {
     }
 };
 
-/// Adam, and AdamW when the weight decay is coupled or independent. For the gradient g of the t-th update of a parameter:
+/// Adam, and AdamW when the weight decay is coupled or independent.
+/// For the gradient g of the t-th update of a parameter:
 ///   m = beta1 m + (1 - beta1) g         v = beta2 v + (1 - beta2) g^2
 ///   p = (1 - d) p - lr (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon)
-/// d is the decay's share (weight_decay.hpp), lr the learning rate times the group's factor. t is the parameter's own count, so one
-/// that is unfrozen late starts afresh. epsilon may be 0.
-/// `options.storage` says how m, v and a master copy of p are kept (stored_tensor.hpp); everything is computed in Accum<T>, in
-/// which m and v are kept unless it says otherwise. v is never rounded from a positive number to zero. Without a master the weights
-/// are updated in place and rounded to T, under the scale that they have. A format keeps v from falling where half its unit is
-/// above 1 - beta2: FP16 to nearest serves up to beta2 = 0.9995, E4M3 up to 0.94; with stochastic rounding any does.
-/// Bits are the same for any thread count; no step allocates but the first of a parameter that was frozen before. What is
-/// trained, and what it owes its parameters: optimiser.hpp.
-/// Units: `learning_rate` per update. Errors: those of resolve_groups; options or a learning rate out of range.
-/// References: Kingma, Ba 2014, arXiv:1412.6980; Loshchilov, Hutter 2017, arXiv:1711.05101. Test: tests/optim/adam_test.cpp
+/// d is the share that weight decay takes (weight_decay.hpp); lr is the learning rate times the group's factor.
+/// t is the parameter's own count: a parameter that is unfrozen late starts at t = 1. epsilon may be 0.
+///
+/// `options.storage` says how m, v and a master copy of p are kept (stored_tensor.hpp).
+/// All arithmetic is in Accum<T>; m and v are kept in Accum<T> unless `options.storage` says otherwise.
+/// v is never rounded from a positive number to zero.
+/// Without a master copy the weights are updated in place and rounded to T, under the scale that they have.
+/// A storage format keeps v from falling where half its unit is above 1 - beta2.
+/// FP16 rounded to nearest serves up to beta2 = 0.9995, E4M3 up to 0.94; with stochastic rounding any format serves.
+///
+/// Results are equal, to the bit, for any thread count.
+/// A step allocates only where it is the first of a parameter that was frozen before.
+/// Trained parameters, and the optimiser's duties towards parameters: optimiser.hpp.
+/// Units: `learning_rate` per update. Errors: the errors of resolve_groups; options or a learning rate out of range.
+/// References: Kingma, Ba 2014, arXiv:1412.6980; Loshchilov, Hutter 2017, arXiv:1711.05101.
+/// Test: tests/optim/adam_test.cpp
 template <class T>
 class Adam : public Optimiser<T, AdamOptions, AdamState<T>> {
     using A = Accum<T>;
@@ -218,11 +228,11 @@ class Adam : public Optimiser<T, AdamOptions, AdamState<T>> {
 public:
     explicit Adam(std::vector<Parameter<T>*> parameters, AdamOptions options = {});
 
-    /// One update of every parameter that is trained and has a gradient. Gradients stay: see clear_gradients.
+    /// Updates every parameter that is trained and has a gradient. Gradients stay: see clear_gradients.
     void step(const Execution& execution, double learning_rate);
 };
 
-// Out of the class, so that users of unitscale::compiled do not instantiate it all: so it is in every optimiser.
+// Every optimiser defines heavy members outside its class: users of unitscale::compiled then do not instantiate them.
 template <class T>
 Adam<T>::Adam(std::vector<Parameter<T>*> parameters, AdamOptions options)
     : Base("Adam", OptimiserKind::adam, WeightDecay::coupled, std::move(parameters),

@@ -16,16 +16,17 @@
 
 namespace unitscale::optim {
 
-/// Whether an optimiser's step and the gradient norm take the parameter in.
+/// Whether an optimiser's step and the gradient norm include the parameter.
 template <class T>
 [[nodiscard]] bool is_updated(const Parameter<T>& parameter) noexcept {
     return parameter.requires_gradient() && parameter.has_gradient();
 }
 
-/// Elements of a gradient whose squares are summed by one thread, in one order.
+/// Elements of a gradient in one chunk. One thread sums the squares of a chunk, in one order.
 inline constexpr std::ptrdiff_t norm_chunk = 4096;
 
-/// Sum of squares of `count` elements in double: eight running sums, element i in sum i mod 8, added in turn.
+/// Sum of squares of `count` elements in double.
+/// Element i goes into running sum i mod 8; the eight sums are then added in turn.
 template <class T>
 [[nodiscard]] double sum_of_squares(const T* x, std::ptrdiff_t count) noexcept {
     std::array<double, 8> sums{};
@@ -49,8 +50,9 @@ template <class T>
     return total;
 }
 
-/// The Euclidean norm of all gradients together, parameters that are frozen or have no gradient left out. Summed in double
-/// over chunks of fixed length: the same bits for any thread count. Scratch of one double per chunk from the execution.
+/// The Euclidean norm of all gradients together, without parameters that are frozen or have no gradient.
+/// Squares are summed in double over chunks of fixed length: the result has the same bits for any thread count.
+/// The execution provides scratch of one double per chunk.
 /// Test: tests/optim/clip_test.cpp
 template <class T>
 [[nodiscard]] double gradient_norm(const Execution& execution, std::span<Parameter<T>* const> parameters) {
@@ -76,10 +78,11 @@ template <class T>
     return std::sqrt(total);
 }
 
-/// Multiplies all gradients by max_norm / norm where their norm is above max_norm; returns the norm before that. A norm
-/// that is not finite is returned as it is and nothing is touched: the caller decides what a broken step means.
-/// Under unit scaling a parameter's gradient carries a constant of its own, so the norm of the whole means little: leave
-/// clipping off there.
+/// Multiplies all gradients by max_norm / norm where their norm is above max_norm.
+/// Returns the norm before the multiplication.
+/// A norm that is not finite is returned unchanged, and no gradient is changed: the caller decides how to go on.
+/// Under unit scaling each parameter's gradient carries its own constant, so that the joint norm means little.
+/// Leave clipping off there.
 /// Error: max_norm not positive.
 /// Reference: Pascanu, Mikolov, Bengio 2013, arXiv:1211.5063. Test: tests/optim/clip_test.cpp
 template <class T>
@@ -90,7 +93,7 @@ double clip_gradients(const Execution& execution, std::span<Parameter<T>* const>
     const auto factor = static_cast<Accum<T>>(max_norm / norm);
     for (Parameter<T>* parameter : parameters) {
         if (!is_updated(*parameter)) continue;
-        if constexpr (kernels::is_coded<T>) {  // the scale takes it: 16 bits would round, and lose what is small
+        if constexpr (kernels::is_coded<T>) {  // into the scale: 16-bit data would round, and lose small elements
             parameter->gradient().set_scale(parameter->gradient().scale() * (max_norm / norm));
             continue;
         }

@@ -16,33 +16,36 @@
 
 namespace unitscale::optim {
 
-/// One rule for the parameters whose name matches `pattern` (`*` stands for any text). A rule sets the fields it
-/// names and leaves the others; of several rules that set a field the last one holds.
+/// One rule for the parameters with a name that matches `pattern` (`*` stands for any text).
+/// A rule sets the fields that have a value and leaves the others.
+/// Of several rules that set a field the last one holds.
 struct ParameterGroup {
     std::string pattern = "*";
-    std::optional<double> learning_rate_factor{};  ///< times the parametrisation's
+    std::optional<double> learning_rate_factor{};  ///< multiplies the parametrisation's factor
     std::optional<double> weight_decay{};
     std::optional<bool> trained{};  ///< false freezes
 };
 
-/// What holds for one parameter once the rules are applied.
+/// The settings of one parameter after all rules are applied.
 struct ParameterSettings {
     double learning_rate_factor = 1.0;
     double weight_decay = 0.0;
     bool trained = true;
 };
 
-/// What holds where no group says otherwise.
+/// The settings where no group sets a field.
 struct GroupDefaults {
     double weight_decay = 0.0;
     bool decay_bias_and_norm = true;  ///< false: parameters of these roles do not decay unless a group says so
     std::optional<ParametrisationRule> parametrisation{};  ///< gives learning-rate factors, and which roles decay
-    OptimiserKind optimiser = OptimiserKind::adam;         ///< whose factors
+    OptimiserKind optimiser = OptimiserKind::adam;         ///< the optimiser that the factors are for
 };
 
-/// Settings of every parameter, in their order. A parameter's own `requires_gradient` is its default for `trained`.
-/// Errors, with `op` (the optimiser) in front: no parameters; a null pointer; a parameter or a name given twice; a
-/// pattern that matches no parameter; a factor or decay that is negative or not finite; those of `parameter_scaling`.
+/// Settings of every parameter, in the parameters' order.
+/// A parameter's own `requires_gradient` is its default for `trained`.
+/// Errors, with `op` (the optimiser) in front: no parameters; a null pointer; a parameter or a name given twice;
+/// a pattern that matches no parameter; a factor or decay that is negative or not finite;
+/// the errors of `parameter_scaling`.
 /// Test: tests/optim/groups_test.cpp
 template <class T>
 [[nodiscard, gnu::cold]] std::vector<ParameterSettings> resolve_groups(const char* op,
@@ -93,8 +96,9 @@ template <class T>
     return settings;
 }
 
-/// What an optimiser's weight decay means: what its options say, else what the parametrisation does if anything decays, else
-/// `otherwise`. `independent` decay needs the run's largest learning rate. `op` names the optimiser in that error.
+/// An optimiser's kind of weight decay: `wanted` (from its options) if given.
+/// Else the parametrisation's kind, if there is a parametrisation and any parameter decays. Else `otherwise`.
+/// Error: `independent` decay without the run's largest learning rate. `op` names the optimiser in it.
 [[nodiscard]] inline WeightDecay resolve_decay(const char* op, std::optional<WeightDecay> wanted,
                                                const std::optional<ParametrisationRule>& parametrisation,
                                                WeightDecay otherwise, const std::vector<ParameterSettings>& settings,

@@ -32,17 +32,16 @@ struct LambOptions {
     double epsilon = 1e-6;
     bool bias_correction = true;
     double weight_decay = 0.01;
-    std::optional<WeightDecay>
-        decay{};  ///< empty: the parametrisation's kind, `coupled` without one, which is the paper's
-    double peak_learning_rate = 0.0;   ///< the largest learning rate of the run; read by independent decay only
-    bool decay_bias_and_norm = false;  ///< true: biases and norm gains decay too
-    bool adapt_bias_and_norm = false;  ///< true: they have a trust ratio too
-    double least_norm = 0.0;           ///< phi: the trust ratio's ||p|| is held in [least_norm, most_norm]
+    std::optional<WeightDecay> decay{};  ///< empty: the parametrisation's kind, or the paper's `coupled` without one
+    double peak_learning_rate = 0.0;     ///< the largest learning rate of the run; read by independent decay only
+    bool decay_bias_and_norm = false;    ///< true: biases and norm gains decay too
+    bool adapt_bias_and_norm = false;    ///< true: biases and norm gains have a trust ratio too
+    double least_norm = 0.0;             ///< phi clamps the trust ratio's ||p|| to [least_norm, most_norm]
     double most_norm = std::numeric_limits<double>::infinity();
     std::vector<ParameterGroup> groups{};
-    std::optional<ParametrisationRule> parametrisation{};  ///< learning-rate factors of every parameter: a recipe's
-    Storage storage{};                   ///< how master weights and moments are kept: a recipe's `storage`
-    std::shared_ptr<MemoryPool> pool{};  ///< where they live; null: the system's memory
+    std::optional<ParametrisationRule> parametrisation{};  ///< a recipe's: learning-rate factor of every parameter
+    Storage storage{};                   ///< a recipe's `storage`: how master weights and moments are kept
+    std::shared_ptr<MemoryPool> pool{};  ///< memory of master weights and moments; null: the system's memory
 };
 
 /// Norms of a parameter and of the update that LAMB is about to make.
@@ -50,14 +49,16 @@ struct LambNorms {
     double value = 0.0, update = 0.0;
 };
 
-/// ||p|| and ||u||, p the values of an update's tensors and u = r + (constants.keep / value_scale) p, r = m / (sqrt(v) + epsilon) with
-/// the new moments, corrected. Nothing is stored. Squares are summed in double over chunks of fixed length, the chunks in turn:
-/// the same bits for any thread count. Scratch of two doubles per chunk from the execution.
+/// ||p|| and ||u|| of an update, without storing anything:
+///   u = r + (constants.keep / value_scale) p      r = m / (sqrt(v) + epsilon), with the new, corrected moments
+/// p are the values of the update's tensors.
+/// Squares are summed in double over chunks of fixed length, and the chunks in turn.
+/// The result has the same bits for any thread count. The execution provides scratch of two doubles per chunk.
 template <class T>
 [[nodiscard]] LambNorms lamb_norms(const Execution& execution, const StoredUpdate<T>& update,
                                    AdamConstants<Accum<T>> constants, double value_scale) {
     using A = Accum<T>;
-    constants.rate = A(-1);  // adam_block then leaves keep p + r where p was
+    constants.rate = A(-1);  // adam_block then writes keep p + r in place of p
     const std::ptrdiff_t chunks = update_chunks(update);
     Scratch<double> scratch(execution, 2 * static_cast<std::size_t>(chunks));
     double* const values = scratch.data();
@@ -76,30 +77,36 @@ template <class T>
     return {.value = std::sqrt(squares.value) * value_scale, .update = std::sqrt(squares.update)};
 }
 
-/// LAMB: Adam whose step is as long, relative to its parameter, as the learning rate says. For the gradient g of the t-th update of
-/// a parameter p, a tensor:
+/// LAMB: Adam with a step length, relative to the parameter's norm, that equals the learning rate.
+/// For the gradient g of the t-th update of a parameter p, a tensor:
 ///   m = beta1 m + (1 - beta1) g         v = beta2 v + (1 - beta2) g^2
 ///   u = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon) + wd p
 ///   p = p - lr phi(||p||) / ||u|| u     phi(z) = min(max(z, least_norm), most_norm)
-/// lr is the learning rate times the group's factor. The trust ratio phi(||p||) / ||u|| is 1 where either is 0, and for
-/// biases and norm gains unless `adapt_bias_and_norm`: what starts at 0 would only grow by the factor 1 + lr from its first step on.
-/// wd p in u is `coupled` decay; `gradient` decay adds it to g instead; `independent` decay takes its share beside the step
-/// (weight_decay.hpp).
+/// lr is the learning rate times the group's factor.
+/// The trust ratio phi(||p||) / ||u|| is 1 where phi(||p||) or ||u|| is 0.
+/// It is also 1 for biases and norm gains unless `adapt_bias_and_norm` is set.
+/// Reason: a parameter that starts at 0 would only grow by the factor 1 + lr per step from its first step on.
+/// The term wd p in u is `coupled` decay; `gradient` decay adds wd p to g instead.
+/// `independent` decay takes its share beside the step (weight_decay.hpp).
 ///
-/// What the trust ratio does to a parametrisation's learning-rate factors: a step changes p by lr ||p|| whatever the size of u, so
-/// by lr relative to p. Adam changes every element by about lr, hence by lr / sigma relative to a p of initial standard
-/// deviation sigma. Both move the function by the same share if
+/// The trust ratio changes a parametrisation's learning-rate factors.
+/// A LAMB step changes p by lr ||p|| for any size of u, hence by lr relative to p.
+/// Adam changes every element by about lr, hence by lr / sigma relative to a p of initial standard deviation sigma.
+/// Both change the function by the same share if
 ///   LAMB's factor = Adam's factor / sigma
-/// so that under standard and u-µP (sigma the same for all widths) factors depend on width as Adam's do, and µP's of a hidden
-/// weight, sigma ~ fan_in^-1/2, falls with fan_in^-1/2 instead of fan_in^-1. Where the ratio is 1 the factor is Adam's own.
+/// Under standard and u-µP, sigma is the same for all widths, and LAMB's factors depend on width as Adam's do.
+/// Under µP a hidden weight has sigma ~ fan_in^-1/2, and its factor falls with fan_in^-1/2 instead of fan_in^-1.
+/// Where the trust ratio is 1 the factor is Adam's own.
 ///
-/// The first pass over a parameter finds both norms, the second is Adam's update with the learning rate lr phi(||p||) / ||u||:
-/// master weights, moments, frozen parameters, groups, threads and memory are as in Adam. Carried scales of value and gradient are
-/// honoured: norms are those of the values.
-/// Units: `learning_rate` is the relative change per update. Errors: those of resolve_groups; options or a learning rate out of
-/// range.
-/// Reference: You et al. 2019, arXiv:1904.00962, algorithm 2; biases and norms left out, as is common for BERT. The defaults are
-/// those of the BERT runs of Blake, Orr, Luschi 2023, arXiv:2303.11257. Test: tests/optim/lamb_test.cpp
+/// The first pass over a parameter finds both norms.
+/// The second pass is Adam's update with the learning rate lr phi(||p||) / ||u||.
+/// Master weights, moments, frozen parameters, groups, threads and memory are as in Adam.
+/// Norms are of values: they include the carried scales of value and gradient.
+/// Units: `learning_rate` is the relative change per update.
+/// Errors: the errors of resolve_groups; options or a learning rate out of range.
+/// Reference: You et al. 2019, arXiv:1904.00962, algorithm 2; biases and norms left out, as is common for BERT.
+/// The defaults are from the BERT runs of Blake, Orr, Luschi 2023, arXiv:2303.11257.
+/// Test: tests/optim/lamb_test.cpp
 template <class T>
 class Lamb : public Optimiser<T, LambOptions, AdamState<T>> {
     using A = Accum<T>;
@@ -108,10 +115,10 @@ class Lamb : public Optimiser<T, LambOptions, AdamState<T>> {
 public:
     explicit Lamb(std::vector<Parameter<T>*> parameters, LambOptions options = {});
 
-    /// Of each parameter's last update; 1 before the first.
+    /// The trust ratio of each parameter's last update; 1 before the first update.
     [[nodiscard]] const std::vector<double>& trust_ratios() const noexcept { return trust_ratios_; }
 
-    /// One update of every parameter that is trained and has a gradient. Gradients stay: see clear_gradients.
+    /// Updates every parameter that is trained and has a gradient. Gradients stay: see clear_gradients.
     void step(const Execution& execution, double learning_rate);
 
 private:

@@ -13,8 +13,9 @@
 
 namespace unitscale::optim {
 
-/// The factor of the loss from step to step. `scale()` is the seed of the backward pass; `unscale` takes it out of the gradients, by
-/// their scale, so that their data is untouched; `update` says whether the step may be taken and prepares the next.
+/// The factor of the loss from step to step. `scale()` is the seed of the backward pass.
+/// `unscale` divides the gradients by it, in their scales alone: the gradients' data stays.
+/// `update` says whether the step may be taken, and prepares the next step.
 ///   tape.backward(loss, static_cast<float>(scaler.scale()));
 ///   scaler.unscale<float>(parameters);
 ///   if (scaler.update(std::isfinite(norm))) optimiser.step(execution, rate);
@@ -27,11 +28,12 @@ public:
     }
 
     [[nodiscard]] double scale() const noexcept { return scale_; }
-    /// Steps that were not taken, in all and since the last one that was.
+    /// Skipped steps: all of them, and the number since the last step that was taken.
     [[nodiscard]] std::uint64_t skipped() const noexcept { return skipped_; }
     [[nodiscard]] std::uint64_t skipped_in_a_row() const noexcept { return skipped_in_a_row_; }
 
-    /// Divides the gradients by the scale of the step that made them, once, when all of the step's are there.
+    /// Divides the gradients by the scale of the step that made them.
+    /// Call it once per step, when all gradients of the step are complete.
     template <class T>
     void unscale(std::span<Parameter<T>* const> parameters) const {
         if (scale_ == 1.0) return;
@@ -39,8 +41,9 @@ public:
             if (is_updated(*parameter)) parameter->gradient().set_scale(parameter->gradient().scale() / scale_);
     }
 
-    /// After a step whose gradients were finite, or not. Returns whether to take it: under `none` always, so that the caller sees the
-    /// broken step; else if it was finite. Only `automatic` changes the scale, within [2^-126, 2^127].
+    /// Reports whether a step's gradients were finite, and returns whether to take the step.
+    /// Under `none` every step is taken, so that the caller sees a broken step; else a finite step is taken.
+    /// Only `automatic` changes the scale, within [2^-126, 2^127].
     bool update(bool finite) noexcept {
         if (how_.kind == LossScaleKind::none) return true;
         skipped_ += finite ? 0 : 1;

@@ -17,38 +17,42 @@
 
 namespace unitscale::optim {
 
-/// One update of one parameter p, as an optimiser gets it: p's own numbers are value.data() times value.scale().
+/// One update of one parameter p, as an optimiser receives it. The values of p are value.data() times value.scale().
 template <class T, class State>
 struct ParameterUpdate {
     std::size_t index;              ///< among the optimiser's parameters
-    const Parameter<T>& parameter;  ///< its gradient is there
-    Tensor<T>& value;               ///< the parameter's, to be written
+    const Parameter<T>& parameter;  ///< has a gradient
+    Tensor<T>& value;               ///< the parameter's value, which the update writes
     State& state;
-    double learning_rate;  ///< the parameter's own: the step's times its factor
+    double learning_rate;  ///< of this parameter: the step's learning rate times the parameter's factor
     double weight_decay;
     WeightDecay decay;
     double schedule_share;  ///< lr_t / lr_peak, which independent decay reads
 
-    /// Times value.data(), what `gradient` decay adds to the gradient; 0 under the other kinds.
+    /// `gradient` decay adds penalty() value.data() to the gradient; 0 under the other kinds.
     [[nodiscard]] double penalty() const noexcept {
         return decay == WeightDecay::gradient ? weight_decay * value.scale() : 0.0;
     }
-    /// The factor that the other kinds leave on p beside a step with the learning rate `rate`.
+    /// The other kinds multiply p by this factor beside a step with the learning rate `rate`; 1 under `gradient`.
     [[nodiscard]] double keep(double rate) const noexcept {
         return kept_share(decay, weight_decay, rate, schedule_share);
     }
 };
 
-/// What all optimisers have in common, and the base of one of one's own: parameters with their settings, state from a parameter's
-/// first training on, the walk over what a step updates, names for saving. The formula alone is left to the class that is derived:
+/// The base class of all optimisers, and of a user's own optimiser.
+/// It holds the parameters with their settings, and each parameter's state from its first training on.
+/// It walks over the parameters that a step updates, and names the state for saving.
+/// The derived class adds the formula alone:
 ///   void step(const Execution& e, double lr) { this->for_each_update(lr, [&](const auto& update) { ... }); }
 ///
-/// Options has the fields weight_decay, decay, peak_learning_rate, decay_bias_and_norm, groups, parametrisation and storage, as
-/// AdamOptions; State is made as State(shape, options) and has visit_state(visitor, name).
+/// Options has the fields weight_decay, decay, peak_learning_rate, decay_bias_and_norm, groups, parametrisation and
+/// storage, as AdamOptions. State is constructed as State(shape, options) and has visit_state(visitor, name).
 ///
-/// A frozen parameter, or one without gradient, keeps value and state. The groups' `trained` is written to the parameters'
-/// `requires_gradient` when the optimiser is made; where that fails, no parameter is touched. The parameters outlive the optimiser.
-/// Errors, with the optimiser's name in front: those of resolve_groups and resolve_decay; storage that makes no sense.
+/// A frozen parameter, or one without gradient, keeps value and state.
+/// The constructor writes the groups' `trained` to the parameters' `requires_gradient`.
+/// If the constructor throws for its arguments, no parameter is changed.
+/// The parameters outlive the optimiser.
+/// Errors, with the optimiser's name in front: the errors of resolve_groups and resolve_decay; invalid storage.
 /// Test: tests/optim/optimiser_test.cpp
 template <class T, class Options, class State>
 class Optimiser {
@@ -61,7 +65,7 @@ public:
         for (Parameter<T>* parameter : parameters_) parameter->clear_gradient();
     }
 
-    /// Names the state to a visitor: tensors and codes as StoredTensor does, visitor.scalar(name, std::uint64_t&).
+    /// Names the state to a visitor: tensors and codes as in StoredTensor, visitor.scalar(name, std::uint64_t&).
     template <class Visitor>
     void visit_state(Visitor&& visitor) {
         for (std::size_t i = 0; i < parameters_.size(); ++i)
@@ -69,8 +73,8 @@ public:
     }
 
 protected:
-    /// `name` is for errors, `kind` says whose learning-rate factors a parametrisation gives, `otherwise` what weight decay means
-    /// where neither options nor parametrisation say so.
+    /// `name` begins errors. `kind` selects the learning-rate factors that a parametrisation gives.
+    /// `otherwise` is the kind of weight decay where neither options nor parametrisation choose one.
     Optimiser(const char* name, OptimiserKind kind, WeightDecay otherwise, std::vector<Parameter<T>*> parameters,
               Options options)
         : name_(name),
@@ -89,7 +93,8 @@ protected:
         }
     }
 
-    /// Calls use(const ParameterUpdate<T, State>&) for every parameter that is trained and has a gradient, in turn. Gradients stay.
+    /// Calls use(const ParameterUpdate<T, State>&) for every parameter that is trained and has a gradient, in turn.
+    /// Gradients stay.
     /// Errors: a learning rate that is negative or not finite, or above the peak that independent decay divides by.
     template <class Use>
     void for_each_update(double learning_rate, const Use& use) {
@@ -119,7 +124,7 @@ private:
     Options options_;
     std::vector<ParameterSettings> settings_;
     WeightDecay decay_;
-    std::vector<std::optional<State>> states_;  ///< empty until a parameter is trained
+    std::vector<std::optional<State>> states_;  ///< one per parameter; empty until the parameter is trained
 };
 
 }  // namespace unitscale::optim

@@ -16,11 +16,13 @@
 
 namespace unitscale::optim {
 
-/// Rounds the gradients of linear layers' weights (role `weight`) to `storage.weight_gradient`, in place: data 2^bias to the
-/// format, times 2^-bias, kept in T. The bias is that of `storage.weight_gradient_scale`. Nothing is done where no format is given.
-/// A gradient with an infinite or NaN element stays as it is, so that who looks for those still finds them: call it first.
-/// Stochastic rounding takes the stream of `key` and the parameter's name: give one of the step.
-/// Errors: those of kernels::round_elements. Test: tests/optim/round_gradients_test.cpp
+/// Quantises the gradients of linear layers' weights (role `weight`) to `storage.weight_gradient`, in place:
+///   g = 2^-bias round(2^bias g), kept in T          bias from `storage.weight_gradient_scale`
+/// Without a format it does nothing.
+/// A gradient with an infinite or NaN element stays unchanged, so that a later check still finds the element.
+/// Call it before such checks.
+/// Stochastic rounding takes the stream of `key` and the parameter's name: give a key that depends on the step.
+/// Errors: the errors of kernels::round_elements. Test: tests/optim/round_gradients_test.cpp
 template <class T>
 void round_weight_gradients(const Execution& execution, std::span<Parameter<T>* const> parameters,
                             const Storage& storage, RandomKey key = {}) {

@@ -15,7 +15,7 @@
 
 namespace unitscale::optim {
 
-/// How the learning rate moves after the warm-up.
+/// The course of the learning rate after the warm-up.
 enum class ScheduleKind { constant, cosine, half_life };
 
 inline constexpr std::array<std::string_view, 3> schedule_kind_names = {"constant", "cosine", "half-life"};
@@ -24,7 +24,7 @@ inline constexpr std::array<std::string_view, 3> schedule_kind_names = {"constan
     return schedule_kind_names[static_cast<std::size_t>(kind)];
 }
 
-/// The kind of that name; Error lists the known ones.
+/// The kind with the name `text`. Error: an unknown name; the message lists the known names.
 [[nodiscard]] inline ScheduleKind parse_schedule_kind(std::string_view text) {
     std::string known;
     for (std::size_t i = 0; i < schedule_kind_names.size(); ++i) {
@@ -35,8 +35,8 @@ inline constexpr std::array<std::string_view, 3> schedule_kind_names = {"constan
     fail("schedule: unknown kind '", text, "'; expected one of ", known);
 }
 
-/// The learning rate of every update of a run, as a value. Updates count from 1 to `steps`. With p = max(warmup, 1), the
-/// update that has the peak:
+/// The learning rate of every update of a run, as a value. Updates t count from 1 to `steps`.
+/// p = max(warmup, 1) is the update that has the peak:
 ///   t <= p:      peak t / p, linear
 ///   constant:    peak
 ///   cosine:      peak (f + (1 - f) (1 + cos(pi (t - p) / (steps - p))) / 2),   f = final_share, reached at t = steps
@@ -50,7 +50,7 @@ struct Schedule {
     double final_share = 0.1;  ///< read by `cosine`
     double half_life = 1.0;    ///< read by `half_life`
 
-    /// Error: a field that makes no sense, named.
+    /// Error: a field that is out of range; the message names the field.
     void validate() const {
         check(std::isfinite(peak) && peak >= 0.0, "schedule: peak is ", peak,
               "; expected a finite number, not negative");
@@ -62,7 +62,7 @@ struct Schedule {
               "schedule: half-life is ", half_life, " steps; expected a positive number");
     }
 
-    /// The learning rate of update `step`. Errors: those of validate; a step outside 1 .. steps.
+    /// The learning rate of update `step`. Errors: the errors of validate; a step outside 1 .. steps.
     [[nodiscard]] double at(std::uint64_t step) const {
         validate();
         check(step >= 1 && step <= steps, "schedule: step ", step, " of ", steps, "; updates count from 1");

@@ -34,19 +34,19 @@ struct SgdOptions {
     double peak_learning_rate = 0.0;     ///< the largest learning rate of the run; read by independent decay only
     bool decay_bias_and_norm = true;     ///< false: biases and norm gains do not decay
     std::vector<ParameterGroup> groups{};
-    std::optional<ParametrisationRule> parametrisation{};  ///< learning-rate factors of every parameter: a recipe's
-    Storage storage{};  ///< how master weights and the velocity, its `first_moment`, are kept: a recipe's `storage`
-    std::shared_ptr<MemoryPool> pool{};  ///< where they live; null: the system's memory
+    std::optional<ParametrisationRule> parametrisation{};  ///< a recipe's: learning-rate factor of every parameter
+    Storage storage{};  ///< a recipe's `storage`: how master weights and velocity (`first_moment`) are kept
+    std::shared_ptr<MemoryPool> pool{};  ///< memory of master weights and velocity; null: the system's memory
 };
 
-/// The constants of one update of one parameter, in the type of its state.
+/// The constants of one update of one parameter p, in the type of its state.
 template <class A>
 struct SgdConstants {
     A gradient_scale;  ///< carried scale of the gradient
-    A penalty;         ///< times p, added to the gradient
+    A penalty;         ///< penalty * p is added to the gradient
     A momentum;
-    A from_gradient, from_velocity;  ///< the step's parts
-    A keep;                          ///< 1 - share lost to weight decay
+    A from_gradient, from_velocity;  ///< factors of gradient and velocity in the step
+    A keep;                          ///< 1 - (share lost to weight decay)
 };
 
 /// The update of one block of elements, in place.
@@ -60,7 +60,7 @@ template <class A>
     }
 }
 
-/// One fused pass over p, g and, unless it is null, the velocity u, which is kept as computed. Blocks as in adam_update.
+/// One fused pass over p, g and the velocity u, which is kept as computed. u may be null. Blocks as in adam_update.
 template <class T>
 void sgd_update(const Execution& execution, T* p, const T* g, Accum<T>* u, std::size_t size,
                 const SgdConstants<Accum<T>>& c) {
@@ -70,8 +70,8 @@ void sgd_update(const Execution& execution, T* p, const T* g, Accum<T>* u, std::
     const std::ptrdiff_t blocks = (n + width - 1) / width;
     parallel_for(execution.threads, blocks, kernels::work_threshold / width,
                  [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
-                     kernels::Block<A> value{}, gradient{},
-                         velocity{};  // lanes past the end hold some numbers, which nobody stores
+                     // Lanes past the end hold numbers that are never stored.
+                     kernels::Block<A> value{}, gradient{}, velocity{};
                      for (std::ptrdiff_t block = begin; block < end; ++block) {
                          const std::ptrdiff_t start = block * width, count = std::min(width, n - start);
                          kernels::load_block<T>(p + start, count, value);
@@ -84,7 +84,7 @@ void sgd_update(const Execution& execution, T* p, const T* g, Accum<T>* u, std::
                  });
 }
 
-/// What Sgd keeps of one parameter, and its update. Without momentum there is no velocity.
+/// Sgd's state of one parameter, and the parameter's update. Without momentum there is no velocity.
 template <class T>
 struct SgdState {
     StoredTensor<Accum<T>> master{}, velocity{};
@@ -127,12 +127,12 @@ struct SgdState {
 
 /// Stochastic gradient descent with momentum mu. For a gradient g, to which `gradient` decay adds wd p:
 ///   u = mu u + g            p = (1 - d) p - lr u            with nesterov: p = (1 - d) p - lr (g + mu u)
-/// d is the decay's share (weight_decay.hpp), lr the learning rate times the group's factor. The velocity u is kept as the
-/// storage's `first_moment`, in Accum<T> by default, not at all without momentum. Master weights, frozen parameters, groups,
-/// threads and memory as in Adam.
-/// Units: `learning_rate` per update. Errors: those of resolve_groups; options or a learning rate out of range.
+/// d is the share that weight decay takes (weight_decay.hpp); lr is the learning rate times the group's factor.
+/// The velocity u is kept as the storage's `first_moment`, in Accum<T> by default; without momentum it is not kept.
+/// Master weights, frozen parameters, groups, threads and memory are as in Adam.
+/// Units: `learning_rate` per update. Errors: the errors of resolve_groups; options or a learning rate out of range.
 /// Reference: Sutskever, Martens, Dahl, Hinton, On the importance of initialization and momentum in deep learning, ICML
-/// 2013 (here u is a sum of gradients: the learning rate stays outside). Test: tests/optim/sgd_test.cpp
+/// 2013. Here u is a sum of gradients, and the learning rate stays outside of it. Test: tests/optim/sgd_test.cpp
 template <class T>
 class Sgd : public Optimiser<T, SgdOptions, SgdState<T>> {
     using A = Accum<T>;
@@ -141,7 +141,7 @@ class Sgd : public Optimiser<T, SgdOptions, SgdState<T>> {
 public:
     explicit Sgd(std::vector<Parameter<T>*> parameters, SgdOptions options = {});
 
-    /// One update of every parameter that is trained and has a gradient. Gradients stay: see clear_gradients.
+    /// Updates every parameter that is trained and has a gradient. Gradients stay: see clear_gradients.
     void step(const Execution& execution, double learning_rate);
 
 private:

@@ -26,7 +26,7 @@
 
 namespace unitscale::optim {
 
-/// The largest magnitude of n numbers; NaN if one is NaN; 0 for n = 0. By bits, in lanes.
+/// The largest magnitude of n numbers; NaN if one is NaN; 0 for n = 0. It compares bit patterns, in lanes.
 template <std::floating_point A>
 [[nodiscard]] A largest_of(const A* x, std::ptrdiff_t n) noexcept {
     using Bits = std::conditional_t<sizeof(A) == 8, std::uint64_t, std::uint32_t>;
@@ -43,17 +43,21 @@ template <std::floating_point A>
     return std::bit_cast<A>(*std::max_element(most.begin(), most.end()));
 }
 
-/// A tensor that lives from update to update, kept as its StateFormat says: as computed, in A (float or double), or as codes of a
-/// format times a scale, code scale ~ value, rounded as the StateFormat says.
-///   scale = 2^-b      b = floor(log2(max / amax)), held in [-126,126]; 1 where amax is 0 or not finite
-/// so the largest magnitude is close to the format's largest number and nothing overflows. The scale of a whole tensor is that of
-/// the values that come, not of those before: `expect` is told their largest, `store` writes them, `finish` ends. That of a block
-/// is found as it is stored. Without scales what does not fit becomes the largest number.
-/// `keep_positive`: no positive number becomes zero; what would is kept as the smallest positive one. For what is divided by:
-/// beside a first moment that is not 0, a second moment of 0 makes a step of Adam 1 / epsilon times the first moment, without
-/// bound.
-/// Chunks begin at multiples of `chunk`; several threads may load and store different ones. Unit: the value's.
-/// Errors: those of StateFormat. Test: tests/optim/stored_tensor_test.cpp
+/// A tensor that lives from update to update, kept as its StateFormat says.
+/// It is kept as computed, in A (float or double), or as codes of a format times a scale: code scale ~ value.
+///   scale = 2^-b      b = floor(log2(max / amax)), clamped to [-126,126]; scale = 1 where amax is 0 or not finite
+/// The largest magnitude is then close to the format's largest number, and nothing overflows.
+///
+/// A scale of the whole tensor is found from the new values, not from the stored ones:
+/// `expect` takes their largest magnitude, `store` writes them, `finish` ends the update.
+/// A block's scale is found when the block is stored.
+/// Without scales a value out of range becomes the format's largest number.
+///
+/// `keep_positive`: a positive value that would round to zero becomes the smallest positive number instead.
+/// It is for divisors: with a second moment of 0, Adam's step is the first moment times 1 / epsilon, without bound.
+///
+/// Chunks begin at multiples of `chunk`; several threads may load and store different chunks.
+/// Unit: the unit of the value. Errors: the errors of StateFormat. Test: tests/optim/stored_tensor_test.cpp
 template <std::floating_point A>
 class StoredTensor {
 public:
@@ -61,7 +65,7 @@ public:
     using Chunk = std::array<A, static_cast<std::size_t>(chunk)>;
 
     StoredTensor() = default;
-    /// Zeros.
+    /// A tensor of zeros.
     StoredTensor(const Shape& shape, const StateFormat& how, bool keep_positive = false,
                  const std::shared_ptr<MemoryPool>& pool = nullptr)
         : how_(how), keep_positive_(keep_positive) {
@@ -82,7 +86,7 @@ public:
         return size;
     }
     [[nodiscard]] bool empty() const { return size() == 0; }
-    /// The values themselves, where they are kept as computed.
+    /// Whether the values are kept as computed; `computed` then holds them.
     [[nodiscard]] bool is_computed() const noexcept { return !how_.format.has_value(); }
     [[nodiscard]] Tensor<A>& computed() { return values_; }
     /// Whether `store` needs an `expect` before it.
@@ -92,14 +96,14 @@ public:
     void load(std::ptrdiff_t begin, std::ptrdiff_t count, Chunk& out) const {
         use_tensor(*this, [&](const auto& tensor) { read(tensor, begin, count, tensor.scale(), out); });
     }
-    /// The same after `store`, before `finish`: what was stored of the values that were given.
+    /// out[0 .. count) = the stored values from `begin` on, between `store` and `finish`.
     void load_stored(std::ptrdiff_t begin, std::ptrdiff_t count, Chunk& out) const {
         use_tensor(*this, [&](const auto& tensor) { read(tensor, begin, count, next_scale_, out); });
     }
 
-    /// All values of the coming `store`s are at most `largest` in magnitude.
+    /// States that all values of the coming calls of `store` are at most `largest` in magnitude.
     void expect(A largest) noexcept { next_scale_ = scale_of(largest); }
-    /// Stochastic rounding takes piece i of the stream `key` for the i-th value of the tensor.
+    /// Stochastic rounding takes piece i of the stream `key` (random_piece) for the i-th value of the tensor.
     void store(std::ptrdiff_t begin, std::ptrdiff_t count, const Chunk& values, RandomKey key = {}) {
         use_tensor(*this, [&](auto& tensor) { write(tensor, begin, count, values, key); });
     }
@@ -107,9 +111,11 @@ public:
         if (scaled_as_whole()) use_tensor(*this, [this](auto& tensor) { tensor.set_scale(next_scale_); });
     }
 
-    /// Names it to a visitor. What is kept as computed: visitor.tensor(name, Tensor<A>&). Codes: visitor.codes(name, format, Tensor&),
-    /// of std::uint8_t up to 8 bits a code, else of std::uint16_t; the scale of the whole is the tensor's own. Before them, the scales
-    /// of blocks: visitor.tensor(name + ".scale", Tensor<float>&). Error: the visitor has no such function.
+    /// Names the tensor to a visitor. Values kept as computed: visitor.tensor(name, Tensor<A>&).
+    /// Codes: visitor.codes(name, format, Tensor&), of std::uint8_t up to 8 bits per code, else of std::uint16_t.
+    /// A scale of the whole tensor is the scale of that Tensor.
+    /// Scales of blocks come before the codes: visitor.tensor(name + ".scale", Tensor<float>&).
+    /// Error: the visitor has no such function.
     template <class Visitor>
     void visit_state(Visitor&& visitor, const std::string& name) {
         const auto show = [&](const std::string& what, auto& tensor) {
@@ -128,7 +134,7 @@ public:
     }
 
 private:
-    /// Calls use(tensor) with the one that `self`, a StoredTensor, keeps its numbers in.
+    /// Calls use(tensor) with the tensor that holds the numbers of `self`, a StoredTensor.
     template <class Self, class Use>
     static void use_tensor(Self& self, const Use& use) {
         if (self.is_computed()) use(self.values_);
@@ -137,8 +143,8 @@ private:
     }
 
     [[nodiscard]] double scale_of(A largest) const noexcept {
-        const int bias =
-            amax_bias(*how_.format, kernels::amax(Execution{}, &largest, 1), 0);  // of a double: rounded up
+        // kernels::amax rounds a double up to float.
+        const int bias = amax_bias(*how_.format, kernels::amax(Execution{}, &largest, 1), 0);
         return scale_of_exponent<double>(-std::clamp(bias, -126, 126));
     }
 
@@ -173,7 +179,8 @@ private:
         }
     }
 
-    /// scaled = values over their scale, blocks' scales being set here; what must stay positive is at least the smallest number.
+    /// scaled = values / scale. Sets the scales of blocks.
+    /// Under `keep_positive`, positive values are at least the format's smallest number.
     void scale_down(std::ptrdiff_t begin, std::ptrdiff_t count, const Chunk& values, Chunk& scaled) {
         const A least = keep_positive_ ? static_cast<A>(how_.format->min_subnormal()) : A(0);
         for_pieces(begin, count, [&](std::ptrdiff_t at, std::ptrdiff_t length, std::size_t block) {
@@ -216,7 +223,7 @@ private:
         }
     }
 
-    /// use(at, length, block): the parts of a chunk that share a scale, `at` counted from the chunk's begin.
+    /// Calls use(at, length, block) for each part of a chunk that shares a scale; `at` counts from the chunk's begin.
     template <class Use>
     void for_pieces(std::ptrdiff_t begin, std::ptrdiff_t count, Use&& use) const {
         const std::ptrdiff_t step = how_.block == 0 ? chunk : static_cast<std::ptrdiff_t>(how_.block);
@@ -227,10 +234,10 @@ private:
     StateFormat how_{};
     bool keep_positive_ = false;
     double next_scale_ = 1.0;
-    Tensor<A> values_{};  ///< as computed; or codes, of which one of the next two keeps all
-    Tensor<std::uint8_t> bytes_{};
-    Tensor<std::uint16_t> words_{};
-    Tensor<float> scales_{};  ///< of blocks
+    Tensor<A> values_{};             ///< values kept as computed; of these three tensors one is in use
+    Tensor<std::uint8_t> bytes_{};   ///< codes of at most 8 bits
+    Tensor<std::uint16_t> words_{};  ///< longer codes
+    Tensor<float> scales_{};         ///< scales of blocks
 };
 
 }  // namespace unitscale::optim

@@ -15,7 +15,7 @@
 
 namespace unitscale::optim {
 
-/// The tensors of one parameter's update. Null: there is none.
+/// The tensors of one parameter's update. A null pointer: the update has no such tensor.
 template <class T>
 struct StoredUpdate {
     T* weights = nullptr;
@@ -24,10 +24,10 @@ struct StoredUpdate {
     StoredTensor<Accum<T>>* master = nullptr;
     StoredTensor<Accum<T>>* first = nullptr;
     StoredTensor<Accum<T>>* second = nullptr;
-    RandomKey key{};  ///< of this update, for what is rounded stochastically
+    RandomKey key{};  ///< of this update's stochastic rounding
 };
 
-/// Widens `count` elements.
+/// Converts `count` elements to Accum<T>.
 template <class T>
 void load_elements(const T* x, std::ptrdiff_t count, Accum<T>* out) noexcept {
     std::ptrdiff_t i = 0;
@@ -44,14 +44,14 @@ void store_elements(const Accum<T>* values, std::ptrdiff_t count, T* y) noexcept
     for (; i < count; ++i) y[i] = kernels::narrow<T>(values[i]);
 }
 
-/// A chunk of the tensors of an update, widened; what stands for a tensor that is not there is scratch.
+/// A chunk of an update's tensors, converted to A. The array of a tensor that the update does not have is scratch.
 template <class A>
 struct UpdateChunk {
     using Values = typename StoredTensor<A>::Chunk;
     Values value{}, gradient{}, first{}, second{};
 
-    /// Calls body(A* value, const A* gradient, A* first, A* second) for each block of kernels::block_size of the first `count`
-    /// elements. Lanes past the end hold some numbers, which nobody reads or stores.
+    /// Calls body(A* value, const A* gradient, A* first, A* second) for each block of the first `count` elements.
+    /// A block has kernels::block_size elements. Lanes past the end hold numbers that are never read or stored.
     template <class Body>
     void for_blocks(std::ptrdiff_t count, const Body& body) {
         for (std::ptrdiff_t at = 0; at < count; at += kernels::block_size)
@@ -66,8 +66,9 @@ template <class T>
     return (static_cast<std::ptrdiff_t>(update.size) + chunk - 1) / chunk;
 }
 
-/// Decodes elements [start, start + count) of an update. With a master copy, `value` is the master's. A weight that is not what its
-/// master rounds to was written by somebody else (initialisation, a file): its value is the weight's.
+/// Decodes elements [start, start + count) of an update. With a master copy, `value` is the master's value.
+/// A weight that differs from its rounded master was written from outside (initialisation, a file).
+/// `value` is then the weight's value.
 template <class T>
 [[gnu::noinline]] void load_update_chunk(const StoredUpdate<T>& update, std::ptrdiff_t start, std::ptrdiff_t count,
                                          UpdateChunk<Accum<T>>& c) {
@@ -86,7 +87,7 @@ template <class T>
     if (update.second != nullptr) update.second->load(start, count, c.second);
 }
 
-/// Calls use(index, start, count, UpdateChunk&) for every chunk of an update, decoded: from several threads, each chunk once.
+/// Calls use(index, start, count, UpdateChunk&) once for every chunk of an update, decoded, from several threads.
 template <class T, class Use>
 void for_update_chunks(const Execution& execution, const StoredUpdate<T>& update, const Use& use) {
     using A = Accum<T>;
@@ -103,13 +104,15 @@ void for_update_chunks(const Execution& execution, const StoredUpdate<T>& update
                  });
 }
 
-/// One update of a parameter whose state is kept as codes: decodes a chunk of every tensor, calls
+/// One update of a parameter with state that is kept as codes. It decodes a chunk of every tensor, calls
 ///   body(A* value, const A* gradient, A* first, A* second)
-/// for each block of kernels::block_size elements, which changes value, first and second in place, and stores them. Where a tensor
-/// has one scale, that is the scale of the new values: they are computed twice, once to find their largest magnitude, once to be
-/// stored.
-/// With a master copy, the weights are rounded from what is stored of it.
-/// No allocation beyond scratch of the execution; the same bits for any thread count. Test: tests/optim/stored_update_test.cpp
+/// for each block of kernels::block_size elements, and stores the tensors.
+/// `body` changes value, first and second in place.
+/// Where a tensor has one scale, the new values determine it.
+/// They are then computed twice: once to find their largest magnitude, once to be stored.
+/// With a master copy, the weights are rounded from the stored master.
+/// The only allocation is scratch of the execution. Results are equal, to the bit, for any thread count.
+/// Test: tests/optim/stored_update_test.cpp
 template <class T, class Body>
 void update_stored(const Execution& execution, const StoredUpdate<T>& update, const Body& body) {
     using A = Accum<T>;

@@ -19,7 +19,7 @@ struct Batch {
     Tensor<std::int32_t> labels{};
 };
 
-/// What part of a token sequence is for training; the rest, at its end, is for validation.
+/// The share of a token sequence that is for training; the rest, at its end, is for validation.
 inline constexpr double training_share = 0.9;
 
 /// Training and validation tokens: the first nine tenths and the last tenth.
@@ -28,7 +28,7 @@ struct Split {
     std::span<const std::int32_t> validation{};
 };
 
-/// Cuts a token sequence in two. Error: a part is not longer than one sequence of `length` tokens.
+/// Cuts a token sequence in two. Error: a part is not longer than `length` tokens.
 /// Test: tests/train/batches_test.cpp
 [[nodiscard]] inline Split split(std::span<const std::int32_t> tokens, std::size_t length) {
     const auto border = static_cast<std::size_t>(static_cast<double>(tokens.size()) * training_share);
@@ -50,8 +50,9 @@ inline void set_row(Batch& batch, std::size_t row, std::span<const std::int32_t>
     std::copy_n(tokens.data() + start + 1, length, batch.labels.data() + row * length);
 }
 
-/// Fills the rows of a training batch with windows at random places. Row r of the step's batch depends on
-/// (key, step, first_row + r) alone, so micro-batches of one step (first_row = 0, B, 2B, ...) hold the rows of the whole.
+/// Fills the rows of a training batch with windows at random places.
+/// Row r of the batch depends on (key, step, first_row + r) alone.
+/// The micro-batches of one step (first_row = 0, B, 2B, ...) therefore hold the rows of the whole step's batch.
 inline void fill_random(Batch& batch, std::span<const std::int32_t> tokens, RandomKey key, std::uint64_t step,
                         std::size_t first_row = 0) {
     const std::size_t rows = batch.ids.shape()[0], length = batch.ids.shape()[1];
@@ -64,7 +65,7 @@ inline void fill_random(Batch& batch, std::span<const std::int32_t> tokens, Rand
     }
 }
 
-/// Number of disjoint windows of `length` tokens, each with its successor.
+/// The number of disjoint windows of `length` tokens, each with its successor.
 [[nodiscard]] inline std::size_t window_count(std::size_t tokens, std::size_t length) noexcept {
     return tokens == 0 ? 0 : (tokens - 1) / length;
 }

@@ -41,16 +41,19 @@
 #include <utility>
 #include <vector>
 
-// Training runs on disk: one safetensors file with the weights, the optimiser's state and what the library remembers.
+// Training runs on disk: one safetensors file with the weights, the optimiser's state and the ScalingState.
 //   decoder/block0/ffn/up/weight              data in its stored type
 //   decoder/block0/ffn/up/weight.scale        F64, one element, where the scale is not 1
-//   optimiser/...                             what `visit_state` names, in the stored types, with .scale likewise, or F32,
-//                                             one element to a block; numbers and tables are metadata
-// A file of weights alone, from here or from elsewhere, loads into any recipe; GPT-2's and Llama's under their published names.
+//   optimiser/...                             tensors that `visit_state` names, in their stored types
+//   optimiser/... .scale                      F64, one element, where the scale is not 1; or F32, one element per block
+// Numbers and tables that `visit_state` names are metadata.
+// A file of weights alone loads into any recipe, whether this library or another program wrote it.
+// The weights of GPT-2 and Llama load under their published names.
 namespace unitscale::train {
 
-/// A parameter's facts as a checkpoint keeps them, so that what follows from them (initial scale, multipliers, learning rates) can be
-/// told from the file: {"role": "weight", "fan_in": 128, "fan_out": 512, "depth": 4, "width": 128}.
+/// A parameter's facts as a checkpoint keeps them:
+///   {"role": "weight", "fan_in": 128, "fan_out": 512, "depth": 4, "width": 128}
+/// The facts determine initial scale, multipliers and learning rates, so that these can be told from the file.
 [[nodiscard]] inline nlohmann::ordered_json facts_to_json(const ParameterFacts& facts) {
     return {{"role", name(facts.role)},
             {"fan_in", facts.fan_in},
@@ -59,7 +62,8 @@ namespace unitscale::train {
             {"width", facts.width}};
 }
 
-/// Calls use(E{}) with the type that a file keeps codes of `format` as: that of the format, or the word itself where no type is.
+/// Calls use(E{}) with the element type that a file keeps codes of `format` in.
+/// E is the format's own type, or the code word Code where the format has no type.
 template <CodeWord Code, class Use>
 void with_code_type(const FloatFormat& format, const Use& use) {
     if constexpr (sizeof(Code) == 1) {
@@ -73,8 +77,8 @@ void with_code_type(const FloatFormat& format, const Use& use) {
     }
 }
 
-/// Gathers weights and state, then writes them at once or not at all (SafetensorsWriter). Tensors are borrowed until `write`.
-/// It is the visitor of `visit_state`. Test: tests/train/checkpoint_test.cpp
+/// Gathers weights and state, then writes them at once or not at all (SafetensorsWriter).
+/// Tensors are borrowed until `write`. The class is a visitor for `visit_state`. Test: tests/train/checkpoint_test.cpp
 class CheckpointWriter {
 public:
     template <class T>
@@ -82,8 +86,9 @@ public:
         for (const Parameter<T>* parameter : parameters) add(parameter->name(), parameter->value());
         facts(parameters);
     }
-    /// Weights of linear layers (role `weight`) as codes of F, one power of two to a tensor: 2^bias x rounded to F with the largest
-    /// bias that the largest magnitude allows, less `margin`; the scale is 2^-bias. The others as they are.
+    /// Weights of linear layers (role `weight`) as codes of F with one power-of-two scale per tensor:
+    ///   code = round(2^bias x) to F      scale = 2^-bias
+    /// bias is the largest that the largest magnitude allows, less `margin`. Other parameters are written unchanged.
     template <FloatFormat F, class T>
     void quantised_weights(const std::vector<Parameter<T>*>& parameters, int margin = 0) {
         for (const Parameter<T>* parameter : parameters) {
@@ -102,14 +107,14 @@ public:
         }
         facts(parameters);
     }
-    /// State that is visited from now on has this in front of its names.
+    /// Names of state that is visited from now on begin with `prefix`.
     void set_prefix(std::string prefix) { prefix_ = std::move(prefix); }
 
     template <class T>
     void tensor(const std::string& name, const Tensor<T>& tensor) {
         add(prefix_ + name, tensor);
     }
-    /// Codes of `format`, which a StoredTensor keeps.
+    /// Codes of `format`, from a StoredTensor.
     template <CodeWord Code>
     void codes(const std::string& name, const FloatFormat& format, const Tensor<Code>& tensor) {
         with_code_type<Code>(format, [&]<class E>(E) {
@@ -130,7 +135,7 @@ public:
     void text(const std::string& name, const std::string& text) { writer_.set_metadata(prefix_ + name, text); }
     void recipe(const Recipe& recipe) { writer_.set_metadata("recipe", io::recipe_to_json(recipe).dump()); }
 
-    /// Errors: those of SafetensorsWriter.
+    /// Errors: the errors of SafetensorsWriter.
     void write(const std::filesystem::path& path) const { writer_.write(path); }
 
 private:
@@ -153,10 +158,11 @@ private:
     std::string prefix_{};
 };
 
-/// Reads them back, whole or not at all: everything is read and checked first, `commit` then puts it where it belongs. (Tables
-/// alone, of which `visit_state` shows copies, are set at once: read them last.)
-/// Errors, in one line that names the file: those of SafetensorsReader; a tensor that is missing or has another shape; a number
-/// that is missing or is none.
+/// Reads a checkpoint back, whole or not at all.
+/// Everything is read and checked first; `commit` then copies it to its places.
+/// Tables are an exception, because `visit_state` shows copies of them: they are set at once, so read them last.
+/// Errors, in one line that names the file: the errors of SafetensorsReader; a tensor that is missing or has another
+/// shape; a number that is missing or not a number.
 class CheckpointReader {
 public:
     explicit CheckpointReader(const std::filesystem::path& path)
@@ -165,33 +171,34 @@ public:
     [[nodiscard]] const io::SafetensorsReader& file() const noexcept { return reader_; }
     void set_prefix(std::string prefix) { prefix_ = std::move(prefix); }
 
-    /// The weights of a model, whatever type they are stored in, by the parameters' names or by published ones (PublishedWeights).
-    /// A file without scales, for a parameter that has one: the value is kept under the parameter's scale; one that T does not hold
-    /// is rounded; `notes` says so. `plain`: scales are multiplied out, as recipes need that do not propagate them.
+    /// The weights of a model from any stored type, by the parameters' names or by published names (PublishedWeights).
+    /// If the file has no scales and a parameter has one, the value is kept under the parameter's scale.
+    /// A value that T cannot represent is rounded. `notes` reports both.
+    /// `plain`: scales are multiplied into the data; recipes that do not propagate scales need this.
     /// Errors: a finite weight that is infinite in T; a tensor of published weights that belongs to no parameter.
     template <class T>
     void weights(const std::vector<Parameter<T>*>& parameters, bool plain = false) {
-        using Wide = std::conditional_t<std::same_as<T, double>, double, float>;
+        using Read = std::conditional_t<std::same_as<T, double>, double, float>;
         const std::optional<PublishedWeights> published = find_published(parameters);
         std::size_t rescaled = 0, rounded = 0;
         for (Parameter<T>* parameter : parameters) {
             const std::string& name = parameter->name();
-            Tensor<Wide> wide = published ? published->read<Wide>(name, parameter->shape())
-                                          : reader_.read_as<Wide>(name, parameter->shape());
-            set_scale(name, wide);
+            Tensor<Read> read = published ? published->read<Read>(name, parameter->shape())
+                                          : reader_.read_as<Read>(name, parameter->shape());
+            set_scale(name, read);
             if (plain) {
-                wide = set_scaling(std::move(wide), 1.0);
+                read = set_scaling(std::move(read), 1.0);
             } else if (!reader_.contains(name + ".scale") && parameter->value().scale() != 1.0) {
-                wide = set_scaling(std::move(wide), parameter->value().scale());
+                read = set_scaling(std::move(read), parameter->value().scale());
                 ++rescaled;
             }
-            Tensor<T> value(wide.shape());
-            value.set_scale(wide.scale());
+            Tensor<T> value(read.shape());
+            value.set_scale(read.scale());
             bool same = true;
-            for (std::size_t i = 0; i < wide.size(); ++i) {
-                const Wide number = wide.data()[i];
+            for (std::size_t i = 0; i < read.size(); ++i) {
+                const Read number = read.data()[i];
                 value.data()[i] = element_cast<T>(number);
-                const auto kept = static_cast<Wide>(value.data()[i]);
+                const auto kept = static_cast<Read>(value.data()[i]);
                 check(std::isfinite(kept) || !std::isfinite(number), where_, ": ", name, " holds ", number,
                       ", which the type of this model's weights does not");
                 same = same && (kept == number || number != number);
@@ -207,8 +214,8 @@ public:
             notes_.push_back(concatenate(where_, ": ", rounded, " weights were rounded to the type of this model's"));
     }
 
-    /// Error: a parameter whose facts are not those that it was trained with, since its learning rate may be another one now. Files
-    /// without facts pass.
+    /// Error: a parameter's facts differ from the saved facts, so that its learning rate may differ too.
+    /// Files without facts pass.
     template <class T>
     void facts(const std::vector<Parameter<T>*>& parameters) const {
         const auto found = reader_.metadata().find("facts");
@@ -223,8 +230,9 @@ public:
         }
     }
 
-    /// State is taken in its stored type only: codes of another format would be other numbers. Scales that are a tensor of their
-    /// own (those of blocks) come before what they scale. The tensor keeps its memory.
+    /// State is read in its stored type only: codes of another format would be other numbers.
+    /// Scales of blocks are a tensor of their own, which is read before the tensor that they scale.
+    /// `tensor` keeps its memory.
     template <class T>
     void tensor(const std::string& name, Tensor<T>& tensor) {
         elements<T>(name, tensor);
@@ -264,16 +272,16 @@ public:
         return io::recipe_from_json(json);
     }
 
-    /// Puts the tensors that were read in place.
+    /// Copies everything that was read to its place.
     void commit() {
         for (auto& put : pending_) put();
         pending_.clear();
     }
-    /// What was not in the file and was made up for, one line each.
+    /// One line for each lack of the file that was made up for: missing scales, rounded weights.
     [[nodiscard]] const std::vector<std::string>& notes() const noexcept { return notes_; }
 
 private:
-    /// The elements of `tensor`, which the file has as E, of the same size.
+    /// Reads the elements of `tensor`, which the file holds as E, a type of equal size.
     template <class E, class T>
     void elements(const std::string& name, Tensor<T>& tensor) {
         static_assert(sizeof(E) == sizeof(T));
@@ -286,7 +294,8 @@ private:
             tensor.set_scale(value.scale());
         });
     }
-    /// None: the file has one of the parameters by its own name, or no published one.
+    /// Published weights in the file.
+    /// Empty: the file has one of the parameters by its own name, or no published weights.
     template <class T>
     [[nodiscard]] std::optional<PublishedWeights> find_published(const std::vector<Parameter<T>*>& parameters) const {
         std::vector<std::string> names;
@@ -299,7 +308,7 @@ private:
         return published;
     }
 
-    /// Gives a tensor the scale that the file has for it.
+    /// Gives a tensor its scale from the file, if the file has one.
     template <class T>
     void set_scale(const std::string& name, Tensor<T>& value) const {
         if (!reader_.contains(name + ".scale")) return;
@@ -324,7 +333,7 @@ private:
     std::vector<std::string> notes_{};
 };
 
-/// What a training run is made of, borrowed.
+/// The parts of a training run, borrowed.
 template <class T, class Optimiser>
 struct RunParts {
     std::vector<Parameter<T>*> parameters;
@@ -333,8 +342,9 @@ struct RunParts {
     optim::LossScaler& scaler;
 };
 
-/// All of a run: weights, optimiser, ScalingState (step, seed, plan, past magnitudes), loss scale, recipe, and `more`, numbers of
-/// the caller's. Random streams and the place in the data are functions of seed and step. Errors: those of SafetensorsWriter.
+/// Saves all of a run: weights, optimiser, ScalingState (step, seed, plan, past magnitudes), loss scale, recipe,
+/// and the caller's own numbers `more` and `texts`.
+/// Random streams and the place in the data are functions of seed and step. Errors: the errors of SafetensorsWriter.
 template <class T, class Optimiser>
 void save_run(const std::filesystem::path& path, const RunParts<T, Optimiser>& run, const Recipe& recipe,
               const std::map<std::string, double>& more = {}, const std::map<std::string, std::string>& texts = {}) {
@@ -353,8 +363,10 @@ void save_run(const std::filesystem::path& path, const RunParts<T, Optimiser>& r
     writer.write(path);
 }
 
-/// Restores it: the run then goes on with the bits that it would have had. Returns `more`. `texts` that are given must be what was
-/// saved. Errors: those of CheckpointReader, and `checkpoint: PATH: its vocabulary is not this run's`; nothing is changed then.
+/// Restores a saved run: it continues to the bit as if it had not been interrupted. Returns `more`.
+/// Given `texts` must equal the saved texts.
+/// Errors: the errors of CheckpointReader, and `checkpoint: PATH: its vocabulary is not this run's`.
+/// On an error nothing is changed.
 template <class T, class Optimiser>
 std::map<std::string, double> load_run(const std::filesystem::path& path, const RunParts<T, Optimiser>& run,
                                        const std::map<std::string, std::string>& texts = {}) {
@@ -377,14 +389,14 @@ std::map<std::string, double> load_run(const std::filesystem::path& path, const 
     return more;
 }
 
-/// Weights alone. Errors: those of CheckpointWriter and CheckpointReader.
+/// Saves the weights alone. Errors: the errors of CheckpointWriter.
 template <class T>
 void save_weights(const std::filesystem::path& path, const std::vector<Parameter<T>*>& parameters) {
     CheckpointWriter writer;
     writer.weights(parameters);
     writer.write(path);
 }
-/// Returns notes, as CheckpointReader has them.
+/// Loads the weights alone, and returns CheckpointReader's notes. Errors: the errors of CheckpointReader.
 template <class T>
 std::vector<std::string> load_weights(const std::filesystem::path& path, const std::vector<Parameter<T>*>& parameters,
                                       bool plain = false) {

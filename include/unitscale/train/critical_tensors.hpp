@@ -17,7 +17,7 @@
 
 namespace unitscale::train {
 
-/// How the rms of a tensor's value went over the tracked steps.
+/// The course of a tensor's rms over the tracked steps.
 struct RmsCourse {
     double first = 0.0, largest = 0.0, last = 0.0;
 
@@ -27,17 +27,19 @@ struct RmsCourse {
     }
 };
 
-/// A layer's product that its recipe leaves in high precision while it rounds others, with what goes into it.
+/// A layer's product that the recipe leaves in high precision while it rounds others, with the product's operands.
 struct CriticalProduct {
-    std::string path{};  ///< of the product
+    std::string path{};  ///< the product's path
     std::string input{}, weight{};
     RmsCourse input_rms, weight_rms;
     std::uint64_t first_step = 0, last_step = 0;
 };
 
-/// The critical products that were tracked, in model order: those of u-µP's FP8 scheme whose operands grow in training (attention's
-/// `out`, the feed-forward's `down`) or decide the loss (the readout), or those that a recipe's own rules leave out. A recipe that
-/// rounds every product, or none, has none. `state` is the one that the run's tape used. Test: tests/train/critical_tensors_test.cpp
+/// The critical products that were tracked, in model order.
+/// In u-µP's FP8 scheme they have operands that grow in training (attention's `out`, the feed-forward's `down`)
+/// or decide the loss (the readout). In other recipes they are the products that the recipe's own rules leave out.
+/// A recipe that rounds every product, or none, has no critical products.
+/// `state` is the state that the run's tape used. Test: tests/train/critical_tensors_test.cpp
 [[nodiscard]] inline std::vector<CriticalProduct> critical_products(const analysis::Track& track,
                                                                     const ScalingState& state) {
     std::set<std::string> unrounded;
@@ -67,7 +69,8 @@ struct CriticalProduct {
     return result;
 }
 
-/// They as a table, a line each: the rms of input and weight in the first tracked step, the largest, and in the last. Empty for none.
+/// A table of critical products, a line each. For input and weight it gives the rms in the first tracked step,
+/// the largest rms, and the rms in the last step. Without products the table is empty.
 [[nodiscard]] inline std::string critical_table(const std::vector<CriticalProduct>& products) {
     if (products.empty()) return {};
     const std::string first = concatenate("step ", products.front().first_step),

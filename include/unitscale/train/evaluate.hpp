@@ -15,12 +15,13 @@
 
 namespace unitscale::train {
 
-/// Nats to bits.
+/// Multiply nats by it to get bits.
 inline constexpr double bits_per_nat = 1.0 / std::numbers::ln2;
 
-/// Mean loss of a language model over disjoint windows of a token sequence, in bits per token. No gradients, no dropout;
-/// forward factors are those of training. `most` limits the windows to that many, spread evenly. A sum in double of the batches'
-/// means in Accum<T>: nothing of it is rounded to T.
+/// Mean loss of a language model over disjoint windows of a token sequence, in bits per token.
+/// It runs without gradients and dropout; forward factors are the factors of training.
+/// At most `most` windows are used, spread evenly over the sequence.
+/// The batches' means are formed in Accum<T> and summed in double: no sum is rounded to T.
 /// Test: tests/train/evaluate_test.cpp
 template <class T>
 [[nodiscard]] double evaluate(nn::Decoder<T>& model, Tape<T>& tape, std::span<const std::int32_t> tokens,

@@ -18,17 +18,17 @@
 namespace unitscale::train {
 
 struct GenerateOptions {
-    std::size_t tokens = 100;  ///< how many to write
-    double temperature =
-        0.7;  ///< logits, times the recipe's alpha_loss_softmax, are divided by it; 0: always the most likely token
-    std::size_t top_k =
-        0;  ///< only the k most likely tokens are drawn, of equals those of lower id; 0 or the vocabulary: all
+    std::size_t tokens = 100;  ///< number of tokens to generate
+    /// Divides the logits, times the recipe's alpha_loss_softmax. 0: always the most likely token.
+    double temperature = 0.7;
+    /// Only the k most likely tokens are drawn; of equally likely tokens, lower ids are kept. 0 or the vocabulary: all.
+    std::size_t top_k = 0;
     std::uint64_t seed = 0;
 };
 
-/// One token from softmax(logits / temperature) over the `top_k` largest logits (0: all), `u` uniform in [0, 1). Of equal logits the
-/// lower ids come first: at the boundary of top_k, and at temperature 0.
-/// Errors: no logits; one that is NaN; none that is finite.
+/// One token from softmax(logits / temperature) over the `top_k` largest logits (0: all), `u` uniform in [0, 1).
+/// Of equal logits the lower ids come first: at the boundary of top_k, and at temperature 0.
+/// Errors: no logits; a NaN among the logits; no finite largest logit.
 [[nodiscard]] inline std::int32_t sample_token(std::span<const float> logits, double temperature, double u,
                                                std::size_t top_k = 0) {
     check(!logits.empty(), "sample_token: no logits");
@@ -39,7 +39,7 @@ struct GenerateOptions {
           "; expected a finite one");
     if (temperature <= 0.0 || top_k == 1) return static_cast<std::int32_t>(largest);
 
-    // The last token that is kept, in the order of likelihood and then of ids.
+    // The last token that is kept, in order of falling likelihood, then of rising ids.
     float boundary = -std::numeric_limits<float>::infinity();
     std::size_t last = logits.size();
     if (top_k > 0 && top_k < logits.size()) {
@@ -63,25 +63,28 @@ struct GenerateOptions {
         rest -= weight(i);
         if (rest < 0.0) return static_cast<std::int32_t>(i);
     }
-    return static_cast<std::int32_t>(largest);  // only rounding leads here
+    return static_cast<std::int32_t>(largest);  // reached through rounding of `rest` only
 }
 
-/// Where the window begins that a model of `length` positions sees of a text of `size` tokens that began as a prompt of `prompt`
-/// tokens: at the start while everything fits, and for a longer prompt at its last `length` tokens. When the window is full, its
-/// first half leaves at once, so that most tokens need not see the others again, at other positions: a window holds more than
-/// (length - 1) / 2 tokens, and moves once for every (length + 1) / 2 of them.
+/// The begin of the window that a model of `length` positions sees of a text of `size` tokens.
+/// The text began as a prompt of `prompt` tokens.
+/// The window begins at 0 while the text fits; for a longer prompt it begins at the prompt's last `length` tokens.
+/// When the window is full, its first half leaves at once.
+/// Reason: each move runs the remaining tokens again at other positions, so moves should be rare.
+/// A window holds more than (length - 1) / 2 tokens, and moves once for every (length + 1) / 2 tokens.
 [[nodiscard]] constexpr std::size_t window_start(std::size_t size, std::size_t prompt, std::size_t length) noexcept {
     const std::size_t first = prompt > length ? prompt - length : 0, step = (length + 1) / 2;
     if (size <= first + length) return first;
     return first + (size - first - length + step - 1) / step * step;
 }
 
-/// Continues a prompt token by token with a key-value cache; returns the new tokens, those that the model without a cache, run over
-/// the same window (`window_start`), would write. A token's time is linear in the window's length so far; where the window moves,
-/// the cache is filled again, which adds one run of half a window for every half a window of tokens. The rule is the same for
-/// learned and rotary positions.
-/// Errors: an empty prompt; a token of it outside the vocabulary; a temperature that is negative or not finite; logits that are NaN.
-/// Test: tests/train/generate_test.cpp
+/// Continues a prompt token by token with a key-value cache, and returns the new tokens.
+/// A model without a cache, run over the same window (`window_start`), would generate equal tokens.
+/// A token's time is linear in the window's length so far.
+/// Where the window moves, the cache is filled again: one run of half a window for every half a window of tokens.
+/// Learned and rotary positions follow one rule.
+/// Errors: an empty prompt; a prompt token outside the vocabulary; a temperature that is negative or not finite;
+/// logits that are NaN. Test: tests/train/generate_test.cpp
 template <class T>
 [[nodiscard]] std::vector<std::int32_t> generate(nn::Decoder<T>& model, Tape<T>& tape,
                                                  std::span<const std::int32_t> prompt, const GenerateOptions& options) {
@@ -93,7 +96,7 @@ template <class T>
         check(prompt[i] >= 0 && static_cast<std::size_t>(prompt[i]) < vocabulary, "generate: prompt[", i, "] is ",
               prompt[i], "; expected a number in [0,", vocabulary, ")");
     const RandomKey key{options.seed, hash_name("generate")};
-    // The model's probabilities are those of its loss: softmax(m x).
+    // The model's probabilities are softmax(m x), as in its loss.
     const double temperature = options.temperature / tape.recipe().hyperparameters.alpha_loss_softmax;
     std::vector<std::int32_t> text(prompt.begin(), prompt.end());
     std::vector<float> logits(vocabulary);

@@ -17,15 +17,17 @@
 
 namespace unitscale::train {
 
-/// Every parameter of an optimiser, one line each, and what the recipe's parametrisation and the optimiser's groups do with it:
+/// A table of an optimiser's parameters, a line each.
+/// It shows the effects of the recipe's parametrisation and the optimiser's groups:
 ///   name, shape, role
 ///   initial        standard deviation of the initial values; `zeros`, `ones`
-///   multiplier     of the product or lookup that it is in, in the forward pass; none for biases and gains
-///   factor         of the learning rate: the parametrisation's times the groups'
-///   learning rate  of an update at `learning_rate` (the schedule's), which is times the factor; `frozen` where it is not trained
+///   multiplier     of the parameter's product or lookup in the forward pass; `-` for biases and gains
+///   factor         of the learning rate: the parametrisation's factor times the groups' factor
+///   learning rate  `learning_rate` (the schedule's) times the factor; `frozen` for a parameter that is not trained
 ///   decay          strength of the weight decay, `none` where it is 0
-/// The last line counts. It is read from what the optimiser and nn::initialise read, so it says what they do.
-/// Optimiser: Adam, Sgd, Lamb or one that has `parameters()` and `settings()` as they have.
+/// The last line counts parameters and values.
+/// The table reads the data that the optimiser and nn::initialise read, so that it agrees with them.
+/// Optimiser: Adam, Sgd, Lamb or a class with their `parameters()` and `settings()`.
 /// Error: a learning rate that is negative or not finite. Test: tests/train/parameter_table_test.cpp
 template <class Optimiser>
 [[nodiscard]] std::string parameter_table(const Optimiser& optimiser, const Recipe& recipe, double learning_rate) {
@@ -59,7 +61,7 @@ template <class Optimiser>
     return io::text_table(rows) + concatenate(optimiser.parameters().size(), " parameters of ", values, " values\n");
 }
 
-/// The same on a stream.
+/// Writes the parameter_table to a stream.
 template <class Optimiser>
 void print_parameters(std::FILE* out, const Optimiser& optimiser, const Recipe& recipe, double learning_rate) {
     std::fputs(parameter_table(optimiser, recipe, learning_rate).c_str(), out);

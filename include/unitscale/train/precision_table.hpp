@@ -11,7 +11,8 @@
 
 namespace unitscale::train {
 
-/// A quantiser as tables name it: its format, then what is not the default and the rule of its bias; `-` for none.
+/// The text of a quantiser in tables: its format, its settings that are not the default, and the rule of its bias.
+/// The text is `-` without a quantiser.
 [[nodiscard]] inline std::string quantiser_text(const std::optional<Quantiser>& quantiser, const ScaleRule& rule = {}) {
     if (!quantiser) return "-";
     std::string text(name(quantiser->format));
@@ -28,7 +29,7 @@ namespace unitscale::train {
     return text;
 }
 
-/// The other axes of a recipe in words: what happens to scale, the parametrisation, the loss' factor.
+/// A recipe's other axes in words: scaling, parametrisation, loss scale, and the norm at which gradients are clipped.
 [[nodiscard]] inline std::string scaling_text(const Recipe& recipe) {
     std::string text(name(recipe.scaling));
     if (recipe.scaling == Scaling::propagate)
@@ -41,7 +42,7 @@ namespace unitscale::train {
     return text;
 }
 
-/// How a master copy or a moment is kept, in words: `computed`, or its format, what shares a scale, and how it is rounded.
+/// Storage of a master copy or a moment, in words: `as computed`, or format, extent of a scale, and rounding.
 [[nodiscard]] inline std::string state_text(const StateFormat& how) {
     if (!how.format) return "as computed";
     std::string text(name(*how.format));
@@ -61,7 +62,7 @@ namespace unitscale::train {
     return text;
 }
 
-/// A recipe's parametrisation in words: its name, and the hyperparameters that are not 1.
+/// A recipe's parametrisation in words: its name, and the hyperparameters that differ from 1.
 [[nodiscard]] inline std::string parametrisation_text(const Recipe& recipe) {
     const Hyperparameters& h = recipe.hyperparameters;
     std::string text(name(recipe.parametrisation));
@@ -81,8 +82,9 @@ namespace unitscale::train {
     return text;
 }
 
-/// The products that a tape has met, one line each: where, kind, and the format of each role's operand (`-`: not
-/// rounded). It is read from the state that the products themselves read, so it says what they do. Run a step first.
+/// A table of the products that a tape has recorded, a line each: path, kind, and the format of each role's operand.
+/// `-` is an operand that is not rounded.
+/// The table reads the state that the products themselves read, so that it agrees with them. Run a step first.
 /// Test: tests/train/precision_table_test.cpp
 [[nodiscard]] inline std::string precision_table(const ScalingState& state) {
     std::vector<std::vector<std::string>> rows = {{"product", "kind", "activation", "weight", "gradient"}};

@@ -20,26 +20,26 @@
 #include <system_error>
 #include <utility>
 
-// The nn::DecoderConfig of GPT-2's and Llama's published weights. `load_weights` (train/checkpoint.hpp) then loads them:
+// The nn::DecoderConfig of GPT-2's and Llama's published weights.
+// `load_weights` (train/checkpoint.hpp) loads the weights:
 //   nn::Decoder<float> model(train::pretrained_config("model.safetensors"));
 //   train::load_weights("model.safetensors", model.parameters());
 namespace unitscale::train {
 
-/// What shapes do not tell. Empty: as config.json says.
+/// Settings of a model that the shapes of its weights do not tell. Empty: from config.json.
 struct PretrainedOptions {
-    std::filesystem::path config{};  ///< a config.json; empty: the one beside the weights, if there is one
+    std::filesystem::path config{};  ///< a config.json; empty: the config.json beside the weights, if there is one
     std::optional<std::size_t> heads{};
-    std::optional<std::size_t>
-        length{};                     ///< positions that it was trained for; learned ones are counted by their shape
-    std::optional<double> epsilon{};  ///< of the norms
+    std::optional<std::size_t> length{};  ///< positions of training; for learned positions their shape gives the number
+    std::optional<double> epsilon{};      ///< epsilon of the norms
     std::optional<double> rotary_base{};
 };
 
-/// An object of a config.json. Keys that are absent or null have no value; those that are not asked for do not matter.
+/// An object of a config.json. Keys that are absent or null have no value; keys that are not asked for are ignored.
 /// Errors, in one line that names the file and the key: a value of another type or out of range.
 class PretrainedSettings {
 public:
-    /// Errors: the file is not there, longer than 1 MiB, or no JSON object.
+    /// Errors: the file is missing, longer than 1 MiB, or not a JSON object.
     explicit PretrainedSettings(const std::filesystem::path& path)
         : where_(concatenate("pretrained: ", path.string(), ": ")) {
         constexpr std::uintmax_t most = 1 << 20;
@@ -49,7 +49,8 @@ public:
         std::ifstream file(path, std::ios::binary);
         check(!error && file.is_open(), where_, "cannot be read");
         check(bytes <= most, where_, "has ", bytes, " bytes; expected at most ", most);
-        // Nothing that matters is nested; what is nested deeper than any such file is left out, so that copying it is safe.
+        // The settings that are read are not nested. Values nested deeper than in any such file are left out:
+        // copying the parsed object is then safe.
         const auto shallow = [](int depth, auto, const auto&) { return depth < 16; };
         json_ = nlohmann::json::parse(std::istreambuf_iterator<char>(file), {}, shallow, false);
         check(json_.is_object(), where_, "is no JSON object");
@@ -79,7 +80,7 @@ public:
         return PretrainedSettings(where_ + key + ".", *found);
     }
 
-    /// Error, unless it has no value or the given one.
+    /// Error: the key has a value that differs from `value`.
     template <class T>
     void expect(const char* key, const T& value) const {
         if (const auto found = get<T>(key); found && *found != value)
@@ -103,7 +104,7 @@ private:
     nlohmann::json json_{};
 };
 
-/// Under which keys a family's config.json has what matters, and what it means when a key is absent.
+/// The keys of a family's config.json, and the defaults for absent keys.
 struct PretrainedKeys {
     const char *vocabulary, *width, *depth, *hidden, *heads, *length, *epsilon, *activation;
     double default_epsilon;
@@ -123,7 +124,7 @@ inline constexpr PretrainedKeys llama_keys{"vocab_size",
                                            1e-6,
                                            false};
 
-/// The base of Llama's rotary positions. Error: angles that are not those of ops::rotary.
+/// The base of Llama's rotary positions. Error: settings of angles that ops::rotary does not compute.
 [[nodiscard]] inline double published_rotary_base(const PretrainedSettings& settings) {
     double base = settings.get<double>("rope_theta").value_or(10000.0);
     settings.expect("partial_rotary_factor", 1.0);
@@ -137,13 +138,22 @@ inline constexpr PretrainedKeys llama_keys{"vocab_size",
     return base;
 }
 
-/// The model whose weights a safetensors file holds under GPT-2's or Llama's names, as the Python package transformers saves them.
-/// Shapes tell vocabulary, width, depth, hidden columns, key and value heads; config.json, or `options` before it, what they do not.
-/// Dropout is 0. Without a config.json GPT-2's feed-forward has gelu in its tanh form, and the readout is the token table if
-/// there is no other.
-/// Errors, in one line: those of SafetensorsReader and PublishedWeights::sizes; a file of neither; what nobody tells; a config.json
-/// that contradicts the shapes or asks for what nn::Decoder does not have: other activations, rotary scaling, head sizes other than
-/// width / heads. Reference: Radford et al. 2019; Touvron et al. 2023, arXiv:2302.13971. Test: tests/train/pretrained_test.cpp
+/// The configuration of a model from a safetensors file of its weights under GPT-2's or Llama's names.
+/// The names are the names that the Python package transformers saves.
+/// The weights' shapes give vocabulary, width, depth, hidden columns, and key and value heads.
+/// config.json gives the other settings; `options` take precedence over it. Dropout is 0.
+/// Without a config.json, GPT-2's feed-forward has gelu in its tanh form.
+/// Without a config.json, the readout is the token table if the file has no other.
+///
+/// Errors, in one line:
+/// - the errors of SafetensorsReader and PublishedWeights::sizes;
+/// - a file of neither family;
+/// - a setting that neither shapes nor config.json nor `options` give;
+/// - a config.json that contradicts the shapes;
+/// - a config.json that asks for features that nn::Decoder lacks: other activations, rotary scaling, head sizes other
+///   than width / heads.
+///
+/// Reference: Radford et al. 2019; Touvron et al. 2023, arXiv:2302.13971. Test: tests/train/pretrained_test.cpp
 [[nodiscard]] inline nn::DecoderConfig pretrained_config(const std::filesystem::path& path,
                                                          const PretrainedOptions& options = {}) {
     const std::string where = concatenate("pretrained: ", path.string());

@@ -20,24 +20,25 @@
 #include <utility>
 #include <vector>
 
-// The weights of GPT-2 and Llama under the names that the Python package transformers gives them, as parameters of nn::Decoder.
+// The weights of GPT-2 and Llama as parameters of nn::Decoder. The Python package transformers defines their names.
 namespace unitscale::train {
 
 enum class PublishedFamily { gpt2, llama };
-/// As `model_type` in a config.json has them.
+/// The families' names, as in `model_type` of a config.json.
 inline constexpr std::array<std::string_view, 2> published_family_names = {"gpt2", "llama"};
 
-/// Where the values of a parameter are. `*` stands for a block's number in both names. `shape` is that of the tensor in the file:
-/// V vocabulary, P positions, W width, H hidden columns, K columns of keys, a digit in front multiplies.
+/// The place of a parameter's values in a file. `*` stands for a block's number in both names.
+/// `shape` is the shape of the tensor in the file: V vocabulary, P positions, W width, H hidden columns, K columns of
+/// keys. A digit multiplies the extent after it.
 struct PublishedName {
     std::string_view parameter, tensor, shape;
-    bool transposed = false;  ///< stored [in,out], where the parameter is [out,in]
-    std::size_t part = 0;     ///< the tensor holds several parameters side by side in its columns; this one's number
-    std::size_t parts = 1;    ///< how many
-    bool is_bias = false;     ///< of a linear layer, in a family where models have them or not
+    bool transposed = false;  ///< the tensor is [in,out], the parameter [out,in]
+    std::size_t part = 0;     ///< this parameter's number among the parameters side by side in the tensor's columns
+    std::size_t parts = 1;    ///< the number of parameters in the tensor
+    bool is_bias = false;     ///< a linear layer's bias, in a family where some models have biases
 };
 
-/// GPT-2's linear layers are stored as x W, and queries, keys and values are one of them.
+/// GPT-2's linear layers are stored for x W. Queries, keys and values are one linear layer.
 inline constexpr std::array<PublishedName, 21> gpt2_names{{
     {"decoder/tokens/weight", "wte.weight", "VW"},
     {"decoder/positions/weight", "wpe.weight", "PW"},
@@ -82,12 +83,12 @@ inline constexpr std::array<PublishedName, 19> llama_names{{
     {"decoder/norm/gain", "norm.weight", "W"},
     {"decoder/readout/weight", "lm_head.weight", "VW"},
 }};
-/// What such files hold besides: masks and angles, which are no parameters.
+/// Tensors of such files that are not parameters: masks and angles.
 inline constexpr std::array<std::string_view, 3> published_constants = {"h.*.attn.bias", "h.*.attn.masked_bias",
                                                                         "layers.*.self_attn.rotary_emb.inv_freq"};
 
-/// What stands in `name` for the `*` of `pattern`, a number without leading zeros; nothing if it does not match. A pattern without
-/// `*` matches itself, with an empty number.
+/// The text in `name` in place of the `*` of `pattern`: a number without leading zeros. Empty optional: no match.
+/// A pattern without `*` matches itself, with an empty number.
 [[nodiscard]] inline std::optional<std::string_view> match_numbered(std::string_view pattern,
                                                                     std::string_view name) noexcept {
     const std::size_t star = pattern.find('*');
@@ -99,28 +100,29 @@ inline constexpr std::array<std::string_view, 3> published_constants = {"h.*.att
     if (!digits || number.size() > 9 || (number.size() > 1 && number[0] == '0')) return std::nullopt;
     return number;
 }
-/// The pattern with a number for its `*`.
+/// The pattern with `number` in place of its `*`.
 [[nodiscard]] inline std::string fill_number(std::string_view pattern, std::string_view number) {
     std::string name(pattern);
     if (const std::size_t star = name.find('*'); star != std::string::npos) name.replace(star, 1, number);
     return name;
 }
 
-/// What the shapes in a file tell of the model.
+/// A model's sizes from the shapes in a file.
 struct PublishedSizes {
     std::size_t vocabulary = 0, positions = 0, width = 0, hidden = 0;
     std::size_t keys = 0;  ///< columns of a layer's keys: groups times head size
     std::size_t blocks = 0;
     bool bias = false;     ///< linear layers have biases
-    bool readout = false;  ///< there is one beside the token table
+    bool readout = false;  ///< the file has a readout beside the token table
 };
 
-/// The weights in a file that somebody else has published. The reader is borrowed.
+/// The weights of a GPT-2 or Llama model in a published file. The reader is borrowed.
 /// Errors begin with `where` or are the reader's; each names the tensor. Test: tests/train/published_weights_test.cpp
 class PublishedWeights {
 public:
-    /// None: the file has no token table of a family.
-    /// Error: it has several: `checkpoint: model.safetensors: holds both 'wte.weight' and 'transformer.wte.weight'`.
+    /// The weights in `file`. Empty: the file has no token table of a family.
+    /// Error: the file has several token tables:
+    ///   checkpoint: model.safetensors: holds both 'wte.weight' and 'transformer.wte.weight'
     [[nodiscard]] static std::optional<PublishedWeights> find(const io::SafetensorsReader& file,
                                                               std::string_view where) {
         std::optional<PublishedWeights> found;
@@ -142,8 +144,10 @@ public:
         return family_ == PublishedFamily::gpt2 ? std::span<const PublishedName>(gpt2_names) : llama_names;
     }
 
-    /// Sizes, from shapes that agree with each other: the model that they describe is not larger than the file says.
-    /// Errors: a tensor that is missing, of another shape or not of numbers; one that belongs to no parameter; extents of 0.
+    /// The model's sizes, from shapes that must agree with each other.
+    /// The described model is therefore not larger than the tensors of the file.
+    /// Errors: a tensor that is missing, of another shape or not floating-point; a tensor that belongs to no parameter;
+    /// extents of 0.
     [[nodiscard]] PublishedSizes sizes() const {
         PublishedSizes sizes;
         for (const auto& [tensor, entry] : file_->tensors()) {
@@ -172,8 +176,9 @@ public:
         return sizes;
     }
 
-    /// Error: a tensor of the file that none of these parameters takes its values from.
-    /// Constants are none. The readout's weight may be there for a model without one if it is the token table, bit by bit.
+    /// Error: a tensor of the file that belongs to none of these parameters.
+    /// Published constants are no error.
+    /// For a model without a readout weight, the file's readout weight must equal the token table, bit for bit.
     void check_all_used(std::span<const std::string> parameters) const {
         std::set<std::string> used;
         for (const std::string& parameter : parameters)
@@ -195,8 +200,8 @@ public:
         }
     }
 
-    /// The values of a parameter of that name and shape, in its layout.
-    /// Errors: the family has no such parameter; those of SafetensorsReader::read_as.
+    /// The values of the parameter with this name and shape, in the parameter's layout.
+    /// Errors: the family has no such parameter; the errors of SafetensorsReader::read_as.
     template <std::floating_point Float>
     [[nodiscard]] Tensor<Float> read(const std::string& parameter, const Shape& shape) const {
         const std::optional<Place> place = find_place(parameter);
@@ -226,7 +231,7 @@ private:
                      std::string_view prefix)
         : file_(&file), where_(where), family_(family), prefix_(prefix) {}
 
-    /// The prefix is the trunk's; the readout stands beside it.
+    /// Adds the prefix, which every tensor but the readout has in front.
     [[nodiscard]] std::string with_prefix(std::string_view tensor) const {
         return tensor == readout_name ? std::string(tensor) : prefix_ + std::string(tensor);
     }
@@ -254,7 +259,7 @@ private:
     }
 
     static constexpr bool is_extent(char symbol) noexcept { return symbol < '0' || symbol > '9'; }
-    /// Takes the extents that are not known yet from the tensor's shape, and compares the others.
+    /// Takes extents that are not known yet from the tensor's shape, and compares the known extents.
     void match_shape(const PublishedName& row, std::string_view block, std::map<char, std::size_t>& extents) const {
         const std::string tensor = tensor_name(row, block);
         const io::SafetensorsEntry& entry = file_->entry(tensor);

@@ -29,8 +29,8 @@ inline constexpr std::array<std::string_view, 2> norm_json_names = {"layer", "rm
 inline constexpr std::array<std::string_view, 3> placement_json_names = {"pre", "post", "none"};
 inline constexpr std::array<std::string_view, 2> positions_json_names = {"learned", "rotary"};
 
-/// The fields of a model that its weights and values depend on, named once for both directions. (A residual rule or attention
-/// multiplier of the model's own is not among them: models that are saved take the recipe's.)
+/// The fields of a model that determine its weights and values, named once for reading and writing.
+/// The model's own residual rule and attention multiplier are left out: saved models take the recipe's.
 template <class Visitor>
 void describe_decoder(Visitor& visitor, nn::DecoderConfig& config) {
     visitor.field("vocabulary", config.vocabulary);
@@ -67,10 +67,11 @@ void describe_decoder(Visitor& visitor, nn::DecoderConfig& config) {
     return config;
 }
 
-/// A trained character model from a checkpoint, ready to evaluate and to write: config, vocabulary, recipe, weights, and the forward
-/// factors that it was trained with, so that its values are those of the run that saved it, bit for bit.
+/// A trained character model from a checkpoint, ready to evaluate and to generate text.
+/// It holds config, vocabulary, recipe, weights, and the forward factors of its training.
+/// Its values therefore equal, bit for bit, the values of the run that saved it.
 /// T: the type that the saved recipe's tape computes in; `with_saved_model` finds it.
-/// Errors: those of CheckpointReader. Test: tests/train/saved_model_test.cpp
+/// Errors: the errors of CheckpointReader. Test: tests/train/saved_model_test.cpp
 template <class T>
 class SavedModel {
 public:
@@ -83,8 +84,8 @@ public:
     [[nodiscard]] const Recipe& recipe() const noexcept { return recipe_; }
     [[nodiscard]] const io::CharacterVocabulary& vocabulary() const noexcept { return vocabulary_; }
 
-    /// Writes the model again, the weights of its linear layers in 8 bits (CheckpointWriter::quantised_weights), without an
-    /// optimiser's state.
+    /// Saves the model with its linear layers' weights as codes of F (CheckpointWriter::quantised_weights).
+    /// The file holds no optimiser state.
     template <FloatFormat F>
     void save_quantised(const std::filesystem::path& path, int margin = 0) {
         CheckpointWriter writer;
@@ -130,7 +131,8 @@ private:
     Tape<T> tape_;
 };
 
-/// Calls f with the model saved at `path`, a SavedModel<T>&, and returns what f does. It compiles f for the three types.
+/// Calls f with the model saved at `path`, a SavedModel<T>&, and returns the result of f.
+/// It compiles f for three types.
 template <class F>
 auto with_saved_model(const std::filesystem::path& path, int threads, F&& f) {
     return with_storage(CheckpointReader(path).recipe(), [&]<class T>(std::type_identity<T>) {

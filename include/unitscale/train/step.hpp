@@ -15,27 +15,30 @@
 
 namespace unitscale::train {
 
-/// What one training step saw.
+/// The result of one training step.
 struct StepResult {
     double loss = 0.0;           ///< mean over the step's tokens, in nats
-    double gradient_norm = 0.0;  ///< before clipping; 0 when not clipped
-    bool updated = false;        ///< false: the loss or the gradient norm was not finite, the parameters are as before
-    bool skipped =
-        false;  ///< not updated because the loss scale was too large: the next step has a smaller one, or not
+    double gradient_norm = 0.0;  ///< before clipping; 0 without clipping and without a scaler
+    bool updated = false;        ///< false: loss or gradient norm was not finite, and parameters are unchanged
+    bool skipped = false;  ///< no update: the loss scale was too large; only `automatic` lowers it for the next step
 };
 
-/// Fixes the forward factors of a language model under `unit` (Tape::plan) by a dry forward pass over one of the step's
-/// micro-batches. Does nothing where nothing is scaled or a plan exists.
+/// Fixes the forward factors of a language model under `unit` (Tape::plan).
+/// It makes a dry forward pass over one of the step's micro-batches.
+/// It does nothing if nothing is scaled or a plan exists.
 template <class T>
 void plan_factors(nn::Decoder<T>& model, Tape<T>& tape, const Batch& batch, std::size_t micro_batches = 1) {
     tape.plan([&] { return ops::softmax_cross_entropy(model(tape, batch.ids), batch.labels); },
               {.micro_batches = micro_batches});
 }
 
-/// One training step of a language model: forward and backward over the micro-batches, weight gradients rounded and all clipped
-/// where the recipe asks for it, one update. The micro-batches together are the step's batch: their losses and gradients add up to
-/// those of the whole. A step whose loss or gradient norm is not finite updates nothing. The first step plans the forward factors.
-/// With a scaler the loss is multiplied by its scale, and a step that is finite but for its gradients is `skipped`.
+/// One training step of a language model: forward and backward over the micro-batches, then one update.
+/// Before the update, weight gradients are quantised and all gradients clipped, where the recipe asks for it.
+/// The micro-batches together are the step's batch: losses and gradients are sums over the micro-batches.
+/// If the loss or the gradient norm is not finite, nothing is updated.
+/// The first step plans the forward factors.
+/// With a scaler, its scale is the seed of the backward pass.
+/// With a scaler, a step with a finite loss and gradients that are not finite is `skipped`.
 /// Test: tests/train/step_test.cpp
 template <class T, class Optimiser>
 [[nodiscard]] StepResult train_step(nn::Decoder<T>& model, Tape<T>& tape, Optimiser& optimiser,

@@ -10,7 +10,8 @@
 
 namespace unitscale::train {
 
-/// The one way from a recipe to a template argument: calls f with the type that its tape computes in, and returns what f does.
+/// Turns a recipe into a template argument: calls f with the type that the recipe's tape computes in.
+/// Returns the result of f.
 ///   with_storage(recipe, [&]<class T>(std::type_identity<T>) { Tape<T> tape(recipe, state); ... });
 /// T: float, Half or BFloat16. Test: tests/train/storage_test.cpp
 template <class F>
@@ -25,7 +26,7 @@ decltype(auto) with_storage(const Recipe& recipe, F&& f) {
     }
 }
 
-/// Error, in the name of `what`: the recipe's tape computes in another type than T.
+/// Error, with `what` in front: the recipe's tape computes in another type than T.
 template <class T>
 void check_storage(const char* what, const Recipe& recipe) {
     const bool same =

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Products of a program that was built with UNITSCALE_BLAS: those that belong to the BLAS are counted on their way there and
-// agree with the definition; bits are the same for any number of threads.
+// Products of a program that was built with UNITSCALE_BLAS.
+// Products for the BLAS are counted when they are passed to it, and agree with the definition.
+// Results have equal bits for any number of threads.
 #include <unitscale/base/random.hpp>
 #include <unitscale/products/product.hpp>
 
@@ -50,7 +51,7 @@ void require(bool good, std::string_view what) {
     std::exit(1);
 }
 
-/// A batch of matrices, by rows or by columns, with a gap between one and the next.
+/// A batch of matrices, by rows or by columns, with gaps between the matrices.
 template <class T>
 struct Operand {
     std::vector<T> data;
@@ -93,7 +94,7 @@ void check_random_products(unsigned seed, int count) {
     for (int trial = 0; trial < count; ++trial) {
         MatmulArguments<T> args;
         const auto [m, n] = pick(std::pair{1, 7}, std::pair{17, 1}, std::pair{33, 65}, std::pair{530, 9},
-                                 std::pair{5, 1100});  // and cells
+                                 std::pair{5, 1100});  // the last two shapes have several cells
         args.m = m, args.n = n, args.k = pick(1, 2, 19, 40), args.batch = pick(1, 1, 3);
         const auto operand = [&](std::ptrdiff_t rows, std::ptrdiff_t cols, std::uint64_t stream) {
             return Operand<T>(rows, cols, args.batch, generator() % 2 == 0, pick(0, 0, 3), stream);
@@ -104,7 +105,7 @@ void check_random_products(unsigned seed, int count) {
             if (generator() % 4 == 0) x->data[generator() % x->data.size()] = pick(inf, -inf, nan, T(0));
         args.a = a.view, args.b = b.view, args.c = c.view;
         args.alpha = pick(T(1), T(-0.3)), args.gamma = pick(T(0), T(1), T(-0.7));
-        if (args.gamma == 0) c.data[0] = nan;  // is not read
+        if (args.gamma == 0) c.data[0] = nan;  // must not be read
         if (generator() % 2 == 0) args.bias = bias.data.data();
 
         const auto a_wide = doubles(a.data), b_wide = doubles(b.data), bias_wide = doubles(bias.data);
@@ -122,7 +123,7 @@ void check_random_products(unsigned seed, int count) {
         const auto before = c.data;
         std::vector<T> one;
         for (const int threads : {1, 2, 3}) {
-            c.data = before;  // assigned, not moved: the views stay
+            c.data = before;  // assigned, not moved, so that the views stay valid
             calls = 0;
             require(blas_can(args), "a product that a BLAS can do was found unfit");
             matmul_blas({.threads = threads}, args);
@@ -140,10 +141,10 @@ void check_random_products(unsigned seed, int count) {
     }
 }
 
-/// What `matmul` gives to the BLAS, and that it is what our kernels give, within rounding.
+/// Checks the products that `matmul` passes to the BLAS: they agree with our kernels' results, within rounding.
 template <class T>
 void check_choice() {
-    const std::ptrdiff_t m = 520, n = 1030, k = 502;  // 2 x 1 cells by columns
+    const std::ptrdiff_t m = 520, n = 1030, k = 502;  // 2 x 1 cells, by columns
     Operand<T> a(m, k, 1, true, 0, 1), b(k, n, 1, false, 0, 2), c(m, n, 1, false, 0, 3);
     MatmulArguments<T> args{.m = m, .n = n, .k = k, .a = a.view, .b = b.view, .c = c.view};
     matmul_with(active_isa(), {}, args);
@@ -156,7 +157,7 @@ void check_choice() {
                 "the BLAS disagrees with our kernels");
     const auto by_blas = c.data;
 
-    if (openblas_threads != nullptr) openblas_threads(2);  // as the user's own code may
+    if (openblas_threads != nullptr) openblas_threads(2);  // as user code may do
     std::vector<T> other(c.data.size());
     std::thread beside([&] {
         MatmulArguments<T> own = args;

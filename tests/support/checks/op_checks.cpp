@@ -32,7 +32,7 @@ void check_propagate_at(const std::vector<Tensor<double>>& inputs, const WideOp&
                     std::ldexp(1.0, shift == 0 ? 0 : static_cast<int>(i + 1) * (shift == 1 ? 3 : 5 * (shift - 4)))),
                 true));
         const auto y = f(tape, variables);
-        const auto noted = state.wide_ops();  // before the projection below, which has no rule
+        const auto noted = state.wide_ops();  // noted before the projection below, which has no rule
         CHECK(noted.empty());
         const auto is_power_of_two = [](double scale) { return pow2_down(scale) == scale; };
         CHECK(is_power_of_two(y.scaled().scale()));
@@ -68,7 +68,7 @@ void check_gradient_and_factors_at(const std::vector<Tensor<double>>& inputs, co
         CHECK(report.betas[i].error < 1e-12);
     }
     std::vector<Tensor<float>> narrow;
-    std::vector<Tensor<double>> rounded;  // what float can hold, so that both precisions start from the same numbers
+    std::vector<Tensor<double>> rounded;  // to float, so that both precisions start from equal numbers
     for (const Tensor<double>& input : inputs) {
         narrow.push_back(cast<float>(input));
         rounded.push_back(cast<double>(narrow.back()));
