@@ -15,7 +15,6 @@
 #include <unitscale/ops/transpose.hpp>
 #include <unitscale/record/conv1d_shape.hpp>
 #include <unitscale/record/operand_rounding.hpp>
-#include <unitscale/record/operands.hpp>
 #include <unitscale/record/packed_weight.hpp>
 #include <unitscale/record/same_scale.hpp>
 #include <unitscale/record/saved_operand.hpp>

@@ -88,7 +88,8 @@ TEST_CASE("any number of factors becomes one by a rule that does not tell inputs
 
 TEST_CASE("a rule for another number of inputs is an error that names op and rule") {
     double alpha = 1.0;
-    std::array one = {1.0}, two = {1.0, 1.0};
+    std::array one = {1.0};
+    std::array two = {1.0, 1.0};
     std::vector<double> nine(9, 1.0);
     REQUIRE_THROWS_WITH(constrain("sum", Constraint::gmean, alpha, nine),
                         "sum: a constraint joins 9 inputs; expected at most 8");

@@ -6,6 +6,7 @@
 #include <unitscale/record/arguments.hpp>
 #include <unitscale/record/op.hpp>
 #include <unitscale/record/same_scale.hpp>
+#include <unitscale/scaling/factors.hpp>
 
 #include <cmath>
 #include <cstddef>

@@ -5,6 +5,7 @@
 #include <unitscale/ops/layer_norm.hpp>
 #include <unitscale/record/arguments.hpp>
 #include <unitscale/record/op.hpp>
+#include <unitscale/scaling/factors.hpp>
 
 #include <cstddef>
 #include <optional>
