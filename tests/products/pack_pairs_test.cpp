@@ -76,7 +76,7 @@ TEST_CASE("rounding in a register gives the numbers of quantise", "[kernels][mat
     std::size_t formats = 0;
     for (const auto& [known, format] : named_formats) {
         const Quantiser round{.format = format};
-        if (!rounds_to_pairs(round)) continue;
+        if (!quantises_to_pairs(round)) continue;
         ++formats;
         std::vector<float> values = boundaries(format);
         for (std::size_t i = 0; i < 4096; ++i)  // any exponent

@@ -118,7 +118,7 @@ struct AttentionScratch {
 template <class T>
 [[nodiscard]] bool attention_in_place(Isa isa, const AttentionArguments<T>& args) noexcept {
     return std::is_same_v<T, Accum<T>> && products::has_few_rows_kernel<T>(isa) &&
-           args.queries <= products::turned_rows && args.depth <= products::block_depth &&
+           args.queries <= products::column_major_rows && args.depth <= products::block_depth &&
            args.depth % products::tile_shape(isa).template lanes<T>() == 0;
 }
 
@@ -236,7 +236,7 @@ void attention_forward_with(Isa isa, const Execution& execution, const Attention
                     const P scale =
                         args.visible(i) > 0 ? args.out_scale / sums[static_cast<std::size_t>(i - i0)] : P(0);
                     for (std::ptrdiff_t l = 0; l < args.depth; ++l) row[l] *= scale;
-                    products::narrow(isa, row, args.depth, args.out.row(b, i, h));
+                    products::narrow_line(isa, row, args.depth, args.out.row(b, i, h));
                 }
             }
         });
@@ -309,8 +309,8 @@ void attention_backward_with(Isa isa, const Execution& execution, const Attentio
                 for (std::ptrdiff_t l = 0; l < head; ++l) scratch.dk[l] *= args.logit_scale * gradients.dk_scale;
                 for (std::ptrdiff_t l = 0; l < head; ++l) scratch.dv[l] *= gradients.dv_scale;
                 for (std::ptrdiff_t j = 0; j < args.keys; ++j) {
-                    products::narrow(isa, scratch.dk + j * args.depth, args.depth, gradients.dk.row(b, j, group));
-                    products::narrow(isa, scratch.dv + j * args.depth, args.depth, gradients.dv.row(b, j, group));
+                    products::narrow_line(isa, scratch.dk + j * args.depth, args.depth, gradients.dk.row(b, j, group));
+                    products::narrow_line(isa, scratch.dv + j * args.depth, args.depth, gradients.dv.row(b, j, group));
                 }
             }
         });

@@ -49,7 +49,7 @@ public:
     /// Error, in the name of `name`: NaN for a format without NaN.
     WideOperand(const Execution& execution, const char* name, const Conv1dOperand<T>& operand, std::ptrdiff_t n)
         : round_(operand.round) {
-        products::check_rounding(name, products::MatrixView<const T>{operand.data}, 1, n, 1, operand.round);
+        products::check_quantiser(name, products::MatrixView<const T>{operand.data}, 1, n, 1, operand.round);
         const bool pass = round_ != nullptr && round_->rounding == Rounding::stochastic;
         if constexpr (std::is_same_v<T, P>) data_ = operand.data;
         if (std::is_same_v<T, P> && !pass) return;
