@@ -21,8 +21,8 @@ std::vector<float> numbers(std::ptrdiff_t count, std::uint64_t stream) {
     return values;
 }
 
-/// C = 0.5 (A B + bias) - C, B by columns that are `gap` elements longer than k; rows of A and C have gaps of 3 and 5. What lies in
-/// the gaps is NaN and must not be read into anything.
+/// C = 0.5 (A B + bias) - C, with a column-major B. Columns are `gap` elements longer than k; rows of A and C have gaps
+/// of 3 and 5. The gaps hold NaN, which must not reach a result.
 struct Case {
     std::ptrdiff_t m, n, k, gap;
     std::vector<float> a, b, c, bias;

@@ -91,7 +91,7 @@ TEMPLATE_TEST_CASE("16-bit elements widen exactly and narrow to nearest even on 
             const float expected = static_cast<float>(codes[i]);
             wrong += std::isnan(expected) ? !std::isnan(wide[i]) : wide[i] != expected;
         }
-        // Halves of steps between neighbours, and what overflows.
+        // Halves of steps between neighbours, and values that overflow.
         for (std::size_t i = 0; i < codes.size(); ++i) wide[i] *= 1.0f + 0x1p-9f * static_cast<float>(i % 5);
         narrow_line(isa, wide.data(), std::ptrdiff_t(wide.size()), back.data());
         for (std::size_t i = 0; i < codes.size(); ++i) {

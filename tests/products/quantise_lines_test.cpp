@@ -45,7 +45,7 @@ TEMPLATE_TEST_CASE("lines are widened, rounded, copied and transposed, with zero
                     for (const Quantiser* quantiser : {static_cast<const Quantiser*>(nullptr), &e4, &b7}) {
                         const RegisterQuantiser round = register_quantiser(quantiser);
                         const std::ptrdiff_t row = length + 1;
-                        // The source ends with its last element: a sanitizer sees what is read past it.
+                        // The source ends with its last element, so that a sanitizer sees any read past it.
                         const auto in = numbers<TestType>((lines - 1) * row + length);
                         const auto value = [&](std::ptrdiff_t i, std::ptrdiff_t j) {
                             const auto x = element_cast<float>(in[static_cast<std::size_t>(i * row + j)]);

@@ -22,12 +22,13 @@ TEST_CASE("rounding in a register is for nearest even, saturating, signed format
                                       e2m1, make_format({4, 21, 10})})
         REQUIRE(kind(format) == RegisterQuantisation::by_exponent);
     for (const FloatFormat& format : {bf16, tf32}) REQUIRE(kind(format) == RegisterQuantisation::by_word);
-    // Float itself; unsigned; no mantissa; 22 bits; half the smallest number below 2^-126; a magic that overflows.
+    // Formats that no register kind fits: float itself; unsigned; no mantissa; 22 mantissa bits; half the smallest
+    // number below 2^-126; a magic that overflows.
     for (const FloatFormat& format :
          {fp32, e8m0, make_format({4, 3, 7, Specials::single_nan, 0}), make_format({4, 0, 7, Specials::none}),
           make_format({4, 22, 10}), make_format({4, 3, 124}), make_format({4, 3, -93})})
         REQUIRE(kind(format) == RegisterQuantisation::none);
-    REQUIRE(kind(make_format({4, 3, 123})) == RegisterQuantisation::by_exponent);  // the last ones that fit
+    REQUIRE(kind(make_format({4, 3, 123})) == RegisterQuantisation::by_exponent);  // the last formats that fit
     REQUIRE(kind(make_format({4, 3, -92})) == RegisterQuantisation::by_exponent);
     REQUIRE_FALSE(quantises_in_register({.format = e4m3, .rounding = Rounding::stochastic}));
     REQUIRE_FALSE(quantises_in_register({.format = e4m3, .rounding = Rounding::nearest_away}));
@@ -55,19 +56,20 @@ void round_all(Isa isa, const RegisterQuantiser& round, const std::vector<float>
     else round_avx2<kind>(round, in.data(), out.data(), in.size());
 }
 
-/// Every sign, exponent and beginning of a mantissa, with ends that make ties of every format here and their neighbours.
+/// Every sign, exponent and beginning of a mantissa. Their ends make ties, and neighbours of ties, of every format
+/// here.
 std::vector<float> words() {
     std::vector<float> values;
     for (std::uint32_t high = 0; high < 0x10000u; ++high)
         for (const std::uint32_t low : {0u, 1u, 2u, 3u, 6u, 0x0FFFu, 0x1000u, 0x1001u, 0x3000u, 0x5000u, 0x7FFFu,
-                                        0x8000u, 0x8001u, 0xFFFFu, 0x10000u, 0x10000u})  // the last two: anything
+                                        0x8000u, 0x8001u, 0xFFFFu, 0x10000u, 0x10000u})  // the last two: arbitrary
             values.push_back(
                 std::bit_cast<float>(high << 16 | (low < 0x10000u ? low : random_word({3, 1}, values.size()) >> 16)));
     return values;
 }
 
 bool is_zero(float x) { return std::bit_cast<std::uint32_t>(x) << 1 == 0; }
-/// The same bits, but that NaN may be another NaN and zero have the other sign.
+/// Whether bits are equal. NaN may be another NaN, and zero may have the other sign.
 bool same(float a, float b) {
     return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b) || (is_nan(a) && is_nan(b)) ||
            (is_zero(a) && is_zero(b));
@@ -88,7 +90,8 @@ TEST_CASE("rounding in a register gives the numbers of quantise in every mode of
         quantise_span(Isa::baseline, format, values, expected, quantiser.options());
         for (const Isa isa : {Isa::avx2, Isa::avx512}) {
             if (isa > active_isa()) continue;
-            // As it is; subnormals flushed on the way in and out; and with that each direction.
+            // The processor's mode unchanged; subnormals flushed on the way in and out; and flushing with each rounding
+            // direction.
             const unsigned before = _mm_getcsr(), flush = 0x8040u;
             for (const unsigned mode : {before, before | flush, (before & ~0x6000u) | flush | 0x2000u,
                                         before | flush | 0x4000u, before | flush | 0x6000u}) {
