@@ -27,12 +27,12 @@ static_assert(coding_chunk % block_size == 0);
 /// count. Errors, before anything is written: `encode: ...` for an invalid quantiser, a format of more than 8 bits, or
 /// NaN to a format without NaN. Test: tests/kernels/coding_test.cpp
 template <class T>
-void encode(const Execution& execution, const T* in, std::uint8_t* codes, std::ptrdiff_t n, const Quantiser& round,
+void encode(const Execution& execution, const T* in, std::uint8_t* codes, std::ptrdiff_t n, const Quantiser& quantiser,
             RandomKey key = {}) {
     using A = Accum<T>;
     constexpr auto block = static_cast<std::size_t>(block_size);
-    const FloatFormat format = round.format;
-    const QuantiseOptions all = round.options(key);
+    const FloatFormat format = quantiser.format;
+    const QuantiseOptions all = quantiser.options(key);
     check_options("encode", format, all);
     check_code_word<std::uint8_t>("encode", format);
     if (!format.has_nan()) {

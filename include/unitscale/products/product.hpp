@@ -1,6 +1,35 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+// The matrix product. The headers of this folder, in the order in which a product runs:
+//
+// Operands and views
+//   product.hpp             Entry: MatmulArguments, choice of kernels, `matmul`, `pack_weights`. `matmul_packed` cuts a
+//                           product into jobs and runs the steps below.
+//   pack.hpp                MatrixView: strides of an operand. Also packing, below.
+//   pack_source.hpp         PackSource: an operand without its element type, so that later steps are compiled once.
+// Quantisation on the way
+//   register_quantiser.hpp  Quantises a vector register to a format, between load and store.
+//   quantise_lines.hpp      Copies or transposes lines of elements as floats and quantises each of them.
+// Packing of A and B
+//   pack.hpp                LeftPanel and RightPanels: quantised elements in the layout that micro-kernels read.
+// Micro-kernels
+//   micro_kernel.hpp        TileProduct: one tile of C in registers, for each instruction set.
+//   block.hpp               BlockProduct: packed B times rows of A, tile by tile, in one thread.
+// Pair kernels, for operands that are exact in bf16
+//   pack_pairs.hpp          Packs A and B as pairs of bf16.
+//   pair_kernels.hpp        Multiplies pairs by the bf16 instructions (AVX512_BF16, AMX).
+// Few rows of A
+//   pack.hpp                `right_in_place`: a row-major B read in place, for at most `max_few_rows` rows of A.
+//   few_rows.hpp            Multiplies a column-major B in place, for at most `column_major_rows` rows of A.
+// Coded operands
+//   coded_matrix.hpp        CodedMatrix: an operand of 8-bit codes, decoded while it is packed.
+//   coded_product.hpp       `matmul_coded`: products of coded operands.
+// Packed weights
+//   packed_right.hpp        PackedRight: weights packed once for many products.
+// BLAS
+//   blas.hpp                `matmul_blas`: large products without quantisation, where the build has a BLAS.
+
 #include <unitscale/base/error.hpp>
 #include <unitscale/base/memory.hpp>
 #include <unitscale/base/parallel.hpp>
@@ -17,31 +46,6 @@
 #include <optional>
 #include <type_traits>
 
-// The matrix product. The headers of this folder, in the order in which a product runs:
-//
-// Operands and views
-//   product.hpp             Entry: MatmulArguments, partition into jobs, choice of kernels, `matmul`, `pack_weights`.
-//   pack.hpp                MatrixView: strides of an operand. Also packing, below.
-//   pack_source.hpp         PackSource: an operand without its element type, so that later steps are compiled once.
-// Quantisation on the way
-//   register_quantiser.hpp  Quantises a vector register to a format, between load and store.
-//   quantise_lines.hpp      Copies or transposes lines of elements as floats and quantises each of them.
-// Packing of A and B
-//   pack.hpp                LeftPanel and RightPanels: quantised elements in the layout that micro-kernels read.
-// Micro-kernels
-//   micro_kernel.hpp        TileProduct: one tile of C in registers, for each instruction set.
-//   block.hpp               BlockProduct: packed B times rows of A, tile by tile, in one thread.
-// Pair kernels, for operands that are exact in bf16
-//   pack_pairs.hpp          Packs A and B as pairs of bf16.
-//   pair_kernels.hpp        Multiplies pairs by the bf16 instructions (AVX512_BF16, AMX).
-// Few rows of A
-//   few_rows.hpp            Multiplies a column-major B in place, as generation and attention need.
-// Operands from memory of another kind
-//   coded_matrix.hpp        CodedMatrix: an operand of 8-bit codes, decoded while it is packed.
-//   coded_product.hpp       `matmul_coded`: products of coded operands.
-//   packed_right.hpp        PackedRight: weights packed once for many products.
-// BLAS
-//   blas.hpp                `matmul_blas`: large products without quantisation, where the build has a BLAS.
 namespace unitscale::products {
 
 /// A batch of products, scaled and added to C:
