@@ -13,8 +13,8 @@
 namespace unitscale::kernels {
 
 /// The largest magnitude of n numbers, in Accum<T>; NaN if one is NaN; 0 for n = 0. Computed on bits, so fast-math
-/// changes nothing. A maximum has no order, so it does not depend on the thread count. Test:
-/// tests/kernels/amax_test.cpp
+/// changes nothing. A maximum has no order, so it does not depend on the thread count.
+/// Test: tests/kernels/amax_test.cpp
 template <class T>
 [[nodiscard]] Accum<T> largest_magnitude(const Execution& execution, const T* x, std::ptrdiff_t n) {
     using Bits = std::conditional_t<std::is_same_v<Accum<T>, double>, std::uint64_t, std::uint32_t>;

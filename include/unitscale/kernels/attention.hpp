@@ -36,8 +36,9 @@ struct AttentionView {
 ///   out = out_scale softmax(logit_scale q k^T) v
 ///   q, out [batch, queries, heads, depth]   k, v [batch, keys, groups, depth]
 /// `causal`: query i sees the keys j <= i + keys - queries, so that the last query sees every key. A query that sees
-/// none has out = 0; ops make it an error. `log_sum` [batch, heads, queries]: log sum_j exp(logit_scale q_i k_j) over
-/// the keys seen. The forward pass writes it, and the backward pass reads it.
+/// none has out = 0; ops make it an error.
+/// `log_sum` [batch, heads, queries]: log sum_j exp(logit_scale q_i k_j) over the keys seen. The forward pass writes
+/// it, and the backward pass reads it.
 template <class T>
 struct AttentionArguments {
     std::ptrdiff_t batch = 1, heads = 1, groups = 1, queries = 0, keys = 0, depth = 0;

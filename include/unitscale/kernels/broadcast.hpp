@@ -23,8 +23,8 @@ template <class X>
 BroadcastInput(const X*, const Shape&) -> BroadcastInput<X>;
 
 /// y = f(x0, x1, ...), element by element, in Accum of the inputs, rounded once.   y of `shape`; each input of a shape
-/// that broadcasts to it. y overlaps no input unless that input has the shape of y. Test:
-/// tests/kernels/broadcast_test.cpp
+/// that broadcasts to it. y overlaps no input unless that input has the shape of y.
+/// Test: tests/kernels/broadcast_test.cpp
 template <class T, class F, class... X>
 void broadcast_map(const Execution& execution, const Shape& shape, T* y, F f, const BroadcastInput<X>&... x) {
     constexpr std::size_t inputs = sizeof...(X);

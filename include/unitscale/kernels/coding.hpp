@@ -24,8 +24,9 @@ static_assert(coding_chunk % block_size == 0);
 
 /// codes[i] = the code of in[i], quantised once.   in, codes [n] Stochastic rounding takes piece i of the stream `key`
 /// for element i (`random_piece`), as a product does for the element at data[i]. Bits do not depend on the thread
-/// count. Errors, before anything is written: `encode: ...` for an invalid quantiser, a format of more than 8 bits, or
-/// NaN to a format without NaN. Test: tests/kernels/coding_test.cpp
+/// count.
+/// Errors, before anything is written: `encode: ...` for an invalid quantiser, a format of more than 8 bits, or NaN to
+/// a format without NaN. Test: tests/kernels/coding_test.cpp
 template <class T>
 void encode(const Execution& execution, const T* in, std::uint8_t* codes, std::ptrdiff_t n, const Quantiser& quantiser,
             RandomKey key = {}) {

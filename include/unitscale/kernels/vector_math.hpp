@@ -232,8 +232,8 @@ template <bool fused = has_multiply_add>
 }
 
 /// ln x for every float, within 1 ulp: x = m 2^k, m in [0.707, 1.414), ln m = f - f^2/2 + f^3 P(f), f = m - 1. ln 0 is
-/// -infinity; ln of a negative number is NaN. Reference: the Cephes library's logf. Test:
-/// tests/kernels/vector_math_test.cpp
+/// -infinity; ln of a negative number is NaN.
+/// Reference: the Cephes library's logf. Test: tests/kernels/vector_math_test.cpp
 [[nodiscard, gnu::always_inline]] inline float logarithm(float x) noexcept {
     constexpr std::uint32_t low = 0x3F3504F3u;  // square root of 1/2: the smallest m
     const std::uint32_t bits = std::bit_cast<std::uint32_t>(x), infinity = 0x7F800000u;
@@ -274,8 +274,8 @@ struct NormalValues {
 
 /// The lower tail is Phi(-t) = exp(-t^2/2) u P(u), u = 1 / (1 + 0.24 t), with P of degree 9 (relative error 4e-9 on [0,
 /// 13.2]). The upper tail is 1 minus it. t^2 is split so that its rounding does not reach the exponential. Relative
-/// error of both values under 6e-7 (1 - 3 ulp for most z) for |z| <= 13; beyond, z counts as +-13. Test:
-/// tests/kernels/vector_math_test.cpp
+/// error of both values under 6e-7 (1 - 3 ulp for most z) for |z| <= 13; beyond, z counts as +-13.
+/// Test: tests/kernels/vector_math_test.cpp
 [[nodiscard, gnu::always_inline]] inline NormalValues<float> normal_values(float z) noexcept {
     const std::uint32_t bits = std::bit_cast<std::uint32_t>(z) & 0x7FFFFFFFu;
     const float t = std::bit_cast<float>(std::min(bits, std::bit_cast<std::uint32_t>(13.0f)));

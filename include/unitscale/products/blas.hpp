@@ -120,8 +120,8 @@ public:
 };
 
 /// `matmul` by the BLAS, for arguments with blas_can. Sums are in the order of the BLAS. The results equal the results
-/// of our kernels within rounding, infinities and NaN included. Reference: Dongarra, Du Croz, Hammarling, Duff 1990, "A
-/// set of level 3 basic linear algebra subprograms".
+/// of our kernels within rounding, infinities and NaN included.
+/// Reference: Dongarra, Du Croz, Hammarling, Duff 1990, "A set of level 3 basic linear algebra subprograms".
 /// Test: tests/products/blas_test.cpp (which products are cut, and how), tests/consumers/blas (products)
 template <class T>
 void matmul_blas(const Execution& execution, const MatmulArguments<T>& args) {

@@ -22,8 +22,8 @@ template <class T>
     return std::min(k, pairs != PairKernel::none ? pair_block_depth : block_depth);
 }
 
-/// B [k,n] quantised and packed once, for many products (`pack_weights`). Owns its memory. Test:
-/// tests/products/packed_right_test.cpp
+/// B [k,n] quantised and packed once, for many products (`pack_weights`). Owns its memory.
+/// Test: tests/products/packed_right_test.cpp
 template <class T>
 struct PackedRight {
     using P = Accum<T>;

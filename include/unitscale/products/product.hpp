@@ -390,9 +390,9 @@ void matmul_with(Isa isa, const Execution& execution, const MatmulArguments<T>& 
 
 /// Quantises and packs B for many products. They share B; they may differ from `args` in A, C, m, the factors and the
 /// batch. `matmul` with `packed_b` gives the bits of `matmul` without it. round_a states the quantiser of A in those
-/// products. So weights that many small products read are quantised once. Errors: `pack_weights: b: ...` as for
-/// `matmul`; stochastic rounding, because its random numbers belong to one product. Test:
-/// tests/products/packed_right_test.cpp
+/// products. So weights that many small products read are quantised once.
+/// Errors: `pack_weights: b: ...` as for `matmul`; stochastic rounding, because its random numbers belong to one
+/// product. Test: tests/products/packed_right_test.cpp
 template <class T>
 [[nodiscard]] PackedRight<T> pack_weights_with(Isa isa, const MatmulArguments<T>& args,
                                                PairKernel pairs = PairKernel::none) {
@@ -408,12 +408,14 @@ template <class T>
 
 /// The matrix product. Bits do not depend on the number of threads (on one machine): the sum of each element runs over
 /// k in one order in one thread. All memory beside the operands is scratch from the execution's pool. Inside a parallel
-/// region the product runs in the calling thread. If both operands are quantised to formats that are exact in bf16
-/// (pair_kernels.hpp), the processor's bf16 instructions are used where they are the fastest. They add equal, exact
-/// products in pairs. So the bits differ, within float rounding, from the product of operands that were quantised
-/// before. Built with UNITSCALE_BLAS, large float and double products without rounding go to the BLAS (blas.hpp), in
-/// its order of sums. Their bits then differ from the bits with packed_b. Errors: `matmul: a: ...` for an invalid
-/// quantiser, or a NaN quantised to a format without NaN. Test: tests/products/product_test.cpp
+/// region the product runs in the calling thread.
+/// If both operands are quantised to formats that are exact in bf16 (pair_kernels.hpp), the processor's bf16
+/// instructions are used where they are the fastest. They add equal, exact products in pairs. So the bits differ,
+/// within float rounding, from the product of operands that were quantised before.
+/// Built with UNITSCALE_BLAS, large float and double products without rounding go to the BLAS (blas.hpp), in its order
+/// of sums. Their bits then differ from the bits with packed_b.
+/// Errors: `matmul: a: ...` for an invalid quantiser, or a NaN quantised to a format without NaN.
+/// Test: tests/products/product_test.cpp
 template <class T, bool blas = uses_blas>
 void matmul(const Execution& execution, const MatmulArguments<T>& args) {
     if constexpr (blas && blas_type<T>)

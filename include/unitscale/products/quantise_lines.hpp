@@ -211,8 +211,8 @@ UNITSCALE_TARGET_AVX2 inline void transpose_square_avx2(const float* in, std::pt
     for (std::ptrdiff_t j = 0; j < 8; ++j, out += out_row) _mm256_storeu_ps(out, rows[j]);
 }
 
-/// out[i out_row + j] = in[i row + j], quantised; with avx2 or avx512. `in` may equal `out`. Test:
-/// tests/products/quantise_lines_test.cpp
+/// out[i out_row + j] = in[i row + j], quantised; with avx2 or avx512. `in` may equal `out`.
+/// Test: tests/products/quantise_lines_test.cpp
 template <class T>
 void copy_lines(Isa isa, const LineBlock<T>& block, const RegisterQuantiser& quantiser) {
     if (isa == Isa::avx512) copy_lines_avx512(block, quantiser);

@@ -27,11 +27,13 @@ enum class RegisterQuantisation {
 ///   AVX-512   (x + magic) - magic with magic = 1.5 2^(E + 23 - M), with that step as its last place
 ///   AVX2      round(x 2^(M - E)) 2^(E - M)
 /// The instructions name their rounding mode, so the processor's mode does not matter. No operand or result is
-/// subnormal, except an x that becomes 0 anyway. So flushing of subnormals does not matter either. By word: integer
-/// operations compute the result. NaN stays NaN. A zero may have the other sign, which no sum of products shows. The
-/// minimum and maximum are written in assembly. They pass on the NaN of their second operand only, and fast-math may
-/// swap the operands. Fast-math does not affect the other instructions. vrangeps and vfixupimmps, which define their
-/// results for NaN, took 6.4 ns instead of 1.4 for a vector on a Sapphire Rapids.
+/// subnormal, except an x that becomes 0 anyway. So flushing of subnormals does not matter either.
+/// By word: integer operations compute the result.
+/// NaN stays NaN. A zero may have the other sign, which no sum of products shows.
+/// The minimum and maximum are written in assembly. They pass on the NaN of their second operand only, and fast-math
+/// may swap the operands. Fast-math does not affect the other instructions.
+/// vrangeps and vfixupimmps, which define their results for NaN, took 6.4 ns instead of 1.4 for a vector on a Sapphire
+/// Rapids.
 struct RegisterQuantiser {
     RegisterQuantisation kind = RegisterQuantisation::none;
     float largest = 0;               ///< largest number of the format
