@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
-// GFLOP/s (2 m n k / time) of the product kernel in every precision, beside Eigen and, where the build found them, OpenBLAS and
-// oneDNN; then the ratios of those that belong together. `bash bench/matmul.sh` builds and runs it.
-//
-// Google Benchmark runs one benchmark after the other. On a machine whose clock or neighbours change within the minute, that
-// puts the change into the ratio. So this program has a loop of its own: all contenders of a shape in turn, again and again,
-// and a ratio is the median of the ratios of times taken in the same round. With one thread times are the processor's, of
-// this process; with more they are the clock's.
+// GFLOP/s (2 m n k / time) of the product kernel in every precision, beside Eigen and, where the build found them,
+// OpenBLAS and oneDNN. Ratios of related results follow. `bash bench/matmul.sh` builds and runs it. Google Benchmark
+// runs one benchmark after the other. On a machine with a clock or neighbours that change within the minute, the ratios
+// would include that change. So this program has its own loop: all contenders of a shape in turn, again and again. A
+// ratio is the median of the ratios of times from one round. With one thread, times are processor times of this
+// process. With more threads they are wall-clock times.
 #include "product_peers.hpp"
 
 #include <unitscale/base/random.hpp>
@@ -38,7 +37,7 @@ namespace {
 
 struct Settings {
     int threads = 1, rounds = 5;
-    double seconds = 0.03;  ///< of one measurement, at least
+    double seconds = 0.03;  ///< least duration of one measurement
     bool quick = false;
     std::string json, only;
 };
@@ -46,7 +45,7 @@ struct Settings {
 struct Shape {
     std::string name;
     Problem problem;
-    /// Which of the ratios below are asked of it.
+    /// The kind selects the ratios below that are measured for the shape.
     enum Kind { square, layer, heads, few_rows } kind;
 };
 
@@ -127,7 +126,7 @@ struct Codes {
     Codes(const Codes&) = delete;
 };
 
-/// Everything that multiplies this shape.
+/// All contenders that multiply this shape.
 struct Field {
     Operands<float> floats;
     Operands<Half> halves;
@@ -224,7 +223,7 @@ double seconds_of(const Contender& contender, std::ptrdiff_t repeats, int thread
 
 void measure(std::vector<Contender>& contenders, const Settings& settings) {
     for (Contender& contender : contenders) {
-        seconds_of(contender, 1, settings.threads);  // makes buffers and code warm
+        seconds_of(contender, 1, settings.threads);  // warms buffers and code
         const double once = seconds_of(contender, 2, settings.threads);
         contender.repeats = static_cast<std::ptrdiff_t>(std::clamp(settings.seconds / std::max(once, 1e-8), 1.0, 1e6));
     }
@@ -239,11 +238,11 @@ double median(std::vector<double> values) {
     return *middle;
 }
 
-/// How many times as fast as `peer` `ours` is.
+/// Speed of `ours` as a multiple of the speed of `peer`.
 struct Ratio {
     const char* ours;
     const char* peer;
-    double aim;  ///< 0: none
+    double aim;  ///< 0: no aim
     unsigned kinds;
 };
 constexpr unsigned of(Shape::Kind kind) { return 1u << kind; }
@@ -323,7 +322,7 @@ void print_ratios(const std::vector<Shape>& all, const std::map<std::string, std
     }
 }
 
-/// The processor's name, where the system tells it.
+/// The processor's name, where the system provides it.
 std::string processor() {
     std::ifstream file("/proc/cpuinfo");
     for (std::string line; std::getline(file, line);)
@@ -365,7 +364,7 @@ Settings parse(int argc, char** argv) {
         else if (option == "--seconds") settings.seconds = std::atof(value());
         else if (option == "--only") settings.only = value();
         else if (option == "--json") settings.json = value();
-        else if (option == "--isa") setenv("UNITSCALE_ISA", value(), 1);  // before active_isa is first asked
+        else if (option == "--isa") setenv("UNITSCALE_ISA", value(), 1);  // before the first call of active_isa
         else
             fail("bench_products_product: unknown option ", option,
                  "; expected --quick, --threads N, --rounds N, --seconds S, --only TEXT, --json FILE or --isa NAME");

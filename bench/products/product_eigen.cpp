@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Eigen's float product, compiled once for each instruction set. The build defines `Eigen` as another name in each, so that
-// the linker does not take one's functions for another's, and UNITSCALE_EIGEN_PRODUCT as the function's name.
+// Eigen's float product, compiled once for each instruction set. In each, the build defines `Eigen` as another name, so
+// that the linker does not confuse their functions. UNITSCALE_EIGEN_PRODUCT is the name of the function.
 #include "product_peers.hpp"
 
 #include <Eigen/Core>

@@ -23,7 +23,7 @@ Product onednn_product(const Problem& p, const float* a, const float* b, float* 
     const Tag a_tag = p.a_transposed ? Tag::acb : Tag::abc, b_tag = p.b_transposed ? Tag::acb : Tag::abc;
     const memory::desc a_desc(a_dims, type, a_tag), b_desc(b_dims, type, b_tag), c_desc(c_dims, Type::f32, Tag::abc);
 #if defined(_OPENMP)
-    omp_set_num_threads(threads);  // a primitive is made for so many threads
+    omp_set_num_threads(threads);  // a primitive is made for this number of threads
 #endif
     const dnnl::matmul primitive({{a_desc, b_desc, c_desc}, engine});
 

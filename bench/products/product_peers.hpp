@@ -7,8 +7,8 @@
 // The other libraries that bench/products/product_bench.cpp measures, behind one interface.
 namespace unitscale::bench {
 
-/// A batch of float products C = A B, every matrix contiguous: A [m,k], or [k,m] read transposed; B [k,n], or [n,k] read
-/// transposed; C [m,n].
+/// A batch of float products C = A B, with every matrix contiguous: A [m,k], or [k,m] read transposed; B [k,n], or
+/// [n,k] read transposed; C [m,n].
 struct Problem {
     std::ptrdiff_t m = 0, n = 0, k = 0, batch = 1;
     bool a_transposed = false, b_transposed = false;
@@ -18,18 +18,19 @@ struct Problem {
     [[nodiscard]] std::ptrdiff_t c_size() const { return m * n; }
 };
 
-/// One product, ready to be run again and again.
+/// One product, ready to be run repeatedly.
 using Product = std::function<void()>;
 
-/// Eigen's product, which matmul_eigen.cpp compiles for each instruction set: the program starts on any processor.
+/// Eigen's product. product_eigen.cpp compiles it for each instruction set, so that the program starts on any
+/// processor.
 using EigenProduct = void(const Problem&, const float* a, const float* b, float* c, int threads);
 EigenProduct eigen_product_baseline, eigen_product_avx2, eigen_product_avx512;
 
-/// OpenBLAS: sgemm. oneDNN: matmul of float, or of bf16 inputs (made before, not timed) with a float result. Each in matmul_<library>.cpp, or
-/// absent with the library.
+/// OpenBLAS: sgemm. oneDNN: matmul of float, or of bf16 inputs (converted before, not timed) with a float result. Each
+/// is in product_<library>.cpp, and absent if the library is.
 [[nodiscard]] Product openblas_product(const Problem&, const float* a, const float* b, float* c, int threads);
 [[nodiscard]] Product onednn_product(const Problem&, const float* a, const float* b, float* c, int threads, bool bf16);
-/// The processor that OpenBLAS takes this one for.
+/// The processor type that OpenBLAS detected.
 [[nodiscard]] const char* openblas_core();
 /// The instruction set that oneDNN uses (environment variable ONEDNN_MAX_CPU_ISA).
 [[nodiscard]] const char* onednn_isa();

@@ -61,8 +61,8 @@
 #include <unitscale/products/packed_right.hpp>
 #include <unitscale/products/pair_kernels.hpp>
 #include <unitscale/products/product.hpp>
-#include <unitscale/products/round_lines.hpp>
-#include <unitscale/products/round_register.hpp>
+#include <unitscale/products/quantise_lines.hpp>
+#include <unitscale/products/register_quantiser.hpp>
 
 #include <unitscale/kernels/activations.hpp>
 #include <unitscale/kernels/amax.hpp>

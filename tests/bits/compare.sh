@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Runs builds of kernel_bits.cpp for one instruction set and compares what they print: nothing may differ.
+# Runs builds of kernel_bits.cpp for one instruction set and compares their outputs: nothing may differ.
 # Usage: compare.sh PROGRAM PROGRAM...
 set -euo pipefail
 
@@ -26,8 +26,9 @@ for program in "$@"; do
     printf '%s: failed\n' "$program"
     faults=$((faults + 1))
   elif [[ $found != "$expected" ]]; then
-    # The lines of the second that are not in the first, and lines that are missing, by name.
-    lines=$({ diff <(printf '%s\n' "$expected") <(printf '%s\n' "$found") || true; } | sed -nE 's/^[<>] (.*) [0-9a-f]{16}$/  \1/p' | sort -u)
+    # Names of lines that differ or are missing.
+    lines=$({ diff <(printf '%s\n' "$expected") <(printf '%s\n' "$found") || true; } |
+      sed -nE 's/^[<>] (.*) [0-9a-f]{16}$/  \1/p' | sort -u)
     printf '%s and %s differ:\n%s\n' "$first" "$program" "${lines:-  lines that are no checksums}"
     faults=$((faults + 1))
   fi

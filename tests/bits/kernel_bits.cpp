@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Runs every family of kernels on fixed numbers and prints a line `<name> <checksum of the results>` for each. Builds for one
-// instruction set print the same lines, whatever the compiler's options: compare.sh. Options that allow other mathematics, such as
-// -ffast-math, excepted.
+// Runs every family of kernels on fixed numbers and prints a line `<name> <checksum of the results>` for each. Builds
+// for one instruction set print equal lines, whatever the compiler's options: compare.sh. Options that allow other
+// mathematics, such as -ffast-math, are excepted.
 #include <unitscale/analysis/statistics_kernels.hpp>
 #include <unitscale/kernels/activations.hpp>
 #include <unitscale/kernels/attention.hpp>
@@ -38,10 +38,11 @@ using namespace unitscale::products;
 
 namespace {
 
-/// Three threads: with OpenMP the work is cut, without it is not, and the lines are the same.
+/// Three threads: the work is cut with OpenMP, and not cut without it. The lines must be equal.
 const Execution execution{.threads = 3};
 
-/// Hides a number from the compiler, which would compute library functions of it otherwise, by other means than the library.
+/// Hides a number from the compiler. Otherwise the compiler would compute library functions of it, by other means than
+/// the library.
 template <class T>
 T opaque(T x) {
     volatile T hidden = x;
@@ -75,7 +76,7 @@ void add(const Tensor<T>& results) {
 }
 void add(double result) { add(std::span<const double>(&result, 1)); }
 
-/// Prints the line of the results since the last one; the name as printf has it.
+/// Prints the line of the results since the last line. The name is given as for printf.
 [[gnu::format(printf, 1, 2)]] void print(const char* name, ...) {
     std::va_list arguments;
     va_start(arguments, name);
@@ -97,7 +98,7 @@ struct ProductSizes {
     std::ptrdiff_t m, n, k;
 };
 
-/// Products in all orientations, scaled, with bias and added to C. `round` for both operands, or null.
+/// Products in all orientations, scaled, with bias and added to C. `round`: the quantiser of both operands, or null.
 void products(Isa isa, PairKernel pairs, const char* path, const ProductSizes& s, const Quantiser* round,
               const char* rounding) {
     const auto a = numbers(s.m * s.k, 1), b = numbers(s.k * s.n, 2), bias = numbers(s.n, 3), rows = numbers(s.m, 4),
@@ -248,7 +249,7 @@ void activations(std::ptrdiff_t n) {
     const auto x = numbers(n, 1), g = numbers(n, 2), dy = numbers(n, 3);
     std::vector<float> y(x.size()), dx(x.size()), dg(x.size());
     const auto both = [&](const char* what, auto forward, auto backward) {
-        for (const float m : {0.8f, 3.7f}) {  // a multiplier above 1 takes a path of its own
+        for (const float m : {0.8f, 3.7f}) {  // a multiplier above 1 takes a separate path
             forward(m);
             backward(m);
             add(y), add(dx), add(dg);
@@ -440,7 +441,7 @@ void fills(const char* type) {
     print("fill %s", type);
 }
 
-/// Formats by the loops of an instruction set.
+/// Formats by the loops of one instruction set.
 void formats(Isa isa) {
     const auto x = numbers(5003, 1);
     std::vector<float> y(x.size());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// What a change that moves code must not change. Prints a line `<name> <checksum>` for
+// Results that a change that only moves code must not change. Prints a line `<name> <checksum>` for
 //   the losses of 20 steps of a small decoder and its checkpoint, under every recipe and for several kinds of decoder
-//   the value and the gradients of every op, under each way of scaling and with rounded operands
-// Two commits are compared by against.sh.
+//   the value and the gradients of every op, under each way of scaling and with quantised operands
+// against.sh compares two commits.
 #include <unitscale/analysis/grad_check.hpp>
 #include <unitscale/optim/adam.hpp>
 #include <unitscale/optim/lamb.hpp>
@@ -33,7 +33,7 @@ using namespace unitscale;
 
 namespace {
 
-/// FNV-1a.
+/// FNV-1a hash.
 class Checksum {
 public:
     void add(std::span<const std::byte> bytes) {
@@ -147,7 +147,7 @@ void train_all() {
 template <class T>
 using Op = std::function<Variable<T>(Tape<T>&, std::vector<Variable<T>>&)>;
 
-/// One op: its inputs' shapes, and the call.
+/// One op: the shapes of its inputs, and the call.
 template <class T>
 struct Case {
     const char* name;
@@ -263,7 +263,7 @@ void run_ops(const std::string& where, const Recipe& recipe) {
                 const auto run = analysis::run_op<T>(recipe, inputs, one.op);
                 checksum.add(run.value);
                 for (const Tensor<T>& gradient : run.gradients) checksum.add(gradient);
-            } catch (const Error& error) {  // a rule that this op does not have: the error stays, too
+            } catch (const Error& error) {  // a rule that this op does not have: the error must stay too
                 checksum.add(std::as_bytes(std::span(error.what(), std::string_view(error.what()).size())));
                 result += " (error)";
             }

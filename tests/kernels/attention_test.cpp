@@ -21,7 +21,7 @@ struct Sizes {
     bool causal;
 };
 
-/// All buffers of one attention. With `fused` q, k, v lie in one [batch, time, 3, heads, depth] buffer.
+/// All buffers of one attention. With `fused`, q, k and v lie in one [batch, time, 3, heads, depth] buffer.
 template <class T>
 struct Case {
     using P = Accum<T>;
@@ -84,7 +84,7 @@ struct Case {
 
 double wide(auto x) { return static_cast<double>(x); }
 
-/// The formulas, with all of queries x keys, in double. Returns the largest error of each result.
+/// The formulas over all queries x keys, in double. Returns the largest error of each result.
 struct Errors {
     double out = 0, log_sum = 0, dq = 0, dk = 0, dv = 0;
 };

@@ -12,7 +12,7 @@ using namespace unitscale::kernels;
 
 namespace {
 
-/// Normal numbers of very different sizes, zeros, infinities, NaN, and lengths that no vector divides.
+/// Normal numbers of very different sizes, zeros, infinities and NaN. Lengths are no multiple of a vector.
 template <class T>
 std::vector<T> telling_data(std::size_t n) {
     std::vector<T> data = normal_data<T>(n, 5);
@@ -60,7 +60,7 @@ TEMPLATE_TEST_CASE("codes of a tensor are those of its elements, each rounded on
 }
 
 TEST_CASE("a double goes to its code in one rounding", "[kernels]") {
-    const double x = 1.0625 + 0x1p-40;  // just above a tie, which it becomes in float
+    const double x = 1.0625 + 0x1p-40;  // just above a tie; as float it is the tie
     std::uint8_t code = 0;
     encode(Execution{}, &x, &code, 1, {.format = e4m3});
     CHECK(decode(e4m3, code) == 1.125f);

@@ -8,7 +8,8 @@ using namespace unitscale::kernels;
 
 namespace {
 
-/// Every size different; two batch items of two groups, stride, dilation and padding on both sides: y is 6 long.
+/// Every size is different: two batch items of two groups, with stride, dilation and padding on both sides. y is 6
+/// long.
 constexpr Conv1dShape full_shape{.batch = 2,
                                  .in_channels = 4,
                                  .length = 11,
@@ -91,12 +92,13 @@ TEST_CASE("conv1d kernels agree with the definition", "[kernels]") {
         check_against_definition<Half>(shape, 6e-4);
         check_against_definition<BFloat16>(shape, 4e-3, false);
     }
-    // Unfolded items of 79200 elements: the batch is cut into parts of three.
+    // Unfolded items of 79200 elements, so that the batch is cut into parts of three.
     const Conv1dShape large{
         .batch = 7, .in_channels = 12, .length = 1100, .out_channels = 2, .out_length = 1100, .taps = 6, .left = 5};
     CHECK(items_at_once(Execution{}, large) == 3);
     check_against_definition<double>(large, 1e-10);
-    // Padding longer than the kernel's reach: outputs that see nothing of x. A kernel that reaches past both ends.
+    // Padding longer than the kernel's reach, so that some outputs see no element of x. A kernel that reaches past both
+    // ends.
     check_against_definition<double>(
         {.batch = 1, .in_channels = 1, .length = 2, .out_channels = 1, .out_length = 12, .taps = 2, .left = 6}, 1e-14);
     check_against_definition<double>(

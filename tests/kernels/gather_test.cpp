@@ -7,7 +7,7 @@ using namespace unitscale;
 using namespace unitscale::kernels;
 
 namespace {
-const std::vector<std::int32_t> ids{2, 0, 2, 1, 2};  // of 4: 3 is never named
+const std::vector<std::int32_t> ids{2, 0, 2, 1, 2};  // of 4; no id is 3
 }
 
 TEST_CASE("gather picks rows along the middle axis and scatter_add adds them up there", "[kernels]") {

@@ -11,12 +11,12 @@
 #include <functional>
 #include <vector>
 
-// What the tests of row and element-wise kernels share.
+// Helpers that the tests of row and element-wise kernels share.
 namespace unitscale {
 
 using Doubles = std::vector<double>;
 
-/// Standard normal numbers, rounded to T (so that a test in T and its reference in double see the same values).
+/// Standard normal numbers, rounded to T, so that a test in T and its reference in double see equal values.
 template <class T>
 std::vector<T> normal_data(std::size_t n, std::uint64_t stream, double stddev = 1.0) {
     std::vector<T> data(n);

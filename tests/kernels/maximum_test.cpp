@@ -7,11 +7,11 @@ using namespace unitscale;
 using namespace unitscale::kernels;
 
 namespace {
-/// Values and places of the largest elements in a plain loop. `axes`: which are compared.
+/// Values and places of the largest elements, by a plain loop. `axes`: the axes that are compared.
 template <class T>
 void check_maximum(const Shape& shape, const Shape& kept) {
     auto x = normal_data<T>(element_count(shape), 1);
-    for (T& v : x) v = static_cast<T>(std::round(static_cast<Accum<T>>(v) * Accum<T>(2)));  // many equal ones
+    for (T& v : x) v = static_cast<T>(std::round(static_cast<Accum<T>>(v) * Accum<T>(2)));  // makes many equal elements
     const std::size_t n = element_count(kept);
     std::vector<T> y(n);
     std::vector<std::ptrdiff_t> index(n, -1), expected(n, -1);

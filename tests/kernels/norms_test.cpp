@@ -83,7 +83,7 @@ TEMPLATE_TEST_CASE("norms of rows whose squares leave the type's range are those
     const auto x = normal_data<TestType>(rows * n, 1), w = normal_data<TestType>(n, 2),
                dy = normal_data<TestType>(rows * n, 3);
     const auto r = static_cast<std::ptrdiff_t>(rows), size = static_cast<std::ptrdiff_t>(n);
-    // y, then dx times 2^exponent, of the rows times 2^exponent.
+    // y, then dx times 2^exponent, for rows times 2^exponent.
     const auto run = [&](int exponent, bool centred) {
         auto scaled = x, out = x;
         for (TestType& v : scaled) v = std::ldexp(v, exponent);

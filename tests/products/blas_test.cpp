@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What goes to a BLAS and how it is cut. The products themselves: tests/consumers/blas, a program that is linked with one.
+// Which products go to a BLAS and how they are cut. The products themselves are tested by tests/consumers/blas, a
+// program that is linked with a BLAS.
 #include <unitscale/products/blas.hpp>
 #include <unitscale/products/product.hpp>
 
@@ -15,7 +16,7 @@ using namespace unitscale::products;
 
 namespace {
 
-/// A product that a BLAS can do; only addresses and strides are looked at.
+/// A product that a BLAS can compute. Only addresses and strides are examined.
 template <class T>
 MatmulArguments<T> plain(std::ptrdiff_t m, std::ptrdiff_t n, std::ptrdiff_t k) {
     static T element{};
@@ -45,7 +46,7 @@ TEST_CASE("a BLAS reads columns as they lie, rows transposed, and nothing else",
                                                  {1, -5},
                                                  {0, 0}})  // shared rows, overlaps, both strided, backwards
         REQUIRE_FALSE(matrix(row_stride, col_stride, 5, 3));
-    const std::ptrdiff_t large = std::ptrdiff_t{1} << 31;  // beyond a BLAS' integers
+    const std::ptrdiff_t large = std::ptrdiff_t{1} << 31;  // beyond the integers of a BLAS
     REQUIRE(matrix(large - 1, 1, 5, 3) == BlasMatrix{'T', static_cast<int>(large - 1)});
     REQUIRE_FALSE(matrix(large, 1, 5, 3));
     REQUIRE_FALSE(matrix(3, 1, large, 3));

@@ -71,7 +71,7 @@ TEMPLATE_TEST_CASE("a block product is right beyond its block sizes and its bits
                     worst = std::max(worst, std::abs(double(float(whole[std::size_t(i * n + j)])) - expected) /
                                                 (1 + std::abs(expected)));
                 }
-            // Rounded once: half a unit in the last place of the element type, and the float sums.
+            // C is rounded once: half a unit in the last place of the element type, plus the error of the float sums.
             REQUIRE(worst < (std::is_same_v<TestType, float> ? 2e-5 : 0x1p-8 + 2e-5));
         }
 }

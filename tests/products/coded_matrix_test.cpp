@@ -17,7 +17,7 @@ namespace {
 
 constexpr FloatFormat p3109_unsigned = p3109(8, 4, Signedness::unsigned_format, Domain::extended);
 constexpr FloatFormat p3109_odd = p3109(7, 3, Signedness::signed_format, Domain::finite);
-constexpr FloatFormat below_normal = make_format({4, 3, 140});  // half a float does not hold its numbers
+constexpr FloatFormat below_normal = make_format({4, 3, 140});  // the upper half of a float does not hold its numbers
 
 std::vector<std::uint8_t> random_bytes(std::ptrdiff_t count) {
     std::vector<std::uint8_t> bytes(static_cast<std::size_t>(count));

@@ -33,7 +33,8 @@ std::vector<FloatFormat> byte_formats() {
                 if (precision < width - 1 || signedness == Signedness::unsigned_format)
                     formats.push_back(p3109(width, precision, signedness, domain));
     formats.push_back(
-        make_format({4, 3, 140}));  // numbers below float's normal range, of which half a float is not enough
+        // Numbers below float's normal range need more than the upper half of a float.
+        make_format({4, 3, 140}));
     return formats;
 }
 
@@ -52,7 +53,7 @@ bool holds(const FloatFormat& format) {
     return true;
 }
 
-/// An operand [rows,cols] for each of `batch` items, in one of six orientations and strides: codes, and their numbers.
+/// An operand [rows,cols] for each of `batch` items, in one of six layouts: codes, and their numbers.
 template <class T>
 struct Operand {
     FloatFormat format;
@@ -120,7 +121,7 @@ struct Case {
         return c;
     }
 
-    /// How many elements of C differ from sums in double by more than rounding explains.
+    /// Number of elements of C that differ from sums in double by more than rounding explains.
     [[nodiscard]] std::size_t wrong(const std::vector<T>& c) const {
         const double unit = std::is_same_v<P, double> ? 0x1p-52 : 0x1p-23,
                      last = std::is_same_v<T, Half> ? 0x1p-11 : unit;
@@ -206,7 +207,8 @@ TEMPLATE_TEST_CASE("the other operand of a product of codes may be plain, rounde
                 return same_bits(plain, with);
             };
             CAPTURE(layout, int(path.isa), int(path.pairs));
-            // The bits of a plain operand decide, so that the codes' rounding must be named for the same kernels to be used.
+            // Kernels are chosen by the quantiser of a plain operand. So the codes' quantiser must be named to get
+            // equal kernels.
             for (const Quantiser* other : {static_cast<const Quantiser*>(nullptr), &stochastic, &test.round_b}) {
                 REQUIRE(check_same({.a = &a}, &test.round_a, other));
                 REQUIRE(check_same({.b = &b}, other, &test.round_b));

@@ -21,8 +21,8 @@ std::vector<float> numbers(std::ptrdiff_t count, std::uint64_t stream) {
     return values;
 }
 
-/// C = 0.5 (A B + bias) - C, B by columns that are `gap` elements longer than k; rows of A and C have gaps of 3 and 5. What lies in
-/// the gaps is NaN and must not be read into anything.
+/// C = 0.5 (A B + bias) - C, with a column-major B. Columns are `gap` elements longer than k; rows of A and C have gaps
+/// of 3 and 5. The gaps hold NaN, which must not reach a result.
 struct Case {
     std::ptrdiff_t m, n, k, gap;
     std::vector<float> a, b, c, bias;
@@ -64,7 +64,7 @@ TEST_CASE("few rows have the bits of a product with B packed, and leave everythi
         if (isa > active_isa()) continue;
         for (const std::ptrdiff_t n : {1, 15, 16, 37, 64})
             for (const std::ptrdiff_t k : {0, 1, 16, 23, 64, 511, 600, 1100})
-                for (std::ptrdiff_t m = 1; m <= turned_rows; ++m) {
+                for (std::ptrdiff_t m = 1; m <= column_major_rows; ++m) {
                     Case few(m, n, k, n % 4), packed(m, n, k, n % 4);
                     matmul_with(isa, {}, few.arguments());
                     auto args = packed.arguments();
@@ -81,7 +81,7 @@ TEMPLATE_TEST_CASE("few rows alone: the definition, to rounding, on every instru
                    double) {
     for (const Isa isa : {Isa::baseline, Isa::avx2, Isa::avx512}) {
         if (isa > active_isa()) continue;
-        for (std::ptrdiff_t m = 1; m <= turned_rows; ++m) {
+        for (std::ptrdiff_t m = 1; m <= column_major_rows; ++m) {
             Case few(m, 37, 70, 2), expected(m, 37, 70, 2);
             matmul_naive(expected.arguments());
             const std::vector<TestType> a(few.a.begin(), few.a.end()), b(few.b.begin(), few.b.end()),
@@ -108,7 +108,7 @@ TEMPLATE_TEST_CASE("few rows, rounded and scaled, have the bits of the product t
         if (isa > active_isa()) continue;
         for (const std::ptrdiff_t n : {1, 16, 37, 70})
             for (const std::ptrdiff_t k : {1, 23, 600})
-                for (std::ptrdiff_t m = 1; m <= turned_rows + 1; ++m)
+                for (std::ptrdiff_t m = 1; m <= column_major_rows + 1; ++m)
                     for (const Quantiser* round : {static_cast<const Quantiser*>(nullptr), &e4, &b7, &down}) {
                         const auto a = numbers(m * k, 1), b = numbers(n * k, 2), before = numbers(m * n, 3),
                                    scales = numbers(m + n, 4);

@@ -39,10 +39,11 @@ float half_of(Pair pair, std::ptrdiff_t half) {
     return std::bit_cast<float>(half == 0 ? pair << 16 : pair & 0xFFFF0000u);
 }
 
-/// The same number, or both NaN. (A zero's sign may get lost.)
+/// Whether a and b are equal, or both NaN. (A zero's sign may get lost.)
 bool same(float a, float b) { return a == b || (is_nan(a) && is_nan(b)); }
 
-/// Where rounding to a format can go wrong: its numbers, the middles between them, their neighbours; what is out of range.
+/// Values at which quantising to a format can go wrong: its numbers, the middles between them and the neighbours of
+/// both, and values out of range.
 std::vector<float> boundaries(const FloatFormat& format) {
     std::vector<float> values;
     const float infinity = std::numeric_limits<float>::infinity();
@@ -76,7 +77,7 @@ TEST_CASE("rounding in a register gives the numbers of quantise", "[kernels][mat
     std::size_t formats = 0;
     for (const auto& [known, format] : named_formats) {
         const Quantiser round{.format = format};
-        if (!rounds_to_pairs(round)) continue;
+        if (!quantises_to_pairs(round)) continue;
         ++formats;
         std::vector<float> values = boundaries(format);
         for (std::size_t i = 0; i < 4096; ++i)  // any exponent
@@ -106,7 +107,7 @@ TEST_CASE("rounding in a register gives the numbers of quantise", "[kernels][mat
 
 TEMPLATE_TEST_CASE("pairs hold every element, rounded once, and zeros beside them", "[kernels][matmul]", float, Half) {
     if (active_isa() != Isa::avx512) return;
-    // In registers; in a buffer; and exact already.
+    // Quantised in registers; quantised in a buffer; exact already.
     const Quantiser nearest{.format = e4m3}, down{.format = e4m3, .rounding = Rounding::down},
         unbounded{.format = e5m2, .overflow = Overflow::to_infinity};
     std::vector<float> buffer(static_cast<std::size_t>(pair_buffer));

@@ -21,7 +21,8 @@ std::vector<T> numbers(std::ptrdiff_t count) {
     return values;
 }
 
-// Packs the part of a batch item from (2, 1) on through a source and through the view itself: the same panels.
+// Packs the part of a batch item from (2, 1) on, through a source and through the view itself. The panels must be
+// equal.
 template <class P, class T>
 void check_packs_as_its_view(const MatrixView<const T>& view, const Quantiser* round) {
     constexpr std::ptrdiff_t rows = 9, cols = 35;

@@ -86,14 +86,14 @@ TEMPLATE_TEST_CASE("16-bit elements widen exactly and narrow to nearest even on 
     std::vector<float> wide(codes.size());
     for (const Isa isa : available()) {
         std::size_t wrong = 0;
-        widen(isa, codes.data(), std::ptrdiff_t(codes.size()), wide.data());
+        widen_line(isa, codes.data(), std::ptrdiff_t(codes.size()), wide.data());
         for (std::size_t i = 0; i < codes.size(); ++i) {
             const float expected = static_cast<float>(codes[i]);
             wrong += std::isnan(expected) ? !std::isnan(wide[i]) : wide[i] != expected;
         }
-        // Halves of steps between neighbours, and what overflows.
+        // Halves of steps between neighbours, and values that overflow.
         for (std::size_t i = 0; i < codes.size(); ++i) wide[i] *= 1.0f + 0x1p-9f * static_cast<float>(i % 5);
-        narrow(isa, wide.data(), std::ptrdiff_t(wide.size()), back.data());
+        narrow_line(isa, wide.data(), std::ptrdiff_t(wide.size()), back.data());
         for (std::size_t i = 0; i < codes.size(); ++i) {
             const TestType expected = element_cast<TestType>(wide[i]);
             wrong += std::isnan(wide[i])

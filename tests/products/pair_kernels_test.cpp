@@ -23,8 +23,7 @@ namespace {
     return all;
 }
 
-/// Integers from -8 to 8: exact in e4m3, and sums of their products are exact
-/// in float.
+/// Integers from -8 to 8: exact in e4m3, and sums of their products are exact in float.
 template <class T>
 [[maybe_unused]] std::vector<T> integers(std::ptrdiff_t count, std::uint64_t stream) {
     std::vector<T> values(static_cast<std::size_t>(count));

@@ -30,7 +30,7 @@ struct Path {
     PairKernel pairs;
 };
 
-/// Every way in which this processor can multiply.
+/// Every kernel path that this processor supports.
 std::vector<Path> paths() {
     std::vector<Path> all;
     for (const Isa isa : available()) all.push_back({isa, PairKernel::none});
@@ -41,7 +41,7 @@ std::vector<Path> paths() {
 
 enum class Layout { rows, padded_rows, columns, both };
 
-/// A batch of matrices in a buffer that is larger than they are.
+/// A batch of matrices in a buffer that is larger than the matrices.
 template <class T>
 struct Operand {
     std::vector<T> data;
@@ -66,8 +66,8 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
     return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
 }
 
-/// What the definition in double gives for every element of C's buffer, and how far k products summed in Accum<T> may be
-/// from it: nothing for elements outside C.
+/// `value`: every element of C's buffer by the definition in double. The bound says how far a sum of k products in
+/// Accum<T> may be from it. For elements outside C the bound is 0.
 struct Expected {
     std::vector<double> value, bound;
 };

@@ -11,12 +11,13 @@
 #include <numbers>
 #include <type_traits>
 
-// Activations, element-wise over n elements. m multiplies the argument of the gate, alpha the result, beta the gradient.
-// y may be x, dx may be dy. Half and BFloat16 compute in float and round once.
+// Activations, element-wise over n elements. m multiplies the argument of the gate, alpha the result, beta the
+// gradient. y may be x, dx may be dy. Half and BFloat16 compute in float and round once.
 namespace unitscale::kernels {
 
-/// m v, the argument of a gate. Where it overflows, the gate is 0 or 1 and the product of argument and slope has the limit 0, so it
-/// is held in [-2^100, 2^100]; for m <= 1 no finite v overflows, and infinity stays. NaN stays. In float without a branch.
+/// m v, the argument of a gate, held in [-2^100, 2^100]. Where m v overflows, the gate is 0 or 1, and the product of
+/// argument and slope has the limit 0. For m <= 1 no finite v overflows, and infinity stays. NaN stays. In float
+/// without a branch.
 template <class A>
 class GateArgument {
 public:
@@ -61,7 +62,7 @@ void gelu_backward(const Execution& execution, const T* x, const T* dy, T* dx, s
         x, dy);
 }
 
-/// z between -20 and 20; in float without a branch, NaN as 20: the factor z of gelu keeps it.
+/// z held between -20 and 20; in float without a branch. NaN becomes 20: the factor z of gelu keeps the NaN.
 [[nodiscard]] inline float held_within_20(float z) noexcept {
     const std::uint32_t bits = std::bit_cast<std::uint32_t>(z);
     return std::bit_cast<float>(std::min(bits & 0x7FFFFFFFu, std::bit_cast<std::uint32_t>(20.0f)) |
@@ -70,7 +71,8 @@ void gelu_backward(const Execution& execution, const T* x, const T* dy, T* dx, s
 [[nodiscard]] inline double held_within_20(double z) noexcept { return std::min(std::max(z, -20.0), 20.0); }
 
 /// The tanh form of gelu:  gelu(z) = z (1 + tanh(c (z + 0.044715 z^3))) / 2 = z sigmoid(u), u = 2 c (z + 0.044715 z^3),
-/// c = sqrt(2 / pi).   `gate`: sigmoid(u); `slope`: du/dz, which beyond |z| = 20, where the gate is 0 or 1, stays finite.
+/// c = sqrt(2 / pi).   `gate`: sigmoid(u); `slope`: du/dz. Beyond |z| = 20 the gate is 0 or 1, and the slope stays
+/// finite.
 template <class A>
 struct TanhGate {
     A gate, slope;

@@ -12,8 +12,8 @@
 
 namespace unitscale::kernels {
 
-/// The largest magnitude of n numbers, in Accum<T>; NaN if one is NaN; 0 for n = 0. By bits, so that fast-math changes nothing; the
-/// same for any thread count, as a maximum has no order.
+/// The largest magnitude of n numbers, in Accum<T>; NaN if one is NaN; 0 for n = 0. Computed on bits, so fast-math
+/// changes nothing. A maximum has no order, so it does not depend on the thread count.
 /// Test: tests/kernels/amax_test.cpp
 template <class T>
 [[nodiscard]] Accum<T> largest_magnitude(const Execution& execution, const T* x, std::ptrdiff_t n) {
@@ -33,7 +33,7 @@ template <class T>
     return std::bit_cast<Accum<T>>(*std::max_element(largest.begin(), largest.end()));
 }
 
-/// The same as float: that of doubles is rounded up, so that it still bounds the numbers.
+/// The largest magnitude as float. For doubles it is rounded up, so that it still bounds the numbers.
 template <class T>
 [[nodiscard]] float amax(const Execution& execution, const T* x, std::ptrdiff_t n) {
     const Accum<T> exact = largest_magnitude(execution, x, n);

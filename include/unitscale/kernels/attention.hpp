@@ -15,7 +15,8 @@
 
 namespace unitscale::kernels {
 
-/// A tensor [batch, time, head, depth] with depth contiguous: row (b, t, h) at data + b batch_stride + t time_stride + h head_stride.
+/// A tensor [batch, time, head, depth] with depth contiguous. Row (b, t, h) is at data + b batch_stride + t time_stride
+/// + h head_stride.
 template <class T>
 struct AttentionView {
     T* data = nullptr;
@@ -31,12 +32,13 @@ struct AttentionView {
     operator AttentionView<const T>() const noexcept { return {data, batch_stride, time_stride, head_stride}; }
 };
 
-/// Attention of one layer, for each batch item and head, head h with keys and values of group h / (heads / groups):
+/// Attention of one layer, for each batch item and head. Head h uses the keys and values of group h / (heads / groups):
 ///   out = out_scale softmax(logit_scale q k^T) v
 ///   q, out [batch, queries, heads, depth]   k, v [batch, keys, groups, depth]
-/// `causal`: query i sees the keys j <= i + keys - queries, so that the last query sees every key. A query that sees none has
-/// out = 0; ops make it an error. `log_sum` [batch, heads, queries]: log sum_j exp(logit_scale q_i k_j) over the keys seen,
-/// written by the forward pass and read by the backward pass.
+/// `causal`: query i sees the keys j <= i + keys - queries, so that the last query sees every key. A query that sees
+/// none has out = 0; ops make it an error.
+/// `log_sum` [batch, heads, queries]: log sum_j exp(logit_scale q_i k_j) over the keys seen. The forward pass writes
+/// it, and the backward pass reads it.
 template <class T>
 struct AttentionArguments {
     std::ptrdiff_t batch = 1, heads = 1, groups = 1, queries = 0, keys = 0, depth = 0;
@@ -46,18 +48,18 @@ struct AttentionArguments {
     Accum<T> logit_scale = 1, out_scale = 1;
     bool causal = false;
 
-    /// Keys that query i sees.
+    /// Number of keys that query i sees.
     [[nodiscard]] std::ptrdiff_t visible(std::ptrdiff_t i) const noexcept {
         return causal ? std::clamp<std::ptrdiff_t>(i + keys - queries + 1, 0, keys) : keys;
     }
-    /// Queries that are worked on together. Short blocks skip more of what a causal mask hides.
+    /// Queries that are processed together. Short blocks skip more of the keys that a causal mask hides.
     [[nodiscard]] std::ptrdiff_t query_block() const noexcept { return causal && keys < 512 ? 32 : 64; }
 };
 
 /// The gradients for f = softmax(logit_scale q k^T) v (without out_scale), given dout, the gradient of f:
 ///   P = softmax(logit_scale q k^T)   dP = dout v^T   dS = P (dP - rowsum(P dP))
 ///   dq = dq_scale logit_scale dS k   dk = dk_scale logit_scale dS^T q   dv = dv_scale P^T dout
-/// Those of k and v sum over the heads of the group. They overwrite. Of `forward`, `out` and `out_scale` are not used.
+/// dk and dv sum over the heads of the group. Results overwrite. `out` and `out_scale` of `forward` are not used.
 template <class T>
 struct AttentionGradients {
     AttentionArguments<T> forward{};
@@ -66,7 +68,7 @@ struct AttentionGradients {
     Accum<T> dq_scale = 1, dk_scale = 1, dv_scale = 1;
 };
 
-/// Hands out pieces of a part's scratch. Run over a null base first, it measures what is needed.
+/// Hands out pieces of the scratch of one thread. A first run over a null base measures the required size.
 template <class P>
 struct ScratchPieces {
     P* base = nullptr;
@@ -79,7 +81,7 @@ struct ScratchPieces {
     }
 };
 
-/// What one thread needs beside the operands: packed keys and values of a group, and the scores of a query block.
+/// Scratch of one thread: packed keys and values of a group, and the scores of a query block.
 template <class T>
 struct AttentionScratch {
     using P = Accum<T>;
@@ -113,17 +115,17 @@ struct AttentionScratch {
     }
 };
 
-/// Whether the forward pass reads keys and values where they lie, which few queries repay better than packing: the tokens of
-/// generation. The bits are the same.
+/// Whether the forward pass reads keys and values in place. For few queries, as for the tokens of generation, this is
+/// faster than packing. The bits do not change.
 template <class T>
 [[nodiscard]] bool attention_in_place(Isa isa, const AttentionArguments<T>& args) noexcept {
     return std::is_same_v<T, Accum<T>> && products::has_few_rows_kernel<T>(isa) &&
-           args.queries <= products::turned_rows && args.depth <= products::block_depth &&
+           args.queries <= products::column_major_rows && args.depth <= products::block_depth &&
            args.depth % products::tile_shape(isa).template lanes<T>() == 0;
 }
 
-/// scores = logit_scale q k^T for the queries [i0, i1) and the keys that the last of them sees; the rest of each row, up to
-/// a multiple of score_lanes, becomes -infinity. Null keys_transposed: the keys are read where they lie.
+/// scores = logit_scale q k^T for the queries [i0, i1) and the keys that the last of them sees. The rest of each row,
+/// up to a multiple of score_lanes, becomes -infinity. Null keys_transposed: the keys are read in place.
 template <class T>
 void attention_scores(Isa isa, const AttentionArguments<T>& args, std::ptrdiff_t b, std::ptrdiff_t h, std::ptrdiff_t i0,
                       std::ptrdiff_t i1, const products::RightPanels<Accum<T>>* keys_transposed,
@@ -156,7 +158,7 @@ void attention_scores(Isa isa, const AttentionArguments<T>& args, std::ptrdiff_t
     }
 }
 
-/// Threads for the work of attention: `products` products of queries x keys x depth per head.
+/// Threads for the work of attention: `products` products of queries x keys x depth for each head.
 template <class T>
 [[nodiscard]] std::ptrdiff_t attention_parts(const Execution& execution, const AttentionArguments<T>& args,
                                              int products, std::ptrdiff_t jobs) {
@@ -185,8 +187,8 @@ void attention_loop(const Execution& execution, Isa isa, const AttentionArgument
     });
 }
 
-/// The forward pass with the kernels of one instruction set. A job is a block of queries of one head; its scores are all that is
-/// ever stored of the queries x keys matrix.
+/// The forward pass with the kernels of one instruction set. A job is a block of queries of one head. Of the queries x
+/// keys matrix, only the scores of such a block are ever stored.
 template <class T>
 void attention_forward_with(Isa isa, const Execution& execution, const AttentionArguments<T>& args) {
     using P = Accum<T>;
@@ -236,14 +238,14 @@ void attention_forward_with(Isa isa, const Execution& execution, const Attention
                     const P scale =
                         args.visible(i) > 0 ? args.out_scale / sums[static_cast<std::size_t>(i - i0)] : P(0);
                     for (std::ptrdiff_t l = 0; l < args.depth; ++l) row[l] *= scale;
-                    products::narrow(isa, row, args.depth, args.out.row(b, i, h));
+                    products::narrow_line(isa, row, args.depth, args.out.row(b, i, h));
                 }
             }
         });
 }
 
-/// The backward pass with the kernels of one instruction set. A job is a group of one batch item, so that each element of dk and dv is
-/// summed over heads and queries in one thread, in one order. Probabilities are computed again from log_sum.
+/// The backward pass with the kernels of one instruction set. A job is a group of one batch item. So each element of dk
+/// and dv is summed over heads and queries in one thread, in one order. Probabilities are computed again from log_sum.
 template <class T>
 void attention_backward_with(Isa isa, const Execution& execution, const AttentionGradients<T>& gradients) {
     using P = Accum<T>;
@@ -309,14 +311,14 @@ void attention_backward_with(Isa isa, const Execution& execution, const Attentio
                 for (std::ptrdiff_t l = 0; l < head; ++l) scratch.dk[l] *= args.logit_scale * gradients.dk_scale;
                 for (std::ptrdiff_t l = 0; l < head; ++l) scratch.dv[l] *= gradients.dv_scale;
                 for (std::ptrdiff_t j = 0; j < args.keys; ++j) {
-                    products::narrow(isa, scratch.dk + j * args.depth, args.depth, gradients.dk.row(b, j, group));
-                    products::narrow(isa, scratch.dv + j * args.depth, args.depth, gradients.dv.row(b, j, group));
+                    products::narrow_line(isa, scratch.dk + j * args.depth, args.depth, gradients.dk.row(b, j, group));
+                    products::narrow_line(isa, scratch.dv + j * args.depth, args.depth, gradients.dv.row(b, j, group));
                 }
             }
         });
 }
 
-/// The same bits for every number of threads; all memory beside the operands is scratch. NaN and infinity propagate.
+/// Bits do not depend on the number of threads. All memory beside the operands is scratch. NaN and infinity propagate.
 /// Test: tests/kernels/attention_test.cpp
 template <class T>
 void attention_forward(const Execution& execution, const AttentionArguments<T>& args) {

@@ -8,17 +8,17 @@
 #include <cstddef>
 #include <limits>
 
-// What attention does to a row of scores between its products, dispatched like them.
+// Attention's operations on a row of scores between its products, dispatched by instruction set as the products are.
 // Test: tests/kernels/attention_rows_test.cpp
 namespace unitscale::kernels {
 
 /// Rows of scores are padded to a multiple of this many elements, so that loops over them have whole vectors.
 inline constexpr std::ptrdiff_t score_lanes = 32;
-/// How far below the maximum hidden scores are put for the exponential: e^-80 is lost in a sum of at least 1, and a normal
-/// number (the exponential of -infinity passes through subnormals, which cost more than the whole row).
+/// Distance below the maximum at which hidden scores enter the exponential. e^-80 is lost in a sum of at least 1, and
+/// it is a normal number. The exponential of -infinity passes through subnormals, which cost more than the whole row.
 inline constexpr float hidden_score = 80;
 
-/// The lanes' sum, as a tree.
+/// The sum of the lanes, added as a tree.
 template <class Lanes>
 [[gnu::always_inline]] inline auto sum_score_lanes(Lanes& lanes) {
     for (std::size_t width = lanes.size() / 2; width > 0; width /= 2)
@@ -26,7 +26,7 @@ template <class Lanes>
     return lanes[0];
 }
 
-/// max of x[0 .. n), n a multiple of score_lanes. NaN is passed over: it shows in the sum.
+/// max of x[0 .. n), n a multiple of score_lanes. A NaN is ignored: it shows in the sum.
 template <class P>
 [[gnu::always_inline]] inline P row_maximum_loop(const P* x, std::ptrdiff_t n) {
     std::array<P, static_cast<std::size_t>(score_lanes)> lanes;

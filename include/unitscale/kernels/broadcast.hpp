@@ -10,7 +10,7 @@
 #include <tuple>
 #include <utility>
 
-// Element-wise functions of several arrays whose shapes broadcast.
+// Element-wise functions of several arrays with shapes that broadcast.
 namespace unitscale::kernels {
 
 /// An input of a broadcast function: row-major elements and their shape.
@@ -22,8 +22,8 @@ struct BroadcastInput {
 template <class X>
 BroadcastInput(const X*, const Shape&) -> BroadcastInput<X>;
 
-/// y = f(x0, x1, ...), element by element, in Accum of the inputs, rounded once.   y of `shape`; each input of a shape that
-/// broadcasts to it. y overlaps no input unless that input has its shape.
+/// y = f(x0, x1, ...), element by element, in Accum of the inputs, rounded once.   y of `shape`; each input of a shape
+/// that broadcasts to it. y overlaps no input unless that input has the shape of y.
 /// Test: tests/kernels/broadcast_test.cpp
 template <class T, class F, class... X>
 void broadcast_map(const Execution& execution, const Shape& shape, T* y, F f, const BroadcastInput<X>&... x) {
@@ -57,8 +57,9 @@ void broadcast_map(const Execution& execution, const Shape& shape, T* y, F f, co
     });
 }
 
-/// dx = the sum of f(x0, x1, ...), of `shape`, over the copies that broadcasting from dx_shape to it makes: formed and summed
-/// in Accum<T>, rounded once. The gradient of a broadcast input.   dx of dx_shape, overwritten; overlaps no input.
+/// The gradient of a broadcast input: dx = the sum of f(x0, x1, ...), of `shape`, over the copies that broadcasting
+/// from dx_shape to `shape` makes. Terms are computed and summed in Accum<T>, and dx is rounded once.
+///   dx of dx_shape, overwritten; overlaps no input.
 template <class T, class F, class... X>
 void broadcast_map_sum(const Execution& execution, const Shape& shape, T* dx, const Shape& dx_shape, F f,
                        const BroadcastInput<X>&... x) {

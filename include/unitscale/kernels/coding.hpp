@@ -15,25 +15,25 @@
 #include <span>
 #include <type_traits>
 
-// Tensors as 8-bit codes, one to a byte, and back: what a saved activation is kept as.
+// Encodes tensors to 8-bit codes, one to a byte, and decodes them. Saved activations are kept as such codes.
 namespace unitscale::kernels {
 
 /// Elements of types other than float that are converted at a time.
 inline constexpr std::ptrdiff_t coding_chunk = 1024;
 static_assert(coding_chunk % block_size == 0);
 
-/// codes[i] = the code of in[i] rounded by the quantiser, once.   in, codes [n]
-/// Stochastic rounding takes piece i of the stream `key` for element i (`random_piece`), as a product does for the element at
-/// data[i]. The same bits for any thread count.
-/// Errors, before anything is written: `encode: ...` for a quantiser that makes no sense, a format of more than 8 bits, NaN to a
-/// format without NaN. Test: tests/kernels/coding_test.cpp
+/// codes[i] = the code of in[i], quantised once.   in, codes [n] Stochastic rounding takes piece i of the stream `key`
+/// for element i (`random_piece`), as a product does for the element at data[i]. Bits do not depend on the thread
+/// count.
+/// Errors, before anything is written: `encode: ...` for an invalid quantiser, a format of more than 8 bits, or NaN to
+/// a format without NaN. Test: tests/kernels/coding_test.cpp
 template <class T>
-void encode(const Execution& execution, const T* in, std::uint8_t* codes, std::ptrdiff_t n, const Quantiser& round,
+void encode(const Execution& execution, const T* in, std::uint8_t* codes, std::ptrdiff_t n, const Quantiser& quantiser,
             RandomKey key = {}) {
     using A = Accum<T>;
     constexpr auto block = static_cast<std::size_t>(block_size);
-    const FloatFormat format = round.format;
-    const QuantiseOptions all = round.options(key);
+    const FloatFormat format = quantiser.format;
+    const QuantiseOptions all = quantiser.options(key);
     check_options("encode", format, all);
     check_code_word<std::uint8_t>("encode", format);
     if (!format.has_nan()) {
@@ -72,7 +72,7 @@ void encode(const Execution& execution, const T* in, std::uint8_t* codes, std::p
 
 /// out[i] = the number that codes[i] stands for, rounded to nearest even where T holds less than the format.
 ///   codes, out [n]
-/// Errors: `decode: ...` for a format that makes no sense or has more than 8 bits. Test: tests/kernels/coding_test.cpp
+/// Errors: `decode: ...` for an invalid format or a format of more than 8 bits. Test: tests/kernels/coding_test.cpp
 template <class T>
 void decode(const Execution& execution, const std::uint8_t* codes, T* out, std::ptrdiff_t n,
             const FloatFormat& format) {

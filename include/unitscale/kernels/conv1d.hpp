@@ -10,11 +10,14 @@
 #include <span>
 #include <type_traits>
 
-// Convolution along one axis, in groups, as products on unfolded input: each group's patches become the columns of a matrix,
-// one batch item beside the other. Sums and what lies between them are in Accum<T>; results are rounded to T once.
+// Convolution along one axis, in groups, as products on unfolded input. The patches of each group become the columns of
+// a matrix, one batch item beside the other. Sums and intermediate values are in Accum<T>; results are rounded to T
+// once.
 namespace unitscale::kernels {
 
-/// x [batch, in_channels, length]   weight [out_channels, in_channels / groups, taps]   y [batch, out_channels, out_length]
+/// Sizes of a convolution.
+///   x [batch, in_channels, length]   weight [out_channels, in_channels / groups, taps]
+///   y [batch, out_channels, out_length]
 ///   y[b, o, l] = sum over c in o's group, t of weight[o, c, t] x[b, c, l stride + t dilation - left], 0 outside x
 struct Conv1dShape {
     std::ptrdiff_t batch = 0, in_channels = 0, length = 0, out_channels = 0, out_length = 0, taps = 1;
@@ -26,13 +29,13 @@ struct Conv1dShape {
     [[nodiscard]] std::ptrdiff_t x_size() const noexcept { return batch * in_channels * length; }
     [[nodiscard]] std::ptrdiff_t y_size() const noexcept { return batch * out_channels * out_length; }
     [[nodiscard]] std::ptrdiff_t weight_size() const noexcept { return out_channels * depth(); }
-    /// Whether x is its own unfolded matrix.
+    /// Whether x equals its unfolded matrix.
     [[nodiscard]] bool pointwise() const noexcept {
         return taps == 1 && stride == 1 && left == 0 && out_length == length;
     }
 };
 
-/// An operand of a convolution: its data and how each element is rounded first.
+/// An operand of a convolution: its data and the quantiser that is applied to each element first.
 template <class T>
 struct Conv1dOperand {
     const T* data = nullptr;
@@ -40,8 +43,8 @@ struct Conv1dOperand {
     RandomKey key{};
 };
 
-/// An operand as the products read it: in Accum<T>, and rounded already where that is stochastic, so that an element that stands in
-/// several patches is one number, the same in all three products: piece i of `key` for element i.
+/// An operand as the products read it, in Accum<T>. With stochastic rounding it is quantised here, by piece i of `key`
+/// for element i. So an element that stands in several patches has one value in all three products.
 template <class T>
 class WideOperand {
 public:
@@ -49,7 +52,7 @@ public:
     /// Error, in the name of `name`: NaN for a format without NaN.
     WideOperand(const Execution& execution, const char* name, const Conv1dOperand<T>& operand, std::ptrdiff_t n)
         : round_(operand.round) {
-        products::check_rounding(name, products::MatrixView<const T>{operand.data}, 1, n, 1, operand.round);
+        products::check_quantiser(name, products::MatrixView<const T>{operand.data}, 1, n, 1, operand.round);
         const bool pass = round_ != nullptr && round_->rounding == Rounding::stochastic;
         if constexpr (std::is_same_v<T, P>) data_ = operand.data;
         if (std::is_same_v<T, P> && !pass) return;
@@ -67,7 +70,8 @@ public:
                      });
     }
     [[nodiscard]] const P* data() const noexcept { return data_; }
-    [[nodiscard]] const Quantiser* round() const noexcept { return round_; }  ///< what is left for the product
+    /// The quantiser that the product still applies.
+    [[nodiscard]] const Quantiser* round() const noexcept { return round_; }
 
 private:
     std::optional<Scratch<P>> copy_{};
@@ -75,7 +79,7 @@ private:
     const Quantiser* round_ = nullptr;
 };
 
-/// Where a result is formed in Accum<T>: the result itself, or scratch that `finish` rounds.
+/// Memory in which a result is computed in Accum<T>: the result itself, or scratch that `finish` rounds.
 template <class T>
 class WideResult {
 public:
@@ -100,7 +104,7 @@ private:
     std::optional<Scratch<P>> copy_{};
 };
 
-/// The places l in [0, out_length) whose input l stride + shift lies inside x: [first, last).
+/// The places l in [0, out_length) at which the input l stride + shift lies inside x: [first, last).
 struct InsideRange {
     std::ptrdiff_t first, last;
 };
@@ -131,7 +135,8 @@ void unfold_group(const Execution& execution, const Conv1dShape& s, std::ptrdiff
                  });
 }
 
-/// The transpose of `unfold_group`: each element of the group's channels of x becomes the sum of its places, by taps in order.
+/// The transpose of `unfold_group`. Each element of the group's channels of x becomes the sum of its places in the
+/// unfolded matrix, by taps in order.
 template <class P>
 void fold_group(const Execution& execution, const Conv1dShape& s, std::ptrdiff_t group, const P* columns, P* x) {
     parallel_for(execution.threads, s.batch * s.group_in(), row_grain(s.length + s.taps * s.out_length),
@@ -150,7 +155,7 @@ void fold_group(const Execution& execution, const Conv1dShape& s, std::ptrdiff_t
                  });
 }
 
-/// The matrices [depth, out_length] of a group, a batch of them: unfolded into `scratch`, or x where it lies.
+/// The matrices [depth, out_length] of a group, as a batch: unfolded into `scratch`, or x in place.
 template <class P>
 [[nodiscard]] products::MatrixView<const P> group_columns(const Execution& execution, const Conv1dShape& s,
                                                           std::ptrdiff_t group, const P* x, P* scratch) {
@@ -169,8 +174,8 @@ template <class P>
     return s.pointwise() ? 0 : static_cast<std::size_t>(items_at_once(execution, s) * s.depth() * s.out_length);
 }
 
-/// Calls body(part, first, group) for each group and each part of the batch: the shape with the part's items, of which `first` is
-/// the first.
+/// Calls body(part, first, group) for each group and each part of the batch. `part` is the shape with the items of the
+/// part; `first` is the first of these items.
 template <class Body>
 void for_parts(const Execution& execution, const Conv1dShape& s, Body&& body) {
     const std::ptrdiff_t items = items_at_once(execution, s);
@@ -218,7 +223,8 @@ void conv1d_forward(const Execution& execution, const Conv1dShape& s, const Conv
     output.finish();
 }
 
-/// dx = beta times the gradient for x, of the rounded operands.   dy [batch, out_channels, out_length]   dx as x, overwritten
+/// dx = beta times the gradient for x, of the quantised operands.
+///   dy [batch, out_channels, out_length]   dx as x, overwritten
 template <class T>
 void conv1d_backward_x(const Execution& execution, const Conv1dShape& s, const Conv1dOperand<T>& dy,
                        const Conv1dOperand<T>& weight, T* dx, Accum<T> beta) {
@@ -249,7 +255,7 @@ void conv1d_backward_x(const Execution& execution, const Conv1dShape& s, const C
     result.finish();
 }
 
-/// dweight = beta times the gradient for the weight, of the rounded operands, summed over the batch in order.
+/// dweight = beta times the gradient for the weight, of the quantised operands, summed over the batch in order.
 template <class T>
 void conv1d_backward_weight(const Execution& execution, const Conv1dShape& s, const Conv1dOperand<T>& dy,
                             const Conv1dOperand<T>& x, T* dweight, Accum<T> beta) {

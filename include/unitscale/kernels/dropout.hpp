@@ -8,7 +8,8 @@
 
 namespace unitscale::kernels {
 
-/// Inverted dropout:  y = alpha x keep / (1 - p), keep[i] = uniform(word first_index + i of the stream) >= p.   x, y [n]
+/// Inverted dropout:
+///   y = alpha x keep / (1 - p), keep[i] = uniform(word first_index + i of the stream) >= p.   x, y [n]
 /// The mask is a function of (key, index) alone and is not stored: the backward pass is the same call on dy with beta,
 ///   dx = beta dy keep / (1 - p).
 /// p in [0, 1). y may be x. first_index a multiple of 4 is faster. Test: tests/kernels/dropout_test.cpp

@@ -53,15 +53,16 @@ void weighted_sum(const Execution& execution, std::span<const T* const> x, std::
     });
 }
 
-/// Step of a row-major array of shape `from` along axis `axis` of the shape it is broadcast to: 0 where it is repeated.
+/// Step of a row-major array of shape `from` along axis `axis` of the shape to which it is broadcast. 0 along repeated
+/// axes.
 [[nodiscard]] inline std::ptrdiff_t broadcast_step(const Shape& from, const Shape& to, std::size_t axis) noexcept {
     const std::size_t missing = to.size() - from.size();
     if (axis < missing || from[axis - missing] == 1) return 0;
     return row_major_step(from, axis - missing);
 }
 
-/// y = a u + b v with broadcasting; y has the shape `broadcast_shape(u_shape, v_shape)` and overlaps neither input unless that
-/// input has its shape.
+/// y = a u + b v with broadcasting. y has the shape `broadcast_shape(u_shape, v_shape)`. It overlaps neither input
+/// unless that input has the shape of y.
 template <class T>
 void broadcast_add(const Execution& execution, const T* u, const Shape& u_shape, Accum<T> a, const T* v,
                    const Shape& v_shape, Accum<T> b, T* y) {
@@ -128,7 +129,7 @@ void sum_to_shape(const Execution& execution, const T* dy, const Shape& y_shape,
         return last_kept ? column_sums(execution, dy, dx, copies, n, scale)
                          : row_sums(execution, dy, dx, n, copies, scale);
     }
-    // General: runs of the innermost kept axis (step 1 or more), each the sum of all copies in row-major order.
+    // General case: runs of the innermost kept axis (step 1 or more), each the sum of all copies in row-major order.
     const std::ptrdiff_t width = kept.inner_extent(), step = kept.inner_steps()[0];
     const std::ptrdiff_t length = summed.inner_extent(), stride = summed.inner_steps()[0];
     parallel_for(execution.threads, kept.rows(), row_grain(width * copies),
@@ -150,7 +151,8 @@ void sum_to_shape(const Execution& execution, const T* dy, const Shape& y_shape,
                  });
 }
 
-/// The sum of squares of all elements, in double, for clipping and statistics. Fixed chunks: the same bits for any thread count.
+/// The sum of squares of all elements, in double, for clipping and statistics. Chunks are fixed, so bits do not depend
+/// on the thread count.
 template <class T>
 [[nodiscard]] double square_norm(const Execution& execution, const T* x, std::ptrdiff_t n) {
     return accumulate_over<double>(

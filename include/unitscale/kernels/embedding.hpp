@@ -5,8 +5,8 @@
 
 namespace unitscale::kernels {
 
-/// The index of the first of n ids that is neither in [0, limit) nor *allowed (when given); n if there is none. For an op's
-/// check, before the kernels read memory by them.
+/// The index of the first of n ids that is neither in [0, limit) nor *allowed (when given), or n if there is none. Ops
+/// call it as a check, before the kernels read memory by these ids.
 [[nodiscard]] inline std::ptrdiff_t first_outside(const std::int32_t* ids, std::ptrdiff_t n, std::ptrdiff_t limit,
                                                   const std::int32_t* allowed = nullptr) noexcept {
     for (std::ptrdiff_t i = 0; i < n; ++i)

@@ -3,8 +3,8 @@
 
 #include <unitscale/kernels/embedding.hpp>
 
-// Rows along an axis picked and added up by number. Arrays are seen as [outer, extent, inner], the axis in the middle; ids lie in
-// [0, extent): the caller has made sure (`first_outside` in embedding.hpp).
+// Rows along an axis picked and added up by number. Arrays are seen as [outer, extent, inner], with the axis in the
+// middle. The caller ensures that ids lie in [0, extent) (`first_outside` in embedding.hpp).
 namespace unitscale::kernels {
 
 /// y[o, i] = alpha x[o, ids[i]].   x [outer, extent, inner]   ids [n]   y [outer, n, inner]
@@ -26,7 +26,7 @@ void gather_rows(const Execution& execution, const T* x, const std::int32_t* ids
 
 /// y[o, v] = alpha * sum over i with ids[i] = v of x[o, i], in the order of i; 0 where no id is v.
 ///   x [outer, n, inner]   ids [n]   y [outer, extent, inner], overwritten whole
-/// The transpose of `gather_rows`. Each sum is formed by one thread, in Accum<T>.
+/// The transpose of `gather_rows`. One thread computes each sum, in Accum<T>.
 template <class T>
 void scatter_add_rows(const Execution& execution, const T* x, const std::int32_t* ids, T* y, std::ptrdiff_t outer,
                       std::ptrdiff_t extent, std::ptrdiff_t n, std::ptrdiff_t inner, Accum<T> alpha) {

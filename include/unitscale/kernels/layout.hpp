@@ -6,11 +6,12 @@
 
 #include <span>
 
-// Copies that reorder, cut and join row-major arrays. Results are contiguous and never overlap the inputs. Any element type.
+// Copies that reorder, cut and join row-major arrays of any element type. Results are contiguous and never overlap the
+// inputs.
 namespace unitscale::kernels {
 
-/// out[sum of index * step 1] = in[sum of index * step 0] over every combination of the axes. Runs that both sides hold
-/// contiguously are copied whole; where their innermost axes differ, in square tiles.
+/// out[sum of index * step 1] = in[sum of index * step 0] over every combination of the axes. Runs that are contiguous
+/// on both sides are copied whole. Where the innermost axes of the sides differ, square tiles are copied.
 template <class T>
 void copy_strided(const Execution& execution, const StridedLoop<2>& loop, const T* in, T* out) {
     const std::ptrdiff_t n = loop.inner_extent();
@@ -31,11 +32,12 @@ void copy_strided(const Execution& execution, const StridedLoop<2>& loop, const 
                      });
         return;
     }
-    // The innermost axis is strided on one side; the axis that is contiguous there is the other side of the tiles.
+    // The innermost axis is strided on one side. The axis that is contiguous on that side is the other side of the
+    // tiles.
     std::size_t other = loop.rank() - 1;
     for (std::size_t axis = 0; axis + 1 < loop.rank(); ++axis)
         if (loop.steps(axis)[0] == 1 || loop.steps(axis)[1] == 1) other = axis;
-    StridedLoop<2> outer;  // what remains, in the order of the axes
+    StridedLoop<2> outer;  // the remaining axes, in order
     for (std::size_t axis = 0; axis + 1 < loop.rank(); ++axis)
         if (axis != other) outer.add_axis(loop.extent(axis), loop.steps(axis));
     outer.add_axis(-1, {0, 0});  // an innermost axis that is never walked, so that rows() counts all the others
@@ -113,7 +115,7 @@ void slice(const Execution& execution, const T* x, const Shape& x_shape, const S
     if (!box.empty) copy_strided(execution, box.loop, x + box.offset, y);
 }
 
-/// x[starts[0]:stops[0], ...] = y, the rest of x untouched.
+/// x[starts[0]:stops[0], ...] = y; the rest of x is unchanged.
 template <class T>
 void assign_slice(const Execution& execution, const T* y, T* x, const Shape& x_shape, const Shape& starts,
                   const Shape& stops) {
@@ -132,8 +134,8 @@ void slice_backward(const Execution& execution, const T* dy, T* dx, const Shape&
     assign_slice(execution, dy, dx, x_shape, starts, stops);
 }
 
-/// One part of a concatenation along `axis`: copies x, whose extent there is part_extent, to
-/// y[..., start : start + part_extent, ...].
+/// One part of a concatenation along `axis`. Copies x, of extent part_extent there, to y[..., start : start +
+/// part_extent, ...].
 ///   y of y_shape   x of y_shape but for that extent. All parts in turn make the concatenation.
 template <class T>
 void concatenate_part(const Execution& execution, const T* x, std::size_t part_extent, T* y, const Shape& y_shape,
@@ -144,7 +146,7 @@ void concatenate_part(const Execution& execution, const T* x, std::size_t part_e
     assign_slice(execution, x, y, y_shape, starts, stops);
 }
 
-/// Its backward: dx = dy[..., start : start + part_extent, ...].
+/// Backward pass of the concatenation: dx = dy[..., start : start + part_extent, ...].
 template <class T>
 void split_part(const Execution& execution, const T* dy, const Shape& y_shape, std::size_t axis, std::size_t start,
                 T* dx, std::size_t part_extent) {

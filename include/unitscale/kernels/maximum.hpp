@@ -10,8 +10,8 @@
 
 namespace unitscale::kernels {
 
-/// y = alpha * the largest element of x over the axes where y_shape has 1 and x_shape has not, index = its offset in x: the
-/// first in row-major order where several are largest. A NaN counts as the largest.
+/// y = alpha * the largest element of x over the axes where y_shape has 1 and x_shape has not. index = the offset of
+/// that element in x: the first in row-major order where several are largest. A NaN counts as the largest.
 ///   x of x_shape   y, index of y_shape, which has the rank of x_shape. At least one element is compared for each of y.
 /// Test: tests/kernels/maximum_test.cpp
 template <class T>

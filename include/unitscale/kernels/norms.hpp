@@ -5,11 +5,11 @@
 
 #include <limits>
 
-// Normalisation of rows: x, y, dy, dx [rows, n]; gains w and shifts c [n], nullptr when absent; statistics [rows] in Accum<T>.
-// y may be x, dx may be dy.
+// Normalisation of rows: x, y, dy, dx [rows, n]; gains w and shifts c [n], nullptr when absent; statistics [rows] in
+// Accum<T>. y may be x, dx may be dy.
 namespace unitscale::kernels {
 
-/// Gradients asked for, each nullptr when not wanted, and what each is multiplied by.
+/// Requested gradients, each nullptr when not wanted, and the factor of each.
 template <class T>
 struct NormGradients {
     T* dx = nullptr;  ///< [rows, n]
@@ -20,7 +20,7 @@ struct NormGradients {
     Accum<T> beta_c = 1;
 };
 
-/// n parameters in Accum<T>: `x` itself where that is T, else widened into `scratch`. nullptr stays.
+/// n parameters in Accum<T>: `x` itself if T is Accum<T>, else widened into `scratch`. nullptr stays nullptr.
 template <class T>
 [[nodiscard]] const Accum<T>* widened(const T* x, std::ptrdiff_t n, Accum<T>* scratch) noexcept {
     if constexpr (std::is_same_v<T, Accum<T>>) return x;
@@ -31,13 +31,14 @@ template <class T>
     }
 }
 
-/// Of a row: its mean (0 for the norm that does not subtract it) and 1 / sqrt(mean square about it + epsilon).
+/// Statistics of a row: its mean (0 for the norm that does not subtract it) and 1 / sqrt(mean square about it +
+/// epsilon).
 template <class A>
 struct RowStatistics {
     A mean, inverse;
 };
 
-/// The mean (0 unless `centred`) and the mean square about it of factor x[j], j in [0, n). Unless `scaled`, factor is 1.
+/// The mean (0 unless `centred`) and the mean square about it of factor x[j], j in [0, n). factor is 1 unless `scaled`.
 template <bool scaled, class T>
 [[nodiscard]] std::array<Accum<T>, 2> row_moments(const T* x, std::ptrdiff_t n, bool centred,
                                                   Accum<T> factor) noexcept {
@@ -62,8 +63,8 @@ template <bool scaled, class T>
     return {mu, square};
 }
 
-/// Where squares leave the range of Accum<T> the row is taken times the power of two that brings its largest magnitude near 1, so
-/// that every finite row has statistics; an infinity or a NaN makes both NaN.
+/// Where squares leave the range of Accum<T>, the row is multiplied by a power of two that brings its largest magnitude
+/// near 1. So every finite row has statistics. An infinity or a NaN makes both NaN.
 template <class T>
 [[nodiscard]] RowStatistics<Accum<T>> row_statistics(const T* x, std::ptrdiff_t n, bool centred,
                                                      double epsilon) noexcept {
@@ -74,7 +75,7 @@ template <class T>
     if (square <= Limits::max() && sum >= static_cast<double>(Limits::min()))
         return {mu, static_cast<A>(1.0 / std::sqrt(sum))};
     const A differences = sum_range<A>(
-        n, [](A v) { return v - v; }, x);  // 0, or NaN if one is not finite
+        n, [](A v) { return v - v; }, x);  // 0, or NaN if an element is not finite
     if (differences != A(0)) return {differences, differences};
     const A largest = max_range(
         n, [](A v) { return v < A(0) ? -v : v; }, x);
@@ -85,7 +86,7 @@ template <class T>
     return {std::ldexp(scaled_mu, exponent), static_cast<A>(std::ldexp(1.0 / root, -exponent))};
 }
 
-/// Both norms: mean is nullptr for the one that does not subtract it.
+/// Forward pass of both norms. mean is nullptr for the norm that does not subtract it.
 template <class T>
 void norm_forward(const Execution& execution, const T* x, const T* gains, const T* shifts, T* y, Accum<T>* mean,
                   Accum<T>* inverse, std::ptrdiff_t rows, std::ptrdiff_t n, double epsilon) {
@@ -118,8 +119,8 @@ void norm_forward(const Execution& execution, const T* x, const T* gains, const 
     });
 }
 
-/// The two sums of a row's backward pass, sum(g) and sum(g h) with h = (x - mu) r and g = w dy; and the row's share of the
-/// gradients of gains and shifts, added to sums_w and sums_c (nullptr: not wanted; used lanes past n are read).
+/// The two sums of a row's backward pass: sum(g) and sum(g h) with h = (x - mu) r and g = w dy. The row's share of the
+/// gradients of gains and shifts is added to sums_w and sums_c (nullptr: not wanted). Used lanes past n are read.
 template <class T>
 [[nodiscard, gnu::flatten]] inline std::array<Accum<T>, 2> norm_row_sums(const T* x, const Accum<T>* w, const T* dy,
                                                                          Accum<T> mu, Accum<T> r, Accum<T>* sums_w,
@@ -153,7 +154,8 @@ template <class T>
     return {sum_lanes(sum_g), sum_lanes(sum_gh)};
 }
 
-/// Both backward passes in one sweep over x and dy. Gradients of gains and shifts are summed by fixed chunks of rows.
+/// Backward pass of both norms, in one sweep over x and dy. Gradients of gains and shifts are summed by fixed chunks of
+/// rows.
 template <class T>
 void norm_backward(const Execution& execution, const T* x, const T* gains, const T* dy, const Accum<T>* mean,
                    const Accum<T>* inverse, const NormGradients<T>& to, std::ptrdiff_t rows, std::ptrdiff_t n) {
@@ -209,7 +211,8 @@ void layer_norm_forward(const Execution& execution, const T* x, const T* w, cons
 }
 
 /// With h = (x - mean) / std and g = w dy:
-///   dx = beta_x (g - mean(g) - h mean(g h)) / std     dw = beta_w sum over rows of dy h     dc = beta_c sum over rows of dy
+///   dx = beta_x (g - mean(g) - h mean(g h)) / std
+///   dw = beta_w sum over rows of dy h     dc = beta_c sum over rows of dy
 template <class T>
 void layer_norm_backward(const Execution& execution, const T* x, const T* w, const T* dy, const Accum<T>* mean,
                          const Accum<T>* inverse, const NormGradients<T>& gradients, std::ptrdiff_t rows,

@@ -5,9 +5,9 @@
 
 #include <cmath>
 
-// Element-wise functions as values: `value(v)` and its derivative `slope(v)`, both in Accum<T>, and the two loops that apply
-// one. Arguments outside a function's domain follow IEEE arithmetic: log(0) is -infinity, sqrt(-1) is NaN. In float all
-// but powers are vectorised; in double exponentials and logarithms call the standard library.
+// Element-wise functions as values, with `value(v)` and the derivative `slope(v)`, both in Accum<T>, and the two loops
+// that apply one. Arguments outside a function's domain follow IEEE arithmetic: log(0) is -infinity, sqrt(-1) is NaN.
+// In float all but powers are vectorised. In double exponentials and logarithms call the standard library.
 namespace unitscale::kernels {
 
 /// A function that is written with the square root r of its argument: `value(v, r)`, `slope(v, r)`.
@@ -16,7 +16,7 @@ concept FunctionOfRoot = requires(F f) {
     f.value(0.0f, 0.0f);
 };
 
-/// y[i] = f(r, x[i], more[i]...), r = x[i]^1/2, in Accum<T>, rounded once.   x, more, y [n]; y may be one of the others.
+/// y[i] = f(r, x[i], more[i]...), r = x[i]^1/2, in Accum<T>, rounded once.   x, more, y [n]; y may be an input.
 template <class T, class F, class... More>
 void map_with_roots(const Execution& execution, std::ptrdiff_t n, T* y, F f, const T* x, const More*... more) {
     using A = Accum<T>;
@@ -64,8 +64,8 @@ void pointwise_backward(const Execution& execution, const T* x, const T* dy, T* 
             execution, n, dx, [=](A v, A g) { return beta * g * f.slope(v); }, x, dy);
 }
 
-/// tanh(x). For |x| < 0.625 a convergent of its continued fraction x/(1 + x^2/(3 + x^2/(5 + ...))), which keeps the relative
-/// accuracy near 0 and is exact to 1e-12 there; else (1 - e) / (1 + e), e = exp(-2|x|).
+/// tanh(x). For |x| < 0.625 it is a convergent of the continued fraction x/(1 + x^2/(3 + x^2/(5 + ...))), exact to
+/// 1e-12 there. The convergent keeps the relative accuracy near 0. Otherwise it is (1 - e) / (1 + e), e = exp(-2|x|).
 [[nodiscard, gnu::always_inline]] inline float hyperbolic_tangent(float x) noexcept {
     const std::uint32_t sign = std::bit_cast<std::uint32_t>(x) & 0x80000000u,
                         bits = std::bit_cast<std::uint32_t>(x) & 0x7FFFFFFFu;
@@ -85,7 +85,7 @@ struct TanhFunction {
     [[nodiscard]] A value(A v) const noexcept {
         return hyperbolic_tangent(v);
     }
-    /// 1 - tanh^2 = 4 e / (1 + e)^2, e = exp(-2|x|): without cancellation.
+    /// 1 - tanh^2 = 4 e / (1 + e)^2, e = exp(-2|x|), computed without cancellation.
     template <class A>
     [[nodiscard]] A slope(A v) const noexcept {
         const A e = exponential(A(-2) * std::abs(v));
@@ -190,7 +190,7 @@ struct PowFunction {
     }
 };
 
-/// min(max(x, low), high); NaN stays NaN. The slope is 1 on the closed interval, as at its inner side.
+/// min(max(x, low), high); NaN stays NaN. The slope is 1 on the closed interval: at a bound, the slope inside counts.
 template <class P>
 struct ClampFunction {
     P low, high;

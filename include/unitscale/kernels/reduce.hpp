@@ -3,7 +3,8 @@
 
 #include <unitscale/kernels/vector_math.hpp>
 
-// Sums whose order of additions is a function of the sizes alone: fixed chunks, combined in order, for any thread count.
+// Sums with an order of additions that depends on the sizes alone: fixed chunks, combined in order, for any thread
+// count.
 namespace unitscale::kernels {
 
 /// Rows of a chunk when rows are summed: enough for a thread, and at most 16 chunks.
@@ -81,7 +82,7 @@ template <class R, class F, class... X>
         chunks, [](R v) { return v; }, partial);
 }
 
-/// The sum over i in [0, n) of f(x0[i], x1[i], ...) in type R, in that order. f returns no product.
+/// The sum over i in [0, n) of f(x0[i], x1[i], ...) in type R, in the order of `accumulate_over`. f returns no product.
 template <class R, class F, class... X>
 [[nodiscard]] R sum_over(const Execution& execution, std::ptrdiff_t n, F f, const X*... x) {
     return accumulate_over<R>(
@@ -95,7 +96,7 @@ template <class T>
         execution, n, [](Accum<T> v) { return v; }, x);
 }
 
-/// Their mean; NaN when there are none.
+/// The mean of all elements; NaN when there are none.
 template <class T>
 [[nodiscard]] Accum<T> mean(const Execution& execution, const T* x, std::ptrdiff_t n) {
     return sum(execution, x, n) / static_cast<Accum<T>>(n);

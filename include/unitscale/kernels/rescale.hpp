@@ -9,13 +9,13 @@
 #include <cstddef>
 #include <limits>
 
-// Data of another scale, and the sizes of data that a scale may be chosen by.
+// Conversion of data to another scale, and measures of the size of data from which a scale may be chosen.
 namespace unitscale::kernels {
 
-/// y[i] = x[i] from / to, rounded once to T: the data under the scale `to` of what had the scale `from`.   x, y [n], y may be x
-/// The bits of `set_scaling` (tensor/rescale.hpp); exact for powers of two, short of over- and underflow. Both scales are positive
-/// and finite.
-/// Test: tests/kernels/rescale_test.cpp
+/// y[i] = x[i] from / to, rounded once to T: data under the scale `to` from data under the scale `from`.
+///   x, y [n], y may be x
+/// The bits of `set_scaling` (tensor/rescale.hpp); exact for powers of two, short of over- and underflow. Both scales
+/// are positive and finite. Test: tests/kernels/rescale_test.cpp
 template <class T>
 void rescale(const Execution& execution, const T* x, T* y, std::ptrdiff_t n, double from, double to) {
     int exponent = 0;
@@ -29,11 +29,11 @@ void rescale(const Execution& execution, const T* x, T* y, std::ptrdiff_t n, dou
     });
 }
 
-/// One number for the size of n others: the largest magnitude, their mean (L1), the root mean square (L2).
+/// A measure of the size of n numbers: the largest magnitude, the mean magnitude (L1), the root mean square (L2).
 enum class DataNorm { max, l1, l2 };
 
-/// That number, in double: squares neither overflow nor vanish but for doubles beyond 1e154 or below 1e-154. NaN if one is NaN or a
-/// mean is of nothing. The same bits for any thread count.
+/// The measure, in double. Squares neither overflow nor vanish, except of doubles beyond 1e154 or below 1e-154. NaN if
+/// an element is NaN, or for a mean of no elements. Bits do not depend on the thread count.
 template <class T>
 [[nodiscard]] double data_norm(const Execution& execution, DataNorm norm, const T* x, std::ptrdiff_t n) {
     if (norm == DataNorm::max) return static_cast<double>(largest_magnitude(execution, x, n));

@@ -5,8 +5,8 @@
 
 namespace unitscale::kernels {
 
-/// Where element (b, t, h, 0) of a [B, T, H, d] array lies: b batch_stride + t time_stride + h head_stride. The last axis is
-/// contiguous, so q, k and v inside one [B, T, 3, H, d] array are three of these.
+/// Strides of a [B, T, H, d] array: element (b, t, h, 0) is at b batch_stride + t time_stride + h head_stride. The last
+/// axis is contiguous. So q, k and v inside one [B, T, 3, H, d] array have three such strides.
 struct HeadStrides {
     std::ptrdiff_t batch_stride = 0;
     std::ptrdiff_t time_stride = 0;
@@ -23,9 +23,9 @@ struct RotarySizes {
     double base = 10000.0;
 };
 
-/// cosines and sines [time, width / 2] of (first_position + t) base^(-2 i / width), and a row of scratch [2 width] in double.
-/// Library cosines at positions that are multiples of 64, from there the angle-sum formula in double (which adds under 2e-14): an
-/// entry depends on its position alone, not on where the array starts.
+/// cosines and sines [time, width / 2] of (first_position + t) base^(-2 i / width), and a row of scratch [2 width] in
+/// double. Positions that are multiples of 64 use the library's cosines. The others follow by the angle-sum formula in
+/// double, which adds an error under 2e-14. So an entry depends on its position alone, not on the start of the array.
 template <class A>
 void rotary_table(const RotarySizes& sizes, A* cosines, A* sines, double* scratch) noexcept {
     const std::ptrdiff_t half = sizes.width / 2;
@@ -59,7 +59,8 @@ void rotary_table(const RotarySizes& sizes, A* cosines, A* sines, double* scratc
     }
 }
 
-/// Rotates every pair (x_i, x_{i + d/2}) by sign times its angle, and multiplies by `scale`. y may be x (same strides).
+/// Rotates every pair (x_i, x_{i + d/2}) by sign times its angle, and multiplies by `scale`. y may be x (with equal
+/// strides).
 template <class T>
 void rotate_pairs(const Execution& execution, const T* x, const HeadStrides& x_strides, T* y,
                   const HeadStrides& y_strides, const RotarySizes& sizes, Accum<T> sign, Accum<T> scale) {
@@ -104,14 +105,15 @@ void rotate_pairs(const Execution& execution, const T* x, const HeadStrides& x_s
 
 /// Rotary position embedding, for i < d/2, at position p = first_position + t, with angle = p base^(-2 i / d):
 ///   y_i = alpha (x_i cos - x_{i+d/2} sin)      y_{i+d/2} = alpha (x_{i+d/2} cos + x_i sin)
-/// Reference: Su et al. 2021, arXiv:2104.09864, with the pairs of the common implementations. Test: tests/kernels/rotary_test.cpp
+/// Reference: Su et al. 2021, arXiv:2104.09864, with the pairs of the common implementations.
+/// Test: tests/kernels/rotary_test.cpp
 template <class T>
 void rotary_forward(const Execution& execution, const T* x, const HeadStrides& x_strides, T* y,
                     const HeadStrides& y_strides, const RotarySizes& sizes, Accum<T> alpha) {
     rotate_pairs(execution, x, x_strides, y, y_strides, sizes, Accum<T>(1), alpha);
 }
 
-/// The transpose of the rotation is the rotation by the opposite angle:  dx = beta R(-angle) dy.
+/// Backward pass: the transpose of the rotation is the rotation by the opposite angle:  dx = beta R(-angle) dy.
 template <class T>
 void rotary_backward(const Execution& execution, const T* dy, const HeadStrides& dy_strides, T* dx,
                      const HeadStrides& dx_strides, const RotarySizes& sizes, Accum<T> beta) {

@@ -9,9 +9,10 @@
 
 namespace unitscale::kernels {
 
-/// y[i] = x[i] rounded by the quantiser, then to T where the format holds more than that.   x, y [n], y may be x
-/// Stochastic rounding takes piece i of the stream `key` for element i (`random_piece`). The same bits for any thread count.
-/// Errors, in the name of `operation`: a quantiser that makes no sense; NaN to a format without NaN. Test: tests/kernels/round_test.cpp
+/// y[i] = x[i] quantised, then rounded to T where the format holds more than T.   x, y [n], y may be x Stochastic
+/// rounding takes piece i of the stream `key` for element i (`random_piece`). Bits do not depend on the thread count.
+/// Errors, in the name of `operation`: an invalid quantiser; NaN to a format without NaN.
+/// Test: tests/kernels/round_test.cpp
 template <class T>
 void round_elements(const Execution& execution, std::string_view operation, const Quantiser& quantiser, RandomKey key,
                     const T* x, T* y, std::ptrdiff_t n) {

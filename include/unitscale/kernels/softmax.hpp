@@ -6,7 +6,7 @@
 #include <limits>
 
 // Softmax of rows and the losses on it: x, y, dy, dx [rows, n]. The largest logit is subtracted first, so no finite
-// logit overflows; -inf counts as probability 0 (a row of -inf only gives NaN).
+// logit overflows. -inf counts as probability 0 (a row of -inf only gives NaN).
 namespace unitscale::kernels {
 
 /// max(m x) and log(sum of exp(m x - max)) of one row.
@@ -101,9 +101,9 @@ void log_softmax_backward(const Execution& execution, const T* y, const T* dy, T
     });
 }
 
-/// Softmax cross-entropy with integer labels, summed over the rows whose label is not `ignored`:
+/// Softmax cross-entropy with integer labels, summed over the rows with a label other than `ignored`:
 ///   sum of log sum exp(m x) - m x[label]
-/// Saves log sum exp(m x) of every row (0 of ignored ones). Labels are in [0, n) or `ignored`: the caller has made sure
+/// Saves log sum exp(m x) of every row (0 of ignored rows). The caller ensures that labels are in [0, n) or `ignored`
 /// (`first_outside` in embedding.hpp).
 template <class T>
 [[nodiscard]] Accum<T> softmax_cross_entropy_forward(const Execution& execution, const T* x, const std::int32_t* labels,

@@ -20,19 +20,20 @@
 #include <emmintrin.h>
 #endif
 
-// What the row and element-wise kernels share: functions that compilers vectorise (no branch, no call, no table) and
-// loops over blocks of fixed length. A block is widened to Accum<T> into local arrays, worked on there, and rounded once on the
-// way out, so one loop serves every element type, in-place calls, and builds at -O2 (the trip count is a constant).
+// Functions and loops that the row and element-wise kernels share. Compilers vectorise the functions: they have no
+// branch, no call and no table. The loops work on blocks of fixed length. A block is widened to Accum<T> into local
+// arrays, processed there, and rounded once on the way out. So one loop serves every element type and in-place calls.
+// The constant trip count lets builds at -O2 vectorise it.
 namespace unitscale::kernels {
 
-/// Elements of a block, and lanes of every vectorised sum: the order of additions depends on neither the
-/// instruction set nor the address.
+/// Elements of a block, and lanes of every vectorised sum: the order of additions depends on neither the instruction
+/// set nor the address.
 inline constexpr std::ptrdiff_t block_size = 64;
 
 /// Elements per thread below which a row or element-wise kernel does not start another thread.
 inline constexpr std::ptrdiff_t work_threshold = 16384;
 
-/// Rows per thread so that a thread has at least `work_threshold` elements.
+/// Rows for each thread, so that a thread has at least `work_threshold` elements.
 [[nodiscard]] constexpr std::ptrdiff_t row_grain(std::ptrdiff_t row_elements) noexcept {
     return (work_threshold + row_elements - 1) / std::max<std::ptrdiff_t>(row_elements, 1);
 }
@@ -40,14 +41,14 @@ inline constexpr std::ptrdiff_t work_threshold = 16384;
 template <class A>
 using Block = std::array<A, static_cast<std::size_t>(block_size)>;
 
-/// Lanes that a loop over a block works on at a time: a short block costs its own length, rounded up to this.
+/// Lanes that a loop over a block processes at a time. A short block costs its own length, rounded up to this number.
 inline constexpr std::size_t group_size = 16;
 [[nodiscard]] constexpr std::size_t used_lanes(std::ptrdiff_t count) noexcept {
     return (static_cast<std::size_t>(count) + group_size - 1) / group_size * group_size;
 }
 
-/// Runs body(l) for every used lane of a block of `count` elements, in groups of constant length: GCC vectorises such a group, and
-/// would unroll a loop over a short body instead.
+/// Runs body(l) for every used lane of a block of `count` elements, in groups of constant length. GCC vectorises such a
+/// group. It would unroll a loop over a short body instead.
 template <class Body>
 [[gnu::always_inline]] inline void for_lanes(std::ptrdiff_t count, Body&& body) noexcept {
     const std::size_t used = used_lanes(count);
@@ -57,8 +58,8 @@ template <class Body>
     }
 }
 
-/// condition ? a : b in integer arithmetic, which stays one straight line: two conditionals in a row become jumps, and the
-/// loop around them is not vectorised.
+/// condition ? a : b in integer arithmetic, without a jump. Two conditionals in a row would become jumps, and the loop
+/// around them would not be vectorised.
 [[nodiscard]] inline float select(bool condition, float a, float b) noexcept {
     const std::uint32_t mask = 0u - static_cast<std::uint32_t>(condition);
     return std::bit_cast<float>((std::bit_cast<std::uint32_t>(a) & mask) | (std::bit_cast<std::uint32_t>(b) & ~mask));
@@ -69,8 +70,8 @@ template <class Body>
     return (a & mask) | (b & ~mask);
 }
 
-/// Conversions of 16-bit codes in integer arithmetic, so that loops over them are vectorised on every instruction set. To
-/// nearest even; out of range becomes infinity; NaN stays NaN. The same values as Eigen's own conversions.
+/// Conversions of 16-bit codes in integer arithmetic, so that loops over them are vectorised on every instruction set.
+/// Rounding is to nearest even; out of range becomes infinity; NaN stays NaN. The values equal Eigen's own conversions.
 [[nodiscard]] inline float widen_bfloat16(std::uint16_t code) noexcept {
     return std::bit_cast<float>(std::uint32_t{code} << 16);
 }
@@ -98,7 +99,7 @@ template <class Body>
     return static_cast<std::uint16_t>(result | ((bits >> 16) & 0x8000u));
 }
 
-/// The number that a kernel's loops see for each element: `Code` is the element itself, or its 16 bits.
+/// The form in which a kernel's loops read an element. `Code` is the element itself, or its 16 bits.
 template <class T>
 inline constexpr bool is_coded = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
 template <class T>
@@ -138,7 +139,8 @@ template <std::size_t lanes, class T>
     std::memcpy(static_cast<void*>(y), codes.data(), sizeof(codes));
 }
 
-/// Widens `count` <= block_size elements; the used lanes after them become zero. Whole blocks in line: a call would cost as much.
+/// Widens `count` <= block_size elements; the used lanes after them become zero. Inlined for whole blocks: a call would
+/// cost as much as the work.
 template <class T>
 [[gnu::noinline]] void load_part(const T* x, std::ptrdiff_t count, Block<Accum<T>>& out) noexcept {
     const auto size = static_cast<std::size_t>(count);
@@ -159,7 +161,8 @@ template <class T>
     }
 }
 
-/// The same, to be read only: a whole block of Accum<T> where it lies, else `block`, loaded. A loop over it writes to local arrays.
+/// A block to be read only: a whole block of Accum<T> in place, else `block`, loaded. A loop over it writes to local
+/// arrays.
 template <class T>
 [[nodiscard, gnu::always_inline]] inline const Accum<T>* read_block(const T* x, std::ptrdiff_t count,
                                                                     Block<Accum<T>>& block) noexcept {
@@ -183,8 +186,8 @@ template <class T>
     else store_part(values, count, y);
 }
 
-/// x = rest + exponent ln 2 for x in [-104, 104], |rest| < 0.35. Rounding to an integer is the truncation of a positive number: no
-/// option of the compiler changes it. `fused` as in multiply_add.
+/// x = rest + exponent ln 2 for x in [-104, 104], |rest| < 0.35. Rounding to an integer is the truncation of a positive
+/// number: no compiler option changes it. `fused` as in multiply_add.
 struct ReducedExponent {
     float rest;
     std::int32_t exponent;
@@ -194,7 +197,7 @@ template <bool fused = has_multiply_add>
     const std::int32_t k =
         static_cast<std::int32_t>(multiply_add<fused>(x, std::numbers::log2e_v<float>, 152.5f)) - 152;
     const auto kf = static_cast<float>(k);
-    // ln 2 in two parts, the first exact times k
+    // ln 2 in two parts; the first is exact times k
     return {multiply_add<fused>(kf, 2.12194440e-4f, multiply_add<fused>(kf, -0.693359375f, x)), k};
 }
 
@@ -212,8 +215,8 @@ template <bool fused = has_multiply_add>
 /// 2^k, k in [-126, 127].
 [[nodiscard]] inline float power_of_two(std::int32_t k) noexcept { return std::bit_cast<float>((k + 127) << 23); }
 
-/// e^x for every float. Relative error under 1e-7 where the result is normal; 0 and infinity beyond the range
-/// of float; NaN for NaN. Test: tests/kernels/vector_math_test.cpp
+/// e^x for every float. Relative error under 1e-7 where the result is normal; 0 and infinity beyond the range of float;
+/// NaN for NaN. Test: tests/kernels/vector_math_test.cpp
 template <bool fused = has_multiply_add>
 [[nodiscard, gnu::always_inline]] inline float exponential(float x) noexcept {
     const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
@@ -229,10 +232,10 @@ template <bool fused = has_multiply_add>
 }
 
 /// ln x for every float, within 1 ulp: x = m 2^k, m in [0.707, 1.414), ln m = f - f^2/2 + f^3 P(f), f = m - 1. ln 0 is
-/// -infinity, of negative numbers NaN.
+/// -infinity; ln of a negative number is NaN.
 /// Reference: the Cephes library's logf. Test: tests/kernels/vector_math_test.cpp
 [[nodiscard, gnu::always_inline]] inline float logarithm(float x) noexcept {
-    constexpr std::uint32_t low = 0x3F3504F3u;  // the root of 1/2: where m starts
+    constexpr std::uint32_t low = 0x3F3504F3u;  // square root of 1/2: the smallest m
     const std::uint32_t bits = std::bit_cast<std::uint32_t>(x), infinity = 0x7F800000u;
     const bool subnormal = bits < 0x00800000u;
     const std::uint32_t above = select(subnormal, std::bit_cast<std::uint32_t>(x * 0x1p23f), bits) - low;
@@ -269,9 +272,9 @@ struct NormalValues {
     A density;
 };
 
-/// The lower tail is Phi(-t) = exp(-t^2/2) u P(u), u = 1 / (1 + 0.24 t), P of degree 9 (relative error 4e-9 on [0, 13.2]); the
-/// upper is 1 minus it. t^2 is split so that its rounding does not reach the exponential. Relative error of both values under
-/// 6e-7 (1 - 3 ulp for most z) for |z| <= 13; beyond, z counts as +-13.
+/// The lower tail is Phi(-t) = exp(-t^2/2) u P(u), u = 1 / (1 + 0.24 t), with P of degree 9 (relative error 4e-9 on [0,
+/// 13.2]). The upper tail is 1 minus it. t^2 is split so that its rounding does not reach the exponential. Relative
+/// error of both values under 6e-7 (1 - 3 ulp for most z) for |z| <= 13; beyond, z counts as +-13.
 /// Test: tests/kernels/vector_math_test.cpp
 [[nodiscard, gnu::always_inline]] inline NormalValues<float> normal_values(float z) noexcept {
     const std::uint32_t bits = std::bit_cast<std::uint32_t>(z) & 0x7FFFFFFFu;
@@ -299,8 +302,8 @@ struct NormalValues {
             std::exp(-0.5 * z * z) * std::numbers::inv_sqrtpi / std::numbers::sqrt2};
 }
 
-/// y[i] = f(x0[i], x1[i], ...) for i in [begin, end), in Accum<T>, rounded once. y may be one of the inputs. Flattened: a loop with
-/// a call of f is not vectorised.
+/// y[i] = f(x0[i], x1[i], ...) for i in [begin, end), in Accum<T>, rounded once. y may be one of the inputs. The
+/// function is flattened: a loop with a call of f is not vectorised.
 template <class T, class F, class... X>
 [[gnu::flatten]] void map_range(std::ptrdiff_t begin, std::ptrdiff_t end, T* y, F f, const X*... x) noexcept {
     using A = Accum<T>;
@@ -314,15 +317,15 @@ template <class T, class F, class... X>
     }
 }
 
-/// The same over [0, n), in parallel.
+/// `map_range` over [0, n), in parallel.
 template <class T, class F, class... X>
 void map_elements(const Execution& execution, std::ptrdiff_t n, T* y, F f, const X*... x) {
     parallel_for(execution.threads, n, work_threshold,
                  [=](std::ptrdiff_t begin, std::ptrdiff_t end) { map_range(begin, end, y, f, x...); });
 }
 
-/// Square roots of the used lanes of a block, rounded to nearest. By instruction: compilers keep std::sqrt out of vectorised loops
-/// because it may set errno.
+/// Square roots of the used lanes of a block, rounded to nearest. Computed by instructions: compilers keep std::sqrt
+/// out of vectorised loops because it may set errno.
 template <class A>
 inline void square_roots(const Block<A>& x, std::ptrdiff_t count, Block<A>& roots) noexcept {
 #if defined(__SSE2__)
@@ -350,8 +353,8 @@ template <class A>
     return join_lanes(lanes, [](A a, A b) { return a + b; });
 }
 
-/// 64 running sums, of every 64th of i in [0, n), then a tree. f(sum, x0[i], x1[i], ...) is the sum with one more term, so that a
-/// term that is a product is added by multiply_add.
+/// 64 running sums, each over every 64th i in [0, n), then added as a tree. f(sum, x0[i], x1[i], ...) is the sum with
+/// one more term, so that a term that is a product is added by multiply_add.
 template <class A, class F, class... X>
 [[nodiscard, gnu::flatten]] A accumulate_range(std::ptrdiff_t n, F f, const X*... x) noexcept {
     std::tuple<Block<Accum<X>>...> blocks;
@@ -369,7 +372,7 @@ template <class A, class F, class... X>
     return sum_lanes(sums);
 }
 
-/// sum over i in [0, n) of f(x0[i], x1[i], ...) in A, in that order. f returns no product.
+/// sum over i in [0, n) of f(x0[i], x1[i], ...) in A, in the order of `accumulate_range`. f returns no product.
 template <class A, class F, class... X>
 [[nodiscard]] A sum_range(std::ptrdiff_t n, F f, const X*... x) noexcept {
     return accumulate_range<A>(

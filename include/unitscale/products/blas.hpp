@@ -13,24 +13,26 @@
 #include <type_traits>
 #include <utility>
 
-// Large float and double products by a BLAS, where the build asked for one (CMake: UNITSCALE_BLAS). Which products, and how they
-// are cut, is decided here in every build; a BLAS is called, and needed, only under UNITSCALE_USE_BLAS.
+// Large float and double products by a BLAS, where the build asked for one (CMake: UNITSCALE_BLAS). Every build decides
+// here which products go to a BLAS and how they are cut. A BLAS is needed, and called, only under UNITSCALE_USE_BLAS.
 namespace unitscale::products {
 
 template <class T>
-struct MatmulArguments;  // matmul.hpp, which includes this
+struct MatmulArguments;  // product.hpp, which includes this
 
-/// Whether `matmul` asks the BLAS: the default of its second template argument. A unit compiled with it and one compiled without
-/// so instantiate two functions instead of one name with two contents. Functions that call matmul still have one name: give every
-/// unit of a program the same setting, as the CMake target does; else a product may take either way.
+/// Whether `matmul` calls the BLAS: the default of the second template argument of `matmul`. A translation unit with
+/// this setting and one without it instantiate two functions, not one name with two contents. Functions that call
+/// matmul still have one name. So give every unit of a program one setting, as the CMake target does. Otherwise such a
+/// product may run either way.
 #if defined(UNITSCALE_USE_BLAS)
 constexpr bool uses_blas = true;
 #else
 constexpr bool uses_blas = false;
 #endif
 
-/// The Fortran routines C = alpha op(A) op(B) + beta C, matrices column by column; the lengths of the texts come last. Under
-/// names of our own, so that another header's declarations (of const or plain pointers, returning int or nothing) do no harm.
+/// The Fortran routines C = alpha op(A) op(B) + beta C on column-major matrices. The lengths of the texts come last.
+/// They are declared under names of this library. Another header may declare them with const or plain pointers,
+/// returning int or nothing: such declarations do no harm.
 #if defined(__APPLE__)
 #define UNITSCALE_SYMBOL(name) __asm__("_" name)
 #else
@@ -43,18 +45,20 @@ void blas_gemm(const char* op_a, const char* op_b, const int* m, const int* n, c
                const double* a, const int* a_stride, const double* b, const int* b_stride, const double* beta,
                double* c, const int* c_stride, std::size_t op_a_length, std::size_t op_b_length)
     UNITSCALE_SYMBOL("dgemm_");
-/// OpenBLAS' own, null in any other BLAS. Its kind of threads: 1 its own, 2 OpenMP's.
+/// Functions of OpenBLAS, null in any other BLAS. `openblas_parallel` returns the kind of threads: 1 for its own, 2 for
+/// OpenMP.
 [[gnu::weak]] int openblas_parallel() UNITSCALE_SYMBOL("openblas_get_parallel");
 [[gnu::weak]] void openblas_threads(int threads) UNITSCALE_SYMBOL("openblas_set_num_threads");
 #undef UNITSCALE_SYMBOL
 
-/// How a BLAS reads a matrix: column by column ('N'), or, transposed ('T'), row by row; `stride` elements from one to the next.
+/// How a BLAS reads a matrix: column-major ('N'), or row-major, that is transposed ('T'). `stride` is the number of
+/// elements from one column ('N') or row ('T') to the next.
 struct BlasMatrix {
     char op = 'N';
     int stride = 0;
     friend bool operator==(const BlasMatrix&, const BlasMatrix&) = default;
 };
-/// Nothing if the strides are neither.
+/// Empty if the matrix is neither column-major nor row-major.
 template <class T>
 [[nodiscard]] std::optional<BlasMatrix> blas_matrix(const MatrixView<T>& view, std::ptrdiff_t rows,
                                                     std::ptrdiff_t cols) {
@@ -71,8 +75,8 @@ template <class T>
 template <class T>
 inline constexpr bool blas_type = std::is_same_v<T, float> || std::is_same_v<T, double>;
 
-/// Whether a BLAS can do it: float or double as they lie, neither rounded nor packed nor scaled by row or column. (With alpha = 0
-/// it would not read A and B, whose NaN then were lost.)
+/// Whether a BLAS can compute the product. Elements are float or double in memory, not rounded, not packed, and not
+/// scaled by row or column. alpha = 0 is excluded: a BLAS would not read A and B, so their NaN would be lost.
 template <class T>
 [[nodiscard]] bool blas_can(const MatmulArguments<T>& args) {
     if (!blas_type<T>) return false;
@@ -82,17 +86,17 @@ template <class T>
            blas_matrix(args.c, args.m, args.n);
 }
 
-/// Whether a BLAS should: smaller products, and those with a short side, are faster by our kernels, and cut into smaller jobs.
-/// Measured (docs/benchmarks.md).
+/// Whether a BLAS is worth calling. Smaller products, and products with a short side, are faster by this library's
+/// kernels, which also cut them into smaller jobs. Measured (docs/benchmarks.md).
 [[nodiscard]] constexpr bool blas_pays(std::ptrdiff_t m, std::ptrdiff_t n, std::ptrdiff_t k) noexcept {
     constexpr std::ptrdiff_t side = 128;
     return m >= side && n >= side && k >= side && m * n >= (std::ptrdiff_t{1} << 28) / k;
 }
 
-/// C is cut into a grid of cells, each one call in one thread: the same for any number of threads, so that bits are too. Rows and
-/// columns as a BLAS sees them; cutting columns costs it more.
+/// C is cut into a grid of cells. One thread computes a cell by one call. The grid does not depend on the number of
+/// threads, so bits do not either. Rows and columns are counted as the BLAS sees them; cutting columns costs it more.
 inline constexpr std::ptrdiff_t blas_cell_rows = 512, blas_cell_cols = 1024;
-/// The parts of `size`, at most `most` each, and where part p begins (p = the number of parts: the end).
+/// Number of parts of `size`, of at most `most` each, and the begin of part p. For p = the number of parts: the end.
 [[nodiscard]] constexpr std::ptrdiff_t blas_parts(std::ptrdiff_t size, std::ptrdiff_t most) noexcept {
     return (size + most - 1) / most;
 }
@@ -103,9 +107,10 @@ inline constexpr std::ptrdiff_t blas_cell_rows = 512, blas_cell_cols = 1024;
     return std::min(size, steps * p / blas_parts(size, most) * step);
 }
 
-/// Holds the BLAS to the calling thread, so that a cell's bits depend on nothing else. OpenBLAS with threads of its own has one
-/// setting for the process: it is set, and left, at 1. Those that use OpenMP (OpenBLAS, MKL) open no region inside ours, and one
-/// thread where they ask OpenMP. Another BLAS must be told in its own way (BLIS: BLIS_NUM_THREADS=1).
+/// Limits the BLAS to the calling thread, so that the bits of a cell depend on nothing else. OpenBLAS with threads of
+/// its own has one setting for the process: the constructor sets it to 1 and leaves it there. A BLAS that uses OpenMP
+/// (OpenBLAS, MKL) opens no region inside ours, and uses one thread where it asks OpenMP. Another BLAS must be told in
+/// its own way (BLIS: BLIS_NUM_THREADS=1).
 class OneBlasThread : OneThreadElsewhere {
 public:
     OneBlasThread() {
@@ -114,14 +119,14 @@ public:
     }
 };
 
-/// `matmul` by the BLAS, for arguments with blas_can. Sums are in the BLAS' order: results are those of our kernels within
-/// rounding, infinities and NaN included.
+/// `matmul` by the BLAS, for arguments with blas_can. Sums are in the order of the BLAS. The results equal the results
+/// of our kernels within rounding, infinities and NaN included.
 /// Reference: Dongarra, Du Croz, Hammarling, Duff 1990, "A set of level 3 basic linear algebra subprograms".
-/// Test: tests/products/blas_test.cpp (what is cut and how), tests/consumers/blas (products)
+/// Test: tests/products/blas_test.cpp (which products are cut, and how), tests/consumers/blas (products)
 template <class T>
 void matmul_blas(const Execution& execution, const MatmulArguments<T>& args) {
     if (args.m <= 0 || args.n <= 0 || args.batch <= 0) return;
-    // A C that lies row by row is, column by column, C^T = B^T A^T.
+    // A row-major C is, read column by column, C^T = B^T A^T.
     const bool by_columns = blas_matrix(args.c, args.m, args.n)->op == 'N';
     const std::ptrdiff_t rows = by_columns ? args.m : args.n, cols = by_columns ? args.n : args.m;
     const MatrixView<const T> left = by_columns ? args.a : args.b.transposed(),

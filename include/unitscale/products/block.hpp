@@ -12,13 +12,15 @@
 
 namespace unitscale::products {
 
-/// Rows of A that are packed together, and the length of k after which a sum rests in C. Multiples of every tile.
+/// `block_rows`: rows of A that are packed together. `block_depth`: length of k after which a sum is stored in C. Both
+/// are multiples of every tile.
 inline constexpr std::ptrdiff_t block_rows = 120;
 inline constexpr std::ptrdiff_t block_depth = 512;
 
 /// A product with B in panels, in the calling thread:
 ///   C = alpha (row_scale[i] col_scale[j] (A B) + bias) + gamma C        A [m,k]   B [k,n]   C [m,n]
-/// bias, col_scale [n rounded up to the tile's width] and row_scale [m rounded up to the tile's height] may be null.
+/// bias and col_scale [n rounded up to the tile's width] may be null. So may row_scale [m rounded up to the tile's
+/// height].
 template <class TC>
 struct BlockProduct {
     using P = Accum<TC>;
@@ -43,8 +45,8 @@ template <class TC>
     return round_up(left, 16) + (sums ? rows * round_up(n, tile_shape(isa).template columns<Accum<TC>>()) : 0);
 }
 
-/// Where the tiles of a block go. With k cut into parts, sums pass from part to part in P: in C itself, or in `sums`
-/// when C's type is narrower, and are rounded when the last part is done.
+/// Destination of the tiles of a block. Where k is cut into parts, sums pass from part to part in P. They are kept in C
+/// itself, or in `sums` when C's type is narrower, and are rounded when the last part is done.
 template <class TC>
 struct TileOutput {
     using P = Accum<TC>;
@@ -54,13 +56,13 @@ struct TileOutput {
     std::ptrdiff_t sums_row = 0;
     bool first = true, last = true;
 
-    /// The tile's old values, rows and columns that exist; the rest is left.
+    /// Reads the tile's old values, for rows and columns that exist. The rest of the tile is left unchanged.
     void load(std::ptrdiff_t i, std::ptrdiff_t j, std::ptrdiff_t rows, std::ptrdiff_t cols, P* tile,
               std::ptrdiff_t tile_row) const {
         for (std::ptrdiff_t r = 0; r < rows; ++r) {
             P* const out = tile + r * tile_row;
             if (sums != nullptr && !first) std::copy_n(sums + (i + r) * sums_row + j, cols, out);
-            else if (c.col_stride == 1) widen(isa, c.at(i + r, j), cols, out);
+            else if (c.col_stride == 1) widen_line(isa, c.at(i + r, j), cols, out);
             else
                 for (std::ptrdiff_t l = 0; l < cols; ++l) out[l] = element_cast<P>(*c.at(i + r, j + l));
         }
@@ -70,16 +72,15 @@ struct TileOutput {
         for (std::ptrdiff_t r = 0; r < rows; ++r) {
             const P* const in = tile + r * tile_row;
             if (sums != nullptr && !last) std::copy_n(in, cols, sums + (i + r) * sums_row + j);
-            else if (c.col_stride == 1) narrow(isa, in, cols, c.at(i + r, j));
+            else if (c.col_stride == 1) narrow_line(isa, in, cols, c.at(i + r, j));
             else
                 for (std::ptrdiff_t l = 0; l < cols; ++l) *c.at(i + r, j + l) = element_cast<TC>(in[l]);
         }
     }
 };
 
-/// Runs the product with `scratch` (block_scratch_size elements). Every element of C is formed by the same operations in
-/// the same order wherever it stands, so m and n may be cut anywhere.
-/// Test: tests/products/block_test.cpp
+/// Runs the product with `scratch` (block_scratch_size elements). Every element of C is computed by equal operations in
+/// equal order wherever it stands in C, so m and n may be cut anywhere. Test: tests/products/block_test.cpp
 template <class TC>
 void multiply_block(Isa isa, const BlockProduct<TC>& product, Accum<TC>* scratch) {
     using P = Accum<TC>;
@@ -87,9 +88,9 @@ void multiply_block(Isa isa, const BlockProduct<TC>& product, Accum<TC>* scratch
     const RightPanels<P>& b = product.b;
     const std::ptrdiff_t k = b.k, tile_rows = shape.rows, lanes = b.lanes;
     const std::ptrdiff_t panel_size = tile_rows * std::min(k, block_depth);
-    // Float rows that are contiguous along k are read where they are.
+    // Rows of A with elements of type P, contiguous along k and not quantised, are read in place.
     const bool in_place = product.a.widened() && product.round_a == nullptr && product.a.col_stride == 1;
-    const bool few = b.in_place_column != 0;  // any number of rows
+    const bool column_major = b.in_place_column != 0;  // its tiles take any number of rows
     const bool direct_c = std::is_same_v<TC, P> && product.c.col_stride == 1;
     P* const sums = !std::is_same_v<TC, P> && k > block_depth
                         ? scratch + round_up(std::min(round_up(product.m, 4), block_rows) * block_depth, 16)
@@ -100,13 +101,14 @@ void multiply_block(Isa isa, const BlockProduct<TC>& product, Accum<TC>* scratch
     for (std::ptrdiff_t i0 = 0; i0 < product.m; i0 += block_rows) {
         const std::ptrdiff_t height = std::min(block_rows, product.m - i0);
         std::ptrdiff_t p0 = 0;
-        do {  // also once for k = 0
+        do {  // runs once for k = 0 too
             const std::ptrdiff_t depth = std::min(block_depth, k - p0);
             for (std::ptrdiff_t i = 0, q = 0; i < height; i += tile_rows, ++q) {
                 const PackSource<P> rows = product.a.block(i0 + i, p0);
                 const std::ptrdiff_t count = std::min(tile_rows, height - i);
                 auto& panel = left[static_cast<std::size_t>(q)];
-                if (in_place && (few || count % 4 == 0)) panel = {rows.template view<P>().data, rows.row_stride, 1};
+                if (in_place && (column_major || count % 4 == 0))
+                    panel = {rows.template view<P>().data, rows.row_stride, 1};
                 else panel = rows.functions->left(isa, rows, count, depth, product.round_a, scratch + q * panel_size);
             }
             const TileOutput<TC> output{isa,     product.c.block(i0, 0), sums, b.count() * b.width,
@@ -124,7 +126,7 @@ void multiply_block(Isa isa, const BlockProduct<TC>& product, Accum<TC>* scratch
                 for (std::ptrdiff_t i = 0, r = 0; i < height; i += tile_rows, ++r) {
                     const auto& panel = left[static_cast<std::size_t>(r)];
                     const std::ptrdiff_t count = std::min(tile_rows, height - i),
-                                         padded = few ? count : round_up(count, 4);
+                                         padded = column_major ? count : round_up(count, 4);
                     tile.a = panel.data;
                     tile.a_row = panel.row;
                     tile.a_step = panel.step;
@@ -145,7 +147,9 @@ void multiply_block(Isa isa, const BlockProduct<TC>& product, Accum<TC>* scratch
                             output.load(i, j, count, cols, buffer.data(), padded_cols);
                         }
                     }
-                    if (few) turned_product(isa, TurnedTile<P>{tile, count, cols, b.in_place_column, b.rounder});
+                    if (column_major)
+                        column_major_product(isa,
+                                             ColumnMajorTile<P>{tile, count, cols, b.in_place_column, b.quantiser});
                     else tile_product(isa, static_cast<int>(padded / 4), static_cast<int>(padded_cols / lanes), tile);
                     if (!direct) output.store(i, j, count, cols, buffer.data(), padded_cols);
                 }

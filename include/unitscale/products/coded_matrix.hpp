@@ -13,28 +13,30 @@
 #include <span>
 #include <type_traits>
 
-// Operands given by 8-bit codes on their way into the micro-kernels. Codes become numbers, or pairs of bf16, in registers
-// between the load and the store: they are read at a quarter of the memory traffic of floats.
+// Operands that are given by 8-bit codes, on their way into the micro-kernels. Codes become numbers, or pairs of bf16,
+// in registers between the load and the store. So reading them takes a quarter of the memory traffic of floats.
 namespace unitscale::products {
 
-/// A matrix, or a batch of them, of codes of a format of at most 8 bits, one to a byte: a saved activation, a stored weight.
+/// A matrix, or a batch of matrices, of codes, one to a byte. The format has at most 8 bits. Examples: a saved
+/// activation, a stored weight.
 struct CodedMatrix {
     MatrixView<const std::uint8_t> codes;
     FloatFormat format;
 };
 
-/// What the codes of a format stand for. Bits of a byte above the format's are ignored.
+/// The numbers that the codes of a format stand for. Bits of a byte above the format's bits are ignored.
 template <class P>
 struct CodeTable {
     std::array<P, 256> values;
 
-    // For vectors: the upper halves of the floats of codes 0 to 127, where that is all there is to those numbers and to the others,
-    // which are the same with the sign bit set. The word that this makes of a code for which it is wrong (a negative NaN, or
-    // NaN in place of -0) is replaced by `nan_word`.
+    // For vectors: the upper halves of the floats of codes 0 to 127. `has_words` says that these halves are sufficient.
+    // It requires that the lower halves are 0 and that the codes above 127 differ by the sign bit only. For one code
+    // the resulting word may be wrong: a negative NaN, or NaN in place of -0. That word is `wrong_word`; it is replaced
+    // by `nan_word`.
     static constexpr std::uint16_t nan_word = quiet_nan_word >> 16;
     bool has_words = false;
     std::uint16_t sign_word = 0;          ///< 0x8000, or 0 if there is no code above 127
-    std::uint16_t wrong_word = nan_word;  ///< nan_word: there is none
+    std::uint16_t wrong_word = nan_word;  ///< nan_word: no word is wrong
     alignas(64) std::array<std::uint16_t, 128> words{};
 
     explicit CodeTable(const FloatFormat& format) {
@@ -62,7 +64,7 @@ struct CodeTable {
 template <class P>
 struct Coded;
 
-/// Codes as the packing reads them: element (i, j) is table->values[codes(i, j)]. (Data and strides are those of the codes.)
+/// Codes as the packing reads them: element (i, j) is table->values[codes(i, j)]. Data and strides refer to the codes.
 template <class P>
 struct MatrixView<const Coded<P>> {
     const std::uint8_t* data = nullptr;
@@ -96,7 +98,7 @@ using CodedView = MatrixView<const Coded<P>>;
 
 #if UNITSCALE_X86
 
-/// The words of 32 codes, each in a word of its own: a table in four registers, which an instruction searches two at a time.
+/// The words of 32 codes, each code in a word of its own. The table fills four registers; one instruction searches two.
 struct CodeWords512 {
     __m512i table[4];
     HalfWords512 sign, wrong, nan;
@@ -117,10 +119,10 @@ struct CodeWords512 {
     }
 };
 
-// Without optimisation GCC's masked loads and conversions are macros, which convert masks in the user's name.
+// Without optimisation GCC's masked loads and conversions are macros, which convert masks in the caller's code.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wsign-conversion"
-/// Sixteen codes, each in a double word of its own.
+/// Loads sixteen codes, each into a double word of its own.
 [[nodiscard, gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline Unsigned512 load_codes(const std::uint8_t* codes,
                                                                                         __mmask16 mask) {
     return reinterpret_cast<Unsigned512>(_mm512_maskz_cvtepu8_epi32(0xFFFF, _mm_maskz_loadu_epi8(mask, codes)));
@@ -134,7 +136,8 @@ UNITSCALE_TARGET_AVX512 inline void widen_codes_avx512(const std::uint8_t* codes
     const CodeWords512 words_of(table);
     for (std::ptrdiff_t i = 0; i < rows; ++i, codes += row, out += out_row)
         for (std::ptrdiff_t j = 0; j < cols;
-             j += 32) {  // the low half of a double word is of one code, the high half of another
+             // A double word holds one code in its low half and another in its high half.
+             j += 32) {
             const std::ptrdiff_t left = cols - j;
             const auto low = static_cast<__mmask16>(left >= 16 ? 0xFFFF : (1 << left) - 1);
             const auto high = static_cast<__mmask16>(left >= 32 ? 0xFFFF : left <= 16 ? 0 : (1 << (left - 16)) - 1);
@@ -173,18 +176,18 @@ inline void pack_pairs(const PairBlock<std::uint8_t>& block, const CodeTable<flo
 }
 #endif
 
-/// `widen_block` of codes.
+/// `widen_block` for codes.
 template <class P>
 void widen_block(Isa isa, const CodedView<P>& a, std::ptrdiff_t rows, std::ptrdiff_t cols, std::ptrdiff_t padded_cols,
                  P* out, std::ptrdiff_t out_row) noexcept {
-    if (a.row_stride == 1 && a.col_stride != 1) {  // through a buffer, in the order of memory
+    if (a.row_stride == 1 && a.col_stride != 1) {  // through a buffer, in memory order
         constexpr std::ptrdiff_t strip = 64, width = 32;
         alignas(64) std::array<P, static_cast<std::size_t>(strip * width)> buffer;
         for (std::ptrdiff_t i = 0; i < rows; i += strip)
             for (std::ptrdiff_t j = 0; j < cols; j += width) {
                 const std::ptrdiff_t height = std::min(strip, rows - i), count = std::min(width, cols - j);
                 widen_block(isa, a.block(i, j).transposed(), count, height, height, buffer.data(), strip);
-                transpose(isa, buffer.data(), strip, count, height, out + i * out_row + j, out_row);
+                transpose_block(isa, buffer.data(), strip, count, height, out + i * out_row + j, out_row);
             }
     } else {
         bool done = false;
@@ -204,7 +207,7 @@ void widen_block(Isa isa, const CodedView<P>& a, std::ptrdiff_t rows, std::ptrdi
             std::fill(out + i * out_row + cols, out + i * out_row + padded_cols, P{0});
 }
 
-/// `pack_left` and `pack_right` of codes, which nothing rounds.
+/// `pack_left` and `pack_right` for codes, which are not rounded.
 template <class P>
 [[nodiscard]] LeftPanel<P> pack_left(Isa isa, const CodedView<P>& a, std::ptrdiff_t rows, std::ptrdiff_t k,
                                      const Quantiser*, P* out) {
@@ -224,7 +227,7 @@ template <class P>
 }
 
 #if UNITSCALE_X86
-/// `pack_left_pairs` and `pack_right_pairs` of codes.
+/// `pack_left_pairs` and `pack_right_pairs` for codes.
 inline void pack_left_pairs(const CodedView<float>& a, std::ptrdiff_t rows, std::ptrdiff_t k, const Quantiser*,
                             std::ptrdiff_t group, Pair* out, float* buffer) {
     if (a.table->has_words && has_lines(a)) pack_left_lines(a, rows, k, *a.table, group, out);

@@ -3,46 +3,47 @@
 
 #include <unitscale/base/cpu.hpp>
 #include <unitscale/products/micro_kernel.hpp>
-#include <unitscale/products/round_lines.hpp>
+#include <unitscale/products/quantise_lines.hpp>
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <type_traits>
 
-// A few rows times a matrix whose columns are contiguous, where it lies: a token times a weight [out,in], a query times keys.
-// Squares of B are turned, and rounded, in registers and multiplied at once. Sums run over p in rising order in one accumulator,
-// as in `tile_product`: the bits are those of the product that packs B.
+// A few rows of A times a column-major B, read in place: a token times a weight [out,in], a query times keys. Squares
+// of B are transposed, and quantised, in registers and multiplied at once. Sums run over p in rising order in one
+// accumulator, as in `tile_product`. So the bits equal the bits of the product that packs B.
 namespace unitscale::products {
 
-/// Rows of A up to which turning B in registers costs less than packing it.
-inline constexpr std::ptrdiff_t turned_rows = 4;
+/// Largest number of rows of A for which transposing B in registers costs less than packing it.
+inline constexpr std::ptrdiff_t column_major_rows = 4;
 
-/// Elements of a column that are rounded at once: strips of all columns of a tile stay in the first-level cache.
+/// Elements of a column that are quantised at once: strips of all columns of a tile stay in the level 1 cache.
 inline constexpr std::ptrdiff_t strip_depth = 128;
 
-/// Vectors of columns that are turned together: one row alone would wait for its sum.
-[[nodiscard]] constexpr std::ptrdiff_t turned_vectors(Isa isa, std::ptrdiff_t m) noexcept {
+/// Vectors of columns that are transposed together: with one row, a single vector would wait for its sum.
+[[nodiscard]] constexpr std::ptrdiff_t column_major_vectors(Isa isa, std::ptrdiff_t m) noexcept {
     return m == 1 && isa != Isa::avx512 ? 2 : 1;
 }
 
-/// A tile of at most turned_rows rows and turned_vectors vectors of columns; those of either that are missing repeat the last.
-/// B[p,j] at b[j b_column + p], rounded by `round` (float; not the baseline). The tile's b_step is not used.
+/// A tile of a product with a column-major B: at most column_major_rows rows and column_major_vectors vectors of
+/// columns. Missing rows and columns repeat the last one. B[p,j] is at b[j b_column + p], quantised by `quantiser`
+/// (float only; not in the baseline). The product's b_step is not used.
 template <class T>
-struct TurnedTile {
-    TileProduct<T> tile;
+struct ColumnMajorTile {
+    TileProduct<T> product;
     std::ptrdiff_t rows = 0, cols = 0, b_column = 0;
-    RegisterRounder round{};
+    RegisterQuantiser quantiser{};
 
     /// Columns of C that are written: whole vectors of `lanes`.
     [[nodiscard]] std::ptrdiff_t written(std::size_t lanes) const noexcept {
         return round_up(cols, static_cast<std::ptrdiff_t>(lanes));
     }
     [[nodiscard]] const T* row(std::size_t i) const noexcept {
-        return tile.a + std::min(static_cast<std::ptrdiff_t>(i), rows - 1) * tile.a_row;
+        return product.a + std::min(static_cast<std::ptrdiff_t>(i), rows - 1) * product.a_row;
     }
     [[nodiscard]] const T* column(std::size_t j) const noexcept {
-        return tile.b + std::min(static_cast<std::ptrdiff_t>(j), cols - 1) * b_column;
+        return product.b + std::min(static_cast<std::ptrdiff_t>(j), cols - 1) * b_column;
     }
 };
 
@@ -64,15 +65,15 @@ struct TurnedTile {
 }
 
 template <std::size_t Rows, std::size_t Vectors, class T>
-void turned_product_baseline(const TurnedTile<T>& turned) {
+void column_major_product_baseline(const ColumnMajorTile<T>& tile) {
     using Vector = typename Vector128<T>::type;
     constexpr std::size_t lanes = 16 / sizeof(T);
     const T *a[Rows], *b[Vectors][lanes];
     Vector sums[Rows][Vectors] = {};
-    for (std::size_t i = 0; i < Rows; ++i) a[i] = turned.row(i);
+    for (std::size_t i = 0; i < Rows; ++i) a[i] = tile.row(i);
     for (std::size_t v = 0; v < Vectors; ++v)
-        for (std::size_t j = 0; j < lanes; ++j) b[v][j] = turned.column(v * lanes + j);
-    const std::ptrdiff_t k = turned.tile.k, step = turned.tile.a_step,
+        for (std::size_t j = 0; j < lanes; ++j) b[v][j] = tile.column(v * lanes + j);
+    const std::ptrdiff_t k = tile.product.k, step = tile.product.a_step,
                          whole = k - k % static_cast<std::ptrdiff_t>(lanes);
     std::ptrdiff_t p = 0;
     for (; p < whole; p += static_cast<std::ptrdiff_t>(lanes)) {
@@ -104,7 +105,7 @@ void turned_product_baseline(const TurnedTile<T>& turned) {
 #pragma GCC unroll 2
         for (std::size_t v = 0; v < Vectors; ++v) store_128(row_major + (i * Vectors + v) * lanes, sums[i][v]);
     }
-    finish_tile_baseline(turned.tile, row_major, Vectors * lanes, turned.rows, turned.written(lanes));
+    finish_tile_baseline(tile.product, row_major, Vectors * lanes, tile.rows, tile.written(lanes));
 }
 
 #if UNITSCALE_X86
@@ -119,34 +120,35 @@ void turned_product_baseline(const TurnedTile<T>& turned) {
     rows[3] = _mm256_permute2f128_pd(high01, high23, 0x31);
 }
 
-/// strip[j strip_depth + p] = columns[j][start + p] rounded, for p in [0, count). Out of line: rounding is much code.
-[[gnu::noinline]] UNITSCALE_TARGET_AVX2 inline void round_strip_avx2(const RegisterRounder& round,
-                                                                     const float* const* columns,
-                                                                     std::size_t column_count, std::ptrdiff_t start,
-                                                                     std::ptrdiff_t count, float* strip) {
-    const RegisterRounder own = round;  // the stores to the strip may not be taken to change it
+/// strip[j strip_depth + p] = columns[j][start + p] quantised, for p in [0, count). Not inlined, because the code that
+/// quantises is long.
+[[gnu::noinline]] UNITSCALE_TARGET_AVX2 inline void quantise_strip_avx2(const RegisterQuantiser& quantiser,
+                                                                        const float* const* columns,
+                                                                        std::size_t column_count, std::ptrdiff_t start,
+                                                                        std::ptrdiff_t count, float* strip) {
+    const RegisterQuantiser own = quantiser;  // a copy: stores to the strip might alias the original
     for (std::ptrdiff_t p = 0; p < count; p += 8)
         for (std::size_t j = 0; j < column_count; ++j) {
             float* const to = strip + static_cast<std::ptrdiff_t>(j) * strip_depth + p;
-            store_avx2(to, round_vector(own, load_avx2(columns[j] + start + p)));
+            store_avx2(to, quantise_vector(own, load_avx2(columns[j] + start + p)));
         }
 }
 
 template <std::size_t Rows, std::size_t Vectors, class T>
-UNITSCALE_TARGET_AVX2 void turned_product_avx2(const TurnedTile<T>& turned) {
-    using Vector = decltype(load_avx2(turned.tile.a));
+UNITSCALE_TARGET_AVX2 void column_major_product_avx2(const ColumnMajorTile<T>& tile) {
+    using Vector = decltype(load_avx2(tile.product.a));
     constexpr std::size_t lanes = 32 / sizeof(T);
-    const RegisterRounder round = turned.round;
-    const bool rounds = round.kind != RegisterRounding::none;
+    const RegisterQuantiser quantiser = tile.quantiser;
+    const bool rounds = quantiser.kind != RegisterQuantisation::none;
     const T *a[Rows], *b[Vectors][lanes];
     Vector sums[Rows][Vectors];
 #pragma GCC unroll 4
-    for (std::size_t i = 0; i < Rows; ++i) a[i] = turned.row(i);
+    for (std::size_t i = 0; i < Rows; ++i) a[i] = tile.row(i);
     for (std::size_t v = 0; v < Vectors; ++v) {
         for (std::size_t i = 0; i < Rows; ++i) sums[i][v] = broadcast_avx2(T{0});
-        for (std::size_t j = 0; j < lanes; ++j) b[v][j] = turned.column(v * lanes + j);
+        for (std::size_t j = 0; j < lanes; ++j) b[v][j] = tile.column(v * lanes + j);
     }
-    const std::ptrdiff_t k = turned.tile.k, step = turned.tile.a_step,
+    const std::ptrdiff_t k = tile.product.k, step = tile.product.a_step,
                          whole = k - k % static_cast<std::ptrdiff_t>(lanes);
     constexpr std::ptrdiff_t lane_count = lanes, rounded_depth = std::is_same_v<T, float> ? strip_depth : 1;
     alignas(64) T strip[Vectors * lanes * static_cast<std::size_t>(rounded_depth)];
@@ -159,7 +161,7 @@ UNITSCALE_TARGET_AVX2 void turned_product_avx2(const TurnedTile<T>& turned) {
                 columns[v][j] =
                     rounds ? strip + static_cast<std::ptrdiff_t>(v * lanes + j) * rounded_depth : b[v][j] + start;
         if constexpr (std::is_same_v<T, float>)
-            if (rounds) round_strip_avx2(round, b[0], Vectors * lanes, start, count, strip);
+            if (rounds) quantise_strip_avx2(quantiser, b[0], Vectors * lanes, start, count, strip);
         const T* left[Rows];
 #pragma GCC unroll 4
         for (std::size_t i = 0; i < Rows; ++i) left[i] = a[i] + start * step;
@@ -185,7 +187,7 @@ UNITSCALE_TARGET_AVX2 void turned_product_avx2(const TurnedTile<T>& turned) {
             T column[lanes];
             for (std::size_t j = 0; j < lanes; ++j) column[j] = b[v][j][p];
             Vector right = load_avx2(column);
-            if constexpr (std::is_same_v<T, float>) right = round_vector(round, right);
+            if constexpr (std::is_same_v<T, float>) right = quantise_vector(quantiser, right);
 #pragma GCC unroll 4
             for (std::size_t i = 0; i < Rows; ++i)
                 sums[i][v] = fused_avx2(broadcast_avx2(a[i][p * step]), right, sums[i][v]);
@@ -196,7 +198,7 @@ UNITSCALE_TARGET_AVX2 void turned_product_avx2(const TurnedTile<T>& turned) {
 #pragma GCC unroll 2
         for (std::size_t v = 0; v < Vectors; ++v) store_avx2(row_major + (i * Vectors + v) * lanes, sums[i][v]);
     }
-    finish_tile_avx2(turned.tile, row_major, Vectors * lanes, turned.rows, turned.written(lanes));
+    finish_tile_avx2(tile.product, row_major, Vectors * lanes, tile.rows, tile.written(lanes));
 }
 
 [[gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline void transpose_vectors(__m512 (&rows)[16]) {
@@ -228,34 +230,36 @@ UNITSCALE_TARGET_AVX2 void turned_product_avx2(const TurnedTile<T>& turned) {
     }
 }
 
-/// strip[j strip_depth + p] = columns[j][start + p] rounded, for p in [0, count). Out of line: rounding is much code.
-[[gnu::noinline]] UNITSCALE_TARGET_AVX512 inline void round_strip_avx512(const RegisterRounder& round,
-                                                                         const float* const* columns,
-                                                                         std::size_t column_count, std::ptrdiff_t start,
-                                                                         std::ptrdiff_t count, float* strip) {
-    const RegisterRounder own = round;  // the stores to the strip may not be taken to change it
+/// strip[j strip_depth + p] = columns[j][start + p] quantised, for p in [0, count). Not inlined, because the code that
+/// quantises is long.
+[[gnu::noinline]] UNITSCALE_TARGET_AVX512 inline void quantise_strip_avx512(const RegisterQuantiser& quantiser,
+                                                                            const float* const* columns,
+                                                                            std::size_t column_count,
+                                                                            std::ptrdiff_t start, std::ptrdiff_t count,
+                                                                            float* strip) {
+    const RegisterQuantiser own = quantiser;  // a copy: stores to the strip might alias the original
     for (std::ptrdiff_t p = 0; p < count; p += 16)
         for (std::size_t j = 0; j < column_count; ++j) {
             float* const to = strip + static_cast<std::ptrdiff_t>(j) * strip_depth + p;
-            store_avx512(to, round_vector(own, load_avx512(columns[j] + start + p)));
+            store_avx512(to, quantise_vector(own, load_avx512(columns[j] + start + p)));
         }
 }
 
 template <std::size_t Rows, std::size_t Vectors, class T>
-UNITSCALE_TARGET_AVX512 void turned_product_avx512(const TurnedTile<T>& turned) {
-    using Vector = decltype(load_avx512(turned.tile.a));
+UNITSCALE_TARGET_AVX512 void column_major_product_avx512(const ColumnMajorTile<T>& tile) {
+    using Vector = decltype(load_avx512(tile.product.a));
     constexpr std::size_t lanes = 64 / sizeof(T);
-    const RegisterRounder round = turned.round;
-    const bool rounds = round.kind != RegisterRounding::none;
+    const RegisterQuantiser quantiser = tile.quantiser;
+    const bool rounds = quantiser.kind != RegisterQuantisation::none;
     const T *a[Rows], *b[Vectors][lanes];
     Vector sums[Rows][Vectors];
 #pragma GCC unroll 4
-    for (std::size_t i = 0; i < Rows; ++i) a[i] = turned.row(i);
+    for (std::size_t i = 0; i < Rows; ++i) a[i] = tile.row(i);
     for (std::size_t v = 0; v < Vectors; ++v) {
         for (std::size_t i = 0; i < Rows; ++i) sums[i][v] = broadcast_avx512(T{0});
-        for (std::size_t j = 0; j < lanes; ++j) b[v][j] = turned.column(v * lanes + j);
+        for (std::size_t j = 0; j < lanes; ++j) b[v][j] = tile.column(v * lanes + j);
     }
-    const std::ptrdiff_t k = turned.tile.k, step = turned.tile.a_step,
+    const std::ptrdiff_t k = tile.product.k, step = tile.product.a_step,
                          whole = k - k % static_cast<std::ptrdiff_t>(lanes);
     constexpr std::ptrdiff_t lane_count = lanes, rounded_depth = std::is_same_v<T, float> ? strip_depth : 1;
     alignas(64) T strip[Vectors * lanes * static_cast<std::size_t>(rounded_depth)];
@@ -268,7 +272,7 @@ UNITSCALE_TARGET_AVX512 void turned_product_avx512(const TurnedTile<T>& turned) 
                 columns[v][j] =
                     rounds ? strip + static_cast<std::ptrdiff_t>(v * lanes + j) * rounded_depth : b[v][j] + start;
         if constexpr (std::is_same_v<T, float>)
-            if (rounds) round_strip_avx512(round, b[0], Vectors * lanes, start, count, strip);
+            if (rounds) quantise_strip_avx512(quantiser, b[0], Vectors * lanes, start, count, strip);
         const T* left[Rows];
 #pragma GCC unroll 4
         for (std::size_t i = 0; i < Rows; ++i) left[i] = a[i] + start * step;
@@ -295,7 +299,7 @@ UNITSCALE_TARGET_AVX512 void turned_product_avx512(const TurnedTile<T>& turned) 
             T column[lanes];
             for (std::size_t j = 0; j < lanes; ++j) column[j] = b[v][j][p];
             Vector right = load_avx512(column);
-            if constexpr (std::is_same_v<T, float>) right = round_vector(round, right);
+            if constexpr (std::is_same_v<T, float>) right = quantise_vector(quantiser, right);
 #pragma GCC unroll 4
             for (std::size_t i = 0; i < Rows; ++i)
                 sums[i][v] = fused_avx512(broadcast_avx512(a[i][p * step]), right, sums[i][v]);
@@ -306,27 +310,29 @@ UNITSCALE_TARGET_AVX512 void turned_product_avx512(const TurnedTile<T>& turned) 
 #pragma GCC unroll 2
         for (std::size_t v = 0; v < Vectors; ++v) store_avx512(row_major + (i * Vectors + v) * lanes, sums[i][v]);
     }
-    finish_tile_avx512(turned.tile, row_major, Vectors * lanes, turned.rows, turned.written(lanes));
+    finish_tile_avx512(tile.product, row_major, Vectors * lanes, tile.rows, tile.written(lanes));
 }
 
 #endif
 
-/// Runs the kernel of an instruction set. C's vectors are written whole, those without a column not at all. Test: tests/products/few_rows_test.cpp
+/// Runs the kernel of an instruction set. Vectors of C are written whole; vectors without a column are not written.
+/// Test: tests/products/few_rows_test.cpp
 template <class T>
-void turned_product(Isa isa, const TurnedTile<T>& turned) {
+void column_major_product(Isa isa, const ColumnMajorTile<T>& tile) {
 #if UNITSCALE_X86
     if (isa == Isa::avx512)
-        return turned.rows == 1 ? turned_product_avx512<1, 1>(turned) : turned_product_avx512<4, 1>(turned);
+        return tile.rows == 1 ? column_major_product_avx512<1, 1>(tile) : column_major_product_avx512<4, 1>(tile);
     if (isa == Isa::avx2) {
-        return turned.rows > 1 ? turned_product_avx2<4, 1>(turned) : turned_product_avx2<1, 2>(turned);
+        return tile.rows > 1 ? column_major_product_avx2<4, 1>(tile) : column_major_product_avx2<1, 2>(tile);
     }
 #endif
-    turned.rows > 1 ? turned_product_baseline<4, 1>(turned) : turned_product_baseline<1, 2>(turned);
+    tile.rows > 1 ? column_major_product_baseline<4, 1>(tile) : column_major_product_baseline<1, 2>(tile);
 }
 
-/// A few rows of A times a B whose columns are contiguous:
+/// A few rows of A times a column-major B:
 ///   C[i,j] = alpha (sum_p A[i,p] B[p,j] + bias[j]) + gamma C[i,j]
-/// A[i,p] at a[i a_row + p], B[p,j] at b[j b_col + p], C[i,j] at c[i c_row + j]. bias may be null. C is not read when gamma is 0.
+/// A[i,p] is at a[i a_row + p], B[p,j] at b[j b_col + p], C[i,j] at c[i c_row + j]. bias may be null. C is not read
+/// when gamma is 0.
 template <class P>
 struct FewRowsProduct {
     std::ptrdiff_t m = 0, n = 0, k = 0;
@@ -340,42 +346,42 @@ struct FewRowsProduct {
     P alpha = 1, gamma = 0;
 };
 
-/// Where `multiply_few_rows` was measured to beat packing for a short k, as keys have.
+/// Where `multiply_few_rows` was measured to be faster than packing for a short k, as attention keys have.
 template <class P>
 [[nodiscard]] constexpr bool has_few_rows_kernel(Isa isa) noexcept {
     return UNITSCALE_X86 && std::is_same_v<P, float> && isa == Isa::avx512;
 }
 
-/// Runs the product, m at most turned_rows. The bits are those of `multiply_block` where k is at most block_depth. B is read once
-/// and never copied. Test: tests/products/few_rows_test.cpp
+/// Runs the product, with m at most column_major_rows. Where k is at most block_depth, the bits equal the bits of
+/// `multiply_block`. B is read once and never copied. Test: tests/products/few_rows_test.cpp
 template <class P>
 void multiply_few_rows(const FewRowsProduct<P>& product, Isa isa = Isa::avx512) {
     const std::ptrdiff_t lanes = tile_shape(isa).template lanes<P>();
-    alignas(64) std::array<P, static_cast<std::size_t>(turned_rows * 16)> last_c{};
+    alignas(64) std::array<P, static_cast<std::size_t>(column_major_rows * 16)> last_c{};
     std::array<P, 16> last_bias{};
     for (std::ptrdiff_t j = 0; j < product.n; j += lanes) {
-        TurnedTile<P> turned{{}, product.m, std::min(lanes, product.n - j), product.b_col, {}};
-        const bool whole = turned.cols == lanes;
+        ColumnMajorTile<P> tile{{}, product.m, std::min(lanes, product.n - j), product.b_col, {}};
+        const bool whole = tile.cols == lanes;
         P* const c = product.c + j;
-        turned.tile.k = product.k;
-        turned.tile.a = product.a;
-        turned.tile.a_row = product.a_row;
-        turned.tile.b = product.b + j * product.b_col;
-        turned.tile.c = whole ? c : last_c.data();
-        turned.tile.c_row = whole ? product.c_row : lanes;
-        turned.tile.bias = product.bias == nullptr ? nullptr : whole ? product.bias + j : last_bias.data();
-        turned.tile.alpha = product.alpha;
-        turned.tile.gamma = product.gamma;
+        tile.product.k = product.k;
+        tile.product.a = product.a;
+        tile.product.a_row = product.a_row;
+        tile.product.b = product.b + j * product.b_col;
+        tile.product.c = whole ? c : last_c.data();
+        tile.product.c_row = whole ? product.c_row : lanes;
+        tile.product.bias = product.bias == nullptr ? nullptr : whole ? product.bias + j : last_bias.data();
+        tile.product.alpha = product.alpha;
+        tile.product.gamma = product.gamma;
         if (!whole) {
-            if (product.bias != nullptr) std::copy_n(product.bias + j, turned.cols, last_bias.data());
+            if (product.bias != nullptr) std::copy_n(product.bias + j, tile.cols, last_bias.data());
             if (product.gamma != 0)
                 for (std::ptrdiff_t i = 0; i < product.m; ++i)
-                    std::copy_n(c + i * product.c_row, turned.cols, last_c.data() + i * lanes);
+                    std::copy_n(c + i * product.c_row, tile.cols, last_c.data() + i * lanes);
         }
-        turned_product(isa, turned);
+        column_major_product(isa, tile);
         if (!whole)
             for (std::ptrdiff_t i = 0; i < product.m; ++i)
-                std::copy_n(last_c.data() + i * lanes, turned.cols, c + i * product.c_row);
+                std::copy_n(last_c.data() + i * lanes, tile.cols, c + i * product.c_row);
     }
 }
 

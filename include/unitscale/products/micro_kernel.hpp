@@ -14,9 +14,9 @@ namespace unitscale::products {
 
 /// One tile of a product, the unit of work of a micro-kernel:
 ///   C[i,j] = alpha (row_scale[i] col_scale[j] sum_p A[i,p] B[p,j] + bias[j]) + gamma C[i,j]
-/// A[i,p] at a[i a_row + p a_step], B[p,j] at b[p b_step + j], C[i,j] at c[i c_row + j]. Rows come in fours, columns in
-/// whole vectors. The sum of an element runs over p in rising order in one accumulator, so its bits depend neither on the
-/// tile's size nor on the element's place in it. C is not read when gamma is 0. T: float, double.
+/// A[i,p] is at a[i a_row + p a_step], B[p,j] at b[p b_step + j], C[i,j] at c[i c_row + j]. Rows come in fours, columns
+/// in whole vectors. The sum of an element runs over p in rising order in one accumulator. So its bits depend neither
+/// on the tile's size nor on the element's place in it. C is not read when gamma is 0. T: float, double.
 template <class T>
 struct TileProduct {
     std::ptrdiff_t k = 0;
@@ -26,7 +26,7 @@ struct TileProduct {
     std::ptrdiff_t b_step = 0;
     T* c = nullptr;
     std::ptrdiff_t c_row = 0;
-    const T* bias = nullptr;  // null: none; so are the scales
+    const T* bias = nullptr;  // null: no bias; a null scale likewise
     const T* row_scale = nullptr;
     const T* col_scale = nullptr;
     T alpha = 1, gamma = 0;
@@ -37,10 +37,10 @@ struct TileProduct {
     }
 };
 
-/// The shape of an instruction set's largest tile: as many accumulators as its registers hold beside the operands.
+/// Shape of an instruction set's largest tile: as many accumulators as its registers hold beside the operands.
 struct TileShape {
     int rows;     ///< a multiple of four
-    int vectors;  ///< vectors to a row
+    int vectors;  ///< vectors in a row
     int vector_bytes;
 
     template <class T>
@@ -61,9 +61,10 @@ inline constexpr std::ptrdiff_t max_tile_rows = 12;
 template <class T>
 inline constexpr std::ptrdiff_t max_tile_columns = tile_shape(Isa::avx512).columns<T>();
 
-/// C from the sums of a tile, `sums_row` apart, `rows` x `cols` whole vectors. One function for all tiles of an instruction set:
-/// unrolled in each, it would be most of their code. The last scale and the bias are one `multiply_add`.
-/// A missing scale is not a factor 1: Clang would make an addition of it, and contract that with the other scale.
+/// Computes C from the sums of a tile: `rows` x `cols` whole vectors, with sums_row elements between rows of sums. One
+/// function serves all tiles of an instruction set. Unrolled in each tile, it would be most of their code. The last
+/// scale and the bias are one `multiply_add`. A missing scale is not a factor 1: Clang would turn that call into an
+/// addition and contract the addition with the other scale.
 template <class T>
 [[gnu::noinline]] void finish_tile_baseline(const TileProduct<T>& tile, const T* sums, std::ptrdiff_t sums_row,
                                             std::ptrdiff_t rows, std::ptrdiff_t cols) {
@@ -137,7 +138,7 @@ void tile_product_baseline(const TileProduct<T>& tile) {
 
 #if UNITSCALE_X86
 
-/// As finish_tile_baseline.
+/// `finish_tile_baseline` for AVX2.
 template <class T>
 [[gnu::noinline]] UNITSCALE_TARGET_AVX2 void finish_tile_avx2(const TileProduct<T>& tile, const T* sums,
                                                               std::ptrdiff_t sums_row, std::ptrdiff_t rows,
@@ -216,7 +217,7 @@ UNITSCALE_TARGET_AVX2 void tile_product_avx2(const TileProduct<T>& tile) {
     finish_tile_avx2(tile, row_major, Vectors * lanes, 4, Vectors * lanes);
 }
 
-/// As finish_tile_baseline, but of any number of columns.
+/// `finish_tile_baseline` for AVX-512, with any number of columns.
 template <class T>
 [[gnu::noinline]] UNITSCALE_TARGET_AVX512 void finish_tile_avx512(const TileProduct<T>& tile, const T* sums,
                                                                   std::ptrdiff_t sums_row, std::ptrdiff_t rows,
@@ -261,7 +262,8 @@ UNITSCALE_TARGET_AVX512 void tile_product_avx512(const TileProduct<T>& tile) {
 #pragma GCC unroll 2
         for (std::size_t v = 0; v < Vectors; ++v) sums[i][v] = zero;
     }
-    // A base for every four rows: their addresses are base + {0, 1, 2} row and base + 3 row, two registers for all.
+    // One base for every four rows: addresses are base + {0, 1, 2} row and base + 3 row, so two registers serve all
+    // rows.
     const T* a[Fours];
 #pragma GCC unroll 3
     for (std::size_t four = 0; four < Fours; ++four) a[four] = tile.a + static_cast<std::ptrdiff_t>(4 * four) * row;
@@ -313,7 +315,8 @@ UNITSCALE_TARGET_AVX512 void tile_product_avx512(const TileProduct<T>& tile) {
 
 #endif
 
-/// Runs the micro-kernel of an instruction set on a tile of 4 `fours` rows and `vectors` vectors of columns, within its shape.
+/// Runs the micro-kernel of an instruction set on a tile of 4 `fours` rows and `vectors` vectors of columns. Both
+/// numbers stay within the shape of the instruction set.
 template <class T>
 void tile_product(Isa isa, int fours, int vectors, const TileProduct<T>& tile) {
 #if UNITSCALE_X86

@@ -4,7 +4,7 @@
 #include <unitscale/base/cpu.hpp>
 #include <unitscale/formats/quantiser.hpp>
 #include <unitscale/products/micro_kernel.hpp>
-#include <unitscale/products/round_lines.hpp>
+#include <unitscale/products/quantise_lines.hpp>
 #include <unitscale/tensor/backend.hpp>
 #include <unitscale/tensor/cast.hpp>
 
@@ -17,12 +17,12 @@
 #include <span>
 #include <type_traits>
 
-// Operands on their way into the micro-kernels and results on their way out: the only place where a product sees element
-// types, strides and formats. Everything between is Accum<T> in panels.
+// Operands on their way into the micro-kernels, and results on their way out. Only these functions of a product see
+// element types, strides and formats. Everything between them is Accum<T> in panels.
 namespace unitscale::products {
 
-/// One matrix of a batch, or a batch of them: element (i, j) at data[i row_stride + j col_stride], batch item b at
-/// data + b batch_stride. Strides in elements, of any sign or 0.
+/// One matrix, or a batch of matrices. Element (i, j) is at data[i row_stride + j col_stride], batch item b at data + b
+/// batch_stride. Strides count elements; they have any sign or are 0.
 template <class T>
 struct MatrixView {
     T* data = nullptr;
@@ -44,7 +44,7 @@ struct MatrixView {
 };
 
 #if UNITSCALE_X86
-/// Eight at a time; the rest is the caller's. Returns how many were converted.
+/// Converts eight elements at a time and leaves the rest to the caller. Returns the number of converted elements.
 UNITSCALE_TARGET_AVX2 inline std::ptrdiff_t widen_half_avx2(const Half* in, std::ptrdiff_t n, float* out) {
     std::ptrdiff_t i = 0;
     for (; i + 8 <= n; i += 8)
@@ -60,9 +60,9 @@ UNITSCALE_TARGET_AVX2 inline std::ptrdiff_t narrow_half_avx2(const float* in, st
 }
 #endif
 
-/// Consecutive elements in Accum<T>; exact.
+/// Converts consecutive elements to Accum<T>; exact.
 template <class T>
-void widen(Isa isa, const T* in, std::ptrdiff_t n, Accum<T>* out) noexcept {
+void widen_line(Isa isa, const T* in, std::ptrdiff_t n, Accum<T>* out) noexcept {
     std::ptrdiff_t i = 0;
     if constexpr (std::is_same_v<T, Accum<T>>) {
         if (n > 0) std::memcpy(out, in, static_cast<std::size_t>(n) * sizeof(T));
@@ -80,9 +80,9 @@ void widen(Isa isa, const T* in, std::ptrdiff_t n, Accum<T>* out) noexcept {
     for (; i < n; ++i) out[i] = element_cast<Accum<T>>(in[i]);
 }
 
-/// Consecutive elements back in T, rounded to nearest even.
+/// Converts consecutive elements back to T, rounded to nearest even.
 template <class T>
-void narrow(Isa isa, const Accum<T>* in, std::ptrdiff_t n, T* out) noexcept {
+void narrow_line(Isa isa, const Accum<T>* in, std::ptrdiff_t n, T* out) noexcept {
     std::ptrdiff_t i = 0;
     if constexpr (std::is_same_v<T, Accum<T>>) {
         if (n > 0) std::memcpy(out, in, static_cast<std::size_t>(n) * sizeof(T));
@@ -122,8 +122,8 @@ template <class T>
 
 /// out[j out_row + i] = in[i in_row + j] for i < rows, j < cols.
 template <class T>
-void transpose(const T* in, std::ptrdiff_t in_row, std::ptrdiff_t rows, std::ptrdiff_t cols, T* out,
-               std::ptrdiff_t out_row) noexcept {
+void transpose_block(const T* in, std::ptrdiff_t in_row, std::ptrdiff_t rows, std::ptrdiff_t cols, T* out,
+                     std::ptrdiff_t out_row) noexcept {
     constexpr std::ptrdiff_t side = 16 / sizeof(T);
     const std::ptrdiff_t whole_rows = rows / side * side, whole_cols = cols / side * side;
     for (std::ptrdiff_t j = 0; j < whole_cols; j += side)
@@ -134,10 +134,10 @@ void transpose(const T* in, std::ptrdiff_t in_row, std::ptrdiff_t rows, std::ptr
             out[j * out_row + i] = in[i * in_row + j];
 }
 
-/// `transpose` with the kernels of an instruction set.
+/// `transpose_block` with the kernels of an instruction set.
 template <class T>
-void transpose(Isa isa, const T* in, std::ptrdiff_t in_row, std::ptrdiff_t rows, std::ptrdiff_t cols, T* out,
-               std::ptrdiff_t out_row) noexcept {
+void transpose_block(Isa isa, const T* in, std::ptrdiff_t in_row, std::ptrdiff_t rows, std::ptrdiff_t cols, T* out,
+                     std::ptrdiff_t out_row) noexcept {
 #if UNITSCALE_X86
     if constexpr (std::is_same_v<T, float>)
         if (isa == Isa::avx512) {
@@ -146,23 +146,25 @@ void transpose(Isa isa, const T* in, std::ptrdiff_t in_row, std::ptrdiff_t rows,
                 for (std::ptrdiff_t i = 0; i < whole_rows; i += 16)
                     transpose_square_avx512(in + i * in_row + j, in_row, out + j * out_row + i, out_row);
             if (whole_rows < rows)
-                transpose(in + whole_rows * in_row, in_row, rows - whole_rows, whole_cols, out + whole_rows, out_row);
+                transpose_block(in + whole_rows * in_row, in_row, rows - whole_rows, whole_cols, out + whole_rows,
+                                out_row);
             if (whole_cols < cols)
-                transpose(in + whole_cols, in_row, rows, cols - whole_cols, out + whole_cols * out_row, out_row);
+                transpose_block(in + whole_cols, in_row, rows, cols - whole_cols, out + whole_cols * out_row, out_row);
             return;
         }
 #endif
     static_cast<void>(isa);
-    transpose(in, in_row, rows, cols, out, out_row);
+    transpose_block(in, in_row, rows, cols, out, out_row);
 }
 
-/// `rows` rows of `Count` consecutive elements: copies without a call.
+/// Copies `rows` rows of `Count` consecutive elements without a call of memcpy for each row.
 template <std::ptrdiff_t Count, class T>
 void copy_rows(const T* in, std::ptrdiff_t in_row, std::ptrdiff_t rows, T* out, std::ptrdiff_t out_row) noexcept {
     for (std::ptrdiff_t i = 0; i < rows; ++i) std::memcpy(out + i * out_row, in + i * in_row, Count * sizeof(T));
 }
 
-/// out[i out_row + j] = a(i, j) in Accum<T>, for any strides of a; out's columns from `cols` to `padded_cols` become 0.
+/// out[i out_row + j] = a(i, j) in Accum<T>, for any strides of a. Columns of out from `cols` to `padded_cols` become
+/// 0.
 template <class T>
 void widen_block(Isa isa, const MatrixView<const T>& a, std::ptrdiff_t rows, std::ptrdiff_t cols,
                  std::ptrdiff_t padded_cols, Accum<T>* out, std::ptrdiff_t out_row) noexcept {
@@ -180,10 +182,11 @@ void widen_block(Isa isa, const MatrixView<const T>& a, std::ptrdiff_t rows, std
             else copied = false;
         }
         if (!copied)
-            for (std::ptrdiff_t i = 0; i < rows; ++i) widen(isa, a.data + i * a.row_stride, cols, out + i * out_row);
+            for (std::ptrdiff_t i = 0; i < rows; ++i)
+                widen_line(isa, a.data + i * a.row_stride, cols, out + i * out_row);
     } else if (a.row_stride == 1) {
         if constexpr (std::is_same_v<T, P>) {
-            transpose(isa, a.data, a.col_stride, cols, rows, out, out_row);
+            transpose_block(isa, a.data, a.col_stride, cols, rows, out, out_row);
         } else {
             constexpr std::ptrdiff_t strip = 64;
             alignas(64) std::array<P, static_cast<std::size_t>(strip * max_tile_columns<P>)> buffer;
@@ -192,8 +195,8 @@ void widen_block(Isa isa, const MatrixView<const T>& a, std::ptrdiff_t rows, std
                     const std::ptrdiff_t height = std::min(strip, rows - i),
                                          width = std::min(max_tile_columns<P>, cols - j);
                     for (std::ptrdiff_t l = 0; l < width; ++l)
-                        widen(isa, a.at(i, j + l), height, buffer.data() + l * strip);
-                    transpose(isa, buffer.data(), strip, width, height, out + i * out_row + j, out_row);
+                        widen_line(isa, a.at(i, j + l), height, buffer.data() + l * strip);
+                    transpose_block(isa, buffer.data(), strip, width, height, out + i * out_row + j, out_row);
                 }
         }
     } else {
@@ -205,44 +208,46 @@ void widen_block(Isa isa, const MatrixView<const T>& a, std::ptrdiff_t rows, std
             std::fill(out + i * out_row + cols, out + i * out_row + padded_cols, P{0});
 }
 
-/// Rounds packed values in place. The zeros of the padding stay zero.
+/// Quantises packed values in place. Zeros of the padding stay zero.
 template <class P>
-void round_packed(Isa isa, const Quantiser* round, P* values, std::ptrdiff_t count) {
-    if (round == nullptr || count == 0) return;
+void quantise_packed(Isa isa, const Quantiser* quantiser, P* values, std::ptrdiff_t count) {
+    if (quantiser == nullptr || count == 0) return;
     const std::span<P> span(values, static_cast<std::size_t>(count));
     if constexpr (std::is_same_v<P, float>) {
 #if UNITSCALE_X86
-        if (isa != Isa::baseline && rounds_in_register(*round))
-            return copy_lines<float>(isa, {values, count, 1, count, count, values, count}, register_rounder(round));
+        if (isa != Isa::baseline && quantises_in_register(*quantiser))
+            return copy_lines<float>(isa, {values, count, 1, count, count, values, count},
+                                     register_quantiser(quantiser));
 #endif
-        quantise_span(isa, round->format, span, span, round->options());
+        quantise_span(isa, quantiser->format, span, span, quantiser->options());
     } else {
-        quantise(round->format, std::span<const P>(span), span, round->options());
+        quantise(quantiser->format, std::span<const P>(span), span, quantiser->options());
     }
 }
 
-/// `widen_block` of any source that it knows, each element rounded once, to lines of padded_cols one after the other.
+/// `widen_block` of any view that it accepts, with each element quantised once. The result is a sequence of lines of
+/// padded_cols elements.
 template <class P, class View>
 void pack_block(Isa isa, const View& a, std::ptrdiff_t rows, std::ptrdiff_t cols, std::ptrdiff_t padded_cols,
-                const Quantiser* round, P* out) {
+                const Quantiser* quantiser, P* out) {
     widen_block(isa, a, rows, cols, padded_cols, out, padded_cols);
-    round_packed(isa, round, out, rows * padded_cols);
+    quantise_packed(isa, quantiser, out, rows * padded_cols);
 }
 template <class P, class T>
 void pack_block(Isa isa, const MatrixView<const T>& a, std::ptrdiff_t rows, std::ptrdiff_t cols,
-                std::ptrdiff_t padded_cols, const Quantiser* round, P* out) {
+                std::ptrdiff_t padded_cols, const Quantiser* quantiser, P* out) {
 #if UNITSCALE_X86
     if constexpr (std::is_same_v<T, float> || std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>)
-        if (isa != Isa::baseline && (round == nullptr || rounds_in_register(*round))) {
-            const RegisterRounder rounder = register_rounder(round);
+        if (isa != Isa::baseline && (quantiser == nullptr || quantises_in_register(*quantiser))) {
+            const RegisterQuantiser constants = register_quantiser(quantiser);
             if (a.col_stride == 1)
-                return copy_lines<T>(isa, {a.data, a.row_stride, rows, cols, padded_cols, out, padded_cols}, rounder);
+                return copy_lines<T>(isa, {a.data, a.row_stride, rows, cols, padded_cols, out, padded_cols}, constants);
             if (a.row_stride == 1)
                 return transpose_lines<T>(isa, {a.data, a.col_stride, cols, rows, padded_cols, out, padded_cols},
-                                          rounder);
+                                          constants);
         }
 #endif
-    pack_block<P, MatrixView<const T>>(isa, a, rows, cols, padded_cols, round, out);
+    pack_block<P, MatrixView<const T>>(isa, a, rows, cols, padded_cols, quantiser, out);
 }
 
 /// Rows of A as a micro-kernel reads them: A[i,p] at data[i row + p step].
@@ -252,35 +257,35 @@ struct LeftPanel {
     std::ptrdiff_t row = 0, step = 1;
 };
 
-/// Packs `rows` rows of A, k columns, into out (round_up(rows, 4) k elements; rows of padding are zero), in the order in which A
-/// lies in memory. With rounding each element is rounded once, on the way.
+/// Packs `rows` rows of A, k columns, into out (round_up(rows, 4) k elements; rows of padding are zero), in the order
+/// of A in memory. With a quantiser, each element is quantised once, on the way.
 template <class T>
 [[nodiscard]] LeftPanel<Accum<T>> pack_left(Isa isa, const MatrixView<const T>& a, std::ptrdiff_t rows,
-                                            std::ptrdiff_t k, const Quantiser* round, Accum<T>* out) {
+                                            std::ptrdiff_t k, const Quantiser* quantiser, Accum<T>* out) {
     const std::ptrdiff_t padded = round_up(rows, 4);
     LeftPanel<Accum<T>> panel{out, k, 1};
     if (a.row_stride == 1 && a.col_stride != 1) {
         panel = {out, 1, padded};
-        pack_block(isa, a.transposed(), k, rows, padded, round, out);
+        pack_block(isa, a.transposed(), k, rows, padded, quantiser, out);
     } else {
-        pack_block(isa, a, rows, k, k, round, out);
+        pack_block(isa, a, rows, k, k, quantiser, out);
         std::fill(out + rows * k, out + padded * k, Accum<T>{0});
     }
     return panel;
 }
 
-/// B [k,n] in panels of `width` columns (the last one of as many whole vectors as it needs), each k rows of consecutive
-/// columns: element (p, j) of panel q at panel(q)[p row_step(q) + j]. Packed, or read where B lies (`in_place_row` is its row
-/// stride, n whole vectors). Or B's columns are consecutive where they lie: element (p, j) at panel(q)[j in_place_column + p],
-/// to be rounded by `rounder`.
+/// B [k,n] in panels of `width` columns; the last panel has as many whole vectors as it needs. Three layouts:
+/// - Packed: a panel has k rows of consecutive columns, with element (p, j) of panel q at panel(q)[p row_step(q) + j].
+/// - Row-major in place: as packed, with `in_place_row` as the row stride. n is a number of whole vectors.
+/// - Column-major in place: element (p, j) is at panel(q)[j in_place_column + p], to be quantised by `quantiser`.
 template <class P>
 struct RightPanels {
     const P* data = nullptr;
     std::ptrdiff_t k = 0, n = 0, width = 0, lanes = 1;
     std::ptrdiff_t packed_k = 0;         ///< rows that packed panels hold; k of them are used
     std::ptrdiff_t in_place_row = 0;     ///< 0: packed
-    std::ptrdiff_t in_place_column = 0;  ///< 0: not by columns
-    RegisterRounder rounder{};
+    std::ptrdiff_t in_place_column = 0;  ///< 0: not column-major
+    RegisterQuantiser quantiser{};
 
     [[nodiscard]] std::ptrdiff_t columns(std::ptrdiff_t q) const noexcept { return std::min(width, n - q * width); }
     [[nodiscard]] std::ptrdiff_t padded_columns(std::ptrdiff_t q) const noexcept { return round_up(columns(q), lanes); }
@@ -294,16 +299,17 @@ struct RightPanels {
 
     /// The first rows of B, as a B of its own.
     [[nodiscard]] RightPanels first_rows(std::ptrdiff_t rows) const noexcept {
-        return {data, rows, n, width, lanes, packed_k, in_place_row, in_place_column, rounder};
+        return {data, rows, n, width, lanes, packed_k, in_place_row, in_place_column, quantiser};
     }
-    /// The first columns, to the end of the last panel that has any of them.
+    /// The first columns, up to the end of the last panel that holds any of them.
     [[nodiscard]] RightPanels first_columns(std::ptrdiff_t cols) const noexcept {
-        return {data,   k, std::min(n, round_up(cols, width)), width, lanes, packed_k, in_place_row, in_place_column,
-                rounder};
+        return {data,     k, std::min(n, round_up(cols, width)), width, lanes, packed_k, in_place_row, in_place_column,
+                quantiser};
     }
 };
 
-/// B where it lies: for few rows of A, which do not repay packing. Consecutive columns, n whole vectors.
+/// B in place, for few rows of A, which do not repay packing. Columns are consecutive, and n is a number of whole
+/// vectors.
 template <class P>
 [[nodiscard]] RightPanels<P> right_in_place(Isa isa, const MatrixView<const P>& b, std::ptrdiff_t k,
                                             std::ptrdiff_t n) noexcept {
@@ -311,38 +317,39 @@ template <class P>
     return {b.data, k, n, shape.columns<P>(), shape.lanes<P>(), 0, b.row_stride};
 }
 
-/// The same of consecutive rows, whose elements are rounded when they are read, in panels of `vectors` vectors.
+/// B in place with consecutive rows (column-major), in panels of `vectors` vectors. Elements are quantised when read.
 template <class P>
 [[nodiscard]] RightPanels<P> right_columns_in_place(Isa isa, const MatrixView<const P>& b, std::ptrdiff_t k,
                                                     std::ptrdiff_t n, std::ptrdiff_t vectors,
-                                                    const Quantiser* round) noexcept {
+                                                    const Quantiser* quantiser) noexcept {
     const std::ptrdiff_t lanes = tile_shape(isa).lanes<P>();
-    return {b.data, k, n, vectors * lanes, lanes, 0, 0, b.col_stride, register_rounder(round)};
+    return {b.data, k, n, vectors * lanes, lanes, 0, 0, b.col_stride, register_quantiser(quantiser)};
 }
 
-/// Elements that pack_right writes.
+/// Number of elements that pack_right writes.
 template <class P>
 [[nodiscard]] std::ptrdiff_t packed_right_size(Isa isa, std::ptrdiff_t k, std::ptrdiff_t n) noexcept {
     return k * round_up(n, tile_shape(isa).lanes<P>());
 }
 
-/// Packs B, rounding each element once on the way. Columns of padding are zero. `View`: any source that widen_block knows.
+/// Packs B and quantises each element once on the way. Columns of padding are zero. `View`: any view that widen_block
+/// accepts.
 template <class P, class View>
 [[nodiscard]] RightPanels<P> pack_right_from(Isa isa, const View& b, std::ptrdiff_t k, std::ptrdiff_t n,
-                                             const Quantiser* round, P* out) {
+                                             const Quantiser* quantiser, P* out) {
     const TileShape shape = tile_shape(isa);
     const RightPanels<P> panels{out, k, n, shape.columns<P>(), shape.lanes<P>(), k, 0};
     for (std::ptrdiff_t q = 0; q < panels.count(); ++q) {
         P* const panel = out + q * panels.width * k;
         const std::ptrdiff_t step = panels.padded_columns(q);
-        pack_block(isa, b.block(0, q * panels.width), k, panels.columns(q), step, round, panel);
+        pack_block(isa, b.block(0, q * panels.width), k, panels.columns(q), step, quantiser, panel);
     }
     return panels;
 }
 template <class T>
 [[nodiscard]] RightPanels<Accum<T>> pack_right(Isa isa, const MatrixView<const T>& b, std::ptrdiff_t k,
-                                               std::ptrdiff_t n, const Quantiser* round, Accum<T>* out) {
-    return pack_right_from<Accum<T>>(isa, b, k, n, round, out);
+                                               std::ptrdiff_t n, const Quantiser* quantiser, Accum<T>* out) {
+    return pack_right_from<Accum<T>>(isa, b, k, n, quantiser, out);
 }
 
 }  // namespace unitscale::products

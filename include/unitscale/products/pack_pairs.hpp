@@ -3,7 +3,7 @@
 
 #include <unitscale/base/cpu.hpp>
 #include <unitscale/products/pack.hpp>
-#include <unitscale/products/round_lines.hpp>
+#include <unitscale/products/quantise_lines.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -11,8 +11,8 @@
 #include <cstdint>
 #include <type_traits>
 
-// Operands of the bf16 instructions on their way into the micro-kernels of matmul_pairs.hpp: pairs of bf16, consecutive in k.
-// A value is rounded to its format in a register between the load and the store.
+// Operands of the bf16 instructions, on their way into the micro-kernels of pair_kernels.hpp. They are pairs of bf16
+// that are consecutive in k. A value is quantised in a register between the load and the store.
 namespace unitscale::products {
 
 /// Whether every number of the format, infinity and NaN included, is a normal bf16 or zero.
@@ -20,60 +20,62 @@ namespace unitscale::products {
     return format.mantissa_bits <= 7 && format.quantum_exponent() >= -126 && format.max_exponent() <= 127;
 }
 
-/// Two bf16, the one with the smaller k in the low half.
+/// Two bf16; the one with the smaller k is in the low half.
 using Pair = std::uint32_t;
 
 inline constexpr std::ptrdiff_t pair_columns = 32;  ///< of a panel of B
 inline constexpr std::ptrdiff_t pair_depth = 32;    ///< k is padded with zeros to a multiple: one AMX tile
 [[nodiscard]] constexpr std::ptrdiff_t pairs_of(std::ptrdiff_t k) noexcept { return round_up(k, pair_depth) / 2; }
 
-/// B in panels of pairs: pair (p, j) of panel q, that is of rows 2p and 2p + 1, at panel(q)[p padded_columns(q) + j].
+/// B in panels of pairs. Pair (p, j) of panel q holds rows 2p and 2p + 1, at panel(q)[p padded_columns(q) + j].
 using RightPairs = RightPanels<Pair>;
 [[nodiscard]] inline std::ptrdiff_t packed_right_pairs_size(std::ptrdiff_t k, std::ptrdiff_t n) noexcept {
     return pairs_of(k) * round_up(n, 16);
 }
 
-/// Floats of the buffer through which operands go that are not floats in lines, or not rounded in registers.
+/// Floats of the buffer for operands that are not floats in lines, or are not quantised in registers.
 inline constexpr std::ptrdiff_t pair_buffer = 4096;
 
 #if UNITSCALE_X86
 
-/// Whether what a quantiser makes in a register is exact in bf16.
-[[nodiscard]] constexpr bool rounds_to_pairs(const Quantiser& round) noexcept {
-    return exact_in_bf16(round.format) && register_rounding(round) == RegisterRounding::by_exponent;
+/// Whether a quantiser can run in a register and gives numbers that are exact in bf16.
+[[nodiscard]] constexpr bool quantises_to_pairs(const Quantiser& quantiser) noexcept {
+    return exact_in_bf16(quantiser.format) && register_quantisation(quantiser) == RegisterQuantisation::by_exponent;
 }
 
-/// Where a block of pairs comes from and goes to. `lines` and `length` are what there is of the source, the rest counts as
-/// zero.
+/// Source and destination of a block of pairs. `lines` and `length` count the existing elements of the source. All
+/// other elements count as zero.
 template <class Element>
 struct PairBlock {
     const Element* in = nullptr;
-    std::ptrdiff_t row = 0;                ///< between the source's lines
+    std::ptrdiff_t row = 0;                ///< between lines of the source
     std::ptrdiff_t lines = 0, length = 0;  ///< lines of consecutive elements, and elements in each
     Pair* out = nullptr;
     std::ptrdiff_t out_row = 0, out_lines = 16;
 };
 
-/// Indices of the upper halves of 32 words: sixteen in one register, sixteen in a second. `FloatLines::along` joins these halves.
+/// Indices of the upper halves of 32 words: sixteen in one register, sixteen in a second. `FloatLines::along` joins
+/// these halves.
 [[nodiscard, gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline __m512i upper_halves() {
     HalfWords512 index{};
     for (std::size_t i = 0; i < 32; ++i) index[i] = static_cast<std::uint16_t>(2 * i + 1);
     return reinterpret_cast<__m512i>(index);
 }
 
-/// Sixteen pairs from lines of floats, each rounded on the way if the rounder says so. Floats that are exact in bf16 are their upper
-/// halves. What a source of pairs is: `along` makes them of 32 consecutive elements, `across` of 16 of each of two lines; elements
-/// that a mask leaves out are not read, and zero.
+/// Makes sixteen pairs from lines of floats, each float quantised on the way if the quantiser says so. A float that is
+/// exact in bf16 is its upper half. Every source of pairs has two functions. `along` makes pairs of 32 consecutive
+/// elements. `across` makes pairs of 16 elements from each of two lines. Elements that a mask leaves out are zero and
+/// not read.
 struct FloatLines {
     using Element = float;
-    RegisterRounder round;
+    RegisterQuantiser quantiser;
     __m512i halves;
 
-    [[gnu::always_inline]] UNITSCALE_TARGET_AVX512 explicit FloatLines(const RegisterRounder& rounding)
-        : round(rounding), halves(upper_halves()) {}
+    [[gnu::always_inline]] UNITSCALE_TARGET_AVX512 explicit FloatLines(const RegisterQuantiser& rounding)
+        : quantiser(rounding), halves(upper_halves()) {}
     [[nodiscard, gnu::always_inline]] UNITSCALE_TARGET_AVX512 __m512 rounded(__m512 x) const {
-        if (round.kind == RegisterRounding::none) return x;
-        return round_in_register<RegisterRounding::by_exponent>(round, x);
+        if (quantiser.kind == RegisterQuantisation::none) return x;
+        return quantise_in_register<RegisterQuantisation::by_exponent>(quantiser, x);
     }
     [[nodiscard, gnu::always_inline]] UNITSCALE_TARGET_AVX512 Words512 along(const float* in, __mmask16 low,
                                                                              __mmask16 high) const {
@@ -93,8 +95,9 @@ struct FloatLines {
     }
 };
 
-/// `lines` lines along k, of `length` elements each: to[i to_row + p] = pair(in[i row + 2p], in[i row + 2p + 1]). Loops are not
-/// unrolled: they wait for memory, and every source has its own copy.
+/// Loads `lines` lines along k, of `length` elements each:
+///   to[i to_row + p] = pair(in[i row + 2p], in[i row + 2p + 1])
+/// Loops are not unrolled: they wait for memory, and every source has its own copy.
 template <class Lines, class Source>
 UNITSCALE_TARGET_AVX512 void load_pairs_along(const PairBlock<typename Lines::Element>& block, const Source& source,
                                               Pair* to, std::ptrdiff_t to_row) {
@@ -107,7 +110,8 @@ UNITSCALE_TARGET_AVX512 void load_pairs_along(const PairBlock<typename Lines::El
         _mm512_storeu_si512(to, reinterpret_cast<__m512i>(from.along(in, low, high)));
 }
 
-/// As load_pairs_along, where a line runs across k. Two lines make one line of pairs: to[p to_row + i] = pair(in[2p row + i], in[(2p + 1) row + i]).
+/// Counterpart of load_pairs_along where a line runs across k. Two lines make one line of pairs:
+///   to[p to_row + i] = pair(in[2p row + i], in[(2p + 1) row + i])
 template <class Lines, class Source>
 UNITSCALE_TARGET_AVX512 void load_pairs_across(const PairBlock<typename Lines::Element>& block, const Source& source,
                                                Pair* to, std::ptrdiff_t to_row) {
@@ -143,8 +147,8 @@ UNITSCALE_TARGET_AVX512 inline void transpose_pairs(const Pair* square, Pair* ou
         _mm512_storeu_si512(out, reinterpret_cast<__m512i>(lines[i]));
 }
 
-/// One block, whichever way its source lies: lines of pairs from lines of the source, or with `transposed` through a square in the
-/// first-level cache. Lines that the source has not are zero.
+/// Packs one block, in either layout of its source. Lines of the source become lines of pairs, or with `transposed`
+/// pass through a square in the level 1 cache. Lines that the source does not have are zero.
 template <class Lines, class Source>
 void pack_pairs_of(PairBlock<typename Lines::Element> block, const Source& source, bool along, bool transposed) {
     block.lines = std::min<std::ptrdiff_t>(block.lines, along ? 16 : 32);
@@ -157,21 +161,21 @@ void pack_pairs_of(PairBlock<typename Lines::Element> block, const Source& sourc
         std::fill_n(to + i * row, 16, Pair{0});
     if (transposed) transpose_pairs(square, block.out, block.out_row, block.out_lines);
 }
-inline void pack_pairs(const PairBlock<float>& block, const RegisterRounder& round, bool along, bool transposed) {
-    pack_pairs_of<FloatLines>(block, round, along, transposed);
+inline void pack_pairs(const PairBlock<float>& block, const RegisterQuantiser& quantiser, bool along, bool transposed) {
+    pack_pairs_of<FloatLines>(block, quantiser, along, transposed);
 }
 
-/// Whether blocks can be read from the operand itself, without a part of it widened and rounded in a buffer.
+/// Whether blocks can be read from the operand itself, without a widened and quantised copy in a buffer.
 template <class View>
 [[nodiscard]] bool has_lines(const View& view) noexcept {
     return view.col_stride == 1 || view.row_stride == 1;
 }
 template <class T>
-[[nodiscard]] bool packs_in_place(const MatrixView<const T>& view, const Quantiser* round) noexcept {
-    return std::is_same_v<T, float> && has_lines(view) && (round == nullptr || rounds_to_pairs(*round));
+[[nodiscard]] bool packs_in_place(const MatrixView<const T>& view, const Quantiser* quantiser) noexcept {
+    return std::is_same_v<T, float> && has_lines(view) && (quantiser == nullptr || quantises_to_pairs(*quantiser));
 }
 
-/// `pack_left_pairs` of an operand that has lines. `source`: what `pack_pairs` of its elements takes.
+/// `pack_left_pairs` for an operand that has lines. `source`: the argument with which `pack_pairs` makes its pairs.
 template <class View, class Source>
 void pack_left_lines(const View& a, std::ptrdiff_t rows, std::ptrdiff_t k, const Source& source, std::ptrdiff_t group,
                      Pair* out) {
@@ -195,18 +199,18 @@ void pack_left_lines(const View& a, std::ptrdiff_t rows, std::ptrdiff_t k, const
             for (std::ptrdiff_t i = 0; i < rows; i += group) pack(i, p);
 }
 
-/// `pack_left_pairs` of any operand that widen_block knows.
+/// `pack_left_pairs` for any operand that widen_block accepts.
 template <class View>
-void pack_left_pairs_buffered(const View& a, std::ptrdiff_t rows, std::ptrdiff_t k, const Quantiser* round,
+void pack_left_pairs_buffered(const View& a, std::ptrdiff_t rows, std::ptrdiff_t k, const Quantiser* quantiser,
                               std::ptrdiff_t group, Pair* out, float* buffer) {
-    const bool in_register = round != nullptr && rounds_to_pairs(*round);
-    const RegisterRounder constants = register_rounder(in_register ? round : nullptr);
+    const bool in_register = quantiser != nullptr && quantises_to_pairs(*quantiser);
+    const RegisterQuantiser constants = register_quantiser(in_register ? quantiser : nullptr);
     constexpr std::ptrdiff_t strip = pair_buffer / 16;
     for (std::ptrdiff_t i = 0; i < rows; i += group)
         for (std::ptrdiff_t p0 = 0; p0 < k; p0 += strip) {
             const std::ptrdiff_t height = std::min(group, rows - i), depth = std::min(strip, k - p0);
             widen_block(Isa::avx512, a.block(i, p0), height, depth, depth, buffer, depth);
-            if (!in_register) round_packed(Isa::avx512, round, buffer, height * depth);
+            if (!in_register) quantise_packed(Isa::avx512, quantiser, buffer, height * depth);
             for (std::ptrdiff_t p = 0; p < depth; p += pair_depth)
                 pack_pairs({buffer + p, depth, height, std::min(pair_depth, depth - p),
                             out + i * pairs_of(k) + (p0 + p) / 2 * group, 16, group},
@@ -214,35 +218,36 @@ void pack_left_pairs_buffered(const View& a, std::ptrdiff_t rows, std::ptrdiff_t
         }
 }
 
-/// Packs `rows` rows of A, k columns, in groups of `group` rows (at most 16; rows of padding are zero), each in the order in
-/// which it is read: pair p of row i of group g at out[g group pairs_of(k) + p / 16 (16 group) + 16 i + p % 16].
+/// Packs `rows` rows of A, k columns, in groups of `group` rows (at most 16; rows of padding are zero). Each group is
+/// stored in the order in which the kernels read it:
+///   pair p of row i of group g at out[g group pairs_of(k) + p / 16 (16 group) + 16 i + p % 16]
 template <class T>
-void pack_left_pairs(const MatrixView<const T>& a, std::ptrdiff_t rows, std::ptrdiff_t k, const Quantiser* round,
+void pack_left_pairs(const MatrixView<const T>& a, std::ptrdiff_t rows, std::ptrdiff_t k, const Quantiser* quantiser,
                      std::ptrdiff_t group, Pair* out, float* buffer) {
     if constexpr (std::is_same_v<T, float>)
-        if (packs_in_place(a, round)) return pack_left_lines(a, rows, k, register_rounder(round), group, out);
-    pack_left_pairs_buffered(a, rows, k, round, group, out, buffer);
+        if (packs_in_place(a, quantiser)) return pack_left_lines(a, rows, k, register_quantiser(quantiser), group, out);
+    pack_left_pairs_buffered(a, rows, k, quantiser, group, out, buffer);
 }
 
-/// Where pair (p, j) of packed B stands.
+/// Address of pair (p, j) of packed B.
 [[nodiscard]] inline Pair* pair_at(const RightPairs& panels, Pair* out, std::ptrdiff_t p, std::ptrdiff_t j) noexcept {
     const std::ptrdiff_t q = j / pair_columns;
     return out + q * pair_columns * panels.packed_k + p * panels.padded_columns(q) + j % pair_columns;
 }
 
-/// `pack_right_pairs` from any source that widen_block knows.
+/// `pack_right_pairs` for any operand that widen_block accepts.
 template <class View>
 [[nodiscard]] RightPairs pack_right_pairs_buffered(const View& b, std::ptrdiff_t k, std::ptrdiff_t n,
-                                                   const Quantiser* round, Pair* out, float* buffer) {
+                                                   const Quantiser* quantiser, Pair* out, float* buffer) {
     const RightPairs panels{out, k, n, pair_columns, 16, pairs_of(k), 0};
-    const bool in_register = round != nullptr && rounds_to_pairs(*round);
-    const RegisterRounder constants = register_rounder(in_register ? round : nullptr);
+    const bool in_register = quantiser != nullptr && quantises_to_pairs(*quantiser);
+    const RegisterQuantiser constants = register_quantiser(in_register ? quantiser : nullptr);
     constexpr std::ptrdiff_t strip = pair_buffer / pair_columns;
     for (std::ptrdiff_t j = 0; j < n; j += pair_columns)
         for (std::ptrdiff_t p0 = 0; p0 < k; p0 += strip) {
             const std::ptrdiff_t cols = std::min(pair_columns, n - j), rows = std::min(strip, k - p0);
             widen_block(Isa::avx512, b.block(p0, j), rows, cols, cols, buffer, cols);
-            if (!in_register) round_packed(Isa::avx512, round, buffer, rows * cols);
+            if (!in_register) quantise_packed(Isa::avx512, quantiser, buffer, rows * cols);
             for (std::ptrdiff_t p = 0; p < rows; p += pair_depth)
                 for (std::ptrdiff_t l = 0; l < cols; l += 16)
                     pack_pairs({buffer + p * cols + l, cols, std::min(pair_depth, rows - p), cols - l,
@@ -252,7 +257,7 @@ template <class View>
     return panels;
 }
 
-/// `pack_right_pairs` of an operand that has lines, in blocks in the order in which it lies.
+/// `pack_right_pairs` for an operand that has lines, in blocks in memory order.
 template <class View, class Source>
 [[nodiscard]] RightPairs pack_right_lines(const View& b, std::ptrdiff_t k, std::ptrdiff_t n, const Source& source,
                                           Pair* out) {
@@ -277,14 +282,14 @@ template <class View, class Source>
     return panels;
 }
 
-/// Packs B into `out` (packed_right_pairs_size elements), rounding each element once on the way. `buffer`: pair_buffer floats.
-/// Test: tests/products/pack_pairs_test.cpp
+/// Packs B into `out` (packed_right_pairs_size elements) and quantises each element once on the way. `buffer`:
+/// pair_buffer floats. Test: tests/products/pack_pairs_test.cpp
 template <class T>
 [[nodiscard]] RightPairs pack_right_pairs(const MatrixView<const T>& b, std::ptrdiff_t k, std::ptrdiff_t n,
-                                          const Quantiser* round, Pair* out, float* buffer) {
+                                          const Quantiser* quantiser, Pair* out, float* buffer) {
     if constexpr (std::is_same_v<T, float>)
-        if (packs_in_place(b, round)) return pack_right_lines(b, k, n, register_rounder(round), out);
-    return pack_right_pairs_buffered(b, k, n, round, out, buffer);
+        if (packs_in_place(b, quantiser)) return pack_right_lines(b, k, n, register_quantiser(quantiser), out);
+    return pack_right_pairs_buffered(b, k, n, quantiser, out, buffer);
 }
 
 #endif

@@ -9,14 +9,14 @@
 #include <cstddef>
 #include <type_traits>
 
-// Only the functions that pack an operand know its element type. All later steps read panels. So a product is compiled once for
-// each type of C, not once for each pair of operand types.
+// Only the functions that pack an operand know its element type. All later steps read panels. So a product is compiled
+// once for each type of C, not once for each pair of operand types.
 namespace unitscale::products {
 
 template <class P>
 struct PackSource;
 
-/// The functions that pack one type of element. Pairs: null where P is not float.
+/// The functions that pack one type of element. The functions for pairs are null where P is not float.
 template <class P>
 struct PackFunctions {
     std::ptrdiff_t element_bytes = 0;
@@ -30,8 +30,8 @@ struct PackFunctions {
                               float* buffer) = nullptr;
 };
 
-/// A matrix to be packed, or a batch of matrices. It holds codes, or elements of a type T with Accum<T> = P. Strides count elements,
-/// as in the MatrixView that it is made of. Test: tests/products/pack_source_test.cpp
+/// A matrix to be packed, or a batch of matrices. It holds codes, or elements of a type T with Accum<T> = P. Strides
+/// count elements, as in the MatrixView that it is made of. Test: tests/products/pack_source_test.cpp
 template <class P>
 struct PackSource {
     const void* data = nullptr;
@@ -52,9 +52,9 @@ struct PackSource {
         if constexpr (std::is_same_v<T, Coded<P>>) table = view.table;
     }
 
-    /// Whether elements are P: they may be read where they are.
+    /// Whether the element type is P: such elements can be read in place.
     [[nodiscard]] bool widened() const noexcept { return functions == &functions_of<P>; }
-    /// The view that this was made of.
+    /// The view that this source was made of.
     template <class T>
     [[nodiscard]] MatrixView<const T> view() const noexcept {
         if constexpr (std::is_same_v<T, Coded<P>>)
@@ -77,18 +77,20 @@ private:
         constexpr bool coded = std::is_same_v<T, Coded<P>>;
         PackFunctions<P> made;
         made.element_bytes = sizeof(std::conditional_t<coded, std::uint8_t, T>);
-        made.left = [](Isa isa, const PackSource& a, std::ptrdiff_t rows, std::ptrdiff_t k, const Quantiser* round,
-                       P* out) { return pack_left(isa, a.view<T>(), rows, k, round, out); };
-        made.right = [](Isa isa, const PackSource& b, std::ptrdiff_t k, std::ptrdiff_t n, const Quantiser* round,
-                        P* out) { return pack_right(isa, b.view<T>(), k, n, round, out); };
+        made.left = [](Isa isa, const PackSource& a, std::ptrdiff_t rows, std::ptrdiff_t k, const Quantiser* quantiser,
+                       P* out) { return pack_left(isa, a.view<T>(), rows, k, quantiser, out); };
+        made.right = [](Isa isa, const PackSource& b, std::ptrdiff_t k, std::ptrdiff_t n, const Quantiser* quantiser,
+                        P* out) { return pack_right(isa, b.view<T>(), k, n, quantiser, out); };
 #if UNITSCALE_X86
         if constexpr (std::is_same_v<P, float>) {
-            made.left_pairs = [](const PackSource& a, std::ptrdiff_t rows, std::ptrdiff_t k, const Quantiser* round,
-                                 std::ptrdiff_t group, Pair* out,
-                                 float* buffer) { pack_left_pairs(a.view<T>(), rows, k, round, group, out, buffer); };
-            made.right_pairs = [](const PackSource& b, std::ptrdiff_t k, std::ptrdiff_t n, const Quantiser* round,
-                                  Pair* out,
-                                  float* buffer) { return pack_right_pairs(b.view<T>(), k, n, round, out, buffer); };
+            made.left_pairs = [](const PackSource& a, std::ptrdiff_t rows, std::ptrdiff_t k, const Quantiser* quantiser,
+                                 std::ptrdiff_t group, Pair* out, float* buffer) {
+                pack_left_pairs(a.view<T>(), rows, k, quantiser, group, out, buffer);
+            };
+            made.right_pairs = [](const PackSource& b, std::ptrdiff_t k, std::ptrdiff_t n, const Quantiser* quantiser,
+                                  Pair* out, float* buffer) {
+                return pack_right_pairs(b.view<T>(), k, n, quantiser, out, buffer);
+            };
         }
 #endif
         return made;

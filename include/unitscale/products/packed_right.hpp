@@ -15,24 +15,26 @@
 // A right operand that was packed before, for many products.
 namespace unitscale::products {
 
-/// The length of k that is packed at a time. C holds the sums between depths if it is as precise as they are.
+/// The length of k that is packed at a time. C holds the sums between depths if C is as precise as the sums.
 template <class T>
 [[nodiscard]] constexpr std::ptrdiff_t right_depth(PairKernel pairs, std::ptrdiff_t k) noexcept {
     if (!std::is_same_v<T, Accum<T>>) return k;
     return std::min(k, pairs != PairKernel::none ? pair_block_depth : block_depth);
 }
 
-/// B [k,n] rounded and packed once, for many products (`pack_weights`). Owns its memory. Test: tests/products/packed_right_test.cpp
+/// B [k,n] quantised and packed once, for many products (`pack_weights`). Owns its memory.
+/// Test: tests/products/packed_right_test.cpp
 template <class T>
 struct PackedRight {
     using P = Accum<T>;
-    Isa isa = Isa::baseline;  ///< whose kernels read it
+    Isa isa = Isa::baseline;  ///< the kernels of this instruction set read it
     PairKernel pairs = PairKernel::none;
     std::ptrdiff_t k = 0, n = 0, depth = 0;
     std::ptrdiff_t block = 0;  ///< elements of a depth
     std::vector<P, PoolAllocator<P>> data{};
 
-    /// Columns j to j + cols of rows p to p + depth. p is a multiple of depth, j of a panel's width; the end is n or at a panel's.
+    /// Columns j to j + cols of rows p to p + depth. p is a multiple of depth, and j is a multiple of a panel's width.
+    /// The end is n or the end of a panel.
     [[nodiscard]] RightPanels<P> panels(std::ptrdiff_t p, std::ptrdiff_t j, std::ptrdiff_t cols) const noexcept {
         const TileShape shape = tile_shape(isa);
         const std::ptrdiff_t rows = std::min(depth, k - p);
@@ -44,7 +46,8 @@ struct PackedRight {
             reinterpret_cast<const Pair*>(at(p)) + j * pairs_of(rows), rows, cols, pair_columns, 16, pairs_of(rows), 0};
     }
 
-    /// Error unless a product of this k and n, with A rounded to `format_a` (null: not rounded), can be made with it.
+    /// Error unless a product of this k and n can use the packed B. `format_a`: A is quantised to it (null: not
+    /// quantised).
     void check_fits(std::ptrdiff_t product_k, std::ptrdiff_t product_n, const FloatFormat* format_a) const {
         check(k == product_k && n == product_n, "matmul: packed b is [", k, ",", n, "]; expected [", product_k, ",",
               product_n, "]");
@@ -58,10 +61,10 @@ private:
     }
 };
 
-/// B packed for the kernels of `isa` and `pairs`, which must be what the product will use.
+/// B packed for the kernels of `isa` and `pairs`. The product must use these kernels.
 template <class T>
 [[nodiscard]] PackedRight<T> pack_right_once(Isa isa, PairKernel pairs, const MatrixView<const T>& b, std::ptrdiff_t k,
-                                             std::ptrdiff_t n, const Quantiser* round) {
+                                             std::ptrdiff_t n, const Quantiser* quantiser) {
     using P = Accum<T>;
     PackedRight<T> packed{isa, pairs, k, n, right_depth<T>(pairs, k), 0, {}};
     const bool paired = pairs != PairKernel::none;
@@ -76,11 +79,11 @@ template <class T>
             if (paired) {
                 std::array<float, static_cast<std::size_t>(pair_buffer)> buffer;
                 static_cast<void>(
-                    pack_right_pairs(b.block(p, 0), rows, n, round, reinterpret_cast<Pair*>(out), buffer.data()));
+                    pack_right_pairs(b.block(p, 0), rows, n, quantiser, reinterpret_cast<Pair*>(out), buffer.data()));
                 continue;
             }
 #endif
-        static_cast<void>(pack_right(isa, b.block(p, 0), rows, n, round, out));
+        static_cast<void>(pack_right(isa, b.block(p, 0), rows, n, quantiser, out));
     }
     return packed;
 }

@@ -21,15 +21,15 @@
 #define UNITSCALE_AMX 0
 #endif
 
-// Products of operands that are exact in bf16, as every rounded 8-bit (and narrower) value is: pairs of bf16, consecutive in k, are
-// multiplied exactly and added in float by the processor's bf16 instructions. They flush subnormals, so formats that have
-// numbers below 2^-126 stay with the float kernels.
+// Products of operands that are exact in bf16, as every value quantised to 8 bits or fewer is. The processor's bf16
+// instructions multiply pairs of bf16, consecutive in k, exactly and add the products in float. They flush subnormals.
+// So formats that have numbers below 2^-126 stay with the float kernels.
 namespace unitscale::products {
 
 /// The instructions that multiply pairs. dot: vdpbf16ps (AVX512_BF16). matrix: tdpbf16ps (AMX).
 enum class PairKernel { none, dot, matrix };
 
-/// Whether AMX is there and the operating system lets this process use it (which Linux has to be asked for).
+/// Whether the processor has AMX and the operating system lets this process use it. A process has to ask Linux for it.
 [[nodiscard]] inline bool has_amx_bf16() {
 #if UNITSCALE_AMX
     static const bool has = [] {
@@ -45,7 +45,8 @@ enum class PairKernel { none, dot, matrix };
 #endif
 }
 
-/// The fastest there is. Intel's vdpbf16ps runs at half the rate of its float multiply-adds' flops, AMD's at twice.
+/// The fastest kernel of this processor. Relative to the flops of the float multiply-adds, Intel's vdpbf16ps runs at
+/// half the rate, AMD's at twice the rate.
 [[nodiscard]] inline PairKernel active_pair_kernel() {
     if (has_amx_bf16()) return PairKernel::matrix;
 #if UNITSCALE_X86
@@ -55,7 +56,7 @@ enum class PairKernel { none, dot, matrix };
 }
 
 inline constexpr std::ptrdiff_t pair_rows = 128;          ///< rows of A packed together
-inline constexpr std::ptrdiff_t pair_block_depth = 1024;  ///< the length of k after which a sum rests in C
+inline constexpr std::ptrdiff_t pair_block_depth = 1024;  ///< length of k after which a sum is stored in C
 [[nodiscard]] constexpr std::ptrdiff_t pair_tile_rows(PairKernel kernel) noexcept {
     return kernel == PairKernel::matrix ? 32 : 12;
 }
@@ -70,13 +71,13 @@ template <class T>
 
 #if UNITSCALE_X86
 
-/// Rows of a group that A is packed in (pack_left_pairs). A tile is one group, or with the matrix kernel one or two.
+/// Rows in a group of packed A (pack_left_pairs). A tile is one group, or with the matrix kernel one or two groups.
 [[nodiscard]] constexpr std::ptrdiff_t pair_group(PairKernel kernel) noexcept {
     return kernel == PairKernel::matrix ? 16 : 12;
 }
 
-/// The sums of a tile: sums[i pair_columns + j] = sum_p A[i,p] B[p,j] over `pairs` pairs, a multiple of 16. A: `groups`
-/// groups, a_group pairs apart. B's steps are `width` pairs apart (16 or 32).
+/// The sums of a tile: sums[i pair_columns + j] = sum_p A[i,p] B[p,j] over `pairs` pairs, a multiple of 16. A has
+/// `groups` groups, a_group pairs apart. The steps of B are `width` pairs apart (16 or 32).
 struct PairTile {
     std::ptrdiff_t pairs = 0;
     const Pair* a = nullptr;
@@ -102,9 +103,7 @@ UNITSCALE_TARGET_AVX512_BF16 void pair_tile_dot(const PairTile& tile) {
 #pragma GCC unroll 12
                 for (std::size_t i = 0; i < 4 * Fours; ++i) {
                     __m512i left = _mm512_set1_epi32(static_cast<int>(a[i * 16]));
-                    asm(""
-                        : "+v"(left));  // Clang 16 crashes on a broadcast that it sees as
-                                        // bf16
+                    asm("" : "+v"(left));  // Clang 16 crashes on a broadcast that it sees as bf16
                     sums[i] = _mm512_dpbf16_ps(sums[i], reinterpret_cast<__m512bh>(left), right);
                 }
             }
@@ -115,7 +114,7 @@ UNITSCALE_TARGET_AVX512_BF16 void pair_tile_dot(const PairTile& tile) {
 }
 
 #if UNITSCALE_AMX
-/// Makes the eight tiles 16 rows of 64 bytes, for this thread.
+/// 16 or 32 rows with tdpbf16ps: tiles 0 to 3 hold sums, tiles 4 and 5 rows of A, tiles 6 and 7 columns of B.
 UNITSCALE_TARGET_AMX inline void configure_tiles() {
     struct alignas(64) {
         std::uint8_t palette = 1, start = 0, reserved[14] = {};
@@ -134,7 +133,7 @@ UNITSCALE_TARGET_AMX inline void pair_tile_matrix(const PairTile& tile, bool two
     const long b_bytes = static_cast<long>(tile.width) * 4;
     const Pair* a = tile.a;
     const Pair* b = tile.b;
-    asm volatile("" : : : "memory");  // the tile loads do not tell the compiler what they read
+    asm volatile("" : : : "memory");  // the tile loads do not tell the compiler which memory they read
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
@@ -163,8 +162,8 @@ UNITSCALE_TARGET_AMX inline void pair_tile_matrix(const PairTile& tile, bool two
 }
 #endif
 
-/// As multiply_block, with pairs. A's elements must be exact in bf16 once rounded. C's element type: T; sums in float.
-/// Test: tests/products/pair_kernels_test.cpp
+/// `multiply_block` with pairs. A's elements must be exact in bf16 once quantised. TC: element type of C. Sums are
+/// float. Test: tests/products/pair_kernels_test.cpp
 template <class TC>
 void multiply_block_pairs(PairKernel kernel, const BlockProduct<TC>& product, const RightPairs& b, float* scratch) {
     const std::ptrdiff_t k = b.k, tile_rows = pair_tile_rows(kernel), group = pair_group(kernel),
@@ -193,7 +192,7 @@ void multiply_block_pairs(PairKernel kernel, const BlockProduct<TC>& product, co
                 const float* const bias = output.first && product.bias != nullptr ? product.bias + j : nullptr;
                 for (std::ptrdiff_t i = 0; i < height; i += tile_rows) {
                     const std::ptrdiff_t count = std::min(tile_rows, height - i);
-                    if constexpr (std::is_same_v<TC, float>)  // C's lines arrive while the sums are made
+                    if constexpr (std::is_same_v<TC, float>)  // C's cache lines arrive while the sums are computed
                         for (std::ptrdiff_t r = 0; r < count; ++r) {
                             __builtin_prefetch(output.c.at(i + r, j), 1);
                             __builtin_prefetch(output.c.at(i + r, j + 16), 1);
@@ -208,7 +207,7 @@ void multiply_block_pairs(PairKernel kernel, const BlockProduct<TC>& product, co
                         else if (count > 4) pair_tile_dot<2>(tile);
                         else pair_tile_dot<1>(tile);
                     }
-                    TileProduct<float> finish;  // what is left to do with the sums
+                    TileProduct<float> finish;  // scales, bias and gamma, applied to the sums
                     finish.bias = bias;
                     finish.row_scale = product.row_scale != nullptr ? product.row_scale + i0 + i : nullptr;
                     finish.col_scale = product.col_scale != nullptr ? product.col_scale + j : nullptr;

@@ -1,6 +1,35 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+// The matrix product. The headers of this folder, in the order in which a product runs:
+//
+// Operands and views
+//   product.hpp             Entry: MatmulArguments, choice of kernels, `matmul`, `pack_weights`. `matmul_packed` cuts a
+//                           product into jobs and runs the steps below.
+//   pack.hpp                MatrixView: strides of an operand. Also packing, below.
+//   pack_source.hpp         PackSource: an operand without its element type, so that later steps are compiled once.
+// Quantisation on the way
+//   register_quantiser.hpp  Quantises a vector register to a format, between load and store.
+//   quantise_lines.hpp      Copies or transposes lines of elements as floats and quantises each of them.
+// Packing of A and B
+//   pack.hpp                LeftPanel and RightPanels: quantised elements in the layout that micro-kernels read.
+// Micro-kernels
+//   micro_kernel.hpp        TileProduct: one tile of C in registers, for each instruction set.
+//   block.hpp               BlockProduct: packed B times rows of A, tile by tile, in one thread.
+// Pair kernels, for operands that are exact in bf16
+//   pack_pairs.hpp          Packs A and B as pairs of bf16.
+//   pair_kernels.hpp        Multiplies pairs by the bf16 instructions (AVX512_BF16, AMX).
+// Few rows of A
+//   pack.hpp                `right_in_place`: a row-major B read in place, for at most `max_few_rows` rows of A.
+//   few_rows.hpp            Multiplies a column-major B in place, for at most `column_major_rows` rows of A.
+// Coded operands
+//   coded_matrix.hpp        CodedMatrix: an operand of 8-bit codes, decoded while it is packed.
+//   coded_product.hpp       `matmul_coded`: products of coded operands.
+// Packed weights
+//   packed_right.hpp        PackedRight: weights packed once for many products.
+// BLAS
+//   blas.hpp                `matmul_blas`: large products without quantisation, where the build has a BLAS.
+
 #include <unitscale/base/error.hpp>
 #include <unitscale/base/memory.hpp>
 #include <unitscale/base/parallel.hpp>
@@ -19,12 +48,12 @@
 
 namespace unitscale::products {
 
-/// A batch of products, scaled and added to what is there:
+/// A batch of products, scaled and added to C:
 ///   C[b] = alpha (A[b] B[b] + bias) + gamma C[b]      A [m,k]   B [k,n]   C [m,n]   bias [n]
-/// with any strides; a batch stride of 0 shares an operand (not C). C overlaps nothing that is read. When gamma is 0 C is
-/// not read. Sums are in Accum<T>, rounded to T once. k = 0 leaves alpha bias + gamma C.
-/// `round_a`, `round_b`: each element of the operand is first rounded so. Stochastic rounding takes, for the element at
-/// data[o], piece o (`random_piece`) of the stream `key_a` or `key_b`.
+/// Strides are arbitrary; a batch stride of 0 shares an operand (not C). C overlaps no operand. C is not read when
+/// gamma is 0. Sums are in Accum<T> and rounded to T once. With k = 0 the result is alpha bias + gamma C. `round_a` and
+/// `round_b` quantise each element of their operand first. Stochastic rounding takes, for the element at data[o], piece
+/// o (`random_piece`) of the stream `key_a` or `key_b`.
 template <class T>
 struct MatmulArguments {
     std::ptrdiff_t m = 0, n = 0, k = 0, batch = 1;
@@ -41,17 +70,17 @@ struct MatmulArguments {
     const PackedRight<T>* packed_b = nullptr;  ///< from `pack_weights`: b and round_b are then not read
 };
 
-/// The definition, element by element in Accum<T>: what `matmul` is tested against.
+/// The definition of the product, element by element in Accum<T>. Tests compare `matmul` with it.
 template <class T>
 void matmul_naive(const MatmulArguments<T>& args) {
     using P = Accum<T>;
-    const auto element = [](const MatrixView<const T>& view, const Quantiser* round, RandomKey key, std::ptrdiff_t b,
-                            std::ptrdiff_t i, std::ptrdiff_t j) {
+    const auto element = [](const MatrixView<const T>& view, const Quantiser* quantiser, RandomKey key,
+                            std::ptrdiff_t b, std::ptrdiff_t i, std::ptrdiff_t j) {
         const std::ptrdiff_t offset = b * view.batch_stride + i * view.row_stride + j * view.col_stride;
         const auto value = element_cast<P>(view.data[offset]);
-        return round == nullptr
+        return quantiser == nullptr
                    ? value
-                   : quantise(round->format, value, round->options(key), static_cast<std::uint64_t>(offset));
+                   : quantise(quantiser->format, value, quantiser->options(key), static_cast<std::uint64_t>(offset));
     };
     for (std::ptrdiff_t b = 0; b < args.batch; ++b)
         for (std::ptrdiff_t i = 0; i < args.m; ++i)
@@ -71,26 +100,27 @@ void matmul_naive(const MatmulArguments<T>& args) {
 
 /// Multiply-adds per thread below which another thread costs more than it gains.
 inline constexpr std::ptrdiff_t matmul_work_threshold = std::ptrdiff_t{1} << 19;
-/// Elements of B that a thread packs at a time, so that they stay in its level 2 cache.
+/// B-packing limit: elements of B that a thread packs at a time, so that they stay in its level 2 cache.
 inline constexpr std::ptrdiff_t packed_right_limit = std::ptrdiff_t{1} << 18;
-/// The same of pairs, whose products wait less for memory than packing A again would take.
+/// B-packing limit for pair kernels: larger, because packing A again costs more than cache misses.
 inline constexpr std::ptrdiff_t packed_pairs_limit = std::ptrdiff_t{1} << 20;
-/// The same for few rows, for which packing B is most of the work: what is packed must not leave that cache.
-inline constexpr std::ptrdiff_t packed_few_limit = std::ptrdiff_t{1} << 17;
+/// B-packing limit for few rows: smaller, because packing B is most of the work and packed B must not leave that cache.
+inline constexpr std::ptrdiff_t packed_few_rows_limit = std::ptrdiff_t{1} << 17;
 
-/// Rows of A up to which B is multiplied where it lies, if it can be.
-inline constexpr std::ptrdiff_t few_rows = 12;
+/// Largest number of rows of A for which B is multiplied in place, if it can be.
+inline constexpr std::ptrdiff_t max_few_rows = 12;
 
-/// Whether the same goes for a B whose columns are contiguous: its elements must be rounded in registers, if at all.
+/// Whether a column-major B can be multiplied in place. Its elements must then be quantised in registers, if at all.
 template <class P>
 [[nodiscard]] bool columns_in_place(Isa isa, std::ptrdiff_t m, const MatrixView<const P>& b,
-                                    const Quantiser* round) noexcept {
-    return m <= turned_rows && b.row_stride == 1 && b.col_stride != 0 &&
-           (round == nullptr || (std::is_same_v<P, float> && isa != Isa::baseline && rounds_in_register(*round)));
+                                    const Quantiser* quantiser) noexcept {
+    return m <= column_major_rows && b.row_stride == 1 && b.col_stride != 0 &&
+           (quantiser == nullptr ||
+            (std::is_same_v<P, float> && isa != Isa::baseline && quantises_in_register(*quantiser)));
 }
 
-/// How a batch of products is cut into jobs: each item into a grid of row and column ranges, so that a job packs little
-/// beside what it multiplies.
+/// Partition of a batch of products into jobs. Each batch item is a grid of row and column ranges, so that a job packs
+/// little compared with the work of its product.
 struct MatmulPartition {
     std::ptrdiff_t parts = 1;  ///< threads, each with a contiguous range of the jobs
     std::ptrdiff_t rows = 1, cols = 1;
@@ -117,16 +147,16 @@ struct MatmulPartition {
     return best;
 }
 
-/// An operand's elements rounded into `out`, in the order of memory, batch items one after the other: the separate pass that
-/// stochastic rounding takes. Returns the view of the result.
+/// Quantises the elements of an operand into `out`, in memory order, batch items one after the other. Stochastic
+/// rounding takes this separate pass. Returns the view of the result.
 template <class T>
-[[nodiscard]] MatrixView<const Accum<T>> round_operand(const Execution& execution, Isa isa,
-                                                       const MatrixView<const T>& view, std::ptrdiff_t rows,
-                                                       std::ptrdiff_t cols, std::ptrdiff_t batch,
-                                                       const Quantiser* round, RandomKey key, Accum<T>* out) {
+[[nodiscard]] MatrixView<const Accum<T>> quantise_operand(const Execution& execution, Isa isa,
+                                                          const MatrixView<const T>& view, std::ptrdiff_t rows,
+                                                          std::ptrdiff_t cols, std::ptrdiff_t batch,
+                                                          const Quantiser* quantiser, RandomKey key, Accum<T>* out) {
     using P = Accum<T>;
     if (view.row_stride == 1 && view.col_stride != 1)
-        return round_operand(execution, isa, view.transposed(), cols, rows, batch, round, key, out).transposed();
+        return quantise_operand(execution, isa, view.transposed(), cols, rows, batch, quantiser, key, out).transposed();
     const std::ptrdiff_t items = view.batch_stride == 0 ? 1 : batch;
     parallel_for(execution.threads, items * rows, 16384 / std::max<std::ptrdiff_t>(cols, 1) + 1,
                  [&](std::ptrdiff_t begin, std::ptrdiff_t end) {
@@ -134,15 +164,15 @@ template <class T>
                          const MatrixView<const T> row = view.item(r / rows).block(r % rows, 0);
                          const std::span<P> values(out + r * cols, static_cast<std::size_t>(cols));
                          widen_block(isa, row, 1, cols, cols, values.data(), cols);
-                         if (round == nullptr) continue;
-                         QuantiseOptions options = round->options(key);
+                         if (quantiser == nullptr) continue;
+                         QuantiseOptions options = quantiser->options(key);
                          options.first_index = static_cast<std::uint64_t>(row.data - view.data);
                          if (view.col_stride == 1) {
-                             quantise(round->format, std::span<const P>(values), values, options);
+                             quantise(quantiser->format, std::span<const P>(values), values, options);
                          } else {
                              for (std::ptrdiff_t j = 0; j < cols; ++j)
                                  values[static_cast<std::size_t>(j)] =
-                                     quantise(round->format, values[static_cast<std::size_t>(j)], options,
+                                     quantise(quantiser->format, values[static_cast<std::size_t>(j)], options,
                                               static_cast<std::uint64_t>(j * view.col_stride));
                          }
                      }
@@ -150,8 +180,8 @@ template <class T>
     return {out, cols, 1, items == 1 ? 0 : rows * cols};
 }
 
-/// The product of operands of any element type, codes included, without stochastic rounding. With a pair kernel, which needs T's sums
-/// to be float, rounded operands are exact in bf16.
+/// The product of operands of any element type, codes included, without stochastic rounding. A pair kernel requires
+/// that T's sums are float and that quantised operands are exact in bf16.
 template <class T>
 void matmul_packed(const Execution& execution, Isa isa, PairKernel pairs, const MatmulArguments<T>& args,
                    const PackSource<Accum<T>>& a, const PackSource<Accum<T>>& b, const Quantiser* round_a,
@@ -169,21 +199,22 @@ void matmul_packed(const Execution& execution, Isa isa, PairKernel pairs, const 
     };
     const std::ptrdiff_t most_rows = std::min(args.m, round_up(args.m / partition.rows + tile_rows, tile_rows));
     const std::ptrdiff_t most_cols = std::min(args.n, round_up(args.n / partition.cols + tile_cols, tile_cols));
-    // B is packed `depth` x `strip` at a time.
+    // Packed B: `depth` x `strip` at a time.
     const std::ptrdiff_t depth = right_depth<T>(paired ? pairs : PairKernel::none, args.k);
-    const bool packs_few = args.packed_b == nullptr && args.m <= few_rows;
-    const bool turned =
-        packs_few && !paired && b.widened() && columns_in_place(isa, args.m, b.template view<P>(), round_b);
-    const std::ptrdiff_t limit = packs_few ? packed_few_limit : paired ? packed_pairs_limit : packed_right_limit;
+    const bool few_rows = args.packed_b == nullptr && args.m <= max_few_rows;
+    const bool column_major =
+        few_rows && !paired && b.widened() && columns_in_place(isa, args.m, b.template view<P>(), round_b);
+    const std::ptrdiff_t limit = few_rows ? packed_few_rows_limit : paired ? packed_pairs_limit : packed_right_limit;
     const std::ptrdiff_t strip = std::min(
-        most_cols, turned ? 2 * tile_cols
-                          : std::max(tile_cols, limit / std::max<std::ptrdiff_t>(depth, 1) / tile_cols * tile_cols));
+        most_cols, column_major
+                       ? 2 * tile_cols
+                       : std::max(tile_cols, limit / std::max<std::ptrdiff_t>(depth, 1) / tile_cols * tile_cols));
     const std::ptrdiff_t right_size = paired ? pair_buffer + packed_right_pairs_size(depth, strip)
                                              : round_up(packed_right_size<P>(isa, depth, strip), 16);
     const std::ptrdiff_t left_size =
         paired ? pair_scratch_size<T>(most_rows, strip, depth) : block_scratch_size<T>(isa, most_rows, strip, depth);
     const std::ptrdiff_t part_size = right_size + round_up(left_size, 16);
-    // What a tile reads of these may go past their end: copies that do not end there.
+    // A tile may read these vectors past their end, so they are copied with padding.
     const std::ptrdiff_t padded_cols = round_up(args.n, tile_cols), padded_rows = round_up(args.m, tile_rows);
     const std::ptrdiff_t vectors_size =
         round_up((args.bias != nullptr ? padded_cols : 0) + (args.col_scale != nullptr ? padded_cols : 0) +
@@ -194,7 +225,7 @@ void matmul_packed(const Execution& execution, Isa isa, PairKernel pairs, const 
     const auto padded_copy = [&](const auto* vector, std::ptrdiff_t count, std::ptrdiff_t padded) -> const P* {
         if (vector == nullptr) return nullptr;
         P* const copy = next;
-        widen(isa, vector, count, copy);
+        widen_line(isa, vector, count, copy);
         std::fill(copy + count, copy + padded, P{0});
         next += padded;
         return copy;
@@ -248,14 +279,15 @@ void matmul_packed(const Execution& execution, Isa isa, PairKernel pairs, const 
                         continue;
                     }
                 std::ptrdiff_t done = 0;
-                if (args.m <= few_rows && b.widened() && round_b == nullptr && b.col_stride == 1 && b.row_stride != 0) {
+                if (args.m <= max_few_rows && b.widened() && round_b == nullptr && b.col_stride == 1 &&
+                    b.row_stride != 0) {
                     done = cols / shape.lanes<P>() * shape.lanes<P>();
                     if (done > 0) multiply(j, p, right_in_place(isa, block.template view<P>(), k, done));
-                } else if (turned) {
+                } else if (column_major) {
                     done = cols;
                     multiply(j, p,
-                             right_columns_in_place(isa, block.template view<P>(), k, cols, turned_vectors(isa, args.m),
-                                                    round_b));
+                             right_columns_in_place(isa, block.template view<P>(), k, cols,
+                                                    column_major_vectors(isa, args.m), round_b));
                 }
                 if (done < cols) {
                     const PackSource<P> rest = block.block(0, done);
@@ -281,31 +313,32 @@ template <class T>
     else return std::any_of(span.begin(), span.end(), [](T x) { return is_nan(element_cast<float>(x)); });
 }
 
-/// Error unless the operand can be rounded: found before any thread starts.
+/// Error unless the operand can be quantised. The check runs before any thread starts.
 template <class T>
-void check_rounding(std::string_view name, const MatrixView<const T>& view, std::ptrdiff_t rows, std::ptrdiff_t cols,
-                    std::ptrdiff_t batch, const Quantiser* round) {
-    if (round == nullptr) return;
-    check_options(name, round->format, round->options());
-    if (round->format.has_nan()) return;
-    // Along the lines of memory, if there are any: only where there is a NaN is it looked for in the order of rows.
-    const bool turned = view.row_stride == 1 && view.col_stride != 1;
-    const MatrixView<const T> lines = turned ? view.transposed() : view;
-    const std::ptrdiff_t count = turned ? cols : rows, length = turned ? rows : cols;
+void check_quantiser(std::string_view name, const MatrixView<const T>& view, std::ptrdiff_t rows, std::ptrdiff_t cols,
+                     std::ptrdiff_t batch, const Quantiser* quantiser) {
+    if (quantiser == nullptr) return;
+    check_options(name, quantiser->format, quantiser->options());
+    if (quantiser->format.has_nan()) return;
+    // Lines of memory are searched first, if there are any. Only if one holds a NaN, it is looked for in row order.
+    const bool column_major = view.row_stride == 1 && view.col_stride != 1;
+    const MatrixView<const T> lines = column_major ? view.transposed() : view;
+    const std::ptrdiff_t count = column_major ? cols : rows, length = column_major ? rows : cols;
     for (std::ptrdiff_t b = 0; b < (view.batch_stride == 0 ? std::min<std::ptrdiff_t>(batch, 1) : batch); ++b) {
         bool found = lines.col_stride != 1;
         for (std::ptrdiff_t i = 0; i < count && !found; ++i) found = line_contains_nan(lines.item(b).at(i, 0), length);
         for (std::ptrdiff_t i = 0; i < rows && found; ++i)
             for (std::ptrdiff_t j = 0; j < cols; ++j)
                 check(!is_nan(element_cast<Accum<T>>(*view.item(b).at(i, j))), name, ": ",
-                      unitscale::name(round->format), " has no NaN: element [", i, ",", j, "] is NaN");
+                      unitscale::name(quantiser->format), " has no NaN: element [", i, ",", j, "] is NaN");
     }
 }
 
-[[nodiscard]] inline bool is_stochastic(const Quantiser* round) noexcept {
-    return round != nullptr && round->rounding == Rounding::stochastic;
+[[nodiscard]] inline bool is_stochastic(const Quantiser* quantiser) noexcept {
+    return quantiser != nullptr && quantiser->rounding == Rounding::stochastic;
 }
-/// The pair kernel where sums are float and both operands are rounded to formats that are exact in bf16, else none.
+/// The pair kernel, if sums are float and both operands are quantised to formats that are exact in bf16. Otherwise
+/// none.
 template <class T>
 [[nodiscard]] PairKernel usable_pairs(PairKernel pairs, const FloatFormat* a, const FloatFormat* b) noexcept {
     return UNITSCALE_X86 && std::is_same_v<Accum<T>, float> && a != nullptr && b != nullptr && exact_in_bf16(*a) &&
@@ -313,24 +346,24 @@ template <class T>
                ? pairs
                : PairKernel::none;
 }
-[[nodiscard]] inline const FloatFormat* format_of(const Quantiser* round) noexcept {
-    return round != nullptr ? &round->format : nullptr;
+[[nodiscard]] inline const FloatFormat* format_of(const Quantiser* quantiser) noexcept {
+    return quantiser != nullptr ? &quantiser->format : nullptr;
 }
 
-/// `matmul` with the kernels of one instruction set, which the processor must have: for tests and benchmarks. `pairs` other than
-/// none: where both operands are rounded to formats that are exact in bf16, those instructions (isa is avx512 then).
+/// `matmul` with the kernels of one instruction set, which the processor must have: for tests and benchmarks. `pairs`
+/// selects bf16 instructions where both operands are quantised to formats that are exact in bf16. `isa` is avx512 then.
 template <class T>
 void matmul_with(Isa isa, const Execution& execution, const MatmulArguments<T>& args,
                  PairKernel pairs = PairKernel::none) {
     using P = Accum<T>;
     if (args.m <= 0 || args.n <= 0 || args.batch <= 0) return;
-    check_rounding("matmul: a", args.a, args.m, args.k, args.batch, args.round_a);
+    check_quantiser("matmul: a", args.a, args.m, args.k, args.batch, args.round_a);
     const PackedRight<T>* const packed = args.packed_b;
     if (packed != nullptr) {
         packed->check_fits(args.k, args.n, format_of(args.round_a));
         isa = packed->isa, pairs = packed->pairs;
     } else {
-        check_rounding("matmul: b", args.b, args.k, args.n, args.batch, args.round_b);
+        check_quantiser("matmul: b", args.b, args.k, args.n, args.batch, args.round_b);
         pairs = usable_pairs<T>(pairs, format_of(args.round_a), format_of(args.round_b));
     }
     const bool pass_a = is_stochastic(args.round_a), pass_b = packed == nullptr && is_stochastic(args.round_b);
@@ -342,28 +375,28 @@ void matmul_with(Isa isa, const Execution& execution, const MatmulArguments<T>& 
     if (pass_a) {
         rounded_a.emplace(execution,
                           static_cast<std::size_t>(args.m * args.k * (args.a.batch_stride == 0 ? 1 : args.batch)));
-        a = round_operand(execution, isa, args.a, args.m, args.k, args.batch, args.round_a, args.key_a,
-                          rounded_a->data());
+        a = quantise_operand(execution, isa, args.a, args.m, args.k, args.batch, args.round_a, args.key_a,
+                             rounded_a->data());
     }
     if (pass_b) {
         rounded_b.emplace(execution,
                           static_cast<std::size_t>(args.k * args.n * (args.b.batch_stride == 0 ? 1 : args.batch)));
-        b = round_operand(execution, isa, args.b, args.k, args.n, args.batch, args.round_b, args.key_b,
-                          rounded_b->data());
+        b = quantise_operand(execution, isa, args.b, args.k, args.n, args.batch, args.round_b, args.key_b,
+                             rounded_b->data());
     }
     matmul_packed<T>(execution, isa, pairs, args, a, b, rounded_a ? nullptr : args.round_a,
                      rounded_b ? nullptr : args.round_b);
 }
 
-/// Rounds and packs B for products that differ from `args` in A, C, m, the factors and the batch (which all share B):
-/// `matmul` with `packed_b` gives the bits of `matmul` without. round_a says what A will be rounded to. Weights that many small
-/// products read are so rounded once.
-/// Errors: `pack_weights: b: ...` as for `matmul`; stochastic rounding, whose random numbers belong to one product.
-/// Test: tests/products/packed_right_test.cpp
+/// Quantises and packs B for many products. They share B; they may differ from `args` in A, C, m, the factors and the
+/// batch. `matmul` with `packed_b` gives the bits of `matmul` without it. round_a states the quantiser of A in those
+/// products. So weights that many small products read are quantised once.
+/// Errors: `pack_weights: b: ...` as for `matmul`; stochastic rounding, because its random numbers belong to one
+/// product. Test: tests/products/packed_right_test.cpp
 template <class T>
 [[nodiscard]] PackedRight<T> pack_weights_with(Isa isa, const MatmulArguments<T>& args,
                                                PairKernel pairs = PairKernel::none) {
-    check_rounding("pack_weights: b", args.b, args.k, args.n, 1, args.round_b);
+    check_quantiser("pack_weights: b", args.b, args.k, args.n, 1, args.round_b);
     check(!is_stochastic(args.round_b), "pack_weights: b: stochastic rounding cannot be done once for many products");
     pairs = usable_pairs<T>(pairs, format_of(args.round_a), format_of(args.round_b));
     return pack_right_once<T>(isa, pairs, args.b, args.k, args.n, args.round_b);
@@ -373,14 +406,15 @@ template <class T>
     return pack_weights_with(active_isa(), args, active_pair_kernel());
 }
 
-/// The product. The same bits for every number of threads (on one machine): each element's sum runs over k in one order
-/// in one thread. All memory beside the operands is scratch from the execution's pool. Inside a parallel region it runs in the
-/// calling thread. Where both operands are rounded to formats that are exact in bf16 (matmul_pairs.hpp), the processor's bf16
-/// instructions are used if they are the fastest: they add the same exact products in pairs, so the bits then differ, within
-/// float rounding, from those of a product of operands that were rounded before.
-/// Built with UNITSCALE_BLAS, large float and double products without rounding are the BLAS' (blas.hpp), in its order of sums: other
-/// bits than with packed_b.
-/// Errors: `matmul: a: ...` for a quantiser that makes no sense, or NaN rounded to a format without NaN.
+/// The matrix product. Bits do not depend on the number of threads (on one machine): the sum of each element runs over
+/// k in one order in one thread. All memory beside the operands is scratch from the execution's pool. Inside a parallel
+/// region the product runs in the calling thread.
+/// If both operands are quantised to formats that are exact in bf16 (pair_kernels.hpp), the processor's bf16
+/// instructions are used where they are the fastest. They add equal, exact products in pairs. So the bits differ,
+/// within float rounding, from the product of operands that were quantised before.
+/// Built with UNITSCALE_BLAS, large float and double products without rounding go to the BLAS (blas.hpp), in its order
+/// of sums. Their bits then differ from the bits with packed_b.
+/// Errors: `matmul: a: ...` for an invalid quantiser, or a NaN quantised to a format without NaN.
 /// Test: tests/products/product_test.cpp
 template <class T, bool blas = uses_blas>
 void matmul(const Execution& execution, const MatmulArguments<T>& args) {

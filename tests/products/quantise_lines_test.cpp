@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <unitscale/base/random.hpp>
-#include <unitscale/products/round_lines.hpp>
+#include <unitscale/products/quantise_lines.hpp>
 #include <unitscale/tensor/cast.hpp>
 
 #include "support/catch.hpp"
@@ -43,9 +43,9 @@ TEMPLATE_TEST_CASE("lines are widened, rounded, copied and transposed, with zero
             for (const std::ptrdiff_t length : {1, 4, 5, 8, 12, 13, 16, 24, 40})
                 for (const std::ptrdiff_t beside : {0, 3})
                     for (const Quantiser* quantiser : {static_cast<const Quantiser*>(nullptr), &e4, &b7}) {
-                        const RegisterRounder round = register_rounder(quantiser);
+                        const RegisterQuantiser round = register_quantiser(quantiser);
                         const std::ptrdiff_t row = length + 1;
-                        // The source ends with its last element: a sanitizer sees what is read past it.
+                        // The source ends with its last element, so that a sanitizer sees any read past it.
                         const auto in = numbers<TestType>((lines - 1) * row + length);
                         const auto value = [&](std::ptrdiff_t i, std::ptrdiff_t j) {
                             const auto x = element_cast<float>(in[static_cast<std::size_t>(i * row + j)]);
@@ -81,7 +81,7 @@ TEST_CASE("a line is rounded in place", "[kernels][matmul]") {
             const auto before = numbers<float>(count);
             auto values = before;
             copy_lines<float>(isa, {values.data(), count, 1, count, count, values.data(), count},
-                              register_rounder(&e4));
+                              register_quantiser(&e4));
             for (std::size_t i = 0; i < values.size(); ++i) REQUIRE(values[i] == quantise(e4m3, before[i]));
         }
 }

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <unitscale/base/cpu.hpp>
-#include <unitscale/products/round_register.hpp>
+#include <unitscale/products/register_quantiser.hpp>
 #include <unitscale/tensor/backend.hpp>
 
 #include <algorithm>
@@ -10,13 +10,14 @@
 #include <cstring>
 #include <type_traits>
 
-// Lines of consecutive elements (float, Half, BFloat16) copied or transposed as floats, each rounded in a register on the way.
+// Lines of consecutive elements (float, Half, BFloat16) copied or transposed as floats. Each element is quantised in a
+// register on the way.
 namespace unitscale::products {
 
 #if UNITSCALE_X86
 
-/// `lines` lines of `length` elements, row apart; they go to out, out_row apart. Lines that are written are `padded` floats
-/// long, the last of them 0.
+/// `lines` lines of `length` elements, `row` elements apart, to `out` with `out_row` elements between lines. Written
+/// lines are `padded` floats long, with zeros at the end.
 template <class T>
 struct LineBlock {
     const T* in = nullptr;
@@ -26,16 +27,17 @@ struct LineBlock {
     std::ptrdiff_t out_row = 0;
 };
 
-/// The first `count` of sixteen.
+/// The mask of the first `count` of sixteen elements.
 [[gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline __mmask16 mask_of(std::ptrdiff_t count) {
     return static_cast<__mmask16>(count >= 16 ? 0xFFFF : count <= 0 ? 0 : (1 << count) - 1);
 }
 
-// Without optimisation GCC's intrinsics with an immediate are macros, which convert a mask of sixteen ones in the user's name.
+// Without optimisation GCC's intrinsics with an immediate are macros. They convert a mask of sixteen ones in the
+// caller's code.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wsign-conversion"
 #pragma GCC diagnostic ignored "-Woverflow"
-/// Up to sixteen elements as floats; the others are 0 and not read.
+/// Up to sixteen elements as floats. The others are 0 and not read.
 [[gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline __m512 load_floats(__mmask16 mask, const float* in) {
     return _mm512_maskz_loadu_ps(mask, in);
 }
@@ -105,19 +107,19 @@ struct LineBlock {
     for (int i = 0; i < 16; ++i) rows[i] = t[i];
 }
 
-/// out[i out_row + j] = in[i row + j]. The kind of rounding is asked for at each vector: a branch that is always predicted costs
+/// out[i out_row + j] = in[i row + j]. The kind of rounding is tested at each vector: an always predicted branch costs
 /// less than another instance of this function for each kind.
 template <class T>
-UNITSCALE_TARGET_AVX512 void copy_lines_avx512(const LineBlock<T>& block, const RegisterRounder& constants) {
-    const RegisterRounder round = constants;
+UNITSCALE_TARGET_AVX512 void copy_lines_avx512(const LineBlock<T>& block, const RegisterQuantiser& constants) {
+    const RegisterQuantiser quantiser = constants;
     const std::ptrdiff_t length = block.length, padded = block.padded, whole = length / 16 * 16;
     const T* in = block.in;
     float* out = block.out;
     if (length == 12 && padded == 12) {  // a panel of A: masks would take half as long again
         for (std::ptrdiff_t i = 0; i < block.lines; ++i, in += block.row, out += block.out_row) {
             const __m256 four = _mm256_zextps128_ps256(load_four(in + 8));
-            const __m512 x = round_vector(round, __builtin_shufflevector(load_eight(in), four, 0, 1, 2, 3, 4, 5, 6, 7,
-                                                                         8, 9, 10, 11, 12, 13, 14, 15));
+            const __m512 x = quantise_vector(quantiser, __builtin_shufflevector(load_eight(in), four, 0, 1, 2, 3, 4, 5,
+                                                                                6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
             _mm256_storeu_ps(out, __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7));
             _mm_storeu_ps(out + 8, __builtin_shufflevector(x, x, 8, 9, 10, 11));
         }
@@ -125,10 +127,10 @@ UNITSCALE_TARGET_AVX512 void copy_lines_avx512(const LineBlock<T>& block, const 
     }
     for (std::ptrdiff_t i = 0; i < block.lines; ++i, in += block.row, out += block.out_row) {
         for (std::ptrdiff_t j = 0; j < whole; j += 16)
-            _mm512_storeu_ps(out + j, round_vector(round, load_floats(0xFFFF, in + j)));
+            _mm512_storeu_ps(out + j, quantise_vector(quantiser, load_floats(0xFFFF, in + j)));
         for (std::ptrdiff_t j = whole; j < padded; j += 16)
             _mm512_mask_storeu_ps(out + j, mask_of(padded - j),
-                                  round_vector(round, load_floats(mask_of(length - j), in + j)));
+                                  quantise_vector(quantiser, load_floats(mask_of(length - j), in + j)));
     }
 }
 
@@ -143,7 +145,7 @@ UNITSCALE_TARGET_AVX512 inline void transpose_square_avx512(const float* in, std
     for (std::ptrdiff_t j = 0; j < 16; ++j, out += out_row) _mm512_storeu_ps(out, reinterpret_cast<__m512>(words[j]));
 }
 
-/// Fewer than eight; the others are 0 and not read.
+/// Loads fewer than eight elements. The others are 0 and not read.
 template <class T>
 [[gnu::always_inline]] UNITSCALE_TARGET_AVX2 inline __m256 load_some(const T* in, std::ptrdiff_t count) {
     alignas(32) unsigned char bytes[8 * sizeof(T)] = {};
@@ -157,21 +159,21 @@ template <class T>
 }
 
 template <class T>
-UNITSCALE_TARGET_AVX2 void copy_lines_avx2(const LineBlock<T>& block, const RegisterRounder& constants) {
-    const RegisterRounder round = constants;
+UNITSCALE_TARGET_AVX2 void copy_lines_avx2(const LineBlock<T>& block, const RegisterQuantiser& constants) {
+    const RegisterQuantiser quantiser = constants;
     const std::ptrdiff_t length = block.length, padded = block.padded, whole = length / 8 * 8, row = block.row;
     const T* in = block.in;
     float* out = block.out;
     std::ptrdiff_t i = 0;
     if (length == 4 && padded == 4 && block.out_row == 4)  // narrow panels: two lines to a vector
         for (; i + 2 <= block.lines; i += 2, in += 2 * row, out += 8)
-            _mm256_storeu_ps(out, round_vector(round, _mm256_set_m128(load_four(in + row), load_four(in))));
+            _mm256_storeu_ps(out, quantise_vector(quantiser, _mm256_set_m128(load_four(in + row), load_four(in))));
     for (; i < block.lines; ++i, in += row, out += block.out_row) {
         for (std::ptrdiff_t j = 0; j < whole; j += 8)
-            _mm256_storeu_ps(out + j, round_vector(round, load_eight(in + j)));
+            _mm256_storeu_ps(out + j, quantise_vector(quantiser, load_eight(in + j)));
         for (std::ptrdiff_t j = whole; j < padded; j += 8)
             store_some(out + j, std::min<std::ptrdiff_t>(8, padded - j),
-                       round_vector(round, load_some(in + j, std::min<std::ptrdiff_t>(8, length - j))));
+                       quantise_vector(quantiser, load_some(in + j, std::min<std::ptrdiff_t>(8, length - j))));
     }
 }
 
@@ -209,18 +211,18 @@ UNITSCALE_TARGET_AVX2 inline void transpose_square_avx2(const float* in, std::pt
     for (std::ptrdiff_t j = 0; j < 8; ++j, out += out_row) _mm256_storeu_ps(out, rows[j]);
 }
 
-/// out[i out_row + j] = in[i row + j], rounded; with avx2 or avx512. in and out may be the same.
-/// Test: tests/products/round_lines_test.cpp
+/// out[i out_row + j] = in[i row + j], quantised; with avx2 or avx512. `in` may equal `out`.
+/// Test: tests/products/quantise_lines_test.cpp
 template <class T>
-void copy_lines(Isa isa, const LineBlock<T>& block, const RegisterRounder& round) {
-    if (isa == Isa::avx512) copy_lines_avx512(block, round);
-    else copy_lines_avx2(block, round);
+void copy_lines(Isa isa, const LineBlock<T>& block, const RegisterQuantiser& quantiser) {
+    if (isa == Isa::avx512) copy_lines_avx512(block, quantiser);
+    else copy_lines_avx2(block, quantiser);
 }
 
-/// out[j out_row + i] = in[i row + j]: here `padded` is the number of lines and of the zeros beside them. What is not float as it
-/// stands, or not a whole square, goes through a buffer of one square: it is in the first-level cache.
+/// out[j out_row + i] = in[i row + j]. Here `padded` is the number of lines and of zero lines beside them. Blocks that
+/// are not whole squares of unquantised floats pass through a buffer of one square in the level 1 cache.
 template <class T>
-void transpose_lines(Isa isa, const LineBlock<T>& block, const RegisterRounder& round) {
+void transpose_lines(Isa isa, const LineBlock<T>& block, const RegisterQuantiser& quantiser) {
     const std::ptrdiff_t side = isa == Isa::avx512 ? 16 : 8;
     alignas(64) float buffer[16 * 16];
     const auto transpose_square = isa == Isa::avx512 ? transpose_square_avx512 : transpose_square_avx2;
@@ -232,24 +234,24 @@ void transpose_lines(Isa isa, const LineBlock<T>& block, const RegisterRounder& 
             const float* square = buffer;
             std::ptrdiff_t row = side;
             if constexpr (std::is_same_v<T, float>)
-                if (round.kind == RegisterRounding::none && lines == side && length == side) {
+                if (quantiser.kind == RegisterQuantisation::none && lines == side && length == side) {
                     square = block.in + i * block.row + j;
                     row = block.row;
                 }
             if (square == buffer) {
                 copy_lines(isa,
                            LineBlock<T>{block.in + i * block.row + j, block.row, lines, length, side, buffer, side},
-                           round);
+                           quantiser);
                 std::fill(buffer + lines * side, buffer + side * side, 0.0f);
             }
             if (length == side && padded == side) {
                 transpose_square(square, row, out, block.out_row);
                 continue;
             }
-            alignas(64) float turned[16 * 16];
-            transpose_square(square, row, turned, side);
+            alignas(64) float transposed[16 * 16];
+            transpose_square(square, row, transposed, side);
             for (std::ptrdiff_t l = 0; l < length; ++l)
-                std::memcpy(out + l * block.out_row, turned + l * side,
+                std::memcpy(out + l * block.out_row, transposed + l * side,
                             static_cast<std::size_t>(padded) * sizeof(float));
         }
 }
