@@ -5,12 +5,13 @@
 #include <unitscale/io/whole_file.hpp>
 #include <unitscale/report/snr_figure.hpp>
 
+#include "program.hpp"
+
 #include <CLI/CLI.hpp>
 
 #include <array>
 #include <cmath>
 #include <cstdio>
-#include <exception>
 #include <string>
 #include <vector>
 
@@ -54,13 +55,5 @@ int main(int argc, char** argv) {
         ->delimiter(',')
         ->capture_default_str();
     app.add_option("--out", out, "write the figure to this file");
-    try {
-        app.parse(argc, argv);
-        return run(names, out);
-    } catch (const CLI::Success& done) {  // --help
-        return app.exit(done);
-    } catch (const std::exception& error) {
-        std::fprintf(stderr, "format_snr: %s\n", error.what());
-        return 2;
-    }
+    return unitscale::examples::run_program({"format_snr"}, app, argc, argv, [&] { return run(names, out); });
 }
