@@ -64,7 +64,7 @@ TEST_CASE("coordinate check: a width's numbers are those of the same steps done 
         const Recipe recipe = experiments::recipe_of(run);
         CHECK(recipe.name == "umup-fp32");
         const experiments::WidthCoordinates measured =
-            experiments::measure_width<float>(run, recipe, parts, vocabulary.size());
+            experiments::measure_width(run, recipe, parts, vocabulary.size());
         CHECK(measured.width == width);
         REQUIRE(measured.steps.size() == 3);
 

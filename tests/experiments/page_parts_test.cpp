@@ -3,6 +3,10 @@
 #include "support/catch.hpp"
 #include "support/page.hpp"
 
+#include <unitscale/report/heat_table.hpp>
+#include <unitscale/report/report_page.hpp>
+#include <unitscale/report/svg_plot.hpp>
+
 #include <string>
 #include <vector>
 
