@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Trains a transformer under several recipes on the same batches and compares them in a table and on a page. See --help.
-//   build/examples/compare_recipes --recipes fp32,unit-fp8,fp8-amax --data text.txt --steps 300 --seeds 3 --out recipes.html
+// Trains a transformer under several recipes on the same batches and compares them in a table and on a page. See
+// --help.
+//   build/examples/compare_recipes --recipes fp32,unit-fp8,fp8-amax --data text.txt --steps 300 --seeds 3
+//     --out recipes.html
 
 #include "experiments/compare.hpp"
 #include "program.hpp"

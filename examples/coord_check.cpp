@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Trains one model at several widths for a few steps and says whether the changes of its layers depend on the width. See --help.
+// Trains one model at several widths for a few steps and tests whether the changes of its layers depend on the width.
+// See --help.
 //   build/examples/coord_check --parametrisation umup --widths 64,128,256,512 --steps 8 --out coordinates.html
 
 #include "experiments/coordinate_check.hpp"

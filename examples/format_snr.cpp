@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How much of a normal tensor number formats keep, over the tensor's scale: a figure and a table. See --help.
+// Signal-to-noise ratios of number formats on a normal tensor, over the tensor's scale: a figure and a table. See
+// --help.
 
 #include <unitscale/io/text_table.hpp>
 #include <unitscale/io/whole_file.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A GPT-2 or Llama whose weights others have published, under a recipe: token ids in, logits and token ids out. See --help.
-//   cmake --build build/examples --target pretrained && build/examples/pretrained gpt2/model.safetensors --ids 464,3290,318
+// A GPT-2 or Llama with published weights, under a recipe: token ids in, logits and token ids out. See --help.
+//   cmake --build build/examples --target pretrained
+//   build/examples/pretrained gpt2/model.safetensors --ids 464,3290,318
 
 #include <unitscale/nn/initialise.hpp>
 #include <unitscale/scaling/recipe.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Rounds the linear layers' weights of a trained model to 8 bits and says what that costs. See --help.
+// Rounds the linear layers' weights of a trained model to 8 bits and prints the loss before and after. See --help.
 //   build/examples/quantise_weights model.safetensors --data text.txt --out small.safetensors
 
 #include <unitscale/train/batches.hpp>

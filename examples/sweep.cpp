@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Searches hyperparameters of a transformer: many short runs, side by side, that a killed program takes up again. See --help.
-//   build/examples/sweep --recipes umup-fp32,fp32 --model llama --head-size 16 --axis width=32:128:x2 --axis lr_factor=2^-3:2^3:x2
-//     --seeds 2 --steps 300 --depth 2 --jobs 2 --data text.txt --out widths.html
+// Searches hyperparameters of a transformer by many short runs, in parallel. A killed search can be resumed. See
+// --help.
+//   build/examples/sweep --recipes umup-fp32,fp32 --model llama --head-size 16 --axis width=32:128:x2
+//     --axis lr_factor=2^-3:2^3:x2 --seeds 2 --steps 300 --depth 2 --jobs 2 --data text.txt --out widths.html
 
 #include "experiments/sweep.hpp"
 #include "program.hpp"

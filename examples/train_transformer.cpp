@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Trains a character-level transformer on text with a recipe and lets it write. See --help.
+// Trains a character-level transformer on text with a recipe and generates a sample. See --help.
 
 #include <unitscale/base/parallel.hpp>
 #include <unitscale/scaling/recipe.hpp>
@@ -28,7 +28,7 @@ int run(const experiments::LanguageRunOptions& options, const std::string& repor
     return 0;
 }
 
-/// Exit code 1: the gradients are not valid.
+/// Returns exit code 1 if the gradients are not valid.
 int audit(const experiments::LanguageRunOptions& options) {
     const auto audit = experiments::audit_language(options);
     std::fputs(analysis::to_text(audit).c_str(), stdout);

@@ -93,11 +93,11 @@ public:
         }
         train_all();
         if (const std::vector<int> biases = options_.biases(); !biases.empty()) find_window(biases);
+        // A kill between a run's result and the removal of its files leaves them behind.
         std::error_code ignored;
-        if (std::filesystem::exists(options_.unfinished(),
-                                    ignored))  // a kill may have come between a run's result and this
+        if (std::filesystem::exists(options_.unfinished(), ignored))
             for (const ComparedRun& run : runs_) unfinished(run).remove();
-        std::filesystem::remove(options_.unfinished(), ignored);  // if nothing is left in it
+        remove_if_empty(options_.unfinished());
         write_page();
         print();
     }
@@ -113,9 +113,9 @@ private:
         const LanguageRunOptions& run = options_.run;
         const io::CharacterVocabulary vocabulary(text_);
         static_cast<void>(train::split(vocabulary.encode(text_), run.seq));
-        options_.run.eval_every = options_.eval_every.value_or(std::max<std::size_t>(run.steps / 10, 1));
-        options_.run.save_every = options_.save_every.value_or(std::max<std::size_t>(run.steps / 10, 1));
-        options_.run.warmup = run.warmup.value_or(std::max<std::size_t>(run.steps / 10, 1));
+        options_.run.eval_every = options_.eval_every.value_or(tenth_of(run.steps));
+        options_.run.save_every = options_.save_every.value_or(tenth_of(run.steps));
+        options_.run.warmup = run.warmup.value_or(tenth_of(run.steps));
         return {{"text", fingerprint(io::encode_utf8(text_))},
                 {"characters", text_.size()},
                 {"width", run.width},

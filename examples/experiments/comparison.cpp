@@ -12,14 +12,6 @@
 
 namespace unitscale::experiments {
 
-std::filesystem::path ComparisonOptions::results_path() const {
-    return std::filesystem::path(out).replace_extension(".jsonl");
-}
-
-std::filesystem::path ComparisonOptions::unfinished() const {
-    return std::filesystem::path(out).replace_extension(".runs");
-}
-
 std::vector<int> ComparisonOptions::biases() const {
     if (window.empty()) return {};
     const auto dots = window.find("..");
@@ -49,8 +41,7 @@ void ComparisonOptions::validate() const {
     distinct("--lr-factor", rate_factors);
     for (const double factor : rate_factors)
         check(std::isfinite(factor) && factor > 0.0, "--lr-factor: is ", factor, "; expected a positive number");
-    check(seeds >= 1 && seeds <= 1000, "--seeds: is ", seeds, "; expected a number from 1 to 1000");
-    check(jobs >= 1 && jobs <= 1000, "--jobs: is ", jobs, "; expected a number from 1 to 1000");
+    check_counts();
     bool has_fp32 = false;
     std::vector<std::string> names;
     for (const std::string& recipe : recipes) {
@@ -66,9 +57,7 @@ void ComparisonOptions::validate() const {
         each.validate();
     }
     each.validate();
-    check(out.extension() != ".jsonl" && out.extension() != ".runs" && out.has_filename(), "--out: is ", out.string(),
-          "; expected the name of a page, such as recipes.html");
-    io::check_writable("--out", out);
+    check_out("recipes.html");
 }
 
 std::vector<ComparedRun> runs_of(const ComparisonOptions& options, const std::vector<Recipe>& recipes) {

@@ -4,8 +4,8 @@
 #include <unitscale/base/error.hpp>
 #include <unitscale/scaling/recipe.hpp>
 
-#include "experiments/language_run_options.hpp"
 #include "experiments/results_file.hpp"
+#include "experiments/run_set.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -26,22 +26,15 @@
 namespace unitscale::experiments {
 
 /// The options of `compare_recipes`: every recipe is trained at every learning rate with every seed.
-struct ComparisonOptions {
-    /// Shared by all runs. Its recipe, rate, log and checkpoints are not used; its seed is the first.
-    LanguageRunOptions run{};
+struct ComparisonOptions : RunSetOptions {
     std::vector<std::string> recipes = {"fp32", "unit-fp8"};  ///< names or JSON files
     std::vector<double> rates{};                              ///< peak learning rates; empty: each recipe's own
     std::vector<double> rate_factors = {1.0};  ///< factors on each recipe's own rate; used where `rates` is empty
-    std::size_t seeds = 1;
-    std::size_t jobs = 1;                     ///< parallel runs
-    std::optional<std::size_t> eval_every{};  ///< steps between evaluations; empty: a tenth of the run
-    std::optional<std::size_t> save_every{};  ///< steps between checkpoints of a run; empty: a tenth of the run
-    std::string window{};                     ///< constant biases to evaluate fp32's weights with, `-8..8`; empty: none
-    /// The page. Beside it are the results file `recipes.jsonl` and, during runs, the folder `recipes.runs`.
-    std::filesystem::path out = "recipes.html";
+    std::optional<std::size_t> eval_every{};   ///< steps between evaluations; empty: a tenth of the run
+    std::string window{};  ///< constant biases to evaluate fp32's weights with, `-8..8`; empty: none
 
-    [[nodiscard]] std::filesystem::path results_path() const;
-    [[nodiscard]] std::filesystem::path unfinished() const;
+    /// The page is `recipes.html`. The recipe, rate, log and checkpoints of `run` are not used.
+    ComparisonOptions() { out = "recipes.html"; }
 
     /// The biases that `window` names: none, or LOWEST..HIGHEST. Error: any other text.
     [[nodiscard]] std::vector<int> biases() const;

@@ -16,14 +16,21 @@ namespace unitscale::experiments {
 
 namespace {
 
-constexpr std::string_view comparison_note = R"html(
-<p class="soft">Validation loss in bits per character, mean over seeds at the recipe's best learning rate; spread: largest minus least.
-Bytes: weights, as they are stored; the optimiser's state with master weights, and the most that a training step holds at once
-(activations, gradients, scratch), as their memory pools count. Tokens per second while training, beside the other jobs.</p>)html";
+constexpr std::string_view comparison_note =
+    "\n"
+    "<p class=\"soft\">Validation loss in bits per character, mean over seeds at the recipe's best learning rate; "
+    "spread: largest minus least.\n"
+    "Bytes: weights, as they are stored; the optimiser's state with master weights, and the most that a training step "
+    "holds at once\n"
+    "(activations, gradients, scratch), as their memory pools count. Tokens per second while training, beside the "
+    "other jobs.</p>";
 
-constexpr std::string_view zeros_note = R"html(
-<p class="soft">Share of the elements that were zero in the gradient of every op's output, by op, and of the parameters: once products
-have rounded their operands, and in brackets as they are stored, where that differs. What fp32 shows is zero by itself.</p>)html";
+constexpr std::string_view zeros_note =
+    "\n"
+    "<p class=\"soft\">Share of the elements that were zero in the gradient of every op's output, by op, and of the "
+    "parameters: once products\n"
+    "have rounded their operands, and in brackets as they are stored, where that differs. What fp32 shows is zero by "
+    "itself.</p>";
 
 /// Training and validation losses over steps. Several rates add a plot of the final loss over rates.
 std::string loss_plots(const std::vector<RecipeSummary>& summaries) {

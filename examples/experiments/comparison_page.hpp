@@ -14,12 +14,13 @@
 namespace unitscale::experiments {
 
 /// Shows and hides a recipe's curves. Without scripts all curves are visible.
-inline constexpr std::string_view comparison_script = R"js('use strict';
-for (const box of document.querySelectorAll('input[data-recipe]'))
-  box.addEventListener('change', () => {
-    for (const curve of document.querySelectorAll(`.recipes [data-look="${box.dataset.recipe}"]`)) curve.classList.toggle('hidden', !box.checked);
-  });
-)js";
+inline constexpr std::string_view comparison_script =
+    "'use strict';\n"
+    "for (const box of document.querySelectorAll('input[data-recipe]'))\n"
+    "  box.addEventListener('change', () => {\n"
+    "    for (const curve of document.querySelectorAll(`.recipes [data-look=\"${box.dataset.recipe}\"]`)) "
+    "curve.classList.toggle('hidden', !box.checked);\n"
+    "  });\n";
 
 /// The mean curve of several runs, with the least and largest value, at every step that all of them have.
 [[nodiscard]] report::PlotCurve mean_curve(const RateSummary& rate, std::vector<std::size_t> RunResult::*steps,

@@ -119,8 +119,7 @@ void coordinate_check(CoordinateCheckOptions options, std::FILE* text) {
     io::check_writable("--out", options.out);
 
     // A normal run reaches the recipe's rate by a warm-up. Here the first step has the full rate, to which small widths
-    // are
-    // most sensitive.
+    // are most sensitive.
     const double rate = run.lr.value_or(0.25 * recipe.learning_rate);
     const std::string heading = concatenate(
         "recipe ", recipe.name, ", model ", run.model, ", depth ", run.depth, ", heads of ", run.head_size, ", ",

@@ -17,10 +17,8 @@ namespace unitscale::experiments {
 /// The options of `coord_check`: a few steps of training, repeated at several widths.
 struct CoordinateCheckOptions {
     /// Shared by all widths. Its recipe, where named, replaces the recipe of the parametrisation. Heads have one size
-    /// at
-    /// every width. The learning rate is constant; empty: a quarter of the recipe's. Its warm-up, evaluations, log,
-    /// checkpoints
-    /// and sample are not used.
+    /// at every width. The learning rate is constant; empty: a quarter of the recipe's. Its warm-up, evaluations, log,
+    /// checkpoints and sample are not used.
     LanguageRunOptions run{
         .recipe = "", .model = "llama", .depth = 2, .seq = 64, .batch = 8, .steps = 8, .head_size = 32};
     std::string parametrisation = "umup";  ///< standard, unit, mup or umup, in 32-bit floating point
@@ -42,14 +40,12 @@ struct CoordinateCheckOptions {
 [[nodiscard]] WidthCoordinates measure_width(const LanguageRunOptions& options, const Recipe& recipe,
                                              const train::Split& parts, std::size_t vocabulary);
 
-/// Trains every width for a few steps and reports how the layers' outputs and their changes depend on the width.
-/// Tables go to `text` and a page to `out`. The last line is `verdict: flat`, `verdict: growing` or `verdict:
-/// shrinking`
-/// (see `judge`). The criterion of µP: if the best learning rate is equal at every width, each step changes every layer
-/// by
-/// an amount that does not depend on the width.
-/// Errors: the errors of the options, the recipe and the data, before any training. RunFailed: a loss is not finite.
-/// Reference: Yang et al. 2022, arXiv:2203.03466, appendix D.1. Test: tests/experiments/coordinate_check_test.cpp
+/// Trains every width for a few steps and reports how the layers' outputs and their changes depend on the width. Tables
+/// go to `text` and a page to `out`. The last line is `verdict: flat`, `verdict: growing` or `verdict: shrinking` (see
+/// `judge`). The criterion of µP: if the best learning rate is equal at every width, each step changes every layer by
+/// an amount that does not depend on the width. Errors: the errors of the options, the recipe and the data, before any
+/// training. RunFailed: a loss is not finite. Reference: Yang et al. 2022, arXiv:2203.03466, appendix D.1. Test:
+/// tests/experiments/coordinate_check_test.cpp
 void coordinate_check(CoordinateCheckOptions options, std::FILE* text);
 
 }  // namespace unitscale::experiments

@@ -26,12 +26,9 @@ namespace unitscale::experiments {
 ///   probe.measure();                   // rms(y) and rms(y - y_reference) of every layer
 /// Layers, in the order of the pass: `embedding`, the input of the first block; of each block `block0/attention` and
 /// `block0/ffn`, the additions of its branches to the stream before the weights of the sum, and `block0`, the stream
-/// after
-/// it; `norm`; `logits`. y is the value, data times scale.
-/// The passes do not count as steps and do not affect training. They remove any other observer of the tape.
-/// Model and tape outlive the probe. Under a rule that plans forward factors, plan first (plan_factors,
-/// train/step.hpp).
-/// Test: tests/experiments/coordinate_probe_test.cpp
+/// after it; `norm`; `logits`. y is the value, data times scale. The passes do not count as steps and do not affect
+/// training. They remove any other observer of the tape. Model and tape outlive the probe. Under a rule that plans
+/// forward factors, plan first (plan_factors, train/step.hpp). Test: tests/experiments/coordinate_probe_test.cpp
 template <class T>
 class CoordinateProbe : public Observer<T> {
 public:
@@ -64,8 +61,7 @@ public:
     }
 
     /// Called by the tape. The paths are set by nn/decoder.hpp and nn/transformer_block.hpp; `.1` is a block's second
-    /// residual
-    /// layer.
+    /// residual layer.
     void observe(const TensorEvent<T>& event) override {
         constexpr std::string_view root = "decoder/";
         if (event.pass != Pass::value || event.op == "parameter" || !event.path.starts_with(root)) return;

@@ -65,17 +65,14 @@ struct CoordinateJudgement {
     double slope = 0.0;
 };
 
-/// Judges whether the changes of the layers' outputs depend on the width. The embedding is left out.
-/// The layer with the slope farthest from 0 decides: flat within `flat_slope` of 0, growing above, shrinking below.
-/// One layer is enough, because a model is trained at one learning rate. A layer with a growing change diverges at some
-/// width; a layer with a shrinking change stops learning at some width.
-/// The change decides, not the output. Readout weights of u-µP and µP are designed to give logits that fall with
-/// width^-1/2 at initialisation, and training compensates for it.
-/// The embedding is left out because its output is a row of its table, not a sum over the width. Its change is the
-/// update
-/// that its learning-rate factor demands; under u-µP this factor is width^-1/2 by design.
-/// Error: a change that is 0 or not finite; no layer but the embedding. Test:
-/// tests/experiments/coordinate_trend_test.cpp
+/// Judges whether the changes of the layers' outputs depend on the width. The embedding is left out. The layer with the
+/// slope farthest from 0 decides: flat within `flat_slope` of 0, growing above, shrinking below. One layer is enough,
+/// because a model is trained at one learning rate. A layer with a growing change diverges at some width; a layer with
+/// a shrinking change stops learning at some width. The change decides, not the output. Readout weights of u-µP and µP
+/// are designed to give logits that fall with width^-1/2 at initialisation, and training compensates for it. The
+/// embedding is left out because its output is a row of its table, not a sum over the width. Its change is the update
+/// that its learning-rate factor demands; under u-µP this factor is width^-1/2 by design. Error: a change that is 0 or
+/// not finite; no layer but the embedding. Test: tests/experiments/coordinate_trend_test.cpp
 [[nodiscard]] CoordinateJudgement judge(const std::vector<LayerTrend>& trends);
 
 /// The rule and its finding, in three lines of text.

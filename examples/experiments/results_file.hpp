@@ -47,11 +47,9 @@ class ResultsFile {
 public:
     using Json = nlohmann::ordered_json;
 
-    /// Opens or creates the file. All results in it share `settings`; `read` is called with each of its lines.
-    /// `kind` names the contents, in the file's first line and in errors.
-    /// Errors: the file has another kind or other settings, is in use or damaged (`read` throws Json::exception), or
-    /// cannot be
-    /// written.
+    /// Opens or creates the file. All results in it share `settings`; `read` is called with each of its lines. `kind`
+    /// names the contents, in the file's first line and in errors. Errors: the file has another kind or other settings,
+    /// is in use or damaged (`read` throws Json::exception), or cannot be written.
     ResultsFile(std::filesystem::path path, std::string kind, const Json& settings,
                 const std::function<void(const Json&)>& read);
 

@@ -60,7 +60,8 @@ public:
                                         .seed = options_.run.seed + seed,
                                         .recipe_fingerprint = recipe_fingerprint(point)};
                     if (find(next) == nullptr) waiting.push_back(next);
-                    else if (std::filesystem::exists(options_.unfinished()))  // a kill may have come between
+                    // A kill between a run's result and the removal of its checkpoint leaves the checkpoint behind.
+                    else if (std::filesystem::exists(options_.unfinished()))
                         std::filesystem::remove(checkpoint_of(next));
                 }
             const std::size_t all = points.size() * options_.seeds;
@@ -70,8 +71,7 @@ public:
             all_ = all;
             queue_.run(options_.jobs, waiting.size(), [&](std::size_t i) { train(waiting[i]); });
         }
-        std::error_code ignored;
-        std::filesystem::remove(options_.unfinished(), ignored);  // if nothing is left in it
+        remove_if_empty(options_.unfinished());
         const SweepResults all = results();
         write_page(all);
         for (const SweepTable& table : sweep_tables(all))
@@ -196,7 +196,7 @@ private:
         options.seed = run.seed;
         options.log.clear();
         options.weights.clear();
-        options.save_every = options_.save_every.value_or(std::max<std::size_t>(options.steps / 10, 1));
+        options.save_every = options_.save_every.value_or(tenth_of(options.steps));
         const std::filesystem::path checkpoint = checkpoint_of(run);
         options.save = checkpoint.string();
         const std::size_t known = step_of_checkpoint(checkpoint);
@@ -281,12 +281,6 @@ private:
 
 }  // namespace
 
-std::filesystem::path SweepOptions::results_path() const {
-    return std::filesystem::path(out).replace_extension(".jsonl");
-}
-
-std::filesystem::path SweepOptions::unfinished() const { return std::filesystem::path(out).replace_extension(".runs"); }
-
 SweepSpace SweepOptions::space() const {
     SweepSpace space{.run = run};
     space.run.quiet = true;
@@ -311,8 +305,7 @@ SweepSearch SweepOptions::search() const {
 }
 
 void SweepOptions::validate() const {
-    check(seeds >= 1 && seeds <= 1000, "--seeds: is ", seeds, "; expected a number from 1 to 1000");
-    check(jobs >= 1 && jobs <= 1000, "--jobs: is ", jobs, "; expected a number from 1 to 1000");
+    check_counts();
     const SweepSpace all = space();
     const SweepSearch how = search();
     const auto unknown = [](const SweepPoint&) { return std::numeric_limits<double>::quiet_NaN(); };
@@ -321,9 +314,7 @@ void SweepOptions::validate() const {
         static_cast<void>(recipe_of(options));
         options.validate();
     }
-    check(out.extension() != ".jsonl" && out.extension() != ".runs" && out.has_filename(), "--out: is ", out.string(),
-          "; expected the name of a page, such as sweep.html");
-    io::check_writable("--out", out);
+    check_out("sweep.html");
     check(plot.empty() || all.rate(), "--plot: shows losses by learning rate; expected --axis lr=...");
     if (!plot.empty()) io::check_writable("--plot", plot);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "experiments/language_run_options.hpp"
+#include "experiments/run_set.hpp"
 #include "experiments/sweep_results.hpp"
 #include "experiments/sweep_search.hpp"
 #include "experiments/sweep_space.hpp"
@@ -10,29 +10,22 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <vector>
 
 namespace unitscale::experiments {
 
 /// The options of `sweep`.
-struct SweepOptions {
-    LanguageRunOptions run{};  ///< shared by all points, unless an axis changes it; its seed is the first
+struct SweepOptions : RunSetOptions {
     std::vector<std::string> recipes = {"fp32"};  ///< names or JSON files; several are an axis
     std::vector<std::string> axes{};              ///< in the notation of `parse_axis`
     std::string strategy = "grid";
-    std::size_t points = 20;                  ///< of a random search
-    std::uint64_t search_seed = 1;            ///< of a random search
-    std::size_t seeds = 1;                    ///< runs of each point
-    std::size_t jobs = 1;                     ///< parallel runs
-    std::optional<std::size_t> save_every{};  ///< steps between checkpoints of a run; empty: a tenth of the run
-    /// The page. Beside it are the results file `sweep.jsonl` and, during runs, the folder `sweep.runs`.
-    std::filesystem::path out = "sweep.html";
-    std::filesystem::path plot{};  ///< an SVG of the losses by learning rate; empty: none
+    std::size_t points = 20;        ///< of a random search
+    std::uint64_t search_seed = 1;  ///< of a random search
+    std::filesystem::path plot{};   ///< an SVG of the losses by learning rate; empty: none
 
-    [[nodiscard]] std::filesystem::path results_path() const;
-    [[nodiscard]] std::filesystem::path unfinished() const;
+    /// The page is `sweep.html`. Every point has `seeds` runs.
+    SweepOptions() { out = "sweep.html"; }
 
     /// The searched space. Errors: the errors of the axes and recipes.
     [[nodiscard]] SweepSpace space() const;

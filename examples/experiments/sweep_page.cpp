@@ -43,10 +43,14 @@ std::size_t sweep_look(const SweepResults& results, const SweepPoint& point) {
     return sizes.empty() ? dash : 8 * dash + static_cast<std::size_t>(colour - colours.begin()) % 8;
 }
 
-constexpr std::string_view sweep_note = R"html(
-<p class="soft">Losses are those of the validation text at the end of a run, in bits per character; of several seeds the median, where a
-failed run counts as an infinite loss. An optimum is the vertex of the parabola through the best point and its neighbours on the axis, in
-powers of two; at an edge of the axis, or beside a failed point, it is the best point itself. An asterisk marks the best.</p>)html";
+constexpr std::string_view sweep_note =
+    "\n"
+    "<p class=\"soft\">Losses are those of the validation text at the end of a run, in bits per character; of several "
+    "seeds the median, where a\n"
+    "failed run counts as an infinite loss. An optimum is the vertex of the parabola through the best point and its "
+    "neighbours on the axis, in\n"
+    "powers of two; at an edge of the axis, or beside a failed point, it is the best point itself. An asterisk marks "
+    "the best.</p>";
 
 }  // namespace
 

@@ -65,10 +65,9 @@ struct SweepSlice {
     [[nodiscard]] const SweepPoint& any() const { return points.front()->point; }
 };
 
-/// The slices along the axes `free`: one for each combination of the recipe and sizes outside `free`.
-/// Among slices that differ in other hyperparameters, the one with the most points is taken, then the one with the
-/// least
-/// loss. On a grid this slice contains the best point. In a line or independent search it is the searched line.
+/// The slices along the axes `free`: one for each combination of the recipe and sizes outside `free`. Among slices that
+/// differ in other hyperparameters, the one with the most points is taken, then the one with the least loss. On a grid
+/// this slice contains the best point. In a line or independent search it is the searched line.
 [[nodiscard]] std::vector<SweepSlice> sweep_slices(const SweepResults& results, const std::vector<std::size_t>& free);
 
 /// The extremum of the parabola through three points with a < b < c. If they lie on a line: b.
@@ -111,8 +110,7 @@ struct LossMap {
 /// The mean loss from tuning the columns' hyperparameter at another value of the rows' hyperparameter:
 ///   (f*, t*) = argmin L;   mean over f != f* of  L(f*, argmin_t L(f, t)) - L(f*, t*)
 /// Omits rows f without a finite loss, and rows with a best t that is not known at f*. If that t fails at f*, the error
-/// is
-/// infinite. NaN: no row is left. Reference: Blake et al. 2024, arXiv:2407.17465, algorithm 1.
+/// is infinite. NaN: no row is left. Reference: Blake et al. 2024, arXiv:2407.17465, algorithm 1.
 [[nodiscard]] double transfer_error(const LossMap& map);
 
 }  // namespace unitscale::experiments

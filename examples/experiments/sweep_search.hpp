@@ -50,12 +50,10 @@ struct IndependentSearch {
 [[nodiscard]] IndependentSearch independent_search(const SweepSpace& space, const SweepPoint& base,
                                                    const PointLoss& loss);
 
-/// All points to try, in order, as far as the known losses determine them.
-/// Recipe and sizes are conditions: every combination of them has its own search. A random search draws equal points
-/// for
-/// all. Errors: a random search of no points; an interval in another search; an independent search without a learning
-/// rate.
-/// Test: tests/experiments/sweep_search_test.cpp
+/// All points to try, in order, as far as the known losses determine them. Recipe and sizes are conditions: every
+/// combination of them has its own search. A random search draws equal points for all. Errors: a random search of no
+/// points; an interval in another search; an independent search without a learning rate. Test:
+/// tests/experiments/sweep_search_test.cpp
 [[nodiscard]] std::vector<SweepPoint> sweep_points(const SweepSpace& space, const SweepSearch& search,
                                                    const PointLoss& loss);
 

@@ -22,8 +22,7 @@ struct WordCount {
 };
 
 /// Counts the words of `sample` that are words of `text`. The first and last word of the sample may be cut; they do not
-/// count.
-/// Test: tests/experiments/words_test.cpp
+/// count. Test: tests/experiments/words_test.cpp
 [[nodiscard]] WordCount count_known_words(std::string_view sample, std::string_view text);
 
 }  // namespace unitscale::experiments

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "experiments/compare.hpp"
+#include "experiments/language_run.hpp"
 #include "support/catch.hpp"
 #include "support/temporary_folder.hpp"
 
@@ -33,7 +34,7 @@ ComparisonOptions small(const TemporaryFolder& folder) {
     return options;
 }
 
-/// What compare_recipes says on a stream.
+/// The output of compare_recipes.
 std::string said(const ComparisonOptions& options) {
     const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::tmpfile(), std::fclose);
     compare_recipes(options, file.get(), file.get());
@@ -43,7 +44,7 @@ std::string said(const ComparisonOptions& options) {
     return text;
 }
 
-/// The lines of a comparison's file, without what differs from time to time.
+/// The lines of a comparison's file, without times and speeds.
 std::vector<std::string> result_lines(const ComparisonOptions& options) {
     std::vector<std::string> lines;
     std::istringstream text(TemporaryFolder::read(options.results_path()));
@@ -56,7 +57,7 @@ std::vector<std::string> result_lines(const ComparisonOptions& options) {
     return lines;
 }
 
-/// What all runs of a comparison's file share.
+/// The shared settings in a comparison's file.
 nlohmann::ordered_json settings_of(const ComparisonOptions& options) {
     std::istringstream text(TemporaryFolder::read(options.results_path()));
     std::string line;
@@ -98,7 +99,7 @@ TEST_CASE("compare: every recipe on the same batches, with every seed, in any nu
     static_cast<void>(said(beside));
     CHECK(result_lines(beside) == result_lines(options));
 
-    // What is done is not done again, whatever else is asked for.
+    // Ended runs are not repeated, whatever options are added.
     const std::string before = TemporaryFolder::read(options.results_path());
     CHECK(said(options).find("4 runs, of which 4 are done") != std::string::npos);
     CHECK(TemporaryFolder::read(options.results_path()) == before);

@@ -101,7 +101,7 @@ TEST_CASE("comparison page: whole, alone, and with every part that the results h
                                     "fp8<amax>: biases over training, by layer and role", "activations", "gradients",
                                     "weights", "One constant bias for all (FP8-CSCALE)"});
 
-    // The tables are those of the numbers, which comparison_table_test checks.
+    // comparison_table_test checks the numbers of the tables.
     const auto tables = page.all("table");
     REQUIRE(tables.size() == 3);
     CHECK(page.rows(*tables[0]) == comparison_rows(all));
@@ -114,7 +114,7 @@ TEST_CASE("comparison page: whole, alone, and with every part that the results h
                                                       {"0", "2.0000", "+0.00 %", "yes"},
                                                       {"1", "2.5000", "+25.00 %", "no"}});
 
-    // Curves: losses by recipe, biases by layer in a chart for each role, those of the window.
+    // Curves: losses by recipe, biases by layer in a chart for each role, losses of the window.
     Texts charts;
     for (const PageElement* chart : page.all("svg", "chart")) charts.push_back(chart->attribute("aria-label"));
     CHECK(charts == Texts{"Validation loss", "Training loss", "biases of the activation of ffn/up/linear",
@@ -141,7 +141,7 @@ TEST_CASE("comparison page: whole, alone, and with every part that the results h
     CHECK(by_bias.at("operands rounded to FP8").at(0)[1].y == by_bias.at("not rounded").at(0)[1].y);  // 2.0 both
     CHECK(by_bias.at("operands rounded to FP8").at(0)[0].y < by_bias.at("not rounded").at(0)[0].y);
 
-    // A box for each recipe, in its row; what it shows and hides is there. (`data-look` in cards of the class `recipes`.)
+    // Each row has a box. The curves that it shows and hides exist. (`data-look` in cards of the class `recipes`.)
     const auto boxes = page.all("input");
     REQUIRE(boxes.size() == 2);
     for (std::size_t i = 0; i < boxes.size(); ++i) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "experiments/sweep.hpp"
+#include "experiments/language_run.hpp"
 #include "support/catch.hpp"
 #include "support/temporary_folder.hpp"
 
@@ -42,14 +43,14 @@ std::string text_of(std::FILE* file) {
     return text;
 }
 
-/// What sweep says on its stream.
+/// The output of a sweep.
 std::string said(const SweepOptions& options) {
     const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::tmpfile(), std::fclose);
     sweep(options, file.get());
     return text_of(file.get());
 }
 
-/// The lines of a sweep's file, without what differs from time to time.
+/// The lines of a sweep's file, without times and speeds.
 std::vector<std::string> result_lines(const SweepOptions& options) {
     std::vector<std::string> lines;
     std::istringstream text(TemporaryFolder::read(options.results_path()));
@@ -139,7 +140,7 @@ TEST_CASE("sweep: a point's loss is that of a run of its own, in any number of j
     static_cast<void>(said(beside));
     CHECK(result_lines(beside) == result_lines(options));
 
-    // What is done is not done again; another order or further values and seeds add to it.
+    // Ended runs are not repeated. Another order, further values and further seeds only add runs.
     const std::string before = TemporaryFolder::read(options.results_path());
     CHECK(said(options).find("12 runs, of which 12 are done") != std::string::npos);
     CHECK(TemporaryFolder::read(options.results_path()) == before);

@@ -59,7 +59,7 @@ TEST_CASE("unfinished run: it goes on from the checkpoint, and what was logged a
     CHECK(TemporaryFolder::read(before.log()) == lines(4));
     CHECK(std::filesystem::exists(before.checkpoint()));
     CHECK(at(4, lines(4)).lines().size() == 4);
-    // A line is missing, is torn, or is that of another step: from the beginning.
+    // If a line is missing, torn, or of another step, the run starts from its beginning.
     for (const std::string& log :
          {lines(3), lines(3) + "{\"step\":4,", lines(2) + "{\"step\":4}\n{\"step\":3}\n", std::string("7\n")}) {
         CAPTURE(log);
