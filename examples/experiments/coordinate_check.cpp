@@ -118,8 +118,8 @@ void coordinate_check(CoordinateCheckOptions options, std::FILE* text) {
     const train::Split parts = train::split(tokens, run.seq);
     io::check_writable("--out", options.out);
 
-    // A normal run reaches the recipe's rate by a warm-up. Here the first step has the full rate, to which small widths
-    // are most sensitive.
+    // A normal run reaches the recipe's rate by a warm-up. Here the first step has the full rate. Its effect is largest
+    // at small widths.
     const double rate = run.lr.value_or(0.25 * recipe.learning_rate);
     const std::string heading = concatenate(
         "recipe ", recipe.name, ", model ", run.model, ", depth ", run.depth, ", heads of ", run.head_size, ", ",

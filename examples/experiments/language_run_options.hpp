@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <unitscale/nn/decoder.hpp>
 #include <unitscale/scaling/recipe.hpp>
-#include <unitscale/scaling/state.hpp>
 
 #include "experiments/words.hpp"
 
@@ -19,6 +17,14 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+// Declared here, so that this header does not include the model.
+namespace unitscale {
+class ScalingState;
+}  // namespace unitscale
+namespace unitscale::nn {
+struct DecoderConfig;
+}  // namespace unitscale::nn
 
 // The options and results of a training run of a language model (experiments/language_run.hpp).
 namespace unitscale::experiments {

@@ -122,8 +122,8 @@ private:
         settings["head_size"] = run.head_size;
         settings["kv_heads"] = run.kv_heads;
         if (!space_.find("lr")) settings["lr"] = run.lr ? Json(*run.lr) : Json("the recipe's");
-        for (const SweepParameter& parameter :
-             sweep_parameters)  // files of sweeps without such a number know nothing of it
+        // A number of 0 is left out: results files from before this parameter do not hold it.
+        for (const SweepParameter& parameter : sweep_parameters)
             if (parameter.number != nullptr && !space_.find(parameter.name) && run.*parameter.number != 0.0)
                 settings[std::string(parameter.name)] = run.*parameter.number;
         settings["warmup"] = run.warmup ? Json(*run.warmup) : Json("a tenth");
