@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: MIT
-# What our own programs (tests, examples, benchmarks) are built with. Nothing here reaches users of the library.
+# The build settings of our own programs (tests, examples, benchmarks). Nothing here reaches users of the library.
 
-# Compilers keep to half of AVX-512's width unless they are told otherwise; a training step is a seventh faster with all of it.
+# Compilers use half of AVX-512's width by default. Its full width makes a training step a seventh faster.
 include(CheckCXXCompilerFlag)
 check_cxx_compiler_flag(-mprefer-vector-width=512 UNITSCALE_HAS_PREFER_VECTOR_WIDTH)
 set(UNITSCALE_WIDE_VECTORS $<$<BOOL:${UNITSCALE_HAS_PREFER_VECTOR_WIDTH}>:-mprefer-vector-width=512>)
 
-# Release means -O3, which takes half as long again as -O2. Of what it does our loops need the vectoriser only.
+# Release means -O3, which compiles half as long again as -O2. Our loops need only its vectoriser.
 set(UNITSCALE_FAST_BUILD $<$<CONFIG:Release>:-O2>)
 check_cxx_compiler_flag("-O2 -fvect-cost-model=dynamic" UNITSCALE_HAS_VECT_COST_MODEL)
 if(UNITSCALE_HAS_VECT_COST_MODEL)
@@ -28,19 +28,20 @@ function(unitscale_program target)
   if(UNITSCALE_SANITIZE)
     target_compile_options(${target} PRIVATE -fsanitize=${UNITSCALE_SANITIZE} -fno-sanitize-recover=all
                                              -fno-omit-frame-pointer)
-    # Sanitizers take optimisers off their usual ways: GCC then sees uninitialised variables that are not, and Clang tells of
-    # loops that it does not vectorise.
+    # Sanitizers keep optimisers from their usual analysis. GCC then warns of uninitialised variables where there are
+    # none, and Clang of loops that it does not vectorise.
     target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>
                                              $<$<CXX_COMPILER_ID:Clang>:-Wno-pass-failed>)
     target_link_options(${target} PRIVATE -fsanitize=${UNITSCALE_SANITIZE})
   endif()
 endfunction()
 
-# ccache, if there is one and the user chose no launcher. It caches precompiled headers only if it may overlook the time
-# stamps in them, and if the compilers write them in a reproducible way.
+# Uses ccache if it is installed and the user chose no launcher. It caches precompiled headers only if it may ignore the
+# time stamps in them, and if the compilers write them reproducibly.
 find_program(UNITSCALE_CCACHE ccache)
 if(PROJECT_IS_TOP_LEVEL AND UNITSCALE_CCACHE AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND};-E;env;CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime;${UNITSCALE_CCACHE}")
+  set(sloppiness pch_defines,time_macros,include_file_mtime,include_file_ctime)
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND};-E;env;CCACHE_SLOPPINESS=${sloppiness};${UNITSCALE_CCACHE}")
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     add_compile_options(-fpch-preprocess)
   elseif(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
@@ -48,19 +49,19 @@ if(PROJECT_IS_TOP_LEVEL AND UNITSCALE_CCACHE AND NOT DEFINED CMAKE_CXX_COMPILER_
   endif()
 endif()
 
-# The compiled library is one of our programs, too, with their warnings and instruction set; not where it is to be installed.
+# The compiled library has the warnings and the instruction set of our programs, unless it is to be installed.
 if(NOT UNITSCALE_COMPILED)
   unitscale_program(unitscale_compiled)
   target_compile_options(unitscale_compiled PRIVATE ${UNITSCALE_FAST_BUILD})
 endif()
 
-# What the programs with options are made of: examples/experiments. It needs nlohmann-json.
+# The engine of the programs with options: examples/experiments. It needs nlohmann-json.
 find_package(nlohmann_json QUIET)
 if(nlohmann_json_FOUND)
   file(GLOB experiments CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/examples/experiments/*.cpp")
   add_library(unitscale_experiments STATIC EXCLUDE_FROM_ALL ${experiments})
   unitscale_program(unitscale_experiments)
-  # Little of it is arithmetic: the ops are in unitscale_compiled.
+  # Little of it is arithmetic, because unitscale_compiled holds the ops.
   target_compile_options(unitscale_experiments PRIVATE $<$<CONFIG:Release>:-O1>)
   target_include_directories(unitscale_experiments PUBLIC "${PROJECT_SOURCE_DIR}/examples")
   target_link_libraries(unitscale_experiments PUBLIC unitscale::compiled nlohmann_json::nlohmann_json)

@@ -1,27 +1,28 @@
 // SPDX-License-Identifier: MIT
-// Trains a transformer under several recipes on the same batches and compares them in a table and on a page. See --help.
-//   build/examples/compare_recipes --recipes fp32,unit-fp8,fp8-amax --data text.txt --steps 300 --seeds 3 --out recipes.html
+// Trains a transformer under several recipes on the same batches and compares them in a table and on a page. See
+// --help.
+//   build/examples/compare_recipes --recipes fp32,unit-fp8,fp8-amax --data text.txt --steps 300 --seeds 3
+//     --out recipes.html
 
 #include "experiments/compare.hpp"
+#include "program.hpp"
 
 #include <CLI/CLI.hpp>
 
 #include <cstdio>
-#include <exception>
-#include <new>
 #include <string>
 
+using namespace unitscale;
+
 int main(int argc, char** argv) {
-    unitscale::experiments::ComparisonOptions options;
+    experiments::ComparisonOptions options;
     auto& run = options.run;
     run.data = {UNITSCALE_EXAMPLE_DATA};
     run.steps = 300;
     CLI::App app(
         "Trains a character-level transformer under each recipe on the same batches, at each learning rate, with each "
-        "seed; "
-        "prints a "
-        "table and writes one HTML page. Killed, it goes on where it was when it is started again with the same "
-        "options.");
+        "seed; prints a table and writes one HTML page. Killed, it goes on where it was when it is started again with "
+        "the same options.");
     app.add_option("--data", run.data, "text files or folders, UTF-8; the last tenth is for validation")
         ->default_str("this repository's prose");
     app.add_option("--recipes", options.recipes, "recipes, names or JSON files, separated by commas")
@@ -57,32 +58,11 @@ int main(int argc, char** argv) {
     app.add_option("--window", options.window,
                    "constant biases, such as -8..8: evaluate the weights that fp32 has trained with each (FP8-CSCALE)");
     app.add_flag("--quiet", run.quiet, "print the tables only");
-    const CLI::Validator not_negative(
-        [](std::string& text) {
-            return text.starts_with('-') ? "is " + text + "; expected a whole number, not negative" : "";
-        },
-        "");
-    for (const char* name : {"--steps", "--seeds", "--seed", "--warmup", "--width", "--depth", "--heads", "--seq",
-                             "--batch", "--jobs", "--threads", "--eval-every", "--save-every"})
-        app.get_option(name)->check(not_negative);
-    int failed = 2;
-    try {
-        app.parse(argc, argv);
-        unitscale::experiments::compare_recipes(options, stdout, stderr);
+    examples::require_not_negative(app, {"--steps", "--seeds", "--seed", "--warmup", "--width", "--depth", "--heads",
+                                         "--seq", "--batch", "--jobs", "--threads", "--eval-every", "--save-every"});
+    return examples::run_program({"compare_recipes", examples::many_models_too_large}, app, argc, argv, [&] {
+        experiments::compare_recipes(options, stdout, stderr);
         std::printf("\nthe page is %s\n", options.out.c_str());
         return 0;
-    } catch (const CLI::Success& done) {  // --help
-        return app.exit(done);
-    } catch (const CLI::ParseError& error) {
-        std::fprintf(stderr, "compare_recipes: %s\n", error.what());
-    } catch (const unitscale::Error& error) {
-        std::fprintf(stderr, "compare_recipes: %s\n", error.what());
-    } catch (const std::bad_alloc&) {
-        std::fprintf(stderr, "compare_recipes: not enough memory for models and batches of these sizes\n");
-        failed = 1;
-    } catch (const std::exception& error) {
-        std::fprintf(stderr, "compare_recipes: %s\n", error.what());
-        failed = 1;
-    }
-    return failed;
+    });
 }

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: MIT
-// Trains one model at several widths for a few steps and says whether the changes of its layers depend on the width. See --help.
+// Trains one model at several widths for a few steps and tests whether the changes of its layers depend on the width.
+// See --help.
 //   build/examples/coord_check --parametrisation umup --widths 64,128,256,512 --steps 8 --out coordinates.html
 
 #include "experiments/coordinate_check.hpp"
+#include "program.hpp"
 
 #include <CLI/CLI.hpp>
 
 #include <cstdio>
-#include <exception>
-#include <new>
 #include <string>
 
+using namespace unitscale;
+
 int main(int argc, char** argv) {
-    unitscale::experiments::CoordinateCheckOptions options;
+    experiments::CoordinateCheckOptions options;
     auto& run = options.run;
     run.data = {UNITSCALE_EXAMPLE_DATA};
     CLI::App app(
         "Coordinate check: trains a character-level transformer at several widths for a few steps and measures the "
-        "root mean "
-        "square of every layer's output, and of its change since initialisation, on one fixed batch. Prints tables "
-        "over the "
-        "widths, writes a page with plots, and ends with the verdict: flat, growing or shrinking.");
+        "root mean square of every layer's output, and of its change since initialisation, on one fixed batch. Prints "
+        "tables over the widths, writes a page with plots, and ends with the verdict: flat, growing or shrinking.");
     app.add_option("--data", run.data, "text files or folders, UTF-8")->default_str("this repository's prose");
     auto* parametrisation = app.add_option("--parametrisation", options.parametrisation,
                                            "standard, unit, mup or umup, each in 32-bit floating point");
@@ -44,31 +44,10 @@ int main(int argc, char** argv) {
         ->capture_default_str();
     app.add_option("--seed", run.seed, "the first seed, of initial values and data order")->capture_default_str();
     app.add_option("--threads", run.threads, "threads; the results do not depend on it")->capture_default_str();
-    const CLI::Validator not_negative(
-        [](std::string& text) {
-            return text.starts_with('-') ? "is " + text + "; expected a whole number, not negative" : "";
-        },
-        "");
-    for (const char* name :
-         {"--widths", "--steps", "--depth", "--head-size", "--seq", "--batch", "--seeds", "--seed", "--threads"})
-        app.get_option(name)->check(not_negative);
-    int failed = 2;
-    try {
-        app.parse(argc, argv);
-        unitscale::experiments::coordinate_check(options, stdout);
+    examples::require_not_negative(
+        app, {"--widths", "--steps", "--depth", "--head-size", "--seq", "--batch", "--seeds", "--seed", "--threads"});
+    return examples::run_program({"coord_check", examples::one_model_too_large}, app, argc, argv, [&] {
+        experiments::coordinate_check(options, stdout);
         return 0;
-    } catch (const CLI::Success& done) {  // --help
-        return app.exit(done);
-    } catch (const CLI::ParseError& error) {
-        std::fprintf(stderr, "coord_check: %s\n", error.what());
-    } catch (const unitscale::Error& error) {
-        std::fprintf(stderr, "coord_check: %s\n", error.what());
-    } catch (const std::bad_alloc&) {
-        std::fprintf(stderr, "coord_check: not enough memory for a model and a batch of these sizes\n");
-        failed = 1;
-    } catch (const std::exception& error) {
-        std::fprintf(stderr, "coord_check: %s\n", error.what());
-        failed = 1;
-    }
-    return failed;
+    });
 }

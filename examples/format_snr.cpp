@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: MIT
-// How much of a normal tensor number formats keep, over the tensor's scale: a figure and a table. See --help.
+// Signal-to-noise ratios of number formats on a normal tensor, over the tensor's scale: a figure and a table. See
+// --help.
 
 #include <unitscale/io/text_table.hpp>
 #include <unitscale/io/whole_file.hpp>
 #include <unitscale/report/snr_figure.hpp>
+
+#include "program.hpp"
 
 #include <CLI/CLI.hpp>
 
 #include <array>
 #include <cmath>
 #include <cstdio>
-#include <exception>
 #include <string>
 #include <vector>
 
@@ -54,13 +56,5 @@ int main(int argc, char** argv) {
         ->delimiter(',')
         ->capture_default_str();
     app.add_option("--out", out, "write the figure to this file");
-    try {
-        app.parse(argc, argv);
-        return run(names, out);
-    } catch (const CLI::Success& done) {  // --help
-        return app.exit(done);
-    } catch (const std::exception& error) {
-        std::fprintf(stderr, "format_snr: %s\n", error.what());
-        return 2;
-    }
+    return unitscale::examples::run_program({"format_snr"}, app, argc, argv, [&] { return run(names, out); });
 }

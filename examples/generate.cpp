@@ -5,10 +5,11 @@
 #include <unitscale/train/generate.hpp>
 #include <unitscale/train/saved_model.hpp>
 
+#include "program.hpp"
+
 #include <CLI/CLI.hpp>
 
 #include <cstdio>
-#include <exception>
 #include <string>
 
 int main(int argc, char** argv) {
@@ -27,18 +28,12 @@ int main(int argc, char** argv) {
     app.add_option("--threads", threads, "threads; the text does not depend on it")
         ->capture_default_str()
         ->check(CLI::PositiveNumber);
-    try {
-        app.parse(argc, argv);
+    return examples::run_program({"generate"}, app, argc, argv, [&] {
         const std::string text = train::with_saved_model(path, threads, [&](auto& saved) {
             const auto ids = saved.vocabulary().encode(io::decode_utf8(prompt));
             return saved.vocabulary().decode(train::generate(saved.model(), saved.tape(), ids, options));
         });
         std::printf("%s%s\n", prompt.c_str(), text.c_str());
         return 0;
-    } catch (const CLI::Success& done) {  // --help
-        return app.exit(done);
-    } catch (const std::exception& error) {
-        std::fprintf(stderr, "generate: %s\n", error.what());
-        return 2;
-    }
+    });
 }

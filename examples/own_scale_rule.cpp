@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// An op written outside the library with a scale rule of its own: the same function under every scaling, and under `propagate`
-// its value and its gradient keep a scale, so that they fit 16 bits where plain numbers do not. docs/adding_an_op.md explains it.
+// An op written outside the library with a scale rule of its own. Under every scaling it is one function.
+// Under `propagate` its value and its gradient keep a scale, so that they fit 16 bits where plain numbers do not.
+// docs/adding_an_op.md explains it.
 // Run: g++ -std=c++20 -O2 -Iinclude -I/usr/include/eigen3 examples/own_scale_rule.cpp && ./a.out
 
 #include <unitscale/analysis/grad_check.hpp>

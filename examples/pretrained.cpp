@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A GPT-2 or Llama whose weights others have published, under a recipe: token ids in, logits and token ids out. See --help.
-//   cmake --build build/examples --target pretrained && build/examples/pretrained gpt2/model.safetensors --ids 464,3290,318
+// A GPT-2 or Llama with published weights, under a recipe: token ids in, logits and token ids out. See --help.
+//   cmake --build build/examples --target pretrained
+//   build/examples/pretrained gpt2/model.safetensors --ids 464,3290,318
 
 #include <unitscale/nn/initialise.hpp>
 #include <unitscale/scaling/recipe.hpp>
@@ -9,11 +10,12 @@
 #include <unitscale/train/pretrained.hpp>
 #include <unitscale/train/storage.hpp>
 
+#include "program.hpp"
+
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <cstdio>
-#include <exception>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -80,8 +82,7 @@ int main(int argc, char** argv) {
     app.add_option("--length", arguments.options.length, "positions (Llama)");
     app.add_option("--rotary-base", arguments.options.rotary_base, "of rotary positions (Llama)");
     app.add_option("--threads", arguments.threads, "threads")->capture_default_str()->check(CLI::PositiveNumber);
-    try {
-        app.parse(argc, argv);
+    return examples::run_program({"pretrained"}, app, argc, argv, [&] {
         arguments.options.config = config;
         const Recipe recipe = find_recipe(recipe_name);
         check(recipe.scaling != Scaling::unit && recipe.parametrisation == Parametrisation::standard,
@@ -90,10 +91,5 @@ int main(int argc, char** argv) {
               "parametrisation");
         train::with_storage(recipe, [&]<class T>(std::type_identity<T>) { run<T>(arguments, recipe); });
         return 0;
-    } catch (const CLI::Success& done) {  // --help
-        return app.exit(done);
-    } catch (const std::exception& error) {
-        std::fprintf(stderr, "pretrained: %s\n", error.what());
-        return 2;
-    }
+    });
 }

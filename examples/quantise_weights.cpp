@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT
-// Rounds the linear layers' weights of a trained model to 8 bits and says what that costs. See --help.
+// Rounds the linear layers' weights of a trained model to 8 bits and prints the loss before and after. See --help.
 //   build/examples/quantise_weights model.safetensors --data text.txt --out small.safetensors
 
 #include <unitscale/train/batches.hpp>
 #include <unitscale/train/evaluate.hpp>
 #include <unitscale/train/saved_model.hpp>
 
+#include "program.hpp"
+
 #include <CLI/CLI.hpp>
 
 #include <cstdio>
-#include <exception>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -45,8 +46,7 @@ int main(int argc, char** argv) {
         ->capture_default_str()
         ->check(CLI::PositiveNumber);
     app.add_option("--threads", threads, "threads")->capture_default_str()->check(CLI::PositiveNumber);
-    try {
-        app.parse(argc, argv);
+    return examples::run_program({"quantise_weights"}, app, argc, argv, [&] {
         const std::u32string text = io::read_text(data);
         const double before = loss(path, text, batch, threads);
         train::with_saved_model(path, threads, [&](auto& saved) {
@@ -58,10 +58,5 @@ int main(int argc, char** argv) {
                     100.0 * (after / before - 1.0), out.c_str(),
                     static_cast<std::size_t>(std::filesystem::file_size(out)));
         return 0;
-    } catch (const CLI::Success& done) {  // --help
-        return app.exit(done);
-    } catch (const std::exception& error) {
-        std::fprintf(stderr, "quantise_weights: %s\n", error.what());
-        return 2;
-    }
+    });
 }

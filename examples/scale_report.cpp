@@ -1,26 +1,28 @@
 // SPDX-License-Identifier: MIT
 // Trains a transformer under several recipes and writes one page about the scale of every tensor. See --help.
 
+#include <unitscale/base/parallel.hpp>
+
 #include "experiments/scale_report.hpp"
+#include "program.hpp"
 
 #include <CLI/CLI.hpp>
 
 #include <cstdio>
-#include <exception>
-#include <new>
 #include <string>
 
+using namespace unitscale;
+
 int main(int argc, char** argv) {
-    unitscale::experiments::ScaleReportOptions options;
+    experiments::ScaleReportOptions options;
     auto& run = options.run;
     run.data = {UNITSCALE_EXAMPLE_DATA};
-    run.threads = unitscale::available_threads();
+    run.threads = available_threads();
     run.steps = 200;
     CLI::App app(
         "Trains a character-level transformer under each recipe and writes one HTML page: exponents of every "
-        "activation, weight "
-        "and gradient at the start and at the end, what leaves the format's range, and the first value that is not "
-        "finite.");
+        "activation, weight and gradient at the start and at the end, what leaves the format's range, and the first "
+        "value that is not finite.");
     app.add_option("--data", run.data, "text files or folders, UTF-8")->default_str("this repository's prose");
     app.add_option("--recipe", options.recipes, "recipes, side by side; may be given several times")
         ->capture_default_str();
@@ -50,32 +52,11 @@ int main(int argc, char** argv) {
     app.add_option("--lr-factor", options.rate_factor, "factor on each recipe's learning rate")->capture_default_str();
     app.add_flag("--to-infinity", run.to_infinity, "operands of products that exceed their format become infinite");
     app.add_option("--threads", run.threads, "threads; the results do not depend on it")->capture_default_str();
-    const CLI::Validator not_negative(
-        [](std::string& text) {
-            return text.starts_with('-') ? "is " + text + "; expected a whole number, not negative" : "";
-        },
-        "");
-    for (const char* name : {"--steps", "--every", "--width", "--depth", "--heads", "--head-size", "--kv-heads",
-                             "--seq", "--batch", "--seed", "--threads"})
-        app.get_option(name)->check(not_negative);
-    int failed = 2;
-    try {
-        app.parse(argc, argv);
-        unitscale::experiments::scale_report(options, stdout);
+    examples::require_not_negative(app, {"--steps", "--every", "--width", "--depth", "--heads", "--head-size",
+                                         "--kv-heads", "--seq", "--batch", "--seed", "--threads"});
+    return examples::run_program({"scale_report", examples::one_model_too_large}, app, argc, argv, [&] {
+        experiments::scale_report(options, stdout);
         std::printf("the page is %s\n", options.out.c_str());
         return 0;
-    } catch (const CLI::Success& done) {  // --help
-        return app.exit(done);
-    } catch (const CLI::ParseError& error) {
-        std::fprintf(stderr, "scale_report: %s\n", error.what());
-    } catch (const unitscale::Error& error) {
-        std::fprintf(stderr, "scale_report: %s\n", error.what());
-    } catch (const std::bad_alloc&) {
-        std::fprintf(stderr, "scale_report: not enough memory for a model and a batch of these sizes\n");
-        failed = 1;
-    } catch (const std::exception& error) {
-        std::fprintf(stderr, "scale_report: %s\n", error.what());
-        failed = 1;
-    }
-    return failed;
+    });
 }

@@ -1,40 +1,37 @@
 // SPDX-License-Identifier: MIT
-// Searches hyperparameters of a transformer: many short runs, side by side, that a killed program takes up again. See --help.
-//   build/examples/sweep --recipes umup-fp32,fp32 --model llama --head-size 16 --axis width=32:128:x2 --axis lr_factor=2^-3:2^3:x2
-//     --seeds 2 --steps 300 --depth 2 --jobs 2 --data text.txt --out widths.html
+// Searches hyperparameters of a transformer by many short runs, in parallel. A killed search can be resumed. See
+// --help.
+//   build/examples/sweep --recipes umup-fp32,fp32 --model llama --head-size 16 --axis width=32:128:x2
+//     --axis lr_factor=2^-3:2^3:x2 --seeds 2 --steps 300 --depth 2 --jobs 2 --data text.txt --out widths.html
 
 #include "experiments/sweep.hpp"
+#include "program.hpp"
 
 #include <CLI/CLI.hpp>
 
 #include <cstdio>
-#include <exception>
-#include <new>
 #include <string>
 
+using namespace unitscale;
+
 int main(int argc, char** argv) {
-    unitscale::experiments::SweepOptions options;
+    experiments::SweepOptions options;
     auto& run = options.run;
     run.data = {UNITSCALE_EXAMPLE_DATA};
     run.steps = 300;
     CLI::App app(
         "Trains a character-level transformer at many points of named axes and says where its loss is least: tables, "
-        "and one "
-        "HTML "
-        "page. Killed, it goes on where it was when it is started again with the same options; more values and seeds "
-        "may be "
-        "added.");
+        "and one HTML page. Killed, it goes on where it was when it is started again with the same options; more "
+        "values and seeds may be added.");
     app.add_option(
         "--axis", options.axes,
         "NAME=VALUES, once for each axis: lr=0.5,1,2 or lr=0.25:4:x2 (from, to, factor); for random search the "
         "interval lr=0.25:4. Names: lr, lr_factor (on each recipe's own rate), alpha_attn, alpha_ffn_act, alpha_res, "
         "alpha_res_attn_ratio, alpha_loss_softmax, init_sigma, alpha_emb, alpha_out, weight_decay; width, depth, "
-        "heads, batch, steps, "
-        "seq, for each of which the search is made");
+        "heads, batch, steps, seq, for each of which the search is made");
     app.add_option("--strategy", options.strategy,
                    "grid; line: one axis at a time, the others at their defaults; random: --points drawn; independent: "
-                   "the learning "
-                   "rate, then each multiplier alone at the best one, then the best of all together")
+                   "the learning rate, then each multiplier alone at the best one, then the best of all together")
         ->capture_default_str();
     app.add_option("--points", options.points, "points of a random search")->capture_default_str();
     app.add_option("--search-seed", options.search_seed, "seed of a random search")->capture_default_str();
@@ -69,33 +66,12 @@ int main(int argc, char** argv) {
     app.add_option("--save-every", options.save_every, "steps between checkpoints of a run that is under way; 0: none")
         ->default_str("a tenth of the run");
     app.add_flag("--quiet", run.quiet, "print the tables only");
-    const CLI::Validator not_negative(
-        [](std::string& text) {
-            return text.starts_with('-') ? "is " + text + "; expected a whole number, not negative" : "";
-        },
-        "");
-    for (const char* name :
-         {"--points", "--search-seed", "--seeds", "--seed", "--jobs", "--threads", "--steps", "--warmup", "--width",
-          "--depth", "--heads", "--head-size", "--kv-heads", "--seq", "--batch", "--save-every"})
-        app.get_option(name)->check(not_negative);
-    int failed = 2;
-    try {
-        app.parse(argc, argv);
-        unitscale::experiments::sweep(options, stdout);
+    examples::require_not_negative(
+        app, {"--points", "--search-seed", "--seeds", "--seed", "--jobs", "--threads", "--steps", "--warmup", "--width",
+              "--depth", "--heads", "--head-size", "--kv-heads", "--seq", "--batch", "--save-every"});
+    return examples::run_program({"sweep", examples::many_models_too_large}, app, argc, argv, [&] {
+        experiments::sweep(options, stdout);
         std::printf("\nthe page is %s\n", options.out.c_str());
         return 0;
-    } catch (const CLI::Success& done) {  // --help
-        return app.exit(done);
-    } catch (const CLI::ParseError& error) {
-        std::fprintf(stderr, "sweep: %s\n", error.what());
-    } catch (const unitscale::Error& error) {
-        std::fprintf(stderr, "sweep: %s\n", error.what());
-    } catch (const std::bad_alloc&) {
-        std::fprintf(stderr, "sweep: not enough memory for models and batches of these sizes\n");
-        failed = 1;
-    } catch (const std::exception& error) {
-        std::fprintf(stderr, "sweep: %s\n", error.what());
-        failed = 1;
-    }
-    return failed;
+    });
 }

@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: MIT
-// Trains a character-level transformer on text with a recipe and lets it write. See --help.
+// Trains a character-level transformer on text with a recipe and generates a sample. See --help.
+
+#include <unitscale/base/parallel.hpp>
+#include <unitscale/scaling/recipe.hpp>
 
 #include "experiments/language_run.hpp"
 #include "experiments/scale_report.hpp"
+#include "program.hpp"
 
 #include <CLI/CLI.hpp>
 
 #include <cstdio>
-#include <exception>
-#include <new>
 #include <string>
+
+using namespace unitscale;
 
 namespace {
 
-int run(const unitscale::experiments::LanguageRunOptions& options, const std::string& report) {
-    const auto result = unitscale::experiments::run_and_report(options, report, stdout, stderr);
+int run(const experiments::LanguageRunOptions& options, const std::string& report) {
+    const auto result = experiments::run_and_report(options, report, stdout, stderr);
     if (!options.quiet && options.sample > 0) {
         std::printf("\nsample\n------\n%s\n------\n", result.sample.c_str());
         std::printf("%zu of the sample's %zu words of three and more letters occur in the text (%.0f %%)\n\n",
@@ -24,15 +28,15 @@ int run(const unitscale::experiments::LanguageRunOptions& options, const std::st
     return 0;
 }
 
-/// Exit code 1: the gradients are not valid.
-int audit(const unitscale::experiments::LanguageRunOptions& options) {
-    const auto audit = unitscale::experiments::audit_language(options);
-    std::fputs(unitscale::analysis::to_text(audit).c_str(), stdout);
+/// Returns exit code 1 if the gradients are not valid.
+int audit(const experiments::LanguageRunOptions& options) {
+    const auto audit = experiments::audit_language(options);
+    std::fputs(analysis::to_text(audit).c_str(), stdout);
     return audit.valid() ? 0 : 1;
 }
 
 void list_recipes() {
-    for (const auto& recipe : unitscale::known_recipes())
+    for (const auto& recipe : known_recipes())
         std::printf("%-21s  %s (learning rate %g)\n", recipe.name.c_str(), recipe.description.c_str(),
                     recipe.learning_rate);
 }
@@ -40,9 +44,9 @@ void list_recipes() {
 }  // namespace
 
 int main(int argc, char** argv) {
-    unitscale::experiments::LanguageRunOptions options;
+    experiments::LanguageRunOptions options;
     options.data = {UNITSCALE_EXAMPLE_DATA};
-    options.threads = unitscale::available_threads();
+    options.threads = available_threads();
     std::string report;
     bool list = false, audit_only = false, parameters_only = false;
     CLI::App app(
@@ -97,36 +101,13 @@ int main(int argc, char** argv) {
     app.add_flag("--print-parameters", parameters_only,
                  "print every parameter's initial values, multiplier and learning rate of the next step, and stop");
     app.add_flag("--quiet", options.quiet, "print the result line only");
-    // Left alone, -1 becomes the largest number there is.
-    const CLI::Validator not_negative(
-        [](std::string& text) {
-            return text.starts_with('-') ? "is " + text + "; expected a whole number, not negative" : "";
-        },
-        "");
-    for (const char* name :
-         {"--width", "--depth", "--heads", "--head-size", "--kv-heads", "--seq", "--batch", "--steps", "--warmup",
-          "--micro-batches", "--seed", "--threads", "--save-every", "--eval-every", "--sample", "--top-k"})
-        app.get_option(name)->check(not_negative);
-    try {
-        app.parse(argc, argv);
+    examples::require_not_negative(
+        app, {"--width", "--depth", "--heads", "--head-size", "--kv-heads", "--seq", "--batch", "--steps", "--warmup",
+              "--micro-batches", "--seed", "--threads", "--save-every", "--eval-every", "--sample", "--top-k"});
+    return examples::run_program({"train_transformer", examples::one_model_too_large}, app, argc, argv, [&] {
         if (list) return list_recipes(), 0;
         if (audit_only) return audit(options);
-        if (parameters_only)
-            return std::fputs(unitscale::experiments::parameters_of_language(options).c_str(), stdout), 0;
+        if (parameters_only) return std::fputs(experiments::parameters_of_language(options).c_str(), stdout), 0;
         return run(options, report);
-    } catch (const CLI::Success& done) {  // --help
-        return app.exit(done);
-    } catch (const CLI::ParseError& error) {
-        std::fprintf(stderr, "train_transformer: %s\n", error.what());
-        return 2;
-    } catch (const unitscale::Error& error) {
-        std::fprintf(stderr, "train_transformer: %s\n", error.what());
-        return 2;
-    } catch (const std::bad_alloc&) {
-        std::fprintf(stderr, "train_transformer: not enough memory for a model and a batch of these sizes\n");
-        return 1;
-    } catch (const std::exception& error) {
-        std::fprintf(stderr, "train_transformer: %s\n", error.what());
-        return 1;
-    }
+    });
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A model of one's own under two parametrisations and at two widths. Under u-µP a learning rate means the same at both, so that the
-// narrow model's best serves the wide one; under the standard parametrisation it does not. docs/umup.md explains it.
+// A model of one's own under two parametrisations and at two widths. Under u-µP the best learning rate of the narrow
+// model serves the wide model; under the standard parametrisation it does not. docs/umup.md explains it.
 // Run: g++ -std=c++20 -O2 -Iinclude -I/usr/include/eigen3 examples/width_transfer.cpp && ./a.out
 
 #include <unitscale/nn/embedding.hpp>
@@ -25,7 +25,7 @@ using namespace unitscale;
 
 constexpr std::size_t tokens = 64;
 
-/// Answers a question of two tokens by a third: two tables, two residual feed-forward layers, readout.
+/// Answers a question of two tokens by a third token: two tables, two residual feed-forward layers, readout.
 struct Network {
     explicit Network(std::size_t width)
         : left("network/left", tokens, width),

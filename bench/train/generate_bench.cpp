@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The time of a generated token by the length of the text so far, with the key-value cache and without, and of whole texts.
+// The time of a generated token by the length of the preceding text, with and without the key-value cache, and the time
+// of whole texts.
 #include <unitscale/nn/decoder.hpp>
 #include <unitscale/nn/initialise.hpp>
 #include <unitscale/train/generate.hpp>
@@ -20,7 +21,7 @@ using namespace unitscale;
 
 namespace {
 
-/// The fastest of `runs` calls, in seconds: what else the machine does only adds to it.
+/// The time of the fastest of `runs` calls, in seconds. Other load on the machine can only add to it.
 template <class F>
 double fastest(std::size_t runs, F&& f) {
     using Clock = std::chrono::steady_clock;
@@ -33,7 +34,7 @@ double fastest(std::size_t runs, F&& f) {
     return least;
 }
 
-/// The line through the points that is nearest in squares.
+/// The least-squares line through the points.
 struct Line {
     double at_0 = 0.0, slope = 0.0;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// One training step of a transformer, measured: time, memory, allocations, and where the time goes, op by op. One
-// configuration per process, because peak memory belongs to a process: bench/training.sh runs a table of them.
+// One training step of a transformer, measured: time, memory, allocations, and time by op. Each process measures one
+// configuration, because peak memory belongs to a process: bench/training.sh runs a table of them.
 #include <unitscale/autograd/observer.hpp>
 #include <unitscale/nn/decoder.hpp>
 #include <unitscale/nn/initialise.hpp>
@@ -32,8 +32,8 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-/// Adds the time between two events to the op between them: an op's value is seen when its forward pass is done, its gradient
-/// when its backward pass begins. What comes after the backward pass, the update, is no op's.
+/// Adds the time between two events to the op between them. An op's value is seen at the end of its forward pass, its
+/// gradient at the start of its backward pass. The update after the backward pass belongs to no op.
 class OpClock : public Observer<float> {
 public:
     void begin_step(const ObservedStep&) override { finish(), last_ = Clock::now(); }
@@ -45,7 +45,7 @@ public:
         if (event.pass == Pass::gradient) finish(), running_ = event.op;
         else forward_[std::string(event.op)] += lap();
     }
-    /// The backward pass that runs ends here.
+    /// Ends the backward pass in progress.
     void finish() {
         if (!running_.empty()) backward_[running_] += lap();
         running_.clear();

@@ -1,239 +1,46 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <unitscale/report/markup.hpp>
 #include <unitscale/report/svg_plot.hpp>
 
-#include "experiments/comparison.hpp"
 #include "experiments/comparison_table.hpp"
-#include "experiments/page_parts.hpp"
 
-#include <algorithm>
-#include <cmath>
 #include <cstddef>
-#include <limits>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace unitscale::experiments {
 
-inline constexpr std::string_view comparison_note = R"html(
-<p class="soft">Validation loss in bits per character, mean over seeds at the recipe's best learning rate; spread: largest minus least.
-Bytes: weights, as they are stored; the optimiser's state with master weights, and the most that a training step holds at once
-(activations, gradients, scratch), as their memory pools count. Tokens per second while training, beside the other jobs.</p>)html";
+/// Shows and hides a recipe's curves. Without scripts all curves are visible.
+inline constexpr std::string_view comparison_script =
+    "'use strict';\n"
+    "for (const box of document.querySelectorAll('input[data-recipe]'))\n"
+    "  box.addEventListener('change', () => {\n"
+    "    for (const curve of document.querySelectorAll(`.recipes [data-look=\"${box.dataset.recipe}\"]`)) "
+    "curve.classList.toggle('hidden', !box.checked);\n"
+    "  });\n";
 
-inline constexpr std::string_view zeros_note = R"html(
-<p class="soft">Share of the elements that were zero in the gradient of every op's output, by op, and of the parameters: once products
-have rounded their operands, and in brackets as they are stored, where that differs. What fp32 shows is zero by itself.</p>)html";
+/// The mean curve of several runs, with the least and largest value, at every step that all of them have.
+[[nodiscard]] report::PlotCurve mean_curve(const RateSummary& rate, std::vector<std::size_t> RunResult::*steps,
+                                           std::vector<double> RunResult::*values);
 
-/// Shows and hides a recipe's curves; without it all are shown.
-inline constexpr std::string_view comparison_script = R"js('use strict';
-for (const box of document.querySelectorAll('input[data-recipe]'))
-  box.addEventListener('change', () => {
-    for (const curve of document.querySelectorAll(`.recipes [data-look="${box.dataset.recipe}"]`)) curve.classList.toggle('hidden', !box.checked);
-  });
-)js";
+/// The loss axis. It ends at the largest loss after a tenth of the run, where differences are visible.
+[[nodiscard]] report::PlotAxis loss_axis(const std::vector<report::PlotCurve>& curves, double steps);
 
-/// A curve of several runs: their mean, and their least and largest value, at every place that all of them have.
-[[nodiscard]] inline report::PlotCurve mean_curve(const RateSummary& rate, std::vector<std::size_t> RunRecord::*steps,
-                                                  std::vector<double> RunRecord::*values) {
-    std::vector<const RunRecord*> runs;
-    for (const RunRecord& run : rate.runs)
-        if (!run.failed || rate.failed == rate.runs.size()) runs.push_back(&run);
-    std::map<std::size_t, std::vector<double>> at;
-    for (const RunRecord* run : runs)
-        for (std::size_t i = 0; i < (run->*steps).size(); ++i) at[(run->*steps)[i]].push_back((run->*values)[i]);
-    report::PlotCurve curve;
-    for (const auto& [step, all] : at) {
-        if (all.size() != runs.size()) continue;
-        double sum = 0.0;
-        for (const double value : all) sum += value;
-        curve.x.push_back(static_cast<double>(step));
-        curve.y.push_back(sum / static_cast<double>(all.size()));
-        if (runs.size() > 1) {
-            curve.low.push_back(*std::min_element(all.begin(), all.end()));
-            curve.high.push_back(*std::max_element(all.begin(), all.end()));
-        }
-    }
-    return curve;
-}
-
-/// The axis of losses: from the least to where the curves are after a tenth of the run, where differences can be seen.
-[[nodiscard]] inline report::PlotAxis loss_axis(const std::vector<report::PlotCurve>& curves, double steps) {
-    double low = std::numeric_limits<double>::infinity(), high = -low;
-    for (const report::PlotCurve& curve : curves)
-        for (std::size_t i = 0; i < curve.y.size(); ++i) {
-            if (!std::isfinite(curve.y[i])) continue;
-            low = std::min(low, curve.y[i]);
-            if (curve.x[i] >= 0.1 * steps || steps == 0.0) high = std::max(high, curve.y[i]);
-        }
-    if (!std::isfinite(low)) low = 0.0;
-    if (!(high > low)) high = low + 1.0;
-    return report::linear_axis(low - 0.04 * (high - low), high + 0.04 * (high - low), "bits per character");
-}
-
-/// Training and validation losses over steps, and the final loss over rates where there are several.
-[[nodiscard]] inline std::string loss_plots(const std::vector<RecipeSummary>& summaries) {
-    double steps = 1.0;
-    std::vector<report::PlotCurve> train, valid, sweep;
-    for (std::size_t i = 0; i < summaries.size(); ++i) {
-        const RateSummary& rate = summaries[i].best_rate();
-        const auto add = [&](std::vector<report::PlotCurve>& curves, report::PlotCurve curve) {
-            curve.name = summaries[i].recipe.name;
-            curve.look = i;
-            curves.push_back(std::move(curve));
-        };
-        add(train, mean_curve(rate, &RunRecord::train_steps, &RunRecord::train));
-        add(valid, mean_curve(rate, &RunRecord::valid_steps, &RunRecord::valid));
-        for (const double step : train.back().x) steps = std::max(steps, step);
-        std::vector<std::pair<double, double>> points;
-        for (const RateSummary& each : summaries[i].rates) points.emplace_back(std::log10(each.rate), each.mean);
-        std::sort(points.begin(), points.end());
-        report::PlotCurve rates;
-        for (const auto& [at, loss] : points) {
-            rates.x.push_back(at);
-            rates.y.push_back(loss);
-        }
-        add(sweep, std::move(rates));
-    }
-    const auto plot = [](std::vector<report::PlotCurve> curves, report::PlotAxis x, report::PlotAxis y) {
-        return report::Plot{.x = std::move(x), .y = std::move(y), .curves = std::move(curves), .key = false};
-    };
-    std::string html = "<div class=\"pair\">";
-    html += plot_card("Validation loss",
-                      "mean over seeds, from least to largest; the last point is over the whole validation text",
-                      plot(valid, report::linear_axis(0.0, steps, "step"), loss_axis(valid, steps)));
-    html += plot_card("Training loss", "mean over seeds, from least to largest",
-                      plot(train, report::linear_axis(0.0, steps, "step"), loss_axis(train, steps)));
-    report::PlotAxis rates{
-        .low = std::numeric_limits<double>::infinity(), .high = -rates.low, .label = "peak learning rate"};
-    std::map<double, std::string> ticks;
-    for (const RecipeSummary& summary : summaries)
-        for (const RateSummary& rate : summary.rates) ticks[std::log10(rate.rate)] = concatenate(rate.rate);
-    for (const auto& [at, text] : ticks) {
-        rates.low = std::min(rates.low, at - 0.05);
-        rates.high = std::max(rates.high, at + 0.05);
-        if (ticks.size() <= 8) rates.ticks.push_back({at, text});
-    }
-    html += plot_card("Final validation loss by learning rate", "mean over seeds; the best is the one of the table",
-                      plot(sweep, rates, loss_axis(sweep, 0.0)));
-    return html + "</div>\n";
-}
-
-/// Where a bias belongs: `decoder/block3/ffn/up/linear|weight` is that of the weight of ffn/up/linear in layer 3.
+/// The role, product and layer of a bias. `decoder/block3/ffn/up/linear|weight`: the weight of ffn/up/linear in layer
+/// 3.
 struct BiasPlace {
     std::string role{}, product{};
     std::size_t layer = 0;
 };
-[[nodiscard]] inline BiasPlace bias_place(const std::string& name) {
-    const std::size_t bar = name.rfind('|'), block = name.find("/block");
-    BiasPlace place{.role = name.substr(bar + 1), .product = name.substr(0, bar)};
-    if (block == std::string::npos) return place;
-    std::size_t end = block + 6;
-    for (; end < bar && name[end] >= '0' && name[end] <= '9'; ++end)
-        place.layer = 10 * place.layer + static_cast<std::size_t>(name[end] - '0');
-    if (end > block + 6 && end < bar && name[end] == '/') place.product = name.substr(end + 1, bar - end - 1);
-    return place;
-}
+[[nodiscard]] BiasPlace bias_place(const std::string& name);
 
-/// The biases that a recipe's amax rules have found, over steps: a plot for each role and product, a curve for each layer.
-[[nodiscard]] inline std::string bias_plots(const RecipeSummary& summary) {
-    const RunRecord& run = summary.best_rate().runs.front();
-    std::map<std::pair<std::string, std::string>, report::Plot> plots;
-    double low = std::numeric_limits<double>::infinity(), high = -low;
-    std::map<std::string, std::pair<double, double>> ranges;
-    for (const auto& [name, biases] : run.biases) {
-        const BiasPlace place = bias_place(name);
-        report::PlotCurve curve{.name = concatenate("layer ", place.layer), .look = place.layer};
-        auto& range = ranges.try_emplace(place.role, low, high).first->second;
-        for (std::size_t i = 0; i < biases.size(); ++i) {
-            curve.x.push_back(static_cast<double>(run.bias_steps[i]));
-            curve.y.push_back(biases[i]);
-            range = {std::min(range.first, curve.y.back()), std::max(range.second, curve.y.back())};
-        }
-        plots[{place.role, place.product}].curves.push_back(std::move(curve));
-    }
-    if (plots.empty()) return "";
-    std::string html =
-        concatenate("<div class=\"card\"><h2>", report::escaped(summary.recipe.name),
-                    ": biases over training, by layer and role</h2><span class=\"soft\">an operand is multiplied by "
-                    "2<sup>bias</sup> before it is rounded; seed ",
-                    run.run.seed, "; curves, by layer:");
-    std::map<std::size_t, bool> layers;
-    for (const auto& [name, biases] : run.biases) layers[bias_place(name).layer] = true;
-    for (const auto& [layer, is] : layers)
-        html += concatenate(" <svg class=\"swatch ", report::look_classes(layer),
-                            "\" viewBox=\"0 0 22 12\"><path class=\"curve\" d=\"M0 6H22\"/></svg>", layer);
-    html += "</span>";
-    std::string role;
-    for (auto& [key, plot] : plots) {
-        if (key.first != role)
-            html += concatenate(role.empty() ? "" : "</div>", "<h2>", key.first, "s</h2><div class=\"grid\">");
-        role = key.first;
-        plot.x = report::linear_axis(1.0, static_cast<double>(run.steps), "", 4);
-        plot.y = report::linear_axis(ranges[role].first - 0.5, ranges[role].second + 0.5, "", 5, true);
-        plot.width = 300.0;
-        plot.height = 130.0;
-        plot.key = plot.alone = false;
-        plot.label = concatenate("biases of the ", role, " of ", key.second);
-        html += concatenate("<div><h3>", report::escaped(key.second), "</h3>", report::svg_plot(plot), "</div>");
-    }
-    return html + "</div></div>\n";
-}
-
-[[nodiscard]] inline std::string window_card(const BiasWindow& window) {
-    report::PlotCurve losses{.name = "operands rounded to FP8", .y = window.losses};
-    report::PlotCurve unrounded{.name = "not rounded", .look = 7};
-    for (const int bias : window.biases) {
-        losses.x.push_back(bias);
-        unrounded.x.push_back(bias);
-        unrounded.y.push_back(window.unrounded);
-    }
-    report::Plot plot{.curves = {losses, unrounded}};
-    plot.x = report::linear_axis(losses.x.front(), losses.x.back(), "bias", 16, true);
-    plot.y = loss_axis(plot.curves, 0.0);
-    plot.label = "validation loss by constant bias";
-    plot.alone = false;
-    return concatenate(
-        "<div class=\"card\"><h2>One constant bias for all (FP8-CSCALE)</h2><span class=\"soft\">the weights of ",
-        report::escaped(window.run.text()),
-        ", evaluated with every weight and activation of linear layers times 2<sup>bias</sup> before it is "
-        "rounded</span>",
-        report::svg_plot(plot), html_table(window_rows(window), [](std::size_t) { return ""; }), "</div>\n");
-}
-
-/// One self-contained page about a comparison: failures, the table, the losses over training and by learning rate, the gradients that
-/// became zero, biases by layer and role, the window of constant biases. `heading` says what was trained, as text.
-/// Test: tests/experiments/comparison_page_test.cpp
-[[nodiscard]] inline std::string comparison_page(const std::vector<RecipeSummary>& summaries, std::string_view heading,
-                                                 const std::optional<BiasWindow>& window) {
-    const auto swatch = [&](std::size_t i) {
-        return concatenate("<label title=\"", report::escaped(summaries[i].recipe.description),
-                           "\"><input type=\"checkbox\" checked data-recipe=\"", i, "\"><svg class=\"swatch ",
-                           report::look_classes(i),
-                           "\" viewBox=\"0 0 22 12\"><path class=\"curve\" d=\"M0 6H22\"/></svg></label>");
-    };
-    std::string body =
-        concatenate("<main><h1>Recipes compared</h1><p class=\"soft\">", report::escaped(heading), "</p>\n");
-    for (const std::string& line : failure_lines(summaries))
-        body += concatenate("<div class=\"alert\">", report::escaped(line), "</div>\n");
-    body += "<div class=\"card\">" + html_table(comparison_rows(summaries), swatch);
-    (body += comparison_note) += "</div>\n";
-    body += loss_plots(summaries);
-    if (const auto rows = zero_rows(summaries); rows.front().size() > 1) {
-        body += "<div class=\"card\"><h2>Gradients that became zero</h2>" +
-                html_table(rows, [](std::size_t) { return ""; });
-        (body += zeros_note) += "</div>\n";
-    }
-    for (const RecipeSummary& summary : summaries) body += bias_plots(summary);
-    if (window) body += window_card(*window);
-    body += "</main><script>";
-    (body += comparison_script) += "</script>";
-    return figures_page("Recipes compared", body);
-}
+/// One self-contained page about a comparison: failures, the table, the losses over training and by learning rate, the
+/// gradients that became zero, biases by layer and role, the window of constant biases.
+/// `heading` describes the training, as plain text. Test: tests/experiments/comparison_page_test.cpp
+[[nodiscard]] std::string comparison_page(const std::vector<RecipeSummary>& summaries, std::string_view heading,
+                                          const std::optional<BiasWindow>& window);
 
 }  // namespace unitscale::experiments

@@ -6,6 +6,8 @@
 #include <unitscale/nn/decoder.hpp>
 #include <unitscale/tensor/tensor.hpp>
 
+#include "experiments/coordinate_trend.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -17,23 +19,16 @@
 
 namespace unitscale::experiments {
 
-/// How large a layer's output is, and how far it is from the output of the first pass: root mean squares over its elements.
-struct LayerCoordinate {
-    std::string layer{};
-    double output = 0.0;
-    double change = 0.0;
-};
-
-/// Measures a decoder's layers on one batch, again and again: passes without gradients, seen through the tape's observer.
+/// Measures a decoder's layers on one batch, repeatedly, by passes without gradients under the tape's observer.
 ///   CoordinateProbe<float> probe(model, tape, ids);
 ///   probe.measure();                   // the reference: every change is 0
 ///   ... a step of training ...
 ///   probe.measure();                   // rms(y) and rms(y - y_reference) of every layer
-/// Layers, in the order of the pass: `embedding`, what enters the first block; of each block `block0/attention` and `block0/ffn`,
-/// what its branches add to the stream, before the weights of the sum, and `block0`, the stream after it; `norm`; `logits`.
-/// y is the value, data times scale. The passes do not count as steps: training goes on as if they had not been. An observer that
-/// the tape had is gone afterwards. Model and tape outlive the probe. Under a rule that plans forward factors, plan first
-/// (plan_factors, train/step.hpp). Test: tests/experiments/coordinate_probe_test.cpp
+/// Layers, in the order of the pass: `embedding`, the input of the first block; of each block `block0/attention` and
+/// `block0/ffn`, the additions of its branches to the stream before the weights of the sum, and `block0`, the stream
+/// after it; `norm`; `logits`. y is the value, data times scale. The passes do not count as steps and do not affect
+/// training. They remove any other observer of the tape. Model and tape outlive the probe. Under a rule that plans
+/// forward factors, plan first (plan_factors, train/step.hpp). Test: tests/experiments/coordinate_probe_test.cpp
 template <class T>
 class CoordinateProbe : public Observer<T> {
 public:
@@ -65,7 +60,8 @@ public:
         return layers_;
     }
 
-    /// For the tape. Paths are those of nn/decoder.hpp and nn/transformer_block.hpp; a block's second residual layer is its `.1`.
+    /// Called by the tape. The paths are set by nn/decoder.hpp and nn/transformer_block.hpp; `.1` is a block's second
+    /// residual layer.
     void observe(const TensorEvent<T>& event) override {
         constexpr std::string_view root = "decoder/";
         if (event.pass != Pass::value || event.op == "parameter" || !event.path.starts_with(root)) return;
@@ -83,7 +79,7 @@ public:
     }
 
 private:
-    /// The latest of a layer's ops is its output.
+    /// A layer's output is the output of its last op.
     void keep(std::string layer, const Tensor<T>& tensor) {
         if (layers_.empty() || layers_.back().layer != layer) {
             layers_.push_back({.layer = std::move(layer)});

@@ -1,115 +1,50 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <unitscale/base/error.hpp>
-
-#include "experiments/coordinate_probe.hpp"
-
-#include <algorithm>
-#include <cmath>
 #include <cstddef>
-#include <cstdio>
 #include <string>
 #include <string_view>
 #include <vector>
 
-// What the coordinates of a model's layers at several widths say: how outputs, and their changes in training, grow with width.
+// Trends over the width: how the layers' outputs, and their changes in training, grow with the width.
 namespace unitscale::experiments {
 
-/// A width's measurements.
+/// A layer's root mean squares over all its elements: of its output, and of the output's change since the first pass.
+struct LayerCoordinate {
+    std::string layer{};
+    double output = 0.0;
+    double change = 0.0;
+};
+
+/// The measurements of one width.
 struct WidthCoordinates {
     std::size_t width = 0;
     std::vector<std::vector<LayerCoordinate>> steps{};  ///< [step][layer]; step 0 is initialisation
-    double first_loss = 0.0, last_loss = 0.0;           ///< of the training batches, bits per character
+    double first_loss = 0.0, last_loss = 0.0;           ///< training losses, bits per character
 };
 
-/// Several runs of one width as one: root mean squares over all their elements, mean losses. Error: no run; runs that differ in
-/// width, steps or layers.
-[[nodiscard]] inline WidthCoordinates pooled(const std::vector<WidthCoordinates>& runs) {
-    check(!runs.empty(), "coordinates: no run");
-    WidthCoordinates pool = runs.front();
-    for (const WidthCoordinates& run : runs) {
-        bool same = run.width == pool.width && run.steps.size() == pool.steps.size();
-        for (std::size_t i = 0; same && i < pool.steps.size(); ++i) same = run.steps[i].size() == pool.steps[i].size();
-        check(same, "coordinates: runs of widths ", pool.width, " and ", run.width,
-              " differ in width, steps or layers");
-    }
-    const auto count = static_cast<double>(runs.size());
-    for (std::size_t i = 0; i < pool.steps.size(); ++i)
-        for (std::size_t j = 0; j < pool.steps[i].size(); ++j) {
-            double outputs = 0.0, changes = 0.0;
-            for (const WidthCoordinates& run : runs) {
-                outputs += run.steps[i][j].output * run.steps[i][j].output;
-                changes += run.steps[i][j].change * run.steps[i][j].change;
-            }
-            pool.steps[i][j].output = std::sqrt(outputs / count);
-            pool.steps[i][j].change = std::sqrt(changes / count);
-        }
-    pool.first_loss = pool.last_loss = 0.0;
-    for (const WidthCoordinates& run : runs) {
-        pool.first_loss += run.first_loss / count;
-        pool.last_loss += run.last_loss / count;
-    }
-    return pool;
-}
+/// Pools several runs of one width: root mean squares over all their elements, and mean losses.
+/// Error: no run; runs that differ in width, steps or layers.
+[[nodiscard]] WidthCoordinates pooled(const std::vector<WidthCoordinates>& runs);
 
-/// How a positive quantity moves over widths.
+/// The trend of a positive quantity over widths.
 struct WidthTrend {
-    double slope = 0.0;   ///< of log2(quantity) over log2(width), least squares: what one doubling of the width adds
+    double slope = 0.0;   ///< of log2(quantity) over log2(width), least squares
     double spread = 1.0;  ///< largest over least
 };
 
-/// The trend of values at widths. NaN where one of them has no logarithm. Error: fewer than two widths.
-[[nodiscard]] inline WidthTrend width_trend(const std::vector<double>& widths, const std::vector<double>& values) {
-    check(widths.size() == values.size() && widths.size() >= 2, "width_trend: ", values.size(), " values at ",
-          widths.size(), " widths; expected as many, and at least 2");
-    const auto count = static_cast<double>(widths.size());
-    double mean_x = 0.0, mean_y = 0.0;
-    for (std::size_t i = 0; i < widths.size(); ++i) {
-        mean_x += std::log2(widths[i]) / count;
-        mean_y += std::log2(values[i]) / count;
-    }
-    double xx = 0.0, xy = 0.0;
-    for (std::size_t i = 0; i < widths.size(); ++i) {
-        const double x = std::log2(widths[i]) - mean_x;
-        xx += x * x;
-        xy += x * (std::log2(values[i]) - mean_y);
-    }
-    const auto [least, largest] = std::minmax_element(values.begin(), values.end());
-    return {.slope = xy / xx, .spread = *largest / *least};
-}
+/// The trend of values at widths. NaN: a value has no logarithm. Error: fewer than two widths.
+[[nodiscard]] WidthTrend width_trend(const std::vector<double>& widths, const std::vector<double>& values);
 
-/// A layer over the widths, at one step.
+/// The trends of one layer over the widths, at one step.
 struct LayerTrend {
     std::string layer{};
     std::vector<double> outputs{}, changes{};  ///< by width
     WidthTrend output{}, change{};
 };
 
-/// The layers' trends at a step. Error: fewer than two widths; widths that saw other layers or fewer steps.
-[[nodiscard]] inline std::vector<LayerTrend> layer_trends(const std::vector<WidthCoordinates>& measured,
-                                                          std::size_t step) {
-    check(measured.size() >= 2, "coordinates: of ", measured.size(), " widths; a trend needs at least 2");
-    std::vector<double> widths;
-    for (const WidthCoordinates& width : measured) {
-        check(step < width.steps.size() && width.steps[step].size() == measured.front().steps[step].size(),
-              "coordinates: width ", width.width, " was not measured at step ", step,
-              " in as many layers as the first width");
-        widths.push_back(static_cast<double>(width.width));
-    }
-    std::vector<LayerTrend> trends;
-    for (std::size_t i = 0; i < measured.front().steps[step].size(); ++i) {
-        LayerTrend& trend = trends.emplace_back();
-        trend.layer = measured.front().steps[step][i].layer;
-        for (const WidthCoordinates& width : measured) {
-            trend.outputs.push_back(width.steps[step][i].output);
-            trend.changes.push_back(width.steps[step][i].change);
-        }
-        trend.output = width_trend(widths, trend.outputs);
-        trend.change = width_trend(widths, trend.changes);
-    }
-    return trends;
-}
+/// The layers' trends at a step. Error: fewer than two widths; widths that differ in layers or lack the step.
+[[nodiscard]] std::vector<LayerTrend> layer_trends(const std::vector<WidthCoordinates>& measured, std::size_t step);
 
 enum class CoordinateVerdict { flat, growing, shrinking };
 [[nodiscard]] constexpr std::string_view name(CoordinateVerdict verdict) noexcept {
@@ -118,77 +53,36 @@ enum class CoordinateVerdict { flat, growing, shrinking };
                                                    : "shrinking";
 }
 
-/// The slope from which on a change is not flat. In the limit of large widths every quantity of a step goes with a power of the
-/// width that is a multiple of 1/2 (a sum over the width of terms that agree gives width, of independent ones its root): 1/4 is
-/// where the nearest of these powers is no longer 0.
+/// Slopes beyond this one are not flat. In the limit of large widths every quantity of a step goes with a power of the
+/// width that is a multiple of 1/2: a sum of `width` aligned terms gives width, a sum of independent terms its root.
+/// 1/4 is the border between the power 0 and its nearest neighbour.
 inline constexpr double flat_slope = 0.25;
 
-/// A verdict, and the layer that decided.
+/// A verdict, and the layer that decided it.
 struct CoordinateJudgement {
     CoordinateVerdict verdict = CoordinateVerdict::flat;
     std::string layer{};
     double slope = 0.0;
 };
 
-/// Whether the changes of the layers' outputs depend on the width: of all layers but the embedding, the one whose slope is
-/// farthest from 0 decides; flat within `flat_slope` of 0, growing above, shrinking below.
-/// One layer is enough, since a model is trained at one learning rate: a layer whose change grows blows up at some width, one whose
-/// change shrinks stops learning at some width. It is the change that counts, not the output: readout weights of u-µP and µP give
-/// logits that fall with width^-1/2 at initialisation on purpose, which training makes up for. The embedding has no say: its
-/// output is a row of its table, no sum over the width: what it changes by is the update that its learning-rate factor asks
-/// for, which under u-µP is width^-1/2 on purpose.
-/// Error: a change that is 0 or not finite; no layer but the embedding. Test: tests/experiments/coordinate_trend_test.cpp
-[[nodiscard]] inline CoordinateJudgement judge(const std::vector<LayerTrend>& trends) {
-    CoordinateJudgement judgement;
-    for (const LayerTrend& trend : trends) {
-        if (trend.layer == "embedding") continue;
-        for (const double change : trend.changes)
-            check(std::isfinite(change) && change > 0.0, "coordinates: the change of ", trend.layer, " is ", change,
-                  " at one of the widths; expected a positive number");
-        if (!judgement.layer.empty() && std::abs(trend.change.slope) <= std::abs(judgement.slope)) continue;
-        judgement.layer = trend.layer;
-        judgement.slope = trend.change.slope;
-    }
-    check(!judgement.layer.empty(), "coordinates: no layer to judge");
-    if (judgement.slope > flat_slope) judgement.verdict = CoordinateVerdict::growing;
-    if (judgement.slope < -flat_slope) judgement.verdict = CoordinateVerdict::shrinking;
-    return judgement;
-}
+/// Judges whether the changes of the layers' outputs depend on the width. The embedding is left out. The layer with the
+/// slope farthest from 0 decides: flat within `flat_slope` of 0, growing above, shrinking below. One layer is enough,
+/// because a model is trained at one learning rate. A layer with a growing change diverges at some width; a layer with
+/// a shrinking change stops learning at some width. The change decides, not the output. Readout weights of u-µP and µP
+/// are designed to give logits that fall with width^-1/2 at initialisation, and training compensates for it. The
+/// embedding is left out because its output is a row of its table, not a sum over the width. Its change is the update
+/// that its learning-rate factor demands; under u-µP this factor is width^-1/2 by design. Error: a change that is 0 or
+/// not finite; no layer but the embedding. Test: tests/experiments/coordinate_trend_test.cpp
+[[nodiscard]] CoordinateJudgement judge(const std::vector<LayerTrend>& trends);
 
-/// The rule and what it found, in words, on three lines.
-[[nodiscard]] inline std::string explain(const CoordinateJudgement& judgement, std::size_t steps) {
-    char slope[32];
-    std::snprintf(slope, sizeof slope, "%+.2f", judgement.slope);
-    return concatenate(
-        "slope: of log2(rms) per doubling of the width, least squares\n",
-        "rule: of the changes' slopes the one farthest from 0 decides; within ", flat_slope,
-        " of 0 is flat: powers of the width come in halves. The embedding has no say (its change is its own update), "
-        "nor have outputs (under mup and umup logits at initialisation fall with width^-1/2 on purpose)\n",
-        "found: ", slope, ", the change of ", judgement.layer, " after ", steps, steps == 1 ? " step" : " steps");
-}
+/// The rule and its finding, in three lines of text.
+[[nodiscard]] std::string explain(const CoordinateJudgement& judgement, std::size_t steps);
 
-/// Rows of cells: a layer in each, its values by width, the slope and the largest over the least. A header comes first.
-/// `values` and `trend` say which: outputs or changes.
-[[nodiscard]] inline std::vector<std::vector<std::string>> trend_rows(const std::vector<WidthCoordinates>& measured,
-                                                                      const std::vector<LayerTrend>& trends,
-                                                                      std::vector<double> LayerTrend::*values,
-                                                                      WidthTrend LayerTrend::*trend) {
-    const auto text = [](const char* format, double value) {
-        if (!std::isfinite(value)) return std::string("none");
-        char buffer[32];
-        std::snprintf(buffer, sizeof buffer, format, value);
-        return std::string(buffer);
-    };
-    std::vector<std::vector<std::string>> rows = {{"layer"}};
-    for (const WidthCoordinates& width : measured) rows.front().push_back(concatenate("width ", width.width));
-    rows.front().insert(rows.front().end(), {"slope", "max/min"});
-    for (const LayerTrend& layer : trends) {
-        auto& row = rows.emplace_back(1, layer.layer);
-        for (const double value : layer.*values) row.push_back(text("%.3g", value));
-        row.push_back(text("%+.2f", (layer.*trend).slope));
-        row.push_back(text("%.3g", (layer.*trend).spread));
-    }
-    return rows;
-}
+/// Rows of cells after a header: the layer, its values by width, the slope, and the largest value over the least.
+/// `values` and `trend` select outputs or changes.
+[[nodiscard]] std::vector<std::vector<std::string>> trend_rows(const std::vector<WidthCoordinates>& measured,
+                                                               const std::vector<LayerTrend>& trends,
+                                                               std::vector<double> LayerTrend::*values,
+                                                               WidthTrend LayerTrend::*trend);
 
 }  // namespace unitscale::experiments

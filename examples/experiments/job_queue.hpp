@@ -1,48 +1,24 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <exception>
+#include <functional>
 #include <mutex>
-#include <thread>
-#include <vector>
 
 namespace unitscale::experiments {
 
-/// Jobs side by side, each in a thread. After an error no job begins, and those under way end where they ask whether to.
+/// Runs jobs in parallel, each in a thread. After an error no further job begins; running jobs end at their next check.
 /// Test: tests/experiments/job_queue_test.cpp
 class JobQueue {
 public:
-    /// Calls `work(i)` for every i below `count`, at most `jobs` at a time, in order of i. Throws what a job has thrown first, once
-    /// all have ended.
-    template <class Work>
-    void run(std::size_t jobs, std::size_t count, Work&& work) {
-        next_ = 0;
-        const auto share = [&]() noexcept {
-            for (std::size_t i = next_++; i < count && !stop_; i = next_++) {
-                try {
-                    work(i);
-                } catch (const Stopped&) {
-                } catch (...) {
-                    const std::lock_guard lock(mutex_);
-                    if (!error_) error_ = std::current_exception();
-                    stop_ = true;
-                }
-            }
-        };
-        std::vector<std::thread> threads;
-        for (std::size_t i = 1; i < std::min(jobs, count); ++i) threads.emplace_back(share);
-        share();
-        for (std::thread& thread : threads) thread.join();
-        if (error_) std::rethrow_exception(error_);
-    }
+    /// Calls `work(i)` for every i below `count`, at most `jobs` at a time, in the order of i.
+    /// Rethrows the first error of a job after all jobs have ended.
+    void run(std::size_t jobs, std::size_t count, const std::function<void(std::size_t)>& work);
 
-    /// For a job to call now and then: leaves it where another has found an error.
-    void leave_if_stopped() const {
-        if (stop_) throw Stopped{};
-    }
+    /// Called by a job now and then: ends the job if another job has failed.
+    void leave_if_stopped() const;
 
 private:
     struct Stopped {};

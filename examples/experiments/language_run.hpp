@@ -47,11 +47,11 @@
 
 namespace unitscale::experiments {
 
-/// Trains a character-level transformer on text with a recipe, evaluates it on the last tenth, and lets it write.
-/// Narrates on `out` (settings, precision table, evaluations) and draws progress on `progress`.
-/// T: the type that the recipe's tape computes in; `run_language` and its like find it.
-/// Errors: those of the options, the data and the model, before anything is computed; RunFailed when the loss is no
-/// longer finite. Test: tests/experiments/language_run_test.cpp
+/// Trains a character-level transformer on text with a recipe, evaluates it on the last tenth, and generates a sample.
+/// Reports to `out` (settings, precision table, evaluations) and draws progress on `progress`.
+/// T is the element type of the recipe's tape; `run_language` and its siblings select it.
+/// Errors: the errors of the options, the data and the model, before any computation. RunFailed: the loss is no longer
+/// finite. Test: tests/experiments/language_run_test.cpp
 template <class T>
 class LanguageRun {
 public:
@@ -89,7 +89,7 @@ public:
     [[nodiscard]] ScalingState& state() noexcept { return state_; }
     [[nodiscard]] Tape<T>& tape() noexcept { return tape_; }
 
-    /// Settings and the format of every product's operands, found by a dry step.
+    /// The settings, and the format of every product's operands, found by a dry step.
     [[nodiscard]] std::string description() {
         plan();
         static_cast<void>(train::evaluate(model_, tape_, parts_.validation, options_.seq, 1, 1));
@@ -106,7 +106,7 @@ public:
             "attention's own products and sums are never rounded\n");
     }
 
-    /// What the parametrisation does with every parameter, at the learning rate of the step that comes next.
+    /// The parametrisation's effect on every parameter, at the learning rate of the next step.
     [[nodiscard]] std::string parameters() {
         if (!options_.resume.empty()) restore(nullptr);
         return train::parameter_table(optimiser_, recipe_,
@@ -121,7 +121,7 @@ public:
         return analysis::audit(tape_, ops::softmax_cross_entropy(model_(tape_, batch.ids), batch.labels));
     }
 
-    /// `watch` sees every step that is done, before a checkpoint holds it.
+    /// Trains to the end. `watch` sees every completed step, before a checkpoint holds it.
     LanguageRunResult run(std::FILE* out, std::FILE* progress_stream, const StepWatcher& watch = {}) {
         const Clock::time_point begin = Clock::now();
         if (!options_.save.empty()) io::check_writable("checkpoint", options_.save);
@@ -155,14 +155,14 @@ public:
 
 private:
     using Clock = std::chrono::steady_clock;
-    static constexpr std::uint64_t most_skipped_steps = 50;  ///< in a row, before a run is given up
+    static constexpr std::uint64_t most_skipped_steps = 50;  ///< in a row; more end the run
 
     static double seconds_since(Clock::time_point start) {
         return std::chrono::duration<double>(Clock::now() - start).count();
     }
     [[nodiscard]] std::size_t rows() const noexcept { return options_.batch / options_.micro_batches; }
     [[nodiscard]] double peak() const noexcept { return options_.lr.value_or(recipe_.learning_rate); }
-    /// The last tenth of the steps: their mean is the run's training loss.
+    /// The steps of the last tenth. Their mean is the training loss of the run.
     [[nodiscard]] std::size_t tail_steps() const noexcept { return std::max<std::size_t>(options_.steps / 10, 1); }
     [[nodiscard]] RandomKey data_key() const noexcept { return {options_.seed, hash_name("data")}; }
     [[nodiscard]] bool scales_loss() const noexcept { return recipe_.loss_scaling.kind != LossScaleKind::none; }
@@ -173,10 +173,10 @@ private:
         return batch;
     }
 
-    /// Fixes the forward factors, before anything else is computed.
+    /// Fixes the forward factors before any other computation.
     void plan() { train::plan_factors(model_, tape_, first_batch(), options_.micro_batches); }
 
-    /// All steps that are left. Returns tokens per second, evaluations left out.
+    /// Takes all remaining steps. Returns tokens per second, without evaluations.
     double train(std::FILE* out, Progress& progress, const StepWatcher& watch) {
         std::vector<train::Batch> batches;
         for (std::size_t i = 0; i < options_.micro_batches; ++i)
@@ -220,7 +220,7 @@ private:
         return speed;
     }
 
-    /// RunFailed, unless the step was taken, or skipped because the loss scale is still too large.
+    /// Error unless the step was taken, or was skipped because the loss scale is still too large: Diverged.
     void check_step(const train::StepResult& result, std::size_t step) const {
         if (result.updated || (result.skipped && scaler_.skipped_in_a_row() <= most_skipped_steps)) return;
         const bool finite = std::isfinite(result.loss);
@@ -229,7 +229,7 @@ private:
                                    "; try a lower --lr (it is ", schedule_.peak, ")"));
     }
 
-    /// Bits per character on the validation text, or on at most so many windows of it. RunFailed: not finite.
+    /// Bits per character on the validation text, or on at most `most` windows of it. Diverged: not finite.
     double validate(std::size_t step, std::size_t most = std::numeric_limits<std::size_t>::max()) {
         const double valid = train::evaluate(model_, tape_, parts_.validation, options_.seq, options_.batch, most);
         if (!std::isfinite(valid))
@@ -252,13 +252,13 @@ private:
     [[nodiscard]] train::RunParts<T, optim::Adam<T>> parts() {
         return {model_.parameters(), optimiser_, state_, scaler_};
     }
-    /// What a checkpoint must agree with.
+    /// The texts that a checkpoint must agree with.
     [[nodiscard]] std::map<std::string, std::string> texts() const {
         return {{"vocabulary", io::encode_utf8(vocabulary_.characters())},
                 {"model", train::decoder_to_json(model_.config()).dump()}};
     }
 
-    /// Puts back what --resume or --weights names.
+    /// Restores the state of --resume or the weights of --weights.
     void restore(std::FILE* out) {
         const auto seed = static_cast<double>(options_.seed);
         if (!options_.weights.empty())
@@ -276,7 +276,7 @@ private:
               ", not ", options_.seed);
     }
 
-    /// A file that can no longer be written (a full disk) is not the arguments' fault.
+    /// An Error while writing (a full disk) becomes RunFailed: the arguments are not its cause.
     template <class F>
     static void or_run_failed(F&& write) {
         try {
@@ -305,28 +305,18 @@ private:
     optim::LossScaler scaler_;
     std::unique_ptr<io::JsonLog> log_{};
     optim::Schedule schedule_{};
-    std::map<std::string, double> numbers_{};  ///< what a checkpoint keeps of the narration, and the seed
+    std::map<std::string, double> numbers_{};  ///< kept in checkpoints: running sums and the seed
 };
 
-/// LanguageRun in the type that the options' recipe asks for. They compile it for all three: one source of a program should.
-inline LanguageRunResult run_language(const LanguageRunOptions& options, std::FILE* out, std::FILE* progress,
-                                      const StepWatcher& watch = {}) {
-    return train::with_storage(recipe_of(options), [&]<class T>(std::type_identity<T>) {
-        return LanguageRun<T>(options).run(out, progress, watch);
-    });
-}
-[[nodiscard]] inline std::string describe_language(const LanguageRunOptions& options) {
-    return train::with_storage(recipe_of(options),
-                               [&]<class T>(std::type_identity<T>) { return LanguageRun<T>(options).description(); });
-}
-[[nodiscard]] inline std::string parameters_of_language(const LanguageRunOptions& options) {
-    return train::with_storage(recipe_of(options),
-                               [&]<class T>(std::type_identity<T>) { return LanguageRun<T>(options).parameters(); });
-}
-[[nodiscard]] inline analysis::Audit audit_language(const LanguageRunOptions& options) {
-    return train::with_storage(recipe_of(options),
-                               [&]<class T>(std::type_identity<T>) { return LanguageRun<T>(options).audit(); });
-}
+/// `LanguageRun<T>::run` for the element type T that the options' recipe asks for.
+LanguageRunResult run_language(const LanguageRunOptions& options, std::FILE* out, std::FILE* progress,
+                               const StepWatcher& watch = {});
+/// `LanguageRun<T>::description`, for T as in `run_language`.
+[[nodiscard]] std::string describe_language(const LanguageRunOptions& options);
+/// `LanguageRun<T>::parameters`, for T as in `run_language`.
+[[nodiscard]] std::string parameters_of_language(const LanguageRunOptions& options);
+/// `LanguageRun<T>::audit`, for T as in `run_language`.
+[[nodiscard]] analysis::Audit audit_language(const LanguageRunOptions& options);
 
 // Compiled once for each element type of recipes: run_<type>.cpp.
 extern template class LanguageRun<float>;

@@ -1,22 +1,18 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <unitscale/base/error.hpp>
-#include <unitscale/report/heat_table.hpp>
-#include <unitscale/report/markup.hpp>
-#include <unitscale/report/report_page.hpp>
 #include <unitscale/report/svg_plot.hpp>
 
-#include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-// What pages about many runs share. Test: tests/experiments/page_parts_test.cpp
+// Shared parts of the pages about many runs. Test: tests/experiments/page_parts_test.cpp
 namespace unitscale::experiments {
 
-/// How tables, plots and maps stand on a page.
+/// The style of tables, plots and maps on a page.
 inline constexpr std::string_view figures_style = R"css(
 html { scroll-padding-top: 20px; }
 main { max-width: 1480px; }
@@ -32,37 +28,14 @@ svg.swatch { vertical-align: -1px; margin-right: 6px; }
 .hidden { display: none; }
 )css";
 
-/// Rows as an HTML table; `lead(i)` is markup before the first cell of row i, which the header does not have.
-template <class Lead>
-[[nodiscard]] std::string html_table(const std::vector<std::vector<std::string>>& rows, Lead&& lead) {
-    std::string html = "<table>";
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-        const char* tag = i == 0 ? "th" : "td";
-        html += "<tr>";
-        for (std::size_t j = 0; j < rows[i].size(); ++j)
-            html += concatenate('<', tag, '>', i > 0 && j == 0 ? lead(i - 1) : "", report::escaped(rows[i][j]), "</",
-                                tag, '>');
-        html += "</tr>\n";
-    }
-    return html + "</table>";
-}
+/// Rows as an HTML table; the first row is the header. `lead(i)` is markup before the first cell of row i after it.
+[[nodiscard]] std::string html_table(const std::vector<std::vector<std::string>>& rows,
+                                     const std::function<std::string(std::size_t)>& lead);
 
-/// A card with a plot in it; nothing if there is no curve of two points.
-[[nodiscard]] inline std::string plot_card(std::string_view title, std::string_view note, report::Plot plot) {
-    const bool drawable =
-        std::any_of(plot.curves.begin(), plot.curves.end(), [](const auto& curve) { return curve.x.size() > 1; });
-    if (!drawable) return "";
-    plot.label = title;
-    plot.alone = false;
-    return concatenate("<div class=\"card recipes\"><h2>", title, "</h2><span class=\"soft\">", note, "</span>",
-                       report::svg_plot(plot), "</div>\n");
-}
+/// A card with a plot; empty if no curve has two points.
+[[nodiscard]] std::string plot_card(std::string_view title, std::string_view note, report::Plot plot);
 
-/// A whole page with tables and plots in it. `title` is text, `body` markup.
-[[nodiscard]] inline std::string figures_page(std::string_view title, std::string_view body) {
-    std::string style(report::report_style);
-    ((style += report::svg_plot_style) += report::heat_table_style) += figures_style;
-    return report::html_page(title, style, body);
-}
+/// A whole page with tables and plots. `title` is plain text, `body` markup.
+[[nodiscard]] std::string figures_page(std::string_view title, std::string_view body);
 
 }  // namespace unitscale::experiments

@@ -7,7 +7,7 @@
 
 namespace unitscale::experiments {
 
-/// The largest resident memory of this process so far, in megabytes (10^6 bytes); 0 where the system does not say.
+/// The peak resident memory of this process, in megabytes (10^6 bytes); 0 if the system does not report it.
 /// Test: tests/experiments/resources_test.cpp
 [[nodiscard]] inline double peak_resident_megabytes() {
 #if __has_include(<sys/resource.h>)

@@ -2,158 +2,63 @@
 #pragma once
 
 #include <unitscale/analysis/tracker.hpp>
-#include <unitscale/base/error.hpp>
-#include <unitscale/formats/format.hpp>
-#include <unitscale/io/whole_file.hpp>
-#include <unitscale/report/html_report.hpp>
-#include <unitscale/report/json_lines.hpp>
 #include <unitscale/scaling/recipe.hpp>
 #include <unitscale/train/critical_tensors.hpp>
-#include <unitscale/train/storage.hpp>
 
-#include "experiments/language_run.hpp"
+#include "experiments/language_run_options.hpp"
 
-#include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdio>
-#include <optional>
 #include <string>
-#include <type_traits>
-#include <utility>
 #include <vector>
 
 namespace unitscale::experiments {
 
-/// How a run is tracked for a report.
+/// The tracking of a run for a report.
 struct TrackingOptions {
-    std::size_t every = 0;                      ///< steps from one tracked step to the next; 0: a fiftieth of the run
-    std::vector<std::string> patterns = {"*"};  ///< of the tensors' paths
-    /// What values and gradients are tested against; empty: the formats of the recipe's linear layers, else that of a 16-bit tape,
-    /// else e4m3 and e5m2.
+    std::size_t every = 0;                      ///< steps between tracked steps; 0: a fiftieth of the run
+    std::vector<std::string> patterns = {"*"};  ///< of the tracked tensors' paths
+    /// The formats that values and gradients are tested against. Empty: the formats of the recipe's linear layers, else
+    /// the format of a 16-bit tape, else e4m3 and e5m2.
     std::string value_format{}, gradient_format{};
 };
 
-/// The tracker's options for one run. Errors: an unknown format, one for unsigned numbers.
-[[nodiscard]] inline analysis::TrackerOptions tracker_options(const TrackingOptions& tracking,
-                                                              const LanguageRunOptions& run, const Recipe& recipe) {
-    const ProductFormats formats = recipe.formats(ProductKind::linear, "");
-    const ElementType element = recipe.storage.element;
-    const auto format = [element](const std::string& wanted, const std::optional<Quantiser>& own,
-                                  const FloatFormat& other) {
-        if (!wanted.empty()) return find_format(wanted);
-        return own ? own->format : element == ElementType::float32 ? other : element_format(element);
-    };
-    return {.name = recipe.name,
-            .every = tracking.every > 0 ? tracking.every : std::max<std::size_t>(run.steps / 50, 1),
-            .last_step = run.steps,
-            .patterns = tracking.patterns,
-            .value_format = format(tracking.value_format, formats.activation, e4m3),
-            .gradient_format = format(tracking.gradient_format, formats.gradient, e5m2),
-            .threads = run.threads};
-}
+/// The tracker's options for one run. Errors: an unknown format; an unsigned format.
+[[nodiscard]] analysis::TrackerOptions tracker_options(const TrackingOptions& tracking, const LanguageRunOptions& run,
+                                                       const Recipe& recipe);
 
-/// What `scale_report` is asked to do: the same run under several recipes, tracked.
+/// The options of `scale_report`: one run, tracked under several recipes.
 struct ScaleReportOptions {
-    LanguageRunOptions run{};  ///< of every recipe; its own recipe, log and sample are not used
+    LanguageRunOptions run{};  ///< shared by all recipes; its recipe, log and sample are not used
     std::vector<std::string> recipes = {"unit-fp8", "fp32"};
-    double rate_factor = 1.0;  ///< on each recipe's learning rate
+    double rate_factor = 1.0;  ///< factor on each recipe's learning rate
     TrackingOptions tracking{};
     std::string out = "scales.html";
     std::string json{};  ///< JSON lines of all runs; empty: none
 
-    /// Error, naming the option. The data and the model are the runs' to check.
-    void validate() const {
-        check(!recipes.empty(), "--recipe: none given");
-        for (const std::string& name : recipes) static_cast<void>(tracker_options(tracking, run, find_recipe(name)));
-        check(std::isfinite(rate_factor) && rate_factor > 0.0, "--lr-factor: is ", rate_factor,
-              "; expected a positive number");
-        io::check_writable("--out", out);
-        if (!json.empty()) io::check_writable("--json", json);
-    }
+    /// Checks all options but the data and the model, which the runs check. Error: it names the option.
+    void validate() const;
 };
 
-/// What is seen of a tracked run, also where it fails.
+/// The observations of a tracked run, kept even if the run fails.
 struct TrackedRun {
     analysis::Track track{};
     std::vector<train::CriticalProduct> critical{};
 };
 
-/// `run_language`, tracked.
-inline LanguageRunResult run_tracked(const LanguageRunOptions& options, const TrackingOptions& tracking,
-                                     std::FILE* text, std::FILE* progress, TrackedRun& seen) {
-    return train::with_storage(recipe_of(options), [&]<class T>(std::type_identity<T>) {
-        LanguageRun<T> run(options);
-        analysis::Tracker<T> tracker(tracker_options(tracking, options, run.recipe()));
-        run.tape().set_observer(&tracker);
-        const auto finish = [&] {
-            seen.track = tracker.finish();
-            seen.critical = train::critical_products(seen.track, run.state());
-        };
-        try {
-            LanguageRunResult result = run.run(text, progress);
-            finish();
-            return result;
-        } catch (const RunFailed&) {
-            finish();
-            throw;
-        }
-    });
-}
+/// `run_language` with a tracker. `seen` is filled even if the run fails.
+LanguageRunResult run_tracked(const LanguageRunOptions& options, const TrackingOptions& tracking, std::FILE* text,
+                              std::FILE* progress, TrackedRun& seen);
 
-/// Trains under every recipe, writes one page about all of them, and says on `text` how each run ended. A run whose loss is
-/// no longer finite ends there, and the page explains it. Errors: those of the options, the data and the model, before any
-/// training; a pattern that matched no tensor. Test: tests/experiments/scale_report_test.cpp
-inline void scale_report(const ScaleReportOptions& options, std::FILE* text) {
-    options.validate();
-    std::vector<analysis::Track> tracks;
-    for (const std::string& name : options.recipes) {
-        LanguageRunOptions run_options = options.run;
-        run_options.recipe = name;
-        run_options.quiet = true;
-        run_options.sample = 0;
-        run_options.eval_every = 0;
-        run_options.log.clear();
-        run_options.lr = options.rate_factor * options.run.lr.value_or(find_recipe(name).learning_rate);
-        TrackedRun seen;
-        try {
-            std::fprintf(text, "%s\n", run_tracked(run_options, options.tracking, text, text, seen).line().c_str());
-        } catch (const RunFailed& failure) {
-            std::fprintf(text, "recipe=%s ended early: %s\n", name.c_str(), failure.what());
-        }
-        std::fputs(train::critical_table(seen.critical).c_str(), text);
-        const analysis::Track& track = tracks.emplace_back(std::move(seen.track));
-        if (track.non_finite)
-            std::fprintf(text, "recipe=%s first non-finite value: %s\n", name.c_str(),
-                         analysis::explain(*track.non_finite, track).c_str());
-    }
-    report::write_html_report(options.out, tracks, "Scales of a transformer in training");
-    if (options.json.empty()) return;
-    std::string lines;
-    for (const analysis::Track& track : tracks) lines += report::json_lines(track);
-    io::write_whole("--json", options.json, lines);
-}
+/// Trains under every recipe, writes one page about all runs, and prints the end of each run to `text`.
+/// A run ends early when its loss is no longer finite; the page explains the failure.
+/// Errors: the errors of the options, the data and the model, before any training; a pattern that matched no tensor.
+/// Test: tests/experiments/scale_report_test.cpp
+void scale_report(const ScaleReportOptions& options, std::FILE* text);
 
-/// One run, and a page about the scale of every tensor in it at `page`; none if that is empty. The page is written also when the
-/// run fails. Errors: the page cannot be written, found before anything is computed.
-[[nodiscard]] inline LanguageRunResult run_and_report(const LanguageRunOptions& options, const std::string& page,
-                                                      std::FILE* text, std::FILE* progress) {
-    if (page.empty()) return run_language(options, text, progress);
-    io::check_writable("--report", page);
-    TrackedRun seen;
-    const auto write = [&] {
-        if (!options.quiet && !seen.critical.empty())
-            std::fprintf(text, "%s\n", train::critical_table(seen.critical).c_str());
-        report::write_html_report(page, {&seen.track, 1}, "Scales of a transformer in training");
-    };
-    try {
-        LanguageRunResult result = run_tracked(options, {}, text, progress, seen);
-        write();
-        return result;
-    } catch (const RunFailed&) {
-        write();
-        throw;
-    }
-}
+/// Trains one run and writes a page about the scale of every tensor to `page`, even if the run fails. Empty: no page.
+/// Error: the page cannot be written, found before any computation.
+[[nodiscard]] LanguageRunResult run_and_report(const LanguageRunOptions& options, const std::string& page,
+                                               std::FILE* text, std::FILE* progress);
 
 }  // namespace unitscale::experiments

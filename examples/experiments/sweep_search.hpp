@@ -1,34 +1,25 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <unitscale/base/error.hpp>
-#include <unitscale/base/random.hpp>
-
 #include "experiments/sweep_space.hpp"
 
-#include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <functional>
 #include <optional>
-#include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
-// Which points of a space are tried. A search is a function of the losses that are known: it is called again when more are, and what
-// it gave before stays, so that a search that was killed goes on the same way.
+// The points that a search tries. A search is a function of the known losses and is called again when more are known.
+// Its earlier points never change, so that a killed search resumes along its path.
 namespace unitscale::experiments {
 
 enum class SweepStrategy {
     grid,        ///< every combination of the axes' values
     line,        ///< one axis at a time, the others at their defaults
     random,      ///< points drawn at random
-    independent  ///< the learning rate; each multiplier alone at the best rate; the best ones together
+    independent  ///< the learning rate; each multiplier alone at the best rate; the best multipliers together
 };
 inline constexpr std::array<std::string_view, 4> sweep_strategy_names = {"grid", "line", "random", "independent"};
 
@@ -38,149 +29,32 @@ struct SweepSearch {
     std::uint64_t seed = 1;   ///< of a random search
 };
 
-/// The loss of a point: infinite if its runs failed, NaN while it is not known.
+/// The loss of a point: infinite if its runs failed, NaN until it is known.
 using PointLoss = std::function<double(const SweepPoint&)>;
 
-/// The place of the least finite loss, the first of equals; nothing if one is not known yet, or all have failed.
-[[nodiscard]] inline std::optional<std::size_t> best_point(const std::vector<SweepPoint>& points,
-                                                           const PointLoss& loss) {
-    std::optional<std::size_t> best;
-    double least = 0.0;
-    for (std::size_t i = 0; i < points.size(); ++i) {
-        const double value = loss(points[i]);
-        if (std::isnan(value)) return std::nullopt;
-        if (!std::isfinite(value) || (best && value >= least)) continue;
-        best = i;
-        least = value;
-    }
-    return best;
-}
+/// The index of the least finite loss, the first of equals. Nothing if a loss is not known yet, or if all have failed.
+[[nodiscard]] std::optional<std::size_t> best_point(const std::vector<SweepPoint>& points, const PointLoss& loss);
 
-/// Every combination of the values of the axes at `places`, the last varied fastest, in copies of `base`.
-[[nodiscard]] inline std::vector<SweepPoint> combinations(const SweepSpace& space, const SweepPoint& base,
-                                                          const std::vector<std::size_t>& places) {
-    std::vector<SweepPoint> points = {base};
-    for (const std::size_t place : places) {
-        std::vector<SweepPoint> next;
-        for (const SweepPoint& point : points)
-            for (const std::string& value : space.axes[place].values) {
-                next.push_back(point);
-                next.back()[place] = value;
-            }
-        points = std::move(next);
-    }
-    return points;
-}
-
-/// A point for each combination of recipe and sizes, with the defaults of the hyperparameters there.
-[[nodiscard]] inline std::vector<SweepPoint> sweep_conditions(const SweepSpace& space) {
-    std::vector<SweepPoint> points = combinations(space, SweepPoint(space.axes.size()), space.places(true));
-    for (SweepPoint& point : points) {
-        LanguageRunOptions options = space.run;
-        if (const auto recipe = space.find("recipe")) options.recipe = point[*recipe];
-        for (const std::size_t place : space.places(false))
-            point[place] = SweepSpace::default_value(space.axes[place].parameter, options);
-    }
-    return points;
-}
-
-/// The points that differ from `base` on one axis.
-[[nodiscard]] inline std::vector<SweepPoint> line_through(const SweepSpace& space, const SweepPoint& base,
-                                                          std::size_t place) {
-    return combinations(space, base, {place});
-}
+/// A point for each combination of recipe and sizes, with the default hyperparameters there.
+[[nodiscard]] std::vector<SweepPoint> sweep_conditions(const SweepSpace& space);
 
 /// The stages of an independent search from one condition. Reference: Blake et al. 2024, arXiv:2407.17465, section 4.
 struct IndependentSearch {
     std::vector<SweepPoint> rates{};        ///< all multipliers at their defaults
-    std::optional<SweepPoint> best_rate{};  ///< the best of them, once all are known
-    std::vector<SweepPoint> multipliers{};  ///< each alone, at that rate
-    std::optional<SweepPoint> combined{};   ///< the best value of each, its default included, once all are known
+    std::optional<SweepPoint> best_rate{};  ///< the best rate, once all losses are known
+    std::vector<SweepPoint> multipliers{};  ///< each multiplier alone, at the best rate
+    std::optional<SweepPoint>
+        combined{};  ///< the best value of each multiplier or its default, once all losses are known
 };
 
-[[nodiscard]] inline IndependentSearch independent_search(const SweepSpace& space, const SweepPoint& base,
-                                                          const PointLoss& loss) {
-    const std::size_t rate = *space.rate();
-    IndependentSearch search{.rates = line_through(space, base, rate)};
-    const auto best = best_point(search.rates, loss);
-    if (!best) return search;
-    search.best_rate = search.rates[*best];
-    SweepPoint combined = *search.best_rate;
-    bool known = true;
-    for (const std::size_t place : space.places(false)) {
-        if (place == rate) continue;
-        std::vector<SweepPoint> line = line_through(space, *search.best_rate, place);
-        search.multipliers.insert(search.multipliers.end(), line.begin(), line.end());
-        line.insert(line.begin(), *search.best_rate);
-        const auto of_line = best_point(line, loss);
-        known = known && of_line;
-        if (of_line) combined[place] = line[*of_line][place];
-    }
-    if (known) search.combined = combined;
-    return search;
-}
+[[nodiscard]] IndependentSearch independent_search(const SweepSpace& space, const SweepPoint& base,
+                                                   const PointLoss& loss);
 
-/// A value of an axis: any of its values, or from its interval, where the logarithm is uniform, in four digits.
-[[nodiscard]] inline std::string random_value(const SweepAxis& axis, std::uint64_t seed, std::uint64_t draw) {
-    const double share = uniform(random_word({seed, hash_name(axis.name())}, draw));
-    if (!axis.is_interval())
-        return axis.values[static_cast<std::size_t>(share * static_cast<double>(axis.values.size()))];
-    char digits[32];
-    std::snprintf(digits, sizeof digits, "%.4g", axis.low * std::pow(axis.high / axis.low, share));
-    return number_text(std::strtod(digits, nullptr));
-}
-
-/// All points to try, in order, as far as the losses known say. Recipe and sizes are conditions: the search is made for each combination
-/// of theirs, and a random one draws the same points for all. Errors: a random search of no points; an interval in another search; an
-/// independent search without a learning rate. Test: tests/experiments/sweep_search_test.cpp
-[[nodiscard]] inline std::vector<SweepPoint> sweep_points(const SweepSpace& space, const SweepSearch& search,
-                                                          const PointLoss& loss) {
-    const bool draws = search.strategy == SweepStrategy::random;
-    check(!draws || (search.points >= 1 && search.points <= 100000), "--points: is ", search.points,
-          "; expected a number from 1 to 100000");
-    for (const SweepAxis& axis : space.axes)
-        if (axis.is_interval() && !draws)
-            fail("--axis ", axis.name(), ": is an interval, which random search draws from; expected values, such as ",
-                 number_text(axis.low), ':', number_text(axis.high), ":x2");
-    if (search.strategy == SweepStrategy::independent)
-        check(space.rate().has_value(),
-              "--strategy: an independent search begins with the learning rate; expected --axis lr=...");
-    const std::vector<std::size_t> searched = space.places(false);
-    std::vector<SweepPoint> points;
-    const auto add = [&](const std::vector<SweepPoint>& more) {
-        for (const SweepPoint& point : more)
-            if (std::find(points.begin(), points.end(), point) == points.end()) points.push_back(point);
-    };
-    for (const SweepPoint& base : sweep_conditions(space)) {
-        switch (search.strategy) {
-            case SweepStrategy::grid:
-                add(combinations(space, base, searched));
-                break;
-            case SweepStrategy::line:
-                add({base});
-                for (const std::size_t place : searched) add(line_through(space, base, place));
-                break;
-            case SweepStrategy::random: {
-                // Where values repeat, further draws make up for it, as long as there are other points to find.
-                const std::size_t wanted = points.size() + search.points;
-                for (std::uint64_t draw = 0; points.size() < wanted && draw < 20 * search.points; ++draw) {
-                    SweepPoint point = base;
-                    for (const std::size_t place : searched)
-                        point[place] = random_value(space.axes[place], search.seed, draw);
-                    add({point});
-                }
-                break;
-            }
-            case SweepStrategy::independent: {
-                const IndependentSearch stages = independent_search(space, base, loss);
-                add(stages.rates);
-                add(stages.multipliers);
-                if (stages.combined) add({*stages.combined});
-                break;
-            }
-        }
-    }
-    return points;
-}
+/// All points to try, in order, as far as the known losses determine them. Recipe and sizes are conditions: every
+/// combination of them has its own search. A random search draws equal points for all. Errors: a random search of no
+/// points; an interval in another search; an independent search without a learning rate. Test:
+/// tests/experiments/sweep_search_test.cpp
+[[nodiscard]] std::vector<SweepPoint> sweep_points(const SweepSpace& space, const SweepSearch& search,
+                                                   const PointLoss& loss);
 
 }  // namespace unitscale::experiments

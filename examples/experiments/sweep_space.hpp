@@ -1,46 +1,32 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <unitscale/base/error.hpp>
-#include <unitscale/io/json_recipe.hpp>
-#include <unitscale/scaling/recipe.hpp>
-
 #include "experiments/language_run_options.hpp"
 
-#include <nlohmann/json.hpp>
-
-#include <algorithm>
 #include <array>
-#include <charconv>
-#include <cmath>
 #include <cstddef>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <system_error>
-#include <utility>
 #include <vector>
 
-// What a sweep varies: axes of named hyperparameters and sizes. A point has a value on each.
+// The space of a sweep: axes of named hyperparameters and sizes. A point has a value on each.
 namespace unitscale::experiments {
 
-/// What can be varied: a field of the recipe, a size or another number of the run, its learning rate, or the recipe as a whole.
+/// A varied quantity: a field of the recipe, a size or number of the run, its learning rate, or the whole recipe.
 struct SweepParameter {
     std::string_view name;
-    std::string_view field{};                         ///< of the recipe, as `--set` names it
+    std::string_view field{};                         ///< of the recipe, named as in `--set`
     std::size_t LanguageRunOptions::*size = nullptr;  ///< of the run
     double LanguageRunOptions::*number = nullptr;     ///< of the run
 
     [[nodiscard]] constexpr bool is_recipe() const noexcept { return name == "recipe"; }
     [[nodiscard]] constexpr bool is_rate() const noexcept { return name == "lr" || name == "lr_factor"; }
-    /// The recipe and the sizes are what is searched for, not searched over: a search is made for each combination of theirs.
+    /// Recipe and sizes are conditions: a separate search is made for each combination of them.
     [[nodiscard]] constexpr bool is_condition() const noexcept { return is_recipe() || size != nullptr; }
 };
 
-/// `lr_factor` is a factor on the rate of `--lr`, or on each recipe's own.
+/// `lr_factor` is a factor on the rate of `--lr`, or on each recipe's own rate.
 inline constexpr std::array sweep_parameters = {
     SweepParameter{"lr"},
     SweepParameter{"lr_factor"},
@@ -63,37 +49,16 @@ inline constexpr std::array sweep_parameters = {
 };
 
 /// The shortest text that is read as this number: 0.25, 32, 1e-05.
-[[nodiscard]] inline std::string number_text(double number) {
-    char text[32];
-    for (int digits = 6; digits <= 17; ++digits) {
-        std::snprintf(text, sizeof text, "%.*g", digits, number);
-        if (std::strtod(text, nullptr) == number) break;
-    }
-    return text;
-}
+[[nodiscard]] std::string number_text(double number);
 
-/// A positive number: `0.25`, `1e-3` or `2^-2`. Error, naming `axis`: it is no such thing.
-[[nodiscard]] inline double sweep_number(std::string_view axis, std::string_view text) {
-    const auto read = [](std::string_view digits, double& number) {
-        const auto end = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-        return end.ec == std::errc() && end.ptr == digits.data() + digits.size();
-    };
-    double number = 0.0, exponent = 0.0;
-    bool good = read(text, number);
-    if (!good && text.starts_with("2^") && read(text.substr(2), exponent)) {
-        number = std::exp2(exponent);
-        good = true;
-    }
-    check(good && std::isfinite(number) && number > 0.0, "--axis ", axis, ": is '", text,
-          "'; expected a positive number, such as 0.25 or 2^-2");
-    return number;
-}
+/// A positive number: `0.25`, `1e-3` or `2^-2`. Error, naming `axis`: any other text.
+[[nodiscard]] double sweep_number(std::string_view axis, std::string_view text);
 
-/// A parameter with the values that it takes, or, for random search, with the interval that it is drawn from.
+/// A parameter with its values or, for random search, with the interval to draw from.
 struct SweepAxis {
     SweepParameter parameter{};
-    std::vector<std::string> values{};  ///< numbers as `number_text` writes them; recipes by name or file
-    double low = 0.0, high = 0.0;       ///< of the interval, where there are no values
+    std::vector<std::string> values{};  ///< numbers in the form of `number_text`; recipes by name or file
+    double low = 0.0, high = 0.0;       ///< of the interval, if there are no values
 
     [[nodiscard]] std::string name() const { return std::string(parameter.name); }
     [[nodiscard]] bool is_interval() const noexcept { return values.empty(); }
@@ -103,144 +68,37 @@ struct SweepAxis {
 ///   lr=0.5,1,3         these values
 ///   lr=0.25:4:x2       0.25, 0.5, 1, 2, 4: from the first number up to the second by a factor
 ///   lr=0.25:4          the interval, for random search: the logarithm is uniform
-/// Errors: an unknown name, with the known ones; no points; a number that is none, is not positive, or for a size not whole.
-[[nodiscard]] inline SweepAxis parse_axis(const std::string& text) {
-    const std::size_t sign = text.find('=');
-    check(sign != std::string::npos && sign > 0, "--axis: is '", text, "'; expected NAME=VALUES, such as lr=0.25:4:x2");
-    const std::string name = text.substr(0, sign);
-    const auto found = std::find_if(sweep_parameters.begin(), sweep_parameters.end(),
-                                    [&](const SweepParameter& parameter) { return parameter.name == name; });
-    if (found == sweep_parameters.end()) {
-        std::string known;
-        for (const SweepParameter& parameter : sweep_parameters) (known += known.empty() ? "" : ", ") += parameter.name;
-        fail("--axis: unknown hyperparameter '", name, "'; expected one of ", known);
-    }
-    SweepAxis axis{.parameter = *found};
-    std::vector<std::string_view> parts;
-    const std::string_view rest = std::string_view(text).substr(sign + 1);
-    const char separator = !found->is_recipe() && rest.find(':') != std::string_view::npos ? ':' : ',';
-    for (std::size_t begin = 0; begin <= rest.size();) {
-        const std::size_t end = std::min(rest.find(separator, begin), rest.size());
-        parts.push_back(rest.substr(begin, end - begin));
-        begin = end + 1;
-    }
-    if (separator == ',') {
-        for (const std::string_view part : parts)
-            if (!part.empty() || parts.size() > 1)
-                axis.values.push_back(found->is_recipe() ? std::string(part) : number_text(sweep_number(name, part)));
-    } else {
-        check(parts.size() <= 3 && (parts.size() < 3 || parts[2].starts_with('x')), "--axis ", name, ": is '", rest,
-              "'; expected FROM:TO:xFACTOR, such as 0.25:4:x2");
-        axis.low = sweep_number(name, parts[0]);
-        axis.high = sweep_number(name, parts[1]);
-        if (parts.size() == 2) {
-            check(axis.low < axis.high, "--axis ", name, ": ", rest, " has no points");
-            check(found->size == nullptr, "--axis ", name, ": is the interval ", rest,
-                  "; a size takes values, such as 32:512:x2");
-            return axis;
-        }
-        const double factor = sweep_number(name, parts[2].substr(1));
-        check(factor > 1.0, "--axis ", name, ": is '", rest, "'; expected a factor above 1");
-        // A last value that rounding has put a little above the end belongs to the axis.
-        for (int i = 0; axis.low * std::pow(factor, i) <= axis.high * (1.0 + 1e-9); ++i) {
-            char digits[32];
-            std::snprintf(digits, sizeof digits, "%.15g", axis.low * std::pow(factor, i));
-            axis.values.push_back(number_text(std::strtod(digits, nullptr)));
-            check(axis.values.size() <= 1000, "--axis ", name, ": ", rest, " has more than 1000 points");
-        }
-    }
-    check(!axis.values.empty(), "--axis ", name, ": ", rest.empty() ? "" : std::string(rest) + " ", "has no points");
-    for (auto value = axis.values.begin(); value != axis.values.end(); ++value) {
-        check(std::find(axis.values.begin(), value, *value) == value, "--axis ", name, ": ", *value, " is given twice");
-        if (found->size == nullptr) continue;
-        const double size = std::strtod(value->c_str(), nullptr);
-        check(size == std::floor(size) && size <= 1e9, "--axis ", name, ": is ", *value, "; expected a whole number");
-    }
-    return axis;
-}
+/// Errors: an unknown name, with the known names; no points; text that is not a positive number; a size that is not
+/// whole.
+[[nodiscard]] SweepAxis parse_axis(const std::string& text);
 
 /// A value on each axis, in the order of the axes.
 using SweepPoint = std::vector<std::string>;
 
-/// A run and the axes that are varied in it.
+/// A run and the axes that vary it.
 struct SweepSpace {
     LanguageRunOptions run{};
     std::vector<SweepAxis> axes{};
 
-    /// The place of the axis of that name, or nothing.
-    [[nodiscard]] std::optional<std::size_t> find(std::string_view name) const {
-        for (std::size_t i = 0; i < axes.size(); ++i)
-            if (axes[i].parameter.name == name) return i;
-        return std::nullopt;
-    }
-    /// The place of the learning rate, or of the factor on it, or nothing.
-    [[nodiscard]] std::optional<std::size_t> rate() const {
-        const auto lr = find("lr");
-        return lr ? lr : find("lr_factor");
-    }
+    /// The index of the axis of that name, or nothing.
+    [[nodiscard]] std::optional<std::size_t> find(std::string_view name) const;
+    /// The index of the learning rate, or of the factor on it, or nothing.
+    [[nodiscard]] std::optional<std::size_t> rate() const;
 
-    /// Error, naming the axis: none at all, one given twice, two that mean the same.
-    void validate() const {
-        check(!axes.empty(), "--axis: none given; without one a sweep has no points");
-        for (std::size_t i = 0; i < axes.size(); ++i)
-            check(find(axes[i].parameter.name) == i, "--axis ", axes[i].parameter.name, ": is given twice");
-        check(!find("lr") || !find("lr_factor"), "--axis lr_factor: excludes --axis lr");
-        check(!find("heads") || run.head_size == 0, "--axis heads: --head-size sets the heads");
-    }
+    /// Checks the axes. Error, naming the axis: no axis, an axis given twice, two axes of one meaning.
+    void validate() const;
 
     /// The options of the run at a point.
-    [[nodiscard]] LanguageRunOptions options_at(const SweepPoint& point) const {
-        LanguageRunOptions options = run;
-        double factor = 1.0;
-        for (std::size_t i = 0; i < axes.size(); ++i) {
-            const SweepParameter& parameter = axes[i].parameter;
-            if (parameter.is_recipe()) {
-                options.recipe = point[i];
-                continue;
-            }
-            const double number = std::strtod(point[i].c_str(), nullptr);
-            if (parameter.size != nullptr) options.*parameter.size = static_cast<std::size_t>(number);
-            else if (parameter.number != nullptr) options.*parameter.number = number;
-            else if (parameter.name == "lr") options.lr = number;
-            else if (parameter.name == "lr_factor") factor = number;
-            else options.set.push_back(concatenate(parameter.field, '=', point[i]));
-        }
-        if (factor != 1.0) options.lr = factor * options.lr.value_or(recipe_of(options).learning_rate);
-        return options;
-    }
+    [[nodiscard]] LanguageRunOptions options_at(const SweepPoint& point) const;
 
-    /// The value that a hyperparameter has in `options` where nothing is varied.
-    [[nodiscard]] static std::string default_value(const SweepParameter& parameter, const LanguageRunOptions& options) {
-        if (parameter.name == "lr_factor") return "1";
-        if (parameter.number != nullptr) return number_text(options.*parameter.number);
-        const Recipe recipe = recipe_of(options);
-        if (parameter.name == "lr") return number_text(options.lr.value_or(recipe.learning_rate));
-        const nlohmann::ordered_json json = io::recipe_to_json(recipe);
-        const std::size_t dot = parameter.field.find('.');
-        return number_text(json.at(std::string(parameter.field.substr(0, dot)))
-                               .at(std::string(parameter.field.substr(dot + 1)))
-                               .get<double>());
-    }
+    /// The value of a hyperparameter in `options` when no axis varies it.
+    [[nodiscard]] static std::string default_value(const SweepParameter& parameter, const LanguageRunOptions& options);
 
-    /// `recipe umup-fp32, width 64, lr 0.5`; of `only` these axes, where it is given.
-    [[nodiscard]] std::string text(const SweepPoint& point, const std::vector<std::size_t>* only = nullptr) const {
-        std::string text;
-        for (std::size_t i = 0; i < axes.size(); ++i) {
-            if (only != nullptr && std::find(only->begin(), only->end(), i) == only->end()) continue;
-            text += text.empty() ? "" : ", ";
-            if (!axes[i].parameter.is_recipe()) (text += axes[i].parameter.name) += ' ';
-            text += point[i];
-        }
-        return text;
-    }
+    /// The text of a point, such as `umup-fp32, width 64, lr 0.5`. `only` restricts it to these axes.
+    [[nodiscard]] std::string text(const SweepPoint& point, const std::vector<std::size_t>* only = nullptr) const;
 
-    /// The axes of conditions, or those of hyperparameters.
-    [[nodiscard]] std::vector<std::size_t> places(bool conditions) const {
-        std::vector<std::size_t> result;
-        for (std::size_t i = 0; i < axes.size(); ++i)
-            if (axes[i].parameter.is_condition() == conditions) result.push_back(i);
-        return result;
-    }
+    /// The indices of the axes of conditions, or of the axes of hyperparameters.
+    [[nodiscard]] std::vector<std::size_t> places(bool conditions) const;
 };
 
 }  // namespace unitscale::experiments

@@ -1,25 +1,16 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <unitscale/base/error.hpp>
-#include <unitscale/io/text_table.hpp>
-
 #include "experiments/sweep_results.hpp"
-#include "experiments/sweep_search.hpp"
 #include "experiments/sweep_space.hpp"
 
-#include <algorithm>
-#include <cmath>
 #include <cstddef>
-#include <cstdlib>
-#include <limits>
 #include <map>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-// A sweep's results as tables, the same on the console and on the page.
+// The tables of a sweep's results. The console and the page show equal tables.
 namespace unitscale::experiments {
 
 /// The first row names the columns.
@@ -28,243 +19,60 @@ struct SweepTable {
     std::vector<std::vector<std::string>> rows{};
 };
 
-/// A loss as tables have it: infinite ones have failed, NaN is not known.
-[[nodiscard]] inline std::string loss_text(double loss) { return std::isinf(loss) ? "failed" : io::cell("%.4f", loss); }
+/// A loss as text: infinite losses have failed, NaN is not known.
+[[nodiscard]] std::string loss_text(double loss);
 
-/// What a point's recipe and sizes are, those of the axes in `without` left out; the sweep's recipe where there is nothing else to say.
-[[nodiscard]] inline std::string condition_text(const SweepSpace& space, const SweepPoint& point,
-                                                const std::vector<std::size_t>& without = {}) {
-    std::vector<std::size_t> places = space.places(true);
-    std::erase_if(places,
-                  [&](std::size_t place) { return std::find(without.begin(), without.end(), place) != without.end(); });
-    const std::string text = space.text(point, &places);
-    return text.empty() ? space.run.recipe : text;
-}
+/// A point's recipe and sizes as text, without the axes in `without`. If nothing is left: the sweep's recipe.
+[[nodiscard]] std::string condition_text(const SweepSpace& space, const SweepPoint& point,
+                                         const std::vector<std::size_t>& without = {});
 
-/// The values that an axis has in slices along it, in order.
-[[nodiscard]] inline std::map<double, std::string> values_of(const std::vector<SweepSlice>& slices, std::size_t place) {
-    std::map<double, std::string> values;
-    for (const SweepSlice& slice : slices)
-        for (const PointResult* result : slice.points)
-            values[std::strtod(result->point[place].c_str(), nullptr)] = result->point[place];
-    return values;
-}
+/// The values of an axis in slices along it, in order.
+[[nodiscard]] std::map<double, std::string> values_of(const std::vector<SweepSlice>& slices, std::size_t place);
 
-/// Of each recipe and size: the best point, and what its loss is beside that of the defaults, where those were run.
-[[nodiscard]] inline SweepTable best_table(const SweepResults& results) {
-    const SweepSpace& space = results.space;
-    SweepTable table{.title = "best point, median over seeds", .rows = {{""}}};
-    for (const std::size_t place : space.places(false)) table.rows[0].push_back(space.axes[place].name());
-    for (const char* name : {"bits/char", "spread", "at defaults", "failed runs", "runs"})
-        table.rows[0].emplace_back(name);
-    const std::vector<SweepPoint> defaults = sweep_conditions(space);
-    for (const SweepPoint& condition : results.conditions()) {
-        const auto at_defaults = std::find_if(defaults.begin(), defaults.end(), [&](const SweepPoint& point) {
-            return SweepResults::same(point, condition, space.places(true));
-        });
-        std::size_t runs = 0, failed = 0;
-        for (const PointResult& result : results.points)
-            if (SweepResults::same(result.point, condition, space.places(true))) {
-                runs += result.runs.size();
-                failed += result.failed();
-            }
-        const PointResult* best = results.best(condition);
-        std::vector<std::string> row = {condition_text(space, condition)};
-        for (const std::size_t place : space.places(false)) row.push_back(best == nullptr ? "-" : best->point[place]);
-        row.push_back(best == nullptr ? "-" : loss_text(best->loss));
-        row.push_back(best == nullptr || best->runs.size() < 2
-                          ? "-"
-                          : io::cell("%.4f", best->range().second - best->range().first));
-        row.push_back(at_defaults == defaults.end() ? "-" : loss_text(results.loss(*at_defaults)));
-        row.push_back(std::to_string(failed));
-        row.push_back(std::to_string(runs));
-        table.rows.push_back(std::move(row));
-    }
-    return table;
-}
+/// The best point of each recipe and size, with its loss and the loss at the defaults where that was measured.
+[[nodiscard]] SweepTable best_table(const SweepResults& results);
 
-/// The losses along a hyperparameter's axis, the best marked, and where its optimum is; no rows if it has only one value.
-[[nodiscard]] inline SweepTable axis_table(const SweepResults& results, std::size_t place) {
-    const std::string name = results.space.axes[place].name();
-    const std::vector<SweepSlice> slices = sweep_slices(results, {place});
-    const std::map<double, std::string> values = values_of(slices, place);
-    SweepTable table{.title = concatenate("loss by ", name)};
-    if (values.size() < 2) return table;
-    const bool narrow = values.size() <= 16;
-    table.rows.push_back({name});
-    if (narrow)
-        for (const auto& [number, text] : values) table.rows[0].push_back(text);
-    for (const char* column : {"optimum", "log2", ""}) table.rows[0].emplace_back(column);
-    for (const SweepSlice& slice : slices) {
-        const std::optional<AxisOptimum> optimum = axis_optimum(slice, place);
-        const bool marked = optimum && optimum->place != AxisOptimum::Place::nowhere;
-        std::vector<std::string> row = {condition_text(results.space, slice.any())};
-        if (narrow)
-            for (const auto& value : values) {
-                const auto found =
-                    std::find_if(slice.points.begin(), slice.points.end(),
-                                 [&](const PointResult* result) { return result->point[place] == value.second; });
-                row.push_back(found == slice.points.end() ? "-" : loss_text((*found)->loss));
-                if (marked && found != slice.points.end() && (*found)->loss == optimum->loss) row.back() += "*";
-            }
-        row.push_back(marked ? io::cell("%.4g", std::exp2(optimum->log2)) : "-");
-        row.push_back(marked ? io::cell("%+.2f", optimum->log2) : "-");
-        row.push_back(optimum ? optimum->note() : "");
-        table.rows.push_back(std::move(row));
-    }
-    return table;
-}
+/// The losses along a hyperparameter's axis, with the best marked, and the optimum. No rows for an axis of one value.
+[[nodiscard]] SweepTable axis_table(const SweepResults& results, std::size_t place);
 
-/// How far an axis' optimum moves over a size, the other sizes and the recipe being fixed.
+/// The movement of an axis' optimum over a size, with the other sizes and the recipe fixed.
 struct OptimumMovement {
     SweepPoint any{};                                           ///< one of the points
     std::vector<std::pair<std::string, AxisOptimum>> optima{};  ///< by the size's values
     double octaves = 0.0;                                       ///< the highest optimum's log2 minus the lowest's
-    bool at_least = false;  ///< one of them lies at an edge or beside a failed point
+    bool at_least = false;                                      ///< an optimum lies at an edge or beside a failed point
 
-    [[nodiscard]] std::string text() const {
-        if (at_least && octaves == 0.0) return "unknown";  // all of them at one edge
-        return io::cell(at_least ? "at least %.2f" : "%.2f", octaves);
-    }
+    [[nodiscard]] std::string text() const;
 };
 
-[[nodiscard]] inline std::vector<OptimumMovement> optimum_movements(const SweepResults& results, std::size_t place,
-                                                                    std::size_t size) {
-    std::vector<std::size_t> others = results.space.places(true);
-    std::erase(others, size);
-    std::vector<OptimumMovement> movements;
-    for (const SweepSlice& slice : sweep_slices(results, {place})) {
-        const std::optional<AxisOptimum> optimum = axis_optimum(slice, place);
-        if (!optimum || slice.points.size() < 2 || optimum->place == AxisOptimum::Place::nowhere) continue;
-        auto group = std::find_if(movements.begin(), movements.end(), [&](const OptimumMovement& movement) {
-            return SweepResults::same(movement.any, slice.any(), others);
-        });
-        if (group == movements.end()) group = movements.insert(group, {.any = slice.any()});
-        group->optima.emplace_back(slice.any()[size], *optimum);
-    }
-    std::erase_if(movements, [](const OptimumMovement& movement) { return movement.optima.size() < 2; });
-    for (OptimumMovement& movement : movements) {
-        double low = std::numeric_limits<double>::infinity(), high = -low;
-        for (const auto& [value, optimum] : movement.optima) {
-            low = std::min(low, optimum.log2);
-            high = std::max(high, optimum.log2);
-            movement.at_least = movement.at_least || optimum.place != AxisOptimum::Place::inside;
-        }
-        movement.octaves = high - low;
-    }
-    return movements;
-}
+[[nodiscard]] std::vector<OptimumMovement> optimum_movements(const SweepResults& results, std::size_t place,
+                                                             std::size_t size);
 
-/// A row for each hyperparameter, size, and combination of what else is fixed.
-[[nodiscard]] inline SweepTable movement_table(const SweepResults& results) {
-    const SweepSpace& space = results.space;
-    SweepTable table{.title = "how far optima move, in octaves",
-                     .rows = {{"", "of", "over", "log2 of the optimum", "moves by"}}};
-    for (const std::size_t place : space.places(false))
-        for (const std::size_t size : space.places(true)) {
-            if (space.axes[size].parameter.is_recipe()) continue;
-            for (const OptimumMovement& movement : optimum_movements(results, place, size)) {
-                std::string optima;
-                for (const auto& [value, optimum] : movement.optima)
-                    optima += concatenate(
-                        optima.empty() ? "" : ", ", io::cell("%+.2f", optimum.log2),
-                        optimum.place == AxisOptimum::Place::inside ? "" : concatenate(" (", optimum.note(), ")"),
-                        " at ", value);
-                table.rows.push_back({condition_text(space, movement.any, {size}), space.axes[place].name(),
-                                      space.axes[size].name(), std::move(optima), movement.text()});
-            }
-        }
-    return table;
-}
+/// A row for each hyperparameter, size, and combination of the other axes.
+[[nodiscard]] SweepTable movement_table(const SweepResults& results);
 
-/// Of an independent search: the best learning rate at default multipliers, and the best multipliers together there.
-[[nodiscard]] inline SweepTable independent_table(const SweepResults& results) {
-    SweepTable table{
-        .title = "independent search: the best multipliers together, beside defaults at the best learning rate"};
-    if (results.search.strategy != SweepStrategy::independent) return table;
-    const SweepSpace& space = results.space;
-    table.rows.push_back({"", "at defaults", "together", "difference", "together at"});
-    for (const SweepPoint& condition : sweep_conditions(space)) {
-        const IndependentSearch search =
-            independent_search(space, condition, [&](const SweepPoint& point) { return results.loss(point); });
-        if (!search.best_rate || !search.combined) continue;
-        const double before = results.loss(*search.best_rate), after = results.loss(*search.combined);
-        const std::vector<std::size_t> searched = space.places(false);
-        table.rows.push_back({condition_text(space, condition), loss_text(before), loss_text(after),
-                              io::cell("%+.2f %%", 100.0 * (after / before - 1.0)),
-                              space.text(*search.combined, &searched)});
-    }
-    return table;
-}
+/// For an independent search: the loss at default multipliers and the best learning rate, and with the best
+/// multipliers.
+[[nodiscard]] SweepTable independent_table(const SweepResults& results);
 
-/// A map of losses, with what is fixed in it.
+/// A map of losses, with the fixed values as text.
 struct FixedMap {
     std::string fixed{};
     std::size_t row_axis = 0, column_axis = 0;
     LossMap map{};
 };
 
-/// The maps of all pairs of axes of numbers that the points fill.
-[[nodiscard]] inline std::vector<FixedMap> sweep_maps(const SweepResults& results) {
-    const std::vector<SweepAxis>& axes = results.space.axes;
-    std::vector<FixedMap> maps;
-    for (std::size_t i = 0; i < axes.size(); ++i)
-        for (std::size_t j = i + 1; j < axes.size(); ++j) {
-            if (axes[i].parameter.is_recipe() || axes[j].parameter.is_recipe()) continue;
-            // Sizes are rows.
-            const bool turned = axes[j].parameter.is_condition() && !axes[i].parameter.is_condition();
-            const std::size_t row = turned ? j : i, column = turned ? i : j;
-            for (const SweepSlice& slice : sweep_slices(results, {i, j})) {
-                const std::optional<LossMap> map = loss_map(results, slice, row, column);
-                if (!map) continue;
-                std::vector<std::size_t> fixed;
-                for (std::size_t place = 0; place < axes.size(); ++place)
-                    if (place != i && place != j) fixed.push_back(place);
-                const std::string text = results.space.text(slice.any(), &fixed);
-                maps.push_back({text.empty() ? results.space.run.recipe : text, row, column, *map});
-            }
-        }
-    return maps;
-}
+/// The maps of all pairs of numeric axes that the points fill.
+[[nodiscard]] std::vector<FixedMap> sweep_maps(const SweepResults& results);
 
-/// What is lost, in bits per character, by taking the best value of one hyperparameter from another value of a second one or of a size.
-[[nodiscard]] inline SweepTable transfer_table(const SweepResults& results) {
-    SweepTable table{
-        .title = "transfer error: mean loss, in bits/char, from tuning one at other values of the fixed one",
-        .rows = {{"", "fixed", "tuned", "transfer error"}}};
-    const auto add = [&](const FixedMap& at, const LossMap& map, std::size_t tuned) {
-        if (results.space.axes[tuned].parameter.is_condition()) return;
-        const double error = transfer_error(map);
-        table.rows.push_back(
-            {at.fixed, map.row_name, map.column_name, std::isinf(error) ? "infinite" : io::cell("%.4f", error)});
-    };
-    for (const FixedMap& at : sweep_maps(results)) {
-        add(at, at.map, at.column_axis);
-        add(at, at.map.transposed(), at.row_axis);
-    }
-    return table;
-}
+/// The transfer errors: the loss, in bits per character, from tuning one hyperparameter at another value of a second
+/// hyperparameter or of a size.
+[[nodiscard]] SweepTable transfer_table(const SweepResults& results);
 
-/// All tables that have something in them.
-[[nodiscard]] inline std::vector<SweepTable> sweep_tables(const SweepResults& results) {
-    std::vector<SweepTable> tables = {best_table(results)};
-    for (const std::size_t place : results.space.places(false)) tables.push_back(axis_table(results, place));
-    tables.push_back(movement_table(results));
-    tables.push_back(independent_table(results));
-    tables.push_back(transfer_table(results));
-    std::erase_if(tables, [](const SweepTable& table) { return table.rows.size() < 2; });
-    return tables;
-}
+/// All tables that have rows.
+[[nodiscard]] std::vector<SweepTable> sweep_tables(const SweepResults& results);
 
 /// One line for each failed run.
-[[nodiscard]] inline std::vector<std::string> failure_lines(const SweepResults& results) {
-    std::vector<std::string> lines;
-    for (const PointResult& result : results.points)
-        for (const SweepRun& run : result.runs)
-            if (run.failed)
-                lines.push_back(
-                    concatenate(results.space.text(run.point), ", seed ", run.seed, ": failed: ", run.reason));
-    return lines;
-}
+[[nodiscard]] std::vector<std::string> failure_lines(const SweepResults& results);
 
 }  // namespace unitscale::experiments

@@ -4,56 +4,25 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
-#include <unordered_set>
 #include <vector>
 
 namespace unitscale::experiments {
 
-/// Words of at least three letters in a text, in order: runs of ASCII letters and of bytes of longer UTF-8 sequences,
-/// ASCII letters made small. The first and last word are left out where the text may have cut them (`whole` false).
-[[nodiscard]] inline std::vector<std::string> words(std::string_view text, bool whole = true) {
-    std::vector<std::string> found;
-    std::string word;
-    std::size_t start = 0;
-    const auto end_word = [&](std::size_t end) {
-        const bool cut = !whole && (start == 0 || end == text.size());
-        if (word.size() >= 3 && !cut) found.push_back(word);
-        word.clear();
-    };
-    for (std::size_t i = 0; i < text.size(); ++i) {
-        const char c = text[i];
-        const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || static_cast<unsigned char>(c) >= 0x80;
-        if (!letter) {
-            end_word(i);
-            continue;
-        }
-        if (word.empty()) start = i;
-        word += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-    }
-    end_word(text.size());
-    return found;
-}
+/// The words of at least three letters in a text, in order: runs of ASCII letters and of bytes of longer UTF-8
+/// sequences.
+/// ASCII letters become lower case. If `whole` is false, the text may have cut its first and last word; they are
+/// omitted.
+[[nodiscard]] std::vector<std::string> words(std::string_view text, bool whole = true);
 
-/// How many of a sample's words occur in a text.
+/// The number of a sample's words that occur in a text.
 struct WordCount {
     std::size_t known = 0;
     std::size_t total = 0;
-    [[nodiscard]] double share() const noexcept {
-        return total == 0 ? 0.0 : static_cast<double>(known) / static_cast<double>(total);
-    }
+    [[nodiscard]] double share() const noexcept;
 };
 
-/// Counts the words of `sample` (its first and last may be cut and do not count) that are words of `text`.
-/// Test: tests/experiments/words_test.cpp
-[[nodiscard]] inline WordCount count_known_words(std::string_view sample, std::string_view text) {
-    const std::vector<std::string> all = words(text);
-    const std::unordered_set<std::string> vocabulary(all.begin(), all.end());
-    WordCount count{};
-    for (const std::string& word : words(sample, false)) {
-        ++count.total;
-        if (vocabulary.contains(word)) ++count.known;
-    }
-    return count;
-}
+/// Counts the words of `sample` that are words of `text`. The first and last word of the sample may be cut; they do not
+/// count. Test: tests/experiments/words_test.cpp
+[[nodiscard]] WordCount count_known_words(std::string_view sample, std::string_view text);
 
 }  // namespace unitscale::experiments

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "experiments/compare.hpp"
+#include "experiments/language_run.hpp"
 #include "support/catch.hpp"
 #include "support/temporary_folder.hpp"
 
@@ -33,7 +34,7 @@ ComparisonOptions small(const TemporaryFolder& folder) {
     return options;
 }
 
-/// What compare_recipes says on a stream.
+/// The output of compare_recipes.
 std::string said(const ComparisonOptions& options) {
     const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::tmpfile(), std::fclose);
     compare_recipes(options, file.get(), file.get());
@@ -43,10 +44,10 @@ std::string said(const ComparisonOptions& options) {
     return text;
 }
 
-/// The lines of a comparison's file, without what differs from time to time.
-std::vector<std::string> records(const ComparisonOptions& options) {
+/// The lines of a comparison's file, without times and speeds.
+std::vector<std::string> result_lines(const ComparisonOptions& options) {
     std::vector<std::string> lines;
-    std::istringstream text(TemporaryFolder::read(options.records()));
+    std::istringstream text(TemporaryFolder::read(options.results_path()));
     for (std::string line; std::getline(text, line);) {
         auto json = nlohmann::ordered_json::parse(line);
         if (json.contains("run")) json["run"].erase("tokens_per_s");
@@ -56,16 +57,16 @@ std::vector<std::string> records(const ComparisonOptions& options) {
     return lines;
 }
 
-/// What all runs of a comparison's file share.
+/// The shared settings in a comparison's file.
 nlohmann::ordered_json settings_of(const ComparisonOptions& options) {
-    std::istringstream text(TemporaryFolder::read(options.records()));
+    std::istringstream text(TemporaryFolder::read(options.results_path()));
     std::string line;
     std::getline(text, line);
     return nlohmann::ordered_json::parse(line).at("comparison");
 }
 
 /// A comparison's only run, trained with `watch`, which may throw.
-RunRecord train_one(const ComparisonOptions& options, const std::string& recipe,
+RunResult train_one(const ComparisonOptions& options, const std::string& recipe,
                     const std::function<void(const LanguageStep&)>& watch) {
     LanguageRunOptions run = options.run;
     run.save_every = 5;
@@ -96,47 +97,47 @@ TEST_CASE("compare: every recipe on the same batches, with every seed, in any nu
     beside.window = "-8..8";
     beside.jobs = 3;
     static_cast<void>(said(beside));
-    CHECK(records(beside) == records(options));
+    CHECK(result_lines(beside) == result_lines(options));
 
-    // What is done is not done again, whatever else is asked for.
-    const std::string before = TemporaryFolder::read(options.records());
+    // Ended runs are not repeated, whatever options are added.
+    const std::string before = TemporaryFolder::read(options.results_path());
     CHECK(said(options).find("4 runs, of which 4 are done") != std::string::npos);
-    CHECK(TemporaryFolder::read(options.records()) == before);
+    CHECK(TemporaryFolder::read(options.results_path()) == before);
     options.seeds = 1;
     options.recipes = {"fp32", "unit-fp8"};
     CHECK(said(options).find("2 runs, of which 1 are done") != std::string::npos);
-    CHECK(TemporaryFolder::read(options.records()).starts_with(before));
+    CHECK(TemporaryFolder::read(options.results_path()).starts_with(before));
 }
 
-TEST_CASE("compare: the records have what the page needs, and the loss is that of a run of its own") {
+TEST_CASE("compare: the results have what the page needs, and the loss is that of a run of its own") {
     const TemporaryFolder folder;
     const ComparisonOptions options = small(folder);
-    const RunRecord record = train_one(options, "fp8-amax", [](const LanguageStep&) {});
+    const RunResult result = train_one(options, "fp8-amax", [](const LanguageStep&) {});
     LanguageRunOptions alone = options.run;
     alone.recipe = "fp8-amax";
     alone.lr = 0.01;
     alone.quiet = true;
     alone.sample = 0;
-    const LanguageRunResult result = run_language(alone, stdout, stdout);
-    CHECK(record.valid_loss == result.valid_bpc);
-    CHECK(record.train_loss == result.train_bpc);
-    CHECK(record.weight_bytes == result.weight_bytes);
-    CHECK(record.weight_bytes > 0);
-    CHECK(record.state_bytes > record.weight_bytes);
-    CHECK(record.step_bytes > 0);
-    CHECK(record.tokens_per_s > 0.0);
-    CHECK(record.steps == 12);
-    CHECK(record.train.size() == 12);
-    CHECK(record.valid.back() == record.valid_loss);
+    const LanguageRunResult trained = run_language(alone, stdout, stdout);
+    CHECK(result.valid_loss == trained.valid_bpc);
+    CHECK(result.train_loss == trained.train_bpc);
+    CHECK(result.weight_bytes == trained.weight_bytes);
+    CHECK(result.weight_bytes > 0);
+    CHECK(result.state_bytes > result.weight_bytes);
+    CHECK(result.step_bytes > 0);
+    CHECK(result.tokens_per_s > 0.0);
+    CHECK(result.steps == 12);
+    CHECK(result.train.size() == 12);
+    CHECK(result.valid.back() == result.valid_loss);
     // Two layers of query, key, value, out, up and down, three roles.
-    CHECK(record.biases.size() == 2 * 6 * 3);
-    CHECK(record.bias_steps.size() == 12);
-    CHECK(record.biases.begin()->second.size() == 12);
-    CHECK(record.zeros.at("linear")[0] > 0);
-    CHECK(record.zeros.contains("parameter"));
+    CHECK(result.biases.size() == 2 * 6 * 3);
+    CHECK(result.bias_steps.size() == 12);
+    CHECK(result.biases.begin()->second.size() == 12);
+    CHECK(result.zeros.at("linear")[0] > 0);
+    CHECK(result.zeros.contains("parameter"));
 }
 
-TEST_CASE("compare: a run that is stopped goes on from its checkpoint, to the same record") {
+TEST_CASE("compare: a run that is stopped goes on from its checkpoint, to the same result") {
     const TemporaryFolder folder, other;
     const ComparisonOptions options = small(folder);
     struct Killed {};
@@ -149,13 +150,13 @@ TEST_CASE("compare: a run that is stopped goes on from its checkpoint, to the sa
     };
     CHECK_THROWS_AS(train_one(options, "fp8-delayed", until(7)), Killed);
     CHECK_THROWS_AS(train_one(options, "fp8-delayed", until(11)), Killed);
-    const RunRecord resumed = train_one(options, "fp8-delayed", until(99));
+    const RunResult resumed = train_one(options, "fp8-delayed", until(99));
     CHECK(seen == std::vector<std::size_t>{1, 2, 3, 4, 5, 6, 7, 6, 7, 8, 9, 10, 11, 11, 12});
-    RunRecord whole = train_one(small(other), "fp8-delayed", [](const LanguageStep&) {});
+    RunResult whole = train_one(small(other), "fp8-delayed", [](const LanguageStep&) {});
     whole.tokens_per_s = resumed.tokens_per_s;
-    const auto text_of = [](const RunRecord& record) {
+    const auto text_of = [](const RunResult& result) {
         nlohmann::ordered_json json;
-        describe_record(record, [&](const char* name, const auto& value) { json[name] = value; });
+        describe_result(result, [&](const char* name, const auto& value) { json[name] = value; });
         return json.dump();
     };
     CHECK(text_of(resumed) == text_of(whole));
@@ -185,11 +186,11 @@ TEST_CASE("compare: a window that is asked for later trains no more than the run
     CHECK(text.find("2 runs, of which 2 are done") != std::string::npos);
     CHECK(text.find("one constant bias") != std::string::npos);
     static_cast<void>(said(at_once));
-    CHECK(records(options) == records(at_once));
-    const ComparisonFile file(options.records(), settings_of(options));
+    CHECK(result_lines(options) == result_lines(at_once));
+    const ComparisonFile file(options.results_path(), settings_of(options));
     REQUIRE(file.window().has_value());
     CHECK(file.window()->losses.size() == 5);
-    CHECK(file.window()->unrounded == file.records().front().valid_loss);
+    CHECK(file.window()->unrounded == file.results().front().valid_loss);
     CHECK(file.window()->losses[0] != file.window()->losses[2]);
 }
 
@@ -200,7 +201,7 @@ TEST_CASE("compare: bad data and another comparison's file are errors before any
     options.recipes = {"fp32"};
     static_cast<void>(said(options));
     options.run.width = 32;
-    REQUIRE_THROWS_WITH(said(options), "comparison: " + options.records().string() +
+    REQUIRE_THROWS_WITH(said(options), "comparison: " + options.results_path().string() +
                                            " is of another comparison: its width is 16, not 32; choose another --out");
     options.run.data = {folder.path() / "none.txt"};
     REQUIRE_THROWS_WITH(said(options), "data: " + (folder.path() / "none.txt").string() + " does not exist");

@@ -18,8 +18,8 @@ using test::Texts;
 
 namespace {
 
-RunRecord record(const std::string& recipe, std::uint64_t seed, std::vector<double> losses) {
-    RunRecord result{.run = {recipe, 0.1, seed}, .steps = losses.size(), .valid_loss = losses.back()};
+RunResult result_of(const std::string& recipe, std::uint64_t seed, std::vector<double> losses) {
+    RunResult result{.run = {recipe, 0.1, seed}, .steps = losses.size(), .valid_loss = losses.back()};
     for (std::size_t i = 0; i < losses.size(); ++i) result.train_steps.push_back(i + 1);
     result.train = losses;
     result.valid_steps = result.train_steps;
@@ -27,9 +27,9 @@ RunRecord record(const std::string& recipe, std::uint64_t seed, std::vector<doub
     return result;
 }
 
-RateSummary of_runs(std::vector<RunRecord> runs) {
+RateSummary of_runs(std::vector<RunResult> runs) {
     RateSummary rate{.rate = 0.1, .runs = std::move(runs)};
-    for (const RunRecord& run : rate.runs) {
+    for (const RunResult& run : rate.runs) {
         rate.failed += run.failed ? 1 : 0;
         rate.mean += run.valid_loss / static_cast<double>(rate.runs.size());
     }
@@ -39,15 +39,16 @@ RateSummary of_runs(std::vector<RunRecord> runs) {
 }  // namespace
 
 TEST_CASE("comparison page: a curve is the mean of the runs that ended, with its band") {
-    RunRecord failed = record("a", 3, {9.0, 9.0});
+    RunResult failed = result_of("a", 3, {9.0, 9.0});
     failed.failed = true;
-    const auto curve = mean_curve(of_runs({record("a", 1, {4.0, 2.0, 1.0}), record("a", 2, {5.0, 3.0, 2.0}), failed}),
-                                  &RunRecord::train_steps, &RunRecord::train);
+    const auto curve =
+        mean_curve(of_runs({result_of("a", 1, {4.0, 2.0, 1.0}), result_of("a", 2, {5.0, 3.0, 2.0}), failed}),
+                   &RunResult::train_steps, &RunResult::train);
     CHECK(curve.x == std::vector<double>{1, 2, 3});
     CHECK(curve.y == std::vector<double>{4.5, 2.5, 1.5});
     CHECK(curve.low == std::vector<double>{4, 2, 1});
     CHECK(curve.high == std::vector<double>{5, 3, 2});
-    const auto alone = mean_curve(of_runs({failed}), &RunRecord::train_steps, &RunRecord::train);  // as far as it went
+    const auto alone = mean_curve(of_runs({failed}), &RunResult::train_steps, &RunResult::train);  // as far as it went
     CHECK(alone.y == std::vector<double>{9, 9});
     CHECK(alone.low.empty());
 }
@@ -75,14 +76,14 @@ TEST_CASE("comparison page: a bias belongs to a layer, a product and a role") {
     CHECK(bias_place("linear|weight").product == "linear");
 }
 
-TEST_CASE("comparison page: whole, alone, and with every part that the records have") {
-    RunRecord amax = record("fp8<amax>", 1, {4.0, 2.0, 1.0});
+TEST_CASE("comparison page: whole, alone, and with every part that the results have") {
+    RunResult amax = result_of("fp8<amax>", 1, {4.0, 2.0, 1.0});
     amax.bias_steps = {1, 2, 3};
     for (const char* layer : {"0", "1"})
         for (const char* role : {"activation", "weight", "gradient"})
             amax.biases[std::string("decoder/block") + layer + "/ffn/up/linear|" + role] = {3, 4, 5};
     amax.zeros = {{"linear", {100, 1, 10}}};
-    RunRecord failed = record("fp16", 1, {4.0, 2.0});
+    RunResult failed = result_of("fp16", 1, {4.0, 2.0});
     failed.failed = true;
     failed.reason = "the loss is nan at step 3";
     const std::vector<RecipeSummary> all = {
@@ -100,7 +101,7 @@ TEST_CASE("comparison page: whole, alone, and with every part that the records h
                                     "fp8<amax>: biases over training, by layer and role", "activations", "gradients",
                                     "weights", "One constant bias for all (FP8-CSCALE)"});
 
-    // The tables are those of the numbers, which comparison_table_test checks.
+    // comparison_table_test checks the numbers of the tables.
     const auto tables = page.all("table");
     REQUIRE(tables.size() == 3);
     CHECK(page.rows(*tables[0]) == comparison_rows(all));
@@ -113,7 +114,7 @@ TEST_CASE("comparison page: whole, alone, and with every part that the records h
                                                       {"0", "2.0000", "+0.00 %", "yes"},
                                                       {"1", "2.5000", "+25.00 %", "no"}});
 
-    // Curves: losses by recipe, biases by layer in a chart for each role, those of the window.
+    // Curves: losses by recipe, biases by layer in a chart for each role, losses of the window.
     Texts charts;
     for (const PageElement* chart : page.all("svg", "chart")) charts.push_back(chart->attribute("aria-label"));
     CHECK(charts == Texts{"Validation loss", "Training loss", "biases of the activation of ffn/up/linear",
@@ -140,7 +141,7 @@ TEST_CASE("comparison page: whole, alone, and with every part that the records h
     CHECK(by_bias.at("operands rounded to FP8").at(0)[1].y == by_bias.at("not rounded").at(0)[1].y);  // 2.0 both
     CHECK(by_bias.at("operands rounded to FP8").at(0)[0].y < by_bias.at("not rounded").at(0)[0].y);
 
-    // A box for each recipe, in its row; what it shows and hides is there. (`data-look` in cards of the class `recipes`.)
+    // Each row has a box. The curves that it shows and hides exist. (`data-look` in cards of the class `recipes`.)
     const auto boxes = page.all("input");
     REQUIRE(boxes.size() == 2);
     for (std::size_t i = 0; i < boxes.size(); ++i) {
@@ -159,11 +160,11 @@ TEST_CASE("comparison page: whole, alone, and with every part that the records h
     CHECK(page.texts("script")[0] == comparison_script);
 }
 
-TEST_CASE("comparison page: rates have a plot where there are several; parts without records are left out") {
-    RateSummary other = of_runs({record("a", 1, {4.0, 1.0})});
+TEST_CASE("comparison page: rates have a plot where there are several; parts without results are left out") {
+    RateSummary other = of_runs({result_of("a", 1, {4.0, 1.0})});
     other.rate = 0.2;
     const std::vector<RecipeSummary> all = {
-        {.recipe = {.name = "a"}, .rates = {of_runs({record("a", 1, {4.0, 2.0})}), other}}};
+        {.recipe = {.name = "a"}, .rates = {of_runs({result_of("a", 1, {4.0, 2.0})}), other}}};
     const Page page(comparison_page(all, "", std::nullopt));
     CHECK(page.problems() == Texts{});
     CHECK(page.texts("h2") == Texts{"Validation loss", "Training loss", "Final validation loss by learning rate"});

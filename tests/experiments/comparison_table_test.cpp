@@ -13,7 +13,7 @@ namespace {
 
 using Row = std::vector<std::string>;
 
-RunRecord ended(const std::string& recipe, double rate, std::uint64_t seed, double loss) {
+RunResult ended(const std::string& recipe, double rate, std::uint64_t seed, double loss) {
     return {.run = {recipe, rate, seed},
             .steps = 6,
             .valid_loss = loss,
@@ -23,7 +23,7 @@ RunRecord ended(const std::string& recipe, double rate, std::uint64_t seed, doub
             .state_bytes = 4'000'000,
             .step_bytes = 1'234'567};
 }
-RunRecord failed(const std::string& recipe, double rate, std::uint64_t seed) {
+RunResult failed(const std::string& recipe, double rate, std::uint64_t seed) {
     return {.run = {recipe, rate, seed},
             .failed = true,
             .reason = "the loss is nan at step 4",
@@ -63,9 +63,9 @@ TEST_CASE("comparison table: each recipe at its best rate, by the mean over seed
 
 TEST_CASE("comparison table: a rate with fewer failures is better, and failures are told") {
     const Setup setup({"a"});
-    const std::vector<RunRecord> records = {ended("a", 0.1, 1, 3.0), ended("a", 0.1, 2, 3.0), ended("a", 0.2, 1, 2.0),
+    const std::vector<RunResult> results = {ended("a", 0.1, 1, 3.0), ended("a", 0.1, 2, 3.0), ended("a", 0.2, 1, 2.0),
                                             failed("a", 0.2, 2)};
-    const auto all = summarise(setup.recipes, setup.runs, records);
+    const auto all = summarise(setup.recipes, setup.runs, results);
     CHECK(all[0].best_rate().rate == 0.1);
     CHECK_FALSE(baseline_loss(all).has_value());
     CHECK(comparison_rows(all)[1][4] == "-");  // no fp32
@@ -79,7 +79,7 @@ TEST_CASE("comparison table: a rate with fewer failures is better, and failures 
 
 TEST_CASE("comparison table: shares of zeros by kind of gradient, over the runs of the best rate") {
     const Setup setup({"a", "b"}, {0.1});
-    RunRecord first = ended("a", 0.1, 1, 2.0), second = ended("a", 0.1, 2, 2.0), other = ended("b", 0.1, 1, 2.0);
+    RunResult first = ended("a", 0.1, 1, 2.0), second = ended("a", 0.1, 2, 2.0), other = ended("b", 0.1, 1, 2.0);
     first.zeros = {{"linear", {100, 1, 10}}};
     second.zeros = {{"linear", {300, 3, 30}}};
     other.zeros = {{"gelu", {1'000'000, 1, 1}}, {"linear", {4, 0, 0}}};

@@ -34,7 +34,7 @@ std::string problem_of(const std::function<void(ComparisonOptions&)>& change) {
 
 const Json settings = {{"width", 16}, {"steps", 6}};
 
-RunRecord some_record() {
+RunResult some_result() {
     return {.run = {"fp32", 0.003, 2},
             .recipe_fingerprint = "abc",
             .steps = 6,
@@ -55,9 +55,9 @@ RunRecord some_record() {
 }
 
 /// Every field, as text.
-std::string text_of(const RunRecord& record) {
+std::string text_of(const RunResult& result) {
     Json json;
-    describe_record(record, [&](const char* name, const auto& value) { json[name] = value; });
+    describe_result(result, [&](const char* name, const auto& value) { json[name] = value; });
     return json.dump();
 }
 
@@ -109,7 +109,7 @@ TEST_CASE("comparison: bad options are one line that names the option") {
     ComparisonOptions options;
     options.window = "-2..1";
     CHECK(options.biases() == std::vector<int>{-2, -1, 0, 1});
-    CHECK(options.records() == "recipes.jsonl");
+    CHECK(options.results_path() == "recipes.jsonl");
     CHECK(options.unfinished() == "recipes.runs");
 }
 
@@ -131,20 +131,20 @@ TEST_CASE("comparison: its file gives back what it was given") {
                             .unrounded = 1.5};
     {
         ComparisonFile file(path, settings);
-        file.add(some_record());
+        file.add(some_result());
         file.set_window(window);
-        CHECK(file.records().size() == 1);
+        CHECK(file.results().size() == 1);
     }
     const ComparisonFile file(path, settings);
-    REQUIRE(file.records().size() == 1);
-    CHECK(text_of(file.records()[0]) == text_of(some_record()));
+    REQUIRE(file.results().size() == 1);
+    CHECK(text_of(file.results()[0]) == text_of(some_result()));
     REQUIRE(file.window().has_value());
     CHECK(file.window()->run == window.run);
     CHECK(file.window()->biases == window.biases);
     CHECK(std::isnan(file.window()->losses[0]));  // JSON has no infinity
     CHECK(file.window()->losses[1] == 2.0);
     CHECK(file.find({"fp32", 0.003, 1}, "abc") == nullptr);
-    CHECK(file.find({"fp32", 0.003, 2}, "abc") == &file.records()[0]);
+    CHECK(file.find({"fp32", 0.003, 2}, "abc") == &file.results()[0]);
     CHECK(error_of([&] {
               static_cast<void>(file.find({"fp32", 0.003, 2}, "abd"));
           }) == "comparison: " + path.string() +
@@ -154,17 +154,17 @@ TEST_CASE("comparison: its file gives back what it was given") {
 TEST_CASE("comparison: a last line that a kill has cut is dropped, wherever it was cut") {
     const TemporaryFolder folder;
     const auto path = folder.path() / "page.jsonl";
-    { ComparisonFile(path, settings).add(some_record()); }
+    { ComparisonFile(path, settings).add(some_result()); }
     const std::string whole = TemporaryFolder::read(path);
     const std::size_t head = whole.find('\n') + 1;
     for (std::size_t size = 0; size < whole.size(); ++size) {
         folder.write("page.jsonl", whole.substr(0, size));
         {
             ComparisonFile file(path, settings);
-            CHECK(file.records().empty());
+            CHECK(file.results().empty());
         }
         CHECK(TemporaryFolder::read(path) == whole.substr(0, head));
-        { ComparisonFile(path, settings).add(some_record()); }
+        { ComparisonFile(path, settings).add(some_result()); }
         CHECK(TemporaryFolder::read(path) == whole);
     }
 }

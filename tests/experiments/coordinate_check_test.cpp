@@ -4,7 +4,13 @@
 #include "support/language_model.hpp"
 #include "support/temporary_folder.hpp"
 
+#include <unitscale/io/text.hpp>
+#include <unitscale/io/vocabulary.hpp>
+#include <unitscale/optim/adam.hpp>
+#include <unitscale/train/evaluate.hpp>
+
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -33,7 +39,7 @@ CoordinateCheckOptions small(const TemporaryFolder& folder) {
     return options;
 }
 
-/// What coordinate_check says, and the error that it ends with.
+/// The output of coordinate_check, and its error.
 struct Outcome {
     std::string text{}, error{};
 };
@@ -64,7 +70,7 @@ TEST_CASE("coordinate check: a width's numbers are those of the same steps done 
         const Recipe recipe = experiments::recipe_of(run);
         CHECK(recipe.name == "umup-fp32");
         const experiments::WidthCoordinates measured =
-            experiments::measure_width<float>(run, recipe, parts, vocabulary.size());
+            experiments::measure_width(run, recipe, parts, vocabulary.size());
         CHECK(measured.width == width);
         REQUIRE(measured.steps.size() == 3);
 

@@ -84,7 +84,8 @@ TEST_CASE("coordinate page: a curve for each layer and for each step") {
             CHECK((name == "logits" || chart == "change of logits" ? up > 5.0 : up == 0.0));
         }
     }
-    // Of logits the change after step 2 is four times that after step 1: two octaves, twice as far as from width to width.
+    // The change of the logits after step 2 is four times the change after step 1: two octaves, twice the distance
+    // between two widths.
     const auto logits = curves_of(page, "change of logits");
     const auto &first = logits.at("step 1").at(0), &second = logits.at("step 2").at(0);
     CHECK(first[0].y - second[0].y == Approx(2.0 * (first[0].y - first[1].y)).margin(0.3));

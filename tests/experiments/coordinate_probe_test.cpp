@@ -60,7 +60,7 @@ TEST_CASE("coordinate probe: every layer in order, no change before training, th
             CHECK(layer.change == 0.0);
             CHECK(layer.output > 0.0);
         }
-        for (const auto& layer : probe.measure()) CHECK(layer.change == 0.0);  // it does not change what it measures
+        for (const auto& layer : probe.measure()) CHECK(layer.change == 0.0);  // measuring changes nothing
         const std::vector<double> before = logits_of(model, seen.ids);
         CHECK(first.back().output == Approx(rms(before)).epsilon(1e-12));
 
@@ -162,5 +162,5 @@ TEST_CASE("coordinate probe: under propagate it measures values, data times scal
         CHECK(a[i].output == Approx(b[i].output).epsilon(5e-2));  // norms' epsilon acts on data
         scaled = scaled || a[i].output < 0.1;
     }
-    CHECK(scaled);  // embeddings of 0.02: not what the data says
+    CHECK(scaled);  // embeddings of 0.02: the value, not the data
 }

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 using namespace unitscale;
@@ -15,7 +16,8 @@ using unitscale::test::error_of;
 
 namespace {
 
-/// Widths 64, 128, 256 with one step, whose layers' changes go with these powers of the width; outputs with the powers' negatives.
+/// Widths 64, 128, 256 with one step. The layers' changes go with these powers of the width, their outputs with the
+/// negative powers.
 std::vector<WidthCoordinates> measured(const std::vector<std::pair<std::string, double>>& powers) {
     std::vector<WidthCoordinates> result;
     for (const std::size_t width : {64u, 128u, 256u}) {

@@ -19,10 +19,10 @@ using namespace unitscale::experiments;
 
 namespace {
 
-/// A test must not hang when the queue is wrong, so every wait ends after this time. No result depends on it otherwise.
+/// A test must not hang when the queue is wrong, so every wait ends after this time. Results do not depend on it.
 constexpr std::chrono::seconds patience{30};
 
-/// What the jobs of a test share. Jobs that hang keep it alive.
+/// The state that the jobs of a test share. Jobs that hang keep it alive.
 struct Scene {
     JobQueue queue{};
     std::atomic<std::size_t> begun{0}, inside{0}, most_inside{0};
@@ -35,7 +35,7 @@ struct Scene {
         for (std::size_t known = most_inside; beside > known && !most_inside.compare_exchange_weak(known, beside);) {
         }
     }
-    /// For a job: until `condition` holds; an exception of it is a job's own.
+    /// Called by a job: waits until `condition` holds. An exception of it becomes an exception of the job.
     template <class Condition>
     void wait_for(Condition&& condition) {
         const auto end = std::chrono::steady_clock::now() + patience;
@@ -49,7 +49,8 @@ struct Scene {
     }
 };
 
-/// Runs the queue in a thread of its own; gives what it threw. A queue that does not end fails the test: its thread is left alone.
+/// Runs the queue in a thread of its own and returns its exception. A queue that does not end fails the test; its
+/// thread is abandoned.
 std::string run(const std::shared_ptr<Scene>& scene, std::size_t jobs, std::size_t count,
                 std::function<void(std::size_t)> work) {
     std::promise<std::string> promise;

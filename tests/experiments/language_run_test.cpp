@@ -141,7 +141,7 @@ TEST_CASE("language run: trains, logs every step, evaluates, writes and reports"
         CHECK(sum == Approx(result.train_bpc));  // the last tenth of 12 steps is one
         CHECK(log[0].at("learning_rate").get<double>() == Approx(recipe.learning_rate));
         CHECK(log[11].at("learning_rate").get<double>() == Approx(0.1 * recipe.learning_rate));
-        // The first loss is nearly that of flat logits of 17 characters; logits of unit scale add about half a nat.
+        // Flat logits of 17 characters give nearly this first loss; logits of unit scale add about half a nat.
         const double extra = recipe.scaling == Scaling::unit ? 0.5 * train::bits_per_nat : 0.0;
         CHECK(log[0].at("train_bpc").get<double>() == Approx(std::log2(17.0) + extra).epsilon(0.06));
 

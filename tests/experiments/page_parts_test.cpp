@@ -3,6 +3,10 @@
 #include "support/catch.hpp"
 #include "support/page.hpp"
 
+#include <unitscale/report/heat_table.hpp>
+#include <unitscale/report/report_page.hpp>
+#include <unitscale/report/svg_plot.hpp>
+
 #include <string>
 #include <vector>
 
@@ -33,7 +37,7 @@ TEST_CASE("page parts: a plot needs a curve of two points") {
     CHECK(page.texts("h2") == Texts{"title"});
     CHECK(page.texts("span") == Texts{"note"});
     CHECK(page.count("div", "card") == 1);
-    CHECK(page.count("div", "recipes") == 1);  // what the script of a comparison looks for
+    CHECK(page.count("div", "recipes") == 1);  // the class that a comparison's script selects
     const auto curves = curves_of(page, "title");
     REQUIRE(curves.size() == 2);
     REQUIRE(curves.at("two").size() == 1);

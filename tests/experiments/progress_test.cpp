@@ -5,6 +5,7 @@
 #include "experiments/progress.hpp"
 #include "support/catch.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 
@@ -12,7 +13,7 @@ using namespace unitscale;
 
 namespace {
 
-/// What a Progress wrote, as text.
+/// The output of a Progress, as text.
 template <class F>
 std::string written(F&& f) {
     const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::tmpfile(), std::fclose);

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t block_bytes = 256'000'000;
 
-/// What a process sees that holds a block for a while.
+/// The measurements of a process that holds a block for a while.
 struct Peaks {
     double before = 0.0, holding = 0.0, afterwards = 0.0;
     double by_the_system = 0.0;  ///< afterwards, in another way; 0: the system does not say
@@ -30,8 +30,8 @@ double high_water_megabytes() {
     return 0.0;
 }
 
-/// A child process measures: it has a peak of its own, whatever the tests before have allocated. Memory comes from the system and is
-/// filled by it, because allocators keep freed memory and sanitizers add to what a program touches.
+/// Measures in a child process, which has a peak of its own, independent of earlier tests. The block is mapped from the
+/// system and filled, because allocators keep freed memory and sanitizers add to the memory in use.
 Peaks measure() {
     unitscale::test::ChildProcess child([]() -> std::string {
         std::ostringstream text;

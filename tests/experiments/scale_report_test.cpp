@@ -36,7 +36,7 @@ ScaleReportOptions small(const TemporaryFolder& folder) {
     return options;
 }
 
-/// What scale_report says, and the error that it ends with.
+/// The output of scale_report, and its error.
 struct Outcome {
     std::string text{}, error{};
 };
@@ -144,7 +144,7 @@ TEST_CASE("scale report: the tensors that u-µP keeps out of FP8 are tracked by 
         REQUIRE(found != track.tensors.end());
         return *found;
     };
-    // Of each product: its input, its weight, and the product, whose inputs are those two.
+    // Three tensors of each product: its input, its weight, and the product of the two.
     std::vector<std::array<std::string, 4>> products = {
         {"decoder/norm/rms_norm", "rms_norm", "decoder/readout/weight", "decoder/readout/readout"}};
     for (const std::string block : {"decoder/block0/", "decoder/block1/"}) {
@@ -169,14 +169,14 @@ TEST_CASE("scale report: the tensors that u-µP keeps out of FP8 are tracked by 
         CHECK(track.tensors[inputs[0]].path == input);
         CHECK(track.tensors[inputs[1]].path == weight);
     }
-    // The same are the run's critical products.
+    // The critical products of the run are equal to these.
     REQUIRE(seen.critical.size() == products.size());
     for (const train::CriticalProduct& one : seen.critical) {
         const auto named = [&](const auto& product) { return product[3] == one.path; };
         CHECK(std::any_of(products.begin(), products.end(), named));
         CHECK(one.last_step == 12);
     }
-    // Training moves the weights: what is recorded is not the first step's again.
+    // Training moves the weights, so the last tracked step differs from the first.
     const auto& weight = tensor("decoder/block1/ffn/down/weight", "parameter").value.steps;
     CHECK(weight.front().summary.rms != weight.back().summary.rms);
     CHECK(track.value_format == e4m3);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "experiments/sweep_page.hpp"
+#include "experiments/sweep_table.hpp"
 #include "support/catch.hpp"
 #include "support/page.hpp"
 #include "support/sweep_points.hpp"
@@ -111,7 +112,7 @@ TEST_CASE("sweep page: whole, alone, with plots, tables, maps and failures") {
     headings.push_back("Maps of pairs");
     CHECK(page.texts("h2") == headings);
 
-    // The tables are those of the numbers, which sweep_table_test checks; the last one has every point.
+    // sweep_table_test checks the numbers of the tables. The last table has every point.
     std::vector<std::vector<Texts>> expected, tables;
     for (const SweepTable& table : sweep_tables(results)) expected.push_back(table.rows);
     expected.push_back(point_rows(results));
@@ -141,7 +142,7 @@ TEST_CASE("sweep page: whole, alone, with plots, tables, maps and failures") {
 }
 
 TEST_CASE("sweep page: no link leads anywhere, in any state of the sweep") {
-    // A page has to be readable from a disk without a network. The checker of pages sees to it that links within it have targets.
+    // A page must be readable from a disk without a network. The page checker tests that links within it have targets.
     const auto two = std::vector<std::pair<SweepPoint, double>>{{{"1"}, 2.0}, {{"2"}, 3.0}};
     for (const SweepResults& results :
          {recipes_and_widths(), results_of({"lr=1,2"}, {}), results_of({"lr=1,2"}, two),

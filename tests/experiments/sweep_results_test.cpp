@@ -155,7 +155,7 @@ TEST_CASE("sweep results: the transfer error by hand") {
     CHECK(transfer_error(map) == 0.5);
     // The other way round: the best row is column 1 of before, and both choose row 2.
     CHECK(transfer_error(map.transposed()) == 0.0);
-    // What row 1 chooses is not known at row 2: only row 4 is left.
+    // The choice of row 1 is not known at row 2: only row 4 is left.
     map.losses = {{3.0, 2.0}, {1.0, missing}, {2.0, 2.5}};
     CHECK(transfer_error(map) == 0.0);
     // It fails there.

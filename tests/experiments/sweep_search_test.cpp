@@ -69,7 +69,7 @@ TEST_CASE("sweep search: random points are the seed's, log-uniform in an interva
     double sum = 0.0, sum_of_squares = 0.0;
     for (std::size_t i = 0; i < 300; ++i) {
         CHECK(points[i][0] == "32");
-        CHECK(points[300 + i] == SweepPoint{"64", points[i][1], points[i][2]});  // the same for every width
+        CHECK(points[300 + i] == SweepPoint{"64", points[i][1], points[i][2]});  // equal at every width
         const double log2 = std::log2(std::stod(points[i][1]));
         CHECK(std::abs(log2) <= 4.001);
         sum += log2;
@@ -83,7 +83,7 @@ TEST_CASE("sweep search: random points are the seed's, log-uniform in an interva
     for (const auto& [value, count] : choices) CHECK(std::abs(count - 100) < 35);
     CHECK(sweep_points(space, search, unknown) == points);
     CHECK(sweep_points(space, {.strategy = SweepStrategy::random, .points = 300, .seed = 8}, unknown) != points);
-    // More points begin with the same ones.
+    // A longer search begins with the points of the shorter one.
     const Points fewer = sweep_points(space, {.strategy = SweepStrategy::random, .points = 10, .seed = 7}, unknown);
     CHECK(Points(fewer.begin(), fewer.begin() + 10) == Points(points.begin(), points.begin() + 10));
     // No more than there are.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "experiments/sweep.hpp"
+#include "experiments/language_run.hpp"
 #include "support/catch.hpp"
 #include "support/temporary_folder.hpp"
 
@@ -42,17 +43,17 @@ std::string text_of(std::FILE* file) {
     return text;
 }
 
-/// What sweep says on its stream.
+/// The output of a sweep.
 std::string said(const SweepOptions& options) {
     const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::tmpfile(), std::fclose);
     sweep(options, file.get());
     return text_of(file.get());
 }
 
-/// The lines of a sweep's file, without what differs from time to time.
-std::vector<std::string> records(const SweepOptions& options) {
+/// The lines of a sweep's file, without times and speeds.
+std::vector<std::string> result_lines(const SweepOptions& options) {
     std::vector<std::string> lines;
-    std::istringstream text(TemporaryFolder::read(options.records()));
+    std::istringstream text(TemporaryFolder::read(options.results_path()));
     for (std::string line; std::getline(text, line);) {
         auto json = nlohmann::ordered_json::parse(line);
         if (json.contains("run"))
@@ -122,7 +123,7 @@ TEST_CASE("sweep: a point's loss is that of a run of its own, in any number of j
     CHECK_FALSE(std::filesystem::exists(options.unfinished()));
 
     const std::unique_ptr<std::FILE, int (*)(std::FILE*)> ignored(std::tmpfile(), std::fclose);
-    const SweepResults results = Sweep(options, ignored.get()).results();
+    const SweepResults results = results_so_far(options);
     REQUIRE(results.points.size() == 12);
     LanguageRunOptions alone = options.run;
     alone.recipe = "fp32";
@@ -137,16 +138,16 @@ TEST_CASE("sweep: a point's loss is that of a run of its own, in any number of j
     beside.plot.clear();
     beside.jobs = 3;
     static_cast<void>(said(beside));
-    CHECK(records(beside) == records(options));
+    CHECK(result_lines(beside) == result_lines(options));
 
-    // What is done is not done again; another order or further values and seeds add to it.
-    const std::string before = TemporaryFolder::read(options.records());
+    // Ended runs are not repeated. Another order, further values and further seeds only add runs.
+    const std::string before = TemporaryFolder::read(options.results_path());
     CHECK(said(options).find("12 runs, of which 12 are done") != std::string::npos);
-    CHECK(TemporaryFolder::read(options.records()) == before);
+    CHECK(TemporaryFolder::read(options.results_path()) == before);
     options.axes = {"width=32", "lr_factor=2,4"};
     options.seeds = 2;
     CHECK(said(options).find("8 runs, of which 2 are done") != std::string::npos);
-    CHECK(TemporaryFolder::read(options.records()).starts_with(before));
+    CHECK(TemporaryFolder::read(options.results_path()).starts_with(before));
 }
 
 TEST_CASE("sweep: a failed run is a point with its reason, and is not made again") {
@@ -182,7 +183,7 @@ TEST_CASE("sweep: a file of another sweep, or of other recipes, is refused in on
     const TemporaryFolder folder;
     SweepOptions options = small(folder);
     static_cast<void>(said(options));
-    const std::string before = TemporaryFolder::read(options.records());
+    const std::string before = TemporaryFolder::read(options.results_path());
     const auto refused = [&](const std::function<void(SweepOptions&)>& change) {
         SweepOptions other = options;
         change(other);
@@ -192,8 +193,8 @@ TEST_CASE("sweep: a file of another sweep, or of other recipes, is refused in on
         } catch (const Error& caught) {
             error = caught.what();
         }
-        CHECK(TemporaryFolder::read(options.records()) == before);
-        const std::string begin = "sweep: " + options.records().string(), end = "; choose another --out";
+        CHECK(TemporaryFolder::read(options.results_path()) == before);
+        const std::string begin = "sweep: " + options.results_path().string(), end = "; choose another --out";
         if (!error.starts_with(begin) || !error.ends_with(end)) return "not refused: " + error;
         return error.substr(begin.size(), error.size() - begin.size() - end.size());
     };

@@ -59,7 +59,7 @@ TEST_CASE("unfinished run: it goes on from the checkpoint, and what was logged a
     CHECK(TemporaryFolder::read(before.log()) == lines(4));
     CHECK(std::filesystem::exists(before.checkpoint()));
     CHECK(at(4, lines(4)).lines().size() == 4);
-    // A line is missing, is torn, or is that of another step: from the beginning.
+    // If a line is missing, torn, or of another step, the run starts from its beginning.
     for (const std::string& log :
          {lines(3), lines(3) + "{\"step\":4,", lines(2) + "{\"step\":4}\n{\"step\":3}\n", std::string("7\n")}) {
         CAPTURE(log);
@@ -118,23 +118,23 @@ TEST_CASE("unfinished run: steps become curves of at most 200 points, and counts
     steps[499]["biases"] = {{"a|weight", -4}};
     steps[0]["zeros"] = {{"linear", {10, 1, 2}}};
     steps[9]["zeros"] = {{"linear", {10, 0, 5}}, {"gelu", {4, 4, 4}}};
-    RunRecord record;
-    add_steps(record, steps);
-    REQUIRE(record.train.size() == 167);  // means of three
-    CHECK(record.train_steps.front() == 3);
-    CHECK(record.train.front() == 2.0);
-    CHECK(record.train_steps.back() == 500);
-    CHECK(record.train.back() == 499.5);  // of the last two
-    CHECK(record.valid_steps == std::vector<std::size_t>{250});
-    CHECK(record.valid == std::vector<double>{2.5});
-    CHECK(record.bias_steps == std::vector<std::size_t>{1, 500});
-    CHECK(record.biases.at("a|weight") == std::vector<int>{3, -4});
-    CHECK(record.zeros.at("linear") == std::array<std::uint64_t, 3>{20, 1, 7});
-    CHECK(record.zeros.at("gelu") == std::array<std::uint64_t, 3>{4, 4, 4});
-    CHECK(record.steps == 500);
-    CHECK(record.skipped == 5);
-    CHECK(record.tokens_per_s == 7.0);
-    RunRecord none;
+    RunResult result;
+    add_steps(result, steps);
+    REQUIRE(result.train.size() == 167);  // means of three
+    CHECK(result.train_steps.front() == 3);
+    CHECK(result.train.front() == 2.0);
+    CHECK(result.train_steps.back() == 500);
+    CHECK(result.train.back() == 499.5);  // of the last two
+    CHECK(result.valid_steps == std::vector<std::size_t>{250});
+    CHECK(result.valid == std::vector<double>{2.5});
+    CHECK(result.bias_steps == std::vector<std::size_t>{1, 500});
+    CHECK(result.biases.at("a|weight") == std::vector<int>{3, -4});
+    CHECK(result.zeros.at("linear") == std::array<std::uint64_t, 3>{20, 1, 7});
+    CHECK(result.zeros.at("gelu") == std::array<std::uint64_t, 3>{4, 4, 4});
+    CHECK(result.steps == 500);
+    CHECK(result.skipped == 5);
+    CHECK(result.tokens_per_s == 7.0);
+    RunResult none;
     add_steps(none, {});
     CHECK(none.steps == 0);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "experiments/record_file.hpp"
+#include "experiments/results_file.hpp"
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
 #include "support/temporary_folder.hpp"
@@ -22,20 +22,20 @@ const Json settings = {{"width", 16}, {"steps", 6}};
 
 struct Lines {
     std::vector<int> numbers{};
-    RecordFile file;
+    ResultsFile file;
     explicit Lines(const std::filesystem::path& path, const Json& shared = settings)
         : file(path, "sweep", shared, [this](const Json& line) { numbers.push_back(line.at("run").get<int>()); }) {}
 };
 
 }  // namespace
 
-TEST_CASE("record file: a fingerprint is 16 digits of the text") {
+TEST_CASE("results file: a fingerprint is 16 digits of the text") {
     CHECK(fingerprint("a").size() == 16);
     CHECK(fingerprint("a") == fingerprint("a"));
     CHECK(fingerprint("a") != fingerprint("b"));
 }
 
-TEST_CASE("record file: it gives back its lines, wherever a kill has cut the last one") {
+TEST_CASE("results file: it gives back its lines, wherever a kill has cut the last one") {
     const TemporaryFolder folder;
     const auto path = folder.path() / "a.jsonl";
     { Lines(path).file.write({{"run", 12345}}); }
@@ -53,7 +53,7 @@ TEST_CASE("record file: it gives back its lines, wherever a kill has cut the las
     }
 }
 
-TEST_CASE("record file: another sweep's file, or another kind of file, is left as it is, in one line") {
+TEST_CASE("results file: another sweep's file, or another kind of file, is left as it is, in one line") {
     const TemporaryFolder folder;
     const auto path = folder.path() / "a.jsonl";
     const auto refused = [&](const std::string& text) {
@@ -78,7 +78,7 @@ TEST_CASE("record file: another sweep's file, or another kind of file, is left a
     CHECK(error_of([&] { Lines{path}; }) == where + " is in use by another process");
 }
 
-TEST_CASE("record file: numbers that JSON does not have are read as NaN") {
+TEST_CASE("results file: numbers that JSON does not have are read as NaN") {
     double number = 1.0;
     std::vector<double> numbers;
     std::string text;

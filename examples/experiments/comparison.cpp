@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT
+#include "experiments/comparison.hpp"
+
+#include <unitscale/io/json_recipe.hpp>
+#include <unitscale/io/whole_file.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <string_view>
+#include <system_error>
+
+namespace unitscale::experiments {
+
+std::vector<int> ComparisonOptions::biases() const {
+    if (window.empty()) return {};
+    const auto dots = window.find("..");
+    int low = 0, high = -1;
+    const auto read = [](std::string_view text, int& number) {
+        const auto end = std::from_chars(text.data(), text.data() + text.size(), number);
+        return end.ec == std::errc() && end.ptr == text.data() + text.size();
+    };
+    const std::string_view text = window;
+    check(dots != std::string::npos && read(text.substr(0, dots), low) && read(text.substr(dots + 2), high) &&
+              low <= high && low >= -64 && high <= 64,
+          "--window: is '", window, "'; expected LOWEST..HIGHEST within -64..64, such as -8..8");
+    std::vector<int> result;
+    for (int bias = low; bias <= high; ++bias) result.push_back(bias);
+    return result;
+}
+
+void ComparisonOptions::validate() const {
+    check(!recipes.empty(), "--recipes: none given");
+    check(!rates.empty() || !rate_factors.empty(), "--lr-factor: none given");
+    const auto distinct = [](const char* option, std::vector<double> numbers) {
+        std::sort(numbers.begin(), numbers.end());
+        const auto twice = std::adjacent_find(numbers.begin(), numbers.end());
+        if (twice != numbers.end()) fail(option, ": ", *twice, " is given twice");
+    };
+    distinct("--lr", rates);
+    distinct("--lr-factor", rate_factors);
+    for (const double factor : rate_factors)
+        check(std::isfinite(factor) && factor > 0.0, "--lr-factor: is ", factor, "; expected a positive number");
+    check_counts();
+    bool has_fp32 = false;
+    std::vector<std::string> names;
+    for (const std::string& recipe : recipes) {
+        names.push_back(io::load_recipe(recipe).name);
+        has_fp32 = has_fp32 || names.back() == "fp32";
+        check(std::count(names.begin(), names.end(), names.back()) == 1, "--recipes: ", names.back(),
+              " is given twice");
+    }
+    check(biases().empty() || has_fp32, "--window: the weights are those of fp32, which --recipes does not name");
+    LanguageRunOptions each = run;
+    for (const double rate : rates) {
+        each.lr = rate;
+        each.validate();
+    }
+    each.validate();
+    check_out("recipes.html");
+}
+
+std::vector<ComparedRun> runs_of(const ComparisonOptions& options, const std::vector<Recipe>& recipes) {
+    std::vector<ComparedRun> runs;
+    for (std::size_t seed = 0; seed < options.seeds; ++seed)
+        for (const Recipe& recipe : recipes) {
+            std::vector<double> rates = options.rates;
+            if (rates.empty())
+                for (const double factor : options.rate_factors) rates.push_back(factor * recipe.learning_rate);
+            for (const double rate : rates) runs.push_back({recipe.name, rate, options.run.seed + seed});
+        }
+    return runs;
+}
+
+ComparisonFile::ComparisonFile(std::filesystem::path path, const Json& settings)
+    : file_(std::move(path), "comparison", settings, [this](const Json& line) { read(line); }) {}
+
+const RunResult* ComparisonFile::find(const ComparedRun& run, const std::string& recipe_fingerprint) const {
+    const auto found =
+        std::find_if(results_.begin(), results_.end(), [&](const RunResult& result) { return result.run == run; });
+    if (found == results_.end()) return nullptr;
+    check(found->recipe_fingerprint == recipe_fingerprint, file_.where(), ": ", run.recipe,
+          " has changed since its runs there; give it another name, or choose another --out");
+    return &*found;
+}
+
+void ComparisonFile::add(RunResult result) {
+    Json json;
+    describe_result(result, [&](const char* name, const auto& value) { json[name] = value; });
+    file_.write({{"run", std::move(json)}});
+    results_.push_back(std::move(result));
+}
+
+void ComparisonFile::set_window(BiasWindow window) {
+    Json json;
+    describe_window(window, [&](const char* name, const auto& value) { json[name] = value; });
+    file_.write({{"window", std::move(json)}});
+    window_ = std::move(window);
+}
+
+void ComparisonFile::read(const Json& line) {
+    const auto get = [](const Json& json) {
+        return [&json](const char* name, auto& value) { read_logged(json.at(name), value); };
+    };
+    if (line.contains("run")) describe_result(results_.emplace_back(), get(line.at("run")));
+    else describe_window(window_.emplace(), get(line.at("window")));
+}
+
+}  // namespace unitscale::experiments

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: MIT
+#include "experiments/coordinate_check.hpp"
+
+#include <unitscale/autograd/tape.hpp>
+#include <unitscale/base/error.hpp>
+#include <unitscale/base/random.hpp>
+#include <unitscale/compiled.hpp>
+#include <unitscale/io/text.hpp>
+#include <unitscale/io/text_table.hpp>
+#include <unitscale/io/vocabulary.hpp>
+#include <unitscale/io/whole_file.hpp>
+#include <unitscale/nn/decoder.hpp>
+#include <unitscale/nn/initialise.hpp>
+#include <unitscale/optim/adam.hpp>
+#include <unitscale/optim/loss_scaler.hpp>
+#include <unitscale/scaling/parametrisation.hpp>
+#include <unitscale/scaling/state.hpp>
+#include <unitscale/train/evaluate.hpp>
+#include <unitscale/train/step.hpp>
+#include <unitscale/train/storage.hpp>
+
+#include "experiments/coordinate_page.hpp"
+#include "experiments/coordinate_probe.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+namespace unitscale::experiments {
+
+namespace {
+
+/// `measure_width` in the element type T.
+template <class T>
+[[nodiscard]] WidthCoordinates measure_width_as(const LanguageRunOptions& options, const Recipe& recipe,
+                                                const train::Split& parts, std::size_t vocabulary) {
+    train::check_storage<T>("measure_width", recipe);
+    nn::Decoder<T> model(options.decoder(vocabulary));
+    nn::initialise(model.parameters(), recipe, options.seed);
+    ScalingState state(options.seed);
+    Tape<T> tape(recipe, state, options.threads);
+    optim::Adam<T> optimiser(
+        model.parameters(),
+        {.beta1 = 0.9, .beta2 = 0.95, .parametrisation = recipe.parametrisation_rule(), .storage = recipe.storage});
+    optim::LossScaler scaler(recipe.loss_scaling);
+    const bool scales = recipe.loss_scaling.kind != LossScaleKind::none;
+    const double rate = options.lr.value_or(recipe.learning_rate);
+    train::Batch batch = train::make_batch(options.batch, options.seq);
+    const auto fill = [&](std::span<const std::int32_t> tokens, std::uint64_t step) {
+        train::fill_random(batch, tokens, {options.seed, hash_name("data")}, step);
+    };
+
+    fill(parts.validation, 0);
+    CoordinateProbe<T> probe(model, tape, batch.ids);
+    fill(parts.training, 1);
+    train::plan_factors(model, tape, batch);
+    WidthCoordinates measured{.width = options.width, .steps = {probe.measure()}};
+    for (std::size_t step = 1; step <= options.steps; ++step) {
+        fill(parts.training, step);
+        train::StepResult result;
+        do {  // a step skipped for its loss scale does not count
+            result = train::train_step<T>(model, tape, optimiser, {&batch, 1}, rate, scales ? &scaler : nullptr);
+        } while (result.skipped && scaler.skipped_in_a_row() <= 50);
+        if (!result.updated)
+            throw RunFailed(concatenate("coordinate check: the loss or its gradient is not finite at width ",
+                                        options.width, ", step ", step, "; try a lower --lr (it is ", rate, ")"));
+        measured.last_loss = result.loss * train::bits_per_nat;
+        if (step == 1) measured.first_loss = measured.last_loss;
+        measured.steps.push_back(probe.measure());
+    }
+    return measured;
+}
+
+}  // namespace
+
+LanguageRunOptions CoordinateCheckOptions::at(std::size_t width) const {
+    LanguageRunOptions result = run;
+    result.width = width;
+    if (!run.recipe.empty()) return result;
+    const auto known = std::find(parametrisation_names.begin(), parametrisation_names.end(), parametrisation);
+    check(known != parametrisation_names.end(), "--parametrisation: unknown '", parametrisation,
+          "'; expected one of standard, unit, mup, umup");
+    result.recipe = parametrisation == "standard" ? "fp32" : parametrisation + "-fp32";
+    return result;
+}
+
+void CoordinateCheckOptions::validate() const {
+    check(widths.size() >= 2, "--widths: ", widths.size(), widths.size() == 1 ? " width" : " widths",
+          "; a trend needs at least 2, such as 64,128,256,512");
+    check(seeds >= 1, "--seeds: is 0; expected at least 1");
+    check(run.head_size >= 1, "--head-size: is 0; expected at least 1");
+    for (std::size_t i = 0; i < widths.size(); ++i) {
+        check(widths[i] % run.head_size == 0, "--widths: ", widths[i], " is not divisible by the head size ",
+              run.head_size);
+        for (std::size_t j = 0; j < i; ++j) check(widths[i] != widths[j], "--widths: ", widths[i], " is given twice");
+        at(widths[i]).validate();
+    }
+}
+
+WidthCoordinates measure_width(const LanguageRunOptions& options, const Recipe& recipe, const train::Split& parts,
+                               std::size_t vocabulary) {
+    return train::with_storage(recipe, [&]<class T>(std::type_identity<T>) {
+        return measure_width_as<T>(options, recipe, parts, vocabulary);
+    });
+}
+
+void coordinate_check(CoordinateCheckOptions options, std::FILE* text) {
+    options.validate();
+    std::sort(options.widths.begin(), options.widths.end());
+    const LanguageRunOptions& run = options.run;
+    const Recipe recipe = recipe_of(options.at(options.widths.front()));
+    const std::u32string characters = io::read_text(run.data);
+    const io::CharacterVocabulary vocabulary(characters);
+    const std::vector<std::int32_t> tokens = vocabulary.encode(characters);
+    const train::Split parts = train::split(tokens, run.seq);
+    io::check_writable("--out", options.out);
+
+    // A normal run reaches the recipe's rate by a warm-up. Here the first step has the full rate. Its effect is largest
+    // at small widths.
+    const double rate = run.lr.value_or(0.25 * recipe.learning_rate);
+    const std::string heading = concatenate(
+        "recipe ", recipe.name, ", model ", run.model, ", depth ", run.depth, ", heads of ", run.head_size, ", ",
+        run.steps, run.steps == 1 ? " step" : " steps", " of ", run.batch, " x ", run.seq,
+        " characters, Adam, learning rate ", rate, ", ", options.seeds, options.seeds == 1 ? " seed" : " seeds");
+    std::fprintf(text, "%s\n", heading.c_str());
+    std::vector<WidthCoordinates> measured;
+    for (const std::size_t width : options.widths) {
+        std::vector<WidthCoordinates> runs;
+        LanguageRunOptions one = options.at(width);
+        one.lr = rate;
+        for (std::size_t i = 0; i < options.seeds; ++i, ++one.seed)
+            runs.push_back(measure_width(one, recipe, parts, vocabulary.size()));
+        measured.push_back(pooled(runs));
+        std::fprintf(text, "width %zu: training loss %.3f, then %.3f bits per character\n", width,
+                     measured.back().first_loss, measured.back().last_loss);
+        std::fflush(text);
+    }
+
+    const std::vector<LayerTrend> first = layer_trends(measured, 0), last = layer_trends(measured, run.steps);
+    const CoordinateJudgement judgement = judge(last);
+    const auto print = [&](const std::string& title, const std::vector<LayerTrend>& trends, auto values, auto trend) {
+        std::fprintf(text, "\n%s\n%s", title.c_str(),
+                     io::text_table(trend_rows(measured, trends, values, trend)).c_str());
+    };
+    const std::string after = concatenate(" after ", run.steps, run.steps == 1 ? " step" : " steps");
+    print("rms of each layer's output at initialisation", first, &LayerTrend::outputs, &LayerTrend::output);
+    print("rms of each layer's output" + after, last, &LayerTrend::outputs, &LayerTrend::output);
+    print("rms of the output's change" + after, last, &LayerTrend::changes, &LayerTrend::change);
+    io::write_whole("--out", options.out, coordinate_page(measured, heading));
+    std::fprintf(text, "\nthe page is %s\n%s\nverdict: %s\n", options.out.c_str(),
+                 explain(judgement, run.steps).c_str(), std::string(name(judgement.verdict)).c_str());
+}
+
+}  // namespace unitscale::experiments

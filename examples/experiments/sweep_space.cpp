@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: MIT
+#include "experiments/sweep_space.hpp"
+
+#include <unitscale/base/error.hpp>
+#include <unitscale/io/json_recipe.hpp>
+#include <unitscale/scaling/recipe.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <system_error>
+#include <utility>
+
+namespace unitscale::experiments {
+
+std::string number_text(double number) {
+    char text[32];
+    for (int digits = 6; digits <= 17; ++digits) {
+        std::snprintf(text, sizeof text, "%.*g", digits, number);
+        if (std::strtod(text, nullptr) == number) break;
+    }
+    return text;
+}
+
+double sweep_number(std::string_view axis, std::string_view text) {
+    const auto read = [](std::string_view digits, double& number) {
+        const auto end = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+        return end.ec == std::errc() && end.ptr == digits.data() + digits.size();
+    };
+    double number = 0.0, exponent = 0.0;
+    bool good = read(text, number);
+    if (!good && text.starts_with("2^") && read(text.substr(2), exponent)) {
+        number = std::exp2(exponent);
+        good = true;
+    }
+    check(good && std::isfinite(number) && number > 0.0, "--axis ", axis, ": is '", text,
+          "'; expected a positive number, such as 0.25 or 2^-2");
+    return number;
+}
+
+SweepAxis parse_axis(const std::string& text) {
+    const std::size_t sign = text.find('=');
+    check(sign != std::string::npos && sign > 0, "--axis: is '", text, "'; expected NAME=VALUES, such as lr=0.25:4:x2");
+    const std::string name = text.substr(0, sign);
+    const auto found = std::find_if(sweep_parameters.begin(), sweep_parameters.end(),
+                                    [&](const SweepParameter& parameter) { return parameter.name == name; });
+    if (found == sweep_parameters.end()) {
+        std::string known;
+        for (const SweepParameter& parameter : sweep_parameters) (known += known.empty() ? "" : ", ") += parameter.name;
+        fail("--axis: unknown hyperparameter '", name, "'; expected one of ", known);
+    }
+    SweepAxis axis{.parameter = *found};
+    std::vector<std::string_view> parts;
+    const std::string_view rest = std::string_view(text).substr(sign + 1);
+    const char separator = !found->is_recipe() && rest.find(':') != std::string_view::npos ? ':' : ',';
+    for (std::size_t begin = 0; begin <= rest.size();) {
+        const std::size_t end = std::min(rest.find(separator, begin), rest.size());
+        parts.push_back(rest.substr(begin, end - begin));
+        begin = end + 1;
+    }
+    if (separator == ',') {
+        for (const std::string_view part : parts)
+            if (!part.empty() || parts.size() > 1)
+                axis.values.push_back(found->is_recipe() ? std::string(part) : number_text(sweep_number(name, part)));
+    } else {
+        check(parts.size() <= 3 && (parts.size() < 3 || parts[2].starts_with('x')), "--axis ", name, ": is '", rest,
+              "'; expected FROM:TO:xFACTOR, such as 0.25:4:x2");
+        axis.low = sweep_number(name, parts[0]);
+        axis.high = sweep_number(name, parts[1]);
+        if (parts.size() == 2) {
+            check(axis.low < axis.high, "--axis ", name, ": ", rest, " has no points");
+            check(found->size == nullptr, "--axis ", name, ": is the interval ", rest,
+                  "; a size takes values, such as 32:512:x2");
+            return axis;
+        }
+        const double factor = sweep_number(name, parts[2].substr(1));
+        check(factor > 1.0, "--axis ", name, ": is '", rest, "'; expected a factor above 1");
+        // Rounding may put the last value a little above the end. It belongs to the axis.
+        for (int i = 0; axis.low * std::pow(factor, i) <= axis.high * (1.0 + 1e-9); ++i) {
+            char digits[32];
+            std::snprintf(digits, sizeof digits, "%.15g", axis.low * std::pow(factor, i));
+            axis.values.push_back(number_text(std::strtod(digits, nullptr)));
+            check(axis.values.size() <= 1000, "--axis ", name, ": ", rest, " has more than 1000 points");
+        }
+    }
+    check(!axis.values.empty(), "--axis ", name, ": ", rest.empty() ? "" : std::string(rest) + " ", "has no points");
+    for (auto value = axis.values.begin(); value != axis.values.end(); ++value) {
+        check(std::find(axis.values.begin(), value, *value) == value, "--axis ", name, ": ", *value, " is given twice");
+        if (found->size == nullptr) continue;
+        const double size = std::strtod(value->c_str(), nullptr);
+        check(size == std::floor(size) && size <= 1e9, "--axis ", name, ": is ", *value, "; expected a whole number");
+    }
+    return axis;
+}
+
+std::optional<std::size_t> SweepSpace::find(std::string_view name) const {
+    for (std::size_t i = 0; i < axes.size(); ++i)
+        if (axes[i].parameter.name == name) return i;
+    return std::nullopt;
+}
+
+std::optional<std::size_t> SweepSpace::rate() const {
+    const auto lr = find("lr");
+    return lr ? lr : find("lr_factor");
+}
+
+void SweepSpace::validate() const {
+    check(!axes.empty(), "--axis: none given; without one a sweep has no points");
+    for (std::size_t i = 0; i < axes.size(); ++i)
+        check(find(axes[i].parameter.name) == i, "--axis ", axes[i].parameter.name, ": is given twice");
+    check(!find("lr") || !find("lr_factor"), "--axis lr_factor: excludes --axis lr");
+    check(!find("heads") || run.head_size == 0, "--axis heads: --head-size sets the heads");
+}
+
+LanguageRunOptions SweepSpace::options_at(const SweepPoint& point) const {
+    LanguageRunOptions options = run;
+    double factor = 1.0;
+    for (std::size_t i = 0; i < axes.size(); ++i) {
+        const SweepParameter& parameter = axes[i].parameter;
+        if (parameter.is_recipe()) {
+            options.recipe = point[i];
+            continue;
+        }
+        const double number = std::strtod(point[i].c_str(), nullptr);
+        if (parameter.size != nullptr) options.*parameter.size = static_cast<std::size_t>(number);
+        else if (parameter.number != nullptr) options.*parameter.number = number;
+        else if (parameter.name == "lr") options.lr = number;
+        else if (parameter.name == "lr_factor") factor = number;
+        else options.set.push_back(concatenate(parameter.field, '=', point[i]));
+    }
+    if (factor != 1.0) options.lr = factor * options.lr.value_or(recipe_of(options).learning_rate);
+    return options;
+}
+
+std::string SweepSpace::default_value(const SweepParameter& parameter, const LanguageRunOptions& options) {
+    if (parameter.name == "lr_factor") return "1";
+    if (parameter.number != nullptr) return number_text(options.*parameter.number);
+    const Recipe recipe = recipe_of(options);
+    if (parameter.name == "lr") return number_text(options.lr.value_or(recipe.learning_rate));
+    const nlohmann::ordered_json json = io::recipe_to_json(recipe);
+    const std::size_t dot = parameter.field.find('.');
+    return number_text(json.at(std::string(parameter.field.substr(0, dot)))
+                           .at(std::string(parameter.field.substr(dot + 1)))
+                           .get<double>());
+}
+
+std::string SweepSpace::text(const SweepPoint& point, const std::vector<std::size_t>* only) const {
+    std::string text;
+    for (std::size_t i = 0; i < axes.size(); ++i) {
+        if (only != nullptr && std::find(only->begin(), only->end(), i) == only->end()) continue;
+        text += text.empty() ? "" : ", ";
+        if (!axes[i].parameter.is_recipe()) (text += axes[i].parameter.name) += ' ';
+        text += point[i];
+    }
+    return text;
+}
+
+std::vector<std::size_t> SweepSpace::places(bool conditions) const {
+    std::vector<std::size_t> result;
+    for (std::size_t i = 0; i < axes.size(); ++i)
+        if (axes[i].parameter.is_condition() == conditions) result.push_back(i);
+    return result;
+}
+
+}  // namespace unitscale::experiments

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/base/error.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <exception>
+#include <functional>
+#include <initializer_list>
+#include <new>
+#include <string>
+
+// The frame of every program with options. Tests: tests/runs/<program>.sh
+namespace unitscale::examples {
+
+/// Memory messages of programs that train one model at a time, and of programs that train several.
+inline constexpr const char* one_model_too_large = "not enough memory for a model and a batch of these sizes";
+inline constexpr const char* many_models_too_large = "not enough memory for models and batches of these sizes";
+
+/// A program's name, as its error messages begin, and its message when memory runs out.
+/// A program without a memory message makes no runs: it blames every error on its arguments.
+struct Program {
+    const char* name;
+    const char* out_of_memory = nullptr;
+};
+
+/// Rejects arguments with a minus sign for these options. CLI11 alone reads -1 as the largest unsigned number.
+inline void require_not_negative(CLI::App& app, std::initializer_list<const char*> options) {
+    const CLI::Validator not_negative(
+        [](std::string& text) {
+            return text.starts_with('-') ? "is " + text + "; expected a whole number, not negative" : "";
+        },
+        "");
+    for (const char* option : options) app.get_option(option)->check(not_negative);
+}
+
+/// Reads the arguments, calls `run` and returns the exit code. An error becomes one line on stderr.
+/// Exit codes: the value of `run`; 0 for --help; 2 for bad arguments (CLI11's errors, Error); 1 for a run that failed.
+inline int run_program(const Program& program, CLI::App& app, int argc, char** argv, const std::function<int()>& run) {
+    const auto report = [&](const char* message, int code) {
+        std::fprintf(stderr, "%s: %s\n", program.name, message);
+        return code;
+    };
+    const bool makes_runs = program.out_of_memory != nullptr;
+    try {
+        app.parse(argc, argv);
+        return run();
+    } catch (const CLI::Success& done) {  // --help
+        return app.exit(done);
+    } catch (const CLI::ParseError& error) {
+        return report(error.what(), 2);
+    } catch (const Error& error) {
+        return report(error.what(), 2);
+    } catch (const std::bad_alloc& error) {
+        return makes_runs ? report(program.out_of_memory, 1) : report(error.what(), 2);
+    } catch (const std::exception& error) {
+        return report(error.what(), makes_runs ? 1 : 2);
+    }
+}
+
+}  // namespace unitscale::examples
