@@ -2,8 +2,8 @@
 #pragma once
 
 #include <unitscale/base/error.hpp>
+#include <unitscale/io/atomic_file.hpp>
 #include <unitscale/io/json_recipe.hpp>
-#include <unitscale/io/whole_file.hpp>
 #include <unitscale/scaling/recipe.hpp>
 
 #include "experiments/language_run_options.hpp"

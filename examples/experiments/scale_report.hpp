@@ -4,7 +4,7 @@
 #include <unitscale/analysis/tracker.hpp>
 #include <unitscale/base/error.hpp>
 #include <unitscale/formats/format.hpp>
-#include <unitscale/io/whole_file.hpp>
+#include <unitscale/io/atomic_file.hpp>
 #include <unitscale/report/html_report.hpp>
 #include <unitscale/report/json_lines.hpp>
 #include <unitscale/scaling/recipe.hpp>
@@ -131,7 +131,7 @@ inline void scale_report(const ScaleReportOptions& options, std::FILE* text) {
     if (options.json.empty()) return;
     std::string lines;
     for (const analysis::Track& track : tracks) lines += report::json_lines(track);
-    io::write_whole("--json", options.json, lines);
+    io::write_atomically("--json", options.json, lines);
 }
 
 /// One run, and a page about the scale of every tensor in it at `page`; none if that is empty. The page is written also when the

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <unitscale/base/error.hpp>
+#include <unitscale/io/atomic_file.hpp>
 #include <unitscale/io/safetensors.hpp>
-#include <unitscale/io/whole_file.hpp>
 #include <unitscale/scaling/recipe.hpp>
 #include <unitscale/scaling/state.hpp>
 
@@ -87,7 +87,7 @@ public:
         if (lines_.empty()) std::filesystem::remove(checkpoint_, error);
         std::string text;
         for (const Json& line : lines_) text += line.dump() + '\n';
-        io::write_whole("comparison", log_, text);
+        io::write_atomically("comparison", log_, text);
     }
 
     [[nodiscard]] const std::filesystem::path& log() const noexcept { return log_; }

@@ -148,6 +148,6 @@ TEST_CASE("report: written whole or not at all") {
     CHECK(TemporaryFolder::read(path) == html_report(tracks, "title"));
     const auto missing = folder.path() / "no" / "report.html";
     REQUIRE_THROWS_WITH(write_html_report(missing, tracks, "title"),
-                        "report: " + missing.string() + " cannot be written");
+                        "report: " + missing.string() + " cannot be written: No such file or directory");
     REQUIRE_THROWS_WITH(html_report(std::vector<analysis::Track>{}, "title"), "report: no run was given");
 }

@@ -105,5 +105,6 @@ TEST_CASE("json lines: a file is written whole, or an error names it") {
     write_json_lines(path, example());
     CHECK(TemporaryFolder::read(path) == json_lines(example()));
     const auto missing = folder.path() / "no" / "track.jsonl";
-    REQUIRE_THROWS_WITH(write_json_lines(missing, example()), "tracker: " + missing.string() + " cannot be written");
+    REQUIRE_THROWS_WITH(write_json_lines(missing, example()),
+                        "tracker: " + missing.string() + " cannot be written: No such file or directory");
 }

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <unitscale/base/error.hpp>
-#include <unitscale/io/whole_file.hpp>
+#include <unitscale/io/atomic_file.hpp>
 #include <unitscale/tensor/tensor.hpp>
 #include <unitscale/tensor/view.hpp>
 
@@ -148,7 +148,7 @@ template <NpyElement T>
 void save_npy(const std::filesystem::path& path, const Tensor<T>& tensor) {
     std::string bytes = npy_preamble(concatenate("npy: ", path.string()), tensor);
     bytes += npy_bytes(tensor);
-    write_whole("npy", path, bytes);
+    write_atomically("npy", path, bytes);
 }
 
 /// The tensor in a .npy file of elements of type T.

@@ -3,7 +3,7 @@
 
 #include <unitscale/analysis/tracker.hpp>
 #include <unitscale/base/error.hpp>
-#include <unitscale/io/whole_file.hpp>
+#include <unitscale/io/atomic_file.hpp>
 #include <unitscale/report/json_text.hpp>
 #include <unitscale/report/report_page.hpp>
 
@@ -303,7 +303,7 @@ private:
 /// Test: tests/report/html_report_test.cpp
 inline void write_html_report(const std::filesystem::path& path, std::span<const analysis::Track> tracks,
                               std::string_view title) {
-    io::write_whole("report", path, html_report(tracks, title));
+    io::write_atomically("report", path, html_report(tracks, title));
 }
 
 }  // namespace unitscale::report

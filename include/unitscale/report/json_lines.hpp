@@ -2,7 +2,7 @@
 #pragma once
 
 #include <unitscale/analysis/tracker.hpp>
-#include <unitscale/io/whole_file.hpp>
+#include <unitscale/io/atomic_file.hpp>
 #include <unitscale/report/json_text.hpp>
 
 #include <cstddef>
@@ -92,7 +92,7 @@ inline void write_histogram(JsonText& json, const analysis::ExponentHistogram& h
 /// Writes `json_lines` to a file, whole or not at all. Error, naming the path: it cannot be written.
 /// Test: tests/report/json_lines_test.cpp
 inline void write_json_lines(const std::filesystem::path& path, const analysis::Track& track) {
-    io::write_whole("tracker", path, json_lines(track));
+    io::write_atomically("tracker", path, json_lines(track));
 }
 
 }  // namespace unitscale::report
