@@ -46,7 +46,7 @@ analysis::Track track(const std::string& run, const std::string& middle) {
     return result;
 }
 
-json data_of(const std::vector<analysis::Track>& tracks) { return json::parse(ReportData(tracks).json()); }
+json data_of(const std::vector<analysis::Track>& tracks) { return json::parse(ReportData(tracks).json().dump()); }
 
 }  // namespace
 
@@ -93,7 +93,7 @@ TEST_CASE("report: runs side by side; tensors that only one has keep their place
     CHECK_FALSE(rows.at(1).at("value").at(1).is_null());
     CHECK(rows.at(2).at("name") == "gelu");
     CHECK(rows.at(2).at("value").at(1).is_null());
-    CHECK(data.at("under").size() == 12);  // six of each run
+    CHECK(data.at("under").size() == 12);  // six for each run
     CHECK(data.at("under").at(0).at("share") == 0.25);
     CHECK(data.at("under").at(0).at("step") == 6);
     CHECK(data.at("under").at(6).at("run") == 1);

@@ -27,7 +27,7 @@ TEST_CASE("markup: a page is whole and holds title, style and body in their plac
     const std::string text = html_page("a < b", "p > b { }", "<p>x</p><div>y</div>");
     const Page page(text);
     CHECK(page.problems() == Texts{});
-    CHECK(text.starts_with("<!DOCTYPE html>\n"));  // without it browsers lay out pages as in the nineties
+    CHECK(text.starts_with("<!DOCTYPE html>\n"));  // without it browsers use quirks mode
     CHECK(text.ends_with("</html>\n"));
     CHECK(page.texts("title") == Texts{"a < b"});
     CHECK(page.texts("style") == Texts{"p > b { }"});

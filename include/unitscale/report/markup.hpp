@@ -6,7 +6,7 @@
 
 namespace unitscale::report {
 
-/// Text as it may stand in HTML and SVG, between tags and in quoted attributes. Test: tests/report/markup_test.cpp
+/// Escapes text for HTML and SVG: between tags and in quoted attributes. Test: tests/report/markup_test.cpp
 [[nodiscard]] inline std::string escaped(std::string_view text) {
     std::string safe;
     for (const char c : text) {
@@ -18,7 +18,7 @@ namespace unitscale::report {
     return safe;
 }
 
-/// A whole page of its own. `title` is text, `style` CSS, `body` markup.
+/// A whole HTML page. `title` is text, `style` CSS, `body` markup.
 [[nodiscard]] inline std::string html_page(std::string_view title, std::string_view style, std::string_view body) {
     std::string page =
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"

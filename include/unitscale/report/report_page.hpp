@@ -3,13 +3,15 @@
 
 #include <unitscale/report/markup.hpp>
 
+#include <nlohmann/json.hpp>
+
 #include <string>
 #include <string_view>
 
 namespace unitscale::report {
 
-// The page around a report's data: styles, markup and the script that draws. It asks nothing of the network, follows the
-// reader's choice of light or dark, and puts text from the data into the page as text only.
+// The page around a report's data: styles, markup and the script that draws. The page loads nothing from the network
+// and follows the reader's choice of light or dark. Text from the data enters the page as text only.
 
 inline constexpr std::string_view report_style = R"css(
 :root { color-scheme: light dark; --page: #fbfbfa; --card: #ffffff; --ink: #1c1e21; --soft: #5d646d; --line: #e0e2e5;
@@ -206,10 +208,24 @@ $('runs').addEventListener('change', e => { const run = +e.target.dataset.run; e
 $('worst').addEventListener('click', e => { const go = e.target.dataset.go; if (go) { $('filter').value = state.filter = go; drawModel(); $('model').scrollIntoView(); } });
 )js";
 
-/// The whole page. `title` is escaped here; `data` is JSON in which no `<` stands.
-[[nodiscard]] inline std::string report_page(std::string_view title, std::string_view data) {
+/// JSON for a script inside HTML. `<`, `>` and `&` occur in strings only and become \u003c, \u003e and \u0026, so that
+/// no string can end the script. NaN and infinity become null; invalid UTF-8 becomes U+FFFD.
+[[nodiscard]] inline std::string script_json(const nlohmann::ordered_json& data) {
+    std::string text;
+    for (const char c : data.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)) {
+        if (c == '<') text += "\\u003c";
+        else if (c == '>') text += "\\u003e";
+        else if (c == '&') text += "\\u0026";
+        else text += c;
+    }
+    return text;
+}
+
+/// The whole page. `title` is text; `data` is the object of `ReportData::json`.
+/// Test: tests/report/report_page_test.cpp
+[[nodiscard]] inline std::string report_page(std::string_view title, const nlohmann::ordered_json& data) {
     std::string body(report_body);
-    (body += "<script>'use strict';\nconst data = ") += data;
+    (body += "<script>'use strict';\nconst data = ") += script_json(data);
     (body += ";\n") += report_script;
     return html_page(title, report_style, body += "</script>");
 }
