@@ -24,7 +24,7 @@ void check_kernels() {
     }
     x[77] = 0.0F;
     x[900] = -1e30F;
-    const float* in = x.data() + 1;  // at no vector's boundary
+    const float* in = x.data() + 1;  // not aligned to a vector
     std::vector<std::uint8_t> fields(statistics_block);
     BlockScan scan;
     Kernels::scan(in, fields.data(), scan);
@@ -81,7 +81,7 @@ void check_kernels() {
     CHECK_FALSE(full.has_zero);
     std::fill(found.begin(), found.end(), 0);
     Kernels::count(fields.data(), 127, 127, found.data());
-    CHECK(found[127] == statistics_block);  // every counter of one byte at its largest
+    CHECK(found[127] == statistics_block);  // every one-byte counter reaches its maximum
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ TensorStatistics reference(const Tensor<T>& tensor, const std::optional<FloatFor
             ++s.exponents.at(std::ilogb(x));
             if (!format) continue;
             const double rounded = quantise(*format, x);
-            // One more exponent, and no bound: what the value would round to if the format did not end.
+            // The rounded value in a format with one more exponent and no upper bound.
             FloatFormat wide{format->exponent_bits + 1, format->mantissa_bits, format->bias, Specials::none};
             s.underflow += rounded == 0.0 ? 1U : 0U;
             s.overflow += std::abs(quantise(wide, x)) > static_cast<double>(format->max()) ? 1U : 0U;
@@ -199,7 +199,7 @@ TEST_CASE("statistics: the same bits for any number of threads; a sample changes
     CHECK(some.zeros == one.zeros);
     CHECK(some.sampled == 98 * 2048);
     CHECK(some.exponents.total() == some.sampled);
-    CHECK(one.noise == Approx(1.0));  // all of the norm is lost by saturation
+    CHECK(one.noise == Approx(1.0));  // saturation loses the whole norm
     CHECK(some.noise == Approx(1.0 / std::sqrt(1419.0)).epsilon(0.02));
 }
 

@@ -18,7 +18,7 @@ using analysis::Tracker;
 
 namespace {
 
-/// loss = sum((x w)^2), in a module of its own.
+/// loss = sum((x w)^2), in its own module.
 struct Model {
     Recipe recipe{};
     ScalingState state{};

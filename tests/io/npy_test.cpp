@@ -4,7 +4,7 @@
 #include "support/catch.hpp"
 #include "support/temporary_folder.hpp"
 
-// Not through our headers: what xtensor reads and writes is the independent answer here.
+// Included directly: xtensor's reader and writer are the independent reference here.
 #if __has_include(<xtensor/io/xnpy.hpp>)
 #include <xtensor/io/xnpy.hpp>
 #else

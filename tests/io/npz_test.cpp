@@ -22,7 +22,7 @@ bool same(const Tensor<T>& a, const Tensor<T>& b) {
     return a.shape() == b.shape() && std::equal(a.span().begin(), a.span().end(), b.span().begin());
 }
 
-/// The message of the error, with the folder's path cut out; "" if there was none.
+/// The message of the error, with the folder's path cut out; "" without an error.
 template <class F>
 std::string message(const TemporaryFolder& folder, F f) {
     try {

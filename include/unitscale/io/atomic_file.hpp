@@ -216,7 +216,7 @@ private:
 }
 
 /// Writes a file by `AtomicFile`: whole or not at all. A device or a pipe is written directly.
-/// Errors, naming operation and path: those of `AtomicFile`; a device or a pipe that cannot be written.
+/// Errors, naming operation and path: the errors of `AtomicFile`; a device or a pipe that cannot be written.
 /// Test: tests/io/atomic_file_test.cpp
 inline void write_atomically(std::string_view operation, const std::filesystem::path& path, std::string_view bytes) {
     if (is_device_or_pipe(path)) {
