@@ -6,7 +6,6 @@
 
 #include <cmath>
 #include <cstddef>
-#include <cstdio>
 #include <limits>
 #include <string>
 #include <string_view>
@@ -18,13 +17,16 @@ namespace unitscale::report {
 
 /// Colours, light or dark as the reader's system is. Text has a contrast of at least 4.5 to 1 to every colour.
 inline constexpr std::string_view heat_table_style = R"css(
-table.heat { --heat: 36 99 201; display: inline-table; width: auto; margin: 6px 28px 6px 0; vertical-align: top; border-collapse: separate; border-spacing: 2px; }
+table.heat { --heat: 36 99 201; display: inline-table; width: auto; margin: 6px 28px 6px 0; vertical-align: top;
+  border-collapse: separate; border-spacing: 2px; }
 @media (prefers-color-scheme: dark) { table.heat { --heat: 116 169 255; } }
 table.heat td, table.heat th { padding: 4px 9px; border: 0; text-align: right; white-space: nowrap; }
 table.heat caption { text-align: left; color: var(--soft); }
-.h0 { background: rgb(var(--heat) / .45); } .h1 { background: rgb(var(--heat) / .37); } .h2 { background: rgb(var(--heat) / .29); }
-.h3 { background: rgb(var(--heat) / .22); } .h4 { background: rgb(var(--heat) / .15); } .h5 { background: rgb(var(--heat) / .08); }
-.h6 { background: none; } table.heat td.best { font-weight: 700; outline: 2px solid currentColor; outline-offset: -2px; }
+.h0 { background: rgb(var(--heat) / .45); } .h1 { background: rgb(var(--heat) / .37); }
+.h2 { background: rgb(var(--heat) / .29); } .h3 { background: rgb(var(--heat) / .22); }
+.h4 { background: rgb(var(--heat) / .15); } .h5 { background: rgb(var(--heat) / .08); }
+.h6 { background: none; }
+table.heat td.best { font-weight: 700; outline: 2px solid currentColor; outline-offset: -2px; }
 .h7 { color: var(--soft); font-style: italic; }
 )css";
 
@@ -67,10 +69,10 @@ struct HeatTable {
         for (const double number : table.numbers[i]) {
             const bool best = !marked && number == least && std::isfinite(least);
             marked = marked || best;
-            char text[32] = "";
-            if (std::isfinite(number)) std::snprintf(text, sizeof text, "%.3f", number);
-            html += concatenate("<td class=\"h", heat_of(number, least), best ? " best" : "", "\">",
-                                std::isinf(number) ? "failed" : text, "</td>");
+            const std::string text = std::isfinite(number) ? fixed_decimals(number, 3)
+                                     : std::isinf(number)  ? "failed"
+                                                           : "";
+            html += concatenate("<td class=\"h", heat_of(number, least), best ? " best" : "", "\">", text, "</td>");
         }
         html += "</tr>\n";
     }

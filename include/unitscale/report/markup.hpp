@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstdio>
 #include <string>
 #include <string_view>
 
@@ -16,6 +17,14 @@ namespace unitscale::report {
         else safe += c;
     }
     return safe;
+}
+
+/// A finite number with a fixed number of decimals, as text for cells and coordinates.
+/// Test: tests/report/markup_test.cpp
+[[nodiscard]] inline std::string fixed_decimals(double value, int decimals) {
+    char text[352];  // the largest double has 309 digits before the point
+    std::snprintf(text, sizeof text, "%.*f", decimals, value);
+    return text;
 }
 
 /// A whole HTML page. `title` is text, `style` CSS, `body` markup.

@@ -23,12 +23,14 @@ svg.chart { --chart: #fff; --ink: #1c1e21; --soft: #5d646d; --grid: #e6e8ea; --o
   font: 13px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif; }
 .c0 { color: #2463c9; } .c1 { color: #c2570c; } .c2 { color: #0b7d6b; } .c3 { color: #8443b8; }
 .c4 { color: #b3261e; } .c5 { color: #6a6f00; } .c6 { color: #0a7ea8; } .c7 { color: #a03a78; }
-@media (prefers-color-scheme: dark) { svg.chart { --chart: #15171a; --ink: #e6e8ea; --soft: #9ba3ac; --grid: #2a2e33; --one: #68717a; }
+@media (prefers-color-scheme: dark) {
+  svg.chart { --chart: #15171a; --ink: #e6e8ea; --soft: #9ba3ac; --grid: #2a2e33; --one: #68717a; }
   .c0 { color: #74a9ff; } .c1 { color: #ffa05c; } .c2 { color: #4fd0b6; } .c3 { color: #cb9dff; }
   .c4 { color: #ff8a80; } .c5 { color: #d2d65a; } .c6 { color: #62c9ee; } .c7 { color: #f295c9; } }
 svg.chart text { fill: var(--soft); } svg.chart .title { fill: var(--ink); font-size: 16px; font-weight: 600; }
 svg.chart .name { fill: var(--ink); }
-.curve { fill: none; stroke: currentColor; stroke-width: 2; stroke-linejoin: round; } .band { fill: currentColor; opacity: .16; }
+.curve { fill: none; stroke: currentColor; stroke-width: 2; stroke-linejoin: round; }
+.band { fill: currentColor; opacity: .16; }
 .dash1 { stroke-dasharray: 6 4; } .dash2 { stroke-dasharray: 2 3; }
 )css";
 
@@ -115,11 +117,7 @@ struct Plot {
     const auto y = [&](double at) {
         return plot.height - plot.height * (at - plot.y.low) / (plot.y.high - plot.y.low);
     };
-    const auto number = [](double v) {
-        char text[32];
-        std::snprintf(text, sizeof text, "%.1f", std::clamp(v, -1e5, 1e5));
-        return std::string(text);
-    };
+    const auto number = [](double v) { return fixed_decimals(std::clamp(v, -1e5, 1e5), 1); };
 
     std::string svg = concatenate("<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" viewBox=\"0 0 ",
                                   whole_width, ' ', whole_height, "\" width=\"", whole_width, "\" height=\"",
