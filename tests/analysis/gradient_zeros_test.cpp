@@ -58,7 +58,7 @@ ZeroCount counted(const ScaleRule& rule, std::vector<double> c) {
 
 }  // namespace
 
-TEST_CASE("gradient zeros: what is zero as stored, and what a product rounds to zero with its bias") {
+TEST_CASE("gradient zeros: zeros as stored, and elements that a product rounds to zero with its bias") {
     // e5m2: the smallest number is 2^-16; half of it and less round to zero.
     const std::vector<double> c = {0.0, 0x1p-17, 0x1.8p-17, 0x1p-20, 1.0};
     CHECK(counted({}, c) == ZeroCount{5, 1, 3});
@@ -91,7 +91,7 @@ TEST_CASE("gradient zeros: under `delayed` the bias comes from past steps, and c
     CHECK(uncounted.state.last_bias(site, OperandRole::gradient) == 3);
 }
 
-TEST_CASE("gradient zeros: storage in FP16 loses what is below 2^-25") {
+TEST_CASE("gradient zeros: storage in FP16 loses elements below 2^-25") {
     Model<Half> model;
     model.c = {0x1p-25, 0x1p-24, 0x1p-26, 1.0};
     GradientZeros<Half> zeros(model.state, 1);

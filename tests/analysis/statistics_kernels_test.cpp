@@ -86,7 +86,7 @@ void check_kernels() {
 
 }  // namespace
 
-TEST_CASE("statistics kernels: every instruction set gives what a plain loop gives") {
+TEST_CASE("statistics kernels: every instruction set agrees with a plain loop") {
     check_kernels<Isa::baseline>();
 #if UNITSCALE_X86
     if (active_isa() >= Isa::avx2) check_kernels<Isa::avx2>();

@@ -178,7 +178,7 @@ TEST_CASE("statistics: the scale counts, in every element type") {
     CHECK(s.smallest == 1e-300);
 }
 
-TEST_CASE("statistics: the same bits for any number of threads; a sample changes noise and histogram only") {
+TEST_CASE("statistics: bits do not depend on the number of threads; a sample changes noise and histogram only") {
     Tensor<float> x({1'000'003});
     fill_normal(x, {4, 1});
     x.data()[999'999] = 1e9F;  // in a block that the sample leaves out

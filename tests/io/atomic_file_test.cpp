@@ -70,7 +70,7 @@ TEST_CASE("a file appears under its name when it is committed, and nothing else 
     CHECK(names_in(folder.path()) == Names{"x.bin"});
 }
 
-TEST_CASE("a file that is not committed leaves what was there") {
+TEST_CASE("a file that is not committed leaves the old file") {
     const TemporaryFolder folder;
     const auto path = folder.write("x.bin", "before");
     {
@@ -82,7 +82,7 @@ TEST_CASE("a file that is not committed leaves what was there") {
     CHECK(names_in(folder.path()) == Names{"x.bin"});
 }
 
-TEST_CASE("what cannot be written is one line with operation, path and reason") {
+TEST_CASE("a path that cannot be written is an error of one line with operation, path and reason") {
     const TemporaryFolder folder;
     const auto missing = folder.path() / "missing" / "x.bin";
     REQUIRE_THROWS_WITH(AtomicFile("save", missing),
@@ -145,7 +145,7 @@ TEST_CASE("a file-size limit is an error, not the end of the process, and the ol
     CHECK(names_in(folder.path()) == Names{"small.bin", "x.bin"});
 }
 
-TEST_CASE("outside of AtomicFile the file-size limit does what it did") {
+TEST_CASE("outside of AtomicFile the file-size limit still ends the process") {
     const TemporaryFolder folder;
     const auto path = folder.path() / "x.bin";
     ChildProcess child([&] {
@@ -190,7 +190,7 @@ TEST_CASE("a change of the working directory does not move the target") {
     CHECK(TemporaryFolder::read(folder.path() / "x.bin") == "text");
 }
 
-TEST_CASE("a commit removes what killed writers to its target have left, and no other file") {
+TEST_CASE("a commit removes the temporary files of killed writers to its target, and no other file") {
     const TemporaryFolder folder;
     const auto path = folder.path() / "x.bin";
     const std::string stale = "x.bin.0123456789abcdef.part";

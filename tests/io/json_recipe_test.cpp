@@ -111,7 +111,7 @@ TEST_CASE("json recipe: storage, in full, in short and by single fields") {
                       Catch::Contains("recipe: storage.first_moment.format: format: unknown name 'e9'"));
 }
 
-TEST_CASE("json recipe: bad input gives one line that names the key and what was expected") {
+TEST_CASE("json recipe: bad input gives one line that names the key and the expected value") {
     CHECK_THROWS_WITH(parsed(R"({"colour": 1})"),
                       "recipe: unknown key 'colour'; expected one of name, description, scaling, constraint, "
                       "automatic_rule, propagate, "

@@ -74,7 +74,7 @@ TEST_CASE("a type that is not known is no error, but its place is checked") {
           "f: the tensors have 3 bytes of data, the file 4");
 }
 
-TEST_CASE("every type of the table has the size and the format of what it stores") {
+TEST_CASE("every type of the table has the size and the format of its elements") {
     CHECK(safetensors_entry<double>().dtype == "F64");
     CHECK(safetensors_entry<float>().dtype == "F32");
     CHECK(safetensors_entry<Half>().dtype == "F16");
@@ -113,7 +113,7 @@ TEST_CASE("text that is no JSON object is refused, at its byte") {
     CHECK(message("{\"a\n\":{}}") == "f: the header is no valid JSON at its byte 4");
 }
 
-TEST_CASE("what has no place in a header is refused where it stands, however deep it goes on") {
+TEST_CASE("foreign parts of a header are refused at their begin, however deeply they are nested") {
     const auto with = [](const std::string& dtype, const std::string& shape, const std::string& offsets) {
         return message("{" + tensor("a", dtype, shape, offsets) + "}", 4);
     };

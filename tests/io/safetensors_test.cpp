@@ -169,7 +169,7 @@ TEST_CASE("tensors of every type come back bit for bit: any rank, empty, any nam
               Minifloat<make_format({.exponent_bits = 3, .mantissa_bits = 3, .bias = 4})>>(check_type);
 }
 
-TEST_CASE("a file of the Python package is read, and the same tensors make the same bytes") {
+TEST_CASE("a file of the Python package is read, and equal tensors make equal bytes") {
     // Written by safetensors 0.8.0: serialize_file of NumPy arrays and metadata {"origin": ...}.
     const auto path = fs::path(UNITSCALE_TEST_DATA) / "io" / "python.safetensors";
     const std::string f16_name = "größe/重み \"\\\n\x7f";
@@ -291,7 +291,7 @@ TEST_CASE("float and double are read as they are, and float as double; double is
           "safetensors: x: tensor 'f' is [2]; expected [3]");
 }
 
-TEST_CASE("what is asked for and is not there, or is something else, is one line with file and tensor") {
+TEST_CASE("a missing tensor, or one of another kind, is an error of one line with file and tensor") {
     const auto file = file_of(small_file());
     const SafetensorsReader reader(file, "x");
     CHECK(reader.contains("w"));
@@ -351,7 +351,7 @@ TEST_CASE("elements that are none, formats and types that are not known are erro
     CHECK(read("F4", "", std::uint8_t{}, 1) == a + "is of type 'F4'; expected U8");
 }
 
-TEST_CASE("what a file has no place for is refused by name, and nothing is written") {
+TEST_CASE("tensors that a file has no place for are refused by name, and nothing is written") {
     SafetensorsWriter writer;
     Tensor<float> tensor({2}, {1, 2});
     writer.add("a", tensor);

@@ -29,7 +29,7 @@ TEST_CASE("heat table: shades by the share above the least") {
     CHECK(heat_of(missing, 2.0) == 7);
 }
 
-TEST_CASE("heat table: every value is text, the first best is marked, what failed and what is missing is told apart") {
+TEST_CASE("heat table: every value is text, the first best is marked, failed and missing numbers differ") {
     const Page page(heat_table({.caption = "a < b",
                                 .row_name = "width & more",
                                 .column_name = "lr",

@@ -48,7 +48,7 @@ analysis::Track example() {
 
 }  // namespace
 
-TEST_CASE("json lines: one object per tensor, pass and step, with null and a flag for what is not finite") {
+TEST_CASE("json lines: one object per tensor, pass and step, with null and a flag for numbers that are not finite") {
     const auto lines = parse_lines(json_lines(example()));
     REQUIRE(lines.size() == 4);
     CHECK(lines[0].at("run") == "run \"1\"");

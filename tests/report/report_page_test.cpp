@@ -56,7 +56,7 @@ TEST_CASE("report page: numbers read back equal; NaN and infinity are null") {
     CHECK(script_json(std::numeric_limits<double>::quiet_NaN()) == "null");
 }
 
-TEST_CASE("report page: what the script looks up by name is in the markup") {
+TEST_CASE("report page: every element that the script looks up by name is in the markup") {
     const Page page(report_page("t", nlohmann::ordered_json::object()));
     std::set<std::string> there, wanted;
     for (const PageElement& element : page.elements())
@@ -111,7 +111,7 @@ TEST_CASE("pages: the reader gives text, cells, places of elements, links and po
     CHECK(lines_of(*paths[2]).empty());         // has a horizontal line, which the reader does not follow
 }
 
-TEST_CASE("pages: the reader finds what browsers would mend or leave out without a word") {
+TEST_CASE("pages: the reader finds faults that browsers repair silently") {
     const std::string head = "<!DOCTYPE html>\n<html lang=\"en\"><head><title>t</title></head>";
     const std::string svg = "<svg xmlns=\"http://www.w3.org/2000/svg\">";
     struct Broken {
@@ -181,7 +181,7 @@ TEST_CASE("pages: the reader finds what browsers would mend or leave out without
     CHECK(Page(svg + "<path d=\"M0 0\"/></svg>\n").problems() == Texts{});
 }
 
-TEST_CASE("pages: the reader finds what a page asks of the network") {
+TEST_CASE("pages: the reader finds the requests of a page to the network") {
     const std::vector<std::string> asking = {
         "<a href=\"https://a.b\">x</a>",
         "<a href=\"other.html\">x</a>",
