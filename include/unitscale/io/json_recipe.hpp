@@ -341,7 +341,7 @@ inline void check_recipe(const Recipe& recipe) {
     return recipe;
 }
 
-/// A known recipe by its name, or a recipe from a JSON file by its path (a text that ends in .json or holds a slash).
+/// A known recipe by its name, or a recipe from a JSON file by its path. A path ends in .json or holds a slash.
 /// Errors: an unknown name; a file that cannot be read or is not JSON; the errors of `recipe_from_json`.
 [[nodiscard]] inline Recipe load_recipe(const std::string& name_or_path) {
     if (!name_or_path.ends_with(".json") && name_or_path.find('/') == std::string::npos)

@@ -288,8 +288,8 @@ private:
 
 /// One self-contained HTML page about several runs of a model. It needs no network.
 /// At the top: the first non-finite value, and the tensors that leave their format most.
-/// Then, op by op in model order: exponent histograms of activations, weights and gradients at the start and at the end
-/// of training, with the format's range behind them, and the rms over training.
+/// Then, op by op in model order: exponent histograms of activations, weights and gradients, and the rms over training.
+/// The histograms show the start and the end of training, with the format's range behind them.
 /// Error: no run.
 [[nodiscard]] inline std::string html_report(std::span<const analysis::Track> tracks, std::string_view title) {
     return report_page(title, ReportData(tracks).json());
