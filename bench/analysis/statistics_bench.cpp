@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The cost of tracking. `statistics/...`: bytes read per second by tensor_statistics, per instruction set. One tensor
 // stays in the second-level cache (1 MiB), another does not (64 MiB). `step/...`: a training step of the default model
-// of train_transformer. It runs without a tracker, with a tracker of every tensor in every step, and with a tracker that
-// only watches for values that are not finite. `overhead` is the median of the time relative to a step without a
+// of train_transformer. It runs without a tracker, with a tracker of every tensor in every step, and with a tracker
+// that only watches for values that are not finite. `overhead` is the median of the time relative to a step without a
 // tracker; steps with and without a tracker alternate.
 //   OMP_NUM_THREADS=1 bench_analysis_statistics
 #include <unitscale/analysis/statistics.hpp>
