@@ -2,8 +2,8 @@
 // Signal-to-noise ratios of number formats on a normal tensor, over the tensor's scale: a figure and a table. See
 // --help.
 
+#include <unitscale/io/atomic_file.hpp>
 #include <unitscale/io/text_table.hpp>
-#include <unitscale/io/whole_file.hpp>
 #include <unitscale/report/snr_figure.hpp>
 
 #include "program.hpp"
@@ -39,7 +39,7 @@ int run(const std::vector<std::string>& names, const std::string& out) {
                         number("%.4g", curve.ratios[curve.best()]), number("2^%.1f", curve.exponents[curve.best()]),
                         number("2^%.1f", low) + number(" to 2^%.1f", high)});
     }
-    if (!out.empty()) unitscale::io::write_whole("--out", out, snr_figure(curves));
+    if (!out.empty()) unitscale::io::write_atomically("--out", out, snr_figure(curves));
     std::printf("E[x^2] / E[(x - Q(x))^2] of a normal tensor, nearest even, saturating\n\n%s",
                 unitscale::io::text_table(rows).c_str());
     return 0;

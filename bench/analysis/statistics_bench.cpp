@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// What tracking costs. `statistics/...`: bytes read per second by tensor_statistics, per instruction set, on a tensor that
-// stays in the second-level cache (1 MiB) and on one that does not (64 MiB). `step/...`: a training step of the default model
-// of train_transformer without a tracker, with one that tracks every tensor of every step, and with one that only watches for
-// values that are not finite; `overhead` is the time beside a step without one, measured in turn: the median.
+// The cost of tracking. `statistics/...`: bytes read per second by tensor_statistics, per instruction set. One tensor
+// stays in the second-level cache (1 MiB), another does not (64 MiB). `step/...`: a training step of the default model
+// of train_transformer. It runs without a tracker, with a tracker of every tensor in every step, and with a tracker
+// that only watches for values that are not finite. `overhead` is the median of the time relative to a step without a
+// tracker; steps with and without a tracker alternate.
 //   OMP_NUM_THREADS=1 bench_analysis_statistics
 #include <unitscale/analysis/statistics.hpp>
 #include <unitscale/analysis/tracker.hpp>

@@ -11,7 +11,7 @@
 #include <unitscale/io/text.hpp>
 #include <unitscale/io/text_table.hpp>
 #include <unitscale/io/vocabulary.hpp>
-#include <unitscale/io/whole_file.hpp>
+#include <unitscale/io/atomic_file.hpp>
 #include <unitscale/scaling/recipe.hpp>
 #include <unitscale/scaling/state.hpp>
 #include <unitscale/train/batches.hpp>
@@ -263,7 +263,7 @@ private:
     }
 
     void write_page() const {
-        io::write_whole("--out", options_.out, comparison_page(summaries(), heading(), window()));
+        io::write_atomically("--out", options_.out, comparison_page(summaries(), heading(), window()));
     }
 
     void print() const {

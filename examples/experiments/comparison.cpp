@@ -2,7 +2,7 @@
 #include "experiments/comparison.hpp"
 
 #include <unitscale/io/json_recipe.hpp>
-#include <unitscale/io/whole_file.hpp>
+#include <unitscale/io/atomic_file.hpp>
 
 #include <algorithm>
 #include <charconv>

@@ -8,7 +8,7 @@
 #include <unitscale/io/text.hpp>
 #include <unitscale/io/text_table.hpp>
 #include <unitscale/io/vocabulary.hpp>
-#include <unitscale/io/whole_file.hpp>
+#include <unitscale/io/atomic_file.hpp>
 #include <unitscale/nn/decoder.hpp>
 #include <unitscale/nn/initialise.hpp>
 #include <unitscale/optim/adam.hpp>
@@ -149,7 +149,7 @@ void coordinate_check(CoordinateCheckOptions options, std::FILE* text) {
     print("rms of each layer's output at initialisation", first, &LayerTrend::outputs, &LayerTrend::output);
     print("rms of each layer's output" + after, last, &LayerTrend::outputs, &LayerTrend::output);
     print("rms of the output's change" + after, last, &LayerTrend::changes, &LayerTrend::change);
-    io::write_whole("--out", options.out, coordinate_page(measured, heading));
+    io::write_atomically("--out", options.out, coordinate_page(measured, heading));
     std::fprintf(text, "\nthe page is %s\n%s\nverdict: %s\n", options.out.c_str(),
                  explain(judgement, run.steps).c_str(), std::string(name(judgement.verdict)).c_str());
 }

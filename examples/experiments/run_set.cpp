@@ -2,7 +2,7 @@
 #include "experiments/run_set.hpp"
 
 #include <unitscale/base/error.hpp>
-#include <unitscale/io/whole_file.hpp>
+#include <unitscale/io/atomic_file.hpp>
 
 #include <algorithm>
 #include <system_error>

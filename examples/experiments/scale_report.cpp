@@ -4,7 +4,7 @@
 #include <unitscale/base/error.hpp>
 #include <unitscale/compiled.hpp>
 #include <unitscale/formats/format.hpp>
-#include <unitscale/io/whole_file.hpp>
+#include <unitscale/io/atomic_file.hpp>
 #include <unitscale/report/html_report.hpp>
 #include <unitscale/report/json_lines.hpp>
 #include <unitscale/train/storage.hpp>
@@ -94,7 +94,7 @@ void scale_report(const ScaleReportOptions& options, std::FILE* text) {
     if (options.json.empty()) return;
     std::string lines;
     for (const analysis::Track& track : tracks) lines += report::json_lines(track);
-    io::write_whole("--json", options.json, lines);
+    io::write_atomically("--json", options.json, lines);
 }
 
 LanguageRunResult run_and_report(const LanguageRunOptions& options, const std::string& page, std::FILE* text,

@@ -6,7 +6,7 @@
 #include <unitscale/io/text.hpp>
 #include <unitscale/io/text_table.hpp>
 #include <unitscale/io/vocabulary.hpp>
-#include <unitscale/io/whole_file.hpp>
+#include <unitscale/io/atomic_file.hpp>
 #include <unitscale/scaling/recipe.hpp>
 #include <unitscale/train/batches.hpp>
 
@@ -257,9 +257,9 @@ private:
     }
 
     void write_page(const SweepResults& results) const {
-        io::write_whole("--out", options_.out, sweep_page(results, heading()));
+        io::write_atomically("--out", options_.out, sweep_page(results, heading()));
         if (options_.plot.empty()) return;
-        if (const std::string svg = sweep_plot(results); !svg.empty()) io::write_whole("--plot", options_.plot, svg);
+        if (const std::string svg = sweep_plot(results); !svg.empty()) io::write_atomically("--plot", options_.plot, svg);
     }
 
     void say(const std::string& text) const {

@@ -3,7 +3,7 @@
 
 #include <unitscale/base/error.hpp>
 #include <unitscale/io/safetensors.hpp>
-#include <unitscale/io/whole_file.hpp>
+#include <unitscale/io/atomic_file.hpp>
 #include <unitscale/scaling/recipe.hpp>
 
 #include "experiments/results_file.hpp"
@@ -65,7 +65,7 @@ UnfinishedRun::UnfinishedRun(const std::filesystem::path& folder, const Compared
     if (lines_.empty()) std::filesystem::remove(checkpoint_, error);
     std::string text;
     for (const Json& line : lines_) text += line.dump() + '\n';
-    io::write_whole("comparison", log_, text);
+    io::write_atomically("comparison", log_, text);
 }
 
 void UnfinishedRun::remove() const {

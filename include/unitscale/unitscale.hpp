@@ -1,21 +1,19 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-// All headers for training that need only Eigen, xtensor and the standard library, in the order of the layers. Some
-// headers are included on their own, because they need more:
-//   nlohmann-json: unitscale/train/..., unitscale/io/json_log.hpp, unitscale/io/json_recipe.hpp,
-//     unitscale/io/safetensors.hpp
-//   libzip: unitscale/io/npz.hpp
-//   POSIX files: unitscale/io/atomic_file.hpp
-// So are these headers, because few programs need them and they take long to compile:
-//   io/npy.hpp, io/text.hpp, io/vocabulary.hpp, io/whole_file.hpp: files, by std::filesystem and streams
-//   analysis/audit.hpp, report/audit_json.hpp: the factors of a whole graph, walked again
+// Everything for training that needs only Eigen, xtensor and the standard library, in the order of the layers.
+// Some headers need more and are included on their own:
+//   - nlohmann-json: unitscale/report/..., unitscale/train/..., unitscale/io/json_log.hpp,
+//     unitscale/io/json_recipe.hpp, unitscale/io/safetensors.hpp
+//   - libzip: unitscale/io/npz.hpp
+//   - POSIX files: unitscale/io/atomic_file.hpp, unitscale/io/npy.hpp
+// These headers are also left out, because few programs need them and they take long to compile:
+//   io/text.hpp, io/vocabulary.hpp: files, by std::filesystem and streams
+//   analysis/audit.hpp: the factors of a whole graph, walked again
 //   analysis/grad_check.hpp, analysis/scale_check.hpp: checks of an op, with a tape in double
 //   analysis/statistics.hpp, analysis/statistics_kernels.hpp, analysis/tracker.hpp, analysis/gradient_zeros.hpp:
-//     measurements of an observer
-//   analysis/snr.hpp, report/snr_figure.hpp: formats compared
-//   report/heat_table.hpp, report/html_report.hpp, report/json_lines.hpp, report/json_text.hpp, report/markup.hpp,
-//     report/report_page.hpp, report/svg_plot.hpp: reports, pages and plots
+//   measurements by an observer
+//   analysis/snr.hpp: formats compared
 
 #include <unitscale/base/cpu.hpp>
 #include <unitscale/base/error.hpp>

@@ -25,7 +25,7 @@ Recipe unit_recipe(Constraint rule = Constraint::to_output_scale) {
     return {.name = "check", .scaling = Scaling::unit, .automatic_rule = rule, .readout_exponent = 0.5};
 }
 
-/// What one recording of a random graph gave.
+/// The result of one recording of a random graph.
 struct Run {
     double loss = 0.0;
     std::vector<Tensor<double>> gradients{};
@@ -52,7 +52,7 @@ Run run(RandomGraph& graph, const Recipe& recipe, const Fault& fault, bool true_
     return result;
 }
 
-/// The largest deviation of the gradients from multiples of the true ones; each with a factor of its own.
+/// The largest deviation of the gradients from multiples of the true gradients. Each gradient has its own factor.
 double deviation(const std::vector<Tensor<double>>& actual, const std::vector<Tensor<double>>& truth) {
     double worst = 0.0;
     for (std::size_t i = 0; i < truth.size(); ++i)
@@ -99,7 +99,7 @@ TEST_CASE("the true gradients of 50 random graphs agree with finite differences"
         RandomGraph graph(seed);
         static_cast<void>(run(graph, recipe, {}, true));  // makes the parameters
         for (const auto& parameter : graph.parameters()) {
-            static_cast<void>(run(graph, recipe, {}, true));  // the last one was at another place
+            static_cast<void>(run(graph, recipe, {}, true));  // the last run was at another place
             if (!parameter->has_gradient()) continue;
             const Tensor<double> gradient = parameter->gradient();
             Tensor<double> numeric(gradient.shape());
@@ -129,7 +129,7 @@ TEST_CASE(
         const Run scaled = run(graph, recipe, fault, false), truth = run(graph, recipe, fault, true);
         const double error = deviation(scaled.gradients, truth.gradients);
         INFO("graph " << seed << ", op " << fault.op.value_or(0) << ", deviation " << error);
-        // Seen: at most 2e-12 where valid, at least 5e-8 where not.
+        // Observed: at most 2e-12 for valid graphs, at least 5e-8 for others.
         if (scaled.audit.valid()) REQUIRE(error < 1e-10);
         else REQUIRE(error > 1e-9);
         ++(scaled.audit.valid() ? valid : flagged);
@@ -143,7 +143,7 @@ TEST_CASE(
     CHECK(flagged > 500);
 }
 
-/// Of the paper's appendix E.3: the two ways back to x need the same factor.
+/// The example of the paper's appendix E.3: the two paths back to x need equal factors.
 TEST_CASE("x + f(x) is valid as planned, and flagged where f's gradient factor differs from its own") {
     for (const bool broken : {false, true}) {
         const Recipe recipe = unit_recipe();

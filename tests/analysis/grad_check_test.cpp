@@ -8,7 +8,7 @@
 using namespace unitscale;
 
 namespace {
-/// y = forward x^2, dx = backward 2 x dy: right under `none` when both are 1.
+/// y = forward x^2, dx = backward 2 x dy: correct under `none` if `forward` and `backward` are 1.
 auto square(double forward, double backward) {
     return [=]<class T>(Tape<T>& tape, std::vector<Variable<T>>& v) {
         const double alpha = tape.unit_scaled() ? forward : 1.0, beta = tape.unit_scaled() ? backward : 1.0;
@@ -24,7 +24,7 @@ auto square(double forward, double backward) {
                            });
     };
 }
-/// The same with a gradient that lacks the 2.
+/// A square with a wrong gradient: the factor 2 is missing.
 const auto wrong_square = []<class T>(Tape<T>& tape, std::vector<Variable<T>>& v) {
     Tensor<T> y = tape.make(v[0].shape());
     for (std::size_t i = 0; i < y.size(); ++i) y.data()[i] = v[0].value().data()[i] * v[0].value().data()[i];

@@ -18,7 +18,8 @@ using analysis::ZeroCount;
 
 namespace {
 
-/// A linear layer y = x w, then sum(y c): its output's gradient is c. x and w are 1 x 1, c has a row for each of its elements.
+/// A linear layer y = x w, then sum(y c): the gradient of y is c. x and w are 1 x 1, c has a row for each of its
+/// elements.
 template <class T>
 struct Model {
     Recipe recipe{};
@@ -44,7 +45,7 @@ ProductFormats e5m2_gradients(const ScaleRule& rule) {
     return {.gradient = Quantiser{.format = e5m2}, .gradient_scale = rule};
 }
 
-/// Of c: the zeros of the linear layer's output gradient under a scale rule, in the first step.
+/// The zeros of the linear layer's output gradient c under a scale rule, in the first step.
 ZeroCount counted(const ScaleRule& rule, std::vector<double> c) {
     Model<float> model;
     model.recipe.products = {{.formats = e5m2_gradients(rule)}};
@@ -57,7 +58,7 @@ ZeroCount counted(const ScaleRule& rule, std::vector<double> c) {
 
 }  // namespace
 
-TEST_CASE("gradient zeros: what is zero as stored, and what a product rounds to zero with its bias") {
+TEST_CASE("gradient zeros: zeros as stored, and elements that a product rounds to zero with its bias") {
     // e5m2: the smallest number is 2^-16; half of it and less round to zero.
     const std::vector<double> c = {0.0, 0x1p-17, 0x1.8p-17, 0x1p-20, 1.0};
     CHECK(counted({}, c) == ZeroCount{5, 1, 3});
@@ -72,7 +73,7 @@ TEST_CASE("gradient zeros: what is zero as stored, and what a product rounds to 
     CHECK(ZeroCount{}.share(0) == 0.0);
 }
 
-TEST_CASE("gradient zeros: under `delayed` the bias is that of past steps, and counting does not change them") {
+TEST_CASE("gradient zeros: under `delayed` the bias comes from past steps, and counting does not change them") {
     const ScaleRule rule{.source = ScaleSource::delayed, .margin = 12};
     Model<float> model, uncounted;
     model.recipe.products = uncounted.recipe.products = {{.formats = e5m2_gradients(rule)}};
@@ -84,13 +85,13 @@ TEST_CASE("gradient zeros: under `delayed` the bias is that of past steps, and c
         each->c = {0x1p-10, 0x1p-20};
         each->step();
     }
-    CHECK(zeros.counts().at("linear") == ZeroCount{2, 0, 1});  // by its own magnitude 2^-20 would stay
+    CHECK(zeros.counts().at("linear") == ZeroCount{2, 0, 1});  // scaled by its own magnitude, 2^-20 would stay
     const Site site = model.state.products().front().site;
     CHECK(model.state.last_bias(site, OperandRole::gradient) == 3);
     CHECK(uncounted.state.last_bias(site, OperandRole::gradient) == 3);
 }
 
-TEST_CASE("gradient zeros: storage in FP16 loses what is below 2^-25") {
+TEST_CASE("gradient zeros: storage in FP16 loses elements below 2^-25") {
     Model<Half> model;
     model.c = {0x1p-25, 0x1p-24, 0x1p-26, 1.0};
     GradientZeros<Half> zeros(model.state, 1);
@@ -122,5 +123,5 @@ TEST_CASE(
     CHECK(each.counts().at("linear") == ZeroCount{2, 1, 1});
     model.c = {1.0, 2.0, 3.0};
     model.step(1, 2);
-    CHECK(each.counts().at("linear") == ZeroCount{2, 1, 1});  // the second micro-batch's is not looked at
+    CHECK(each.counts().at("linear") == ZeroCount{2, 1, 1});  // the second micro-batch is ignored
 }

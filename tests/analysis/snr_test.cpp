@@ -37,14 +37,14 @@ TEST_CASE("snr: integration agrees with sampling, far from unit scale too") {
 }
 
 TEST_CASE("snr: limits that are known in closed form") {
-    // Far below the smallest number all is lost; far above the largest, nearly all.
+    // Far below the smallest number the whole signal is lost; far above the largest, nearly the whole.
     CHECK(signal_to_noise(e4m3, 0x1p-20) == Approx(1.0).epsilon(1e-12));
     CHECK(signal_to_noise(e4m3, 0x1p30) == Approx(1.0).epsilon(1e-4));
     // A fine grid of step h that reaches far enough: sigma^2 / (h^2 / 12).
     CHECK(signal_to_noise(int8_grid, 20.0) == Approx(12.0 * 400.0).epsilon(1e-6));
-    // The same format with a bias lower by one is the same figure, moved by a factor of two.
+    // A bias lower by one moves the curve by a factor of two.
     CHECK(signal_to_noise(e4m3b11fnuz, 1.0) == Approx(signal_to_noise(e4m3fnuz, 8.0)).epsilon(1e-12));
-    // A bit more of mantissa: a quarter of the noise, within a normal range that loses nothing.
+    // One more mantissa bit quarters the noise, as long as no value leaves the normal range.
     CHECK(signal_to_noise(bf16, 1.0) * 64.0 == Approx(signal_to_noise(tf32, 1.0)).epsilon(1e-4));
     CHECK(signal_to_noise(tf32, 1.0) * 0x1p26 == Approx(signal_to_noise(fp32, 1.0)).epsilon(1e-6));
 }

@@ -24,7 +24,7 @@ void check_kernels() {
     }
     x[77] = 0.0F;
     x[900] = -1e30F;
-    const float* in = x.data() + 1;  // at no vector's boundary
+    const float* in = x.data() + 1;  // not aligned to a vector
     std::vector<std::uint8_t> fields(statistics_block);
     BlockScan scan;
     Kernels::scan(in, fields.data(), scan);
@@ -81,12 +81,12 @@ void check_kernels() {
     CHECK_FALSE(full.has_zero);
     std::fill(found.begin(), found.end(), 0);
     Kernels::count(fields.data(), 127, 127, found.data());
-    CHECK(found[127] == statistics_block);  // every counter of one byte at its largest
+    CHECK(found[127] == statistics_block);  // every one-byte counter reaches its maximum
 }
 
 }  // namespace
 
-TEST_CASE("statistics kernels: every instruction set gives what a plain loop gives") {
+TEST_CASE("statistics kernels: every instruction set agrees with a plain loop") {
     check_kernels<Isa::baseline>();
 #if UNITSCALE_X86
     if (active_isa() >= Isa::avx2) check_kernels<Isa::avx2>();

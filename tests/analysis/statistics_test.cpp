@@ -40,7 +40,7 @@ TensorStatistics reference(const Tensor<T>& tensor, const std::optional<FloatFor
             ++s.exponents.at(std::ilogb(x));
             if (!format) continue;
             const double rounded = quantise(*format, x);
-            // One more exponent, and no bound: what the value would round to if the format did not end.
+            // The rounded value in a format with one more exponent and no upper bound.
             FloatFormat wide{format->exponent_bits + 1, format->mantissa_bits, format->bias, Specials::none};
             s.underflow += rounded == 0.0 ? 1U : 0U;
             s.overflow += std::abs(quantise(wide, x)) > static_cast<double>(format->max()) ? 1U : 0U;
@@ -178,7 +178,7 @@ TEST_CASE("statistics: the scale counts, in every element type") {
     CHECK(s.smallest == 1e-300);
 }
 
-TEST_CASE("statistics: the same bits for any number of threads; a sample changes noise and histogram only") {
+TEST_CASE("statistics: bits do not depend on the number of threads; a sample changes noise and histogram only") {
     Tensor<float> x({1'000'003});
     fill_normal(x, {4, 1});
     x.data()[999'999] = 1e9F;  // in a block that the sample leaves out
@@ -199,7 +199,7 @@ TEST_CASE("statistics: the same bits for any number of threads; a sample changes
     CHECK(some.zeros == one.zeros);
     CHECK(some.sampled == 98 * 2048);
     CHECK(some.exponents.total() == some.sampled);
-    CHECK(one.noise == Approx(1.0));  // all of the norm is lost by saturation
+    CHECK(one.noise == Approx(1.0));  // saturation loses the whole norm
     CHECK(some.noise == Approx(1.0 / std::sqrt(1419.0)).epsilon(0.02));
 }
 

@@ -18,7 +18,7 @@ using analysis::Tracker;
 
 namespace {
 
-/// loss = sum((x w)^2), in a module of its own.
+/// loss = sum((x w)^2), in its own module.
 struct Model {
     Recipe recipe{};
     ScalingState state{};
@@ -164,7 +164,7 @@ TEST_CASE("tracker: the first value that is not finite is explained, in a step t
     CHECK_FALSE(tracker.track().non_finite);
 }
 
-TEST_CASE("tracker: a gradient or a parameter that is not finite names what sent it") {
+TEST_CASE("tracker: a gradient or a parameter that is not finite names its source") {
     Model model;
     Tracker<float> tracker({.every = 100, .gradient_format = e5m2});
     model.tape.set_observer(&tracker);

@@ -5,10 +5,12 @@
 #include "support/child_process.hpp"
 #include "support/temporary_folder.hpp"
 
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -68,7 +70,7 @@ TEST_CASE("a file appears under its name when it is committed, and nothing else 
     CHECK(names_in(folder.path()) == Names{"x.bin"});
 }
 
-TEST_CASE("a file that is not committed leaves what was there") {
+TEST_CASE("a file that is not committed leaves the old file") {
     const TemporaryFolder folder;
     const auto path = folder.write("x.bin", "before");
     {
@@ -80,7 +82,7 @@ TEST_CASE("a file that is not committed leaves what was there") {
     CHECK(names_in(folder.path()) == Names{"x.bin"});
 }
 
-TEST_CASE("what cannot be written is one line with operation, path and reason") {
+TEST_CASE("a path that cannot be written is an error of one line with operation, path and reason") {
     const TemporaryFolder folder;
     const auto missing = folder.path() / "missing" / "x.bin";
     REQUIRE_THROWS_WITH(AtomicFile("save", missing),
@@ -143,7 +145,7 @@ TEST_CASE("a file-size limit is an error, not the end of the process, and the ol
     CHECK(names_in(folder.path()) == Names{"small.bin", "x.bin"});
 }
 
-TEST_CASE("outside of AtomicFile the file-size limit does what it did") {
+TEST_CASE("outside of AtomicFile the file-size limit still ends the process") {
     const TemporaryFolder folder;
     const auto path = folder.path() / "x.bin";
     ChildProcess child([&] {
@@ -188,7 +190,7 @@ TEST_CASE("a change of the working directory does not move the target") {
     CHECK(TemporaryFolder::read(folder.path() / "x.bin") == "text");
 }
 
-TEST_CASE("a commit removes what killed writers to its target have left, and no other file") {
+TEST_CASE("a commit removes the temporary files of killed writers to its target, and no other file") {
     const TemporaryFolder folder;
     const auto path = folder.path() / "x.bin";
     const std::string stale = "x.bin.0123456789abcdef.part";
@@ -217,4 +219,64 @@ TEST_CASE("a commit removes what killed writers to its target have left, and no 
     }
     for (const std::string& name : others) fs::remove(folder.path() / name);
     CHECK(names_in(folder.path()) == Names{"x.bin"});
+}
+
+TEST_CASE("write_atomically makes or replaces a file, and nothing else is left") {
+    const TemporaryFolder folder;
+    const auto path = folder.path() / "report.html";
+    io::write_atomically("report", path, "one");
+    CHECK(TemporaryFolder::read(path) == "one");
+    const std::string bytes("a\0b\r\n", 5);
+    io::write_atomically("report", path, bytes);
+    CHECK(TemporaryFolder::read(path) == bytes);
+    io::write_atomically("report", path, "");
+    CHECK(TemporaryFolder::read(path).empty());
+    CHECK(names_in(folder.path()) == Names{"report.html"});
+}
+
+TEST_CASE("write_atomically leaves the old file, and an error that names the path, where it cannot write") {
+    const TemporaryFolder folder;
+    const auto missing = folder.path() / "missing" / "report.html";
+    REQUIRE_THROWS_WITH(io::write_atomically("report", missing, "text"),
+                        "report: " + missing.string() + " cannot be written: No such file or directory");
+    REQUIRE_THROWS_WITH(io::write_atomically("report", folder.path(), "text"),
+                        "report: " + folder.path().string() + " is a directory");
+    const auto path = folder.write("report.html", "before");
+    ChildProcess child([&] {
+        limit_files_to(1000);
+        io::write_atomically("report", path, std::string(1001, 'x'));
+        return std::string("written");
+    });
+    CHECK(child.text() == "report: " + path.string() + " cannot be written: File too large");
+    CHECK(TemporaryFolder::read(path) == "before");
+    CHECK(names_in(folder.path()) == Names{"report.html"});
+}
+
+TEST_CASE("write_atomically writes to a pipe or a device directly") {
+    const TemporaryFolder folder;
+    const auto pipe = folder.path() / "pipe";
+    REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+    const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
+    io::check_writable("report", pipe);
+    io::write_atomically("report", pipe, "text");
+    std::string text(5, '\0');
+    text.resize(static_cast<std::size_t>(std::max<ssize_t>(0, ::read(reader, text.data(), text.size()))));
+    ::close(reader);
+    CHECK(text == "text");
+    CHECK(fs::is_fifo(pipe));
+    if (fs::exists("/dev/full"))
+        REQUIRE_THROWS_WITH(io::write_atomically("report", "/dev/full", "text"), "report: /dev/full cannot be written");
+}
+
+TEST_CASE("check_writable knows beforehand whether a path can be written, and changes nothing") {
+    const TemporaryFolder folder;
+    const auto path = folder.write("report.html", "old");
+    io::check_writable("report", path);
+    CHECK(TemporaryFolder::read(path) == "old");
+    io::check_writable("report", folder.path() / "new.html");
+    CHECK(names_in(folder.path()) == Names{"report.html"});
+    const auto missing = folder.path() / "missing" / "report.html";
+    REQUIRE_THROWS_WITH(io::check_writable("report", missing), "report: " + missing.string() + " cannot be written");
+    REQUIRE_THROWS_WITH(io::check_writable("report", folder.path()),
+                        "report: " + folder.path().string() + " cannot be written");
 }

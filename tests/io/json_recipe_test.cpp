@@ -28,7 +28,8 @@ TEST_CASE("json recipe: every known recipe survives the way there and back") {
 TEST_CASE("json recipe: fields that are not named are the base's") {
     const Recipe recipe = parsed(R"({"base": "unit-fp8", "name": "mine", "learning_rate": 0.5, "products": [
         {"gradient": "e5m2fnuz", "pattern": "*ffn*"},
-        {"kind": "readout", "weight": {"format": "e4m3", "rounding": "stochastic", "bits": 8}, "weight_scale": {"source": "amax"}},
+        {"kind": "readout", "weight": {"format": "e4m3", "rounding": "stochastic", "bits": 8},
+          "weight_scale": {"source": "amax"}},
         {"kind": "matmul", "activation": {"format": {"exponent_bits": 3, "mantissa_bits": 3, "bias": 5}}}]})");
     CHECK(recipe.name == "mine");
     CHECK(recipe.scaling == Scaling::unit);
@@ -65,7 +66,8 @@ TEST_CASE("json recipe: one field from a command line") {
 
 TEST_CASE("json recipe: storage, in full, in short and by single fields") {
     const Recipe recipe = parsed(R"({"base": "fp16", "storage": {"element": "bf16", "master": "fp16",
-        "first_moment": {"format": "e4m3", "block": 128, "rounding": "stochastic"}, "second_moment": {"format": "bf16", "scaled": false},
+        "first_moment": {"format": "e4m3", "block": 128, "rounding": "stochastic"},
+         "second_moment": {"format": "bf16", "scaled": false},
         "weight_gradient": "e5m2", "weight_gradient_scale": {"source": "amax", "margin": 1}}})");
     const Storage expected{.element = ElementType::bfloat16,
                            .master = StateFormat{.format = fp16},
@@ -109,7 +111,7 @@ TEST_CASE("json recipe: storage, in full, in short and by single fields") {
                       Catch::Contains("recipe: storage.first_moment.format: format: unknown name 'e9'"));
 }
 
-TEST_CASE("json recipe: bad input gives one line that names the key and what was expected") {
+TEST_CASE("json recipe: bad input gives one line that names the key and the expected value") {
     CHECK_THROWS_WITH(parsed(R"({"colour": 1})"),
                       "recipe: unknown key 'colour'; expected one of name, description, scaling, constraint, "
                       "automatic_rule, propagate, "

@@ -4,7 +4,7 @@
 #include "support/catch.hpp"
 #include "support/temporary_folder.hpp"
 
-// Not through our headers: what xtensor reads and writes is the independent answer here.
+// Included directly: xtensor's reader and writer are the independent reference here.
 #if __has_include(<xtensor/io/xnpy.hpp>)
 #include <xtensor/io/xnpy.hpp>
 #else
@@ -142,11 +142,10 @@ TEST_CASE("a tensor with a scale, and a path that cannot be written, are refused
     const TemporaryFolder folder;
     Tensor<float> tensor(Shape{1}, {1.0f});
     REQUIRE_THROWS_WITH(save_npy(folder.path() / "no" / "x.npy", tensor),
-                        "npy: " + folder.path().string() + "/no/x.npy cannot be written");
+                        "npy: " + folder.path().string() + "/no/x.npy cannot be written: No such file or directory");
     std::filesystem::create_directories(folder.path() / "x.npy" / "full");
     REQUIRE_THROWS_WITH(save_npy(folder.path() / "x.npy", tensor),
-                        "npy: " + folder.path().string() + "/x.npy cannot be written");
-    REQUIRE_FALSE(std::filesystem::exists(folder.path() / "x.npy.part"));
+                        "npy: " + folder.path().string() + "/x.npy is a directory");
     std::filesystem::remove_all(folder.path() / "x.npy");
     tensor.set_scale(0.5);
     REQUIRE_THROWS_WITH(

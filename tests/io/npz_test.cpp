@@ -22,7 +22,7 @@ bool same(const Tensor<T>& a, const Tensor<T>& b) {
     return a.shape() == b.shape() && std::equal(a.span().begin(), a.span().end(), b.span().begin());
 }
 
-/// The message of the error, with the folder's path cut out; "" if there was none.
+/// The message of the error, with the folder's path cut out; "" without an error.
 template <class F>
 std::string message(const TemporaryFolder& folder, F f) {
     try {
@@ -92,7 +92,7 @@ TEST_CASE("a stored member is the .npy file of its tensor, and equal tensors mak
     CHECK((same(loaded.at("a"), tensors.at("a")) && same(loaded.at("b"), tensors.at("b"))));
 }
 
-TEST_CASE("a .npz file that is not closed, or cannot be written, leaves what was there") {
+TEST_CASE("a .npz file that is not closed, or cannot be written, leaves the old file") {
     const TemporaryFolder folder;
     const auto path = folder.write("x.npz", "before");
     Tensor<float> tensor({1}, {1.0f});
@@ -126,7 +126,8 @@ TEST_CASE("names that are empty or repeated, scales and calls out of order are r
     CHECK(NpzReader(folder.path() / "x.npz").names() == std::vector<std::string>{"a"});
 }
 
-TEST_CASE("what is missing, of another kind, damaged or of another type is one line with path and member") {
+TEST_CASE(
+    "a missing, damaged or foreign member, or one of another type, is an error of one line with path and member") {
     const TemporaryFolder folder;
     save_npz<float>(folder.path() / "x.npz", {{"a", Tensor<float>({2}, {1, 2})}, {"b", Tensor<float>({1}, {3})}});
     const auto path = folder.path() / "x.npz";

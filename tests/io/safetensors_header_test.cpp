@@ -16,7 +16,7 @@ SafetensorsHeader parse(std::string_view text, std::uint64_t bytes = 0) {
     return parse_safetensors_header("f", text, bytes);
 }
 
-/// The message of the error; "" if there was none.
+/// The message of the error; "" without an error.
 std::string message(std::string_view text, std::uint64_t bytes = 0) {
     try {
         static_cast<void>(parse(text, bytes));
@@ -74,7 +74,7 @@ TEST_CASE("a type that is not known is no error, but its place is checked") {
           "f: the tensors have 3 bytes of data, the file 4");
 }
 
-TEST_CASE("every type of the table has the size and the format of what it stores") {
+TEST_CASE("every type of the table has the size and the format of its elements") {
     CHECK(safetensors_entry<double>().dtype == "F64");
     CHECK(safetensors_entry<float>().dtype == "F32");
     CHECK(safetensors_entry<Half>().dtype == "F16");
@@ -113,7 +113,7 @@ TEST_CASE("text that is no JSON object is refused, at its byte") {
     CHECK(message("{\"a\n\":{}}") == "f: the header is no valid JSON at its byte 4");
 }
 
-TEST_CASE("what has no place in a header is refused where it stands, however deep it goes on") {
+TEST_CASE("foreign parts of a header are refused at their begin, however deeply they are nested") {
     const auto with = [](const std::string& dtype, const std::string& shape, const std::string& offsets) {
         return message("{" + tensor("a", dtype, shape, offsets) + "}", 4);
     };
@@ -177,7 +177,7 @@ TEST_CASE("tensors fill the data: no overlap, no hole, nothing outside, no size 
     CHECK(shaped("\"F64\"", "[]").empty());
     CHECK(shaped("\"F64\"", "[0]") == "f: tensor 'a' has 8 bytes of data, but F64 of shape [0] needs 0");
     CHECK(shaped("\"F32\"", "[4611686018427387906,2]") ==
-          "f: tensor 'a' has the impossible shape [4611686018427387906,2]");  // 8 (2^62 + 2) wraps round to 16
+          "f: tensor 'a' has the impossible shape [4611686018427387906,2]");  // 8 (2^62 + 2) wraps around to 16
     CHECK(message("{" + tensor("a", "\"U8\"", "[0,3037000500,3037000500]", "[0,0]") + "}") ==
           "f: tensor 'a' has the impossible shape [0,3037000500,3037000500]");  // strides of more than 2^63 - 1
     CHECK(message("{" + tensor("a", "\"U8\"", "[3037000499,3037000499,0]", "[0,0]") + "}").empty());

@@ -42,7 +42,7 @@ std::vector<std::byte> file_of(std::string_view header, std::size_t data_bytes, 
     return file;
 }
 
-/// The message of the error; "" if there was none.
+/// The message of the error; "" without an error.
 template <class F>
 std::string message(F f) {
     try {
@@ -64,7 +64,7 @@ void for_types(const Use& use) {
     (use(T{}), ...);
 }
 
-/// Every code of one byte, or random bits, as a tensor of that type.
+/// Every code of a one-byte type, or random bits, as a tensor of the given type.
 template <class T>
 Tensor<T> any_bits(const Shape& shape) {
     Tensor<T> tensor(shape);
@@ -99,8 +99,8 @@ SafetensorsWriter small_file() {
     return writer;
 }
 
-/// Reads all that there is in every way. An Error is as good as a value, and is checked to be one line. Whether the file was
-/// good at least in what it says of its tensors.
+/// Reads every tensor in every way. An Error is as good as a value, and is checked to be one line. Returns true if the
+/// header of the file was good.
 bool read_everything(std::span<const std::byte> file) {
     const auto attempt = [](auto read) {
         const std::string text = message(read);
@@ -169,7 +169,7 @@ TEST_CASE("tensors of every type come back bit for bit: any rank, empty, any nam
               Minifloat<make_format({.exponent_bits = 3, .mantissa_bits = 3, .bias = 4})>>(check_type);
 }
 
-TEST_CASE("a file of the Python package is read, and the same tensors make the same bytes") {
+TEST_CASE("a file of the Python package is read, and equal tensors make equal bytes") {
     // Written by safetensors 0.8.0: serialize_file of NumPy arrays and metadata {"origin": ...}.
     const auto path = fs::path(UNITSCALE_TEST_DATA) / "io" / "python.safetensors";
     const std::string f16_name = "größe/重み \"\\\n\x7f";
@@ -291,7 +291,7 @@ TEST_CASE("float and double are read as they are, and float as double; double is
           "safetensors: x: tensor 'f' is [2]; expected [3]");
 }
 
-TEST_CASE("what is asked for and is not there, or is something else, is one line with file and tensor") {
+TEST_CASE("a missing tensor, or one of another kind, is an error of one line with file and tensor") {
     const auto file = file_of(small_file());
     const SafetensorsReader reader(file, "x");
     CHECK(reader.contains("w"));
@@ -351,7 +351,7 @@ TEST_CASE("elements that are none, formats and types that are not known are erro
     CHECK(read("F4", "", std::uint8_t{}, 1) == a + "is of type 'F4'; expected U8");
 }
 
-TEST_CASE("what a file has no place for is refused by name, and nothing is written") {
+TEST_CASE("tensors that a file has no place for are refused by name, and nothing is written") {
     SafetensorsWriter writer;
     Tensor<float> tensor({2}, {1, 2});
     writer.add("a", tensor);
@@ -455,7 +455,7 @@ TEST_CASE("10,000 damaged files either load or are one line of error") {
                                          "I64", "F4",  "",    "F8_E4M3FNUZ", "\\n"};
     const std::vector<std::string> formats{"e2m3", "e3m2",    "fp16",         "e8m0", "fp32",
                                            "e4m3", "\\u001b", "p3109_k8p3se", ""};
-    /// The places in the text where a piece of one kind begins and ends.
+    /// Replaces the run of `characters` after a random occurrence of `before` by `by`.
     const auto replace_some = [&](std::string text, const std::string& before, const std::string& characters,
                                   const std::string& by) {
         std::vector<std::size_t> places;
@@ -487,7 +487,7 @@ TEST_CASE("10,000 damaged files either load or are one line of error") {
         } else if (kind == 5) {
             if (below(2) == 0) text = replace_some(text, "dtype\":\"", letters, pick(types));
             else text = replace_some(text, "unitscale.format.f\":\"", letters, pick(formats));
-        } else if (kind == 6) {  // the offsets of two tensors change places
+        } else if (kind == 6) {  // the offsets of two tensors are swapped
             std::vector<std::size_t> places;
             for (std::size_t at = text.find("s\":["); at != text.npos; at = text.find("s\":[", at + 1))
                 places.push_back(at + 4);
@@ -545,7 +545,7 @@ TEST_CASE("50 kills at random moments of saving leave one of the two versions, w
         writer.add("version", Tensor<std::int32_t>({}, {version}));
         writer.write(path);
     };
-    // A save replaces the file, so that its number in the file system changes; both files exist at once, so it always does.
+    // A save replaces the file, so that its inode number changes. Both files exist at once, so the numbers differ.
     const auto number = [&path] {
         struct stat status {};
         REQUIRE(::stat(path.c_str(), &status) == 0);
@@ -560,7 +560,7 @@ TEST_CASE("50 kills at random moments of saving leave one of the two versions, w
         ChildProcess child([&]() -> std::string {
             for (int version = 1;; version = 1 - version) save(version);
         });
-        // However slow the machine is: none, one or two saves are awaited, then the next one's new file, then a moment.
+        // On machines of any speed: wait for none, one or two saves, then for the next new file, then a moment.
         const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(60);
         const auto wait_a_moment = [&patience] {
             if (std::chrono::steady_clock::now() > patience) FAIL("no save within a minute");

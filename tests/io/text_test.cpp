@@ -117,9 +117,9 @@ TEST_CASE("several paths follow each other with a newline where one is missing")
     const TemporaryFolder folder;
     const std::vector<fs::path> paths = {folder.write("1.txt", "one"), folder.write("2.txt", "two\n"),
                                          folder.write("3.data", "\xc3\xa9")};
-    REQUIRE(read_text(paths) == U"one\ntwo\n\u00e9");  // a file that is named is read whatever its extension
+    REQUIRE(read_text(paths) == U"one\ntwo\n\u00e9");  // a named file is read with any extension
     REQUIRE(read_text(paths[1]) == U"two\n");
-    static_cast<void>(folder.write("0.txt", ""));  // an empty one in a folder is passed over
+    static_cast<void>(folder.write("0.txt", ""));  // an empty file in a folder is skipped
     REQUIRE(read_text(folder.path()) == U"one\ntwo\n");
 }
 

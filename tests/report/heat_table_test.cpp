@@ -29,7 +29,7 @@ TEST_CASE("heat table: shades by the share above the least") {
     CHECK(heat_of(missing, 2.0) == 7);
 }
 
-TEST_CASE("heat table: every value is text, the first best is marked, what failed and what is missing is told apart") {
+TEST_CASE("heat table: every value is text, the first best is marked, failed and missing numbers differ") {
     const Page page(heat_table({.caption = "a < b",
                                 .row_name = "width & more",
                                 .column_name = "lr",
@@ -50,7 +50,7 @@ TEST_CASE("heat table: every value is text, the first best is marked, what faile
     const auto cells = page.all("td");
     REQUIRE(page.count("td", "best") == 1);
     CHECK(page.all("td", "best")[0] == cells[1]);
-    Texts scopes;  // who cannot see the table hears of which row and column a number is
+    Texts scopes;  // screen readers read out the row and the column of a number
     for (const PageElement* header : page.all("th")) scopes.push_back(header->attribute("scope"));
     CHECK(scopes == Texts{"col", "col", "col", "col", "row", "row"});
     for (int heat = 0; heat <= 7; ++heat)

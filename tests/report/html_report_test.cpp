@@ -46,7 +46,7 @@ analysis::Track track(const std::string& run, const std::string& middle) {
     return result;
 }
 
-json data_of(const std::vector<analysis::Track>& tracks) { return json::parse(ReportData(tracks).json()); }
+json data_of(const std::vector<analysis::Track>& tracks) { return json::parse(ReportData(tracks).json().dump()); }
 
 }  // namespace
 
@@ -93,7 +93,7 @@ TEST_CASE("report: runs side by side; tensors that only one has keep their place
     CHECK_FALSE(rows.at(1).at("value").at(1).is_null());
     CHECK(rows.at(2).at("name") == "gelu");
     CHECK(rows.at(2).at("value").at(1).is_null());
-    CHECK(data.at("under").size() == 12);  // six of each run
+    CHECK(data.at("under").size() == 12);  // six for each run
     CHECK(data.at("under").at(0).at("share") == 0.25);
     CHECK(data.at("under").at(0).at("step") == 6);
     CHECK(data.at("under").at(6).at("run") == 1);
@@ -148,6 +148,6 @@ TEST_CASE("report: written whole or not at all") {
     CHECK(TemporaryFolder::read(path) == html_report(tracks, "title"));
     const auto missing = folder.path() / "no" / "report.html";
     REQUIRE_THROWS_WITH(write_html_report(missing, tracks, "title"),
-                        "report: " + missing.string() + " cannot be written");
+                        "report: " + missing.string() + " cannot be written: No such file or directory");
     REQUIRE_THROWS_WITH(html_report(std::vector<analysis::Track>{}, "title"), "report: no run was given");
 }

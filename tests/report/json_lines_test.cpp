@@ -48,7 +48,7 @@ analysis::Track example() {
 
 }  // namespace
 
-TEST_CASE("json lines: one object per tensor, pass and step, with null and a flag for what is not finite") {
+TEST_CASE("json lines: one object per tensor, pass and step, with null and a flag for numbers that are not finite") {
     const auto lines = parse_lines(json_lines(example()));
     REQUIRE(lines.size() == 4);
     CHECK(lines[0].at("run") == "run \"1\"");
@@ -105,5 +105,6 @@ TEST_CASE("json lines: a file is written whole, or an error names it") {
     write_json_lines(path, example());
     CHECK(TemporaryFolder::read(path) == json_lines(example()));
     const auto missing = folder.path() / "no" / "track.jsonl";
-    REQUIRE_THROWS_WITH(write_json_lines(missing, example()), "tracker: " + missing.string() + " cannot be written");
+    REQUIRE_THROWS_WITH(write_json_lines(missing, example()),
+                        "tracker: " + missing.string() + " cannot be written: No such file or directory");
 }

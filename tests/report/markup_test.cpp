@@ -23,11 +23,18 @@ TEST_CASE("markup: text is escaped for tags and quoted attributes, and only wher
     CHECK(escaped("fp8-amax 2^-3 ünï") == "fp8-amax 2^-3 ünï");
 }
 
+TEST_CASE("markup: numbers with a fixed number of decimals") {
+    CHECK(fixed_decimals(2.0, 3) == "2.000");
+    CHECK(fixed_decimals(-0.25, 1) == "-0.2");  // a tie goes to the even digit
+    CHECK(fixed_decimals(1e5, 0) == "100000");
+    CHECK(fixed_decimals(1e300, 1).size() == 303);
+}
+
 TEST_CASE("markup: a page is whole and holds title, style and body in their places") {
     const std::string text = html_page("a < b", "p > b { }", "<p>x</p><div>y</div>");
     const Page page(text);
     CHECK(page.problems() == Texts{});
-    CHECK(text.starts_with("<!DOCTYPE html>\n"));  // without it browsers lay out pages as in the nineties
+    CHECK(text.starts_with("<!DOCTYPE html>\n"));  // without it browsers use quirks mode
     CHECK(text.ends_with("</html>\n"));
     CHECK(page.texts("title") == Texts{"a < b"});
     CHECK(page.texts("style") == Texts{"p > b { }"});

@@ -4,18 +4,22 @@
 #include "support/catch.hpp"
 #include "support/page.hpp"
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
+#include <limits>
 #include <set>
 #include <string>
 #include <vector>
 
 using unitscale::report::report_page;
+using unitscale::report::script_json;
 using unitscale::test::Page;
 using unitscale::test::PageElement;
 using unitscale::test::Texts;
 
 TEST_CASE("report page: one page with title, data and script, which asks nothing of the network") {
-    const Page page(report_page("a <b> & c", "{\"runs\":[\"a & b > c\"]}"));
+    const Page page(report_page("a <b> & c", {{"runs", {"a & b > c"}}}));
     CHECK(page.problems() == Texts{});
     CHECK(page.links() == Texts{});
     CHECK(page.requests() == Texts{});
@@ -24,24 +28,43 @@ TEST_CASE("report page: one page with title, data and script, which asks nothing
     REQUIRE(page.count("style") == 1);
     REQUIRE(page.count("script") == 1);
     const std::string script = page.texts("script")[0], style = page.texts("style")[0];
-    CHECK(script.find("const data = {\"runs\":[\"a & b > c\"]};\n") != std::string::npos);
+    CHECK(script.find("const data = {\"runs\":[\"a \\u0026 b \\u003e c\"]};\n") != std::string::npos);
     CHECK(script.ends_with(unitscale::report::report_script));
     CHECK(style == unitscale::report::report_style);
     CHECK(style.find("prefers-color-scheme: dark") != std::string::npos);
-    CHECK(page.parent(*page.all("script")[0]).name == "body");  // behind what it looks up
+    CHECK(page.parent(*page.all("script")[0]).name == "body");  // after the elements that it looks up
     CHECK(page.says("This page draws its figures with a script"));
     CHECK(page.texts("option") == Texts{"start and end", "start of training", "end of training"});
 }
 
-TEST_CASE("report page: what the script looks up by name is in the markup") {
-    const Page page(report_page("t", "{}"));
+TEST_CASE("report page: any string in the data reads back equal and cannot end the script") {
+    const std::string nasty = "</script><b>\"quoted\" \\ & \n\t\x01 \xc3\xa9";
+    const std::string text = script_json({{nasty, nasty}});
+    CHECK(nlohmann::json::parse(text).at(nasty).get<std::string>() == nasty);
+    for (const char c : {'<', '>', '&'}) CHECK(text.find(c) == std::string::npos);
+    const Page page(report_page("t", {{nasty, nasty}}));
+    CHECK(page.problems() == Texts{});
+    CHECK(page.count("script") == 1);
+    CHECK(page.count("b") == 0);
+    CHECK(script_json({{"a", "\xff"}}) == "{\"a\":\"\xef\xbf\xbd\"}");  // not UTF-8
+}
+
+TEST_CASE("report page: numbers read back equal; NaN and infinity are null") {
+    for (const double x : {0.1, 1e300, -5e-324, 1.0 / 3.0, 65504.0, 0.0})
+        CHECK(nlohmann::json::parse(script_json(x)).get<double>() == x);
+    CHECK(script_json(std::numeric_limits<double>::infinity()) == "null");
+    CHECK(script_json(std::numeric_limits<double>::quiet_NaN()) == "null");
+}
+
+TEST_CASE("report page: every element that the script looks up by name is in the markup") {
+    const Page page(report_page("t", nlohmann::ordered_json::object()));
     std::set<std::string> there, wanted;
     for (const PageElement& element : page.elements())
         if (element.attributes.contains("id")) there.insert(element.attribute("id"));
     const std::string script = page.texts("script").at(0);
     for (std::size_t at = script.find("$('"); at != std::string::npos; at = script.find("$('", at + 1))
         wanted.insert(script.substr(at + 3, script.find('\'', at + 3) - at - 3));
-    // All ids serve the script: one that it does not name is a slip.
+    // All ids serve the script: an id that the script does not name is a mistake.
     CHECK(wanted == there);
     CHECK(wanted == std::set<std::string>{"alerts", "count", "filter", "log", "model", "module", "runs", "title",
                                           "when", "worst"});
@@ -88,7 +111,7 @@ TEST_CASE("pages: the reader gives text, cells, places of elements, links and po
     CHECK(lines_of(*paths[2]).empty());         // has a horizontal line, which the reader does not follow
 }
 
-TEST_CASE("pages: the reader finds what browsers would mend or leave out without a word") {
+TEST_CASE("pages: the reader finds faults that browsers repair silently") {
     const std::string head = "<!DOCTYPE html>\n<html lang=\"en\"><head><title>t</title></head>";
     const std::string svg = "<svg xmlns=\"http://www.w3.org/2000/svg\">";
     struct Broken {
@@ -115,7 +138,7 @@ TEST_CASE("pages: the reader finds what browsers would mend or leave out without
         {"<p class>x</p>", "line 1: class of <p> has no value"},
         {"<p title=\"a<b\">x</p>", "line 1: title of <p> holds <"},
         {"<p id=\"a>x</p>", "<p> is not closed"},
-        {svg + "<path data-x/></svg>", "line 1: data-x of <path> has no value"},  // XML has none such
+        {svg + "<path data-x/></svg>", "line 1: data-x of <path> has no value"},  // XML has no attributes without value
         {svg + "<path d=\"M0 nan\"/></svg>", "line 1: d of <path> is not finite: M0 nan"},
         {svg + "<rect x=\"-inf\"/></svg>", "line 1: x of <rect> is not finite: -inf"},
         // Entities.
@@ -158,7 +181,7 @@ TEST_CASE("pages: the reader finds what browsers would mend or leave out without
     CHECK(Page(svg + "<path d=\"M0 0\"/></svg>\n").problems() == Texts{});
 }
 
-TEST_CASE("pages: the reader finds what a page asks of the network") {
+TEST_CASE("pages: the reader finds the requests of a page to the network") {
     const std::vector<std::string> asking = {
         "<a href=\"https://a.b\">x</a>",
         "<a href=\"other.html\">x</a>",

@@ -34,7 +34,7 @@ TEST_CASE("snr figure: one curve and one name per format, axes in powers of two 
     CHECK(ticks == Texts{"Signal-to-noise ratio of a normal tensor", "2\u22128", "2\u22124", "20", "24", "28", "100",
                          "101", "102", "103", "104", "standard deviation of the tensor"});
 
-    // Every ratio stands at its place: from left to right by the exponent, from below upwards by its logarithm out of 4.
+    // Every ratio stands at its place: from left to right by the exponent, upwards by its logarithm on a scale to 4.
     const PageElement& frame = *page.all("svg").at(1);
     const double width = std::stod(frame.attribute("width")), height = std::stod(frame.attribute("height"));
     const auto paths = page.all("path", "curve", &frame);

@@ -45,7 +45,7 @@ double number(const PageElement& element, const std::string& attribute) {
 /// The groups of curves in the frame. The key's curves stand outside the frame.
 std::vector<const PageElement*> groups(const Page& page) { return page.all("g", "", page.all("svg").at(1)); }
 
-/// What a path of the n-th curve draws: `curve` or `band`.
+/// The lines that a path of the n-th curve draws. The class is `curve` or `band`.
 Lines lines(const Page& page, std::size_t n, std::string_view kind) {
     Lines result;
     const auto paths = page.all("path", kind, groups(page).at(n));

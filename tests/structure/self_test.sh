@@ -29,6 +29,7 @@ good_tree() {
   header io/npz.hpp '#include <zip.h>' '#include <unitscale/io/text.hpp>'
   header io/atomic_file.hpp '#include <fcntl.h>' '#include <unitscale/io/text.hpp>'
   header train/loop.hpp '#include <unitscale/io/json.hpp>' '#include <unitscale/ops/add.hpp>'
+  header report/plot.hpp '#include <nlohmann/json.hpp>' '#include <unitscale/io/atomic_file.hpp>'
   header io/page.hpp '#include <unitscale/base/error.hpp>'
   header unitscale.hpp '//   io/page.hpp: few need it' '#include <unitscale/base/error.hpp>' '#include <unitscale/formats/format.hpp>' \
     '#include <unitscale/tensor/backend.hpp>' '#include <unitscale/ops/add.hpp>' '#include <unitscale/io/text.hpp>' \
@@ -37,7 +38,7 @@ good_tree() {
     '    prefix Variable<T> add<T>(Variable<T>);' '#define UNITSCALE_COMPILED_CLASSES(prefix, T) \' '    prefix class nn::Linear<T>;'
   header numerics.hpp '#include <unitscale/base/error.hpp>' '#include <unitscale/formats/format.hpp>'
   local name
-  for name in base/error formats/format tensor/backend ops/add io/text io/page io/json io/npz io/atomic_file train/loop; do
+  for name in base/error formats/format tensor/backend ops/add io/text io/page io/json io/npz io/atomic_file report/plot train/loop; do
     test_of $name "#include <unitscale/$name.hpp>" 'TEST_CASE("a") { REQUIRE(true); }'
   done
   mkdir -p "$tree/docs" "$tree/examples"
@@ -151,6 +152,12 @@ case $check in
     expect_fault include/unitscale/io/text.hpp '<zip.h>: only'
     header io/text.hpp '#include <unitscale/io/npz.hpp>'
     expect_fault include/unitscale/io/text.hpp 'needs libzip'
+    header io/text.hpp '#include <fcntl.h>'
+    expect_fault include/unitscale/io/text.hpp '<fcntl.h>: only'
+    header io/text.hpp '#include <unitscale/io/atomic_file.hpp>'
+    expect_fault include/unitscale/io/text.hpp 'needs POSIX files'
+    header report/plot.hpp '#include <unitscale/train/loop.hpp>'
+    expect_fault include/unitscale/report/plot.hpp 'layer report may not include <unitscale/train/loop.hpp>'
     header ops/add.hpp 'inline Eigen::MatrixXf product;'
     expect_fault include/unitscale/ops/add.hpp:3 'container of Eigen'
     header ops/add.hpp '#include <omp.h>'
@@ -180,6 +187,8 @@ case $check in
     expect_fault $umbrella 'does not include ops/add.hpp'
     echo '#include <unitscale/io/json.hpp>' >> "$tree/$umbrella"
     expect_fault $umbrella 'io/json.hpp, which needs nlohmann-json'
+    echo '#include <unitscale/report/plot.hpp>' >> "$tree/$umbrella"
+    expect_fault $umbrella 'report/plot.hpp, which needs nlohmann-json'
     echo '#include <unitscale/io/npz.hpp>' >> "$tree/$umbrella"
     expect_fault $umbrella 'io/npz.hpp, which needs libzip'
     echo '#include <unitscale/io/atomic_file.hpp>' >> "$tree/$umbrella"

@@ -11,23 +11,23 @@
 #include <utility>
 #include <vector>
 
-// Reads the HTML and SVG that our pages consist of, so that tests ask for data instead of markup. No general parser: whatever our
-// pages do not use is a problem, and so is whatever browsers would mend without a word.
+// Reads the HTML and SVG of this project's pages, so that tests ask for data instead of markup. It is no general
+// parser: constructs that the pages do not use are problems, and so are faults that browsers repair silently.
 namespace unitscale::test {
 
-/// An element with what is inside it.
+/// An element and its content.
 struct PageElement {
     std::string name{};
     std::map<std::string, std::string> attributes{};  ///< decoded
-    std::string text{};  ///< with the text of inner elements but style and script; decoded, white space as one blank
-    std::size_t parent = 0;  ///< its place in Page::elements()
+    std::string text{};      ///< with inner elements except style and script; decoded, white space as one blank
+    std::size_t parent = 0;  ///< the place of its parent in Page::elements()
 
-    /// "" if there is none.
+    /// The value of an attribute; "" if the element lacks it.
     [[nodiscard]] std::string attribute(const std::string& key) const {
         const auto found = attributes.find(key);
         return found == attributes.end() ? "" : found->second;
     }
-    /// Whether the attribute `class` names this class. Every element has the class "".
+    /// True if the attribute `class` names this class. Every element has the class "".
     [[nodiscard]] bool has_class(std::string_view wanted) const {
         return (' ' + attribute("class") + ' ').find(' ' + std::string(wanted) + (wanted.empty() ? "" : " ")) !=
                std::string::npos;
@@ -48,16 +48,16 @@ public:
     Page(const Page&) = delete;
     Page& operator=(const Page&) = delete;
 
-    /// What is wrong, with the numbers of lines.
+    /// The faults of the page, with line numbers.
     [[nodiscard]] const Texts& problems() const noexcept { return problems_; }
 
-    /// The elements in their order. The first one is no element: it holds the others.
+    /// The elements in order. The first entry is no element: it holds the others.
     [[nodiscard]] const std::vector<PageElement>& elements() const noexcept { return elements_; }
 
-    /// All text but style and script.
+    /// The whole text, without style and script.
     [[nodiscard]] const std::string& text() const noexcept { return elements_[0].text; }
 
-    /// Whether a line of text stands somewhere on the page.
+    /// True if the page contains the text.
     [[nodiscard]] bool says(std::string_view words) const { return text().find(words) != std::string::npos; }
 
     /// The elements of this name and class, inside `outer` if it is given.
@@ -73,14 +73,14 @@ public:
     [[nodiscard]] std::size_t count(std::string_view name, std::string_view its_class = "") const {
         return all(name, its_class).size();
     }
-    /// Their texts.
+    /// The texts of these elements.
     [[nodiscard]] Texts texts(std::string_view name, std::string_view its_class = "",
                               const PageElement* outer = nullptr) const {
         Texts found;
         for (const PageElement* element : all(name, its_class, outer)) found.push_back(element->text);
         return found;
     }
-    /// What holds an element.
+    /// The element around an element.
     [[nodiscard]] const PageElement& parent(const PageElement& element) const { return elements_[element.parent]; }
 
     /// The texts of a table's cells, by row.
@@ -95,7 +95,7 @@ public:
         return found;
     }
 
-    /// Where links lead to. Those into the page itself are checked: a target that is not there is a problem.
+    /// The targets of links. A link into the page without a target is a problem.
     [[nodiscard]] Texts links() const {
         Texts found;
         for (const PageElement& element : elements_)
@@ -104,7 +104,7 @@ public:
         return found;
     }
 
-    /// What the page asks of the network, or would where a reader follows it: none of our pages does.
+    /// The requests of the page to the network, including links out of the page. No page of this project has any.
     [[nodiscard]] Texts requests() const {
         Texts found;
         const auto search = [&](const std::string& text, std::string_view place) {
@@ -129,7 +129,7 @@ public:
 private:
     static constexpr std::string_view svg_name_space = "http://www.w3.org/2000/svg";
 
-    /// Whether `word` is one of the words of a list.
+    /// True if `word` is one of the words of a list.
     [[nodiscard]] static bool listed(std::string_view list, std::string_view word) {
         for (std::size_t at = list.find(word); !word.empty() && at != std::string_view::npos;
              at = list.find(word, at + 1)) {
@@ -202,7 +202,7 @@ private:
             if (!listed(raw_names, element.name) && element.text.ends_with(' ')) element.text.pop_back();
     }
 
-    /// Adds text to the open elements, white space as one blank and none at the beginning.
+    /// Adds text to the open elements. White space becomes one blank, and none at the beginning.
     void add_text(const std::string& text) {
         const bool blank = std::all_of(text.begin(), text.end(), is_space);
         if (!blank && listed(strict_names, elements_[open_.back()].name))
@@ -266,7 +266,7 @@ private:
         at_ = end;
     }
 
-    /// From behind the name to before > or />.
+    /// Reads from the end of the name up to > or />.
     void read_attributes(PageElement& element) {
         while (true) {
             const bool apart = is_space(now());
@@ -311,9 +311,9 @@ private:
         if (holder == "p" && !listed(inline_names, name)) problem('<', name, "> stands in <p>");
     }
 
-    /// Names of elements are given once, and those that are referred to are there.
+    /// Checks that ids are unique, and that every id that is referred to exists.
     void check_names() {
-        std::map<std::string, int> names;  // how many have it
+        std::map<std::string, int> names;  // how many elements have the id
         for (const PageElement& element : elements_)
             if (element.attributes.contains("id") && ++names[element.attribute("id")] == 2)
                 problem("two elements have the id ", element.attribute("id"));
@@ -329,7 +329,7 @@ private:
             }
     }
 
-    /// What only whole pages and pictures have.
+    /// Checks the parts that only whole pages and pictures have.
     void check_whole() {
         if (!is_page_ && !is_picture_) return;
         for (const char* name : {"html", "head", "body"})
@@ -349,21 +349,21 @@ private:
 
     static constexpr std::string_view raw_names = "style script";
     static constexpr std::string_view void_names = "meta input br";
-    static constexpr std::string_view inline_names = "a b i span sup sub tspan";  // no end of a word
+    static constexpr std::string_view inline_names = "a b i span sup sub tspan";  // these do not end a word
     static constexpr std::string_view svg_names = "svg g path rect circle line text tspan title style";
     static constexpr std::string_view html_names =
         "html head meta title style body header main div p span a b i sup sub br h1 h2 h3 table caption tr td th ul li "
         "details "
         "summary label input select option button noscript script";
     static constexpr std::string_view strict_names =
-        "html head table tr ul select";  // hold nothing but what `places` says
+        "html head table tr ul select";  // hold only the elements in `places`
     static constexpr std::string_view places =
         "head:html body:html meta:head title:head style:head script:head caption:table tr:table td:tr th:tr li:ul "
         "option:select "
         "summary:details";
 
     std::string markup_{};
-    std::size_t at_ = 0, token_ = 0;  ///< where the reader is, and where the tag or text began that it reads
+    std::size_t at_ = 0, token_ = 0;  ///< the reader's position, and the start of the current tag or text
     bool is_page_ = false, is_picture_ = false;
     std::vector<PageElement> elements_{};
     std::vector<std::size_t> open_{};  ///< places, from the outermost
@@ -374,8 +374,8 @@ struct PagePoint {
     double x = 0.0, y = 0.0;
 };
 
-/// The lines that a path draws, each without a break, from its attribute `d`: moves and lines to places; a closed one has its first
-/// point again at its end. Nothing at all if the path has other parts.
+/// The unbroken lines that a path draws, from the moves and lines in its attribute `d`. A closed line repeats its first
+/// point at its end. The result is empty if the path has other parts.
 [[nodiscard]] inline std::vector<std::vector<PagePoint>> lines_of(const PageElement& path) {
     std::vector<std::vector<PagePoint>> lines;
     const std::string d = path.attribute("d");
@@ -399,7 +399,7 @@ struct PagePoint {
     return lines;
 }
 
-/// What the curves of the chart with this label draw, by their names; nothing if there is no such chart.
+/// The lines of the curves in the chart with this label, by the curves' names; empty if there is no such chart.
 [[nodiscard]] inline std::map<std::string, std::vector<std::vector<PagePoint>>> curves_of(const Page& page,
                                                                                           std::string_view label) {
     std::map<std::string, std::vector<std::vector<PagePoint>>> curves;

@@ -32,7 +32,7 @@ struct AuditedInput {
 struct AuditedOp {
     std::string path{}, op{};
     double alpha = 1.0;
-    double phi = 0.0;  ///< by which its gradient differs from the true one; NaN: no gradient arrives
+    double phi = 0.0;  ///< factor of its gradient, relative to the true gradient; NaN if no gradient arrives
     JoinedBy joined_by = JoinedBy::plan;
     std::vector<AuditedInput> inputs{};
     std::vector<Shape> outputs{};
@@ -42,18 +42,18 @@ struct AuditedOp {
 struct AuditedLeaf {
     std::string name{};
     Shape shape{};
-    double s = 1.0;  ///< gradient = s times the true one
+    double s = 1.0;  ///< gradient = s times the true gradient
 };
 
-/// What `audit` found.
+/// The result of `audit`.
 struct Audit {
     std::vector<AuditedOp> ops{};
     std::vector<AuditedLeaf> leaves{};
-    /// One line per tensor whose consumers disagree on phi, and per op whose outputs do: the gradients from there on are
-    /// mixtures in the wrong proportions.
+    /// One line for each tensor with consumers that disagree on phi, and for each op with outputs that disagree on phi.
+    /// The gradients from there on are mixtures in the wrong proportions.
     std::vector<std::string> faults{};
     double scaling_multiplications = 0.0;  ///< by factors other than 1, in a forward and backward pass
-    double product_operations = 0.0;       ///< multiplications and additions of matrix products, the same
+    double product_operations = 0.0;       ///< multiplications and additions of the matrix products in these passes
 
     [[nodiscard]] bool valid() const noexcept { return faults.empty(); }
     /// Multiplications by factors as a share of the operations of the matrix products.
@@ -62,29 +62,31 @@ struct Audit {
     }
 };
 
-/// Whether two products of factors are the same number but for rounding.
+/// True if two products of factors differ by rounding only.
 [[nodiscard]] inline bool same_factor(double a, double b) noexcept {
     return std::abs(a - b) <= 1e-9 * std::max(std::abs(a), std::abs(b));
 }
 
-/// A shape list and numbers as the audit writes them.
+/// A factor as the audit writes it: six digits.
 [[nodiscard]] inline std::string factor_text(double factor) {
     char text[32];
     std::snprintf(text, sizeof text, "%.6g", factor);
     return text;
 }
 
-/// Checks the scale factors of a recorded step: whether every gradient is the true gradient of the scaled function times a
-/// constant, and which.
+/// Checks the scale factors of a recorded step: is every gradient the true gradient of the scaled function times a
+/// constant, and by which constant?
 ///
-/// phi(tensor) is by how much the tensor's gradient, as the tape computes it, exceeds the true one. phi(loss) = 1; walking
-/// back, phi(input of an edge) = phi(op) beta / alpha, and phi(op) = phi(output) times the output's weight. Gradients are valid
-/// if and only if every tensor has one phi, the same along all its consumers: then phi is its constant s. (Sufficient
-/// always; necessary but for coincidences of values, such as two consumers whose gradients are parallel.) No cut-edges are
-/// needed for this walk, so it judges plans, explicit constraints and factors that are right by construction (residual split
-/// and add) alike.
-/// Call it when the step is recorded, before `backward` or after it. It joins the betas as `backward` does. Time O(nodes + edges).
-/// Error: no losses.
+/// phi(tensor) is the ratio of the gradient that the tape computes to the tensor's true gradient. The walk starts from
+/// phi(loss) = 1 and goes back: phi(op) = phi(output) times the output's weight,
+///   phi(input of an edge) = phi(op) beta / alpha
+/// Gradients are valid if and only if all consumers of every tensor agree on phi: then phi is its constant s.
+/// The condition is always sufficient. It is necessary except for coincidences of values, such as two consumers with
+/// parallel gradients. The walk needs no cut-edges: it also judges plans, explicit constraints and factors that are
+/// right by construction (residual split and add).
+///
+/// Call it after the step is recorded, before or after `backward`. It joins the betas as `backward` does.
+/// Time O(nodes + edges). Error: no losses.
 /// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, section 5 and appendix E. Test: tests/analysis/audit_test.cpp
 template <class T>
 [[nodiscard]] Audit audit(Tape<T>& tape, std::span<const Variable<T>> losses) {
@@ -141,7 +143,7 @@ template <class T>
                                                     " a gradient with the factor ", factor_text(sent),
                                                     "; another consumer's has ", factor_text(known)));
         }
-        // Each gradient of an operand is one more product of the same size; attention's three gradients cost two.
+        // Each gradient of an operand is one more product of equal size; the three gradients of attention cost two.
         const auto passes = static_cast<double>(1 + std::min<std::size_t>(gradients, 2));
         result.product_operations += 2.0 * static_cast<double>(node.multiply_adds) * passes;
     }
@@ -159,8 +161,8 @@ template <class T>
     return audit(tape, std::span<const Variable<T>>(&loss, 1));
 }
 
-/// The audit as tables for people: ops in order of recording (`|` after a beta marks a cut-edge, `=` one that is joined, `-` an
-/// input without gradient), the constants of the parameters, the verdict.
+/// The audit as text tables: the ops in order of recording, the constants of the parameters, the verdict.
+/// After a beta, `|` marks a cut-edge and `=` a joined edge. `-` stands for an input without gradient.
 [[nodiscard]] inline std::string to_text(const Audit& audit) {
     std::vector<std::vector<std::string>> rows = {{"op", "inputs", "output", "alpha", "betas", "phi"}};
     for (const AuditedOp& op : audit.ops) {

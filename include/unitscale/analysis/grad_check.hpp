@@ -17,13 +17,14 @@
 
 namespace unitscale::analysis {
 
-/// A recipe with the given scaling and nothing else, for checks of single ops: they join the factors that they name, as they
-/// would inside a residual branch. (A plan would find every input of a lone op to be a cut-edge.)
+/// A recipe with the given scaling and nothing else, for checks of single ops. Ops then join the factors that they
+/// name, as inside a residual branch. (A plan would find that every input of a lone op is a cut-edge.)
 [[nodiscard]] inline Recipe plain_recipe(Scaling scaling) {
     return {.name = "check", .description = "", .scaling = scaling, .constraint = Constraint::to_output_scale};
 }
 
-/// sum over i of direction[i] y[i] as an op: the loss whose gradient for y is `direction`, sent as data and the given scale.
+/// sum over i of direction[i] y[i] as an op. As a loss, its gradient for y is `direction`, sent as data with the given
+/// scale.
 template <class T>
 [[nodiscard]] Variable<T> project(Variable<T> y, const Tensor<T>& direction, double gradient_scale = 1.0) {
     Tape<T>& tape = y.tape("project");
@@ -52,8 +53,8 @@ struct OpRun {
     std::vector<Tensor<T>> gradients{};
 };
 
-/// Runs `f(tape, variables)` on the inputs. The gradient that arrives at its output is `output_gradient`, or where that is
-/// empty unit normal from `seed`.
+/// Runs `f(tape, variables)` on the inputs. The gradient that arrives at its output is `output_gradient`. If that
+/// tensor is empty, the gradient is unit normal from `seed`.
 template <class T, class F>
 [[nodiscard]] OpRun<T> run_op(const Recipe& recipe, const std::vector<Tensor<T>>& inputs, F&& f,
                               const Tensor<T>& output_gradient = {}, std::uint64_t seed = 1, int threads = 1) {
@@ -71,7 +72,8 @@ template <class T, class F>
     return run;
 }
 
-/// Largest distance of `actual` from factor * expected, relative to the largest magnitude of the latter (at least `floor`).
+/// Largest distance of `actual` from factor * expected, relative to the largest magnitude of factor * expected, which
+/// counts as at least `floor`.
 template <class T>
 [[nodiscard]] double relative_error(const Tensor<T>& actual, const Tensor<T>& expected, double factor = 1.0,
                                     double floor = 1e-30) {
@@ -95,8 +97,9 @@ struct GradCheckOptions {
 
 /// Largest relative error of an op's gradients against central differences, per input, in double and under `none`:
 ///   (L(x + h e_i) - L(x - h e_i)) / 2h,   L = sum of G f(x), G unit normal
-/// `f(tape, variables)` takes the inputs as variables and returns one; random choices in it must come from the tape.
-/// Costs two evaluations per input element: keep the inputs small. Error of a right gradient: about 1e-9.
+/// `f(tape, variables)` takes the inputs as variables and returns one. Its random choices must come from the tape.
+/// The check costs two evaluations per input element: keep the inputs small. The error of a correct gradient is about
+/// 1e-9.
 /// Test: tests/analysis/grad_check_test.cpp
 template <class F>
 [[nodiscard]] std::vector<double> grad_check(const std::vector<Tensor<double>>& inputs, F&& f,
@@ -130,13 +133,14 @@ template <class F>
     return errors;
 }
 
-/// The constant factor between two tensors that ought to be multiples of each other, and how far they are from that.
+/// The constant factor between two tensors that are expected to be multiples of each other, and the deviation from it.
 struct FactorFit {
     double factor = 0.0;  ///< least squares of actual = factor * reference
     double error = 0.0;   ///< largest deviation, relative
 };
 
-/// An op's factors as it applies them: its value and gradients under `unit` over those under `none`.
+/// An op's factors as it applies them: its value and gradients under `unit`, divided by its value and gradients under
+/// `none`.
 struct FactorReport {
     FactorFit alpha{};
     std::vector<FactorFit> betas{};
@@ -153,8 +157,8 @@ template <class T>
     return {.factor = factor, .error = relative_error(actual, reference, factor)};
 }
 
-/// Runs an op under `none` and under `unit` with the same inputs and output gradient and compares. Each `error` is about
-/// 1e-15 for an op that applies constant factors in the two directions, as a unit-scaled op must.
+/// Runs an op under `none` and under `unit` with the same inputs and output gradient, and compares the results.
+/// Each `error` is about 1e-15 for an op that applies constant factors forward and backward, as a unit-scaled op must.
 template <class F>
 [[nodiscard]] FactorReport factor_check(const std::vector<Tensor<double>>& inputs, F&& f, std::uint64_t seed = 1) {
     const OpRun<double> plain = run_op<double>(plain_recipe(Scaling::none), inputs, f, {}, seed);

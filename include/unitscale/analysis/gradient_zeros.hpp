@@ -22,8 +22,8 @@ namespace unitscale::analysis {
 /// Elements of gradients that are zero.
 struct ZeroCount {
     std::uint64_t elements = 0;
-    std::uint64_t stored = 0;   ///< zero in the tensor as it is stored
-    std::uint64_t rounded = 0;  ///< zero once a product has rounded its operand; at least `stored`
+    std::uint64_t stored = 0;   ///< zeros in the stored tensor
+    std::uint64_t rounded = 0;  ///< zeros after a product has rounded its operand; at least `stored`
 
     ZeroCount& operator+=(const ZeroCount& other) noexcept {
         elements += other.elements;
@@ -37,16 +37,18 @@ struct ZeroCount {
     friend bool operator==(const ZeroCount&, const ZeroCount&) = default;
 };
 
-/// Zero counts by kind: the op whose output's gradient it is (`linear`, `gelu`, ...), and `parameter` for those of parameters.
+/// Zero counts by kind. The kind of an output's gradient is the op (`linear`, `gelu`, ...); for parameters it is
+/// `parameter`.
 using GradientZeroCounts = std::map<std::string, ZeroCount>;
 
-/// Counts the zeros of every gradient of the first, every `every`-th and the last step: what low precision loses in the backward
-/// pass. A gradient that a product takes as operand is also counted as that product rounds it: with its format and bias, to
-/// nearest. Operands that are rounded row by row or column by column count as they are stored. Tensors of one element, losses above
-/// all, are left out.
+/// Counts the zeros of every gradient in the first, every `every`-th and the last step: the loss of low precision in
+/// the backward pass. A gradient that a product takes as operand is also counted as the product rounds it: with the
+/// product's format and bias, to nearest. Operands that are rounded row by row or column by column count as they are
+/// stored. Tensors of one element, mainly losses, are left out.
 ///   GradientZeros<Half> zeros(state, 20, 1000);
 ///   tape.set_observer(&zeros);
-/// Of a step in micro-batches it sees the first, and of the parameters' gradients the sum over all. The state outlives it.
+/// In a step of several micro-batches it counts the first one; for parameters it counts the sum of gradients over all.
+/// The state must outlive it.
 /// Error: a step of 0. Test: tests/analysis/gradient_zeros_test.cpp
 template <class T>
 class GradientZeros : public Observer<T> {
@@ -72,7 +74,7 @@ public:
         if (of_parameter ? step_.micro_batch + 1 != step_.micro_batches : step_.micro_batch != 0) return;
         if (!as_now_) {
             as_now_ = *state_;
-            for (const ScalingState::Product& product : as_now_->products())  // the forward pass has met them all
+            for (const ScalingState::Product& product : as_now_->products())  // all were registered in the forward pass
                 products_.emplace(as_now_->path(product.site), product);
         }
         ZeroCount count{.elements = event.tensor.size()};
@@ -84,7 +86,7 @@ public:
         counts_[std::string(event.op)] += count;
     }
 
-    /// The latest step that was counted, 0 for none, and its counts.
+    /// The latest counted step (0 before the first) and its counts.
     [[nodiscard]] std::uint64_t counted_step() const noexcept { return counted_step_; }
     [[nodiscard]] const GradientZeroCounts& counts() const noexcept { return counts_; }
 
@@ -117,8 +119,8 @@ private:
     std::uint64_t counted_step_ = 0;
     GradientZeroCounts counts_{};
     std::map<std::string, ScalingState::Product, std::less<>> products_{};
-    std::optional<ScalingState>
-        as_now_{};  ///< a copy, asked for the bias that the product will find: nothing is remembered by it
+    /// A copy of the state: asking it for the bias that the product will use changes no history.
+    std::optional<ScalingState> as_now_{};
 };
 
 }  // namespace unitscale::analysis

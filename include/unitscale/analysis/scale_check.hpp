@@ -41,9 +41,10 @@ struct ScaleReport {
     std::vector<Moments> gradients{};
 };
 
-/// Runs an op under `unit` with unit-normal inputs of the given shapes and a unit-normal output gradient: every standard
-/// deviation (or rms, where the op's reference says so) of a unit-scaled op is near 1. Statistical error of a std over n
-/// independent elements: (2n)^-1/2. T: float or double. Test: tests/analysis/scale_check_test.cpp
+/// Runs an op under `unit` with unit-normal inputs of the given shapes and a unit-normal output gradient. Every
+/// standard deviation of a unit-scaled op is then near 1 (the rms, where the op's reference says so). The statistical
+/// error of a standard deviation over n independent elements is (2n)^-1/2. T: float or double.
+/// Test: tests/analysis/scale_check_test.cpp
 template <class T, class F>
 [[nodiscard]] ScaleReport scale_check(const std::vector<Shape>& shapes, F&& f, std::uint64_t seed = 1) {
     std::vector<Tensor<T>> inputs;

@@ -24,9 +24,9 @@ namespace unitscale::analysis {
 }
 [[nodiscard]] inline double normal_tail(double u) noexcept { return 0.5 * std::erfc(u * (0.5 * std::numbers::sqrt2)); }
 
-/// The integral of (u - q)^2 over [a, b] under the unit normal, b possibly infinite. With D the density and P the mass:
+/// The integral of (u - q)^2 over [a, b] under the unit normal; b may be infinite. With D the density and P the mass:
 ///   (1 + q^2) P(a, b) + (a - 2 q) D(a) - (b - 2 q) D(b)
-/// Over a short interval these terms cancel; there the integrand is a smooth function and five Gauss points give 1e-10.
+/// Over a short interval these terms cancel. There the integrand is smooth, and five Gauss points give 1e-10.
 [[nodiscard]] inline double squared_error(double q, double a, double b) noexcept {
     if (b - a > 0.5) {
         const double end = std::isinf(b) ? 0.0 : (b - 2.0 * q) * normal_density(b);
@@ -42,20 +42,20 @@ namespace unitscale::analysis {
     return sum * half;
 }
 
-/// The signal-to-noise ratio E[x^2] / E[(x - Q(x))^2] of a normal tensor of standard deviation `sigma`, Q rounding to nearest
-/// and saturating: integrated over the gaps between the format's numbers, not sampled. Between neighbours of a distance h, x
-/// goes to the nearer one; above the largest number, to that one. Where h is below sigma / 10^4, the mean square error of a
-/// whole binade is h^2 / 12 to eight digits.
+/// The signal-to-noise ratio E[x^2] / E[(x - Q(x))^2] of a normal tensor of standard deviation `sigma`. Q rounds to
+/// nearest and saturates. The error is integrated over the gaps between the format's numbers, not sampled. In a gap of
+/// width h, x is rounded to the nearer end; above the largest number, to the largest number. Where h is below
+/// sigma / 10^4, the mean square error of a whole binade is h^2 / 12 to eight digits.
 /// Errors: a format for unsigned numbers; sigma not positive. Reference: Blake, Orr, Luschi 2023, figures 2 and A.1.
 /// Test: tests/analysis/snr_test.cpp
 [[nodiscard]] inline double signal_to_noise(const FloatFormat& format, double sigma) {
     check(format.is_signed() && format.has_zero(), "signal_to_noise: ", name(format),
           " is not a format for signed numbers");
     check(sigma > 0.0 && std::isfinite(sigma), "signal_to_noise: sigma is ", sigma, "; expected a positive number");
-    constexpr double far = 40.0;  // standard deviations: nothing lies above
+    constexpr double far = 40.0;  // standard deviations: the mass above is negligible
     const double largest = static_cast<double>(format.max()) / sigma;
     double noise = 0.0;
-    // Field 0 is the subnormal numbers; field 1 has the same step.
+    // Exponent field 0 holds the subnormal numbers; field 1 has an equal step.
     for (std::uint32_t first = 0; first < format.max_code(); first += std::uint32_t{1} << format.mantissa_bits) {
         const std::uint32_t last = std::min(first + (std::uint32_t{1} << format.mantissa_bits), format.max_code());
         const double low = format.magnitude<double>(first) / sigma, high = format.magnitude<double>(last) / sigma;
@@ -77,7 +77,8 @@ namespace unitscale::analysis {
     return noise > 0.0 ? 0.5 / noise : std::numeric_limits<double>::infinity();
 }
 
-/// A number format with a scale: x is divided by it before rounding. `int8:R` are the integers -127 to 127 that span -R to R.
+/// A number format with a scale: x is divided by the scale before rounding. `int8:R` stands for the integers -127 to
+/// 127, scaled to span -R to R.
 struct ScaledFormat {
     std::string label{};
     FloatFormat format{};
@@ -88,7 +89,8 @@ struct ScaledFormat {
     }
 };
 
-/// The format of that name: one of `find_format`, or int8:R with a positive number R. Error: an unknown name, with the known.
+/// The format of a name: a name that `find_format` knows, or int8:R with a positive number R.
+/// Error: an unknown name; the message lists the known names.
 [[nodiscard]] inline ScaledFormat find_scaled_format(std::string_view wanted) {
     constexpr std::string_view prefix = "int8:";
     if (wanted.starts_with(prefix)) {
@@ -112,7 +114,7 @@ struct ScaledFormat {
     fail("format: unknown name '", wanted, "'; expected ", known, "p3109_k<width>p<precision>s<e|f> or int8:<range>");
 }
 
-/// The ratio over scales: at powers of two from `low` to `high`, `per_octave` to each.
+/// The signal-to-noise ratio over scales: powers of two from 2^low to 2^high, `per_octave` points per octave.
 struct SnrCurve {
     ScaledFormat format{};
     std::vector<double> exponents{}, ratios{};

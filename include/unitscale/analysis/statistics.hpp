@@ -23,8 +23,8 @@
 
 namespace unitscale::analysis {
 
-/// How many magnitudes lie in [2^e, 2^(e+1)), for every exponent e that a float can have, subnormal ones included.
-/// Exponents of doubles beyond both ends are counted at the ends. Zeros, infinities and NaN are not counted.
+/// The number of magnitudes in [2^e, 2^(e+1)), for every exponent e of a float, including subnormal numbers.
+/// Exponents of doubles beyond an end are counted at that end. Zeros, infinities and NaN are not counted.
 struct ExponentHistogram {
     static constexpr int lowest = -149, highest = 127;
     std::array<std::uint64_t, highest - lowest + 1> counts{};
@@ -42,19 +42,18 @@ struct ExponentHistogram {
     }
 };
 
-/// What a tensor's values (data times scale) look like. Moments and extremes are those of the finite elements.
+/// Statistics of a tensor's values (data times scale). Moments and extremes are taken over the finite elements.
 struct TensorSummary {
     std::size_t count = 0;
     std::size_t zeros = 0;  ///< -0 included
     std::size_t nans = 0, infinities = 0;
     double mean = 0.0, std = 0.0, rms = 0.0;
-    double smallest = 0.0;      ///< magnitude of the smallest element other than zero; 0: there is none
-    double largest = 0.0;       ///< magnitude of the largest element
+    double smallest = 0.0;      ///< smallest magnitude other than zero; 0 if all elements are zero
+    double largest = 0.0;       ///< largest magnitude
     std::size_t underflow = 0;  ///< elements other than zero that the format rounds to zero
     std::size_t overflow = 0;   ///< finite elements that round to more than the format's largest number
     double noise = 0.0;         ///< ||Q(x) - x|| / ||x||, with Q rounding to nearest even and saturating
-    std::size_t sampled =
-        0;  ///< elements that noise and histogram were measured on: `count`, unless `sample` said less
+    std::size_t sampled = 0;    ///< elements behind noise and histogram: `count`, or fewer with `sample` > 1
 
     [[nodiscard]] std::size_t non_finite() const noexcept { return nans + infinities; }
     /// A count as a share of all elements; 0 for an empty tensor.
@@ -68,15 +67,15 @@ struct TensorStatistics : TensorSummary {
 };
 
 struct StatisticsOptions {
-    std::optional<FloatFormat>
-        format{};  ///< what underflow, overflow and noise are measured against; empty: they stay 0
-    /// Noise and histogram see one block of 2048 elements in `sample`, and of the other blocks eight elements at a time are
-    /// summed in float (moments to about 1e-7). Counts and extremes see every element.
+    std::optional<FloatFormat> format{};  ///< for underflow, overflow and noise, which stay 0 without a format
+    /// Noise and histogram use one of every `sample` blocks of 2048 elements. In the other blocks groups of eight
+    /// elements are summed in float (moments to about 1e-7). Counts and extremes use every element.
     std::size_t sample = 1;
     int threads = 1;  ///< the result does not depend on it
 };
 
-/// Where a format's range ends, for rounding to nearest even: as doubles and, for the loops, as magnitudes of floats.
+/// The ends of a format's range, for rounding to nearest even: as doubles, and as bits of float magnitudes for the
+/// loops.
 class RangeLimits {
 public:
     RangeLimits() = default;
@@ -85,7 +84,8 @@ public:
         check(format.is_signed() && format.has_zero(), "tensor_statistics: ", name(format),
               " is not a format for signed numbers");
         to_zero_ = compose<double>(false, 1, format.quantum_exponent() - 1);
-        // Between the largest number and the next one that the layout would have; there the even code wins.
+        // The limit is halfway between the largest number and its successor if the layout went on; ties go to the even
+        // code.
         const int last_bit = format.max_exponent() - format.mantissa_bits;
         const double middle = static_cast<double>(format.max()) + compose<double>(false, 1, last_bit - 1);
         largest_kept_ = format.max_code() % 2 == 0 ? middle : std::nextafter(middle, 0.0);
@@ -95,14 +95,14 @@ public:
         kept_word_ = word(kept);
     }
 
-    /// Whether a finite magnitude other than zero becomes zero, and whether one exceeds the range.
+    /// For a finite magnitude other than zero: is it rounded to zero, and does it exceed the range?
     [[nodiscard]] bool underflows(double magnitude) const noexcept { return magnitude <= to_zero_; }
     [[nodiscard]] bool overflows(double magnitude) const noexcept { return magnitude > largest_kept_; }
 
-    [[nodiscard]] std::uint32_t zero_word() const noexcept { return zero_word_; }  ///< largest float that becomes zero
-    [[nodiscard]] std::uint32_t kept_word() const noexcept {
-        return kept_word_;
-    }  ///< largest float that does not overflow
+    /// Bits of the largest float that is rounded to zero.
+    [[nodiscard]] std::uint32_t zero_word() const noexcept { return zero_word_; }
+    /// Bits of the largest float that does not overflow.
+    [[nodiscard]] std::uint32_t kept_word() const noexcept { return kept_word_; }
 
 private:
     static std::uint32_t word(float x) noexcept { return std::bit_cast<std::uint32_t>(x); }
@@ -113,7 +113,7 @@ private:
     std::uint32_t kept_word_ = infinity_word - 1;
 };
 
-/// Sums over a part of a tensor; parts add up in order.
+/// Sums over a part of a tensor. Parts are added in order.
 struct PartStatistics {
     double sum = 0.0, squares = 0.0;
     double noise_squares = 0.0, sampled_squares = 0.0;
@@ -144,7 +144,7 @@ public:
     explicit BlockStatistics(const std::optional<FloatFormat>& format)
         : format_(format), limits_(format ? RangeLimits(*format) : RangeLimits()) {}
 
-    /// One value at a time, in double: for doubles, and for blocks that the fast way does not take.
+    /// Adds one value at a time, in double: for doubles, and for blocks that `add_block` refuses.
     void add_values(std::span<const double> values, bool sampled, PartStatistics& part) const {
         for (const double x : values) {
             const std::uint64_t bits = std::bit_cast<std::uint64_t>(x) & ~(std::uint64_t{1} << 63);
@@ -174,8 +174,9 @@ public:
         }
     }
 
-    /// A whole block of floats; `used` of them count, those after are zeros. False, with `part` as it was: it holds NaN,
-    /// infinity, or (where `exact` is false: they may be rounded) subnormal numbers.
+    /// Adds a whole block of floats. The first `used` count; the rest are zeros. Returns false and leaves `part`
+    /// unchanged if the block holds NaN or infinity. Without `exact` it also refuses subnormal numbers, which may have
+    /// been rounded.
     template <Isa isa>
     [[nodiscard]] bool add_block(const float* in, std::size_t used, bool exact, bool sampled,
                                  PartStatistics& part) const {
@@ -218,7 +219,7 @@ private:
         for (std::size_t field = std::max<std::size_t>(scan.smallest >> 23, 1); field <= scan.largest >> 23; ++field)
             part.exponents.at(static_cast<int>(field) - 127) += counts[field];
         if (scan.smallest >> 23 != 0) return;
-        for (std::size_t i = 0; i < statistics_block; ++i)  // the few subnormal ones: the place of the leading bit
+        for (std::size_t i = 0; i < statistics_block; ++i)  // the few subnormal numbers: position of the leading bit
             if (const std::uint32_t word = std::bit_cast<std::uint32_t>(in[i]) & 0x7FFFFFFFu;
                 word != 0 && word >> 23 == 0)
                 ++part.exponents.at(static_cast<int>(std::bit_width(word)) - 150);
@@ -228,7 +229,7 @@ private:
     RangeLimits limits_;
 };
 
-/// The statistics of elements [begin, end) of a tensor, `begin` a multiple of the block.
+/// The statistics of elements [begin, end) of a tensor; `begin` is a multiple of the block size.
 template <Isa isa, class T>
 [[nodiscard]] PartStatistics part_statistics(const Tensor<T>& tensor, const BlockStatistics& blocks, std::size_t begin,
                                              std::size_t end, std::size_t sample) {
@@ -273,8 +274,9 @@ template <class T>
     return part_statistics<Isa::baseline>(tensor, blocks, begin, end, sample);
 }
 
-/// The statistics of a tensor's values, data times scale, with the loops of one instruction set. One pass over the memory;
-/// sums in double, over parts of a fixed size: the same bits for any number of threads. T: float, double, Half, BFloat16.
+/// The statistics of a tensor's values, data times scale, with the loops of one instruction set. It makes one pass over
+/// the memory. Sums are formed in double, over parts of a fixed size: the bits do not depend on the number of threads.
+/// T: float, double, Half, BFloat16.
 /// Errors: a format that is unsigned or has no zero; sample = 0. Test: tests/analysis/statistics_test.cpp
 template <class T>
 [[nodiscard]] TensorStatistics tensor_statistics(Isa isa, const Tensor<T>& tensor,
@@ -309,7 +311,7 @@ template <class T>
         result.rms = std::sqrt(all.squares / n);
         result.std = std::sqrt(std::max(multiply_add(-result.mean, result.mean, all.squares / n), 0.0));
     }
-    // What the quick sums leave of a spread far below the mean is their error.
+    // For a spread far below the mean, the rounding error of the quick sums exceeds the spread: sum exactly.
     if (options.sample > 1 && result.std < 0.1 * result.rms) {
         const TensorStatistics exact = tensor_statistics(isa, tensor, {.threads = options.threads});
         result.mean = exact.mean;
@@ -320,14 +322,14 @@ template <class T>
     return result;
 }
 
-/// The same with the widest instruction set that the processor has.
+/// The statistics of a tensor, computed with the widest instruction set of the processor.
 template <class T>
 [[nodiscard]] TensorStatistics tensor_statistics(const Tensor<T>& tensor, const StatisticsOptions& options = {}) {
     return tensor_statistics(active_isa(), tensor, options);
 }
 
-/// The largest magnitude of a tensor's data times scale; infinity if an element is infinite, NaN if one is NaN. A quick look
-/// for every tensor of every step. By bits, so that fast-math changes nothing.
+/// The largest magnitude of a tensor's data times scale: infinity if an element is infinite, NaN if an element is NaN.
+/// It is cheap enough for every tensor of every step. It compares bits, so that fast-math changes nothing.
 template <class T>
 [[nodiscard]] double largest_magnitude(const Tensor<T>& tensor) {
     double largest = 0.0;

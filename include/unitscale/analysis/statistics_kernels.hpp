@@ -17,25 +17,27 @@
 
 namespace unitscale::analysis {
 
-// The loops of `tensor_statistics` and `largest_magnitude` over one block of floats, which stays in the first-level cache between them. A float's
-// exponent field is one byte; counting how often each byte occurs is a compare and a subtraction per vector of bytes, for
-// the few exponents that a block holds: a third of the time of a table of counters.
+// The loops of `tensor_statistics` and `largest_magnitude` over one block of floats. The block stays in the first-level
+// cache between the loops. A float's exponent field is one byte. Each exponent of the block is counted by a compare and
+// a subtraction per vector of bytes. A block holds few exponents, so this takes a third of the time of a table of
+// counters.
 
-/// Floats of a block: 32 vectors of 64 bytes of exponent fields, so that counters of one byte do not overflow.
+/// Floats per block. Their exponent fields fill 32 vectors of 64 bytes, so that counters of one byte do not overflow.
 inline constexpr std::size_t statistics_block = 2048;
 
-/// What one pass over a block finds. Magnitudes as words: they are ordered as the floats are, NaN above infinity.
+/// The result of one pass over a block. Magnitudes are the floats' bits as words: words are ordered as floats are, with
+/// NaN above infinity.
 struct BlockScan {
     static constexpr std::uint32_t none = 0x80000000u;
 
     double sum = 0.0;
     double squares = 0.0;
-    std::uint32_t smallest = none;  ///< magnitude of the smallest element other than zero; `none`: all are zero
+    std::uint32_t smallest = none;  ///< smallest magnitude other than zero; `none` if all elements are zero
     std::uint32_t largest = 0;      ///< largest magnitude
     bool has_zero = false;
 };
 
-/// Vectors of `Bytes` bytes; half as wide ones of floats, which become doubles; those that words become as bytes.
+/// Vectors of `Bytes` bytes. HalfFloats are floats to widen to Doubles; FewFields are Words narrowed to bytes.
 template <int Bytes>
 struct BlockVectors {
     typedef float Floats __attribute__((vector_size(Bytes)));
@@ -47,13 +49,15 @@ struct BlockVectors {
     typedef std::int8_t FewFields __attribute__((vector_size(Bytes / 4)));
 };
 
-/// Loads a vector from any address. By reference: a vector that is wider than the build's is not returned.
+/// Loads a vector from any address. The result is a reference argument: a function cannot return a vector that is wider
+/// than the vectors of the build.
 template <class Vector>
 UNITSCALE_INLINE void load_vector(const void* from, Vector& vector) noexcept {
     std::memcpy(&vector, from, sizeof vector);
 }
 
-/// sum += x x, fused where the vectors' instruction set has that: 128 bits are the build's own.
+/// sum += x x, fused where the instruction set of the vectors has fused multiply-adds. Vectors of 128 bits use the
+/// build's instruction set.
 UNITSCALE_INLINE void add_square(const BlockVectors<16>::Floats& x, BlockVectors<16>::Floats& sum) noexcept {
     multiply_add_lanes<float>(x, x, sum);
 }
@@ -61,7 +65,7 @@ UNITSCALE_INLINE void add_square(const BlockVectors<16>::Doubles& x, BlockVector
     multiply_add_lanes<double>(x, x, sum);
 }
 #if UNITSCALE_X86
-// Not always_inline: the loops that call them are so first, into functions of these instruction sets.
+// Not always_inline: the calling loops are inlined first, into functions of these instruction sets.
 UNITSCALE_TARGET_AVX2 inline void add_square(const BlockVectors<32>::Floats& x,
                                              BlockVectors<32>::Floats& sum) noexcept {
     sum = _mm256_fmadd_ps(x, x, sum);
@@ -80,7 +84,8 @@ UNITSCALE_TARGET_AVX512 inline void add_square(const BlockVectors<64>::Doubles& 
 }
 #endif
 
-/// Asks for the memory 2 KiB ahead: the processor's own prefetching stops at each page. An address past the end is harmless.
+/// Prefetches the memory 2 KiB ahead, because the processor's own prefetching stops at each page. An address past the
+/// end is harmless.
 UNITSCALE_INLINE void prefetch_ahead(const float* in) noexcept {
 #if defined(__GNUC__) || defined(__clang__)
     __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(in) + 2048));
@@ -89,8 +94,8 @@ UNITSCALE_INLINE void prefetch_ahead(const float* in) noexcept {
 #endif
 }
 
-/// Extremes of magnitudes, lane by lane: the smallest but zero (by a word that wraps), the least and the largest. Vectors of
-/// their own, by reference: GCC would keep members of a class in memory.
+/// Extremes of magnitudes, lane by lane: `smallest` ignores zeros (by a word that wraps around), `least` does not.
+/// The vectors are separate reference arguments, because GCC would keep members of a class in memory.
 template <class UnsignedWords, class Words>
 UNITSCALE_INLINE void add_extremes(const Words& magnitude, Words& smallest, Words& least, Words& largest) noexcept {
     const Words nonzero = reinterpret_cast<Words>(reinterpret_cast<UnsignedWords>(magnitude) +
@@ -120,7 +125,7 @@ UNITSCALE_INLINE void add_lanes(const Doubles (&vectors)[2], double& sum) noexce
         for (std::size_t lane = 0; lane < sizeof(Doubles) / sizeof(double); ++lane) sum += vector[lane];
 }
 
-/// The block's sums, in double, and extremes; its exponent fields go to `fields`.
+/// The block's sums, in double, and its extremes. The exponent fields are written to `fields`.
 template <int Bytes>
 UNITSCALE_INLINE void scan_loop(const float* in, std::uint8_t* fields, BlockScan& scan) noexcept {
     using V = BlockVectors<Bytes>;
@@ -130,7 +135,7 @@ UNITSCALE_INLINE void scan_loop(const float* in, std::uint8_t* fields, BlockScan
     using FewFields = typename V::FewFields;
     constexpr std::size_t lanes = Bytes / sizeof(float);
     constexpr bool narrow_in_place =
-        Bytes == 64;  // one instruction there; elsewhere the compiler does it better in a loop
+        Bytes == 64;  // one instruction at 64 bytes; narrower vectors: the loop compiles better
     Doubles sums[2] = {}, squares[2] = {};
     Words smallest = Words{} + 0x7FFFFFFF, least = smallest, largest = Words{};
     for (std::size_t i = 0; i < statistics_block; i += lanes) {
@@ -159,8 +164,8 @@ UNITSCALE_INLINE void scan_loop(const float* in, std::uint8_t* fields, BlockScan
     add_lanes(squares, scan.squares);
 }
 
-/// The same in half the time, without fields: eight elements at a time are summed in float. Squares of magnitudes far from 1
-/// leave float's range: false, with sums that mean nothing.
+/// Like `scan` in half the time, without exponent fields: groups of eight elements are summed in float. Squares of
+/// magnitudes far from 1 leave float's range: the result is then false, and the sums are meaningless.
 template <int Bytes>
 UNITSCALE_INLINE bool quick_scan_loop(const float* in, BlockScan& scan) noexcept {
     using V = BlockVectors<Bytes>;
@@ -195,11 +200,11 @@ UNITSCALE_INLINE bool quick_scan_loop(const float* in, BlockScan& scan) noexcept
     add_lanes(sums, scan.sum);
     add_lanes(squares, scan.squares);
     constexpr std::uint32_t low = (127u - 40u) << 23, high = (127u + 60u)
-                                                             << 23;  // 2^-40: what is lost is below 2^-46 of the sum
+                                                             << 23;  // 2^-40: the lost part is below 2^-46 of the sum
     return scan.largest == 0 || (scan.largest >= low && scan.largest <= high);
 }
 
-/// counts[f] += how many of the block's fields are f, for f from `low` to `high`.
+/// counts[f] += the number of the block's fields that equal f, for f from `low` to `high`.
 template <int Bytes>
 UNITSCALE_INLINE void count_loop(const std::uint8_t* fields, std::size_t low, std::size_t high,
                                  std::uint64_t* counts) noexcept {
@@ -241,7 +246,7 @@ UNITSCALE_INLINE std::uint32_t largest_loop(const float* in) noexcept {
     return static_cast<std::uint32_t>(high);
 }
 
-/// How many magnitudes lie in [low, high], as words. One comparison: GCC takes the conjunction of two apart.
+/// The number of magnitudes in [low, high], as words. It uses one comparison, because GCC splits a conjunction of two.
 template <int Bytes>
 UNITSCALE_INLINE std::uint64_t between_loop(const float* in, std::uint32_t low, std::uint32_t high) noexcept {
     using Words = typename BlockVectors<Bytes>::Words;
@@ -345,7 +350,7 @@ struct BlockKernels<Isa::avx512> {
 };
 #endif
 
-/// The largest magnitude of a block, as a word, with the loops of an instruction set that the processor has.
+/// The largest magnitude of a block, as a word. The processor must have the instruction set.
 [[nodiscard]] inline std::uint32_t block_largest(Isa isa, const float* in) noexcept {
 #if UNITSCALE_X86
     if (isa == Isa::avx512) return BlockKernels<Isa::avx512>::largest(in);

@@ -26,8 +26,8 @@ struct TrackedStep {
     TensorSummary summary{};
 };
 
-/// One side of a tensor, its value or its gradient, over training: statistics of every tracked step, exponents of the first
-/// and of the latest one.
+/// One side of a tensor, its value or its gradient, over training: the statistics of every tracked step, and the
+/// exponents of the first and of the latest tracked step.
 struct TrackedPass {
     std::vector<TrackedStep> steps{};
     ExponentHistogram first{}, last{};
@@ -39,12 +39,12 @@ struct TrackedTensor {
     std::string op{};
     std::size_t index = 0;
     Shape shape{};
-    std::vector<std::size_t> inputs{};  ///< of its op: places in Track::tensors; without tensors put on the tape
-    bool selected = false;              ///< a pattern matches: only these have statistics
+    std::vector<std::size_t> inputs{};  ///< of its op, as places in Track::tensors; tensors put on the tape are absent
+    bool selected = false;              ///< a pattern matches; other tensors have no statistics
     TrackedPass value{}, gradient{};
 
     [[nodiscard]] bool is_parameter() const noexcept { return op == "parameter"; }
-    /// The path, and which output where it is not the first: `decoder/block0/residual_split[1]`.
+    /// The path, and the number of the output if it is not the first: `decoder/block0/residual_split[1]`.
     [[nodiscard]] std::string label() const { return index == 0 ? path : concatenate(path, '[', index, ']'); }
     [[nodiscard]] const TrackedPass& side(Pass pass) const noexcept { return pass == Pass::value ? value : gradient; }
     [[nodiscard]] TrackedPass& side(Pass pass) noexcept { return pass == Pass::value ? value : gradient; }
@@ -56,12 +56,12 @@ struct TrackedTensor {
     return pass == Pass::value ? "activation" : "gradient";
 }
 
-/// What went into the first non-finite tensor.
+/// A tensor that went into the computation of the first non-finite tensor.
 struct Cause {
     std::string label{};
     Pass pass = Pass::value;
     double largest = 0.0;                    ///< magnitude
-    std::optional<TensorSummary> summary{};  ///< absent: only the magnitude was looked at in that step
+    std::optional<TensorSummary> summary{};  ///< absent if only the magnitude was measured in that step
 };
 
 /// The first tensor with an element that is not finite.
@@ -70,16 +70,16 @@ struct NonFinite {
     std::size_t micro_batch = 0;
     Pass pass = Pass::value;
     std::string label{};
-    std::string op{};    ///< whose output it is, or "parameter"
+    std::string op{};    ///< the op that made the tensor, or "parameter"
     std::string path{};  ///< of that op
-    std::string
-        source{};  ///< what computed it: `linear at decoder/readout/linear`; for a gradient, the ops that sent it back
+    /// The computation: `linear at decoder/readout/linear`. For a gradient, the ops that sent it back.
+    std::string source{};
     Shape shape{};
     TensorSummary summary{};
     std::vector<Cause> causes{};
 };
 
-/// Everything that a Tracker saw of a run.
+/// Everything that a Tracker records of a run.
 struct Track {
     std::string name{};  ///< of the run, for reports
     std::optional<FloatFormat> value_format{}, gradient_format{};
@@ -91,7 +91,8 @@ struct Track {
     }
 };
 
-/// A cause in plain words: `decoder/block0/ffn/gelu: largest 2e+05, rms 1.1e+03, 7 of 4096 elements beyond fp16's 6.55e+04`.
+/// A cause in plain words:
+/// `decoder/block0/ffn/gelu: largest 2e+05, rms 1.1e+03, 7 of 4096 elements beyond fp16's 6.55e+04`.
 [[nodiscard]] inline std::string explain(const Cause& cause, const Track& track) {
     const auto number = [](double x) {
         char text[32];
@@ -111,7 +112,7 @@ struct Track {
     return text;
 }
 
-/// The first non-finite value in plain words: step, pass, tensor, op, and what went in.
+/// The first non-finite value in plain words: step, pass, tensor, op and causes.
 [[nodiscard]] inline std::string explain(const NonFinite& found, const Track& track) {
     std::string text = concatenate("step ", found.step, ": the ", found.pass == Pass::value ? "value" : "gradient",
                                    " of ", found.label, ' ', to_string(found.shape), " has ", found.summary.nans,
@@ -124,11 +125,11 @@ struct Track {
 struct TrackerOptions {
     std::string name{};                         ///< of the run
     std::size_t every = 10;                     ///< steps from one tracked step to the next; the first step is tracked
-    std::uint64_t last_step = 0;                ///< tracked too
+    std::uint64_t last_step = 0;                ///< also tracked
     std::vector<std::string> patterns = {"*"};  ///< of the paths to track; `*` stands for any text
-    std::optional<FloatFormat> value_format{}, gradient_format{};  ///< what values and gradients are tested against
-    bool watch = true;       ///< every step looks for non-finite elements, not only tracked ones
-    std::size_t sample = 8;  ///< noise and histograms see one block of 2048 elements in so many; the rest sees all
+    std::optional<FloatFormat> value_format{}, gradient_format{};  ///< for underflow, overflow and noise
+    bool watch = true;       ///< looks for non-finite elements in every step, not only in tracked steps
+    std::size_t sample = 8;  ///< noise and histograms use one of so many blocks of 2048 elements; the rest uses all
     int threads = 1;
 };
 
@@ -137,8 +138,8 @@ struct TrackerOptions {
 ///   tape.set_observer(&tracker);
 ///   ... train ...
 ///   write_html_report("report.html", std::array{tracker.finish()}, "a run");
-/// Of a step in micro-batches it sees the first, and of the parameters' gradients the sum over all. Evaluations, and steps
-/// without a backward pass, are not looked at. Without a tracker a step pays one branch per op.
+/// In a step of several micro-batches it records the first one; for parameters it records the sum of gradients over
+/// all. Evaluations and steps without a backward pass are ignored. Without a tracker a step pays one branch per op.
 /// Errors: a step of 0, a format for unsigned numbers; in `finish`, a pattern that matched nothing.
 /// Test: tests/analysis/tracker_test.cpp
 template <class T>
@@ -183,10 +184,10 @@ public:
         if (!finite && watched_) keep_non_finite(event, place);
     }
 
-    /// What was seen so far.
+    /// The record so far.
     [[nodiscard]] const Track& track() const noexcept { return track_; }
 
-    /// What was seen, at the end. Error: nothing, or a pattern that matched no tensor.
+    /// The record at the end. Errors: no training step was observed; a pattern matched no tensor.
     [[nodiscard]] const Track& finish() const {
         check(!track_.tensors.empty(), "tracker: no training step was observed; attach it with Tape::set_observer");
         for (std::size_t i = 0; i < matched_.size(); ++i)
@@ -196,7 +197,7 @@ public:
     }
 
 private:
-    /// What this step knows of a tensor, beside the statistics.
+    /// Facts about a tensor in this step, besides the statistics.
     struct Entry {
         const Tensor<T>* parameter = nullptr;
         double largest_value = 0.0, largest_gradient = 0.0;
@@ -207,7 +208,7 @@ private:
         return concatenate(path, '\n', op, '\n', index);
     }
 
-    /// The event's place in the track, made at first sight.
+    /// The place of the event's tensor in the track. The first event of a tensor adds it.
     std::size_t find(const TensorEvent<T>& event) {
         const std::string wanted = key(event.path, event.op, event.index);
         if (const auto known = places_.find(wanted); known != places_.end()) return known->second;
@@ -238,7 +239,7 @@ private:
     void record(const TensorEvent<T>& event, TrackedTensor& tensor) {
         TrackedPass& side = tensor.side(event.pass);
         const bool first = side.steps.empty();
-        const TrackedTensor* same = nullptr;  // an op may repeat its input: the statistics are known
+        const TrackedTensor* same = nullptr;  // the op passes its input on: reuse the input's statistics
         if (event.pass == Pass::value)
             for (const EventInput<T>& input : event.inputs)
                 if (input.value == &event.tensor)
@@ -255,7 +256,7 @@ private:
         if (first) side.first = side.last;
     }
 
-    /// The statistics of a tensor in this step as they were recorded, or no more than its magnitude.
+    /// The statistics of a tensor as recorded in this step. Without a record, its magnitude only.
     [[nodiscard]] Cause seen(std::size_t place, Pass pass) const {
         const TrackedTensor& tensor = track_.tensors[place];
         const Entry& entry = entries_[place];
@@ -292,7 +293,7 @@ private:
                 found.source = "the last update";
                 found.causes.push_back(seen(place, Pass::gradient));
             }
-        } else {  // made by the ops that use the tensor, from what arrived at their outputs and from their other inputs
+        } else {  // sent by the consumers, from their output gradients and other inputs
             found.source =
                 entries_[place].consumers.empty() ? "the seed of the backward pass" : "the backward pass of ";
             for (const std::size_t consumer : entries_[place].consumers) {

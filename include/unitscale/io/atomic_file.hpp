@@ -15,6 +15,8 @@
 #include <cstddef>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
+#include <ios>
 #include <random>
 #include <span>
 #include <string>
@@ -22,10 +24,10 @@
 #include <system_error>
 #include <utility>
 
-// Replacing a file so that whatever happens, the old or the new one is there, whole. POSIX.
+// Replaces a file so that the old or the new version is there, whole, at any moment. POSIX.
 namespace unitscale::io {
 
-/// An open file's number, closed at the end; -1 where opening failed.
+/// The number of an open file, closed in the destructor. It is -1 if the file could not be opened.
 class FileDescriptor {
 public:
     explicit FileDescriptor(int number = -1) noexcept : number_(number) {}
@@ -45,9 +47,10 @@ private:
     int number_;
 };
 
-/// While it lives, writing past the process's file-size limit (`ulimit -f`) is in this thread an error of the write, EFBIG. By
-/// default the signal SIGXFSZ ends the process there: it is blocked, taken back if such a write has raised it, and let
-/// through again, so that nothing else of the process sees a difference.
+/// Turns a write past the process's file-size limit (`ulimit -f`) into the error EFBIG, in this thread, while it lives.
+/// By default the signal SIGXFSZ ends the process there. The constructor blocks the signal.
+/// The destructor consumes a SIGXFSZ that such a write has raised, and restores the signal mask.
+/// The rest of the process sees no difference.
 class FileSizeLimitAsError {
 public:
     FileSizeLimitAsError() noexcept {
@@ -78,15 +81,19 @@ private:
 ///   AtomicFile file("checkpoint", "model.bin");
 ///   file.write(bytes);
 ///   file.commit();
-/// The bytes go to a temporary file beside the target, `model.bin.<16 hexadecimal digits>.part`; commit() syncs it, renames it over
-/// the target and syncs the folder. Until commit() returns, and whenever it or write() throws, the target is what it was; the
-/// temporary file is then removed. A process that is killed, or a machine that stops, at any moment leaves the old or the new
-/// file under the target's name; it may leave its temporary file too, which the next commit() to that target removes. That of a
-/// writer still at work is locked (flock) and stays. Of two writers to one target, the last to commit wins.
-/// A link is followed: what it points to is replaced. The permissions of the file that is replaced are kept.
-/// Errors, in one line that names operation and path: the target is a folder, a device or a pipe; whatever the system says, a
-/// full disk and the file-size limit (see FileSizeLimitAsError) included; one case where the target is the new file: the
-/// folder cannot be synced, and the message says so.   Test: tests/io/atomic_file_test.cpp
+/// The bytes go to a temporary file beside the target, `model.bin.<16 hexadecimal digits>.part`. commit() syncs the
+/// temporary file, renames it over the target and syncs the folder. The target stays unchanged until commit() returns,
+/// and whenever commit() or write() throws. After such an error the temporary file is removed.
+///
+/// If the process is killed or the machine stops, the target is the old or the new file. A temporary file may stay
+/// behind: the next commit() to that target removes it. A writer still at work holds a lock (flock) on its temporary
+/// file, which is therefore kept. Of two writers to one target, the last to commit wins.
+///
+/// A link is followed: the file that it points to is replaced. The permissions of the replaced file are kept.
+///
+/// Errors, in one line that names operation and path: the target is a folder, a device or a pipe; any error of the
+/// system, including a full disk and the file-size limit (see FileSizeLimitAsError). If the folder cannot be synced,
+/// the target is the new file already, and the message says so.   Test: tests/io/atomic_file_test.cpp
 class AtomicFile {
 public:
     AtomicFile(std::string_view operation, const std::filesystem::path& path)
@@ -106,7 +113,7 @@ public:
     AtomicFile& operator=(const AtomicFile&) = delete;
     ~AtomicFile() { discard(); }
 
-    /// Adds bytes at the end. Not buffered. After an error nothing more can be written.
+    /// Appends bytes, unbuffered. After an error nothing more can be written.
     void write(std::span<const std::byte> bytes) {
         check(file_.is_open(), where_, " is written to after commit() or an error");
         const FileSizeLimitAsError guard;
@@ -118,7 +125,7 @@ public:
         }
     }
 
-    /// Makes the file what the target's name stands for.
+    /// Puts the file in the place of the target.
     void commit() {
         check(file_.is_open(), where_, " is committed twice or after an error");
         const FileDescriptor folder(::open(target_.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -126,8 +133,8 @@ public:
         if (const int problem = sync(file_); problem != 0) give_up(problem);
         if (std::rename(temporary_.c_str(), target_.c_str()) != 0) give_up(errno);
         temporary_.clear();
-        file_ = FileDescriptor();  // closed here, not before: the lock says that the temporary file is in use
-        if (const int problem = sync(folder); problem != 0 && problem != EINVAL)  // EINVAL: has no such thing
+        file_ = FileDescriptor();  // closed only now: its lock protects the temporary file until the rename
+        if (const int problem = sync(folder); problem != 0 && problem != EINVAL)  // EINVAL: no sync here
             fail(where_, " is written, but its folder cannot be synced: ", std::generic_category().message(problem));
         remove_stale();
     }
@@ -152,8 +159,8 @@ private:
         give_up(EEXIST);
     }
 
-    /// Marks the temporary file as in use. False if another writer's commit() has taken it for a stale one in between. Where
-    /// files cannot be locked, none is ever taken for stale.
+    /// Marks the temporary file as in use. False if the commit() of another writer has just removed it as stale.
+    /// Where files cannot be locked, no file is ever removed as stale.
     [[nodiscard]] bool lock() const {
         if (::flock(file_.number(), LOCK_EX | LOCK_NB) != 0) return errno != EWOULDBLOCK;
         struct stat facts {};
@@ -183,7 +190,7 @@ private:
         return name.substr(base.size(), digits).find_first_not_of(hexadecimal) == std::string_view::npos;
     }
 
-    /// Removes what killed writers to this target have left.
+    /// Removes the temporary files that killed writers to this target have left.
     void remove_stale() const {
         namespace fs = std::filesystem;
         std::error_code error;
@@ -199,5 +206,41 @@ private:
     std::filesystem::path target_, temporary_;
     FileDescriptor file_;
 };
+
+/// True for an existing device or pipe: it cannot be replaced by a new file.
+[[nodiscard]] inline bool is_device_or_pipe(const std::filesystem::path& path) {
+    std::error_code error;
+    const std::filesystem::file_type type = std::filesystem::status(path, error).type();
+    return type == std::filesystem::file_type::character || type == std::filesystem::file_type::block ||
+           type == std::filesystem::file_type::fifo;
+}
+
+/// Writes a file by `AtomicFile`: whole or not at all. A device or a pipe is written directly.
+/// Errors, naming operation and path: the errors of `AtomicFile`; a device or a pipe that cannot be written.
+/// Test: tests/io/atomic_file_test.cpp
+inline void write_atomically(std::string_view operation, const std::filesystem::path& path, std::string_view bytes) {
+    if (is_device_or_pipe(path)) {
+        std::ofstream stream(path, std::ios::binary);
+        stream.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+        stream.close();
+        check(!stream.fail(), operation, ": ", path.string(), " cannot be written");
+        return;
+    }
+    AtomicFile file(operation, path);
+    file.write(std::as_bytes(std::span(bytes)));
+    file.commit();
+}
+
+/// Checks before a long computation that `write_atomically` can write its result to the path. No file changes.
+/// A device or a pipe is not opened, because opening it may have effects.
+/// Error, naming operation and path: the file cannot be written.   Test: tests/io/atomic_file_test.cpp
+inline void check_writable(std::string_view operation, const std::filesystem::path& path) {
+    if (is_device_or_pipe(path)) return;
+    try {
+        const AtomicFile probe(operation, path);
+    } catch (const Error&) {
+        fail(operation, ": ", path.string(), " cannot be written");
+    }
+}
 
 }  // namespace unitscale::io

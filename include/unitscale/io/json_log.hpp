@@ -13,7 +13,7 @@
 
 namespace unitscale::io {
 
-/// JSON has no NaN and no infinity: replaces such numbers, at any depth, by the strings "nan", "inf" and "-inf".
+/// Replaces NaN and infinities, at any depth, by the strings "nan", "inf" and "-inf": JSON has no such numbers.
 /// Test: tests/io/json_log_test.cpp
 inline void name_non_finite_numbers(nlohmann::ordered_json& value) {
     if (value.is_structured()) {
@@ -25,15 +25,16 @@ inline void name_non_finite_numbers(nlohmann::ordered_json& value) {
     }
 }
 
-/// A log of JSON lines: one object per line, keys in the order given, each line complete on the disk's side of the
-/// stream when `write` returns, so that a run that is killed leaves whole lines.
+/// A log of JSON lines: one object per line, keys in the given order. `write` flushes each line to the operating
+/// system, so that a killed run leaves whole lines.
 ///   JsonLog log("run.jsonl");
 ///   log.write({{"step", 1}, {"loss", 2.5}});
-/// An entry header: it needs nlohmann-json. Errors, naming the path: the file cannot be opened or written; a line that is
-/// not an object. Test: tests/io/json_log_test.cpp
+/// The header needs nlohmann-json. Errors, naming the path: the file cannot be opened or written; a line is not an
+/// object.
+/// Test: tests/io/json_log_test.cpp
 class JsonLog {
 public:
-    /// Opens the file and empties it, or with `append` goes on where it ends.
+    /// Opens the file and empties it; with `append`, lines are added at its end.
     explicit JsonLog(std::filesystem::path path, bool append = false)
         : path_(std::move(path)), file_(path_, std::ios::binary | (append ? std::ios::app : std::ios::trunc)) {
         check(file_.is_open(), "log: ", path_.string(), " cannot be opened for writing");

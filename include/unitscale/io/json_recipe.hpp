@@ -23,7 +23,7 @@
 #include <type_traits>
 #include <vector>
 
-// Recipes as JSON: whole ones in files, single fields on a command line.
+// Recipes as JSON: whole recipes in files, and single fields as `key=value`.
 //   {"base": "unit-fp8", "products": [{"kind": "linear", "gradient": {"format": "e4m3", "rounding": "stochastic"}}]}
 //   matmul.gradient=e5m2fnuz      loss_scaling.kind=automatic
 namespace unitscale::io {
@@ -42,7 +42,7 @@ template <class Names>
     return text;
 }
 
-/// Writes what is described to it as a JSON object.
+/// Writes the fields that are described to it as a JSON object.
 class JsonWriter {
 public:
     template <class T>
@@ -95,8 +95,8 @@ private:
     nlohmann::ordered_json json_ = nlohmann::ordered_json::object();
 };
 
-/// Reads a JSON object into what is described to it; fields that are absent stay as they are. Errors name the key's place
-/// ("products.0.gradient.format"), what is there and what was expected.
+/// Reads a JSON object into the fields that are described to it. Absent fields keep their values. Errors name the place
+/// of the key ("products.0.gradient.format"), the value found and the value expected.
 class JsonReader {
 public:
     JsonReader(const nlohmann::ordered_json& json, std::string place) : json_(json), place_(std::move(place)) {
@@ -154,14 +154,14 @@ public:
         format.specials = static_cast<Specials>(specials);
         if (const auto message = problem(format); !message.empty()) fail("recipe: ", place(name), ": ", message);
     }
-    /// The text `none` is no format.
+    /// The text `none` stands for no format.
     void format(const char* name, std::optional<FloatFormat>& format, const char* none) {
         const auto* found = find(name);
         if (found == nullptr) return;
         if (*found == none) return format.reset();
         this->format(name, format ? *format : format.emplace(fp32));
     }
-    /// A text is the object's field `shorthand` and the rest by default.
+    /// A text stands for an object with the field `shorthand`; its other fields have their defaults.
     template <class T, class Describe>
     void object(const char* name, T& value, Describe&& describe, const char* shorthand = nullptr) {
         const auto* found = find(name);
@@ -170,7 +170,7 @@ public:
             read(nlohmann::ordered_json{{shorthand, *found}}, place(name), value = T{}, describe);
         else read(*found, place(name), value, describe);
     }
-    /// null is none.
+    /// null stands for an empty optional.
     template <class T, class Describe>
     void optional(const char* name, std::optional<T>& value, const char* shorthand, Describe&& describe) {
         const auto* found = find(name);
@@ -187,7 +187,7 @@ public:
         for (std::size_t i = 0; i < values.size(); ++i)
             read((*found)[i], concatenate(place(name), '.', i), values[i], describe);
     }
-    /// Error if the object has a key that was not asked for.
+    /// Error: the object has a key that no field has read.
     void finish() const {
         for (const auto& [key, value] : json_.items())
             check(std::find(known_.begin(), known_.end(), key) != known_.end(), "recipe: unknown key '",
@@ -208,7 +208,7 @@ private:
     }
     [[nodiscard]] const nlohmann::ordered_json* find(const char* name) {
         if (std::find(known_.begin(), known_.end(), name) == known_.end())
-            known_.emplace_back(name);  // `optional` asks twice
+            known_.emplace_back(name);  // `optional` reads a key twice
         const auto found = json_.find(name);
         return found == json_.end() ? nullptr : &*found;
     }
@@ -225,7 +225,7 @@ private:
     std::vector<std::string> known_{};
 };
 
-/// The fields of a recipe, named once for both directions.
+/// The fields of a recipe, listed once for reading and writing.
 template <class Visitor>
 void describe_recipe(Visitor& visitor, Recipe& recipe) {
     const auto quantiser = [](auto& v, Quantiser& q) {
@@ -307,7 +307,7 @@ void describe_recipe(Visitor& visitor, Recipe& recipe) {
     visitor.field("clip_norm", recipe.clip_norm);
 }
 
-/// Error, naming the field: rules of a recipe that make no sense.
+/// Error, naming the field: inconsistent rules of a recipe.
 inline void check_recipe(const Recipe& recipe) {
     recipe.loss_scaling.validate();
     recipe.storage.validate();
@@ -318,15 +318,15 @@ inline void check_recipe(const Recipe& recipe) {
                        recipe.products[i].formats.scale(role));
 }
 
-/// Every field of a recipe. Test: tests/io/json_recipe_test.cpp
+/// All fields of a recipe as JSON. Test: tests/io/json_recipe_test.cpp
 [[nodiscard]] inline nlohmann::ordered_json recipe_to_json(Recipe recipe) {
     JsonWriter writer;
     describe_recipe(writer, recipe);
     return writer.json();
 }
 
-/// The recipe that a JSON object describes; fields that it does not name are those of its "base", a known recipe, or of fp32.
-/// Errors: an unknown key, with the known ones; a value of the wrong kind; rules that make no sense.
+/// The recipe that a JSON object describes. Missing fields come from its "base", a known recipe, or else from fp32.
+/// Errors: an unknown key, with the list of known keys; a value of the wrong kind; inconsistent rules.
 [[nodiscard]] inline Recipe recipe_from_json(nlohmann::ordered_json json) {
     Recipe recipe = find_recipe("fp32");
     if (json.is_object() && json.contains("base")) {
@@ -341,8 +341,8 @@ inline void check_recipe(const Recipe& recipe) {
     return recipe;
 }
 
-/// A known recipe by its name, or one from a JSON file by its path (what ends in .json or holds a slash).
-/// Errors: an unknown name; a file that cannot be read or is no JSON; as `recipe_from_json`.
+/// A known recipe by its name, or a recipe from a JSON file by its path. A path ends in .json or holds a slash.
+/// Errors: an unknown name; a file that cannot be read or is not JSON; the errors of `recipe_from_json`.
 [[nodiscard]] inline Recipe load_recipe(const std::string& name_or_path) {
     if (!name_or_path.ends_with(".json") && name_or_path.find('/') == std::string::npos)
         return find_recipe(name_or_path);
@@ -354,9 +354,10 @@ inline void check_recipe(const Recipe& recipe) {
     return recipe_from_json(json);
 }
 
-/// The recipe with one field set: `key=value`, the key's parts joined by dots, as in the JSON. `matmul.X` means the field X of every
-/// rule in `products` (of a rule for all linear layers, where there is none). A value is JSON, or else a text.
-/// Errors: no `=`; as `recipe_from_json`.
+/// The recipe with one field set by `key=value`. The parts of the key are joined by dots, as in the JSON. `matmul.X`
+/// means the field X of every rule in `products`. Without such a rule, it means field X of a new rule for all linear
+/// layers. A value that is not JSON is read as a text.
+/// Errors: no `=`; the errors of `recipe_from_json`.
 [[nodiscard]] inline Recipe override_recipe(const Recipe& recipe, const std::string& assignment) {
     const std::size_t sign = assignment.find('=');
     check(sign != std::string::npos && sign > 0, "recipe: '", assignment, "'; expected key=value");
@@ -369,7 +370,7 @@ inline void check_recipe(const Recipe& recipe) {
         while (true) {
             const std::size_t dot = path.find('.');
             const std::string part(path.substr(0, dot));
-            if (at->is_string()) *at = nlohmann::ordered_json{{"format", *at}};  // a quantiser in short
+            if (at->is_string()) *at = nlohmann::ordered_json{{"format", *at}};  // the short form of a quantiser
             if (at->is_null()) *at = nlohmann::ordered_json::object();
             if (at->is_array()) {
                 const bool number = !part.empty() && part.size() < 6 &&

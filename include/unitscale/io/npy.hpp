@@ -2,7 +2,7 @@
 #pragma once
 
 #include <unitscale/base/error.hpp>
-#include <unitscale/io/whole_file.hpp>
+#include <unitscale/io/atomic_file.hpp>
 #include <unitscale/tensor/tensor.hpp>
 #include <unitscale/tensor/view.hpp>
 
@@ -21,15 +21,16 @@
 #include <system_error>
 #include <type_traits>
 
-// NumPy's .npy files, read and written here: xtensor's own reader (xnpy.hpp, which can serve Tensor::array() as well) takes a
-// truncated file for a whole one, and costs every unit that includes it most of a second.
+// NumPy's .npy files. xtensor's own reader (xnpy.hpp, which also works with Tensor::array()) accepts truncated files.
+// It also adds most of a second to the compile time of every unit that includes it. Writing needs POSIX files
+// (AtomicFile).
 namespace unitscale::io {
 
-/// Element types that .npy knows. BFloat16 and Minifloat are not among them: cast to float first.
+/// Element types of .npy files. BFloat16 and Minifloat are not among them: cast to float first.
 template <class T>
 concept NpyElement = std::same_as<T, float> || std::same_as<T, double> || std::same_as<T, Half> || std::integral<T>;
 
-/// The type as .npy headers write it: `<f4`, `|u1`.
+/// The name of the type in .npy headers: `<f4`, `|u1`.
 template <NpyElement T>
 [[nodiscard]] std::string npy_type() {
     const char order = sizeof(T) == 1 ? '|' : std::endian::native == std::endian::little ? '<' : '>';
@@ -37,7 +38,7 @@ template <NpyElement T>
     return {order, kind, static_cast<char>('0' + sizeof(T))};
 }
 
-/// All that precedes the elements in version 1.0 of the format, a multiple of 64 bytes.
+/// The bytes before the elements in version 1.0 of the format; their number is a multiple of 64.
 /// Error, in the name of `where`: the tensor has a scale other than 1, for which the format has no place.
 /// Reference: numpy.lib.format.
 template <NpyElement T>
@@ -64,14 +65,14 @@ template <NpyElement T>
     return {reinterpret_cast<const char*>(tensor.data()), tensor.size() * sizeof(T)};
 }
 
-/// What the dictionary of a .npy header says.
+/// The dictionary of a .npy header.
 struct NpyHeader {
     std::string_view type{};
     bool fortran_order = false;
     Shape shape{};
 };
 
-/// The value text after `'key':`, blanks skipped; empty if the key is missing.
+/// The text after `'key':` and blanks; empty if the key is missing.
 [[nodiscard]] inline std::string_view npy_field(std::string_view header, std::string_view key) {
     const std::string quoted = concatenate('\'', key, "':");
     std::size_t at = header.find(quoted);
@@ -80,7 +81,7 @@ struct NpyHeader {
     return at == std::string_view::npos ? std::string_view() : header.substr(at);
 }
 
-/// Reads the dictionary; false if it is not of the form that the format demands.
+/// Reads the dictionary. False: the dictionary does not have the form that the format demands.
 [[nodiscard]] inline bool parse_npy_header(std::string_view header, NpyHeader& result) {
     std::string_view type = npy_field(header, "descr"), order = npy_field(header, "fortran_order"),
                      shape = npy_field(header, "shape");
@@ -104,10 +105,10 @@ struct NpyHeader {
     }
 }
 
-/// The tensor in `total` bytes of the format, which read(to, count) delivers in order; it returns whether it could. Column-major
-/// (Fortran) order becomes row-major.
-/// Errors, in the name of `where`: no .npy data; elements of another type; fewer or more bytes than the shape says (no elements
-/// are allocated before that is known).
+/// The tensor in `total` bytes of the format. read(to, count) delivers the bytes in order and returns false on failure.
+/// Column-major (Fortran) order becomes row-major.
+/// Errors, in the name of `where`: no .npy data; elements of another type; fewer or more bytes than the shape says.
+/// Elements are allocated only after these checks.
 template <NpyElement T, class Read>
 [[nodiscard]] Tensor<T> read_npy(std::string_view where, std::uint64_t total, Read read) {
     std::string start(8, '\0');
@@ -141,18 +142,18 @@ template <NpyElement T, class Read>
     return header.fortran_order ? copy_of(view(tensor).transpose()) : tensor;
 }
 
-/// Writes the elements, row-major, as version 1.0 of the format. What the path held before stays until all is written.
-/// Errors, naming the path: it cannot be written; the tensor has a scale other than 1.
+/// Writes the elements, row-major, as version 1.0 of the format. An old file stays until the new one is whole.
+/// Errors, naming the path: the file cannot be written; the tensor has a scale other than 1.
 /// Reference: numpy.lib.format. Test: tests/io/npy_test.cpp
 template <NpyElement T>
 void save_npy(const std::filesystem::path& path, const Tensor<T>& tensor) {
     std::string bytes = npy_preamble(concatenate("npy: ", path.string()), tensor);
     bytes += npy_bytes(tensor);
-    write_whole("npy", path, bytes);
+    write_atomically("npy", path, bytes);
 }
 
 /// The tensor in a .npy file of elements of type T.
-/// Errors, naming the path: missing; and those of `read_npy`.
+/// Errors, naming the path: the file is missing; the errors of `read_npy`.
 template <NpyElement T>
 [[nodiscard]] Tensor<T> load_npy(const std::filesystem::path& path) {
     const std::string where = concatenate("npy: ", path.string());

@@ -18,11 +18,11 @@
 #include <system_error>
 #include <vector>
 
-// NumPy's .npz files: several named arrays, each a .npy file, in one zip file. Needs libzip (link with -lzip), which no other header
-// does: include it on its own.
+// NumPy's .npz files: several named arrays, each a .npy file, in one zip file. Only this header needs libzip (link with
+// -lzip): include it on its own.
 namespace unitscale::io {
 
-/// An archive that is closed without being written.
+/// Closes an archive without writing it.
 struct DiscardZip {
     void operator()(zip_t* archive) const noexcept { zip_discard(archive); }
 };
@@ -44,8 +44,8 @@ using Zip = std::unique_ptr<zip_t, DiscardZip>;
 
 enum class NpzCompression { stored, deflated };
 
-/// Writes a .npz file: add() every array, of any type, then close(). Without close(), and where it throws, the path is left as
-/// it was: libzip writes to a temporary file that it renames. The same arrays give the same bytes.
+/// Writes a .npz file: add() every array, of any type, then close(). Without close(), and if close() throws, the path
+/// is unchanged: libzip writes to a temporary file and renames it. Equal arrays give equal bytes.
 /// Test: tests/io/npz_test.cpp
 class NpzWriter {
 public:
@@ -87,13 +87,13 @@ public:
 private:
     std::string where_;
     zip_int32_t method_;
-    std::deque<std::string> members_;  // libzip reads them when it closes
+    std::deque<std::string> members_;  // libzip reads them in close()
     Zip archive_;
 };
 
 /// Reads a .npz file, stored or deflated.
-/// Errors, naming path and array: a file that is missing or no zip file; no such array; data that fails its checksum; those of
-/// `read_npy`.
+/// Errors, naming path and array: the file is missing or not a zip file; no such array; data that fails its checksum;
+/// the errors of `read_npy`.
 class NpzReader {
 public:
     explicit NpzReader(const std::filesystem::path& path) : where_(concatenate("npz: ", path.string())) {
@@ -114,14 +114,14 @@ public:
         return result;
     }
 
-    /// The array of that name, of elements of type T.
+    /// The array of the given name, with elements of type T.
     template <NpyElement T>
     [[nodiscard]] Tensor<T> load(std::string_view name) const {
         const std::string member = concatenate(name, ".npy"), where = concatenate(where_, ": ", member);
         zip_stat_t facts;
         zip_stat_init(&facts);
         if (zip_stat(archive_.get(), member.c_str(), 0, &facts) != 0) fail(where, " is not there; ", list_of_names());
-        // A size that deflate cannot have made from so few bytes is no size: nothing is allocated for it.
+        // Refuse a size that deflate cannot reach from so few bytes, before anything is allocated for it.
         const bool possible = facts.comp_size <= file_bytes_ && facts.size / 1032 <= facts.comp_size;
         check((facts.valid & ZIP_STAT_SIZE) != 0 && possible, where, " has an impossible size");
         const std::unique_ptr<zip_file_t, int (*)(zip_file_t*)> file(zip_fopen(archive_.get(), member.c_str(), 0),
@@ -132,7 +132,7 @@ public:
         };
         Tensor<T> tensor = read_npy<T>(where, facts.size, read);
         char none = 0;
-        const bool whole = zip_fread(file.get(), &none, 1) == 0;  // at the end libzip compares the checksum
+        const bool whole = zip_fread(file.get(), &none, 1) == 0;  // libzip compares the checksum at the end
         check(whole, where, " is damaged: ", zip_file_strerror(file.get()));
         return tensor;
     }
@@ -158,7 +158,7 @@ void save_npz(const std::filesystem::path& path, const std::map<std::string, Ten
     writer.close();
 }
 
-/// All tensors of a file, which must be of one type.
+/// All tensors of a file. They must have one type.
 template <NpyElement T>
 [[nodiscard]] std::map<std::string, Tensor<T>> load_npz(const std::filesystem::path& path) {
     const NpzReader reader(path);

@@ -34,16 +34,18 @@
 #include <utility>
 #include <vector>
 
-// safetensors files: named tensors and a map of strings. A file is the length of the header (8 bytes, little-endian), the header,
-// which is JSON padded with blanks to a multiple of 8 bytes, and the tensors' elements, row-major and little-endian, one tensor
-// after the other. The Python package safetensors reads and writes the same files. An entry header: it needs nlohmann-json.
+// safetensors files: named tensors and a map of strings. The file layout is:
+//   - the length of the header (8 bytes, little-endian)
+//   - the header: JSON, padded with blanks to a multiple of 8 bytes
+//   - the tensors' elements, row-major and little-endian, one tensor after the other
+// The Python package safetensors reads and writes these files too. This header needs nlohmann-json.
 // Reference: https://huggingface.co/docs/safetensors
 namespace unitscale::io {
 
 static_assert(std::endian::native == std::endian::little,
               "safetensors files are little-endian: elements are not swapped here");
 
-/// The longest header that is read or written, in bytes: the limit of the Python package.
+/// The limit of the header length, in bytes, for reading and writing; the Python package has this limit too.
 inline constexpr std::uint64_t safetensors_header_limit = 100'000'000;
 
 /// Collects named tensors, then writes them to a file:
@@ -51,13 +53,15 @@ inline constexpr std::uint64_t safetensors_header_limit = 100'000'000;
 ///   writer.add("weight", weight);            // borrowed until write(); a temporary is kept
 ///   writer.set_metadata("step", "100");
 ///   writer.write("model.safetensors");
-/// The file is replaced at once or not at all, as AtomicFile says. The same tensors and metadata give the same bytes, in whatever
-/// order they come, and those that the Python package writes (with more than one piece of metadata its order is random).
-/// Errors, naming the tensor: an empty name, one that is not UTF-8, one that is there already or is "__metadata__"; a scale other
-/// than 1, for which a file has no place: add the elements and store the scale apart.   Test: tests/io/safetensors_test.cpp
+/// The file is replaced at once or not at all, by AtomicFile. Equal tensors and metadata give equal bytes, in whatever
+/// order they are added. The bytes also equal the output of the Python package. (With more than one piece of metadata,
+/// the order of the Python package is random.)
+/// Errors, naming the tensor: a name that is empty, not UTF-8, repeated or "__metadata__"; a scale other than 1. A file
+/// has no place for the scale: add the elements and store the scale separately.
+/// Test: tests/io/safetensors_test.cpp
 class SafetensorsWriter {
 public:
-    /// A tensor's elements. The tensor must live, and not change, until the last write().
+    /// Adds a tensor's elements. The tensor must live, and not change, until the last write().
     template <SafetensorsElement T>
     void add(std::string_view name, const Tensor<T>& tensor) {
         check_scale(name, tensor.scale());
@@ -70,7 +74,7 @@ public:
         add(name, kept->shape(), kept->span());
         tensors_.find(name)->second.owner = kept;
     }
-    /// Elements in row-major order, borrowed. Error: their number is not the shape's.
+    /// Adds elements in row-major order, borrowed. Error: the number of elements does not fit the shape.
     template <SafetensorsElement T>
     void add(std::string_view name, const Shape& shape, std::span<const T> elements) {
         check(elements.size() == element_count(shape), where(name), " of shape ", shape_text(shape), " has ",
@@ -85,8 +89,9 @@ public:
         check(added, where(name), " is there already");
     }
 
-    /// Text that goes with the tensors; given twice, the last counts. Errors: it is not UTF-8; a key that begins with
-    /// `safetensors_format_key`, by which tensors' formats are stored.
+    /// Sets a text that is stored with the tensors. A later value for a key replaces the earlier one. Errors: text that
+    /// is not UTF-8; a key that begins with `safetensors_format_key`, the prefix of the keys that store tensors'
+    /// formats.
     void set_metadata(std::string_view key, std::string_view value) {
         check(is_utf8(key) && is_utf8(value), "safetensors: metadata ", quoted_text(key), " are not UTF-8");
         check(!key.starts_with(safetensors_format_key), "safetensors: metadata ", quoted_text(key),
@@ -94,7 +99,7 @@ public:
         metadata_.insert_or_assign(std::string(key), std::string(value));
     }
 
-    /// Writes the file. Errors: those of AtomicFile; a header above `safetensors_header_limit`.
+    /// Writes the file. Errors: the errors of AtomicFile; a header above `safetensors_header_limit`.
     void write(const std::filesystem::path& path) const {
         AtomicFile file("safetensors", path);
         write_to([&file](std::span<const std::byte> bytes) { file.write(bytes); });
@@ -120,7 +125,7 @@ private:
     struct Source {
         SafetensorsEntry entry;
         std::span<const std::byte> bytes;
-        std::shared_ptr<const void> owner;  ///< of the bytes, if they are not borrowed
+        std::shared_ptr<const void> owner;  ///< owner of the bytes; null if they are borrowed
 
         Source(SafetensorsEntry e, std::span<const std::byte> b, std::shared_ptr<const void> o)
             : entry(std::move(e)), bytes(b), owner(std::move(o)) {}
@@ -132,7 +137,7 @@ private:
         check(scale == 1.0, where(name), " has scale ", scale, "; a file holds plain numbers only");
     }
 
-    /// By falling type, so that every tensor is aligned to its elements, then by name.
+    /// Orders tensors by descending type, so that every tensor is aligned to its elements, then by name.
     [[nodiscard]] std::vector<const Item*> file_order() const {
         std::vector<const Item*> order;
         for (const Item& item : tensors_) order.push_back(&item);
@@ -172,13 +177,13 @@ private:
     std::map<std::string, std::string, std::less<>> metadata_{};
 };
 
-/// Reads a safetensors file. The constructor reads and checks the header, so that a file that is damaged where it tells of the
-/// tensors is refused as a whole; elements are read when they are asked for, from the file that was opened, even if another
-/// has taken its name since. Every function is const and may be called from several threads.
+/// Reads a safetensors file. The constructor reads and checks the header: a file with a damaged header is refused as a
+/// whole. Elements are read on demand from the opened file, even if another file has taken its name since. Every
+/// function is const and may be called from several threads.
 ///   const SafetensorsReader reader("model.safetensors");
 ///   const Tensor<Half> weight = reader.tensor<Half>("weight", Shape{3, 2});
-/// Errors, in one line that names the file and what is wrong in it, for whatever the file holds: those of
-/// `parse_safetensors_header`; missing, truncated, unreadable.
+/// Errors, for any content of the file, in one line that names the file and the fault: the errors of
+/// `parse_safetensors_header`; a missing, truncated or unreadable file.
 /// `safetensors: model.safetensors: tensor 'a/b' is [2,3]; expected [3,2]`.   Test: tests/io/safetensors_test.cpp
 class SafetensorsReader {
 public:
@@ -192,7 +197,7 @@ public:
         if (!opened) fail(where_, " cannot be read: ", std::generic_category().message(errno));
         read_header(static_cast<std::uint64_t>(facts.st_size));
     }
-    /// The bytes of a file that are in memory already, borrowed while the reader lives; `name` stands for the path.
+    /// Reads a file from memory. The bytes are borrowed while the reader lives; `name` stands for the path.
     explicit SafetensorsReader(std::span<const std::byte> bytes, std::string_view name)
         : where_(concatenate("safetensors: ", name)), bytes_(bytes) {
         read_header(bytes.size());
@@ -208,22 +213,22 @@ public:
     [[nodiscard]] bool contains(std::string_view name) const {
         return header_.tensors.find(name) != header_.tensors.end();
     }
-    /// Error: there is no such tensor; some that are there are listed.
+    /// Error: no such tensor; the message lists some that exist.
     [[nodiscard]] const SafetensorsEntry& entry(std::string_view name) const {
         const auto found = header_.tensors.find(name);
         if (found == header_.tensors.end()) fail(where_, ": no tensor ", quoted_text(name), "; ", list_of_names());
         return found->second;
     }
 
-    /// The bytes of a tensor of any type, known or not. Error: there are more or fewer.
+    /// The bytes of a tensor of any type, known or not. Error: the tensor has more or fewer bytes.
     void read(std::string_view name, std::span<std::byte> out) const {
         const SafetensorsEntry& found = entry(name);
         check(out.size() == found.bytes(), where(name), " has ", found.bytes(), " bytes; expected ", out.size());
         read_at(data_start_ + found.begin, out);
     }
 
-    /// A tensor of elements of type T, as they were stored.
-    /// Errors: it is of another type; its shape is not the expected one, if one is given; a byte is no code of T.
+    /// A tensor with the stored elements, of type T.
+    /// Errors: elements of another type; a shape other than the expected one, if given; a byte that is no code of T.
     template <SafetensorsElement T>
     [[nodiscard]] Tensor<T> tensor(std::string_view name, const std::optional<Shape>& expected = {}) const {
         const SafetensorsEntry& found = entry(name);
@@ -240,8 +245,8 @@ public:
     }
 
     /// A tensor of any floating-point type in float or double, exactly.
-    /// Errors: it is of another type or of one that is not known; F64 asked for in float; its shape is not the expected one; a byte
-    /// is no code of its format.
+    /// Errors: elements of another or an unknown type; F64 requested as float; a shape other than the expected one; a
+    /// byte that is no code of the format.
     template <std::floating_point Float>
     [[nodiscard]] Tensor<Float> read_as(std::string_view name, const std::optional<Shape>& expected = {}) const {
         const SafetensorsEntry& found = entry(name);
@@ -311,13 +316,13 @@ private:
     [[nodiscard]] static std::optional<FloatFormat> format_named(std::string_view name) {
         try {
             return find_format(name);
-        } catch (const Error&) {  // its message has the name as it is, perhaps on several lines
+        } catch (const Error&) {  // its message holds the raw name, perhaps on several lines
             return std::nullopt;
         }
     }
 
-    /// Whether the tensor's elements are stored as those of the wanted type. Codes of one format are, under whichever dtype; but
-    /// a file can name any format for bytes.
+    /// True if the stored elements have the layout of the wanted type. Codes of one format agree under any dtype; but a
+    /// file can name any format for bytes.
     [[nodiscard]] static bool holds(const SafetensorsEntry& found, const SafetensorsEntry& wanted,
                                     std::size_t element_bytes) {
         const SafetensorsType* const type = find_safetensors_type(found.dtype);
@@ -325,7 +330,7 @@ private:
                (found.dtype == wanted.dtype || !found.format.empty());
     }
 
-    /// Error unless every byte is below `count`.
+    /// Error: a byte is not below `count`.
     void check_codes(std::string_view name, const SafetensorsEntry& found, std::span<const std::byte> bytes,
                      std::uint64_t count) const {
         if (count > 0xFF) return;

@@ -21,14 +21,14 @@
 #include <utility>
 #include <vector>
 
-// What the header of a safetensors file says: element types, and reading the JSON. The files: io/safetensors.hpp.
+// The header of a safetensors file: element types, and reading the JSON. The files: io/safetensors.hpp.
 namespace unitscale::io {
 
 /// An element type of the file format.
 struct SafetensorsType {
     std::string_view name;
     std::size_t bytes;
-    std::string_view format{};  ///< the number format whose codes the elements are; none for float, double and integers
+    std::string_view format{};  ///< number format of elements that are codes; empty for float, double and integers
 };
 
 /// In the order of the Python package: it writes tensors from the last type to the first, so that each is aligned.
@@ -51,34 +51,33 @@ inline constexpr std::array<SafetensorsType, 18> safetensors_types{{{"BOOL", 1},
                                                                     {"I64", 8},
                                                                     {"U64", 8}}};
 
-/// The type of that name; nullptr if there is none.
+/// The type of a given name; nullptr if the name is unknown.
 [[nodiscard]] inline const SafetensorsType* find_safetensors_type(std::string_view name) noexcept {
     const auto found = std::find_if(safetensors_types.begin(), safetensors_types.end(),
                                     [name](const SafetensorsType& type) { return type.name == name; });
     return found == safetensors_types.end() ? nullptr : &*found;
 }
 
-/// Elements of one byte in any other format than E4M3 and E5M2 are stored as U8, which every reader of such files knows, one code
-/// per byte, and the metadata say which format: `"unitscale.format.<tensor>": "e4m3fnuz"`.
+/// The prefix of metadata keys that name a tensor's format: `"unitscale.format.<tensor>": "e4m3fnuz"`. One-byte formats
+/// other than E4M3 and E5M2 are stored as U8, one code per byte, because every reader of such files knows U8.
 inline constexpr std::string_view safetensors_format_key = "unitscale.format.";
 
-/// What a file says of one tensor.
+/// The facts about one tensor in a header.
 struct SafetensorsEntry {
-    std::string dtype{};  ///< one of `safetensors_types`, or what this library does not know
-    std::string
-        format{};  ///< the number format whose codes the elements are, by its name; empty for float, double, integers
+    std::string dtype{};   ///< one of `safetensors_types`, or a type unknown to this library
+    std::string format{};  ///< name of the number format of elements that are codes; empty for float, double, integers
     Shape shape{};
-    std::uint64_t begin = 0, end = 0;  ///< its bytes, counted from the end of the header
+    std::uint64_t begin = 0, end = 0;  ///< byte offsets, counted from the end of the header
 
     [[nodiscard]] std::uint64_t bytes() const noexcept { return end - begin; }
 };
 
-/// Element types of tensors that can be stored: float, double, integers, bool, Half, BFloat16, and Minifloats of one byte.
+/// Element types that can be stored: float, double, integers, bool, Half, BFloat16, and Minifloats of one byte.
 template <class T>
 concept SafetensorsElement = std::same_as<T, float> || std::same_as<T, double> || std::integral<T> ||
     (CodedElement<T> && (sizeof(T) == 1 || format_of<T> == fp16 || format_of<T> == bf16));
 
-/// An entry without shape and place: dtype and format as elements of type T are stored.
+/// The dtype and format that store elements of type T, as an entry without shape and place.
 template <SafetensorsElement T>
 [[nodiscard]] SafetensorsEntry safetensors_entry() {
     if constexpr (CodedElement<T>) {
@@ -97,8 +96,8 @@ template <SafetensorsElement T>
     }
 }
 
-/// Text of a file as error messages show it, in quotes: on one line, with control characters, line separators and what is not
-/// UTF-8 written as numbers, and cut after 60 bytes.
+/// Text of a file for error messages: quoted, on one line, cut after 60 bytes. Control characters, line separators and
+/// bytes that are not UTF-8 are written as numbers.
 [[nodiscard]] inline std::string quoted_text(std::string_view text) {
     constexpr std::size_t most = 60;
     constexpr std::string_view digits = "0123456789abcdef";
@@ -134,7 +133,7 @@ template <SafetensorsElement T>
     return true;
 }
 
-/// A shape as error messages show it, cut where a file has made it long.
+/// A shape as text for error messages. A long shape is cut.
 [[nodiscard]] inline std::string cut_shape(const Shape& shape) {
     constexpr std::size_t most = 8;
     if (shape.size() <= most) return to_string(shape);
@@ -148,8 +147,8 @@ struct SafetensorsHeader {
     std::map<std::string, std::string, std::less<>> metadata{};
 };
 
-/// Takes the JSON of a header piece by piece, as nlohmann-json finds it, and refuses the first piece that is out of place: nothing
-/// is ever nested deeper than a header is, nor kept that is not part of it.
+/// Handles the JSON of a header piece by piece, as nlohmann-json parses it, and refuses the first piece that is out of
+/// place. Nesting deeper than a header's is never followed, and nothing foreign to a header is stored.
 class SafetensorsHeaderBuilder {
 public:
     SafetensorsHeaderBuilder(std::string_view where, SafetensorsHeader& header) : where_(where), header_(header) {}
@@ -298,8 +297,8 @@ private:
     bool has_metadata_ = false;
 };
 
-/// Error unless the tensors fill `data_bytes` bytes without overlap and hole, each as many as its type and shape say. Of unknown
-/// types nothing is known but the place.
+/// Checks that the tensors fill `data_bytes` bytes without overlap and hole, and that each has as many bytes as its
+/// type and shape say. For unknown types only the place is checked.
 inline void check_safetensors_layout(std::string_view where, const SafetensorsHeader& header,
                                      std::uint64_t data_bytes) {
     std::vector<const std::pair<const std::string, SafetensorsEntry>*> order;
@@ -340,13 +339,14 @@ inline void check_safetensors_layout(std::string_view where, const SafetensorsHe
     check(at == data_bytes, where, ": the tensors have ", at, " bytes of data, the file ", data_bytes);
 }
 
-/// The header of JSON `text` before `data_bytes` bytes of data. What it holds can be trusted afterwards, but for types and formats
-/// that are not known and elements that are no codes of theirs.
-/// Errors, in the name of `where`: the text is no JSON, has anything else than a header has or a name twice; the tensors do not
-/// fill the data exactly; a shape and a type need other bytes. Reference: https://huggingface.co/docs/safetensors
+/// Parses the header in the JSON `text`, which precedes `data_bytes` bytes of data. The result is checked, except that
+/// types and formats may be unknown, and elements may be no codes of their format.
+/// Errors, in the name of `where`: the text is not JSON, has foreign parts or a repeated name; the tensors do not fill
+/// the data exactly; a shape and a type need another number of bytes.
+/// Reference: https://huggingface.co/docs/safetensors
 [[nodiscard]] inline SafetensorsHeader parse_safetensors_header(std::string_view where, std::string_view text,
                                                                 std::uint64_t data_bytes) {
-    // The parser would take a zero byte for the end.
+    // The parser would end at a zero byte.
     check(text.starts_with('{') && text.find('\0') == std::string_view::npos, where, ": the header is no JSON object");
     SafetensorsHeader header;
     SafetensorsHeaderBuilder builder(where, header);

@@ -18,20 +18,20 @@
 
 namespace unitscale::io {
 
-/// A byte as error messages write it: `0xff`.
+/// A byte as text in error messages: `0xff`.
 [[nodiscard]] inline std::string byte_name(unsigned char byte) {
     constexpr std::string_view digits = "0123456789abcdef";
     return {'0', 'x', digits[byte >> 4], digits[byte & 15]};
 }
 
-/// Bytes of the UTF-8 sequence at the start of `bytes`, and its code point; length 0 where there is none: a stray
-/// continuation byte, a truncated or overlong sequence, a surrogate, or a value above U+10FFFF.
+/// The length in bytes of a UTF-8 sequence, and its code point. Length 0: no valid sequence, but a stray continuation
+/// byte, a truncated or overlong sequence, a surrogate, or a value above U+10FFFF.
 struct Utf8Sequence {
     std::size_t length = 0;
     char32_t code_point = 0;
 };
 
-/// Reference: Unicode 15, table 3-7. Test: tests/io/text_test.cpp
+/// The UTF-8 sequence at the start of `bytes`. Reference: Unicode 15, table 3-7. Test: tests/io/text_test.cpp
 [[nodiscard]] constexpr Utf8Sequence decode_utf8_sequence(std::string_view bytes) noexcept {
     const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(bytes[i]); };
     if (bytes.empty()) return {};
@@ -51,8 +51,8 @@ struct Utf8Sequence {
     return {length, value};
 }
 
-/// The code points of UTF-8 text. `origin` (a path) starts the error message, which names the first byte of the sequence that
-/// is wrong and its offset: `data: corpus.txt is not UTF-8: byte 0xff at offset 17`.
+/// The code points of UTF-8 text. `origin` (a path) starts the error message. The message names the first byte of the
+/// invalid sequence and its offset: `data: corpus.txt is not UTF-8: byte 0xff at offset 17`.
 [[nodiscard]] inline std::u32string decode_utf8(std::string_view bytes, std::string_view origin = "text") {
     std::u32string text;
     text.reserve(bytes.size());
@@ -66,7 +66,7 @@ struct Utf8Sequence {
     return text;
 }
 
-/// One code point in UTF-8, added to `out`. Error: a surrogate or a value above U+10FFFF.
+/// Appends one code point to `out`, in UTF-8. Error: a surrogate or a value above U+10FFFF.
 inline void append_utf8(std::string& out, char32_t point) {
     check(point <= 0x10FFFF && (point < 0xD800 || point > 0xDFFF), "utf-8: ", static_cast<std::uint32_t>(point),
           " is not a code point");
@@ -95,7 +95,7 @@ inline void append_utf8(std::string& out, char32_t point) {
     return bytes;
 }
 
-/// All bytes of a file. Error, naming the path: it is missing or cannot be read.
+/// All bytes of a file. Error, naming the path: the file is missing or cannot be read.
 [[nodiscard]] inline std::string read_bytes(const std::filesystem::path& path) {
     std::error_code error;
     check(std::filesystem::exists(path, error), "data: ", path.string(), " does not exist");
@@ -111,15 +111,15 @@ inline void append_utf8(std::string& out, char32_t point) {
 inline constexpr std::array<std::string_view, 10> text_extensions = {".txt", ".md", ".hpp",   ".cpp",  ".h",
                                                                      ".c",   ".sh", ".cmake", ".json", ".py"};
 
-/// Whether a file counts as text, by its name.
+/// True if a file counts as text, by its name.
 [[nodiscard]] inline bool is_text_file(const std::filesystem::path& path) {
     return path.filename() == "CMakeLists.txt" || std::find(text_extensions.begin(), text_extensions.end(),
                                                             path.extension().string()) != text_extensions.end();
 }
 
-/// The text files of a folder and its folders, sorted by path, so that the order is the same on every machine. Left
-/// out: hidden files and folders, and build folders (those with a CMakeCache.txt) below `folder`. Links to folders are
-/// not followed. Error: the folder cannot be listed.
+/// The text files of a folder and its subfolders, sorted by path, so that all machines give one order. Hidden files and
+/// folders are left out, and so are build folders (with a CMakeCache.txt) below `folder`. Links to folders are not
+/// followed. Error: the folder cannot be listed.
 [[nodiscard]] inline std::vector<std::filesystem::path> find_text_files(const std::filesystem::path& folder) {
     namespace fs = std::filesystem;
     std::vector<fs::path> files;
@@ -143,9 +143,9 @@ inline constexpr std::array<std::string_view, 10> text_extensions = {".txt", ".m
     return files;
 }
 
-/// The text of files and folders, as code points: for a folder, every text file that find_text_files gives. Parts follow
-/// each other, with a newline between where one does not end in it. A file of a folder may be empty; one that was named,
-/// or all of a folder, may not.
+/// The text of files and folders, as code points. A folder stands for the files that find_text_files lists. The texts
+/// are joined; a text that does not end in a newline gets one before the next text. An empty file inside a folder is
+/// allowed. An empty file that is named itself is an error, and so is a folder with empty files only.
 /// Errors, each naming the path: missing; unreadable; empty; a folder without text; not UTF-8.
 /// Test: tests/io/text_test.cpp
 [[nodiscard]] inline std::u32string read_text(std::span<const std::filesystem::path> paths) {

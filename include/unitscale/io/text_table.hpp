@@ -11,7 +11,7 @@
 
 namespace unitscale::io {
 
-/// A number by a printf format that takes a double; `-` for none and for what is not finite.
+/// A number by a printf format that takes a double; `-` without a number, and for NaN and infinity.
 [[nodiscard]] inline std::string cell(const char* format, std::optional<double> number) {
     if (!number || !std::isfinite(*number)) return "-";
     char text[64];
@@ -19,8 +19,8 @@ namespace unitscale::io {
     return text;
 }
 
-/// Rows of cells as lines of text in aligned columns, two blanks apart; nothing after the last cell of a row. Widths count
-/// UTF-8 characters. Test: tests/io/text_table_test.cpp
+/// Rows of cells as lines of text in aligned columns, two blanks apart, without blanks after the last cell of a row.
+/// Widths count UTF-8 characters. Test: tests/io/text_table_test.cpp
 [[nodiscard]] inline std::string text_table(const std::vector<std::vector<std::string>>& rows) {
     const auto width_of = [](const std::string& cell) {
         return static_cast<std::size_t>(std::count_if(

@@ -14,7 +14,7 @@
 
 namespace unitscale::io {
 
-/// A code point as error messages write it: `'é' (U+00E9)`, control characters by number alone.
+/// A code point as text in error messages: `'é' (U+00E9)`; control characters by number alone.
 [[nodiscard]] inline std::string code_point_name(char32_t point) {
     constexpr std::string_view digits = "0123456789ABCDEF";
     std::string number;
@@ -30,7 +30,7 @@ namespace unitscale::io {
 /// Test: tests/io/vocabulary_test.cpp
 class CharacterVocabulary {
 public:
-    /// The distinct code points of `text`. Error: it is empty.
+    /// The distinct code points of `text`. Error: the text is empty.
     explicit CharacterVocabulary(std::u32string_view text) : characters_(distinct(text)) {
         check(!characters_.empty(), "vocabulary: the text is empty");
     }
@@ -52,7 +52,7 @@ public:
         return ids;
     }
 
-    /// The text of ids, in UTF-8. Error: an id outside the vocabulary.
+    /// The text of a list of ids, in UTF-8. Error: an id outside the vocabulary.
     [[nodiscard]] std::string decode(std::span<const std::int32_t> ids) const {
         std::string text;
         for (std::size_t i = 0; i < ids.size(); ++i) {

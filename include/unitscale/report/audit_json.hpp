@@ -2,52 +2,50 @@
 #pragma once
 
 #include <unitscale/analysis/audit.hpp>
-#include <unitscale/report/json_text.hpp>
 
-#include <cstddef>
+#include <nlohmann/json.hpp>
+
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace unitscale::report {
 
-/// The audit as one JSON object: "valid", "faults", "extra_work", "parameters" [{name, shape, s}], "ops" [{path, op, alpha, phi,
-/// joined_by, outputs, inputs [{from, shape, edge, beta}]}]; phi is null where no gradient arrives.
+/// The audit as one JSON object: "valid", "faults", "extra_work", "parameters" [{name, shape, s}], "ops" [{path, op,
+/// alpha, phi, joined_by, outputs, inputs [{from, shape, edge, beta}]}]. phi is null where no gradient arrives.
 /// Test: tests/report/audit_json_test.cpp
 [[nodiscard]] inline std::string to_json(const analysis::Audit& audit) {
-    JsonText json;
-    const auto write_shape = [&json](const Shape& shape) {
-        json.open('[');
-        for (const std::size_t extent : shape) json.value(extent);
-        json.close(']');
-    };
-    json.open('{').member("valid", audit.valid()).key("faults").open('[');
-    for (const std::string& fault : audit.faults) json.value(fault);
-    json.close(']').member("extra_work", audit.extra_work()).key("parameters").open('[');
-    for (const analysis::AuditedLeaf& leaf : audit.leaves) {
-        json.open('{').member("name", leaf.name).key("shape");
-        write_shape(leaf.shape);
-        json.member("s", leaf.s).close('}');
-    }
-    json.close(']').key("ops").open('[');
+    using Json = nlohmann::ordered_json;
+    const auto shape_json = [](const Shape& shape) { return Json(std::vector(shape.begin(), shape.end())); };
+    Json parameters = Json::array(), ops = Json::array();
+    for (const analysis::AuditedLeaf& leaf : audit.leaves)
+        parameters.push_back({{"name", leaf.name}, {"shape", shape_json(leaf.shape)}, {"s", leaf.s}});
     for (const analysis::AuditedOp& op : audit.ops) {
-        json.open('{').member("path", op.path).member("op", op.op).member("alpha", op.alpha).member("phi", op.phi);
-        json.member("joined_by", op.joined_by == JoinedBy::plan   ? "plan"
-                                 : op.joined_by == JoinedBy::hand ? "hand"
-                                                                  : "branch");
-        json.key("outputs").open('[');
-        for (const Shape& output : op.outputs) write_shape(output);
-        json.close(']').key("inputs").open('[');
-        for (const analysis::AuditedInput& input : op.inputs) {
-            json.open('{').member("from", input.from).key("shape");
-            write_shape(input.shape);
-            json.member("edge", input.edge == EdgeKind::cut      ? "cut"
-                                : input.edge == EdgeKind::joined ? "joined"
-                                                                 : "none");
-            json.member("beta", input.beta).close('}');
-        }
-        json.close(']').close('}');
+        Json outputs = Json::array(), inputs = Json::array();
+        for (const Shape& output : op.outputs) outputs.push_back(shape_json(output));
+        for (const analysis::AuditedInput& input : op.inputs)
+            inputs.push_back({{"from", input.from},
+                              {"shape", shape_json(input.shape)},
+                              {"edge", input.edge == EdgeKind::cut      ? "cut"
+                                       : input.edge == EdgeKind::joined ? "joined"
+                                                                        : "none"},
+                              {"beta", input.beta}});
+        ops.push_back({{"path", op.path},
+                       {"op", op.op},
+                       {"alpha", op.alpha},
+                       {"phi", op.phi},
+                       {"joined_by", op.joined_by == JoinedBy::plan   ? "plan"
+                                     : op.joined_by == JoinedBy::hand ? "hand"
+                                                                      : "branch"},
+                       {"outputs", std::move(outputs)},
+                       {"inputs", std::move(inputs)}});
     }
-    json.close(']').close('}');
-    return json.text();
+    const Json json = {{"valid", audit.valid()},
+                       {"faults", audit.faults},
+                       {"extra_work", audit.extra_work()},
+                       {"parameters", std::move(parameters)},
+                       {"ops", std::move(ops)}};
+    return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace unitscale::report

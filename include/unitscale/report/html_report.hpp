@@ -3,48 +3,54 @@
 
 #include <unitscale/analysis/tracker.hpp>
 #include <unitscale/base/error.hpp>
-#include <unitscale/io/whole_file.hpp>
-#include <unitscale/report/json_text.hpp>
+#include <unitscale/io/atomic_file.hpp>
 #include <unitscale/report/report_page.hpp>
+
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace unitscale::report {
 
-/// The data of a report, from tracks of one model under several recipes. A tensor is one of all runs: its label.
+/// The data of a report, from tracks of one model under several recipes. Tensors of different runs are one tensor if
+/// their labels agree.
 class ReportData {
 public:
+    using Json = nlohmann::ordered_json;
+
     explicit ReportData(std::span<const analysis::Track> tracks) : tracks_(tracks) {
         check(!tracks.empty(), "report: no run was given");
         for (const analysis::Track& track : tracks) merge(track);
         find_range();
     }
 
-    [[nodiscard]] std::string json() const {
-        JsonText json;
-        json.open('{').key("exponents").open('[').value(low_).value(high_).close(']').key("ticks").open('[');
+    /// The data as the page's script reads it.
+    [[nodiscard]] Json json() const {
+        Json ticks = Json::array(), runs = Json::array();
         const int step = high_ - low_ > 96 ? 32 : high_ - low_ > 48 ? 16 : 8;
-        for (int tick = low_ - 1; tick <= high_; ++tick)
-            if (tick >= low_ + 1 && tick < high_ && tick % step == 0) json.value(tick);
-        json.close(']').key("runs").open('[');
-        for (const analysis::Track& track : tracks_) write_run(json, track);
-        json.close(']');
-        write_worst(json, "under", &analysis::TensorSummary::underflow);
-        write_worst(json, "over", &analysis::TensorSummary::overflow);
-        write_groups(json);
-        return json.close('}').text();
+        for (int tick = low_ + 1; tick < high_; ++tick)
+            if (tick % step == 0) ticks.push_back(tick);
+        for (const analysis::Track& track : tracks_) runs.push_back(run_json(track));
+        return {{"exponents", Json::array({low_, high_})},
+                {"ticks", std::move(ticks)},
+                {"runs", std::move(runs)},
+                {"under", worst_json(&analysis::TensorSummary::underflow)},
+                {"over", worst_json(&analysis::TensorSummary::overflow)},
+                {"groups", groups_json()}};
     }
 
 private:
-    using Sides = std::vector<const analysis::TrackedPass*>;  ///< one per run; null: not there
+    using Sides = std::vector<const analysis::TrackedPass*>;  ///< one per run; null if the run has no such tensor
 
     /// A tensor in every run that has it.
     struct Row {
@@ -65,7 +71,7 @@ private:
         }
     };
 
-    /// Adds a run's tensors: known ones in their places, others after the one that stands before them in that run.
+    /// Adds the tensors of a run. A known tensor keeps its place; a new one follows its predecessor in that run.
     void merge(const analysis::Track& track) {
         const auto run = static_cast<std::size_t>(&track - tracks_.data());
         std::size_t place = 0;
@@ -85,7 +91,8 @@ private:
         }
     }
 
-    /// The exponents that the page shows: those that hold more than 0.2 % of some tensor, and the formats' ends.
+    /// Finds the exponents that the page shows: every exponent with more than 0.2 % of some tensor, and the ends of the
+    /// formats' ranges.
     void find_range() {
         const auto widen = [this](int from, int to) {
             low_ = std::min(low_, from);
@@ -109,41 +116,37 @@ private:
         high_ = std::min(high_, 64);
     }
 
-    static void write_run(JsonText& json, const analysis::Track& track) {
-        json.open('{').member("name", track.name).key("formats").open('[');
+    [[nodiscard]] static Json run_json(const analysis::Track& track) {
+        Json formats = Json::array(), non_finite;
         for (const auto& format : {track.value_format, track.gradient_format}) {
-            if (!format) {
-                json.null();
-                continue;
-            }
-            json.open('{').member("name", name(*format)).member("zero", format->quantum_exponent() - 1);
-            json.member("normal", format->min_exponent())
-                .member("top", std::log2(static_cast<double>(format->max())))
-                .close('}');
+            if (format)
+                formats.push_back({{"name", name(*format)},
+                                   {"zero", format->quantum_exponent() - 1},
+                                   {"normal", format->min_exponent()},
+                                   {"top", std::log2(static_cast<double>(format->max()))}});
+            else formats.push_back(nullptr);
         }
-        json.close(']').key("non_finite");
         if (track.non_finite) {
-            // explain() puts the causes after the first sentence parts, each behind a semicolon.
+            // explain() appends the causes behind semicolons; the page lists them on their own.
             analysis::NonFinite head = *track.non_finite;
             head.causes.clear();
-            json.open('{').member("text", analysis::explain(head, track)).key("causes").open('[');
-            for (const analysis::Cause& cause : track.non_finite->causes) json.value(analysis::explain(cause, track));
-            json.close(']').close('}');
-        } else {
-            json.null();
+            Json causes = Json::array();
+            for (const analysis::Cause& cause : track.non_finite->causes)
+                causes.push_back(analysis::explain(cause, track));
+            non_finite = {{"text", analysis::explain(head, track)}, {"causes", std::move(causes)}};
         }
-        json.close('}');
+        return {{"name", track.name}, {"formats", std::move(formats)}, {"non_finite", std::move(non_finite)}};
     }
 
-    /// Of every run the six largest shares over tensors, passes and steps; of a tensor's pass its worst step.
-    void write_worst(JsonText& json, std::string_view key, std::size_t analysis::TensorSummary::*count) const {
+    /// The six largest shares of every run, over tensors and passes. Each tensor's pass enters with its worst step.
+    [[nodiscard]] Json worst_json(std::size_t analysis::TensorSummary::*count) const {
         struct Worst {
             const analysis::TrackedTensor* tensor = nullptr;
             Pass pass = Pass::value;
             const analysis::TrackedStep* step = nullptr;
             double share = 0.0;
         };
-        json.key(key).open('[');
+        Json json = Json::array();
         for (std::size_t run = 0; run < tracks_.size(); ++run) {
             std::vector<Worst> all;
             for (const analysis::TrackedTensor& tensor : tracks_[run].tensors)
@@ -158,20 +161,20 @@ private:
                 }
             std::stable_sort(all.begin(), all.end(), [](const Worst& a, const Worst& b) { return a.share > b.share; });
             all.resize(std::min<std::size_t>(all.size(), 6));
-            for (const Worst& worst : all) {
-                json.open('{')
-                    .member("tensor", worst.tensor->label())
-                    .member("run", run)
-                    .member("step", worst.step->step);
-                json.member("pass", worst.pass == Pass::value ? "value" : "gradient").member("share", worst.share);
-                json.member("rms", worst.step->summary.rms).close('}');
-            }
+            for (const Worst& worst : all)
+                json.push_back({{"tensor", worst.tensor->label()},
+                                {"run", run},
+                                {"step", worst.step->step},
+                                {"pass", worst.pass == Pass::value ? "value" : "gradient"},
+                                {"share", worst.share},
+                                {"rms", worst.step->summary.rms}});
         }
-        json.close(']');
+        return json;
     }
 
-    /// The exponents' shares in millionths, after the lowest exponent; what is outside the page's range is at its ends.
-    void write_shares(JsonText& json, const analysis::ExponentHistogram& histogram) const {
+    /// The lowest exponent, then the exponents' shares in millionths. Elements outside the page's range count at its
+    /// ends.
+    [[nodiscard]] Json shares_json(const analysis::ExponentHistogram& histogram) const {
         std::vector<std::uint64_t> counts(static_cast<std::size_t>(high_ - low_), 0);
         for (int e = analysis::ExponentHistogram::lowest; e <= analysis::ExponentHistogram::highest; ++e)
             counts[static_cast<std::size_t>(std::clamp(e, low_, high_ - 1) - low_)] += histogram.at(e);
@@ -179,49 +182,46 @@ private:
         while (begin < end && counts[begin] == 0) ++begin;
         while (end > begin && counts[end - 1] == 0) --end;
         const auto total = static_cast<double>(std::max<std::uint64_t>(histogram.total(), 1));
-        json.open('[').value(low_ + static_cast<int>(begin));
+        Json json = Json::array({low_ + static_cast<int>(begin)});
         for (std::size_t i = begin; i < end; ++i)
-            json.value(static_cast<std::int64_t>(std::ceil(1e6 * static_cast<double>(counts[i]) / total)));
-        json.close(']');
+            json.push_back(static_cast<std::int64_t>(std::ceil(1e6 * static_cast<double>(counts[i]) / total)));
+        return json;
     }
 
-    static void write_numbers(JsonText& json, std::string_view key, const analysis::TensorSummary& s) {
-        const auto rounded = [](double v) {
-            return std::isfinite(v) && v != 0.0 ? std::stod(concatenate(v)) : v;
-        };  // six digits
-        json.key(key)
-            .open('{')
-            .member("mean", rounded(s.mean))
-            .member("std", rounded(s.std))
-            .member("rms", rounded(s.rms));
-        json.member("smallest", rounded(s.smallest)).member("largest", rounded(s.largest));
-        json.member("zeros", rounded(s.share(s.zeros))).member("under", rounded(s.share(s.underflow)));
-        json.member("over", rounded(s.share(s.overflow))).member("bad", rounded(s.share(s.non_finite())));
-        json.member("noise", rounded(s.noise)).close('}');
+    /// The numbers of a summary, rounded to six digits.
+    [[nodiscard]] static Json numbers_json(const analysis::TensorSummary& s) {
+        const auto rounded = [](double v) { return std::isfinite(v) && v != 0.0 ? std::stod(concatenate(v)) : v; };
+        return {{"mean", rounded(s.mean)},
+                {"std", rounded(s.std)},
+                {"rms", rounded(s.rms)},
+                {"smallest", rounded(s.smallest)},
+                {"largest", rounded(s.largest)},
+                {"zeros", rounded(s.share(s.zeros))},
+                {"under", rounded(s.share(s.underflow))},
+                {"over", rounded(s.share(s.overflow))},
+                {"bad", rounded(s.share(s.non_finite()))},
+                {"noise", rounded(s.noise)}};
     }
 
-    /// One cell of the page: a tensor's side in every run.
-    void write_cell(JsonText& json, std::string_view key, const Sides& sides) const {
-        json.key(key).open('[');
+    /// One cell of the page: one pass of a tensor in every run.
+    [[nodiscard]] Json cell_json(const Sides& sides) const {
+        Json json = Json::array();
         for (const analysis::TrackedPass* side : sides) {
             if (side == nullptr) {
-                json.null();
+                json.push_back(nullptr);
                 continue;
             }
-            json.open('{').key("first");
-            write_shares(json, side->first);
-            json.key("last");
-            write_shares(json, side->last);
-            json.key("rms").open('[');
+            Json rms = Json::array();
             for (const analysis::TrackedStep& step : side->steps)
-                if (step.summary.rms > 0.0) json.value(std::round(100.0 * std::log2(step.summary.rms)) / 100.0);
-                else json.null();
-            json.close(']');
-            write_numbers(json, "start", side->steps.front().summary);
-            write_numbers(json, "end", side->steps.back().summary);
-            json.close('}');
+                if (step.summary.rms > 0.0) rms.push_back(std::round(100.0 * std::log2(step.summary.rms)) / 100.0);
+                else rms.push_back(nullptr);
+            json.push_back({{"first", shares_json(side->first)},
+                            {"last", shares_json(side->last)},
+                            {"rms", std::move(rms)},
+                            {"start", numbers_json(side->steps.front().summary)},
+                            {"end", numbers_json(side->steps.back().summary)}});
         }
-        json.close(']');
+        return json;
     }
 
     [[nodiscard]] const Row* find(const std::string& label) const {
@@ -229,7 +229,7 @@ private:
         return found == rows_.end() ? nullptr : &*found;
     }
 
-    /// The module of a path: its first two names, or one where no more than an op follows.
+    /// The module of a path: its first two names, or its first name if only an op follows.
     static std::string_view module_of(std::string_view path) {
         const std::size_t first = path.find('/');
         if (first == std::string_view::npos) return {};
@@ -237,9 +237,9 @@ private:
         return path.substr(0, second == std::string_view::npos ? first : second);
     }
 
-    /// Ops in model order, each with the parameter it uses; further parameters, and those whose op is not there, are rows of
-    /// their own. Neighbours in one module are a group.
-    void write_groups(JsonText& json) const {
+    /// Ops in model order, each with the first parameter that it uses. Further parameters are rows of their own, and so
+    /// are parameters without their op. Neighbours in one module form a group.
+    [[nodiscard]] Json groups_json() const {
         std::vector<std::string> placed;
         const auto is_placed = [&](const std::string& label) {
             return std::find(placed.begin(), placed.end(), label) != placed.end();
@@ -247,43 +247,38 @@ private:
         for (const Row& row : rows_)
             if (!row.weights.empty() && find(row.weights.front()) != nullptr && !is_placed(row.weights.front()))
                 placed.push_back(row.weights.front());
+        Json groups = Json::array();
         std::string group;
-        bool open = false;
-        json.key("groups").open('[');
         for (const Row& row : rows_) {
             if (row.is_weight && is_placed(row.label)) continue;
             const analysis::TrackedTensor& tensor = row.any();
             const std::string module(module_of(tensor.path));
-            if (!open || module != group) {
-                if (open) json.close(']').close('}');
-                json.open('{').member("name", module.empty() ? "model" : module).key("rows").open('[');
+            if (groups.empty() || module != group) {
+                groups.push_back({{"name", module.empty() ? "model" : module}, {"rows", Json::array()}});
                 group = module;
-                open = true;
             }
             const Row* weight = row.is_weight ? &row : row.weights.empty() ? nullptr : find(row.weights.front());
             std::string search = row.label;
             if (weight != nullptr && !row.is_weight) search.append(" ").append(weight->label);
-            json.open('{')
-                .member("name", module.empty() ? row.label : row.label.substr(module.size() + 1))
-                .member("search", search);
-            json.key("notes").open('[').value(
-                concatenate(row.is_weight ? "" : tensor.op, row.is_weight ? "" : " ", to_string(tensor.shape)));
+            Json notes = Json::array(
+                {concatenate(row.is_weight ? "" : tensor.op, row.is_weight ? "" : " ", to_string(tensor.shape))});
             if (weight != nullptr && !row.is_weight)
-                json.value(concatenate(weight->label.substr(weight->label.rfind('/') + 1), ' ',
-                                       to_string(weight->any().shape)));
-            json.close(']');
+                notes.push_back(concatenate(weight->label.substr(weight->label.rfind('/') + 1), ' ',
+                                            to_string(weight->any().shape)));
+            Json json = {{"name", module.empty() ? row.label : row.label.substr(module.size() + 1)},
+                         {"search", std::move(search)},
+                         {"notes", std::move(notes)}};
             if (!row.is_weight) {
-                write_cell(json, "value", row.sides(Pass::value));
-                write_cell(json, "gradient", row.sides(Pass::gradient));
+                json["value"] = cell_json(row.sides(Pass::value));
+                json["gradient"] = cell_json(row.sides(Pass::gradient));
             }
             if (weight != nullptr) {
-                write_cell(json, "weight", weight->sides(Pass::value));
-                write_cell(json, "weight_gradient", weight->sides(Pass::gradient));
+                json["weight"] = cell_json(weight->sides(Pass::value));
+                json["weight_gradient"] = cell_json(weight->sides(Pass::gradient));
             }
-            json.close('}');
+            groups.back()["rows"].push_back(std::move(json));
         }
-        if (open) json.close(']').close('}');
-        json.close(']');
+        return groups;
     }
 
     std::span<const analysis::Track> tracks_;
@@ -291,19 +286,20 @@ private:
     int low_ = -12, high_ = 6;
 };
 
-/// One self-contained HTML page about several runs of a model: at the top the first non-finite value and the tensors that
-/// leave their format most; then, op by op in model order, exponent histograms of activations, weights and gradients at the
-/// start and at the end of training with the format's range behind them, and the rms over training. It needs no network.
+/// One self-contained HTML page about several runs of a model. It needs no network.
+/// At the top: the first non-finite value, and the tensors that leave their format most.
+/// Then, op by op in model order: exponent histograms of activations, weights and gradients, and the rms over training.
+/// The histograms show the start and the end of training, with the format's range behind them.
 /// Error: no run.
 [[nodiscard]] inline std::string html_report(std::span<const analysis::Track> tracks, std::string_view title) {
     return report_page(title, ReportData(tracks).json());
 }
 
-/// Writes `html_report` to a file, whole or not at all. Error, naming the path: it cannot be written.
+/// Writes `html_report` to a file, whole or not at all. Error, naming the path: the file cannot be written.
 /// Test: tests/report/html_report_test.cpp
 inline void write_html_report(const std::filesystem::path& path, std::span<const analysis::Track> tracks,
                               std::string_view title) {
-    io::write_whole("report", path, html_report(tracks, title));
+    io::write_atomically("report", path, html_report(tracks, title));
 }
 
 }  // namespace unitscale::report

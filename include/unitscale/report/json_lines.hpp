@@ -2,97 +2,101 @@
 #pragma once
 
 #include <unitscale/analysis/tracker.hpp>
-#include <unitscale/io/whole_file.hpp>
-#include <unitscale/report/json_text.hpp>
+#include <unitscale/io/atomic_file.hpp>
+
+#include <nlohmann/json.hpp>
 
 #include <cstddef>
 #include <filesystem>
+#include <optional>
 #include <string>
+#include <vector>
 
 namespace unitscale::report {
 
-/// The members of a summary, within an object that is open. Shares are of all elements; `format` is what they are tested
-/// against, null for none.
-inline void write_summary(JsonText& json, const analysis::TensorSummary& summary,
-                          const std::optional<FloatFormat>& format) {
-    json.member("count", summary.count).member("finite", summary.non_finite() == 0);
-    json.member("nan", summary.nans).member("infinite", summary.infinities);
-    json.member("mean", summary.mean).member("std", summary.std).member("rms", summary.rms);
-    json.member("smallest", summary.smallest).member("largest", summary.largest);
-    json.member("zeros", summary.share(summary.zeros)).key("format");
-    if (!format) {
-        json.null();
-        return;
-    }
-    json.value(name(*format)).member("underflow", summary.share(summary.underflow));
-    json.member("overflow", summary.share(summary.overflow)).member("noise", summary.noise);
+/// Adds the members of a summary to a JSON object. Shares are of all elements. `format` is the format that underflow,
+/// overflow and noise refer to; null without a format.
+inline void add_summary(nlohmann::ordered_json& object, const analysis::TensorSummary& summary,
+                        const std::optional<FloatFormat>& format) {
+    object["count"] = summary.count;
+    object["finite"] = summary.non_finite() == 0;
+    object["nan"] = summary.nans;
+    object["infinite"] = summary.infinities;
+    object["mean"] = summary.mean;
+    object["std"] = summary.std;
+    object["rms"] = summary.rms;
+    object["smallest"] = summary.smallest;
+    object["largest"] = summary.largest;
+    object["zeros"] = summary.share(summary.zeros);
+    object["format"] = nullptr;
+    if (!format) return;
+    object["format"] = name(*format);
+    object["underflow"] = summary.share(summary.underflow);
+    object["overflow"] = summary.share(summary.overflow);
+    object["noise"] = summary.noise;
 }
 
 /// {"lowest":-9,"counts":[1,0,7]}: counts from the lowest exponent that occurs to the highest one.
-inline void write_histogram(JsonText& json, const analysis::ExponentHistogram& histogram) {
+[[nodiscard]] inline nlohmann::ordered_json histogram_json(const analysis::ExponentHistogram& histogram) {
     std::size_t begin = 0, end = histogram.counts.size();
     while (begin < end && histogram.counts[begin] == 0) ++begin;
     while (end > begin && histogram.counts[end - 1] == 0) --end;
-    json.open('{')
-        .member("lowest", begin == end ? 0 : static_cast<int>(begin) + analysis::ExponentHistogram::lowest)
-        .key("counts")
-        .open('[');
-    for (std::size_t i = begin; i < end; ++i) json.value(histogram.counts[i]);
-    json.close(']').close('}');
+    const auto first = histogram.counts.begin();
+    const std::vector counts(first + static_cast<std::ptrdiff_t>(begin), first + static_cast<std::ptrdiff_t>(end));
+    return {{"lowest", begin == end ? 0 : static_cast<int>(begin) + analysis::ExponentHistogram::lowest},
+            {"counts", counts}};
 }
 
-/// One JSON object per tensor, pass and tracked step, each on a line; the first and the latest step carry the exponents. The
-/// last line is the first non-finite value, if there was one, with its explanation.
+/// One JSON object per tensor, pass and tracked step, each on a line; the first and the latest step carry the
+/// exponents. If a value was not finite, the last line is the first such value with its explanation. NaN and infinity
+/// are null, because JSON has no such numbers.
 [[nodiscard]] inline std::string json_lines(const analysis::Track& track) {
-    JsonText json;
+    using Json = nlohmann::ordered_json;
+    std::string text;
+    const auto add_line = [&text](const Json& line) {
+        text += line.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';
+    };
+    const auto pass_name = [](Pass pass) { return pass == Pass::value ? "value" : "gradient"; };
     for (const analysis::TrackedTensor& tensor : track.tensors)
         for (const Pass pass : {Pass::value, Pass::gradient}) {
             const analysis::TrackedPass& side = tensor.side(pass);
             for (std::size_t i = 0; i < side.steps.size(); ++i) {
-                json.open('{').member("run", track.name).member("step", side.steps[i].step).member("path", tensor.path);
-                json.member("op", tensor.op)
-                    .member("output", tensor.index)
-                    .member("pass", pass == Pass::value ? "value" : "gradient");
-                json.member("role", analysis::role(tensor, pass)).key("shape").open('[');
-                for (const std::size_t extent : tensor.shape) json.value(extent);
-                json.close(']');
-                write_summary(json, side.steps[i].summary, track.format(pass));
-                if (i == 0 || i + 1 == side.steps.size()) {
-                    json.key("exponents");
-                    write_histogram(json, i == 0 ? side.first : side.last);
-                }
-                json.close('}').newline();
+                Json line = {{"run", track.name},
+                             {"step", side.steps[i].step},
+                             {"path", tensor.path},
+                             {"op", tensor.op},
+                             {"output", tensor.index},
+                             {"pass", pass_name(pass)},
+                             {"role", analysis::role(tensor, pass)},
+                             {"shape", std::vector(tensor.shape.begin(), tensor.shape.end())}};
+                add_summary(line, side.steps[i].summary, track.format(pass));
+                if (i == 0 || i + 1 == side.steps.size())
+                    line["exponents"] = histogram_json(i == 0 ? side.first : side.last);
+                add_line(line);
             }
         }
     if (track.non_finite) {
         const analysis::NonFinite& found = *track.non_finite;
-        json.open('{')
-            .member("run", track.name)
-            .member("first_non_finite", analysis::explain(found, track))
-            .member("step", found.step);
-        json.member("pass", found.pass == Pass::value ? "value" : "gradient")
-            .member("path", found.path)
-            .member("op", found.op);
-        json.member("tensor", found.label).member("source", found.source);
-        write_summary(json, found.summary, track.format(found.pass));
-        json.key("causes").open('[');
+        Json line = {{"run", track.name},     {"first_non_finite", analysis::explain(found, track)},
+                     {"step", found.step},    {"pass", pass_name(found.pass)},
+                     {"path", found.path},    {"op", found.op},
+                     {"tensor", found.label}, {"source", found.source}};
+        add_summary(line, found.summary, track.format(found.pass));
+        line["causes"] = Json::array();
         for (const analysis::Cause& cause : found.causes) {
-            json.open('{')
-                .member("tensor", cause.label)
-                .member("pass", cause.pass == Pass::value ? "value" : "gradient");
-            if (cause.summary) write_summary(json, *cause.summary, track.format(cause.pass));
-            else json.member("largest", cause.largest);
-            json.close('}');
+            Json& entry = line["causes"].emplace_back(Json{{"tensor", cause.label}, {"pass", pass_name(cause.pass)}});
+            if (cause.summary) add_summary(entry, *cause.summary, track.format(cause.pass));
+            else entry["largest"] = cause.largest;
         }
-        json.close(']').close('}').newline();
+        add_line(line);
     }
-    return json.text();
+    return text;
 }
 
-/// Writes `json_lines` to a file, whole or not at all. Error, naming the path: it cannot be written.
+/// Writes `json_lines` to a file, whole or not at all. Error, naming the path: the file cannot be written.
 /// Test: tests/report/json_lines_test.cpp
 inline void write_json_lines(const std::filesystem::path& path, const analysis::Track& track) {
-    io::write_whole("tracker", path, json_lines(track));
+    io::write_atomically("tracker", path, json_lines(track));
 }
 
 }  // namespace unitscale::report

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstdio>
 #include <string>
 #include <string_view>
 
 namespace unitscale::report {
 
-/// Text as it may stand in HTML and SVG, between tags and in quoted attributes. Test: tests/report/markup_test.cpp
+/// Escapes text for HTML and SVG: between tags and in quoted attributes. Test: tests/report/markup_test.cpp
 [[nodiscard]] inline std::string escaped(std::string_view text) {
     std::string safe;
     for (const char c : text) {
@@ -18,7 +19,15 @@ namespace unitscale::report {
     return safe;
 }
 
-/// A whole page of its own. `title` is text, `style` CSS, `body` markup.
+/// A finite number with a fixed number of decimals, as text for cells and coordinates.
+/// Test: tests/report/markup_test.cpp
+[[nodiscard]] inline std::string fixed_decimals(double value, int decimals) {
+    char text[352];  // the largest double has 309 digits before the point
+    std::snprintf(text, sizeof text, "%.*f", decimals, value);
+    return text;
+}
+
+/// A whole HTML page. `title` is text, `style` CSS, `body` markup.
 [[nodiscard]] inline std::string html_page(std::string_view title, std::string_view style, std::string_view body) {
     std::string page =
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"

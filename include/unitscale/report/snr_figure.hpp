@@ -14,8 +14,8 @@
 
 namespace unitscale::report {
 
-/// The curves as one SVG image, signal-to-noise ratio over the scale of a normal tensor, both logarithmic. It follows the
-/// reader's choice of light or dark.
+/// The curves as one SVG image: signal-to-noise ratio over the scale of a normal tensor, both logarithmic. The image
+/// follows the reader's choice of light or dark.
 /// Error: no curve. Test: tests/report/snr_figure_test.cpp
 [[nodiscard]] inline std::string snr_figure(std::span<const analysis::SnrCurve> curves) {
     check(!curves.empty() && !curves.front().exponents.empty(), "snr_figure: no curve");

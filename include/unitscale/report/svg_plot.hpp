@@ -13,26 +13,28 @@
 #include <string_view>
 #include <vector>
 
-// Curves over two axes as SVG text, light or dark as the reader's system is. Axes are linear in the numbers that they are given: a
-// logarithmic one is given logarithms, and says so by what its ticks read.
+// Curves over two axes as SVG text, light or dark as the reader's system is. Axes are linear in the given numbers. For
+// a logarithmic axis give logarithms, and ticks with matching texts.
 namespace unitscale::report {
 
-/// Colours and lettering of every plot of a document: within the SVG that stands alone, once in a page of several.
+/// Colours and lettering of the plots of a document. A stand-alone SVG contains the style; a page has it once.
 inline constexpr std::string_view svg_plot_style = R"css(
 svg.chart { --chart: #fff; --ink: #1c1e21; --soft: #5d646d; --grid: #e6e8ea; --one: #9aa1a9;
   font: 13px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif; }
 .c0 { color: #2463c9; } .c1 { color: #c2570c; } .c2 { color: #0b7d6b; } .c3 { color: #8443b8; }
 .c4 { color: #b3261e; } .c5 { color: #6a6f00; } .c6 { color: #0a7ea8; } .c7 { color: #a03a78; }
-@media (prefers-color-scheme: dark) { svg.chart { --chart: #15171a; --ink: #e6e8ea; --soft: #9ba3ac; --grid: #2a2e33; --one: #68717a; }
+@media (prefers-color-scheme: dark) {
+  svg.chart { --chart: #15171a; --ink: #e6e8ea; --soft: #9ba3ac; --grid: #2a2e33; --one: #68717a; }
   .c0 { color: #74a9ff; } .c1 { color: #ffa05c; } .c2 { color: #4fd0b6; } .c3 { color: #cb9dff; }
   .c4 { color: #ff8a80; } .c5 { color: #d2d65a; } .c6 { color: #62c9ee; } .c7 { color: #f295c9; } }
 svg.chart text { fill: var(--soft); } svg.chart .title { fill: var(--ink); font-size: 16px; font-weight: 600; }
 svg.chart .name { fill: var(--ink); }
-.curve { fill: none; stroke: currentColor; stroke-width: 2; stroke-linejoin: round; } .band { fill: currentColor; opacity: .16; }
+.curve { fill: none; stroke: currentColor; stroke-width: 2; stroke-linejoin: round; }
+.band { fill: currentColor; opacity: .16; }
 .dash1 { stroke-dasharray: 6 4; } .dash2 { stroke-dasharray: 2 3; }
 )css";
 
-/// What is written at a place of an axis; `text` is markup. A strong one has a darker line.
+/// A tick of an axis; `text` is markup. A strong tick has a darker line.
 struct PlotTick {
     double at = 0.0;
     std::string text{};
@@ -45,38 +47,39 @@ struct PlotAxis {
     std::string label{};
 };
 
-/// A curve. It is broken where y is not finite. With `low` and `high` the band between them is filled.
+/// A curve. It has gaps where y is not finite. With `low` and `high` the band between them is filled.
 struct PlotCurve {
-    std::string name{};  ///< text, in the key and shown under the pointer
+    std::string name{};  ///< text for the key, and shown under the pointer
     std::vector<double> x{}, y{};
     std::vector<double> low{}, high{};
-    std::size_t look = 0;  ///< colour and dashes: 24 that differ, then again
-    bool dots = false;     ///< one at every point
+    std::size_t look = 0;  ///< colour and dashes: 24 different looks, then repeated
+    bool dots = false;     ///< a dot at every point
 };
 
 struct Plot {
-    std::string title{}, label{};  ///< text; the label is for readers who do not see the picture
+    std::string title{}, label{};  ///< text; the label is for screen readers
     PlotAxis x{}, y{};
     std::vector<PlotCurve> curves{};
     double width = 620.0, height = 380.0;  ///< of the frame
     bool key = true;                       ///< names beside the frame
-    bool alone = true;                     ///< a document of its own, with `svg_plot_style`
+    bool alone = true;                     ///< a stand-alone document, with `svg_plot_style`
 };
 
-/// A power as SVG text: base and raised exponent, with a minus sign that is one.
+/// A power as SVG text: base and raised exponent, with the Unicode minus sign.
 [[nodiscard]] inline std::string svg_power(int base, int exponent) {
     return concatenate(base, "<tspan dy=\"-5\" font-size=\"75%\">", exponent < 0 ? "\u2212" : "", std::abs(exponent),
                        "</tspan>");
 }
 
-/// A number as people write it, at most four digits, with a minus sign that is one.
+/// A number of at most four significant digits, with the Unicode minus sign.
 [[nodiscard]] inline std::string plot_number(double value) {
     char text[32];
     std::snprintf(text, sizeof text, "%.4g", std::abs(value));
     return (value < 0.0 ? "\u2212" : "") + std::string(text);
 }
 
-/// An axis with about `count` ticks at round numbers: 1, 2 or 5 times a power of ten. `whole`: at whole numbers only.
+/// An axis with about `count` ticks, a step of 1, 2 or 5 times a power of ten apart. `whole`: ticks at whole numbers
+/// only.
 [[nodiscard]] inline PlotAxis linear_axis(double low, double high, std::string label, int count = 6,
                                           bool whole = false) {
     if (!(high > low)) high = low + 1.0;
@@ -89,13 +92,13 @@ struct Plot {
     return axis;
 }
 
-/// The classes that give a curve, or its name, its look.
+/// The CSS classes for the look of a curve or of its name.
 [[nodiscard]] inline std::string look_classes(std::size_t look) {
     const std::size_t dash = look / 8 % 3;
     return concatenate('c', look % 8, dash == 0 ? "" : dash == 1 ? " dash1" : " dash2");
 }
 
-/// The picture. What lies outside the axes is cut off. Error: no curve; a curve whose lists differ in length.
+/// The plot as SVG. Parts outside the axes are cut off. Errors: no curve; a curve with lists of different lengths.
 /// Test: tests/report/svg_plot_test.cpp
 [[nodiscard]] inline std::string svg_plot(const Plot& plot) {
     check(!plot.curves.empty(), "svg_plot: no curve");
@@ -107,18 +110,14 @@ struct Plot {
     const double left = plot.y.label.empty() ? 66.0 : 82.0, top = plot.title.empty() ? 12.0 : 46.0;
     std::size_t longest = 0;
     for (const PlotCurve& curve : plot.curves) longest = std::max(longest, curve.name.size());
-    const double key = std::max(174.0, 62.0 + 7.5 * static_cast<double>(longest));  // letters are that wide at most
+    const double key = std::max(174.0, 62.0 + 7.5 * static_cast<double>(longest));  // 7.5: the widest letter
     const double whole_width = left + plot.width + (plot.key ? key : 16.0);
     const double whole_height = top + plot.height + (plot.x.label.empty() ? 32.0 : 64.0);
     const auto x = [&](double at) { return plot.width * (at - plot.x.low) / (plot.x.high - plot.x.low); };
     const auto y = [&](double at) {
         return plot.height - plot.height * (at - plot.y.low) / (plot.y.high - plot.y.low);
     };
-    const auto number = [](double v) {
-        char text[32];
-        std::snprintf(text, sizeof text, "%.1f", std::clamp(v, -1e5, 1e5));
-        return std::string(text);
-    };
+    const auto number = [](double v) { return fixed_decimals(std::clamp(v, -1e5, 1e5), 1); };
 
     std::string svg = concatenate("<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" viewBox=\"0 0 ",
                                   whole_width, ' ', whole_height, "\" width=\"", whole_width, "\" height=\"",
