@@ -6,12 +6,12 @@
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/base/error.hpp>
 #include <unitscale/compiled.hpp>
+#include <unitscale/io/atomic_file.hpp>
 #include <unitscale/io/json_log.hpp>
 #include <unitscale/io/json_recipe.hpp>
 #include <unitscale/io/text.hpp>
 #include <unitscale/io/text_table.hpp>
 #include <unitscale/io/vocabulary.hpp>
-#include <unitscale/io/atomic_file.hpp>
 #include <unitscale/scaling/recipe.hpp>
 #include <unitscale/scaling/state.hpp>
 #include <unitscale/train/batches.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "experiments/comparison.hpp"
 
-#include <unitscale/io/json_recipe.hpp>
 #include <unitscale/io/atomic_file.hpp>
+#include <unitscale/io/json_recipe.hpp>
 
 #include <algorithm>
 #include <charconv>

@@ -5,10 +5,10 @@
 #include <unitscale/base/error.hpp>
 #include <unitscale/base/random.hpp>
 #include <unitscale/compiled.hpp>
+#include <unitscale/io/atomic_file.hpp>
 #include <unitscale/io/text.hpp>
 #include <unitscale/io/text_table.hpp>
 #include <unitscale/io/vocabulary.hpp>
-#include <unitscale/io/atomic_file.hpp>
 #include <unitscale/nn/decoder.hpp>
 #include <unitscale/nn/initialise.hpp>
 #include <unitscale/optim/adam.hpp>

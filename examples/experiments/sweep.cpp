@@ -2,11 +2,11 @@
 #include "experiments/sweep.hpp"
 
 #include <unitscale/base/error.hpp>
+#include <unitscale/io/atomic_file.hpp>
 #include <unitscale/io/json_recipe.hpp>
 #include <unitscale/io/text.hpp>
 #include <unitscale/io/text_table.hpp>
 #include <unitscale/io/vocabulary.hpp>
-#include <unitscale/io/atomic_file.hpp>
 #include <unitscale/scaling/recipe.hpp>
 #include <unitscale/train/batches.hpp>
 
@@ -259,7 +259,8 @@ private:
     void write_page(const SweepResults& results) const {
         io::write_atomically("--out", options_.out, sweep_page(results, heading()));
         if (options_.plot.empty()) return;
-        if (const std::string svg = sweep_plot(results); !svg.empty()) io::write_atomically("--plot", options_.plot, svg);
+        if (const std::string svg = sweep_plot(results); !svg.empty())
+            io::write_atomically("--plot", options_.plot, svg);
     }
 
     void say(const std::string& text) const {

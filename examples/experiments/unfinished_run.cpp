@@ -2,8 +2,8 @@
 #include "experiments/unfinished_run.hpp"
 
 #include <unitscale/base/error.hpp>
-#include <unitscale/io/safetensors.hpp>
 #include <unitscale/io/atomic_file.hpp>
+#include <unitscale/io/safetensors.hpp>
 #include <unitscale/scaling/recipe.hpp>
 
 #include "experiments/results_file.hpp"
