@@ -32,8 +32,8 @@ int main() {
         std::printf("  %-12s  %3g  %3g\n", std::string(name(rounding)).c_str(),
                     quantise(e4m3, 17.0f, {.rounding = rounding}), quantise(e4m3, -17.0f, {.rounding = rounding}));
 
-    // Stochastic rounding is right on average: 16.5 goes to 18 one time in four. Its random numbers are a function of the
-    // key and the element's index, so a run can be repeated, and cut into parts.
+    // Stochastic rounding is right on average: 16.5 goes to 18 one time in four. Its random numbers are a function of
+    // the key and the element's index, so a run can be repeated, and cut into parts.
     const std::vector<float> many(100000, 16.5f);
     std::vector<float> rounded(many.size());
     quantise(e4m3, many, rounded, {.rounding = Rounding::stochastic, .bits = 16, .key = {.seed = 1, .stream = 2}});
@@ -57,8 +57,9 @@ int main() {
         std::printf("%s\n", error.what());
     }
 
-    // What a format loses of a tensor: the question behind every scale. Gradients of this size are lost to e4m3; multiplied
-    // by 1024, a power of two so that nothing is rounded, they fit. Unit scaling makes tensors fit without measuring them.
+    // What a format loses of a tensor: the question behind every scale. Gradients of this size are lost to e4m3;
+    // multiplied by 1024, a power of two so that nothing is rounded, they fit. Unit scaling makes tensors fit without
+    // measuring them.
     std::vector<float> gradients(10000), kept(gradients.size());
     for (std::size_t i = 0; i < gradients.size(); ++i)
         gradients[i] = static_cast<float>(1e-3 * random_normal({3, 4}, i));

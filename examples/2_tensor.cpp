@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// 2. A tensor is data and one scale: its value is data * scale. With a scale of its own, a tensor of any size fits 8 bits.
+// 2. A tensor is data and one scale: its value is data * scale. So a tensor of numbers of any size fits 8 bits.
 // Run: g++ -std=c++20 -O2 -Iinclude -I/usr/include/eigen3 examples/2_tensor.cpp && ./a.out
 
 #include <unitscale/formats/minifloat.hpp>
@@ -34,15 +34,16 @@ int main() {
     // Its numbers are far below 2^-9, the smallest of e4m3: a cast loses them all.
     show("cast to e4m3", cast<E4m3>(x));
 
-    // Move a factor from the data to the scale, and the value stays; with a power of two nothing is rounded. Now it fits.
+    // Move a factor from the data to the scale, and the value stays; with a power of two nothing is rounded. Now it
+    // fits.
     const Tensor<float> balanced = rebalance(x, 0x1p-17);
     std::cout << "\nrebalanced by 2^-17 and back: "
               << (value(balanced).array() == x.array() ? "the same numbers\n" : "CHANGED\n");
     const Tensor<E4m3> small = cast<E4m3>(balanced);
     show("rebalanced, then cast", small);
 
-    // A scale that was measured: the smallest power of two with which the largest magnitude does not saturate. set_scaling
-    // names the scale that is wanted where rebalance names the change.
+    // A scale that was measured: the smallest power of two with which the largest magnitude does not saturate.
+    // set_scaling names the scale that is wanted where rebalance names the change.
     float largest = 0.0f;
     for (const float element : x.span()) largest = std::max(largest, std::abs(element));
     const double measured = 1.0 / static_cast<double>(pow2_down(e4m3.max() / largest));
@@ -56,7 +57,8 @@ int main() {
     std::cout << "\nlargest error of e4m3, relative to the largest magnitude: " << std::round(1000.0 * error) / 10.0
               << " %\n";
 
-    // Views share the tensor's memory and know its scale: what is assigned is converted to it. A 1 repeats along an axis.
+    // Views share the tensor's memory and know its scale: what is assigned is converted to it. A 1 repeats along an
+    // axis.
     Tensor<float> changed = balanced;
     assign(view(changed).slice({{}, {.start = 1}}), Tensor<float>({2, 1}, {1e-5f, 2e-5f}));
     show("the last two columns set, transposed", copy_of(view(changed).transpose()));

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// 3. A gradient: two ops on a tape, the backward pass, the same derivative by finite differences, and what unit scaling
-// changes.
+// 3. A gradient: two ops on a tape, the backward pass, finite differences, and the changes by unit scaling.
 // Run: g++ -std=c++20 -O2 -Iinclude -I/usr/include/eigen3 examples/3_gradient.cpp && ./a.out
 
 #include <unitscale/analysis/grad_check.hpp>
@@ -21,7 +20,8 @@ struct Result {
     Tensor<double> gradient{};  // d loss / d weight
 };
 
-/// loss = mean of (tanh(x weight^T) - target)^2 over a batch of 64, and its gradient. Double, as finite differences ask for.
+/// loss = mean of (tanh(x weight^T) - target)^2 over a batch of 64, and its gradient. Double, as finite differences ask
+/// for.
 Result loss_and_gradient(const Recipe& recipe, const Tensor<double>& weight) {
     ScalingState state(1);             // what outlives a step: places of ops, random streams
     Tape<double> tape(recipe, state);  // records ops as they run
@@ -58,9 +58,10 @@ int main() {
     std::printf("\nlargest relative error: of x's gradient %s 1e-8, of the weight's %s 1e-8\n",
                 errors[0] < 1e-8 ? "under" : "OVER", errors[1] < 1e-8 ? "under" : "OVER");
 
-    // Under unit scaling every op multiplies its value by one constant and its gradients by others, so that all of them start
-    // with a standard deviation near 1 whatever the width and the batch: numbers that 8 bits can hold. The same weights then
-    // give a reparametrised model, and of each of its gradients the direction is right, the size a constant multiple.
+    // Under unit scaling every op multiplies its value by one constant and its gradients by others, so that all of them
+    // start with a standard deviation near 1 whatever the width and the batch: numbers that 8 bits can hold. The same
+    // weights then give a reparametrised model, and of each of its gradients the direction is right, the size a
+    // constant multiple.
     const Result unit = loss_and_gradient(find_recipe("unit-fp32"), weight);
     std::printf("\nstandard deviation of the weight's gradient: %.4f without scaling, %.2f with unit scaling\n",
                 analysis::moments(result.gradient).std, analysis::moments(unit.gradient).std);

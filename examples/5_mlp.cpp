@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// 5. A network trained in simulated FP8 by a loop written by hand: layers, recipe, tape, loss, optimiser. From examples it
-// learns to multiply two numbers.
+// 5. A network trained in simulated FP8 by a loop written by hand: layers, recipe, tape, loss, optimiser. From examples
+// it learns to multiply two numbers.
 // Run: g++ -std=c++20 -O2 -Iinclude -I/usr/include/eigen3 examples/5_mlp.cpp && ./a.out
 
 #include <unitscale/nn/initialise.hpp>
@@ -40,7 +40,8 @@ struct Examples {
     Tensor<float> x, y;
 };
 
-/// Pairs of unit-normal numbers and their products, which have unit variance too. The same number gives the same examples.
+/// Pairs of unit-normal numbers and their products, which have unit variance too. The same number gives the same
+/// examples.
 Examples make_examples(std::size_t count, std::uint64_t number) {
     Examples examples{.x = normal<float>({count, 2}, {.seed = 1, .stream = number}), .y = Tensor<float>({count, 1})};
     for (std::size_t i = 0; i < count; ++i) examples.y(i, 0) = examples.x(i, 0) * examples.x(i, 1);

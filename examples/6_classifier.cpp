@@ -86,8 +86,8 @@ int main() {
     row("unit scaling, fp32", find_recipe("unit-fp32"));
     row("unit scaling, fp8", unit_fp8);
 
-    // FP4 holds 0, 0.5, 1, 1.5, 2, 3, 4 and 6: the standard model's weights all become 0 and it learns nothing; unit-scaled
-    // ones fit, but not the coordinates. The last rule that matches a layer holds, so one more keeps the first layer in fp32.
+    // FP4 holds 0, 0.5, 1, 1.5, 2, 3, 4 and 6. The standard model's weights all become 0. Unit-scaled weights fit, but
+    // the coordinates do not: one more rule keeps the first layer in fp32. The last rule that matches a layer holds.
     const Quantiser fp4{.format = e2m1}, fp8_gradient{.format = e5m2};
     const ProductFormats fp4_formats{.activation = fp4, .weight = fp4, .gradient = fp8_gradient};
     Recipe standard_fp4 = standard, unit_fp4 = unit_fp8;

@@ -205,7 +205,8 @@ Variable<double> times(Variable<double> x, double forward, double backward) {
                        });
 }
 
-/// Proposition 5.1: y = alpha f(scale theta) with f(theta) = x theta^T, the gradient of theta being beta / alpha times the true one.
+/// Proposition 5.1: y = alpha f(scale theta) with f(theta) = x theta^T, the gradient of theta being beta / alpha times
+/// the true one.
 struct Descent {
     Descent(double a, double ratio, double inner, double start)
         : alpha(a), beta_over_alpha(ratio), inner_scale(inner), theta("theta", {3, 4}, {}) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reductions, rows, losses and lookups in the 16-bit types. Sums have hundreds of terms, so that sums in 16 bits would show.
+// Reductions, rows, losses and lookups in the 16-bit types. Sums have hundreds of terms, so that sums in 16 bits would
+// show.
 #include <unitscale/ops/embedding.hpp>
 #include <unitscale/ops/gather.hpp>
 #include <unitscale/ops/layer_norm.hpp>

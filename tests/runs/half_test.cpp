@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The 16-bit types: the whole decoder forward and backward, against float. Single ops: half_*_test.cpp beside this file.
+// The 16-bit types: the whole decoder forward and backward, against float. Single ops: half_*_test.cpp beside this
+// file.
 #include <unitscale/analysis/grad_check.hpp>
 #include <unitscale/tensor/cast.hpp>
 
@@ -56,7 +57,8 @@ TEMPLATE_TEST_CASE("runs: a decoder in 16 bits agrees with float within the type
         const auto want = wide.loss(batch);
         const auto loss = narrow.loss(batch);
         CHECK(loss.item() == Approx(want.item()).epsilon(4.0 * unit_roundoff));
-        // The seed makes up for the mean over 24 rows, or FP16's gradients would be near its smallest numbers under none.
+        // The seed makes up for the mean over 24 rows, or FP16's gradients would be near its smallest numbers under
+        // none.
         wide.tape.backward(want, 24.0f);
         narrow.tape.backward(loss, 24.0f);
         for (std::size_t i = 0; i < to.size(); ++i) {

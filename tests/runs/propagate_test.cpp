@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Scaling `propagate` leaves the meaning of a model alone: losses, gradients, updates and what is sampled are those of `none`.
+// Scaling `propagate` leaves the meaning of a model alone: losses, gradients, updates and what is sampled are those of
+// `none`.
 #include <unitscale/analysis/grad_check.hpp>
 #include <unitscale/optim/adam.hpp>
 #include <unitscale/tensor/rescale.hpp>
@@ -28,7 +29,8 @@ Recipe propagating(ScaleRounding rounding = ScaleRounding::down) {
     return recipe;
 }
 
-/// Whether every tensor of a step has a power of two for scale, and between which bounds the root mean square of their data lies.
+/// Whether every tensor of a step has a power of two for scale, and between which bounds the root mean square of their
+/// data lies.
 template <class T>
 struct SeenScales : Observer<T> {
     void observe(const TensorEvent<T>& event) override {

@@ -16,8 +16,8 @@ using namespace unitscale;
 
 namespace {
 
-/// The gradients that the norms of a decoder's branches send back, the first outputs of `residual_split`: how many elements of
-/// their data are below FP16's normal numbers, and between which bounds the data's root mean square lies.
+/// The gradients that the norms of a decoder's branches send back, the first outputs of `residual_split`: how many
+/// elements of their data are below FP16's normal numbers, and between which bounds the data's root mean square lies.
 struct BranchGradients : Observer<Half> {
     void observe(const TensorEvent<Half>& event) override {
         if (event.pass != Pass::gradient || event.op != "residual_split" || event.index != 0) return;
@@ -40,8 +40,8 @@ struct Run {
     std::vector<Tensor<float>> gradients{};  ///< of the parameters
 };
 
-/// One step of a decoder whose embeddings, and so its residual stream, are `size` times what their scale says, as in a model that
-/// has grown in training or has come from a file without scales.
+/// One step of a decoder whose embeddings, and so its residual stream, are `size` times what their scale says, as in a
+/// model that has grown in training or has come from a file without scales.
 void run(Run& result, bool rescale, float size) {
     Recipe recipe = find_recipe("fp32");
     recipe.scaling = Scaling::propagate;

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: MIT
 // The residual rule `depth` is a plain pre-norm network in disguise: Blake et al. 2024, arXiv:2407.17465, lemma F.1.
 //
-// Plain: R_0 the embedding, R_l = R_{l-1} + c_l f_l(norm(R_{l-1})) for residual layers l = 1..L, then readout(norm(R_L)), with
+// Plain: R_0 the embedding, R_l = R_{l-1} + c_l f_l(norm(R_{l-1})) for residual layers l = 1..L, then
+// readout(norm(R_L)), with
 //   c_l = a_l (L/2)^-1/2,  a_l = a_attn where f_l is attention, a_ffn where it is a feed-forward layer.
-// Scheme: x_0 = R_0, x_l = (tau_l f_l(norm(x_{l-1})) + x_{l-1}) / d_l, d_l = (tau_l^2 + 1)^1/2. Suppose R_{l-1} = s_{l-1} x_{l-1}.
+// Scheme: x_0 = R_0, x_l = (tau_l f_l(norm(x_{l-1})) + x_{l-1}) / d_l, d_l = (tau_l^2 + 1)^1/2. Suppose R_{l-1} =
+// s_{l-1} x_{l-1}.
 // norm(R) = norm(x) without an epsilon, so both layers have one f_l, and with tau_l = c_l / s_{l-1}
-//   R_l = s_{l-1} (x_{l-1} + tau_l f_l) = s_{l-1} d_l x_l,      s_l^2 = s_{l-1}^2 (1 + tau_l^2) = s_{l-1}^2 + c_l^2,   s_0 = 1.
-// That is tau_l = a_l / (L/2 + sum of a^2 before l)^1/2: the rule's. The last norm removes s_L. So logits, loss and true gradients
-// are the same; the gradients under `unit` carry a constant per parameter, which the audit knows.
+//   R_l = s_{l-1} (x_{l-1} + tau_l f_l) = s_{l-1} d_l x_l
+//   s_l^2 = s_{l-1}^2 (1 + tau_l^2) = s_{l-1}^2 + c_l^2,   s_0 = 1
+// That is tau_l = a_l / (L/2 + sum of a^2 before l)^1/2: the rule's. The last norm removes s_L. So logits, loss and
+// true gradients are the same; the gradients under `unit` carry a constant per parameter, which the audit knows.
 #include <unitscale/analysis/audit.hpp>
 
 #include "support/catch.hpp"
@@ -54,7 +57,8 @@ struct Case {
     [[nodiscard]] double attention_factor() const { return attention_ratio * ffn_factor(); }
 };
 
-/// The case's values: a multiplier and a ratio from 1/4 to 4, an attention multiplier from 1/2 to 4, all evenly in their logarithm.
+/// The case's values: a multiplier and a ratio from 1/4 to 4, an attention multiplier from 1/2 to 4, all evenly in
+/// their logarithm.
 Case random_case(std::size_t depth, std::uint64_t stream) {
     const auto draw = [&](std::uint64_t i, double low, double high) {
         const double u = static_cast<double>(random_word({3, stream}, i) >> 11) * 0x1p-53;
@@ -96,7 +100,8 @@ Outcome run_scheme(test::LanguageModel<double>& model, const train::Batch& batch
     return outcome;
 }
 
-/// The plain network written down op by op without scaling, on the same parameters; the constants are the weights' multipliers.
+/// The plain network written down op by op without scaling, on the same parameters; the constants are the weights'
+/// multipliers.
 Outcome run_plain(test::LanguageModel<double>& model, const train::Batch& batch, const Case& c, double attention_factor,
                   double ffn_factor) {
     const nn::DecoderConfig& config = model.decoder.config();

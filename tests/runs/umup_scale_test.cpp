@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: MIT
 // Unit scale of the u-µP Llama at initialisation, and the growth of attention's outputs with depth.
 //
-// Blake et al. 2024, arXiv:2407.17465, appendix L: with nearly flat logits, attention's row i averages the i value rows up to its
-// own. The factor (s / ln s)^1/2 of the op undoes that for independent rows. Rows of one sequence are not independent: equal tokens
-// have equal rows, and averages of overlapping parts are alike, more so in every layer. What the rows share is not averaged away, and
-// the factor makes it larger than 1, up to (s / ln s)^1/2 when all rows are the same.
+// Blake et al. 2024, arXiv:2407.17465, appendix L: with nearly flat logits, attention's row i averages the i value rows
+// up to its own. The factor (s / ln s)^1/2 of the op undoes that for independent rows. Rows of one sequence are not
+// independent: equal tokens have equal rows, and averages of overlapping parts are alike, more so in every layer. What
+// the rows share is not averaged away, and the factor makes it larger than 1, up to (s / ln s)^1/2 when all rows are
+// the same.
 //
-// How large exactly: among many columns with random weights, a layer changes the rows' covariance K [T,T] of one sequence, the mean
-// over columns of x_i x_j, as follows.
+// How large exactly: among many columns with random weights, a layer changes the rows' covariance K [T,T] of one
+// sequence, the mean over columns of x_i x_j, as follows.
 //   embedding         K_ij = 1 where tokens i and j are equal, else 0
 //   rms_norm          K_ij / (K_ii K_jj)^1/2
 //   linear            K
 //   attention         f^2 A K A^T, A_ij = 1/i for j <= i: flat logits; f the op's factor
-//   gated silu        f^2 K_ij S(K_ij), S(r) the mean of silu(a) silu(b) over unit normals of correlation r; f the op's factor
+//   gated silu        f^2 K_ij S(K_ij), S(r) the mean of silu(a) silu(b) over unit normals of correlation r;
+//                     f the op's factor
 //   residual layer    (tau^2 K_branch + K) / (tau^2 + 1)
 // The diagonal's mean is the square of an activation's rms.
 #include <unitscale/analysis/scale_check.hpp>
@@ -105,8 +107,8 @@ private:
     std::vector<double> values_{};
 };
 
-/// The rms in infinite width of every activation of a decoder's that attention's outputs are part of, by path; `[1]` is an op's second
-/// output. Those before the first block and inside the other branches are 1.
+/// The rms in infinite width of every activation of a decoder's that attention's outputs are part of, by path; `[1]` is
+/// an op's second output. Those before the first block and inside the other branches are 1.
 std::map<std::string, double> predicted(std::size_t depth, const ResidualRule& rule, const Tensor<std::int32_t>& ids) {
     static const SiluCovariance silu_covariance;
     constexpr double s = length, d = head_size;
@@ -197,8 +199,8 @@ void check_activations(const Recorder& seen, const Recipe& recipe, const nn::Dec
                        const Tensor<std::int32_t>& ids) {
     const auto expected = predicted(config.depth, recipe.residual, ids);
     const auto width = static_cast<double>(config.width);
-    // What rows share is a vector of `width` numbers, whose root mean square varies by (2 width)^-1/2 in every layer. Measured with
-    // three seeds and six texts: within 2.5 width^-1/2 of the prediction.
+    // What rows share is a vector of `width` numbers, whose root mean square varies by (2 width)^-1/2 in every layer.
+    // Measured with three seeds and six texts: within 2.5 width^-1/2 of the prediction.
     const double tolerance = 3.0 / std::sqrt(width);
     std::size_t found = 0;
     for (const auto& [path, rms] : seen.activations) {
@@ -215,7 +217,8 @@ void check_activations(const Recorder& seen, const Recipe& recipe, const nn::Dec
         }
     }
     CHECK(found == 8 * config.depth);
-    // Beside those: two norms, q, k, v, up, gate, down, two rotations and the gate of a block; embedding, norm and logits.
+    // Beside those: two norms, q, k, v, up, gate, down, two rotations and the gate of a block; embedding, norm and
+    // logits.
     CHECK(seen.activations.size() == found + 11 * config.depth + 3);
     CHECK(seen.weights.size() == 7 * config.depth + 2);
     for (const auto& [path, rms] : seen.weights) {

@@ -46,10 +46,10 @@ bool of_layer(const std::string& key, std::string_view name) {
 
 const nn::DecoderConfig deep{.vocabulary = 65, .width = 256, .depth = 8, .heads = 4, .length = 128};
 
-/// Every tensor of a deep decoder's first step. Activations and weights have a standard deviation in [0.5, 2], attention's
-/// outputs (of the op and of the layer after it) in [0.5, 4]: the rows of a sequence become alike with depth. So do the
-/// differences between values, which the gradients of queries and keys come from: those fall from m / sqrt(head size), which
-/// is 1 here, to a fifth of it. Other gradients lie in [0.25, 4].
+/// Every tensor of a deep decoder's first step. Activations and weights have a standard deviation in [0.5, 2],
+/// attention's outputs (of the op and of the layer after it) in [0.5, 4]: the rows of a sequence become alike with
+/// depth. So do the differences between values, which the gradients of queries and keys come from: those fall from m /
+/// sqrt(head size), which is 1 here, to a fifth of it. Other gradients lie in [0.25, 4].
 /// `largest_sum`: of the gradients of the weights before and after attention, sums over rows that are alike.
 void check_deep(const Recipe& recipe, double largest_sum) {
     std::size_t values = 0, gradients = 0;
@@ -73,7 +73,8 @@ void check_deep(const Recipe& recipe, double largest_sum) {
         }
     }
     // Each of 8 blocks: two residual layers of a split in two, a norm and a sum; 6 linear layers and their weights,
-    // attention, gelu. Around them: two lookups and their tables, a sum, a norm, the readout's weight; gradients of the logits.
+    // attention, gelu. Around them: two lookups and their tables, a sum, a norm, the readout's weight; gradients of the
+    // logits.
     CHECK(values == 8 * (2 * 4 + 6 + 6 + 2) + 2 + 2 + 1 + 1 + 1);
     CHECK(gradients == values + 1);
 }

@@ -268,6 +268,10 @@ case $check in
     expect_fault CMakeLists.txt 'SPDX'
     echo "$spdx" > "$tree/include/unitscale/ops/add.hpp"
     expect_fault include/unitscale/ops/add.hpp 'pragma once'
+    header ops/add.hpp "// $(printf '%0118d' 0)"
+    expect_fault include/unitscale/ops/add.hpp:3 'longer than 120 columns'
+    header ops/add.hpp 'inline const char* option() { return "--width"; }'
+    expect_fault include/unitscale/ops/add.hpp:3 'names an option of a command line'
     lengthen 159 >> "$tree/include/unitscale/ops/add.hpp"
     expect_fault include/unitscale/ops/add.hpp 'at most 160'
     lengthen 429 >> "$tree/include/unitscale/io/text.hpp"

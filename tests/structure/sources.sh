@@ -10,7 +10,14 @@ while IFS= read -r file; do
   file=${file#./}
   # A script's first line is its interpreter, and a sourced one may tell shellcheck its dialect.
   [[ $(head -n 3 "$file") == *"SPDX-License-Identifier: MIT"* ]] || fault "$file" "has no line 'SPDX-License-Identifier: MIT' at its start"
+  if [[ $file == *.[hc]pp ]]; then
+    long=$(LC_ALL=C.UTF-8 grep -nE '^.{121,}$' "$file" | head -n 1 | cut -d : -f 1 || true)
+    [[ -z $long ]] || fault "$file:$long" "is longer than 120 columns"
+  fi
   [[ $file == *.hpp ]] || continue
+  # The library's texts speak of arguments and fields. Only programs know options of a command line.
+  option=$(grep -nE '["`]--[a-z][a-z-]+( [A-Z]+)?["`]' "$file" | head -n 1 | cut -d : -f 1 || true)
+  [[ $file != include/* || $file == include/unitscale/report/* || -z $option ]] || fault "$file:$option" "names an option of a command line"
   grep -qx '#pragma once' "$file" || fault "$file" "has no '#pragma once'"
   lines=$(wc -l < "$file")
   case $file in

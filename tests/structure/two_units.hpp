@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-// What the two units of this check do, each for itself: the functions are static, so that each unit compiles its own copy
-// for its own instruction set, while the inline functions of the library are merged by the linker.
+// What the two units of this check do, each for itself: the functions are static, so that each unit compiles its own
+// copy for its own instruction set, while the inline functions of the library are merged by the linker.
 
 #include <unitscale/unitscale.hpp>
 
@@ -41,8 +41,8 @@ static Tensor<float> make(const std::shared_ptr<MemoryPool>& pool) {
     return x;
 }
 
-/// The tensor rounded to 16 bits at random, then to 8 bits, by storage and shape of the argument: takes it over, replaces its
-/// memory, gives it back.
+/// The tensor rounded to 16 bits at random, then to 8 bits, by storage and shape of the argument: takes it over,
+/// replaces its memory, gives it back.
 static Tensor<float> rounded(Tensor<float> x) {
     Tensor<float> y(x.shape());
     const unitscale::QuantiseOptions stochastic{.rounding = unitscale::Rounding::stochastic,
@@ -56,8 +56,8 @@ static Tensor<float> rounded(Tensor<float> x) {
 
 /// A product x^T x, rows and reductions through the kernels, which take and give back scratch memory: sums that a wider
 /// register may form in another order.
-/// Eigen's own matrices and products must not be used here nor in the library: they allocate in one unit and free in the
-/// other, and what they allocate has a header or not, by -march.
+/// Eigen's own matrices and products must not be used here nor in the library: they allocate in one unit and free in
+/// the other, and what they allocate has a header or not, by -march.
 static std::vector<float> sums(const Tensor<float>& x, const std::shared_ptr<MemoryPool>& pool) {
     const unitscale::Execution execution{.threads = 2, .pool = pool.get()};
     const auto rows = static_cast<std::ptrdiff_t>(x.dim(0));

@@ -29,7 +29,8 @@ namespace unitscale::ops {
 ///   y[b,o,l] = alpha (sum over c, t of weight[o,c,t] x[b,c,l stride + t dilation - left] + bias[o])
 ///   x [B,in,L]   weight [out,in/groups,k]   bias [out]   y [B,out,L']
 ///   L' = (L + left + right - (k-1) dilation - 1) / stride + 1
-///   dx = beta_x times the gradient of the unscaled op; dweight = beta_w times it; dbias = beta_w sum over b and l of dy
+///   dx = beta_x times the gradient of the unscaled op; dweight = beta_w times it
+///   dbias = beta_w sum over b and l of dy
 /// Channels are in `groups` equal groups; outputs of a group see its inputs only. x is 0 outside [0,L).
 /// Factors under `unit`, entries independent unit normals: an output sums k in/groups products, hence
 /// alpha = (k in/groups)^-1/2; an input stands in k/stride positions of out/groups channels, hence
