@@ -76,8 +76,8 @@ void set_seed(Tensor<T>& gradient, Accum<T> seed, bool propagates) {
     gradient.data()[0] = static_cast<T>(seed < 0 ? -1.0f : 1.0f);
 }
 
-/// The interface of an op's backward function: gradients of the outputs, values of the inputs, the op's factors, and
-/// functions that add to the gradients of the inputs. Inputs and outputs are numbered in the order of recording.
+/// The interface of an op's backward function. It gives gradients of the outputs, values of the inputs and the op's
+/// factors, and adds to the gradients of the inputs. Inputs and outputs are numbered in the order of recording.
 /// Test: tests/autograd/backward_test.cpp
 template <class T>
 class BackwardContext {
@@ -169,9 +169,8 @@ public:
         return copy;
     }
 
-    /// The gradient that arrived at a one-element output, not rounded to T: the seed of a loss. The result is the
-    /// number that goes with the factor of `scaled_beta`: it leaves out the scale if the op sees gradients as data and
-    /// scale.
+    /// The gradient that arrived at a one-element output, not rounded to T: the seed of a loss. The result goes with
+    /// the factor of `scaled_beta`. It leaves out the scale if the op sees gradients as data and scale.
     [[nodiscard]] double item_gradient(std::size_t i = 0) const noexcept {
         const Slot<T>& slot = slots_[node_.outputs[i]];
         if (!slot.has_gradient) return 0.0;

@@ -29,8 +29,8 @@ struct Edge {
 /// same cycles have equal labels; other edges do with a probability of 2^-64.
 /// Time and memory O(vertices + edges), without recursion. A second call of the same size allocates nothing.
 /// References: R. E. Tarjan, A note on finding the bridges of a graph, Information Processing Letters 2 (1974) 160-161;
-/// D. Pritchard, R. Thurimella, Fast computation of small cuts via cycle space sampling, ACM Trans. Algorithms 7 (2011)
-/// 46.
+/// D. Pritchard, R. Thurimella, Fast computation of small cuts via cycle space sampling,
+/// ACM Trans. Algorithms 7 (2011) 46.
 /// Test: tests/autograd/cut_edges_test.cpp
 class CutEdgeFinder {
 public:

@@ -17,8 +17,9 @@ namespace unitscale {
 /// Which of a tensor's two passes was observed: its value or its gradient.
 enum class Pass { value, gradient };
 
-/// An input of an observed op. It is the output `index` of the op at `path`, or a parameter (`op` is "parameter",
-/// `path` its name), or a tensor put on the tape (both are "input"). `value` is null once the tape has freed it.
+/// An input of an observed op: the output `index` of the op at `path`, a parameter, or a tensor put on the tape. For a
+/// parameter `op` is "parameter" and `path` its name; for a tensor put on the tape both are "input". `value` is null
+/// once the tape has freed it.
 template <class T>
 struct EventInput {
     std::string_view path{};

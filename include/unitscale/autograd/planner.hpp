@@ -26,8 +26,8 @@ namespace unitscale {
 /// Gradients inside a residual branch may carry a factor of their own, which is taken back where the branch began. This
 /// requires that the branch's two ends together cut it off: it must not share a weight with the outside.
 /// Time O(nodes + edges). Nothing is allocated for a graph no larger than an earlier one.
-/// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, section 5 and appendix E. Test:
-/// tests/autograd/planner_test.cpp
+/// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, section 5 and appendix E.
+/// Test: tests/autograd/planner_test.cpp
 class Planner {
 public:
     /// Sets Node::edges of every node. `losses` are slots.

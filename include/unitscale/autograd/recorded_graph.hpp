@@ -138,7 +138,7 @@ public:
             slots_[i].value = slot.value;
     }
 
-    /// Keeps the backward function if a gradient will flow through the op, and counts what it will read.
+    /// Keeps the backward function if a gradient will flow through the op, and counts the values that it will read.
     template <class Backward>
     void keep_backward(Node<T>& node, Backward&& backward) {
         using Closure = std::decay_t<Backward>;

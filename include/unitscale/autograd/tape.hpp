@@ -100,7 +100,7 @@ public:
 
     /// Records one step without a backward pass or an update, and fixes the forward factor of every op under `unit`.
     /// Where the recipe's `automatic_rule` joins factors, it joins alpha and the betas of the inputs that are not
-    /// cut-edges. The plan is kept in the state: from then on an op has this factor, whatever the sizes of its inputs.
+    /// cut-edges. The plan is kept in the state: from then on an op has its planned factor, whatever its inputs' sizes.
     /// Call `plan` before the first update; a state that has a plan keeps it. `record()` runs the model and returns the
     /// loss, or a range of losses. With the rule `to_output_scale` ideal forward factors stand, and planning is not
     /// required.
@@ -151,7 +151,7 @@ public:
         planner_.find_cut_edges(graph_, loss_slots_);
     }
 
-    /// Finds the cut-edges, and gives every op that the plan joins its betas. `backward` calls this function.
+    /// Finds the cut-edges, then sets the betas that must equal alpha (`JoinedBy`). `backward` calls this function.
     void join_factors(std::span<const Variable<T>> losses) {
         find_cut_edges(losses);
         planner_.join_betas(graph_);

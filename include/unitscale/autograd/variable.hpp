@@ -50,7 +50,7 @@ public:
     /// Whether a gradient flows to this tensor.
     [[nodiscard]] bool requires_gradient() const { return tape("requires_gradient").requires_gradient(*this); }
 
-    /// The only element of a one-element value, as a plain number. A loss is kept in Accum<T>, as it was computed:
+    /// The only element of a one-element value, as a plain number. A loss is kept in Accum<T>, as it was computed.
     /// 16-bit types have too few digits for comparisons, and a sum over a batch may exceed their range. Error: several
     /// elements.
     [[nodiscard]] double item() const { return tape("value").item(*this); }
