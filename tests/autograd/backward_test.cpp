@@ -18,7 +18,7 @@ namespace {
 
 using Back = std::function<void(BackwardContext<double>&)>;
 
-/// Records an op with any backward function on one or two inputs; its value is the first input's.
+/// Records an op with any backward function on one or two inputs; its value is the first input's value.
 Variable<double> probe(std::initializer_list<Variable<double>> inputs, std::initializer_list<double> betas,
                        double alpha, Back back) {
     const Variable<double> x = *inputs.begin();
@@ -198,7 +198,7 @@ TEST_CASE_METHOD(Propagating, "an op that propagates scales sees data and scales
             CHECK(g.output_scale() == (propagates ? 2.0 : 1.0));
             CHECK(g.output_gradient().data()[0] == (propagates ? 5.0 : 20.0));
             CHECK(g.output_gradient().scale() == (propagates ? 4.0 : 1.0));
-            // 1 / 0.1, down to 8, times the scales 4 and 2.
+            // The ideal factor 0.1 gives 1 / 0.1, rounded down to 8, times the scales 4 and 2.
             const Scaled dx = g.scaled_beta(0, propagates ? 2.0 : 1.0);
             CHECK(dx.scale == (propagates ? 64.0 : 1.0));
             CHECK(dx.factor == (propagates ? 0.125 : 0.1));
@@ -256,7 +256,7 @@ TEST_CASE("a sum of tensors has the scale of the sum, or that of the other where
     const auto one = sum(scaled(3.0, 8.0), scaled(5.0, 0.5));
     CHECK(one.scale() == 8.0);
     CHECK(one.data()[0] == 3.0 + 5.0 / 16.0);
-    const auto same = sum(scaled(3.0, 8.0), scaled(5.0, 8.0));  // not moved by 2^1/2
+    const auto same = sum(scaled(3.0, 8.0), scaled(5.0, 8.0));  // without a factor of 2^1/2
     CHECK(same.scale() == 8.0);
     CHECK(same.data()[0] == 8.0);
     CHECK(sum(scaled(0.0, 1.0, true), scaled(5.0, 0x1p-60)).scale() == 0x1p-60);
@@ -305,7 +305,7 @@ TEST_CASE("backward: the power of two of a loss' seed is a scale under propagate
     for (const float seed : {1.0f, 0.75f, -3e5f, 0x1p-140f}) {
         set_seed(gradient, seed, true);
         CHECK(static_cast<double>(gradient.data()[0]) * gradient.scale() == static_cast<double>(seed));
-        if (std::abs(seed) < 0x1p-126f) continue;  // below every scale
+        if (std::abs(seed) < 0x1p-126f) continue;  // smaller than every scale
         CHECK(std::abs(gradient.data()[0]) >= 1.0f);
         CHECK(std::abs(gradient.data()[0]) < 2.0f);
     }
@@ -335,7 +335,8 @@ TEST_CASE("backward: a seed that the tape's type does not hold arrives exactly, 
                                                   seen = g.item_gradient();
                                                   factor = scaled.factor * scaled.scale;
                                                   g.add(0, Tensor<Half>(Shape{1}, {Half(1.0f)}), scaled.scale);
-                                                  // What reads the gradient as a tensor gets it rounded to the type; not as a scale that it does not expect.
+                                                  // Code that reads the gradient as a tensor gets it rounded to the
+                                                  // type, and never as a scale that it does not expect.
                                                   if (scaling != Scaling::propagate || !propagates) {
                                                       CHECK(g.output_gradient().scale() == 1.0);
                                                       CHECK(g.output_gradient().data()[0] == Half(seed));

@@ -14,7 +14,7 @@ using namespace unitscale;
 
 namespace {
 
-/// How many connected parts the graph has without edge `left_out`.
+/// The number of connected parts of the graph without edge `left_out`.
 std::size_t parts(std::size_t vertices, const std::vector<Edge>& edges, std::size_t left_out) {
     std::vector<std::uint32_t> parent(vertices);
     std::iota(parent.begin(), parent.end(), 0u);
@@ -32,7 +32,7 @@ std::size_t parts(std::size_t vertices, const std::vector<Edge>& edges, std::siz
     return count;
 }
 
-/// By the definition: an edge whose removal leaves more parts.
+/// The cut-edges by definition: edges without which the graph has more parts.
 std::vector<std::uint8_t> by_definition(std::size_t vertices, const std::vector<Edge>& edges) {
     std::vector<std::uint8_t> cut;
     for (std::size_t e = 0; e < edges.size(); ++e)

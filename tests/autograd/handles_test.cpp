@@ -30,7 +30,7 @@ TEST_CASE("a handle table counts the handles of tensors that share memory togeth
     REQUIRE(std::vector<std::uint32_t>(table->unnamed().begin(), table->unnamed().end()) ==
             std::vector<std::uint32_t>{0});
     table->forget_unnamed();
-    table->begin();  // the handle of tensor 1 is now one of an earlier step
+    table->begin();  // the handle of tensor 1 now belongs to an earlier step
     table->add_tensor(0);
     table->add_handle(0, table->generation());
     table->remove_handle(1, now);
@@ -47,7 +47,7 @@ TEST_CASE("copies, moves and assignments of a variable are counted") {
     tape.begin_step({.gradients = false});
     Variable<double> x = square(vector_input<double>(tape, {2.0}));
     const auto alive = [&] {
-        static_cast<void>(tape.make(Shape{1}));  // memory that nobody can name goes back first
+        static_cast<void>(tape.make(Shape{1}));  // memory without a handle goes back first
         return tape.slot(1).value != nullptr;
     };
     {

@@ -89,5 +89,5 @@ TEST_CASE("what is made of a parameter's value is kept by type and key until the
     REQUIRE(weight.cached<float>(1, twice) == first);
     weight.write().data()[1] = 4.0f;
     REQUIRE(*weight.cached<float>(1, twice) == 8.0f);
-    REQUIRE(*first == 6.0f);  // who holds it keeps it
+    REQUIRE(*first == 6.0f);  // the pointer keeps the object alive
 }

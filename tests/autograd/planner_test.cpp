@@ -134,12 +134,12 @@ TEST_CASE("under a mean the plan fixes forward factors from exactly the joined b
                         "call Tape::plan before the first step");
     f.tape.plan([&] { return model(0.5); });
     REQUIRE(f.state.has_plan());
-    CHECK(f.state.step() == 1);  // the fixture's; planning is no step
+    CHECK(f.state.step() == 1);  // the fixture's step: planning is no step
     const Site site = f.state.site(0, "square", 0);
     CHECK(f.state.planned_alpha(site).value() == Approx(2.0).epsilon(1e-15));  // sqrt(0.5 * 8)
     for (const bool gradients : {true, false}) {
         f.tape.begin_step({.training = gradients, .gradients = gradients});
-        const auto loss = model(0.25);  // its ideal factor has changed, the model has not
+        const auto loss = model(0.25);  // the ideal factor has changed, the model has not
         CHECK(loss.item() == Approx(2.0 * 4.0 * 2.0).epsilon(1e-15));
         if (!gradients) break;
         f.tape.backward(loss);
@@ -172,7 +172,7 @@ TEST_CASE("planning takes several losses, ends the life of handles and leaves th
 
 namespace {
 
-/// Records something `count` times, in modules of a few ops: the tape searches a module for the number of an op's name.
+/// Calls `body` `count` times, in modules of a few ops: the tape searches a module for the number of an op's name.
 template <class Body>
 void repeat(Fixture& f, std::size_t count, Body&& body) {
     for (std::size_t i = 0; i < count; ++i) {
@@ -181,7 +181,7 @@ void repeat(Fixture& f, std::size_t count, Body&& body) {
     }
 }
 
-/// Records a graph of more than `length` ops; gives its losses.
+/// Records a graph of more than `length` ops and returns its losses.
 using Builder = std::vector<Variable<double>> (*)(Fixture& f, std::size_t length);
 
 std::vector<Variable<double>> chain(Fixture& f, std::size_t length) {
@@ -231,7 +231,8 @@ std::vector<Variable<double>> dead_ends(Fixture& f, std::size_t length) {
 }  // namespace
 
 TEST_CASE("planning takes linear time, whatever the graph") {
-    // The size is that of ops, their inputs and outputs, and losses. Each is looked at four times at most; a change may add two.
+    // The size counts ops, their inputs and outputs, and losses. Each is looked at four times at most. A change may add
+    // two.
     constexpr std::size_t most_looks = 6;
     for (const Builder build :
          {chain, cycles_in_a_row, cycles_in_each_other, one_weight_everywhere, many_losses, dead_ends}) {
@@ -247,7 +248,7 @@ TEST_CASE("planning takes linear time, whatever the graph") {
             INFO("a graph of " << f.tape.node_count() << " ops and size " << size);
             CHECK(f.tape.node_count() > length);
             CHECK(f.tape.planner().visits() <= most_looks * size);
-            // All that leads to a loss must be looked at, so a count below the size leaves something out.
+            // Every op and tensor on which a loss depends must be looked at. A count below the size leaves one out.
             CHECK(f.tape.planner().visits() >= (build == dead_ends ? f.tape.node_count() : size));
         }
     }

@@ -15,7 +15,7 @@ using namespace unitscale::test;
 
 namespace {
 
-/// y = x plus noise of the op's own random stream.
+/// y = x plus noise from the op's own random stream.
 Variable<double> with_noise(Variable<double> x) {
     Tape<double>& tape = x.tape("with_noise");
     const Site site = tape.next_site("with_noise");
@@ -32,7 +32,7 @@ struct Setting {
     Parameter<double> weight{"weight", Shape{1000}, {}};
     Setting() { fill_normal(weight.write(), {1, 2}); }
 
-    /// weight^4 x^4 times noise: with an op that draws random numbers, and a tensor that the layer puts on the tape.
+    /// weight^4 x^4 times noise. One op draws random numbers, and the layer puts a tensor on the tape.
     [[nodiscard]] auto layer() {
         return [this](Variable<double> x) {
             const auto scope = tape.scope("layer");
@@ -70,7 +70,7 @@ struct Setting {
 
 TEST_CASE("recompute gives the same bits and keeps the inputs of its parts only") {
     Setting plain, again;
-    for (int step = 0; step < 3; ++step) {  // other random numbers in each
+    for (int step = 0; step < 3; ++step) {  // each step has other random numbers
         const auto want = plain.run(false), have = again.run(true);
         CHECK(have.loss == want.loss);
         CHECK(have.dx == want.dx);
@@ -99,7 +99,7 @@ TEST_CASE_METHOD(Setting, "recompute runs its function twice in a step with a ba
         CHECK(runs > 0);
         return runs;
     };
-    CHECK(count({}) == 2);  // a part of a part is no part of its own
+    CHECK(count({}) == 2);  // a segment inside a segment is not a segment of its own
     CHECK(count({.gradients = false}) == 1);
     CHECK(count({.retain = true}) == 1);
     tape.begin_step();

@@ -20,7 +20,7 @@ using namespace unitscale::test;
 
 namespace {
 
-/// y = 2 x, whose backward function reads what `reads` says it reads.
+/// y = 2 x; its backward function reads the values that `reads` lists.
 Variable<double> twice(Variable<double> x, Reads reads) {
     Tape<double>& tape = x.tape("twice");
     Tensor<double> y = tape.make(x.shape());
@@ -35,13 +35,13 @@ Variable<double> twice(Variable<double> x, Reads reads) {
                        });
 }
 
-/// Codes that are easy to read: the number itself.
+/// Codes that are easy to read: the code is the number itself.
 void whole_number_codes(const Execution&, const double* in, std::uint8_t* codes, std::ptrdiff_t n, const Quantiser&,
                         RandomKey) {
     for (std::ptrdiff_t i = 0; i < n; ++i) codes[i] = static_cast<std::uint8_t>(in[i]);
 }
 
-/// y = x, whose backward function reads x rounded to `format`.
+/// y = x; its backward function reads x rounded to `format`.
 Variable<double> rounded(Variable<double> x, const FloatFormat& format, std::vector<std::uint8_t>& seen) {
     Tape<double>& tape = x.tape("rounded");
     Tensor<double> y = tape.make(x.shape());
@@ -117,7 +117,7 @@ TEST_CASE("an op whose inputs need no gradient keeps no backward function; clear
 TEST_CASE_METHOD(Step, "a value without a handle is freed while recording, unless a backward function will read it") {
     tape.begin_step();
     const auto x = vector_input<double>(tape, {1.0, 2.0, 3.0, 4.0});  // slot 0
-    auto y = twice(x, reads_nothing);                                 // 1: read by nobody
+    auto y = twice(x, reads_nothing);                                 // 1: never read
     y = twice(y, reads_nothing);                                      // 2: read as an input
     y = twice(y, reads_inputs);                                       // 3: read as an output
     CHECK_FALSE(kept(1));
@@ -126,7 +126,7 @@ TEST_CASE_METHOD(Step, "a value without a handle is freed while recording, unles
     y = {};
     CHECK_FALSE(kept(3));
     auto w = twice(z, reads_outputs);  // 5
-    const auto loss = sum(w);          // `sum` reads all, as ops do that do not say
+    const auto loss = sum(w);          // `sum` reads all values, as ops do by default
     w = {};
     CHECK(kept(5));
     CHECK(kept(4));
@@ -183,7 +183,7 @@ TEST_CASE_METHOD(Step, "a value that is only read rounded becomes codes when its
         tape.begin_step();
         const auto x = vector_input<double>(tape, {1.0, 2.0, 3.0, 4.0});
         auto y = twice(x, reads_nothing);
-        const auto a = rounded(y, e4m3, first), b = rounded(y, e4m3, second);  // one set of codes serves both
+        const auto a = rounded(y, e4m3, first), b = rounded(y, e4m3, second);  // the codes serve both
         Variable<double> c;
         if (read_too) c = twice(y, reads_inputs);
         CHECK(kept(1));
@@ -225,7 +225,7 @@ TEST_CASE("a value is plain numbers for those who ask so, and data and scale for
     const Recipe recipe{.name = "test", .description = "", .scaling = Scaling::propagate};
     ScalingState state;
     Tape<double> tape(recipe, state);
-    for (const double data : {3.0, 5.0}) {  // the second step finds nothing of the first
+    for (const double data : {3.0, 5.0}) {  // the second step finds no values of the first
         tape.begin_step();
         Tensor<double> tensor(Shape{1}, {data});
         tensor.set_scale(4.0);
@@ -234,7 +234,7 @@ TEST_CASE("a value is plain numbers for those who ask so, and data and scale for
         CHECK(tape.scaled_value(x).scale() == 4.0);
         CHECK(tape.value(x).data()[0] == 4.0 * data);
         CHECK(tape.value(x).scale() == 1.0);
-        CHECK(&tape.value(x) == &tape.value(x));         // multiplied once
+        CHECK(&tape.value(x) == &tape.value(x));         // its scale is multiplied out once
         CHECK(&tape.value(y) == &tape.scaled_value(y));  // scale 1: no copy
     }
     const Variable<double> old = vector_input<double>(tape, {7.0});

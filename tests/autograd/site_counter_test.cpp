@@ -24,7 +24,7 @@ TEST_CASE("sites are counted by op and module, the same in every step") {
         }
         CHECK(state.path(sites.next("add")) == "add.1");
         const auto again = sites.scope("block");
-        CHECK(state.path(sites.next("add")) == "block/add.2");  // the module's ops go on where they ended
+        CHECK(state.path(sites.next("add")) == "block/add.2");  // the module's ordinals continue
     }
     CHECK(state.site_count() == 6);
 }

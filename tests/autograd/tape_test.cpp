@@ -236,7 +236,7 @@ TEST_CASE_METHOD(Fixture, "backward refuses what has no meaning") {
     REQUIRE_THROWS_WITH(tape.backward({constant}, {1.0, 2.0}), "backward: 1 losses but 2 seeds");
     REQUIRE_THROWS_WITH(tape.backward(Variable<double>()),
                         "backward: an empty Variable; make one with Tape::input, Tape::parameter or an op");
-    tape.backward(sum(x));  // the refusals above left the step whole
+    tape.backward(sum(x));  // the errors above have left the step intact
     REQUIRE_THROWS_WITH(tape.backward(sum(square(x))),
                         "backward: called twice in one step; join the losses in one call");
     REQUIRE_THROWS_WITH(Tape<double>(recipe, state, 0), "Tape: threads is 0; expected at least 1");
@@ -476,7 +476,7 @@ TEST_CASE_METHOD(Propagating, "an op without a rule for scales works on plain nu
     for (int step = 0; step < 2; ++step) {
         tape.begin_step({.retain = true});
         const auto x = input(3.0, 2.0), z = input(0.5, 8.0);
-        const auto y = mul(square(x), square(z));  // ops of the tests, which know nothing of scales: 36 * 16
+        const auto y = mul(square(x), square(z));  // ops of the tests, without rules for scales: 36 * 16
         CHECK(y.scaled().scale() == 1.0);
         CHECK(y.item() == 576.0);
         tape.backward(y);

@@ -49,7 +49,7 @@ TEST_CASE("item of a loss is what its op computed, before it was rounded to the 
         REQUIRE(loss.item() == value);
         REQUIRE(static_cast<double>(static_cast<float>(loss.value().data()[0])) != value);
         REQUIRE(x.item() == 2.0);
-        tape.begin_step();  // the same slot, of a tensor that has no such value
+        tape.begin_step();  // a reused slot, for a tensor without `item`
         REQUIRE(tape.input(Tensor<Half>(Shape{1}, {Half(3.0f)})).item() == 3.0);
         REQUIRE(tape.input(Tensor<Half>(Shape{1}, {Half(4.0f)})).item() == 4.0);
     }

@@ -64,7 +64,7 @@ TEST_CASE("attention: the value is that of the textbook formula") {
     const auto dot = [&](int i, int j) {
         return q.value()(0, i, 0) * k.value()(0, j, 0) + q.value()(0, i, 1) * k.value()(0, j, 1);
     };
-    CHECK(y(0, 0, 1) == Approx(v.value()(0, 0, 1)));  // the first query sees the first key only
+    CHECK(y(0, 0, 1) == Approx(v.value()(0, 0, 1)));  // the first query sees only the first key
     const double p = 1.0 / (1.0 + std::exp(1.5 * (dot(1, 0) - dot(1, 1))));
     CHECK(y(0, 1, 0) == Approx((1.0 - p) * v.value()(0, 0, 0) + p * v.value()(0, 1, 0)));
 }

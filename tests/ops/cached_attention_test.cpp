@@ -61,7 +61,7 @@ TEMPLATE_TEST_CASE("cached_attention: in whatever parts a sequence comes, its ro
                         const T kept = buffers.keys(b, group, i, 3), value = buffers.values(b, group, i, 7);
                         if (i < 9)
                             CHECK((kept == k.value()(b, i, group * 8 + 3) && value == v.value()(b, i, group * 8 + 7)));
-                        else CHECK(std::isnan(static_cast<double>(kept)));  // nothing behind them
+                        else CHECK(std::isnan(static_cast<double>(kept)));  // nothing is written behind the 9 positions
                     }
         }
     }

@@ -24,8 +24,8 @@ const Quantiser coarse{.format = e4m3};
 }  // namespace
 
 TEST_CASE("cast_on_forward and cast_on_backward: where nothing is lost they are the identity, with factors 1") {
-    // Eighths within [-2, 2] are e4m3 numbers, and so are their multiples by the factors 1; gradients of no bits lost are
-    // those of the identity.
+    // Eighths within [-2, 2] are e4m3 numbers, and so are their multiples by the factors 1. Where no bits are lost, the
+    // gradients equal the gradients of the identity.
     const std::vector<Tensor<double>> inputs = {Tensor<double>({2, 2}, {0.125, -1.5, 0.75, 2.0})};
     for (const Scaling scaling : {Scaling::none, Scaling::unit}) {
         const Tensor<double> dy({2, 2}, {1.0, -0.5, 3.0, 0.25});

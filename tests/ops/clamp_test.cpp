@@ -18,7 +18,7 @@ const double infinity = std::numeric_limits<double>::infinity();
 }  // namespace
 
 TEST_CASE("clamp: gradient, factors and value") {
-    // hardtanh: mean square P(|x| < 1) + 2 Phi(-1) - 2 phi(1) = 0.516059, inside 0.682689
+    // hardtanh has the mean square P(|x| < 1) + 2 Phi(-1) - 2 phi(1) = 0.516059, and 0.682689 of the elements inside.
     const double alpha = 1.0 / std::sqrt(0.5160585509), beta = 1.0 / std::sqrt(0.6826894921);
     CHECK(1.0 / ops::clamped_normal(-1.0, 1.0).variance == Approx(alpha * alpha).epsilon(1e-8));
     CHECK(1.0 / ops::clamped_normal(-1.0, 1.0).inside == Approx(beta * beta).epsilon(1e-8));
@@ -83,5 +83,5 @@ TEST_CASE("clamp: propagates scales, with bounds over the scale") {
     CHECK(test::propagated_scales({{3, 7}}, {8.0}, within(-0.5, 1.0), 0.25) == std::vector{8.0, 0.25});
     test::OpTape<float> t(Scaling::propagate);
     const auto y = ops::clamp(test::scaled_input(t.tape, {50}, 0x1p-126), {.low = -1e10, .high = 1e10});
-    CHECK(y.scaled()(7) == normal<float>({50}, {1, 7})(7));  // a bound over the scale beyond float is no bound
+    CHECK(y.scaled()(7) == normal<float>({50}, {1, 7})(7));  // no bound, because bound / scale is beyond float
 }

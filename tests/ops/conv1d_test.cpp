@@ -18,13 +18,13 @@ double root(double x) { return std::sqrt(x); }
 
 TEST_CASE("conv1d: gradient and factors of every option, alone and together") {
     const ops::Conv1dOptions base{.constraint = Constraint::none};
-    // x [2,4,7], k = 3, 6 output channels; the positions are the batch times the output's length.
+    // x [2,4,7], k = 3, 6 output channels. The number of positions is the batch times the output's length.
     test::check_gradient_and_factors({{2, 4, 7}, {6, 4, 3}}, with(base), root(1.0 / 12),
                                      {root(1.0 / 18), root(1.0 / 10)});
     for (const std::size_t stride : {std::size_t{1}, std::size_t{2}})
         for (const std::size_t dilation : {std::size_t{1}, std::size_t{2}})
             for (const std::size_t groups : {std::size_t{1}, std::size_t{2}})
-                for (const int padding : {0, 1, 2}) {  // none, different ones, causal
+                for (const int padding : {0, 1, 2}) {  // no padding, different sides, causal
                     INFO("stride " << stride << ", dilation " << dilation << ", groups " << groups << ", padding "
                                    << padding);
                     ops::Conv1dOptions options = base;
@@ -40,7 +40,7 @@ TEST_CASE("conv1d: gradient and factors of every option, alone and together") {
                         {{2, 4, 7}, {6, in, 3}, {6}}, with(options), root(1.0 / static_cast<double>(3 * in)),
                         {root(static_cast<double>(stride * groups) / 18.0), beta_w, beta_w});
                 }
-    // Depthwise, and the recipe's rule: to_output_scale makes beta_x alpha.
+    // Depthwise, under the recipe's rule: to_output_scale sets beta_x = alpha.
     test::check_gradient_and_factors({{1, 3, 5}, {3, 1, 2}}, with({.groups = 3}), root(0.5), {root(0.5), root(0.25)});
     test::check_gradient_and_factors({{2, 4, 7}, {6, 4, 3}}, with({.constraint = Constraint::gmean}),
                                      std::pow(12.0 * 18.0, -0.25), {std::pow(12.0 * 18.0, -0.25), root(1.0 / 10)});

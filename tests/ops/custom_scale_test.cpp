@@ -17,7 +17,7 @@ using namespace unitscale;
 
 namespace {
 
-/// y = x |x|, of which s^2 comes out. For a unit normal x: E[y^2] = 3, E[(2 x)^2] = 4.
+/// y = x |x|, with s^2 as a factor taken out. For a unit normal x: E[y^2] = 3, E[(2 x)^2] = 4.
 template <class T>
 Variable<T> signed_square(Variable<T> x, double scale_error = 1.0) {
     using A = Accum<T>;
@@ -44,7 +44,7 @@ Variable<T> signed_square(Variable<T> x, double scale_error = 1.0) {
         });
 }
 
-/// y = 100 x z^2 from one loop over data with the constant left to the rule, so that its scale is no power of two.
+/// y = 100 x z^2 in one loop over data. The constant is left to the rule, so that its scale is no power of two.
 template <class T>
 Variable<T> cubic(Variable<T> x, Variable<T> z, std::optional<ops::Factors<2>> unit = {}) {
     using A = Accum<T>;
@@ -69,7 +69,7 @@ Variable<T> cubic(Variable<T> x, Variable<T> z, std::optional<ops::Factors<2>> u
         });
 }
 
-/// y = sin(x), of which no scale comes out: g(a) = sin(s a), dg/da = s cos(s a).
+/// y = sin(x), from which no scale can be taken out: g(a) = sin(s a), dg/da = s cos(s a).
 template <class T>
 Variable<T> sine(Variable<T> x) {
     const Tensor<T>& a = x.scaled();
@@ -116,13 +116,13 @@ TEST_CASE("custom_scale: under propagate the op means the same, and its scales a
     test::check_propagate({{3, 7}, {3, 7}}, product);
     test::check_propagate({{3, 7}, {3, 7}}, with_factors);
     test::check_propagate({{3, 7}}, [](auto&, auto& v) { return sine(v[0]); });
-    // s^2 3^1/2 rounded down, and dy's s / beta
+    // The value has the scale s^2 3^1/2, rounded down; the gradient has dy's scale times s / beta.
     CHECK(test::propagated_scales({{3, 7}}, {8.0}, square, 0.25) == std::vector{64.0, 0.25 * 8.0 * 2.0});
-    // 100 is 64 times a factor; dx: dy's times 64 t^2, dz: times 64 s t
+    // 100 is 64 times a factor. dx has dy's scale times 64 t^2, and dz has dy's scale times 64 s t.
     CHECK(test::propagated_scales({{3}, {3}}, {8.0, 4.0}, product, 0.25) == std::vector{8192.0, 256.0, 512.0});
     CHECK(test::propagated_scales({{3}, {3}}, {8.0, 4.0}, with_factors, 0.25) ==
           std::vector{8192.0 * 64.0, 256.0 * 2.0, 512.0 * 4.0});
-    // A wrong rule is found by the check above: twice the scale, twice the value.
+    // The check above finds a wrong rule: twice the scale gives twice the value.
     test::OpTape<double> t(Scaling::propagate);
     const auto x = test::scaled_input<double>(t.tape, {4}, 8.0);
     CHECK(signed_square(x, 2.0).value()(1) == 2.0 * signed_square(x).value()(1));

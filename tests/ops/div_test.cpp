@@ -57,6 +57,6 @@ TEST_CASE("div: propagates scales") {
     test::check_propagate_at(test::positive_inputs({{3, 4}, {3, 4}}), unjoined);
     CHECK(test::propagated_scales({{3, 4}, {3, 4}}, {8.0, 0.25}, f, 4.0) == std::vector{32.0, 16.0, 512.0});
     CHECK(test::propagated_scales({{20, 4}, {4}}, {8.0, 0.25}, f, 4.0) == std::vector{32.0, 16.0, 2048.0});
-    // Stated factors 3, 0.5 and 2: over them, rounded down.
+    // Stated factors 3, 0.5 and 2: scales are divided by them and rounded down.
     CHECK(test::propagated_scales({{3, 4}, {3, 4}}, {8.0, 0.25}, unjoined, 4.0) == std::vector{8.0, 32.0, 256.0});
 }

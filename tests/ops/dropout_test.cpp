@@ -74,7 +74,7 @@ TEST_CASE("dropout: propagates scales") {
     test::check_propagate({{30, 4}}, keeping(0.9));
     CHECK(test::propagated_scales({{30, 4}}, {8.0}, keeping(0.25), 0.25) == std::vector{8.0, 0.25});
     CHECK(test::propagated_scales({{30, 4}}, {8.0}, keeping(0.9), 0.25) ==
-          std::vector{16.0, 0.5});  // 10^1/2, down to 2
+          std::vector{16.0, 0.5});  // 10^1/2, rounded down to 2
     test::OpTape<double> t(Scaling::propagate, {.training = false});
     const auto x = test::scaled_input(t.tape, {30}, 8.0), y = ops::dropout(x, {.p = 0.9});
     CHECK(y.value()(3) == x.value()(3));

@@ -40,7 +40,7 @@ Tensor<T> uneven(double scale, double factor = 1.0) {
     x.set_scale(scale);
     return x;
 }
-constexpr std::array<double, 3> powers = {8.0, 2.0, 4.0};  // of these norms, rounded down
+constexpr std::array<double, 3> powers = {8.0, 2.0, 4.0};  // these norms, rounded down
 
 }  // namespace
 
@@ -78,23 +78,23 @@ TEST_CASE("dynamic_rescale: 2^-14 bounds it below, and data of norm 0, infinity 
             return y.scaled().scale();
         };
         CHECK(scale(1e-9f, 1e-9f) == 0x1p-14);
-        CHECK(scale(1e-30f, 1e-30f) == 0x1p-14);  // whose squares are 0 in float
-        CHECK(scale(1e30f, 1e30f) == 0x1p99);     // or infinite
+        CHECK(scale(1e-30f, 1e-30f) == 0x1p-14);  // its square is 0 in float
+        CHECK(scale(1e30f, 1e30f) == 0x1p99);     // its square is infinite in float
         CHECK(scale(0.0f, -0.0f) == 1.0);
         CHECK(scale(std::numeric_limits<float>::infinity(), 1e-9f) == 1.0);
         CHECK(scale(std::nanf(""), 1e-9f) == 1.0);
     }
     CHECK(rescaled(t.input({0, 3}), 2).scaled().scale() == 1.0);
-    // Scales end at 2^127: the rest stays in the data.
+    // The largest scale is 2^127: the rest of the norm stays in the data.
     const auto x = ops::rebalance(test::scaled_input<float>(t.tape, {100}, 0x1p127), 0x1p-20);
-    const auto y = ops::dynamic_rescale_max(x);  // of a norm above 2
+    const auto y = ops::dynamic_rescale_max(x);  // the norm is above 2
     CHECK(y.scaled().scale() == 0x1p127);
     CHECK(same_values(y.scaled(), x.scaled()));
 }
 
 TEST_CASE("dynamic_rescale: what is there already costs no copy, and nothing is recorded under another scaling") {
     test::OpTape<float> t(Scaling::propagate);
-    const auto x = t.input({1000});  // of root mean square near 1
+    const auto x = t.input({1000});  // its root mean square is near 1
     const auto y = ops::dynamic_rescale_l2(ops::rebalance(x, 0.5));
     CHECK(&ops::dynamic_rescale_l2(y).scaled() == &y.scaled());
     CHECK(&ops::dynamic_rescale_l2_gradient(x).scaled() == &x.scaled());

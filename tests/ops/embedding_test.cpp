@@ -58,5 +58,5 @@ TEST_CASE("embedding: propagates scales") {
     test::check_propagate({{4, 5}}, f);
     test::check_propagate({{3, 5}}, f);
     CHECK(test::propagated_scales({{12, 5}}, {8.0}, f, 0.25) == std::vector{8.0, 0.25});
-    CHECK(test::propagated_scales({{3, 5}}, {8.0}, f, 0.25) == std::vector{8.0, 0.5});  // 4 lookups of a row: 4^1/2
+    CHECK(test::propagated_scales({{3, 5}}, {8.0}, f, 0.25) == std::vector{8.0, 0.5});  // 4 look-ups of a row: 4^1/2
 }

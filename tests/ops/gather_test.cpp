@@ -18,7 +18,7 @@ const Tensor<std::int32_t> four({4}, {2, 0, 2, 1});
 TEST_CASE("gather: gradient, factors and value") {
     test::check_gradient_and_factors({{5, 3}}, with(four), 1.0, {1.0});
     test::check_gradient_and_factors({{2, 4, 3}}, with(four, {.axis = 1}), 1.0, {1.0});
-    // Three rows, four ids: repeated. The recipe's rule keeps beta = alpha = 1.
+    // Three rows and four ids, so that a row repeats. The recipe's rule keeps beta = alpha = 1.
     test::check_gradient_and_factors({{2, 3}}, with(four, {.axis = -1}), 1.0, {1.0});
     test::check_gradient_and_factors({{2, 3}}, with(four, {.axis = 1, .constraint = Constraint::none}), 1.0,
                                      {std::sqrt(0.75)});
@@ -73,7 +73,7 @@ TEST_CASE("gather: propagates scales") {
     test::check_propagate({{5, 3}}, with(four));
     test::check_propagate({{2, 3}}, with(four, {.axis = 1}));
     CHECK(test::propagated_scales({{5, 3}}, {8.0}, with(four), 0.25) == std::vector{8.0, 0.25});
-    // Sixteen ids into three rows: (16/3)^1/2, down to 2.
+    // Sixteen ids into three rows: (16/3)^1/2, rounded down to 2.
     const Tensor<std::int32_t> sixteen = full<std::int32_t>({16}, 1);
     CHECK(test::propagated_scales({{3, 2}}, {8.0}, with(sixteen), 0.25) == std::vector{8.0, 0.5});
 }

@@ -25,7 +25,7 @@ struct Outcome {
     bool value = false;     ///< whether x itself was kept
 };
 
-/// The gradients of w1 x + w2 x with an x that the tape may free or, `held`, may not.
+/// The gradients of w1 x + w2 x. The tape may free x unless it is `held`.
 Outcome run(const Recipe& recipe, bool held) {
     ScalingState state(1);
     Tape<float> tape(recipe, state);
@@ -66,7 +66,7 @@ Recipe rounding(const Quantiser& activation) {
 TEST_CASE("linear: gradient, factors and value") {
     test::check_gradient_and_factors({{2, 3, 5}, {4, 5}}, free_linear, std::sqrt(1.0 / 5),
                                      {std::sqrt(1.0 / 4), std::sqrt(1.0 / 6)});
-    // The recipe's rule, to_output_scale: beta_x becomes alpha; weight and bias stay free.
+    // The recipe's rule, to_output_scale, sets beta_x = alpha; the betas of weight and bias stay free.
     test::check_gradient_and_factors({{2, 3, 5}, {4, 5}, {4}}, with_bias, std::sqrt(1.0 / 5),
                                      {std::sqrt(1.0 / 5), std::sqrt(1.0 / 6), std::sqrt(1.0 / 6)});
     test::check_gradient_and_factors({{1, 1}, {1, 1}, {1}}, with_bias, 1.0, {1.0, 1.0, 1.0});
@@ -100,8 +100,8 @@ TEST_CASE("linear: the recipe's formats round the operands of all three products
         quantise(quantiser.format, tensor.span(), result.span());
         return result;
     };
-    // The op without formats on operands rounded beforehand. Not to the bit: products of 8-bit operands may run on an
-    // instruction that adds in another order.
+    // The op without formats, on operands rounded beforehand. The results differ in bits: products of 8-bit operands
+    // may run on an instruction that adds in another order.
     const Recipe plain = analysis::plain_recipe(Scaling::unit);
     const auto run = analysis::run_op<float>(recipe, inputs, with_bias, dy);
     const Tensor<float> x = rounded(inputs[0], activation), w = rounded(inputs[1], weight), g = rounded(dy, gradient);

@@ -41,7 +41,7 @@ TEST_CASE("log_softmax: under none the given factors have no effect") {
 }
 
 TEST_CASE("log_softmax: unit scale of the gradient where the factor is that of the consumer") {
-    // dx = dy - p sum of dy: for unit-normal dy and many classes the second part has variance about e/s.
+    // dx = dy - p sum of dy. For unit-normal dy and many classes the second term has variance about e/s.
     test::check_unit_scale({{200, 500}}, with({.unit = {{1.0, 1.0}}}), 1.0, {1.0});
 }
 

@@ -18,7 +18,7 @@ TEST_CASE("matmul: gradient, factors and value") {
     const double alpha = std::sqrt(1.0 / 5);
     test::check_gradient_and_factors({{3, 5}, {5, 4}}, joined, alpha, {alpha, alpha});
     test::check_gradient_and_factors({{3, 5}, {5, 4}}, free_matmul, alpha, {std::sqrt(1.0 / 4), std::sqrt(1.0 / 3)});
-    // A w of each item's own sums m terms; a shared one all left rows.
+    // If every batch item has a w of its own, its gradient sums m terms. The gradient of a shared w sums all left rows.
     test::check_gradient_and_factors({{2, 3, 5}, {2, 5, 4}}, free_matmul, alpha,
                                      {std::sqrt(1.0 / 4), std::sqrt(1.0 / 3)});
     test::check_gradient_and_factors({{2, 3, 5}, {5, 4}}, free_matmul, alpha, {std::sqrt(1.0 / 4), std::sqrt(1.0 / 6)});
@@ -79,7 +79,7 @@ TEST_CASE("matmul: propagates scales") {
 }
 
 TEST_CASE("matmul: scales of the value and the gradients, by every rounding") {
-    // k = 5, n = 7, 6 left rows; both inputs and the output's gradient of scale 1.
+    // k = 5, n = 7, 6 left rows. Both inputs and the output's gradient have scale 1.
     const auto scales = [](ScaleRounding rounding) {
         Recipe recipe = analysis::plain_recipe(Scaling::propagate);
         recipe.propagate.rounding = rounding;
@@ -103,7 +103,8 @@ TEST_CASE("matmul: scales of the value and the gradients, by every rounding") {
 }
 
 TEST_CASE("matmul: operands are rounded as data, kept codes too") {
-    // With 64 terms and scales of powers of two the data is what the op without scaling rounds, so the results agree exactly.
+    // With 64 terms and scales of powers of two, the data equals the numbers that the op rounds without scaling. So the
+    // results agree exactly.
     const Quantiser eight{.format = e4m3};
     for (const bool retain : {true, false}) {
         const auto run = [&](Scaling scaling) {
@@ -117,7 +118,7 @@ TEST_CASE("matmul: operands are rounded as data, kept codes too") {
             fill_normal(px.write(), {1, 1});
             fill_normal(pw.write(), {1, 2});
             const auto x = tape.parameter(px), w = tape.parameter(pw);
-            // Copies that nothing but the product reads: without `retain` they are kept as codes.
+            // Copies that only the product reads: without `retain` they are kept as codes.
             const Tensor<float> direction = normal<float>({6, 16}, {1, 3});
             const auto loss = analysis::project(ops::matmul(ops::add(x, x), ops::add(w, w)), direction);
             tape.backward(loss);

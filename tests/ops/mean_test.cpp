@@ -62,7 +62,9 @@ TEST_CASE("mean: propagates scales") {
     for (const ScaleRounding rounding : {ScaleRounding::up, ScaleRounding::nearest, ScaleRounding::stochastic})
         test::check_propagate({{3, 7}}, all, 1e-12, {.rounding = rounding});
     test::check_propagate({{2, 5, 3}}, rows);
-    // n = 16: 16^1/2 / 16. n = 24 = 16 * 1.5: 24^1/2 down to 4, / 16. n = 6 = 4 * 1.5: 2 / 4; dy / n = dy / 8 * 4/3.
+    // n = 16: 16^1/2 / 16.
+    // n = 24 = 16 * 1.5: 24^1/2, rounded down to 4, / 16.
+    // n = 6 = 4 * 1.5: 2 / 4; dy / n = dy / 8 * 4/3.
     CHECK(test::propagated_scales({{4, 4}}, {8.0}, all, 0.25) == std::vector{2.0, 0x1p-6});
     CHECK(test::propagated_scales({{4, 6}}, {8.0}, all, 0.25) == std::vector{2.0, 0x1p-7});
     CHECK(test::propagated_scales({{4, 6}}, {8.0}, rows, 0.25) == std::vector{4.0, 0x1p-5});

@@ -66,7 +66,7 @@ TEST_CASE("mul: propagates scales") {
     CHECK(test::propagated_scales({{3, 4}, {3, 4}}, {8.0, 0.25}, f, 4.0) == std::vector{2.0, 1.0, 32.0});
     // Twenty terms in z's gradient: 20^1/2, rounded down.
     CHECK(test::propagated_scales({{20, 4}, {4}}, {8.0, 0.25}, f, 4.0) == std::vector{2.0, 1.0, 128.0});
-    // What leaves the range of scales is in the data.
+    // Parts of a scale outside the range of scales move to the data.
     CHECK(test::propagated_scales({{3}, {3}}, {0x1p-100, 0x1p-60}, f) == std::vector{0x1p-126, 0x1p-60, 0x1p-100});
     test::OpTape<double> t(Scaling::propagate);
     const auto x = test::scaled_input(t.tape, {3}, 0x1p100), z = test::scaled_input(t.tape, {3}, 0x1p60);

@@ -68,7 +68,7 @@ TEST_CASE("pow: propagates scales through whole powers") {
     test::OpTape<float> t(Scaling::propagate);
     Tensor<float> x({2}, {0.0f, 0x1p-20f});
     x.set_scale(0x1p80);
-    const auto y = ops::pow(t.tape.input(std::move(x)), 3.0);  // 2^240 is no scale: 2^127, and 2^113 in the data
+    const auto y = ops::pow(t.tape.input(std::move(x)), 3.0);  // 2^240 is no scale: 2^127, with 2^113 in the data
     CHECK(y.scaled().scale() == 0x1p127);
     CHECK(y.scaled()(0) == 0.0f);
     CHECK(y.scaled()(1) == 0x1p53f);

@@ -15,7 +15,7 @@ const auto setting = [](auto&, auto& v) { return ops::set_scaling(v[0], 0x1p-20)
 const auto balancing = [](auto&, auto& v) { return ops::rebalance(v[0], 8.0); };
 const auto stopping = [](auto&, auto& v) { return ops::stop_scaling(v[0]); };
 
-/// The same numbers of the same type: no bit of data times scale differs.
+/// Equal numbers of one type: no bit of data times scale differs.
 template <class T>
 bool same_values(const Tensor<T>& a, const Tensor<T>& b) {
     bool same = a.shape() == b.shape();
@@ -30,7 +30,7 @@ TEST_CASE("rescale: another scale, the same value and gradient") {
     test::check_propagate({{3, 7}}, setting);
     test::check_propagate({{3, 7}}, balancing);
     test::check_propagate({{3, 7}}, stopping);
-    test::check_propagate({{3, 7}}, [](auto&, auto& v) { return ops::set_scaling(v[0], 8.0); });  // the scale it has
+    test::check_propagate({{3, 7}}, [](auto&, auto& v) { return ops::set_scaling(v[0], 8.0); });  // an unchanged scale
     CHECK(test::propagated_scales({{3, 7}}, {0.5}, setting, 0.25) == std::vector{0x1p-20, 0.25});
     CHECK(test::propagated_scales({{3, 7}}, {0.5}, balancing, 0.25) == std::vector{4.0, 0.25});
     CHECK(test::propagated_scales({{3, 7}}, {0.5}, stopping, 0.25) == std::vector{1.0, 0.25});
@@ -87,7 +87,7 @@ TEST_CASE("rescale: what a scale cannot be stays in the data") {
     CHECK(large.scaled().scale() == 0x1p127);
     CHECK(same_values(small.scaled(), x.scaled()));
     CHECK(same_values(large.scaled(), x.scaled()));
-    // The gradient of data taken apart: dy's scale over x's would be 2^200.
+    // The gradient of data split from its scale: dy's scale over x's scale would be 2^200.
     t.tape.backward(analysis::project(ops::get_data_and_scale(x).first, full<double>({10}, 0x1p100), 0x1p100));
     CHECK(x.gradient().scale() == 0x1p127);
     CHECK(x.gradient()(2) == 0x1p73);
@@ -102,7 +102,7 @@ TEST_CASE("rescale: plain numbers are rounded once, and leave their type's range
     CHECK(std::isinf(static_cast<float>(y.scaled()(1))));
     data.set_scale(0x1p-20);
     CHECK(static_cast<float>(ops::stop_scaling(t.tape.input(data, true)).scaled()(2)) == 0.0f);
-    data.set_scale(3.0);  // no power of two
+    data.set_scale(3.0);  // not a power of two
     CHECK(static_cast<float>(ops::set_scaling(t.tape.input(data, true), 7.0).scaled()(0)) ==
           static_cast<float>(element_cast<Half>(1.5 * 3.0 / 7.0)));
 }

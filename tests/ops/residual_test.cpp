@@ -28,8 +28,8 @@ TEST_CASE("residual: gradients agree with finite differences") {
 }
 
 TEST_CASE("residual: under unit the stream's gradient is the true one, the weight's gets the branch factor back") {
-    // The branch's linear layer has alpha = beta_x = 5^-1/2, so both scalings compute the same function of x once the plain
-    // weight carries that factor.
+    // The branch's linear layer has alpha = beta_x = 5^-1/2. So both scalings compute one function of x if the weight
+    // of the plain model carries this factor.
     const double tau = 0.5, alpha = std::sqrt(1.0 / 5), branch = tau / std::sqrt(tau * tau + 1.0);
     std::vector<Tensor<double>> inputs = test::normal_inputs<double>(layer_shapes);
     const auto unit = analysis::run_op<double>(analysis::plain_recipe(Scaling::unit), inputs, layer(tau));
@@ -77,9 +77,9 @@ TEST_CASE("residual: propagates scales, with the standard weights") {
     for (const std::optional<double> tau :
          {std::optional<double>(), std::optional<double>(0.5), std::optional<double>(3.0)})
         test::check_propagate(layer_shapes, layer(tau));
-    for (const double tau : {0.25, 1.0})  // both ends alone: scales of inputs that have nothing to do with each other
+    for (const double tau : {0.25, 1.0})  // both ends alone: the scales of the inputs are unrelated
         test::check_propagate({{5}, {5}}, [=](auto&, auto& v) { return ops::residual_add(v[0], v[1], tau); });
-    // A split of which one part is not used.
+    // A split with one part unused.
     test::check_propagate({{5}}, [](auto&, auto& v) { return ops::residual_split(v[0])[0]; });
     test::check_propagate({{5}}, [](auto&, auto& v) { return ops::residual_split(v[0])[1]; });
 }

@@ -63,7 +63,7 @@ TEST_CASE("rms_norm: no rows, and errors") {
 TEST_CASE("rms_norm: propagates scales") {
     test::check_propagate({{2, 4, 6}}, [](auto&, auto& v) { return ops::rms_norm(v[0]); });
     test::check_propagate({{4, 6}, {6}}, [](auto&, auto& v) { return ops::rms_norm(v[0], std::optional(v[1])); });
-    test::OpTape<double> t(Scaling::propagate);  // epsilon acts on data: at any scale the same norm
+    test::OpTape<double> t(Scaling::propagate);  // epsilon acts on data, so the norm does not depend on the scale
     const Tensor<double> x = normal<double>({3, 6}, {1, 1});
     Tensor<double> small = x;
     small.set_scale(0x1p-20);

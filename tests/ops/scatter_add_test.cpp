@@ -18,7 +18,7 @@ const Tensor<std::int32_t> four({4}, {2, 0, 2, 1});
 TEST_CASE("scatter_add: gradient, factors and value") {
     test::check_gradient_and_factors({{4, 3}}, with(four, 5), 1.0, {1.0});
     test::check_gradient_and_factors({{2, 4, 3}}, with(four, 4, {.axis = 1}), 1.0, {1.0});
-    // Four rows into three places: sums. The recipe's rule makes beta alpha.
+    // Four rows are added into three places. The recipe's rule sets beta = alpha.
     test::check_gradient_and_factors({{2, 4}}, with(four, 3, {.axis = -1}), std::sqrt(0.75), {std::sqrt(0.75)});
     test::check_gradient_and_factors({{2, 4}}, with(four, 3, {.axis = 1, .constraint = Constraint::none}),
                                      std::sqrt(0.75), {1.0});

@@ -72,7 +72,7 @@ TEST_CASE("select: propagates scales") {
     test::check_propagate({{2, 3, 4}, {4}}, f);
     CHECK(test::propagated_scales({{3, 4}, {3, 4}}, {0.5, 8.0}, f, 0.25) == std::vector{8.0, 0.25, 0.25});
     CHECK(test::propagated_scales({{3, 4}, {1}}, {0.5, 8.0}, f, 0.25) ==
-          std::vector{8.0, 0.25, 0.5});  // 12^1/2, down to 2
+          std::vector{8.0, 0.25, 0.5});  // 12^1/2, rounded down to 2
     test::OpTape<double> t(Scaling::propagate);
     const auto x = test::scaled_input(t.tape, {3, 4}, 0x1p-60), zero = test::zeros_of_any_scale(t.tape, {3, 4});
     for (const auto& y : {ops::select(condition, x, zero), ops::select(condition, zero, x)}) {

@@ -16,7 +16,7 @@ auto with(const Tensor<std::int32_t>& labels, ops::CrossEntropyOptions options) 
 TEST_CASE("softmax_cross_entropy: gradient, factors and value") {
     const Tensor<std::int32_t> labels({3}, {1, 4, 0});
     for (const double m : {1.0, 2.0}) {
-        const double factor = 5.0 / std::sqrt(4.0) / m;  // relative to the op's own gradient, which has m
+        const double factor = 5.0 / std::sqrt(4.0) / m;  // relative to the op's own gradient, which includes m
         test::check_gradient_and_factors({{3, 5}}, with(labels, {.mult = m, .reduction = ops::Reduction::sum}), 1.0,
                                          {factor});
         test::check_gradient_and_factors({{3, 5}}, with(labels, {.mult = m}), 1.0, {3.0 * factor});
@@ -64,7 +64,7 @@ TEST_CASE("softmax_cross_entropy: losses and gradients of micro-batches add up")
             const auto rows = t.tape.input(Tensor<double>({2, 5}, logits.span().subspan(part * 10, 10)), true);
             const Tensor<std::int32_t> own({2}, labels.span().subspan(part * 2, 2));
             const auto piece =
-                ops::softmax_cross_entropy(rows, own, {.step_rows = 3});  // uneven: the step's count is told
+                ops::softmax_cross_entropy(rows, own, {.step_rows = 3});  // uneven parts: the step's count is given
             t.tape.backward(piece);
             sum += piece.item();
             for (std::size_t i = 0; i < 10; ++i)

@@ -14,10 +14,10 @@ auto with(ops::SoftmaxOptions options) {
 }  // namespace
 
 TEST_CASE("softmax: gradient, factors and value") {
-    // m = 2: weight 1/2, the geometric means of the limits 5, 5^1/2 and 5/2, (5/2)^1/2.
+    // m = 2: weight 1/2, so the geometric means of the limits 5, 5^1/2 and 5/2, (5/2)^1/2.
     test::check_gradient_and_factors({{2, 3, 5}}, with({.mult = 2.0, .constraint = Constraint::none}),
                                      std::pow(5.0, 0.75), {std::pow(2.5, 0.75)});
-    // m = 1: weight 1/5. The recipe's rule makes beta alpha.
+    // m = 1: weight 1/5. The recipe's rule sets beta = alpha.
     test::check_gradient_and_factors({{4, 5}}, with({}), std::pow(5.0, 0.9), {std::pow(5.0, 0.9)});
     test::check_gradient_and_factors({{4, 5}}, with({.constraint = Constraint::gmean}), std::pow(5.0, 0.9),
                                      {std::pow(5.0, 0.9)});
@@ -80,7 +80,7 @@ TEST_CASE("softmax: propagates scales") {
     test::OpTape<double> t(Scaling::propagate);
     const auto x = t.tape.input(set_scaling(normal<double>({50, 64}, {1, 1}, 0.001), 0x1p-10), true);
     const auto y = ops::softmax(x);
-    CHECK(y.scaled().scale() == 1.0 / 64);  // flat probabilities: their factor is 64, and their data about 1
+    CHECK(y.scaled().scale() == 1.0 / 64);  // flat probabilities: the factor is 64, and the data is about 1
     CHECK(y.scaled().data()[0] == Approx(1.0).epsilon(0.01));
     t.tape.backward(analysis::project(y, normal<double>({50, 64}, {1, 2})));
     CHECK(x.gradient().scale() == 1.0 / 64);

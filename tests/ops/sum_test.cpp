@@ -72,6 +72,6 @@ TEST_CASE("sum: propagates scales") {
         test::check_propagate({{3, 7}}, all, 1e-12, {.rounding = rounding});
     test::check_propagate({{2, 5, 3}}, rows);
     CHECK(test::propagated_scales({{4, 6}}, {8.0}, all, 0.25) == std::vector{32.0, 0.25});    // 24^1/2, down to 4
-    CHECK(test::propagated_scales({{4, 17}}, {8.0}, rows, 0.25) == std::vector{32.0, 0.25});  // 17^1/2 likewise
+    CHECK(test::propagated_scales({{4, 17}}, {8.0}, rows, 0.25) == std::vector{32.0, 0.25});  // 17^1/2, down to 4
     CHECK(test::propagated_scales({{4, 17}}, {8.0}, rows, 0.25, ScaleRounding::up) == std::vector{64.0, 0.25});
 }

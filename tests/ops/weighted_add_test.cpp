@@ -70,7 +70,7 @@ TEST_CASE("weighted_add: propagates scales") {
     for (const ScaleRounding rounding : {ScaleRounding::up, ScaleRounding::nearest, ScaleRounding::stochastic})
         test::check_propagate({{3, 4}, {3, 4}, {3, 4}}, f, 1e-12, {.rounding = rounding});
     test::check_propagate({{3, 4}}, [](auto&, auto& v) { return ops::weighted_add({v[0]}, {-0.7}); });
-    // (6^2 + 4^2 + 2^2)^1/2 = 7.5, down to 4; gradients: 3 down to 2, 1/2, 1.
+    // (6^2 + 4^2 + 2^2)^1/2 = 7.5, rounded down to 4. Gradients: 3 rounded down to 2, 1/2, 1.
     CHECK(test::propagated_scales({{3}, {3}, {3}}, {2.0, 8.0, 2.0}, f, 4.0) == std::vector{4.0, 8.0, 2.0, 4.0});
     test::OpTape<double> t(Scaling::propagate);
     const auto x = test::scaled_input(t.tape, {3}, 0x1p-60), zero = test::zeros_of_any_scale(t.tape, {3});

@@ -64,7 +64,7 @@ TEST_CASE("binary ops: errors of shapes") {
 }
 
 TEST_CASE("binary ops of one's own propagate scales") {
-    const auto plain = with(Constraint::none);  // x^2 z, of which the library knows nothing
+    const auto plain = with(Constraint::none);  // x^2 z, without any rule for scales
     const auto apart = [](auto&, auto& v) {
         auto op = ops::begin_op("f", v[0], v[1]);
         op.set_factors(rule, Constraint::none);
@@ -78,7 +78,7 @@ TEST_CASE("binary ops of one's own propagate scales") {
         test::check_propagate(shapes, plain);
         test::check_propagate(shapes, apart);
     }
-    // The rule's factors 3, 0.5 and 2, inverted and down: 1/4, 2 and 1/2.
+    // The rule's factors 3, 0.5 and 2, inverted and rounded down: 1/4, 2 and 1/2.
     CHECK(test::propagated_scales({{3}, {3}}, {8.0, 2.0}, plain, 16.0) == std::vector{0.25, 32.0, 8.0});
     CHECK(test::propagated_scales({{3}, {3}}, {8.0, 2.0}, apart, 16.0) == std::vector{32.0, 512.0, 512.0});
     test::OpTape<double> t(Scaling::propagate);

@@ -16,5 +16,5 @@ TEST_CASE("Factors: every factor is 1 unless it is given") {
     CHECK(alpha != none);
     constexpr ops::Factors<2> given{.alpha = 0.5, .betas = {3.0, 4.0}};
     CHECK(given == ops::Factors<2>{.alpha = 0.5, .betas = {3.0, 4.0}});
-    CHECK(ops::Factors<2>{.betas = {3.0}}.betas == std::array{3.0, 0.0});  // a short list is no list of ones
+    CHECK(ops::Factors<2>{.betas = {3.0}}.betas == std::array{3.0, 0.0});  // missing betas of a short list are 0, not 1
 }

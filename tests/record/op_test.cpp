@@ -91,7 +91,7 @@ TEST_CASE("Op::set_factors: 1 under none, joined under unit, ideal under propaga
     CHECK(run(Scaling::unit, Constraint::automatic) == std::vector{4.0, 0.25, 2.0, 0.0});  // the plan joins them
     test::OpTape<double> t;
     auto op = ops::begin_op("f", t.input({2}));
-    op.set_factors({.alpha = 3.0, .betas = {0.5}});  // related by the op itself
+    op.set_factors({.alpha = 3.0, .betas = {0.5}});  // the op itself relates its factors
     CHECK(op.factors() == ops::Factors<1>{.alpha = 3.0, .betas = {0.5}});
 }
 

@@ -30,7 +30,8 @@ Recipe recipe_of(const ProductFormats& formats) {
     return recipe;
 }
 
-/// x with each line (all of it, a row, a column) multiplied by 2^bias of its largest magnitude, rounded, and divided again.
+/// x, rounded by hand. Each part (all of x, a row or a column) is multiplied by 2^bias of its largest magnitude,
+/// rounded, and divided again.
 Tensor<double> by_hand(const Tensor<double>& x, const Quantiser& quantiser, const ScaleRule& rule) {
     const std::size_t rows = x.dim(0), columns = x.dim(1);
     Tensor<double> result(x.shape());
@@ -112,7 +113,7 @@ TEST_CASE("operand_rounding: a bias keeps gradients that the format alone would 
         const auto want = analysis::run_op<float>(analysis::plain_recipe(Scaling::none), inputs, product, dy);
         return analysis::relative_error(run.gradients[1], want.gradients[1]);
     };
-    CHECK(error({}) == 1.0);  // all of it underflows
+    CHECK(error({}) == 1.0);  // every element underflows
     CHECK(error({.source = ScaleSource::amax}) < 0.2);
     CHECK(error({.source = ScaleSource::constant, .bias = 24}) < 0.2);
 }

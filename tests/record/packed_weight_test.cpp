@@ -62,7 +62,7 @@ TEST_CASE("packed_weight: packed once for a rounding and a version of the weight
     CHECK(model.packed(tape, e4) == first);
     static_cast<void>(model.weight.write());
     CHECK(model.packed(tape, e4) != first);
-    CHECK(first->k == 70);  // who holds it keeps it
+    CHECK(first->k == 70);  // the pointer keeps the object alive
 }
 
 TEST_CASE(

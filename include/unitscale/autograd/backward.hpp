@@ -17,7 +17,8 @@
 
 namespace unitscale {
 
-/// sum += part, both data and scale: the scale of the sum is that of `sum_scale`.
+/// sum += part, for tensors of data and scale. If the scales differ, `sum_scale` gives the scale of the sum. A tensor
+/// with the flag any scale takes the other tensor's scale.
 template <class T>
 void add_scaled_tensor(const Execution& execution, Tensor<T>& sum, const Tensor<T>& part, ScaleRounding rounding,
                        std::uint32_t random = 0) {
@@ -39,7 +40,8 @@ void add_scaled_tensor(const Execution& execution, Tensor<T>& sum, const Tensor<
     sum.set_any_scale(sum.any_scale() && part.any_scale());
 }
 
-/// Adds a part to the gradient of a slot; the first part is taken over, a parameter's goes to the parameter itself.
+/// Adds a part to the gradient of a slot. The first part is moved in. In the slot of a parameter, the part goes to the
+/// parameter itself.
 template <class T>
 void add_gradient(const Execution& execution, Slot<T>& slot, Tensor<T>&& part,
                   ScaleRounding rounding = ScaleRounding::down, std::uint32_t random = 0) {
@@ -60,7 +62,8 @@ void add_gradient(const Execution& execution, Slot<T>& slot, Tensor<T>&& part,
     add_scaled_tensor(execution, slot.gradient, part, rounding, random);
 }
 
-/// The gradient of a loss, exactly: under `propagate` its power of two is the scale; a seed that T does not hold is the scale of 1.
+/// Writes the seed, which is the gradient of a loss, exactly. Under `propagate` the scale is the seed's power of two.
+/// If T does not hold the seed, the seed's magnitude becomes the scale of data 1 or -1.
 template <class T>
 void set_seed(Tensor<T>& gradient, Accum<T> seed, bool propagates) {
     const double size = std::abs(static_cast<double>(seed));
@@ -73,8 +76,8 @@ void set_seed(Tensor<T>& gradient, Accum<T> seed, bool propagates) {
     gradient.data()[0] = static_cast<T>(seed < 0 ? -1.0f : 1.0f);
 }
 
-/// What an op's backward function works with: the gradients of its outputs, the values of its inputs, its factors, and
-/// where to put the gradients of its inputs. Inputs and outputs are numbered as they were recorded.
+/// The interface of an op's backward function. It gives gradients of the outputs, values of the inputs and the op's
+/// factors, and adds to the gradients of the inputs. Inputs and outputs are numbered in the order of recording.
 /// Test: tests/autograd/backward_test.cpp
 template <class T>
 class BackwardContext {
@@ -86,17 +89,17 @@ public:
     [[nodiscard]] const Execution& execution() const noexcept { return execution_; }
     [[nodiscard]] const std::shared_ptr<MemoryPool>& pool() const noexcept { return pool_; }
 
-    /// Whether a gradient for input i is wanted; where not, computing it is wasted and adding it does nothing.
+    /// Whether a gradient for input i is wanted. If not, computing it is wasted, and adding it does nothing.
     [[nodiscard]] bool needs(std::size_t i) const noexcept { return input_slot(i).requires_gradient; }
 
-    /// Values: with their scale where the op propagates scales (`OpInfo::propagates`), else as plain numbers. Error: one that
-    /// the op has said its backward function does not read (`OpInfo::reads`), and that was freed.
+    /// Values: with their scale if the op propagates scales (`OpInfo::propagates`), else as plain numbers. Error: a
+    /// freed value that `OpInfo::reads` does not list.
     [[nodiscard]] const Tensor<T>& input(std::size_t i) const { return value("input ", i, input_slot(i)); }
     [[nodiscard]] const Tensor<T>& output(std::size_t i = 0) const {
         return value("output ", i, slots_[node_.outputs[i]]);
     }
 
-    /// Scales, whether the value is there or not; 1 but under `propagate`.
+    /// Scales, also of freed values; 1 except under `propagate`.
     [[nodiscard]] double input_scale(std::size_t i) const noexcept {
         return node_.propagates ? input_slot(i).scale : 1.0;
     }
@@ -104,11 +107,11 @@ public:
         return node_.propagates ? slots_[node_.outputs[i]].scale : 1.0;
     }
 
-    /// Shapes, whether the value is there or not.
+    /// Shapes, also of freed values.
     [[nodiscard]] const Shape& input_shape(std::size_t i) const noexcept { return input_slot(i).shape; }
     [[nodiscard]] const Shape& output_shape(std::size_t i = 0) const noexcept { return slots_[node_.outputs[i]].shape; }
 
-    /// The codes of an input that is kept rounded (`Tape::read_rounded`); null where the value itself is still there.
+    /// The codes of an input that is kept rounded (`Tape::read_rounded`); null if the value itself is still kept.
     [[nodiscard]] const Tensor<std::uint8_t>* codes(std::size_t i) const noexcept {
         const Slot<T>& root = slots_[input_slot(i).root];
         return root.value == nullptr && root.rounding ? &root.codes : nullptr;
@@ -117,23 +120,24 @@ public:
     /// The factor of the op's value.
     [[nodiscard]] double alpha() const noexcept { return node_.alpha; }
 
-    /// The factor of input i's gradient, as the plan or a constraint has it.
+    /// The factor of input i's gradient, as set by the plan or a constraint.
     [[nodiscard]] double beta(std::size_t i) const noexcept { return true_gradients_ ? node_.alpha : node_.betas[i]; }
 
-    /// Data factor and scale of input i's gradient, a product of the gradient at output `from` and of values whose scales multiply
-    /// to `scales`. Under `propagate` by `product_scale` with the recorded beta as ideal factor, else the factor beta and scale 1.
+    /// Data factor and scale of input i's gradient. This gradient is a product of the gradient at output `from` and of
+    /// values. `scales` is the product of these values' scales. Under `propagate`, `product_scale` gives the result,
+    /// with the recorded beta as ideal factor. Otherwise the result is the factor beta and scale 1.
     [[nodiscard]] Scaled scaled_beta(std::size_t i, double scales = 1.0, std::size_t from = 0) {
         if (!carries_scales()) return {beta(i), 1.0};
         return product_scale(rounding_, output_gradient(from).scale() * scales, node_.betas[i],
                              static_cast<std::uint32_t>(random_word(key_, i)));
     }
 
-    /// The factor of the gradient that arrived at output i: 1 but for the ops that state others.
+    /// The factor of the gradient that arrived at output i: 1, except for ops that state output weights.
     [[nodiscard]] double output_weight(std::size_t i) const noexcept {
         return true_gradients_ || node_.output_weights.empty() ? 1.0 : node_.output_weights[i];
     }
 
-    /// The gradient that arrived at output i; zeros where no consumer sent one.
+    /// The gradient that arrived at output i; zeros if no consumer sent one.
     [[nodiscard]] const Tensor<T>& output_gradient(std::size_t i = 0) {
         Slot<T>& slot = slots_[node_.outputs[i]];
         if (!slot.has_gradient) {
@@ -149,7 +153,8 @@ public:
         return slot.gradient;
     }
 
-    /// The same, moved out where the tape does not keep it: for ops that pass a gradient on or work in place.
+    /// The gradient that arrived at output i, moved out unless the tape keeps it; then a copy. For ops that pass a
+    /// gradient on or work in place.
     [[nodiscard]] Tensor<T> take_output_gradient(std::size_t i = 0) {
         static_cast<void>(output_gradient(i));
         Slot<T>& slot = slots_[node_.outputs[i]];
@@ -164,8 +169,8 @@ public:
         return copy;
     }
 
-    /// The gradient that arrived at an output of one element as the number that `scaled_beta`'s factor wants, not rounded to T: the
-    /// seed of a loss.
+    /// The gradient that arrived at a one-element output, not rounded to T: the seed of a loss. The result goes with
+    /// the factor of `scaled_beta`. It leaves out the scale if the op sees gradients as data and scale.
     [[nodiscard]] double item_gradient(std::size_t i = 0) const noexcept {
         const Slot<T>& slot = slots_[node_.outputs[i]];
         if (!slot.has_gradient) return 0.0;
@@ -184,7 +189,7 @@ public:
             rounding_ == ScaleRounding::stochastic ? static_cast<std::uint32_t>(random_word(key_, sum_words + i)) : 0;
         add_gradient(execution_, slots_[node_.inputs[i]], std::move(gradient), rounding_, random);
     }
-    /// The same with the scale that goes with it.
+    /// Adds data with this scale to the gradient of input i.
     void add(std::size_t i, Tensor<T>&& gradient, double scale) {
         gradient.set_scale(scale);
         add(i, std::move(gradient));
@@ -212,8 +217,8 @@ private:
         return node_.propagates ? *slot.value : plain_value(slot, pool_);
     }
 
-    static constexpr std::uint64_t sum_words = std::uint64_t{1}
-                                               << 32;  ///< first random word of sums, after those of products
+    /// First random word of sums; products use the words before it.
+    static constexpr std::uint64_t sum_words = std::uint64_t{1} << 32;
 
     ReusedList<Slot<T>>& slots_;
     Node<T>& node_;
@@ -224,8 +229,7 @@ private:
     bool keep_ = false;
     bool true_gradients_ = false;
     bool propagates_ = false;
-    bool any_scale_ =
-        false;  ///< all gradients that arrived go with any scale: those of the inputs, products with them, do too
+    bool any_scale_ = false;  ///< all arriving gradients have the flag any scale; so do products with them
 };
 
 }  // namespace unitscale

@@ -17,17 +17,20 @@ struct Edge {
     std::uint32_t a = 0, b = 0;
 };
 
-/// Finds the cut-edges (bridges) of an undirected multigraph: the edges whose removal disconnects what they connect. An edge
-/// with a parallel one is none. Depth-first search numbers the vertices in order of discovery; low(v) is the lowest number
-/// that v's subtree reaches without the tree edge it was entered by (that *edge*: a parallel edge to the parent counts).
-/// The tree edge into v is a cut-edge when low(v) is v's own number: nothing below leads back past it.
+/// Finds the cut-edges (bridges) of an undirected multigraph. Removing a cut-edge disconnects the vertices that it
+/// connects. An edge with a parallel edge is never a cut-edge. Depth-first search numbers the vertices in order of
+/// discovery. low(v) is the lowest number that v's subtree reaches without the tree edge by which v was entered. Only
+/// this *edge* is excluded: a parallel edge to the parent counts. The tree edge into v is a cut-edge if low(v) is v's
+/// own number: no edge below leads back past v.
 ///
-/// The same search tells pairs of edges whose joint removal disconnects the graph: those that lie on the same cycles. Every edge
-/// that is not in the search tree gets 64 random bits, every tree edge the exclusive or of those of the cycles through it, which
-/// the non-tree edges close. Edges on the same cycles have equal labels; others do by a chance of 2^-64.
-/// Time and memory O(vertices + edges), without recursion; a second call of the same size allocates nothing.
+/// The search also finds pairs of edges that disconnect the graph if both are removed: edges that lie on the same
+/// cycles. Every edge outside the search tree gets 64 random bits as its label. Each of these edges closes a cycle of
+/// tree edges. The label of a tree edge is the exclusive or of the labels of all such cycles through it. Edges on the
+/// same cycles have equal labels; other edges do with a probability of 2^-64.
+/// Time and memory O(vertices + edges), without recursion. A second call of the same size allocates nothing.
 /// References: R. E. Tarjan, A note on finding the bridges of a graph, Information Processing Letters 2 (1974) 160-161;
-/// D. Pritchard, R. Thurimella, Fast computation of small cuts via cycle space sampling, ACM Trans. Algorithms 7 (2011) 46.
+/// D. Pritchard, R. Thurimella, Fast computation of small cuts via cycle space sampling,
+/// ACM Trans. Algorithms 7 (2011) 46.
 /// Test: tests/autograd/cut_edges_test.cpp
 class CutEdgeFinder {
 public:
@@ -78,7 +81,8 @@ private:
         std::uint32_t vertex = 0, entered_by = 0, next = 0;
     };
 
-    /// The ends of each vertex' edges, one vertex after the other: those of v are neighbours_[begin_[v] .. begin_[v + 1]).
+    /// The far ends of the edges at each vertex, one vertex after the other. neighbours_[begin_[v] .. begin_[v + 1])
+    /// belong to vertex v.
     void list_neighbours(std::size_t vertex_count, std::span<const Edge> edges) {
         begin_.assign(vertex_count + 2, 0);
         for (const Edge edge : edges) {
@@ -123,7 +127,7 @@ private:
     std::vector<Neighbour> neighbours_{};
     std::vector<std::uint32_t> number_{};
     std::vector<std::uint32_t> low_{};
-    std::vector<std::uint64_t> through_{};  ///< of a vertex: labels of the cycles that leave its subtree, combined
+    std::vector<std::uint64_t> through_{};  ///< by vertex: exclusive or of the labels of cycles that leave its subtree
     std::vector<std::uint64_t> labels_{};
     std::vector<Visit> path_{};
     std::vector<std::uint8_t> cut_{};

@@ -19,7 +19,7 @@
 
 namespace unitscale {
 
-/// Memory for objects that die together: blocks are kept from one use to the next.
+/// Memory for objects that are destroyed together. Blocks are kept from one use to the next.
 /// Test: tests/autograd/graph_test.cpp
 class Arena {
 public:
@@ -28,7 +28,7 @@ public:
         return ::new (allocate(sizeof(Object), alignof(Object))) Object(std::move(object));
     }
 
-    /// Everything made so far is given up; the owner has destroyed the objects.
+    /// Gives up all objects made so far; the owner has destroyed them.
     void reset() noexcept { block_ = used_ = 0; }
 
 private:
@@ -55,8 +55,8 @@ private:
     std::size_t used_ = 0;
 };
 
-/// How a backward function reads a value that it only needs rounded: as codes of a format of at most 8 bits. `encode` makes them
-/// (kernels::encode); stochastic rounding takes piece i of the stream `key` for element i.
+/// How a backward function reads a value that it needs only rounded: as codes of a format of at most 8 bits. `encode`
+/// (kernels::encode) writes the codes. Stochastic rounding takes piece i of the stream `key` for element i.
 template <class T>
 struct Rounding8 {
     Quantiser quantiser{};
@@ -64,15 +64,15 @@ struct Rounding8 {
     void (*encode)(const Execution&, const T* in, std::uint8_t* codes, std::ptrdiff_t n, const Quantiser&,
                    RandomKey) = nullptr;
 
-    /// Whether both give the same codes.
+    /// Whether both give equal codes.
     [[nodiscard]] bool same(const Rounding8& other) const noexcept {
         return encode == other.encode && quantiser == other.quantiser &&
                (quantiser.rounding != unitscale::Rounding::stochastic || key == other.key);
     }
 };
 
-/// One tensor of a step. Reused from step to step; `owned` is empty when the value lives elsewhere (a parameter, or
-/// another slot that this one repeats: its root, which counts the readers of both).
+/// One tensor of a step. Slots are reused from step to step. `owned` is empty if the value lives elsewhere: in a
+/// parameter, or in the root, a slot that this slot repeats. The root counts the readers of both.
 template <class T>
 struct Slot {
     static constexpr std::uint32_t no_producer = 0xFFFFFFFF, none = 0xFFFFFFFF;
@@ -80,26 +80,26 @@ struct Slot {
     const Tensor<T>* value = nullptr;  ///< null once freed
     Shape shape{};                     ///< of the value, also when it is freed
     Tensor<T> owned{};
-    mutable Tensor<T> plain{};     ///< the value with its scale multiplied out, once somebody has asked for it
-    Tensor<std::uint8_t> codes{};  ///< instead of the value, where its readers need no more
-    std::optional<Rounding8<T>> rounding{};  ///< what the codes are, or would be
+    mutable Tensor<T> plain{};               ///< the value as plain numbers (see Variable::value), made on first use
+    Tensor<std::uint8_t> codes{};            ///< kept instead of the value if its readers need only codes
+    std::optional<Rounding8<T>> rounding{};  ///< how the codes are, or would be, made
     double scale = 1.0;                      ///< of the value, also when it is freed or kept as codes
-    std::optional<double> item{};            ///< of a loss: its value before it was rounded to T
+    std::optional<double> item{};            ///< of a loss: its value before rounding to T
     Tensor<T> gradient{};
     std::uint32_t root = 0;                ///< the slot that owns the value
-    std::uint32_t next_repeat = none;      ///< of a root: a list of the slots that repeat it
+    std::uint32_t next_repeat = none;      ///< the next slot that repeats the root; in a root, the first
     std::uint32_t readers = 0;             ///< backward functions that will read the value
-    std::uint32_t rounded_readers = 0;     ///< those that the codes are enough for
-    Parameter<T>* parameter = nullptr;     ///< whose gradient this slot's is
-    const Parameter<T>* source = nullptr;  ///< the parameter whose value this is, frozen or not
+    std::uint32_t rounded_readers = 0;     ///< backward functions for which the codes suffice
+    Parameter<T>* parameter = nullptr;     ///< the trained parameter, which holds the slot's gradient
+    const Parameter<T>* source = nullptr;  ///< the parameter that holds the value, frozen or not
     std::uint32_t uses = 0;                ///< edges from this tensor to ops
-    std::uint32_t producer = no_producer;  ///< the node whose output this is
+    std::uint32_t producer = no_producer;  ///< the node that has this tensor as an output
     bool requires_gradient = false;
     bool has_gradient = false;
-    bool leaf = false;  ///< input or parameter: nothing is freed by the backward pass
+    bool leaf = false;  ///< input or parameter: the backward pass frees nothing
 };
 
-/// The value of a slot as plain numbers: where it has a scale other than 1, a copy with the scale multiplied out.
+/// The value of a slot as plain numbers (see Variable::value): the value itself if its scale is 1, else a copy.
 template <class T>
 [[nodiscard]] const Tensor<T>& plain_value(const Slot<T>& slot, const std::shared_ptr<MemoryPool>& pool) {
     if (slot.value->scale() == 1.0) return *slot.value;
@@ -111,7 +111,7 @@ template <class T>
 class BackwardContext;
 
 /// One op of a step: a vertex of the recorded graph. betas[i] multiplies the gradient that the unscaled op would give
-/// for inputs[i]; output_weights[i] the gradient that arrives at outputs[i].
+/// for inputs[i]. output_weights[i] multiplies the gradient that arrives at outputs[i].
 template <class T>
 struct Node {
     const char* op = "";
@@ -137,7 +137,7 @@ struct Node {
     }
 };
 
-/// Objects with stable addresses, reused from step to step: `clear` forgets them without giving up their memory.
+/// Objects with stable addresses, reused from step to step. `clear` forgets the objects and keeps their memory.
 template <class Object>
 class ReusedList {
 public:

@@ -11,9 +11,9 @@ namespace unitscale {
 template <class T>
 class Tape;
 
-/// How many handles (`Variable`) each tensor of a tape's current step has. The tape reads here which tensors nobody can name
-/// any more; a handle that outlives its tape learns so here. Tape and handles own the table together: the last one deletes it.
-/// Used by one thread at a time, as the tape is.
+/// The number of handles (`Variable`) of each tensor in a tape's current step. The tape reads here which tensors no
+/// handle names any more. A handle that outlives its tape finds here that the tape is gone. Tape and handles own the
+/// table together: the last owner deletes it. One thread at a time uses the table, like the tape.
 /// Test: tests/autograd/handles_test.cpp
 template <class T>
 class HandleTable {
@@ -26,27 +26,27 @@ public:
     [[nodiscard]] Tape<T>* tape() const noexcept { return tape_; }
     [[nodiscard]] std::uint64_t generation() const noexcept { return generation_; }
 
-    /// Another step: handles of the last one name nothing from now on.
+    /// Begins another step: handles of the last step name nothing from now on.
     void begin() noexcept {
         ++generation_;
         entries_.clear();
         unnamed_.clear();
     }
-    /// The step's next tensor, whose memory is that of tensor `root` (itself, or one that it repeats).
+    /// Adds the next tensor of the step. Its memory belongs to tensor `root`: itself, or a tensor that it repeats.
     void add_tensor(std::uint32_t root) {
         entries_.push_back({root, 0});
-        unnamed_.reserve(entries_.capacity());  // a handle's death allocates nothing
+        unnamed_.reserve(entries_.capacity());  // so that `remove_handle` allocates nothing
     }
     [[nodiscard]] std::size_t size() const noexcept { return entries_.size(); }
     [[nodiscard]] std::uint32_t root(std::uint32_t tensor) const noexcept { return entries_[tensor].root; }
-    /// Handles of the tensors that share this root's memory.
+    /// The number of handles of the tensors that share this root's memory.
     [[nodiscard]] std::uint32_t count(std::uint32_t root) const noexcept { return entries_[root].handles; }
 
-    /// Roots whose last handle has died since `forget_unnamed`.
+    /// Roots that have lost their last handle since `forget_unnamed`.
     [[nodiscard]] std::span<const std::uint32_t> unnamed() const noexcept { return unnamed_; }
     void forget_unnamed() noexcept { unnamed_.clear(); }
 
-    /// A handle is born or dies.
+    /// Called when a handle is made, and when a handle is destroyed.
     void add_handle(std::uint32_t tensor, std::uint64_t generation) noexcept {
         ++owners_;
         if (generation == generation_) ++entries_[entries_[tensor].root].handles;
@@ -58,7 +58,7 @@ public:
         }
         release();
     }
-    /// The tape goes.
+    /// Called when the tape is destroyed.
     void remove_tape() noexcept {
         tape_ = nullptr;
         begin();

@@ -14,11 +14,12 @@
 
 namespace unitscale {
 
-/// Which of a tensor's two sides was seen.
+/// Which of a tensor's two passes was observed: its value or its gradient.
 enum class Pass { value, gradient };
 
-/// An input of an observed op: the output `index` of the op at `path`, or a parameter (`op` is "parameter", `path` its
-/// name), or a tensor put on the tape (both are "input"). `value` is null once the tape has freed it.
+/// An input of an observed op: the output `index` of the op at `path`, a parameter, or a tensor put on the tape. For a
+/// parameter `op` is "parameter" and `path` its name; for a tensor put on the tape both are "input". `value` is null
+/// once the tape has freed it.
 template <class T>
 struct EventInput {
     std::string_view path{};
@@ -28,7 +29,7 @@ struct EventInput {
 };
 
 /// A tensor that a step has just completed: the output `index` of the op at `path`, or a parameter (`op` is
-/// "parameter", `path` its name). Its gradient is complete: every consumer has added its part.
+/// "parameter", `path` its name). A gradient is complete when every consumer has added its part.
 template <class T>
 struct TensorEvent {
     std::string_view path{};
@@ -36,17 +37,18 @@ struct TensorEvent {
     std::size_t index = 0;
     Pass pass = Pass::value;
     const Tensor<T>& tensor;
-    std::span<const EventInput<T>> inputs{};  ///< of the op, in both passes; alive while the event is seen
+    std::span<const EventInput<T>> inputs{};  ///< of the op, in both passes; valid during the call of `observe`
 };
 
-/// The step, or part of one, that the following events belong to.
+/// The step, or the micro-batch of a step, to which the following events belong.
 struct ObservedStep {
     std::uint64_t step = 0;  ///< training steps begun so far, this one included
     bool training = false;   ///< false: an evaluation, a dry record, a step without gradients
     std::size_t micro_batch = 0, micro_batches = 1;
 };
 
-/// Sees every tensor of a step while it is alive. Attached to a tape; with none attached the tape pays one branch per op.
+/// Observes every tensor of a step while the tensor is alive. An observer is attached to a tape. Without one the tape
+/// pays one branch per op.
 /// Test: tests/autograd/observer_test.cpp
 template <class T>
 class Observer {

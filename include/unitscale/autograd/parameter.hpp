@@ -17,8 +17,8 @@
 
 namespace unitscale {
 
-/// A trained tensor: value, gradient, name and facts. It neither moves nor copies, so tapes and optimisers keep its
-/// address. The gradient accumulates over the backward passes since `clear_gradient`.
+/// A trained tensor: value, gradient, name and facts. It can be neither moved nor copied, so that tapes and optimisers
+/// can keep its address. The gradient accumulates over the backward passes since `clear_gradient`.
 /// T: the type that the model computes with. Test: tests/autograd/parameter_test.cpp
 template <class T>
 class Parameter {
@@ -37,7 +37,8 @@ public:
 
     [[nodiscard]] const Tensor<T>& value() const noexcept { return value_; }
 
-    /// The value, to be written: raises the version, under which caches of the value (codes, packed panels) are kept.
+    /// The value, to be written. The call raises the version, under which caches of the value (codes, packed panels)
+    /// are kept.
     [[nodiscard]] Tensor<T>& write() noexcept {
         ++version_;
         cache_.clear();
@@ -46,8 +47,8 @@ public:
     }
     [[nodiscard]] std::uint64_t version() const noexcept { return version_; }
 
-    /// What `make(value)` makes of the value, made once for each key and kept until the value is written again: packed panels and
-    /// the like. Several threads that only read the parameter may call it at once.
+    /// The object that `make(value)` returns, such as packed panels. It is made once for each key and kept until the
+    /// value is written again. Several threads that only read the parameter may call this function at once.
     template <class Object, class Key, class Make>
     [[nodiscard]] std::shared_ptr<const Object> cached(const Key& key, Make&& make) const {
         struct Entry {
@@ -65,7 +66,7 @@ public:
         return {entry, &entry->object};
     }
 
-    /// Whether the backward pass computes a gradient for it; false freezes the parameter.
+    /// Whether the backward pass computes a gradient for this parameter; false freezes it.
     [[nodiscard]] bool requires_gradient() const noexcept { return requires_gradient_; }
     void set_requires_gradient(bool requires_gradient) noexcept { requires_gradient_ = requires_gradient; }
 
@@ -81,7 +82,7 @@ public:
     }
     void clear_gradient() noexcept { has_gradient_ = false; }
 
-    /// Adds a contribution; the first one since `clear_gradient` is taken over.
+    /// Adds a contribution. The first contribution since `clear_gradient` is moved in.
     void add_gradient(Tensor<T>&& contribution) {
         check(contribution.shape() == shape(), "parameter ", name_, ": gradient of shape ",
               shape_text(contribution.shape()), " for a value of shape ", shape_text(shape()));

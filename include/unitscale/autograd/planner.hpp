@@ -15,16 +15,19 @@
 
 namespace unitscale {
 
-/// Finds where scale constraints are needed, from the recorded graph of a step.
+/// Finds, from the recorded graph of a step, where scale constraints are needed.
 ///
-/// The graph is an undirected multigraph: a vertex per op (one even with several outputs), per input and parameter (one
-/// however often it is used) and one for the end, which joins the losses; an edge per use of a tensor by an op. What carries
-/// no gradient and what no loss depends on is left out. An input of an op whose edge is no cut-edge lies on a cycle: its
-/// gradient meets others that came along other paths, and they must carry the same factor. Hence alpha = beta there; a
-/// cut-edge's beta is free (Unit Scaling, theorem 5.2). Gradients inside a residual branch may carry a factor of their own,
-/// taken back where the branch began, if the branch's two ends together cut it off: not if it shares a weight with the outside.
-/// Time O(nodes + edges); nothing is allocated for a graph no larger than an earlier one.
-/// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, section 5 and appendix E. Test: tests/autograd/planner_test.cpp
+/// The graph is an undirected multigraph. It has one vertex per op, even for several outputs. It has one vertex per
+/// input and per parameter, however often it is used. One more vertex, the end, joins the losses. Each use of a tensor
+/// by an op is an edge. Tensors that carry no gradient, and tensors on which no loss depends, are left out.
+/// An input of an op lies on a cycle if its edge is no cut-edge. Its gradient then meets gradients that came along
+/// other paths, and all must carry one factor. Hence alpha = beta there; a cut-edge's beta is free (Unit Scaling,
+/// theorem 5.2).
+/// Gradients inside a residual branch may carry a factor of their own, which is taken back where the branch began. This
+/// requires that the branch's two ends together cut it off: it must not share a weight with the outside.
+/// Time O(nodes + edges). Nothing is allocated for a graph no larger than an earlier one.
+/// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, section 5 and appendix E.
+/// Test: tests/autograd/planner_test.cpp
 class Planner {
 public:
     /// Sets Node::edges of every node. `losses` are slots.
@@ -44,7 +47,8 @@ public:
         visits_ += finder_.visits();
     }
 
-    /// beta = alpha for every input of a planned op that is not a cut-edge; weighted branches as JoinedBy::branch says.
+    /// Sets beta = alpha for every input of a planned op that is not a cut-edge. Weighted branches follow
+    /// JoinedBy::branch.
     template <class T>
     void join_betas(RecordedGraph<T>& graph) {
         ReusedList<Node<T>>& nodes = graph.nodes();
@@ -52,7 +56,7 @@ public:
             Node<T>& node = nodes[n];
             if (node.joined_by == JoinedBy::branch) {
                 const std::uint32_t begin = graph.slots()[node.inputs[1]].producer;
-                if (cut_off(nodes, begin, n)) branch_edge_[begin] = no_edge;  // its weight stands
+                if (cut_off(nodes, begin, n)) branch_edge_[begin] = no_edge;  // the weight of `begin` stands
                 else node.betas[0] = node.alpha;
             } else if (node.joined_by == JoinedBy::plan) {
                 for (std::size_t i = 0; i < node.betas.size(); ++i)
@@ -64,8 +68,9 @@ public:
                 std::fill(nodes[n].output_weights.begin(), nodes[n].output_weights.end(), 1.0);
     }
 
-    /// Keeps the forward factor of the planned ops at `sites` (sorted) in the state: alpha joined with the ideal betas of its inputs that are not
-    /// cut-edges, by `rule`. To be called before `join_betas` has replaced them.
+    /// Keeps the forward factors of the planned ops at `sites` (sorted) in the state. Each factor is alpha, joined by
+    /// `rule` with the ideal betas of the inputs that are not cut-edges. To be called before `join_betas` replaces
+    /// these betas.
     template <class T>
     void fix_alphas(const RecordedGraph<T>& graph, Constraint rule, std::span<const std::uint32_t> sites,
                     ScalingState& state) {
@@ -85,7 +90,7 @@ public:
     [[nodiscard]] std::size_t visits() const noexcept { return visits_; }
 
 private:
-    /// Which tensors a loss depends on, from the last op to the first.
+    /// Marks the tensors on which a loss depends, from the last op to the first.
     template <class T>
     void mark_wanted(const RecordedGraph<T>& graph, std::span<const std::uint32_t> losses) {
         const ReusedList<Node<T>>& nodes = graph.nodes();
@@ -101,8 +106,9 @@ private:
         }
     }
 
-    /// Vertices: nodes by their number, then tensors by their slot's (leaves, and outputs with a weight: these get an edge of
-    /// their own), then the end. Edges in the order of the nodes' inputs first.
+    /// Lists the edges. Vertices are numbered: nodes by their number, then tensors by their slot's number, then the
+    /// end. The tensors with a vertex are leaves and outputs with a weight; such an output gets an edge of its own. The
+    /// edges of the nodes' inputs come first, in the order of the inputs.
     template <class T>
     [[gnu::cold]] void list_edges(RecordedGraph<T>& graph, std::span<const std::uint32_t> losses) {
         ReusedList<Node<T>>& nodes = graph.nodes();
@@ -142,8 +148,8 @@ private:
         }
     }
 
-    /// Whether the branch from node `begin`'s first output to node `end`'s first input hangs on its two ends only, and the
-    /// factors there make up for each other.
+    /// Whether a branch hangs on its two ends only, and the factors there make up for each other. The branch goes from
+    /// node `begin`'s first output to node `end`'s first input.
     template <class T>
     [[nodiscard]] bool cut_off(const ReusedList<Node<T>>& nodes, std::uint32_t begin, std::uint32_t end) const {
         if (begin == Slot<T>::no_producer || branch_edge_[begin] == no_edge || nodes[end].edges[0] == EdgeKind::none)
@@ -157,7 +163,7 @@ private:
 
     CutEdgeFinder finder_{};
     std::vector<Edge> edges_{};
-    std::vector<std::uint32_t> first_edge_{};   ///< of each node's inputs
+    std::vector<std::uint32_t> first_edge_{};   ///< by node: the first edge of its inputs
     std::vector<std::uint32_t> branch_edge_{};  ///< from a node to its weighted output; `no_edge` for most
     std::vector<std::uint8_t> wanted_{};
     std::vector<double> group_{};

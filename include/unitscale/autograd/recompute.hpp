@@ -13,10 +13,10 @@
 #include <utility>
 #include <vector>
 
-// The parts of a step that keep only their input: `Tape::recompute` runs them again when the backward pass arrives.
+// Segments: parts of a step that keep only their input. `Tape::recompute` runs them again in the backward pass.
 namespace unitscale {
 
-/// Nodes [first, last) of the recorded graph and what makes their values again.
+/// Nodes [first, last) of the recorded graph, and the closure that computes their values again.
 struct Segment {
     std::size_t first = 0, last = 0;
     std::size_t first_slot = 0;
@@ -35,7 +35,8 @@ public:
     Segments& operator=(const Segments&) = delete;
     ~Segments() { clear(); }
 
-    /// `segment` without its functions; f(x) records its nodes. The input counts as read until the segment has run.
+    /// Adds `segment`, given without its functions; f(x) records its nodes. The input counts as read until the segment
+    /// has run.
     template <class F>
     void add(RecordedGraph<T>& graph, Segment segment, Variable<T>&& x, F&& f) {
         struct Closure {
@@ -52,7 +53,7 @@ public:
         segments_.push_back(segment);
     }
 
-    /// Whether the last segment that has not run ends there.
+    /// Whether the last segment that has not run ends before this node number.
     [[nodiscard]] bool ends_at(std::size_t node) const noexcept {
         return !segments_.empty() && segments_.back().last == node;
     }
@@ -69,7 +70,8 @@ private:
     std::vector<Segment> segments_{};
 };
 
-/// While a segment runs again: where it is. Its ops find their nodes and tensors instead of adding some.
+/// The position in a segment that runs again. The segment's ops find their nodes and tensors instead of adding new
+/// ones.
 template <class T>
 class Replay {
 public:
@@ -106,7 +108,7 @@ public:
         check(same, "recompute: ", op, " is run in the backward pass in another place than in the forward pass");
     }
 
-    /// The slot of the node's next output, which has its value again.
+    /// The slot of the node's next output, with its value restored.
     [[nodiscard]] std::uint32_t output(RecordedGraph<T>& graph, const Node<T>& node, Tensor<T>&& value) {
         const std::uint32_t index = node.outputs[output_++];
         Slot<T>& slot = graph.slots()[index];

@@ -16,8 +16,9 @@
 
 namespace unitscale {
 
-/// The ops and tensors of one step, in the order of recording: what a tape writes and a planner reads. Its memory is kept
-/// from step to step. It knows which values backward functions will read and gives up the others.
+/// The ops and tensors of one step, in the order of recording. A tape writes the graph, and a planner reads it. Its
+/// memory is kept from step to step. The graph knows which values backward functions will read, and gives up the
+/// others.
 /// Test: tests/autograd/recorded_graph_test.cpp
 template <class T>
 class RecordedGraph {
@@ -35,10 +36,10 @@ public:
     [[nodiscard]] std::uint32_t last_slot() const noexcept { return static_cast<std::uint32_t>(slots_.size() - 1); }
     /// The slots of parameters, in order of first use.
     [[nodiscard]] const std::vector<std::uint32_t>& parameter_slots() const noexcept { return parameter_slots_; }
-    /// Where closures of this step live.
+    /// The memory of this step's closures.
     [[nodiscard]] Arena& arena() noexcept { return arena_; }
 
-    /// A tensor without a value yet.
+    /// Adds a tensor that has no value yet.
     Slot<T>& add_slot(const char* origin, bool requires_gradient) {
         Slot<T>& slot = slots_.add();
         slot.origin = origin;
@@ -62,7 +63,7 @@ public:
         slot.leaf = true;
     }
 
-    /// The slot of a parameter, made at first use; `trained` is null where no gradient is wanted.
+    /// The slot of a parameter, made at first use; `trained` is null if no gradient is wanted.
     struct Found {
         std::uint32_t slot = 0;
         bool is_new = false;
@@ -81,7 +82,7 @@ public:
         return {last_slot(), true};
     }
 
-    /// An op without inputs and outputs yet.
+    /// Adds an op that has no inputs and outputs yet.
     Node<T>& add_node(const OpInfo& op) {
         Node<T>& node = nodes_.add();
         node.op = op.name;
@@ -105,7 +106,7 @@ public:
         ++slots_[input].uses;
     }
 
-    /// The next output of the last op: `output`, or the value of the tensor in slot `repeated` again.
+    /// Adds the next output of the last op: `output`, or a repeat of the tensor in slot `repeated`.
     const Slot<T>& add_output(Node<T>& node, Tensor<T>&& output, std::uint32_t repeated = Slot<T>::none) {
         bool requires_gradient = false;
         for (const std::uint32_t input : node.inputs)
@@ -137,7 +138,7 @@ public:
             slots_[i].value = slot.value;
     }
 
-    /// Keeps the backward function if a gradient will flow through the op, and counts what it will read.
+    /// Keeps the backward function if a gradient will flow through the op, and counts the values that it will read.
     template <class Backward>
     void keep_backward(Node<T>& node, Backward&& backward) {
         using Closure = std::decay_t<Backward>;
@@ -148,7 +149,7 @@ public:
         count_readers(node);
     }
 
-    /// The backward function has run, or will not. Frees the values that it was the last to read.
+    /// Called when the backward function has run, or will not run. Frees the values for which it was the last reader.
     void drop_backward(Node<T>& node, bool free_values) {
         if (node.closure == nullptr) return;
         node.drop_closure();
@@ -158,8 +159,8 @@ public:
         });
     }
 
-    /// Called when the last handle of a root's tensors has died: frees the value unless a backward function reads it. A value
-    /// that is only read rounded becomes codes.
+    /// Called when the last handle of a root's tensors is destroyed. Frees the value unless a backward function reads
+    /// it. A value that is read only rounded is replaced by its codes.
     void release(std::uint32_t index, const Execution& execution, const std::shared_ptr<MemoryPool>& pool) {
         Slot<T>& slot = slots_[index];
         if (slot.leaf || slot.value != &slot.owned || slot.readers > 0) return;
@@ -176,7 +177,7 @@ public:
         }
     }
 
-    /// Gives a value's memory back, and a gradient's.
+    /// Gives back the memory of a value, and of a gradient.
     void free_value(Slot<T>& slot) noexcept {
         slot.owned = Tensor<T>();
         slot.plain = Tensor<T>();
@@ -201,7 +202,7 @@ public:
     }
 
 private:
-    /// Out of line: every op records, with a closure type of its own.
+    /// Out of line, because `keep_backward` is compiled for every op: each has a closure type of its own.
     [[gnu::noinline]] void count_readers(Node<T>& node) {
         for_each_read(node, [](Slot<T>&, std::uint32_t& readers) { ++readers; });
     }
@@ -212,7 +213,7 @@ private:
             slots_[i].value = nullptr;
     }
 
-    /// `f(root, counter)` for every read of the node's backward function.
+    /// Calls `f(root, counter)` for every read of the node's backward function.
     template <class F>
     void for_each_read(Node<T>& node, F f) {
         for (std::size_t i = 0; i < node.inputs.size(); ++i) {
@@ -230,7 +231,7 @@ private:
     std::vector<std::uint32_t> parameter_slots_{};
 };
 
-template <class T>  // out of the class: its users do not compile it where unitscale::compiled has it
+template <class T>  // out of the class, so that users of unitscale::compiled do not compile it
 RecordedGraph<T>::~RecordedGraph() {
     clear();
 }

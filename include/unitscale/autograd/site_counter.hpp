@@ -10,19 +10,19 @@
 
 namespace unitscale {
 
-/// The modules and ops of a step by name, in the order in which the step meets them: where the tape is in the model.
+/// Counts the modules and ops of a step by name, in the order of recording. It gives the tape's place in the model.
 /// Borrows the state. Test: tests/autograd/site_counter_test.cpp
 class SiteCounter {
 public:
     explicit SiteCounter(ScalingState& state) : state_(&state) {}
 
-    /// Another step: at the root, every site unused.
+    /// Begins another step: at the root, with every site unused.
     void begin() noexcept {
         ++turn_;
         scope_ = 0;
     }
 
-    /// Names the module that the following ops belong to, until the guard dies.
+    /// Names the module that the following ops belong to, until the guard is destroyed.
     class ScopeGuard {
     public:
         ScopeGuard(SiteCounter& counter, ScalingState::Scope inner) : counter_(counter), outer_(counter.scope_) {
@@ -38,7 +38,7 @@ public:
     };
     [[nodiscard]] ScopeGuard scope(std::string_view name) { return {*this, state_->scope(scope_, name)}; }
 
-    /// The first site of that op's name in this module that the step has not used; it is used now.
+    /// The first site of this op name in the current module that the step has not used. The call marks it as used.
     [[nodiscard]] Site next(std::string_view op) {
         for (std::uint32_t ordinal = 0;; ++ordinal) {
             const Site site = state_->site(scope_, op, ordinal);

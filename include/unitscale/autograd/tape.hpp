@@ -39,13 +39,13 @@ struct StepOptions {
     bool training = true;           ///< false: dropout keeps every value, random streams do not advance
     bool gradients = true;          ///< false: no backward pass follows, so nothing is kept for it
     bool retain = false;            ///< true: the backward pass frees no values and no gradients
-    bool true_gradients = false;    ///< true: every beta is its op's alpha; the gradients of the scaled function itself
+    bool true_gradients = false;    ///< true: every beta is its op's alpha: gradients of the scaled function itself
 };
 
-/// Reverse-mode differentiation of one step at a time. Ops record themselves as they run; `backward` walks back.
-/// The tape borrows recipe and state, which outlive it. Buffers come from its pool and go back there: a step allocates
-/// nothing if an earlier one was like it. One tape is used by one thread at a time; several tapes may share parameters
-/// that none of them trains. After a throw the tape is usable: call `begin_step`.
+/// Reverse-mode differentiation of one step at a time. Ops record themselves as they run; `backward` visits them in
+/// reverse order. The tape borrows recipe and state, which must outlive it. Buffers come from its pool and go back
+/// there: a step allocates nothing if an earlier one was like it. One thread at a time uses a tape. Several tapes may
+/// share parameters that none of them trains. After a throw the tape is usable: call `begin_step`.
 /// T: float, double, Half or BFloat16. Test: tests/autograd/tape_test.cpp
 template <class T>
 class Tape {
@@ -66,26 +66,26 @@ public:
     [[nodiscard]] ScalingState& state() noexcept { return *state_; }
     [[nodiscard]] bool unit_scaled() const noexcept { return recipe_->scaling == Scaling::unit; }
     [[nodiscard]] bool propagates() const noexcept { return recipe_->scaling == Scaling::propagate; }
-    /// Whether an op's ideal factors matter: applied under `unit`, made into scales under `propagate`.
+    /// Whether an op's ideal factors matter: they are applied under `unit` and become scales under `propagate`.
     [[nodiscard]] bool uses_factors() const noexcept { return recipe_->scaling != Scaling::none; }
 
     [[nodiscard]] Execution execution() const noexcept { return {threads_, pool_.get()}; }
     [[nodiscard]] const std::shared_ptr<MemoryPool>& pool() const noexcept { return pool_; }
     [[nodiscard]] const StepOptions& step_options() const noexcept { return options_; }
 
-    /// Rows of the whole step for `rows` rows of this micro-batch: factors of weight gradients depend on them.
+    /// Rows of the whole step for `rows` rows of this micro-batch. Factors of weight gradients depend on this number.
     [[nodiscard]] std::size_t step_rows(std::size_t rows) const noexcept { return rows * options_.micro_batches; }
 
-    /// An uninitialised tensor from the tape's pool. Memory that is no longer needed has gone back there before.
+    /// An uninitialised tensor from the tape's pool. Memory that is no longer needed goes back to the pool first.
     [[nodiscard]] Tensor<T> make(const Shape& shape) {
         release_unnamed();
         return Tensor<T>(shape, pool_);
     }
 
-    /// Sees every tensor from now on; null detaches. The tape borrows it.
+    /// The observer sees every tensor from now on; null detaches it. The tape borrows it.
     void set_observer(Observer<T>* observer) noexcept { observer_ = observer; }
 
-    /// Forgets the last step and starts another. Handles of the last one become errors.
+    /// Forgets the last step and begins another. Any use of the last step's handles is an error from now on.
     void begin_step(const StepOptions& options = {}) {
         check(options.micro_batches >= 1 && options.micro_batch < options.micro_batches, "begin_step: micro_batch ",
               options.micro_batch, " of ", options.micro_batches, "; expected a number below micro_batches");
@@ -98,11 +98,12 @@ public:
             observer_->begin_step({state_->step(), trains, options.micro_batch, options.micro_batches});
     }
 
-    /// Records one step without a backward pass or an update and fixes the forward factor of every op under `unit`: where
-    /// the recipe's `automatic_rule` joins factors, those of {alpha, betas of the inputs that are not cut-edges}. The plan is
-    /// kept in the state: from then on an op has this factor whatever the sizes of its inputs. Call it before the first
-    /// update; a state that has a plan keeps it. `record()` runs the model and returns the loss, or a range of losses.
-    /// With the rule `to_output_scale` ideal forward factors stand as they are, and planning is not required.
+    /// Records one step without a backward pass or an update, and fixes the forward factor of every op under `unit`.
+    /// Where the recipe's `automatic_rule` joins factors, it joins alpha and the betas of the inputs that are not
+    /// cut-edges. The plan is kept in the state: from then on an op has its planned factor, whatever its inputs' sizes.
+    /// Call `plan` before the first update; a state that has a plan keeps it. `record()` runs the model and returns the
+    /// loss, or a range of losses. With the rule `to_output_scale` ideal forward factors stand, and planning is not
+    /// required.
     template <class Record>
     void plan(Record&& record, StepOptions options = {}) {
         if (!unit_scaled() || state_->has_plan()) return;
@@ -125,8 +126,9 @@ public:
         planner_.fix_alphas(graph_, recipe_->automatic_rule, asked_, *state_);
     }
 
-    /// The forward factor of the op at `site`, whose ideal one is alpha: the plan's if it has one, else alpha. Only
-    /// ops that ask have their forward factor planned; that of others is fixed, and their betas alone follow. Error: the recipe's rule needs a plan and there is none.
+    /// The forward factor of the op at `site`, with alpha as its ideal factor: the plan's factor if it has one, else
+    /// alpha. Only ops that call this function have their forward factor planned. Other ops have a fixed forward
+    /// factor, and only their betas follow it. Error: the recipe's rule needs a plan and there is none.
     [[nodiscard]] double forward_factor(const char* op, Site site, double alpha) {
         if (planning_) {
             asked_.push_back(site.id);
@@ -139,7 +141,7 @@ public:
         return alpha;
     }
 
-    /// Finds the cut-edges of what has been recorded so far, the losses joined.
+    /// Finds the cut-edges of the graph recorded so far, with the losses joined.
     void find_cut_edges(std::span<const Variable<T>> losses) {
         loss_slots_.clear();
         for (const Variable<T>& loss : losses) {
@@ -149,14 +151,15 @@ public:
         planner_.find_cut_edges(graph_, loss_slots_);
     }
 
-    /// The same, and gives every op that the plan joins its betas. `backward` does so by itself.
+    /// Finds the cut-edges, then sets the betas that must equal alpha (`JoinedBy`). `backward` calls this function.
     void join_factors(std::span<const Variable<T>> losses) {
         find_cut_edges(losses);
         planner_.join_betas(graph_);
     }
     [[nodiscard]] const Planner& planner() const noexcept { return planner_; }
 
-    /// Puts a tensor on the tape; under `propagate` with its scale, and a constant of one element as `split_constant`.
+    /// Puts a tensor on the tape. Under `propagate` the tensor keeps its scale, and `split_constant` treats a constant
+    /// of one element.
     [[nodiscard]] Variable<T> input(Tensor<T> tensor, bool requires_gradient = false) {
         check_begun("input");
         if (propagates() && !requires_gradient) {
@@ -170,14 +173,14 @@ public:
         return add_handle();
     }
 
-    /// Puts a parameter on the tape: its value as it is now, by reference. The same parameter is one vertex, however
-    /// often it is used. A const one is a vertex of its own, without gradient.
+    /// Puts a parameter on the tape: its current value, by reference. A parameter is one vertex, however often it is
+    /// used. A const parameter is a vertex of its own, without gradient.
     [[nodiscard]] Variable<T> parameter(Parameter<T>& parameter) {
         return parameter_slot(parameter, parameter.requires_gradient() ? &parameter : nullptr);
     }
     [[nodiscard]] Variable<T> parameter(const Parameter<T>& parameter) { return parameter_slot(parameter, nullptr); }
 
-    /// The same value without a way back for the gradient.
+    /// A copy of the value, through which no gradient flows back.
     [[nodiscard]] Variable<T> detach(Variable<T> x) {
         const Tensor<T>& value = x.scaled();
         Tensor<T> copy = make(value.shape());
@@ -186,10 +189,10 @@ public:
         return input(std::move(copy));
     }
 
-    /// Names the module that the following ops belong to, until the guard dies.
+    /// Names the module that the following ops belong to, until the guard is destroyed.
     [[nodiscard]] SiteCounter::ScopeGuard scope(std::string_view name) { return sites_.scope(name); }
 
-    /// The site of the op that is about to run: the first of that name in this scope that this step has not used.
+    /// The site of the op that is about to run: the first site of its name in this scope that this step has not used.
     [[nodiscard, gnu::noinline]] Site next_site(const char* op) {
         return replay_.active() ? replay_.site(graph_, op) : sites_.next(op);
     }
@@ -199,19 +202,21 @@ public:
         return state_->random_key(site, mix(options_.micro_batch, part));
     }
 
-    /// Data factor and scale of a product of inputs whose scales multiply to `scales`, by an op with the factor alpha at `site`:
-    /// under `propagate` by `product_scale`, with alpha its ideal factor; else alpha and 1.
+    /// Data factor and scale of a product of inputs, computed by an op with the factor alpha at `site`. `scales` is the
+    /// product of the inputs' scales. Under `propagate`, `product_scale` gives the result, with alpha as ideal factor.
+    /// Otherwise the result is alpha and 1.
     [[nodiscard, gnu::noinline]] Scaled scaled_alpha(Site site, double alpha, double scales) const {
         if (!propagates()) return {alpha, 1.0};
         return product_scale(recipe_->propagate.rounding, scales, alpha, scale_word(site));
     }
-    /// The scale of a sum of terms of scales a and b at `site`; 1 but under `propagate`.
+    /// The scale of a sum of terms of scales a and b at `site`; 1 except under `propagate`.
     [[nodiscard]] double scaled_sum(Site site, double a, double b) const {
         return propagates() ? sum_scale(recipe_->propagate.rounding, a, b, scale_word(site)) : 1.0;
     }
 
-    /// Says, before an op is recorded, that its backward function needs x only rounded so (Reads::rounded): the tape may then
-    /// keep codes instead of the value. False if another op needs x rounded otherwise: then read the value.
+    /// Declares, before an op is recorded, that its backward function needs x only with this rounding (Reads::rounded).
+    /// The tape may then keep codes instead of the value. False if another op needs x with another rounding: then read
+    /// the value.
     [[nodiscard]] bool read_rounded(Variable<T> x, const Rounding8<T>& rounding) {
         static_cast<void>(checked("read_rounded", x));
         std::optional<Rounding8<T>>& known = graph_.root(slot_of(x)).rounding;
@@ -219,16 +224,17 @@ public:
         return known->same(rounding);
     }
 
-    /// y = f(x), of which the step keeps x and y only: the backward pass runs f once more for what it reads in between. f, a
-    /// callable from one Variable to one, is copied, must record the same ops each time, and sees x only through its argument
-    /// (parameters through the tape). The bits are those of f(x). Time: one more forward pass of f.
+    /// y = f(x), where the step keeps only x and y: the backward pass runs f once more for the values in between. f is
+    /// a callable from one Variable to one, and is copied. It must record the same ops each time. It sees x only
+    /// through its argument, and parameters through the tape. The bits equal a direct f(x). Time: one more forward pass
+    /// of f.
     /// Error, in the backward pass: f recorded other ops the second time. Test: tests/autograd/recompute_test.cpp
     template <class F>
     [[nodiscard]] Variable<T> recompute(Variable<T> x, F f) {
         static_cast<void>(checked("recompute", x));
         if (!options_.gradients || options_.retain || discards_ || replay_.active()) return f(std::move(x));
         Segment segment{.first = graph_.nodes().size(), .first_slot = graph_.slots().size(), .input = slot_of(x)};
-        discards_ = true;  // a throw leaves it to the next begin_step
+        discards_ = true;  // after a throw, the next begin_step resets it
         Variable<T> y = f(x);
         discards_ = false;
         segment.last = graph_.nodes().size();
@@ -236,8 +242,8 @@ public:
         return y;
     }
 
-    /// Records an op with one output. `backward(BackwardContext<T>&)` is kept only if an input needs a gradient; it must
-    /// not hold references to the op's arguments, only copies.
+    /// Records an op with one output. `backward(BackwardContext<T>&)` is kept only if an input needs a gradient. It
+    /// must hold copies of the op's arguments, never references.
     template <class Backward>
     Variable<T> record(const OpInfo& op, std::initializer_list<Variable<T>> inputs, Tensor<T>&& output,
                        Backward&& backward) {
@@ -252,7 +258,7 @@ public:
         return result;
     }
 
-    /// Records an op whose N outputs all repeat its first input (no copy is made).
+    /// Records an op with N outputs that all repeat its first input (no copy is made).
     template <std::size_t N, class Backward>
     std::array<Variable<T>, N> record_repeats(const OpInfo& op, std::span<const Variable<T>> inputs,
                                               Backward&& backward) {
@@ -281,9 +287,9 @@ public:
         return results;
     }
 
-    /// Gradients of seeds[0] losses[0] + seeds[1] losses[1] + ... with respect to every parameter and input that asked
-    /// for one. Parameters add to the gradient they have. Loss scaling is a seed.
-    /// Error: a loss of several elements, no loss that depends on anything trained, a second call in one step.
+    /// Gradients of seeds[0] losses[0] + seeds[1] losses[1] + ... with respect to every parameter and input that
+    /// requires one. Parameters add to the gradient they have. Loss scaling is a seed.
+    /// Error: a loss of several elements; losses that depend on nothing trained; a second call in one step.
     void backward(Variable<T> loss, Accum<T> seed = 1) {
         backward(std::span<const Variable<T>>(&loss, 1), std::span<const Accum<T>>(&seed, 1));
     }
@@ -307,7 +313,7 @@ public:
         if (unit_scaled()) join_factors(losses);
         for (std::size_t i = 0; i < losses.size(); ++i) {
             Slot<T>& slot = graph_.slots()[slot_of(losses[i])];
-            slot.leaf = true;  // the caller still wants to read it
+            slot.leaf = true;  // so that the caller can still read it
             Tensor<T> seed = make(slot.value->shape());
             set_seed(seed, seeds[i], propagates());
             if (slot.requires_gradient) add_gradient(execution(), slot, std::move(seed));
@@ -326,17 +332,18 @@ public:
                     observer_->observe({trained->name(), "parameter", 0, Pass::gradient, trained->gradient(), {}});
     }
 
-    /// The losses that the cut-edges were found for.
+    /// The slots of the losses for which the cut-edges were found.
     [[nodiscard]] std::span<const std::uint32_t> loss_slots() const noexcept { return loss_slots_; }
 
     /// Error if `x` is not a live handle of this tape; `op` names the caller.
     void check_handle(const char* op, const Variable<T>& x) const { static_cast<void>(checked(op, x)); }
 
-    /// The value as plain numbers: good as long as a handle of it lives, and until the backward pass. Error: as `check_handle`.
+    /// The value as plain numbers (see Variable::value). It is valid while a handle of it lives, and until the backward
+    /// pass. Error: as `check_handle`.
     [[nodiscard]] const Tensor<T>& value(const Variable<T>& x) const { return plain_value(checked("value", x), pool_); }
-    /// The same as data and scale, for ops that propagate scales.
+    /// The value as data and scale, for ops that propagate scales.
     [[nodiscard]] const Tensor<T>& scaled_value(const Variable<T>& x) const { return *checked("value", x).value; }
-    /// The only element as a plain number; of a loss, as it was before it was rounded to T. Error: several elements.
+    /// The only element as a plain number; for a loss, its value before rounding to T. Error: several elements.
     [[nodiscard]] double item(const Variable<T>& x) const {
         const Slot<T>& slot = checked("value", x);
         check(slot.value->size() == 1, "item: a value of shape ", shape_text(slot.shape), " has ", slot.value->size(),
@@ -358,7 +365,7 @@ public:
         return checked("requires_gradient", x).requires_gradient;
     }
 
-    /// The parameter that x is, or null.
+    /// The parameter that x stands for, or null.
     [[nodiscard]] const Parameter<T>* source(const Variable<T>& x) const { return checked("source", x).source; }
 
     /// The recorded graph of the current step, in the order of recording.
@@ -384,7 +391,7 @@ private:
         return slot;
     }
 
-    /// A handle of a tensor, and of the last one that the graph has been given.
+    /// A handle of the tensor in `slot`, and of the tensor that the graph has added last.
     [[nodiscard]] Variable<T> handle(std::uint32_t slot) const noexcept { return {handles_, slot}; }
     [[nodiscard]] Variable<T> add_handle() {
         handles_->add_tensor(graph_.slots()[graph_.last_slot()].root);
@@ -401,7 +408,7 @@ private:
         handles_->forget_unnamed();
     }
 
-    static constexpr std::uint64_t scale_part = 0x5CA1E;  ///< of a site's random stream
+    static constexpr std::uint64_t scale_part = 0x5CA1E;  ///< part of a site's random stream, for scales
     [[nodiscard]] std::uint32_t scale_word(Site site) const {
         return static_cast<std::uint32_t>(random_word(random_key(site, scale_part), 0));
     }
@@ -475,7 +482,7 @@ private:
         }
     }
 
-    /// Gives everything back; handles become those of an earlier step.
+    /// Gives back all memory of the step. Its handles become handles of an earlier step.
     void forget() noexcept {
         segments_.clear();
         graph_.clear();
@@ -504,7 +511,7 @@ private:
     std::vector<std::uint32_t> asked_{};  ///< sites that asked for their forward factor while planning
 };
 
-template <class T>  // out of the class: its users do not compile it where unitscale::compiled has it
+template <class T>  // out of the class, so that users of unitscale::compiled do not compile it
 Tape<T>::~Tape() {
     segments_.clear();
     graph_.clear();

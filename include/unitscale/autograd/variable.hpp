@@ -13,9 +13,9 @@ namespace unitscale {
 template <class T>
 class Tape;
 
-/// A handle of one tensor on a tape: an input, a parameter or the output of an op. Cheap to copy; good until the tape's
-/// next `begin_step`, after which any use of it is an error. A tensor that no handle names any more and no backward function
-/// reads is freed while the step is still recorded.
+/// A handle of one tensor on a tape: an input, a parameter or the output of an op. It is cheap to copy. It is valid
+/// until the tape's next `begin_step`; any later use is an error. A tensor is freed while the step is still recorded if
+/// no handle names it and no backward function reads it.
 /// Test: tests/autograd/variable_test.cpp
 template <class T>
 class Variable {
@@ -37,23 +37,25 @@ public:
         if (table_ != nullptr) table_->remove_handle(slot_, generation_);
     }
 
-    /// The value, as plain numbers (scale 1). Error: a handle of an earlier step, or a value freed by the backward pass.
+    /// The value as plain numbers: values with the scale multiplied out (scale 1). Error: a handle of an earlier step,
+    /// or a value freed by the backward pass.
     [[nodiscard]] const Tensor<T>& value() const { return tape("value").value(*this); }
-    /// The value as it is held: data and, under `propagate`, a scale.
+    /// The value as stored: data and, under `propagate`, a scale.
     [[nodiscard]] const Tensor<T>& scaled() const { return tape("value").scaled_value(*this); }
     [[nodiscard]] const Shape& shape() const { return scaled().shape(); }
 
-    /// d loss / d value (under `unit`, the scaled gradient). Error: none was computed, or it was freed.
+    /// d loss / d value (under `unit`, the scaled gradient). Error: no gradient was computed, or it was freed.
     [[nodiscard]] const Tensor<T>& gradient() const { return tape("gradient").gradient(*this); }
 
-    /// Whether a gradient flows to it.
+    /// Whether a gradient flows to this tensor.
     [[nodiscard]] bool requires_gradient() const { return tape("requires_gradient").requires_gradient(*this); }
 
-    /// The only element of a one-element value, as a plain number. A loss keeps what it was computed as, in Accum<T>: 16-bit types
-    /// have too few digits for comparisons, and a sum over a batch may be beyond them. Error: several elements.
+    /// The only element of a one-element value, as a plain number. A loss is kept in Accum<T>, as it was computed.
+    /// 16-bit types have too few digits for comparisons, and a sum over a batch may exceed their range. Error: several
+    /// elements.
     [[nodiscard]] double item() const { return tape("value").item(*this); }
 
-    /// The tape. `op` names the caller in the error for an empty handle, and for one that outlived its tape.
+    /// The tape. `op` names the caller in the errors: for an empty handle, and for a handle that outlived its tape.
     [[nodiscard]] Tape<T>& tape(const char* op) const {
         check(table_ != nullptr, op, ": an empty Variable; make one with Tape::input, Tape::parameter or an op");
         check(table_->tape() != nullptr, op, ": a Variable of a tape that is gone");

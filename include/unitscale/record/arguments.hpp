@@ -22,7 +22,7 @@ inline void check_positive(const char* op, const char* option, double value) {
     return rows;
 }
 
-/// An axis as a number from the front; negative ones count from the end. Error: `argument` has no such axis.
+/// An axis as a number from the front; negative axes count from the end. Error: `argument` has no such axis.
 [[nodiscard]] inline std::size_t front_axis(const char* op, const char* argument, const Shape& shape,
                                             std::ptrdiff_t axis) {
     const auto rank = static_cast<std::ptrdiff_t>(shape.size());
@@ -36,7 +36,7 @@ inline void check_positive(const char* op, const char* option, double value) {
     return shape[shape.size() - 1];
 }
 
-/// A shape with another last extent.
+/// The shape with another last extent.
 [[nodiscard]] inline Shape with_last_extent(Shape shape, std::size_t extent) {
     shape[shape.size() - 1] = extent;
     return shape;

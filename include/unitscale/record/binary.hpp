@@ -12,8 +12,8 @@
 
 namespace unitscale::ops {
 
-/// How often broadcasting to `shape` repeats an element of `input` in the whole step; 1 for an input of that shape. An
-/// input that is repeated along the first axis, the batch, is repeated by every micro-batch as well.
+/// How often broadcasting to `shape` repeats an element of `input` in the whole step; 1 for an input of that shape. If
+/// an input is repeated along the first axis, the batch, every micro-batch repeats it as well.
 template <class T>
 [[nodiscard]] std::size_t broadcast_copies(const Tape<T>& tape, const Tensor<T>& input, const Shape& shape) noexcept {
     const std::size_t count = element_count(shape);
@@ -22,26 +22,27 @@ template <class T>
     return repeated_by_rows ? tape.step_rows(count / input.size()) : count / input.size();
 }
 
-/// The betas of both inputs of an op under `unit` where only the copies that broadcasting makes change a gradient's
-/// size: the gradient of an input that is repeated r times is a sum of r terms, hence r^-1/2.
+/// The betas of both inputs of an op under `unit`, if only broadcasting changes the size of the gradients. The gradient
+/// of an input that is repeated r times is a sum of r terms, hence r^-1/2.
 template <class T>
 [[nodiscard]] std::array<double, 2> broadcast_betas(const Op<T, 2>& op, const Shape& shape) noexcept {
     return {rsqrt_count(broadcast_copies(op.tape(), op.input(0), shape)),
             rsqrt_count(broadcast_copies(op.tape(), op.input(1), shape))};
 }
 
-/// Scales of a product, a quotient or the like under `propagate`, for x = s a and z = t b: f(x, z) is `value` times
-/// f(a, b), f_x(x, z) is `slope_x` times f_x(a, b), and f_z(x, z) is `slope_z` times f_z(a, b).
+/// Scales of a product, a quotient or a similar op under `propagate`, for x = s a and z = t b.
+///   f(x, z) = value f(a, b)     f_x(x, z) = slope_x f_x(a, b)     f_z(x, z) = slope_z f_z(a, b)
 struct BinaryScales {
     double value = 1.0, slope_x = 1.0, slope_z = 1.0;
-    bool product = false;  ///< 0 or infinity in either input gives 0, infinity or NaN: any scale goes with the result
+    bool product = false;  ///< 0 or infinity in either input gives 0, infinity or NaN: see Tensor::any_scale
 };
 
-/// Records an element-wise op of two inputs with broadcasting, a product of powers of both.
+/// Records an element-wise op of two inputs with broadcasting: a product of powers of both inputs.
 ///   y = alpha f(x, z)     dx = beta_x sum over copies of dy f_x(x, z)     dz = beta_z sum over copies of dy f_z(x, z)
 ///   x, z broadcast to y: aligned at the last axis, extents equal or 1
-/// f, f_x, f_z: functions of two Accum<T>. Sums in Accum<T>, rounded once. Under `propagate` they get data. Every
-/// result has the scale that `scales` gives (gradients: times dy's), over its factor, rounded.
+/// f, f_x, f_z: functions of two Accum<T>. Sums are formed in Accum<T> and rounded once. Under `propagate` the
+/// functions get data. Every result then has the scale given by `scales`, divided by the result's factor and rounded.
+/// The scale of a gradient is also multiplied by dy's scale.
 /// Error, in the name of the op: shapes that do not broadcast. Test: tests/record/binary_test.cpp
 template <class T, class F, class Fx, class Fz>
 [[nodiscard]] Variable<T> record_binary(Op<T, 2>& op, const BinaryScales& scales, F f, Fx f_x, Fz f_z) {
@@ -76,7 +77,7 @@ template <class T, class F, class Fx, class Fz>
     });
 }
 
-/// Records any f, f_x, f_z, applied to x and z themselves: their scales are multiplied out inside, and y has scale 1.
+/// Records any f, f_x, f_z, applied to x and z themselves. Their scales are multiplied out inside, and y has scale 1.
 template <class T, class F, class Fx, class Fz>
 [[nodiscard]] Variable<T> record_binary(Op<T, 2>& op, F f, Fx f_x, Fz f_z) {
     using A = Accum<T>;

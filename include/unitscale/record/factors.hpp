@@ -6,9 +6,9 @@
 
 namespace unitscale::ops {
 
-/// The factors of an op with N inputs: alpha of its value, and one beta for the gradient of each input, in the order of
-/// the inputs. A rule gives the ideal ones, `Op::set_factors` makes them those that the op is recorded with. All are 1
-/// unless given; in a list of betas in braces that is too short, the missing ones are 0, which `set_factors` refuses.
+/// The factors of an op with N inputs: alpha for its value, and one beta for each input's gradient, in the inputs'
+/// order. A rule gives the ideal factors; `Op::set_factors` turns them into the factors that are recorded. All are 1
+/// unless given. If a list of betas in braces is too short, the missing betas are 0, which `set_factors` refuses.
 /// Test: tests/record/factors_test.cpp
 template <std::size_t N>
 struct Factors {

@@ -19,16 +19,16 @@ namespace unitscale::ops {
 
 /// How an op is recorded, beside its name, inputs and factors.
 struct Recording {
-    Reads reads{};                    ///< values that its backward function reads; see Reads
-    bool any_scale = false;           ///< under `propagate`: its value goes with any scale (`Tensor::any_scale`)
-    std::uint64_t multiply_adds = 0;  ///< of its matrix products in the forward pass
-    std::optional<double> item{};     ///< a loss before it was rounded to T: see `Variable::item`
+    Reads reads{};                                    ///< values that its backward function reads: see Reads
+    bool any_scale = false;                           ///< under `propagate`: flag of its value, see `Tensor::any_scale`
+    std::uint64_t multiply_adds = 0;                  ///< of its matrix products in the forward pass
+    std::optional<double> item{};                     ///< a loss before rounding to T: see `Variable::item`
     Betas output_weights{std::span<const double>()};  ///< factors of arriving gradients, one per output; empty: all 1
 };
 
 /// An op of up to N inputs from `begin_op` to `record`: its tape, site, inputs, factors. An op header reads
-///   auto op = begin_op("relu", x);                              the tape of x, the next site of that name
-///   op.set_factors(relu_unit_factors(), options.constraint);    1 where the recipe applies none
+///   auto op = begin_op("relu", x);                              the tape of x, the next site of this name
+///   op.set_factors(relu_unit_factors(), options.constraint);    all 1 if the recipe applies no factors
 ///   const Scaled scaled = op.scaled_alpha(x's scale);           alpha, and the scale under `propagate`
 ///   Tensor<T> y = op.make(shape);                               the forward kernel fills it
 ///   return op.record(std::move(y), scaled.scale, {.reads = reads_inputs}, backward);
@@ -54,10 +54,10 @@ public:
 
     /// Input i as data and scale. Inputs are numbered as they are recorded: absent arguments are left out.
     [[nodiscard]] const Tensor<T>& input(std::size_t i) const { return inputs_[i].scaled(); }
-    /// The number of inputs, and whether argument i of `begin_op` is one of them.
+    /// The number of inputs; `has`: whether argument i of `begin_op` is one of them.
     [[nodiscard]] std::size_t input_count() const noexcept { return count_; }
     [[nodiscard]] bool has(std::size_t argument) const noexcept { return index(argument) < count_; }
-    /// The number of the input that argument i is; `input_count` if it is absent.
+    /// The number of the input that comes from this argument; `input_count` if the argument is absent.
     [[nodiscard]] std::size_t index(std::size_t argument) const noexcept {
         std::size_t i = 0;
         while (i < count_ && arguments_[i] != argument) ++i;
@@ -69,16 +69,16 @@ public:
 
     [[nodiscard]] const Factors<N>& factors() const noexcept { return factors_; }
 
-    /// Ideal factors that the op's own rule relates to each other, so that no constraint joins them: recorded as given
-    /// under `unit` and `propagate`. Under `none` all factors stay 1.
+    /// Sets ideal factors that the op's own rule relates to each other, so that no constraint joins them. They are
+    /// recorded as given under `unit` and `propagate`. Under `none` all factors stay 1.
     void set_factors(const Factors<N>& ideal) noexcept {
         if (tape_.uses_factors()) factors_ = ideal;
     }
 
-    /// Ideal factors of which a constraint joins alpha and the betas of the first `joined` arguments: `constraint`, or
-    /// the recipe's if it is empty. Under `unit`, `automatic` makes alpha the planned one and leaves the betas to the
-    /// backward pass; any other joins them here. Under `propagate` factors become scales and stay ideal; under `none`
-    /// all stay 1. Error, in the name of the op: a factor that is not positive and finite.
+    /// Sets ideal factors. A constraint joins alpha and the betas of the first `joined` arguments: `constraint`, or the
+    /// recipe's constraint if it is empty. Under `unit`, `automatic` takes the planned alpha and leaves the betas to
+    /// the backward pass. Any other constraint joins the factors here. Under `propagate` factors become scales and stay
+    /// ideal. Under `none` all stay 1. Error, in the name of the op: a factor that is not positive and finite.
     [[gnu::noinline]] void set_factors(const Factors<N>& ideal, const std::optional<Constraint>& constraint,
                                        std::size_t joined = N) {
         if (!tape_.uses_factors()) return;
@@ -94,8 +94,8 @@ public:
         joined_by_ = JoinedBy::hand;
     }
 
-    /// The factors that a caller states for an op without a rule of its own. Where none are stated: `otherwise`, or
-    /// under `unit` an error.
+    /// The factors that a caller states for an op without a rule of its own. If none are stated: `otherwise`, or under
+    /// `unit` an error.
     [[nodiscard]] Factors<N> stated(const std::optional<Factors<N>>& unit, const Factors<N>& otherwise = {}) const {
         check(!tape_.unit_scaled() || unit.has_value(), name_,
               ": no rule for scaling 'unit'; state its factors with {.unit = Factors<", N, ">{.alpha = a, .betas = {b",
@@ -103,13 +103,13 @@ public:
         return unit.value_or(otherwise);
     }
 
-    /// Who makes the factors agree, where that is neither the plan nor an explicit constraint: see JoinedBy.
+    /// States how the factors are joined, if neither by the plan nor by an explicit constraint: see JoinedBy.
     void set_joined_by(JoinedBy joined_by) noexcept { joined_by_ = joined_by; }
 
-    /// Data factor and scale of a value whose inputs' scales multiply to `scales`: see `Tape::scaled_alpha`.
+    /// Data factor and scale of the value; `scales` is the product of the inputs' scales: see `Tape::scaled_alpha`.
     [[nodiscard]] Scaled scaled_alpha(double scales) const { return tape_.scaled_alpha(site_, factors_.alpha, scales); }
 
-    /// Records the op with its value and the scale of it. `backward(BackwardContext<T>&)` holds copies only.
+    /// Records the op with its value and the value's scale. `backward(BackwardContext<T>&)` holds copies only.
     template <class Backward>
     [[nodiscard]] Variable<T> record(Tensor<T>&& value, double scale, const Recording& recording, Backward&& backward) {
         value.set_scale(scale);
@@ -168,8 +168,8 @@ private:
 template <class A, class T>
 concept OpArgument = std::same_as<A, Variable<T>> || std::same_as<A, std::optional<Variable<T>>>;
 
-/// Begins the op `name` at the next site of that name in the current module. `name` must outlive the step.
-/// Error, in its name: x is empty, or its tape is gone.
+/// Begins the op `name` at the next site of this name in the current module. `name` must outlive the step.
+/// Error, in the name of the op: x is empty, or its tape is gone.
 template <class T, OpArgument<T>... More>
 [[nodiscard]] Op<T, 1 + sizeof...(More)> begin_op(const char* name, const Variable<T>& x, const More&... more) {
     constexpr std::size_t arguments = 1 + sizeof...(More);

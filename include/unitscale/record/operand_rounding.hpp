@@ -13,9 +13,9 @@
 
 namespace unitscale::ops {
 
-/// How a product rounds its operands in this step: the formats of its site, each with the bias that its scale rule
-/// finds for the tensor at hand. Lives in the backward function too, where gradients meet it; the state outlives the
-/// tape.
+/// How a product rounds its operands in this step. The formats belong to the product's site. Each format gets the bias
+/// that its scale rule finds for the operand. Backward functions keep a copy, in order to round gradients. The scaling
+/// state must outlive the tape.
 /// Test: tests/record/operand_rounding_test.cpp
 class OperandRounding {
 public:
@@ -28,13 +28,15 @@ public:
 
     [[nodiscard]] const ProductFormats& formats() const noexcept { return formats_; }
 
-    /// The operand's quantiser; empty where it is not rounded. With a bias, its format is the shifted one (`shifted`).
+    /// The operand's quantiser; empty if the operand is not rounded. With a bias, its format is the shifted one
+    /// (`shifted`).
     template <class T>
     [[nodiscard]] std::optional<Quantiser> quantiser(const Execution& execution, OperandRole role,
                                                      const Tensor<T>& operand) const {
         return quantiser(execution, role, role, operand);
     }
-    /// The same for a product of two activations, the second of which is remembered as a weight.
+    /// The operand's quantiser, with its bias kept under the role `remembered`. In a product of two activations the
+    /// second one is remembered as a weight.
     template <class T>
     [[nodiscard]] std::optional<Quantiser> quantiser(const Execution& execution, OperandRole role,
                                                      OperandRole remembered, const Tensor<T>& operand) const {
@@ -48,7 +50,7 @@ public:
         return result;
     }
 
-    /// Error, in the name of `op`: a rule by rows or columns, which are those of linear layers.
+    /// Error, in the name of `op`: a rule by rows or columns, which only linear layers support.
     void check_by_tensor(const char* op) const {
         for (const OperandRole role : {OperandRole::activation, OperandRole::weight, OperandRole::gradient})
             check(!by_lines(role), op, ": scale of the ", name(role), " by ", name(formats_.scale(role).granularity),
@@ -66,15 +68,15 @@ private:
     bool training_;
 };
 
-/// An operand of a product as the kernel takes it: the tensor and how it is rounded on the way; or, by rows or columns,
-/// a copy that is rounded already.   rows of `columns` elements
+/// An operand of a product as the kernel takes it: the tensor, with its rounding on the way into the product. If it is
+/// rounded by rows or columns, it is a copy that is rounded already.   rows of `columns` elements
 template <class T>
 struct PreparedOperand {
     const T* data = nullptr;
     std::optional<Quantiser> rounding{};
     Tensor<T> lines{};
 
-    /// `known`: what `all.quantiser` has said of the operand.
+    /// `known`: the result of `all.quantiser` for this operand.
     PreparedOperand(const std::shared_ptr<MemoryPool>& pool, const OperandRounding& all, OperandRole role,
                     const Tensor<T>& operand, std::size_t columns, RandomKey key, const std::optional<Quantiser>& known)
         : data(operand.data()), rounding(known) {
@@ -103,7 +105,8 @@ struct PreparedOperand {
             }
         }
         data = lines.data();
-        // The numbers are rounded; up to 8 bits of significand they are bf16, whose kernels then take them as they are.
+        // The numbers are rounded already. With at most 8 bits of significand they are bf16 numbers, which bf16 kernels
+        // take without further rounding.
         rounding =
             quantiser.format.mantissa_bits <= 7 ? std::optional<Quantiser>(Quantiser{.format = bf16}) : std::nullopt;
     }
@@ -115,10 +118,10 @@ struct PreparedOperand {
     return quantiser ? &*quantiser : nullptr;
 }
 
-/// Parts of a site's random stream, one per operand role of its products and one for their results.
+/// Parts of a site's random stream: one per operand role of its products, and one for their results.
 inline constexpr std::uint64_t activation_part = 1, weight_part = 2, gradient_part = 3, result_part = 4;
 
-/// Rounds the result of a product in place, where the recipe says so.
+/// Rounds the result of a product in place, if the recipe says so.
 template <class T>
 [[gnu::noinline]] void round_result(const Execution& execution, const ProductFormats& formats, RandomKey key,
                                     Tensor<T>& result) {

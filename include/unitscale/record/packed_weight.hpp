@@ -8,8 +8,9 @@
 
 namespace unitscale::ops {
 
-/// The weight of a product rounded and packed, kept beside the parameter from one step to the next; null in steps with
-/// gradients, after which the weight changes, and where nothing is rounded: then the product reads the weight as it is.
+/// The weight of a product, rounded and packed, kept beside the parameter from one step to the next. Null in steps with
+/// gradients, because the weight changes after them. Null also if nothing is rounded: then the product reads the weight
+/// in place.
 /// Test: tests/record/packed_weight_test.cpp
 template <class T>
 [[nodiscard]] std::shared_ptr<const products::PackedRight<T>> packed_weight(

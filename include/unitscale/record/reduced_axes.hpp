@@ -15,20 +15,20 @@ namespace unitscale::ops {
 
 /// Which axes a reduction removes.
 struct ReductionOptions {
-    SmallVector<std::ptrdiff_t> axes{};      ///< negative ones count from the end; empty: all
+    SmallVector<std::ptrdiff_t> axes{};      ///< negative axes count from the end; empty: all
     bool keep_axes = false;                  ///< true: they stay, with extent 1
     std::optional<Constraint> constraint{};  ///< joins {alpha, beta_x}; empty: the recipe's rule
 };
 
-/// The shapes of a reduction and how many elements become one.
+/// The shapes of a reduction, and the number of elements that become one.
 struct ReducedAxes {
     Shape kept{};            ///< reduced axes have extent 1
-    Shape result{};          ///< reduced axes are gone (unless they are to stay); [1] if none is left
-    std::size_t count = 1;   ///< elements that become one
+    Shape result{};          ///< without reduced axes, unless they are kept; [1] if no axis is left
+    std::size_t count = 1;   ///< number of elements that become one
     bool over_rows = false;  ///< whether the first axis, the batch, is among them
 };
 
-/// Errors, in the name of `op`: an axis outside x, one that is named twice.
+/// Errors, in the name of `op`: an axis outside x; an axis that is named twice.
 [[nodiscard]] inline ReducedAxes reduced_axes(const char* op, const Shape& shape,
                                               const SmallVector<std::ptrdiff_t>& axes, bool keep_axes) {
     SmallVector<bool> reduced(shape.size(), axes.empty());
@@ -50,14 +50,16 @@ struct ReducedAxes {
     return result;
 }
 
-/// Error if a result would be made of no elements.
+/// Error if a result would be computed from no elements.
 inline void check_elements(const char* op, const Shape& x, const ReducedAxes& axes) {
     check(axes.count > 0 || element_count(axes.kept) == 0, op, ": x ", to_string(x), " has no elements along the axes");
 }
 
-/// Records y = alpha weight times the sum of x over the axes, dx = beta_x weight dy repeated along them: the common
-/// part of `sum` and `mean`. Under `propagate` a sum of n elements has the scale s r, r = n^1/2 rounded, times the
-/// power of two at or above the weight (1/n: 2^-e for n = 2^e m, m in [1,2)); dx has dy's, over beta_x, rounded.
+/// Records a weighted sum over axes: the common part of `sum` and `mean`.
+///   y = alpha weight times the sum of x over the axes     dx = beta_x weight dy, repeated along the axes
+/// Under `propagate` a sum of n elements has the scale s r p. Here s is x's scale, r is n^1/2 rounded, and p is the
+/// power of two at or above the weight. For the weight 1/n, p is 2^-e, where n = 2^e m with m in [1,2). dx has dy's
+/// scale over beta_x, rounded.
 /// Test: tests/record/reduced_axes_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> record_reduced_sum(Op<T, 1>& op, const ReducedAxes& axes, double weight) {

@@ -9,8 +9,8 @@
 
 namespace unitscale::ops {
 
-/// The data that a tensor has under a given scale: its own if the scales agree, else a copy that is multiplied once.
-/// For operands that a kernel adds or compares element by element.
+/// The data of a tensor under a given scale: its own data if the scales agree, else a copy that is multiplied once. For
+/// operands that a kernel adds or compares element by element.
 /// Test: tests/record/same_scale_test.cpp
 template <class T>
 class SameScale {
@@ -35,8 +35,8 @@ private:
     const T* data_ = nullptr;
 };
 
-/// The largest scale of several tensors. Tensors that go with any scale (`Tensor::any_scale`) do not count; if all of
-/// them do, it is the largest of theirs.
+/// The largest scale of several tensors. Tensors with the flag any scale (`Tensor::any_scale`) do not count. If all
+/// tensors have the flag, the result is the largest of their scales.
 class LargestScale {
 public:
     template <class T>
@@ -45,15 +45,15 @@ public:
         largest = std::max(largest, x.scale());
     }
     [[nodiscard]] double value() const noexcept { return any_scale() ? of_any_ : largest_; }
-    /// Whether all of them go with any scale.
+    /// Whether all of the tensors have the flag any scale.
     [[nodiscard]] bool any_scale() const noexcept { return largest_ == 0.0; }
 
 private:
     double largest_ = 0.0, of_any_ = 0.0;
 };
 
-/// The scale of the sum of two tensors at `site`. If one of them goes with any scale it is the scale of the other; it
-/// is 1 but under `propagate`.
+/// The scale of the sum of two tensors at `site`; 1 except under `propagate`. If one tensor has the flag any scale, the
+/// result is the other tensor's scale.
 template <class T>
 [[nodiscard]] double sum_of_scales(const Tape<T>& tape, Site site, const Tensor<T>& x, const Tensor<T>& z) {
     if (x.any_scale() || z.any_scale()) return x.any_scale() ? z.scale() : x.scale();

@@ -12,15 +12,15 @@
 
 namespace unitscale::ops {
 
-/// Whether the backward function of the op that is about to be recorded can take x, which its products round, as codes
-/// of at most 8 bits; the tape may then keep those instead of x (Tape::read_rounded).
+/// Whether the backward function of the op about to be recorded can take x as codes of at most 8 bits. The op's
+/// products round x. The tape may then keep the codes instead of x (Tape::read_rounded).
 template <class T>
 [[nodiscard]] bool reads_codes(Tape<T>& tape, const Variable<T>& x, const std::optional<Quantiser>& rounding,
                                RandomKey key) {
     return rounding && rounding->format.code_bits() <= 8 && tape.read_rounded(x, {*rounding, key, &kernels::encode<T>});
 }
 
-/// Where the elements of a matrix, or of a batch of them, stand: see MatrixView.
+/// Positions of the elements of a matrix, or of a batch of matrices: see MatrixView.
 struct Strides {
     std::ptrdiff_t row = 0, col = 1, batch = 0;
 };
@@ -31,10 +31,10 @@ template <class T>
 struct SavedOperand {
     products::MatrixView<const T> value{};
     std::optional<products::CodedMatrix> codes{};
-    std::optional<Quantiser> round{};  ///< of the value, on its way into the product
+    std::optional<Quantiser> round{};  ///< how the product rounds the value
     std::optional<PreparedOperand<T>> lines{};
 
-    /// Input i of the op, whose products round it so.
+    /// Input i of an op; the op's products round it with `rounding`.
     SavedOperand(const BackwardContext<T>& g, std::size_t i, const Strides& strides,
                  const std::optional<Quantiser>& rounding) {
         round = rounding;
@@ -43,7 +43,7 @@ struct SavedOperand {
         else value = {g.input(i).data(), strides.row, strides.col, strides.batch};
     }
 
-    /// The same where the operand may be rounded by rows or columns (PreparedOperand), whose length is the row stride.
+    /// Input i of an op that may round it by rows or columns (PreparedOperand). The row stride is the length of a row.
     SavedOperand(const BackwardContext<T>& g, std::size_t i, const Strides& strides, const OperandRounding& all,
                  OperandRole role, const std::optional<Quantiser>& rounding, RandomKey key)
         : SavedOperand(g, i, strides, rounding) {
@@ -56,7 +56,7 @@ struct SavedOperand {
     [[nodiscard]] const products::CodedMatrix* coded() const noexcept { return codes ? &*codes : nullptr; }
 };
 
-/// The products A B of `args` with a saved operand in place of A or of B.
+/// The products A B of `args`, with a saved operand in place of A, or in place of B.
 template <class T>
 void multiply_saved_left(const Execution& execution, products::MatmulArguments<T> args, const SavedOperand<T>& a) {
     args.a = a.value;

@@ -11,19 +11,19 @@
 
 namespace unitscale::ops {
 
-/// Options of an op of one input that has no rule of its own under `unit`.
+/// Options of a one-input op that has no rule of its own under `unit`.
 struct UnruledOptions {
     std::optional<Factors<1>> unit{};        ///< its ideal factors under `unit`, required there
     std::optional<Constraint> constraint{};  ///< joins {alpha, beta_x}; empty: the recipe's rule
 };
 
 /// How an element-wise function treats scales under `propagate`, for x = s a with data a and scale s.
-///   plain: y = f(s a), of scale 1
-///   activation: f(x) = x g(m x) with a multiplier m, so that y = a g(s m a), of scale s
+///   plain: y = f(s a), with scale 1
+///   activation: f(x) = x g(m x) with a multiplier m, so that y = a g(s m a), with scale s
 enum class UnaryScale { plain, activation };
 
-/// Scales of a function that treats data and scale apart: f(s a) is `value` times the result of its forward kernel on
-/// a, and f'(s a) is `slope` times the factor that its backward kernel gives dy. Both are 1 if s is 1.
+/// Scales of a function that treats data and scale apart. f(s a) is `value` times the result of its forward kernel on
+/// a. f'(s a) is `slope` times the factor by which its backward kernel multiplies dy. Both are 1 if s is 1.
 struct UnaryScales {
     double value = 1.0, slope = 1.0;
 };
@@ -31,8 +31,8 @@ struct UnaryScales {
 /// Records an element-wise op of one input.
 ///   y = alpha f(x)     dx = beta_x dy f'(x)     x, y [any shape]
 /// `forward(execution, x, y, n, alpha, s)` and `backward(execution, x, dy, dx, n, beta, s)` are its kernels on x's
-/// data, s being x's scale; dx is dy's own memory. Under `propagate` y has the scale `scales.value` and dx has dy's
-/// times `scales.slope`; alpha and beta are then 1, except for factors outside the range of scales.
+/// data; s is x's scale. dx uses dy's memory. Under `propagate` y has the scale `scales.value`, and dx has dy's scale
+/// times `scales.slope`. alpha and beta are then 1, except for factors outside the range of scales.
 /// Test: tests/record/unary_test.cpp
 template <class T, class Forward, class Backward>
 [[nodiscard]] Variable<T> record_unary(Op<T, 1>& op, const UnaryScales& scales, Forward forward, Backward backward) {
@@ -91,7 +91,8 @@ template <class T, class F>
         });
 }
 
-/// Records a function of kernels/pointwise.hpp, applied to x itself: the kernels multiply its scale out, y has scale 1.
+/// Records a function of kernels/pointwise.hpp, applied to x itself. The kernels multiply x's scale out, and y has
+/// scale 1.
 template <class T, class F>
 [[nodiscard]] Variable<T> record_pointwise(Op<T, 1>& op, F f) {
     const double scale = op.input(0).scale();
