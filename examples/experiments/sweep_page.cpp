@@ -2,6 +2,7 @@
 #include "experiments/sweep_page.hpp"
 
 #include <unitscale/base/error.hpp>
+#include <unitscale/io/text_table.hpp>
 #include <unitscale/report/heat_table.hpp>
 #include <unitscale/report/markup.hpp>
 

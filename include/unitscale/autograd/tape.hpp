@@ -104,8 +104,8 @@ public:
     /// Call `plan` before the first update; a state that has a plan keeps it. `record()` runs the model and returns the
     /// loss, or a range of losses. With the rule `to_output_scale` ideal forward factors stand, and planning is not
     /// required.
-    template <class Record>
-    void plan(Record&& record, StepOptions options = {}) {
+    template <class Model>
+    void plan(Model&& model, StepOptions options = {}) {
         if (!unit_scaled() || state_->has_plan()) return;
         options.training = options.retain = options.true_gradients = false;
         options.gradients = true;
@@ -119,7 +119,7 @@ public:
                 tape.forget();
             }
         } const end{*this};
-        const auto losses = record();
+        const auto losses = model();
         if constexpr (std::is_same_v<std::decay_t<decltype(losses)>, Variable<T>>) find_cut_edges({&losses, 1});
         else find_cut_edges(losses);
         std::sort(asked_.begin(), asked_.end());

@@ -21,7 +21,7 @@ template <class T>
 }
 
 /// Positions of the elements of a matrix, or of a batch of matrices: see MatrixView.
-struct Strides {
+struct MatrixStrides {
     std::ptrdiff_t row = 0, col = 1, batch = 0;
 };
 
@@ -35,7 +35,7 @@ struct SavedOperand {
     std::optional<PreparedOperand<T>> lines{};
 
     /// Input i of an op; the op's products round it with `rounding`.
-    SavedOperand(const BackwardContext<T>& g, std::size_t i, const Strides& strides,
+    SavedOperand(const BackwardContext<T>& g, std::size_t i, const MatrixStrides& strides,
                  const std::optional<Quantiser>& rounding) {
         round = rounding;
         if (const Tensor<std::uint8_t>* kept = g.codes(i))
@@ -44,7 +44,7 @@ struct SavedOperand {
     }
 
     /// Input i of an op that may round it by rows or columns (PreparedOperand). The row stride is the length of a row.
-    SavedOperand(const BackwardContext<T>& g, std::size_t i, const Strides& strides, const OperandRounding& all,
+    SavedOperand(const BackwardContext<T>& g, std::size_t i, const MatrixStrides& strides, const OperandRounding& all,
                  OperandRole role, const std::optional<Quantiser>& rounding, RandomKey key)
         : SavedOperand(g, i, strides, rounding) {
         if (!all.by_lines(role)) return;
