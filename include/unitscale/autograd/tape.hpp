@@ -101,7 +101,7 @@ public:
     /// Records one step without a backward pass or an update, and fixes the forward factor of every op under `unit`.
     /// Where the recipe's `automatic_rule` joins factors, it joins alpha and the betas of the inputs that are not
     /// cut-edges. The plan is kept in the state: from then on an op has its planned factor, whatever its inputs' sizes.
-    /// Call `plan` before the first update; a state that has a plan keeps it. `record()` runs the model and returns the
+    /// Call `plan` before the first update; a state that has a plan keeps it. `model()` runs the model and returns the
     /// loss, or a range of losses. With the rule `to_output_scale` ideal forward factors stand, and planning is not
     /// required.
     template <class Model>
