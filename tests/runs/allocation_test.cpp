@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A steady-state training step asks the system for no memory.
+// After three steps that warm up, a training step asks the system for no memory.
 #include <unitscale/optim/adam.hpp>
 #include <unitscale/optim/sgd.hpp>
 #include <unitscale/train/step.hpp>
@@ -12,7 +12,7 @@ using namespace unitscale;
 
 namespace {
 
-/// Allocations of the fourth step, after three that warm up.
+/// The number of allocations in the fourth step. Three steps before it warm up.
 template <class T, class Optimiser>
 std::size_t allocations(const char* recipe, const nn::DecoderConfig& config, int threads, std::size_t parts) {
     test::LanguageModel<T> model(find_recipe(recipe), config, 1, threads);

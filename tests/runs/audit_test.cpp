@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Audits of whole models, and what unit scaling means for training: proposition 5.1.
+// Audits of whole models, and the effect of unit scaling on training (proposition 5.1).
 #include <unitscale/analysis/audit.hpp>
 
 #include "support/catch.hpp"
@@ -23,7 +23,7 @@ using namespace unitscale::test;
 
 namespace {
 
-/// Every kind of decoder that the library builds.
+/// The configurations of every kind of decoder that the library builds.
 std::vector<nn::DecoderConfig> decoders() {
     std::vector<nn::DecoderConfig> configs;
     for (const bool tied : {false, true})
@@ -67,7 +67,7 @@ TEST_CASE(
             INFO(recipe.name << ", tied " << config.tied << ", placement " << static_cast<int>(config.placement)
                              << ", feed-forward " << static_cast<int>(config.feed_forward));
             Recipe exact = recipe;
-            exact.products.clear();  // rounding makes gradients differ from the true ones for another reason
+            exact.products.clear();  // no rounding: it is another cause of differences from the true gradients
             LanguageModel<double> model(exact, config);
             const auto batch = random_batch(3, 6, 11);
             train::plan_factors(model.decoder, model.tape, batch);
@@ -92,7 +92,7 @@ TEST_CASE(
                     return audited.name == parameters[i]->name();
                 });
                 REQUIRE(leaf != audit.leaves.end());
-                // The floor is for the keys' bias, whose true gradient is 0: softmax does not see it.
+                // The floor is for the keys' bias. Its true gradient is 0, because the softmax does not depend on it.
                 REQUIRE(analysis::relative_error(gradients[0][i], gradients[1][i], leaf->s, 1e-4) < 1e-9);
             }
         }
@@ -136,7 +136,7 @@ TEST_CASE("an explicit constraint `none` inside a branch is found, by op and ten
         const analysis::Audit audit = analysis::audit(model.tape, analysis::project(y, normal<float>({18, 8}, {1, 2})));
         CHECK_FALSE(audit.valid());
         REQUIRE(audit.faults.size() == 1);
-        // 16^-1/2 / 8^-1/2
+        // The first factor is 16^-1/2 / 8^-1/2.
         CHECK(audit.faults[0] ==
               "residual_split: the gradients of its outputs carry different factors, 0.707107 and 1");
     }
@@ -155,7 +155,8 @@ TEST_CASE("under a mean, forward factors do not change from the first step to th
     REQUIRE(train::train_step<float>(model.decoder, model.tape, optimiser, batches, 0.01).updated);
     const auto plan = model.state.plan();
     CHECK(plan.size() >= 10);
-    // Tied: the readout's factor is a mean over the step's 48 rows; a step of another size must not change it.
+    // Tied: the readout's factor is a mean of three ideal factors, and one of them depends on the step's 48 rows.
+    // A step of another size must not change the factor.
     CHECK(plan.at("decoder/readout/readout") ==
           Approx(std::cbrt(std::pow(8.0, -0.5) * std::pow(11.0, -0.5) * std::pow(48.0, -0.5))));
     const std::vector<train::Batch> other = {random_batch(2, 6, 11)};
@@ -183,7 +184,7 @@ TEST_CASE("at the shapes of BERT-large scale factors cost less than 0.2 % of the
     const Variable<float> y = block(tape.input(zeros<float>({1, 512, 1024}), true));
     const analysis::Audit audit = analysis::audit(tape, analysis::project(y, zeros<float>({1, 512, 1024})));
     CHECK(audit.valid());
-    // 4 width^2 + 2 width hidden multiply-adds per token, and 2 width per pair of tokens in attention.
+    // Per token: 4 width^2 + 2 width hidden multiply-adds. In attention, per pair of tokens: 2 width.
     const double multiply_adds = 512.0 * (4.0 * 1024 * 1024 + 2.0 * 1024 * 4096) + 2.0 * 1024 * 512 * 512;
     CHECK(audit.product_operations == 6.0 * multiply_adds);
     CHECK(audit.extra_work() > 0.0);
@@ -192,7 +193,7 @@ TEST_CASE("at the shapes of BERT-large scale factors cost less than 0.2 % of the
 
 namespace {
 
-/// y = forward x, dx = backward dy.
+/// Product with a factor: y = forward x, dx = backward dy.
 Variable<double> times(Variable<double> x, double forward, double backward) {
     Tape<double>& tape = x.tape("times");
     Tensor<double> y = x.value();
@@ -205,8 +206,8 @@ Variable<double> times(Variable<double> x, double forward, double backward) {
                        });
 }
 
-/// Proposition 5.1: y = alpha f(scale theta) with f(theta) = x theta^T, the gradient of theta being beta / alpha times
-/// the true one.
+/// Training of y = alpha f(scale theta) with f(theta) = x theta^T, for proposition 5.1.
+/// The gradient of theta is beta / alpha times the true gradient.
 struct Descent {
     Descent(double a, double ratio, double inner, double start)
         : alpha(a), beta_over_alpha(ratio), inner_scale(inner), theta("theta", {3, 4}, {}) {
@@ -252,7 +253,7 @@ TEST_CASE("proposition 5.1: with SGD, alpha f with gradient factor beta trains l
         }
         Descent other(0.7, 1.0, 1.0, 1.0);
         const auto c = other.train(optim::Sgd<double>({&other.theta}, {.momentum = 0.0}), 0.5, 50);
-        CHECK(analysis::relative_error(a.back(), c.back()) > 0.01);  // beta does matter
+        CHECK(analysis::relative_error(a.back(), c.back()) > 0.01);  // beta changes the result
     }
 }
 

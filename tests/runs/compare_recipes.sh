@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# compare_recipes as a program: exit codes, one line on stderr for bad input, tables, the page, going on after a kill.
+# Tests the program compare_recipes: exit codes, one line on stderr for bad input, tables, page, continuation after a
+# kill.
 # Usage: compare_recipes.sh PROGRAM
 set -euo pipefail
 # shellcheck source=tests/support/program.sh
@@ -25,7 +26,7 @@ bad '--window: the weights are those of fp32, which --recipes does not name$' --
 bad 'data: missing.txt does not exist$' --data missing.txt
 bad 'speed' --speed
 
-# Tables, the page, and nothing else left.
+# The tables and the page are written, and no other file is left.
 "$program" "${small[@]}" --recipes fp32,fp8-amax,unit-fp8 --seeds 2 --window -8..8 --out page.html > out.txt 2> err.txt || fail "exit code $?: $(cat err.txt)"
 grep -qE '^6 runs, of which 0 are done$' out.txt || fail "not 6 runs: $(cat out.txt)"
 for recipe in fp32 fp8-amax unit-fp8; do
@@ -39,7 +40,7 @@ files=(*)
 [[ ${files[*]} == 'err.txt out.txt page.html page.jsonl text.txt' ]] || fail "files are left: ${files[*]}"
 [[ $(wc -l < page.jsonl) == 8 ]] || fail "not 8 records"
 
-# Another comparison's file is left as it is.
+# The file of another comparison is not changed.
 cp page.jsonl before.jsonl
 code=0
 "$program" "${small[@]/16/32}" --out page.html > out.txt 2> err.txt || code=$?
@@ -47,7 +48,7 @@ code=0
   fail "another comparison: $code $(cat err.txt)"
 cmp -s page.jsonl before.jsonl || fail "another comparison's file was changed"
 
-# Killed again and again, the runs end with the losses of those that were not, and none that has ended is made again.
+# Runs that are killed again and again end with the losses of runs that were not killed. No finished run is repeated.
 long=(--data text.txt --width 16 --depth 1 --heads 2 --seq 16 --batch 4 --steps 300 --recipes 'fp32,fp8-delayed' --save-every 20)
 survives_kills "${long[@]}"
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# coord_check as a program: exit codes, one line on stderr for bad input, the page whole or not at all, the verdict as the last line.
+# Tests the program coord_check: exit codes, one line on stderr for bad input, a page that is complete or absent, the
+# verdict as the last line.
 # Usage: coord_check.sh PROGRAM
 set -euo pipefail
 # shellcheck source=tests/support/program.sh
@@ -34,7 +35,7 @@ verdict() {
   [[ $(head -c 15 page.html) == '<!DOCTYPE html>' && $(tail -n 1 page.html) == *'</html>' ]] || fail "the page is not whole"
   ! grep -qE 'https:|src=|url\(' page.html || fail "the page asks for something"
 }
-# Small widths and few steps show it, too.
+# Small widths and few steps give the expected verdicts, too.
 verdict growing --parametrisation standard --lr 0.001 --widths 32,64,128 --steps 4 --out page.html
 verdict flat --parametrisation mup --lr 0.001 --widths 32,64,128 --steps 4 --out page.html
 verdict flat --parametrisation umup --widths 32,64,128 --steps 4 --out page.html

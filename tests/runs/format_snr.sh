@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# format_snr as a program: the table, the figure, one line on stderr and exit code 2 for bad input.
+# Tests the program format_snr: the table, the figure, one line on stderr and exit code 2 for bad input.
 # Usage: format_snr.sh PROGRAM
 set -euo pipefail
 # shellcheck source=tests/support/program.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/../support/program.sh" "$1"
 
-# bad <pattern of stderr> <argument>...: nothing on stdout, one line on stderr, no figure left behind
+# bad <pattern of stderr> <argument>...: expects nothing on stdout, one line on stderr and no figure
 bad() {
   local pattern=$1 code=0
   shift

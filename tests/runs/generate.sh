@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# generate as a program: the sample of the run that saved the model, seeds, bad input.
+# Tests the program generate: the sample of the run that saved the model, seeds, bad input.
 # Usage: generate.sh PROGRAM
 set -euo pipefail
 # shellcheck source=tests/support/program.sh

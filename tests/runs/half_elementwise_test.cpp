@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Element-wise ops in the 16-bit types. Broadcast inputs are repeated 600 times, so that sums in 16 bits would show.
+// Element-wise ops in the 16-bit types.
+// Broadcast inputs are repeated 600 times. Sums in 16 bits would then make errors above the tolerance.
 #include <unitscale/ops/abs.hpp>
 #include <unitscale/ops/add.hpp>
 #include <unitscale/ops/cast.hpp>
@@ -77,7 +78,7 @@ TEST_CASE("runs: ops of several inputs round once in 16 bits, and sum broadcast 
     });
 }
 
-TEST_CASE("runs: casts to 8 bits of 16-bit tensors are those of the float ones, stochastic rounding too") {
+TEST_CASE("runs: casts to 8 bits of 16-bit and float tensors are equal, with stochastic rounding too") {
     for (const Rounding rounding : {Rounding::nearest_even, Rounding::stochastic}) {
         const Quantiser quantiser{.format = e4m3, .rounding = rounding};
         check_sixteen_bits("cast_on_forward", one,
@@ -113,7 +114,7 @@ TEST_CASE("runs: an op with a scale rule of its own rounds once in 16 bits") {
     check_sixteen_bits("custom_scale", one, square);
 }
 
-// Half and BFloat16 hold every one of these numbers times any of these powers of two: rescaling rounds nothing.
+// The products of these numbers and these powers of two are exact in Half and BFloat16, so rescaling rounds nothing.
 TEMPLATE_TEST_CASE("runs: in 16 bits rescaling moves powers of two between data and scale without a change of value",
                    "", Half, BFloat16) {
     using T = TestType;
@@ -129,16 +130,17 @@ TEMPLATE_TEST_CASE("runs: in 16 bits rescaling moves powers of two between data 
     const auto x = tape.input(data, true);
     auto y = ops::dynamic_rescale_l1(ops::dynamic_rescale_max(ops::rebalance(x, 0x1p-3)));
     y = ops::dynamic_rescale_l2(ops::set_scaling(y, 0x1p-32));
-    CHECK(y.scaled().scale() == 0x1p-36);  // the root mean square is a little above 2^-36
+    CHECK(y.scaled().scale() == 0x1p-36);  // the root mean square of the value is a little above 2^-36
     y = ops::dynamic_rescale_max_gradient(ops::dynamic_rescale_l1_gradient(ops::dynamic_rescale_l2_gradient(y)));
     const auto [plain, scale] = ops::get_data_and_scale(y);
     CHECK(scale == 0x1p-36);
     CHECK(analysis::relative_error(cast<float>(plain.scaled()), cast<float>(x.scaled()), 0x1p6) == 0.0);
     tape.backward(analysis::project(plain, dy, 0x1p-10));
-    CHECK(x.gradient().scale() >
-          0x1p26);  // dy's over the scale: its data, 2^10 times dy, has been brought to unit size
+    // The gradient's scale 2^-10 over the value's scale 2^-36 is 2^26.
+    // Its data, 2^10 times dy, is brought to unit size, which raises the scale.
+    CHECK(x.gradient().scale() > 0x1p26);
     CHECK(analysis::relative_error(cast<float>(x.gradient()), cast<float>(dy), 0x1p36 / x.gradient().scale()) == 0.0);
     CHECK(analysis::relative_error(cast<float>(ops::stop_scaling(ops::rebalance(plain, 0x1p5)).scaled()),
                                    cast<float>(plain.scaled())) == 0.0);
-    CHECK(state.wide_ops().size() == 1);  // the projection
+    CHECK(state.wide_ops().size() == 1);  // only the projection has no rule
 }

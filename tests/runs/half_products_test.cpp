@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Products, attention and ops that move values in the 16-bit types. Sums have hundreds of terms, so that sums in 16
-// bits would show.
+// Products, attention and ops that move values in the 16-bit types.
+// Sums have hundreds of terms. In 16 bits they would make errors above the tolerance.
 #include <unitscale/ops/attention.hpp>
 #include <unitscale/ops/cached_attention.hpp>
 #include <unitscale/ops/concatenate.hpp>

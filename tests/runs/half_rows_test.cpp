@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reductions, rows, losses and lookups in the 16-bit types. Sums have hundreds of terms, so that sums in 16 bits would
-// show.
+// Reductions, ops on rows, losses and lookups in the 16-bit types.
+// Sums have hundreds of terms. In 16 bits they would make errors above the tolerance.
 #include <unitscale/ops/embedding.hpp>
 #include <unitscale/ops/gather.hpp>
 #include <unitscale/ops/layer_norm.hpp>
@@ -40,7 +40,7 @@ TEMPLATE_TEST_CASE("runs: the check of 16-bit ops notices a sum in 16 bits", "",
 }
 
 TEST_CASE("runs: reductions sum in Accum in 16 bits") {
-    // All of one sign: a sum in 16 bits would stop growing.
+    // The terms have one sign, because a sum of such terms in 16 bits stops growing.
     const auto positive = test::positive_inputs(one);
     check_sixteen_bits("sum", positive, [](auto&, auto& v) { return ops::sum(v[0]); });
     check_sixteen_bits("sum, rows", positive, [](auto&, auto& v) { return ops::sum(v[0], {.axes = {0}}); });
@@ -50,7 +50,7 @@ TEST_CASE("runs: reductions sum in Accum in 16 bits") {
     check_sixteen_bits("max", one, [](auto&, auto& v) { return ops::max(v[0], {.axes = {1}, .unit = rule}); });
 }
 
-TEST_CASE("runs: norms and softmax round once in 16 bits; where the gradient is made from the value, that one too") {
+TEST_CASE("runs: norms and softmax round once in 16 bits, and once more where the gradient is made from the value") {
     check_sixteen_bits("layer_norm", {{600, 40}, {40}, {40}},
                        [](auto&, auto& v) { return ops::layer_norm(v[0], std::optional(v[1]), std::optional(v[2])); });
     check_sixteen_bits("rms_norm", {{600, 40}, {40}},
@@ -82,7 +82,7 @@ TEST_CASE("runs: lookups sum repeated rows in Accum in 16 bits") {
                        [&](auto&, auto& v) { return ops::scatter_add(v[0], ids, 4); });
 }
 
-TEMPLATE_TEST_CASE("runs: a loss' value and seed are not rounded to 16 bits", "", Half, BFloat16) {
+TEMPLATE_TEST_CASE("runs: the value and the seed of a loss are not rounded to 16 bits", "", Half, BFloat16) {
     using T = TestType;
     ScalingState state(1);
     const Tensor<std::int32_t> labels({2}, {2, 0});

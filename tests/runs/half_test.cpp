@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The 16-bit types: the whole decoder forward and backward, against float. Single ops: half_*_test.cpp beside this
-// file.
+// The whole decoder in the 16-bit types, forward and backward, compared with float.
+// Single ops are tested by half_*_test.cpp beside this file.
 #include <unitscale/analysis/grad_check.hpp>
 #include <unitscale/tensor/cast.hpp>
 
@@ -51,19 +51,19 @@ TEMPLATE_TEST_CASE("runs: a decoder in 16 bits agrees with float within the type
         const auto from = narrow.decoder.parameters();
         const auto to = wide.decoder.parameters();
         for (std::size_t i = 0; i < to.size(); ++i)
-            to[i]->write() = cast<float>(from[i]->value());  // the same model exactly
+            to[i]->write() = cast<float>(from[i]->value());  // exact, so both models are equal
         wide.tape.begin_step();
         narrow.tape.begin_step();
         const auto want = wide.loss(batch);
         const auto loss = narrow.loss(batch);
         CHECK(loss.item() == Approx(want.item()).epsilon(4.0 * unit_roundoff));
-        // The seed makes up for the mean over 24 rows, or FP16's gradients would be near its smallest numbers under
-        // none.
+        // The seed undoes the division by 24 rows in the mean.
+        // Otherwise gradients under `none` would be near FP16's smallest numbers.
         wide.tape.backward(want, 24.0f);
         narrow.tape.backward(loss, 24.0f);
         for (std::size_t i = 0; i < to.size(); ++i) {
             INFO(recipe << ", " << to[i]->name());
-            if (to[i]->name().ends_with("key/bias")) continue;  // 0 but for rounding
+            if (to[i]->name().ends_with("key/bias")) continue;  // its gradient is 0, apart from rounding
             CHECK(analysis::relative_error(cast<float>(from[i]->gradient()), to[i]->gradient()) < 40.0 * unit_roundoff);
         }
     }

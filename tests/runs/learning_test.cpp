@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A small model trains under every recipe.
+// Training of a small model under every recipe.
 #include <unitscale/io/vocabulary.hpp>
 #include <unitscale/optim/adam.hpp>
 #include <unitscale/optim/schedule.hpp>
@@ -15,11 +15,11 @@ using namespace unitscale;
 
 namespace {
 
-/// What a run on a text of one sentence came to: losses in bits before and after, and what it writes on.
+/// The result of a run on a text of one repeated sentence: losses in bits before and after, and the generated text.
 struct Learnt {
     double before = 0.0, after = 0.0;
     std::uint64_t skipped = 0;
-    std::uint64_t broken = 0;  ///< the step that was neither taken nor skipped, if there was one: the last
+    std::uint64_t broken = 0;  ///< the step that was neither taken nor skipped and ended the run; 0 if there was none
     std::string written{};
 };
 
@@ -59,7 +59,7 @@ TEST_CASE("runs: under every recipe a small model learns a sentence by heart") {
     const io::CharacterVocabulary vocabulary(text);
     const std::vector<std::int32_t> tokens = vocabulary.encode(text);
     const train::Split parts = train::split(tokens, 24);
-    // Entropy of single characters: what a model without context reaches.
+    // The entropy of single characters is the lowest loss of a model without context.
     std::vector<double> counts(vocabulary.size(), 0.0);
     for (const std::int32_t token : tokens) counts[static_cast<std::size_t>(token)] += 1.0;
     double entropy = 0.0;
@@ -75,7 +75,7 @@ TEST_CASE("runs: under every recipe a small model learns a sentence by heart") {
         CHECK(learnt.before > entropy);
         CHECK(learnt.broken == 0);
         CHECK(learnt.skipped <= (recipe.loss_scaling.kind == LossScaleKind::automatic ? 8 : 0));
-        // Plain FP16 loses what is below its smallest number; it learns something all the same.
+        // Plain FP16 loses gradients below its smallest number, so its limit is weaker.
         CHECK(learnt.after < (recipe.name == "fp16" ? 1.0 : 0.25) * entropy);
         if (recipe.name != "fp16") CHECK(learnt.written == "quartz, judg");
     }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# loss_figure as a program: the picture, its curves and bands, one line on stderr and exit code 2 for bad input.
+# Tests the program loss_figure: the picture, its curves and bands, one line on stderr and exit code 2 for bad input.
 # Usage: loss_figure.sh PROGRAM
 set -euo pipefail
 # shellcheck source=tests/support/program.sh
@@ -44,7 +44,7 @@ grep -q '>Validation loss, 2 seeds<' losses.svg || fail "the title does not coun
 [[ $(grep -oE '<title>[^<]*' losses.svg | tr '\n' ' ') == '<title>unit-fp8 <title>fp32 ' ]] || fail "not the two recipes in order"
 [[ $(grep -c 'class="band"' losses.svg) == 2 ]] || fail "not a band for each recipe"
 
-# Axis of losses: 3 to 5, all within the picture, with a margin of 0.04 x 2. The frame is 380 high.
+# Losses are from 3 to 5. Their axis has a margin of 0.04 x 2 at both ends, and the frame is 380 high.
 height() { awk -v loss="$1" 'BEGIN { printf "%.1f", 380 - 380 * (loss - 2.92) / (5.08 - 2.92) }'; }
 # fp32 at rate 0.1 ends at the mean of 3 and 3.2; unit-fp8 is drawn at rate 0.3, where no run failed.
 curve() { grep "<title>$1<" losses.svg | grep -oE 'class="curve" d="[^"]*"'; }

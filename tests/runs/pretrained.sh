@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# pretrained as a program: next tokens as the Python package transformers has them, arguments instead of a config.json, bad input.
+# Tests the program pretrained: next tokens of the Python package transformers, arguments instead of a config.json,
+# bad input.
 # Usage: pretrained.sh PROGRAM
 set -euo pipefail
 data=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../data/pretrained" && pwd)
@@ -15,7 +16,7 @@ expect() {  # expect <line>... -- <argument>...: stdout
   "$program" "$@" > out.txt 2> err.txt || fail "exit code $?: $*: $(cat err.txt)"
   [[ $(< out.txt) == "$(printf '%s\n' "${lines[@]}")" ]] || fail "$*: printed '$(< out.txt)'"
 }
-# By LlamaForCausalLM and GPT2LMHeadModel in float64.
+# The expected numbers are from LlamaForCausalLM and GPT2LMHeadModel in float64.
 expect '8 2.0720' '25 1.7925' '31 1.1920' -- "$data/gpt2/model.safetensors" --ids $prompt --top 3
 expect '3 2.0314' '2 1.9939' '21 1.9558' '3 15 15 23 22 6 23 23 28 3 ' -- "$data/llama/model.safetensors" --ids $prompt --top 3 --tokens 10
 cp "$data/gpt2/model.safetensors" gpt2.safetensors

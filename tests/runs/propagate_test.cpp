@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Scaling `propagate` leaves the meaning of a model alone: losses, gradients, updates and what is sampled are those of
-// `none`.
+// Scaling `propagate` computes the function of scaling `none`: equal losses, gradients, updates and samples.
 #include <unitscale/analysis/grad_check.hpp>
 #include <unitscale/optim/adam.hpp>
 #include <unitscale/tensor/rescale.hpp>
@@ -29,8 +28,8 @@ Recipe propagating(ScaleRounding rounding = ScaleRounding::down) {
     return recipe;
 }
 
-/// Whether every tensor of a step has a power of two for scale, and between which bounds the root mean square of their
-/// data lies.
+/// Collects the tensors of a step without a power of two as scale.
+/// It also collects the bounds of the data's root mean square over all tensors.
 template <class T>
 struct SeenScales : Observer<T> {
     void observe(const TensorEvent<T>& event) override {
@@ -38,7 +37,7 @@ struct SeenScales : Observer<T> {
         ++count;
         scaled += scale != 1.0 ? 1 : 0;
         if (pow2_down(scale) != scale) others += std::string(event.path) + " ";
-        if (event.path.ends_with("key/bias")) return;  // its gradient is 0 but for rounding
+        if (event.path.ends_with("key/bias")) return;  // its gradient is 0, apart from rounding
         double sum = 0.0;
         for (const T x : event.tensor.span()) sum += static_cast<double>(x) * static_cast<double>(x);
         const double rms = std::sqrt(sum / static_cast<double>(event.tensor.size()));
@@ -53,7 +52,7 @@ struct SeenScales : Observer<T> {
 
 constexpr std::size_t vocabulary = 11, length = 6;
 
-/// Two models of the same values, under `none` and under `propagate`.
+/// Two models with equal parameters, one under `none` and one under `propagate`.
 template <class T>
 struct Pair {
     explicit Pair(const nn::DecoderConfig& config, const Recipe& recipe = propagating())
@@ -68,7 +67,7 @@ struct Pair {
     test::LanguageModel<T> plain, scaled;
 };
 
-/// Error unless loss and gradients agree.
+/// Checks that losses and gradients of both models agree within the relative tolerance.
 template <class T>
 void check_agreement(Pair<T>& pair, double tolerance, std::size_t micro_batches = 1, Accum<T> seed = 1) {
     for (std::size_t part = 0; part < micro_batches; ++part) {
@@ -84,7 +83,7 @@ void check_agreement(Pair<T>& pair, double tolerance, std::size_t micro_batches 
     }
     CHECK(pair.scaled.state.wide_ops().empty());
     const auto want = pair.plain.decoder.parameters(), got = pair.scaled.decoder.parameters();
-    double largest = 0.0;  // a gradient that is 0 but for rounding is compared with the others' size
+    double largest = 0.0;  // errors of a gradient that is 0, apart from rounding, are relative to 1e-3 of this number
     for (const Parameter<T>* parameter : want)
         for (const T g : parameter->gradient().span()) largest = std::max(largest, std::abs(static_cast<double>(g)));
     for (std::size_t i = 0; i < want.size(); ++i) {
@@ -99,7 +98,7 @@ nn::DecoderConfig small() { return {.vocabulary = vocabulary, .width = 16, .dept
 std::vector<nn::DecoderConfig> decoders() {
     std::vector<nn::DecoderConfig> configs;
     configs.push_back(small());
-    auto config = small();  // as published models of this time are
+    auto config = small();  // like recent published models
     config.groups = 1;
     config.feed_forward = nn::FeedForwardKind::gated_silu;
     config.norm.gains = true;
@@ -107,7 +106,7 @@ std::vector<nn::DecoderConfig> decoders() {
     config.attention_mult = 1.5;
     config.tied = true;
     configs.push_back(config);
-    config = small();  // as GPT-2 is
+    config = small();  // like GPT-2
     config.norm = {.kind = nn::NormKind::layer, .gains = true};
     config.dropout = 0.2;
     config.bias = true;
@@ -126,7 +125,7 @@ std::vector<nn::DecoderConfig> decoders() {
 
 }  // namespace
 
-TEST_CASE("propagate: a decoder has the loss and the gradients of none, every op by a rule of its own") {
+TEST_CASE("propagate: a decoder has the loss and the gradients of none, and every op has its own rule") {
     for (const nn::DecoderConfig& config : decoders()) {
         INFO("norm " << static_cast<int>(config.norm.kind) << ", positions " << static_cast<int>(config.positions)
                      << ", placement " << static_cast<int>(config.placement));
@@ -141,14 +140,14 @@ TEST_CASE("propagate: a decoder has the loss and the gradients of none, every op
     }
 }
 
-TEST_CASE("propagate: micro-batches and the loss' seed change nothing") {
+TEST_CASE("propagate: micro-batches and the seed of the loss change nothing") {
     for (const nn::DecoderConfig& config : decoders()) {
         Pair<double> pair(config);
         check_agreement(pair, 1e-9, 2, 3e4);
     }
 }
 
-TEST_CASE("propagate: nor does the rounding of scales") {
+TEST_CASE("propagate: the rounding of scales changes nothing") {
     for (const ScaleRounding rounding :
          {ScaleRounding::none, ScaleRounding::up, ScaleRounding::nearest, ScaleRounding::stochastic}) {
         INFO(name(rounding));
@@ -167,7 +166,7 @@ TEST_CASE("propagate: in float the results differ by rounding alone") {
     }
 }
 
-TEST_CASE("propagate: where epsilon acts on data the norm's inputs decide how far the loss is from that of none") {
+TEST_CASE("propagate: if norms apply epsilon to data, the loss differs from the loss of none by epsilon's effect") {
     Recipe recipe = propagating();
     recipe.propagate.exact_norms = false;
     const auto distance = [&](double epsilon) {
@@ -183,7 +182,7 @@ TEST_CASE("propagate: where epsilon acts on data the norm's inputs decide how fa
     CHECK(distance(1e-2) > 1e-6);
 }
 
-TEST_CASE("propagate: training, evaluation and sampling are those of none") {
+TEST_CASE("propagate: training, evaluation and sampling give the results of none") {
     Pair<double> pair(decoders()[1]);
     const std::vector<train::Batch> batches = {test::random_batch(3, length, vocabulary, 1),
                                                test::random_batch(3, length, vocabulary, 2)};
@@ -207,7 +206,7 @@ TEST_CASE("propagate: training, evaluation and sampling are those of none") {
         return result;
     };
     const Result want = train(pair.plain), got = train(pair.scaled);
-    CHECK(want.norm > 1.0);  // above the recipe's limit: gradients have been clipped
+    CHECK(want.norm > 1.0);  // the norm is above the recipe's limit, so gradients have been clipped
     CHECK(got.loss == Approx(want.loss).epsilon(1e-9));
     CHECK(got.norm == Approx(want.norm).epsilon(1e-9));
     CHECK(got.bits == Approx(want.bits).epsilon(1e-9));
@@ -223,8 +222,8 @@ TEST_CASE("propagate: training, evaluation and sampling are those of none") {
 TEST_CASE(
     "propagate: FP8 products keep small gradients, which underflow without scales; packed weights give the same loss") {
     const train::Batch batch = test::random_batch(3, length, vocabulary);
-    const float seed = 0x1p-16f;  // as a mean over 65,536 times as many rows would have it
-    // The relative error of a gradient against the same model in float.
+    const float seed = 0x1p-16f;  // gradients as small as those from a mean over 65,536 times as many rows
+    // The relative error of a gradient against the gradient of an equal model in float.
     const auto error = [&](Scaling scaling) {
         Recipe recipe = propagating();
         recipe.scaling = scaling;

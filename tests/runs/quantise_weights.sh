@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# quantise_weights as a program: a smaller file that loads, the loss before and after, bad input.
+# Tests the program quantise_weights: a smaller file that loads, the loss before and after, bad input.
 # Usage: quantise_weights.sh PROGRAM
 set -euo pipefail
 # shellcheck source=tests/support/program.sh

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What rescaling the gradients of norms' inputs does to a decoder in FP16 with FP8 products.
+// The effect of rescaling the gradients of norms' inputs on a decoder in FP16 with FP8 products.
 #include <unitscale/analysis/grad_check.hpp>
 #include <unitscale/tensor/rescale.hpp>
 
@@ -16,8 +16,10 @@ using namespace unitscale;
 
 namespace {
 
-/// The gradients that the norms of a decoder's branches send back, the first outputs of `residual_split`: how many
-/// elements of their data are below FP16's normal numbers, and between which bounds the data's root mean square lies.
+/// Statistics of the gradients that the norms of a decoder's branches send back.
+/// These are the gradients of the first outputs of `residual_split`.
+/// `below` counts elements of the data below FP16's normal numbers, and `count` all elements.
+/// `least` and `most` are the bounds of the data's root mean square.
 struct BranchGradients : Observer<Half> {
     void observe(const TensorEvent<Half>& event) override {
         if (event.pass != Pass::gradient || event.op != "residual_split" || event.index != 0) return;
@@ -40,8 +42,8 @@ struct Run {
     std::vector<Tensor<float>> gradients{};  ///< of the parameters
 };
 
-/// One step of a decoder whose embeddings, and so its residual stream, are `size` times what their scale says, as in a
-/// model that has grown in training or has come from a file without scales.
+/// One step of a decoder in which the data of the embeddings, and so of the residual stream, is `size` times unit size.
+/// Such data arises if a model grows in training or is loaded from a file without scales.
 void run(Run& result, bool rescale, float size) {
     Recipe recipe = find_recipe("fp32");
     recipe.scaling = Scaling::propagate;
@@ -68,8 +70,8 @@ void run(Run& result, bool rescale, float size) {
 }  // namespace
 
 TEST_CASE(
-    "runs: rescaled, gradients of norms' inputs stay among FP16's normal numbers; without, a large stream makes them "
-    "underflow") {
+    "runs: rescaled gradients of norms' inputs stay among FP16's normal numbers; without rescaling, a large stream "
+    "makes them underflow") {
     Run without, with;
     run(without, false, 1024.0f);
     run(with, true, 1024.0f);
@@ -80,7 +82,8 @@ TEST_CASE(
     CHECK(with.branches.below < 0.01 * with.branches.count);
     CHECK(with.branches.least >= 1.0);
     CHECK(with.branches.most < 2.0);
-    // The residual connections carry the stream's gradient past the norms: what reaches the weights is nearly the same.
+    // Residual connections carry the stream's gradient past the norms.
+    // So the gradients of the weights are nearly equal in both runs.
     for (std::size_t i = 0; i < with.gradients.size(); ++i)
         CHECK(analysis::relative_error(with.gradients[i], without.gradients[i]) < 0.2);
 }
@@ -92,7 +95,7 @@ TEST_CASE("runs: where data has unit size, rescaling the gradients of norms' inp
     CHECK(without.branches.below < 0.01 * without.branches.count);
     CHECK(without.branches.least > 0.1);
     CHECK(without.branches.most < 10.0);
-    // Powers of two are exact; only what is near 2^-14 may round otherwise.
+    // Powers of two are exact. Only numbers near 2^-14 may be rounded differently.
     for (std::size_t i = 0; i < with.gradients.size(); ++i)
         CHECK(analysis::relative_error(with.gradients[i], without.gradients[i]) < 0.01);
 }

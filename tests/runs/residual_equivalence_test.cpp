@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: MIT
-// The residual rule `depth` is a plain pre-norm network in disguise: Blake et al. 2024, arXiv:2407.17465, lemma F.1.
+// A network with the residual rule `depth` computes the function of a plain pre-norm network.
+// Reference: Blake et al. 2024, arXiv:2407.17465, lemma F.1.
 //
-// Plain: R_0 the embedding, R_l = R_{l-1} + c_l f_l(norm(R_{l-1})) for residual layers l = 1..L, then
-// readout(norm(R_L)), with
-//   c_l = a_l (L/2)^-1/2,  a_l = a_attn where f_l is attention, a_ffn where it is a feed-forward layer.
-// Scheme: x_0 = R_0, x_l = (tau_l f_l(norm(x_{l-1})) + x_{l-1}) / d_l, d_l = (tau_l^2 + 1)^1/2. Suppose R_{l-1} =
-// s_{l-1} x_{l-1}.
-// norm(R) = norm(x) without an epsilon, so both layers have one f_l, and with tau_l = c_l / s_{l-1}
+// Plain network: R_0 is the embedding. For residual layers l = 1..L
+//   R_l = R_{l-1} + c_l f_l(norm(R_{l-1})),  c_l = a_l (L/2)^-1/2,
+//   a_l = a_attn where f_l is attention, a_ffn where it is a feed-forward layer.
+// Its logits are readout(norm(R_L)).
+// Network with the rule: x_0 = R_0 and
+//   x_l = (tau_l f_l(norm(x_{l-1})) + x_{l-1}) / d_l,  d_l = (tau_l^2 + 1)^1/2.
+// Suppose R_{l-1} = s_{l-1} x_{l-1}. Without an epsilon norm(R) = norm(x), so f_l is equal in both networks.
+// With tau_l = c_l / s_{l-1}
 //   R_l = s_{l-1} (x_{l-1} + tau_l f_l) = s_{l-1} d_l x_l
 //   s_l^2 = s_{l-1}^2 (1 + tau_l^2) = s_{l-1}^2 + c_l^2,   s_0 = 1
-// That is tau_l = a_l / (L/2 + sum of a^2 before l)^1/2: the rule's. The last norm removes s_L. So logits, loss and
-// true gradients are the same; the gradients under `unit` carry a constant per parameter, which the audit knows.
+// Hence tau_l = a_l / (L/2 + sum of a^2 before l)^1/2, which is the residual rule.
+// The last norm removes s_L. So logits, loss and true gradients are equal in both networks.
+// The gradients under `unit` carry a constant per parameter, which the audit computes.
 #include <unitscale/analysis/audit.hpp>
 
 #include "support/catch.hpp"
@@ -30,7 +34,7 @@ using namespace unitscale;
 
 namespace {
 
-/// A Llama-like decoder of `depth` blocks, and what its branches are multiplied by.
+/// A Llama-like decoder of `depth` blocks, and the multipliers of its residual branches.
 struct Case {
     std::size_t depth = 1;
     double multiplier = 1.0, attention_ratio = 1.0;  // alpha_res, alpha_res_attn_ratio
@@ -57,8 +61,8 @@ struct Case {
     [[nodiscard]] double attention_factor() const { return attention_ratio * ffn_factor(); }
 };
 
-/// The case's values: a multiplier and a ratio from 1/4 to 4, an attention multiplier from 1/2 to 4, all evenly in
-/// their logarithm.
+/// A random case: multiplier and ratio from 1/4 to 4, attention multiplier from 1/2 to 4.
+/// The logarithms of all three are uniformly distributed.
 Case random_case(std::size_t depth, std::uint64_t stream) {
     const auto draw = [&](std::uint64_t i, double low, double high) {
         const double u = static_cast<double>(random_word({3, stream}, i) >> 11) * 0x1p-53;
@@ -70,11 +74,11 @@ Case random_case(std::size_t depth, std::uint64_t stream) {
             .attention_mult = draw(2, 0.5, 4.0)};
 }
 
-/// What a network computes of one batch.
+/// Results of a network for one batch.
 struct Outcome {
     std::vector<double> logits{};
     double loss = 0.0;
-    std::map<std::string, std::vector<double>> gradients{};  ///< the true ones
+    std::map<std::string, std::vector<double>> gradients{};  ///< true gradients, by parameter
 };
 
 std::vector<double> elements(const Tensor<double>& tensor, double divisor = 1.0) {
@@ -83,7 +87,7 @@ std::vector<double> elements(const Tensor<double>& tensor, double divisor = 1.0)
     return result;
 }
 
-/// The library's model under Unit Scaling.
+/// Results of the library's model under Unit Scaling.
 Outcome run_scheme(test::LanguageModel<double>& model, const train::Batch& batch) {
     Outcome outcome;
     model.tape.begin_step({.retain = true});
@@ -100,8 +104,8 @@ Outcome run_scheme(test::LanguageModel<double>& model, const train::Batch& batch
     return outcome;
 }
 
-/// The plain network written down op by op without scaling, on the same parameters; the constants are the weights'
-/// multipliers.
+/// Results of the plain network on the model's parameters, written op by op without scaling.
+/// The constants are the multipliers of the weights.
 Outcome run_plain(test::LanguageModel<double>& model, const train::Batch& batch, const Case& c, double attention_factor,
                   double ffn_factor) {
     const nn::DecoderConfig& config = model.decoder.config();
@@ -118,7 +122,7 @@ Outcome run_plain(test::LanguageModel<double>& model, const train::Batch& batch,
         return ops::mul(x, tape.input(Tensor<double>(Shape{1}, {factor})));
     };
     const auto linear = [&](Variable<double> x,
-                            const std::string& name) {  // a product of unit-normal numbers: over fan_in^1/2
+                            const std::string& name) {  // divided by fan_in^1/2, because weights are unit-normal
         Parameter<double>& weight = *parameters.at(name + "/weight");
         return times(1.0 / std::sqrt(static_cast<double>(weight.shape()[1])), ops::linear(x, tape.parameter(weight)));
     };
@@ -131,7 +135,7 @@ Outcome run_plain(test::LanguageModel<double>& model, const train::Batch& batch,
     const double silu_alpha =
         std::sqrt(2.0) * std::pow(std::sqrt(2.0), 0.5);  // halfway, in the logarithm, of 2^1/2 and 2
 
-    const double half_root = std::sqrt(static_cast<double>(config.depth));  // of L/2
+    const double half_root = std::sqrt(static_cast<double>(config.depth));  // (L/2)^1/2: a block has two layers
     Variable<double> stream = ops::embedding(tape.parameter(*parameters.at("decoder/tokens/weight")), batch.ids);
     for (std::size_t block = 0; block < config.depth; ++block) {
         const std::string path = "decoder/block" + std::to_string(block);
@@ -155,7 +159,7 @@ Outcome run_plain(test::LanguageModel<double>& model, const train::Batch& batch,
     return outcome;
 }
 
-/// The largest difference, relative to the largest of the second.
+/// The largest difference of two elements, relative to the largest element of `b`.
 double difference(const std::vector<double>& a, const std::vector<double>& b) {
     REQUIRE(a.size() == b.size());
     double worst = 0.0, largest = 0.0;
@@ -196,7 +200,7 @@ TEST_CASE(
         }
 }
 
-TEST_CASE("runs: the residual rule is no other network, and an epsilon in the norms separates the two") {
+TEST_CASE("runs: other residual factors or an epsilon in the norms separate the residual rule from the plain network") {
     const Case c{.depth = 3, .multiplier = 1.5, .attention_ratio = 0.5};
     const train::Batch batch = test::random_batch(2, 7, 11);
     test::LanguageModel<double> model(unit_recipe(), c.config());

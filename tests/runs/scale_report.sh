@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# scale_report as a program: exit codes, one line on stderr for bad input, the page whole or not at all.
+# Tests the program scale_report: exit codes, one line on stderr for bad input, a page that is complete or absent.
 # Usage: scale_report.sh PROGRAM
 set -euo pipefail
 # shellcheck source=tests/support/program.sh

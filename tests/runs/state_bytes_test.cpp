@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The bytes that weights and optimiser state take, as the allocator counts them.
+// The size in bytes of weights and optimiser state, as counted by the allocator.
 #include <unitscale/nn/decoder.hpp>
 #include <unitscale/optim/adam.hpp>
 
@@ -13,7 +13,7 @@ using namespace unitscale;
 
 namespace {
 
-/// Weights, master copy and moments of a decoder under a recipe, all from one pool: what it has handed out.
+/// The bytes of a decoder's weights, master copy and moments under a recipe. All are allocated from one pool.
 template <class T>
 std::size_t bytes_of(const Recipe& recipe) {
     nn::Decoder<T> decoder({.vocabulary = 200,
@@ -31,7 +31,7 @@ std::size_t bytes_of(const Recipe& recipe) {
 
 }  // namespace
 
-TEST_CASE("runs: FP16 weights and state take half of what FP32 takes, FP8 moments less") {
+TEST_CASE("runs: FP16 weights and state take half the bytes of FP32, FP8 moments fewer") {
     const std::size_t wide = bytes_of<float>(find_recipe("fp32"));
     const auto share = [&](std::size_t bytes) { return static_cast<double>(bytes) / static_cast<double>(wide); };
     Recipe bytes = find_recipe("scalify-fp8-4");
@@ -44,7 +44,7 @@ TEST_CASE("runs: FP16 weights and state take half of what FP32 takes, FP8 moment
         "with "
         "moments in E4M3 by blocks %.4f\n",
         wide, master, first, fourth, eight);
-    CHECK(wide > 12 * 4 * 12 * 128 * 128);  // 12 bytes to a weight of the blocks
+    CHECK(wide > 12 * 4 * 12 * 128 * 128);  // 12 bytes per weight, 4 blocks of 12 width^2 weights
     CHECK(master == Approx(14.0 / 12.0).epsilon(0.02));
     CHECK(first == Approx(10.0 / 12.0).epsilon(0.02));
     CHECK(fourth <= 0.51);

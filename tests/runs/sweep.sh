@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# sweep as a program: exit codes, one line on stderr for bad input, tables, the page and the plot, going on after a kill.
+# Tests the program sweep: exit codes, one line on stderr for bad input, tables, page and plot, continuation after a
+# kill.
 # Usage: sweep.sh PROGRAM
 set -euo pipefail
 # shellcheck source=tests/support/program.sh
@@ -35,7 +36,8 @@ bad '--plot: none/a.svg cannot be written$' --axis lr=1,2 --plot none/a.svg
 bad 'data: missing.txt does not exist$' --axis lr=1,2 --data missing.txt
 bad 'speed' --speed
 
-# Recipes and widths over learning rates: tables, the page, the plot, and nothing else left. A rate that fails is a point like others.
+# Recipes and widths over learning rates: the tables, the page and the plot are written, and no other file is left.
+# A rate at which training fails is a point like others.
 grid=(--recipes 'umup-fp32,fp32' --axis 'width=16,32' --axis lr_factor=0.5:2:x2)
 "$program" "${short[@]}" "${grid[@]}" --seeds 2 --out page.html --plot rates.svg > out.txt 2> err.txt || fail "exit code $?: $(cat err.txt)"
 [[ ! -s err.txt ]] || fail "something on stderr: $(cat err.txt)"
@@ -56,11 +58,11 @@ files=(*)
 [[ ${files[*]} == 'err.txt out.txt page.html page.jsonl rates.svg text.txt' ]] || fail "files are left: ${files[*]}"
 [[ $(wc -l < page.jsonl) == 25 ]] || fail "not 25 lines"
 
-# What is done is not done again; a further value and seed are only added.
+# Finished runs are not repeated. A further value and a further seed add runs.
 "$program" "${short[@]}" "${grid[@]/16,32/16,32,48}" --seeds 3 --out page.html > out.txt 2> err.txt || fail "exit code $?: $(cat err.txt)"
 grep -qE '^54 runs, of which 24 are done$' out.txt || fail "not 24 of 54 runs were done: $(cat out.txt)"
 
-# Another sweep's file is left as it is, as is one that is no sweep's.
+# The file of another sweep is an error and is not changed. This holds for other settings and for other axes.
 cp page.jsonl before.jsonl
 code=0
 "$program" "${small[@]}" --steps 7 "${grid[@]}" --out page.html > out.txt 2> err.txt || code=$?
@@ -71,12 +73,12 @@ grep -qE '^sweep: sweep: page.jsonl is of another sweep: its axes is \["lr_facto
   fail "other axes: $(cat err.txt)"
 cmp -s page.jsonl before.jsonl || fail "another sweep's file was changed"
 
-# A run that fails is a point that says so.
+# A run that fails is a point with the reason of the failure.
 "$program" "${short[@]}" --width 16 --recipe fp32 --axis lr=0.01,1e30 --out failing.html > out.txt 2> err.txt || fail "exit code $?: $(cat err.txt)"
 grep -qE '^fp32 +[0-9.]+\* +failed ' out.txt || fail "no failed point: $(cat out.txt)"
 grep -qE '^lr 1e\+30, seed 1: failed: the (loss|gradient norm|validation loss) is ' out.txt || fail "no reason: $(cat out.txt)"
 
-# An independent search in three stages, and a random one.
+# An independent search in three stages, and a random search.
 "$program" "${short[@]}" --width 16 --recipe umup-fp32 --axis lr=0.5,1 --axis alpha_attn=0.5,1,2 --axis alpha_res=0.5,2 --strategy independent \
   --out independent.html > out.txt 2> err.txt || fail "exit code $?: $(cat err.txt)"
 grep -qE '^2 runs, of which 0 are done$' out.txt || fail "the first stage is not 2 runs: $(cat out.txt)"
@@ -87,7 +89,7 @@ grep -qE '^umup-fp32 +[0-9.]+ +[0-9.]+ +[+-][0-9.]+ % +lr [0-9.]+, alpha_attn [0
 grep -qE '^5 runs, of which 0 are done$' out.txt || fail "not 5 random points: $(cat out.txt)"
 grep -q 'Best loss so far' random.html || fail "no best loss so far"
 
-# Killed again and again, the runs end with the losses of those that were not, and none that has ended is made again.
+# Runs that are killed again and again end with the losses of runs that were not killed. No finished run is repeated.
 long=(--data text.txt --width 16 --depth 1 --heads 2 --seq 16 --batch 4 --steps 300 --recipe fp32 --axis lr=0.001:0.008:x2 --save-every 20)
 survives_kills "${long[@]}"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The same bits with one thread and two, and from run to run; other bits from another seed.
+// Bits of training runs: equal with one thread and two, equal from run to run, and different with another seed.
 #include <unitscale/kernels/vector_math.hpp>
 #include <unitscale/optim/adam.hpp>
 #include <unitscale/products/product.hpp>
@@ -46,7 +46,7 @@ TEST_CASE("runs: the same bits with 1 and 2 threads, where every kernel splits i
                                    .norm = {.kind = nn::NormKind::layer, .gains = true},
                                    .dropout = 0.1};
     constexpr std::size_t rows = 8;
-    // Products of 512 x 128 x 128, element-wise loops over 512 x 128 and updates of 512 x 128 have work for two.
+    // Products of 512 x 128 x 128, element-wise loops and updates over 512 x 128 have work for two threads.
     REQUIRE(rows * config.length * config.width * config.width >=
             2 * static_cast<std::size_t>(products::matmul_work_threshold));
     REQUIRE(rows * config.length * config.width >= 2 * static_cast<std::size_t>(kernels::work_threshold));

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# train_transformer as a program: exit codes, one line on stderr for bad input, the result line, the log.
+# Tests the program train_transformer: exit codes, one line on stderr for bad input, the result line, the log.
 # Usage: train_transformer.sh PROGRAM
 set -euo pipefail
 # shellcheck source=tests/support/program.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/../support/program.sh" "$1"
 
-# bad <exit code> <pattern of stderr> <argument>...: nothing on stdout, one line on stderr, no log left behind
+# bad <exit code> <pattern of stderr> <argument>...: expects nothing on stdout, one line on stderr and no log
 bad() {
   local want=$1 pattern=$2 code=0
   shift 2
@@ -58,13 +58,13 @@ bad 2 'log: none/log.jsonl cannot be opened for writing$' --data text.txt "${sma
 bad 2 '--report: .*none/page.html' "${bad_run[@]}" "${small[@]}" --report none/page.html
 bad 1 'train: the loss is -?(nan|inf) at step [2-6]; try a lower --lr' --data text.txt "${small[@]}" --recipe fp32 --warmup 1 --lr 3e38 --quiet
 
-# The audit: a table and a verdict, no step.
+# The audit prints a table and a verdict, and makes no step.
 "$program" --data text.txt "${small[@]}" --recipe unit-fp8 --audit > audit.txt 2> err.txt || fail "the audit says no: $(tail -n 3 audit.txt)"
 grep -q '^gradients: valid' audit.txt || fail 'no verdict in the audit'
 grep -q '^decoder/block0/ffn/up/linear .* 0.25 =' audit.txt || fail 'no line for an op in the audit'
 [[ ! -s err.txt ]] || fail "the audit wrote to stderr: $(cat err.txt)"
 
-# The parameters: a line each, at the learning rate of the first step, which is a quarter of the peak.
+# The table of parameters has a line for each, with the learning rate of the first step: a quarter of the peak.
 "$program" --data text.txt "${small[@]}" --model llama --recipe umup-fp8 --lr 2 --warmup 4 --print-parameters > parameters.txt 2> err.txt ||
   fail "no parameters: $(cat err.txt)"
 grep -qE '^decoder/block0/ffn/up/weight +\[44,16\] +weight +1 +0\.25 +0\.25 +0\.125 +none$' parameters.txt ||
@@ -75,7 +75,7 @@ grep -qE '^9 parameters of [0-9]+ values$' parameters.txt || fail "the parameter
 grep -qE '^decoder/block0/ffn/up/weight .* 0\.0625$' parameters.txt || fail "no weight decay: $(cat parameters.txt)"
 [[ ! -s err.txt ]] || fail "the parameters wrote to stderr: $(cat err.txt)"
 
-# The report: one page, whole, also when the run fails.
+# The report is one complete page, also if the run fails.
 "$program" --data text.txt "${small[@]}" --recipe unit-fp8 --report page.html --quiet > /dev/null
 grep -q '</html>' page.html || fail 'the report is not whole'
 grep -q 'decoder/block0/ffn/up/linear' page.html || fail 'the report does not name a tensor'
@@ -108,7 +108,7 @@ losses() { sed -E 's/ tokens_per_s.*//' "$1"; }
 "$program" --help > help.txt || fail "--help: exit code $?"
 grep -q -- '--micro-batches' help.txt || fail "--help names no options"
 
-# Recipes from files and by fields.
+# Recipes from files, and changes of single fields.
 echo '{"base": "fp8-amax", "name": "mine", "loss_scaling": {"kind": "automatic", "initial": 1024}}' > mine.json
 "$program" --data text.txt "${small[@]}" --recipe mine.json --set matmul.gradient=bf16 --log mine.jsonl > out.txt 2> err.txt || fail "a recipe of a file: $(cat err.txt)"
 grep -qE '^scaling +none, parametrisation standard, loss scale automatic from 1024' out.txt || fail 'no line about scaling'
@@ -116,7 +116,8 @@ grep -qE '^decoder/block0/ffn/up/linear +linear +e4m3fnuz amax margin 3 +e4m3fnu
 tail -n 1 out.txt | grep -q '^result recipe=mine ' || fail 'the recipe has not the name of its file'
 grep -q '"loss_scale":1024' mine.jsonl || fail 'the log has no loss scale'
 
-# Checkpoints: a run that was killed goes on as if it had not been, and a finished one samples and evaluates again.
+# Checkpoints: a run that was killed continues to the result of an uninterrupted run.
+# A finished run evaluates to its result again.
 long=(--data text.txt --width 16 --depth 1 --heads 2 --seq 16 --batch 4 --steps 400 --threads 1 --quiet --recipe fp8-delayed --sample 0)
 "$program" "${long[@]}" > whole.txt
 "$program" "${long[@]}" --save run.safetensors --save-every 20 > /dev/null 2>&1 &

@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: MIT
 // Unit scale of the u-µP Llama at initialisation, and the growth of attention's outputs with depth.
 //
-// Blake et al. 2024, arXiv:2407.17465, appendix L: with nearly flat logits, attention's row i averages the i value rows
-// up to its own. The factor (s / ln s)^1/2 of the op undoes that for independent rows. Rows of one sequence are not
-// independent: equal tokens have equal rows, and averages of overlapping parts are alike, more so in every layer. What
-// the rows share is not averaged away, and the factor makes it larger than 1, up to (s / ln s)^1/2 when all rows are
-// the same.
+// Reference: Blake et al. 2024, arXiv:2407.17465, appendix L.
+// With nearly flat logits, row i of attention's output is the average of value rows 1 to i.
+// The op's factor (s / ln s)^1/2 restores unit scale if the value rows are independent.
+// Rows of one sequence are not independent: equal tokens have equal rows, and averages of overlapping parts are alike.
+// The likeness grows with every layer.
+// Averaging does not shrink the common part of the rows, so the factor makes it larger than 1.
+// The limit is (s / ln s)^1/2, when all rows are equal.
 //
-// How large exactly: among many columns with random weights, a layer changes the rows' covariance K [T,T] of one
-// sequence, the mean over columns of x_i x_j, as follows.
+// Let K [T,T] be the covariance of the rows of one sequence: K_ij is the mean of x_i x_j over the columns.
+// With many columns and random weights, each layer changes K as follows.
 //   embedding         K_ij = 1 where tokens i and j are equal, else 0
 //   rms_norm          K_ij / (K_ii K_jj)^1/2
 //   linear            K
 //   attention         f^2 A K A^T, A_ij = 1/i for j <= i: flat logits; f the op's factor
-//   gated silu        f^2 K_ij S(K_ij), S(r) the mean of silu(a) silu(b) over unit normals of correlation r;
+//   gated silu        f^2 K_ij S(K_ij), S(r) the mean of silu(a) silu(b) over unit normals with correlation r;
 //                     f the op's factor
 //   residual layer    (tau^2 K_branch + K) / (tau^2 + 1)
-// The diagonal's mean is the square of an activation's rms.
+// The mean of K's diagonal is the square of the activation's root mean square.
 #include <unitscale/analysis/scale_check.hpp>
 
 #include "support/catch.hpp"
@@ -43,7 +45,7 @@ namespace {
 
 constexpr std::size_t length = 128, head_size = 64, sequences = 2;
 
-/// A symmetric matrix of one sequence's rows.
+/// Covariance of the rows of one sequence: a symmetric matrix [T,T].
 using Covariance = std::vector<double>;
 double& at(Covariance& k, std::size_t i, std::size_t j) { return k[i * length + j]; }
 double at(const Covariance& k, std::size_t i, std::size_t j) { return k[i * length + j]; }
@@ -61,7 +63,7 @@ Covariance normalised(const Covariance& k) {
     return result;
 }
 
-/// A K A^T for causal means A, times a factor's square.
+/// Attention with flat logits: factor^2 A K A^T, with A_ij = 1/i for j <= i.
 Covariance averaged(const Covariance& k, double factor) {
     Covariance half(k.size()), result(k.size());
     for (std::size_t j = 0; j < length; ++j) {
@@ -76,7 +78,8 @@ Covariance averaged(const Covariance& k, double factor) {
     return result;
 }
 
-/// The mean of silu(a) silu(b) over unit normals a, b of correlation r, for r = -1, -0.95, ..., 1, from a grid.
+/// The mean of silu(a) silu(b) over unit normals a, b with correlation r.
+/// It is computed on a grid of a and b for r = -1, -0.95, ..., 1, and interpolated linearly between these r.
 class SiluCovariance {
 public:
     SiluCovariance() {
@@ -107,8 +110,9 @@ private:
     std::vector<double> values_{};
 };
 
-/// The rms in infinite width of every activation of a decoder's that attention's outputs are part of, by path; `[1]` is
-/// an op's second output. Those before the first block and inside the other branches are 1.
+/// The predicted root mean square, in infinite width, of every activation that attention's outputs contribute to.
+/// Keys are paths; `[1]` is an op's second output.
+/// Activations before the first block and inside the other branches have root mean square 1.
 std::map<std::string, double> predicted(std::size_t depth, const ResidualRule& rule, const Tensor<std::int32_t>& ids) {
     static const SiluCovariance silu_covariance;
     constexpr double s = length, d = head_size;
@@ -150,7 +154,7 @@ std::map<std::string, double> predicted(std::size_t depth, const ResidualRule& r
     return result;
 }
 
-/// The root mean square of every tensor of a step, by path, and the products of queries and keys over the head size.
+/// The root mean square of every tensor of a step, by path, and of the products of queries and keys over the head size.
 class Recorder : public Observer<float> {
 public:
     void observe(const TensorEvent<float>& event) override {
@@ -165,7 +169,7 @@ public:
     std::map<std::string, double> activations, weights;
 
 private:
-    /// Of all pairs of a query and a key that it sees.
+    /// Adds the squared products of every query with the keys at its own and earlier positions.
     void add_products(const Tensor<float>& keys) {
         const std::size_t width = keys.dim(2);
         for (std::size_t row = 0; row < sequences; ++row)
@@ -183,7 +187,7 @@ private:
     std::size_t count_ = 0;
 };
 
-/// Sequences of this source tree's prose, and the number of its characters.
+/// Sequences of this source tree's documents, and the size of their vocabulary of characters.
 std::pair<Tensor<std::int32_t>, std::size_t> prose() {
     const auto root = std::filesystem::path(UNITSCALE_TEST_DATA).parent_path().parent_path();
     const std::u32string text = io::read_text(std::vector{root / "README.md", root / "docs"});
@@ -199,8 +203,9 @@ void check_activations(const Recorder& seen, const Recipe& recipe, const nn::Dec
                        const Tensor<std::int32_t>& ids) {
     const auto expected = predicted(config.depth, recipe.residual, ids);
     const auto width = static_cast<double>(config.width);
-    // What rows share is a vector of `width` numbers, whose root mean square varies by (2 width)^-1/2 in every layer.
-    // Measured with three seeds and six texts: within 2.5 width^-1/2 of the prediction.
+    // The common part of the rows is a vector of `width` numbers.
+    // Its root mean square varies by (2 width)^-1/2 in every layer.
+    // With three seeds and six texts, measurements were within 2.5 width^-1/2 of the prediction.
     const double tolerance = 3.0 / std::sqrt(width);
     std::size_t found = 0;
     for (const auto& [path, rms] : seen.activations) {
@@ -217,15 +222,16 @@ void check_activations(const Recorder& seen, const Recipe& recipe, const nn::Dec
         }
     }
     CHECK(found == 8 * config.depth);
-    // Beside those: two norms, q, k, v, up, gate, down, two rotations and the gate of a block; embedding, norm and
-    // logits.
+    // Other activations of each block: two norms, q, k, v, up, gate, down, two rotations and the gated silu.
+    // Activations outside the blocks: embedding, norm and logits.
     CHECK(seen.activations.size() == found + 11 * config.depth + 3);
     CHECK(seen.weights.size() == 7 * config.depth + 2);
     for (const auto& [path, rms] : seen.weights) {
         INFO(path);
         CHECK(rms == Approx(1.0).epsilon(0.05));
     }
-    // Products of queries and keys, over the head size: small by design, since both align in training.
+    // Products of queries and keys are divided by the head size.
+    // They are small at initialisation by design, because queries and keys align in training.
     INFO("logits: rms " << seen.logits());
     CHECK(seen.logits() > 0.8 / std::sqrt(double{head_size}));
     CHECK(seen.logits() < 1.25 / std::sqrt(double{head_size}));
@@ -234,13 +240,13 @@ void check_activations(const Recorder& seen, const Recipe& recipe, const nn::Dec
 }  // namespace
 
 TEST_CASE(
-    "runs: at initialisation the u-µP Llama's activations have unit scale but for what attention's outputs grow by") {
+    "runs: at initialisation the u-µP Llama's activations have unit scale, apart from attention's predicted growth") {
     const Recipe recipe = find_recipe("umup-fp32");
     const auto [text, vocabulary] = prose();
     const Tensor<std::int32_t> random = test::random_tokens({sequences, length}, vocabulary);
     for (const std::size_t width : {64u, 128u, 256u, 512u})
         for (const std::size_t depth : {2u, 4u, 8u}) {
-            if (width == 512 && depth == 4) continue;  // both ends are enough: it takes a quarter of the time
+            if (width == 512 && depth == 4) continue;  // depths 2 and 8 suffice; this case takes a quarter of the time
             const nn::DecoderConfig config = nn::llama_config(
                 {.vocabulary = vocabulary, .width = width, .depth = depth, .head_size = head_size, .length = length});
             test::LanguageModel<float> model(recipe, config, 1, 2);

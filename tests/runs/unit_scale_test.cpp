@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Unit scale at initialisation: every tensor of a deep decoder's first step, forward and backward.
+// Unit scale at initialisation, for every tensor of a deep decoder's first step, forward and backward.
 #include <unitscale/analysis/scale_check.hpp>
 
 #include "support/catch.hpp"
@@ -18,7 +18,7 @@ struct Seen {
     analysis::Moments moments{};
 };
 
-/// Moments of every tensor of a step by name; `split.0` and `split.1` are outputs of one op.
+/// Moments of every tensor of a step by its path, its pass and, from an op's second output on, the output's number.
 class Recorder : public Observer<float> {
 public:
     void observe(const TensorEvent<float>& event) override {
@@ -39,24 +39,27 @@ std::map<std::string, Seen> first_step(const Recipe& recipe, const nn::DecoderCo
     return recorder.seen;
 }
 
-/// Whether a key is that of the layer `attention/<name>`: its value, its gradient or its weight's.
+/// True if a key names a tensor of the layer `attention/<name>`: the value or gradient of its output or its weight.
 bool of_layer(const std::string& key, std::string_view name) {
     return key.find(concatenate("/attention/", name, "/")) != std::string::npos;
 }
 
 const nn::DecoderConfig deep{.vocabulary = 65, .width = 256, .depth = 8, .heads = 4, .length = 128};
 
-/// Every tensor of a deep decoder's first step. Activations and weights have a standard deviation in [0.5, 2],
-/// attention's outputs (of the op and of the layer after it) in [0.5, 4]: the rows of a sequence become alike with
-/// depth. So do the differences between values, which the gradients of queries and keys come from: those fall from m /
-/// sqrt(head size), which is 1 here, to a fifth of it. Other gradients lie in [0.25, 4].
-/// `largest_sum`: of the gradients of the weights before and after attention, sums over rows that are alike.
+/// Checks the standard deviation of every tensor of a deep decoder's first step.
+/// Activations and weights lie in [0.5, 2].
+/// Attention's outputs (of the op and of the layer after it) lie in [0.5, 4], because the rows of a sequence become
+/// alike with depth.
+/// Then the differences between values shrink, and the gradients of queries and keys, which come from them, shrink too:
+/// from m / sqrt(head size), which is 1 here, to a fifth of it.
+/// Other gradients lie in [0.25, 4].
+/// `largest_sum`: the limit for gradients of the weights before and after attention, which are sums over similar rows.
 void check_deep(const Recipe& recipe, double largest_sum) {
     std::size_t values = 0, gradients = 0;
     for (const auto& [key, seen] : first_step(recipe, deep)) {
         const double std = seen.moments.std;
         INFO(recipe.name << ", " << key << ": std " << std);
-        if (seen.op == "softmax_cross_entropy") continue;  // one number
+        if (seen.op == "softmax_cross_entropy") continue;  // a single number has no standard deviation
         if (seen.op == "readout" && seen.pass == Pass::value) {
             CHECK(std == Approx(std::pow(256.0, 0.5 - recipe.readout_exponent)).epsilon(0.25));
         } else if (seen.pass == Pass::value) {
@@ -72,9 +75,10 @@ void check_deep(const Recipe& recipe, double largest_sum) {
             CHECK(std <= (query_or_key ? 1.25 : sum ? largest_sum : 4.0));
         }
     }
-    // Each of 8 blocks: two residual layers of a split in two, a norm and a sum; 6 linear layers and their weights,
-    // attention, gelu. Around them: two lookups and their tables, a sum, a norm, the readout's weight; gradients of the
-    // logits.
+    // Each of the 8 blocks has 2 residual layers, each with a split (2 outputs), a norm and a sum.
+    // It also has 6 linear layers, their 6 weights, attention and gelu.
+    // Around the blocks are 2 lookups, their 2 tables, a sum, a norm and the readout's weight.
+    // The additional gradient is the gradient of the logits.
     CHECK(values == 8 * (2 * 4 + 6 + 6 + 2) + 2 + 2 + 1 + 1 + 1);
     CHECK(gradients == values + 1);
 }
@@ -83,11 +87,11 @@ void check_deep(const Recipe& recipe, double largest_sum) {
 
 TEST_CASE("runs: at initialisation every activation, weight and gradient of a deep decoder has unit scale") {
     Recipe recipe = find_recipe("unit-fp32");
-    recipe.readout_exponent = 1.0;  // u-µP: logits nearly flat, gradients of different rows independent
+    recipe.readout_exponent = 1.0;  // u-µP: logits are nearly flat, and gradients of different rows are independent
     check_deep(recipe, 4.0);
 }
 
-TEST_CASE("runs: unit scale in FP8 with logits of unit scale, whose gradients have a part that all rows share") {
+TEST_CASE("runs: unit scale in FP8 with logits of unit scale, where gradients have a part common to all rows") {
     const Recipe recipe = find_recipe("unit-fp8");
     CHECK(recipe.readout_exponent == 0.5);
     check_deep(recipe, 6.0);
@@ -95,7 +99,7 @@ TEST_CASE("runs: unit scale in FP8 with logits of unit scale, whose gradients ha
 
 TEST_CASE("runs: gradients of queries and keys are at m / sqrt(head size)") {
     auto config = deep;
-    config.depth = 1;  // rows are independent here
+    config.depth = 1;  // rows are independent in the first block
     config.attention_mult = 1.0;
     std::size_t found = 0;
     for (const auto& [key, seen] : first_step(find_recipe("unit-fp8"), config)) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A format of the user's own, UNITSCALE_TEST_FORMAT, in one line. Where it makes no sense the compiler must say why.
+// A user's format in one line, UNITSCALE_TEST_FORMAT. If the format is invalid, the compiler's message must give the
+// reason.
 #include <unitscale/formats/format.hpp>
 
 constexpr unitscale::FloatFormat mine = unitscale::make_format(UNITSCALE_TEST_FORMAT);

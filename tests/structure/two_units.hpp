@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-// What the two units of this check do, each for itself: the functions are static, so that each unit compiles its own
-// copy for its own instruction set, while the inline functions of the library are merged by the linker.
+// Functions that both units of this check run.
+// They are static, so that each unit compiles its own copy for its own instruction set.
+// The linker merges the inline functions of the library.
 
 #include <unitscale/unitscale.hpp>
 
@@ -18,7 +19,7 @@ namespace two_units {
 using unitscale::MemoryPool;
 using unitscale::Tensor;
 
-/// Everything about our types that must not depend on compiler flags or on what was included before.
+/// Sizes, alignments and names of our types. They must not depend on compiler flags or on earlier includes.
 static std::vector<std::size_t> layout() {
     return {sizeof(Tensor<float>),
             alignof(Tensor<float>),
@@ -32,7 +33,7 @@ static std::vector<std::size_t> layout() {
             typeid(unitscale::Array<float>::storage_type).hash_code()};
 }
 
-/// A tensor [3, 37] of numbers over many binades, from the pool.
+/// A tensor [3,37] from the pool, with numbers in many binades.
 static Tensor<float> make(const std::shared_ptr<MemoryPool>& pool) {
     Tensor<float> x({3, 37}, pool);
     for (std::size_t i = 0; i < x.size(); ++i) {
@@ -41,8 +42,8 @@ static Tensor<float> make(const std::shared_ptr<MemoryPool>& pool) {
     return x;
 }
 
-/// The tensor rounded to 16 bits at random, then to 8 bits, by storage and shape of the argument: takes it over,
-/// replaces its memory, gives it back.
+/// The tensor rounded to 16 bits stochastically, then to 8 bits, in the shape [37,3].
+/// The function takes the argument over, replaces its memory and returns it.
 static Tensor<float> rounded(Tensor<float> x) {
     Tensor<float> y(x.shape());
     const unitscale::QuantiseOptions stochastic{.rounding = unitscale::Rounding::stochastic,
@@ -54,10 +55,10 @@ static Tensor<float> rounded(Tensor<float> x) {
     return x;
 }
 
-/// A product x^T x, rows and reductions through the kernels, which take and give back scratch memory: sums that a wider
-/// register may form in another order.
-/// Eigen's own matrices and products must not be used here nor in the library: they allocate in one unit and free in
-/// the other, and what they allocate has a header or not, by -march.
+/// Results of the product x^T softmax(gelu(x)), with its kernels on rows, and of reductions. All use scratch memory.
+/// Wider registers may add the terms of these sums in another order.
+/// Eigen's own matrices and products must not be used here or in the library.
+/// They may allocate in one unit and free in the other, and the layout of their allocations depends on -march.
 static std::vector<float> sums(const Tensor<float>& x, const std::shared_ptr<MemoryPool>& pool) {
     const unitscale::Execution execution{.threads = 2, .pool = pool.get()};
     const auto rows = static_cast<std::ptrdiff_t>(x.dim(0));

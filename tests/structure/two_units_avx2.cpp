@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Compiled with -mavx2 -mfma, and with xtensor in sight before the library.
+// Compiled with -mavx2 -mfma. xtensor is included before the library.
 #if __has_include(<xtensor/containers/xarray.hpp>)
 #include <xtensor/containers/xarray.hpp>
 #include <xtensor/views/xview.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Compiled for the oldest x86-64. Links with a unit compiled for AVX2, trades tensors with it and compares results.
+// Compiled for the oldest x86-64 and linked with a unit compiled for AVX2.
+// Exchanges tensors with this unit and compares results.
 #include "two_units.hpp"
 
 #include <cmath>
@@ -32,18 +33,18 @@ int main() {
     {
         const Tensor<float> x = make(pool);
         const Tensor<float> y = make_avx2(pool);
-        // Random numbers of one kind are the same up to the contraction of products and sums.
+        // Random numbers of both units are equal, apart from the contraction of products and sums.
         for (std::size_t i = 0; i < x.size(); ++i) {
             expect(std::abs(x.data()[i] - y.data()[i]) <= 1e-5f * std::abs(x.data()[i]), "random numbers differ");
         }
-        // Each unit frees, copies and assigns what the other one made.
+        // Each unit frees, copies and assigns tensors of the other unit.
         const Tensor<float> p = rounded(y);
         const Tensor<float> q = rounded_avx2(y);
         expect(p.dim(0) == 37 && same_bits(p, q), "quantise gives other bits");
 
         const std::vector<float> a = sums(p, pool);
         const std::vector<float> b = sums_avx2(q, pool);
-        // The last one is the sum of all magnitudes: what the errors are relative to.
+        // Errors are relative to the last result, which is the sum of all magnitudes.
         expect(a.size() == b.size(), "sums differ in number");
         for (std::size_t i = 0; i < a.size(); ++i) {
             expect(std::abs(a[i] - b[i]) <= 1e-5f * a.back(), "sums differ");

@@ -43,7 +43,7 @@ template <class T>
 
 /// Checks an op in Half and BFloat16, forward and backward.
 /// Its results must equal the results in float from equal inputs, rounded once: arithmetic and sums are in Accum<T>.
-/// `value_roundings` and `gradient_roundings` allow more, e.g. for a gradient that is made from a rounded value.
+/// `value_roundings` and `gradient_roundings` allow more roundings, e.g. for a gradient computed from a rounded value.
 template <class F>
 void check_sixteen_bits(const char* name, const std::vector<Tensor<double>>& inputs, F f, int value_roundings = 1,
                         int gradient_roundings = 1) {

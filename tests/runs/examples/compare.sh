@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Runs a program and compares all that it prints with a file. Where the file says 0.31±0.02, a number between 0.29 and 0.33 is
-# right: the last bits of sums depend on the instruction set and the compiler, and training makes more of them.
+# Runs a program and compares its output with a file.
+# If the file has 0.31±0.02, a number between 0.29 and 0.33 is right.
+# Tolerances are needed because the last bits of sums depend on the instruction set and the compiler.
+# Training makes these differences larger.
 # Usage: compare.sh EXPECTED PROGRAM
 set -euo pipefail
 export LC_ALL=C
@@ -16,7 +18,7 @@ trap 'rm -rf -- "$folder"' EXIT
 status=0
 "$program" > "$folder/printed" < /dev/null || status=$?
 
-# What was printed, with lines that are near enough replaced by what the file says: diff then shows the others only.
+# Lines of the output within the tolerances are replaced by the file's lines, so that diff shows only the others.
 awk -v expected="$expected" '
   # Splits a line into gaps and words: gap, word, gap, word, ..., gap.
   function split_words(line, parts,   n) {
@@ -27,7 +29,8 @@ awk -v expected="$expected" '
     parts[++n] = line
     return n
   }
-  # Whether a word is what a word of the file, with a tolerance, stands for. Leaves in `longer` by how much.
+  # True if a word of the output is within the tolerance of a word of the file.
+  # Sets `longer` to the difference in length between the number and the expected number.
   function near(word, pattern,   sign, value, tolerance, rest, size, distance) {
     sign = index(pattern, "±")
     if (!sign || !match(word, /^-?[0-9]+(\.[0-9]+)?/)) return 0
@@ -46,7 +49,7 @@ awk -v expected="$expected" '
     for (i = 2; i < count; i += 2) {
       if (printed[i] == wanted[i]) continue
       if (!near(printed[i], wanted[i])) return 0
-      if (longer && printed[i - 1] != "") printed[i - 1] = wanted[i - 1]  # numbers in columns
+      if (longer && printed[i - 1] != "") printed[i - 1] = wanted[i - 1]  # numbers are aligned in columns
       if (longer && printed[i + 1] != "") printed[i + 1] = wanted[i + 1]
     }
     for (i = 1; i <= count; i += 2)

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# compare.sh accepts what it should and shows what differs.   Usage: self_test.sh
+# Tests that compare.sh accepts output within the tolerances and shows other output.
+# Usage: self_test.sh
 set -euo pipefail
 compare=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)/compare.sh
 folder=$(mktemp -d)
