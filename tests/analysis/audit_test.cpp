@@ -121,7 +121,8 @@ TEST_CASE("the true gradients of 50 random graphs agree with finite differences"
 }
 
 TEST_CASE(
-    "audit and truth agree on graphs with a fault built in: what is flagged points elsewhere, what is not does not") {
+    "audit and true gradients agree on graphs with a built-in fault: directions differ if and only if a fault is "
+    "flagged") {
     std::size_t valid = 0, flagged = 0;
     const auto compare = [&](std::uint64_t seed, const Fault& fault) {
         const Recipe recipe = unit_recipe();

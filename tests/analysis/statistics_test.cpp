@@ -221,7 +221,7 @@ TEST_CASE("statistics: quick sums hold where squares leave float's range and whe
     }
 }
 
-TEST_CASE("statistics: empty tensors, and options that make no sense") {
+TEST_CASE("statistics: empty tensors, and invalid options") {
     const TensorStatistics s = tensor_statistics(Tensor<float>(), {.format = e4m3});
     CHECK(s.count == 0);
     CHECK(s.rms == 0.0);

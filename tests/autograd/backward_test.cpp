@@ -248,7 +248,7 @@ TEST_CASE_METHOD(Propagating, "gradients of a parameter add up as data and scale
     CHECK(weight.gradient().data()[0] == 10.0);
 }
 
-TEST_CASE("a sum of tensors has the scale of the sum, or that of the other where any scale does") {
+TEST_CASE("a sum of tensors has the scale of sum_scale, or the other tensor's scale if one has any scale") {
     const auto sum = [](Tensor<double> to, const Tensor<double>& part) {
         add_scaled_tensor<double>({1, nullptr}, to, part, ScaleRounding::down);
         return to;

@@ -88,7 +88,7 @@ TEST_CASE("random multigraphs agree with the definition, and every vertex and ed
     CHECK(joined > 500);
 }
 
-TEST_CASE("two edges have the same label if and only if removing both disconnects what neither does alone") {
+TEST_CASE("two edges have one label if and only if removing both disconnects nodes that removing either one does not") {
     CutEdgeFinder finder;
     std::size_t pairs = 0, others = 0;
     for (std::uint64_t graph = 0; graph < 200; ++graph) {

@@ -42,7 +42,7 @@ TEST_CASE("objects of an arena do not overlap") {
         REQUIRE(((*made[static_cast<std::size_t>(i)])[0] == i && (*made[static_cast<std::size_t>(i)])[8] == -i));
 }
 
-TEST_CASE("an arena moves what it is given and refuses what does not fit a block") {
+TEST_CASE("an arena moves its argument and refuses an object larger than a block") {
     Arena arena;
     std::string* text = arena.make(std::string(100, 'x'));
     REQUIRE(text->size() == 100);
@@ -106,7 +106,7 @@ struct Counted {
 };
 }  // namespace
 
-TEST_CASE("what a backward function holds is destroyed with the step, the backward pass or the tape") {
+TEST_CASE("captures of a backward function are destroyed with the step, the backward pass or the tape") {
     const Recipe recipe;
     ScalingState state;
     int alive = 0;

@@ -18,7 +18,7 @@ TEST_CASE("an op's factors are a list in braces or a span") {
                         "betas: 9 in braces; expected at most 8, or a span");
 }
 
-TEST_CASE("factors in braces live as long as what they were given to") {
+TEST_CASE("factors in braces live as long as the OpInfo that holds them") {
     const auto make = [](double first) {
         return OpInfo{.name = "f", .betas = {first, 0.5}, .output_weights = {2.0 * first}};
     };
@@ -30,7 +30,7 @@ TEST_CASE("factors in braces live as long as what they were given to") {
     CHECK(other.betas.values()[0] == 4.0);
 }
 
-TEST_CASE("unless an op says otherwise the plan joins its factors and arriving gradients are not weighted") {
+TEST_CASE("by default the plan joins an op's factors and arriving gradients are not weighted") {
     const OpInfo op{.name = "f"};
     CHECK(op.alpha == 1.0);
     CHECK(op.joined_by == JoinedBy::plan);

@@ -71,7 +71,7 @@ TEST_CASE("freezing is a flag and roles have names") {
     REQUIRE(name(ParameterRole::readout) == "readout");
 }
 
-TEST_CASE("what is made of a parameter's value is kept by type and key until the value is written") {
+TEST_CASE("results computed from a parameter's value are kept by type and key until the value is written") {
     Parameter<float> weight("weight", Shape{2}, {});
     weight.write().data()[1] = 3.0f;
     int made = 0;

@@ -83,7 +83,7 @@ TEST_CASE_METHOD(Fixture, "between a split and its join activations are joined a
     CHECK(edges(4) == Kinds{cut});
 }
 
-TEST_CASE_METHOD(Fixture, "two losses are joined: what leads to both is no cut-edge") {
+TEST_CASE_METHOD(Fixture, "two losses are joined: an edge on the way to both is no cut-edge") {
     const auto x = vector_input<double>(tape, {2.0});
     const auto trunk = square(x, free), head_a = square(trunk, free), head_b = square(trunk, free);
     tape.backward({head_a, head_b}, {1.0, 1.0});
@@ -92,7 +92,7 @@ TEST_CASE_METHOD(Fixture, "two losses are joined: what leads to both is no cut-e
     CHECK(edges(2) == Kinds{joined});
 }
 
-TEST_CASE_METHOD(Fixture, "what carries no gradient and what no loss depends on is left out") {
+TEST_CASE_METHOD(Fixture, "edges without a gradient and ops that no loss depends on are left out") {
     const auto x = vector_input<double>(tape, {2.0}), constant = vector_input<double>(tape, {1.0}, false);
     Parameter<double> frozen("frozen", Shape{1}, {});
     frozen.set_requires_gradient(false);

@@ -95,7 +95,7 @@ TEST_CASE("a recorded graph numbers tensors and ops in order and knows who made 
     CHECK(graph.last_slot() == node.outputs[0]);
 }
 
-TEST_CASE("an op whose inputs need no gradient keeps no backward function; clearing destroys what is kept") {
+TEST_CASE("an op without inputs that need a gradient keeps no backward function; clearing destroys kept functions") {
     RecordedGraph<double> graph;
     const auto token = std::make_shared<int>(1);
     const auto backward = [token](BackwardContext<double>&) {};
@@ -161,7 +161,7 @@ TEST_CASE_METHOD(Step, "a step with .retain keeps every value") {
     CHECK(tape.slot(1).has_gradient);
 }
 
-TEST_CASE_METHOD(Step, "an op that reads what it said it would not read is told so") {
+TEST_CASE_METHOD(Step, "an op that reads a value against its declaration is an error") {
     tape.begin_step();
     const auto x = vector_input<double>(tape, {1.0});
     const auto y = square(square(x));

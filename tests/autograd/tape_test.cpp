@@ -226,7 +226,7 @@ TEST_CASE_METHOD(Fixture, "handles of an earlier step, of another tape and of fr
     REQUIRE(x.value().data()[0] == 1.0);
 }
 
-TEST_CASE_METHOD(Fixture, "backward refuses what has no meaning") {
+TEST_CASE_METHOD(Fixture, "backward refuses invalid losses and seeds") {
     tape.begin_step();
     const auto x = vector_input<double>(tape, {1.0, 2.0});
     const auto constant = vector_input<double>(tape, {1.0}, false);
@@ -386,7 +386,7 @@ TEST_CASE("a step after the first of its kind allocates nothing") {
     if (can_count_allocations()) REQUIRE(counted == 0);
 }
 
-TEST_CASE("the allocation counter counts what malloc and operator new hand out") {
+TEST_CASE("the allocation counter counts allocations by malloc and operator new") {
     if (!can_count_allocations()) {
         SUCCEED("this build cannot count");
         return;
@@ -444,7 +444,7 @@ TEST_CASE_METHOD(Propagating, "a constant of one element is split into mantissa 
     CHECK(vector_input<double>(tape, {12.0, 12.0}, false).scaled().scale() == 1.0);
 }
 
-TEST_CASE_METHOD(Propagating, "what a recomputed part puts on the tape is the same both times") {
+TEST_CASE_METHOD(Propagating, "a recomputed part puts equal tensors on the tape both times") {
     for (const Scaling scaling : {Scaling::none, Scaling::propagate}) {
         recipe.scaling = scaling;
         tape.begin_step();

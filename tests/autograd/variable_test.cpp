@@ -35,7 +35,7 @@ TEST_CASE("item is data times scale of the only element") {
                         "item: a value of shape [2] has 2 elements, not one");
 }
 
-TEST_CASE("item of a loss is what its op computed, before it was rounded to the tape's type") {
+TEST_CASE("item of a loss is the number that its op computed, before rounding to the tape's type") {
     const Recipe recipe;
     ScalingState state;
     Tape<Half> tape(recipe, state);

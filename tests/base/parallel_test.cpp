@@ -77,7 +77,7 @@ TEST_CASE("with OpenMP there are as many parts as threads asked for") {
     REQUIRE(available_threads() >= 1);
 }
 
-TEST_CASE("a library that asks OpenMP is told of one thread, ours are those asked for") {
+TEST_CASE("other libraries that ask OpenMP find one thread; our loops use the requested number") {
     omp_set_num_threads(3);
     {
         const OneThreadElsewhere one;

@@ -109,7 +109,7 @@ TEST_CASE("compare: every recipe on the same batches, with every seed, in any nu
     CHECK(TemporaryFolder::read(options.results_path()).starts_with(before));
 }
 
-TEST_CASE("compare: the results have what the page needs, and the loss is that of a run of its own") {
+TEST_CASE("compare: results have all data of the page, and the loss equals the loss of a separate run") {
     const TemporaryFolder folder;
     const ComparisonOptions options = small(folder);
     const RunResult result = train_one(options, "fp8-amax", [](const LanguageStep&) {});
@@ -162,7 +162,7 @@ TEST_CASE("compare: a run that is stopped goes on from its checkpoint, to the sa
     CHECK(text_of(resumed) == text_of(whole));
 }
 
-TEST_CASE("compare: a run whose numbers fail is a result, with its reason and the first bad value") {
+TEST_CASE("compare: a run that fails numerically is a result, with the reason and the first bad value") {
     const TemporaryFolder folder;
     ComparisonOptions options = small(folder);
     options.recipes = {"fp32"};

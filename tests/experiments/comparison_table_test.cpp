@@ -61,7 +61,7 @@ TEST_CASE("comparison table: each recipe at its best rate, by the mean over seed
     CHECK(rows[2] == Row{"a", "0.1", "2.0400", "-", "+2.00 %", "0 of 1", "1", "2.00", "4.00", "1.23", "1000"});
 }
 
-TEST_CASE("comparison table: a rate with fewer failures is better, and failures are told") {
+TEST_CASE("comparison table: a rate with fewer failures is better, and failures are shown") {
     const Setup setup({"a"});
     const std::vector<RunResult> results = {ended("a", 0.1, 1, 3.0), ended("a", 0.1, 2, 3.0), ended("a", 0.2, 1, 2.0),
                                             failed("a", 0.2, 2)};

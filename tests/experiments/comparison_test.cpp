@@ -122,7 +122,7 @@ TEST_CASE("comparison: a fingerprint tells recipes of one name apart") {
     CHECK(fingerprint(recipe) != before);
 }
 
-TEST_CASE("comparison: its file gives back what it was given") {
+TEST_CASE("comparison: results read from the file equal the written results") {
     const TemporaryFolder folder;
     const auto path = folder.path() / "page.jsonl";
     const BiasWindow window{.run = {"fp32", 0.1, 1},

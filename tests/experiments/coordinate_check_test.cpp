@@ -58,7 +58,7 @@ Outcome outcome_of(const CoordinateCheckOptions& options) {
 
 }  // namespace
 
-TEST_CASE("coordinate check: a width's numbers are those of the same steps done by hand on the tape") {
+TEST_CASE("coordinate check: the numbers of a width equal the numbers of steps made by hand on the tape") {
     const TemporaryFolder folder;
     const CoordinateCheckOptions options = small(folder);
     const std::u32string text = io::read_text(options.run.data);
@@ -170,7 +170,7 @@ TEST_CASE("coordinate check: bad input is one line, before any training, and no 
     CHECK(error_of([&](auto& o) { o.out = missing; }) == "--out: " + missing + " cannot be written");
 }
 
-TEST_CASE("coordinate check: a run that blows up says where") {
+TEST_CASE("coordinate check: the error of a diverging run names width and step") {
     const TemporaryFolder folder;
     CoordinateCheckOptions options = small(folder);
     options.parametrisation = "standard";

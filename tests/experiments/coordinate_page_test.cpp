@@ -92,7 +92,7 @@ TEST_CASE("coordinate page: a curve for each layer and for each step") {
     CHECK(page.texts("h3") == Texts{"block0", "logits"});
 }
 
-TEST_CASE("coordinate page: axes in powers of two have a few ticks, and what is flat looks flat") {
+TEST_CASE("coordinate page: axes in powers of two have a few ticks, and flat curves look flat") {
     const auto axis = [](std::vector<double> y) {
         return experiments::power_axis({{.x = std::vector<double>(y.size(), 0.0), .y = y}}, "rms", 8);
     };

@@ -45,7 +45,7 @@ std::vector<std::string> names(const std::vector<experiments::LayerCoordinate>& 
 
 }  // namespace
 
-TEST_CASE("coordinate probe: every layer in order, no change before training, that of the tape's own values after") {
+TEST_CASE("coordinate probe: every layer in order, no change before training, the change of the tape's values after") {
     for (const char* recipe : {"fp32", "unit-fp32", "mup-fp32", "umup-fp32"}) {
         INFO(recipe);
         test::LanguageModel<double> model(find_recipe(recipe), small());
@@ -79,7 +79,7 @@ TEST_CASE("coordinate probe: every layer in order, no change before training, th
     }
 }
 
-TEST_CASE("coordinate probe: what enters and leaves a block obeys the block's sum") {
+TEST_CASE("coordinate probe: the inputs and outputs of a block obey the block's sum") {
     // With one token and one position attention's weights do not matter, and every layer can be computed by hand.
     nn::DecoderConfig config = small();
     config.depth = 1;
@@ -132,7 +132,7 @@ TEST_CASE("coordinate probe: what enters and leaves a block obeys the block's su
     }
 }
 
-TEST_CASE("coordinate probe: training goes on as if it had not been measured") {
+TEST_CASE("coordinate probe: measuring does not change the training") {
     const auto trained = [](bool measures) {
         test::LanguageModel<float> model(find_recipe("unit-fp8"), small());
         optim::Adam<float> optimiser(model.decoder.parameters(), {});

@@ -85,7 +85,7 @@ TEST_CASE("coordinate verdict: outputs and the embedding have no say") {
     CHECK(experiments::judge(experiments::layer_trends(outputs_only, 1)).verdict == CoordinateVerdict::flat);
 }
 
-TEST_CASE("coordinates: what cannot be judged is one line") {
+TEST_CASE("coordinates: measurements that cannot be judged are an error of one line") {
     auto none = measured({{"block0", 0.0}});
     none[1].steps[1][0].change = 0.0;
     CHECK(error_of([&] { static_cast<void>(experiments::judge(experiments::layer_trends(none, 1))); }) ==
@@ -138,7 +138,7 @@ TEST_CASE("coordinates: a table's rows have every width, the slope and the sprea
           std::vector<std::string>{"block0", "0", "0", "0", "none", "none"});
 }
 
-TEST_CASE("coordinate verdict: the rule is said with what it found") {
+TEST_CASE("coordinate verdict: the explanation has the rule and the slope that decided") {
     const std::string text = experiments::explain(judged({{"block0", 1.0}}), 8);
     CHECK(text.find("\nrule: of the changes' slopes the one farthest from 0 decides; within 0.25 of 0 is flat") !=
           std::string::npos);

@@ -79,7 +79,7 @@ std::string run(const std::shared_ptr<Scene>& scene, std::size_t jobs, std::size
 
 }  // namespace
 
-TEST_CASE("job queue: every job is done once, as many side by side as asked for and no more") {
+TEST_CASE("job queue: every job runs once, and the requested number of jobs run side by side") {
     constexpr std::size_t count = 20;
     for (const std::size_t jobs : {1u, 3u, 50u}) {
         const std::size_t beside = std::min(jobs, count);
@@ -136,7 +136,7 @@ TEST_CASE("job queue: the first error stops the jobs under way where they ask, a
     CHECK(scene->inside == 0);  // all have ended before it is thrown
 }
 
-TEST_CASE("job queue: what another job throws after the first error is dropped") {
+TEST_CASE("job queue: errors of other jobs after the first error are dropped") {
     const auto scene = std::make_shared<Scene>();
     const std::string error = run(scene, 2, 100, [s = scene.get()](std::size_t i) {
         s->enter();

@@ -16,7 +16,7 @@ LanguageRunOptions small(const std::filesystem::path& data) {
 
 }  // namespace
 
-TEST_CASE("language run: options that make no sense are errors that name the option") {
+TEST_CASE("language run: invalid options are errors that name the option") {
     const auto message = [](auto&& change) {
         LanguageRunOptions options = small("text.txt");
         change(options);

@@ -156,7 +156,7 @@ TEST_CASE("language run: trains, logs every step, evaluates, writes and reports"
     }
 }
 
-TEST_CASE("language run: quiet writes nothing; the same seed gives the same run, parts and threads aside") {
+TEST_CASE("language run: quiet writes nothing; one seed gives one run for any number of micro-batches and threads") {
     const test::TemporaryFolder folder;
     const auto data = folder.write("text.txt", proverb(60));
     const auto run_with = [&](auto&& change) {
@@ -284,8 +284,7 @@ TEST_CASE(
         Catch::StartsWith("train: the gradient norm is ") && Catch::Contains(" at step 51; try a lower --lr"));
 }
 
-TEST_CASE(
-    "language run: a run that was cut off after a checkpoint goes on to the same bits, for every kind of storage") {
+TEST_CASE("language run: an interrupted run continues from a checkpoint to equal bits, for every kind of storage") {
     const test::TemporaryFolder folder;
     for (const char* recipe : {"fp32", "fp16-auto-loss-scaled", "bf16", "unit-fp16", "scalify-fp8-4"}) {
         INFO(recipe);
@@ -316,7 +315,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("language run: weights go from one storage to another, and what was changed is said") {
+TEST_CASE("language run: weights go from one storage to another, and a note reports the rounding") {
     const test::TemporaryFolder folder;
     const auto file = (folder.path() / "weights.safetensors").string();
     const auto run_with = [&](const char* recipe, bool save) {

@@ -16,7 +16,7 @@ using test::Page;
 using test::PageElement;
 using test::Texts;
 
-TEST_CASE("page parts: a table has a header, text that is escaped, and what leads its rows") {
+TEST_CASE("page parts: a table has a header, escaped text and an element at the start of each row") {
     const Page page(html_table({{"a", "b"}, {"1<2", "x"}, {"3", "y&"}},
                                [](std::size_t row) { return "<i>" + std::to_string(row) + "</i>"; }));
     CHECK(page.problems() == Texts{});

@@ -34,7 +34,7 @@ TEST_CASE("run set: counts are from 1 to 1000") {
     CHECK(error_of([&] { options.check_counts(); }) == "--jobs: is 0; expected a number from 1 to 1000");
 }
 
-TEST_CASE("run set: the page has a name of its own, in a folder that can be written") {
+TEST_CASE("run set: the page has its own name, in a writable folder") {
     const TemporaryFolder folder;
     RunSetOptions options;
     for (const char* name : {"a.jsonl", "a.runs", ""}) {

@@ -59,7 +59,7 @@ TEST_CASE("sweep page: a curve for each recipe and width, with its spread, broke
     CHECK(axis_plot(results_of({"lr=1"}, {{{"1"}, 2.0}}), 0).curves.empty());
 }
 
-TEST_CASE("sweep page: the axis of losses shows all minima, and not what diverges") {
+TEST_CASE("sweep page: the axis of losses shows all minima, but no diverging losses") {
     std::vector<report::PlotCurve> curves(2);
     curves[0].y = {2.0, 2.2, 9.0};
     curves[1].y = {2.4, std::numeric_limits<double>::quiet_NaN(), 2.6};
@@ -156,7 +156,7 @@ TEST_CASE("sweep page: no link leads anywhere, in any state of the sweep") {
     }
 }
 
-TEST_CASE("sweep page: what is there depends on what is done") {
+TEST_CASE("sweep page: the finished runs determine the parts of the page") {
     const Page begun(sweep_page(results_of({"lr=1,2"}, {}), "begun"));
     CHECK(begun.says("begun"));
     CHECK(begun.count("table") == 0);

@@ -119,7 +119,7 @@ TEST_CASE("sweep search: an independent search tunes the rate, each multiplier a
     CHECK(sweep_points(space, search, low) == alone);
 }
 
-TEST_CASE("sweep search: what has failed is never the best") {
+TEST_CASE("sweep search: a failed point is never the best") {
     const Points points = {{"1"}, {"2"}, {"4"}};
     const auto losses = [&](std::vector<double> values) {
         return best_point(points, [&points, values](const SweepPoint& point) {

@@ -24,7 +24,7 @@ SweepSpace space_of(const std::vector<std::string>& axes) {
 
 }  // namespace
 
-TEST_CASE("sweep space: numbers as short texts that are read as the same numbers") {
+TEST_CASE("sweep space: numbers become short texts that are read as equal numbers") {
     CHECK(number_text(0.25) == "0.25");
     CHECK(number_text(32.0) == "32");
     CHECK(number_text(1e-5) == "1e-05");
@@ -50,7 +50,7 @@ TEST_CASE("sweep space: an axis is a list, a geometric list, or an interval") {
     CHECK_FALSE(parse_axis("lr=1").is_interval());
 }
 
-TEST_CASE("sweep space: what is no axis is one line") {
+TEST_CASE("sweep space: an invalid axis is an error of one line") {
     CHECK(axis_error("lr") == "--axis: is 'lr'; expected NAME=VALUES, such as lr=0.25:4:x2");
     CHECK(axis_error("beta=1") ==
           "--axis: unknown hyperparameter 'beta'; expected one of lr, lr_factor, alpha_attn, alpha_ffn_act, alpha_res, "
@@ -103,7 +103,7 @@ TEST_CASE("sweep space: a point's run") {
     CHECK(given.options_at({"4"}).lr == 1.0);
 }
 
-TEST_CASE("sweep space: every parameter but the recipe changes what it names") {
+TEST_CASE("sweep space: every parameter except the recipe changes the option that it names") {
     const LanguageRunOptions before = space_of({}).run;
     for (const SweepParameter& parameter : sweep_parameters) {
         if (parameter.is_recipe()) continue;

@@ -106,7 +106,7 @@ TEST_CASE("sweep: bad options are one line that names the option, before anythin
     CHECK(problem_of([](auto& o) { o.plot = "none/a.svg"; }) == "--plot: none/a.svg cannot be written");
 }
 
-TEST_CASE("sweep: a point's loss is that of a run of its own, in any number of jobs") {
+TEST_CASE("sweep: a point's loss equals the loss of a separate run, for any number of jobs") {
     const TemporaryFolder folder, other;
     SweepOptions options = small(folder);
     options.recipes = {"umup-fp32", "fp32"};
@@ -163,7 +163,7 @@ TEST_CASE("sweep: a failed run is a point with its reason, and is not made again
     CHECK_FALSE(std::filesystem::exists(options.unfinished()));
 }
 
-TEST_CASE("sweep: an independent search goes on through its stages by itself, and where it was") {
+TEST_CASE("sweep: an independent search runs all its stages, and a repeated call continues from the file") {
     const TemporaryFolder folder;
     SweepOptions options = small(folder);
     options.recipes = {"umup-fp32"};

@@ -34,7 +34,7 @@ std::string lines(std::size_t count) {
 
 }  // namespace
 
-TEST_CASE("unfinished run: a new one has an empty log and a name of its own") {
+TEST_CASE("unfinished run: a new run has an empty log and its own name") {
     const TemporaryFolder folder;
     const UnfinishedRun first(folder.path() / "runs", run, "a", 10), second(folder.path() / "runs", run, "b", 10);
     CHECK(first.lines().empty());
@@ -47,7 +47,7 @@ TEST_CASE("unfinished run: a new one has an empty log and a name of its own") {
     CHECK(std::filesystem::exists(second.log()));
 }
 
-TEST_CASE("unfinished run: it goes on from the checkpoint, and what was logged after it is forgotten") {
+TEST_CASE("unfinished run: it continues from the checkpoint and drops later lines of the log") {
     const TemporaryFolder folder;
     const UnfinishedRun before(folder.path(), run, "a", 10);
     const auto at = [&](std::uint64_t step, const std::string& log) {
@@ -81,7 +81,7 @@ TEST_CASE("unfinished run: a label's strange signs become plain, and a long one 
     CHECK(unfinished_path(folder.path(), std::string(1000, 'a'), "x").filename().string().size() == 100 + 1 + 16);
 }
 
-TEST_CASE("unfinished run: why a run has failed, without what its caller knows") {
+TEST_CASE("unfinished run: the reason of a failure, without the caller's name and advice") {
     CHECK(failure_text(RunFailed("train: the loss is nan at step 3; try a lower --lr (it is 1)")) ==
           "the loss is nan at step 3");
     CHECK(failure_text(RunFailed("checkpoint: a cannot be written")) == "checkpoint: a cannot be written");
@@ -94,7 +94,7 @@ TEST_CASE("unfinished run: a folder that cannot be made is an error") {
                         "unfinished runs: " + (folder.path() / "file" / "runs").string() + " cannot be made");
 }
 
-TEST_CASE("unfinished run: biases are those of amax rules by tensor") {
+TEST_CASE("unfinished run: biases come from amax rules by tensor only") {
     Recipe recipe = find_recipe("fp8-amax");
     recipe.products.back().formats.weight_scale.granularity = ScaleGranularity::row;
     recipe.products.back().formats.gradient_scale.source = ScaleSource::constant;

@@ -280,7 +280,7 @@ TEST_CASE("bf16 is the upper half of a float, rounded") {
     REQUIRE(wrong == 0);
 }
 
-TEST_CASE("fp32 gives floats back, but for infinity when saturating") {
+TEST_CASE("fp32 returns floats unchanged, except infinity when saturating") {
     const std::vector<float> in = float_sample(2000, false);
     std::vector<float> out(in.size());
     quantise(fp32, in, out, {.overflow = Overflow::to_infinity});

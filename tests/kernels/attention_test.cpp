@@ -282,7 +282,7 @@ TEST_CASE("causal attention over a prefix gives the outputs of the whole", "[ker
     }
 }
 
-TEST_CASE("large logits do not overflow and what is not a number propagates to the rows that see it",
+TEST_CASE("large logits do not overflow, and a NaN reaches the rows that see it and no others",
           "[kernels][attention]") {
     Case<float> c({1, 1, 1, 6, 6, 4, true});
     for (float& x : c.q) x *= 1e4f;
@@ -308,7 +308,7 @@ TEST_CASE("a query that sees no key gives zero", "[kernels][attention]") {
     for (std::size_t i = 3 * 4; i < 5 * 4; ++i) REQUIRE(c.out[i] != 0.0f);
 }
 
-TEMPLATE_TEST_CASE("few queries, whose keys may lie in a longer buffer, have the bits of the last ones of many",
+TEMPLATE_TEST_CASE("few queries, with keys in a longer buffer, have the bits of the last queries of many",
                    "[kernels][attention]", float, double, BFloat16) {
     using T = TestType;
     for (const Isa isa : {Isa::baseline, Isa::avx2, Isa::avx512}) {

@@ -27,8 +27,8 @@ std::vector<T> telling_data(std::size_t n) {
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("codes of a tensor are those of its elements, each rounded once", "[kernels]", float, double, Half,
-                   BFloat16) {
+TEMPLATE_TEST_CASE("codes of a tensor are the codes of its elements, each rounded once", "[kernels]", float, double,
+                   Half, BFloat16) {
     for (const auto& [known, format] : named_formats) {
         if (format.code_bits() > 8) continue;
         for (const Rounding rounding : {Rounding::nearest_even, Rounding::down, Rounding::stochastic})
@@ -86,7 +86,7 @@ TEST_CASE("coding gives the same bits for any thread count", "[kernels]") {
     }
 }
 
-TEST_CASE("coding reports what it cannot do before it writes", "[kernels]") {
+TEST_CASE("coding reports errors before it writes", "[kernels]") {
     std::vector<float> x(70, 1.3f);
     std::vector<std::uint8_t> codes(x.size(), 7);
     x[5] = x[69] = std::nanf("");

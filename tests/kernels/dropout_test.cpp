@@ -6,7 +6,7 @@
 using namespace unitscale;
 using namespace unitscale::kernels;
 
-TEST_CASE("dropout keeps what the stream says and divides by the kept share", "[kernels]") {
+TEST_CASE("dropout keeps the elements that the stream selects and divides by the kept share", "[kernels]") {
     const auto run = [](auto zero, double p, std::uint64_t first, double tolerance) {
         using T = decltype(zero);
         const RandomKey key{5, 9};

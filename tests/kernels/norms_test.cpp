@@ -76,8 +76,8 @@ TEST_CASE("norms save the row statistics and keep small variances above epsilon"
     CHECK(inverse[0] == Approx(1.0 / std::sqrt(5.0 + 1e-5)).epsilon(1e-14));
 }
 
-TEMPLATE_TEST_CASE("norms of rows whose squares leave the type's range are those of the row times a power of two",
-                   "[kernels]", float, double) {
+TEMPLATE_TEST_CASE("norms of a row with squares out of range equal norms of the row times a power of two", "[kernels]",
+                   float, double) {
     const std::size_t rows = 3, n = 70;
     const double tolerance = std::is_same_v<TestType, float> ? 2e-6 : 1e-14;
     const auto x = normal_data<TestType>(rows * n, 1), w = normal_data<TestType>(n, 2),
@@ -109,7 +109,7 @@ TEMPLATE_TEST_CASE("norms of rows whose squares leave the type's range are those
         }
 }
 
-TEST_CASE("an infinity or a NaN makes its row NaN, not 0, and no other", "[kernels]") {
+TEST_CASE("an infinity or a NaN makes its row NaN, not 0, and changes no other row", "[kernels]") {
     const float infinity = std::numeric_limits<float>::infinity();
     for (const float bad : {infinity, -infinity, std::nanf("")})
         for (const bool centred : {true, false}) {

@@ -32,7 +32,7 @@ TEST_CASE("column and row sums agree with plain loops", "[kernels]") {
     run(BFloat16(0), 700, 70, 4e-3);
 }
 
-TEST_CASE("sum and mean of all elements are those of a plain loop", "[kernels]") {
+TEST_CASE("sum and mean of all elements equal the results of a plain loop", "[kernels]") {
     for (const std::size_t n : {0u, 1u, 16384u, 50001u}) {
         const auto x = normal_data<float>(n, 2);
         double total = 0.0;

@@ -57,7 +57,7 @@ TEMPLATE_TEST_CASE("data_norm: largest magnitude, mean magnitude, root mean squa
         CHECK(kernels::data_norm(one, norm, x.data(), n) == kernels::data_norm(two, norm, x.data(), n));
 }
 
-TEST_CASE("data_norm: at the ends of float's range, of nothing, and of what is no number") {
+TEST_CASE("data_norm: at the ends of float's range, of no elements, of infinity and of NaN") {
     const Execution one{};
     for (const float size : {1e-40f, 3e38f}) {
         const std::vector<float> x(100, -size);

@@ -78,8 +78,7 @@ TEST_CASE("logarithm in float is within 1 ulp of the double one, subnormals incl
     CHECK(logarithm(2.0) == std::log(2.0));
 }
 
-TEMPLATE_TEST_CASE("square roots of a block are those of the standard library, to the bit", "[kernels]", float,
-                   double) {
+TEMPLATE_TEST_CASE("square roots of a block equal the standard library's, to the bit", "[kernels]", float, double) {
     const auto x = normal_data<TestType>(static_cast<std::size_t>(block_size), 1);
     for (const std::ptrdiff_t count : {1, 16, 17, 63, 64}) {
         Block<TestType> in{}, roots{};
@@ -99,7 +98,7 @@ TEST_CASE("logistic is right on both sides and saturates", "[kernels]") {
     CHECK(logistic(200.0f) == 1.0f);
 }
 
-TEST_CASE("element conversions equal those of the storage types", "[kernels]") {
+TEST_CASE("element conversions equal the conversions of the storage types", "[kernels]") {
     const auto same = [](auto a, auto b) { return std::bit_cast<std::uint16_t>(a) == std::bit_cast<std::uint16_t>(b); };
     std::size_t differing = 0;
     for (std::uint32_t code = 0; code < 0x10000u; ++code) {

@@ -57,7 +57,7 @@ TEST_CASE("Attention: four linear layers around ops::attention") {
     }
 }
 
-TEST_CASE("Attention: the default multiplier is that of the textbook softmax, and biases are asked for") {
+TEST_CASE("Attention: the default multiplier is the textbook softmax's, and biases are an option") {
     CHECK(make({.width = 32, .heads = 2}).mult(find_recipe("fp32")) == 4.0);
     CHECK(make({.width = 32, .heads = 2, .mult = 1.0}).mult(find_recipe("fp32")) == 1.0);
     nn::Attention<float> layer = make({.width = 4, .heads = 2, .bias = true});

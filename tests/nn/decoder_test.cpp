@@ -75,7 +75,7 @@ std::vector<analysis::FactorFit> compare_gradients(test::LanguageModel<double>& 
 
 }  // namespace
 
-TEST_CASE("Decoder: logits of a prefix equal those of the full pass under none and unit") {
+TEST_CASE("Decoder: logits of a prefix equal the full pass's logits under none and unit") {
     for (const Case& c : cases())
         for (const char* recipe : {"fp32", "unit-fp32"}) {
             INFO(c.name << ", " << recipe);
@@ -140,7 +140,7 @@ TEST_CASE("Decoder: the gradient of every parameter agrees with finite differenc
     }
 }
 
-TEST_CASE("Decoder: under unit each gradient is a positive constant times that of the same forward function") {
+TEST_CASE("Decoder: under unit each gradient is a positive constant times the true gradient of the forward function") {
     const auto batch = test::random_batch(2, 5, 7);
     for (const Case& c : cases()) {
         INFO(c.name);
@@ -223,7 +223,7 @@ TEST_CASE("Decoder: its own seed and position decide a token's vector; dropout f
     CHECK(model.state.path(model.tape.node(last - 1).site) == "decoder/norm/rms_norm");
 }
 
-TEST_CASE("Decoder: configurations and inputs that make no sense are errors") {
+TEST_CASE("Decoder: invalid configurations and inputs are errors") {
     const auto make = [](auto&& change) {
         nn::DecoderConfig config = cases()[0].config;
         change(config);

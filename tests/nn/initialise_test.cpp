@@ -57,7 +57,7 @@ TEST_CASE("initialise: normal weights, biases 0, gains 1, each parameter's strea
     CHECK(test::elements(weight.value()) != before);
 }
 
-TEST_CASE("initialise: under propagate the values are the same, data is near unit scale and the scale a power of two") {
+TEST_CASE("initialise: under propagate values are equal, data is near unit scale and the scale is a power of two") {
     const Recipe plain = find_recipe("fp32");
     Parameter<float> weight("net/weight", {50, 80}, {.role = ParameterRole::weight});
     Parameter<float> bias("net/bias", {9}, {.role = ParameterRole::bias});

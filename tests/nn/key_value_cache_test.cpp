@@ -133,7 +133,7 @@ TEMPLATE_TEST_CASE("KeyValueCache: tokens in parts have the logits of the whole 
         }
 }
 
-TEST_CASE("KeyValueCache: a planned factor is that of the plan, whatever the length") {
+TEST_CASE("KeyValueCache: a planned factor is the plan's factor for any length") {
     Recipe recipe = find_recipe("unit-fp32");
     recipe.automatic_rule = Constraint::gmean;
     test::LanguageModel<float> model(recipe, cases()[0].config);

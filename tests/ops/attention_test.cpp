@@ -57,7 +57,7 @@ TEST_CASE("attention: unit scale, and gradients of q and k at m d^-1/2") {
         }
 }
 
-TEST_CASE("attention: the value is that of the textbook formula") {
+TEST_CASE("attention: the value is given by the textbook formula") {
     test::OpTape<double> t(Scaling::none);
     const auto q = t.input({1, 2, 2}, 1), k = t.input({1, 2, 2}, 2), v = t.input({1, 2, 2}, 3);
     const Tensor<double>& y = ops::attention(q, k, v, {.mult = 3.0}).value();
@@ -90,7 +90,7 @@ TEST_CASE(
     test::check_nothing({{2, 3, 4}, {2, 0, 4}, {2, 0, 4}}, with({.heads = 2, .causal = false}), {2, 3, 4});
 }
 
-TEST_CASE("attention: errors name what does not fit") {
+TEST_CASE("attention: errors name the shape or option that does not fit") {
     test::OpTape<float> t;
     const auto x = t.input({2, 3, 8});
     REQUIRE_THROWS_WITH(ops::attention(x, x, x, {.heads = 3}), "attention: q [2,3,8] is not divisible by 3 heads");

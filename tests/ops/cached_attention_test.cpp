@@ -31,8 +31,8 @@ struct Buffers {
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("cached_attention: in whatever parts a sequence comes, its rows are those of attention", "[ops]",
-                   float, double) {
+TEMPLATE_TEST_CASE("cached_attention: a sequence in parts of any sizes gives the rows of attention", "[ops]", float,
+                   double) {
     using T = TestType;
     for (const Scaling scaling : {Scaling::none, Scaling::unit}) {
         test::OpTape<T> t(scaling, inference);
@@ -84,7 +84,7 @@ TEST_CASE("cached_attention: runs at attention's site, with its factor") {
           "block/attention");
 }
 
-TEST_CASE("cached_attention: errors name what does not fit") {
+TEST_CASE("cached_attention: errors name the shape or option that does not fit") {
     Buffers<float> buffers(2, 2, 5, 4);
     const auto message = [&](const Shape& q, const Shape& k, const Shape& v, const ops::AttentionOptions& options,
                              const StepOptions& step = inference, Scaling scaling = Scaling::none) {

@@ -44,7 +44,7 @@ constexpr std::array<double, 3> powers = {8.0, 2.0, 4.0};  // these norms, round
 
 }  // namespace
 
-TEST_CASE("dynamic_rescale: the value and the gradient are those of the identity") {
+TEST_CASE("dynamic_rescale: the value and the gradient equal the identity's") {
     for (const std::size_t norm : {0u, 1u, 2u}) {
         test::check_propagate({{3, 7}}, [=](auto&, auto& v) { return rescaled(v[0], norm); });
         test::check_propagate({{3, 7}}, [=](auto&, auto& v) { return gradient_rescaled(v[0], norm); });
@@ -92,7 +92,7 @@ TEST_CASE("dynamic_rescale: 2^-14 bounds it below, and data of norm 0, infinity 
     CHECK(same_values(y.scaled(), x.scaled()));
 }
 
-TEST_CASE("dynamic_rescale: what is there already costs no copy, and nothing is recorded under another scaling") {
+TEST_CASE("dynamic_rescale: an already rescaled tensor is not copied, and nothing is recorded under another scaling") {
     test::OpTape<float> t(Scaling::propagate);
     const auto x = t.input({1000});  // its root mean square is near 1
     const auto y = ops::dynamic_rescale_l2(ops::rebalance(x, 0.5));

@@ -40,7 +40,7 @@ TEST_CASE("log_softmax: under none the given factors have no effect") {
     CHECK(analysis::relative_error(with_factors.gradients[0], without.gradients[0]) == 0.0);
 }
 
-TEST_CASE("log_softmax: unit scale of the gradient where the factor is that of the consumer") {
+TEST_CASE("log_softmax: unit scale of the gradient with the consumer's factor") {
     // dx = dy - p sum of dy. For unit-normal dy and many classes the second term has variance about e/s.
     test::check_unit_scale({{200, 500}}, with({.unit = {{1.0, 1.0}}}), 1.0, {1.0});
 }
@@ -51,7 +51,7 @@ TEST_CASE("log_softmax: one element per row is certain; no rows and no elements 
     test::check_nothing({{3, 1}}, with({.unit = {{1.0, 1.0}}}), {3, 1});  // ln 1
 }
 
-TEST_CASE("log_softmax: without factors scaling unit is an error that says what to do") {
+TEST_CASE("log_softmax: without factors scaling unit is an error that names the remedy") {
     test::OpTape<float> t;
     REQUIRE_THROWS_WITH(ops::log_softmax(t.input({2, 3})),
                         "log_softmax: no rule for scaling 'unit'; state its factors with {.unit = Factors<1>{.alpha = "

@@ -27,7 +27,7 @@ TEST_CASE("log: values and the edges of its domain") {
     CHECK(x.gradient()(1) == infinity);
 }
 
-TEST_CASE("log: propagates scales, also where the plain number is none of the type") {
+TEST_CASE("log: propagates scales, also where the type cannot hold the plain number") {
     const auto f = [](auto&, auto& v) { return ops::log(v[0]); };
     test::check_propagate_at(test::positive_inputs({{3, 7}}), f);
     CHECK(test::propagated_scales({{3, 7}}, {8.0}, f, 0.25) == std::vector{1.0, 0.03125});

@@ -25,7 +25,7 @@ TEST_CASE("matmul: gradient, factors and value") {
     test::check_gradient_and_factors({{1, 1}, {1, 1}}, joined, 1.0, {1.0, 1.0});
 }
 
-TEST_CASE("matmul: every constraint joins the factors as it says") {
+TEST_CASE("matmul: every constraint joins the factors by its rule") {
     const auto with = [](Constraint constraint) {
         return [constraint](auto&, auto& v) { return ops::matmul(v[0], v[1], {.constraint = constraint}); };
     };

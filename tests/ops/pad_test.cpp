@@ -39,7 +39,7 @@ TEST_CASE("pad: another value around x, which has no gradient") {
     CHECK(ops::pad(t.input({1}), {0}, {1}, {.value = -infinity}).value()(1) == -infinity);
 }
 
-TEST_CASE("pad: unit scale where there is no padding; the gradient is that of the inside") {
+TEST_CASE("pad: unit scale without padding; the gradient is the inner part of the output's gradient") {
     test::check_unit_scale({{100, 200}}, with({0, 0}, {0, 0}), 1.0, {1.0});
     test::OpTape<double> t;
     const auto x = t.input({2});

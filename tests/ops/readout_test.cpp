@@ -20,7 +20,7 @@ TEST_CASE("readout: gradient, factors and value") {
     test::check_gradient_and_factors({{6, 5}, {4, 5}}, tied, 1.0 / 5, {1.0 / 5, std::sqrt(1.0 / 6)});
 }
 
-TEST_CASE("readout: u-µP logits start at width^-1/2 on purpose, those of Unit Scaling at 1, gradients at 1") {
+TEST_CASE("readout: logits start at width^-1/2 by design under u-µP and at 1 under Unit Scaling, gradients at 1") {
     test::check_unit_scale({{400, 100}, {200, 100}}, plain, 0.1, {1.0, 1.0});
     test::check_unit_scale({{400, 100}, {200, 100}}, flat, 1.0, {1.0, 1.0});
 }

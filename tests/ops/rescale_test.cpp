@@ -26,7 +26,7 @@ bool same_values(const Tensor<T>& a, const Tensor<T>& b) {
 
 }  // namespace
 
-TEST_CASE("rescale: another scale, the same value and gradient") {
+TEST_CASE("rescale: changes the scale, but neither the value nor the gradient") {
     test::check_propagate({{3, 7}}, setting);
     test::check_propagate({{3, 7}}, balancing);
     test::check_propagate({{3, 7}}, stopping);
@@ -79,7 +79,7 @@ TEST_CASE("rescale: nothing is recorded under another scaling") {
     }
 }
 
-TEST_CASE("rescale: what a scale cannot be stays in the data") {
+TEST_CASE("rescale: powers of two out of a scale's range stay in the data") {
     test::OpTape<double> t(Scaling::propagate);
     const auto x = test::scaled_input<double>(t.tape, {10}, 0x1p-100);
     const auto small = ops::rebalance(x, 0x1p-100), large = ops::rebalance(x, 1e308);

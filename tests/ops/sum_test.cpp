@@ -43,7 +43,7 @@ TEST_CASE("sum: values and shapes") {
     CHECK(ops::sum(x, {.axes = {-1}}).value()(1) == 15.0);
 }
 
-TEST_CASE("sum: the sums of micro-batches add up to that of the batch") {
+TEST_CASE("sum: the sums of micro-batches add up to the batch's sum") {
     test::OpTape<double> whole, part(Scaling::unit, {.micro_batches = 2});
     const auto x = whole.tape.input(Tensor<double>({4}, {1, 2, 3, 4}));
     const double first = ops::sum(part.tape.input(Tensor<double>({2}, {1, 2}))).item(),

@@ -140,8 +140,7 @@ TEST_CASE("independent decay does not depend on the learning rate, coupled decay
     REQUIRE(left_after_one(WeightDecay::coupled, 0.5) == 0.875);
 }
 
-TEST_CASE(
-    "groups set Adam's learning-rate factor, decay and what is trained; decay spares biases and norms when told to") {
+TEST_CASE("groups set Adam's learning-rate factor, decay and training; an option exempts biases and norms from decay") {
     Parameter<double> weight("block/weight", Shape{1}, {}), bias("block/bias", Shape{1}, {.role = ParameterRole::bias}),
         gain("block/gain", Shape{1}, {.role = ParameterRole::norm}), table("table", Shape{1}, {});
     for (auto* p : {&weight, &bias, &gain, &table}) p->write().data()[0] = 1.0;
@@ -161,7 +160,7 @@ TEST_CASE(
     REQUIRE(table.value().data()[0] == 1.0);
 }
 
-TEST_CASE("Adam writes through the version and skips what is frozen or has no gradient") {
+TEST_CASE("Adam writes through the version and skips parameters that are frozen or have no gradient") {
     Parameter<float> a("a", Shape{1}, {}), b("b", Shape{1}, {});
     Adam<float> adam({&a, &b});
     a.add_gradient(Tensor<float>(Shape{1}, {1.0f}));
@@ -226,7 +225,7 @@ TEST_CASE("a step of Adam after the first allocates nothing") {
     test::check_no_allocation<Adam, Half>(AdamOptions{.storage = test::coded_storage()});
 }
 
-TEST_CASE("Adam refuses options and learning rates that make no sense") {
+TEST_CASE("Adam refuses invalid options and learning rates") {
     Parameter<float> p("p", Shape{1}, {});
     const std::vector<Parameter<float>*> all{&p};
     REQUIRE_THROWS_WITH(Adam<float>(all, {.beta1 = 1.0}), "Adam: beta1 is 1; expected a number from 0 to below 1");
@@ -331,7 +330,7 @@ TEST_CASE("Adam without a master updates 16-bit weights in place, under the scal
     CHECK(p.value().data()[1] == Half(-1.25f));
 }
 
-TEST_CASE("Adam's state in fewer bits changes what it learns by a few per cent at most") {
+TEST_CASE("Adam's state in fewer bits changes the final loss by a few per cent at most") {
     const double in_float = least_squares_loss<float>({});
     CHECK(in_float > 0.05);  // due to the noise
     CHECK(in_float < 0.09);
@@ -402,7 +401,7 @@ TEST_CASE("Adam with state in codes goes on bit for bit, and has the same bits f
     CHECK(state.scalars == std::map<std::string, std::uint64_t>{{"p/updates", 3}});
 }
 
-TEST_CASE("Adam refuses storage that makes no sense") {
+TEST_CASE("Adam refuses invalid storage") {
     Parameter<float> p("p", Shape{1}, {});
     const std::vector<Parameter<float>*> all{&p};
     REQUIRE_THROWS_WITH(Adam<float>(all, {.storage = {.second_moment = {.format = e8m0}}}),

@@ -182,7 +182,7 @@ TEST_CASE("the trust ratio is 1 where parameter or update is zero, and for biase
     CHECK(first_step(ParameterRole::bias, 8.0, 0.0, decaying) == 8.0);
 }
 
-TEST_CASE("LAMB's groups set factor, decay and what is trained; frozen parameters keep value and state") {
+TEST_CASE("LAMB's groups set factor, decay and training; frozen parameters keep value and state") {
     Parameter<double> a("a", Shape{1}, {}), b("b", Shape{1}, {}), frozen("frozen", Shape{1}, {});
     for (auto* p : {&a, &b, &frozen}) fill_constant(p->write(), 4.0);
     Lamb<double> lamb({&a, &b, &frozen}, {.epsilon = 0.0,
@@ -248,7 +248,7 @@ TEST_CASE("a step of LAMB after the first allocates nothing") {
     test::check_no_allocation<Lamb, Half>(LambOptions{.storage = test::coded_storage()});
 }
 
-TEST_CASE("LAMB refuses options and learning rates that make no sense") {
+TEST_CASE("LAMB refuses invalid options and learning rates") {
     Parameter<float> p("p", Shape{1}, {});
     const std::vector<Parameter<float>*> all{&p};
     REQUIRE_THROWS_WITH(Lamb<float>(all, {.beta1 = 1.0}), "Lamb: beta1 is 1; expected a number from 0 to below 1");

@@ -89,7 +89,7 @@ TEST_CASE("an optimiser of one's own is its formula: the frame gives each parame
     CHECK(c.value().scale() == 4.0);
 }
 
-TEST_CASE("each kind of weight decay reaches the update as penalty or as what is kept") {
+TEST_CASE("each kind of weight decay reaches the update as penalty or as the share of the value that is kept") {
     const auto first = [](WeightDecay decay, double gradient) {
         Pair p("p", 2.0, gradient);
         p.write().set_scale(2.0);  // the value is 4
@@ -108,7 +108,7 @@ TEST_CASE("each kind of weight decay reaches the update as penalty or as what is
     CHECK(p.value().data()[0] == 3.5);
 }
 
-TEST_CASE("state lives from a parameter's first training on; what is frozen keeps value, version and state") {
+TEST_CASE("state lives from a parameter's first training on; frozen parameters keep value, version and state") {
     Pair a("a", 1.0, 1.0), b("b", 1.0, 1.0);
     Parameter<double> none("none", Shape{2}, {});
     SignDescent<double> optimiser({&a, &b, &none}, {.groups = {{.pattern = "b", .trained = false}}});

@@ -33,7 +33,7 @@ std::vector<double> plain_gradient(double size) {
 
 }  // namespace
 
-TEST_CASE("weight gradients are rounded to the format, those of other parameters are not") {
+TEST_CASE("weight gradients are rounded to the format, gradients of other parameters are not") {
     const Storage storage{.weight_gradient = Quantiser{.format = e5m2}};
     for (const double size : {1.0, 1e-3}) {
         const std::vector<double> plain = plain_gradient<float>(size);

@@ -49,7 +49,7 @@ TEST_CASE("a run may be all warm-up, and a constant stays") {
     REQUIRE(Schedule{.peak = 0.25, .steps = 1000}.at(1000) == 0.25);
 }
 
-TEST_CASE("a schedule that makes no sense is one clear line") {
+TEST_CASE("an invalid schedule is an error of one line") {
     REQUIRE_THROWS_WITH((Schedule{.steps = 10, .warmup = 11}.at(1)),
                         "schedule: warm-up of 11 steps is longer than the run of 10");
     REQUIRE_THROWS_WITH((Schedule{.steps = 0}.validate()), "schedule: steps is 0; expected at least 1");

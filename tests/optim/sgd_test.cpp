@@ -82,7 +82,7 @@ TEST_CASE("momentum by hand: a constant gradient of 1 moves by lr, then lr 1.5, 
     REQUIRE(p.version() == 3);
 }
 
-TEST_CASE("SGD applies groups and skips what is frozen or has no gradient") {
+TEST_CASE("SGD applies groups and skips parameters that are frozen or have no gradient") {
     Parameter<double> a("a", Shape{1}, {}), b("b", Shape{1}, {.role = ParameterRole::bias}), c("c", Shape{1}, {}),
         d("d", Shape{1}, {});
     for (auto* p : {&a, &b, &c}) p->add_gradient(Tensor<double>(Shape{1}, {1.0}));
@@ -135,7 +135,7 @@ TEST_CASE("SGD with state in codes goes on bit for bit, and has the same bits fo
     CHECK(state.scalars == std::map<std::string, std::uint64_t>{{"p/updates", 3}});
 }
 
-TEST_CASE("SGD refuses options and learning rates that make no sense") {
+TEST_CASE("SGD refuses invalid options and learning rates") {
     Parameter<float> p("p", Shape{1}, {});
     const std::vector<Parameter<float>*> all{&p};
     REQUIRE_THROWS_WITH(Sgd<float>(all, {.momentum = 1.0}), "Sgd: momentum is 1; expected a number from 0 to below 1");
@@ -185,7 +185,7 @@ TEST_CASE("SGD with 16-bit weights, a float master and a velocity in FP16 follow
     CHECK(worst > 0.0);
 }
 
-TEST_CASE("SGD without momentum keeps a master alone, and says how often it was updated") {
+TEST_CASE("SGD without momentum keeps only a master and the number of its updates") {
     Parameter<BFloat16> p("p", Shape{1}, {});
     p.write().data()[0] = BFloat16(1.0f);
     p.add_gradient(Tensor<BFloat16>(Shape{1}, {BFloat16(0.125f)}));

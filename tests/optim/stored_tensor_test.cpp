@@ -145,7 +145,7 @@ TEST_CASE("stored tensor: the largest magnitude takes the top of the format, at 
     CHECK(load(unscaled) == std::vector<float>{448.0f, -448.0f});
 }
 
-TEST_CASE("stored tensor: scales per block keep what one scale loses where blocks differ") {
+TEST_CASE("stored tensor: if blocks differ in size, scales per block keep values that a single scale loses") {
     std::vector<float> values(length);
     for (std::size_t i = 0; i < length; ++i)
         values[i] =
@@ -157,7 +157,7 @@ TEST_CASE("stored tensor: scales per block keep what one scale loses where block
     CHECK(relative_error(load(whole), values) > 0.5);
 }
 
-TEST_CASE("stored tensor: a positive number stays one where asked for") {
+TEST_CASE("stored tensor: an option keeps positive numbers positive") {
     const std::vector<float> values = {1.0f, 1e-30f, 0.0f, -1e-30f, -0.0f};
     for (const FloatFormat& format : formats)
         for (const bool scaled : {true, false}) {
@@ -218,7 +218,7 @@ TEST_CASE("stored tensor: zeros at first, and numbers that are not finite do not
     CHECK(StoredTensor<float>().empty());
 }
 
-TEST_CASE("stored tensor: what is kept as computed is the tensor itself") {
+TEST_CASE("stored tensor: values kept as computed are the tensor itself") {
     StoredTensor<float> tensor(Shape{length}, {});
     CHECK(tensor.is_computed());
     CHECK_FALSE(tensor.scaled_as_whole());

@@ -136,7 +136,7 @@ TEST_CASE("stored update: 16-bit weights are the rounding of a float master") {
     check_type(BFloat16{});
 }
 
-TEST_CASE("stored update: a master keeps what 16-bit weights alone would lose") {
+TEST_CASE("stored update: a master keeps changes that 16-bit weights alone would lose") {
     const auto moved = [](const std::optional<StateFormat>& master) {
         Run<Half> run(master, {}, {}, 1);
         run.weights.data()[0] = Half(1.0f);
@@ -164,7 +164,7 @@ TEST_CASE("stored update: a weight that somebody else wrote is the master from t
     CHECK(run.weights.data()[1] == Half(7.0f));
 }
 
-TEST_CASE("stored update: weights are rounded from what is stored of their master") {
+TEST_CASE("stored update: weights are rounded from the stored master") {
     Run<float> run(StateFormat{.format = e4m3, .block = 128}, {}, {});
     for (int t = 1; t <= 5; ++t) run.update(gradient_of<float>(t));
     const std::vector<double> master = values(run.master);

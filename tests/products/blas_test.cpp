@@ -52,8 +52,8 @@ TEST_CASE("a BLAS reads columns as they lie, rows transposed, and nothing else",
     REQUIRE_FALSE(matrix(3, 1, large, 3));
 }
 
-TEMPLATE_TEST_CASE("a BLAS can do what is neither rounded, packed nor scaled by row or column", "[kernels][blas]",
-                   float, double) {
+TEMPLATE_TEST_CASE("a BLAS can compute products that are neither rounded, packed nor scaled by row or column",
+                   "[kernels][blas]", float, double) {
     using Arguments = MatmulArguments<TestType>;
     const Arguments good = plain<TestType>(5, 6, 7);
     REQUIRE(blas_can(good));

@@ -258,7 +258,7 @@ TEST_CASE("every code of a byte is read as its number, NaN and infinity included
                 }
 }
 
-TEST_CASE("codes that no byte holds, and formats that make no sense, are errors that say so", "[kernels][matmul]") {
+TEST_CASE("codes wider than a byte, and invalid formats, are errors with the reason", "[kernels][matmul]") {
     const Case<float> test(e4m3, e4m3, 3, 20, 10, 1, false, 0, 0);
     const CodedMatrix wide{{}, fp16}, nonsense{{}, {.exponent_bits = 9, .mantissa_bits = 1, .bias = 3}};
     REQUIRE_THROWS_WITH(matmul_coded({}, test.args, {.b = &wide}), "matmul: b: codes of fp16 do not fit a byte");

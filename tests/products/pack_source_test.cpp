@@ -64,7 +64,7 @@ const Quantiser e4{.format = e4m3};
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("a source packs what the view that it was made of packs", "[kernels][matmul]", float, double, Half,
+TEMPLATE_TEST_CASE("a source packs panels equal to the panels of its view", "[kernels][matmul]", float, double, Half,
                    BFloat16) {
     using P = Accum<TestType>;
     const auto values = numbers<TestType>(2 * height * width);

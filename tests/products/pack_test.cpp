@@ -104,7 +104,7 @@ TEMPLATE_TEST_CASE("16-bit elements widen exactly and narrow to nearest even on 
     }
 }
 
-TEST_CASE("the first rows and columns of packed panels are those of the matrix, and B can be read where it lies",
+TEST_CASE("packed panels begin with the rows and columns of the matrix, and B can be read in place",
           "[kernels][matmul]") {
     const std::ptrdiff_t k = 9, n = 150;
     const auto b = numbers<float>(k * (n + 5));

@@ -59,7 +59,7 @@ TEST_CASE("begin_op: takes the tape and the next site of its name, and numbers t
                         "f: an empty Variable; make one with Tape::input, Tape::parameter or an op");
 }
 
-TEST_CASE("Op: what it records is what the tape has") {
+TEST_CASE("Op: the tape has the node that it records") {
     test::OpTape<double> t(Scaling::none);
     const auto y = sum_of<double>(t.tape.input(Tensor<double>({1}, {3.0}), true), {}, ideal);
     CHECK(y.item() == 3.0);

@@ -7,7 +7,7 @@
 
 using namespace unitscale;
 
-TEST_CASE("loss scaling: settings that make no sense are errors that name the field") {
+TEST_CASE("loss scaling: invalid settings are errors that name the field") {
     LossScaling{}.validate();
     LossScaling{.kind = LossScaleKind::automatic, .initial = 1.0, .growth = 1.0, .backoff = 0.9, .interval = 1}
         .validate();

@@ -58,7 +58,7 @@ TEST_CASE("a shifted format stays one that float, and for 8 bits bf16, holds") {
     CHECK(shifted(fp32, 5) == fp32);
 }
 
-TEST_CASE("rules that make no sense are errors") {
+TEST_CASE("invalid rules are errors") {
     check_rule("x", {});
     check_rule("x", {.source = ScaleSource::amax, .granularity = ScaleGranularity::row});
     CHECK_THROWS_WITH(

@@ -186,7 +186,7 @@ TEST_CASE("checkpoint: weights alone, with scales where there are any") {
     CHECK(static_cast<float>(narrow.value().data()[0]) == 0x3p-6f);
 }
 
-TEST_CASE("checkpoint: the facts of parameters are kept, and a run goes on only where they are the same") {
+TEST_CASE("checkpoint: the facts of parameters are kept, and a run continues only if they are equal") {
     const test::TemporaryFolder folder;
     const auto path = folder.path() / "facts.safetensors";
     const auto weight = [](std::size_t depth) {
@@ -209,7 +209,7 @@ TEST_CASE("checkpoint: the facts of parameters are kept, and a run goes on only 
     CHECK_NOTHROW(train::load_weights<float>(path, {deeper.get()}));
 }
 
-TEST_CASE("checkpoint: what does not fit is one clear line, and nothing is changed") {
+TEST_CASE("checkpoint: a file that does not fit is an error of one line, and nothing is changed") {
     const test::TemporaryFolder folder;
     const auto path = folder.path() / "run.safetensors";
     const Recipe recipe = find_recipe("unit-fp8");

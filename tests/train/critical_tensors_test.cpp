@@ -37,8 +37,7 @@ Tracked tracked(const Recipe& recipe, const std::vector<std::string>& patterns =
 }  // namespace
 
 TEST_CASE(
-    "critical products are those that a recipe leaves unrounded beside others that it rounds, with what goes into "
-    "them") {
+    "critical products are the unrounded products of a recipe that rounds others, with their inputs and weights") {
     const Tracked seen = tracked(find_recipe("umup-fp8"));
     std::vector<std::string> paths;
     for (const train::CriticalProduct& one : seen.products) {
@@ -62,7 +61,7 @@ TEST_CASE(
                                             "decoder/readout/readout"});
 }
 
-TEST_CASE("a recipe that rounds all products or none has no critical ones, nor has what was not tracked") {
+TEST_CASE("no product is critical under a recipe that rounds all products or none, or if it was not tracked") {
     CHECK(tracked(find_recipe("fp32")).products.empty());
     CHECK(tracked(find_recipe("umup-fp32")).products.empty());
     Recipe all = find_recipe("umup-fp8");

@@ -53,7 +53,8 @@ TEST_CASE("evaluate: the mean loss in bits over disjoint windows, however they a
 }
 
 // The logits have 16 bits; the sums over them do not.
-TEMPLATE_TEST_CASE("evaluate: a 16-bit tape's loss has a float's digits, whatever it sums to", "", Half, BFloat16) {
+TEMPLATE_TEST_CASE("evaluate: the loss of a 16-bit tape has a float's digits, for sums of any size", "", Half,
+                   BFloat16) {
     test::LanguageModel<TestType> model(find_recipe("fp32"), small);
     test::randomise(model.decoder.parameters(), 0.7);
     const auto tokens = text(23);

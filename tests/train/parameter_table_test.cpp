@@ -31,7 +31,7 @@ struct Parameters {
 
 }  // namespace
 
-TEST_CASE("parameter table: what u-µP makes of every role, group factors and frozen parameters included") {
+TEST_CASE("parameter table: every role under u-µP, with group factors and frozen parameters") {
     Parameters p;
     const Recipe recipe = find_recipe("umup-fp32");
     const optim::Adam<float> adam(
@@ -56,7 +56,7 @@ TEST_CASE("parameter table: what u-µP makes of every role, group factors and fr
     CHECK(printed == table);
 }
 
-TEST_CASE("parameter table: µP's and the standard model's, and the factors of the optimiser that is asked") {
+TEST_CASE("parameter table: µP and the standard parametrisation, with the factors of the given optimiser") {
     Recipe recipe = find_recipe("mup-fp32");
     recipe.hyperparameters.base_width = 4;  // a quarter of the model's width
     recipe.hyperparameters.base_depth = 1;  // a quarter of the model's depth
@@ -80,7 +80,7 @@ TEST_CASE("parameter table: µP's and the standard model's, and the factors of t
     CHECK(row(standard, "bias ") == "bias       [64]     bias       zeros    -           1       0.001          0.5");
 }
 
-TEST_CASE("parameter table: a readout with Unit Scaling's own exponent, and a learning rate that is none") {
+TEST_CASE("parameter table: a readout with Unit Scaling's own exponent, and invalid learning rates") {
     Parameters p;
     const Recipe recipe = find_recipe("unit-fp32");
     const optim::Adam<float> adam(p.all, {.parametrisation = recipe.parametrisation_rule()});

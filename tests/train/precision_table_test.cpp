@@ -74,7 +74,7 @@ Recipe fp16_operands() {
 }
 }  // namespace
 
-TEST_CASE("precision table: each row says what the product there really does, in all three products") {
+TEST_CASE("precision table: each row has the formats that the op uses in all three products") {
     for (const Recipe& recipe :
          {find_recipe("fp32"), find_recipe("unit-fp32"), fp16_operands(), find_recipe("unit-fp8")}) {
         test::LanguageModel<float> model(recipe, {.vocabulary = 17,

@@ -92,7 +92,7 @@ void add_fixture(
 
 // Measured, in double, float, Half and BFloat16: GPT-2 5.2e-16, 3.1e-7, 1.3e-3, 9.2e-3;
 // Llama 2.2e-7 (the package's norms and angles are float), 6.0e-7, 2.0e-3, 1.6e-2.
-TEST_CASE("pretrained: logits of GPT-2 and Llama are those of the package that published the weights") {
+TEST_CASE("pretrained: logits of GPT-2 and Llama equal the logits of the package that published the weights") {
     for (const char* name : {"gpt2", "gpt2_base", "llama", "llama_tied"}) {
         INFO(name);
         const bool gpt2 = std::string_view(name).starts_with("gpt2");
@@ -148,7 +148,7 @@ TEST_CASE("pretrained: the form of gelu, the norms' epsilon and the base of angl
     CHECK(base > 1e-2);
 }
 
-TEST_CASE("pretrained: without a config.json what shapes do not tell is asked for") {
+TEST_CASE("pretrained: without a config.json, settings that shapes do not determine are required") {
     const test::TemporaryFolder folder;
     const auto alone = [&](std::string_view name) { return copy_fixture(folder, name, {}); };
     auto path = alone("gpt2");
@@ -354,7 +354,7 @@ TEST_CASE("pretrained: weights of another model are one clear line, and change n
                           ": tensor 'model.layers.0.mlp.up_proj.weight_scale' belongs to no parameter of this model");
 }
 
-TEST_CASE("pretrained: damaged files load as what they say or are errors, in one line") {
+TEST_CASE("pretrained: damaged files load by their changed contents or are errors of one line") {
     const test::TemporaryFolder folder;
     const auto path = folder.path() / "model.safetensors";
     for (const char* name : {"gpt2_base", "llama_tied"}) {

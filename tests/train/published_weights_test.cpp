@@ -119,7 +119,7 @@ TEST_CASE("published weights: a number in a name") {
     CHECK(train::fill_number("ln", "") == "ln");
 }
 
-TEST_CASE("published weights: every row of a family has a parameter and a place of its own") {
+TEST_CASE("published weights: every row of a family has its own parameter and place") {
     const auto check_rows = [](const auto& names) {
         std::set<std::string_view> parameters;
         std::set<std::pair<std::string_view, std::size_t>> places;
@@ -133,7 +133,7 @@ TEST_CASE("published weights: every row of a family has a parameter and a place 
     check_rows(train::llama_names);
 }
 
-TEST_CASE("published weights: GPT-2's fused and transposed layers become those of the decoder") {
+TEST_CASE("published weights: GPT-2's fused and transposed layers become the decoder's layers") {
     for (const char* prefix : {"", "transformer."}) {
         INFO(prefix);
         const File file(gpt2(prefix));
@@ -184,7 +184,7 @@ TEST_CASE("published weights: Llama's layers, with and without biases") {
         }
 }
 
-TEST_CASE("published weights: what is no parameter may be there, in any type") {
+TEST_CASE("published weights: files may hold tensors of any type that are no parameters") {
     Shapes shapes = gpt2();
     shapes.emplace_back("h.0.attn.bias", Shape{1, 1, 4, 4});
     shapes.emplace_back("h.1.attn.masked_bias", Shape{});
@@ -194,7 +194,7 @@ TEST_CASE("published weights: what is no parameter may be there, in any type") {
     CHECK_FALSE(File(Shapes{}).weights().has_value());
 }
 
-TEST_CASE("published weights: what does not fit is one line that names the tensor") {
+TEST_CASE("published weights: a tensor that does not fit is an error of one line that names it") {
     const auto refused = [](const Shapes& shapes, const std::string& message) {
         CHECK_THROWS_WITH(File(shapes).sizes(), message);
     };

@@ -127,7 +127,7 @@ TEST_CASE("saved model: a config survives the way there and back; a file that ha
     CHECK_THROWS_WITH(train::SavedModel<float>(path), "checkpoint: " + path.string() + ": has no recipe");
 }
 
-TEST_CASE("saved model: weights in 8 bits are those of the model, rounded with a bias per tensor") {
+TEST_CASE("saved model: weights in 8 bits are the model's weights, rounded with a bias per tensor") {
     const test::TemporaryFolder folder;
     const auto whole = folder.path() / "model.safetensors";
     static_cast<void>(train_and_save(find_recipe("fp32"), whole));

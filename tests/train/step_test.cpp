@@ -90,9 +90,8 @@ TEST_CASE("train_step: one and four micro-batches make the same update") {
 }
 
 TEST_CASE(
-    "train_step: the loss is the mean over the step's tokens, the update the optimiser's, the norm clipped where the "
-    "recipe says "
-    "so") {
+    "train_step: the loss is the mean over the step's tokens, the update the optimiser's, the norm clipped by the "
+    "recipe") {
     for (const double clip : {0.0, 1e-3}) {
         Recipe recipe = analysis::plain_recipe(Scaling::none);
         recipe.clip_norm = clip;

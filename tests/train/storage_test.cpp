@@ -8,7 +8,8 @@
 
 using namespace unitscale;
 
-TEST_CASE("with_storage: the recipe's element type as a template argument; what f returns comes back, references too") {
+TEST_CASE(
+    "with_storage: calls f with the recipe's element type as template argument and returns its result or reference") {
     Recipe recipe;
     double values[] = {0.0, 1.0, 2.0};
     const auto place = [&]<class T>(std::type_identity<T>) -> double& {
