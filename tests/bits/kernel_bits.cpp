@@ -185,7 +185,8 @@ template <class T>
 void norms(const char* type, std::ptrdiff_t rows, std::ptrdiff_t n) {
     auto x = numbers<T>(rows * n, 1);
     const auto w = numbers<T>(n, 2), c = numbers<T>(n, 3), dy = numbers<T>(rows * n, 4);
-    for (std::ptrdiff_t i = 0; i < n; ++i) x[static_cast<std::size_t>(i)] *= T(0x1p-80);  // a row whose squares vanish
+    // The squares of the first row underflow.
+    for (std::ptrdiff_t i = 0; i < n; ++i) x[static_cast<std::size_t>(i)] *= T(0x1p-80);
     std::vector<T> y(x.size()), dx(x.size()), dw(w.size()), dc(c.size());
     std::vector<Accum<T>> mean(static_cast<std::size_t>(rows)), inverse(mean.size());
     const NormGradients<T> to{

@@ -48,7 +48,8 @@ TEST_CASE("comparison page: a curve is the mean of the runs that ended, with its
     CHECK(curve.y == std::vector<double>{4.5, 2.5, 1.5});
     CHECK(curve.low == std::vector<double>{4, 2, 1});
     CHECK(curve.high == std::vector<double>{5, 3, 2});
-    const auto alone = mean_curve(of_runs({failed}), &RunResult::train_steps, &RunResult::train);  // as far as it went
+    // The curve of a failed run ends where the run failed.
+    const auto alone = mean_curve(of_runs({failed}), &RunResult::train_steps, &RunResult::train);
     CHECK(alone.y == std::vector<double>{9, 9});
     CHECK(alone.low.empty());
 }
@@ -124,7 +125,7 @@ TEST_CASE("comparison page: whole, alone, and with every part that the results h
         const auto curves = curves_of(page, chart);
         REQUIRE(curves.size() == 2);
         CHECK(curves.at("fp8<amax>").at(0).size() == 3);
-        CHECK(curves.at("fp16").at(0).size() == 2);  // as far as it went
+        CHECK(curves.at("fp16").at(0).size() == 2);  // up to the step at which the run failed
     }
     for (const char* role : {"activation", "gradient", "weight"}) {
         const auto curves = curves_of(page, std::string("biases of the ") + role + " of ffn/up/linear");

@@ -68,7 +68,8 @@ TEST_CASE("coordinate page: a curve for each layer and for each step") {
     for (const std::string& chart : charts) {
         INFO(chart);
         const auto curves = curves_of(page, chart);
-        const bool by_step = chart.starts_with("change of ");  // none at step 0, where nothing has changed
+        // Charts of changes have no curve for step 0, because nothing has changed.
+        const bool by_step = chart.starts_with("change of ");
         REQUIRE(curves.size() == 2);
         CHECK(curves.contains(by_step ? "step 1" : "block0"));
         CHECK(curves.contains(by_step ? "step 2" : "logits"));
@@ -112,7 +113,7 @@ TEST_CASE("coordinate page: axes in powers of two have a few ticks, and flat cur
         CHECK(tick.at == 0.0);
     }
     CHECK(strong == 1);
-    CHECK(axis({std::numeric_limits<double>::infinity()}).high > axis({}).low);  // nothing finite: some axis
+    CHECK(axis({std::numeric_limits<double>::infinity()}).high > axis({}).low);  // an axis without finite numbers
 }
 
 TEST_CASE("coordinate page: nothing trained is an error") {

@@ -87,9 +87,9 @@ TEST_CASE("job queue: every job runs once, and the requested number of jobs run 
         const std::string error = run(scene, jobs, count, [s = scene.get(), beside](std::size_t i) {
             s->enter();
             if (i < beside) {
-                s->wait_for([&] { return s->begun >= beside; });  // each of the first ones waits for the others
+                s->wait_for([&] { return s->begun >= beside; });  // each of the first jobs waits for the others
                 for (int turn = 0; turn < 2000; ++turn)
-                    std::this_thread::yield();  // more would come in here, if they were let
+                    std::this_thread::yield();  // a queue without a limit would begin further jobs in this time
             }
             ++s->done[i];
             --s->inside;
@@ -122,7 +122,7 @@ TEST_CASE("job queue: the first error stops the jobs under way where they ask, a
         try {
             s->wait_for([&] { return s->begun >= 2; });
             if (i == 1) throw std::runtime_error("job 1");
-            s->wait_for([&] {  // for the end that the error of job 1 puts to it
+            s->wait_for([&] {  // the error of job 1 ends this wait
                 s->queue.leave_if_stopped();
                 return false;
             });
@@ -133,7 +133,7 @@ TEST_CASE("job queue: the first error stops the jobs under way where they ask, a
     });
     CHECK(error == "job 1");
     CHECK(scene->begun == 2);
-    CHECK(scene->inside == 0);  // all have ended before it is thrown
+    CHECK(scene->inside == 0);  // all jobs have ended before the error is thrown
 }
 
 TEST_CASE("job queue: errors of other jobs after the first error are dropped") {

@@ -102,7 +102,7 @@ TEST_CASE("language run: trains, logs every step, evaluates, writes and reports"
         CHECK(result.train_bpc > 0.0);
         CHECK(result.train_bpc < 6.0);
         CHECK(result.valid_bpc > 0.0);
-        CHECK(result.valid_bpc < 4.5);  // 17 characters; alike they would be 4.09 bits each
+        CHECK(result.valid_bpc < 4.5);  // 17 characters of equal probability have 4.09 bits each
         CHECK(result.tokens_per_s > 0.0);
         CHECK(result.seconds > 0.0);
         CHECK(result.sample.size() == 40);
@@ -118,7 +118,7 @@ TEST_CASE("language run: trains, logs every step, evaluates, writes and reports"
         CHECK(parameters > 16 * 16 * 12);
         const std::size_t kept = (recipe.storage.master ? 3 : 2) * 4 * parameters;
         CHECK(result.state_bytes >= kept);
-        CHECK(result.state_bytes < 2 * kept + 100'000);  // in the allocator's blocks
+        CHECK(result.state_bytes < 2 * kept + 100'000);  // counted in the allocator's blocks
         CHECK(result.step_bytes > result.weight_bytes);
         CHECK(result.skipped == 0);
 
@@ -217,7 +217,7 @@ TEST_CASE("language run: a loss that is no longer finite ends the run, names the
         for (std::size_t i = 0; i < log.size(); ++i) CHECK(log[i].at("step") == i + 1);
         CHECK(test::TemporaryFolder::read(options.log).back() == '\n');
 
-        // Found in the last evaluation where no step follows.
+        // Without a following step the last evaluation finds the failure.
         options.steps = 1;
         message.clear();
         try {
@@ -276,7 +276,7 @@ TEST_CASE(
     CHECK(text_of(out.get()).find(concatenate(
               '\n', skipped, " of 24 steps were not taken: their loss scale was too large\n")) != std::string::npos);
 
-    // Fifty in a row are enough.
+    // Fifty skipped steps in a row end the run.
     options.set = {"loss_scaling.initial=1e30"};
     options.steps = 60;
     CHECK_THROWS_WITH(
@@ -352,7 +352,7 @@ TEST_CASE("language run: weights go from one storage to another, and a note repo
 TEST_CASE("language run: weight decay is of the parametrisation's kind") {
     const test::TemporaryFolder folder;
     LanguageRunOptions options = small(folder.write("text.txt", proverb(40)));
-    options.lr = 1e-12;  // decay alone moves anything
+    options.lr = 1e-12;  // so small that only decay changes the weights
     options.warmup = 0;
     options.weight_decay = 0.5;
     options.quiet = true;
@@ -371,9 +371,10 @@ TEST_CASE("language run: weight decay is of the parametrisation's kind") {
         static_cast<void>(run.run(out.get(), out.get()));
         return size() / before;
     };
-    double left = 1.0;  // independent of the learning rate: half of the schedule's share of its peak, in every step
+    // Independent decay in a step is half of the schedule's share of its peak, whatever the learning rate.
+    double left = 1.0;
     const optim::Schedule schedule{.kind = optim::ScheduleKind::cosine, .peak = 1.0, .steps = 12, .warmup = 0};
     for (std::size_t step = 1; step <= 12; ++step) left *= 1.0 - 0.5 * schedule.at(step);
     CHECK(left_of_weights("umup-fp32") == Approx(left).epsilon(1e-5));
-    CHECK(left_of_weights("fp32") == Approx(1.0).epsilon(1e-5));  // coupled to a rate of almost nothing
+    CHECK(left_of_weights("fp32") == Approx(1.0).epsilon(1e-5));  // decay coupled to a learning rate of almost 0
 }

@@ -42,7 +42,7 @@ TEST_CASE("page parts: a plot needs a curve of two points") {
     REQUIRE(curves.size() == 2);
     REQUIRE(curves.at("two").size() == 1);
     CHECK(curves.at("two")[0].size() == 2);
-    CHECK(page.count("style") == 0);  // the page has one for all
+    CHECK(page.count("style") == 0);  // the page has one style for all charts
 }
 
 TEST_CASE("page parts: a page brings all styles along") {

@@ -75,7 +75,7 @@ TEST_CASE("progress: on a terminal one line is drawn over, with a bar, and ended
               "[########################] step 4/4  2.000 bits/char  10 tokens/s  0:00 left");
         for (std::size_t step = 1; step <= 4; ++step) progress.update(step, 2.0, 10.0, 1.0);
         progress.finish();
-        progress.finish();  // once is enough
+        progress.finish();  // a second call does nothing
     });
     CHECK(text.starts_with("\r"));
     CHECK(count(text, "step 4/4") == 1);

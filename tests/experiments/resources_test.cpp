@@ -19,7 +19,7 @@ constexpr std::size_t block_bytes = 256'000'000;
 /// The measurements of a process that holds a block for a while.
 struct Peaks {
     double before = 0.0, holding = 0.0, afterwards = 0.0;
-    double by_the_system = 0.0;  ///< afterwards, in another way; 0: the system does not say
+    double by_the_system = 0.0;  ///< the peak afterwards, as text of the system; 0 if the system has no such text
 };
 
 /// Linux' own text about this process: "VmHWM:  2712 kB", where a kB is 1024 bytes.

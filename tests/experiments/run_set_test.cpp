@@ -61,7 +61,7 @@ TEST_CASE("run set: a tenth of a run is at least one step") {
 TEST_CASE("run set: a folder is removed when no unfinished run is left in it") {
     const TemporaryFolder folder;
     const std::filesystem::path runs = folder.path() / "a.runs";
-    remove_if_empty(runs);  // there is none
+    remove_if_empty(runs);  // a missing folder is no error
     std::filesystem::create_directory(runs);
     const std::filesystem::path file = folder.write("a.runs/run.jsonl", "{}\n");
     remove_if_empty(runs);

@@ -90,7 +90,8 @@ TEST_CASE("scale report: recipes side by side, against their own formats, in one
                 REQUIRE_FALSE(cell.is_null());
                 CHECK(cell.at("rms").size() == 4);  // steps 1, 6, 11 and 12
             }
-            // At initialisation, unit scale: rms within a factor of two of one; the loss and its logits aside.
+            // Unit scale at initialisation: the root mean square is within a factor of two of 1.
+            // The loss and its logits are exempt.
             if (row.at("name").get<std::string>().find("linear") != std::string::npos)
                 CHECK(std::abs(std::log2(row.at("value").at(0).at("start").at("rms").get<double>())) < 1.0);
         }

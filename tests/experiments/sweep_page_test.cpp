@@ -106,7 +106,7 @@ TEST_CASE("sweep page: whole, alone, with plots, tables, maps and failures") {
     CHECK(page.texts("summary") == Texts{"failed runs: 2", "all points"});
     CHECK(page.texts("li") == Texts{"unit-fp8, width 64, lr 2, seed 1: failed: the loss is <nan>",
                                     "unit-fp8, width 64, lr 2, seed 2: failed: the loss is <nan>"});
-    // Headings: the plot by learning rate, no search plot, which a grid has not, every table, the maps.
+    // Headings of the plot by learning rate, of every table and of the maps. A grid has no search plot.
     Texts headings = {"Loss by lr"};
     for (const SweepTable& table : sweep_tables(results)) headings.push_back(table.title);
     headings.push_back("Maps of pairs");

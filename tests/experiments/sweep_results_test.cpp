@@ -67,16 +67,16 @@ TEST_CASE("sweep results: the optimum of an axis lies between the best point's n
     optimum = axis_optimum({{-1.0, 3.0}, {0.0, 2.0}, {1.0, 1.0}});
     CHECK(optimum->log2 == 1.0);
     CHECK(optimum->note() == "at the upper edge");
-    // The neighbour above has failed: no parabola.
+    // The upper neighbour has failed, so there is no parabola.
     optimum = axis_optimum({{-1.0, 3.0}, {0.0, 2.0}, {1.0, infinity}});
     CHECK(optimum->log2 == 0.0);
     CHECK(optimum->note() == "beside a failed point");
     CHECK_FALSE(axis_optimum({{0.0, infinity}}).has_value());
     CHECK_FALSE(axis_optimum(std::vector<std::pair<double, double>>{}).has_value());
-    // The recipe does not read it.
+    // Losses are equal if the recipe does not use the parameter.
     CHECK(axis_optimum({{0.0, 2.0}, {1.0, 2.0}, {2.0, 2.0}})->note() == "no effect");
     CHECK(axis_optimum({{0.0, 2.0}})->note() == "at the lower edge");
-    // Equal losses beside each other: half-way at most.
+    // If neighbours have equal losses, the optimum is at most half-way between them.
     CHECK(axis_optimum({{0.0, 2.0}, {1.0, 1.0}, {2.0, 1.0}})->log2 == 1.5);
 }
 
@@ -91,7 +91,7 @@ TEST_CASE("sweep results: the best point of each recipe and size") {
     CHECK(results.loss({"64", "1"}) == infinity);
     CHECK(std::isnan(results.loss({"32", "4"})));
     SweepResults partly = results;
-    partly.points[0].seeds = {1, 2};  // one of them has not ended
+    partly.points[0].seeds = {1, 2};  // the run of one seed has not ended
     CHECK(std::isnan(partly.loss({"32", "1"})));
 }
 
@@ -140,7 +140,7 @@ TEST_CASE("sweep results: the map of two axes has its values in order, and holes
     CHECK(turned.rows == map->columns);
     CHECK(turned.losses[1][0] == 3.0);
     CHECK(turned.losses[0][2] == 2.0);
-    // A cross is no map.
+    // A cross of points gives no map.
     const SweepResults cross =
         results_of({"lr=1,2", "alpha_res=1,2"}, {{{"1", "1"}, 1.0}, {{"2", "1"}, 2.0}, {{"1", "2"}, 3.0}});
     CHECK_FALSE(loss_map(cross, sweep_slices(cross, {0, 1})[0], 0, 1).has_value());
@@ -153,12 +153,12 @@ TEST_CASE("sweep results: the transfer error by hand") {
     CHECK(transfer_error(map) == 0.25);
     map.losses[2] = {2.5, 2.0};
     CHECK(transfer_error(map) == 0.5);
-    // The other way round: the best row is column 1 of before, and both choose row 2.
+    // Transposed: the best row is the former column 1, and both rows choose the former row 2.
     CHECK(transfer_error(map.transposed()) == 0.0);
-    // The choice of row 1 is not known at row 2: only row 4 is left.
+    // The loss of row 1's choice is not known at row 2, so only row 4 counts.
     map.losses = {{3.0, 2.0}, {1.0, missing}, {2.0, 2.5}};
     CHECK(transfer_error(map) == 0.0);
-    // It fails there.
+    // The choice of row 1 fails at row 2.
     map.losses[1][1] = infinity;
     CHECK(transfer_error(map) == infinity);
     // A row that has failed throughout chooses nothing; a failed point is not chosen.

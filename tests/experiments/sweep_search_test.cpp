@@ -105,12 +105,12 @@ TEST_CASE("sweep search: an independent search tunes the rate, each multiplier a
         return point[1] == "1" && point[2] == "1" ? bowl(point) : missing;
     };
     CHECK(sweep_points(space, search, only_rates) == alone);
-    // All known: the default is the best value of the second multiplier, so that nothing new is tried.
+    // All losses are known. The default is the best value of the second multiplier, so no new point is tried.
     CHECK(sweep_points(space, search, bowl) == alone);
     const IndependentSearch stages = independent_search(space, {"1", "1", "1"}, bowl);
     CHECK(stages.best_rate == SweepPoint{"2", "1", "1"});
     CHECK(stages.combined == SweepPoint{"2", "0.5", "1"});
-    // Another loss, where both multipliers are best elsewhere.
+    // Another loss, for which the default of neither multiplier is best.
     const auto low = [](const SweepPoint& point) {
         return std::stod(point[0]) + std::stod(point[1]) + std::stod(point[2]);
     };
@@ -130,7 +130,7 @@ TEST_CASE("sweep search: a failed point is never the best") {
     CHECK(losses({2.0, 3.0, 2.0}) == 0u);
     CHECK_FALSE(losses({infinity, infinity, infinity}).has_value());
     CHECK_FALSE(losses({1.0, missing, 2.0}).has_value());
-    // Where every rate fails there is nothing to go on with.
+    // If every rate fails, the search ends.
     const SweepSpace space = space_of({"lr=1,2", "alpha_res=0.5,2"});
     CHECK(sweep_points(space, {.strategy = SweepStrategy::independent}, [](const SweepPoint&) {
               return infinity;

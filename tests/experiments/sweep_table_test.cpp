@@ -67,7 +67,7 @@ TEST_CASE("sweep table: how far the optimum moves over a size") {
     const SweepTable table = movement_table(two_widths());
     REQUIRE(table.rows.size() == 2);
     CHECK(table.rows[1] == Row{"unit-fp8", "lr", "width", "+1.00 at 32, +1.50 at 64", "0.50"});
-    // By recipe; at an edge it is at least that.
+    // Rows are recipes. The movement is a lower bound if an optimum is at an edge.
     const SweepTable recipes = movement_table(
         results_of({"recipe=fp32,unit-fp8", "width=32,64", "lr=1,2,4"}, {{{"fp32", "32", "1"}, 3.0},
                                                                          {{"fp32", "32", "2"}, 2.0},
@@ -121,7 +121,7 @@ TEST_CASE("sweep table: transfer errors of hyperparameters, with a size or anoth
     // lr 2 would choose alpha_res 2, which loses 0.5 at lr 1; alpha_res 2 would choose lr 1, as alpha_res 1 does.
     CHECK(both.rows[1] == Row{"unit-fp8", "lr", "alpha_res", "0.5000"});
     CHECK(both.rows[2] == Row{"unit-fp8", "alpha_res", "lr", "0.0000"});
-    // Sizes are rows, wherever their axis stands.
+    // Sizes are rows, at any place of their axis.
     const std::vector<FixedMap> maps = sweep_maps(results_of(
         {"lr=1,2", "width=32,64"}, {{{"1", "32"}, 1.0}, {{"1", "64"}, 1.5}, {{"2", "32"}, 2.5}, {{"2", "64"}, 2.0}}));
     REQUIRE(maps.size() == 1);

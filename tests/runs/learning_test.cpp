@@ -19,7 +19,7 @@ namespace {
 struct Learnt {
     double before = 0.0, after = 0.0;
     std::uint64_t skipped = 0;
-    std::uint64_t broken = 0;  ///< the step that was neither taken nor skipped and ended the run; 0 if there was none
+    std::uint64_t broken = 0;  ///< the step that ended the run because it was not taken and not skipped; 0: none
     std::string written{};
 };
 
