@@ -38,7 +38,7 @@ struct Setting {
             const auto scope = tape.scope("layer");
             const auto y = mul(square(x), square(tape.parameter(weight)));
             const auto parts = split(y);
-            const auto noise = with_noise(tape.input(Tensor<double>({1000})));
+            const auto noise = with_noise(tape.input(full<double>({1000}, 0.5)));
             return mul(mul(parts[0], noise), parts[1]);
         };
     }

@@ -65,7 +65,7 @@ TEST_CASE("clamp: empty inputs and errors") {
     REQUIRE_THROWS_WITH(ops::clamp(t.input({2}), {.low = std::nan("")}),
                         "clamp: low is nan and high is inf; expected low below high");
     REQUIRE_THROWS_WITH(ops::clamp(t.input({2}), {.low = 0.0, .unit = ops::Factors<1>{.alpha = 0.0}}),
-                        "clamp: unit rule {0, 1}; expected positive factors");
+                        "clamp: alpha is 0; expected a positive number");
     REQUIRE_THROWS_WITH(ops::clamp(t.input({2}), {.low = 0.0, .constraint = Constraint::to_left_grad_scale}),
                         "clamp: constraint to_left_grad_scale needs an op with two constrained inputs, this one has 1");
     REQUIRE_THROWS_WITH(ops::clamp(t.input({2}), {.low = 1.0, .high = 1.0}),

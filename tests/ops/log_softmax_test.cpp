@@ -57,7 +57,7 @@ TEST_CASE("log_softmax: without factors scaling unit is an error that names the 
                         "log_softmax: no rule for scaling 'unit'; state its factors with {.unit = Factors<1>{.alpha = "
                         "a, .betas = {b}}}");
     REQUIRE_THROWS_WITH(ops::log_softmax(t.input({2, 3}), {.unit = {{1.0, 0.0}}}),
-                        "log_softmax: unit rule {1, 0}; expected positive factors");
+                        "log_softmax: beta is 0; expected a positive number");
     REQUIRE_THROWS_WITH(ops::log_softmax(t.input({2, 3}), {.mult = -1.0}),
                         "log_softmax: mult is -1; expected a positive number");
     REQUIRE_THROWS_WITH(ops::log_softmax(t.input({})), "log_softmax: x has rank 0; expected at least one dimension");
