@@ -65,10 +65,10 @@ TEST_CASE("matmul: errors name the operands") {
                         "matmul: x [3] and w [3,5] need at least two dimensions each");
     REQUIRE_THROWS_WITH(
         ops::matmul(t.input({2, 3, 4}), t.input({3, 4, 5})),
-        "matmul: x [2,3,4] and w [3,4,5] have different batches; expected equal  leading extents, or a w of rank 2");
+        "matmul: x [2,3,4] and w [3,4,5] have different batches; expected equal leading extents, or a w of rank 2");
     REQUIRE_THROWS_WITH(
         ops::matmul(t.input({3, 4}), t.input({2, 4, 5})),
-        "matmul: x [3,4] and w [2,4,5] have different batches; expected equal  leading extents, or a w of rank 2");
+        "matmul: x [3,4] and w [2,4,5] have different batches; expected equal leading extents, or a w of rank 2");
 }
 
 TEST_CASE("matmul: propagates scales") {
