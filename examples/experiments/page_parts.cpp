@@ -30,8 +30,8 @@ std::string plot_card(std::string_view title, std::string_view note, report::Plo
     if (!drawable) return "";
     plot.label = title;
     plot.alone = false;
-    return concatenate("<div class=\"card recipes\"><h2>", title, "</h2><span class=\"soft\">", note, "</span>",
-                       report::svg_plot(plot), "</div>\n");
+    return concatenate("<div class=\"card recipes\"><h2>", report::escaped(title), "</h2><span class=\"soft\">",
+                       report::escaped(note), "</span>", report::svg_plot(plot), "</div>\n");
 }
 
 std::string figures_page(std::string_view title, std::string_view body) {

@@ -43,6 +43,10 @@ TEST_CASE("page parts: a plot needs a curve of two points") {
     REQUIRE(curves.at("two").size() == 1);
     CHECK(curves.at("two")[0].size() == 2);
     CHECK(page.count("style") == 0);  // the page has one style for all charts
+    const Page odd(plot_card("a < b", "c & d", plot));
+    CHECK(odd.problems() == Texts{});
+    CHECK(odd.texts("h2") == Texts{"a < b"});
+    CHECK(odd.texts("span") == Texts{"c & d"});
 }
 
 TEST_CASE("page parts: a page brings all styles along") {
