@@ -1,31 +1,23 @@
 // SPDX-License-Identifier: MIT
 #include "experiments/coordinate_check.hpp"
 
-#include <unitscale/autograd/tape.hpp>
 #include <unitscale/base/error.hpp>
 #include <unitscale/base/random.hpp>
-#include <unitscale/compiled.hpp>
 #include <unitscale/io/atomic_file.hpp>
 #include <unitscale/io/text.hpp>
 #include <unitscale/io/text_table.hpp>
 #include <unitscale/io/vocabulary.hpp>
-#include <unitscale/nn/decoder.hpp>
-#include <unitscale/nn/initialise.hpp>
-#include <unitscale/optim/adam.hpp>
-#include <unitscale/optim/loss_scaler.hpp>
 #include <unitscale/scaling/parametrisation.hpp>
 #include <unitscale/scaling/state.hpp>
-#include <unitscale/train/evaluate.hpp>
-#include <unitscale/train/step.hpp>
+#include <unitscale/train/batches.hpp>
 #include <unitscale/train/storage.hpp>
 
 #include "experiments/coordinate_page.hpp"
 #include "experiments/coordinate_probe.hpp"
+#include "experiments/language_run.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
-#include <span>
 #include <type_traits>
 #include <utility>
 
@@ -35,41 +27,23 @@ namespace {
 
 /// `measure_width` in the element type T.
 template <class T>
-[[nodiscard]] WidthCoordinates measure_width_as(const LanguageRunOptions& options, const Recipe& recipe,
-                                                const train::Split& parts, std::size_t vocabulary) {
-    train::check_storage<T>("measure_width", recipe);
-    nn::Decoder<T> model(options.decoder(vocabulary));
-    nn::initialise(model.parameters(), recipe, options.seed);
-    ScalingState state(options.seed);
-    Tape<T> tape(recipe, state, options.threads);
-    optim::Adam<T> optimiser(
-        model.parameters(),
-        {.beta1 = 0.9, .beta2 = 0.95, .parametrisation = recipe.parametrisation_rule(), .storage = recipe.storage});
-    optim::LossScaler scaler(recipe.loss_scaling);
-    const bool scales = recipe.loss_scaling.kind != LossScaleKind::none;
-    const double rate = options.lr.value_or(recipe.learning_rate);
-    train::Batch batch = train::make_batch(options.batch, options.seq);
-    const auto fill = [&](std::span<const std::int32_t> tokens, std::uint64_t step) {
-        train::fill_random(batch, tokens, {options.seed, hash_name("data")}, step);
-    };
-
-    fill(parts.validation, 0);
-    CoordinateProbe<T> probe(model, tape, batch.ids);
-    fill(parts.training, 1);
-    train::plan_factors(model, tape, batch);
+[[nodiscard]] WidthCoordinates measure_width_as(const LanguageRunOptions& options) {
+    LanguageRun<T> run(options);
+    train::Batch seen = train::make_batch(options.batch, options.seq);
+    train::fill_random(seen, run.split().validation, {options.seed, hash_name("data")}, 0);
+    run.plan();
+    CoordinateProbe<T> probe(run.model(), run.tape(), seen.ids);
     WidthCoordinates measured{.width = options.width, .steps = {probe.measure()}};
-    for (std::size_t step = 1; step <= options.steps; ++step) {
-        fill(parts.training, step);
-        train::StepResult result;
-        do {  // a step skipped for its loss scale does not count
-            result = train::train_step<T>(model, tape, optimiser, {&batch, 1}, rate, scales ? &scaler : nullptr);
-        } while (result.skipped && scaler.skipped_in_a_row() <= 50);
-        if (!result.updated)
-            throw RunFailed(concatenate("coordinate check: the loss or its gradient is not finite at width ",
-                                        options.width, ", step ", step, "; try a lower --lr (it is ", rate, ")"));
-        measured.last_loss = result.loss * train::bits_per_nat;
-        if (step == 1) measured.first_loss = measured.last_loss;
-        measured.steps.push_back(probe.measure());
+    try {
+        run.take_steps([&](const LanguageStep& step, const ScalingState&) {
+            measured.last_loss = step.train_bpc;
+            if (step.step == 1) measured.first_loss = measured.last_loss;
+            measured.steps.push_back(probe.measure());
+        });
+    } catch (const Diverged&) {
+        throw RunFailed(concatenate("coordinate check: the loss or its gradient is not finite at width ", options.width,
+                                    ", step ", measured.steps.size(), "; try a lower --lr (it is ",
+                                    options.lr.value_or(run.recipe().learning_rate), ")"));
     }
     return measured;
 }
@@ -100,11 +74,15 @@ void CoordinateCheckOptions::validate() const {
     }
 }
 
-WidthCoordinates measure_width(const LanguageRunOptions& options, const Recipe& recipe, const train::Split& parts,
-                               std::size_t vocabulary) {
-    return train::with_storage(recipe, [&]<class T>(std::type_identity<T>) {
-        return measure_width_as<T>(options, recipe, parts, vocabulary);
-    });
+WidthCoordinates measure_width(LanguageRunOptions options) {
+    options.constant_rate = options.repeat_skipped = options.quiet = true;
+    options.eval_every = options.sample = 0;
+    options.log.clear();
+    options.save.clear();
+    options.resume.clear();
+    options.weights.clear();
+    return train::with_storage(recipe_of(options),
+                               [&]<class T>(std::type_identity<T>) { return measure_width_as<T>(options); });
 }
 
 void coordinate_check(CoordinateCheckOptions options, std::FILE* text) {
@@ -115,7 +93,7 @@ void coordinate_check(CoordinateCheckOptions options, std::FILE* text) {
     const std::u32string characters = io::read_text(run.data);
     const io::CharacterVocabulary vocabulary(characters);
     const std::vector<std::int32_t> tokens = vocabulary.encode(characters);
-    const train::Split parts = train::split(tokens, run.seq);
+    static_cast<void>(train::split(tokens, run.seq));  // both parts are long enough
     io::check_writable("--out", options.out);
 
     // A normal run reaches the recipe's rate by a warm-up. Here the first step has the full rate. Its effect is largest
@@ -131,8 +109,7 @@ void coordinate_check(CoordinateCheckOptions options, std::FILE* text) {
         std::vector<WidthCoordinates> runs;
         LanguageRunOptions one = options.at(width);
         one.lr = rate;
-        for (std::size_t i = 0; i < options.seeds; ++i, ++one.seed)
-            runs.push_back(measure_width(one, recipe, parts, vocabulary.size()));
+        for (std::size_t i = 0; i < options.seeds; ++i, ++one.seed) runs.push_back(measure_width(one));
         measured.push_back(pooled(runs));
         std::fprintf(text, "width %zu: training loss %.3f, then %.3f bits per character\n", width,
                      measured.back().first_loss, measured.back().last_loss);

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <unitscale/scaling/recipe.hpp>
-#include <unitscale/train/batches.hpp>
-
 #include "experiments/coordinate_trend.hpp"
 #include "experiments/language_run_options.hpp"
 
@@ -33,12 +30,11 @@ struct CoordinateCheckOptions {
     void validate() const;
 };
 
-/// Trains one width with one seed for the options' steps, in the element type of the recipe.
+/// Trains one width with one seed for the options' steps: a LanguageRun at a constant rate, without evaluation.
 /// Every layer is measured before the first step and after each. Each step has its own batch, equal at every width.
 /// The measured batch is none of them: it holds windows of the validation text.
 /// RunFailed: a loss or a gradient norm is not finite.
-[[nodiscard]] WidthCoordinates measure_width(const LanguageRunOptions& options, const Recipe& recipe,
-                                             const train::Split& parts, std::size_t vocabulary);
+[[nodiscard]] WidthCoordinates measure_width(LanguageRunOptions options);
 
 /// Trains every width for a few steps and reports how the layers' outputs and their changes depend on the width. Tables
 /// go to `text` and a page to `out`. The last line is `verdict: flat`, `verdict: growing` or `verdict: shrinking` (see

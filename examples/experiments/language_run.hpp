@@ -77,10 +77,11 @@ public:
         train::check_storage<T>("LanguageRun", recipe_);
         if (!options.log.empty()) log_ = std::make_unique<io::JsonLog>(options.log, !options.resume.empty());
         nn::initialise(model_.parameters(), recipe_, options.seed);
-        schedule_ = {.kind = optim::ScheduleKind::cosine,
-                     .peak = peak(),
-                     .steps = options.steps,
-                     .warmup = options.warmup.value_or(std::max<std::size_t>(options.steps / 10, 1))};
+        schedule_ = {.peak = peak(), .steps = options.steps};
+        if (!options.constant_rate) {
+            schedule_.kind = optim::ScheduleKind::cosine;
+            schedule_.warmup = options.warmup.value_or(std::max<std::size_t>(options.steps / 10, 1));
+        }
         schedule_.validate();
     }
 
@@ -88,6 +89,17 @@ public:
     [[nodiscard]] nn::Decoder<T>& model() noexcept { return model_; }
     [[nodiscard]] ScalingState& state() noexcept { return state_; }
     [[nodiscard]] Tape<T>& tape() noexcept { return tape_; }
+    [[nodiscard]] const train::Split& split() const noexcept { return parts_; }
+
+    /// Fixes the forward factors before any other computation.
+    void plan() { train::plan_factors(model_, tape_, first_batch(), options_.micro_batches); }
+
+    /// Takes all steps without output and without an evaluation at the end. `watch` sees every completed step.
+    void take_steps(const StepWatcher& watch) {
+        restore(stdout);
+        Progress silent(stdout, options_.steps, true);
+        train(stdout, silent, watch);
+    }
 
     /// The settings, and the format of every product's operands, found by a dry step.
     [[nodiscard]] std::string description() {
@@ -173,9 +185,6 @@ private:
         return batch;
     }
 
-    /// Fixes the forward factors before any other computation.
-    void plan() { train::plan_factors(model_, tape_, first_batch(), options_.micro_batches); }
-
     /// Takes all remaining steps. Returns tokens per second, without evaluations.
     double train(std::FILE* out, Progress& progress, const StepWatcher& watch) {
         std::vector<train::Batch> batches;
@@ -190,8 +199,11 @@ private:
                 train::fill_random(batches[i], parts_.training, data_key(), step, i * rows());
             LanguageStep now{.step = step, .learning_rate = schedule_.at(step)};
             if (scales_loss()) now.loss_scale = scaler_.scale();
-            const train::StepResult result = train::train_step<T>(model_, tape_, optimiser_, batches, now.learning_rate,
-                                                                  scales_loss() ? &scaler_ : nullptr);
+            train::StepResult result;
+            do {
+                result = train::train_step<T>(model_, tape_, optimiser_, batches, now.learning_rate,
+                                              scales_loss() ? &scaler_ : nullptr);
+            } while (options_.repeat_skipped && result.skipped && scaler_.skipped_in_a_row() <= most_skipped_steps);
             check_step(result, step);
             seconds += seconds_since(begin);
             speed = static_cast<double>((step - done) * options_.batch * options_.seq) / seconds;

@@ -56,6 +56,8 @@ struct LanguageRunOptions {
     std::optional<double> lr{};  ///< empty: the recipe's
     double weight_decay = 0.0;   ///< of Adam; the recipe's parametrisation says which kind (optim/weight_decay.hpp)
     std::optional<std::size_t> warmup{};  ///< steps to the peak learning rate; empty: a tenth of the run
+    bool constant_rate = false;           ///< every step has the peak learning rate: no warm-up, no decay
+    bool repeat_skipped = false;          ///< a step that is skipped for its loss scale is taken again
     std::size_t micro_batches = 1;
     bool recompute = false;  ///< blocks keep their input only and run again in the backward pass
     std::uint64_t seed = 1;

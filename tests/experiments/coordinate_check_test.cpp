@@ -69,8 +69,7 @@ TEST_CASE("coordinate check: the numbers of a width equal the numbers of steps m
         const experiments::LanguageRunOptions run = options.at(width);
         const Recipe recipe = experiments::recipe_of(run);
         CHECK(recipe.name == "umup-fp32");
-        const experiments::WidthCoordinates measured =
-            experiments::measure_width(run, recipe, parts, vocabulary.size());
+        const experiments::WidthCoordinates measured = experiments::measure_width(run);
         CHECK(measured.width == width);
         REQUIRE(measured.steps.size() == 3);
 
