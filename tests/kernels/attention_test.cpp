@@ -235,7 +235,7 @@ TEST_CASE("attention's gradients are the finite differences of its forward pass"
     check_all(c.v, c.dv, c.gradients.dv_scale);
 }
 
-TEST_CASE("attention's bits are the same for every number of threads, with scratch from the pool",
+TEST_CASE("attention: bits do not depend on the number of threads; scratch comes from the pool",
           "[kernels][attention]") {
     MemoryPool pool;
     for (const bool causal : {false, true}) {

@@ -89,6 +89,16 @@ TEST_CASE("Op::set_factors: 1 under none, joined under unit, ideal under propaga
     CHECK(one[1] == one[0]);
     CHECK(one[2] == 2.0);
     CHECK(run(Scaling::unit, Constraint::automatic) == std::vector{4.0, 0.25, 2.0, 0.0});  // the plan joins them
+    Recipe recipe = analysis::plain_recipe(Scaling::unit);  // an op's own constraint wins over the recipe's
+    recipe.constraint = Constraint::to_right_grad_scale;
+    for (const std::optional<Constraint> own : {std::optional<Constraint>{}, std::optional(Constraint::none)}) {
+        ScalingState state;
+        Tape<double> tape(recipe, state);
+        tape.begin_step();
+        const auto x = tape.input(Tensor<double>({1}, {1.0}));
+        static_cast<void>(sum_of<double>(x, x, ideal, own));
+        CHECK(tape.node(0).alpha == (own ? 4.0 : 2.0));
+    }
     test::OpTape<double> t;
     auto op = ops::begin_op("f", t.input({2}));
     op.set_factors({.alpha = 3.0, .betas = {0.5}});  // the op itself relates its factors

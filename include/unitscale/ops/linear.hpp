@@ -43,13 +43,13 @@ template <class T>
 }
 
 /// Records the three products of a linear layer, with the factors that `op` has: the common part of `linear` and
-/// `readout`. `weight` is input 1. Products round their operands as the recipe says for this kind; sums and the bias'
+/// `readout`. Products round their operands as the recipe says for this kind; sums and the bias'
 /// gradient are not rounded.
 template <class T>
-[[nodiscard]] Variable<T> record_linear(Op<T, 3>& op, ProductKind kind, const Variable<T>& x,
-                                        const Variable<T>& weight) {
+[[nodiscard]] Variable<T> record_linear(Op<T, 3>& op, ProductKind kind, const LinearSizes& size) {
     using products::matmul;
-    const auto [in, out, rows] = linear_sizes(op);
+    const auto [in, out, rows] = size;
+    const Variable<T>&x = op.variable(0), &weight = op.variable(1);
     const auto m = static_cast<std::ptrdiff_t>(rows), n = static_cast<std::ptrdiff_t>(out),
                k = static_cast<std::ptrdiff_t>(in);
     Tape<T>& tape = op.tape();
@@ -159,7 +159,7 @@ template <class T>
     const LinearSizes size = linear_sizes(op);
     op.set_factors(linear_unit_factors(size.in, size.out, op.tape().step_rows(size.rows)), options.constraint,
                    /*joined=*/1);
-    return record_linear(op, ProductKind::linear, x, weight);
+    return record_linear(op, ProductKind::linear, size);
 }
 template <class T>
 [[nodiscard]] Variable<T> linear(Variable<T> x, Variable<T> weight, const LinearOptions& options) {

@@ -43,7 +43,7 @@ template <class T>
     op.set_factors(readout_unit_factors(size.in, size.out, op.tape().step_rows(size.rows),
                                         op.tape().propagates() ? 0.5 : exponent),
                    options.constraint.value_or(otherwise), /*joined=*/1);
-    return record_linear(op, ProductKind::readout, x, weight);
+    return record_linear(op, ProductKind::readout, size);
 }
 
 }  // namespace unitscale::ops

@@ -94,7 +94,7 @@ template <class T>
 /// Adam changes every element by about lr, hence by lr / sigma relative to a p of initial standard deviation sigma.
 /// Both change the function by the same share if
 ///   LAMB's factor = Adam's factor / sigma
-/// Under standard and u-µP, sigma is the same for all widths, and LAMB's factors depend on width as Adam's do.
+/// Under standard and u-µP, sigma does not depend on the width. So LAMB's factors depend on the width as Adam's do.
 /// Under µP a hidden weight has sigma ~ fan_in^-1/2, and its factor falls with fan_in^-1/2 instead of fan_in^-1.
 /// Where the trust ratio is 1 the factor is Adam's own.
 ///

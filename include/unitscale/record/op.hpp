@@ -2,12 +2,12 @@
 #pragma once
 
 #include <unitscale/autograd/tape.hpp>
+#include <unitscale/record/arguments.hpp>
 #include <unitscale/record/factors.hpp>
 #include <unitscale/scaling/constraint.hpp>
 #include <unitscale/tensor/tensor.hpp>
 
 #include <array>
-#include <cmath>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -54,6 +54,7 @@ public:
 
     /// Input i as data and scale. Inputs are numbered as they are recorded: absent arguments are left out.
     [[nodiscard]] const Tensor<T>& input(std::size_t i) const { return inputs_[i].scaled(); }
+    [[nodiscard]] const Variable<T>& variable(std::size_t i) const noexcept { return inputs_[i]; }
     /// The number of inputs; `has`: whether argument i of `begin_op` is one of them.
     [[nodiscard]] std::size_t input_count() const noexcept { return count_; }
     [[nodiscard]] bool has(std::size_t argument) const noexcept { return index(argument) < count_; }
@@ -130,10 +131,8 @@ public:
 
 private:
     void check_usable(const Factors<N>& ideal) const {
-        const auto usable = [](double factor) { return std::isfinite(factor) && factor > 0.0; };
-        check(usable(ideal.alpha), name_, ": alpha is ", ideal.alpha, "; expected a positive number");
-        for (const double beta : ideal.betas)
-            check(usable(beta), name_, ": beta is ", beta, "; expected a positive number");
+        check_positive(name_, "alpha", ideal.alpha);
+        for (const double beta : ideal.betas) check_positive(name_, "beta", beta);
     }
     /// The betas of the arguments that are present.
     [[nodiscard]] std::array<double, N> input_betas() const noexcept {

@@ -207,11 +207,8 @@ public:
             pending_.push_back(
                 [parameter, value = std::move(value)]() mutable { parameter->write() = std::move(value); });
         }
-        if (rescaled > 0)
-            notes_.push_back(
-                concatenate(where_, ": has no scales; ", rescaled, " weights were given those of a new model"));
-        if (rounded > 0)
-            notes_.push_back(concatenate(where_, ": ", rounded, " weights were rounded to the type of this model's"));
+        if (rescaled > 0) note(": has no scales; ", rescaled, " weights were given those of a new model");
+        if (rounded > 0) note(": ", rounded, " weights were rounded to the type of this model's");
     }
 
     /// Error: a parameter's facts differ from the saved facts, so that its learning rate may differ too.
@@ -220,7 +217,7 @@ public:
     void facts(const std::vector<Parameter<T>*>& parameters) const {
         const auto found = reader_.metadata().find("facts");
         if (found == reader_.metadata().end()) return;
-        const auto json = nlohmann::ordered_json::parse(found->second, nullptr, false);
+        const auto json = parsed(found->second);
         check(json.is_object(), where_, ": its facts are not a JSON object");
         for (const Parameter<T>* parameter : parameters) {
             const auto entry = json.find(parameter->name());
@@ -245,29 +242,28 @@ public:
         const std::string& text = metadata(name);
         std::uint64_t found = 0;
         const auto read = std::from_chars(text.data(), text.data() + text.size(), found);
-        check(read.ec == std::errc() && read.ptr == text.data() + text.size(), where_, ": ", prefix_, name, " is '",
-              text.substr(0, 40), "'; expected a whole number");
+        const bool whole = read.ec == std::errc() && read.ptr == text.data() + text.size();
+        check(whole, where_, ": ", prefix_, name, " is '", text.substr(0, 40), "'; expected a whole number");
         pending_.push_back([&value, found] { value = found; });
     }
     void number(const std::string& name, double& value) {
-        const auto json = nlohmann::json::parse(metadata(name), nullptr, false);
+        const auto json = parsed(metadata(name));
         check(json.is_number(), where_, ": ", prefix_, name, " is '", metadata(name).substr(0, 40),
               "'; expected a number");
         pending_.push_back([&value, found = json.get<double>()] { value = found; });
     }
     void table(const std::string& name, std::map<std::string, double>& table) const {
-        const auto json = nlohmann::json::parse(metadata(name), nullptr, false);
-        bool numbers = json.is_object();
-        if (numbers)
-            for (const auto& entry : json) numbers = numbers && entry.is_number();
-        check(numbers, where_, ": ", prefix_, name, " is not a table of numbers");
+        const auto json = parsed(metadata(name));
+        const auto is_number = [](const auto& entry) { return entry.is_number(); };
+        check(json.is_object() && std::all_of(json.begin(), json.end(), is_number), where_, ": ", prefix_, name,
+              " is not a table of numbers");
         table = json.get<std::map<std::string, double>>();
     }
     [[nodiscard]] const std::string& text(const std::string& name) const { return metadata(name); }
     [[nodiscard]] Recipe recipe() const {
         const auto found = reader_.metadata().find("recipe");
         check(found != reader_.metadata().end(), where_, ": has no recipe");
-        const auto json = nlohmann::ordered_json::parse(found->second, nullptr, false);
+        const auto json = parsed(found->second);
         check(!json.is_discarded(), where_, ": its recipe is not JSON");
         return io::recipe_from_json(json);
     }
@@ -294,15 +290,19 @@ private:
             tensor.set_scale(value.scale());
         });
     }
+    template <class... Parts>
+    void note(const Parts&... parts) {
+        notes_.push_back(concatenate(where_, parts...));
+    }
     /// Published weights in the file.
     /// Empty: the file has one of the parameters by its own name, or no published weights.
     template <class T>
     [[nodiscard]] std::optional<PublishedWeights> find_published(const std::vector<Parameter<T>*>& parameters) const {
         std::vector<std::string> names;
-        for (const Parameter<T>* parameter : parameters) names.push_back(parameter->name());
-        const bool own =
-            std::any_of(names.begin(), names.end(), [&](const std::string& name) { return reader_.contains(name); });
-        if (own) return std::nullopt;
+        for (const Parameter<T>* parameter : parameters) {
+            if (reader_.contains(parameter->name())) return std::nullopt;
+            names.push_back(parameter->name());
+        }
         std::optional<PublishedWeights> published = PublishedWeights::find(reader_, where_);
         if (published) published->check_all_used(names);
         return published;
@@ -317,6 +317,10 @@ private:
         check(scale > 0.0 && scale <= std::numeric_limits<double>::max(), where_, ": ", name, ".scale is ", scale,
               "; expected one positive finite number");
         value.set_scale(scale);
+    }
+    /// JSON of the file's metadata; a discarded value if the text is not JSON.
+    [[nodiscard]] static nlohmann::ordered_json parsed(const std::string& text) {
+        return nlohmann::ordered_json::parse(text, nullptr, false);
     }
     [[nodiscard]] const std::string& metadata(const std::string& name) const {
         const auto found = reader_.metadata().find(prefix_ + name);
