@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 # Installs what is missing (Debian; elsewhere names it), builds the example train_transformer in build/examples and runs
 # it in the current directory, with the arguments of this script.   Usage: bash examples/run.sh [ARGUMENT...]
-# UNITSCALE_EXAMPLES_BUILD names a build directory that there is already, such as build/tests, to share what is compiled in it.
+# UNITSCALE_EXAMPLES_BUILD names a build directory that there is already, such as build/tests, to share what is compiled
+# in it.
 set -euo pipefail
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=tests/support/install.sh

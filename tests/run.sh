@@ -6,13 +6,15 @@ root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 source "$root/tests/support/install.sh"
 
 usage() {
-  cat << 'END'
+  cat << END
 usage: bash tests/run.sh [--matrix]
 
-Installs what is missing (Debian; elsewhere names it), builds the tests and the small examples in build/tests and runs them.
+Installs what is missing (Debian; elsewhere names it), builds the tests and the small examples in build/tests \
+and runs them.
 
   --matrix  GCC and Clang 16, each Release and with address and undefined-behaviour sanitizers; GCC without OpenMP and
-            -march=native; the Release tests again, held to the instruction sets `baseline` and `avx2`; the kernels' bits under
+            -march=native; the Release tests again, held to the instruction sets \`baseline\` and \`avx2\`; \
+the kernels' bits under
             all compiler options
   --help    this text
 END
@@ -44,7 +46,8 @@ build() {  # build <directory> <preset> <cmake argument>...
   cmake --preset "$2" -B "$1" -DUNITSCALE_TESTS=ON -DUNITSCALE_BENCH=OFF "${@:3}" && cmake --build "$1"
 }
 run_tests() {  # run_tests <directory> <ctest argument>...
-  ctest --test-dir "$1" --output-on-failure --no-label-summary --no-tests=error -j "$CMAKE_BUILD_PARALLEL_LEVEL" "${@:2}"
+  ctest --test-dir "$1" --output-on-failure --no-label-summary --no-tests=error \
+    -j "$CMAKE_BUILD_PARALLEL_LEVEL" "${@:2}"
 }
 
 # Warnings are errors where nobody is kept from working by a newer compiler's opinion, and in optimised builds
@@ -82,8 +85,10 @@ step "gcc release, baseline" run_with_isa baseline
 step "gcc release, avx2" run_with_isa avx2
 step "gcc, no OpenMP, no native" build_and_test build/matrix/gcc-plain release -DCMAKE_CXX_COMPILER=g++ \
   -DUNITSCALE_OPENMP=OFF -DUNITSCALE_NATIVE=OFF -DUNITSCALE_EXAMPLES=ON "$strict"
-step "gcc sanitizers" build_and_test build/matrix/gcc-sanitize sanitize -DCMAKE_CXX_COMPILER=g++ -DUNITSCALE_EXAMPLES=OFF
-step "clang release" build_and_test build/matrix/clang clang -DUNITSCALE_EXAMPLES=ON -DUNITSCALE_TEST_ALL_FLAGS=ON "$strict"
+step "gcc sanitizers" build_and_test build/matrix/gcc-sanitize sanitize -DCMAKE_CXX_COMPILER=g++ \
+  -DUNITSCALE_EXAMPLES=OFF
+step "clang release" build_and_test build/matrix/clang clang -DUNITSCALE_EXAMPLES=ON \
+  -DUNITSCALE_TEST_ALL_FLAGS=ON "$strict"
 step "clang sanitizers" build_and_test build/matrix/clang-sanitize clang-sanitize -DUNITSCALE_EXAMPLES=OFF
 
 printf '\n'

@@ -31,8 +31,10 @@ verdict() {
   shift
   "$program" "${small[@]}" "$@" > out.txt 2> err.txt || fail "exit code $?: $*: $(cat err.txt)"
   [[ ! -s err.txt ]] || fail "wrote to stderr: $(cat err.txt)"
-  tail -n 1 out.txt | grep -qE "^verdict: ($expected)$" || fail "the last line is not verdict: $expected: $*: $(cat out.txt)"
-  [[ $(head -c 15 page.html) == '<!DOCTYPE html>' && $(tail -n 1 page.html) == *'</html>' ]] || fail "the page is not whole"
+  tail -n 1 out.txt | grep -qE "^verdict: ($expected)$" ||
+    fail "the last line is not verdict: $expected: $*: $(cat out.txt)"
+  [[ $(head -c 15 page.html) == '<!DOCTYPE html>' && $(tail -n 1 page.html) == *'</html>' ]] ||
+    fail "the page is not whole"
   ! grep -qE 'https:|src=|url\(' page.html || fail "the page asks for something"
 }
 # Small widths and few steps give the expected verdicts, too.
@@ -40,9 +42,11 @@ verdict growing --parametrisation standard --lr 0.001 --widths 32,64,128 --steps
 verdict flat --parametrisation mup --lr 0.001 --widths 32,64,128 --steps 4 --out page.html
 verdict flat --parametrisation umup --widths 32,64,128 --steps 4 --out page.html
 mv page.html first.html
-"$program" "${small[@]}" --parametrisation umup --widths 128,32,64 --steps 4 --out page.html --threads 2 > again.txt || fail "2 threads: exit code $?"
+"$program" "${small[@]}" --parametrisation umup --widths 128,32,64 --steps 4 --out page.html --threads 2 > again.txt ||
+  fail "2 threads: exit code $?"
 cmp -s page.html first.html || fail "2 threads, or widths in another order, give another page"
-verdict 'flat|growing|shrinking' --recipe umup-fp8 --set hyperparameters.alpha_attn=2 --model gpt --widths 16,32 --steps 1 --out page.html
+verdict 'flat|growing|shrinking' --recipe umup-fp8 --set hyperparameters.alpha_attn=2 --model gpt --widths 16,32 \
+  --steps 1 --out page.html
 "$program" --help > help.txt || fail "--help: exit code $?"
 grep -q -- '--parametrisation' help.txt || fail "--help names no options"
 

@@ -8,7 +8,8 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/../support/program.sh" "$1"
 train=$(dirname -- "$program")/train_transformer
 
 for ((i = 0; i < 60; ++i)); do echo "the early bird catches the worm"; done > text.txt
-"$train" --data text.txt --width 16 --depth 1 --heads 2 --seq 16 --batch 4 --steps 60 --quiet --sample 0 --save model.safetensors > /dev/null
+"$train" --data text.txt --width 16 --depth 1 --heads 2 --seq 16 --batch 4 --steps 60 --quiet --sample 0 \
+  --save model.safetensors > /dev/null
 
 "$program" model.safetensors --prompt "the " --tokens 40 --seed 3 > first.txt
 "$program" model.safetensors --prompt "the " --tokens 40 --seed 3 --threads 1 > again.txt

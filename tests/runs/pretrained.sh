@@ -18,12 +18,14 @@ expect() {  # expect <line>... -- <argument>...: stdout
 }
 # The expected numbers are from LlamaForCausalLM and GPT2LMHeadModel in float64.
 expect '8 2.0720' '25 1.7925' '31 1.1920' -- "$data/gpt2/model.safetensors" --ids $prompt --top 3
-expect '3 2.0314' '2 1.9939' '21 1.9558' '3 15 15 23 22 6 23 23 28 3 ' -- "$data/llama/model.safetensors" --ids $prompt --top 3 --tokens 10
+expect '3 2.0314' '2 1.9939' '21 1.9558' '3 15 15 23 22 6 23 23 28 3 ' -- \
+  "$data/llama/model.safetensors" --ids $prompt --top 3 --tokens 10
 cp "$data/gpt2/model.safetensors" gpt2.safetensors
 expect '8 2.0720' -- gpt2.safetensors --ids $prompt --top 1 --heads 4 --epsilon 1e-5
 expect '8 2.0720' -- gpt2.safetensors --ids $prompt --top 1 --config "$data/gpt2/config.json" --threads 1
 for recipe in fp16 scalify-fp16-1; do
-  "$program" gpt2.safetensors --config "$data/gpt2/config.json" --ids $prompt --top 1 --recipe $recipe > out.txt 2> err.txt
+  "$program" gpt2.safetensors --config "$data/gpt2/config.json" --ids $prompt --top 1 --recipe $recipe \
+    > out.txt 2> err.txt
   grep -qE '^8 2\.0[67]' out.txt || fail "$recipe: printed '$(< out.txt)'"
   grep -q 'weights were rounded' err.txt || fail "$recipe: no note on rounding: $(< err.txt)"
 done

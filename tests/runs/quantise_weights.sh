@@ -12,7 +12,8 @@ for ((i = 0; i < 60; ++i)); do echo "the early bird catches the worm"; done > te
   --save model.safetensors > run.txt
 before=$(sed -E 's/.*valid_bpc=([0-9.]+).*/\1/' run.txt)
 "$program" model.safetensors --data text.txt --batch 4 --out small.safetensors > out.txt
-grep -qE "^validation $before bits/char before, [0-9.]+ after \\([-+][0-9.]+ %\\); small.safetensors: [0-9]+ bytes$" out.txt || fail "no figures: $(cat out.txt)"
+figures="^validation $before bits/char before, [0-9.]+ after \\([-+][0-9.]+ %\\); small.safetensors: [0-9]+ bytes$"
+grep -qE "$figures" out.txt || fail "no figures: $(cat out.txt)"
 (($(wc -c < small.safetensors) * 3 < $(wc -c < model.safetensors))) || fail 'the file is not smaller'
 after=$(sed -E 's/.*before, ([0-9.]+) after.*/\1/' out.txt)
 awk -v a="$after" -v b="$before" 'BEGIN { exit !(a < 1.05 * b) }' || fail "8-bit weights end at $after, from $before"

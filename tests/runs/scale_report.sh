@@ -22,17 +22,22 @@ bad '--head-size: width 16 is not divisible by heads of size 5$' --head-size 5
 bad 'data: missing.txt does not exist$' --data missing.txt
 bad 'speed' --speed
 
-"$program" "${small[@]}" --recipe unit-fp8 --recipe fp32 --out page.html --json lines.jsonl > out.txt 2> err.txt || fail "exit code $?: $(cat err.txt)"
+"$program" "${small[@]}" --recipe unit-fp8 --recipe fp32 --out page.html --json lines.jsonl > out.txt 2> err.txt ||
+  fail "exit code $?: $(cat err.txt)"
 [[ ! -s err.txt ]] || fail "wrote to stderr: $(cat err.txt)"
 [[ $(grep -cE '^result recipe=(unit-fp8|fp32) steps=6 ' out.txt) == 2 ]] || fail "no result lines: $(cat out.txt)"
-[[ $(head -c 15 page.html) == '<!DOCTYPE html>' && $(tail -n 1 page.html) == *'</html>' ]] || fail "the page is not whole"
+[[ $(head -c 15 page.html) == '<!DOCTYPE html>' && $(tail -n 1 page.html) == *'</html>' ]] ||
+  fail "the page is not whole"
 ! grep -qE 'https?:|src=|url\(' page.html || fail "the page asks for something"
 grep -q '"path":"decoder/block0/ffn/up/linear"' lines.jsonl || fail "no line about a linear layer"
 ! grep -qv '^{.*}$' lines.jsonl || fail "a line is no object"
-"$program" "${small[@]}" --recipe unit-fp8 --recipe fp32 --out again.html --threads 2 > /dev/null || fail "2 threads: exit code $?"
+"$program" "${small[@]}" --recipe unit-fp8 --recipe fp32 --out again.html --threads 2 > /dev/null ||
+  fail "2 threads: exit code $?"
 cmp -s page.html again.html || fail "2 threads give another page"
-"$program" "${small[@]}" --model llama --head-size 4 --kv-heads 2 --recipe umup-fp8 --out llama.html > llama.txt || fail "llama: exit code $?"
-[[ $(grep -cE '^decoder/(block0/attention/out/linear|block0/ffn/down/linear|readout/readout) ' llama.txt) == 3 ]] || fail "no table of products left in high precision: $(cat llama.txt)"
+"$program" "${small[@]}" --model llama --head-size 4 --kv-heads 2 --recipe umup-fp8 --out llama.html > llama.txt ||
+  fail "llama: exit code $?"
+[[ $(grep -cE '^decoder/(block0/attention/out/linear|block0/ffn/down/linear|readout/readout) ' llama.txt) == 3 ]] ||
+  fail "no table of products left in high precision: $(cat llama.txt)"
 "$program" --help > help.txt || fail "--help: exit code $?"
 grep -q -- '--lr-factor' help.txt || fail "--help names no options"
 

@@ -14,7 +14,8 @@ short=("${small[@]}" --steps 6)
 given=(--data text.txt)
 begun='sweep.*'
 bad '--axis: none given; without one a sweep has no points$'
-bad "--axis: unknown hyperparameter 'beta'; expected one of lr, lr_factor, alpha_attn, alpha_ffn_act, alpha_res, .*, width, depth, .*, recipe\$" --axis beta=1
+names='lr, lr_factor, alpha_attn, alpha_ffn_act, alpha_res, .*, width, depth, .*, recipe'
+bad "--axis: unknown hyperparameter 'beta'; expected one of $names\$" --axis beta=1
 bad '--axis lr: 4:0.25:x2 has no points$' --axis lr=4:0.25:x2
 bad '--axis lr: has no points$' --axis lr=
 bad "--axis lr: is '0.5x'; expected a positive number, such as 0.25 or 2\^-2\$" --axis lr=1,0.5x
@@ -22,7 +23,8 @@ bad '--axis lr: is given twice$' --axis lr=1,2 --axis lr=3
 bad '--axis lr: is an interval, which random search draws from; expected values, such as 0.25:4:x2$' --axis lr=0.25:4
 bad '--points: is 0; expected a number from 1 to 100000$' --axis lr=0.25:4 --strategy random --points 0
 bad "--strategy: is 'best'; expected one of grid, line, random, independent\$" --axis lr=1,2 --strategy best
-bad '--strategy: an independent search begins with the learning rate; expected --axis lr=...$' --axis alpha_res=1,2 --strategy independent
+bad '--strategy: an independent search begins with the learning rate; expected --axis lr=...$' \
+  --axis alpha_res=1,2 --strategy independent
 bad '--heads: width 96 is not divisible by 5 heads$' --axis width=80,96 --heads 5
 bad '--head-size: width 40 is not divisible by heads of size 16$' --axis width=32,40 --head-size 16
 bad "recipe: unknown name 'fp7'; expected one of " --recipes fp32,fp7 --axis lr=1,2
@@ -39,18 +41,23 @@ bad 'speed' --speed
 # Recipes and widths over learning rates: the tables, the page and the plot are written, and no other file is left.
 # A rate at which training fails is a point like others.
 grid=(--recipes 'umup-fp32,fp32' --axis 'width=16,32' --axis lr_factor=0.5:2:x2)
-"$program" "${short[@]}" "${grid[@]}" --seeds 2 --out page.html --plot rates.svg > out.txt 2> err.txt || fail "exit code $?: $(cat err.txt)"
+"$program" "${short[@]}" "${grid[@]}" --seeds 2 --out page.html --plot rates.svg > out.txt 2> err.txt ||
+  fail "exit code $?: $(cat err.txt)"
 [[ ! -s err.txt ]] || fail "something on stderr: $(cat err.txt)"
 grep -qE '^24 runs, of which 0 are done$' out.txt || fail "not 24 runs: $(cat out.txt)"
-grep -qE '^\[24/24\] fp32, width 32, lr_factor 2, seed 2: [0-9.]+ bits/char, ' out.txt || fail "no last run: $(cat out.txt)"
+grep -qE '^\[24/24\] fp32, width 32, lr_factor 2, seed 2: [0-9.]+ bits/char, ' out.txt ||
+  fail "no last run: $(cat out.txt)"
 for recipe in umup-fp32 fp32; do
   for width in 16 32; do
-    grep -qE "^$recipe, width $width +[0-9.]+ +[0-9.]+ +[0-9.]+ +([0-9.]+|-) +0 +6\$" out.txt || fail "no best point of $recipe, $width: $(cat out.txt)"
+    grep -qE "^$recipe, width $width +[0-9.]+ +[0-9.]+ +[0-9.]+ +([0-9.]+|-) +0 +6\$" out.txt ||
+      fail "no best point of $recipe, $width: $(cat out.txt)"
   done
-  grep -qE "^$recipe +lr_factor +width +[+-][0-9.]+.* at 16, [+-][0-9.]+.* at 32 +(unknown|(at least )?[0-9.]+)\$" out.txt || fail "no movement of $recipe: $(cat out.txt)"
+  row="^$recipe +lr_factor +width +[+-][0-9.]+.* at 16, [+-][0-9.]+.* at 32 +(unknown|(at least )?[0-9.]+)\$"
+  grep -qE "$row" out.txt || fail "no movement of $recipe: $(cat out.txt)"
   grep -qE "^$recipe +width +lr_factor +[0-9.]+\$" out.txt || fail "no transfer error of $recipe: $(cat out.txt)"
 done
-[[ $(head -c 15 page.html) == '<!DOCTYPE html>' && $(tail -n 1 page.html) == *'</html>' ]] || fail "the page is not whole"
+[[ $(head -c 15 page.html) == '<!DOCTYPE html>' && $(tail -n 1 page.html) == *'</html>' ]] ||
+  fail "the page is not whole"
 ! sed 's@http://www.w3.org/2000/svg@@g' page.html | grep -qE 'https?:|src=|url\(' || fail "the page asks for something"
 [[ $(grep -c 'class="heat"' page.html) == 2 ]] || fail "not two maps on the page"
 [[ $(head -c 5 rates.svg) == '<svg ' && $(tail -n 1 rates.svg) == '</svg>' ]] || fail "the plot is not whole"
@@ -59,38 +66,46 @@ files=(*)
 [[ $(wc -l < page.jsonl) == 25 ]] || fail "not 25 lines"
 
 # Finished runs are not repeated. A further value and a further seed add runs.
-"$program" "${short[@]}" "${grid[@]/16,32/16,32,48}" --seeds 3 --out page.html > out.txt 2> err.txt || fail "exit code $?: $(cat err.txt)"
+"$program" "${short[@]}" "${grid[@]/16,32/16,32,48}" --seeds 3 --out page.html > out.txt 2> err.txt ||
+  fail "exit code $?: $(cat err.txt)"
 grep -qE '^54 runs, of which 24 are done$' out.txt || fail "not 24 of 54 runs were done: $(cat out.txt)"
 
 # The file of another sweep is an error and is not changed. This holds for other settings and for other axes.
 cp page.jsonl before.jsonl
 code=0
 "$program" "${small[@]}" --steps 7 "${grid[@]}" --out page.html > out.txt 2> err.txt || code=$?
-[[ $code == 2 && $(cat err.txt) == 'sweep: sweep: page.jsonl is of another sweep: its steps is 6, not 7; choose another --out' ]] ||
-  fail "another sweep: $code $(cat err.txt)"
-"$program" "${short[@]}" --recipe fp32 --axis lr=1,2 --out page.html > out.txt 2> err.txt && fail "other axes were accepted"
-grep -qE '^sweep: sweep: page.jsonl is of another sweep: its axes is \["lr_factor","recipe","width"\], not \["lr"\]; choose another --out$' err.txt ||
+other='sweep: sweep: page.jsonl is of another sweep: its steps is 6, not 7; choose another --out'
+[[ $code == 2 && $(cat err.txt) == "$other" ]] || fail "another sweep: $code $(cat err.txt)"
+"$program" "${short[@]}" --recipe fp32 --axis lr=1,2 --out page.html > out.txt 2> err.txt &&
+  fail "other axes were accepted"
+axes='its axes is \["lr_factor","recipe","width"\], not \["lr"\]'
+grep -qE "^sweep: sweep: page.jsonl is of another sweep: $axes; choose another --out\$" err.txt ||
   fail "other axes: $(cat err.txt)"
 cmp -s page.jsonl before.jsonl || fail "another sweep's file was changed"
 
 # A run that fails is a point with the reason of the failure.
-"$program" "${short[@]}" --width 16 --recipe fp32 --axis lr=0.01,1e30 --out failing.html > out.txt 2> err.txt || fail "exit code $?: $(cat err.txt)"
+"$program" "${short[@]}" --width 16 --recipe fp32 --axis lr=0.01,1e30 --out failing.html > out.txt 2> err.txt ||
+  fail "exit code $?: $(cat err.txt)"
 grep -qE '^fp32 +[0-9.]+\* +failed ' out.txt || fail "no failed point: $(cat out.txt)"
-grep -qE '^lr 1e\+30, seed 1: failed: the (loss|gradient norm|validation loss) is ' out.txt || fail "no reason: $(cat out.txt)"
+grep -qE '^lr 1e\+30, seed 1: failed: the (loss|gradient norm|validation loss) is ' out.txt ||
+  fail "no reason: $(cat out.txt)"
 
 # An independent search in three stages, and a random search.
-"$program" "${short[@]}" --width 16 --recipe umup-fp32 --axis lr=0.5,1 --axis alpha_attn=0.5,1,2 --axis alpha_res=0.5,2 --strategy independent \
-  --out independent.html > out.txt 2> err.txt || fail "exit code $?: $(cat err.txt)"
+"$program" "${short[@]}" --width 16 --recipe umup-fp32 --axis lr=0.5,1 --axis alpha_attn=0.5,1,2 \
+  --axis alpha_res=0.5,2 --strategy independent --out independent.html > out.txt 2> err.txt ||
+  fail "exit code $?: $(cat err.txt)"
 grep -qE '^2 runs, of which 0 are done$' out.txt || fail "the first stage is not 2 runs: $(cat out.txt)"
 grep -qE '^6 runs, of which 2 are done$' out.txt || fail "the second stage is not 4 runs: $(cat out.txt)"
-grep -qE '^umup-fp32 +[0-9.]+ +[0-9.]+ +[+-][0-9.]+ % +lr [0-9.]+, alpha_attn [0-9.]+, alpha_res [0-9.]+$' out.txt || fail "no result: $(cat out.txt)"
-"$program" "${short[@]}" --width 16 --recipe umup-fp32 --axis lr=0.25:4 --axis alpha_attn=1,2 --strategy random --points 5 --out random.html \
-  > out.txt 2> err.txt || fail "exit code $?: $(cat err.txt)"
+grep -qE '^umup-fp32 +[0-9.]+ +[0-9.]+ +[+-][0-9.]+ % +lr [0-9.]+, alpha_attn [0-9.]+, alpha_res [0-9.]+$' out.txt ||
+  fail "no result: $(cat out.txt)"
+"$program" "${short[@]}" --width 16 --recipe umup-fp32 --axis lr=0.25:4 --axis alpha_attn=1,2 --strategy random \
+  --points 5 --out random.html > out.txt 2> err.txt || fail "exit code $?: $(cat err.txt)"
 grep -qE '^5 runs, of which 0 are done$' out.txt || fail "not 5 random points: $(cat out.txt)"
 grep -q 'Best loss so far' random.html || fail "no best loss so far"
 
 # Runs that are killed again and again end with the losses of runs that were not killed. No finished run is repeated.
-long=(--data text.txt --width 16 --depth 1 --heads 2 --seq 16 --batch 4 --steps 300 --recipe fp32 --axis lr=0.001:0.008:x2 --save-every 20)
+long=(--data text.txt --width 16 --depth 1 --heads 2 --seq 16 --batch 4 --steps 300
+  --recipe fp32 --axis lr=0.001:0.008:x2 --save-every 20)
 survives_kills "${long[@]}"
 
 "$program" --help > help.txt || fail "--help: exit code $?"

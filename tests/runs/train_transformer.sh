@@ -37,7 +37,8 @@ bad 2 '--warmup: 501 steps are more than the run.s 500$' "${bad_run[@]}" --warmu
 bad 2 '--top-k: is -1; expected a whole number, not negative$' "${bad_run[@]}" --top-k -1
 bad 2 '--top-k: is 5000000000; expected at most 1000000000$' "${bad_run[@]}" --top-k 5000000000
 bad 2 'speed' "${bad_run[@]}" --speed
-bad 2 "recipe: unknown key 'products.0.gradien'; expected one of kind, pattern, activation, weight, gradient" "${bad_run[@]}" --set matmul.gradien=e5m2
+bad 2 "recipe: unknown key 'products.0.gradien'; expected one of kind, pattern, activation, weight, gradient" \
+  "${bad_run[@]}" --set matmul.gradien=e5m2
 bad 2 "recipe: 'scaling'; expected key=value$" "${bad_run[@]}" --set scaling
 bad 2 'recipe: none.json cannot be read$' "${bad_run[@]}" --recipe none.json
 bad 2 '--save-every: is 3, but --save names no file$' "${bad_run[@]}" --save-every 3
@@ -56,22 +57,25 @@ mkdir pictures
 bad 2 'data: folder pictures holds no text' --log bad.jsonl --data pictures
 bad 2 'log: none/log.jsonl cannot be opened for writing$' --data text.txt "${small[@]}" --log none/log.jsonl
 bad 2 '--report: .*none/page.html' "${bad_run[@]}" "${small[@]}" --report none/page.html
-bad 1 'train: the loss is -?(nan|inf) at step [2-6]; try a lower --lr' --data text.txt "${small[@]}" --recipe fp32 --warmup 1 --lr 3e38 --quiet
+bad 1 'train: the loss is -?(nan|inf) at step [2-6]; try a lower --lr' \
+  --data text.txt "${small[@]}" --recipe fp32 --warmup 1 --lr 3e38 --quiet
 
 # The audit prints a table and a verdict, and makes no step.
-"$program" --data text.txt "${small[@]}" --recipe unit-fp8 --audit > audit.txt 2> err.txt || fail "the audit says no: $(tail -n 3 audit.txt)"
+"$program" --data text.txt "${small[@]}" --recipe unit-fp8 --audit > audit.txt 2> err.txt ||
+  fail "the audit says no: $(tail -n 3 audit.txt)"
 grep -q '^gradients: valid' audit.txt || fail 'no verdict in the audit'
 grep -q '^decoder/block0/ffn/up/linear .* 0.25 =' audit.txt || fail 'no line for an op in the audit'
 [[ ! -s err.txt ]] || fail "the audit wrote to stderr: $(cat err.txt)"
 
 # The table of parameters has a line for each, with the learning rate of the first step: a quarter of the peak.
-"$program" --data text.txt "${small[@]}" --model llama --recipe umup-fp8 --lr 2 --warmup 4 --print-parameters > parameters.txt 2> err.txt ||
-  fail "no parameters: $(cat err.txt)"
+"$program" --data text.txt "${small[@]}" --model llama --recipe umup-fp8 --lr 2 --warmup 4 --print-parameters \
+  > parameters.txt 2> err.txt || fail "no parameters: $(cat err.txt)"
 grep -qE '^decoder/block0/ffn/up/weight +\[44,16\] +weight +1 +0\.25 +0\.25 +0\.125 +none$' parameters.txt ||
   fail "no line for a parameter: $(cat parameters.txt)"
-grep -qE '^9 parameters of [0-9]+ values$' parameters.txt || fail "the parameters are not counted: $(tail -n 1 parameters.txt)"
-"$program" --data text.txt "${small[@]}" --recipe umup-fp8 --weight-decay 0.0625 --print-parameters > parameters.txt 2> err.txt ||
-  fail "no parameters with weight decay: $(cat err.txt)"
+grep -qE '^9 parameters of [0-9]+ values$' parameters.txt ||
+  fail "the parameters are not counted: $(tail -n 1 parameters.txt)"
+"$program" --data text.txt "${small[@]}" --recipe umup-fp8 --weight-decay 0.0625 --print-parameters \
+  > parameters.txt 2> err.txt || fail "no parameters with weight decay: $(cat err.txt)"
 grep -qE '^decoder/block0/ffn/up/weight .* 0\.0625$' parameters.txt || fail "no weight decay: $(cat parameters.txt)"
 [[ ! -s err.txt ]] || fail "the parameters wrote to stderr: $(cat err.txt)"
 
@@ -80,18 +84,22 @@ grep -qE '^decoder/block0/ffn/up/weight .* 0\.0625$' parameters.txt || fail "no 
 grep -q '</html>' page.html || fail 'the report is not whole'
 grep -q 'decoder/block0/ffn/up/linear' page.html || fail 'the report does not name a tensor'
 code=0
-"$program" --data text.txt "${small[@]}" --recipe fp32 --warmup 1 --lr 3e38 --quiet --report failed.html > /dev/null 2> err.txt || code=$?
+"$program" --data text.txt "${small[@]}" --recipe fp32 --warmup 1 --lr 3e38 --quiet --report failed.html \
+  > /dev/null 2> err.txt || code=$?
 [[ $code == 1 ]] || fail "exit code $code of a run that failed"
 grep -q 'step [2-6]: the ' failed.html || fail 'the report does not explain the failure'
 
 # Runs that succeed.
 for recipe in fp32 fp16 fp16-loss-scaled fp16-auto-loss-scaled bf16 unit-fp32 unit-fp16 scalify-fp16-1 scalify-fp16-2 \
   scalify-fp8-3 scalify-fp8-4 fp8-amax fp8-cscale fp8-delayed unit-fp8; do
-  "$program" --data text.txt "${small[@]}" --recipe "$recipe" --log "$recipe.jsonl" > out.txt 2> err.txt || fail "$recipe: exit code $?: $(tail -n 1 err.txt)"
-  tail -n 1 out.txt | grep -qE "^result recipe=$recipe steps=6 train_bpc=[0-9.]+ valid_bpc=[0-9.]+ tokens_per_s=[0-9]+ peak_rss_mb=[0-9]+ seconds=[0-9.]+\$" ||
-    fail "$recipe: no result line: $(tail -n 1 out.txt)"
+  "$program" --data text.txt "${small[@]}" --recipe "$recipe" --log "$recipe.jsonl" > out.txt 2> err.txt ||
+    fail "$recipe: exit code $?: $(tail -n 1 err.txt)"
+  result="^result recipe=$recipe steps=6 train_bpc=[0-9.]+ valid_bpc=[0-9.]+"
+  result+=" tokens_per_s=[0-9]+ peak_rss_mb=[0-9]+ seconds=[0-9.]+\$"
+  tail -n 1 out.txt | grep -qE "$result" || fail "$recipe: no result line: $(tail -n 1 out.txt)"
   grep -q '^sample$' out.txt || fail "$recipe: no sample"
-  grep -qE "of the sample's [0-9]+ words of three and more letters occur" out.txt || fail "$recipe: words are not counted"
+  grep -qE "of the sample's [0-9]+ words of three and more letters occur" out.txt ||
+    fail "$recipe: words are not counted"
   grep -q 'step 6/6' err.txt || fail "$recipe: no progress"
   [[ $(wc -l < "$recipe.jsonl") == 6 ]] || fail "$recipe: the log has not one line per step"
   ! grep -qvE '^\{"step":[1-6],"train_bpc":.*\}$' "$recipe.jsonl" || fail "$recipe: a log line is no object"
@@ -110,15 +118,19 @@ grep -q -- '--micro-batches' help.txt || fail "--help names no options"
 
 # Recipes from files, and changes of single fields.
 echo '{"base": "fp8-amax", "name": "mine", "loss_scaling": {"kind": "automatic", "initial": 1024}}' > mine.json
-"$program" --data text.txt "${small[@]}" --recipe mine.json --set matmul.gradient=bf16 --log mine.jsonl > out.txt 2> err.txt || fail "a recipe of a file: $(cat err.txt)"
-grep -qE '^scaling +none, parametrisation standard, loss scale automatic from 1024' out.txt || fail 'no line about scaling'
-grep -qE '^decoder/block0/ffn/up/linear +linear +e4m3fnuz amax margin 3 +e4m3fnuz amax margin 3 +bf16 amax margin 3$' out.txt || fail 'the overridden format is not in the table'
+"$program" --data text.txt "${small[@]}" --recipe mine.json --set matmul.gradient=bf16 --log mine.jsonl \
+  > out.txt 2> err.txt || fail "a recipe of a file: $(cat err.txt)"
+grep -qE '^scaling +none, parametrisation standard, loss scale automatic from 1024' out.txt ||
+  fail 'no line about scaling'
+row='^decoder/block0/ffn/up/linear +linear +e4m3fnuz amax margin 3 +e4m3fnuz amax margin 3 +bf16 amax margin 3$'
+grep -qE "$row" out.txt || fail 'the overridden format is not in the table'
 tail -n 1 out.txt | grep -q '^result recipe=mine ' || fail 'the recipe has not the name of its file'
 grep -q '"loss_scale":1024' mine.jsonl || fail 'the log has no loss scale'
 
 # Checkpoints: a run that was killed continues to the result of an uninterrupted run.
 # A finished run evaluates to its result again.
-long=(--data text.txt --width 16 --depth 1 --heads 2 --seq 16 --batch 4 --steps 400 --threads 1 --quiet --recipe fp8-delayed --sample 0)
+long=(--data text.txt --width 16 --depth 1 --heads 2 --seq 16 --batch 4 --steps 400 --threads 1 --quiet
+  --recipe fp8-delayed --sample 0)
 "$program" "${long[@]}" > whole.txt
 "$program" "${long[@]}" --save run.safetensors --save-every 20 > /dev/null 2>&1 &
 run=$!
@@ -128,14 +140,17 @@ for ((i = 0; i < 200; ++i)); do
 done
 kill -9 "$run" 2> /dev/null || true
 wait "$run" 2> /dev/null || true
-"$program" "${long[@]}" --resume run.safetensors --save run.safetensors > resumed.txt 2> err.txt || fail "--resume: $(cat err.txt)"
-[[ $(losses whole.txt) == "$(losses resumed.txt)" ]] || fail "a resumed run ends elsewhere: $(cat whole.txt resumed.txt)"
+"$program" "${long[@]}" --resume run.safetensors --save run.safetensors > resumed.txt 2> err.txt ||
+  fail "--resume: $(cat err.txt)"
+[[ $(losses whole.txt) == "$(losses resumed.txt)" ]] ||
+  fail "a resumed run ends elsewhere: $(cat whole.txt resumed.txt)"
 "$program" "${long[@]}" --resume run.safetensors > again.txt
 [[ $(losses whole.txt) == "$(losses again.txt)" ]] || fail 'a finished run evaluates to another number'
 bad 2 '--resume: run.safetensors was trained with --seed 1, not 2$' "${long[@]}" --resume run.safetensors --seed 2
 bad 2 '--resume: run.safetensors is at step 400, after the run.s 5 steps$' "${long[@]/400/5}" --resume run.safetensors
 bad 2 "checkpoint: run.safetensors: its model is not this run's$" "${long[@]/16/32}" --resume run.safetensors
-"$program" "${small[@]}" --data text.txt --quiet --recipe unit-fp8 --weights run.safetensors > /dev/null 2> err.txt || fail "--weights: $(cat err.txt)"
+"$program" "${small[@]}" --data text.txt --quiet --recipe unit-fp8 --weights run.safetensors \
+  > /dev/null 2> err.txt || fail "--weights: $(cat err.txt)"
 
 ((failures == 0)) || exit 1
 echo "train_transformer: all checks passed"

@@ -16,7 +16,8 @@ for document in README.md docs/*.md; do
     pattern=${command#*-R }
     pattern=${pattern#\'} pattern=${pattern%\'}
     pattern=${pattern//\\|/|}  # in a table Markdown writes it so
-    ctest --test-dir "$build" -N -R "$pattern" 2>&1 | grep -q '^Total Tests: [1-9]' || fault "$document" "no test for '$command'"
+    ctest --test-dir "$build" -N -R "$pattern" 2>&1 | grep -q '^Total Tests: [1-9]' ||
+      fault "$document" "no test for '$command'"
   done < <(grep -oE "ctest --test-dir build/tests -R ('[^']*'|[^ \`]+)" "$document" | sort -u)
 done
 ((count > 0)) || fault "the documents" "no command 'ctest --test-dir build/tests -R ...'"

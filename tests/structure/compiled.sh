@@ -16,11 +16,12 @@ listed=$(sed -n '/^#define UNITSCALE_COMPILED_/,/;$/p' "$compiled")
 
 # Functions that return variables. Left out: functions that record for other ops, and functions that take functions of
 # a user's type.
+returns='Variable<T>|std::(array|pair)<Variable<T>, [a-z0-9]+>'
 for header in include/unitscale/ops/*.hpp; do
   while IFS= read -r op; do
     case $op in record_* | custom_scale) continue ;; esac
     grep -qE "[> ]$op<T[,>]" <<< "$listed" || fault "$compiled" "does not list ops::$op of $header"
-  done < <(sed -nE 's/^\[\[nodiscard\]\] (Variable<T>|std::(array|pair)<Variable<T>, [a-z0-9]+>) ([a-z0-9_]+)\(.*/\3/p' "$header" | sort -u)
+  done < <(sed -nE "s/^\[\[nodiscard\]\] ($returns) ([a-z0-9_]+)\(.*/\3/p" "$header" | sort -u)
 done
 # Classes of an element type.
 for header in include/unitscale/nn/*.hpp include/unitscale/optim/{adam,lamb,sgd}.hpp; do

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Every path that a document names is there: links with their headings, and paths in text, commands and code blocks. So is
-# every path in the comments of headers and examples, of which `Test: tests/...` is one. Paths of headers may begin at their
-# layer. `*` stands for any text; paths with `<thing>` or `...` are patterns, of which the part before is checked.
+# Every path that a document names is there: links with their headings, and paths in text, commands and code blocks.
+# So is every path in the comments of headers and examples, of which `Test: tests/...` is one. Paths of headers may
+# begin at their layer. `*` stands for any text; paths with `<thing>` or `...` are patterns, of which the part before
+# is checked.
 # Of docs/changes.md, which names paths of the past, links alone are checked.
 # Usage: document_paths.sh SOURCE_DIRECTORY
 set -euo pipefail
@@ -23,7 +24,7 @@ there() {  # there <path>: it exists; with `*`, something matches
 
 check_path() {  # check_path <file> <line> <text that may be a path>
   local text=$3 path
-  text=${text%%<*}  # a placeholder begins
+  text=${text%%<*}  # up to a part in angle brackets, which stands for any name
   text=${text%%...*}
   while [[ $text == *[.,-] ]]; do text=${text%?}; done
   case $text in
@@ -44,7 +45,8 @@ check_path() {  # check_path <file> <line> <text that may be a path>
   ((seen[$path])) || fault "$1:$2" "names $text, which is not there"
 }
 
-# Words that may be paths. Left out before: addresses, names of tests (commands.sh checks them), and of code all but comments.
+# Words that may be paths. Left out before: addresses, names of tests (commands.sh checks them), and of code all but
+# comments.
 words_of() {  # words_of <comments: 0 or 1> <file>...: lines `file:line:word`
   local comments=$1
   shift
@@ -78,7 +80,8 @@ for document in README.md docs/*.md; do
     if [[ ! -e $path ]]; then
       fault "$document:$line" "links to $file, which is not there"
     elif [[ $target == *'#'* ]]; then
-      headings_of "$path" | grep -qxF -e "${target#*#}" || fault "$document:$line" "links to $target, a heading that is not there"
+      headings_of "$path" | grep -qxF -e "${target#*#}" ||
+        fault "$document:$line" "links to $target, a heading that is not there"
     fi
   done < <(awk '/^```/ { code = !code; next }
                 code { next }

@@ -25,7 +25,9 @@ done < <(find examples -name '[0-9]*_*.cpp' | LC_ALL=C sort -V)
 
 for document in README.md docs/tour.md; do
   found=''
-  if [[ -f $document ]]; then found=$(grep -oE '\]\((\.\./)?examples/[0-9][^)]*' "$document" | sed -E 's@.*(examples/)@\1@' | tr '\n' ' ' || true); fi
+  if [[ -f $document ]]; then
+    found=$(grep -oE '\]\((\.\./)?examples/[0-9][^)]*' "$document" | sed -E 's@.*(examples/)@\1@' | tr '\n' ' ' || true)
+  fi
   [[ $found == "$listed" ]] || fault "$document" "links to the examples ${found:-(none) }instead of $listed"
 done
 

@@ -10,7 +10,8 @@ cd -- "$1/include"
 while IFS= read -r file; do
   # These three are checked by scripts of their names.
   case $file in unitscale/unitscale.hpp | unitscale/numerics.hpp | unitscale/compiled.hpp) continue ;; esac
-  if ! [[ $file =~ ^unitscale/([a-z0-9_]+)/([a-z0-9_]+)\.hpp$ ]] || [[ -z ${may_include[${BASH_REMATCH[1]}]+known} ]]; then
+  if ! [[ $file =~ ^unitscale/([a-z0-9_]+)/([a-z0-9_]+)\.hpp$ ]] ||
+    [[ -z ${may_include[${BASH_REMATCH[1]}]+known} ]]; then
     fault "include/$file" "headers live at unitscale/<layer>/<thing>.hpp, with a known layer and snake_case names"
     continue
   fi
@@ -45,7 +46,8 @@ while IFS= read -r file; do
         ;;
       Eigen/* | unsupported/Eigen/* | eigen3/* | xtensor/* | xtensor-*/* | xtl/* | xsimd/*)
         [[ $name == tensor/backend.hpp ]] || fault "include/$file" "includes <$path>: only tensor/backend.hpp may" ;;
-      nlohmann/*) needs_json "$name" || fault "include/$file" "includes <$path>: only io/json*, io/safetensors*, report and train may" ;;
+      nlohmann/*) needs_json "$name" ||
+        fault "include/$file" "includes <$path>: only io/json*, io/safetensors*, report and train may" ;;
       zip.h) needs_zip "$name" || fault "include/$file" "includes <zip.h>: only io/npz.hpp may" ;;
       fcntl.h | sys/file.h | sys/stat.h) needs_posix "$name" || needs_json "$name" ||
         fault "include/$file" "includes <$path>: only io/atomic_file.hpp and headers that need it may" ;;
@@ -58,7 +60,8 @@ while IFS= read -r file; do
   [[ $name == tensor/backend.hpp ]] && continue
   while IFS= read -r line; do
     fault "include/$file:${line%%:*}" "names a container of Eigen or xtensor: ${line#*:}"
-  done < <(grep -nE '\b(Eigen::(Matrix|Array|Vector|RowVector)|xt::(xarray|xtensor)\b)' "$file" | grep -vE '^[0-9]+:[[:space:]]*//' || true)
+  done < <(grep -nE '\b(Eigen::(Matrix|Array|Vector|RowVector)|xt::(xarray|xtensor)\b)' "$file" |
+    grep -vE '^[0-9]+:[[:space:]]*//' || true)
 done < <(find unitscale -type f | LC_ALL=C sort)
 
 finish "include rules"

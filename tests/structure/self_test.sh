@@ -22,7 +22,8 @@ good_tree() {
   rm -rf "$tree"
   header base/error.hpp '#include <string>'
   header formats/format.hpp '#include <unitscale/base/error.hpp>'
-  header tensor/backend.hpp '#include <Eigen/Core>' '#include <xtensor/xarray.hpp>' '#include <unitscale/base/error.hpp>'
+  header tensor/backend.hpp '#include <Eigen/Core>' '#include <xtensor/xarray.hpp>' \
+    '#include <unitscale/base/error.hpp>'
   header ops/add.hpp '#include <unitscale/tensor/backend.hpp>'
   header io/text.hpp '#include <unitscale/base/error.hpp>'
   header io/json.hpp '#include <nlohmann/json.hpp>' '#include <unitscale/io/text.hpp>'
@@ -31,14 +32,17 @@ good_tree() {
   header train/loop.hpp '#include <unitscale/io/json.hpp>' '#include <unitscale/ops/add.hpp>'
   header report/plot.hpp '#include <nlohmann/json.hpp>' '#include <unitscale/io/atomic_file.hpp>'
   header io/page.hpp '#include <unitscale/base/error.hpp>'
-  header unitscale.hpp '//   io/page.hpp: few need it' '#include <unitscale/base/error.hpp>' '#include <unitscale/formats/format.hpp>' \
-    '#include <unitscale/tensor/backend.hpp>' '#include <unitscale/ops/add.hpp>' '#include <unitscale/io/text.hpp>' \
+  header unitscale.hpp '//   io/page.hpp: few need it' '#include <unitscale/base/error.hpp>' \
+    '#include <unitscale/formats/format.hpp>' '#include <unitscale/tensor/backend.hpp>' \
+    '#include <unitscale/ops/add.hpp>' '#include <unitscale/io/text.hpp>' \
     '#ifdef UNITSCALE_COMPILED  // by a target' '#include <unitscale/compiled.hpp>' '#endif'
   header compiled.hpp '#include <unitscale/ops/add.hpp>' '#define UNITSCALE_COMPILED_OPS(prefix, T) \' \
-    '    prefix Variable<T> add<T>(Variable<T>);' '#define UNITSCALE_COMPILED_CLASSES(prefix, T) \' '    prefix class nn::Linear<T>;'
+    '    prefix Variable<T> add<T>(Variable<T>);' '#define UNITSCALE_COMPILED_CLASSES(prefix, T) \' \
+    '    prefix class nn::Linear<T>;'
   header numerics.hpp '#include <unitscale/base/error.hpp>' '#include <unitscale/formats/format.hpp>'
   local name
-  for name in base/error formats/format tensor/backend ops/add io/text io/page io/json io/npz io/atomic_file report/plot train/loop; do
+  for name in base/error formats/format tensor/backend ops/add io/text io/page io/json io/npz io/atomic_file \
+    report/plot train/loop; do
     test_of $name "#include <unitscale/$name.hpp>" 'TEST_CASE("a") { REQUIRE(true); }'
   done
   mkdir -p "$tree/docs" "$tree/examples"
@@ -50,15 +54,18 @@ good_tree() {
   printf '%s\n' "$spdx" 'int rule;' > "$tree/examples/own_scale_rule.cpp"
   printf '%s\n' '```cpp' 'int load;' '```' > "$tree/docs/pretrained.md"
   printf '%s\n' "$spdx" 'int load;' > "$tree/examples/pretrained.cpp"
-  printf '%s\n' '```cpp' 'int facts;' '```' '```cpp' 'int residual;' '```' '```cpp' 'int rates;' '```' > "$tree/docs/umup.md"
+  printf '%s\n' '```cpp' 'int facts;' '```' '```cpp' 'int residual;' '```' '```cpp' 'int rates;' '```' \
+    > "$tree/docs/umup.md"
   printf '%s\n' "$spdx" 'int facts;' 'int residual;' 'int rates;' > "$tree/examples/width_transfer.cpp"
-  printf '%s\n' '```cpp' 'int batch;' '```' '```cpp' 'int model;' '```' '```cpp' 'int loop;' '```' > "$tree/docs/for_pytorch_users.md"
+  printf '%s\n' '```cpp' 'int batch;' '```' '```cpp' 'int model;' '```' '```cpp' 'int loop;' '```' \
+    > "$tree/docs/for_pytorch_users.md"
   printf '%s\n' "$spdx" 'int model;' 'int batch;' 'int loop;' > "$tree/examples/own_loop.cpp"
   if [[ $check == examples ]]; then
     mkdir -p "$tree/tests/runs/examples"
     rm "$tree/examples"/*
     for name in 1_one 2_two; do
-      printf '%s\n' "$spdx" "// ${name%_*}. Adds." "// Run: g++ -std=c++20 -O2 -Iinclude examples/$name.cpp && ./a.out" > "$tree/examples/$name.cpp"
+      printf '%s\n' "$spdx" "// ${name%_*}. Adds." \
+        "// Run: g++ -std=c++20 -O2 -Iinclude examples/$name.cpp && ./a.out" > "$tree/examples/$name.cpp"
       echo 2 > "$tree/tests/runs/examples/$name.txt"
     done
     echo '[one](examples/1_one.cpp), [two](examples/2_two.cpp)' > "$tree/README.md"
@@ -75,11 +82,13 @@ good_tree() {
     mkdir -p "$tree/bench"
     touch "$tree/bench/speed.sh"
     header ops/mul.hpp '/// Product (`unitscale/ops/add.hpp`). Test: tests/ops/add_test.cpp'
-    printf '%s\n' '# It adds' '' '## How fast: `bench`' '' 'See [ops](docs/ops.md#all-ops), [below](#it-adds), [speed](#how-fast-bench).' \
+    printf '%s\n' '# It adds' '' '## How fast: `bench`' '' \
+      'See [ops](docs/ops.md#all-ops), [below](#it-adds), [speed](#how-fast-bench).' \
       'Each `ops/<op>.hpp` has `tests/ops/<op>_test.cpp`; `io/*.hpp` read. It is `build/tests/add`.' \
       'Check: `ctest --test-dir build/tests -R examples/adds`; [more](https://example.org/tests/none).' \
       '```' 'bash bench/speed.sh --in=[](int x)' '```' > "$tree/README.md"
-    printf '%s\n' '# All ops' '[`add`](../include/unitscale/ops/add.hpp), `ops/add.hpp`, `include/unitscale/...`' > "$tree/docs/ops.md"
+    printf '%s\n' '# All ops' '[`add`](../include/unitscale/ops/add.hpp), `ops/add.hpp`, `include/unitscale/...`' \
+      > "$tree/docs/ops.md"
     echo '`ops/gone.hpp` went; [ops](ops.md).' > "$tree/docs/changes.md"
   fi
   if [[ $check == op_table ]]; then
@@ -248,7 +257,8 @@ case $check in
     expect_fault include/unitscale/formats/format.hpp '<Eigen/Core>: what numerics.hpp reaches'
     ;;
   op_table)
-    grep -qF '| `add(x, {.terms})` | `y = x + z` | none. | `ctest --test-dir build/tests -R '"'^ops/add$'"'` |' "$tree/docs/ops.md" ||
+    row='| `add(x, {.terms})` | `y = x + z` | none. | `ctest --test-dir build/tests -R '"'^ops/add$'"'` |'
+    grep -qF "$row" "$tree/docs/ops.md" ||
       { printf 'self test of op_table: no row of add\n' && failed=1; }
     add_op '/// Sum.' '///   y = x - z' '/// Factors under `unit`: none.'
     expect_fault '> | [`add`]' 'y = x - z'
@@ -270,12 +280,17 @@ case $check in
     expect_fault include/unitscale/ops/add.hpp 'pragma once'
     header ops/add.hpp "// $(printf '%0118d' 0)"
     expect_fault include/unitscale/ops/add.hpp:3 'longer than 120 columns'
+    for script in tests/run.sh .ci/run; do
+      mkdir -p "$tree/$(dirname "$script")"
+      printf '%s\n' '#!/usr/bin/env bash' "#${spdx#//}" "# $(printf '%0119d' 0)" > "$tree/$script"
+      expect_fault "$script:3" 'longer than 120 columns'
+    done
     header ops/add.hpp 'inline const char* option() { return "--width"; }'
     expect_fault include/unitscale/ops/add.hpp:3 'names an option of a command line'
-    lengthen 159 >> "$tree/include/unitscale/ops/add.hpp"
-    expect_fault include/unitscale/ops/add.hpp 'at most 160'
-    lengthen 429 >> "$tree/include/unitscale/io/text.hpp"
-    expect_fault include/unitscale/io/text.hpp 'at most 430'
+    lengthen 149 >> "$tree/include/unitscale/ops/add.hpp"
+    expect_fault include/unitscale/ops/add.hpp 'at most 150'
+    lengthen 399 >> "$tree/include/unitscale/io/text.hpp"
+    expect_fault include/unitscale/io/text.hpp 'at most 400'
     ;;
   words)
     header ops/add.hpp '// T''ODO: subtract'
@@ -295,7 +310,8 @@ case $check in
     printf '%s\n' '```cpp' 'int a;' '```' >> "$tree/docs/adding_an_op.md"
     expect_fault docs/adding_an_op.md 'has 5 C++ blocks instead of 4'
     sed -i 's/int loop/int round/' "$tree/docs/for_pytorch_users.md"
-    expect_fault docs/for_pytorch_users.md "C++ block 3, which begins with 'int round;', is not in examples/own_loop.cpp"
+    expect_fault docs/for_pytorch_users.md \
+      "C++ block 3, which begins with 'int round;', is not in examples/own_loop.cpp"
     rm "$tree/examples/4_custom_op.cpp"
     expect_fault docs/adding_an_op.md "'template <class T>', is not in examples/4_custom_op.cpp"
     ;;
@@ -309,7 +325,8 @@ case $check in
     lengthen 97 >> "$tree/examples/1_one.cpp"
     expect_fault examples/1_one.cpp 'has 100 lines'
     echo '[two](examples/2_two.cpp), [one](examples/1_one.cpp)' > "$tree/README.md"
-    expect_fault README.md 'links to the examples examples/2_two.cpp examples/1_one.cpp instead of examples/1_one.cpp examples/2_two.cpp'
+    expect_fault README.md \
+      'links to the examples examples/2_two.cpp examples/1_one.cpp instead of examples/1_one.cpp examples/2_two.cpp'
     echo '[one](../examples/1_one.cpp)' > "$tree/docs/tour.md"
     expect_fault docs/tour.md 'links to the examples examples/1_one.cpp instead of'
     rm "$tree/tests/runs/examples/2_two.txt"

@@ -23,7 +23,9 @@ shown() {  # shown <document> <program> <n>...: its C++ blocks are n in the firs
     while ((n < last && n < count)); do
       n=$((n + 1))
       text=$(block "$document" "$n")
-      if [[ -z $text || $program != *"$text"* ]]; then fault "$document" "C++ block $n, which begins with '${text%%$'\n'*}', is not in $1"; fi
+      if [[ -z $text || $program != *"$text"* ]]; then
+        fault "$document" "C++ block $n, which begins with '${text%%$'\n'*}', is not in $1"
+      fi
     done
     shift 2
   done

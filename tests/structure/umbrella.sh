@@ -47,8 +47,8 @@ done < <(grep -E '^[[:space:]]*#[[:space:]]*include' "$umbrella" || true)
 for layer in "${layers[@]}"; do
   for header in "include/unitscale/$layer"/*.hpp; do
     name=${header#include/unitscale/}
-    if [[ -e $header && -z ${included[$name]+there}${left_out[$name]+out} ]] && ! needs_json "$name" && ! needs_zip "$name" &&
-      ! needs_posix "$name"; then
+    if [[ -e $header && -z ${included[$name]+there}${left_out[$name]+out} ]] && ! needs_json "$name" &&
+      ! needs_zip "$name" && ! needs_posix "$name"; then
       fault "$umbrella" "does not include $name"
     fi
   done

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cctype>
 #include <cstddef>
-#include <cstdlib>
 #include <map>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -117,8 +117,7 @@ public:
         for (const PageElement& element : elements_) {
             if (listed(raw_names, element.name)) search(element.text, element.name);
             for (const auto& [key, value] : element.attributes) {
-                const bool asks =
-                    listed("src srcset href xlink:href action formaction poster data ping background", key);
+                bool asks = listed("src srcset href xlink:href action formaction poster data ping background", key);
                 if (asks && !value.starts_with('#')) found.push_back(element.name + ": " + key + "=" + value);
                 else if (key != "xmlns" || value != svg_name_space) search(value, element.name);
             }
@@ -338,8 +337,8 @@ private:
         if (is_page_ && (count("head") == 0 || all("title", "", all("head")[0]).size() != 1))
             problem("the page has no title");
         if (is_picture_ && elements_[1].attribute("xmlns") != svg_name_space) problem("<svg> has no xmlns");
-        if (std::count_if(elements_.begin() + 1, elements_.end(), [](const PageElement& e) { return e.parent == 0; }) !=
-            1)
+        const auto is_outside = [](const PageElement& element) { return element.parent == 0; };
+        if (std::count_if(elements_.begin() + 1, elements_.end(), is_outside) != 1)
             problem("more than one element is outside of all others");
         const std::string end = is_page_ ? "</html>" : "</svg>";
         const std::size_t last = markup_.find_last_not_of(" \n");
@@ -352,15 +351,12 @@ private:
     static constexpr std::string_view inline_names = "a b i span sup sub tspan";  // these do not end a word
     static constexpr std::string_view svg_names = "svg g path rect circle line text tspan title style";
     static constexpr std::string_view html_names =
-        "html head meta title style body header main div p span a b i sup sub br h1 h2 h3 table caption tr td th ul li "
-        "details "
-        "summary label input select option button noscript script";
-    static constexpr std::string_view strict_names =
-        "html head table tr ul select";  // hold only the elements in `places`
+        "html head meta title style body header main div p span a b i sup sub br h1 h2 h3 table caption tr td th "
+        "ul li details summary label input select option button noscript script";
+    static constexpr std::string_view strict_names = "html head table tr ul select";  // hold only what `places` names
     static constexpr std::string_view places =
         "head:html body:html meta:head title:head style:head script:head caption:table tr:table td:tr th:tr li:ul "
-        "option:select "
-        "summary:details";
+        "option:select summary:details";
 
     std::string markup_{};
     std::size_t at_ = 0, token_ = 0;  ///< the reader's position, and the start of the current tag or text
@@ -378,21 +374,12 @@ struct PagePoint {
 /// point at its end. The result is empty if the path has other parts.
 [[nodiscard]] inline std::vector<std::vector<PagePoint>> lines_of(const PageElement& path) {
     std::vector<std::vector<PagePoint>> lines;
-    const std::string d = path.attribute("d");
-    for (const char* at = d.c_str(); *at != '\0';) {
-        const char pen = *at++;
-        if (pen == 'Z' && !lines.empty()) {
-            lines.back().push_back(lines.back().front());
-            continue;
-        }
-        char* end = nullptr;
+    std::istringstream d(path.attribute("d"));
+    for (char pen = '\0'; d >> pen;) {
         PagePoint point;
-        point.x = std::strtod(at, &end);
-        const bool has_x = end != at;
-        at = end;
-        point.y = std::strtod(at, &end);
-        if (!has_x || end == at || (pen != 'M' && (pen != 'L' || lines.empty()))) return {};
-        at = end;
+        const bool closes = pen == 'Z' && !lines.empty();
+        if (closes) point = lines.back().front();
+        else if (!(d >> point.x >> point.y) || (pen != 'M' && (pen != 'L' || lines.empty()))) return {};
         if (pen == 'M') lines.emplace_back();
         lines.back().push_back(point);
     }

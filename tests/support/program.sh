@@ -41,14 +41,16 @@ survives_kills() {
     sleep "0.$((RANDOM % 5))$((RANDOM % 10))"
     kill -9 "$run" 2> /dev/null || true
     wait "$run" 2> /dev/null || true
-    [[ ! -e killed.html || $(tail -n 1 killed.html) == *'</html>' ]] || fail "a killed process has left a part of a page"
+    [[ ! -e killed.html || $(tail -n 1 killed.html) == *'</html>' ]] ||
+      fail "a killed process has left a part of a page"
     done_now=0
     [[ ! -e killed.jsonl ]] || done_now=$(grep -c '^{"run":.*}$' killed.jsonl || true)
     ((done_now >= done_before)) || fail "a run that had ended is gone"
     done_before=$done_now
   done
   printf '{"run":{"recipe":' >> killed.jsonl  # the state after a kill in the middle of a line
-  "$program" "$@" --jobs 2 --out killed.html > killed.txt 2>&1 || fail "after kills: exit code $?: $(tail -n 1 killed.txt)"
+  "$program" "$@" --jobs 2 --out killed.html > killed.txt 2>&1 ||
+    fail "after kills: exit code $?: $(tail -n 1 killed.txt)"
   [[ $(losses whole.jsonl) == "$(losses killed.jsonl)" ]] || fail "killed runs end elsewhere, or were made twice"
   [[ ! -e killed.runs ]] || fail "unfinished runs are left: $(ls killed.runs)"
 }
