@@ -3,6 +3,7 @@
 #include <unitscale/products/block.hpp>
 
 #include "support/catch.hpp"
+#include "support/matmul_paths.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -14,22 +15,15 @@ using namespace unitscale::products;
 
 namespace {
 
-template <class T>
-std::vector<T> numbers(std::ptrdiff_t count, std::uint64_t stream) {
-    std::vector<T> values(static_cast<std::size_t>(count));
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = element_cast<T>(random_normal({3, stream}, i));
-    return values;
-}
-
 /// C = 0.5 (A B + bias) - C with B packed once and used for row ranges that are cut at `cuts`.
 template <class T>
 std::vector<T> multiply_in_parts(Isa isa, std::ptrdiff_t m, std::ptrdiff_t n, std::ptrdiff_t k,
                                  const std::vector<std::ptrdiff_t>& cuts) {
     using P = Accum<T>;
-    const auto a = numbers<T>(m * k, 1), b = numbers<T>(k * n, 2);
-    auto c = numbers<T>(m * n, 3);
+    const auto a = test::numbers<T>(m * k, 1, 3), b = test::numbers<T>(k * n, 2, 3);
+    auto c = test::numbers<T>(m * n, 3, 3);
     std::vector<P> packed(static_cast<std::size_t>(packed_right_size<P>(isa, k, n)));
-    const auto bias = numbers<P>(round_up(n, tile_shape(isa).columns<P>()), 4);
+    const auto bias = test::numbers<P>(round_up(n, tile_shape(isa).columns<P>()), 4, 3);
     const auto panels = pack_right(isa, MatrixView<const T>{b.data(), n, 1}, k, n, nullptr, packed.data());
     for (std::size_t part = 0; part + 1 < cuts.size(); ++part) {
         BlockProduct<T> product;
@@ -58,9 +52,9 @@ TEMPLATE_TEST_CASE("a block product is right beyond its block sizes and its bits
             const auto whole = multiply_in_parts<TestType>(isa, m, n, k, {0, m});
             const auto cut = multiply_in_parts<TestType>(isa, m, n, k, {0, 1, 6, 64, m});
             REQUIRE(std::equal(whole.begin(), whole.end(), cut.begin()));
-            const auto a = numbers<TestType>(m * k, 1), b = numbers<TestType>(k * n, 2),
-                       c = numbers<TestType>(m * n, 3);
-            const auto bias = numbers<float>(n, 4);
+            const auto a = test::numbers<TestType>(m * k, 1, 3), b = test::numbers<TestType>(k * n, 2, 3),
+                       c = test::numbers<TestType>(m * n, 3, 3);
+            const auto bias = test::numbers<float>(n, 4, 3);
             double worst = 0;
             for (std::ptrdiff_t i = 0; i < m; ++i)
                 for (std::ptrdiff_t j = 0; j < n; ++j) {

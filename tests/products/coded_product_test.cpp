@@ -19,9 +19,6 @@ using namespace unitscale::products;
 
 namespace {
 
-using Path = test::MatmulPath;
-std::vector<Path> paths() { return test::matmul_paths(); }
-
 std::vector<FloatFormat> byte_formats() {
     std::vector<FloatFormat> formats;
     for (const auto& [known, format] : named_formats)
@@ -162,7 +159,7 @@ TEMPLATE_TEST_CASE("a product of codes has the bits of the one of their numbers,
             const Case<TestType> test(formats[f], formats[(f + 5 * round) % formats.size()], m, n, k, batch, round == 2,
                                       count % 6, count / 6 % 6);
             const CodedMatrix a = test.a.coded(), b = test.b.coded();
-            for (const Path& path : paths()) {
+            for (const test::MatmulPath& path : test::matmul_paths()) {
                 const auto plain = test.result([&](const auto& args) { matmul_with(path.isa, {}, args, path.pairs); });
                 CAPTURE(name(a.format), name(b.format), m, n, k, batch, count, int(path.isa), int(path.pairs));
                 REQUIRE(test.wrong(plain) == 0);
@@ -193,7 +190,7 @@ TEMPLATE_TEST_CASE("the other operand of a product of codes may be plain, rounde
     for (const std::size_t layout : {0u, 1u}) {
         const Case<TestType> test(e4m3, e5m2, 33, 70, 50, 2, true, layout, layout);
         const CodedMatrix a = test.a.coded(), b = test.b.coded();
-        for (const Path& path : paths()) {
+        for (const test::MatmulPath& path : test::matmul_paths()) {
             const auto check_same = [&](const CodedOperands& coded, const Quantiser* round_a,
                                         const Quantiser* round_b) {
                 const auto with_rounding = [&](MatmulArguments<TestType> args) {
@@ -237,7 +234,7 @@ TEST_CASE("every code of a byte is read as its number, NaN and infinity included
     const float one = 1;
     const Quantiser e4{.format = e4m3};
     for (const FloatFormat& format : byte_formats())
-        for (const Path& path : paths())
+        for (const test::MatmulPath& path : test::matmul_paths())
             for (const bool left : {false, true})
                 for (const std::ptrdiff_t step : {1, 256}) {  // lines along and across k
                     std::vector<float> c(256);

@@ -3,6 +3,7 @@
 #include <unitscale/products/micro_kernel.hpp>
 
 #include "support/catch.hpp"
+#include "support/matmul_paths.hpp"
 
 #include <cmath>
 #include <cstddef>
@@ -12,28 +13,12 @@
 using namespace unitscale;
 using namespace unitscale::products;
 
-namespace {
-
-std::vector<Isa> available() {
-    std::vector<Isa> all{Isa::baseline};
-    for (const Isa isa : {Isa::avx2, Isa::avx512})
-        if (isa <= active_isa()) all.push_back(isa);
-    return all;
-}
-
-template <class T>
-std::vector<T> numbers(std::ptrdiff_t count, std::uint64_t stream) {
-    std::vector<T> values(static_cast<std::size_t>(count));
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<T>(random_normal({7, stream}, i));
-    return values;
-}
-
-}  // namespace
+namespace {}  // namespace
 
 TEMPLATE_TEST_CASE("every micro-kernel computes its tile in both orders of A and touches nothing else",
                    "[kernels][matmul]", float, double) {
     using T = TestType;
-    for (const Isa isa : available()) {
+    for (const Isa isa : test::available_isas()) {
         const TileShape shape = tile_shape(isa);
         const std::ptrdiff_t lanes = shape.lanes<T>();
         REQUIRE(shape.rows <= max_tile_rows);
@@ -44,9 +29,9 @@ TEMPLATE_TEST_CASE("every micro-kernel computes its tile in both orders of A and
                     for (const int variant : {0, 1, 2}) {
                         const std::ptrdiff_t rows = 4 * fours, cols = vectors * lanes, b_step = cols + 3,
                                              c_row = cols + 5;
-                        const auto a = numbers<T>(rows * (k + 1) + 8, 1), b = numbers<T>((k + 1) * b_step, 2),
-                                   bias = numbers<T>(cols, 3);
-                        auto c = numbers<T>(rows * c_row, 4);
+                        const auto a = test::numbers<T>(rows * (k + 1) + 8, 1),
+                                   b = test::numbers<T>((k + 1) * b_step, 2), bias = test::numbers<T>(cols, 3);
+                        auto c = test::numbers<T>(rows * c_row, 4);
                         const auto before = c;
                         TileProduct<T> tile;
                         tile.k = k;
@@ -82,7 +67,7 @@ TEMPLATE_TEST_CASE("every micro-kernel computes its tile in both orders of A and
 }
 
 TEST_CASE("a micro-kernel does not read C when gamma is 0", "[kernels][matmul]") {
-    for (const Isa isa : available()) {
+    for (const Isa isa : test::available_isas()) {
         const TileShape shape = tile_shape(isa);
         const std::ptrdiff_t cols = shape.columns<float>();
         std::vector<float> a(static_cast<std::size_t>(shape.rows), 2.0f), b(static_cast<std::size_t>(cols), 3.0f);

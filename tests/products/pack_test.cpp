@@ -3,6 +3,7 @@
 #include <unitscale/products/pack.hpp>
 
 #include "support/catch.hpp"
+#include "support/matmul_paths.hpp"
 
 #include <bit>
 #include <cmath>
@@ -14,20 +15,6 @@ using namespace unitscale;
 using namespace unitscale::products;
 
 namespace {
-
-std::vector<Isa> available() {
-    std::vector<Isa> all{Isa::baseline};
-    for (const Isa isa : {Isa::avx2, Isa::avx512})
-        if (isa <= active_isa()) all.push_back(isa);
-    return all;
-}
-
-template <class T>
-std::vector<T> numbers(std::ptrdiff_t count) {
-    std::vector<T> values(static_cast<std::size_t>(count));
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = element_cast<T>(random_normal({7, 1}, i));
-    return values;
-}
 
 /// Row-major, column-major, and neither.
 template <class T>
@@ -41,11 +28,11 @@ TEMPLATE_TEST_CASE("packed operands hold every element, rounded once, and zeros 
                    float, double, Half, BFloat16) {
     using P = Accum<TestType>;
     const Quantiser e4{.format = e4m3};
-    for (const Isa isa : available())
+    for (const Isa isa : test::available_isas())
         for (const std::ptrdiff_t size : {1, 4, 7, 16, 33, 70})
             for (const std::ptrdiff_t k : {1, 5, 64, 131})
                 for (const Quantiser* round : {static_cast<const Quantiser*>(nullptr), &e4}) {
-                    const auto data = numbers<TestType>(2 * (size + 4) * (k + 4));
+                    const auto data = test::numbers<TestType>(2 * (size + 4) * (k + 4));
                     const auto value = [&](const MatrixView<const TestType>& view, std::ptrdiff_t i, std::ptrdiff_t j) {
                         const P x = element_cast<P>(*view.at(i, j));
                         return round == nullptr ? x : quantise(e4m3, x);
@@ -84,7 +71,7 @@ TEMPLATE_TEST_CASE("16-bit elements widen exactly and narrow to nearest even on 
     std::vector<TestType> codes(65536), back(65536);
     for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = std::bit_cast<TestType>(static_cast<std::uint16_t>(i));
     std::vector<float> wide(codes.size());
-    for (const Isa isa : available()) {
+    for (const Isa isa : test::available_isas()) {
         std::size_t wrong = 0;
         widen_line(isa, codes.data(), std::ptrdiff_t(codes.size()), wide.data());
         for (std::size_t i = 0; i < codes.size(); ++i) {
@@ -107,9 +94,9 @@ TEMPLATE_TEST_CASE("16-bit elements widen exactly and narrow to nearest even on 
 TEST_CASE("packed panels begin with the rows and columns of the matrix, and B can be read in place",
           "[kernels][matmul]") {
     const std::ptrdiff_t k = 9, n = 150;
-    const auto b = numbers<float>(k * (n + 5));
+    const auto b = test::numbers<float>(k * (n + 5));
     const MatrixView<const float> view{b.data(), n + 5, 1};
-    for (const Isa isa : available()) {
+    for (const Isa isa : test::available_isas()) {
         std::vector<float> out(static_cast<std::size_t>(packed_right_size<float>(isa, k, n)));
         const auto whole = pack_right(isa, view, k, n, nullptr, out.data());
         const auto rows = whole.first_rows(4), cols = whole.first_columns(50);

@@ -16,16 +16,6 @@ using namespace unitscale::products;
 
 namespace {
 
-using Path = test::MatmulPath;
-std::vector<Path> paths() { return test::matmul_paths(); }
-
-template <class T>
-std::vector<T> numbers(std::ptrdiff_t count, std::uint64_t stream) {
-    std::vector<T> values(static_cast<std::size_t>(count));
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = element_cast<T>(random_normal({9, stream}, i));
-    return values;
-}
-
 template <class T>
 bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
     return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
@@ -38,7 +28,10 @@ struct Case {
     MatmulArguments<T> args;
 
     Case(std::ptrdiff_t m, std::ptrdiff_t n, std::ptrdiff_t k, bool b_transposed)
-        : a(numbers<T>(2 * m * k, 1)), b(numbers<T>(k * n, 2)), c(numbers<T>(2 * m * n, 3)), bias(numbers<T>(n, 4)) {
+        : a(test::numbers<T>(2 * m * k, 1, 9)),
+          b(test::numbers<T>(k * n, 2, 9)),
+          c(test::numbers<T>(2 * m * n, 3, 9)),
+          bias(test::numbers<T>(n, 4, 9)) {
         args.m = m, args.n = n, args.k = k, args.batch = 2;
         args.a = {a.data(), k, 1, m * k};
         args.b = b_transposed ? MatrixView<const T>{b.data(), 1, k} : MatrixView<const T>{b.data(), n, 1};
@@ -70,7 +63,7 @@ TEMPLATE_TEST_CASE("a product with packed weights has the bits of the one that p
                 Case<TestType> test(m, n, k, transposed);
                 for (const Quantiser* round_a : {static_cast<const Quantiser*>(nullptr), &e4, &stochastic})
                     for (const Quantiser* round_b : {static_cast<const Quantiser*>(nullptr), &e5})
-                        for (const Path& path : paths()) {
+                        for (const test::MatmulPath& path : test::matmul_paths()) {
                             if (m * k > 20000 && path.isa == Isa::baseline) continue;
                             test.args.round_a = round_a, test.args.round_b = round_b;
                             const auto packed = pack_weights_with(path.isa, test.args, path.pairs);

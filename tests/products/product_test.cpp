@@ -3,6 +3,7 @@
 #include <unitscale/products/product.hpp>
 
 #include "support/catch.hpp"
+#include "support/matmul_paths.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -17,27 +18,6 @@ using namespace unitscale;
 using namespace unitscale::products;
 
 namespace {
-
-std::vector<Isa> available() {
-    std::vector<Isa> all{Isa::baseline};
-    for (const Isa isa : {Isa::avx2, Isa::avx512})
-        if (isa <= active_isa()) all.push_back(isa);
-    return all;
-}
-
-struct Path {
-    Isa isa;
-    PairKernel pairs;
-};
-
-/// Every kernel path that this processor supports.
-std::vector<Path> paths() {
-    std::vector<Path> all;
-    for (const Isa isa : available()) all.push_back({isa, PairKernel::none});
-    if (has_avx512_bf16()) all.push_back({Isa::avx512, PairKernel::dot});
-    if (has_amx_bf16()) all.push_back({Isa::avx512, PairKernel::matrix});
-    return all;
-}
 
 enum class Layout { rows, padded_rows, columns, both };
 
@@ -149,7 +129,7 @@ void check_random_products(int count, unsigned seed) {
         args.round_b = pick(static_cast<const Quantiser*>(nullptr), &e4, &e5);
         const auto before = c.data;
         const Expected expected = expect(args, before);
-        for (const Path& path : paths()) {
+        for (const test::MatmulPath& path : test::matmul_paths()) {
             std::copy(before.begin(), before.end(), c.data.begin());
             matmul_with(path.isa, {}, args, path.pairs);
             CAPTURE(args.m, args.n, args.k, args.batch, int(path.isa), int(path.pairs));
@@ -230,7 +210,7 @@ TEST_CASE("large products agree with double beyond the block sizes", "[kernels][
         for (const Quantiser* round_b : {static_cast<const Quantiser*>(nullptr), &e4}) {
             args.round_b = round_b;
             const Expected expected = expect(args, before);
-            for (const Path& path : paths()) {
+            for (const test::MatmulPath& path : test::matmul_paths()) {
                 std::copy(before.begin(), before.end(), c.data.begin());
                 matmul_with(path.isa, {}, args, path.pairs);
                 CAPTURE(m, n, k, int(path.isa), int(path.pairs));
@@ -244,7 +224,7 @@ TEST_CASE("rounding inside the product gives the bits of rounding before it", "[
     const std::ptrdiff_t m = 29, n = 70, k = 83;
     const Quantiser e4{.format = e4m3}, e5{.format = e5m2};
     for (const Layout layout : {Layout::rows, Layout::columns, Layout::both})
-        for (const Isa isa : available()) {
+        for (const Isa isa : test::available_isas()) {
             const Operand<float> a(m, k, 1, layout, false, 1), b(k, n, 1, layout, false, 2);
             Operand<float> rounded_a(m, k, 1, layout, false, 1), rounded_b(k, n, 1, layout, false, 2);
             for (float& x : rounded_a.data) x = quantise(e4m3, x);
@@ -363,7 +343,7 @@ TEST_CASE("an empty sum leaves alpha times bias and gamma C, an empty product no
 TEST_CASE("NaN and infinity reach the elements that they are part of, and only those", "[kernels][matmul]") {
     const float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
     const std::ptrdiff_t m = 20, n = 40, k = 10;
-    for (const Isa isa : available()) {
+    for (const Isa isa : test::available_isas()) {
         Operand<float> a(m, k, 1, Layout::rows, false, 1), b(k, n, 1, Layout::rows, false, 2);
         for (float& x : b.data) x = 1;
         *a.view.at(3, 4) = nan;

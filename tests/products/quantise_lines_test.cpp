@@ -4,6 +4,7 @@
 #include <unitscale/tensor/cast.hpp>
 
 #include "support/catch.hpp"
+#include "support/matmul_paths.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -17,18 +18,11 @@ using namespace unitscale::products;
 
 namespace {
 
-std::vector<Isa> available() {
-    std::vector<Isa> all;
-    for (const Isa isa : {Isa::avx2, Isa::avx512})
-        if (isa <= active_isa()) all.push_back(isa);
+/// The instruction sets beyond the baseline that this processor can run.
+std::vector<Isa> vector_isas() {
+    std::vector<Isa> all = test::available_isas();
+    all.erase(all.begin());
     return all;
-}
-
-template <class T>
-std::vector<T> numbers(std::ptrdiff_t count) {
-    std::vector<T> values(static_cast<std::size_t>(count));
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = element_cast<T>(random_normal({7, 1}, i));
-    return values;
 }
 
 const Quantiser e4{.format = e4m3}, b7{.format = bf16};
@@ -38,7 +32,7 @@ const Quantiser e4{.format = e4m3}, b7{.format = bf16};
 TEMPLATE_TEST_CASE("lines are widened, rounded, copied and transposed, with zeros beside them and nothing else touched",
                    "[kernels][matmul]", float, Half, BFloat16) {
     constexpr float untouched = -77;
-    for (const Isa isa : available())
+    for (const Isa isa : vector_isas())
         for (const std::ptrdiff_t lines : {1, 2, 3, 5, 8, 16, 21, 33})
             for (const std::ptrdiff_t length : {1, 4, 5, 8, 12, 13, 16, 24, 40})
                 for (const std::ptrdiff_t beside : {0, 3})
@@ -46,7 +40,7 @@ TEMPLATE_TEST_CASE("lines are widened, rounded, copied and transposed, with zero
                         const RegisterQuantiser round = register_quantiser(quantiser);
                         const std::ptrdiff_t row = length + 1;
                         // The source ends with its last element, so that a sanitizer sees any read past it.
-                        const auto in = numbers<TestType>((lines - 1) * row + length);
+                        const auto in = test::numbers<TestType>((lines - 1) * row + length);
                         const auto value = [&](std::ptrdiff_t i, std::ptrdiff_t j) {
                             const auto x = element_cast<float>(in[static_cast<std::size_t>(i * row + j)]);
                             return quantiser == nullptr ? x : quantise(quantiser->format, x);
@@ -76,9 +70,9 @@ TEMPLATE_TEST_CASE("lines are widened, rounded, copied and transposed, with zero
 }
 
 TEST_CASE("a line is rounded in place", "[kernels][matmul]") {
-    for (const Isa isa : available())
+    for (const Isa isa : vector_isas())
         for (const std::ptrdiff_t count : {1, 7, 12, 16, 100}) {
-            const auto before = numbers<float>(count);
+            const auto before = test::numbers<float>(count);
             auto values = before;
             copy_lines<float>(isa, {values.data(), count, 1, count, count, values.data(), count},
                               register_quantiser(&e4));
