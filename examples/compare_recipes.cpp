@@ -30,6 +30,7 @@ int main(int argc, char** argv) {
         ->capture_default_str();
     app.add_option("--out", options.out, "the page; FILE.jsonl beside it remembers what is done")
         ->capture_default_str();
+    app.add_option("--plot", options.plot, "a plot of the validation losses over the steps, as an SVG image");
     app.add_option("--steps", run.steps, "updates of each run")->capture_default_str();
     app.add_option("--seeds", options.seeds, "seeds of each recipe: --seed and those that follow it")
         ->capture_default_str();

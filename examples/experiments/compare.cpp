@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "experiments/compare.hpp"
 
-#include <unitscale/analysis/gradient_zeros.hpp>
-#include <unitscale/analysis/tracker.hpp>
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/base/error.hpp>
 #include <unitscale/compiled.hpp>
 #include <unitscale/io/atomic_file.hpp>
-#include <unitscale/io/json_log.hpp>
 #include <unitscale/io/json_recipe.hpp>
 #include <unitscale/io/text.hpp>
 #include <unitscale/io/text_table.hpp>
@@ -17,28 +14,29 @@
 #include <unitscale/train/batches.hpp>
 #include <unitscale/train/evaluate.hpp>
 #include <unitscale/train/saved_model.hpp>
-#include <unitscale/train/storage.hpp>
 
 #include "experiments/comparison_page.hpp"
 #include "experiments/comparison_table.hpp"
-#include "experiments/job_queue.hpp"
 #include "experiments/language_run.hpp"
 #include "experiments/progress.hpp"
 #include "experiments/results_file.hpp"
-#include "experiments/scale_report.hpp"
+#include "experiments/run_set.hpp"
+#include "experiments/sweep_search.hpp"
+#include "experiments/sweep_space.hpp"
+#include "experiments/trained_run.hpp"
+#include "experiments/unfinished_run.hpp"
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <mutex>
+#include <limits>
 #include <optional>
+#include <string>
 #include <system_error>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -46,38 +44,26 @@ namespace unitscale::experiments {
 
 namespace {
 
-/// Explains the first value that is not finite in a diverged run. Empty: no training step held one.
-/// Reruns the run from its beginning, with a tracker. If the rerun succeeds, the failure was not numerical: RunFailed
-/// with `reason`.
-std::string first_bad_value(LanguageRunOptions options, const std::string& reason) {
-    options.save.clear();
-    options.resume.clear();
-    options.save_every = options.eval_every = 0;
-    TrackedRun seen;
-    try {
-        static_cast<void>(run_tracked(options, {.every = options.steps}, stdout, stdout, seen));
-    } catch (const RunFailed&) {
-        return seen.track.non_finite ? analysis::explain(*seen.track.non_finite, seen.track) : "";
-    }
-    throw RunFailed(reason);
-}
-
 /// A comparison in progress: trains the missing runs and keeps the result of every run that has ended.
-/// Each of the parallel runs has a thread, a model and a tape of its own. Test: tests/experiments/compare_test.cpp
 class Comparison {
 public:
     /// Trains nothing yet. Errors: the errors of the options, the data and the results file.
     Comparison(const ComparisonOptions& options, std::FILE* out, std::FILE* progress)
         : options_(checked(options)),
           out_(out),
-          text_(io::read_text(options.run.data)),
+          text_(read_training_text(options.run.data, {options.run.seq})),
+          space_(options.space()),
           settings_(settings()),
           file_(options_.results_path(), settings_),
+          set_(options_, space_, Measured::steps, settings_.dump()),
           progress_(progress, 1, true) {
         for (const std::string& source : options_.recipes) recipes_.push_back(io::load_recipe(source));
-        runs_ = runs_of(options_, recipes_);
-        for (const ComparedRun& run : runs_)
-            if (file_.find(run, fingerprint(recipe_of(run))) == nullptr) waiting_.push_back(run);
+        const auto unknown = [](const SweepPoint&) { return std::numeric_limits<double>::quiet_NaN(); };
+        runs_ = runs_of(space_, sweep_points(space_, {}, unknown), options_.seeds);
+        for (const SearchRun& run : runs_) {
+            compared_.push_back(compared(run));
+            if (file_.find(compared_.back(), run.recipe_fingerprint) == nullptr) waiting_.push_back(run);
+        }
         progress_ =
             Progress(progress, std::max<std::size_t>(waiting_.size() * options_.run.steps, 1), options_.run.quiet);
     }
@@ -93,11 +79,7 @@ public:
         }
         train_all();
         if (const std::vector<int> biases = options_.biases(); !biases.empty()) find_window(biases);
-        // A kill between a run's result and the removal of its files leaves them behind.
-        std::error_code ignored;
-        if (std::filesystem::exists(options_.unfinished(), ignored))
-            for (const ComparedRun& run : runs_) unfinished(run).remove();
-        remove_if_empty(options_.unfinished());
+        set_.clean(runs_);
         write_page();
         print();
     }
@@ -109,13 +91,8 @@ private:
     }
 
     /// The settings that all runs of a comparison share.
-    [[nodiscard]] nlohmann::ordered_json settings() {
-        const LanguageRunOptions& run = options_.run;
-        const io::CharacterVocabulary vocabulary(text_);
-        static_cast<void>(train::split(vocabulary.encode(text_), run.seq));
-        options_.run.eval_every = options_.eval_every.value_or(tenth_of(run.steps));
-        options_.run.save_every = options_.save_every.value_or(tenth_of(run.steps));
-        options_.run.warmup = run.warmup.value_or(tenth_of(run.steps));
+    [[nodiscard]] nlohmann::ordered_json settings() const {
+        const LanguageRunOptions& run = space_.run;
         return {{"text", fingerprint(io::encode_utf8(text_))},
                 {"characters", text_.size()},
                 {"width", run.width},
@@ -137,28 +114,17 @@ private:
                            run.threads == 1 ? " thread each" : " threads each");
     }
 
-    [[nodiscard]] std::size_t place_of(const ComparedRun& run) const {
-        const auto found = std::find_if(recipes_.begin(), recipes_.end(),
-                                        [&](const Recipe& recipe) { return recipe.name == run.recipe; });
-        return static_cast<std::size_t>(found - recipes_.begin());
-    }
-    [[nodiscard]] const Recipe& recipe_of(const ComparedRun& run) const { return recipes_[place_of(run)]; }
-
-    [[nodiscard]] UnfinishedRun unfinished(const ComparedRun& run) const {
-        return {options_.unfinished(), run, settings_.dump() + fingerprint(recipe_of(run)), options_.run.steps};
-    }
     /// The file that keeps the trained weights of a run until the bias window is evaluated.
-    [[nodiscard]] std::filesystem::path kept(const UnfinishedRun& run) const {
-        return std::filesystem::path(run.checkpoint()).replace_extension(".trained");
-    }
-    [[nodiscard]] bool keeps(const ComparedRun& run) const {
-        return !options_.biases().empty() && run.recipe == "fp32" && run.seed == options_.run.seed;
-    }
+    [[nodiscard]] std::filesystem::path kept(const SearchRun& run) const { return set_.path_of(run) += ".trained"; }
 
     void train_all() {
         start_ = std::chrono::steady_clock::now();
         try {
-            queue_.run(options_.jobs, waiting_.size(), [this](std::size_t i) { train(waiting_[i]); });
+            set_.train(waiting_,
+                       {.began = [this](const SearchRun&, std::size_t known) { advance(known, 0.0); },
+                        .stepped = [this](const SearchRun&, const LanguageStep& step) { advance(1, step.train_bpc); },
+                        .ended = [this](const SearchRun& run, const TrainedRun& trained,
+                                        const UnfinishedRun& files) { keep(run, trained, files); }});
         } catch (...) {
             progress_.finish();
             throw;
@@ -166,35 +132,28 @@ private:
         progress_.finish();
     }
 
-    void train(const ComparedRun& run) {
-        const UnfinishedRun files = unfinished(run);
-        const std::size_t known = files.lines().size();
-        advance(known, 0.0);
-        RunResult result =
-            train_compared(options_.run, run, options_.recipes[place_of(run)], files, [&](const LanguageStep& step) {
-                queue_.leave_if_stopped();
-                advance(1, step.train_bpc);
-            });
-        const std::lock_guard lock(mutex_);
+    void keep(const SearchRun& run, const TrainedRun& trained, const UnfinishedRun& files) {
+        RunResult result = result_of(run, trained);
         done_steps_ += options_.run.steps - result.steps;  // a failed run takes no further steps
-        std::error_code error;
-        if (keeps(run) && !result.failed) std::filesystem::rename(files.checkpoint(), kept(files), error);
+        const bool windowed =
+            !options_.biases().empty() && result.run.recipe == "fp32" && run.seed == options_.run.seed;
+        if (windowed && !result.failed) {
+            std::error_code error;
+            std::filesystem::rename(files.checkpoint(), kept(run), error);
+        }
         progress_.finish();
         if (!options_.run.quiet) {
-            std::fprintf(out_, "%s: %s\n", run.text().c_str(),
-                         result.failed ? ("failed: " + result.reason).c_str()
-                                       : (io::cell("%.4f bits/char", result.valid_loss) +
-                                          io::cell(", %.0f tokens/s", result.tokens_per_s))
-                                             .c_str());
+            const std::string outcome = result.failed ? "failed: " + result.reason
+                                                      : io::cell("%.4f bits/char", result.valid_loss) +
+                                                            io::cell(", %.0f tokens/s", result.tokens_per_s);
+            std::fprintf(out_, "%s: %s\n", result.run.text().c_str(), outcome.c_str());
             std::fflush(out_);
         }
         file_.add(std::move(result));
-        files.remove();
         write_page();
     }
 
     void advance(std::size_t steps, double loss) {
-        const std::lock_guard lock(mutex_);
         done_steps_ += steps;
         if (loss == 0.0) return;  // steps of an earlier process: not timed
         ++timed_steps_;
@@ -217,25 +176,21 @@ private:
             std::fprintf(out_, "\nno window: %s has failed, there are no weights to evaluate\n",
                          trained.run.text().c_str());
         else if (!known) file_.set_window(window_of(trained, biases));
-        for (const RateSummary& rate : fp32->rates) {
-            const UnfinishedRun files = unfinished(rate.runs.front().run);
-            std::error_code ignored;
-            std::filesystem::remove(kept(files), ignored);
-            files.remove();
-        }
+        std::error_code ignored;
+        for (const SearchRun& run : runs_) std::filesystem::remove(kept(run), ignored);
     }
 
     /// The losses of a run's weights with each constant bias. If the weights were not kept, the run is trained again.
-    [[nodiscard]] BiasWindow window_of(const RunResult& trained, const std::vector<int>& biases) const {
-        const UnfinishedRun files = unfinished(trained.run);
-        if (!std::filesystem::exists(kept(files))) {
-            const RunResult again = train_compared(options_.run, trained.run, options_.recipes[place_of(trained.run)],
-                                                   files, [](const LanguageStep&) {});
-            check(again.valid_loss == trained.valid_loss, "--window: ", trained.run.text(),
-                  " does not end where it did; is it another program or machine?");
-            std::filesystem::rename(files.checkpoint(), kept(files));
-        }
-        train::SavedModel<float> saved(kept(files), options_.run.threads);
+    [[nodiscard]] BiasWindow window_of(const RunResult& trained, const std::vector<int>& biases) {
+        const auto place = std::find(compared_.begin(), compared_.end(), trained.run) - compared_.begin();
+        const SearchRun& run = runs_[static_cast<std::size_t>(place)];
+        if (!std::filesystem::exists(kept(run)))
+            set_.train({run}, {.ended = [&](const SearchRun&, const TrainedRun& again, const UnfinishedRun& files) {
+                           check(again.result.valid_bpc == trained.valid_loss, "--window: ", trained.run.text(),
+                                 " does not end where it did; is it another program or machine?");
+                           std::filesystem::rename(files.checkpoint(), kept(run));
+                       }});
+        train::SavedModel<float> saved(kept(run), options_.run.threads);
         const std::vector<std::int32_t> tokens = saved.vocabulary().encode(text_);
         const auto loss = [&](const Recipe& recipe) {
             ScalingState state;
@@ -255,7 +210,9 @@ private:
         return window;
     }
 
-    [[nodiscard]] std::vector<RecipeSummary> summaries() const { return summarise(recipes_, runs_, file_.results()); }
+    [[nodiscard]] std::vector<RecipeSummary> summaries() const {
+        return summarise(recipes_, compared_, file_.results());
+    }
     /// The known window, if its biases are the requested ones.
     [[nodiscard]] std::optional<BiasWindow> window() const {
         const bool asked = file_.window() && file_.window()->biases == options_.biases();
@@ -263,7 +220,11 @@ private:
     }
 
     void write_page() const {
-        io::write_atomically("--out", options_.out, comparison_page(summaries(), heading(), window()));
+        const std::vector<RecipeSummary> all = summaries();
+        io::write_atomically("--out", options_.out, comparison_page(all, heading(), window()));
+        if (options_.plot.empty()) return;
+        if (const std::string svg = comparison_plot(all); !svg.empty())
+            io::write_atomically("--plot", options_.plot, svg);
     }
 
     void print() const {
@@ -281,77 +242,19 @@ private:
     ComparisonOptions options_;
     std::FILE* out_;
     std::u32string text_;
+    SweepSpace space_;
     nlohmann::ordered_json settings_;
     ComparisonFile file_;
+    RunSet set_;
     std::vector<Recipe> recipes_{};
-    std::vector<ComparedRun> runs_{}, waiting_{};
-    std::mutex mutex_{};  ///< guards the members below, the file, the page and the output
+    std::vector<SearchRun> runs_{}, waiting_{};
+    std::vector<ComparedRun> compared_{};  ///< of `runs_`, in their order
     Progress progress_;
     std::chrono::steady_clock::time_point start_{};
     std::size_t done_steps_ = 0, timed_steps_ = 0;
-    JobQueue queue_{};
 };
 
 }  // namespace
-
-RunResult train_compared(LanguageRunOptions options, const ComparedRun& run, const std::string& source,
-                         const UnfinishedRun& unfinished, const std::function<void(const LanguageStep&)>& watch) {
-    using Json = nlohmann::ordered_json;
-    options.recipe = source;
-    options.lr = run.rate;
-    options.seed = run.seed;
-    options.quiet = true;
-    options.sample = 0;
-    options.log.clear();
-    options.weights.clear();
-    options.save = unfinished.checkpoint().string();
-    if (!unfinished.lines().empty()) options.resume = options.save;
-    const Recipe recipe = recipe_of(options);
-    RunResult result{.run = run, .recipe_fingerprint = fingerprint(recipe)};
-    std::vector<Json> lines = unfinished.lines();
-    LanguageRunResult trained;
-    try {
-        train::with_storage(recipe, [&]<class T>(std::type_identity<T>) {
-            io::JsonLog log(unfinished.log(), true);
-            LanguageRun<T> training(options);
-            analysis::GradientZeros<T> zeros(training.state(), std::max<std::size_t>(options.steps / 20, 1),
-                                             options.steps);
-            training.tape().set_observer(&zeros);
-            const std::size_t bias_every = std::max<std::size_t>(options.steps / 100, 1);
-            trained = training.run(stdout, stdout, [&](const LanguageStep& step, const ScalingState& state) {
-                Json line = {{"step", step.step},
-                             {"train", step.train_bpc},
-                             {"skipped", step.skipped},
-                             {"tokens_per_s", step.tokens_per_s}};
-                if (step.valid_bpc_part) line["valid"] = *step.valid_bpc_part;
-                if ((step.step - 1) % bias_every == 0 || step.step == options.steps)
-                    if (Json biases = measured_biases(state); !biases.empty()) line["biases"] = std::move(biases);
-                if (zeros.counted_step() == step.step)
-                    for (const auto& [kind, count] : zeros.counts())
-                        line["zeros"][kind] = {count.elements, count.stored, count.rounded};
-                log.write(line);
-                lines.push_back(std::move(line));
-                watch(step);
-            });
-        });
-        result.train_loss = trained.train_bpc;
-        result.valid_loss = trained.valid_bpc;
-        result.weight_bytes = trained.weight_bytes;
-        result.state_bytes = trained.state_bytes;
-        result.step_bytes = trained.step_bytes;
-    } catch (const RunFailed& failure) {
-        result.failed = true;
-        result.reason = failure.what();
-        result.first_bad = first_bad_value(options, result.reason);
-        result.reason = failure_text(failure);
-    }
-    add_steps(result, lines);
-    if (!result.failed) {
-        result.valid_steps.push_back(result.steps);
-        result.valid.push_back(result.valid_loss);
-    }
-    return result;
-}
 
 void compare_recipes(const ComparisonOptions& options, std::FILE* out, std::FILE* progress) {
     Comparison(options, out, progress).run();

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 namespace unitscale::experiments {
 
@@ -58,18 +59,77 @@ void ComparisonOptions::validate() const {
     }
     each.validate();
     check_out("recipes.html");
+    if (!plot.empty()) io::check_writable("--plot", plot);
 }
 
-std::vector<ComparedRun> runs_of(const ComparisonOptions& options, const std::vector<Recipe>& recipes) {
-    std::vector<ComparedRun> runs;
-    for (std::size_t seed = 0; seed < options.seeds; ++seed)
-        for (const Recipe& recipe : recipes) {
-            std::vector<double> rates = options.rates;
-            if (rates.empty())
-                for (const double factor : options.rate_factors) rates.push_back(factor * recipe.learning_rate);
-            for (const double rate : rates) runs.push_back({recipe.name, rate, options.run.seed + seed});
+SweepSpace ComparisonOptions::space() const {
+    SweepSpace space{.run = run};
+    space.run.lr.reset();
+    space.run.eval_every = eval_every.value_or(tenth_of(run.steps));
+    space.run.warmup = run.warmup.value_or(tenth_of(run.steps));
+    std::vector<std::string> numbers;
+    for (const double number : rates.empty() ? rate_factors : rates) numbers.push_back(number_text(number));
+    space.axes = {make_axis("recipe", recipes), make_axis(rates.empty() ? "lr_factor" : "lr", std::move(numbers))};
+    return space;
+}
+
+ComparedRun compared(const SearchRun& run) {
+    const Recipe recipe = recipe_of(run.options);
+    return {recipe.name, run.options.lr.value_or(recipe.learning_rate), run.seed};
+}
+
+namespace {
+
+void add_steps(RunResult& result, const std::vector<nlohmann::ordered_json>& lines) {
+    const std::size_t most = 200, group = (lines.size() + most - 1) / most;
+    double sum = 0.0;
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+        const auto& line = lines[i];
+        sum += line.at("train").get<double>();
+        ++count;
+        if (count == group || i + 1 == lines.size()) {
+            result.train_steps.push_back(i + 1);
+            result.train.push_back(sum / static_cast<double>(count));
+            sum = 0.0;
+            count = 0;
         }
-    return runs;
+        if (line.contains("valid")) {
+            result.valid_steps.push_back(i + 1);
+            result.valid.push_back(line["valid"].get<double>());
+        }
+        if (line.contains("biases")) {
+            result.bias_steps.push_back(i + 1);
+            for (const auto& [name, bias] : line["biases"].items()) result.biases[name].push_back(bias.get<int>());
+        }
+        if (line.contains("zeros"))
+            for (const auto& [kind, counts] : line["zeros"].items())
+                for (std::size_t k = 0; k < 3; ++k) result.zeros[kind][k] += counts.at(k).get<std::uint64_t>();
+    }
+    result.steps = lines.size();
+    if (lines.empty()) return;
+    result.skipped = lines.back().at("skipped").get<std::uint64_t>();
+    result.tokens_per_s = lines.back().at("tokens_per_s").get<double>();
+}
+
+}  // namespace
+
+RunResult result_of(const SearchRun& run, const TrainedRun& trained) {
+    RunResult result{.run = compared(run),
+                     .recipe_fingerprint = run.recipe_fingerprint,
+                     .failed = trained.failed,
+                     .reason = trained.reason,
+                     .first_bad = trained.first_bad};
+    add_steps(result, trained.lines);
+    if (trained.failed) return result;
+    result.train_loss = trained.result.train_bpc;
+    result.valid_loss = trained.result.valid_bpc;
+    result.weight_bytes = trained.result.weight_bytes;
+    result.state_bytes = trained.result.state_bytes;
+    result.step_bytes = trained.result.step_bytes;
+    result.valid_steps.push_back(result.steps);
+    result.valid.push_back(result.valid_loss);
+    return result;
 }
 
 ComparisonFile::ComparisonFile(std::filesystem::path path, const Json& settings)

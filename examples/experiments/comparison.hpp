@@ -6,6 +6,8 @@
 
 #include "experiments/results_file.hpp"
 #include "experiments/run_set.hpp"
+#include "experiments/sweep_space.hpp"
+#include "experiments/trained_run.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -31,6 +33,7 @@ struct ComparisonOptions : RunSetOptions {
     std::vector<double> rates{};                              ///< peak learning rates; empty: each recipe's own
     std::vector<double> rate_factors = {1.0};  ///< factors on each recipe's own rate; used where `rates` is empty
     std::optional<std::size_t> eval_every{};   ///< steps between evaluations; empty: a tenth of the run
+    std::filesystem::path plot{};              ///< validation losses as an SVG image; empty: none
     std::string window{};  ///< constant biases to evaluate fp32's weights with, `-8..8`; empty: none
 
     /// The page is `recipes.html`. The recipe, rate, log and checkpoints of `run` are not used.
@@ -38,6 +41,9 @@ struct ComparisonOptions : RunSetOptions {
 
     /// The biases that `window` names: none, or LOWEST..HIGHEST. Error: any other text.
     [[nodiscard]] std::vector<int> biases() const;
+
+    /// The recipes at their rates, as a space to search by a grid.
+    [[nodiscard]] SweepSpace space() const;
 
     /// Checks all options but the data, which `compare_recipes` checks. Error: it names the option.
     void validate() const;
@@ -53,8 +59,7 @@ struct ComparedRun {
     friend bool operator==(const ComparedRun&, const ComparedRun&) = default;
 };
 
-/// The requested runs. The first seed of every recipe comes first, so that the page soon shows every recipe.
-[[nodiscard]] std::vector<ComparedRun> runs_of(const ComparisonOptions& options, const std::vector<Recipe>& recipes);
+[[nodiscard]] ComparedRun compared(const SearchRun& run);
 
 /// The measurements of one run. Losses in bits per character.
 struct RunResult {
@@ -75,6 +80,9 @@ struct RunResult {
     /// steps.
     std::map<std::string, std::array<std::uint64_t, 3>> zeros{};
 };
+
+/// Reduces a run's outcome to its result. Curves have at most 200 points, each the mean of the steps since the last.
+[[nodiscard]] RunResult result_of(const SearchRun& run, const TrainedRun& trained);
 
 /// Call field(name, value) for each field of a run, a result or a window. Reading and writing share these lists.
 template <class Run, class Field>

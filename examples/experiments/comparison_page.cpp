@@ -32,39 +32,55 @@ constexpr std::string_view zeros_note =
     "have rounded their operands, and in brackets as they are stored, where that differs. What fp32 shows is zero by "
     "itself.</p>";
 
+/// A curve for each recipe.
+template <class CurveOf>
+std::vector<report::PlotCurve> curves_of(const std::vector<RecipeSummary>& summaries, const CurveOf& curve_of) {
+    std::vector<report::PlotCurve> curves;
+    for (const RecipeSummary& summary : summaries) {
+        report::PlotCurve curve = curve_of(summary);
+        curve.name = summary.recipe.name;
+        curve.look = curves.size();
+        curves.push_back(std::move(curve));
+    }
+    return curves;
+}
+
+/// Losses over the steps at each recipe's best rate, with axes.
+report::Plot plot_over_steps(const std::vector<RecipeSummary>& summaries, std::vector<std::size_t> RunResult::*steps,
+                             std::vector<double> RunResult::*values) {
+    report::Plot plot{.curves = curves_of(summaries, [&](const RecipeSummary& summary) {
+                          return mean_curve(summary.best_rate(), steps, values);
+                      })};
+    double end = 1.0;  // of both plots: the last step with a training loss
+    for (const RecipeSummary& summary : summaries)
+        for (const double step : mean_curve(summary.best_rate(), &RunResult::train_steps, &RunResult::train).x)
+            end = std::max(end, step);
+    plot.x = report::linear_axis(0.0, end, "step");
+    plot.y = loss_axis(plot.curves, end);
+    return plot;
+}
+
 /// Training and validation losses over steps. Several rates add a plot of the final loss over rates.
 std::string loss_plots(const std::vector<RecipeSummary>& summaries) {
-    double steps = 1.0;
-    std::vector<report::PlotCurve> train, valid, sweep;
-    for (std::size_t i = 0; i < summaries.size(); ++i) {
-        const RateSummary& rate = summaries[i].best_rate();
-        const auto add = [&](std::vector<report::PlotCurve>& curves, report::PlotCurve curve) {
-            curve.name = summaries[i].recipe.name;
-            curve.look = i;
-            curves.push_back(std::move(curve));
-        };
-        add(train, mean_curve(rate, &RunResult::train_steps, &RunResult::train));
-        add(valid, mean_curve(rate, &RunResult::valid_steps, &RunResult::valid));
-        for (const double step : train.back().x) steps = std::max(steps, step);
+    report::Plot valid = plot_over_steps(summaries, &RunResult::valid_steps, &RunResult::valid),
+                 train = plot_over_steps(summaries, &RunResult::train_steps, &RunResult::train);
+    valid.key = train.key = false;
+    std::string html = "<div class=\"pair\">";
+    html +=
+        plot_card("Validation loss",
+                  "mean over seeds, from least to largest; the last point is over the whole validation text", valid);
+    html += plot_card("Training loss", "mean over seeds, from least to largest", train);
+    const std::vector<report::PlotCurve> sweep = curves_of(summaries, [](const RecipeSummary& summary) {
         std::vector<std::pair<double, double>> points;
-        for (const RateSummary& each : summaries[i].rates) points.emplace_back(std::log10(each.rate), each.mean);
+        for (const RateSummary& each : summary.rates) points.emplace_back(std::log10(each.rate), each.mean);
         std::sort(points.begin(), points.end());
         report::PlotCurve rates;
         for (const auto& [at, loss] : points) {
             rates.x.push_back(at);
             rates.y.push_back(loss);
         }
-        add(sweep, std::move(rates));
-    }
-    const auto plot = [](std::vector<report::PlotCurve> curves, report::PlotAxis x, report::PlotAxis y) {
-        return report::Plot{.x = std::move(x), .y = std::move(y), .curves = std::move(curves), .key = false};
-    };
-    std::string html = "<div class=\"pair\">";
-    html += plot_card("Validation loss",
-                      "mean over seeds, from least to largest; the last point is over the whole validation text",
-                      plot(valid, report::linear_axis(0.0, steps, "step"), loss_axis(valid, steps)));
-    html += plot_card("Training loss", "mean over seeds, from least to largest",
-                      plot(train, report::linear_axis(0.0, steps, "step"), loss_axis(train, steps)));
+        return rates;
+    });
     report::PlotAxis rates{
         .low = std::numeric_limits<double>::infinity(), .high = -rates.low, .label = "peak learning rate"};
     std::map<double, std::string> ticks;
@@ -76,7 +92,7 @@ std::string loss_plots(const std::vector<RecipeSummary>& summaries) {
         if (ticks.size() <= 8) rates.ticks.push_back({at, text});
     }
     html += plot_card("Final validation loss by learning rate", "mean over seeds; the best is the one of the table",
-                      plot(sweep, rates, loss_axis(sweep, 0.0)));
+                      report::Plot{.x = rates, .y = loss_axis(sweep, 0.0), .curves = sweep, .key = false});
     return html + "</div>\n";
 }
 
@@ -183,6 +199,17 @@ report::PlotAxis loss_axis(const std::vector<report::PlotCurve>& curves, double 
     if (!std::isfinite(low)) low = 0.0;
     if (!(high > low)) high = low + 1.0;
     return report::linear_axis(low - 0.04 * (high - low), high + 0.04 * (high - low), "bits per character");
+}
+
+std::string comparison_plot(const std::vector<RecipeSummary>& summaries) {
+    std::size_t seeds = 0;
+    for (const RecipeSummary& summary : summaries) seeds = std::max(seeds, summary.best_rate().runs.size());
+    report::Plot plot = plot_over_steps(summaries, &RunResult::valid_steps, &RunResult::valid);
+    if (std::all_of(plot.curves.begin(), plot.curves.end(), [](const auto& curve) { return curve.x.empty(); }))
+        return "";
+    plot.title = concatenate("Validation loss, ", seeds, seeds == 1 ? " seed" : " seeds");
+    plot.label = plot.title + " of a character model over training steps, by recipe";
+    return report::svg_plot(plot);
 }
 
 BiasPlace bias_place(const std::string& name) {

@@ -37,6 +37,10 @@ struct BiasPlace {
 };
 [[nodiscard]] BiasPlace bias_place(const std::string& name);
 
+/// The validation losses over the steps as one SVG image: a recipe's curve at its best rate is the mean over seeds,
+/// with a band from the least to the largest loss. Empty without a curve.
+[[nodiscard]] std::string comparison_plot(const std::vector<RecipeSummary>& summaries);
+
 /// One self-contained page about a comparison: failures, the table, the losses over training and by learning rate, the
 /// gradients that became zero, biases by layer and role, the window of constant biases.
 /// `heading` describes the training, as plain text. Test: tests/experiments/comparison_page_test.cpp

@@ -4,9 +4,7 @@
 #include <unitscale/base/error.hpp>
 #include <unitscale/base/random.hpp>
 #include <unitscale/io/atomic_file.hpp>
-#include <unitscale/io/text.hpp>
 #include <unitscale/io/text_table.hpp>
-#include <unitscale/io/vocabulary.hpp>
 #include <unitscale/scaling/parametrisation.hpp>
 #include <unitscale/scaling/state.hpp>
 #include <unitscale/train/batches.hpp>
@@ -90,10 +88,7 @@ void coordinate_check(CoordinateCheckOptions options, std::FILE* text) {
     std::sort(options.widths.begin(), options.widths.end());
     const LanguageRunOptions& run = options.run;
     const Recipe recipe = recipe_of(options.at(options.widths.front()));
-    const std::u32string characters = io::read_text(run.data);
-    const io::CharacterVocabulary vocabulary(characters);
-    const std::vector<std::int32_t> tokens = vocabulary.encode(characters);
-    static_cast<void>(train::split(tokens, run.seq));  // both parts are long enough
+    static_cast<void>(read_training_text(run.data, {run.seq}));  // bad data is an error before any output
     io::check_writable("--out", options.out);
 
     // A normal run reaches the recipe's rate by a warm-up. Here the first step has the full rate. Its effect is largest

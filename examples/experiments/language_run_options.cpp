@@ -3,7 +3,10 @@
 
 #include <unitscale/base/error.hpp>
 #include <unitscale/io/json_recipe.hpp>
+#include <unitscale/io/text.hpp>
+#include <unitscale/io/vocabulary.hpp>
 #include <unitscale/nn/llama.hpp>
+#include <unitscale/train/batches.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -90,6 +93,14 @@ std::string LanguageRunResult::line() const {
         text, sizeof text,
         "result recipe=%s steps=%zu train_bpc=%.4f valid_bpc=%.4f tokens_per_s=%.0f peak_rss_mb=%.0f seconds=%.1f",
         recipe.c_str(), steps, train_bpc, valid_bpc, tokens_per_s, peak_rss_mb, seconds);
+    return text;
+}
+
+std::u32string read_training_text(const std::vector<std::filesystem::path>& data,
+                                  const std::vector<std::size_t>& lengths) {
+    std::u32string text = io::read_text(data);
+    const std::vector<std::int32_t> tokens = io::CharacterVocabulary(text).encode(text);
+    for (const std::size_t length : lengths) static_cast<void>(train::split(tokens, length));
     return text;
 }
 

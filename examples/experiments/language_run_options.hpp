@@ -86,6 +86,11 @@ struct LanguageRunOptions {
     void validate() const;
 };
 
+/// The text to train on. Error: files or folders cannot be read, or a part of the text (training, validation) is too
+/// short for sequences of one of these lengths.
+[[nodiscard]] std::u32string read_training_text(const std::vector<std::filesystem::path>& data,
+                                                const std::vector<std::size_t>& lengths);
+
 /// The recipe that the options name, with their changes. Errors: the errors of io/json_recipe.hpp.
 [[nodiscard]] Recipe recipe_of(const LanguageRunOptions& options);
 

@@ -1,14 +1,23 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "experiments/job_queue.hpp"
 #include "experiments/language_run_options.hpp"
+#include "experiments/sweep_space.hpp"
+#include "experiments/trained_run.hpp"
+#include "experiments/unfinished_run.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <mutex>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
-// The parts that sweeps and comparisons share: both make many runs in parallel and resume after a kill.
+// The engine of every search: a sweep and a comparison of recipes train the runs of points of a space.
 namespace unitscale::experiments {
 
 /// The options of many runs: the shared run, the number of seeds and parallel runs, and the files.
@@ -36,7 +45,58 @@ struct RunSetOptions {
 /// evaluations.
 [[nodiscard]] std::size_t tenth_of(std::size_t steps);
 
-/// Removes the folder of unfinished runs, if it is empty.
-void remove_if_empty(const std::filesystem::path& folder);
+/// A run that a search asks for: a point of its space, with a seed.
+struct SearchRun {
+    SweepPoint point{};
+    std::uint64_t seed = 1;
+    LanguageRunOptions options{};  ///< at that point, with that seed
+    std::string recipe_fingerprint{};
+};
+
+/// The runs of all points with every seed. The first seed of every point comes first, so that pages soon show every
+/// point.
+[[nodiscard]] std::vector<SearchRun> runs_of(const SweepSpace& space, const std::vector<SweepPoint>& points,
+                                             std::size_t seeds);
+
+/// The reports of a search in progress. They are called one at a time.
+struct SearchEvents {
+    /// A run begins; an earlier process took `known` of its steps.
+    std::function<void(const SearchRun&, std::size_t known)> began{};
+    std::function<void(const SearchRun&, const LanguageStep&)> stepped{};
+    /// A run has ended. Its files are removed after this call.
+    std::function<void(const SearchRun&, TrainedRun, const UnfinishedRun&)> ended;
+};
+
+/// Trains the runs of a search, several in parallel, each in a thread with a model and a tape of its own. A killed run
+/// continues from its checkpoint in the next process. Test: tests/experiments/run_set_test.cpp
+class RunSet {
+public:
+    /// `settings` is a text of all settings that the runs share.
+    RunSet(const RunSetOptions& options, SweepSpace space, Measured measured, std::string settings);
+
+    [[nodiscard]] const SweepSpace& space() const noexcept { return space_; }
+
+    /// Trains the runs. After an error no further run begins; the others leave checkpoints.
+    /// Errors: the errors of train_run and of `events`.
+    void train(const std::vector<SearchRun>& runs, const SearchEvents& events);
+
+    /// The path of a run's files, without extension.
+    [[nodiscard]] std::filesystem::path path_of(const SearchRun& run) const;
+    /// The files of a run. Creates the folder. Errors: the folder or the log cannot be written.
+    [[nodiscard]] UnfinishedRun files_of(const SearchRun& run) const;
+    /// Removes files that a kill between an ended run's result and their removal has left. Then removes the folder of
+    /// unfinished runs, if it is empty.
+    void clean(const std::vector<SearchRun>& ended) const;
+
+private:
+    void train_one(const SearchRun& run, const SearchEvents& events);
+
+    RunSetOptions options_;
+    SweepSpace space_;
+    Measured measured_;
+    std::string settings_;
+    JobQueue queue_{};
+    std::mutex mutex_{};  ///< guards the events
+};
 
 }  // namespace unitscale::experiments

@@ -6,34 +6,28 @@
 #include <unitscale/io/json_recipe.hpp>
 #include <unitscale/io/text.hpp>
 #include <unitscale/io/text_table.hpp>
-#include <unitscale/io/vocabulary.hpp>
 #include <unitscale/scaling/recipe.hpp>
-#include <unitscale/train/batches.hpp>
 
-#include "experiments/job_queue.hpp"
-#include "experiments/language_run.hpp"
 #include "experiments/progress.hpp"
 #include "experiments/results_file.hpp"
+#include "experiments/run_set.hpp"
 #include "experiments/sweep_page.hpp"
 #include "experiments/sweep_table.hpp"
+#include "experiments/trained_run.hpp"
 #include "experiments/unfinished_run.hpp"
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <limits>
-#include <mutex>
-#include <system_error>
 #include <utility>
 
 namespace unitscale::experiments {
 
 namespace {
 
-/// A sweep in progress: trains the missing runs of its search, several in parallel, and keeps the result of every ended
-/// run.
+/// A sweep in progress: trains the missing runs of its search, and keeps the result of every ended run.
 class Sweep {
 public:
     using Json = nlohmann::ordered_json;
@@ -45,33 +39,27 @@ public:
           space_(options_.space()),
           search_(options_.search()),
           settings_(settings()),
-          file_(options_.results_path(), "sweep", settings_, [this](const Json& line) { read(line.at("run")); }) {}
+          file_(options_.results_path(), "sweep", settings_, [this](const Json& line) { read(line.at("run")); }),
+          set_(options_, space_, Measured::losses, settings_.dump()) {}
 
     /// Trains, writes the page and prints the tables. Errors: the errors of the files. Ended runs are kept on any
     /// error.
     void run() {
         if (!options_.run.quiet) say(heading() + "\n");
         while (true) {
-            const std::vector<SweepPoint> points = wanted();
-            std::vector<SweepRun> waiting;
-            for (std::size_t seed = 0; seed < options_.seeds; ++seed)
-                for (const SweepPoint& point : points) {
-                    const SweepRun next{.point = point,
-                                        .seed = options_.run.seed + seed,
-                                        .recipe_fingerprint = recipe_fingerprint(point)};
-                    if (find(next) == nullptr) waiting.push_back(next);
-                    // A kill between a run's result and the removal of its checkpoint leaves the checkpoint behind.
-                    else if (std::filesystem::exists(options_.unfinished()))
-                        std::filesystem::remove(checkpoint_of(next));
-                }
-            const std::size_t all = points.size() * options_.seeds;
-            if (!options_.run.quiet) say(concatenate(all, " runs, of which ", all - waiting.size(), " are done\n"));
+            std::vector<SearchRun> ended, waiting;
+            for (SearchRun& run : runs_of(space_, wanted(), options_.seeds))
+                (find(run.point, run.seed, run.recipe_fingerprint) == nullptr ? waiting : ended)
+                    .push_back(std::move(run));
+            done_ = ended.size();
+            all_ = ended.size() + waiting.size();
+            if (!options_.run.quiet) say(concatenate(all_, " runs, of which ", done_, " are done\n"));
+            set_.clean(ended);
             if (waiting.empty()) break;
-            done_ = all - waiting.size();
-            all_ = all;
-            queue_.run(options_.jobs, waiting.size(), [&](std::size_t i) { train(waiting[i]); });
+            set_.train(waiting, {.ended = [this](const SearchRun& run, TrainedRun trained, const UnfinishedRun&) {
+                           keep(run, trained);
+                       }});
         }
-        remove_if_empty(options_.unfinished());
         const SweepResults all = results();
         write_page(all);
         for (const SweepTable& table : sweep_tables(all))
@@ -98,11 +86,10 @@ private:
     /// All settings that the losses depend on and that no axis varies.
     [[nodiscard]] Json settings() const {
         const LanguageRunOptions& run = options_.run;
-        const std::u32string text = io::read_text(run.data);
-        const io::CharacterVocabulary vocabulary(text);
-        const std::vector<std::int32_t> tokens = vocabulary.encode(text);
+        std::vector<std::size_t> lengths;
         for (const SweepPoint& condition : sweep_conditions(space_))
-            static_cast<void>(train::split(tokens, space_.options_at(condition).seq));  // both parts are long enough
+            lengths.push_back(space_.options_at(condition).seq);
+        const std::u32string text = read_training_text(run.data, lengths);
         std::vector<std::string> axes;
         for (const SweepAxis& axis : space_.axes) axes.push_back(axis.name());
         std::sort(axes.begin(), axes.end());
@@ -158,7 +145,7 @@ private:
         std::vector<double> losses;
         for (std::size_t i = 0; i < options_.seeds; ++i) {
             result.seeds.push_back(options_.run.seed + i);
-            const SweepRun* run = find({.point = point, .seed = result.seeds.back()});
+            const SweepRun* run = find(point, result.seeds.back());
             if (run == nullptr) continue;
             result.runs.push_back(*run);
             losses.push_back(run->failed ? std::numeric_limits<double>::infinity() : run->valid_loss);
@@ -167,60 +154,32 @@ private:
         return result;
     }
 
-    [[nodiscard]] std::string recipe_fingerprint(const SweepPoint& point) const {
-        return fingerprint(recipe_of(space_.options_at(point)));
-    }
-
     /// The result of a run, or null. Error: its recipe has changed since.
-    [[nodiscard]] const SweepRun* find(const SweepRun& run) const {
-        const auto found = std::find_if(runs_.begin(), runs_.end(), [&](const SweepRun& done) {
-            return done.point == run.point && done.seed == run.seed;
-        });
+    [[nodiscard]] const SweepRun* find(const SweepPoint& point, std::uint64_t seed,
+                                       const std::string& recipe_fingerprint = {}) const {
+        const auto found = std::find_if(runs_.begin(), runs_.end(),
+                                        [&](const SweepRun& run) { return run.point == point && run.seed == seed; });
         if (found == runs_.end()) return nullptr;
-        check(run.recipe_fingerprint.empty() || run.recipe_fingerprint == found->recipe_fingerprint, file_.where(),
-              ": ", space_.text(run.point), ": the recipe has changed since its run there; choose another --out");
+        check(recipe_fingerprint.empty() || recipe_fingerprint == found->recipe_fingerprint, file_.where(), ": ",
+              space_.text(point), ": the recipe has changed since its run there; choose another --out");
         return &*found;
     }
 
-    /// The checkpoint of an unfinished run. Creates the folder.
-    [[nodiscard]] std::filesystem::path checkpoint_of(const SweepRun& run) const {
-        const std::string text = space_.text(run.point);
-        return unfinished_path(options_.unfinished(), concatenate(text, "-seed", run.seed),
-                               concatenate(settings_.dump(), run.recipe_fingerprint, text, run.seed)) += ".safetensors";
-    }
-
-    void train(SweepRun run) {
-        using Clock = std::chrono::steady_clock;
-        const Clock::time_point begin = Clock::now();
-        LanguageRunOptions options = space_.options_at(run.point);
-        options.seed = run.seed;
-        options.log.clear();
-        options.weights.clear();
-        options.save_every = options_.save_every.value_or(tenth_of(options.steps));
-        const std::filesystem::path checkpoint = checkpoint_of(run);
-        options.save = checkpoint.string();
-        const std::size_t known = step_of_checkpoint(checkpoint);
-        if (known > 0) options.resume = options.save;
-        try {
-            const LanguageRunResult result = run_language(
-                options, stdout, stdout, [&](const LanguageStep&, const ScalingState&) { queue_.leave_if_stopped(); });
-            run.train_loss = result.train_bpc;
-            run.valid_loss = result.valid_bpc;
-            run.tokens_per_s = result.tokens_per_s;
-        } catch (const Diverged& failure) {
-            run.failed = true;
-            run.reason = failure_text(failure);
-        }
-        run.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-        const std::lock_guard lock(mutex_);
+    void keep(const SearchRun& run, const TrainedRun& trained) {
         if (!options_.run.quiet)
-            say(concatenate(
-                '[', ++done_, '/', all_, "] ", space_.text(run.point), ", seed ", run.seed, ": ",
-                run.failed ? concatenate("failed: ", run.reason) : io::cell("%.4f bits/char", run.valid_loss), ", ",
-                duration_text(run.seconds), "\n"));
-        add(std::move(run));
-        std::error_code ignored;
-        std::filesystem::remove(checkpoint, ignored);
+            say(concatenate('[', ++done_, '/', all_, "] ", space_.text(run.point), ", seed ", run.seed, ": ",
+                            trained.failed ? concatenate("failed: ", trained.reason)
+                                           : io::cell("%.4f bits/char", trained.result.valid_bpc),
+                            ", ", duration_text(trained.seconds), "\n"));
+        add({.point = run.point,
+             .seed = run.seed,
+             .recipe_fingerprint = run.recipe_fingerprint,
+             .failed = trained.failed,
+             .reason = trained.reason,
+             .train_loss = trained.result.train_bpc,
+             .valid_loss = trained.result.valid_bpc,
+             .tokens_per_s = trained.result.tokens_per_s,
+             .seconds = trained.seconds});
         write_page(results());
     }
 
@@ -275,8 +234,7 @@ private:
     Json settings_;
     std::vector<SweepRun> runs_{};  ///< ended runs
     ResultsFile file_;
-    JobQueue queue_{};
-    std::mutex mutex_{};  ///< guards the runs, the file, the page and the output
+    RunSet set_;
     std::size_t done_ = 0, all_ = 0;
 };
 
@@ -288,11 +246,7 @@ SweepSpace SweepOptions::space() const {
     space.run.sample = space.run.eval_every = 0;
     check(!recipes.empty(), "--recipes: none given");
     space.run.recipe = recipes.front();
-    if (recipes.size() > 1) {
-        std::string values;
-        for (const std::string& recipe : recipes) (values += values.empty() ? "recipe=" : ",") += recipe;
-        space.axes.push_back(parse_axis(values));
-    }
+    if (recipes.size() > 1) space.axes.push_back(make_axis("recipe", recipes));
     for (const std::string& axis : axes) space.axes.push_back(parse_axis(axis));
     space.validate();
     return space;

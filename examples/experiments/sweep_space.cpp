@@ -43,21 +43,40 @@ double sweep_number(std::string_view axis, std::string_view text) {
     return number;
 }
 
+namespace {
+
+const SweepParameter& parameter_of(std::string_view name) {
+    const auto found = std::find_if(sweep_parameters.begin(), sweep_parameters.end(),
+                                    [&](const SweepParameter& parameter) { return parameter.name == name; });
+    if (found != sweep_parameters.end()) return *found;
+    std::string known;
+    for (const SweepParameter& parameter : sweep_parameters) (known += known.empty() ? "" : ", ") += parameter.name;
+    fail("--axis: unknown hyperparameter '", name, "'; expected one of ", known);
+}
+
+}  // namespace
+
+SweepAxis make_axis(std::string_view name, std::vector<std::string> values) {
+    const SweepParameter& parameter = parameter_of(name);
+    check(!values.empty(), "--axis ", name, ": has no points");
+    for (auto value = values.begin(); value != values.end(); ++value) {
+        check(std::find(values.begin(), value, *value) == value, "--axis ", name, ": ", *value, " is given twice");
+        if (parameter.size == nullptr) continue;
+        const double size = std::strtod(value->c_str(), nullptr);
+        check(size == std::floor(size) && size <= 1e9, "--axis ", name, ": is ", *value, "; expected a whole number");
+    }
+    return {.parameter = parameter, .values = std::move(values)};
+}
+
 SweepAxis parse_axis(const std::string& text) {
     const std::size_t sign = text.find('=');
     check(sign != std::string::npos && sign > 0, "--axis: is '", text, "'; expected NAME=VALUES, such as lr=0.25:4:x2");
     const std::string name = text.substr(0, sign);
-    const auto found = std::find_if(sweep_parameters.begin(), sweep_parameters.end(),
-                                    [&](const SweepParameter& parameter) { return parameter.name == name; });
-    if (found == sweep_parameters.end()) {
-        std::string known;
-        for (const SweepParameter& parameter : sweep_parameters) (known += known.empty() ? "" : ", ") += parameter.name;
-        fail("--axis: unknown hyperparameter '", name, "'; expected one of ", known);
-    }
-    SweepAxis axis{.parameter = *found};
+    const SweepParameter& parameter = parameter_of(name);
+    SweepAxis axis{.parameter = parameter};
     std::vector<std::string_view> parts;
     const std::string_view rest = std::string_view(text).substr(sign + 1);
-    const char separator = !found->is_recipe() && rest.find(':') != std::string_view::npos ? ':' : ',';
+    const char separator = !parameter.is_recipe() && rest.find(':') != std::string_view::npos ? ':' : ',';
     for (std::size_t begin = 0; begin <= rest.size();) {
         const std::size_t end = std::min(rest.find(separator, begin), rest.size());
         parts.push_back(rest.substr(begin, end - begin));
@@ -66,7 +85,8 @@ SweepAxis parse_axis(const std::string& text) {
     if (separator == ',') {
         for (const std::string_view part : parts)
             if (!part.empty() || parts.size() > 1)
-                axis.values.push_back(found->is_recipe() ? std::string(part) : number_text(sweep_number(name, part)));
+                axis.values.push_back(parameter.is_recipe() ? std::string(part)
+                                                            : number_text(sweep_number(name, part)));
     } else {
         check(parts.size() <= 3 && (parts.size() < 3 || parts[2].starts_with('x')), "--axis ", name, ": is '", rest,
               "'; expected FROM:TO:xFACTOR, such as 0.25:4:x2");
@@ -74,7 +94,7 @@ SweepAxis parse_axis(const std::string& text) {
         axis.high = sweep_number(name, parts[1]);
         if (parts.size() == 2) {
             check(axis.low < axis.high, "--axis ", name, ": ", rest, " has no points");
-            check(found->size == nullptr, "--axis ", name, ": is the interval ", rest,
+            check(parameter.size == nullptr, "--axis ", name, ": is the interval ", rest,
                   "; a size takes values, such as 32:512:x2");
             return axis;
         }
@@ -89,13 +109,7 @@ SweepAxis parse_axis(const std::string& text) {
         }
     }
     check(!axis.values.empty(), "--axis ", name, ": ", rest.empty() ? "" : std::string(rest) + " ", "has no points");
-    for (auto value = axis.values.begin(); value != axis.values.end(); ++value) {
-        check(std::find(axis.values.begin(), value, *value) == value, "--axis ", name, ": ", *value, " is given twice");
-        if (found->size == nullptr) continue;
-        const double size = std::strtod(value->c_str(), nullptr);
-        check(size == std::floor(size) && size <= 1e9, "--axis ", name, ": is ", *value, "; expected a whole number");
-    }
-    return axis;
+    return make_axis(name, std::move(axis.values));
 }
 
 std::optional<std::size_t> SweepSpace::find(std::string_view name) const {

@@ -72,6 +72,10 @@ struct SweepAxis {
 /// whole.
 [[nodiscard]] SweepAxis parse_axis(const std::string& text);
 
+/// An axis of these values. Errors: an unknown name, with the known names; a value that is given twice; a size that is
+/// not whole.
+[[nodiscard]] SweepAxis make_axis(std::string_view name, std::vector<std::string> values);
+
 /// A value on each axis, in the order of the axes.
 using SweepPoint = std::vector<std::string>;
 

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "experiments/compare.hpp"
-#include "experiments/language_run.hpp"
+#include "experiments/comparison.hpp"
 #include "support/catch.hpp"
+#include "support/small_runs.hpp"
 #include "support/temporary_folder.hpp"
 
 #include <algorithm>
 #include <cstdio>
-#include <functional>
-#include <memory>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -19,16 +18,8 @@ using test::TemporaryFolder;
 namespace {
 
 ComparisonOptions small(const TemporaryFolder& folder) {
-    std::string text;
-    for (int i = 0; i < 60; ++i) text += "the early bird catches the worm\n";
     ComparisonOptions options;
-    options.run = {.data = {folder.write("text.txt", text)},
-                   .width = 16,
-                   .depth = 2,
-                   .heads = 2,
-                   .seq = 16,
-                   .batch = 4,
-                   .steps = 12};
+    options.run = test::small_run(folder, /*depth=*/2, /*steps=*/12);
     options.recipes = {"fp32", "fp8-amax"};
     options.out = folder.path() / "page.html";
     return options;
@@ -36,12 +27,7 @@ ComparisonOptions small(const TemporaryFolder& folder) {
 
 /// The output of compare_recipes.
 std::string said(const ComparisonOptions& options) {
-    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::tmpfile(), std::fclose);
-    compare_recipes(options, file.get(), file.get());
-    std::rewind(file.get());
-    std::string text;
-    for (int c = std::fgetc(file.get()); c != EOF; c = std::fgetc(file.get())) text += static_cast<char>(c);
-    return text;
+    return test::written_by([&](std::FILE* file) { compare_recipes(options, file, file); });
 }
 
 /// The lines of a comparison's file, without times and speeds.
@@ -63,15 +49,6 @@ nlohmann::ordered_json settings_of(const ComparisonOptions& options) {
     std::string line;
     std::getline(text, line);
     return nlohmann::ordered_json::parse(line).at("comparison");
-}
-
-/// A comparison's only run, trained with `watch`, which may throw.
-RunResult train_one(const ComparisonOptions& options, const std::string& recipe,
-                    const std::function<void(const LanguageStep&)>& watch) {
-    LanguageRunOptions run = options.run;
-    run.save_every = 5;
-    const UnfinishedRun files(options.unfinished(), {recipe, 0.01, 1}, "a", run.steps);
-    return train_compared(run, {recipe, 0.01, 1}, recipe, files, watch);
 }
 
 }  // namespace
@@ -107,59 +84,6 @@ TEST_CASE("compare: every recipe on the same batches, with every seed, in any nu
     options.recipes = {"fp32", "unit-fp8"};
     CHECK(said(options).find("2 runs, of which 1 are done") != std::string::npos);
     CHECK(TemporaryFolder::read(options.results_path()).starts_with(before));
-}
-
-TEST_CASE("compare: results have all data of the page, and the loss equals the loss of a separate run") {
-    const TemporaryFolder folder;
-    const ComparisonOptions options = small(folder);
-    const RunResult result = train_one(options, "fp8-amax", [](const LanguageStep&) {});
-    LanguageRunOptions alone = options.run;
-    alone.recipe = "fp8-amax";
-    alone.lr = 0.01;
-    alone.quiet = true;
-    alone.sample = 0;
-    const LanguageRunResult trained = run_language(alone, stdout, stdout);
-    CHECK(result.valid_loss == trained.valid_bpc);
-    CHECK(result.train_loss == trained.train_bpc);
-    CHECK(result.weight_bytes == trained.weight_bytes);
-    CHECK(result.weight_bytes > 0);
-    CHECK(result.state_bytes > result.weight_bytes);
-    CHECK(result.step_bytes > 0);
-    CHECK(result.tokens_per_s > 0.0);
-    CHECK(result.steps == 12);
-    CHECK(result.train.size() == 12);
-    CHECK(result.valid.back() == result.valid_loss);
-    // Two layers of query, key, value, out, up and down, three roles.
-    CHECK(result.biases.size() == 2 * 6 * 3);
-    CHECK(result.bias_steps.size() == 12);
-    CHECK(result.biases.begin()->second.size() == 12);
-    CHECK(result.zeros.at("linear")[0] > 0);
-    CHECK(result.zeros.contains("parameter"));
-}
-
-TEST_CASE("compare: a run that is stopped goes on from its checkpoint, to the same result") {
-    const TemporaryFolder folder, other;
-    const ComparisonOptions options = small(folder);
-    struct Killed {};
-    std::vector<std::size_t> seen;
-    const auto until = [&](std::size_t last) {
-        return [&seen, last](const LanguageStep& step) {
-            seen.push_back(step.step);
-            if (step.step == last) throw Killed{};
-        };
-    };
-    CHECK_THROWS_AS(train_one(options, "fp8-delayed", until(7)), Killed);
-    CHECK_THROWS_AS(train_one(options, "fp8-delayed", until(11)), Killed);
-    const RunResult resumed = train_one(options, "fp8-delayed", until(99));
-    CHECK(seen == std::vector<std::size_t>{1, 2, 3, 4, 5, 6, 7, 6, 7, 8, 9, 10, 11, 11, 12});
-    RunResult whole = train_one(small(other), "fp8-delayed", [](const LanguageStep&) {});
-    whole.tokens_per_s = resumed.tokens_per_s;
-    const auto text_of = [](const RunResult& result) {
-        nlohmann::ordered_json json;
-        describe_result(result, [&](const char* name, const auto& value) { json[name] = value; });
-        return json.dump();
-    };
-    CHECK(text_of(resumed) == text_of(whole));
 }
 
 TEST_CASE("compare: a run that fails numerically is a result, with the reason and the first bad value") {

@@ -66,6 +66,34 @@ TEST_CASE("comparison page: the axis of losses leaves out the fall of the first 
     CHECK(loss_axis({}, 100.0).high > loss_axis({}, 100.0).low);
 }
 
+TEST_CASE("comparison plot: one SVG image with a curve for each recipe at its best rate") {
+    RunResult failed = result_of("fp16", 2, {4.0, 2.0});
+    failed.failed = true;
+    const std::vector<RecipeSummary> all = {
+        {.recipe = {.name = "fp32"},
+         .rates = {of_runs({result_of("fp32", 1, {5.0, 4.0, 3.0}), result_of("fp32", 2, {5.0, 4.0, 3.2})})}},
+        {.recipe = {.name = "fp16"},
+         .rates = {of_runs({result_of("fp16", 1, {5.0, 3.0, 2.0}), failed}),
+                   of_runs({result_of("fp16", 1, {5.0, 4.5, 4.0})})},
+         .best = 1}};
+    const Page svg(comparison_plot(all));
+    CHECK(svg.problems() == Texts{});
+    CHECK(svg.requests() == Texts{});
+    CHECK(svg.texts("title") == Texts{"fp32", "fp16"});
+    CHECK(svg.count("path", "band") == 1);  // fp16's best rate has one seed
+    CHECK(svg.says("Validation loss, 2 seeds"));
+    const auto curves = curves_of(svg, "Validation loss, 2 seeds of a character model over training steps, by recipe");
+    REQUIRE(curves.at("fp32").size() == 1);
+    CHECK(curves.at("fp32")[0].size() == 3);
+    const report::PlotAxis y = loss_axis({mean_curve(all[0].best_rate(), &RunResult::valid_steps, &RunResult::valid),
+                                          mean_curve(all[1].best_rate(), &RunResult::valid_steps, &RunResult::valid)},
+                                         3.0);
+    const auto height = [&](double loss) { return 380.0 - 380.0 * (loss - y.low) / (y.high - y.low); };
+    CHECK(curves.at("fp32")[0].back().y == Approx(height(3.1)).margin(0.06));
+    CHECK(curves.at("fp16")[0].back().y == Approx(height(4.0)).margin(0.06));
+    CHECK(comparison_plot({}).empty());
+}
+
 TEST_CASE("comparison page: a bias belongs to a layer, a product and a role") {
     const BiasPlace place = bias_place("decoder/block13/ffn/up/linear|gradient");
     CHECK(place.layer == 13);

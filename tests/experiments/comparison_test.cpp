@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "experiments/comparison.hpp"
+#include "experiments/sweep_search.hpp"
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
 #include "support/temporary_folder.hpp"
@@ -65,18 +66,26 @@ std::string text_of(const RunResult& result) {
 
 TEST_CASE("comparison: the runs are all recipes at all rates with all seeds, the first seed first") {
     ComparisonOptions options;
-    const std::vector<Recipe> recipes = {find_recipe("fp32"), find_recipe("unit-fp8")};
+    options.recipes = {"fp32", "unit-fp8"};
+    const std::vector<double> rates = {find_recipe("fp32").learning_rate, find_recipe("unit-fp8").learning_rate};
     options.seeds = 2;
     options.run.seed = 5;
     options.rate_factors = {1.0, 2.0};
-    std::vector<ComparedRun> runs = runs_of(options, recipes);
+    const auto runs_of_options = [&] {
+        std::vector<ComparedRun> all;
+        const auto unknown = [](const SweepPoint&) { return std::nan(""); };
+        for (const SearchRun& run : runs_of(options.space(), sweep_points(options.space(), {}, unknown), options.seeds))
+            all.push_back(compared(run));
+        return all;
+    };
+    std::vector<ComparedRun> runs = runs_of_options();
     REQUIRE(runs.size() == 8);
-    CHECK(runs[0] == ComparedRun{"fp32", recipes[0].learning_rate, 5});
-    CHECK(runs[1] == ComparedRun{"fp32", 2.0 * recipes[0].learning_rate, 5});
-    CHECK(runs[2] == ComparedRun{"unit-fp8", recipes[1].learning_rate, 5});
+    CHECK(runs[0] == ComparedRun{"fp32", rates[0], 5});
+    CHECK(runs[1] == ComparedRun{"fp32", 2.0 * rates[0], 5});
+    CHECK(runs[2] == ComparedRun{"unit-fp8", rates[1], 5});
     CHECK(runs[4].seed == 6);
     options.rates = {0.5};
-    runs = runs_of(options, recipes);
+    runs = runs_of_options();
     REQUIRE(runs.size() == 4);
     CHECK(runs[1] == ComparedRun{"unit-fp8", 0.5, 5});
     CHECK(runs[1].text() == "unit-fp8, rate 0.5, seed 5");
@@ -196,4 +205,39 @@ TEST_CASE("comparison: a file of something else is left as it is, in one line") 
     CHECK(error_of([&] {
               ComparisonFile(folder.path() / "none" / "a.jsonl", settings);
           }).ends_with("a.jsonl cannot be opened for writing"));
+}
+
+TEST_CASE("comparison: steps become curves of at most 200 points, and counts add up") {
+    std::vector<Json> steps;
+    for (std::size_t step = 1; step <= 500; ++step)
+        steps.push_back(
+            {{"step", step}, {"train", static_cast<double>(step)}, {"skipped", step / 100}, {"tokens_per_s", 7.0}});
+    steps[249]["valid"] = 2.5;
+    steps[0]["biases"] = {{"a|weight", 3}};
+    steps[499]["biases"] = {{"a|weight", -4}};
+    steps[0]["zeros"] = {{"linear", {10, 1, 2}}};
+    steps[9]["zeros"] = {{"linear", {10, 0, 5}}, {"gelu", {4, 4, 4}}};
+    const SearchRun run{.options = {.recipe = "fp32"}, .recipe_fingerprint = "abc"};
+    const RunResult result = result_of(run, {.failed = true, .reason = "the loss is nan", .lines = steps});
+    CHECK(result.run == ComparedRun{"fp32", find_recipe("fp32").learning_rate, 1});
+    CHECK(result.recipe_fingerprint == "abc");
+    CHECK(result.failed);
+    CHECK(result.reason == "the loss is nan");
+    REQUIRE(result.train.size() == 167);  // means of three
+    CHECK(result.train_steps.front() == 3);
+    CHECK(result.train.front() == 2.0);
+    CHECK(result.train_steps.back() == 500);
+    CHECK(result.train.back() == 499.5);  // of the last two
+    CHECK(result.valid_steps == std::vector<std::size_t>{250});
+    CHECK(result.valid == std::vector<double>{2.5});
+    CHECK(result.bias_steps == std::vector<std::size_t>{1, 500});
+    CHECK(result.biases.at("a|weight") == std::vector<int>{3, -4});
+    CHECK(result.zeros.at("linear") == std::array<std::uint64_t, 3>{20, 1, 7});
+    CHECK(result.zeros.at("gelu") == std::array<std::uint64_t, 3>{4, 4, 4});
+    CHECK(result.steps == 500);
+    CHECK(result.skipped == 5);
+    CHECK(result.tokens_per_s == 7.0);
+    const RunResult none = result_of(run, {.result = {.valid_bpc = 2.0}});
+    CHECK(none.steps == 0);
+    CHECK(none.valid_loss == 2.0);
 }

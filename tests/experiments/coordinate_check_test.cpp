@@ -2,6 +2,7 @@
 #include "experiments/coordinate_check.hpp"
 #include "support/catch.hpp"
 #include "support/language_model.hpp"
+#include "support/small_runs.hpp"
 #include "support/temporary_folder.hpp"
 
 #include <unitscale/io/text.hpp>
@@ -13,7 +14,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -24,10 +24,8 @@ using test::TemporaryFolder;
 namespace {
 
 CoordinateCheckOptions small(const TemporaryFolder& folder) {
-    std::string text;
-    for (int i = 0; i < 60; ++i) text += "the early bird catches the worm\n";
     CoordinateCheckOptions options;
-    options.run.data = {folder.write("text.txt", text)};
+    options.run.data = {test::proverb_in(folder)};
     options.run.depth = 1;
     options.run.head_size = 4;
     options.run.seq = 16;
@@ -40,20 +38,8 @@ CoordinateCheckOptions small(const TemporaryFolder& folder) {
 }
 
 /// The output of coordinate_check, and its error.
-struct Outcome {
-    std::string text{}, error{};
-};
-Outcome outcome_of(const CoordinateCheckOptions& options) {
-    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::tmpfile(), std::fclose);
-    Outcome outcome;
-    try {
-        experiments::coordinate_check(options, file.get());
-    } catch (const std::exception& error) {
-        outcome.error = error.what();
-    }
-    std::rewind(file.get());
-    for (int c = std::fgetc(file.get()); c != EOF; c = std::fgetc(file.get())) outcome.text += static_cast<char>(c);
-    return outcome;
+test::Outcome outcome_of(const CoordinateCheckOptions& options) {
+    return test::outcome_of([&](std::FILE* file) { experiments::coordinate_check(options, file); });
 }
 
 }  // namespace
@@ -118,7 +104,7 @@ TEST_CASE("coordinate check: tables by ascending width, a page, and the verdict 
         options.run.model = model;
         for (const auto parametrisation : parametrisation_names) {
             options.parametrisation = parametrisation;
-            const Outcome outcome = outcome_of(options);
+            const test::Outcome outcome = outcome_of(options);
             INFO(outcome.text << outcome.error);
             REQUIRE(outcome.error.empty());
             CHECK(outcome.text.find("model " + std::string(model) + ", depth 1, heads of 4, 2 steps of 2 x 16") !=
@@ -145,7 +131,7 @@ TEST_CASE("coordinate check: bad input is one line, before any training, and no 
     const auto error_of = [&](auto&& change) {
         CoordinateCheckOptions options = small(folder);
         change(options);
-        const Outcome outcome = outcome_of(options);
+        const test::Outcome outcome = outcome_of(options);
         CHECK(outcome.text.empty());
         CHECK_FALSE(std::filesystem::exists(folder.path() / "out.html"));
         return outcome.error;
@@ -174,7 +160,7 @@ TEST_CASE("coordinate check: the error of a diverging run names width and step")
     CoordinateCheckOptions options = small(folder);
     options.parametrisation = "standard";
     options.run.lr = 1e30;
-    const Outcome outcome = outcome_of(options);
+    const test::Outcome outcome = outcome_of(options);
     CHECK(
         outcome.error ==
         "coordinate check: the loss or its gradient is not finite at width 8, step 2; try a lower --lr (it is 1e+30)");

@@ -1,35 +1,24 @@
 // SPDX-License-Identifier: MIT
 #include "experiments/language_run.hpp"
 #include "support/catch.hpp"
+#include "support/small_runs.hpp"
 #include "support/temporary_folder.hpp"
 
 #include <nlohmann/json.hpp>
 
 #include <cmath>
 #include <cstdio>
-#include <memory>
 #include <regex>
 #include <sstream>
 
 using namespace unitscale;
 using experiments::LanguageRunOptions;
+using test::File;
+using test::proverb;
+using test::temporary_file;
+using test::text_of;
 
 namespace {
-
-using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
-File temporary_file() { return {std::tmpfile(), std::fclose}; }
-std::string text_of(std::FILE* file) {
-    std::rewind(file);
-    std::string text;
-    for (int c = std::fgetc(file); c != EOF; c = std::fgetc(file)) text += static_cast<char>(c);
-    return text;
-}
-
-std::string proverb(std::size_t times) {
-    std::string text;
-    for (std::size_t i = 0; i < times; ++i) text += "the early bird catches the worm\n";
-    return text;
-}
 
 LanguageRunOptions small(const std::filesystem::path& data) {
     return {.data = {data},
@@ -41,6 +30,17 @@ LanguageRunOptions small(const std::filesystem::path& data) {
             .steps = 12,
             .eval_every = 5,
             .sample = 40};
+}
+
+/// The message of a run that fails; "" if it succeeds.
+std::string failure_of(const LanguageRunOptions& options) {
+    const File out = temporary_file();
+    try {
+        static_cast<void>(experiments::run_language(options, out.get(), out.get()));
+    } catch (const experiments::RunFailed& failure) {
+        return failure.what();
+    }
+    return "";
 }
 
 std::vector<nlohmann::json> lines_of(const std::filesystem::path& file) {
@@ -202,12 +202,7 @@ TEST_CASE("language run: a loss that is no longer finite ends the run, names the
         options.warmup = 1;
         options.log = (folder.path() / "log.jsonl").string();
         const File out = temporary_file();
-        std::string message;
-        try {
-            static_cast<void>(experiments::run_language(options, out.get(), out.get()));
-        } catch (const experiments::RunFailed& failure) {
-            message = failure.what();
-        }
+        std::string message = failure_of(options);
         INFO(recipe << ": " << message);
         CHECK(std::regex_match(message, std::regex("train: the (loss|gradient norm) is (nan|-nan|inf) at step [2-9]; "
                                                    "try a lower --lr \\(it is 3e\\+38\\)")));
@@ -219,12 +214,7 @@ TEST_CASE("language run: a loss that is no longer finite ends the run, names the
 
         // Without a following step the last evaluation finds the failure.
         options.steps = 1;
-        message.clear();
-        try {
-            static_cast<void>(experiments::run_language(options, out.get(), out.get()));
-        } catch (const experiments::RunFailed& failure) {
-            message = failure.what();
-        }
+        message = failure_of(options);
         CHECK(std::regex_match(
             message,
             std::regex(
@@ -238,12 +228,7 @@ TEST_CASE("language run: a log that cannot be written any more is a failed run, 
     auto options = small(folder.write("text.txt", proverb(60)));
     options.log = "/dev/full";
     const File out = temporary_file();
-    std::string message;
-    try {
-        static_cast<void>(experiments::run_language(options, out.get(), out.get()));
-    } catch (const experiments::RunFailed& failure) {
-        message = failure.what();
-    }
+    const std::string message = failure_of(options);
     CHECK(message == "log: /dev/full cannot be written");
 }
 

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: MIT
 #include "experiments/run_set.hpp"
+#include "experiments/results_file.hpp"
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
+#include "support/small_runs.hpp"
 #include "support/temporary_folder.hpp"
 
 #include <filesystem>
+#include <map>
 #include <string>
+#include <vector>
 
 using namespace unitscale;
 using namespace unitscale::experiments;
@@ -58,15 +62,103 @@ TEST_CASE("run set: a tenth of a run is at least one step") {
     CHECK(tenth_of(305) == 30);
 }
 
-TEST_CASE("run set: a folder is removed when no unfinished run is left in it") {
+namespace {
+
+/// A search over two learning rates of a small run.
+struct SmallSearch {
+    explicit SmallSearch(const TemporaryFolder& folder) {
+        options.run = test::small_run(folder, /*depth=*/1, /*steps=*/4);
+        options.run.recipe = "fp32";
+        options.run.seed = 3;
+        options.seeds = 2;
+        options.out = folder.path() / "page.html";
+        space = {.run = options.run, .axes = {parse_axis("lr=0.01,0.02")}};
+        runs = runs_of(space, {{"0.01"}, {"0.02"}}, options.seeds);
+    }
+    [[nodiscard]] RunSet set(Measured measured = Measured::losses) const { return {options, space, measured, "a"}; }
+
+    RunSetOptions options{};
+    SweepSpace space{};
+    std::vector<SearchRun> runs{};
+};
+
+/// The validation losses of all runs, by point and seed.
+std::map<std::string, double> losses_of(const SmallSearch& search, RunSet set) {
+    std::map<std::string, double> losses;
+    set.train(search.runs, {.ended = [&](const SearchRun& run, const TrainedRun& trained, const UnfinishedRun& files) {
+                  CHECK(std::filesystem::exists(files.checkpoint()));
+                  losses[run.point.front() + " " + std::to_string(run.seed)] = trained.result.valid_bpc;
+              }});
+    return losses;
+}
+
+}  // namespace
+
+TEST_CASE("run set: the runs are all points with every seed, the first seed first") {
     const TemporaryFolder folder;
-    const std::filesystem::path runs = folder.path() / "a.runs";
-    remove_if_empty(runs);  // a missing folder is no error
-    std::filesystem::create_directory(runs);
-    const std::filesystem::path file = folder.write("a.runs/run.jsonl", "{}\n");
-    remove_if_empty(runs);
-    REQUIRE(std::filesystem::exists(file));
-    std::filesystem::remove(file);
-    remove_if_empty(runs);
-    CHECK_FALSE(std::filesystem::exists(runs));
+    const std::vector<SearchRun> runs = SmallSearch(folder).runs;
+    REQUIRE(runs.size() == 4);
+    CHECK(runs[0].point == SweepPoint{"0.01"});
+    CHECK(runs[1].point == SweepPoint{"0.02"});
+    CHECK(runs[1].options.lr == 0.02);
+    CHECK(runs[0].seed == 3);
+    CHECK(runs[0].options.seed == 3);
+    CHECK(runs[3].options.seed == 4);
+    CHECK(runs[0].recipe_fingerprint == fingerprint(find_recipe("fp32")));
+}
+
+TEST_CASE("run set: parallel runs have the losses of single runs, and leave no files") {
+    const TemporaryFolder folder;
+    SmallSearch search(folder);
+    const std::map<std::string, double> one = losses_of(search, search.set());
+    REQUIRE(one.size() == 4);
+    CHECK(one.at("0.01 3") != one.at("0.01 4"));
+    search.options.jobs = 3;
+    CHECK(losses_of(search, search.set()) == one);
+    CHECK(losses_of(search, search.set(Measured::steps)) == one);
+    CHECK(std::filesystem::is_empty(search.options.unfinished()));
+    search.set().clean(search.runs);
+    CHECK_FALSE(std::filesystem::exists(search.options.unfinished()));
+}
+
+TEST_CASE("run set: an error stops the search, and its runs go on where they were") {
+    const TemporaryFolder folder;
+    SmallSearch search(folder);
+    search.options.save_every = 1;
+    const auto fail_at = [&](std::size_t last) {
+        return [last](const SearchRun&, const LanguageStep& step) { check(step.step < last, "enough"); };
+    };
+    const auto ended = [](const SearchRun&, const TrainedRun&, const UnfinishedRun&) { FAIL("a run has ended"); };
+    RunSet set = search.set(Measured::steps);
+    CHECK(error_of([&] { set.train(search.runs, {.stepped = fail_at(3), .ended = ended}); }) == "enough");
+    std::size_t known = 0;
+    search.set(Measured::steps)
+        .train({search.runs.front()}, {.began = [&](const SearchRun&, std::size_t steps) { known = steps; },
+                                       .ended = [](const SearchRun&, const TrainedRun& trained,
+                                                   const UnfinishedRun&) { CHECK(trained.lines.size() == 4); }});
+    CHECK(known == 2);
+}
+
+TEST_CASE("run set: cleaning removes the files of ended runs only") {
+    const TemporaryFolder folder;
+    const SmallSearch search(folder);
+    const RunSet set = search.set(Measured::steps);
+    set.clean(search.runs);  // a missing folder is no error
+    const UnfinishedRun first = set.files_of(search.runs[0]), second = set.files_of(search.runs[1]);
+    CHECK(first.log().filename().string().starts_with("lr_0.01-seed3-"));
+    CHECK(first.log() != second.log());
+    set.clean({search.runs[0]});
+    CHECK_FALSE(std::filesystem::exists(first.log()));
+    CHECK(std::filesystem::exists(second.log()));
+    set.clean({search.runs[1]});
+    CHECK_FALSE(std::filesystem::exists(search.options.unfinished()));
+}
+
+TEST_CASE("run set: a folder that cannot be made is an error") {
+    const TemporaryFolder folder;
+    SmallSearch search(folder);
+    search.options.out = folder.path() / "file" / "page.html";
+    folder.write("file", "");
+    CHECK(error_of([&] { static_cast<void>(search.set().files_of(search.runs[0])); }) ==
+          "unfinished runs: " + (folder.path() / "file" / "page.runs").string() + " cannot be made");
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "experiments/scale_report.hpp"
 #include "support/catch.hpp"
+#include "support/small_runs.hpp"
 #include "support/temporary_folder.hpp"
 
 #include <nlohmann/json.hpp>
@@ -22,35 +23,15 @@ using test::TemporaryFolder;
 namespace {
 
 ScaleReportOptions small(const TemporaryFolder& folder) {
-    std::string text;
-    for (int i = 0; i < 60; ++i) text += "the early bird catches the worm\n";
     ScaleReportOptions options;
-    options.run = {.data = {folder.write("text.txt", text)},
-                   .width = 16,
-                   .depth = 1,
-                   .heads = 2,
-                   .seq = 16,
-                   .batch = 4,
-                   .steps = 12};
+    options.run = test::small_run(folder, /*depth=*/1, /*steps=*/12);
     options.out = (folder.path() / "out.html").string();
     return options;
 }
 
 /// The output of scale_report, and its error.
-struct Outcome {
-    std::string text{}, error{};
-};
-Outcome outcome_of(const ScaleReportOptions& options) {
-    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::tmpfile(), std::fclose);
-    Outcome outcome;
-    try {
-        experiments::scale_report(options, file.get());
-    } catch (const Error& error) {
-        outcome.error = error.what();
-    }
-    std::rewind(file.get());
-    for (int c = std::fgetc(file.get()); c != EOF; c = std::fgetc(file.get())) outcome.text += static_cast<char>(c);
-    return outcome;
+test::Outcome outcome_of(const ScaleReportOptions& options) {
+    return test::outcome_of([&](std::FILE* file) { experiments::scale_report(options, file); });
 }
 
 /// The data in the page.
@@ -68,7 +49,7 @@ TEST_CASE("scale report: recipes side by side, against their own formats, in one
     options.recipes = {"unit-fp8", "unit-fp16", "fp32"};
     options.json = (folder.path() / "out.jsonl").string();
     options.tracking.every = 5;
-    const Outcome outcome = outcome_of(options);
+    const test::Outcome outcome = outcome_of(options);
     REQUIRE(outcome.error.empty());
     CHECK(outcome.text.find("result recipe=unit-fp8 steps=12 ") != std::string::npos);
     CHECK(outcome.text.find("result recipe=fp32 steps=12 ") != std::string::npos);
@@ -112,7 +93,7 @@ TEST_CASE("scale report: a run that overflows is explained: tensor, pass and ste
     options.rate_factor = 1e6;
     options.run.warmup = 1;
     options.run.to_infinity = true;
-    const Outcome outcome = outcome_of(options);
+    const test::Outcome outcome = outcome_of(options);
     REQUIRE(outcome.error.empty());
     INFO(outcome.text);
     CHECK(outcome.text.starts_with("recipe=unit-fp8 ended early: train: the loss is "));

@@ -140,3 +140,13 @@ TEST_CASE("sweep space: a point as text") {
     CHECK(space.rate() == 2u);
     CHECK_FALSE(space.find("depth").has_value());
 }
+
+TEST_CASE("sweep space: an axis of given values is checked as a parsed one is") {
+    CHECK(make_axis("recipe", {"a,b.json", "fp32"}).values == std::vector<std::string>{"a,b.json", "fp32"});
+    CHECK(error_of([] { static_cast<void>(make_axis("recipe", {})); }) == "--axis recipe: has no points");
+    CHECK(error_of([] { static_cast<void>(make_axis("width", {"3.5"})); }) ==
+          "--axis width: is 3.5; expected a whole number");
+    CHECK(error_of([] {
+              static_cast<void>(make_axis("recipe", {"fp32", "fp32"}));
+          }) == "--axis recipe: fp32 is given twice");
+}

@@ -2,6 +2,7 @@
 #include "experiments/sweep.hpp"
 #include "experiments/language_run.hpp"
 #include "support/catch.hpp"
+#include "support/small_runs.hpp"
 #include "support/temporary_folder.hpp"
 
 #include <algorithm>
@@ -21,33 +22,16 @@ using test::TemporaryFolder;
 namespace {
 
 SweepOptions small(const TemporaryFolder& folder) {
-    std::string text;
-    for (int i = 0; i < 60; ++i) text += "the early bird catches the worm\n";
     SweepOptions options;
-    options.run = {.data = {folder.write("text.txt", text)},
-                   .width = 16,
-                   .depth = 1,
-                   .heads = 2,
-                   .seq = 16,
-                   .batch = 4,
-                   .steps = 6};
+    options.run = test::small_run(folder, /*depth=*/1, /*steps=*/6);
     options.axes = {"lr=0.002,0.02"};
     options.out = folder.path() / "page.html";
     return options;
 }
 
-std::string text_of(std::FILE* file) {
-    std::rewind(file);
-    std::string text;
-    for (int c = std::fgetc(file); c != EOF; c = std::fgetc(file)) text += static_cast<char>(c);
-    return text;
-}
-
 /// The output of a sweep.
 std::string said(const SweepOptions& options) {
-    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::tmpfile(), std::fclose);
-    sweep(options, file.get());
-    return text_of(file.get());
+    return test::written_by([&](std::FILE* file) { sweep(options, file); });
 }
 
 /// The lines of a sweep's file, without times and speeds.

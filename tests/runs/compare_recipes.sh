@@ -15,6 +15,7 @@ begun='recipes.*'
 bad "recipe: unknown name 'fp7'; expected one of " --recipes fp32,fp7
 bad '--recipes: fp32 is given twice$' --recipes fp32,fp32
 bad '--out: none/page.html cannot be written$' --out none/page.html
+bad '--plot: none/a.svg cannot be written$' --plot none/a.svg
 bad '--lr: is 0; expected a positive number$' --lr 1e-3,0
 bad '--lr excludes --lr-factor$' --lr 1e-3 --lr-factor 2
 bad '--steps: is -1; expected a whole number, not negative$' --steps -1
@@ -27,29 +28,37 @@ bad 'data: missing.txt does not exist$' --data missing.txt
 bad 'speed' --speed
 
 # The tables and the page are written, and no other file is left.
-"$program" "${small[@]}" --recipes fp32,fp8-amax,unit-fp8 --seeds 2 --window -8..8 --out page.html > out.txt 2> err.txt || fail "exit code $?: $(cat err.txt)"
+"$program" "${small[@]}" --recipes fp32,fp8-amax,unit-fp8 --seeds 2 --window -8..8 --out page.html --plot losses.svg \
+  > out.txt 2> err.txt || fail "exit code $?: $(cat err.txt)"
+[[ $(head -c 5 losses.svg) == '<svg ' && $(tail -n 1 losses.svg) == '</svg>' ]] || fail "the plot is not whole"
+[[ $(grep -oE '<title>[^<]*' losses.svg | tr '\n' ' ') == '<title>fp32 <title>fp8-amax <title>unit-fp8 ' ]] ||
+  fail "the plot has not a curve for each recipe"
 grep -qE '^6 runs, of which 0 are done$' out.txt || fail "not 6 runs: $(cat out.txt)"
 for recipe in fp32 fp8-amax unit-fp8; do
-  grep -qE "^$recipe +[0-9.]+ +[0-9]\.[0-9]{4} +[0-9]\.[0-9]{4} +[+-][0-9.]+ % +0 of 2 +0 +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9]+\$" out.txt || fail "no row for $recipe: $(cat out.txt)"
+  row="^$recipe +[0-9.]+ +[0-9]\.[0-9]{4} +[0-9]\.[0-9]{4} +[+-][0-9.]+ % +0 of 2 +0"
+  row+=" +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9]+\$"
+  grep -qE "$row" out.txt || fail "no row for $recipe: $(cat out.txt)"
 done
 [[ $(grep -cE '^-?[0-8] +[0-9.]+ +[+-][0-9.]+ % +(yes|no)$' out.txt) == 17 ]] || fail "not 17 biases: $(cat out.txt)"
-[[ $(head -c 15 page.html) == '<!DOCTYPE html>' && $(tail -n 1 page.html) == *'</html>' ]] || fail "the page is not whole"
+[[ $(head -c 15 page.html) == '<!DOCTYPE html>' && $(tail -n 1 page.html) == *'</html>' ]] ||
+  fail "the page is not whole"
 ! sed 's@http://www.w3.org/2000/svg@@g' page.html | grep -qE 'https?:|src=|url\(' || fail "the page asks for something"
 grep -q 'fp8-amax: biases over training, by layer and role' page.html || fail "no biases on the page"
 files=(*)
-[[ ${files[*]} == 'err.txt out.txt page.html page.jsonl text.txt' ]] || fail "files are left: ${files[*]}"
+[[ ${files[*]} == 'err.txt losses.svg out.txt page.html page.jsonl text.txt' ]] || fail "files are left: ${files[*]}"
 [[ $(wc -l < page.jsonl) == 8 ]] || fail "not 8 records"
 
 # The file of another comparison is not changed.
 cp page.jsonl before.jsonl
 code=0
 "$program" "${small[@]/16/32}" --out page.html > out.txt 2> err.txt || code=$?
-[[ $code == 2 && $(cat err.txt) == 'compare_recipes: comparison: page.jsonl is of another comparison: its width is 16, not 32; choose another --out' ]] ||
-  fail "another comparison: $code $(cat err.txt)"
+other='compare_recipes: comparison: page.jsonl is of another comparison: its width is 16, not 32; choose another --out'
+[[ $code == 2 && $(cat err.txt) == "$other" ]] || fail "another comparison: $code $(cat err.txt)"
 cmp -s page.jsonl before.jsonl || fail "another comparison's file was changed"
 
 # Runs that are killed again and again end with the losses of runs that were not killed. No finished run is repeated.
-long=(--data text.txt --width 16 --depth 1 --heads 2 --seq 16 --batch 4 --steps 300 --recipes 'fp32,fp8-delayed' --save-every 20)
+long=(--data text.txt --width 16 --depth 1 --heads 2 --seq 16 --batch 4 --steps 300
+  --recipes 'fp32,fp8-delayed' --save-every 20)
 survives_kills "${long[@]}"
 
 "$program" --help > help.txt || fail "--help: exit code $?"

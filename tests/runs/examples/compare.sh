@@ -41,7 +41,8 @@ awk -v expected="$expected" '
     tolerance = substr(rest, 1, RLENGTH)
     distance = substr(word, 1, size) - value
     longer = size - length(value)
-    return substr(word, size + 1) == substr(rest, RLENGTH + 1) && distance * distance <= tolerance * tolerance * (1 + 1e-9)
+    return substr(word, size + 1) == substr(rest, RLENGTH + 1) &&
+      distance * distance <= tolerance * tolerance * (1 + 1e-9)
   }
   function is_near(line, wanted_line,   count, i) {
     count = split_words(line, printed)

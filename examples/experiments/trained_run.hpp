@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/scaling/state.hpp>
+
+#include "experiments/language_run_options.hpp"
+#include "experiments/unfinished_run.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace unitscale::experiments {
+
+/// The outcome of one run of a search.
+struct TrainedRun {
+    bool failed = false;      ///< it ended early: its loss was no longer finite, or all its steps were skipped
+    std::string reason{};     ///< of the failure
+    std::string first_bad{};  ///< of the failure, if steps are measured: explains the first value that was not finite
+    LanguageRunResult result{};                   ///< of a run that has not failed
+    double seconds = 0.0;                         ///< in this process
+    std::vector<nlohmann::ordered_json> lines{};  ///< the log's lines, if steps are measured
+};
+
+/// Trains one run, from its beginning or from its checkpoint. `watch` sees every step. If it throws, the run can be
+/// resumed later. A diverged run is an outcome, not an error.
+/// Lines of the log: step, train, skipped, tokens_per_s; at some steps valid, biases (measured_biases) and zeros
+/// (analysis::GradientZeros, by kind of gradient: elements, zeros as stored, zeros as rounded).
+/// Errors: the errors of the options and of the files; RunFailed when a file cannot be written during the run.
+/// Test: tests/experiments/trained_run_test.cpp
+[[nodiscard]] TrainedRun train_run(LanguageRunOptions options, Measured measured, const UnfinishedRun& files,
+                                   const std::function<void(const LanguageStep&)>& watch);
+
+/// The biases that amax rules measured for this step's scaled operands, by `path|role`.
+[[nodiscard]] nlohmann::ordered_json measured_biases(const ScalingState& state);
+
+/// The reason in an error of a run, without its advice and its known prefix.
+[[nodiscard]] std::string failure_text(const RunFailed& failure);
+
+}  // namespace unitscale::experiments

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT
+#include "experiments/trained_run.hpp"
+#include "experiments/language_run.hpp"
+#include "support/catch.hpp"
+#include "support/small_runs.hpp"
+#include "support/temporary_folder.hpp"
+
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <vector>
+
+using namespace unitscale;
+using namespace unitscale::experiments;
+using test::TemporaryFolder;
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+LanguageRunOptions small(const TemporaryFolder& folder, const std::string& recipe) {
+    LanguageRunOptions options = test::small_run(folder, /*depth=*/2, /*steps=*/12);
+    options.recipe = recipe;
+    options.lr = 0.01;
+    options.save_every = 5;
+    return options;
+}
+
+/// A small run, trained with `watch`, which may throw. Its files are in `folder`.
+TrainedRun train_small(
+    const TemporaryFolder& folder, const std::string& recipe, Measured measured = Measured::steps,
+    const std::function<void(const LanguageStep&)>& watch = [](const LanguageStep&) {}) {
+    const LanguageRunOptions options = small(folder, recipe);
+    return train_run(options, measured, UnfinishedRun(folder.path() / "run", measured, options.steps), watch);
+}
+
+/// The lines of a log, without speeds.
+std::string text_of(std::vector<Json> lines) {
+    std::string text;
+    for (Json& line : lines) {
+        line.erase("tokens_per_s");
+        text += line.dump() + '\n';
+    }
+    return text;
+}
+
+}  // namespace
+
+TEST_CASE("trained run: the loss equals the loss of a separate run, and every step has its line") {
+    const TemporaryFolder folder, other;
+    const TrainedRun trained = train_small(folder, "fp8-amax");
+    LanguageRunOptions alone = small(folder, "fp8-amax");
+    alone.quiet = true;
+    alone.sample = alone.save_every = 0;
+    const LanguageRunResult result = run_language(alone, stdout, stdout);
+    CHECK_FALSE(trained.failed);
+    CHECK(trained.result.valid_bpc == result.valid_bpc);
+    CHECK(trained.result.train_bpc == result.train_bpc);
+    CHECK(trained.result.weight_bytes > 0);
+    CHECK(trained.result.weight_bytes == result.weight_bytes);
+    CHECK(trained.result.state_bytes > trained.result.weight_bytes);
+    CHECK(trained.result.step_bytes > 0);
+    CHECK(trained.seconds > 0.0);
+    REQUIRE(trained.lines.size() == 12);
+    CHECK(trained.lines[11].at("step") == 12);
+    CHECK(trained.lines[11].at("tokens_per_s") > 0.0);
+    // Two layers of query, key, value, out, up and down, three roles.
+    CHECK(trained.lines[0].at("biases").size() == 2 * 6 * 3);
+    CHECK(trained.lines[0].at("zeros").at("linear").at(0) > 0);
+    CHECK(trained.lines[0].at("zeros").contains("parameter"));
+
+    // Measuring less changes no loss.
+    const TrainedRun losses = train_small(other, "fp8-amax", Measured::losses);
+    CHECK(losses.result.valid_bpc == trained.result.valid_bpc);
+    CHECK(losses.lines.empty());
+    CHECK_FALSE(std::filesystem::exists(other.path() / "run.jsonl"));
+}
+
+TEST_CASE("trained run: a stopped run continues from its checkpoint, to an equal result") {
+    for (const Measured measured : {Measured::losses, Measured::steps}) {
+        const TemporaryFolder folder, other;
+        struct Killed {};
+        std::vector<std::size_t> seen;
+        const auto until = [&](std::size_t last) {
+            return [&seen, last](const LanguageStep& step) {
+                seen.push_back(step.step);
+                if (step.step == last) throw Killed{};
+            };
+        };
+        CHECK_THROWS_AS(train_small(folder, "fp8-delayed", measured, until(7)), Killed);
+        CHECK_THROWS_AS(train_small(folder, "fp8-delayed", measured, until(11)), Killed);
+        const TrainedRun resumed = train_small(folder, "fp8-delayed", measured, until(99));
+        CHECK(seen == std::vector<std::size_t>{1, 2, 3, 4, 5, 6, 7, 6, 7, 8, 9, 10, 11, 11, 12});
+        const TrainedRun whole = train_small(other, "fp8-delayed", measured);
+        CHECK(resumed.result.valid_bpc == whole.result.valid_bpc);
+        CHECK(resumed.result.train_bpc == whole.result.train_bpc);
+        CHECK(text_of(resumed.lines) == text_of(whole.lines));
+    }
+}
+
+TEST_CASE("trained run: a diverged run is an outcome, with the first bad value if steps are measured") {
+    for (const Measured measured : {Measured::losses, Measured::steps}) {
+        const TemporaryFolder folder;
+        LanguageRunOptions options = small(folder, "fp32");
+        options.lr = 3e38;
+        options.warmup = 1;
+        const TrainedRun trained = train_run(options, measured, UnfinishedRun(folder.path() / "run", measured, 12),
+                                             [](const LanguageStep&) {});
+        CHECK(trained.failed);
+        CHECK(trained.reason.starts_with("the "));
+        CHECK(trained.reason.find("try") == std::string::npos);
+        CHECK(trained.first_bad.empty() == (measured == Measured::losses));
+    }
+}
+
+TEST_CASE("trained run: the reason of a failure, without the caller's name and advice") {
+    CHECK(failure_text(RunFailed("train: the loss is nan at step 3; try a lower --lr (it is 1)")) ==
+          "the loss is nan at step 3");
+    CHECK(failure_text(RunFailed("checkpoint: a cannot be written")) == "checkpoint: a cannot be written");
+}
+
+TEST_CASE("trained run: biases come from amax rules by tensor only") {
+    Recipe recipe = find_recipe("fp8-amax");
+    recipe.products.back().formats.weight_scale.granularity = ScaleGranularity::row;
+    recipe.products.back().formats.gradient_scale.source = ScaleSource::constant;
+    ScalingState state;
+    const auto scope = state.scope(0, "block0");
+    const Site site = state.site(scope, "linear", 0);
+    CHECK(measured_biases(state).empty());
+    const ProductFormats& formats = state.formats(site, ProductKind::linear, recipe);
+    static_cast<void>(state.operand_bias(site, OperandRole::activation, formats.activation->format,
+                                         formats.activation_scale, true, [] { return 1.0f; }));
+    CHECK(measured_biases(state).dump() == "{\"block0/linear|activation\":4}");  // 240 / 1 is 2^7.9, margin 3
+}
