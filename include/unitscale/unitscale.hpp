@@ -73,6 +73,7 @@
 #include <unitscale/kernels/elementwise.hpp>
 #include <unitscale/kernels/embedding.hpp>
 #include <unitscale/kernels/gather.hpp>
+#include <unitscale/kernels/hadamard.hpp>
 #include <unitscale/kernels/layout.hpp>
 #include <unitscale/kernels/maximum.hpp>
 #include <unitscale/kernels/norms.hpp>
