@@ -3,6 +3,8 @@
 
 #include "kernels/kernel_checks.hpp"
 
+#include <limits>
+
 using namespace unitscale;
 using namespace unitscale::kernels;
 
@@ -44,6 +46,13 @@ TEST_CASE("rounding elements reports NaN where the format has none, before it wr
     REQUIRE_THROWS_WITH(round_elements(Execution{}, "test", {.format = e2m1}, {}, x.data(), y.data(), 2),
                         "test: e2m1 has no NaN: element 1 is NaN");
     CHECK(y == std::vector<float>{7.0f, 7.0f});
+    for (const std::size_t at : {0u, 255u, 256u, 1499u, 2999u}) {
+        std::vector<Half> many(3000, Half(1.0f));
+        many[at] = std::numeric_limits<Half>::quiet_NaN();
+        REQUIRE_THROWS_WITH(
+            round_elements(Execution{}, "test", {.format = e2m1}, {}, many.data(), many.data(), size_of(many)),
+            concatenate("test: e2m1 has no NaN: element ", at, " is NaN"));
+    }
     round_elements<float>(Execution{}, "test", {.format = e4m3}, {}, x.data(), y.data(), 2);
     CHECK(y[0] == 1.25f);
     CHECK(std::isnan(y[1]));

@@ -6,6 +6,7 @@
 #include <unitscale/base/parallel.hpp>
 #include <unitscale/formats/code.hpp>
 #include <unitscale/formats/quantiser.hpp>
+#include <unitscale/kernels/round.hpp>
 #include <unitscale/kernels/vector_math.hpp>
 
 #include <algorithm>
@@ -36,14 +37,7 @@ void encode(const Execution& execution, const T* in, std::uint8_t* codes, std::p
     const QuantiseOptions all = quantiser.options(key);
     check_options("encode", format, all);
     check_code_word<std::uint8_t>("encode", format);
-    if (!format.has_nan()) {
-        std::ptrdiff_t at = 0;
-        if constexpr (std::is_same_v<T, A>)
-            at = static_cast<std::ptrdiff_t>(find_nan(std::span(in, static_cast<std::size_t>(n))));
-        else
-            while (at < n && !is_nan(widen(in[at]))) ++at;
-        check(at == n, "encode: ", name(format), " has no NaN: element ", at, " is NaN");
-    }
+    check_no_nan("encode", format, in, n);
     parallel_for(execution.threads, n, work_threshold, [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
         QuantiseOptions options = all;
         if constexpr (std::is_same_v<A, double>) {

@@ -329,8 +329,9 @@ void check_quantiser(std::string_view name, const MatrixView<const T>& view, std
         for (std::ptrdiff_t i = 0; i < count && !found; ++i) found = line_contains_nan(lines.item(b).at(i, 0), length);
         for (std::ptrdiff_t i = 0; i < rows && found; ++i)
             for (std::ptrdiff_t j = 0; j < cols; ++j)
-                check(!is_nan(element_cast<Accum<T>>(*view.item(b).at(i, j))), name, ": ",
-                      unitscale::name(quantiser->format), " has no NaN: element [", i, ",", j, "] is NaN");
+                if (is_nan(element_cast<Accum<T>>(*view.item(b).at(i, j))))
+                    fail(name, ": ", unitscale::name(quantiser->format), " has no NaN: element [", i, ",", j,
+                         "] is NaN");
     }
 }
 

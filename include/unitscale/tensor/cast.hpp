@@ -172,8 +172,8 @@ void cast_to_format(std::span<const From> in, std::span<To> out, const QuantiseO
     }
     for (std::size_t i = 0; i < in.size(); ++i) {
         const double x = widest(in[i]);
-        check(format.has_nan() || !is_nan(x), "cast: ", name(format), " has no NaN: element ", i,
-              " of the input is NaN");
+        if (!format.has_nan() && is_nan(x))
+            fail("cast: ", name(format), " has no NaN: element ", i, " of the input is NaN");
         const std::uint32_t code = encode(format, x, options, i);
         using Word = std::conditional_t<sizeof(To) == 1, std::uint8_t,
                                         std::conditional_t<sizeof(To) == 2, std::uint16_t, std::uint32_t>>;
