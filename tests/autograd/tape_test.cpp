@@ -271,6 +271,14 @@ TEST_CASE_METHOD(Fixture, "a throw on the way forward or back leaves the tape us
     REQUIRE(weight.gradient().data()[0] == 6.0);
 }
 
+TEST_CASE("a tape refuses a recipe with inconsistent rules") {
+    Recipe recipe = find_recipe("fp8-delayed");
+    recipe.products.front().formats.activation_scale.granularity = ScaleGranularity::row;
+    ScalingState state;
+    CHECK_THROWS_WITH(Tape<double>(recipe, state),
+                      "recipe: products.0.activation_scale: scale by row needs the source amax; it is delayed");
+}
+
 TEST_CASE_METHOD(Fixture, "retain keeps values and gradients of ops until the next step") {
     tape.begin_step({.retain = true});
     const auto x = vector_input<double>(tape, {3.0});

@@ -272,6 +272,18 @@ TEST_CASE("formats and scales of a product are found by role") {
     CHECK(formats.scale(OperandRole::gradient).bias == 3);
 }
 
+TEST_CASE("inconsistent rules of a recipe are one line that names the field, before any tape has it") {
+    for (const Recipe& recipe : known_recipes()) CHECK_NOTHROW(check_recipe(recipe));
+    Recipe rows = find_recipe("fp8-cscale");
+    rows.products.front().formats.weight_scale.granularity = ScaleGranularity::row;
+    CHECK_THROWS_WITH(check_recipe(rows),
+                      "recipe: products.0.weight_scale: scale by row needs the source amax; it is constant");
+    Recipe delayed = find_recipe("fp8-delayed");
+    delayed.products.front().formats.gradient_scale.granularity = ScaleGranularity::column;
+    CHECK_THROWS_WITH(check_recipe(delayed),
+                      "recipe: products.0.gradient_scale: scale by column needs the source amax; it is delayed");
+}
+
 TEST_CASE("kinds, roles, scalings and parametrisations have names") {
     REQUIRE(name(ProductKind::linear) == "linear");
     REQUIRE(name(ProductKind::readout) == "readout");

@@ -50,14 +50,16 @@ struct StepOptions {
 template <class T>
 class Tape {
 public:
-    /// Error: fewer than one thread.
+    /// Errors: fewer than one thread; a recipe with inconsistent rules (`check_recipe`).
     Tape(const Recipe& recipe, ScalingState& state, int threads = 1)
         : recipe_(&recipe),
           state_(&state),
           threads_(threads),
           pool_(std::make_shared<MemoryPool>()),
           handles_(checked_table(threads)),
-          sites_(state) {}
+          sites_(state) {
+        check_recipe(recipe);
+    }
     Tape(const Tape&) = delete;
     Tape& operator=(const Tape&) = delete;
     ~Tape();

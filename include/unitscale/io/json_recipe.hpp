@@ -307,17 +307,6 @@ void describe_recipe(Visitor& visitor, Recipe& recipe) {
     visitor.field("clip_norm", recipe.clip_norm);
 }
 
-/// Error, naming the field: inconsistent rules of a recipe.
-inline void check_recipe(const Recipe& recipe) {
-    recipe.loss_scaling.validate();
-    recipe.storage.validate();
-    check_hyperparameters(recipe.hyperparameters);
-    for (std::size_t i = 0; i < recipe.products.size(); ++i)
-        for (const OperandRole role : {OperandRole::activation, OperandRole::weight, OperandRole::gradient})
-            check_rule(concatenate("recipe: products.", i, '.', name(role), "_scale"),
-                       recipe.products[i].formats.scale(role));
-}
-
 /// All fields of a recipe as JSON. Test: tests/io/json_recipe_test.cpp
 [[nodiscard]] inline nlohmann::ordered_json recipe_to_json(Recipe recipe) {
     JsonWriter writer;

@@ -135,6 +135,17 @@ struct Recipe {
     }
 };
 
+/// Error, naming the field: inconsistent rules of a recipe.
+[[gnu::cold, gnu::noinline]] inline void check_recipe(const Recipe& recipe) {
+    recipe.loss_scaling.validate();
+    recipe.storage.validate();
+    check_hyperparameters(recipe.hyperparameters);
+    for (std::size_t i = 0; i < recipe.products.size(); ++i)
+        for (const OperandRole role : {OperandRole::activation, OperandRole::weight, OperandRole::gradient})
+            check_rule(concatenate("recipe: products.", i, '.', name(role), "_scale"),
+                       recipe.products[i].formats.scale(role));
+}
+
 /// A recipe known by name. It starts as the recipe called `base` (empty: the default recipe), takes this name and
 /// description, and then is changed by `change`.
 struct KnownRecipe {
