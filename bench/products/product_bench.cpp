@@ -9,7 +9,7 @@
 
 #include <unitscale/base/random.hpp>
 #include <unitscale/kernels/coding.hpp>
-#include <unitscale/products/coded_product.hpp>
+#include <unitscale/products/operand.hpp>
 
 #include <benchmark/benchmark.h>
 
@@ -93,14 +93,14 @@ struct Operands {
 };
 
 template <class T>
-MatmulArguments<T> arguments(const Problem& p, Operands<T>& data, bool scaled, const Quantiser* a, const Quantiser* b) {
+MatmulArguments<T> arguments(const Problem& p, Operands<T>& data, bool scaled, const std::optional<Quantiser>& a,
+                             const std::optional<Quantiser>& b) {
     MatmulArguments<T> args;
     args.m = p.m, args.n = p.n, args.k = p.k, args.batch = p.batch;
-    args.a = {data.a.data(), p.a_transposed ? 1 : p.k, p.a_transposed ? p.m : 1, p.a_size()};
-    args.b = {data.b.data(), p.b_transposed ? 1 : p.n, p.b_transposed ? p.k : 1, p.b_size()};
+    args.a = {{data.a.data(), p.a_transposed ? 1 : p.k, p.a_transposed ? p.m : 1, p.a_size()}, a};
+    args.b = {{data.b.data(), p.b_transposed ? 1 : p.n, p.b_transposed ? p.k : 1, p.b_size()}, b};
     args.c = {data.c.data(), p.n, 1, p.c_size()};
     if (scaled) args.alpha = static_cast<Accum<T>>(1.0 / std::sqrt(static_cast<double>(p.k)));
-    args.round_a = a, args.round_b = b;
     return args;
 }
 
@@ -120,8 +120,9 @@ struct Codes {
         : a(from.a.size()), b(from.b.size()) {
         encode({}, from.a.data(), a.data(), static_cast<std::ptrdiff_t>(a.size()), {.format = format});
         encode({}, from.b.data(), b.data(), static_cast<std::ptrdiff_t>(b.size()), {.format = format});
-        coded_a = {{a.data(), args.a.row_stride, args.a.col_stride, args.a.batch_stride}, format};
-        coded_b = {{b.data(), args.b.row_stride, args.b.col_stride, args.b.batch_stride}, format};
+        const MatrixView<const float>&of_a = args.a.view, &of_b = args.b.view;
+        coded_a = {{a.data(), of_a.row_stride, of_a.col_stride, of_a.batch_stride}, format};
+        coded_b = {{b.data(), of_b.row_stride, of_b.col_stride, of_b.batch_stride}, format};
     }
     Codes(const Codes&) = delete;
 };
@@ -136,46 +137,49 @@ struct Field {
     std::vector<Contender> contenders;
 
     Field(const Problem& p, const Execution& execution) : floats(p), halves(p), bfloats(p), rounded(p) {
-        static const Quantiser e4{.format = e4m3}, e5{.format = e5m2};
-        const auto ours = [&]<class T>(const char* name, Operands<T>& data, bool scaled, const Quantiser* a,
-                                       const Quantiser* b, Isa isa, PairKernel pairs) {
+        const Quantiser e4{.format = e4m3}, e5{.format = e5m2};
+        const auto ours = [&]<class T>(const char* name, Operands<T>& data, bool scaled,
+                                       const std::optional<Quantiser>& a, const std::optional<Quantiser>& b, Isa isa,
+                                       PairKernel pairs) {
             const auto args = arguments(p, data, scaled, a, b);
             contenders.push_back({name, [=] { matmul_with(isa, execution, args, pairs); }});
         };
         const Isa isa = active_isa();
         const PairKernel pairs = active_pair_kernel();
-        ours("fp32", floats, false, nullptr, nullptr, isa, pairs);
-        ours("fp32 scaled", floats, true, nullptr, nullptr, isa, pairs);
-        ours("fp16", halves, false, nullptr, nullptr, isa, pairs);
-        ours("fp16 scaled", halves, true, nullptr, nullptr, isa, pairs);
-        ours("bf16", bfloats, false, nullptr, nullptr, isa, pairs);
-        ours("bf16 scaled", bfloats, true, nullptr, nullptr, isa, pairs);
-        ours("e4m3", floats, false, &e4, &e4, isa, pairs);
-        ours("e4m3 scaled", floats, true, &e4, &e4, isa, pairs);
-        ours("e4m3 e5m2", floats, true, &e4, &e5, isa, pairs);
-        ours("e5m2 e4m3", floats, true, &e5, &e4, isa, pairs);
-        ours("e5m2 e5m2", floats, true, &e5, &e5, isa, pairs);
-        if (has_avx512_bf16()) ours("e4m3 dot", floats, true, &e4, &e4, Isa::avx512, PairKernel::dot);
-        if (isa == Isa::avx512) ours("e4m3 avx512", floats, true, &e4, &e4, Isa::avx512, PairKernel::none);
-        if (isa >= Isa::avx2) ours("e4m3 avx2", floats, true, &e4, &e4, Isa::avx2, PairKernel::none);
+        ours("fp32", floats, false, {}, {}, isa, pairs);
+        ours("fp32 scaled", floats, true, {}, {}, isa, pairs);
+        ours("fp16", halves, false, {}, {}, isa, pairs);
+        ours("fp16 scaled", halves, true, {}, {}, isa, pairs);
+        ours("bf16", bfloats, false, {}, {}, isa, pairs);
+        ours("bf16 scaled", bfloats, true, {}, {}, isa, pairs);
+        ours("e4m3", floats, false, e4, e4, isa, pairs);
+        ours("e4m3 scaled", floats, true, e4, e4, isa, pairs);
+        ours("e4m3 e5m2", floats, true, e4, e5, isa, pairs);
+        ours("e5m2 e4m3", floats, true, e5, e4, isa, pairs);
+        ours("e5m2 e5m2", floats, true, e5, e5, isa, pairs);
+        if (has_avx512_bf16()) ours("e4m3 dot", floats, true, e4, e4, Isa::avx512, PairKernel::dot);
+        if (isa == Isa::avx512) ours("e4m3 avx512", floats, true, e4, e4, Isa::avx512, PairKernel::none);
+        if (isa >= Isa::avx2) ours("e4m3 avx2", floats, true, e4, e4, Isa::avx2, PairKernel::none);
 
         if constexpr (uses_blas) {  // whether it pays or not
-            const auto args = arguments(p, floats, true, nullptr, nullptr);
+            const auto args = arguments(p, floats, true, {}, {});
             contenders.push_back({"fp32 by BLAS", [=] { matmul_blas(execution, args); }});
         }
-        const auto floats_args = arguments(p, floats, true, &e4, &e4);
+        const auto floats_args = arguments(p, floats, true, e4, e4);
         codes = std::make_unique<Codes>(floats, floats_args, e4m3);
-        const auto coded = [&](const char* name, const CodedOperands& operands, Isa with, PairKernel kernel) {
-            contenders.push_back({name, [=] { matmul_coded_with(with, execution, floats_args, operands, kernel); }});
+        const auto coded = [&](const char* name, bool of_a, bool of_b, Isa with, PairKernel kernel) {
+            MatmulArguments<float> args = floats_args;
+            if (of_a) args.a = {.codes = codes->coded_a};
+            if (of_b) args.b = {.codes = codes->coded_b};
+            contenders.push_back({name, [=] { matmul_with(with, execution, args, kernel); }});
         };
-        coded("e4m3 codes of b", {nullptr, &codes->coded_b}, isa, pairs);
-        coded("e4m3 codes of a", {&codes->coded_a, nullptr}, isa, pairs);
-        coded("e4m3 codes of both", {&codes->coded_a, &codes->coded_b}, isa, pairs);
-        if (isa == Isa::avx512)
-            coded("e4m3 codes of b avx512", {nullptr, &codes->coded_b}, Isa::avx512, PairKernel::none);
-        if (isa >= Isa::avx2) coded("e4m3 codes of b avx2", {nullptr, &codes->coded_b}, Isa::avx2, PairKernel::none);
+        coded("e4m3 codes of b", false, true, isa, pairs);
+        coded("e4m3 codes of a", true, false, isa, pairs);
+        coded("e4m3 codes of both", true, true, isa, pairs);
+        if (isa == Isa::avx512) coded("e4m3 codes of b avx512", false, true, Isa::avx512, PairKernel::none);
+        if (isa >= Isa::avx2) coded("e4m3 codes of b avx2", false, true, Isa::avx2, PairKernel::none);
 
-        const auto product = arguments(p, rounded, true, nullptr, nullptr);
+        const auto product = arguments(p, rounded, true, {}, {});
         contenders.push_back({"two passes", [=, this] {
                                   quantise(e4m3, std::span<const float>(floats.a), std::span<float>(rounded.a));
                                   quantise(e4m3, std::span<const float>(floats.b), std::span<float>(rounded.b));

@@ -50,7 +50,7 @@
 #include <unitscale/products/blas.hpp>
 #include <unitscale/products/block.hpp>
 #include <unitscale/products/coded_matrix.hpp>
-#include <unitscale/products/coded_product.hpp>
+#include <unitscale/products/operand.hpp>
 #include <unitscale/products/few_rows.hpp>
 #include <unitscale/products/micro_kernel.hpp>
 #include <unitscale/products/pack.hpp>
@@ -120,9 +120,9 @@
 #include <unitscale/record/op.hpp>
 #include <unitscale/record/operand_rounding.hpp>
 #include <unitscale/record/packed_weight.hpp>
+#include <unitscale/record/prepared_operand.hpp>
 #include <unitscale/record/reduced_axes.hpp>
 #include <unitscale/record/same_scale.hpp>
-#include <unitscale/record/saved_operand.hpp>
 #include <unitscale/record/unary.hpp>
 
 #include <unitscale/ops/abs.hpp>

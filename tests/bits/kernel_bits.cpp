@@ -98,20 +98,23 @@ struct ProductSizes {
     std::ptrdiff_t m, n, k;
 };
 
-/// Products in all orientations, scaled, with bias and added to C. `round`: the quantiser of both operands, or null.
-void products(Isa isa, PairKernel pairs, const char* path, const ProductSizes& s, const Quantiser* round,
+/// Products in all orientations, scaled, with bias and added to C. `round`: the quantiser of both operands, if any.
+void products(Isa isa, PairKernel pairs, const char* path, const ProductSizes& s, const std::optional<Quantiser>& round,
               const char* rounding) {
     const auto a = numbers(s.m * s.k, 1), b = numbers(s.k * s.n, 2), bias = numbers(s.n, 3), rows = numbers(s.m, 4),
                cols = numbers(s.n, 5);
     const MatrixView<const float> left{a.data(), s.k, 1}, left_turned{a.data(), 1, s.m};
     const MatrixView<const float> right{b.data(), s.n, 1}, right_turned{b.data(), 1, s.k};
     auto c = numbers(s.m * s.n, 6);
-    MatmulArguments<float> args{
-        .m = s.m, .n = s.n, .k = s.k, .c = {c.data(), s.n, 1}, .round_a = round, .round_b = round};
-    args.key_a = {7, 1}, args.key_b = {7, 2};
+    MatmulArguments<float> args{.m = s.m,
+                                .n = s.n,
+                                .k = s.k,
+                                .a = {.quantiser = round, .key = {7, 1}},
+                                .b = {.quantiser = round, .key = {7, 2}},
+                                .c = {c.data(), s.n, 1}};
     for (const auto& [of_a, of_b] :
          {std::pair{left, right}, std::pair{left, right_turned}, std::pair{left_turned, right}}) {
-        args.a = of_a, args.b = of_b;
+        args.a.view = of_a, args.b.view = of_b;
         args.alpha = 0.3f, args.gamma = 0.7f, args.bias = bias.data(), args.row_scale = rows.data(),
         args.col_scale = cols.data();
         matmul_with(isa, execution, args, pairs);
@@ -127,9 +130,9 @@ void products(Isa isa, PairKernel pairs, const char* path, const ProductSizes& s
         add(c);
     }
     print("matmul %tdx%tdx%td%s %s", s.m, s.n, s.k, rounding, path);
-    if (is_stochastic(round)) return;
+    if (args.b.is_stochastic()) return;
     const PackedRight<float> packed = pack_weights_with(isa, args, pairs);
-    args.packed_b = &packed;
+    args.b.packed = &packed;
     matmul_with(isa, execution, args, pairs);
     add(c);
     print("matmul packed %tdx%tdx%td%s %s", s.m, s.n, s.k, rounding, path);
@@ -141,15 +144,15 @@ void all_products() {
     for (const Isa isa : instruction_sets()) {
         for (const ProductSizes& s :
              {ProductSizes{37, 50, 65}, ProductSizes{1, 33, 129}, ProductSizes{3, 70, 31}, ProductSizes{130, 97, 600}})
-            products(isa, PairKernel::none, text(isa), s, nullptr, "");
+            products(isa, PairKernel::none, text(isa), s, {}, "");
         for (const ProductSizes& s : {ProductSizes{37, 50, 65}, ProductSizes{2, 33, 70}}) {
-            products(isa, PairKernel::none, text(isa), s, &nearest, " e4m3");
-            products(isa, PairKernel::none, text(isa), s, &five, " e5m2");
-            products(isa, PairKernel::none, text(isa), s, &stochastic, " stochastic");
+            products(isa, PairKernel::none, text(isa), s, nearest, " e4m3");
+            products(isa, PairKernel::none, text(isa), s, five, " e5m2");
+            products(isa, PairKernel::none, text(isa), s, stochastic, " stochastic");
         }
     }
-    if (has_avx512_bf16()) products(Isa::avx512, PairKernel::dot, "pairs", {37, 50, 65}, &nearest, " e4m3");
-    if (has_amx_bf16()) products(Isa::avx512, PairKernel::matrix, "tiles", {37, 50, 65}, &nearest, " e4m3");
+    if (has_avx512_bf16()) products(Isa::avx512, PairKernel::dot, "pairs", {37, 50, 65}, nearest, " e4m3");
+    if (has_amx_bf16()) products(Isa::avx512, PairKernel::matrix, "tiles", {37, 50, 65}, nearest, " e4m3");
 }
 
 void attention(Isa isa, std::ptrdiff_t queries, std::ptrdiff_t keys, bool causal) {
@@ -366,7 +369,7 @@ void convolutions(std::ptrdiff_t groups, std::ptrdiff_t stride) {
     const auto x = numbers(s.x_size(), 1), w = numbers(s.weight_size(), 2), bias = numbers(s.out_channels, 3),
                dy = numbers(s.y_size(), 4);
     std::vector<float> y(dy.size()), dx(x.size()), dw(w.size()), db(bias.size());
-    const Conv1dOperand<float> of_x{x.data()}, of_w{w.data()}, of_dy{dy.data()};
+    const Operand<float> of_x{{x.data()}}, of_w{{w.data()}}, of_dy{{dy.data()}};
     conv1d_forward(execution, s, of_x, of_w, bias.data(), y.data(), 0.3f);
     conv1d_backward_x(execution, s, of_dy, of_w, dx.data(), 0.7f);
     conv1d_backward_weight(execution, s, of_dy, of_x, dw.data(), 1.1f);

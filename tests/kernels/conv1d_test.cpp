@@ -46,10 +46,10 @@ struct Results {
 
 template <class T>
 Results<T> run(const Conv1dShape& s, const std::vector<T>& x, const std::vector<T>& w, const std::vector<T>& bias,
-               const std::vector<T>& dy, const Quantiser* round = nullptr, const Execution& execution = {}) {
+               const std::vector<T>& dy, const std::optional<Quantiser>& round = {}, const Execution& execution = {}) {
     using A = Accum<T>;
-    const Conv1dOperand<T> in{x.data(), round, {1, 1}}, weight{w.data(), round, {1, 2}},
-        gradient{dy.data(), round, {1, 3}};
+    const products::Operand<T> in{{x.data()}, round, {1, 1}}, weight{{w.data()}, round, {1, 2}},
+        gradient{{dy.data()}, round, {1, 3}};
     Results<T> r{std::vector<T>(dy.size(), T(9.0F)), std::vector<T>(x.size(), T(9.0F)),
                  std::vector<T>(w.size(), T(9.0F)), std::vector<T>(bias.size())};
     conv1d_forward<T>(execution, s, in, weight, bias.empty() ? nullptr : bias.data(), r.y.data(), A(0.5));
@@ -126,7 +126,7 @@ TEST_CASE("conv1d rounds an element that stands in several patches to one number
             quantise(e5m2, std::span<const float>(data), std::span<float>(data), coarse.options(key));
             return data;
         };
-        const Results<float> own = run<float>(full_shape, x, w, {}, dy, &coarse);
+        const Results<float> own = run<float>(full_shape, x, w, {}, dy, coarse);
         const Results<float> before =
             run<float>(full_shape, rounded(x, {1, 1}), rounded(w, {1, 2}), {}, rounded(dy, {1, 3}));
         CHECK(largest_error(own.y, doubles(before.y)) < 1e-6);
@@ -137,7 +137,7 @@ TEST_CASE("conv1d rounds an element that stands in several patches to one number
     const Quantiser no_nan{.format = e2m1};
     std::vector<float> bad(x);
     bad[5] = std::nanf("");
-    REQUIRE_THROWS_WITH(run<float>(full_shape, bad, w, {}, dy, &no_nan),
+    REQUIRE_THROWS_WITH(run<float>(full_shape, bad, w, {}, dy, no_nan),
                         "conv1d: x: e2m1 has no NaN: element [0,5] is NaN");
 }
 
@@ -154,7 +154,7 @@ TEST_CASE("conv1d gives the same bits for any thread count", "[kernels]") {
     const auto x = normal_data<float>(5 * 32 * 300, 1), w = normal_data<float>(64 * 16 * 7, 2),
                bias = normal_data<float>(64, 3), dy = normal_data<float>(5 * 64 * 150, 4);
     CHECK(threads_agree([&](const Execution& execution) {
-        Results<float> r = run<float>(s, x, w, bias, dy, nullptr, execution);
+        Results<float> r = run<float>(s, x, w, bias, dy, {}, execution);
         for (const auto* part : {&r.dx, &r.dw, &r.db}) r.y.insert(r.y.end(), part->begin(), part->end());
         return r.y;
     }));

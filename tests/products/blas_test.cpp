@@ -20,7 +20,7 @@ namespace {
 template <class T>
 MatmulArguments<T> plain(std::ptrdiff_t m, std::ptrdiff_t n, std::ptrdiff_t k) {
     static T element{};
-    return {.m = m, .n = n, .k = k, .a = {&element, k, 1}, .b = {&element, n, 1}, .c = {&element, n, 1}};
+    return {.m = m, .n = n, .k = k, .a = {{&element, k, 1}}, .b = {{&element, n, 1}}, .c = {&element, n, 1}};
 }
 
 }  // namespace
@@ -66,17 +66,17 @@ TEMPLATE_TEST_CASE("a BLAS can compute products that are neither rounded, packed
         return blas_can(args);
     };
     REQUIRE(with([&](Arguments& args) { args.bias = &scale, args.gamma = 2, args.alpha = -1, args.batch = 3; }));
-    REQUIRE(with([&](Arguments& args) { args.a = args.a.transposed(), args.a.col_stride = 5; }));
+    REQUIRE(with([&](Arguments& args) { args.a.view = args.a.view.transposed(), args.a.view.col_stride = 5; }));
     REQUIRE(with([&](Arguments& args) { args.c = args.c.transposed(), args.c.col_stride = 5; }));
-    REQUIRE_FALSE(with([&](Arguments& args) { args.round_a = &round; }));
-    REQUIRE_FALSE(with([&](Arguments& args) { args.round_b = &round; }));
-    REQUIRE_FALSE(with([&](Arguments& args) { args.packed_b = &packed; }));
+    REQUIRE_FALSE(with([&](Arguments& args) { args.a.quantiser = round; }));
+    REQUIRE_FALSE(with([&](Arguments& args) { args.b.quantiser = round; }));
+    REQUIRE_FALSE(with([&](Arguments& args) { args.b.packed = &packed; }));
     REQUIRE_FALSE(with([&](Arguments& args) { args.row_scale = &scale; }));
     REQUIRE_FALSE(with([&](Arguments& args) { args.col_scale = &scale; }));
     REQUIRE_FALSE(with([&](Arguments& args) { args.alpha = 0; }));
     REQUIRE_FALSE(with([&](Arguments& args) { args.k = 0; }));
-    REQUIRE_FALSE(with([&](Arguments& args) { args.a.col_stride = 2; }));
-    REQUIRE_FALSE(with([&](Arguments& args) { args.b.row_stride = 0; }));
+    REQUIRE_FALSE(with([&](Arguments& args) { args.a.view.col_stride = 2; }));
+    REQUIRE_FALSE(with([&](Arguments& args) { args.b.view.row_stride = 0; }));
     REQUIRE_FALSE(with([&](Arguments& args) { args.c.col_stride = 2; }));
 }
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 using namespace unitscale;
@@ -43,8 +44,8 @@ struct Case {
         return {.m = m,
                 .n = n,
                 .k = k,
-                .a = {a.data(), k + 3, 1},
-                .b = {b.data(), 1, k + gap},
+                .a = {{a.data(), k + 3, 1}},
+                .b = {{b.data(), 1, k + gap}},
                 .c = {c.data(), n + 5, 1},
                 .alpha = 0.5f,
                 .gamma = -1.0f,
@@ -69,7 +70,7 @@ TEST_CASE("few rows have the bits of a product with B packed, and leave everythi
                     matmul_with(isa, {}, few.arguments());
                     auto args = packed.arguments();
                     const auto right = pack_weights_with(isa, args);
-                    args.packed_b = &right;
+                    args.b.packed = &right;
                     matmul_with(isa, {}, args);
                     CAPTURE(name(isa), m, n, k);
                     REQUIRE(same(few.c, packed.c));
@@ -109,7 +110,7 @@ TEMPLATE_TEST_CASE("few rows, rounded and scaled, have the bits of the product t
         for (const std::ptrdiff_t n : {1, 16, 37, 70})
             for (const std::ptrdiff_t k : {1, 23, 600})
                 for (std::ptrdiff_t m = 1; m <= column_major_rows + 1; ++m)
-                    for (const Quantiser* round : {static_cast<const Quantiser*>(nullptr), &e4, &b7, &down}) {
+                    for (const std::optional<Quantiser>& round : {std::optional<Quantiser>(), {e4}, {b7}, {down}}) {
                         const auto a = numbers(m * k, 1), b = numbers(n * k, 2), before = numbers(m * n, 3),
                                    scales = numbers(m + n, 4);
                         const std::vector<TestType> left(a.begin(), a.end()), right(b.begin(), b.end()),
@@ -118,22 +119,20 @@ TEMPLATE_TEST_CASE("few rows, rounded and scaled, have the bits of the product t
                         MatmulArguments<TestType> args{.m = m,
                                                        .n = n,
                                                        .k = k,
-                                                       .a = {left.data(), 1, m},
-                                                       .b = {right.data(), 1, k},
+                                                       .a = {{left.data(), 1, m}, round},
+                                                       .b = {{right.data(), 1, k}, round},
                                                        .c = {c.data(), 1, m},
                                                        .alpha = TestType(0.25),
                                                        .gamma = TestType(0.5),
                                                        .row_scale = scale.data(),
-                                                       .col_scale = scale.data() + m,
-                                                       .round_a = round,
-                                                       .round_b = round};
+                                                       .col_scale = scale.data() + m};
                         matmul_with(isa, {}, args);
                         const auto packed = pack_weights_with(isa, args);
-                        args.packed_b = &packed, args.c.data = with.data();
+                        args.b.packed = &packed, args.c.data = with.data();
                         matmul_with(isa, {}, args);
-                        CAPTURE(name(isa), m, n, k, round != nullptr ? name(round->format) : "exact");
+                        CAPTURE(name(isa), m, n, k, round ? name(round->format) : "exact");
                         REQUIRE(std::equal(c.begin(), c.end(), with.begin()));
-                        args.packed_b = nullptr, args.c.data = expected.data();
+                        args.b.packed = nullptr, args.c.data = expected.data();
                         matmul_naive(args);
                         double worst = 0;
                         for (std::size_t i = 0; i < c.size(); ++i)
@@ -152,8 +151,8 @@ TEST_CASE("few rows in threads and batches have the same bits", "[kernels][matmu
                                            .n = n,
                                            .k = k,
                                            .batch = batch,
-                                           .a = {a.data(), k, 1, m * k},
-                                           .b = {b.data(), 1, k, n * k},
+                                           .a = {{a.data(), k, 1, m * k}},
+                                           .b = {{b.data(), 1, k, n * k}},
                                            .c = {c.data(), n, 1, m * n}});
         return c;
     };

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 using namespace unitscale;
@@ -33,8 +34,8 @@ struct Case {
           c(test::numbers<T>(2 * m * n, 3, 9)),
           bias(test::numbers<T>(n, 4, 9)) {
         args.m = m, args.n = n, args.k = k, args.batch = 2;
-        args.a = {a.data(), k, 1, m * k};
-        args.b = b_transposed ? MatrixView<const T>{b.data(), 1, k} : MatrixView<const T>{b.data(), n, 1};
+        args.a.view = {a.data(), k, 1, m * k};
+        args.b.view = b_transposed ? MatrixView<const T>{b.data(), 1, k} : MatrixView<const T>{b.data(), n, 1};
         args.c = {c.data(), n, 1, m * n};
         args.alpha = Accum<T>(0.25), args.gamma = Accum<T>(-0.5);
         args.bias = bias.data();
@@ -61,18 +62,17 @@ TEMPLATE_TEST_CASE("a product with packed weights has the bits of the one that p
         for (const auto& [n, k] : {std::pair<std::ptrdiff_t, std::ptrdiff_t>{70, 50}, {33, 2 * pair_block_depth + 5}})
             for (const bool transposed : {false, true}) {
                 Case<TestType> test(m, n, k, transposed);
-                for (const Quantiser* round_a : {static_cast<const Quantiser*>(nullptr), &e4, &stochastic})
-                    for (const Quantiser* round_b : {static_cast<const Quantiser*>(nullptr), &e5})
+                for (const auto& round_a : {std::optional<Quantiser>(), {e4}, {stochastic}})
+                    for (const auto& round_b : {std::optional<Quantiser>(), {e5}})
                         for (const test::MatmulPath& path : test::matmul_paths()) {
                             if (m * k > 20000 && path.isa == Isa::baseline) continue;
-                            test.args.round_a = round_a, test.args.round_b = round_b;
+                            test.args.a.quantiser = round_a, test.args.b.quantiser = round_b;
                             const auto packed = pack_weights_with(path.isa, test.args, path.pairs);
                             const auto plain =
                                 test.result([&](const auto& args) { matmul_with(path.isa, {}, args, path.pairs); });
                             for (const int threads : {1, 2}) {
                                 const auto with = test.result([&](MatmulArguments<TestType> args) {
-                                    args.packed_b = &packed;
-                                    args.b = {}, args.round_b = nullptr;  // not read
+                                    args.b = {.packed = &packed};
                                     matmul_with(Isa::baseline, {threads, nullptr}, args);
                                 });
                                 CAPTURE(m, n, k, transposed, int(path.isa), int(path.pairs), threads);
@@ -85,11 +85,11 @@ TEMPLATE_TEST_CASE("a product with packed weights has the bits of the one that p
 TEST_CASE("the default path packs for itself", "[kernels][matmul]") {
     const Quantiser e4{.format = e4m3};
     Case<float> test(5, 64, 96, true);
-    test.args.round_a = test.args.round_b = &e4;
+    test.args.a.quantiser = test.args.b.quantiser = e4;
     const auto packed = pack_weights(test.args);
     const auto plain = test.result([&](const auto& args) { matmul({}, args); });
     REQUIRE(same_bits(plain, test.result([&](MatmulArguments<float> args) {
-        args.packed_b = &packed;
+        args.b.packed = &packed;
         matmul({}, args);
     })));
 }
@@ -97,17 +97,17 @@ TEST_CASE("the default path packs for itself", "[kernels][matmul]") {
 TEST_CASE("packed weights that do not fit are errors that say so", "[kernels][matmul]") {
     const Quantiser e4{.format = e4m3}, stochastic{.format = e4m3, .rounding = Rounding::stochastic};
     Case<float> test(3, 20, 10, false);
-    test.args.round_a = test.args.round_b = &e4;
+    test.args.a.quantiser = test.args.b.quantiser = e4;
     const auto packed = pack_weights(test.args);
     MatmulArguments<float> args = test.args;
-    args.packed_b = &packed, args.n = 19;
+    args.b.packed = &packed, args.n = 19;
     REQUIRE_THROWS_WITH(matmul({}, args), "matmul: packed b is [10,20]; expected [10,19]");
     if (packed.pairs != PairKernel::none) {
-        args.n = 20, args.round_a = nullptr;
+        args.n = 20, args.a.quantiser.reset();
         REQUIRE_THROWS_WITH(matmul({}, args),
                             "matmul: b was packed for an operand a that is rounded to a format of up to 8 bits");
     }
-    test.args.round_b = &stochastic;
+    test.args.b.quantiser = stochastic;
     REQUIRE_THROWS_WITH(pack_weights(test.args),
                         "pack_weights: b: stochastic rounding cannot be done once for many products");
 }

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -23,12 +24,12 @@ enum class Layout { rows, padded_rows, columns, both };
 
 /// A batch of matrices in a buffer that is larger than the matrices.
 template <class T>
-struct Operand {
+struct Dense {
     std::vector<T> data;
     MatrixView<T> view;
 
-    Operand(std::ptrdiff_t rows, std::ptrdiff_t cols, std::ptrdiff_t batch, Layout layout, bool shared,
-            std::uint64_t stream) {
+    Dense(std::ptrdiff_t rows, std::ptrdiff_t cols, std::ptrdiff_t batch, Layout layout, bool shared,
+          std::uint64_t stream) {
         if (layout == Layout::rows) view = {nullptr, cols, 1, rows * cols};
         else if (layout == Layout::padded_rows) view = {nullptr, cols + 3, 1, rows * (cols + 3) + 1};
         else if (layout == Layout::columns) view = {nullptr, 1, rows + 2, cols * (rows + 2)};
@@ -38,7 +39,7 @@ struct Operand {
         view.data = data.data();
         if (shared) view.batch_stride = 0;
     }
-    Operand(const Operand&) = delete;
+    Dense(const Dense&) = delete;
 };
 
 template <class T>
@@ -55,9 +56,9 @@ template <class T>
 Expected expect(const MatmulArguments<T>& args, const std::vector<T>& before) {
     const double epsilon = double(std::numeric_limits<Accum<T>>::epsilon());
     const double last = std::is_same_v<T, Half> ? 0x1p-11 : std::is_same_v<T, BFloat16> ? 0x1p-8 : 0;
-    const auto wide = [](T x, const Quantiser* round = nullptr) {
+    const auto wide = [](T x, const std::optional<Quantiser>& round = {}) {
         const auto value = element_cast<double>(x);
-        return round != nullptr ? quantise(round->format, value) : value;
+        return round ? quantise(round->format, value) : value;
     };
     Expected result{std::vector<double>(before.size()), std::vector<double>(before.size(), 0.0)};
     std::transform(before.begin(), before.end(), result.value.begin(), [&](T x) { return wide(x); });
@@ -66,9 +67,9 @@ Expected expect(const MatmulArguments<T>& args, const std::vector<T>& before) {
     for (std::ptrdiff_t item = 0; item < args.batch; ++item) {
         for (std::ptrdiff_t p = 0; p < args.k; ++p) {
             for (std::ptrdiff_t i = 0; i < args.m; ++i)
-                a[std::size_t(i * args.k + p)] = wide(*args.a.item(item).at(i, p), args.round_a);
+                a[std::size_t(i * args.k + p)] = wide(*args.a.view.item(item).at(i, p), args.a.quantiser);
             for (std::ptrdiff_t j = 0; j < args.n; ++j)
-                b[std::size_t(j * args.k + p)] = wide(*args.b.item(item).at(p, j), args.round_b);
+                b[std::size_t(j * args.k + p)] = wide(*args.b.view.item(item).at(p, j), args.b.quantiser);
         }
         for (std::ptrdiff_t i = 0; i < args.m; ++i)
             for (std::ptrdiff_t j = 0; j < args.n; ++j) {
@@ -114,19 +115,19 @@ void check_random_products(int count, unsigned seed) {
     for (int trial = 0; trial < count; ++trial) {
         MatmulArguments<T> args;
         args.m = size(), args.n = size(), args.k = size(), args.batch = pick(1, 1, 2, 3);
-        const Operand<T> a(args.m, args.k, args.batch, layout(), generator() % 4 == 0, 1);
-        const Operand<T> b(args.k, args.n, args.batch, layout(), generator() % 4 == 0, 2);
-        Operand<T> c(args.m, args.n, args.batch, layout(), false, 3);
-        const Operand<T> bias(1, args.n, 1, Layout::rows, false, 4);
-        args.a = a.view, args.b = b.view, args.c = c.view;
+        const Dense<T> a(args.m, args.k, args.batch, layout(), generator() % 4 == 0, 1);
+        const Dense<T> b(args.k, args.n, args.batch, layout(), generator() % 4 == 0, 2);
+        Dense<T> c(args.m, args.n, args.batch, layout(), false, 3);
+        const Dense<T> bias(1, args.n, 1, Layout::rows, false, 4);
+        args.a.view = a.view, args.b.view = b.view, args.c = c.view;
         args.alpha = pick(Accum<T>(1), Accum<T>(0.3));
         args.gamma = pick(Accum<T>(0), Accum<T>(1), Accum<T>(-0.7));
         if (generator() % 2 == 0) args.bias = bias.data.data();
-        const Operand<Accum<T>> scales(1, args.m + args.n, 1, Layout::rows, false, 5);
+        const Dense<Accum<T>> scales(1, args.m + args.n, 1, Layout::rows, false, 5);
         if (generator() % 3 == 0) args.row_scale = scales.data.data();
         if (generator() % 3 == 0) args.col_scale = scales.data.data() + args.m;
-        args.round_a = pick(static_cast<const Quantiser*>(nullptr), &e4, &e5);
-        args.round_b = pick(static_cast<const Quantiser*>(nullptr), &e4, &e5);
+        args.a.quantiser = pick(std::optional<Quantiser>(), std::optional(e4), std::optional(e5));
+        args.b.quantiser = pick(std::optional<Quantiser>(), std::optional(e4), std::optional(e5));
         const auto before = c.data;
         const Expected expected = expect(args, before);
         for (const test::MatmulPath& path : test::matmul_paths()) {
@@ -140,18 +141,16 @@ void check_random_products(int count, unsigned seed) {
 
 /// C [m,n] = A B of dense random operands.
 std::vector<float> product(const Execution& execution, std::ptrdiff_t m, std::ptrdiff_t n, std::ptrdiff_t k,
-                           std::ptrdiff_t batch, bool shared = false, const Quantiser* round = nullptr) {
-    const Operand<float> a(m, k, batch, Layout::rows, false, 1), b(k, n, batch, Layout::columns, shared, 2);
+                           std::ptrdiff_t batch, bool shared = false, const std::optional<Quantiser>& round = {}) {
+    const Dense<float> a(m, k, batch, Layout::rows, false, 1), b(k, n, batch, Layout::columns, shared, 2);
     std::vector<float> c(static_cast<std::size_t>(m * n * batch));
     MatmulArguments<float> args{.m = m,
                                 .n = n,
                                 .k = k,
                                 .batch = batch,
-                                .a = a.view,
-                                .b = b.view,
-                                .c = {c.data(), n, 1, m * n},
-                                .round_a = round,
-                                .round_b = round};
+                                .a = {a.view, round},
+                                .b = {b.view, round},
+                                .c = {c.data(), n, 1, m * n}};
     matmul(execution, args);
     return c;
 }
@@ -174,8 +173,8 @@ TEST_CASE("the naive product is the definition", "[kernels][matmul]") {
     const MatmulArguments<double> args{.m = 2,
                                        .n = 2,
                                        .k = 3,
-                                       .a = {a.data(), 3, 1},
-                                       .b = {b.data(), 2, 1},
+                                       .a = {{a.data(), 3, 1}},
+                                       .b = {{b.data(), 2, 1}},
                                        .c = {c.data(), 2, 1},
                                        .alpha = 2,
                                        .gamma = 0.5,
@@ -201,14 +200,14 @@ TEST_CASE("the naive product is the definition", "[kernels][matmul]") {
 TEST_CASE("large products agree with double beyond the block sizes", "[kernels][matmul]") {
     for (const auto& [m, n, k] :
          {std::array<std::ptrdiff_t, 3>{257, 100, 33}, {33, 257, 100}, {31, 65, 2 * block_depth + 1}}) {
-        const Operand<float> a(m, k, 1, Layout::columns, false, 1), b(k, n, 1, Layout::rows, false, 2);
-        Operand<float> c(m, n, 1, Layout::padded_rows, false, 3);
+        const Dense<float> a(m, k, 1, Layout::columns, false, 1), b(k, n, 1, Layout::rows, false, 2);
+        Dense<float> c(m, n, 1, Layout::padded_rows, false, 3);
         const Quantiser e4{.format = e4m3};
         MatmulArguments<float> args{
-            .m = m, .n = n, .k = k, .a = a.view, .b = b.view, .c = c.view, .alpha = 0.5f, .gamma = 2, .round_a = &e4};
+            .m = m, .n = n, .k = k, .a = {a.view, e4}, .b = {b.view}, .c = c.view, .alpha = 0.5f, .gamma = 2};
         const auto before = c.data;
-        for (const Quantiser* round_b : {static_cast<const Quantiser*>(nullptr), &e4}) {
-            args.round_b = round_b;
+        for (const auto& round_b : {std::optional<Quantiser>(), {e4}}) {
+            args.b.quantiser = round_b;
             const Expected expected = expect(args, before);
             for (const test::MatmulPath& path : test::matmul_paths()) {
                 std::copy(before.begin(), before.end(), c.data.begin());
@@ -225,25 +224,18 @@ TEST_CASE("rounding inside the product gives the bits of rounding before it", "[
     const Quantiser e4{.format = e4m3}, e5{.format = e5m2};
     for (const Layout layout : {Layout::rows, Layout::columns, Layout::both})
         for (const Isa isa : test::available_isas()) {
-            const Operand<float> a(m, k, 1, layout, false, 1), b(k, n, 1, layout, false, 2);
-            Operand<float> rounded_a(m, k, 1, layout, false, 1), rounded_b(k, n, 1, layout, false, 2);
+            const Dense<float> a(m, k, 1, layout, false, 1), b(k, n, 1, layout, false, 2);
+            Dense<float> rounded_a(m, k, 1, layout, false, 1), rounded_b(k, n, 1, layout, false, 2);
             for (float& x : rounded_a.data) x = quantise(e4m3, x);
             for (float& x : rounded_b.data) x = quantise(e5m2, x);
             std::vector<float> inside(m * n), before(m * n), plain(m * n);
-            MatmulArguments<float> args{.m = m,
-                                        .n = n,
-                                        .k = k,
-                                        .a = a.view,
-                                        .b = b.view,
-                                        .c = {inside.data(), n, 1},
-                                        .round_a = &e4,
-                                        .round_b = &e5};
+            MatmulArguments<float> args{
+                .m = m, .n = n, .k = k, .a = {a.view, e4}, .b = {b.view, e5}, .c = {inside.data(), n, 1}};
             matmul_with(isa, {}, args);
-            args.a = rounded_a.view, args.b = rounded_b.view, args.c.data = before.data(),
-            args.round_a = args.round_b = nullptr;
+            args.a = {rounded_a.view}, args.b = {rounded_b.view}, args.c.data = before.data();
             matmul_with(isa, {}, args);
             REQUIRE(same_bits(inside, before));
-            args.a = a.view, args.b = b.view, args.c.data = plain.data();
+            args.a = {a.view}, args.b = {b.view}, args.c.data = plain.data();
             matmul_with(isa, {}, args);
             REQUIRE_FALSE(same_bits(inside, plain));
         }
@@ -256,19 +248,15 @@ TEMPLATE_TEST_CASE("stochastic rounding draws an element's word by its place in 
     const Quantiser stochastic{.format = e4m3, .rounding = Rounding::stochastic}, e5{.format = e5m2};
     for (const Layout layout : {Layout::padded_rows, Layout::columns, Layout::both})
         for (const bool both : {false, true}) {
-            const Operand<TestType> a(m, k, batch, layout, false, 1), b(k, n, batch, layout, both, 2);
+            const Dense<TestType> a(m, k, batch, layout, false, 1), b(k, n, batch, layout, both, 2);
             std::vector<TestType> c(m * n * batch), expected(m * n * batch);
             MatmulArguments<TestType> args{.m = m,
                                            .n = n,
                                            .k = k,
                                            .batch = batch,
-                                           .a = a.view,
-                                           .b = b.view,
-                                           .c = {c.data(), n, 1, m * n},
-                                           .round_a = &stochastic,
-                                           .round_b = both ? &stochastic : &e5,
-                                           .key_a = {1, 2},
-                                           .key_b = {3, 4}};
+                                           .a = {a.view, stochastic, {1, 2}},
+                                           .b = {b.view, both ? stochastic : e5, {3, 4}},
+                                           .c = {c.data(), n, 1, m * n}};
             matmul({}, args);
             args.c.data = expected.data();
             matmul_naive(args);
@@ -276,7 +264,7 @@ TEMPLATE_TEST_CASE("stochastic rounding draws an element's word by its place in 
                 REQUIRE(
                     double(P(c[i])) ==
                     Approx(double(P(expected[i]))).epsilon(std::is_same_v<TestType, Half> ? 2e-3 : 1e-5).margin(1e-5));
-            args.key_a = {1, 3};
+            args.a.key = {1, 3};
             matmul_naive(args);
             REQUIRE_FALSE(same_bits(c, expected));
         }
@@ -289,7 +277,8 @@ TEST_CASE("a product's bits are the same for every number of threads", "[kernels
         for (const bool shared : {false, true}) {
             const Quantiser e4{.format = e4m3};
             const auto run = [&](const Execution& execution) {
-                return product(execution, sizes[0], sizes[1], sizes[2], sizes[3], shared, shared ? &e4 : nullptr);
+                return product(execution, sizes[0], sizes[1], sizes[2], sizes[3], shared,
+                               shared ? std::optional(e4) : std::nullopt);
             };
             const auto one = run({});
             for (const int threads : {2, 3, 4}) REQUIRE(same_bits(one, run({threads, &pool})));
@@ -344,21 +333,21 @@ TEST_CASE("NaN and infinity reach the elements that they are part of, and only t
     const float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
     const std::ptrdiff_t m = 20, n = 40, k = 10;
     for (const Isa isa : test::available_isas()) {
-        Operand<float> a(m, k, 1, Layout::rows, false, 1), b(k, n, 1, Layout::rows, false, 2);
+        Dense<float> a(m, k, 1, Layout::rows, false, 1), b(k, n, 1, Layout::rows, false, 2);
         for (float& x : b.data) x = 1;
         *a.view.at(3, 4) = nan;
         *a.view.at(5, 6) = infinity;
         std::vector<float> c(m * n, nan);  // gamma is 0: not read
-        MatmulArguments<float> args{.m = m, .n = n, .k = k, .a = a.view, .b = b.view, .c = {c.data(), n, 1}};
+        MatmulArguments<float> args{.m = m, .n = n, .k = k, .a = {a.view}, .b = {b.view}, .c = {c.data(), n, 1}};
         const Quantiser e4{.format = e4m3};
-        for (const Quantiser* round : {static_cast<const Quantiser*>(nullptr), &e4}) {
-            args.round_a = round;
+        for (const auto& round : {std::optional<Quantiser>(), {e4}}) {
+            args.a.quantiser = round;
             matmul_with(isa, {}, args);
             for (std::ptrdiff_t i = 0; i < m; ++i)
                 for (std::ptrdiff_t j = 0; j < n; ++j) {
                     const float x = c[std::size_t(i * n + j)];
                     if (i == 3) REQUIRE(std::isnan(x));
-                    else if (i == 5 && round == nullptr) REQUIRE(x == infinity);
+                    else if (i == 5 && !round) REQUIRE(x == infinity);
                     else REQUIRE(std::isfinite(x));  // saturated when rounded
                 }
         }
@@ -369,10 +358,10 @@ TEST_CASE("a quantiser that cannot round the operand is an error that names it",
     std::vector<float> a{1, 2, 3, std::numeric_limits<float>::quiet_NaN()}, b{1, 2, 3, 4}, c(4);
     Quantiser fp4{.format = e2m1};
     MatmulArguments<float> args{
-        .m = 2, .n = 2, .k = 2, .a = {a.data(), 2, 1}, .b = {b.data(), 2, 1}, .c = {c.data(), 2, 1}, .round_a = &fp4};
+        .m = 2, .n = 2, .k = 2, .a = {{a.data(), 2, 1}, fp4}, .b = {{b.data(), 2, 1}}, .c = {c.data(), 2, 1}};
     REQUIRE_THROWS_WITH(matmul({}, args), "matmul: a: e2m1 has no NaN: element [1,1] is NaN");
-    args.round_a = nullptr, args.round_b = &fp4;
     fp4.rounding = Rounding::stochastic, fp4.bits = 40;
+    args.a.quantiser.reset(), args.b.quantiser = fp4;
     REQUIRE_THROWS_WITH(matmul({}, args), "matmul: b: bits is 40; expected 1 to 24");
 }
 
@@ -382,18 +371,16 @@ TEMPLATE_TEST_CASE("a NaN for a format without one is found wherever it lies", "
     const Quantiser fp4{.format = e2m1};
     for (const Layout layout : {Layout::rows, Layout::padded_rows, Layout::columns, Layout::both})
         for (const bool shared : {false, true}) {
-            const Operand<TestType> a(m, k, batch, layout, false, 1);
-            Operand<TestType> b(k, n, batch, layout, shared, 2);
+            const Dense<TestType> a(m, k, batch, layout, false, 1);
+            Dense<TestType> b(k, n, batch, layout, shared, 2);
             std::vector<TestType> c(static_cast<std::size_t>(m * n * batch));
             const MatmulArguments<TestType> args{.m = m,
                                                  .n = n,
                                                  .k = k,
                                                  .batch = batch,
-                                                 .a = a.view,
-                                                 .b = b.view,
-                                                 .c = {c.data(), n, 1, m * n},
-                                                 .round_a = &fp4,
-                                                 .round_b = &fp4};
+                                                 .a = {a.view, fp4},
+                                                 .b = {b.view, fp4},
+                                                 .c = {c.data(), n, 1, m * n}};
             REQUIRE_NOTHROW(matmul({}, args));
             *b.view.item(1).at(85, 67) = element_cast<TestType>(std::numeric_limits<float>::quiet_NaN());
             REQUIRE_THROWS_WITH(matmul({}, args), "matmul: b: e2m1 has no NaN: element [85,67] is NaN");

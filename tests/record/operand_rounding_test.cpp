@@ -167,10 +167,3 @@ TEST_CASE("operand_rounding: products of two activations and convolutions take b
     CHECK_THROWS_WITH(analysis::run_op<double>(recipe, inputs, f),
                       "matmul: scale of the weight by row; rows and columns are those of linear layers");
 }
-
-TEST_CASE("operand rounding: a quantiser's pointer is null when there is none") {
-    const std::optional<Quantiser> none, some = Quantiser{.format = e4m3};
-    CHECK(ops::pointer(none) == nullptr);
-    REQUIRE(ops::pointer(some) != nullptr);
-    CHECK(ops::pointer(some)->format == e4m3);
-}

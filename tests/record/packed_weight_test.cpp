@@ -30,7 +30,7 @@ struct Model {
                                                                              bool gradients = false) {
         tape.begin_step({.training = false, .gradients = gradients});
         const products::MatmulArguments<float> product{
-            .m = 3, .n = 40, .k = 70, .b = {weight.value().data(), 1, 70}, .round_a = &rounding, .round_b = &rounding};
+            .m = 3, .n = 40, .k = 70, .a = {.quantiser = rounding}, .b = {{weight.value().data(), 1, 70}, rounding}};
         return ops::packed_weight(tape, tape.parameter(weight), product);
     }
 };
@@ -73,6 +73,6 @@ TEST_CASE(
     CHECK(model.packed(tape, e4, true) == nullptr);
     CHECK(model.packed(tape, {.format = e4m3, .rounding = Rounding::stochastic}) == nullptr);
     tape.begin_step({.gradients = false});
-    CHECK(ops::packed_weight(tape, tape.input(normal<float>({40, 70}, {1, 1})), {.round_b = &e4}) == nullptr);
+    CHECK(ops::packed_weight(tape, tape.input(normal<float>({40, 70}, {1, 1})), {.b = {.quantiser = e4}}) == nullptr);
     CHECK(ops::packed_weight(tape, tape.parameter(model.weight), {}) == nullptr);
 }

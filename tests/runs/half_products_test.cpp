@@ -17,8 +17,8 @@
 #include <unitscale/record/conv1d_shape.hpp>
 #include <unitscale/record/operand_rounding.hpp>
 #include <unitscale/record/packed_weight.hpp>
+#include <unitscale/record/prepared_operand.hpp>
 #include <unitscale/record/same_scale.hpp>
-#include <unitscale/record/saved_operand.hpp>
 
 #include "support/half_checks.hpp"
 #include "support/op_checks.hpp"

@@ -35,14 +35,6 @@ struct Conv1dShape {
     }
 };
 
-/// An operand of a convolution: its data and the quantiser that is applied to each element first.
-template <class T>
-struct Conv1dOperand {
-    const T* data = nullptr;
-    const Quantiser* round = nullptr;
-    RandomKey key{};
-};
-
 /// An operand as the products read it, in Accum<T>. With stochastic rounding it is quantised here, by piece i of `key`
 /// for element i. So an element that stands in several patches has one value in all three products.
 template <class T>
@@ -50,33 +42,34 @@ class WideOperand {
 public:
     using P = Accum<T>;
     /// Error, in the name of `name`: NaN for a format without NaN.
-    WideOperand(const Execution& execution, const char* name, const Conv1dOperand<T>& operand, std::ptrdiff_t n)
-        : round_(operand.round) {
-        products::check_quantiser(name, products::MatrixView<const T>{operand.data}, 1, n, 1, operand.round);
-        const bool pass = round_ != nullptr && round_->rounding == Rounding::stochastic;
-        if constexpr (std::is_same_v<T, P>) data_ = operand.data;
+    WideOperand(const Execution& execution, const char* name, const products::Operand<T>& operand, std::ptrdiff_t n)
+        : quantiser_(operand.quantiser) {
+        const T* const in = operand.view.data;
+        products::check_operand(name, operand, 1, n, 1);
+        const bool pass = operand.is_stochastic();
+        if constexpr (std::is_same_v<T, P>) data_ = in;
         if (std::is_same_v<T, P> && !pass) return;
         copy_.emplace(execution, static_cast<std::size_t>(n));
         data_ = copy_->data();
-        if (pass) round_ = nullptr;
+        if (pass) quantiser_.reset();
         parallel_for(execution.threads, n, work_threshold,
                      [=, to = copy_->data(), &operand](std::ptrdiff_t begin, std::ptrdiff_t end) {
-                         for (std::ptrdiff_t i = begin; i < end; ++i) to[i] = element_cast<P>(operand.data[i]);
+                         for (std::ptrdiff_t i = begin; i < end; ++i) to[i] = element_cast<P>(in[i]);
                          if (!pass) return;
-                         QuantiseOptions options = operand.round->options(operand.key);
+                         QuantiseOptions options = operand.quantiser->options(operand.key);
                          options.first_index = static_cast<std::uint64_t>(begin);
                          const std::span<P> part(to + begin, static_cast<std::size_t>(end - begin));
-                         quantise(operand.round->format, std::span<const P>(part), part, options);
+                         quantise(operand.quantiser->format, std::span<const P>(part), part, options);
                      });
     }
     [[nodiscard]] const P* data() const noexcept { return data_; }
     /// The quantiser that the product still applies.
-    [[nodiscard]] const Quantiser* round() const noexcept { return round_; }
+    [[nodiscard]] const std::optional<Quantiser>& quantiser() const noexcept { return quantiser_; }
 
 private:
+    std::optional<Quantiser> quantiser_;
     std::optional<Scratch<P>> copy_{};
     const P* data_ = nullptr;
-    const Quantiser* round_ = nullptr;
 };
 
 /// Memory in which a result is computed in Accum<T>: the result itself, or scratch that `finish` rounds.
@@ -190,8 +183,8 @@ void for_parts(const Execution& execution, const Conv1dShape& s, Body&& body) {
 /// y = alpha (convolution of x with weight + bias).   bias [out_channels] or null
 /// Errors: `conv1d: x: ...` for NaN rounded to a format without NaN. Test: tests/kernels/conv1d_test.cpp
 template <class T>
-void conv1d_forward(const Execution& execution, const Conv1dShape& s, const Conv1dOperand<T>& x,
-                    const Conv1dOperand<T>& weight, const T* bias, T* y, Accum<T> alpha) {
+void conv1d_forward(const Execution& execution, const Conv1dShape& s, const products::Operand<T>& x,
+                    const products::Operand<T>& weight, const T* bias, T* y, Accum<T> alpha) {
     using P = Accum<T>;
     const WideOperand<T> input(execution, "conv1d: x", x, s.x_size()),
         w(execution, "conv1d: weight", weight, s.weight_size());
@@ -208,17 +201,16 @@ void conv1d_forward(const Execution& execution, const Conv1dShape& s, const Conv
     for_parts(execution, s, [&](const Conv1dShape& part, std::ptrdiff_t first, std::ptrdiff_t group) {
         const P* const from = input.data() + first * s.in_channels * s.length;
         P* const to = out + (first * s.out_channels + group * s.group_out()) * s.out_length;
-        products::matmul<P>(execution, {.m = s.group_out(),
-                                        .n = s.out_length,
-                                        .k = s.depth(),
-                                        .batch = part.batch,
-                                        .a = {w.data() + group * s.group_out() * s.depth(), s.depth(), 1},
-                                        .b = group_columns(execution, part, group, from, columns.data()),
-                                        .c = {to, s.out_length, 1, s.out_channels * s.out_length},
-                                        .alpha = alpha,
-                                        .gamma = bias != nullptr ? P(1) : P(0),
-                                        .round_a = w.round(),
-                                        .round_b = input.round()});
+        products::matmul<P>(execution,
+                            {.m = s.group_out(),
+                             .n = s.out_length,
+                             .k = s.depth(),
+                             .batch = part.batch,
+                             .a = {{w.data() + group * s.group_out() * s.depth(), s.depth(), 1}, w.quantiser()},
+                             .b = {group_columns(execution, part, group, from, columns.data()), input.quantiser()},
+                             .c = {to, s.out_length, 1, s.out_channels * s.out_length},
+                             .alpha = alpha,
+                             .gamma = bias != nullptr ? P(1) : P(0)});
     });
     output.finish();
 }
@@ -226,8 +218,8 @@ void conv1d_forward(const Execution& execution, const Conv1dShape& s, const Conv
 /// dx = beta times the gradient for x, of the quantised operands.
 ///   dy [batch, out_channels, out_length]   dx as x, overwritten
 template <class T>
-void conv1d_backward_x(const Execution& execution, const Conv1dShape& s, const Conv1dOperand<T>& dy,
-                       const Conv1dOperand<T>& weight, T* dx, Accum<T> beta) {
+void conv1d_backward_x(const Execution& execution, const Conv1dShape& s, const products::Operand<T>& dy,
+                       const products::Operand<T>& weight, T* dx, Accum<T> beta) {
     using P = Accum<T>;
     const WideOperand<T> gradient(execution, "conv1d: dy", dy, s.y_size()),
         w(execution, "conv1d: weight", weight, s.weight_size());
@@ -242,14 +234,12 @@ void conv1d_backward_x(const Execution& execution, const Conv1dShape& s, const C
              .n = s.out_length,
              .k = s.group_out(),
              .batch = part.batch,
-             .a = {w.data() + group * s.group_out() * s.depth(), 1, s.depth()},
-             .b = {from, s.out_length, 1, s.out_channels * s.out_length},
+             .a = {{w.data() + group * s.group_out() * s.depth(), 1, s.depth()}, w.quantiser()},
+             .b = {{from, s.out_length, 1, s.out_channels * s.out_length}, gradient.quantiser()},
              .c = s.pointwise() ? products::MatrixView<P>{to + group * s.group_in() * s.length, s.length, 1,
                                                           s.in_channels * s.length}
                                 : products::MatrixView<P>{columns.data(), s.out_length, 1, s.depth() * s.out_length},
-             .alpha = beta,
-             .round_a = w.round(),
-             .round_b = gradient.round()});
+             .alpha = beta});
         if (!s.pointwise()) fold_group(execution, part, group, columns.data(), to);
     });
     result.finish();
@@ -257,8 +247,8 @@ void conv1d_backward_x(const Execution& execution, const Conv1dShape& s, const C
 
 /// dweight = beta times the gradient for the weight, of the quantised operands, summed over the batch in order.
 template <class T>
-void conv1d_backward_weight(const Execution& execution, const Conv1dShape& s, const Conv1dOperand<T>& dy,
-                            const Conv1dOperand<T>& x, T* dweight, Accum<T> beta) {
+void conv1d_backward_weight(const Execution& execution, const Conv1dShape& s, const products::Operand<T>& dy,
+                            const products::Operand<T>& x, T* dweight, Accum<T> beta) {
     using P = Accum<T>;
     const WideOperand<T> gradient(execution, "conv1d: dy", dy, s.y_size()),
         input(execution, "conv1d: x", x, s.x_size());
@@ -274,13 +264,11 @@ void conv1d_backward_weight(const Execution& execution, const Conv1dShape& s, co
             products::matmul<P>(execution, {.m = s.group_out(),
                                             .n = s.depth(),
                                             .k = s.out_length,
-                                            .a = {dy_item, s.out_length, 1},
-                                            .b = patches.item(b).transposed(),
+                                            .a = {{dy_item, s.out_length, 1}, gradient.quantiser()},
+                                            .b = {patches.item(b).transposed(), input.quantiser()},
                                             .c = {result.data() + group * s.group_out() * s.depth(), s.depth(), 1},
                                             .alpha = beta,
-                                            .gamma = first + b == 0 ? P(0) : P(1),
-                                            .round_a = gradient.round(),
-                                            .round_b = input.round()});
+                                            .gamma = first + b == 0 ? P(0) : P(1)});
         }
     });
     result.finish();

@@ -67,37 +67,35 @@ template <class T>
     const Scaled scaled = op.scaled_alpha(scales);
     const SameScale<T> vector(op.tape(), op.has(2) ? &op.input(2) : nullptr, scales);
     Tensor<T> output = op.make(Shape{input.dim(0), out, static_cast<std::size_t>(s.out_length)});
-    kernels::conv1d_forward<T>(op.execution(), s, {input.data(), pointer(x_rounding), x_key},
-                               {w.data(), pointer(w_rounding), w_key}, vector.data(), output.data(),
-                               static_cast<Accum<T>>(scaled.factor));
+    kernels::conv1d_forward<T>(op.execution(), s, {{input.data()}, x_rounding, x_key}, {{w.data()}, w_rounding, w_key},
+                               vector.data(), output.data(), static_cast<Accum<T>>(scaled.factor));
     round_result(op.execution(), rounding.formats(), result_key, output);
     const bool has_bias = op.has(2);
     return op.record(
         std::move(output), scaled.scale, {.reads = reads_inputs, .multiply_adds = positions * w.size()},
         [=](BackwardContext<T>& g) {
             const auto dy_rounding = rounding.quantiser(g.execution(), OperandRole::gradient, g.output_gradient());
-            const kernels::Conv1dOperand<T> dy{g.output_gradient().data(), pointer(dy_rounding), dy_key};
+            const products::Operand<T> dy{{g.output_gradient().data()}, dy_rounding, dy_key};
             if (g.needs(0)) {
                 const Scaled dx_scaled = g.scaled_beta(0, g.input_scale(1));
                 Tensor<T> dx = g.make(g.input_shape(0));
-                kernels::conv1d_backward_x<T>(g.execution(), s, dy, {g.input(1).data(), pointer(w_rounding), w_key},
-                                              dx.data(), static_cast<Accum<T>>(dx_scaled.factor));
+                kernels::conv1d_backward_x<T>(g.execution(), s, dy, {{g.input(1).data()}, w_rounding, w_key}, dx.data(),
+                                              static_cast<Accum<T>>(dx_scaled.factor));
                 round_result(g.execution(), rounding.formats(), result_key, dx);
                 g.add(0, std::move(dx), dx_scaled.scale);
             }
             if (g.needs(1)) {
                 const Scaled dw_scaled = g.scaled_beta(1, g.input_scale(0));
                 Tensor<T> dw = g.make(g.input_shape(1));
-                kernels::conv1d_backward_weight<T>(g.execution(), s, dy,
-                                                   {g.input(0).data(), pointer(x_rounding), x_key}, dw.data(),
-                                                   static_cast<Accum<T>>(dw_scaled.factor));
+                kernels::conv1d_backward_weight<T>(g.execution(), s, dy, {{g.input(0).data()}, x_rounding, x_key},
+                                                   dw.data(), static_cast<Accum<T>>(dw_scaled.factor));
                 round_result(g.execution(), rounding.formats(), result_key, dw);
                 g.add(1, std::move(dw), dw_scaled.scale);
             }
             if (has_bias && g.needs(2)) {
                 const Scaled db_scaled = g.scaled_beta(2);
                 Tensor<T> db = g.make(Shape{out});
-                kernels::conv1d_backward_bias<T>(g.execution(), s, dy.data, db.data(),
+                kernels::conv1d_backward_bias<T>(g.execution(), s, dy.view.data, db.data(),
                                                  static_cast<Accum<T>>(db_scaled.factor));
                 g.add(2, std::move(db), db_scaled.scale);
             }

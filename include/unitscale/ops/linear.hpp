@@ -7,8 +7,8 @@
 #include <unitscale/record/op.hpp>
 #include <unitscale/record/operand_rounding.hpp>
 #include <unitscale/record/packed_weight.hpp>
+#include <unitscale/record/prepared_operand.hpp>
 #include <unitscale/record/same_scale.hpp>
-#include <unitscale/record/saved_operand.hpp>
 #include <unitscale/scaling/factors.hpp>
 
 #include <cstddef>
@@ -71,17 +71,13 @@ template <class T>
         products::MatmulArguments<T> forward{.m = m,
                                              .n = n,
                                              .k = k,
-                                             .a = {a.data, k, 1},
-                                             .b = {b.data, 1, k},
+                                             .a = a.matrix(k, 1),
+                                             .b = b.matrix(1, k),
                                              .c = {output.data(), n, 1},
                                              .alpha = static_cast<Accum<T>>(scaled.factor),
-                                             .bias = bias.data(),
-                                             .round_a = a.round(),
-                                             .round_b = b.round(),
-                                             .key_a = x_key,
-                                             .key_b = w_key};
+                                             .bias = bias.data()};
         const auto packed = rounding.by_lines(OperandRole::weight) ? nullptr : packed_weight(tape, weight, forward);
-        forward.packed_b = packed.get();
+        forward.b.packed = packed.get();
         matmul<T>(op.execution(), forward);
         round_result(op.execution(), rounding.formats(), result_key, output);
     }
@@ -104,32 +100,24 @@ template <class T>
             matmul<T>(g.execution(), {.m = m,
                                       .n = k,
                                       .k = n,
-                                      .a = {dy.data, n, 1},
-                                      .b = {b.data, k, 1},
+                                      .a = dy.matrix(n, 1),
+                                      .b = b.matrix(k, 1),
                                       .c = {dx.data(), k, 1},
-                                      .alpha = static_cast<Accum<T>>(dx_scaled.factor),
-                                      .round_a = dy.round(),
-                                      .round_b = b.round(),
-                                      .key_a = dy_key,
-                                      .key_b = w_key});
+                                      .alpha = static_cast<Accum<T>>(dx_scaled.factor)});
             round_result(g.execution(), rounding.formats(), result_key, dx);
             g.add(0, std::move(dx), dx_scaled.scale);
         }
         if (g.needs(1)) {  // dweight = beta_w dy^T x
             const Scaled dw_scaled = g.scaled_beta(1, g.input_scale(0));
             Tensor<T> dw = g.make(g.input_shape(1));
-            const SavedOperand<T> b(g, 0, {.row = k}, rounding, OperandRole::activation, x_rounding, x_key);
-            multiply_saved_right<T>(g.execution(),
-                                    {.m = n,
-                                     .n = k,
-                                     .k = m,
-                                     .a = {dy.data, 1, n},
-                                     .c = {dw.data(), k, 1},
-                                     .alpha = static_cast<Accum<T>>(dw_scaled.factor),
-                                     .round_a = dy.round(),
-                                     .key_a = dy_key,
-                                     .key_b = x_key},
-                                    b);
+            const PreparedOperand<T> b(g, 0, rounding, OperandRole::activation, in, x_key, x_rounding);
+            matmul<T>(g.execution(), {.m = n,
+                                      .n = k,
+                                      .k = m,
+                                      .a = dy.matrix(1, n),
+                                      .b = b.matrix(k, 1),
+                                      .c = {dw.data(), k, 1},
+                                      .alpha = static_cast<Accum<T>>(dw_scaled.factor)});
             round_result(g.execution(), rounding.formats(), result_key, dw);
             g.add(1, std::move(dw), dw_scaled.scale);
         }

@@ -5,7 +5,7 @@
 #include <unitscale/record/arguments.hpp>
 #include <unitscale/record/op.hpp>
 #include <unitscale/record/operand_rounding.hpp>
-#include <unitscale/record/saved_operand.hpp>
+#include <unitscale/record/prepared_operand.hpp>
 #include <unitscale/scaling/factors.hpp>
 
 #include <cstddef>
@@ -78,52 +78,43 @@ template <class T>
                                          .n = n,
                                          .k = k,
                                          .batch = batch,
-                                         .a = {left.data(), k, 1, m * k},
-                                         .b = {right.data(), n, 1, k * n},
+                                         .a = {{left.data(), k, 1, m * k}, x_rounding, x_key},
+                                         .b = {{right.data(), n, 1, k * n}, w_rounding, w_key},
                                          .c = {output.data(), n, 1, m * n},
-                                         .alpha = static_cast<Accum<T>>(scaled.factor),
-                                         .round_a = pointer(x_rounding),
-                                         .round_b = pointer(w_rounding),
-                                         .key_a = x_key,
-                                         .key_b = w_key});
+                                         .alpha = static_cast<Accum<T>>(scaled.factor)});
     round_result(op.execution(), rounding.formats(), result_key, output);
     const Recording recording{.reads = reads, .multiply_adds = items * rows * left.dim(-1) * right.dim(-1)};
     return op.record(std::move(output), scaled.scale, recording, [=](BackwardContext<T>& g) {
-        const T* dy = g.output_gradient().data();
-        const auto dy_rounding = rounding.quantiser(g.execution(), OperandRole::gradient, g.output_gradient());
+        const products::Operand<T> dy{{g.output_gradient().data(), n, 1, m * n},
+                                      rounding.quantiser(g.execution(), OperandRole::gradient, g.output_gradient()),
+                                      dy_key};
         if (g.needs(0)) {  // dx = beta_x dy w^T
             const Scaled dx_scaled = g.scaled_beta(0, g.input_scale(1));
             Tensor<T> dx = g.make(g.input_shape(0));
-            multiply_saved_right<T>(g.execution(),
-                                    {.m = m,
-                                     .n = k,
-                                     .k = n,
-                                     .batch = batch,
-                                     .a = {dy, n, 1, m * n},
-                                     .c = {dx.data(), k, 1, m * k},
-                                     .alpha = static_cast<Accum<T>>(dx_scaled.factor),
-                                     .round_a = pointer(dy_rounding),
-                                     .key_a = dy_key,
-                                     .key_b = w_key},
-                                    {g, 1, {1, n, k * n}, w_rounding});
+            const PreparedOperand<T> saved_w(g, 1, rounding, OperandRole::activation, 0, w_key, w_rounding);
+            products::matmul<T>(g.execution(), {.m = m,
+                                                .n = k,
+                                                .k = n,
+                                                .batch = batch,
+                                                .a = dy,
+                                                .b = saved_w.matrix(1, n, k * n),
+                                                .c = {dx.data(), k, 1, m * k},
+                                                .alpha = static_cast<Accum<T>>(dx_scaled.factor)});
             round_result(g.execution(), rounding.formats(), result_key, dx);
             g.add(0, std::move(dx), dx_scaled.scale);
         }
         if (g.needs(1)) {  // dw = beta_w x^T dy
             const Scaled dw_scaled = g.scaled_beta(1, g.input_scale(0));
             Tensor<T> dw = g.make(g.input_shape(1));
-            multiply_saved_left<T>(g.execution(),
-                                   {.m = k,
-                                    .n = n,
-                                    .k = m,
-                                    .batch = batch,
-                                    .b = {dy, n, 1, m * n},
-                                    .c = {dw.data(), n, 1, k * n},
-                                    .alpha = static_cast<Accum<T>>(dw_scaled.factor),
-                                    .round_b = pointer(dy_rounding),
-                                    .key_a = x_key,
-                                    .key_b = dy_key},
-                                   {g, 0, {1, k, m * k}, x_rounding});
+            const PreparedOperand<T> saved_x(g, 0, rounding, OperandRole::activation, 0, x_key, x_rounding);
+            products::matmul<T>(g.execution(), {.m = k,
+                                                .n = n,
+                                                .k = m,
+                                                .batch = batch,
+                                                .a = saved_x.matrix(1, k, m * k),
+                                                .b = dy,
+                                                .c = {dw.data(), n, 1, k * n},
+                                                .alpha = static_cast<Accum<T>>(dw_scaled.factor)});
             round_result(g.execution(), rounding.formats(), result_key, dw);
             g.add(1, std::move(dw), dw_scaled.scale);
         }

@@ -80,9 +80,9 @@ inline constexpr bool blas_type = std::is_same_v<T, float> || std::is_same_v<T, 
 template <class T>
 [[nodiscard]] bool blas_can(const MatmulArguments<T>& args) {
     if (!blas_type<T>) return false;
-    if (args.round_a != nullptr || args.round_b != nullptr || args.packed_b != nullptr) return false;
+    if (!args.a.is_plain() || !args.b.is_plain()) return false;
     if (args.row_scale != nullptr || args.col_scale != nullptr || args.alpha == 0 || args.k <= 0) return false;
-    return blas_matrix(args.a, args.m, args.k) && blas_matrix(args.b, args.k, args.n) &&
+    return blas_matrix(args.a.view, args.m, args.k) && blas_matrix(args.b.view, args.k, args.n) &&
            blas_matrix(args.c, args.m, args.n);
 }
 
@@ -129,8 +129,8 @@ void matmul_blas(const Execution& execution, const MatmulArguments<T>& args) {
     // A row-major C is, read column by column, C^T = B^T A^T.
     const bool by_columns = blas_matrix(args.c, args.m, args.n)->op == 'N';
     const std::ptrdiff_t rows = by_columns ? args.m : args.n, cols = by_columns ? args.n : args.m;
-    const MatrixView<const T> left = by_columns ? args.a : args.b.transposed(),
-                              right = by_columns ? args.b : args.a.transposed();
+    const MatrixView<const T> left = by_columns ? args.a.view : args.b.view.transposed(),
+                              right = by_columns ? args.b.view : args.a.view.transposed();
     const MatrixView<T> c = by_columns ? args.c : args.c.transposed();
     const BlasMatrix a = *blas_matrix(left, rows, args.k), b = *blas_matrix(right, args.k, cols);
     const int c_stride = blas_matrix(c, rows, cols)->stride;

@@ -3,9 +3,13 @@
 
 // The matrix product. The headers of this folder, in the order in which a product runs:
 //
-// Operands and views
-//   product.hpp             Entry: MatmulArguments, choice of kernels, `matmul`, `pack_weights`. `matmul_packed` cuts a
+// Entry
+//   product.hpp             MatmulArguments, choice of kernels, `matmul`, `pack_weights`. `matmul_packed` cuts a
 //                           product into jobs and runs the steps below.
+// Operands
+//   operand.hpp             Operand: elements with their quantiser, codes, or a packed B; checks; stochastic rounding.
+//   coded_matrix.hpp        CodedMatrix: an operand of 8-bit codes, decoded while it is packed.
+//   packed_right.hpp        PackedRight: weights packed once for many products.
 //   pack.hpp                MatrixView: strides of an operand. Also packing, below.
 //   pack_source.hpp         PackSource: an operand without its element type, so that later steps are compiled once.
 // Quantisation on the way
@@ -22,11 +26,6 @@
 // Few rows of A
 //   pack.hpp                `right_in_place`: a row-major B read in place, for at most `max_few_rows` rows of A.
 //   few_rows.hpp            Multiplies a column-major B in place, for at most `column_major_rows` rows of A.
-// Coded operands
-//   coded_matrix.hpp        CodedMatrix: an operand of 8-bit codes, decoded while it is packed.
-//   coded_product.hpp       `matmul_coded`: products of coded operands.
-// Packed weights
-//   packed_right.hpp        PackedRight: weights packed once for many products.
 // BLAS
 //   blas.hpp                `matmul_blas`: large products without quantisation, where the build has a BLAS.
 
@@ -36,6 +35,7 @@
 #include <unitscale/products/blas.hpp>
 #include <unitscale/products/block.hpp>
 #include <unitscale/products/few_rows.hpp>
+#include <unitscale/products/operand.hpp>
 #include <unitscale/products/packed_right.hpp>
 #include <unitscale/products/pair_kernels.hpp>
 
@@ -51,44 +51,36 @@ namespace unitscale::products {
 /// A batch of products, scaled and added to C:
 ///   C[b] = alpha (A[b] B[b] + bias) + gamma C[b]      A [m,k]   B [k,n]   C [m,n]   bias [n]
 /// Strides are arbitrary; a batch stride of 0 shares an operand (not C). C overlaps no operand. C is not read when
-/// gamma is 0. Sums are in Accum<T> and rounded to T once. With k = 0 the result is alpha bias + gamma C. `round_a` and
-/// `round_b` quantise each element of their operand first. Stochastic rounding takes, for the element at data[o], piece
-/// o (`random_piece`) of the stream `key_a` or `key_b`.
+/// gamma is 0. Sums are in Accum<T> and rounded to T once. With k = 0 the result is alpha bias + gamma C.
 template <class T>
 struct MatmulArguments {
     std::ptrdiff_t m = 0, n = 0, k = 0, batch = 1;
-    MatrixView<const T> a{};
-    MatrixView<const T> b{};
+    Operand<T> a{};
+    Operand<T> b{};
     MatrixView<T> c{};
     Accum<T> alpha = 1, gamma = 0;
     const T* bias = nullptr;
     const Accum<T>* row_scale = nullptr;
     const Accum<T>* col_scale = nullptr;
-    const Quantiser* round_a = nullptr;
-    const Quantiser* round_b = nullptr;
-    RandomKey key_a{}, key_b{};
-    const PackedRight<T>* packed_b = nullptr;  ///< from `pack_weights`: b and round_b are then not read
 };
 
 /// The definition of the product, element by element in Accum<T>. Tests compare `matmul` with it.
 template <class T>
 void matmul_naive(const MatmulArguments<T>& args) {
     using P = Accum<T>;
-    const auto element = [](const MatrixView<const T>& view, const Quantiser* quantiser, RandomKey key,
-                            std::ptrdiff_t b, std::ptrdiff_t i, std::ptrdiff_t j) {
-        const std::ptrdiff_t offset = b * view.batch_stride + i * view.row_stride + j * view.col_stride;
-        const auto value = element_cast<P>(view.data[offset]);
-        return quantiser == nullptr
-                   ? value
-                   : quantise(quantiser->format, value, quantiser->options(key), static_cast<std::uint64_t>(offset));
+    const auto element = [](const Operand<T>& operand, std::ptrdiff_t b, std::ptrdiff_t i, std::ptrdiff_t j) {
+        if (operand.codes) return static_cast<P>(decode(operand.codes->format, *operand.codes->codes.item(b).at(i, j)));
+        const std::ptrdiff_t offset = operand.view.item(b).at(i, j) - operand.view.data;
+        const auto value = element_cast<P>(operand.view.data[offset]);
+        return operand.quantiser ? quantise(operand.quantiser->format, value, operand.quantiser->options(operand.key),
+                                            static_cast<std::uint64_t>(offset))
+                                 : value;
     };
     for (std::ptrdiff_t b = 0; b < args.batch; ++b)
         for (std::ptrdiff_t i = 0; i < args.m; ++i)
             for (std::ptrdiff_t j = 0; j < args.n; ++j) {
                 P sum = 0;
-                for (std::ptrdiff_t p = 0; p < args.k; ++p)
-                    sum += element(args.a, args.round_a, args.key_a, b, i, p) *
-                           element(args.b, args.round_b, args.key_b, b, p, j);
+                for (std::ptrdiff_t p = 0; p < args.k; ++p) sum += element(args.a, b, i, p) * element(args.b, b, p, j);
                 T& c = *args.c.item(b).at(i, j);
                 const P bias = args.bias != nullptr ? element_cast<P>(args.bias[j]) : P{0};
                 const P old = args.gamma != 0 ? args.gamma * element_cast<P>(c) : P{0};
@@ -147,39 +139,6 @@ struct MatmulPartition {
     return best;
 }
 
-/// Quantises the elements of an operand into `out`, in memory order, batch items one after the other. Stochastic
-/// rounding takes this separate pass. Returns the view of the result.
-template <class T>
-[[nodiscard]] MatrixView<const Accum<T>> quantise_operand(const Execution& execution, Isa isa,
-                                                          const MatrixView<const T>& view, std::ptrdiff_t rows,
-                                                          std::ptrdiff_t cols, std::ptrdiff_t batch,
-                                                          const Quantiser* quantiser, RandomKey key, Accum<T>* out) {
-    using P = Accum<T>;
-    if (view.row_stride == 1 && view.col_stride != 1)
-        return quantise_operand(execution, isa, view.transposed(), cols, rows, batch, quantiser, key, out).transposed();
-    const std::ptrdiff_t items = view.batch_stride == 0 ? 1 : batch;
-    parallel_for(execution.threads, items * rows, 16384 / std::max<std::ptrdiff_t>(cols, 1) + 1,
-                 [&](std::ptrdiff_t begin, std::ptrdiff_t end) {
-                     for (std::ptrdiff_t r = begin; r < end; ++r) {
-                         const MatrixView<const T> row = view.item(r / rows).block(r % rows, 0);
-                         const std::span<P> values(out + r * cols, static_cast<std::size_t>(cols));
-                         widen_block(isa, row, 1, cols, cols, values.data(), cols);
-                         if (quantiser == nullptr) continue;
-                         QuantiseOptions options = quantiser->options(key);
-                         options.first_index = static_cast<std::uint64_t>(row.data - view.data);
-                         if (view.col_stride == 1) {
-                             quantise(quantiser->format, std::span<const P>(values), values, options);
-                         } else {
-                             for (std::ptrdiff_t j = 0; j < cols; ++j)
-                                 values[static_cast<std::size_t>(j)] =
-                                     quantise(quantiser->format, values[static_cast<std::size_t>(j)], options,
-                                              static_cast<std::uint64_t>(j * view.col_stride));
-                         }
-                     }
-                 });
-    return {out, cols, 1, items == 1 ? 0 : rows * cols};
-}
-
 /// The product of operands of any element type, codes included, without stochastic rounding. A pair kernel requires
 /// that T's sums are float and that quantised operands are exact in bf16.
 template <class T>
@@ -201,7 +160,7 @@ void matmul_packed(const Execution& execution, Isa isa, PairKernel pairs, const 
     const std::ptrdiff_t most_cols = std::min(args.n, round_up(args.n / partition.cols + tile_cols, tile_cols));
     // Packed B: `depth` x `strip` at a time.
     const std::ptrdiff_t depth = right_depth<T>(paired ? pairs : PairKernel::none, args.k);
-    const bool few_rows = args.packed_b == nullptr && args.m <= max_few_rows;
+    const bool few_rows = args.b.packed == nullptr && args.m <= max_few_rows;
     const bool column_major =
         few_rows && !paired && b.widened() && columns_in_place(isa, args.m, b.template view<P>(), round_b);
     const std::ptrdiff_t limit = few_rows ? packed_few_rows_limit : paired ? packed_pairs_limit : packed_right_limit;
@@ -263,11 +222,11 @@ void matmul_packed(const Execution& execution, Isa isa, PairKernel pairs, const 
         for (std::ptrdiff_t j = j0; j < j1; j += strip)
             for (std::ptrdiff_t p = 0; p == 0 || p < args.k; p += std::max<std::ptrdiff_t>(depth, 1)) {
                 const std::ptrdiff_t cols = std::min(strip, j1 - j), k = std::min(depth, args.k - p);
-                if (args.packed_b != nullptr) {
+                if (args.b.packed != nullptr) {
                     if (paired) {
-                        if constexpr (may_pair) multiply(j, p, args.packed_b->pair_panels(p, j, cols));
+                        if constexpr (may_pair) multiply(j, p, args.b.packed->pair_panels(p, j, cols));
                     } else {
-                        multiply(j, p, args.packed_b->panels(p, j, cols));
+                        multiply(j, p, args.b.packed->panels(p, j, cols));
                     }
                     continue;
                 }
@@ -304,40 +263,6 @@ void matmul_packed(const Execution& execution, Isa isa, PairKernel pairs, const 
     });
 }
 
-/// Whether any of `count` consecutive elements is a NaN.
-template <class T>
-[[nodiscard]] bool line_contains_nan(const T* values, std::ptrdiff_t count) noexcept {
-    const std::span<const T> span(values, static_cast<std::size_t>(count));
-    if constexpr (std::is_same_v<T, float>) return contains_nan(active_isa(), span.data(), span.size());
-    else if constexpr (std::is_same_v<T, double>) return find_nan(span) != span.size();
-    else return std::any_of(span.begin(), span.end(), [](T x) { return is_nan(element_cast<float>(x)); });
-}
-
-/// Error unless the operand can be quantised. The check runs before any thread starts.
-template <class T>
-void check_quantiser(std::string_view name, const MatrixView<const T>& view, std::ptrdiff_t rows, std::ptrdiff_t cols,
-                     std::ptrdiff_t batch, const Quantiser* quantiser) {
-    if (quantiser == nullptr) return;
-    check_options(name, quantiser->format, quantiser->options());
-    if (quantiser->format.has_nan()) return;
-    // Lines of memory are searched first, if there are any. Only if one holds a NaN, it is looked for in row order.
-    const bool column_major = view.row_stride == 1 && view.col_stride != 1;
-    const MatrixView<const T> lines = column_major ? view.transposed() : view;
-    const std::ptrdiff_t count = column_major ? cols : rows, length = column_major ? rows : cols;
-    for (std::ptrdiff_t b = 0; b < (view.batch_stride == 0 ? std::min<std::ptrdiff_t>(batch, 1) : batch); ++b) {
-        bool found = lines.col_stride != 1;
-        for (std::ptrdiff_t i = 0; i < count && !found; ++i) found = line_contains_nan(lines.item(b).at(i, 0), length);
-        for (std::ptrdiff_t i = 0; i < rows && found; ++i)
-            for (std::ptrdiff_t j = 0; j < cols; ++j)
-                if (is_nan(element_cast<Accum<T>>(*view.item(b).at(i, j))))
-                    fail(name, ": ", unitscale::name(quantiser->format), " has no NaN: element [", i, ",", j,
-                         "] is NaN");
-    }
-}
-
-[[nodiscard]] inline bool is_stochastic(const Quantiser* quantiser) noexcept {
-    return quantiser != nullptr && quantiser->rounding == Rounding::stochastic;
-}
 /// The pair kernel, if sums are float and both operands are quantised to formats that are exact in bf16. Otherwise
 /// none.
 template <class T>
@@ -347,60 +272,38 @@ template <class T>
                ? pairs
                : PairKernel::none;
 }
-[[nodiscard]] inline const FloatFormat* format_of(const Quantiser* quantiser) noexcept {
-    return quantiser != nullptr ? &quantiser->format : nullptr;
-}
-
 /// `matmul` with the kernels of one instruction set, which the processor must have: for tests and benchmarks. `pairs`
-/// selects bf16 instructions where both operands are quantised to formats that are exact in bf16. `isa` is avx512 then.
+/// selects bf16 instructions where both operands have formats that are exact in bf16. `isa` is avx512 then.
 template <class T>
 void matmul_with(Isa isa, const Execution& execution, const MatmulArguments<T>& args,
                  PairKernel pairs = PairKernel::none) {
-    using P = Accum<T>;
     if (args.m <= 0 || args.n <= 0 || args.batch <= 0) return;
-    check_quantiser("matmul: a", args.a, args.m, args.k, args.batch, args.round_a);
-    const PackedRight<T>* const packed = args.packed_b;
-    if (packed != nullptr) {
-        packed->check_fits(args.k, args.n, format_of(args.round_a));
+    check_operand("matmul: a", args.a, args.m, args.k, args.batch);
+    if (const PackedRight<T>* const packed = args.b.packed; packed != nullptr) {
+        packed->check_fits(args.k, args.n, args.a.format());
         isa = packed->isa, pairs = packed->pairs;
     } else {
-        check_quantiser("matmul: b", args.b, args.k, args.n, args.batch, args.round_b);
-        pairs = usable_pairs<T>(pairs, format_of(args.round_a), format_of(args.round_b));
+        check_operand("matmul: b", args.b, args.k, args.n, args.batch);
+        pairs = usable_pairs<T>(pairs, args.a.format(), args.b.format());
     }
-    const bool pass_a = is_stochastic(args.round_a), pass_b = packed == nullptr && is_stochastic(args.round_b);
-    if (!pass_a && !pass_b)
-        return matmul_packed<T>(execution, isa, pairs, args, args.a, args.b, args.round_a, args.round_b);
-
-    PackSource<P> a = args.a, b = args.b;
-    std::optional<Scratch<P>> rounded_a, rounded_b;
-    if (pass_a) {
-        rounded_a.emplace(execution,
-                          static_cast<std::size_t>(args.m * args.k * (args.a.batch_stride == 0 ? 1 : args.batch)));
-        a = quantise_operand(execution, isa, args.a, args.m, args.k, args.batch, args.round_a, args.key_a,
-                             rounded_a->data());
-    }
-    if (pass_b) {
-        rounded_b.emplace(execution,
-                          static_cast<std::size_t>(args.k * args.n * (args.b.batch_stride == 0 ? 1 : args.batch)));
-        b = quantise_operand(execution, isa, args.b, args.k, args.n, args.batch, args.round_b, args.key_b,
-                             rounded_b->data());
-    }
-    matmul_packed<T>(execution, isa, pairs, args, a, b, rounded_a ? nullptr : args.round_a,
-                     rounded_b ? nullptr : args.round_b);
+    const OperandSource<T> a(execution, isa, args.a, args.m, args.k, args.batch),
+        b(execution, isa, args.b, args.k, args.n, args.batch);
+    matmul_packed<T>(execution, isa, pairs, args, a.source(), b.source(), a.quantiser(), b.quantiser());
 }
 
 /// Quantises and packs B for many products. They share B; they may differ from `args` in A, C, m, the factors and the
-/// batch. `matmul` with `packed_b` gives the bits of `matmul` without it. round_a states the quantiser of A in those
-/// products. So weights that many small products read are quantised once.
+/// batch. `matmul` with the packed B gives the bits of `matmul` without it. A's format in those products is the format
+/// of `args.a`. So weights that many small products read are quantised once.
 /// Errors: `pack_weights: b: ...` as for `matmul`; stochastic rounding, because its random numbers belong to one
-/// product. Test: tests/products/packed_right_test.cpp
+/// product; codes. Test: tests/products/packed_right_test.cpp
 template <class T>
 [[nodiscard]] PackedRight<T> pack_weights_with(Isa isa, const MatmulArguments<T>& args,
                                                PairKernel pairs = PairKernel::none) {
-    check_quantiser("pack_weights: b", args.b, args.k, args.n, 1, args.round_b);
-    check(!is_stochastic(args.round_b), "pack_weights: b: stochastic rounding cannot be done once for many products");
-    pairs = usable_pairs<T>(pairs, format_of(args.round_a), format_of(args.round_b));
-    return pack_right_once<T>(isa, pairs, args.b, args.k, args.n, args.round_b);
+    check(!args.b.codes, "pack_weights: b: is given by codes; expected elements");
+    check_operand("pack_weights: b", args.b, args.k, args.n, 1);
+    check(!args.b.is_stochastic(), "pack_weights: b: stochastic rounding cannot be done once for many products");
+    pairs = usable_pairs<T>(pairs, args.a.format(), args.b.format());
+    return pack_right_once<T>(isa, pairs, args.b.view, args.k, args.n, args.b.quantiser ? &*args.b.quantiser : nullptr);
 }
 template <class T>
 [[nodiscard]] PackedRight<T> pack_weights(const MatmulArguments<T>& args) {
@@ -414,7 +317,7 @@ template <class T>
 /// instructions are used where they are the fastest. They add equal, exact products in pairs. So the bits differ,
 /// within float rounding, from the product of operands that were quantised before.
 /// Built with UNITSCALE_BLAS, large float and double products without rounding go to the BLAS (blas.hpp), in its order
-/// of sums. Their bits then differ from the bits with packed_b.
+/// of sums. Their bits then differ from the bits with a packed B.
 /// Errors: `matmul: a: ...` for an invalid quantiser, or a NaN quantised to a format without NaN.
 /// Test: tests/products/product_test.cpp
 template <class T, bool blas = uses_blas>

@@ -7,9 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
-#include <span>
 
 namespace unitscale::ops {
 
@@ -67,56 +65,6 @@ private:
     ProductFormats formats_;
     bool training_;
 };
-
-/// An operand of a product as the kernel takes it: the tensor, with its rounding on the way into the product. If it is
-/// rounded by rows or columns, it is a copy that is rounded already.   rows of `columns` elements
-template <class T>
-struct PreparedOperand {
-    const T* data = nullptr;
-    std::optional<Quantiser> rounding{};
-    Tensor<T> lines{};
-
-    /// `known`: the result of `all.quantiser` for this operand.
-    PreparedOperand(const std::shared_ptr<MemoryPool>& pool, const OperandRounding& all, OperandRole role,
-                    const Tensor<T>& operand, std::size_t columns, RandomKey key, const std::optional<Quantiser>& known)
-        : data(operand.data()), rounding(known) {
-        if (!all.by_lines(role)) return;
-        const Quantiser quantiser = *all.formats().of(role);
-        const ScaleRule& rule = all.formats().scale(role);
-        const std::size_t rows = columns == 0 ? 0 : operand.size() / columns;
-        lines = Tensor<T>(operand.shape(), pool);
-        const auto round = [&](const T* in, T* out, std::size_t count, std::size_t first) {
-            Quantiser own = quantiser;
-            own.format = shifted(
-                own.format,
-                amax_bias(own.format, kernels::amax(Execution{}, in, static_cast<std::ptrdiff_t>(count)), rule.margin));
-            kernels::round_elements<T>(Execution{}, "product", own, {key.seed, mix(key.stream, first)}, in, out,
-                                       static_cast<std::ptrdiff_t>(count));
-        };
-        if (rule.granularity == ScaleGranularity::row) {
-            for (std::size_t i = 0; i < rows; ++i)
-                round(operand.data() + i * columns, lines.data() + i * columns, columns, i);
-        } else {
-            Tensor<T> column({rows}, pool);
-            for (std::size_t j = 0; j < columns; ++j) {
-                for (std::size_t i = 0; i < rows; ++i) column.data()[i] = operand.data()[i * columns + j];
-                round(column.data(), column.data(), rows, j);
-                for (std::size_t i = 0; i < rows; ++i) lines.data()[i * columns + j] = column.data()[i];
-            }
-        }
-        data = lines.data();
-        // The numbers are rounded already. With at most 8 bits of significand they are bf16 numbers, which bf16 kernels
-        // take without further rounding.
-        rounding =
-            quantiser.format.mantissa_bits <= 7 ? std::optional<Quantiser>(Quantiser{.format = bf16}) : std::nullopt;
-    }
-    [[nodiscard]] const Quantiser* round() const noexcept { return rounding ? &*rounding : nullptr; }
-};
-
-/// A pointer to a quantiser, or null: how kernels take an operand's rounding.
-[[nodiscard]] inline const Quantiser* pointer(const std::optional<Quantiser>& quantiser) noexcept {
-    return quantiser ? &*quantiser : nullptr;
-}
 
 /// Parts of a site's random stream: one per operand role of its products, and one for their results.
 inline constexpr std::uint64_t activation_part = 1, weight_part = 2, gradient_part = 3, result_part = 4;

@@ -16,19 +16,17 @@ template <class T>
 [[nodiscard]] std::shared_ptr<const products::PackedRight<T>> packed_weight(
     const Tape<T>& tape, const Variable<T>& weight, const products::MatmulArguments<T>& product) {
     const Parameter<T>* const source = tape.source(weight);
-    if (source == nullptr || tape.step_options().gradients || product.round_b == nullptr ||
-        products::is_stochastic(product.round_b))
-        return nullptr;
+    const products::Operand<T>& b = product.b;
+    if (source == nullptr || tape.step_options().gradients || !b.quantiser || b.is_stochastic()) return nullptr;
     struct Key {
         Isa isa;
         products::PairKernel pairs;
         Quantiser rounding;
         bool operator==(const Key&) const = default;
     };
-    const auto pairs = products::usable_pairs<T>(products::active_pair_kernel(), products::format_of(product.round_a),
-                                                 products::format_of(product.round_b));
+    const auto pairs = products::usable_pairs<T>(products::active_pair_kernel(), product.a.format(), b.format());
     return source->template cached<products::PackedRight<T>>(
-        Key{active_isa(), pairs, *product.round_b}, [&](const Tensor<T>&) { return products::pack_weights(product); });
+        Key{active_isa(), pairs, *b.quantiser}, [&](const Tensor<T>&) { return products::pack_weights(product); });
 }
 
 }  // namespace unitscale::ops

@@ -53,19 +53,19 @@ void require(bool good, std::string_view what) {
 
 /// A batch of matrices, by rows or by columns, with gaps between the matrices.
 template <class T>
-struct Operand {
+struct Dense {
     std::vector<T> data;
     MatrixView<T> view;
 
-    Operand(std::ptrdiff_t rows, std::ptrdiff_t cols, std::ptrdiff_t batch, bool by_columns, std::ptrdiff_t gap,
-            std::uint64_t stream) {
+    Dense(std::ptrdiff_t rows, std::ptrdiff_t cols, std::ptrdiff_t batch, bool by_columns, std::ptrdiff_t gap,
+          std::uint64_t stream) {
         const std::ptrdiff_t stride = (by_columns ? rows : cols) + gap;
         view = {nullptr, by_columns ? 1 : stride, by_columns ? stride : 1, stride * (by_columns ? cols : rows) + gap};
         data.resize(static_cast<std::size_t>(view.batch_stride * batch));
         for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<T>(random_normal({11, stream}, i));
         view.data = data.data();
     }
-    Operand(const Operand&) = delete;
+    Dense(const Dense&) = delete;
 };
 
 /// Equal, or both NaN, or within the error of summing k products of size `scale` in T.
@@ -97,13 +97,13 @@ void check_random_products(unsigned seed, int count) {
                                  std::pair{5, 1100});  // the last two shapes have several cells
         args.m = m, args.n = n, args.k = pick(1, 2, 19, 40), args.batch = pick(1, 1, 3);
         const auto operand = [&](std::ptrdiff_t rows, std::ptrdiff_t cols, std::uint64_t stream) {
-            return Operand<T>(rows, cols, args.batch, generator() % 2 == 0, pick(0, 0, 3), stream);
+            return Dense<T>(rows, cols, args.batch, generator() % 2 == 0, pick(0, 0, 3), stream);
         };
-        Operand<T> a = operand(args.m, args.k, 1), b = operand(args.k, args.n, 2), c = operand(args.m, args.n, 3);
-        const Operand<T> bias(1, args.n, 1, false, 0, 4);
-        for (Operand<T>* x : {&a, &b})
+        Dense<T> a = operand(args.m, args.k, 1), b = operand(args.k, args.n, 2), c = operand(args.m, args.n, 3);
+        const Dense<T> bias(1, args.n, 1, false, 0, 4);
+        for (Dense<T>* x : {&a, &b})
             if (generator() % 4 == 0) x->data[generator() % x->data.size()] = pick(inf, -inf, nan, T(0));
-        args.a = a.view, args.b = b.view, args.c = c.view;
+        args.a = {a.view}, args.b = {b.view}, args.c = c.view;
         args.alpha = pick(T(1), T(-0.3)), args.gamma = pick(T(0), T(1), T(-0.7));
         if (args.gamma == 0) c.data[0] = nan;  // must not be read
         if (generator() % 2 == 0) args.bias = bias.data.data();
@@ -114,8 +114,8 @@ void check_random_products(unsigned seed, int count) {
                               .n = args.n,
                               .k = args.k,
                               .batch = args.batch,
-                              .a = {a_wide.data(), args.a.row_stride, args.a.col_stride, args.a.batch_stride},
-                              .b = {b_wide.data(), args.b.row_stride, args.b.col_stride, args.b.batch_stride},
+                              .a = {{a_wide.data(), a.view.row_stride, a.view.col_stride, a.view.batch_stride}},
+                              .b = {{b_wide.data(), b.view.row_stride, b.view.col_stride, b.view.batch_stride}},
                               .c = {expected.data(), args.c.row_stride, args.c.col_stride, args.c.batch_stride},
                               .alpha = static_cast<double>(args.alpha),
                               .gamma = static_cast<double>(args.gamma),
@@ -145,8 +145,8 @@ void check_random_products(unsigned seed, int count) {
 template <class T>
 void check_choice() {
     const std::ptrdiff_t m = 520, n = 1030, k = 502;  // 2 x 1 cells, by columns
-    Operand<T> a(m, k, 1, true, 0, 1), b(k, n, 1, false, 0, 2), c(m, n, 1, false, 0, 3);
-    MatmulArguments<T> args{.m = m, .n = n, .k = k, .a = a.view, .b = b.view, .c = c.view};
+    Dense<T> a(m, k, 1, true, 0, 1), b(k, n, 1, false, 0, 2), c(m, n, 1, false, 0, 3);
+    MatmulArguments<T> args{.m = m, .n = n, .k = k, .a = {a.view}, .b = {b.view}, .c = c.view};
     matmul_with(active_isa(), {}, args);
     require(calls == 0, "matmul_with asked the BLAS");
     const auto ours = c.data;
@@ -172,9 +172,9 @@ void check_choice() {
 
     calls = 0;
     const Quantiser round{.format = e4m3};
-    args.round_a = args.round_b = &round;
+    args.a.quantiser = args.b.quantiser = round;
     matmul({}, args);
-    args.round_a = args.round_b = nullptr;
+    args.a.quantiser.reset(), args.b.quantiser.reset();
     args.n = 100;
     matmul({}, args);
     require(calls == 0, "rounded or small products went to the BLAS");

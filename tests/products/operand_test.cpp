@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <unitscale/base/random.hpp>
-#include <unitscale/products/coded_product.hpp>
+#include <unitscale/products/operand.hpp>
+#include <unitscale/products/product.hpp>
 
 #include "support/catch.hpp"
 #include "support/matmul_paths.hpp"
@@ -9,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -52,14 +54,14 @@ bool holds(const FloatFormat& format) {
 
 /// An operand [rows,cols] for each of `batch` items, in one of six layouts: codes, and their numbers.
 template <class T>
-struct Operand {
+struct CodedNumbers {
     FloatFormat format;
     std::vector<std::uint8_t> codes;
     std::vector<T> numbers;
     MatrixView<const T> view;
 
-    Operand(const FloatFormat& of, std::uint64_t stream, std::ptrdiff_t rows, std::ptrdiff_t cols, std::ptrdiff_t batch,
-            std::size_t layout)
+    CodedNumbers(const FloatFormat& of, std::uint64_t stream, std::ptrdiff_t rows, std::ptrdiff_t cols,
+                 std::ptrdiff_t batch, std::size_t layout)
         : format(of) {
         const std::ptrdiff_t extra = layout / 3 % 2 == 0 ? 0 : 3;  // lines that are longer than needed
         const std::ptrdiff_t row = layout % 3 == 0 ? cols + extra : layout % 3 == 1 ? 1 : 2 * cols + extra;
@@ -75,7 +77,7 @@ struct Operand {
         }
         view = {numbers.data(), row, col, batch == 1 ? 0 : item};
     }
-    Operand(const Operand&) = delete;
+    CodedNumbers(const CodedNumbers&) = delete;
 
     [[nodiscard]] CodedMatrix coded() const {
         return {{codes.data(), view.row_stride, view.col_stride, view.batch_stride}, format};
@@ -89,8 +91,7 @@ struct Operand {
 template <class T>
 struct Case {
     using P = Accum<T>;
-    Operand<T> a, b;
-    Quantiser round_a, round_b;
+    CodedNumbers<T> a, b;
     MatmulArguments<T> args;
     std::vector<T> start;
 
@@ -98,14 +99,11 @@ struct Case {
          std::ptrdiff_t batch, bool share_b, std::size_t layout_a, std::size_t layout_b)
         : a(of_a, 1, m, k, batch, layout_a),
           b(of_b, 2, k, n, share_b ? 1 : batch, layout_b),
-          round_a{.format = of_a},
-          round_b{.format = of_b},
           start(static_cast<std::size_t>(batch * m * n)) {
         for (std::size_t i = 0; i < start.size(); ++i) start[i] = element_cast<T>(random_normal({9, 3}, i));
         args.m = m, args.n = n, args.k = k, args.batch = batch;
-        args.a = a.view, args.b = b.view;
+        args.a = {a.view, Quantiser{.format = of_a}}, args.b = {b.view, Quantiser{.format = of_b}};
         args.alpha = P(0.25), args.gamma = P(-0.5);
-        args.round_a = &round_a, args.round_b = &round_b;
     }
     Case(const Case&) = delete;
 
@@ -169,14 +167,13 @@ TEMPLATE_TEST_CASE("a product of codes has the bits of the one of their numbers,
                                                               {2, true, false},
                                                               {1, false, true},
                                                               {2, false, true}}) {
-                    const CodedOperands coded{with_a ? &a : nullptr, with_b ? &b : nullptr};
                     const Execution execution{.threads = threads};
-                    const auto with = test.result([&](MatmulArguments<TestType> args) {
-                        if (coded.a != nullptr) args.a = {}, args.round_a = nullptr;  // not read
-                        if (coded.b != nullptr) args.b = {}, args.round_b = nullptr;
-                        matmul_coded_with(path.isa, execution, args, coded, path.pairs);
+                    const auto with = test.result([&, a_too = with_a, b_too = with_b](MatmulArguments<TestType> args) {
+                        if (a_too) args.a = {.codes = a};
+                        if (b_too) args.b = {.codes = b};
+                        matmul_with(path.isa, execution, args, path.pairs);
                     });
-                    CAPTURE(execution.threads, coded.a != nullptr, coded.b != nullptr);
+                    CAPTURE(execution.threads, with_a, with_b);
                     REQUIRE(same_bits(plain, with));
                 }
             }
@@ -191,40 +188,37 @@ TEMPLATE_TEST_CASE("the other operand of a product of codes may be plain, rounde
         const Case<TestType> test(e4m3, e5m2, 33, 70, 50, 2, true, layout, layout);
         const CodedMatrix a = test.a.coded(), b = test.b.coded();
         for (const test::MatmulPath& path : test::matmul_paths()) {
-            const auto check_same = [&](const CodedOperands& coded, const Quantiser* round_a,
-                                        const Quantiser* round_b) {
-                const auto with_rounding = [&](MatmulArguments<TestType> args) {
-                    args.round_a = round_a, args.round_b = round_b, args.key_a = {1, 2}, args.key_b = {3, 4};
-                    return args;
+            const auto check_same = [&](bool left, const std::optional<Quantiser>& other) {
+                const auto run = [&](bool coded) {
+                    return test.result([&](MatmulArguments<TestType> args) {
+                        args.a.key = {1, 2}, args.b.key = {3, 4};
+                        (left ? args.b : args.a).quantiser = other;
+                        // Kernels are chosen by the format of the numbers. Codes name it, and so does the quantiser.
+                        if (coded) (left ? args.a : args.b) = {.codes = left ? a : b};
+                        matmul_with(path.isa, {}, args, path.pairs);
+                    });
                 };
-                const auto plain =
-                    test.result([&](const auto& args) { matmul_with(path.isa, {}, with_rounding(args), path.pairs); });
-                const auto with = test.result(
-                    [&](const auto& args) { matmul_coded_with(path.isa, {}, with_rounding(args), coded, path.pairs); });
-                return same_bits(plain, with);
+                return same_bits(run(false), run(true));
             };
             CAPTURE(layout, int(path.isa), int(path.pairs));
-            // Kernels are chosen by the quantiser of a plain operand. So the codes' quantiser must be named to get
-            // equal kernels.
-            for (const Quantiser* other : {static_cast<const Quantiser*>(nullptr), &stochastic, &test.round_b}) {
-                REQUIRE(check_same({.a = &a}, &test.round_a, other));
-                REQUIRE(check_same({.b = &b}, other, &test.round_b));
+            for (const auto& other : {std::optional<Quantiser>(), {stochastic}, {Quantiser{.format = e5m2}}}) {
+                REQUIRE(check_same(true, other));
+                REQUIRE(check_same(false, other));
             }
             const auto packed = pack_weights_with(path.isa, test.args, path.pairs);
             const auto plain = test.result([&](const auto& args) { matmul_with(path.isa, {}, args, path.pairs); });
             REQUIRE(same_bits(plain, test.result([&](MatmulArguments<TestType> args) {
-                args.packed_b = &packed, args.b = {}, args.round_b = nullptr;
-                matmul_coded_with(Isa::baseline, {}, args, {.a = &a});
+                args.a = {.codes = a}, args.b = {.packed = &packed};
+                matmul_with(Isa::baseline, {}, args);
             })));
         }
-        REQUIRE(
-            same_bits(test.result([&](const auto& args) { matmul_with(active_isa(), {}, args, active_pair_kernel()); }),
-                      test.result([&](const auto& args) {
-                          matmul_coded({}, args, {&a, &b});
-                      })));
-        REQUIRE(
-            same_bits(test.result([&](const auto& args) { matmul_with(active_isa(), {}, args, active_pair_kernel()); }),
-                      test.result([&](const auto& args) { matmul_coded({}, args, {}); })));
+        const auto plain =
+            test.result([&](const auto& args) { matmul_with(active_isa(), {}, args, active_pair_kernel()); });
+        REQUIRE(same_bits(plain, test.result([&](MatmulArguments<TestType> args) {
+            args.a = {.codes = a}, args.b = {.codes = b};
+            matmul({}, args);
+        })));
+        REQUIRE(same_bits(plain, test.result([&](const auto& args) { matmul({}, args); })));
     }
 }
 
@@ -238,12 +232,12 @@ TEST_CASE("every code of a byte is read as its number, NaN and infinity included
             for (const bool left : {false, true})
                 for (const std::ptrdiff_t step : {1, 256}) {  // lines along and across k
                     std::vector<float> c(256);
-                    MatmulArguments<float> args{.k = 1, .a = {&one}, .b = {&one}, .round_a = &e4, .round_b = &e4};
+                    MatmulArguments<float> args{.k = 1, .a = {{&one}, e4}, .b = {{&one}, e4}};
                     args.m = left ? 256 : 1, args.n = left ? 1 : 256;
                     args.c = {c.data(), left ? 1 : 256, 1};
                     const CodedMatrix coded{{codes.data(), left ? 1 : step, left ? step : 1}, format};
-                    matmul_coded_with(path.isa, {}, args, {left ? &coded : nullptr, left ? nullptr : &coded},
-                                      path.pairs);
+                    (left ? args.a : args.b) = {.codes = coded};
+                    matmul_with(path.isa, {}, args, path.pairs);
                     std::size_t wrong = 0;
                     for (std::size_t i = 0; i < c.size(); ++i) {
                         const float expected =
@@ -258,13 +252,34 @@ TEST_CASE("every code of a byte is read as its number, NaN and infinity included
 TEST_CASE("codes wider than a byte, and invalid formats, are errors with the reason", "[kernels][matmul]") {
     const Case<float> test(e4m3, e4m3, 3, 20, 10, 1, false, 0, 0);
     const CodedMatrix wide{{}, fp16}, nonsense{{}, {.exponent_bits = 9, .mantissa_bits = 1, .bias = 3}};
-    REQUIRE_THROWS_WITH(matmul_coded({}, test.args, {.b = &wide}), "matmul: b: codes of fp16 do not fit a byte");
-    REQUIRE_THROWS_WITH(matmul_coded({}, test.args, {.a = &wide}), "matmul: a: codes of fp16 do not fit a byte");
-    REQUIRE_THROWS_WITH(matmul_coded({}, test.args, {.a = &nonsense}),
+    const auto coded = [&](bool left, const CodedMatrix& matrix) {
+        MatmulArguments<float> args = test.args;
+        (left ? args.a : args.b) = {.codes = matrix};
+        return args;
+    };
+    REQUIRE_THROWS_WITH(matmul({}, coded(false, wide)), "matmul: b: codes of fp16 do not fit a byte");
+    REQUIRE_THROWS_WITH(matmul({}, coded(true, wide)), "matmul: a: codes of fp16 do not fit a byte");
+    REQUIRE_THROWS_WITH(matmul({}, coded(true, nonsense)),
                         "matmul: a: format: exponent_bits must be 1 to 8, so that values are exact in float");
+    REQUIRE_THROWS_WITH(pack_weights(coded(false, test.b.coded())),
+                        "pack_weights: b: is given by codes; expected elements");
     const auto packed = pack_weights(test.args);
-    MatmulArguments<float> args = test.args;
-    args.packed_b = &packed, args.n = 19;
-    const CodedMatrix a = test.a.coded();
-    REQUIRE_THROWS_WITH(matmul_coded({}, args, {.a = &a}), "matmul: packed b is [10,20]; expected [10,19]");
+    MatmulArguments<float> args = coded(true, test.a.coded());
+    args.b = {.packed = &packed}, args.n = 19;
+    REQUIRE_THROWS_WITH(matmul({}, args), "matmul: packed b is [10,20]; expected [10,19]");
+}
+
+TEST_CASE("an operand tells the format of its numbers, and whether they are multiplied as they are",
+          "[kernels][matmul]") {
+    const PackedRight<float> packed;
+    const Operand<float> plain, coded{.codes = CodedMatrix{{}, e5m2}}, given{.packed = &packed},
+        rounded{.quantiser = Quantiser{.format = e4m3}},
+        random{.quantiser = Quantiser{.format = e4m3, .rounding = Rounding::stochastic}};
+    CHECK(plain.format() == nullptr);
+    CHECK(*coded.format() == e5m2);
+    CHECK(*rounded.format() == e4m3);
+    CHECK(plain.is_plain());
+    for (const Operand<float>* operand : {&coded, &given, &rounded, &random}) CHECK_FALSE(operand->is_plain());
+    for (const Operand<float>* operand : {&plain, &coded, &given, &rounded}) CHECK_FALSE(operand->is_stochastic());
+    CHECK(random.is_stochastic());
 }

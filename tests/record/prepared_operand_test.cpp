@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <unitscale/record/saved_operand.hpp>
+#include <unitscale/record/prepared_operand.hpp>
 
 #include "support/op_checks.hpp"
 
@@ -47,7 +47,7 @@ Recipe rounding(const Quantiser& activation) {
 
 }  // namespace
 
-TEST_CASE("saved_operand: both operands of a product kept as codes give the bits of the operands themselves") {
+TEST_CASE("prepared_operand: both operands of a product kept as codes give the bits of the operands themselves") {
     const Quantiser stochastic{.format = e4m3,
                                .rounding = Rounding::stochastic};  // each operand has its own random stream
     for (const Quantiser& activation : {Quantiser{.format = e4m3}, Quantiser{.format = e5m2fnuz}, stochastic}) {
@@ -59,7 +59,7 @@ TEST_CASE("saved_operand: both operands of a product kept as codes give the bits
     }
 }
 
-TEST_CASE("saved_operand: operands of more than 8 bits are kept as they are") {
+TEST_CASE("prepared_operand: operands of more than 8 bits are kept as they are") {
     CHECK(run(rounding({.format = bf16}), false).values == std::vector<bool>{true, true});
     CHECK(run(analysis::plain_recipe(Scaling::unit), false).values == std::vector<bool>{true, true});
 }
