@@ -44,7 +44,8 @@ void rotate_run_naive(const HadamardRotation& rotation, const T* x, T* y) {
     for (int j = 0; j < rotation.size; ++j) {
         double sum = 0.0;
         for (int i = 0; i < rotation.size; ++i) {
-            const bool negative = (std::popcount(static_cast<std::uint32_t>(i & j)) + (rotation.signs >> i & 1u)) % 2;
+            const std::uint32_t parity = static_cast<std::uint32_t>(i & j), sign = rotation.signs >> i & 1u;
+            const bool negative = (static_cast<std::uint32_t>(std::popcount(parity)) + sign) % 2 != 0;
             const auto value = static_cast<double>(widen(x[i]));
             sum += negative ? -value : value;
         }
