@@ -177,8 +177,8 @@ struct BlockScale {
 ///   one level    fl(b / max); then q = min(fl(1 / s), FLT_MAX)
 ///   two levels   transformer_engine: fl(b fl(G fl(1/max))); q = min(fl(1 / fl(s / G)), FLT_MAX), with fl(s fl(1/G))
 ///                torchao: fl(fl(b / max) / T); q = fl(fl(1 / T) / s)
-/// torchao keeps s at or above the scale's least normal number, in either. Its formulas make NaN of a zero tensor (A =
-/// 0). Here s is then the least and the tensor decodes to zeros.
+/// torchao keeps s at or above the scale's least normal number, in either. Its formulas make NaN of 0/0 where T is 0,
+/// as in a zero tensor. Here s is then the least, and the tensor decodes to zeros.
 /// Four Over Six: s is of base = fl(fl(b / 6) G), or of fl(1.5 base) with `to_four`, which maps b to 4.
 [[nodiscard]] constexpr BlockScale mantissa_block_scale(const BlockFormat& format, float amax,
                                                         const TensorScale& tensor, bool to_four) noexcept {
@@ -188,7 +188,7 @@ struct BlockScale {
     if (!format.tensor_scale) {
         if (is_infinite(amax) && format.non_finite == NonFinite::nan_block) return nan_block_scale(format);
     } else if (torchao) {
-        wanted = is_zero(amax) ? 0.0f : rounded_quotient(wanted, tensor.number);
+        if (!is_zero(wanted)) wanted = rounded_quotient(wanted, tensor.number);
     } else if (format.four_over_six != FourOverSix::off) {
         wanted = rounded_product(wanted, tensor.forward);
         if (to_four) wanted = rounded_product(1.5f, wanted);
