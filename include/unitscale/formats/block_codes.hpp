@@ -2,6 +2,7 @@
 #pragma once
 
 #include <unitscale/base/error.hpp>
+#include <unitscale/base/memory.hpp>
 #include <unitscale/formats/block_format.hpp>
 #include <unitscale/formats/block_scale.hpp>
 #include <unitscale/formats/code.hpp>
@@ -31,6 +32,8 @@ struct BlockOptions {
     /// The amax of the whole tensor, where x is a part of it: for two levels and for one scale per tensor. Empty: x is
     /// the tensor.
     std::optional<float> tensor_amax{};
+    /// Memory for the scales of some lines; null: the system's.
+    MemoryPool* pool = nullptr;
 };
 
 /// Codes of a matrix [lines,length] in blocks. A block row is `across` lines, a block column `along` positions.
@@ -97,25 +100,16 @@ class BlockWalk {
 public:
     static constexpr std::size_t piece = 1024;
 
+    /// Errors in the name of `operation`: a format or options that make no sense; lines that overlap.
     BlockWalk(std::string_view operation, const BlockFormat& format, Lines<const float> x, const BlockOptions& options)
-        : format_(format), options_(options), x_(x), grid_(format, x.lines, x.length) {
-        inspect_block_format(format, [operation](const char* what) { fail(operation, ": block format: ", what); });
-        check_options(operation, format.element, options.element);
-        check_lines(operation, "input", x);
-        const Rounding rounding = options.element.rounding;
-        if (rounding == Rounding::up || rounding == Rounding::down)
-            fail(operation, ": rounding is ", name(rounding),
-                 "; expected nearest_even, nearest_away, toward_zero or stochastic");
-        check(options.element.overflow == Overflow::saturate, operation,
-              ": overflow is to_infinity; expected saturate: elements beyond the largest one are saturated");
-        if (options.transformer_engine_bits &&
-            (format.element != e2m1 || rounding != Rounding::stochastic || options.element.bits != 8))
-            fail(operation, ": transformer_engine_bits is for e2m1 elements, stochastic rounding and 8 bits");
-        if (options.tensor_amax && !is_nan(*options.tensor_amax) &&
-            std::bit_cast<std::uint32_t>(*options.tensor_amax) > infinity_word)
-            fail(operation, ": tensor_amax is ", *options.tensor_amax, "; expected a number of at least 0");
-        tensor_ = tensor_scale(format, format.tensor_scale ? tensor_amax() : 1.0f);
-    }
+        : format_(checked(operation, format, x, options)),
+          options_(options),
+          x_(x),
+          grid_(format, x.lines, x.length),
+          band_rows_(std::max<std::size_t>(1, 2 * piece / std::max<std::size_t>(1, grid_.across * x.length))),
+          words_({.pool = options.pool}, band_rows_ * grid_.columns),
+          scales_({.pool = options.pool}, band_rows_ * grid_.columns),
+          tensor_(tensor_scale(format, format.tensor_scale ? tensor_amax() : 1.0f)) {}
 
     [[nodiscard]] const BlockGrid& grid() const noexcept { return grid_; }
     [[nodiscard]] const TensorScale& tensor() const noexcept { return tensor_; }
@@ -125,12 +119,11 @@ public:
     template <class Band, class Piece>
     void run(Band&& use_band, Piece&& use_piece) {
         if (x_.lines == 0 || x_.length == 0) return;
-        const std::size_t band_rows = std::max<std::size_t>(1, 2 * piece / (grid_.across * x_.length));
-        for (std::size_t row = 0; row < grid_.rows; row += band_rows) {
+        for (std::size_t row = 0; row < grid_.rows; row += band_rows_) {
             first_line_ = row * grid_.across;
-            const std::size_t rows = std::min(band_rows, grid_.rows - row);
+            const std::size_t rows = std::min(band_rows_, grid_.rows - row);
             make_scales(row, rows);
-            use_band(row, std::span<const BlockScale>(scales_));
+            use_band(row, std::span<const BlockScale>(scales_.span()).first(rows * grid_.columns));
             const std::size_t lines = std::min(rows * grid_.across, x_.lines - first_line_);
             for (std::size_t begin = 0; begin < lines * x_.length; begin += piece)
                 use_piece(begin, std::min(piece, lines * x_.length - begin));
@@ -140,13 +133,14 @@ public:
     /// Calls `use(line, position, offset, count, scale)` for the segments of elements `begin` and following of a band.
     /// A segment lies in one block and one line.
     template <class Use>
-    void segments(std::size_t begin, std::size_t count, Use&& use) const {
+    void segments(std::size_t begin, std::size_t count, Use&& use) {
+        const BlockScale* const scales = scales_.data();
         std::size_t line = begin / grid_.length, position = begin % grid_.length;
         std::size_t row = line / grid_.across, column = position / grid_.along;
         for (std::size_t offset = 0; offset < count;) {
             const std::size_t end = std::min((column + 1) * grid_.along, grid_.length);
             const std::size_t taken = std::min(end - position, count - offset);
-            use(first_line_ + line, position, offset, taken, scales_[row * grid_.columns + column]);
+            use(first_line_ + line, position, offset, taken, scales[row * grid_.columns + column]);
             offset += taken;
             position += taken;
             if (position == end) ++column;
@@ -158,7 +152,7 @@ public:
     }
 
     /// Scaled elements of a piece, ready to be rounded: no NaN where the element format has none.
-    void load(std::size_t begin, std::span<float> v) const {
+    void load(std::size_t begin, std::span<float> v) {
         const bool no_negative_zero = format_.tensor_scale && format_.rule == ScaleRule::transformer_engine;
         segments(begin, v.size(),
                  [&](std::size_t line, std::size_t position, std::size_t offset, std::size_t count,
@@ -191,6 +185,26 @@ public:
     }
 
 private:
+    static const BlockFormat& checked(std::string_view operation, const BlockFormat& format,
+                                      const Lines<const float>& x, const BlockOptions& options) {
+        inspect_block_format(format, [operation](const char* what) { fail(operation, ": block format: ", what); });
+        check_options(operation, format.element, options.element);
+        check_lines(operation, "input", x);
+        const Rounding rounding = options.element.rounding;
+        if (rounding == Rounding::up || rounding == Rounding::down)
+            fail(operation, ": rounding is ", name(rounding),
+                 "; expected nearest_even, nearest_away, toward_zero or stochastic");
+        check(options.element.overflow == Overflow::saturate, operation,
+              ": overflow is to_infinity; expected saturate: a block's elements are saturated");
+        if (options.transformer_engine_bits &&
+            (format.element != e2m1 || rounding != Rounding::stochastic || options.element.bits != 8))
+            fail(operation, ": transformer_engine_bits is for e2m1 elements, stochastic rounding and 8 bits");
+        const float amax = options.tensor_amax.value_or(1.0f);
+        if (!is_nan(amax) && std::bit_cast<std::uint32_t>(amax) > infinity_word)
+            fail(operation, ": tensor_amax is ", amax, "; expected a number of at least 0");
+        return format;
+    }
+
     [[nodiscard]] float tensor_amax() const noexcept {
         if (options_.tensor_amax) return *options_.tensor_amax;
         std::uint32_t word = 0;
@@ -203,26 +217,27 @@ private:
         const bool given = options_.tensor_amax && !format_.tensor_scale && format_.along == whole_dimension &&
                            format_.across == whole_dimension;
         const bool choose = format_.four_over_six != FourOverSix::off;
-        words_.assign(rows * grid_.columns, 0);
+        const auto all_words = words_.span().first(rows * grid_.columns);
+        std::fill(all_words.begin(), all_words.end(), 0u);
         const std::size_t first = first_row * grid_.across;
         const std::size_t last = std::min(first + rows * grid_.across, x_.lines);
         for (std::size_t line = first; line < last; ++line) {
-            std::uint32_t* const words = words_.data() + (line - first) / grid_.across * grid_.columns;
+            std::uint32_t* const words = all_words.data() + (line - first) / grid_.across * grid_.columns;
             const float* const x = x_.data + line * x_.stride;
             for (std::size_t c = 0; c < grid_.columns; ++c)
                 words[c] = std::max(
                     words[c], largest_word(x + c * grid_.along, std::min(grid_.along, x_.length - c * grid_.along)));
         }
-        scales_.resize(words_.size());
-        for (std::size_t i = 0; i < words_.size(); ++i) {
-            const float amax = std::bit_cast<float>(words_[i]);
-            scales_[i] = block_scale(format_, given && !is_nan(amax) ? *options_.tensor_amax : amax, tensor_);
-            if (choose && !scales_[i].nan()) {
+        BlockScale* const scales = scales_.data();
+        for (std::size_t i = 0; i < all_words.size(); ++i) {
+            const float amax = std::bit_cast<float>(all_words[i]);
+            scales[i] = block_scale(format_, given && !is_nan(amax) ? *options_.tensor_amax : amax, tensor_);
+            if (choose && !scales[i].nan()) {
                 const std::size_t line = first + i / grid_.columns * grid_.across, c = i % grid_.columns;
                 const Lines<const float> block{x_.data + line * x_.stride + c * grid_.along,
                                                std::min(grid_.across, x_.lines - line),
                                                std::min(grid_.along, x_.length - c * grid_.along), x_.stride};
-                scales_[i] = four_over_six_scale(format_, amax, tensor_, block);
+                scales[i] = four_over_six_scale(format_, amax, tensor_, block);
             }
         }
     }
@@ -246,13 +261,15 @@ private:
     BlockOptions options_;
     Lines<const float> x_;
     BlockGrid grid_;
+    std::size_t band_rows_;
+    Scratch<std::uint32_t> words_;
+    Scratch<BlockScale> scales_;
     TensorScale tensor_;
-    std::vector<std::uint32_t> words_;
-    std::vector<BlockScale> scales_;
     std::size_t first_line_ = 0;
 };
 
-/// out = the codes of x [lines,length] in blocks, and the scales. A second call with equal sizes allocates nothing.
+/// out = the codes of x [lines,length] in blocks, and the scales. With a pool, a second call of equal sizes allocates
+/// nothing.
 ///   scales                 formats/block_scale.hpp
 ///   elements               scaled, rounded as `options` say, saturated
 ///   NaN blocks             code 0; two levels: a NaN makes every block a NaN block
@@ -362,27 +379,6 @@ inline void decode_blocks(const BlockCodes& codes, Lines<float> out) {
                 offset += count;
             }
         }
-}
-
-/// 4-bit codes, two to a byte: the first of a pair in the low half. The last byte of an odd count has a zero half.
-/// Errors: the sizes do not fit; a code of more than 4 bits. Test: tests/formats/block_codes_test.cpp
-inline void pack_nibbles(std::span<const std::uint8_t> codes, std::span<std::uint8_t> packed) {
-    check(packed.size() == (codes.size() + 1) / 2, "pack_nibbles: ", codes.size(), " codes take ",
-          (codes.size() + 1) / 2, " bytes, not ", packed.size());
-    for (std::size_t i = 0; i < codes.size(); ++i)
-        check(codes[i] < 16, "pack_nibbles: code ", i, " is ", static_cast<int>(codes[i]), "; expected 0 to 15");
-    for (std::size_t i = 0; i < packed.size(); ++i) {
-        const std::uint8_t high = 2 * i + 1 < codes.size() ? codes[2 * i + 1] : std::uint8_t{0};
-        packed[i] = static_cast<std::uint8_t>(codes[2 * i] | (high << 4));
-    }
-}
-
-/// The codes of `pack_nibbles`. Error: the sizes do not fit.
-inline void unpack_nibbles(std::span<const std::uint8_t> packed, std::span<std::uint8_t> codes) {
-    check(packed.size() == (codes.size() + 1) / 2, "unpack_nibbles: ", codes.size(), " codes take ",
-          (codes.size() + 1) / 2, " bytes, not ", packed.size());
-    for (std::size_t i = 0; i < codes.size(); ++i)
-        codes[i] = static_cast<std::uint8_t>(i % 2 == 0 ? packed[i / 2] & 15u : packed[i / 2] >> 4);
 }
 
 }  // namespace unitscale
