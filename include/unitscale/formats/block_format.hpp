@@ -159,7 +159,7 @@ constexpr void inspect_block_format(const BlockFormat& format, Report&& report) 
 
 /// The block format, checked. In a constant expression a nonsensical one does not compile, and the compiler's message
 /// holds the reason. At run time it is an Error.
-/// Test: tests/formats/block_format_test.cpp
+/// Test: tests/formats/block_format_test.cpp, tests/structure/nonsensical_format.cpp
 [[nodiscard]] constexpr BlockFormat make_block_format(const BlockFormat& format) {
     inspect_block_format(format, [](const char* what) { fail("block format: ", what); });
     return format;
@@ -184,7 +184,8 @@ constexpr void inspect_block_format(const BlockFormat& format, Report&& report) 
     return make_block_format(format);
 }
 
-/// The numbers k/64 for k from -127 to 127, the elements of MXINT8: one exponent bit gives equal steps, as in int8_grid.
+/// The numbers k/64 for k from -127 to 127, the elements of MXINT8. One exponent bit gives equal steps, as in
+/// `int8_grid`.
 inline constexpr FloatFormat mxint8_element =
     make_format({.exponent_bits = 1, .mantissa_bits = 6, .bias = 1, .specials = Specials::none});
 

@@ -214,8 +214,8 @@ struct BlockScale {
 ///   torchao_float8       as transformer_engine, but scale S, by which elements are divided
 ///   deepgemm             f = fl(amax / max); v = fl(x fl(1 / f)); scale f
 ///   deepseek             as deepgemm, but v = fl(x / f)
-/// amax is at least `amax_floor`; amax = 0 gives scale 1. Powers of two: S is rounded down, f up, with an exponent field
-/// from 1 to 254. f = 0 by underflow gives q = FLT_MAX, and the block decodes to zeros.
+/// amax is at least `amax_floor`; amax = 0 gives scale 1. Powers of two: S is rounded down; f is rounded up, with an
+/// exponent field from 1 to 254. f = 0 by underflow gives q = FLT_MAX, and the block decodes to zeros.
 [[nodiscard]] constexpr BlockScale float_block_scale(const BlockFormat& format, float amax) noexcept {
     const bool powers = format.form == ScaleForm::power_of_two;
     const bool inverted = format.rule == ScaleRule::deepgemm || format.rule == ScaleRule::deepseek;
