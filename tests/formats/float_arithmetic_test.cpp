@@ -148,6 +148,23 @@ TEST_CASE("doubles are narrowed once, and floats are widened exactly") {
     CHECK((std::bit_cast<std::uint64_t>(widened(from_bits(0x7FC00000u))) >> 48) == 0x7FF8);
 }
 
+TEST_CASE("a double is rounded to float's precision as by way of float") {
+    std::size_t wrong = 0;
+    const std::vector<float> left = operands(20000, 5), right = operands(20000, 6);
+    for (std::size_t i = 0; i < left.size(); ++i) {
+        const double exact = widened(left[i]) * widened(right[i]);
+        const auto word = std::bit_cast<std::uint64_t>(rounded_to_float(exact));
+        wrong += word != std::bit_cast<std::uint64_t>(widened(narrowed(exact))) ? 1u : 0u;
+    }
+    CHECK(wrong == 0);
+    CHECK(rounded_to_float(0x1.ffffffp3) == 16.0);
+    CHECK(std::bit_cast<std::uint64_t>(rounded_to_float(0x1.ffffffp127)) == std::uint64_t{0x7FF} << 52);
+    CHECK(is_normal(1.0f));
+    CHECK(is_normal(from_bits(0x80800000u)));
+    CHECK(is_normal(from_bits(0x7F7FFFFFu)));
+    for (const std::uint32_t word : {0u, 0x007FFFFFu, 0x7F800000u, 0xFFC00000u}) CHECK(!is_normal(from_bits(word)));
+}
+
 TEST_CASE("neighbouring powers of two are taken from the bits") {
     for (const float x : operands(5000, 4)) {
         const float magnitude = from_bits(magnitude_word(x));

@@ -333,31 +333,37 @@ void check_lines(std::string_view operation, std::string_view argument, const Li
 [[nodiscard]] inline float four_over_six_error(const BlockFormat& format, const BlockScale& scale, float amax,
                                                const Lines<const float>& block) noexcept {
     constexpr std::size_t size = 16;
-    const auto bits = [](float x) { return std::bit_cast<std::uint32_t>(x); };
-    std::array<float, 8> decoded;
+    constexpr auto bits = [](float x) { return std::bit_cast<std::uint32_t>(x); };
+    // Numbers of float in double: sums and products there, then one rounding.
+    const float p = format.tensor_max();
+    std::array<double, 8> decoded;
     for (std::uint32_t code = 0; code < decoded.size(); ++code) {
-        const float product = rounded_product(e2m1.magnitude<float>(code), scale.value);
-        decoded[code] = rounded_quotient(rounded_product(product, amax), format.tensor_max());
+        const double value = widened(e2m1.magnitude<float>(code)) * widened(scale.value);  // a float
+        const double product = rounded_to_float(value * widened(amax)), quotient = product / widened(p);
+        const bool normal = std::bit_cast<std::uint64_t>(quotient) > std::bit_cast<std::uint64_t>(0x1p-126);
+        decoded[code] = normal ? rounded_to_float(quotient) : widened(rounded_quotient(narrowed(product), p));
     }
-    std::array<float, size> sums{}, v;
+    const bool squared = format.four_over_six == FourOverSix::squared_error;
+    std::array<double, size> sums{};
+    std::array<float, size> v;
     for (std::size_t line = 0; line < block.lines; ++line) {
         const float* const x = block.data + line * block.stride;
         BlockScaler::encode(e2m1, scale.encode, x, v.data(), block.length);
         for (std::size_t i = 0; i < block.length; ++i) {
-            const std::uint32_t a = magnitude_word(v[i]), sign = bits(x[i]) & sign_word;
+            const std::uint32_t a = magnitude_word(v[i]);
             const int code = (a > bits(0.25f)) + (a >= bits(0.75f)) + (a > bits(1.25f)) + (a >= bits(1.75f)) +
                              (a > bits(2.5f)) + (a >= bits(3.5f)) + (a > bits(5.0f));
-            // With both signs turned if x is negative: the magnitude of the difference is equal.
-            const float minus = std::bit_cast<float>(bits(x[i]) ^ sign ^ sign_word);
-            const float e = rounded_sum(decoded[static_cast<std::size_t>(code)], minus);
-            const bool squared = format.four_over_six == FourOverSix::squared_error;
-            const float error = squared ? rounded_product(e, e) : std::bit_cast<float>(magnitude_word(e));
-            sums[line] = rounded_sum(sums[line], error);
+            // x and its element have one sign, so magnitudes give the magnitude of their difference.
+            const double magnitude = widened(std::bit_cast<float>(magnitude_word(x[i])));
+            const double e = rounded_to_float(decoded[static_cast<std::size_t>(code)] - magnitude);
+            const double absolute = std::bit_cast<double>(std::bit_cast<std::uint64_t>(e) & ~(std::uint64_t{1} << 63));
+            const double error = squared ? rounded_to_float(e * e) : absolute;
+            sums[line] = rounded_to_float(sums[line] + error);
         }
     }
     for (std::size_t half = block.lines > 1 ? size / 2 : 0; half > 0; half /= 2)
-        for (std::size_t i = 0; i < half; ++i) sums[i] = rounded_sum(sums[i], sums[i + half]);
-    return sums[0];
+        for (std::size_t i = 0; i < half; ++i) sums[i] = rounded_to_float(sums[i] + sums[i + half]);
+    return narrowed(sums[0]);
 }
 
 /// The scale of a block [lines,length] of Four Over Six: amax maps to 4 if that gives a strictly smaller error, else to

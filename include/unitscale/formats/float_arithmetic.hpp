@@ -53,8 +53,21 @@ namespace unitscale {
     return std::bit_cast<float>(static_cast<std::uint32_t>(rounded) | (static_cast<std::uint32_t>(word >> 63) << 31));
 }
 
+/// A double rounded to the nearest float, as a double: `narrowed` without the way to float and back, where float's
+/// number is normal.
+[[nodiscard]] constexpr double rounded_to_float(double x) noexcept {
+    const auto word = std::bit_cast<std::uint64_t>(x);
+    const auto field = static_cast<std::uint32_t>(word >> 52) & 0x7FFu;
+    if (field - 897u >= 1150u - 897u) return widened(narrowed(x));
+    return std::bit_cast<double>((word + 0x0FFFFFFFu + ((word >> 29) & 1)) & ~std::uint64_t{0x1FFFFFFF});
+}
+
+/// Whether x is a normal number: neither zero, subnormal, infinite nor NaN.
+[[nodiscard]] constexpr bool is_normal(float x) noexcept { return magnitude_word(x) - 0x00800000u < 0x7F000000u; }
+
 /// fl(a b). The product of two floats is exact in double.
 [[nodiscard]] constexpr float rounded_product(float a, float b) noexcept {
+    if (is_normal(a) && is_normal(b)) return narrowed(widened(a) * widened(b));
     if (is_nan(a) || is_nan(b) || (is_infinite(a) && is_zero(b)) || (is_zero(a) && is_infinite(b)))
         return std::numeric_limits<float>::quiet_NaN();
     return narrowed(widened(a) * widened(b));
