@@ -23,8 +23,8 @@ struct Matrix {
 
     Matrix(std::size_t line_count, std::size_t line_length)
         : lines(line_count), length(line_length), data(line_count * line_length) {}
-    [[nodiscard]] Lines<const float> view() const { return {data.data(), lines, length, length}; }
-    [[nodiscard]] Lines<float> view() { return {data.data(), lines, length, length}; }
+    [[nodiscard]] MatrixLines<const float> view() const { return {data.data(), lines, length, length}; }
+    [[nodiscard]] MatrixLines<float> view() { return {data.data(), lines, length, length}; }
 };
 
 Matrix quantised(const BlockFormat& format, const Matrix& x, const BlockOptions& options = {}) {
@@ -78,7 +78,7 @@ float apply(float x, const BlockFactor& factor) {
     if (is_nan(x) || is_nan(f)) return from_bits(reference::nan_bits);
     const std::uint32_t sign = (bits_of(x) ^ bits_of(f)) & 0x80000000u;
     if (is_infinite(x) || is_infinite(f)) {
-        if (is_zero(x) || is_zero(f)) return from_bits(reference::nan_bits);
+        if (is_any_zero(x) || is_any_zero(f)) return from_bits(reference::nan_bits);
         return from_bits(reference::infinity_bits | sign);
     }
     const float result = factor.divides ? fl(to_double(x) / to_double(f)) : fl(to_double(x) * to_double(f));
@@ -95,7 +95,7 @@ Matrix naive(const BlockFormat& format, const Matrix& x, const BlockOptions& opt
     const auto larger = [](float a, float b) { return magnitude_word(b) > magnitude_word(a) ? b : a; };
     float tensor_amax = 0;
     for (const float e : x.data) tensor_amax = from_bits(magnitude_word(larger(tensor_amax, e)));
-    const TensorScale tensor = tensor_scale(format, tensor_amax);
+    const TensorNumbers tensor = tensor_numbers(format, tensor_amax);
     for (std::size_t top = 0; top < x.lines; top += across)
         for (std::size_t left = 0; left < x.length; left += along) {
             float amax = 0;
@@ -110,8 +110,8 @@ Matrix naive(const BlockFormat& format, const Matrix& x, const BlockOptions& opt
                 float rounded = 0;
                 if (!is_nan(v) || format.element.has_nan())
                     rounded = quantise_one(format.element, v, options.element, at);
-                const bool clears = format.tensor_scale && format.rule == ScaleRule::transformer_engine;
-                if (clears && is_zero(v)) rounded = 0;
+                const bool clears = format.tensor_scale && format.rule == BlockRule::transformer_engine;
+                if (clears && is_any_zero(v)) rounded = 0;
                 out.data[at] = scale.nan() ? from_bits(reference::nan_bits) : apply(rounded, scale.decode);
             });
         }
@@ -127,7 +127,7 @@ std::vector<BlockFormat> all_formats() {
     formats.push_back(make_block_format({.element = e4m3fnuz, .along = 7, .across = 3, .scale = e5m2}));
     formats.push_back(make_block_format({.element = e5m2, .along = 128, .form = ScaleForm::float32}));
     formats.push_back(make_block_format(
-        {.element = e3m4, .along = 5, .across = 2, .form = ScaleForm::float32, .rule = ScaleRule::torchao_float8}));
+        {.element = e3m4, .along = 5, .across = 2, .form = ScaleForm::float32, .rule = BlockRule::torchao_float8}));
     return formats;
 }
 
@@ -171,8 +171,8 @@ TEST_CASE("one scale per block is stored, with the tensor's number") {
     CHECK(codes.scales.empty());
     CHECK(codes.codes.size() == 1400);
     const float amax = std::bit_cast<float>(largest_word(x.data.data() + 70 * 4 + 64, 6));
-    CHECK(codes.scale_codes[4 * 3 + 2] == block_scale(mxfp4, amax, tensor_scale(mxfp4)).code);
-    CHECK(scale_value(codes, 4, 2) == block_scale(mxfp4, amax, tensor_scale(mxfp4)).value);
+    CHECK(codes.scale_codes[4 * 3 + 2] == block_scale(mxfp4, amax, tensor_numbers(mxfp4)).code);
+    CHECK(scale_value(codes, 4, 2) == block_scale(mxfp4, amax, tensor_numbers(mxfp4)).value);
     encode_blocks(fp8_square, x.view(), codes);
     CHECK(codes.scale_codes.empty());
     CHECK(codes.scales.size() == 1);
@@ -316,11 +316,11 @@ TEST_CASE("signal-to-noise ratios of unit normals are those of the reference imp
     BlockOptions engine_bits = stochastic;
     engine_bits.transformer_engine_bits = true;
     rows.push_back({nvfp4, 20.43, {}});
-    rows.push_back({by_rule(ScaleRule::torchao, nvfp4), 20.43, {}});
+    rows.push_back({by_rule(BlockRule::torchao, nvfp4), 20.43, {}});
     rows.push_back({changed(nvfp4,
                             [](BlockFormat& f) {
                                 f.tensor_scale = false;
-                                f.rule = ScaleRule::torchao;
+                                f.rule = BlockRule::torchao;
                             }),
                     20.43,
                     {}});
@@ -410,15 +410,15 @@ TEST_CASE("NaN and infinity in a block") {
     BlockFormat format = fp8_tile;
     format.element = e2m1;
     CHECK(nans(quantised(format, one)).empty());
-    CHECK(is_zero(quantised(format, one).data[70]));
+    CHECK(is_any_zero(quantised(format, one).data[70]));
     CHECK(quantised(format, one).data[71] == x.data[71]);
 
     one.data[70] = -infinite;
     CHECK(quantised(fp8_tile, one).data[70] == -448.0f);
     format = mxfp8_e4m3;
-    format.non_finite = NonFinite::saturate;
+    format.non_finite = NonFiniteAmax::saturate;
     CHECK(is_infinite(quantised(format, one).data[70]));  // 448 2^127
-    CHECK(is_zero(quantised(format, one).data[71]));
+    CHECK(is_any_zero(quantised(format, one).data[71]));
     encode_blocks(format, one.view(), codes);
     CHECK(codes.codes[70] == (e4m3.max_code() | 0x80));
     CHECK(codes.scale_codes[2] == 254);
@@ -438,7 +438,7 @@ TEST_CASE("signs of zeros: kept, but by TransformerEngine's two levels only for 
     encode_blocks(mxfp4, x.view(), codes);
     CHECK(std::vector<std::uint8_t>(codes.codes.begin(), codes.codes.begin() + 4) ==
           std::vector<std::uint8_t>{7, 8, 8, 0});
-    encode_blocks(by_rule(ScaleRule::torchao, nvfp4), x.view(), codes);
+    encode_blocks(by_rule(BlockRule::torchao, nvfp4), x.view(), codes);
     CHECK(codes.codes[1] == 8);
     encode_blocks(nvfp4, x.view(), codes);
     CHECK(std::vector<std::uint8_t>(codes.codes.begin(), codes.codes.begin() + 4) ==
@@ -462,8 +462,8 @@ TEST_CASE("blocks whose scale is 0 have codes of 6 and decode to 0") {
     CHECK(codes.codes[16] == 7);
     CHECK(codes.codes[17] == 15);
     const Matrix q = quantised(nvfp4, x);
-    CHECK((is_zero(q.data[16]) && is_zero(q.data[17])));
-    CHECK(quantised(by_rule(ScaleRule::torchao, nvfp4), x).data[16] == 0.0f);
+    CHECK((is_any_zero(q.data[16]) && is_any_zero(q.data[17])));
+    CHECK(quantised(by_rule(BlockRule::torchao, nvfp4), x).data[16] == 0.0f);
 }
 
 TEST_CASE("a zero tensor decodes to zeros in every format, and a flushed block too") {
@@ -476,9 +476,9 @@ TEST_CASE("a zero tensor decodes to zeros in every format, and a flushed block t
     x.data[3] = from_bits(0x007FFFFFu);
     x.data[40] = from_bits(0x00800000u);
     BlockFormat format = mxfp8_e5m2;
-    CHECK(!is_zero(quantised(format, x).data[3]));
+    CHECK(!is_any_zero(quantised(format, x).data[3]));
     format.flush_subnormal_blocks = true;
-    CHECK(is_zero(quantised(format, x).data[3]));
+    CHECK(is_any_zero(quantised(format, x).data[3]));
     CHECK(bits_of(quantised(format, x).data[40]) == 0x00800000u);
 }
 
@@ -562,7 +562,7 @@ TEST_CASE("Four Over Six decodes with its own number, and never with a larger er
     CHECK(count_different(q.data, decoded.data) == 0);
     // The choice 6 alone, by the scales of a format that maps A to 6 * 256.
     std::size_t fours = 0;
-    const TensorScale tensor = tensor_scale(format, codes.number);
+    const TensorNumbers tensor = tensor_numbers(format, codes.number);
     for (std::size_t i = 0; i < 32; ++i)
         for (std::size_t c = 0; c < 16; ++c) {
             const float amax = std::bit_cast<float>(largest_word(x.data.data() + 256 * i + 16 * c, 16));
@@ -586,8 +586,8 @@ TEST_CASE("Four Over Six decodes with its own number, and never with a larger er
 
 TEST_CASE("errors of blocks name the function and the argument") {
     std::vector<float> x(64), out(64);
-    const Lines<const float> in{x.data(), 2, 32, 32};
-    const Lines<float> to{out.data(), 2, 32, 32};
+    const MatrixLines<const float> in{x.data(), 2, 32, 32};
+    const MatrixLines<float> to{out.data(), 2, 32, 32};
     const auto message = [&](const BlockFormat& format, const BlockOptions& options) {
         const std::string of_quantise = error_of([&] { quantise_blocks(format, in, to, options); });
         BlockCodes codes;

@@ -77,8 +77,8 @@ TEST_CASE("block formats and their variants are found by their names") {
     CHECK(names.size() == 24 + 4 + 10 + 2);
     CHECK(find_block_format("mxfp4_even").exponent == ExponentRounding::even);
     CHECK(find_block_format("mxfp8_e4m3_rceil").exponent == ExponentRounding::rceil);
-    CHECK(find_block_format("nvfp4_torchao").rule == ScaleRule::torchao);
-    CHECK(find_block_format("fp8_tile_deepseek").rule == ScaleRule::deepseek);
+    CHECK(find_block_format("nvfp4_torchao").rule == BlockRule::torchao);
+    CHECK(find_block_format("fp8_tile_deepseek").rule == BlockRule::deepseek);
     CHECK(name(mine) == "e2m1_24x1_ue5m3b15fnuz");
     BlockFormat lines{.element = mxint8_element, .along = whole_dimension};
     CHECK(name(lines) == "int8_wholex1_e8m0");
@@ -116,7 +116,7 @@ TEST_CASE("a nonsensical block format is an error that names the fault") {
           "the smallest number is below float's 2^-149: lower bias or mantissa_bits");
     CHECK(message({.element = e4m3, .scale = bf16}) == "scale codes must fit a byte");
     CHECK(message({.element = e4m3, .scale = e2m3}) == "the scale format needs a NaN, the mark of blocks with a NaN");
-    for (const ScaleRule rule : {ScaleRule::deepgemm, ScaleRule::deepseek, ScaleRule::torchao_float8})
+    for (const BlockRule rule : {BlockRule::deepgemm, BlockRule::deepseek, BlockRule::torchao_float8})
         CHECK(message({.element = e2m1, .scale = e4m3, .rule = rule}) ==
               "scale codes with a mantissa follow the rule transformer_engine or torchao");
     CHECK(message({.element = e2m1, .tensor_scale = true}) ==
@@ -131,7 +131,7 @@ TEST_CASE("a nonsensical block format is an error that names the fault") {
         CHECK(message({.element = e4m3, .form = ScaleForm::float32, .amax_floor = floor}) ==
               "amax_floor must be 0 to 2^127");
     CHECK(message({.element = e4m3, .amax_floor = 1e-4}) == "amax_floor is for scales in float");
-    CHECK(message({.element = e4m3, .non_finite = NonFinite::unit_scale}) == "unit_scale is for scales in float");
+    CHECK(message({.element = e4m3, .non_finite = NonFiniteAmax::unit_scale}) == "unit_scale is for scales in float");
     CHECK(message({.element = e4m3, .form = ScaleForm::float32, .flush_subnormal_blocks = true}) ==
           "flush_subnormal_blocks is for scale codes of powers of two");
     CHECK(message({.element = e2m1, .scale = e4m3, .flush_subnormal_blocks = true}) ==
@@ -151,7 +151,7 @@ TEST_CASE("a nonsensical block format is an error that names the fault") {
     for (const auto change :
          {+[](BlockFormat& f) { f.across = 8; }, +[](BlockFormat& f) { f.along = 32; },
           +[](BlockFormat& f) { f.element = e2m3; }, +[](BlockFormat& f) { f.scale = e5m2; },
-          +[](BlockFormat& f) { f.tensor_scale = false; }, +[](BlockFormat& f) { f.rule = ScaleRule::torchao; }}) {
+          +[](BlockFormat& f) { f.tensor_scale = false; }, +[](BlockFormat& f) { f.rule = BlockRule::torchao; }}) {
         BlockFormat changed = choice;
         change(changed);
         CHECK(message(changed) == place);
@@ -162,25 +162,25 @@ TEST_CASE("a nonsensical block format is an error that names the fault") {
 
 TEST_CASE("a library's rule brings the library's defaults") {
     constexpr BlockFormat plain{.element = e4m3, .along = 128, .form = ScaleForm::float32};
-    const BlockFormat engine = by_rule(ScaleRule::transformer_engine, plain);
+    const BlockFormat engine = by_rule(BlockRule::transformer_engine, plain);
     CHECK(engine == fp8_tile);
     CHECK(engine.form == ScaleForm::power_of_two);
     CHECK(engine.amax_floor.number() == 0.0);
-    CHECK(engine.non_finite == NonFinite::unit_scale);
-    const BlockFormat torchao = by_rule(ScaleRule::torchao, engine);
+    CHECK(engine.non_finite == NonFiniteAmax::unit_scale);
+    const BlockFormat torchao = by_rule(BlockRule::torchao, engine);
     CHECK(torchao.form == ScaleForm::float32);
     CHECK(torchao.amax_floor.number() == 1e-12);
-    CHECK(torchao.non_finite == NonFinite::nan_block);
-    for (const ScaleRule rule : {ScaleRule::deepgemm, ScaleRule::deepseek}) {
+    CHECK(torchao.non_finite == NonFiniteAmax::nan_block);
+    for (const BlockRule rule : {BlockRule::deepgemm, BlockRule::deepseek}) {
         const BlockFormat deep = by_rule(rule, engine);
         CHECK(deep.rule == rule);
         CHECK(deep.form == ScaleForm::float32);
         CHECK(deep.amax_floor.number() == 1e-4);
-        CHECK(deep.non_finite == NonFinite::nan_block);
+        CHECK(deep.non_finite == NonFiniteAmax::nan_block);
     }
-    CHECK(by_rule(ScaleRule::torchao, mine).non_finite == NonFinite::saturate);
-    CHECK(by_rule(ScaleRule::transformer_engine, mine) == mine);
-    CHECK(by_rule(ScaleRule::torchao, nvfp4).non_finite == NonFinite::nan_block);
-    CHECK(error_of([] { static_cast<void>(by_rule(ScaleRule::deepgemm, nvfp4)); }) ==
+    CHECK(by_rule(BlockRule::torchao, mine).non_finite == NonFiniteAmax::saturate);
+    CHECK(by_rule(BlockRule::transformer_engine, mine) == mine);
+    CHECK(by_rule(BlockRule::torchao, nvfp4).non_finite == NonFiniteAmax::nan_block);
+    CHECK(error_of([] { static_cast<void>(by_rule(BlockRule::deepgemm, nvfp4)); }) ==
           "block format: scale codes with a mantissa follow the rule transformer_engine or torchao");
 }

@@ -36,7 +36,7 @@ BlockFormat with(BlockFormat format, auto change) {
 }
 
 BlockScale scale_of(const BlockFormat& format, float amax, float tensor_amax = 1) {
-    return block_scale(format, amax, tensor_scale(format, tensor_amax));
+    return block_scale(format, amax, tensor_numbers(format, tensor_amax));
 }
 
 /// Positive numbers of every exponent: random, powers of two, and the neighbours of these and of short numbers.
@@ -73,7 +73,7 @@ int expected_exponent(const BlockFormat& format, float amax) {
 
 }  // namespace
 
-static_assert(block_scale(mxfp8_e4m3, 150.0f, tensor_scale(mxfp8_e4m3)).code == 126);
+static_assert(block_scale(mxfp8_e4m3, 150.0f, tensor_numbers(mxfp8_e4m3)).code == 126);
 
 TEST_CASE("amax 150 and 957 in e4m3: the exponents of the four roundings") {
     struct Example {
@@ -186,7 +186,7 @@ TEST_CASE("infinite and NaN amax of power-of-two codes") {
             CHECK(scale.code == 255);
             CHECK(is_nan(scale.decode.value));
         }
-        const BlockFormat saturating = with(format, [](BlockFormat& f) { f.non_finite = NonFinite::saturate; });
+        const BlockFormat saturating = with(format, [](BlockFormat& f) { f.non_finite = NonFiniteAmax::saturate; });
         CHECK(scale_of(saturating, infinity).code == 254);
         CHECK(bits_of(scale_of(saturating, infinity).encode.value) == 0x00400000u);
         CHECK(scale_of(saturating, quiet_nan).code == 255);
@@ -195,7 +195,7 @@ TEST_CASE("infinite and NaN amax of power-of-two codes") {
 
 TEST_CASE("flushed blocks have the least scale and a multiplier of zero") {
     const BlockFormat format = with(mxfp8_e5m2, [](BlockFormat& f) { f.flush_subnormal_blocks = true; });
-    CHECK(is_zero(scale_of(format, from_bits(0x007FFFFFu)).encode.value));
+    CHECK(is_any_zero(scale_of(format, from_bits(0x007FFFFFu)).encode.value));
     CHECK(scale_of(format, from_bits(0x007FFFFFu)).code == 0);
     CHECK(scale_of(format, from_bits(0x00800000u)).encode.value == 0x1p127f);
     CHECK(scale_of(mxfp8_e5m2, from_bits(0x007FFFFFu)).encode.value == 0x1p127f);
@@ -218,8 +218,8 @@ TEST_CASE("scale codes with a mantissa are made by each library's operations") {
         return lattice.round(lattice.find(x), Rounding::nearest_even, Overflow::saturate, 0, 0);
     };
     const BlockFormat engine_one = with(nvfp4, [](BlockFormat& f) { f.tensor_scale = false; });
-    const BlockFormat torchao_one = by_rule(ScaleRule::torchao, engine_one);
-    const BlockFormat torchao = by_rule(ScaleRule::torchao, nvfp4);
+    const BlockFormat torchao_one = by_rule(BlockRule::torchao, engine_one);
+    const BlockFormat torchao = by_rule(BlockRule::torchao, nvfp4);
     std::size_t wrong = 0, subnormal = 0, zero = 0, clamped = 0;
     const auto count = [&](const BlockScale& got, const reference::Result& s, float q, float decode) {
         const bool equal = got.code == s.code && bits_of(got.value) == s.word() &&
@@ -233,14 +233,14 @@ TEST_CASE("scale codes with a mantissa are made by each library's operations") {
         const float b = numbers[i];
         const float scaling = fl(std::ldexp(1.0, static_cast<int>(i % 24)));  // A is 1 to 2^23 times b
         const float a = least(times(b, scaling), float_max);
-        if (is_zero(a)) continue;
+        if (is_any_zero(a)) continue;
 
         // TransformerEngine, two levels.
         const float forward = least(over(2688, a), float_max), inverse = over(1, forward);
         reference::Result s = e4m3_code(least(times(b, times(forward, over(1, 6))), 448));
         const auto value = [&] { return from_bits(s.word()); };
         float divisor = times(value(), inverse);
-        float q = is_zero(divisor) ? float_max : least(over(1, divisor), float_max);
+        float q = is_any_zero(divisor) ? float_max : least(over(1, divisor), float_max);
         const float product = times(value(), a);
         if (!is_infinite(product)) count(scale_of(nvfp4, b, a), s, q, times(product, over(1, 2688)));
         subnormal += s.code > 0 && s.code < 8 ? 1u : 0u;
@@ -248,10 +248,10 @@ TEST_CASE("scale codes with a mantissa are made by each library's operations") {
 
         // torchao, two levels. A quotient by T = 0 is infinite, or 0 where torchao makes NaN of 0/0.
         const float t = over(a, 2688);
-        float wanted = is_zero(over(b, 6)) ? 0.0f : is_zero(t) ? infinity : over(over(b, 6), t);
+        float wanted = is_any_zero(over(b, 6)) ? 0.0f : is_any_zero(t) ? infinity : over(over(b, 6), t);
         clamped += to_double(wanted) < 0x1p-6 ? 1u : 0u;
         s = e4m3_code(to_double(wanted) < 0x1p-6 ? 0x1p-6f : least(wanted, 448));
-        const float inverse_t = is_zero(t) ? infinity : over(1, t);
+        const float inverse_t = is_any_zero(t) ? infinity : over(1, t);
         count(scale_of(torchao, b, a), s, is_infinite(inverse_t) ? infinity : over(inverse_t, value()),
               times(t, value()));
 
@@ -273,26 +273,26 @@ TEST_CASE("two levels: zero, infinite and NaN tensors") {
     const BlockScale zero = scale_of(nvfp4, from_bits(0), from_bits(0));
     CHECK(zero.code == 0);
     CHECK(zero.encode.value == float_max);
-    CHECK(is_zero(zero.decode.value));
-    CHECK(tensor_scale(nvfp4, from_bits(0)).forward == 1.0f);
-    CHECK(tensor_scale(nvfp4, infinity).forward == 1.0f);
-    CHECK(tensor_scale(nvfp4, 1e-38f).forward == float_max);
+    CHECK(is_any_zero(zero.decode.value));
+    CHECK(tensor_numbers(nvfp4, from_bits(0)).forward == 1.0f);
+    CHECK(tensor_numbers(nvfp4, infinity).forward == 1.0f);
+    CHECK(tensor_numbers(nvfp4, 1e-38f).forward == float_max);
     CHECK(scale_of(nvfp4, 6.0f, infinity).value == 1.0f);
     CHECK(scale_of(nvfp4, infinity, infinity).value == 448.0f);
     CHECK(is_infinite(scale_of(nvfp4, infinity, infinity).decode.value));
     CHECK(scale_of(nvfp4, 6.0f, quiet_nan).nan());
     CHECK(scale_of(nvfp4, quiet_nan, quiet_nan).code == e4m3.nan_code());
 
-    const BlockFormat torchao = by_rule(ScaleRule::torchao, nvfp4);
+    const BlockFormat torchao = by_rule(BlockRule::torchao, nvfp4);
     CHECK(scale_of(torchao, from_bits(0), 1.0f).value == 0x1p-6f);
     CHECK(scale_of(torchao, from_bits(0), from_bits(0)).value == 0x1p-6f);  // NaN in torchao
     CHECK(scale_of(torchao, from_bits(0), from_bits(0)).encode.value == 1.0f);
     CHECK(scale_of(torchao, infinity, infinity).nan());
     CHECK(scale_of(torchao, quiet_nan, quiet_nan).nan());
     CHECK(scale_of(torchao, 1.0f, quiet_nan).nan());
-    CHECK(tensor_scale(torchao, 2688.0f).number == 1.0f);
-    CHECK(tensor_scale(nvfp4, 2688.0f).number == 2688.0f);
-    CHECK(tensor_scale(mxfp4, 2688.0f).number == 1.0f);
+    CHECK(tensor_numbers(torchao, 2688.0f).number == 1.0f);
+    CHECK(tensor_numbers(nvfp4, 2688.0f).number == 2688.0f);
+    CHECK(tensor_numbers(mxfp4, 2688.0f).number == 1.0f);
 }
 
 TEST_CASE("a tensor's amax above FLT_MAX / 448 decodes to infinity, or in the other order to numbers") {
@@ -312,15 +312,15 @@ TEST_CASE("a user's scale format keeps subnormal scales, and saturates") {
     CHECK(scale_of(format, 6.6f).value == 1.125f);            // 1.1 is nearer to 1.125 than to 1
     CHECK(scale_of(format, 6 * 0x1p-17f).value == 0x1p-17f);  // the least one
     CHECK(scale_of(format, 6 * 0x1p-17f).encode.value == 0x1p17f);
-    CHECK(is_zero(scale_of(format, 6 * 0x1p-19f).value));
+    CHECK(is_any_zero(scale_of(format, 6 * 0x1p-19f).value));
     CHECK(scale_of(format, 6 * 0x1p-19f).encode.value == float_max);
-    CHECK(is_zero(scale_of(format, 6 * 0x1p-19f).decode.value));
+    CHECK(is_any_zero(scale_of(format, 6 * 0x1p-19f).decode.value));
     CHECK(scale_of(format, 1e30f).value == ue5m3.max());
     CHECK(scale_of(format, infinity).nan());
     CHECK(scale_of(format, infinity).code == ue5m3.nan_code());
-    CHECK(scale_of(by_rule(ScaleRule::torchao, format), infinity).value == ue5m3.max());
-    CHECK(scale_of(by_rule(ScaleRule::torchao, format), quiet_nan).nan());
-    CHECK(scale_of(by_rule(ScaleRule::torchao, format), from_bits(1)).value == 0x1p-14f);
+    CHECK(scale_of(by_rule(BlockRule::torchao, format), infinity).value == ue5m3.max());
+    CHECK(scale_of(by_rule(BlockRule::torchao, format), quiet_nan).nan());
+    CHECK(scale_of(by_rule(BlockRule::torchao, format), from_bits(1)).value == 0x1p-14f);
 }
 
 TEST_CASE("scales in float are made by each library's operations") {
@@ -330,8 +330,8 @@ TEST_CASE("scales in float are made by each library's operations") {
         f.form = ScaleForm::power_of_two;
         return f;
     };
-    const BlockFormat torchao = by_rule(ScaleRule::torchao, engine);
-    const BlockFormat deepgemm = by_rule(ScaleRule::deepgemm, engine), deepseek = by_rule(ScaleRule::deepseek, engine);
+    const BlockFormat torchao = by_rule(BlockRule::torchao, engine);
+    const BlockFormat deepgemm = by_rule(BlockRule::deepgemm, engine), deepseek = by_rule(BlockRule::deepseek, engine);
     std::size_t wrong = 0;
     const auto expect = [&wrong](const BlockScale& got, float encode, bool divides, float value, bool decode_divides) {
         const bool equal = bits_of(got.encode.value) == bits_of(encode) && got.encode.divides == divides &&
@@ -340,7 +340,7 @@ TEST_CASE("scales in float are made by each library's operations") {
     };
     for (const float amax : numbers) {
         // TransformerEngine: S = 448 / amax.
-        float s = is_zero(amax) ? 1.0f : over(448, amax);
+        float s = is_any_zero(amax) ? 1.0f : over(448, amax);
         if (is_infinite(s)) s = float_max;
         expect(scale_of(engine, amax), s, false, over(1, s), false);
         const auto down = [](float x) { return from_bits(bits_of(x) & 0x7F800000u); };
@@ -373,14 +373,14 @@ TEST_CASE("zero, small, infinite and NaN amax of scales in float") {
     for (const float amax : {infinity, quiet_nan}) {
         CHECK(scale_of(fp8_tile, amax).value == 1.0f);  // the kernel's
         CHECK(scale_of(fp8_tile, amax).encode.value == 1.0f);
-        for (const ScaleRule rule :
-             {ScaleRule::torchao, ScaleRule::torchao_float8, ScaleRule::deepgemm, ScaleRule::deepseek}) {
+        for (const BlockRule rule :
+             {BlockRule::torchao, BlockRule::torchao_float8, BlockRule::deepgemm, BlockRule::deepseek}) {
             CHECK(scale_of(by_rule(rule, fp8_tile), amax).nan());
             CHECK(is_nan(scale_of(by_rule(rule, fp8_tile), amax).decode.value));
         }
     }
     BlockFormat format = fp8_tile;
-    format.non_finite = NonFinite::saturate;
+    format.non_finite = NonFiniteAmax::saturate;
     CHECK(scale_of(format, infinity).value == scale_of(format, float_max).value);
     CHECK(scale_of(format, quiet_nan).nan());
     // The least amax: of every rule, and of none.
@@ -388,14 +388,14 @@ TEST_CASE("zero, small, infinite and NaN amax of scales in float") {
     CHECK(scale_of(format, 0.25f).value == scale_of(format, 0.5f).value);
     CHECK(scale_of(format, from_bits(0)).value == scale_of(format, 0.5f).value);
     CHECK(scale_of(format, 0.75f).value == scale_of(fp8_tile, 0.75f).value);
-    for (const ScaleRule rule : {ScaleRule::torchao, ScaleRule::deepgemm, ScaleRule::deepseek}) {
+    for (const BlockRule rule : {BlockRule::torchao, BlockRule::deepgemm, BlockRule::deepseek}) {
         format = by_rule(rule, fp8_tile);
         CHECK(scale_of(format, from_bits(0)).value == scale_of(format, 1e-13f).value);
         format.amax_floor = 0.0;
         CHECK(scale_of(format, from_bits(0)).value == 1.0f);
     }
     // f underflows to 0: elements saturate, and decode to 0.
-    CHECK(is_zero(scale_of(format, from_bits(1)).value));
+    CHECK(is_any_zero(scale_of(format, from_bits(1)).value));
     CHECK(scale_of(format, from_bits(1)).encode == BlockFactor{float_max, false});
     // A power of two f has an exponent field of at least 1.
     format.form = ScaleForm::power_of_two;
@@ -414,7 +414,7 @@ TEST_CASE("factors of spans give the bits of single operations, wherever numbers
     std::size_t wrong_codes = 0, wrong_values = 0;
     for (const float f : magnitudes(600)) {
         for (const bool divides : {false, true}) {
-            if (divides && is_zero(f)) continue;
+            if (divides && is_any_zero(f)) continue;
             const BlockFactor factor{f, divides};
             std::vector<float> out(in.size());
             BlockScaler::encode(e4m3, factor, in.data(), out.data(), in.size());
@@ -441,7 +441,7 @@ TEST_CASE("Four Over Six takes 4 where it has strictly the smaller error") {
         x.resize(16);
         float amax = 0;
         for (const float e : x) amax = std::max(amax, std::abs(e));
-        const TensorScale tensor = tensor_scale(format, tensor_amax);
+        const TensorNumbers tensor = tensor_numbers(format, tensor_amax);
         const BlockScale got = four_over_six_scale(format, amax, tensor, {x.data(), 1, 16, 16});
         return to_double(got.value) / to_double(block_scale(format, amax, tensor).value);
     };
@@ -458,9 +458,9 @@ TEST_CASE("Four Over Six takes 4 where it has strictly the smaller error") {
     // The sums by hand.
     const std::vector<float> x{6, 5, 4.5, 4.5, 0.5, 0.5, 0.5};
     format.four_over_six_max = 256;
-    const TensorScale tensor = tensor_scale(format, 1536);
+    const TensorNumbers tensor = tensor_numbers(format, 1536);
     const BlockScale six = block_scale(format, 6, tensor), four = block_scale(format, 6, tensor, true);
-    const Lines<const float> block{x.data(), 1, x.size(), x.size()};
+    const MatrixLines<const float> block{x.data(), 1, x.size(), x.size()};
     CHECK(four.value == 1.5f);
     CHECK(four_over_six_error(format, six, 1536, block) == 2.0f);    // 5, 4.5, 4.5 become 4
     CHECK(four_over_six_error(format, four, 1536, block) == 1.25f);  // 5 becomes 4.5, 0.5 becomes 0.75
@@ -475,7 +475,7 @@ TEST_CASE("the errors of a square are added line by line, then as a tree") {
     // One error to a line: of line 0 a large one, of the others half an ulp of it. In a row they would all be lost.
     std::vector<float> x(16 * 20, 0.0f);
     for (std::size_t line = 0; line < 16; ++line) x[line * 20 + 3] = line == 0 ? 0.25f : 0x1p-26f;
-    const TensorScale tensor = tensor_scale(format, 1536);
+    const TensorNumbers tensor = tensor_numbers(format, 1536);
     const BlockScale six = block_scale(format, 6, tensor);
     REQUIRE(six.value == 1.0f);
     CHECK(four_over_six_error(format, six, 1536, {x.data(), 16, 16, 20}) == 0.25f + 14 * 0x1p-26f);
@@ -487,7 +487,7 @@ TEST_CASE("the errors of a square are added line by line, then as a tree") {
 TEST_CASE("lines that overlap are an error") {
     std::vector<float> x(20);
     CHECK(error_of([&] {
-              check_lines("op", "input", Lines<float>{x.data(), 3, 5, 4});
+              check_lines("op", "input", MatrixLines<float>{x.data(), 3, 5, 4});
           }) == "op: input [3,5] has stride 4; expected at least 5");
-    CHECK(error_of([&] { check_lines("op", "input", Lines<float>{x.data(), 1, 5, 0}); }).empty());
+    CHECK(error_of([&] { check_lines("op", "input", MatrixLines<float>{x.data(), 1, 5, 0}); }).empty());
 }

@@ -44,7 +44,7 @@ struct BlockCodes {
     std::vector<std::uint8_t> codes;        ///< [lines,length], one byte each
     std::vector<std::uint8_t> scale_codes;  ///< [block_rows,block_columns], of form `code`
     std::vector<float> scales;              ///< [block_rows,block_columns], of the other forms; NaN marks a NaN block
-    float number = 1;                       ///< the tensor's number (two levels): `TensorScale::number`
+    float number = 1;                       ///< the tensor's number (two levels): `TensorNumbers::number`
 };
 
 /// The block sizes of a matrix: whole dimensions resolved, and the number of blocks.
@@ -101,7 +101,8 @@ public:
     static constexpr std::size_t piece = 1024;
 
     /// Errors in the name of `operation`: a format or options that make no sense; lines that overlap.
-    BlockWalk(std::string_view operation, const BlockFormat& format, Lines<const float> x, const BlockOptions& options)
+    BlockWalk(std::string_view operation, const BlockFormat& format, MatrixLines<const float> x,
+              const BlockOptions& options)
         : format_(checked(operation, format, x, options)),
           options_(options),
           x_(x),
@@ -109,10 +110,10 @@ public:
           band_rows_(std::max<std::size_t>(1, 2 * piece / std::max<std::size_t>(1, grid_.across * x.length))),
           words_({.pool = options.pool}, band_rows_ * grid_.columns),
           scales_({.pool = options.pool}, band_rows_ * grid_.columns),
-          tensor_(tensor_scale(format, format.tensor_scale ? tensor_amax() : 1.0f)) {}
+          tensor_(tensor_numbers(format, format.tensor_scale ? tensor_amax() : 1.0f)) {}
 
     [[nodiscard]] const BlockGrid& grid() const noexcept { return grid_; }
-    [[nodiscard]] const TensorScale& tensor() const noexcept { return tensor_; }
+    [[nodiscard]] const TensorNumbers& tensor() const noexcept { return tensor_; }
 
     /// For each band: `use_band(first block row, scales [rows,columns])`, then `use_piece(begin, count)` for pieces of
     /// the band's elements, counted in row-major order from the band's first line.
@@ -153,7 +154,7 @@ public:
 
     /// Scaled elements of a piece, ready to be rounded: no NaN where the element format has none.
     void load(std::size_t begin, std::span<float> v) {
-        const bool no_negative_zero = format_.tensor_scale && format_.rule == ScaleRule::transformer_engine;
+        const bool no_negative_zero = format_.tensor_scale && format_.rule == BlockRule::transformer_engine;
         segments(begin, v.size(),
                  [&](std::size_t line, std::size_t position, std::size_t offset, std::size_t count,
                      const BlockScale& scale) {
@@ -163,7 +164,7 @@ public:
                      BlockScaler::encode(format_.element, scale.encode, from, to, count);
                      if (no_negative_zero) clear_negative_zeros(scale.encode.value, from, to, count);
                      const bool may_be_nan =
-                         format_.non_finite == NonFinite::unit_scale || is_infinite(scale.encode.value);
+                         format_.non_finite == NonFiniteAmax::unit_scale || is_infinite(scale.encode.value);
                      if (may_be_nan && !format_.element.has_nan())
                          for (std::size_t i = 0; i < count; ++i) to[i] = is_nan(to[i]) ? 0.0f : to[i];
                  });
@@ -186,7 +187,7 @@ public:
 
 private:
     static const BlockFormat& checked(std::string_view operation, const BlockFormat& format,
-                                      const Lines<const float>& x, const BlockOptions& options) {
+                                      const MatrixLines<const float>& x, const BlockOptions& options) {
         inspect_block_format(format, [operation](const char* what) { fail(operation, ": block format: ", what); });
         check_options(operation, format.element, options.element);
         check_lines(operation, "input", x);
@@ -234,9 +235,9 @@ private:
             scales[i] = block_scale(format_, given && !is_nan(amax) ? *options_.tensor_amax : amax, tensor_);
             if (choose && !scales[i].nan()) {
                 const std::size_t line = first + i / grid_.columns * grid_.across, c = i % grid_.columns;
-                const Lines<const float> block{x_.data + line * x_.stride + c * grid_.along,
-                                               std::min(grid_.across, x_.lines - line),
-                                               std::min(grid_.along, x_.length - c * grid_.along), x_.stride};
+                const MatrixLines<const float> block{x_.data + line * x_.stride + c * grid_.along,
+                                                     std::min(grid_.across, x_.lines - line),
+                                                     std::min(grid_.along, x_.length - c * grid_.along), x_.stride};
                 scales[i] = four_over_six_scale(format_, amax, tensor_, block);
             }
         }
@@ -248,7 +249,7 @@ private:
         std::uint32_t limit = 0;
         if (magnitude_word(q) < 0x3F800000u) {
             const auto vanishes = [q](std::uint32_t word) {
-                return is_zero(rounded_product(std::bit_cast<float>(word), q));
+                return is_any_zero(rounded_product(std::bit_cast<float>(word), q));
             };
             limit = magnitude_word(rounded_quotient(0x1p-149f, rounded_product(2.0f, q)));
             while (!vanishes(limit)) --limit;
@@ -259,12 +260,12 @@ private:
 
     BlockFormat format_;
     BlockOptions options_;
-    Lines<const float> x_;
+    MatrixLines<const float> x_;
     BlockGrid grid_;
     std::size_t band_rows_;
     Scratch<std::uint32_t> words_;
     Scratch<BlockScale> scales_;
-    TensorScale tensor_;
+    TensorNumbers tensor_;
     std::size_t first_line_ = 0;
 };
 
@@ -277,7 +278,7 @@ private:
 /// Four Over Six chooses by elements rounded to nearest even, however they are rounded afterwards.
 /// Errors: a format or options that make no sense; a stride below the length.
 /// Test: tests/formats/block_codes_test.cpp
-inline void encode_blocks(const BlockFormat& format, Lines<const float> x, BlockCodes& out,
+inline void encode_blocks(const BlockFormat& format, MatrixLines<const float> x, BlockCodes& out,
                           const BlockOptions& options = {}) {
     BlockWalk walk("encode_blocks", format, x, options);
     const BlockGrid& grid = walk.grid();
@@ -314,7 +315,7 @@ inline void encode_blocks(const BlockFormat& format, Lines<const float> x, Block
 /// out = x [lines,length] rounded to the blocks' numbers: `encode_blocks`, then `decode_blocks`, without codes. x and
 /// out may be equal, but must not overlap otherwise.
 /// Errors: as `encode_blocks`; sizes differ. Test: tests/formats/block_codes_test.cpp
-inline void quantise_blocks(const BlockFormat& format, Lines<const float> x, Lines<float> out,
+inline void quantise_blocks(const BlockFormat& format, MatrixLines<const float> x, MatrixLines<float> out,
                             const BlockOptions& options = {}) {
     BlockWalk walk("quantise_blocks", format, x, options);
     check_lines("quantise_blocks", "output", out);
@@ -347,7 +348,7 @@ inline void quantise_blocks(const BlockFormat& format, Lines<const float> x, Lin
 
 /// out = the numbers of the codes, [lines,length]. Bits of a code above the element format's are ignored.
 /// Errors: sizes differ; vectors whose sizes do not fit the format. Test: tests/formats/block_codes_test.cpp
-inline void decode_blocks(const BlockCodes& codes, Lines<float> out) {
+inline void decode_blocks(const BlockCodes& codes, MatrixLines<float> out) {
     const BlockFormat& format = codes.format;
     inspect_block_format(format, [](const char* what) { fail("decode_blocks: block format: ", what); });
     check_lines("decode_blocks", "output", out);
@@ -361,7 +362,7 @@ inline void decode_blocks(const BlockCodes& codes, Lines<float> out) {
           grid.rows, ',', grid.columns, ']');
     check(codes.codes.size() == codes.lines * codes.length, "decode_blocks: ", codes.codes.size(), " codes; expected ",
           codes.lines, " x ", codes.length);
-    const TensorScale tensor = decode_scale(format, codes.number);
+    const TensorNumbers tensor = decode_numbers(format, codes.number);
     alignas(64) std::array<float, BlockWalk::piece> values;
     for (std::size_t line = 0; line < grid.lines; ++line)
         for (std::size_t begin = 0; begin < grid.length; begin += values.size()) {

@@ -29,10 +29,10 @@ enum class ExponentRounding { floor, ceil, rceil, even };
 
 /// The library whose arithmetic is followed where libraries differ. Formulas: `formats/block_scale.hpp`.
 /// `torchao_float8` is torchao's `float8`, for whole tensors and lines. `torchao` is the rest of torchao.
-enum class ScaleRule { transformer_engine, torchao, torchao_float8, deepgemm, deepseek };
+enum class BlockRule { transformer_engine, torchao, torchao_float8, deepgemm, deepseek };
 
 /// The treatment of an infinite amax. A NaN amax gives a NaN block, but 1 under `unit_scale`.
-enum class NonFinite {
+enum class NonFiniteAmax {
     nan_block,   ///< the block decodes to NaN (OCP, torchao)
     saturate,    ///< the largest scale: the format's, or the scale of the largest float (TransformerEngine's codes)
     unit_scale,  ///< scale 1; elements saturate or are NaN; scales in float only (TransformerEngine's kernels)
@@ -84,9 +84,9 @@ struct BlockFormat {
     FloatFormat scale = e8m0;                             ///< of form `code` only
     ExponentRounding exponent = ExponentRounding::floor;  ///< of scale formats without mantissa only
     bool tensor_scale = false;                            ///< two levels; of scale formats with a mantissa only
-    ScaleRule rule = ScaleRule::transformer_engine;       ///< no effect on scale formats without mantissa
+    BlockRule rule = BlockRule::transformer_engine;       ///< no effect on scale formats without mantissa
     AmaxFloor amax_floor{};                               ///< a smaller amax counts as it; of scales in float only
-    NonFinite non_finite = NonFinite::nan_block;          ///< two levels: no effect, the formulas decide
+    NonFiniteAmax non_finite = NonFiniteAmax::nan_block;  ///< two levels: no effect, the formulas decide
     EvenOverflow even_overflow = EvenOverflow::nan_block;
     TensorOverflow tensor_overflow = TensorOverflow::infinite;
     FourOverSix four_over_six = FourOverSix::off;
@@ -124,8 +124,8 @@ constexpr void inspect_block_format(const BlockFormat& format, Report&& report) 
         if (scale.code_bits() > 8) return report("scale codes must fit a byte");
         if (!scale.has_nan()) return report("the scale format needs a NaN, the mark of blocks with a NaN");
     }
-    if (format.has_mantissa_codes() && format.rule != ScaleRule::transformer_engine &&
-        format.rule != ScaleRule::torchao)
+    if (format.has_mantissa_codes() && format.rule != BlockRule::transformer_engine &&
+        format.rule != BlockRule::torchao)
         return report("scale codes with a mantissa follow the rule transformer_engine or torchao");
     if (format.tensor_scale && !format.has_mantissa_codes())
         return report("a scale of the tensor needs scale codes with a mantissa");
@@ -136,13 +136,13 @@ constexpr void inspect_block_format(const BlockFormat& format, Report&& report) 
     if (format.amax_floor.word > std::bit_cast<std::uint64_t>(0x1p127)) return report("amax_floor must be 0 to 2^127");
     if (format.amax_floor.word != 0 && format.form == ScaleForm::code)
         return report("amax_floor is for scales in float");
-    if (format.non_finite == NonFinite::unit_scale && format.form == ScaleForm::code)
+    if (format.non_finite == NonFiniteAmax::unit_scale && format.form == ScaleForm::code)
         return report("unit_scale is for scales in float");
     if (format.flush_subnormal_blocks && !format.has_exponent_codes())
         return report("flush_subnormal_blocks is for scale codes of powers of two");
     if (format.four_over_six == FourOverSix::off) return;
     if (element != e2m1 || scale != e4m3 || !format.tensor_scale || format.along != 16 ||
-        (format.across != 1 && format.across != 16) || format.rule != ScaleRule::transformer_engine)
+        (format.across != 1 && format.across != 16) || format.rule != BlockRule::transformer_engine)
         return report(
             "four over six is for e2m1 under e4m3 with a scale of the tensor, in blocks 16x1 or 16x16, by "
             "the rule transformer_engine");
@@ -170,16 +170,16 @@ constexpr void inspect_block_format(const BlockFormat& format, Report&& report) 
 ///   transformer_engine  powers of two; scale 1 for an infinite amax       torchao  float; amax at least 1e-12
 ///   deepgemm, deepseek  float; amax at least 1e-4; powers of two: set `form`
 /// Codes with a mantissa, one level: torchao maps an infinite amax to the largest scale.
-[[nodiscard]] constexpr BlockFormat by_rule(ScaleRule rule, BlockFormat format) {
+[[nodiscard]] constexpr BlockFormat by_rule(BlockRule rule, BlockFormat format) {
     format.rule = rule;
-    const bool engine = rule == ScaleRule::transformer_engine;
+    const bool engine = rule == BlockRule::transformer_engine;
     if (format.has_mantissa_codes() && !format.tensor_scale)
-        format.non_finite = engine ? NonFinite::nan_block : NonFinite::saturate;
+        format.non_finite = engine ? NonFiniteAmax::nan_block : NonFiniteAmax::saturate;
     if (format.form != ScaleForm::code) {
-        const bool deep = rule == ScaleRule::deepgemm || rule == ScaleRule::deepseek;
+        const bool deep = rule == BlockRule::deepgemm || rule == BlockRule::deepseek;
         format.form = engine ? ScaleForm::power_of_two : ScaleForm::float32;
         format.amax_floor = engine ? 0.0 : deep ? 1e-4 : 1e-12;
-        format.non_finite = engine ? NonFinite::unit_scale : NonFinite::nan_block;
+        format.non_finite = engine ? NonFiniteAmax::unit_scale : NonFiniteAmax::nan_block;
     }
     return make_block_format(format);
 }
@@ -200,12 +200,12 @@ inline constexpr BlockFormat nvfp4 =
 inline constexpr BlockFormat nvfp4_square =
     make_block_format({.element = e2m1, .along = 16, .across = 16, .scale = e4m3, .tensor_scale = true});
 inline constexpr BlockFormat fp8_tile =
-    by_rule(ScaleRule::transformer_engine, {.element = e4m3, .along = 128, .form = ScaleForm::float32});
+    by_rule(BlockRule::transformer_engine, {.element = e4m3, .along = 128, .form = ScaleForm::float32});
 inline constexpr BlockFormat fp8_square =
-    by_rule(ScaleRule::transformer_engine, {.element = e4m3, .along = 128, .across = 128, .form = ScaleForm::float32});
+    by_rule(BlockRule::transformer_engine, {.element = e4m3, .along = 128, .across = 128, .form = ScaleForm::float32});
 /// torchao's `float8`: one scale for the tensor, or a power of two for each line.
 inline constexpr BlockFormat float8_tensor =
-    by_rule(ScaleRule::torchao_float8,
+    by_rule(BlockRule::torchao_float8,
             {.element = e4m3, .along = whole_dimension, .across = whole_dimension, .form = ScaleForm::float32});
 inline constexpr BlockFormat float8_line = [] {
     BlockFormat format = float8_tensor;
@@ -233,7 +233,7 @@ inline constexpr std::array<NamedBlockFormat, 12> named_block_formats{{{"mxfp8_e
                                                                        {"float8_line", float8_line}}};
 
 inline constexpr std::array<std::string_view, 4> exponent_rounding_names{"floor", "ceil", "rceil", "even"};
-inline constexpr std::array<std::string_view, 5> scale_rule_names{"transformer_engine", "torchao", "torchao_float8",
+inline constexpr std::array<std::string_view, 5> block_rule_names{"transformer_engine", "torchao", "torchao_float8",
                                                                   "deepgemm", "deepseek"};
 
 /// Calls `use(name, suffix, format)` for every format that has a name: the named ones, and their variants. Powers of
@@ -243,14 +243,14 @@ constexpr void each_named_block_format(Use&& use) {
     for (const auto& known : named_block_formats) {
         use(known.name, std::string_view{}, known.format);
         const bool exponents = known.format.has_exponent_codes();
-        for (std::size_t i = 0; i < (exponents ? exponent_rounding_names.size() : scale_rule_names.size()); ++i) {
+        for (std::size_t i = 0; i < (exponents ? exponent_rounding_names.size() : block_rule_names.size()); ++i) {
             BlockFormat format = known.format;
             if (exponents) format.exponent = static_cast<ExponentRounding>(i);
-            else format.rule = static_cast<ScaleRule>(i);
+            else format.rule = static_cast<BlockRule>(i);
             const bool whole_lines = format.along == whole_dimension;
             if (format == known.format || whole_lines || !problem(format).empty()) continue;
             if (!exponents) format = by_rule(format.rule, format);
-            use(known.name, exponents ? exponent_rounding_names[i] : scale_rule_names[i], format);
+            use(known.name, exponents ? exponent_rounding_names[i] : block_rule_names[i], format);
         }
     }
 }

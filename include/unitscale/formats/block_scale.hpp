@@ -33,7 +33,7 @@ struct BlockFactor {
 };
 
 /// fl(x value) or fl(x / value), in every floating-point mode.
-[[nodiscard]] constexpr float scaled(float x, const BlockFactor& factor) noexcept {
+[[nodiscard]] constexpr float scaled_by(float x, const BlockFactor& factor) noexcept {
     return factor.divides ? rounded_quotient(x, factor.value) : rounded_product(x, factor.value);
 }
 
@@ -47,7 +47,7 @@ struct BlockFactor {
 /// The numbers of a format and a tensor from which all scales of the tensor are made. Two levels:
 ///   transformer_engine  G = min(fl(P / A), FLT_MAX), 1 for A zero or infinite; inverse = fl(1 / G); number = A
 ///   torchao             number = T = fl(A / P); inverse = fl(1 / T)
-struct TensorScale {
+struct TensorNumbers {
     float number = 1;       ///< kept with the codes, for decoding
     float forward = 1;      ///< G
     float inverse = 1;      ///< fl(1 / G) or fl(1 / T)
@@ -59,14 +59,14 @@ struct TensorScale {
 
 /// The tensor's numbers, from its amax A, which matters to two levels only.
 /// Test: tests/formats/block_scale_test.cpp
-[[nodiscard]] constexpr TensorScale tensor_scale(const BlockFormat& format, float amax = 1) noexcept {
-    TensorScale tensor;
+[[nodiscard]] constexpr TensorNumbers tensor_numbers(const BlockFormat& format, float amax = 1) noexcept {
+    TensorNumbers tensor;
     tensor.max = format.element.max();
     tensor.inverse_max = rounded_quotient(1.0f, tensor.max);
     if (!format.tensor_scale) return tensor;
     const float p = format.tensor_max();
     tensor.inverse_p = rounded_quotient(1.0f, p);
-    if (format.rule == ScaleRule::torchao) {
+    if (format.rule == BlockRule::torchao) {
         tensor.number = rounded_quotient(amax, p);
         tensor.inverse = rounded_quotient(1.0f, tensor.number);
         return tensor;
@@ -74,15 +74,15 @@ struct TensorScale {
     tensor.number = amax;
     tensor.forward = rounded_quotient(p, amax);
     if (is_infinite(tensor.forward)) tensor.forward = largest_float;
-    if (is_zero(tensor.forward) || is_zero(amax)) tensor.forward = 1;
+    if (is_any_zero(tensor.forward) || is_any_zero(amax)) tensor.forward = 1;
     tensor.inverse = rounded_quotient(1.0f, tensor.forward);
     tensor.by_max = rounded_product(tensor.forward, tensor.inverse_max);
     return tensor;
 }
 
 /// The tensor's numbers as far as decoding needs them, from the number kept with the codes.
-[[nodiscard]] constexpr TensorScale decode_scale(const BlockFormat& format, float number) noexcept {
-    TensorScale tensor;
+[[nodiscard]] constexpr TensorNumbers decode_numbers(const BlockFormat& format, float number) noexcept {
+    TensorNumbers tensor;
     tensor.number = number;
     if (format.tensor_scale) tensor.inverse_p = rounded_quotient(1.0f, format.tensor_max());
     return tensor;
@@ -96,12 +96,12 @@ struct TensorScale {
 ///          others                        value s
 /// Test: tests/formats/block_scale_test.cpp
 [[nodiscard]] constexpr BlockFactor decode_factor(const BlockFormat& format, float scale,
-                                                  const TensorScale& tensor = {}) noexcept {
-    if (format.form != ScaleForm::code && format.rule == ScaleRule::torchao_float8 && !is_nan(scale))
+                                                  const TensorNumbers& tensor = {}) noexcept {
+    if (format.form != ScaleForm::code && format.rule == BlockRule::torchao_float8 && !is_nan(scale))
         return divided_by(scale);
     if (!format.tensor_scale) return {scale, false};
     const float product = rounded_product(scale, tensor.number);
-    if (format.rule == ScaleRule::torchao) return {product, false};
+    if (format.rule == BlockRule::torchao) return {product, false};
     const bool reorder =
         format.tensor_overflow == TensorOverflow::reordered && is_infinite(product) && !is_infinite(tensor.number);
     return {reorder ? rounded_product(scale, rounded_product(tensor.number, tensor.inverse_p))
@@ -159,12 +159,12 @@ struct BlockScale {
     const std::uint32_t word = magnitude_word(amax);
     int exponent = high;
     if (is_infinite(amax)) {
-        if (format.non_finite == NonFinite::nan_block) return nan_block_scale(format);
+        if (format.non_finite == NonFiniteAmax::nan_block) return nan_block_scale(format);
     } else {
         const bool to_infinity = format.exponent == ExponentRounding::even &&
                                  word + (std::uint32_t{1} << (22 - format.element.mantissa_bits)) >= infinity_word;
         if (to_infinity && format.even_overflow == EvenOverflow::nan_block) return nan_block_scale(format);
-        exponent = is_zero(amax) ? low : scale_exponent(format, amax, inverse_max);
+        exponent = is_any_zero(amax) ? low : scale_exponent(format, amax, inverse_max);
     }
     exponent = exponent < low ? low : exponent > high ? high : exponent;
     const bool flushed = format.flush_subnormal_blocks && word < 0x00800000u;
@@ -181,14 +181,14 @@ struct BlockScale {
 /// as in a zero tensor. Here s is then the least, and the tensor decodes to zeros.
 /// Four Over Six: s is of base = fl(fl(b / 6) G), or of fl(1.5 base) with `to_four`, which maps b to 4.
 [[nodiscard]] constexpr BlockScale mantissa_block_scale(const BlockFormat& format, float amax,
-                                                        const TensorScale& tensor, bool to_four) noexcept {
-    const bool torchao = format.rule == ScaleRule::torchao;
+                                                        const TensorNumbers& tensor, bool to_four) noexcept {
+    const bool torchao = format.rule == BlockRule::torchao;
     const bool product = format.tensor_scale && !torchao && format.four_over_six == FourOverSix::off;
     float wanted = product ? rounded_product(amax, tensor.by_max) : rounded_quotient(amax, tensor.max);
     if (!format.tensor_scale) {
-        if (is_infinite(amax) && format.non_finite == NonFinite::nan_block) return nan_block_scale(format);
+        if (is_infinite(amax) && format.non_finite == NonFiniteAmax::nan_block) return nan_block_scale(format);
     } else if (torchao) {
-        if (!is_zero(wanted)) wanted = rounded_quotient(wanted, tensor.number);
+        if (!is_any_zero(wanted)) wanted = rounded_quotient(wanted, tensor.number);
     } else if (format.four_over_six != FourOverSix::off) {
         wanted = rounded_product(wanted, tensor.forward);
         if (to_four) wanted = rounded_product(1.5f, wanted);
@@ -201,8 +201,8 @@ struct BlockScale {
     float q = 1;
     if (!torchao || !format.tensor_scale) {
         const float divisor = format.tensor_scale ? rounded_product(value, tensor.inverse) : value;
-        q = smaller(rounded_quotient(1.0f, divisor), largest_float);
-    } else if (!is_zero(tensor.number) || !is_zero(amax)) {
+        q = smaller_of(rounded_quotient(1.0f, divisor), largest_float);
+    } else if (!is_any_zero(tensor.number) || !is_any_zero(amax)) {
         q = rounded_quotient(tensor.inverse, value);
     }
     return {s.code, value, {q, false}, decode_factor(format, value, tensor)};
@@ -218,38 +218,38 @@ struct BlockScale {
 /// exponent field from 1 to 254. f = 0 by underflow gives q = FLT_MAX, and the block decodes to zeros.
 [[nodiscard]] constexpr BlockScale float_block_scale(const BlockFormat& format, float amax) noexcept {
     const bool powers = format.form == ScaleForm::power_of_two;
-    const bool inverted = format.rule == ScaleRule::deepgemm || format.rule == ScaleRule::deepseek;
-    const bool torchao = format.rule == ScaleRule::torchao || format.rule == ScaleRule::torchao_float8;
+    const bool inverted = format.rule == BlockRule::deepgemm || format.rule == BlockRule::deepseek;
+    const bool torchao = format.rule == BlockRule::torchao || format.rule == BlockRule::torchao_float8;
     const float max = format.element.max();
     const double floor = format.amax_floor.number();
     bool unit = false;
     if (is_nan(amax) || is_infinite(amax)) {
-        unit = format.non_finite == NonFinite::unit_scale;
-        if (!unit && (is_nan(amax) || format.non_finite == NonFinite::nan_block)) return nan_block_scale(format);
+        unit = format.non_finite == NonFiniteAmax::unit_scale;
+        if (!unit && (is_nan(amax) || format.non_finite == NonFiniteAmax::nan_block)) return nan_block_scale(format);
         amax = largest_float;
     }
     const bool below = std::bit_cast<std::uint64_t>(widened(amax)) < format.amax_floor.word;
     if (below && !torchao) amax = narrowed(floor);  // a float in those libraries, a double in torchao
-    unit = unit || (is_zero(amax) && !below);
+    unit = unit || (is_any_zero(amax) && !below);
 
     if (inverted) {
         float f = unit ? 1.0f : rounded_quotient(amax, max);
         if (powers && !unit) f = magnitude_word(f) < 0x00800000u ? 0x1p-126f : power_of_two_above(f);
-        const bool divides = format.rule == ScaleRule::deepseek && !is_zero(f);
-        const float q = smaller(rounded_quotient(1.0f, f), largest_float);
+        const bool divides = format.rule == BlockRule::deepseek && !is_any_zero(f);
+        const float q = smaller_of(rounded_quotient(1.0f, f), largest_float);
         return {0, f, divides ? divided_by(f) : BlockFactor{q, false}, decode_factor(format, f)};
     }
     float s = unit ? 1.0f : below && torchao ? narrowed(widened(max) / floor) : rounded_quotient(max, amax);
-    s = smaller(s, largest_float);
+    s = smaller_of(s, largest_float);
     if (powers) s = power_of_two_below(s);
-    const float kept = format.rule == ScaleRule::torchao_float8 ? s : rounded_quotient(1.0f, s);
+    const float kept = format.rule == BlockRule::torchao_float8 ? s : rounded_quotient(1.0f, s);
     return {0, kept, {s, false}, decode_factor(format, kept)};
 }
 
-/// The scale of a block, from its amax (NaN if an element is NaN) and `tensor_scale(format, ...)`. `to_four`: Four Over
-/// Six's second choice. The format must be a valid one.
+/// The scale of a block, from its amax (NaN if an element is NaN) and `tensor_numbers(format, ...)`. The format must be
+/// a valid one. `to_four`: Four Over Six's second choice.
 /// Test: tests/formats/block_scale_test.cpp
-[[nodiscard]] constexpr BlockScale block_scale(const BlockFormat& format, float amax, const TensorScale& tensor,
+[[nodiscard]] constexpr BlockScale block_scale(const BlockFormat& format, float amax, const TensorNumbers& tensor,
                                                bool to_four = false) noexcept {
     if (format.form != ScaleForm::code) return float_block_scale(format, amax);
     if (is_nan(amax)) return nan_block_scale(format);
@@ -304,24 +304,26 @@ private:
             if (factor.divides) multiply<lanes>(in + i, out + i, inverse);
             else multiply<lanes>(in + i, out + i, f);
         for (std::size_t i = even; i < count; ++i)
-            if (!plain) out[i] = scaled(in[i], factor);
+            if (!plain) out[i] = scaled_by(in[i], factor);
             else if (factor.divides) multiply<1>(in + i, out + i, inverse);
             else multiply<1>(in + i, out + i, f);
     }
 };
 
-/// A row-major matrix of `lines` lines with `length` elements, `stride` elements from one line to the next.
+/// A row-major matrix of `lines` lines (rows) with `length` elements, `stride` elements from one line to the next.
 template <class T>
-struct Lines {
+struct MatrixLines {
     T* data = nullptr;
     std::size_t lines = 0, length = 0, stride = 0;
 
-    operator Lines<const T>() const noexcept requires(!std::is_const_v<T>) { return {data, lines, length, stride}; }
+    operator MatrixLines<const T>() const noexcept requires(!std::is_const_v<T>) {
+        return {data, lines, length, stride};
+    }
 };
 
 /// Error: lines overlap.
 template <class T>
-void check_lines(std::string_view operation, std::string_view argument, const Lines<T>& x) {
+void check_lines(std::string_view operation, std::string_view argument, const MatrixLines<T>& x) {
     check(x.stride >= x.length || x.lines < 2, operation, ": ", argument, " [", x.lines, ',', x.length, "] has stride ",
           x.stride, "; expected at least ", x.length);
 }
@@ -331,7 +333,7 @@ void check_lines(std::string_view operation, std::string_view argument, const Li
 /// where value is e2m1's nearest number to fl(x q). Sums run along a line. Lines are added as a tree: line i and i + 8,
 /// then i + 4, i + 2, i + 1.
 [[nodiscard]] inline float four_over_six_error(const BlockFormat& format, const BlockScale& scale, float amax,
-                                               const Lines<const float>& block) noexcept {
+                                               const MatrixLines<const float>& block) noexcept {
     constexpr std::size_t size = 16;
     constexpr auto bits = [](float x) { return std::bit_cast<std::uint32_t>(x); };
     // Numbers of float in double: sums and products there, then one rounding.
@@ -369,8 +371,8 @@ void check_lines(std::string_view operation, std::string_view argument, const Li
 /// The scale of a block [lines,length] of Four Over Six: amax maps to 4 if that gives a strictly smaller error, else to
 /// 6. A NaN error is not smaller.
 /// Test: tests/formats/block_scale_test.cpp
-[[nodiscard]] inline BlockScale four_over_six_scale(const BlockFormat& format, float amax, const TensorScale& tensor,
-                                                    const Lines<const float>& block) {
+[[nodiscard]] inline BlockScale four_over_six_scale(const BlockFormat& format, float amax, const TensorNumbers& tensor,
+                                                    const MatrixLines<const float>& block) {
     const BlockScale six = block_scale(format, amax, tensor), four = block_scale(format, amax, tensor, true);
     if (six.nan() || six.code == four.code) return six;
     const float error_six = four_over_six_error(format, six, tensor.number, block);

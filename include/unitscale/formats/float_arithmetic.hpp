@@ -19,7 +19,7 @@ namespace unitscale {
 }
 
 [[nodiscard]] constexpr bool is_infinite(float x) noexcept { return magnitude_word(x) == 0x7F800000u; }
-[[nodiscard]] constexpr bool is_zero(float x) noexcept { return magnitude_word(x) == 0; }
+[[nodiscard]] constexpr bool is_any_zero(float x) noexcept { return magnitude_word(x) == 0; }
 
 /// A float as a double: exact for subnormal numbers, too.
 [[nodiscard]] constexpr double widened(float x) noexcept {
@@ -68,7 +68,7 @@ namespace unitscale {
 /// fl(a b). The product of two floats is exact in double.
 [[nodiscard]] constexpr float rounded_product(float a, float b) noexcept {
     if (is_normal(a) && is_normal(b)) return narrowed(widened(a) * widened(b));
-    if (is_nan(a) || is_nan(b) || (is_infinite(a) && is_zero(b)) || (is_zero(a) && is_infinite(b)))
+    if (is_nan(a) || is_nan(b) || (is_infinite(a) && is_any_zero(b)) || (is_any_zero(a) && is_infinite(b)))
         return std::numeric_limits<float>::quiet_NaN();
     return narrowed(widened(a) * widened(b));
 }
@@ -86,10 +86,10 @@ namespace unitscale {
 /// Subnormal quotients may lie in the middle. Integers round them.
 [[nodiscard]] constexpr float rounded_quotient(float a, float b) noexcept {
     const std::uint32_t sign = (std::bit_cast<std::uint32_t>(a) ^ std::bit_cast<std::uint32_t>(b)) & 0x80000000u;
-    if (is_nan(a) || is_nan(b) || (is_zero(a) && is_zero(b)) || (is_infinite(a) && is_infinite(b)))
+    if (is_nan(a) || is_nan(b) || (is_any_zero(a) && is_any_zero(b)) || (is_infinite(a) && is_infinite(b)))
         return std::numeric_limits<float>::quiet_NaN();
-    if (is_zero(b) || is_infinite(a)) return std::bit_cast<float>(sign | 0x7F800000u);
-    if (is_zero(a) || is_infinite(b)) return std::bit_cast<float>(sign);
+    if (is_any_zero(b) || is_infinite(a)) return std::bit_cast<float>(sign | 0x7F800000u);
+    if (is_any_zero(a) || is_infinite(b)) return std::bit_cast<float>(sign);
     const double quotient = widened(a) / widened(b);
     const auto magnitude = std::bit_cast<std::uint64_t>(quotient) & (std::numeric_limits<std::uint64_t>::max() >> 1);
     if (magnitude > std::bit_cast<std::uint64_t>(0x1p-126)) return narrowed(quotient);
@@ -110,7 +110,7 @@ namespace unitscale {
 }
 
 /// The smaller of two numbers that are no NaN and not negative.
-[[nodiscard]] constexpr float smaller(float a, float b) noexcept {
+[[nodiscard]] constexpr float smaller_of(float a, float b) noexcept {
     return magnitude_word(a) < magnitude_word(b) ? a : b;
 }
 
