@@ -9,6 +9,7 @@
 #include <unitscale/base/random.hpp>
 #include <unitscale/base/version.hpp>
 
+#include <unitscale/formats/accumulate.hpp>
 #include <unitscale/formats/code.hpp>
 #include <unitscale/formats/counts.hpp>
 #include <unitscale/formats/format.hpp>
