@@ -24,6 +24,7 @@
 #include <unitscale/base/vectors.hpp>
 #include <unitscale/base/version.hpp>
 
+#include <unitscale/formats/accumulate.hpp>
 #include <unitscale/formats/code.hpp>
 #include <unitscale/formats/counts.hpp>
 #include <unitscale/formats/format.hpp>
@@ -47,11 +48,15 @@
 #include <unitscale/tensor/tensor.hpp>
 #include <unitscale/tensor/view.hpp>
 
+#include <unitscale/products/aligned_sums.hpp>
 #include <unitscale/products/blas.hpp>
 #include <unitscale/products/block.hpp>
 #include <unitscale/products/coded_matrix.hpp>
 #include <unitscale/products/coded_product.hpp>
 #include <unitscale/products/few_rows.hpp>
+#include <unitscale/products/limited_kernels.hpp>
+#include <unitscale/products/limited_rounding.hpp>
+#include <unitscale/products/limited_sums.hpp>
 #include <unitscale/products/micro_kernel.hpp>
 #include <unitscale/products/pack.hpp>
 #include <unitscale/products/pack_pairs.hpp>

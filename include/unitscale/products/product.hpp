@@ -25,6 +25,9 @@
 // Coded operands
 //   coded_matrix.hpp        CodedMatrix: an operand of 8-bit codes, decoded while it is packed.
 //   coded_product.hpp       `matmul_coded`: products of coded operands.
+// Sums in fewer bits
+//   limited_sums.hpp        `limited_product`: sums in a format, or as tensor cores form them. Its parts, in turn:
+//                           limited_rounding.hpp, aligned_sums.hpp, limited_kernels.hpp.
 // Packed weights
 //   packed_right.hpp        PackedRight: weights packed once for many products.
 // BLAS
