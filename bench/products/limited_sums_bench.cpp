@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// GFLOP/s of products with limited sums (2 m n k / time), for each model and instruction set. Operands are e4m3 numbers,
-// 128 x 1024 times 1024 x 256, packed in every call.
+// GFLOP/s of products with limited sums (2 m n k / time), for each model and instruction set. Operands are e4m3
+// numbers, 128 x 1024 times 1024 x 256, packed in every call.
 //   naive     GFLOP/s of the definition (`limited_product_naive`)
 //   of_naive  ratio to it
 //   of_loop   ratio to three scalar loops over i, j and p, written for this model alone

@@ -38,9 +38,11 @@ enum class Summation {
 /// Q passes NaN and infinity, also with `saturate`. A finite number beyond the largest one becomes infinity, or the
 /// largest number (`saturate`, `toward_zero`). Without `subnormals`, magnitudes below the least normal number become
 /// this number if they exceed three quarters of it, else 0; under toward_zero they become 0. A zero result is +0, and a
-/// NaN is the quiet one. An aligned step with a NaN or an infinity gives the sum of the terms in IEEE arithmetic.
-/// A structural type. Reference: Xie, Gao, Jin 2025, arXiv:2511.10909 (MMA-Sim: aligned sums); mptorch's qgemm
-/// (sequential sums); DeepSeek-AI 2024, arXiv:2412.19437, section 3.3.2 (promotion).
+/// NaN is the quiet one.
+/// An aligned step with a NaN or an infinity gives the sum of the terms in IEEE arithmetic. Aligned sums beyond float's
+/// range become infinite.
+/// A structural type. References: MMA-Sim, arXiv:2511.10909 (aligned sums); mptorch's qgemm (sequential sums);
+/// DeepSeek-V3, arXiv:2412.19437, section 3.3.2 (promotion).
 /// Test: tests/formats/accumulate_test.cpp, tests/products/limited_sums_test.cpp
 struct Accumulate {
     Summation summation = Summation::sequential;
@@ -58,7 +60,7 @@ struct Accumulate {
     friend constexpr bool operator==(const Accumulate&, const Accumulate&) = default;
 };
 
-/// Whether sums can be kept in the format: signed, with infinity and NaN, in a range that the kernels' constants reach.
+/// The reason why sums cannot be kept in a format; null if they can. The last reason is a limit of the kernels.
 [[nodiscard]] constexpr const char* sum_format_problem(const FloatFormat& format) noexcept {
     const char* found = nullptr;
     inspect_format(format, [&found](const char* sentence) { found = sentence; });
@@ -119,15 +121,14 @@ constexpr void inspect_accumulate(const Accumulate& options, Report&& report) {
                                                : options.fraction_bits);
 }
 
-/// Error unless the options make sense: `<operation>: accumulate.<field> (<value>) <sentence>`. The products' format is
-/// named where sums cannot hold them.
+/// Error unless the options make sense: `<operation>: accumulate.<field> (<value>) <sentence>`.
 constexpr void check_accumulate(std::string_view operation, const Accumulate& options) {
     inspect_accumulate(options, [&](std::string_view field, std::string_view sentence) {
         fail(operation, ": accumulate.", field, " (", field_text(options, field), ") ", sentence);
     });
 }
 
-/// The options, checked. In a constant expression options that make no sense do not compile.
+/// The options, checked, as by `make_format`.
 [[nodiscard]] constexpr Accumulate make_accumulate(const Accumulate& options) {
     check_accumulate("make_accumulate", options);
     return options;

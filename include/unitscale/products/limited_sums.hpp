@@ -186,6 +186,8 @@ inline void limited_product_with(Isa isa, const Execution& execution, const Accu
 /// A matrix product with limited sums. Every step is exact, so bits depend neither on the number of threads nor on the
 /// instruction set. Each sum is formed in one thread. NaN is the quiet NaN, and a zero result +0. The processor must
 /// round to nearest even and keep subnormals, as it does by default.
+///   limited_product({}, hopper_sums_promoted, {.m = m, .n = n, .k = k, .a = {a, k}, .b = {b, n}, .c = {c, n},
+///                                              .format_a = e4m3, .format_b = e4m3});
 /// Errors: `limited_product: accumulate.<field> (<value>) ...` for options that make no sense; an invalid format.
 /// Test: tests/products/limited_sums_test.cpp
 inline void limited_product(const Execution& execution, const Accumulate& options, const LimitedArguments& args) {
