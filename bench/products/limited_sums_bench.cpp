@@ -44,8 +44,8 @@ struct Matrices {
     }
 };
 
-/// Rounds to nearest even: to the format's mantissa bits in float's range (`by_word`), or to fp16's normal and subnormal
-/// numbers, overflow left out.
+/// Rounds to nearest even: to the format's mantissa bits in float's range (`by_word`), or to fp16's normal and
+/// subnormal numbers, overflow left out.
 template <int mantissa_bits, bool by_word>
 float rounded(float x) {
     const auto word = std::bit_cast<std::uint32_t>(x);
