@@ -130,6 +130,12 @@ TEST_CASE("a fused step rounds once, with and without fused instructions", "[ker
     for (const float a : {0.0f, 1.0f, HUGE_VALF, -HUGE_VALF, std::nanf(""), FLT_MAX})
         for (const float b : {0.0f, -1.0f, HUGE_VALF, FLT_MAX, 0x1p-149f})
             for (const float c : {0.0f, -0.0f, 1.0f, HUGE_VALF, -HUGE_VALF, FLT_MAX, 0x1p-149f}) check_one(a, b, c);
+    // Sums that double rounds to a tie of float: 8384513 8392705 = 2^46 + 1, (1 + 2^-23) (1 - 2^-23) = 1 - 2^-46.
+    for (const float sign : {1.0f, -1.0f}) {
+        check_one(8384513.0f, sign * 8392705.0f * 0x1p-70f, sign);
+        check_one(8384513.0f, -sign * 8392705.0f * 0x1p-70f, sign * 0x1.000002p0f);
+        check_one(0x1.000002p-24f, sign * 0x1.fffffcp-1f, sign * 0x1.000002p0f);
+    }
     REQUIRE(wrong == 0);
 
     // The rounding of fl comes first: 1 + 2^-11 + 2^-35 is a tie for fp16 once float has rounded it.
