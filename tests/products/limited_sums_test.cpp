@@ -297,12 +297,11 @@ TEST_CASE("aligned sums of wide operands follow the model to the bit", "[kernels
                                     : quantise(format, std::ldexp(values[i], by));
                 }
             };
-            // Ordinary; wide; results that are subnormal or overflow float.
+            // Ordinary; wide; products above and below float's least exponent; sums that overflow float.
             const bool half = format == fp16;
-            const std::pair<int, int> spreads[] = {{1, 0},
-                                                   {half ? 20 : 60, half ? -18 : -30},
-                                                   {half ? 3 : 30, half ? -16 : -75},
-                                                   {half ? 3 : 30, half ? 5 : 45}};
+            const std::vector<std::pair<int, int>> spreads =
+                half ? std::vector<std::pair<int, int>>{{1, 0}, {20, -18}, {3, -16}, {3, 5}}
+                     : std::vector<std::pair<int, int>>{{1, 0}, {60, -30}, {30, -75}, {8, -72}, {4, -66}, {30, 45}};
             for (const auto& [range, shift] : spreads) {
                 Case own = test;
                 spread_exponents(own.a, 1, range, shift);
