@@ -122,7 +122,7 @@ TEST_CASE("a fused step rounds once, with and without fused instructions", "[ker
             return std::bit_cast<float>((word(j) & 0x83FFFFFFu) | 0x3C000000u);
         };
         check_one(near(0), near(1), near(2));
-        check_one(near(0), near(1), -near(0) * near(1));                         // what is left of the product
+        check_one(near(0), near(1), -near(0) * near(1));                         // the rounding error of the product
         check_one(near(0) * 0x1p-70f, near(1) * 0x1p-70f, near(2) * 0x1p-140f);  // subnormal results
         check_one(near(0) * 0x1p60f, near(1) * 0x1p67f, near(2) * 0x1p104f);     // near overflow
         check_one(1.0f, near(0), near(1) * 0x1p-24f);                            // near ties
