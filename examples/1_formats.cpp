@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// 1. Number formats: a format is a value; codes and numbers, rounding, overflow, a format of your own, counts, storage.
+// 1. Number formats: a format is a value; codes and numbers, rounding, overflow, a format of your own, counts, blocks,
+// storage.
 // Needs the standard library only. Every result is exact, the same on every machine.
 // Run: g++ -std=c++20 -O2 -Iinclude examples/1_formats.cpp && ./a.out
 
@@ -69,6 +70,17 @@ int main() {
         const QuantiseCounts lost = quantise_and_count(e4m3, scaled, kept);
         std::printf("%sgradients times %7.0f: %4zu of 10000 become zero, %4zu saturate\n", scale == 1.0f ? "\n" : "",
                     scale, lost.underflown, lost.saturated);
+    }
+
+    // Blocks that share a scale: 24 elements of e2m1 under an unsigned e5m3, and NVIDIA's format with two levels.
+    constexpr BlockFormat mine =
+        make_block_format({.element = e2m1, .along = 24, .scale = {5, 3, 15, Specials::single_nan, 0}});
+    BlockCodes codes;
+    for (const BlockFormat& format : {mine, nvfp4, find_block_format("mxfp4_rceil")}) {
+        encode_blocks(format, {gradients.data(), 100, 100, 100}, codes);  // 100 lines of 100
+        decode_blocks(codes, {kept.data(), 100, 100, 100});
+        std::printf("%-23s %zu scales; %.4f becomes %.4f\n", name(format).c_str(), codes.scale_codes.size(),
+                    1e3 * gradients[7], 1e3 * kept[7]);
     }
 
     // To store codes instead of simulating them: one byte each, arithmetic in float.

@@ -71,9 +71,13 @@ Recipe recipe_of(const LanguageRunOptions& options) {
     Recipe recipe = io::load_recipe(options.recipe);
     for (const std::string& assignment : options.set) recipe = io::override_recipe(recipe, assignment);
     if (options.to_infinity)
-        for (ProductRule& rule : recipe.products)
+        for (ProductRule& rule : recipe.products) {
             for (auto* operand : {&rule.formats.activation, &rule.formats.weight, &rule.formats.gradient})
                 if (*operand) (*operand)->overflow = Overflow::to_infinity;
+            for (auto& slot : rule.formats.slots)
+                if (slot && slot->element) slot->element->overflow = Overflow::to_infinity;
+        }
+    check_recipe(recipe);
     return recipe;
 }
 

@@ -23,17 +23,19 @@ analysis::TrackerOptions tracker_options(const TrackingOptions& tracking, const 
                                          const Recipe& recipe) {
     const ProductFormats formats = recipe.formats(ProductKind::linear, "");
     const ElementType element = recipe.storage.element;
-    const auto format = [element](const std::string& wanted, const std::optional<Quantiser>& own,
-                                  const FloatFormat& other) {
+    // Elements in blocks lie in the range of their block's scale, not in that of the element's format.
+    const auto format = [element](const std::string& wanted, const OperandRule& own,
+                                  const FloatFormat& other) -> std::optional<FloatFormat> {
         if (!wanted.empty()) return find_format(wanted);
-        return own ? own->format : element == ElementType::float32 ? other : element_format(element);
+        if (own.scale.blocks) return std::nullopt;
+        return own.element ? own.element->format : element == ElementType::float32 ? other : element_format(element);
     };
     return {.name = recipe.name,
             .every = tracking.every > 0 ? tracking.every : std::max<std::size_t>(run.steps / 50, 1),
             .last_step = run.steps,
             .patterns = tracking.patterns,
-            .value_format = format(tracking.value_format, formats.activation, e4m3),
-            .gradient_format = format(tracking.gradient_format, formats.gradient, e5m2),
+            .value_format = format(tracking.value_format, formats.rule(OperandSlot::forward_x), e4m3),
+            .gradient_format = format(tracking.gradient_format, formats.rule(OperandSlot::input_gradient_dy), e5m2),
             .threads = run.threads};
 }
 

@@ -122,7 +122,7 @@ nlohmann::ordered_json measured_biases(const ScalingState& state) {
         for (const OperandRole role : {OperandRole::activation, OperandRole::weight, OperandRole::gradient}) {
             const ScaleRule& rule = product.formats.scale(role);
             const bool measured = rule.source == ScaleSource::amax || rule.source == ScaleSource::delayed;
-            if (product.formats.of(role) && measured && rule.granularity == ScaleGranularity::tensor)
+            if (product.formats.of(role) && measured && rule.by_tensor())
                 biases[concatenate(state.path(product.site), '|', name(role))] = state.last_bias(product.site, role);
         }
     return biases;

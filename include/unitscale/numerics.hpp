@@ -9,16 +9,23 @@
 #include <unitscale/base/random.hpp>
 #include <unitscale/base/version.hpp>
 
+#include <unitscale/formats/accumulate.hpp>
+#include <unitscale/formats/block_codes.hpp>
+#include <unitscale/formats/block_format.hpp>
+#include <unitscale/formats/block_scale.hpp>
 #include <unitscale/formats/code.hpp>
 #include <unitscale/formats/counts.hpp>
+#include <unitscale/formats/float_arithmetic.hpp>
 #include <unitscale/formats/format.hpp>
 #include <unitscale/formats/int8.hpp>
 #include <unitscale/formats/minifloat.hpp>
+#include <unitscale/formats/nibbles.hpp>
 #include <unitscale/formats/quantise.hpp>
 #include <unitscale/formats/quantise_kernels.hpp>
 #include <unitscale/formats/quantise_loops.hpp>
 #include <unitscale/formats/quantiser.hpp>
 #include <unitscale/formats/random_words.hpp>
+#include <unitscale/formats/rotation.hpp>
 #include <unitscale/formats/rounding.hpp>
 
 #include <unitscale/scaling/power_of_two.hpp>

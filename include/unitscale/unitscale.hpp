@@ -24,16 +24,23 @@
 #include <unitscale/base/vectors.hpp>
 #include <unitscale/base/version.hpp>
 
+#include <unitscale/formats/accumulate.hpp>
+#include <unitscale/formats/block_codes.hpp>
+#include <unitscale/formats/block_format.hpp>
+#include <unitscale/formats/block_scale.hpp>
 #include <unitscale/formats/code.hpp>
 #include <unitscale/formats/counts.hpp>
+#include <unitscale/formats/float_arithmetic.hpp>
 #include <unitscale/formats/format.hpp>
 #include <unitscale/formats/int8.hpp>
 #include <unitscale/formats/minifloat.hpp>
+#include <unitscale/formats/nibbles.hpp>
 #include <unitscale/formats/quantise.hpp>
 #include <unitscale/formats/quantise_kernels.hpp>
 #include <unitscale/formats/quantise_loops.hpp>
 #include <unitscale/formats/quantiser.hpp>
 #include <unitscale/formats/random_words.hpp>
+#include <unitscale/formats/rotation.hpp>
 #include <unitscale/formats/rounding.hpp>
 
 #include <unitscale/tensor/backend.hpp>
@@ -47,11 +54,15 @@
 #include <unitscale/tensor/tensor.hpp>
 #include <unitscale/tensor/view.hpp>
 
+#include <unitscale/products/aligned_sums.hpp>
 #include <unitscale/products/blas.hpp>
 #include <unitscale/products/block.hpp>
 #include <unitscale/products/coded_matrix.hpp>
 #include <unitscale/products/operand.hpp>
 #include <unitscale/products/few_rows.hpp>
+#include <unitscale/products/limited_kernels.hpp>
+#include <unitscale/products/limited_rounding.hpp>
+#include <unitscale/products/limited_sums.hpp>
 #include <unitscale/products/micro_kernel.hpp>
 #include <unitscale/products/pack.hpp>
 #include <unitscale/products/pack_pairs.hpp>
@@ -82,6 +93,7 @@
 #include <unitscale/kernels/rescale.hpp>
 #include <unitscale/kernels/rotary.hpp>
 #include <unitscale/kernels/round.hpp>
+#include <unitscale/kernels/round_blocks.hpp>
 #include <unitscale/kernels/softmax.hpp>
 #include <unitscale/kernels/strides.hpp>
 #include <unitscale/kernels/vector_math.hpp>
@@ -89,6 +101,7 @@
 #include <unitscale/scaling/constraint.hpp>
 #include <unitscale/scaling/factors.hpp>
 #include <unitscale/scaling/loss_scaling.hpp>
+#include <unitscale/scaling/operand_rule.hpp>
 #include <unitscale/scaling/parameter_facts.hpp>
 #include <unitscale/scaling/parametrisation.hpp>
 #include <unitscale/scaling/power_of_two.hpp>

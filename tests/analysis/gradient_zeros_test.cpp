@@ -69,6 +69,13 @@ TEST_CASE("gradient zeros: zeros as stored, and elements that a product rounds t
     CHECK(counted({.source = ScaleSource::amax, .margin = 12}, c) == ZeroCount{5, 1, 2});
     CHECK(counted({.source = ScaleSource::delayed, .margin = 12}, c) == ZeroCount{5, 1, 2});
     CHECK(counted({.source = ScaleSource::amax, .granularity = ScaleGranularity::row}, c) == ZeroCount{5, 1, 1});
+    // The gradient is [5,1]. A block of one element loses nothing. In one block for all, 1 gives the scale 2^-15, and
+    // the smallest number is 2^-16 2^-15.
+    ScaleRule blocks{.source = ScaleSource::amax, .blocks = mxfp8_e5m2};
+    const std::vector<double> small = {0.0, 0x1p-31, 0x1p-32, 0x1.8p-32, 1.0};
+    CHECK(counted(blocks, small) == ZeroCount{5, 1, 1});
+    blocks.blocks->across = 5;
+    CHECK(counted(blocks, small) == ZeroCount{5, 1, 2});
     CHECK(ZeroCount{5, 1, 2}.share(2) == 0.4);
     CHECK(ZeroCount{}.share(0) == 0.0);
 }

@@ -20,6 +20,7 @@
 #include <unitscale/optim/lamb.hpp>
 #include <unitscale/optim/schedule.hpp>
 #include <unitscale/optim/sgd.hpp>
+#include <unitscale/products/limited_sums.hpp>
 #include <unitscale/products/product.hpp>
 #include <unitscale/tensor/fill.hpp>
 
@@ -136,6 +137,22 @@ void products(Isa isa, PairKernel pairs, const char* path, const ProductSizes& s
     matmul_with(isa, execution, args, pairs);
     add(c);
     print("matmul packed %tdx%tdx%td%s %s", s.m, s.n, s.k, rounding, path);
+}
+
+/// Limited sums: their lines are equal for all instruction sets too.
+void limited_products(Isa isa) {
+    const std::ptrdiff_t m = 13, n = 50, k = 300;
+    const auto a = numbers(m * k, 31), b = numbers(k * n, 32);
+    Accumulate flushing{.sums = e5m2, .rounding = Rounding::toward_zero, .subnormals = false};
+    for (const Accumulate& sums : {mptorch_sums(fp32), mptorch_sums(fp32, fp32), mptorch_sums(fp16, e5m2),
+                                   mptorch_cuda_sums(bf16), flushing, hopper_sums_promoted, blackwell_sums}) {
+        std::vector<float> c(static_cast<std::size_t>(m * n));
+        limited_product_with(
+            isa, execution, sums,
+            {.m = m, .n = n, .k = k, .a = {a.data(), k, 1}, .b = {b.data(), n, 1}, .c = {c.data(), n, 1}});
+        add(c);
+    }
+    print("limited sums %s", text(isa));
 }
 
 void all_products() {
@@ -481,6 +498,7 @@ int main() {
         attention(isa, 33, 45, true);
         attention(isa, 70, 70, false);
         formats(isa);
+        limited_products(isa);
     }
     statistics<Isa::baseline>();
 #if UNITSCALE_X86

@@ -5,6 +5,7 @@
 #include "support/temporary_folder.hpp"
 
 #include <fstream>
+#include <initializer_list>
 #include <string>
 
 using namespace unitscale;
@@ -111,6 +112,73 @@ TEST_CASE("json recipe: storage, in full, in short and by single fields") {
                       Catch::Contains("recipe: storage.first_moment.format: format: unknown name 'e9'"));
 }
 
+TEST_CASE("json recipe: an operand of one product has a rule of its own, by names or fields") {
+    const Recipe recipe = parsed(R"({"base": "fp8-cscale", "products": [{"activation": "e4m3", "weight": "e4m3",
+        "weight_scale": {"source": "amax", "blocks": "mxfp8_e4m3_rceil"},
+        "forward": {"x": "mxfp4"},
+        "weight_gradient": {"dy": "nvfp4", "x": "nvfp4", "rotation": {"size": 16, "signs": 5}},
+        "input_gradient": {"dy": {"element": {"format": "e5m2", "rounding": "stochastic"}}}}]})");
+    const ProductFormats& formats = recipe.products[0].formats;
+    CHECK(formats.rule(OperandSlot::forward_x) == OperandRule::in_blocks(mxfp4));
+    CHECK(formats.weight_scale.blocks == find_block_format("mxfp8_e4m3_rceil"));
+    CHECK(formats.rule(OperandSlot::weight_gradient_dy) == OperandRule::in_blocks(nvfp4));
+    CHECK(formats.rotation(OperandSlot::weight_gradient_x) == HadamardRotation{16, 5});
+    CHECK_FALSE(formats.rotation(OperandSlot::forward_x).has_value());
+    CHECK(formats.rule(OperandSlot::input_gradient_dy).element ==
+          Quantiser{.format = e5m2, .rounding = Rounding::stochastic});
+    CHECK(formats.rule(OperandSlot::input_gradient_w) == formats.rule(OperandSlot::forward_w));
+    CHECK(recipe_to_json(recipe_from_json(recipe_to_json(recipe))) == recipe_to_json(recipe));
+
+    // Recipes without such operands are written as before, so that results files know them.
+    CHECK_FALSE(recipe_to_json(find_recipe("fp8-amax"))["products"][0].contains("forward"));
+    CHECK_FALSE(recipe_to_json(find_recipe("fp8-amax"))["products"][0]["weight_scale"].contains("blocks"));
+}
+
+TEST_CASE("json recipe: every part of nvfp4 is switched off by one or two assignments") {
+    const Recipe nvfp4_recipe = find_recipe("nvfp4");
+    const auto with_all = [&](std::initializer_list<const char*> assignments) {
+        Recipe recipe = nvfp4_recipe;
+        for (const char* assignment : assignments) recipe = override_recipe(recipe, assignment);
+        return recipe.products[0].formats;
+    };
+    CHECK(nvfp4_recipe.products[0].formats.rotation(OperandSlot::weight_gradient_x) == transformer_engine_rotation);
+    CHECK_FALSE(with_all({"matmul.weight_gradient.rotation=null"}).rotation(OperandSlot::weight_gradient_x));
+    CHECK(nvfp4_recipe.products[0].formats.gradient->rounding == Rounding::stochastic);
+    CHECK(with_all({"matmul.gradient.rounding=nearest_even"}).rule(OperandSlot::weight_gradient_dy) ==
+          OperandRule::in_blocks(nvfp4));
+    const ProductFormats flat = with_all({"matmul.forward.w=null", "matmul.input_gradient.w=null"});
+    CHECK(flat.rule(OperandSlot::forward_w) == OperandRule::in_blocks(nvfp4));
+    CHECK(flat.rule(OperandSlot::input_gradient_w) == OperandRule::in_blocks(nvfp4));
+    // One field of an operand without a rule of its own: the other fields are its role's.
+    const ProductFormats one = with_all({"matmul.forward.x.element.rounding=toward_zero"});
+    CHECK(one.rule(OperandSlot::forward_x) == OperandRule::in_blocks(nvfp4, Rounding::toward_zero));
+    CHECK(one.rule(OperandSlot::weight_gradient_x) == OperandRule::in_blocks(nvfp4));
+}
+
+TEST_CASE("json recipe: operands and blocks that do not fit are one line that names the field") {
+    const auto product = [](const std::string& fields) {
+        return [fields] { return parsed((R"({"base": "fp32", "products": [{)" + fields + "}]}").c_str()); };
+    };
+    CHECK_THROWS_WITH(product(R"("activation": "e5m2", "activation_scale": {"source": "amax", "blocks": "mxfp4"})")(),
+                      "recipe: products.0.activation_scale: blocks of e2m1 hold an operand that is rounded to e5m2");
+    CHECK_THROWS_WITH(product(R"("weight_scale": {"source": "constant", "blocks": "mxfp4"})")(),
+                      "recipe: products.0.weight_scale: blocks need the source amax; it is constant");
+    CHECK_THROWS_WITH(product(R"("forward": {"x": {"element": "e2m1", )"
+                              R"("scale": {"source": "amax", "blocks": {"element": "e2m1", "along": -1}}}})")(),
+                      "recipe: products.0.forward.x: blocks: along and across must be at least 1, or 0 for the whole "
+                      "dimension");
+    CHECK_THROWS_WITH(product(R"("kind": "matmul", "forward": {"x": "mxfp4"})")(),
+                      "recipe: products.0.forward.x: blocks are for linear layers and readouts");
+    CHECK_THROWS_WITH(product(R"("forward": {"x": "mxfp4", "rotation": {"size": 16}})")(),
+                      "recipe: products.0.forward.w: is rotated; expected blocks that share a scale");
+    CHECK_THROWS_WITH(product(R"("forward": {"x": "mxfp4", "w": "mxfp4", "rotation": {"size": 8}})")(),
+                      "recipe: products.0.forward.x: rotation of 8; expected 16 or 32");
+    CHECK_THROWS_WITH(product(R"("forward": {"x": "mxfp5"})")(),
+                      Catch::Contains("recipe: products.0.forward.x.element.format: format: unknown name 'mxfp5'"));
+    CHECK_THROWS_WITH(product(R"("forward": {"y": "mxfp4"})")(),
+                      "recipe: unknown key 'products.0.forward.y'; expected one of x, w, rotation");
+}
+
 TEST_CASE("json recipe: bad input gives one line that names the key and the expected value") {
     CHECK_THROWS_WITH(parsed(R"({"colour": 1})"),
                       "recipe: unknown key 'colour'; expected one of name, description, scaling, constraint, "
@@ -123,7 +191,7 @@ TEST_CASE("json recipe: bad input gives one line that names the key and the expe
     CHECK_THROWS_WITH(parsed(R"({"products": [{"gradien": "e5m2"}]})"),
                       "recipe: unknown key 'products.0.gradien'; expected one of kind, pattern, activation, weight, "
                       "gradient, result, "
-                      "activation_scale, weight_scale, gradient_scale");
+                      "activation_scale, weight_scale, gradient_scale, forward, input_gradient, weight_gradient");
     CHECK_THROWS_WITH(parsed(R"({"scaling": "units"})"),
                       "recipe: scaling is \"units\"; expected one of none, unit, propagate");
     CHECK_THROWS_WITH(parsed(R"({"learning_rate": "fast"})"), "recipe: learning_rate is \"fast\"; expected a number");

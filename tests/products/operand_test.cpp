@@ -262,7 +262,7 @@ TEST_CASE("codes wider than a byte, and invalid formats, are errors with the rea
     REQUIRE_THROWS_WITH(matmul({}, coded(true, nonsense)),
                         "matmul: a: format: exponent_bits must be 1 to 8, so that values are exact in float");
     REQUIRE_THROWS_WITH(pack_weights(coded(false, test.b.coded())),
-                        "pack_weights: b: is given by codes; expected elements");
+                        "pack_weights: b: is given by codes or numbers; expected elements");
     const auto packed = pack_weights(test.args);
     MatmulArguments<float> args = coded(true, test.a.coded());
     args.b = {.packed = &packed}, args.n = 19;
@@ -275,9 +275,12 @@ TEST_CASE("an operand tells the format of its numbers, and whether they are mult
     const Operand<float> plain, coded{.codes = CodedMatrix{{}, e5m2}}, given{.packed = &packed},
         rounded{.quantiser = Quantiser{.format = e4m3}},
         random{.quantiser = Quantiser{.format = e4m3, .rounding = Rounding::stochastic}};
-    CHECK(plain.format() == nullptr);
-    CHECK(*coded.format() == e5m2);
-    CHECK(*rounded.format() == e4m3);
+    CHECK_FALSE(plain.is_exact_in_bf16());
+    CHECK(coded.is_exact_in_bf16());
+    CHECK(rounded.is_exact_in_bf16());
+    CHECK_FALSE(Operand<float>{.quantiser = Quantiser{.format = fp16}}.is_exact_in_bf16());
+    CHECK(Operand<float>{.numbers = QuantisedNumbers<float>{.exact_in_bf16 = true}}.is_exact_in_bf16());
+    CHECK_FALSE(Operand<float>{.numbers = QuantisedNumbers<float>{}}.is_plain());
     CHECK(plain.is_plain());
     for (const Operand<float>* operand : {&coded, &given, &rounded, &random}) CHECK_FALSE(operand->is_plain());
     for (const Operand<float>* operand : {&plain, &coded, &given, &rounded}) CHECK_FALSE(operand->is_stochastic());

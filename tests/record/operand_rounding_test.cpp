@@ -165,5 +165,5 @@ TEST_CASE("operand_rounding: products of two activations and convolutions take b
 
     recipe.products.back().formats.weight_scale.granularity = ScaleGranularity::row;
     CHECK_THROWS_WITH(analysis::run_op<double>(recipe, inputs, f),
-                      "matmul: scale of the weight by row; rows and columns are those of linear layers");
+                      "matmul: scale of the weight by row; rows, columns and blocks are those of linear layers");
 }

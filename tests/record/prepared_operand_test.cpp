@@ -3,11 +3,16 @@
 
 #include "support/op_checks.hpp"
 
+#include <unitscale/ops/linear.hpp>
 #include <unitscale/ops/matmul.hpp>
 #include <unitscale/ops/mul.hpp>
 #include <unitscale/ops/scale.hpp>
 #include <unitscale/ops/sum.hpp>
 
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
 #include <vector>
 
 using namespace unitscale;
@@ -62,4 +67,120 @@ TEST_CASE("prepared_operand: both operands of a product kept as codes give the b
 TEST_CASE("prepared_operand: operands of more than 8 bits are kept as they are") {
     CHECK(run(rounding({.format = bf16}), false).values == std::vector<bool>{true, true});
     CHECK(run(analysis::plain_recipe(Scaling::unit), false).values == std::vector<bool>{true, true});
+}
+
+namespace {
+
+/// x [rows,columns], quantised by hand for one product: blocks run along columns, or along rows.
+Tensor<double> in_blocks(const Tensor<double>& x, const BlockFormat& format, bool along_rows) {
+    const std::size_t rows = x.dim(0), columns = x.dim(1);
+    const std::size_t lines = along_rows ? columns : rows, length = along_rows ? rows : columns;
+    std::vector<float> flat(x.size());
+    const auto place = [&](std::size_t i, std::size_t j) { return along_rows ? j * rows + i : i * columns + j; };
+    for (std::size_t i = 0; i < rows; ++i)
+        for (std::size_t j = 0; j < columns; ++j) flat[place(i, j)] = static_cast<float>(x(i, j));
+    const MatrixLines<float> matrix{flat.data(), lines, length, length};
+    quantise_blocks(format, matrix, matrix, {});
+    Tensor<double> result(x.shape());
+    for (std::size_t i = 0; i < rows; ++i)
+        for (std::size_t j = 0; j < columns; ++j) result(i, j) = static_cast<double>(flat[place(i, j)]);
+    return result;
+}
+
+const auto linear = [](auto&, auto& v) { return ops::linear(v[0], v[1]); };
+
+/// Copies the table of past magnitudes from a state, or to it.
+struct AmaxTable {
+    std::map<std::string, double>& saved;
+    bool load;
+    void scalar(const char*, std::uint64_t&) const {}
+    void table(const std::string& name, std::map<std::string, double>& table) const {
+        if (name == "amax") (load ? table : saved) = load ? saved : table;
+    }
+};
+
+Recipe recipe_with(const ProductFormats& formats) {
+    Recipe recipe = analysis::plain_recipe(Scaling::none);
+    recipe.products.push_back({.formats = formats});
+    return recipe;
+}
+
+}  // namespace
+
+TEST_CASE("prepared_operand: each operand of each product is rounded by its own rule, and no other") {
+    const std::vector<Tensor<double>> inputs = {normal<double>({40, 48}, {1, 1}), normal<double>({36, 48}, {2, 2})};
+    const Tensor<double>&x = inputs[0], &w = inputs[1], dy = normal<double>({40, 36}, {3, 3});
+    const Recipe plain = analysis::plain_recipe(Scaling::none);
+    const auto run = [&](const Recipe& recipe, const Tensor<double>& a, const Tensor<double>& b,
+                         const Tensor<double>& g) {
+        return analysis::run_op<double>(recipe, {a, b}, linear, g);
+    };
+    const auto exact = run(plain, x, w, dy);
+    for (const BlockFormat& format : {mxfp4, nvfp4, nvfp4_square})
+        for (std::size_t i = 0; i < slot_count; ++i) {
+            const auto slot = static_cast<OperandSlot>(i);
+            INFO(name(format) << ' ' << name(slot));
+            ProductFormats formats;
+            formats.set(slot, OperandRule::in_blocks(format));
+            const auto have = run(recipe_with(formats), x, w, dy);
+            const bool rows = slot == OperandSlot::input_gradient_w || slot == OperandSlot::weight_gradient_dy ||
+                              slot == OperandSlot::weight_gradient_x;
+            const OperandRole role = role_of(slot);
+            const auto rounded = run(plain, role == OperandRole::activation ? in_blocks(x, format, rows) : x,
+                                     role == OperandRole::weight ? in_blocks(w, format, rows) : w,
+                                     role == OperandRole::gradient ? in_blocks(dy, format, rows) : dy);
+            const std::size_t product = i / 2;  // y, dx, dw
+            const auto result = [](const auto& of, std::size_t which) {
+                return which == 0 ? of.value : of.gradients[which - 1];
+            };
+            for (std::size_t which = 0; which < 3; ++which) {
+                const auto& want = which == product ? rounded : exact;
+                CHECK(analysis::relative_error(result(have, which), result(want, which)) == 0.0);
+            }
+            CHECK(analysis::relative_error(result(have, product), result(exact, product)) > 0.01);
+        }
+}
+
+TEST_CASE("prepared_operand: a rotation of both operands changes no product but for rounding") {
+    const std::vector<Tensor<double>> inputs = {normal<double>({48, 40}, {1, 1}), normal<double>({24, 40}, {2, 2})};
+    const Tensor<double> dy = normal<double>({48, 24}, {3, 3});
+    // Elements of 8 significant bits in blocks: the rounding is fine, so that a wrong rotation is visible.
+    BlockFormat fine = mxfp8_e4m3;
+    fine.element = make_format({.exponent_bits = 2, .mantissa_bits = 5, .bias = 1, .specials = Specials::none});
+    ProductFormats formats;
+    for (std::size_t i = 0; i < slot_count; ++i) formats.set(static_cast<OperandSlot>(i), OperandRule::in_blocks(fine));
+    for (auto& rotation : formats.rotations) rotation = transformer_engine_rotation;
+    const auto have = analysis::run_op<double>(recipe_with(formats), inputs, linear, dy);
+    const auto want = analysis::run_op<double>(analysis::plain_recipe(Scaling::none), inputs, linear, dy);
+    CHECK(analysis::relative_error(have.value, want.value) < 0.02);
+    CHECK(analysis::relative_error(have.gradients[0], want.gradients[0]) < 0.02);
+    CHECK(analysis::relative_error(have.gradients[1], want.gradients[1]) < 0.02);
+    CHECK(analysis::relative_error(have.value, want.value) > 1e-4);
+}
+
+TEST_CASE("prepared_operand: a delayed scale of one operand has a history of its own") {
+    ProductFormats formats{.weight = Quantiser{.format = e4m3}, .weight_scale = {.source = ScaleSource::delayed}};
+    formats.set(OperandSlot::input_gradient_w,
+                {Quantiser{.format = e5m2}, {.source = ScaleSource::delayed, .history = 1}});
+    const Recipe recipe = recipe_with(formats);
+    ScalingState state(1);
+    Tape<float> tape(recipe, state);
+    for (const float size : {1.0f, 16.0f}) {
+        tape.begin_step();
+        const auto x = tape.input(full<float>({3, 4}, 1.0f), true);
+        const auto y = ops::linear(x, tape.input(full<float>({2, 4}, size), true));
+        tape.backward(analysis::project(y, full<float>({3, 2}, 1.0f)));
+    }
+    const Site site = state.products().front().site;
+    CHECK(state.last_bias(site, OperandRole::weight) == 8);  // 448 / 1, of the step before
+    CHECK(state.last_bias(site, 3 + static_cast<std::size_t>(OperandSlot::input_gradient_w)) == 15);  // 57344 / 1
+    std::map<std::string, double> saved;
+    state.visit_state(AmaxTable{saved, false});
+    CHECK(saved.count(state.path(site) + "|weight|current") == 1);
+    CHECK(saved.at(state.path(site) + "|input_gradient.w|current") == 16.0);
+    ScalingState restored(1);
+    restored.visit_state(AmaxTable{saved, true});
+    std::map<std::string, double> again;
+    restored.visit_state(AmaxTable{again, false});
+    CHECK(again == saved);
 }

@@ -46,7 +46,8 @@ TEST_CASE("recipes are found by name and an unknown name lists them") {
         find_recipe("fp9"),
         "recipe: unknown name 'fp9'; expected one of fp32, fp16, fp16-loss-scaled, "
         "fp16-auto-loss-scaled, bf16, unit-fp32, unit-fp16, unit-fp8, umup-fp32, umup-bf16, umup-fp8, mup-fp32, "
-        "scalify-fp16-1, scalify-fp16-2, scalify-fp8-3, scalify-fp8-4, fp8-amax, fp8-cscale, fp8-delayed");
+        "scalify-fp16-1, scalify-fp16-2, scalify-fp8-3, scalify-fp8-4, fp8-amax, fp8-cscale, fp8-delayed, "
+        "mxfp8, mxfp8-hybrid, mxfp6, mxfp4, nvfp4, fp8-tiles");
     std::set<std::string> names;
     for (const Recipe& recipe : known_recipes()) {
         REQUIRE(names.insert(recipe.name).second);
@@ -71,6 +72,10 @@ std::string text_of(const std::optional<Quantiser>& quantiser) {
 /// The source of the powers of two of operands.
 std::string text_of(const ScaleRule& rule) {
     if (rule == ScaleRule{}) return "none";
+    if (rule.blocks) {
+        const bool usual = rule == ScaleRule{.source = ScaleSource::amax, .blocks = rule.blocks};
+        return name(*rule.blocks) + (usual ? "" : ", found in another way");
+    }
     std::string text(name(rule.source));
     if (rule.source == ScaleSource::constant) return text + ' ' + std::to_string(rule.bias);
     text += " margin " + std::to_string(rule.margin);
@@ -86,8 +91,14 @@ std::string text_of(const ProductFormats& formats) {
     if (formats == ProductFormats{}) return text;
     const std::string scale = text_of(formats.activation_scale);
     if (text_of(formats.weight_scale) != scale || text_of(formats.gradient_scale) != scale)
-        return text + ", scales that differ";
-    if (scale != "none") text += ", " + scale;
+        text += ", " + scale + ' ' + text_of(formats.weight_scale) + ' ' + text_of(formats.gradient_scale);
+    else if (scale != "none") text += ", " + scale;
+    for (std::size_t i = 0; i < slot_count; ++i)
+        if (const auto& own = formats.slots[i])
+            text += concatenate(", ", slot_names[i], ' ', text_of(own->element), ' ', text_of(own->scale));
+    for (std::size_t i = 0; i < formats.rotations.size(); ++i)
+        if (const auto& rotation = formats.rotations[i])
+            text += concatenate(", ", slot_names[2 * i], " rotated by ", rotation->size, " signs ", rotation->signs);
     return formats.result ? text + ", result " + text_of(formats.result) : text;
 }
 
@@ -165,6 +176,22 @@ const std::vector<RecipeRow>& table() {
          1.0, 6e-3, 1.0},
         {"fp8-delayed", "none", "standard", "plain", fnuz + ", delayed margin 0 history 16", "", "fp32" + fp32_state,
          "none", 1.0, 6e-3, 1.0},
+        {"mxfp8", "none", "standard", "plain", "e4m3 e4m3 e4m3, mxfp8_e4m3_rceil", "", "fp32" + fp32_state, "none", 1.0,
+         6e-3, 1.0},
+        {"mxfp8-hybrid", "none", "standard", "plain",
+         "e4m3 e4m3 e5m2, mxfp8_e4m3_rceil mxfp8_e4m3_rceil mxfp8_e5m2_rceil", "", "fp32" + fp32_state, "none", 1.0,
+         6e-3, 1.0},
+        {"mxfp6", "none", "standard", "plain", "e2m3 e2m3 e3m2, mxfp6_e2m3 mxfp6_e2m3 mxfp6_e3m2", "",
+         "fp32" + fp32_state, "none", 1.0, 6e-3, 1.0},
+        {"mxfp4", "none", "standard", "plain", "e2m1 e2m1 e2m1, mxfp4", "", "fp32" + fp32_state, "none", 1.0, 6e-3,
+         1.0},
+        {"nvfp4", "none", "standard", "plain",
+         "e2m1 e2m1 e2m1, rounded in another way, nvfp4, forward.w e2m1 nvfp4_square, input_gradient.w e2m1 "
+         "nvfp4_square, weight_gradient.dy rotated by 16 signs 55272",
+         "", "fp32" + fp32_state, "none", 1.0, 6e-3, 1.0},
+        {"fp8-tiles", "none", "standard", "plain",
+         "e4m3 e4m3 e4m3, fp8_tile, forward.w e4m3 fp8_square, input_gradient.w e4m3 fp8_square", "",
+         "fp32" + fp32_state, "none", 1.0, 6e-3, 1.0},
     };
     return rows;
 }
@@ -235,7 +262,7 @@ TEST_CASE("a row of the table tells formats, scales and state that differ in any
           "delayed margin 0 history 2 latest");
     CHECK(text_of(ProductFormats{.activation = usual, .result = usual}) == "e4m3 - -, result e4m3");
     CHECK(text_of(ProductFormats{.activation = usual, .weight_scale = {.source = ScaleSource::amax}}) ==
-          "e4m3 - -, scales that differ");
+          "e4m3 - -, none amax margin 0 none");
     CHECK(text_of(StateFormat{.format = fp16, .scaled = false}) == "fp16, kept in another way");
     CHECK(text_of(LossScaling{.kind = LossScaleKind::automatic, .interval = 1}) ==
           "automatic 65536, changing in another way");

@@ -52,6 +52,8 @@ good_tree() {
     '```cpp' 'int rule;' '```' '```cpp' 'int b;' '```' > "$tree/docs/adding_an_op.md"
   printf '%s\n' "$spdx" 'int a;' '  int b;' 'template <class T>' 'void op();' > "$tree/examples/4_custom_op.cpp"
   printf '%s\n' "$spdx" 'int rule;' > "$tree/examples/own_scale_rule.cpp"
+  printf '%s\n' '```cpp' 'int blocks;' '```' > "$tree/docs/formats.md"
+  printf '%s\n' "$spdx" 'int blocks;' > "$tree/examples/1_formats.cpp"
   printf '%s\n' '```cpp' 'int load;' '```' > "$tree/docs/pretrained.md"
   printf '%s\n' "$spdx" 'int load;' > "$tree/examples/pretrained.cpp"
   printf '%s\n' '```cpp' 'int facts;' '```' '```cpp' 'int residual;' '```' '```cpp' 'int rates;' '```' \

@@ -33,6 +33,7 @@ shown() {  # shown <document> <program> <n>...: its C++ blocks are n in the firs
 }
 
 shown README.md examples/readme.cpp 1
+shown docs/formats.md examples/1_formats.cpp 1
 shown docs/adding_an_op.md examples/4_custom_op.cpp 2 examples/own_scale_rule.cpp 1 examples/4_custom_op.cpp 1
 shown docs/pretrained.md examples/pretrained.cpp 1
 shown docs/umup.md examples/width_transfer.cpp 3

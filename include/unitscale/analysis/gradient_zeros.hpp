@@ -4,6 +4,7 @@
 #include <unitscale/analysis/statistics.hpp>
 #include <unitscale/autograd/observer.hpp>
 #include <unitscale/base/error.hpp>
+#include <unitscale/formats/block_codes.hpp>
 #include <unitscale/scaling/recipe.hpp>
 #include <unitscale/scaling/state.hpp>
 #include <unitscale/tensor/tensor.hpp>
@@ -93,10 +94,11 @@ public:
 private:
     /// Elements other than zero that the product rounds to zero.
     [[nodiscard]] std::uint64_t underflow(const ScalingState::Product& product, const Tensor<T>& gradient) {
-        const ScaleRule& rule = product.formats.gradient_scale;
-        if (!product.formats.gradient || rule.granularity != ScaleGranularity::tensor) return 0;
-        const FloatFormat& format = product.formats.gradient->format;
-        const int bias = as_now_->operand_bias(product.site, OperandRole::gradient, format, rule, true, [&] {
+        const OperandRule rule = product.formats.rule(OperandSlot::input_gradient_dy);
+        if (!rule.element || rule.scale.granularity != ScaleGranularity::tensor) return 0;
+        if (rule.scale.blocks) return underflow_in_blocks(*rule.scale.blocks, *rule.element, gradient);
+        const FloatFormat& format = rule.element->format;
+        const int bias = as_now_->operand_bias(product.site, OperandRole::gradient, format, rule.scale, true, [&] {
             double largest = 0.0;
             for (const T& element : gradient.span())
                 largest = std::max(largest, std::abs(static_cast<double>(element)));
@@ -108,6 +110,21 @@ private:
             const double magnitude = std::abs(static_cast<double>(element));
             lost += magnitude != 0.0 && limits.underflows(magnitude) ? 1U : 0U;
         }
+        return lost;
+    }
+
+    /// Elements other than zero that are zero in blocks along the last dimension, as the input's gradient rounds them.
+    [[nodiscard]] static std::uint64_t underflow_in_blocks(const BlockFormat& blocks, const Quantiser& element,
+                                                           const Tensor<T>& gradient) {
+        const std::size_t length = gradient.shape().empty() ? 1 : gradient.shape().back();
+        std::vector<float> values(gradient.size());
+        for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(gradient.data()[i]);
+        std::vector<float> rounded = values;
+        const std::size_t lines = length == 0 ? 0 : values.size() / length;
+        quantise_blocks(blocks, MatrixLines<const float>{values.data(), lines, length, length},
+                        MatrixLines<float>{rounded.data(), lines, length, length}, {.element = element.options()});
+        std::uint64_t lost = 0;
+        for (std::size_t i = 0; i < values.size(); ++i) lost += values[i] != 0.0f && rounded[i] == 0.0f ? 1U : 0U;
         return lost;
     }
 

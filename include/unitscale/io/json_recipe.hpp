@@ -4,6 +4,7 @@
 #include <unitscale/base/error.hpp>
 #include <unitscale/formats/format.hpp>
 #include <unitscale/formats/quantiser.hpp>
+#include <unitscale/io/json_fields.hpp>
 #include <unitscale/scaling/recipe.hpp>
 
 #include <nlohmann/json.hpp>
@@ -34,197 +35,6 @@ inline constexpr std::array<std::string_view, 2> overflow_json_names = {"saturat
 inline constexpr std::array<std::string_view, 3> scaling_json_names = {"none", "unit", "propagate"};
 inline constexpr std::array<std::string_view, 3> product_kind_json_names = {"linear", "readout", "matmul"};
 
-/// Names, joined for an error message.
-template <class Names>
-[[nodiscard]] std::string joined(const Names& names) {
-    std::string text;
-    for (const auto& name : names) (text += text.empty() ? "" : ", ") += name;
-    return text;
-}
-
-/// Writes the fields that are described to it as a JSON object.
-class JsonWriter {
-public:
-    template <class T>
-    void field(const char* name, const T& value) {
-        json_[name] = value;
-    }
-    template <class Enum, std::size_t N>
-    void choice(const char* name, const Enum& value, const std::array<std::string_view, N>& names) {
-        json_[name] = names[static_cast<std::size_t>(value)];
-    }
-    void format(const char* name, const FloatFormat& format) {
-        const std::string known = unitscale::name(format);
-        const auto named = [&](const NamedFormat& entry) { return entry.format == format; };
-        if (std::any_of(named_formats.begin(), named_formats.end(), named) || known.starts_with("p3109"))
-            json_[name] = known;
-        else
-            json_[name] = {{"exponent_bits", format.exponent_bits},
-                           {"mantissa_bits", format.mantissa_bits},
-                           {"bias", format.bias},
-                           {"specials", static_cast<int>(format.specials)},
-                           {"sign_bits", format.sign_bits}};
-    }
-    void format(const char* name, const std::optional<FloatFormat>& format, const char* none) {
-        if (format) this->format(name, *format);
-        else json_[name] = none;
-    }
-    template <class T, class Describe>
-    void object(const char* name, T& value, Describe&& describe, const char* = nullptr) {
-        JsonWriter inner;
-        describe(inner, value);
-        json_[name] = std::move(inner.json_);
-    }
-    template <class T, class Describe>
-    void optional(const char* name, std::optional<T>& value, const char*, Describe&& describe) {
-        if (value) object(name, *value, describe);
-        else json_[name] = nullptr;
-    }
-    template <class T, class Describe>
-    void list(const char* name, std::vector<T>& values, Describe&& describe) {
-        json_[name] = nlohmann::ordered_json::array();
-        for (T& value : values) {
-            JsonWriter inner;
-            describe(inner, value);
-            json_[name].push_back(std::move(inner.json_));
-        }
-    }
-    [[nodiscard]] const nlohmann::ordered_json& json() const noexcept { return json_; }
-
-private:
-    nlohmann::ordered_json json_ = nlohmann::ordered_json::object();
-};
-
-/// Reads a JSON object into the fields that are described to it. Absent fields keep their values. Errors name the place
-/// of the key ("products.0.gradient.format"), the value found and the value expected.
-class JsonReader {
-public:
-    JsonReader(const nlohmann::ordered_json& json, std::string place) : json_(json), place_(std::move(place)) {
-        check(json.is_object(), "recipe: ", place_.empty() ? "the text" : place_, " is ", shown(json),
-              "; expected an object");
-    }
-
-    void field(const char* name, bool& value) {
-        if (const auto* found = find(name)) value = get<bool>(name, *found, found->is_boolean(), "true or false");
-    }
-    void field(const char* name, std::string& value) {
-        if (const auto* found = find(name)) value = get<std::string>(name, *found, found->is_string(), "a text");
-    }
-    void field(const char* name, double& value) {
-        if (const auto* found = find(name)) value = get<double>(name, *found, found->is_number(), "a number");
-    }
-    template <std::integral T>
-    requires(!std::same_as<T, bool>) void field(const char* name, T& value) {
-        const auto* found = find(name);
-        if (found == nullptr) return;
-        const auto least = static_cast<double>(std::is_signed_v<T> ? -1'000'000'000 : 0);
-        const bool whole = found->is_number_integer() && found->get<double>() >= least && found->get<double>() <= 1e9;
-        value = get<T>(name, *found, whole, std::is_signed_v<T> ? "a whole number" : "a whole number, not negative");
-    }
-    template <class Enum, std::size_t N>
-    void choice(const char* name, Enum& value, const std::array<std::string_view, N>& names) {
-        const auto* found = find(name);
-        if (found == nullptr) return;
-        const auto at = found->is_string() ? std::find(names.begin(), names.end(), found->get_ref<const std::string&>())
-                                           : names.end();
-        check(at != names.end(), "recipe: ", place(name), " is ", shown(*found), "; expected one of ", joined(names));
-        value = static_cast<Enum>(at - names.begin());
-    }
-    void format(const char* name, FloatFormat& format) {
-        const auto* found = find(name);
-        if (found == nullptr) return;
-        if (found->is_string()) {
-            try {
-                format = find_format(found->get_ref<const std::string&>());
-            } catch (const Error& error) {
-                fail("recipe: ", place(name), ": ", error.what());
-            }
-            return;
-        }
-        JsonReader inner(*found, place(name));
-        int specials = static_cast<int>(format.specials);
-        inner.field("exponent_bits", format.exponent_bits);
-        inner.field("mantissa_bits", format.mantissa_bits);
-        inner.field("bias", format.bias);
-        inner.field("specials", specials);
-        inner.field("sign_bits", format.sign_bits);
-        inner.finish();
-        check(specials >= 0 && specials <= static_cast<int>(Specials::scale), "recipe: ", place(name), ".specials is ",
-              specials, "; expected a number in [0,", static_cast<int>(Specials::scale), "]");
-        format.specials = static_cast<Specials>(specials);
-        if (const auto message = problem(format); !message.empty()) fail("recipe: ", place(name), ": ", message);
-    }
-    /// The text `none` stands for no format.
-    void format(const char* name, std::optional<FloatFormat>& format, const char* none) {
-        const auto* found = find(name);
-        if (found == nullptr) return;
-        if (*found == none) return format.reset();
-        this->format(name, format ? *format : format.emplace(fp32));
-    }
-    /// A text stands for an object with the field `shorthand`; its other fields have their defaults.
-    template <class T, class Describe>
-    void object(const char* name, T& value, Describe&& describe, const char* shorthand = nullptr) {
-        const auto* found = find(name);
-        if (found == nullptr) return;
-        if (found->is_string() && shorthand != nullptr)
-            read(nlohmann::ordered_json{{shorthand, *found}}, place(name), value = T{}, describe);
-        else read(*found, place(name), value, describe);
-    }
-    /// null stands for an empty optional.
-    template <class T, class Describe>
-    void optional(const char* name, std::optional<T>& value, const char* shorthand, Describe&& describe) {
-        const auto* found = find(name);
-        if (found == nullptr) return;
-        if (found->is_null()) return value.reset();
-        object(name, value ? *value : value.emplace(), describe, shorthand);
-    }
-    template <class T, class Describe>
-    void list(const char* name, std::vector<T>& values, Describe&& describe) {
-        const auto* found = find(name);
-        if (found == nullptr) return;
-        check(found->is_array(), "recipe: ", place(name), " is ", shown(*found), "; expected a list");
-        values.assign(found->size(), T{});
-        for (std::size_t i = 0; i < values.size(); ++i)
-            read((*found)[i], concatenate(place(name), '.', i), values[i], describe);
-    }
-    /// Error: the object has a key that no field has read.
-    void finish() const {
-        for (const auto& [key, value] : json_.items())
-            check(std::find(known_.begin(), known_.end(), key) != known_.end(), "recipe: unknown key '",
-                  place(key.c_str()), "'; expected one of ", joined(known_));
-    }
-
-private:
-    template <class T, class Describe>
-    static void read(const nlohmann::ordered_json& json, const std::string& place, T& value, Describe&& describe) {
-        JsonReader inner(json, place);
-        describe(inner, value);
-        inner.finish();
-    }
-    template <class T>
-    [[nodiscard]] T get(const char* name, const nlohmann::ordered_json& found, bool fits, const char* expected) const {
-        check(fits, "recipe: ", place(name), " is ", shown(found), "; expected ", expected);
-        return found.get<T>();
-    }
-    [[nodiscard]] const nlohmann::ordered_json* find(const char* name) {
-        if (std::find(known_.begin(), known_.end(), name) == known_.end())
-            known_.emplace_back(name);  // `optional` reads a key twice
-        const auto found = json_.find(name);
-        return found == json_.end() ? nullptr : &*found;
-    }
-    [[nodiscard]] std::string place(const char* name) const {
-        return place_.empty() ? std::string(name) : place_ + "." + name;
-    }
-    [[nodiscard]] static std::string shown(const nlohmann::ordered_json& json) {
-        const std::string text = json.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
-        return text.size() <= 40 ? text : text.substr(0, 37) + "...";
-    }
-
-    const nlohmann::ordered_json& json_;
-    std::string place_;
-    std::vector<std::string> known_{};
-};
-
 /// The fields of a recipe, listed once for reading and writing.
 template <class Visitor>
 void describe_recipe(Visitor& visitor, Recipe& recipe) {
@@ -241,6 +51,15 @@ void describe_recipe(Visitor& visitor, Recipe& recipe) {
         v.field("history", rule.history);
         v.field("latest", rule.latest);
         v.choice("granularity", rule.granularity, scale_granularity_names);
+        v.blocks("blocks", rule.blocks);
+    };
+    const auto operand = [&](auto& v, OperandRule& rule) {
+        v.optional("element", rule.element, "format", quantiser);
+        v.object("scale", rule.scale, scale);
+    };
+    const auto rotation = [](auto& v, HadamardRotation& how) {
+        v.field("size", how.size);
+        v.field("signs", how.signs);
     };
     const auto state = [](auto& v, StateFormat& how) {
         v.format("format", how.format, "computed");
@@ -258,6 +77,21 @@ void describe_recipe(Visitor& visitor, Recipe& recipe) {
         v.object("activation_scale", rule.formats.activation_scale, scale);
         v.object("weight_scale", rule.formats.weight_scale, scale);
         v.object("gradient_scale", rule.formats.gradient_scale, scale);
+        const auto slots = [&](const char* name, OperandSlot left, const char* left_name, OperandSlot right,
+                               const char* right_name) {
+            v.group(name, rule.formats, [&](auto& inner, ProductFormats& formats) {
+                const auto one = [&](const char* operand_name, OperandSlot slot) {
+                    inner.operand(operand_name, formats.slots[static_cast<std::size_t>(slot)],
+                                  formats.rule(role_of(slot)), operand);
+                };
+                one(left_name, left);
+                one(right_name, right);
+                inner.added("rotation", formats.rotations[static_cast<std::size_t>(left) / 2], rotation);
+            });
+        };
+        slots("forward", OperandSlot::forward_x, "x", OperandSlot::forward_w, "w");
+        slots("input_gradient", OperandSlot::input_gradient_dy, "dy", OperandSlot::input_gradient_w, "w");
+        slots("weight_gradient", OperandSlot::weight_gradient_dy, "dy", OperandSlot::weight_gradient_x, "x");
     };
     visitor.field("name", recipe.name);
     visitor.field("description", recipe.description);

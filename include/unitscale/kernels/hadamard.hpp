@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <unitscale/base/error.hpp>
 #include <unitscale/base/memory.hpp>
 #include <unitscale/base/parallel.hpp>
+#include <unitscale/formats/rotation.hpp>
 #include <unitscale/kernels/vector_math.hpp>
 
 #include <algorithm>
@@ -14,29 +14,6 @@
 #include <cstdint>
 
 namespace unitscale::kernels {
-
-/// A rotation of runs of `size` numbers: of 16 or 32, by Sylvester's Hadamard matrix H with signs S on its rows.
-///   y = x S H / size^1/2      x, y row vectors [size]    S = diag(s)    H[i][j] = (-1)^popcount(i & j)
-/// S H / size^1/2 is orthogonal. If both operands of a product are rotated along the contracted dimension, the rotation
-/// cancels. Each run's largest numbers are spread over the run, which helps formats with few bits.
-/// Bit i of `signs` negates element i.
-struct HadamardRotation {
-    int size = 16;
-    std::uint32_t signs = 0;
-
-    friend constexpr bool operator==(const HadamardRotation&, const HadamardRotation&) = default;
-};
-
-/// The signs of TransformerEngine's rotation of 16: + + + - + - - - - - - + - + - -.
-inline constexpr HadamardRotation transformer_engine_rotation{.size = 16, .signs = 0b1101011111101000};
-
-/// Error, in the name of `operation`: a size other than 16 and 32; a line that is no whole number of runs.
-inline void check_rotation(const char* operation, const HadamardRotation& rotation, std::ptrdiff_t length) {
-    check(rotation.size == 16 || rotation.size == 32, operation, ": rotation of ", rotation.size,
-          "; expected 16 or 32");
-    check(length % rotation.size == 0, operation, ": a length of ", length, " is no multiple of the rotation's ",
-          rotation.size);
-}
 
 /// The definition of `rotate`: one run, by a sum over the matrix in double.   x, y [size], y may not be x
 template <class T>
@@ -74,15 +51,15 @@ void rotate_runs(const HadamardRotation& rotation, std::array<A, width>* runs) n
         for (A& value : runs[i]) value *= factor;
 }
 
-/// Rotates lines of numbers, run by run.
-///   x [lines, length], y alike; y may be x     element k of line l at x[l line_stride + k stride]
+/// Rotates lines of numbers in place, run by run. A short last run stays as it is.
+///   x [lines, length]     element k of line l at x[l line_stride + k stride]
 /// Sums are in Accum<T> and rounded to T once. Bits do not depend on the number of threads.
 /// Errors: as `check_rotation`.
 /// Reference: arXiv:2509.25149, section on random Hadamard transforms. Test: tests/kernels/hadamard_test.cpp
 template <class T>
-void rotate(const Execution& execution, const HadamardRotation& rotation, const T* x, T* y, std::ptrdiff_t lines,
+void rotate(const Execution& execution, const HadamardRotation& rotation, T* x, std::ptrdiff_t lines,
             std::ptrdiff_t length, std::ptrdiff_t line_stride, std::ptrdiff_t stride) {
-    check_rotation("rotate", rotation, length);
+    check_rotation("rotate", rotation);
     constexpr std::ptrdiff_t width = 16;
     using Runs = std::array<std::array<Accum<T>, width>, 32>;
     const std::ptrdiff_t size = rotation.size, groups = (lines + width - 1) / width, runs = length / size;
@@ -99,7 +76,7 @@ void rotate(const Execution& execution, const HadamardRotation& rotation, const 
                          rotate_runs<Accum<T>, width>(rotation, values.data());
                          for (std::ptrdiff_t i = 0; i < size; ++i)
                              for (std::ptrdiff_t l = 0; l < count; ++l)
-                                 y[first + l * line_stride + i * stride] =
+                                 x[first + l * line_stride + i * stride] =
                                      narrow<T>(values[static_cast<std::size_t>(i)][static_cast<std::size_t>(l)]);
                      }
                  });

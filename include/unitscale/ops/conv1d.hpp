@@ -56,8 +56,8 @@ template <class T>
               shape_text(w.shape()), "; expected [", out, "]");
     const OperandRounding rounding(op.tape(), op.site(), ProductKind::linear);
     rounding.check_by_tensor("conv1d");
-    const auto x_rounding = rounding.quantiser(op.execution(), OperandRole::activation, input),
-               w_rounding = rounding.quantiser(op.execution(), OperandRole::weight, w);
+    const auto x_rounding = rounding.quantiser(op.execution(), OperandSlot::forward_x, input),
+               w_rounding = rounding.quantiser(op.execution(), OperandSlot::forward_w, w);
     const RandomKey x_key = op.random_key(activation_part), w_key = op.random_key(weight_part),
                     dy_key = op.random_key(gradient_part), result_key = op.random_key(result_part);
     op.set_factors(conv1d_unit_factors(input.dim(1), out, w.dim(2), options.stride, options.groups,
@@ -74,12 +74,15 @@ template <class T>
     return op.record(
         std::move(output), scaled.scale, {.reads = reads_inputs, .multiply_adds = positions * w.size()},
         [=](BackwardContext<T>& g) {
-            const auto dy_rounding = rounding.quantiser(g.execution(), OperandRole::gradient, g.output_gradient());
-            const products::Operand<T> dy{{g.output_gradient().data()}, dy_rounding, dy_key};
+            const Tensor<T>& gradient = g.output_gradient();
+            const auto dy_rounding = rounding.quantiser(g.execution(), OperandSlot::input_gradient_dy, gradient);
             if (g.needs(0)) {
                 const Scaled dx_scaled = g.scaled_beta(0, g.input_scale(1));
                 Tensor<T> dx = g.make(g.input_shape(0));
-                kernels::conv1d_backward_x<T>(g.execution(), s, dy, {{g.input(1).data()}, w_rounding, w_key}, dx.data(),
+                const auto w_again = rounding.quantiser(g.execution(), OperandSlot::input_gradient_w, g.input(1),
+                                                        OperandSlot::forward_w, w_rounding);
+                kernels::conv1d_backward_x<T>(g.execution(), s, {{gradient.data()}, dy_rounding, dy_key},
+                                              {{g.input(1).data()}, w_again, w_key}, dx.data(),
                                               static_cast<Accum<T>>(dx_scaled.factor));
                 round_result(g.execution(), rounding.formats(), result_key, dx);
                 g.add(0, std::move(dx), dx_scaled.scale);
@@ -87,15 +90,20 @@ template <class T>
             if (g.needs(1)) {
                 const Scaled dw_scaled = g.scaled_beta(1, g.input_scale(0));
                 Tensor<T> dw = g.make(g.input_shape(1));
-                kernels::conv1d_backward_weight<T>(g.execution(), s, dy, {{g.input(0).data()}, x_rounding, x_key},
-                                                   dw.data(), static_cast<Accum<T>>(dw_scaled.factor));
+                const auto x_again = rounding.quantiser(g.execution(), OperandSlot::weight_gradient_x, g.input(0),
+                                                        OperandSlot::forward_x, x_rounding);
+                const auto dy_again = rounding.quantiser(g.execution(), OperandSlot::weight_gradient_dy, gradient,
+                                                         OperandSlot::input_gradient_dy, dy_rounding);
+                kernels::conv1d_backward_weight<T>(g.execution(), s, {{gradient.data()}, dy_again, dy_key},
+                                                   {{g.input(0).data()}, x_again, x_key}, dw.data(),
+                                                   static_cast<Accum<T>>(dw_scaled.factor));
                 round_result(g.execution(), rounding.formats(), result_key, dw);
                 g.add(1, std::move(dw), dw_scaled.scale);
             }
             if (has_bias && g.needs(2)) {
                 const Scaled db_scaled = g.scaled_beta(2);
                 Tensor<T> db = g.make(Shape{out});
-                kernels::conv1d_backward_bias<T>(g.execution(), s, dy.view.data, db.data(),
+                kernels::conv1d_backward_bias<T>(g.execution(), s, gradient.data(), db.data(),
                                                  static_cast<Accum<T>>(db_scaled.factor));
                 g.add(2, std::move(db), db_scaled.scale);
             }

@@ -57,8 +57,8 @@ template <class T>
     const OperandRounding rounding(tape, op.site(), kind);
     const RandomKey x_key = op.random_key(activation_part), w_key = op.random_key(weight_part),
                     dy_key = op.random_key(gradient_part), result_key = op.random_key(result_part);
-    const auto x_rounding = rounding.quantiser(op.execution(), OperandRole::activation, input),
-               w_rounding = rounding.quantiser(op.execution(), OperandRole::weight, w);
+    const auto x_rounding = rounding.quantiser(op.execution(), OperandSlot::forward_x, input),
+               w_rounding = rounding.quantiser(op.execution(), OperandSlot::forward_w, w);
     const double scales = input.scale() * w.scale();
     const Scaled scaled = op.scaled_alpha(scales);
 
@@ -66,42 +66,51 @@ template <class T>
     Tensor<T> output = op.make(with_last_extent(input.shape(), out));
     {
         const SameScale<T> bias(tape, op.has(2) ? &op.input(2) : nullptr, scales);  // under the product's own scale
-        const PreparedOperand<T> a(tape.pool(), rounding, OperandRole::activation, input, in, x_key, x_rounding),
-            b(tape.pool(), rounding, OperandRole::weight, w, in, w_key, w_rounding);
+        const PreparedOperand<T> a(tape, rounding, OperandSlot::forward_x, input, in, x_key, x_rounding),
+            b(tape, rounding, OperandSlot::forward_w, w, in, w_key, w_rounding);
         products::MatmulArguments<T> forward{.m = m,
                                              .n = n,
                                              .k = k,
-                                             .a = a.matrix(k, 1),
-                                             .b = b.matrix(1, k),
+                                             .a = a.matrix(),
+                                             .b = b.transposed(),
                                              .c = {output.data(), n, 1},
                                              .alpha = static_cast<Accum<T>>(scaled.factor),
                                              .bias = bias.data()};
-        const auto packed = rounding.by_lines(OperandRole::weight) ? nullptr : packed_weight(tape, weight, forward);
+        const auto packed = packed_weight(tape, weight, forward);
         forward.b.packed = packed.get();
         matmul<T>(op.execution(), forward);
         round_result(op.execution(), rounding.formats(), result_key, output);
     }
 
-    // dx reads the weight, dw reads x: rounded as in the forward pass.
-    const bool coded = weight.requires_gradient() && !rounding.by_lines(OperandRole::activation) &&
-                       reads_codes(tape, x, x_rounding, x_key);
+    // dx reads the weight, dw reads x. If x is rounded for dw as for y, with one bias, its codes are sufficient.
+    const bool coded =
+        weight.requires_gradient() && rounding.share(OperandSlot::forward_x, OperandSlot::weight_gradient_x) &&
+        rounding.rule(OperandSlot::forward_x).scale.by_tensor() && reads_codes(tape, x, x_rounding, x_key);
     const Reads reads{.inputs = (weight.requires_gradient() && !coded ? 1u : 0u) | (x.requires_gradient() ? 2u : 0u),
                       .outputs = 0,
                       .rounded = coded ? 1u : 0u};
     const Recording recording{.reads = reads, .multiply_adds = rows * in * out};
     const bool has_bias = op.has(2);
     return op.record(std::move(output), scaled.scale, recording, [=, out = out, in = in](BackwardContext<T>& g) {
-        const PreparedOperand<T> dy(g.pool(), rounding, OperandRole::gradient, g.output_gradient(), out, dy_key,
-                                    rounding.quantiser(g.execution(), OperandRole::gradient, g.output_gradient()));
+        const Tensor<T>& gradient = g.output_gradient();
+        const auto dy_rounding = rounding.quantiser(g.execution(), OperandSlot::input_gradient_dy, gradient);
+        const auto dy = [&](OperandSlot slot) {
+            return PreparedOperand<T>(
+                g, rounding, slot, gradient, out, dy_key,
+                rounding.quantiser(g.execution(), slot, gradient, OperandSlot::input_gradient_dy, dy_rounding));
+        };
         if (g.needs(0)) {  // dx = beta_x dy weight
             const Scaled dx_scaled = g.scaled_beta(0, g.input_scale(1));
-            const PreparedOperand<T> b(g.pool(), rounding, OperandRole::weight, g.input(1), in, w_key, w_rounding);
+            const auto w_again = rounding.quantiser(g.execution(), OperandSlot::input_gradient_w, g.input(1),
+                                                    OperandSlot::forward_w, w_rounding);
+            const PreparedOperand<T> a = dy(OperandSlot::input_gradient_dy),
+                                     b(g, 1, rounding, OperandSlot::input_gradient_w, in, w_key, w_again);
             Tensor<T> dx = g.make(g.input_shape(0));
             matmul<T>(g.execution(), {.m = m,
                                       .n = k,
                                       .k = n,
-                                      .a = dy.matrix(n, 1),
-                                      .b = b.matrix(k, 1),
+                                      .a = a.matrix(),
+                                      .b = b.matrix(),
                                       .c = {dx.data(), k, 1},
                                       .alpha = static_cast<Accum<T>>(dx_scaled.factor)});
             round_result(g.execution(), rounding.formats(), result_key, dx);
@@ -110,12 +119,16 @@ template <class T>
         if (g.needs(1)) {  // dweight = beta_w dy^T x
             const Scaled dw_scaled = g.scaled_beta(1, g.input_scale(0));
             Tensor<T> dw = g.make(g.input_shape(1));
-            const PreparedOperand<T> b(g, 0, rounding, OperandRole::activation, in, x_key, x_rounding);
+            const auto x_again = coded ? x_rounding
+                                       : rounding.quantiser(g.execution(), OperandSlot::weight_gradient_x, g.input(0),
+                                                            OperandSlot::forward_x, x_rounding);
+            const PreparedOperand<T> a = dy(OperandSlot::weight_gradient_dy),
+                                     b(g, 0, rounding, OperandSlot::weight_gradient_x, in, x_key, x_again);
             matmul<T>(g.execution(), {.m = n,
                                       .n = k,
                                       .k = m,
-                                      .a = dy.matrix(1, n),
-                                      .b = b.matrix(k, 1),
+                                      .a = a.transposed(),
+                                      .b = b.matrix(),
                                       .c = {dw.data(), k, 1},
                                       .alpha = static_cast<Accum<T>>(dw_scaled.factor)});
             round_result(g.execution(), rounding.formats(), result_key, dw);

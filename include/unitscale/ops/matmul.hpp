@@ -60,13 +60,17 @@ template <class T>
 
     const OperandRounding rounding(tape, op.site(), ProductKind::matmul);
     rounding.check_by_tensor("matmul");
-    const auto x_rounding = rounding.quantiser(tape.execution(), OperandRole::activation, left),
-               w_rounding = rounding.quantiser(tape.execution(), OperandRole::activation, OperandRole::weight, right);
+    const auto x_rounding = rounding.quantiser(tape.execution(), OperandSlot::forward_x, left),
+               w_rounding = rounding.quantiser(tape.execution(), OperandSlot::forward_w, right);
     const RandomKey x_key = op.random_key(activation_part), w_key = op.random_key(weight_part),
                     dy_key = op.random_key(gradient_part), result_key = op.random_key(result_part);
     // Each input is read for the other's gradient: rounded, if the recipe says so.
-    const bool codes_x = w.requires_gradient() && reads_codes(tape, x, x_rounding, x_key);
-    const bool codes_w = x.requires_gradient() && reads_codes(tape, w, w_rounding, w_key);
+    const bool codes_x = w.requires_gradient() &&
+                         rounding.share(OperandSlot::forward_x, OperandSlot::weight_gradient_x) &&
+                         reads_codes(tape, x, x_rounding, x_key);
+    const bool codes_w = x.requires_gradient() &&
+                         rounding.share(OperandSlot::forward_w, OperandSlot::input_gradient_w) &&
+                         reads_codes(tape, w, w_rounding, w_key);
     const Reads reads{
         .inputs = (w.requires_gradient() && !codes_x ? 1u : 0u) | (x.requires_gradient() && !codes_w ? 2u : 0u),
         .outputs = 0,
@@ -85,19 +89,28 @@ template <class T>
     round_result(op.execution(), rounding.formats(), result_key, output);
     const Recording recording{.reads = reads, .multiply_adds = items * rows * left.dim(-1) * right.dim(-1)};
     return op.record(std::move(output), scaled.scale, recording, [=](BackwardContext<T>& g) {
-        const products::Operand<T> dy{{g.output_gradient().data(), n, 1, m * n},
-                                      rounding.quantiser(g.execution(), OperandRole::gradient, g.output_gradient()),
-                                      dy_key};
+        const Tensor<T>& gradient = g.output_gradient();
+        const auto dy_rounding = rounding.quantiser(g.execution(), OperandSlot::input_gradient_dy, gradient);
+        const auto dy = [&](OperandSlot slot) {
+            return products::Operand<T>{
+                {gradient.data(), n, 1, m * n},
+                rounding.quantiser(g.execution(), slot, gradient, OperandSlot::input_gradient_dy, dy_rounding),
+                dy_key};
+        };
         if (g.needs(0)) {  // dx = beta_x dy w^T
             const Scaled dx_scaled = g.scaled_beta(0, g.input_scale(1));
             Tensor<T> dx = g.make(g.input_shape(0));
-            const PreparedOperand<T> saved_w(g, 1, rounding, OperandRole::activation, 0, w_key, w_rounding);
+            const auto w_again = codes_w ? w_rounding
+                                         : rounding.quantiser(g.execution(), OperandSlot::input_gradient_w, g.input(1),
+                                                              OperandSlot::forward_w, w_rounding);
+            const PreparedOperand<T> saved_w(g, 1, rounding, OperandSlot::input_gradient_w, static_cast<std::size_t>(n),
+                                             w_key, w_again);
             products::matmul<T>(g.execution(), {.m = m,
                                                 .n = k,
                                                 .k = n,
                                                 .batch = batch,
-                                                .a = dy,
-                                                .b = saved_w.matrix(1, n, k * n),
+                                                .a = dy(OperandSlot::input_gradient_dy),
+                                                .b = saved_w.transposed(k * n),
                                                 .c = {dx.data(), k, 1, m * k},
                                                 .alpha = static_cast<Accum<T>>(dx_scaled.factor)});
             round_result(g.execution(), rounding.formats(), result_key, dx);
@@ -106,13 +119,17 @@ template <class T>
         if (g.needs(1)) {  // dw = beta_w x^T dy
             const Scaled dw_scaled = g.scaled_beta(1, g.input_scale(0));
             Tensor<T> dw = g.make(g.input_shape(1));
-            const PreparedOperand<T> saved_x(g, 0, rounding, OperandRole::activation, 0, x_key, x_rounding);
+            const auto x_again = codes_x ? x_rounding
+                                         : rounding.quantiser(g.execution(), OperandSlot::weight_gradient_x, g.input(0),
+                                                              OperandSlot::forward_x, x_rounding);
+            const PreparedOperand<T> saved_x(g, 0, rounding, OperandSlot::weight_gradient_x,
+                                             static_cast<std::size_t>(k), x_key, x_again);
             products::matmul<T>(g.execution(), {.m = k,
                                                 .n = n,
                                                 .k = m,
                                                 .batch = batch,
-                                                .a = saved_x.matrix(1, k, m * k),
-                                                .b = dy,
+                                                .a = saved_x.transposed(m * k),
+                                                .b = dy(OperandSlot::weight_gradient_dy),
                                                 .c = {dw.data(), n, 1, k * n},
                                                 .alpha = static_cast<Accum<T>>(dw_scaled.factor)});
             round_result(g.execution(), rounding.formats(), result_key, dw);

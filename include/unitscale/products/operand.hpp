@@ -18,8 +18,17 @@
 
 namespace unitscale::products {
 
-/// An operand of a product, in one of three forms:
+/// Numbers in the type of the sums, for operands that were quantised before, such as operands in blocks.
+template <class P>
+struct QuantisedNumbers {
+    MatrixView<const P> view{};
+    bool exact_in_bf16 =
+        false;  ///< every number is a bf16 number and not subnormal there: bf16 instructions may take it
+};
+
+/// An operand of a product, in one of four forms:
 ///   elements      `view`, each quantised on its way into the product if there is a `quantiser`
+///   numbers       quantised before, in Accum<T>
 ///   codes         of at most 8 bits, decoded on the way; the bits of the product equal those of the decoded elements
 ///   packed        B only: quantised and packed before, for many products (`pack_weights`)
 /// The memory is borrowed. Stochastic rounding takes, for the element at view.data[o], piece o (`random_piece`) of the
@@ -29,17 +38,20 @@ struct Operand {
     MatrixView<const T> view{};
     std::optional<Quantiser> quantiser{};
     RandomKey key{};
-    std::optional<CodedMatrix> codes{};      ///< in place of view and quantiser
-    const PackedRight<T>* packed = nullptr;  ///< in place of all the others
+    std::optional<QuantisedNumbers<Accum<T>>> numbers{};  ///< in place of view and quantiser
+    std::optional<CodedMatrix> codes{};                   ///< in place of view, quantiser and numbers
+    const PackedRight<T>* packed = nullptr;               ///< in place of all the others
 
-    /// The format of the numbers that the product multiplies; null if they are not quantised.
-    [[nodiscard]] const FloatFormat* format() const noexcept {
-        return codes ? &codes->format : quantiser ? &quantiser->format : nullptr;
+    /// Whether all numbers that the product multiplies are exact in bf16, as bf16 instructions take them.
+    [[nodiscard]] bool is_exact_in_bf16() const noexcept {
+        if (codes) return products::exact_in_bf16(codes->format);
+        if (numbers) return numbers->exact_in_bf16;
+        return quantiser && products::exact_in_bf16(quantiser->format);
     }
     /// Whether the elements are multiplied as they stand in memory.
-    [[nodiscard]] bool is_plain() const noexcept { return !codes && !quantiser && packed == nullptr; }
+    [[nodiscard]] bool is_plain() const noexcept { return !codes && !numbers && !quantiser && packed == nullptr; }
     [[nodiscard]] bool is_stochastic() const noexcept {
-        return !codes && quantiser && quantiser->rounding == Rounding::stochastic;
+        return !codes && !numbers && quantiser && quantiser->rounding == Rounding::stochastic;
     }
 };
 
@@ -114,7 +126,7 @@ void check_operand(std::string_view name, const Operand<T>& operand, std::ptrdif
         const FloatFormat& format = operand.codes->format;
         if (const auto message = problem(format); !message.empty()) fail(name, ": format: ", message);
         if (format.code_bits() > 8) fail(name, ": codes of ", unitscale::name(format), " do not fit a byte");
-    } else if (operand.quantiser) {
+    } else if (operand.quantiser && !operand.numbers) {
         check_quantiser(name, operand.view, rows, cols, batch, *operand.quantiser);
     }
 }
@@ -131,6 +143,8 @@ public:
         if (operand.packed != nullptr) return;
         if (operand.codes) {
             source_ = CodedView<P>{operand.codes->codes, &numbers_.emplace(operand.codes->format)};
+        } else if (operand.numbers) {
+            source_ = operand.numbers->view;
         } else if (operand.is_stochastic()) {
             const std::ptrdiff_t items = operand.view.batch_stride == 0 ? 1 : batch;
             rounded_.emplace(execution, static_cast<std::size_t>(rows * cols * items));

@@ -46,12 +46,11 @@ struct PackedRight {
             reinterpret_cast<const Pair*>(at(p)) + j * pairs_of(rows), rows, cols, pair_columns, 16, pairs_of(rows), 0};
     }
 
-    /// Error unless a product of this k and n can use the packed B. `format_a`: A is quantised to it (null: not
-    /// quantised).
-    void check_fits(std::ptrdiff_t product_k, std::ptrdiff_t product_n, const FloatFormat* format_a) const {
+    /// Error unless a product of this k and n can use the packed B. `a_is_exact`: A is exact in bf16.
+    void check_fits(std::ptrdiff_t product_k, std::ptrdiff_t product_n, bool a_is_exact) const {
         check(k == product_k && n == product_n, "matmul: packed b is [", k, ",", n, "]; expected [", product_k, ",",
               product_n, "]");
-        check(pairs == PairKernel::none || (format_a != nullptr && exact_in_bf16(*format_a)),
+        check(pairs == PairKernel::none || a_is_exact,
               "matmul: b was packed for an operand a that is rounded to a format of up to 8 bits");
     }
 

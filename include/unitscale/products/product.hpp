@@ -7,7 +7,7 @@
 //   product.hpp             MatmulArguments, choice of kernels, `matmul`, `pack_weights`. `matmul_packed` cuts a
 //                           product into jobs and runs the steps below.
 // Operands
-//   operand.hpp             Operand: elements with their quantiser, codes, or a packed B; checks; stochastic rounding.
+//   operand.hpp             Operand: elements with their quantiser, numbers, codes, or a packed B; its checks.
 //   coded_matrix.hpp        CodedMatrix: an operand of 8-bit codes, decoded while it is packed.
 //   packed_right.hpp        PackedRight: weights packed once for many products.
 //   pack.hpp                MatrixView: strides of an operand. Also packing, below.
@@ -26,6 +26,9 @@
 // Few rows of A
 //   pack.hpp                `right_in_place`: a row-major B read in place, for at most `max_few_rows` rows of A.
 //   few_rows.hpp            Multiplies a column-major B in place, for at most `column_major_rows` rows of A.
+// Sums in fewer bits
+//   limited_sums.hpp        `limited_product`: sums in a format, or as tensor cores form them. Its parts, in turn:
+//                           limited_rounding.hpp, aligned_sums.hpp, limited_kernels.hpp.
 // BLAS
 //   blas.hpp                `matmul_blas`: large products without quantisation, where the build has a BLAS.
 
@@ -69,6 +72,7 @@ template <class T>
 void matmul_naive(const MatmulArguments<T>& args) {
     using P = Accum<T>;
     const auto element = [](const Operand<T>& operand, std::ptrdiff_t b, std::ptrdiff_t i, std::ptrdiff_t j) {
+        if (operand.numbers) return *operand.numbers->view.item(b).at(i, j);
         if (operand.codes) return static_cast<P>(decode(operand.codes->format, *operand.codes->codes.item(b).at(i, j)));
         const std::ptrdiff_t offset = operand.view.item(b).at(i, j) - operand.view.data;
         const auto value = element_cast<P>(operand.view.data[offset]);
@@ -263,15 +267,12 @@ void matmul_packed(const Execution& execution, Isa isa, PairKernel pairs, const 
     });
 }
 
-/// The pair kernel, if sums are float and both operands are quantised to formats that are exact in bf16. Otherwise
-/// none.
+/// The pair kernel, if sums are float and both operands are exact in bf16. Otherwise none.
 template <class T>
-[[nodiscard]] PairKernel usable_pairs(PairKernel pairs, const FloatFormat* a, const FloatFormat* b) noexcept {
-    return UNITSCALE_X86 && std::is_same_v<Accum<T>, float> && a != nullptr && b != nullptr && exact_in_bf16(*a) &&
-                   exact_in_bf16(*b)
-               ? pairs
-               : PairKernel::none;
+[[nodiscard]] PairKernel usable_pairs(PairKernel pairs, bool a_is_exact, bool b_is_exact) noexcept {
+    return UNITSCALE_X86 && std::is_same_v<Accum<T>, float> && a_is_exact && b_is_exact ? pairs : PairKernel::none;
 }
+
 /// `matmul` with the kernels of one instruction set, which the processor must have: for tests and benchmarks. `pairs`
 /// selects bf16 instructions where both operands have formats that are exact in bf16. `isa` is avx512 then.
 template <class T>
@@ -280,11 +281,11 @@ void matmul_with(Isa isa, const Execution& execution, const MatmulArguments<T>& 
     if (args.m <= 0 || args.n <= 0 || args.batch <= 0) return;
     check_operand("matmul: a", args.a, args.m, args.k, args.batch);
     if (const PackedRight<T>* const packed = args.b.packed; packed != nullptr) {
-        packed->check_fits(args.k, args.n, args.a.format());
+        packed->check_fits(args.k, args.n, args.a.is_exact_in_bf16());
         isa = packed->isa, pairs = packed->pairs;
     } else {
         check_operand("matmul: b", args.b, args.k, args.n, args.batch);
-        pairs = usable_pairs<T>(pairs, args.a.format(), args.b.format());
+        pairs = usable_pairs<T>(pairs, args.a.is_exact_in_bf16(), args.b.is_exact_in_bf16());
     }
     const OperandSource<T> a(execution, isa, args.a, args.m, args.k, args.batch),
         b(execution, isa, args.b, args.k, args.n, args.batch);
@@ -295,14 +296,14 @@ void matmul_with(Isa isa, const Execution& execution, const MatmulArguments<T>& 
 /// batch. `matmul` with the packed B gives the bits of `matmul` without it. A's format in those products is the format
 /// of `args.a`. So weights that many small products read are quantised once.
 /// Errors: `pack_weights: b: ...` as for `matmul`; stochastic rounding, because its random numbers belong to one
-/// product; codes. Test: tests/products/packed_right_test.cpp
+/// product; codes or numbers. Test: tests/products/packed_right_test.cpp
 template <class T>
 [[nodiscard]] PackedRight<T> pack_weights_with(Isa isa, const MatmulArguments<T>& args,
                                                PairKernel pairs = PairKernel::none) {
-    check(!args.b.codes, "pack_weights: b: is given by codes; expected elements");
+    check(!args.b.codes && !args.b.numbers, "pack_weights: b: is given by codes or numbers; expected elements");
     check_operand("pack_weights: b", args.b, args.k, args.n, 1);
     check(!args.b.is_stochastic(), "pack_weights: b: stochastic rounding cannot be done once for many products");
-    pairs = usable_pairs<T>(pairs, args.a.format(), args.b.format());
+    pairs = usable_pairs<T>(pairs, args.a.is_exact_in_bf16(), args.b.is_exact_in_bf16());
     return pack_right_once<T>(isa, pairs, args.b.view, args.k, args.n, args.b.quantiser ? &*args.b.quantiser : nullptr);
 }
 template <class T>

@@ -8,12 +8,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 namespace unitscale::ops {
 
-/// How a product rounds its operands in this step. The formats belong to the product's site. Each format gets the bias
-/// that its scale rule finds for the operand. Backward functions keep a copy, in order to round gradients. The scaling
-/// state must outlive the tape.
+/// How the three products of an op round their operands in this step. The formats belong to the op's site. Each format
+/// gets the bias that its scale rule finds for the operand. Backward functions keep a copy, in order to round
+/// gradients. The scaling state must outlive the tape.
 /// Test: tests/record/operand_rounding_test.cpp
 class OperandRounding {
 public:
@@ -21,47 +22,64 @@ public:
     OperandRounding(Tape<T>& tape, Site site, ProductKind kind)
         : state_(&tape.state()),
           site_(site),
+          kind_(kind),
           formats_(tape.state().formats(site, kind, tape.recipe())),
           training_(tape.step_options().training) {}
 
     [[nodiscard]] const ProductFormats& formats() const noexcept { return formats_; }
-
-    /// The operand's quantiser; empty if the operand is not rounded. With a bias, its format is the shifted one
-    /// (`shifted`).
-    template <class T>
-    [[nodiscard]] std::optional<Quantiser> quantiser(const Execution& execution, OperandRole role,
-                                                     const Tensor<T>& operand) const {
-        return quantiser(execution, role, role, operand);
+    /// The rule of an operand. In a product of two activations the right one has the rule of activations, too.
+    [[nodiscard]] OperandRule rule(OperandSlot slot) const {
+        const bool activations = kind_ == ProductKind::matmul && role_of(slot) == OperandRole::weight;
+        return activations && !is_own(slot) ? formats_.rule(OperandRole::activation) : formats_.rule(slot);
     }
-    /// The operand's quantiser, with its bias kept under the role `remembered`. In a product of two activations the
-    /// second one is remembered as a weight.
+    /// Whether two slots of one tensor have one rule and one bias, so that the tensor is rounded alike in both.
+    [[nodiscard]] bool share(OperandSlot a, OperandSlot b) const { return !is_own(a) && !is_own(b); }
+
+    /// The operand's quantiser; empty if the operand is not rounded, or not with one bias. With a bias, its format is
+    /// the shifted one (`shifted`).
     template <class T>
-    [[nodiscard]] std::optional<Quantiser> quantiser(const Execution& execution, OperandRole role,
-                                                     OperandRole remembered, const Tensor<T>& operand) const {
-        std::optional<Quantiser> result = formats_.of(role);
-        const ScaleRule& rule = formats_.scale(role);
-        if (!result || rule.source == ScaleSource::none || rule.granularity != ScaleGranularity::tensor) return result;
-        const int bias = state_->operand_bias(site_, remembered, result->format, rule, training_, [&] {
+    [[nodiscard]] std::optional<Quantiser> quantiser(const Execution& execution, OperandSlot slot,
+                                                     const Tensor<T>& operand) const {
+        OperandRule own = rule(slot);
+        if (!own.element || own.scale.source == ScaleSource::none || !own.scale.by_tensor()) return own.element;
+        const std::size_t place = is_own(slot) ? operand_role_names.size() + static_cast<std::size_t>(slot)
+                                               : static_cast<std::size_t>(role_of(slot));
+        const int bias = state_->operand_bias(site_, place, own.element->format, own.scale, training_, [&] {
             return kernels::amax(execution, operand.data(), static_cast<std::ptrdiff_t>(operand.size()));
         });
-        result->format = shifted(result->format, bias);
-        return result;
+        own.element->format = shifted(own.element->format, bias);
+        return own.element;
+    }
+    /// The quantiser of a tensor that another slot has, too. `known`: the quantiser there. It is measured again only if
+    /// the rules differ.
+    template <class T>
+    [[nodiscard]] std::optional<Quantiser> quantiser(const Execution& execution, OperandSlot slot,
+                                                     const Tensor<T>& operand, OperandSlot other,
+                                                     const std::optional<Quantiser>& known) const {
+        return slot == other || share(slot, other) ? known : quantiser(execution, slot, operand);
     }
 
-    /// Error, in the name of `op`: a rule by rows or columns, which only linear layers support.
+    /// Error, in the name of `op`: an operand that is scaled by rows, columns or blocks, which only linear layers are.
     void check_by_tensor(const char* op) const {
+        const auto check_scale = [op](std::string_view operand, const ScaleRule& scale) {
+            check(scale.by_tensor(), op, ": scale of the ", operand, " by ",
+                  scale.blocks ? "block" : name(scale.granularity),
+                  "; rows, columns and blocks are those of linear layers");
+        };
         for (const OperandRole role : {OperandRole::activation, OperandRole::weight, OperandRole::gradient})
-            check(!by_lines(role), op, ": scale of the ", name(role), " by ", name(formats_.scale(role).granularity),
-                  "; rows and columns are those of linear layers");
-    }
-    /// Whether an operand is rounded row by row, or column by column, before the product.
-    [[nodiscard]] bool by_lines(OperandRole role) const noexcept {
-        return formats_.of(role).has_value() && formats_.scale(role).granularity != ScaleGranularity::tensor;
+            if (formats_.of(role)) check_scale(name(role), formats_.scale(role));
+        for (std::size_t slot = 0; slot < slot_count; ++slot)
+            if (const auto& own = formats_.slots[slot]) check_scale(slot_names[slot], own->scale);
     }
 
 private:
+    [[nodiscard]] bool is_own(OperandSlot slot) const noexcept {
+        return formats_.slots[static_cast<std::size_t>(slot)].has_value();
+    }
+
     ScalingState* state_;
     Site site_;
+    ProductKind kind_;
     ProductFormats formats_;
     bool training_;
 };

@@ -24,7 +24,8 @@ template <class T>
         Quantiser rounding;
         bool operator==(const Key&) const = default;
     };
-    const auto pairs = products::usable_pairs<T>(products::active_pair_kernel(), product.a.format(), b.format());
+    const auto pairs = products::usable_pairs<T>(products::active_pair_kernel(), product.a.is_exact_in_bf16(),
+                                                 b.is_exact_in_bf16());
     return source->template cached<products::PackedRight<T>>(
         Key{active_isa(), pairs, *b.quantiser}, [&](const Tensor<T>&) { return products::pack_weights(product); });
 }

@@ -5,6 +5,7 @@
 #include <unitscale/kernels/amax.hpp>
 #include <unitscale/kernels/coding.hpp>
 #include <unitscale/kernels/round.hpp>
+#include <unitscale/kernels/round_blocks.hpp>
 #include <unitscale/products/operand.hpp>
 #include <unitscale/record/operand_rounding.hpp>
 
@@ -23,47 +24,87 @@ template <class T>
     return rounding && rounding->format.code_bits() <= 8 && tape.read_rounded(x, {*rounding, key, &kernels::encode<T>});
 }
 
+/// The dimension of a slot's tensor that its product contracts. x [rows,in], w [out,in], dy [rows,out].
+[[nodiscard]] constexpr kernels::Contracted contracted(OperandSlot slot) noexcept {
+    return slot == OperandSlot::input_gradient_w || slot == OperandSlot::weight_gradient_dy ||
+                   slot == OperandSlot::weight_gradient_x
+               ? kernels::Contracted::rows
+               : kernels::Contracted::columns;
+}
+
 /// An operand of an op's products, with the memory that its form needs. It is one of
 ///   the tensor, rounded on its way into the product;
 ///   the codes that the tape has kept instead of an input (`reads_codes`);
-///   a copy that is rounded by rows or columns already, if the recipe scales these.
+///   a copy that is rounded already, if the recipe scales rows, columns or blocks.
 /// Test: tests/record/prepared_operand_test.cpp
 template <class T>
 class PreparedOperand {
 public:
-    /// A tensor. `known`: the result of `all.quantiser` for it. `columns`: the length of its rows.
-    PreparedOperand(const std::shared_ptr<MemoryPool>& pool, const OperandRounding& all, OperandRole role,
-                    const Tensor<T>& tensor, std::size_t columns, RandomKey key, const std::optional<Quantiser>& known)
-        : operand_{{tensor.data()}, known, key} {
-        if (all.by_lines(role)) round_lines(pool, *all.formats().of(role), all.formats().scale(role), tensor, columns);
+    /// A tensor, as rows of `columns` elements. `known`: the result of `all.quantiser` for it. `source`: the tape, or
+    /// the context of the backward function.
+    template <class Source>
+    PreparedOperand(const Source& source, const OperandRounding& all, OperandSlot slot, const Tensor<T>& tensor,
+                    std::size_t columns, RandomKey key, const std::optional<Quantiser>& known)
+        : operand_{{tensor.data()}, known, key}, columns_(static_cast<std::ptrdiff_t>(columns)) {
+        prepare(source.execution(), source.pool(), all, slot, tensor);
     }
     /// Input i of an op, in its backward function: the tensor or its codes.
-    PreparedOperand(const BackwardContext<T>& g, std::size_t i, const OperandRounding& all, OperandRole role,
+    PreparedOperand(const BackwardContext<T>& g, std::size_t i, const OperandRounding& all, OperandSlot slot,
                     std::size_t columns, RandomKey key, const std::optional<Quantiser>& known)
-        : operand_{{}, known, key} {
+        : operand_{{}, known, key}, columns_(static_cast<std::ptrdiff_t>(columns)) {
         if (const Tensor<std::uint8_t>* kept = g.codes(i)) {
             operand_.codes = products::CodedMatrix{{kept->data()}, known->format};
             return;
         }
         operand_.view.data = g.input(i).data();
-        if (all.by_lines(role))
-            round_lines(g.pool(), *all.formats().of(role), all.formats().scale(role), g.input(i), columns);
+        prepare(g.execution(), g.pool(), all, slot, g.input(i));
     }
 
-    /// The operand as a matrix, or as a batch of matrices, with these strides (MatrixView).
-    [[nodiscard]] products::Operand<T> matrix(std::ptrdiff_t row_stride, std::ptrdiff_t col_stride,
-                                              std::ptrdiff_t batch_stride = 0) const {
-        products::Operand<T> operand = operand_;
-        operand.view = {operand.view.data, row_stride, col_stride, batch_stride};
-        if (operand.codes) operand.codes->codes = {operand.codes->codes.data, row_stride, col_stride, batch_stride};
+    /// The operand as a matrix of the tensor's rows and columns, or transposed. With a batch stride: a batch of them.
+    [[nodiscard]] products::Operand<T> matrix(std::ptrdiff_t batch_stride = 0) const {
+        return with_strides(columns_, 1, batch_stride);
+    }
+    [[nodiscard]] products::Operand<T> transposed(std::ptrdiff_t batch_stride = 0) const {
+        products::Operand<T> operand = with_strides(1, columns_, batch_stride);
+        if (operand.numbers) operand.numbers->view = operand.numbers->view.transposed();
         return operand;
     }
 
 private:
+    [[nodiscard]] products::Operand<T> with_strides(std::ptrdiff_t row, std::ptrdiff_t column,
+                                                    std::ptrdiff_t batch) const {
+        products::Operand<T> operand = operand_;
+        operand.view = {operand.view.data, row, column, batch};
+        if (operand.codes) operand.codes->codes = {operand.codes->codes.data, row, column, batch};
+        return operand;
+    }
+
+    void prepare(const Execution& execution, const std::shared_ptr<MemoryPool>& pool, const OperandRounding& all,
+                 OperandSlot slot, const Tensor<T>& tensor) {
+        const OperandRule rule = all.rule(slot);
+        if (!rule.element || rule.scale.by_tensor()) return;
+        const auto rows = columns_ == 0 ? 0 : static_cast<std::ptrdiff_t>(tensor.size()) / columns_;
+        operand_.quantiser.reset();
+        if (!rule.scale.blocks) return round_lines(pool, *rule.element, rule.scale, tensor, rows);
+        numbers_ = Tensor<Accum<T>>(tensor.shape(), pool);
+        const kernels::Contracted dimension = contracted(slot);
+        const BlockFormat& blocks = *rule.scale.blocks;
+        const Quantiser& element = *rule.element;
+        const BlockOptions options{
+            .element = element.options(operand_.key),
+            .transformer_engine_bits = blocks.element == e2m1 && blocks.rule == BlockRule::transformer_engine &&
+                                       element.rounding == Rounding::stochastic && element.bits == 8};
+        const bool exact = kernels::round_blocks<T>(execution, blocks, options, all.formats().rotation(slot),
+                                                    tensor.data(), numbers_.data(), rows, columns_, dimension);
+        products::MatrixView<const Accum<T>> view{numbers_.data(), columns_, 1};
+        if (dimension == kernels::Contracted::rows) view = {numbers_.data(), 1, rows};  // element (i, j) at j rows + i
+        operand_.numbers = products::QuantisedNumbers<Accum<T>>{view, exact};
+    }
+
     /// Rounds every row or column with its own bias, from its largest magnitude.
     void round_lines(const std::shared_ptr<MemoryPool>& pool, const Quantiser& quantiser, const ScaleRule& rule,
-                     const Tensor<T>& tensor, std::size_t columns) {
-        const std::size_t rows = columns == 0 ? 0 : tensor.size() / columns;
+                     const Tensor<T>& tensor, std::ptrdiff_t row_count) {
+        const auto rows = static_cast<std::size_t>(row_count), columns = static_cast<std::size_t>(columns_);
         const RandomKey key = operand_.key;
         lines_ = Tensor<T>(tensor.shape(), pool);
         const auto round = [&](const T* in, T* out, std::size_t count, std::size_t first) {
@@ -84,14 +125,12 @@ private:
             }
         }
         operand_.view.data = lines_.data();
-        // The numbers are rounded already. With at most 8 bits of significand they are bf16 numbers, which bf16 kernels
-        // take without further rounding.
-        operand_.quantiser.reset();
-        if (quantiser.format.mantissa_bits <= 7) operand_.quantiser = Quantiser{.format = bf16};
     }
 
     products::Operand<T> operand_;
-    Tensor<T> lines_{};
+    std::ptrdiff_t columns_;
+    Tensor<Accum<T>> numbers_{};  ///< quantised by blocks
+    Tensor<T> lines_{};           ///< quantised by rows or columns
 };
 
 }  // namespace unitscale::ops

@@ -2,15 +2,16 @@
 #pragma once
 
 #include <unitscale/base/error.hpp>
-#include <unitscale/formats/quantiser.hpp>
 #include <unitscale/scaling/constraint.hpp>
 #include <unitscale/scaling/loss_scaling.hpp>
+#include <unitscale/scaling/operand_rule.hpp>
 #include <unitscale/scaling/parametrisation.hpp>
 #include <unitscale/scaling/propagate.hpp>
 #include <unitscale/scaling/residual.hpp>
 #include <unitscale/scaling/storage.hpp>
 #include <unitscale/scaling/tensor_scale.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
@@ -19,6 +20,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace unitscale {
@@ -40,39 +42,6 @@ enum class ProductKind { linear, readout, matmul };
 [[nodiscard]] constexpr std::string_view name(ProductKind kind) noexcept {
     return kind == ProductKind::linear ? "linear" : kind == ProductKind::readout ? "readout" : "matmul";
 }
-
-/// The roles of a product's operands.
-enum class OperandRole : std::uint8_t { activation, weight, gradient };
-
-inline constexpr std::array<std::string_view, 3> operand_role_names = {"activation", "weight", "gradient"};
-[[nodiscard]] constexpr std::string_view name(OperandRole role) noexcept {
-    return operand_role_names[static_cast<std::size_t>(role)];
-}
-
-/// The formats that a product's operands are rounded to, by role; empty: not rounded. For y = x w the three products
-/// are Q_a(x) Q_w(w), dx = Q_g(dy) Q_w(w)^T and dw = Q_a(x)^T Q_g(dy). A matmul of two activations uses `activation`
-/// twice. Each operand may be multiplied by a power of two before it is rounded (ScaleRule). `result` rounds the
-/// results of the products.
-struct ProductFormats {
-    std::optional<Quantiser> activation{};
-    std::optional<Quantiser> weight{};
-    std::optional<Quantiser> gradient{};
-    ScaleRule activation_scale{};
-    ScaleRule weight_scale{};
-    ScaleRule gradient_scale{};
-    std::optional<Quantiser> result{};
-
-    [[nodiscard]] const std::optional<Quantiser>& of(OperandRole role) const noexcept {
-        return role == OperandRole::activation ? activation : role == OperandRole::weight ? weight : gradient;
-    }
-    [[nodiscard]] const ScaleRule& scale(OperandRole role) const noexcept {
-        return role == OperandRole::activation ? activation_scale
-               : role == OperandRole::weight   ? weight_scale
-                                               : gradient_scale;
-    }
-
-    friend bool operator==(const ProductFormats&, const ProductFormats&) = default;
-};
 
 /// One rule of a recipe: the formats of products of this kind in modules with a path that matches `pattern` (`*` stands
 /// for any text). Of several matching rules the last one holds.
@@ -140,10 +109,34 @@ struct Recipe {
     recipe.loss_scaling.validate();
     recipe.storage.validate();
     check_hyperparameters(recipe.hyperparameters);
-    for (std::size_t i = 0; i < recipe.products.size(); ++i)
+    for (std::size_t i = 0; i < recipe.products.size(); ++i) {
+        const ProductRule& product = recipe.products[i];
+        const auto check_operand = [&](std::string_view place, const OperandRule& rule) {
+            const std::string what = concatenate("recipe: products.", i, '.', place);
+            check_rule(what, rule.scale);
+            if (!rule.scale.blocks) return;
+            check(product.kind != ProductKind::matmul, what, ": blocks are for linear layers and readouts");
+            check(rule.element && rule.element->format == rule.scale.blocks->element, what, ": blocks of ",
+                  name(rule.scale.blocks->element), " hold an operand that is rounded to ",
+                  rule.element ? name(rule.element->format) : "nothing");
+            check(rule.element->overflow == Overflow::saturate, what, ": blocks saturate; overflow is to_infinity");
+        };
         for (const OperandRole role : {OperandRole::activation, OperandRole::weight, OperandRole::gradient})
-            check_rule(concatenate("recipe: products.", i, '.', name(role), "_scale"),
-                       recipe.products[i].formats.scale(role));
+            check_operand(concatenate(name(role), "_scale"), {product.formats.of(role), product.formats.scale(role)});
+        for (std::size_t slot = 0; slot < slot_count; ++slot)
+            if (const auto& rule = product.formats.slots[slot]) check_operand(slot_names[slot], *rule);
+        for (std::size_t slot = 0; slot < slot_count; ++slot) {
+            const auto& rotation = product.formats.rotations[slot / 2];
+            if (!rotation) continue;
+            const std::string what = concatenate("recipe: products.", i, '.', slot_names[slot]);
+            const auto& blocks = product.formats.rule(static_cast<OperandSlot>(slot)).scale.blocks;
+            check(blocks.has_value(), what, ": is rotated; expected blocks that share a scale");
+            check_rotation(what, *rotation);
+            check(blocks->along == whole_dimension || blocks->along % rotation->size == 0 ||
+                      rotation->size % blocks->along == 0,
+                  what, ": a rotation of ", rotation->size, " does not fit blocks of ", blocks->along);
+        }
+    }
 }
 
 /// A recipe known by name. It starts as the recipe called `base` (empty: the default recipe), takes this name and
@@ -172,6 +165,24 @@ struct KnownRecipe {
                      .activation_scale = rule,
                      .weight_scale = rule,
                      .gradient_scale = rule});
+}
+
+/// A rule for linear layers of all modules: inputs and weights in the blocks `forward`, gradients in `backward`.
+[[gnu::cold, gnu::noinline]] inline void round_in_blocks(Recipe& recipe, const BlockFormat& forward,
+                                                         const BlockFormat& backward) {
+    const OperandRule rule = OperandRule::in_blocks(forward), gradient = OperandRule::in_blocks(backward);
+    add_linear_rule(recipe, "*",
+                    {.activation = rule.element,
+                     .weight = rule.element,
+                     .gradient = gradient.element,
+                     .activation_scale = rule.scale,
+                     .weight_scale = rule.scale,
+                     .gradient_scale = gradient.scale});
+}
+/// `format` with exponents of scales rounded up to the least that keeps amax (ExponentRounding::rceil).
+[[nodiscard]] constexpr BlockFormat exponents_rounded_up(BlockFormat format) {
+    format.exponent = ExponentRounding::rceil;
+    return make_block_format(format);
 }
 
 /// The table of recipes; a base stands before the recipes derived from it. The learning rates were chosen on seeds 100
@@ -276,6 +287,38 @@ struct KnownRecipe {
          "standard model, linear layers in FP8 with a bias per tensor from the magnitudes of past steps",
          [](Recipe& r) {
              round_linear_layers(r, e4m3fnuz, e5m2fnuz, {.source = ScaleSource::delayed, .margin = 0, .history = 16});
+         }},
+
+        // Blocks of 32 along the contracted dimension that share a power of two (OCP MX). Every operand is rounded anew
+        // for each of its products, because blocks run along another dimension there. Readout and attention in FP32.
+        {"mxfp8", "fp32", "standard model, linear layers in MXFP8: E4M3 in blocks of 32, scales rounded up",
+         [](Recipe& r) { round_in_blocks(r, exponents_rounded_up(mxfp8_e4m3), exponents_rounded_up(mxfp8_e4m3)); }},
+        {"mxfp8-hybrid", "fp32", "standard model, linear layers in MXFP8: E4M3, gradients in E5M2, blocks of 32",
+         [](Recipe& r) { round_in_blocks(r, exponents_rounded_up(mxfp8_e4m3), exponents_rounded_up(mxfp8_e5m2)); }},
+        {"mxfp6", "fp32", "standard model, linear layers in MXFP6: E2M3, gradients in E3M2, blocks of 32",
+         [](Recipe& r) { round_in_blocks(r, mxfp6_e2m3, mxfp6_e3m2); }},
+        {"mxfp4", "fp32", "standard model, linear layers in MXFP4: E2M1 in blocks of 32",
+         [](Recipe& r) { round_in_blocks(r, mxfp4, mxfp4); }},
+
+        // Blocks of 16 with an E4M3 scale under the tensor's scale. The weight's gradient is a product of rotated
+        // operands, and output gradients are rounded stochastically. Square blocks give a weight and its transpose
+        // equal numbers.
+        {"nvfp4", "fp32", "standard model, linear layers in NVFP4: squares for weights, stochastic gradients, rotation",
+         [](Recipe& r) {
+             round_in_blocks(r, nvfp4, nvfp4);
+             ProductFormats& formats = r.products.back().formats;
+             for (const OperandSlot slot : {OperandSlot::forward_w, OperandSlot::input_gradient_w})
+                 formats.set(slot, OperandRule::in_blocks(nvfp4_square));
+             formats.gradient->rounding = Rounding::stochastic;
+             formats.rotations.back() = transformer_engine_rotation;
+         }},
+
+        // Tiles of 128 in FP8, as DeepSeek-V3: inputs and gradients 1 x 128, weights 128 x 128.
+        {"fp8-tiles", "fp32", "standard model, linear layers in E4M3 with a scale for each tile of 128",
+         [](Recipe& r) {
+             round_in_blocks(r, fp8_tile, fp8_tile);
+             for (const OperandSlot slot : {OperandSlot::forward_w, OperandSlot::input_gradient_w})
+                 r.products.back().formats.set(slot, OperandRule::in_blocks(fp8_square));
          }},
     };
     return table;

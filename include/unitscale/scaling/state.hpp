@@ -86,11 +86,12 @@ public:
     /// The bias of an operand of the product at a site in this step (ScaleRule). `amax()` measures the operand's
     /// largest magnitude and is called where the rule needs it. In steps that train, `delayed` remembers it;
     /// micro-batches of one step count as one.
+    /// `operand`: its place in `operand_names`.
     template <class Measure>
-    [[nodiscard]] int operand_bias(Site site, OperandRole role, const FloatFormat& format, const ScaleRule& rule,
+    [[nodiscard]] int operand_bias(Site site, std::size_t operand, const FloatFormat& format, const ScaleRule& rule,
                                    bool training, Measure&& amax) {
         if (rule.source == ScaleSource::none) return 0;
-        OperandScale& scale = scales_[sites_[site.id].path][static_cast<std::size_t>(role)];
+        OperandScale& scale = scales_[sites_[site.id].path][operand];
         if (rule.source == ScaleSource::constant) return scale.bias = rule.bias;
         const float now = amax();
         if (!(now <= std::numeric_limits<float>::max()) && !std::exchange(scale.non_finite, true))
@@ -111,9 +112,18 @@ public:
         return scale.bias = amax_bias(format, known, rule.margin);
     }
     /// The bias that was used last, for reports; 0 if none was.
-    [[nodiscard]] int last_bias(Site site, OperandRole role) const {
+    [[nodiscard]] int last_bias(Site site, std::size_t operand) const {
         const auto found = scales_.find(sites_[site.id].path);
-        return found == scales_.end() ? 0 : found->second[static_cast<std::size_t>(role)].bias;
+        return found == scales_.end() ? 0 : found->second[operand].bias;
+    }
+    /// The operand by its role.
+    template <class Measure>
+    [[nodiscard]] int operand_bias(Site site, OperandRole role, const FloatFormat& format, const ScaleRule& rule,
+                                   bool training, Measure&& amax) {
+        return operand_bias(site, static_cast<std::size_t>(role), format, rule, training, amax);
+    }
+    [[nodiscard]] int last_bias(Site site, OperandRole role) const {
+        return last_bias(site, static_cast<std::size_t>(role));
     }
     /// Number of operands with a largest magnitude that was infinite or NaN at least once. They were rounded without a
     /// bias.
@@ -208,14 +218,15 @@ private:
     template <class Table>
     [[nodiscard]] Table amax_table() const {
         Table table;
-        for (const auto& [path, roles] : scales_)
-            for (std::size_t role = 0; role < roles.size(); ++role) {
-                if (roles[role].step == 0) continue;
-                const std::string key = concatenate(path, '|', operand_role_names[role], '|');
-                table[key + "step"] = static_cast<double>(roles[role].step);
-                table[key + "current"] = static_cast<double>(roles[role].current);
-                for (std::size_t i = 0; i < roles[role].past.size(); ++i)
-                    table[key + std::to_string(i)] = static_cast<double>(roles[role].past[i]);
+        for (const auto& [path, operands] : scales_)
+            for (std::size_t operand = 0; operand < operands.size(); ++operand) {
+                const OperandScale& scale = operands[operand];
+                if (scale.step == 0) continue;
+                const std::string key = concatenate(path, '|', operand_names[operand], '|');
+                table[key + "step"] = static_cast<double>(scale.step);
+                table[key + "current"] = static_cast<double>(scale.current);
+                for (std::size_t i = 0; i < scale.past.size(); ++i)
+                    table[key + std::to_string(i)] = static_cast<double>(scale.past[i]);
             }
         return table;
     }
@@ -227,10 +238,10 @@ private:
                               middle = last == std::string::npos ? last : key.rfind('|', last - 1);
             check(middle != std::string::npos, "ScalingState: amax entry '", key, "'; expected path|role|name");
             const std::string role = key.substr(middle + 1, last - middle - 1), what = key.substr(last + 1);
-            const auto place = std::find(operand_role_names.begin(), operand_role_names.end(), role);
-            check(place != operand_role_names.end(), "ScalingState: amax entry '", key, "' has an unknown role");
+            const auto place = std::find(operand_names.begin(), operand_names.end(), role);
+            check(place != operand_names.end(), "ScalingState: amax entry '", key, "' has an unknown role");
             OperandScale& scale =
-                scales_[key.substr(0, middle)][static_cast<std::size_t>(place - operand_role_names.begin())];
+                scales_[key.substr(0, middle)][static_cast<std::size_t>(place - operand_names.begin())];
             if (what == "step") scale.step = static_cast<std::uint64_t>(number);
             else if (what == "current") scale.current = static_cast<float>(number);
             else {
@@ -270,7 +281,8 @@ private:
     std::vector<ScopeRecord> scopes_ = std::vector<ScopeRecord>(1);
     std::vector<SiteRecord> sites_{};
     std::map<std::string, double> plan_{};
-    std::map<std::string, std::array<OperandScale, 3>> scales_{};  ///< by the path of the product's site, and role
+    /// By the path of the product's site, then in the order of `operand_names`.
+    std::map<std::string, std::array<OperandScale, operand_names.size()>> scales_{};
     std::vector<std::string> ops_without_rule_{};
     std::size_t non_finite_operands_ = 0;
     std::uint64_t step_ = 0;

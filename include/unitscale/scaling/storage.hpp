@@ -82,9 +82,10 @@ struct Storage {
                 fail("storage.weight_gradient: ", message);
         check_rule("storage.weight_gradient_scale", weight_gradient_scale);
         check(weight_gradient_scale.source != ScaleSource::delayed &&
-                  weight_gradient_scale.granularity == ScaleGranularity::tensor,
+                  weight_gradient_scale.by_tensor(),
               "storage.weight_gradient_scale: ", name(weight_gradient_scale.source), " by ",
-              name(weight_gradient_scale.granularity), "; expected none, constant or amax by tensor");
+              weight_gradient_scale.blocks ? "block" : name(weight_gradient_scale.granularity),
+              "; expected none, constant or amax by tensor");
     }
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <unitscale/base/error.hpp>
+#include <unitscale/formats/block_format.hpp>
 #include <unitscale/formats/format.hpp>
 
 #include <algorithm>
@@ -9,12 +10,14 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
-// Per-tensor scaling of the operands of products: x is multiplied by 2^bias and rounded, and the result of the product
+// Scaling of the operands of products. Per tensor: x is multiplied by 2^bias and rounded, and the result of the product
 // is multiplied by 2^-bias. This equals rounding x to the format with `bias` added to its own exponent bias. The
 // library does the latter: exactly, and at no cost.
 // Reference: Perez et al. 2023, arXiv:2309.17224 (FP8-AMAX, FP8-CSCALE).
+// Per block: `blocks` says how blocks of elements are scaled (formats/block_format.hpp).
 namespace unitscale {
 
 /// The source of an operand's bias.
@@ -44,7 +47,14 @@ struct ScaleRule {
     std::size_t history = 16;  ///< delayed: number of past steps considered
     bool latest = false;       ///< delayed: true: the latest of these steps only; false: the largest of them
     ScaleGranularity granularity = ScaleGranularity::tensor;  ///< rows and columns: amax only
+    /// Blocks that share a scale, of the operand's own elements: amax only, in place of `granularity`. `along` counts
+    /// along the contracted dimension of the product at hand, `across` the lines beside each other.
+    std::optional<BlockFormat> blocks{};
 
+    /// The operand has one bias.
+    [[nodiscard]] constexpr bool by_tensor() const noexcept {
+        return granularity == ScaleGranularity::tensor && !blocks;
+    }
     friend constexpr bool operator==(const ScaleRule&, const ScaleRule&) = default;
 };
 
@@ -52,6 +62,12 @@ struct ScaleRule {
 inline void check_rule(std::string_view what, const ScaleRule& rule) {
     check(rule.granularity == ScaleGranularity::tensor || rule.source == ScaleSource::amax, what, ": scale by ",
           name(rule.granularity), " needs the source amax; it is ", name(rule.source));
+    if (rule.blocks) {
+        check(rule.source == ScaleSource::amax, what, ": blocks need the source amax; it is ", name(rule.source));
+        check(rule.granularity == ScaleGranularity::tensor && rule.margin == 0, what,
+              ": blocks exclude a granularity and a margin");
+        if (const auto fault = problem(*rule.blocks); !fault.empty()) fail(what, ": blocks: ", fault);
+    }
     check(rule.source != ScaleSource::delayed || rule.history >= 1, what, ": history is 0; expected at least 1");
     check(rule.bias >= -300 && rule.bias <= 300, what, ": bias is ", rule.bias, "; expected a number in [-300,300]");
     check(rule.margin >= -300 && rule.margin <= 300, what, ": margin is ", rule.margin,

@@ -46,7 +46,7 @@ struct CriticalProduct {
     bool any_rounded = false;
     for (const ScalingState::Product& product : state.products()) {
         const ProductFormats& formats = product.formats;
-        if (formats.activation || formats.weight || formats.gradient) any_rounded = true;
+        if (formats.any()) any_rounded = true;
         else unrounded.insert(state.path(product.site));
     }
     std::vector<CriticalProduct> result;

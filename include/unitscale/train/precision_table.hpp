@@ -15,11 +15,11 @@ namespace unitscale::train {
 /// The text is `-` without a quantiser.
 [[nodiscard]] inline std::string quantiser_text(const std::optional<Quantiser>& quantiser, const ScaleRule& rule = {}) {
     if (!quantiser) return "-";
-    std::string text(name(quantiser->format));
+    std::string text(rule.blocks ? name(*rule.blocks) : name(quantiser->format));
     if (quantiser->rounding != Rounding::nearest_even) (text += ' ') += name(quantiser->rounding);
     if (quantiser->overflow != Overflow::saturate) text += " overflowing";
     if (rule.source == ScaleSource::constant) text += concatenate(" 2^", rule.bias);
-    if (rule.source == ScaleSource::amax || rule.source == ScaleSource::delayed) {
+    if ((rule.source == ScaleSource::amax && !rule.blocks) || rule.source == ScaleSource::delayed) {
         (text += ' ') += name(rule.source);
         if (rule.margin != 0) text += concatenate(" margin ", rule.margin);
         if (rule.source == ScaleSource::delayed)
@@ -83,18 +83,30 @@ namespace unitscale::train {
 }
 
 /// A table of the products that a tape has recorded, a line each: path, kind, and the format of each role's operand.
-/// `-` is an operand that is not rounded.
+/// `-` is an operand that is not rounded. Where the two products of a role round it differently, the formats follow in
+/// the order of y, dx and dw, with a slash.
 /// The table reads the state that the products themselves read, so that it agrees with them. Run a step first.
 /// Test: tests/train/precision_table_test.cpp
 [[nodiscard]] inline std::string precision_table(const ScalingState& state) {
     std::vector<std::vector<std::string>> rows = {{"product", "kind", "activation", "weight", "gradient"}};
     for (const ScalingState::Product& product : state.products()) {
-        const auto text = [&](OperandRole role) {
-            return quantiser_text(product.formats.of(role), product.formats.scale(role));
+        const bool activations = product.kind == ProductKind::matmul;
+        const auto text = [&](OperandSlot slot) {
+            const bool own = product.formats.slots[static_cast<std::size_t>(slot)].has_value();
+            const bool right = activations && role_of(slot) == OperandRole::weight && !own;
+            const OperandRule rule = right ? product.formats.rule(OperandRole::activation) : product.formats.rule(slot);
+            const auto& rotation = product.formats.rotation(slot);
+            return concatenate(quantiser_text(rule.element, rule.scale),
+                               rotation ? concatenate(" rotated by ", rotation->size) : "");
         };
-        rows.push_back({state.path(product.site), std::string(name(product.kind)), text(OperandRole::activation),
-                        text(product.kind == ProductKind::matmul ? OperandRole::activation : OperandRole::weight),
-                        text(OperandRole::gradient)});
+        const auto both = [&](OperandSlot first, OperandSlot second) {
+            const std::string a = text(first), b = text(second);
+            return a == b ? a : concatenate(a, " / ", b);
+        };
+        rows.push_back({state.path(product.site), std::string(name(product.kind)),
+                        both(OperandSlot::forward_x, OperandSlot::weight_gradient_x),
+                        both(OperandSlot::forward_w, OperandSlot::input_gradient_w),
+                        both(OperandSlot::input_gradient_dy, OperandSlot::weight_gradient_dy)});
     }
     return io::text_table(rows);
 }
