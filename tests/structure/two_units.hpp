@@ -71,8 +71,8 @@ static std::vector<float> sums(const Tensor<float>& x, const std::shared_ptr<Mem
     unitscale::products::matmul<float>(execution, {.m = columns,
                                                    .n = columns,
                                                    .k = rows,
-                                                   .a = {.data = x.data(), .row_stride = 1, .col_stride = columns},
-                                                   .b = {.data = activated.data(), .row_stride = columns},
+                                                   .a = {{.data = x.data(), .row_stride = 1, .col_stride = columns}},
+                                                   .b = {{.data = activated.data(), .row_stride = columns}},
                                                    .c = {.data = product.data(), .row_stride = columns}});
     std::vector<float> result(product.data(), product.data() + product.size());
     result.resize(product.size() + x.dim(1));
