@@ -641,3 +641,21 @@ TEST_CASE("errors of blocks name the function and the argument") {
     broken.format.element = fp16;
     CHECK(error_of([&] { decode_blocks(broken, to); }) == "decode_blocks: block format: element codes must fit a byte");
 }
+
+TEST_CASE("an operand's options: TransformerEngine's stochastic bits where its formula holds") {
+    const RandomKey key{3, 4};
+    const Quantiser stochastic{.format = e2m1, .rounding = Rounding::stochastic, .bits = 8};
+    CHECK(block_options(nvfp4, stochastic, key).transformer_engine_bits);
+    CHECK(block_options(nvfp4, stochastic, key).element.key.stream == 4);
+    CHECK(block_options(nvfp4, stochastic, key).element.bits == 8);
+    CHECK_FALSE(block_options(by_rule(BlockRule::torchao, nvfp4), stochastic, key).transformer_engine_bits);
+    Quantiser other = stochastic;
+    other.bits = 16;
+    CHECK_FALSE(block_options(nvfp4, other, key).transformer_engine_bits);
+    other = stochastic;
+    other.rounding = Rounding::nearest_even;
+    CHECK_FALSE(block_options(nvfp4, other, key).transformer_engine_bits);
+    other = stochastic;
+    other.format = e4m3;
+    CHECK_FALSE(block_options(mxfp8_e4m3, other, key).transformer_engine_bits);
+}

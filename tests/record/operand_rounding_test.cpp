@@ -8,6 +8,8 @@
 #include <unitscale/ops/matmul.hpp>
 
 #include <cmath>
+#include <string>
+#include <utility>
 #include <vector>
 
 using namespace unitscale;
@@ -166,4 +168,79 @@ TEST_CASE("operand_rounding: products of two activations and convolutions take b
     recipe.products.back().formats.weight_scale.granularity = ScaleGranularity::row;
     CHECK_THROWS_WITH(analysis::run_op<double>(recipe, inputs, f),
                       "matmul: scale of the weight by row; rows, columns and blocks are those of linear layers");
+}
+
+namespace {
+
+/// Notes each operand: slot, format, bias, tensor's size.
+class Operands : public Observer<double> {
+public:
+    void observe(const TensorEvent<double>&) override {}
+    void observe_operand(const OperandEvent<double>& event) override {
+        lines.push_back(
+            concatenate(event.path, ' ', event.op, ' ', name(event.slot), ' ', name(event.rule.element->format), ' ',
+                        event.quantiser ? event.quantiser->format.bias - event.rule.element->format.bias : 99, ' ',
+                        event.tensor == nullptr ? 0 : event.tensor->size(), ' ', event.columns,
+                        event.contracts_rows ? " rows" : ""));
+    }
+    std::vector<std::string> lines{};
+};
+
+}  // namespace
+
+TEST_CASE("operand_rounding: an observer sees the operands that are rounded, once, and no others") {
+    ProductFormats formats{.activation = Quantiser{.format = e4m3},
+                           .gradient = Quantiser{.format = e5m2},
+                           .activation_scale = {.source = ScaleSource::constant, .bias = 2},
+                           .gradient_scale = {.source = ScaleSource::amax}};
+    Recipe recipe = analysis::plain_recipe(Scaling::none);
+    recipe.products = {{.kind = ProductKind::linear, .formats = formats},
+                       {.kind = ProductKind::matmul, .formats = formats}};
+    recipe.products[0].formats.set(OperandSlot::input_gradient_w, OperandRule::in_blocks(mxfp4));
+    ScalingState state(1);
+    Tape<double> tape(recipe, state);
+    Operands seen;
+    const auto run = [&](auto&& op) {
+        tape.begin_step();
+        const auto y = op();
+        tape.backward(analysis::project(y, full<double>(y.shape(), 1.0)));
+        return std::exchange(seen.lines, {});
+    };
+    const auto linear = [&] {
+        return ops::linear(tape.input(full<double>({3, 4}, 1.0), true), tape.input(full<double>({2, 4}, 1.0), true));
+    };
+    CHECK(run(linear).empty());  // nobody watches
+    tape.set_observer(&seen);
+    // 57344 / 1 is 2^15.8: bias 15. A value that is not rounded by one bias shows 99.
+    CHECK(run(linear) == std::vector<std::string>{"linear linear forward.x e4m3 2 12 4",
+                                                  "linear linear input_gradient.dy e5m2 15 6 2",
+                                                  "linear linear input_gradient.w e2m1 99 8 4 rows",
+                                                  "linear linear weight_gradient.dy e5m2 15 6 2 rows",
+                                                  "linear linear weight_gradient.x e4m3 2 12 4 rows"});
+    CHECK(run([&] {
+              return ops::matmul(tape.input(full<double>({3, 4}, 1.0), true),
+                                 tape.input(full<double>({4, 2}, 1.0), true));
+          }) == std::vector<std::string>{"matmul matmul forward.x e4m3 2 12 4", "matmul matmul forward.w e4m3 2 8 2",
+                                         "matmul matmul input_gradient.dy e5m2 15 6 2",
+                                         "matmul matmul input_gradient.w e4m3 2 8 2 rows",
+                                         "matmul matmul weight_gradient.dy e5m2 15 6 2 rows",
+                                         "matmul matmul weight_gradient.x e4m3 2 12 4 rows"});
+    recipe.products[0].formats = formats;
+    ScalingState other(1);
+    Tape<double> again(recipe, other);
+    again.set_observer(&seen);
+    again.begin_step();
+    const auto y =
+        ops::conv1d(again.input(full<double>({1, 2, 5}, 1.0), true), again.input(full<double>({3, 2, 2}, 1.0), true));
+    again.backward(analysis::project(y, full<double>(y.shape(), 1.0)));
+    CHECK(seen.lines == std::vector<std::string>{"conv1d conv1d forward.x e4m3 2 10 5",
+                                                 "conv1d conv1d input_gradient.dy e5m2 15 12 4",
+                                                 "conv1d conv1d weight_gradient.dy e5m2 15 12 4",
+                                                 "conv1d conv1d weight_gradient.x e4m3 2 10 5"});
+    seen.lines.clear();
+    again.set_observer(nullptr);
+    again.begin_step();
+    static_cast<void>(
+        ops::conv1d(again.input(full<double>({1, 2, 5}, 1.0)), again.input(full<double>({3, 2, 2}, 1.0))));
+    CHECK(seen.lines.empty());
 }

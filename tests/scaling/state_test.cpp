@@ -39,6 +39,7 @@ TEST_CASE("paths join module, op and an ordinal from the second use on") {
     REQUIRE(state.path(ScalingState::Scope{0}).empty());
     REQUIRE(state.path(state.site(up, "linear", 0)) == "decoder/ffn/up/linear");
     REQUIRE(state.path(state.site(decoder, "add", 1)) == "decoder/add.1");
+    REQUIRE(state.op(state.site(decoder, "add", 1)) == "add");
     REQUIRE(state.path(state.site(0, "loss", 0)) == "loss");
 }
 

@@ -17,6 +17,9 @@
 
 namespace unitscale {
 
+template <class T>
+class Observer;
+
 /// sum += part, for tensors of data and scale. If the scales differ, `sum_scale` gives the scale of the sum. A tensor
 /// with the flag any scale takes the other tensor's scale.
 template <class T>
@@ -88,6 +91,8 @@ public:
 
     [[nodiscard]] const Execution& execution() const noexcept { return execution_; }
     [[nodiscard]] const std::shared_ptr<MemoryPool>& pool() const noexcept { return pool_; }
+    /// The tape's observer; null if there is none.
+    [[nodiscard]] Observer<T>* observer() const noexcept { return observer_; }
 
     /// Whether a gradient for input i is wanted. If not, computing it is wasted, and adding it does nothing.
     [[nodiscard]] bool needs(std::size_t i) const noexcept { return input_slot(i).requires_gradient; }
@@ -196,6 +201,7 @@ public:
     }
 
     void set_keep(bool keep) noexcept { keep_ = keep; }
+    void set_observer(Observer<T>* observer) noexcept { observer_ = observer; }
     void set_true_gradients(bool true_gradients) noexcept { true_gradients_ = true_gradients; }
     /// Under `propagate`: how scales are rounded, and the random stream of `stochastic`.
     void set_propagate(ScaleRounding rounding, RandomKey key) noexcept {
@@ -224,6 +230,7 @@ private:
     Node<T>& node_;
     Execution execution_;
     const std::shared_ptr<MemoryPool>& pool_;
+    Observer<T>* observer_ = nullptr;
     RandomKey key_{};
     ScaleRounding rounding_ = ScaleRounding::down;
     bool keep_ = false;

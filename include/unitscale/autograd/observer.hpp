@@ -2,12 +2,15 @@
 #pragma once
 
 #include <unitscale/autograd/graph.hpp>
+#include <unitscale/base/random.hpp>
+#include <unitscale/scaling/operand_rule.hpp>
 #include <unitscale/scaling/state.hpp>
 #include <unitscale/tensor/tensor.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -40,6 +43,25 @@ struct TensorEvent {
     std::span<const EventInput<T>> inputs{};  ///< of the op, in both passes; valid during the call of `observe`
 };
 
+/// An operand that a product is about to round, of the op at `path`. The product's own numbers follow from these facts.
+/// Ops with products have x as input 0 and w as input 1.
+template <class T>
+struct OperandEvent {
+    std::string_view path{};
+    std::string_view op{};
+    OperandSlot slot = OperandSlot::forward_x;
+    OperandRule rule{};
+    std::optional<HadamardRotation> rotation{};
+    /// Of an operand with one bias: its format has this step's bias (`shifted`). Empty for rows, columns and blocks.
+    std::optional<Quantiser> quantiser{};
+    RandomKey key{};
+    /// Before rounding, in rows of `columns` elements; valid during the call of `observe_operand`. Null if the tape has
+    /// kept codes only: then the forward pass has shown the tensor, rounded by an equal rule.
+    const Tensor<T>* tensor = nullptr;
+    std::size_t columns = 0;
+    bool contracts_rows = false;  ///< the product contracts the tensor's rows, else its columns
+};
+
 /// The step, or the micro-batch of a step, to which the following events belong.
 struct ObservedStep {
     std::uint64_t step = 0;  ///< training steps begun so far, this one included
@@ -47,8 +69,8 @@ struct ObservedStep {
     std::size_t micro_batch = 0, micro_batches = 1;
 };
 
-/// Observes every tensor of a step while the tensor is alive. An observer is attached to a tape. Without one the tape
-/// pays one branch per op.
+/// Observes every tensor of a step while the tensor is alive, and every operand that a product rounds. An observer is
+/// attached to a tape. Without one the tape pays one branch per op and operand.
 /// Test: tests/autograd/observer_test.cpp
 template <class T>
 class Observer {
@@ -59,6 +81,7 @@ public:
     virtual ~Observer() = default;
     virtual void begin_step(const ObservedStep&) {}
     virtual void observe(const TensorEvent<T>& event) = 0;
+    virtual void observe_operand(const OperandEvent<T>&) {}
 
     /// For the tape: observes the output `index` of a recorded op.
     void observe_output(const ScalingState& state, const ReusedList<Node<T>>& nodes, const ReusedList<Slot<T>>& slots,

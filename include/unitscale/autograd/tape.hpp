@@ -86,6 +86,8 @@ public:
 
     /// The observer sees every tensor from now on; null detaches it. The tape borrows it.
     void set_observer(Observer<T>* observer) noexcept { observer_ = observer; }
+    /// The observer of operands; null if there is none, and while a segment runs again, whose operands it has seen.
+    [[nodiscard]] Observer<T>* observer() const noexcept { return replay_.active() ? nullptr : observer_; }
 
     /// Forgets the last step and begins another. Any use of the last step's handles is an error from now on.
     void begin_step(const StepOptions& options = {}) {
@@ -470,6 +472,7 @@ private:
                                                   slot.gradient);
             BackwardContext<T> context(slots, node, execution(), pool_);
             context.set_keep(options_.retain);
+            context.set_observer(observer_);
             context.set_true_gradients(options_.true_gradients);
             if (propagates()) context.set_propagate(recipe_->propagate.rounding, random_key(node.site, scale_part + 1));
             node.run(node.closure, context);

@@ -8,6 +8,7 @@
 #include <unitscale/formats/code.hpp>
 #include <unitscale/formats/float_arithmetic.hpp>
 #include <unitscale/formats/quantise.hpp>
+#include <unitscale/formats/quantiser.hpp>
 
 #include <algorithm>
 #include <array>
@@ -35,6 +36,15 @@ struct BlockOptions {
     /// Memory for the scales of some lines; null: the system's.
     MemoryPool* pool = nullptr;
 };
+
+/// The options with which the operands of products are rounded in blocks. Elements in E2M1 with 8 random bits are
+/// rounded as in TransformerEngine if their blocks follow its arithmetic.
+[[nodiscard]] constexpr BlockOptions block_options(const BlockFormat& blocks, const Quantiser& element,
+                                                   RandomKey key) noexcept {
+    return {.element = element.options(key),
+            .transformer_engine_bits = blocks.element == e2m1 && blocks.rule == BlockRule::transformer_engine &&
+                                       element.rounding == Rounding::stochastic && element.bits == 8};
+}
 
 /// Codes of a matrix [lines,length] in blocks. A block row is `across` lines, a block column `along` positions.
 struct BlockCodes {

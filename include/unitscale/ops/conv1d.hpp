@@ -60,6 +60,14 @@ template <class T>
                w_rounding = rounding.quantiser(op.execution(), OperandSlot::forward_w, w);
     const RandomKey x_key = op.random_key(activation_part), w_key = op.random_key(weight_part),
                     dy_key = op.random_key(gradient_part), result_key = op.random_key(result_part);
+    const auto show = [=](const auto& source, OperandSlot slot, const Tensor<T>& tensor,
+                          const std::optional<Quantiser>& quantiser) {
+        const OperandRole role = role_of(slot);
+        const RandomKey key = role == OperandRole::activation ? x_key : role == OperandRole::weight ? w_key : dy_key;
+        rounding.show(source, slot, &tensor, tensor.dim(-1), key, quantiser, /*contracts_rows=*/false);
+    };
+    show(op.tape(), OperandSlot::forward_x, input, x_rounding);
+    show(op.tape(), OperandSlot::forward_w, w, w_rounding);
     op.set_factors(conv1d_unit_factors(input.dim(1), out, w.dim(2), options.stride, options.groups,
                                        op.tape().step_rows(positions)),
                    options.constraint, /*joined=*/1);
@@ -81,6 +89,8 @@ template <class T>
                 Tensor<T> dx = g.make(g.input_shape(0));
                 const auto w_again = rounding.quantiser(g.execution(), OperandSlot::input_gradient_w, g.input(1),
                                                         OperandSlot::forward_w, w_rounding);
+                show(g, OperandSlot::input_gradient_dy, gradient, dy_rounding);
+                show(g, OperandSlot::input_gradient_w, g.input(1), w_again);
                 kernels::conv1d_backward_x<T>(g.execution(), s, {{gradient.data()}, dy_rounding, dy_key},
                                               {{g.input(1).data()}, w_again, w_key}, dx.data(),
                                               static_cast<Accum<T>>(dx_scaled.factor));
@@ -94,6 +104,8 @@ template <class T>
                                                         OperandSlot::forward_x, x_rounding);
                 const auto dy_again = rounding.quantiser(g.execution(), OperandSlot::weight_gradient_dy, gradient,
                                                          OperandSlot::input_gradient_dy, dy_rounding);
+                show(g, OperandSlot::weight_gradient_dy, gradient, dy_again);
+                show(g, OperandSlot::weight_gradient_x, g.input(0), x_again);
                 kernels::conv1d_backward_weight<T>(g.execution(), s, {{gradient.data()}, dy_again, dy_key},
                                                    {{g.input(0).data()}, x_again, x_key}, dw.data(),
                                                    static_cast<Accum<T>>(dw_scaled.factor));

@@ -78,12 +78,14 @@ template <class T>
 
     const Scaled scaled = op.scaled_alpha(left.scale() * right.scale());
     Tensor<T> output = op.make(with_last_extent(left.shape(), right.dim(-1)));
+    const PreparedOperand<T> a(tape, rounding, OperandSlot::forward_x, left, left.dim(-1), x_key, x_rounding),
+        b(tape, rounding, OperandSlot::forward_w, right, right.dim(-1), w_key, w_rounding);
     products::matmul<T>(op.execution(), {.m = m,
                                          .n = n,
                                          .k = k,
                                          .batch = batch,
-                                         .a = {{left.data(), k, 1, m * k}, x_rounding, x_key},
-                                         .b = {{right.data(), n, 1, k * n}, w_rounding, w_key},
+                                         .a = a.matrix(m * k),
+                                         .b = b.matrix(k * n),
                                          .c = {output.data(), n, 1, m * n},
                                          .alpha = static_cast<Accum<T>>(scaled.factor)});
     round_result(op.execution(), rounding.formats(), result_key, output);
@@ -92,10 +94,9 @@ template <class T>
         const Tensor<T>& gradient = g.output_gradient();
         const auto dy_rounding = rounding.quantiser(g.execution(), OperandSlot::input_gradient_dy, gradient);
         const auto dy = [&](OperandSlot slot) {
-            return products::Operand<T>{
-                {gradient.data(), n, 1, m * n},
-                rounding.quantiser(g.execution(), slot, gradient, OperandSlot::input_gradient_dy, dy_rounding),
-                dy_key};
+            return PreparedOperand<T>(
+                g, rounding, slot, gradient, static_cast<std::size_t>(n), dy_key,
+                rounding.quantiser(g.execution(), slot, gradient, OperandSlot::input_gradient_dy, dy_rounding));
         };
         if (g.needs(0)) {  // dx = beta_x dy w^T
             const Scaled dx_scaled = g.scaled_beta(0, g.input_scale(1));
@@ -103,13 +104,14 @@ template <class T>
             const auto w_again = codes_w ? w_rounding
                                          : rounding.quantiser(g.execution(), OperandSlot::input_gradient_w, g.input(1),
                                                               OperandSlot::forward_w, w_rounding);
+            const PreparedOperand<T> dy_left = dy(OperandSlot::input_gradient_dy);
             const PreparedOperand<T> saved_w(g, 1, rounding, OperandSlot::input_gradient_w, static_cast<std::size_t>(n),
                                              w_key, w_again);
             products::matmul<T>(g.execution(), {.m = m,
                                                 .n = k,
                                                 .k = n,
                                                 .batch = batch,
-                                                .a = dy(OperandSlot::input_gradient_dy),
+                                                .a = dy_left.matrix(m * n),
                                                 .b = saved_w.transposed(k * n),
                                                 .c = {dx.data(), k, 1, m * k},
                                                 .alpha = static_cast<Accum<T>>(dx_scaled.factor)});
@@ -122,6 +124,7 @@ template <class T>
             const auto x_again = codes_x ? x_rounding
                                          : rounding.quantiser(g.execution(), OperandSlot::weight_gradient_x, g.input(0),
                                                               OperandSlot::forward_x, x_rounding);
+            const PreparedOperand<T> dy_right = dy(OperandSlot::weight_gradient_dy);
             const PreparedOperand<T> saved_x(g, 0, rounding, OperandSlot::weight_gradient_x,
                                              static_cast<std::size_t>(k), x_key, x_again);
             products::matmul<T>(g.execution(), {.m = k,
@@ -129,7 +132,7 @@ template <class T>
                                                 .k = m,
                                                 .batch = batch,
                                                 .a = saved_x.transposed(m * k),
-                                                .b = dy(OperandSlot::weight_gradient_dy),
+                                                .b = dy_right.matrix(m * n),
                                                 .c = {dw.data(), n, 1, k * n},
                                                 .alpha = static_cast<Accum<T>>(dw_scaled.factor)});
             round_result(g.execution(), rounding.formats(), result_key, dw);

@@ -59,6 +59,16 @@ public:
         return slot == other || share(slot, other) ? known : quantiser(execution, slot, operand);
     }
 
+    /// Shows an operand that the product is about to round to the tape's observer, if there is one. `source`: the tape,
+    /// or the context of the backward function. `tensor`: null if the tape has kept codes only. `quantiser`: the result
+    /// of the function `quantiser` for it.
+    template <class T, class Source>
+    void show(const Source& source, OperandSlot slot, const Tensor<T>* tensor, std::size_t columns, RandomKey key,
+              const std::optional<Quantiser>& quantiser, bool contracts_rows) const {
+        if (Observer<T>* const observer = source.observer())
+            show_to(*observer, slot, tensor, columns, key, quantiser, contracts_rows);
+    }
+
     /// Error, in the name of `op`: an operand that is scaled by rows, columns or blocks, which only linear layers are.
     void check_by_tensor(const char* op) const {
         const auto check_scale = [op](std::string_view operand, const ScaleRule& scale) {
@@ -73,6 +83,24 @@ public:
     }
 
 private:
+    template <class T>
+    [[gnu::cold, gnu::noinline]] void show_to(Observer<T>& observer, OperandSlot slot, const Tensor<T>* tensor,
+                                              std::size_t columns, RandomKey key,
+                                              const std::optional<Quantiser>& quantiser, bool contracts_rows) const {
+        const OperandRule own = rule(slot);
+        if (!own.element) return;
+        observer.observe_operand({.path = state_->path(site_),
+                                  .op = state_->op(site_),
+                                  .slot = slot,
+                                  .rule = own,
+                                  .rotation = formats_.rotation(slot),
+                                  .quantiser = own.scale.by_tensor() ? quantiser : std::nullopt,
+                                  .key = key,
+                                  .tensor = tensor,
+                                  .columns = columns,
+                                  .contracts_rows = contracts_rows});
+    }
+
     [[nodiscard]] bool is_own(OperandSlot slot) const noexcept {
         return formats_.slots[static_cast<std::size_t>(slot)].has_value();
     }

@@ -46,6 +46,7 @@ public:
     PreparedOperand(const Source& source, const OperandRounding& all, OperandSlot slot, const Tensor<T>& tensor,
                     std::size_t columns, RandomKey key, const std::optional<Quantiser>& known)
         : operand_{{tensor.data()}, known, key}, columns_(static_cast<std::ptrdiff_t>(columns)) {
+        show(source, all, slot, &tensor);
         prepare(source.execution(), source.pool(), all, slot, tensor);
     }
     /// Input i of an op, in its backward function: the tensor or its codes.
@@ -53,10 +54,12 @@ public:
                     std::size_t columns, RandomKey key, const std::optional<Quantiser>& known)
         : operand_{{}, known, key}, columns_(static_cast<std::ptrdiff_t>(columns)) {
         if (const Tensor<std::uint8_t>* kept = g.codes(i)) {
+            show(g, all, slot, nullptr);
             operand_.codes = products::CodedMatrix{{kept->data()}, known->format};
             return;
         }
         operand_.view.data = g.input(i).data();
+        show(g, all, slot, &g.input(i));
         prepare(g.execution(), g.pool(), all, slot, g.input(i));
     }
 
@@ -79,6 +82,12 @@ private:
         return operand;
     }
 
+    template <class Source>
+    void show(const Source& source, const OperandRounding& all, OperandSlot slot, const Tensor<T>* tensor) const {
+        all.show(source, slot, tensor, static_cast<std::size_t>(columns_), operand_.key, operand_.quantiser,
+                 contracted(slot) == kernels::Contracted::rows);
+    }
+
     void prepare(const Execution& execution, const std::shared_ptr<MemoryPool>& pool, const OperandRounding& all,
                  OperandSlot slot, const Tensor<T>& tensor) {
         const OperandRule rule = all.rule(slot);
@@ -90,12 +99,9 @@ private:
         const kernels::Contracted dimension = contracted(slot);
         const BlockFormat& blocks = *rule.scale.blocks;
         const Quantiser& element = *rule.element;
-        const BlockOptions options{
-            .element = element.options(operand_.key),
-            .transformer_engine_bits = blocks.element == e2m1 && blocks.rule == BlockRule::transformer_engine &&
-                                       element.rounding == Rounding::stochastic && element.bits == 8};
-        const bool exact = kernels::round_blocks<T>(execution, blocks, options, all.formats().rotation(slot),
-                                                    tensor.data(), numbers_.data(), rows, columns_, dimension);
+        const bool exact = kernels::round_blocks<T>(execution, blocks, block_options(blocks, element, operand_.key),
+                                                    all.formats().rotation(slot), tensor.data(), numbers_.data(), rows,
+                                                    columns_, dimension);
         products::MatrixView<const Accum<T>> view{numbers_.data(), columns_, 1};
         if (dimension == kernels::Contracted::rows) view = {numbers_.data(), 1, rows};  // element (i, j) at j rows + i
         operand_.numbers = products::QuantisedNumbers<Accum<T>>{view, exact};

@@ -58,6 +58,7 @@ public:
     /// Module path, op and ordinal: `decoder/block0/ffn/up/linear`, `decoder/add.1`.
     [[nodiscard]] const std::string& path(Site site) const { return sites_[site.id].path; }
     [[nodiscard]] const std::string& path(Scope scope) const { return scopes_[scope].path; }
+    [[nodiscard]] const std::string& op(Site site) const { return sites_[site.id].op; }
 
     /// The formats of the product at a site. They are looked up in the recipe at first use and never change afterwards,
     /// so the table of `products()` is true.
