@@ -153,6 +153,37 @@ TEST_CASE("precision table: the text of a one-block model") {
     CHECK(table(find_recipe("fp32")).find("e4m3") == std::string::npos);
 }
 
+TEST_CASE("precision table: a role's two products, where they round it differently") {
+    const auto row = [](const Recipe& recipe) {
+        test::LanguageModel<float> model(recipe, {.vocabulary = 5, .width = 4, .depth = 1, .heads = 2, .length = 3});
+        model.tape.begin_step({.gradients = false});
+        static_cast<void>(model.loss(test::random_batch(1, 3, 5)));
+        const std::string table = train::precision_table(model.state);
+        const std::size_t begin = table.find("decoder/block0/ffn/up/linear");
+        std::string line = table.substr(begin, table.find('\n', begin) - begin);
+        for (std::size_t at = line.find("   "); at != std::string::npos; at = line.find("   ")) line.erase(at, 1);
+        return line;  // columns are two blanks apart
+    };
+    CHECK(row(find_recipe("mxfp8-hybrid")) ==
+          "decoder/block0/ffn/up/linear  linear  mxfp8_e4m3_rceil  mxfp8_e4m3_rceil  mxfp8_e5m2_rceil");
+    CHECK(row(find_recipe("nvfp4")) ==
+          "decoder/block0/ffn/up/linear  linear  nvfp4 / nvfp4 rotated by 16  nvfp4_square  "
+          "nvfp4 stochastic / nvfp4 stochastic rotated by 16");
+    Recipe recipe = find_recipe("unit-fp8");
+    ProductFormats& formats = recipe.products.front().formats;
+    REQUIRE(recipe.products.front().kind == ProductKind::linear);
+    formats.set(OperandSlot::weight_gradient_x, OperandRule::in_blocks(mxfp4));
+    formats.set(OperandSlot::input_gradient_w, {});
+    Quantiser few{.format = e5m2, .rounding = Rounding::stochastic, .bits = 8};
+    formats.set(OperandSlot::weight_gradient_dy, {few, {}});
+    CHECK(row(recipe) ==
+          "decoder/block0/ffn/up/linear  linear  e4m3 / mxfp4  e4m3 / -  e5m2 / e5m2 stochastic with 8 bits");
+    // Rules that differ in a number that the words leave out are two rules all the same.
+    formats.set(OperandSlot::weight_gradient_x,
+                {Quantiser{.format = e4m3}, {.source = ScaleSource::none, .history = 3}});
+    CHECK(row(recipe).find("  e4m3 / e4m3  ") != std::string::npos);
+}
+
 TEST_CASE("precision table: quantisers in words") {
     CHECK(train::quantiser_text({}) == "-");
     CHECK(train::quantiser_text(Quantiser{.format = e5m2}) == "e5m2");

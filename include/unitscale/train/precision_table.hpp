@@ -17,6 +17,8 @@ namespace unitscale::train {
     if (!quantiser) return "-";
     std::string text(rule.blocks ? name(*rule.blocks) : name(quantiser->format));
     if (quantiser->rounding != Rounding::nearest_even) (text += ' ') += name(quantiser->rounding);
+    if (quantiser->rounding == Rounding::stochastic && quantiser->bits != Quantiser{}.bits)
+        text += concatenate(" with ", quantiser->bits, " bits");
     if (quantiser->overflow != Overflow::saturate) text += " overflowing";
     if (rule.source == ScaleSource::constant) text += concatenate(" 2^", rule.bias);
     if ((rule.source == ScaleSource::amax && !rule.blocks) || rule.source == ScaleSource::delayed) {
@@ -91,17 +93,22 @@ namespace unitscale::train {
     std::vector<std::vector<std::string>> rows = {{"product", "kind", "activation", "weight", "gradient"}};
     for (const ScalingState::Product& product : state.products()) {
         const bool activations = product.kind == ProductKind::matmul;
-        const auto text = [&](OperandSlot slot) {
+        const auto rule = [&](OperandSlot slot) {
             const bool own = product.formats.slots[static_cast<std::size_t>(slot)].has_value();
             const bool right = activations && role_of(slot) == OperandRole::weight && !own;
-            const OperandRule rule = right ? product.formats.rule(OperandRole::activation) : product.formats.rule(slot);
+            return right ? product.formats.rule(OperandRole::activation) : product.formats.rule(slot);
+        };
+        const auto text = [&](OperandSlot slot) {
+            const OperandRule own = rule(slot);
             const auto& rotation = product.formats.rotation(slot);
-            return concatenate(quantiser_text(rule.element, rule.scale),
+            return concatenate(quantiser_text(own.element, own.scale),
                                rotation ? concatenate(" rotated by ", rotation->size) : "");
         };
         const auto both = [&](OperandSlot first, OperandSlot second) {
-            const std::string a = text(first), b = text(second);
-            return a == b ? a : concatenate(a, " / ", b);
+            const OperandRule a = rule(first), b = rule(second);
+            const bool alike = (!a.element && !b.element) ||
+                               (a == b && product.formats.rotation(first) == product.formats.rotation(second));
+            return alike ? text(first) : concatenate(text(first), " / ", text(second));
         };
         rows.push_back({state.path(product.site), std::string(name(product.kind)),
                         both(OperandSlot::forward_x, OperandSlot::weight_gradient_x),
