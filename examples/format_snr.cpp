@@ -29,18 +29,19 @@ int run(const std::vector<std::string>& names, const std::string& out) {
     using namespace unitscale::report;
     std::vector<SnrCurve> curves;
     std::vector<std::vector<std::string>> rows = {
-        {"format", "at scale 1", "best", "at scale", "half of the best and more"}};
+        {"format", "at scale 1", "in dB", "best", "at scale", "half of the best and more"}};
     for (const std::string& name : names) {
         const ScaledFormat format = find_scaled_format(name);
         curves.push_back(snr_curve(format, -32, 24, 8));
         const SnrCurve& curve = curves.back();
         const auto [low, high] = curve.good_range();
-        rows.push_back({format.label, number("%.4g", format.signal_to_noise(1.0)),
+        const double at_one = format.signal_to_noise(1.0);
+        rows.push_back({format.label, number("%.4g", at_one), number("%.2f", 10.0 * std::log10(at_one)),
                         number("%.4g", curve.ratios[curve.best()]), number("2^%.1f", curve.exponents[curve.best()]),
                         number("2^%.1f", low) + number(" to 2^%.1f", high)});
     }
     if (!out.empty()) unitscale::io::write_atomically("--out", out, snr_figure(curves));
-    std::printf("E[x^2] / E[(x - Q(x))^2] of a normal tensor, nearest even, saturating\n\n%s",
+    std::printf("E[x^2] / E[(x - Q(x))^2] of a normal tensor, nearest even, saturating; blocks run along rows\n\n%s",
                 unitscale::io::text_table(rows).c_str());
     return 0;
 }
@@ -52,7 +53,9 @@ int main(int argc, char** argv) {
     std::string out;
     CLI::App app(
         "Signal-to-noise ratio of number formats against the scale of a normal tensor: a table, and a figure as SVG.");
-    app.add_option("--formats", names, "formats by name; int8:R are the integers -127 to 127, scaled to span -R to R")
+    app.add_option("--formats", names,
+                   "formats and block formats by name, such as e4m3 and nvfp4; int8:R are the integers -127 to 127, "
+                   "scaled to span -R to R")
         ->delimiter(',')
         ->capture_default_str();
     app.add_option("--out", out, "write the figure to this file");
