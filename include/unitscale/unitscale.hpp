@@ -11,8 +11,8 @@
 //   io/text.hpp, io/vocabulary.hpp: files, by std::filesystem and streams
 //   analysis/audit.hpp: the factors of a whole graph, walked again
 //   analysis/grad_check.hpp, analysis/scale_check.hpp: checks of an op, with a tape in double
-//   analysis/statistics.hpp, analysis/statistics_kernels.hpp, analysis/tracker.hpp, analysis/gradient_zeros.hpp:
-//   measurements by an observer
+//   analysis/statistics.hpp, analysis/statistics_kernels.hpp, analysis/operand_statistics.hpp, analysis/track.hpp,
+//   analysis/tracker.hpp, analysis/gradient_zeros.hpp: measurements by an observer
 //   analysis/snr.hpp: formats compared
 
 #include <unitscale/base/cpu.hpp>

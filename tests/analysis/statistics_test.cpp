@@ -102,6 +102,23 @@ TEST_CASE("statistics: normal values, every instruction set and format, against 
             }
 }
 
+TEST_CASE("statistics: without a finite element, moments and extremes are NaN") {
+    for (const float filler : {std::nanf(""), std::numeric_limits<float>::infinity()}) {
+        Tensor<float> x = full<float>({3000}, filler);
+        const TensorStatistics none = tensor_statistics(x, {.format = e4m3, .sample = 8});
+        CHECK(none.count == 3000);
+        CHECK(none.non_finite() == 3000);
+        for (const double number : {none.mean, none.std, none.rms, none.smallest, none.largest})
+            CHECK(std::isnan(number));
+        CHECK(none.overflow == 0);
+        x.data()[7] = -2.0f;
+        const TensorStatistics one = tensor_statistics(x);
+        CHECK(one.rms == 2.0);
+        CHECK(one.largest == 2.0);
+    }
+    CHECK(tensor_statistics(Tensor<float>({0})).rms == 0.0);
+}
+
 TEST_CASE("statistics: zeros of both signs, subnormal numbers, infinities and NaN") {
     const float inf = std::numeric_limits<float>::infinity();
     for (const Isa isa : instruction_sets())

@@ -15,8 +15,8 @@ declare -A may_include=(
   [nn]="base tensor scaling autograd ops"
   [optim]="base formats tensor kernels scaling autograd"
   [io]="base formats tensor scaling autograd"
-  [analysis]="base formats tensor scaling autograd io"
-  [report]="base formats tensor scaling autograd io analysis"
+  [analysis]="base formats tensor kernels scaling autograd io"
+  [report]="base formats tensor kernels scaling autograd io analysis"
   [train]="base formats tensor products kernels scaling autograd record ops nn optim io analysis"
 )
 

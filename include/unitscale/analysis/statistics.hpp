@@ -42,7 +42,8 @@ struct ExponentHistogram {
     }
 };
 
-/// Statistics of a tensor's values (data times scale). Moments and extremes are taken over the finite elements.
+/// Statistics of a tensor's values (data times scale). Moments and extremes are taken over the finite elements. They
+/// are NaN if there are elements, but no finite one.
 struct TensorSummary {
     std::size_t count = 0;
     std::size_t zeros = 0;  ///< -0 included
@@ -74,6 +75,14 @@ struct StatisticsOptions {
     int threads = 1;  ///< the result does not depend on it
 };
 
+/// The largest magnitude that nearest even rounds to a number of the format. It is halfway between the largest number
+/// and its successor if the layout went on; ties go to the even code.
+[[nodiscard]] inline double largest_kept(const FloatFormat& format) noexcept {
+    const int last_bit = format.max_exponent() - format.mantissa_bits;
+    const double middle = static_cast<double>(format.max()) + compose<double>(false, 1, last_bit - 1);
+    return format.max_code() % 2 == 0 ? middle : std::nextafter(middle, 0.0);
+}
+
 /// The ends of a format's range, for rounding to nearest even: as doubles, and as bits of float magnitudes for the
 /// loops.
 class RangeLimits {
@@ -84,11 +93,7 @@ public:
         check(format.is_signed() && format.has_zero(), "tensor_statistics: ", name(format),
               " is not a format for signed numbers");
         to_zero_ = compose<double>(false, 1, format.quantum_exponent() - 1);
-        // The limit is halfway between the largest number and its successor if the layout went on; ties go to the even
-        // code.
-        const int last_bit = format.max_exponent() - format.mantissa_bits;
-        const double middle = static_cast<double>(format.max()) + compose<double>(false, 1, last_bit - 1);
-        largest_kept_ = format.max_code() % 2 == 0 ? middle : std::nextafter(middle, 0.0);
+        largest_kept_ = unitscale::analysis::largest_kept(format);
         zero_word_ = format.quantum_exponent() > -149 ? word(static_cast<float>(to_zero_)) : 0;
         auto kept = static_cast<float>(std::min(largest_kept_, static_cast<double>(std::numeric_limits<float>::max())));
         if (static_cast<double>(kept) > largest_kept_) kept = std::nextafter(kept, 0.0F);
@@ -310,6 +315,10 @@ template <class T>
         result.mean = all.sum / n;
         result.rms = std::sqrt(all.squares / n);
         result.std = std::sqrt(std::max(multiply_add(-result.mean, result.mean, all.squares / n), 0.0));
+    } else if (result.count > 0) {
+        constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+        result.mean = result.std = result.rms = result.smallest = result.largest = nan;
+        return result;
     }
     // For a spread far below the mean, the rounding error of the quick sums exceeds the spread: sum exactly.
     if (options.sample > 1 && result.std < 0.1 * result.rms) {
