@@ -33,10 +33,11 @@ int main(int argc, char** argv) {
         ->default_str("a fiftieth");
     app.add_option("--track", options.tracking.patterns, "paths of the tensors to track; * stands for any text")
         ->capture_default_str();
-    app.add_option("--value-format", options.tracking.value_format, "format that values are tested against")
-        ->default_str("the recipe's, else e4m3");
-    app.add_option("--gradient-format", options.tracking.gradient_format, "format that gradients are tested against")
-        ->default_str("the recipe's, else e5m2");
+    app.add_option("--value-format", options.tracking.value_format, "format that all values are tested against")
+        ->default_str("those that round them");
+    app.add_option("--gradient-format", options.tracking.gradient_format,
+                   "format that all gradients are tested against")
+        ->default_str("those that round them");
     app.add_option("--model", run.model, "gpt (learned positions, gelu) or llama (rotary positions, gated silu)")
         ->capture_default_str();
     app.add_option("--width", run.width, "width of the residual stream")->capture_default_str();

@@ -21,21 +21,16 @@ namespace unitscale::experiments {
 
 analysis::TrackerOptions tracker_options(const TrackingOptions& tracking, const LanguageRunOptions& run,
                                          const Recipe& recipe) {
-    const ProductFormats formats = recipe.formats(ProductKind::linear, "");
-    const ElementType element = recipe.storage.element;
-    // Elements in blocks lie in the range of their block's scale, not in that of the element's format.
-    const auto format = [element](const std::string& wanted, const OperandRule& own,
-                                  const FloatFormat& other) -> std::optional<FloatFormat> {
-        if (!wanted.empty()) return find_format(wanted);
-        if (own.scale.blocks) return std::nullopt;
-        return own.element ? own.element->format : element == ElementType::float32 ? other : element_format(element);
+    const auto format = [](const std::string& wanted) -> std::optional<FloatFormat> {
+        if (wanted.empty()) return std::nullopt;
+        return find_format(wanted);
     };
     return {.name = recipe.name,
             .every = tracking.every > 0 ? tracking.every : std::max<std::size_t>(run.steps / 50, 1),
             .last_step = run.steps,
             .patterns = tracking.patterns,
-            .value_format = format(tracking.value_format, formats.rule(OperandSlot::forward_x), e4m3),
-            .gradient_format = format(tracking.gradient_format, formats.rule(OperandSlot::input_gradient_dy), e5m2),
+            .value_format = format(tracking.value_format),
+            .gradient_format = format(tracking.gradient_format),
             .threads = run.threads};
 }
 
@@ -90,7 +85,7 @@ void scale_report(const ScaleReportOptions& options, std::FILE* text) {
         const analysis::Track& track = tracks.emplace_back(std::move(seen.track));
         if (track.non_finite)
             std::fprintf(text, "recipe=%s first non-finite value: %s\n", name.c_str(),
-                         analysis::explain(*track.non_finite, track).c_str());
+                         analysis::explain(*track.non_finite).c_str());
     }
     report::write_html_report(options.out, tracks, "Scales of a transformer in training");
     if (options.json.empty()) return;

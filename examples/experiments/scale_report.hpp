@@ -18,8 +18,8 @@ namespace unitscale::experiments {
 struct TrackingOptions {
     std::size_t every = 0;                      ///< steps between tracked steps; 0: a fiftieth of the run
     std::vector<std::string> patterns = {"*"};  ///< of the tracked tensors' paths
-    /// The formats that values and gradients are tested against. Empty: the formats of the recipe's linear layers, else
-    /// the format of a 16-bit tape, else e4m3 and e5m2.
+    /// Formats that all values and all gradients are tested against. Empty: each tensor is judged by the products that
+    /// round it.
     std::string value_format{}, gradient_format{};
 };
 

@@ -36,7 +36,7 @@ std::string first_bad_value(LanguageRunOptions options) {
     } catch (const Diverged&) {
         // The track holds the value.
     }
-    return seen.track.non_finite ? analysis::explain(*seen.track.non_finite, seen.track) : "";
+    return seen.track.non_finite ? analysis::explain(*seen.track.non_finite) : "";
 }
 
 /// Keeps the log of a run.
@@ -47,10 +47,7 @@ public:
 
     /// Observes the tape of `run` while it lives.
     StepLog(LanguageRun<T>& run, std::size_t steps, const UnfinishedRun& files, std::vector<Json>& lines)
-        : steps_(steps),
-          zeros_(run.state(), std::max<std::size_t>(steps / 20, 1), steps),
-          log_(files.log(), true),
-          lines_(lines) {
+        : steps_(steps), zeros_(std::max<std::size_t>(steps / 20, 1), steps), log_(files.log(), true), lines_(lines) {
         run.tape().set_observer(&zeros_);
     }
 

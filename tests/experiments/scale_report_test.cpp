@@ -57,16 +57,28 @@ TEST_CASE("scale report: recipes side by side, against their own formats, in one
 
     const nlohmann::json data = data_of(options.out);
     REQUIRE(data.at("runs").size() == 3);
-    CHECK(data.at("runs").at(0).at("formats").at(0).at("name") == "e4m3");
-    CHECK(data.at("runs").at(0).at("formats").at(1).at("name") == "e5m2");
-    CHECK(data.at("runs").at(1).at("formats").at(1).at("name") == "fp16");
-    CHECK(data.at("runs").at(2).at("formats").at(0).at("name") == "e4m3");
+    CHECK(data.at("runs").at(0).at("formats") == std::vector<std::string>{"e4m3", "e5m2", "fp32"});
+    CHECK(data.at("runs").at(1).at("formats") == std::vector<std::string>{"fp16"});
+    CHECK(data.at("runs").at(2).at("formats") == std::vector<std::string>{"fp32"});
+    // Only operands of the FP8 run's linear layers lose elements: neither the readout nor a sum, and no other run.
+    for (const char* list : {"under", "over"})
+        for (const auto& worst : data.at(list)) {
+            INFO(list << ' ' << worst.dump());
+            CHECK(worst.at("run") == 0);
+            CHECK(worst.at("tensor").get<std::string>().ends_with("/linear"));
+            CHECK(std::find(slot_names.begin(), slot_names.end(), worst.at("pass").get<std::string>()) !=
+                  slot_names.end());
+        }
     std::size_t rows = 0;
     for (const auto& group : data.at("groups"))
         for (const auto& row : group.at("rows")) {
             ++rows;
             if (!row.contains("value")) continue;
             INFO(row.at("name"));
+            // Six operands in the run that rounds them.
+            const std::string op = row.at("notes").at(0);
+            CHECK(row.contains("operands") == op.starts_with("linear "));
+            if (row.contains("operands")) CHECK(row.at("operands").size() == slot_count);
             for (const auto& cell : row.at("value")) {
                 REQUIRE_FALSE(cell.is_null());
                 CHECK(cell.at("rms").size() == 4);  // steps 1, 6, 11 and 12
@@ -100,7 +112,7 @@ TEST_CASE("scale report: a run that overflows is explained: tensor, pass and ste
     CHECK(outcome.text.find("\ndecoder/readout/readout ") != std::string::npos);  // the readout is not rounded
     CHECK(outcome.text.find("first non-finite value: step 2: the value of decoder/") != std::string::npos);
     CHECK(outcome.text.find("; computed by linear at decoder/") != std::string::npos);
-    CHECK(outcome.text.find(" elements beyond e4m3's 448") != std::string::npos);
+    CHECK(outcome.text.find(" elements beyond e4m3's 448") != std::string::npos);  // the operand's own format
     const nlohmann::json found = data_of(options.out).at("runs").at(0).at("non_finite");
     CHECK(outcome.text.find(found.at("text").get<std::string>()) != std::string::npos);
     CHECK(found.at("causes").size() >= 2);  // the activation and the weight
@@ -161,7 +173,29 @@ TEST_CASE("scale report: the tensors that u-µP keeps out of FP8 are tracked by 
     // Training moves the weights, so the last tracked step differs from the first.
     const auto& weight = tensor("decoder/block1/ffn/down/weight", "parameter").value.steps;
     CHECK(weight.front().summary.rms != weight.back().summary.rms);
-    CHECK(track.value_format == e4m3);
+    CHECK_FALSE(track.value_format);
+    // The products that are rounded have six operands each, the others none.
+    std::size_t rounded = 0;
+    for (const analysis::TrackedTensor& one : track.tensors) rounded += one.op == "linear" ? 1U : 0U;
+    CHECK(track.operands.size() == slot_count * (rounded - (products.size() - 1)));
+    for (const analysis::TrackedOperand& operand : track.operands) {
+        INFO(operand.path << ' ' << name(operand.slot));
+        for (const auto& product : products) CHECK(operand.path != product[3]);
+        CHECK(operand.steps.size() == 4);
+        CHECK(operand.steps.front().summary.snr() > 20.0);
+    }
+}
+
+TEST_CASE("scale report: a named format tests every tensor, whatever rounds it") {
+    const TemporaryFolder folder;
+    ScaleReportOptions options = small(folder);
+    options.recipes = {"fp32"};
+    options.tracking.value_format = "e2m1";
+    REQUIRE(outcome_of(options).error.empty());
+    const nlohmann::json data = data_of(options.out);
+    CHECK(data.at("runs").at(0).at("formats") == std::vector<std::string>{"e2m1", "fp32"});
+    REQUIRE_FALSE(data.at("under").empty());
+    for (const auto& worst : data.at("under")) CHECK(worst.at("pass") == "value");
 }
 
 TEST_CASE("scale report: bad input is one line, and no page is begun") {

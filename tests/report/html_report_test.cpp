@@ -7,7 +7,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include <cstdint>
+#include <limits>
 #include <string>
+#include <string_view>
 #include <vector>
 
 using namespace unitscale;
@@ -72,7 +75,9 @@ TEST_CASE("report: ops in model order, grouped by module, with the parameters th
     CHECK(data.at("groups").at(1).at("name") == "model");
     CHECK(data.at("groups").at(1).at("rows").at(0).at("name") == "loss");
     // e4m3: to zero below 2^-10, normal from 2^-6, up to 448 = 2^8.8
-    const json& format = data.at("runs").at(0).at("formats").at(0);
+    CHECK(data.at("runs").at(0).at("formats") == std::vector<std::string>{"e4m3", "e5m2"});
+    CHECK(linear.at("gradient").at(0).at("format").at("name") == "e5m2");
+    const json& format = linear.at("value").at(0).at("format");
     CHECK(format.at("name") == "e4m3");
     CHECK(format.at("zero") == -10);
     CHECK(format.at("normal") == -6);
@@ -98,6 +103,152 @@ TEST_CASE("report: runs side by side; tensors that only one has keep their place
     CHECK(data.at("under").at(0).at("step") == 6);
     CHECK(data.at("under").at(6).at("run") == 1);
     CHECK(data.at("over").empty());
+}
+
+namespace {
+
+analysis::TrackedRounding rounding(std::uint64_t step, std::size_t flushed, std::size_t saturated, double error,
+                                   int lowest, int highest) {
+    analysis::OperandSummary summary;
+    summary.count = 8;
+    summary.flushed = flushed;
+    summary.saturated = saturated;
+    summary.signal = 8.0;
+    summary.error = error;
+    summary.lowest_scale = lowest;
+    summary.highest_scale = highest;
+    return {step, summary};
+}
+
+/// The example, where no format tests all tensors, and the linear layer rounds three operands.
+analysis::Track rounded() {
+    analysis::Track result = track("a", "residual_add");
+    result.value_format = result.gradient_format = {};
+    result.storage = fp32;
+    for (analysis::TrackedTensor& one : result.tensors)  // shares that another format would have counted
+        for (const Pass pass : {Pass::value, Pass::gradient})
+            for (analysis::TrackedStep& step : one.side(pass).steps) step.summary.overflow = 5;
+    const std::string path = "model/block0/linear/linear";
+    analysis::TrackedOperand w{.path = path,
+                               .op = "linear",
+                               .slot = OperandSlot::forward_w,
+                               .rule = {Quantiser{.format = e4m3}, {.source = ScaleSource::amax}},
+                               .tensor = 0,
+                               .selected = true,
+                               .steps = {rounding(1, 0, 1, 0.008, -3, -3), rounding(6, 2, 0, 0.08, -5, -5)}};
+    analysis::TrackedOperand again = w;
+    again.slot = OperandSlot::input_gradient_w;
+    again.steps = {rounding(1, 1, 0, 0.8, -3, -3), rounding(6, 1, 0, 0.8, -5, -5)};
+    analysis::TrackedOperand dy{.path = path,
+                                .op = "linear",
+                                .slot = OperandSlot::weight_gradient_dy,
+                                .rule = OperandRule::in_blocks(nvfp4),
+                                .rotation = HadamardRotation{},
+                                .tensor = 1,
+                                .selected = true,
+                                .steps = {rounding(1, 4, 0, 0.0, -9, -6), rounding(6, 3, 0, 8.0, -9, -6)}};
+    dy.first.at(-9) = 3;
+    dy.first.at(-6) = 1;
+    dy.last = dy.first;
+    result.operands = {w, again, dy};
+    return result;
+}
+
+}  // namespace
+
+TEST_CASE("report: a tensor is judged by the operands that round it, at worst; others by their storage") {
+    const json data = data_of({rounded()});
+    CHECK(data.at("runs").at(0).at("formats") == std::vector<std::string>{"e4m3", "nvfp4", "fp32"});
+    const json& rows = data.at("groups").at(0).at("rows");
+    const json& weight = rows.at(0).at("weight").at(0);
+    // e4m3 under bias 5: zero at 2^-10, normal from 2^-6, all times 2^-5.
+    CHECK(weight.at("format").at("name") == "e4m3");
+    CHECK(weight.at("format").at("zero") == -15);
+    CHECK(weight.at("format").at("normal") == -11);
+    CHECK(weight.at("format").at("top").get<double>() == Approx(3.807).epsilon(1e-3));
+    CHECK(weight.at("start").at("under") == 0.125);
+    CHECK(weight.at("start").at("over") == 0.125);
+    CHECK(weight.at("start").at("snr").get<double>() == Approx(10.0));
+    CHECK(weight.at("end").at("under") == 0.25);
+    CHECK(weight.at("end").at("over") == 0.0);
+    // Blocks have a name and no range. dy is the gradient of the layer's output.
+    const json& dy = rows.at(0).at("gradient").at(0);
+    CHECK(dy.at("format") == json{{"name", "nvfp4"}});
+    CHECK(dy.at("start").at("under") == 0.5);
+    CHECK(dy.at("start").at("snr") == "infinite");
+    CHECK(dy.at("end").at("snr") == 0.0);
+    // Rounded by nothing.
+    const json& value = rows.at(0).at("value").at(0);
+    CHECK(value.at("format") == json{{"name", "fp32"}});
+    CHECK(value.at("end").at("under") == 0.0);
+    CHECK(value.at("end").at("over") == 0.0);
+    CHECK(rows.at(1).at("name") == "residual_add");
+    CHECK(rows.at(1).at("value").at(0).at("end").at("over") == 0.0);
+
+    // The operands, in the order of the slots.
+    const json& operands = rows.at(0).at("operands");
+    REQUIRE(operands.size() == 3);
+    CHECK(operands.at(0).at("slot") == "forward.w");
+    CHECK(operands.at(0).at("run") == 0);
+    CHECK(operands.at(0).at("format") == "e4m3");
+    CHECK(operands.at(0).at("start").at("scale") == "bias 3");
+    CHECK(operands.at(0).at("end").at("scale") == "bias 5");
+    CHECK(operands.at(0).at("start").at("saturated") == 0.125);
+    CHECK(operands.at(0).at("end").at("flushed") == 0.25);
+    CHECK(operands.at(0).at("end").at("snr").get<double>() == Approx(20.0));
+    CHECK_FALSE(operands.at(0).contains("first"));
+    CHECK(operands.at(2).at("slot") == "weight_gradient.dy");
+    CHECK(operands.at(2).at("format") == "nvfp4 rotated by 16");
+    CHECK(operands.at(2).at("end").at("scale") == "scales 2^-9 to 2^-6");
+    CHECK(operands.at(2).at("first") == std::vector<int>{-9, 750000, 0, 0, 250000});
+    CHECK_FALSE(rows.at(1).contains("operands"));
+}
+
+TEST_CASE("report: neither an FP32 readout leads the losses to zero nor a residual sum the overflows") {
+    analysis::Track run = rounded();
+    run.tensors[3] = tensor("model/readout", "readout", {2}, 1e-9);
+    for (const Pass pass : {Pass::value, Pass::gradient})
+        for (analysis::TrackedStep& step : run.tensors[3].side(pass).steps) step.summary.underflow = 8;
+    run.operands.push_back(run.operands.back());  // another product rounds the tensor alike
+    run.operands.back().path = "model/block0/other/linear";
+    const json data = data_of({run});
+    REQUIRE(data.at("under").size() == 3);
+    CHECK(data.at("under").at(0).at("tensor") == "model/block0/linear/linear");
+    CHECK(data.at("under").at(0).at("pass") == "weight_gradient.dy");
+    CHECK(data.at("under").at(0).at("share") == 0.5);
+    CHECK(data.at("under").at(0).at("step") == 1);
+    CHECK(data.at("under").at(0).at("rms") == 1.0);
+    CHECK(data.at("under").at(1).at("pass") == "forward.w");
+    CHECK(data.at("under").at(1).at("step") == 6);
+    REQUIRE(data.at("over").size() == 1);
+    CHECK(data.at("over").at(0).at("pass") == "forward.w");
+    CHECK(data.at("over").at(0).at("share") == 0.125);
+    // A format that the user names tests them all.
+    run.gradient_format = e5m2;
+    const json tested = data_of({run});
+    CHECK(tested.at("under").at(0).at("tensor") == "model/readout");
+    CHECK(tested.at("under").at(0).at("pass") == "gradient");
+}
+
+TEST_CASE("report: NaN and infinity are shown as such") {
+    analysis::Track run = rounded();
+    analysis::TensorSummary& last = run.tensors[2].value.steps.back().summary;
+    last.nans = last.count;
+    last.mean = last.std = last.rms = last.smallest = last.largest = std::numeric_limits<double>::quiet_NaN();
+    run.tensors[3].value.steps.back().summary.rms = std::numeric_limits<double>::infinity();
+    run.operands[0].steps.back().summary.non_finite = 8;
+    const json data = data_of({run});
+    const json& cell = data.at("groups").at(0).at("rows").at(1).at("value").at(0);
+    CHECK(cell.at("start").at("rms") == 2.0);
+    CHECK(cell.at("end").at("rms") == "NaN");
+    CHECK(cell.at("end").at("largest") == "NaN");
+    CHECK(cell.at("end").at("bad") == 1.0);
+    CHECK(cell.at("rms").at(1).is_null());
+    CHECK(data.at("groups").at(1).at("rows").at(0).at("value").at(0).at("end").at("rms") == "infinite");
+    const json& weight = data.at("groups").at(0).at("rows").at(0).at("weight").at(0);
+    CHECK(weight.at("end").at("snr") == "NaN");  // the worst of two
+    // The script writes a text where it gets one: `rms 2.00 → NaN`.
+    CHECK(report_script.find("typeof v === 'string' ? v : v === 0 ? '0'") != std::string_view::npos);
 }
 
 TEST_CASE("report: a weight without its op is a row of its own; tensors that no pattern selects are left out") {

@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <cmath>
 #include <limits>
 #include <sstream>
 #include <string>
@@ -76,6 +77,77 @@ TEST_CASE("json lines: one object per tensor, pass and step, with null and a fla
     CHECK(lines[3].at("exponents").at("counts").empty());
 }
 
+TEST_CASE("json lines: one object per rounded operand and step, with its scales") {
+    analysis::Track track = example();
+    track.value_format = {};
+    track.storage = fp16;
+    analysis::OperandSummary summary;
+    summary.count = 64;
+    summary.saturated = 16;
+    summary.flushed = 8;
+    summary.signal = 640.0;
+    summary.error = 6.4;
+    summary.scales = 1;
+    summary.lowest_scale = summary.highest_scale = -5;
+    summary.tensor_scale = 2.0;
+    analysis::TrackedOperand bias{.path = "model/linear",
+                                  .op = "linear",
+                                  .slot = OperandSlot::forward_x,
+                                  .rule = {Quantiser{.format = e4m3}, {.source = ScaleSource::amax}},
+                                  .tensor = 0,
+                                  .steps = {{1, summary}}};
+    summary.scales = 4;
+    summary.lowest_scale = -9;
+    summary.non_finite = 1;
+    analysis::TrackedOperand blocks{.path = "model/linear",
+                                    .op = "linear",
+                                    .slot = OperandSlot::weight_gradient_dy,
+                                    .rule = OperandRule::in_blocks(nvfp4, Rounding::stochastic),
+                                    .rotation = HadamardRotation{},
+                                    .steps = {{1, summary}, {2, summary}, {3, summary}}};
+    blocks.first.at(-9) = 1;
+    blocks.first.at(-5) = 3;
+    track.operands = {bias, blocks};
+    const auto lines = parse_lines(json_lines(track));
+    REQUIRE(lines.size() == 8);
+    CHECK(lines[0].at("format") == "fp16");  // its storage: nothing was tested
+    CHECK_FALSE(lines[0].contains("underflow"));
+    const nlohmann::json& one = lines[4];
+    CHECK(one.at("run") == "run \"1\"");
+    CHECK(one.at("step") == 1);
+    CHECK(one.at("path") == "model/linear");
+    CHECK(one.at("op") == "linear");
+    CHECK(one.at("operand") == "forward.x");
+    CHECK(one.at("tensor") == "model/linear[1]");
+    CHECK(one.at("format") == "e4m3");
+    CHECK(one.at("rounding") == "nearest_even");
+    CHECK_FALSE(one.contains("rotation"));
+    CHECK(one.at("scaled_by") == "tensor");
+    CHECK(one.at("scales") == 1);
+    CHECK(one.at("bias") == 5);
+    CHECK(one.at("scale_exponents") == std::vector<int>{-5, -5});
+    CHECK(one.at("count") == 64);
+    CHECK(one.at("saturated") == 0.25);
+    CHECK(one.at("flushed") == 0.125);
+    CHECK(one.at("snr").get<double>() == Approx(20.0));
+    CHECK(one.at("rms").get<double>() == Approx(2.0 * std::sqrt(10.0)));
+    const nlohmann::json& two = lines[5];
+    CHECK(two.at("operand") == "weight_gradient.dy");
+    CHECK(two.at("tensor").is_null());
+    CHECK(two.at("format") == "nvfp4");
+    CHECK(two.at("rounding") == "stochastic");
+    CHECK(two.at("rotation") == 16);
+    CHECK(two.at("scaled_by") == "block");
+    CHECK_FALSE(two.contains("bias"));
+    CHECK(two.at("scale_exponents") == std::vector<int>{-9, -5});
+    CHECK(two.at("non_finite") == 1);
+    CHECK(two.at("snr").is_null());
+    CHECK(two.at("scale_counts").at("lowest") == -9);
+    CHECK(two.at("scale_counts").at("counts") == std::vector<int>{1, 0, 0, 0, 3});
+    CHECK_FALSE(lines[6].contains("scale_counts"));
+    CHECK(lines[7].at("scale_counts").at("counts").empty());
+}
+
 TEST_CASE("json lines: the first non-finite value is the last line") {
     analysis::Track track = example();
     analysis::NonFinite found{.step = 7,
@@ -91,7 +163,7 @@ TEST_CASE("json lines: the first non-finite value is the last line") {
     track.non_finite = found;
     const auto lines = parse_lines(json_lines(track));
     REQUIRE(lines.size() == 5);
-    CHECK(lines[4].at("first_non_finite") == analysis::explain(found, track));
+    CHECK(lines[4].at("first_non_finite") == analysis::explain(found));
     CHECK(lines[4].at("step") == 7);
     CHECK(lines[4].at("infinite") == 2);
     CHECK(lines[4].at("causes").at(0).at("largest") == 1e5);

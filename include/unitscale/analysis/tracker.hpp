@@ -1,145 +1,54 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <unitscale/analysis/operand_statistics.hpp>
 #include <unitscale/analysis/statistics.hpp>
+#include <unitscale/analysis/track.hpp>
 #include <unitscale/autograd/observer.hpp>
 #include <unitscale/base/error.hpp>
 #include <unitscale/formats/format.hpp>
+#include <unitscale/scaling/operand_rule.hpp>
 #include <unitscale/scaling/recipe.hpp>
+#include <unitscale/tensor/cast.hpp>
 #include <unitscale/tensor/tensor.hpp>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace unitscale::analysis {
-
-/// A tensor's statistics in one step.
-struct TrackedStep {
-    std::uint64_t step = 0;
-    TensorSummary summary{};
-};
-
-/// One side of a tensor, its value or its gradient, over training: the statistics of every tracked step, and the
-/// exponents of the first and of the latest tracked step.
-struct TrackedPass {
-    std::vector<TrackedStep> steps{};
-    ExponentHistogram first{}, last{};
-};
-
-/// A tensor of the model: the output `index` of the op at `path`, or a parameter (`op` is "parameter").
-struct TrackedTensor {
-    std::string path{};
-    std::string op{};
-    std::size_t index = 0;
-    Shape shape{};
-    std::vector<std::size_t> inputs{};  ///< of its op, as places in Track::tensors; tensors put on the tape are absent
-    bool selected = false;              ///< a pattern matches; other tensors have no statistics
-    TrackedPass value{}, gradient{};
-
-    [[nodiscard]] bool is_parameter() const noexcept { return op == "parameter"; }
-    /// The path, and the number of the output if it is not the first: `decoder/block0/residual_split[1]`.
-    [[nodiscard]] std::string label() const { return index == 0 ? path : concatenate(path, '[', index, ']'); }
-    [[nodiscard]] const TrackedPass& side(Pass pass) const noexcept { return pass == Pass::value ? value : gradient; }
-    [[nodiscard]] TrackedPass& side(Pass pass) noexcept { return pass == Pass::value ? value : gradient; }
-};
-
-/// "activation", "weight", "gradient" or "weight gradient".
-[[nodiscard]] inline std::string_view role(const TrackedTensor& tensor, Pass pass) noexcept {
-    if (tensor.is_parameter()) return pass == Pass::value ? "weight" : "weight gradient";
-    return pass == Pass::value ? "activation" : "gradient";
-}
-
-/// A tensor that went into the computation of the first non-finite tensor.
-struct Cause {
-    std::string label{};
-    Pass pass = Pass::value;
-    double largest = 0.0;                    ///< magnitude
-    std::optional<TensorSummary> summary{};  ///< absent if only the magnitude was measured in that step
-};
-
-/// The first tensor with an element that is not finite.
-struct NonFinite {
-    std::uint64_t step = 0;
-    std::size_t micro_batch = 0;
-    Pass pass = Pass::value;
-    std::string label{};
-    std::string op{};    ///< the op that made the tensor, or "parameter"
-    std::string path{};  ///< of that op
-    /// The computation: `linear at decoder/readout/linear`. For a gradient, the ops that sent it back.
-    std::string source{};
-    Shape shape{};
-    TensorSummary summary{};
-    std::vector<Cause> causes{};
-};
-
-/// Everything that a Tracker records of a run.
-struct Track {
-    std::string name{};  ///< of the run, for reports
-    std::optional<FloatFormat> value_format{}, gradient_format{};
-    std::vector<TrackedTensor> tensors{};  ///< in model order
-    std::optional<NonFinite> non_finite{};
-
-    [[nodiscard]] const std::optional<FloatFormat>& format(Pass pass) const noexcept {
-        return pass == Pass::value ? value_format : gradient_format;
-    }
-};
-
-/// A cause in plain words:
-/// `decoder/block0/ffn/gelu: largest 2e+05, rms 1.1e+03, 7 of 4096 elements beyond fp16's 6.55e+04`.
-[[nodiscard]] inline std::string explain(const Cause& cause, const Track& track) {
-    const auto number = [](double x) {
-        char text[32];
-        std::snprintf(text, sizeof text, "%.3g", x);
-        return std::string(text);
-    };
-    std::string text =
-        concatenate(cause.pass == Pass::value ? "" : "gradient of ", cause.label, ": largest ", number(cause.largest));
-    if (cause.summary) text += concatenate(", rms ", number(cause.summary->rms));
-    const auto& format = track.format(cause.pass);
-    if (!format) return text;
-    if (cause.summary && cause.summary->overflow > 0)
-        text += concatenate(", ", cause.summary->overflow, " of ", cause.summary->count, " elements");
-    else if (cause.summary || !RangeLimits(*format).overflows(cause.largest)) return text;
-    text += concatenate(cause.summary ? " beyond " : ", beyond ", name(*format), "'s ",
-                        number(static_cast<double>(format->max())));
-    return text;
-}
-
-/// The first non-finite value in plain words: step, pass, tensor, op and causes.
-[[nodiscard]] inline std::string explain(const NonFinite& found, const Track& track) {
-    std::string text = concatenate("step ", found.step, ": the ", found.pass == Pass::value ? "value" : "gradient",
-                                   " of ", found.label, ' ', to_string(found.shape), " has ", found.summary.nans,
-                                   " NaN and ", found.summary.infinities, " infinite of ", found.summary.count,
-                                   " elements; computed by ", found.source);
-    for (const Cause& cause : found.causes) text += concatenate("; ", explain(cause, track));
-    return text;
-}
 
 struct TrackerOptions {
     std::string name{};                         ///< of the run
     std::size_t every = 10;                     ///< steps from one tracked step to the next; the first step is tracked
     std::uint64_t last_step = 0;                ///< also tracked
     std::vector<std::string> patterns = {"*"};  ///< of the paths to track; `*` stands for any text
-    std::optional<FloatFormat> value_format{}, gradient_format{};  ///< for underflow, overflow and noise
+    /// Formats that every tensor is tested against, for underflow, overflow and noise. Empty: operands tell what
+    /// rounding does to a tensor.
+    std::optional<FloatFormat> value_format{}, gradient_format{};
     bool watch = true;       ///< looks for non-finite elements in every step, not only in tracked steps
     std::size_t sample = 8;  ///< noise and histograms use one of so many blocks of 2048 elements; the rest uses all
     int threads = 1;
 };
 
-/// Records the statistics of every tensor of training, and the first value that is not finite.
-///   Tracker<float> tracker({.every = 20, .value_format = e4m3, .gradient_format = e5m2});
+/// Records the statistics of every tensor of training, of every operand that a product rounds, and the first value that
+/// is not finite.
+///   Tracker<float> tracker({.every = 20});
 ///   tape.set_observer(&tracker);
 ///   ... train ...
 ///   write_html_report("report.html", std::array{tracker.finish()}, "a run");
 /// In a step of several micro-batches it records the first one; for parameters it records the sum of gradients over
-/// all. Evaluations and steps without a backward pass are ignored. Without a tracker a step pays one branch per op.
+/// all. Evaluations and steps without a backward pass are ignored. Without a tracker a step pays one branch per op and
+/// operand. A tracker changes no bit of training.
 /// Errors: a step of 0, a format for unsigned numbers; in `finish`, a pattern that matched nothing.
 /// Test: tests/analysis/tracker_test.cpp
 template <class T>
@@ -154,6 +63,8 @@ public:
         track_.name = options_.name;
         track_.value_format = options_.value_format;
         track_.gradient_format = options_.gradient_format;
+        if constexpr (CodedElement<T>) track_.storage = format_of<T>;
+        else if constexpr (std::is_same_v<T, float>) track_.storage = fp32;
     }
 
     void begin_step(const ObservedStep& step) override {
@@ -171,6 +82,7 @@ public:
         const bool of_step = sums_up ? step_.micro_batch + 1 == step_.micro_batches : step_.micro_batch == 0;
         TrackedTensor& tensor = track_.tensors[place];
         double& largest = event.pass == Pass::value ? entry.largest_value : entry.largest_gradient;
+        (event.pass == Pass::value ? entry.value_scale : entry.gradient_scale) = event.tensor.scale();
         bool finite = true;
         if (tracked_ && of_step && tensor.selected) {
             record(event, tensor);
@@ -182,6 +94,25 @@ public:
             finite = std::isfinite(largest);
         }
         if (!finite && watched_) keep_non_finite(event, place);
+    }
+
+    void observe_operand(const OperandEvent<T>& event) override {
+        if (!tracked_ && !watched_) return;
+        const std::size_t place = find(event);
+        last_quantisers_[place] = event.quantiser;
+        TrackedOperand& operand = track_.operands[place];
+        if (!tracked_ || step_.micro_batch != 0 || !operand.selected) return;
+        const TrackedOperand* const alike = rounded_alike(event, place);
+        if (alike == nullptr && event.tensor == nullptr) return;
+        if (alike != nullptr) {
+            operand.steps.push_back(alike->steps.back());
+            operand.last = alike->last;
+        } else {
+            const OperandStatistics statistics = operand_statistics(event, options_.threads);
+            operand.steps.push_back({step_.step, statistics});
+            operand.last = statistics.scale_exponents;
+        }
+        if (operand.steps.size() == 1) operand.first = operand.last;
     }
 
     /// The record so far.
@@ -201,7 +132,10 @@ private:
     struct Entry {
         const Tensor<T>* parameter = nullptr;
         double largest_value = 0.0, largest_gradient = 0.0;
+        double value_scale = 1.0, gradient_scale = 1.0;
         std::vector<std::size_t> consumers{};
+        /// Of the op's inputs 0 and 1, which are x and w where it has a product.
+        std::array<std::size_t, 2> sources{TrackedOperand::no_tensor, TrackedOperand::no_tensor};
     };
 
     static std::string key(std::string_view path, std::string_view op, std::size_t index) {
@@ -222,13 +156,62 @@ private:
         TrackedTensor& tensor = track_.tensors.back();
         for (std::size_t i = 0; i < options_.patterns.size(); ++i)
             if (matches(options_.patterns[i], event.path)) matched_[i] = tensor.selected = true;
-        for (const EventInput<T>& input : event.inputs) {
+        for (std::size_t i = 0; i < event.inputs.size(); ++i) {
+            const EventInput<T>& input = event.inputs[i];
             const auto source = places_.find(key(input.path, input.op, input.index));
             if (source == places_.end()) continue;
             tensor.inputs.push_back(source->second);
             entries_[source->second].consumers.push_back(place);
+            if (i < 2) entries_[place].sources[i] = source->second;
         }
+        for (TrackedOperand& operand : track_.operands)  // those of the forward pass come before their op's output
+            if (event.index == 0 && operand.path == event.path && operand.op == event.op) link(operand, place);
         return place;
+    }
+
+    /// The place of the event's operand in the track. The first event of an operand adds it.
+    std::size_t find(const OperandEvent<T>& event) {
+        auto& places = operand_places_.try_emplace(std::string(event.path), no_operands()).first->second;
+        std::size_t& place = places[static_cast<std::size_t>(event.slot)];
+        if (place != TrackedOperand::no_tensor) return place;
+        place = track_.operands.size();
+        TrackedOperand& operand = track_.operands.emplace_back(TrackedOperand{.path = std::string(event.path),
+                                                                              .op = std::string(event.op),
+                                                                              .slot = event.slot,
+                                                                              .rule = event.rule,
+                                                                              .rotation = event.rotation});
+        last_quantisers_.emplace_back();
+        for (const std::string& pattern : options_.patterns)
+            operand.selected = operand.selected || matches(pattern, event.path);
+        if (const auto known = places_.find(key(event.path, event.op, 0)); known != places_.end())
+            link(operand, known->second);
+        return place;
+    }
+    static std::array<std::size_t, slot_count> no_operands() noexcept {
+        std::array<std::size_t, slot_count> places{};
+        places.fill(TrackedOperand::no_tensor);
+        return places;
+    }
+    /// Notes which tensor an operand of the op with output `output` rounds.
+    void link(TrackedOperand& operand, std::size_t output) const {
+        const OperandRole role = role_of(operand.slot);
+        operand.tensor =
+            role == OperandRole::gradient ? output : entries_[output].sources[role == OperandRole::activation ? 0 : 1];
+    }
+
+    /// The other operand of the role at this product, if it was recorded in this step with equal numbers. A random
+    /// stream belongs to a role, so that operands with one bias and one quantiser are equal.
+    [[nodiscard]] const TrackedOperand* rounded_alike(const OperandEvent<T>& event, std::size_t place) const {
+        if (!event.quantiser) return nullptr;
+        for (const std::size_t other : operand_places_.at(std::string(event.path))) {
+            if (other == TrackedOperand::no_tensor || other == place) continue;
+            const TrackedOperand& operand = track_.operands[other];
+            if (role_of(operand.slot) == role_of(event.slot) && last_quantisers_[other] == event.quantiser &&
+                operand.rule.element->format.bias == event.rule.element->format.bias && !operand.steps.empty() &&
+                operand.steps.back().step == step_.step)
+                return &operand;
+        }
+        return nullptr;
     }
 
     [[nodiscard]] TensorStatistics measure(const Tensor<T>& tensor, Pass pass) const {
@@ -256,20 +239,50 @@ private:
         if (first) side.first = side.last;
     }
 
+    /// The format that rounds an operand: a number times `factor` is a number of the operand's data.
+    struct Range {
+        std::optional<FloatFormat> format{};
+        double factor = 1.0;
+    };
+    /// The range of an operand of the product at `path`, or of the format that all tensors are tested against.
+    [[nodiscard]] Range range_at(const std::string& path, std::optional<OperandSlot> slot, Pass pass) const {
+        if (const auto& tested = track_.format(pass)) return {tested, 1.0};
+        const auto places = operand_places_.find(path);
+        if (!slot || places == operand_places_.end()) return {};
+        const std::size_t place = places->second[static_cast<std::size_t>(*slot)];
+        if (place == TrackedOperand::no_tensor || !last_quantisers_[place]) return {};
+        const FloatFormat element = track_.operands[place].rule.element->format;
+        return {element, std::ldexp(1.0, element.bias - last_quantisers_[place]->format.bias)};
+    }
+
     /// The statistics of a tensor as recorded in this step. Without a record, its magnitude only.
-    [[nodiscard]] Cause seen(std::size_t place, Pass pass) const {
+    [[nodiscard]] Cause seen(std::size_t place, Pass pass, const Range& range) const {
         const TrackedTensor& tensor = track_.tensors[place];
         const Entry& entry = entries_[place];
+        const bool tested = track_.format(pass).has_value();
         Cause cause{.label = tensor.label(),
                     .pass = pass,
-                    .largest = pass == Pass::value ? entry.largest_value : entry.largest_gradient};
-        if (const auto& steps = tensor.side(pass).steps; !steps.empty() && steps.back().step == step_.step)
+                    .largest = pass == Pass::value ? entry.largest_value : entry.largest_gradient,
+                    .format = range.format};
+        if (!tested) cause.factor = range.factor * (pass == Pass::value ? entry.value_scale : entry.gradient_scale);
+        if (const auto& steps = tensor.side(pass).steps; !steps.empty() && steps.back().step == step_.step) {
             cause.summary = steps.back().summary;
+            if (tested) cause.beyond = cause.summary->overflow;
+        }
         return cause;
     }
-    [[nodiscard]] Cause measured(std::string label, const Tensor<T>& value) const {
+    [[nodiscard]] Cause measured(std::string label, const Tensor<T>& value, const Range& range) const {
         const TensorSummary summary = measure(value, Pass::value);
-        return {.label = std::move(label), .largest = summary.largest, .summary = summary};
+        Cause cause{.label = std::move(label), .largest = summary.largest, .summary = summary, .format = range.format};
+        if (!range.format) return cause;
+        if (!track_.value_format) cause.factor = range.factor * value.scale();
+        const double limit = largest_kept(*range.format) * cause.factor;
+        cause.beyond = 0;
+        for (const T& element : value.span()) {
+            const double size = std::abs(static_cast<double>(element) * value.scale());
+            *cause.beyond += OperandStatistics::is_finite(size) && size > limit ? 1U : 0U;
+        }
+        return cause;
     }
 
     void keep_non_finite(const TensorEvent<T>& event, std::size_t place) {
@@ -284,26 +297,44 @@ private:
                         .shape = event.tensor.shape(),
                         .summary = measure(event.tensor, event.pass)};
         if (event.pass == Pass::value) {
-            for (const EventInput<T>& input : event.inputs)
-                if (input.value != nullptr)
-                    found.causes.push_back(measured(
-                        input.index == 0 ? std::string(input.path) : concatenate(input.path, '[', input.index, ']'),
-                        *input.value));
+            for (std::size_t i = 0; i < event.inputs.size(); ++i) {
+                const EventInput<T>& input = event.inputs[i];
+                if (input.value == nullptr) continue;
+                std::optional<OperandSlot> slot;
+                if (i < 2) slot = i == 0 ? OperandSlot::forward_x : OperandSlot::forward_w;
+                found.causes.push_back(measured(
+                    input.index == 0 ? std::string(input.path) : concatenate(input.path, '[', input.index, ']'),
+                    *input.value, range_at(tensor.path, slot, Pass::value)));
+            }
             if (tensor.is_parameter()) {
                 found.source = "the last update";
-                found.causes.push_back(seen(place, Pass::gradient));
+                found.causes.push_back(seen(place, Pass::gradient, range_at({}, {}, Pass::gradient)));
             }
         } else {  // sent by the consumers, from their output gradients and other inputs
             found.source =
                 entries_[place].consumers.empty() ? "the seed of the backward pass" : "the backward pass of ";
             for (const std::size_t consumer : entries_[place].consumers) {
                 if (!found.causes.empty()) found.source += " or ";
-                found.source += concatenate(track_.tensors[consumer].op, " at ", track_.tensors[consumer].path);
-                found.causes.push_back(seen(consumer, Pass::gradient));
-                for (const std::size_t input : track_.tensors[consumer].inputs)
+                const std::string& path = track_.tensors[consumer].path;
+                found.source += concatenate(track_.tensors[consumer].op, " at ", path);
+                // Where the consumer has products: dw = dy^T x if this tensor is its w, else dx = dy w.
+                const auto& sources = entries_[consumer].sources;
+                const bool of_w = sources[1] == place;
+                found.causes.push_back(
+                    seen(consumer, Pass::gradient,
+                         range_at(path, of_w ? OperandSlot::weight_gradient_dy : OperandSlot::input_gradient_dy,
+                                  Pass::gradient)));
+                for (const std::size_t input : track_.tensors[consumer].inputs) {
+                    std::optional<OperandSlot> slot;
+                    if (of_w && input == sources[0]) slot = OperandSlot::weight_gradient_x;
+                    if (!of_w && input == sources[1]) slot = OperandSlot::input_gradient_w;
+                    const Range range = range_at(path, slot, Pass::value);
                     if (entries_[input].parameter != nullptr)
-                        found.causes.push_back(measured(track_.tensors[input].label(), *entries_[input].parameter));
-                    else if (input != place || tensor.is_parameter()) found.causes.push_back(seen(input, Pass::value));
+                        found.causes.push_back(
+                            measured(track_.tensors[input].label(), *entries_[input].parameter, range));
+                    else if (input != place || tensor.is_parameter())
+                        found.causes.push_back(seen(input, Pass::value, range));
+                }
             }
         }
         track_.non_finite = std::move(found);
@@ -322,6 +353,8 @@ private:
     Track track_{};
     std::vector<Entry> entries_{};
     std::unordered_map<std::string, std::size_t> places_{};
+    std::unordered_map<std::string, std::array<std::size_t, slot_count>> operand_places_{};  ///< by the op's path
+    std::vector<std::optional<Quantiser>> last_quantisers_{};  ///< of operands with one bias, with that bias
     ObservedStep step_{};
     bool tracked_ = false, watched_ = false;
 };

@@ -4,6 +4,7 @@
 #include <unitscale/analysis/tracker.hpp>
 #include <unitscale/base/error.hpp>
 #include <unitscale/io/atomic_file.hpp>
+#include <unitscale/report/judge.hpp>
 #include <unitscale/report/report_page.hpp>
 
 #include <nlohmann/json.hpp>
@@ -44,13 +45,18 @@ public:
         return {{"exponents", Json::array({low_, high_})},
                 {"ticks", std::move(ticks)},
                 {"runs", std::move(runs)},
-                {"under", worst_json(&analysis::TensorSummary::underflow)},
-                {"over", worst_json(&analysis::TensorSummary::overflow)},
+                {"under", worst_json(&analysis::TensorSummary::underflow, &analysis::OperandSummary::flushed)},
+                {"over", worst_json(&analysis::TensorSummary::overflow, &analysis::OperandSummary::saturated)},
                 {"groups", groups_json()}};
     }
 
 private:
-    using Sides = std::vector<const analysis::TrackedPass*>;  ///< one per run; null if the run has no such tensor
+    /// One side of a tensor in each run; null if the run has no such tensor.
+    struct Side {
+        const analysis::TrackedPass* pass = nullptr;
+        std::optional<Judge> judge{};
+    };
+    using Sides = std::vector<Side>;
 
     /// A tensor in every run that has it.
     struct Row {
@@ -63,10 +69,11 @@ private:
             return **std::find_if(tensors.begin(), tensors.end(),
                                   [](const analysis::TrackedTensor* t) { return t != nullptr; });
         }
-        [[nodiscard]] Sides sides(Pass pass) const {
-            Sides result;
-            for (const analysis::TrackedTensor* tensor : tensors)
-                result.push_back(tensor == nullptr || tensor->side(pass).steps.empty() ? nullptr : &tensor->side(pass));
+        [[nodiscard]] Sides sides(std::span<const analysis::Track> tracks, Pass pass) const {
+            Sides result(tensors.size());
+            for (std::size_t run = 0; run < tensors.size(); ++run)
+                if (tensors[run] != nullptr && !tensors[run]->side(pass).steps.empty())
+                    result[run] = {&tensors[run]->side(pass), Judge(tracks[run], *tensors[run], pass)};
             return result;
         }
     };
@@ -91,83 +98,121 @@ private:
         }
     }
 
-    /// Finds the exponents that the page shows: every exponent with more than 0.2 % of some tensor, and the ends of the
-    /// formats' ranges.
+    /// Finds the exponents that the page shows: every exponent with more than 0.2 % of some tensor or of some operand's
+    /// scales, and the ends of the formats' ranges.
     void find_range() {
         const auto widen = [this](int from, int to) {
             low_ = std::min(low_, from);
             high_ = std::max(high_, to);
+        };
+        const auto show = [&widen](const analysis::ExponentHistogram& histogram) {
+            const auto total = static_cast<double>(histogram.total());
+            for (int e = analysis::ExponentHistogram::lowest; e <= analysis::ExponentHistogram::highest; ++e)
+                if (static_cast<double>(histogram.at(e)) > 2e-3 * total) widen(e - 1, e + 2);
         };
         for (const analysis::Track& track : tracks_) {
             for (const auto& format : {track.value_format, track.gradient_format})
                 if (format && format->exponent_bits < 8)
                     widen(format->quantum_exponent() - 2, format->max_exponent() + 2);
             for (const analysis::TrackedTensor& tensor : track.tensors)
-                for (const Pass pass : {Pass::value, Pass::gradient})
-                    for (const analysis::ExponentHistogram* histogram :
-                         {&tensor.side(pass).first, &tensor.side(pass).last}) {
-                        const auto total = static_cast<double>(histogram->total());
-                        for (int e = analysis::ExponentHistogram::lowest; e <= analysis::ExponentHistogram::highest;
-                             ++e)
-                            if (static_cast<double>(histogram->at(e)) > 2e-3 * total) widen(e - 1, e + 2);
-                    }
+                for (const Pass pass : {Pass::value, Pass::gradient}) {
+                    show(tensor.side(pass).first);
+                    show(tensor.side(pass).last);
+                }
+            for (const analysis::TrackedOperand& operand : track.operands) {
+                const FloatFormat& format = operand.rule.element->format;
+                if (operand.rule.scale.by_tensor() && format.exponent_bits < 8)
+                    for (const analysis::TrackedRounding& rounding : operand.steps)
+                        widen(format.quantum_exponent() - 2 + rounding.summary.lowest_scale,
+                              format.max_exponent() + 2 + rounding.summary.lowest_scale);
+                show(operand.first);
+                show(operand.last);
+            }
         }
         low_ = std::max(low_, -64);
         high_ = std::min(high_, 64);
     }
 
+    /// `formats`: the names of all formats that judge the run's tensors, each once.
     [[nodiscard]] static Json run_json(const analysis::Track& track) {
-        Json formats = Json::array(), non_finite;
-        for (const auto& format : {track.value_format, track.gradient_format}) {
-            if (format)
-                formats.push_back({{"name", name(*format)},
-                                   {"zero", format->quantum_exponent() - 1},
-                                   {"normal", format->min_exponent()},
-                                   {"top", std::log2(static_cast<double>(format->max()))}});
-            else formats.push_back(nullptr);
+        std::vector<std::string> formats;
+        const auto add = [&formats](const std::string& one) {
+            if (std::find(formats.begin(), formats.end(), one) == formats.end()) formats.push_back(one);
+        };
+        for (const Pass pass : {Pass::value, Pass::gradient}) {
+            if (track.format(pass)) add(name(*track.format(pass)));
+            else
+                for (const analysis::TrackedOperand& operand : track.operands)
+                    if (operand.selected && operand.pass() == pass) add(operand.format_name());
         }
+        if (track.storage && !(track.value_format && track.gradient_format)) add(name(*track.storage));
+        Json non_finite;
         if (track.non_finite) {
             // explain() appends the causes behind semicolons; the page lists them on their own.
             analysis::NonFinite head = *track.non_finite;
             head.causes.clear();
             Json causes = Json::array();
-            for (const analysis::Cause& cause : track.non_finite->causes)
-                causes.push_back(analysis::explain(cause, track));
-            non_finite = {{"text", analysis::explain(head, track)}, {"causes", std::move(causes)}};
+            for (const analysis::Cause& cause : track.non_finite->causes) causes.push_back(analysis::explain(cause));
+            non_finite = {{"text", analysis::explain(head)}, {"causes", std::move(causes)}};
         }
-        return {{"name", track.name}, {"formats", std::move(formats)}, {"non_finite", std::move(non_finite)}};
+        return {{"name", track.name}, {"formats", formats}, {"non_finite", std::move(non_finite)}};
     }
 
-    /// The six largest shares of every run, over tensors and passes. Each tensor's pass enters with its worst step.
-    [[nodiscard]] Json worst_json(std::size_t analysis::TensorSummary::*count) const {
+    /// The six largest shares of every run: of rounded operands, by their own scales, or of tensors if all are tested
+    /// against a format. Each enters with its worst step. Storage has lost nothing. A tensor that several products
+    /// round alike enters once.
+    [[nodiscard]] Json worst_json(std::size_t analysis::TensorSummary::*tested,
+                                  std::size_t analysis::OperandSummary::*rounded) const {
         struct Worst {
-            const analysis::TrackedTensor* tensor = nullptr;
-            Pass pass = Pass::value;
-            const analysis::TrackedStep* step = nullptr;
-            double share = 0.0;
+            std::string label{}, pass{};
+            std::uint64_t step = 0;
+            double share = 0.0, rms = 0.0;
+            std::size_t tensor = analysis::TrackedOperand::no_tensor;  ///< that an operand rounds,
+            Pass side = Pass::value;                                   ///< and its side
         };
         Json json = Json::array();
         for (std::size_t run = 0; run < tracks_.size(); ++run) {
+            const analysis::Track& track = tracks_[run];
             std::vector<Worst> all;
-            for (const analysis::TrackedTensor& tensor : tracks_[run].tensors)
+            for (const analysis::TrackedTensor& tensor : track.tensors)
                 for (const Pass pass : {Pass::value, Pass::gradient}) {
-                    Worst worst{.tensor = &tensor, .pass = pass};
-                    for (const analysis::TrackedStep& step : tensor.side(pass).steps)
-                        if (const double share = step.summary.share(step.summary.*count); share > worst.share) {
-                            worst.step = &step;
+                    if (!track.format(pass)) continue;
+                    Worst worst{.label = tensor.label(), .pass = pass == Pass::value ? "value" : "gradient"};
+                    for (const auto& [step, summary] : tensor.side(pass).steps)
+                        if (const double share = summary.share(summary.*tested); share > worst.share) {
+                            worst.step = step;
                             worst.share = share;
+                            worst.rms = summary.rms;
                         }
-                    if (worst.step != nullptr) all.push_back(worst);
+                    if (worst.share > 0.0) all.push_back(std::move(worst));
                 }
+            for (const analysis::TrackedOperand& operand : track.operands) {
+                if (track.format(operand.pass())) continue;
+                Worst worst{.label = operand.path,
+                            .pass = std::string(name(operand.slot)),
+                            .tensor = operand.tensor,
+                            .side = operand.pass()};
+                for (const auto& [step, summary] : operand.steps)
+                    if (const double share = summary.share(summary.*rounded); share > worst.share) {
+                        worst.step = step;
+                        worst.share = share;
+                        worst.rms = summary.rms();
+                    }
+                const bool known = std::any_of(all.begin(), all.end(), [&worst](const Worst& other) {
+                    return worst.tensor != analysis::TrackedOperand::no_tensor && other.tensor == worst.tensor &&
+                           other.side == worst.side && other.step == worst.step && other.share == worst.share;
+                });
+                if (worst.share > 0.0 && !known) all.push_back(std::move(worst));
+            }
             std::stable_sort(all.begin(), all.end(), [](const Worst& a, const Worst& b) { return a.share > b.share; });
             all.resize(std::min<std::size_t>(all.size(), 6));
             for (const Worst& worst : all)
-                json.push_back({{"tensor", worst.tensor->label()},
+                json.push_back({{"tensor", worst.label},
                                 {"run", run},
-                                {"step", worst.step->step},
-                                {"pass", worst.pass == Pass::value ? "value" : "gradient"},
+                                {"step", worst.step},
+                                {"pass", worst.pass},
                                 {"share", worst.share},
-                                {"rms", worst.step->summary.rms}});
+                                {"rms", number_json(worst.rms)}});
         }
         return json;
     }
@@ -188,25 +233,10 @@ private:
         return json;
     }
 
-    /// The numbers of a summary, rounded to six digits.
-    [[nodiscard]] static Json numbers_json(const analysis::TensorSummary& s) {
-        const auto rounded = [](double v) { return std::isfinite(v) && v != 0.0 ? std::stod(concatenate(v)) : v; };
-        return {{"mean", rounded(s.mean)},
-                {"std", rounded(s.std)},
-                {"rms", rounded(s.rms)},
-                {"smallest", rounded(s.smallest)},
-                {"largest", rounded(s.largest)},
-                {"zeros", rounded(s.share(s.zeros))},
-                {"under", rounded(s.share(s.underflow))},
-                {"over", rounded(s.share(s.overflow))},
-                {"bad", rounded(s.share(s.non_finite()))},
-                {"noise", rounded(s.noise)}};
-    }
-
     /// One cell of the page: one pass of a tensor in every run.
     [[nodiscard]] Json cell_json(const Sides& sides) const {
         Json json = Json::array();
-        for (const analysis::TrackedPass* side : sides) {
+        for (const auto& [side, judge] : sides) {
             if (side == nullptr) {
                 json.push_back(nullptr);
                 continue;
@@ -218,9 +248,43 @@ private:
             json.push_back({{"first", shares_json(side->first)},
                             {"last", shares_json(side->last)},
                             {"rms", std::move(rms)},
-                            {"start", numbers_json(side->steps.front().summary)},
-                            {"end", numbers_json(side->steps.back().summary)}});
+                            {"format", judge->format()},
+                            {"start", judge->numbers(side->steps.front())},
+                            {"end", judge->numbers(side->steps.back())}});
         }
+        return json;
+    }
+
+    /// The rounded operands of the op that made a tensor, of all runs in the order of the slots.
+    [[nodiscard]] Json operands_json(const Row& row) const {
+        Json json = Json::array();
+        for (std::size_t slot = 0; slot < slot_count; ++slot)
+            for (std::size_t run = 0; run < row.tensors.size(); ++run) {
+                const analysis::TrackedTensor* const tensor = row.tensors[run];
+                if (tensor == nullptr || tensor->index != 0) continue;
+                for (const analysis::TrackedOperand& operand : tracks_[run].operands) {
+                    if (operand.slot != static_cast<OperandSlot>(slot) || operand.path != tensor->path ||
+                        operand.op != tensor->op || operand.steps.empty())
+                        continue;
+                    const auto numbers = [&operand](const analysis::OperandSummary& s) -> Json {
+                        return {{"scale", analysis::scale_text(operand, s)},
+                                {"saturated", number_json(s.share(s.saturated))},
+                                {"flushed", number_json(s.share(s.flushed))},
+                                {"snr", number_json(s.snr())}};
+                    };
+                    json.push_back(
+                        {{"run", run},
+                         {"slot", name(operand.slot)},
+                         {"format", concatenate(operand.format_name(),
+                                                operand.rotation ? concatenate(" rotated by ", operand.rotation->size)
+                                                                 : std::string())},
+                         {"start", numbers(operand.steps.front().summary)},
+                         {"end", numbers(operand.steps.back().summary)}});
+                    if (operand.rule.scale.by_tensor()) continue;
+                    json.back()["first"] = shares_json(operand.first);
+                    json.back()["last"] = shares_json(operand.last);
+                }
+            }
         return json;
     }
 
@@ -269,12 +333,13 @@ private:
                          {"search", std::move(search)},
                          {"notes", std::move(notes)}};
             if (!row.is_weight) {
-                json["value"] = cell_json(row.sides(Pass::value));
-                json["gradient"] = cell_json(row.sides(Pass::gradient));
+                json["value"] = cell_json(row.sides(tracks_, Pass::value));
+                json["gradient"] = cell_json(row.sides(tracks_, Pass::gradient));
+                if (Json operands = operands_json(row); !operands.empty()) json["operands"] = std::move(operands);
             }
             if (weight != nullptr) {
-                json["weight"] = cell_json(weight->sides(Pass::value));
-                json["weight_gradient"] = cell_json(weight->sides(Pass::gradient));
+                json["weight"] = cell_json(weight->sides(tracks_, Pass::value));
+                json["weight_gradient"] = cell_json(weight->sides(tracks_, Pass::gradient));
             }
             groups.back()["rows"].push_back(std::move(json));
         }
@@ -287,9 +352,10 @@ private:
 };
 
 /// One self-contained HTML page about several runs of a model. It needs no network.
-/// At the top: the first non-finite value, and the tensors that leave their format most.
+/// At the top: the first non-finite value, and the operands that lose most of their elements to zero or to saturation.
 /// Then, op by op in model order: exponent histograms of activations, weights and gradients, and the rms over training.
-/// The histograms show the start and the end of training, with the format's range behind them.
+/// The histograms show the start and the end of training. Behind them is the range of the format that rounds the
+/// tensor, where it has one scale. A product's operands follow: scales, shares saturated and flushed to zero, SNR.
 /// Error: no run.
 [[nodiscard]] inline std::string html_report(std::span<const analysis::Track> tracks, std::string_view title) {
     return report_page(title, ReportData(tracks).json());

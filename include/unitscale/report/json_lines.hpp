@@ -14,10 +14,10 @@
 
 namespace unitscale::report {
 
-/// Adds the members of a summary to a JSON object. Shares are of all elements. `format` is the format that underflow,
-/// overflow and noise refer to; null without a format.
+/// Adds the members of a summary to a JSON object. Shares are of all elements. `tested` is the format that underflow,
+/// overflow and noise refer to. Without it, the object names the format that the tensor is stored in, if known.
 inline void add_summary(nlohmann::ordered_json& object, const analysis::TensorSummary& summary,
-                        const std::optional<FloatFormat>& format) {
+                        const std::optional<FloatFormat>& tested, const std::optional<FloatFormat>& storage = {}) {
     object["count"] = summary.count;
     object["finite"] = summary.non_finite() == 0;
     object["nan"] = summary.nans;
@@ -29,8 +29,9 @@ inline void add_summary(nlohmann::ordered_json& object, const analysis::TensorSu
     object["largest"] = summary.largest;
     object["zeros"] = summary.share(summary.zeros);
     object["format"] = nullptr;
-    if (!format) return;
-    object["format"] = name(*format);
+    if (!tested && storage) object["format"] = name(*storage);
+    if (!tested) return;
+    object["format"] = name(*tested);
     object["underflow"] = summary.share(summary.underflow);
     object["overflow"] = summary.share(summary.overflow);
     object["noise"] = summary.noise;
@@ -47,9 +48,40 @@ inline void add_summary(nlohmann::ordered_json& object, const analysis::TensorSu
             {"counts", counts}};
 }
 
+/// One line of an operand: what rounding did to it in one step. `tensor` is its label, null if it was put on the tape.
+/// A number of the format times a scale is an element, so that bias b is the scale 2^-b.
+[[nodiscard]] inline nlohmann::ordered_json operand_json(const analysis::Track& track,
+                                                         const analysis::TrackedOperand& operand,
+                                                         const analysis::TrackedRounding& rounding) {
+    const analysis::OperandSummary& summary = rounding.summary;
+    const ScaleRule& scale = operand.rule.scale;
+    nlohmann::ordered_json line = {{"run", track.name},
+                                   {"step", rounding.step},
+                                   {"path", operand.path},
+                                   {"op", operand.op},
+                                   {"operand", name(operand.slot)}};
+    line["tensor"] = nullptr;
+    if (operand.tensor != analysis::TrackedOperand::no_tensor) line["tensor"] = track.tensors[operand.tensor].label();
+    line["format"] = operand.format_name();
+    line["rounding"] = name(operand.rule.element->rounding);
+    if (operand.rotation) line["rotation"] = operand.rotation->size;
+    line["scaled_by"] = scale.blocks ? "block" : name(scale.granularity);
+    line["scales"] = summary.scales;
+    if (scale.by_tensor()) line["bias"] = -summary.lowest_scale;
+    line["scale_exponents"] = {summary.lowest_scale, summary.highest_scale};
+    line["count"] = summary.count;
+    line["non_finite"] = summary.non_finite;
+    line["saturated"] = summary.share(summary.saturated);
+    line["flushed"] = summary.share(summary.flushed);
+    line["snr"] = summary.snr();
+    line["rms"] = summary.rms();
+    return line;
+}
+
 /// One JSON object per tensor, pass and tracked step, each on a line; the first and the latest step carry the
-/// exponents. If a value was not finite, the last line is the first such value with its explanation. NaN and infinity
-/// are null, because JSON has no such numbers.
+/// exponents. One object per rounded operand and tracked step follows; the first and the latest step carry the
+/// exponents of the scales. If a value was not finite, the last line is the first such value with its explanation. NaN
+/// and infinity are null, because JSON has no such numbers.
 [[nodiscard]] inline std::string json_lines(const analysis::Track& track) {
     using Json = nlohmann::ordered_json;
     std::string text;
@@ -69,15 +101,22 @@ inline void add_summary(nlohmann::ordered_json& object, const analysis::TensorSu
                              {"pass", pass_name(pass)},
                              {"role", analysis::role(tensor, pass)},
                              {"shape", std::vector(tensor.shape.begin(), tensor.shape.end())}};
-                add_summary(line, side.steps[i].summary, track.format(pass));
+                add_summary(line, side.steps[i].summary, track.format(pass), track.storage);
                 if (i == 0 || i + 1 == side.steps.size())
                     line["exponents"] = histogram_json(i == 0 ? side.first : side.last);
                 add_line(line);
             }
         }
+    for (const analysis::TrackedOperand& operand : track.operands)
+        for (std::size_t i = 0; i < operand.steps.size(); ++i) {
+            Json line = operand_json(track, operand, operand.steps[i]);
+            if (i == 0 || i + 1 == operand.steps.size())
+                line["scale_counts"] = histogram_json(i == 0 ? operand.first : operand.last);
+            add_line(line);
+        }
     if (track.non_finite) {
         const analysis::NonFinite& found = *track.non_finite;
-        Json line = {{"run", track.name},     {"first_non_finite", analysis::explain(found, track)},
+        Json line = {{"run", track.name},     {"first_non_finite", analysis::explain(found)},
                      {"step", found.step},    {"pass", pass_name(found.pass)},
                      {"path", found.path},    {"op", found.op},
                      {"tensor", found.label}, {"source", found.source}};

@@ -78,6 +78,11 @@ summary { font-weight: 650; cursor: pointer; padding: 6px 0; }
   font-variant-numeric: tabular-nums; }
 .run p b { color: var(--warn); font-weight: 600; }
 path { vector-effect: non-scaling-stroke; }
+.operands { grid-column: 1 / -1; margin: 2px 0 0; overflow-x: auto; }
+.operands summary { font-weight: 400; font-size: 12px; color: var(--soft); padding: 2px 0; }
+.operands td { white-space: nowrap; }
+.scales { width: 200px; }
+.scales .plot { height: 24px; }
 .none { color: var(--soft); padding: 20px 0; }
 @media print { header { position: static; } }
 )css";
@@ -114,10 +119,11 @@ const colour = run => `var(--run${run % 4})`;
 const state = { hidden: new Set(), when: 'both', log: false, filter: '' };
 const [low, high] = data.exponents, span = high - low;
 const x = exponent => ((Math.min(Math.max(exponent, low), high) - low) / span * 200).toFixed(1);
-const number = v => v === null ? 'out of range' : v === 0 ? '0' :
+const number = v => v === null ? 'out of range' : typeof v === 'string' ? v : v === 0 ? '0' :
   Math.abs(v) >= 1e4 || Math.abs(v) < 1e-2 ? v.toExponential(1).replace('e+', 'e') : v.toPrecision(3);
 const percent = v => v === 0 ? '0' : v < 1e-4 ? '<0.01 %' :
   v >= 0.995 ? (v < 1 ? '>99 %' : '100 %') : (100 * v).toPrecision(2) + ' %';
+const decibels = v => typeof v === 'string' ? v : v.toFixed(1) + ' dB';
 const breakable = text => escaped(text).replace(/[\/_]/g, '$&<wbr>');
 
 // Exponents as a staircase; h = [lowest exponent, shares in millionths ...].
@@ -132,7 +138,7 @@ function staircase(h) {
 }
 function plot(cell, run, format) {
   let s = '';
-  if (format) {
+  if (format && 'zero' in format) {
     const band = (from, to, fill) => to > from ?
       `<rect x="${x(from)}" y="0" width="${(x(to) - x(from)).toFixed(1)}" height="42" fill="${fill}"/>` : '';
     s += band(low, format.zero, 'var(--lost)') + band(format.zero, format.normal, 'var(--coarse)') +
@@ -174,20 +180,36 @@ function detail(cell, format) {
   const line = (name, s) =>
     `${name}: mean ${number(s.mean)}, std ${number(s.std)}, rms ${number(s.rms)}, ` +
     `magnitudes ${number(s.smallest)} to ${number(s.largest)}, zeros ${percent(s.zeros)}` +
-    (format ? `, ${format.name}: under ${percent(s.under)}, over ${percent(s.over)}, ` +
-      `noise ${percent(s.noise)} of the norm` : '');
+    (format ? `, ${format.name}: under ${percent(s.under)}, over ${percent(s.over)}, SNR ${decibels(s.snr)}` : '');
   return escaped(line('start', cell.start) + '\n' + line('end', cell.end));
 }
-function column(cells, gradient) {
+function column(cells) {
   if (!cells) return '<div></div>';
   let s = '';
   cells.forEach((cell, run) => {
     if (!cell || state.hidden.has(run)) return;
-    const format = data.runs[run].formats[gradient ? 1 : 0];
-    s += `<div class="run" title="${escaped(data.runs[run].name)}\n${detail(cell, format)}">` +
-      `${plot(cell, run, format)}${spark(cell, run)}<p>${caption(cell, format)}</p></div>`;
+    s += `<div class="run" title="${escaped(data.runs[run].name)}\n${detail(cell, cell.format)}">` +
+      `${plot(cell, run, cell.format)}${spark(cell, run)}<p>${caption(cell, cell.format)}</p></div>`;
   });
   return `<div>${s}</div>`;
+}
+// What rounding does to the operands of the op's products; beside several scales their exponents.
+function operandTable(operands) {
+  const seen = (operands || []).filter(o => !state.hidden.has(o.run));
+  if (seen.length === 0) return '';
+  const course = (o, text) => {
+    const [a, b] = [text(o.start), text(o.end)];
+    return state.when === 'first' ? a : state.when === 'last' || a === b ? b : `${a} → ${b}`;
+  };
+  return '<details class="operands"><summary>operands of the products</summary><table><tr><th>operand</th>' +
+    '<th>run</th><th>format</th><th>scale</th><th></th><th class="number">saturated</th>' +
+    '<th class="number">flushed to zero</th><th class="number">SNR</th></tr>' + seen.map(o =>
+    `<tr><td>${escaped(o.slot)}</td><td style="color:${colour(o.run)}">${escaped(data.runs[o.run].name)}</td>` +
+    `<td>${escaped(o.format)}</td><td>${escaped(course(o, s => s.scale))}</td>` +
+    `<td class="scales">${o.first ? plot(o, o.run, null) : ''}</td>` +
+    `<td class="number">${course(o, s => percent(s.saturated))}</td>` +
+    `<td class="number">${course(o, s => percent(s.flushed))}</td>` +
+    `<td class="number">${course(o, s => decibels(s.snr))}</td></tr>`).join('') + '</table></details>';
 }
 function drawModel() {
   const wanted = state.filter.trim().toLowerCase().replace(/[.+?^${}()|[\]\\]/g, '\\$&').replace(/\*/g, '.*');
@@ -201,8 +223,8 @@ function drawModel() {
     for (const row of rows)
       s += `<div class="row op"><div><div class="name">${breakable(row.name)}</div>` +
         `<div class="soft">${row.notes.map(breakable).join('<br>')}</div></div>` +
-        column(row.value, false) + column(row.weight, false) +
-        column(row.gradient, true) + column(row.weight_gradient, true) + '</div>';
+        column(row.value) + column(row.weight) + column(row.gradient) + column(row.weight_gradient) +
+        operandTable(row.operands) + '</div>';
     s += '</details>';
   }
   $('model').innerHTML = s || '<p class="none">No tensor has a name like that.</p>';
@@ -210,11 +232,10 @@ function drawModel() {
 }
 function drawTop() {
   $('title').textContent = document.title;
-  const names = run => run.formats.map(f => f ? escaped(f.name) : '').filter((f, i, all) => f && all.indexOf(f) === i);
   $('runs').innerHTML = data.runs.map((run, i) =>
     `<label><input type="checkbox" checked data-run="${i}">` +
     `<i class="swatch" style="background:${colour(i)}"></i>${escaped(run.name)}` +
-    `<span class="soft">${names(run).join(', ')}</span></label>`).join('');
+    `<span class="soft">${escaped(run.formats.join(', '))}</span></label>`).join('');
   $('alerts').innerHTML = data.runs.map(run => run.non_finite ?
     `<div class="alert"><b>First value that is not finite</b>, run ${escaped(run.name)}: ` +
     escaped(run.non_finite.text) +
@@ -223,15 +244,15 @@ function drawTop() {
     '</div>' : '').join('');
   const table = (title, list, none) => `<div class="card"><h2>${title}</h2>` +
     (list.length === 0 ? `<span class="soft">${none}</span>` :
-    '<table><tr><th>tensor</th><th>pass</th><th>run</th>' +
+    '<table><tr><th>tensor or product</th><th>pass or operand</th><th>run</th>' +
       '<th class="number">step</th><th class="number">share</th><th class="number">rms</th></tr>' + list.map(w =>
       `<tr><td><button data-go="${escaped(w.tensor)}">${breakable(w.tensor)}</button></td>` +
       `<td>${w.pass}</td><td style="color:${colour(w.run)}">${escaped(data.runs[w.run].name)}</td>` +
       `<td class="number">${w.step}</td><td class="number">${percent(w.share)}</td>` +
       `<td class="number">${number(w.rms)}</td></tr>`).join('') + '</table>') + '</div>';
-  $('worst').innerHTML = data.runs.some(r => r.formats.some(f => f)) ?
+  $('worst').innerHTML =
     table('Most rounded to zero', data.under, 'No element of any tensor rounds to zero.') +
-    table('Most overflow', data.over, 'No element of any tensor exceeds its format.') : '';
+    table('Most overflow', data.over, 'No element of any tensor exceeds its format.');
   for (const axis of document.querySelectorAll('[data-axis]')) {
     axis.setAttribute('viewBox', `0 0 200 13`);
     axis.setAttribute('preserveAspectRatio', 'none');
