@@ -96,7 +96,7 @@ struct NormalMatrix {
 };
 
 /// The signal-to-noise ratio of the matrix times `sigma` in blocks along its lines, rounded to nearest even. It is
-/// sampled, not integrated. With 256 x 1024 numbers another key moves it by about 0.5 %.
+/// sampled, not integrated. With 256 x 1024 numbers another key moves it by about 1 %.
 /// Errors: a format that makes no sense; sigma not positive. Test: tests/analysis/snr_test.cpp
 [[nodiscard]] inline double signal_to_noise(const BlockFormat& format, double sigma, const NormalMatrix& normal) {
     check(sigma > 0.0 && std::isfinite(sigma), "signal_to_noise: sigma is ", sigma, "; expected a positive number");
