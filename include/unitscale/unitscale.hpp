@@ -61,6 +61,7 @@
 #include <unitscale/products/operand.hpp>
 #include <unitscale/products/few_rows.hpp>
 #include <unitscale/products/limited_kernels.hpp>
+#include <unitscale/products/limited_matmul.hpp>
 #include <unitscale/products/limited_rounding.hpp>
 #include <unitscale/products/limited_sums.hpp>
 #include <unitscale/products/micro_kernel.hpp>
@@ -77,6 +78,7 @@
 #include <unitscale/kernels/amax.hpp>
 #include <unitscale/kernels/attention.hpp>
 #include <unitscale/kernels/attention_rows.hpp>
+#include <unitscale/kernels/block_lines.hpp>
 #include <unitscale/kernels/broadcast.hpp>
 #include <unitscale/kernels/coding.hpp>
 #include <unitscale/kernels/conv1d.hpp>

@@ -128,6 +128,16 @@ TEST_CASE("json recipe: an operand of one product has a rule of its own, by name
           Quantiser{.format = e5m2, .rounding = Rounding::stochastic});
     CHECK(formats.rule(OperandSlot::input_gradient_w) == formats.rule(OperandSlot::forward_w));
     CHECK(recipe_to_json(recipe_from_json(recipe_to_json(recipe))) == recipe_to_json(recipe));
+    const Recipe drawn = override_recipe(recipe, "products.0.weight_gradient.rotation.signs=drawn");
+    CHECK(drawn.products[0].formats.rotation(OperandSlot::weight_gradient_x)->drawn);
+    CHECK(recipe_to_json(recipe_from_json(recipe_to_json(drawn))) == recipe_to_json(drawn));
+    CHECK_FALSE(override_recipe(drawn, "products.0.weight_gradient.rotation.signs=3735928559")
+                    .products[0]
+                    .formats.rotation(OperandSlot::weight_gradient_x)
+                    ->drawn);
+    CHECK_THROWS_WITH(override_recipe(recipe, "products.0.weight_gradient.rotation.signs=4294967296"),
+                      "recipe: products.0.weight_gradient.rotation.signs is 4294967296; expected 'drawn' or a whole "
+                      "number below 2^32");
 
     // Recipes without such operands are written as before, so that results files know them.
     CHECK_FALSE(recipe_to_json(find_recipe("fp8-amax"))["products"][0].contains("forward"));
@@ -149,10 +159,42 @@ TEST_CASE("json recipe: every part of nvfp4 is switched off by one or two assign
     const ProductFormats flat = with_all({"matmul.forward.w=null", "matmul.input_gradient.w=null"});
     CHECK(flat.rule(OperandSlot::forward_w) == OperandRule::in_blocks(nvfp4));
     CHECK(flat.rule(OperandSlot::input_gradient_w) == OperandRule::in_blocks(nvfp4));
+    // The last block is exempt; assignments leave it alone.
+    CHECK(nvfp4_recipe.products[1].pattern == "*block-1/*");
+    CHECK_FALSE(override_recipe(nvfp4_recipe, "matmul.gradient.rounding=nearest_even").products[1].formats.any());
+    CHECK_FALSE(override_recipe(nvfp4_recipe, "products.1.pattern=none")
+                    .formats(ProductKind::linear, "decoder/block0/up", "decoder/block-1/up") == ProductFormats{});
     // One field of an operand without a rule of its own: the other fields are its role's.
     const ProductFormats one = with_all({"matmul.forward.x.element.rounding=toward_zero"});
     CHECK(one.rule(OperandSlot::forward_x) == OperandRule::in_blocks(nvfp4, Rounding::toward_zero));
     CHECK(one.rule(OperandSlot::weight_gradient_x) == OperandRule::in_blocks(nvfp4));
+}
+
+TEST_CASE("json recipe: sums of a product have a name or fields") {
+    const Recipe tiles = find_recipe("fp8-tiles"), hopper = find_recipe("fp8-tiles-hopper");
+    CHECK(recipe_to_json(hopper)["products"][0]["forward"]["accumulate"] == "hopper_promoted");
+    CHECK_FALSE(recipe_to_json(tiles)["products"][0]["forward"].contains("accumulate"));
+    CHECK(override_recipe(tiles, "matmul.input_gradient.accumulate=blackwell").products[0].formats.accumulate[1] ==
+          blackwell_sums);
+    CHECK_FALSE(override_recipe(hopper, "matmul.forward.accumulate=null").products[0].formats.accumulate[0]);
+    const Recipe own =
+        override_recipe(tiles, R"(matmul.weight_gradient.accumulate={"sums": "bf16", "run_length": 64})");
+    CHECK(own.products[0].formats.accumulate[2] == Accumulate{.sums = bf16, .run_length = 64});
+    CHECK(recipe_to_json(recipe_from_json(recipe_to_json(own))) == recipe_to_json(own));
+    CHECK(override_recipe(own, "matmul.weight_gradient.accumulate.run_length=32").products[0].formats.accumulate[2] ==
+          Accumulate{.sums = bf16, .run_length = 32});
+    CHECK_THROWS_WITH(override_recipe(tiles, "matmul.forward.accumulate=ampere"),
+                      "recipe: products.0.forward.accumulate is \"ampere\"; expected one of hopper, hopper_promoted, "
+                      "blackwell, or an object");
+    CHECK_THROWS_WITH(override_recipe(tiles, R"(matmul.forward.accumulate={"sums": "e5m2"})"),
+                      "recipe: products.0.forward: accumulate.sums (e5m2) cannot hold its products: e4m3 times e4m3 "
+                      "reaches 200704; expected a largest number of at least that, or Overflow::saturate");
+    CHECK_THROWS_WITH(override_recipe(tiles, R"(matmul.forward.accumulate={"run_length": -2})"),
+                      "recipe: products.0.forward: accumulate.run_length (-2) must be a number of products, or 0 for "
+                      "no promotion");
+    CHECK_THROWS_WITH(
+        parsed(R"({"base": "fp32", "products": [{"kind": "matmul", "forward": {"accumulate": "hopper"}}]})"),
+        "recipe: products.0.forward.accumulate: is for linear layers and readouts");
 }
 
 TEST_CASE("json recipe: operands and blocks that do not fit are one line that names the field") {
@@ -176,7 +218,7 @@ TEST_CASE("json recipe: operands and blocks that do not fit are one line that na
     CHECK_THROWS_WITH(product(R"("forward": {"x": "mxfp5"})")(),
                       Catch::Contains("recipe: products.0.forward.x.element.format: format: unknown name 'mxfp5'"));
     CHECK_THROWS_WITH(product(R"("forward": {"y": "mxfp4"})")(),
-                      "recipe: unknown key 'products.0.forward.y'; expected one of x, w, rotation");
+                      "recipe: unknown key 'products.0.forward.y'; expected one of x, w, rotation, accumulate");
 }
 
 TEST_CASE("json recipe: bad input gives one line that names the key and the expected value") {

@@ -29,9 +29,6 @@
 //   matmul.gradient=e5m2fnuz      loss_scaling.kind=automatic
 namespace unitscale::io {
 
-inline constexpr std::array<std::string_view, 6> rounding_json_names = {"nearest_even", "toward_zero",  "up",
-                                                                        "down",         "nearest_away", "stochastic"};
-inline constexpr std::array<std::string_view, 2> overflow_json_names = {"saturate", "to_infinity"};
 inline constexpr std::array<std::string_view, 3> scaling_json_names = {"none", "unit", "propagate"};
 inline constexpr std::array<std::string_view, 3> product_kind_json_names = {"linear", "readout", "matmul"};
 
@@ -59,7 +56,7 @@ void describe_recipe(Visitor& visitor, Recipe& recipe) {
     };
     const auto rotation = [](auto& v, HadamardRotation& how) {
         v.field("size", how.size);
-        v.field("signs", how.signs);
+        v.number_or("signs", how.signs, how.drawn, "drawn");
     };
     const auto state = [](auto& v, StateFormat& how) {
         v.format("format", how.format, "computed");
@@ -87,6 +84,7 @@ void describe_recipe(Visitor& visitor, Recipe& recipe) {
                 one(left_name, left);
                 one(right_name, right);
                 inner.added("rotation", formats.rotations[static_cast<std::size_t>(left) / 2], rotation);
+                inner.accumulate("accumulate", formats.accumulate[static_cast<std::size_t>(left) / 2]);
             });
         };
         slots("forward", OperandSlot::forward_x, "x", OperandSlot::forward_w, "w");
@@ -178,8 +176,9 @@ void describe_recipe(Visitor& visitor, Recipe& recipe) {
 }
 
 /// The recipe with one field set by `key=value`. The parts of the key are joined by dots, as in the JSON. `matmul.X`
-/// means the field X of every rule in `products`. Without such a rule, it means field X of a new rule for all linear
-/// layers. A value that is not JSON is read as a text.
+/// means the field X of every rule in `products` that rounds an operand, so that layers that a recipe exempts stay
+/// exempt. Without such a rule, it means field X of a new rule for all linear layers. A value that is not JSON is read
+/// as a text.
 /// Errors: no `=`; the errors of `recipe_from_json`.
 [[nodiscard]] inline Recipe override_recipe(const Recipe& recipe, const std::string& assignment) {
     const std::size_t sign = assignment.find('=');
@@ -211,8 +210,15 @@ void describe_recipe(Visitor& visitor, Recipe& recipe) {
         *at = value;
     };
     if (key.starts_with("matmul.")) {
-        if (json["products"].empty()) json["products"].push_back({{"kind", "linear"}});
-        for (auto& rule : json["products"]) set(rule, std::string_view(key).substr(7));
+        std::vector<bool> rounds(recipe.products.size());
+        std::transform(recipe.products.begin(), recipe.products.end(), rounds.begin(),
+                       [](const ProductRule& rule) { return rule.formats.any(); });
+        if (std::find(rounds.begin(), rounds.end(), true) == rounds.end()) {
+            json["products"].push_back({{"kind", "linear"}});
+            rounds.push_back(true);
+        }
+        for (std::size_t i = 0; i < rounds.size(); ++i)
+            if (rounds[i]) set(json["products"][i], std::string_view(key).substr(7));
     } else {
         set(json, key);
     }

@@ -8,16 +8,22 @@
 
 namespace unitscale::ops {
 
-/// The weight of a product, rounded and packed, kept beside the parameter from one step to the next. Null in steps with
-/// gradients, because the weight changes after them. Null also if nothing is rounded: then the product reads the weight
-/// in place.
+/// The parameter that may keep a form of the variable's value from one step to the next. Null in steps with gradients,
+/// because the value changes after them; null for a variable that is no parameter.
+template <class T>
+[[nodiscard]] const Parameter<T>* kept_parameter(const Tape<T>& tape, const Variable<T>& variable) {
+    return tape.step_options().gradients ? nullptr : tape.source(variable);
+}
+
+/// The weight of a product, rounded and packed, kept beside the parameter (`kept_parameter`). Null if nothing is
+/// rounded on its way into the product: then the product reads the weight, or its numbers in blocks, in place.
 /// Test: tests/record/packed_weight_test.cpp
 template <class T>
 [[nodiscard]] std::shared_ptr<const products::PackedRight<T>> packed_weight(
     const Tape<T>& tape, const Variable<T>& weight, const products::MatmulArguments<T>& product) {
-    const Parameter<T>* const source = tape.source(weight);
+    const Parameter<T>* const source = kept_parameter(tape, weight);
     const products::Operand<T>& b = product.b;
-    if (source == nullptr || tape.step_options().gradients || !b.quantiser || b.is_stochastic()) return nullptr;
+    if (source == nullptr || !b.quantiser || b.is_stochastic()) return nullptr;
     struct Key {
         Isa isa;
         products::PairKernel pairs;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <unitscale/formats/accumulate.hpp>
 #include <unitscale/formats/quantiser.hpp>
 #include <unitscale/formats/rotation.hpp>
 #include <unitscale/scaling/tensor_scale.hpp>
@@ -47,6 +48,10 @@ inline constexpr std::array<std::string_view, slot_count> slot_names = {
     return roles[static_cast<std::size_t>(slot)];
 }
 
+/// The names of the three products.
+inline constexpr std::array<std::string_view, slot_count / 2> product_names = {"forward", "input_gradient",
+                                                                               "weight_gradient"};
+
 /// The names under which a product's site keeps the biases of its operands: roles, then slots with a rule of their own.
 inline constexpr std::array<std::string_view, 3 + slot_count> operand_names = [] {
     std::array<std::string_view, 3 + slot_count> names{};
@@ -86,6 +91,9 @@ struct ProductFormats {
     /// Rotations of both operands of y, dx and dw along the contracted dimension, before they are scaled. The result
     /// does not change but for rounding. The operands must be in blocks.
     std::array<std::optional<HadamardRotation>, slot_count / 2> rotations{};
+    /// How the sums of y, dx and dw are formed; empty: in float. If `run_length` is the length of both operands' blocks,
+    /// runs are summed without the blocks' scales (products/limited_matmul.hpp).
+    std::array<std::optional<Accumulate>, slot_count / 2> accumulate{};
 
     [[nodiscard]] OperandRule rule(OperandSlot slot) const {
         const auto& own = slots[static_cast<std::size_t>(slot)];
@@ -94,6 +102,9 @@ struct ProductFormats {
     [[nodiscard]] OperandRule rule(OperandRole role) const { return {of(role), scale(role)}; }
     [[nodiscard]] const std::optional<HadamardRotation>& rotation(OperandSlot slot) const noexcept {
         return rotations[static_cast<std::size_t>(slot) / 2];
+    }
+    [[nodiscard]] const std::optional<Accumulate>& sums(OperandSlot slot) const noexcept {
+        return accumulate[static_cast<std::size_t>(slot) / 2];
     }
     void set(OperandSlot slot, const OperandRule& rule) { slots[static_cast<std::size_t>(slot)] = rule; }
     /// Whether any operand of any product is rounded.

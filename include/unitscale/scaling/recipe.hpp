@@ -43,14 +43,6 @@ enum class ProductKind { linear, readout, matmul };
     return kind == ProductKind::linear ? "linear" : kind == ProductKind::readout ? "readout" : "matmul";
 }
 
-/// One rule of a recipe: the formats of products of this kind in modules with a path that matches `pattern` (`*` stands
-/// for any text). Of several matching rules the last one holds.
-struct ProductRule {
-    ProductKind kind = ProductKind::linear;
-    std::string pattern = "*";
-    ProductFormats formats{};
-};
-
 /// Whether `text` matches `pattern`, in which `*` stands for any run of characters, empty ones included.
 [[nodiscard]] inline bool matches(std::string_view pattern, std::string_view text) noexcept {
     std::size_t p = 0, t = 0, star = std::string_view::npos, resume = 0;
@@ -71,6 +63,20 @@ struct ProductRule {
     while (p < pattern.size() && pattern[p] == '*') ++p;
     return p == pattern.size();
 }
+
+/// One rule of a recipe: the formats of products of this kind in modules with a path that matches `pattern` (`*` stands
+/// for any text). Of several matching rules the last one holds. Blocks have two paths, the second counted from the end:
+/// `*block-1/*` is the last block of any model.
+struct ProductRule {
+    ProductKind kind = ProductKind::linear;
+    std::string pattern = "*";
+    ProductFormats formats{};
+
+    /// Whether the rule holds for a product in the module at `path`; `alias` is the path counted from the end, or empty.
+    [[nodiscard]] bool applies(ProductKind product, std::string_view path, std::string_view alias = {}) const noexcept {
+        return kind == product && (matches(pattern, path) || (!alias.empty() && matches(pattern, alias)));
+    }
+};
 
 /// A published low-precision method as one immutable value: a point in the product of the four axes scaling, matmul
 /// precision, storage and parametrisation. A model's code never asks for it.
@@ -96,10 +102,10 @@ struct Recipe {
         return {parametrisation, hyperparameters};
     }
 
-    /// The formats of a product of this kind in the module at `path`.
-    [[nodiscard]] ProductFormats formats(ProductKind kind, std::string_view path) const {
+    /// The formats of a product of this kind in the module at `path`, or at `alias`, its path counted from the end.
+    [[nodiscard]] ProductFormats formats(ProductKind kind, std::string_view path, std::string_view alias = {}) const {
         for (std::size_t i = products.size(); i-- > 0;)
-            if (products[i].kind == kind && matches(products[i].pattern, path)) return products[i].formats;
+            if (products[i].applies(kind, path, alias)) return products[i].formats;
         return {};
     }
 };
@@ -125,6 +131,16 @@ struct Recipe {
             check_operand(concatenate(name(role), "_scale"), {product.formats.of(role), product.formats.scale(role)});
         for (std::size_t slot = 0; slot < slot_count; ++slot)
             if (const auto& rule = product.formats.slots[slot]) check_operand(slot_names[slot], *rule);
+        for (std::size_t slot = 0; slot < slot_count; slot += 2) {
+            const auto& sums = product.formats.accumulate[slot / 2];
+            if (!sums) continue;
+            const std::string what = concatenate("recipe: products.", i, '.', product_names[slot / 2]);
+            check(product.kind != ProductKind::matmul, what, ".accumulate: is for linear layers and readouts");
+            check_accumulate(what, *sums);
+            const auto left = product.formats.rule(static_cast<OperandSlot>(slot)).element,
+                       right = product.formats.rule(static_cast<OperandSlot>(slot + 1)).element;
+            if (left && right) check_products(what, *sums, left->format, right->format);
+        }
         for (std::size_t slot = 0; slot < slot_count; ++slot) {
             const auto& rotation = product.formats.rotations[slot / 2];
             if (!rotation) continue;
@@ -302,8 +318,10 @@ struct KnownRecipe {
 
         // Blocks of 16 with an E4M3 scale under the tensor's scale. The weight's gradient is a product of rotated
         // operands, and output gradients are rounded stochastically. Square blocks give a weight and its transpose
-        // equal numbers.
-        {"nvfp4", "fp32", "standard model, linear layers in NVFP4: squares for weights, stochastic gradients, rotation",
+        // equal numbers. The last block of the model is not rounded: the paper keeps about 15 % of the linear layers in
+        // high precision, most of them at the end, because training diverges otherwise.
+        {"nvfp4", "fp32",
+         "standard model, NVFP4 but in the last block: square weights, stochastic gradients, rotation",
          [](Recipe& r) {
              round_in_blocks(r, nvfp4, nvfp4);
              ProductFormats& formats = r.products.back().formats;
@@ -311,6 +329,7 @@ struct KnownRecipe {
                  formats.set(slot, OperandRule::in_blocks(nvfp4_square));
              formats.gradient->rounding = Rounding::stochastic;
              formats.rotations.back() = transformer_engine_rotation;
+             add_linear_rule(r, "*block-1/*");
          }},
 
         // Tiles of 128 in FP8, as DeepSeek-V3: inputs and gradients 1 x 128, weights 128 x 128.
@@ -320,6 +339,33 @@ struct KnownRecipe {
              for (const OperandSlot slot : {OperandSlot::forward_w, OperandSlot::input_gradient_w})
                  r.products.back().formats.set(slot, OperandRule::in_blocks(fp8_square));
          }},
+        {"fp8-tiles-hopper", "fp8-tiles", "fp8-tiles with Hopper's sums: 13 bits below the point, promoted every 128",
+         [](Recipe& r) { r.products.back().formats.accumulate.fill(hopper_sums_promoted); }},
+
+        // torchao's float8: one scale for a tensor, or a power of two for each line along the contracted dimension.
+        {"fp8-tensorwise", "fp32", "standard model, linear layers in E4M3, gradients in E5M2, a float scale per tensor",
+         [](Recipe& r) {
+             BlockFormat gradient = float8_tensor;
+             gradient.element = e5m2;
+             round_in_blocks(r, float8_tensor, gradient);
+         }},
+        {"fp8-rowwise", "fp32", "standard model, linear layers in E4M3 with a power of two per line of each product",
+         [](Recipe& r) { round_in_blocks(r, float8_line, float8_line); }},
+        {"fp8-rowwise-hp", "fp8-rowwise", "fp8-rowwise with the weights' gradients in FP32",
+         [](Recipe& r) {
+             BlockFormat tensor = float8_tensor;
+             tensor.form = ScaleForm::power_of_two;
+             ProductFormats& formats = r.products.back().formats;
+             formats.set(OperandSlot::input_gradient_w, OperandRule::in_blocks(tensor));
+             formats.set(OperandSlot::weight_gradient_dy, {});
+             formats.set(OperandSlot::weight_gradient_x, {});
+         }},
+
+        // Four bits under Unit Scaling, with scales of blocks and without any: does unit scale replace them?
+        {"unit-mxfp4", "unit-fp32", "Unit Scaling, linear layers in MXFP4: E2M1 in blocks of 32; readout in FP32",
+         [](Recipe& r) { round_in_blocks(r, mxfp4, mxfp4); }},
+        {"unit-fp4", "unit-fp32", "Unit Scaling, linear layers in E2M1 without scales; readout in FP32",
+         [](Recipe& r) { round_linear_layers(r, e2m1, e2m1); }},
     };
     return table;
 }

@@ -96,8 +96,10 @@ namespace unitscale::train {
             const bool right = activations && role_of(slot) == OperandRole::weight && !own;
             const OperandRule rule = right ? product.formats.rule(OperandRole::activation) : product.formats.rule(slot);
             const auto& rotation = product.formats.rotation(slot);
+            const auto& sums = product.formats.sums(slot);
             return concatenate(quantiser_text(rule.element, rule.scale),
-                               rotation ? concatenate(" rotated by ", rotation->size) : "");
+                               rotation ? concatenate(" rotated by ", rotation->size, rotation->drawn ? ", drawn signs" : "") : "",
+                               sums ? concatenate(" summed in ", name(*sums)) : "");
         };
         const auto both = [&](OperandSlot first, OperandSlot second) {
             const std::string a = text(first), b = text(second);
