@@ -115,7 +115,7 @@ public:
             options_.steps, " steps of ", options_.batch, " x ", options_.seq, " characters, peak learning rate ",
             schedule_.peak, ", warm-up ", schedule_.warmup, " steps, Adam, seed ", options_.seed, ", ",
             options_.threads, options_.threads == 1 ? " thread\n\n" : " threads\n\n", train::precision_table(state_),
-            "attention's own products and sums are never rounded\n");
+            "attention's products without a line here, and all sums, are not rounded\n");
     }
 
     /// The parametrisation's effect on every parameter, at the learning rate of the next step.

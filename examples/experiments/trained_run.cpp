@@ -118,13 +118,15 @@ std::string failure_text(const RunFailed& failure) {
 
 nlohmann::ordered_json measured_biases(const ScalingState& state) {
     nlohmann::ordered_json biases;
-    for (const ScalingState::Product& product : state.products())
+    for (const ScalingState::Product& product : state.products()) {
+        if (product.kind == ProductKind::attention) continue;  // it keeps biases by operand, not by role
         for (const OperandRole role : {OperandRole::activation, OperandRole::weight, OperandRole::gradient}) {
             const ScaleRule& rule = product.formats.scale(role);
             const bool measured = rule.source == ScaleSource::amax || rule.source == ScaleSource::delayed;
             if (product.formats.of(role) && measured && rule.by_tensor())
                 biases[concatenate(state.path(product.site), '|', name(role))] = state.last_bias(product.site, role);
         }
+    }
     return biases;
 }
 

@@ -77,6 +77,7 @@
 #include <unitscale/kernels/activations.hpp>
 #include <unitscale/kernels/amax.hpp>
 #include <unitscale/kernels/attention.hpp>
+#include <unitscale/kernels/attention_products.hpp>
 #include <unitscale/kernels/attention_rows.hpp>
 #include <unitscale/kernels/block_lines.hpp>
 #include <unitscale/kernels/broadcast.hpp>
@@ -129,6 +130,8 @@
 #include <unitscale/autograd/variable.hpp>
 
 #include <unitscale/record/arguments.hpp>
+#include <unitscale/record/attention_formats.hpp>
+#include <unitscale/record/attention_rounding.hpp>
 #include <unitscale/record/binary.hpp>
 #include <unitscale/record/conv1d_shape.hpp>
 #include <unitscale/record/factors.hpp>
@@ -138,6 +141,7 @@
 #include <unitscale/record/prepared_operand.hpp>
 #include <unitscale/record/reduced_axes.hpp>
 #include <unitscale/record/same_scale.hpp>
+#include <unitscale/record/softmax_factors.hpp>
 #include <unitscale/record/unary.hpp>
 
 #include <unitscale/ops/abs.hpp>

@@ -254,6 +254,7 @@ TEST_CASE("every recipe agrees with the table, and every recipe is in the table"
         CHECK(last == (row.name == "nvfp4" ? unrounded : row.linear));
         CHECK(recipe.formats(ProductKind::readout, "decoder/readout") == ProductFormats{});
         CHECK(recipe.formats(ProductKind::matmul, "decoder/block0/attention") == ProductFormats{});
+        CHECK(recipe.formats(ProductKind::attention, "decoder/block0/attention") == ProductFormats{});
         // Fields that no recipe changes, and the rule of scale propagation.
         CHECK(recipe.constraint == Constraint::automatic);
         CHECK(recipe.automatic_rule == Constraint::to_output_scale);
@@ -334,10 +335,54 @@ TEST_CASE("inconsistent rules of a recipe are one line that names the field, bef
                       "recipe: products.0.gradient_scale: scale by column needs the source amax; it is delayed");
 }
 
+TEST_CASE("rules of attention that attention cannot follow are one line that names the field and what was expected") {
+    const auto with = [](const ProductFormats& formats, ProductKind kind = ProductKind::attention) {
+        Recipe recipe = find_recipe("unit-fp8");
+        recipe.products.push_back({.kind = kind, .formats = formats});
+        return recipe;
+    };
+    const Quantiser eight{.format = e4m3};
+    const ScaleRule row{.source = ScaleSource::amax, .granularity = ScaleGranularity::row};
+    CHECK_NOTHROW(check_recipe(with({.activation = eight, .gradient = eight})));
+    CHECK_THROWS_WITH(check_recipe(with({.weight = eight})),
+                      "recipe: products.1.weight: attention has no weights; expected activation and gradient");
+    CHECK_THROWS_WITH(
+        check_recipe(with({.weight_scale = {.source = ScaleSource::amax}})),
+        "recipe: products.1.weight_scale: attention has no weights; expected activation_scale and gradient_scale");
+    CHECK_THROWS_WITH(check_recipe(with({.result = eight})),
+                      "recipe: products.1.result: attention's results are not rounded; expected null");
+    CHECK_THROWS_WITH(check_recipe(with({.activation = eight, .activation_scale = row})),
+                      "recipe: products.1.activation_scale: scale by row; expected a scale by tensor or by block");
+    CHECK_THROWS_WITH(check_recipe(with({.gradient = eight, .gradient_scale = row})),
+                      "recipe: products.1.gradient_scale: scale by row; expected a scale by tensor or by block");
+    CHECK_THROWS_WITH(check_recipe(with({.attention = {{AttentionSlot::value_gradient_p, {eight, row}}}})),
+                      "recipe: products.1.value_gradient.p: scale by row; expected a scale by tensor or by block");
+    ProductFormats linear;
+    linear.set(OperandSlot::input_gradient_w, {eight});
+    CHECK_THROWS_WITH(check_recipe(with(linear)),
+                      "recipe: products.1.input_gradient.w: is an operand of linear layers; the kind is attention");
+    ProductFormats rotated;
+    rotated.rotations.back() = transformer_engine_rotation;
+    CHECK_THROWS_WITH(check_recipe(with(rotated)),
+                      "recipe: products.1.weight_gradient.dy: is rotated; attention's operands are not");
+    const ProductFormats own{.attention = {{AttentionSlot::output_p, {eight}}}};
+    CHECK_NOTHROW(check_recipe(with(own)));
+    for (const ProductKind kind : {ProductKind::linear, ProductKind::readout, ProductKind::matmul})
+        CHECK_THROWS_WITH(
+            check_recipe(with(own, kind)),
+            "recipe: products.1.output.p: is an operand of attention; the kind is " + std::string(name(kind)));
+    ProductFormats blocks{.attention = {{AttentionSlot::output_p, OperandRule::in_blocks(mxfp4)}}};
+    CHECK_NOTHROW(check_recipe(with(blocks)));
+    blocks.attention.begin()->second.element = eight;
+    CHECK_THROWS_WITH(check_recipe(with(blocks)),
+                      "recipe: products.1.output.p: blocks of e2m1 hold an operand that is rounded to e4m3");
+}
+
 TEST_CASE("kinds, roles, scalings and parametrisations have names") {
     REQUIRE(name(ProductKind::linear) == "linear");
     REQUIRE(name(ProductKind::readout) == "readout");
     REQUIRE(name(ProductKind::matmul) == "matmul");
+    REQUIRE(name(ProductKind::attention) == "attention");
     REQUIRE(name(OperandRole::activation) == "activation");
     REQUIRE(name(OperandRole::weight) == "weight");
     REQUIRE(name(OperandRole::gradient) == "gradient");

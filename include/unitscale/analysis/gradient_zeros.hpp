@@ -94,11 +94,16 @@ public:
 private:
     /// Elements other than zero that the product rounds to zero.
     [[nodiscard]] std::uint64_t underflow(const ScalingState::Product& product, const Tensor<T>& gradient) {
-        const OperandRule rule = product.formats.rule(OperandSlot::input_gradient_dy);
+        const bool attention = product.kind == ProductKind::attention;
+        const OperandRule rule = attention ? product.formats.rule(AttentionSlot::probability_gradient_dy)
+                                           : product.formats.rule(OperandSlot::input_gradient_dy);
         if (!rule.element || rule.scale.granularity != ScaleGranularity::tensor) return 0;
         if (rule.scale.blocks) return underflow_in_blocks(*rule.scale.blocks, *rule.element, gradient);
         const FloatFormat& format = rule.element->format;
-        const int bias = as_now_->operand_bias(product.site, OperandRole::gradient, format, rule.scale, true, [&] {
+        const std::size_t operand =
+            attention ? first_attention_name + static_cast<std::size_t>(AttentionSlot::probability_gradient_dy)
+                      : static_cast<std::size_t>(OperandRole::gradient);
+        const int bias = as_now_->operand_bias(product.site, operand, format, rule.scale, true, [&] {
             double largest = 0.0;
             for (const T& element : gradient.span())
                 largest = std::max(largest, std::abs(static_cast<double>(element)));

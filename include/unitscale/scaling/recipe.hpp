@@ -36,11 +36,12 @@ enum class Scaling { none, unit, propagate };
 }
 
 /// Kinds of matrix products that a recipe distinguishes. `linear`: activations times a weight. `readout`: the last
-/// linear layer, onto the vocabulary. `matmul`: two activations. Attention's own products are never rounded.
-enum class ProductKind { linear, readout, matmul };
+/// linear layer, onto the vocabulary. `matmul`: two activations. `attention`: the six products of attention.
+enum class ProductKind { linear, readout, matmul, attention };
 
+inline constexpr std::array<std::string_view, 4> product_kind_names = {"linear", "readout", "matmul", "attention"};
 [[nodiscard]] constexpr std::string_view name(ProductKind kind) noexcept {
-    return kind == ProductKind::linear ? "linear" : kind == ProductKind::readout ? "readout" : "matmul";
+    return product_kind_names[static_cast<std::size_t>(kind)];
 }
 
 /// Whether `text` matches `pattern`, in which `*` stands for any run of characters, empty ones included.
@@ -121,7 +122,7 @@ struct Recipe {
             const std::string what = concatenate("recipe: products.", i, '.', place);
             check_rule(what, rule.scale);
             if (!rule.scale.blocks) return;
-            check(product.kind != ProductKind::matmul, what, ": blocks are for linear layers and readouts");
+            check(product.kind != ProductKind::matmul, what, ": blocks are for linear layers, readouts and attention");
             check(rule.element && rule.element->format == rule.scale.blocks->element, what, ": blocks of ",
                   name(rule.scale.blocks->element), " hold an operand that is rounded to ",
                   rule.element ? name(rule.element->format) : "nothing");
@@ -135,12 +136,19 @@ struct Recipe {
             const auto& sums = product.formats.accumulate[slot / 2];
             if (!sums) continue;
             const std::string what = concatenate("recipe: products.", i, '.', product_names[slot / 2]);
-            check(product.kind != ProductKind::matmul, what, ".accumulate: is for linear layers and readouts");
+            check(product.kind == ProductKind::linear || product.kind == ProductKind::readout, what,
+                  ".accumulate: is for linear layers and readouts");
             check_accumulate(what, *sums);
             const auto left = product.formats.rule(static_cast<OperandSlot>(slot)).element,
                        right = product.formats.rule(static_cast<OperandSlot>(slot + 1)).element;
             if (left && right) check_products(what, *sums, left->format, right->format);
         }
+        for (const auto& [slot, rule] : product.formats.attention) check_operand(name(slot), rule);
+        const std::string place = concatenate("recipe: products.", i, '.');
+        if (product.kind == ProductKind::attention) check_attention_formats(place, product.formats);
+        else
+            for (const auto& [slot, rule] : product.formats.attention)
+                fail(place, name(slot), ": is an operand of attention; the kind is ", name(product.kind));
         for (std::size_t slot = 0; slot < slot_count; ++slot) {
             const auto& rotation = product.formats.rotations[slot / 2];
             if (!rotation) continue;

@@ -146,11 +146,12 @@ public:
     /// bias.
     [[nodiscard]] std::size_t non_finite_operands() const noexcept { return non_finite_operands_; }
 
-    /// Every product met so far, in the order of the sites.
+    /// Every product met so far, in the order of the sites. Attention is one of them where it rounds operands.
     [[nodiscard]] std::vector<Product> products() const {
         std::vector<Product> result;
         for (const SiteRecord& record : sites_)
-            if (record.product) result.push_back(*record.product);
+            if (record.product && (record.product->kind != ProductKind::attention || record.product->formats.any()))
+                result.push_back(*record.product);
         return result;
     }
 
