@@ -30,13 +30,14 @@ std::string first_bad_value(LanguageRunOptions options) {
     options.save.clear();
     options.resume.clear();
     options.save_every = options.eval_every = 0;
-    TrackedRun seen;
+    std::vector<TrackedRun> seen;
     try {
         static_cast<void>(run_tracked(options, {.every = options.steps}, stdout, stdout, seen));
     } catch (const Diverged&) {
         // The track holds the value.
     }
-    return seen.track.non_finite ? analysis::explain(*seen.track.non_finite, seen.track) : "";
+    const analysis::Track& track = seen.front().track;
+    return track.non_finite ? analysis::explain(*track.non_finite, track) : "";
 }
 
 /// Keeps the log of a run.

@@ -17,7 +17,8 @@ using unitscale::test::available_isas;
 
 namespace {
 
-constexpr float infinity = std::numeric_limits<float>::infinity(), not_a_number = std::numeric_limits<float>::quiet_NaN();
+constexpr float infinity = std::numeric_limits<float>::infinity();
+constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 
 BlockFormat one_level_nvfp4() {
     BlockFormat format = nvfp4;
@@ -45,8 +46,8 @@ std::vector<BlockFormat> formats() {
 std::vector<std::uint32_t> magnitudes() {
     std::vector<std::uint32_t> words{0, 1, 0x007FFFFF, 0x00800000, 0x7F7FFFFF, 0x7F800000, 0x7FC00000};
     for (std::uint32_t field = 1; field < 255; field += field > 100 && field < 150 ? 1 : 7)
-        for (const std::uint32_t mantissa : {0x000000u, 0x000001u, 0x200000u, 0x3FFFFFu, 0x400000u, 0x5FFFFFu, 0x600000u,
-                                             0x600001u, 0x700000u, 0x780000u, 0x7FFFFFu})
+        for (const std::uint32_t mantissa : {0x000000u, 0x000001u, 0x200000u, 0x3FFFFFu, 0x400000u, 0x5FFFFFu,
+                                             0x600000u, 0x600001u, 0x700000u, 0x780000u, 0x7FFFFFu})
             words.push_back(field << 23 | mantissa);
     for (std::size_t i = 0; i < 2000; ++i)
         words.push_back(std::bit_cast<std::uint32_t>(static_cast<float>(random_normal({1, 2}, i))) & 0x7FFFFFFFu);

@@ -56,8 +56,9 @@ void check_all(std::ptrdiff_t rows, std::ptrdiff_t columns) {
     BlockOptions stochastic, apart;
     stochastic.element = {.rounding = Rounding::stochastic, .bits = 16, .key = {3, 4}, .first_index = 0};
     apart.tensor_apart = true;
-    for (const BlockFormat& format : {mxfp8_e4m3, mxfp4, nvfp4, nvfp4_square, by_rule(BlockRule::torchao, nvfp4), fp8_tile,
-                                      fp8_square, by_rule(BlockRule::deepseek, fp8_tile), float8_line, float8_tensor})
+    for (const BlockFormat& format : {mxfp8_e4m3, mxfp4, nvfp4, nvfp4_square, by_rule(BlockRule::torchao, nvfp4),
+                                      fp8_tile, fp8_square, by_rule(BlockRule::deepseek, fp8_tile), float8_line,
+                                      float8_tensor})
         for (const Contracted contracted : {Contracted::columns, Contracted::rows})
             for (const auto& rotation : {none, std::optional(transformer_engine_rotation)})
                 for (const BlockOptions& options : {BlockOptions{}, stochastic, apart}) {
@@ -116,7 +117,8 @@ TEST_CASE("results are exact in bf16 where scales are powers of two, or short", 
     std::vector<float> small = x;
     for (float& v : small) v *= 0x1p-126f;
     CHECK_FALSE(exact(mxfp8_e4m3, small));  // bf16 instructions take subnormal numbers as 0
-    CHECK(round_blocks<float>(Execution{}, mxfp4, {}, none, nullptr, nullptr, 0, 64, Contracted::columns).exact_in_bf16);
+    CHECK(round_blocks<float>(Execution{}, mxfp4, {}, none, nullptr, nullptr, 0, 64, Contracted::columns)
+              .exact_in_bf16);
     CHECK(are_exact_in_bf16(std::vector<float>{0.0f, -0.0f, 0x1p-126f, std::numeric_limits<float>::infinity()}.data(),
                             4));
     CHECK_FALSE(are_exact_in_bf16(std::vector<float>{1.00390625f}.data(), 1));
@@ -165,10 +167,10 @@ TEST_CASE("elements times the scales of their blocks are the decoded numbers", "
                                       by_rule(BlockRule::torchao_float8, fp8_square)})
         for (const Contracted contracted : {Contracted::columns, Contracted::rows}) {
             INFO(name(format));
-            const std::vector<float> want =
-                expected(format, x, static_cast<std::size_t>(rows), static_cast<std::size_t>(columns), contracted, none, {});
-            const std::ptrdiff_t length = contracted == Contracted::rows ? rows : columns, lines = rows * columns / length,
-                                 blocks = (length + format.along - 1) / format.along;
+            const std::vector<float> want = expected(format, x, static_cast<std::size_t>(rows),
+                                                     static_cast<std::size_t>(columns), contracted, none, {});
+            const std::ptrdiff_t length = contracted == Contracted::rows ? rows : columns,
+                                 lines = rows * columns / length, blocks = (length + format.along - 1) / format.along;
             std::vector<float> y(x.size()), scales(static_cast<std::size_t>(lines * blocks));
             const RoundedBlocks facts = round_blocks<float>(Execution{.threads = 2}, format, {}, none, x.data(),
                                                             y.data(), rows, columns, contracted, scales.data());
@@ -179,8 +181,9 @@ TEST_CASE("elements times the scales of their blocks are the decoded numbers", "
                     const auto at = static_cast<std::size_t>(l * length + p);
                     CHECK(y[at] == quantise(format.element, y[at]));
                     const float scale = scales[static_cast<std::size_t>(l * blocks + p / format.along)];
-                    error = std::max(error, std::abs(static_cast<double>(y[at] * scale) - static_cast<double>(want[at])) /
-                                                (1e-6 + std::abs(static_cast<double>(want[at]))));
+                    const auto wanted = static_cast<double>(want[at]);
+                    error = std::max(error, std::abs(static_cast<double>(y[at] * scale) - wanted) /
+                                                (1e-6 + std::abs(wanted)));
                 }
             CHECK(error < 2e-7);  // 0 but where numbers are divided
         }

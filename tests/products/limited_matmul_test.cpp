@@ -105,8 +105,10 @@ TEMPLATE_TEST_CASE("limited sums take bias, alpha and gamma as matmul does", "[k
     }
     // Codes are the same numbers.
     std::vector<std::uint8_t> codes(test.a.size());
-    for (std::size_t i = 0; i < codes.size(); ++i)
-        codes[i] = static_cast<std::uint8_t>(encode(e4m3, static_cast<float>(element_cast<Accum<TestType>>(test.a[i]))));
+    for (std::size_t i = 0; i < codes.size(); ++i) {
+        const auto number = static_cast<float>(element_cast<Accum<TestType>>(test.a[i]));
+        codes[i] = static_cast<std::uint8_t>(encode(e4m3, number));
+    }
     std::vector<TestType> have = test.c, want = test.c;
     MatmulArguments<TestType> args = test.arguments(have);
     matmul_limited<TestType>({}, hopper_sums, args);

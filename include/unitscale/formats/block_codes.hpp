@@ -7,6 +7,7 @@
 #include <unitscale/formats/block_scale.hpp>
 #include <unitscale/formats/code.hpp>
 #include <unitscale/formats/float_arithmetic.hpp>
+#include <unitscale/formats/four_over_six.hpp>
 #include <unitscale/formats/quantise.hpp>
 
 #include <algorithm>

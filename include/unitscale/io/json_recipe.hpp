@@ -201,8 +201,9 @@ void describe_recipe(Visitor& visitor, Recipe& recipe) {
 
 /// The recipe with one field set by `key=value`. The parts of the key are joined by dots, as in the JSON. `matmul.X`
 /// means the field X of every rule in `products` that rounds an operand, so that layers that a recipe exempts stay
-/// exempt; `attention.X` means the field X of attention's rules, which `matmul.X` leaves alone. Without such a rule, they
-/// mean field X of a new rule for all linear layers, or for all attention. A value that is not JSON is read as a text.
+/// exempt; `attention.X` means the field X of attention's rules, which `matmul.X` leaves alone. Without such a rule,
+/// they mean field X of a new rule for all linear layers, or for all attention. A value that is not JSON is read as a
+/// text.
 /// Errors: no `=`; the errors of `recipe_from_json`.
 [[nodiscard]] inline Recipe override_recipe(const Recipe& recipe, const std::string& assignment) {
     const std::size_t sign = assignment.find('=');

@@ -91,9 +91,9 @@ public:
                                                           rule.blocks->rule == BlockRule::transformer_engine &&
                                                           options.rounding == Rounding::stochastic && options.bits == 8,
                                .tensor_amax = rule.amax};
-        const bool exact =
+        const RoundedBlocks facts =
             round_blocks<T>(execution, *rule.blocks, how, std::nullopt, x, numbers, rows, columns, contracted);
-        operand_.numbers = products::QuantisedNumbers<P>{{numbers, columns, 1}, exact};
+        operand_.numbers = products::QuantisedNumbers<P>{{numbers, columns, 1}, facts.exact_in_bf16};
         if (contracted == Contracted::rows) operand_.numbers->view = {numbers, 1, rows};
     }
 

@@ -254,8 +254,8 @@ inline void block_words(Isa isa, const float* x, std::ptrdiff_t lines, std::ptrd
 /// Test: tests/kernels/block_lines_test.cpp
 class BlockLines {
 public:
-    /// `element`: the options of the tensor's elements. `length`: of a line. `whole`: where the tensor has one scale, the
-    /// factor that encodes it; elements are not decoded then.
+    /// `element`: the options of the tensor's elements. `length`: of a line. `whole`: where the tensor has one scale,
+    /// the factor that encodes it; elements are not decoded then.
     BlockLines(Isa isa, const Execution& execution, const BlockFormat& format, const TensorNumbers& tensor,
                const QuantiseOptions& element, std::ptrdiff_t length, std::optional<float> whole = {})
         : isa_(isa),

@@ -67,18 +67,15 @@ template <class T>
         const SameScale<T> bias(tape, op.has(2) ? &op.input(2) : nullptr, scales);  // under the product's own scale
         const PreparedOperand<T> a(tape, rounding, OperandSlot::forward_x, input, in, x_key, x_rounding),
             b(tape, rounding, OperandSlot::forward_w, w, in, w_key, w_rounding, kept_parameter(tape, weight));
-        products::MatmulArguments<T> forward{.m = m,
-                                             .n = n,
-                                             .k = k,
-                                             .a = a.matrix(),
-                                             .b = b.transposed(),
-                                             .c = {output.data(), n, 1},
-                                             .alpha = static_cast<Accum<T>>(scaled.factor),
-                                             .bias = bias.data()};
-        const bool limited = rounding.formats().sums(OperandSlot::forward_x).has_value();
-        const auto packed = limited ? nullptr : packed_weight(tape, weight, forward);
-        forward.b.packed = packed.get();
-        multiply_operands<T>(op.execution(), rounding, OperandSlot::forward_x, forward);
+        multiply_by_weight<T>(tape, rounding, weight,
+                              {.m = m,
+                               .n = n,
+                               .k = k,
+                               .a = a.matrix(),
+                               .b = b.transposed(),
+                               .c = {output.data(), n, 1},
+                               .alpha = static_cast<Accum<T>>(scaled.factor),
+                               .bias = bias.data()});
         round_result(op.execution(), rounding.formats(), result_key, output);
     }
 

@@ -3,6 +3,8 @@
 
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/products/product.hpp>
+#include <unitscale/record/operand_rounding.hpp>
+#include <unitscale/record/prepared_operand.hpp>
 
 #include <memory>
 
@@ -34,6 +36,16 @@ template <class T>
                                                  b.is_exact_in_bf16());
     return source->template cached<products::PackedRight<T>>(
         Key{active_isa(), pairs, *b.quantiser}, [&](const Tensor<T>&) { return products::pack_weights(product); });
+}
+
+/// The product y of a linear layer, by its packed weight if there is one.
+template <class T>
+void multiply_by_weight(const Tape<T>& tape, const OperandRounding& rounding, const Variable<T>& weight,
+                        products::MatmulArguments<T> product) {
+    const bool limited = rounding.formats().sums(OperandSlot::forward_w).has_value();
+    const auto packed = limited ? nullptr : packed_weight(tape, weight, product);
+    product.b.packed = packed.get();
+    multiply_operands<T>(tape.execution(), rounding, OperandSlot::forward_w, product);
 }
 
 }  // namespace unitscale::ops

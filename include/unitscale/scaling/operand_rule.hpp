@@ -151,8 +151,8 @@ struct ProductFormats {
     /// Rotations of both operands of y, dx and dw along the contracted dimension, before they are scaled. The result
     /// does not change but for rounding. The operands must be in blocks.
     std::array<std::optional<HadamardRotation>, slot_count / 2> rotations{};
-    /// How the sums of y, dx and dw are formed; empty: in float. If `run_length` is the length of both operands' blocks,
-    /// runs are summed without the blocks' scales (products/limited_matmul.hpp).
+    /// How the sums of y, dx and dw are formed; empty: in float. If `run_length` is the length of both operands'
+    /// blocks, runs are summed without the blocks' scales (products/limited_matmul.hpp).
     std::array<std::optional<Accumulate>, slot_count / 2> accumulate{};
     /// Operands of attention's products with a rule of their own. A map, because few recipes have any.
     std::map<AttentionSlot, OperandRule> attention{};

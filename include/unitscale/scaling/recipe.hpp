@@ -73,7 +73,7 @@ struct ProductRule {
     std::string pattern = "*";
     ProductFormats formats{};
 
-    /// Whether the rule holds for a product in the module at `path`; `alias` is the path counted from the end, or empty.
+    /// Whether the rule holds for a product in the module at `path`. `alias`: the path counted from the end, or empty.
     [[nodiscard]] bool applies(ProductKind product, std::string_view path, std::string_view alias = {}) const noexcept {
         return kind == product && (matches(pattern, path) || (!alias.empty() && matches(pattern, alias)));
     }
@@ -178,39 +178,30 @@ struct KnownRecipe {
     recipe.products.push_back({.kind = ProductKind::linear, .pattern = std::string(pattern), .formats = formats});
 }
 
-/// Appends a rule for linear layers of all modules: inputs and weights in `forward`, gradients in `backward`, every
-/// operand scaled by `rule`.
-[[gnu::cold, gnu::noinline]] inline void round_linear_layers(Recipe& recipe, const FloatFormat& forward,
-                                                             const FloatFormat& backward, const ScaleRule& rule = {}) {
+/// Appends a rule for linear layers of all modules: inputs and weights by `forward`, gradients by `backward`.
+[[gnu::cold, gnu::noinline]] inline void round_linear_layers(Recipe& recipe, const OperandRule& forward,
+                                                             const OperandRule& backward) {
     add_linear_rule(recipe, "*",
-                    {.activation = Quantiser{.format = forward},
-                     .weight = Quantiser{.format = forward},
-                     .gradient = Quantiser{.format = backward},
-                     .activation_scale = rule,
-                     .weight_scale = rule,
-                     .gradient_scale = rule});
+                    {.activation = forward.element,
+                     .weight = forward.element,
+                     .gradient = backward.element,
+                     .activation_scale = forward.scale,
+                     .weight_scale = forward.scale,
+                     .gradient_scale = backward.scale});
 }
-
-/// A rule for linear layers of all modules: inputs and weights in the blocks `forward`, gradients in `backward`.
-[[gnu::cold, gnu::noinline]] inline void round_in_blocks(Recipe& recipe, const BlockFormat& forward,
-                                                         const BlockFormat& backward) {
-    const OperandRule rule = OperandRule::in_blocks(forward), gradient = OperandRule::in_blocks(backward);
-    add_linear_rule(recipe, "*",
-                    {.activation = rule.element,
-                     .weight = rule.element,
-                     .gradient = gradient.element,
-                     .activation_scale = rule.scale,
-                     .weight_scale = rule.scale,
-                     .gradient_scale = gradient.scale});
+inline void round_linear_layers(Recipe& r, const FloatFormat& x, const FloatFormat& dy, const ScaleRule& rule = {}) {
+    round_linear_layers(r, {Quantiser{.format = x}, rule}, {Quantiser{.format = dy}, rule});
 }
-/// `format` with exponents of scales rounded up to the least that keeps amax (ExponentRounding::rceil).
+inline void round_in_blocks(Recipe& recipe, const BlockFormat& forward, const BlockFormat& backward) {
+    round_linear_layers(recipe, OperandRule::in_blocks(forward), OperandRule::in_blocks(backward));
+}
+/// `format` with exponents of scales rounded up to the least that keeps amax.
 [[nodiscard]] constexpr BlockFormat exponents_rounded_up(BlockFormat format) {
     format.exponent = ExponentRounding::rceil;
     return make_block_format(format);
 }
 
-/// The table of recipes; a base stands before the recipes derived from it. The learning rates were chosen on seeds 100
-/// and up.
+/// The table of recipes; a base stands before what is derived from it. Learning rates were chosen on seeds 100 and up.
 [[nodiscard]] inline std::span<const KnownRecipe> recipe_table() noexcept {
     static constexpr KnownRecipe table[] = {
         {"fp32", "", "standard model in 32-bit floating point", [](Recipe& r) { r.clip_norm = 1.0; }},
@@ -324,10 +315,9 @@ struct KnownRecipe {
         {"mxfp4", "fp32", "standard model, linear layers in MXFP4: E2M1 in blocks of 32",
          [](Recipe& r) { round_in_blocks(r, mxfp4, mxfp4); }},
 
-        // Blocks of 16 with an E4M3 scale under the tensor's scale. The weight's gradient is a product of rotated
-        // operands, and output gradients are rounded stochastically. Square blocks give a weight and its transpose
-        // equal numbers. The last block of the model is not rounded: the paper keeps about 15 % of the linear layers in
-        // high precision, most of them at the end, because training diverges otherwise.
+        // Blocks of 16 with an E4M3 scale under the tensor's scale. Square blocks give a weight and its transpose equal
+        // numbers. The last block of the model is not rounded: the paper keeps about 15 % of the linear layers in high
+        // precision, most of them at the end, because training diverges otherwise.
         {"nvfp4", "fp32",
          "standard model, NVFP4 but in the last block: square weights, stochastic gradients, rotation",
          [](Recipe& r) {
@@ -369,7 +359,7 @@ struct KnownRecipe {
              formats.set(OperandSlot::weight_gradient_x, {});
          }},
 
-        // Four bits under Unit Scaling, with scales of blocks and without any: does unit scale replace them?
+        // Four bits under Unit Scaling: does unit scale replace scales of blocks?
         {"unit-mxfp4", "unit-fp32", "Unit Scaling, linear layers in MXFP4: E2M1 in blocks of 32; readout in FP32",
          [](Recipe& r) { round_in_blocks(r, mxfp4, mxfp4); }},
         {"unit-fp4", "unit-fp32", "Unit Scaling, linear layers in E2M1 without scales; readout in FP32",

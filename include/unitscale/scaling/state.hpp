@@ -40,7 +40,7 @@ public:
     explicit ScalingState(std::uint64_t seed = 0) : seed_(seed) {}
 
     /// The scope `name` inside `parent`, made at first use. No allocation afterwards. `alias`: a second name by which
-    /// the patterns of recipes may match; empty: none. Module i of n has the alias `block-` and n - i, so that `block-1`
+    /// the patterns of recipes may match; empty: none. Block i of n has the alias `block-` and n - i, so that `block-1`
     /// is the last one of any model.
     [[nodiscard]] Scope scope(Scope parent, std::string_view name, std::string_view alias = {}) {
         for (const Scope child : scopes_[parent].children)
@@ -65,7 +65,8 @@ public:
     /// so the table of `products()` is true.
     [[nodiscard]] const ProductFormats& formats(Site site, ProductKind kind, const Recipe& recipe) {
         SiteRecord& record = sites_[site.id];
-        if (!record.product) record.product = Product{site, kind, recipe.formats(kind, scopes_[record.scope].path, scopes_[record.scope].alias)};
+        const ScopeRecord& module = scopes_[record.scope];
+        if (!record.product) record.product = Product{site, kind, recipe.formats(kind, module.path, module.alias)};
         return record.product->formats;
     }
 
@@ -79,8 +80,8 @@ public:
                 return site.product && rule.applies(site.product->kind, scopes_[site.scope].path,
                                                     scopes_[site.scope].alias);
             });
-            check(matched, "recipe: products.", i, ".pattern is '", rule.pattern, "', which matches no product of kind ",
-                  name(rule.kind), " in this model");
+            check(matched, "recipe: products.", i, ".pattern is '", rule.pattern,
+                  "', which matches no product of kind ", name(rule.kind), " in this model");
         }
     }
 

@@ -114,7 +114,8 @@ namespace unitscale::train {
             const auto& rotation = product.formats.rotation(slot);
             const auto& sums = product.formats.sums(slot);
             return concatenate(quantiser_text(rule.element, rule.scale),
-                               rotation ? concatenate(" rotated by ", rotation->size, rotation->drawn ? ", drawn signs" : "") : "",
+                               rotation ? concatenate(" rotated by ", rotation->size) : "",
+                               rotation && rotation->drawn ? ", drawn signs" : "",
                                sums ? concatenate(" summed in ", name(*sums)) : "");
         };
         const auto both = [&](OperandSlot first, OperandSlot second) { return joined(text(first), text(second)); };
