@@ -68,7 +68,7 @@ struct Case {
                 &gradients.value_gradient_p,
                 &gradients.value_gradient_dy};
     }
-    AttentionProducts<T>::Largest run(const Execution& execution = {}, bool measures = false) {
+    typename AttentionProducts<T>::Largest run(const Execution& execution = {}, bool measures = false) {
         AttentionProducts<T> products(execution, args);
         typename AttentionProducts<T>::Largest largest;
         if (measures) largest = products.largest();

@@ -535,10 +535,10 @@ TEST_CASE("recipe switch: recipes must agree in the model's function and in the 
 }
 
 TEST_CASE("recipe switch: a run that does not fit is an error of one line, and nothing is changed") {
-    const Recipe fp32 = find_recipe("fp32");
+    const Recipe plain = find_recipe("fp32");
     Single<float> first(optim::AdamOptions{});
     first.update(1, 2);
-    const auto carried = train::leave_recipe(first.parts(), fp32);
+    const auto carried = train::leave_recipe(first.parts(), plain);
     const auto refused = [&](auto& run, const Recipe& recipe) {
         const std::vector<float> before = floats_of(run.weight.value());
         const AnyState state = run.any();
@@ -551,13 +551,13 @@ TEST_CASE("recipe switch: a run that does not fit is an error of one line, and n
     Single<float> second(optim::AdamOptions{}), wide(optim::AdamOptions{}, {40, 60});
     CHECK(refused(second, find_recipe("unit-fp8")) ==
           "recipe switch: unit-fp8 has scaling unit; expected none, as fp32 has");
-    CHECK(refused(wide, fp32) == "recipe switch: parameter 0 is w [40,60]; before the switch it is w [40,50]");
+    CHECK(refused(wide, plain) == "recipe switch: parameter 0 is w [40,60]; before the switch it is w [40,50]");
     Single<float, optim::Sgd<float>> other(optim::SgdOptions{.momentum = 0.5});
-    CHECK(refused(other, fp32) ==
+    CHECK(refused(other, plain) ==
           "recipe switch: optimiser state w/velocity exists only after the switch; expected the same optimiser and "
           "trained parameters");
     Single<float, optim::Sgd<float>> stateless(optim::SgdOptions{});
-    CHECK(refused(stateless, fp32) ==
+    CHECK(refused(stateless, plain) ==
           "recipe switch: optimiser state w/first_moment exists only before the switch; expected the same optimiser "
           "and trained parameters");
 
@@ -566,19 +566,19 @@ TEST_CASE("recipe switch: a run that does not fit is an error of one line, and n
     CHECK(message_of([&] {
               train::enter_recipe(
                   carried, train::RunParts<float, optim::Adam<float>>{{&deeper}, adam, second.state, second.scaler},
-                  fp32);
+                  plain);
           }) == R"(recipe switch: w has the facts {"role":"weight","fan_in":50,"fan_out":40,"depth":3,"width":0}; )"
                 R"(before the switch it has {"role":"weight","fan_in":50,"fan_out":40,"depth":0,"width":0})");
     CHECK(message_of([&] {
               train::enter_recipe(carried,
                                   train::RunParts<float, optim::Adam<float>>{
                                       {&second.weight, &deeper}, adam, second.state, second.scaler},
-                                  fp32);
+                                  plain);
           }) == "recipe switch: 2 parameters; before the switch there are 1");
 
     // A finite weight that would become infinite.
     first.weight.write().data()[5] = 70000.0f;
-    const auto large = train::leave_recipe(first.parts(), fp32);
+    const auto large = train::leave_recipe(first.parts(), plain);
     Single<Half> half(optim::AdamOptions{.storage = find_recipe("fp16").storage});
     const std::vector<float> untouched = floats_of(half.weight.value());
     const AnyState state = half.any();
@@ -592,6 +592,6 @@ TEST_CASE("recipe switch: a run that does not fit is an error of one line, and n
     Drift<float> odd({&w}, {.odd = true});
     CHECK(message_of([&] {
               static_cast<void>(train::leave_recipe(
-                  train::RunParts<float, Drift<float>>{{&w}, odd, second.state, second.scaler}, fp32));
+                  train::RunParts<float, Drift<float>>{{&w}, odd, second.state, second.scaler}, plain));
           }) == "recipe switch: optimiser state w/odd is neither a StoredTensor nor of the type of sums");
 }
