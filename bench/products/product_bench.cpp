@@ -11,6 +11,7 @@
 #include <unitscale/kernels/coding.hpp>
 #include <unitscale/kernels/round_blocks.hpp>
 #include <unitscale/products/operand.hpp>
+#include <unitscale/products/product.hpp>
 
 #include <benchmark/benchmark.h>
 
