@@ -144,7 +144,7 @@ public:
         return run_part(out, progress_stream, watch);
     }
 
-    /// Trains to the end of this part. The result is that of the last part.
+    /// Trains to the end of this part. Only the last part fills the whole result.
     LanguageRunResult run_part(std::FILE* out, std::FILE* progress_stream, const StepWatcher& watch = {}) {
         if (!continues_) {
             course_.begin = Clock::now();

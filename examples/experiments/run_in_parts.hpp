@@ -19,7 +19,7 @@ namespace unitscale::experiments {
 /// Makes a run in its parts, one after the other, each for the T of its recipe, and returns the last one's result.
 /// The first part's model is freed before the second's is made.
 /// Calls around(LanguageRun<T>& part, const std::function<void()>& take) for each part; `take` runs the part.
-/// Errors: those of LanguageRun. Test: tests/experiments/run_in_parts_test.cpp
+/// Errors: the errors of LanguageRun. Test: tests/experiments/run_in_parts_test.cpp
 template <class Around>
 LanguageRunResult run_in_parts(const LanguageRunOptions& options, std::FILE* out, std::FILE* progress,
                                const StepWatcher& watch, const Around& around) {

@@ -25,11 +25,12 @@ namespace unitscale::experiments {
 enum class RunPart { first, second };
 
 /// The recipes of a run's parts, one or two.
-/// Errors: those of recipe_of. With `--switch-to` in front: those of load_recipe and of train::check_recipe_switch.
+/// Errors: the errors of recipe_of. With `--switch-to` in front: the errors of load_recipe, then of
+/// train::check_recipe_switch.
 [[nodiscard]] std::vector<Recipe> recipes_of(const LanguageRunOptions& options);
 
 /// The part of a run's next step: the first, unless the checkpoint to go on from is past the switch.
-/// Errors: those of the options and of train::CheckpointReader.
+/// Errors: the errors of the options and of train::CheckpointReader.
 [[nodiscard]] RunPart next_part(const LanguageRunOptions& options);
 
 /// The switch of a run as its checkpoints keep it: {"at":400,"from":{...},"to":{...}}, with whole recipes.
@@ -39,7 +40,8 @@ enum class RunPart { first, second };
 /// A run without a switch may be given one when it is resumed, at its step or later: this changes none of its steps.
 void check_resumed_switch(const LanguageRunOptions& options, const std::vector<Recipe>& recipes);
 
-/// The text of a run, its last tenth for validation. Errors: those of io::read_text and train::split.
+/// The text of a run, its last tenth for validation. Errors: the errors of io::read_text
+/// and train::split.
 struct LanguageData {
     explicit LanguageData(const LanguageRunOptions& options);
     LanguageData(const LanguageData&) = delete;

@@ -16,9 +16,9 @@
 #include <optional>
 #include <span>
 
-// Attention as six matrix products whose operands are rounded. The fused kernels (attention.hpp) keep scores in
-// registers and caches. Here logits and probabilities of some heads at a time are stored in T, as separate ops store
-// them, so that the results have the bits of `products::matmul` and `softmax_forward` one after the other.
+// Attention as six matrix products of rounded operands. The fused kernels (attention.hpp) keep scores in registers and
+// caches. Here logits and probabilities are stored in T, for some heads at a time, as separate ops store them. So the
+// results have the bits of `products::matmul` and `softmax_forward`, called one after the other.
 namespace unitscale::kernels {
 
 /// How an operand of attention's products is rounded.

@@ -21,8 +21,8 @@
 #include <immintrin.h>
 #endif
 
-// Lines of blocks, quantised in place: the fast path of `round_blocks`. Its numbers are those of `quantise_blocks`. A
-// zero may have the other sign, which no sum of products shows.
+// Lines of blocks, quantised in place: the fast path of `round_blocks`. It computes the numbers that `quantise_blocks`
+// computes. A zero may have the other sign, which no sum of products shows.
 namespace unitscale::kernels {
 
 /// The scales of a tensor's blocks, as factors. Scales that are codes are computed once for each code, not for each
@@ -278,7 +278,7 @@ public:
 
     /// Quantises lines `first` and following of the tensor, which share scales, in place at x. Refused, and x as
     /// before, if a block needs more than plain products (`BlockScales::find`). `scales`: not null, then x becomes the
-    /// elements, and scales[c] is what decodes those of block c.
+    /// elements, and scales[c] is the factor that decodes block c.
     [[nodiscard]] Result quantise(float* x, std::ptrdiff_t first, std::ptrdiff_t lines, float* scales = nullptr) {
         float *const encode = factors_.data(), *const decode = encode + blocks_;
         if (whole_) {

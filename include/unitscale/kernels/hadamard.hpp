@@ -66,8 +66,8 @@ void rotate_runs(const HadamardRotation& rotation, std::array<A, width>* runs) n
 
 #if UNITSCALE_X86
 
-/// `rotate_runs` for contiguous runs in place: element i of run r is x[r size + i]. Lane i of a round takes its own
-/// number, negative in the lanes of differences, and that of lane i ^ half: the sums of `rotate_runs`.
+/// `rotate_runs` for contiguous runs in place: element i of run r is x[r size + i]. In each round lane i adds two
+/// numbers: its own, negative where `rotate_runs` subtracts, and the number of lane i ^ half.
 /// v, negative in the lanes with a sign bit in `signs`.
 [[gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline __m512 flip_signs(__m512 v, __m512i signs) noexcept {
     return _mm512_castsi512_ps(_mm512_xor_si512(_mm512_castps_si512(v), signs));

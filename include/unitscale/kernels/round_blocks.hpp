@@ -64,9 +64,9 @@ struct RoundedBlocks {
 /// Quantises a matrix by blocks that share scales, after a rotation if there is one. Lines of the result are contiguous
 /// along the contracted dimension:
 ///   x [rows,columns]     y [rows,columns] where columns are contracted, else [columns,rows], transposed
-/// The numbers are those of `quantise_blocks`. With `options.tensor_apart` the tensor's factor is not in the numbers
-/// but returned: `tensor_factor` of two levels, or the scale of a tensor that has one. So the numbers of nvfp4 stay
-/// exact in bf16. An extreme factor, beyond 2^-60 or 2^60, is in the numbers all the same. A double is rounded to float
+/// `quantise_blocks` defines the numbers. With `options.tensor_apart` the tensor's factor is not in the numbers: it is
+/// returned. The factor is `tensor_factor` of two levels, or the scale of a tensor that has one scale. So the numbers
+/// of nvfp4 stay exact in bf16. A factor below 2^-60 or above 2^60 stays in the numbers. A double is rounded to float
 /// first. Stochastic rounding takes piece i of the stream for element i of y. The sign of a zero is not defined.
 /// `scales` [lines,blocks], if not null: y holds elements, and scales[l blocks + c] decodes block c of line l.
 /// Bits do not depend on the number of threads.

@@ -85,7 +85,7 @@ template <class T>
     });
 }
 
-/// Decodes elements [start, start + count) of an update. `value` is that of `load_exact_weights`.
+/// Decodes elements [start, start + count) of an update. `value`: as in `load_exact_weights`.
 template <class T>
 [[gnu::noinline]] void load_update_chunk(const StoredUpdate<T>& update, std::ptrdiff_t start, std::ptrdiff_t count,
                                          UpdateChunk<Accum<T>>& c) {

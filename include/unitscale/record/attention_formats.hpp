@@ -14,8 +14,8 @@
 #include <cstdint>
 #include <utility>
 
-// Attention whose products round their operands, for `attention` and `cached_attention`. The bits are those of ops of
-// the library, under a recipe whose `matmul` products have the same formats:
+// Attention with products that round their operands, for `attention` and `cached_attention`. It has the bits of these
+// ops, under a recipe with the same formats for products of kind `matmul`:
 //   s = matmul(q [B,G,H/G T,d], k^T [B,G,d,S])       the rows of the H/G heads that share a k stand below each other
 //   p = softmax(select(seen, s, -infinity), m / d)   seen: true, or where a causal query sees the key
 //   y = matmul(p, v [B,G,S,d])
@@ -56,7 +56,7 @@ struct AttentionFactors {
     double dlogits = 1.0;  ///< ideal factor of the gradient of plain logits
 };
 
-/// `scales`: s_q s_k. `size`: the measured size of the data of q, times that of k; 1 if it is not measured.
+/// `scales`: s_q s_k. `size`: the measured size of q's data times the measured size of k's data; 1 if not measured.
 template <class T>
 [[nodiscard]] AttentionFactors attention_factors(const Tape<T>& tape, Site site, const AttentionSizes& sizes,
                                                  double scales, double size) {

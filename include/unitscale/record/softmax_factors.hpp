@@ -34,7 +34,7 @@ enum class SoftmaxRule { fitted, flat };
     return 1.0 / logint(1.0 / (1.0 + 4.0 * static_cast<double>(head_size) / (m * m)), std::sqrt(c / s), 1.0);
 }
 
-/// The ideal factor of the gradients of q and k relative to that of the value: see `attention`.
+/// The ideal factor of the gradients of q and k, over the value's factor: see `attention`.
 [[nodiscard]] inline double attention_logit_factor(double m, std::size_t head_size) noexcept {
     const double logit = m / std::sqrt(static_cast<double>(head_size)), a = 1.0 / (1.0 + 4.0 / (logit * logit));
     return std::pow(logit, a / 2.0 - 1.0);

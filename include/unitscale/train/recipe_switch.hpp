@@ -236,7 +236,7 @@ template <class T, class Optimiser>
 /// Moments are rounded to their formats, and positive second moments stay positive. Rounding follows `recipe.storage`.
 /// A switch to the first recipe itself changes no bit of the steps that follow, with two exceptions.
 /// The loss scale begins at its initial value, and `delayed` scales begin without past magnitudes.
-/// Errors, before anything is changed: those of check_recipe_switch; parameters with other names, shapes or facts;
+/// Errors, before anything is changed: the errors of check_recipe_switch; parameters with other names, shapes or facts;
 /// state of another optimiser; a finite weight that is infinite in T. Test: tests/train/recipe_switch_test.cpp
 template <class T, class Optimiser>
 void enter_recipe(const CarriedRun<Accum<T>>& carried, const RunParts<T, Optimiser>& run, const Recipe& recipe) {
