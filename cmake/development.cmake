@@ -13,6 +13,17 @@ if(UNITSCALE_HAS_VECT_COST_MODEL)
   list(APPEND UNITSCALE_FAST_BUILD $<$<CONFIG:Release>:-fvect-cost-model=dynamic>)
 endif()
 
+# Code with little arithmetic: -O1 builds in half the time of -O2, and under sanitizers -O0 in half the time of -O1.
+set(UNITSCALE_LIGHT_BUILD $<$<CONFIG:Release>:-O1>)
+if(UNITSCALE_SANITIZE)
+  set(UNITSCALE_LIGHT_BUILD -O0)
+endif()
+
+# Sanitizers' checks of addresses are calls rather than code in place: a build takes two thirds of the time.
+set(UNITSCALE_SANITIZER_CALLS
+    $<$<CXX_COMPILER_ID:GNU>:--param=asan-instrumentation-with-call-threshold=0>
+    $<$<CXX_COMPILER_ID:Clang>:SHELL:-mllvm\ -asan-instrumentation-with-call-threshold=0>)
+
 # unitscale_program(<target> [NO_NATIVE]): links the library and adds warnings, sanitizers and -march=native.
 function(unitscale_program target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "NO_NATIVE" "" "")
@@ -27,7 +38,7 @@ function(unitscale_program target)
   set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF)
   if(UNITSCALE_SANITIZE)
     target_compile_options(${target} PRIVATE -fsanitize=${UNITSCALE_SANITIZE} -fno-sanitize-recover=all
-                                             -fno-omit-frame-pointer)
+                                             -fno-omit-frame-pointer ${UNITSCALE_SANITIZER_CALLS})
     # Sanitizers keep optimisers from their usual analysis. GCC then warns of uninitialised variables where there are
     # none, and Clang of loops that it does not vectorise.
     target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>
@@ -62,7 +73,7 @@ if(nlohmann_json_FOUND)
   add_library(unitscale_experiments STATIC EXCLUDE_FROM_ALL ${experiments})
   unitscale_program(unitscale_experiments)
   # Little of it is arithmetic, because unitscale_compiled holds the ops.
-  target_compile_options(unitscale_experiments PRIVATE $<$<CONFIG:Release>:-O1>)
+  target_compile_options(unitscale_experiments PRIVATE ${UNITSCALE_LIGHT_BUILD})
   target_include_directories(unitscale_experiments PUBLIC "${PROJECT_SOURCE_DIR}/examples")
   target_link_libraries(unitscale_experiments PUBLIC unitscale::compiled nlohmann_json::nlohmann_json)
 endif()

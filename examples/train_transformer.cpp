@@ -58,6 +58,12 @@ int main(int argc, char** argv) {
         ->capture_default_str();
     app.add_option("--set", options.set,
                    "a field of the recipe, key=value, such as matmul.gradient=e5m2fnuz; may be repeated");
+    app.add_option("--switch-at", options.switch_at,
+                   "steps that are taken with --recipe; from the next step on --switch-to holds");
+    app.add_option(
+        "--switch-to", options.switch_to,
+        "recipe of the steps after --switch-at, of equal scaling and parametrisation: a name or a JSON file; "
+        "--set and the default of --lr are the first recipe's");
     app.add_flag("--list-recipes", list, "print the known recipes and stop");
     app.add_option("--model", options.model, "gpt (learned positions, gelu) or llama (rotary positions, gated silu)")
         ->capture_default_str();
@@ -101,9 +107,9 @@ int main(int argc, char** argv) {
     app.add_flag("--print-parameters", parameters_only,
                  "print every parameter's initial values, multiplier and learning rate of the next step, and stop");
     app.add_flag("--quiet", options.quiet, "print the result line only");
-    examples::require_not_negative(
-        app, {"--width", "--depth", "--heads", "--head-size", "--kv-heads", "--seq", "--batch", "--steps", "--warmup",
-              "--micro-batches", "--seed", "--threads", "--save-every", "--eval-every", "--sample", "--top-k"});
+    examples::require_not_negative(app, {"--width", "--depth", "--heads", "--head-size", "--kv-heads", "--seq",
+                                         "--batch", "--steps", "--warmup", "--switch-at", "--micro-batches", "--seed",
+                                         "--threads", "--save-every", "--eval-every", "--sample", "--top-k"});
     return examples::run_program({"train_transformer", examples::one_model_too_large}, app, argc, argv, [&] {
         if (list) return list_recipes(), 0;
         if (audit_only) return audit(options);

@@ -9,7 +9,9 @@
 
 #include <unitscale/base/random.hpp>
 #include <unitscale/kernels/coding.hpp>
+#include <unitscale/kernels/round_blocks.hpp>
 #include <unitscale/products/operand.hpp>
+#include <unitscale/products/product.hpp>
 
 #include <benchmark/benchmark.h>
 
@@ -179,6 +181,34 @@ struct Field {
         if (isa == Isa::avx512) coded("e4m3 codes of b avx512", false, true, Isa::avx512, PairKernel::none);
         if (isa >= Isa::avx2) coded("e4m3 codes of b avx2", false, true, Isa::avx2, PairKernel::none);
 
+        // Blocks along k, quantised in every call.
+        const auto blocks = [&](const char* name, const BlockFormat& of_a, const BlockFormat& of_b) {
+            const bool apart = usable_pairs<float>(pairs, true, true) != PairKernel::none;
+            contenders.push_back({name, [=, this] {
+                                      const auto quantised = [&](const BlockFormat& format, const auto& from, auto& to,
+                                                                 bool along_rows, std::ptrdiff_t lines) {
+                                          const Contracted way = along_rows ? Contracted::rows : Contracted::columns;
+                                          const RoundedBlocks facts = round_blocks<float>(
+                                              execution, format, {.tensor_apart = apart}, {}, from.data(), to.data(),
+                                              along_rows ? p.k : lines, along_rows ? lines : p.k, way);
+                                          return QuantisedNumbers<float>{
+                                              {to.data(), p.k, 1}, facts.exact_in_bf16, facts.factor};
+                                      };
+                                      MatmulArguments<float> args = arguments(p, floats, true, {}, {});
+                                      args.a.numbers = quantised(of_a, floats.a, rounded.a, p.a_transposed, p.m);
+                                      args.b.numbers = quantised(of_b, floats.b, rounded.b, !p.b_transposed, p.n);
+                                      args.b.numbers->view = args.b.numbers->view.transposed();
+                                      matmul_with(isa, execution, args, pairs);
+                                  }});
+        };
+        if (p.batch == 1) {
+            BlockFormat mxfp8 = mxfp8_e4m3;
+            mxfp8.exponent = ExponentRounding::rceil;
+            blocks("mxfp8", mxfp8, mxfp8);
+            blocks("nvfp4", nvfp4, nvfp4_square);
+            blocks("fp8 tiles", fp8_tile, fp8_square);
+        }
+
         const auto product = arguments(p, rounded, true, {}, {});
         contenders.push_back({"two passes", [=, this] {
                                   quantise(e4m3, std::span<const float>(floats.a), std::span<float>(rounded.a));
@@ -266,6 +296,10 @@ constexpr Ratio ratios[] = {{"e4m3 scaled", "OpenBLAS", 1.8, of(Shape::square)},
                             {"e4m3 avx512", "Eigen avx512", 0.9, anywhere},
                             {"e4m3 avx2", "Eigen avx2", 0.9, anywhere},
                             {"e4m3 scaled", "two passes", 0, anywhere},
+                            {"mxfp8", "e4m3 scaled", 0.85, of(Shape::square) | of(Shape::layer)},
+                            {"nvfp4", "e4m3 scaled", 0.85, of(Shape::square) | of(Shape::layer)},
+                            {"fp8 tiles", "e4m3 scaled", 0, of(Shape::square) | of(Shape::layer)},
+                            {"mxfp8", "two passes", 0, of(Shape::square) | of(Shape::layer)},
                             {"e4m3 codes of b", "e4m3 scaled", 1.0, of(Shape::layer)},
                             {"e4m3 codes of a", "e4m3 scaled", 1.0, of(Shape::layer)},
                             {"e4m3 codes of both", "e4m3 scaled", 1.0, of(Shape::layer)},

@@ -9,7 +9,6 @@
 #include <unitscale/io/atomic_file.hpp>
 #include <unitscale/io/json_log.hpp>
 #include <unitscale/io/text.hpp>
-#include <unitscale/io/vocabulary.hpp>
 #include <unitscale/nn/decoder.hpp>
 #include <unitscale/nn/initialise.hpp>
 #include <unitscale/optim/adam.hpp>
@@ -23,6 +22,7 @@
 #include <unitscale/train/generate.hpp>
 #include <unitscale/train/parameter_table.hpp>
 #include <unitscale/train/precision_table.hpp>
+#include <unitscale/train/recipe_switch.hpp>
 #include <unitscale/train/saved_model.hpp>
 #include <unitscale/train/step.hpp>
 #include <unitscale/train/storage.hpp>
@@ -30,6 +30,7 @@
 #include "experiments/language_run_options.hpp"
 #include "experiments/progress.hpp"
 #include "experiments/resources.hpp"
+#include "experiments/run_parts.hpp"
 #include "experiments/words.hpp"
 
 #include <algorithm>
@@ -41,8 +42,10 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace unitscale::experiments {
@@ -50,19 +53,22 @@ namespace unitscale::experiments {
 /// Trains a character-level transformer on text with a recipe, evaluates it on the last tenth, and generates a sample.
 /// Reports to `out` (settings, precision table, evaluations) and draws progress on `progress`.
 /// T is the element type of the recipe's tape; `run_language` and its siblings select it.
+/// A run that switches its recipe has two parts, an object each (experiments/run_in_parts.hpp).
 /// Errors: the errors of the options, the data and the model, before any computation. RunFailed: the loss is no longer
 /// finite. Test: tests/experiments/language_run_test.cpp
 template <class T>
 class LanguageRun {
 public:
-    explicit LanguageRun(const LanguageRunOptions& options)
+    /// The part of the run. `before`: the first part, which a second one continues; without it a checkpoint does.
+    explicit LanguageRun(const LanguageRunOptions& options, RunPart part = RunPart::first,
+                         std::optional<SwitchedRun> before = {})
         : options_(checked(options)),
-          recipe_(recipe_of(options)),
-          text_(io::read_text(options.data)),
-          vocabulary_(text_),
-          tokens_(vocabulary_.encode(text_)),
-          parts_(train::split(tokens_, options.seq)),
-          model_(options.decoder(vocabulary_.size())),
+          recipes_(recipes_of(options)),
+          part_(part),
+          recipe_(part == RunPart::first ? recipes_.front() : recipes_.back()),
+          course_(before ? std::move(before->course) : RunCourse{}),
+          data_(course_.data ? course_.data : std::make_shared<const LanguageData>(options)),
+          model_(options.decoder(data_->vocabulary.size())),
           state_(options.seed),
           tape_(recipe_, state_, options.threads),
           optimiser_(model_.parameters(), {.beta1 = 0.9,
@@ -73,10 +79,13 @@ public:
                                            .parametrisation = recipe_.parametrisation_rule(),
                                            .storage = recipe_.storage,
                                            .pool = optimiser_memory_}),
-          scaler_(recipe_.loss_scaling) {
+          scaler_(recipe_.loss_scaling),
+          continues_(before.has_value()) {
         train::check_storage<T>("LanguageRun", recipe_);
-        if (!options.log.empty()) log_ = std::make_unique<io::JsonLog>(options.log, !options.resume.empty());
-        nn::initialise(model_.parameters(), recipe_, options.seed);
+        if (!options.log.empty() && !continues_)
+            course_.log = std::make_unique<io::JsonLog>(options.log, !options.resume.empty());
+        if (continues_) or_run_failed([&] { train::enter_recipe(before->carried, parts(), recipe_); });
+        else nn::initialise(model_.parameters(), recipe_, options.seed);
         schedule_ = {.peak = peak(), .steps = options.steps};
         if (!options.constant_rate) {
             schedule_.kind = optim::ScheduleKind::cosine;
@@ -85,17 +94,23 @@ public:
         schedule_.validate();
     }
 
+    [[nodiscard]] RunPart part() const noexcept { return part_; }
     [[nodiscard]] const Recipe& recipe() const noexcept { return recipe_; }
     [[nodiscard]] nn::Decoder<T>& model() noexcept { return model_; }
     [[nodiscard]] ScalingState& state() noexcept { return state_; }
     [[nodiscard]] Tape<T>& tape() noexcept { return tape_; }
-    [[nodiscard]] const train::Split& split() const noexcept { return parts_; }
+    [[nodiscard]] const train::Split& split() const noexcept { return data_->parts; }
+    /// The last step of this part.
+    [[nodiscard]] std::size_t last_step() const noexcept {
+        return part_ == RunPart::first ? options_.switch_at.value_or(options_.steps) : options_.steps;
+    }
 
     /// Fixes the forward factors before any other computation.
     void plan() { train::plan_factors(model_, tape_, first_batch(), options_.micro_batches); }
 
     /// Takes all steps without output and without an evaluation at the end. `watch` sees every completed step.
     void take_steps(const StepWatcher& watch) {
+        check_one_part();
         restore(stdout);
         Progress silent(stdout, options_.steps, true);
         train(stdout, silent, watch);
@@ -103,19 +118,8 @@ public:
 
     /// The settings, and the format of every product's operands, found by a dry step.
     [[nodiscard]] std::string description() {
-        plan();
-        static_cast<void>(train::evaluate(model_, tape_, parts_.validation, options_.seq, 1, 1));
-        return concatenate(
-            "recipe      ", recipe_.name, ": ", recipe_.description, "\nscaling     ", train::scaling_text(recipe_),
-            "\nstorage     ", train::storage_text(recipe_.storage), "\nparameters  ",
-            train::parametrisation_text(recipe_), "\nmodel       ", options_.model, ", width ", options_.width,
-            ", depth ", options_.depth, ", heads ", options_.head_count(), ", sequence ", options_.seq, "; ",
-            model_.parameter_count(), " parameters, vocabulary of ", vocabulary_.size(), " characters\ndata        ",
-            parts_.training.size(), " characters to train on, ", parts_.validation.size(), " to validate\ntraining    ",
-            options_.steps, " steps of ", options_.batch, " x ", options_.seq, " characters, peak learning rate ",
-            schedule_.peak, ", warm-up ", schedule_.warmup, " steps, Adam, seed ", options_.seed, ", ",
-            options_.threads, options_.threads == 1 ? " thread\n\n" : " threads\n\n", train::precision_table(state_),
-            "attention's own products and sums are never rounded\n");
+        return concatenate(settings_text(options_, recipes_, part_, *data_, model_.parameter_count(), schedule_), '\n',
+                           products_text());
     }
 
     /// The parametrisation's effect on every parameter, at the learning rate of the next step.
@@ -134,24 +138,42 @@ public:
     }
 
     /// Trains to the end. `watch` sees every completed step, before a checkpoint holds it.
+    /// Error: the run has another part.
     LanguageRunResult run(std::FILE* out, std::FILE* progress_stream, const StepWatcher& watch = {}) {
-        const Clock::time_point begin = Clock::now();
-        if (!options_.save.empty()) io::check_writable("checkpoint", options_.save);
-        restore(out);
-        if (!options_.quiet) std::fprintf(out, "%s\n", description().c_str());
+        check_one_part();
+        return run_part(out, progress_stream, watch);
+    }
 
-        LanguageRunResult result{.recipe = recipe_.name, .steps = options_.steps};
+    /// Trains to the end of this part. Only the last part fills the whole result.
+    LanguageRunResult run_part(std::FILE* out, std::FILE* progress_stream, const StepWatcher& watch = {}) {
+        if (!continues_) {
+            course_.begin = Clock::now();
+            if (!options_.save.empty()) io::check_writable("checkpoint", options_.save);
+            restore(out);
+        }
+        if (continues_ && !options_.quiet)
+            std::fprintf(out, "step %zu: switched from %s to %s\n\n%s\n%s\n", *options_.switch_at,
+                         recipes_.front().name.c_str(), recipe_.name.c_str(), recipe_text(recipe_).c_str(),
+                         products_text().c_str());
+        if (!continues_ && !options_.quiet) std::fprintf(out, "%s\n", description().c_str());
+
+        LanguageRunResult result{.recipe = recipes_.front().name,
+                                 .steps = options_.steps,
+                                 .switch_at = options_.switch_at.value_or(0),
+                                 .switch_to = options_.switch_at ? recipes_.back().name : ""};
         Progress progress(progress_stream, options_.steps, options_.quiet);
+        const bool last = last_step() == options_.steps;
         try {
             result.tokens_per_s = train(out, progress, watch);
-            result.step_bytes = tape_.pool()->peak_bytes();
-            result.valid_bpc = validate(options_.steps);
+            result.step_bytes = course_.step_bytes = std::max(course_.step_bytes, tape_.pool()->peak_bytes());
+            if (last) result.valid_bpc = validate(options_.steps);
         } catch (const RunFailed&) {
             progress.finish();
             throw;
         }
         progress.finish();
-        result.train_bpc = numbers_["tail_sum"] / static_cast<double>(tail_steps());
+        if (!last) return result;
+        result.train_bpc = course_.numbers["tail_sum"] / static_cast<double>(tail_steps());
         result.skipped = scaler_.skipped();
         if (result.skipped > 0 && !options_.quiet)
             std::fprintf(out, "%zu of %zu steps were not taken: their loss scale was too large\n",
@@ -161,19 +183,26 @@ public:
         result.state_bytes = optimiser_memory_->live_bytes();
         if (options_.sample > 0) write_sample(result);
         result.peak_rss_mb = peak_resident_megabytes();
-        result.seconds = seconds_since(begin);
+        result.seconds = seconds_since(course_.begin);
         return result;
     }
 
+    /// Ends the first part. Only the result may be used afterwards.
+    [[nodiscard]] SwitchedRun leave() {
+        course_.data = data_;
+        return {std::move(course_), train::leave_recipe(parts(), recipe_)};
+    }
+
 private:
-    using Clock = std::chrono::steady_clock;
+    using Clock = RunCourse::Clock;
     static constexpr std::uint64_t most_skipped_steps = 50;  ///< in a row; more end the run
 
     static double seconds_since(Clock::time_point start) {
         return std::chrono::duration<double>(Clock::now() - start).count();
     }
     [[nodiscard]] std::size_t rows() const noexcept { return options_.batch / options_.micro_batches; }
-    [[nodiscard]] double peak() const noexcept { return options_.lr.value_or(recipe_.learning_rate); }
+    /// The schedule of both parts follows the first recipe.
+    [[nodiscard]] double peak() const noexcept { return options_.lr.value_or(recipes_.front().learning_rate); }
     /// The steps of the last tenth. Their mean is the training loss of the run.
     [[nodiscard]] std::size_t tail_steps() const noexcept { return std::max<std::size_t>(options_.steps / 10, 1); }
     [[nodiscard]] RandomKey data_key() const noexcept { return {options_.seed, hash_name("data")}; }
@@ -181,23 +210,35 @@ private:
 
     [[nodiscard]] train::Batch first_batch() const {
         train::Batch batch = train::make_batch(rows(), options_.seq);
-        train::fill_random(batch, parts_.training, data_key(), 1, 0);
+        train::fill_random(batch, split().training, data_key(), 1, 0);
         return batch;
     }
 
-    /// Takes all remaining steps. Returns tokens per second, without evaluations.
+    void check_one_part() const {
+        check(!options_.switch_at, "LanguageRun: a run with a switch of recipes has two parts; see run_in_parts");
+    }
+
+    /// The format of every product's operands, found by a dry step.
+    [[nodiscard]] std::string products_text() {
+        plan();
+        static_cast<void>(train::evaluate(model_, tape_, split().validation, options_.seq, 1, 1));
+        return train::precision_table(state_) + "attention's products without a line here are not rounded\n";
+    }
+
+    /// Takes all remaining steps of this part. Returns tokens per second, without evaluations.
     double train(std::FILE* out, Progress& progress, const StepWatcher& watch) {
         std::vector<train::Batch> batches;
         for (std::size_t i = 0; i < options_.micro_batches; ++i)
             batches.push_back(train::make_batch(rows(), options_.seq));
-        double &tail_sum = numbers_["tail_sum"], &smooth = numbers_["smooth"];
-        double seconds = 0.0, speed = 0.0;
-        const std::size_t done = state_.step();
-        for (std::size_t step = done + 1; step <= options_.steps; ++step) {
+        double &tail_sum = course_.numbers["tail_sum"], &smooth = course_.numbers["smooth"];
+        double &seconds = course_.seconds, speed = 0.0;
+        const std::size_t done = course_.done;
+        for (std::size_t step = state_.step() + 1; step <= last_step(); ++step) {
             const Clock::time_point begin = Clock::now();
             for (std::size_t i = 0; i < batches.size(); ++i)
-                train::fill_random(batches[i], parts_.training, data_key(), step, i * rows());
+                train::fill_random(batches[i], split().training, data_key(), step, i * rows());
             LanguageStep now{.step = step, .learning_rate = schedule_.at(step)};
+            if (continues_ && step == *options_.switch_at + 1) now.switched_to = recipe_.name;
             if (scales_loss()) now.loss_scale = scaler_.scale();
             train::StepResult result;
             do {
@@ -221,13 +262,12 @@ private:
                     std::fprintf(out, "step %zu: %.4f bits/char on part of the validation text\n", step,
                                  *now.valid_bpc_part);
             }
-            if (log_) or_run_failed([&] { log_->write(now.json()); });
+            if (course_.log) or_run_failed([&] { course_.log->write(now.json()); });
             progress.update(step, smooth, speed,
                             seconds / static_cast<double>(step - done) * static_cast<double>(options_.steps - step));
             if (watch) watch(now, state_);
             const bool due = step == options_.steps || (options_.save_every > 0 && step % options_.save_every == 0);
-            if (due && !options_.save.empty())
-                or_run_failed([&] { train::save_run(options_.save, parts(), recipe_, numbers_, texts()); });
+            if (due && !options_.save.empty()) or_run_failed([&] { save(); });
         }
         return speed;
     }
@@ -243,7 +283,7 @@ private:
 
     /// Bits per character on the validation text, or on at most `most` windows of it. Diverged: not finite.
     double validate(std::size_t step, std::size_t most = std::numeric_limits<std::size_t>::max()) {
-        const double valid = train::evaluate(model_, tape_, parts_.validation, options_.seq, options_.batch, most);
+        const double valid = train::evaluate(model_, tape_, split().validation, options_.seq, options_.batch, most);
         if (!std::isfinite(valid))
             throw Diverged(concatenate("train: the validation loss is ", valid, " after step ", step,
                                        "; try a lower --lr (it is ", schedule_.peak, ")"));
@@ -251,14 +291,14 @@ private:
     }
 
     void write_sample(LanguageRunResult& result) {
-        const auto prompt = parts_.validation.first(std::max<std::size_t>(options_.seq / 2, 1));
-        result.sample = vocabulary_.decode(train::generate(model_, tape_, prompt,
-                                                           {.tokens = options_.sample,
-                                                            .temperature = options_.temperature,
-                                                            .top_k = options_.top_k,
-                                                            .seed = options_.seed}));
-        result.words = count_known_words(result.sample,
-                                         io::encode_utf8(std::u32string_view(text_).substr(0, parts_.training.size())));
+        const auto prompt = split().validation.first(std::max<std::size_t>(options_.seq / 2, 1));
+        result.sample = data_->vocabulary.decode(train::generate(model_, tape_, prompt,
+                                                                 {.tokens = options_.sample,
+                                                                  .temperature = options_.temperature,
+                                                                  .top_k = options_.top_k,
+                                                                  .seed = options_.seed}));
+        const auto seen = std::u32string_view(data_->text).substr(0, split().training.size());
+        result.words = count_known_words(result.sample, io::encode_utf8(seen));
     }
 
     [[nodiscard]] train::RunParts<T, optim::Adam<T>> parts() {
@@ -266,8 +306,14 @@ private:
     }
     /// The texts that a checkpoint must agree with.
     [[nodiscard]] std::map<std::string, std::string> texts() const {
-        return {{"vocabulary", io::encode_utf8(vocabulary_.characters())},
+        return {{"vocabulary", io::encode_utf8(data_->vocabulary.characters())},
                 {"model", train::decoder_to_json(model_.config()).dump()}};
+    }
+
+    void save() {
+        auto all = texts();
+        if (options_.switch_at) all["switch"] = switch_text(options_, recipes_);
+        train::save_run(options_.save, parts(), recipe_, course_.numbers, all);
     }
 
     /// Restores the state of --resume or the weights of --weights.
@@ -278,21 +324,25 @@ private:
                  train::load_weights(options_.weights, model_.parameters(), recipe_.scaling != Scaling::propagate))
                 std::fprintf(out, "%s\n", note.c_str());
         if (options_.resume.empty()) {
-            numbers_ = {{"seed", seed}, {"tail_sum", 0.0}, {"smooth", 0.0}};
+            course_.numbers = {{"seed", seed}, {"tail_sum", 0.0}, {"smooth", 0.0}};
             return;
         }
-        numbers_ = train::load_run(options_.resume, parts(), texts());
+        check_resumed_switch(options_, recipes_);
+        course_.numbers = train::load_run(options_.resume, parts(), texts());
         check(state_.step() <= options_.steps, "--resume: ", options_.resume, " is at step ", state_.step(),
               ", after the run's ", options_.steps, " steps");
-        check(numbers_["seed"] == seed, "--resume: ", options_.resume, " was trained with --seed ", numbers_["seed"],
-              ", not ", options_.seed);
+        const double saved = course_.numbers["seed"];
+        check(saved == seed, "--resume: ", options_.resume, " was trained with --seed ", saved, ", not ",
+              options_.seed);
+        course_.done = state_.step();
     }
 
-    /// An Error while writing (a full disk) becomes RunFailed: the arguments are not its cause.
+    /// An Error during the run (a full disk, a weight too large for the second recipe) becomes RunFailed: the arguments
+    /// are not its cause.
     template <class F>
-    static void or_run_failed(F&& write) {
+    static void or_run_failed(F&& act) {
         try {
-            write();
+            act();
         } catch (const Error& error) {
             throw RunFailed(error.what());
         }
@@ -304,30 +354,29 @@ private:
     }
 
     LanguageRunOptions options_;
+    std::vector<Recipe> recipes_;
+    RunPart part_;
     Recipe recipe_;
-    std::u32string text_;
-    io::CharacterVocabulary vocabulary_;
-    std::vector<std::int32_t> tokens_;
-    train::Split parts_;
+    RunCourse course_;
+    std::shared_ptr<const LanguageData> data_;
     nn::Decoder<T> model_;
     ScalingState state_;
     Tape<T> tape_;
     std::shared_ptr<MemoryPool> optimiser_memory_ = std::make_shared<MemoryPool>();
     optim::Adam<T> optimiser_;
     optim::LossScaler scaler_;
-    std::unique_ptr<io::JsonLog> log_{};
     optim::Schedule schedule_{};
-    std::map<std::string, double> numbers_{};  ///< kept in checkpoints: running sums and the seed
+    bool continues_;  ///< the first part was made by this process
 };
 
-/// `LanguageRun<T>::run` for the element type T that the options' recipe asks for.
+/// `run_in_parts`, for the element types T that the options' recipes ask for.
 LanguageRunResult run_language(const LanguageRunOptions& options, std::FILE* out, std::FILE* progress,
                                const StepWatcher& watch = {});
-/// `LanguageRun<T>::description`, for T as in `run_language`.
+/// `LanguageRun<T>::description` of the next step's part, for its T.
 [[nodiscard]] std::string describe_language(const LanguageRunOptions& options);
-/// `LanguageRun<T>::parameters`, for T as in `run_language`.
+/// `LanguageRun<T>::parameters` of the next step's part, for its T.
 [[nodiscard]] std::string parameters_of_language(const LanguageRunOptions& options);
-/// `LanguageRun<T>::audit`, for T as in `run_language`.
+/// `LanguageRun<T>::audit` of the first step, for the first recipe's T.
 [[nodiscard]] analysis::Audit audit_language(const LanguageRunOptions& options);
 
 // Compiled once for each element type of recipes: run_<type>.cpp.

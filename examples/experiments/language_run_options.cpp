@@ -63,6 +63,11 @@ void LanguageRunOptions::validate() const {
           "; expected 0 or more");
     check(std::isfinite(temperature) && temperature >= 0.0, "--temperature: is ", temperature, "; expected 0 or more");
     check(save_every == 0 || !save.empty(), "--save-every: is ", save_every, ", but --save names no file");
+    check(!switch_at || !switch_to.empty(), "--switch-at: is ", switch_at.value_or(0),
+          ", but --switch-to names no recipe");
+    check(switch_at || switch_to.empty(), "--switch-to: is ", switch_to, ", but --switch-at names no step");
+    check(!switch_at || (*switch_at >= 1 && *switch_at < steps), "--switch-at: is ", switch_at.value_or(0),
+          "; expected at least 1, and less than the run's ", steps, " steps");
     check(resume.empty() || weights.empty(), "--weights: --resume brings weights of its own; give one of the two");
     check(top_k <= most, "--top-k: is ", top_k, "; expected at most ", most);
 }
@@ -70,15 +75,18 @@ void LanguageRunOptions::validate() const {
 Recipe recipe_of(const LanguageRunOptions& options) {
     Recipe recipe = io::load_recipe(options.recipe);
     for (const std::string& assignment : options.set) recipe = io::override_recipe(recipe, assignment);
-    if (options.to_infinity)
-        for (ProductRule& rule : recipe.products) {
-            for (auto* operand : {&rule.formats.activation, &rule.formats.weight, &rule.formats.gradient})
-                if (*operand) (*operand)->overflow = Overflow::to_infinity;
-            for (auto& slot : rule.formats.slots)
-                if (slot && slot->element) slot->element->overflow = Overflow::to_infinity;
-        }
+    if (options.to_infinity) overflow_to_infinity(recipe);
     check_recipe(recipe);
     return recipe;
+}
+
+void overflow_to_infinity(Recipe& recipe) {
+    for (ProductRule& rule : recipe.products) {
+        for (auto* operand : {&rule.formats.activation, &rule.formats.weight, &rule.formats.gradient})
+            if (*operand) (*operand)->overflow = Overflow::to_infinity;
+        for (auto& slot : rule.formats.slots)
+            if (slot && slot->element) slot->element->overflow = Overflow::to_infinity;
+    }
 }
 
 nlohmann::ordered_json LanguageStep::json() const {
@@ -87,17 +95,19 @@ nlohmann::ordered_json LanguageStep::json() const {
     if (gradient_norm) json["gradient_norm"] = *gradient_norm;
     if (loss_scale) json["loss_scale"] = *loss_scale;
     if (loss_scale) json["skipped"] = skipped;
+    if (switched_to) json["switched_to"] = *switched_to;
     if (valid_bpc_part) json["valid_bpc_part"] = *valid_bpc_part;
     return json;
 }
 
 std::string LanguageRunResult::line() const {
-    char text[256];
-    std::snprintf(
-        text, sizeof text,
-        "result recipe=%s steps=%zu train_bpc=%.4f valid_bpc=%.4f tokens_per_s=%.0f peak_rss_mb=%.0f seconds=%.1f",
-        recipe.c_str(), steps, train_bpc, valid_bpc, tokens_per_s, peak_rss_mb, seconds);
-    return text;
+    char numbers[192];
+    std::snprintf(numbers, sizeof numbers,
+                  " steps=%zu train_bpc=%.4f valid_bpc=%.4f tokens_per_s=%.0f peak_rss_mb=%.0f seconds=%.1f", steps,
+                  train_bpc, valid_bpc, tokens_per_s, peak_rss_mb, seconds);
+    std::string text = concatenate("result recipe=", recipe);
+    if (switch_at > 0) text += concatenate(" switch_at=", switch_at, " switch_to=", switch_to);
+    return text + numbers;
 }
 
 std::u32string read_training_text(const std::vector<std::filesystem::path>& data,

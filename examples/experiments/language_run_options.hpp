@@ -49,6 +49,8 @@ struct LanguageRunOptions {
     std::vector<std::filesystem::path> data{};  ///< files or folders of UTF-8 text
     std::string recipe = "unit-fp8";            ///< a known recipe's name, or a JSON file (io/json_recipe.hpp)
     std::vector<std::string> set{};             ///< fields of the recipe, key=value
+    std::optional<std::size_t> switch_at{};     ///< steps that are taken with `recipe`; empty: all
+    std::string switch_to{};                    ///< recipe of the other steps, as `recipe`; `set` does not change it
     std::string model = "gpt";  ///< gpt: learned positions, gelu; llama: rotary positions, gated silu (nn/llama.hpp)
     std::size_t width = 128, depth = 4, heads = 2, seq = 128, batch = 16, steps = 500;
     std::size_t head_size = 0;   ///< 0: width / heads; else heads is width / head_size
@@ -91,8 +93,11 @@ struct LanguageRunOptions {
 [[nodiscard]] std::u32string read_training_text(const std::vector<std::filesystem::path>& data,
                                                 const std::vector<std::size_t>& lengths);
 
-/// The recipe that the options name, with their changes. Errors: the errors of io/json_recipe.hpp.
+/// The recipe that the options name, with their changes: of the first step. Errors: the errors of io/json_recipe.hpp.
 [[nodiscard]] Recipe recipe_of(const LanguageRunOptions& options);
+
+/// Operands of the recipe's products that exceed their format become infinite.
+void overflow_to_infinity(Recipe& recipe);
 
 /// A training step as logged. Losses in bits per character.
 struct LanguageStep {
@@ -104,7 +109,8 @@ struct LanguageStep {
         gradient_norm{};                 ///< before clipping; empty unless gradients are clipped or the loss is scaled
     std::optional<double> loss_scale{};  ///< of this step, where the recipe scales the loss
     std::uint64_t skipped = 0;           ///< skipped steps up to and including this one
-    std::optional<double> valid_bpc_part{};  ///< on part of the validation text; empty where no evaluation was due
+    std::optional<std::string> switched_to{};  ///< the recipe, in the first step after a switch
+    std::optional<double> valid_bpc_part{};    ///< on part of the validation text; empty where no evaluation was due
 
     [[nodiscard]] nlohmann::ordered_json json() const;
 };
@@ -116,6 +122,8 @@ using StepWatcher = std::function<void(const LanguageStep&, const ScalingState&)
 struct LanguageRunResult {
     std::string recipe{};
     std::size_t steps = 0;
+    std::size_t switch_at = 0;  ///< steps with `recipe`, if the run has switched; else 0
+    std::string switch_to{};    ///< the recipe of the other steps
     double train_bpc = 0.0;     ///< mean over the last tenth of the steps
     double valid_bpc = 0.0;     ///< over the whole validation part, at the end
     double tokens_per_s = 0.0;  ///< training steps only, without evaluation

@@ -7,15 +7,16 @@
 #include <unitscale/io/atomic_file.hpp>
 #include <unitscale/report/html_report.hpp>
 #include <unitscale/report/json_lines.hpp>
-#include <unitscale/train/storage.hpp>
 
 #include "experiments/language_run.hpp"
+#include "experiments/run_in_parts.hpp"
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <optional>
-#include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace unitscale::experiments {
 
@@ -44,24 +45,30 @@ void ScaleReportOptions::validate() const {
 }
 
 LanguageRunResult run_tracked(const LanguageRunOptions& options, const TrackingOptions& tracking, std::FILE* text,
-                              std::FILE* progress, TrackedRun& seen) {
-    return train::with_storage(recipe_of(options), [&]<class T>(std::type_identity<T>) {
-        LanguageRun<T> run(options);
-        analysis::Tracker<T> tracker(tracker_options(tracking, options, run.recipe()));
-        run.tape().set_observer(&tracker);
-        const auto finish = [&] {
-            seen.track = tracker.finish();
-            seen.critical = train::critical_products(seen.track, run.state());
-        };
-        try {
-            LanguageRunResult result = run.run(text, progress);
-            finish();
-            return result;
-        } catch (const RunFailed&) {
-            finish();
-            throw;
-        }
-    });
+                              std::FILE* progress, std::vector<TrackedRun>& seen) {
+    return run_in_parts(options, text, progress, {},
+                        [&]<class T>(LanguageRun<T>& run, const std::function<void()>& take) {
+                            analysis::TrackerOptions how = tracker_options(tracking, options, run.recipe());
+                            how.name = part_name(options, run.recipe(), run.part());
+                            how.last_step = run.last_step();
+                            analysis::Tracker<T> tracker(how);
+                            run.tape().set_observer(&tracker);
+                            const auto finish = [&] {
+                                run.tape().set_observer(nullptr);
+                                // A run that is resumed at its switch takes no step of the first part.
+                                if (run.last_step() < options.steps && tracker.track().tensors.empty()) return;
+                                TrackedRun& part = seen.emplace_back();
+                                part.track = tracker.finish();
+                                part.critical = train::critical_products(part.track, run.state());
+                            };
+                            try {
+                                take();
+                            } catch (const RunFailed&) {
+                                finish();
+                                throw;
+                            }
+                            finish();
+                        });
 }
 
 void scale_report(const ScaleReportOptions& options, std::FILE* text) {
@@ -75,12 +82,13 @@ void scale_report(const ScaleReportOptions& options, std::FILE* text) {
         run_options.eval_every = 0;
         run_options.log.clear();
         run_options.lr = options.rate_factor * options.run.lr.value_or(find_recipe(name).learning_rate);
-        TrackedRun seen;
+        std::vector<TrackedRun> parts;
         try {
-            std::fprintf(text, "%s\n", run_tracked(run_options, options.tracking, text, text, seen).line().c_str());
+            std::fprintf(text, "%s\n", run_tracked(run_options, options.tracking, text, text, parts).line().c_str());
         } catch (const RunFailed& failure) {
             std::fprintf(text, "recipe=%s ended early: %s\n", name.c_str(), failure.what());
         }
+        TrackedRun& seen = parts.front();
         std::fputs(train::critical_table(seen.critical).c_str(), text);
         const analysis::Track& track = tracks.emplace_back(std::move(seen.track));
         if (track.non_finite)
@@ -98,11 +106,15 @@ LanguageRunResult run_and_report(const LanguageRunOptions& options, const std::s
                                  std::FILE* progress) {
     if (page.empty()) return run_language(options, text, progress);
     io::check_writable("--report", page);
-    TrackedRun seen;
+    std::vector<TrackedRun> seen;
     const auto write = [&] {
-        if (!options.quiet && !seen.critical.empty())
-            std::fprintf(text, "%s\n", train::critical_table(seen.critical).c_str());
-        report::write_html_report(page, {&seen.track, 1}, "Scales of a transformer in training");
+        std::vector<analysis::Track> tracks;
+        for (TrackedRun& part : seen) {
+            if (!options.quiet && !part.critical.empty())
+                std::fprintf(text, "%s\n", train::critical_table(part.critical).c_str());
+            tracks.push_back(std::move(part.track));
+        }
+        report::write_html_report(page, tracks, "Scales of a transformer in training");
     };
     try {
         LanguageRunResult result = run_tracked(options, {}, text, progress, seen);

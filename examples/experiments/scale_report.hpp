@@ -40,15 +40,16 @@ struct ScaleReportOptions {
     void validate() const;
 };
 
-/// The observations of a tracked run, kept even if the run fails.
+/// The observations of a tracked run, or of one of its parts, kept even if the run fails.
 struct TrackedRun {
     analysis::Track track{};
     std::vector<train::CriticalProduct> critical{};
 };
 
-/// `run_language` with a tracker. `seen` is filled even if the run fails.
+/// `run_language` with a tracker for each part. `seen` is filled even if the run fails: an entry for each part that has
+/// taken a step.
 LanguageRunResult run_tracked(const LanguageRunOptions& options, const TrackingOptions& tracking, std::FILE* text,
-                              std::FILE* progress, TrackedRun& seen);
+                              std::FILE* progress, std::vector<TrackedRun>& seen);
 
 /// Trains under every recipe, writes one page about all runs, and prints the end of each run to `text`.
 /// A run ends early when its loss is no longer finite; the page explains the failure.
@@ -57,6 +58,7 @@ LanguageRunResult run_tracked(const LanguageRunOptions& options, const TrackingO
 void scale_report(const ScaleReportOptions& options, std::FILE* text);
 
 /// Trains one run and writes a page about the scale of every tensor to `page`, even if the run fails. Empty: no page.
+/// After a switch of recipes the page shows both parts, side by side.
 /// Error: the page cannot be written, found before any computation.
 [[nodiscard]] LanguageRunResult run_and_report(const LanguageRunOptions& options, const std::string& page,
                                                std::FILE* text, std::FILE* progress);

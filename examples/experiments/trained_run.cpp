@@ -30,13 +30,14 @@ std::string first_bad_value(LanguageRunOptions options) {
     options.save.clear();
     options.resume.clear();
     options.save_every = options.eval_every = 0;
-    TrackedRun seen;
+    std::vector<TrackedRun> seen;
     try {
         static_cast<void>(run_tracked(options, {.every = options.steps}, stdout, stdout, seen));
     } catch (const Diverged&) {
         // The track holds the value.
     }
-    return seen.track.non_finite ? analysis::explain(*seen.track.non_finite) : "";
+    const analysis::Track& track = seen.front().track;
+    return track.non_finite ? analysis::explain(*track.non_finite) : "";
 }
 
 /// Keeps the log of a run.
@@ -115,13 +116,15 @@ std::string failure_text(const RunFailed& failure) {
 
 nlohmann::ordered_json measured_biases(const ScalingState& state) {
     nlohmann::ordered_json biases;
-    for (const ScalingState::Product& product : state.products())
+    for (const ScalingState::Product& product : state.products()) {
+        if (product.kind == ProductKind::attention) continue;  // it keeps biases by operand, not by role
         for (const OperandRole role : {OperandRole::activation, OperandRole::weight, OperandRole::gradient}) {
             const ScaleRule& rule = product.formats.scale(role);
             const bool measured = rule.source == ScaleSource::amax || rule.source == ScaleSource::delayed;
             if (product.formats.of(role) && measured && rule.by_tensor())
                 biases[concatenate(state.path(product.site), '|', name(role))] = state.last_bias(product.site, role);
         }
+    }
     return biases;
 }
 

@@ -17,6 +17,7 @@
 #include <unitscale/formats/counts.hpp>
 #include <unitscale/formats/float_arithmetic.hpp>
 #include <unitscale/formats/format.hpp>
+#include <unitscale/formats/four_over_six.hpp>
 #include <unitscale/formats/int8.hpp>
 #include <unitscale/formats/minifloat.hpp>
 #include <unitscale/formats/nibbles.hpp>

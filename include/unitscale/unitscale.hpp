@@ -32,6 +32,7 @@
 #include <unitscale/formats/counts.hpp>
 #include <unitscale/formats/float_arithmetic.hpp>
 #include <unitscale/formats/format.hpp>
+#include <unitscale/formats/four_over_six.hpp>
 #include <unitscale/formats/int8.hpp>
 #include <unitscale/formats/minifloat.hpp>
 #include <unitscale/formats/nibbles.hpp>
@@ -61,6 +62,7 @@
 #include <unitscale/products/operand.hpp>
 #include <unitscale/products/few_rows.hpp>
 #include <unitscale/products/limited_kernels.hpp>
+#include <unitscale/products/limited_matmul.hpp>
 #include <unitscale/products/limited_rounding.hpp>
 #include <unitscale/products/limited_sums.hpp>
 #include <unitscale/products/micro_kernel.hpp>
@@ -76,7 +78,9 @@
 #include <unitscale/kernels/activations.hpp>
 #include <unitscale/kernels/amax.hpp>
 #include <unitscale/kernels/attention.hpp>
+#include <unitscale/kernels/attention_products.hpp>
 #include <unitscale/kernels/attention_rows.hpp>
+#include <unitscale/kernels/block_lines.hpp>
 #include <unitscale/kernels/broadcast.hpp>
 #include <unitscale/kernels/coding.hpp>
 #include <unitscale/kernels/conv1d.hpp>
@@ -127,6 +131,8 @@
 #include <unitscale/autograd/variable.hpp>
 
 #include <unitscale/record/arguments.hpp>
+#include <unitscale/record/attention_formats.hpp>
+#include <unitscale/record/attention_rounding.hpp>
 #include <unitscale/record/binary.hpp>
 #include <unitscale/record/conv1d_shape.hpp>
 #include <unitscale/record/factors.hpp>
@@ -136,6 +142,7 @@
 #include <unitscale/record/prepared_operand.hpp>
 #include <unitscale/record/reduced_axes.hpp>
 #include <unitscale/record/same_scale.hpp>
+#include <unitscale/record/softmax_factors.hpp>
 #include <unitscale/record/unary.hpp>
 
 #include <unitscale/ops/abs.hpp>

@@ -2,6 +2,7 @@
 #include <unitscale/analysis/gradient_zeros.hpp>
 
 #include <unitscale/autograd/tape.hpp>
+#include <unitscale/ops/attention.hpp>
 #include <unitscale/ops/linear.hpp>
 #include <unitscale/ops/mul.hpp>
 #include <unitscale/ops/sum.hpp>
@@ -104,6 +105,31 @@ TEST_CASE("gradient zeros: under `delayed` the bias comes from past steps, and c
     const Site site = model.state.products().front().site;
     CHECK(model.state.last_bias(site, OperandRole::gradient) == 3);
     CHECK(uncounted.state.last_bias(site, OperandRole::gradient) == 3);
+}
+
+TEST_CASE("gradient zeros: attention's output gradient, by the rule of dy in dp") {
+    const auto counted_in = [](const ScaleRule& rule, bool own) {
+        Recipe recipe;
+        ProductFormats formats;
+        if (own) formats.set(AttentionSlot::probability_gradient_dy, {Quantiser{.format = e5m2}, rule});
+        else formats = e5m2_gradients(rule);
+        recipe.products = {{.kind = ProductKind::attention, .formats = formats}};
+        ScalingState state;
+        Tape<float> tape(recipe, state);
+        GradientZeros<float> zeros(state, 1);
+        tape.set_observer(&zeros);
+        tape.begin_step();
+        const auto x = tape.input(Tensor<float>(Shape{1, 2, 2}, {1.0f, 2.0f, 3.0f, 4.0f}), true);
+        const auto factors = tape.input(Tensor<float>(Shape{1, 2, 2}, {0.0f, 0x1p-17f, 0x1.8p-17f, 1.0f}));
+        tape.backward(ops::sum(ops::mul(ops::attention(x, x, x, {}), factors)));
+        return zeros.counts().at("attention");
+    };
+    for (const bool own : {true, false}) {
+        CHECK(counted_in({}, own) == ZeroCount{4, 1, 2});
+        CHECK(counted_in({.source = ScaleSource::constant, .bias = -1}, own) == ZeroCount{4, 1, 3});
+        CHECK(counted_in({.source = ScaleSource::amax}, own) == ZeroCount{4, 1, 1});
+        CHECK(counted_in({.source = ScaleSource::delayed}, own) == ZeroCount{4, 1, 1});
+    }
 }
 
 TEST_CASE("gradient zeros: storage in FP16 loses elements below 2^-25") {

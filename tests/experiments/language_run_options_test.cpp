@@ -49,6 +49,13 @@ TEST_CASE("language run: invalid options are errors that name the option") {
     CHECK(message([](auto& o) { o.weight_decay = -0.5; }) == "--weight-decay: is -0.5; expected 0 or more");
     CHECK(message([](auto& o) { o.temperature = -1.0; }) == "--temperature: is -1; expected 0 or more");
     CHECK(message([](auto& o) { o.top_k = 2'000'000'000; }) == "--top-k: is 2000000000; expected at most 1000000000");
+    CHECK(message([](auto& o) { o.switch_at = 6; }) == "--switch-at: is 6, but --switch-to names no recipe");
+    CHECK(message([](auto& o) { o.switch_to = "bf16"; }) == "--switch-to: is bf16, but --switch-at names no step");
+    for (const std::size_t at : {0u, 12u, 13u})
+        CHECK(message([at](auto& o) { o.switch_at = at, o.switch_to = "bf16"; }) ==
+              concatenate("--switch-at: is ", at, "; expected at least 1, and less than the run's 12 steps"));
+    for (const std::size_t at : {1u, 11u})
+        CHECK(message([at](auto& o) { o.switch_at = at, o.switch_to = "bf16"; }) == "none");
     CHECK(message([](auto& o) {
               o.warmup = 0, o.lr = 0.1, o.micro_batches = 4, o.eval_every = 0, o.sample = 0, o.temperature = 0.0;
           }) == "none");
@@ -76,12 +83,16 @@ TEST_CASE("language run: a step as the log has it, and the line of a result") {
     step.gradient_norm = 0.5;
     step.loss_scale = 1024.0;
     step.skipped = 2;
+    step.switched_to = "bf16";
     step.valid_bpc_part = 4.0;
     CHECK(step.json().dump() ==
           R"({"step":3,"train_bpc":2.5,"learning_rate":0.25,"tokens_per_s":1000.0,"gradient_norm":0.5,)"
-          R"("loss_scale":1024.0,"skipped":2,"valid_bpc_part":4.0})");
+          R"("loss_scale":1024.0,"skipped":2,"switched_to":"bf16","valid_bpc_part":4.0})");
     CHECK(experiments::LanguageRunResult{
               .recipe = "fp16", .steps = 12, .train_bpc = 1.25, .valid_bpc = 2.0, .tokens_per_s = 10.0}
               .line() ==
           "result recipe=fp16 steps=12 train_bpc=1.2500 valid_bpc=2.0000 tokens_per_s=10 peak_rss_mb=0 seconds=0.0");
+    CHECK(experiments::LanguageRunResult{.recipe = "mxfp8", .steps = 12, .switch_at = 6, .switch_to = "bf16"}
+              .line()
+              .starts_with("result recipe=mxfp8 switch_at=6 switch_to=bf16 steps=12 train_bpc=0.0000 "));
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "experiments/scale_report.hpp"
+#include "experiments/language_run.hpp"
 #include "support/catch.hpp"
 #include "support/small_runs.hpp"
 #include "support/temporary_folder.hpp"
@@ -127,8 +128,10 @@ TEST_CASE("scale report: the tensors that u-µP keeps out of FP8 are tracked by 
     run.quiet = true;
     run.sample = 0;
     const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::tmpfile(), std::fclose);
-    experiments::TrackedRun seen;
-    static_cast<void>(experiments::run_tracked(run, {.every = 4}, file.get(), file.get(), seen));
+    std::vector<experiments::TrackedRun> parts;
+    static_cast<void>(experiments::run_tracked(run, {.every = 4}, file.get(), file.get(), parts));
+    REQUIRE(parts.size() == 1);
+    const experiments::TrackedRun& seen = parts.front();
     const analysis::Track& track = seen.track;
     const auto tensor = [&](const std::string& path, std::string_view op) {
         const auto found = std::find_if(
@@ -196,6 +199,49 @@ TEST_CASE("scale report: a named format tests every tensor, whatever rounds it")
     CHECK(data.at("runs").at(0).at("formats") == std::vector<std::string>{"e2m1", "fp32"});
     REQUIRE_FALSE(data.at("under").empty());
     for (const auto& worst : data.at("under")) CHECK(worst.at("pass") == "value");
+}
+
+TEST_CASE("scale report: a run that switches its recipe is tracked in two parts, on one page") {
+    const TemporaryFolder folder;
+    experiments::LanguageRunOptions run = small(folder).run;
+    run.recipe = "mxfp8";
+    run.switch_at = 5;
+    run.switch_to = "bf16";
+    run.quiet = true;
+    run.sample = 0;
+    const std::string page = (folder.path() / "page.html").string();
+    const test::File file = test::temporary_file();
+    static_cast<void>(experiments::run_and_report(run, page, file.get(), file.get()));
+    const nlohmann::json data = data_of(page);
+    REQUIRE(data.at("runs").size() == 2);
+    CHECK(data.at("runs").at(0).at("name") == "mxfp8 to step 5");
+    CHECK(data.at("runs").at(1).at("name") == "bf16 from step 6");
+    CHECK(data.at("runs").at(1).at("formats").at(0).at("name") == "bf16");
+
+    std::vector<experiments::TrackedRun> parts;
+    static_cast<void>(experiments::run_tracked(run, {.every = 4}, file.get(), file.get(), parts));
+    REQUIRE(parts.size() == 2);
+    const auto steps_of = [](const experiments::TrackedRun& part) {
+        std::vector<std::uint64_t> steps;
+        for (const analysis::TrackedStep& step : part.track.tensors.front().value.steps) steps.push_back(step.step);
+        return steps;
+    };
+    CHECK(steps_of(parts[0]) == std::vector<std::uint64_t>{1, 5});
+    CHECK(steps_of(parts[1]) == std::vector<std::uint64_t>{9, 12});
+
+    // Resumed at its switch, a run has no step of the first part to show.
+    run.save = (folder.path() / "run.safetensors").string();
+    run.save_every = 5;
+    struct CutOff {};
+    const auto cut_off = [](const experiments::LanguageStep& step, const ScalingState&) {
+        if (step.step == 6) throw CutOff{};
+    };
+    CHECK_THROWS_AS(experiments::run_language(run, file.get(), file.get(), cut_off), CutOff);
+    run.resume = run.save;
+    parts.clear();
+    static_cast<void>(experiments::run_tracked(run, {.every = 4}, file.get(), file.get(), parts));
+    REQUIRE(parts.size() == 1);
+    CHECK(parts.front().track.name == "bf16 from step 6");
 }
 
 TEST_CASE("scale report: bad input is one line, and no page is begun") {

@@ -128,6 +128,16 @@ TEST_CASE("json recipe: an operand of one product has a rule of its own, by name
           Quantiser{.format = e5m2, .rounding = Rounding::stochastic});
     CHECK(formats.rule(OperandSlot::input_gradient_w) == formats.rule(OperandSlot::forward_w));
     CHECK(recipe_to_json(recipe_from_json(recipe_to_json(recipe))) == recipe_to_json(recipe));
+    const Recipe drawn = override_recipe(recipe, "products.0.weight_gradient.rotation.signs=drawn");
+    CHECK(drawn.products[0].formats.rotation(OperandSlot::weight_gradient_x)->drawn);
+    CHECK(recipe_to_json(recipe_from_json(recipe_to_json(drawn))) == recipe_to_json(drawn));
+    CHECK_FALSE(override_recipe(drawn, "products.0.weight_gradient.rotation.signs=3735928559")
+                    .products[0]
+                    .formats.rotation(OperandSlot::weight_gradient_x)
+                    ->drawn);
+    CHECK_THROWS_WITH(override_recipe(recipe, "products.0.weight_gradient.rotation.signs=4294967296"),
+                      "recipe: products.0.weight_gradient.rotation.signs is 4294967296; expected 'drawn' or a whole "
+                      "number below 2^32");
 
     // Recipes without such operands are written as before, so that results files know them.
     CHECK_FALSE(recipe_to_json(find_recipe("fp8-amax"))["products"][0].contains("forward"));
@@ -149,10 +159,109 @@ TEST_CASE("json recipe: every part of nvfp4 is switched off by one or two assign
     const ProductFormats flat = with_all({"matmul.forward.w=null", "matmul.input_gradient.w=null"});
     CHECK(flat.rule(OperandSlot::forward_w) == OperandRule::in_blocks(nvfp4));
     CHECK(flat.rule(OperandSlot::input_gradient_w) == OperandRule::in_blocks(nvfp4));
+    // The last block is exempt; assignments leave it alone.
+    CHECK(nvfp4_recipe.products[1].pattern == "*block-1/*");
+    CHECK_FALSE(override_recipe(nvfp4_recipe, "matmul.gradient.rounding=nearest_even").products[1].formats.any());
+    CHECK_FALSE(override_recipe(nvfp4_recipe, "products.1.pattern=none")
+                    .formats(ProductKind::linear, "decoder/block0/up", "decoder/block-1/up") == ProductFormats{});
     // One field of an operand without a rule of its own: the other fields are its role's.
     const ProductFormats one = with_all({"matmul.forward.x.element.rounding=toward_zero"});
     CHECK(one.rule(OperandSlot::forward_x) == OperandRule::in_blocks(nvfp4, Rounding::toward_zero));
     CHECK(one.rule(OperandSlot::weight_gradient_x) == OperandRule::in_blocks(nvfp4));
+}
+
+TEST_CASE("json recipe: sums of a product have a name or fields") {
+    const Recipe tiles = find_recipe("fp8-tiles"), hopper = find_recipe("fp8-tiles-hopper");
+    CHECK(recipe_to_json(hopper)["products"][0]["forward"]["accumulate"] == "hopper_promoted");
+    CHECK_FALSE(recipe_to_json(tiles)["products"][0]["forward"].contains("accumulate"));
+    CHECK(override_recipe(tiles, "matmul.input_gradient.accumulate=blackwell").products[0].formats.accumulate[1] ==
+          blackwell_sums);
+    CHECK_FALSE(override_recipe(hopper, "matmul.forward.accumulate=null").products[0].formats.accumulate[0]);
+    const Recipe own =
+        override_recipe(tiles, R"(matmul.weight_gradient.accumulate={"sums": "bf16", "run_length": 64})");
+    CHECK(own.products[0].formats.accumulate[2] == Accumulate{.sums = bf16, .run_length = 64});
+    CHECK(recipe_to_json(recipe_from_json(recipe_to_json(own))) == recipe_to_json(own));
+    CHECK(override_recipe(own, "matmul.weight_gradient.accumulate.run_length=32").products[0].formats.accumulate[2] ==
+          Accumulate{.sums = bf16, .run_length = 32});
+    CHECK_THROWS_WITH(override_recipe(tiles, "matmul.forward.accumulate=ampere"),
+                      "recipe: products.0.forward.accumulate is \"ampere\"; expected one of hopper, hopper_promoted, "
+                      "blackwell, or an object");
+    CHECK_THROWS_WITH(override_recipe(tiles, R"(matmul.forward.accumulate={"sums": "e5m2"})"),
+                      "recipe: products.0.forward: accumulate.sums (e5m2) cannot hold its products: e4m3 times e4m3 "
+                      "reaches 200704; expected a largest number of at least that, or Overflow::saturate");
+    CHECK_THROWS_WITH(override_recipe(tiles, R"(matmul.forward.accumulate={"run_length": -2})"),
+                      "recipe: products.0.forward: accumulate.run_length (-2) must be a number of products, or 0 for "
+                      "no promotion");
+    CHECK_THROWS_WITH(
+        parsed(R"({"base": "fp32", "products": [{"kind": "matmul", "forward": {"accumulate": "hopper"}}]})"),
+        "recipe: products.0.forward.accumulate: is for linear layers and readouts");
+}
+
+TEST_CASE("json recipe: attention's operands, by role, by name and by fields, there and back") {
+    const Recipe recipe = parsed(R"({"base": "unit-fp8", "products": [{"kind": "linear", "activation": "e4m3"},
+        {"kind": "attention", "pattern": "*/block0/*", "activation": "e4m3", "gradient": "e5m2",
+         "activation_scale": {"source": "amax"},
+         "logits": {"q": "mxfp4"}, "query_gradient": {"ds": null, "k": "e2m3"}, "key_gradient": {"ds": "bf16"},
+         "output": {"p": {"element": {"rounding": "stochastic"}}}, "probability_gradient": {"v": "e3m2"},
+         "value_gradient": {"p": {"scale": {"margin": 2}}, "dy": "e4m3"}}]})");
+    using enum AttentionSlot;
+    REQUIRE(recipe.products.size() == 2);
+    CHECK(recipe.products[1].kind == ProductKind::attention);
+    const ProductFormats& formats = recipe.products[1].formats;
+    const ScaleRule amax{.source = ScaleSource::amax};
+    CHECK(formats.attention.size() == 7);
+    CHECK(formats.rule(logits_q) == OperandRule::in_blocks(mxfp4));
+    CHECK(formats.rule(logits_k) == OperandRule{Quantiser{.format = e4m3}, amax});
+    CHECK(formats.rule(query_gradient_ds) == OperandRule{Quantiser{.format = e5m2}});
+    CHECK(formats.rule(query_gradient_k) == OperandRule{Quantiser{.format = e2m3}});
+    CHECK(formats.rule(key_gradient_ds) == OperandRule{Quantiser{.format = bf16}});
+    CHECK(formats.rule(output_p) == OperandRule{Quantiser{.format = e4m3, .rounding = Rounding::stochastic}, amax});
+    CHECK(formats.rule(probability_gradient_v) == OperandRule{Quantiser{.format = e3m2}});
+    CHECK(formats.rule(value_gradient_p) ==
+          OperandRule{Quantiser{.format = e4m3}, {.source = ScaleSource::amax, .margin = 2}});
+    CHECK(formats.rule(value_gradient_dy) == OperandRule{Quantiser{.format = e4m3}});
+    const auto json = recipe_to_json(recipe);
+    CHECK(recipe_to_json(recipe_from_json(json)) == json);
+    CHECK(recipe_from_json(json).products[1].formats == formats);
+    CHECK_FALSE(json["products"][1].contains("forward"));
+    CHECK_FALSE(json["products"][0].contains("logits"));
+    // Recipes without attention are written as before, so that results files know them.
+    for (const Recipe& known : known_recipes())
+        CHECK(recipe_to_json(known).dump().find("attention\"") == std::string::npos);
+}
+
+TEST_CASE("json recipe: attention.X changes attention's rules, matmul.X all others") {
+    Recipe recipe = override_recipe(find_recipe("unit-fp8"), "attention.activation=e4m3");
+    recipe = override_recipe(recipe, "attention.output.p=e5m2");
+    recipe = override_recipe(recipe, "attention.gradient.rounding=stochastic");
+    recipe = override_recipe(recipe, "matmul.weight=e3m4");
+    REQUIRE(recipe.products.size() == 2);
+    CHECK(recipe.products[0].kind == ProductKind::linear);
+    CHECK(recipe.products[0].formats.weight == Quantiser{.format = e3m4});
+    CHECK(recipe.products[0].formats.gradient == Quantiser{.format = e5m2});
+    CHECK(recipe.products[1].kind == ProductKind::attention);
+    CHECK(recipe.products[1].pattern == "*");
+    CHECK(recipe.products[1].formats.activation == Quantiser{.format = e4m3});
+    CHECK(recipe.products[1].formats.gradient->rounding == Rounding::stochastic);
+    CHECK(recipe.products[1].formats.rule(AttentionSlot::output_p) == OperandRule{Quantiser{.format = e5m2}});
+    CHECK(override_recipe(recipe, "attention.output.p=null").products[1].formats.attention.empty());
+    const Recipe alone =
+        override_recipe(override_recipe(find_recipe("fp32"), "attention.gradient=bf16"), "matmul.activation=bf16");
+    REQUIRE(alone.products.size() == 2);
+    CHECK(alone.products[1].kind == ProductKind::linear);
+
+    CHECK_THROWS_WITH(override_recipe(recipe, "attention.weight=e4m3"),
+                      "recipe: products.1.weight: attention has no weights; expected activation and gradient");
+    CHECK_THROWS_WITH(override_recipe(recipe, "attention.logits.x=e4m3"),
+                      "recipe: unknown key 'products.1.logits.x'; expected one of q, k");
+    CHECK_THROWS_WITH(override_recipe(recipe, "attention.logits.rotation=16"),
+                      "recipe: unknown key 'products.1.logits.rotation'; expected one of q, k");
+    CHECK_THROWS_WITH(override_recipe(recipe, "attention.forward.x=e4m3"),
+                      "recipe: unknown key 'products.1.forward'; expected one of kind, pattern, activation, weight, "
+                      "gradient, result, activation_scale, weight_scale, gradient_scale, logits, query_gradient, "
+                      "key_gradient, output, probability_gradient, value_gradient");
+    CHECK_THROWS_WITH(override_recipe(recipe, "products.0.kind=softmax"),
+                      "recipe: products.0.kind is \"softmax\"; expected one of linear, readout, matmul, attention");
 }
 
 TEST_CASE("json recipe: operands and blocks that do not fit are one line that names the field") {
@@ -168,7 +277,7 @@ TEST_CASE("json recipe: operands and blocks that do not fit are one line that na
                       "recipe: products.0.forward.x: blocks: along and across must be at least 1, or 0 for the whole "
                       "dimension");
     CHECK_THROWS_WITH(product(R"("kind": "matmul", "forward": {"x": "mxfp4"})")(),
-                      "recipe: products.0.forward.x: blocks are for linear layers and readouts");
+                      "recipe: products.0.forward.x: blocks are for linear layers, readouts and attention");
     CHECK_THROWS_WITH(product(R"("forward": {"x": "mxfp4", "rotation": {"size": 16}})")(),
                       "recipe: products.0.forward.w: is rotated; expected blocks that share a scale");
     CHECK_THROWS_WITH(product(R"("forward": {"x": "mxfp4", "w": "mxfp4", "rotation": {"size": 8}})")(),
@@ -176,7 +285,7 @@ TEST_CASE("json recipe: operands and blocks that do not fit are one line that na
     CHECK_THROWS_WITH(product(R"("forward": {"x": "mxfp5"})")(),
                       Catch::Contains("recipe: products.0.forward.x.element.format: format: unknown name 'mxfp5'"));
     CHECK_THROWS_WITH(product(R"("forward": {"y": "mxfp4"})")(),
-                      "recipe: unknown key 'products.0.forward.y'; expected one of x, w, rotation");
+                      "recipe: unknown key 'products.0.forward.y'; expected one of x, w, rotation, accumulate");
 }
 
 TEST_CASE("json recipe: bad input gives one line that names the key and the expected value") {

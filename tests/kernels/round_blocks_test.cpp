@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <utility>
 #include <vector>
 
 using namespace unitscale;
@@ -52,12 +53,16 @@ std::vector<Accum<T>> rounded(const BlockFormat& format, const std::vector<T>& x
 template <class T>
 void check_all(std::ptrdiff_t rows, std::ptrdiff_t columns) {
     const auto x = normal_data<T>(static_cast<std::size_t>(rows * columns), 7);
-    BlockOptions stochastic;
+    BlockOptions stochastic, apart;
     stochastic.element = {.rounding = Rounding::stochastic, .bits = 16, .key = {3, 4}, .first_index = 0};
-    for (const BlockFormat& format : {mxfp8_e4m3, mxfp4, nvfp4, nvfp4_square, fp8_tile, fp8_square, float8_tensor})
+    apart.tensor_apart = true;
+    for (const BlockFormat& format : {mxfp8_e4m3, mxfp4, nvfp4, nvfp4_square, by_rule(BlockRule::torchao, nvfp4),
+                                      fp8_tile, fp8_square, by_rule(BlockRule::deepseek, fp8_tile), float8_line,
+                                      float8_tensor})
         for (const Contracted contracted : {Contracted::columns, Contracted::rows})
             for (const auto& rotation : {none, std::optional(transformer_engine_rotation)})
-                for (const BlockOptions& options : {BlockOptions{}, stochastic}) {
+                for (const BlockOptions& options : {BlockOptions{}, stochastic, apart}) {
+                    if (options.tensor_apart && !format.tensor_scale) continue;
                     INFO(name(format) << ' ' << rows << 'x' << columns << (contracted == Contracted::rows));
                     const std::vector<float> want =
                         expected(format, x, static_cast<std::size_t>(rows), static_cast<std::size_t>(columns),
@@ -93,24 +98,95 @@ TEST_CASE("a block's scale comes from its own neighbours", "[kernels]") {
 TEST_CASE("results are exact in bf16 where scales are powers of two, or short", "[kernels]") {
     const auto x = normal_data<float>(64 * 64, 1);
     std::vector<float> y(x.size());
+    BlockOptions apart;
+    apart.tensor_apart = true;
     const auto exact = [&](const BlockFormat& format, const std::vector<float>& in) {
-        return round_blocks<float>(Execution{}, format, {}, none, in.data(), y.data(), 64, 64, Contracted::columns);
+        const RoundedBlocks facts =
+            round_blocks<float>(Execution{}, format, apart, none, in.data(), y.data(), 64, 64, Contracted::columns);
+        if (facts.exact_in_bf16) CHECK(are_exact_in_bf16(y.data(), 64 * 64));
+        return facts.exact_in_bf16;
     };
     CHECK(exact(mxfp8_e4m3, x));
     CHECK(exact(mxfp4, x));
     BlockFormat one_level = nvfp4;
     one_level.tensor_scale = false;
     CHECK(exact(one_level, x));
-    CHECK_FALSE(exact(nvfp4, x));  // times the tensor's scale in float
-    CHECK_FALSE(exact(by_rule(BlockRule::torchao, fp8_tile), x));
+    CHECK(exact(nvfp4, x));
+    CHECK(exact(float8_tensor, x));
+    CHECK_FALSE(exact(by_rule(BlockRule::torchao, fp8_tile), x));  // scales of 24 bits
     std::vector<float> small = x;
     for (float& v : small) v *= 0x1p-126f;
     CHECK_FALSE(exact(mxfp8_e4m3, small));  // bf16 instructions take subnormal numbers as 0
-    CHECK(round_blocks<float>(Execution{}, mxfp4, {}, none, nullptr, nullptr, 0, 64, Contracted::columns));
+    CHECK(round_blocks<float>(Execution{}, mxfp4, {}, none, nullptr, nullptr, 0, 64, Contracted::columns)
+              .exact_in_bf16);
     CHECK(are_exact_in_bf16(std::vector<float>{0.0f, -0.0f, 0x1p-126f, std::numeric_limits<float>::infinity()}.data(),
                             4));
     CHECK_FALSE(are_exact_in_bf16(std::vector<float>{1.00390625f}.data(), 1));
     CHECK_FALSE(are_exact_in_bf16(std::vector<float>{0x1p-127f}.data(), 1));
+}
+
+TEST_CASE("numbers times the tensor's factor are the decoded ones", "[kernels]") {
+    const auto x = normal_data<float>(48 * 80, 9, 0.01);
+    std::vector<float> y(x.size());
+    BlockOptions apart;
+    apart.tensor_apart = true;
+    for (const BlockFormat& format : {nvfp4, nvfp4_square, by_rule(BlockRule::torchao, nvfp4), float8_tensor,
+                                      by_rule(BlockRule::torchao, float8_tensor)}) {
+        INFO(name(format));
+        std::vector<float> decoded = x;
+        const MatrixLines<float> matrix{decoded.data(), 48, 80, 80};
+        quantise_blocks(format, matrix, matrix);
+        const float factor =
+            round_blocks<float>(Execution{}, format, apart, none, x.data(), y.data(), 48, 80, Contracted::columns)
+                .factor;
+        CHECK(factor != 1.0f);
+        for (std::size_t i = 0; i < x.size(); ++i) {
+            const double have = static_cast<double>(y[i]) * static_cast<double>(factor);
+            CHECK(std::abs(have - static_cast<double>(decoded[i])) <= 0x1p-22 * std::abs(have));
+        }
+    }
+    // Extreme factors are in the numbers.
+    const std::pair<BlockFormat, double> extremes[] = {{nvfp4, 1e-25}, {nvfp4, 1e25}, {float8_tensor, 1e25}};
+    for (const auto& [format, size] : extremes) {
+        const auto extreme = normal_data<float>(64, 9, size);
+        std::vector<float> decoded = extreme;
+        const MatrixLines<float> matrix{decoded.data(), 4, 16, 16};
+        quantise_blocks(format, matrix, matrix);
+        INFO(name(format) << ' ' << size);
+        CHECK(round_blocks<float>(Execution{}, format, apart, none, extreme.data(), y.data(), 4, 16,
+                                  Contracted::columns)
+                  .factor == 1.0f);
+        CHECK(std::equal(decoded.begin(), decoded.end(), y.begin()));
+    }
+}
+
+TEST_CASE("elements times the scales of their blocks are the decoded numbers", "[kernels]") {
+    const std::ptrdiff_t rows = 40, columns = 150;
+    const auto x = normal_data<float>(static_cast<std::size_t>(rows * columns), 9);
+    for (const BlockFormat& format : {mxfp8_e4m3, nvfp4, fp8_tile, fp8_square, by_rule(BlockRule::deepseek, fp8_tile),
+                                      by_rule(BlockRule::torchao_float8, fp8_square)})
+        for (const Contracted contracted : {Contracted::columns, Contracted::rows}) {
+            INFO(name(format));
+            const std::vector<float> want = expected(format, x, static_cast<std::size_t>(rows),
+                                                     static_cast<std::size_t>(columns), contracted, none, {});
+            const std::ptrdiff_t length = contracted == Contracted::rows ? rows : columns,
+                                 lines = rows * columns / length, blocks = (length + format.along - 1) / format.along;
+            std::vector<float> y(x.size()), scales(static_cast<std::size_t>(lines * blocks));
+            const RoundedBlocks facts = round_blocks<float>(Execution{.threads = 2}, format, {}, none, x.data(),
+                                                            y.data(), rows, columns, contracted, scales.data());
+            CHECK(facts.exact_in_bf16);
+            double error = 0;
+            for (std::ptrdiff_t l = 0; l < lines; ++l)
+                for (std::ptrdiff_t p = 0; p < length; ++p) {
+                    const auto at = static_cast<std::size_t>(l * length + p);
+                    CHECK(y[at] == quantise(format.element, y[at]));
+                    const float scale = scales[static_cast<std::size_t>(l * blocks + p / format.along)];
+                    const auto wanted = static_cast<double>(want[at]);
+                    error = std::max(error, std::abs(static_cast<double>(y[at] * scale) - wanted) /
+                                                (1e-6 + std::abs(wanted)));
+                }
+            CHECK(error < 2e-7);  // 0 but where numbers are divided
+        }
 }
 
 TEST_CASE("blocks that make no sense are an error before anything is written", "[kernels]") {

@@ -14,14 +14,14 @@ const ops::Factors<2> rule{.alpha = 3.0, .betas = {0.5, 2.0}};
 const auto unjoined = [](auto&, auto& v) {
     return ops::div(v[0], v[1], {.unit = rule, .constraint = Constraint::none});
 };
-const auto joined = [](auto&, auto& v) { return ops::div(v[0], v[1], {.unit = rule}); };
+const auto joined_op = [](auto&, auto& v) { return ops::div(v[0], v[1], {.unit = rule}); };
 }  // namespace
 
 TEST_CASE("div: gradient and value, with stated factors") {
     test::check_gradient_and_factors_at(test::positive_inputs({{3, 4}, {3, 4}}), unjoined, 3.0, {0.5, 2.0});
-    test::check_gradient_and_factors_at(test::positive_inputs({{2, 1, 4}, {1, 3, 1}}), joined, 3.0, {3.0, 3.0});
+    test::check_gradient_and_factors_at(test::positive_inputs({{2, 1, 4}, {1, 3, 1}}), joined_op, 3.0, {3.0, 3.0});
     test::check_gradient_and_factors_at(test::positive_inputs({{3, 4}, {1}}), unjoined, 3.0, {0.5, 2.0});
-    test::check_gradient_and_factors_at({Tensor<double>({2}, {-1.0, 2.0}), Tensor<double>({1}, {-0.5})}, joined, 3.0,
+    test::check_gradient_and_factors_at({Tensor<double>({2}, {-1.0, 2.0}), Tensor<double>({1}, {-0.5})}, joined_op, 3.0,
                                         {3.0, 3.0});
     test::check_gradient_and_factors_at(test::positive_inputs({{1}, {1}}), unjoined, 3.0, {0.5, 2.0});
 }
@@ -44,7 +44,7 @@ TEST_CASE("div: without factors an error under scaling 'unit', not under 'none'"
                         "div: beta is -1; expected a positive number");
     REQUIRE_THROWS_WITH(ops::div(none.input({2, 3}), none.input({2})),
                         "div: shapes [2,3] and [2] do not broadcast: 3 != 2");
-    test::check_nothing({{0, 3}, {3}}, joined, {0, 3});
+    test::check_nothing({{0, 3}, {3}}, joined_op, {0, 3});
     REQUIRE_THROWS_WITH(
         ops::div(unit.input({2}), unit.input({2}), {.unit = rule, .constraint = Constraint::to_grad_input_scale}),
         "div: constraint to_grad_input_scale needs an op with one constrained input, this one has 2");

@@ -10,19 +10,19 @@
 using namespace unitscale;
 
 namespace {
-const auto joined = [](auto&, auto& v) { return ops::matmul(v[0], v[1]); };
+const auto joined_op = [](auto&, auto& v) { return ops::matmul(v[0], v[1]); };
 const auto free_matmul = [](auto&, auto& v) { return ops::matmul(v[0], v[1], {.constraint = Constraint::none}); };
 }  // namespace
 
 TEST_CASE("matmul: gradient, factors and value") {
     const double alpha = std::sqrt(1.0 / 5);
-    test::check_gradient_and_factors({{3, 5}, {5, 4}}, joined, alpha, {alpha, alpha});
+    test::check_gradient_and_factors({{3, 5}, {5, 4}}, joined_op, alpha, {alpha, alpha});
     test::check_gradient_and_factors({{3, 5}, {5, 4}}, free_matmul, alpha, {std::sqrt(1.0 / 4), std::sqrt(1.0 / 3)});
     // If every batch item has a w of its own, its gradient sums m terms. The gradient of a shared w sums all left rows.
     test::check_gradient_and_factors({{2, 3, 5}, {2, 5, 4}}, free_matmul, alpha,
                                      {std::sqrt(1.0 / 4), std::sqrt(1.0 / 3)});
     test::check_gradient_and_factors({{2, 3, 5}, {5, 4}}, free_matmul, alpha, {std::sqrt(1.0 / 4), std::sqrt(1.0 / 6)});
-    test::check_gradient_and_factors({{1, 1}, {1, 1}}, joined, 1.0, {1.0, 1.0});
+    test::check_gradient_and_factors({{1, 1}, {1, 1}}, joined_op, 1.0, {1.0, 1.0});
 }
 
 TEST_CASE("matmul: every constraint joins the factors by its rule") {
@@ -49,10 +49,10 @@ TEST_CASE("matmul: unit scale") {
 }
 
 TEST_CASE("matmul: no rows, columns, terms or batch give empty or zero tensors") {
-    test::check_nothing({{0, 5}, {5, 4}}, joined, {0, 4});
-    test::check_nothing({{3, 5}, {5, 0}}, joined, {3, 0});
+    test::check_nothing({{0, 5}, {5, 4}}, joined_op, {0, 4});
+    test::check_nothing({{3, 5}, {5, 0}}, joined_op, {3, 0});
     test::check_nothing({{3, 0}, {0, 4}}, free_matmul, {3, 4});
-    test::check_nothing({{0, 3, 5}, {5, 4}}, joined, {0, 3, 4});
+    test::check_nothing({{0, 3, 5}, {5, 4}}, joined_op, {0, 3, 4});
     test::check_nothing({{0, 3, 5}, {0, 5, 4}}, free_matmul, {0, 3, 4});
     test::check_nothing({{2, 0, 5}, {2, 5, 4}}, free_matmul, {2, 0, 4});
 }
@@ -72,10 +72,10 @@ TEST_CASE("matmul: errors name the operands") {
 }
 
 TEST_CASE("matmul: propagates scales") {
-    test::check_propagate({{3, 5}, {5, 4}}, joined);
-    test::check_propagate({{2, 3, 5}, {2, 5, 4}}, joined);
+    test::check_propagate({{3, 5}, {5, 4}}, joined_op);
+    test::check_propagate({{2, 3, 5}, {2, 5, 4}}, joined_op);
     test::check_propagate({{2, 3, 5}, {5, 4}}, free_matmul);
-    test::check_propagate({{0, 3, 5}, {0, 5, 4}}, joined);
+    test::check_propagate({{0, 3, 5}, {0, 5, 4}}, joined_op);
 }
 
 TEST_CASE("matmul: scales of the value and the gradients, by every rounding") {

@@ -9,13 +9,13 @@
 using namespace unitscale;
 
 namespace {
-const auto joined = [](auto&, auto& v) { return ops::mul(v[0], v[1]); };
+const auto joined_op = [](auto&, auto& v) { return ops::mul(v[0], v[1]); };
 const auto unjoined = [](auto&, auto& v) { return ops::mul(v[0], v[1], {.constraint = Constraint::none}); };
 }  // namespace
 
 TEST_CASE("mul: gradient, factors and value") {
-    test::check_gradient_and_factors({{3, 4}, {3, 4}}, joined, 1.0, {1.0, 1.0});
-    test::check_gradient_and_factors({{3, 4}, {4}}, joined, 1.0, {1.0, 1.0});
+    test::check_gradient_and_factors({{3, 4}, {3, 4}}, joined_op, 1.0, {1.0, 1.0});
+    test::check_gradient_and_factors({{3, 4}, {4}}, joined_op, 1.0, {1.0, 1.0});
     test::check_gradient_and_factors(
         {{3, 4}, {4}},
         [](auto&, auto& v) { return ops::mul(v[0], v[1], {.constraint = Constraint::to_right_grad_scale}); },
@@ -23,7 +23,7 @@ TEST_CASE("mul: gradient, factors and value") {
     test::check_gradient_and_factors({{2, 3, 4}, {3, 4}}, unjoined, 1.0, {1.0, std::sqrt(1.0 / 2)});
     test::check_gradient_and_factors({{2, 1, 4}, {1, 3, 1}}, unjoined, 1.0, {std::sqrt(1.0 / 3), std::sqrt(1.0 / 8)});
     test::check_gradient_and_factors({{3, 4}, {1}}, unjoined, 1.0, {1.0, std::sqrt(1.0 / 12)});
-    test::check_gradient_and_factors({{1}, {}}, joined, 1.0, {1.0, 1.0});
+    test::check_gradient_and_factors({{1}, {}}, joined_op, 1.0, {1.0, 1.0});
 }
 
 TEST_CASE("mul: unit scale, with the gradient of a repeated input") {
@@ -49,7 +49,7 @@ TEST_CASE("mul: x x adds both gradients to x") {
 
 TEST_CASE("mul: empty inputs and shapes that do not broadcast") {
     test::OpTape<float> t;
-    test::check_nothing({{0, 3}, {3}}, joined, {0, 3});
+    test::check_nothing({{0, 3}, {3}}, joined_op, {0, 3});
     test::check_nothing({{1}, {2, 0, 1}}, unjoined, {2, 0, 1});
     REQUIRE_THROWS_WITH(ops::mul(t.input({2}), t.input({2}), {.constraint = Constraint::to_grad_input_scale}),
                         "mul: constraint to_grad_input_scale needs an op with one constrained input, this one has 2");

@@ -13,22 +13,22 @@ namespace {
 auto with(Constraint constraint) {
     return [=](auto&, auto& v) { return ops::relu(v[0], {.constraint = constraint}); };
 }
-const auto joined = [](auto&, auto& v) { return ops::relu(v[0]); };
+const auto joined_op = [](auto&, auto& v) { return ops::relu(v[0]); };
 const double alpha = std::sqrt(2.0 / (1.0 - 1.0 / std::numbers::pi)), beta = std::numbers::sqrt2;
 }  // namespace
 
 TEST_CASE("relu: gradient, factors and value") {
     test::check_gradient_and_factors({{3, 7}}, with(Constraint::none), alpha, {beta});
-    test::check_gradient_and_factors({{3, 7}}, joined, alpha, {alpha});
+    test::check_gradient_and_factors({{3, 7}}, joined_op, alpha, {alpha});
     test::check_gradient_and_factors_at(test::positive_inputs({{1}}), with(Constraint::to_grad_input_scale), beta,
                                         {beta});
     test::check_gradient_and_factors({{5}}, with(Constraint::gmean), std::sqrt(alpha * beta),
                                      {std::sqrt(alpha * beta)});
 }
 
-TEST_CASE("relu: unit scale; the root mean square of the value is 1.21, as is the joined gradient's") {
+TEST_CASE("relu: unit scale; the root mean square of the value is 1.21, as is the joined_op gradient's") {
     test::check_unit_scale({{1000, 50}}, with(Constraint::none), 1.0, {1.0}, 0.02);
-    test::check_unit_scale({{1000, 50}}, joined, 1.0, {1.21}, 0.02);
+    test::check_unit_scale({{1000, 50}}, joined_op, 1.0, {1.21}, 0.02);
     CHECK(analysis::scale_check<double>({{1000, 50}}, with(Constraint::none)).value.rms == Approx(1.21).epsilon(0.02));
 }
 
@@ -48,7 +48,7 @@ TEST_CASE("relu: negative values and 0 become 0 and pass no gradient, NaN stays"
 
 TEST_CASE("relu: empty inputs and errors") {
     test::OpTape<float> t;
-    test::check_nothing({{0, 3}}, joined, {0, 3});
+    test::check_nothing({{0, 3}}, joined_op, {0, 3});
     REQUIRE_THROWS_WITH(ops::relu(t.input({2}), {.constraint = Constraint::to_left_grad_scale}),
                         "relu: constraint to_left_grad_scale needs an op with two constrained inputs, this one has 1");
     REQUIRE_THROWS_WITH(ops::relu(Variable<float>()),

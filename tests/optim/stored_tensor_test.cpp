@@ -227,6 +227,29 @@ TEST_CASE("stored tensor: values kept as computed are the tensor itself") {
     CHECK(tensor.computed().data()[7] == spread_values<float>()[7]);
 }
 
+TEST_CASE("stored tensor: all values at once, as chunk by chunk; its own values go back in unchanged") {
+    const std::vector<float> values = spread_values<float>();
+    for (const Rounding rounding : {Rounding::nearest_even, Rounding::toward_zero, Rounding::stochastic})
+        for (StateFormat how :
+             {StateFormat{}, StateFormat{.format = fp16}, StateFormat{.format = bf16, .scaled = false},
+              StateFormat{.format = e4m3}, StateFormat{.format = e5m2, .block = 128},
+              StateFormat{.format = e4m3fnuz, .block = 16}}) {
+            how.rounding = rounding;
+            INFO((how.format ? name(*how.format) : "computed") << " in blocks of " << how.block);
+            StoredTensor<float> parts(Shape{50, 50}, how, true), whole(Shape{50, 50}, how, true);
+            store(parts, values, {1, 2});
+            whole.assign(values, {1, 2});
+            const Tensor<float> all = whole.values();
+            CHECK(all.shape() == Shape{50, 50});
+            CHECK(load(parts) == std::vector<float>(all.span().begin(), all.span().end()));
+            StoredTensor<float> again(Shape{50, 50}, how, true);
+            again.assign(all.span(), {3, 4});  // other random words round exact numbers to themselves
+            CHECK(load(again) == load(whole));
+        }
+    StoredTensor<float> small(Shape{3}, {.format = e4m3});
+    CHECK_THROWS_WITH(small.assign(values), "StoredTensor: 2500 values for 3");
+}
+
 namespace {
 struct Types {
     std::vector<std::string>& seen;
@@ -239,6 +262,13 @@ struct Types {
 };
 struct FloatsOnly {
     void tensor(const std::string&, Tensor<float>&) {}
+};
+struct Whole {
+    StoredTensor<float>* seen = nullptr;
+    void stored(const std::string& name, StoredTensor<float>& tensor) {
+        if (name == "m") seen = &tensor;
+    }
+    void tensor(const std::string&, Tensor<float>&) { seen = nullptr; }
 };
 }  // namespace
 
@@ -260,6 +290,9 @@ TEST_CASE("stored tensor: names codes and scales to a visitor in their own types
                                            "m " + name(make_format({6, 5, 31})) + " in 16 bits [20,10]"});
     StoredTensor<float> codes(Shape{4}, {.format = fp16});
     CHECK_THROWS_WITH(codes.visit_state(FloatsOnly{}, "m"), "optimiser state m: this visitor takes no codes");
+    Whole whole;  // a visitor of whole stored tensors gets nothing else
+    codes.visit_state(whole, "m");
+    CHECK(whole.seen == &codes);
 }
 
 TEST_CASE("stored tensor: lives in the pool it is given, in the bytes of its codes") {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <unitscale/optim/stored_update.hpp>
+#include <unitscale/tensor/cast.hpp>
 #include <unitscale/tensor/fill.hpp>
 
 #include "support/allocation_count.hpp"
@@ -200,4 +201,17 @@ TEST_CASE("stored update: an update after the first allocates nothing") {
     run.update(gradient, {1, &pool});
     const std::size_t counted = count.stop();
     if (test::can_count_allocations()) CHECK(counted == 0);
+}
+
+TEST_CASE("stored update: an update begins with the master's values, and with weights that were written since") {
+    const Tensor<float> exact = normal<float>(Shape{20}, {3, 1});
+    Tensor<BFloat16> weights = cast<BFloat16>(exact);
+    StoredTensor<float> master(Shape{20}, {});
+    master.assign(exact.span());
+    weights.data()[7] = BFloat16(5.0f);
+    StoredTensor<float>::Chunk values{}, scratch{};
+    load_exact_weights<BFloat16>(weights.data(), &master, 4, 16, values, scratch);
+    for (std::size_t i = 0; i < 16; ++i) CHECK(values[i] == (i == 3 ? 5.0f : exact.data()[4 + i]));
+    load_exact_weights<BFloat16>(weights.data(), nullptr, 4, 16, values, scratch);
+    for (std::size_t i = 0; i < 16; ++i) CHECK(values[i] == static_cast<float>(weights.data()[4 + i]));
 }

@@ -6,6 +6,7 @@
 #include "support/catch.hpp"
 #include "support/matmul_paths.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -285,4 +286,43 @@ TEST_CASE("an operand tells the format of its numbers, and whether they are mult
     for (const Operand<float>* operand : {&coded, &given, &rounded, &random}) CHECK_FALSE(operand->is_plain());
     for (const Operand<float>* operand : {&plain, &coded, &given, &rounded}) CHECK_FALSE(operand->is_stochastic());
     CHECK(random.is_stochastic());
+}
+
+TEST_CASE("sums are multiplied by the factors of numbers before bias, alpha and the columns' scales apply",
+          "[kernels][matmul]") {
+    const std::ptrdiff_t m = 5, n = 37, k = 64;
+    std::vector<float> a(static_cast<std::size_t>(m * k)), b(static_cast<std::size_t>(k * n));
+    for (std::size_t i = 0; i < a.size(); ++i) a[i] = quantise(e2m1, test::numbers<float>(1, i)[0]);
+    for (std::size_t i = 0; i < b.size(); ++i) b[i] = quantise(e2m1, test::numbers<float>(1, i, 9)[0]);
+    const auto bias = test::numbers<float>(n, 3), scales = test::numbers<float>(n, 4);
+    for (const test::MatmulPath& path : test::matmul_paths())
+        for (const bool has_bias : {false, true})
+            for (const bool scaled : {false, true})
+                for (const auto& [fa, fb] : {std::pair{1.0f, 0.3f}, {0.7f, 1.0f}, {0.7f, 0.3f}}) {
+                    std::vector<float> c(static_cast<std::size_t>(m * n)), want(c.size());
+                    MatmulArguments<float> args{.m = m, .n = n, .k = k, .c = {c.data(), n, 1}, .alpha = 2.0f};
+                    args.a.numbers = QuantisedNumbers<float>{{a.data(), k, 1}, true, fa};
+                    args.b.numbers = QuantisedNumbers<float>{{b.data(), n, 1}, true, fb};
+                    args.bias = has_bias ? bias.data() : nullptr;
+                    args.col_scale = scaled ? scales.data() : nullptr;
+                    matmul_with(path.isa, {}, args, path.pairs);
+                    args.c.data = want.data();
+                    matmul_naive(args);
+                    double error = 0;
+                    for (std::ptrdiff_t i = 0; i < m; ++i)
+                        for (std::ptrdiff_t j = 0; j < n; ++j) {
+                            double sum = 0;
+                            for (std::ptrdiff_t p = 0; p < k; ++p)
+                                sum += double{a[static_cast<std::size_t>(i * k + p)]} *
+                                       double{b[static_cast<std::size_t>(p * n + j)]};
+                            sum *= double{fa} * double{fb};
+                            if (scaled) sum *= double{scales[static_cast<std::size_t>(j)]};
+                            if (has_bias) sum += double{bias[static_cast<std::size_t>(j)]};
+                            const auto at = static_cast<std::size_t>(i * n + j);
+                            error = std::max({error, std::abs(double{c[at]} - 2 * sum),
+                                              std::abs(double{want[at]} - 2 * sum)});
+                        }
+                    CAPTURE(int(path.isa), int(path.pairs), has_bias, scaled, fa, fb);
+                    CHECK(error < 2e-5);
+                }
 }

@@ -16,8 +16,10 @@ struct Model {
     ScalingState state{};
     Parameter<float> weight{"weight", {40, 70}, {}};
     Tensor<float> x = normal<float>({3, 70}, {1, 1});
-    explicit Model(const Quantiser& rounding) {
-        recipe.products.push_back({.formats = {.activation = rounding, .weight = rounding, .gradient = rounding}});
+    explicit Model(const Quantiser& rounding)
+        : Model(ProductFormats{.activation = rounding, .weight = rounding, .gradient = rounding}) {}
+    explicit Model(const ProductFormats& formats) {
+        recipe.products.push_back({.formats = formats});
         fill_normal(weight.write(), {2, 2});
     }
     [[nodiscard]] std::vector<float> run(Tape<float>& tape, bool gradients) {
@@ -47,6 +49,28 @@ TEST_CASE("packed_weight: the same bits with and without, before and after the w
         fill_normal(model.weight.write(), {3, 3});
         CHECK(model.run(tape, false) == model.run(tape, true));
         CHECK(model.run(tape, false) != old);
+    }
+}
+
+TEST_CASE("packed_weight: numbers in blocks are kept, too, until the weight is written") {
+    for (const BlockFormat& format : {mxfp8_e4m3, nvfp4, nvfp4_square, float8_tensor}) {
+        INFO(name(format));
+        ProductFormats formats;
+        formats.set(OperandSlot::forward_w, OperandRule::in_blocks(format));
+        Model model(formats);
+        Tape<float> tape(model.recipe, model.state);
+        CHECK(model.run(tape, false) == model.run(tape, true));
+        const auto old = model.run(tape, false);
+        CHECK(model.run(tape, false) == old);
+        fill_normal(model.weight.write(), {3, 3});
+        CHECK(model.run(tape, false) == model.run(tape, true));
+        CHECK(model.run(tape, false) != old);
+        // Another rule for the same weight.
+        model.recipe.products.back().formats.set(OperandSlot::forward_w, OperandRule::in_blocks(mxfp4));
+        ScalingState state;
+        Tape<float> other(model.recipe, state);
+        CHECK(model.run(other, false) == model.run(other, true));
+        CHECK(model.run(other, false) != model.run(tape, false));
     }
 }
 

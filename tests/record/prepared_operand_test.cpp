@@ -9,10 +9,13 @@
 #include <unitscale/ops/scale.hpp>
 #include <unitscale/ops/sum.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 using namespace unitscale;
@@ -156,6 +159,101 @@ TEST_CASE("prepared_operand: a rotation of both operands changes no product but 
     CHECK(analysis::relative_error(have.gradients[0], want.gradients[0]) < 0.02);
     CHECK(analysis::relative_error(have.gradients[1], want.gradients[1]) < 0.02);
     CHECK(analysis::relative_error(have.value, want.value) > 1e-4);
+}
+
+TEST_CASE("prepared_operand: every product has the sums of the recipe") {
+    // Tiles of 128 and runs of 128: runs are summed without scales. The naive sums take the same elements and scales.
+    const Tensor<float> x = normal<float>({140, 300}, {1, 1}), w = normal<float>({130, 300}, {2, 2}),
+                        dy = normal<float>({140, 130}, {3, 3});
+    struct Lines {
+        std::vector<float> elements, scales;
+        std::ptrdiff_t length = 0, runs = 0;
+    };
+    const auto split = [](const Tensor<float>& t, const BlockFormat& format, kernels::Contracted contracted) {
+        const auto rows = static_cast<std::ptrdiff_t>(t.dim(0)), columns = static_cast<std::ptrdiff_t>(t.dim(1));
+        const bool turned = contracted == kernels::Contracted::rows;
+        Lines lines;
+        lines.length = turned ? rows : columns;
+        lines.runs = (lines.length + 127) / 128;
+        lines.elements.resize(t.size());
+        lines.scales.resize(static_cast<std::size_t>((turned ? columns : rows) * lines.runs));
+        kernels::round_blocks<float>(Execution{}, format, {}, {}, t.data(), lines.elements.data(), rows, columns,
+                                     contracted, lines.scales.data());
+        return lines;
+    };
+    const auto product = [](const Lines& a, const Lines& b, std::size_t i, std::size_t j) {
+        Accumulate one = hopper_sums_promoted;
+        one.run_length = 0;
+        float total = 0;
+        for (std::ptrdiff_t r = 0; r < a.runs; ++r) {
+            const std::ptrdiff_t first = 128 * r, count = std::min<std::ptrdiff_t>(128, a.length - first);
+            const float* const left = a.elements.data() + static_cast<std::ptrdiff_t>(i) * a.length + first;
+            const float* const right = b.elements.data() + static_cast<std::ptrdiff_t>(j) * a.length + first;
+            const float sum = products::limited_sum_naive(one, {left, 1, e4m3}, {right, 1, e4m3}, count);
+            const auto run = static_cast<std::size_t>(r), runs = static_cast<std::size_t>(a.runs);
+            total += sum * (a.scales[i * runs + run] * b.scales[j * runs + run]);  // powers of two: one rounding
+        }
+        return total;
+    };
+    Recipe recipe = find_recipe("fp8-tiles-hopper");
+    const auto have = analysis::run_op<float>(recipe, {x, w}, linear, dy);
+    using kernels::Contracted;
+    const Lines x_in = split(x, fp8_tile, Contracted::columns), w_in = split(w, fp8_square, Contracted::columns),
+                dy_out = split(dy, fp8_tile, Contracted::columns), w_out = split(w, fp8_square, Contracted::rows),
+                dy_rows = split(dy, fp8_tile, Contracted::rows), x_rows = split(x, fp8_tile, Contracted::rows);
+    for (const auto& [i, j] : {std::pair<std::size_t, std::size_t>{0, 0}, {139, 129}, {77, 5}, {128, 128}}) {
+        CHECK(have.value(i, j) == product(x_in, w_in, i, j));
+        CHECK(have.gradients[0](i, j) == product(dy_out, w_out, i, j));
+        CHECK(have.gradients[1](std::min<std::size_t>(i, 129), j) ==
+              product(dy_rows, x_rows, std::min<std::size_t>(i, 129), j));
+    }
+    // One product alone; and runs that are no blocks take the decoded numbers.
+    ProductFormats& formats = recipe.products.back().formats;
+    formats.accumulate = {};
+    const auto plain = analysis::run_op<float>(recipe, {x, w}, linear, dy);
+    formats.accumulate[1] = mptorch_sums(bf16);
+    const auto limited = analysis::run_op<float>(recipe, {x, w}, linear, dy);
+    CHECK(analysis::relative_error(limited.value, plain.value) == 0.0);
+    CHECK(analysis::relative_error(limited.gradients[0], plain.gradients[0]) > 1e-3);
+    CHECK(analysis::relative_error(limited.gradients[0], plain.gradients[0]) < 0.1);
+    CHECK(analysis::relative_error(limited.gradients[1], plain.gradients[1]) == 0.0);
+}
+
+TEST_CASE("prepared_operand: drawn signs are the site's own, equal in every step and for both operands") {
+    ProductFormats formats;
+    for (std::size_t i = 0; i < slot_count; ++i)
+        formats.set(static_cast<OperandSlot>(i), OperandRule::in_blocks(mxfp4));
+    // The value and the weight's gradient of the second of two steps; and the site of the layer.
+    const auto run = [&](const HadamardRotation& rotation, std::uint64_t seed) {
+        for (auto& own : formats.rotations) own = rotation;
+        const Recipe recipe = recipe_with(formats);
+        ScalingState state(seed);
+        Tape<float> tape(recipe, state);
+        std::vector<float> out;
+        for (int step = 0; step < 2; ++step) {
+            tape.begin_step();
+            const auto w = tape.input(normal<float>({8, 64}, {2, 2}), true);
+            const auto y = ops::linear(tape.input(normal<float>({32, 64}, {1, 1})), w);
+            out.assign(y.value().data(), y.value().data() + y.value().size());
+            tape.backward(analysis::project(y, normal<float>({32, 8}, {3, 3})));
+            out.insert(out.end(), w.gradient().data(), w.gradient().data() + w.gradient().size());
+        }
+        const auto signs = [&](std::uint64_t product) {
+            return random_word(state.lasting_key(state.products().front().site, product), 0);
+        };
+        return std::tuple(out, signs(0), signs(2));
+    };
+    const HadamardRotation drawn{.size = 32, .drawn = true};
+    const auto [have, forward, weight] = run(drawn, 1);
+    CHECK(forward != weight);
+    CHECK(std::get<0>(run(drawn, 1)) == have);
+    CHECK(std::get<0>(run(drawn, 2)) != have);
+    const std::size_t values = 32 * 8;
+    const auto of_forward = std::get<0>(run({.size = 32, .signs = forward}, 1)),
+               of_weight = std::get<0>(run({.size = 32, .signs = weight}, 1));
+    CHECK(std::equal(have.begin(), have.begin() + values, of_forward.begin()));
+    CHECK(std::equal(have.begin() + values, have.end(), of_weight.begin() + values));
+    CHECK_FALSE(std::equal(have.begin(), have.begin() + values, of_weight.begin()));
 }
 
 TEST_CASE("prepared_operand: a delayed scale of one operand has a history of its own") {

@@ -42,6 +42,16 @@ bad 2 "recipe: unknown key 'products.0.gradien'; expected one of kind, pattern, 
 bad 2 "recipe: 'scaling'; expected key=value$" "${bad_run[@]}" --set scaling
 bad 2 'recipe: none.json cannot be read$' "${bad_run[@]}" --recipe none.json
 bad 2 '--save-every: is 3, but --save names no file$' "${bad_run[@]}" --save-every 3
+bad 2 '--switch-at: is 4, but --switch-to names no recipe$' "${bad_run[@]}" --switch-at 4
+bad 2 '--switch-to: is bf16, but --switch-at names no step$' "${bad_run[@]}" --switch-to bf16
+for at in 0 6 7; do
+  bad 2 "--switch-at: is $at; expected at least 1, and less than the run's 6 steps\$" "${bad_run[@]}" "${small[@]}" \
+    --switch-to bf16 --switch-at "$at"
+done
+bad 2 '--switch-at: is -1; expected a whole number, not negative$' "${bad_run[@]}" --switch-to bf16 --switch-at -1
+bad 2 "--switch-to: recipe: unknown name 'fp7'; expected one of fp32, " "${bad_run[@]}" --switch-at 4 --switch-to fp7
+bad 2 '--switch-to: bf16 has scaling none; expected unit, as unit-fp8 has$' "${bad_run[@]}" --recipe unit-fp8 \
+  --switch-at 4 --switch-to bf16
 bad 2 'checkpoint: none/run.safetensors cannot be written$' --data text.txt "${small[@]}" --save none/run.safetensors
 bad 2 'safetensors: text.txt: ' --data text.txt "${small[@]}" --resume text.txt
 bad 2 'safetensors: none.safetensors' --data text.txt "${small[@]}" --weights none.safetensors
@@ -126,6 +136,25 @@ row='^decoder/block0/ffn/up/linear +linear +e4m3fnuz amax margin 3 +e4m3fnuz ama
 grep -qE "$row" out.txt || fail 'the overridden format is not in the table'
 tail -n 1 out.txt | grep -q '^result recipe=mine ' || fail 'the recipe has not the name of its file'
 grep -q '"loss_scale":1024' mine.jsonl || fail 'the log has no loss scale'
+
+# A run that changes its recipe says so in its output and in its log, and goes on with the same switch only.
+first=(--data text.txt "${small[@]}" --recipe mxfp8)
+"$program" "${first[@]}" --switch-at 4 --switch-to bf16 --log switch.jsonl --save switch.safetensors \
+  > out.txt 2> err.txt || fail "a switch of recipes: $(cat err.txt)"
+grep -q '^step 4: switched from mxfp8 to bf16$' out.txt || fail 'the output does not say where the recipe changes'
+[[ $(grep -c '^decoder/block0/ffn/up/linear ' out.txt) == 2 ]] || fail 'not a table of formats for each recipe'
+grep -q '^{"step":5,.*"switched_to":"bf16"' switch.jsonl || fail 'the log does not say where the recipe changes'
+[[ $(grep -c switched_to switch.jsonl) == 1 ]] || fail 'the log says more than once where the recipe changes'
+tail -n 1 out.txt | grep -q '^result recipe=mxfp8 switch_at=4 switch_to=bf16 steps=6 ' ||
+  fail "no result line of a switch: $(tail -n 1 out.txt)"
+bad 2 '--resume: switch.safetensors was trained with --switch-at 4, not 5$' "${first[@]}" \
+  --switch-at 5 --switch-to bf16 --resume switch.safetensors
+bad 2 '--resume: switch.safetensors was trained with --switch-to bf16, not fp16$' "${first[@]}" \
+  --switch-at 4 --switch-to fp16 --resume switch.safetensors
+bad 2 '--resume: switch.safetensors was trained with --switch-at 4 --switch-to bf16; expected both$' "${first[@]}" \
+  --resume switch.safetensors
+"$program" --help > help.txt || fail "--help: exit code $?"
+grep -q -- '--switch-at' help.txt || fail "--help does not name --switch-at"
 
 # Checkpoints: a run that was killed continues to the result of an uninterrupted run.
 # A finished run evaluates to its result again.

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <set>
 #include <string>
+#include <string_view>
 
 using namespace unitscale;
 
@@ -62,4 +63,40 @@ TEST_CASE("operand rule: both operands of a product are rotated") {
     for (const OperandSlot slot : {OperandSlot::forward_x, OperandSlot::forward_w, OperandSlot::input_gradient_dy,
                                    OperandSlot::input_gradient_w})
         CHECK_FALSE(formats.rotation(slot).has_value());
+}
+
+TEST_CASE("operand rule: attention's twelve operands have names and roles, and each of six tensors has two of them") {
+    std::set<std::string> names;
+    std::size_t of_tensor[attention_slot_count] = {}, gradients = 0;
+    for (std::size_t i = 0; i < attention_slot_count; ++i) {
+        const auto slot = static_cast<AttentionSlot>(i);
+        names.emplace(name(slot));
+        ++of_tensor[static_cast<std::size_t>(first_use(slot))];
+        CHECK(first_use(first_use(slot)) == first_use(slot));
+        CHECK(name(first_use(slot)).substr(name(first_use(slot)).find('.')) == name(slot).substr(name(slot).find('.')));
+        CHECK(role_of(slot) == role_of(first_use(slot)));
+        gradients += role_of(slot) == OperandRole::gradient;
+        CHECK(operand_names[first_attention_name + i] == name(slot));
+    }
+    CHECK(names.size() == attention_slot_count);
+    for (const std::size_t count : of_tensor) CHECK((count == 0 || count == 2));
+    CHECK(gradients == 4);
+    CHECK(role_of(AttentionSlot::output_p) == OperandRole::activation);
+    CHECK(role_of(AttentionSlot::key_gradient_ds) == OperandRole::gradient);
+    CHECK(std::set<std::string_view>(operand_names.begin(), operand_names.end()).size() == operand_names.size());
+}
+
+TEST_CASE("operand rule: an operand of attention takes its role's rule until it has its own") {
+    ProductFormats formats{.activation = Quantiser{.format = e4m3}};
+    CHECK(formats.rule(AttentionSlot::output_p) == OperandRule{Quantiser{.format = e4m3}});
+    CHECK(formats.rule(AttentionSlot::query_gradient_ds) == OperandRule{});
+    const ProductFormats before = formats;
+    formats.set(AttentionSlot::output_p, OperandRule::in_blocks(mxfp4));
+    CHECK(formats != before);
+    CHECK(formats.rule(AttentionSlot::output_p) == OperandRule::in_blocks(mxfp4));
+    CHECK(formats.rule(AttentionSlot::value_gradient_p) == OperandRule{Quantiser{.format = e4m3}});
+    formats.activation.reset();
+    CHECK(formats.any());
+    formats.set(AttentionSlot::output_p, {});
+    CHECK_FALSE(formats.any());
 }

@@ -47,7 +47,8 @@ TEST_CASE("recipes are found by name and an unknown name lists them") {
         "recipe: unknown name 'fp9'; expected one of fp32, fp16, fp16-loss-scaled, "
         "fp16-auto-loss-scaled, bf16, unit-fp32, unit-fp16, unit-fp8, umup-fp32, umup-bf16, umup-fp8, mup-fp32, "
         "scalify-fp16-1, scalify-fp16-2, scalify-fp8-3, scalify-fp8-4, fp8-amax, fp8-cscale, fp8-delayed, "
-        "mxfp8, mxfp8-hybrid, mxfp6, mxfp4, nvfp4, fp8-tiles");
+        "mxfp8, mxfp8-hybrid, mxfp6, mxfp4, nvfp4, fp8-tiles, fp8-tiles-hopper, fp8-tensorwise, fp8-rowwise, "
+        "fp8-rowwise-hp, unit-mxfp4, unit-fp4");
     std::set<std::string> names;
     for (const Recipe& recipe : known_recipes()) {
         REQUIRE(names.insert(recipe.name).second);
@@ -99,6 +100,8 @@ std::string text_of(const ProductFormats& formats) {
     for (std::size_t i = 0; i < formats.rotations.size(); ++i)
         if (const auto& rotation = formats.rotations[i])
             text += concatenate(", ", slot_names[2 * i], " rotated by ", rotation->size, " signs ", rotation->signs);
+    for (std::size_t i = 0; i < formats.accumulate.size(); ++i)
+        if (const auto& sums = formats.accumulate[i]) text += concatenate(", ", product_names[i], " in ", name(*sums));
     return formats.result ? text + ", result " + text_of(formats.result) : text;
 }
 
@@ -192,6 +195,22 @@ const std::vector<RecipeRow>& table() {
         {"fp8-tiles", "none", "standard", "plain",
          "e4m3 e4m3 e4m3, fp8_tile, forward.w e4m3 fp8_square, input_gradient.w e4m3 fp8_square", "",
          "fp32" + fp32_state, "none", 1.0, 6e-3, 1.0},
+        {"fp8-tiles-hopper", "none", "standard", "plain",
+         "e4m3 e4m3 e4m3, fp8_tile, forward.w e4m3 fp8_square, input_gradient.w e4m3 fp8_square, forward in "
+         "hopper_promoted, input_gradient in hopper_promoted, weight_gradient in hopper_promoted",
+         "", "fp32" + fp32_state, "none", 1.0, 6e-3, 1.0},
+        {"fp8-tensorwise", "none", "standard", "plain",
+         "e4m3 e4m3 e5m2, float8_tensor float8_tensor e5m2_wholexwhole_fp32", "", "fp32" + fp32_state, "none", 1.0,
+         6e-3, 1.0},
+        {"fp8-rowwise", "none", "standard", "plain", "e4m3 e4m3 e4m3, float8_line", "", "fp32" + fp32_state, "none",
+         1.0, 6e-3, 1.0},
+        {"fp8-rowwise-hp", "none", "standard", "plain",
+         "e4m3 e4m3 e4m3, float8_line, input_gradient.w e4m3 e4m3_wholexwhole_power_of_two, weight_gradient.dy - "
+         "none, weight_gradient.x - none",
+         "", "fp32" + fp32_state, "none", 1.0, 6e-3, 1.0},
+        {"unit-mxfp4", "unit", "unit", "depth", "e2m1 e2m1 e2m1, mxfp4", "", "fp32" + fp32_state, "none", 0.5, 0.06,
+         0.0},
+        {"unit-fp4", "unit", "unit", "depth", "e2m1 e2m1 e2m1", "", "fp32" + fp32_state, "none", 0.5, 0.06, 0.0},
     };
     return rows;
 }
@@ -229,8 +248,13 @@ TEST_CASE("every recipe agrees with the table, and every recipe is in the table"
             }
             CHECK(left_alone == row.unrounded);
         }
+        // The last block, by its path counted from the end.
+        const std::string last =
+            text_of(recipe.formats(ProductKind::linear, "decoder/block3/ffn/up", "decoder/block-1/ffn/up"));
+        CHECK(last == (row.name == "nvfp4" ? unrounded : row.linear));
         CHECK(recipe.formats(ProductKind::readout, "decoder/readout") == ProductFormats{});
         CHECK(recipe.formats(ProductKind::matmul, "decoder/block0/attention") == ProductFormats{});
+        CHECK(recipe.formats(ProductKind::attention, "decoder/block0/attention") == ProductFormats{});
         // Fields that no recipe changes, and the rule of scale propagation.
         CHECK(recipe.constraint == Constraint::automatic);
         CHECK(recipe.automatic_rule == Constraint::to_output_scale);
@@ -311,10 +335,54 @@ TEST_CASE("inconsistent rules of a recipe are one line that names the field, bef
                       "recipe: products.0.gradient_scale: scale by column needs the source amax; it is delayed");
 }
 
+TEST_CASE("rules of attention that attention cannot follow are one line that names the field and what was expected") {
+    const auto with = [](const ProductFormats& formats, ProductKind kind = ProductKind::attention) {
+        Recipe recipe = find_recipe("unit-fp8");
+        recipe.products.push_back({.kind = kind, .formats = formats});
+        return recipe;
+    };
+    const Quantiser eight{.format = e4m3};
+    const ScaleRule row{.source = ScaleSource::amax, .granularity = ScaleGranularity::row};
+    CHECK_NOTHROW(check_recipe(with({.activation = eight, .gradient = eight})));
+    CHECK_THROWS_WITH(check_recipe(with({.weight = eight})),
+                      "recipe: products.1.weight: attention has no weights; expected activation and gradient");
+    CHECK_THROWS_WITH(
+        check_recipe(with({.weight_scale = {.source = ScaleSource::amax}})),
+        "recipe: products.1.weight_scale: attention has no weights; expected activation_scale and gradient_scale");
+    CHECK_THROWS_WITH(check_recipe(with({.result = eight})),
+                      "recipe: products.1.result: attention's results are not rounded; expected null");
+    CHECK_THROWS_WITH(check_recipe(with({.activation = eight, .activation_scale = row})),
+                      "recipe: products.1.activation_scale: scale by row; expected a scale by tensor or by block");
+    CHECK_THROWS_WITH(check_recipe(with({.gradient = eight, .gradient_scale = row})),
+                      "recipe: products.1.gradient_scale: scale by row; expected a scale by tensor or by block");
+    CHECK_THROWS_WITH(check_recipe(with({.attention = {{AttentionSlot::value_gradient_p, {eight, row}}}})),
+                      "recipe: products.1.value_gradient.p: scale by row; expected a scale by tensor or by block");
+    ProductFormats linear;
+    linear.set(OperandSlot::input_gradient_w, {eight});
+    CHECK_THROWS_WITH(check_recipe(with(linear)),
+                      "recipe: products.1.input_gradient.w: is an operand of linear layers; the kind is attention");
+    ProductFormats rotated;
+    rotated.rotations.back() = transformer_engine_rotation;
+    CHECK_THROWS_WITH(check_recipe(with(rotated)),
+                      "recipe: products.1.weight_gradient.dy: is rotated; attention's operands are not");
+    const ProductFormats own{.attention = {{AttentionSlot::output_p, {eight}}}};
+    CHECK_NOTHROW(check_recipe(with(own)));
+    for (const ProductKind kind : {ProductKind::linear, ProductKind::readout, ProductKind::matmul})
+        CHECK_THROWS_WITH(
+            check_recipe(with(own, kind)),
+            "recipe: products.1.output.p: is an operand of attention; the kind is " + std::string(name(kind)));
+    ProductFormats blocks{.attention = {{AttentionSlot::output_p, OperandRule::in_blocks(mxfp4)}}};
+    CHECK_NOTHROW(check_recipe(with(blocks)));
+    blocks.attention.begin()->second.element = eight;
+    CHECK_THROWS_WITH(check_recipe(with(blocks)),
+                      "recipe: products.1.output.p: blocks of e2m1 hold an operand that is rounded to e4m3");
+}
+
 TEST_CASE("kinds, roles, scalings and parametrisations have names") {
     REQUIRE(name(ProductKind::linear) == "linear");
     REQUIRE(name(ProductKind::readout) == "readout");
     REQUIRE(name(ProductKind::matmul) == "matmul");
+    REQUIRE(name(ProductKind::attention) == "attention");
     REQUIRE(name(OperandRole::activation) == "activation");
     REQUIRE(name(OperandRole::weight) == "weight");
     REQUIRE(name(OperandRole::gradient) == "gradient");

@@ -43,6 +43,50 @@ TEST_CASE("paths join module, op and an ordinal from the second use on") {
     REQUIRE(state.path(state.site(0, "loss", 0)) == "loss");
 }
 
+TEST_CASE("a scope's second name matches patterns, in modules inside it, too, and changes no path") {
+    ScalingState state;
+    const auto decoder = state.scope(0, "decoder");
+    const auto last = state.scope(decoder, "block3", "block-1");
+    const Site inside = state.site(state.scope(last, "up"), "linear", 0),
+               other = state.site(state.scope(state.scope(decoder, "block2", "block-2"), "up"), "linear", 0);
+    Recipe recipe;
+    recipe.products.push_back({.pattern = "decoder/block-1/up", .formats = {.weight = Quantiser{.format = e4m3}}});
+    CHECK(state.path(inside) == "decoder/block3/up/linear");
+    CHECK(state.formats(inside, ProductKind::linear, recipe).weight.has_value());
+    CHECK_FALSE(state.formats(other, ProductKind::linear, recipe).weight.has_value());
+    CHECK(state.scope(decoder, "block3") == last);
+}
+
+TEST_CASE("a rule with formats that matches no product is an error, and an exemption is not") {
+    ScalingState state;
+    const Site up = state.site(state.scope(0, "up"), "linear", 0);
+    const ProductFormats rounds{.weight = Quantiser{.format = e4m3}};
+    Recipe recipe;
+    recipe.products = {{.formats = rounds}, {.pattern = "*down"}, {.pattern = "u*", .formats = rounds}};
+    static_cast<void>(state.formats(up, ProductKind::linear, recipe));
+    CHECK_NOTHROW(state.check_patterns(recipe));
+    recipe.products.push_back({.pattern = "*/upp", .formats = rounds});
+    CHECK_THROWS_WITH(state.check_patterns(recipe),
+                      "recipe: products.3.pattern is '*/upp', which matches no product of kind linear in this model");
+    recipe.products.back() = {.kind = ProductKind::readout, .pattern = "up", .formats = rounds};
+    CHECK_THROWS_WITH(state.check_patterns(recipe),
+                      "recipe: products.3.pattern is 'up', which matches no product of kind readout in this model");
+    recipe.products.back() = {.kind = ProductKind::readout, .formats = rounds};  // any readout, if there is one
+    CHECK_NOTHROW(state.check_patterns(recipe));
+}
+
+TEST_CASE("a site's lasting stream is equal in every step, and differs between sites, parts and seeds") {
+    ScalingState state(5), other(6);
+    const Site a = state.site(0, "a", 0), b = state.site(0, "b", 0), same = other.site(0, "a", 0);
+    const RandomKey key = state.lasting_key(a, 1);
+    state.set_step(7);
+    CHECK(state.lasting_key(a, 1) == key);
+    CHECK_FALSE(state.lasting_key(b, 1) == key);
+    CHECK_FALSE(state.lasting_key(a, 2) == key);
+    CHECK_FALSE(other.lasting_key(same, 1) == key);
+    CHECK_FALSE(state.random_key(a, 1) == key);
+}
+
 TEST_CASE("a product's formats are looked up once and then agree with the table") {
     ScalingState state;
     const Recipe fp8 = find_recipe("unit-fp8"), unit_fp32 = find_recipe("unit-fp32");

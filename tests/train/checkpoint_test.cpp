@@ -77,6 +77,13 @@ TEST_CASE(
         io::override_recipe(find_recipe("unit-fp8"), "matmul.gradient.rounding=stochastic"), "automatic_rule=gmean"));
     recipes.push_back(io::override_recipe(find_recipe("fp8-delayed"), "loss_scaling.kind=automatic"));
     recipes.back().loss_scaling.interval = 2;
+    recipes.push_back(find_recipe("fp8-delayed"));  // in attention too
+    ProductFormats attention = recipes.back().products.front().formats;
+    attention.weight.reset();
+    attention.weight_scale = {};
+    attention.gradient->rounding = Rounding::stochastic;
+    attention.set(AttentionSlot::value_gradient_p, attention.rule(AttentionSlot::output_p));
+    recipes.back().products.push_back({.kind = ProductKind::attention, .formats = attention});
     recipes.push_back(find_recipe("fp16"));
     recipes.back().storage.master = StateFormat{.format = bf16, .rounding = Rounding::stochastic};
     recipes.back().storage.first_moment = {.format = e4m3, .block = 128, .rounding = Rounding::stochastic};

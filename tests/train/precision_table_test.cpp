@@ -184,6 +184,26 @@ TEST_CASE("precision table: a role's two products, where they round it different
     CHECK(row(recipe).find("  e4m3 / e4m3  ") != std::string::npos);
 }
 
+TEST_CASE("precision table: attention has two lines where it rounds operands, else none") {
+    Recipe recipe = find_recipe("unit-fp8");
+    const ScaleRule amax{.source = ScaleSource::amax};
+    ProductFormats formats{
+        .activation = Quantiser{.format = e4m3}, .gradient = Quantiser{.format = e5m2}, .activation_scale = amax};
+    formats.set(AttentionSlot::value_gradient_p, OperandRule::in_blocks(mxfp4));
+    formats.set(AttentionSlot::query_gradient_ds, {});
+    recipe.products.push_back({.kind = ProductKind::attention, .pattern = "*/block0/*", .formats = formats});
+    test::LanguageModel<float> model(recipe, {.vocabulary = 5, .width = 4, .depth = 2, .heads = 2, .length = 3});
+    model.tape.begin_step();
+    model.tape.backward(model.loss(test::random_batch(1, 3, 5)));
+    const std::string table = train::precision_table(model.state);
+    CHECK(
+        table.find("decoder/block0/attention/attention     attention, logits  e4m3 amax          e4m3 amax  - / e5m2"
+                   "\n"
+                   "decoder/block0/attention/attention     attention, output  e4m3 amax / mxfp4  e4m3 amax  e5m2\n") !=
+        std::string::npos);
+    CHECK(table.find("block1/attention/attention") == std::string::npos);
+}
+
 TEST_CASE("precision table: quantisers in words") {
     CHECK(train::quantiser_text({}) == "-");
     CHECK(train::quantiser_text(Quantiser{.format = e5m2}) == "e5m2");

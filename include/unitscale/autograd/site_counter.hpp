@@ -36,7 +36,9 @@ public:
         SiteCounter& counter_;
         ScalingState::Scope outer_;
     };
-    [[nodiscard]] ScopeGuard scope(std::string_view name) { return {*this, state_->scope(scope_, name)}; }
+    [[nodiscard]] ScopeGuard scope(std::string_view name, std::string_view alias = {}) {
+        return {*this, state_->scope(scope_, name, alias)};
+    }
 
     /// The first site of this op name in the current module that the step has not used. The call marks it as used.
     [[nodiscard]] Site next(std::string_view op) {

@@ -193,8 +193,11 @@ public:
         return input(std::move(copy));
     }
 
-    /// Names the module that the following ops belong to, until the guard is destroyed.
-    [[nodiscard]] SiteCounter::ScopeGuard scope(std::string_view name) { return sites_.scope(name); }
+    /// Names the module that the following ops belong to, until the guard is destroyed. `alias`: see
+    /// ScalingState::scope.
+    [[nodiscard]] SiteCounter::ScopeGuard scope(std::string_view name, std::string_view alias = {}) {
+        return sites_.scope(name, alias);
+    }
 
     /// The site of the op that is about to run: the first site of its name in this scope that this step has not used.
     [[nodiscard, gnu::noinline]] Site next_site(const char* op) {
@@ -293,7 +296,8 @@ public:
 
     /// Gradients of seeds[0] losses[0] + seeds[1] losses[1] + ... with respect to every parameter and input that
     /// requires one. Parameters add to the gradient they have. Loss scaling is a seed.
-    /// Error: a loss of several elements; losses that depend on nothing trained; a second call in one step.
+    /// Errors: a loss of several elements; losses that depend on nothing trained; a second call in one step; in the
+    /// first call, a rule of the recipe that matches no product (`ScalingState::check_patterns`).
     void backward(Variable<T> loss, Accum<T> seed = 1) {
         backward(std::span<const Variable<T>>(&loss, 1), std::span<const Accum<T>>(&seed, 1));
     }
@@ -312,6 +316,7 @@ public:
             reaches = reaches || slot.requires_gradient;
         }
         check(reaches, "backward: no loss depends on a parameter or input that requires a gradient");
+        if (!std::exchange(patterns_checked_, true)) state_->check_patterns(*recipe_);
         backward_done_ = true;
         release_unnamed();
         if (unit_scaled()) join_factors(losses);
@@ -512,6 +517,7 @@ private:
     Replay<T> replay_{};
     bool discards_ = false;  ///< inside `recompute`: backward functions are not kept
     bool backward_done_ = false;
+    bool patterns_checked_ = false;
     bool planning_ = false;
     std::vector<std::uint32_t> asked_{};  ///< sites that asked for their forward factor while planning
 };

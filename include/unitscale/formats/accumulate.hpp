@@ -6,6 +6,7 @@
 #include <unitscale/formats/quantise.hpp>
 #include <unitscale/formats/rounding.hpp>
 
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <limits>
@@ -175,6 +176,23 @@ inline constexpr Accumulate blackwell_sums = make_accumulate({.summation = Summa
 }
 [[nodiscard]] constexpr Accumulate mptorch_cuda_sums(const FloatFormat& sums, const FloatFormat& products) {
     return make_accumulate({.sums = sums, .fused = false, .products = products, .run_length = 8, .totals = sums});
+}
+
+/// Limited sums with a name of their own.
+struct NamedAccumulate {
+    std::string_view name;
+    Accumulate sums;
+};
+inline constexpr std::array<NamedAccumulate, 3> named_accumulate = {
+    {{"hopper", hopper_sums}, {"hopper_promoted", hopper_sums_promoted}, {"blackwell", blackwell_sums}}};
+
+/// Limited sums in a few words: their name, else the format of the sums and the length of a run.
+[[nodiscard, gnu::cold]] inline std::string name(const Accumulate& options) {
+    for (const NamedAccumulate& known : named_accumulate)
+        if (known.sums == options) return std::string(known.name);
+    std::string text = name(options.sums);
+    if (options.summation == Summation::aligned) text += concatenate(", groups of ", options.group);
+    return options.run_length == 0 ? text : concatenate(text, ", promoted every ", options.run_length);
 }
 
 /// Q(format, x) of `Accumulate`: the definition, for one number.

@@ -7,6 +7,7 @@
 #include <unitscale/formats/block_scale.hpp>
 #include <unitscale/formats/code.hpp>
 #include <unitscale/formats/float_arithmetic.hpp>
+#include <unitscale/formats/four_over_six.hpp>
 #include <unitscale/formats/quantise.hpp>
 #include <unitscale/formats/quantiser.hpp>
 
@@ -33,6 +34,8 @@ struct BlockOptions {
     /// The amax of the whole tensor, where x is a part of it: for two levels and for one scale per tensor. Empty: x is
     /// the tensor.
     std::optional<float> tensor_amax{};
+    /// Two levels: decoded numbers are element times block scale, without the tensor's factor (`tensor_factor`).
+    bool tensor_apart = false;
     /// Memory for the scales of some lines; null: the system's.
     MemoryPool* pool = nullptr;
 };
@@ -120,7 +123,9 @@ public:
           band_rows_(std::max<std::size_t>(1, 2 * piece / std::max<std::size_t>(1, grid_.across * x.length))),
           words_({.pool = options.pool}, band_rows_ * grid_.columns),
           scales_({.pool = options.pool}, band_rows_ * grid_.columns),
-          tensor_(tensor_numbers(format, format.tensor_scale ? tensor_amax() : 1.0f)) {}
+          tensor_(tensor_numbers(format, format.tensor_scale ? tensor_amax() : 1.0f)) {
+        tensor_.apart = options.tensor_apart;
+    }
 
     [[nodiscard]] const BlockGrid& grid() const noexcept { return grid_; }
     [[nodiscard]] const TensorNumbers& tensor() const noexcept { return tensor_; }

@@ -55,6 +55,7 @@ struct TensorNumbers {
     float inverse_max = 1;  ///< fl(1 / max)
     float by_max = 1;       ///< fl(G fl(1 / max))
     float inverse_p = 1;    ///< fl(1 / P)
+    bool apart = false;     ///< decoded numbers are without `tensor_factor`
 };
 
 /// The tensor's numbers, from its amax A, which matters to two levels only.
@@ -88,8 +89,14 @@ struct TensorNumbers {
     return tensor;
 }
 
+/// The factor of a tensor of two levels: what a product of decoded numbers may be multiplied by in place of each of
+/// them. transformer_engine fl(A fl(1/P)), torchao T.
+[[nodiscard]] constexpr float tensor_factor(const BlockFormat& format, const TensorNumbers& tensor) noexcept {
+    return format.rule == BlockRule::torchao ? tensor.number : rounded_product(tensor.number, tensor.inverse_p);
+}
+
 /// The factor that decodes a block's elements, from the block's scale s and the tensor's number. NaN for a NaN block.
-///   codes, one level                     value s
+///   codes, one level; `apart`            value s
 ///   two levels: transformer_engine       value fl(fl(s A) fl(1/P)), see TensorOverflow
 ///               torchao                  value fl(T s)
 ///   float: torchao_float8                value / s
@@ -99,7 +106,7 @@ struct TensorNumbers {
                                                   const TensorNumbers& tensor = {}) noexcept {
     if (format.form != ScaleForm::code && format.rule == BlockRule::torchao_float8 && !is_nan(scale))
         return divided_by(scale);
-    if (!format.tensor_scale) return {scale, false};
+    if (!format.tensor_scale || tensor.apart) return {scale, false};
     const float product = rounded_product(scale, tensor.number);
     if (format.rule == BlockRule::torchao) return {product, false};
     const bool reorder =
@@ -152,25 +159,59 @@ struct BlockScale {
 
 /// A power of two as code: scale 2^E, q = 2^-E. E is clamped to the scale format and to at least -127. A zero block
 /// gets the least scale.
-[[nodiscard]] constexpr BlockScale exponent_block_scale(const BlockFormat& format, float amax,
-                                                        float inverse_max) noexcept {
+[[nodiscard]] constexpr int clamped_exponent(const BlockFormat& format, int exponent) noexcept {
     const int low = format.scale.min_exponent() < -127 ? -127 : format.scale.min_exponent();
     const int high = format.scale.max_exponent();
+    return exponent < low ? low : exponent > high ? high : exponent;
+}
+[[nodiscard]] constexpr BlockScale exponent_block_scale(const BlockFormat& format, float amax,
+                                                        float inverse_max) noexcept {
     const std::uint32_t word = magnitude_word(amax);
-    int exponent = high;
+    int exponent = 1023;  // the largest
     if (is_infinite(amax)) {
         if (format.non_finite == NonFiniteAmax::nan_block) return nan_block_scale(format);
     } else {
         const bool to_infinity = format.exponent == ExponentRounding::even &&
                                  word + (std::uint32_t{1} << (22 - format.element.mantissa_bits)) >= infinity_word;
         if (to_infinity && format.even_overflow == EvenOverflow::nan_block) return nan_block_scale(format);
-        exponent = is_any_zero(amax) ? low : scale_exponent(format, amax, inverse_max);
+        exponent = is_any_zero(amax) ? -1023 : scale_exponent(format, amax, inverse_max);
     }
-    exponent = exponent < low ? low : exponent > high ? high : exponent;
+    exponent = clamped_exponent(format, exponent);
     const bool flushed = format.flush_subnormal_blocks && word < 0x00800000u;
     const auto code = static_cast<std::uint32_t>(exponent + format.scale.bias);
     const float value = compose<float>(false, 1, exponent);
     return {code, value, {flushed ? 0.0f : compose<float>(false, 1, -exponent), false}, {value, false}};
+}
+
+/// The number that a scale with a mantissa is rounded from: see `mantissa_block_scale`.
+[[nodiscard]] constexpr float wanted_scale(const BlockFormat& format, float amax, const TensorNumbers& tensor,
+                                           bool to_four = false) noexcept {
+    const bool torchao = format.rule == BlockRule::torchao;
+    const bool product = format.tensor_scale && !torchao && format.four_over_six == FourOverSix::off;
+    float wanted = product ? rounded_product(amax, tensor.by_max) : rounded_quotient(amax, tensor.max);
+    if (torchao) {
+        if (format.tensor_scale && !is_any_zero(wanted)) wanted = rounded_quotient(wanted, tensor.number);
+        if (magnitude_word(wanted) < magnitude_word(format.scale.min_normal())) wanted = format.scale.min_normal();
+    } else if (format.tensor_scale && format.four_over_six != FourOverSix::off) {
+        wanted = rounded_product(wanted, tensor.forward);
+        if (to_four) wanted = rounded_product(1.5f, wanted);
+    }
+    return wanted;
+}
+
+/// The scale of a code with a mantissa: see `mantissa_block_scale`.
+[[nodiscard]] constexpr BlockScale scale_of_code(const BlockFormat& format, std::uint64_t code,
+                                                 const TensorNumbers& tensor, bool zero_block) noexcept {
+    const bool torchao = format.rule == BlockRule::torchao;
+    const float value = format.scale.magnitude<float>(static_cast<std::uint32_t>(code));
+    float q = 1;
+    if (!torchao || !format.tensor_scale) {
+        const float divisor = format.tensor_scale ? rounded_product(value, tensor.inverse) : value;
+        q = smaller_of(rounded_quotient(1.0f, divisor), largest_float);
+    } else if (!is_any_zero(tensor.number) || !zero_block) {
+        q = rounded_quotient(tensor.inverse, value);
+    }
+    return {static_cast<std::uint32_t>(code), value, {q, false}, decode_factor(format, value, tensor)};
 }
 
 /// A scale with a mantissa as code. s is RNE into the scale format, saturated, of
@@ -182,30 +223,12 @@ struct BlockScale {
 /// Four Over Six: s is of base = fl(fl(b / 6) G), or of fl(1.5 base) with `to_four`, which maps b to 4.
 [[nodiscard]] constexpr BlockScale mantissa_block_scale(const BlockFormat& format, float amax,
                                                         const TensorNumbers& tensor, bool to_four) noexcept {
-    const bool torchao = format.rule == BlockRule::torchao;
-    const bool product = format.tensor_scale && !torchao && format.four_over_six == FourOverSix::off;
-    float wanted = product ? rounded_product(amax, tensor.by_max) : rounded_quotient(amax, tensor.max);
-    if (!format.tensor_scale) {
-        if (is_infinite(amax) && format.non_finite == NonFiniteAmax::nan_block) return nan_block_scale(format);
-    } else if (torchao) {
-        if (!is_any_zero(wanted)) wanted = rounded_quotient(wanted, tensor.number);
-    } else if (format.four_over_six != FourOverSix::off) {
-        wanted = rounded_product(wanted, tensor.forward);
-        if (to_four) wanted = rounded_product(1.5f, wanted);
-    }
+    if (!format.tensor_scale && is_infinite(amax) && format.non_finite == NonFiniteAmax::nan_block)
+        return nan_block_scale(format);
+    const float wanted = wanted_scale(format, amax, tensor, to_four);
     if (is_nan(wanted) || is_nan(tensor.number)) return nan_block_scale(format);
-    if (torchao && magnitude_word(wanted) < magnitude_word(format.scale.min_normal()))
-        wanted = format.scale.min_normal();
     const Rounded s = round_to(format.scale, wanted, Rounding::nearest_even, Overflow::saturate, 0, 0);
-    const float value = format.scale.magnitude<float>(s.code);
-    float q = 1;
-    if (!torchao || !format.tensor_scale) {
-        const float divisor = format.tensor_scale ? rounded_product(value, tensor.inverse) : value;
-        q = smaller_of(rounded_quotient(1.0f, divisor), largest_float);
-    } else if (!is_any_zero(tensor.number) || !is_any_zero(amax)) {
-        q = rounded_quotient(tensor.inverse, value);
-    }
-    return {s.code, value, {q, false}, decode_factor(format, value, tensor)};
+    return scale_of_code(format, s.code, tensor, is_any_zero(amax));
 }
 
 /// A scale in float.
@@ -264,20 +287,25 @@ public:
     /// v from x. Subnormal x and v are negligible when they lie 2^-25 of a step below the smallest element.
     static void encode(const FloatFormat& element, const BlockFactor& factor, const float* x, float* v,
                        std::size_t count) noexcept {
-        const int field = exponent_field(factor);
-        const int high = factor.divides ? 127 - field : field - 126;
-        const bool plain = field > 0 && field < 255 && element.quantum_exponent() >= -90 &&
-                           high - 126 <= element.quantum_exponent() - 26;
-        run(factor, plain, x, v, count);
+        run(factor, encodes_plainly(element, factor), x, v, count);
     }
     /// The result from an element's value: no operand is subnormal, and no result.
     static void decode(const FloatFormat& element, const BlockFactor& factor, const float* value, float* result,
                        std::size_t count) noexcept {
+        run(factor, decodes_plainly(element, factor), value, result, count);
+    }
+    /// Whether the processor's product or quotient is right, in every floating-point mode.
+    [[nodiscard]] static bool encodes_plainly(const FloatFormat& element, const BlockFactor& factor) noexcept {
+        const int field = exponent_field(factor);
+        const int high = factor.divides ? 127 - field : field - 126;
+        return field > 0 && field < 255 && element.quantum_exponent() >= -90 &&
+               high - 126 <= element.quantum_exponent() - 26;
+    }
+    [[nodiscard]] static bool decodes_plainly(const FloatFormat& element, const BlockFactor& factor) noexcept {
         const int field = exponent_field(factor);
         const int low = factor.divides ? 126 - field : field - 127;
-        const bool plain =
-            field > 0 && field < 255 && element.quantum_exponent() >= -126 && low + element.quantum_exponent() >= -126;
-        run(factor, plain, value, result, count);
+        return field > 0 && field < 255 && element.quantum_exponent() >= -126 &&
+               low + element.quantum_exponent() >= -126;
     }
 
 private:
@@ -326,58 +354,6 @@ template <class T>
 void check_lines(std::string_view operation, std::string_view argument, const MatrixLines<T>& x) {
     check(x.stride >= x.length || x.lines < 2, operation, ": ", argument, " [", x.lines, ',', x.length, "] has stride ",
           x.stride, "; expected at least ", x.length);
-}
-
-/// The error of one choice of Four Over Six: the sum over a block's elements x of |e| or fl(e e), with
-///   e = fl(fl(fl(fl(value s) A) / (6 M)) - x)
-/// where value is e2m1's nearest number to fl(x q). Sums run along a line. Lines are added as a tree: line i and i + 8,
-/// then i + 4, i + 2, i + 1.
-[[nodiscard]] inline float four_over_six_error(const BlockFormat& format, const BlockScale& scale, float amax,
-                                               const MatrixLines<const float>& block) noexcept {
-    constexpr std::size_t size = 16;
-    constexpr auto bits = [](float x) { return std::bit_cast<std::uint32_t>(x); };
-    // Numbers of float in double: sums and products there, then one rounding.
-    const float p = format.tensor_max();
-    std::array<double, 8> decoded;
-    for (std::uint32_t code = 0; code < decoded.size(); ++code) {
-        const double value = widened(e2m1.magnitude<float>(code)) * widened(scale.value);  // a float
-        const double product = rounded_to_float(value * widened(amax)), quotient = product / widened(p);
-        const bool normal = std::bit_cast<std::uint64_t>(quotient) > std::bit_cast<std::uint64_t>(0x1p-126);
-        decoded[code] = normal ? rounded_to_float(quotient) : widened(rounded_quotient(narrowed(product), p));
-    }
-    const bool squared = format.four_over_six == FourOverSix::squared_error;
-    std::array<double, size> sums{};
-    std::array<float, size> v;
-    for (std::size_t line = 0; line < block.lines; ++line) {
-        const float* const x = block.data + line * block.stride;
-        BlockScaler::encode(e2m1, scale.encode, x, v.data(), block.length);
-        for (std::size_t i = 0; i < block.length; ++i) {
-            const std::uint32_t a = magnitude_word(v[i]);
-            const int code = (a > bits(0.25f)) + (a >= bits(0.75f)) + (a > bits(1.25f)) + (a >= bits(1.75f)) +
-                             (a > bits(2.5f)) + (a >= bits(3.5f)) + (a > bits(5.0f));
-            // x and its element have one sign, so magnitudes give the magnitude of their difference.
-            const double magnitude = widened(std::bit_cast<float>(magnitude_word(x[i])));
-            const double e = rounded_to_float(decoded[static_cast<std::size_t>(code)] - magnitude);
-            const double absolute = std::bit_cast<double>(std::bit_cast<std::uint64_t>(e) & ~(std::uint64_t{1} << 63));
-            const double error = squared ? rounded_to_float(e * e) : absolute;
-            sums[line] = rounded_to_float(sums[line] + error);
-        }
-    }
-    for (std::size_t half = block.lines > 1 ? size / 2 : 0; half > 0; half /= 2)
-        for (std::size_t i = 0; i < half; ++i) sums[i] = rounded_to_float(sums[i] + sums[i + half]);
-    return narrowed(sums[0]);
-}
-
-/// The scale of a block [lines,length] of Four Over Six: amax maps to 4 if that gives a strictly smaller error, else to
-/// 6. A NaN error is not smaller.
-/// Test: tests/formats/block_scale_test.cpp
-[[nodiscard]] inline BlockScale four_over_six_scale(const BlockFormat& format, float amax, const TensorNumbers& tensor,
-                                                    const MatrixLines<const float>& block) {
-    const BlockScale six = block_scale(format, amax, tensor), four = block_scale(format, amax, tensor, true);
-    if (six.nan() || six.code == four.code) return six;
-    const float error_six = four_over_six_error(format, six, tensor.number, block);
-    const float error_four = four_over_six_error(format, four, tensor.number, block);
-    return !is_nan(error_six) && magnitude_word(error_four) < magnitude_word(error_six) ? four : six;
 }
 
 }  // namespace unitscale

@@ -13,10 +13,12 @@ namespace unitscale {
 /// S H / size^1/2 is orthogonal. If both operands of a product are rotated along the contracted dimension, the rotation
 /// cancels. Each run's largest numbers are spread over the run, which helps formats with few bits. A short last run of
 /// a line is not rotated.
-/// Bit i of `signs` negates element i. Test: tests/formats/rotation_test.cpp
+/// Bit i of `signs` negates element i. In a recipe `drawn` gives every product of every layer signs of its own, from
+/// the run's seed; `signs` is not read then. Test: tests/formats/rotation_test.cpp
 struct HadamardRotation {
     int size = 16;
     std::uint32_t signs = 0;
+    bool drawn = false;
 
     friend constexpr bool operator==(const HadamardRotation&, const HadamardRotation&) = default;
 };

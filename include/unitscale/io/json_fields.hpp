@@ -2,6 +2,7 @@
 #pragma once
 
 #include <unitscale/base/error.hpp>
+#include <unitscale/formats/accumulate.hpp>
 #include <unitscale/formats/block_format.hpp>
 #include <unitscale/formats/format.hpp>
 #include <unitscale/scaling/recipe.hpp>
@@ -23,6 +24,9 @@
 // Test: tests/io/json_fields_test.cpp
 namespace unitscale::io {
 
+inline constexpr std::array<std::string_view, 6> rounding_json_names = {"nearest_even", "toward_zero",  "up",
+                                                                        "down",         "nearest_away", "stochastic"};
+inline constexpr std::array<std::string_view, 2> overflow_json_names = {"saturate", "to_infinity"};
 inline constexpr std::array<std::string_view, 3> scale_form_names = {"float32", "power_of_two", "code"};
 inline constexpr std::array<std::string_view, 3> non_finite_amax_names = {"nan_block", "saturate", "unit_scale"};
 inline constexpr std::array<std::string_view, 3> even_overflow_names = {"nan_block", "next", "clamp"};
@@ -60,6 +64,24 @@ void describe_blocks(Visitor& visitor, BlockFormat& format) {
     visitor.field("flush_subnormal_blocks", format.flush_subnormal_blocks);
 }
 
+inline constexpr std::array<std::string_view, 2> summation_json_names = {"sequential", "aligned"};
+
+/// The fields of limited sums.
+template <class Visitor>
+void describe_accumulate(Visitor& visitor, Accumulate& sums) {
+    visitor.choice("summation", sums.summation, summation_json_names);
+    visitor.format("sums", sums.sums);
+    visitor.field("fused", sums.fused);
+    visitor.format("products", sums.products);
+    visitor.choice("rounding", sums.rounding, rounding_json_names);
+    visitor.choice("overflow", sums.overflow, overflow_json_names);
+    visitor.field("subnormals", sums.subnormals);
+    visitor.field("group", sums.group);
+    visitor.field("fraction_bits", sums.fraction_bits);
+    visitor.field("run_length", sums.run_length);
+    visitor.format("totals", sums.totals);
+}
+
 /// Names, joined for an error message.
 template <class Names>
 [[nodiscard]] std::string joined(const Names& names) {
@@ -78,6 +100,11 @@ public:
     template <class Enum, std::size_t N>
     void choice(const char* name, const Enum& value, const std::array<std::string_view, N>& names) {
         json_[name] = names[static_cast<std::size_t>(value)];
+    }
+    /// A number, or the word `word` where `flag` is set.
+    void number_or(const char* name, std::uint32_t number, bool flag, const char* word) {
+        if (flag) json_[name] = word;
+        else json_[name] = number;
     }
     void format(const char* name, const FloatFormat& format) {
         const std::string known = unitscale::name(format);
@@ -108,8 +135,11 @@ public:
     }
     /// A field of later versions: it is written only if it is set, so that recipes without it keep their text.
     template <class Describe>
-    void operand(const char* name, std::optional<OperandRule>& rule, const OperandRule&, Describe&& describe) {
-        if (rule) object(name, *rule, describe);
+    void operand(const char* name, std::optional<OperandRule>& rule, const OperandRule& of_role, Describe&& describe) {
+        if (!rule) return;
+        object(name, *rule, describe);
+        // What is left out is read as the role's.
+        if (of_role.scale.blocks && !rule->scale.blocks) json_[name]["scale"]["blocks"] = nullptr;
     }
     template <class T, class Describe>
     void added(const char* name, std::optional<T>& value, Describe&& describe) {
@@ -126,6 +156,12 @@ public:
         if (const std::string known = unitscale::name(*blocks); known_block_format(known) == *blocks)
             json_[name] = known;
         else object(name, *blocks, [](auto& v, BlockFormat& format) { describe_blocks(v, format); });
+    }
+    void accumulate(const char* name, std::optional<Accumulate>& sums) {
+        if (!sums) return;
+        for (const NamedAccumulate& known : named_accumulate)
+            if (known.sums == *sums) return field(name, known.name);
+        object(name, *sums, [](auto& v, Accumulate& how) { describe_accumulate(v, how); });
     }
     template <class T, class Describe>
     void list(const char* name, std::vector<T>& values, Describe&& describe) {
@@ -176,6 +212,16 @@ public:
                                            : names.end();
         check(at != names.end(), "recipe: ", place(name), " is ", shown(*found), "; expected one of ", joined(names));
         value = static_cast<Enum>(at - names.begin());
+    }
+    void number_or(const char* name, std::uint32_t& number, bool& flag, const char* word) {
+        const auto* found = find(name);
+        if (found == nullptr) return;
+        flag = *found == word;
+        if (flag) return;
+        const bool fits = found->is_number_unsigned() && found->get<double>() < 0x1p32;
+        check(fits, "recipe: ", place(name), " is ", shown(*found), "; expected '", word,
+              "' or a whole number below 2^32");
+        number = found->get<std::uint32_t>();
     }
     void format(const char* name, FloatFormat& format) {
         const auto* found = find(name);
@@ -262,6 +308,25 @@ public:
         } catch (const Error& error) {
             fail("recipe: ", place(name), ": ", error.what());
         }
+    }
+    /// A name, an object of fields, or null.
+    void accumulate(const char* name, std::optional<Accumulate>& sums) {
+        const auto* found = find(name);
+        if (found == nullptr) return;
+        if (found->is_null()) return sums.reset();
+        if (!found->is_string()) {
+            read(*found, place(name), sums ? *sums : sums.emplace(),
+                 [](auto& v, Accumulate& how) { describe_accumulate(v, how); });
+            return;
+        }
+        std::string names;
+        for (const NamedAccumulate& known : named_accumulate) {
+            if (*found == known.name) sums = known.sums;
+            (names += names.empty() ? "" : ", ") += known.name;
+        }
+        const auto known = [&](const NamedAccumulate& named) { return *found == named.name; };
+        check(std::any_of(named_accumulate.begin(), named_accumulate.end(), known), "recipe: ", place(name), " is ",
+              shown(*found), "; expected one of ", names, ", or an object");
     }
     template <class T, class Describe>
     void list(const char* name, std::vector<T>& values, Describe&& describe) {

@@ -26,14 +26,10 @@
 
 // Recipes as JSON: whole recipes in files, and single fields as `key=value`.
 //   {"base": "unit-fp8", "products": [{"kind": "linear", "gradient": {"format": "e4m3", "rounding": "stochastic"}}]}
-//   matmul.gradient=e5m2fnuz      loss_scaling.kind=automatic
+//   matmul.gradient=e5m2fnuz      attention.output.p=e5m2      loss_scaling.kind=automatic
 namespace unitscale::io {
 
-inline constexpr std::array<std::string_view, 6> rounding_json_names = {"nearest_even", "toward_zero",  "up",
-                                                                        "down",         "nearest_away", "stochastic"};
-inline constexpr std::array<std::string_view, 2> overflow_json_names = {"saturate", "to_infinity"};
 inline constexpr std::array<std::string_view, 3> scaling_json_names = {"none", "unit", "propagate"};
-inline constexpr std::array<std::string_view, 3> product_kind_json_names = {"linear", "readout", "matmul"};
 
 /// The fields of a recipe, listed once for reading and writing.
 template <class Visitor>
@@ -59,7 +55,7 @@ void describe_recipe(Visitor& visitor, Recipe& recipe) {
     };
     const auto rotation = [](auto& v, HadamardRotation& how) {
         v.field("size", how.size);
-        v.field("signs", how.signs);
+        v.number_or("signs", how.signs, how.drawn, "drawn");
     };
     const auto state = [](auto& v, StateFormat& how) {
         v.format("format", how.format, "computed");
@@ -68,7 +64,7 @@ void describe_recipe(Visitor& visitor, Recipe& recipe) {
         v.choice("rounding", how.rounding, rounding_json_names);
     };
     const auto product = [&](auto& v, ProductRule& rule) {
-        v.choice("kind", rule.kind, product_kind_json_names);
+        v.choice("kind", rule.kind, product_kind_names);
         v.field("pattern", rule.pattern);
         v.optional("activation", rule.formats.activation, "format", quantiser);
         v.optional("weight", rule.formats.weight, "format", quantiser);
@@ -77,6 +73,31 @@ void describe_recipe(Visitor& visitor, Recipe& recipe) {
         v.object("activation_scale", rule.formats.activation_scale, scale);
         v.object("weight_scale", rule.formats.weight_scale, scale);
         v.object("gradient_scale", rule.formats.gradient_scale, scale);
+        const auto attention = [&](const char* name, AttentionSlot left, const char* left_name, AttentionSlot right,
+                                   const char* right_name) {
+            v.group(name, rule.formats, [&](auto& inner, ProductFormats& formats) {
+                const auto one = [&](const char* operand_name, AttentionSlot slot) {
+                    std::optional<OperandRule> own;
+                    if (const auto found = formats.attention.find(slot); found != formats.attention.end())
+                        own = found->second;
+                    inner.operand(operand_name, own, formats.rule(role_of(slot)), operand);
+                    formats.attention.erase(slot);
+                    if (own) formats.set(slot, *own);
+                };
+                one(left_name, left);
+                one(right_name, right);
+            });
+        };
+        if (rule.kind == ProductKind::attention) {
+            using enum AttentionSlot;
+            attention("logits", logits_q, "q", logits_k, "k");
+            attention("query_gradient", query_gradient_ds, "ds", query_gradient_k, "k");
+            attention("key_gradient", key_gradient_ds, "ds", key_gradient_q, "q");
+            attention("output", output_p, "p", output_v, "v");
+            attention("probability_gradient", probability_gradient_dy, "dy", probability_gradient_v, "v");
+            attention("value_gradient", value_gradient_p, "p", value_gradient_dy, "dy");
+            return;
+        }
         const auto slots = [&](const char* name, OperandSlot left, const char* left_name, OperandSlot right,
                                const char* right_name) {
             v.group(name, rule.formats, [&](auto& inner, ProductFormats& formats) {
@@ -87,6 +108,7 @@ void describe_recipe(Visitor& visitor, Recipe& recipe) {
                 one(left_name, left);
                 one(right_name, right);
                 inner.added("rotation", formats.rotations[static_cast<std::size_t>(left) / 2], rotation);
+                inner.accumulate("accumulate", formats.accumulate[static_cast<std::size_t>(left) / 2]);
             });
         };
         slots("forward", OperandSlot::forward_x, "x", OperandSlot::forward_w, "w");
@@ -178,8 +200,10 @@ void describe_recipe(Visitor& visitor, Recipe& recipe) {
 }
 
 /// The recipe with one field set by `key=value`. The parts of the key are joined by dots, as in the JSON. `matmul.X`
-/// means the field X of every rule in `products`. Without such a rule, it means field X of a new rule for all linear
-/// layers. A value that is not JSON is read as a text.
+/// means the field X of every rule in `products` that rounds an operand, so that layers that a recipe exempts stay
+/// exempt; `attention.X` means the field X of attention's rules, which `matmul.X` leaves alone. Without such a rule,
+/// they mean field X of a new rule for all linear layers, or for all attention. A value that is not JSON is read as a
+/// text.
 /// Errors: no `=`; the errors of `recipe_from_json`.
 [[nodiscard]] inline Recipe override_recipe(const Recipe& recipe, const std::string& assignment) {
     const std::size_t sign = assignment.find('=');
@@ -210,9 +234,18 @@ void describe_recipe(Visitor& visitor, Recipe& recipe) {
         }
         *at = value;
     };
-    if (key.starts_with("matmul.")) {
-        if (json["products"].empty()) json["products"].push_back({{"kind", "linear"}});
-        for (auto& rule : json["products"]) set(rule, std::string_view(key).substr(7));
+    const bool attention = key.starts_with("attention.");
+    if (attention || key.starts_with("matmul.")) {
+        std::vector<bool> chosen(recipe.products.size());
+        std::transform(recipe.products.begin(), recipe.products.end(), chosen.begin(), [=](const ProductRule& rule) {
+            return rule.formats.any() && (rule.kind == ProductKind::attention) == attention;
+        });
+        if (std::find(chosen.begin(), chosen.end(), true) == chosen.end()) {
+            json["products"].push_back({{"kind", attention ? "attention" : "linear"}});
+            chosen.push_back(true);
+        }
+        for (std::size_t i = 0; i < chosen.size(); ++i)
+            if (chosen[i]) set(json["products"][i], std::string_view(key).substr(key.find('.') + 1));
     } else {
         set(json, key);
     }

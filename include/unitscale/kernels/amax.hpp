@@ -18,16 +18,27 @@ namespace unitscale::kernels {
 template <class T>
 [[nodiscard]] Accum<T> largest_magnitude(const Execution& execution, const T* x, std::ptrdiff_t n) {
     using Bits = std::conditional_t<std::is_same_v<Accum<T>, double>, std::uint64_t, std::uint32_t>;
+    using Signed = std::make_signed_t<Bits>;  // older instruction sets have no maximum of unsigned words
     constexpr Bits all_but_sign = ~Bits{0} >> 1;
     constexpr std::ptrdiff_t most_parts = 64;
     std::array<Bits, static_cast<std::size_t>(most_parts)> largest{};
     const std::ptrdiff_t parts = std::clamp<std::ptrdiff_t>(n / work_threshold, 1, most_parts);
     parallel_for(execution.threads, parts, 1, [&](std::ptrdiff_t begin, std::ptrdiff_t end) {
         for (std::ptrdiff_t part = begin; part < end; ++part) {
-            Bits most = 0;
-            for (std::ptrdiff_t i = n * part / parts; i < n * (part + 1) / parts; ++i)
-                most = std::max(most, std::bit_cast<Bits>(widen(x[i])) & all_but_sign);
-            largest[static_cast<std::size_t>(part)] = most;
+            constexpr std::ptrdiff_t lanes = 16;  // a fixed count, so that the loop is vectorised
+            std::array<Signed, lanes> most{};
+            const auto word = [x](std::ptrdiff_t i) {
+                return static_cast<Signed>(std::bit_cast<Bits>(widen(x[i])) & all_but_sign);
+            };
+            const std::ptrdiff_t last = n * (part + 1) / parts;
+            std::ptrdiff_t i = n * part / parts;
+            for (; i + lanes <= last; i += lanes)
+                for (std::size_t l = 0; l < lanes; ++l) {
+                    const Signed found = word(i + static_cast<std::ptrdiff_t>(l));
+                    most[l] = found > most[l] ? found : most[l];
+                }
+            for (; i < last; ++i) most[0] = std::max(most[0], word(i));
+            largest[static_cast<std::size_t>(part)] = static_cast<Bits>(*std::max_element(most.begin(), most.end()));
         }
     });
     return std::bit_cast<Accum<T>>(*std::max_element(largest.begin(), largest.end()));

@@ -43,7 +43,7 @@ template <bool scaled, class T>
 [[nodiscard]] std::array<Accum<T>, 2> row_moments(const T* x, std::ptrdiff_t n, bool centred,
                                                   Accum<T> factor) noexcept {
     using A = Accum<T>;
-    const auto add = [factor](A v, A to) {
+    const auto add = [=](A v, A to) {
         if constexpr (scaled) return multiply_add(factor, v, to);
         else return v + to;
     };

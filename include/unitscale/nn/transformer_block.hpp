@@ -10,6 +10,7 @@
 #include <unitscale/scaling/parametrisation.hpp>
 #include <unitscale/scaling/residual.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -40,6 +41,7 @@ class TransformerBlock {
 public:
     TransformerBlock(const std::string& path, const TransformerBlockConfig& config)
         : name_(last_name(path)),
+          alias_(concatenate("block-", config.count - std::min(config.index, config.count))),
           config_(config),
           attention_norm_(path + "/attention_norm", norm(config)),
           attention_(path + "/attention", config.attention),
@@ -68,7 +70,7 @@ private:
     }
 
     [[nodiscard]] Variable<T> layers(Variable<T> x, const ops::KeyValueRows<T>* past = nullptr) {
-        const auto scope = x.tape("TransformerBlock").scope(name_);
+        const auto scope = x.tape("TransformerBlock").scope(name_, alias_);
         x = residual_layer(std::move(x), 0, attention_norm_,
                            [&](Variable<T> inner) { return attention_(std::move(inner), past); });
         return residual_layer(std::move(x), 1, ffn_norm_, ffn_);
@@ -90,6 +92,7 @@ private:
     }
 
     std::string name_;
+    std::string alias_;  ///< the name counted from the end, for the patterns of recipes
     TransformerBlockConfig config_;
     Norm<T> attention_norm_;
     Attention<T> attention_;

@@ -4,10 +4,10 @@
 #include <unitscale/kernels/attention.hpp>
 #include <unitscale/ops/dynamic_rescale.hpp>
 #include <unitscale/record/arguments.hpp>
+#include <unitscale/record/attention_formats.hpp>
 #include <unitscale/record/op.hpp>
-#include <unitscale/scaling/factors.hpp>
+#include <unitscale/record/softmax_factors.hpp>
 
-#include <cmath>
 #include <cstddef>
 #include <optional>
 #include <utility>
@@ -21,21 +21,6 @@ struct AttentionOptions {
     bool causal = true;                          ///< a query sees the keys up to its own position
     std::optional<std::size_t> factor_length{};  ///< s in the factor; empty: the number of keys
 };
-
-/// The factor of attention under `unit`, for the value and all gradients: see `attention`.
-[[nodiscard]] inline double attention_unit_factor(double m, std::size_t head_size, std::size_t length,
-                                                  bool causal) noexcept {
-    if (length <= 1) return 1.0;
-    const auto s = static_cast<double>(length);
-    const double c = causal ? std::log(s) : 1.0;
-    return 1.0 / logint(1.0 / (1.0 + 4.0 * static_cast<double>(head_size) / (m * m)), std::sqrt(c / s), 1.0);
-}
-
-/// The ideal factor of the gradients of q and k relative to that of the value: see `attention`.
-[[nodiscard]] inline double attention_logit_factor(double m, std::size_t head_size) noexcept {
-    const double logit = m / std::sqrt(static_cast<double>(head_size)), a = 1.0 / (1.0 + 4.0 / (logit * logit));
-    return std::pow(logit, a / 2.0 - 1.0);
-}
 
 /// Unit-scaled dot-product attention.
 ///   y = alpha softmax(m q k^T / d) v      q, y [B,T,H d]   k, v [B,S,G d]   softmax over S
@@ -55,6 +40,7 @@ struct AttentionOptions {
 /// each other. logint between them. Measured rms of data: 0.64 to 1.15 of the factor's.
 /// All of q, k, v and dy outgrow their scales in training. `PropagateRule::rescale_gradients` measures them: the rms of
 /// data, as a power of two, goes with its scale in these rules, and dy, dq, dk and dv are brought to unit data.
+/// Rounding: by the recipe, kind `attention` (record/attention_formats.hpp). Without a rule nothing is rounded.
 /// Errors: ranks other than 3, shapes that do not fit, heads that do not divide, causal with more queries than keys.
 /// Reference: Blake et al. 2024, arXiv:2407.17465, table 8. Test: tests/ops/attention_test.cpp
 template <class T>
@@ -88,11 +74,25 @@ template <class T>
     const double logit_factor = tape.propagates() ? attention_logit_factor(unit_mult, depth) / value_size : 1.0;
     op.set_factors(
         {.alpha = factor, .betas = {factor * logit_factor * query_size, factor * logit_factor * key_size, factor}});
-    const Scaled scaled = op.scaled_alpha(value.scale());
     // Pairs of a query and a key it may see, times both products: scores and weighted values.
     const std::size_t pairs =
         options.causal ? queries * (keys - queries) + queries * (queries + 1) / 2 : queries * keys;
     const std::size_t multiply_adds = 2 * query.dim(0) * heads * depth * pairs;
+    if (rounds_attention(tape, op.site()))
+        return record_rescaled_gradient(
+            record_attention_in_formats(op,
+                                        {.batch = query.dim(0),
+                                         .heads = heads,
+                                         .groups = groups,
+                                         .queries = queries,
+                                         .keys = keys,
+                                         .depth = depth,
+                                         .causal = options.causal,
+                                         .mult = options.mult,
+                                         .factor_length = options.factor_length.value_or(keys)},
+                                        query_size * key_size, value_size, multiply_adds),
+            tape);
+    const Scaled scaled = op.scaled_alpha(value.scale());
 
     const auto d = static_cast<std::ptrdiff_t>(depth), t = static_cast<std::ptrdiff_t>(queries),
                s = static_cast<std::ptrdiff_t>(keys);

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 namespace unitscale::ops {
 
@@ -28,6 +29,8 @@ struct KeyValueRows {
 /// Factors under `unit`: alpha as for `attention`, at its site, with the length that `factor_length` fixes; there is no
 /// gradient. Without `factor_length` alpha would change from token to token, hence an error.
 /// Scale under `propagate`: as for `attention`; the buffers hold plain numbers.
+/// Rounding: as for `attention`, by its rules. A rule that measures tensors measures the q, K, V and p of this call, so
+/// the rows differ from `attention`'s by rounding. So do blocks along positions.
 /// Errors: a step that records gradients; not causal; as `attention`; buffers of other sizes than k's, or too short for
 /// it.
 /// Test: tests/ops/cached_attention_test.cpp
@@ -75,6 +78,31 @@ template <class T>
                 std::copy_n(key.data() + from, depth, past.keys + to);
                 std::copy_n(value.data() + from, depth, past.values + to);
             }
+    const std::size_t pairs = added * past.length + added * (added + 1) / 2;  // of a query and a key that it sees
+    const auto record = [&](Tensor<T>&& output) {
+        output.set_scale(scaled.scale);
+        return tape.record({.name = "cached_attention",
+                            .site = site,
+                            .alpha = factor,
+                            .betas = {factor, factor, factor},
+                            .multiply_adds = 2 * batch * heads * depth * pairs,
+                            .reads = reads_nothing,
+                            .propagates = true},
+                           {q, k, v}, std::move(output), [](BackwardContext<T>&) {});
+    };
+    if (rounds_attention(tape, site))
+        return record(cached_attention_in_formats(
+            tape, site,
+            {.batch = batch,
+             .heads = heads,
+             .groups = groups,
+             .queries = added,
+             .keys = keys,
+             .depth = depth,
+             .mult = options.mult,
+             .factor_length = options.factor_length.value_or(keys)},
+            q.scaled(), {past.keys, k.scaled().scale(), past.capacity}, {past.values, value_scale, past.capacity},
+            measured_size(tape, q.scaled()) * measured_size(tape, k.scaled()), scaled));
     Tensor<T> output = tape.make(query.shape());
     Tensor<Accum<T>> log_sum({batch, heads, added}, tape.pool());  // for a backward pass that never comes
     const auto d = static_cast<std::ptrdiff_t>(depth), wide = static_cast<std::ptrdiff_t>(query.dim(2)),
@@ -95,16 +123,7 @@ template <class T>
                                    .logit_scale = static_cast<Accum<T>>(options.mult / static_cast<double>(depth)),
                                    .out_scale = static_cast<Accum<T>>(scaled.factor / value_scale),
                                    .causal = true});
-    output.set_scale(scaled.scale);
-    const std::size_t pairs = added * past.length + added * (added + 1) / 2;  // of a query and a key that it sees
-    return tape.record({.name = "cached_attention",
-                        .site = site,
-                        .alpha = factor,
-                        .betas = {factor, factor, factor},
-                        .multiply_adds = 2 * batch * heads * depth * pairs,
-                        .reads = reads_nothing,
-                        .propagates = true},
-                       {q, k, v}, std::move(output), [](BackwardContext<T>&) {});
+    return record(std::move(output));
 }
 
 }  // namespace unitscale::ops

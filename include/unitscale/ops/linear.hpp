@@ -47,7 +47,6 @@ template <class T>
 /// gradient are not rounded.
 template <class T>
 [[nodiscard]] Variable<T> record_linear(Op<T, 3>& op, ProductKind kind, const LinearSizes& size) {
-    using products::matmul;
     const auto [in, out, rows] = size;
     const Variable<T>&x = op.variable(0), &weight = op.variable(1);
     const auto m = static_cast<std::ptrdiff_t>(rows), n = static_cast<std::ptrdiff_t>(out),
@@ -67,18 +66,16 @@ template <class T>
     {
         const SameScale<T> bias(tape, op.has(2) ? &op.input(2) : nullptr, scales);  // under the product's own scale
         const PreparedOperand<T> a(tape, rounding, OperandSlot::forward_x, input, in, x_key, x_rounding),
-            b(tape, rounding, OperandSlot::forward_w, w, in, w_key, w_rounding);
-        products::MatmulArguments<T> forward{.m = m,
-                                             .n = n,
-                                             .k = k,
-                                             .a = a.matrix(),
-                                             .b = b.transposed(),
-                                             .c = {output.data(), n, 1},
-                                             .alpha = static_cast<Accum<T>>(scaled.factor),
-                                             .bias = bias.data()};
-        const auto packed = packed_weight(tape, weight, forward);
-        forward.b.packed = packed.get();
-        matmul<T>(op.execution(), forward);
+            b(tape, rounding, OperandSlot::forward_w, w, in, w_key, w_rounding, kept_parameter(tape, weight));
+        multiply_by_weight<T>(tape, rounding, weight,
+                              {.m = m,
+                               .n = n,
+                               .k = k,
+                               .a = a.matrix(),
+                               .b = b.transposed(),
+                               .c = {output.data(), n, 1},
+                               .alpha = static_cast<Accum<T>>(scaled.factor),
+                               .bias = bias.data()});
         round_result(op.execution(), rounding.formats(), result_key, output);
     }
 
@@ -106,13 +103,14 @@ template <class T>
             const PreparedOperand<T> a = dy(OperandSlot::input_gradient_dy),
                                      b(g, 1, rounding, OperandSlot::input_gradient_w, in, w_key, w_again);
             Tensor<T> dx = g.make(g.input_shape(0));
-            matmul<T>(g.execution(), {.m = m,
-                                      .n = k,
-                                      .k = n,
-                                      .a = a.matrix(),
-                                      .b = b.matrix(),
-                                      .c = {dx.data(), k, 1},
-                                      .alpha = static_cast<Accum<T>>(dx_scaled.factor)});
+            multiply_operands<T>(g.execution(), rounding, OperandSlot::input_gradient_dy,
+                                 {.m = m,
+                                  .n = k,
+                                  .k = n,
+                                  .a = a.matrix(),
+                                  .b = b.matrix(),
+                                  .c = {dx.data(), k, 1},
+                                  .alpha = static_cast<Accum<T>>(dx_scaled.factor)});
             round_result(g.execution(), rounding.formats(), result_key, dx);
             g.add(0, std::move(dx), dx_scaled.scale);
         }
@@ -124,13 +122,14 @@ template <class T>
                                                             OperandSlot::forward_x, x_rounding);
             const PreparedOperand<T> a = dy(OperandSlot::weight_gradient_dy),
                                      b(g, 0, rounding, OperandSlot::weight_gradient_x, in, x_key, x_again);
-            matmul<T>(g.execution(), {.m = n,
-                                      .n = k,
-                                      .k = m,
-                                      .a = a.transposed(),
-                                      .b = b.matrix(),
-                                      .c = {dw.data(), k, 1},
-                                      .alpha = static_cast<Accum<T>>(dw_scaled.factor)});
+            multiply_operands<T>(g.execution(), rounding, OperandSlot::weight_gradient_dy,
+                                 {.m = n,
+                                  .n = k,
+                                  .k = m,
+                                  .a = a.transposed(),
+                                  .b = b.matrix(),
+                                  .c = {dw.data(), k, 1},
+                                  .alpha = static_cast<Accum<T>>(dw_scaled.factor)});
             round_result(g.execution(), rounding.formats(), result_key, dw);
             g.add(1, std::move(dw), dw_scaled.scale);
         }

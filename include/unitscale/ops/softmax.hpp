@@ -4,18 +4,12 @@
 #include <unitscale/kernels/softmax.hpp>
 #include <unitscale/record/arguments.hpp>
 #include <unitscale/record/op.hpp>
-#include <unitscale/scaling/factors.hpp>
+#include <unitscale/record/softmax_factors.hpp>
 
-#include <cmath>
 #include <cstddef>
 #include <optional>
 
 namespace unitscale::ops {
-
-/// Which factors `softmax` takes under `unit`.
-///   fitted: between flat and peaked probabilities, by m
-///   flat: factors of flat probabilities, as in the Unit Scaling paper
-enum class SoftmaxRule { fitted, flat };
 
 struct SoftmaxOptions {
     double mult = 1.0;  ///< m, the logit multiplier
@@ -23,15 +17,6 @@ struct SoftmaxOptions {
     std::optional<std::size_t> factor_length{};  ///< s in the factors; empty: the length of the rows
     std::optional<Constraint> constraint{};      ///< joins {alpha, beta_x}; empty: the recipe's rule
 };
-
-/// Ideal factors of a softmax over `length` elements under `unit`: see `softmax`.
-[[nodiscard]] inline Factors<1> softmax_unit_factors(double m, std::size_t length, SoftmaxRule rule) noexcept {
-    if (length == 0) return {};
-    const auto s = static_cast<double>(length);
-    if (rule == SoftmaxRule::flat) return {.alpha = s, .betas = {s / m}};
-    const double a = 1.0 / (1.0 + 4.0 / (m * m));
-    return {.alpha = logint(a, s, std::sqrt(s)), .betas = {logint(a, s / m, std::sqrt(s / m))}};
-}
 
 /// Unit-scaled softmax over the last axis.
 ///   y = alpha p, p = softmax(m x)    dx = beta m p (dy - sum of dy p)    x, y [...,s]

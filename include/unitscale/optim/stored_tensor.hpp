@@ -111,13 +111,45 @@ public:
         if (scaled_as_whole()) use_tensor(*this, [this](auto& tensor) { tensor.set_scale(next_scale_); });
     }
 
-    /// Names the tensor to a visitor. Values kept as computed: visitor.tensor(name, Tensor<A>&).
+    /// All values, decoded.
+    [[nodiscard]] Tensor<A> values() const {
+        Tensor<A> all;
+        use_tensor(*this, [&](const auto& tensor) { all = Tensor<A>(tensor.shape()); });
+        Chunk decoded{};
+        for_chunks(all.size(), [&](std::ptrdiff_t begin, std::ptrdiff_t count) {
+            load(begin, count, decoded);
+            std::copy_n(decoded.begin(), count, all.data() + begin);
+        });
+        return all;
+    }
+    /// Replaces all values, with scales of their own. Values that the tensor itself gave are kept exactly.
+    /// `key` as in `store`. Error: another number of values.
+    void assign(std::span<const A> values, RandomKey key = {}) {
+        check(values.size() == size(), "StoredTensor: ", values.size(), " values for ", size());
+        if (scaled_as_whole()) expect(largest_of(values.data(), static_cast<std::ptrdiff_t>(values.size())));
+        Chunk given{};
+        for_chunks(values.size(), [&](std::ptrdiff_t begin, std::ptrdiff_t count) {
+            std::copy_n(values.data() + begin, count, given.begin());
+            store(begin, count, given, key);
+        });
+        finish();
+    }
+
+    /// Names the tensor to a visitor: visitor.stored(name, StoredTensor&), where the visitor has this function. Else:
+    /// Values kept as computed: visitor.tensor(name, Tensor<A>&).
     /// Codes: visitor.codes(name, format, Tensor&), of std::uint8_t up to 8 bits per code, else of std::uint16_t.
     /// A scale of the whole tensor is the scale of that Tensor.
     /// Scales of blocks come before the codes: visitor.tensor(name + ".scale", Tensor<float>&).
     /// Error: the visitor has no such function.
     template <class Visitor>
     void visit_state(Visitor&& visitor, const std::string& name) {
+        if constexpr (requires { visitor.stored(name, *this); }) return visitor.stored(name, *this);
+        else visit_tensors(visitor, name);
+    }
+
+private:
+    template <class Visitor>
+    void visit_tensors(Visitor&& visitor, const std::string& name) {
         const auto show = [&](const std::string& what, auto& tensor) {
             if constexpr (requires { visitor.tensor(what, tensor); }) visitor.tensor(what, tensor);
             else fail("optimiser state ", what, ": this visitor takes no tensor of its type");
@@ -133,7 +165,13 @@ public:
         else show_codes(words_);
     }
 
-private:
+    /// Calls use(begin, count) for each chunk of `size` values, in turn.
+    template <class Use>
+    static void for_chunks(std::size_t size, const Use& use) {
+        const auto n = static_cast<std::ptrdiff_t>(size);
+        for (std::ptrdiff_t begin = 0; begin < n; begin += chunk) use(begin, std::min(chunk, n - begin));
+    }
+
     /// Calls use(tensor) with the tensor that holds the numbers of `self`, a StoredTensor.
     template <class Self, class Use>
     static void use_tensor(Self& self, const Use& use) {

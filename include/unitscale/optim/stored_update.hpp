@@ -66,22 +66,30 @@ template <class T>
     return (static_cast<std::ptrdiff_t>(update.size) + chunk - 1) / chunk;
 }
 
-/// Decodes elements [start, start + count) of an update. With a master copy, `value` is the master's value.
+/// out[0 .. count) = the weights from `start` on, as an update begins with them.
+/// With a master copy these are the master's values; else they are the weights themselves.
 /// A weight that differs from its rounded master was written from outside (initialisation, a file).
-/// `value` is then the weight's value.
+/// It then stands for the master's value. Both arrays hold numbers in every lane.
+template <class T>
+[[gnu::always_inline]] inline void load_exact_weights(const T* weights, const StoredTensor<Accum<T>>* master,
+                                                      std::ptrdiff_t start, std::ptrdiff_t count,
+                                                      typename StoredTensor<Accum<T>>::Chunk& out,
+                                                      typename StoredTensor<Accum<T>>::Chunk& scratch) {
+    using A = Accum<T>;
+    load_elements<T>(weights + start, count, out.data());
+    if (master == nullptr) return;
+    master->load(start, count, scratch);
+    kernels::for_lanes(count, [&](std::size_t l) {
+        const A rounded = kernels::widen_code<T>(kernels::narrow_code<T>(scratch[l]));
+        out[l] = rounded == out[l] ? scratch[l] : out[l];
+    });
+}
+
+/// Decodes elements [start, start + count) of an update. `value`: as in `load_exact_weights`.
 template <class T>
 [[gnu::noinline]] void load_update_chunk(const StoredUpdate<T>& update, std::ptrdiff_t start, std::ptrdiff_t count,
                                          UpdateChunk<Accum<T>>& c) {
-    using A = Accum<T>;
-    load_elements<T>(update.weights + start, count, c.value.data());
-    if (update.master != nullptr) {
-        auto& kept = c.gradient;
-        update.master->load(start, count, kept);
-        kernels::for_lanes(count, [&](std::size_t l) {
-            const A rounded = kernels::widen_code<T>(kernels::narrow_code<T>(kept[l]));
-            c.value[l] = rounded == c.value[l] ? kept[l] : c.value[l];
-        });
-    }
+    load_exact_weights<T>(update.weights, update.master, start, count, c.value, c.gradient);
     load_elements<T>(update.gradient + start, count, c.gradient.data());
     if (update.first != nullptr) update.first->load(start, count, c.first);
     if (update.second != nullptr) update.second->load(start, count, c.second);

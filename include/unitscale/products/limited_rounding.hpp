@@ -172,7 +172,7 @@ template <class L, bool fused>
 [[gnu::always_inline]] inline void fuse(const typename L::Float& a, const typename L::Float& b,
                                         typename L::Float& sum) noexcept {
     if constexpr (fused) {
-#if UNITSCALE_X86
+#if UNITSCALE_X86 && !defined(__clang__)  // Clang joins the loop's lanes, and refuses wide registers in a template
         asm("vfmadd231ps {%2, %1, %0|%0, %1, %2}" : "+v"(sum) : "v"(a), "v"(b));
 #else
         multiply_add_lanes<float, true>(a, b, sum);

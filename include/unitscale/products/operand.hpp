@@ -24,6 +24,12 @@ struct QuantisedNumbers {
     MatrixView<const P> view{};
     bool exact_in_bf16 =
         false;  ///< every number is a bf16 number and not subnormal there: bf16 instructions may take it
+    P factor = 1;  ///< of all numbers: the product's sums are multiplied by it
+    /// Limited sums only: the format of the numbers, and scales of runs. Run r of line l, which is a row of A or a
+    /// column of B, has the scale run_scales[l run_stride + r].
+    FloatFormat format = fp32;
+    const float* run_scales = nullptr;
+    std::ptrdiff_t run_stride = 0;
 };
 
 /// An operand of a product, in one of four forms:
@@ -50,6 +56,8 @@ struct Operand {
     }
     /// Whether the elements are multiplied as they stand in memory.
     [[nodiscard]] bool is_plain() const noexcept { return !codes && !numbers && !quantiser && packed == nullptr; }
+    /// The factor that sums of products are multiplied by.
+    [[nodiscard]] Accum<T> factor() const noexcept { return numbers && packed == nullptr ? numbers->factor : 1; }
     [[nodiscard]] bool is_stochastic() const noexcept {
         return !codes && !numbers && quantiser && quantiser->rounding == Rounding::stochastic;
     }

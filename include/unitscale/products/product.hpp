@@ -67,30 +67,42 @@ struct MatmulArguments {
     const Accum<T>* col_scale = nullptr;
 };
 
+/// Element (i, j) of item b of an operand that is not packed, as the product multiplies it.
+template <class T>
+[[nodiscard]] Accum<T> operand_number(const Operand<T>& operand, std::ptrdiff_t b, std::ptrdiff_t i, std::ptrdiff_t j) {
+    using P = Accum<T>;
+    if (operand.codes) return static_cast<P>(decode(operand.codes->format, *operand.codes->codes.item(b).at(i, j)));
+    if (operand.numbers) return *operand.numbers->view.item(b).at(i, j);
+    const std::ptrdiff_t offset = operand.view.item(b).at(i, j) - operand.view.data;
+    const auto value = element_cast<P>(operand.view.data[offset]);
+    return operand.quantiser ? quantise(operand.quantiser->format, value, operand.quantiser->options(operand.key),
+                                        static_cast<std::uint64_t>(offset))
+                             : value;
+}
+
+/// Element (i, j) of item b of C, from its sum.
+template <class T>
+void finish_sum(const MatmulArguments<T>& args, std::ptrdiff_t b, std::ptrdiff_t i, std::ptrdiff_t j, Accum<T> sum) {
+    using P = Accum<T>;
+    T& c = *args.c.item(b).at(i, j);
+    const P bias = args.bias != nullptr ? element_cast<P>(args.bias[j]) : P{0};
+    const P old = args.gamma != 0 ? args.gamma * element_cast<P>(c) : P{0};
+    if (args.col_scale != nullptr) sum *= args.col_scale[j];
+    if (args.row_scale != nullptr) sum *= args.row_scale[i];
+    c = element_cast<T>(args.alpha * (sum + bias) + old);
+}
+
 /// The definition of the product, element by element in Accum<T>. Tests compare `matmul` with it.
 template <class T>
 void matmul_naive(const MatmulArguments<T>& args) {
     using P = Accum<T>;
-    const auto element = [](const Operand<T>& operand, std::ptrdiff_t b, std::ptrdiff_t i, std::ptrdiff_t j) {
-        if (operand.numbers) return *operand.numbers->view.item(b).at(i, j);
-        if (operand.codes) return static_cast<P>(decode(operand.codes->format, *operand.codes->codes.item(b).at(i, j)));
-        const std::ptrdiff_t offset = operand.view.item(b).at(i, j) - operand.view.data;
-        const auto value = element_cast<P>(operand.view.data[offset]);
-        return operand.quantiser ? quantise(operand.quantiser->format, value, operand.quantiser->options(operand.key),
-                                            static_cast<std::uint64_t>(offset))
-                                 : value;
-    };
     for (std::ptrdiff_t b = 0; b < args.batch; ++b)
         for (std::ptrdiff_t i = 0; i < args.m; ++i)
             for (std::ptrdiff_t j = 0; j < args.n; ++j) {
                 P sum = 0;
-                for (std::ptrdiff_t p = 0; p < args.k; ++p) sum += element(args.a, b, i, p) * element(args.b, b, p, j);
-                T& c = *args.c.item(b).at(i, j);
-                const P bias = args.bias != nullptr ? element_cast<P>(args.bias[j]) : P{0};
-                const P old = args.gamma != 0 ? args.gamma * element_cast<P>(c) : P{0};
-                if (args.col_scale != nullptr) sum *= args.col_scale[j];
-                if (args.row_scale != nullptr) sum *= args.row_scale[i];
-                c = element_cast<T>(args.alpha * (sum + bias) + old);
+                for (std::ptrdiff_t p = 0; p < args.k; ++p)
+                    sum += operand_number(args.a, b, i, p) * operand_number(args.b, b, p, j);
+                finish_sum(args, b, i, j, sum * (args.a.factor() * args.b.factor()));
             }
 }
 
@@ -177,10 +189,13 @@ void matmul_packed(const Execution& execution, Isa isa, PairKernel pairs, const 
     const std::ptrdiff_t left_size =
         paired ? pair_scratch_size<T>(most_rows, strip, depth) : block_scratch_size<T>(isa, most_rows, strip, depth);
     const std::ptrdiff_t part_size = right_size + round_up(left_size, 16);
-    // A tile may read these vectors past their end, so they are copied with padding.
+    // A tile may read these vectors past their end, so they are copied with padding. Factors of operands are part of
+    // the columns' scales.
+    const P factor = args.a.factor() * args.b.factor();
+    const bool scales_cols = args.col_scale != nullptr || factor != 1;
     const std::ptrdiff_t padded_cols = round_up(args.n, tile_cols), padded_rows = round_up(args.m, tile_rows);
     const std::ptrdiff_t vectors_size =
-        round_up((args.bias != nullptr ? padded_cols : 0) + (args.col_scale != nullptr ? padded_cols : 0) +
+        round_up((args.bias != nullptr ? padded_cols : 0) + (scales_cols ? padded_cols : 0) +
                      (args.row_scale != nullptr ? padded_rows : 0),
                  16);
     Scratch<P> scratch(execution, static_cast<std::size_t>(vectors_size + partition.parts * part_size));
@@ -194,7 +209,11 @@ void matmul_packed(const Execution& execution, Isa isa, PairKernel pairs, const 
         return copy;
     };
     const P* const bias = padded_copy(args.bias, args.n, padded_cols);
-    const P* const col_scale = padded_copy(args.col_scale, args.n, padded_cols);
+    P* const col_scale = scales_cols ? next : nullptr;
+    if (args.col_scale != nullptr) static_cast<void>(padded_copy(args.col_scale, args.n, padded_cols));
+    else if (scales_cols) next = std::fill_n(next, padded_cols, P{1});
+    if (factor != 1)
+        for (std::ptrdiff_t j = 0; j < args.n; ++j) col_scale[j] *= factor;
     const P* const row_scale = padded_copy(args.row_scale, args.m, padded_rows);
 
     const auto run_job = [&](std::ptrdiff_t job, P* right, P* left) {

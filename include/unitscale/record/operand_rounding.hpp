@@ -32,6 +32,15 @@ public:
         const bool activations = kind_ == ProductKind::matmul && role_of(slot) == OperandRole::weight;
         return activations && !is_own(slot) ? formats_.rule(OperandRole::activation) : formats_.rule(slot);
     }
+    /// The rotation of an operand's product. Drawn signs are one word of the site's lasting stream.
+    [[nodiscard]] std::optional<HadamardRotation> rotation(OperandSlot slot) const {
+        std::optional<HadamardRotation> own = formats_.rotation(slot);
+        if (own && own->drawn) {
+            const auto product = static_cast<std::uint64_t>(slot) / 2;
+            own = HadamardRotation{own->size, random_word(state_->lasting_key(site_, product), 0)};
+        }
+        return own;
+    }
     /// Whether two slots of one tensor have one rule and one bias, so that the tensor is rounded alike in both.
     [[nodiscard]] bool share(OperandSlot a, OperandSlot b) const { return !is_own(a) && !is_own(b); }
 

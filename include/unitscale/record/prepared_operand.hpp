@@ -6,13 +6,16 @@
 #include <unitscale/kernels/coding.hpp>
 #include <unitscale/kernels/round.hpp>
 #include <unitscale/kernels/round_blocks.hpp>
+#include <unitscale/products/limited_matmul.hpp>
 #include <unitscale/products/operand.hpp>
+#include <unitscale/products/product.hpp>
 #include <unitscale/record/operand_rounding.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 namespace unitscale::ops {
 
@@ -32,6 +35,27 @@ template <class T>
                : kernels::Contracted::columns;
 }
 
+/// Whether limited sums of a slot's product are formed run by run, without the scales of blocks: both operands have
+/// blocks as long as the runs.
+[[nodiscard]] inline bool sums_by_runs(const OperandRounding& all, OperandSlot slot) {
+    const auto& sums = all.formats().sums(slot);
+    if (!sums || sums->run_length == 0) return false;
+    const auto fits = [&](std::size_t place) {
+        const auto blocks = all.rule(static_cast<OperandSlot>(place)).scale.blocks;
+        return blocks && blocks->along == sums->run_length;
+    };
+    const std::size_t left = static_cast<std::size_t>(slot) / 2 * 2;
+    return fits(left) && fits(left + 1);
+}
+
+/// The product that a slot belongs to, with the sums that the recipe has for it.
+template <class T>
+void multiply_operands(const Execution& execution, const OperandRounding& all, OperandSlot slot,
+                       const products::MatmulArguments<T>& product) {
+    if (const auto& sums = all.formats().sums(slot)) products::matmul_limited<T>(execution, *sums, product);
+    else products::matmul<T>(execution, product);
+}
+
 /// An operand of an op's products, with the memory that its form needs. It is one of
 ///   the tensor, rounded on its way into the product;
 ///   the codes that the tape has kept instead of an input (`reads_codes`);
@@ -41,13 +65,15 @@ template <class T>
 class PreparedOperand {
 public:
     /// A tensor, as rows of `columns` elements. `known`: the result of `all.quantiser` for it. `source`: the tape, or
-    /// the context of the backward function.
+    /// the context of the backward function. `parameter`: null, or the parameter whose value the tensor is. It then
+    /// keeps numbers in blocks until its value changes.
     template <class Source>
     PreparedOperand(const Source& source, const OperandRounding& all, OperandSlot slot, const Tensor<T>& tensor,
-                    std::size_t columns, RandomKey key, const std::optional<Quantiser>& known)
+                    std::size_t columns, RandomKey key, const std::optional<Quantiser>& known,
+                    const Parameter<T>* parameter = nullptr)
         : operand_{{tensor.data()}, known, key}, columns_(static_cast<std::ptrdiff_t>(columns)) {
         show(source, all, slot, &tensor);
-        prepare(source.execution(), source.pool(), all, slot, tensor);
+        prepare(source.execution(), source.pool(), all, slot, tensor, parameter);
     }
     /// Input i of an op, in its backward function: the tensor or its codes.
     PreparedOperand(const BackwardContext<T>& g, std::size_t i, const OperandRounding& all, OperandSlot slot,
@@ -60,7 +86,7 @@ public:
         }
         operand_.view.data = g.input(i).data();
         show(g, all, slot, &g.input(i));
-        prepare(g.execution(), g.pool(), all, slot, g.input(i));
+        prepare(g.execution(), g.pool(), all, slot, g.input(i), nullptr);
     }
 
     /// The operand as a matrix of the tensor's rows and columns, or transposed. With a batch stride: a batch of them.
@@ -88,23 +114,63 @@ private:
                  contracted(slot) == kernels::Contracted::rows);
     }
 
+    /// Numbers in blocks.
+    struct Blocks {
+        Tensor<Accum<T>> numbers;
+        std::vector<float> scales;  ///< of runs, if the sums are formed by runs
+        kernels::RoundedBlocks facts;
+    };
+
     void prepare(const Execution& execution, const std::shared_ptr<MemoryPool>& pool, const OperandRounding& all,
-                 OperandSlot slot, const Tensor<T>& tensor) {
+                 OperandSlot slot, const Tensor<T>& tensor, const Parameter<T>* parameter) {
         const OperandRule rule = all.rule(slot);
         if (!rule.element || rule.scale.by_tensor()) return;
         const auto rows = columns_ == 0 ? 0 : static_cast<std::ptrdiff_t>(tensor.size()) / columns_;
         operand_.quantiser.reset();
         if (!rule.scale.blocks) return round_lines(pool, *rule.element, rule.scale, tensor, rows);
-        numbers_ = Tensor<Accum<T>>(tensor.shape(), pool);
         const kernels::Contracted dimension = contracted(slot);
-        const BlockFormat& blocks = *rule.scale.blocks;
-        const Quantiser& element = *rule.element;
-        const bool exact = kernels::round_blocks<T>(execution, blocks, block_options(blocks, element, operand_.key),
-                                                    all.formats().rotation(slot), tensor.data(), numbers_.data(), rows,
-                                                    columns_, dimension);
-        products::MatrixView<const Accum<T>> view{numbers_.data(), columns_, 1};
-        if (dimension == kernels::Contracted::rows) view = {numbers_.data(), 1, rows};  // element (i, j) at j rows + i
-        operand_.numbers = products::QuantisedNumbers<Accum<T>>{view, exact};
+        const auto rotation = all.rotation(slot);
+        // bf16 instructions take short numbers; other kernels multiply the very numbers that blocks decode to.
+        const bool in_pairs = products::usable_pairs<T>(products::active_pair_kernel(), true, true) !=
+                              products::PairKernel::none;
+        const bool runs = sums_by_runs(all, slot);
+        const bool by_rows = dimension == kernels::Contracted::rows;
+        const std::ptrdiff_t lines = by_rows ? columns_ : rows, length = by_rows ? rows : columns_;
+        const std::ptrdiff_t run_count = runs ? (length + rule.scale.blocks->along - 1) / rule.scale.blocks->along : 0;
+        const auto make = [&](const Tensor<T>& values) {
+            const BlockFormat& blocks = *rule.scale.blocks;
+            const Quantiser& element = *rule.element;
+            BlockOptions options = block_options(blocks, element, operand_.key);
+            options.tensor_apart = in_pairs;
+            Blocks made{Tensor<Accum<T>>(values.shape(), pool),
+                        std::vector<float>(static_cast<std::size_t>(lines * run_count)),
+                        {}};
+            made.facts =
+                kernels::round_blocks<T>(execution, blocks, options, rotation, values.data(), made.numbers.data(), rows,
+                                         columns_, dimension, runs ? made.scales.data() : nullptr);
+            return made;
+        };
+        if (parameter != nullptr && rule.element->rounding != Rounding::stochastic) {
+            struct Key {
+                OperandRule rule;
+                std::optional<HadamardRotation> rotation;
+                kernels::Contracted dimension;
+                bool in_pairs, runs;
+                bool operator==(const Key&) const = default;
+            };
+            blocks_ = parameter->template cached<Blocks>(Key{rule, rotation, dimension, in_pairs, runs}, make);
+        } else {
+            blocks_ = std::make_shared<const Blocks>(make(tensor));
+        }
+        products::MatrixView<const Accum<T>> view{blocks_->numbers.data(), columns_, 1};
+        if (by_rows) view = {blocks_->numbers.data(), 1, rows};  // element (i, j) at j rows + i
+        operand_.numbers = products::QuantisedNumbers<Accum<T>>{view, blocks_->facts.exact_in_bf16,
+                                                                static_cast<Accum<T>>(blocks_->facts.factor)};
+        if (runs) {
+            operand_.numbers->format = rule.element->format;
+            operand_.numbers->run_scales = blocks_->scales.data();
+            operand_.numbers->run_stride = run_count;
+        }
     }
 
     /// Rounds every row or column with its own bias, from its largest magnitude.
@@ -135,8 +201,8 @@ private:
 
     products::Operand<T> operand_;
     std::ptrdiff_t columns_;
-    Tensor<Accum<T>> numbers_{};  ///< quantised by blocks
-    Tensor<T> lines_{};           ///< quantised by rows or columns
+    std::shared_ptr<const Blocks> blocks_{};  ///< of the rule's blocks
+    Tensor<T> lines_{};                       ///< quantised by rows or columns
 };
 
 }  // namespace unitscale::ops

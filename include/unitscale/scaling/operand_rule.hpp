@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <unitscale/base/error.hpp>
+#include <unitscale/formats/accumulate.hpp>
 #include <unitscale/formats/quantiser.hpp>
 #include <unitscale/formats/rotation.hpp>
 #include <unitscale/scaling/tensor_scale.hpp>
@@ -9,10 +11,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string_view>
 
-// The operands of a linear op's products, and what a recipe does to each of them.
+// The operands of the products of linear ops and of attention, and what a recipe does to each of them.
 namespace unitscale {
 
 /// The roles of a product's operands.
@@ -47,10 +50,71 @@ inline constexpr std::array<std::string_view, slot_count> slot_names = {
     return roles[static_cast<std::size_t>(slot)];
 }
 
-/// The names under which a product's site keeps the biases of its operands: roles, then slots with a rule of their own.
-inline constexpr std::array<std::string_view, 3 + slot_count> operand_names = [] {
-    std::array<std::string_view, 3 + slot_count> names{};
-    for (std::size_t i = 0; i < names.size(); ++i) names[i] = i < 3 ? operand_role_names[i] : slot_names[i - 3];
+/// The names of the three products.
+inline constexpr std::array<std::string_view, slot_count / 2> product_names = {"forward", "input_gradient",
+                                                                               "weight_gradient"};
+
+/// The operands of the six products of attention: the logits s = q k^T and their gradients dq = ds k and dk = ds^T q,
+/// then y = p v for the probabilities p, dp = dy v^T and dv = p^T dy.
+enum class AttentionSlot : std::uint8_t {
+    logits_q,
+    logits_k,
+    query_gradient_ds,
+    query_gradient_k,
+    key_gradient_ds,
+    key_gradient_q,
+    output_p,
+    output_v,
+    probability_gradient_dy,
+    probability_gradient_v,
+    value_gradient_p,
+    value_gradient_dy
+};
+
+inline constexpr std::size_t attention_slot_count = 12;
+inline constexpr std::array<std::string_view, attention_slot_count> attention_slot_names = {
+    "logits.q",         "logits.k",         "query_gradient.ds", "query_gradient.k",        "key_gradient.ds",
+    "key_gradient.q",   "output.p",         "output.v",          "probability_gradient.dy", "probability_gradient.v",
+    "value_gradient.p", "value_gradient.dy"};
+[[nodiscard]] constexpr std::string_view name(AttentionSlot slot) noexcept {
+    return attention_slot_names[static_cast<std::size_t>(slot)];
+}
+/// The first of the two slots of this slot's tensor, in the order of the computation.
+[[nodiscard]] constexpr AttentionSlot first_use(AttentionSlot slot) noexcept {
+    switch (slot) {
+        case AttentionSlot::query_gradient_k:
+            return AttentionSlot::logits_k;
+        case AttentionSlot::key_gradient_ds:
+            return AttentionSlot::query_gradient_ds;
+        case AttentionSlot::key_gradient_q:
+            return AttentionSlot::logits_q;
+        case AttentionSlot::probability_gradient_v:
+            return AttentionSlot::output_v;
+        case AttentionSlot::value_gradient_p:
+            return AttentionSlot::output_p;
+        case AttentionSlot::value_gradient_dy:
+            return AttentionSlot::probability_gradient_dy;
+        default:
+            return slot;
+    }
+}
+/// q, k, v and p are activations, ds and dy gradients. Attention has no weights.
+[[nodiscard]] constexpr OperandRole role_of(AttentionSlot slot) noexcept {
+    const AttentionSlot first = first_use(slot);
+    return first == AttentionSlot::query_gradient_ds || first == AttentionSlot::probability_gradient_dy
+               ? OperandRole::gradient
+               : OperandRole::activation;
+}
+
+/// The names under which a product's site keeps the biases of its operands: roles, then slots with a rule of their own,
+/// then the operands of attention.
+inline constexpr std::size_t first_attention_name = 3 + slot_count;
+inline constexpr std::array<std::string_view, first_attention_name + attention_slot_count> operand_names = [] {
+    std::array<std::string_view, first_attention_name + attention_slot_count> names{};
+    for (std::size_t i = 0; i < names.size(); ++i)
+        names[i] = i < 3                      ? operand_role_names[i]
+                   : i < first_attention_name ? slot_names[i - 3]
+                                              : attention_slot_names[i - first_attention_name];
     return names;
 }();
 
@@ -71,8 +135,9 @@ struct OperandRule {
 
 /// The formats that a product's operands are rounded to, by role; empty: not rounded. For y = x w the three products
 /// are Q_a(x) Q_w(w), dx = Q_g(dy) Q_w(w)^T and dw = Q_a(x)^T Q_g(dy). A matmul of two activations uses `activation`
-/// twice. Each operand may be scaled before it is rounded (ScaleRule). `result` rounds the results of the products.
-/// `slots` gives single operands another rule.
+/// twice. Attention uses it for q, k, v and p, and `gradient` for ds and dy. Each operand may be scaled before it is
+/// rounded (ScaleRule). `result` rounds the results of the products. `slots` and `attention` give single operands
+/// another rule.
 struct ProductFormats {
     std::optional<Quantiser> activation{};
     std::optional<Quantiser> weight{};
@@ -86,20 +151,34 @@ struct ProductFormats {
     /// Rotations of both operands of y, dx and dw along the contracted dimension, before they are scaled. The result
     /// does not change but for rounding. The operands must be in blocks.
     std::array<std::optional<HadamardRotation>, slot_count / 2> rotations{};
+    /// How the sums of y, dx and dw are formed; empty: in float. If `run_length` is the length of both operands'
+    /// blocks, runs are summed without the blocks' scales (products/limited_matmul.hpp).
+    std::array<std::optional<Accumulate>, slot_count / 2> accumulate{};
+    /// Operands of attention's products with a rule of their own. A map, because few recipes have any.
+    std::map<AttentionSlot, OperandRule> attention{};
 
     [[nodiscard]] OperandRule rule(OperandSlot slot) const {
         const auto& own = slots[static_cast<std::size_t>(slot)];
         return own ? *own : rule(role_of(slot));
     }
+    [[nodiscard]] OperandRule rule(AttentionSlot slot) const {
+        const auto own = attention.find(slot);
+        return own != attention.end() ? own->second : rule(role_of(slot));
+    }
     [[nodiscard]] OperandRule rule(OperandRole role) const { return {of(role), scale(role)}; }
     [[nodiscard]] const std::optional<HadamardRotation>& rotation(OperandSlot slot) const noexcept {
         return rotations[static_cast<std::size_t>(slot) / 2];
     }
+    [[nodiscard]] const std::optional<Accumulate>& sums(OperandSlot slot) const noexcept {
+        return accumulate[static_cast<std::size_t>(slot) / 2];
+    }
     void set(OperandSlot slot, const OperandRule& rule) { slots[static_cast<std::size_t>(slot)] = rule; }
+    void set(AttentionSlot slot, const OperandRule& rule) { attention[slot] = rule; }
     /// Whether any operand of any product is rounded.
     [[nodiscard]] bool any() const {
         return activation || weight || gradient ||
-               std::any_of(slots.begin(), slots.end(), [](const auto& rule) { return rule && rule->element; });
+               std::any_of(slots.begin(), slots.end(), [](const auto& rule) { return rule && rule->element; }) ||
+               std::any_of(attention.begin(), attention.end(), [](const auto& own) { return own.second.element; });
     }
     [[nodiscard]] const std::optional<Quantiser>& of(OperandRole role) const noexcept {
         return role == OperandRole::activation ? activation : role == OperandRole::weight ? weight : gradient;
@@ -112,5 +191,25 @@ struct ProductFormats {
 
     friend bool operator==(const ProductFormats&, const ProductFormats&) = default;
 };
+
+/// Error, naming the field behind `place`: formats of attention with parts that attention has not.
+[[gnu::cold, gnu::noinline]] inline void check_attention_formats(std::string_view place,
+                                                                 const ProductFormats& formats) {
+    check(!formats.weight, place, "weight: attention has no weights; expected activation and gradient");
+    check(formats.weight_scale == ScaleRule{}, place,
+          "weight_scale: attention has no weights; expected activation_scale and gradient_scale");
+    check(!formats.result, place, "result: attention's results are not rounded; expected null");
+    for (std::size_t slot = 0; slot < slot_count; ++slot) {
+        check(!formats.slots[slot], place, slot_names[slot], ": is an operand of linear layers; the kind is attention");
+        check(!formats.rotations[slot / 2], place, slot_names[slot], ": is rotated; attention's operands are not");
+    }
+    const auto check_scale = [place](std::string_view field, const ScaleRule& rule) {
+        check(rule.granularity == ScaleGranularity::tensor, place, field, ": scale by ", name(rule.granularity),
+              "; expected a scale by tensor or by block");
+    };
+    check_scale("activation_scale", formats.activation_scale);
+    check_scale("gradient_scale", formats.gradient_scale);
+    for (const auto& [slot, rule] : formats.attention) check_scale(name(slot), rule.scale);
+}
 
 }  // namespace unitscale

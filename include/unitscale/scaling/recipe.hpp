@@ -36,20 +36,13 @@ enum class Scaling { none, unit, propagate };
 }
 
 /// Kinds of matrix products that a recipe distinguishes. `linear`: activations times a weight. `readout`: the last
-/// linear layer, onto the vocabulary. `matmul`: two activations. Attention's own products are never rounded.
-enum class ProductKind { linear, readout, matmul };
+/// linear layer, onto the vocabulary. `matmul`: two activations. `attention`: the six products of attention.
+enum class ProductKind { linear, readout, matmul, attention };
 
+inline constexpr std::array<std::string_view, 4> product_kind_names = {"linear", "readout", "matmul", "attention"};
 [[nodiscard]] constexpr std::string_view name(ProductKind kind) noexcept {
-    return kind == ProductKind::linear ? "linear" : kind == ProductKind::readout ? "readout" : "matmul";
+    return product_kind_names[static_cast<std::size_t>(kind)];
 }
-
-/// One rule of a recipe: the formats of products of this kind in modules with a path that matches `pattern` (`*` stands
-/// for any text). Of several matching rules the last one holds.
-struct ProductRule {
-    ProductKind kind = ProductKind::linear;
-    std::string pattern = "*";
-    ProductFormats formats{};
-};
 
 /// Whether `text` matches `pattern`, in which `*` stands for any run of characters, empty ones included.
 [[nodiscard]] inline bool matches(std::string_view pattern, std::string_view text) noexcept {
@@ -71,6 +64,20 @@ struct ProductRule {
     while (p < pattern.size() && pattern[p] == '*') ++p;
     return p == pattern.size();
 }
+
+/// One rule of a recipe: the formats of products of this kind in modules with a path that matches `pattern` (`*` stands
+/// for any text). Of several matching rules the last one holds. Blocks have two paths, the second counted from the end:
+/// `*block-1/*` is the last block of any model.
+struct ProductRule {
+    ProductKind kind = ProductKind::linear;
+    std::string pattern = "*";
+    ProductFormats formats{};
+
+    /// Whether the rule holds for a product in the module at `path`. `alias`: the path counted from the end, or empty.
+    [[nodiscard]] bool applies(ProductKind product, std::string_view path, std::string_view alias = {}) const noexcept {
+        return kind == product && (matches(pattern, path) || (!alias.empty() && matches(pattern, alias)));
+    }
+};
 
 /// A published low-precision method as one immutable value: a point in the product of the four axes scaling, matmul
 /// precision, storage and parametrisation. A model's code never asks for it.
@@ -96,10 +103,10 @@ struct Recipe {
         return {parametrisation, hyperparameters};
     }
 
-    /// The formats of a product of this kind in the module at `path`.
-    [[nodiscard]] ProductFormats formats(ProductKind kind, std::string_view path) const {
+    /// The formats of a product of this kind in the module at `path`, or at `alias`, its path counted from the end.
+    [[nodiscard]] ProductFormats formats(ProductKind kind, std::string_view path, std::string_view alias = {}) const {
         for (std::size_t i = products.size(); i-- > 0;)
-            if (products[i].kind == kind && matches(products[i].pattern, path)) return products[i].formats;
+            if (products[i].applies(kind, path, alias)) return products[i].formats;
         return {};
     }
 };
@@ -115,7 +122,7 @@ struct Recipe {
             const std::string what = concatenate("recipe: products.", i, '.', place);
             check_rule(what, rule.scale);
             if (!rule.scale.blocks) return;
-            check(product.kind != ProductKind::matmul, what, ": blocks are for linear layers and readouts");
+            check(product.kind != ProductKind::matmul, what, ": blocks are for linear layers, readouts and attention");
             check(rule.element && rule.element->format == rule.scale.blocks->element, what, ": blocks of ",
                   name(rule.scale.blocks->element), " hold an operand that is rounded to ",
                   rule.element ? name(rule.element->format) : "nothing");
@@ -125,6 +132,23 @@ struct Recipe {
             check_operand(concatenate(name(role), "_scale"), {product.formats.of(role), product.formats.scale(role)});
         for (std::size_t slot = 0; slot < slot_count; ++slot)
             if (const auto& rule = product.formats.slots[slot]) check_operand(slot_names[slot], *rule);
+        for (std::size_t slot = 0; slot < slot_count; slot += 2) {
+            const auto& sums = product.formats.accumulate[slot / 2];
+            if (!sums) continue;
+            const std::string what = concatenate("recipe: products.", i, '.', product_names[slot / 2]);
+            check(product.kind == ProductKind::linear || product.kind == ProductKind::readout, what,
+                  ".accumulate: is for linear layers and readouts");
+            check_accumulate(what, *sums);
+            const auto left = product.formats.rule(static_cast<OperandSlot>(slot)).element,
+                       right = product.formats.rule(static_cast<OperandSlot>(slot + 1)).element;
+            if (left && right) check_products(what, *sums, left->format, right->format);
+        }
+        for (const auto& [slot, rule] : product.formats.attention) check_operand(name(slot), rule);
+        const std::string place = concatenate("recipe: products.", i, '.');
+        if (product.kind == ProductKind::attention) check_attention_formats(place, product.formats);
+        else
+            for (const auto& [slot, rule] : product.formats.attention)
+                fail(place, name(slot), ": is an operand of attention; the kind is ", name(product.kind));
         for (std::size_t slot = 0; slot < slot_count; ++slot) {
             const auto& rotation = product.formats.rotations[slot / 2];
             if (!rotation) continue;
@@ -154,39 +178,30 @@ struct KnownRecipe {
     recipe.products.push_back({.kind = ProductKind::linear, .pattern = std::string(pattern), .formats = formats});
 }
 
-/// Appends a rule for linear layers of all modules: inputs and weights in `forward`, gradients in `backward`, every
-/// operand scaled by `rule`.
-[[gnu::cold, gnu::noinline]] inline void round_linear_layers(Recipe& recipe, const FloatFormat& forward,
-                                                             const FloatFormat& backward, const ScaleRule& rule = {}) {
+/// Appends a rule for linear layers of all modules: inputs and weights by `forward`, gradients by `backward`.
+[[gnu::cold, gnu::noinline]] inline void round_linear_layers(Recipe& recipe, const OperandRule& forward,
+                                                             const OperandRule& backward) {
     add_linear_rule(recipe, "*",
-                    {.activation = Quantiser{.format = forward},
-                     .weight = Quantiser{.format = forward},
-                     .gradient = Quantiser{.format = backward},
-                     .activation_scale = rule,
-                     .weight_scale = rule,
-                     .gradient_scale = rule});
+                    {.activation = forward.element,
+                     .weight = forward.element,
+                     .gradient = backward.element,
+                     .activation_scale = forward.scale,
+                     .weight_scale = forward.scale,
+                     .gradient_scale = backward.scale});
 }
-
-/// A rule for linear layers of all modules: inputs and weights in the blocks `forward`, gradients in `backward`.
-[[gnu::cold, gnu::noinline]] inline void round_in_blocks(Recipe& recipe, const BlockFormat& forward,
-                                                         const BlockFormat& backward) {
-    const OperandRule rule = OperandRule::in_blocks(forward), gradient = OperandRule::in_blocks(backward);
-    add_linear_rule(recipe, "*",
-                    {.activation = rule.element,
-                     .weight = rule.element,
-                     .gradient = gradient.element,
-                     .activation_scale = rule.scale,
-                     .weight_scale = rule.scale,
-                     .gradient_scale = gradient.scale});
+inline void round_linear_layers(Recipe& r, const FloatFormat& x, const FloatFormat& dy, const ScaleRule& rule = {}) {
+    round_linear_layers(r, {Quantiser{.format = x}, rule}, {Quantiser{.format = dy}, rule});
 }
-/// `format` with exponents of scales rounded up to the least that keeps amax (ExponentRounding::rceil).
+inline void round_in_blocks(Recipe& recipe, const BlockFormat& forward, const BlockFormat& backward) {
+    round_linear_layers(recipe, OperandRule::in_blocks(forward), OperandRule::in_blocks(backward));
+}
+/// `format` with exponents of scales rounded up to the least that keeps amax.
 [[nodiscard]] constexpr BlockFormat exponents_rounded_up(BlockFormat format) {
     format.exponent = ExponentRounding::rceil;
     return make_block_format(format);
 }
 
-/// The table of recipes; a base stands before the recipes derived from it. The learning rates were chosen on seeds 100
-/// and up.
+/// The table of recipes; a base stands before what is derived from it. Learning rates were chosen on seeds 100 and up.
 [[nodiscard]] inline std::span<const KnownRecipe> recipe_table() noexcept {
     static constexpr KnownRecipe table[] = {
         {"fp32", "", "standard model in 32-bit floating point", [](Recipe& r) { r.clip_norm = 1.0; }},
@@ -300,10 +315,11 @@ struct KnownRecipe {
         {"mxfp4", "fp32", "standard model, linear layers in MXFP4: E2M1 in blocks of 32",
          [](Recipe& r) { round_in_blocks(r, mxfp4, mxfp4); }},
 
-        // Blocks of 16 with an E4M3 scale under the tensor's scale. The weight's gradient is a product of rotated
-        // operands, and output gradients are rounded stochastically. Square blocks give a weight and its transpose
-        // equal numbers.
-        {"nvfp4", "fp32", "standard model, linear layers in NVFP4: squares for weights, stochastic gradients, rotation",
+        // Blocks of 16 with an E4M3 scale under the tensor's scale. Square blocks give a weight and its transpose equal
+        // numbers. The last block of the model is not rounded: the paper keeps about 15 % of the linear layers in high
+        // precision, most of them at the end, because training diverges otherwise.
+        {"nvfp4", "fp32",
+         "standard model, NVFP4 but in the last block: square weights, stochastic gradients, rotation",
          [](Recipe& r) {
              round_in_blocks(r, nvfp4, nvfp4);
              ProductFormats& formats = r.products.back().formats;
@@ -311,6 +327,7 @@ struct KnownRecipe {
                  formats.set(slot, OperandRule::in_blocks(nvfp4_square));
              formats.gradient->rounding = Rounding::stochastic;
              formats.rotations.back() = transformer_engine_rotation;
+             add_linear_rule(r, "*block-1/*");
          }},
 
         // Tiles of 128 in FP8, as DeepSeek-V3: inputs and gradients 1 x 128, weights 128 x 128.
@@ -320,6 +337,33 @@ struct KnownRecipe {
              for (const OperandSlot slot : {OperandSlot::forward_w, OperandSlot::input_gradient_w})
                  r.products.back().formats.set(slot, OperandRule::in_blocks(fp8_square));
          }},
+        {"fp8-tiles-hopper", "fp8-tiles", "fp8-tiles with Hopper's sums: 13 bits below the point, promoted every 128",
+         [](Recipe& r) { r.products.back().formats.accumulate.fill(hopper_sums_promoted); }},
+
+        // torchao's float8: one scale for a tensor, or a power of two for each line along the contracted dimension.
+        {"fp8-tensorwise", "fp32", "standard model, linear layers in E4M3, gradients in E5M2, a float scale per tensor",
+         [](Recipe& r) {
+             BlockFormat gradient = float8_tensor;
+             gradient.element = e5m2;
+             round_in_blocks(r, float8_tensor, gradient);
+         }},
+        {"fp8-rowwise", "fp32", "standard model, linear layers in E4M3 with a power of two per line of each product",
+         [](Recipe& r) { round_in_blocks(r, float8_line, float8_line); }},
+        {"fp8-rowwise-hp", "fp8-rowwise", "fp8-rowwise with the weights' gradients in FP32",
+         [](Recipe& r) {
+             BlockFormat tensor = float8_tensor;
+             tensor.form = ScaleForm::power_of_two;
+             ProductFormats& formats = r.products.back().formats;
+             formats.set(OperandSlot::input_gradient_w, OperandRule::in_blocks(tensor));
+             formats.set(OperandSlot::weight_gradient_dy, {});
+             formats.set(OperandSlot::weight_gradient_x, {});
+         }},
+
+        // Four bits under Unit Scaling: does unit scale replace scales of blocks?
+        {"unit-mxfp4", "unit-fp32", "Unit Scaling, linear layers in MXFP4: E2M1 in blocks of 32; readout in FP32",
+         [](Recipe& r) { round_in_blocks(r, mxfp4, mxfp4); }},
+        {"unit-fp4", "unit-fp32", "Unit Scaling, linear layers in E2M1 without scales; readout in FP32",
+         [](Recipe& r) { round_linear_layers(r, e2m1, e2m1); }},
     };
     return table;
 }

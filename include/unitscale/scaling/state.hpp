@@ -39,11 +39,13 @@ public:
 
     explicit ScalingState(std::uint64_t seed = 0) : seed_(seed) {}
 
-    /// The scope `name` inside `parent`, made at first use. No allocation afterwards.
-    [[nodiscard]] Scope scope(Scope parent, std::string_view name) {
+    /// The scope `name` inside `parent`, made at first use. No allocation afterwards. `alias`: a second name by which
+    /// the patterns of recipes may match; empty: none. Block i of n has the alias `block-` and n - i, so that `block-1`
+    /// is the last one of any model.
+    [[nodiscard]] Scope scope(Scope parent, std::string_view name, std::string_view alias = {}) {
         for (const Scope child : scopes_[parent].children)
             if (scopes_[child].name == name) return child;
-        return add_scope(parent, name);
+        return add_scope(parent, name, alias);
     }
 
     /// The site of the `ordinal`-th op called `op` in a scope, made at first use. No allocation afterwards.
@@ -64,8 +66,24 @@ public:
     /// so the table of `products()` is true.
     [[nodiscard]] const ProductFormats& formats(Site site, ProductKind kind, const Recipe& recipe) {
         SiteRecord& record = sites_[site.id];
-        if (!record.product) record.product = Product{site, kind, recipe.formats(kind, scopes_[record.scope].path)};
+        const ScopeRecord& module = scopes_[record.scope];
+        if (!record.product) record.product = Product{site, kind, recipe.formats(kind, module.path, module.alias)};
         return record.product->formats;
+    }
+
+    /// Error, naming the recipe's field: a rule with formats, for some modules, that has matched no product so far. A
+    /// misspelt module would silently train in FP32.
+    [[gnu::cold, gnu::noinline]] void check_patterns(const Recipe& recipe) const {
+        for (std::size_t i = 0; i < recipe.products.size(); ++i) {
+            const ProductRule& rule = recipe.products[i];
+            if (rule.pattern == "*" || !rule.formats.any()) continue;
+            const bool matched = std::any_of(sites_.begin(), sites_.end(), [&](const SiteRecord& site) {
+                return site.product && rule.applies(site.product->kind, scopes_[site.scope].path,
+                                                    scopes_[site.scope].alias);
+            });
+            check(matched, "recipe: products.", i, ".pattern is '", rule.pattern,
+                  "', which matches no product of kind ", name(rule.kind), " in this model");
+        }
     }
 
     /// Notes that the op at a site has no rule for scaling `propagate`: it was computed with the scales multiplied out.
@@ -130,11 +148,12 @@ public:
     /// bias.
     [[nodiscard]] std::size_t non_finite_operands() const noexcept { return non_finite_operands_; }
 
-    /// Every product met so far, in the order of the sites.
+    /// Every product met so far, in the order of the sites. Attention is one of them where it rounds operands.
     [[nodiscard]] std::vector<Product> products() const {
         std::vector<Product> result;
         for (const SiteRecord& record : sites_)
-            if (record.product) result.push_back(*record.product);
+            if (record.product && (record.product->kind != ProductKind::attention || record.product->formats.any()))
+                result.push_back(*record.product);
         return result;
     }
 
@@ -167,6 +186,10 @@ public:
     [[nodiscard]] RandomKey random_key(Site site, std::uint64_t part) const noexcept {
         return {seed_, mix(mix(sites_[site.id].hash, step_), part)};
     }
+    /// The stream for what is drawn once for a site, and is equal in every step.
+    [[nodiscard]] RandomKey lasting_key(Site site, std::uint64_t part) const noexcept {
+        return {seed_, mix(mix(sites_[site.id].hash, std::numeric_limits<std::uint64_t>::max()), part)};
+    }
 
     /// Shows a checkpoint's state to a visitor: visitor.scalar(name, value&) for whole numbers, visitor.table(name,
     /// std::map<std::string, double>&) for the plan and for the largest magnitudes of `delayed`.
@@ -185,11 +208,16 @@ public:
 
 private:
     // Out of line and small, because each runs once for a place in the model.
-    [[gnu::cold, gnu::noinline]] Scope add_scope(Scope parent, std::string_view name) {
+    [[gnu::cold, gnu::noinline]] Scope add_scope(Scope parent, std::string_view name, std::string_view alias) {
         const auto id = static_cast<Scope>(scopes_.size());
-        const std::string& above = scopes_[parent].path;
-        scopes_.push_back(
-            {.name = std::string(name), .path = above.empty() ? std::string(name) : concatenate(above, "/", name)});
+        const auto inside = [](const std::string& above, std::string_view own) {
+            return above.empty() ? std::string(own) : concatenate(above, "/", own);
+        };
+        ScopeRecord made{.name = std::string(name), .path = inside(scopes_[parent].path, name)};
+        const std::string& above = scopes_[parent].alias;
+        if (!alias.empty() || !above.empty())
+            made.alias = inside(above.empty() ? scopes_[parent].path : above, alias.empty() ? name : alias);
+        scopes_.push_back(std::move(made));
         scopes_[parent].children.push_back(id);
         return id;
     }
@@ -259,6 +287,7 @@ private:
     struct ScopeRecord {
         std::string name{};
         std::string path{};
+        std::string alias{};  ///< the path with aliases; empty: there is none in it
         std::vector<Scope> children{};
         std::vector<std::uint32_t> sites{};
     };

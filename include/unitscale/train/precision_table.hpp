@@ -86,12 +86,25 @@ namespace unitscale::train {
 
 /// A table of the products that a tape has recorded, a line each: path, kind, and the format of each role's operand.
 /// `-` is an operand that is not rounded. Where the two products of a role round it differently, the formats follow in
-/// the order of y, dx and dw, with a slash.
+/// the order of y, dx and dw, with a slash. Attention with rounded operands has two lines: q, k and ds of the logits,
+/// then p, v and dy of the output.
 /// The table reads the state that the products themselves read, so that it agrees with them. Run a step first.
 /// Test: tests/train/precision_table_test.cpp
 [[nodiscard]] inline std::string precision_table(const ScalingState& state) {
     std::vector<std::vector<std::string>> rows = {{"product", "kind", "activation", "weight", "gradient"}};
     for (const ScalingState::Product& product : state.products()) {
+        if (product.kind == ProductKind::attention) {
+            using enum AttentionSlot;
+            const auto both = [&](AttentionSlot first, AttentionSlot second) {
+                const OperandRule a = product.formats.rule(first), b = product.formats.rule(second);
+                return joined(quantiser_text(a.element, a.scale), quantiser_text(b.element, b.scale));
+            };
+            rows.push_back({state.path(product.site), "attention, logits", both(logits_q, key_gradient_q),
+                            both(logits_k, query_gradient_k), both(query_gradient_ds, key_gradient_ds)});
+            rows.push_back({state.path(product.site), "attention, output", both(output_p, value_gradient_p),
+                            both(output_v, probability_gradient_v), both(probability_gradient_dy, value_gradient_dy)});
+            continue;
+        }
         const bool activations = product.kind == ProductKind::matmul;
         const auto rule = [&](OperandSlot slot) {
             const bool own = product.formats.slots[static_cast<std::size_t>(slot)].has_value();
@@ -101,8 +114,11 @@ namespace unitscale::train {
         const auto text = [&](OperandSlot slot) {
             const OperandRule own = rule(slot);
             const auto& rotation = product.formats.rotation(slot);
+            const auto& sums = product.formats.sums(slot);
             return concatenate(quantiser_text(own.element, own.scale),
-                               rotation ? concatenate(" rotated by ", rotation->size) : "");
+                               rotation ? concatenate(" rotated by ", rotation->size) : "",
+                               rotation && rotation->drawn ? ", drawn signs" : "",
+                               sums ? concatenate(" summed in ", name(*sums)) : "");
         };
         const auto both = [&](OperandSlot first, OperandSlot second) {
             const OperandRule a = rule(first), b = rule(second);

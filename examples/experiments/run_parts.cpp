@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: MIT
+#include "experiments/run_parts.hpp"
+
+#include <unitscale/base/error.hpp>
+#include <unitscale/io/json_recipe.hpp>
+#include <unitscale/io/text.hpp>
+#include <unitscale/train/checkpoint.hpp>
+#include <unitscale/train/precision_table.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <string_view>
+
+namespace unitscale::experiments {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// Training steps that a checkpoint's run has begun.
+std::uint64_t step_of(train::CheckpointReader& checkpoint) {
+    std::uint64_t step = 0;
+    checkpoint.set_prefix("state/");
+    checkpoint.scalar("step", step);
+    checkpoint.commit();
+    return step;
+}
+
+/// All fields of a recipe but its description, which changes nothing.
+Json fields_of(const Recipe& recipe) {
+    Json json = io::recipe_to_json(recipe);
+    json.erase("description");
+    return json;
+}
+
+}  // namespace
+
+std::vector<Recipe> recipes_of(const LanguageRunOptions& options) {
+    std::vector<Recipe> recipes = {recipe_of(options)};
+    if (!options.switch_at) return recipes;
+    try {
+        recipes.push_back(io::load_recipe(options.switch_to));
+    } catch (const Error& error) {
+        fail("--switch-to: ", error.what());
+    }
+    if (options.to_infinity) overflow_to_infinity(recipes.back());
+    train::check_recipe_switch("--switch-to", recipes.front(), recipes.back());
+    return recipes;
+}
+
+RunPart next_part(const LanguageRunOptions& options) {
+    options.validate();
+    if (!options.switch_at || options.resume.empty()) return RunPart::first;
+    train::CheckpointReader checkpoint(options.resume);
+    return step_of(checkpoint) > *options.switch_at ? RunPart::second : RunPart::first;
+}
+
+std::string switch_text(const LanguageRunOptions& options, const std::vector<Recipe>& recipes) {
+    return Json{{"at", options.switch_at.value_or(0)},
+                {"from", io::recipe_to_json(recipes.front())},
+                {"to", io::recipe_to_json(recipes.back())}}
+        .dump();
+}
+
+void check_resumed_switch(const LanguageRunOptions& options, const std::vector<Recipe>& recipes) {
+    train::CheckpointReader checkpoint(options.resume);
+    const std::string where = concatenate("--resume: ", options.resume);
+    const auto& metadata = checkpoint.file().metadata();
+    const auto found = metadata.find("run/switch");
+    if (found == metadata.end()) {
+        if (!options.switch_at) return;
+        const std::uint64_t step = step_of(checkpoint);
+        check(step <= *options.switch_at, where, " is at step ", step, " of a run without a switch; --switch-at is ",
+              *options.switch_at, ", expected at least ", step);
+        return;
+    }
+    const Json json = Json::parse(found->second, nullptr, false);
+    const bool whole = json.is_object() && json.contains("at") && json["at"].is_number_unsigned() &&
+                       json.contains("from") && json.contains("to");
+    check(whole, "checkpoint: ", options.resume, ": its switch is not a JSON object with at, from and to");
+    const Recipe from = io::recipe_from_json(json["from"]), to = io::recipe_from_json(json["to"]);
+    const auto at = json["at"].get<std::uint64_t>();
+    check(options.switch_at.has_value(), where, " was trained with --switch-at ", at, " --switch-to ", to.name,
+          "; expected both");
+    check(at == *options.switch_at, where, " was trained with --switch-at ", at, ", not ", *options.switch_at);
+    const auto check_same = [&](std::string_view option, const Recipe& saved, const Recipe& own) {
+        check(saved.name == own.name, where, " was trained with ", option, ' ', saved.name, ", not ", own.name);
+        check(fields_of(saved) == fields_of(own), where, " was trained with other fields of ", option, ' ', own.name);
+    };
+    check_same("--recipe", from, recipes.front());
+    check_same("--switch-to", to, recipes.back());
+}
+
+LanguageData::LanguageData(const LanguageRunOptions& options)
+    : text(io::read_text(options.data)),
+      vocabulary(text),
+      tokens(vocabulary.encode(text)),
+      parts(train::split(tokens, options.seq)) {}
+
+std::string recipe_text(const Recipe& recipe) {
+    return concatenate("recipe      ", recipe.name, ": ", recipe.description, "\nscaling     ",
+                       train::scaling_text(recipe), "\nstorage     ", train::storage_text(recipe.storage),
+                       "\nparameters  ", train::parametrisation_text(recipe), '\n');
+}
+
+std::string settings_text(const LanguageRunOptions& options, const std::vector<Recipe>& recipes, RunPart part,
+                          const LanguageData& data, std::size_t parameters, const optim::Schedule& schedule) {
+    const bool first = part == RunPart::first;
+    const Recipe& other = first ? recipes.back() : recipes.front();
+    std::string text = recipe_text(first ? recipes.front() : recipes.back());
+    if (options.switch_at)
+        text += concatenate("switch      after step ", *options.switch_at, first ? " to " : " from ", other.name, ": ",
+                            other.description, '\n');
+    return text + concatenate("model       ", options.model, ", width ", options.width, ", depth ", options.depth,
+                              ", heads ", options.head_count(), ", sequence ", options.seq, "; ", parameters,
+                              " parameters, vocabulary of ", data.vocabulary.size(), " characters\ndata        ",
+                              data.parts.training.size(), " characters to train on, ", data.parts.validation.size(),
+                              " to validate\ntraining    ", options.steps, " steps of ", options.batch, " x ",
+                              options.seq, " characters, peak learning rate ", schedule.peak, ", warm-up ",
+                              schedule.warmup, " steps, Adam, seed ", options.seed, ", ", options.threads,
+                              options.threads == 1 ? " thread\n" : " threads\n");
+}
+
+std::string part_name(const LanguageRunOptions& options, const Recipe& recipe, RunPart part) {
+    if (!options.switch_at) return recipe.name;
+    return part == RunPart::first ? concatenate(recipe.name, " to step ", *options.switch_at)
+                                  : concatenate(recipe.name, " from step ", *options.switch_at + 1);
+}
+
+}  // namespace unitscale::experiments

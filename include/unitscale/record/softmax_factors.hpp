@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/record/factors.hpp>
+#include <unitscale/scaling/factors.hpp>
+
+#include <cmath>
+#include <cstddef>
+
+// Factors under `unit` of softmax, and of attention, which contains one.
+// Test: tests/record/softmax_factors_test.cpp
+namespace unitscale::ops {
+
+/// Which factors `softmax` takes under `unit`.
+///   fitted: between flat and peaked probabilities, by m
+///   flat: factors of flat probabilities, as in the Unit Scaling paper
+enum class SoftmaxRule { fitted, flat };
+
+/// Ideal factors of a softmax over `length` elements under `unit`: see `softmax`.
+[[nodiscard]] inline Factors<1> softmax_unit_factors(double m, std::size_t length, SoftmaxRule rule) noexcept {
+    if (length == 0) return {};
+    const auto s = static_cast<double>(length);
+    if (rule == SoftmaxRule::flat) return {.alpha = s, .betas = {s / m}};
+    const double a = 1.0 / (1.0 + 4.0 / (m * m));
+    return {.alpha = logint(a, s, std::sqrt(s)), .betas = {logint(a, s / m, std::sqrt(s / m))}};
+}
+
+/// The factor of attention under `unit`, for the value and all gradients: see `attention`.
+[[nodiscard]] inline double attention_unit_factor(double m, std::size_t head_size, std::size_t length,
+                                                  bool causal) noexcept {
+    if (length <= 1) return 1.0;
+    const auto s = static_cast<double>(length);
+    const double c = causal ? std::log(s) : 1.0;
+    return 1.0 / logint(1.0 / (1.0 + 4.0 * static_cast<double>(head_size) / (m * m)), std::sqrt(c / s), 1.0);
+}
+
+/// The ideal factor of the gradients of q and k, over the value's factor: see `attention`.
+[[nodiscard]] inline double attention_logit_factor(double m, std::size_t head_size) noexcept {
+    const double logit = m / std::sqrt(static_cast<double>(head_size)), a = 1.0 / (1.0 + 4.0 / (logit * logit));
+    return std::pow(logit, a / 2.0 - 1.0);
+}
+
+}  // namespace unitscale::ops
