@@ -111,12 +111,12 @@ TEST_CASE("gradient zeros: attention's output gradient, by the rule of dy in dp"
     const auto counted_in = [](const ScaleRule& rule, bool own) {
         Recipe recipe;
         ProductFormats formats;
-        if (own) formats.set(AttentionSlot::probability_gradient_dy, {Quantiser{.format = e5m2}, rule});
+        if (own) formats.set(OperandSlot::probability_gradient_dy, {Quantiser{.format = e5m2}, rule});
         else formats = e5m2_gradients(rule);
         recipe.products = {{.kind = ProductKind::attention, .formats = formats}};
         ScalingState state;
         Tape<float> tape(recipe, state);
-        GradientZeros<float> zeros(state, 1);
+        GradientZeros<float> zeros(1);
         tape.set_observer(&zeros);
         tape.begin_step();
         const auto x = tape.input(Tensor<float>(Shape{1, 2, 2}, {1.0f, 2.0f, 3.0f, 4.0f}), true);

@@ -275,7 +275,7 @@ TEST_CASE("operand statistics: the numbers are those that the products multiply,
         OperandRule::in_blocks(float8_tensor),
     };
     for (std::size_t rule = 0; rule < rules.size(); ++rule)
-        for (std::size_t i = 0; i < slot_count; ++i) {
+        for (std::size_t i = 0; i < linear_slot_count; ++i) {
             const auto slot = static_cast<OperandSlot>(i);
             INFO("rule " << rule << ", " << name(slot));
             ProductFormats formats;
@@ -316,6 +316,53 @@ TEST_CASE("operand statistics: the numbers are those that the products multiply,
             CHECK(watch.two.signal == watch.one.signal);
             CHECK(watch.two.saturated == watch.one.saturated);
             CHECK(watch.two.scale_exponents.counts == watch.one.scale_exponents.counts);
+        }
+}
+
+TEST_CASE("operand statistics: blocks end with the matrices of an operand") {
+    constexpr std::size_t matrices = 3, rows = 20, columns = 24;
+    const Tensor<float> all = uneven({matrices, rows, columns});
+    for (const BlockFormat& blocks : {mxfp4, nvfp4_square, fp8_tile, float8_tensor})
+        for (const bool contracts_rows : {false, true}) {
+            INFO(name(blocks) << ", contracts rows: " << contracts_rows);
+            OperandEvent<float> operand{.rule = OperandRule::in_blocks(blocks),
+                                        .tensor = &all,
+                                        .columns = columns,
+                                        .matrices = matrices,
+                                        .contracts_rows = contracts_rows};
+            const OperandStatistics have = operand_statistics(operand);
+            // By hand: every matrix alone, under one scale of the tensor.
+            ByHand want;
+            std::size_t scales = 0;
+            const std::size_t lines = contracts_rows ? columns : rows, length = contracts_rows ? rows : columns;
+            BlockOptions options = block_options(blocks, *operand.rule.element, {});
+            options.tensor_amax = 0.0f;
+            for (const float x : all.span()) options.tensor_amax = std::max(*options.tensor_amax, std::abs(x));
+            for (std::size_t matrix = 0; matrix < matrices; ++matrix) {
+                std::vector<float> exact(rows * columns), rounded(exact.size());
+                for (std::size_t i = 0; i < exact.size(); ++i)
+                    exact[i] = contracts_rows ? all(matrix, i % rows, i / rows) : all(matrix, i / columns, i % columns);
+                quantise_blocks(blocks, {exact.data(), lines, length, length}, {rounded.data(), lines, length, length},
+                                options);
+                for (std::size_t i = 0; i < exact.size(); ++i) {
+                    const auto x = static_cast<double>(exact[i]), q = static_cast<double>(rounded[i]);
+                    want.flushed += x != 0.0 && q == 0.0 ? 1U : 0U;
+                    want.signal += x * x;
+                    want.error += (q - x) * (q - x);
+                }
+                const auto parts = [](std::size_t whole, int part) {
+                    const auto size = static_cast<std::size_t>(part);
+                    return part == whole_dimension ? std::size_t{1} : (whole + size - 1) / size;
+                };
+                scales += parts(lines, blocks.across) * parts(length, blocks.along);
+            }
+            CHECK(want.error > 0.0);
+            CHECK(have.count == all.size());
+            CHECK(have.scales == scales);
+            CHECK(have.flushed == want.flushed);
+            CHECK(have.signal == Approx(want.signal).epsilon(1e-12));
+            CHECK(have.error == Approx(want.error).epsilon(1e-12));
+            CHECK(operand_statistics(operand, 2).error == have.error);
         }
 }
 

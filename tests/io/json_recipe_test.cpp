@@ -204,12 +204,12 @@ TEST_CASE("json recipe: attention's operands, by role, by name and by fields, th
          "logits": {"q": "mxfp4"}, "query_gradient": {"ds": null, "k": "e2m3"}, "key_gradient": {"ds": "bf16"},
          "output": {"p": {"element": {"rounding": "stochastic"}}}, "probability_gradient": {"v": "e3m2"},
          "value_gradient": {"p": {"scale": {"margin": 2}}, "dy": "e4m3"}}]})");
-    using enum AttentionSlot;
+    using enum OperandSlot;
     REQUIRE(recipe.products.size() == 2);
     CHECK(recipe.products[1].kind == ProductKind::attention);
     const ProductFormats& formats = recipe.products[1].formats;
     const ScaleRule amax{.source = ScaleSource::amax};
-    CHECK(formats.attention.size() == 7);
+    CHECK(std::count_if(formats.slots.begin(), formats.slots.end(), [](const auto& own) { return own.has_value(); }) == 7);
     CHECK(formats.rule(logits_q) == OperandRule::in_blocks(mxfp4));
     CHECK(formats.rule(logits_k) == OperandRule{Quantiser{.format = e4m3}, amax});
     CHECK(formats.rule(query_gradient_ds) == OperandRule{Quantiser{.format = e5m2}});
@@ -243,8 +243,8 @@ TEST_CASE("json recipe: attention.X changes attention's rules, matmul.X all othe
     CHECK(recipe.products[1].pattern == "*");
     CHECK(recipe.products[1].formats.activation == Quantiser{.format = e4m3});
     CHECK(recipe.products[1].formats.gradient->rounding == Rounding::stochastic);
-    CHECK(recipe.products[1].formats.rule(AttentionSlot::output_p) == OperandRule{Quantiser{.format = e5m2}});
-    CHECK(override_recipe(recipe, "attention.output.p=null").products[1].formats.attention.empty());
+    CHECK(recipe.products[1].formats.rule(OperandSlot::output_p) == OperandRule{Quantiser{.format = e5m2}});
+    CHECK_FALSE(override_recipe(recipe, "attention.output.p=null").products[1].formats.own(OperandSlot::output_p));
     const Recipe alone =
         override_recipe(override_recipe(find_recipe("fp32"), "attention.gradient=bf16"), "matmul.activation=bf16");
     REQUIRE(alone.products.size() == 2);

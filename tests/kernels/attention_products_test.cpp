@@ -53,7 +53,7 @@ struct Case {
     }
     Case(const Case&) = delete;
 
-    /// The rules of all slots, in the order of AttentionSlot.
+    /// The rules of all slots, in the order of OperandSlot.
     [[nodiscard]] std::vector<AttentionOperand*> rules() {
         return {&args.logits_q,
                 &args.logits_k,

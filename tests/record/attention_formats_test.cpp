@@ -4,6 +4,7 @@
 #include "support/op_checks.hpp"
 #include "support/test_ops.hpp"
 
+#include <unitscale/analysis/operand_statistics.hpp>
 #include <unitscale/ops/attention.hpp>
 #include <unitscale/ops/cached_attention.hpp>
 #include <unitscale/ops/matmul.hpp>
@@ -26,7 +27,7 @@
 #include <vector>
 
 using namespace unitscale;
-using enum AttentionSlot;
+using enum OperandSlot;
 
 namespace {
 
@@ -35,9 +36,14 @@ const Quantiser e4{.format = e4m3}, e5{.format = e5m2};
 ProductFormats fp8(const ScaleRule& rule = {}) {
     return {.activation = e4, .gradient = e5, .activation_scale = rule, .gradient_scale = rule};
 }
-ProductFormats with(ProductFormats formats, AttentionSlot slot, const OperandRule& rule) {
+ProductFormats with(ProductFormats formats, OperandSlot slot, const OperandRule& rule) {
     formats.set(slot, rule);
     return formats;
+}
+
+/// Whether some operand has a rule of its own.
+bool has_own(const ProductFormats& formats) {
+    return std::any_of(formats.slots.begin(), formats.slots.end(), [](const auto& own) { return own.has_value(); });
 }
 
 Recipe attention_recipe(const ProductFormats& formats, Scaling scaling = Scaling::none) {
@@ -47,21 +53,21 @@ Recipe attention_recipe(const ProductFormats& formats, Scaling scaling = Scaling
     return recipe;
 }
 
+/// Attention's operands by product (s and y) and OperandSlot of a matmul: x, w, dy, w, dy, x.
+constexpr std::array<std::array<OperandSlot, linear_slot_count>, 2> attention_slots = {
+    {{logits_q, logits_k, query_gradient_ds, query_gradient_k, key_gradient_ds, key_gradient_q},
+     {output_p, output_v, probability_gradient_dy, probability_gradient_v, value_gradient_dy, value_gradient_p}}};
+
 /// The same formats for the matmuls of `composed`, which stand in the modules "logits" and "output".
 Recipe matmul_recipe(const ProductFormats& formats, Scaling scaling) {
     Recipe recipe = attention_recipe(formats, scaling);
     recipe.products.clear();
     for (std::size_t half = 0; half < 2; ++half) {
         ProductFormats own = formats;
-        own.attention.clear();
-        // x, w, dy, w, dy, x of one product in the order of OperandSlot.
-        const std::array<AttentionSlot, 6> slots =
-            half == 0
-                ? std::array{logits_q, logits_k, query_gradient_ds, query_gradient_k, key_gradient_ds, key_gradient_q}
-                : std::array{output_p,          output_v,        probability_gradient_dy, probability_gradient_v,
-                             value_gradient_dy, value_gradient_p};
+        own.slots.fill({});
+        const auto& slots = attention_slots[half];
         for (std::size_t i = 0; i < slots.size(); ++i)
-            if (formats.attention.contains(slots[i])) own.set(static_cast<OperandSlot>(i), formats.rule(slots[i]));
+            if (formats.own(slots[i])) own.set(static_cast<OperandSlot>(i), formats.rule(slots[i]));
         recipe.products.push_back(
             {.kind = ProductKind::matmul, .pattern = half == 0 ? "logits" : "output", .formats = own});
     }
@@ -112,10 +118,12 @@ const std::vector<Setting> settings = {
 template <class T, class F>
 std::vector<Tensor<T>> run(const Recipe& recipe, const Setting& s, F&& f,
                            const std::map<std::string, double>& plan = {},
-                           const std::array<double, 3>& input_scales = {1.0, 1.0, 1.0}, int threads = 1) {
+                           const std::array<double, 3>& input_scales = {1.0, 1.0, 1.0}, int threads = 1,
+                           Observer<T>* observer = nullptr) {
     ScalingState state(1);
     state.set_plan(plan);
     Tape<T> tape(recipe, state, threads);
+    tape.set_observer(observer);
     tape.begin_step({.retain = true, .true_gradients = recipe.scaling == Scaling::unit});
     const std::array<Shape, 3> shapes = {Shape{s.batch, s.queries, s.heads * s.depth},
                                          Shape{s.batch, s.keys, s.groups * s.depth},
@@ -129,6 +137,20 @@ std::vector<Tensor<T>> run(const Recipe& recipe, const Setting& s, F&& f,
     for (const Variable<T>& input : inputs) results.push_back(value(input.gradient()));
     return results;
 }
+
+/// What rounding does to the operands of a run, by the op's path and the slot.
+using Rounded = std::map<std::pair<std::string, OperandSlot>, analysis::OperandStatistics>;
+
+class Watch : public Observer<float> {
+public:
+    void observe(const TensorEvent<float>&) override {}
+    void observe_operand(const OperandEvent<float>& operand) override {
+        // Codes are those of a tensor that the forward pass has shown.
+        if (operand.tensor != nullptr)
+            rounded[{std::string(operand.path), operand.slot}] = analysis::operand_statistics(operand);
+    }
+    Rounded rounded{};
+};
 
 template <class T>
 bool same_bits(const std::vector<Tensor<T>>& a, const std::vector<Tensor<T>>& b) {
@@ -157,8 +179,8 @@ std::vector<ProductFormats> rules() {
     result.push_back({.activation = e4});
     result.push_back({.gradient = e5});
     // One operand of one product at a time, with a rule of its own.
-    for (std::size_t slot = 0; slot < attention_slot_count; ++slot)
-        result.push_back(with(slot % 2 == 0 ? fp8(amax) : ProductFormats{}, static_cast<AttentionSlot>(slot),
+    for (std::size_t slot = linear_slot_count; slot < slot_count; ++slot)
+        result.push_back(with(slot % 2 == 0 ? fp8(amax) : ProductFormats{}, static_cast<OperandSlot>(slot),
                               {Quantiser{.format = e2m3}, constant}));
     result.push_back({.activation = Quantiser{.format = e2m1, .rounding = Rounding::toward_zero}, .gradient = e4});
     result.push_back({.activation = Quantiser{.format = bf16}, .gradient = Quantiser{.format = fp16}});
@@ -172,13 +194,59 @@ TEMPLATE_TEST_CASE("attention in formats has the bits of matmul, softmax and mat
     using T = TestType;
     for (const Setting& s : settings)
         for (const ProductFormats& formats : rules()) {
-            if ((!std::is_same_v<T, float> || s.keys > 500) && formats.attention.size() == 1)
+            if ((!std::is_same_v<T, float> || s.keys > 500) && has_own(formats))
                 continue;  // enough in float
             INFO(s.queries << " x " << s.keys << ", causal " << s.causal);
             const auto want = run<T>(matmul_recipe(formats, Scaling::none), s, composed_of(s));
             CHECK(same_bits(run<T>(attention_recipe(formats), s, attention_of(s)), want));
             CHECK_FALSE(same_bits(run<T>(attention_recipe({}), s, attention_of(s)), want));
         }
+}
+
+TEST_CASE("attention in formats shows its operands in memory as the products of separate ops show theirs") {
+    const Setting s = settings.front();
+    for (const ScaleRule& rule : {ScaleRule{}, ScaleRule{.source = ScaleSource::amax}})
+        for (const Scaling scaling : {Scaling::none, Scaling::propagate}) {
+            const ProductFormats formats = fp8(rule);
+            Watch of_attention, of_matmuls;
+            static_cast<void>(run<float>(attention_recipe(formats, scaling), s, attention_of(s), {}, {0.5, 2.0, 4.0}, 1,
+                                         &of_attention));
+            static_cast<void>(run<float>(matmul_recipe(formats, scaling), s, composed_of(s), {}, {0.5, 2.0, 4.0}, 1,
+                                         &of_matmuls));
+            CHECK(of_attention.rounded.size() == 8);
+            for (const auto& [place, have] : of_attention.rounded) {
+                const auto& [path, slot] = place;
+                INFO(name(slot));
+                CHECK(path == "attention");
+                REQUIRE(is_of_attention(slot));
+                std::size_t half = 0, i = 0;
+                while (attention_slots[half][i] != slot)
+                    if (++i == linear_slot_count) i = 0, ++half;
+                // A tensor that both products round alike may be kept as codes: its first product has shown it.
+                auto found = of_matmuls.rounded.find(
+                    {half == 0 ? "logits/matmul" : "output/matmul", static_cast<OperandSlot>(i)});
+                if (found == of_matmuls.rounded.end())
+                    found = of_matmuls.rounded.find({half == 0 ? "logits/matmul" : "output/matmul",
+                                                     first_use(static_cast<OperandSlot>(i))});
+                REQUIRE(found != of_matmuls.rounded.end());
+                const analysis::OperandStatistics& want = found->second;
+                CHECK(have.count == want.count);
+                CHECK(have.flushed == want.flushed);
+                CHECK(have.error > 0.0);
+                CHECK(have.error == Approx(want.error).epsilon(1e-12));
+                CHECK(have.signal == Approx(want.signal).epsilon(1e-12));
+                CHECK(have.lowest_scale == want.lowest_scale);
+                CHECK(have.tensor_scale == want.tensor_scale);
+            }
+        }
+    // Blocks: the rule of the slot is shown, and every matrix has blocks of its own.
+    Watch blocks;
+    ProductFormats fours;
+    fours.set(output_v, OperandRule::in_blocks(mxfp4));
+    static_cast<void>(run<float>(attention_recipe(fours), s, attention_of(s), {}, {1.0, 1.0, 1.0}, 1, &blocks));
+    REQUIRE(blocks.rounded.size() == 1);
+    CHECK(blocks.rounded.begin()->first.second == output_v);
+    CHECK(blocks.rounded.begin()->second.scales == s.batch * s.groups * s.depth);  // 7 keys: one block each
 }
 
 TEMPLATE_TEST_CASE("attention in formats has the bits of unit-scaled ops", "[record]", float, double, Half) {

@@ -14,7 +14,7 @@
 #include <vector>
 
 using namespace unitscale;
-using enum AttentionSlot;
+using enum OperandSlot;
 
 namespace {
 
@@ -55,9 +55,9 @@ TEST_CASE("attention rounding: each slot has its rule, with the bias of its sour
     setting.step([&](auto& tape, const ops::AttentionRounding& rounding) {
         CHECK(ops::rounds_attention(tape, tape.state().site(0, "attention", 0)));
         CHECK(rounding.has_blocks());
-        for (const AttentionSlot slot : {logits_q, logits_k, key_gradient_q, probability_gradient_v, value_gradient_p})
+        for (const OperandSlot slot : {logits_q, logits_k, key_gradient_q, probability_gradient_v, value_gradient_p})
             CHECK(rounding.operand(slot, unmeasured).quantiser == Quantiser{.format = shifted(e4m3, 2)});
-        for (const AttentionSlot slot : {query_gradient_ds, probability_gradient_dy, value_gradient_dy})
+        for (const OperandSlot slot : {query_gradient_ds, probability_gradient_dy, value_gradient_dy})
             CHECK(rounding.operand(slot, unmeasured).quantiser == Quantiser{.format = shifted(e5m2, 2)});
         CHECK(rounding.operand(output_p, unmeasured).quantiser == Quantiser{.format = e2m3});
         CHECK_FALSE(rounding.operand(key_gradient_ds, unmeasured).quantiser.has_value());
@@ -115,10 +115,10 @@ TEST_CASE("attention rounding: delayed remembers the largest magnitude of each t
     const auto biases = [&](float q, float p, float ds, bool training = true) {
         return setting.step(
             [&](auto& tape, const ops::AttentionRounding& rounding) {
-                const auto bias = [&](AttentionSlot slot, float amax) {
+                const auto bias = [&](OperandSlot slot, float amax) {
                     static_cast<void>(rounding.operand(slot, [amax] { return amax; }));
                     const Site site = tape.state().site(0, "attention", 0);
-                    return tape.state().last_bias(site, first_attention_name + static_cast<std::size_t>(slot));
+                    return tape.state().last_bias(site, operand_place(slot));
                 };
                 return std::vector{bias(logits_q, q), bias(output_p, p), bias(query_gradient_ds, ds),
                                    bias(key_gradient_q, 2.0f * q)};
@@ -152,8 +152,8 @@ TEST_CASE("attention rounding: one random stream for each tensor, step, micro-ba
     std::set<std::uint64_t> streams;
     Setting setting(fp8());
     const auto keys = [&](const ops::AttentionRounding& rounding) {
-        for (std::size_t i = 0; i < attention_slot_count; ++i) {
-            const auto slot = static_cast<AttentionSlot>(i);
+        for (std::size_t i = linear_slot_count; i < slot_count; ++i) {
+            const auto slot = static_cast<OperandSlot>(i);
             const RandomKey key = rounding.operand(slot, unmeasured).key;
             CHECK(key == rounding.operand(first_use(slot), unmeasured).key);
             streams.insert(key.stream);

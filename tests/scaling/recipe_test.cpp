@@ -355,7 +355,9 @@ TEST_CASE("rules of attention that attention cannot follow are one line that nam
                       "recipe: products.1.activation_scale: scale by row; expected a scale by tensor or by block");
     CHECK_THROWS_WITH(check_recipe(with({.gradient = eight, .gradient_scale = row})),
                       "recipe: products.1.gradient_scale: scale by row; expected a scale by tensor or by block");
-    CHECK_THROWS_WITH(check_recipe(with({.attention = {{AttentionSlot::value_gradient_p, {eight, row}}}})),
+    ProductFormats by_row;
+    by_row.set(OperandSlot::value_gradient_p, {eight, row});
+    CHECK_THROWS_WITH(check_recipe(with(by_row)),
                       "recipe: products.1.value_gradient.p: scale by row; expected a scale by tensor or by block");
     ProductFormats linear;
     linear.set(OperandSlot::input_gradient_w, {eight});
@@ -365,15 +367,19 @@ TEST_CASE("rules of attention that attention cannot follow are one line that nam
     rotated.rotations.back() = transformer_engine_rotation;
     CHECK_THROWS_WITH(check_recipe(with(rotated)),
                       "recipe: products.1.weight_gradient.dy: is rotated; attention's operands are not");
-    const ProductFormats own{.attention = {{AttentionSlot::output_p, {eight}}}};
+    ProductFormats own;
+    own.set(OperandSlot::output_p, {eight});
     CHECK_NOTHROW(check_recipe(with(own)));
     for (const ProductKind kind : {ProductKind::linear, ProductKind::readout, ProductKind::matmul})
         CHECK_THROWS_WITH(
             check_recipe(with(own, kind)),
             "recipe: products.1.output.p: is an operand of attention; the kind is " + std::string(name(kind)));
-    ProductFormats blocks{.attention = {{AttentionSlot::output_p, OperandRule::in_blocks(mxfp4)}}};
+    OperandRule fours = OperandRule::in_blocks(mxfp4);
+    ProductFormats blocks;
+    blocks.set(OperandSlot::output_p, fours);
     CHECK_NOTHROW(check_recipe(with(blocks)));
-    blocks.attention.begin()->second.element = eight;
+    fours.element = eight;
+    blocks.set(OperandSlot::output_p, fours);
     CHECK_THROWS_WITH(check_recipe(with(blocks)),
                       "recipe: products.1.output.p: blocks of e2m1 hold an operand that is rounded to e4m3");
 }

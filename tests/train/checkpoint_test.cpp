@@ -82,7 +82,7 @@ TEST_CASE(
     attention.weight.reset();
     attention.weight_scale = {};
     attention.gradient->rounding = Rounding::stochastic;
-    attention.set(AttentionSlot::value_gradient_p, attention.rule(AttentionSlot::output_p));
+    attention.set(OperandSlot::value_gradient_p, attention.rule(OperandSlot::output_p));
     recipes.back().products.push_back({.kind = ProductKind::attention, .formats = attention});
     recipes.push_back(find_recipe("fp16"));
     recipes.back().storage.master = StateFormat{.format = bf16, .rounding = Rounding::stochastic};

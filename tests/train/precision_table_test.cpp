@@ -189,8 +189,8 @@ TEST_CASE("precision table: attention has two lines where it rounds operands, el
     const ScaleRule amax{.source = ScaleSource::amax};
     ProductFormats formats{
         .activation = Quantiser{.format = e4m3}, .gradient = Quantiser{.format = e5m2}, .activation_scale = amax};
-    formats.set(AttentionSlot::value_gradient_p, OperandRule::in_blocks(mxfp4));
-    formats.set(AttentionSlot::query_gradient_ds, {});
+    formats.set(OperandSlot::value_gradient_p, OperandRule::in_blocks(mxfp4));
+    formats.set(OperandSlot::query_gradient_ds, {});
     recipe.products.push_back({.kind = ProductKind::attention, .pattern = "*/block0/*", .formats = formats});
     test::LanguageModel<float> model(recipe, {.vocabulary = 5, .width = 4, .depth = 2, .heads = 2, .length = 3});
     model.tape.begin_step();

@@ -205,16 +205,20 @@ template <class T>
 template <class T>
 [[nodiscard]] OperandStatistics block_operand_statistics(const OperandEvent<T>& operand, int threads) {
     const BlockFormat& format = *operand.rule.scale.blocks;
-    const std::size_t columns = operand.columns, n = operand.tensor->size(), rows = columns == 0 ? 0 : n / columns;
+    const std::size_t columns = operand.columns, n = operand.tensor->size(), matrices = operand.matrices,
+                      rows = columns == 0 ? 0 : n / columns / matrices;
     const bool turned = operand.contracts_rows;
-    const std::size_t lines = turned ? columns : rows, length = turned ? rows : columns;
+    const std::size_t lines = turned ? columns : rows, length = turned ? rows : columns;  // of a matrix
     std::vector<float> x(n);
-    for (std::size_t line = 0; line < lines; ++line)
-        for (std::size_t k = 0; k < length; ++k)
-            x[line * length + k] =
-                static_cast<float>(operand.tensor->data()[turned ? k * columns + line : line * columns + k]);
+    for (std::size_t matrix = 0; matrix < matrices; ++matrix)
+        for (std::size_t line = 0; line < lines; ++line)
+            for (std::size_t k = 0; k < length; ++k)
+                x[(matrix * lines + line) * length + k] = static_cast<float>(
+                    operand.tensor->data()[turned ? (matrix * rows + k) * columns + line
+                                                  : (matrix * rows + line) * columns + k]);
     const Execution execution{.threads = threads};
-    const auto signed_lines = static_cast<std::ptrdiff_t>(lines), signed_length = static_cast<std::ptrdiff_t>(length);
+    const auto signed_lines = static_cast<std::ptrdiff_t>(matrices * lines),
+               signed_length = static_cast<std::ptrdiff_t>(length);
     if (operand.rotation)
         kernels::rotate<float>(execution, *operand.rotation, x.data(), signed_lines, signed_length, signed_length, 1);
 
@@ -224,42 +228,51 @@ template <class T>
     const double largest = largest_kept(format.element);
     const std::size_t across =
         format.across == whole_dimension ? std::max<std::size_t>(lines, 1) : static_cast<std::size_t>(format.across);
-    return sum_of_parts(
-        n == 0 ? 0 : (lines + across - 1) / across, threads, [&](std::size_t first, std::size_t last, auto& part) {
-            const std::size_t begin = first * across, end = std::min(last * across, lines);
-            const float* const own = x.data() + begin * length;
-            BlockOptions own_options = options;
-            own_options.element.first_index += begin * length;
-            BlockWalk walk("operand_statistics", format, {own, end - begin, length, length}, own_options);
-            std::array<float, BlockWalk::piece> values;
-            walk.run(
-                [&](std::size_t, std::span<const BlockScale> scales) {
-                    for (const BlockScale& scale : scales) {
-                        const auto factor = static_cast<double>(scale.decode.value);
-                        part.add_scale(scale.decode.divides ? 1.0 / factor : factor);
-                    }
-                },
-                [&](std::size_t from, std::size_t count) {
-                    const auto v = std::span(values).first(count);
-                    walk.load(from, v);
-                    for (const float scaled : v) {
-                        const auto size = std::abs(static_cast<double>(scaled));
-                        part.saturated += OperandStatistics::is_finite(size) && size > largest ? 1U : 0U;
-                    }
-                    walk.round_by_rule(from, v);
-                    quantise(format.element, v, v, walk.piece_options(from));
-                    walk.segments(from, count,
-                                  [&](std::size_t line, std::size_t position, std::size_t offset, std::size_t size,
-                                      const BlockScale& scale) {
-                                      float* const q = v.data() + offset;
-                                      if (scale.nan()) std::fill_n(q, size, std::numeric_limits<float>::quiet_NaN());
-                                      else BlockScaler::decode(format.element, scale.decode, q, q, size);
-                                      // Saturated elements are counted above, where the scale is divided out.
-                                      part.add(own + line * length + position, q, size,
-                                               std::numeric_limits<double>::infinity());
-                                  });
-                });
-        });
+    const std::size_t block_rows = n == 0 ? 0 : (lines + across - 1) / across;  // of a matrix
+    const auto measure = [&](std::size_t begin, std::size_t end, OperandStatistics& part) {
+        const float* const own = x.data() + begin * length;
+        BlockOptions own_options = options;
+        own_options.element.first_index += begin * length;
+        BlockWalk walk("operand_statistics", format, {own, end - begin, length, length}, own_options);
+        std::array<float, BlockWalk::piece> values;
+        walk.run(
+            [&](std::size_t, std::span<const BlockScale> scales) {
+                for (const BlockScale& scale : scales) {
+                    const auto factor = static_cast<double>(scale.decode.value);
+                    part.add_scale(scale.decode.divides ? 1.0 / factor : factor);
+                }
+            },
+            [&](std::size_t from, std::size_t count) {
+                const auto v = std::span(values).first(count);
+                walk.load(from, v);
+                for (const float scaled : v) {
+                    const auto size = std::abs(static_cast<double>(scaled));
+                    part.saturated += OperandStatistics::is_finite(size) && size > largest ? 1U : 0U;
+                }
+                walk.round_by_rule(from, v);
+                quantise(format.element, v, v, walk.piece_options(from));
+                walk.segments(from, count,
+                              [&](std::size_t line, std::size_t position, std::size_t offset, std::size_t size,
+                                  const BlockScale& scale) {
+                                  float* const q = v.data() + offset;
+                                  if (scale.nan()) std::fill_n(q, size, std::numeric_limits<float>::quiet_NaN());
+                                  else BlockScaler::decode(format.element, scale.decode, q, q, size);
+                                  // Saturated elements are counted above, where the scale is divided out.
+                                  part.add(own + line * length + position, q, size,
+                                           std::numeric_limits<double>::infinity());
+                              });
+            });
+    };
+    return sum_of_parts(matrices * block_rows, threads, [&](std::size_t first, std::size_t last, auto& part) {
+        while (first < last) {
+            const std::size_t matrix = first / block_rows, next = std::min(last, (matrix + 1) * block_rows);
+            const auto line_of = [&](std::size_t row) {
+                return matrix * lines + std::min((row - matrix * block_rows) * across, lines);
+            };
+            measure(line_of(first), line_of(next), part);
+            first = next;
+        }
+    });
 }
 
 /// The statistics of an operand's rounding, from the numbers that the product multiplies. Sums are formed in double;

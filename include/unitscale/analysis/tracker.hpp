@@ -134,8 +134,9 @@ private:
         double largest_value = 0.0, largest_gradient = 0.0;
         double value_scale = 1.0, gradient_scale = 1.0;
         std::vector<std::size_t> consumers{};
-        /// Of the op's inputs 0 and 1, which are x and w where it has a product.
-        std::array<std::size_t, 2> sources{TrackedOperand::no_tensor, TrackedOperand::no_tensor};
+        /// Of the op's first inputs: x and w of a product; q, k and v of attention.
+        std::array<std::size_t, 3> sources{TrackedOperand::no_tensor, TrackedOperand::no_tensor,
+                                           TrackedOperand::no_tensor};
     };
 
     static std::string key(std::string_view path, std::string_view op, std::size_t index) {
@@ -162,7 +163,7 @@ private:
             if (source == places_.end()) continue;
             tensor.inputs.push_back(source->second);
             entries_[source->second].consumers.push_back(place);
-            if (i < 2) entries_[place].sources[i] = source->second;
+            if (i < entries_[place].sources.size()) entries_[place].sources[i] = source->second;
         }
         for (TrackedOperand& operand : track_.operands)  // those of the forward pass come before their op's output
             if (event.index == 0 && operand.path == event.path && operand.op == event.op) link(operand, place);
@@ -194,19 +195,18 @@ private:
     }
     /// Notes which tensor an operand of the op with output `output` rounds.
     void link(TrackedOperand& operand, std::size_t output) const {
-        const OperandRole role = role_of(operand.slot);
-        operand.tensor =
-            role == OperandRole::gradient ? output : entries_[output].sources[role == OperandRole::activation ? 0 : 1];
+        if (is_output_gradient(operand.slot)) operand.tensor = output;
+        else if (const auto input = input_of(operand.slot)) operand.tensor = entries_[output].sources[*input];
     }
 
-    /// The other operand of the role at this product, if it was recorded in this step with equal numbers. A random
-    /// stream belongs to a role, so that operands with one bias and one quantiser are equal.
+    /// The other operand of this op that is the same tensor, if it was recorded in this step with equal numbers. A
+    /// random stream belongs to a tensor, so that operands with one bias and one quantiser are equal.
     [[nodiscard]] const TrackedOperand* rounded_alike(const OperandEvent<T>& event, std::size_t place) const {
         if (!event.quantiser) return nullptr;
         for (const std::size_t other : operand_places_.at(std::string(event.path))) {
             if (other == TrackedOperand::no_tensor || other == place) continue;
             const TrackedOperand& operand = track_.operands[other];
-            if (role_of(operand.slot) == role_of(event.slot) && last_quantisers_[other] == event.quantiser &&
+            if (first_use(operand.slot) == first_use(event.slot) && last_quantisers_[other] == event.quantiser &&
                 operand.rule.element->format.bias == event.rule.element->format.bias && !operand.steps.empty() &&
                 operand.steps.back().step == step_.step)
                 return &operand;
@@ -244,15 +244,38 @@ private:
         std::optional<FloatFormat> format{};
         double factor = 1.0;
     };
-    /// The range of an operand of the product at `path`, or of the format that all tensors are tested against.
-    [[nodiscard]] Range range_at(const std::string& path, std::optional<OperandSlot> slot, Pass pass) const {
+    /// The range of the first operand among `slots` that the op at `path` has and that `is_wanted` accepts, or of the
+    /// format that all tensors are tested against.
+    template <class Wanted>
+    [[nodiscard]] Range range_at(const std::string& path, std::span<const OperandSlot> slots, Pass pass,
+                                 Wanted&& is_wanted) const {
         if (const auto& tested = track_.format(pass)) return {tested, 1.0};
         const auto places = operand_places_.find(path);
-        if (!slot || places == operand_places_.end()) return {};
-        const std::size_t place = places->second[static_cast<std::size_t>(*slot)];
-        if (place == TrackedOperand::no_tensor || !last_quantisers_[place]) return {};
-        const FloatFormat element = track_.operands[place].rule.element->format;
-        return {element, std::ldexp(1.0, element.bias - last_quantisers_[place]->format.bias)};
+        if (places == operand_places_.end()) return {};
+        for (const OperandSlot slot : slots) {
+            const std::size_t place = places->second[static_cast<std::size_t>(slot)];
+            if (place == TrackedOperand::no_tensor || !is_wanted(slot)) continue;
+            if (!last_quantisers_[place]) return {};
+            const FloatFormat element = track_.operands[place].rule.element->format;
+            return {element, std::ldexp(1.0, element.bias - last_quantisers_[place]->format.bias)};
+        }
+        return {};
+    }
+    /// The operands of an op's forward pass, and of the gradient of its input `input`.
+    [[nodiscard]] static std::span<const OperandSlot> forward_slots() noexcept {
+        using enum OperandSlot;
+        static constexpr std::array slots = {forward_x, forward_w, logits_q, logits_k, output_v};
+        return slots;
+    }
+    [[nodiscard]] static std::span<const OperandSlot> gradient_slots(std::size_t input) noexcept {
+        using enum OperandSlot;
+        static constexpr std::array of_x = {input_gradient_dy, input_gradient_w, probability_gradient_dy,
+                                            probability_gradient_v, query_gradient_k},
+                                    of_w = {weight_gradient_dy, weight_gradient_x, probability_gradient_dy,
+                                            probability_gradient_v, key_gradient_q};
+        static constexpr std::array of_v = {value_gradient_dy};
+        if (input == 2) return of_v;
+        return input == 1 ? of_w : of_x;
     }
 
     /// The statistics of a tensor as recorded in this step. Without a record, its magnitude only.
@@ -300,15 +323,14 @@ private:
             for (std::size_t i = 0; i < event.inputs.size(); ++i) {
                 const EventInput<T>& input = event.inputs[i];
                 if (input.value == nullptr) continue;
-                std::optional<OperandSlot> slot;
-                if (i < 2) slot = i == 0 ? OperandSlot::forward_x : OperandSlot::forward_w;
                 found.causes.push_back(measured(
                     input.index == 0 ? std::string(input.path) : concatenate(input.path, '[', input.index, ']'),
-                    *input.value, range_at(tensor.path, slot, Pass::value)));
+                    *input.value, range_at(tensor.path, forward_slots(), Pass::value,
+                                           [i](OperandSlot slot) { return input_of(slot) == i; })));
             }
             if (tensor.is_parameter()) {
                 found.source = "the last update";
-                found.causes.push_back(seen(place, Pass::gradient, range_at({}, {}, Pass::gradient)));
+                found.causes.push_back(seen(place, Pass::gradient, range_at({}, {}, Pass::gradient, is_output_gradient)));
             }
         } else {  // sent by the consumers, from their output gradients and other inputs
             found.source =
@@ -317,18 +339,18 @@ private:
                 if (!found.causes.empty()) found.source += " or ";
                 const std::string& path = track_.tensors[consumer].path;
                 found.source += concatenate(track_.tensors[consumer].op, " at ", path);
-                // Where the consumer has products: dw = dy^T x if this tensor is its w, else dx = dy w.
+                // A tensor that is several inputs of the consumer counts as the last of them.
                 const auto& sources = entries_[consumer].sources;
-                const bool of_w = sources[1] == place;
+                std::size_t own = sources.size() - 1;
+                while (own > 0 && sources[own] != place) --own;
+                const std::span<const OperandSlot> slots = gradient_slots(own);
                 found.causes.push_back(
-                    seen(consumer, Pass::gradient,
-                         range_at(path, of_w ? OperandSlot::weight_gradient_dy : OperandSlot::input_gradient_dy,
-                                  Pass::gradient)));
+                    seen(consumer, Pass::gradient, range_at(path, slots, Pass::gradient, is_output_gradient)));
                 for (const std::size_t input : track_.tensors[consumer].inputs) {
-                    std::optional<OperandSlot> slot;
-                    if (of_w && input == sources[0]) slot = OperandSlot::weight_gradient_x;
-                    if (!of_w && input == sources[1]) slot = OperandSlot::input_gradient_w;
-                    const Range range = range_at(path, slot, Pass::value);
+                    const Range range = range_at(path, slots, Pass::value, [&](OperandSlot slot) {
+                        const auto number = input_of(slot);
+                        return number && sources[*number] == input;
+                    });
                     if (entries_[input].parameter != nullptr)
                         found.causes.push_back(
                             measured(track_.tensors[input].label(), *entries_[input].parameter, range));

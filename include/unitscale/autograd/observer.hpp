@@ -44,7 +44,8 @@ struct TensorEvent {
 };
 
 /// An operand that a product is about to round, of the op at `path`. The product's own numbers follow from these facts.
-/// Ops with products have x as input 0 and w as input 1.
+/// Ops with products have x as input 0 and w as input 1; attention has q, k and v as inputs 0, 1 and 2. Attention does
+/// not show p and ds, which are never in memory as a whole.
 template <class T>
 struct OperandEvent {
     std::string_view path{};
@@ -59,7 +60,8 @@ struct OperandEvent {
     /// kept codes only: then the forward pass has shown the tensor, rounded by an equal rule.
     const Tensor<T>* tensor = nullptr;
     std::size_t columns = 0;
-    bool contracts_rows = false;  ///< the product contracts the tensor's rows, else its columns
+    std::size_t matrices = 1;     ///< the tensor holds so many matrices, each with products of its own
+    bool contracts_rows = false;  ///< the product contracts a matrix's rows, else its columns
 };
 
 /// The step, or the micro-batch of a step, to which the following events belong.

@@ -73,31 +73,7 @@ void describe_recipe(Visitor& visitor, Recipe& recipe) {
         v.object("activation_scale", rule.formats.activation_scale, scale);
         v.object("weight_scale", rule.formats.weight_scale, scale);
         v.object("gradient_scale", rule.formats.gradient_scale, scale);
-        const auto attention = [&](const char* name, AttentionSlot left, const char* left_name, AttentionSlot right,
-                                   const char* right_name) {
-            v.group(name, rule.formats, [&](auto& inner, ProductFormats& formats) {
-                const auto one = [&](const char* operand_name, AttentionSlot slot) {
-                    std::optional<OperandRule> own;
-                    if (const auto found = formats.attention.find(slot); found != formats.attention.end())
-                        own = found->second;
-                    inner.operand(operand_name, own, formats.rule(role_of(slot)), operand);
-                    formats.attention.erase(slot);
-                    if (own) formats.set(slot, *own);
-                };
-                one(left_name, left);
-                one(right_name, right);
-            });
-        };
-        if (rule.kind == ProductKind::attention) {
-            using enum AttentionSlot;
-            attention("logits", logits_q, "q", logits_k, "k");
-            attention("query_gradient", query_gradient_ds, "ds", query_gradient_k, "k");
-            attention("key_gradient", key_gradient_ds, "ds", key_gradient_q, "q");
-            attention("output", output_p, "p", output_v, "v");
-            attention("probability_gradient", probability_gradient_dy, "dy", probability_gradient_v, "v");
-            attention("value_gradient", value_gradient_p, "p", value_gradient_dy, "dy");
-            return;
-        }
+        using enum OperandSlot;
         const auto slots = [&](const char* name, OperandSlot left, const char* left_name, OperandSlot right,
                                const char* right_name) {
             v.group(name, rule.formats, [&](auto& inner, ProductFormats& formats) {
@@ -107,13 +83,23 @@ void describe_recipe(Visitor& visitor, Recipe& recipe) {
                 };
                 one(left_name, left);
                 one(right_name, right);
+                if (is_of_attention(left)) return;
                 inner.added("rotation", formats.rotations[static_cast<std::size_t>(left) / 2], rotation);
                 inner.accumulate("accumulate", formats.accumulate[static_cast<std::size_t>(left) / 2]);
             });
         };
-        slots("forward", OperandSlot::forward_x, "x", OperandSlot::forward_w, "w");
-        slots("input_gradient", OperandSlot::input_gradient_dy, "dy", OperandSlot::input_gradient_w, "w");
-        slots("weight_gradient", OperandSlot::weight_gradient_dy, "dy", OperandSlot::weight_gradient_x, "x");
+        if (rule.kind == ProductKind::attention) {
+            slots("logits", logits_q, "q", logits_k, "k");
+            slots("query_gradient", query_gradient_ds, "ds", query_gradient_k, "k");
+            slots("key_gradient", key_gradient_ds, "ds", key_gradient_q, "q");
+            slots("output", output_p, "p", output_v, "v");
+            slots("probability_gradient", probability_gradient_dy, "dy", probability_gradient_v, "v");
+            slots("value_gradient", value_gradient_p, "p", value_gradient_dy, "dy");
+            return;
+        }
+        slots("forward", forward_x, "x", forward_w, "w");
+        slots("input_gradient", input_gradient_dy, "dy", input_gradient_w, "w");
+        slots("weight_gradient", weight_gradient_dy, "dy", weight_gradient_x, "x");
     };
     visitor.field("name", recipe.name);
     visitor.field("description", recipe.description);

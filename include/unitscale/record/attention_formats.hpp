@@ -40,6 +40,7 @@ template <class T>
 [[nodiscard]] Tensor<T> rows_of_heads(const Execution& execution, const Tensor<T>& x, Tensor<T> out) {
     const Shape& rows = out.shape();
     kernels::transpose<T>(execution, x.data(), {rows[0], rows[2], rows[1], rows[3]}, {0, 2, 1, 3}, out.data());
+    out.set_scale(x.scale());
     return out;
 }
 /// The rows of each head, [B,heads,L,d], as `out` [B,L,heads d].
@@ -118,18 +119,23 @@ struct AttentionOperands {
 
 /// rows = factor p v [B,H,T,d], and how the operands were rounded.
 template <class T>
-[[nodiscard]] AttentionOperands attention_value(const Execution& execution, const AttentionRounding& rounding,
+[[nodiscard]] AttentionOperands attention_value(const Tape<T>& tape, const AttentionRounding& rounding,
                                                 const AttentionSizes& sizes, const AttentionFactors& factors,
                                                 const Tensor<T>& q, const Tensor<T>& k, const Tensor<T>& v,
                                                 double factor, Tensor<T>& rows) {
-    AttentionOperands operands{.q = rounding.operand(AttentionSlot::logits_q, measure(execution, q)),
-                               .k = rounding.operand(AttentionSlot::logits_k, measure(execution, k)),
-                               .v = rounding.operand(AttentionSlot::output_v, measure(execution, v))};
+    const Execution execution = tape.execution();
+    AttentionOperands operands{.q = rounding.operand(OperandSlot::logits_q, measure(execution, q)),
+                               .k = rounding.operand(OperandSlot::logits_k, measure(execution, k)),
+                               .v = rounding.operand(OperandSlot::output_v, measure(execution, v))};
+    const std::size_t matrices = sizes.batch * sizes.groups;
+    rounding.show(tape, OperandSlot::logits_q, q, matrices, operands.q);
+    rounding.show(tape, OperandSlot::logits_k, k, matrices, operands.k);
+    rounding.show(tape, OperandSlot::output_v, v, matrices, operands.v);
     auto args = attention_arguments(sizes, factors, rounding.has_blocks(), q, k, v);
     args.logits_q = operands.q;
     args.logits_k = operands.k;
     kernels::AttentionProducts<T> products(execution, args);
-    operands.p = rounding.operand(AttentionSlot::output_p, [&] { return products.largest().p; });
+    operands.p = rounding.operand(OperandSlot::output_p, [&] { return products.largest().p; });
     products.forward(operands.p, operands.v, static_cast<Accum<T>>(factor), rows.data());
     return operands;
 }
@@ -167,11 +173,11 @@ template <class T>
                         k = rows_of_heads(execution, key, op.make(sizes.key_rows())),
                         v = rows_of_heads(execution, value, op.make(sizes.key_rows()));
         Tensor<T> rows = op.make(sizes.query_rows());
-        operands = attention_value(execution, rounding, sizes, factors, q, k, v, out_factor, rows);
+        operands = attention_value(tape, rounding, sizes, factors, q, k, v, out_factor, rows);
         output = columns_of_heads(execution, rows, std::move(output));
     }
     const AttentionGradientScales scales{tape.propagates(), tape.recipe().propagate.rounding,
-                                         op.random_key(attention_slot_count + 1)};
+                                         op.random_key(slot_count - linear_slot_count + 1)};
     const auto backward = [=, unit = tape.unit_scaled()](BackwardContext<T>& g) {
         const double query_scale = g.input_scale(0), key_scale = g.input_scale(1), value_scale = g.input_scale(2);
         const Scaled dq_scaled = g.scaled_beta(0, value_scale / query_scale),
@@ -189,7 +195,7 @@ template <class T>
                         k = rows_of_heads(execution, g.input(1), g.make(sizes.key_rows())),
                         v = rows_of_heads(execution, g.input(2), g.make(sizes.key_rows())),
                         dy = rows_of_heads(execution, gradient, g.make(sizes.query_rows()));
-        using enum AttentionSlot;
+        using enum OperandSlot;
         auto args = attention_arguments(sizes, factors, rounding.has_blocks(), q, k, v);
         args.dout = dy.data();
         args.logits_q = operands.q;
@@ -211,6 +217,12 @@ template <class T>
         gradients.value_gradient_p = rounding.operand(value_gradient_p, operands.p, measure_p);
         gradients.value_gradient_dy =
             rounding.operand(value_gradient_dy, args.probability_gradient_dy, measure(execution, dy));
+        const std::size_t matrices = sizes.batch * sizes.groups;
+        rounding.show(g, probability_gradient_dy, dy, matrices, args.probability_gradient_dy);
+        rounding.show(g, probability_gradient_v, v, matrices, args.probability_gradient_v);
+        rounding.show(g, query_gradient_k, k, matrices, gradients.query_gradient_k);
+        rounding.show(g, key_gradient_q, q, matrices, gradients.key_gradient_q);
+        rounding.show(g, value_gradient_dy, dy, matrices, gradients.value_gradient_dy);
         gradients.dq_factor = factor(dq_scaled, factors.logits.factor, ds.scale * key_scale);
         gradients.dk_factor = factor(dk_scaled, factors.logits.factor, ds.scale * query_scale);
         gradients.dv_factor = factor(dv_scaled, out_factor, factors.probabilities.scale * gradient.scale());
@@ -255,7 +267,7 @@ template <class T>
                     v = data(values);
     const AttentionFactors factors = attention_factors(tape, site, sizes, query.scale() * keys.scale, size);
     Tensor<T> rows = tape.make(sizes.query_rows());
-    static_cast<void>(attention_value(tape.execution(), rounding, sizes, factors, q, k, v,
+    static_cast<void>(attention_value(tape, rounding, sizes, factors, q, k, v,
                                       attention_out_factor(tape, factors, scaled, values.scale), rows));
     return columns_of_heads(tape.execution(), rows, tape.make(query.shape()));
 }

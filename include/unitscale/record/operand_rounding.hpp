@@ -7,37 +7,32 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string_view>
 
 namespace unitscale::ops {
 
-/// How the three products of an op round their operands in this step. The formats belong to the op's site. Each format
-/// gets the bias that its scale rule finds for the operand. Backward functions keep a copy, in order to round
-/// gradients. The scaling state must outlive the tape.
+/// How the products of an op round their operands in this step. The formats belong to the op's site. Each format gets
+/// the bias that its scale rule finds for the operand. Backward functions keep a copy, in order to round gradients. The
+/// scaling state must outlive the tape.
 /// Test: tests/record/operand_rounding_test.cpp
 class OperandRounding {
 public:
     template <class T>
     OperandRounding(Tape<T>& tape, Site site, ProductKind kind)
         : state_(&tape.state()),
-          site_(site),
-          kind_(kind),
-          formats_(tape.state().formats(site, kind, tape.recipe())),
+          product_(tape.state().product(site, kind, tape.recipe())),
           training_(tape.step_options().training) {}
 
-    [[nodiscard]] const ProductFormats& formats() const noexcept { return formats_; }
-    /// The rule of an operand. In a product of two activations the right one has the rule of activations, too.
-    [[nodiscard]] OperandRule rule(OperandSlot slot) const {
-        const bool activations = kind_ == ProductKind::matmul && role_of(slot) == OperandRole::weight;
-        return activations && !is_own(slot) ? formats_.rule(OperandRole::activation) : formats_.rule(slot);
-    }
+    [[nodiscard]] const ProductFormats& formats() const noexcept { return product_->formats; }
+    [[nodiscard]] OperandRule rule(OperandSlot slot) const { return product_->rule(slot); }
     /// The rotation of an operand's product. Drawn signs are one word of the site's lasting stream.
     [[nodiscard]] std::optional<HadamardRotation> rotation(OperandSlot slot) const {
-        std::optional<HadamardRotation> own = formats_.rotation(slot);
+        std::optional<HadamardRotation> own = formats().rotation(slot);
         if (own && own->drawn) {
             const auto product = static_cast<std::uint64_t>(slot) / 2;
-            own = HadamardRotation{own->size, random_word(state_->lasting_key(site_, product), 0)};
+            own = HadamardRotation{own->size, random_word(state_->lasting_key(product_->site, product), 0)};
         }
         return own;
     }
@@ -51,9 +46,8 @@ public:
                                                      const Tensor<T>& operand) const {
         OperandRule own = rule(slot);
         if (!own.element || own.scale.source == ScaleSource::none || !own.scale.by_tensor()) return own.element;
-        const std::size_t place = is_own(slot) ? operand_role_names.size() + static_cast<std::size_t>(slot)
-                                               : static_cast<std::size_t>(role_of(slot));
-        const int bias = state_->operand_bias(site_, place, own.element->format, own.scale, training_, [&] {
+        const std::size_t place = is_own(slot) ? operand_place(slot) : operand_place(role_of(slot));
+        const int bias = state_->operand_bias(product_->site, place, own.element->format, own.scale, training_, [&] {
             return kernels::amax(execution, operand.data(), static_cast<std::ptrdiff_t>(operand.size()));
         });
         own.element->format = shifted(own.element->format, bias);
@@ -86,9 +80,9 @@ public:
                   "; rows, columns and blocks are those of linear layers");
         };
         for (const OperandRole role : {OperandRole::activation, OperandRole::weight, OperandRole::gradient})
-            if (formats_.of(role)) check_scale(name(role), formats_.scale(role));
-        for (std::size_t slot = 0; slot < slot_count; ++slot)
-            if (const auto& own = formats_.slots[slot]) check_scale(slot_names[slot], own->scale);
+            if (formats().of(role)) check_scale(name(role), formats().scale(role));
+        for (std::size_t slot = 0; slot < linear_slot_count; ++slot)
+            if (const auto& own = formats().slots[slot]) check_scale(slot_names[slot], own->scale);
     }
 
 private:
@@ -98,11 +92,11 @@ private:
                                               const std::optional<Quantiser>& quantiser, bool contracts_rows) const {
         const OperandRule own = rule(slot);
         if (!own.element) return;
-        observer.observe_operand({.path = state_->path(site_),
-                                  .op = state_->op(site_),
+        observer.observe_operand({.path = state_->path(product_->site),
+                                  .op = state_->op(product_->site),
                                   .slot = slot,
                                   .rule = own,
-                                  .rotation = formats_.rotation(slot),
+                                  .rotation = rotation(slot),
                                   .quantiser = own.scale.by_tensor() ? quantiser : std::nullopt,
                                   .key = key,
                                   .tensor = tensor,
@@ -110,14 +104,10 @@ private:
                                   .contracts_rows = contracts_rows});
     }
 
-    [[nodiscard]] bool is_own(OperandSlot slot) const noexcept {
-        return formats_.slots[static_cast<std::size_t>(slot)].has_value();
-    }
+    [[nodiscard]] bool is_own(OperandSlot slot) const noexcept { return formats().own(slot).has_value(); }
 
     ScalingState* state_;
-    Site site_;
-    ProductKind kind_;
-    ProductFormats formats_;
+    std::shared_ptr<const ScalingState::Product> product_;
     bool training_;
 };
 

@@ -38,7 +38,7 @@ template <class T>
 /// Whether limited sums of a slot's product are formed run by run, without the scales of blocks: both operands have
 /// blocks as long as the runs.
 [[nodiscard]] inline bool sums_by_runs(const OperandRounding& all, OperandSlot slot) {
-    const auto& sums = all.formats().sums(slot);
+    const auto sums = all.formats().sums(slot);
     if (!sums || sums->run_length == 0) return false;
     const auto fits = [&](std::size_t place) {
         const auto blocks = all.rule(static_cast<OperandSlot>(place)).scale.blocks;
@@ -52,7 +52,7 @@ template <class T>
 template <class T>
 void multiply_operands(const Execution& execution, const OperandRounding& all, OperandSlot slot,
                        const products::MatmulArguments<T>& product) {
-    if (const auto& sums = all.formats().sums(slot)) products::matmul_limited<T>(execution, *sums, product);
+    if (const auto sums = all.formats().sums(slot)) products::matmul_limited<T>(execution, *sums, product);
     else products::matmul<T>(execution, product);
 }
 

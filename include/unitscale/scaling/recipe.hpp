@@ -132,7 +132,7 @@ struct Recipe {
             check_operand(concatenate(name(role), "_scale"), {product.formats.of(role), product.formats.scale(role)});
         for (std::size_t slot = 0; slot < slot_count; ++slot)
             if (const auto& rule = product.formats.slots[slot]) check_operand(slot_names[slot], *rule);
-        for (std::size_t slot = 0; slot < slot_count; slot += 2) {
+        for (std::size_t slot = 0; slot < linear_slot_count; slot += 2) {
             const auto& sums = product.formats.accumulate[slot / 2];
             if (!sums) continue;
             const std::string what = concatenate("recipe: products.", i, '.', product_names[slot / 2]);
@@ -143,13 +143,13 @@ struct Recipe {
                        right = product.formats.rule(static_cast<OperandSlot>(slot + 1)).element;
             if (left && right) check_products(what, *sums, left->format, right->format);
         }
-        for (const auto& [slot, rule] : product.formats.attention) check_operand(name(slot), rule);
         const std::string place = concatenate("recipe: products.", i, '.');
         if (product.kind == ProductKind::attention) check_attention_formats(place, product.formats);
         else
-            for (const auto& [slot, rule] : product.formats.attention)
-                fail(place, name(slot), ": is an operand of attention; the kind is ", name(product.kind));
-        for (std::size_t slot = 0; slot < slot_count; ++slot) {
+            for (std::size_t slot = linear_slot_count; slot < slot_count; ++slot)
+                check(!product.formats.slots[slot], place, slot_names[slot],
+                      ": is an operand of attention; the kind is ", name(product.kind));
+        for (std::size_t slot = 0; slot < linear_slot_count; ++slot) {
             const auto& rotation = product.formats.rotations[slot / 2];
             if (!rotation) continue;
             const std::string what = concatenate("recipe: products.", i, '.', slot_names[slot]);

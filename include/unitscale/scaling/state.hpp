@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -62,13 +63,32 @@ public:
     [[nodiscard]] const std::string& path(Scope scope) const { return scopes_[scope].path; }
     [[nodiscard]] const std::string& op(Site site) const { return sites_[site.id].op; }
 
-    /// The formats of the product at a site. They are looked up in the recipe at first use and never change afterwards,
-    /// so the table of `products()` is true.
-    [[nodiscard]] const ProductFormats& formats(Site site, ProductKind kind, const Recipe& recipe) {
+    /// A product that the tape has met.
+    struct Product {
+        Site site{};
+        ProductKind kind = ProductKind::linear;
+        ProductFormats formats{};
+
+        /// The rule of an operand. In a product of two activations the right one has the rule of activations, too.
+        [[nodiscard]] OperandRule rule(OperandSlot slot) const {
+            const bool activation =
+                kind == ProductKind::matmul && role_of(slot) == OperandRole::weight && !formats.own(slot);
+            return activation ? formats.rule(OperandRole::activation) : formats.rule(slot);
+        }
+    };
+
+    /// The product at a site with its formats. They are looked up in the recipe at first use and never change
+    /// afterwards, so the table of `products()` is true.
+    [[nodiscard]] const std::shared_ptr<const Product>& product(Site site, ProductKind kind, const Recipe& recipe) {
         SiteRecord& record = sites_[site.id];
         const ScopeRecord& module = scopes_[record.scope];
-        if (!record.product) record.product = Product{site, kind, recipe.formats(kind, module.path, module.alias)};
-        return record.product->formats;
+        if (!record.product)
+            record.product = std::make_shared<const Product>(
+                Product{site, kind, recipe.formats(kind, module.path, module.alias)});
+        return record.product;
+    }
+    [[nodiscard]] const ProductFormats& formats(Site site, ProductKind kind, const Recipe& recipe) {
+        return product(site, kind, recipe)->formats;
     }
 
     /// Error, naming the recipe's field: a rule with formats, for some modules, that has matched no product so far. A
@@ -94,13 +114,6 @@ public:
     }
     /// The ops noted by `note_wide`, each once, for reports to the user.
     [[nodiscard]] const std::vector<std::string>& wide_ops() const noexcept { return ops_without_rule_; }
-
-    /// A product that the tape has met.
-    struct Product {
-        Site site{};
-        ProductKind kind = ProductKind::linear;
-        ProductFormats formats{};
-    };
 
     /// The bias of an operand of the product at a site in this step (ScaleRule). `amax()` measures the operand's
     /// largest magnitude and is called where the rule needs it. In steps that train, `delayed` remembers it;
@@ -304,7 +317,7 @@ private:
         std::uint32_t ordinal = 0;
         std::string path{};
         std::uint64_t hash = 0;
-        std::optional<Product> product{};
+        std::shared_ptr<const Product> product{};
         std::optional<double> alpha{};
     };
 

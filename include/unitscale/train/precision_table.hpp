@@ -93,43 +93,32 @@ namespace unitscale::train {
 [[nodiscard]] inline std::string precision_table(const ScalingState& state) {
     std::vector<std::vector<std::string>> rows = {{"product", "kind", "activation", "weight", "gradient"}};
     for (const ScalingState::Product& product : state.products()) {
-        if (product.kind == ProductKind::attention) {
-            using enum AttentionSlot;
-            const auto both = [&](AttentionSlot first, AttentionSlot second) {
-                const OperandRule a = product.formats.rule(first), b = product.formats.rule(second);
-                return joined(quantiser_text(a.element, a.scale), quantiser_text(b.element, b.scale));
-            };
-            rows.push_back({state.path(product.site), "attention, logits", both(logits_q, key_gradient_q),
-                            both(logits_k, query_gradient_k), both(query_gradient_ds, key_gradient_ds)});
-            rows.push_back({state.path(product.site), "attention, output", both(output_p, value_gradient_p),
-                            both(output_v, probability_gradient_v), both(probability_gradient_dy, value_gradient_dy)});
-            continue;
-        }
-        const bool activations = product.kind == ProductKind::matmul;
-        const auto rule = [&](OperandSlot slot) {
-            const bool own = product.formats.slots[static_cast<std::size_t>(slot)].has_value();
-            const bool right = activations && role_of(slot) == OperandRole::weight && !own;
-            return right ? product.formats.rule(OperandRole::activation) : product.formats.rule(slot);
-        };
         const auto text = [&](OperandSlot slot) {
-            const OperandRule own = rule(slot);
-            const auto& rotation = product.formats.rotation(slot);
-            const auto& sums = product.formats.sums(slot);
+            const OperandRule own = product.rule(slot);
+            const auto rotation = product.formats.rotation(slot);
+            const auto sums = product.formats.sums(slot);
             return concatenate(quantiser_text(own.element, own.scale),
                                rotation ? concatenate(" rotated by ", rotation->size) : "",
                                rotation && rotation->drawn ? ", drawn signs" : "",
                                sums ? concatenate(" summed in ", name(*sums)) : "");
         };
         const auto both = [&](OperandSlot first, OperandSlot second) {
-            const OperandRule a = rule(first), b = rule(second);
-            const bool alike = (!a.element && !b.element) ||
-                               (a == b && product.formats.rotation(first) == product.formats.rotation(second));
+            const OperandRule a = product.rule(first), b = product.rule(second);
+            const bool alike = ((!a.element && !b.element) ||
+                                (a == b && product.formats.rotation(first) == product.formats.rotation(second))) &&
+                               product.formats.sums(first) == product.formats.sums(second);
             return alike ? text(first) : concatenate(text(first), " / ", text(second));
         };
-        rows.push_back({state.path(product.site), std::string(name(product.kind)),
-                        both(OperandSlot::forward_x, OperandSlot::weight_gradient_x),
-                        both(OperandSlot::forward_w, OperandSlot::input_gradient_w),
-                        both(OperandSlot::input_gradient_dy, OperandSlot::weight_gradient_dy)});
+        using enum OperandSlot;
+        if (product.kind == ProductKind::attention) {
+            rows.push_back({state.path(product.site), "attention, logits", both(logits_q, key_gradient_q),
+                            both(logits_k, query_gradient_k), both(query_gradient_ds, key_gradient_ds)});
+            rows.push_back({state.path(product.site), "attention, output", both(output_p, value_gradient_p),
+                            both(output_v, probability_gradient_v), both(probability_gradient_dy, value_gradient_dy)});
+            continue;
+        }
+        rows.push_back({state.path(product.site), std::string(name(product.kind)), both(forward_x, weight_gradient_x),
+                        both(forward_w, input_gradient_w), both(input_gradient_dy, weight_gradient_dy)});
     }
     return io::text_table(rows);
 }
