@@ -258,7 +258,7 @@ TEST_CASE("tracker: every rounded operand of a product, with its tensor, scale a
     for (int i = 0; i < 4; ++i) layers.step(std::ldexp(1.0, 2 * i));
     const Track& track = tracker.finish();
     CHECK(track.storage == fp32);
-    REQUIRE(track.operands.size() == slot_count);  // none of the readout, which is not rounded
+    REQUIRE(track.operands.size() == linear_slot_count);  // none of the readout, which is not rounded
     for (const analysis::TrackedOperand& operand : track.operands) {
         INFO(name(operand.slot));
         CHECK(operand.path == linear_path);
@@ -350,7 +350,7 @@ TEST_CASE("tracker: operands kept as codes, patterns, micro-batches, products of
             ++seen[static_cast<std::size_t>(event.slot)];
             Tracker<float>::observe_operand(event);
         }
-        std::array<int, slot_count> seen{};
+        std::array<int, linear_slot_count> seen{};
     } tracker;
     tape.set_observer(&tracker);
     tape.begin_step({.micro_batches = 2});
@@ -360,7 +360,7 @@ TEST_CASE("tracker: operands kept as codes, patterns, micro-batches, products of
     });
     tape.backward(analysis::project(y, normal<float>({3, 8, 8}, {1, 3})));
     for (const int seen : tracker.seen) CHECK(seen == 1);
-    REQUIRE(tracker.track().operands.size() == slot_count);
+    REQUIRE(tracker.track().operands.size() == linear_slot_count);
     for (const analysis::TrackedOperand& operand : tracker.track().operands) {
         REQUIRE(operand.steps.size() == 1);
         CHECK(operand.steps.front().summary.count == (role_of(operand.slot) == OperandRole::gradient ? 192U : 384U));
@@ -439,7 +439,7 @@ TEST_CASE("tracker: training has equal bits with and without it") {
             }
             for (Parameter<float>* parameter : model.decoder.parameters())
                 for (const float x : parameter->value().span()) weights[track ? 1 : 0].push_back(x);
-            if (track) CHECK(tracker.track().operands.size() == 6 * slot_count);
+            if (track) CHECK(tracker.track().operands.size() == 6 * linear_slot_count);
         }
         CHECK(weights[0] == weights[1]);
     }

@@ -79,7 +79,7 @@ TEST_CASE("scale report: recipes side by side, against their own formats, in one
             // Six operands in the run that rounds them.
             const std::string op = row.at("notes").at(0);
             CHECK(row.contains("operands") == op.starts_with("linear "));
-            if (row.contains("operands")) CHECK(row.at("operands").size() == slot_count);
+            if (row.contains("operands")) CHECK(row.at("operands").size() == linear_slot_count);
             for (const auto& cell : row.at("value")) {
                 REQUIRE_FALSE(cell.is_null());
                 CHECK(cell.at("rms").size() == 4);  // steps 1, 6, 11 and 12
@@ -180,7 +180,7 @@ TEST_CASE("scale report: the tensors that u-µP keeps out of FP8 are tracked by 
     // The products that are rounded have six operands each, the others none.
     std::size_t rounded = 0;
     for (const analysis::TrackedTensor& one : track.tensors) rounded += one.op == "linear" ? 1U : 0U;
-    CHECK(track.operands.size() == slot_count * (rounded - (products.size() - 1)));
+    CHECK(track.operands.size() == linear_slot_count * (rounded - (products.size() - 1)));
     for (const analysis::TrackedOperand& operand : track.operands) {
         INFO(operand.path << ' ' << name(operand.slot));
         for (const auto& product : products) CHECK(operand.path != product[3]);

@@ -209,7 +209,8 @@ TEST_CASE("json recipe: attention's operands, by role, by name and by fields, th
     CHECK(recipe.products[1].kind == ProductKind::attention);
     const ProductFormats& formats = recipe.products[1].formats;
     const ScaleRule amax{.source = ScaleSource::amax};
-    CHECK(std::count_if(formats.slots.begin(), formats.slots.end(), [](const auto& own) { return own.has_value(); }) == 7);
+    CHECK(std::count_if(formats.slots.begin(), formats.slots.end(), [](const auto& own) { return own.has_value(); }) ==
+          7);
     CHECK(formats.rule(logits_q) == OperandRule::in_blocks(mxfp4));
     CHECK(formats.rule(logits_k) == OperandRule{Quantiser{.format = e4m3}, amax});
     CHECK(formats.rule(query_gradient_ds) == OperandRule{Quantiser{.format = e5m2}});

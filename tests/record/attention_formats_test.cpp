@@ -194,8 +194,7 @@ TEMPLATE_TEST_CASE("attention in formats has the bits of matmul, softmax and mat
     using T = TestType;
     for (const Setting& s : settings)
         for (const ProductFormats& formats : rules()) {
-            if ((!std::is_same_v<T, float> || s.keys > 500) && has_own(formats))
-                continue;  // enough in float
+            if ((!std::is_same_v<T, float> || s.keys > 500) && has_own(formats)) continue;  // enough in float
             INFO(s.queries << " x " << s.keys << ", causal " << s.causal);
             const auto want = run<T>(matmul_recipe(formats, Scaling::none), s, composed_of(s));
             CHECK(same_bits(run<T>(attention_recipe(formats), s, attention_of(s)), want));
@@ -211,8 +210,8 @@ TEST_CASE("attention in formats shows its operands in memory as the products of 
             Watch of_attention, of_matmuls;
             static_cast<void>(run<float>(attention_recipe(formats, scaling), s, attention_of(s), {}, {0.5, 2.0, 4.0}, 1,
                                          &of_attention));
-            static_cast<void>(run<float>(matmul_recipe(formats, scaling), s, composed_of(s), {}, {0.5, 2.0, 4.0}, 1,
-                                         &of_matmuls));
+            static_cast<void>(
+                run<float>(matmul_recipe(formats, scaling), s, composed_of(s), {}, {0.5, 2.0, 4.0}, 1, &of_matmuls));
             CHECK(of_attention.rounded.size() == 8);
             for (const auto& [place, have] : of_attention.rounded) {
                 const auto& [path, slot] = place;
@@ -226,8 +225,8 @@ TEST_CASE("attention in formats shows its operands in memory as the products of 
                 auto found = of_matmuls.rounded.find(
                     {half == 0 ? "logits/matmul" : "output/matmul", static_cast<OperandSlot>(i)});
                 if (found == of_matmuls.rounded.end())
-                    found = of_matmuls.rounded.find({half == 0 ? "logits/matmul" : "output/matmul",
-                                                     first_use(static_cast<OperandSlot>(i))});
+                    found = of_matmuls.rounded.find(
+                        {half == 0 ? "logits/matmul" : "output/matmul", first_use(static_cast<OperandSlot>(i))});
                 REQUIRE(found != of_matmuls.rounded.end());
                 const analysis::OperandStatistics& want = found->second;
                 CHECK(have.count == want.count);

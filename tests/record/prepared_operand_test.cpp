@@ -120,7 +120,7 @@ TEST_CASE("prepared_operand: each operand of each product is rounded by its own 
     };
     const auto exact = run(plain, x, w, dy);
     for (const BlockFormat& format : {mxfp4, nvfp4, nvfp4_square})
-        for (std::size_t i = 0; i < slot_count; ++i) {
+        for (std::size_t i = 0; i < linear_slot_count; ++i) {
             const auto slot = static_cast<OperandSlot>(i);
             INFO(name(format) << ' ' << name(slot));
             ProductFormats formats;
@@ -151,7 +151,7 @@ TEST_CASE("prepared_operand: a rotation of both operands changes no product but 
     BlockFormat fine = mxfp8_e4m3;
     fine.element = make_format({.exponent_bits = 2, .mantissa_bits = 5, .bias = 1, .specials = Specials::none});
     ProductFormats formats;
-    for (std::size_t i = 0; i < slot_count; ++i) formats.set(static_cast<OperandSlot>(i), OperandRule::in_blocks(fine));
+    for (std::size_t i = 0; i < linear_slot_count; ++i) formats.set(static_cast<OperandSlot>(i), OperandRule::in_blocks(fine));
     for (auto& rotation : formats.rotations) rotation = transformer_engine_rotation;
     const auto have = analysis::run_op<double>(recipe_with(formats), inputs, linear, dy);
     const auto want = analysis::run_op<double>(analysis::plain_recipe(Scaling::none), inputs, linear, dy);
@@ -221,7 +221,7 @@ TEST_CASE("prepared_operand: every product has the sums of the recipe") {
 
 TEST_CASE("prepared_operand: drawn signs are the site's own, equal in every step and for both operands") {
     ProductFormats formats;
-    for (std::size_t i = 0; i < slot_count; ++i)
+    for (std::size_t i = 0; i < linear_slot_count; ++i)
         formats.set(static_cast<OperandSlot>(i), OperandRule::in_blocks(mxfp4));
     // The value and the weight's gradient of the second of two steps; and the site of the layer.
     const auto run = [&](const HadamardRotation& rotation, std::uint64_t seed) {

@@ -155,7 +155,7 @@ TEST_CASE("precision table: the text of a one-block model") {
 
 TEST_CASE("precision table: a role's two products, where they round it differently") {
     const auto row = [](const Recipe& recipe) {
-        test::LanguageModel<float> model(recipe, {.vocabulary = 5, .width = 4, .depth = 1, .heads = 2, .length = 3});
+        test::LanguageModel<float> model(recipe, {.vocabulary = 5, .width = 4, .depth = 2, .heads = 2, .length = 3});
         model.tape.begin_step({.gradients = false});
         static_cast<void>(model.loss(test::random_batch(1, 3, 5)));
         const std::string table = train::precision_table(model.state);

@@ -214,8 +214,8 @@ template <class T>
         for (std::size_t line = 0; line < lines; ++line)
             for (std::size_t k = 0; k < length; ++k)
                 x[(matrix * lines + line) * length + k] = static_cast<float>(
-                    operand.tensor->data()[turned ? (matrix * rows + k) * columns + line
-                                                  : (matrix * rows + line) * columns + k]);
+                    operand.tensor
+                        ->data()[turned ? (matrix * rows + k) * columns + line : (matrix * rows + line) * columns + k]);
     const Execution execution{.threads = threads};
     const auto signed_lines = static_cast<std::ptrdiff_t>(matrices * lines),
                signed_length = static_cast<std::ptrdiff_t>(length);

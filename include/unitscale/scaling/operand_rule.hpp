@@ -80,9 +80,9 @@ inline constexpr std::array<std::string_view, slot_count> slot_names = {"forward
 [[nodiscard]] constexpr OperandSlot first_use(OperandSlot slot) noexcept {
     using enum OperandSlot;
     constexpr std::array<OperandSlot, slot_count> first = {
-        forward_x, forward_w, input_gradient_dy, forward_w, input_gradient_dy, forward_x, logits_q, logits_k,
-        query_gradient_ds, logits_k, query_gradient_ds, logits_q, output_p, output_v, probability_gradient_dy,
-        output_v, output_p, probability_gradient_dy};
+        forward_x, forward_w, input_gradient_dy,       forward_w, input_gradient_dy, forward_x,
+        logits_q,  logits_k,  query_gradient_ds,       logits_k,  query_gradient_ds, logits_q,
+        output_p,  output_v,  probability_gradient_dy, output_v,  output_p,          probability_gradient_dy};
     return first[static_cast<std::size_t>(slot)];
 }
 /// q, k, v and p of attention are activations, ds and dy gradients. Attention has no weights.
@@ -90,8 +90,7 @@ inline constexpr std::array<std::string_view, slot_count> slot_names = {"forward
     using enum OperandSlot;
     const OperandSlot first = first_use(slot);
     if (first == forward_w) return OperandRole::weight;
-    const bool gradient =
-        first == input_gradient_dy || first == query_gradient_ds || first == probability_gradient_dy;
+    const bool gradient = first == input_gradient_dy || first == query_gradient_ds || first == probability_gradient_dy;
     return gradient ? OperandRole::gradient : OperandRole::activation;
 }
 
