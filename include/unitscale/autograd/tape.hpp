@@ -56,10 +56,8 @@ public:
           state_(&state),
           threads_(threads),
           pool_(std::make_shared<MemoryPool>()),
-          handles_(checked_table(threads)),
-          sites_(state) {
-        check_recipe(recipe);
-    }
+          handles_(checked_table(recipe, threads)),
+          sites_(state) {}
     Tape(const Tape&) = delete;
     Tape& operator=(const Tape&) = delete;
     ~Tape();
@@ -382,8 +380,10 @@ public:
     [[nodiscard]] std::size_t slot_count() const noexcept { return graph_.slots().size(); }
 
 private:
-    [[nodiscard]] HandleTable<T>* checked_table(int threads) {
+    /// A table of handles for a tape whose arguments are valid: an error after it would leak the table.
+    [[nodiscard]] HandleTable<T>* checked_table(const Recipe& recipe, int threads) {
         check(threads >= 1, "Tape: threads is ", threads, "; expected at least 1");
+        check_recipe(recipe);
         return new HandleTable<T>(this);
     }
 
