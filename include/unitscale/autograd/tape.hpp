@@ -52,11 +52,11 @@ class Tape {
 public:
     /// Errors: fewer than one thread; a recipe with inconsistent rules (`check_recipe`).
     Tape(const Recipe& recipe, ScalingState& state, int threads = 1)
-        : recipe_(&recipe),
+        : recipe_(checked_recipe(recipe, threads)),
           state_(&state),
           threads_(threads),
           pool_(std::make_shared<MemoryPool>()),
-          handles_(checked_table(recipe, threads)),
+          handles_(new HandleTable<T>(this)),
           sites_(state) {}
     Tape(const Tape&) = delete;
     Tape& operator=(const Tape&) = delete;
@@ -380,11 +380,11 @@ public:
     [[nodiscard]] std::size_t slot_count() const noexcept { return graph_.slots().size(); }
 
 private:
-    /// A table of handles for a tape whose arguments are valid: an error after it would leak the table.
-    [[nodiscard]] HandleTable<T>* checked_table(const Recipe& recipe, int threads) {
+    /// Refuses bad arguments before the tape owns anything.
+    [[nodiscard]] static const Recipe* checked_recipe(const Recipe& recipe, int threads) {
         check(threads >= 1, "Tape: threads is ", threads, "; expected at least 1");
         check_recipe(recipe);
-        return new HandleTable<T>(this);
+        return &recipe;
     }
 
     [[nodiscard]] const Slot<T>& checked(const char* op, const Variable<T>& x) const {
