@@ -19,6 +19,12 @@ if(UNITSCALE_SANITIZE)
   set(UNITSCALE_LIGHT_BUILD -O0)
 endif()
 
+# Seconds after which a test has failed. Whole training runs take ten minutes under sanitizers.
+set(UNITSCALE_TEST_TIMEOUT 600)
+if(UNITSCALE_SANITIZE)
+  set(UNITSCALE_TEST_TIMEOUT 2400)
+endif()
+
 # Sanitizers' checks of addresses are calls rather than code in place: a build takes two thirds of the time.
 set(UNITSCALE_SANITIZER_CALLS
     $<$<CXX_COMPILER_ID:GNU>:--param=asan-instrumentation-with-call-threshold=0>

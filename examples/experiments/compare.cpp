@@ -3,7 +3,6 @@
 
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/base/error.hpp>
-#include <unitscale/compiled.hpp>
 #include <unitscale/io/atomic_file.hpp>
 #include <unitscale/io/json_recipe.hpp>
 #include <unitscale/io/text.hpp>

@@ -3,7 +3,6 @@
 
 #include <unitscale/base/error.hpp>
 #include <unitscale/base/random.hpp>
-#include <unitscale/compiled.hpp>
 #include <unitscale/io/atomic_file.hpp>
 #include <unitscale/io/text_table.hpp>
 #include <unitscale/scaling/parametrisation.hpp>

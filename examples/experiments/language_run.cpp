@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "experiments/language_run.hpp"
 
-#include <unitscale/compiled.hpp>
-
 #include "experiments/run_in_parts.hpp"
 
 #include <functional>

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "experiments/language_run.hpp"
 
-#include <unitscale/compiled.hpp>
-
 namespace unitscale {
 
 template class experiments::LanguageRun<float>;

@@ -40,8 +40,7 @@ enum class RunPart { first, second };
 /// A run without a switch may be given one when it is resumed, at its step or later: this changes none of its steps.
 void check_resumed_switch(const LanguageRunOptions& options, const std::vector<Recipe>& recipes);
 
-/// The text of a run, its last tenth for validation. Errors: the errors of io::read_text
-/// and train::split.
+/// The text of a run, its last tenth for validation. Errors: the errors of io::read_text and train::split.
 struct LanguageData {
     explicit LanguageData(const LanguageRunOptions& options);
     LanguageData(const LanguageData&) = delete;

@@ -2,7 +2,6 @@
 #include "experiments/scale_report.hpp"
 
 #include <unitscale/base/error.hpp>
-#include <unitscale/compiled.hpp>
 #include <unitscale/formats/format.hpp>
 #include <unitscale/io/atomic_file.hpp>
 #include <unitscale/report/html_report.hpp>

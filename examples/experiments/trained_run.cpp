@@ -5,7 +5,6 @@
 #include <unitscale/analysis/tracker.hpp>
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/base/error.hpp>
-#include <unitscale/compiled.hpp>
 #include <unitscale/io/json_log.hpp>
 #include <unitscale/scaling/recipe.hpp>
 #include <unitscale/train/storage.hpp>

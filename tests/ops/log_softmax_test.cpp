@@ -62,8 +62,8 @@ TEST_CASE("log_softmax: without factors scaling unit is an error that names the 
                         "log_softmax: mult is -1; expected a positive number");
     REQUIRE_THROWS_WITH(ops::log_softmax(t.input({})), "log_softmax: x has rank 0; expected at least one dimension");
     REQUIRE_THROWS_WITH(
-        ops::log_softmax(t.input({2, 3}), {.unit = ops::Factors<1>{1.0, {1.0}},
-                                                    .constraint = Constraint::to_left_grad_scale}),
+        ops::log_softmax(t.input({2, 3}),
+                         {.unit = ops::Factors<1>{1.0, {1.0}}, .constraint = Constraint::to_left_grad_scale}),
         "log_softmax: constraint to_left_grad_scale needs an op with two constrained inputs, this one has 1");
 }
 

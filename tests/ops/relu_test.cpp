@@ -26,7 +26,7 @@ TEST_CASE("relu: gradient, factors and value") {
                                      {std::sqrt(alpha * beta)});
 }
 
-TEST_CASE("relu: unit scale; the root mean square of the value is 1.21, as is the joined_op gradient's") {
+TEST_CASE("relu: unit scale; the root mean square of the value is 1.21, as is the joined gradient's") {
     test::check_unit_scale({{1000, 50}}, with(Constraint::none), 1.0, {1.0}, 0.02);
     test::check_unit_scale({{1000, 50}}, joined_op, 1.0, {1.21}, 0.02);
     CHECK(analysis::scale_check<double>({{1000, 50}}, with(Constraint::none)).value.rms == Approx(1.21).epsilon(0.02));

@@ -52,14 +52,12 @@ class Tape {
 public:
     /// Errors: fewer than one thread; a recipe with inconsistent rules (`check_recipe`).
     Tape(const Recipe& recipe, ScalingState& state, int threads = 1)
-        : recipe_(&recipe),
+        : recipe_(checked_recipe(recipe, threads)),
           state_(&state),
           threads_(threads),
           pool_(std::make_shared<MemoryPool>()),
-          handles_(checked_table(threads)),
-          sites_(state) {
-        check_recipe(recipe);
-    }
+          handles_(new HandleTable<T>(this)),
+          sites_(state) {}
     Tape(const Tape&) = delete;
     Tape& operator=(const Tape&) = delete;
     ~Tape();
@@ -384,9 +382,11 @@ public:
     [[nodiscard]] std::size_t slot_count() const noexcept { return graph_.slots().size(); }
 
 private:
-    [[nodiscard]] HandleTable<T>* checked_table(int threads) {
+    /// Refuses bad arguments before the tape owns anything.
+    [[nodiscard]] static const Recipe* checked_recipe(const Recipe& recipe, int threads) {
         check(threads >= 1, "Tape: threads is ", threads, "; expected at least 1");
-        return new HandleTable<T>(this);
+        check_recipe(recipe);
+        return &recipe;
     }
 
     [[nodiscard]] const Slot<T>& checked(const char* op, const Variable<T>& x) const {

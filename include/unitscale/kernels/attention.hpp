@@ -23,6 +23,7 @@ struct AttentionView {
     std::ptrdiff_t batch_stride = 0, time_stride = 0, head_stride = 0;
 
     [[nodiscard]] T* row(std::ptrdiff_t b, std::ptrdiff_t t, std::ptrdiff_t h) const noexcept {
+        if (data == nullptr) return nullptr;  // an empty tensor: null takes no offset
         return data + b * batch_stride + t * time_stride + h * head_stride;
     }
     /// The rows of one head from time t on, as a matrix [time, depth].

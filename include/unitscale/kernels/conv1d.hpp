@@ -120,7 +120,8 @@ void unfold_group(const Execution& execution, const Conv1dShape& s, std::ptrdiff
                          P* const out = columns + row * s.out_length;
                          const auto [first, last] = inside_range(s, shift);
                          std::fill(out, out + first, P(0));
-                         if (s.stride == 1) std::copy_n(in + first + shift, last - first, out + first);
+                         // An empty x has no data, and null takes no offset.
+                         if (s.stride == 1 && first < last) std::copy_n(in + first + shift, last - first, out + first);
                          else
                              for (std::ptrdiff_t l = first; l < last; ++l) out[l] = in[l * s.stride + shift];
                          std::fill(out + last, out + s.out_length, P(0));

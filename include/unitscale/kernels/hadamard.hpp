@@ -66,8 +66,6 @@ void rotate_runs(const HadamardRotation& rotation, std::array<A, width>* runs) n
 
 #if UNITSCALE_X86
 
-/// `rotate_runs` for contiguous runs in place: element i of run r is x[r size + i]. In each round lane i adds two
-/// numbers: its own, negative where `rotate_runs` subtracts, and the number of lane i ^ half.
 /// v, negative in the lanes with a sign bit in `signs`.
 [[gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline __m512 flip_signs(__m512 v, __m512i signs) noexcept {
     return _mm512_castsi512_ps(_mm512_xor_si512(_mm512_castps_si512(v), signs));
@@ -75,13 +73,15 @@ void rotate_runs(const HadamardRotation& rotation, std::array<A, width>* runs) n
 [[gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline __m512i sign_lanes_avx512(std::uint32_t lanes) noexcept {
     return _mm512_maskz_set1_epi32(static_cast<__mmask16>(lanes), std::numeric_limits<std::int32_t>::min());
 }
-/// Four rounds within 16 lanes.
+/// Four rounds within 16 lanes. In each round lane i adds two numbers: its own, negative where `rotate_runs` subtracts,
+/// and the number of lane i ^ half.
 [[gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline __m512 rotate_sixteen(__m512 v) noexcept {
     v = _mm512_add_ps(_mm512_maskz_permute_ps(0xFFFF, v, 0xB1), flip_signs(v, sign_lanes_avx512(0xAAAA)));
     v = _mm512_add_ps(_mm512_maskz_permute_ps(0xFFFF, v, 0x4E), flip_signs(v, sign_lanes_avx512(0xCCCC)));
     v = _mm512_add_ps(_mm512_maskz_shuffle_f32x4(0xFFFF, v, v, 0xB1), flip_signs(v, sign_lanes_avx512(0xF0F0)));
     return _mm512_add_ps(_mm512_maskz_shuffle_f32x4(0xFFFF, v, v, 0x4E), flip_signs(v, sign_lanes_avx512(0xFF00)));
 }
+/// `rotate_runs` for contiguous runs in place: element i of run r is x[r size + i].
 UNITSCALE_TARGET_AVX512 inline void rotate_line_avx512(const HadamardRotation& rotation, float* x,
                                                        std::ptrdiff_t runs) noexcept {
     const __m512i low = sign_lanes_avx512(rotation.signs & 0xFFFFu), high = sign_lanes_avx512(rotation.signs >> 16);
