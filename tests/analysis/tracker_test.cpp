@@ -422,7 +422,7 @@ TEST_CASE("tracker: training has equal bits with and without it") {
         std::array<std::vector<float>, 2> weights;
         for (const bool track : {false, true}) {
             test::LanguageModel<float> model(find_recipe(recipe),
-                                             {.vocabulary = 20, .width = 32, .depth = 1, .heads = 2, .length = 16});
+                                             {.vocabulary = 20, .width = 32, .depth = 2, .heads = 2, .length = 16});
             Tracker<float> tracker({.every = 1, .sample = 1, .threads = 2});
             if (track) model.tape.set_observer(&tracker);
             for (std::uint64_t step = 0; step < 3; ++step) {
@@ -439,7 +439,9 @@ TEST_CASE("tracker: training has equal bits with and without it") {
             }
             for (Parameter<float>* parameter : model.decoder.parameters())
                 for (const float x : parameter->value().span()) weights[track ? 1 : 0].push_back(x);
-            if (track) CHECK(tracker.track().operands.size() == 6 * linear_slot_count);
+            // Six linear ops per block; nvfp4 leaves the last block in high precision.
+            const std::size_t rounded_blocks = std::string_view(recipe) == "nvfp4" ? 1 : 2;
+            if (track) CHECK(tracker.track().operands.size() == rounded_blocks * 6 * linear_slot_count);
         }
         CHECK(weights[0] == weights[1]);
     }

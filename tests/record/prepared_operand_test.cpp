@@ -151,7 +151,8 @@ TEST_CASE("prepared_operand: a rotation of both operands changes no product but 
     BlockFormat fine = mxfp8_e4m3;
     fine.element = make_format({.exponent_bits = 2, .mantissa_bits = 5, .bias = 1, .specials = Specials::none});
     ProductFormats formats;
-    for (std::size_t i = 0; i < linear_slot_count; ++i) formats.set(static_cast<OperandSlot>(i), OperandRule::in_blocks(fine));
+    for (std::size_t i = 0; i < linear_slot_count; ++i)
+        formats.set(static_cast<OperandSlot>(i), OperandRule::in_blocks(fine));
     for (auto& rotation : formats.rotations) rotation = transformer_engine_rotation;
     const auto have = analysis::run_op<double>(recipe_with(formats), inputs, linear, dy);
     const auto want = analysis::run_op<double>(analysis::plain_recipe(Scaling::none), inputs, linear, dy);

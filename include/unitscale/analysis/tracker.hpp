@@ -330,7 +330,8 @@ private:
             }
             if (tensor.is_parameter()) {
                 found.source = "the last update";
-                found.causes.push_back(seen(place, Pass::gradient, range_at({}, {}, Pass::gradient, is_output_gradient)));
+                const auto range = range_at({}, {}, Pass::gradient, is_output_gradient);
+                found.causes.push_back(seen(place, Pass::gradient, range));
             }
         } else {  // sent by the consumers, from their output gradients and other inputs
             found.source =

@@ -200,9 +200,12 @@ public:
         add(i, std::move(gradient));
     }
 
-    void set_keep(bool keep) noexcept { keep_ = keep; }
-    void set_observer(Observer<T>* observer) noexcept { observer_ = observer; }
-    void set_true_gradients(bool true_gradients) noexcept { true_gradients_ = true_gradients; }
+    /// The step's options `retain` and `true_gradients`, and the tape's observer.
+    void set_step(bool retain, bool true_gradients, Observer<T>* observer) noexcept {
+        keep_ = retain;
+        true_gradients_ = true_gradients;
+        observer_ = observer;
+    }
     /// Under `propagate`: how scales are rounded, and the random stream of `stochastic`.
     void set_propagate(ScaleRounding rounding, RandomKey key) noexcept {
         propagates_ = true;

@@ -476,9 +476,7 @@ private:
                         observer_->observe_output(*state_, graph_.nodes(), slots, node, i, Pass::gradient,
                                                   slot.gradient);
             BackwardContext<T> context(slots, node, execution(), pool_);
-            context.set_keep(options_.retain);
-            context.set_observer(observer_);
-            context.set_true_gradients(options_.true_gradients);
+            context.set_step(options_.retain, options_.true_gradients, observer_);
             if (propagates()) context.set_propagate(recipe_->propagate.rounding, random_key(node.site, scale_part + 1));
             node.run(node.closure, context);
         }
