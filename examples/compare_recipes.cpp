@@ -25,7 +25,8 @@ int main(int argc, char** argv) {
         "the same options.");
     app.add_option("--data", run.data, "text files or folders, UTF-8; the last tenth is for validation")
         ->default_str("this repository's prose");
-    app.add_option("--recipes", options.recipes, "recipes, names or JSON files, separated by commas")
+    app.add_option("--recipes", options.recipes,
+                   "recipes, names or JSON files, separated by commas; :key=value behind one sets a field")
         ->delimiter(',')
         ->capture_default_str();
     app.add_option("--out", options.out, "the page; FILE.jsonl beside it remembers what is done")

@@ -38,7 +38,8 @@ int main(int argc, char** argv) {
     app.add_option("--data", run.data, "text files or folders, UTF-8; the last tenth is for validation")
         ->default_str("this repository's prose");
     app.add_option("--recipe,--recipes", options.recipes,
-                   "recipes, names or JSON files, separated by commas; several are an axis")
+                   "recipes, names or JSON files, separated by commas; several are an axis; "
+                   ":key=value behind one sets a field")
         ->delimiter(',')
         ->capture_default_str();
     app.add_option("--set", run.set, "a field of the recipes, key=value, as in their JSON")->allow_extra_args(false);

@@ -191,8 +191,9 @@ struct Field {
                                           const RoundedBlocks facts = round_blocks<float>(
                                               execution, format, {.tensor_apart = apart}, {}, from.data(), to.data(),
                                               along_rows ? p.k : lines, along_rows ? lines : p.k, way);
-                                          return QuantisedNumbers<float>{
-                                              {to.data(), p.k, 1}, facts.exact_in_bf16, facts.factor};
+                                          MatrixView<const float> view{to.data(), p.k, 1};
+                                          if (along_rows && !facts.transposed) view = {to.data(), 1, lines};
+                                          return QuantisedNumbers<float>{view, facts.exact_in_bf16, facts.factor};
                                       };
                                       MatmulArguments<float> args = arguments(p, floats, true, {}, {});
                                       args.a.numbers = quantised(of_a, floats.a, rounded.a, p.a_transposed, p.m);

@@ -339,3 +339,21 @@ TEST_CASE("json recipe: by name or from a file") {
     std::ofstream(path) << "{";
     CHECK_THROWS_WITH(io::load_recipe(path), "recipe: " + path + " is not JSON");
 }
+
+TEST_CASE("json recipe: fields set behind a name, after colons") {
+    const std::string text = "nvfp4:matmul.gradient.rounding=nearest_even:matmul.weight_gradient.rotation=null";
+    const Recipe changed = io::load_recipe(text);
+    Recipe by_hand = override_recipe(find_recipe("nvfp4"), "matmul.gradient.rounding=nearest_even");
+    by_hand = override_recipe(by_hand, "matmul.weight_gradient.rotation=null");
+    CHECK(changed.name == text);
+    by_hand.name = text;
+    CHECK(io::recipe_to_json(changed) == io::recipe_to_json(by_hand));
+    CHECK_FALSE(changed.products.back().formats.rotations.back().has_value());
+    CHECK_THROWS_WITH(io::load_recipe("nvfp5:learning_rate=1"), Catch::Contains("recipe: unknown name 'nvfp5'"));
+    CHECK_THROWS_WITH(io::load_recipe("nvfp4:learning_rate=1:"), "recipe: ''; expected key=value");
+    CHECK_THROWS_WITH(io::load_recipe("nvfp4:rate=1"), Catch::Contains("recipe: unknown key 'rate'"));
+    const test::TemporaryFolder folder;
+    const std::string path = (folder.path() / "mine.json").string();
+    std::ofstream(path) << R"({"base": "fp32", "name": "mine"})";
+    CHECK(io::load_recipe(path + ":learning_rate=0.5").learning_rate == 0.5);
+}

@@ -94,11 +94,13 @@ Doubles rounded(const AttentionOperand& rule, const Doubles& x, std::ptrdiff_t r
         Doubles item(size);
         BlockOptions how{.element = options, .tensor_amax = rule.amax};
         how.element.first_index = first;
-        round_blocks<double>({}, *rule.blocks, how, {}, x.data() + first, item.data(), rows, columns, contracted);
+        const bool transposed =
+            round_blocks<double>({}, *rule.blocks, how, {}, x.data() + first, item.data(), rows, columns, contracted)
+                .transposed;
         for (std::ptrdiff_t i = 0; i < rows; ++i)
             for (std::ptrdiff_t j = 0; j < columns; ++j)
                 y[first + count(i * columns + j)] =
-                    item[count(contracted == Contracted::columns ? i * columns + j : j * rows + i)];
+                    item[count(transposed ? j * rows + i : i * columns + j)];
     }
     return y;
 }

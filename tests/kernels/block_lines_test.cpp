@@ -67,7 +67,7 @@ TEST_CASE("the factors of blocks are those of block_scale", "[kernels]") {
             std::size_t found = 0, wrong = 0;
             for (const std::uint32_t word : words) {
                 float encode = not_a_number, decode = not_a_number;
-                if (!scales.find(&word, 1, &encode, &decode)) continue;
+                if (scales.find(&word, 1, &encode, &decode) == BlockResult::refused) continue;
                 ++found;
                 const BlockScale scale = block_scale(format, std::bit_cast<float>(word), tensor);
                 const bool zeros = word == 0 || is_any_zero(scale.decode.value);
@@ -92,7 +92,7 @@ TEST_CASE("many blocks have the factors of each, and one block that is not plain
             words[i] = i % 7 == 0 ? 0 : std::bit_cast<std::uint32_t>(0.01f * static_cast<float>(i));
         std::vector<float> encode(words.size()), decode(words.size());
         const auto count = static_cast<std::ptrdiff_t>(words.size());
-        REQUIRE(scales.find(words.data(), count, encode.data(), decode.data()));
+        REQUIRE(scales.find(words.data(), count, encode.data(), decode.data()) != BlockResult::refused);
         for (std::size_t i = 0; i < words.size(); ++i) {
             const BlockScale scale = block_scale(format, std::bit_cast<float>(words[i]), tensor);
             CHECK(encode[i] == (words[i] == 0 ? 0.0f : scale.encode.value));
@@ -100,16 +100,16 @@ TEST_CASE("many blocks have the factors of each, and one block that is not plain
         }
         for (const float bad : {infinity, not_a_number}) {
             words[140] = std::bit_cast<std::uint32_t>(bad);
-            CHECK_FALSE(scales.find(words.data(), count, encode.data(), decode.data()));
+            CHECK(scales.find(words.data(), count, encode.data(), decode.data()) == BlockResult::refused);
         }
     }
     const std::uint32_t word = std::bit_cast<std::uint32_t>(1.0f);
     float encode, decode;
     BlockScales dividing(by_rule(BlockRule::deepseek, fp8_tile), {});
-    CHECK_FALSE(dividing.find(&word, 1, &encode, &decode));
+    CHECK(dividing.find(&word, 1, &encode, &decode) == BlockResult::refused);
     const TensorNumbers unknown = tensor_numbers(nvfp4, not_a_number);
     BlockScales of_nan(nvfp4, unknown);
-    CHECK_FALSE(of_nan.find(&word, 1, &encode, &decode));
+    CHECK(of_nan.find(&word, 1, &encode, &decode) == BlockResult::refused);
 }
 
 TEST_CASE("lines are quantised to the numbers of quantise_blocks, by every instruction set", "[kernels]") {
@@ -134,13 +134,13 @@ TEST_CASE("lines are quantised to the numbers of quantise_blocks, by every instr
                 tensor.apart = true;
                 for (const Isa isa : available_isas()) {
                     BlockLines quantiser(isa, Execution{}, format, tensor, options.element, length);
-                    std::vector<float> have = x;
+                    std::vector<float> have(x.size());
                     const std::ptrdiff_t across = std::min<std::ptrdiff_t>(format.across, lines);
                     bool refused = false, exact = true;
                     for (std::ptrdiff_t line = 0; line < lines; line += across) {
-                        const auto result = quantiser.quantise(have.data() + line * length, line, across);
-                        refused = refused || result == BlockLines::Result::refused;
-                        exact = exact && result == BlockLines::Result::exact_in_bf16;
+                        const auto result = quantiser.quantise(x.data() + line * length, have.data() + line * length, line, across);
+                        refused = refused || result == BlockResult::refused;
+                        exact = exact && result == BlockResult::exact_in_bf16;
                     }
                     const bool divides =
                         format.rule == BlockRule::deepseek || format.rule == BlockRule::torchao_float8;
@@ -163,7 +163,7 @@ TEST_CASE("refused lines stay as they were", "[kernels]") {
     x[40] = not_a_number;
     const std::vector<float> before = x;
     BlockLines quantiser(active_isa(), Execution{}, mxfp4, {}, {}, 64);
-    CHECK(quantiser.quantise(x.data(), 0, 1) == BlockLines::Result::refused);
+    CHECK(quantiser.quantise(x.data(), x.data(), 0, 1) == BlockResult::refused);
     for (std::size_t i = 0; i < x.size(); ++i) CHECK(same(x[i], before[i]));
 }
 
@@ -171,8 +171,8 @@ TEST_CASE("with one scale for the tensor elements are encoded, and not decoded",
     const auto x = normal_data<float>(64, 5);
     for (const Isa isa : available_isas()) {
         std::vector<float> y = x;
-        BlockLines quantiser(isa, Execution{}, float8_tensor, {}, {}, 32, 8.0f);
-        CHECK(quantiser.quantise(y.data(), 0, 2) == BlockLines::Result::exact_in_bf16);
+        BlockLines quantiser(isa, Execution{}, float8_tensor, {}, {}, 32, WholeScale{8.0f, 1.0f});
+        CHECK(quantiser.quantise(y.data(), y.data(), 0, 2) == BlockResult::exact_in_bf16);
         for (std::size_t i = 0; i < x.size(); ++i) CHECK(y[i] == quantise(e4m3, 8.0f * x[i]));
     }
 }

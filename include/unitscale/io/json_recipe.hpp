@@ -172,19 +172,6 @@ void describe_recipe(Visitor& visitor, Recipe& recipe) {
     return recipe;
 }
 
-/// A known recipe by its name, or a recipe from a JSON file by its path. A path ends in .json or holds a slash.
-/// Errors: an unknown name; a file that cannot be read or is not JSON; the errors of `recipe_from_json`.
-[[nodiscard]] inline Recipe load_recipe(const std::string& name_or_path) {
-    if (!name_or_path.ends_with(".json") && name_or_path.find('/') == std::string::npos)
-        return find_recipe(name_or_path);
-    std::ifstream file(name_or_path, std::ios::binary);
-    check(file.is_open() && !std::filesystem::is_directory(name_or_path), "recipe: ", name_or_path, " cannot be read");
-    const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-    const auto json = nlohmann::ordered_json::parse(text, nullptr, false);
-    check(!json.is_discarded(), "recipe: ", name_or_path, " is not JSON");
-    return recipe_from_json(json);
-}
-
 /// The recipe with one field set by `key=value`. The parts of the key are joined by dots, as in the JSON. `matmul.X`
 /// means the field X of every rule in `products` that rounds an operand, so that layers that a recipe exempts stay
 /// exempt; `attention.X` means the field X of attention's rules, which `matmul.X` leaves alone. Without such a rule,
@@ -235,6 +222,31 @@ void describe_recipe(Visitor& visitor, Recipe& recipe) {
     } else {
         set(json, key);
     }
+    return recipe_from_json(json);
+}
+
+/// A known recipe by its name, or a recipe from a JSON file by its path, then with the fields set that follow after
+/// colons: `nvfp4`, `mine.json`, `nvfp4:matmul.gradient.rounding=nearest_even:matmul.weight_gradient.rotation=null`. A
+/// path ends in .json or holds a slash. The name of a recipe with fields set is the whole text.
+/// Errors: an unknown name; a file that cannot be read or is not JSON; the errors of `recipe_from_json` and
+/// `override_recipe`.
+[[nodiscard]] inline Recipe load_recipe(const std::string& text) {
+    const std::size_t colon = text.find(':');
+    if (colon != std::string::npos && text.find('=', colon) != std::string::npos) {
+        Recipe recipe = load_recipe(text.substr(0, colon));
+        for (std::size_t begin = colon + 1, end = begin; begin <= text.size(); begin = end + 1) {
+            end = std::min(text.find(':', begin), text.size());
+            recipe = override_recipe(recipe, text.substr(begin, end - begin));
+        }
+        recipe.name = text;
+        return recipe;
+    }
+    if (!text.ends_with(".json") && text.find('/') == std::string::npos) return find_recipe(text);
+    std::ifstream file(text, std::ios::binary);
+    check(file.is_open() && !std::filesystem::is_directory(text), "recipe: ", text, " cannot be read");
+    const std::string content{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    const auto json = nlohmann::ordered_json::parse(content, nullptr, false);
+    check(!json.is_discarded(), "recipe: ", text, " is not JSON");
     return recipe_from_json(json);
 }
 

@@ -94,7 +94,7 @@ public:
         const RoundedBlocks facts =
             round_blocks<T>(execution, *rule.blocks, how, std::nullopt, x, numbers, rows, columns, contracted);
         operand_.numbers = products::QuantisedNumbers<P>{{numbers, columns, 1}, facts.exact_in_bf16};
-        if (contracted == Contracted::rows) operand_.numbers->view = {numbers, 1, rows};
+        if (facts.transposed) operand_.numbers->view = {numbers, 1, rows};
     }
 
     [[nodiscard]] const products::Operand<T>& matrix() const noexcept { return operand_; }

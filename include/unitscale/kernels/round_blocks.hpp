@@ -8,6 +8,7 @@
 #include <unitscale/formats/rotation.hpp>
 #include <unitscale/kernels/amax.hpp>
 #include <unitscale/kernels/block_lines.hpp>
+#include <unitscale/kernels/block_strips.hpp>
 #include <unitscale/kernels/hadamard.hpp>
 #include <unitscale/kernels/vector_math.hpp>
 #include <unitscale/products/pack.hpp>
@@ -41,6 +42,7 @@ enum class Contracted { columns, rows };
 struct RoundedBlocks {
     bool exact_in_bf16 = true;  ///< all its numbers are
     float factor = 1;           ///< of all numbers: the tensor's factor, left to the product
+    bool transposed = false;    ///< the numbers are in the order of x's columns
 };
 
 /// Replaces numbers by elements, and writes what decodes each block of each line: scales [lines,blocks].
@@ -61,13 +63,225 @@ struct RoundedBlocks {
     }
 }
 
-/// Quantises a matrix by blocks that share scales, after a rotation if there is one. Lines of the result are contiguous
-/// along the contracted dimension:
-///   x [rows,columns]     y [rows,columns] where columns are contracted, else [columns,rows], transposed
-/// `quantise_blocks` defines the numbers. With `options.tensor_apart` the tensor's factor is not in the numbers: it is
-/// returned. The factor is `tensor_factor` of two levels, or the scale of a tensor that has one scale. So the numbers
-/// of nvfp4 stay exact in bf16. A factor below 2^-60 or above 2^60 stays in the numbers. A double is rounded to float
-/// first. Stochastic rounding takes piece i of the stream for element i of y. The sign of a zero is not defined.
+/// Quantises one matrix: the work of `round_blocks`.
+template <class T>
+class BlockRounding {
+public:
+    using P = Accum<T>;
+
+    BlockRounding(const Execution& execution, const BlockFormat& format, const BlockOptions& options,
+                  const std::optional<HadamardRotation>& rotation, const T* x, P* y, std::ptrdiff_t rows,
+                  std::ptrdiff_t columns, Contracted contracted, float* scales)
+        : execution_(execution),
+          format_(format),
+          options_(options),
+          rotation_(rotation),
+          x_(x),
+          y_(y),
+          rows_(rows),
+          columns_(columns),
+          turned_(contracted == Contracted::rows),
+          lines_(turned_ ? columns : rows),
+          length_(turned_ ? rows : columns),
+          along_(format.along == whole_dimension ? length_ : format.along),
+          blocks_((length_ + along_ - 1) / along_),
+          scales_(scales) {
+        options_.pool = execution.pool;
+        options_.tensor_apart = false;
+        if constexpr (std::is_same_v<P, float>) floats_ = y;
+        else floats_ = widened_.emplace(execution, static_cast<std::size_t>(rows * columns)).data();
+        const bool by_tensor = format.along == whole_dimension && format.across == whole_dimension;
+        // Bands of `across` lines share scales. With one scale for the tensor, its amax makes every cut possible.
+        across_ = by_tensor ? 16 : format.across == whole_dimension ? lines_ : format.across;
+        group_ = across_ * ((15 + across_) / across_);
+        measure(by_tensor);
+        find_factors(by_tensor, options.tensor_apart);
+        result_.transposed = turned_ && !takes_strips(by_tensor);
+        if (by_tensor && !result_.transposed) along_ = std::min<std::ptrdiff_t>(along_, 16);
+    }
+
+    [[nodiscard]] RoundedBlocks run() {
+        if (turned_ && !result_.transposed) quantise_strips();
+        else quantise_lines();
+        result_.exact_in_bf16 = exact_;
+        return result_;
+    }
+
+private:
+    /// Finds the tensor's amax, if that is needed. Rotated numbers and doubles are loaded for it.
+    void measure(bool by_tensor) {
+        if (!(format_.tensor_scale || by_tensor) || options_.tensor_amax) return;
+        loaded_ = rotation_ || std::is_same_v<T, double>;
+        if (loaded_)
+            for_groups([&](std::ptrdiff_t first, std::ptrdiff_t last) {
+                for (std::ptrdiff_t at = first; at < last; at += group_) load(at, std::min(group_, last - at));
+            });
+        options_.tensor_amax =
+            loaded_ ? amax(execution_, floats_, rows_ * columns_) : amax(execution_, x_, rows_ * columns_);
+    }
+    /// Finds the tensor's numbers, its factor, and whether blocks need no more than plain products.
+    void find_factors(bool by_tensor, bool apart) {
+        numbers_ = tensor_numbers(format_, options_.tensor_amax.value_or(1.0f));
+        fast_ = format_.four_over_six == FourOverSix::off && !options_.transformer_engine_bits;
+        const auto moderate = [](float factor) {
+            const std::uint32_t word = magnitude_word(factor);
+            return word >= 0x21800000u && word <= 0x5D800000u;  // 2^-60 to 2^60; no NaN
+        };
+        if (by_tensor) {
+            const BlockScale scale = block_scale(format_, options_.tensor_amax.value_or(0.0f), numbers_);
+            const BlockFactor& decode = scale.decode;
+            const float factor = decode.divides ? rounded_quotient(1.0f, decode.value) : decode.value;
+            fast_ = fast_ && moderate(factor) && moderate(scale.encode.value) && !scale.encode.divides &&
+                    (apart || !decode.divides);
+            if (!fast_) return;
+            whole_ = WholeScale{scale.encode.value, apart ? 1.0f : factor};
+            if (apart) result_.factor = factor;
+        } else if (format_.tensor_scale && apart && moderate(tensor_factor(format_, numbers_))) {
+            result_.factor = tensor_factor(format_, numbers_);
+            numbers_.apart = options_.tensor_apart = true;
+        }
+    }
+    /// Whether numbers are quantised in the order of x, though rows are contracted.
+    [[nodiscard]] bool takes_strips(bool by_tensor) const noexcept {
+        return fast_ && !rotation_ && !std::is_same_v<T, double> &&
+               options_.element.rounding != Rounding::stochastic && (scales_ == nullptr || !by_tensor);
+    }
+
+    /// Lines `first` and following of x in float, rotated.
+    void load(std::ptrdiff_t first, std::ptrdiff_t count) const {
+        const products::MatrixView<const T> view{x_, turned_ ? 1 : columns_, turned_ ? columns_ : 1};
+        float* const out = floats_ + first * length_;
+        if constexpr (std::is_same_v<T, double>)
+            for (std::ptrdiff_t line = 0; line < count; ++line)
+                for (std::ptrdiff_t k = 0; k < length_; ++k)
+                    out[line * length_ + k] = static_cast<float>(*view.at(first + line, k));
+        else products::widen_block(isa_, view.block(first, 0), count, length_, length_, out, length_);
+        if (rotation_) rotate<float>(Execution{}, *rotation_, out, count, length_, length_, 1);
+    }
+    template <class Use>
+    void for_groups(Use&& use) const {
+        parallel_for(execution_.threads, (lines_ + group_ - 1) / group_, row_grain(group_ * length_),
+                     [&](std::ptrdiff_t first, std::ptrdiff_t last) {
+                         use(first * group_, std::min(last * group_, lines_));
+                     });
+    }
+
+    /// Quantises lines that `quantise_blocks` can take only. They are in place. Returns whether they are exact in bf16.
+    [[gnu::cold, gnu::noinline]] bool quantise_slowly(float* x, std::ptrdiff_t first, std::ptrdiff_t count,
+                                                      std::ptrdiff_t length, float* scales) const {
+        BlockOptions part = options_;
+        part.element.first_index += static_cast<std::uint64_t>(first * length);
+        const auto size = static_cast<std::size_t>(length);
+        const MatrixLines<float> matrix{x, static_cast<std::size_t>(count), size, size};
+        if (scales != nullptr) split_blocks(format_, matrix, part, scales);
+        else quantise_blocks(format_, matrix, matrix, part);
+        return are_exact_in_bf16(x, count * length);
+    }
+
+    void quantise_lines() {
+        for_groups([&](std::ptrdiff_t first, std::ptrdiff_t last) {
+            std::optional<BlockLines> quantiser;
+            if (fast_)
+                quantiser.emplace(isa_, execution_, format_, numbers_, options_.element, length_, whole_);
+            // Floats in the order of their lines are read where they stand.
+            const bool in_place = loaded_ || rotation_ || turned_ || !fast_ || !std::is_same_v<T, float>;
+            bool part_is_exact = true;
+            for (std::ptrdiff_t at = first; at < last; at += group_) {
+                if (in_place && !loaded_) load(at, std::min(group_, last - at));
+                for (std::ptrdiff_t band = at; band < std::min(at + group_, last); band += across_) {
+                    const std::ptrdiff_t count = std::min(across_, last - band);
+                    float* const own = floats_ + band * length_;
+                    const float* in = own;
+                    if constexpr (std::is_same_v<T, float>)
+                        if (!in_place) in = x_ + band * length_;
+                    float* const own_scales = scales_ != nullptr ? scales_ + band * blocks_ : nullptr;
+                    BlockResult done = BlockResult::refused;
+                    if (fast_) done = quantiser->quantise(in, own, band, count, own_scales);
+                    if (own_scales != nullptr && done != BlockResult::refused)
+                        for (std::ptrdiff_t line = 1; line < count; ++line)
+                            std::copy_n(own_scales, blocks_, own_scales + line * blocks_);
+                    bool band_is_exact = done == BlockResult::exact_in_bf16;
+                    if (done == BlockResult::refused) {
+                        if (!in_place) load(band, count);
+                        band_is_exact = quantise_slowly(own, band, count, length_, own_scales);
+                    }
+                    part_is_exact = part_is_exact && band_is_exact;
+                    if constexpr (!std::is_same_v<P, float>) std::copy_n(own, count * length_, y_ + band * length_);
+                }
+            }
+            if (!part_is_exact) exact_.store(false, std::memory_order_relaxed);
+        });
+    }
+
+    /// Tiles of a strip and some columns, at most 64 KiB of them if blocks allow that.
+    void quantise_strips() {
+        const std::ptrdiff_t wanted = std::max<std::ptrdiff_t>((1 << 14) / along_, 64);
+        const std::ptrdiff_t width = std::min(products::round_up(wanted, across_), columns_);
+        const std::ptrdiff_t chunks = (columns_ + width - 1) / width, strips = (rows_ + along_ - 1) / along_;
+        parallel_for(execution_.threads, strips * chunks, row_grain(along_ * width),
+                     [&](std::ptrdiff_t first, std::ptrdiff_t last) {
+                         BlockStrips quantiser(isa_, execution_, format_, numbers_, options_.element, width, whole_);
+                         bool part_is_exact = true;
+                         for (std::ptrdiff_t tile = first; tile < last; ++tile)
+                             part_is_exact =
+                                 quantise_tile(quantiser, tile / chunks, tile % chunks * width, width) && part_is_exact;
+                         if (!part_is_exact) exact_.store(false, std::memory_order_relaxed);
+                     });
+    }
+    [[nodiscard]] bool quantise_tile(BlockStrips& quantiser, std::ptrdiff_t strip, std::ptrdiff_t j,
+                                     std::ptrdiff_t width) const {
+        const std::ptrdiff_t i = strip * along_, rows = std::min(along_, rows_ - i),
+                             columns = std::min(width, columns_ - j), at = i * columns_ + j;
+        float* const out = floats_ + at;
+        const float* in = out;
+        if constexpr (std::is_same_v<T, float>) in = x_ + at;
+        else if constexpr (!std::is_same_v<T, double>)
+            for (std::ptrdiff_t r = 0; r < rows; ++r)
+                products::widen_line(isa_, x_ + at + r * columns_, columns, out + r * columns_);
+        float* const scales = scales_ != nullptr ? scales_ + j * blocks_ + strip : nullptr;
+        const BlockResult done = quantiser.quantise(in, columns_, out, columns_, rows, columns, scales, blocks_);
+        if (done != BlockResult::refused) return done == BlockResult::exact_in_bf16;
+        // A transposed copy, for `quantise_blocks`.
+        Scratch<float> lines(execution_, static_cast<std::size_t>(rows * columns)),
+            own_scales(execution_, static_cast<std::size_t>(columns));
+        products::transpose_block(in, columns_, rows, columns, lines.data(), rows);
+        const bool exact = quantise_slowly(lines.data(), 0, columns, rows, scales ? own_scales.data() : nullptr);
+        products::transpose_block(lines.data(), rows, columns, rows, out, columns_);
+        for (std::ptrdiff_t c = 0; scales != nullptr && c < columns; ++c) scales[c * blocks_] = own_scales.data()[c];
+        return exact;
+    }
+
+    Execution execution_;
+    const BlockFormat& format_;
+    BlockOptions options_;
+    const std::optional<HadamardRotation>& rotation_;
+    const T* x_;
+    P* y_;
+    std::ptrdiff_t rows_, columns_;
+    bool turned_;  ///< lines are columns of x
+    std::ptrdiff_t lines_, length_;
+    std::ptrdiff_t along_, blocks_;  ///< elements of a block on its line, blocks of a line
+    float* scales_;
+    Isa isa_ = active_isa();
+    float* floats_ = nullptr;  ///< y, or where P is double a copy in float
+    std::optional<Scratch<float>> widened_{};
+    std::ptrdiff_t across_ = 1;  ///< lines that share scales
+    std::ptrdiff_t group_ = 1;   ///< lines that a thread loads at a time
+    bool loaded_ = false;
+    bool fast_ = false;
+    std::optional<WholeScale> whole_{};
+    TensorNumbers numbers_{};
+    RoundedBlocks result_{};
+    std::atomic<bool> exact_{true};
+};
+
+/// Quantises a matrix by blocks that share scales, after a rotation if there is one.
+///   x, y [rows,columns]     or, where rows are contracted and the result says `transposed`, y [columns,rows]
+/// `quantise_blocks` defines the numbers; its lines run along the contracted dimension. With `options.tensor_apart` the
+/// tensor's factor is not in the numbers: it is returned. The factor is `tensor_factor` of two levels, or the scale of
+/// a tensor that has one scale. So the numbers of nvfp4 stay exact in bf16. A factor below 2^-60 or above 2^60 stays in
+/// the numbers. A double is rounded to float first. Stochastic rounding takes piece i of the stream for element i of
+/// the lines. The sign of a zero is not defined.
 /// `scales` [lines,blocks], if not null: y holds elements, and scales[l blocks + c] decodes block c of line l.
 /// Bits do not depend on the number of threads.
 /// Errors, before anything is written: as `quantise_blocks` for the format and the options; as `check_rotation`.
@@ -77,114 +291,10 @@ RoundedBlocks round_blocks(const Execution& execution, const BlockFormat& format
                            const std::optional<HadamardRotation>& rotation, const T* x, Accum<T>* y,
                            std::ptrdiff_t rows, std::ptrdiff_t columns, Contracted contracted,
                            float* scales = nullptr) {
-    using P = Accum<T>;
-    const bool turned = contracted == Contracted::rows;
-    const std::ptrdiff_t lines = turned ? columns : rows, length = turned ? rows : columns, n = lines * length;
     quantise_blocks(format, MatrixLines<const float>{}, MatrixLines<float>{}, options);  // checks format and options
     if (rotation) check_rotation("round_blocks", *rotation);
-    if (n == 0) return {};
-    std::optional<Scratch<float>> scratch;
-    float* floats = nullptr;
-    if constexpr (std::is_same_v<P, float>) floats = y;
-    else floats = scratch.emplace(execution, static_cast<std::size_t>(n)).data();
-
-    // Bands of `across` lines share scales. With one scale for the tensor, its amax makes every cut possible.
-    const bool by_tensor = format.along == whole_dimension && format.across == whole_dimension;
-    const std::ptrdiff_t across = by_tensor                           ? 16
-                                  : format.across == whole_dimension ? lines
-                                                                     : static_cast<std::ptrdiff_t>(format.across);
-    const std::ptrdiff_t group = across * ((15 + across) / across);  // lines that a thread widens at a time
-    const std::ptrdiff_t groups = (lines + group - 1) / group;
-    const Isa isa = active_isa();
-
-    // y = x in float, rotated.
-    const products::MatrixView<const T> view{x, turned ? 1 : columns, turned ? columns : 1};
-    const auto load = [&](std::ptrdiff_t first, std::ptrdiff_t count) {
-        float* const out = floats + first * length;
-        if constexpr (std::is_same_v<T, double>)
-            for (std::ptrdiff_t line = 0; line < count; ++line)
-                for (std::ptrdiff_t k = 0; k < length; ++k)
-                    out[line * length + k] = static_cast<float>(*view.at(first + line, k));
-        else products::widen_block(isa, view.block(first, 0), count, length, length, out, length);
-        if (rotation) rotate<float>(Execution{}, *rotation, out, count, length, length, 1);
-    };
-    const auto for_groups = [&](auto&& use) {
-        parallel_for(execution.threads, groups, row_grain(group * length),
-                     [&](std::ptrdiff_t first, std::ptrdiff_t last) {
-                         use(first * group, std::min(last * group, lines));
-                     });
-    };
-
-    BlockOptions own = options;
-    own.pool = execution.pool;
-    const bool needs_amax = (format.tensor_scale || by_tensor) && !own.tensor_amax;
-    const bool loaded = needs_amax && (rotation || std::is_same_v<T, double>);
-    if (loaded)
-        for_groups([&](std::ptrdiff_t first, std::ptrdiff_t last) {
-            for (std::ptrdiff_t at = first; at < last; at += group) load(at, std::min(group, last - at));
-        });
-    if (needs_amax) own.tensor_amax = loaded ? amax(execution, floats, n) : amax(execution, x, n);
-
-    TensorNumbers numbers = tensor_numbers(format, own.tensor_amax.value_or(1.0f));
-    const auto moderate = [](float factor) {
-        const std::uint32_t word = magnitude_word(factor);
-        return word >= 0x21800000u && word <= 0x5D800000u;  // 2^-60 to 2^60; no NaN
-    };
-    bool fast = format.four_over_six == FourOverSix::off && !own.transformer_engine_bits;
-    RoundedBlocks result;
-    std::optional<float> whole;
-    own.tensor_apart = false;
-    if (by_tensor && !options.tensor_apart) {
-        fast = false;
-    } else if (by_tensor) {
-        const BlockScale scale = block_scale(format, own.tensor_amax.value_or(0.0f), numbers);
-        const BlockFactor& decode = scale.decode;
-        const float factor = decode.divides ? rounded_quotient(1.0f, decode.value) : decode.value;
-        fast = fast && moderate(factor) && moderate(scale.encode.value) && !scale.encode.divides;
-        if (fast) {
-            whole = scale.encode.value;
-            result.factor = factor;
-        }
-    } else if (format.tensor_scale && options.tensor_apart && moderate(tensor_factor(format, numbers))) {
-        result.factor = tensor_factor(format, numbers);
-        numbers.apart = own.tensor_apart = true;
-    }
-    const std::ptrdiff_t along = format.along == whole_dimension ? length : format.along;
-    const std::ptrdiff_t blocks = (length + along - 1) / along;
-    std::atomic<bool> exact{true};
-    for_groups([&](std::ptrdiff_t first, std::ptrdiff_t last) {
-        std::optional<BlockLines> quantiser;
-        if (fast) quantiser.emplace(isa, execution, format, numbers, own.element, length, whole);
-        bool part_is_exact = true;
-        for (std::ptrdiff_t at = first; at < last; at += group) {
-            if (!loaded) load(at, std::min(group, last - at));
-            for (std::ptrdiff_t band = at; band < std::min(at + group, last); band += across) {
-                const std::ptrdiff_t count = std::min(across, last - band);
-                float* const own_lines = floats + band * length;
-                BlockLines::Result done = BlockLines::Result::refused;
-                float* const own_scales = scales != nullptr ? scales + band * blocks : nullptr;
-                if (fast) done = quantiser->quantise(own_lines, band, count, own_scales);
-                if (own_scales != nullptr && done != BlockLines::Result::refused)
-                    for (std::ptrdiff_t line = 1; line < count; ++line)
-                        std::copy_n(own_scales, blocks, own_scales + line * blocks);
-                bool band_is_exact = done == BlockLines::Result::exact_in_bf16;
-                if (done == BlockLines::Result::refused) {
-                    BlockOptions part = own;
-                    part.element.first_index += static_cast<std::uint64_t>(band * length);
-                    const auto size = static_cast<std::size_t>(length);
-                    const MatrixLines<float> matrix{own_lines, static_cast<std::size_t>(count), size, size};
-                    if (own_scales != nullptr) split_blocks(format, matrix, part, own_scales);
-                    else quantise_blocks(format, matrix, matrix, part);
-                    band_is_exact = are_exact_in_bf16(own_lines, count * length);
-                }
-                part_is_exact = part_is_exact && band_is_exact;
-                if constexpr (!std::is_same_v<P, float>) std::copy_n(own_lines, count * length, y + band * length);
-            }
-        }
-        if (!part_is_exact) exact.store(false, std::memory_order_relaxed);
-    });
-    result.exact_in_bf16 = exact;
-    return result;
+    if (rows == 0 || columns == 0) return {};
+    return BlockRounding<T>(execution, format, options, rotation, x, y, rows, columns, contracted, scales).run();
 }
 
 }  // namespace unitscale::kernels

@@ -163,7 +163,7 @@ private:
             blocks_ = std::make_shared<const Blocks>(make(tensor));
         }
         products::MatrixView<const Accum<T>> view{blocks_->numbers.data(), columns_, 1};
-        if (by_rows) view = {blocks_->numbers.data(), 1, rows};  // element (i, j) at j rows + i
+        if (blocks_->facts.transposed) view = {blocks_->numbers.data(), 1, rows};  // element (i, j) at j rows + i
         operand_.numbers = products::QuantisedNumbers<Accum<T>>{view, blocks_->facts.exact_in_bf16,
                                                                 static_cast<Accum<T>>(blocks_->facts.factor)};
         if (runs) {
