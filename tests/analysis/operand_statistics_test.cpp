@@ -29,7 +29,7 @@ double nearest(double v, const FloatFormat& format) {
     const double step = std::ldexp(1.0, exponent - format.mantissa_bits);
     return std::nearbyint(v / step) * step;
 }
-double saturated(double v, const FloatFormat& format) {
+double bounded(double v, const FloatFormat& format) {
     const double most = static_cast<double>(format.max());
     return std::clamp(nearest(v, format), -most, most);
 }
@@ -40,7 +40,7 @@ struct ByHand {
     double signal = 0.0, error = 0.0;
 
     void add(double x, double scale, const FloatFormat& format) {
-        const double v = x / scale, q = ::saturated(v, format) * scale;
+        const double v = x / scale, q = bounded(v, format) * scale;
         ++count;
         saturated += std::abs(nearest(v, format)) > static_cast<double>(format.max()) ? 1U : 0U;
         flushed += x != 0.0 && q == 0.0 ? 1U : 0U;
@@ -196,7 +196,7 @@ TEST_CASE("operand statistics: two levels, squares, whole lines, a rotation") {
                 double amax = 0.0;
                 for (std::size_t i = i0; i < i0 + across; ++i)
                     for (std::size_t k = k0; k < k0 + 16; ++k) amax = std::max(amax, std::abs(at(i, k)));
-                const double scale = saturated(amax * 2688.0 / tensor_amax / 6.0, e4m3) * tensor_amax / 2688.0;
+                const double scale = bounded(amax * 2688.0 / tensor_amax / 6.0, e4m3) * tensor_amax / 2688.0;
                 for (std::size_t i = i0; i < i0 + across; ++i)
                     for (std::size_t k = k0; k < k0 + 16; ++k) want.add(at(i, k), scale, e2m1);
             }

@@ -216,7 +216,7 @@ TEST_CASE("scale report: a run that switches its recipe is tracked in two parts,
     REQUIRE(data.at("runs").size() == 2);
     CHECK(data.at("runs").at(0).at("name") == "mxfp8 to step 5");
     CHECK(data.at("runs").at(1).at("name") == "bf16 from step 6");
-    CHECK(data.at("runs").at(1).at("formats").at(0).at("name") == "bf16");
+    CHECK(data.at("runs").at(1).at("formats") == std::vector<std::string>{"bf16"});
 
     std::vector<experiments::TrackedRun> parts;
     static_cast<void>(experiments::run_tracked(run, {.every = 4}, file.get(), file.get(), parts));
