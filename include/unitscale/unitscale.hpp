@@ -81,6 +81,7 @@
 #include <unitscale/kernels/attention_products.hpp>
 #include <unitscale/kernels/attention_rows.hpp>
 #include <unitscale/kernels/block_lines.hpp>
+#include <unitscale/kernels/block_scales.hpp>
 #include <unitscale/kernels/block_strips.hpp>
 #include <unitscale/kernels/broadcast.hpp>
 #include <unitscale/kernels/coding.hpp>

@@ -69,9 +69,8 @@ TEST_CASE("strips are quantised to the numbers of quantise_blocks, by every inst
                     CHECK(std::equal(have.begin(), have.end(), want.begin()));
                     if (format.has_exponent_codes()) CHECK(result == BlockResult::exact_in_bf16);
                     if (result == BlockResult::exact_in_bf16)
-                        CHECK(std::all_of(have.begin(), have.end(), [](float v) {
-                            return (std::bit_cast<std::uint32_t>(v) & 0xFFFFu) == 0;
-                        }));
+                        CHECK(std::all_of(have.begin(), have.end(),
+                                          [](float v) { return (std::bit_cast<std::uint32_t>(v) & 0xFFFFu) == 0; }));
 
                     // In place, as part of a wider matrix, to elements and scales.
                     const std::ptrdiff_t row = columns + 3;

@@ -65,9 +65,9 @@ void check_all(std::ptrdiff_t rows, std::ptrdiff_t columns) {
     BlockOptions stochastic, apart;
     stochastic.element = {.rounding = Rounding::stochastic, .bits = 16, .key = {3, 4}, .first_index = 0};
     apart.tensor_apart = true;
-    for (const BlockFormat& format : {mxfp8_e4m3, mxfp4, nvfp4, nvfp4_square, by_rule(BlockRule::torchao, nvfp4),
-                                      fp8_tile, fp8_square, by_rule(BlockRule::deepseek, fp8_tile), float8_line,
-                                      float8_tensor})
+    for (const BlockFormat& format :
+         {mxfp8_e4m3, mxfp4, nvfp4, nvfp4_square, by_rule(BlockRule::torchao, nvfp4), fp8_tile, fp8_square,
+          by_rule(BlockRule::deepseek, fp8_tile), float8_line, float8_tensor})
         for (const Contracted contracted : {Contracted::columns, Contracted::rows})
             for (const auto& rotation : {none, std::optional(transformer_engine_rotation)})
                 for (const BlockOptions& options : {BlockOptions{}, stochastic, apart}) {
@@ -126,8 +126,8 @@ TEST_CASE("results are exact in bf16 where scales are powers of two, or short", 
     std::vector<float> small = x;
     for (float& v : small) v *= 0x1p-126f;
     CHECK_FALSE(exact(mxfp8_e4m3, small));  // bf16 instructions take subnormal numbers as 0
-    CHECK(round_blocks<float>(Execution{}, mxfp4, {}, none, nullptr, nullptr, 0, 64, Contracted::columns)
-              .exact_in_bf16);
+    CHECK(
+        round_blocks<float>(Execution{}, mxfp4, {}, none, nullptr, nullptr, 0, 64, Contracted::columns).exact_in_bf16);
     CHECK(are_exact_in_bf16(std::vector<float>{0.0f, -0.0f, 0x1p-126f, std::numeric_limits<float>::infinity()}.data(),
                             4));
     CHECK_FALSE(are_exact_in_bf16(std::vector<float>{1.00390625f}.data(), 1));
@@ -162,9 +162,9 @@ TEST_CASE("numbers times the tensor's factor are the decoded ones", "[kernels]")
         const MatrixLines<float> matrix{decoded.data(), 4, 16, 16};
         quantise_blocks(format, matrix, matrix);
         INFO(name(format) << ' ' << size);
-        CHECK(round_blocks<float>(Execution{}, format, apart, none, extreme.data(), y.data(), 4, 16,
-                                  Contracted::columns)
-                  .factor == 1.0f);
+        CHECK(
+            round_blocks<float>(Execution{}, format, apart, none, extreme.data(), y.data(), 4, 16, Contracted::columns)
+                .factor == 1.0f);
         CHECK(std::equal(decoded.begin(), decoded.end(), y.begin()));
     }
 }
@@ -192,8 +192,8 @@ TEST_CASE("elements times the scales of their blocks are the decoded numbers", "
                     CHECK(y[at] == quantise(format.element, y[at]));
                     const float scale = scales[static_cast<std::size_t>(l * blocks + p / format.along)];
                     const auto wanted = static_cast<double>(want[at]);
-                    error = std::max(error, std::abs(static_cast<double>(y[at] * scale) - wanted) /
-                                                (1e-6 + std::abs(wanted)));
+                    error = std::max(error,
+                                     std::abs(static_cast<double>(y[at] * scale) - wanted) / (1e-6 + std::abs(wanted)));
                 }
             CHECK(error < 2e-7);  // 0 but where numbers are divided
         }

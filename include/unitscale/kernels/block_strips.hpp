@@ -38,8 +38,7 @@ UNITSCALE_TARGET_AVX2 inline void column_words_avx2(const float* x, std::ptrdiff
     const __m256i magnitude = _mm256_set1_epi32(0x7FFFFFFF);
     std::ptrdiff_t j = 0;
     for (; j + 8 <= n; j += 8) {
-        const __m256i word =
-            _mm256_and_si256(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(x + j)), magnitude);
+        const __m256i word = _mm256_and_si256(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(x + j)), magnitude);
         __m256i* const at = reinterpret_cast<__m256i*>(words + j);
         _mm256_storeu_si256(at, _mm256_max_epu32(word, _mm256_loadu_si256(at)));
     }
@@ -53,8 +52,8 @@ UNITSCALE_TARGET_AVX512 inline void quantise_row_avx512(const products::Register
     const products::RegisterQuantiser quantiser = constants;
     const auto sixteen = [&](__m512 v, __m512 forward, __m512 back) UNITSCALE_TARGET_AVX512 {
         v = _mm512_mul_ps(v, forward);
-        return _mm512_mul_ps(
-            products::quantise_in_register<products::RegisterQuantisation::by_exponent>(quantiser, v), back);
+        return _mm512_mul_ps(products::quantise_in_register<products::RegisterQuantisation::by_exponent>(quantiser, v),
+                             back);
     };
     std::ptrdiff_t j = 0;
     for (; j + 16 <= n; j += 16)
@@ -70,7 +69,8 @@ UNITSCALE_TARGET_AVX2 inline void quantise_row_avx2(const products::RegisterQuan
                                                     float* y, std::ptrdiff_t n, const float* encode,
                                                     const float* decode) {
     const products::RegisterQuantiser quantiser = constants;
-    const auto eight = [&](const float* from, const float* forward, const float* back, float* to) UNITSCALE_TARGET_AVX2 {
+    const auto eight = [&](const float* from, const float* forward, const float* back,
+                           float* to) UNITSCALE_TARGET_AVX2 {
         const __m256 v = _mm256_mul_ps(_mm256_loadu_ps(from), _mm256_loadu_ps(forward));
         const __m256 q = products::quantise_in_register<products::RegisterQuantisation::by_exponent>(quantiser, v);
         _mm256_storeu_ps(to, _mm256_mul_ps(q, _mm256_loadu_ps(back)));

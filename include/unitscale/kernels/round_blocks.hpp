@@ -143,8 +143,8 @@ private:
     }
     /// Whether numbers are quantised in the order of x, though rows are contracted.
     [[nodiscard]] bool takes_strips(bool by_tensor) const noexcept {
-        return fast_ && !rotation_ && !std::is_same_v<T, double> &&
-               options_.element.rounding != Rounding::stochastic && (scales_ == nullptr || !by_tensor);
+        return fast_ && !rotation_ && !std::is_same_v<T, double> && options_.element.rounding != Rounding::stochastic &&
+               (scales_ == nullptr || !by_tensor);
     }
 
     /// Lines `first` and following of x in float, rotated.
@@ -160,10 +160,9 @@ private:
     }
     template <class Use>
     void for_groups(Use&& use) const {
-        parallel_for(execution_.threads, (lines_ + group_ - 1) / group_, row_grain(group_ * length_),
-                     [&](std::ptrdiff_t first, std::ptrdiff_t last) {
-                         use(first * group_, std::min(last * group_, lines_));
-                     });
+        parallel_for(
+            execution_.threads, (lines_ + group_ - 1) / group_, row_grain(group_ * length_),
+            [&](std::ptrdiff_t first, std::ptrdiff_t last) { use(first * group_, std::min(last * group_, lines_)); });
     }
 
     /// Quantises lines that `quantise_blocks` can take only. They are in place. Returns whether they are exact in bf16.
@@ -181,8 +180,7 @@ private:
     void quantise_lines() {
         for_groups([&](std::ptrdiff_t first, std::ptrdiff_t last) {
             std::optional<BlockLines> quantiser;
-            if (fast_)
-                quantiser.emplace(isa_, execution_, format_, numbers_, options_.element, length_, whole_);
+            if (fast_) quantiser.emplace(isa_, execution_, format_, numbers_, options_.element, length_, whole_);
             // Floats in the order of their lines are read where they stand.
             const bool in_place = loaded_ || rotation_ || turned_ || !fast_ || !std::is_same_v<T, float>;
             bool part_is_exact = true;
