@@ -129,7 +129,8 @@ std::string bias_plots(const RecipeSummary& summary) {
     std::string role;
     for (auto& [key, plot] : plots) {
         if (key.first != role)
-            html += concatenate(role.empty() ? "" : "</div>", "<h2>", key.first, "s</h2><div class=\"grid\">");
+            html += concatenate(role.empty() ? "" : "</div>", "<h2>", key.first,
+                                key.first.find('.') == std::string::npos ? "s" : "", "</h2><div class=\"grid\">");
         role = key.first;
         plot.x = report::linear_axis(1.0, static_cast<double>(run.steps), "", 4);
         plot.y = report::linear_axis(ranges[role].first - 0.5, ranges[role].second + 0.5, "", 5, true);

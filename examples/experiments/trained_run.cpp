@@ -116,12 +116,24 @@ std::string failure_text(const RunFailed& failure) {
 nlohmann::ordered_json measured_biases(const ScalingState& state) {
     nlohmann::ordered_json biases;
     for (const ScalingState::Product& product : state.products()) {
-        if (product.kind == ProductKind::attention) continue;  // it keeps biases by operand, not by role
-        for (const OperandRole role : {OperandRole::activation, OperandRole::weight, OperandRole::gradient}) {
-            const ScaleRule& rule = product.formats.scale(role);
-            const bool measured = rule.source == ScaleSource::amax || rule.source == ScaleSource::delayed;
-            if (product.formats.of(role) && measured && rule.by_tensor())
-                biases[concatenate(state.path(product.site), '|', name(role))] = state.last_bias(product.site, role);
+        const ProductFormats& formats = product.formats;
+        const bool attention = product.kind == ProductKind::attention;
+        const auto add = [&](const OperandRule& rule, std::size_t place) {
+            const bool measured = rule.scale.source == ScaleSource::amax || rule.scale.source == ScaleSource::delayed;
+            if (rule.element && measured && rule.scale.by_tensor())
+                biases[concatenate(state.path(product.site), '|', operand_names[place])] =
+                    state.last_bias(product.site, place);
+        };
+        if (!attention)
+            for (const OperandRole role : {OperandRole::activation, OperandRole::weight, OperandRole::gradient})
+                add(formats.rule(role), operand_place(role));
+        for (std::size_t i = 0; i < slot_count; ++i) {
+            const auto slot = static_cast<OperandSlot>(i);
+            if (is_of_attention(slot) != attention) continue;
+            // Linear ops keep a bias for each role and for each slot with a rule of its own. Attention keeps one for
+            // each tensor, and for its second use if either use has a rule of its own.
+            const bool own = formats.own(slot) || (attention && formats.own(first_use(slot)));
+            if (own || (attention && slot == first_use(slot))) add(product.rule(slot), operand_place(slot));
         }
     }
     return biases;

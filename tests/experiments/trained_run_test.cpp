@@ -5,6 +5,7 @@
 #include "support/small_runs.hpp"
 #include "support/temporary_folder.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <functional>
 #include <string>
@@ -67,6 +68,23 @@ TEST_CASE("trained run: the loss equals the loss of a separate run, and every st
     CHECK(trained.lines[0].at("biases").size() == 2 * 6 * 3);
     CHECK(trained.lines[0].at("zeros").at("linear").at(0) > 0);
     CHECK(trained.lines[0].at("zeros").contains("parameter"));
+
+    // Operands with a rule of their own, and those of attention, have biases of their own. Each tensor of attention is
+    // rounded alike in both of its products, but k.
+    const TemporaryFolder folder_of_attention;
+    const TrainedRun attention =
+        train_small(folder_of_attention, "fp8-amax:attention.activation=e4m3:attention.activation_scale.source=amax:"
+                                         "attention.query_gradient.k=e5m2:attention.query_gradient.k.scale.source=amax:"
+                                         "matmul.weight_gradient.x=e4m3:matmul.weight_gradient.x.scale.source=amax");
+    const auto& biases = attention.lines[0].at("biases");
+    std::vector<std::string> names;
+    for (const auto& [name, bias] : biases.items())
+        if (name.find("block0/") != std::string::npos && name.find('.') != std::string::npos)
+            names.push_back(name.substr(name.find('|') + 1));
+    std::sort(names.begin(), names.end());
+    names.erase(std::unique(names.begin(), names.end()), names.end());
+    CHECK(names == std::vector<std::string>{"logits.k", "logits.q", "output.p", "output.v", "query_gradient.k",
+                                            "weight_gradient.x"});
 
     // Measuring less changes no loss.
     const TrainedRun losses = train_small(other, "fp8-amax", Measured::losses);

@@ -36,33 +36,37 @@ namespace unitscale::kernels {
     return static_cast<std::uint32_t>(_mm_cvtsi128_si32(four));
 }
 
-/// Lane c of the result is the largest lane of rows[c], for words without sign. Fewer than three instructions for each
-/// of the rows, where `largest_lane` has nine.
-[[gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline products::Words512 largest_lanes(
-    products::Words512 (&rows)[16]) noexcept {
+/// a = max(a, b), for words without sign.
+[[gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline void take_larger(products::Words512& a,
+                                                                       const products::Words512& b) noexcept {
+    a = a > b ? a : b;
+}
+
+/// Lane c of rows[0] becomes the largest lane of rows[c], for words without sign. Fewer than three instructions for
+/// each of the rows, where `largest_lane` has nine.
+[[gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline void find_largest_lanes(products::Words512 (&rows)[16]) noexcept {
     using products::Words512;
-    const auto larger = [](Words512 a, Words512 b) UNITSCALE_TARGET_AVX512 { return a > b ? a : b; };
 #pragma GCC unroll 8
     for (int i = 0; i < 8; ++i) {  // columns in pairs: 0 and 2, 1 and 3 of four
         const Words512 a = rows[2 * i], b = rows[2 * i + 1];
-        rows[i] = larger(__builtin_shufflevector(a, b, 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29),
-                         __builtin_shufflevector(a, b, 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31));
+        rows[i] = __builtin_shufflevector(a, b, 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29);
+        take_larger(rows[i], __builtin_shufflevector(a, b, 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31));
     }
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {  // the largest of every four columns, for four rows
         const Words512 a = rows[2 * i], b = rows[2 * i + 1];
-        rows[i] = larger(__builtin_shufflevector(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29),
-                         __builtin_shufflevector(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31));
+        rows[i] = __builtin_shufflevector(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29);
+        take_larger(rows[i], __builtin_shufflevector(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31));
     }
 #pragma GCC unroll 2
     for (int round = 0; round < 2; ++round)
 #pragma GCC unroll 2
         for (int i = 0; i < 2 - round; ++i) {
             const Words512 a = rows[2 * i], b = rows[2 * i + 1];
-            rows[i] = larger(__builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27),
-                             __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31));
+            rows[i] = __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27);
+            take_larger(rows[i],
+                        __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31));
         }
-    return rows[0];
 }
 
 /// words[c] = max(words[c], the largest magnitude of block c of a line, as a word).
@@ -78,13 +82,12 @@ UNITSCALE_TARGET_AVX512 inline void block_words_avx512(const float* x, std::ptrd
             const float* const block = x + begin + c * along;
             largest[c] = reinterpret_cast<Words512>(_mm512_loadu_ps(block)) & 0x7FFFFFFF;
             for (std::ptrdiff_t i = 16; i < along; i += 16) {
-                const Words512 word = reinterpret_cast<Words512>(_mm512_loadu_ps(block + i)) & 0x7FFFFFFF;
-                largest[c] = word > largest[c] ? word : largest[c];
+                take_larger(largest[c], reinterpret_cast<Words512>(_mm512_loadu_ps(block + i)) & 0x7FFFFFFF);
             }
         }
-        const Words512 found = largest_lanes(largest);
-        const auto before = reinterpret_cast<Words512>(_mm512_loadu_si512(words));
-        _mm512_storeu_si512(words, reinterpret_cast<__m512i>(found > before ? found : before));
+        find_largest_lanes(largest);
+        take_larger(largest[0], reinterpret_cast<Words512>(_mm512_loadu_si512(words)));
+        _mm512_storeu_si512(words, reinterpret_cast<__m512i>(largest[0]));
     }
     for (; begin < n; begin += along, ++words) {
         const std::ptrdiff_t end = std::min(begin + along, n);
