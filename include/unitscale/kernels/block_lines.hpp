@@ -186,7 +186,10 @@ public:
           blocks_((length + along_ - 1) / along_),
           words_(execution, static_cast<std::size_t>(blocks_)),
           factors_(execution, static_cast<std::size_t>(2 * blocks_)),
-          constants_(register_constants(format.element, element)) {}
+          constants_(register_constants(format.element, element)) {
+        if (constants_.kind == products::RegisterQuantisation::none && has_quantise_loop(format.element))
+            chunks_.emplace(isa, format.element, element);
+    }
 
     /// Quantises lines `first` and following of the tensor, which share scales, from x to y; y may be x. Refused, and y
     /// as before, if a block needs more than plain products (`BlockScales::find`). `scales`: not null, then y becomes
@@ -224,7 +227,7 @@ public:
 
 private:
     void quantise_lines(const float* x, float* y, std::ptrdiff_t first, std::ptrdiff_t lines, const float* encode,
-                        const float* decode) const {
+                        const float* decode) {
 #if UNITSCALE_X86
         if (constants_.kind != products::RegisterQuantisation::none && isa_ >= Isa::avx2) {
             for (std::ptrdiff_t line = 0; line < lines; ++line, x += length_, y += length_)
@@ -234,10 +237,17 @@ private:
         }
 #endif
         for (std::ptrdiff_t line = 0; line < lines; ++line) multiply(x + line * length_, y + line * length_, encode);
-        QuantiseOptions options = element_;
-        options.first_index += static_cast<std::uint64_t>(first * length_);
-        const std::span<float> values(y, static_cast<std::size_t>(lines * length_));
-        unitscale::quantise(format_.element, std::span<const float>(values), values, options);
+        const auto size = static_cast<std::size_t>(lines * length_);
+        const auto begin = static_cast<std::uint64_t>(first * length_);
+        if (chunks_) {
+            for (std::size_t at = 0; at < size; at += random_chunk)
+                chunks_->run(y + at, y + at, std::min(random_chunk, size - at), begin + at);
+        } else {
+            QuantiseOptions options = element_;
+            options.first_index += begin;
+            const std::span<float> values(y, size);
+            unitscale::quantise(format_.element, std::span<const float>(values), values, options);
+        }
         for (std::ptrdiff_t line = 0; line < lines; ++line) multiply(y + line * length_, y + line * length_, decode);
     }
     /// Plain products by block.
@@ -262,6 +272,9 @@ private:
     Scratch<std::uint32_t> words_;
     Scratch<float> factors_;
     products::RegisterQuantiser constants_;
+    /// Else, for formats with a loop: set up once, because that takes as long as some hundred elements. Blocks with a
+    /// NaN never come here.
+    std::optional<ChunkQuantiser> chunks_{};
 };
 
 }  // namespace unitscale::kernels

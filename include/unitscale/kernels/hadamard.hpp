@@ -163,6 +163,20 @@ void rotate(const Execution& execution, const HadamardRotation& rotation, T* x, 
                      for (std::ptrdiff_t item = begin; item < end; ++item) {
                          const std::ptrdiff_t line = item / runs * width, count = std::min(width, lines - line);
                          const std::ptrdiff_t first = line * line_stride + item % runs * size * stride;
+                         if (line_stride == 1 && count == width) {  // neighbours, a fixed number: vectorised
+                             for (std::ptrdiff_t i = 0; i < size; ++i) {
+                                 const T* const from = x + first + i * stride;
+                                 auto& run = values[static_cast<std::size_t>(i)];
+                                 for (std::size_t l = 0; l < width; ++l) run[l] = widen(from[l]);
+                             }
+                             rotate_runs<Accum<T>, width>(rotation, values.data());
+                             for (std::ptrdiff_t i = 0; i < size; ++i) {
+                                 T* const to = x + first + i * stride;
+                                 const auto& run = values[static_cast<std::size_t>(i)];
+                                 for (std::size_t l = 0; l < width; ++l) to[l] = narrow<T>(run[l]);
+                             }
+                             continue;
+                         }
                          for (std::ptrdiff_t i = 0; i < size; ++i)
                              for (std::ptrdiff_t l = 0; l < count; ++l)
                                  values[static_cast<std::size_t>(i)][static_cast<std::size_t>(l)] =

@@ -94,14 +94,19 @@ public:
         // Bands of `across` lines share scales. With one scale for the tensor, its amax makes every cut possible.
         across_ = by_tensor ? 16 : format.across == whole_dimension ? lines_ : format.across;
         group_ = across_ * ((15 + across_) / across_);
+        fast_ = format.four_over_six == FourOverSix::off && !options.transformer_engine_bits;
+        // Rows keep their order unless the order of random pieces or of double numbers asks for lines.
+        strips_ = turned_ && fast_ && !std::is_same_v<T, double> && options.element.rounding != Rounding::stochastic &&
+                  !(by_tensor && (rotation || scales != nullptr));
         measure(by_tensor);
         find_factors(by_tensor, options.tensor_apart);
-        result_.transposed = turned_ && !takes_strips(by_tensor);
-        if (by_tensor && !result_.transposed) along_ = std::min<std::ptrdiff_t>(along_, 16);
+        strips_ = strips_ && (fast_ || !by_tensor);
+        result_.transposed = turned_ && !strips_;
+        if (by_tensor && strips_) along_ = std::min<std::ptrdiff_t>(along_, 16);
     }
 
     [[nodiscard]] RoundedBlocks run() {
-        if (turned_ && !result_.transposed) quantise_strips();
+        if (strips_) quantise_strips();
         else quantise_lines();
         result_.exact_in_bf16 = exact_;
         return result_;
@@ -110,19 +115,31 @@ public:
 private:
     /// Finds the tensor's amax, if that is needed. Rotated numbers and doubles are loaded for it.
     void measure(bool by_tensor) {
-        if (!(format_.tensor_scale || by_tensor) || options_.tensor_amax) return;
-        loaded_ = rotation_ || std::is_same_v<T, double>;
-        if (loaded_)
+        const bool needs_amax = (format_.tensor_scale || by_tensor) && !options_.tensor_amax;
+        if (strips_ && rotation_) {
+            load_rows();
+        } else if (needs_amax && (rotation_ || std::is_same_v<T, double>)) {
             for_groups([&](std::ptrdiff_t first, std::ptrdiff_t last) {
                 for (std::ptrdiff_t at = first; at < last; at += group_) load(at, std::min(group_, last - at));
             });
-        options_.tensor_amax =
-            loaded_ ? amax(execution_, floats_, rows_ * columns_) : amax(execution_, x_, rows_ * columns_);
+            loaded_ = true;
+        }
+        const std::ptrdiff_t n = rows_ * columns_;
+        if (needs_amax) options_.tensor_amax = loaded_ ? amax(execution_, floats_, n) : amax(execution_, x_, n);
+    }
+    /// All of x in float, rotated down its columns.
+    void load_rows() {
+        if constexpr (std::is_same_v<P, float>)
+            parallel_for(execution_.threads, rows_, row_grain(columns_), [&](std::ptrdiff_t begin, std::ptrdiff_t end) {
+                products::widen_block(isa_, row_view().block(begin, 0), end - begin, columns_, columns_,
+                                      floats_ + begin * columns_, columns_);
+            });
+        rotate<float>(execution_, *rotation_, floats_, columns_, rows_, 1, columns_);
+        loaded_ = true;
     }
     /// Finds the tensor's numbers, its factor, and whether blocks need no more than plain products.
     void find_factors(bool by_tensor, bool apart) {
         numbers_ = tensor_numbers(format_, options_.tensor_amax.value_or(1.0f));
-        fast_ = format_.four_over_six == FourOverSix::off && !options_.transformer_engine_bits;
         const auto moderate = [](float factor) {
             const std::uint32_t word = magnitude_word(factor);
             return word >= 0x21800000u && word <= 0x5D800000u;  // 2^-60 to 2^60; no NaN
@@ -141,15 +158,10 @@ private:
             numbers_.apart = options_.tensor_apart = true;
         }
     }
-    /// Whether numbers are quantised in the order of x, though rows are contracted.
-    [[nodiscard]] bool takes_strips(bool by_tensor) const noexcept {
-        return fast_ && !rotation_ && !std::is_same_v<T, double> && options_.element.rounding != Rounding::stochastic &&
-               (scales_ == nullptr || !by_tensor);
-    }
-
+    [[nodiscard]] products::MatrixView<const T> row_view() const noexcept { return {x_, columns_, 1}; }
     /// Lines `first` and following of x in float, rotated.
     void load(std::ptrdiff_t first, std::ptrdiff_t count) const {
-        const products::MatrixView<const T> view{x_, turned_ ? 1 : columns_, turned_ ? columns_ : 1};
+        const products::MatrixView<const T> view = turned_ ? row_view().transposed() : row_view();
         float* const out = floats_ + first * length_;
         if constexpr (std::is_same_v<T, double>)
             for (std::ptrdiff_t line = 0; line < count; ++line)
@@ -232,10 +244,11 @@ private:
                              columns = std::min(width, columns_ - j), at = i * columns_ + j;
         float* const out = floats_ + at;
         const float* in = out;
-        if constexpr (std::is_same_v<T, float>) in = x_ + at;
-        else if constexpr (!std::is_same_v<T, double>)
-            for (std::ptrdiff_t r = 0; r < rows; ++r)
-                products::widen_line(isa_, x_ + at + r * columns_, columns, out + r * columns_);
+        if constexpr (std::is_same_v<T, float>) {
+            if (!loaded_) in = x_ + at;
+        } else if constexpr (!std::is_same_v<T, double>) {
+            if (!loaded_) products::widen_block(isa_, row_view().block(i, j), rows, columns, columns, out, columns_);
+        }
         float* const scales = scales_ != nullptr ? scales_ + j * blocks_ + strip : nullptr;
         const BlockResult done = quantiser.quantise(in, columns_, out, columns_, rows, columns, scales, blocks_);
         if (done != BlockResult::refused) return done == BlockResult::exact_in_bf16;
@@ -265,8 +278,9 @@ private:
     std::optional<Scratch<float>> widened_{};
     std::ptrdiff_t across_ = 1;  ///< lines that share scales
     std::ptrdiff_t group_ = 1;   ///< lines that a thread loads at a time
-    bool loaded_ = false;
-    bool fast_ = false;
+    bool fast_ = false;          ///< blocks need no more than plain products
+    bool strips_ = false;        ///< numbers are quantised in the order of x, though rows are contracted
+    bool loaded_ = false;        ///< rotated numbers or floats of doubles stand where the result will
     std::optional<WholeScale> whole_{};
     TensorNumbers numbers_{};
     RoundedBlocks result_{};
