@@ -232,6 +232,19 @@ TEST_CASE("checkpoint: a file that does not fit is an error of one line, and not
     CHECK_THROWS_WITH(train::load_run(path, same.parts(), {{"vocabulary", "abd"}}),
                       "checkpoint: " + path.string() + ": its vocabulary is not this run's");
     CHECK(same.values() == same_before);
+    {  // one bit of the last element
+        const auto damaged = folder.path() / "damaged.safetensors";
+        std::filesystem::copy_file(path, damaged);
+        std::fstream file(damaged, std::ios::binary | std::ios::in | std::ios::out);
+        file.seekg(-1, std::ios::end);
+        const int last = file.get();
+        file.seekp(-1, std::ios::end);
+        file.put(static_cast<char>(last ^ 1));
+        file.close();
+        CHECK_THROWS_WITH(train::load_run(damaged, same.parts()),
+                          Catch::StartsWith("safetensors: " + damaged.string() + ": is damaged: "));
+        CHECK(same.values() == same_before);
+    }
     const auto weights = folder.path() / "weights.safetensors";
     train::save_weights(weights, run.model.decoder.parameters());
     CHECK_THROWS_WITH(train::load_run(weights, same.parts()),

@@ -5,6 +5,7 @@
 #include <unitscale/formats/code.hpp>
 #include <unitscale/formats/format.hpp>
 #include <unitscale/io/atomic_file.hpp>
+#include <unitscale/io/safetensors_checksum.hpp>
 #include <unitscale/io/safetensors_header.hpp>
 #include <unitscale/io/text.hpp>
 #include <unitscale/tensor/cast.hpp>
@@ -97,6 +98,14 @@ public:
         check(!key.starts_with(safetensors_format_key), "safetensors: metadata ", quoted_text(key),
               ": such keys name tensors' formats");
         metadata_.insert_or_assign(std::string(key), std::string(value));
+    }
+
+    /// Sets the metadata `safetensors_checksum_key`. What is added or set afterwards is not in the checksum.
+    void set_checksum() {
+        const auto each = [this](const auto& sink) {
+            for (const Item* item : file_order()) sink(item->second.bytes);
+        };
+        set_metadata(safetensors_checksum_key, safetensors_checksum(each, metadata_));
     }
 
     /// Writes the file. Errors: the errors of AtomicFile; a header above `safetensors_header_limit`.
@@ -220,6 +229,22 @@ public:
         return found->second;
     }
 
+    /// Reads the whole file. Error: its checksum is not that of its elements and metadata. A file may have none.
+    void check_checksum() const {
+        const auto found = metadata().find(safetensors_checksum_key);
+        if (found == metadata().end()) return;
+        const auto each = [this](const auto& sink) {
+            std::vector<std::byte> piece(std::size_t{1} << 20);
+            for (std::uint64_t at = data_start_; at < file_bytes_; at += piece.size()) {
+                piece.resize(std::min<std::uint64_t>(piece.size(), file_bytes_ - at));
+                read_at(at, piece);
+                sink(piece);
+            }
+        };
+        const std::string own = safetensors_checksum(each, metadata());
+        check(own == found->second, where_, ": is damaged: it has the checksum ", own, ", not that of its metadata");
+    }
+
     /// The bytes of a tensor of any type, known or not. Error: the tensor has more or fewer bytes.
     void read(std::string_view name, std::span<std::byte> out) const {
         const SafetensorsEntry& found = entry(name);
@@ -271,7 +296,7 @@ private:
         std::array<std::byte, 8> start{};
         read_at(0, start);
         std::uint64_t length = 0;
-        for (std::size_t i = start.size(); i-- > 0;) length = length << 8 | std::to_integer<std::uint64_t>(start[i]);
+        for (std::size_t i = 8; i-- > 0;) length = length << 8 | std::to_integer<std::uint64_t>(start[i]);
         check(length <= file_bytes - 8, where_, ": a header of ", length, " bytes does not fit the file of ",
               file_bytes, " bytes");
         check(length <= safetensors_header_limit, where_, ": a header of ", length, " bytes is above the limit of ",
@@ -279,7 +304,8 @@ private:
         std::string text(static_cast<std::size_t>(length), '\0');
         read_at(8, std::as_writable_bytes(std::span<char>(text)));
         data_start_ = 8 + length;
-        header_ = parse_safetensors_header(where_, text, file_bytes - data_start_);
+        file_bytes_ = file_bytes;
+        header_ = parse_safetensors_header(where_, text, file_bytes_ - data_start_);
     }
 
     void read_at(std::uint64_t offset, std::span<std::byte> out) const {
@@ -367,7 +393,7 @@ private:
     std::string where_;
     FileDescriptor file_{};
     std::span<const std::byte> bytes_{};
-    std::uint64_t data_start_ = 0;
+    std::uint64_t data_start_ = 0, file_bytes_ = 0;
     SafetensorsHeader header_{};
 };
 

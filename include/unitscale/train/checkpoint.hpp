@@ -135,8 +135,11 @@ public:
     void text(const std::string& name, const std::string& text) { writer_.set_metadata(prefix_ + name, text); }
     void recipe(const Recipe& recipe) { writer_.set_metadata("recipe", io::recipe_to_json(recipe).dump()); }
 
-    /// Errors: the errors of SafetensorsWriter.
-    void write(const std::filesystem::path& path) const { writer_.write(path); }
+    /// Writes the file, with a checksum. Errors: the errors of SafetensorsWriter.
+    void write(const std::filesystem::path& path) {
+        writer_.set_checksum();
+        writer_.write(path);
+    }
 
 private:
     template <class T>
@@ -161,12 +164,15 @@ private:
 /// Reads a checkpoint back, whole or not at all.
 /// Everything is read and checked first; `commit` then copies it to its places.
 /// Tables are an exception, because `visit_state` shows copies of them: they are set at once, so read them last.
-/// Errors, in one line that names the file: the errors of SafetensorsReader; a tensor that is missing or has another
+/// Errors, in one line that names the file: the errors of SafetensorsReader; a checksum (`check_checksum`) that is not
+/// the content's; a tensor that is missing or has another
 /// shape; a number that is missing or not a number.
 class CheckpointReader {
 public:
     explicit CheckpointReader(const std::filesystem::path& path)
-        : where_(concatenate("checkpoint: ", path.string())), reader_(path) {}
+        : where_(concatenate("checkpoint: ", path.string())), reader_(path) {
+        reader_.check_checksum();
+    }
 
     [[nodiscard]] const io::SafetensorsReader& file() const noexcept { return reader_; }
     void set_prefix(std::string prefix) { prefix_ = std::move(prefix); }
