@@ -16,6 +16,7 @@
 //   analysis/snr.hpp: formats compared
 
 #include <unitscale/base/cpu.hpp>
+#include <unitscale/base/crc32.hpp>
 #include <unitscale/base/error.hpp>
 #include <unitscale/base/memory.hpp>
 #include <unitscale/base/multiply_add.hpp>

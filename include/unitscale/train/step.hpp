@@ -23,35 +23,25 @@ struct StepResult {
     bool skipped = false;  ///< no update: the loss scale was too large; only `automatic` lowers it for the next step
 };
 
-/// Fixes the forward factors of a language model under `unit` (Tape::plan).
-/// It makes a dry forward pass over one of the step's micro-batches.
-/// It does nothing if nothing is scaled or a plan exists.
-template <class T>
-void plan_factors(nn::Decoder<T>& model, Tape<T>& tape, const Batch& batch, std::size_t micro_batches = 1) {
-    tape.plan([&] { return ops::softmax_cross_entropy(model(tape, batch.ids), batch.labels); },
-              {.micro_batches = micro_batches});
-}
-
-/// One training step of a language model: forward and backward over the micro-batches, then one update.
-/// Before the update, weight gradients are quantised and all gradients clipped, where the recipe asks for it.
+/// One training step of any model: forward and backward over the micro-batches, then one update.
+/// `loss_of(i)` runs the model on the tape for micro-batch i and returns its loss, a Variable<T>.
 /// The micro-batches together are the step's batch: losses and gradients are sums over the micro-batches.
+/// The first step plans the forward factors, by a dry pass over micro-batch 0 (Tape::plan).
+/// Before the update, weight gradients are quantised and all gradients clipped, where the recipe asks for it.
 /// If the loss or the gradient norm is not finite, nothing is updated.
-/// The first step plans the forward factors.
 /// With a scaler, its scale is the seed of the backward pass.
 /// With a scaler, a step with a finite loss and gradients that are not finite is `skipped`.
-/// Test: tests/train/step_test.cpp
-template <class T, class Optimiser>
-[[nodiscard]] StepResult train_step(nn::Decoder<T>& model, Tape<T>& tape, Optimiser& optimiser,
-                                    std::span<const Batch> micro_batches, double learning_rate,
-                                    optim::LossScaler* scaler = nullptr) {
-    check(!micro_batches.empty(), "train_step: no batches");
+/// Errors: no micro-batches; the errors of the tape and of the optimiser. Test: tests/train/step_test.cpp
+template <class T, class Optimiser, class LossOf>
+[[nodiscard]] StepResult take_step(Tape<T>& tape, Optimiser& optimiser, std::size_t micro_batches, LossOf&& loss_of,
+                                   double learning_rate, optim::LossScaler* scaler = nullptr) {
+    check(micro_batches >= 1, "take_step: no micro-batches; expected at least 1");
     StepResult result{};
     optimiser.clear_gradients();
-    plan_factors(model, tape, micro_batches.front(), micro_batches.size());
-    for (std::size_t i = 0; i < micro_batches.size(); ++i) {
-        tape.begin_step({.micro_batches = micro_batches.size(), .micro_batch = i});
-        const Variable<T> logits = model(tape, micro_batches[i].ids);
-        const Variable<T> loss = ops::softmax_cross_entropy(logits, micro_batches[i].labels);
+    tape.plan([&] { return loss_of(std::size_t{0}); }, {.micro_batches = micro_batches});
+    for (std::size_t i = 0; i < micro_batches; ++i) {
+        tape.begin_step({.micro_batches = micro_batches, .micro_batch = i});
+        const Variable<T> loss = loss_of(i);
         result.loss += loss.item();
         tape.backward(loss, static_cast<Accum<T>>(scaler != nullptr ? scaler->scale() : 1.0));
     }
@@ -72,6 +62,30 @@ template <class T, class Optimiser>
     optimiser.step(tape.execution(), learning_rate);
     result.updated = true;
     return result;
+}
+
+/// Fixes the forward factors of a language model under `unit` (Tape::plan).
+/// It makes a dry forward pass over one of the step's micro-batches.
+/// It does nothing if nothing is scaled or a plan exists.
+template <class T>
+void plan_factors(nn::Decoder<T>& model, Tape<T>& tape, const Batch& batch, std::size_t micro_batches = 1) {
+    tape.plan([&] { return ops::softmax_cross_entropy(model(tape, batch.ids), batch.labels); },
+              {.micro_batches = micro_batches});
+}
+
+/// `take_step` of a language model.
+/// Test: tests/train/step_test.cpp
+template <class T, class Optimiser>
+[[nodiscard]] StepResult train_step(nn::Decoder<T>& model, Tape<T>& tape, Optimiser& optimiser,
+                                    std::span<const Batch> micro_batches, double learning_rate,
+                                    optim::LossScaler* scaler = nullptr) {
+    check(!micro_batches.empty(), "train_step: no batches");
+    return take_step(
+        tape, optimiser, micro_batches.size(),
+        [&](std::size_t i) {
+            return ops::softmax_cross_entropy(model(tape, micro_batches[i].ids), micro_batches[i].labels);
+        },
+        learning_rate, scaler);
 }
 
 }  // namespace unitscale::train

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/autograd/parameter.hpp>
+#include <unitscale/autograd/tape.hpp>
+#include <unitscale/base/error.hpp>
+#include <unitscale/nn/initialise.hpp>
+#include <unitscale/optim/adam.hpp>
+#include <unitscale/optim/loss_scaler.hpp>
+#include <unitscale/optim/schedule.hpp>
+#include <unitscale/scaling/recipe.hpp>
+#include <unitscale/scaling/state.hpp>
+#include <unitscale/train/checkpoint.hpp>
+#include <unitscale/train/step.hpp>
+#include <unitscale/train/storage.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+// Training of any model with the whole of a recipe.
+namespace unitscale::train {
+
+/// The parameters of a model: of `model.parameters()`, or of `model.collect(parameters)`, as modules have it.
+template <class T, class Model>
+[[nodiscard]] std::vector<Parameter<T>*> parameters_of(Model& model) {
+    if constexpr (requires { model.parameters(); }) {
+        return model.parameters();
+    } else {
+        std::vector<Parameter<T>*> all;
+        model.collect(all);
+        return all;
+    }
+}
+
+struct TrainerOptions {
+    std::uint64_t seed = 1;  ///< of initial values, dropout and stochastic rounding
+    int threads = 1;
+    /// The learning rate of every update. With a `peak` of 0 the peak is the recipe's learning rate.
+    optim::Schedule schedule{.peak = 0.0};
+    bool initialise = true;  ///< false: the parameters hold their values already
+};
+
+/// Trains a model under a recipe: all of the recipe, whatever the model. It owns the recipe, the tape with its state,
+/// the optimiser with master weights and moments, the loss scaler and the schedule.
+///   train::Trainer<float> trainer(model, recipe, {.schedule = {.steps = 400, .warmup = 20}});
+///   for (const Batch& batch : batches)
+///       trainer.step([&](Tape<float>& tape, std::size_t) { return loss(model(tape.input(batch.x)), batch.y); });
+/// Storage, learning-rate factors, loss scaling, clipping and the rounding of weight gradients follow the recipe.
+/// T is the recipe's element type (`with_storage` picks it). The model lists its parameters (`parameters_of`), and
+/// outlives the trainer. Optimiser: Adam, Lamb, Sgd, or a class of one's own that is made as they are.
+/// Errors: T is another type than the recipe's; parameters that nothing has written, with `initialise` false; options
+/// of the optimiser that the recipe determines; the errors of Tape, Schedule and of the optimiser.
+/// Test: tests/train/trainer_test.cpp
+template <class T, class Optimiser = optim::Adam<T>>
+class Trainer {
+public:
+    using OptimiserOptions = std::remove_cvref_t<decltype(std::declval<Optimiser&>().options())>;
+
+    template <class Model>
+    Trainer(Model& model, const Recipe& recipe, const TrainerOptions& options = {}, OptimiserOptions optimiser = {})
+        : recipe_(checked(recipe)),
+          options_(with_peak(options, recipe)),
+          parameters_(initialised(parameters_of<T>(model), recipe_, options_)),
+          state_(options_.seed),
+          tape_(recipe_, state_, options_.threads),
+          optimiser_(parameters_, by_recipe(std::move(optimiser), recipe_, options_.schedule.peak)),
+          scaler_(recipe_.loss_scaling) {}
+    Trainer(const Trainer&) = delete;
+    Trainer& operator=(const Trainer&) = delete;
+
+    /// The next step (`take_step`): `loss_of(tape, i)` runs the model for micro-batch i, and returns the loss.
+    /// Steps that are `skipped` count as steps of the schedule.
+    /// Errors: more steps than the schedule has; the errors of `take_step`.
+    template <class LossOf>
+    StepResult step(LossOf&& loss_of, std::size_t micro_batches = 1) {
+        const double rate = options_.schedule.at(state_.step() + 1);
+        return take_step<T>(
+            tape_, optimiser_, micro_batches, [&](std::size_t i) { return loss_of(tape_, i); }, rate,
+            recipe_.loss_scaling.kind != LossScaleKind::none ? &scaler_ : nullptr);
+    }
+
+    /// The result of `run(tape)` in a step without gradients, dropout and randomness: a loss, or what else is wanted.
+    template <class Run>
+    auto evaluate(Run&& run) {
+        tape_.begin_step({.training = false, .gradients = false});
+        return std::forward<Run>(run)(tape_);
+    }
+
+    /// Steps taken so far, skipped ones included.
+    [[nodiscard]] std::uint64_t steps() const noexcept { return state_.step(); }
+
+    /// Saves the run, with numbers and texts of the caller's own (`save_run`).
+    void save(const std::filesystem::path& path, const std::map<std::string, double>& more = {},
+              const std::map<std::string, std::string>& texts = {}) {
+        save_run(path, parts(), recipe_, more, texts);
+    }
+    /// Goes on with a saved run, to the bit. Returns the caller's numbers. Given texts must equal the saved ones.
+    /// Errors: those of `load_run`; a run of more steps than the schedule has. On an error nothing is changed.
+    std::map<std::string, double> resume(const std::filesystem::path& path,
+                                         const std::map<std::string, std::string>& texts = {}) {
+        return load_run(path, parts(), texts);
+    }
+
+    [[nodiscard]] const Recipe& recipe() const noexcept { return recipe_; }
+    [[nodiscard]] const optim::Schedule& schedule() const noexcept { return options_.schedule; }
+    [[nodiscard]] const std::vector<Parameter<T>*>& parameters() const noexcept { return parameters_; }
+    [[nodiscard]] Tape<T>& tape() noexcept { return tape_; }
+    [[nodiscard]] ScalingState& state() noexcept { return state_; }
+    [[nodiscard]] Optimiser& optimiser() noexcept { return optimiser_; }
+    [[nodiscard]] optim::LossScaler& scaler() noexcept { return scaler_; }
+    [[nodiscard]] RunParts<T, Optimiser> parts() { return {parameters_, optimiser_, state_, scaler_}; }
+
+private:
+    [[nodiscard]] static const Recipe& checked(const Recipe& recipe) {
+        check_storage<T>("Trainer", recipe);
+        return recipe;
+    }
+    [[nodiscard]] static TrainerOptions with_peak(TrainerOptions options, const Recipe& recipe) {
+        if (options.schedule.peak == 0.0) options.schedule.peak = recipe.learning_rate;
+        options.schedule.validate();
+        return options;
+    }
+    [[nodiscard]] static std::vector<Parameter<T>*> initialised(std::vector<Parameter<T>*> parameters,
+                                                                const Recipe& recipe, const TrainerOptions& options) {
+        check(!parameters.empty(), "Trainer: the model has no parameters");
+        if (options.initialise) nn::initialise(parameters, recipe, options.seed);
+        for (const Parameter<T>* parameter : parameters)
+            check(parameter->version() > 0, "Trainer: parameter ", parameter->name(),
+                  " has no values; expected nn::initialise, or values of a file, before");
+        return parameters;
+    }
+    [[nodiscard]] static OptimiserOptions by_recipe(OptimiserOptions options, const Recipe& recipe, double peak) {
+        const OptimiserOptions usual{};
+        check(!options.parametrisation && options.peak_learning_rate == usual.peak_learning_rate &&
+                  options.storage == usual.storage,
+              "Trainer: the recipe and the schedule determine the optimiser's parametrisation, peak_learning_rate and "
+              "storage; expected their defaults");
+        options.parametrisation = recipe.parametrisation_rule();
+        options.peak_learning_rate = peak;
+        options.storage = recipe.storage;
+        return options;
+    }
+
+    Recipe recipe_;
+    TrainerOptions options_;
+    std::vector<Parameter<T>*> parameters_;
+    ScalingState state_;
+    Tape<T> tape_;
+    Optimiser optimiser_;
+    optim::LossScaler scaler_;
+};
+
+}  // namespace unitscale::train
