@@ -5,6 +5,7 @@
 
 #include <unitscale/formats/int8.hpp>
 #include <unitscale/ops/linear.hpp>
+#include <unitscale/products/pair_kernels.hpp>
 
 #include <algorithm>
 #include <array>
@@ -310,7 +311,11 @@ TEST_CASE("operand statistics: the numbers are those that the products multiply,
             CHECK(watch.one.count == n * n);
             CHECK(watch.one.flushed == want.flushed);
             CHECK(watch.one.signal == Approx(want.signal).epsilon(1e-12));
-            CHECK(watch.one.error == Approx(want.error).epsilon(1e-12));
+            // Instructions for bf16 multiply the short numbers of blocks, and the tensor's factor follows in float.
+            const auto& blocks = rules[rule].scale.blocks;
+            const bool factor_apart = products::active_pair_kernel() != products::PairKernel::none && blocks &&
+                                      (blocks->tensor_scale || *blocks == float8_tensor);
+            CHECK(watch.one.error == Approx(want.error).epsilon(factor_apart ? 1e-5 : 1e-12));
             // Equal bits with two threads.
             CHECK(watch.two.error == watch.one.error);
             CHECK(watch.two.signal == watch.one.signal);
