@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: MIT
-// 5. A network trained in simulated FP8 by a loop written by hand: layers, recipe, tape, loss, optimiser. From examples
-// it learns to multiply two numbers.
+// 5. A network trained in simulated FP8: layers, recipe, loss, trainer. It learns to multiply two numbers.
 // Run: g++ -std=c++20 -O2 -Iinclude -I/usr/include/eigen3 examples/5_mlp.cpp && ./a.out
 
-#include <unitscale/nn/initialise.hpp>
 #include <unitscale/nn/linear.hpp>
 #include <unitscale/ops/gelu.hpp>
 #include <unitscale/ops/mse_loss.hpp>
-#include <unitscale/optim/adam.hpp>
-#include <unitscale/optim/schedule.hpp>
+#include <unitscale/train/trainer.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -52,31 +49,24 @@ int main() {
     // Unit Scaling; operands of the linear layers' products are rounded to E4M3, gradients to E5M2; sums in float.
     const Recipe recipe = find_recipe("unit-fp8");
     Network network;
-    nn::initialise(network.parameters(), recipe,
-                   /*seed=*/1);  // all weights unit normal: nothing depends on a layer's width
-    optim::Adam<float> optimiser(network.parameters());
-    const optim::Schedule schedule{.kind = optim::ScheduleKind::cosine, .peak = 0.1, .steps = 400, .warmup = 20};
+    // The trainer gives the parameters their first values: all weights unit normal, whatever a layer's width.
+    train::Trainer<float> trainer(
+        network, recipe,
+        {.schedule = {.kind = optim::ScheduleKind::cosine, .peak = 0.1, .steps = 400, .warmup = 20}});
 
-    ScalingState state(/*seed=*/1);
-    Tape<float> tape(recipe, state);
-    const auto report = [&](std::uint64_t step) {
-        Examples unseen = make_examples(1000, 0);
-        tape.begin_step({.training = false, .gradients = false});
-        const auto y = network(tape.input(std::move(unseen.x)));
-        std::printf("after %3d steps: loss %.3f\n", static_cast<int>(step),
-                    ops::mse_loss(y, tape.input(std::move(unseen.y))).item());
+    const auto loss_of = [&](Tape<float>& tape, Examples examples) {
+        const auto y = network(tape.input(std::move(examples.x)));
+        return ops::mse_loss(y, tape.input(std::move(examples.y)));
+    };
+    const auto report = [&] {
+        const double loss = trainer.evaluate([&](auto& tape) { return loss_of(tape, make_examples(1000, 0)).item(); });
+        std::printf("after %3d steps: loss %.3f\n", static_cast<int>(trainer.steps()), loss);
     };
 
     std::printf("mean squared error on unseen examples; answering 0 makes it 1\n");
-    report(0);
-    for (std::uint64_t step = 1; step <= schedule.steps; ++step) {
-        Examples batch = make_examples(128, step);
-        tape.begin_step();  // forgets the last step; its memory is used again
-        optimiser.clear_gradients();
-        const auto y = network(tape.input(std::move(batch.x)));
-        const auto loss = ops::mse_loss(y, tape.input(std::move(batch.y)));
-        tape.backward(loss);
-        optimiser.step(tape.execution(), schedule.at(step));
-        if (step % 100 == 0) report(step);
+    report();
+    for (std::uint64_t step = 1; step <= trainer.schedule().steps; ++step) {
+        trainer.step([&](auto& tape, std::size_t) { return loss_of(tape, make_examples(128, step)); });
+        if (step % 100 == 0) report();
     }
 }

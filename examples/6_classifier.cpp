@@ -2,12 +2,10 @@
 // 6. Recipes compared: one classifier of points on two spirals, trained with each of them, down to FP4.
 // Run: g++ -std=c++20 -O2 -Iinclude -I/usr/include/eigen3 examples/6_classifier.cpp && ./a.out
 
-#include <unitscale/nn/initialise.hpp>
 #include <unitscale/nn/linear.hpp>
 #include <unitscale/ops/gelu.hpp>
 #include <unitscale/ops/softmax_cross_entropy.hpp>
-#include <unitscale/optim/adam.hpp>
-#include <unitscale/optim/schedule.hpp>
+#include <unitscale/train/trainer.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -48,33 +46,33 @@ struct Classifier {
         const auto scope = x.tape("Classifier").scope("classifier");
         return last(ops::gelu(middle(ops::gelu(first(x)))));
     }
+    void collect(std::vector<Parameter<float>*>& parameters) {
+        for (auto* layer : {&first, &middle, &last}) layer->collect(parameters);
+    }
 };
 
 /// Trains on 600 batches of 128 points; the share of 2000 unseen points that are classified rightly.
 double accuracy_with(const Recipe& recipe) {
     Classifier classifier;
-    std::vector<Parameter<float>*> parameters;
-    for (auto* layer : {&classifier.first, &classifier.middle, &classifier.last}) layer->collect(parameters);
-    nn::initialise(parameters, recipe, /*seed=*/1);
-    optim::Adam<float> optimiser(parameters);
     // Weights of size 1 need larger steps than weights of size 0.02.
     const double peak = recipe.scaling == Scaling::unit ? 0.1 : 0.03;
-    const optim::Schedule schedule{.kind = optim::ScheduleKind::cosine, .peak = peak, .steps = 600, .warmup = 30};
-    ScalingState state(/*seed=*/1);
-    Tape<float> tape(recipe, state);
-    for (std::uint64_t step = 1; step <= schedule.steps; ++step) {
-        Points batch = make_points(128, step);
-        tape.begin_step();
-        optimiser.clear_gradients();
-        tape.backward(ops::softmax_cross_entropy(classifier(tape.input(std::move(batch.x))), batch.labels));
-        optimiser.step(tape.execution(), schedule.at(step));
-    }
-    Points unseen = make_points(2000, 0);
-    tape.begin_step({.training = false, .gradients = false});
-    const Tensor<float>& logits = classifier(tape.input(std::move(unseen.x))).value();
-    int right = 0;
-    for (std::size_t i = 0; i < 2000; ++i) right += (logits(i, 1) > logits(i, 0)) == (unseen.labels(i) == 1) ? 1 : 0;
-    return right / 2000.0;
+    train::Trainer<float> trainer(
+        classifier, recipe,
+        {.schedule = {.kind = optim::ScheduleKind::cosine, .peak = peak, .steps = 600, .warmup = 30}});
+    for (std::uint64_t step = 1; step <= trainer.schedule().steps; ++step)
+        trainer.step([&](Tape<float>& tape, std::size_t) {
+            Points batch = make_points(128, step);
+            return ops::softmax_cross_entropy(classifier(tape.input(std::move(batch.x))), batch.labels);
+        });
+    return trainer.evaluate([&](Tape<float>& tape) {
+        Points unseen = make_points(2000, 0);
+        const auto y = classifier(tape.input(std::move(unseen.x)));
+        const Tensor<float>& logits = y.value();
+        int right = 0;
+        for (std::size_t i = 0; i < 2000; ++i)
+            right += (logits(i, 1) > logits(i, 0)) == (unseen.labels(i) == 1) ? 1 : 0;
+        return right / 2000.0;
+    });
 }
 
 int main() {

@@ -15,7 +15,7 @@
 #include <unitscale/optim/schedule.hpp>
 #include <unitscale/tensor/cast.hpp>
 #include <unitscale/tensor/view.hpp>
-#include <unitscale/train/storage.hpp>
+#include <unitscale/train/element.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -74,7 +74,6 @@ Examples batch_of(const Examples& all, const Tensor<std::int32_t>& rows, std::si
 /// Trains on 12 passes over the examples. Returns the loss of the last pass.
 template <class T>
 double fit(const Recipe& recipe, const Examples& all) {
-    train::check_storage<T>("fit", recipe);  // 1
     Classifier<T> model;
     std::vector<Parameter<T>*> parameters;
     model.collect(parameters);
@@ -85,13 +84,11 @@ double fit(const Recipe& recipe, const Examples& all) {
                                    .peak = recipe.learning_rate,
                                    .steps = passes * batches,
                                    .warmup = batches};
-    optim::Adam<T> optimiser(parameters, {.weight_decay = 1e-4,
-                                          .peak_learning_rate = schedule.peak,
-                                          .parametrisation = recipe.parametrisation_rule(),  // 3
-                                          .storage = recipe.storage});                       // 4
-    optim::LossScaler scaler(recipe.loss_scaling);                                           // 5
+    optim::Adam<T> optimiser(parameters, recipe,
+                             {.weight_decay = 1e-4, .peak_learning_rate = schedule.peak});  // 3, 4
+    optim::LossScaler scaler(recipe.loss_scaling);                                          // 5
     ScalingState state(/*seed=*/1);
-    Tape<T> tape(recipe, state, /*threads=*/1);
+    Tape<T> tape(recipe, state, /*threads=*/1);  // 1
 
     const auto loss_of = [&](const Examples& batch) {
         return ops::softmax_cross_entropy(model(tape.input(cast<T>(batch.x))), batch.labels);
@@ -134,7 +131,7 @@ int main() {
     for (const char* name : {"fp32", "fp16-auto-loss-scaled", "bf16", "unit-fp8", "fp8-amax", "scalify-fp8-4"}) {
         const Recipe recipe = find_recipe(name);
         const double loss =
-            train::with_storage(recipe, [&]<class T>(std::type_identity<T>) { return fit<T>(recipe, all); });
+            train::with_element(recipe, [&]<class T>(std::type_identity<T>) { return fit<T>(recipe, all); });
         std::printf("%-24s%.3f\n", name, loss);
     }
 }

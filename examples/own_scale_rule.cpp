@@ -54,7 +54,7 @@ void show(unitscale::Scaling scaling) {
         tape.backward(analysis::project(y, full<T>({1000}, T(1.0f))));
         return std::pair(y.scaled(), x.gradient());
     };
-    const auto [y, dx] = run(Half(0.0f), analysis::plain_recipe(scaling));
+    const auto [y, dx] = run(Half(0.0f), recipe_in<Half>(analysis::plain_recipe(scaling)));
     const auto [want, gradient] = run(0.0, analysis::plain_recipe(Scaling::none));
     std::printf("%-9s  value: scale 2^%.0f, error %.2f   gradient: scale 2^%.0f, error %.2f\n", name(scaling).data(),
                 std::log2(y.scale()), analysis::relative_error(value<double>(y), want), std::log2(dx.scale()),

@@ -8,7 +8,7 @@
 #include <unitscale/train/checkpoint.hpp>
 #include <unitscale/train/generate.hpp>
 #include <unitscale/train/pretrained.hpp>
-#include <unitscale/train/storage.hpp>
+#include <unitscale/train/element.hpp>
 
 #include "program.hpp"
 
@@ -89,7 +89,7 @@ int main(int argc, char** argv) {
               "--recipe: ", recipe.name,
               " multiplies by factors that these weights were not trained with; expected one of standard "
               "parametrisation");
-        train::with_storage(recipe, [&]<class T>(std::type_identity<T>) { run<T>(arguments, recipe); });
+        train::with_element(recipe, [&]<class T>(std::type_identity<T>) { run<T>(arguments, recipe); });
         return 0;
     });
 }

@@ -14,7 +14,7 @@ int main() {
     std::vector<Parameter<float>*> parameters;
     network.collect(parameters);
     nn::initialise(parameters, recipe, 1);
-    optim::Adam<float> optimiser(parameters);
+    optim::Adam<float> optimiser(parameters, recipe);
 
     tape.begin_step();
     const auto x = tape.input(normal<float>({32, 64}, {1, 2}));

@@ -5,14 +5,12 @@
 
 #include <unitscale/nn/embedding.hpp>
 #include <unitscale/nn/feed_forward.hpp>
-#include <unitscale/nn/initialise.hpp>
 #include <unitscale/nn/norm.hpp>
 #include <unitscale/ops/add.hpp>
 #include <unitscale/ops/readout.hpp>
 #include <unitscale/ops/residual.hpp>
 #include <unitscale/ops/softmax_cross_entropy.hpp>
-#include <unitscale/optim/adam.hpp>
-#include <unitscale/optim/schedule.hpp>
+#include <unitscale/train/trainer.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -71,27 +69,22 @@ struct Network {
 /// The mean loss of the last 20 of 200 steps, each on 128 new questions.
 double loss_of(const Recipe& recipe, std::size_t width, double learning_rate) {
     Network network(width);
-    nn::initialise(network.parameters(), recipe, /*seed=*/1);
-    optim::Adam<float> optimiser(network.parameters(), {.parametrisation = recipe.parametrisation_rule()});
-    const optim::Schedule schedule{
-        .kind = optim::ScheduleKind::cosine, .peak = learning_rate, .steps = 200, .warmup = 20};
-    ScalingState state(/*seed=*/1);
-    Tape<float> tape(recipe, state);
+    train::Trainer<float> trainer(
+        network, recipe,
+        {.schedule = {.kind = optim::ScheduleKind::cosine, .peak = learning_rate, .steps = 200, .warmup = 20}});
     Tensor<std::int32_t> a({128}), b({128}), answers({128});
     double sum = 0.0;
-    for (std::uint64_t step = 1; step <= schedule.steps; ++step) {
+    for (std::uint64_t step = 1; step <= trainer.schedule().steps; ++step) {
         for (std::size_t i = 0; i < 128; ++i) {
             const auto words = random_block({.seed = 1, .stream = step}, i);
             a(i) = static_cast<std::int32_t>(words[0] % tokens);
             b(i) = static_cast<std::int32_t>(words[1] % tokens);
             answers(i) = (a(i) / 8 * (b(i) % 8) + a(i) % 8 + b(i) / 8) % static_cast<std::int32_t>(tokens);
         }
-        tape.begin_step();
-        optimiser.clear_gradients();
-        const auto loss = ops::softmax_cross_entropy(network(tape, a, b), answers);
-        tape.backward(loss);
-        optimiser.step(tape.execution(), schedule.at(step));
-        if (step > 180) sum += loss.item() / 20.0;
+        const train::StepResult done = trainer.step([&](Tape<float>& tape, std::size_t) {
+            return ops::softmax_cross_entropy(network(tape, a, b), answers);
+        });
+        if (step > 180) sum += done.loss / 20.0;
     }
     return sum;
 }

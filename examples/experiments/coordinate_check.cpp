@@ -8,7 +8,7 @@
 #include <unitscale/scaling/parametrisation.hpp>
 #include <unitscale/scaling/state.hpp>
 #include <unitscale/train/batches.hpp>
-#include <unitscale/train/storage.hpp>
+#include <unitscale/train/element.hpp>
 
 #include "experiments/coordinate_page.hpp"
 #include "experiments/coordinate_probe.hpp"
@@ -79,7 +79,7 @@ WidthCoordinates measure_width(LanguageRunOptions options) {
     options.save.clear();
     options.resume.clear();
     options.weights.clear();
-    return train::with_storage(recipe_of(options),
+    return train::with_element(recipe_of(options),
                                [&]<class T>(std::type_identity<T>) { return measure_width_as<T>(options); });
 }
 

@@ -16,7 +16,7 @@ template <class Use>
 auto with_next_part(const LanguageRunOptions& options, const Use& use) {
     const RunPart part = next_part(options);
     const std::vector<Recipe> recipes = recipes_of(options);
-    return train::with_storage(part == RunPart::first ? recipes.front() : recipes.back(),
+    return train::with_element(part == RunPart::first ? recipes.front() : recipes.back(),
                                [&]<class T>(std::type_identity<T>) {
                                    LanguageRun<T> run(options, part);
                                    return use(run);
@@ -39,7 +39,7 @@ std::string parameters_of_language(const LanguageRunOptions& options) {
 }
 
 analysis::Audit audit_language(const LanguageRunOptions& options) {
-    return train::with_storage(recipe_of(options),
+    return train::with_element(recipe_of(options),
                                [&]<class T>(std::type_identity<T>) { return LanguageRun<T>(options).audit(); });
 }
 

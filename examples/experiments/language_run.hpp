@@ -2,6 +2,7 @@
 #pragma once
 
 #include <unitscale/analysis/audit.hpp>
+#include <unitscale/analysis/scale_warnings.hpp>
 #include <unitscale/analysis/tracker.hpp>
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/base/error.hpp>
@@ -11,22 +12,20 @@
 #include <unitscale/io/json_log.hpp>
 #include <unitscale/io/text.hpp>
 #include <unitscale/nn/decoder.hpp>
-#include <unitscale/nn/initialise.hpp>
 #include <unitscale/optim/adam.hpp>
-#include <unitscale/optim/loss_scaler.hpp>
 #include <unitscale/optim/schedule.hpp>
 #include <unitscale/scaling/recipe.hpp>
 #include <unitscale/scaling/state.hpp>
 #include <unitscale/train/batches.hpp>
 #include <unitscale/train/checkpoint.hpp>
+#include <unitscale/train/element.hpp>
 #include <unitscale/train/evaluate.hpp>
 #include <unitscale/train/generate.hpp>
 #include <unitscale/train/parameter_table.hpp>
 #include <unitscale/train/precision_table.hpp>
 #include <unitscale/train/recipe_switch.hpp>
 #include <unitscale/train/saved_model.hpp>
-#include <unitscale/train/step.hpp>
-#include <unitscale/train/storage.hpp>
+#include <unitscale/train/trainer.hpp>
 
 #include "experiments/language_run_options.hpp"
 #include "experiments/progress.hpp"
@@ -70,36 +69,23 @@ public:
           course_(before ? std::move(before->course) : RunCourse{}),
           data_(course_.data ? course_.data : std::make_shared<const LanguageData>(options)),
           model_(options.decoder(data_->vocabulary.size())),
-          state_(options.seed),
-          tape_(recipe_, state_, options.threads),
-          optimiser_(model_.parameters(), {.beta1 = 0.9,
-                                           .beta2 = 0.95,
-                                           .weight_decay = options.weight_decay,
-                                           .peak_learning_rate = peak(),
-                                           .decay_bias_and_norm = false,
-                                           .parametrisation = recipe_.parametrisation_rule(),
-                                           .storage = recipe_.storage,
-                                           .pool = optimiser_memory_}),
-          scaler_(recipe_.loss_scaling),
+          trainer_(model_, recipe_, {.seed = options.seed, .threads = options.threads, .schedule = schedule()},
+                   {.beta1 = 0.9,
+                    .beta2 = 0.95,
+                    .weight_decay = options.weight_decay,
+                    .decay_bias_and_norm = false,
+                    .pool = optimiser_memory_}),
           continues_(before.has_value()) {
-        train::check_storage<T>("LanguageRun", recipe_);
         if (!options.log.empty() && !continues_)
             course_.log = std::make_unique<io::JsonLog>(options.log, !options.resume.empty());
-        if (continues_) or_run_failed([&] { train::enter_recipe(before->carried, parts(), recipe_); });
-        else nn::initialise(model_.parameters(), recipe_, options.seed);
-        schedule_ = {.peak = peak(), .steps = options.steps};
-        if (!options.constant_rate) {
-            schedule_.kind = optim::ScheduleKind::cosine;
-            schedule_.warmup = options.warmup.value_or(std::max<std::size_t>(options.steps / 10, 1));
-        }
-        schedule_.validate();
+        if (continues_) or_run_failed([&] { train::enter_recipe(before->carried, trainer_.parts(), recipe_); });
     }
 
     [[nodiscard]] RunPart part() const noexcept { return part_; }
     [[nodiscard]] const Recipe& recipe() const noexcept { return recipe_; }
     [[nodiscard]] nn::Decoder<T>& model() noexcept { return model_; }
-    [[nodiscard]] ScalingState& state() noexcept { return state_; }
-    [[nodiscard]] Tape<T>& tape() noexcept { return tape_; }
+    [[nodiscard]] ScalingState& state() noexcept { return trainer_.state(); }
+    [[nodiscard]] Tape<T>& tape() noexcept { return trainer_.tape(); }
     [[nodiscard]] const train::Split& split() const noexcept { return data_->parts; }
     /// The last step of this part.
     [[nodiscard]] std::size_t last_step() const noexcept {
@@ -107,7 +93,7 @@ public:
     }
 
     /// Fixes the forward factors before any other computation.
-    void plan() { train::plan_factors(model_, tape_, first_batch(), options_.micro_batches); }
+    void plan() { train::plan_factors(model_, tape(), first_batch(), options_.micro_batches); }
 
     /// Takes all steps without output and without an evaluation at the end. `watch` sees every completed step.
     void take_steps(const StepWatcher& watch) {
@@ -119,23 +105,31 @@ public:
 
     /// The settings, and the format of every product's operands, found by a dry step.
     [[nodiscard]] std::string description() {
-        return concatenate(settings_text(options_, recipes_, part_, *data_, model_.parameter_count(), schedule_), '\n',
-                           products_text());
+        return concatenate(
+            settings_text(options_, recipes_, part_, *data_, model_.parameter_count(), trainer_.schedule()), '\n',
+            products_text());
     }
 
     /// The parametrisation's effect on every parameter, at the learning rate of the next step.
     [[nodiscard]] std::string parameters() {
         if (!options_.resume.empty()) restore(nullptr);
-        return train::parameter_table(optimiser_, recipe_,
-                                      schedule_.at(std::min<std::size_t>(state_.step() + 1, options_.steps)));
+        return train::parameter_table(
+            trainer_.optimiser(), recipe_,
+            trainer_.schedule().at(std::min<std::size_t>(state().step() + 1, options_.steps)));
     }
 
     /// The audit of the first step's scale factors. Takes no step.
     [[nodiscard]] analysis::Audit audit() {
         plan();
         const train::Batch batch = first_batch();
-        tape_.begin_step({.micro_batches = options_.micro_batches, .training = false});
-        return analysis::audit(tape_, ops::softmax_cross_entropy(model_(tape_, batch.ids), batch.labels));
+        tape().begin_step({.micro_batches = options_.micro_batches, .training = false, .retain = true});
+        const Variable<T> loss = ops::softmax_cross_entropy(model_(tape(), batch.ids), batch.labels);
+        analysis::Audit audit = analysis::audit(tape(), loss);
+        if (!tape().unit_scaled()) return audit;
+        tape().backward(loss);
+        for (const analysis::ScaleWarning& warning : analysis::check_scales(tape()))
+            audit.warnings.push_back(analysis::to_text(warning));
+        return audit;
     }
 
     /// Trains to the end. `watch` sees every completed step, before a checkpoint holds it.
@@ -166,7 +160,7 @@ public:
         const bool last = last_step() == options_.steps;
         try {
             result.tokens_per_s = train(out, progress, watch);
-            result.step_bytes = course_.step_bytes = std::max(course_.step_bytes, tape_.pool()->peak_bytes());
+            result.step_bytes = course_.step_bytes = std::max(course_.step_bytes, tape().pool()->peak_bytes());
             if (last) result.valid_bpc = validate(options_.steps);
         } catch (const RunFailed&) {
             progress.finish();
@@ -175,7 +169,7 @@ public:
         progress.finish();
         if (!last) return result;
         result.train_bpc = course_.numbers["tail_sum"] / static_cast<double>(tail_steps());
-        result.skipped = scaler_.skipped();
+        result.skipped = trainer_.scaler().skipped();
         if (result.skipped > 0 && !options_.quiet)
             std::fprintf(out, "%zu of %zu steps were not taken: their loss scale was too large\n",
                          static_cast<std::size_t>(result.skipped), options_.steps);
@@ -191,7 +185,7 @@ public:
     /// Ends the first part. Only the result may be used afterwards.
     [[nodiscard]] SwitchedRun leave() {
         course_.data = data_;
-        return {std::move(course_), train::leave_recipe(parts(), recipe_)};
+        return {std::move(course_), train::leave_recipe(trainer_.parts(), recipe_)};
     }
 
 private:
@@ -202,8 +196,15 @@ private:
         return std::chrono::duration<double>(Clock::now() - start).count();
     }
     [[nodiscard]] std::size_t rows() const noexcept { return options_.batch / options_.micro_batches; }
-    /// The schedule of both parts follows the first recipe.
-    [[nodiscard]] double peak() const noexcept { return options_.lr.value_or(recipes_.front().learning_rate); }
+    /// The schedule of both parts, with the first recipe's learning rate.
+    [[nodiscard]] optim::Schedule schedule() const {
+        optim::Schedule result{.peak = options_.lr.value_or(recipes_.front().learning_rate), .steps = options_.steps};
+        if (!options_.constant_rate) {
+            result.kind = optim::ScheduleKind::cosine;
+            result.warmup = options_.warmup.value_or(std::max<std::size_t>(options_.steps / 10, 1));
+        }
+        return result;
+    }
     /// The steps of the last tenth. Their mean is the training loss of the run.
     [[nodiscard]] std::size_t tail_steps() const noexcept { return std::max<std::size_t>(options_.steps / 10, 1); }
     [[nodiscard]] RandomKey data_key() const noexcept { return {options_.seed, hash_name("data")}; }
@@ -222,8 +223,8 @@ private:
     /// The format of every product's operands, found by a dry step.
     [[nodiscard]] std::string products_text() {
         plan();
-        static_cast<void>(train::evaluate(model_, tape_, split().validation, options_.seq, 1, 1));
-        return train::precision_table(state_) + "attention's products without a line here are not rounded\n";
+        static_cast<void>(train::evaluate(model_, tape(), split().validation, options_.seq, 1, 1));
+        return train::precision_table(state()) + "attention's products without a line here are not rounded\n";
     }
 
     /// Takes all remaining steps of this part. Returns tokens per second, without evaluations.
@@ -234,25 +235,30 @@ private:
         double &tail_sum = course_.numbers["tail_sum"], &smooth = course_.numbers["smooth"];
         double &seconds = course_.seconds, speed = 0.0;
         const std::size_t done = course_.done;
-        for (std::size_t step = state_.step() + 1; step <= last_step(); ++step) {
+        for (std::size_t step = state().step() + 1; step <= last_step(); ++step) {
             const Clock::time_point begin = Clock::now();
             for (std::size_t i = 0; i < batches.size(); ++i)
                 train::fill_random(batches[i], split().training, data_key(), step, i * rows());
-            LanguageStep now{.step = step, .learning_rate = schedule_.at(step)};
+            LanguageStep now{.step = step, .learning_rate = trainer_.schedule().at(step)};
             if (continues_ && step == *options_.switch_at + 1) now.switched_to = recipe_.name;
-            if (scales_loss()) now.loss_scale = scaler_.scale();
+            if (scales_loss()) now.loss_scale = trainer_.scaler().scale();
             train::StepResult result;
             do {
-                result = train::train_step<T>(model_, tape_, optimiser_, batches, now.learning_rate,
-                                              scales_loss() ? &scaler_ : nullptr);
-            } while (options_.repeat_skipped && result.skipped && scaler_.skipped_in_a_row() <= most_skipped_steps);
+                state().set_step(step - 1);  // a step that is taken again draws the same random numbers
+                result = trainer_.step(
+                    [&](Tape<T>& tape, std::size_t i) {
+                        return ops::softmax_cross_entropy(model_(tape, batches[i].ids), batches[i].labels);
+                    },
+                    batches.size());
+            } while (options_.repeat_skipped && result.skipped &&
+                     trainer_.scaler().skipped_in_a_row() <= most_skipped_steps);
             check_step(result, step);
             seconds += seconds_since(begin);
             speed = static_cast<double>((step - done) * options_.batch * options_.seq) / seconds;
 
             now.train_bpc = result.loss * train::bits_per_nat;
             now.tokens_per_s = speed;
-            now.skipped = scaler_.skipped();
+            now.skipped = trainer_.scaler().skipped();
             if (scales_loss() || recipe_.clip_norm > 0.0) now.gradient_norm = result.gradient_norm;
             smooth = step == 1 ? now.train_bpc : 0.9 * smooth + 0.1 * now.train_bpc;
             if (step + tail_steps() > options_.steps) tail_sum += now.train_bpc;
@@ -266,7 +272,7 @@ private:
             if (course_.log) or_run_failed([&] { course_.log->write(now.json()); });
             progress.update(step, smooth, speed,
                             seconds / static_cast<double>(step - done) * static_cast<double>(options_.steps - step));
-            if (watch) watch(now, state_);
+            if (watch) watch(now, state());
             const bool due = step == options_.steps || (options_.save_every > 0 && step % options_.save_every == 0);
             if (due && !options_.save.empty()) or_run_failed([&] { save(); });
         }
@@ -274,26 +280,26 @@ private:
     }
 
     /// Error unless the step was taken, or was skipped because the loss scale is still too large: Diverged.
-    void check_step(const train::StepResult& result, std::size_t step) const {
-        if (result.updated || (result.skipped && scaler_.skipped_in_a_row() <= most_skipped_steps)) return;
+    void check_step(const train::StepResult& result, std::size_t step) {
+        if (result.updated || (result.skipped && trainer_.scaler().skipped_in_a_row() <= most_skipped_steps)) return;
         const bool finite = std::isfinite(result.loss);
         throw Diverged(concatenate("train: the ", finite ? "gradient norm" : "loss", " is ",
                                    finite ? result.gradient_norm : result.loss, " at step ", step,
-                                   "; try a lower --lr (it is ", schedule_.peak, ")"));
+                                   "; try a lower --lr (it is ", trainer_.schedule().peak, ")"));
     }
 
     /// Bits per character on the validation text, or on at most `most` windows of it. Diverged: not finite.
     double validate(std::size_t step, std::size_t most = std::numeric_limits<std::size_t>::max()) {
-        const double valid = train::evaluate(model_, tape_, split().validation, options_.seq, options_.batch, most);
+        const double valid = train::evaluate(model_, tape(), split().validation, options_.seq, options_.batch, most);
         if (!std::isfinite(valid))
             throw Diverged(concatenate("train: the validation loss is ", valid, " after step ", step,
-                                       "; try a lower --lr (it is ", schedule_.peak, ")"));
+                                       "; try a lower --lr (it is ", trainer_.schedule().peak, ")"));
         return valid;
     }
 
     void write_sample(LanguageRunResult& result) {
         const auto prompt = split().validation.first(std::max<std::size_t>(options_.seq / 2, 1));
-        result.sample = data_->vocabulary.decode(train::generate(model_, tape_, prompt,
+        result.sample = data_->vocabulary.decode(train::generate(model_, tape(), prompt,
                                                                  {.tokens = options_.sample,
                                                                   .temperature = options_.temperature,
                                                                   .top_k = options_.top_k,
@@ -302,9 +308,6 @@ private:
         result.words = count_known_words(result.sample, io::encode_utf8(seen));
     }
 
-    [[nodiscard]] train::RunParts<T, optim::Adam<T>> parts() {
-        return {model_.parameters(), optimiser_, state_, scaler_};
-    }
     /// The texts that a checkpoint must agree with.
     [[nodiscard]] std::map<std::string, std::string> texts() const {
         return {{"vocabulary", io::encode_utf8(data_->vocabulary.characters())},
@@ -314,7 +317,7 @@ private:
     void save() {
         auto all = texts();
         if (options_.switch_at) all["switch"] = switch_text(options_, recipes_);
-        train::save_run(options_.save, parts(), recipe_, course_.numbers, all);
+        train::save_run(options_.save, trainer_.parts(), recipe_, course_.numbers, all);
     }
 
     /// Restores the state of --resume or the weights of --weights.
@@ -329,13 +332,13 @@ private:
             return;
         }
         check_resumed_switch(options_, recipes_);
-        course_.numbers = train::load_run(options_.resume, parts(), texts());
-        check(state_.step() <= options_.steps, "--resume: ", options_.resume, " is at step ", state_.step(),
+        course_.numbers = train::load_run(options_.resume, trainer_.parts(), texts());
+        check(state().step() <= options_.steps, "--resume: ", options_.resume, " is at step ", state().step(),
               ", after the run's ", options_.steps, " steps");
         const double saved = course_.numbers["seed"];
         check(saved == seed, "--resume: ", options_.resume, " was trained with --seed ", saved, ", not ",
               options_.seed);
-        course_.done = state_.step();
+        course_.done = state().step();
     }
 
     /// An Error during the run (a full disk, a weight too large for the second recipe) becomes RunFailed: the arguments
@@ -361,12 +364,8 @@ private:
     RunCourse course_;
     std::shared_ptr<const LanguageData> data_;
     nn::Decoder<T> model_;
-    ScalingState state_;
-    Tape<T> tape_;
     std::shared_ptr<MemoryPool> optimiser_memory_ = std::make_shared<MemoryPool>();
-    optim::Adam<T> optimiser_;
-    optim::LossScaler scaler_;
-    optim::Schedule schedule_{};
+    train::Trainer<T> trainer_;
     bool continues_;  ///< the first part was made by this process
 };
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <unitscale/scaling/recipe.hpp>
-#include <unitscale/train/storage.hpp>
+#include <unitscale/train/element.hpp>
 
 #include "experiments/language_run.hpp"
 #include "experiments/run_parts.hpp"
@@ -31,13 +31,13 @@ LanguageRunResult run_in_parts(const LanguageRunOptions& options, std::FILE* out
         around(part, [&] { result = part.run_part(out, progress, watch); });
     };
     if (first == RunPart::first)
-        train::with_storage(recipes.front(), [&]<class T>(std::type_identity<T>) {
+        train::with_element(recipes.front(), [&]<class T>(std::type_identity<T>) {
             LanguageRun<T> part(options);
             run_one(part);
             if (options.switch_at) before = part.leave();
         });
     if (options.switch_at)
-        train::with_storage(recipes.back(), [&]<class T>(std::type_identity<T>) {
+        train::with_element(recipes.back(), [&]<class T>(std::type_identity<T>) {
             LanguageRun<T> part(options, RunPart::second, std::move(before));
             run_one(part);
         });

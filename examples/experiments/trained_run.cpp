@@ -7,7 +7,7 @@
 #include <unitscale/base/error.hpp>
 #include <unitscale/io/json_log.hpp>
 #include <unitscale/scaling/recipe.hpp>
-#include <unitscale/train/storage.hpp>
+#include <unitscale/train/element.hpp>
 
 #include "experiments/language_run.hpp"
 #include "experiments/scale_report.hpp"
@@ -88,7 +88,7 @@ TrainedRun train_run(LanguageRunOptions options, Measured measured, const Unfini
     options.resume = files.can_resume() ? options.save : "";
     TrainedRun trained{.lines = files.lines()};
     try {
-        train::with_storage(recipe_of(options), [&]<class T>(std::type_identity<T>) {
+        train::with_element(recipe_of(options), [&]<class T>(std::type_identity<T>) {
             LanguageRun<T> run(options);
             std::optional<StepLog<T>> log;
             if (measured == Measured::steps) log.emplace(run, options.steps, files, trained.lines);

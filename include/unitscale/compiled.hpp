@@ -5,6 +5,8 @@
 #include <unitscale/autograd/recorded_graph.hpp>
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/nn/attention.hpp>
+#include <unitscale/nn/channel_norm.hpp>
+#include <unitscale/nn/convolution.hpp>
 #include <unitscale/nn/decoder.hpp>
 #include <unitscale/nn/embedding.hpp>
 #include <unitscale/nn/feed_forward.hpp>
@@ -12,6 +14,8 @@
 #include <unitscale/nn/key_value_cache.hpp>
 #include <unitscale/nn/linear.hpp>
 #include <unitscale/nn/norm.hpp>
+#include <unitscale/nn/recurrent.hpp>
+#include <unitscale/nn/sequential.hpp>
 #include <unitscale/nn/transformer_block.hpp>
 #include <unitscale/ops/abs.hpp>
 #include <unitscale/ops/add.hpp>
@@ -21,15 +25,18 @@
 #include <unitscale/ops/clamp.hpp>
 #include <unitscale/ops/concatenate.hpp>
 #include <unitscale/ops/conv1d.hpp>
+#include <unitscale/ops/conv2d.hpp>
 #include <unitscale/ops/div.hpp>
 #include <unitscale/ops/dropout.hpp>
 #include <unitscale/ops/dynamic_rescale.hpp>
 #include <unitscale/ops/embedding.hpp>
 #include <unitscale/ops/exp.hpp>
+#include <unitscale/ops/gate.hpp>
 #include <unitscale/ops/gated_silu.hpp>
 #include <unitscale/ops/gather.hpp>
 #include <unitscale/ops/gelu.hpp>
 #include <unitscale/ops/layer_norm.hpp>
+#include <unitscale/ops/lerp.hpp>
 #include <unitscale/ops/linear.hpp>
 #include <unitscale/ops/log.hpp>
 #include <unitscale/ops/log_softmax.hpp>
@@ -40,6 +47,7 @@
 #include <unitscale/ops/mul.hpp>
 #include <unitscale/ops/multiplier.hpp>
 #include <unitscale/ops/pad.hpp>
+#include <unitscale/ops/pool.hpp>
 #include <unitscale/ops/pow.hpp>
 #include <unitscale/ops/readout.hpp>
 #include <unitscale/ops/relu.hpp>
@@ -57,11 +65,13 @@
 #include <unitscale/ops/slice.hpp>
 #include <unitscale/ops/softmax.hpp>
 #include <unitscale/ops/softmax_cross_entropy.hpp>
+#include <unitscale/ops/split.hpp>
 #include <unitscale/ops/sqrt.hpp>
 #include <unitscale/ops/sub.hpp>
 #include <unitscale/ops/sum.hpp>
 #include <unitscale/ops/tanh.hpp>
 #include <unitscale/ops/transpose.hpp>
+#include <unitscale/ops/unfold.hpp>
 #include <unitscale/ops/weighted_add.hpp>
 #include <unitscale/optim/adam.hpp>
 #include <unitscale/optim/lamb.hpp>
@@ -91,6 +101,7 @@
     prefix Variable<T> abs<T>(Variable<T>);                                                                            \
     prefix Variable<T> add<T>(Variable<T>, Variable<T>, const AddOptions&);                                            \
     prefix Variable<T> attention<T>(Variable<T>, Variable<T>, Variable<T>, const AttentionOptions&);                   \
+    prefix Variable<T> average_pool<T>(Variable<T>, const PoolOptions&);                                               \
     prefix Variable<T> cached_attention<T>(Variable<T>, Variable<T>, Variable<T>, const KeyValueRows<T>&,              \
                                            const AttentionOptions&);                                                   \
     prefix Variable<T> cast_on_forward<T>(Variable<T>, const Quantiser&);                                              \
@@ -98,6 +109,7 @@
     prefix Variable<T> clamp<T>(Variable<T>, const ClampOptions&);                                                     \
     prefix Variable<T> concatenate<T>(std::span<const Variable<T>>, std::ptrdiff_t);                                   \
     prefix Variable<T> conv1d<T>(Variable<T>, Variable<T>, std::optional<Variable<T>>, const Conv1dOptions&);          \
+    prefix Variable<T> conv2d<T>(Variable<T>, Variable<T>, std::optional<Variable<T>>, const Conv2dOptions&);          \
     prefix Variable<T> div<T>(Variable<T>, Variable<T>, const DivOptions&);                                            \
     prefix Variable<T> dropout<T>(Variable<T>, const DropoutOptions&);                                                 \
     prefix Variable<T> dynamic_rescale_max<T>(Variable<T>);                                                            \
@@ -108,16 +120,19 @@
     prefix Variable<T> dynamic_rescale_l2_gradient<T>(Variable<T>);                                                    \
     prefix Variable<T> embedding<T>(Variable<T>, const Tensor<std::int32_t>&, const EmbeddingOptions&);                \
     prefix Variable<T> exp<T>(Variable<T>, const UnruledOptions&);                                                     \
+    prefix Variable<T> gate<T>(Variable<T>, Variable<T>, const GateOptions&);                                          \
     prefix Variable<T> gated_silu<T>(Variable<T>, Variable<T>, const GatedSiluOptions&);                               \
     prefix Variable<T> gather<T>(Variable<T>, const Tensor<std::int32_t>&, const GatherOptions&);                      \
     prefix Variable<T> gelu<T>(Variable<T>, const GeluOptions&);                                                       \
     prefix Variable<T> layer_norm<T>(Variable<T>, std::optional<Variable<T>>, std::optional<Variable<T>>,              \
                                      const NormOptions&);                                                              \
+    prefix Variable<T> lerp<T>(Variable<T>, Variable<T>, Variable<T>);                                                 \
     prefix Variable<T> linear<T>(Variable<T>, Variable<T>, std::optional<Variable<T>>, const LinearOptions&);          \
     prefix Variable<T> log<T>(Variable<T>, const UnruledOptions&);                                                     \
     prefix Variable<T> log_softmax<T>(Variable<T>, const LogSoftmaxOptions&);                                          \
     prefix Variable<T> matmul<T>(Variable<T>, Variable<T>, const MatmulOptions&);                                      \
     prefix Variable<T> max<T>(Variable<T>, const MaxOptions&);                                                         \
+    prefix Variable<T> max_pool<T>(Variable<T>, const PoolOptions&);                                                   \
     prefix Variable<T> mean<T>(Variable<T>, const ReductionOptions&);                                                  \
     prefix Variable<T> mse_loss<T>(Variable<T>, Variable<T>, const MseLossOptions&);                                   \
     prefix Variable<T> mul<T>(Variable<T>, Variable<T>, const MulOptions&);                                            \
@@ -149,11 +164,13 @@
     prefix Variable<T> slice<T>(Variable<T>, const Shape&, const Shape&);                                              \
     prefix Variable<T> softmax<T>(Variable<T>, const SoftmaxOptions&);                                                 \
     prefix Variable<T> softmax_cross_entropy<T>(Variable<T>, const Tensor<std::int32_t>&, const CrossEntropyOptions&); \
+    prefix std::vector<Variable<T>> split<T>(Variable<T>, std::size_t, std::ptrdiff_t);                                \
     prefix Variable<T> sqrt<T>(Variable<T>, const UnruledOptions&);                                                    \
     prefix Variable<T> sub<T>(Variable<T>, Variable<T>, const AddOptions&);                                            \
     prefix Variable<T> sum<T>(Variable<T>, const ReductionOptions&);                                                   \
     prefix Variable<T> tanh<T>(Variable<T>, const TanhOptions&);                                                       \
     prefix Variable<T> transpose<T>(Variable<T>, const Shape&);                                                        \
+    prefix Variable<T> unfold<T>(Variable<T>, const WindowOptions::Pair&, const WindowOptions&);                       \
     prefix Variable<T> weighted_add<T>(std::span<const Variable<T>>, std::span<const double>,                          \
                                        const WeightedAddOptions&);
 
@@ -167,14 +184,26 @@
     prefix class Parameter<T>;                                                                      \
     prefix class RecordedGraph<T>;                                                                  \
     prefix class Tape<T>;                                                                           \
-    prefix void nn::initialise<T>(const std::vector<Parameter<T>*>&, const Recipe&, std::uint64_t); \
+    prefix void nn::initialise<T>(const std::vector<Parameter<T>*>&, const Recipe&, std::uint64_t,  \
+                                  const nn::InitialOptions&);                                       \
     prefix class nn::Attention<T>;                                                                  \
+    prefix class nn::BatchNorm<T>;                                                                  \
+    prefix class nn::ChannelGains<T>;                                                               \
+    prefix class nn::Conv1d<T>;                                                                     \
+    prefix class nn::Conv2d<T>;                                                                     \
+    prefix class nn::Convolution<T>;                                                                \
     prefix class nn::Decoder<T>;                                                                    \
     prefix class nn::Embedding<T>;                                                                  \
     prefix class nn::FeedForward<T>;                                                                \
+    prefix class nn::GroupNorm<T>;                                                                  \
+    prefix class nn::Gru<T>;                                                                        \
+    prefix class nn::Highway<T>;                                                                    \
     prefix class nn::KeyValueCache<T>;                                                              \
     prefix class nn::Linear<T>;                                                                     \
+    prefix class nn::Lstm<T>;                                                                       \
     prefix class nn::Norm<T>;                                                                       \
+    prefix class nn::Recurrent<T>;                                                                  \
+    prefix class nn::Sequential<T>;                                                                 \
     prefix class nn::TransformerBlock<T>;                                                           \
     prefix class optim::Adam<T>;                                                                    \
     prefix class optim::Lamb<T>;                                                                    \

@@ -10,6 +10,7 @@
 // These headers are also left out, because few programs need them and they take long to compile:
 //   io/text.hpp, io/vocabulary.hpp: files, by std::filesystem and streams
 //   analysis/audit.hpp: the factors of a whole graph, walked again
+//   analysis/scale_warnings.hpp: the ops at which scale leaves its bounds
 //   analysis/grad_check.hpp, analysis/scale_check.hpp: checks of an op, with a tape in double
 //   analysis/statistics.hpp, analysis/statistics_kernels.hpp, analysis/operand_statistics.hpp, analysis/track.hpp,
 //   analysis/tracker.hpp, analysis/gradient_zeros.hpp: measurements by an observer
@@ -18,6 +19,7 @@
 #include <unitscale/base/cpu.hpp>
 #include <unitscale/base/crc32.hpp>
 #include <unitscale/base/error.hpp>
+#include <unitscale/base/machine_memory.hpp>
 #include <unitscale/base/memory.hpp>
 #include <unitscale/base/multiply_add.hpp>
 #include <unitscale/base/parallel.hpp>
@@ -104,8 +106,10 @@
 #include <unitscale/kernels/softmax.hpp>
 #include <unitscale/kernels/strides.hpp>
 #include <unitscale/kernels/vector_math.hpp>
+#include <unitscale/kernels/windows.hpp>
 
 #include <unitscale/scaling/constraint.hpp>
+#include <unitscale/scaling/element.hpp>
 #include <unitscale/scaling/factors.hpp>
 #include <unitscale/scaling/loss_scaling.hpp>
 #include <unitscale/scaling/operand_rule.hpp>
@@ -147,6 +151,7 @@
 #include <unitscale/record/same_scale.hpp>
 #include <unitscale/record/softmax_factors.hpp>
 #include <unitscale/record/unary.hpp>
+#include <unitscale/record/windows.hpp>
 
 #include <unitscale/ops/abs.hpp>
 #include <unitscale/ops/add.hpp>
@@ -156,16 +161,19 @@
 #include <unitscale/ops/clamp.hpp>
 #include <unitscale/ops/concatenate.hpp>
 #include <unitscale/ops/conv1d.hpp>
+#include <unitscale/ops/conv2d.hpp>
 #include <unitscale/ops/custom_scale.hpp>
 #include <unitscale/ops/div.hpp>
 #include <unitscale/ops/dropout.hpp>
 #include <unitscale/ops/dynamic_rescale.hpp>
 #include <unitscale/ops/embedding.hpp>
 #include <unitscale/ops/exp.hpp>
+#include <unitscale/ops/gate.hpp>
 #include <unitscale/ops/gated_silu.hpp>
 #include <unitscale/ops/gather.hpp>
 #include <unitscale/ops/gelu.hpp>
 #include <unitscale/ops/layer_norm.hpp>
+#include <unitscale/ops/lerp.hpp>
 #include <unitscale/ops/linear.hpp>
 #include <unitscale/ops/log.hpp>
 #include <unitscale/ops/log_softmax.hpp>
@@ -176,6 +184,7 @@
 #include <unitscale/ops/mul.hpp>
 #include <unitscale/ops/multiplier.hpp>
 #include <unitscale/ops/pad.hpp>
+#include <unitscale/ops/pool.hpp>
 #include <unitscale/ops/pow.hpp>
 #include <unitscale/ops/readout.hpp>
 #include <unitscale/ops/relu.hpp>
@@ -193,14 +202,18 @@
 #include <unitscale/ops/slice.hpp>
 #include <unitscale/ops/softmax.hpp>
 #include <unitscale/ops/softmax_cross_entropy.hpp>
+#include <unitscale/ops/split.hpp>
 #include <unitscale/ops/sqrt.hpp>
 #include <unitscale/ops/sub.hpp>
 #include <unitscale/ops/sum.hpp>
 #include <unitscale/ops/tanh.hpp>
 #include <unitscale/ops/transpose.hpp>
+#include <unitscale/ops/unfold.hpp>
 #include <unitscale/ops/weighted_add.hpp>
 
 #include <unitscale/nn/attention.hpp>
+#include <unitscale/nn/channel_norm.hpp>
+#include <unitscale/nn/convolution.hpp>
 #include <unitscale/nn/decoder.hpp>
 #include <unitscale/nn/embedding.hpp>
 #include <unitscale/nn/feed_forward.hpp>
@@ -208,7 +221,11 @@
 #include <unitscale/nn/key_value_cache.hpp>
 #include <unitscale/nn/linear.hpp>
 #include <unitscale/nn/llama.hpp>
+#include <unitscale/nn/module.hpp>
 #include <unitscale/nn/norm.hpp>
+#include <unitscale/nn/operators.hpp>
+#include <unitscale/nn/recurrent.hpp>
+#include <unitscale/nn/sequential.hpp>
 #include <unitscale/nn/transformer_block.hpp>
 
 #include <unitscale/optim/adam.hpp>
@@ -223,6 +240,7 @@
 #include <unitscale/optim/stored_tensor.hpp>
 #include <unitscale/optim/stored_update.hpp>
 #include <unitscale/optim/weight_decay.hpp>
+#include <unitscale/optim/whole_recipe.hpp>
 
 #include <unitscale/io/text_table.hpp>
 

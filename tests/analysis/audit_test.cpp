@@ -218,6 +218,7 @@ TEST_CASE("the audit's table and numbers of a small step, as text") {
     ScalingState state(1);
     Tape<double> tape(recipe, state);
     Parameter<double> weight("layer/weight", {16, 4}, {});
+    fill_zero(weight.write());
     tape.begin_step();
     const auto x = tape.input(zeros<double>({9, 4}), true);
     const auto y = [&] {
@@ -229,16 +230,16 @@ TEST_CASE("the audit's table and numbers of a small step, as text") {
     const auto loss = ops::softmax_cross_entropy(y, labels, {.reduction = ops::Reduction::sum});
     const analysis::Audit audit = analysis::audit(tape, loss);
     CHECK(analysis::to_text(audit) ==
+          "gradients: valid, each a constant times the true one\n"
+          "scale factors cost 11.227 % of the matrix products' operations\n"
+          "\n"
           "op                     inputs        output  alpha  betas               phi\n"
           "layer/linear           [9,4] [16,4]  [9,16]  0.5    0.25 |  0.333333 |  4.13118\n"
           "softmax_cross_entropy  [9,16]        [1]     1      4.13118 |           1\n"
           "\n"
           "parameter     shape   s\n"
           "input         [9,4]   2.06559\n"
-          "layer/weight  [16,4]  2.75412\n"
-          "\n"
-          "scale factors cost 11.227 % of the matrix products' operations\n"
-          "gradients: valid, each a constant times the true one\n");
+          "layer/weight  [16,4]  2.75412\n");
     // By hand: 9 x 16 values times alpha, 9 x 16, 9 x 4 and 16 x 4 gradients times beta; 3 products of 2 x 9 x 4 x 16.
     CHECK(audit.scaling_multiplications == 144.0 + 144.0 + 36.0 + 64.0);
     CHECK(audit.product_operations == 3.0 * 2.0 * 9.0 * 4.0 * 16.0);
@@ -246,4 +247,24 @@ TEST_CASE("the audit's table and numbers of a small step, as text") {
     CHECK(analysis::to_text(analysis::audit(tape, loss)) ==
           analysis::to_text(audit));  // values are gone, shapes are not
     REQUIRE_THROWS_WITH(analysis::audit(tape, std::span<const Variable<double>>()), "audit: no losses");
+}
+
+TEST_CASE("audit: rows that blocks repeat are one row with a count; faults and warnings stand first") {
+    using Rows = std::vector<std::vector<std::string>>;
+    const Rows rows = {{"op", "phi"},        {"block0/up", "1"},  {"block0/down", "2"}, {"block1/up", "1"},
+                       {"block1/down", "3"}, {"block12/up", "1"}, {"readout", "1"}};
+    CHECK(analysis::folded(rows) ==
+          Rows{{"op", "phi"}, {"block*/up (x 3)", "1"}, {"block0/down", "2"}, {"block1/down", "3"}, {"readout", "1"}});
+    analysis::Audit audit;
+    audit.faults = {"a is wrong"};
+    audit.warnings = {"b is large"};
+    CHECK(analysis::to_text(audit) ==
+          "gradients: NOT valid\n"
+          "fault: a is wrong\n"
+          "warning: b is large\n"
+          "scale factors cost 0.000 % of the matrix products' operations\n"
+          "\n"
+          "op  inputs  output  alpha  betas  phi\n"
+          "\n"
+          "parameter  shape  s\n");
 }

@@ -48,8 +48,7 @@ ProductFormats e5m2_gradients(const ScaleRule& rule) {
 
 /// The zeros of the linear layer's output gradient c under a scale rule, in the first step.
 ZeroCount counted(const ScaleRule& rule, std::vector<double> c) {
-    Model<float> model;
-    model.recipe.products = {{.formats = e5m2_gradients(rule)}};
+    Model<float> model{.recipe = {.products = {{.formats = e5m2_gradients(rule)}}}};
     model.c = std::move(c);
     GradientZeros<float> zeros(1);
     model.tape.set_observer(&zeros);
@@ -78,8 +77,8 @@ TEST_CASE("gradient zeros: zeros as stored, and elements that a product rounds t
     blocks.blocks->across = 5;
     CHECK(counted(blocks, small) == ZeroCount{5, 1, 2});
     // The product's own rounding counts: toward zero, 1.5 2^-17 is lost too.
-    Model<float> model;
-    model.recipe.products = {{.formats = {.gradient = Quantiser{.format = e5m2, .rounding = Rounding::toward_zero}}}};
+    const ProductFormats toward_zero{.gradient = Quantiser{.format = e5m2, .rounding = Rounding::toward_zero}};
+    Model<float> model{.recipe = {.products = {{.formats = toward_zero}}}};
     model.c = c;
     GradientZeros<float> zeros(1);
     model.tape.set_observer(&zeros);
@@ -91,8 +90,8 @@ TEST_CASE("gradient zeros: zeros as stored, and elements that a product rounds t
 
 TEST_CASE("gradient zeros: under `delayed` the bias comes from past steps, and counting does not change them") {
     const ScaleRule rule{.source = ScaleSource::delayed, .margin = 12};
-    Model<float> model, uncounted;
-    model.recipe.products = uncounted.recipe.products = {{.formats = e5m2_gradients(rule)}};
+    const Recipe recipe{.products = {{.formats = e5m2_gradients(rule)}}};
+    Model<float> model{.recipe = recipe}, uncounted{.recipe = recipe};
     GradientZeros<float> zeros(1);
     model.tape.set_observer(&zeros);
     for (Model<float>* each : {&model, &uncounted}) {
@@ -133,7 +132,7 @@ TEST_CASE("gradient zeros: attention's output gradient, by the rule of dy in dp"
 }
 
 TEST_CASE("gradient zeros: storage in FP16 loses elements below 2^-25") {
-    Model<Half> model;
+    Model<Half> model{.recipe = recipe_in<Half>({})};
     model.c = {0x1p-25, 0x1p-24, 0x1p-26, 1.0};
     GradientZeros<Half> zeros(1);
     model.tape.set_observer(&zeros);

@@ -208,8 +208,12 @@ struct Layers {
     Tape<float> tape{recipe, state};
     Parameter<float> up{"model/up/weight", Shape{32, 64}, {}}, out{"model/readout/weight", Shape{16, 32}, {}};
 
-    explicit Layers(const ProductFormats& formats) : recipe(analysis::plain_recipe(Scaling::none)) {
+    static Recipe with(const ProductFormats& formats) {
+        Recipe recipe = analysis::plain_recipe(Scaling::none);
         recipe.products.push_back({.kind = ProductKind::linear, .formats = formats});
+        return recipe;
+    }
+    explicit Layers(const ProductFormats& formats) : recipe(with(formats)) {
         fill_normal(up.write(), {1, 1});
         fill_normal(out.write(), {1, 2});
     }
@@ -219,8 +223,7 @@ struct Layers {
         out.clear_gradient();
         tape.begin_step();
         const auto model = tape.scope("model");
-        Variable<float> x =
-            ops::scale_forward(tape.input(normal<float>({32, 64}, {1, 3}, size), true), 1.0);
+        Variable<float> x = ops::scale_forward(tape.input(normal<float>({32, 64}, {1, 3}, size), true), 1.0);
         Variable<float> y, kept;
         {
             const auto scope = tape.scope("up");

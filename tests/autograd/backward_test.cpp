@@ -103,8 +103,8 @@ TEST_CASE_METHOD(Fixture,
         const auto x = vector_input<double>(tape, {2.0});
         std::array<double, 3> seen{};
         const auto y = tape.record_repeats<2>(
-            {.name = "f", .site = tape.next_site("f"), .alpha = 0.5, .betas = {8.0}, .output_weights = {3.0, 4.0}}, {x},
-            [&seen](BackwardContext<double>& g) {
+            {.name = "f", .site = tape.next_site("f"), .alpha = 0.5, .betas = {8.0}, .output_weights = {3.0, 4.0}},
+            {&x, 1}, [&seen](BackwardContext<double>& g) {
                 seen = {g.beta(0), g.output_weight(0), g.output_weight(1)};
                 g.add(0, g.take_output_gradient(0));
             });
@@ -240,6 +240,7 @@ TEST_CASE_METHOD(Propagating, "gradients of one tensor add up as data and scale"
 
 TEST_CASE_METHOD(Propagating, "gradients of a parameter add up as data and scale, over micro-batches too") {
     Parameter<double> weight("weight", Shape{1}, {});
+    fill_zero(weight.write());
     for (std::size_t part = 0; part < 2; ++part) {
         tape.begin_step({.micro_batches = 2, .micro_batch = part});
         tape.backward(probe(tape.parameter(weight), 1.0, true, five_times_four()));
@@ -270,8 +271,8 @@ TEST_CASE_METHOD(Propagating, "zeros in place of a gradient that nobody sent go 
     const auto x = input(3.0, 2.0);
     bool ran = false;
     const auto y =
-        tape.record_repeats<2>({.name = "two", .site = tape.next_site("two"), .betas = {1.0}, .propagates = true}, {x},
-                               [&](BackwardContext<double>& g) {
+        tape.record_repeats<2>({.name = "two", .site = tape.next_site("two"), .betas = {1.0}, .propagates = true},
+                               {&x, 1}, [&](BackwardContext<double>& g) {
                                    ran = true;
                                    CHECK(g.output_gradient(1).any_scale());
                                    CHECK(g.output_scale(1) == 2.0);
@@ -321,7 +322,7 @@ TEST_CASE("backward: a seed that the tape's type does not hold arrives exactly, 
     for (const Scaling scaling : {Scaling::none, Scaling::unit, Scaling::propagate})
         for (const bool propagates : {false, true})
             for (const float seed : {1.0f, 24.0f, 0.3f, -1000.3f, 0x1p17f, 0x1p126f, 1e-9f}) {
-                Recipe recipe;
+                Recipe recipe = recipe_in<Half>({});
                 recipe.scaling = scaling;
                 ScalingState state;
                 Tape<Half> tape(recipe, state);

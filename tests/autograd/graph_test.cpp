@@ -71,6 +71,7 @@ TEST_CASE("the recorded graph has one vertex per op, input and parameter, and on
     ScalingState state;
     Tape<double> tape(recipe, state);
     Parameter<double> weight("weight", Shape{2}, {});
+    fill_zero(weight.write());
     tape.begin_step();
     const Variable<double> x = vector_input<double>(tape, {1.0, 2.0});                    // slot 0
     const Variable<double> y = mul(x, x, {.alpha = 0.5, .beta_a = 0.25, .beta_b = 4.0});  // slot 1

@@ -62,6 +62,7 @@ TEST_CASE("a detached observer sees nothing and frozen parameters show no gradie
     Recorder recorder;
     Parameter<double> frozen("frozen", Shape{1}, {});
     frozen.set_requires_gradient(false);
+    fill_zero(frozen.write());
     tape.set_observer(&recorder);
     tape.begin_step();
     tape.backward(mul(vector_input<double>(tape, {2.0}), tape.parameter(frozen)));

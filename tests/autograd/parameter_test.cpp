@@ -3,6 +3,10 @@
 
 #include "support/catch.hpp"
 
+#include <unitscale/scaling/recipe.hpp>
+
+#include <cstddef>
+#include <memory>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -50,6 +54,30 @@ TEST_CASE("a parameter's gradient adds up until it is cleared") {
     REQUIRE(weight.gradient().data()[0] == 7.0f);
     REQUIRE(weight.version() == 0);
 }
+
+TEST_CASE("a gradient knows its recipe and the steps that were made since") {
+    Parameter<float> p("p", Shape{1}, {});
+    CHECK(p.gradient_recipe() == nullptr);
+    const auto recipe = std::make_shared<const Recipe>();
+    p.mark(GradientStep::clip);
+    p.set_gradient_recipe(recipe);
+    CHECK(p.gradient_recipe() == recipe);
+    for (const GradientStep step : {GradientStep::round, GradientStep::unscale, GradientStep::clip})
+        CHECK_FALSE(p.has_made(step));
+    p.mark(GradientStep::unscale);
+    CHECK(p.has_made(GradientStep::unscale));
+    CHECK_FALSE(p.has_made(GradientStep::round));
+    CHECK_FALSE(p.has_made(GradientStep::clip));
+    p.clear_gradient();
+    CHECK(p.gradient_recipe() == nullptr);
+}
+
+#if defined(__linux__)
+TEST_CASE("a parameter that no memory holds is an error before it is allocated") {
+    CHECK_THROWS_WITH(Parameter<float>("table", Shape{std::size_t{1} << 40, std::size_t{1} << 40}, {}),
+                      Catch::StartsWith("parameter table: takes 4.8357e+15 GB; this machine has "));
+}
+#endif
 
 TEST_CASE("a missing gradient and one of another shape are errors that name the parameter") {
     Parameter<float> weight("head/weight", Shape{2}, {});

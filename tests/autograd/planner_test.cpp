@@ -19,7 +19,10 @@ Recipe unit_recipe(Constraint rule = Constraint::to_output_scale) {
 }
 
 struct Fixture {
-    explicit Fixture(Constraint rule = Constraint::to_output_scale) : recipe(unit_recipe(rule)) { tape.begin_step(); }
+    explicit Fixture(Constraint rule = Constraint::to_output_scale) : recipe(unit_recipe(rule)) {
+        fill_zero(weight.write());
+        tape.begin_step();
+    }
 
     Recipe recipe;
     ScalingState state{1};
@@ -96,6 +99,7 @@ TEST_CASE_METHOD(Fixture, "edges without a gradient and ops that no loss depends
     const auto x = vector_input<double>(tape, {2.0}), constant = vector_input<double>(tape, {1.0}, false);
     Parameter<double> frozen("frozen", Shape{1}, {});
     frozen.set_requires_gradient(false);
+    fill_zero(frozen.write());
     const auto side = square(x, free);  // dead: would close a cycle with the next op
     static_cast<void>(mul(side, x, free));
     const auto y = mul(mul(x, constant, free), tape.parameter(frozen), free);

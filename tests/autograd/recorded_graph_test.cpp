@@ -215,6 +215,7 @@ TEST_CASE_METHOD(Step, "ops that round one value differently read the value") {
 
 TEST_CASE_METHOD(Step, "a handle knows the parameter that it stands for") {
     Parameter<double> weight("weight", Shape{2}, {});
+    fill_zero(weight.write());
     tape.begin_step();
     const auto w = tape.parameter(weight);
     CHECK(tape.source(w) == &weight);

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 using namespace unitscale;
@@ -171,6 +172,7 @@ TEST_CASE_METHOD(Fixture,
 
 TEST_CASE_METHOD(Fixture, "a step without gradients keeps nothing for a backward pass and refuses one") {
     Parameter<double> weight("weight", Shape{1}, {});
+    set(weight, {3.0});
     tape.begin_step({.training = false, .gradients = false});
     const auto y = square(tape.parameter(weight));
     REQUIRE_FALSE(y.requires_gradient());
@@ -277,6 +279,38 @@ TEST_CASE("a tape refuses a recipe with inconsistent rules") {
     ScalingState state;
     CHECK_THROWS_WITH(Tape<double>(recipe, state),
                       "recipe: products.0.activation_scale: scale by row needs the source amax; it is delayed");
+}
+
+TEST_CASE("a tape of another type than the recipe's is an error; a tape keeps a copy of its recipe") {
+    ScalingState state;
+    CHECK_THROWS_WITH(Tape<float>(find_recipe("fp16"), state),
+                      "Tape: recipe fp16 computes in fp16, and T is fp32; train::with_element picks T, recipe_in<T> "
+                      "changes the recipe");
+    const Tape<double> reference(find_recipe("fp16"), state);  // the temporary is gone
+    CHECK(reference.recipe().name == "fp16");
+    Recipe recipe = find_recipe("fp32");
+    const Tape<float> tape(recipe, state);
+    recipe.clip_norm = 5.0;
+    CHECK(tape.recipe().clip_norm == find_recipe("fp32").clip_norm);
+}
+
+TEST_CASE_METHOD(Fixture, "a parameter that was never written, or is written before backward, is an error") {
+    Parameter<double> weight("weight", Shape{1}, {});
+    tape.begin_step();
+    CHECK_THROWS_WITH(tape.parameter(weight),
+                      "parameter weight: was never written; expected nn::initialise, loaded weights or write()");
+    CHECK_THROWS_WITH(tape.parameter(std::as_const(weight)), Catch::StartsWith("parameter weight: was never written"));
+    set(weight, {3.0});
+    const auto loss = square(tape.parameter(weight));
+    set(weight, {4.0});
+    CHECK_THROWS_WITH(
+        tape.backward(loss),
+        "backward: parameter weight was written after the forward pass; expected that pass's values");
+    CHECK_FALSE(weight.has_gradient());
+    tape.begin_step();
+    tape.backward(square(tape.parameter(weight)));
+    CHECK(weight.gradient().data()[0] == 8.0);
+    CHECK(weight.gradient_recipe().get() == &tape.recipe());
 }
 
 TEST_CASE_METHOD(Fixture, "retain keeps values and gradients of ops until the next step") {
@@ -509,14 +543,15 @@ TEST_CASE_METHOD(Propagating, "data factors and scales of ops: by the rule under
 
 TEST_CASE_METHOD(Propagating, "stochastic scales are drawn from the site's own stream") {
     recipe.propagate.rounding = ScaleRounding::stochastic;
-    tape.begin_step();
+    Tape<double> drawing(recipe, state);
+    drawing.begin_step();
     double sum = 0.0;
     const int sites = 2000;
     for (int i = 0; i < sites; ++i) {
-        const Site site = tape.next_site("f");
-        const double scale = tape.scaled_alpha(site, 0.2, 1.0).scale;
+        const Site site = drawing.next_site("f");
+        const double scale = drawing.scaled_alpha(site, 0.2, 1.0).scale;
         CHECK((scale == 4.0 || scale == 8.0));
-        CHECK(tape.scaled_alpha(site, 0.2, 1.0).scale == scale);
+        CHECK(drawing.scaled_alpha(site, 0.2, 1.0).scale == scale);
         sum += scale;
     }
     CHECK(sum / sites == Approx(5.0).epsilon(0.02));

@@ -36,7 +36,7 @@ TEST_CASE("item is data times scale of the only element") {
 }
 
 TEST_CASE("item of a loss is the number that its op computed, before rounding to the tape's type") {
-    const Recipe recipe;
+    const Recipe recipe = recipe_in<Half>({});
     ScalingState state;
     Tape<Half> tape(recipe, state);
     for (const double value : {1.0 + 0x1p-20, 0x1p17}) {

@@ -9,7 +9,7 @@
 #include <unitscale/optim/sgd.hpp>
 #include <unitscale/train/checkpoint.hpp>
 #include <unitscale/train/step.hpp>
-#include <unitscale/train/storage.hpp>
+#include <unitscale/train/element.hpp>
 #include <unitscale/unitscale.hpp>
 
 #include <cinttypes>
@@ -67,7 +67,7 @@ std::string read_file(const std::filesystem::path& path) {
 
 template <class Optimiser, class Options>
 void train(const std::string& name, const Recipe& recipe, const nn::DecoderConfig& config, Options options) {
-    train::with_storage(recipe, [&]<class T>(std::type_identity<T>) {
+    train::with_element(recipe, [&]<class T>(std::type_identity<T>) {
         nn::Decoder<T> decoder(config);
         ScalingState state(3);
         Tape<T> tape(recipe, state, 2);
@@ -248,7 +248,7 @@ std::vector<Case<T>> cases() {
 }
 
 void run_ops(const std::string& where, const Recipe& recipe) {
-    train::with_storage(recipe, [&]<class T>(std::type_identity<T>) {
+    train::with_element(recipe, [&]<class T>(std::type_identity<T>) {
         for (const Case<T>& one : cases<T>()) {
             Checksum checksum;
             std::vector<Tensor<T>> inputs;

@@ -14,7 +14,7 @@ int main() {
     std::vector<Parameter<float>*> parameters;
     network.collect(parameters);
     nn::initialise(parameters, recipe, 1);
-    optim::Adam<float> optimiser(parameters);
+    optim::Adam<float> optimiser(parameters, recipe);
     const Tensor<std::int32_t> labels = full<std::int32_t>({16}, 7);
     std::printf("loss");
     for (int step = 0; step < 3; ++step) {

@@ -232,6 +232,11 @@ TEST_CASE("Decoder: invalid configurations and inputs are errors") {
     REQUIRE_THROWS_WITH(make([](auto& c) { c.vocabulary = 0; }), "Decoder: vocabulary is 0; expected at least 1");
     REQUIRE_THROWS_WITH(make([](auto& c) { c.width = 0; }), "Decoder: width is 0; expected at least 1");
     REQUIRE_THROWS_WITH(make([](auto& c) { c.depth = 0; }), "Decoder: depth is 0; expected at least 1");
+#if defined(__linux__)
+    REQUIRE_THROWS_WITH(
+        make([](auto& c) { c.depth = 1'000'000'000'000; }),
+        Catch::StartsWith("Decoder: depth 1000000000000: takes ") && Catch::Contains(" GB; this machine has "));
+#endif
     REQUIRE_THROWS_WITH(make([](auto& c) { c.heads = 0; }), "Decoder: heads is 0; expected at least 1");
     REQUIRE_THROWS_WITH(make([](auto& c) { c.length = 0; }), "Decoder: length is 0; expected at least 1");
     REQUIRE_THROWS_WITH(make([](auto& c) { c.heads = 3; }), "Decoder: width 8 is not divisible by 3 heads");

@@ -97,3 +97,69 @@ TEST_CASE("initialise: under propagate values are equal, data is near unit scale
     CHECK(weight.value().scale() == 1.0);
     CHECK(test::elements(weight.value()) == wanted);
 }
+
+TEST_CASE("initialise: other standard deviations under standard, and no change under unit") {
+    const ParameterFacts facts{.role = ParameterRole::weight, .fan_in = 400, .fan_out = 100};
+    CHECK(nn::standard_initial_stddev(nn::InitialScale::gpt2, facts) == 0.02);
+    CHECK(nn::standard_initial_stddev(nn::InitialScale::lecun, facts) == 0.05);
+    CHECK(nn::standard_initial_stddev(nn::InitialScale::he, facts) == Approx(std::sqrt(0.005)));
+    CHECK(nn::standard_initial_stddev(nn::InitialScale::glorot, facts) == Approx(std::sqrt(0.004)));
+    CHECK(nn::standard_initial_stddev(nn::InitialScale::he, {.role = ParameterRole::embedding, .fan_in = 50}) == 1.0);
+    CHECK(nn::standard_initial_stddev(nn::InitialScale::he, {.role = ParameterRole::bias}) == 0.0);
+    Parameter<float> weight("net/weight", {100, 400}, facts);
+    Parameter<float> bias("net/bias", {9}, {.role = ParameterRole::bias});
+    const auto stddev = [&](const char* recipe, nn::InitialScale scale) {
+        nn::initialise<float>({&weight, &bias}, find_recipe(recipe), 4, {.standard = scale});
+        CHECK(test::elements(bias.value()) == std::vector<float>(9, 0.0f));
+        return analysis::moments(weight.value()).std;
+    };
+    CHECK(stddev("fp32", nn::InitialScale::lecun) == Approx(0.05).epsilon(0.02));
+    CHECK(stddev("fp32", nn::InitialScale::gpt2) == Approx(0.02).epsilon(0.02));
+    CHECK(stddev("unit-fp32", nn::InitialScale::lecun) == Approx(1.0).epsilon(0.02));
+    CHECK(stddev("scalify-fp16-2", nn::InitialScale::lecun) == Approx(0.05).epsilon(0.02));
+    CHECK(weight.value().scale() == 0.03125);
+}
+
+TEST_CASE("initialise: rules for single parameters; the last one that matches holds") {
+    Parameter<float> a("net/a/weight", {50, 80}, {}), b("net/b/weight", {50, 80}, {}), c("net/c/weight", {50, 80}, {});
+    Parameter<float> gain("net/gain", {400}, {.role = ParameterRole::norm});
+    nn::initialise<float>({&a, &b, &c, &gain}, find_recipe("unit-fp32"), 4,
+                          {.rules = {{.pattern = "net/*/weight", .stddev = 0.5},
+                                     {.pattern = "net/b/*", .stddev = 0.0},
+                                     {.pattern = "*gain", .stddev = 2.0}}});
+    CHECK(analysis::moments(a.value()).std == Approx(0.5).epsilon(0.05));
+    CHECK(analysis::moments(c.value()).std == Approx(0.5).epsilon(0.05));
+    CHECK(test::elements(b.value()) == std::vector<float>(4000, 0.0f));
+    CHECK(analysis::moments(gain.value()).std == Approx(2.0).epsilon(0.1));
+    const std::uint64_t version = a.version();
+    const auto with = [&](nn::InitialRule rule) {
+        nn::initialise<float>({&a, &gain}, find_recipe("fp32"), 4, {.rules = {std::move(rule)}});
+    };
+    CHECK_THROWS_WITH(with({.pattern = "q*"}), "initialise: pattern 'q*' matches none of the 2 parameters");
+    CHECK_THROWS_WITH(with({.pattern = "*", .stddev = -1.0}),
+                      "initialise: pattern '*': stddev is -1; expected a finite number, not negative");
+    CHECK_THROWS_WITH(with({.pattern = "*", .orthogonal = true}),
+                      "initialise: net/gain [400] is no matrix, and cannot be orthogonal");
+    CHECK(a.version() == version);
+}
+
+TEST_CASE("initialise: orthogonal rows, or columns of a tall matrix, with the rms that is asked for") {
+    for (const Shape& shape : {Shape{20, 30}, Shape{30, 20}, Shape{16, 16}, Shape{6, 4, 3}})
+        for (const double rms : {1.0, 0.25}) {
+            Parameter<double> weight("w", shape, {});
+            nn::initialise<double>({&weight}, find_recipe("unit-fp32"), 4,
+                                   {.rules = {{.pattern = "w", .stddev = rms, .orthogonal = true}}});
+            const std::size_t rows = shape[0], columns = weight.size() / rows;
+            const bool wide = rows <= columns;
+            const std::size_t count = wide ? rows : columns, length = wide ? columns : rows;
+            const auto at = [&](std::size_t i, std::size_t k) {
+                return weight.value().data()[wide ? i * columns + k : k * columns + i];
+            };
+            for (std::size_t i = 0; i < count; ++i)
+                for (std::size_t j = 0; j <= i; ++j) {
+                    double dot = 0.0;
+                    for (std::size_t k = 0; k < length; ++k) dot += at(i, k) * at(j, k);
+                    CHECK(dot == Approx(i == j ? rms * rms * static_cast<double>(length) : 0.0).margin(1e-12));
+                }
+        }
+}

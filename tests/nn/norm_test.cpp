@@ -49,6 +49,9 @@ TEST_CASE("Norm: rms and layer normalisation, with and without gains") {
 
 TEST_CASE("Norm: an input of another width is an error when there are gains") {
     nn::Norm<float> norm("norm", {.width = 6, .gains = true});
+    std::vector<Parameter<float>*> parameters;
+    norm.collect(parameters);
+    fill_constant(parameters.front()->write(), 1.0f);
     test::OpTape<float> run;
     REQUIRE_THROWS_WITH(norm(run.input({3, 5})), "rms_norm: gain [6] does not fit x [3,5]; expected [5]");
 }

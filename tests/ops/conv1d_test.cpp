@@ -62,7 +62,7 @@ TEST_CASE("conv1d: the value is the sum over taps, a causal one sees no later el
         return std::vector<double>(y.value().span().begin(), y.value().span().end());
     };
     CHECK(values(ops::conv1d(x, w)) == std::vector<double>{12, 23, 34});
-    CHECK(values(ops::conv1d(x, w, std::optional(b))) == std::vector<double>{112, 123, 134});
+    CHECK(values(ops::conv1d(x, w, b)) == std::vector<double>{112, 123, 134});
     CHECK(values(ops::conv1d(x, w, {.padding_left = 1, .padding_right = 1})) == std::vector<double>{1, 12, 23, 34, 40});
     CHECK(values(ops::conv1d(x, w, {.dilation = 2, .causal = true})) == std::vector<double>{1, 2, 13, 24});
     CHECK(values(ops::conv1d(x, w, {.stride = 2})) == std::vector<double>{12, 34});
@@ -142,9 +142,7 @@ TEST_CASE("conv1d: errors name the operands") {
 }
 
 TEST_CASE("conv1d: propagates scales") {
-    const auto with_bias = [](auto&, auto& v) {
-        return ops::conv1d(v[0], v[1], std::optional(v[2]), {.padding_left = 1});
-    };
+    const auto with_bias = [](auto&, auto& v) { return ops::conv1d(v[0], v[1], v[2], {.padding_left = 1}); };
     const auto grouped = [](auto&, auto& v) {
         return ops::conv1d(v[0], v[1], {.stride = 2, .dilation = 2, .groups = 2, .causal = true});
     };

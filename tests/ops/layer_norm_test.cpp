@@ -9,8 +9,8 @@ using namespace unitscale;
 
 namespace {
 const auto plain = [](auto&, auto& v) { return ops::layer_norm(v[0]); };
-const auto full_norm = [](auto&, auto& v) { return ops::layer_norm(v[0], std::optional(v[1]), std::optional(v[2])); };
-const auto shift_only = [](auto&, auto& v) { return ops::layer_norm(v[0], {}, std::optional(v[1])); };
+const auto full_norm = [](auto&, auto& v) { return ops::layer_norm(v[0], v[1], v[2]); };
+const auto shift_only = [](auto&, auto& v) { return ops::layer_norm(v[0], {}, v[1]); };
 
 /// Gains near 1 and shifts near 0, as trained ones are at first.
 template <class T>
@@ -62,14 +62,12 @@ TEST_CASE("layer_norm: no rows, and errors") {
 
 TEST_CASE("layer_norm: propagates scales") {
     test::check_propagate({{4, 6}}, [](auto&, auto& v) { return ops::layer_norm(v[0]); });
-    test::check_propagate({{2, 4, 6}, {6}}, [](auto&, auto& v) { return ops::layer_norm(v[0], std::optional(v[1])); });
+    test::check_propagate({{2, 4, 6}, {6}}, [](auto&, auto& v) { return ops::layer_norm(v[0], v[1]); });
     test::check_propagate({{4, 6}, {6}}, [](auto& tape, auto& v) {
         static_cast<void>(tape);
-        return ops::layer_norm(v[0], {}, std::optional(v[1]));
+        return ops::layer_norm(v[0], {}, v[1]);
     });
-    test::check_propagate({{4, 6}, {6}, {6}}, [](auto&, auto& v) {
-        return ops::layer_norm(v[0], std::optional(v[1]), std::optional(v[2]));
-    });
+    test::check_propagate({{4, 6}, {6}, {6}}, [](auto&, auto& v) { return ops::layer_norm(v[0], v[1], v[2]); });
 }
 
 TEST_CASE("layer_norm: its epsilon acts on data, or on values if the recipe says so") {

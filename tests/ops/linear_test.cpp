@@ -17,7 +17,7 @@ using namespace unitscale;
 
 namespace {
 const auto free_linear = [](auto&, auto& v) { return ops::linear(v[0], v[1], {.constraint = Constraint::none}); };
-const auto with_bias = [](auto&, auto& v) { return ops::linear(v[0], v[1], std::optional(v[2])); };
+const auto with_bias = [](auto&, auto& v) { return ops::linear(v[0], v[1], v[2]); };
 
 struct Outcome {
     std::vector<float> dx, dw;
@@ -82,7 +82,7 @@ TEST_CASE("linear: the value is x weight^T + bias") {
     const auto x = t.tape.input(Tensor<double>({1, 2}, {1, 2}));
     const auto w = t.tape.input(Tensor<double>({3, 2}, {1, 0, 0, 1, 3, 4}));
     const auto b = t.tape.input(Tensor<double>({3}, {10, 20, 30}));
-    const Tensor<double>& y = ops::linear(x, w, std::optional(b)).value();
+    const Tensor<double>& y = ops::linear(x, w, b).value();
     CHECK(y.shape() == Shape{1, 3});
     CHECK(y(0, 0) == 11.0);
     CHECK(y(0, 1) == 22.0);

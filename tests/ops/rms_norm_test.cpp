@@ -10,7 +10,7 @@ using namespace unitscale;
 
 namespace {
 const auto plain = [](auto&, auto& v) { return ops::rms_norm(v[0]); };
-const auto with_gain = [](auto&, auto& v) { return ops::rms_norm(v[0], std::optional(v[1])); };
+const auto with_gain = [](auto&, auto& v) { return ops::rms_norm(v[0], v[1]); };
 }  // namespace
 
 TEST_CASE("rms_norm: gradient, factors and value") {
@@ -23,7 +23,7 @@ TEST_CASE("rms_norm: unit scale") {
     test::check_unit_scale({{300, 200}}, plain, 1.0, {1.0}, 0.02);
     const auto check_gains = []<class T>(T one) {
         const std::vector<Tensor<T>> inputs = {normal<T>({300, 200}, {1, 1}), full<T>({200}, one)};
-        const auto run = analysis::run_op<T>(analysis::plain_recipe(Scaling::unit), inputs, with_gain);
+        const auto run = analysis::run_op<T>(recipe_in<T>(analysis::plain_recipe(Scaling::unit)), inputs, with_gain);
         CHECK(analysis::moments(run.gradients[1]).std == Approx(1.0).epsilon(0.12));
     };
     check_gains(1.0);
@@ -62,7 +62,7 @@ TEST_CASE("rms_norm: no rows, and errors") {
 
 TEST_CASE("rms_norm: propagates scales") {
     test::check_propagate({{2, 4, 6}}, [](auto&, auto& v) { return ops::rms_norm(v[0]); });
-    test::check_propagate({{4, 6}, {6}}, [](auto&, auto& v) { return ops::rms_norm(v[0], std::optional(v[1])); });
+    test::check_propagate({{4, 6}, {6}}, [](auto&, auto& v) { return ops::rms_norm(v[0], v[1]); });
     test::OpTape<double> t(Scaling::propagate);  // epsilon acts on data, so the norm does not depend on the scale
     const Tensor<double> x = normal<double>({3, 6}, {1, 1});
     Tensor<double> small = x;

@@ -139,6 +139,20 @@ TEST_CASE("state lives from a parameter's first training on; frozen parameters k
     CHECK_FALSE(b.has_gradient());
 }
 
+TEST_CASE("an update without any gradient is an error, and changes nothing") {
+    Parameter<double> a("a", Shape{2}, {});
+    fill_constant(a.write(), 1.0);
+    SignDescent<double> optimiser({&a});
+    CHECK_THROWS_WITH(optimiser.step(0.5),
+                      "SignDescent: none of the 1 parameters is trained and has a gradient; expected a backward pass "
+                      "before the update");
+    a.add_gradient(Tensor<double>(Shape{2}, {1.0, 1.0}));
+    a.set_requires_gradient(false);
+    CHECK_THROWS_WITH(optimiser.step(0.5), Catch::StartsWith("SignDescent: none of the 1 parameters"));
+    CHECK(a.value().data()[0] == 1.0);
+    CHECK(a.version() == 1);
+}
+
 TEST_CASE("an optimiser that is refused touches no parameter; errors name it") {
     Pair a("a", 1.0, 1.0), b("b", 1.0, 1.0);
     const std::vector<Parameter<double>*> both{&a, &b};

@@ -122,7 +122,7 @@ std::vector<Tensor<T>> run(const Recipe& recipe, const Setting& s, F&& f,
                            Observer<T>* observer = nullptr) {
     ScalingState state(1);
     state.set_plan(plan);
-    Tape<T> tape(recipe, state, threads);
+    Tape<T> tape(recipe_in<T>(recipe), state, threads);
     tape.set_observer(observer);
     tape.begin_step({.retain = true, .true_gradients = recipe.scaling == Scaling::unit});
     const std::array<Shape, 3> shapes = {Shape{s.batch, s.queries, s.heads * s.depth},

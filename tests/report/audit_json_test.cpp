@@ -18,6 +18,7 @@ TEST_CASE("the audit as JSON: verdict, parameters, and each op with its edges; n
     ScalingState state(1);
     Tape<float> tape(recipe, state);
     Parameter<float> weight("w", {2, 3}, {});
+    fill_zero(weight.write());
     tape.begin_step();
     static_cast<void>(ops::gelu(tape.input(zeros<float>({1}))));  // no gradient flows through this one
     const auto x = tape.parameter(weight);

@@ -127,6 +127,7 @@ TEST_CASE("an explicit constraint `none` inside a branch is found, by op and ten
         LanguageModel<float> model(find_recipe(name),
                                    {.vocabulary = 11, .width = 8, .depth = 1, .heads = 2, .length = 6});
         Parameter<float> extra("extra/weight", {16, 8}, {}), back("back/weight", {8, 16}, {});
+        nn::initialise<float>({&extra, &back}, model.recipe, 1);
         model.tape.begin_step();
         const Tensor<std::int32_t> ids = random_tokens({3, 6}, 11);
         const Variable<float> x = model.tape.input(normal<float>({18, 8}, {1, 1}), true);
@@ -178,6 +179,9 @@ TEST_CASE("at the shapes of BERT-large scale factors cost less than 0.2 % of the
                                       .placement = nn::NormPlacement::post};
     nn::TransformerBlock<float> block("block", config);
     const Recipe recipe = find_recipe("unit-fp32");
+    std::vector<Parameter<float>*> parameters;
+    block.collect(parameters);
+    nn::initialise(parameters, recipe, 1);
     ScalingState state(1);
     Tape<float> tape(recipe, state, 2);
     tape.begin_step();

@@ -10,8 +10,10 @@
 #include <unitscale/ops/dropout.hpp>
 #include <unitscale/ops/dynamic_rescale.hpp>
 #include <unitscale/ops/exp.hpp>
+#include <unitscale/ops/gate.hpp>
 #include <unitscale/ops/gated_silu.hpp>
 #include <unitscale/ops/gelu.hpp>
+#include <unitscale/ops/lerp.hpp>
 #include <unitscale/ops/log.hpp>
 #include <unitscale/ops/mul.hpp>
 #include <unitscale/ops/multiplier.hpp>
@@ -72,6 +74,8 @@ TEST_CASE("runs: ops of several inputs round once in 16 bits, and sum broadcast 
     });
     check_sixteen_bits("div", test::positive_inputs(repeated),
                        [](auto&, auto& v) { return ops::div(v[0], v[1], {.unit = ops::Factors<2>{.alpha = 0.5}}); });
+    check_sixteen_bits("gate", repeated, [](auto&, auto& v) { return ops::gate(v[0], v[1]); });
+    check_sixteen_bits("lerp", {{7, 30}, {7, 30}, {7, 30}}, [](auto&, auto& v) { return ops::lerp(v[0], v[1], v[2]); });
     check_sixteen_bits("gated_silu", {{7, 30}, {7, 30}}, [](auto&, auto& v) { return ops::gated_silu(v[0], v[1]); });
     check_sixteen_bits("weighted_add", {{7, 30}, {7, 30}, {7, 30}}, [](auto&, auto& v) {
         return ops::weighted_add({v[0], v[1], v[2]}, {1.0, -2.0, 0.3});
@@ -118,7 +122,7 @@ TEST_CASE("runs: an op with a scale rule of its own rounds once in 16 bits") {
 TEMPLATE_TEST_CASE("runs: in 16 bits rescaling moves powers of two between data and scale without a change of value",
                    "", Half, BFloat16) {
     using T = TestType;
-    Recipe recipe = analysis::plain_recipe(Scaling::propagate);
+    const Recipe recipe = recipe_in<T>(analysis::plain_recipe(Scaling::propagate));
     ScalingState state(1);
     Tape<T> tape(recipe, state);
     tape.begin_step({.retain = true});

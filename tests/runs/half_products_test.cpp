@@ -5,15 +5,19 @@
 #include <unitscale/ops/cached_attention.hpp>
 #include <unitscale/ops/concatenate.hpp>
 #include <unitscale/ops/conv1d.hpp>
+#include <unitscale/ops/conv2d.hpp>
 #include <unitscale/ops/linear.hpp>
 #include <unitscale/ops/matmul.hpp>
 #include <unitscale/ops/pad.hpp>
+#include <unitscale/ops/pool.hpp>
 #include <unitscale/ops/readout.hpp>
 #include <unitscale/ops/reshape.hpp>
 #include <unitscale/ops/residual.hpp>
 #include <unitscale/ops/rotary.hpp>
 #include <unitscale/ops/slice.hpp>
+#include <unitscale/ops/split.hpp>
 #include <unitscale/ops/transpose.hpp>
+#include <unitscale/ops/unfold.hpp>
 #include <unitscale/record/conv1d_shape.hpp>
 #include <unitscale/record/operand_rounding.hpp>
 #include <unitscale/record/packed_weight.hpp>
@@ -35,6 +39,17 @@ TEST_CASE("runs: products sum in Accum and round once in 16 bits") {
     check_sixteen_bits("conv1d", {{2, 64, 30}, {6, 32, 5}, {6}}, [](auto&, auto& v) {
         return ops::conv1d(v[0], v[1], std::optional(v[2]), {.groups = 2, .causal = true});
     });
+    // The gradient of an image is a sum of rows that `linear` has rounded, one for each window that holds a pixel.
+    check_sixteen_bits("conv2d", {{2, 32, 6, 5}, {6, 32, 1, 1}, {6}},
+                       [](auto&, auto& v) { return ops::conv2d(v[0], v[1], v[2]); });
+}
+
+TEST_CASE("runs: windows of images in 16 bits") {
+    const std::vector<Shape> images = {{2, 3, 20, 20}};
+    const ops::PoolOptions large{.kernel = {18, 18}, .stride = {{1, 1}}};
+    check_sixteen_bits("unfold", images, [](auto&, auto& v) { return ops::unfold(v[0], {15, 15}); });
+    check_sixteen_bits("average_pool", images, [=](auto&, auto& v) { return ops::average_pool(v[0], large); });
+    check_sixteen_bits("max_pool", images, [=](auto&, auto& v) { return ops::max_pool(v[0], large); });
 }
 
 TEST_CASE("runs: attention and rotary in 16 bits") {
@@ -63,6 +78,10 @@ TEST_CASE("runs: ops that move values are exact in 16 bits; a residual layer rou
             return ops::reshape(v[0], {3, 2});
         },
         0, 0);
+    check_sixteen_bits("split", {{6, 5}}, [](auto&, auto& v) {
+        const auto parts = ops::split(v[0], 3, 0);
+        return ops::concatenate({parts[2], parts[0], parts[1]}, 0);
+    });
     check_sixteen_bits(
         "slice", {{2, 3}},
         [](auto&, auto& v) {
@@ -87,7 +106,7 @@ TEST_CASE("runs: ops that move values are exact in 16 bits; a residual layer rou
 TEMPLATE_TEST_CASE("runs: in 16 bits too, codes in place of an input and packed weights change no bit", "", Half,
                    BFloat16) {
     using T = TestType;
-    Recipe recipe = analysis::plain_recipe(Scaling::unit);
+    Recipe recipe = recipe_in<T>(analysis::plain_recipe(Scaling::unit));
     const Quantiser e4{.format = e4m3}, e5{.format = e5m2};
     recipe.products.push_back({.formats = {.activation = e4, .weight = e4, .gradient = e5}});
     ScalingState state(1);
@@ -117,7 +136,7 @@ TEMPLATE_TEST_CASE("runs: in 16 bits too, codes in place of an input and packed 
 
 TEMPLATE_TEST_CASE("runs: in 16 bits too, attention with a cache has the bits of attention", "", Half, BFloat16) {
     using T = TestType;
-    const Recipe recipe = analysis::plain_recipe(Scaling::unit);
+    const Recipe recipe = recipe_in<T>(analysis::plain_recipe(Scaling::unit));
     ScalingState state(1);
     Tape<T> tape(recipe, state);
     tape.begin_step({.training = false, .gradients = false});

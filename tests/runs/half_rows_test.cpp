@@ -87,7 +87,7 @@ TEMPLATE_TEST_CASE("runs: the value and the seed of a loss are not rounded to 16
     ScalingState state(1);
     const Tensor<std::int32_t> labels({2}, {2, 0});
     for (const Scaling scaling : {Scaling::none, Scaling::propagate}) {
-        const Recipe recipe = analysis::plain_recipe(scaling);
+        const Recipe recipe = recipe_in<T>(analysis::plain_recipe(scaling));
         Tape<T> tape(recipe, state);
         for (const double seed : {0x1p17, 1000.3}) {
             INFO(name(scaling) << ", seed " << seed);

@@ -6,7 +6,7 @@
 #include <unitscale/train/evaluate.hpp>
 #include <unitscale/train/generate.hpp>
 #include <unitscale/train/step.hpp>
-#include <unitscale/train/storage.hpp>
+#include <unitscale/train/element.hpp>
 
 #include "support/catch.hpp"
 #include "support/language_model.hpp"
@@ -80,7 +80,7 @@ TEST_CASE("runs: under every recipe a small model learns a sentence by heart") {
     }
     for (const Recipe& recipe : recipes) {
         INFO(recipe.name << " with " << recipe.products.size() << " rules of products");
-        const Learnt learnt = train::with_storage(
+        const Learnt learnt = train::with_element(
             recipe, [&]<class T>(std::type_identity<T>) { return learn<T>(recipe, vocabulary, parts); });
         INFO(learnt.before << " bits before, " << learnt.after << " after, single characters have " << entropy);
         CHECK(learnt.before > entropy);

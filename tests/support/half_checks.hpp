@@ -57,7 +57,7 @@ void check_sixteen_bits(const char* name, const std::vector<Tensor<double>>& inp
         for (const Scaling scaling : {Scaling::none, Scaling::unit}) {
             INFO(name << " in " << type << ", scaling " << unitscale::name(scaling));
             const Recipe recipe = analysis::plain_recipe(scaling);
-            const auto run = analysis::run_op<T>(recipe, narrow, f);
+            const auto run = analysis::run_op<T>(recipe_in<T>(recipe), narrow, f);
             const Tensor<T> dy = normal<T>(run.value.shape(), {1, hash_name("output gradient")});
             const auto expected = analysis::run_op<float>(recipe, wide, f, cast<float>(dy));
             CHECK(rounding_error(run.value, expected.value, value_roundings) <= 1.0);

@@ -21,7 +21,7 @@ namespace unitscale::test {
 template <class T>
 struct LanguageModel {
     LanguageModel(const Recipe& how, const nn::DecoderConfig& config, std::uint64_t seed = 1, int threads = 1)
-        : recipe(how), decoder(config), state(seed), tape(recipe, state, threads) {
+        : recipe(recipe_in<T>(how)), decoder(config), state(seed), tape(recipe, state, threads) {
         nn::initialise(decoder.parameters(), recipe, seed);
     }
 

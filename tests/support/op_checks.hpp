@@ -119,7 +119,7 @@ void check_stated_factors(const std::string& name, Op op) {
 template <class T>
 struct OpTape {
     explicit OpTape(Scaling scaling = Scaling::unit, const StepOptions& options = {.retain = true})
-        : recipe(analysis::plain_recipe(scaling)), state(1), tape(recipe, state) {
+        : recipe(recipe_in<T>(analysis::plain_recipe(scaling))), state(1), tape(recipe, state) {
         tape.begin_step(options);
     }
     [[nodiscard]] Variable<T> input(const Shape& shape, std::uint64_t stream = 1) {

@@ -89,7 +89,7 @@ template <class T>
 [[nodiscard]] std::array<Variable<T>, 2> split(Variable<T> x) {
     Tape<T>& tape = x.tape("split");
     const Site site = tape.next_site("split");
-    return tape.template record_repeats<2>({"split", site, 1.0, {1.0}}, {x}, [](BackwardContext<T>& g) {
+    return tape.template record_repeats<2>({"split", site, 1.0, {1.0}}, {&x, 1}, [](BackwardContext<T>& g) {
         Tensor<T> dx = g.take_output_gradient(0);
         for (std::size_t i = 0; i < dx.size(); ++i) dx.data()[i] += g.output_gradient(1).data()[i];
         g.add(0, std::move(dx));
@@ -108,15 +108,16 @@ template <class T>
         outputs[0].data()[i] = value.data()[i];
         outputs[1].data()[i] = value.data()[half + i];
     }
-    return tape.template record_outputs<2>({"halves", site, 1.0, {1.0}}, {x}, std::move(outputs),
-                                           [half](BackwardContext<T>& g) {
-                                               Tensor<T> dx = g.make(g.input(0).shape());
-                                               for (std::size_t i = 0; i < half; ++i) {
-                                                   dx.data()[i] = g.output_gradient(0).data()[i];
-                                                   dx.data()[half + i] = g.output_gradient(1).data()[i];
-                                               }
-                                               g.add(0, std::move(dx));
-                                           });
+    const auto results =
+        tape.record_outputs({"halves", site, 1.0, {1.0}}, {&x, 1}, outputs, [half](BackwardContext<T>& g) {
+            Tensor<T> dx = g.make(g.input(0).shape());
+            for (std::size_t i = 0; i < half; ++i) {
+                dx.data()[i] = g.output_gradient(0).data()[i];
+                dx.data()[half + i] = g.output_gradient(1).data()[i];
+            }
+            g.add(0, std::move(dx));
+        });
+    return {results[0], results[1]};
 }
 
 /// An op that throws in its forward or in its backward function.

@@ -3,8 +3,10 @@
 
 #include "support/catch.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 using namespace unitscale;
@@ -48,6 +50,16 @@ TEST_CASE("tensors may be empty, of rank 0, or have extents of 1 and 0", "[tenso
     const Tensor<std::int32_t> flat(Shape{2, 0, 3});
     CHECK(flat.size() == 0);
     CHECK(flat.dim(-1) == 3);
+}
+
+TEST_CASE("an element needs one index per dimension, each within the shape", "[tensor]") {
+    Tensor<float> x({2, 3}, {1, 2, 3, 4, 5, 6});
+    CHECK_THROWS_WITH(x(1), "Tensor: 1 indices for the shape [2,3]; expected 2");
+    CHECK_THROWS_WITH(x(0, 0, 0), "Tensor: 3 indices for the shape [2,3]; expected 2");
+    CHECK_THROWS_WITH(x(2, 0), "Tensor: index 2 of dimension 0 is outside the shape [2,3]");
+    CHECK_THROWS_WITH(std::as_const(x)(0, -1), "Tensor: index -1 of dimension 1 is outside the shape [2,3]");
+    CHECK_THROWS_WITH(x(std::size_t{1}, 3u), "Tensor: index 3 of dimension 1 is outside the shape [2,3]");
+    CHECK_THROWS_WITH(Tensor<float>()(0), "Tensor: index 0 of dimension 0 is outside the shape [0]");
 }
 
 TEST_CASE("xtensor's functions work on a tensor's array", "[tensor]") {

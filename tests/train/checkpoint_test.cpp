@@ -216,6 +216,27 @@ TEST_CASE("checkpoint: the facts of parameters are kept, and a run continues onl
     CHECK_NOTHROW(train::load_weights<float>(path, {deeper.get()}));
 }
 
+TEST_CASE("checkpoint: what was read and not committed is an error, and changes nothing") {
+    const test::TemporaryFolder folder;
+    const auto path = folder.path() / "weights.safetensors";
+    Parameter<float> weight("w", Shape{2}, {});
+    weight.write() = Tensor<float>({2}, {1.0f, 2.0f});
+    train::save_weights<float>(path, {&weight});
+    weight.write() = Tensor<float>({2}, {3.0f, 4.0f});
+    const auto forgetful = [&] { train::CheckpointReader(path).weights<float>({&weight}); };
+    CHECK_THROWS_WITH(forgetful(),
+                      "checkpoint: " + path.string() + ": was read but not put in place; expected commit()");
+    CHECK(weight.value()(1) == 4.0f);
+    const auto interrupted = [&] {
+        train::CheckpointReader reader(path);
+        reader.weights<float>({&weight});
+        fail("interrupted");
+    };
+    CHECK_THROWS_WITH(interrupted(), "interrupted");
+    CHECK(weight.value()(1) == 4.0f);
+    CHECK_NOTHROW(train::CheckpointReader(path));
+}
+
 TEST_CASE("checkpoint: a file that does not fit is an error of one line, and nothing is changed") {
     const test::TemporaryFolder folder;
     const auto path = folder.path() / "run.safetensors";

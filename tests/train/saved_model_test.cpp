@@ -7,7 +7,7 @@
 #include <unitscale/train/generate.hpp>
 #include <unitscale/train/saved_model.hpp>
 #include <unitscale/train/step.hpp>
-#include <unitscale/train/storage.hpp>
+#include <unitscale/train/element.hpp>
 
 #include "support/catch.hpp"
 #include "support/language_model.hpp"
@@ -46,7 +46,7 @@ Before train_and_save(const Recipe& recipe, const std::filesystem::path& path) {
     const auto parts = train::split(tokens, length);
     const nn::DecoderConfig config{
         .vocabulary = vocabulary.size(), .width = 16, .depth = 1, .heads = 2, .length = length};
-    return train::with_storage(recipe, [&]<class T>(std::type_identity<T>) {
+    return train::with_element(recipe, [&]<class T>(std::type_identity<T>) {
         test::LanguageModel<T> model(recipe, config);
         optim::Adam<T> optimiser(model.decoder.parameters(),
                                  {.parametrisation = recipe.parametrisation_rule(), .storage = recipe.storage});

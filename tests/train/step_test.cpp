@@ -201,7 +201,7 @@ TEST_CASE("train_step: of a 16-bit tape the loss is not rounded, and the loss sc
     }
     const auto gradients = [&](double scale) {
         optim::LossScaler scaler({.kind = LossScaleKind::constant, .initial = scale});
-        optim::Sgd<Half> optimiser(model.decoder.parameters());
+        optim::Sgd<Half> optimiser(model.decoder.parameters(), model.recipe);
         const auto result = train::train_step<Half>(model.decoder, model.tape, optimiser, batches, 0.0, &scaler);
         CHECK(result.updated);
         CHECK(result.loss == Approx(want / 48.0).epsilon(1e-6));

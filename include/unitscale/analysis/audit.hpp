@@ -16,6 +16,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace unitscale::analysis {
@@ -52,6 +53,7 @@ struct Audit {
     /// One line for each tensor with consumers that disagree on phi, and for each op with outputs that disagree on phi.
     /// The gradients from there on are mixtures in the wrong proportions.
     std::vector<std::string> faults{};
+    std::vector<std::string> warnings{};   ///< more lines for the text, such as those of `check_scales`
     double scaling_multiplications = 0.0;  ///< by factors other than 1, in a forward and backward pass
     double product_operations = 0.0;       ///< multiplications and additions of the matrix products in these passes
 
@@ -161,9 +163,52 @@ template <class T>
     return audit(tape, std::span<const Variable<T>>(&loss, 1));
 }
 
-/// The audit as text tables: the ops in order of recording, the constants of the parameters, the verdict.
+/// A path with its numbers left out, which the blocks of a model share: `decoder/block*/ffn/up/linear`.
+[[nodiscard]] inline std::string without_numbers(std::string_view path) {
+    std::string text;
+    for (const char c : path) {
+        const bool digit = c >= '0' && c <= '9';
+        if (!digit) text += c;
+        else if (text.empty() || text.back() != '*') text += '*';
+    }
+    return text;
+}
+
+/// Rows of a table, of which rows that differ in the numbers of their first cell only become one, with its count:
+/// `decoder/block*/norm (x 4)`. A row that is alone keeps its numbers.
+[[nodiscard]] inline std::vector<std::vector<std::string>> folded(const std::vector<std::vector<std::string>>& rows) {
+    struct Fold {
+        std::vector<std::string> key, first;
+        std::size_t count;
+    };
+    std::vector<Fold> folds;
+    for (const std::vector<std::string>& row : rows) {
+        std::vector<std::string> key = row;
+        key.front() = without_numbers(row.front());
+        const auto found = std::find_if(folds.begin(), folds.end(), [&](const Fold& fold) { return fold.key == key; });
+        if (found == folds.end()) folds.push_back({std::move(key), row, 1});
+        else ++found->count;
+    }
+    std::vector<std::vector<std::string>> result;
+    for (Fold& fold : folds) {
+        result.push_back(fold.count == 1 ? fold.first : fold.key);
+        if (fold.count > 1) result.back().front() += concatenate(" (x ", fold.count, ")");
+    }
+    return result;
+}
+
+/// The audit as text: the verdict with its faults and warnings, then tables of the ops in order of recording and of the
+/// constants of the parameters. Rows that the blocks of a model repeat are one row (`folded`).
 /// After a beta, `|` marks a cut-edge and `=` a joined edge. `-` stands for an input without gradient.
 [[nodiscard]] inline std::string to_text(const Audit& audit) {
+    std::string text =
+        audit.valid() ? "gradients: valid, each a constant times the true one\n" : "gradients: NOT valid\n";
+    for (const std::string& fault : audit.faults) (text += "fault: ") += fault + '\n';
+    for (const std::string& warning : audit.warnings) (text += "warning: ") += warning + '\n';
+    char extra[96];
+    std::snprintf(extra, sizeof extra, "scale factors cost %.3f %% of the matrix products' operations\n\n",
+                  100.0 * audit.extra_work());
+    text += extra;
     std::vector<std::vector<std::string>> rows = {{"op", "inputs", "output", "alpha", "betas", "phi"}};
     for (const AuditedOp& op : audit.ops) {
         std::string inputs, betas, outputs;
@@ -177,19 +222,12 @@ template <class T>
         rows.push_back(
             {op.path, inputs, outputs, factor_text(op.alpha), betas, std::isnan(op.phi) ? "-" : factor_text(op.phi)});
     }
-    std::string text = io::text_table(rows);
+    text += io::text_table(folded(rows));
     text += '\n';
     rows = {{"parameter", "shape", "s"}};
     for (const AuditedLeaf& leaf : audit.leaves)
         rows.push_back({leaf.name, to_string(leaf.shape), factor_text(leaf.s)});
-    text += io::text_table(rows);
-    char extra[96];
-    std::snprintf(extra, sizeof extra, "\nscale factors cost %.3f %% of the matrix products' operations\n",
-                  100.0 * audit.extra_work());
-    text += extra;
-    for (const std::string& fault : audit.faults) (text += "fault: ") += fault + '\n';
-    text += audit.valid() ? "gradients: valid, each a constant times the true one\n" : "gradients: NOT valid\n";
-    return text;
+    return text + io::text_table(folded(rows));
 }
 
 }  // namespace unitscale::analysis

@@ -50,7 +50,7 @@ template <class T, class F>
     std::vector<Tensor<T>> inputs;
     for (const Shape& shape : shapes)
         inputs.push_back(normal<T>(shape, {seed, mix(hash_name("input"), inputs.size())}));
-    const OpRun<T> run = run_op<T>(plain_recipe(Scaling::unit), inputs, f, {}, seed);
+    const OpRun<T> run = run_op<T>(recipe_in<T>(plain_recipe(Scaling::unit)), inputs, f, {}, seed);
     ScaleReport report{.value = moments(run.value)};
     for (const Tensor<T>& gradient : run.gradients) report.gradients.push_back(moments(gradient));
     return report;

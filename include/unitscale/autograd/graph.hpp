@@ -92,6 +92,7 @@ struct Slot {
     std::uint32_t rounded_readers = 0;     ///< backward functions for which the codes suffice
     Parameter<T>* parameter = nullptr;     ///< the trained parameter, which holds the slot's gradient
     const Parameter<T>* source = nullptr;  ///< the parameter that holds the value, frozen or not
+    std::uint64_t version = 0;             ///< of the source, when the step first used it
     std::uint32_t uses = 0;                ///< edges from this tensor to ops
     std::uint32_t producer = no_producer;  ///< the node that has this tensor as an output
     bool requires_gradient = false;

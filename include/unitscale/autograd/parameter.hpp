@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <unitscale/base/machine_memory.hpp>
 #include <unitscale/base/random.hpp>
 #include <unitscale/scaling/parameter_facts.hpp>
 #include <unitscale/tensor/fill.hpp>
@@ -17,14 +18,20 @@
 
 namespace unitscale {
 
+struct Recipe;
+
+/// What a recipe may ask for between the backward pass and the update, in this order.
+enum class GradientStep : std::uint8_t { round, unscale, clip };
+
 /// A trained tensor: value, gradient, name and facts. It can be neither moved nor copied, so that tapes and optimisers
 /// can keep its address. The gradient accumulates over the backward passes since `clear_gradient`.
 /// T: the type that the model computes with. Test: tests/autograd/parameter_test.cpp
 template <class T>
 class Parameter {
 public:
+    /// Error: more elements than the machine's memory holds.
     [[gnu::noinline]] Parameter(std::string name, const Shape& shape, ParameterFacts facts)
-        : name_(std::move(name)), facts_(facts), value_(shape) {
+        : name_(std::move(name)), facts_(facts), value_(checked(shape)) {
         fill_zero(value_);
     }
     Parameter(const Parameter&) = delete;
@@ -80,7 +87,23 @@ public:
         static_cast<void>(std::as_const(*this).gradient());
         return gradient_;
     }
-    void clear_gradient() noexcept { has_gradient_ = false; }
+    void clear_gradient() noexcept {
+        has_gradient_ = false;
+        recipe_.reset();
+    }
+
+    /// The recipe under which the gradient was computed. Null: no tape computed it.
+    [[nodiscard]] const std::shared_ptr<const Recipe>& gradient_recipe() const noexcept { return recipe_; }
+    /// Called by the backward pass: none of the recipe's steps has been made for this gradient.
+    void set_gradient_recipe(const std::shared_ptr<const Recipe>& recipe) noexcept {
+        recipe_ = recipe;
+        steps_ = 0;
+    }
+    /// Called by a function that makes such a step. The optimiser checks that all steps of the recipe were made.
+    void mark(GradientStep step) noexcept { steps_ |= 1u << static_cast<unsigned>(step); }
+    [[nodiscard]] bool has_made(GradientStep step) const noexcept {
+        return (steps_ >> static_cast<unsigned>(step) & 1u) != 0;
+    }
 
     /// Adds a contribution. The first contribution since `clear_gradient` is moved in.
     void add_gradient(Tensor<T>&& contribution) {
@@ -98,6 +121,13 @@ public:
     }
 
 private:
+    [[nodiscard]] const Shape& checked(const Shape& shape) const {
+        double bytes = sizeof(T);
+        for (const std::size_t extent : shape) bytes *= static_cast<double>(extent);
+        check_memory("parameter ", name_, bytes);
+        return shape;
+    }
+
     std::string name_;
     ParameterFacts facts_;
     Tensor<T> value_;
@@ -105,6 +135,8 @@ private:
     mutable std::mutex cache_mutex_{};
     mutable std::vector<std::pair<const void*, std::shared_ptr<const void>>> cache_{};
     std::uint64_t version_ = 0;
+    std::shared_ptr<const Recipe> recipe_{};
+    unsigned steps_ = 0;  ///< a bit per GradientStep
     bool has_gradient_ = false;
     bool requires_gradient_ = true;
 };

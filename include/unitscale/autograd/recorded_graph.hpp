@@ -73,6 +73,7 @@ public:
             if (slots_[index].source == &source && slots_[index].parameter == trained) return {index, false};
         Slot<T>& slot = add_slot("parameter", trained != nullptr);
         slot.source = &source;
+        slot.version = source.version();
         slot.parameter = trained;
         slot.value = &source.value();
         slot.shape = source.shape();
@@ -80,6 +81,13 @@ public:
         slot.leaf = true;
         parameter_slots_.push_back(last_slot());
         return {last_slot(), true};
+    }
+
+    /// Error: a parameter was written since the step first used it. Its gradient would mix both values.
+    void check_versions() const {
+        for (const std::uint32_t index : parameter_slots_)
+            check(slots_[index].source->version() == slots_[index].version, "backward: parameter ",
+                  slots_[index].source->name(), " was written after the forward pass; expected that pass's values");
     }
 
     /// Adds an op that has no inputs and outputs yet.

@@ -13,6 +13,7 @@
 #include <unitscale/autograd/variable.hpp>
 #include <unitscale/base/memory.hpp>
 #include <unitscale/base/parallel.hpp>
+#include <unitscale/scaling/element.hpp>
 #include <unitscale/scaling/recipe.hpp>
 #include <unitscale/scaling/state.hpp>
 #include <unitscale/tensor/tensor.hpp>
@@ -43,14 +44,15 @@ struct StepOptions {
 };
 
 /// Reverse-mode differentiation of one step at a time. Ops record themselves as they run; `backward` visits them in
-/// reverse order. The tape borrows recipe and state, which must outlive it. Buffers come from its pool and go back
-/// there: a step allocates nothing if an earlier one was like it. One thread at a time uses a tape. Several tapes may
-/// share parameters that none of them trains. After a throw the tape is usable: call `begin_step`.
+/// reverse order. The tape copies the recipe. It borrows the state, which must outlive it. Buffers come from its pool
+/// and go back there: a step allocates nothing if an earlier one was like it. One thread at a time uses a tape. Several
+/// tapes may share parameters that none of them trains. After a throw the tape is usable: call `begin_step`.
 /// T: float, double, Half or BFloat16. Test: tests/autograd/tape_test.cpp
 template <class T>
 class Tape {
 public:
-    /// Errors: fewer than one thread; a recipe with inconsistent rules (`check_recipe`).
+    /// Errors: fewer than one thread; a recipe with inconsistent rules (`check_recipe`); a recipe of another element
+    /// type (`check_element`).
     Tape(const Recipe& recipe, ScalingState& state, int threads = 1)
         : recipe_(checked_recipe(recipe, threads)),
           state_(&state),
@@ -72,6 +74,9 @@ public:
     [[nodiscard]] Execution execution() const noexcept { return {threads_, pool_.get()}; }
     [[nodiscard]] const std::shared_ptr<MemoryPool>& pool() const noexcept { return pool_; }
     [[nodiscard]] const StepOptions& step_options() const noexcept { return options_; }
+
+    /// Whether a segment runs again in the backward pass (`recompute`). Modules that count calls leave these out.
+    [[nodiscard]] bool recomputes() const noexcept { return replay_.active(); }
 
     /// Rows of the whole step for `rows` rows of this micro-batch. Factors of weight gradients depend on this number.
     [[nodiscard]] std::size_t step_rows(std::size_t rows) const noexcept { return rows * options_.micro_batches; }
@@ -177,6 +182,7 @@ public:
 
     /// Puts a parameter on the tape: its current value, by reference. A parameter is one vertex, however often it is
     /// used. A const parameter is a vertex of its own, without gradient.
+    /// Error: a parameter that was never written.
     [[nodiscard]] Variable<T> parameter(Parameter<T>& parameter) {
         return parameter_slot(parameter, parameter.requires_gradient() ? &parameter : nullptr);
     }
@@ -275,27 +281,23 @@ public:
         return results;
     }
 
-    template <std::size_t N, class Backward>
-    std::array<Variable<T>, N> record_repeats(const OpInfo& op, std::initializer_list<Variable<T>> inputs,
-                                              Backward&& backward) {
-        return record_repeats<N>(op, std::span(inputs.begin(), inputs.size()), std::forward<Backward>(backward));
-    }
-
-    /// Records an op with several outputs.
-    template <std::size_t N, class Backward>
-    std::array<Variable<T>, N> record_outputs(const OpInfo& op, std::initializer_list<Variable<T>> inputs,
-                                              std::array<Tensor<T>, N>&& outputs, Backward&& backward) {
-        Node<T>& node = new_node(op, std::span<const Variable<T>>(inputs.begin(), inputs.size()));
-        std::array<Variable<T>, N> results;
-        for (std::size_t i = 0; i < N; ++i) results[i] = add_output(node, std::move(outputs[i]));
+    /// Records an op with several outputs, at least one. `outputs` are moved from.
+    template <class Backward>
+    std::vector<Variable<T>> record_outputs(const OpInfo& op, std::span<const Variable<T>> inputs,
+                                            std::span<Tensor<T>> outputs, Backward&& backward) {
+        Node<T>& node = new_node(op, inputs);
+        std::vector<Variable<T>> results;
+        results.reserve(outputs.size());
+        for (Tensor<T>& output : outputs) results.push_back(add_output(node, std::move(output)));
         keep_backward(node, std::forward<Backward>(backward));
         return results;
     }
 
     /// Gradients of seeds[0] losses[0] + seeds[1] losses[1] + ... with respect to every parameter and input that
     /// requires one. Parameters add to the gradient they have. Loss scaling is a seed.
-    /// Errors: a loss of several elements; losses that depend on nothing trained; a second call in one step; in the
-    /// first call, a rule of the recipe that matches no product (`ScalingState::check_patterns`).
+    /// Errors: a loss of several elements; losses that depend on nothing trained; a second call in one step; a
+    /// parameter that was written since the step used it; in the first call, a rule of the recipe that matches no
+    /// product (`ScalingState::check_patterns`).
     void backward(Variable<T> loss, Accum<T> seed = 1) {
         backward(std::span<const Variable<T>>(&loss, 1), std::span<const Accum<T>>(&seed, 1));
     }
@@ -315,6 +317,7 @@ public:
         }
         check(reaches, "backward: no loss depends on a parameter or input that requires a gradient");
         if (!std::exchange(patterns_checked_, true)) state_->check_patterns(*recipe_);
+        graph_.check_versions();
         backward_done_ = true;
         release_unnamed();
         if (unit_scaled()) join_factors(losses);
@@ -332,11 +335,14 @@ public:
             }
             run_backward(graph_.nodes()[i]);
         }
-        if (observer_ != nullptr)
-            for (const std::uint32_t index : graph_.parameter_slots())
-                if (const Parameter<T>* trained = graph_.slots()[index].parameter;
-                    trained != nullptr && trained->has_gradient())
-                    observer_->observe({trained->name(), "parameter", 0, Pass::gradient, trained->gradient(), {}});
+        for (const std::uint32_t index : graph_.parameter_slots()) {
+            Parameter<T>* const trained = graph_.slots()[index].parameter;
+            if (trained == nullptr || !trained->has_gradient()) continue;
+            trained->set_gradient_recipe(recipe_);
+            if (observer_ != nullptr)
+                observer_->observe(
+                    {trained->name(), "parameter", 0, Pass::gradient, std::as_const(*trained).gradient(), {}});
+        }
     }
 
     /// The slots of the losses for which the cut-edges were found.
@@ -383,10 +389,11 @@ public:
 
 private:
     /// Refuses bad arguments before the tape owns anything.
-    [[nodiscard]] static const Recipe* checked_recipe(const Recipe& recipe, int threads) {
+    [[nodiscard]] static std::shared_ptr<const Recipe> checked_recipe(const Recipe& recipe, int threads) {
         check(threads >= 1, "Tape: threads is ", threads, "; expected at least 1");
         check_recipe(recipe);
-        return &recipe;
+        check_element<T>("Tape", recipe);
+        return std::make_shared<const Recipe>(recipe);
     }
 
     [[nodiscard]] const Slot<T>& checked(const char* op, const Variable<T>& x) const {
@@ -426,6 +433,8 @@ private:
 
     Variable<T> parameter_slot(const Parameter<T>& source, Parameter<T>* trained) {
         check_begun("parameter");
+        check(source.version() > 0, "parameter ", source.name(),
+              ": was never written; expected nn::initialise, loaded weights or write()");
         check(propagates() || source.value().scale() == 1.0, "parameter ", source.name(), ": has the scale ",
               source.value().scale(), "; only scaling 'propagate' carries scales");
         const auto found = graph_.parameter(source, options_.gradients ? trained : nullptr);
@@ -500,7 +509,7 @@ private:
         discards_ = false;
     }
 
-    const Recipe* recipe_;
+    std::shared_ptr<const Recipe> recipe_;
     ScalingState* state_;
     int threads_;
     std::shared_ptr<MemoryPool> pool_;

@@ -6,6 +6,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <type_traits>
 #include <utility>
 
 namespace unitscale {
@@ -73,5 +75,9 @@ private:
     std::uint32_t slot_ = 0;
     std::uint64_t generation_ = 0;
 };
+
+/// An argument that may be left out. T is not deduced from it, so that a Variable can be given as it is.
+template <class T>
+using OptionalVariable = std::type_identity_t<std::optional<Variable<T>>>;
 
 }  // namespace unitscale

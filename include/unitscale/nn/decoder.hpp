@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <unitscale/base/machine_memory.hpp>
 #include <unitscale/nn/embedding.hpp>
 #include <unitscale/nn/initialise.hpp>
 #include <unitscale/nn/key_value_cache.hpp>
@@ -46,7 +47,8 @@ struct DecoderConfig {
 
 /// A transformer language model: token ids [B,T] to logits [B,T,vocabulary] of the next token.
 /// Its code names no method: the tape's recipe decides factors, formats, residual rule and initial values.
-/// Errors: sizes of 0; heads that do not divide the width; sequences longer than `length` with learned positions.
+/// Errors: sizes of 0; heads that do not divide the width; blocks that take more than the machine's memory; sequences
+/// longer than `length` with learned positions.
 /// Test: tests/nn/decoder_test.cpp
 template <class T>
 class Decoder {
@@ -55,8 +57,10 @@ public:
         : config_(checked(config)), tokens_("decoder/tokens", config.vocabulary, config.width) {
         if (config.positions == Positions::learned)
             positions_ = std::make_unique<Embedding<T>>("decoder/positions", config.length, config.width);
-        for (std::size_t i = 0; i < config.depth; ++i)
+        for (std::size_t i = 0; i < config.depth; ++i) {
             blocks_.push_back(std::make_unique<TransformerBlock<T>>(concatenate("decoder/block", i), block(config, i)));
+            if (i == 0) check_depth();
+        }
         NormConfig last = config.norm;
         last.width = config.width;
         if (config.placement == NormPlacement::pre) norm_ = std::make_unique<Norm<T>>("decoder/norm", last);
@@ -149,6 +153,16 @@ private:
             .role = ParameterRole::readout, .fan_in = config_.width, .fan_out = config_.vocabulary};
         return ops::multiplier(ops::readout(x, tape.parameter(config_.tied ? tokens_.weight() : *readout_)),
                                model_multiplier(tape.recipe().parametrisation_rule(), facts));
+    }
+
+    /// Error: `depth` blocks like the first, the only one so far, take more than the machine's memory.
+    void check_depth() {
+        std::vector<Parameter<T>*> parameters;
+        blocks_.front()->collect(parameters);
+        double values = 0.0;
+        for (const Parameter<T>* parameter : parameters) values += static_cast<double>(parameter->size());
+        check_memory("Decoder: depth ", std::to_string(config_.depth),
+                     values * sizeof(T) * static_cast<double>(config_.depth));
     }
 
     /// The number of columns of a layer's keys.

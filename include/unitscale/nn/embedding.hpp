@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -21,22 +22,23 @@ class Embedding {
 public:
     Embedding(const std::string& path, std::size_t count, std::size_t width)
         : name_(last_name(path)),
-          weight_(path + "/weight", {count, width},
-                  {.role = ParameterRole::embedding, .fan_in = count, .fan_out = width}) {}
+          weight_(std::make_unique<Parameter<T>>(
+              path + "/weight", Shape{count, width},
+              ParameterFacts{.role = ParameterRole::embedding, .fan_in = count, .fan_out = width})) {}
 
     [[nodiscard]] Variable<T> operator()(Tape<T>& tape, const Tensor<std::int32_t>& ids,
                                          const ops::EmbeddingOptions& options = {}) {
         const auto scope = tape.scope(name_);
-        return ops::multiplier(ops::embedding(tape.parameter(weight_), ids, options),
-                               model_multiplier(tape.recipe().parametrisation_rule(), weight_.facts()));
+        return ops::multiplier(ops::embedding(tape.parameter(*weight_), ids, options),
+                               model_multiplier(tape.recipe().parametrisation_rule(), weight_->facts()));
     }
 
-    [[nodiscard]] Parameter<T>& weight() noexcept { return weight_; }
-    void collect(std::vector<Parameter<T>*>& parameters) { parameters.push_back(&weight_); }
+    [[nodiscard]] Parameter<T>& weight() noexcept { return *weight_; }
+    void collect(std::vector<Parameter<T>*>& parameters) { parameters.push_back(weight_.get()); }
 
 private:
     std::string name_;
-    Parameter<T> weight_;
+    std::unique_ptr<Parameter<T>> weight_;
 };
 
 }  // namespace unitscale::nn

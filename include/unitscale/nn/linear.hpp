@@ -6,6 +6,7 @@
 #include <unitscale/ops/linear.hpp>
 
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,41 +29,42 @@ class Linear {
 public:
     Linear(const std::string& path, const LinearConfig& config)
         : name_(last_name(path)),
-          weight_(path + "/weight", {config.out, config.in},
-                  {.role = ParameterRole::weight,
-                   .fan_in = config.in,
-                   .fan_out = config.out,
-                   .depth = config.depth,
-                   .width = config.stream}) {
+          weight_(std::make_unique<Parameter<T>>(path + "/weight", Shape{config.out, config.in},
+                                                 ParameterFacts{.role = ParameterRole::weight,
+                                                                .fan_in = config.in,
+                                                                .fan_out = config.out,
+                                                                .depth = config.depth,
+                                                                .width = config.stream})) {
         if (config.bias)
-            bias_.emplace(path + "/bias", Shape{config.out},
-                          ParameterFacts{.role = ParameterRole::bias,
-                                         .fan_in = 1,
-                                         .fan_out = config.out,
-                                         .depth = config.depth,
-                                         .width = config.stream});
+            bias_ = std::make_unique<Parameter<T>>(path + "/bias", Shape{config.out},
+                                                   ParameterFacts{.role = ParameterRole::bias,
+                                                                  .fan_in = 1,
+                                                                  .fan_out = config.out,
+                                                                  .depth = config.depth,
+                                                                  .width = config.stream});
     }
 
-    [[nodiscard]] Variable<T> operator()(Variable<T> x) {
+    [[nodiscard]] Variable<T> operator()(Variable<T> x, const ops::LinearOptions& options = {}) {
         Tape<T>& tape = x.tape("Linear");
         const auto scope = tape.scope(name_);
         std::optional<Variable<T>> bias;
         if (bias_) bias = tape.parameter(*bias_);
-        return ops::linear(x, tape.parameter(weight_), bias);
+        return ops::linear(x, tape.parameter(*weight_), bias, options);
     }
 
-    [[nodiscard]] Parameter<T>& weight() noexcept { return weight_; }
-    [[nodiscard]] std::optional<Parameter<T>>& bias() noexcept { return bias_; }
+    [[nodiscard]] Parameter<T>& weight() noexcept { return *weight_; }
+    /// Null: the layer has none.
+    [[nodiscard]] Parameter<T>* bias() noexcept { return bias_.get(); }
 
     void collect(std::vector<Parameter<T>*>& parameters) {
-        parameters.push_back(&weight_);
-        if (bias_) parameters.push_back(&*bias_);
+        parameters.push_back(weight_.get());
+        if (bias_) parameters.push_back(bias_.get());
     }
 
 private:
     std::string name_;
-    Parameter<T> weight_;
-    std::optional<Parameter<T>> bias_{};
+    std::unique_ptr<Parameter<T>> weight_;  // a parameter keeps its address when its module moves
+    std::unique_ptr<Parameter<T>> bias_{};
 };
 
 }  // namespace unitscale::nn

@@ -7,6 +7,7 @@
 #include <unitscale/ops/rms_norm.hpp>
 
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,14 +32,13 @@ class Norm {
 public:
     Norm(const std::string& path, const NormConfig& config) : name_(last_name(path)), config_(config) {
         if (!config.gains) return;
-        gain_.emplace(
-            path + "/gain", Shape{config.width},
-            ParameterFacts{.role = ParameterRole::norm, .fan_in = 1, .fan_out = config.width, .depth = config.depth});
-        if (config.kind == NormKind::layer)
-            shift_.emplace(
-                path + "/shift", Shape{config.width},
-                ParameterFacts{
-                    .role = ParameterRole::bias, .fan_in = 1, .fan_out = config.width, .depth = config.depth});
+        const auto make = [&](const char* name, ParameterRole role) {
+            return std::make_unique<Parameter<T>>(
+                path + name, Shape{config.width},
+                ParameterFacts{.role = role, .fan_in = 1, .fan_out = config.width, .depth = config.depth});
+        };
+        gain_ = make("/gain", ParameterRole::norm);
+        if (config.kind == NormKind::layer) shift_ = make("/shift", ParameterRole::bias);
     }
 
     [[nodiscard]] Variable<T> operator()(Variable<T> x) {
@@ -52,15 +52,15 @@ public:
     }
 
     void collect(std::vector<Parameter<T>*>& parameters) {
-        if (gain_) parameters.push_back(&*gain_);
-        if (shift_) parameters.push_back(&*shift_);
+        if (gain_) parameters.push_back(gain_.get());
+        if (shift_) parameters.push_back(shift_.get());
     }
 
 private:
     std::string name_;
     NormConfig config_;
-    std::optional<Parameter<T>> gain_{};
-    std::optional<Parameter<T>> shift_{};
+    std::unique_ptr<Parameter<T>> gain_{};
+    std::unique_ptr<Parameter<T>> shift_{};
 };
 
 }  // namespace unitscale::nn

@@ -5,6 +5,7 @@
 #include <unitscale/record/binary.hpp>
 #include <unitscale/record/same_scale.hpp>
 
+#include <array>
 #include <cstddef>
 #include <numbers>
 #include <optional>
@@ -12,6 +13,9 @@
 namespace unitscale::ops {
 
 struct AddOptions {
+    /// Ideal factors under `unit` in place of `add_unit_factors`. All 1 (`Factors<2>{}`) suit a state that many steps
+    /// add to, as they would add to a plain number.
+    std::optional<Factors<2>> unit{};
     std::optional<Constraint> constraint{};  ///< joins {alpha, beta_x, beta_z}; empty: the recipe's rule
 };
 
@@ -26,7 +30,12 @@ template <class T>
     const Tensor<T>&left = op.input(0), &right = op.input(1);
     const Shape shape = broadcast_shape(op.name(), left.shape(), right.shape());
     const bool either_scalar = left.size() == 1 || right.size() == 1;
-    op.set_factors(add_unit_factors(either_scalar, broadcast_betas(op, shape)), options.constraint);
+    const std::array<double, 2> copies = broadcast_betas(op, shape);
+    Factors<2> ideal = add_unit_factors(either_scalar, copies);
+    if (options.unit)
+        ideal = {.alpha = options.unit->alpha,
+                 .betas = {options.unit->betas[0] * copies[0], options.unit->betas[1] * copies[1]}};
+    op.set_factors(ideal, options.constraint);
     const double alpha = op.tape().propagates() ? 1.0 : op.factors().alpha,
                  scale = sum_of_scales(op.tape(), op.site(), left, right);
     Tensor<T> output = op.make(shape);

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <initializer_list>
 #include <span>
+#include <vector>
 
 namespace unitscale::ops {
 
@@ -63,6 +64,10 @@ template <class T>
                                begin += extent;
                            }
                        });
+}
+template <class T>
+[[nodiscard]] Variable<T> concatenate(const std::vector<Variable<T>>& inputs, std::ptrdiff_t axis) {
+    return concatenate<T>(std::span<const Variable<T>>(inputs), axis);
 }
 template <class T>
 [[nodiscard]] Variable<T> concatenate(std::initializer_list<Variable<T>> inputs, std::ptrdiff_t axis) {

@@ -45,7 +45,7 @@ namespace unitscale::ops {
 /// beside `causal`.
 /// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, section 5 and their library. Test: tests/ops/conv1d_test.cpp
 template <class T>
-[[nodiscard]] Variable<T> conv1d(Variable<T> x, Variable<T> weight, std::optional<Variable<T>> bias = {},
+[[nodiscard]] Variable<T> conv1d(Variable<T> x, Variable<T> weight, OptionalVariable<T> bias = {},
                                  const Conv1dOptions& options = {}) {
     auto op = begin_op("conv1d", x, weight, bias);
     const Tensor<T>&input = op.input(0), &w = op.input(1);

@@ -51,8 +51,8 @@ template <class T>
 /// Errors: rank 0, no columns, gain or shift of another length, epsilon below 0.
 /// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, table A.2. Test: tests/ops/layer_norm_test.cpp
 template <class T>
-[[nodiscard]] Variable<T> layer_norm(Variable<T> x, std::optional<Variable<T>> gain = {},
-                                     std::optional<Variable<T>> shift = {}, const NormOptions& options = {}) {
+[[nodiscard]] Variable<T> layer_norm(Variable<T> x, OptionalVariable<T> gain = {}, OptionalVariable<T> shift = {},
+                                     const NormOptions& options = {}) {
     x = record_rescaled_gradient(x, x.tape("layer_norm"));
     auto op = begin_op("layer_norm", x, gain, shift);
     const Tensor<T>& input = op.input(0);

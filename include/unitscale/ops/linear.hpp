@@ -18,6 +18,7 @@ namespace unitscale::ops {
 
 struct LinearOptions {
     std::optional<Constraint> constraint{};  ///< joins {alpha, beta_x}; empty: the recipe's rule
+    std::size_t uses = 1;  ///< calls of a micro-batch that share weight and bias: the positions of a recurrence
 };
 
 /// Ideal factors of a linear layer under `unit`, for x, weight and bias: see `linear`. `rows`: of the whole step.
@@ -43,8 +44,7 @@ template <class T>
 }
 
 /// Records the three products of a linear layer, with the factors that `op` has: the common part of `linear` and
-/// `readout`. Products round their operands as the recipe says for this kind; sums and the bias'
-/// gradient are not rounded.
+/// `readout`. Operands are rounded as the recipe says for this kind; sums and the bias' gradient are not.
 template <class T>
 [[nodiscard]] Variable<T> record_linear(Op<T, 3>& op, ProductKind kind, const LinearSizes& size) {
     const auto [in, out, rows] = size;
@@ -147,18 +147,19 @@ template <class T>
 ///   y = alpha (x weight^T + bias)    x [...,in]   weight [out,in]   bias [out]   y [...,out]
 ///   dx = beta_x dy weight            dweight = beta_w dy^T x        dbias = beta_w sum over rows of dy
 /// Factors under `unit`, entries independent with zero mean and unit variance: a sum of r products has variance r,
-/// hence alpha = in^-1/2, beta_x = out^-1/2, beta_w = N^-1/2 for the N rows of the whole step; alpha and beta_x share
-/// one value (the constraint), weight and bias are cut-edges. Under `none` all factors are 1.
+/// hence alpha = in^-1/2, beta_x = out^-1/2, beta_w = N^-1/2 for the N rows of the whole step, in all `uses`; alpha and
+/// beta_x share one value (the constraint), weight and bias are cut-edges. Under `none` all factors are 1.
 /// Rounding: by the recipe, kind `linear`: x as activation, weight as weight, dy as gradient, in all three products.
-/// Errors: weight not a matrix; x and weight do not contract; bias of another length.
+/// Errors: weight not a matrix; x and weight do not contract; bias of another length; no uses.
 /// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, table A.2. Test: tests/ops/linear_test.cpp
 template <class T>
-[[nodiscard]] Variable<T> linear(Variable<T> x, Variable<T> weight, std::optional<Variable<T>> bias = {},
+[[nodiscard]] Variable<T> linear(Variable<T> x, Variable<T> weight, OptionalVariable<T> bias = {},
                                  const LinearOptions& options = {}) {
     auto op = begin_op("linear", x, weight, bias);
     const LinearSizes size = linear_sizes(op);
-    op.set_factors(linear_unit_factors(size.in, size.out, op.tape().step_rows(size.rows)), options.constraint,
-                   /*joined=*/1);
+    check(options.uses >= 1, "linear: 0 uses; expected at least 1");
+    const std::size_t rows = op.tape().step_rows(size.rows * options.uses);
+    op.set_factors(linear_unit_factors(size.in, size.out, rows), options.constraint, /*joined=*/1);
     return record_linear(op, ProductKind::linear, size);
 }
 template <class T>

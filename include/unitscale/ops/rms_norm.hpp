@@ -23,8 +23,7 @@ namespace unitscale::ops {
 /// Errors: rank 0, no columns, a gain of another length, epsilon below 0.
 /// Reference: Blake et al. 2024, arXiv:2407.17465, appendix B. Test: tests/ops/rms_norm_test.cpp
 template <class T>
-[[nodiscard]] Variable<T> rms_norm(Variable<T> x, std::optional<Variable<T>> gain = {},
-                                   const NormOptions& options = {}) {
+[[nodiscard]] Variable<T> rms_norm(Variable<T> x, OptionalVariable<T> gain = {}, const NormOptions& options = {}) {
     x = record_rescaled_gradient(x, x.tape("rms_norm"));
     auto op = begin_op("rms_norm", x, gain);
     const Tensor<T>& input = op.input(0);

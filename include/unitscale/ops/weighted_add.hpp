@@ -12,6 +12,7 @@
 #include <initializer_list>
 #include <optional>
 #include <span>
+#include <vector>
 
 namespace unitscale::ops {
 
@@ -104,6 +105,11 @@ template <class T>
                                g.add(i, std::move(dx), part.scale);
                            }
                        });
+}
+template <class T>
+[[nodiscard]] Variable<T> weighted_add(const std::vector<Variable<T>>& inputs, const std::vector<double>& weights,
+                                       const WeightedAddOptions& options = {}) {
+    return weighted_add<T>(std::span<const Variable<T>>(inputs), std::span<const double>(weights), options);
 }
 template <class T>
 [[nodiscard]] Variable<T> weighted_add(std::initializer_list<Variable<T>> inputs, std::initializer_list<double> weights,

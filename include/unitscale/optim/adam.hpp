@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -227,6 +228,10 @@ class Adam : public Optimiser<T, AdamOptions, AdamState<T>> {
 
 public:
     explicit Adam(std::vector<Parameter<T>*> parameters, AdamOptions options = {});
+    /// With the recipe's learning rates by parameter and its storage (`by_recipe`).
+    template <std::same_as<Recipe> R>
+    Adam(std::vector<Parameter<T>*> parameters, const R& recipe, AdamOptions options = {})
+        : Adam(std::move(parameters), by_recipe("Adam", std::move(options), recipe)) {}
 
     /// Updates every parameter that is trained and has a gradient. Gradients stay: see clear_gradients.
     void step(const Execution& execution, double learning_rate);

@@ -89,6 +89,7 @@ template <class T>
 double clip_gradients(const Execution& execution, std::span<Parameter<T>* const> parameters, double max_norm) {
     check(max_norm > 0.0, "clip_gradients: max_norm is ", max_norm, "; expected a positive number");
     const double norm = gradient_norm(execution, parameters);
+    for (Parameter<T>* parameter : parameters) parameter->mark(GradientStep::clip);
     if (!std::isfinite(norm) || norm <= max_norm) return norm;
     const auto factor = static_cast<Accum<T>>(max_norm / norm);
     for (Parameter<T>* parameter : parameters) {

@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -114,6 +115,10 @@ class Lamb : public Optimiser<T, LambOptions, AdamState<T>> {
 
 public:
     explicit Lamb(std::vector<Parameter<T>*> parameters, LambOptions options = {});
+    /// With the recipe's learning rates by parameter and its storage (`by_recipe`).
+    template <std::same_as<Recipe> R>
+    Lamb(std::vector<Parameter<T>*> parameters, const R& recipe, LambOptions options = {})
+        : Lamb(std::move(parameters), by_recipe("Lamb", std::move(options), recipe)) {}
 
     /// The trust ratio of each parameter's last update; 1 before the first update.
     [[nodiscard]] const std::vector<double>& trust_ratios() const noexcept { return trust_ratios_; }

@@ -36,6 +36,7 @@ public:
     /// Call it once per step, when all gradients of the step are complete.
     template <class T>
     void unscale(std::span<Parameter<T>* const> parameters) const {
+        for (Parameter<T>* parameter : parameters) parameter->mark(GradientStep::unscale);
         if (scale_ == 1.0) return;
         for (Parameter<T>* parameter : parameters)
             if (is_updated(*parameter)) parameter->gradient().set_scale(parameter->gradient().scale() / scale_);

@@ -6,6 +6,7 @@
 #include <unitscale/optim/clip.hpp>
 #include <unitscale/optim/groups.hpp>
 #include <unitscale/optim/weight_decay.hpp>
+#include <unitscale/optim/whole_recipe.hpp>
 #include <unitscale/scaling/parametrisation.hpp>
 #include <unitscale/tensor/tensor.hpp>
 
@@ -78,6 +79,7 @@ protected:
     Optimiser(const char* name, OptimiserKind kind, WeightDecay otherwise, std::vector<Parameter<T>*> parameters,
               Options options)
         : name_(name),
+          kind_(kind),
           parameters_(std::move(parameters)),
           options_(std::move(options)),
           settings_(
@@ -95,12 +97,22 @@ protected:
 
     /// Calls use(const ParameterUpdate<T, State>&) for every parameter that is trained and has a gradient, in turn.
     /// Gradients stay.
-    /// Errors: a learning rate that is negative or not finite, or above the peak that independent decay divides by.
+    /// Errors, before anything is updated: no parameter to update; an update that leaves out a part of the recipe
+    /// (`check_whole_recipe`); a learning rate that is negative or not finite, or above the peak that independent decay
+    /// divides by.
     template <class Use>
     void for_each_update(double learning_rate, const Use& use) {
         check(std::isfinite(learning_rate) && learning_rate >= 0.0, name_, ": learning rate is ", learning_rate,
               "; expected a finite number, not negative");
         const double share = schedule_share(name_, decay_, learning_rate, options_.peak_learning_rate);
+        std::size_t updates = 0;
+        for (const Parameter<T>* parameter : parameters_) {
+            if (!is_updated(*parameter)) continue;
+            ++updates;
+            check_whole_recipe(name_, kind_, *parameter, options_);
+        }
+        check(updates > 0, name_, ": none of the ", parameters_.size(),
+              " parameters is trained and has a gradient; expected a backward pass before the update");
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
             Parameter<T>& parameter = *parameters_[i];
             if (!is_updated(parameter)) continue;
@@ -120,6 +132,7 @@ private:
     void make_state(std::size_t i) { states_[i].emplace(parameters_[i]->shape(), options_); }
 
     const char* name_;
+    OptimiserKind kind_;
     std::vector<Parameter<T>*> parameters_;
     Options options_;
     std::vector<ParameterSettings> settings_;

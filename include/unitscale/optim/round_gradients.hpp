@@ -27,6 +27,7 @@ template <class T>
 void round_weight_gradients(const Execution& execution, std::span<Parameter<T>* const> parameters,
                             const Storage& storage, RandomKey key = {}) {
     if (!storage.weight_gradient) return;
+    for (Parameter<T>* parameter : parameters) parameter->mark(GradientStep::round);
     const ScaleRule& rule = storage.weight_gradient_scale;
     for (Parameter<T>* parameter : parameters) {
         if (!is_updated(*parameter) || parameter->facts().role != ParameterRole::weight) continue;

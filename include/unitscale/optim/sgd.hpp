@@ -16,6 +16,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -140,6 +141,10 @@ class Sgd : public Optimiser<T, SgdOptions, SgdState<T>> {
 
 public:
     explicit Sgd(std::vector<Parameter<T>*> parameters, SgdOptions options = {});
+    /// With the recipe's learning rates by parameter and its storage (`by_recipe`).
+    template <std::same_as<Recipe> R>
+    Sgd(std::vector<Parameter<T>*> parameters, const R& recipe, SgdOptions options = {})
+        : Sgd(std::move(parameters), by_recipe("Sgd", std::move(options), recipe)) {}
 
     /// Updates every parameter that is trained and has a gradient. Gradients stay: see clear_gradients.
     void step(const Execution& execution, double learning_rate);

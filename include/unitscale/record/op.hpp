@@ -14,6 +14,7 @@
 #include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
 namespace unitscale::ops {
 
@@ -118,6 +119,16 @@ public:
         const std::array<double, N> betas = input_betas();
         return tape_.record(info(recording, betas), std::span<const Variable<T>>(inputs_.data(), count_),
                             std::move(value), std::forward<Backward>(backward));
+    }
+
+    /// Records an op with several outputs, whose scales are set.
+    template <class Backward>
+    [[nodiscard]] std::vector<Variable<T>> record_outputs(std::span<Tensor<T>> outputs, const Recording& recording,
+                                                          Backward&& backward) {
+        for (Tensor<T>& output : outputs) output.set_any_scale(tape_.propagates() && recording.any_scale);
+        const std::array<double, N> betas = input_betas();
+        return tape_.record_outputs(info(recording, betas), std::span<const Variable<T>>(inputs_.data(), count_),
+                                    outputs, std::forward<Backward>(backward));
     }
 
     /// Records an op with M outputs that all repeat its first input; no copy is made.

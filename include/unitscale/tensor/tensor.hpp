@@ -115,14 +115,15 @@ public:
     [[nodiscard]] Array<T>& array() noexcept { return array_; }
     [[nodiscard]] const Array<T>& array() const noexcept { return array_; }
 
-    /// One element of the data, by indices.
+    /// One element of the data, by an index per dimension, from 0.
+    /// Errors: another number of indices; an index out of range. Loops over many elements use data().
     template <class... Index>
     [[nodiscard]] T& operator()(Index... index) {
-        return array_(static_cast<std::size_t>(index)...);
+        return data()[offset({static_cast<std::ptrdiff_t>(index)...})];
     }
     template <class... Index>
     [[nodiscard]] const T& operator()(Index... index) const {
-        return array_(static_cast<std::size_t>(index)...);
+        return data()[offset({static_cast<std::ptrdiff_t>(index)...})];
     }
 
     /// The scalar that multiplies the data; 1 unless set.
@@ -148,6 +149,19 @@ private:
 
     [[gnu::noinline]] static Array<T> make_array(const Shape& shape, const std::shared_ptr<MemoryPool>& pool) {
         return Array<T>(Storage(element_count(shape), PoolAllocator<T>(pool)), Shape(shape), row_major_strides(shape));
+    }
+    [[nodiscard]] std::size_t offset(std::initializer_list<std::ptrdiff_t> indices) const {
+        check(indices.size() == rank(), "Tensor: ", indices.size(), " indices for the shape ", shape_text(shape()),
+              "; expected ", rank());
+        std::size_t place = 0, axis = 0;
+        for (const std::ptrdiff_t index : indices) {
+            const std::size_t extent = shape()[axis];
+            check(index >= 0 && static_cast<std::size_t>(index) < extent, "Tensor: index ", index, " of dimension ",
+                  axis, " is outside the shape ", shape_text(shape()));
+            place = place * extent + static_cast<std::size_t>(index);
+            ++axis;
+        }
+        return place;
     }
     void make_empty() noexcept { array_ = make_array(Shape{0}, nullptr); }
 

@@ -27,6 +27,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <filesystem>
 #include <functional>
 #include <limits>
@@ -165,13 +166,19 @@ private:
 /// Everything is read and checked first; `commit` then copies it to its places.
 /// Tables are an exception, because `visit_state` shows copies of them: they are set at once, so read them last.
 /// Errors, in one line that names the file: the errors of SafetensorsReader; a checksum (`check_checksum`) that is not
-/// the content's; a tensor that is missing or has another
-/// shape; a number that is missing or not a number.
+/// the content's; a tensor that is missing or has another shape; a number that is missing or not a number; a reader
+/// that is destroyed before what it read was committed, unless an error is on its way.
 class CheckpointReader {
 public:
     explicit CheckpointReader(const std::filesystem::path& path)
         : where_(concatenate("checkpoint: ", path.string())), reader_(path) {
         reader_.check_checksum();
+    }
+    CheckpointReader(const CheckpointReader&) = delete;
+    CheckpointReader& operator=(const CheckpointReader&) = delete;
+    ~CheckpointReader() noexcept(false) {
+        if (pending_.empty() || std::uncaught_exceptions() > exceptions_) return;
+        fail(where_, ": was read but not put in place; expected commit()");
     }
 
     [[nodiscard]] const io::SafetensorsReader& file() const noexcept { return reader_; }
@@ -341,6 +348,7 @@ private:
     std::set<std::string> block_scales_{};
     std::vector<std::function<void()>> pending_{};
     std::vector<std::string> notes_{};
+    int exceptions_ = std::uncaught_exceptions();  ///< on their way when the reader was made
 };
 
 /// The parts of a training run, borrowed.

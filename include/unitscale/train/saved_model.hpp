@@ -9,7 +9,7 @@
 #include <unitscale/nn/decoder.hpp>
 #include <unitscale/scaling/state.hpp>
 #include <unitscale/train/checkpoint.hpp>
-#include <unitscale/train/storage.hpp>
+#include <unitscale/train/element.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -100,12 +100,11 @@ public:
     }
 
 private:
-    SavedModel(CheckpointReader reader, const std::filesystem::path& path, int threads)
+    SavedModel(CheckpointReader&& reader, const std::filesystem::path& path, int threads)
         : recipe_(reader.recipe()),
           vocabulary_(text_of(reader, "vocabulary")),
           model_(config_of(reader, path)),
           tape_(recipe_, state_, threads) {
-        check_storage<T>("SavedModel", recipe_);
         reader.weights(model_.parameters(), recipe_.scaling != Scaling::propagate);
         reader.set_prefix("state/");
         std::map<std::string, double> ignored;
@@ -135,7 +134,7 @@ private:
 /// It compiles f for three types.
 template <class F>
 auto with_saved_model(const std::filesystem::path& path, int threads, F&& f) {
-    return with_storage(CheckpointReader(path).recipe(), [&]<class T>(std::type_identity<T>) {
+    return with_element(CheckpointReader(path).recipe(), [&]<class T>(std::type_identity<T>) {
         SavedModel<T> saved(path, threads);
         return f(saved);
     });

@@ -5,14 +5,16 @@
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/base/error.hpp>
 #include <unitscale/nn/initialise.hpp>
+#include <unitscale/nn/module.hpp>
 #include <unitscale/optim/adam.hpp>
 #include <unitscale/optim/loss_scaler.hpp>
 #include <unitscale/optim/schedule.hpp>
+#include <unitscale/optim/whole_recipe.hpp>
 #include <unitscale/scaling/recipe.hpp>
 #include <unitscale/scaling/state.hpp>
 #include <unitscale/train/checkpoint.hpp>
 #include <unitscale/train/step.hpp>
-#include <unitscale/train/storage.hpp>
+#include <unitscale/scaling/element.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -27,24 +29,13 @@
 // Training of any model with the whole of a recipe.
 namespace unitscale::train {
 
-/// The parameters of a model: of `model.parameters()`, or of `model.collect(parameters)`, as modules have it.
-template <class T, class Model>
-[[nodiscard]] std::vector<Parameter<T>*> parameters_of(Model& model) {
-    if constexpr (requires { model.parameters(); }) {
-        return model.parameters();
-    } else {
-        std::vector<Parameter<T>*> all;
-        model.collect(all);
-        return all;
-    }
-}
-
 struct TrainerOptions {
     std::uint64_t seed = 1;  ///< of initial values, dropout and stochastic rounding
     int threads = 1;
     /// The learning rate of every update. With a `peak` of 0 the peak is the recipe's learning rate.
     optim::Schedule schedule{.peak = 0.0};
-    bool initialise = true;  ///< false: the parameters hold their values already
+    bool initialise = true;        ///< false: the parameters hold their values already
+    nn::InitialOptions initial{};  ///< initial values that differ from the recipe's
 };
 
 /// Trains a model under a recipe: all of the recipe, whatever the model. It owns the recipe, the tape with its state,
@@ -53,7 +44,7 @@ struct TrainerOptions {
 ///   for (const Batch& batch : batches)
 ///       trainer.step([&](Tape<float>& tape, std::size_t) { return loss(model(tape.input(batch.x)), batch.y); });
 /// Storage, learning-rate factors, loss scaling, clipping and the rounding of weight gradients follow the recipe.
-/// T is the recipe's element type (`with_storage` picks it). The model lists its parameters (`parameters_of`), and
+/// T is the recipe's element type (`with_element` picks it). The model lists its parameters (`nn::parameters_of`), and
 /// outlives the trainer. Optimiser: Adam, Lamb, Sgd, or a class of one's own that is made as they are.
 /// Errors: T is another type than the recipe's; parameters that nothing has written, with `initialise` false; options
 /// of the optimiser that the recipe determines; the errors of Tape, Schedule and of the optimiser.
@@ -67,7 +58,7 @@ public:
     Trainer(Model& model, const Recipe& recipe, const TrainerOptions& options = {}, OptimiserOptions optimiser = {})
         : recipe_(checked(recipe)),
           options_(with_peak(options, recipe)),
-          parameters_(initialised(parameters_of<T>(model), recipe_, options_)),
+          parameters_(initialised(nn::parameters_of<T>(model), recipe_, options_)),
           state_(options_.seed),
           tape_(recipe_, state_, options_.threads),
           optimiser_(parameters_, by_recipe(std::move(optimiser), recipe_, options_.schedule.peak)),
@@ -119,7 +110,7 @@ public:
 
 private:
     [[nodiscard]] static const Recipe& checked(const Recipe& recipe) {
-        check_storage<T>("Trainer", recipe);
+        check_element<T>("Trainer", recipe);  // before the parameters are written
         return recipe;
     }
     [[nodiscard]] static TrainerOptions with_peak(TrainerOptions options, const Recipe& recipe) {
@@ -130,22 +121,17 @@ private:
     [[nodiscard]] static std::vector<Parameter<T>*> initialised(std::vector<Parameter<T>*> parameters,
                                                                 const Recipe& recipe, const TrainerOptions& options) {
         check(!parameters.empty(), "Trainer: the model has no parameters");
-        if (options.initialise) nn::initialise(parameters, recipe, options.seed);
+        if (options.initialise) nn::initialise(parameters, recipe, options.seed, options.initial);
         for (const Parameter<T>* parameter : parameters)
             check(parameter->version() > 0, "Trainer: parameter ", parameter->name(),
                   " has no values; expected nn::initialise, or values of a file, before");
         return parameters;
     }
     [[nodiscard]] static OptimiserOptions by_recipe(OptimiserOptions options, const Recipe& recipe, double peak) {
-        const OptimiserOptions usual{};
-        check(!options.parametrisation && options.peak_learning_rate == usual.peak_learning_rate &&
-                  options.storage == usual.storage,
-              "Trainer: the recipe and the schedule determine the optimiser's parametrisation, peak_learning_rate and "
-              "storage; expected their defaults");
-        options.parametrisation = recipe.parametrisation_rule();
+        check(options.peak_learning_rate == 0.0, "Trainer: peak_learning_rate is ", options.peak_learning_rate,
+              "; the schedule determines it, expected 0");
         options.peak_learning_rate = peak;
-        options.storage = recipe.storage;
-        return options;
+        return optim::by_recipe("Trainer", std::move(options), recipe);
     }
 
     Recipe recipe_;

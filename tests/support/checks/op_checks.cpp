@@ -99,7 +99,7 @@ void check_nothing(const std::vector<Shape>& shapes, const CheckedOp& f, const S
     };
     const auto check_type = [&]<class T>(const std::vector<Tensor<T>>& inputs) {
         for (const Scaling scaling : {Scaling::none, Scaling::unit}) {
-            const auto run = analysis::run_op<T>(analysis::plain_recipe(scaling), inputs, f);
+            const auto run = analysis::run_op<T>(recipe_in<T>(analysis::plain_recipe(scaling)), inputs, f);
             CHECK(run.value.shape() == value);
             CHECK(is_zero(run.value));
             for (std::size_t i = 0; i < inputs.size(); ++i) {
