@@ -2,7 +2,10 @@
 // Writes text with a model that train_transformer has saved. See --help.
 //   bash examples/run.sh --save model.safetensors && build/examples/generate model.safetensors --prompt "The "
 
+#include <unitscale/base/error.hpp>
+#include <unitscale/io/safetensors.hpp>
 #include <unitscale/train/generate.hpp>
+#include <unitscale/train/published_weights.hpp>
 #include <unitscale/train/saved_model.hpp>
 
 #include "program.hpp"
@@ -29,6 +32,9 @@ int main(int argc, char** argv) {
         ->capture_default_str()
         ->check(CLI::PositiveNumber);
     return examples::run_program({"generate"}, app, argc, argv, [&] {
+        if (const io::SafetensorsReader file(path);
+            !file.metadata().contains("recipe") && train::PublishedWeights::find(file, path))
+            fail("checkpoint: ", path, ": holds published weights; the program pretrained runs them");
         const std::string text = train::with_saved_model(path, threads, [&](auto& saved) {
             const auto ids = saved.vocabulary().encode(io::decode_utf8(prompt));
             return saved.vocabulary().decode(train::generate(saved.model(), saved.tape(), ids, options));

@@ -3,6 +3,7 @@
 # Tests the program generate: the sample of the run that saved the model, seeds, bad input.
 # Usage: generate.sh PROGRAM
 set -euo pipefail
+data=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../data/pretrained" && pwd)
 # shellcheck source=tests/support/program.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/../support/program.sh" "$1"
 train=$(dirname -- "$program")/train_transformer
@@ -25,6 +26,8 @@ bad 'safetensors: none.safetensors' none.safetensors
 bad "vocabulary: character 'X' .* is not among the" model.safetensors --prompt X
 bad 'generate: the prompt is empty' model.safetensors --prompt ''
 bad 'generate: temperature is -1; expected 0 or more' model.safetensors --temperature -1
+bad 'checkpoint: .*/gpt2/model.safetensors: holds published weights; the program pretrained runs them' \
+  "$data/gpt2/model.safetensors"
 head -c 2000 model.safetensors > cut.safetensors
 bad 'safetensors: cut.safetensors' cut.safetensors
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # The small examples, examples/<number>_<name>.cpp, can be read in order. They are numbered from 1 without a gap.
-# Each has under 100 lines and begins with its number and its command; its output is kept.
+# Each has under 100 lines and begins with its number and its command; its output is kept. A model in examples/models/
+# has at most 120 lines.
 # The README and the tour list them in this order.
 # Usage: examples.sh SOURCE_DIRECTORY
 set -euo pipefail
@@ -31,7 +32,17 @@ for document in README.md docs/tour.md; do
   [[ $found == "$listed" ]] || fault "$document" "links to the examples ${found:-(none) }instead of $listed"
 done
 
-for program in examples/*.cpp; do
+for program in examples/models/*.cpp; do
+  [[ -e $program ]] || continue
+  # shellcheck disable=SC2059  # the command is the format
+  grep -qE "$(printf "$command" "$program")" "$program" ||
+    fault "$program" "has no line '// Run: g++ ... $program && ./a.out'"
+  lines=$(wc -l < "$program")
+  ((lines <= 120)) || fault "$program" "has $lines lines; expected at most 120"
+done
+
+for program in examples/*.cpp examples/models/*.cpp; do
+  [[ -e $program ]] || continue
   name=$(basename -- "$program" .cpp)
   if grep -q '^#include <CLI/' "$program"; then
     [[ -f tests/runs/$name.sh ]] || fault "$program" "has options, but no tests/runs/$name.sh"
@@ -40,7 +51,8 @@ for program in examples/*.cpp; do
   fi
 done
 for expected in tests/runs/examples/*.txt; do
-  [[ ! -e $expected || -f examples/$(basename -- "$expected" .txt).cpp ]] || fault "$expected" "has no example"
+  name=$(basename -- "$expected" .txt)
+  [[ ! -e $expected || -f examples/$name.cpp || -f examples/models/$name.cpp ]] || fault "$expected" "has no example"
 done
 
 finish "examples"

@@ -62,9 +62,17 @@ good_tree() {
   printf '%s\n' '```cpp' 'int batch;' '```' '```cpp' 'int model;' '```' '```cpp' 'int loop;' '```' \
     > "$tree/docs/for_pytorch_users.md"
   printf '%s\n' "$spdx" 'int model;' 'int batch;' 'int loop;' > "$tree/examples/own_loop.cpp"
+  mkdir -p "$tree/examples/models"
+  printf '%s\n' '```cpp' 'int model;' '```' '```cpp' 'int fit;' '```' '```cpp' 'int pick;' '```' \
+    > "$tree/docs/own_model.md"
+  printf '%s\n' "$spdx" 'int model;' 'int fit;' 'int pick;' > "$tree/examples/models/image_classifier.cpp"
   if [[ $check == examples ]]; then
     mkdir -p "$tree/tests/runs/examples"
-    rm "$tree/examples"/*
+    rm -r "$tree/examples"/*
+    mkdir "$tree/examples/models"
+    printf '%s\n' "$spdx" "// Learns." \
+      "// Run: g++ -std=c++20 -O2 -Iinclude examples/models/three.cpp && ./a.out" > "$tree/examples/models/three.cpp"
+    echo 3 > "$tree/tests/runs/examples/three.txt"
     for name in 1_one 2_two; do
       printf '%s\n' "$spdx" "// ${name%_*}. Adds." \
         "// Run: g++ -std=c++20 -O2 -Iinclude examples/$name.cpp && ./a.out" > "$tree/examples/$name.cpp"
@@ -318,6 +326,12 @@ case $check in
     expect_fault docs/adding_an_op.md "'template <class T>', is not in examples/4_custom_op.cpp"
     ;;
   examples)
+    seq -f '// %g' 120 >> "$tree/examples/models/three.cpp"
+    expect_fault examples/models/three.cpp 'has 123 lines; expected at most 120'
+    sed -i 's/three.cpp &&/two.cpp \&\&/' "$tree/examples/models/three.cpp"
+    expect_fault examples/models/three.cpp "has no line '// Run: g++ ... examples/models/three.cpp && ./a.out'"
+    rm "$tree/tests/runs/examples/three.txt"
+    expect_fault examples/models/three.cpp 'has no tests/runs/examples/three.txt'
     mv "$tree/examples/2_two.cpp" "$tree/examples/3_two.cpp"
     expect_fault examples/3_two.cpp 'is example 2 in order'
     sed -i 's/2[.] Adds/Adds/' "$tree/examples/2_two.cpp"

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT
+// Modules and ops against PyTorch's, in double: values and gradients of tests/data/pytorch_modules.safetensors, which
+// bench/peers/modules.py writes.
+#include "support/op_checks.hpp"
+
+#include <unitscale/io/safetensors.hpp>
+#include <unitscale/nn/channel_norm.hpp>
+#include <unitscale/nn/convolution.hpp>
+#include <unitscale/nn/module.hpp>
+#include <unitscale/nn/recurrent.hpp>
+#include <unitscale/ops/pool.hpp>
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+using namespace unitscale;
+
+namespace {
+
+class Case {
+public:
+    explicit Case(std::string name)
+        : name_(std::move(name)), file_(std::string(UNITSCALE_TEST_DATA) + "/pytorch_modules.safetensors") {
+        tape_.begin_step();
+    }
+    [[nodiscard]] Tensor<double> read(const std::string& what) const {
+        return file_.read_as<double>(name_ + "." + what);
+    }
+    [[nodiscard]] Variable<double> input(const std::string& what) { return tape_.input(read(what), true); }
+    [[nodiscard]] Tape<double>& tape() { return tape_; }
+
+    /// Gives parameters PyTorch's values: `names` maps ours to PyTorch's.
+    template <class Module>
+    void load(Module& module, const std::map<std::string, std::string>& names) {
+        for (Parameter<double>* parameter : nn::parameters_of<double>(module)) {
+            const auto found = names.find(parameter->name());
+            if (found == names.end()) continue;
+            const Tensor<double> value = read(found->second);
+            REQUIRE(value.shape() == parameter->shape());
+            parameter->write() = value;
+            loaded_[found->second] = parameter;
+        }
+        REQUIRE(loaded_.size() == names.size());
+    }
+
+    /// Checks the value, runs backward with PyTorch's output gradient, and checks all gradients.
+    void check(const Variable<double>& y, const std::map<std::string, Variable<double>>& inputs) {
+        INFO(name_);
+        check_equal(y.value(), "y");
+        tape_.backward(analysis::project(y, read("dy")));
+        for (const auto& [what, input] : inputs) check_equal(input.gradient(), what);
+        for (const auto& [what, parameter] : loaded_) check_equal(parameter->gradient(), "d" + what);
+    }
+    void check_equal(const Tensor<double>& ours, const std::string& what) const {
+        INFO(what);
+        const Tensor<double> theirs = read(what);
+        REQUIRE(ours.shape() == theirs.shape());
+        CHECK(analysis::relative_error(ours, theirs) < 1e-12);
+    }
+
+private:
+    std::string name_;
+    io::SafetensorsReader file_;
+    Recipe recipe_ = analysis::plain_recipe(Scaling::none);
+    ScalingState state_{1};
+    Tape<double> tape_{recipe_, state_};
+    std::map<std::string, Parameter<double>*> loaded_{};
+};
+
+}  // namespace
+
+TEST_CASE("pytorch: convolutions of sequences and images") {
+    Case images("conv2d");
+    nn::Conv2d<double> conv2d("net",
+                              {.in = 4,
+                               .out = 6,
+                               .kernel = {3, 2},
+                               .options = {.stride = {2, 1}, .padding = {1, 0}, .dilation = {1, 2}, .groups = 2}});
+    images.load(conv2d, {{"net/weight", "weight"}, {"net/bias", "bias"}});
+    const auto x = images.input("x");
+    images.check(conv2d(x), {{"dx", x}});
+
+    Case sequences("conv1d");
+    nn::Conv1d<double> conv1d(
+        "net",
+        {.in = 4, .out = 6, .kernel = 3, .options = {.stride = 2, .groups = 2, .padding_left = 1, .padding_right = 1}});
+    sequences.load(conv1d, {{"net/weight", "weight"}, {"net/bias", "bias"}});
+    const auto z = sequences.input("x");
+    sequences.check(conv1d(z), {{"dx", z}});
+}
+
+TEST_CASE("pytorch: pooling") {
+    const ops::PoolOptions options{.kernel = {3, 3}, .stride = {{2, 2}}, .padding = {1, 1}};
+    Case average("average_pool"), largest("max_pool");
+    const auto x = average.input("x"), z = largest.input("x");
+    average.check(ops::average_pool(x, options), {{"dx", x}});
+    largest.check(ops::max_pool(z, options), {{"dx", z}});
+}
+
+TEST_CASE("pytorch: normalisation by groups of channels and by batch") {
+    Case groups("group_norm");
+    nn::GroupNorm<double> group_norm("net", {.channels = 6, .groups = 2});
+    groups.load(group_norm, {{"net/gain", "weight"}, {"net/shift", "bias"}});
+    const auto x = groups.input("x");
+    groups.check(group_norm(x), {{"dx", x}});
+
+    Case batch("batch_norm");
+    nn::BatchNorm<double> batch_norm("net", {.channels = 3});
+    nn::initialise(nn::parameters_of<double>(batch_norm), find_recipe("fp32"), 1);  // running statistics 0 and 1
+    batch.load(batch_norm, {{"net/gain", "weight"}, {"net/shift", "bias"}});
+    const auto z = batch.input("x");
+    batch.check(batch_norm(z), {{"dx", z}});
+    const auto parameters = nn::parameters_of<double>(batch_norm);
+    batch.check_equal(parameters[2]->value(), "running_mean");
+    batch.check_equal(parameters[3]->value(), "running_var");
+    batch.tape().begin_step({.training = false, .gradients = false});
+    batch.check_equal(batch_norm(batch.input("x")).value(), "y_in_use");
+}
+
+TEST_CASE("pytorch: recurrent layers") {
+    const std::map<std::string, std::string> names = {{"net/input/weight", "weight_ih_l0"},
+                                                      {"net/input/bias", "bias_ih_l0"},
+                                                      {"net/state/weight", "weight_hh_l0"},
+                                                      {"net/state/bias", "bias_hh_l0"}};
+    Case of_gru("gru");
+    nn::Gru<double> gru("net", {.in = 4, .hidden = 5});
+    of_gru.load(gru, names);
+    Tensor<double> first = of_gru.read("x1");
+    first.reshape({2, 5});
+    const auto x = of_gru.input("x");
+    of_gru.check(gru(x, of_gru.tape().input(first)), {{"dx", x}});
+
+    Case of_lstm("lstm");
+    nn::Lstm<double> lstm("net", {.in = 4, .hidden = 5});
+    of_lstm.load(lstm, names);
+    const auto z = of_lstm.input("x");
+    of_lstm.check(lstm(z), {{"dx", z}});
+}
