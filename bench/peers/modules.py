@@ -40,7 +40,8 @@ def run(case, module, *inputs, output=lambda result: result):
 
 
 nn = torch.nn
-run("conv2d", nn.Conv2d(4, 6, (3, 2), stride=(2, 1), padding=(1, 0), dilation=(1, 2), groups=2), torch.randn(2, 4, 7, 6))
+run("conv2d", nn.Conv2d(4, 6, (3, 2), stride=(2, 1), padding=(1, 0), dilation=(1, 2), groups=2),
+    torch.randn(2, 4, 7, 6))
 run("conv1d", nn.Conv1d(4, 6, 3, stride=2, padding=1, groups=2), torch.randn(2, 4, 9))
 run("average_pool", nn.AvgPool2d(3, stride=2, padding=1), torch.randn(2, 3, 7, 6))
 run("max_pool", nn.MaxPool2d(3, stride=2, padding=1), torch.randn(2, 3, 7, 6))

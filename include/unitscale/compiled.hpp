@@ -170,43 +170,43 @@
     prefix Variable<T> sum<T>(Variable<T>, const ReductionOptions&);                                                   \
     prefix Variable<T> tanh<T>(Variable<T>, const TanhOptions&);                                                       \
     prefix Variable<T> transpose<T>(Variable<T>, const Shape&);                                                        \
-    prefix Variable<T> unfold<T>(Variable<T>, const WindowOptions::Pair&, const WindowOptions&);                       \
+    prefix Variable<T> unfold<T>(Variable<T>, const WindowPair&, const WindowOptions&);                                \
     prefix Variable<T> weighted_add<T>(std::span<const Variable<T>>, std::span<const double>,                          \
                                        const WeightedAddOptions&);
 
 /// Explicit instantiations of a model's classes, its training step and the functions that fill its tensors; `prefix` as
 /// above.
-#define UNITSCALE_COMPILED_MODEL(prefix, T)                                                         \
-    prefix class Tensor<T>;                                                                         \
-    prefix void fill_normal<T>(Tensor<T>&, RandomKey, double);                                      \
-    prefix void fill_truncated_normal<T>(Tensor<T>&, RandomKey, double, double);                    \
-    prefix void fill_uniform<T>(Tensor<T>&, RandomKey, double, double);                             \
-    prefix class Parameter<T>;                                                                      \
-    prefix class RecordedGraph<T>;                                                                  \
-    prefix class Tape<T>;                                                                           \
-    prefix void nn::initialise<T>(const std::vector<Parameter<T>*>&, const Recipe&, std::uint64_t,  \
-                                  const nn::InitialOptions&);                                       \
-    prefix class nn::Attention<T>;                                                                  \
-    prefix class nn::BatchNorm<T>;                                                                  \
-    prefix class nn::ChannelGains<T>;                                                               \
-    prefix class nn::Conv1d<T>;                                                                     \
-    prefix class nn::Conv2d<T>;                                                                     \
-    prefix class nn::Convolution<T>;                                                                \
-    prefix class nn::Decoder<T>;                                                                    \
-    prefix class nn::Embedding<T>;                                                                  \
-    prefix class nn::FeedForward<T>;                                                                \
-    prefix class nn::GroupNorm<T>;                                                                  \
-    prefix class nn::Gru<T>;                                                                        \
-    prefix class nn::Highway<T>;                                                                    \
-    prefix class nn::KeyValueCache<T>;                                                              \
-    prefix class nn::Linear<T>;                                                                     \
-    prefix class nn::Lstm<T>;                                                                       \
-    prefix class nn::Norm<T>;                                                                       \
-    prefix class nn::Recurrent<T>;                                                                  \
-    prefix class nn::Sequential<T>;                                                                 \
-    prefix class nn::TransformerBlock<T>;                                                           \
-    prefix class optim::Adam<T>;                                                                    \
-    prefix class optim::Lamb<T>;                                                                    \
+#define UNITSCALE_COMPILED_MODEL(prefix, T)                                                        \
+    prefix class Tensor<T>;                                                                        \
+    prefix void fill_normal<T>(Tensor<T>&, RandomKey, double);                                     \
+    prefix void fill_truncated_normal<T>(Tensor<T>&, RandomKey, double, double);                   \
+    prefix void fill_uniform<T>(Tensor<T>&, RandomKey, double, double);                            \
+    prefix class Parameter<T>;                                                                     \
+    prefix class RecordedGraph<T>;                                                                 \
+    prefix class Tape<T>;                                                                          \
+    prefix void nn::initialise<T>(const std::vector<Parameter<T>*>&, const Recipe&, std::uint64_t, \
+                                  const nn::InitialOptions&);                                      \
+    prefix class nn::Attention<T>;                                                                 \
+    prefix class nn::BatchNorm<T>;                                                                 \
+    prefix class nn::ChannelGains<T>;                                                              \
+    prefix class nn::Conv1d<T>;                                                                    \
+    prefix class nn::Conv2d<T>;                                                                    \
+    prefix class nn::Convolution<T>;                                                               \
+    prefix class nn::Decoder<T>;                                                                   \
+    prefix class nn::Embedding<T>;                                                                 \
+    prefix class nn::FeedForward<T>;                                                               \
+    prefix class nn::GroupNorm<T>;                                                                 \
+    prefix class nn::Gru<T>;                                                                       \
+    prefix class nn::Highway<T>;                                                                   \
+    prefix class nn::KeyValueCache<T>;                                                             \
+    prefix class nn::Linear<T>;                                                                    \
+    prefix class nn::Lstm<T>;                                                                      \
+    prefix class nn::Norm<T>;                                                                      \
+    prefix class nn::Recurrent<T>;                                                                 \
+    prefix class nn::Sequential<T>;                                                                \
+    prefix class nn::TransformerBlock<T>;                                                          \
+    prefix class optim::Adam<T>;                                                                   \
+    prefix class optim::Lamb<T>;                                                                   \
     prefix class optim::Sgd<T>;
 
 // Each type: declared here, made elsewhere. A source of the compiled library has UNITSCALE_COMPILE, and makes one.

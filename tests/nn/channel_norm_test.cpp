@@ -106,6 +106,19 @@ TEST_CASE("BatchNorm: channels of a batch have mean 0 and variance 1; the runnin
     CHECK(parameters[0]->version() == version);
 }
 
+TEST_CASE("BatchNorm: the running statistics count the scale of x") {
+    nn::BatchNorm<double> norm("net/norm", {.channels = 2, .momentum = 1.0});
+    const auto parameters = nn::parameters_of<double>(norm);
+    nn::initialise(parameters, find_recipe("fp32"), 1);
+    test::OpTape<double> run(Scaling::propagate);
+    Tensor<double> x = normal<double>({5, 2, 20}, {1, 1});
+    const Moments of_data = moments(x, 1);
+    x.set_scale(8.0);
+    static_cast<void>(norm(run.tape.input(std::move(x))));
+    CHECK(parameters[2]->value()(1) == Approx(8.0 * of_data.mean));
+    CHECK(parameters[3]->value()(1) == Approx(64.0 * of_data.variance * 100.0 / 99.0));
+}
+
 TEST_CASE("BatchNorm: a part that runs again moves the running statistics once") {
     const auto running = [](bool again) {
         nn::BatchNorm<double> norm("net/norm", {.channels = 2});

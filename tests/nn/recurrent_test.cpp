@@ -3,6 +3,7 @@
 
 #include "support/language_model.hpp"
 #include "support/op_checks.hpp"
+#include "support/step_sizes.hpp"
 #include "support/test_ops.hpp"
 
 #include <unitscale/nn/module.hpp>
@@ -158,48 +159,19 @@ TEMPLATE_TEST_CASE("recurrent layers: gradients of all parameters agree with fin
 
 TEMPLATE_TEST_CASE("recurrent layers: over 32 steps all values and gradients have unit size at initialisation", "",
                    nn::Gru<float>, nn::Lstm<float>, nn::Highway<float>) {
-    TestType layer("net", {.in = 128, .hidden = 128});
-    const auto parameters = nn::parameters_of<float>(layer);
-    const Recipe recipe = find_recipe("unit-fp32");
-    nn::initialise(parameters, recipe, 1);
-    ScalingState state(1);
-    Tape<float> tape(recipe, state);
-    const auto run = [&] {
+    constexpr std::size_t rows = 256, steps = 32, width = 32;
+    TestType layer("net", {.in = width, .hidden = width});
+    const auto run = [&](Tape<float>& tape) {
         const auto input = [&](const Shape& shape, std::uint64_t stream) {
             return tape.input(normal<float>(shape, {1, stream}), true);
         };
-        const auto x = input({16, 32, 128}, 1), h0 = input({16, 128}, 3);
+        const auto x = input({rows, steps, width}, 1), h0 = input({rows, width}, 3);
         Variable<float> y;
-        if constexpr (std::is_same_v<TestType, nn::Lstm<float>>) y = layer(x, h0, input({16, 128}, 4));
+        if constexpr (std::is_same_v<TestType, nn::Lstm<float>>) y = layer(x, h0, input({rows, width}, 4));
         else y = layer(x, h0);
-        return analysis::project(y, normal<float>({16, 32, 128}, {1, 2}));
+        return analysis::project(y, normal<float>({rows, steps, width}, {1, 2}));
     };
-    tape.plan(run);
-    tape.begin_step({.retain = true});
-    tape.backward(run());
-    const auto rms = [](const Tensor<float>& x) {
-        double sum = 0.0;
-        for (const float v : x.span()) sum += static_cast<double>(v) * v;
-        return std::sqrt(sum / static_cast<double>(x.size())) * x.scale();
-    };
-    double least = 1.0;
-    for (std::size_t i = 0; i < tape.node_count(); ++i)
-        for (const std::uint32_t output : tape.node(i).outputs) {
-            const Slot<float>& slot = tape.slot(output);
-            if (!slot.has_gradient || element_count(slot.shape) == 1) continue;
-            INFO(state.path(tape.node(i).site));
-            const double value = rms(*slot.value), gradient = rms(slot.gradient);
-            CHECK(value > 0.25);
-            CHECK(value < 4.0);
-            CHECK(gradient < 4.0);
-            least = std::min(least, gradient);
-        }
-    for (const Parameter<float>* parameter : parameters) {
-        INFO(parameter->name());
-        CHECK(rms(parameter->gradient()) > 0.25);
-        CHECK(rms(parameter->gradient()) < 4.0);
-    }
     // A gate's input has the least gradient: the state's times the derivative of the choice (0.30, see `ops::lerp`),
     // and times the sum's 2^-1/2. The state's first gradients are the smallest.
-    CHECK(least > 0.06);
+    test::check_unit_sizes(layer, run, {.least_gradient = 0.06});
 }

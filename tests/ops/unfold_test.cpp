@@ -4,13 +4,15 @@
 #include "support/propagate_checks.hpp"
 #include "support/test_ops.hpp"
 
+#include <cmath>
 #include <vector>
 
 using namespace unitscale;
 
 namespace {
-const auto windows = [](auto&, auto& v) { return ops::unfold(v[0], {3, 2}, {.stride = {1, 2}, .padding = {1, 0}}); };
-}
+constexpr ops::WindowOptions options{.stride = {1, 2}, .padding = {1, 0}, .constraint = Constraint::none};
+const auto windows = [](auto&, auto& v) { return ops::unfold(v[0], {3, 2}, options); };
+}  // namespace
 
 TEST_CASE("unfold: rows are windows, columns channels and taps") {
     test::OpTape<float> t(Scaling::none);
@@ -21,10 +23,15 @@ TEST_CASE("unfold: rows are windows, columns channels and taps") {
 }
 
 TEST_CASE("unfold: gradient and factors") {
-    test::check_gradient_and_factors({{2, 3, 4, 5}}, windows, 1.0, {1.0});
+    test::check_gradient_and_factors({{2, 3, 4, 5}}, windows, 1.0, {1.0 / std::sqrt(3.0)});  // 6 taps, stride 2
     test::check_nothing({{0, 3, 4, 5}}, windows, {0, 8, 18});
     test::check_propagate({{2, 3, 4, 5}}, windows);
     CHECK(test::propagated_scales({{2, 3, 4, 5}}, {8.0}, windows, 0.25) == std::vector{8.0, 0.25});
+}
+
+TEST_CASE("unfold: gradients away from the border have unit variance") {
+    const auto same = [](auto&, auto& v) { return ops::unfold(v[0], {3, 3}, {.constraint = Constraint::none}); };
+    test::check_unit_scale({{4, 8, 64, 64}}, same, 1.0, {1.0}, 0.05);
 }
 
 TEST_CASE("unfold: errors") {

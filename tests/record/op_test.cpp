@@ -144,3 +144,13 @@ TEST_CASE("Op: several outputs that repeat the input have the weights that are g
     CHECK(t.tape.node(0).output_weights == std::vector{0.5, 1.0});
     CHECK(t.tape.node(0).outputs.size() == 2);
 }
+
+TEST_CASE("joined_at_once: the plan's rule where the recipe leaves joining to the plan") {
+    Recipe recipe = find_recipe("unit-fp32");
+    ScalingState state(1);
+    recipe.automatic_rule = Constraint::gmean;
+    CHECK(ops::joined_at_once(Tape<float>(recipe, state), {}) == Constraint::gmean);
+    CHECK(ops::joined_at_once(Tape<float>(recipe, state), Constraint::none) == Constraint::none);
+    recipe.constraint = Constraint::hmean;
+    CHECK(ops::joined_at_once(Tape<float>(recipe, state), {}) == Constraint::hmean);
+}

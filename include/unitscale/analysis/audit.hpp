@@ -53,7 +53,7 @@ struct Audit {
     /// One line for each tensor with consumers that disagree on phi, and for each op with outputs that disagree on phi.
     /// The gradients from there on are mixtures in the wrong proportions.
     std::vector<std::string> faults{};
-    std::vector<std::string> warnings{};   ///< more lines for the text, such as those of `check_scales`
+    std::vector<std::string> warnings{};   ///< more lines for the text, such as scale warnings
     double scaling_multiplications = 0.0;  ///< by factors other than 1, in a forward and backward pass
     double product_operations = 0.0;       ///< multiplications and additions of the matrix products in these passes
 

@@ -4,6 +4,7 @@
 #include <unitscale/autograd/observer.hpp>
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/base/error.hpp>
+#include <unitscale/base/multiply_add.hpp>
 #include <unitscale/tensor/tensor.hpp>
 
 #include <cmath>
@@ -36,7 +37,7 @@ template <class T>
     double sum = 0.0;
     for (const T element : x.span()) {
         const auto value = static_cast<double>(static_cast<Accum<T>>(element));
-        sum += value * value;
+        sum = multiply_add(value, value, sum);
     }
     return x.empty() ? 0.0 : std::sqrt(sum / static_cast<double>(x.size())) * x.scale();
 }

@@ -32,7 +32,7 @@ namespace unitscale {
     return bytes;
 }
 
-/// Error: `bytes` alone are more than the machine's memory. `what` and `name` say whose they are:
+/// Error: `bytes` alone are more than the machine's memory. `what` and `name` are the owner's kind and name:
 ///   Parameter w: takes 512 GB; this machine has 25.1 GB
 inline void check_memory(const char* what, std::string_view name, double bytes) {
     if (bytes < 0x1p24) return;  // fits everywhere: no need to ask the system

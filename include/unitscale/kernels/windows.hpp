@@ -53,11 +53,28 @@ void for_each_channel(const Execution& execution, const Windows& w, const Use& u
                  });
 }
 
-/// Windows as rows: y[b, (i, j), (c, u, v)] = the window's element, 0 for padding.
+/// Sums over windows for every pixel: x[b,c,pixel] = alpha times the sum that `add` makes. It is called once for each
+/// window of a channel, add(b, c, place, sums), and adds to sums[pixel] for the channel's pixels. Sums are formed in
+/// Accum<T> and rounded once. One thread computes each channel.   x [batch,channels,height,width]
+template <class T, class Add>
+void sum_over_windows(const Execution& execution, const Windows& w, T* x, Accum<T> alpha, const Add& add) {
+    using A = Accum<T>;
+    const std::ptrdiff_t pixels = w.pixels();
+    Scratch<A> sums(execution, static_cast<std::size_t>(w.batch * w.channels * pixels));
+    A* const all = sums.data();
+    for_each_channel(execution, w, [=, &w](std::ptrdiff_t b, std::ptrdiff_t c, std::ptrdiff_t pixel, std::ptrdiff_t) {
+        A* const sum = all + pixel;
+        std::fill_n(sum, pixels, A(0));
+        for (std::ptrdiff_t place = 0; place < w.positions(); ++place) add(b, c, place, sum);
+        for (std::ptrdiff_t p = 0; p < pixels; ++p) x[pixel + p] = static_cast<T>(alpha * sum[p]);
+    });
+}
+
+/// Windows as rows: y[b, (i, j), (c, u, v)] = alpha times the window's element, 0 for padding.
 ///   x [batch,channels,height,width]   y [batch,positions,channels taps]
 /// Test: tests/kernels/windows_test.cpp
 template <class T>
-void unfold(const Execution& execution, const Windows& w, const T* x, T* y) {
+void unfold(const Execution& execution, const Windows& w, const T* x, T* y, Accum<T> alpha) {
     const std::ptrdiff_t row = w.channels * w.taps();
     parallel_for(execution.threads, w.batch * w.positions(),
                  std::max<std::ptrdiff_t>(work_threshold / std::max<std::ptrdiff_t>(row, 1), 1),
@@ -70,7 +87,8 @@ void unfold(const Execution& execution, const Windows& w, const T* x, T* y) {
                              const T* const in = x + (b * w.channels + c) * w.pixels();
                              w.for_each_tap(place / w.count[1], place % w.count[1],
                                             [&](std::ptrdiff_t tap, std::ptrdiff_t offset) {
-                                                out[c * w.taps() + tap] = in[offset];
+                                                out[c * w.taps() + tap] =
+                                                    static_cast<T>(alpha * static_cast<Accum<T>>(in[offset]));
                                             });
                          }
                      }
@@ -78,23 +96,16 @@ void unfold(const Execution& execution, const Windows& w, const T* x, T* y) {
 }
 
 /// The transpose of `unfold`: x[b,c,...] = alpha times the sum of y over the windows that hold the pixel.
-/// Sums are formed in Accum<T> and rounded once. One thread computes each channel.
 template <class T>
 void fold(const Execution& execution, const Windows& w, const T* y, T* x, Accum<T> alpha) {
-    using A = Accum<T>;
-    const std::ptrdiff_t row = w.channels * w.taps(), pixels = w.pixels();
-    Scratch<A> sums(execution, static_cast<std::size_t>(w.batch * w.channels * pixels));
-    A* const all = sums.data();
-    for_each_channel(execution, w, [=, &w](std::ptrdiff_t b, std::ptrdiff_t c, std::ptrdiff_t pixel, std::ptrdiff_t) {
-        A* const sum = all + pixel;
-        std::fill_n(sum, pixels, A(0));
-        for (std::ptrdiff_t place = 0; place < w.positions(); ++place) {
+    const std::ptrdiff_t row = w.channels * w.taps();
+    sum_over_windows(
+        execution, w, x, alpha, [=](std::ptrdiff_t b, std::ptrdiff_t c, std::ptrdiff_t place, Accum<T>* sums) {
             const T* const in = y + (b * w.positions() + place) * row + c * w.taps();
-            w.for_each_tap(place / w.count[1], place % w.count[1],
-                           [&](std::ptrdiff_t tap, std::ptrdiff_t offset) { sum[offset] += static_cast<A>(in[tap]); });
-        }
-        for (std::ptrdiff_t p = 0; p < pixels; ++p) x[pixel + p] = static_cast<T>(alpha * sum[p]);
-    });
+            w.for_each_tap(place / w.count[1], place % w.count[1], [&](std::ptrdiff_t tap, std::ptrdiff_t offset) {
+                sums[offset] += static_cast<Accum<T>>(in[tap]);
+            });
+        });
 }
 
 /// y = alpha times the sum of each window; padding is 0.   x [batch,channels,height,width]   y [batch,channels,count]
@@ -115,20 +126,11 @@ void window_sums(const Execution& execution, const Windows& w, const T* x, T* y,
 /// Its transpose: dx = beta times the sum of dy over the windows that hold the pixel.
 template <class T>
 void window_sums_backward(const Execution& execution, const Windows& w, const T* dy, T* dx, Accum<T> beta) {
-    using A = Accum<T>;
-    const std::ptrdiff_t pixels = w.pixels();
-    Scratch<A> sums(execution, static_cast<std::size_t>(w.batch * w.channels * pixels));
-    A* const all = sums.data();
-    for_each_channel(execution, w,
-                     [=, &w](std::ptrdiff_t, std::ptrdiff_t, std::ptrdiff_t pixel, std::ptrdiff_t window) {
-                         A* const sum = all + pixel;
-                         std::fill_n(sum, pixels, A(0));
-                         for (std::ptrdiff_t place = 0; place < w.positions(); ++place) {
-                             const auto slope = static_cast<A>(dy[window + place]);
-                             w.for_each_tap(place / w.count[1], place % w.count[1],
-                                            [&](std::ptrdiff_t, std::ptrdiff_t offset) { sum[offset] += slope; });
-                         }
-                         for (std::ptrdiff_t p = 0; p < pixels; ++p) dx[pixel + p] = static_cast<T>(beta * sum[p]);
+    sum_over_windows(execution, w, dx, beta,
+                     [=](std::ptrdiff_t b, std::ptrdiff_t c, std::ptrdiff_t place, Accum<T>* sums) {
+                         const auto slope = static_cast<Accum<T>>(dy[(b * w.channels + c) * w.positions() + place]);
+                         w.for_each_tap(place / w.count[1], place % w.count[1],
+                                        [&](std::ptrdiff_t, std::ptrdiff_t offset) { sums[offset] += slope; });
                      });
 }
 
@@ -155,21 +157,14 @@ void window_maxima(const Execution& execution, const Windows& w, const T* x, T* 
             }
         });
 }
-/// dx = beta times the sum of dy over the windows whose largest element the pixel is.
+/// Its gradient: dx = beta times the sum of dy over the windows in which the pixel is the largest element.
 template <class T>
 void window_maxima_backward(const Execution& execution, const Windows& w, const T* dy, const std::int32_t* places,
                             T* dx, Accum<T> beta) {
-    using A = Accum<T>;
-    const std::ptrdiff_t pixels = w.pixels();
-    Scratch<A> sums(execution, static_cast<std::size_t>(w.batch * w.channels * pixels));
-    A* const all = sums.data();
-    for_each_channel(execution, w,
-                     [=, &w](std::ptrdiff_t, std::ptrdiff_t, std::ptrdiff_t pixel, std::ptrdiff_t window) {
-                         A* const sum = all + pixel;
-                         std::fill_n(sum, pixels, A(0));
-                         for (std::ptrdiff_t place = window; place < window + w.positions(); ++place)
-                             if (places[place] >= 0) sum[places[place]] += static_cast<A>(dy[place]);
-                         for (std::ptrdiff_t p = 0; p < pixels; ++p) dx[pixel + p] = static_cast<T>(beta * sum[p]);
+    sum_over_windows(execution, w, dx, beta,
+                     [=](std::ptrdiff_t b, std::ptrdiff_t c, std::ptrdiff_t place, Accum<T>* sums) {
+                         const std::ptrdiff_t window = (b * w.channels + c) * w.positions() + place;
+                         if (places[window] >= 0) sums[places[window]] += static_cast<Accum<T>>(dy[window]);
                      });
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <unitscale/autograd/parameter.hpp>
+#include <unitscale/base/multiply_add.hpp>
 #include <unitscale/nn/initialise.hpp>
 #include <unitscale/ops/add.hpp>
 #include <unitscale/ops/layer_norm.hpp>
@@ -152,7 +153,7 @@ private:
         return ops::reshape(ops::transpose(h, {1, 0, 2}), shape);
     }
 
-    /// (x - mean) / sqrt(variance + epsilon) with constants, whose factors are 1.
+    /// (x - mean) / sqrt(variance + epsilon) with constants. All factors are 1.
     [[nodiscard]] Variable<T> by_running(Tape<T>& tape, Variable<T> x) {
         for (const auto& statistic : {mean_.get(), variance_.get()})
             check(statistic->version() > 0, "parameter ", statistic->name(),
@@ -177,21 +178,23 @@ private:
         const auto count = static_cast<double>(batch * inner);
         Tensor<T>&means = mean_->write(), &variances = variance_->write();
         for (std::size_t c = 0; c < channels; ++c) {
-            const auto sum_over = [&](auto f) {
+            const auto fold = [&](auto add) {  // over the channel's elements
                 double sum = 0.0;
                 for (std::size_t b = 0; b < batch; ++b)
                     for (std::size_t i = 0; i < inner; ++i)
-                        sum += f(static_cast<double>(static_cast<Accum<T>>(x.data()[(b * channels + c) * inner + i])));
+                        sum = add(sum,
+                                  static_cast<double>(static_cast<Accum<T>>(x.data()[(b * channels + c) * inner + i])));
                 return sum;
             };
-            const double mean = sum_over([](double v) { return v; }) / count;
-            const double variance = sum_over([=](double v) { return (v - mean) * (v - mean); }) / (count - 1.0);
-            const auto move = [&](Tensor<T>& to, double now) {
-                const double before = static_cast<double>(static_cast<Accum<T>>(to.data()[c])) * to.scale();
-                to.data()[c] = element_cast<T>((before + config_.momentum * (now - before)) / to.scale());
+            const double mean = fold([](double sum, double v) { return sum + v; }) / count;
+            const double squares =
+                fold([=](double sum, double v) { return multiply_add(v - mean, v - mean, sum); }) / (count - 1.0);
+            const auto move = [&](Tensor<T>& to, const Parameter<T>& from, double now) {
+                const double before = value_of(from, c);
+                to.data()[c] = element_cast<T>(multiply_add(config_.momentum, now - before, before) / to.scale());
             };
-            move(means, mean);
-            move(variances, variance);
+            move(means, *mean_, mean * x.scale());
+            move(variances, *variance_, squares * x.scale() * x.scale());
         }
     }
 

@@ -10,7 +10,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace unitscale::nn {
@@ -46,16 +45,18 @@ protected:
             bias_ = std::make_unique<Parameter<T>>(
                 path + "/bias", Shape{out}, ParameterFacts{.role = ParameterRole::bias, .fan_in = 1, .fan_out = out});
     }
-    /// Weight and bias on the tape.
-    [[nodiscard]] std::pair<Variable<T>, OptionalVariable<T>> on(Tape<T>& tape) {
+    /// convolve(weight, bias) in the layer's scope on x's tape.
+    template <class Convolve>
+    [[nodiscard]] Variable<T> apply(const char* layer, const Variable<T>& x, const Convolve& convolve) {
+        Tape<T>& tape = x.tape(layer);
+        const auto scope = tape.scope(name_);
         OptionalVariable<T> bias;
         if (bias_) bias = tape.parameter(*bias_);
-        return {tape.parameter(*weight_), std::move(bias)};
+        return convolve(tape.parameter(*weight_), bias);
     }
 
-    std::string name_;
-
 private:
+    std::string name_;
     std::unique_ptr<Parameter<T>> weight_{};
     std::unique_ptr<Parameter<T>> bias_{};
 };
@@ -68,7 +69,7 @@ struct Conv1dConfig {
 };
 
 /// A convolution over sequences: y = ops::conv1d(x, weight, bias). x [B,in,L], y [B,out,L'].
-/// Errors: groups that do not divide the channels; those of `ops::conv1d`. Test: tests/nn/convolution_test.cpp
+/// Errors: groups that do not divide the channels; as `ops::conv1d`. Test: tests/nn/convolution_test.cpp
 template <class T>
 class Conv1d : public Convolution<T> {
 public:
@@ -77,10 +78,8 @@ public:
           options_(config.options) {}
 
     [[nodiscard]] Variable<T> operator()(Variable<T> x) {
-        Tape<T>& tape = x.tape("Conv1d");
-        const auto scope = tape.scope(this->name_);
-        const auto [weight, bias] = this->on(tape);
-        return ops::conv1d(x, weight, bias, options_);
+        return this->apply(
+            "Conv1d", x, [&](const auto& weight, const auto& bias) { return ops::conv1d(x, weight, bias, options_); });
     }
 
 private:
@@ -88,14 +87,14 @@ private:
 };
 
 struct Conv2dConfig {
-    std::size_t in = 1, out = 1;            ///< channels
-    ops::WindowOptions::Pair kernel{3, 3};  ///< {height, width}
+    std::size_t in = 1, out = 1;  ///< channels
+    ops::WindowPair kernel{3, 3};
     bool bias = true;
     ops::Conv2dOptions options{};  ///< stride, padding, dilation, groups
 };
 
 /// A convolution over images: y = ops::conv2d(x, weight, bias). x [B,in,H,W], y [B,out,H',W'].
-/// Errors: groups that do not divide the channels; those of `ops::conv2d`. Test: tests/nn/convolution_test.cpp
+/// Errors: groups that do not divide the channels; as `ops::conv2d`. Test: tests/nn/convolution_test.cpp
 template <class T>
 class Conv2d : public Convolution<T> {
 public:
@@ -105,10 +104,8 @@ public:
           options_(config.options) {}
 
     [[nodiscard]] Variable<T> operator()(Variable<T> x) {
-        Tape<T>& tape = x.tape("Conv2d");
-        const auto scope = tape.scope(this->name_);
-        const auto [weight, bias] = this->on(tape);
-        return ops::conv2d(x, weight, bias, options_);
+        return this->apply(
+            "Conv2d", x, [&](const auto& weight, const auto& bias) { return ops::conv2d(x, weight, bias, options_); });
     }
 
 private:

@@ -42,7 +42,7 @@ enum class InitialScale { gpt2, lecun, glorot, he };
     return std::sqrt(scale == InitialScale::lecun ? 1.0 / in : scale == InitialScale::he ? 2.0 / in : 2.0 / (in + out));
 }
 
-/// Initial values of the parameters whose names match `pattern` (`*` stands for any text).
+/// Initial values of every parameter with a name that matches `pattern` (`*` stands for any text).
 struct InitialRule {
     std::string pattern;
     std::optional<double> stddev{};  ///< empty: the recipe's; 0: zeros

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <unitscale/nn/linear.hpp>
+#include <unitscale/nn/operators.hpp>
 #include <unitscale/ops/add.hpp>
 #include <unitscale/ops/concatenate.hpp>
 #include <unitscale/ops/gate.hpp>
@@ -55,42 +56,50 @@ public:
     }
 
 protected:
-    /// The gates' parts of x, [positions][gates], each [B,1,hidden]. Error, in the name of `layer`: x is not [B,T,in].
-    [[nodiscard]] std::vector<std::vector<Variable<T>>> input_parts(const char* layer, Variable<T> x) {
-        check(x.shape().size() == 3 && x.shape()[1] >= 1, layer, ": x ", shape_text(x.shape()),
+    using Variables = std::vector<Variable<T>>;
+
+    /// y [B,T,hidden] of the steps of a layer. `firsts` are the values of its states before the first step, [B,hidden]
+    /// or absent for 0. step(a, b, states) computes the states [B,1,hidden] after a position from the gates' parts a of
+    /// x and b of the first state, each [B,1,hidden]. The first state after each position is y there.
+    /// Errors, in the name of `layer`: x is not [B,T,in] with T at least 1; a first value of another shape.
+    template <class Step>
+    [[nodiscard]] Variable<T> walk(const char* layer, Variable<T> x, const std::vector<OptionalVariable<T>>& firsts,
+                                   const Step& step) {
+        const Shape shape = x.shape();
+        check(shape.size() == 3 && shape[1] >= 1, layer, ": x ", shape_text(shape),
               "; expected [B,T,in] with T at least 1");
-        length_ = x.shape()[1];
-        batch_ = x.shape()[0];
-        std::vector<std::vector<Variable<T>>> parts;
-        for (const Variable<T>& position : ops::split(input_(std::move(x)), length_, 1))
-            parts.push_back(ops::split(position, gates_, -1));
-        return parts;
+        Tape<T>& tape = x.tape(layer);
+        const auto scope = tape.scope(name_);
+        const Variables inputs = ops::split(input_(std::move(x)), shape[1], 1);
+        Variables states, y;
+        for (const OptionalVariable<T>& first : firsts) states.push_back(first_state(layer, tape, shape[0], first));
+        for (const Variable<T>& position : inputs) {
+            const Variables a = ops::split(position, gates_, -1),
+                            b = ops::split(state_(states.front(), {.uses = shape[1]}), gates_, -1);
+            states = step(a, b, states);
+            y.push_back(states.front());
+        }
+        return ops::concatenate(y, 1);
     }
-    /// The gates' parts of the state [B,1,hidden], each [B,1,hidden].
-    [[nodiscard]] std::vector<Variable<T>> state_parts(Variable<T> state) {
-        return ops::split(state_(std::move(state), {.uses = length_}), gates_, -1);
-    }
-    /// A state's first value as [B,1,hidden]: the given one [B,hidden], or zeros.
-    [[nodiscard]] Variable<T> first_state(const char* layer, Tape<T>& tape, const OptionalVariable<T>& given) {
-        const Shape shape{batch_, 1, config_.hidden};
+
+private:
+    /// A state before the first step as [B,1,hidden].
+    [[nodiscard]] Variable<T> first_state(const char* layer, Tape<T>& tape, std::size_t batch,
+                                          const OptionalVariable<T>& given) const {
+        const Shape shape{batch, 1, config_.hidden};
         if (!given) {
             Tensor<T> zeros = tape.make(shape);
             fill_zero(zeros);
             return tape.input(std::move(zeros));
         }
-        check(given->shape() == Shape{batch_, config_.hidden}, layer, ": first state ", shape_text(given->shape()),
-              "; expected [", batch_, ",", config_.hidden, "]");
+        check(given->shape() == Shape{batch, config_.hidden}, layer, ": first state ", shape_text(given->shape()),
+              "; expected [", batch, ",", config_.hidden, "]");
         return ops::reshape(*given, shape);
-    }
-    [[nodiscard]] static Variable<T> joined(const std::vector<Variable<T>>& positions) {
-        return ops::concatenate(positions, 1);
     }
 
     std::string name_;
-
-private:
     RecurrentConfig config_;
-    std::size_t gates_, length_ = 1, batch_ = 1;
+    std::size_t gates_;
     Linear<T> input_, state_;
 };
 
@@ -107,19 +116,11 @@ public:
     Gru(const std::string& path, const RecurrentConfig& config) : Recurrent<T>(path, config, 3, true) {}
 
     [[nodiscard]] Variable<T> operator()(Variable<T> x, OptionalVariable<T> h0 = {}) {
-        Tape<T>& tape = x.tape("Gru");
-        const auto scope = tape.scope(this->name_);
-        const auto inputs = this->input_parts("Gru", std::move(x));
-        Variable<T> h = this->first_state("Gru", tape, h0);
-        std::vector<Variable<T>> y;
-        for (const std::vector<Variable<T>>& a : inputs) {
-            const std::vector<Variable<T>> b = this->state_parts(h);
+        return this->walk("Gru", std::move(x), {std::move(h0)}, [](const auto& a, const auto& b, const auto& states) {
             const Variable<T> r = ops::add(a[0], b[0]), z = ops::add(a[1], b[1]);
             const Variable<T> n = ops::tanh(ops::add(a[2], ops::gate(b[2], r)));
-            h = ops::lerp(n, h, z);
-            y.push_back(h);
-        }
-        return this->joined(y);
+            return std::vector{ops::lerp(n, states[0], z)};
+        });
     }
 };
 
@@ -135,23 +136,16 @@ class Lstm : public Recurrent<T> {
 public:
     Lstm(const std::string& path, const RecurrentConfig& config) : Recurrent<T>(path, config, 4, true) {}
 
-    [[nodiscard]] Variable<T> operator()(Variable<T> x, OptionalVariable<T> h0 = {},
-                                         OptionalVariable<T> c0 = {}) {
-        Tape<T>& tape = x.tape("Lstm");
-        const auto scope = tape.scope(this->name_);
-        const auto inputs = this->input_parts("Lstm", std::move(x));
-        Variable<T> h = this->first_state("Lstm", tape, h0), c = this->first_state("Lstm", tape, c0);
-        const ops::GateOptions plain{.unit = ops::Factors<2>{}, .constraint = Constraint::none};
-        std::vector<Variable<T>> y;
-        for (const std::vector<Variable<T>>& a : inputs) {
-            const std::vector<Variable<T>> b = this->state_parts(h);
+    [[nodiscard]] Variable<T> operator()(Variable<T> x, OptionalVariable<T> h0 = {}, OptionalVariable<T> c0 = {}) {
+        const auto step = [](const auto& a, const auto& b, const auto& states) {
+            const ops::GateOptions plain{.unit = ops::Factors<2>{}, .constraint = Constraint::none};
             const auto sum = [&](std::size_t gate) { return ops::add(a[gate], b[gate]); };
-            const Variable<T> kept = ops::gate(c, sum(1), plain), taken = ops::gate(ops::tanh(sum(2)), sum(0), plain);
-            c = ops::add(kept, taken, {.unit = ops::Factors<2>{}, .constraint = Constraint::none});
-            h = ops::gate(ops::tanh(c), sum(3));
-            y.push_back(h);
-        }
-        return this->joined(y);
+            const Variable<T> kept = ops::gate(states[1], sum(1), plain),
+                              taken = ops::gate(ops::tanh(sum(2)), sum(0), plain),
+                              c = ops::add(kept, taken, {.unit = ops::Factors<2>{}, .constraint = Constraint::none});
+            return std::vector{ops::gate(ops::tanh(c), sum(3)), c};
+        };
+        return this->walk("Lstm", std::move(x), {std::move(h0), std::move(c0)}, step);
     }
 };
 
@@ -167,22 +161,11 @@ public:
         : Recurrent<T>(path, config, 2, false), shift_(shift) {}
 
     [[nodiscard]] Variable<T> operator()(Variable<T> x, OptionalVariable<T> h0 = {}) {
-        Tape<T>& tape = x.tape("Highway");
-        const auto scope = tape.scope(this->name_);
-        const auto inputs = this->input_parts("Highway", std::move(x));
-        Variable<T> h = this->first_state("Highway", tape, h0);
-        Tensor<T> constant = tape.make(Shape{1});
-        constant(0) = static_cast<T>(static_cast<Accum<T>>(-shift_));
-        const Variable<T> shift = tape.input(std::move(constant));
-        std::vector<Variable<T>> y;
-        for (const std::vector<Variable<T>>& a : inputs) {
-            const std::vector<Variable<T>> b = this->state_parts(h);
+        return this->walk("Highway", std::move(x), {std::move(h0)}, [&](const auto& a, const auto& b, const auto& h) {
             Variable<T> u = ops::add(a[1], b[1]);
-            if (shift_ != 0.0) u = ops::add(u, shift);
-            h = ops::lerp(h, ops::tanh(ops::add(a[0], b[0])), u);
-            y.push_back(h);
-        }
-        return this->joined(y);
+            if (shift_ != 0.0) u = u - shift_;
+            return std::vector{ops::lerp(h[0], ops::tanh(ops::add(a[0], b[0])), u)};
+        });
     }
 
 private:

@@ -15,7 +15,7 @@
 namespace unitscale::ops {
 
 struct Conv2dOptions {
-    WindowOptions::Pair stride{1, 1}, padding{0, 0}, dilation{1, 1};  ///< {height, width}
+    WindowPair stride{1, 1}, padding{0, 0}, dilation{1, 1};  ///< {height, width}
     std::size_t groups = 1;
     std::optional<Constraint> constraint{};  ///< joins {alpha, beta_x}; empty: the recipe's rule
 };
@@ -27,9 +27,10 @@ struct Conv2dOptions {
 /// Made of `unfold`, `linear` and `transpose`, for each of the groups: the formats of the recipe's kind `linear` hold,
 /// with blocks along the taps of all channels.
 /// Factors under `unit`, entries independent unit normals: an output sums kh kw in/groups products, hence
-/// alpha = (kh kw in/groups)^-1/2, the factor of `linear`. The ideal beta_x is out^-1/2 of `linear`, times
-/// (kh kw / stride^2)^-1/2 for the windows that hold a pixel; alpha and beta_x share one value unless the constraint is
-/// `none`, where beta_x is that of `linear` alone. A weight meets the B H' W' positions of the whole step.
+/// alpha = (kh kw in/groups)^-1/2, the factor of `linear`. beta_x is (out/groups)^-1/2 by `linear`, times
+/// (kh kw / stride^2)^-1/2 by `unfold` for the windows that hold a pixel. The constraint joins the factors of each of
+/// the two ops: with the default rule beta_x is (kh kw in/groups)^-1/2. A weight meets the B H' W' positions of the
+/// whole step.
 /// Errors: sizes and groups that do not fit; a kernel, stride or dilation of 0; padded images smaller than the kernel.
 /// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, table A.2. Test: tests/ops/conv2d_test.cpp
 template <class T>
@@ -46,12 +47,17 @@ template <class T>
     if (bias)
         check(bias->shape() == Shape{kernel[0]}, "conv2d: bias ", shape_text(bias->shape()), " does not fit weight ",
               shape_text(kernel), "; expected [", kernel[0], "]");
-    const WindowOptions window{.stride = options.stride, .padding = options.padding, .dilation = options.dilation};
+    const WindowOptions window{.stride = options.stride,
+                               .padding = options.padding,
+                               .dilation = options.dilation,
+                               .constraint = options.constraint};
     const kernels::Windows sizes = windows_of("conv2d", images, {kernel[2], kernel[3]}, window);
     const Variable<T> rows = reshape(weight, {kernel[0], kernel[1] * kernel[2] * kernel[3]});
+    // Each group has a part of the weight, which is no cut-edge.
+    const auto constraint = groups > 1 ? joined_at_once(x.tape("conv2d"), options.constraint) : options.constraint;
     const auto convolve = [&](const Variable<T>& part, const Variable<T>& weights, OptionalVariable<T> shift) {
         return linear(unfold(part, {kernel[2], kernel[3]}, window), weights, std::move(shift),
-                      {.constraint = options.constraint});
+                      {.constraint = constraint});
     };
     Variable<T> y;
     if (groups == 1) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <unitscale/base/multiply_add.hpp>
 #include <unitscale/kernels/broadcast.hpp>
 #include <unitscale/kernels/vector_math.hpp>
 #include <unitscale/record/op.hpp>
@@ -38,7 +39,9 @@ template <class T>
     Tensor<T> output = op.make(shape);
     kernels::broadcast_map(
         op.execution(), shape, output.data(),
-        [=](A u, A v, A w) { return kernels::logistic(-(t * w)) * (p * u) + kernels::logistic(t * w) * (q * v); },
+        [=](A u, A v, A w) {
+            return multiply_add(kernels::logistic(-(t * w)), p * u, kernels::logistic(t * w) * (q * v));
+        },
         BroadcastInput{first.data(), shape}, BroadcastInput{second.data(), shape}, BroadcastInput{gates.data(), shape});
     const Recording recording{.reads = reads_inputs, .any_scale = largest.any_scale()};
     return op.record(std::move(output), scale, recording, [=](BackwardContext<T>& context) {
@@ -63,7 +66,7 @@ template <class T>
             context.execution(), dy.shape(), dg.data(),
             [=, beta = static_cast<A>(scaled.factor)](A d, A w, A u, A v) {
                 const A slope = kernels::logistic(t * w) * kernels::logistic(-(t * w));
-                return beta * d * (q * v - p * u) * slope;
+                return beta * d * multiply_add(q, v, -(p * u)) * slope;
             },
             gradient, gate, BroadcastInput{context.input(0).data(), dy.shape()},
             BroadcastInput{context.input(1).data(), dy.shape()});

@@ -18,7 +18,7 @@ namespace unitscale::ops {
 
 struct LinearOptions {
     std::optional<Constraint> constraint{};  ///< joins {alpha, beta_x}; empty: the recipe's rule
-    std::size_t uses = 1;  ///< calls of a micro-batch that share weight and bias: the positions of a recurrence
+    std::size_t uses = 1;  ///< calls that share weight and bias, as in a recurrence; above 1 see `joined_at_once`
 };
 
 /// Ideal factors of a linear layer under `unit`, for x, weight and bias: see `linear`. `rows`: of the whole step.
@@ -158,8 +158,8 @@ template <class T>
     auto op = begin_op("linear", x, weight, bias);
     const LinearSizes size = linear_sizes(op);
     check(options.uses >= 1, "linear: 0 uses; expected at least 1");
-    const std::size_t rows = op.tape().step_rows(size.rows * options.uses);
-    op.set_factors(linear_unit_factors(size.in, size.out, rows), options.constraint, /*joined=*/1);
+    op.set_factors(linear_unit_factors(size.in, size.out, op.tape().step_rows(size.rows * options.uses)),
+                   options.uses > 1 ? joined_at_once(op.tape(), options.constraint) : options.constraint, /*joined=*/1);
     return record_linear(op, ProductKind::linear, size);
 }
 template <class T>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <unitscale/base/multiply_add.hpp>
 #include <unitscale/record/op.hpp>
 #include <unitscale/record/windows.hpp>
 #include <unitscale/scaling/factors.hpp>
@@ -14,9 +15,9 @@
 namespace unitscale::ops {
 
 struct PoolOptions {
-    WindowOptions::Pair kernel{2, 2};             ///< {height, width}
-    std::optional<WindowOptions::Pair> stride{};  ///< empty: the kernel
-    WindowOptions::Pair padding{0, 0};
+    WindowPair kernel{2, 2};
+    std::optional<WindowPair> stride{};  ///< empty: the kernel
+    WindowPair padding{0, 0};
     std::optional<Constraint> constraint{};  ///< joins {alpha, beta_x}; empty: the recipe's rule
 };
 
@@ -68,9 +69,10 @@ template <class T>
     constexpr double from = -9.0, step = 0.0625;
     double sum = 0.0;
     for (int i = 0; i <= 288; ++i) {
-        const double x = from + step * i, density = std::exp(-0.5 * x * x) / std::sqrt(2.0 * std::numbers::pi);
+        const double x = multiply_add(step, static_cast<double>(i), from),
+                     density = std::exp(-0.5 * x * x) / std::sqrt(2.0 * std::numbers::pi);
         const double below = 0.5 * std::erfc(-x / std::numbers::sqrt2);
-        sum += x * x * density * std::pow(below, static_cast<double>(n) - 1.0);
+        sum = multiply_add(x * x, density * std::pow(below, static_cast<double>(n) - 1.0), sum);
     }
     return static_cast<double>(n) * step * sum;
 }

@@ -27,6 +27,16 @@ struct Recording {
     Betas output_weights{std::span<const double>()};  ///< factors of arriving gradients, one per output; empty: all 1
 };
 
+/// The constraint of an op with a weight that other ops of the step use, too. The weight's own factor is right if all
+/// these ops count all uses, so only alpha and beta_x are joined. The plan would take the weight for no cut-edge, and
+/// join its factor with theirs. Where the recipe leaves joining to the plan, this is the rule that the plan applies.
+template <class T>
+[[nodiscard]] Constraint joined_at_once(const Tape<T>& tape, const std::optional<Constraint>& constraint) {
+    const Recipe& recipe = tape.recipe();
+    const Constraint rule = constraint.value_or(recipe.constraint);
+    return rule == Constraint::automatic ? recipe.automatic_rule : rule;
+}
+
 /// An op of up to N inputs from `begin_op` to `record`: its tape, site, inputs, factors. An op header reads
 ///   auto op = begin_op("relu", x);                              the tape of x, the next site of this name
 ///   op.set_factors(relu_unit_factors(), options.constraint);    all 1 if the recipe applies no factors
@@ -121,7 +131,7 @@ public:
                             std::move(value), std::forward<Backward>(backward));
     }
 
-    /// Records an op with several outputs, whose scales are set.
+    /// Records an op with several outputs. Their scales are set already.
     template <class Backward>
     [[nodiscard]] std::vector<Variable<T>> record_outputs(std::span<Tensor<T>> outputs, const Recording& recording,
                                                           Backward&& backward) {

@@ -12,18 +12,20 @@
 
 namespace unitscale::ops {
 
-/// How windows lie in images. Pairs are {height, width}.
-struct WindowOptions {
-    using Pair = std::array<std::size_t, 2>;
+/// Sizes {height, width}.
+using WindowPair = std::array<std::size_t, 2>;
 
-    Pair stride{1, 1};
-    Pair padding{0, 0};  ///< rows or columns on either side of the image
-    Pair dilation{1, 1};
+/// How windows lie in images.
+struct WindowOptions {
+    WindowPair stride{1, 1};
+    WindowPair padding{0, 0};  ///< rows or columns on either side of the image
+    WindowPair dilation{1, 1};
+    std::optional<Constraint> constraint{};  ///< joins {alpha, beta_x}; empty: the recipe's rule
 };
 
 /// The sizes of windows of `kernel` {height, width} in x [B,C,H,W]. Errors, in the name of `op`: x of another rank; a
 /// kernel, stride or dilation of 0; padded images smaller than the kernel's reach. Test: tests/record/windows_test.cpp
-[[nodiscard]] inline kernels::Windows windows_of(const char* op, const Shape& x, const WindowOptions::Pair& kernel,
+[[nodiscard]] inline kernels::Windows windows_of(const char* op, const Shape& x, const WindowPair& kernel,
                                                  const WindowOptions& options) {
     check(x.size() == 4, op, ": x ", to_string(x), " is not [B,C,H,W]");
     kernels::Windows windows{.batch = static_cast<std::ptrdiff_t>(x[0]), .channels = static_cast<std::ptrdiff_t>(x[1])};

@@ -318,8 +318,7 @@ inline void round_in_blocks(Recipe& recipe, const BlockFormat& forward, const Bl
         // Blocks of 16 with an E4M3 scale under the tensor's scale. Square blocks give a weight and its transpose equal
         // numbers. The last block of the model is not rounded: the paper keeps about 15 % of the linear layers in high
         // precision, most of them at the end, because training diverges otherwise.
-        {"nvfp4", "fp32",
-         "standard model, NVFP4 but in the last block: square weights, stochastic gradients, rotation",
+        {"nvfp4", "fp32", "standard model, NVFP4 but in the last block: square weights, stochastic gradients, rotation",
          [](Recipe& r) {
              round_in_blocks(r, nvfp4, nvfp4);
              ProductFormats& formats = r.products.back().formats;
