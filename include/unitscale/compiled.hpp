@@ -187,13 +187,16 @@
     prefix void nn::initialise<T>(const std::vector<Parameter<T>*>&, const Recipe&, std::uint64_t, \
                                   const nn::InitialOptions&);                                      \
     prefix class nn::Attention<T>;                                                                 \
+    prefix class nn::AttentionLayers<T>;                                                           \
     prefix class nn::BatchNorm<T>;                                                                 \
     prefix class nn::ChannelGains<T>;                                                              \
     prefix class nn::Conv1d<T>;                                                                    \
     prefix class nn::Conv2d<T>;                                                                    \
     prefix class nn::Convolution<T>;                                                               \
+    prefix class nn::CrossAttention<T>;                                                            \
     prefix class nn::Decoder<T>;                                                                   \
     prefix class nn::Embedding<T>;                                                                 \
+    prefix class nn::EncoderDecoderBlock<T>;                                                       \
     prefix class nn::FeedForward<T>;                                                               \
     prefix class nn::GroupNorm<T>;                                                                 \
     prefix class nn::Gru<T>;                                                                       \
@@ -204,6 +207,7 @@
     prefix class nn::Norm<T>;                                                                      \
     prefix class nn::Recurrent<T>;                                                                 \
     prefix class nn::Sequential<T>;                                                                \
+    prefix class nn::ResidualLayer<T>;                                                             \
     prefix class nn::TransformerBlock<T>;                                                          \
     prefix class optim::Adam<T>;                                                                   \
     prefix class optim::Lamb<T>;                                                                   \

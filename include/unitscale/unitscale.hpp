@@ -81,6 +81,7 @@
 #include <unitscale/kernels/activations.hpp>
 #include <unitscale/kernels/amax.hpp>
 #include <unitscale/kernels/attention.hpp>
+#include <unitscale/kernels/attention_mask.hpp>
 #include <unitscale/kernels/attention_products.hpp>
 #include <unitscale/kernels/attention_rows.hpp>
 #include <unitscale/kernels/block_lines.hpp>
@@ -139,6 +140,7 @@
 
 #include <unitscale/record/arguments.hpp>
 #include <unitscale/record/attention_formats.hpp>
+#include <unitscale/record/attention_mask.hpp>
 #include <unitscale/record/attention_rounding.hpp>
 #include <unitscale/record/binary.hpp>
 #include <unitscale/record/conv1d_shape.hpp>
@@ -225,6 +227,7 @@
 #include <unitscale/nn/norm.hpp>
 #include <unitscale/nn/operators.hpp>
 #include <unitscale/nn/recurrent.hpp>
+#include <unitscale/nn/residual_layer.hpp>
 #include <unitscale/nn/sequential.hpp>
 #include <unitscale/nn/transformer_block.hpp>
 

@@ -254,9 +254,10 @@ TEMPLATE_TEST_CASE("attention in formats has the bits of unit-scaled ops", "[rec
         for (const ProductFormats& formats : {fp8(), fp8({.source = ScaleSource::amax})}) {
             INFO(s.queries << " x " << s.keys << ", causal " << s.causal);
             const double m = options_of(s).mult, root = rsqrt_count(s.depth);
-            const double alpha = ops::attention_unit_factor(m, s.depth, s.keys, s.causal);
+            const double alpha = ops::attention_unit_factor(m, s.depth, static_cast<double>(s.keys), s.causal);
             const double of_p =
-                ops::softmax_unit_factors(m / (static_cast<double>(s.depth) * root), s.keys, ops::SoftmaxRule::fitted)
+                ops::softmax_unit_factors(m / (static_cast<double>(s.depth) * root), static_cast<double>(s.keys),
+                                          ops::SoftmaxRule::fitted)
                     .alpha;
             // Without a mask the product of the ops' own factors is attention's.
             if (!s.causal) CHECK(alpha / of_p == Approx(rsqrt_count(s.keys)));

@@ -10,11 +10,11 @@ using namespace unitscale;
 
 TEST_CASE("softmax factors: attention without a mask has the factors of its softmax and its second product") {
     for (const double m : {0.5, 1.0, 8.0, 40.0})
-        for (const std::size_t s : {2u, 16u, 100u}) {
+        for (const double s : {2.0, 16.0, 100.0}) {
             const std::size_t d = 16;
             const auto softmax = ops::softmax_unit_factors(m / 4.0, s, ops::SoftmaxRule::fitted);
             CHECK(ops::attention_unit_factor(m, d, s, false) ==
-                  Approx(softmax.alpha / std::sqrt(static_cast<double>(s))));
+                  Approx(softmax.alpha / std::sqrt(s)));
         }
 }
 

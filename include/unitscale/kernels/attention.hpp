@@ -3,6 +3,7 @@
 
 #include <unitscale/base/memory.hpp>
 #include <unitscale/base/parallel.hpp>
+#include <unitscale/kernels/attention_mask.hpp>
 #include <unitscale/kernels/attention_rows.hpp>
 #include <unitscale/products/block.hpp>
 #include <unitscale/products/few_rows.hpp>
@@ -34,12 +35,12 @@ struct AttentionView {
 };
 
 /// Attention of one layer, for each batch item and head. Head h uses the keys and values of group h / (heads / groups):
-///   out = out_scale softmax(logit_scale q k^T) v
+///   out = out_scale softmax(logit_scale q k^T + bias) v
 ///   q, out [batch, queries, heads, depth]   k, v [batch, keys, groups, depth]
-/// `causal`: query i sees the keys j <= i + keys - queries, so that the last query sees every key. A query that sees
-/// none has out = 0; ops make it an error.
-/// `log_sum` [batch, heads, queries]: log sum_j exp(logit_scale q_i k_j) over the keys seen. The forward pass writes
-/// it, and the backward pass reads it.
+/// `causal`: query i sees the keys j <= i + keys - queries, so that the last query sees every key. `mask` may hide more
+/// keys and drop weights. A query that sees no key has out = 0, and no gradient passes.
+/// `log_sum` [batch, heads, queries]: log sum_j exp(logit_scale q_i k_j + bias) over the keys seen; infinity if there
+/// are none. The forward pass writes it, and the backward pass reads it.
 template <class T>
 struct AttentionArguments {
     std::ptrdiff_t batch = 1, heads = 1, groups = 1, queries = 0, keys = 0, depth = 0;
@@ -48,13 +49,15 @@ struct AttentionArguments {
     Accum<T>* log_sum = nullptr;
     Accum<T> logit_scale = 1, out_scale = 1;
     bool causal = false;
+    AttentionMask mask{};
 
-    /// Number of keys that query i sees.
-    [[nodiscard]] std::ptrdiff_t visible(std::ptrdiff_t i) const noexcept {
-        return causal ? std::clamp<std::ptrdiff_t>(i + keys - queries + 1, 0, keys) : keys;
+    /// Number of keys that query i of item b sees, without the mask's bias.
+    [[nodiscard]] std::ptrdiff_t visible(std::ptrdiff_t b, std::ptrdiff_t i) const noexcept {
+        return mask.seen(b, causal ? std::clamp<std::ptrdiff_t>(i + keys - queries + 1, 0, keys) : keys);
     }
-    /// Queries that are processed together. Short blocks skip more of the keys that a causal mask hides.
-    [[nodiscard]] std::ptrdiff_t query_block() const noexcept { return causal && keys < 512 ? 32 : 64; }
+    /// Queries that are processed together. Short blocks skip more of the keys that a causal mask hides. The number of
+    /// keys has no say: the order of sums in dk and dv must be the same with and without padding.
+    [[nodiscard]] std::ptrdiff_t query_block() const noexcept { return causal ? 32 : 64; }
 };
 
 /// The gradients for f = softmax(logit_scale q k^T) v (without out_scale), given dout, the gradient of f:
@@ -136,13 +139,13 @@ void attention_scores(Isa isa, const AttentionArguments<T>& args, std::ptrdiff_t
         products::BlockProduct<P> product;
         product.m = i1 - i0;
         product.a = args.q.rows(b, i0, h);
-        product.b = keys_transposed->first_columns(args.visible(i1 - 1));
+        product.b = keys_transposed->first_columns(args.visible(b, i1 - 1));
         product.c = {scratch.scores, scratch.scores_row, 1};
         product.alpha = args.logit_scale;
         products::multiply_block(isa, product, scratch.blocks);
     } else if constexpr (std::is_same_v<T, P>) {
         const std::ptrdiff_t group = h / (args.heads / args.groups);
-        products::FewRowsProduct<P> product{i1 - i0, args.visible(i1 - 1), args.depth};
+        products::FewRowsProduct<P> product{i1 - i0, args.visible(b, i1 - 1), args.depth};
         product.a = args.q.row(b, i0, h);
         product.a_row = args.q.time_stride;
         product.b = args.k.row(b, 0, group);
@@ -152,10 +155,11 @@ void attention_scores(Isa isa, const AttentionArguments<T>& args, std::ptrdiff_t
         product.alpha = args.logit_scale;
         products::multiply_few_rows(product);
     }
-    const std::ptrdiff_t end = products::round_up(args.visible(i1 - 1), score_lanes);
+    const std::ptrdiff_t end = products::round_up(args.visible(b, i1 - 1), score_lanes);
     for (std::ptrdiff_t i = i0; i < i1; ++i) {
         P* const row = scratch.scores + (i - i0) * scratch.scores_row;
-        std::fill(row + args.visible(i), row + end, -std::numeric_limits<P>::infinity());
+        args.mask.add_bias(row, b, h, i, args.visible(b, i), P(1));
+        std::fill(row + args.visible(b, i), row + end, -std::numeric_limits<P>::infinity());
     }
 }
 
@@ -196,6 +200,8 @@ void attention_forward_with(Isa isa, const Execution& execution, const Attention
     const std::ptrdiff_t block = args.query_block(), blocks = (args.queries + block - 1) / block;
     const std::ptrdiff_t jobs = args.batch * args.heads * blocks;
     if (jobs == 0) return;
+    const bool drops = args.mask.dropout > 0.0;
+    const P out_scale = drops ? static_cast<P>(args.out_scale / (1.0 - args.mask.dropout)) : args.out_scale;
     attention_loop(
         execution, isa, args, false, attention_parts(execution, args, 2, jobs), jobs,
         [&](std::ptrdiff_t first, std::ptrdiff_t last, const AttentionScratch<T>& scratch) {
@@ -220,24 +226,31 @@ void attention_forward_with(Isa isa, const Execution& execution, const Attention
                 std::array<P, 64> sums;
                 for (std::ptrdiff_t i = i0; i < i1; ++i) {
                     P* const row = scratch.scores + (i - i0) * scratch.scores_row;
-                    const std::ptrdiff_t end = products::round_up(args.visible(i), score_lanes);
+                    const std::ptrdiff_t visible = args.visible(b, i), end = products::round_up(visible, score_lanes),
+                                         number = (b * args.heads + h) * args.queries + i;
                     const P maximum = row_maximum(isa, row, end);
-                    std::fill(row + args.visible(i), row + end, maximum - hidden_score);
-                    const P sum = row_exponential(isa, row, end, maximum);
-                    std::fill(row + args.visible(i), row + products::round_up(args.visible(i1 - 1), score_lanes), P(0));
+                    const bool sees = !args.mask.hides_all(b, h, i, visible);
+                    P sum = std::numeric_limits<P>::infinity();  // of a query that sees nothing
+                    if (sees) {
+                        args.mask.replace_hidden(row, b, h, i, visible, maximum - hidden_score);
+                        std::fill(row + visible, row + end, maximum - hidden_score);
+                        sum = row_exponential(isa, row, end, maximum);
+                    }
+                    args.mask.replace_hidden(row, b, h, i, visible, P(0));
+                    std::fill(row + visible, row + products::round_up(args.visible(b, i1 - 1), score_lanes), P(0));
+                    if (drops) args.mask.drop(isa, row, number, args.keys, visible, P(1));
                     sums[static_cast<std::size_t>(i - i0)] = sum;
-                    args.log_sum[(b * args.heads + h) * args.queries + i] = maximum + std::log(sum);
+                    args.log_sum[number] = sees ? maximum + std::log(sum) : sum;
                 }
                 products::BlockProduct<P> product;
                 product.m = i1 - i0;
                 product.a = products::MatrixView<const P>{scratch.scores, scratch.scores_row, 1};
-                product.b = values.first_rows(args.visible(i1 - 1));
+                product.b = values.first_rows(args.visible(b, i1 - 1));
                 product.c = {scratch.out, args.depth, 1};
                 products::multiply_block(isa, product, scratch.blocks);
                 for (std::ptrdiff_t i = i0; i < i1; ++i) {
                     P* const row = scratch.out + (i - i0) * args.depth;
-                    const P scale =
-                        args.visible(i) > 0 ? args.out_scale / sums[static_cast<std::size_t>(i - i0)] : P(0);
+                    const P scale = out_scale / sums[static_cast<std::size_t>(i - i0)];
                     for (std::ptrdiff_t l = 0; l < args.depth; ++l) row[l] *= scale;
                     products::narrow_line(isa, row, args.depth, args.out.row(b, i, h));
                 }
@@ -254,6 +267,8 @@ void attention_backward_with(Isa isa, const Execution& execution, const Attentio
     const std::ptrdiff_t block = args.query_block(), jobs = args.batch * args.groups,
                          heads_per_group = args.heads / args.groups;
     if (jobs == 0 || args.depth == 0) return;
+    const bool drops = args.mask.dropout > 0.0;
+    const P kept = static_cast<P>(1.0 / (1.0 - args.mask.dropout));
     attention_loop(
         execution, isa, args, true, attention_parts(execution, args, 5, jobs), jobs,
         [&](std::ptrdiff_t first, std::ptrdiff_t last, const AttentionScratch<T>& scratch) {
@@ -269,7 +284,7 @@ void attention_backward_with(Isa isa, const Execution& execution, const Attentio
                 std::fill_n(scratch.dv, head, P(0));
                 for (std::ptrdiff_t h = group * heads_per_group; h < (group + 1) * heads_per_group; ++h)
                     for (std::ptrdiff_t i0 = 0; i0 < args.queries; i0 += block) {
-                        const std::ptrdiff_t i1 = std::min(args.queries, i0 + block), seen = args.visible(i1 - 1);
+                        const std::ptrdiff_t i1 = std::min(args.queries, i0 + block), seen = args.visible(b, i1 - 1);
                         attention_scores(isa, args, b, h, i0, i1, &keys_transposed, scratch);
                         products::BlockProduct<P> dprobabilities;
                         dprobabilities.m = i1 - i0;
@@ -280,13 +295,23 @@ void attention_backward_with(Isa isa, const Execution& execution, const Attentio
                         for (std::ptrdiff_t i = i0; i < i1; ++i) {
                             P* const p = scratch.scores + (i - i0) * scratch.scores_row;
                             P* const d = scratch.gradients + (i - i0) * scratch.scores_row;
-                            const std::ptrdiff_t limit = args.visible(i), end = products::round_up(limit, score_lanes);
-                            const P log_sum = args.log_sum[(b * args.heads + h) * args.queries + i];
-                            std::fill(p + limit, p + end, log_sum - hidden_score);
-                            row_exponential(isa, p, end, log_sum);
+                            const std::ptrdiff_t limit = args.visible(b, i),
+                                                 end = products::round_up(limit, score_lanes),
+                                                 number = (b * args.heads + h) * args.queries + i;
+                            const P log_sum = args.log_sum[number];
+                            if (log_sum < std::numeric_limits<P>::infinity()) {
+                                args.mask.replace_hidden(p, b, h, i, limit, log_sum - hidden_score);
+                                std::fill(p + limit, p + end, log_sum - hidden_score);
+                                row_exponential(isa, p, end, log_sum);
+                                args.mask.replace_hidden(p, b, h, i, limit, P(0));
+                            } else {
+                                std::fill(p, p + end, log_sum == log_sum ? P(0) : log_sum);
+                            }
                             std::fill(d + limit, d + products::round_up(seen, score_lanes), P(0));
                             std::fill(p + limit, p + products::round_up(seen, score_lanes), P(0));
+                            if (drops) args.mask.drop(isa, d, number, args.keys, limit, kept);
                             row_softmax_gradient(isa, p, d, end);
+                            if (drops) args.mask.drop(isa, p, number, args.keys, limit, kept);
                         }
                         products::BlockProduct<T> dq;
                         dq.m = i1 - i0;

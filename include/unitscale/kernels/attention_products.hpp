@@ -4,6 +4,7 @@
 #include <unitscale/base/memory.hpp>
 #include <unitscale/base/parallel.hpp>
 #include <unitscale/kernels/amax.hpp>
+#include <unitscale/kernels/attention_mask.hpp>
 #include <unitscale/kernels/round_blocks.hpp>
 #include <unitscale/kernels/softmax.hpp>
 #include <unitscale/products/product.hpp>
@@ -32,14 +33,16 @@ struct AttentionOperand {
 /// An item is a head of keys and values of one batch item, with the `heads` query heads that use it. Its query rows
 /// stand one head after the other. With L = queries heads:
 ///   q, dout [items,L,depth]   k, v [items,keys,depth]
-///   s = logit_factor q k^T    p = probability_factor softmax(mult s)    causal: as AttentionArguments
-///   dp = dprobability_factor dout v^T
-///   ds = dlogit_factor slope P (dp - rowsum(P dp)),  P = p / probability_factor; 0 for keys that are not seen
-/// s, p, dp and ds [items,L,keys] are rounded to T.
+///   s = logit_factor q k^T + bias / mult    P = softmax(mult s)    p = probability_factor keep P
+///   dp = keep dprobability_factor dout v^T   ds = dlogit_factor slope P (dp - rowsum(P dp))
+/// `causal` and `mask`: as AttentionArguments. P and ds are 0 for keys that are not seen. keep: 0 for dropped weights,
+/// else 1 / (1 - dropout). s, P, p, dp and ds [items,L,keys] are rounded to T.
 template <class T>
 struct AttentionProductArguments {
     std::ptrdiff_t items = 1, heads = 1, queries = 0, keys = 0, depth = 0;
+    std::ptrdiff_t groups = 1;  ///< items of a batch item
     bool causal = false;
+    AttentionMask mask{};
     bool by_item = false;  ///< items are computed one at a time: required if any operand is in blocks
     const T *q = nullptr, *k = nullptr, *v = nullptr, *dout = nullptr;  ///< without dout there are no gradients
     AttentionOperand logits_q{}, logits_k{}, probability_gradient_dy{}, probability_gradient_v{};
@@ -225,28 +228,56 @@ private:
                        k = key_rows(args_.logits_k, args_.k, first, items, Contracted::columns);
             multiply(items, q.matrix(), k.transposed(), p_.data(), rows_, args_.keys, args_.depth, args_.logit_factor);
         }
-        fill_hidden(p_.data(), rows, narrow<T>(-std::numeric_limits<P>::infinity()));
+        if (args_.causal || args_.mask.hides())
+            each_row(first, rows, [&args = args_](const Row& row, T* p) {
+                args.mask.add_bias(p, row.b, row.h, row.i, row.seen, P(1) / args.mult);
+                std::fill(p + row.seen, p + args.keys, narrow<T>(-std::numeric_limits<P>::infinity()));
+            });
         softmax_forward<T>(execution_, p_.data(), p_.data(), rows, args_.keys, args_.mult, args_.probability_factor);
-        if (args_.dout == nullptr) return;
-        {
-            const auto dy = query_rows(args_.probability_gradient_dy, args_.dout, first, items, Contracted::columns),
-                       v = key_rows(args_.probability_gradient_v, args_.v, first, items, Contracted::columns);
-            multiply(items, dy.matrix(), v.transposed(), ds_.data(), rows_, args_.keys, args_.depth,
-                     args_.dprobability_factor);
+        if (args_.mask.hides())
+            each_row(first, rows, [&args = args_](const Row& row, T* p) {
+                if (args.mask.hides_all(row.b, row.h, row.i, row.seen)) std::fill(p, p + args.keys, T(0));
+            });
+        const bool drops = args_.mask.dropout > 0.0;
+        const auto drop = [&, kept = static_cast<P>(1.0 / (1.0 - args_.mask.dropout))](const Row& row, T* x) {
+            args_.mask.drop(active_isa(), x, row.number, args_.keys, row.seen, kept);
+        };
+        if (args_.dout != nullptr) {
+            {
+                const auto dy =
+                               query_rows(args_.probability_gradient_dy, args_.dout, first, items, Contracted::columns),
+                           v = key_rows(args_.probability_gradient_v, args_.v, first, items, Contracted::columns);
+                multiply(items, dy.matrix(), v.transposed(), ds_.data(), rows_, args_.keys, args_.depth,
+                         args_.dprobability_factor);
+            }
+            if (drops) each_row(first, rows, drop, ds_.data());
+            softmax_backward<T>(execution_, p_.data(), ds_.data(), ds_.data(), rows, args_.keys, args_.slope,
+                                args_.probability_factor, args_.dlogit_factor);
+            const auto hide = [&args = args_](const Row& row, T* ds) {
+                std::fill(ds + row.seen, ds + args.keys, T(0));
+            };
+            if (args_.causal || args_.mask.hides()) each_row(first, rows, hide, ds_.data());
         }
-        softmax_backward<T>(execution_, p_.data(), ds_.data(), ds_.data(), rows, args_.keys, args_.slope,
-                            args_.probability_factor, args_.dlogit_factor);
-        fill_hidden(ds_.data(), rows, T(0));
+        if (drops) each_row(first, rows, drop);
     }
 
-    /// x [rows,keys]: a value for the keys that a query does not see.
-    void fill_hidden(T* x, std::ptrdiff_t rows, T value) const {
-        if (!args_.causal) return;
-        const std::ptrdiff_t keys = args_.keys, queries = args_.queries;
-        parallel_for(execution_.threads, rows, row_grain(keys), [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
-            for (std::ptrdiff_t row = begin; row < end; ++row) {
-                const std::ptrdiff_t seen = std::clamp<std::ptrdiff_t>(row % queries + keys - queries + 1, 0, keys);
-                std::fill(x + row * keys + seen, x + (row + 1) * keys, value);
+    /// A row of s, p, dp or ds: query i of head h in batch item b, its number among all rows, the number of keys that it
+    /// sees without the mask's bias.
+    struct Row {
+        std::ptrdiff_t b, h, i, number, seen;
+    };
+    /// Runs body(row, elements) for rows of x, or of p, which begin with item `first`.
+    template <class Body>
+    void each_row(std::ptrdiff_t first, std::ptrdiff_t rows, const Body& body, T* x = nullptr) {
+        if (x == nullptr) x = p_.data();
+        const std::ptrdiff_t keys = args_.keys, queries = args_.queries, heads = args_.groups * args_.heads;
+        parallel_for(execution_.threads, rows, row_grain(keys), [&](std::ptrdiff_t begin, std::ptrdiff_t end) {
+            for (std::ptrdiff_t r = begin; r < end; ++r) {
+                const std::ptrdiff_t number = first * rows_ + r, i = number % queries, h = number / queries % heads,
+                                     b = number / queries / heads;
+                const std::ptrdiff_t limit =
+                    args_.causal ? std::clamp<std::ptrdiff_t>(i + keys - queries + 1, 0, keys) : keys;
+                body(Row{b, h, i, number, args_.mask.seen(b, limit)}, x + r * keys);
             }
         });
     }

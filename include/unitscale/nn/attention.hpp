@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace unitscale::nn {
@@ -23,43 +24,17 @@ struct AttentionConfig {
     double rotary_base = 10000.0;  ///< base of the angles: ops::rotary
     /// m of softmax(m q k^T / d). Empty: the recipe's multiplier, alpha_attn times the textbook's sqrt d or times 1.
     std::optional<double> mult{};
-    std::size_t factor_length = 0;  ///< length that fixes the forward factor; 0: the length of each call
+    std::size_t factor_length = 0;  ///< length that fixes the forward factor; 0: the mean length of each call
+    double dropout = 0.0;           ///< probability that a weight becomes 0, in steps that train
     std::size_t depth = 0;          ///< blocks of the trunk
 };
 
-/// Self-attention: linear layers `query`, `key`, `value`, `out` around ops::attention. x, y [B,T,width].
-/// With `past`, x follows the positions in `past`, and ops::cached_attention runs instead.
-/// Error: heads that do not divide the width. Test: tests/nn/attention_test.cpp
+/// The common part of attention modules: linear layers `query`, `key`, `value`, `out` around ops::attention. Keys and
+/// values are of rows with `context_width` columns.
+/// Error: heads that do not divide the width.
 template <class T>
-class Attention {
+class AttentionLayers {
 public:
-    Attention(const std::string& path, const AttentionConfig& config)
-        : name_(last_name(path)),
-          config_(checked(config)),
-          query_(path + "/query", layer(config.width)),
-          key_(path + "/key", layer(narrow(config))),
-          value_(path + "/value", layer(narrow(config))),
-          out_(path + "/out", layer(config.width)) {}
-
-    [[nodiscard]] Variable<T> operator()(Variable<T> x, const ops::KeyValueRows<T>* past = nullptr) {
-        const auto scope = x.tape("Attention").scope(name_);
-        const std::size_t groups = config_.groups == 0 ? config_.heads : config_.groups;
-        Variable<T> q = query_(x), k = key_(x);
-        if (config_.rotary) {
-            const std::size_t first = past != nullptr ? past->length : 0;
-            q = ops::rotary(q, {.heads = config_.heads, .base = config_.rotary_base, .first_position = first});
-            k = ops::rotary(k, {.heads = groups, .base = config_.rotary_base, .first_position = first});
-        }
-        ops::AttentionOptions options{.heads = config_.heads,
-                                      .groups = groups,
-                                      .mult = mult(x.tape("Attention").recipe()),
-                                      .causal = config_.causal};
-        if (config_.factor_length > 0) options.factor_length = config_.factor_length;
-        const Variable<T> v = value_(x);
-        return out_(past != nullptr ? ops::cached_attention(q, k, v, *past, options)
-                                    : ops::attention(q, k, v, options));
-    }
-
     /// The logit multiplier under a recipe.
     [[nodiscard]] double mult(const Recipe& recipe) const {
         return config_.mult.value_or(
@@ -68,6 +43,38 @@ public:
 
     void collect(std::vector<Parameter<T>*>& parameters) {
         for (Linear<T>* linear : {&query_, &key_, &value_, &out_}) linear->collect(parameters);
+    }
+
+protected:
+    AttentionLayers(const std::string& path, const AttentionConfig& config, std::size_t context_width)
+        : name_(last_name(path)),
+          config_(checked(config)),
+          query_(path + "/query", layer(config.width, config.width)),
+          key_(path + "/key", layer(context_width, narrow(config))),
+          value_(path + "/value", layer(context_width, narrow(config))),
+          out_(path + "/out", layer(config.width, config.width)) {}
+
+    /// Attention of x to `context`, which `past` precedes.
+    [[nodiscard]] Variable<T> attend(Variable<T> x, Variable<T> context, const ops::AttentionMask& mask,
+                                     const ops::KeyValueRows<T>* past) {
+        const auto scope = x.tape("Attention").scope(name_);
+        const std::size_t groups = config_.groups == 0 ? config_.heads : config_.groups;
+        Variable<T> q = query_(x), k = key_(context);
+        if (config_.rotary) {
+            const std::size_t first = past != nullptr ? past->length : 0;
+            q = ops::rotary(q, {.heads = config_.heads, .base = config_.rotary_base, .first_position = first});
+            k = ops::rotary(k, {.heads = groups, .base = config_.rotary_base, .first_position = first});
+        }
+        ops::AttentionOptions options{.heads = config_.heads,
+                                      .groups = groups,
+                                      .mult = mult(x.tape("Attention").recipe()),
+                                      .causal = config_.causal,
+                                      .mask = mask,
+                                      .dropout = config_.dropout};
+        if (config_.factor_length > 0) options.factor_length = config_.factor_length;
+        const Variable<T> v = value_(context);
+        return out_(past != nullptr ? ops::cached_attention(q, k, v, *past, options)
+                                    : ops::attention(q, k, v, options));
     }
 
 private:
@@ -83,13 +90,67 @@ private:
     static std::size_t narrow(const AttentionConfig& config) {
         return config.width / config.heads * (config.groups == 0 ? config.heads : config.groups);
     }
-    LinearConfig layer(std::size_t out) const {
-        return {.in = config_.width, .out = out, .bias = config_.bias, .depth = config_.depth, .stream = config_.width};
+    LinearConfig layer(std::size_t in, std::size_t out) const {
+        return {.in = in, .out = out, .bias = config_.bias, .depth = config_.depth, .stream = config_.width};
     }
 
     std::string name_;
     AttentionConfig config_;
     Linear<T> query_, key_, value_, out_;
+};
+
+/// Self-attention: y = out(ops::attention(query(x), key(x), value(x))). x, y [B,T,width].
+/// `mask` holds lengths of rows that are padded, or hides keys. With `past`, x follows the positions in `past`, and
+/// ops::cached_attention runs instead.
+/// Errors: heads that do not divide the width; as the ops. Test: tests/nn/attention_test.cpp
+template <class T>
+class Attention : public AttentionLayers<T> {
+public:
+    Attention(const std::string& path, const AttentionConfig& config)
+        : AttentionLayers<T>(path, config, config.width) {}
+
+    [[nodiscard]] Variable<T> operator()(Variable<T> x, const ops::KeyValueRows<T>* past = nullptr) {
+        return this->attend(x, x, {}, past);
+    }
+    [[nodiscard]] Variable<T> operator()(Variable<T> x, const ops::AttentionMask& mask) {
+        return this->attend(x, x, mask, nullptr);
+    }
+};
+
+struct CrossAttentionConfig {
+    std::size_t width = 1;
+    std::size_t context_width = 0;  ///< 0: as `width`
+    std::size_t heads = 1;
+    std::size_t groups = 0;  ///< key and value heads; 0: as many as heads
+    bool bias = false;
+    std::optional<double> mult{};   ///< as in AttentionConfig
+    std::size_t factor_length = 0;  ///< as in AttentionConfig, of the context
+    double dropout = 0.0;           ///< probability that a weight becomes 0, in steps that train
+    std::size_t depth = 0;          ///< blocks of the trunk
+};
+
+/// Attention to another sequence: y = out(ops::attention(query(x), key(context), value(context))), every query sees all
+/// of the context. x, y [B,T,width], context [B,S,context_width]. `mask` holds the context's lengths, or hides keys.
+/// Errors: heads that do not divide the width; as the ops. Test: tests/nn/attention_test.cpp
+template <class T>
+class CrossAttention : public AttentionLayers<T> {
+public:
+    CrossAttention(const std::string& path, const CrossAttentionConfig& config)
+        : AttentionLayers<T>(path,
+                             {.width = config.width,
+                              .heads = config.heads,
+                              .groups = config.groups,
+                              .bias = config.bias,
+                              .causal = false,
+                              .mult = config.mult,
+                              .factor_length = config.factor_length,
+                              .dropout = config.dropout,
+                              .depth = config.depth},
+                             config.context_width == 0 ? config.width : config.context_width) {}
+
+    [[nodiscard]] Variable<T> operator()(Variable<T> x, Variable<T> context, const ops::AttentionMask& mask = {}) {
+        return this->attend(std::move(x), std::move(context), mask, nullptr);
+    }
 };
 
 }  // namespace unitscale::nn

@@ -4,6 +4,7 @@
 #include <unitscale/nn/linear.hpp>
 #include <unitscale/ops/gated_silu.hpp>
 #include <unitscale/ops/gelu.hpp>
+#include <unitscale/ops/relu.hpp>
 
 #include <cstddef>
 #include <optional>
@@ -13,18 +14,20 @@
 namespace unitscale::nn {
 
 /// gelu: down(gelu(up(x))). gated_silu: down(up(x) silu(gate(x))) (SwiGLU). gelu_tanh: gelu in its tanh form (GPT-2).
-enum class FeedForwardKind { gelu, gated_silu, gelu_tanh };
+/// relu: down(relu(up(x))), where a multiplier before the non-linearity would be one behind it, and none is used.
+enum class FeedForwardKind { gelu, gated_silu, gelu_tanh, relu };
 
 struct FeedForwardConfig {
     FeedForwardKind kind = FeedForwardKind::gelu;
     std::size_t width = 1;
     std::size_t hidden = 4;
     bool bias = false;
-    std::optional<double> mult{};  ///< multiplier before the non-linearity; empty: the recipe's alpha_ffn_act
+    std::optional<double> mult{};  ///< multiplier before gelu or silu; empty: the recipe's alpha_ffn_act
     std::size_t depth = 0;         ///< blocks of the trunk
 };
 
 /// The feed-forward part of a transformer block. x, y [...,width]; layers `up`, `gate` (gated_silu only), `down`.
+/// Error: a multiplier beside relu.
 /// Test: tests/nn/feed_forward_test.cpp
 template <class T>
 class FeedForward {
@@ -34,12 +37,15 @@ public:
           config_(config),
           up_(path + "/up", layer(config.width, config.hidden)),
           down_(path + "/down", layer(config.hidden, config.width)) {
+        check(config.kind != FeedForwardKind::relu || !config.mult, "FeedForward ", path, ": mult is ",
+              config.mult.value_or(1.0), "; relu has none");
         if (config.kind == FeedForwardKind::gated_silu)
             gate_.emplace(path + "/gate", layer(config.width, config.hidden));
     }
 
     [[nodiscard]] Variable<T> operator()(Variable<T> x) {
         const auto scope = x.tape("FeedForward").scope(name_);
+        if (config_.kind == FeedForwardKind::relu) return down_(ops::relu(up_(x)));
         const double mult = config_.mult.value_or(x.tape("FeedForward").recipe().hyperparameters.alpha_ffn_act);
         const auto form = config_.kind == FeedForwardKind::gelu_tanh ? ops::GeluForm::tanh : ops::GeluForm::erf;
         if (!gate_) return down_(ops::gelu(up_(x), {.mult = mult, .form = form}));

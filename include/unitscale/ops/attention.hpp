@@ -5,9 +5,11 @@
 #include <unitscale/ops/dynamic_rescale.hpp>
 #include <unitscale/record/arguments.hpp>
 #include <unitscale/record/attention_formats.hpp>
+#include <unitscale/record/attention_mask.hpp>
 #include <unitscale/record/op.hpp>
 #include <unitscale/record/softmax_factors.hpp>
 
+#include <cmath>
 #include <cstddef>
 #include <optional>
 #include <utility>
@@ -19,19 +21,24 @@ struct AttentionOptions {
     std::size_t groups = 0;                      ///< G, key and value heads, each serving H/G query heads; 0: H
     double mult = 1.0;                           ///< m, the logit multiplier (alpha_attn in u-µP)
     bool causal = true;                          ///< a query sees the keys up to its own position
-    std::optional<std::size_t> factor_length{};  ///< s in the factor; empty: the number of keys
+    std::optional<std::size_t> factor_length{};  ///< s in the factor; empty: the mean number of keys
+    AttentionMask mask{};                        ///< lengths of keys, and numbers added to the logits
+    double dropout = 0.0;                        ///< probability that a weight becomes 0, in steps that train
 };
 
 /// Unit-scaled dot-product attention.
-///   y = alpha softmax(m q k^T / d) v      q, y [B,T,H d]   k, v [B,S,G d]   softmax over S
+///   y = alpha softmax(m q k^T / d + bias) v      q, y [B,T,H d]   k, v [B,S,G d]   softmax over S
 ///   dq, dk, dv = beta times the gradients of the unscaled op
 /// Head h is columns h d to (h+1) d; query head h uses key head h G / H. Causal: query i sees the keys j <= i + S - T,
 /// so the last query sees every key. The logits are divided by d, not by its root: q and k become correlated in
-/// training (µP). With m = sqrt d the softmax is the textbook one.
+/// training (µP). With m = sqrt d the softmax is the textbook one. The rows of a padded batch with `mask.lengths` have
+/// the bits of the rows alone. Dropout multiplies weights by keep / (1 - p), keep: 0 with probability p, else 1.
 /// Factors under `unit`: with flat logits (m small) the output averages s values of unit variance, hence a standard
 /// deviation of s^-1/2, causal (ln s / s)^1/2 over all positions; with peaked ones it copies one value; between them
-/// logint with weight 1 / (1 + 4 d / m^2). alpha is its inverse, and all betas equal alpha by construction.
-/// `factor_length` fixes s: a model trained at length s keeps that factor when it generates.
+/// logint with weight 1 / (1 + 4 d / m^2). alpha is its inverse, and all betas equal alpha by construction. s is the
+/// mean number of keys that lengths and bias leave. Dropout multiplies the variance by 1 / (1 - p), hence alpha by
+/// (1 - p)^1/2, in steps that do not train too. `factor_length` fixes s: a model trained at length s keeps that factor
+/// when it generates.
 /// Gradients of q and k have a standard deviation of about m d^-1/2, by design. T x S is never stored for the batch.
 /// Scale under `propagate`: m s_q s_k is the multiplier of the data's logits, in the factors too. y: s_v / alpha,
 /// rounded; dv: dy's over alpha, rounded; dq: dy's times s_v / s_q times L / alpha, rounded, dk likewise with s_k. L is
@@ -41,7 +48,8 @@ struct AttentionOptions {
 /// All of q, k, v and dy outgrow their scales in training. `PropagateRule::rescale_gradients` measures them: the rms of
 /// data, as a power of two, goes with its scale in these rules, and dy, dq, dk and dv are brought to unit data.
 /// Rounding: by the recipe, kind `attention` (record/attention_formats.hpp). Without a rule nothing is rounded.
-/// Errors: ranks other than 3, shapes that do not fit, heads that do not divide, causal with more queries than keys.
+/// Errors: ranks other than 3, shapes that do not fit, heads that do not divide, causal with more queries than keys, a
+/// mask that does not fit (`check_mask`), dropout outside [0, 1).
 /// Reference: Blake et al. 2024, arXiv:2407.17465, table 8. Test: tests/ops/attention_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> attention(Variable<T> q, Variable<T> k, Variable<T> v, const AttentionOptions& options) {
@@ -64,34 +72,43 @@ template <class T>
     check(!options.causal || queries <= keys, "attention: ", queries, " queries and ", keys,
           " keys; causal attention needs at least as many keys as queries");
     check_positive("attention", "mult", options.mult);
+    check(options.dropout >= 0.0 && options.dropout < 1.0, "attention: dropout is ", options.dropout,
+          "; expected a number in [0,1)");
+    const AttentionMaskSizes mask_sizes{query.dim(0), heads, queries, keys, options.causal};
+    check_mask("attention", options.mask, mask_sizes);
     const double mult = options.mult * query.scale() * key.scale();  // of the logits of data
     // The size of data, 1 unless it is measured.
     const double query_size = measured_size(tape, query), key_size = measured_size(tape, key),
                  value_size = measured_size(tape, value);
     const double unit_mult = mult * query_size * key_size;
-    double factor = attention_unit_factor(unit_mult, depth, options.factor_length.value_or(keys), options.causal);
+    const double factor_length =
+        options.factor_length ? static_cast<double>(*options.factor_length) : mean_keys(options.mask, mask_sizes);
+    double factor =
+        attention_unit_factor(unit_mult, depth, factor_length, options.causal) * std::sqrt(1.0 - options.dropout);
     if (tape.unit_scaled()) factor = tape.forward_factor("attention", op.site(), factor);
     const double logit_factor = tape.propagates() ? attention_logit_factor(unit_mult, depth) / value_size : 1.0;
     op.set_factors(
         {.alpha = factor, .betas = {factor * logit_factor * query_size, factor * logit_factor * key_size, factor}});
     // Pairs of a query and a key it may see, times both products: scores and weighted values.
-    const std::size_t pairs =
-        options.causal ? queries * (keys - queries) + queries * (queries + 1) / 2 : queries * keys;
-    const std::size_t multiply_adds = 2 * query.dim(0) * heads * depth * pairs;
+    const std::size_t multiply_adds = 2 * depth * seen_pairs(options.mask, mask_sizes);
+    const double dropout = tape.step_options().training ? options.dropout : 0.0;
+    const RandomKey dropout_key = op.random_key();
     if (rounds_attention(tape, op.site()))
-        return record_rescaled_gradient(
-            record_attention_in_formats(op,
-                                        {.batch = query.dim(0),
-                                         .heads = heads,
-                                         .groups = groups,
-                                         .queries = queries,
-                                         .keys = keys,
-                                         .depth = depth,
-                                         .causal = options.causal,
-                                         .mult = options.mult,
-                                         .factor_length = options.factor_length.value_or(keys)},
-                                        query_size * key_size, value_size, multiply_adds),
-            tape);
+        return record_rescaled_gradient(record_attention_in_formats(op,
+                                                                    {.batch = query.dim(0),
+                                                                     .heads = heads,
+                                                                     .groups = groups,
+                                                                     .queries = queries,
+                                                                     .keys = keys,
+                                                                     .depth = depth,
+                                                                     .causal = options.causal,
+                                                                     .mult = options.mult,
+                                                                     .factor_length = factor_length,
+                                                                     .mask = options.mask,
+                                                                     .dropout = dropout,
+                                                                     .dropout_key = dropout_key},
+                                                                    query_size * key_size, value_size, multiply_adds),
+                                        tape);
     const Scaled scaled = op.scaled_alpha(value.scale());
 
     const auto d = static_cast<std::ptrdiff_t>(depth), t = static_cast<std::ptrdiff_t>(queries),
@@ -100,8 +117,12 @@ template <class T>
                          narrow = d * static_cast<std::ptrdiff_t>(groups);
     Tensor<T> output = op.make(query.shape());
     Tensor<Accum<T>> log_sum({query.dim(0), heads, queries}, tape.pool());
-    const auto arguments = [=, bool_causal = options.causal](const Tensor<T>& qt, const Tensor<T>& kt,
-                                                             const Tensor<T>& vt, T* out, Accum<T>* log_sums) {
+    const auto arguments = [=, bool_causal = options.causal, mask = options.mask](
+                               const Tensor<T>& qt, const Tensor<T>& kt, const Tensor<T>& vt, T* out,
+                               Accum<T>* log_sums) {
+        kernels::AttentionMask seen = view_mask(mask);
+        seen.dropout = dropout;
+        seen.key = dropout_key;
         return kernels::AttentionArguments<T>{.batch = static_cast<std::ptrdiff_t>(qt.shape()[0]),
                                               .heads = static_cast<std::ptrdiff_t>(heads),
                                               .groups = static_cast<std::ptrdiff_t>(groups),
@@ -115,7 +136,8 @@ template <class T>
                                               .log_sum = log_sums,
                                               .logit_scale = static_cast<Accum<T>>(mult / static_cast<double>(depth)),
                                               .out_scale = static_cast<Accum<T>>(scaled.factor),
-                                              .causal = bool_causal};
+                                              .causal = bool_causal,
+                                              .mask = seen};
     };
     kernels::attention_forward<T>(tape.execution(), arguments(query, key, value, output.data(), log_sum.data()));
     Variable<T> y = op.record(

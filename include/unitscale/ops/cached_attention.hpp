@@ -7,6 +7,7 @@
 #include <unitscale/record/op.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <utility>
 
@@ -31,8 +32,8 @@ struct KeyValueRows {
 /// Scale under `propagate`: as for `attention`; the buffers hold plain numbers.
 /// Rounding: as for `attention`, by its rules. A rule that measures tensors measures the q, K, V and p of this call, so
 /// the rows differ from `attention`'s by rounding. So do blocks along positions.
-/// Errors: a step that records gradients; not causal; as `attention`; buffers of other sizes than k's, or too short for
-/// it.
+/// Errors: a step that records gradients; not causal; a mask; dropout in a step that trains; as `attention`; buffers of
+/// other sizes than k's, or too short for it.
 /// Test: tests/ops/cached_attention_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> cached_attention(Variable<T> q, Variable<T> k, Variable<T> v, const KeyValueRows<T>& past,
@@ -61,10 +62,17 @@ template <class T>
     check(!tape.unit_scaled() || options.factor_length.has_value(),
           "cached_attention: no factor_length; under unit scaling the factor would change from token to token");
     check_positive("cached_attention", "mult", options.mult);
+    check(!options.mask.hides(), "cached_attention: has no masks; expected an empty mask");
+    check(options.dropout >= 0.0 && options.dropout < 1.0, "cached_attention: dropout is ", options.dropout,
+          "; expected a number in [0,1)");
+    check(options.dropout == 0.0 || !tape.step_options().training,
+          "cached_attention: dropout of weights in a step that trains; begin it with training = false");
     const Site site = tape.next_site("attention");  // of the layer's factor: the op of training
     const std::size_t keys = past.length + added;
     const double mult = options.mult * q.scaled().scale() * k.scaled().scale(), value_scale = v.scaled().scale();
-    const double own_factor = attention_unit_factor(mult, depth, options.factor_length.value_or(keys), true);
+    const auto factor_length = static_cast<double>(options.factor_length.value_or(keys));
+    const double own_factor =
+        attention_unit_factor(mult, depth, factor_length, true) * std::sqrt(1.0 - options.dropout);
     double factor = tape.propagates() ? own_factor : 1.0;
     if (tape.unit_scaled()) factor = tape.forward_factor("attention", site, own_factor);
     const Scaled scaled = tape.scaled_alpha(site, factor, value_scale);
@@ -100,7 +108,7 @@ template <class T>
              .keys = keys,
              .depth = depth,
              .mult = options.mult,
-             .factor_length = options.factor_length.value_or(keys)},
+             .factor_length = factor_length},
             q.scaled(), {past.keys, k.scaled().scale(), past.capacity}, {past.values, value_scale, past.capacity},
             measured_size(tape, q.scaled()) * measured_size(tape, k.scaled()), scaled));
     Tensor<T> output = tape.make(query.shape());

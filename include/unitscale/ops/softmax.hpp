@@ -38,7 +38,8 @@ template <class T>
     const std::size_t length = last_extent("softmax", "x", input.shape());
     check_positive("softmax", "mult", options.mult);
     const double logit_mult = options.mult * input.scale();  // of data
-    Factors<1> ideal = softmax_unit_factors(logit_mult, options.factor_length.value_or(length), options.rule);
+    Factors<1> ideal =
+        softmax_unit_factors(logit_mult, static_cast<double>(options.factor_length.value_or(length)), options.rule);
     ideal.betas[0] *= input.scale();  // relative to m p (...), where the rule is relative to m s_x p (...)
     op.set_factors(ideal, options.constraint);
     const auto rows = static_cast<std::ptrdiff_t>(row_count(input.shape())), s = static_cast<std::ptrdiff_t>(length);

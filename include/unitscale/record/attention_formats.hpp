@@ -4,6 +4,7 @@
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/kernels/attention_products.hpp>
 #include <unitscale/kernels/layout.hpp>
+#include <unitscale/record/attention_mask.hpp>
 #include <unitscale/record/attention_rounding.hpp>
 #include <unitscale/record/op.hpp>
 #include <unitscale/record/softmax_factors.hpp>
@@ -28,8 +29,11 @@ namespace unitscale::ops {
 struct AttentionSizes {
     std::size_t batch = 1, heads = 1, groups = 1, queries = 0, keys = 0, depth = 0;
     bool causal = true;
-    double mult = 1.0;              ///< m
-    std::size_t factor_length = 0;  ///< length in the factors
+    double mult = 1.0;           ///< m
+    double factor_length = 0.0;  ///< length in the factors
+    AttentionMask mask{};
+    double dropout = 0.0;  ///< of weights, in this step
+    RandomKey dropout_key{};
 
     [[nodiscard]] Shape query_rows() const { return {batch, heads, queries, depth}; }
     [[nodiscard]] Shape key_rows() const { return {batch, groups, keys, depth}; }
@@ -41,6 +45,17 @@ template <class T>
     const Shape& rows = out.shape();
     kernels::transpose<T>(execution, x.data(), {rows[0], rows[2], rows[1], rows[3]}, {0, 2, 1, 3}, out.data());
     out.set_scale(x.scale());
+    return out;
+}
+/// Likewise for keys or values. Rows beyond a length become 0: they enter no product, and no measured magnitude.
+template <class T>
+[[nodiscard]] Tensor<T> rows_of_heads(const Execution& execution, const Tensor<T>& x, const AttentionMask& mask,
+                                      Tensor<T> out) {
+    out = rows_of_heads(execution, x, std::move(out));
+    const std::size_t heads = out.dim(1), head = out.dim(2) * out.dim(3);
+    for (std::size_t item = 0; item < mask.lengths.size() * heads; ++item)
+        std::fill(out.data() + item * head + mask.lengths[item / heads] * out.dim(3), out.data() + (item + 1) * head,
+                  T(0));
     return out;
 }
 /// The rows of each head, [B,heads,L,d], as `out` [B,L,heads d].
@@ -94,7 +109,11 @@ template <class T>
     args.queries = static_cast<std::ptrdiff_t>(sizes.queries);
     args.keys = static_cast<std::ptrdiff_t>(sizes.keys);
     args.depth = static_cast<std::ptrdiff_t>(sizes.depth);
+    args.groups = static_cast<std::ptrdiff_t>(sizes.groups);
     args.causal = sizes.causal;
+    args.mask = view_mask(sizes.mask);
+    args.mask.dropout = sizes.dropout;
+    args.mask.key = sizes.dropout_key;
     args.by_item = by_item;
     args.q = q.data();
     args.k = k.data();
@@ -170,8 +189,8 @@ template <class T>
     {
         const Execution execution = op.execution();
         const Tensor<T> q = rows_of_heads(execution, query, op.make(sizes.query_rows())),
-                        k = rows_of_heads(execution, key, op.make(sizes.key_rows())),
-                        v = rows_of_heads(execution, value, op.make(sizes.key_rows()));
+                        k = rows_of_heads(execution, key, sizes.mask, op.make(sizes.key_rows())),
+                        v = rows_of_heads(execution, value, sizes.mask, op.make(sizes.key_rows()));
         Tensor<T> rows = op.make(sizes.query_rows());
         operands = attention_value(tape, rounding, sizes, factors, q, k, v, out_factor, rows);
         output = columns_of_heads(execution, rows, std::move(output));
@@ -192,8 +211,8 @@ template <class T>
         };
         const Execution& execution = g.execution();
         const Tensor<T> q = rows_of_heads(execution, g.input(0), g.make(sizes.query_rows())),
-                        k = rows_of_heads(execution, g.input(1), g.make(sizes.key_rows())),
-                        v = rows_of_heads(execution, g.input(2), g.make(sizes.key_rows())),
+                        k = rows_of_heads(execution, g.input(1), sizes.mask, g.make(sizes.key_rows())),
+                        v = rows_of_heads(execution, g.input(2), sizes.mask, g.make(sizes.key_rows())),
                         dy = rows_of_heads(execution, gradient, g.make(sizes.query_rows()));
         using enum OperandSlot;
         auto args = attention_arguments(sizes, factors, rounding.has_blocks(), q, k, v);

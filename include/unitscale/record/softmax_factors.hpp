@@ -16,20 +16,17 @@ namespace unitscale::ops {
 ///   flat: factors of flat probabilities, as in the Unit Scaling paper
 enum class SoftmaxRule { fitted, flat };
 
-/// Ideal factors of a softmax over `length` elements under `unit`: see `softmax`.
-[[nodiscard]] inline Factors<1> softmax_unit_factors(double m, std::size_t length, SoftmaxRule rule) noexcept {
-    if (length == 0) return {};
-    const auto s = static_cast<double>(length);
+/// Ideal factors of a softmax over s elements under `unit`: see `softmax`.
+[[nodiscard]] inline Factors<1> softmax_unit_factors(double m, double s, SoftmaxRule rule) noexcept {
+    if (s <= 0.0) return {};
     if (rule == SoftmaxRule::flat) return {.alpha = s, .betas = {s / m}};
     const double a = 1.0 / (1.0 + 4.0 / (m * m));
     return {.alpha = logint(a, s, std::sqrt(s)), .betas = {logint(a, s / m, std::sqrt(s / m))}};
 }
 
-/// The factor of attention under `unit`, for the value and all gradients: see `attention`.
-[[nodiscard]] inline double attention_unit_factor(double m, std::size_t head_size, std::size_t length,
-                                                  bool causal) noexcept {
-    if (length <= 1) return 1.0;
-    const auto s = static_cast<double>(length);
+/// The factor of attention under `unit` over s keys, for the value and all gradients, without dropout: see `attention`.
+[[nodiscard]] inline double attention_unit_factor(double m, std::size_t head_size, double s, bool causal) noexcept {
+    if (s <= 1.0) return 1.0;
     const double c = causal ? std::log(s) : 1.0;
     return 1.0 / logint(1.0 / (1.0 + 4.0 * static_cast<double>(head_size) / (m * m)), std::sqrt(c / s), 1.0);
 }

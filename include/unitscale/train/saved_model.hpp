@@ -24,7 +24,7 @@
 
 namespace unitscale::train {
 
-inline constexpr std::array<std::string_view, 3> feed_forward_json_names = {"gelu", "gated_silu", "gelu_tanh"};
+inline constexpr std::array<std::string_view, 4> feed_forward_json_names = {"gelu", "gated_silu", "gelu_tanh", "relu"};
 inline constexpr std::array<std::string_view, 2> norm_json_names = {"layer", "rms"};
 inline constexpr std::array<std::string_view, 3> placement_json_names = {"pre", "post", "none"};
 inline constexpr std::array<std::string_view, 2> positions_json_names = {"learned", "rotary"};
