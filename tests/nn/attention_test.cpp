@@ -5,6 +5,10 @@
 #include "support/op_checks.hpp"
 #include "support/test_ops.hpp"
 
+#include <unitscale/nn/module.hpp>
+
+#include <cmath>
+
 using namespace unitscale;
 
 namespace {
@@ -55,6 +59,41 @@ TEST_CASE("Attention: four linear layers around ops::attention") {
                                  "attention/attention", "attention/out/linear"})
             CHECK(std::count(paths.begin(), paths.end(), path) == 1);
     }
+}
+
+TEST_CASE("CrossAttention: queries of x, keys and values of another sequence with its own width and length") {
+    nn::CrossAttention<float> layer("block0/cross",
+                                    {.width = 12, .context_width = 6, .heads = 3, .groups = 1, .dropout = 0.0});
+    std::vector<Parameter<float>*> parameters;
+    layer.collect(parameters);
+    REQUIRE(parameters.size() == 4);
+    CHECK(parameters[1]->name() == "block0/cross/key/weight");
+    CHECK(parameters[1]->shape() == Shape{4, 6});
+    CHECK(parameters[3]->shape() == Shape{12, 12});
+    test::randomise(parameters, 1.0);
+    test::OpTape<float> run;
+    const auto x = run.input({2, 5, 12}), context = run.input({2, 7, 6});
+    const ops::AttentionMask mask{.lengths = {7, 4}};
+    const auto weight = [&](std::size_t i) { return run.tape.parameter(*parameters[i]); };
+    const auto mixed =
+        ops::attention(ops::linear(x, weight(0)), ops::linear(context, weight(1)), ops::linear(context, weight(2)),
+                       {.heads = 3, .groups = 1, .mult = layer.mult(run.tape.recipe()), .causal = false, .mask = mask});
+    CHECK(test::elements(layer(x, context, mask).value()) == test::elements(ops::linear(mixed, weight(3)).value()));
+    CHECK(test::elements(layer(x, context).value()) != test::elements(layer(x, context, mask).value()));
+}
+
+TEST_CASE("Attention: a mask and dropout of weights reach the op") {
+    nn::Attention<float> layer = make({.width = 12, .heads = 3, .causal = false, .mult = 2.0, .dropout = 0.5});
+    const auto parameters = nn::parameters_of<float>(layer);
+    test::randomise(parameters, 1.0);
+    test::OpTape<float> run(Scaling::unit);
+    const auto x = run.input({2, 5, 12});
+    const auto y = layer(x, {.lengths = {5, 2}});
+    const Node<float>& node = run.tape.node(3);
+    CHECK(run.state.path(node.site) == "attention/attention");
+    CHECK(node.alpha == Approx(ops::attention_unit_factor(2.0, 4, 3.5, false) * std::sqrt(0.5)));
+    const auto again = layer(x, {.lengths = {5, 2}});
+    CHECK(test::elements(y.value()) != test::elements(again.value()));  // another site, other weights dropped
 }
 
 TEST_CASE("Attention: the default multiplier is the textbook softmax's, and biases are an option") {

@@ -44,3 +44,18 @@ TEST_CASE("FeedForward: gelu in both forms and gated silu, parameters and value"
         for (const Parameter<float>* parameter : parameters) CHECK(parameter->has_gradient());
     }
 }
+
+TEST_CASE("FeedForward: relu, which has no multiplier") {
+    nn::FeedForward<float> layer("block0/ffn", {.kind = nn::FeedForwardKind::relu, .width = 4, .hidden = 6});
+    std::vector<Parameter<float>*> parameters;
+    layer.collect(parameters);
+    REQUIRE(parameters.size() == 2);
+    test::randomise(parameters, 1.0);
+    test::OpTape<float> run(Scaling::unit);
+    const auto x = run.input({3, 4});
+    const auto want =
+        ops::linear(ops::relu(ops::linear(x, run.tape.parameter(*parameters[0]))), run.tape.parameter(*parameters[1]));
+    CHECK(test::elements(layer(x).value()) == test::elements(want.value()));
+    CHECK_THROWS_WITH((nn::FeedForward<float>("block0/ffn", {.kind = nn::FeedForwardKind::relu, .mult = 2.0})),
+                      "FeedForward block0/ffn: mult is 2; relu has none");
+}

@@ -3,7 +3,15 @@
 
 #include "support/language_model.hpp"
 #include "support/op_checks.hpp"
+#include "support/step_sizes.hpp"
 #include "support/test_ops.hpp"
+
+#include <unitscale/nn/module.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
 
 using namespace unitscale;
 
@@ -138,4 +146,105 @@ TEST_CASE("TransformerBlock: recompute changes no bit and keeps less") {
         CHECK(results[0] == results[1]);
         CHECK(kept[1] < kept[0] / 2);
     }
+}
+
+TEST_CASE("TransformerBlock: as an encoder's block, padded rows change nothing in the others") {
+    auto config = config_of(nn::NormPlacement::post, {});
+    config.attention.causal = false;
+    config.attention.factor_length = 5;
+    nn::TransformerBlock<float> block("encoder/block0", config);
+    config.recompute = true;
+    nn::TransformerBlock<float> again("encoder/block0", config);
+    test::randomise(nn::parameters_of<float>(block), 1.0);
+    test::randomise(nn::parameters_of<float>(again), 1.0);
+    const auto run = [](auto& layer, std::size_t batch, std::size_t length, const ops::AttentionMask& mask) {
+        test::OpTape<float> tape;
+        Tensor<float> rows({batch, length, 4});
+        for (std::size_t b = 0; b < batch; ++b) {
+            const Tensor<float> row = normal<float>({length, 4}, {1, 5});
+            std::copy_n(row.data(), row.size(), rows.data() + b * row.size());
+        }
+        const auto x = tape.tape.input(std::move(rows), true);
+        const auto y = layer(x, mask);
+        tape.tape.backward(analysis::project(y, full<float>(y.shape(), 1.0)));
+        return std::pair(test::elements(y.value()), test::elements(x.gradient()));
+    };
+    const auto padded = run(block, 2, 6, {.lengths = {4, 6}});
+    const auto alone = run(block, 1, 4, {});
+    CHECK(std::equal(alone.first.begin(), alone.first.end(), padded.first.begin()));
+    CHECK(run(again, 2, 6, {.lengths = {4, 6}}) == padded);
+}
+
+TEST_CASE("EncoderDecoderBlock: self-attention, attention to the context and feed-forward, in three residual layers") {
+    nn::EncoderDecoderBlockConfig config{
+        .block = config_of(nn::NormPlacement::pre, ResidualRule{.scheme = ResidualScheme::running_mean}),
+        .cross = {.width = 4, .context_width = 3, .heads = 2}};
+    nn::EncoderDecoderBlock<float> block("decoder/block1", config);
+    const auto parameters = nn::parameters_of<float>(block);
+    nn::Attention<float> attention("decoder/block1/attention", {.width = 4, .heads = 2});
+    nn::CrossAttention<float> cross("decoder/block1/cross", {.width = 4, .context_width = 3, .heads = 2});
+    nn::FeedForward<float> ffn("decoder/block1/ffn", {.width = 4, .hidden = 6});
+    nn::Norm<float> norms[3] = {{"decoder/block1/attention_norm", {.width = 4, .gains = true}},
+                                {"decoder/block1/cross_norm", {.width = 4, .gains = true}},
+                                {"decoder/block1/ffn_norm", {.width = 4, .gains = true}}};
+    std::vector<Parameter<float>*> copies;
+    norms[0].collect(copies);
+    attention.collect(copies);
+    norms[1].collect(copies);
+    cross.collect(copies);
+    norms[2].collect(copies);
+    ffn.collect(copies);
+    REQUIRE(parameters.size() == copies.size());
+    for (std::size_t i = 0; i < copies.size(); ++i) CHECK(parameters[i]->name() == copies[i]->name());
+    test::randomise(parameters, 1.0);
+    test::randomise(copies, 1.0);
+    test::OpTape<float> run;
+    const auto x = run.input({2, 5, 4}), context = run.input({2, 7, 3});
+    const ops::AttentionMask of_context{.lengths = {7, 2}}, of_self{.lengths = {3, 5}};
+    const auto y = block(x, context, of_context, of_self);
+    // Residual layers 3, 4 and 5 of 9, counted from 0.
+    const double taus[3] = {1.0 / std::sqrt(4.0), 1.0 / std::sqrt(5.0), 1.0 / std::sqrt(6.0)};
+    auto attend = [&](Variable<float> v) { return attention(v, of_self); };
+    auto read = [&](Variable<float> v) { return cross(v, context, of_context); };
+    auto want = by_hand(x, nn::NormPlacement::pre, taus[0], attend, norms[0]);
+    want = by_hand(want, nn::NormPlacement::pre, taus[1], read, norms[1]);
+    want = by_hand(want, nn::NormPlacement::pre, taus[2], ffn, norms[2]);
+    CHECK(analysis::relative_error(y.value(), want.value()) < 1e-6);
+
+    config.cross.width = 8;
+    CHECK_THROWS_WITH((nn::EncoderDecoderBlock<float>("b", config)),
+                      "EncoderDecoderBlock b: self-attention of width 4 and attention to the context of width 8; "
+                      "expected equal widths");
+    config.cross.width = 4;
+    config.block.recompute = true;
+    CHECK_THROWS_WITH((nn::EncoderDecoderBlock<float>("b", config)),
+                      "EncoderDecoderBlock b: recompute keeps one input only, and the block has two; expected false");
+}
+
+TEST_CASE("encoder blocks and blocks that read them: all values and gradients have unit size at initialisation") {
+    constexpr std::size_t width = 64;
+    const nn::TransformerBlockConfig encoder{.attention = {.width = width, .heads = 4, .causal = false},
+                                             .feed_forward = {.width = width, .hidden = 4 * width},
+                                             .norm = {.gains = true},
+                                             .count = 1};
+    auto decoder = encoder;
+    decoder.attention.causal = true;
+    decoder.feed_forward.kind = nn::FeedForwardKind::relu;
+    struct Model {
+        nn::TransformerBlock<float> first;
+        nn::EncoderDecoderBlock<float> second;
+        void collect(std::vector<Parameter<float>*>& parameters) {
+            first.collect(parameters);
+            second.collect(parameters);
+        }
+    } model{{"model/encoder", encoder}, {"model/decoder", {.block = decoder, .cross = {.width = width, .heads = 4}}}};
+    test::check_unit_sizes(model,
+                           [&](Tape<float>& tape) {
+                               const auto x = tape.input(normal<float>({8, 48, width}, {1, 1}), true),
+                                          z = tape.input(normal<float>({8, 32, width}, {1, 2}), true);
+                               const ops::AttentionMask mask{.lengths = {48, 40, 36, 48, 30, 44, 48, 20}};
+                               const auto y = model.second(z, model.first(x, mask), mask);
+                               return analysis::project(y, normal<float>(y.shape(), {1, 3}));
+                           },
+                           {.least_gradient = 0.06});
 }

@@ -89,10 +89,18 @@ Variable<T> composed(Tape<T>& tape, Variable<T> q, Variable<T> k, Variable<T> v,
     };
     Variable<T> s = product("logits", ops::reshape(q, {batch, groups, rows, depth}), k);
     s = ops::reshape(s, {batch, heads, queries, keys});
-    if (options.causal) {
-        Tensor<std::uint8_t> seen({queries, keys});
-        for (std::size_t i = 0; i < queries; ++i)
-            for (std::size_t j = 0; j < keys; ++j) seen(i, j) = j <= i + keys - queries;
+    if (options.causal || options.mask.hides()) {
+        Tensor<std::uint8_t> seen({batch, heads, queries, keys});
+        const kernels::AttentionMask mask = view_mask(options.mask);
+        for (std::size_t b = 0; b < batch; ++b)
+            for (std::size_t h = 0; h < heads; ++h)
+                for (std::size_t i = 0; i < queries; ++i)
+                    for (std::size_t j = 0; j < keys; ++j)
+                        seen(b, h, i, j) = (!options.causal || j <= i + keys - queries) &&
+                                           (mask.lengths == nullptr || j < mask.lengths[b]) &&
+                                           (mask.bias == nullptr ||
+                                            mask.row(static_cast<std::ptrdiff_t>(b), static_cast<std::ptrdiff_t>(h),
+                                                     static_cast<std::ptrdiff_t>(i))[j] == 0.0f);
         Tensor<T> hidden({1}, {element_cast<T>(-std::numeric_limits<float>::infinity())});
         hidden.set_any_scale(true);
         s = ops::select(seen, s, tape.input(std::move(hidden)));
@@ -202,6 +210,25 @@ TEMPLATE_TEST_CASE("attention in formats has the bits of matmul, softmax and mat
         }
 }
 
+TEST_CASE("attention in formats has the bits of separate ops with a mask, too", "[record]") {
+    for (const Setting& s : {Setting{2, 4, 2, 5, 7, 8, false}, Setting{2, 4, 2, 7, 7, 8, true}}) {
+        Tensor<std::uint8_t> seen({s.batch, s.heads, s.queries, s.keys});
+        for (std::size_t i = 0; i < seen.size(); ++i) seen.data()[i] = i % s.keys == 0 || i % 3 != 0;
+        for (const ops::AttentionMask& mask :
+             {ops::AttentionMask{.lengths = {7, 3}}, ops::AttentionMask{.bias = ops::attention_bias(seen)},
+              ops::AttentionMask{.lengths = {2, 6}, .bias = ops::attention_bias(seen)}}) {
+            ops::AttentionOptions options = options_of(s);
+            options.mask = mask;
+            const auto want = run<float>(matmul_recipe(fp8(), Scaling::none), s, [&](auto& tape, auto& v) {
+                return composed(tape, v[0], v[1], v[2], options);
+            });
+            CHECK(same_bits(run<float>(attention_recipe(fp8()), s,
+                                       [&](auto&, auto& v) { return ops::attention(v[0], v[1], v[2], options); }),
+                            want));
+        }
+    }
+}
+
 TEST_CASE("attention in formats shows its operands in memory as the products of separate ops show theirs") {
     const Setting s = settings.front();
     for (const ScaleRule& rule : {ScaleRule{}, ScaleRule{.source = ScaleSource::amax}})
@@ -255,10 +282,9 @@ TEMPLATE_TEST_CASE("attention in formats has the bits of unit-scaled ops", "[rec
             INFO(s.queries << " x " << s.keys << ", causal " << s.causal);
             const double m = options_of(s).mult, root = rsqrt_count(s.depth);
             const double alpha = ops::attention_unit_factor(m, s.depth, static_cast<double>(s.keys), s.causal);
-            const double of_p =
-                ops::softmax_unit_factors(m / (static_cast<double>(s.depth) * root), static_cast<double>(s.keys),
-                                          ops::SoftmaxRule::fitted)
-                    .alpha;
+            const double of_p = ops::softmax_unit_factors(m / (static_cast<double>(s.depth) * root),
+                                                          static_cast<double>(s.keys), ops::SoftmaxRule::fitted)
+                                    .alpha;
             // Without a mask the product of the ops' own factors is attention's.
             if (!s.causal) CHECK(alpha / of_p == Approx(rsqrt_count(s.keys)));
             const auto want =

@@ -178,10 +178,10 @@ TEST_CASE("prepared_operand: every product has the sums of the recipe") {
         lines.runs = (lines.length + 127) / 128;
         lines.elements.resize(t.size());
         lines.scales.resize(static_cast<std::size_t>((turned ? columns : rows) * lines.runs));
-        const bool transposed = kernels::round_blocks<float>(Execution{}, format, {}, {}, t.data(),
-                                                             lines.elements.data(), rows, columns, contracted,
-                                                             lines.scales.data())
-                                    .transposed;
+        const bool transposed =
+            kernels::round_blocks<float>(Execution{}, format, {}, {}, t.data(), lines.elements.data(), rows, columns,
+                                         contracted, lines.scales.data())
+                .transposed;
         if (turned && !transposed) {
             const std::vector<float> in_rows = lines.elements;
             for (std::ptrdiff_t i = 0; i < rows; ++i)

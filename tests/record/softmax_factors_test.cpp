@@ -13,8 +13,7 @@ TEST_CASE("softmax factors: attention without a mask has the factors of its soft
         for (const double s : {2.0, 16.0, 100.0}) {
             const std::size_t d = 16;
             const auto softmax = ops::softmax_unit_factors(m / 4.0, s, ops::SoftmaxRule::fitted);
-            CHECK(ops::attention_unit_factor(m, d, s, false) ==
-                  Approx(softmax.alpha / std::sqrt(s)));
+            CHECK(ops::attention_unit_factor(m, d, s, false) == Approx(softmax.alpha / std::sqrt(s)));
         }
 }
 

@@ -65,6 +65,21 @@ TEST_CASE("the depth rule's first values for four layers, by hand") {
             Approx(std::sqrt(attention_squared / (2.0 + attention_squared + ffn_squared))).epsilon(1e-14));
 }
 
+TEST_CASE("the depth rule in blocks of three layers: the last is feed-forward, and multiplier^2 is the mean square") {
+    const ResidualRule rule{.scheme = ResidualScheme::depth, .multiplier = 2.0, .attention_ratio = 3.0};
+    const double ffn = 4.0 * 3.0 / 19.0, attention = 9.0 * ffn;  // squares
+    double gathered = 3.0;                                       // L/2
+    for (std::size_t i = 0; i < 6; ++i) {
+        const double own = i % 3 == 2 ? ffn : attention;
+        CHECK(residual_tau(rule, i, 6, 3) == Approx(std::sqrt(own / gathered)).epsilon(1e-14));
+        gathered += own;
+    }
+    CHECK(gathered - 3.0 == Approx(6.0 * 4.0));
+    CHECK_THROWS_WITH(
+        residual_tau(rule, 0, 5, 3),
+        "residual: 5 layers in blocks of 3; the depth rule needs whole blocks, with the feed-forward last");
+}
+
 TEST_CASE("the running mean gives equal shares to the start and all branches") {
     double worst = 0.0;
     const std::vector<double> share =
@@ -83,7 +98,7 @@ TEST_CASE("a fixed tau is equal in every layer and plain has none") {
 TEST_CASE("residual rules refuse an odd count under depth, a layer beyond the count and a tau that is not positive") {
     REQUIRE_THROWS_WITH(
         residual_tau({.scheme = ResidualScheme::depth}, 0, 5),
-        "residual: the depth rule needs an even number of residual layers (attention and feed-forward in turn), not 5");
+        "residual: 5 layers in blocks of 2; the depth rule needs whole blocks, with the feed-forward last");
     REQUIRE_THROWS_WITH(residual_tau({}, 4, 4), "residual: layer 4 of 4; expected a number below the count");
     REQUIRE_THROWS_WITH(residual_tau({.scheme = ResidualScheme::fixed, .tau = 0.0}, 0, 1),
                         "residual: tau is 0; expected a positive number");

@@ -26,16 +26,19 @@ struct ResidualLayerConfig {
     double dropout = 0.0;                    ///< on the branch's output
     std::size_t index = 0;                   ///< the layer's place among `count` residual layers
     std::size_t count = 1;
-    std::size_t blocks = 1;  ///< of the trunk: the parametrisation's multiplier of branches counts them
+    std::size_t blocks = 1;  ///< of `count / blocks` layers each, the last one feed-forward
 };
 
 /// A residual layer with its normalisation, y = x + branch(norm(x)) by the recipe's residual rule. Parameters: the
-/// norm's, with names from `path`. x, y [...,width]. Test: tests/nn/residual_layer_test.cpp
+/// norm's, with names from `path`. x, y [...,width]. Error: layers that are not of whole blocks. Test: tests/nn/residual_layer_test.cpp
 template <class T>
 class ResidualLayer {
 public:
     ResidualLayer(const std::string& path, const ResidualLayerConfig& config)
-        : config_(config), norm_(path, norm(config)) {}
+        : config_(config), norm_(path, norm(config)) {
+        check(config.blocks >= 1 && config.count % config.blocks == 0, "ResidualLayer ", path, ": ", config.count,
+              " layers in ", config.blocks, " blocks; expected equal numbers in each");
+    }
 
     /// `branch` turns a Variable into one of its shape.
     template <class Branch>
@@ -43,7 +46,8 @@ public:
         const Recipe& recipe = x.tape("ResidualLayer").recipe();
         const ResidualRule rule = config_.residual.value_or(recipe.residual);
         std::optional<double> tau;
-        if (rule.scheme != ResidualScheme::plain) tau = residual_tau(rule, config_.index, config_.count);
+        if (rule.scheme != ResidualScheme::plain)
+            tau = residual_tau(rule, config_.index, config_.count, config_.count / config_.blocks);
         auto [inner, stream] = ops::residual_split(x, tau);
         if (config_.placement == NormPlacement::pre) inner = norm_(inner);
         inner = branch(inner);

@@ -34,16 +34,17 @@ struct ResidualRule {
     double attention_ratio = 1.0;
 };
 
-/// The branch weight tau of residual layer `index` (0, 1, ... in order of use) of `count` in all. Attention and
-/// feed-forward layers alternate, attention first. Meaningless for `plain`, which has no tau (returns 1).
+/// The branch weight tau of residual layer `index` (0, 1, ... in order of use) of `count` in all. A block has `parts`
+/// layers: attention, and feed-forward as the last. Meaningless for `plain`, which has no tau (returns 1).
 ///
-/// The depth rule: let r = attention_ratio, a_ffn = multiplier sqrt(2 / (1 + r^2)) and a_attn = r a_ffn. n_attn and
-/// n_ffn are the numbers of attention and feed-forward layers before this one; L = count. tau is this layer's a over
-/// the root of L/2 + n_attn a_attn^2 + n_ffn a_ffn^2, which the stream has gathered so far. The stream then has unit
-/// scale after each layer.
-/// Error: index >= count, or an odd count under `depth`.
+/// The depth rule: let r = attention_ratio, a_ffn = multiplier sqrt(parts / (1 + (parts - 1) r^2)) and a_attn = r a_ffn,
+/// so that multiplier^2 is the mean square of a. n_attn and n_ffn are the numbers of attention and feed-forward layers
+/// before this one; L = count. tau is this layer's a over the root of L/2 + n_attn a_attn^2 + n_ffn a_ffn^2, which the
+/// stream has gathered so far. The stream then has unit scale after each layer. The paper has parts = 2.
+/// Error: index >= count; under `depth` a count that is not one of whole blocks.
 /// Reference: Blake et al. 2024, arXiv:2407.17465, section 3.4 and appendix G. Test: tests/scaling/residual_test.cpp
-[[nodiscard]] inline double residual_tau(const ResidualRule& rule, std::size_t index, std::size_t count) {
+[[nodiscard]] inline double residual_tau(const ResidualRule& rule, std::size_t index, std::size_t count,
+                                         std::size_t parts = 2) {
     check(index < count, "residual: layer ", index, " of ", count, "; expected a number below the count");
     switch (rule.scheme) {
         case ResidualScheme::plain:
@@ -56,17 +57,17 @@ struct ResidualRule {
         case ResidualScheme::depth:
             break;
     }
-    check(count % 2 == 0,
-          "residual: the depth rule needs an even number of residual layers (attention and feed-forward in turn), not ",
-          count);
+    check(parts >= 1 && count % parts == 0, "residual: ", count, " layers in blocks of ", parts,
+          "; the depth rule needs whole blocks, with the feed-forward last");
     const double ratio = rule.attention_ratio;
-    const double ffn = rule.multiplier * std::sqrt(2.0 / multiply_add(ratio, ratio, 1.0));
+    const double ffn = rule.multiplier * std::sqrt(static_cast<double>(parts) /
+                                                   multiply_add(static_cast<double>(parts - 1) * ratio, ratio, 1.0));
     const double attention = ratio * ffn;
-    const auto attention_before = static_cast<double>((index + 1) / 2);
-    const auto ffn_before = static_cast<double>(index / 2);
+    const auto attention_before = static_cast<double>(index - index / parts);
+    const auto ffn_before = static_cast<double>(index / parts);
     const double before = multiply_add(attention_before * attention, attention, ffn_before * ffn * ffn);
     const double gathered = multiply_add(static_cast<double>(count), 0.5, before);
-    return (index % 2 == 0 ? attention : ffn) / std::sqrt(gathered);
+    return (index % parts + 1 < parts ? attention : ffn) / std::sqrt(gathered);
 }
 
 }  // namespace unitscale
