@@ -146,6 +146,7 @@
 #include <unitscale/record/binary.hpp>
 #include <unitscale/record/conv1d_shape.hpp>
 #include <unitscale/record/factors.hpp>
+#include <unitscale/record/ids.hpp>
 #include <unitscale/record/op.hpp>
 #include <unitscale/record/operand_rounding.hpp>
 #include <unitscale/record/packed_weight.hpp>
