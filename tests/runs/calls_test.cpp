@@ -138,8 +138,8 @@ TEST_CASE("calls: ops of several inputs") {
     check({{3, 4}, {5, 4}}, {3, 5}, [](Values& v) { return ops::linear(v[0], v[1]); });
     check({{3, 4}, {4}, {4}}, {3, 4}, [](Values& v) { return ops::layer_norm(v[0], v[1], v[2], {.epsilon = 1e-6}); });
     check({{3, 4}, {4}}, {3, 4}, [](Values& v) { return ops::rms_norm(v[0], std::optional(v[1])); });
-    check({{2, 7, 4}, {5, 4, 3}, {5}}, {2, 5, 5}, [](Values& v) { return ops::conv1d(v[0], v[1], v[2]); });
-    check({{2, 7, 4}, {5, 4, 3}}, {2, 7, 5}, [](Values& v) { return ops::conv1d(v[0], v[1], {.causal = true}); });
+    check({{2, 4, 7}, {5, 4, 3}, {5}}, {2, 5, 5}, [](Values& v) { return ops::conv1d(v[0], v[1], v[2]); });
+    check({{2, 4, 7}, {5, 4, 3}}, {2, 5, 7}, [](Values& v) { return ops::conv1d(v[0], v[1], {.causal = true}); });
     check({{2, 4, 5, 5}, {3, 4, 2, 2}, {3}}, {2, 3, 4, 4}, [](Values& v) { return ops::conv2d(v[0], v[1], v[2]); });
     check({{2, 4, 5, 5}, {3, 4, 3, 3}}, {2, 3, 5, 5}, [](Values& v) {
         return ops::conv2d(v[0], v[1], {.padding = {1, 1}});
