@@ -117,7 +117,9 @@ pass == 1 { next }
     sub(/\(.*/, "", head)
     op = head
     sub(/^.* /, "", op)
-    if (head ~ /Variable<T>/ && op !~ /^record_/ && !(prose == "" && op in seen)) {
+    # Without gradient: functions that return integers and say so. Helpers say nothing of factors.
+    integers = head ~ /Tensor<std::u?int[0-9]+_t>/ && rule ~ /^Factors under `unit`: none/
+    if ((head ~ /Variable<T>/ || integers) && op !~ /^record_/ && !(prose == "" && op in seen)) {
         arguments = substr(signature, length(head) + 2)
         sub(/\)[^)]*$/, "", arguments)
         take_from_prose()

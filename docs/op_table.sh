@@ -16,8 +16,9 @@ write() {
 # Ops
 
 All functions of namespace `unitscale::ops`, from the doc comments of their headers. The headers say more: options,
-derivations, errors, references. Arguments and results are `Variable<T>`. Options are given by name:
-`ops::gelu(x, {.mult = 2})`. Under scaling `none` alpha and every beta is 1.
+derivations, errors, references. Arguments and results are `Variable<T>`; places and comparisons are tensors of
+integers. Options are given by name: `ops::gelu(x, {.mult = 2})`. Under scaling `none` alpha and every beta is 1. A test
+makes each call (`ctest --test-dir build/tests -R '^runs/calls$'`).
 
 | op | call | value and gradients | factors under `unit` | check |
 | --- | --- | --- | --- | --- |

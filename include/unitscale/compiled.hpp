@@ -19,17 +19,23 @@
 #include <unitscale/nn/transformer_block.hpp>
 #include <unitscale/ops/abs.hpp>
 #include <unitscale/ops/add.hpp>
+#include <unitscale/ops/argmax.hpp>
+#include <unitscale/ops/argmin.hpp>
 #include <unitscale/ops/attention.hpp>
 #include <unitscale/ops/cached_attention.hpp>
 #include <unitscale/ops/cast.hpp>
 #include <unitscale/ops/clamp.hpp>
 #include <unitscale/ops/concatenate.hpp>
+#include <unitscale/ops/constant.hpp>
 #include <unitscale/ops/conv1d.hpp>
 #include <unitscale/ops/conv2d.hpp>
+#include <unitscale/ops/cos.hpp>
+#include <unitscale/ops/cumsum.hpp>
 #include <unitscale/ops/div.hpp>
 #include <unitscale/ops/dropout.hpp>
 #include <unitscale/ops/dynamic_rescale.hpp>
 #include <unitscale/ops/embedding.hpp>
+#include <unitscale/ops/erf.hpp>
 #include <unitscale/ops/exp.hpp>
 #include <unitscale/ops/gate.hpp>
 #include <unitscale/ops/gated_silu.hpp>
@@ -42,13 +48,17 @@
 #include <unitscale/ops/log_softmax.hpp>
 #include <unitscale/ops/matmul.hpp>
 #include <unitscale/ops/max.hpp>
+#include <unitscale/ops/maximum.hpp>
 #include <unitscale/ops/mean.hpp>
+#include <unitscale/ops/min.hpp>
+#include <unitscale/ops/minimum.hpp>
 #include <unitscale/ops/mse_loss.hpp>
 #include <unitscale/ops/mul.hpp>
 #include <unitscale/ops/multiplier.hpp>
 #include <unitscale/ops/pad.hpp>
 #include <unitscale/ops/pool.hpp>
 #include <unitscale/ops/pow.hpp>
+#include <unitscale/ops/prod.hpp>
 #include <unitscale/ops/readout.hpp>
 #include <unitscale/ops/relu.hpp>
 #include <unitscale/ops/rescale.hpp>
@@ -61,7 +71,9 @@
 #include <unitscale/ops/scatter_add.hpp>
 #include <unitscale/ops/select.hpp>
 #include <unitscale/ops/sigmoid.hpp>
+#include <unitscale/ops/sign.hpp>
 #include <unitscale/ops/silu.hpp>
+#include <unitscale/ops/sin.hpp>
 #include <unitscale/ops/slice.hpp>
 #include <unitscale/ops/softmax.hpp>
 #include <unitscale/ops/softmax_cross_entropy.hpp>
@@ -100,6 +112,8 @@
 #define UNITSCALE_COMPILED_OPS(prefix, T)                                                                              \
     prefix Variable<T> abs<T>(Variable<T>);                                                                            \
     prefix Variable<T> add<T>(Variable<T>, Variable<T>, const AddOptions&);                                            \
+    prefix Tensor<std::int32_t> argmax<T>(Variable<T>, const ArgmaxOptions&);                                          \
+    prefix Tensor<std::int32_t> argmin<T>(Variable<T>, const ArgmaxOptions&);                                          \
     prefix Variable<T> attention<T>(Variable<T>, Variable<T>, Variable<T>, const AttentionOptions&);                   \
     prefix Variable<T> average_pool<T>(Variable<T>, const PoolOptions&);                                               \
     prefix Variable<T> cached_attention<T>(Variable<T>, Variable<T>, Variable<T>, const KeyValueRows<T>&,              \
@@ -108,8 +122,11 @@
     prefix Variable<T> cast_on_backward<T>(Variable<T>, const Quantiser&);                                             \
     prefix Variable<T> clamp<T>(Variable<T>, const ClampOptions&);                                                     \
     prefix Variable<T> concatenate<T>(std::span<const Variable<T>>, std::ptrdiff_t);                                   \
+    prefix Variable<T> constant<T>(Tape<T>&, double, const Shape&);                                                    \
     prefix Variable<T> conv1d<T>(Variable<T>, Variable<T>, std::optional<Variable<T>>, const Conv1dOptions&);          \
     prefix Variable<T> conv2d<T>(Variable<T>, Variable<T>, std::optional<Variable<T>>, const Conv2dOptions&);          \
+    prefix Variable<T> cos<T>(Variable<T>, const CosOptions&);                                                         \
+    prefix Variable<T> cumsum<T>(Variable<T>, std::ptrdiff_t, const CumsumOptions&);                                   \
     prefix Variable<T> div<T>(Variable<T>, Variable<T>, const DivOptions&);                                            \
     prefix Variable<T> dropout<T>(Variable<T>, const DropoutOptions&);                                                 \
     prefix Variable<T> dynamic_rescale_max<T>(Variable<T>);                                                            \
@@ -119,6 +136,7 @@
     prefix Variable<T> dynamic_rescale_l1_gradient<T>(Variable<T>);                                                    \
     prefix Variable<T> dynamic_rescale_l2_gradient<T>(Variable<T>);                                                    \
     prefix Variable<T> embedding<T>(Variable<T>, const Tensor<std::int32_t>&, const EmbeddingOptions&);                \
+    prefix Variable<T> erf<T>(Variable<T>, const ErfOptions&);                                                         \
     prefix Variable<T> exp<T>(Variable<T>, const UnruledOptions&);                                                     \
     prefix Variable<T> gate<T>(Variable<T>, Variable<T>, const GateOptions&);                                          \
     prefix Variable<T> gated_silu<T>(Variable<T>, Variable<T>, const GatedSiluOptions&);                               \
@@ -133,12 +151,16 @@
     prefix Variable<T> matmul<T>(Variable<T>, Variable<T>, const MatmulOptions&);                                      \
     prefix Variable<T> max<T>(Variable<T>, const MaxOptions&);                                                         \
     prefix Variable<T> max_pool<T>(Variable<T>, const PoolOptions&);                                                   \
+    prefix Variable<T> maximum<T>(Variable<T>, Variable<T>, const MaximumOptions&);                                    \
     prefix Variable<T> mean<T>(Variable<T>, const ReductionOptions&);                                                  \
+    prefix Variable<T> min<T>(Variable<T>, const MaxOptions&);                                                         \
+    prefix Variable<T> minimum<T>(Variable<T>, Variable<T>, const MaximumOptions&);                                    \
     prefix Variable<T> mse_loss<T>(Variable<T>, Variable<T>, const MseLossOptions&);                                   \
     prefix Variable<T> mul<T>(Variable<T>, Variable<T>, const MulOptions&);                                            \
     prefix Variable<T> multiplier<T>(Variable<T>, double);                                                             \
     prefix Variable<T> pad<T>(Variable<T>, const Shape&, const Shape&, const PadOptions&);                             \
     prefix Variable<T> pow<T>(Variable<T>, double, const UnruledOptions&);                                             \
+    prefix Variable<T> prod<T>(Variable<T>, const ProdOptions&);                                                       \
     prefix Variable<T> readout<T>(Variable<T>, Variable<T>, const ReadoutOptions&);                                    \
     prefix Variable<T> relu<T>(Variable<T>, const ReluOptions&);                                                       \
     prefix Variable<T> set_scaling<T>(Variable<T>, double);                                                            \
@@ -160,7 +182,9 @@
     prefix Variable<T> select<T, std::int32_t>(const Tensor<std::int32_t>&, Variable<T>, Variable<T>,                  \
                                                const SelectOptions&);                                                  \
     prefix Variable<T> sigmoid<T>(Variable<T>, const SigmoidOptions&);                                                 \
+    prefix Variable<T> sign<T>(Variable<T>);                                                                           \
     prefix Variable<T> silu<T>(Variable<T>, const SiluOptions&);                                                       \
+    prefix Variable<T> sin<T>(Variable<T>, const SinOptions&);                                                         \
     prefix Variable<T> slice<T>(Variable<T>, const Shape&, const Shape&);                                              \
     prefix Variable<T> softmax<T>(Variable<T>, const SoftmaxOptions&);                                                 \
     prefix Variable<T> softmax_cross_entropy<T>(Variable<T>, const Tensor<std::int32_t>&, const CrossEntropyOptions&); \

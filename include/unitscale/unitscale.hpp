@@ -90,6 +90,7 @@
 #include <unitscale/kernels/broadcast.hpp>
 #include <unitscale/kernels/coding.hpp>
 #include <unitscale/kernels/conv1d.hpp>
+#include <unitscale/kernels/cumulate.hpp>
 #include <unitscale/kernels/dropout.hpp>
 #include <unitscale/kernels/elementwise.hpp>
 #include <unitscale/kernels/embedding.hpp>
@@ -99,6 +100,7 @@
 #include <unitscale/kernels/maximum.hpp>
 #include <unitscale/kernels/norms.hpp>
 #include <unitscale/kernels/pointwise.hpp>
+#include <unitscale/kernels/product_along.hpp>
 #include <unitscale/kernels/reduce.hpp>
 #include <unitscale/kernels/rescale.hpp>
 #include <unitscale/kernels/rotary.hpp>
@@ -106,6 +108,7 @@
 #include <unitscale/kernels/round_blocks.hpp>
 #include <unitscale/kernels/softmax.hpp>
 #include <unitscale/kernels/strides.hpp>
+#include <unitscale/kernels/trigonometry.hpp>
 #include <unitscale/kernels/vector_math.hpp>
 #include <unitscale/kernels/windows.hpp>
 
@@ -145,6 +148,7 @@
 #include <unitscale/record/binary.hpp>
 #include <unitscale/record/conv1d_shape.hpp>
 #include <unitscale/record/factors.hpp>
+#include <unitscale/record/ids.hpp>
 #include <unitscale/record/op.hpp>
 #include <unitscale/record/operand_rounding.hpp>
 #include <unitscale/record/packed_weight.hpp>
@@ -157,18 +161,25 @@
 
 #include <unitscale/ops/abs.hpp>
 #include <unitscale/ops/add.hpp>
+#include <unitscale/ops/argmax.hpp>
+#include <unitscale/ops/argmin.hpp>
 #include <unitscale/ops/attention.hpp>
 #include <unitscale/ops/cached_attention.hpp>
 #include <unitscale/ops/cast.hpp>
 #include <unitscale/ops/clamp.hpp>
+#include <unitscale/ops/compare.hpp>
 #include <unitscale/ops/concatenate.hpp>
+#include <unitscale/ops/constant.hpp>
 #include <unitscale/ops/conv1d.hpp>
 #include <unitscale/ops/conv2d.hpp>
+#include <unitscale/ops/cos.hpp>
+#include <unitscale/ops/cumsum.hpp>
 #include <unitscale/ops/custom_scale.hpp>
 #include <unitscale/ops/div.hpp>
 #include <unitscale/ops/dropout.hpp>
 #include <unitscale/ops/dynamic_rescale.hpp>
 #include <unitscale/ops/embedding.hpp>
+#include <unitscale/ops/erf.hpp>
 #include <unitscale/ops/exp.hpp>
 #include <unitscale/ops/gate.hpp>
 #include <unitscale/ops/gated_silu.hpp>
@@ -181,13 +192,17 @@
 #include <unitscale/ops/log_softmax.hpp>
 #include <unitscale/ops/matmul.hpp>
 #include <unitscale/ops/max.hpp>
+#include <unitscale/ops/maximum.hpp>
 #include <unitscale/ops/mean.hpp>
+#include <unitscale/ops/min.hpp>
+#include <unitscale/ops/minimum.hpp>
 #include <unitscale/ops/mse_loss.hpp>
 #include <unitscale/ops/mul.hpp>
 #include <unitscale/ops/multiplier.hpp>
 #include <unitscale/ops/pad.hpp>
 #include <unitscale/ops/pool.hpp>
 #include <unitscale/ops/pow.hpp>
+#include <unitscale/ops/prod.hpp>
 #include <unitscale/ops/readout.hpp>
 #include <unitscale/ops/relu.hpp>
 #include <unitscale/ops/rescale.hpp>
@@ -200,7 +215,9 @@
 #include <unitscale/ops/scatter_add.hpp>
 #include <unitscale/ops/select.hpp>
 #include <unitscale/ops/sigmoid.hpp>
+#include <unitscale/ops/sign.hpp>
 #include <unitscale/ops/silu.hpp>
+#include <unitscale/ops/sin.hpp>
 #include <unitscale/ops/slice.hpp>
 #include <unitscale/ops/softmax.hpp>
 #include <unitscale/ops/softmax_cross_entropy.hpp>

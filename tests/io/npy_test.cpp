@@ -11,8 +11,11 @@
 #include <xtensor/xnpy.hpp>
 #endif
 
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 using namespace unitscale;
@@ -152,4 +155,45 @@ TEST_CASE("a tensor with a scale, and a path that cannot be written, are refused
         save_npy(folder.path() / "x.npy", tensor),
         "npy: " + folder.path().string() + "/x.npy: the tensor has scale 0.5; the format holds plain numbers only");
     REQUIRE_FALSE(std::filesystem::exists(folder.path() / "x.npy"));
+}
+
+TEST_CASE("a .npy file says its type and shape, and its numbers become another type if they fit") {
+    const TemporaryFolder folder;
+    const auto path = folder.path() / "x.npy";
+    const auto load = [&]<class To>(To, const auto& tensor) {
+        save_npy(path, tensor);
+        return load_npy_as<To>(path);
+    };
+    save_npy(path, Tensor<std::int64_t>({2, 3}, {0, 1, 2, 3, 4, 5}));
+    CHECK(npy_header(path).type == "<i8");
+    CHECK(npy_header(path).shape == Shape{2, 3});
+    CHECK(load_npy_as<float>(path)(1, 2) == 5.0f);
+    CHECK(load_npy_as<std::int32_t>(path)(1, 2) == 5);
+    CHECK(load_npy_as<std::int64_t>(path)(1, 2) == 5);
+    CHECK(load(float{}, Tensor<double>({2}, {0.1, 1e-60}))(0) == 0.1f);
+    CHECK(load(double{}, Tensor<Half>({1}, {Half(0.25f)}))(0) == 0.25);
+    CHECK(load(std::int32_t{}, Tensor<double>({2}, {-3.0, 7.0}))(0) == -3);
+    CHECK(load(float{}, Tensor<bool>({2}, {true, false}))(0) == 1.0f);
+    CHECK(load(false, Tensor<std::uint8_t>({2}, {1, 0}))(0));
+    CHECK(std::isinf(load(Half(0.0f), Tensor<float>({1}, {std::numeric_limits<float>::infinity()}))(0)));
+
+    const auto error = [&](std::string text) { return "npy: " + path.string() + std::move(text); };
+    REQUIRE_THROWS_WITH(load(std::int32_t{}, Tensor<std::int64_t>({2}, {1, 5000000000})),
+                        error(": element 1 is 5e+09, which elements of type '<i4' do not hold"));
+    REQUIRE_THROWS_WITH(load(std::uint8_t{}, Tensor<std::int32_t>({1}, {-1})),
+                        error(": element 0 is -1, which elements of type '|u1' do not hold"));
+    REQUIRE_THROWS_WITH(load(std::int32_t{}, Tensor<float>({1}, {0.5f})),
+                        error(": element 0 is 0.5, which elements of type '<i4' do not hold"));
+    REQUIRE_THROWS_WITH(load(std::int64_t{}, Tensor<double>({1}, {0x1p63})),
+                        error(": element 0 is 9.22337e+18, which elements of type '<i8' do not hold"));
+    REQUIRE_THROWS_WITH(load(Half(0.0f), Tensor<float>({1}, {1e6f})),
+                        error(": element 0 is 1e+06, which elements of type '<f2' do not hold"));
+    REQUIRE_THROWS_WITH(load(false, Tensor<std::int32_t>({1}, {2})),
+                        error(": element 0 is 2, which elements of type '|b1' do not hold"));
+    CHECK(load(std::int64_t{}, Tensor<double>({1}, {-0x1p63}))(0) == std::numeric_limits<std::int64_t>::min());
+    const std::string complex = "{'descr': '<c8', 'fortran_order': False, 'shape': (1,), }";
+    const auto other = folder.write("c.npy", file_bytes(complex, 8));
+    REQUIRE_THROWS_WITH(load_npy_as<float>(other), "npy: " + other.string() +
+                                                       " holds elements of type '<c8', which "
+                                                       "cannot be converted to '<f4'");
 }

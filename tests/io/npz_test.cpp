@@ -151,3 +151,24 @@ TEST_CASE(
     CHECK(load("a") == "npz: x.npz: a.npy is damaged: CRC error");
     CHECK(load("b").empty());
 }
+
+TEST_CASE("a reader says an array's type and shape, and converts on request") {
+    const TemporaryFolder folder;
+    const auto path = folder.path() / "x.npz";
+    {
+        NpzWriter writer(path, NpzCompression::deflated);
+        writer.add("images", Tensor<std::uint8_t>({2, 2}, {0, 1, 254, 255}));
+        writer.add("labels", Tensor<std::int64_t>({2}, {7, 5000000000}));
+        writer.close();
+    }
+    const NpzReader reader(path);
+    CHECK(reader.type("images") == "|u1");
+    CHECK(reader.shape("images") == Shape{2, 2});
+    CHECK(reader.type("labels") == "<i8");
+    CHECK(reader.read_as<float>("images")(1, 1) == 255.0f);
+    CHECK(same(reader.read_as<std::int64_t>("labels"), reader.load<std::int64_t>("labels")));
+    CHECK(message(folder, [&] { static_cast<void>(reader.read_as<std::int32_t>("labels")); }) ==
+          "npz: x.npz: labels.npy: element 1 is 5e+09, which elements of type '<i4' do not hold");
+    CHECK(message(folder, [&] { static_cast<void>(reader.type("none")); }) ==
+          "npz: x.npz: none.npy is not there; the file holds: images labels");
+}

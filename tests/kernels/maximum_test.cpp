@@ -3,19 +3,21 @@
 
 #include "kernels/kernel_checks.hpp"
 
+#include <algorithm>
+
 using namespace unitscale;
 using namespace unitscale::kernels;
 
 namespace {
 /// Values and places of the largest elements, by a plain loop. `axes`: the axes that are compared.
 template <class T>
-void check_maximum(const Shape& shape, const Shape& kept) {
+void check_maximum(const Shape& shape, const Shape& kept, Extreme extreme = Extreme::largest) {
     auto x = normal_data<T>(element_count(shape), 1);
     for (T& v : x) v = static_cast<T>(std::round(static_cast<Accum<T>>(v) * Accum<T>(2)));  // makes many equal elements
     const std::size_t n = element_count(kept);
     std::vector<T> y(n);
     std::vector<std::ptrdiff_t> index(n, -1), expected(n, -1);
-    maximum_forward<T>(Execution{}, x.data(), shape, y.data(), index.data(), kept, Accum<T>(0.5));
+    maximum_forward<T>(Execution{}, x.data(), shape, y.data(), index.data(), kept, Accum<T>(0.5), extreme);
     for (std::size_t flat = 0; flat < x.size(); ++flat) {
         std::size_t rest = flat, place = 0, step = 1;
         for (std::size_t axis = shape.size(); axis-- > 0;) {
@@ -25,10 +27,14 @@ void check_maximum(const Shape& shape, const Shape& kept) {
             }
             rest /= shape[axis];
         }
-        if (expected[place] < 0 || x[flat] > x[static_cast<std::size_t>(expected[place])])
+        const auto better = [&](T a, T b) { return extreme == Extreme::largest ? a > b : a < b; };
+        if (expected[place] < 0 || better(x[flat], x[static_cast<std::size_t>(expected[place])]))
             expected[place] = static_cast<std::ptrdiff_t>(flat);
     }
     INFO(to_string(shape) << " to " << to_string(kept));
+    CHECK(index == expected);
+    std::fill(index.begin(), index.end(), -1);
+    maximum_forward<T>(Execution{}, x.data(), shape, nullptr, index.data(), kept, Accum<T>(1), extreme);
     CHECK(index == expected);
     for (std::size_t i = 0; i < n; ++i)
         CHECK(static_cast<double>(y[i]) == 0.5 * static_cast<double>(x[static_cast<std::size_t>(expected[i])]));
@@ -38,8 +44,10 @@ void check_maximum(const Shape& shape, const Shape& kept) {
 TEST_CASE("maximum and its first place agree with a plain loop for every pattern of axes", "[kernels]") {
     for (const Shape& kept :
          {Shape{1, 1, 1, 1}, Shape{3, 1, 1, 1}, Shape{1, 4, 1, 1}, Shape{1, 1, 5, 1}, Shape{1, 1, 1, 70},
-          Shape{3, 4, 1, 70}, Shape{3, 1, 5, 1}, Shape{1, 4, 5, 70}, Shape{3, 4, 5, 70}})
+          Shape{3, 4, 1, 70}, Shape{3, 1, 5, 1}, Shape{1, 4, 5, 70}, Shape{3, 4, 5, 70}}) {
         check_maximum<double>({3, 4, 5, 70}, kept);
+        check_maximum<double>({3, 4, 5, 70}, kept, Extreme::smallest);
+    }
     check_maximum<float>({2, 90}, {2, 1});
     check_maximum<Half>({2, 90}, {1, 90});
     check_maximum<double>({1}, {1});
@@ -53,6 +61,10 @@ TEST_CASE("the first NaN is the maximum, also in the first place", "[kernels]") 
     std::vector<std::ptrdiff_t> index(2);
     maximum_forward<double>(Execution{}, x.data(), Shape{2, 4}, y.data(), index.data(), Shape{2, 1}, 1.0);
     CHECK(std::isnan(y[0]));
+    CHECK(index == std::vector<std::ptrdiff_t>{1, 4});
+    maximum_forward<double>(Execution{}, x.data(), Shape{2, 4}, y.data(), index.data(), Shape{2, 1}, 1.0,
+                            Extreme::smallest);
+    CHECK(std::isnan(y[1]));
     CHECK(index == std::vector<std::ptrdiff_t>{1, 4});
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numbers>
 
 using namespace unitscale;
 using namespace unitscale::kernels;
@@ -41,6 +42,18 @@ void check_all(double tolerance, double floor) {
         [](double v) { return 1.0 / (std::cosh(v) * std::cosh(v)); }, tolerance, floor);
     check_function(
         "sigmoid", x, SigmoidFunction{}, sigmoid, [=](double v) { return sigmoid(v) * sigmoid(-v); }, tolerance, floor);
+    check_function(
+        "erf", x, ErfFunction{}, [](double v) { return std::erf(v); },
+        [](double v) { return 2.0 * std::numbers::inv_sqrtpi * std::exp(-v * v); }, tolerance, floor);
+    check_function(
+        "sin", x, SinFunction{}, [](double v) { return std::sin(v); }, [](double v) { return std::cos(v); }, tolerance,
+        floor);
+    check_function(
+        "cos", x, CosFunction{}, [](double v) { return std::cos(v); }, [](double v) { return -std::sin(v); }, tolerance,
+        floor);
+    check_function(
+        "sign", x, SignFunction{}, [](double v) { return v > 0 ? 1.0 : -1.0; }, [](double) { return 0.0; }, tolerance,
+        floor);
     check_function("exp", x, ExpFunction{}, exponential, exponential, tolerance, floor);
     check_function(
         "log", positive, LogFunction{}, [](double v) { return std::log(v); }, [](double v) { return 1.0 / v; },

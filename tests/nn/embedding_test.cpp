@@ -35,3 +35,10 @@ TEST_CASE("Embedding: looks rows of its own table up") {
     REQUIRE_THROWS_WITH(table(run.tape, Tensor<std::int32_t>({1}, {4})),
                         "embedding: ids[0] is 4; expected a number in [0,4)");
 }
+
+TEST_CASE("embedding layer: ids of 64 bits") {
+    test::OpTape<float> t;
+    nn::Embedding<float> table("table", 5, 2);
+    fill_normal(table.weight().write(), {1, 2});
+    CHECK(table(t.tape, Tensor<std::int64_t>({1}, {3})).value()(0, 1) == table.weight().value()(3, 1));
+}

@@ -60,3 +60,15 @@ TEST_CASE("embedding: propagates scales") {
     CHECK(test::propagated_scales({{12, 5}}, {8.0}, f, 0.25) == std::vector{8.0, 0.25});
     CHECK(test::propagated_scales({{3, 5}}, {8.0}, f, 0.25) == std::vector{8.0, 0.5});  // 4 look-ups of a row: 4^1/2
 }
+
+TEST_CASE("embedding: ids of 64 bits") {
+    test::OpTape<float> t;
+    const auto table = t.input({11, 3});
+    const auto y = ops::embedding(table, Tensor<std::int64_t>({2}, {10, 0}));
+    const auto z = ops::embedding(table, Tensor<std::int32_t>({2}, {10, 0}));
+    for (std::size_t i = 0; i < 6; ++i) CHECK(y.value().data()[i] == z.value().data()[i]);
+    REQUIRE_THROWS_WITH(ops::embedding(table, Tensor<std::int64_t>({2}, {0, 11})),
+                        "embedding: ids[1] is 11; expected a number in [0,11)");
+    REQUIRE_THROWS_WITH(ops::embedding(table, Tensor<std::int64_t>({2}, {0, 5000000000})),
+                        "embedding: ids[1] is 5000000000; expected a number of 32 bits");
+}

@@ -77,3 +77,11 @@ TEST_CASE("gather: propagates scales") {
     const Tensor<std::int32_t> sixteen = full<std::int32_t>({16}, 1);
     CHECK(test::propagated_scales({{3, 2}}, {8.0}, with(sixteen), 0.25) == std::vector{8.0, 0.5});
 }
+
+TEST_CASE("gather: ids of 64 bits") {
+    test::OpTape<float> t;
+    const auto x = t.input({4, 3});
+    CHECK(ops::gather(x, Tensor<std::int64_t>({2}, {3, 1})).value()(0, 2) == x.value()(3, 2));
+    REQUIRE_THROWS_WITH(ops::gather(x, Tensor<std::int64_t>({1}, {-1})),
+                        "gather: ids[0] is -1; expected a number in [0,4)");
+}

@@ -72,3 +72,9 @@ TEST_CASE("scatter_add: propagates scales") {
     CHECK(test::propagated_scales({{4, 3}}, {8.0}, with(four, 5), 0.25) == std::vector{8.0, 0.25});
     CHECK(test::propagated_scales({{4, 3}}, {8.0}, with(four, 3, {.factor_ids = 15}), 0.25) == std::vector{16.0, 0.25});
 }
+
+TEST_CASE("scatter_add: ids of 64 bits") {
+    test::OpTape<float> t(Scaling::none);
+    const auto x = t.input({2, 3});
+    CHECK(ops::scatter_add(x, Tensor<std::int64_t>({2}, {3, 1}), 4).value()(3, 2) == x.value()(0, 2));
+}

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 using namespace unitscale;
@@ -80,4 +81,32 @@ TEST_CASE("select: propagates scales") {
         CHECK_FALSE(y.scaled().any_scale());
     }
     CHECK(ops::select(condition, zero, zero).scaled().any_scale());
+}
+
+TEST_CASE("select: a number in the place of x or z") {
+    const auto right = [](auto&, auto& v) { return ops::select(pattern, v[0], 2.5); };
+    const auto left = [](auto&, auto& v) { return ops::select(pattern, -1, v[0]); };
+    test::check_gradient_and_factors({{3, 4}}, right, 1.0, {1.0});
+    test::check_gradient_and_factors({{3, 4}}, left, 1.0, {1.0});
+    test::check_propagate({{3, 4}}, right);
+    test::check_propagate({{3, 4}}, left);
+    test::OpTape<float> t;
+    const auto y = ops::select(pattern, t.input({3, 4}), -7.0);
+    CHECK(y.value()(0, 1) == -7.0f);
+}
+
+TEST_CASE("select: 0, infinity and NaN as numbers leave the other input's scale alone, in 16 bits") {
+    test::OpTape<Half> t(Scaling::propagate);
+    const auto x = test::scaled_input(t.tape, {3, 4}, 0x1p-26);
+    const float infinity = std::numeric_limits<float>::infinity();
+    for (const double c : {0.0, static_cast<double>(-infinity), std::nan("")}) {
+        const auto constants = t.tape.input(full<Half>({3, 4}, Half(static_cast<float>(c))));
+        for (const auto& y : {ops::select(pattern, x, c), ops::select(pattern, x, constants)}) {
+            CHECK(y.scaled().scale() == 0x1p-26);
+            CHECK(static_cast<float>(y.scaled()(0, 0)) == static_cast<float>(x.scaled()(0, 0)));
+            const auto other = static_cast<float>(y.scaled()(0, 1));
+            CHECK((std::isnan(c) ? std::isnan(other) : other == static_cast<float>(c)));
+        }
+        CHECK(ops::select(pattern, c, x).scaled().scale() == 0x1p-26);
+    }
 }

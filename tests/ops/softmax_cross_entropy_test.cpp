@@ -128,3 +128,13 @@ TEST_CASE("softmax_cross_entropy: propagates scales by every rounding") {
         test::check_propagate({{4, 7}}, [&](auto&, auto& v) { return ops::softmax_cross_entropy(v[0], labels); }, 1e-12,
                               {.rounding = rounding});
 }
+
+TEST_CASE("softmax_cross_entropy: labels of other integer types") {
+    test::OpTape<double> t;
+    const auto x = t.input({3, 4});
+    const double want = ops::softmax_cross_entropy(x, Tensor<std::int32_t>({3}, {3, -1, 0})).item();
+    CHECK(ops::softmax_cross_entropy(x, Tensor<std::int64_t>({3}, {3, -1, 0})).item() == want);
+    CHECK(ops::softmax_cross_entropy(x, Tensor<std::uint8_t>({3}, {3, 255, 0}), {.ignored = 255}).item() == want);
+    REQUIRE_THROWS_WITH(ops::softmax_cross_entropy(x, Tensor<std::int64_t>({3}, {3, 4, 0})),
+                        "softmax_cross_entropy: labels[1] is 4; expected a number in [0,4) or -1 to ignore the row");
+}

@@ -5,16 +5,20 @@
 #include <unitscale/ops/add.hpp>
 #include <unitscale/ops/cast.hpp>
 #include <unitscale/ops/clamp.hpp>
+#include <unitscale/ops/cos.hpp>
 #include <unitscale/ops/custom_scale.hpp>
 #include <unitscale/ops/div.hpp>
 #include <unitscale/ops/dropout.hpp>
 #include <unitscale/ops/dynamic_rescale.hpp>
+#include <unitscale/ops/erf.hpp>
 #include <unitscale/ops/exp.hpp>
 #include <unitscale/ops/gate.hpp>
 #include <unitscale/ops/gated_silu.hpp>
 #include <unitscale/ops/gelu.hpp>
 #include <unitscale/ops/lerp.hpp>
 #include <unitscale/ops/log.hpp>
+#include <unitscale/ops/maximum.hpp>
+#include <unitscale/ops/minimum.hpp>
 #include <unitscale/ops/mul.hpp>
 #include <unitscale/ops/multiplier.hpp>
 #include <unitscale/ops/pow.hpp>
@@ -24,7 +28,9 @@
 #include <unitscale/ops/scale.hpp>
 #include <unitscale/ops/select.hpp>
 #include <unitscale/ops/sigmoid.hpp>
+#include <unitscale/ops/sign.hpp>
 #include <unitscale/ops/silu.hpp>
+#include <unitscale/ops/sin.hpp>
 #include <unitscale/ops/sqrt.hpp>
 #include <unitscale/ops/sub.hpp>
 #include <unitscale/ops/tanh.hpp>
@@ -47,6 +53,10 @@ TEST_CASE("runs: ops of one input round once in 16 bits") {
     check_sixteen_bits("abs", one, [](auto&, auto& v) { return ops::abs(v[0]); });
     check_sixteen_bits("clamp", one, [](auto&, auto& v) { return ops::clamp(v[0], {.low = -1.0, .high = 1.5}); });
     check_sixteen_bits("dropout", one, [](auto&, auto& v) { return ops::dropout(v[0], {.p = 0.25}); });
+    check_sixteen_bits("cos", one, [](auto&, auto& v) { return ops::cos(v[0]); });
+    check_sixteen_bits("erf", one, [](auto&, auto& v) { return ops::erf(v[0]); });
+    check_sixteen_bits("sign", one, [](auto&, auto& v) { return ops::sign(v[0]); });
+    check_sixteen_bits("sin", one, [](auto&, auto& v) { return ops::sin(v[0]); });
     check_sixteen_bits("exp", one, [](auto&, auto& v) { return ops::exp(v[0], stated); });
     check_sixteen_bits("gelu", one, [](auto&, auto& v) { return ops::gelu(v[0], {.mult = 1.5}); });
     check_sixteen_bits("gelu, tanh", one,
@@ -74,6 +84,8 @@ TEST_CASE("runs: ops of several inputs round once in 16 bits, and sum broadcast 
     });
     check_sixteen_bits("div", test::positive_inputs(repeated),
                        [](auto&, auto& v) { return ops::div(v[0], v[1], {.unit = ops::Factors<2>{.alpha = 0.5}}); });
+    check_sixteen_bits("maximum", repeated, [](auto&, auto& v) { return ops::maximum(v[0], v[1]); });
+    check_sixteen_bits("minimum", repeated, [](auto&, auto& v) { return ops::minimum(v[0], v[1]); });
     check_sixteen_bits("gate", repeated, [](auto&, auto& v) { return ops::gate(v[0], v[1]); });
     check_sixteen_bits("lerp", {{7, 30}, {7, 30}, {7, 30}}, [](auto&, auto& v) { return ops::lerp(v[0], v[1], v[2]); });
     check_sixteen_bits("gated_silu", {{7, 30}, {7, 30}}, [](auto&, auto& v) { return ops::gated_silu(v[0], v[1]); });

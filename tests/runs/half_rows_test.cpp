@@ -1,13 +1,20 @@
 // SPDX-License-Identifier: MIT
 // Reductions, ops on rows, losses and lookups in the 16-bit types.
 // Sums have hundreds of terms. In 16 bits they would make errors above the tolerance.
+#include <unitscale/ops/argmax.hpp>
+#include <unitscale/ops/argmin.hpp>
+#include <unitscale/ops/compare.hpp>
+#include <unitscale/ops/constant.hpp>
+#include <unitscale/ops/cumsum.hpp>
 #include <unitscale/ops/embedding.hpp>
 #include <unitscale/ops/gather.hpp>
 #include <unitscale/ops/layer_norm.hpp>
 #include <unitscale/ops/log_softmax.hpp>
 #include <unitscale/ops/max.hpp>
 #include <unitscale/ops/mean.hpp>
+#include <unitscale/ops/min.hpp>
 #include <unitscale/ops/mse_loss.hpp>
+#include <unitscale/ops/prod.hpp>
 #include <unitscale/ops/rms_norm.hpp>
 #include <unitscale/ops/scatter_add.hpp>
 #include <unitscale/ops/softmax.hpp>
@@ -48,6 +55,10 @@ TEST_CASE("runs: reductions sum in Accum in 16 bits") {
     check_sixteen_bits("mean, rows", positive,
                        [](auto&, auto& v) { return ops::mean(v[0], {.axes = {0}, .keep_axes = true}); });
     check_sixteen_bits("max", one, [](auto&, auto& v) { return ops::max(v[0], {.axes = {1}, .unit = rule}); });
+    check_sixteen_bits("min", one, [](auto&, auto& v) { return ops::min(v[0], {.axes = {1}, .unit = rule}); });
+    check_sixteen_bits("cumsum", positive, [](auto&, auto& v) { return ops::cumsum(v[0], 0); });
+    check_sixteen_bits("cumsum, rows", one, [](auto&, auto& v) { return ops::cumsum(v[0], 1); });
+    check_sixteen_bits("prod", one, [](auto&, auto& v) { return ops::prod(v[0], {.axes = {1}, .unit = rule}); });
 }
 
 TEST_CASE("runs: norms and softmax round once in 16 bits, and once more where the gradient is made from the value") {
@@ -113,4 +124,24 @@ TEMPLATE_TEST_CASE("runs: the value and the seed of a loss are not rounded to 16
                   Approx(200.0 * seed * 0x1p-14).epsilon(std::is_same_v<T, Half> ? 0x1p-11 : 0x1p-8));
         }
     }
+}
+
+TEMPLATE_TEST_CASE("runs: places, comparisons and constants in 16 bits are right for the rounded elements", "", Half,
+                   BFloat16) {
+    using T = TestType;
+    const Recipe recipe = recipe_in<T>(analysis::plain_recipe(Scaling::none));
+    ScalingState state(1);
+    Tape<T> tape(recipe, state);
+    tape.begin_step();
+    const Tensor<T> data = cast<T>(normal<float>({40, 9}, {1, 2}));
+    const auto x = tape.input(data);
+    const auto top = ops::argmax(x, {.axis = 1}), bottom = ops::argmin(x, {.axis = 1});
+    const auto positive = ops::greater(x, 0.0);
+    for (std::size_t row = 0; row < 40; ++row)
+        for (std::size_t j = 0; j < 9; ++j) {
+            CHECK(data(row, j) <= data(row, static_cast<std::size_t>(top(row))));
+            CHECK(data(row, j) >= data(row, static_cast<std::size_t>(bottom(row))));
+            CHECK((positive(row, j) == 1) == (static_cast<float>(data(row, j)) > 0.0f));
+        }
+    CHECK(static_cast<float>(ops::constant(tape, 0.1).value()(0)) == static_cast<float>(T(0.1f)));
 }

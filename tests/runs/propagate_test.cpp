@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Scaling `propagate` computes the function of scaling `none`: equal losses, gradients, updates and samples.
 #include <unitscale/analysis/grad_check.hpp>
+#include <unitscale/nn/operators.hpp>
+#include <unitscale/ops/exp.hpp>
+#include <unitscale/ops/log.hpp>
+#include <unitscale/ops/max.hpp>
+#include <unitscale/ops/sum.hpp>
 #include <unitscale/optim/adam.hpp>
 #include <unitscale/tensor/rescale.hpp>
 #include <unitscale/train/evaluate.hpp>
@@ -248,4 +253,37 @@ TEST_CASE(
     };
     CHECK(error(Scaling::propagate) < 0.2);
     CHECK(error(Scaling::none) > 0.5);
+}
+
+namespace {
+/// ln sum_j exp(x_j) of every row, from its parts.
+template <class T>
+Variable<T> log_sum_exp(const Variable<T>& x) {
+    const Variable<T> largest = ops::max(x, {.axes = {-1}, .keep_axes = true});
+    return ops::log(ops::sum(ops::exp(x - largest), {.axes = {-1}, .keep_axes = true})) + largest;
+}
+}  // namespace
+
+TEST_CASE("propagate: ln sum exp from its parts is right in 16 bits at very small and very large scales") {
+    for (const double scale : {0x1p-40, 1.0, 0x1p40}) {
+        INFO("scale " << scale);
+        Tensor<Half> data = cast<Half>(normal<float>({20, 8}, {1, 2}));
+        data.set_scale(scale);
+        const Tensor<Half> dy = cast<Half>(normal<float>({20, 1}, {3, 4}));
+        const Recipe half_recipe = recipe_in<Half>(analysis::plain_recipe(Scaling::propagate)),
+                     wide_recipe = recipe_in<double>(analysis::plain_recipe(Scaling::none));
+        ScalingState state(1), wide_state(1);
+        Tape<Half> tape(half_recipe, state);
+        Tape<double> wide(wide_recipe, wide_state);
+        tape.begin_step({.retain = true});
+        wide.begin_step({.retain = true});
+        const auto x = tape.input(data, true);
+        const auto x_wide = wide.input(value<double>(data), true);
+        const auto y = log_sum_exp(x);
+        const auto y_wide = log_sum_exp(x_wide);
+        CHECK(analysis::relative_error(value<double>(y.scaled()), y_wide.value()) < 2e-3);
+        tape.backward(analysis::project(y, dy));
+        wide.backward(analysis::project(y_wide, cast<double>(dy)));
+        CHECK(analysis::relative_error(value<double>(x.gradient()), x_wide.gradient()) < 5e-3);
+    }
 }

@@ -81,11 +81,13 @@ TEST_CASE("a constant of one element is a mantissa and a power of two") {
     CHECK(split(-1e-6).scale() == 0x1p-20);
     CHECK(split(8.0).data()[0] == 1.0);
     CHECK(split(8.0).scale() == 8.0);
+    CHECK_FALSE(split(8.0).any_scale());
     CHECK(split(0x1.8p150).data()[0] == 0x1.8p23);
     CHECK(split(0x1.8p150).scale() == 0x1p127);
     for (const double c : {0.0, std::numeric_limits<double>::infinity()}) {
         CHECK(split(c).data()[0] == c);
         CHECK(split(c).scale() == 1.0);
+        CHECK(split(c).any_scale());
     }
     CHECK(split_constant(Tensor<double>({2}, {8.0, 8.0})).scale() == 1.0);
     Tensor<double> scaled(Shape{}, {8.0});

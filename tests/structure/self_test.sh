@@ -105,6 +105,8 @@ good_tree() {
     add_op '/// Sum.' '///   y = x + z' '/// Factors under `unit`: none.'
     cp "$here"/../../docs/op_table.* "$tree/docs"
     bash "$tree/docs/op_table.sh"
+    mkdir -p "$tree/tests/runs"
+    echo 'void call() { ops::add(x); }' > "$tree/tests/runs/calls_test.cpp"
   fi
 }
 add_op() {  # add_op <lines of its doc comment>...
@@ -270,6 +272,8 @@ case $check in
     row='| `add(x, {.terms})` | `y = x + z` | none. | `ctest --test-dir build/tests -R '"'^ops/add$'"'` |'
     grep -qF "$row" "$tree/docs/ops.md" ||
       { printf 'self test of op_table: no row of add\n' && failed=1; }
+    echo 'void call() { ops::sub(x); }' > "$tree/tests/runs/calls_test.cpp"
+    expect_fault tests/runs/calls_test.cpp 'does not call ops::add'
     add_op '/// Sum.' '///   y = x - z' '/// Factors under `unit`: none.'
     expect_fault '> | [`add`]' 'y = x - z'
     add_op '/// Sum.' '///   y = x + z'

@@ -245,3 +245,18 @@ TEST_CASE("NaN to a type without NaN, and options that do not fit, are errors", 
     REQUIRE_THROWS_WITH(cast_elements(std::span<const float>(x.span().first(3)), std::span<Half>(short_out)),
                         "cast: input and output sizes differ: 3 != 2");
 }
+
+TEST_CASE("0, infinity and NaN are free of scale, other numbers are not", "[tensor]") {
+    const float infinity = std::numeric_limits<float>::infinity();
+    for (const float x : {0.0f, -0.0f, infinity, -infinity, std::numeric_limits<float>::quiet_NaN()}) {
+        CHECK(is_scale_free(x));
+        CHECK(is_scale_free(static_cast<double>(x)));
+        CHECK(is_scale_free(Half(x)));
+        CHECK(is_scale_free(BFloat16(x)));
+    }
+    CHECK(is_scale_free(0));
+    CHECK_FALSE(is_scale_free(1));
+    CHECK_FALSE(is_scale_free(std::numeric_limits<double>::denorm_min()));
+    CHECK_FALSE(is_scale_free(std::numeric_limits<double>::max()));
+    CHECK_FALSE(is_scale_free(Half(6e-8f)));
+}

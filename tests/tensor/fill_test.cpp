@@ -35,7 +35,7 @@ Moments moments(const Tensor<T>& x) {
 
 }  // namespace
 
-TEST_CASE("zeros fit any scale, a constant does not", "[tensor]") {
+TEST_CASE("zeros, infinities and NaNs fit any scale, another constant does not", "[tensor]") {
     Tensor<float> x({3}, {1, 2, 3});
     x.set_scale(8.0);
     fill_zero(x);
@@ -46,6 +46,10 @@ TEST_CASE("zeros fit any scale, a constant does not", "[tensor]") {
     CHECK((x(0) == 2.5f && x(2) == 2.5f));
     CHECK_FALSE(x.any_scale());
     CHECK(zeros<double>({2, 2}).any_scale());
+    for (const float v : {0.0f, -0.0f, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()})
+        CHECK(full<float>({2}, v).any_scale());
+    CHECK(full<Half>({2}, Half(-std::numeric_limits<float>::infinity())).any_scale());
+    CHECK_FALSE(full<Half>({2}, Half(6e-8f)).any_scale());
     CHECK(full<float>({2, 2}, 3.0f)(1, 1) == 3.0f);
 }
 

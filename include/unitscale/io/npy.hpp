@@ -3,12 +3,14 @@
 
 #include <unitscale/base/error.hpp>
 #include <unitscale/io/atomic_file.hpp>
+#include <unitscale/tensor/cast.hpp>
 #include <unitscale/tensor/tensor.hpp>
 #include <unitscale/tensor/view.hpp>
 
 #include <algorithm>
 #include <bit>
 #include <charconv>
+#include <cmath>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -20,6 +22,7 @@
 #include <string_view>
 #include <system_error>
 #include <type_traits>
+#include <utility>
 
 // NumPy's .npy files. xtensor's own reader (xnpy.hpp, which also works with Tensor::array()) accepts truncated files.
 // It also adds most of a second to the compile time of every unit that includes it. Writing needs POSIX files
@@ -67,9 +70,10 @@ template <NpyElement T>
 
 /// The dictionary of a .npy header.
 struct NpyHeader {
-    std::string_view type{};
+    std::string type{};  ///< `<f4`
     bool fortran_order = false;
     Shape shape{};
+    std::uint64_t data_bytes = 0;  ///< that follow the header
 };
 
 /// The text after `'key':` and blanks; empty if the key is missing.
@@ -105,12 +109,10 @@ struct NpyHeader {
     }
 }
 
-/// The tensor in `total` bytes of the format. read(to, count) delivers the bytes in order and returns false on failure.
-/// Column-major (Fortran) order becomes row-major.
-/// Errors, in the name of `where`: no .npy data; elements of another type; fewer or more bytes than the shape says.
-/// Elements are allocated only after these checks.
-template <NpyElement T, class Read>
-[[nodiscard]] Tensor<T> read_npy(std::string_view where, std::uint64_t total, Read read) {
+/// The header of `total` bytes of the format. read(to, count) delivers the bytes in order and returns false on failure.
+/// Errors, in the name of `where`: no .npy data; a header that is truncated or malformed.
+template <class Read>
+[[nodiscard]] NpyHeader read_npy_header(std::string_view where, std::uint64_t total, Read& read) {
     std::string start(8, '\0');
     const int version = total >= 8 && read(start.data(), 8) && start.starts_with("\x93NUMPY") ? start[6] : 0;
     check(version >= 1 && version <= 3, where, " is not a .npy file of version 1 to 3");
@@ -125,21 +127,85 @@ template <NpyElement T, class Read>
     std::string text(static_cast<std::size_t>(header_bytes), '\0');
     NpyHeader header;
     check(read(text.data(), text.size()) && parse_npy_header(text, header), where, " has a malformed header");
+    header.data_bytes = total - data_start;
+    return header;
+}
+
+/// The elements after the header. Column-major (Fortran) order becomes row-major.
+/// Errors, in the name of `where`: elements of another type; fewer or more bytes than the shape says. Elements are
+/// allocated only after these checks.
+template <NpyElement T, class Read>
+[[nodiscard]] Tensor<T> read_npy_elements(std::string_view where, const NpyHeader& header, Read& read) {
     check(header.type == npy_type<T>(), where, " holds elements of type '", header.type, "'; expected '", npy_type<T>(),
           "'");
-
     std::uint64_t data_bytes = sizeof(T);
     for (const std::size_t extent : header.shape) {
         const bool fits = extent == 0 || data_bytes <= std::numeric_limits<std::uint64_t>::max() / extent;
         check(fits, where, " has the impossible shape ", shape_text(header.shape));
         data_bytes *= extent;
     }
-    check(total - data_start == data_bytes, where, " has ", total - data_start, " bytes of data, but shape ",
+    check(header.data_bytes == data_bytes, where, " has ", header.data_bytes, " bytes of data, but shape ",
           shape_text(header.shape), " needs ", data_bytes);
-    if (header.fortran_order) std::reverse(header.shape.begin(), header.shape.end());
-    Tensor<T> tensor(header.shape);
+    Shape shape = header.shape;
+    if (header.fortran_order) std::reverse(shape.begin(), shape.end());
+    Tensor<T> tensor(shape);
     check(read(reinterpret_cast<char*>(tensor.data()), static_cast<std::size_t>(data_bytes)), where, " cannot be read");
     return header.fortran_order ? copy_of(view(tensor).transpose()) : tensor;
+}
+
+/// The tensor in `total` bytes of the format, with elements of type T.
+/// Errors: see `read_npy_header` and `read_npy_elements`.
+template <NpyElement T, class Read>
+[[nodiscard]] Tensor<T> read_npy(std::string_view where, std::uint64_t total, Read read) {
+    const NpyHeader header = read_npy_header(where, total, read);
+    return read_npy_elements<T>(where, header, read);
+}
+
+/// Whether a number of another type becomes T without loss of its meaning. An integer of T is exactly the number. A
+/// float of T may be rounded, but a finite number stays finite. To bool only 0 and 1 fit.
+template <NpyElement T, NpyElement From>
+[[nodiscard]] bool fits_npy_element(From x) noexcept {
+    if constexpr (std::is_same_v<T, bool>) return x == static_cast<From>(0) || x == static_cast<From>(1);
+    else if constexpr (std::is_same_v<From, bool>) return true;
+    else if constexpr (std::integral<T> && std::integral<From>)
+        return x >= From(0)
+                   ? static_cast<std::uintmax_t>(x) <= static_cast<std::uintmax_t>(std::numeric_limits<T>::max())
+                   : std::is_signed_v<T> &&
+                         static_cast<std::intmax_t>(x) >= static_cast<std::intmax_t>(std::numeric_limits<T>::min());
+    else if constexpr (std::integral<T>) {
+        const double wide = widest(x), end = std::ldexp(1.0, std::numeric_limits<T>::digits);
+        return wide == std::trunc(wide) && wide < end && wide >= (std::is_signed_v<T> ? -end : 0.0);
+    } else {
+        return std::isfinite(widest(element_cast<T>(x))) || !std::isfinite(widest(x));
+    }
+}
+
+/// The tensor in `total` bytes of the format, whatever the type of its elements, converted to T.
+/// Errors, in the name of `where`: see `read_npy`; elements that are no numbers of this machine; an element that does
+/// not fit T (`fits_npy_element`).
+template <NpyElement T, class Read>
+[[nodiscard]] Tensor<T> read_npy_as(std::string_view where, std::uint64_t total, Read read) {
+    const NpyHeader header = read_npy_header(where, total, read);
+    Tensor<T> result;
+    const auto take = [&]<NpyElement From>(From) {
+        if (header.type != npy_type<From>()) return false;
+        Tensor<From> tensor = read_npy_elements<From>(where, header, read);
+        if constexpr (std::is_same_v<T, From>) {
+            result = std::move(tensor);
+        } else {
+            for (std::size_t i = 0; i < tensor.size(); ++i)
+                check(fits_npy_element<T>(tensor.data()[i]), where, ": element ", i, " is ", widest(tensor.data()[i]),
+                      ", which elements of type '", npy_type<T>(), "' do not hold");
+            result = cast<T>(tensor);
+        }
+        return true;
+    };
+    const bool known = take(T{}) || take(float{}) || take(double{}) || take(Half(0.0f)) || take(std::int64_t{}) ||
+                       take(std::int32_t{}) || take(std::int16_t{}) || take(std::int8_t{}) || take(std::uint64_t{}) ||
+                       take(std::uint32_t{}) || take(std::uint16_t{}) || take(std::uint8_t{}) || take(false);
+    check(known, where, " holds elements of type '", header.type, "', which cannot be converted to '", npy_type<T>(),
+          "'");
+    return result;
 }
 
 /// Writes the elements, row-major, as version 1.0 of the format. An old file stays until the new one is whole.
@@ -152,19 +218,43 @@ void save_npy(const std::filesystem::path& path, const Tensor<T>& tensor) {
     write_atomically("npy", path, bytes);
 }
 
-/// The tensor in a .npy file of elements of type T.
-/// Errors, naming the path: the file is missing; the errors of `read_npy`.
-template <NpyElement T>
-[[nodiscard]] Tensor<T> load_npy(const std::filesystem::path& path) {
+/// Calls use(where, total, read) for a .npy file. Errors, naming the path: the file is missing; it cannot be opened.
+template <class Use>
+[[nodiscard]] auto with_npy_file(const std::filesystem::path& path, Use use) {
     const std::string where = concatenate("npy: ", path.string());
     std::error_code error;
     check(std::filesystem::is_regular_file(path, error), where, " does not exist or is not a file");
     const std::uintmax_t total = std::filesystem::file_size(path, error);
     std::ifstream file(path, std::ios::binary);
     check(!error && file.is_open(), where, " cannot be read");
-    return read_npy<T>(where, total, [&file](char* to, std::size_t count) {
+    return use(where, total, [&file](char* to, std::size_t count) {
         file.read(to, static_cast<std::streamsize>(count));
         return !file.fail();
+    });
+}
+
+/// The tensor in a .npy file of elements of type T.
+/// Errors, naming the path: the file is missing; the errors of `read_npy`.
+template <NpyElement T>
+[[nodiscard]] Tensor<T> load_npy(const std::filesystem::path& path) {
+    return with_npy_file(path, [](const std::string& where, std::uintmax_t total, auto read) {
+        return read_npy<T>(where, total, read);
+    });
+}
+
+/// The tensor in a .npy file of numbers of any type, converted to T.
+/// Errors, naming the path: the file is missing; the errors of `read_npy_as`.
+template <NpyElement T>
+[[nodiscard]] Tensor<T> load_npy_as(const std::filesystem::path& path) {
+    return with_npy_file(path, [](const std::string& where, std::uintmax_t total, auto read) {
+        return read_npy_as<T>(where, total, read);
+    });
+}
+
+/// Type and shape of the array in a .npy file. Errors, naming the path: the file is missing; no .npy data.
+[[nodiscard]] inline NpyHeader npy_header(const std::filesystem::path& path) {
+    return with_npy_file(path, [](const std::string& where, std::uintmax_t total, auto read) {
+        return read_npy_header(where, total, read);
     });
 }
 

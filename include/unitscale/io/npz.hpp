@@ -114,9 +114,31 @@ public:
         return result;
     }
 
+    /// The type of an array's elements as NumPy writes it: `<f4`, `|u1`.
+    [[nodiscard]] std::string type(std::string_view name) const { return header(name).type; }
+    [[nodiscard]] Shape shape(std::string_view name) const { return header(name).shape; }
+
     /// The array of the given name, with elements of type T.
     template <NpyElement T>
     [[nodiscard]] Tensor<T> load(std::string_view name) const {
+        return with_member(name, true, [](const std::string& where, std::uint64_t total, auto read) {
+            return read_npy<T>(where, total, read);
+        });
+    }
+
+    /// The array of the given name, of numbers of any type, converted to T. Errors: see `read_npy_as`.
+    template <NpyElement T>
+    [[nodiscard]] Tensor<T> read_as(std::string_view name) const {
+        return with_member(name, true, [](const std::string& where, std::uint64_t total, auto read) {
+            return read_npy_as<T>(where, total, read);
+        });
+    }
+
+private:
+    /// Calls use(where, total, read) for the array's .npy file. `to_end`: it reads all of the file, so that the
+    /// checksum is compared.
+    template <class Use>
+    [[nodiscard]] auto with_member(std::string_view name, bool to_end, Use use) const {
         const std::string member = concatenate(name, ".npy"), where = concatenate(where_, ": ", member);
         zip_stat_t facts;
         zip_stat_init(&facts);
@@ -127,17 +149,21 @@ public:
         const std::unique_ptr<zip_file_t, int (*)(zip_file_t*)> file(zip_fopen(archive_.get(), member.c_str(), 0),
                                                                      zip_fclose);
         check(file != nullptr, where, " cannot be read: ", zip_strerror(archive_.get()));
-        const auto read = [&file](char* to, std::size_t count) {
+        auto result = use(where, facts.size, [&file](char* to, std::size_t count) {
             return zip_fread(file.get(), to, count) == static_cast<zip_int64_t>(count);
-        };
-        Tensor<T> tensor = read_npy<T>(where, facts.size, read);
+        });
         char none = 0;
-        const bool whole = zip_fread(file.get(), &none, 1) == 0;  // libzip compares the checksum at the end
+        const bool whole = !to_end || zip_fread(file.get(), &none, 1) == 0;  // libzip compares the checksum at the end
         check(whole, where, " is damaged: ", zip_file_strerror(file.get()));
-        return tensor;
+        return result;
     }
 
-private:
+    [[nodiscard]] NpyHeader header(std::string_view name) const {
+        return with_member(name, false, [](const std::string& where, std::uint64_t total, auto read) {
+            return read_npy_header(where, total, read);
+        });
+    }
+
     [[nodiscard]] std::string list_of_names() const {
         std::string list = "the file holds:";
         for (const std::string& name : names()) list.append(1, ' ').append(name);

@@ -10,13 +10,18 @@
 
 namespace unitscale::kernels {
 
-/// y = alpha * the largest element of x over the axes where y_shape has 1 and x_shape has not. index = the offset of
-/// that element in x: the first in row-major order where several are largest. A NaN counts as the largest.
+/// Which element a reduction looks for: the largest or the smallest.
+enum class Extreme { largest, smallest };
+
+/// y = alpha * the largest (smallest) element of x over the axes where y_shape has 1 and x_shape has not. index = the
+/// offset of that element in x: the first in row-major order where several are equal. A NaN counts as the largest, and
+/// as the smallest too.
 ///   x of x_shape   y, index of y_shape, which has the rank of x_shape. At least one element is compared for each of y.
+/// y may be null: then only index is written.
 /// Test: tests/kernels/maximum_test.cpp
 template <class T>
 void maximum_forward(const Execution& execution, const T* x, const Shape& x_shape, T* y, std::ptrdiff_t* index,
-                     const Shape& y_shape, Accum<T> alpha) {
+                     const Shape& y_shape, Accum<T> alpha, Extreme extreme = Extreme::largest) {
     using A = Accum<T>;
     constexpr auto lanes = static_cast<std::size_t>(block_size);
     StridedLoop<1> kept, compared;  // over axes of x
@@ -26,6 +31,7 @@ void maximum_forward(const Execution& execution, const T* x, const Shape& x_shap
     const std::ptrdiff_t width = kept.inner_extent(), step = kept.inner_steps()[0];
     const std::ptrdiff_t length = compared.inner_extent(), stride = compared.inner_steps()[0],
                          outer_rows = compared.rows();
+    const A side = extreme == Extreme::largest ? A(1) : A(-1);  // the smallest is the largest of -x
     parallel_for(execution.threads, kept.rows(), row_grain(width * outer_rows * length),
                  [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
                      std::array<A, lanes> best;
@@ -36,13 +42,13 @@ void maximum_forward(const Execution& execution, const T* x, const Shape& x_shap
                                                   first = kept.row_offsets(row)[0] + j * step;
                              for (std::ptrdiff_t l = 0; l < count; ++l) {
                                  place[static_cast<std::size_t>(l)] = first + l * step;
-                                 best[static_cast<std::size_t>(l)] = widen(x[first + l * step]);
+                                 best[static_cast<std::size_t>(l)] = side * widen(x[first + l * step]);
                              }
                              for (std::ptrdiff_t outer = 0; outer < outer_rows; ++outer)
                                  for (std::ptrdiff_t i = 0; i < length; ++i) {
                                      const std::ptrdiff_t offset = first + compared.row_offsets(outer)[0] + i * stride;
                                      for (std::ptrdiff_t l = 0; l < count; ++l) {
-                                         const A v = widen(x[offset + l * step]);
+                                         const A v = side * widen(x[offset + l * step]);
                                          A& top = best[static_cast<std::size_t>(l)];
                                          const bool better = !(v <= top) && !std::isnan(top);
                                          place[static_cast<std::size_t>(l)] =
@@ -51,7 +57,9 @@ void maximum_forward(const Execution& execution, const T* x, const Shape& x_shap
                                      }
                                  }
                              for (std::ptrdiff_t l = 0; l < count; ++l) {
-                                 y[row * width + j + l] = narrow<T>(alpha * best[static_cast<std::size_t>(l)]);
+                                 if (y != nullptr)
+                                     y[row * width + j + l] =
+                                         narrow<T>(alpha * (side * best[static_cast<std::size_t>(l)]));
                                  index[row * width + j + l] = place[static_cast<std::size_t>(l)];
                              }
                          }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <unitscale/kernels/trigonometry.hpp>
 #include <unitscale/kernels/vector_math.hpp>
 
 #include <cmath>
+#include <numbers>
 
 // Element-wise functions as values, with `value(v)` and the derivative `slope(v)`, both in Accum<T>, and the two loops
 // that apply one. Arguments outside a function's domain follow IEEE arithmetic: log(0) is -infinity, sqrt(-1) is NaN.
@@ -12,9 +14,7 @@ namespace unitscale::kernels {
 
 /// A function that is written with the square root r of its argument: `value(v, r)`, `slope(v, r)`.
 template <class F>
-concept FunctionOfRoot = requires(F f) {
-    f.value(0.0f, 0.0f);
-};
+concept FunctionOfRoot = requires(F f) { f.value(0.0f, 0.0f); };
 
 /// y[i] = f(r, x[i], more[i]...), r = x[i]^1/2, in Accum<T>, rounded once.   x, more, y [n]; y may be an input.
 template <class T, class F, class... More>
@@ -106,6 +106,40 @@ struct SigmoidFunction {
     }
 };
 
+/// erf(x), with the slope 2 pi^-1/2 exp(-x^2).
+struct ErfFunction {
+    template <class A>
+    [[nodiscard]] A value(A v) const noexcept {
+        return error_function(v);
+    }
+    template <class A>
+    [[nodiscard]] A slope(A v) const noexcept {
+        return A(2) * std::numbers::inv_sqrtpi_v<A> * exponential(-(v * v));
+    }
+};
+
+struct SinFunction {
+    template <class A>
+    [[nodiscard]] A value(A v) const noexcept {
+        return sine(v);
+    }
+    template <class A>
+    [[nodiscard]] A slope(A v) const noexcept {
+        return cosine(v);
+    }
+};
+
+struct CosFunction {
+    template <class A>
+    [[nodiscard]] A value(A v) const noexcept {
+        return cosine(v);
+    }
+    template <class A>
+    [[nodiscard]] A slope(A v) const noexcept {
+        return -sine(v);
+    }
+};
+
 struct ExpFunction {
     template <class A>
     [[nodiscard]] A value(A v) const noexcept {
@@ -149,6 +183,18 @@ struct RsqrtFunction {
     template <class A>
     [[nodiscard]] A slope(A v, A root) const noexcept {
         return A(-0.5) / (v * root);
+    }
+};
+
+/// -1, 0 or 1, with slope 0 everywhere; NaN stays NaN.
+struct SignFunction {
+    template <class A>
+    [[nodiscard]] A value(A v) const noexcept {
+        return std::isnan(v) ? v : static_cast<A>(static_cast<int>(v > A(0)) - static_cast<int>(v < A(0)));
+    }
+    template <class A>
+    [[nodiscard]] A slope(A) const noexcept {
+        return A(0);
     }
 };
 

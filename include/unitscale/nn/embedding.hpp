@@ -15,7 +15,7 @@
 namespace unitscale::nn {
 
 /// A table of vectors looked up by token id: y = ops::embedding(table, ids), times alpha_emb under `mup`.
-/// table [count,width], ids [...], y [...,width].
+/// table [count,width], ids [...] of any integer type, y [...,width].
 /// The parameter is `path/weight`. Test: tests/nn/embedding_test.cpp
 template <class T>
 class Embedding {
@@ -31,6 +31,12 @@ public:
         const auto scope = tape.scope(name_);
         return ops::multiplier(ops::embedding(tape.parameter(*weight_), ids, options),
                                model_multiplier(tape.recipe().parametrisation_rule(), weight_->facts()));
+    }
+
+    template <ops::OtherId I>
+    [[nodiscard]] Variable<T> operator()(Tape<T>& tape, const Tensor<I>& ids,
+                                         const ops::EmbeddingOptions& options = {}) {
+        return (*this)(tape, ops::narrow_ids("embedding", "ids", ids, tape.pool()), options);
     }
 
     [[nodiscard]] Parameter<T>& weight() noexcept { return *weight_; }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <unitscale/kernels/embedding.hpp>
+#include <unitscale/record/ids.hpp>
 #include <unitscale/record/op.hpp>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 namespace unitscale::ops {
 
@@ -28,6 +30,7 @@ struct EmbeddingOptions {
 /// on average, hence beta = (V/N)^1/2. Ids that every micro-batch looks up again and that are not rows of its batch
 /// (positions) are no further lookups of the step: give their number as `step_lookups`.
 /// Scale under `propagate`: the table's; its gradient: dy's / beta, rounded.
+/// Ids are integers of any type.
 /// Errors: table not a matrix; an id outside [0, V).
 /// Reference: Blake et al. 2024, arXiv:2407.17465, appendix B. Test: tests/ops/embedding_test.cpp
 template <class T>
@@ -59,6 +62,12 @@ template <class T>
                                                         static_cast<Accum<T>>(scaled.factor));
                          g.add(0, std::move(dtable), scaled.scale);
                      });
+}
+
+template <class T, OtherId I>
+[[nodiscard]] Variable<T> embedding(Variable<T> table, const Tensor<I>& ids, const EmbeddingOptions& options = {}) {
+    const auto narrow = narrow_ids("embedding", "ids", ids, table.tape("embedding").pool());
+    return embedding(std::move(table), narrow, options);
 }
 
 }  // namespace unitscale::ops

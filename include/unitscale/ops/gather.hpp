@@ -3,6 +3,7 @@
 
 #include <unitscale/kernels/gather.hpp>
 #include <unitscale/record/arguments.hpp>
+#include <unitscale/record/ids.hpp>
 #include <unitscale/record/op.hpp>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 namespace unitscale::ops {
 
@@ -51,7 +53,7 @@ inline void check_ids(const char* op, const Tensor<std::int32_t>& ids, std::ptrd
 /// Rows along an axis, picked by number: for ids [I] and axis 1
 ///   y[a,i,c] = alpha x[a,ids[i],c]    dx[a,v,c] = beta (sum over i with ids[i] = v of dy[a,i,c])
 ///   x [A,V,C]   y [A,I,C]
-/// ids may have any shape, which replaces the axis in the shape of y.
+/// ids may have any shape, which replaces the axis in the shape of y, and are integers of any type.
 /// Factors under `unit`: values are copied, so alpha = 1. Of N ids into V rows, N <= V, at most a few rows are picked
 /// twice: beta = 1, as for a slice. If N > V rows are repeated, N/V times on average, and a row's gradient sums as
 /// many: beta = (V/N)^1/2, as for `embedding`, joined with alpha by the constraint: 1 by the recipe's usual rule. N and
@@ -81,6 +83,12 @@ template <class T>
                                                       outer, rows, n, inner, static_cast<Accum<T>>(dx_scaled.factor));
                          g.add(0, std::move(dx), dx_scaled.scale);
                      });
+}
+
+template <class T, OtherId I>
+[[nodiscard]] Variable<T> gather(Variable<T> x, const Tensor<I>& ids, const GatherOptions& options = {}) {
+    const auto narrow = narrow_ids("gather", "ids", ids, x.tape("gather").pool());
+    return gather(std::move(x), narrow, options);
 }
 
 }  // namespace unitscale::ops

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 namespace unitscale::ops {
 
@@ -24,6 +25,7 @@ struct ScatterAddOptions {
 /// a place sums N/V rows on average: alpha = (V/N)^1/2. A gradient is one of y's, so beta = 1, joined with alpha by the
 /// constraint. `factor_ids` fixes N if it differs between training and use.
 /// Scale under `propagate`: s / alpha, rounded; gradients keep dy's.
+/// Ids are integers of any type.
 /// Errors: an axis that x has not; x without the extents of ids there; an id outside [0, extent).
 /// Test: tests/ops/scatter_add_test.cpp
 template <class T>
@@ -56,6 +58,13 @@ template <class T>
                                                  outer, rows, n, inner, static_cast<Accum<T>>(dx_scaled.factor));
                          g.add(0, std::move(dx), dx_scaled.scale);
                      });
+}
+
+template <class T, OtherId I>
+[[nodiscard]] Variable<T> scatter_add(Variable<T> x, const Tensor<I>& ids, std::size_t extent,
+                                      const ScatterAddOptions& options = {}) {
+    const auto narrow = narrow_ids("scatter_add", "ids", ids, x.tape("scatter_add").pool());
+    return scatter_add(std::move(x), narrow, extent, options);
 }
 
 }  // namespace unitscale::ops

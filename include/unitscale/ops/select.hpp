@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <unitscale/ops/constant.hpp>
 #include <unitscale/record/binary.hpp>
 #include <unitscale/record/same_scale.hpp>
 
@@ -19,11 +20,12 @@ struct SelectOptions {
 /// Element-wise choice ("where"), with broadcasting.
 ///   y = x where the condition is not 0, else z          condition, x, z broadcast to y
 ///   dx = beta_x sum over copies of dy where the condition is not 0          dz = beta_z the sum elsewhere
-/// The condition carries no gradient; its elements are integers or bool.
+/// The condition carries no gradient; its elements are integers or bool (see compare.hpp). x or z may be a number.
 /// Factors under `unit`, our choice, as for every op which only moves values: alpha = 1; beta = 1, or r^-1/2 for an
 /// input that broadcasting repeats r times, chosen or not, as in `add`. All three share one value, 1, unless the
 /// constraint says otherwise.
-/// Scale under `propagate`: the larger of s_x and s_z; gradients: dy's times r^1/2, rounded.
+/// Scale under `propagate`: the larger of s_x and s_z; gradients: dy's times r^1/2, rounded. The numbers 0,
+/// infinity and NaN have any scale, so the result has the other input's.
 /// Errors: shapes that do not broadcast.
 /// Test: tests/ops/select_test.cpp
 template <class T, std::integral C>
@@ -66,6 +68,17 @@ template <class T, std::integral C>
                              g.add(i, std::move(dx), scaled.scale);
                          }
                      });
+}
+
+template <class T, std::integral C>
+[[nodiscard]] Variable<T> select(const Tensor<C>& condition, Variable<T> x, double z,
+                                 const SelectOptions& options = {}) {
+    return select(condition, x, constant(x.tape("select"), z), options);
+}
+template <class T, std::integral C>
+[[nodiscard]] Variable<T> select(const Tensor<C>& condition, double x, Variable<T> z,
+                                 const SelectOptions& options = {}) {
+    return select(condition, constant(z.tape("select"), x), z, options);
 }
 
 }  // namespace unitscale::ops

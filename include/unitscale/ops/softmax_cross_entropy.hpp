@@ -4,6 +4,7 @@
 #include <unitscale/kernels/embedding.hpp>
 #include <unitscale/kernels/softmax.hpp>
 #include <unitscale/record/arguments.hpp>
+#include <unitscale/record/ids.hpp>
 #include <unitscale/record/op.hpp>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 namespace unitscale::ops {
 
@@ -42,6 +44,7 @@ struct CrossEntropyOptions {
 /// Under `mean` and k micro-batches each loss is the sum of its rows over the whole step's N_c, so losses and gradients
 /// of the micro-batches add up. Accumulated in Accum<T>: `item` reads this value, and dx uses this seed, both before
 /// they are rounded to T.
+/// Labels are integers of any type.
 /// Errors: labels that are not one per row, a label outside [0, s) that is not `ignored`, no classes.
 /// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, table A.2; Blake et al. 2024, arXiv:2407.17465, table 8.
 /// Test: tests/ops/softmax_cross_entropy_test.cpp
@@ -88,6 +91,14 @@ template <class T>
                              static_cast<Accum<T>>(dx_scaled.factor * own * seed), ignored);
                          g.add(0, std::move(dx), dx_scaled.scale);
                      });
+}
+
+template <class T, OtherId I>
+[[nodiscard]] Variable<T> softmax_cross_entropy(Variable<T> logits, const Tensor<I>& labels,
+                                                const CrossEntropyOptions& options = {}) {
+    const auto narrow =
+        narrow_ids("softmax_cross_entropy", "labels", labels, logits.tape("softmax_cross_entropy").pool());
+    return softmax_cross_entropy(std::move(logits), narrow, options);
 }
 
 }  // namespace unitscale::ops

@@ -82,13 +82,17 @@ struct Scaled {
     return with_scale(1.0, as_scale(rounding, large * std::sqrt(multiply_add(ratio, ratio, 1.0)), random)).scale;
 }
 
-/// A constant of one element and scale 1 as a mantissa in [1,2), with its sign, and a power of two. Tensors of several
-/// elements or another scale stay as they are, and so do 0, infinity and NaN.
+/// A constant of one element and scale 1 as a mantissa in [1,2), with its sign, and a power of two. 0, infinity and NaN
+/// keep their data and have any scale (`Tensor::any_scale`). Tensors of several elements or another scale stay as they
+/// are.
 template <RealElement T>
 [[nodiscard]] Tensor<T> split_constant(Tensor<T> tensor) {
     if (tensor.size() != 1 || tensor.scale() != 1.0) return tensor;
     const double magnitude = std::abs(widest(tensor.data()[0]));
-    if (magnitude == 0.0 || !std::isfinite(magnitude)) return tensor;
+    if (is_scale_free(tensor.data()[0])) {
+        tensor.set_any_scale(true);
+        return tensor;
+    }
     return rebalance(std::move(tensor), pow2_down(magnitude));
 }
 

@@ -79,9 +79,7 @@ struct FormatOf<Minifloat<F>> {
 
 /// Element types without arithmetic of their own: Half, BFloat16 and Minifloat.
 template <class T>
-concept CodedElement = requires {
-    FormatOf<T>::format;
-};
+concept CodedElement = requires { FormatOf<T>::format; };
 template <CodedElement T>
 inline constexpr FloatFormat format_of = FormatOf<T>::format;
 
@@ -116,6 +114,13 @@ template <class T>
     if constexpr (std::integral<T>) return integer_to_odd(x);
     else if constexpr (CodedElement<T>) return static_cast<double>(static_cast<float>(x));
     else return static_cast<double>(x);
+}
+
+/// Whether every positive scale gives a number its value: 0, infinity and NaN (`Tensor::any_scale`).
+template <class T>
+[[nodiscard]] constexpr bool is_scale_free(T x) noexcept {
+    const double wide = widest(x);
+    return wide == 0.0 || !(wide - wide == 0.0);
 }
 
 /// The codes of elements, for element types that the formats' loops know.

@@ -25,12 +25,12 @@ void fill_zero(Tensor<T>& tensor) {
     tensor.set_any_scale(true);
 }
 
-/// Sets every element to `value`.
+/// Sets every element to `value`. If it is 0, infinite or NaN, the tensor has any scale (`Tensor::any_scale`).
 template <class T>
 void fill_constant(Tensor<T>& tensor, T value) {
     std::fill_n(tensor.data(), tensor.size(), value);
     tensor.set_scale(1.0);
-    tensor.set_any_scale(false);
+    tensor.set_any_scale(is_scale_free(value));
 }
 
 /// Independent normal elements of mean 0 and the given standard deviation: element i is stddev * random_normal(key, i),
@@ -158,13 +158,15 @@ template <std::integral T>
 /// A copy of a vector's, array's or span's elements: [size], or the given shape. Error: their number is not the
 /// shape's.
 template <class Values>
-requires requires(const Values& values) { std::span(values); }
+    requires requires(const Values& values) { std::span(values); }
 [[nodiscard]] auto from(const Values& values, const Shape& shape) {
     using T = typename decltype(std::span(values))::value_type;
     return Tensor<T>(shape, std::span<const T>(values));
 }
 template <class Values>
-requires requires(const Values& values) { std::span(values); }
-[[nodiscard]] auto from(const Values& values) { return from(values, Shape{std::span(values).size()}); }
+    requires requires(const Values& values) { std::span(values); }
+[[nodiscard]] auto from(const Values& values) {
+    return from(values, Shape{std::span(values).size()});
+}
 
 }  // namespace unitscale
