@@ -46,7 +46,8 @@ struct BiasPlace {
 
 /// One self-contained page about a comparison: failures, the table, the losses over training and by learning rate, the
 /// gradients that became zero, biases by layer and role, the window of constant biases.
-/// `heading` describes the training, as plain text; `source` says where the page comes from. Test: tests/experiments/comparison_page_test.cpp
+/// `heading` describes the training, as plain text; `source` says where the page comes from.
+/// Test: tests/experiments/comparison_page_test.cpp
 [[nodiscard]] std::string comparison_page(const std::vector<RecipeSummary>& summaries, std::string_view heading,
                                           const std::optional<BiasWindow>& window,
                                           const report::PageSource& source = {});

@@ -12,8 +12,8 @@
 // Shared parts of the pages about many runs. Test: tests/experiments/page_parts_test.cpp
 namespace unitscale::experiments {
 
-/// The style of tables, plots and maps on a page. A plot keeps its size, and so its letters: in a narrow window the card
-/// around it scrolls.
+/// The style of tables, plots and maps on a page. A plot keeps its size, and so its letters: in a narrow window the
+/// card around it scrolls.
 inline constexpr std::string_view figures_style = R"css(
 html { scroll-padding-top: 20px; }
 main { max-width: 1760px; }

@@ -111,7 +111,8 @@ struct Plot {
 
 /// The plot as SVG. Parts outside the axes are cut off, 5 pixels beyond the frame: points on the frame are drawn whole.
 /// A triangle at the frame's edge stands for a curve's first point if that lies above or below, and for every such
-/// point of a curve with dots. Curves that hide each other are dashed (`shared_lines`). Errors: no curve; a curve with lists of different lengths.
+/// point of a curve with dots. Curves that hide each other are dashed (`shared_lines`).
+/// Errors: no curve; a curve with lists of different lengths.
 /// Test: tests/report/svg_plot_test.cpp
 [[nodiscard]] inline std::string svg_plot(const Plot& plot) {
     check(!plot.curves.empty(), "svg_plot: no curve");
