@@ -63,6 +63,7 @@ int main(int argc, char** argv) {
     examples::require_not_negative(app, {"--steps", "--seeds", "--seed", "--warmup", "--width", "--depth", "--heads",
                                          "--seq", "--batch", "--jobs", "--threads", "--eval-every", "--save-every"});
     return examples::run_program({"compare_recipes", examples::many_models_too_large}, app, argc, argv, [&] {
+        options.source = examples::page_source(argc, argv, run.data);
         experiments::compare_recipes(options, stdout, stderr);
         std::printf("\nthe page is %s\n", options.out.c_str());
         return 0;

@@ -47,6 +47,7 @@ int main(int argc, char** argv) {
     examples::require_not_negative(
         app, {"--widths", "--steps", "--depth", "--head-size", "--seq", "--batch", "--seeds", "--seed", "--threads"});
     return examples::run_program({"coord_check", examples::one_model_too_large}, app, argc, argv, [&] {
+        options.source = examples::page_source(argc, argv, run.data);
         experiments::coordinate_check(options, stdout);
         return 0;
     });

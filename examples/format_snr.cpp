@@ -14,6 +14,7 @@
 #include <cmath>
 #include <cstdio>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -24,7 +25,7 @@ std::string number(const char* pattern, double value) {
     return text.data();
 }
 
-int run(const std::vector<std::string>& names, const std::string& out) {
+int run(const std::vector<std::string>& names, const std::string& out, unitscale::report::PageSource source) {
     using namespace unitscale::analysis;
     using namespace unitscale::report;
     std::vector<SnrCurve> curves;
@@ -40,7 +41,7 @@ int run(const std::vector<std::string>& names, const std::string& out) {
                         number("%.4g", curve.ratios[curve.best()]), number("2^%.1f", curve.exponents[curve.best()]),
                         number("2^%.1f", low) + number(" to 2^%.1f", high)});
     }
-    if (!out.empty()) unitscale::io::write_atomically("--out", out, snr_figure(curves));
+    if (!out.empty()) unitscale::io::write_atomically("--out", out, snr_figure(curves, std::move(source)));
     std::printf("E[x^2] / E[(x - Q(x))^2] of a normal tensor, nearest even, saturating; blocks run along rows\n\n%s",
                 unitscale::io::text_table(rows).c_str());
     return 0;
@@ -59,5 +60,6 @@ int main(int argc, char** argv) {
         ->delimiter(',')
         ->capture_default_str();
     app.add_option("--out", out, "write the figure to this file");
-    return unitscale::examples::run_program({"format_snr"}, app, argc, argv, [&] { return run(names, out); });
+    return unitscale::examples::run_program(
+        {"format_snr"}, app, argc, argv, [&] { return run(names, out, unitscale::examples::page_source(argc, argv)); });
 }

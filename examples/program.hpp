@@ -2,15 +2,23 @@
 #pragma once
 
 #include <unitscale/base/error.hpp>
+#include <unitscale/report/markup.hpp>
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
+#include <cctype>
 #include <cstdio>
+#include <cstdlib>
+#include <ctime>
 #include <exception>
+#include <filesystem>
 #include <functional>
 #include <initializer_list>
 #include <new>
 #include <string>
+#include <string_view>
+#include <vector>
 
 // The frame of every program with options. Tests: tests/runs/<program>.sh
 namespace unitscale::examples {
@@ -25,6 +33,41 @@ struct Program {
     const char* name;
     const char* out_of_memory = nullptr;
 };
+
+/// The command line as it can be typed again: arguments with other characters than letters, digits and %+,-./:=@^_ are
+/// quoted.
+inline std::string command_line(int argc, char** argv) {
+    std::string line;
+    for (int i = 0; i < argc; ++i) {
+        const std::string argument = argv[i];
+        const bool plain = !argument.empty() && std::all_of(argument.begin(), argument.end(), [](unsigned char c) {
+            return std::isalnum(c) != 0 ||
+                   std::string_view("%+,-./:=@^_").find(static_cast<char>(c)) != std::string_view::npos;
+        });
+        line += i == 0 ? "" : " ";
+        if (plain) line += argument;
+        else {
+            line += '\'';
+            for (const char c : argument) line += c == '\'' ? std::string("'\\''") : std::string(1, c);
+            line += '\'';
+        }
+    }
+    return line;
+}
+
+/// The origin of a program's page: command line, data and today's date, UTC. SOURCE_DATE_EPOCH, in seconds since 1970,
+/// replaces the date, as reproducible builds do.
+inline report::PageSource page_source(int argc, char** argv, const std::vector<std::filesystem::path>& data = {}) {
+    report::PageSource source{.command = command_line(argc, argv)};
+    for (const std::filesystem::path& path : data) (source.data += source.data.empty() ? "" : ", ") += path.string();
+    const char* const fixed = std::getenv("SOURCE_DATE_EPOCH");
+    const std::time_t now =
+        fixed != nullptr ? static_cast<std::time_t>(std::strtoll(fixed, nullptr, 10)) : std::time(nullptr);
+    char text[16];
+    if (std::tm date{}; gmtime_r(&now, &date) != nullptr && std::strftime(text, sizeof text, "%Y-%m-%d", &date) > 0)
+        source.date = text;
+    return source;
+}
 
 /// Rejects arguments with a minus sign for these options. CLI11 alone reads -1 as the largest unsigned number.
 inline void require_not_negative(CLI::App& app, std::initializer_list<const char*> options) {

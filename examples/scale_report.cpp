@@ -56,6 +56,7 @@ int main(int argc, char** argv) {
     examples::require_not_negative(app, {"--steps", "--every", "--width", "--depth", "--heads", "--head-size",
                                          "--kv-heads", "--seq", "--batch", "--seed", "--threads"});
     return examples::run_program({"scale_report", examples::one_model_too_large}, app, argc, argv, [&] {
+        options.source = examples::page_source(argc, argv, run.data);
         experiments::scale_report(options, stdout);
         std::printf("the page is %s\n", options.out.c_str());
         return 0;

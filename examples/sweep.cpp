@@ -71,6 +71,7 @@ int main(int argc, char** argv) {
         app, {"--points", "--search-seed", "--seeds", "--seed", "--jobs", "--threads", "--steps", "--warmup", "--width",
               "--depth", "--heads", "--head-size", "--kv-heads", "--seq", "--batch", "--save-every"});
     return examples::run_program({"sweep", examples::many_models_too_large}, app, argc, argv, [&] {
+        options.source = examples::page_source(argc, argv, run.data);
         experiments::sweep(options, stdout);
         std::printf("\nthe page is %s\n", options.out.c_str());
         return 0;

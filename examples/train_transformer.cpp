@@ -17,8 +17,8 @@ using namespace unitscale;
 
 namespace {
 
-int run(const experiments::LanguageRunOptions& options, const std::string& report) {
-    const auto result = experiments::run_and_report(options, report, stdout, stderr);
+int run(const experiments::LanguageRunOptions& options, const std::string& page, const report::PageSource& source) {
+    const auto result = experiments::run_and_report(options, page, source, stdout, stderr);
     if (!options.quiet && options.sample > 0) {
         std::printf("\nsample\n------\n%s\n------\n", result.sample.c_str());
         std::printf("%zu of the sample's %zu words of three and more letters occur in the text (%.0f %%)\n\n",
@@ -114,6 +114,6 @@ int main(int argc, char** argv) {
         if (list) return list_recipes(), 0;
         if (audit_only) return audit(options);
         if (parameters_only) return std::fputs(experiments::parameters_of_language(options).c_str(), stdout), 0;
-        return run(options, report);
+        return run(options, report, examples::page_source(argc, argv, options.data));
     });
 }

@@ -220,9 +220,9 @@ private:
 
     void write_page() const {
         const std::vector<RecipeSummary> all = summaries();
-        io::write_atomically("--out", options_.out, comparison_page(all, heading(), window()));
+        io::write_atomically("--out", options_.out, comparison_page(all, heading(), window(), options_.source));
         if (options_.plot.empty()) return;
-        if (const std::string svg = comparison_plot(all); !svg.empty())
+        if (const std::string svg = comparison_plot(all, options_.source); !svg.empty())
             io::write_atomically("--plot", options_.plot, svg);
     }
 

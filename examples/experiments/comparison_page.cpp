@@ -74,7 +74,7 @@ std::string loss_plots(const std::vector<RecipeSummary>& summaries) {
         std::vector<std::pair<double, double>> points;
         for (const RateSummary& each : summary.rates) points.emplace_back(std::log10(each.rate), each.mean);
         std::sort(points.begin(), points.end());
-        report::PlotCurve rates;
+        report::PlotCurve rates{.dots = true};
         for (const auto& [at, loss] : points) {
             rates.x.push_back(at);
             rates.y.push_back(loss);
@@ -84,12 +84,14 @@ std::string loss_plots(const std::vector<RecipeSummary>& summaries) {
     report::PlotAxis rates{
         .low = std::numeric_limits<double>::infinity(), .high = -rates.low, .label = "peak learning rate"};
     std::map<double, std::string> ticks;
+    std::size_t place = 0;
     for (const RecipeSummary& summary : summaries)
         for (const RateSummary& rate : summary.rates) ticks[std::log10(rate.rate)] = concatenate(rate.rate);
     for (const auto& [at, text] : ticks) {
         rates.low = std::min(rates.low, at - 0.05);
         rates.high = std::max(rates.high, at + 0.05);
-        if (ticks.size() <= 8) rates.ticks.push_back({at, text});
+        // At most eight texts, from the least rate on.
+        if (place++ % ((ticks.size() + 7) / 8) == 0) rates.ticks.push_back({at, text});
     }
     html += plot_card("Final validation loss by learning rate", "mean over seeds; the best is the one of the table",
                       report::Plot{.x = rates, .y = loss_axis(sweep, 0.0), .curves = sweep, .key = false});
@@ -132,8 +134,8 @@ std::string bias_plots(const RecipeSummary& summary) {
             html += concatenate(role.empty() ? "" : "</div>", "<h2>", key.first,
                                 key.first.find('.') == std::string::npos ? "s" : "", "</h2><div class=\"grid\">");
         role = key.first;
-        plot.x = report::linear_axis(1.0, static_cast<double>(run.steps), "", 4);
-        plot.y = report::linear_axis(ranges[role].first - 0.5, ranges[role].second + 0.5, "", 5, true);
+        plot.x = report::linear_axis(1.0, static_cast<double>(run.steps), "step", 4);
+        plot.y = report::linear_axis(ranges[role].first - 0.5, ranges[role].second + 0.5, "bias", 5, true);
         plot.width = 300.0;
         plot.height = 130.0;
         plot.key = plot.alone = false;
@@ -144,7 +146,7 @@ std::string bias_plots(const RecipeSummary& summary) {
 }
 
 std::string window_card(const BiasWindow& window) {
-    report::PlotCurve losses{.name = "operands rounded to FP8", .y = window.losses};
+    report::PlotCurve losses{.name = "operands rounded to FP8", .y = window.losses, .dots = true};
     report::PlotCurve unrounded{.name = "not rounded", .look = 7};
     for (const int bias : window.biases) {
         losses.x.push_back(bias);
@@ -195,14 +197,19 @@ report::PlotAxis loss_axis(const std::vector<report::PlotCurve>& curves, double 
         for (std::size_t i = 0; i < curve.y.size(); ++i) {
             if (!std::isfinite(curve.y[i])) continue;
             low = std::min(low, curve.y[i]);
-            if (curve.x[i] >= 0.1 * steps || steps == 0.0) high = std::max(high, curve.y[i]);
+            if (10.0 * curve.x[i] >= steps || steps == 0.0) high = std::max(high, curve.y[i]);
         }
     if (!std::isfinite(low)) low = 0.0;
+    const double longest = low + 4.0 * (high - low);
+    for (const report::PlotCurve& curve : curves) {
+        const auto first = std::find_if(curve.y.begin(), curve.y.end(), [](double y) { return std::isfinite(y); });
+        if (first != curve.y.end() && *first <= longest) high = std::max(high, *first);
+    }
     if (!(high > low)) high = low + 1.0;
     return report::linear_axis(low - 0.04 * (high - low), high + 0.04 * (high - low), "bits per character");
 }
 
-std::string comparison_plot(const std::vector<RecipeSummary>& summaries) {
+std::string comparison_plot(const std::vector<RecipeSummary>& summaries, const report::PageSource& source) {
     std::size_t seeds = 0;
     for (const RecipeSummary& summary : summaries) seeds = std::max(seeds, summary.best_rate().runs.size());
     report::Plot plot = plot_over_steps(summaries, &RunResult::valid_steps, &RunResult::valid);
@@ -210,6 +217,7 @@ std::string comparison_plot(const std::vector<RecipeSummary>& summaries) {
         return "";
     plot.title = concatenate("Validation loss, ", seeds, seeds == 1 ? " seed" : " seeds");
     plot.label = plot.title + " of a character model over training steps, by recipe";
+    plot.source = source;
     return report::svg_plot(plot);
 }
 
@@ -225,15 +233,15 @@ BiasPlace bias_place(const std::string& name) {
 }
 
 std::string comparison_page(const std::vector<RecipeSummary>& summaries, std::string_view heading,
-                            const std::optional<BiasWindow>& window) {
+                            const std::optional<BiasWindow>& window, const report::PageSource& source) {
     const auto swatch = [&](std::size_t i) {
         return concatenate("<label title=\"", report::escaped(summaries[i].recipe.description),
                            "\"><input type=\"checkbox\" checked data-recipe=\"", i, "\"><svg class=\"swatch ",
                            report::look_classes(i),
                            "\" viewBox=\"0 0 22 12\"><path class=\"curve\" d=\"M0 6H22\"/></svg></label>");
     };
-    std::string body =
-        concatenate("<main><h1>Recipes compared</h1><p class=\"soft\">", report::escaped(heading), "</p>\n");
+    std::string body = concatenate("<main><h1>Recipes compared</h1><p class=\"soft\">", report::escaped(heading),
+                                   "</p>\n", report::source_paragraph(source));
     for (const std::string& line : failure_lines(summaries))
         body += concatenate("<div class=\"alert\">", report::escaped(line), "</div>\n");
     body += "<div class=\"card\">" + html_table(comparison_rows(summaries), swatch);

@@ -121,7 +121,7 @@ void coordinate_check(CoordinateCheckOptions options, std::FILE* text) {
     print("rms of each layer's output at initialisation", first, &LayerTrend::outputs, &LayerTrend::output);
     print("rms of each layer's output" + after, last, &LayerTrend::outputs, &LayerTrend::output);
     print("rms of the output's change" + after, last, &LayerTrend::changes, &LayerTrend::change);
-    io::write_atomically("--out", options.out, coordinate_page(measured, heading));
+    io::write_atomically("--out", options.out, coordinate_page(measured, heading, options.source));
     std::fprintf(text, "\nthe page is %s\n%s\nverdict: %s\n", options.out.c_str(),
                  explain(judgement, run.steps).c_str(), std::string(name(judgement.verdict)).c_str());
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <unitscale/report/markup.hpp>
+
 #include "experiments/coordinate_trend.hpp"
 #include "experiments/language_run_options.hpp"
 
@@ -22,6 +24,7 @@ struct CoordinateCheckOptions {
     std::vector<std::size_t> widths = {64, 128, 256, 512};
     std::size_t seeds = 3;  ///< `run.seed` and the seeds after it
     std::string out = "coordinates.html";
+    report::PageSource source{};  ///< of the page
 
     /// The options of the run at a width, with its recipe named. Error: an unknown parametrisation.
     [[nodiscard]] LanguageRunOptions at(std::size_t width) const;

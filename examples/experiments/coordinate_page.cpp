@@ -33,7 +33,8 @@ report::PlotAxis power_axis(const std::vector<report::PlotCurve>& curves, std::s
     return axis;
 }
 
-std::string coordinate_page(const std::vector<WidthCoordinates>& measured, std::string_view heading) {
+std::string coordinate_page(const std::vector<WidthCoordinates>& measured, std::string_view heading,
+                            const report::PageSource& source) {
     check(!measured.empty() && measured.front().steps.size() >= 2, "coordinates: nothing was trained");
     const std::size_t steps = measured.front().steps.size() - 1;
     const std::vector<LayerTrend> first = layer_trends(measured, 0), last = layer_trends(measured, steps);
@@ -47,7 +48,7 @@ std::string coordinate_page(const std::vector<WidthCoordinates>& measured, std::
         widths.ticks.push_back({at, concatenate(width.width)});
     }
     const auto curve = [&](std::string name, std::size_t look, const std::vector<double>& values) {
-        report::PlotCurve result{.name = std::move(name), .look = look};
+        report::PlotCurve result{.name = std::move(name), .look = look, .dots = true};
         for (std::size_t i = 0; i < values.size(); ++i) {
             result.x.push_back(widths.ticks[i].at);
             result.y.push_back(std::log2(values[i]));
@@ -68,8 +69,8 @@ std::string coordinate_page(const std::vector<WidthCoordinates>& measured, std::
 
     const std::string after = concatenate("after ", steps, steps == 1 ? " step" : " steps");
     std::string body = concatenate("<main><h1>Coordinate check: ", name(judgement.verdict), "</h1><p class=\"soft\">",
-                                   report::escaped(heading), "</p><p class=\"lines\">",
-                                   report::escaped(explain(judgement, steps)), "</p>\n");
+                                   report::escaped(heading), "</p>", report::source_paragraph(source),
+                                   "<p class=\"lines\">", report::escaped(explain(judgement, steps)), "</p>\n");
     body += "<div class=\"pair\">" + layers("Change of each layer's output " + after, &LayerTrend::changes);
     body += layers("Each layer's output " + after, &LayerTrend::outputs) + "</div>\n";
     body += table("Change " + after, last, &LayerTrend::changes, &LayerTrend::change);
@@ -94,8 +95,7 @@ std::string coordinate_page(const std::vector<WidthCoordinates>& measured, std::
     body += "</span><div class=\"grid\">";
     for (std::size_t i = 0; i < panels.size(); ++i) {
         report::Plot plot{.label = "change of " + last[i].layer, .x = widths, .curves = std::move(panels[i])};
-        plot.x.label.clear();
-        plot.y = power_axis(all, "", 6);
+        plot.y = power_axis(all, "rms of the change", 6);
         plot.width = 300.0;
         plot.height = 160.0;
         plot.key = plot.alone = false;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <unitscale/report/markup.hpp>
 #include <unitscale/report/svg_plot.hpp>
 
 #include "experiments/coordinate_trend.hpp"
@@ -18,7 +19,9 @@ namespace unitscale::experiments {
 /// One page about a coordinate check: the verdict, the tables, and plots over the width.
 /// The plots show each layer's output and change after the last step, and by layer the change with a curve for each
 /// step.
-/// `heading` describes the training, as plain text. Test: tests/experiments/coordinate_page_test.cpp
-[[nodiscard]] std::string coordinate_page(const std::vector<WidthCoordinates>& measured, std::string_view heading);
+/// `heading` describes the training, as plain text; `source` says where the page comes from.
+/// Test: tests/experiments/coordinate_page_test.cpp
+[[nodiscard]] std::string coordinate_page(const std::vector<WidthCoordinates>& measured, std::string_view heading,
+                                          const report::PageSource& source = {});
 
 }  // namespace unitscale::experiments

@@ -12,17 +12,19 @@
 // Shared parts of the pages about many runs. Test: tests/experiments/page_parts_test.cpp
 namespace unitscale::experiments {
 
-/// The style of tables, plots and maps on a page.
+/// The style of tables, plots and maps on a page. A plot keeps its size, and so its letters: in a narrow window the
+/// card around it scrolls.
 inline constexpr std::string_view figures_style = R"css(
 html { scroll-padding-top: 20px; }
-main { max-width: 1480px; }
+main { max-width: 1760px; }
 main > .card { margin-top: 16px; }
 main > .soft { margin: 4px 0 0; }
-svg.chart { max-width: 100%; height: auto; display: block; }
-.pair { display: grid; grid-template-columns: 1fr 1fr; gap: 16px; margin-top: 16px; }
-.grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(310px, 1fr)); gap: 4px 14px; }
+svg.chart { display: block; }
+.pair { display: flex; flex-wrap: wrap; align-items: start; gap: 16px; margin-top: 16px; }
+.pair > .card { width: min-content; max-width: 100%; }
+.grid { display: flex; flex-wrap: wrap; gap: 4px 14px; }
+.grid > div { max-width: 100%; overflow-x: auto; }
 .grid h3 { font-size: 13px; font-weight: 550; margin: 8px 0 0; }
-@media (max-width: 1000px) { .pair { grid-template-columns: 1fr; } }
 td:not(:first-child), th:not(:first-child) { text-align: right; white-space: nowrap; }
 svg.swatch { vertical-align: -1px; margin-right: 6px; }
 .hidden { display: none; }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <unitscale/report/markup.hpp>
+
 #include "experiments/job_queue.hpp"
 #include "experiments/language_run_options.hpp"
 #include "experiments/sweep_space.hpp"
@@ -29,6 +31,7 @@ struct RunSetOptions {
     std::size_t jobs = 1;                     ///< parallel runs
     std::optional<std::size_t> save_every{};  ///< steps between checkpoints of a run; empty: a tenth of the run
     std::filesystem::path out{};              ///< the page
+    report::PageSource source{};              ///< of the page
 
     /// The results file: `out` with the extension jsonl.
     [[nodiscard]] std::filesystem::path results_path() const;

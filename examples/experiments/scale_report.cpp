@@ -94,15 +94,15 @@ void scale_report(const ScaleReportOptions& options, std::FILE* text) {
             std::fprintf(text, "recipe=%s first non-finite value: %s\n", name.c_str(),
                          analysis::explain(*track.non_finite).c_str());
     }
-    report::write_html_report(options.out, tracks, "Scales of a transformer in training");
+    report::write_html_report(options.out, tracks, "Scales of a transformer in training", options.source);
     if (options.json.empty()) return;
     std::string lines;
     for (const analysis::Track& track : tracks) lines += report::json_lines(track);
     io::write_atomically("--json", options.json, lines);
 }
 
-LanguageRunResult run_and_report(const LanguageRunOptions& options, const std::string& page, std::FILE* text,
-                                 std::FILE* progress) {
+LanguageRunResult run_and_report(const LanguageRunOptions& options, const std::string& page,
+                                 const report::PageSource& source, std::FILE* text, std::FILE* progress) {
     if (page.empty()) return run_language(options, text, progress);
     io::check_writable("--report", page);
     std::vector<TrackedRun> seen;
@@ -113,7 +113,7 @@ LanguageRunResult run_and_report(const LanguageRunOptions& options, const std::s
                 std::fprintf(text, "%s\n", train::critical_table(part.critical).c_str());
             tracks.push_back(std::move(part.track));
         }
-        report::write_html_report(page, tracks, "Scales of a transformer in training");
+        report::write_html_report(page, tracks, "Scales of a transformer in training", source);
     };
     try {
         LanguageRunResult result = run_tracked(options, {}, text, progress, seen);

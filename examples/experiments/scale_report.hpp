@@ -2,6 +2,7 @@
 #pragma once
 
 #include <unitscale/analysis/tracker.hpp>
+#include <unitscale/report/markup.hpp>
 #include <unitscale/scaling/recipe.hpp>
 #include <unitscale/train/critical_tensors.hpp>
 
@@ -34,7 +35,8 @@ struct ScaleReportOptions {
     double rate_factor = 1.0;  ///< factor on each recipe's learning rate
     TrackingOptions tracking{};
     std::string out = "scales.html";
-    std::string json{};  ///< JSON lines of all runs; empty: none
+    std::string json{};           ///< JSON lines of all runs; empty: none
+    report::PageSource source{};  ///< of the page
 
     /// Checks all options but the data and the model, which the runs check. Error: it names the option.
     void validate() const;
@@ -58,9 +60,10 @@ LanguageRunResult run_tracked(const LanguageRunOptions& options, const TrackingO
 void scale_report(const ScaleReportOptions& options, std::FILE* text);
 
 /// Trains one run and writes a page about the scale of every tensor to `page`, even if the run fails. Empty: no page.
+/// `source` says where the page comes from.
 /// After a switch of recipes the page shows both parts, side by side.
 /// Error: the page cannot be written, found before any computation.
 [[nodiscard]] LanguageRunResult run_and_report(const LanguageRunOptions& options, const std::string& page,
-                                               std::FILE* text, std::FILE* progress);
+                                               const report::PageSource& source, std::FILE* text, std::FILE* progress);
 
 }  // namespace unitscale::experiments

@@ -216,9 +216,9 @@ private:
     }
 
     void write_page(const SweepResults& results) const {
-        io::write_atomically("--out", options_.out, sweep_page(results, heading()));
+        io::write_atomically("--out", options_.out, sweep_page(results, heading(), options_.source));
         if (options_.plot.empty()) return;
-        if (const std::string svg = sweep_plot(results); !svg.empty())
+        if (const std::string svg = sweep_plot(results, options_.source); !svg.empty())
             io::write_atomically("--plot", options_.plot, svg);
     }
 

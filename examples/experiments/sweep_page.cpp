@@ -139,12 +139,13 @@ report::Plot search_plot(const SweepResults& results) {
     return plot;
 }
 
-std::string sweep_plot(const SweepResults& results) {
+std::string sweep_plot(const SweepResults& results, const report::PageSource& source) {
     const auto rate = results.space.rate();
     if (!rate || results.points.empty()) return "";
     report::Plot plot = axis_plot(results, *rate);
     if (plot.curves.empty()) return "";
     if (results.space.axes[*rate].name() == "lr") plot.x.label = "learning rate";
+    plot.source = source;
     return report::svg_plot(plot);
 }
 
@@ -171,11 +172,11 @@ std::vector<std::vector<std::string>> point_rows(const SweepResults& results) {
     return rows;
 }
 
-std::string sweep_page(const SweepResults& results, std::string_view heading) {
+std::string sweep_page(const SweepResults& results, std::string_view heading, const report::PageSource& source) {
     const auto no_lead = [](std::size_t) { return ""; };
     const auto card = [](const std::string& inside) { return concatenate("<div class=\"card\">", inside, "</div>\n"); };
-    std::string body =
-        concatenate("<main><h1>Hyperparameter sweep</h1><p class=\"soft\">", report::escaped(heading), "</p>");
+    std::string body = concatenate("<main><h1>Hyperparameter sweep</h1><p class=\"soft\">", report::escaped(heading),
+                                   "</p>", report::source_paragraph(source));
     body += sweep_note;
     if (const std::vector<std::string> lines = failure_lines(results); !lines.empty()) {
         body += concatenate("<details class=\"alert\"><summary>failed runs: ", lines.size(), "</summary><ul>");
@@ -203,10 +204,10 @@ std::string sweep_page(const SweepResults& results, std::string_view heading) {
                                         .numbers = at.map.losses});
         if (!maps.empty())
             body +=
-                card(concatenate("<h2>Maps of pairs</h2><span class=\"soft\">coloured the more strongly the closer to "
+                card(concatenate("<h2>Maps of pairs</h2><p class=\"soft\">coloured the more strongly the closer to "
                                  "the map's best, which has a "
-                                 "frame: at most 0.5, 1, 2, 4, 8, 16 % above it, and more</span>",
-                                 maps));
+                                 "frame: at most 0.5, 1, 2, 4, 8, 16 % above it, and more</p><div>",
+                                 maps, "</div>"));
         body += card(concatenate("<details><summary>all points</summary>", html_table(point_rows(results), no_lead),
                                  "</details>"));
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <unitscale/report/markup.hpp>
 #include <unitscale/report/svg_plot.hpp>
 
 #include "experiments/sweep_results.hpp"
@@ -25,13 +26,15 @@ namespace unitscale::experiments {
 [[nodiscard]] report::Plot search_plot(const SweepResults& results);
 
 /// The losses by learning rate as an SVG of its own; empty if the sweep has no learning rate.
-[[nodiscard]] std::string sweep_plot(const SweepResults& results);
+[[nodiscard]] std::string sweep_plot(const SweepResults& results, const report::PageSource& source = {});
 
 /// Every point with its losses, in the order of the search.
 [[nodiscard]] std::vector<std::vector<std::string>> point_rows(const SweepResults& results);
 
-/// One self-contained page about a sweep, complete or not. `heading` describes the training, as plain text.
+/// One self-contained page about a sweep, complete or not. `heading` describes the training, as plain text; `source`
+/// says where the page comes from.
 /// Test: tests/experiments/sweep_page_test.cpp
-[[nodiscard]] std::string sweep_page(const SweepResults& results, std::string_view heading);
+[[nodiscard]] std::string sweep_page(const SweepResults& results, std::string_view heading,
+                                     const report::PageSource& source = {});
 
 }  // namespace unitscale::experiments

@@ -3,6 +3,7 @@
 #include "support/catch.hpp"
 #include "support/page.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -63,6 +64,14 @@ TEST_CASE("comparison page: the axis of losses leaves out the fall of the first 
     const auto axis = loss_axis(curves, 100.0);
     CHECK(axis.low == Approx(2.0 - 0.04 * 0.9));
     CHECK(axis.high == Approx(2.9 + 0.04 * 0.9));
+    // A first point that costs the differences at most three quarters of the height is shown too.
+    curves[0].y[0] = 5.5;
+    CHECK(loss_axis(curves, 100.0).high == Approx(5.5 + 0.04 * 3.5));
+    curves[0].y[0] = 5.7;
+    CHECK(loss_axis(curves, 100.0).high == axis.high);
+    // The first evaluation, after exactly a tenth, is within the axis.
+    const report::PlotCurve evaluated{.x = {0.3, 3.0}, .y = {4.0, 2.0}};
+    CHECK(loss_axis({evaluated}, 3.0).high > 4.0);
     CHECK(loss_axis({}, 100.0).high > loss_axis({}, 100.0).low);
 }
 
@@ -119,8 +128,9 @@ TEST_CASE("comparison page: whole, alone, and with every part that the results h
         {.recipe = {.name = "fp8<amax>", .description = "8 \"bits\""}, .rates = {of_runs({amax})}},
         {.recipe = {.name = "fp16"}, .rates = {of_runs({failed})}}};
     const BiasWindow window{.run = {"fp32", 0.1, 1}, .biases = {-1, 0, 1}, .losses = {3.0, 2.0, 2.5}, .unrounded = 2.0};
-    const Page page(comparison_page(all, "width 16 & so on", window));
+    const Page page(comparison_page(all, "width 16 & so on", window, {.data = "a.txt", .date = "2026-11-23"}));
     CHECK(page.problems() == Texts{});
+    CHECK(page.texts("p", "source") == Texts{"data: a.txt; date: 2026-11-23"});
     CHECK(page.links() == Texts{});
     CHECK(page.requests() == Texts{});
     CHECK(page.texts("h1") == Texts{"Recipes compared"});
@@ -158,6 +168,12 @@ TEST_CASE("comparison page: whole, alone, and with every part that the results h
     for (const char* role : {"activation", "gradient", "weight"}) {
         const auto curves = curves_of(page, std::string("biases of the ") + role + " of ffn/up/linear");
         REQUIRE(curves.size() == 2);
+        for (const PageElement* chart : page.all("svg", "chart")) {
+            if (!chart->attribute("aria-label").starts_with("biases of")) continue;
+            const Texts texts = page.texts("text", "", chart);
+            CHECK(std::count(texts.begin(), texts.end(), "step") == 1);
+            CHECK(std::count(texts.begin(), texts.end(), "bias") == 1);
+        }
         for (const char* layer : {"layer 0", "layer 1"}) {
             const auto line = curves.at(layer).at(0);
             REQUIRE(line.size() == 3);
@@ -197,6 +213,8 @@ TEST_CASE("comparison page: rates have a plot where there are several; parts wit
     const Page page(comparison_page(all, "", std::nullopt));
     CHECK(page.problems() == Texts{});
     CHECK(page.texts("h2") == Texts{"Validation loss", "Training loss", "Final validation loss by learning rate"});
+    CHECK(page.count("p", "source") == 0);
+    CHECK(page.count("circle") == 2);  // a dot at each rate; curves over steps have none
     CHECK(page.count("table") == 1);
     CHECK(page.count("div", "alert") == 0);
     const auto by_rate = curves_of(page, "Final validation loss by learning rate").at("a");

@@ -3,6 +3,7 @@
 #include "support/catch.hpp"
 #include "support/page.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <limits>
 #include <string>
@@ -31,8 +32,9 @@ std::vector<experiments::WidthCoordinates> measured() {
 }  // namespace
 
 TEST_CASE("coordinate page: verdict and tables") {
-    const Page page(experiments::coordinate_page(measured(), "model <one>"));
+    const Page page(experiments::coordinate_page(measured(), "model <one>", {.date = "2026-11-23"}));
     CHECK(page.problems() == Texts{});
+    CHECK(page.texts("p", "source") == Texts{"date: 2026-11-23"});
     CHECK(page.links() == Texts{});
     CHECK(page.requests() == Texts{});
     CHECK(page.texts("h1") == Texts{"Coordinate check: growing"});
@@ -68,6 +70,14 @@ TEST_CASE("coordinate page: a curve for each layer and for each step") {
     for (const std::string& chart : charts) {
         INFO(chart);
         const auto curves = curves_of(page, chart);
+        for (const PageElement* picture : page.all("svg", "chart")) {
+            if (picture->attribute("aria-label") != chart) continue;
+            CHECK(page.all("circle", "", picture).size() == 6);  // a dot at each width of both curves
+            const Texts texts = page.texts("text", "", picture);
+            CHECK(std::count(texts.begin(), texts.end(), "width") == 1);
+            const char* const height = chart.starts_with("change of ") ? "rms of the change" : "rms";
+            CHECK(std::count(texts.begin(), texts.end(), height) == 1);
+        }
         // Charts of changes have no curve for step 0, because nothing has changed.
         const bool by_step = chart.starts_with("change of ");
         REQUIRE(curves.size() == 2);

@@ -7,6 +7,7 @@
 #include <unitscale/report/report_page.hpp>
 #include <unitscale/report/svg_plot.hpp>
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -60,5 +61,8 @@ TEST_CASE("page parts: a page brings all styles along") {
     for (const std::string_view part :
          {report::report_style, report::svg_plot_style, report::heat_table_style, figures_style})
         CHECK(style.find(part) != std::string::npos);
+    // Pictures keep their size in narrow windows: no rule for them has a width.
+    for (std::size_t at = style.find("svg.chart {"); at != std::string::npos; at = style.find("svg.chart {", at + 1))
+        CHECK(style.substr(at, style.find('}', at) - at).find("width") == std::string::npos);
     for (const char* name : {"svg.chart", "table.heat", ".pair", ".card"}) CHECK(style.find(name) != std::string::npos);
 }

@@ -5,6 +5,7 @@
 #include "support/page.hpp"
 #include "support/sweep_points.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -99,8 +100,9 @@ TEST_CASE("sweep page: every point is in the table of points") {
 
 TEST_CASE("sweep page: whole, alone, with plots, tables, maps and failures") {
     const SweepResults results = recipes_and_widths();
-    const Page page(sweep_page(results, "a & b"));
+    const Page page(sweep_page(results, "a & b", {.command = "sweep --seeds 2"}));
     CHECK(page.problems() == Texts{});
+    CHECK(page.texts("p", "source") == Texts{"command: sweep --seeds 2"});
     CHECK(page.texts("h1") == Texts{"Hyperparameter sweep"});
     CHECK(page.says("a & b"));
     CHECK(page.texts("summary") == Texts{"failed runs: 2", "all points"});
@@ -124,6 +126,11 @@ TEST_CASE("sweep page: whole, alone, with plots, tables, maps and failures") {
     const auto maps = page.all("table", "heat");
     REQUIRE(maps.size() == 2);
     CHECK(page.texts("caption") == Texts{"fp32", "unit-fp8"});
+    // The maps have a block of their own below the note, so that all of them begin at the left.
+    const PageElement& block = page.parent(*maps[0]);
+    CHECK(block.name == "div");
+    CHECK(&page.parent(*maps[1]) == &block);
+    CHECK(block.text.starts_with("fp32 width"));
     CHECK(page.rows(*maps[0]) == std::vector<Texts>{{"width \\ lr", "0.5", "1", "2"},
                                                     {"32", "2.500", "2.000", "2.500"},
                                                     {"64", "2.500", "2.000", "2.500"}});
@@ -172,12 +179,19 @@ TEST_CASE("sweep page: the finished runs determine the parts of the page") {
 }
 
 TEST_CASE("sweep page: the plot by learning rate stands alone too") {
-    const std::string svg = sweep_plot(recipes_and_widths());
+    const std::string svg = sweep_plot(recipes_and_widths(), {.date = "2026-11-23"});
     CHECK(svg.starts_with("<svg "));
     const Page picture(svg);
     CHECK(picture.problems() == Texts{});
     CHECK(picture.requests() == Texts{});
     CHECK(picture.count("style") == 1);
+    CHECK(picture.texts("desc") == Texts{"date: 2026-11-23"});
+    // Three of the four curves have equal losses, and so has the fourth where it has not failed: all of them show.
+    Texts dashes;
+    for (const PageElement* path : picture.all("path", "curve", picture.all("svg").at(1)))
+        dashes.push_back(path->attribute("style"));
+    REQUIRE(dashes.size() == 4);
+    for (const std::string& dash : dashes) CHECK(std::count(dashes.begin(), dashes.end(), dash) == 1);
     const Texts names = {"fp32, width 32", "fp32, width 64", "unit-fp8, width 32", "unit-fp8, width 64"};
     CHECK(picture.texts("text", "name") == names);
     CHECK(picture.texts("title") == names);

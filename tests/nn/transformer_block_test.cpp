@@ -238,13 +238,11 @@ TEST_CASE("encoder blocks and blocks that read them: all values and gradients ha
             second.collect(parameters);
         }
     } model{{"model/encoder", encoder}, {"model/decoder", {.block = decoder, .cross = {.width = width, .heads = 4}}}};
-    test::check_unit_sizes(model,
-                           [&](Tape<float>& tape) {
-                               const auto x = tape.input(normal<float>({8, 48, width}, {1, 1}), true),
-                                          z = tape.input(normal<float>({8, 32, width}, {1, 2}), true);
-                               const ops::AttentionMask mask{.lengths = {48, 40, 36, 48, 30, 44, 48, 20}};
-                               const auto y = model.second(z, model.first(x, mask), mask);
-                               return analysis::project(y, normal<float>(y.shape(), {1, 3}));
-                           },
-                           {.least_gradient = 0.06});
+    test::check_unit_sizes(model, [&](Tape<float>& tape) {
+        const auto x = tape.input(normal<float>({8, 48, width}, {1, 1}), true),
+                   z = tape.input(normal<float>({8, 32, width}, {1, 2}), true);
+        const ops::AttentionMask mask{.lengths = {48, 40, 36, 48, 30, 44, 48, 20}};
+        const auto y = model.second(z, model.first(x, mask), mask);
+        return analysis::project(y, normal<float>(y.shape(), {1, 3}));
+    });
 }

@@ -297,6 +297,10 @@ TEST_CASE("report: written whole or not at all") {
     const auto path = folder.path() / "report.html";
     write_html_report(path, tracks, "title");
     CHECK(TemporaryFolder::read(path) == html_report(tracks, "title"));
+    const PageSource source{.data = "a.txt", .date = "2026-11-23", .command = "scale_report"};
+    write_html_report(path, tracks, "title", source);
+    CHECK(TemporaryFolder::read(path) == html_report(tracks, "title", source));
+    CHECK(Page(html_report(tracks, "title", source)).says("data: a.txt; date: 2026-11-23; command: scale_report"));
     const auto missing = folder.path() / "no" / "report.html";
     REQUIRE_THROWS_WITH(write_html_report(missing, tracks, "title"),
                         "report: " + missing.string() + " cannot be written: No such file or directory");

@@ -30,6 +30,20 @@ TEST_CASE("markup: numbers with a fixed number of decimals") {
     CHECK(fixed_decimals(1e300, 1).size() == 303);
 }
 
+TEST_CASE("markup: the origin of a page names data, date and command; unknown facts are left out") {
+    const PageSource all{.data = "a.txt b", .date = "2026-11-23", .command = "sweep --axis 'lr<2'"};
+    CHECK(source_text(all) == "data: a.txt b; date: 2026-11-23; command: sweep --axis 'lr<2'");
+    CHECK(source_text({.command = "x"}) == "command: x");
+    CHECK(source_text({}).empty());
+    CHECK(source_paragraph({}).empty());
+    const std::string paragraph = source_paragraph(all);
+    CHECK(paragraph.starts_with("\n<p "));  // a line of its own: tools that compare pages can leave it out
+    CHECK(paragraph.ends_with("</p>\n"));
+    const Page page(paragraph);
+    CHECK(page.problems() == Texts{});
+    CHECK(page.texts("p", "source") == Texts{source_text(all)});
+}
+
 TEST_CASE("markup: a page is whole and holds title, style and body in their places") {
     const std::string text = html_page("a < b", "p > b { }", "<p>x</p><div>y</div>");
     const Page page(text);

@@ -35,6 +35,14 @@ TEST_CASE("report page: one page with title, data and script, which asks nothing
     CHECK(page.parent(*page.all("script")[0]).name == "body");  // after the elements that it looks up
     CHECK(page.says("This page draws its figures with a script"));
     CHECK(page.texts("option") == Texts{"start and end", "start of training", "end of training"});
+    CHECK(page.count("p", "source") == 0);
+    // Letters of the axes keep their width when the window changes.
+    CHECK(script.find("addEventListener('resize', drawAxes)") != std::string::npos);
+    const Page made(report_page("t", nlohmann::ordered_json::object(), {.data = "a.txt", .command = "x <y>"}));
+    CHECK(made.problems() == Texts{});
+    CHECK(made.texts("p", "source") == Texts{"data: a.txt; command: x <y>"});
+    REQUIRE(made.count("main") == 1);
+    CHECK(&made.parent(*made.all("p", "source").at(0)) == made.all("main")[0]);
 }
 
 TEST_CASE("report page: any string in the data reads back equal and cannot end the script") {

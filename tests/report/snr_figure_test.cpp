@@ -21,9 +21,10 @@ TEST_CASE("snr figure: one curve and one name per format, axes in powers of two 
     std::vector<analysis::SnrCurve> curves;
     for (const char* name : {"e4m3", "e5m2", "int8:180"})
         curves.push_back(analysis::snr_curve(analysis::find_scaled_format(name), -8, 8, 1));
-    const Page page(snr_figure(curves));
+    const Page page(snr_figure(curves, {.date = "2026-11-23"}));
     CHECK(page.problems() == Texts{});
     CHECK(page.requests() == Texts{});
+    CHECK(page.texts("desc") == Texts{"date: 2026-11-23"});
     CHECK(page.texts("title") == Texts{"e4m3", "e5m2", "int8:180"});
     CHECK(page.texts("text", "name") == Texts{"e4m3", "e5m2", "int8:180"});
     REQUIRE(page.count("style") == 1);
@@ -32,11 +33,12 @@ TEST_CASE("snr figure: one curve and one name per format, axes in powers of two 
     Texts ticks = page.texts("text");
     ticks.erase(ticks.end() - 3, ticks.end());  // the key
     CHECK(ticks == Texts{"Signal-to-noise ratio of a normal tensor", "2\u22128", "2\u22124", "20", "24", "28", "100",
-                         "101", "102", "103", "104", "standard deviation of the tensor"});
+                         "101", "102", "103", "104", "standard deviation of the tensor", "signal power / error power"});
 
     // Every ratio stands at its place: from left to right by the exponent, upwards by its logarithm on a scale to 4.
     const PageElement& frame = *page.all("svg").at(1);
-    const double width = std::stod(frame.attribute("width")), height = std::stod(frame.attribute("height"));
+    const double width = std::stod(frame.attribute("width")) - 10.0;  // 5 pixels around the axes
+    const double height = std::stod(frame.attribute("height")) - 10.0;
     const auto paths = page.all("path", "curve", &frame);
     REQUIRE(paths.size() == curves.size());
     for (std::size_t i = 0; i < curves.size(); ++i) {
@@ -51,7 +53,8 @@ TEST_CASE("snr figure: one curve and one name per format, axes in powers of two 
     }
 }
 
-TEST_CASE("snr figure: nine curves differ by colour and dashes; none is an error") {
+TEST_CASE(
+    "snr figure: nine curves differ by colour and dashes, and take turns where they are one line; none is an error") {
     std::vector<analysis::SnrCurve> curves(9, analysis::snr_curve(analysis::find_scaled_format("e2m1"), -1, 1, 1));
     const Page page(snr_figure(curves));
     CHECK(page.problems() == Texts{});
@@ -61,5 +64,9 @@ TEST_CASE("snr figure: nine curves differ by colour and dashes; none is an error
     REQUIRE(looks.size() == 9);
     for (const std::string& look : looks) CHECK(std::count(looks.begin(), looks.end(), look) == 1);
     CHECK(page.texts("text", "name").size() == 9);
+    Texts styles;
+    for (const PageElement* path : page.all("path", "curve", page.all("svg").at(1)))
+        styles.push_back(path->attribute("style"));
+    for (const std::string& style : styles) CHECK(std::count(styles.begin(), styles.end(), style) == 1);
     REQUIRE_THROWS_WITH(snr_figure(std::vector<analysis::SnrCurve>{}), "snr_figure: no curve");
 }

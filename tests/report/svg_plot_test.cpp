@@ -97,6 +97,78 @@ TEST_CASE("svg plot: dots stand at the points that there are") {
     CHECK(dots == Line{{0, 40}, {100, 30}});
 }
 
+TEST_CASE("svg plot: a triangle stands for a first point beyond the frame, and for every such point with dots") {
+    Plot plot = small();
+    plot.curves = {{.name = "a", .x = {0.0, 4.0, 6.0, 10.0}, .y = {9.0, 1.0, 5.0, -1.0}}};
+    const auto triangles = [&] {
+        const Page page(svg_plot(plot));
+        CHECK(page.problems() == Texts{});
+        Line tips;
+        for (const PageElement* path : page.all("path", "beyond")) {
+            const auto drawn = test::lines_of(*path);
+            REQUIRE(drawn.size() == 1);
+            tips.emplace_back(drawn[0][0].x, drawn[0][0].y);
+        }
+        return tips;
+    };
+    CHECK(triangles() == Line{{0, -4}});
+    CHECK(Page(svg_plot(plot)).count("circle") == 0);
+    plot.curves[0].dots = true;
+    CHECK(triangles() == Line{{0, -4}, {60, -4}, {100, 44}});
+    CHECK(Page(svg_plot(plot)).count("circle") == 1);
+    plot.curves[0].y = {4.0, 0.0, 0.0, 0.0};  // on the frame
+    CHECK(triangles().empty());
+}
+
+TEST_CASE("svg plot: curves that hide each other are dashed in turns, also in the key") {
+    Plot plot = small();
+    plot.curves = {{.name = "a", .x = {0.0, 10.0}, .y = {1.0, 1.0}, .look = 0},
+                   {.name = "b", .x = {0.0, 10.0}, .y = {1.0, 1.1}, .look = 1},
+                   {.name = "c", .x = {0.0, 10.0}, .y = {3.0, 3.0}, .look = 2},
+                   {.name = "d", .x = {0.0, 10.0}, .y = {1.0, 1.0}, .look = 11}};
+    const Page page(svg_plot(plot));
+    CHECK(page.problems() == Texts{});
+    Texts styles;
+    for (const PageElement* path : page.all("path", "curve")) styles.push_back(path->attribute("style"));
+    const std::string dashes = "stroke-dasharray:9 18;stroke-dashoffset:";
+    CHECK(styles == Texts{"", dashes + "-9", "", dashes + "-18", "", dashes + "0", "", dashes + "0"});
+    plot.curves[1].y = plot.curves[3].y = {2.0, 4.0};
+    plot.curves[3].y = {0.0, 0.5};
+    for (const PageElement* path : Page(svg_plot(plot)).all("path", "curve")) CHECK(path->attribute("style").empty());
+}
+
+TEST_CASE("svg plot: text keeps its size: no rule lets a picture shrink, and a picture has its size in pixels") {
+    CHECK(svg_plot_style.find("max-width") == std::string_view::npos);
+    CHECK(svg_plot_style.find("font: 13px") != std::string_view::npos);
+}
+
+TEST_CASE("svg plot: every colour of the style has a second one for dark systems") {
+    const std::size_t dark = svg_plot_style.find("@media (prefers-color-scheme: dark)");
+    REQUIRE(dark != std::string_view::npos);
+    const std::string_view light_part = svg_plot_style.substr(0, dark), dark_part = svg_plot_style.substr(dark);
+    for (const char* name : {"--chart:", "--ink:", "--soft:", "--grid:", "--one:", ".c0 {", ".c1 {", ".c2 {", ".c3 {",
+                             ".c4 {", ".c5 {", ".c6 {", ".c7 {"}) {
+        INFO(name);
+        const std::size_t a = light_part.find(name), b = dark_part.find(name);
+        REQUIRE(a != std::string_view::npos);
+        REQUIRE(b != std::string_view::npos);
+        CHECK(light_part.substr(a, 20) != dark_part.substr(b, 20));
+    }
+}
+
+TEST_CASE("svg plot: a stand-alone picture says where it comes from; a part of a page leaves that to the page") {
+    Plot plot = small();
+    plot.source = {.data = "a.txt", .date = "2026-11-23", .command = "sweep --axis 'lr=1,2' > b"};
+    plot.curves = {{.name = "a", .x = {1.0}, .y = {1.0}}};
+    CHECK(Page(svg_plot(plot)).count("desc") == 0);
+    plot.alone = true;
+    const Page page(svg_plot(plot));
+    CHECK(page.problems() == Texts{});
+    CHECK(page.texts("desc") == Texts{"data: a.txt; date: 2026-11-23; command: sweep --axis 'lr=1,2' > b"});
+    plot.source = {};
+    CHECK(Page(svg_plot(plot)).count("desc") == 0);
+}
+
 TEST_CASE("svg plot: ticks and labels stand at their places beside the frame") {
     Plot plot = small();
     plot.x.ticks = {{2.5, "two", false}, {5.0, svg_power(2, -3), true}};
@@ -107,9 +179,11 @@ TEST_CASE("svg plot: ticks and labels stand at their places beside the frame") {
     const Page page(svg_plot(plot));
     CHECK(page.problems() == Texts{});
     const PageElement& frame = *page.all("svg").at(1);
-    const double left = number(frame, "x"), top = number(frame, "y");
-    CHECK(number(frame, "width") == 100.0);
-    CHECK(number(frame, "height") == 40.0);
+    // The frame is cut off 5 pixels outside: a point on it is drawn whole.
+    CHECK(frame.attribute("viewBox") == "-5 -5 110 50");
+    const double left = number(frame, "x") + 5.0, top = number(frame, "y") + 5.0;
+    CHECK(number(frame, "width") == 110.0);
+    CHECK(number(frame, "height") == 50.0);
     CHECK(page.texts("text") == Texts{"two", "2\u22123", "one", "x & more", "y", "a"});
     const auto texts = page.all("text");
     CHECK(number(*texts.at(0), "x") == Approx(left + 25.0).margin(0.1));

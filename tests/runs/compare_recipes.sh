@@ -43,6 +43,9 @@ done
 [[ $(head -c 15 page.html) == '<!DOCTYPE html>' && $(tail -n 1 page.html) == *'</html>' ]] ||
   fail "the page is not whole"
 ! sed 's@http://www.w3.org/2000/svg@@g' page.html | grep -qE 'https?:|src=|url\(' || fail "the page asks for something"
+grep -q '^<p class="soft source">data: text.txt; date: 20[0-9-]*; command: .* --plot losses.svg</p>$' page.html ||
+  fail "the page does not name data, date and command"
+grep -q '<desc>data: text.txt; ' losses.svg || fail "the plot does not name its data"
 grep -q 'fp8-amax: biases over training, by layer and role' page.html || fail "no biases on the page"
 files=(*)
 [[ ${files[*]} == 'err.txt losses.svg out.txt page.html page.jsonl text.txt' ]] || fail "files are left: ${files[*]}"

@@ -21,7 +21,11 @@ bad "unknown name 'fp7'" --formats fp7 --out bad.svg
 bad 'speed' --speed --out bad.svg
 bad 'none/figure.svg' --out none/figure.svg
 
-"$program" --formats e4m3,e5m2 --out figure.svg > table.txt
+SOURCE_DATE_EPOCH=86399 "$program" --formats e4m3,e5m2 --out figure.svg > table.txt
+grep -qE '<desc>date: 1970-01-01; command: .*format_snr.* --formats e4m3,e5m2 --out figure.svg</desc>' figure.svg ||
+  fail "the figure does not name date and command: $(grep desc figure.svg)"
+SOURCE_DATE_EPOCH=0 "$program" --formats 'e4m3' --out 'a figure.svg' > /dev/null
+grep -q -- "--out 'a figure.svg'</desc>" 'a figure.svg' || fail "the command line cannot be typed: $(grep desc a*.svg)"
 grep -qE '^e4m3 +1[34][0-9][0-9] ' table.txt || fail "e4m3 at scale 1 is not near 1419: $(cat table.txt)"
 grep -qE '^e5m2 +3[56][0-9]\.' table.txt || fail "e5m2 at scale 1 is not near 358: $(cat table.txt)"
 [[ $(grep -cE '^e[45]m[32] ' table.txt) == 2 ]] || fail "not one row per format"

@@ -59,6 +59,9 @@ done
 [[ $(head -c 15 page.html) == '<!DOCTYPE html>' && $(tail -n 1 page.html) == *'</html>' ]] ||
   fail "the page is not whole"
 ! sed 's@http://www.w3.org/2000/svg@@g' page.html | grep -qE 'https?:|src=|url\(' || fail "the page asks for something"
+grep -q '^<p class="soft source">data: text.txt; date: 20[0-9-]*; command: .* --plot rates.svg</p>$' page.html ||
+  fail "the page does not name data, date and command"
+grep -q '<desc>data: text.txt; ' rates.svg || fail "the plot does not name its data"
 [[ $(grep -c 'class="heat"' page.html) == 2 ]] || fail "not two maps on the page"
 [[ $(head -c 5 rates.svg) == '<svg ' && $(tail -n 1 rates.svg) == '</svg>' ]] || fail "the plot is not whole"
 files=(*)

@@ -92,6 +92,8 @@ grep -qE '^decoder/block0/ffn/up/weight .* 0\.0625$' parameters.txt || fail "no 
 # The report is one complete page, also if the run fails.
 "$program" --data text.txt "${small[@]}" --recipe unit-fp8 --report page.html --quiet > /dev/null
 grep -q '</html>' page.html || fail 'the report is not whole'
+grep -q '^<p class="soft source">data: text.txt; date: 20[0-9-]*; command: ' page.html ||
+  fail 'the report does not name data, date and command'
 grep -q 'decoder/block0/ffn/up/linear' page.html || fail 'the report does not name a tensor'
 code=0
 "$program" --data text.txt "${small[@]}" --recipe fp32 --warmup 1 --lr 3e38 --quiet --report failed.html \

@@ -349,7 +349,7 @@ private:
     static constexpr std::string_view raw_names = "style script";
     static constexpr std::string_view void_names = "meta input br";
     static constexpr std::string_view inline_names = "a b i span sup sub tspan";  // these do not end a word
-    static constexpr std::string_view svg_names = "svg g path rect circle line text tspan title style";
+    static constexpr std::string_view svg_names = "svg g path rect circle line text tspan title desc style";
     static constexpr std::string_view html_names =
         "html head meta title style body header main div p span a b i sup sub br h1 h2 h3 table caption tr td th "
         "ul li details summary label input select option button noscript script";

@@ -167,6 +167,27 @@ TEST_CASE("a trainer saves its run and resumes it to the bit", "[train]") {
     }
 }
 
+TEST_CASE("a trainer writes the page about its steps, and tracking changes no bit", "[train]") {
+    const test::TemporaryFolder folder;
+    const auto train = [&](bool tracked) {
+        Network<float> network;
+        train::Trainer<float> trainer(network, find_recipe("unit-fp8"), {.schedule = schedule});
+        if (tracked) trainer.track({.name = "a run", .every = 2});
+        for (std::uint64_t step = 1; step <= 4; ++step)
+            trainer.step([&](Tape<float>& tape, std::size_t) { return loss_of(network, tape, examples(step)); });
+        if (tracked) trainer.report(folder / "run.html", "a run of four steps");
+        else
+            CHECK_THROWS_WITH(trainer.report(folder / "none.html", ""),
+                              "Trainer: report without statistics; call track() before the first step");
+        return values(network);
+    };
+    CHECK(train(true) == train(false));
+    const std::string page = test::read_text(folder / "run.html");
+    CHECK(page.find("a run of four steps") != std::string::npos);
+    CHECK(page.find("network/first") != std::string::npos);
+    CHECK_FALSE(std::filesystem::exists(folder / "none.html"));
+}
+
 TEST_CASE("an evaluation has no dropout, and changes no later step", "[train]") {
     const Recipe recipe = find_recipe("unit-fp8");
     Network<float> a, b;

@@ -89,6 +89,7 @@ public:
             tensors_.try_emplace(std::string(name), std::move(entry), std::as_bytes(elements), nullptr).second;
         check(added, where(name), " is there already");
     }
+    [[nodiscard]] bool contains(std::string_view name) const { return tensors_.find(name) != tensors_.end(); }
 
     /// Sets a text that is stored with the tensors. A later value for a key replaces the earlier one. Errors: text that
     /// is not UTF-8; a key that begins with `safetensors_format_key`, the prefix of the keys that store tensors'
@@ -99,7 +100,6 @@ public:
               ": such keys name tensors' formats");
         metadata_.insert_or_assign(std::string(key), std::string(value));
     }
-
     /// Sets the metadata `safetensors_checksum_key`. What is added or set afterwards is not in the checksum.
     void set_checksum() {
         const auto each = [this](const auto& sink) {

@@ -356,16 +356,17 @@ private:
 /// Then, op by op in model order: exponent histograms of activations, weights and gradients, and the rms over training.
 /// The histograms show the start and the end of training. Behind them is the range of the format that rounds the
 /// tensor, where it has one scale. A product's operands follow: scales, shares saturated and flushed to zero, SNR.
-/// Error: no run.
-[[nodiscard]] inline std::string html_report(std::span<const analysis::Track> tracks, std::string_view title) {
-    return report_page(title, ReportData(tracks).json());
+/// `source` says where the page comes from, at its top. Error: no run.
+[[nodiscard]] inline std::string html_report(std::span<const analysis::Track> tracks, std::string_view title,
+                                             const PageSource& source = {}) {
+    return report_page(title, ReportData(tracks).json(), source);
 }
 
 /// Writes `html_report` to a file, whole or not at all. Error, naming the path: the file cannot be written.
 /// Test: tests/report/html_report_test.cpp
 inline void write_html_report(const std::filesystem::path& path, std::span<const analysis::Track> tracks,
-                              std::string_view title) {
-    io::write_atomically("report", path, html_report(tracks, title));
+                              std::string_view title, const PageSource& source = {}) {
+    io::write_atomically("report", path, html_report(tracks, title, source));
 }
 
 }  // namespace unitscale::report

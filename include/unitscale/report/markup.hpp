@@ -27,6 +27,32 @@ namespace unitscale::report {
     return text;
 }
 
+/// The origin of a page. Empty fields are left out. The date is an argument, so that a page is a function of its input.
+struct PageSource {
+    std::string data{};     ///< the files that were read
+    std::string date{};     ///< such as 2026-11-23
+    std::string command{};  ///< the command line
+};
+
+/// The origin as plain text; empty without any field. Test: tests/report/markup_test.cpp
+[[nodiscard]] inline std::string source_text(const PageSource& source) {
+    std::string text;
+    const auto add = [&text](std::string_view name, const std::string& value) {
+        if (value.empty()) return;
+        ((text += text.empty() ? "" : "; ") += name) += value;
+    };
+    add("data: ", source.data);
+    add("date: ", source.date);
+    add("command: ", source.command);
+    return text;
+}
+
+/// The origin as a paragraph on a line of its own; empty without any field.
+[[nodiscard]] inline std::string source_paragraph(const PageSource& source) {
+    const std::string text = source_text(source);
+    return text.empty() ? "" : "\n<p class=\"soft source\">" + escaped(text) + "</p>\n";
+}
+
 /// A whole HTML page. `title` is text, `style` CSS, `body` markup.
 [[nodiscard]] inline std::string html_page(std::string_view title, std::string_view style, std::string_view body) {
     std::string page =

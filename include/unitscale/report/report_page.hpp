@@ -42,6 +42,7 @@ input[type=checkbox] { accent-color: var(--soft); margin: 0; }
 select { font: inherit; padding: 3px 6px; border: 1px solid var(--line); border-radius: 6px;
   background: var(--card); color: inherit; }
 .key, .soft { color: var(--soft); }
+.source { font-size: 12px; margin: 8px 0 0; overflow-wrap: anywhere; }
 .key { display: inline-flex; gap: 6px; align-items: center; font-size: 13px; }
 .swatch { width: 22px; height: 12px; display: inline-block; border-radius: 2px; }
 .alert { background: var(--alert); border: 1px solid var(--alert-line); border-radius: 8px; padding: 10px 14px;
@@ -107,7 +108,10 @@ inline constexpr std::string_view report_body = R"html(
 <div>activations<svg data-axis></svg></div><div>weights<svg data-axis></svg></div>
 <div>gradients<svg data-axis></svg></div><div>gradients of weights<svg data-axis></svg></div></div>
 </div></header>
-<main><div id="alerts"></div><div id="worst" class="worst" style="margin-top:16px"></div><div id="model"></div>
+<main>)html";
+
+inline constexpr std::string_view report_main =
+    R"html(<div id="alerts"></div><div id="worst" class="worst" style="margin-top:16px"></div><div id="model"></div>
 <noscript>
 <p class="alert">This page draws its figures with a script, which this browser does not run.</p></noscript></main>
 )html";
@@ -253,6 +257,9 @@ function drawTop() {
   $('worst').innerHTML =
     table('Most rounded to zero', data.under, 'No element of any tensor rounds to zero.') +
     table('Most overflow', data.over, 'No element of any tensor exceeds its format.');
+}
+// The pictures of exponents stretch with the window. Letters must not: their width is taken back.
+function drawAxes() {
   for (const axis of document.querySelectorAll('[data-axis]')) {
     axis.setAttribute('viewBox', `0 0 200 13`);
     axis.setAttribute('preserveAspectRatio', 'none');
@@ -263,7 +270,9 @@ function drawTop() {
   }
 }
 drawTop();
+drawAxes();
 drawModel();
+addEventListener('resize', drawAxes);
 $('module').innerHTML = '<option value="">go to module …</option>' +
   data.groups.map(g => `<option>${escaped(g.name)}</option>`).join('');
 $('module').addEventListener('change', e => {
@@ -298,10 +307,12 @@ $('worst').addEventListener('click', e => {
     return text;
 }
 
-/// The whole page. `title` is text; `data` is the object of `ReportData::json`.
+/// The whole page. `title` is text; `data` is the object of `ReportData::json`; `source` says where they come from.
 /// Test: tests/report/report_page_test.cpp
-[[nodiscard]] inline std::string report_page(std::string_view title, const nlohmann::ordered_json& data) {
+[[nodiscard]] inline std::string report_page(std::string_view title, const nlohmann::ordered_json& data,
+                                             const PageSource& source = {}) {
     std::string body(report_body);
+    (body += source_paragraph(source)) += report_main;
     (body += "<script>'use strict';\nconst data = ") += script_json(data);
     (body += ";\n") += report_script;
     return html_page(title, report_style, body += "</script>");

@@ -10,16 +10,19 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace unitscale::report {
 
 /// The curves as one SVG image: signal-to-noise ratio over the scale of a normal tensor, both logarithmic. The image
 /// follows the reader's choice of light or dark.
-/// Error: no curve. Test: tests/report/snr_figure_test.cpp
-[[nodiscard]] inline std::string snr_figure(std::span<const analysis::SnrCurve> curves) {
+/// `source` is its description. Error: no curve. Test: tests/report/snr_figure_test.cpp
+[[nodiscard]] inline std::string snr_figure(std::span<const analysis::SnrCurve> curves, PageSource source = {}) {
     check(!curves.empty() && !curves.front().exponents.empty(), "snr_figure: no curve");
-    Plot plot{.title = "Signal-to-noise ratio of a normal tensor", .label = "signal-to-noise ratio of number formats"};
+    Plot plot{.title = "Signal-to-noise ratio of a normal tensor",
+              .label = "signal-to-noise ratio of number formats",
+              .source = std::move(source)};
     plot.x = {.low = curves.front().exponents.front(),
               .high = curves.front().exponents.back(),
               .label = "standard deviation of the tensor"};
@@ -34,6 +37,7 @@ namespace unitscale::report {
         }
         plot.curves.push_back(std::move(curve));
     }
+    plot.y.label = "signal power / error power";
     plot.y.high = std::ceil(std::log10(most) + 0.05);
     for (int decade = 0; decade <= static_cast<int>(plot.y.high); ++decade)
         plot.y.ticks.push_back({static_cast<double>(decade), svg_power(10, decade), decade == 0});

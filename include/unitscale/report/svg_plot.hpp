@@ -3,6 +3,7 @@
 
 #include <unitscale/base/error.hpp>
 #include <unitscale/report/markup.hpp>
+#include <unitscale/report/plot_overlap.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -14,7 +15,8 @@
 #include <vector>
 
 // Curves over two axes as SVG text, light or dark as the reader's system is. Axes are linear in the given numbers. For
-// a logarithmic axis give logarithms, and ticks with matching texts.
+// a logarithmic axis give logarithms, and ticks with matching texts. A picture has a fixed size, so that its text stays
+// readable: a page lets a wide picture scroll and does not shrink it.
 namespace unitscale::report {
 
 /// Colours and lettering of the plots of a document. A stand-alone SVG contains the style; a page has it once.
@@ -30,7 +32,7 @@ svg.chart { --chart: #fff; --ink: #1c1e21; --soft: #5d646d; --grid: #e6e8ea; --o
 svg.chart text { fill: var(--soft); } svg.chart .title { fill: var(--ink); font-size: 16px; font-weight: 600; }
 svg.chart .name { fill: var(--ink); }
 .curve { fill: none; stroke: currentColor; stroke-width: 2; stroke-linejoin: round; }
-.band { fill: currentColor; opacity: .16; }
+.band { fill: currentColor; opacity: .16; } .beyond { fill: currentColor; }
 .dash1 { stroke-dasharray: 6 4; } .dash2 { stroke-dasharray: 2 3; }
 )css";
 
@@ -63,6 +65,7 @@ struct Plot {
     double width = 620.0, height = 380.0;  ///< of the frame
     bool key = true;                       ///< names beside the frame
     bool alone = true;                     ///< a stand-alone document, with `svg_plot_style`
+    PageSource source{};                   ///< of a stand-alone document: its description
 };
 
 /// A power as SVG text: base and raised exponent, with the Unicode minus sign.
@@ -98,7 +101,18 @@ struct Plot {
     return concatenate('c', look % 8, dash == 0 ? "" : dash == 1 ? " dash1" : " dash2");
 }
 
-/// The plot as SVG. Parts outside the axes are cut off. Errors: no curve; a curve with lists of different lengths.
+/// Dashes for a curve of several that lie on each other, as a CSS style; the first of them stays solid. Dashes of 9
+/// pixels take turns, so that each curve shows. In the key the dashes begin with the line.
+[[nodiscard]] inline std::string shared_dashes(const SharedLine& shared, bool in_key) {
+    if (shared.place == 0) return "";
+    return concatenate(" style=\"stroke-dasharray:9 ", 9 * (shared.count - 1),
+                       ";stroke-dashoffset:", in_key ? 0 : -9 * static_cast<int>(shared.place), '"');
+}
+
+/// The plot as SVG. Parts outside the axes are cut off, 5 pixels beyond the frame: points on the frame are drawn whole.
+/// A triangle at the frame's edge stands for a curve's first point if that lies above or below, and for every such
+/// point of a curve with dots. Curves that hide each other are dashed (`shared_lines`).
+/// Errors: no curve; a curve with lists of different lengths.
 /// Test: tests/report/svg_plot_test.cpp
 [[nodiscard]] inline std::string svg_plot(const Plot& plot) {
     check(!plot.curves.empty(), "svg_plot: no curve");
@@ -122,6 +136,8 @@ struct Plot {
     std::string svg = concatenate("<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" viewBox=\"0 0 ",
                                   whole_width, ' ', whole_height, "\" width=\"", whole_width, "\" height=\"",
                                   whole_height, "\" role=\"img\" aria-label=\"", escaped(plot.label), "\">\n");
+    if (const std::string source = source_text(plot.source); plot.alone && !source.empty())
+        svg += concatenate("<desc>", escaped(source), "</desc>\n");
     if (plot.alone)
         svg += concatenate("<style>", svg_plot_style, "</style>\n<rect width=\"", whole_width, "\" height=\"",
                            whole_height, "\" fill=\"var(--chart)\"/>\n");
@@ -150,9 +166,18 @@ struct Plot {
         label(20.0, top + plot.height / 2.0, "middle", escaped(plot.y.label),
               concatenate(" transform=\"rotate(-90 20 ", number(top + plot.height / 2.0), ")\""));
 
-    svg +=
-        concatenate("<svg x=\"", left, "\" y=\"", top, "\" width=\"", plot.width, "\" height=\"", plot.height, "\">\n");
+    std::vector<PlotLine> drawn;
     for (const PlotCurve& curve : plot.curves) {
+        drawn.emplace_back();
+        for (std::size_t i = 0; i < curve.x.size(); ++i) drawn.back().push_back({x(curve.x[i]), y(curve.y[i])});
+    }
+    const std::vector<SharedLine> shared = shared_lines(drawn, plot.width, plot.height);
+    const double edge = 5.0;  // a dot's radius and half a line's width
+    svg += concatenate("<svg class=\"frame\" x=\"", left - edge, "\" y=\"", top - edge, "\" width=\"",
+                       plot.width + 2.0 * edge, "\" height=\"", plot.height + 2.0 * edge, "\" viewBox=\"", -edge, ' ',
+                       -edge, ' ', plot.width + 2.0 * edge, ' ', plot.height + 2.0 * edge, "\">\n");
+    for (std::size_t c = 0; c < plot.curves.size(); ++c) {
+        const PlotCurve& curve = plot.curves[c];
         const std::string look = look_classes(curve.look);
         const auto begin = [&] {
             svg += concatenate("<g class=\"", look, "\" data-look=\"", curve.look, "\"><title>", escaped(curve.name),
@@ -160,16 +185,17 @@ struct Plot {
         };
         begin();
         if (!curve.low.empty()) {
-            std::string edge;
+            std::string outline;
             for (std::size_t i = 0; i < curve.x.size(); ++i)
                 if (std::isfinite(curve.high[i]))
-                    edge += concatenate(edge.empty() ? 'M' : 'L', number(x(curve.x[i])), ' ', number(y(curve.high[i])));
+                    outline +=
+                        concatenate(outline.empty() ? 'M' : 'L', number(x(curve.x[i])), ' ', number(y(curve.high[i])));
             for (std::size_t i = curve.x.size(); i-- > 0;)
                 if (std::isfinite(curve.low[i]))
-                    edge += concatenate('L', number(x(curve.x[i])), ' ', number(y(curve.low[i])));
-            if (!edge.empty()) svg += concatenate("<path class=\"band\" d=\"", edge, "Z\"/>");
+                    outline += concatenate('L', number(x(curve.x[i])), ' ', number(y(curve.low[i])));
+            if (!outline.empty()) svg += concatenate("<path class=\"band\" d=\"", outline, "Z\"/>");
         }
-        svg += "<path class=\"curve\" d=\"";
+        svg += concatenate("<path class=\"curve\"", shared_dashes(shared[c], false), " d=\"");
         char pen = 'M';
         for (std::size_t i = 0; i < curve.x.size(); ++i) {
             if (!std::isfinite(curve.y[i])) {
@@ -180,18 +206,28 @@ struct Plot {
             pen = 'L';
         }
         svg += "\"/>";
-        for (std::size_t i = 0; curve.dots && i < curve.x.size(); ++i)
-            if (std::isfinite(curve.y[i]))
-                svg += concatenate("<circle cx=\"", number(x(curve.x[i])), "\" cy=\"", number(y(curve.y[i])),
+        for (std::size_t i = 0; i < curve.x.size() && (curve.dots || i == 0); ++i) {
+            const auto [at_x, at_y] = drawn[c][i];
+            if (!std::isfinite(at_y)) continue;
+            if (const bool above = at_y < 0.0; above || at_y > plot.height) {
+                const double tip = above ? -edge + 1.0 : plot.height + edge - 1.0, base = tip + (above ? 7.0 : -7.0);
+                svg +=
+                    concatenate("<path class=\"beyond\" d=\"M", number(at_x), ' ', number(tip), 'L', number(at_x - 4.5),
+                                ' ', number(base), 'L', number(at_x + 4.5), ' ', number(base), "Z\"/>");
+            } else if (curve.dots) {
+                svg += concatenate("<circle cx=\"", number(at_x), "\" cy=\"", number(at_y),
                                    "\" r=\"3.5\" fill=\"currentColor\"/>");
+            }
+        }
         svg += "</g>\n";
     }
     svg += "</svg>\n";
     if (plot.key)
         for (std::size_t i = 0; i < plot.curves.size(); ++i) {
             const double at = top + 12.0 + 24.0 * static_cast<double>(i);
-            svg += concatenate("<g class=\"", look_classes(plot.curves[i].look), "\"><path class=\"curve\" d=\"M",
-                               number(left + plot.width + 22.0), ' ', number(at), "h26\"/></g>");
+            svg += concatenate("<g class=\"", look_classes(plot.curves[i].look), "\"><path class=\"curve\"",
+                               shared_dashes(shared[i], true), " d=\"M", number(left + plot.width + 22.0), ' ',
+                               number(at), "h26\"/></g>");
             label(left + plot.width + 56.0, at + 4.5, "start", escaped(plot.curves[i].name), " class=\"name\"");
         }
     return svg + "</svg>\n";

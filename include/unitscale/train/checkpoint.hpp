@@ -8,6 +8,7 @@
 #include <unitscale/formats/minifloat.hpp>
 #include <unitscale/io/json_recipe.hpp>
 #include <unitscale/io/safetensors.hpp>
+#include <unitscale/io/safetensors_codes.hpp>
 #include <unitscale/kernels/amax.hpp>
 #include <unitscale/optim/loss_scaler.hpp>
 #include <unitscale/scaling/recipe.hpp>
@@ -45,6 +46,7 @@
 // Training runs on disk: one safetensors file with the weights, the optimiser's state and the ScalingState.
 //   decoder/block0/ffn/up/weight              data in its stored type
 //   decoder/block0/ffn/up/weight.scale        F64, one element, where the scale is not 1
+//   decoder/block0/ffn/up/weight.block        I64, empty, and table.e4m3, F32, beside codes (`quantised_weights`)
 //   optimiser/...                             tensors that `visit_state` names, in their stored types
 //   optimiser/... .scale                      F64, one element, where the scale is not 1; or F32, one element per block
 // Numbers and tables that `visit_state` names are metadata.
@@ -89,6 +91,7 @@ public:
     }
     /// Weights of linear layers (role `weight`) as codes of F with one power-of-two scale per tensor:
     ///   code = round(2^bias x) to F      scale = 2^-bias
+    /// A decode table of F is stored beside them, so that numpy decodes the weights (io/safetensors_codes.hpp).
     /// bias is the largest that the largest magnitude allows, less `margin`. Other parameters are written unchanged.
     template <FloatFormat F, class T>
     void quantised_weights(const std::vector<Parameter<T>*>& parameters, int margin = 0) {
@@ -103,8 +106,7 @@ public:
             Tensor<Minifloat<F>> codes(value.shape());
             for (std::size_t i = 0; i < value.size(); ++i)
                 codes.data()[i] = element_cast<Minifloat<F>>(std::ldexp(static_cast<double>(value.data()[i]), bias));
-            writer_.add(parameter->name(), std::move(codes));
-            writer_.add(parameter->name() + ".scale", Tensor<double>(Shape{1}, {std::ldexp(value.scale(), -bias)}));
+            io::add_tensor_codes(writer_, parameter->name(), std::move(codes), std::ldexp(value.scale(), -bias));
         }
         facts(parameters);
     }

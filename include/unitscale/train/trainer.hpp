@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <unitscale/analysis/tracker.hpp>
 #include <unitscale/autograd/parameter.hpp>
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/base/error.hpp>
@@ -10,18 +11,22 @@
 #include <unitscale/optim/loss_scaler.hpp>
 #include <unitscale/optim/schedule.hpp>
 #include <unitscale/optim/whole_recipe.hpp>
+#include <unitscale/report/html_report.hpp>
+#include <unitscale/scaling/element.hpp>
 #include <unitscale/scaling/recipe.hpp>
 #include <unitscale/scaling/state.hpp>
 #include <unitscale/train/checkpoint.hpp>
 #include <unitscale/train/step.hpp>
-#include <unitscale/scaling/element.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -99,6 +104,22 @@ public:
         return load_run(path, parts(), texts);
     }
 
+    /// Records the statistics of tensors and operands from the next step on, for `report` (`analysis::Tracker`). The
+    /// trainer is the tape's observer from then on. It changes no bit of training.
+    void track(analysis::TrackerOptions options = {}) {
+        const auto tracker = std::make_shared<analysis::Tracker<T>>(std::move(options));
+        tape_.set_observer(tracker.get());
+        finished_track_ = [tracker] { return tracker->finish(); };
+    }
+    /// Writes the page about the steps that were tracked (`report::html_report`).
+    /// Errors: no `track` before; those of the tracker's `finish`; the file cannot be written.
+    void report(const std::filesystem::path& path, std::string_view title,
+                const report::PageSource& source = {}) const {
+        check(finished_track_ != nullptr, "Trainer: report without statistics; call track() before the first step");
+        const analysis::Track track = finished_track_();
+        report::write_html_report(path, {&track, 1}, title, source);
+    }
+
     [[nodiscard]] const Recipe& recipe() const noexcept { return recipe_; }
     [[nodiscard]] const optim::Schedule& schedule() const noexcept { return options_.schedule; }
     [[nodiscard]] const std::vector<Parameter<T>*>& parameters() const noexcept { return parameters_; }
@@ -138,6 +159,7 @@ private:
     TrainerOptions options_;
     std::vector<Parameter<T>*> parameters_;
     ScalingState state_;
+    std::function<analysis::Track()> finished_track_{};  ///< keeps the tracker; it outlives the tape
     Tape<T> tape_;
     Optimiser optimiser_;
     optim::LossScaler scaler_;
