@@ -143,7 +143,7 @@
 
 #include <unitscale/record/arguments.hpp>
 #include <unitscale/record/attention_formats.hpp>
-#include <unitscale/record/attention_mask.hpp>
+#include <unitscale/record/attention_sizes.hpp>
 #include <unitscale/record/attention_rounding.hpp>
 #include <unitscale/record/binary.hpp>
 #include <unitscale/record/conv1d_shape.hpp>

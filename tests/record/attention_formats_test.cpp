@@ -91,7 +91,8 @@ Variable<T> composed(Tape<T>& tape, Variable<T> q, Variable<T> k, Variable<T> v,
     s = ops::reshape(s, {batch, heads, queries, keys});
     if (options.causal || options.mask.hides()) {
         Tensor<std::uint8_t> seen({batch, heads, queries, keys});
-        const kernels::AttentionMask mask = view_mask(options.mask);
+        const ops::AttentionSizes sizes{.mask = options.mask};
+        const kernels::AttentionMask mask = view_mask(sizes);
         for (std::size_t b = 0; b < batch; ++b)
             for (std::size_t h = 0; h < heads; ++h)
                 for (std::size_t i = 0; i < queries; ++i)

@@ -16,6 +16,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -66,8 +67,7 @@ std::vector<double> values(Network<T>& network) {
     return all;
 }
 
-constexpr optim::Schedule schedule{
-    .kind = optim::ScheduleKind::cosine, .peak = 0.0, .steps = 12, .warmup = 3};
+constexpr optim::Schedule schedule{.kind = optim::ScheduleKind::cosine, .peak = 0.0, .steps = 12, .warmup = 3};
 constexpr std::size_t micro_batches = 2;
 
 /// The run by hand: every part of a recipe, as a loop of one's own calls it.
@@ -113,9 +113,9 @@ template <class T>
 void steps(Trainer<T>& trainer, Network<T>& network, std::uint64_t last) {
     while (trainer.steps() < last) {
         const std::uint64_t step = trainer.steps() + 1;
-        const train::StepResult done = trainer.step(
-            [&](Tape<T>& tape, std::size_t i) { return loss_of(network, tape, examples(2 * step + i)); },
-            micro_batches);
+        const train::StepResult done =
+            trainer.step([&](Tape<T>& tape, std::size_t i) { return loss_of(network, tape, examples(2 * step + i)); },
+                         micro_batches);
         CHECK((done.updated || done.skipped));
     }
 }
@@ -171,21 +171,21 @@ TEST_CASE("a trainer writes the page about its steps, and tracking changes no bi
     const test::TemporaryFolder folder;
     const auto train = [&](bool tracked) {
         Network<float> network;
-        train::Trainer<float> trainer(network, find_recipe("unit-fp8"), {.schedule = schedule});
+        Trainer<float> trainer(network, find_recipe("unit-fp8"), {.schedule = schedule});
         if (tracked) trainer.track({.name = "a run", .every = 2});
         for (std::uint64_t step = 1; step <= 4; ++step)
             trainer.step([&](Tape<float>& tape, std::size_t) { return loss_of(network, tape, examples(step)); });
-        if (tracked) trainer.report(folder / "run.html", "a run of four steps");
+        if (tracked) trainer.report(folder.path() / "run.html", "a run of four steps");
         else
-            CHECK_THROWS_WITH(trainer.report(folder / "none.html", ""),
+            CHECK_THROWS_WITH(trainer.report(folder.path() / "none.html", ""),
                               "Trainer: report without statistics; call track() before the first step");
         return values(network);
     };
     CHECK(train(true) == train(false));
-    const std::string page = test::read_text(folder / "run.html");
+    const std::string page = folder.read(folder.path() / "run.html");
     CHECK(page.find("a run of four steps") != std::string::npos);
     CHECK(page.find("network/first") != std::string::npos);
-    CHECK_FALSE(std::filesystem::exists(folder / "none.html"));
+    CHECK_FALSE(std::filesystem::exists(folder.path() / "none.html"));
 }
 
 TEST_CASE("an evaluation has no dropout, and changes no later step", "[train]") {
@@ -223,8 +223,7 @@ TEST_CASE("a trainer takes other optimisers, values that exist, and a list of pa
     CHECK(trainer.optimiser().options().momentum == 0.9);
     CHECK(trainer.schedule().peak == 0.01);
     for (int i = 0; i < 2; ++i)
-        CHECK(trainer
-                  .step([&](Tape<float>& tape, std::size_t) { return loss_of(model.network, tape, examples(1)); })
+        CHECK(trainer.step([&](Tape<float>& tape, std::size_t) { return loss_of(model.network, tape, examples(1)); })
                   .updated);
     CHECK(values(model.network) != before);
     CHECK_THROWS_WITH(

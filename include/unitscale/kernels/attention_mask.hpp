@@ -20,8 +20,8 @@ namespace unitscale::kernels {
 /// and batch item b. Test: tests/kernels/attention_mask_test.cpp
 struct AttentionMask {
     const std::size_t* lengths = nullptr;  ///< [batch]: the keys of an item end there; null: at the last key
-    /// A number that is added to each logit; -infinity hides the key. Keys are next to each other. A stride of 0 repeats
-    /// the numbers. Null: none.
+    /// A number that is added to each logit; -infinity hides the key. Keys are next to each other. A stride of 0
+    /// repeats the numbers. Null: none.
     const float* bias = nullptr;
     std::ptrdiff_t batch_stride = 0, head_stride = 0, query_stride = 0;
     double dropout = 0.0;  ///< probability that a weight becomes 0; the others are divided by 1 - dropout

@@ -261,8 +261,8 @@ private:
         if (drops) each_row(first, rows, drop);
     }
 
-    /// A row of s, p, dp or ds: query i of head h in batch item b, its number among all rows, the number of keys that it
-    /// sees without the mask's bias.
+    /// A row of s, p, dp or ds: query i of head h in batch item b, its number among all rows, the number of keys that
+    /// it sees without the mask's bias.
     struct Row {
         std::ptrdiff_t b, h, i, number, seen;
     };

@@ -30,7 +30,8 @@ struct ResidualLayerConfig {
 };
 
 /// A residual layer with its normalisation, y = x + branch(norm(x)) by the recipe's residual rule. Parameters: the
-/// norm's, with names from `path`. x, y [...,width]. Error: layers that are not of whole blocks. Test: tests/nn/residual_layer_test.cpp
+/// norm's, with names from `path`. x, y [...,width].
+/// Error: layers that are not of whole blocks. Test: tests/nn/residual_layer_test.cpp
 template <class T>
 class ResidualLayer {
 public:

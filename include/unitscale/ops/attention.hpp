@@ -3,28 +3,16 @@
 
 #include <unitscale/kernels/attention.hpp>
 #include <unitscale/ops/dynamic_rescale.hpp>
-#include <unitscale/record/arguments.hpp>
 #include <unitscale/record/attention_formats.hpp>
-#include <unitscale/record/attention_mask.hpp>
+#include <unitscale/record/attention_sizes.hpp>
 #include <unitscale/record/op.hpp>
 #include <unitscale/record/softmax_factors.hpp>
 
 #include <cmath>
 #include <cstddef>
-#include <optional>
 #include <utility>
 
 namespace unitscale::ops {
-
-struct AttentionOptions {
-    std::size_t heads = 1;                       ///< H, query heads
-    std::size_t groups = 0;                      ///< G, key and value heads, each serving H/G query heads; 0: H
-    double mult = 1.0;                           ///< m, the logit multiplier (alpha_attn in u-µP)
-    bool causal = true;                          ///< a query sees the keys up to its own position
-    std::optional<std::size_t> factor_length{};  ///< s in the factor; empty: the mean number of keys
-    AttentionMask mask{};                        ///< lengths of keys, and numbers added to the logits
-    double dropout = 0.0;                        ///< probability that a weight becomes 0, in steps that train
-};
 
 /// Unit-scaled dot-product attention.
 ///   y = alpha softmax(m q k^T / d + bias) v      q, y [B,T,H d]   k, v [B,S,G d]   softmax over S
@@ -48,8 +36,7 @@ struct AttentionOptions {
 /// All of q, k, v and dy outgrow their scales in training. `PropagateRule::rescale_gradients` measures them: the rms of
 /// data, as a power of two, goes with its scale in these rules, and dy, dq, dk and dv are brought to unit data.
 /// Rounding: by the recipe, kind `attention` (record/attention_formats.hpp). Without a rule nothing is rounded.
-/// Errors: ranks other than 3, shapes that do not fit, heads that do not divide, causal with more queries than keys, a
-/// mask that does not fit (`check_mask`), dropout outside [0, 1).
+/// Errors: as `attention_sizes`.
 /// Reference: Blake et al. 2024, arXiv:2407.17465, table 8. Test: tests/ops/attention_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> attention(Variable<T> q, Variable<T> k, Variable<T> v, const AttentionOptions& options) {
@@ -57,75 +44,37 @@ template <class T>
     for (Variable<T>* input : {&q, &k, &v}) *input = record_rescaled_gradient(*input, tape);
     auto op = begin_op("attention", q, k, v);
     const Tensor<T>&query = op.input(0), &key = op.input(1), &value = op.input(2);
-    const std::size_t heads = options.heads, groups = options.groups == 0 ? heads : options.groups;
-    check(query.rank() == 3 && key.rank() == 3 && value.rank() == 3, "attention: q ", shape_text(query.shape()), ", k ",
-          shape_text(key.shape()), " and v ", shape_text(value.shape()),
-          "; expected [B,T,H d], [B,S,G d] and [B,S,G d]");
-    check(heads >= 1 && heads % groups == 0, "attention: ", heads, " heads and ", groups,
-          " groups; expected groups to divide heads");
-    check(query.dim(2) % heads == 0, "attention: q ", shape_text(query.shape()), " is not divisible by ", heads,
-          " heads");
-    const std::size_t depth = query.dim(2) / heads, keys = key.dim(1), queries = query.dim(1);
-    check(key.shape() == value.shape() && key.dim(0) == query.dim(0) && key.dim(2) == groups * depth, "attention: q ",
-          shape_text(query.shape()), ", k ", shape_text(key.shape()), " and v ", shape_text(value.shape()),
-          " do not fit; expected k and v [", query.dim(0), ",S,", groups * depth, "]");
-    check(!options.causal || queries <= keys, "attention: ", queries, " queries and ", keys,
-          " keys; causal attention needs at least as many keys as queries");
-    check_positive("attention", "mult", options.mult);
-    check(options.dropout >= 0.0 && options.dropout < 1.0, "attention: dropout is ", options.dropout,
-          "; expected a number in [0,1)");
-    const AttentionMaskSizes mask_sizes{query.dim(0), heads, queries, keys, options.causal};
-    check_mask("attention", options.mask, mask_sizes);
+    AttentionSizes sizes = attention_sizes("attention", query.shape(), key.shape(), value.shape(), options);
+    if (tape.step_options().training) sizes.dropout = options.dropout;
+    sizes.dropout_key = op.random_key();
     const double mult = options.mult * query.scale() * key.scale();  // of the logits of data
     // The size of data, 1 unless it is measured.
     const double query_size = measured_size(tape, query), key_size = measured_size(tape, key),
                  value_size = measured_size(tape, value);
     const double unit_mult = mult * query_size * key_size;
-    const double factor_length =
-        options.factor_length ? static_cast<double>(*options.factor_length) : mean_keys(options.mask, mask_sizes);
-    double factor =
-        attention_unit_factor(unit_mult, depth, factor_length, options.causal) * std::sqrt(1.0 - options.dropout);
+    double factor = attention_unit_factor(unit_mult, sizes.depth, sizes.factor_length, sizes.causal) *
+                    std::sqrt(1.0 - options.dropout);
     if (tape.unit_scaled()) factor = tape.forward_factor("attention", op.site(), factor);
-    const double logit_factor = tape.propagates() ? attention_logit_factor(unit_mult, depth) / value_size : 1.0;
+    const double logit_factor = tape.propagates() ? attention_logit_factor(unit_mult, sizes.depth) / value_size : 1.0;
     op.set_factors(
         {.alpha = factor, .betas = {factor * logit_factor * query_size, factor * logit_factor * key_size, factor}});
-    // Pairs of a query and a key it may see, times both products: scores and weighted values.
-    const std::size_t multiply_adds = 2 * depth * seen_pairs(options.mask, mask_sizes);
-    const double dropout = tape.step_options().training ? options.dropout : 0.0;
-    const RandomKey dropout_key = op.random_key();
+    // Scores and weighted values.
+    const std::size_t multiply_adds = 2 * sizes.depth * seen_pairs(sizes);
     if (rounds_attention(tape, op.site()))
-        return record_rescaled_gradient(record_attention_in_formats(op,
-                                                                    {.batch = query.dim(0),
-                                                                     .heads = heads,
-                                                                     .groups = groups,
-                                                                     .queries = queries,
-                                                                     .keys = keys,
-                                                                     .depth = depth,
-                                                                     .causal = options.causal,
-                                                                     .mult = options.mult,
-                                                                     .factor_length = factor_length,
-                                                                     .mask = options.mask,
-                                                                     .dropout = dropout,
-                                                                     .dropout_key = dropout_key},
-                                                                    query_size * key_size, value_size, multiply_adds),
-                                        tape);
+        return record_rescaled_gradient(
+            record_attention_in_formats(op, sizes, query_size * key_size, value_size, multiply_adds), tape);
     const Scaled scaled = op.scaled_alpha(value.scale());
 
-    const auto d = static_cast<std::ptrdiff_t>(depth), t = static_cast<std::ptrdiff_t>(queries),
-               s = static_cast<std::ptrdiff_t>(keys);
-    const std::ptrdiff_t wide = d * static_cast<std::ptrdiff_t>(heads),
-                         narrow = d * static_cast<std::ptrdiff_t>(groups);
+    const auto d = static_cast<std::ptrdiff_t>(sizes.depth), t = static_cast<std::ptrdiff_t>(sizes.queries),
+               s = static_cast<std::ptrdiff_t>(sizes.keys), heads = static_cast<std::ptrdiff_t>(sizes.heads),
+               groups = static_cast<std::ptrdiff_t>(sizes.groups), wide = d * heads, narrow = d * groups;
     Tensor<T> output = op.make(query.shape());
-    Tensor<Accum<T>> log_sum({query.dim(0), heads, queries}, tape.pool());
-    const auto arguments = [=, bool_causal = options.causal, mask = options.mask](
-                               const Tensor<T>& qt, const Tensor<T>& kt, const Tensor<T>& vt, T* out,
+    Tensor<Accum<T>> log_sum({sizes.batch, sizes.heads, sizes.queries}, tape.pool());
+    const auto arguments = [=](const Tensor<T>& qt, const Tensor<T>& kt, const Tensor<T>& vt, T* out,
                                Accum<T>* log_sums) {
-        kernels::AttentionMask seen = view_mask(mask);
-        seen.dropout = dropout;
-        seen.key = dropout_key;
-        return kernels::AttentionArguments<T>{.batch = static_cast<std::ptrdiff_t>(qt.shape()[0]),
-                                              .heads = static_cast<std::ptrdiff_t>(heads),
-                                              .groups = static_cast<std::ptrdiff_t>(groups),
+        return kernels::AttentionArguments<T>{.batch = static_cast<std::ptrdiff_t>(sizes.batch),
+                                              .heads = heads,
+                                              .groups = groups,
                                               .queries = t,
                                               .keys = s,
                                               .depth = d,
@@ -134,10 +83,10 @@ template <class T>
                                               .v = {vt.data(), s * narrow, narrow, d},
                                               .out = {out, t * wide, wide, d},
                                               .log_sum = log_sums,
-                                              .logit_scale = static_cast<Accum<T>>(mult / static_cast<double>(depth)),
+                                              .logit_scale = static_cast<Accum<T>>(mult / static_cast<double>(d)),
                                               .out_scale = static_cast<Accum<T>>(scaled.factor),
-                                              .causal = bool_causal,
-                                              .mask = seen};
+                                              .causal = sizes.causal,
+                                              .mask = view_mask(sizes)};
     };
     kernels::attention_forward<T>(tape.execution(), arguments(query, key, value, output.data(), log_sum.data()));
     Variable<T> y = op.record(

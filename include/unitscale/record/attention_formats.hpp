@@ -4,8 +4,8 @@
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/kernels/attention_products.hpp>
 #include <unitscale/kernels/layout.hpp>
-#include <unitscale/record/attention_mask.hpp>
 #include <unitscale/record/attention_rounding.hpp>
+#include <unitscale/record/attention_sizes.hpp>
 #include <unitscale/record/op.hpp>
 #include <unitscale/record/softmax_factors.hpp>
 #include <unitscale/scaling/factors.hpp>
@@ -24,20 +24,6 @@
 // product with v takes the rest of alpha, and every beta inside is the alpha of its op. Under `propagate` s, p and
 // their gradients have the scales of these ops; y, dq, dk and dv keep the scales that `attention` states.
 namespace unitscale::ops {
-
-/// y [B,T,H d]   k, v [B,S,G d]
-struct AttentionSizes {
-    std::size_t batch = 1, heads = 1, groups = 1, queries = 0, keys = 0, depth = 0;
-    bool causal = true;
-    double mult = 1.0;           ///< m
-    double factor_length = 0.0;  ///< length in the factors
-    AttentionMask mask{};
-    double dropout = 0.0;  ///< of weights, in this step
-    RandomKey dropout_key{};
-
-    [[nodiscard]] Shape query_rows() const { return {batch, heads, queries, depth}; }
-    [[nodiscard]] Shape key_rows() const { return {batch, groups, keys, depth}; }
-};
 
 /// x [B,L,heads d] as the rows of each head: `out` [B,heads,L,d].
 template <class T>
@@ -111,9 +97,7 @@ template <class T>
     args.depth = static_cast<std::ptrdiff_t>(sizes.depth);
     args.groups = static_cast<std::ptrdiff_t>(sizes.groups);
     args.causal = sizes.causal;
-    args.mask = view_mask(sizes.mask);
-    args.mask.dropout = sizes.dropout;
-    args.mask.key = sizes.dropout_key;
+    args.mask = view_mask(sizes);
     args.by_item = by_item;
     args.q = q.data();
     args.k = k.data();

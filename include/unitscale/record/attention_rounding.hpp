@@ -82,8 +82,8 @@ private:
     [[gnu::cold, gnu::noinline]] void show_to(Observer<T>& observer, OperandSlot slot, const Tensor<T>& rows,
                                               std::size_t matrices, const kernels::AttentionOperand& how) const {
         using enum OperandSlot;  // these products contract queries or keys, the others the depth of a head
-        const bool contracts_rows = slot == query_gradient_k || slot == key_gradient_q || slot == output_v ||
-                                    slot == value_gradient_dy;
+        const bool contracts_rows =
+            slot == query_gradient_k || slot == key_gradient_q || slot == output_v || slot == value_gradient_dy;
         observer.observe_operand({.path = state_->path(product_->site),
                                   .op = state_->op(product_->site),
                                   .slot = slot,

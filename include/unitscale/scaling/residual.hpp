@@ -37,10 +37,11 @@ struct ResidualRule {
 /// The branch weight tau of residual layer `index` (0, 1, ... in order of use) of `count` in all. A block has `parts`
 /// layers: attention, and feed-forward as the last. Meaningless for `plain`, which has no tau (returns 1).
 ///
-/// The depth rule: let r = attention_ratio, a_ffn = multiplier sqrt(parts / (1 + (parts - 1) r^2)) and a_attn = r a_ffn,
-/// so that multiplier^2 is the mean square of a. n_attn and n_ffn are the numbers of attention and feed-forward layers
-/// before this one; L = count. tau is this layer's a over the root of L/2 + n_attn a_attn^2 + n_ffn a_ffn^2, which the
-/// stream has gathered so far. The stream then has unit scale after each layer. The paper has parts = 2.
+/// The depth rule: let r = attention_ratio, a_ffn = multiplier sqrt(parts / (1 + (parts - 1) r^2)) and
+/// a_attn = r a_ffn, so that multiplier^2 is the mean square of a. n_attn and n_ffn are the numbers of attention and
+/// feed-forward layers before this one; L = count. tau is this layer's a over the root of
+/// L/2 + n_attn a_attn^2 + n_ffn a_ffn^2, which the stream has gathered so far. The stream then has unit scale after
+/// each layer. The paper has parts = 2.
 /// Error: index >= count; under `depth` a count that is not one of whole blocks.
 /// Reference: Blake et al. 2024, arXiv:2407.17465, section 3.4 and appendix G. Test: tests/scaling/residual_test.cpp
 [[nodiscard]] inline double residual_tau(const ResidualRule& rule, std::size_t index, std::size_t count,
