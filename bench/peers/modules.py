@@ -22,19 +22,25 @@ def keep(case, name, tensor):
     tensors[f"{case}.{name}"] = tensor.detach().contiguous().clone()
 
 
-def run(case, module, *inputs, output=lambda result: result):
+def run(case, module, *inputs, output=lambda result: result, call=lambda module, *inputs: module(*inputs)):
     for parameter in module.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     inputs = [x.requires_grad_() for x in inputs]
-    y = output(module(*inputs))
+    y = output(call(module, *inputs))
     dy = torch.randn_like(y)
     y.backward(dy)
     for i, x in enumerate(inputs):
         keep(case, f"x{i}" if i else "x", x)
         keep(case, f"dx{i}" if i else "dx", x.grad)
     for name, parameter in module.named_parameters():
-        keep(case, name, parameter)
-        keep(case, "d" + name, parameter.grad)
+        # PyTorch stacks the layers of query, key and value.
+        parts = [(name, parameter, parameter.grad)]
+        if "in_proj" in name:
+            names = [name.replace("in_proj_", part) for part in ("query.", "key.", "value.")]
+            parts = zip(names, parameter.chunk(3), parameter.grad.chunk(3))
+        for part, value, gradient in parts:
+            keep(case, part, value)
+            keep(case, "d" + part, gradient)
     keep(case, "y", y)
     keep(case, "dy", dy)
 
@@ -56,6 +62,31 @@ first = lambda result: result[0]
 run("gru", nn.GRU(4, 5, batch_first=True), torch.randn(2, 7, 4), torch.randn(1, 2, 5), output=first)
 lstm = nn.LSTM(4, 5, batch_first=True)
 run("lstm", lstm, torch.randn(2, 7, 4), output=first)
+
+# Attention. A boolean mask of PyTorch is true where a key is hidden.
+lengths = torch.tensor([7, 4])
+padding = torch.arange(7)[None, :] >= lengths[:, None]
+added = torch.randn(5, 7).float().double()  # ours are float
+added[0, 1] = added[3, 6] = -torch.inf
+keep("attention", "added", added)
+run("attention", nn.MultiheadAttention(8, 2, batch_first=True, kdim=6, vdim=6), torch.randn(2, 5, 8),
+    torch.randn(2, 7, 6), output=first,
+    call=lambda module, x, z: module(x, z, z, key_padding_mask=padding, attn_mask=added))
+for kind, norm_first in ("post", False), ("pre", True):
+    run("encoder_" + kind, nn.TransformerEncoderLayer(8, 2, 12, dropout=0.0, batch_first=True, norm_first=norm_first),
+        torch.randn(2, 7, 8), call=lambda module, x: module(x, src_key_padding_mask=padding))
+causal = torch.triu(torch.full((5, 5), -torch.inf), diagonal=1)
+run("decoder", nn.TransformerDecoderLayer(8, 2, 12, dropout=0.0, batch_first=True), torch.randn(2, 5, 8),
+    torch.randn(2, 7, 8),
+    call=lambda module, x, z: module(x, z, tgt_mask=causal, memory_key_padding_mask=padding))
+
+# Ops.
+for name, op in {
+        "erf": torch.erf, "sin": torch.sin, "cos": torch.cos, "cumsum": lambda x: x.cumsum(1),
+        "min": lambda x: x.amin(1), "prod": lambda x: x.prod(1)}.items():
+    run(name, nn.Identity(), 2 * torch.randn(3, 4, 2), call=lambda module, x: op(x))
+for name, op in {"maximum": torch.maximum, "minimum": torch.minimum}.items():
+    run(name, nn.Identity(), torch.randn(3, 4), torch.randn(3, 4), call=lambda module, x, z: op(x, z))
 
 header, offset = {}, 0
 for name, tensor in tensors.items():
