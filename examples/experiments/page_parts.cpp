@@ -30,6 +30,8 @@ std::string plot_card(std::string_view title, std::string_view note, report::Plo
     if (!drawable) return "";
     plot.label = title;
     plot.alone = false;
+    plot.width = 540.0;  // two cards without a key fit into a window of 1400 pixels
+    plot.height = 340.0;
     return concatenate("<div class=\"card recipes\"><h2>", report::escaped(title), "</h2><span class=\"soft\">",
                        report::escaped(note), "</span>", report::svg_plot(plot), "</div>\n");
 }

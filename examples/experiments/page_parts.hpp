@@ -27,6 +27,7 @@ svg.chart { display: block; }
 .grid h3 { font-size: 13px; font-weight: 550; margin: 8px 0 0; }
 td:not(:first-child), th:not(:first-child) { text-align: right; white-space: nowrap; }
 svg.swatch { vertical-align: -1px; margin-right: 6px; }
+.card > h2:not(:first-child) { margin-top: 14px; }
 .hidden { display: none; }
 )css";
 

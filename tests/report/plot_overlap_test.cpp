@@ -4,7 +4,9 @@
 #include "support/catch.hpp"
 
 #include <cmath>
+#include <cstddef>
 #include <limits>
+#include <string>
 #include <vector>
 
 using namespace unitscale::report;
@@ -13,7 +15,16 @@ namespace {
 
 constexpr double gap = std::numeric_limits<double>::quiet_NaN();
 
-std::vector<SharedLine> shared(const std::vector<PlotLine>& lines) { return shared_lines(lines, 100.0, 50.0); }
+/// Each line's turns in a frame of 50 pixels: # drawn, . left to another line.
+std::vector<std::string> turns(const std::vector<PlotLine>& lines) {
+    std::vector<std::string> texts;
+    for (const std::vector<bool>& line : turns_of(lines, 58.0, 50.0)) {
+        texts.emplace_back();
+        for (const bool drawn : line) texts.back() += drawn ? '#' : '.';
+    }
+    return texts;
+}
+using Turns = std::vector<std::string>;
 
 }  // namespace
 
@@ -28,30 +39,45 @@ TEST_CASE("plot overlap: heights stand at every second pixel, without those outs
     CHECK(std::isnan(sampled_heights({{0.0, 1.0}}, 4.0, 4.0).at(0)));  // a point is no line
 }
 
-TEST_CASE("plot overlap: lines apart stand alone, lines on each other share their place in order") {
-    const PlotLine low = {{0.0, 40.0}, {100.0, 40.0}}, high = {{0.0, 10.0}, {100.0, 10.0}},
-                   near = {{0.0, 41.9}, {50.0, 38.1}, {100.0, 41.0}}, beside = {{0.0, 42.0}, {100.0, 42.0}};
-    CHECK(shared({low, high}) == std::vector<SharedLine>{{0, 1}, {0, 1}});
-    CHECK(shared({low, beside}) == std::vector<SharedLine>{{0, 1}, {0, 1}});
-    CHECK(shared({low, high, near}) == std::vector<SharedLine>{{0, 2}, {0, 1}, {1, 2}});
-    CHECK(shared({high, low, low, high, low}) == std::vector<SharedLine>{{0, 2}, {0, 3}, {1, 3}, {1, 2}, {2, 3}});
-    CHECK(shared({}).empty());
+TEST_CASE("plot overlap: lines apart are whole; lines on each other take turns in order") {
+    const PlotLine low = {{0.0, 40.0}, {58.0, 40.0}}, high = {{0.0, 10.0}, {58.0, 10.0}},
+                   near = {{0.0, 41.9}, {30.0, 38.1}, {58.0, 41.0}}, beside = {{0.0, 42.0}, {58.0, 42.0}};
+    CHECK(turns({low, high}) == Turns{"######", "######"});
+    CHECK(turns({low, beside}) == Turns{"######", "######"});
+    CHECK(turns({low, high, near}) == Turns{"#.#.#.", "######", ".#.#.#"});
+    CHECK(turns({high, low, low, high, low}) == Turns{"#.#.#.", "#..#..", ".#..#.", ".#.#.#", "..#..#"});
+    CHECK(turns({}).empty());
 }
 
-TEST_CASE("plot overlap: a fifth of the frame or half of a short line is enough, a crossing is not") {
-    const PlotLine flat = {{0.0, 20.0}, {100.0, 20.0}};
-    CHECK(shared({flat, {{0.0, 0.0}, {100.0, 40.0}}})[1].count == 1);                               // crosses it
-    CHECK(shared({flat, {{0.0, 20.0}, {15.0, 20.0}, {20.0, 50.0}, {100.0, 50.0}}})[1].count == 1);  // 15 pixels
-    CHECK(shared({flat, {{0.0, 20.0}, {30.0, 20.0}, {35.0, 50.0}, {100.0, 50.0}}})[1].count == 2);  // 30 pixels
-    CHECK(shared({flat, {{40.0, 20.0}, {48.0, 20.0}}})[1].count == 2);                              // all of 8 pixels
-    CHECK(shared({flat, {{40.0, 20.0}, {48.0, gap}}})[1].count == 1);
-    const PlotLine above = {{0.0, -5.0}, {100.0, -5.0}};  // nobody sees these
-    CHECK(shared({above, above})[1].count == 1);
+TEST_CASE("plot overlap: only the shared part is dashed; a crossing is not shared; the unseen takes no turn") {
+    const PlotLine flat = {{0.0, 20.0}, {58.0, 20.0}};
+    CHECK(turns({flat, {{0.0, 0.0}, {58.0, 40.0}}}) == Turns{"######", "######"});
+    CHECK(turns({flat, {{0.0, 20.0}, {29.0, 20.0}, {31.0, 50.0}, {58.0, 50.0}}}) == Turns{"#.####", ".#.###"});
+    CHECK(turns({flat, {{0.0, 20.0}, {39.0, gap}, {40.0, 20.0}, {58.0, 20.0}}}) == Turns{"#####.", "####.#"});
+    const PlotLine above = {{0.0, -5.0}, {58.0, -5.0}};
+    CHECK(turns({above, above}) == Turns{"######", "######"});
 }
 
-TEST_CASE("plot overlap: lines that hide a common line belong together") {
-    const PlotLine a = {{0.0, 10.0}, {100.0, 10.0}}, c = {{0.0, 13.0}, {100.0, 13.0}},
-                   between = {{0.0, 11.5}, {100.0, 11.5}};
-    CHECK(shared({a, c})[1].count == 1);
-    CHECK(shared({a, c, between}) == std::vector<SharedLine>{{0, 3}, {1, 3}, {2, 3}});
+TEST_CASE("plot overlap: of lines that are near a common line, none is missing without another near it") {
+    const PlotLine a = {{0.0, 10.0}, {58.0, 10.0}}, c = {{0.0, 13.0}, {58.0, 13.0}},
+                   between = {{0.0, 11.5}, {58.0, 11.5}};
+    const Turns found = turns({a, c, between});
+    for (std::size_t k = 0; k < 6; ++k) {
+        INFO(found[0] << ' ' << found[1] << ' ' << found[2]);
+        CHECK((found[0][k] == '#' || found[2][k] == '#'));
+        CHECK((found[1][k] == '#' || found[2][k] == '#'));
+        CHECK((found[0][k] == '#' || found[1][k] == '#' || found[2][k] == '#'));
+    }
+}
+
+TEST_CASE("plot overlap: dashes are as long as the line is in its turns") {
+    const PlotLine flat = {{0.0, 5.0}, {40.0, 5.0}}, steep = {{0.0, 0.0}, {30.0, 40.0}, {40.0, 40.0}};
+    CHECK(turn_dashes(flat, {true, true, true, true}).empty());
+    CHECK(turn_dashes(flat, {true, false, false, true}) == "10.0 20.0 10.0 0.0");
+    CHECK(turn_dashes(flat, {false, true, true, false}) == "0.0 10.0 20.0 10.0");
+    CHECK(turn_dashes(steep, {true, false, true, false}) == "16.7 16.7 16.7 10.0");
+    CHECK(turn_dashes(flat, {false, true}) == "0.0 10.0 30.0 0.0");  // behind the frame it is whole
+    // The line's own dashes go on in its turns.
+    CHECK(turn_dashes(flat, {true, false, true, true}, 6.0, 4.0) == "10.0 10.0 6.0 4.0 10.0 0.0");
+    CHECK(turn_dashes(PlotLine{{3.0, 1.0}, {3.0, 9.0}}, {false}) == "0.0 8.0");
 }

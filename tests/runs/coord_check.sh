@@ -46,8 +46,9 @@ mv page.html first.html
   fail "2 threads: exit code $?"
 grep -q '^<p class="soft source">data: .*; date: 20[0-9-]*; command: .* --out page.html' page.html ||
   fail "the page does not name data, date and command"
-without_source() { grep -v 'class="soft source"' "$1"; }  # the threads are in the command line
-cmp -s <(without_source page.html) <(without_source first.html) || fail "2 threads, or widths in another order, give another page"
+without_source() { grep -v 'class="soft source"' "$1"; }  # the command lines differ
+cmp -s <(without_source page.html) <(without_source first.html) ||
+  fail "2 threads, or widths in another order, give another page"
 verdict 'flat|growing|shrinking' --recipe umup-fp8 --set hyperparameters.alpha_attn=2 --model gpt --widths 16,32 \
   --steps 1 --out page.html
 "$program" --help > help.txt || fail "--help: exit code $?"

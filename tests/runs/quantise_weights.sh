@@ -17,6 +17,9 @@ grep -qE "$figures" out.txt || fail "no figures: $(cat out.txt)"
 (($(wc -c < small.safetensors) * 3 < $(wc -c < model.safetensors))) || fail 'the file is not smaller'
 after=$(sed -E 's/.*before, ([0-9.]+) after.*/\1/' out.txt)
 awk -v a="$after" -v b="$before" 'BEGIN { exit !(a < 1.05 * b) }' || fail "8-bit weights end at $after, from $before"
+for tensor in table.e4m3 decoder/block0/ffn/up/weight.scale decoder/block0/ffn/up/weight.block; do
+  grep -qaF "\"$tensor\":" small.safetensors || fail "numpy lacks $tensor"
+done
 "$(dirname -- "$program")/generate" small.safetensors --prompt "the " > /dev/null || fail 'the file does not load'
 
 code=0

@@ -35,7 +35,7 @@ grep -q '"path":"decoder/block0/ffn/up/linear"' lines.jsonl || fail "no line abo
   fail "2 threads: exit code $?"
 grep -q '^<p class="soft source">data: .*; date: 20[0-9-]*; command: .* --out page.html' page.html ||
   fail "the page does not name data, date and command"
-without_source() { grep -v 'class="soft source"' "$1"; }  # the threads are in the command line
+without_source() { grep -v 'class="soft source"' "$1"; }  # the command lines differ
 cmp -s <(without_source page.html) <(without_source again.html) || fail "2 threads give another page"
 "$program" "${small[@]}" --model llama --head-size 4 --kv-heads 2 --recipe umup-fp8 --out llama.html > llama.txt ||
   fail "llama: exit code $?"

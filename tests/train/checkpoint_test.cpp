@@ -8,6 +8,7 @@
 #include <unitscale/optim/adam.hpp>
 #include <unitscale/train/step.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -191,6 +192,31 @@ TEST_CASE("checkpoint: weights alone, with scales where there are any") {
         train::load_weights<Half>(path, {&narrow}),
         "checkpoint: " + path.string() + ": w holds 65536, which the type of this model's weights does not");
     CHECK(static_cast<float>(narrow.value().data()[0]) == 0x3p-6f);
+}
+
+TEST_CASE("checkpoint: weights as codes have a scale and one decode table for all, and load again") {
+    const test::TemporaryFolder folder;
+    const auto path = folder.path() / "codes.safetensors";
+    Parameter<float> a("a", {2, 2}, {.role = ParameterRole::weight}), b("b", {1, 2}, {.role = ParameterRole::weight}),
+        norm("norm", {2}, {.role = ParameterRole::norm});
+    a.write() = Tensor<float>(Shape{2, 2}, {0.5f, -1.0f, 3.0f, 4.0f});
+    b.write() = Tensor<float>(Shape{1, 2}, {0.001f, 0.002f});
+    norm.write() = Tensor<float>(Shape{2}, {1.0f, 0.3f});
+    train::CheckpointWriter writer;
+    writer.quantised_weights<e4m3>(std::vector<Parameter<float>*>{&a, &b, &norm});
+    writer.write(path);
+    const io::SafetensorsReader reader(path);
+    CHECK(reader.entry("a").dtype == "F8_E4M3");
+    CHECK(reader.entry("a.block").shape == Shape{0});
+    CHECK_FALSE(reader.contains("norm.block"));
+    const auto table = reader.tensor<float>("table.e4m3", Shape{256});
+    const auto codes = reader.tensor<Minifloat<e4m3>>("a", Shape{2, 2});
+    const double scale = reader.tensor<double>("a.scale", Shape{1}).data()[0];
+    for (std::size_t i = 0; i < 4; ++i)  // exact: the weights have few bits
+        CHECK(table.data()[codes.data()[i].bits()] * scale == a.value().data()[i]);
+    Parameter<float> again("a", {2, 2}, {.role = ParameterRole::weight});
+    static_cast<void>(train::load_weights(path, std::vector<Parameter<float>*>{&again}, true));
+    for (std::size_t i = 0; i < 4; ++i) CHECK(again.value().data()[i] == a.value().data()[i]);
 }
 
 TEST_CASE("checkpoint: the facts of parameters are kept, and a run continues only if they are equal") {

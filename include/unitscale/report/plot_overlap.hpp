@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <unitscale/report/markup.hpp>
+
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <limits>
-#include <numeric>
 #include <span>
+#include <string>
 #include <vector>
 
-// Curves of a plot that would hide each other.
+// Curves of a plot that would hide each other take turns, as dashes along the part that they share.
 namespace unitscale::report {
 
 /// A point in pixels. A y that is not finite is a gap.
@@ -18,12 +20,7 @@ struct PlotPoint {
 };
 using PlotLine = std::vector<PlotPoint>;  ///< x ascending
 
-/// The place of a line among `count` lines that lie on each other. A line alone has count 1.
-struct SharedLine {
-    std::size_t place = 0, count = 1;
-
-    friend bool operator==(const SharedLine&, const SharedLine&) = default;
-};
+inline constexpr double turn_width = 10.0;  ///< pixels of a turn along x
 
 /// The heights of a line at every second pixel of a frame; NaN where the line is absent or outside.
 [[nodiscard]] inline std::vector<double> sampled_heights(const PlotLine& line, double width, double height) {
@@ -40,39 +37,79 @@ struct SharedLine {
     return heights;
 }
 
-/// Finds lines that hide each other in a frame of this size. Two lines do so if they stay less than `near` pixels apart
-/// vertically over a fifth of the frame's width, or over half of the shorter line. Lines that hide a common third line
-/// belong together. Test: tests/report/plot_overlap_test.cpp
-[[nodiscard]] inline std::vector<SharedLine> shared_lines(std::span<const PlotLine> lines, double width, double height,
-                                                          double near = 2.0) {
+/// The turns of lines in a frame of this size: turns[i][k] is false where line i leaves the pixels from `turn_width` k
+/// on to another line. Lines share a turn where they stay less than `near` pixels apart vertically, all along it.
+/// Of n such lines each takes every n-th turn. Test: tests/report/plot_overlap_test.cpp
+[[nodiscard]] inline std::vector<std::vector<bool>> turns_of(std::span<const PlotLine> lines, double width,
+                                                             double height, double near = 2.0) {
+    const auto samples = static_cast<std::size_t>(turn_width / 2.0);
     std::vector<std::vector<double>> heights;
-    std::vector<std::size_t> seen, first(lines.size());  // samples in the frame; the first line of each one's group
-    for (const PlotLine& line : lines) {
-        heights.push_back(sampled_heights(line, width, height));
-        seen.push_back(static_cast<std::size_t>(
-            std::count_if(heights.back().begin(), heights.back().end(), [](double y) { return !std::isnan(y); })));
-    }
-    std::iota(first.begin(), first.end(), std::size_t{0});
-    for (std::size_t j = 1; j < lines.size(); ++j)
-        for (std::size_t i = 0; i < j; ++i) {
-            if (first[i] == first[j]) continue;
-            std::size_t run = 0, longest = 0;
-            for (std::size_t k = 0; k < heights[i].size(); ++k) {
-                run = std::abs(heights[i][k] - heights[j][k]) < near ? run + 1 : 0;  // false for NaN
-                longest = std::max(longest, run);
+    for (const PlotLine& line : lines) heights.push_back(sampled_heights(line, width, height));
+    const std::size_t count = heights.empty() ? 0 : (heights[0].size() + samples - 1) / samples;
+    std::vector<std::vector<bool>> turns(lines.size(), std::vector<bool>(count, true));
+    for (std::size_t k = 0; k < count; ++k) {
+        const auto share = [&](std::size_t i, std::size_t j) {
+            bool both = false;
+            for (std::size_t s = samples * k; s < std::min(samples * (k + 1), heights[i].size()); ++s) {
+                const double apart = std::abs(heights[i][s] - heights[j][s]);
+                if (apart >= near) return false;
+                both = both || !std::isnan(apart);
             }
-            const std::size_t needed = std::min(heights[i].size() / 5, std::min(seen[i], seen[j]) / 2);
-            if (longest <= needed) continue;
-            const std::size_t kept = std::min(first[i], first[j]), gone = std::max(first[i], first[j]);
-            std::replace(first.begin(), first.end(), gone, kept);
+            return both;
+        };
+        for (std::size_t i = 0; i < lines.size(); ++i) {
+            std::size_t place = 0, all = 0;
+            for (std::size_t j = 0; j < lines.size(); ++j)
+                if (i == j || share(i, j)) {
+                    ++all;
+                    place += j < i ? 1 : 0;
+                }
+            turns[i][k] = k % all == place;
         }
-    std::vector<SharedLine> shared(lines.size());
-    for (std::size_t i = 0; i < lines.size(); ++i) {
-        shared[i].place = static_cast<std::size_t>(
-            std::count(first.begin(), first.begin() + static_cast<std::ptrdiff_t>(i), first[i]));
-        shared[i].count = static_cast<std::size_t>(std::count(first.begin(), first.end(), first[i]));
+        // Lines near a common line need not be near each other: a line that no drawn line stands for is drawn.
+        for (std::size_t i = 0; i < lines.size(); ++i) {
+            bool stood_for = turns[i][k];
+            for (std::size_t j = 0; j < lines.size() && !stood_for; ++j)
+                stood_for = j != i && turns[j][k] && share(i, j);
+            if (!stood_for) turns[i][k] = true;
+        }
     }
-    return shared;
+    return turns;
+}
+
+/// The dashes that draw a line without gaps in its turns only, as the value of `stroke-dasharray`. Empty: no turn is
+/// left to another line. `dash` and `space` are the line's own dashes; a `dash` of 0 means solid.
+[[nodiscard]] inline std::string turn_dashes(std::span<const PlotPoint> line, const std::vector<bool>& turns,
+                                             double dash = 0.0, double space = 0.0) {
+    std::vector<double> runs;  // drawn, left out, drawn, ...
+    const auto add = [&runs](bool drawn, double length) {
+        if (runs.size() % 2 != (drawn ? 1u : 0u)) runs.push_back(0.0);
+        runs.back() += length;
+    };
+    runs.push_back(0.0);
+    for (std::size_t i = 1; i < line.size(); ++i) {
+        const PlotPoint &a = line[i - 1], &b = line[i];
+        const double whole = std::hypot(b.x - a.x, b.y - a.y);
+        double from = a.x;
+        do {
+            const double turn = std::floor(from / turn_width);
+            const double to = std::min(b.x, turn_width * (turn + 1.0));
+            const bool inside = turn >= 0.0 && turn < static_cast<double>(turns.size());
+            add(!inside || turns[static_cast<std::size_t>(turn)],
+                b.x > a.x ? whole * (to - from) / (b.x - a.x) : whole);
+            from = to;
+        } while (from < b.x);
+    }
+    if (runs.size() == 1) return "";
+    std::string text;
+    const auto write = [&text](double length) { (text += text.empty() ? "" : " ") += fixed_decimals(length, 1); };
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+        double left = runs[i];
+        for (; i % 2 == 0 && dash > 0.0 && left > dash + space; left -= dash + space) write(dash), write(space);
+        write(left);
+    }
+    if (runs.size() % 2 == 1) write(0.0);
+    return text;
 }
 
 }  // namespace unitscale::report

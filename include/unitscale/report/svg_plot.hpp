@@ -6,10 +6,12 @@
 #include <unitscale/report/plot_overlap.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,18 +21,22 @@
 // readable: a page lets a wide picture scroll and does not shrink it.
 namespace unitscale::report {
 
-/// Colours and lettering of the plots of a document. A stand-alone SVG contains the style; a page has it once.
+/// Colours and lettering of the plots of a document. Colours belong to classes: not every program that shows SVG knows
+/// variables of CSS. A stand-alone SVG contains the style; a page has it once.
 inline constexpr std::string_view svg_plot_style = R"css(
-svg.chart { --chart: #fff; --ink: #1c1e21; --soft: #5d646d; --grid: #e6e8ea; --one: #9aa1a9;
-  font: 13px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif; }
+svg.chart { font: 13px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif; }
+svg.chart .back { fill: #fff; } svg.chart text { fill: #5d646d; }
+svg.chart .title, svg.chart .name { fill: #1c1e21; }
+svg.chart .tick { stroke: #e6e8ea; } svg.chart .strong { stroke: #9aa1a9; }
 .c0 { color: #2463c9; } .c1 { color: #c2570c; } .c2 { color: #0b7d6b; } .c3 { color: #8443b8; }
 .c4 { color: #b3261e; } .c5 { color: #6a6f00; } .c6 { color: #0a7ea8; } .c7 { color: #a03a78; }
 @media (prefers-color-scheme: dark) {
-  svg.chart { --chart: #15171a; --ink: #e6e8ea; --soft: #9ba3ac; --grid: #2a2e33; --one: #68717a; }
+  svg.chart .back { fill: #15171a; } svg.chart text { fill: #9ba3ac; }
+  svg.chart .title, svg.chart .name { fill: #e6e8ea; }
+  svg.chart .tick { stroke: #2a2e33; } svg.chart .strong { stroke: #68717a; }
   .c0 { color: #74a9ff; } .c1 { color: #ffa05c; } .c2 { color: #4fd0b6; } .c3 { color: #cb9dff; }
   .c4 { color: #ff8a80; } .c5 { color: #d2d65a; } .c6 { color: #62c9ee; } .c7 { color: #f295c9; } }
-svg.chart text { fill: var(--soft); } svg.chart .title { fill: var(--ink); font-size: 16px; font-weight: 600; }
-svg.chart .name { fill: var(--ink); }
+svg.chart .title { font-size: 16px; font-weight: 600; }
 .curve { fill: none; stroke: currentColor; stroke-width: 2; stroke-linejoin: round; }
 .band { fill: currentColor; opacity: .16; } .beyond { fill: currentColor; }
 .dash1 { stroke-dasharray: 6 4; } .dash2 { stroke-dasharray: 2 3; }
@@ -101,17 +107,9 @@ struct Plot {
     return concatenate('c', look % 8, dash == 0 ? "" : dash == 1 ? " dash1" : " dash2");
 }
 
-/// Dashes for a curve of several that lie on each other, as a CSS style; the first of them stays solid. Dashes of 9
-/// pixels take turns, so that each curve shows. In the key the dashes begin with the line.
-[[nodiscard]] inline std::string shared_dashes(const SharedLine& shared, bool in_key) {
-    if (shared.place == 0) return "";
-    return concatenate(" style=\"stroke-dasharray:9 ", 9 * (shared.count - 1),
-                       ";stroke-dashoffset:", in_key ? 0 : -9 * static_cast<int>(shared.place), '"');
-}
-
 /// The plot as SVG. Parts outside the axes are cut off, 5 pixels beyond the frame: points on the frame are drawn whole.
 /// A triangle at the frame's edge stands for a curve's first point if that lies above or below, and for every such
-/// point of a curve with dots. Curves that hide each other are dashed (`shared_lines`).
+/// point of a curve with dots. Where curves would hide each other they take turns (`turns_of`).
 /// Errors: no curve; a curve with lists of different lengths.
 /// Test: tests/report/svg_plot_test.cpp
 [[nodiscard]] inline std::string svg_plot(const Plot& plot) {
@@ -140,12 +138,12 @@ struct Plot {
         svg += concatenate("<desc>", escaped(source), "</desc>\n");
     if (plot.alone)
         svg += concatenate("<style>", svg_plot_style, "</style>\n<rect width=\"", whole_width, "\" height=\"",
-                           whole_height, "\" fill=\"var(--chart)\"/>\n");
+                           whole_height, "\" class=\"back\"/>\n");
     if (!plot.title.empty())
         svg += concatenate("<text class=\"title\" x=\"", left, "\" y=\"26\">", escaped(plot.title), "</text>\n");
     const auto line = [&](double x1, double y1, double x2, double y2, bool strong) {
         svg += concatenate("<path d=\"M", number(x1), ' ', number(y1), 'L', number(x2), ' ', number(y2),
-                           "\" stroke=\"var(", strong ? "--one" : "--grid", ")\"/>\n");
+                           "\" class=\"tick", strong ? " strong" : "", "\"/>\n");
     };
     const auto label = [&](double at_x, double at_y, std::string_view anchor, std::string_view text,
                            std::string_view more = "") {
@@ -171,7 +169,7 @@ struct Plot {
         drawn.emplace_back();
         for (std::size_t i = 0; i < curve.x.size(); ++i) drawn.back().push_back({x(curve.x[i]), y(curve.y[i])});
     }
-    const std::vector<SharedLine> shared = shared_lines(drawn, plot.width, plot.height);
+    const std::vector<std::vector<bool>> turns = turns_of(drawn, plot.width, plot.height);
     const double edge = 5.0;  // a dot's radius and half a line's width
     svg += concatenate("<svg class=\"frame\" x=\"", left - edge, "\" y=\"", top - edge, "\" width=\"",
                        plot.width + 2.0 * edge, "\" height=\"", plot.height + 2.0 * edge, "\" viewBox=\"", -edge, ' ',
@@ -195,17 +193,28 @@ struct Plot {
                     outline += concatenate('L', number(x(curve.x[i])), ' ', number(y(curve.low[i])));
             if (!outline.empty()) svg += concatenate("<path class=\"band\" d=\"", outline, "Z\"/>");
         }
-        svg += concatenate("<path class=\"curve\"", shared_dashes(shared[c], false), " d=\"");
-        char pen = 'M';
-        for (std::size_t i = 0; i < curve.x.size(); ++i) {
-            if (!std::isfinite(curve.y[i])) {
-                pen = 'M';
-                continue;
+        // Dashes begin anew behind a gap. So each unbroken part of a dashed curve is a path of its own.
+        constexpr std::array<std::array<double, 2>, 3> own_dashes = {{{0.0, 0.0}, {6.0, 4.0}, {2.0, 3.0}}};
+        const auto [dash, space] = own_dashes[curve.look / 8 % 3];
+        std::string path, dashes;
+        const auto end_path = [&] {
+            svg += concatenate("<path class=\"curve\"",
+                               dashes.empty() ? "" : concatenate(" style=\"stroke-dasharray:", dashes, '"'), " d=\"",
+                               path, "\"/>");
+            path.clear();
+        };
+        const bool turned = std::find(turns[c].begin(), turns[c].end(), false) != turns[c].end();
+        for (std::size_t i = 0; i < drawn[c].size();) {
+            std::size_t end = i;
+            for (; end < drawn[c].size() && std::isfinite(drawn[c][end].y); ++end)
+                path += concatenate(end == i ? 'M' : 'L', number(drawn[c][end].x), ' ', number(drawn[c][end].y));
+            if (turned && end > i) {
+                dashes = turn_dashes(std::span(drawn[c]).subspan(i, end - i), turns[c], dash, space);
+                end_path();
             }
-            svg += concatenate(pen, number(x(curve.x[i])), ' ', number(y(curve.y[i])));
-            pen = 'L';
+            i = std::max(end, i + 1);
         }
-        svg += "\"/>";
+        if (!turned) end_path();
         for (std::size_t i = 0; i < curve.x.size() && (curve.dots || i == 0); ++i) {
             const auto [at_x, at_y] = drawn[c][i];
             if (!std::isfinite(at_y)) continue;
@@ -225,9 +234,8 @@ struct Plot {
     if (plot.key)
         for (std::size_t i = 0; i < plot.curves.size(); ++i) {
             const double at = top + 12.0 + 24.0 * static_cast<double>(i);
-            svg += concatenate("<g class=\"", look_classes(plot.curves[i].look), "\"><path class=\"curve\"",
-                               shared_dashes(shared[i], true), " d=\"M", number(left + plot.width + 22.0), ' ',
-                               number(at), "h26\"/></g>");
+            svg += concatenate("<g class=\"", look_classes(plot.curves[i].look), "\"><path class=\"curve\" d=\"M",
+                               number(left + plot.width + 22.0), ' ', number(at), "h26\"/></g>");
             label(left + plot.width + 56.0, at + 4.5, "start", escaped(plot.curves[i].name), " class=\"name\"");
         }
     return svg + "</svg>\n";
