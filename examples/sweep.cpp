@@ -57,6 +57,9 @@ int main(int argc, char** argv) {
     app.add_option("--weight-decay", run.weight_decay, "of Adam, where no axis varies it")->capture_default_str();
     app.add_option("--warmup", run.warmup, "steps to the peak learning rate")->default_str("a tenth of the run");
     app.add_option("--model", run.model, "gpt or llama")->capture_default_str();
+    app.add_option("--placement", run.placement, "of the blocks' norms: pre, post or none")->capture_default_str();
+    app.add_flag("--final-norm", run.final_norm, "a norm in front of the readout for post and none, too");
+    app.add_flag("--readout-bias", run.readout_bias, "a trained bias of the logits");
     app.add_option("--width", run.width, "width of the residual stream")->capture_default_str();
     app.add_option("--depth", run.depth, "transformer blocks")->capture_default_str();
     auto* heads = app.add_option("--heads", run.heads, "attention heads")->capture_default_str();

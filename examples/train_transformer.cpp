@@ -67,6 +67,10 @@ int main(int argc, char** argv) {
     app.add_flag("--list-recipes", list, "print the known recipes and stop");
     app.add_option("--model", options.model, "gpt (learned positions, gelu) or llama (rotary positions, gated silu)")
         ->capture_default_str();
+    app.add_option("--placement", options.placement, "of the blocks' norms: pre, post or none")->capture_default_str();
+    app.add_flag("--final-norm", options.final_norm,
+                 "a norm in front of the readout for post and none, too; pre always has it");
+    app.add_flag("--readout-bias", options.readout_bias, "a trained bias of the logits");
     app.add_option("--width", options.width, "width of the residual stream")->capture_default_str();
     app.add_option("--depth", options.depth, "transformer blocks")->capture_default_str();
     app.add_option("--heads", options.heads, "attention heads")->capture_default_str();

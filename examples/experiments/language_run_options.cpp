@@ -29,7 +29,19 @@ nn::DecoderConfig LanguageRunOptions::decoder(std::size_t vocabulary) const {
                                    .key_value_heads = kv_heads,
                                    .length = seq});
     config.recompute = recompute;
+    const auto* place = std::find(placement_names.begin(), placement_names.end(), placement);
+    config.placement = static_cast<nn::NormPlacement>(place - placement_names.begin());
+    config.final_norm = final_norm;
+    config.readout_bias = readout_bias;
     return config;
+}
+
+std::string LanguageRunOptions::model_text() const {
+    std::string text = model;
+    if (placement != "pre") text += concatenate(", norms ", placement);
+    if (final_norm) text += ", norm before the readout";
+    if (readout_bias) text += ", readout bias";
+    return text;
 }
 
 void LanguageRunOptions::validate() const {
@@ -47,6 +59,8 @@ void LanguageRunOptions::validate() const {
     positive("--micro-batches", micro_batches);
     check(std::find(model_names.begin(), model_names.end(), model) != model_names.end(), "--model: is ", model,
           "; expected gpt or llama");
+    check(std::find(placement_names.begin(), placement_names.end(), placement) != placement_names.end(),
+          "--placement: is ", placement, "; expected pre, post or none");
     check(width % heads == 0 || head_size != 0, "--heads: width ", width, " is not divisible by ", heads, " heads");
     check(head_size == 0 || width % head_size == 0, "--head-size: width ", width, " is not divisible by heads of size ",
           head_size);

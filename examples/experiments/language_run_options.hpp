@@ -43,6 +43,8 @@ public:
 };
 
 inline constexpr std::array<std::string_view, 2> model_names = {"gpt", "llama"};
+/// In the order of nn::NormPlacement.
+inline constexpr std::array<std::string_view, 3> placement_names = {"pre", "post", "none"};
 
 /// The options of `train_transformer`.
 struct LanguageRunOptions {
@@ -52,6 +54,9 @@ struct LanguageRunOptions {
     std::optional<std::size_t> switch_at{};     ///< steps that are taken with `recipe`; empty: all
     std::string switch_to{};                    ///< recipe of the other steps, as `recipe`; `set` does not change it
     std::string model = "gpt";  ///< gpt: learned positions, gelu; llama: rotary positions, gated silu (nn/llama.hpp)
+    std::string placement = "pre";  ///< of the blocks' norms: pre, post or none
+    bool final_norm = false;        ///< a norm in front of the readout for post and none, too
+    bool readout_bias = false;      ///< a trained bias of the logits
     std::size_t width = 128, depth = 4, heads = 2, seq = 128, batch = 16, steps = 500;
     std::size_t head_size = 0;   ///< 0: width / heads; else heads is width / head_size
     std::size_t kv_heads = 0;    ///< key and value heads; 0: one for each query head
@@ -80,6 +85,9 @@ struct LanguageRunOptions {
 
     /// Attention heads, from `head_size` where it is given.
     [[nodiscard]] std::size_t head_count() const noexcept { return head_size == 0 ? heads : width / head_size; }
+
+    /// The model in words, where it is not the usual one: `gpt, norms post, readout bias`.
+    [[nodiscard]] std::string model_text() const;
 
     /// The model's configuration.
     [[nodiscard]] nn::DecoderConfig decoder(std::size_t vocabulary) const;

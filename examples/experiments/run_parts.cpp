@@ -111,13 +111,13 @@ std::string settings_text(const LanguageRunOptions& options, const std::vector<R
     if (options.switch_at)
         text += concatenate("switch      after step ", *options.switch_at, first ? " to " : " from ", other.name, ": ",
                             other.description, '\n');
-    return text + concatenate("model       ", options.model, ", width ", options.width, ", depth ", options.depth,
-                              ", heads ", options.head_count(), ", sequence ", options.seq, "; ", parameters,
-                              " parameters, vocabulary of ", data.vocabulary.size(), " characters\ndata        ",
-                              data.parts.training.size(), " characters to train on, ", data.parts.validation.size(),
-                              " to validate\ntraining    ", options.steps, " steps of ", options.batch, " x ",
-                              options.seq, " characters, peak learning rate ", schedule.peak, ", warm-up ",
-                              schedule.warmup, " steps, Adam, seed ", options.seed, ", ", options.threads,
+    return text + concatenate("model       ", options.model_text(), ", width ", options.width, ", depth ",
+                              options.depth, ", heads ", options.head_count(), ", sequence ", options.seq, "; ",
+                              parameters, " parameters, vocabulary of ", data.vocabulary.size(),
+                              " characters\ndata        ", data.parts.training.size(), " characters to train on, ",
+                              data.parts.validation.size(), " to validate\ntraining    ", options.steps, " steps of ",
+                              options.batch, " x ", options.seq, " characters, peak learning rate ", schedule.peak,
+                              ", warm-up ", schedule.warmup, " steps, Adam, seed ", options.seed, ", ", options.threads,
                               options.threads == 1 ? " thread\n" : " threads\n");
 }
 

@@ -103,6 +103,10 @@ private:
         }
         settings["to_infinity"] = run.to_infinity;
         settings["model"] = run.model;
+        // Left out at their defaults: results files from before these options do not hold them.
+        if (run.placement != "pre") settings["placement"] = run.placement;
+        if (run.final_norm) settings["final_norm"] = true;
+        if (run.readout_bias) settings["readout_bias"] = true;
         for (const SweepParameter& parameter : sweep_parameters)
             if (parameter.size != nullptr && !space_.find(parameter.name))
                 settings[std::string(parameter.name)] = run.*parameter.size;
@@ -123,7 +127,7 @@ private:
             concatenate(sweep_strategy_names[static_cast<std::size_t>(search_.strategy)], " search over ");
         for (std::size_t i = 0; i < space_.axes.size(); ++i) (text += i == 0 ? "" : ", ") += space_.axes[i].name();
         if (!space_.find("recipe")) text += concatenate("; recipe ", recipe_of(space_.run).name);
-        text += concatenate("; model ", options_.run.model);
+        text += concatenate("; model ", options_.run.model_text());
         for (const SweepParameter& parameter : sweep_parameters)
             if (parameter.size != nullptr && !space_.find(parameter.name) &&
                 (parameter.name != "heads" || options_.run.head_size == 0))

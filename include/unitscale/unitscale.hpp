@@ -62,13 +62,13 @@
 #include <unitscale/products/blas.hpp>
 #include <unitscale/products/block.hpp>
 #include <unitscale/products/coded_matrix.hpp>
-#include <unitscale/products/operand.hpp>
 #include <unitscale/products/few_rows.hpp>
 #include <unitscale/products/limited_kernels.hpp>
 #include <unitscale/products/limited_matmul.hpp>
 #include <unitscale/products/limited_rounding.hpp>
 #include <unitscale/products/limited_sums.hpp>
 #include <unitscale/products/micro_kernel.hpp>
+#include <unitscale/products/operand.hpp>
 #include <unitscale/products/pack.hpp>
 #include <unitscale/products/pack_pairs.hpp>
 #include <unitscale/products/pack_source.hpp>
@@ -120,6 +120,7 @@
 #include <unitscale/scaling/parameter_facts.hpp>
 #include <unitscale/scaling/parametrisation.hpp>
 #include <unitscale/scaling/power_of_two.hpp>
+#include <unitscale/scaling/product_rule.hpp>
 #include <unitscale/scaling/propagate.hpp>
 #include <unitscale/scaling/recipe.hpp>
 #include <unitscale/scaling/residual.hpp>
@@ -143,8 +144,9 @@
 
 #include <unitscale/record/arguments.hpp>
 #include <unitscale/record/attention_formats.hpp>
-#include <unitscale/record/attention_sizes.hpp>
 #include <unitscale/record/attention_rounding.hpp>
+#include <unitscale/record/attention_sizes.hpp>
+#include <unitscale/record/bias.hpp>
 #include <unitscale/record/binary.hpp>
 #include <unitscale/record/conv1d_shape.hpp>
 #include <unitscale/record/factors.hpp>

@@ -13,7 +13,24 @@
 using namespace unitscale;
 using namespace unitscale::analysis;
 
-TEST_CASE("snr: the published figures at unit scale") {
+namespace {
+/// Signal over noise of a unit normal on the integers -127 to 127 times range / 127, cut off towards zero.
+double truncated_int8(double range) {
+    const double step = range / 127.0, infinity = std::numeric_limits<double>::infinity();
+    double noise = 2.0 * squared_error(range, range, infinity);
+    for (int k = 0; k < 127; ++k) noise += 2.0 * squared_error(k * step, k * step, (k + 1) * step);
+    return 1.0 / noise;
+}
+}  // namespace
+
+// The Unit Scaling paper (arXiv:2303.11257, figure 2 and appendix D) prints 2.03 for INT8 with a range of +-180, 14.8
+// with +-60, and 1.29e3 for E4, "635 times" the first. Rounding to nearest gives 5.97, 53.8 and 1419, so 238 times.
+// Truncated INT8 gives 2.12 and 14.8: the paper most likely truncated. All of it is checked here, as what it is.
+TEST_CASE("snr: at unit scale, rounded to nearest, and INT8 as the Unit Scaling paper most likely computed it") {
+    CHECK(truncated_int8(180.0) == Approx(2.12).epsilon(0.005));  // printed: 2.03
+    CHECK(truncated_int8(60.0) == Approx(14.8).epsilon(0.005));   // printed: 14.8
+    CHECK(signal_to_noise(e4m3, 1.0) / find_scaled_format("int8:180").signal_to_noise(1.0) ==
+          Approx(238.0).epsilon(0.01));
     CHECK(signal_to_noise(e4m3, 1.0) == Approx(1419.0).epsilon(0.01));
     CHECK(signal_to_noise(e4m3fnuz, 1.0) == Approx(1419.0).epsilon(0.01));
     CHECK(signal_to_noise(e5m2, 1.0) == Approx(358.0).epsilon(0.01));

@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: MIT
 #include <unitscale/nn/feed_forward.hpp>
 
+#include <unitscale/analysis/audit.hpp>
+#include <unitscale/ops/residual.hpp>
+#include <unitscale/ops/rms_norm.hpp>
+
 #include "support/language_model.hpp"
 #include "support/op_checks.hpp"
 #include "support/test_ops.hpp"
+
+#include <cmath>
+#include <numbers>
 
 using namespace unitscale;
 
@@ -42,6 +49,63 @@ TEST_CASE("FeedForward: gelu in both forms and gated silu, parameters and value"
         CHECK(run.state.path(run.tape.node(0).site) == "ffn/up/linear");
         run.tape.backward(test::sum(y));
         for (const Parameter<float>* parameter : parameters) CHECK(parameter->has_gradient());
+    }
+}
+
+TEST_CASE("FeedForward: gelu has the recipe's constants, and a constraint reaches every layer") {
+    nn::FeedForward<double> layer("ffn", {.width = 4, .hidden = 6}),
+        joined("ffn", {.width = 4, .hidden = 6, .constraint = Constraint::gmean}),
+        relu("ffn", {.kind = nn::FeedForwardKind::relu, .width = 4, .hidden = 6, .constraint = Constraint::gmean});
+    const auto factors = [](nn::FeedForward<double>& one, GeluConstants constants) {
+        Recipe recipe = analysis::plain_recipe(Scaling::unit);
+        recipe.gelu_constants = constants;
+        ScalingState state;
+        Tape<double> tape(recipe, state);
+        std::vector<Parameter<double>*> parameters;
+        one.collect(parameters);
+        test::randomise(parameters, 1.0);
+        tape.begin_step();
+        static_cast<void>(one(tape.input(normal<double>({3, 4}, {1, 1}), true)));
+        std::vector<double> alphas;
+        for (std::size_t i = 0; i < 3; ++i) alphas.push_back(tape.node(i).alpha);
+        return alphas;
+    };
+    const double up = std::pow(24.0, -0.25);
+    CHECK(factors(layer, GeluConstants::fitted)[1] == ops::gelu_unit_factors(1.0).alpha);
+    CHECK(factors(layer, GeluConstants::unit_scaling_paper)[1] == 1.701);
+    const auto of_joined = factors(joined, GeluConstants::unit_scaling_paper);
+    CHECK(of_joined[0] == Approx(up));
+    CHECK(of_joined[1] == Approx(std::sqrt(1.701 * 1.481)));
+    CHECK(of_joined[2] == Approx(up));
+    CHECK(factors(relu, GeluConstants::fitted)[0] == Approx(up));
+    CHECK(factors(relu, GeluConstants::fitted)[1] ==
+          Approx(std::sqrt(std::sqrt(2.0 / (1.0 - 1.0 / std::numbers::pi)) * std::numbers::sqrt2)));
+}
+
+/// s of the gradients of up, gate and down in a gated feed-forward layer inside a residual branch, from the audit.
+TEST_CASE("FeedForward: gated, the gradients of up and gate have (hidden/width)^1/2 or equal scale by the rule") {
+    constexpr std::size_t width = 16, hidden = 64, rows = 400;
+    for (const bool joined : {false, true}) {
+        nn::FeedForwardConfig config{.kind = nn::FeedForwardKind::gated_silu, .width = width, .hidden = hidden};
+        if (joined) config.constraint = Constraint::to_output_scale;
+        nn::FeedForward<double> layer("ffn", config);
+        std::vector<Parameter<double>*> parameters;
+        layer.collect(parameters);
+        ScalingState state;
+        Recipe recipe = find_recipe("unit-fp32");
+        Tape<double> tape(recipe, state);
+        nn::initialise(parameters, recipe, 1);
+        tape.begin_step();
+        const auto [inner, stream] = ops::residual_split(tape.input(normal<double>({rows, width}, {1, 1}), true), 0.5);
+        const auto y = ops::residual_add(layer(ops::rms_norm(inner)), stream, 0.5);
+        const auto loss = analysis::project(y, normal<double>({rows, width}, {2, 2}));
+        std::fputs(analysis::to_text(analysis::audit(tape, loss)).c_str(), stdout);
+        tape.backward(loss);
+        for (const Parameter<double>* p : parameters) {
+            double squares = 0.0;
+            for (const double g : p->gradient().span()) squares += g * g;
+            std::printf("%s %g\n", p->name().c_str(), std::sqrt(squares / static_cast<double>(p->size())));
+        }
     }
 }
 

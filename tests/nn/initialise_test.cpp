@@ -120,6 +120,40 @@ TEST_CASE("initialise: other standard deviations under standard, and no change u
     CHECK(weight.value().scale() == 0.03125);
 }
 
+TEST_CASE("initialise: uniform values of the same standard deviation, by the recipe or by the options") {
+    const ParameterFacts facts{.role = ParameterRole::weight, .fan_in = 300, .fan_out = 200};
+    const auto values = [&](const Recipe& recipe, const nn::InitialOptions& options) {
+        Parameter<float> weight("net/weight", {200, 300}, facts);
+        nn::initialise<float>({&weight}, recipe, 4, options);
+        double largest = 0.0, squares = 0.0, sum = 0.0;
+        for (const float x : weight.value().span()) {
+            const auto value = static_cast<double>(x) * weight.value().scale();
+            largest = std::max(largest, std::abs(value));
+            squares += value * value;
+            sum += value;
+        }
+        const auto n = static_cast<double>(weight.size());
+        CHECK(std::abs(sum / n) < 0.02 * std::sqrt(squares / n));
+        return std::pair(largest, std::sqrt(squares / n));
+    };
+    const double root = std::sqrt(3.0);
+    for (const char* name : {"us-fp32", "us-fp16"}) {
+        const auto [largest, rms] = values(find_recipe(name), {});
+        CHECK(rms == Approx(1.0).epsilon(0.01));
+        CHECK(largest <= root);
+        CHECK(largest > 0.999 * root);
+    }
+    CHECK(values(find_recipe("us-fp32"), {.distribution = InitialDistribution::normal}).first > 3.0);
+    CHECK(values(find_recipe("unit-fp32"), {}).first > 3.0);
+    // The standard model of the Unit Scaling experiments: Glorot's bound is (6 / (fan_in + fan_out))^1/2.
+    for (const char* name : {"fp32", "scalify-fp16-1"}) {
+        const auto [largest, rms] = values(
+            find_recipe(name), {.standard = nn::InitialScale::glorot, .distribution = InitialDistribution::uniform});
+        CHECK(largest <= std::sqrt(6.0 / 500.0) * (1.0 + 1e-6));
+        CHECK(rms == Approx(std::sqrt(2.0 / 500.0)).epsilon(0.01));
+    }
+}
+
 TEST_CASE("initialise: rules for single parameters; the last one that matches holds") {
     Parameter<float> a("net/a/weight", {50, 80}, {}), b("net/b/weight", {50, 80}, {}), c("net/c/weight", {50, 80}, {});
     Parameter<float> gain("net/gain", {400}, {.role = ParameterRole::norm});

@@ -45,11 +45,13 @@ TEST_CASE("TransformerBlock: attention and feed-forward in two residual layers, 
         std::optional<ResidualRule> residual;
         std::optional<double> tau[2];
     };
-    // Residual layers 2 and 3 of 6: running mean 1/sqrt(3), 1/sqrt(4); depth 1/sqrt(3 + 2), 1/sqrt(3 + 3).
+    // Residual layers 2 and 3 of 6: running mean 1/sqrt(2), 1/sqrt(3); depth 1/sqrt(3 + 2), 1/sqrt(3 + 3).
     const Case cases[] = {
         {nn::NormPlacement::pre, ResidualRule{.scheme = ResidualScheme::plain}, {{}, {}}},
         {nn::NormPlacement::post, ResidualRule{.scheme = ResidualScheme::fixed, .tau = 0.5}, {0.5, 0.5}},
-        {nn::NormPlacement::none, ResidualRule{.scheme = ResidualScheme::running_mean}, {1.0 / std::sqrt(3.0), 0.5}},
+        {nn::NormPlacement::none,
+         ResidualRule{.scheme = ResidualScheme::running_mean},
+         {1.0 / std::sqrt(2.0), 1.0 / std::sqrt(3.0)}},
         {nn::NormPlacement::pre,
          ResidualRule{.scheme = ResidualScheme::depth},
          {1.0 / std::sqrt(5.0), 1.0 / std::sqrt(6.0)}},
@@ -203,7 +205,7 @@ TEST_CASE("EncoderDecoderBlock: self-attention, attention to the context and fee
     const ops::AttentionMask of_context{.lengths = {7, 2}}, of_self{.lengths = {3, 5}};
     const auto y = block(x, context, of_context, of_self);
     // Residual layers 3, 4 and 5 of 9, counted from 0.
-    const double taus[3] = {1.0 / std::sqrt(4.0), 1.0 / std::sqrt(5.0), 1.0 / std::sqrt(6.0)};
+    const double taus[3] = {1.0 / std::sqrt(3.0), 1.0 / std::sqrt(4.0), 1.0 / std::sqrt(5.0)};
     auto attend = [&](Variable<float> v) { return attention(v, of_self); };
     auto read = [&](Variable<float> v) { return cross(v, context, of_context); };
     auto want = by_hand(x, nn::NormPlacement::pre, taus[0], attend, norms[0]);

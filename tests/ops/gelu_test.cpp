@@ -75,6 +75,18 @@ TEST_CASE("gelu: the constants of the Unit Scaling paper") {
     };
     test::check_gradient_and_factors({{3, 7}}, f, 1.701, {1.481});
     test::check_unit_scale({{1000, 50}}, f, 1.0, {1.0}, 0.01);
+    // A recipe chooses them too, unless the call says otherwise.
+    Recipe recipe = analysis::plain_recipe(Scaling::unit);
+    recipe.gelu_constants = GeluConstants::unit_scaling_paper;
+    const auto inputs = test::normal_inputs<double>({{3, 7}});
+    const auto value = [&](const Recipe& of, const ops::GeluOptions& options) {
+        const auto run = [&](auto&, auto& v) { return ops::gelu(v[0], options); };
+        return analysis::run_op<double>(of, inputs, run).value;
+    };
+    const auto plain = value(analysis::plain_recipe(Scaling::none), {});
+    CHECK(analysis::relative_error(value(recipe, {}), plain, 1.701) < 1e-14);
+    CHECK(analysis::relative_error(value(recipe, {.constants = GeluConstants::fitted}), plain,
+                                   ops::gelu_unit_factors(1.0).alpha) < 1e-14);
     test::OpTape<float> t;
     REQUIRE_THROWS_WITH(ops::gelu(t.input({2}), {.mult = 2.0, .constants = ops::GeluConstants::unit_scaling_paper}),
                         "gelu: mult is 2, but the constants of the Unit Scaling paper hold for 1 only");

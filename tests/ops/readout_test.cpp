@@ -35,6 +35,16 @@ TEST_CASE("readout: its products are of their own kind") {
     CHECK(analysis::relative_error(analysis::run_op<float>(recipe, inputs, plain).value, untouched.value) > 0.01);
 }
 
+TEST_CASE("readout: a bias stands inside alpha, with the gradient of a linear layer's") {
+    const auto biased = [](auto&, auto& v) { return ops::readout(v[0], v[1], v[2], {.exponent = 1.0}); };
+    test::check_gradient_and_factors({{3, 8}, {4, 8}, {4}}, biased, 1.0 / 8.0,
+                                     {0.5, std::sqrt(1.0 / 3), std::sqrt(1.0 / 3)});
+    test::check_propagate({{6, 5}, {4, 5}, {4}}, [](auto&, auto& v) { return ops::readout(v[0], v[1], v[2]); });
+    test::OpTape<float> t;
+    REQUIRE_THROWS_WITH(ops::readout(t.input({2, 3}), t.input({4, 3}), t.input({3})),
+                        "readout: bias [3] does not fit weight [4,3]; expected [4]");
+}
+
 TEST_CASE("readout: one element; no rows, inputs or outputs give empty or zero tensors") {
     test::check_gradient_and_factors({{1, 1}, {1, 1}}, plain, 1.0, {1.0, 1.0});
     test::check_nothing({{0, 5}, {4, 5}}, plain, {0, 4});

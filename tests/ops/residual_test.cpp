@@ -3,6 +3,7 @@
 #include <unitscale/ops/residual.hpp>
 
 #include "support/op_checks.hpp"
+#include "support/test_ops.hpp"
 
 #include <cmath>
 #include <limits>
@@ -17,12 +18,13 @@ auto layer(std::optional<double> tau) {
         return ops::residual_add(ops::linear(branch, v[1]), stream, tau);
     };
 }
+constexpr double infinite = std::numeric_limits<double>::infinity();
 const std::vector<Shape> layer_shapes = {{6, 5}, {5, 5}};
 }  // namespace
 
 TEST_CASE("residual: gradients agree with finite differences") {
     for (const std::optional<double> tau :
-         {std::optional<double>(), std::optional<double>(0.5), std::optional<double>(2.0)})
+         {std::optional<double>(), std::optional<double>(0.5), std::optional<double>(2.0), std::optional(infinite)})
         for (const double error : analysis::grad_check(test::normal_inputs<double>(layer_shapes), layer(tau)))
             CHECK(error < 1e-8);
 }
@@ -55,6 +57,19 @@ TEST_CASE("residual: without tau the layer is x + f(x)") {
     CHECK(x.gradient()(2) == 2.0);
 }
 
+TEST_CASE("residual: with an infinite tau the branch replaces the stream, which gets zeros as its gradient") {
+    for (const Scaling scaling : {Scaling::none, Scaling::unit, Scaling::propagate}) {
+        test::OpTape<double> t(scaling);
+        const auto x = t.input({4}), z = t.input({4}, 2);
+        const auto y = ops::residual_add(x, z, infinite);
+        CHECK(test::elements(y.value()) == test::elements(x.value()));
+        t.tape.backward(analysis::project(y, full<double>({4}, 1.0)));
+        CHECK(test::elements(z.gradient()) == std::vector<double>(4, 0.0));
+        CHECK(test::elements(x.gradient()) == std::vector<double>(4, 1.0));
+    }
+    test::check_unit_scale({{300, 200}, {200, 200}}, layer(infinite), 1.0, {1.0, 1.0}, 0.03);
+}
+
 TEST_CASE("residual: one element, and no rows") {
     for (const double error : analysis::grad_check(test::normal_inputs<double>({{1, 1}, {1, 1}}), layer(0.5)))
         CHECK(error < 1e-8);
@@ -69,13 +84,13 @@ TEST_CASE("residual: errors name branch, stream and tau") {
     REQUIRE_THROWS_WITH(ops::residual_split(t.input({2}), 0.0), "residual: tau is 0; expected a positive number");
     REQUIRE_THROWS_WITH(ops::residual_add(t.input({2}), t.input({2}), -1.0),
                         "residual: tau is -1; expected a positive number");
-    REQUIRE_THROWS_WITH(ops::residual_add(t.input({2}), t.input({2}), std::numeric_limits<double>::infinity()),
-                        "residual: tau is inf; expected a positive number");
+    REQUIRE_THROWS_WITH(ops::residual_add(t.input({2}), t.input({2}), std::numeric_limits<double>::quiet_NaN()),
+                        Catch::Contains("expected a positive number"));
 }
 
 TEST_CASE("residual: propagates scales, with the standard weights") {
     for (const std::optional<double> tau :
-         {std::optional<double>(), std::optional<double>(0.5), std::optional<double>(3.0)})
+         {std::optional<double>(), std::optional<double>(0.5), std::optional<double>(3.0), std::optional(infinite)})
         test::check_propagate(layer_shapes, layer(tau));
     for (const double tau : {0.25, 1.0})  // both ends alone: the scales of the inputs are unrelated
         test::check_propagate({{5}, {5}}, [=](auto&, auto& v) { return ops::residual_add(v[0], v[1], tau); });

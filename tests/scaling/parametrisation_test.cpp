@@ -41,6 +41,19 @@ TEST_CASE("parametrisation: standard and unit have one learning rate") {
     }
 }
 
+TEST_CASE("parametrisation: unit with a rate of its own for vectors") {
+    const ParametrisationRule rule{.kind = Parametrisation::unit, .vector_learning_rate = true};
+    constexpr ParameterFacts of_up{.role = ParameterRole::bias, .fan_out = 2048, .depth = 16, .width = 512},
+        of_logits{.role = ParameterRole::bias, .fan_out = 100, .width = 512};
+    for (const OptimiserKind optimiser : {OptimiserKind::adam, OptimiserKind::sgd, OptimiserKind::lamb}) {
+        const double factor = optimiser == OptimiserKind::lamb ? 1.0 : 1.0 / std::sqrt(512.0);
+        for (const ParameterFacts& facts : {bias, gain, of_up, of_logits})
+            check_scaling(parameter_scaling(rule, facts, optimiser), 0.0, 1.0, factor, false);
+        for (const ParameterFacts& facts : {down, table, readout})
+            CHECK(parameter_scaling(rule, facts, optimiser).learning_rate_factor == 1.0);
+    }
+}
+
 TEST_CASE("parametrisation: u-µP, Adam and LAMB: table 2 of the paper") {
     const ParametrisationRule umup{Parametrisation::umup};
     for (const OptimiserKind optimiser : {OptimiserKind::adam, OptimiserKind::lamb, OptimiserKind::sgd}) {
@@ -90,6 +103,11 @@ TEST_CASE("parametrisation: µP at its base is the standard model") {
             check_scaling(parameter_scaling(mup, facts, optimiser), expected.initial_stddev, 1.0, 1.0, expected.decays);
         }
     CHECK(branch_multiplier(mup, 16) == 1.0);
+}
+
+TEST_CASE("parametrisation: distributions have names") {
+    CHECK(name(InitialDistribution::normal) == "normal");
+    CHECK(name(InitialDistribution::uniform) == "uniform");
 }
 
 TEST_CASE("parametrisation: attention's logits and the kind of weight decay") {

@@ -80,12 +80,39 @@ TEST_CASE("the depth rule in blocks of three layers: the last is feed-forward, a
         "residual: 5 layers in blocks of 3; the depth rule needs whole blocks, with the feed-forward last");
 }
 
-TEST_CASE("the running mean gives equal shares to the start and all branches") {
-    double worst = 0.0;
-    const std::vector<double> share =
-        variance_shares({.scheme = ResidualScheme::running_mean}, std::vector<double>(7, 1.0), worst);
-    REQUIRE(worst < 1e-12);
-    for (const double part : share) REQUIRE(part == Approx(1.0 / 8.0).epsilon(1e-12));
+TEST_CASE("the running mean gives equal parts to all branches, and the first one replaces the stream") {
+    const ResidualRule rule{.scheme = ResidualScheme::running_mean};
+    std::vector<double> parts;  // of the last output's variance
+    for (std::size_t i = 0; i < 7; ++i) {
+        const double tau = residual_tau(rule, i, 7), square = tau * tau;
+        const double share = std::isinf(tau) ? 1.0 : square / (square + 1.0);
+        CHECK(share == Approx(1.0 / static_cast<double>(1 + i)).epsilon(1e-14));  // 1, 1/2, 1/3, ...
+        for (double& part : parts) part *= 1.0 - share;
+        parts.push_back(share);
+    }
+    CHECK(std::isinf(residual_tau(rule, 0, 7)));
+    CHECK(residual_tau(rule, 1, 7) == 1.0);
+    for (const double part : parts) CHECK(part == Approx(1.0 / 7.0).epsilon(1e-12));
+}
+
+TEST_CASE("a fixed rule takes tau, or the published share of the variance, not both") {
+    const auto fixed = [](double share) { return ResidualRule{.scheme = ResidualScheme::fixed, .share = share}; };
+    for (const double share : {0.1, 0.2, 0.5, 0.9}) {
+        const double tau = residual_tau(fixed(share), 3, 8);
+        CHECK(tau * tau / (tau * tau + 1.0) == Approx(share).epsilon(1e-14));
+        CHECK(tau == tau_of_share(share));
+    }
+    CHECK(residual_tau(fixed(0.2), 0, 1) == Approx(0.5).epsilon(1e-14));  // tau's default
+    CHECK(residual_tau(fixed(0.5), 0, 1) == 1.0);
+    CHECK(std::isinf(residual_tau(fixed(1.0), 0, 1)));
+    CHECK_THROWS_WITH(residual_tau({.scheme = ResidualScheme::fixed, .tau = 0.25, .share = 0.5}, 0, 1),
+                      "residual: tau is 0.25 and share is 0.5; expected one of the two");
+    for (const double share : {0.0, -1.0, 1.5})
+        CHECK_THROWS_WITH(check_residual(fixed(share)),
+                          concatenate("residual: share is ", share, "; expected a number in (0, 1]"));
+    CHECK_THROWS_WITH(check_residual({.scheme = ResidualScheme::depth, .share = 0.5}),
+                      "residual: share is for the scheme fixed; the scheme is depth");
+    CHECK_NOTHROW(check_residual({.scheme = ResidualScheme::depth, .tau = 0.25}));
 }
 
 TEST_CASE("a fixed tau is equal in every layer and plain has none") {

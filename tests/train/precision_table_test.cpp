@@ -204,6 +204,16 @@ TEST_CASE("precision table: attention has two lines where it rounds operands, el
     CHECK(table.find("block1/attention/attention") == std::string::npos);
 }
 
+TEST_CASE("precision table: Unit Scaling as published, in words") {
+    const Recipe us = find_recipe("us-fp32");
+    CHECK(train::scaling_text(us) ==
+          "unit, parametrisation unit, factors joined by gmean, gelu's constants of the Unit Scaling paper, biases "
+          "beside alpha");
+    CHECK(train::parametrisation_text(us) == "unit, vectors at width^-1/2 times the rate, uniform initial weights");
+    CHECK(train::scaling_text(find_recipe("unit-fp32")) == "unit, parametrisation unit");
+    CHECK(train::parametrisation_text(find_recipe("unit-fp32")) == "unit");
+}
+
 TEST_CASE("precision table: quantisers in words") {
     CHECK(train::quantiser_text({}) == "-");
     CHECK(train::quantiser_text(Quantiser{.format = e5m2}) == "e5m2");

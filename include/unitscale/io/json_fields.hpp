@@ -145,6 +145,17 @@ public:
     void added(const char* name, std::optional<T>& value, Describe&& describe) {
         if (value) object(name, *value, describe);
     }
+    void added_number(const char* name, const std::optional<double>& value) {
+        if (value) json_[name] = *value;
+    }
+    template <class T>
+    void added_field(const char* name, const T& value, const T& usual) {
+        if (value != usual) json_[name] = value;
+    }
+    template <class Enum, std::size_t N>
+    void added_choice(const char* name, const Enum& value, Enum usual, const std::array<std::string_view, N>& names) {
+        if (value != usual) choice(name, value, names);
+    }
     /// An object of such fields.
     template <class T, class Describe>
     void group(const char* name, T& value, Describe&& describe) {
@@ -197,7 +208,8 @@ public:
         if (const auto* found = find(name)) value = get<double>(name, *found, found->is_number(), "a number");
     }
     template <std::integral T>
-    requires(!std::same_as<T, bool>) void field(const char* name, T& value) {
+        requires(!std::same_as<T, bool>)
+    void field(const char* name, T& value) {
         const auto* found = find(name);
         if (found == nullptr) return;
         const auto least = static_cast<double>(std::is_signed_v<T> ? -1'000'000'000 : 0);
@@ -274,6 +286,21 @@ public:
     template <class T, class Describe>
     void added(const char* name, std::optional<T>& value, Describe&& describe) {
         optional(name, value, nullptr, describe);
+    }
+    /// null stands for no number.
+    void added_number(const char* name, std::optional<double>& value) {
+        const auto* found = find(name);
+        if (found == nullptr) return;
+        if (found->is_null()) return value.reset();
+        field(name, value ? *value : value.emplace());
+    }
+    template <class T>
+    void added_field(const char* name, T& value, const T&) {
+        field(name, value);
+    }
+    template <class Enum, std::size_t N>
+    void added_choice(const char* name, Enum& value, Enum, const std::array<std::string_view, N>& names) {
+        choice(name, value, names);
     }
     template <class T, class Describe>
     void group(const char* name, T& value, Describe&& describe) {

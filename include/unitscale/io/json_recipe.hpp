@@ -144,7 +144,13 @@ void describe_recipe(Visitor& visitor, Recipe& recipe) {
         v.field("tau", rule.tau);
         v.field("multiplier", rule.multiplier);
         v.field("attention_ratio", rule.attention_ratio);
+        v.added_number("share", rule.share);
     });
+    visitor.added_choice("gelu_constants", recipe.gelu_constants, GeluConstants::fitted, gelu_constants_names);
+    visitor.added_field("bias_inside_alpha", recipe.bias_inside_alpha, true);
+    visitor.added_field("vector_learning_rate", recipe.vector_learning_rate, false);
+    visitor.added_choice("initial_distribution", recipe.initial_distribution, InitialDistribution::normal,
+                         initial_distribution_names);
     visitor.field("learning_rate", recipe.learning_rate);
     visitor.field("clip_norm", recipe.clip_norm);
 }

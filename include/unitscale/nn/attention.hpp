@@ -24,9 +24,10 @@ struct AttentionConfig {
     double rotary_base = 10000.0;  ///< base of the angles: ops::rotary
     /// m of softmax(m q k^T / d). Empty: the recipe's multiplier, alpha_attn times the textbook's sqrt d or times 1.
     std::optional<double> mult{};
-    std::size_t factor_length = 0;  ///< length that fixes the forward factor; 0: the mean length of each call
-    double dropout = 0.0;           ///< probability that a weight becomes 0, in steps that train
-    std::size_t depth = 0;          ///< blocks of the trunk
+    std::size_t factor_length = 0;           ///< length that fixes the forward factor; 0: the mean length of each call
+    double dropout = 0.0;                    ///< probability that a weight becomes 0, in steps that train
+    std::size_t depth = 0;                   ///< blocks of the trunk
+    std::optional<Constraint> constraint{};  ///< joins {alpha, beta_x} of the linear layers; empty: the recipe's rule
 };
 
 /// The common part of attention modules: linear layers `query`, `key`, `value`, `out` around ops::attention. Keys and
@@ -91,7 +92,12 @@ private:
         return config.width / config.heads * (config.groups == 0 ? config.heads : config.groups);
     }
     LinearConfig layer(std::size_t in, std::size_t out) const {
-        return {.in = in, .out = out, .bias = config_.bias, .depth = config_.depth, .stream = config_.width};
+        return {.in = in,
+                .out = out,
+                .bias = config_.bias,
+                .depth = config_.depth,
+                .stream = config_.width,
+                .constraint = config_.constraint};
     }
 
     std::string name_;
@@ -123,10 +129,11 @@ struct CrossAttentionConfig {
     std::size_t heads = 1;
     std::size_t groups = 0;  ///< key and value heads; 0: as many as heads
     bool bias = false;
-    std::optional<double> mult{};   ///< as in AttentionConfig
-    std::size_t factor_length = 0;  ///< as in AttentionConfig, of the context
-    double dropout = 0.0;           ///< probability that a weight becomes 0, in steps that train
-    std::size_t depth = 0;          ///< blocks of the trunk
+    std::optional<double> mult{};            ///< as in AttentionConfig
+    std::size_t factor_length = 0;           ///< as in AttentionConfig, of the context
+    double dropout = 0.0;                    ///< probability that a weight becomes 0, in steps that train
+    std::size_t depth = 0;                   ///< blocks of the trunk
+    std::optional<Constraint> constraint{};  ///< as in AttentionConfig
 };
 
 /// Attention to another sequence: y = out(ops::attention(query(x), key(context), value(context))), every query sees all
@@ -145,7 +152,8 @@ public:
                               .mult = config.mult,
                               .factor_length = config.factor_length,
                               .dropout = config.dropout,
-                              .depth = config.depth},
+                              .depth = config.depth,
+                              .constraint = config.constraint},
                              config.context_width == 0 ? config.width : config.context_width) {}
 
     [[nodiscard]] Variable<T> operator()(Variable<T> x, Variable<T> context, const ops::AttentionMask& mask = {}) {

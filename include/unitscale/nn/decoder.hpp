@@ -40,6 +40,10 @@ struct DecoderConfig {
     std::optional<double> attention_mult{};  ///< empty: the recipe's multiplier
     double dropout = 0.0;
     bool bias = false;
+    bool readout_bias = false;  ///< a trained bias of the logits
+    /// A norm in front of the readout for the placements post and none, too, as in the Unit Scaling experiments.
+    /// The placement pre always has it.
+    bool final_norm = false;
     bool tied = false;  ///< the readout's weight is the token table
     /// Blocks keep their input only and run again in the backward pass: less memory, equal bits.
     bool recompute = false;
@@ -63,11 +67,17 @@ public:
         }
         NormConfig last = config.norm;
         last.width = config.width;
-        if (config.placement == NormPlacement::pre) norm_ = std::make_unique<Norm<T>>("decoder/norm", last);
+        if (config.placement == NormPlacement::pre || config.final_norm)
+            norm_ = std::make_unique<Norm<T>>("decoder/norm", last);
         if (!config.tied)
             readout_ = std::make_unique<Parameter<T>>(
                 "decoder/readout/weight", Shape{config.vocabulary, config.width},
                 ParameterFacts{.role = ParameterRole::readout, .fan_in = config.width, .fan_out = config.vocabulary});
+        if (config.readout_bias)
+            readout_bias_ = std::make_unique<Parameter<T>>(
+                "decoder/readout/bias", Shape{config.vocabulary},
+                ParameterFacts{
+                    .role = ParameterRole::bias, .fan_in = 1, .fan_out = config.vocabulary, .width = config.width});
     }
 
     [[nodiscard]] const DecoderConfig& config() const noexcept { return config_; }
@@ -117,6 +127,7 @@ public:
         for (const auto& block : blocks_) block->collect(result);
         if (norm_) norm_->collect(result);
         if (readout_) result.push_back(readout_.get());
+        if (readout_bias_) result.push_back(readout_bias_.get());
         return result;
     }
 
@@ -151,7 +162,9 @@ private:
         const auto readout_scope = tape.scope("readout");
         const ParameterFacts facts{
             .role = ParameterRole::readout, .fan_in = config_.width, .fan_out = config_.vocabulary};
-        return ops::multiplier(ops::readout(x, tape.parameter(config_.tied ? tokens_.weight() : *readout_)),
+        std::optional<Variable<T>> bias;
+        if (readout_bias_) bias = tape.parameter(*readout_bias_);
+        return ops::multiplier(ops::readout(x, tape.parameter(config_.tied ? tokens_.weight() : *readout_), bias),
                                model_multiplier(tape.recipe().parametrisation_rule(), facts));
     }
 
@@ -215,6 +228,7 @@ private:
     std::vector<std::unique_ptr<TransformerBlock<T>>> blocks_{};
     std::unique_ptr<Norm<T>> norm_{};
     std::unique_ptr<Parameter<T>> readout_{};
+    std::unique_ptr<Parameter<T>> readout_bias_{};
 };
 
 }  // namespace unitscale::nn

@@ -24,9 +24,14 @@ struct FeedForwardConfig {
     bool bias = false;
     std::optional<double> mult{};  ///< multiplier before gelu or silu; empty: the recipe's alpha_ffn_act
     std::size_t depth = 0;         ///< blocks of the trunk
+    /// Joins {alpha, beta_x} of the linear layers and of gelu or relu; empty: the recipe's rule.
+    std::optional<Constraint> constraint{};
 };
 
 /// The feed-forward part of a transformer block. x, y [...,width]; layers `up`, `gate` (gated_silu only), `down`.
+/// gelu has the constants of the recipe (Recipe::gelu_constants).
+/// Gated silu under the automatic constraint: the tape finds no cut-edge between the norm and the product of `up` and
+/// `gate`, whose two inputs form a cycle. See docs/umup.md for the gradients of the three layers.
 /// Error: a multiplier beside relu.
 /// Test: tests/nn/feed_forward_test.cpp
 template <class T>
@@ -45,10 +50,10 @@ public:
 
     [[nodiscard]] Variable<T> operator()(Variable<T> x) {
         const auto scope = x.tape("FeedForward").scope(name_);
-        if (config_.kind == FeedForwardKind::relu) return down_(ops::relu(up_(x)));
+        if (config_.kind == FeedForwardKind::relu) return down_(ops::relu(up_(x), {.constraint = config_.constraint}));
         const double mult = config_.mult.value_or(x.tape("FeedForward").recipe().hyperparameters.alpha_ffn_act);
         const auto form = config_.kind == FeedForwardKind::gelu_tanh ? ops::GeluForm::tanh : ops::GeluForm::erf;
-        if (!gate_) return down_(ops::gelu(up_(x), {.mult = mult, .form = form}));
+        if (!gate_) return down_(ops::gelu(up_(x), {.mult = mult, .form = form, .constraint = config_.constraint}));
         const Variable<T> up = up_(x);
         return down_(ops::gated_silu(up, (*gate_)(x), {.mult = mult}));
     }
@@ -61,7 +66,12 @@ public:
 
 private:
     LinearConfig layer(std::size_t in, std::size_t out) const {
-        return {.in = in, .out = out, .bias = config_.bias, .depth = config_.depth, .stream = config_.width};
+        return {.in = in,
+                .out = out,
+                .bias = config_.bias,
+                .depth = config_.depth,
+                .stream = config_.width,
+                .constraint = config_.constraint};
     }
 
     std::string name_;

@@ -53,7 +53,8 @@ struct InitialRule {
 
 struct InitialOptions {
     InitialScale standard = InitialScale::gpt2;
-    std::vector<InitialRule> rules{};  ///< the last one that matches holds
+    std::optional<InitialDistribution> distribution{};  ///< of all but gains and biases; empty: the recipe's
+    std::vector<InitialRule> rules{};                   ///< the last one that matches holds
 };
 
 /// Makes the rows of a matrix orthogonal, or its columns if it has more rows, with the root mean square `rms` of all
@@ -80,9 +81,18 @@ struct InitialOptions {
     }
 }
 
+/// Independent values of mean 0 and the given standard deviation.
+template <class T>
+void fill_initial(Tensor<T>& value, InitialDistribution distribution, RandomKey key, double stddev) {
+    const double bound = std::sqrt(3.0) * stddev;  // a uniform number in [-b, b] has variance b^2 / 3
+    if (distribution == InitialDistribution::uniform) fill_uniform(value, key, -bound, bound);
+    else fill_normal(value, key, stddev);
+}
+
 /// Gives parameters their initial values: biases 0, gains 1.
-/// The other parameters are normal with the standard deviation of `parameter_scaling`. `options` choose another one
-/// under `standard`, or for single parameters.
+/// The other parameters have the standard deviation of `parameter_scaling`. `options` choose another one under
+/// `standard`, or for single parameters. The recipe's `initial_distribution` says normal or uniform, unless `options`
+/// do. The Unit Scaling experiments' standard model is `{.standard = InitialScale::glorot, .distribution = uniform}`.
 /// A parameter's random stream depends on its name: its initial values do not depend on the model's other parameters.
 /// Scale under `propagate`: for weights the standard deviation, rounded; for gains 1.
 /// Biases take the scale of weights, because they grow to that size.
@@ -132,7 +142,9 @@ void initialise(const std::vector<Parameter<T>*>& parameters, const Recipe& reci
             scale = as_scale(recipe.propagate.rounding, stddev,
                              random_word({.seed = seed, .stream = mix(stream, hash_name("scale"))}, 0));
         if (stddev == 0.0 || (role == ParameterRole::bias && !stated)) fill_zero(value);
-        else fill_normal(value, {.seed = seed, .stream = stream}, stddev / scale);
+        else
+            fill_initial(value, options.distribution.value_or(recipe.initial_distribution),
+                         {.seed = seed, .stream = stream}, stddev / scale);
         if (own != nullptr && own->orthogonal && stddev > 0.0) {
             std::vector<double> matrix(value.size());
             for (std::size_t i = 0; i < matrix.size(); ++i)

@@ -19,6 +19,8 @@ struct LinearConfig {
     bool bias = false;
     std::size_t depth = 0;   ///< blocks of the trunk, if the layer is inside a residual branch
     std::size_t stream = 0;  ///< columns of the residual stream; 0: `in`
+    /// Joins {alpha, beta_x} where a call names no rule of its own; empty: the recipe's rule.
+    std::optional<Constraint> constraint{};
 };
 
 /// A linear layer: y = ops::linear(x, weight, bias), weight [out,in].
@@ -29,6 +31,7 @@ class Linear {
 public:
     Linear(const std::string& path, const LinearConfig& config)
         : name_(last_name(path)),
+          constraint_(config.constraint),
           weight_(std::make_unique<Parameter<T>>(path + "/weight", Shape{config.out, config.in},
                                                  ParameterFacts{.role = ParameterRole::weight,
                                                                 .fan_in = config.in,
@@ -44,7 +47,8 @@ public:
                                                                   .width = config.stream});
     }
 
-    [[nodiscard]] Variable<T> operator()(Variable<T> x, const ops::LinearOptions& options = {}) {
+    [[nodiscard]] Variable<T> operator()(Variable<T> x, ops::LinearOptions options = {}) {
+        if (!options.constraint) options.constraint = constraint_;
         Tape<T>& tape = x.tape("Linear");
         const auto scope = tape.scope(name_);
         std::optional<Variable<T>> bias;
@@ -63,6 +67,7 @@ public:
 
 private:
     std::string name_;
+    std::optional<Constraint> constraint_;
     std::unique_ptr<Parameter<T>> weight_;  // a parameter keeps its address when its module moves
     std::unique_ptr<Parameter<T>> bias_{};
 };

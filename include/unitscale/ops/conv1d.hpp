@@ -2,10 +2,10 @@
 #pragma once
 
 #include <unitscale/kernels/conv1d.hpp>
+#include <unitscale/record/bias.hpp>
 #include <unitscale/record/conv1d_shape.hpp>
 #include <unitscale/record/op.hpp>
 #include <unitscale/record/operand_rounding.hpp>
-#include <unitscale/record/same_scale.hpp>
 #include <unitscale/scaling/factors.hpp>
 
 #include <cmath>
@@ -36,7 +36,8 @@ namespace unitscale::ops {
 /// alpha = (k in/groups)^-1/2; an input stands in k/stride positions of out/groups channels, hence
 /// beta_x = (stride groups / (out k))^1/2; a weight meets the N = B L' positions of the whole step, hence N^-1/2, for
 /// the bias too. Padding makes sums near the ends shorter, which the factors leave out. Alpha and beta_x share one
-/// value (the constraint), weight and bias are cut-edges.
+/// value (the constraint), weight and bias are cut-edges. A recipe without `bias_inside_alpha` adds the bias behind
+/// alpha, as in `linear`.
 /// Scale under `propagate`: s_x s_w / alpha; gradients: dy's times s_w / beta_x, s_x / beta_w, 1 / beta_w; 1 / factor
 /// rounded.
 /// Rounding: by the recipe, kind `linear`: x as activation, weight as weight, dy as gradient, in all three products.
@@ -68,17 +69,18 @@ template <class T>
     };
     show(op.tape(), OperandSlot::forward_x, input, x_rounding);
     show(op.tape(), OperandSlot::forward_w, w, w_rounding);
-    op.set_factors(conv1d_unit_factors(input.dim(1), out, w.dim(2), options.stride, options.groups,
-                                       op.tape().step_rows(positions)),
+    op.set_factors(with_bias(op.tape(), conv1d_unit_factors(input.dim(1), out, w.dim(2), options.stride, options.groups,
+                                                            op.tape().step_rows(positions))),
                    options.constraint, /*joined=*/1);
     const double scales = input.scale() * w.scale();
     const Scaled scaled = op.scaled_alpha(scales);
-    const SameScale<T> vector(op.tape(), op.has(2) ? &op.input(2) : nullptr, scales);
+    const ProductBias<T> vector(op, scales);
     Tensor<T> output = op.make(Shape{input.dim(0), out, static_cast<std::size_t>(s.out_length)});
     kernels::conv1d_forward<T>(op.execution(), s, {{input.data()}, x_rounding, x_key}, {{w.data()}, w_rounding, w_key},
                                vector.data(), output.data(), static_cast<Accum<T>>(scaled.factor));
     round_result(op.execution(), rounding.formats(), result_key, output);
     const bool has_bias = op.has(2);
+    const double bias_weight = vector.weight();
     return op.record(
         std::move(output), scaled.scale, {.reads = reads_inputs, .multiply_adds = positions * w.size()},
         [=](BackwardContext<T>& g) {
@@ -116,7 +118,7 @@ template <class T>
                 const Scaled db_scaled = g.scaled_beta(2);
                 Tensor<T> db = g.make(Shape{out});
                 kernels::conv1d_backward_bias<T>(g.execution(), s, gradient.data(), db.data(),
-                                                 static_cast<Accum<T>>(db_scaled.factor));
+                                                 static_cast<Accum<T>>(db_scaled.factor * bias_weight));
                 g.add(2, std::move(db), db_scaled.scale);
             }
         });

@@ -14,13 +14,13 @@
 namespace unitscale::ops {
 
 enum class GeluForm { erf, tanh };
-enum class GeluConstants { fitted, unit_scaling_paper };
+using unitscale::GeluConstants;
 
 struct GeluOptions {
-    double mult = 1.0;              ///< m, the multiplier before the non-linearity (alpha_ffn_act in u-µP)
-    GeluForm form = GeluForm::erf;  ///< tanh: the approximation of many published models
-    GeluConstants constants = GeluConstants::fitted;  ///< source of the factors
-    std::optional<Constraint> constraint{};           ///< joins {alpha, beta_x}; empty: the recipe's rule
+    double mult = 1.0;                         ///< m, the multiplier before the non-linearity (alpha_ffn_act in u-µP)
+    GeluForm form = GeluForm::erf;             ///< tanh: the approximation of many published models
+    std::optional<GeluConstants> constants{};  ///< source of the factors; empty: the recipe's
+    std::optional<Constraint> constraint{};    ///< joins {alpha, beta_x}; empty: the recipe's rule
 };
 
 /// Ideal factors of gelu under `unit`, fitted for every m: see `gelu`.
@@ -38,7 +38,7 @@ struct GeluOptions {
 /// Factors under `unit`, x unit normal: for m -> 0 gelu is x/2, hence 2 and 2; for m -> infinity it is a relu, hence
 /// sqrt(2 / (1 - 1/pi)) and sqrt 2; between them logint with weight 1 / (1 + 1/(4 m^2)), a fit that puts the standard
 /// deviations within 4 % of 1 for m in 0.25 to 4. At m = 1 they are 1.767 and 1.516. The Unit Scaling paper has 1.701
-/// and 1.481 there: `.constants`. Alpha and beta share one value by the constraint.
+/// and 1.481 there: `.constants`, or the recipe's `gelu_constants`. Alpha and beta share one value by the constraint.
 /// Scale under `propagate`: s_x; m s_x is the multiplier of the data. Gradients keep dy's.
 /// `.form = GeluForm::tanh`: gelu(z) = z (1 + tanh((2/pi)^1/2 (z + 0.044715 z^3))) / 2, with equal factors; it is
 /// within 5e-4.
@@ -48,7 +48,8 @@ struct GeluOptions {
 template <class T>
 [[nodiscard]] Variable<T> gelu(Variable<T> x, const GeluOptions& options = {}) {
     auto op = begin_op("gelu", x);
-    const bool fitted = options.constants == GeluConstants::fitted, exact = options.form == GeluForm::erf;
+    const GeluConstants constants = options.constants.value_or(op.tape().recipe().gelu_constants);
+    const bool fitted = constants == GeluConstants::fitted, exact = options.form == GeluForm::erf;
     check_positive("gelu", "mult", options.mult);
     check(fitted || options.mult == 1.0, "gelu: mult is ", options.mult,
           ", but the constants of the Unit Scaling paper hold for 1 only");

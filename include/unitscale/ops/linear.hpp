@@ -4,11 +4,11 @@
 #include <unitscale/kernels/reduce.hpp>
 #include <unitscale/products/product.hpp>
 #include <unitscale/record/arguments.hpp>
+#include <unitscale/record/bias.hpp>
 #include <unitscale/record/op.hpp>
 #include <unitscale/record/operand_rounding.hpp>
 #include <unitscale/record/packed_weight.hpp>
 #include <unitscale/record/prepared_operand.hpp>
-#include <unitscale/record/same_scale.hpp>
 #include <unitscale/scaling/factors.hpp>
 
 #include <cstddef>
@@ -63,8 +63,10 @@ template <class T>
 
     // y = alpha (x weight^T + bias)
     Tensor<T> output = op.make(with_last_extent(input.shape(), out));
+    double bias_weight = 1.0;
     {
-        const SameScale<T> bias(tape, op.has(2) ? &op.input(2) : nullptr, scales);  // under the product's own scale
+        const ProductBias<T> bias(op, scales);
+        bias_weight = bias.weight();
         const PreparedOperand<T> a(tape, rounding, OperandSlot::forward_x, input, in, x_key, x_rounding),
             b(tape, rounding, OperandSlot::forward_w, w, in, w_key, w_rounding, kept_parameter(tape, weight));
         multiply_by_weight<T>(tape, rounding, weight,
@@ -137,7 +139,7 @@ template <class T>
             const Scaled db_scaled = g.scaled_beta(2);
             Tensor<T> db = g.make(g.input_shape(2));
             kernels::column_sums<T>(g.execution(), g.output_gradient().data(), db.data(), m, n,
-                                    static_cast<Accum<T>>(db_scaled.factor));
+                                    static_cast<Accum<T>>(db_scaled.factor * bias_weight));
             g.add(2, std::move(db), db_scaled.scale);
         }
     });
@@ -149,6 +151,7 @@ template <class T>
 /// Factors under `unit`, entries independent with zero mean and unit variance: a sum of r products has variance r,
 /// hence alpha = in^-1/2, beta_x = out^-1/2, beta_w = N^-1/2 for the N rows of the whole step, in all `uses`; alpha and
 /// beta_x share one value (the constraint), weight and bias are cut-edges. Under `none` all factors are 1.
+/// A recipe without `bias_inside_alpha` has y = alpha x weight^T + bias, with equal gradients.
 /// Rounding: by the recipe, kind `linear`: x as activation, weight as weight, dy as gradient, in all three products.
 /// Errors: weight not a matrix; x and weight do not contract; bias of another length; no uses.
 /// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, table A.2. Test: tests/ops/linear_test.cpp
@@ -158,8 +161,9 @@ template <class T>
     auto op = begin_op("linear", x, weight, bias);
     const LinearSizes size = linear_sizes(op);
     check(options.uses >= 1, "linear: 0 uses; expected at least 1");
-    op.set_factors(linear_unit_factors(size.in, size.out, op.tape().step_rows(size.rows * options.uses)),
-                   options.uses > 1 ? joined_at_once(op.tape(), options.constraint) : options.constraint, /*joined=*/1);
+    op.set_factors(
+        with_bias(op.tape(), linear_unit_factors(size.in, size.out, op.tape().step_rows(size.rows * options.uses))),
+        options.uses > 1 ? joined_at_once(op.tape(), options.constraint) : options.constraint, /*joined=*/1);
     return record_linear(op, ProductKind::linear, size);
 }
 template <class T>

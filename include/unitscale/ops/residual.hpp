@@ -14,13 +14,15 @@
 namespace unitscale::ops {
 
 /// The two weights of a residual layer: branch tau/d and stream 1/d, d = sqrt(tau^2 + 1); both 1 without tau.
+/// Under an infinite tau the branch replaces the stream: 1 and 0.
 struct ResidualWeights {
     double branch = 1.0, stream = 1.0;
 };
 
 [[nodiscard]] inline ResidualWeights residual_weights(std::optional<double> tau) {
     if (!tau) return {};
-    check_positive("residual", "tau", *tau);
+    check(*tau > 0.0, "residual: tau is ", *tau, "; expected a positive number");
+    if (std::isinf(*tau)) return {.branch = 1.0, .stream = 0.0};
     const double d = std::sqrt(multiply_add(*tau, *tau, 1.0));
     return {.branch = *tau / d, .stream = 1.0 / d};
 }
@@ -68,6 +70,7 @@ template <class T>
 /// the branch is applied at the split instead.
 /// Scale under `propagate`: the root of the sum of the squares of s_branch tau / d and s_stream / d, rounded;
 /// gradients: dy's times tau / d and 1 / d, rounded.
+/// An infinite tau gives y = branch and a gradient of zeros for the stream: the running mean's first layer.
 /// Errors: shapes that differ; tau not positive.
 /// Reference: as `residual_split`. Test: tests/ops/residual_test.cpp
 template <class T>
@@ -77,7 +80,8 @@ template <class T>
     check(left.shape() == right.shape(), "residual_add: branch ", shape_text(left.shape()), " and stream ",
           shape_text(right.shape()), " differ in shape");
     const ResidualWeights weights = residual_weights(tau);
-    const double stream_beta = op.tape().propagates() ? 1.0 / weights.stream : 1.0;
+    // A stream of weight 0 gets a gradient of zeros, under any scale.
+    const double stream_beta = op.tape().propagates() && weights.stream > 0.0 ? 1.0 / weights.stream : 1.0;
     op.set_factors(
         {.betas = {1.0 / weights.branch, stream_beta}});  // undo the weights; under `unit` the split has them
     op.set_joined_by(JoinedBy::branch);

@@ -3,10 +3,22 @@
 
 #include <unitscale/base/multiply_add.hpp>
 
+#include <array>
 #include <cmath>
 #include <cstddef>
+#include <string_view>
 
 namespace unitscale {
+
+/// Where the factors of gelu under `unit` come from. fitted: a formula for every multiplier.
+/// unit_scaling_paper: the constants 1.701 and 1.481 of table A.2, for the multiplier 1.
+/// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257.
+enum class GeluConstants { fitted, unit_scaling_paper };
+
+inline constexpr std::array<std::string_view, 2> gelu_constants_names = {"fitted", "unit_scaling_paper"};
+[[nodiscard]] constexpr std::string_view name(GeluConstants constants) noexcept {
+    return gelu_constants_names[static_cast<std::size_t>(constants)];
+}
 
 /// The interpolation between `low` and `high` that is linear in the logarithm:
 ///   logint(a, low, high) = exp(a ln high + (1 - a) ln low),   a = 0 gives low, a = 1 gives high.

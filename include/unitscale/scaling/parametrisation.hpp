@@ -14,7 +14,8 @@ namespace unitscale {
 /// How initial values, multipliers and learning rates follow from a parameter's facts. `parameter_scaling` holds the
 /// table.
 ///   standard: weights normal with standard deviation 0.02 (GPT-2), one learning rate for all
-///   unit: Unit Scaling: weights unit normal, the ops' factors do the rest, one learning rate for all
+///   unit: Unit Scaling: weights of unit variance, the ops' factors do the rest, one learning rate for all, or a rate
+///     of their own for vectors
 ///   mup: µP: standard at a base width and depth, from which initial values, multipliers and learning rates are
 ///     transferred
 ///   umup: u-µP: Unit Scaling with learning rates that also transfer, and no base
@@ -25,6 +26,15 @@ enum class Parametrisation { standard, unit, mup, umup };
 inline constexpr std::array<std::string_view, 4> parametrisation_names = {"standard", "unit", "mup", "umup"};
 [[nodiscard]] constexpr std::string_view name(Parametrisation p) noexcept {
     return parametrisation_names[static_cast<std::size_t>(p)];
+}
+
+/// The distribution of initial weights, with the standard deviation sigma of `parameter_scaling`.
+///   normal: N(0, sigma^2)     uniform: between -3^1/2 sigma and 3^1/2 sigma, as in the Unit Scaling experiments
+enum class InitialDistribution { normal, uniform };
+
+inline constexpr std::array<std::string_view, 2> initial_distribution_names = {"normal", "uniform"};
+[[nodiscard]] constexpr std::string_view name(InitialDistribution distribution) noexcept {
+    return initial_distribution_names[static_cast<std::size_t>(distribution)];
 }
 
 /// The optimisers that rules distinguish. Adam's step does not depend on the gradient's size, SGD's does, and LAMB's is
@@ -60,6 +70,7 @@ struct ParametrisationRule {
     Hyperparameters hyperparameters{};
     /// Whether the readout's factors are joined, as with tied embeddings. Read for SGD under `umup`.
     bool constrained_readout = false;
+    bool vector_learning_rate = false;  ///< under `unit`, biases and gains have a factor of their own
 
     friend constexpr bool operator==(const ParametrisationRule&, const ParametrisationRule&) = default;
 };
@@ -128,6 +139,8 @@ inline void check_hyperparameters(const Hyperparameters& h) {
 ///   | parametrisation, role | initial stddev   | multiplier  | Adam            | SGD     | LAMB      |
 ///   | standard              | 0.02             | 1           | 1               | 1       | 1         |
 ///   | unit                  | 1                | fan_in^-1/2 | 1               | 1       | 1         |
+///   | unit, vector rate:    |                  |             |                 |         |           |
+///   |   bias and norm       |                  | 1           | width^-1/2      | as Adam | 1         |
 ///   | mup, embedding        | 0.02 sigma       | alpha_emb   | 1               | 1 / r   | 1         |
 ///   | mup, weight           | 0.02 sigma r^1/2 | 1           | q r             | 1       | q r^1/2   |
 ///   | mup, readout          | 0.02 sigma       | alpha_out r | 1               | 1 / r   | 1         |
@@ -138,6 +151,10 @@ inline void check_hyperparameters(const Hyperparameters& h) {
 ///   | umup, bias and norm   |                  | 1           | D^-1/2          | as Adam | as Adam   |
 ///
 /// Multipliers of embeddings under `unit` are 1; sigma is init_sigma.
+/// Vector rate: unit weights are width^1/2 times as large as the textbook's, and so is the best rate of Adam. Biases and
+/// gains are as large as in the textbook's model, so they take that rate times width^-1/2. A step of LAMB is relative
+/// to the parameter's size already. The argument holds for biases beside alpha (Recipe::bias_inside_alpha = false):
+/// inside, alpha reduces their effect by about width^-1/2 a second time.
 /// Adam: every weight moves by the learning rate lr, and a hidden weight's moves add up coherently over fan_in inputs.
 /// Times the multiplier fan_in^-1/2 the result moves by lr fan_in^1/2, hence the factor fan_in^-1/2.
 /// SGD: the step follows the gradient, and its size depends on the multipliers. With a readout of free gradient factor,
@@ -150,7 +167,8 @@ inline void check_hyperparameters(const Hyperparameters& h) {
 /// A tied table counts as an embedding in its initial values and its learning rate (under `umup` the smaller of the two
 /// uses' rates). Both uses have their own multipliers. Biases and norms do not decay.
 /// Error: hyperparameters out of range.
-/// Reference: Blake et al. 2024, arXiv:2407.17465, table 2 and appendix; LAMB's column is derived here.
+/// References: Blake et al. 2024, arXiv:2407.17465, table 2 and appendix; the vector rate: the experiments of Blake,
+/// Orr, Luschi 2023, arXiv:2303.11257. LAMB's column is derived here.
 /// Test: tests/scaling/parametrisation_test.cpp
 [[nodiscard, gnu::cold]] inline ParameterScaling parameter_scaling(const ParametrisationRule& rule,
                                                                    const ParameterFacts& facts,
@@ -173,6 +191,8 @@ inline void check_hyperparameters(const Hyperparameters& h) {
         case Parametrisation::unit:
             result.initial_stddev = vector_like ? 0.0 : 1.0;
             result.multiplier = matrix ? 1.0 / std::sqrt(fan_in) : readout ? std::pow(fan_in, -readout_exponent) : 1.0;
+            if (rule.vector_learning_rate && vector_like && optimiser != OptimiserKind::lamb)
+                result.learning_rate_factor = 1.0 / std::sqrt(count(stream_width(facts)));
             break;
         case Parametrisation::mup: {
             result.initial_stddev = vector_like ? 0.0 : 0.02 * h.init_sigma * (matrix ? std::sqrt(ratio) : 1.0);

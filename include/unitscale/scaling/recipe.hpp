@@ -3,9 +3,11 @@
 
 #include <unitscale/base/error.hpp>
 #include <unitscale/scaling/constraint.hpp>
+#include <unitscale/scaling/factors.hpp>
 #include <unitscale/scaling/loss_scaling.hpp>
 #include <unitscale/scaling/operand_rule.hpp>
 #include <unitscale/scaling/parametrisation.hpp>
+#include <unitscale/scaling/product_rule.hpp>
 #include <unitscale/scaling/propagate.hpp>
 #include <unitscale/scaling/residual.hpp>
 #include <unitscale/scaling/storage.hpp>
@@ -35,50 +37,6 @@ enum class Scaling { none, unit, propagate };
     return scaling == Scaling::unit ? "unit" : scaling == Scaling::propagate ? "propagate" : "none";
 }
 
-/// Kinds of matrix products that a recipe distinguishes. `linear`: activations times a weight. `readout`: the last
-/// linear layer, onto the vocabulary. `matmul`: two activations. `attention`: the six products of attention.
-enum class ProductKind { linear, readout, matmul, attention };
-
-inline constexpr std::array<std::string_view, 4> product_kind_names = {"linear", "readout", "matmul", "attention"};
-[[nodiscard]] constexpr std::string_view name(ProductKind kind) noexcept {
-    return product_kind_names[static_cast<std::size_t>(kind)];
-}
-
-/// Whether `text` matches `pattern`, in which `*` stands for any run of characters, empty ones included.
-[[nodiscard]] inline bool matches(std::string_view pattern, std::string_view text) noexcept {
-    std::size_t p = 0, t = 0, star = std::string_view::npos, resume = 0;
-    while (t < text.size()) {
-        if (p < pattern.size() && pattern[p] == '*') {
-            star = p++;
-            resume = t;
-        } else if (p < pattern.size() && pattern[p] == text[t]) {
-            ++p;
-            ++t;
-        } else if (star != std::string_view::npos) {
-            p = star + 1;
-            t = ++resume;
-        } else {
-            return false;
-        }
-    }
-    while (p < pattern.size() && pattern[p] == '*') ++p;
-    return p == pattern.size();
-}
-
-/// One rule of a recipe: the formats of products of this kind in modules with a path that matches `pattern` (`*` stands
-/// for any text). Of several matching rules the last one holds. Blocks have two paths, the second counted from the end:
-/// `*block-1/*` is the last block of any model.
-struct ProductRule {
-    ProductKind kind = ProductKind::linear;
-    std::string pattern = "*";
-    ProductFormats formats{};
-
-    /// Whether the rule holds for a product in the module at `path`. `alias`: the path counted from the end, or empty.
-    [[nodiscard]] bool applies(ProductKind product, std::string_view path, std::string_view alias = {}) const noexcept {
-        return kind == product && (matches(pattern, path) || (!alias.empty() && matches(pattern, alias)));
-    }
-};
-
 /// A published low-precision method as one immutable value: a point in the product of the four axes scaling, matmul
 /// precision, storage and parametrisation. A model's code never asks for it.
 /// Test: tests/scaling/recipe_test.cpp
@@ -96,11 +54,18 @@ struct Recipe {
     Hyperparameters hyperparameters{};
     double readout_exponent = 1.0;  ///< under `unit` the readout's alpha is in^-this: 1/2 Unit Scaling, 1 u-µP
     ResidualRule residual{};        ///< how residual layers join, where a model names no rule of its own
-    double learning_rate = 6e-3;    ///< default of the program `train_transformer` on its character model, with Adam
-    double clip_norm = 0.0;         ///< largest norm of the whole gradient; 0: no clipping
+    GeluConstants gelu_constants = GeluConstants::fitted;  ///< source of gelu's factors under `unit`
+    /// Under `unit`: y = alpha (x w^T + b), else y = alpha x w^T + b. Convolutions likewise.
+    bool bias_inside_alpha = true;
+    /// Under the parametrisation `unit`: biases and gains learn at width^-1/2 times the rate (`parameter_scaling`).
+    bool vector_learning_rate = false;
+    InitialDistribution initial_distribution = InitialDistribution::normal;  ///< of initial weights
+    double learning_rate = 6e-3;  ///< default of the program `train_transformer` on its character model, with Adam
+    double clip_norm = 0.0;       ///< largest norm of the whole gradient; 0: no clipping
 
     [[nodiscard]] ParametrisationRule parametrisation_rule() const noexcept {
-        return {parametrisation, hyperparameters};
+        return {
+            .kind = parametrisation, .hyperparameters = hyperparameters, .vector_learning_rate = vector_learning_rate};
     }
 
     /// The formats of a product of this kind in the module at `path`, or at `alias`, its path counted from the end.
@@ -111,56 +76,22 @@ struct Recipe {
     }
 };
 
-/// Error, naming the field: inconsistent rules of a recipe.
+/// Error, naming the field: inconsistent rules of a recipe; rules of unit scaling under another scaling.
 [[gnu::cold, gnu::noinline]] inline void check_recipe(const Recipe& recipe) {
     recipe.loss_scaling.validate();
     recipe.storage.validate();
     check_hyperparameters(recipe.hyperparameters);
-    for (std::size_t i = 0; i < recipe.products.size(); ++i) {
-        const ProductRule& product = recipe.products[i];
-        const auto check_operand = [&](std::string_view place, const OperandRule& rule) {
-            const std::string what = concatenate("recipe: products.", i, '.', place);
-            check_rule(what, rule.scale);
-            if (!rule.scale.blocks) return;
-            check(product.kind != ProductKind::matmul, what, ": blocks are for linear layers, readouts and attention");
-            check(rule.element && rule.element->format == rule.scale.blocks->element, what, ": blocks of ",
-                  name(rule.scale.blocks->element), " hold an operand that is rounded to ",
-                  rule.element ? name(rule.element->format) : "nothing");
-            check(rule.element->overflow == Overflow::saturate, what, ": blocks saturate; overflow is to_infinity");
-        };
-        for (const OperandRole role : {OperandRole::activation, OperandRole::weight, OperandRole::gradient})
-            check_operand(concatenate(name(role), "_scale"), {product.formats.of(role), product.formats.scale(role)});
-        for (std::size_t slot = 0; slot < slot_count; ++slot)
-            if (const auto& rule = product.formats.slots[slot]) check_operand(slot_names[slot], *rule);
-        for (std::size_t slot = 0; slot < linear_slot_count; slot += 2) {
-            const auto& sums = product.formats.accumulate[slot / 2];
-            if (!sums) continue;
-            const std::string what = concatenate("recipe: products.", i, '.', product_names[slot / 2]);
-            check(product.kind == ProductKind::linear || product.kind == ProductKind::readout, what,
-                  ".accumulate: is for linear layers and readouts");
-            check_accumulate(what, *sums);
-            const auto left = product.formats.rule(static_cast<OperandSlot>(slot)).element,
-                       right = product.formats.rule(static_cast<OperandSlot>(slot + 1)).element;
-            if (left && right) check_products(what, *sums, left->format, right->format);
-        }
-        const std::string place = concatenate("recipe: products.", i, '.');
-        if (product.kind == ProductKind::attention) check_attention_formats(place, product.formats);
-        else
-            for (std::size_t slot = linear_slot_count; slot < slot_count; ++slot)
-                check(!product.formats.slots[slot], place, slot_names[slot],
-                      ": is an operand of attention; the kind is ", name(product.kind));
-        for (std::size_t slot = 0; slot < linear_slot_count; ++slot) {
-            const auto& rotation = product.formats.rotations[slot / 2];
-            if (!rotation) continue;
-            const std::string what = concatenate("recipe: products.", i, '.', slot_names[slot]);
-            const auto& blocks = product.formats.rule(static_cast<OperandSlot>(slot)).scale.blocks;
-            check(blocks.has_value(), what, ": is rotated; expected blocks that share a scale");
-            check_rotation(what, *rotation);
-            check(blocks->along == whole_dimension || blocks->along % rotation->size == 0 ||
-                      rotation->size % blocks->along == 0,
-                  what, ": a rotation of ", rotation->size, " does not fit blocks of ", blocks->along);
-        }
-    }
+    check(
+        recipe.scaling == Scaling::unit || (recipe.gelu_constants == GeluConstants::fitted && recipe.bias_inside_alpha),
+        "recipe: gelu_constants and bias_inside_alpha are for the scaling unit; it is ", name(recipe.scaling));
+    check_residual(recipe.residual);
+    check(!recipe.vector_learning_rate || recipe.parametrisation == Parametrisation::unit,
+          "recipe: vector_learning_rate is for the parametrisation unit; it is ", name(recipe.parametrisation));
+    check(recipe.gelu_constants == GeluConstants::fitted || recipe.hyperparameters.alpha_ffn_act == 1.0,
+          "recipe: gelu_constants: the Unit Scaling paper's hold for alpha_ffn_act 1 only; it is ",
+          recipe.hyperparameters.alpha_ffn_act);
+    for (std::size_t i = 0; i < recipe.products.size(); ++i)
+        check_product_rule(concatenate("recipe: products.", i, '.'), recipe.products[i]);
 }
 
 /// A recipe known by name. It starts as the recipe called `base` (empty: the default recipe), takes this name and
@@ -242,6 +173,31 @@ inline void round_in_blocks(Recipe& recipe, const BlockFormat& forward, const Bl
         {"unit-fp8", "unit-fp32",
          "Unit Scaling, linear layers in FP8: E4M3 inputs and weights, E5M2 gradients; readout in FP32",
          [](Recipe& r) { round_linear_layers(r, e4m3, e5m2); }},
+
+        // Unit Scaling as published (docs/recipes.md has the differences to the three above). FP16 holds the weights
+        // themselves and the first moment; FP8 is for the operands of all products but the vocabulary's.
+        {"us-fp32", "unit-fp32", "Unit Scaling as published, in 32-bit floating point",
+         [](Recipe& r) {
+             r.automatic_rule = Constraint::gmean;
+             r.residual.scheme = ResidualScheme::running_mean;
+             r.gelu_constants = GeluConstants::unit_scaling_paper;
+             r.bias_inside_alpha = false;
+             r.vector_learning_rate = true;
+             r.initial_distribution = InitialDistribution::uniform;
+         }},
+        {"us-fp16", "us-fp32", "Unit Scaling as published, in FP16: weights without FP32 master, first moment",
+         [](Recipe& r) {
+             r.storage.element = ElementType::float16;
+             r.storage.first_moment = {.format = fp16, .scaled = false};
+         }},
+        {"us-fp8", "us-fp16", "us-fp16 with all products but the vocabulary's in FP8: E4M3, E5M2 gradients",
+         [](Recipe& r) {
+             round_linear_layers(r, e4m3, e5m2);
+             for (const ProductKind kind : {ProductKind::matmul, ProductKind::attention})
+                 r.products.push_back(
+                     {.kind = kind,
+                      .formats = {.activation = Quantiser{.format = e4m3}, .gradient = Quantiser{.format = e5m2}}});
+         }},
 
         // u-µP. The inputs of attention's and the feed-forward's last layer grow during training, so these layers are
         // not rounded to FP8 (section 4.2 of the paper). Nor is the readout.

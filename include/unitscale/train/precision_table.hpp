@@ -38,6 +38,10 @@ namespace unitscale::train {
         text += concatenate(", scales rounded ", name(recipe.propagate.rounding),
                             recipe.propagate.exact_norms ? ", exact norms" : "");
     text += concatenate(", parametrisation ", name(recipe.parametrisation));
+    if (recipe.scaling == Scaling::unit && recipe.automatic_rule != Constraint::to_output_scale)
+        text += concatenate(", factors joined by ", name(recipe.automatic_rule));
+    if (recipe.gelu_constants != GeluConstants::fitted) text += ", gelu's constants of the Unit Scaling paper";
+    if (!recipe.bias_inside_alpha) text += ", biases beside alpha";
     if (recipe.loss_scaling.kind != LossScaleKind::none)
         text += concatenate(", loss scale ", name(recipe.loss_scaling.kind), " from ", recipe.loss_scaling.initial);
     if (recipe.clip_norm > 0.0) text += concatenate(", gradients clipped at ", recipe.clip_norm);
@@ -70,6 +74,9 @@ namespace unitscale::train {
     std::string text(name(recipe.parametrisation));
     if (recipe.parametrisation == Parametrisation::mup)
         text += concatenate(", base width ", h.base_width, ", base depth ", h.base_depth);
+    if (recipe.vector_learning_rate) text += ", vectors at width^-1/2 times the rate";
+    if (recipe.initial_distribution != InitialDistribution::normal)
+        text += concatenate(", ", name(recipe.initial_distribution), " initial weights");
     const auto say = [&text](const char* field, double value) {
         if (value != 1.0) text += concatenate(", ", field, ' ', value);
     };

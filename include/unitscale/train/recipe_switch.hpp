@@ -34,8 +34,9 @@ namespace unitscale::train {
 
 /// Error, with `what` in front: a run under `from` cannot go on under `to`.
 /// The second recipe must give the same function of the same weights, and learning rates the same meaning.
-/// So these fields must be equal: scaling, parametrisation, hyperparameters, residual;
-/// under `unit` constraint, automatic_rule and readout_exponent too; under `propagate` propagate.exact_norms.
+/// So these fields must be equal: scaling, parametrisation, hyperparameters, vector_learning_rate, residual;
+/// under `unit` constraint, automatic_rule, readout_exponent, gelu_constants and bias_inside_alpha too;
+/// under `propagate` propagate.exact_norms.
 /// All others may differ, formats of products, storage, loss scaling and clipping among them.
 [[gnu::cold]] inline void check_recipe_switch(std::string_view what, const Recipe& from, const Recipe& to) {
     const auto same = [&](std::string_view field, const auto& before, const auto& after) {
@@ -55,14 +56,18 @@ namespace unitscale::train {
     same("hyperparameters.base_depth", h.base_depth, other.base_depth);
     same("residual.scheme", name(from.residual.scheme), name(to.residual.scheme));
     same("residual.tau", from.residual.tau, to.residual.tau);
+    same("residual.share", from.residual.share.value_or(0.0), to.residual.share.value_or(0.0));
     same("residual.multiplier", from.residual.multiplier, to.residual.multiplier);
     same("residual.attention_ratio", from.residual.attention_ratio, to.residual.attention_ratio);
+    const auto truth = [](bool value) { return std::string_view(value ? "true" : "false"); };
+    same("vector_learning_rate", truth(from.vector_learning_rate), truth(to.vector_learning_rate));
     if (from.scaling == Scaling::unit) {
         same("constraint", name(from.constraint), name(to.constraint));
         same("automatic_rule", name(from.automatic_rule), name(to.automatic_rule));
         same("readout_exponent", from.readout_exponent, to.readout_exponent);
+        same("gelu_constants", name(from.gelu_constants), name(to.gelu_constants));
+        same("bias_inside_alpha", truth(from.bias_inside_alpha), truth(to.bias_inside_alpha));
     }
-    const auto truth = [](bool value) { return std::string_view(value ? "true" : "false"); };
     if (from.scaling == Scaling::propagate)
         same("propagate.exact_norms", truth(from.propagate.exact_norms), truth(to.propagate.exact_norms));
 }

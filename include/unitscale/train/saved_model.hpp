@@ -52,6 +52,8 @@ void describe_decoder(Visitor& visitor, nn::DecoderConfig& config) {
     visitor.field("rotary_base", config.rotary_base);
     visitor.field("dropout", config.dropout);
     visitor.field("bias", config.bias);
+    visitor.added_field("readout_bias", config.readout_bias, false);
+    visitor.added_field("final_norm", config.final_norm, false);
     visitor.field("tied", config.tied);
 }
 [[nodiscard]] inline nlohmann::ordered_json decoder_to_json(nn::DecoderConfig config) {
