@@ -151,6 +151,7 @@
 #include <unitscale/record/conv1d_shape.hpp>
 #include <unitscale/record/factors.hpp>
 #include <unitscale/record/ids.hpp>
+#include <unitscale/record/linear_products.hpp>
 #include <unitscale/record/op.hpp>
 #include <unitscale/record/operand_rounding.hpp>
 #include <unitscale/record/packed_weight.hpp>
@@ -264,6 +265,7 @@
 #include <unitscale/optim/weight_decay.hpp>
 #include <unitscale/optim/whole_recipe.hpp>
 
+#include <unitscale/io/format_fields.hpp>
 #include <unitscale/io/text_table.hpp>
 
 #ifdef UNITSCALE_COMPILED  // defined by the CMake target unitscale::compiled

@@ -2,6 +2,8 @@
 #include "experiments/language_run_options.hpp"
 #include "support/catch.hpp"
 
+#include <unitscale/nn/decoder.hpp>
+
 #include <cmath>
 #include <string>
 
@@ -38,6 +40,8 @@ TEST_CASE("language run: invalid options are errors that name the option") {
     CHECK(message([](auto& o) { o.micro_batches = 0; }) == "--micro-batches: is 0; expected at least 1");
     CHECK(message([](auto& o) { o.depth = static_cast<std::size_t>(-1); }) ==
           "--depth: is 18446744073709551615; expected at most 1000000000");
+    CHECK(message([](auto& o) { o.placement = "after"; }) == "--placement: is after; expected pre, post or none");
+    CHECK(message([](auto& o) { o.placement = "post", o.final_norm = true, o.readout_bias = true; }) == "none");
     CHECK(message([](auto& o) { o.heads = 3; }) == "--heads: width 16 is not divisible by 3 heads");
     CHECK(message([](auto& o) { o.micro_batches = 3; }) ==
           "--micro-batches: batch 4 is not divisible by 3 micro-batches");
@@ -59,6 +63,25 @@ TEST_CASE("language run: invalid options are errors that name the option") {
     CHECK(message([](auto& o) {
               o.warmup = 0, o.lr = 0.1, o.micro_batches = 4, o.eval_every = 0, o.sample = 0, o.temperature = 0.0;
           }) == "none");
+}
+
+TEST_CASE("language run: norms and the bias of the readout reach the model") {
+    LanguageRunOptions options = small("text.txt");
+    CHECK(options.model_text() == "gpt");
+    CHECK(options.decoder(9).placement == nn::NormPlacement::pre);
+    CHECK_FALSE(options.decoder(9).final_norm);
+    CHECK_FALSE(options.decoder(9).readout_bias);
+    options.final_norm = options.readout_bias = true;
+    for (const auto& [name, placement] : {std::pair("pre", nn::NormPlacement::pre),
+                                          {"post", nn::NormPlacement::post},
+                                          {"none", nn::NormPlacement::none}})
+        for (const char* model : {"gpt", "llama"}) {
+            options.placement = name, options.model = model;
+            CHECK(options.decoder(9).placement == placement);
+            CHECK(options.decoder(9).final_norm);
+            CHECK(options.decoder(9).readout_bias);
+        }
+    CHECK(options.model_text() == "llama, norms none, norm before the readout, readout bias");
 }
 
 TEST_CASE("language run: the recipe is the one that is named, with the fields that are set") {

@@ -228,7 +228,43 @@ TEST_CASE("json recipe: attention's operands, by role, by name and by fields, th
     CHECK_FALSE(json["products"][0].contains("logits"));
     // Recipes without attention are written as before, so that results files know them.
     for (const Recipe& known : known_recipes())
-        CHECK(recipe_to_json(known).dump().find("attention\"") == std::string::npos);
+        CHECK((recipe_to_json(known).dump().find("attention\"") == std::string::npos) == (known.name != "us-fp8"));
+}
+
+TEST_CASE("json recipe: Unit Scaling as published, and fields that older recipes' texts do not have") {
+    const Recipe us = find_recipe("us-fp16");
+    const auto json = recipe_to_json(us);
+    CHECK(json["gelu_constants"] == "unit_scaling_paper");
+    CHECK(json["bias_inside_alpha"] == false);
+    CHECK(json["vector_learning_rate"] == true);
+    CHECK(json["initial_distribution"] == "uniform");
+    const Recipe back = recipe_from_json(json);
+    CHECK(back.gelu_constants == us.gelu_constants);
+    CHECK(back.bias_inside_alpha == us.bias_inside_alpha);
+    CHECK(back.vector_learning_rate == us.vector_learning_rate);
+    CHECK(back.initial_distribution == us.initial_distribution);
+    CHECK(back.storage == us.storage);
+    for (const char* field : {"gelu_constants", "bias_inside_alpha", "vector_learning_rate", "initial_distribution"})
+        CHECK_FALSE(recipe_to_json(find_recipe("unit-fp32")).contains(field));
+    CHECK_FALSE(json["residual"].contains("share"));
+
+    CHECK(override_recipe(us, "gelu_constants=fitted").gelu_constants == GeluConstants::fitted);
+    CHECK(override_recipe(us, "initial_distribution=normal").initial_distribution == InitialDistribution::normal);
+    CHECK_FALSE(override_recipe(us, "vector_learning_rate=false").vector_learning_rate);
+    CHECK(override_recipe(us, "bias_inside_alpha=true").bias_inside_alpha);
+    Recipe fixed = override_recipe(us, "residual.scheme=fixed");
+    fixed = override_recipe(fixed, "residual.share=0.2");
+    CHECK(fixed.residual.share == 0.2);
+    CHECK(recipe_to_json(recipe_from_json(recipe_to_json(fixed))) == recipe_to_json(fixed));
+    CHECK_FALSE(override_recipe(fixed, "residual.share=null").residual.share);
+    CHECK_THROWS_WITH(override_recipe(fixed, "residual.tau=0.25"),
+                      "residual: tau is 0.25 and share is 0.2; expected one of the two");
+    CHECK_THROWS_WITH(override_recipe(us, "residual.share=0.2"),
+                      "residual: share is for the scheme fixed; the scheme is running_mean");
+    CHECK_THROWS_WITH(override_recipe(us, "gelu_constants=own"),
+                      "recipe: gelu_constants is \"own\"; expected one of fitted, unit_scaling_paper");
+    CHECK_THROWS_WITH(override_recipe(find_recipe("fp32"), "gelu_constants=unit_scaling_paper"),
+                      "recipe: gelu_constants and bias_inside_alpha are for the scaling unit; it is none");
 }
 
 TEST_CASE("json recipe: attention.X changes attention's rules, matmul.X all others") {
@@ -294,6 +330,7 @@ TEST_CASE("json recipe: bad input gives one line that names the key and the expe
                       "recipe: unknown key 'colour'; expected one of name, description, scaling, constraint, "
                       "automatic_rule, propagate, "
                       "products, storage, loss_scaling, parametrisation, hyperparameters, readout_exponent, residual, "
+                      "gelu_constants, bias_inside_alpha, vector_learning_rate, initial_distribution, "
                       "learning_rate, clip_norm");
     CHECK_THROWS_WITH(
         parsed(R"({"products": [{"kind": "linear"}, {"gradient": {"form": "e4m3"}}]})"),

@@ -105,6 +105,21 @@ TEST_CASE("Attention: the default multiplier is the textbook softmax's, and bias
     CHECK(parameters.size() == 8);
 }
 
+TEST_CASE("Attention: a constraint reaches its linear layers") {
+    nn::Attention<float> layer = make({.width = 4, .heads = 2, .groups = 1, .constraint = Constraint::gmean});
+    std::vector<Parameter<float>*> parameters;
+    layer.collect(parameters);
+    test::randomise(parameters, 1.0);
+    test::OpTape<float> run(Scaling::unit);
+    static_cast<void>(layer(run.input({2, 3, 4})));
+    std::vector<double> alphas;
+    for (std::size_t i = 0; i < run.tape.node_count(); ++i)
+        if (run.state.op(run.tape.node(i).site) == "linear") alphas.push_back(run.tape.node(i).alpha);
+    REQUIRE(alphas.size() == 4);  // query, key and value in some order, out
+    CHECK(std::count_if(alphas.begin(), alphas.end(), [](double a) { return a == Approx(std::pow(8.0, -0.25)); }) == 2);
+    CHECK(alphas.back() == Approx(0.5));
+}
+
 TEST_CASE("Attention: heads, groups and rotary positions that do not fit are errors") {
     REQUIRE_THROWS_WITH(make({.width = 10, .heads = 3}), "attention: width 10 is not divisible by 3 heads");
     REQUIRE_THROWS_WITH(make({.width = 10, .heads = 0}), "attention: width 10 is not divisible by 0 heads");

@@ -12,8 +12,8 @@ using namespace unitscale;
 namespace {
 
 constexpr ResidualRule fixed_rule{.scheme = ResidualScheme::fixed, .tau = 0.7},
-    running_mean{.scheme = ResidualScheme::running_mean}, depth_rule{.scheme = ResidualScheme::depth},
-    plain{.scheme = ResidualScheme::plain};
+    fixed_share{.scheme = ResidualScheme::fixed, .share = 0.3}, running_mean{.scheme = ResidualScheme::running_mean},
+    depth_rule{.scheme = ResidualScheme::depth}, plain{.scheme = ResidualScheme::plain};
 
 struct Case {
     const char* name;
@@ -37,6 +37,14 @@ std::vector<Case> cases() {
     add("no norm, gated silu, running mean", [](auto& c) {
         c.placement = nn::NormPlacement::none, c.feed_forward = nn::FeedForwardKind::gated_silu,
         c.residual = running_mean;
+    });
+    add("post norm, final norm, biases also of the readout, running mean", [](auto& c) {
+        c.placement = nn::NormPlacement::post, c.final_norm = true, c.readout_bias = true, c.bias = true,
+        c.norm = {.kind = nn::NormKind::layer, .gains = true}, c.residual = running_mean;
+    });
+    add("no norm but the final one, tied with a bias, fixed share", [](auto& c) {
+        c.placement = nn::NormPlacement::none, c.final_norm = true, c.readout_bias = true, c.tied = true,
+        c.residual = fixed_share;
     });
     add("rotary, grouped heads, depth rule",
         [](auto& c) { c.positions = nn::Positions::rotary, c.groups = 1, c.residual = depth_rule; });
@@ -189,6 +197,34 @@ TEST_CASE("Decoder: parameters, their names and number") {
     nn::Decoder<float> exact(
         {.vocabulary = 7, .width = 8, .depth = 1, .heads = 2, .length = 6, .hidden_ratio = 0.1, .hidden = 13});
     CHECK(exact.parameter_count() == 7 * 8 + 6 * 8 + 4 * 8 * 8 + 2 * 8 * 13 + 7 * 8);
+}
+
+TEST_CASE("Decoder: a final norm for every placement, and a bias of the readout with the facts of the width") {
+    for (const auto placement : {nn::NormPlacement::pre, nn::NormPlacement::post, nn::NormPlacement::none})
+        for (const bool final_norm : {false, true}) {
+            auto config = cases()[0].config;
+            config.placement = placement, config.final_norm = final_norm, config.readout_bias = true;
+            config.norm.gains = true;
+            test::LanguageModel<float> model(find_recipe("unit-fp32"), config);
+            const auto parameters = model.decoder.parameters();
+            const bool gain = std::any_of(parameters.begin(), parameters.end(),
+                                          [](const auto* p) { return p->name() == "decoder/norm/gain"; });
+            CHECK(gain == (final_norm || placement == nn::NormPlacement::pre));
+            Parameter<float>& bias = *parameters.back();
+            REQUIRE(bias.name() == "decoder/readout/bias");
+            CHECK(bias.shape() == Shape{7});
+            CHECK(bias.facts() == ParameterFacts{.role = ParameterRole::bias, .fan_out = 7, .width = 8});
+            const auto ids = test::random_tokens({2, 6}, 7);
+            const auto logits = [&](float first) {
+                bias.write().data()[0] = first;
+                model.tape.begin_step({.gradients = false});
+                return test::elements(model.decoder(model.tape, ids).value());
+            };
+            const auto before = logits(0.0F), after = logits(1.0F);
+            for (std::size_t i = 0; i < before.size(); ++i)
+                CHECK(after[i] - before[i] ==
+                      Approx(i % 7 == 0 ? 1.0F / std::sqrt(8.0F) : 0.0F).margin(1e-6));  // inside alpha = width^-1/2
+        }
 }
 
 TEST_CASE("Decoder: the base of rotary positions reaches queries and keys") {

@@ -82,29 +82,34 @@ TEST_CASE("FeedForward: gelu has the recipe's constants, and a constraint reache
           Approx(std::sqrt(std::sqrt(2.0 / (1.0 - 1.0 / std::numbers::pi)) * std::numbers::sqrt2)));
 }
 
-/// s of the gradients of up, gate and down in a gated feed-forward layer inside a residual branch, from the audit.
-TEST_CASE("FeedForward: gated, the gradients of up and gate have (hidden/width)^1/2 or equal scale by the rule") {
-    constexpr std::size_t width = 16, hidden = 64, rows = 400;
-    for (const bool joined : {false, true}) {
-        nn::FeedForwardConfig config{.kind = nn::FeedForwardKind::gated_silu, .width = width, .hidden = hidden};
-        if (joined) config.constraint = Constraint::to_output_scale;
-        nn::FeedForward<double> layer("ffn", config);
-        std::vector<Parameter<double>*> parameters;
+TEST_CASE("FeedForward: gated, up and gate have gradients of (width/hidden)^1/2, or of 1 with mirrored factors") {
+    constexpr std::size_t width = 16, hidden = 64, rows = 2000;
+    const double ratio = std::sqrt(static_cast<double>(width) / static_cast<double>(hidden));
+    for (const std::optional<Constraint> constraint :
+         {std::optional<Constraint>(), std::optional(Constraint::to_output_scale), std::optional(Constraint::none)}) {
+        nn::FeedForward<double> layer(
+            "ffn",
+            {.kind = nn::FeedForwardKind::gated_silu, .width = width, .hidden = hidden, .constraint = constraint});
+        std::vector<Parameter<double>*> parameters;  // up, gate, down
         layer.collect(parameters);
+        const Recipe recipe = find_recipe("unit-fp32");
         ScalingState state;
-        Recipe recipe = find_recipe("unit-fp32");
         Tape<double> tape(recipe, state);
         nn::initialise(parameters, recipe, 1);
         tape.begin_step();
         const auto [inner, stream] = ops::residual_split(tape.input(normal<double>({rows, width}, {1, 1}), true), 0.5);
         const auto y = ops::residual_add(layer(ops::rms_norm(inner)), stream, 0.5);
         const auto loss = analysis::project(y, normal<double>({rows, width}, {2, 2}));
-        std::fputs(analysis::to_text(analysis::audit(tape, loss)).c_str(), stdout);
+        const analysis::Audit audit = analysis::audit(tape, loss);
+        INFO(analysis::to_text(audit));
+        CHECK(audit.valid());  // the mirrored factors of up and gate, and of down, make up for each other
         tape.backward(loss);
-        for (const Parameter<double>* p : parameters) {
+        const bool mirrored = constraint == Constraint::none;
+        for (std::size_t i = 0; i < 3; ++i) {
             double squares = 0.0;
-            for (const double g : p->gradient().span()) squares += g * g;
-            std::printf("%s %g\n", p->name().c_str(), std::sqrt(squares / static_cast<double>(p->size())));
+            for (const double g : parameters[i]->gradient().span()) squares += g * g;
+            const double rms = std::sqrt(squares / static_cast<double>(parameters[i]->size()));
+            CHECK(rms == Approx(mirrored || i == 2 ? 1.0 : ratio).epsilon(0.1));
         }
     }
 }

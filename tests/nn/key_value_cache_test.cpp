@@ -111,6 +111,7 @@ TEMPLATE_TEST_CASE("KeyValueCache: tokens in parts have the logits of the whole 
             INFO(c.name << ", " << recipe.name);
             test::LanguageModel<T> model(recipe, c.config);
             if (recipe.scaling == Scaling::none) test::randomise(model.decoder.parameters(), 0.3);
+            model.plan(test::random_batch(batch, 40, vocabulary));
             const auto ids = test::random_tokens({batch, 40}, vocabulary);
             model.tape.begin_step({.training = false, .gradients = false});
             const std::vector<T> whole = test::elements(model.decoder(model.tape, ids).value());

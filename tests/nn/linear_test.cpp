@@ -41,6 +41,17 @@ TEST_CASE("Linear: is ops::linear of its own weight and bias") {
     }
 }
 
+TEST_CASE("Linear: a constraint of the layer joins its factors, unless a call names another") {
+    nn::Linear<float> layer("up", {.in = 4, .out = 9, .constraint = Constraint::gmean});
+    test::randomise<float>({&layer.weight()}, 1.0);
+    test::OpTape<float> run(Scaling::unit);
+    const auto x = run.input({2, 4});
+    static_cast<void>(layer(x));
+    static_cast<void>(layer(x, {.constraint = Constraint::none}));
+    CHECK(run.tape.node(0).alpha == Approx(1.0 / std::sqrt(6.0)));
+    CHECK(run.tape.node(1).alpha == Approx(0.5));
+}
+
 TEST_CASE("Linear: gradients reach weight and bias; an input that does not fit is an error") {
     nn::Linear<float> layer("up", {.in = 3, .out = 5, .bias = true});
     test::randomise<float>({&layer.weight(), layer.bias()}, 1.0);

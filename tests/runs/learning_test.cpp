@@ -3,10 +3,10 @@
 #include <unitscale/io/vocabulary.hpp>
 #include <unitscale/optim/adam.hpp>
 #include <unitscale/optim/schedule.hpp>
+#include <unitscale/train/element.hpp>
 #include <unitscale/train/evaluate.hpp>
 #include <unitscale/train/generate.hpp>
 #include <unitscale/train/step.hpp>
-#include <unitscale/train/element.hpp>
 
 #include "support/catch.hpp"
 #include "support/language_model.hpp"
@@ -32,6 +32,7 @@ Learnt learn(const Recipe& recipe, const io::CharacterVocabulary& vocabulary, co
         {.beta1 = 0.9, .beta2 = 0.95, .parametrisation = recipe.parametrisation_rule(), .storage = recipe.storage});
     const optim::Schedule schedule{
         .kind = optim::ScheduleKind::cosine, .peak = recipe.learning_rate, .steps = 80, .warmup = 8};
+    model.plan(test::random_batch(8, 24, vocabulary.size()));
     Learnt result{.before = train::evaluate(model.decoder, model.tape, parts.validation, 24, 4)};
     train::Batch batch = train::make_batch(8, 24);
     optim::LossScaler scaler(recipe.loss_scaling);

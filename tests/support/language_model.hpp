@@ -30,6 +30,13 @@ struct LanguageModel {
         return ops::softmax_cross_entropy(decoder(tape, batch.ids), batch.labels);
     }
 
+    /// Fixes forward factors that depend on the graph, as the first training step does. Without it a recipe that joins
+    /// factors by a mean has no values.
+    void plan(const train::Batch& batch) {
+        if (recipe.scaling != Scaling::unit || recipe.automatic_rule == Constraint::to_output_scale) return;
+        tape.plan([&] { return loss(batch); });
+    }
+
     Recipe recipe;
     nn::Decoder<T> decoder;
     ScalingState state;

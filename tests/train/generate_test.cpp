@@ -137,6 +137,7 @@ TEMPLATE_TEST_CASE("generate: the cache changes no token, greedy or drawn, in th
             INFO(recipe.name << ", length " << config.length);
             test::LanguageModel<TestType> model(recipe, config);
             if (recipe.scaling == Scaling::none) test::randomise(model.decoder.parameters(), 0.4);
+            model.plan(test::random_batch(2, config.length, config.vocabulary));
             for (const std::vector<std::int32_t>& prompt : {std::vector<std::int32_t>{3}, {1, 2, 3, 4, 5, 6, 0, 1}})
                 for (const train::GenerateOptions& options :
                      {train::GenerateOptions{.tokens = 40, .temperature = 0.0},

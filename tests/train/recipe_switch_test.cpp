@@ -496,7 +496,8 @@ TEST_CASE("recipe switch: recipes must agree in the model's function and in the 
     for (const Recipe& from : all)
         for (const Recipe& to : all) {
             const bool same = from.scaling == to.scaling && from.parametrisation == to.parametrisation &&
-                              from.readout_exponent == to.readout_exponent;
+                              from.readout_exponent == to.readout_exponent &&
+                              from.residual.scheme == to.residual.scheme;
             CHECK((refused(from, to) == "none") == same);
             legal += same;
         }
@@ -519,6 +520,16 @@ TEST_CASE("recipe switch: recipes must agree in the model's function and in the 
     CHECK(changed("unit-fp8", "residual.scheme=fixed") ==
           "x: unit-fp8 has residual.scheme fixed; expected depth, as unit-fp8 has");
     CHECK(changed("unit-fp8", "residual.tau=0.25").starts_with("x: unit-fp8 has residual.tau 0.25; expected 0.5"));
+    CHECK(changed("us-fp8", "vector_learning_rate=false") ==
+          "x: us-fp8 has vector_learning_rate false; expected true, as us-fp8 has");
+    CHECK(changed("us-fp8", "gelu_constants=fitted") ==
+          "x: us-fp8 has gelu_constants fitted; expected unit_scaling_paper, as us-fp8 has");
+    CHECK(changed("us-fp8", "bias_inside_alpha=true") ==
+          "x: us-fp8 has bias_inside_alpha true; expected false, as us-fp8 has");
+    CHECK(changed("us-fp8", "initial_distribution=normal") == "none");  // of no effect behind the first step
+    const Recipe fixed = io::override_recipe(find_recipe("us-fp8"), "residual.scheme=fixed");
+    CHECK(refused(fixed, io::override_recipe(fixed, "residual.share=0.5")) ==
+          "x: us-fp8 has residual.share 0.5; expected 0, as us-fp8 has");
     CHECK(
         changed("unit-fp8", "residual.multiplier=2").starts_with("x: unit-fp8 has residual.multiplier 2; expected 1"));
     CHECK(changed("unit-fp8", "residual.attention_ratio=2")

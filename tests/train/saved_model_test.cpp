@@ -109,10 +109,15 @@ TEST_CASE("saved model: a config survives the way there and back; a file that ha
                              .rotary_base = 500.0,
                              .dropout = 0.5,
                              .bias = true,
+                             .readout_bias = true,
+                             .final_norm = true,
                              .tied = true};
     const auto json = train::decoder_to_json(config);
     CHECK(train::decoder_to_json(train::decoder_from_json(json)) == json);
     CHECK(json["positions"] == "rotary");
+    CHECK(train::decoder_from_json(json).readout_bias);
+    CHECK(train::decoder_from_json(json).final_norm);
+    CHECK_FALSE(train::decoder_to_json(nn::DecoderConfig{}).contains("final_norm"));  // as in older checkpoints
     CHECK(json["hidden"] == 40);
     CHECK(json["rotary_base"] == 500.0);
     auto wrong = json;

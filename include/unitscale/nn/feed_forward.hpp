@@ -24,14 +24,16 @@ struct FeedForwardConfig {
     bool bias = false;
     std::optional<double> mult{};  ///< multiplier before gelu or silu; empty: the recipe's alpha_ffn_act
     std::size_t depth = 0;         ///< blocks of the trunk
-    /// Joins {alpha, beta_x} of the linear layers and of gelu or relu; empty: the recipe's rule.
+    /// Joins {alpha, beta_x} of the linear layers and of gelu or relu; empty: the recipe's rule. See FeedForward.
     std::optional<Constraint> constraint{};
 };
 
 /// The feed-forward part of a transformer block. x, y [...,width]; layers `up`, `gate` (gated_silu only), `down`.
 /// gelu has the constants of the recipe (Recipe::gelu_constants).
-/// Gated silu under the automatic constraint: the tape finds no cut-edge between the norm and the product of `up` and
-/// `gate`, whose two inputs form a cycle. See docs/umup.md for the gradients of the three layers.
+/// Inside a residual branch the automatic constraint joins alpha and beta_x of every layer. So under `to_output_scale`
+/// the gradients of `up` and `gate` have (width/hidden)^1/2 in place of 1. With gated silu, `.constraint = none` gives
+/// mirrored factors: (width/hidden)^1/2 at `up` and `gate` and its inverse at `down` cancel, all three gradients have
+/// unit scale, and the audit finds them valid. With gelu and relu it would find a fault.
 /// Error: a multiplier beside relu.
 /// Test: tests/nn/feed_forward_test.cpp
 template <class T>

@@ -151,10 +151,10 @@ inline void check_hyperparameters(const Hyperparameters& h) {
 ///   | umup, bias and norm   |                  | 1           | D^-1/2          | as Adam | as Adam   |
 ///
 /// Multipliers of embeddings under `unit` are 1; sigma is init_sigma.
-/// Vector rate: unit weights are width^1/2 times as large as the textbook's, and so is the best rate of Adam. Biases and
-/// gains are as large as in the textbook's model, so they take that rate times width^-1/2. A step of LAMB is relative
-/// to the parameter's size already. The argument holds for biases beside alpha (Recipe::bias_inside_alpha = false):
-/// inside, alpha reduces their effect by about width^-1/2 a second time.
+/// Vector rate: unit weights are width^1/2 times as large as the textbook's, and so is the best rate of Adam. Biases
+/// and gains are as large as in the textbook's model, so they take that rate times width^-1/2. A step of LAMB is
+/// relative to the parameter's size already. The argument holds for biases beside alpha (Recipe::bias_inside_alpha is
+/// false): inside, alpha reduces their effect by about width^-1/2 a second time.
 /// Adam: every weight moves by the learning rate lr, and a hidden weight's moves add up coherently over fan_in inputs.
 /// Times the multiplier fan_in^-1/2 the result moves by lr fan_in^1/2, hence the factor fan_in^-1/2.
 /// SGD: the step follows the gradient, and its size depends on the multipliers. With a readout of free gradient factor,

@@ -64,7 +64,7 @@ inline void check_residual(const ResidualRule& rule) {
 /// feed-forward layers before this one; L = count. tau is this layer's a over the root of
 /// L/2 + n_attn a_attn^2 + n_ffn a_ffn^2, which the stream has gathered so far. The stream then has unit scale after
 /// each layer. The paper has parts = 2.
-/// The running mean: share 1/(1 + i), so tau = i^-1/2. Layer i's stream has i equal parts, and its branch adds one more.
+/// The running mean: share 1/(1 + i), so tau = i^-1/2. Layer i's stream has i equal parts, and its branch adds one.
 /// Errors: index >= count; under `depth` a count that is not one of whole blocks; the errors of `check_residual`.
 /// References: Blake et al. 2024, arXiv:2407.17465, section 3.4 and appendix G; Blake, Orr, Luschi 2023,
 /// arXiv:2303.11257, section 5.3. Test: tests/scaling/residual_test.cpp
