@@ -23,6 +23,7 @@ for ((i = 0; i < 60; ++i)); do echo "the early bird catches the worm"; done > te
 small=(--width 16 --depth 1 --heads 2 --seq 16 --batch 4 --steps 6 --sample 20)
 bad_run=(--data text.txt --log bad.jsonl)
 
+bad 2 '--placement: is after; expected pre, post or none$' "${bad_run[@]}" --placement after
 bad 2 "recipe: unknown name 'fp7'; expected one of fp32, fp16, fp16-loss-scaled, " "${bad_run[@]}" --recipe fp7
 bad 2 '--heads: width 128 is not divisible by 3 heads$' "${bad_run[@]}" --heads 3
 for size in width depth heads seq batch steps micro-batches threads; do
@@ -84,6 +85,10 @@ grep -qE '^decoder/block0/ffn/up/weight +\[44,16\] +weight +1 +0\.25 +0\.25 +0\.
   fail "no line for a parameter: $(cat parameters.txt)"
 grep -qE '^9 parameters of [0-9]+ values$' parameters.txt ||
   fail "the parameters are not counted: $(tail -n 1 parameters.txt)"
+"$program" --data text.txt "${small[@]}" --recipe us-fp16 --placement post --final-norm --readout-bias \
+  --print-parameters > parameters.txt 2> err.txt || fail "no parameters of us-fp16: $(cat err.txt)"
+grep -qE '^decoder/readout/bias +\[[0-9]+\] +bias +zeros +- +0\.25 +' parameters.txt ||
+  fail "no bias of the readout, at width^-1/2 times the rate: $(cat parameters.txt)"
 "$program" --data text.txt "${small[@]}" --recipe umup-fp8 --weight-decay 0.0625 --print-parameters \
   > parameters.txt 2> err.txt || fail "no parameters with weight decay: $(cat err.txt)"
 grep -qE '^decoder/block0/ffn/up/weight .* 0\.0625$' parameters.txt || fail "no weight decay: $(cat parameters.txt)"
