@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A denoising autoencoder: it sees noisy curves, presses them through 4 numbers, and draws them without noise. It is
+// A denoising autoencoder: it sees noisy curves, presses them through 8 numbers, and draws them without noise. It is
 // trained under five recipes. No line of the model speaks of precision.
 // Run: g++ -std=c++20 -O2 -Iinclude -I/usr/include/eigen3 examples/models/autoencoder.cpp && ./a.out
 
@@ -28,18 +28,18 @@ struct Curves {
     Tensor<float> noisy, clean;  // [count,points]
 };
 
-/// Sums of two waves of random height and phase, of unit variance; the noise has a standard deviation of 0.5.
-/// The same number gives the same curves.
+/// Sums of two waves of random height and phase, of variance 1. The noise has variance 2, and 4 numbers lie behind 64
+/// points, so the best model has an error of 1/9. The same number gives the same curves.
 Curves make_curves(std::size_t count, std::uint64_t number) {
-    Curves curves{.noisy = normal<float>({count, points}, {.seed = 1, .stream = number}, /*stddev=*/0.5),
+    Curves curves{.noisy = normal<float>({count, points}, {.seed = 1, .stream = number}, /*stddev=*/1.4142),
                   .clean = Tensor<float>({count, points})};
     const Tensor<float> heights = normal<float>({count, 4}, {.seed = 2, .stream = number});
     for (std::size_t n = 0; n < count; ++n)
         for (std::size_t i = 0; i < points; ++i) {
             const float angle = 6.2831853f * static_cast<float>(i) / static_cast<float>(points);
             curves.clean(n, i) =
-                0.7071f * (heights(n, 0) * std::sin(angle) + heights(n, 1) * std::cos(angle) +
-                           heights(n, 2) * std::sin(3.0f * angle) + heights(n, 3) * std::cos(3.0f * angle));
+                0.70711f * (heights(n, 0) * std::sin(angle) + heights(n, 1) * std::cos(angle) +
+                            heights(n, 2) * std::sin(3.0f * angle) + heights(n, 3) * std::cos(3.0f * angle));
             curves.noisy(n, i) += curves.clean(n, i);
         }
     return curves;
@@ -50,8 +50,8 @@ struct Autoencoder {
     nn::Sequential<T> layers{"autoencoder",
                              nn::Linear<T>("autoencoder/wide", {.in = points, .out = 128, .bias = true}),
                              [](auto x) { return ops::gelu(x); },
-                             nn::Linear<T>("autoencoder/code", {.in = 128, .out = 4, .bias = true}),
-                             nn::Linear<T>("autoencoder/again", {.in = 4, .out = 128, .bias = true}),
+                             nn::Linear<T>("autoencoder/code", {.in = 128, .out = 8, .bias = true}),
+                             nn::Linear<T>("autoencoder/again", {.in = 8, .out = 128, .bias = true}),
                              [](auto x) { return ops::gelu(x); },
                              nn::Linear<T>("autoencoder/drawn", {.in = 128, .out = points, .bias = true})};
 
@@ -59,14 +59,14 @@ struct Autoencoder {
     void collect(std::vector<Parameter<T>*>& parameters) { layers.collect(parameters); }
 };
 
-/// Trains on 400 batches of 64 curves. The mean squared error on 512 unseen ones.
+/// Trains on 800 batches of 64 curves. The mean squared error on 512 unseen ones.
 template <class T>
 double error_with(const Recipe& recipe, std::uint64_t seed) {
     Autoencoder<T> model;
     train::Trainer<T> trainer(
         model, recipe,
         {.seed = seed,
-         .schedule = {.kind = optim::ScheduleKind::cosine, .peak = 0.0, .steps = 400, .warmup = 40},
+         .schedule = {.kind = optim::ScheduleKind::cosine, .peak = 0.0, .steps = 800, .warmup = 80},
          .initial = {.standard = nn::InitialScale::lecun}});
     const auto loss_of = [&](Tape<T>& tape, const Curves& curves) {
         return ops::mse_loss(model(tape.input(cast<T>(curves.noisy))), tape.input(cast<T>(curves.clean)));
@@ -77,7 +77,8 @@ double error_with(const Recipe& recipe, std::uint64_t seed) {
 }
 
 int main() {
-    std::printf("mean squared error on unseen curves, the median of 3 seeds; the noisy curves have 0.25\n");
+    std::printf(
+        "mean squared error on unseen curves, the median of 3 seeds; the best model has 0.111, the noisy curves 2\n");
     for (const char* name : {"fp32", "unit-fp32", "unit-fp8", "fp8-amax", "scalify-fp8-4"}) {
         const Recipe recipe = find_recipe(name);
         std::array<double, 3> errors{};

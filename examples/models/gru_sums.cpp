@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A recurrent language model (GRU) that learns to add: it reads "3+5=8;7+6=3;..." and predicts each next character.
-// Sums are taken without their tens. It is trained under five recipes. No line of the model speaks of precision.
+// Sums are taken without their tens, and one in five is wrong. It is trained under five recipes. No line of the model
+// speaks of precision.
 // Run: g++ -std=c++20 -O2 -Iinclude -I/usr/include/eigen3 examples/models/gru_sums.cpp && ./a.out
 
 #include <unitscale/nn/embedding.hpp>
@@ -35,8 +36,9 @@ Texts make_texts(std::uint64_t number) {
         for (std::size_t t = 0; t < length; t += 6) {
             const auto words = random_block({.seed = 1, .stream = number}, b * length + t);
             const auto x = static_cast<std::int32_t>(words[0] % 10), z = static_cast<std::int32_t>(words[1] % 10);
-            const std::array<std::int32_t, 6> text = {x, plus, z, equals, (x + z) % 10, semicolon};
-            const std::array<std::int32_t, 6> next = {plus, unscored, equals, (x + z) % 10, semicolon, unscored};
+            const std::int32_t sum = words[2] % 5 == 0 ? static_cast<std::int32_t>(words[3] % 10) : (x + z) % 10;
+            const std::array<std::int32_t, 6> text = {x, plus, z, equals, sum, semicolon};
+            const std::array<std::int32_t, 6> next = {plus, unscored, equals, sum, semicolon, unscored};
             std::copy(text.begin(), text.end(), &texts.ids(b, t));
             std::copy(next.begin(), next.end(), &texts.labels(b, t));
         }
@@ -78,7 +80,7 @@ double loss_with(const Recipe& recipe, std::uint64_t seed) {
 }
 
 int main() {
-    std::printf("loss on unseen sums, the median of 3 seeds; a model that cannot add has 0.576\n");
+    std::printf("loss on unseen sums, the median of 3 seeds; the best model has 0.217, one that cannot add 0.576\n");
     for (const char* name : {"fp32", "unit-fp32", "unit-fp8", "fp8-amax", "scalify-fp8-4"}) {
         const Recipe recipe = find_recipe(name);
         std::array<double, 3> losses{};

@@ -5,6 +5,7 @@
 # Conan itself is not run.
 # blas and blas_reference: find_package of a package that was configured with UNITSCALE_BLAS, for the BLAS that is found
 # and for ${blas}.
+# own_model: the project of docs/own_model.md.
 # compiled_<way>: links unitscale::compiled. The package's way also compares the results with the headers alone, to the
 # bit.
 cmake_minimum_required(VERSION 3.25)
@@ -67,7 +68,7 @@ if(package_source)
     execute_process(COMMAND "${CMAKE_COMMAND}" --build "${build}" COMMAND_ERROR_IS_FATAL ANY)
   endif()
 endif()
-if(package_source OR kind MATCHES "find_package|pkg_config")
+if(package_source OR kind MATCHES "find_package|pkg_config|own_model")
   execute_process(COMMAND "${CMAKE_COMMAND}" --install "${build}" --prefix "${work}/installed" OUTPUT_QUIET
                   COMMAND_ERROR_IS_FATAL ANY)
 endif()
@@ -94,7 +95,7 @@ if(kind STREQUAL "pkg_config")
   return()
 endif()
 
-if(project MATCHES "find_package|blas")
+if(project MATCHES "find_package|blas|own_model")
   list(PREPEND prefix_path "${work}/installed")
   list(APPEND arguments "-DUNITSCALE_VERSION=${version}")
 elseif(project STREQUAL "add_subdirectory")
@@ -121,6 +122,17 @@ if(kind STREQUAL "compiled_find_package")
     message(FATAL_ERROR "${kind}: the consumer of the headers printed '${expected}' instead of a loss")
   endif()
   run_consumer("${work}/build/consumer")
+elseif(kind STREQUAL "own_model")
+  execute_process(COMMAND "${work}/build/consumer" WORKING_DIRECTORY "${work}" OUTPUT_VARIABLE output
+                  COMMAND_ERROR_IS_FATAL ANY)
+  if(NOT output MATCHES "^loss 0[.]0[0-9]+, and resumed to the bit")
+    message(FATAL_ERROR "${kind}: the consumer printed '${output}' instead of a loss below 0.1")
+  endif()
+  foreach(file IN ITEMS scales.html run.safetensors)
+    if(NOT EXISTS "${work}/${file}")
+      message(FATAL_ERROR "${kind}: the consumer did not write ${file}")
+    endif()
+  endforeach()
 elseif(target STREQUAL "compiled")
   execute_process(COMMAND "${work}/build/consumer" OUTPUT_VARIABLE output COMMAND_ERROR_IS_FATAL ANY)
   if(NOT output MATCHES "^loss 0x")

@@ -211,7 +211,7 @@ TEST_CASE("scale report: a run that switches its recipe is tracked in two parts,
     run.sample = 0;
     const std::string page = (folder.path() / "page.html").string();
     const test::File file = test::temporary_file();
-    static_cast<void>(experiments::run_and_report(run, page, file.get(), file.get()));
+    static_cast<void>(experiments::run_and_report(run, page, {}, file.get(), file.get()));
     const nlohmann::json data = data_of(page);
     REQUIRE(data.at("runs").size() == 2);
     CHECK(data.at("runs").at(0).at("name") == "mxfp8 to step 5");

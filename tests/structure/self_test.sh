@@ -63,8 +63,10 @@ good_tree() {
     > "$tree/docs/for_pytorch_users.md"
   printf '%s\n' "$spdx" 'int model;' 'int batch;' 'int loop;' > "$tree/examples/own_loop.cpp"
   mkdir -p "$tree/examples/models"
-  printf '%s\n' '```cpp' 'int model;' '```' '```cpp' 'int fit;' '```' '```cpp' 'int pick;' '```' \
-    > "$tree/docs/own_model.md"
+  printf '%s\n' '```cpp' 'int project;' '```' '```cpp' 'int model;' '```' '```cpp' 'int fit;' '```' \
+    '```cpp' 'int pick;' '```' > "$tree/docs/own_model.md"
+  mkdir -p "$tree/tests/consumers/own_model"
+  printf '%s\n' "$spdx" 'int project;' > "$tree/tests/consumers/own_model/main.cpp"
   printf '%s\n' "$spdx" 'int model;' 'int fit;' 'int pick;' > "$tree/examples/models/image_classifier.cpp"
   if [[ $check == examples ]]; then
     mkdir -p "$tree/tests/runs/examples"

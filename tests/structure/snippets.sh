@@ -38,5 +38,5 @@ shown docs/adding_an_op.md examples/4_custom_op.cpp 2 examples/own_scale_rule.cp
 shown docs/pretrained.md examples/pretrained.cpp 1
 shown docs/umup.md examples/width_transfer.cpp 3
 shown docs/for_pytorch_users.md examples/own_loop.cpp 3
-shown docs/own_model.md examples/models/image_classifier.cpp 3
+shown docs/own_model.md tests/consumers/own_model/main.cpp 1 examples/models/image_classifier.cpp 3
 finish "snippets"
