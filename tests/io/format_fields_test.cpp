@@ -31,7 +31,7 @@ struct Names {
 
 }  // namespace
 
-TEST_CASE("format fields: those of block formats, and what describing them leaves as it is") {
+TEST_CASE("format fields: block formats, and what describing them leaves as it is") {
     BlockFormat format = nvfp4;
     Names names;
     io::describe_blocks(names, format);
@@ -42,7 +42,7 @@ TEST_CASE("format fields: those of block formats, and what describing them leave
     CHECK(format == nvfp4);
 }
 
-TEST_CASE("format fields: those of limited sums") {
+TEST_CASE("format fields: limited sums") {
     Accumulate sums = hopper_sums_promoted;
     Names names;
     io::describe_accumulate(names, sums);

@@ -58,7 +58,7 @@ void add_tensor_codes(SafetensorsWriter& writer, const std::string& tensor, Tens
 
 /// Adds codes in blocks, [lines,length], as U8. The metadata `<tensor>.element` name the elements' format.
 /// A scale that divides elements (torchao's float8) is stored as its inverse, which in F64 gives equal bits.
-/// Errors: the errors of the writer; scales whose number does not fit the blocks.
+/// Errors: the errors of the writer; more or fewer scales than blocks.
 /// Test: tests/io/safetensors_codes_test.cpp
 inline void add_block_codes(SafetensorsWriter& writer, const std::string& tensor, const BlockCodes& codes) {
     const BlockGrid grid(codes.format, codes.lines, codes.length);

@@ -20,7 +20,7 @@ concept Comparand = std::same_as<Z, Variable<T>> || std::same_as<Z, Tensor<T>> |
 
 /// y = f(s a, t b) for x of data a and scale s, z of data b and scale t.   x, z broadcast to y
 /// Values are compared in double. Every product of data and a scale is exact there, if the scale is a power of two. The
-/// exception is data of type double, whose product may leave double's range; equal scales are then left out.
+/// exception is data of type double: its product may leave double's range, so equal scales are left out there.
 /// A number is compared as it is, not rounded to T.
 /// Errors: shapes that do not broadcast. Test: tests/ops/compare_test.cpp
 template <class T, Comparand<T> Z, class F>

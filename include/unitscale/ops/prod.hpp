@@ -24,7 +24,7 @@ struct ProdOptions {
 /// No rule under `unit`: a product of n independent unit normals has unit variance, but for large n its largest values
 /// alone make that variance. State the factors with `.unit`; for small n they are 1 and 1.
 /// Scale under `propagate`: s^n, gradients dy's times s^(n-1). Where s^n leaves double's range: 1, gradients dy's.
-/// A product of no elements is 1. Formed in Accum<T>, whose range it may leave. Zeros in x need no care.
+/// A product of no elements is 1. It is formed in Accum<T>, and may leave that range. Zeros in x need no care.
 /// Errors: an axis that x has not, or named twice; scaling `unit` without `.unit`. Test: tests/ops/prod_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> prod(Variable<T> x, const ProdOptions& options = {}) {

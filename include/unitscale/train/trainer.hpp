@@ -112,7 +112,7 @@ public:
         finished_track_ = [tracker] { return tracker->finish(); };
     }
     /// Writes the page about the steps that were tracked (`report::html_report`).
-    /// Errors: no `track` before; those of the tracker's `finish`; the file cannot be written.
+    /// Errors: no `track` before; as the tracker's `finish`; the file cannot be written.
     void report(const std::filesystem::path& path, std::string_view title,
                 const report::PageSource& source = {}) const {
         check(finished_track_ != nullptr, "Trainer: report without statistics; call track() before the first step");
