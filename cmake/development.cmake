@@ -72,6 +72,9 @@ if(NOT UNITSCALE_COMPILED)
   target_compile_options(unitscale_compiled PRIVATE ${UNITSCALE_FAST_BUILD})
 endif()
 
+# ICU serves the headers of the WordPiece tokeniser: the target ICU::uc is there where ICU is found.
+find_package(ICU COMPONENTS uc QUIET)
+
 # The engine of the programs with options: examples/experiments. It needs nlohmann-json.
 find_package(nlohmann_json QUIET)
 if(nlohmann_json_FOUND)

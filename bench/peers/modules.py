@@ -4,47 +4,15 @@
 
 Usage: python3 bench/peers/modules.py tests/data/pytorch_modules.safetensors   (Debian: python3-torch)
 
-Each case NAME has the tensors NAME.x, NAME.<parameter>, NAME.y, NAME.dy (the output's gradient), NAME.dx and
-NAME.d<parameter>. BatchNorm has its running statistics after the pass, and its output in use.
+cases.py names the tensors. BatchNorm has its running statistics after the pass, and its output in use, too.
 """
-import json
-import struct
 import sys
 
 import torch
 
+from cases import keep, run, tensors, write
+
 torch.manual_seed(1)
-torch.set_default_dtype(torch.float64)
-tensors = {}
-
-
-def keep(case, name, tensor):
-    tensors[f"{case}.{name}"] = tensor.detach().contiguous().clone()
-
-
-def run(case, module, *inputs, output=lambda result: result, call=lambda module, *inputs: module(*inputs)):
-    for parameter in module.parameters():
-        torch.nn.init.normal_(parameter, std=0.5)
-    inputs = [x.requires_grad_() for x in inputs]
-    y = output(call(module, *inputs))
-    dy = torch.randn_like(y)
-    y.backward(dy)
-    for i, x in enumerate(inputs):
-        keep(case, f"x{i}" if i else "x", x)
-        keep(case, f"dx{i}" if i else "dx", x.grad)
-    for name, parameter in module.named_parameters():
-        # PyTorch stacks the layers of query, key and value.
-        parts = [(name, parameter, parameter.grad)]
-        if "in_proj" in name:
-            names = [name.replace("in_proj_", part) for part in ("query.", "key.", "value.")]
-            parts = zip(names, parameter.chunk(3), parameter.grad.chunk(3))
-        for part, value, gradient in parts:
-            keep(case, part, value)
-            keep(case, "d" + part, gradient)
-    keep(case, "y", y)
-    keep(case, "dy", dy)
-
-
 nn = torch.nn
 run("conv2d", nn.Conv2d(4, 6, (3, 2), stride=(2, 1), padding=(1, 0), dilation=(1, 2), groups=2),
     torch.randn(2, 4, 7, 6))
@@ -88,15 +56,4 @@ for name, op in {
 for name, op in {"maximum": torch.maximum, "minimum": torch.minimum}.items():
     run(name, nn.Identity(), torch.randn(3, 4), torch.randn(3, 4), call=lambda module, x, z: op(x, z))
 
-header, offset = {}, 0
-for name, tensor in tensors.items():
-    size = 8 * tensor.numel()
-    header[name] = {"dtype": "F64", "shape": list(tensor.shape), "data_offsets": [offset, offset + size]}
-    offset += size
-text = json.dumps(header).encode()
-text += b" " * (-len(text) % 8)
-with open(sys.argv[1], "wb") as file:
-    file.write(struct.pack("<Q", len(text)) + text)
-    for tensor in tensors.values():
-        file.write(tensor.numpy().tobytes())
-print(f"{len(tensors)} tensors, {offset} bytes")
+write(sys.argv[1])

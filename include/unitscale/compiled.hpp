@@ -5,7 +5,9 @@
 #include <unitscale/autograd/recorded_graph.hpp>
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/nn/attention.hpp>
+#include <unitscale/nn/bert.hpp>
 #include <unitscale/nn/channel_norm.hpp>
+#include <unitscale/nn/context.hpp>
 #include <unitscale/nn/convolution.hpp>
 #include <unitscale/nn/decoder.hpp>
 #include <unitscale/nn/embedding.hpp>
@@ -15,6 +17,7 @@
 #include <unitscale/nn/linear.hpp>
 #include <unitscale/nn/norm.hpp>
 #include <unitscale/nn/recurrent.hpp>
+#include <unitscale/nn/relative_attention.hpp>
 #include <unitscale/nn/sequential.hpp>
 #include <unitscale/nn/transformer_block.hpp>
 #include <unitscale/ops/abs.hpp>
@@ -213,7 +216,10 @@
     prefix class nn::Attention<T>;                                                                 \
     prefix class nn::AttentionLayers<T>;                                                           \
     prefix class nn::BatchNorm<T>;                                                                 \
+    prefix class nn::Bert<T>;                                                                      \
+    prefix class nn::CausalConvolution<T>;                                                         \
     prefix class nn::ChannelGains<T>;                                                              \
+    prefix class nn::Context<T>;                                                                   \
     prefix class nn::Conv1d<T>;                                                                    \
     prefix class nn::Conv2d<T>;                                                                    \
     prefix class nn::Convolution<T>;                                                               \
@@ -225,11 +231,13 @@
     prefix class nn::GroupNorm<T>;                                                                 \
     prefix class nn::Gru<T>;                                                                       \
     prefix class nn::Highway<T>;                                                                   \
+    prefix class nn::JointHighway<T>;                                                              \
     prefix class nn::KeyValueCache<T>;                                                             \
     prefix class nn::Linear<T>;                                                                    \
     prefix class nn::Lstm<T>;                                                                      \
     prefix class nn::Norm<T>;                                                                      \
     prefix class nn::Recurrent<T>;                                                                 \
+    prefix class nn::RelativeAttention<T>;                                                         \
     prefix class nn::Sequential<T>;                                                                \
     prefix class nn::ResidualLayer<T>;                                                             \
     prefix class nn::TransformerBlock<T>;                                                          \

@@ -6,9 +6,11 @@
 //   - nlohmann-json: unitscale/report/..., unitscale/train/..., unitscale/io/json_log.hpp,
 //     unitscale/io/json_recipe.hpp, unitscale/io/safetensors.hpp
 //   - libzip: unitscale/io/npz.hpp
+//   - ICU: unitscale/io/unicode_words.hpp, unitscale/io/wordpiece.hpp
 //   - POSIX files: unitscale/io/atomic_file.hpp, unitscale/io/npy.hpp
 // These headers are also left out, because few programs need them and they take long to compile:
 //   io/text.hpp, io/vocabulary.hpp: files, by std::filesystem and streams
+//   io/bert_tokens.hpp, io/piece_training.hpp, io/sentences.hpp: parts of tokenisers
 //   analysis/audit.hpp: the factors of a whole graph, walked again
 //   analysis/scale_warnings.hpp: the ops at which scale leaves its bounds
 //   analysis/grad_check.hpp, analysis/scale_check.hpp: checks of an op, with a tape in double
@@ -234,7 +236,9 @@
 #include <unitscale/ops/weighted_add.hpp>
 
 #include <unitscale/nn/attention.hpp>
+#include <unitscale/nn/bert.hpp>
 #include <unitscale/nn/channel_norm.hpp>
+#include <unitscale/nn/context.hpp>
 #include <unitscale/nn/convolution.hpp>
 #include <unitscale/nn/decoder.hpp>
 #include <unitscale/nn/embedding.hpp>
@@ -247,17 +251,20 @@
 #include <unitscale/nn/norm.hpp>
 #include <unitscale/nn/operators.hpp>
 #include <unitscale/nn/recurrent.hpp>
+#include <unitscale/nn/relative_attention.hpp>
 #include <unitscale/nn/residual_layer.hpp>
 #include <unitscale/nn/sequential.hpp>
 #include <unitscale/nn/transformer_block.hpp>
+#include <unitscale/nn/unit_scaling_model.hpp>
 
 #include <unitscale/optim/adam.hpp>
+#include <unitscale/optim/any_optimiser.hpp>
 #include <unitscale/optim/clip.hpp>
 #include <unitscale/optim/groups.hpp>
 #include <unitscale/optim/lamb.hpp>
 #include <unitscale/optim/loss_scaler.hpp>
 #include <unitscale/optim/optimiser.hpp>
-#include <unitscale/optim/round_gradients.hpp>
+#include <unitscale/optim/quantise_gradients.hpp>
 #include <unitscale/optim/schedule.hpp>
 #include <unitscale/optim/sgd.hpp>
 #include <unitscale/optim/stored_tensor.hpp>

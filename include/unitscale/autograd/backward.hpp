@@ -167,11 +167,7 @@ public:
             slot.has_gradient = false;
             return std::move(slot.gradient);
         }
-        Tensor<T> copy = make(slot.gradient.shape());
-        std::copy_n(slot.gradient.data(), copy.size(), copy.data());
-        copy.set_scale(slot.gradient.scale());
-        copy.set_any_scale(slot.gradient.any_scale());
-        return copy;
+        return copy_into(slot.gradient, make(slot.gradient.shape()));
     }
 
     /// The gradient that arrived at a one-element output, not rounded to T: the seed of a loss. The result goes with

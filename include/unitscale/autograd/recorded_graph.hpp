@@ -141,7 +141,7 @@ public:
         slot.value = &slot.owned;
         slot.shape = slot.owned.shape();
         slot.scale = slot.owned.scale();
-        slot.plain = Tensor<T>();
+        free_tensor(slot.plain);
         for (std::uint32_t i = slot.next_repeat; i != Slot<T>::none; i = slots_[i].next_repeat)
             slots_[i].value = slot.value;
     }
@@ -187,13 +187,13 @@ public:
 
     /// Gives back the memory of a value, and of a gradient.
     void free_value(Slot<T>& slot) noexcept {
-        slot.owned = Tensor<T>();
-        slot.plain = Tensor<T>();
-        slot.codes = Tensor<std::uint8_t>();
+        free_tensor(slot.owned);
+        free_tensor(slot.plain);
+        free_tensor(slot.codes);
         forget_value(slot);
     }
     static void free_gradient(Slot<T>& slot) noexcept {
-        slot.gradient = Tensor<T>();
+        free_tensor(slot.gradient);
         slot.has_gradient = false;
     }
 
@@ -210,6 +210,12 @@ public:
     }
 
 private:
+    /// Most of a slot's tensors have no memory most of the time, and a step frees them several times.
+    template <class E>
+    static void free_tensor(Tensor<E>& tensor) noexcept {
+        if (!tensor.empty()) tensor = Tensor<E>();
+    }
+
     /// Out of line, because `keep_backward` is compiled for every op: each has a closure type of its own.
     [[gnu::noinline]] void count_readers(Node<T>& node) {
         for_each_read(node, [](Slot<T>&, std::uint32_t& readers) { ++readers; });

@@ -41,19 +41,25 @@ public:
     }
 
     /// The first site of this op name in the current module that the step has not used. The call marks it as used.
+    /// Its time does not depend on the number of such ops.
     [[nodiscard]] Site next(std::string_view op) {
-        for (std::uint32_t ordinal = 0;; ++ordinal) {
-            const Site site = state_->site(scope_, op, ordinal);
-            if (site.id >= turns_.size()) turns_.resize(site.id + 1, 0);
-            if (std::exchange(turns_[site.id], turn_) != turn_) return site;
-        }
+        const ScalingState::Series series = state_->series(scope_, op);
+        if (series >= used_.size()) used_.resize(series + 1);
+        Used& used = used_[series];
+        if (std::exchange(used.turn, turn_) != turn_) used.count = 0;
+        return state_->site(series, used.count++);
     }
 
 private:
+    struct Used {
+        std::uint64_t turn = 0;   ///< the turn that `count` belongs to
+        std::uint32_t count = 0;  ///< sites of the series used in that turn
+    };
+
     ScalingState* state_;
     ScalingState::Scope scope_ = 0;
     std::uint64_t turn_ = 1;
-    std::vector<std::uint64_t> turns_{};  ///< by site: the turn in which it was last used
+    std::vector<Used> used_{};  ///< by series
 };
 
 }  // namespace unitscale

@@ -191,10 +191,7 @@ public:
     /// A copy of the value, through which no gradient flows back.
     [[nodiscard]] Variable<T> detach(Variable<T> x) {
         const Tensor<T>& value = x.scaled();
-        Tensor<T> copy = make(value.shape());
-        std::copy_n(value.data(), value.size(), copy.data());
-        copy.set_scale(value.scale());
-        return input(std::move(copy));
+        return input(copy_into(value, make(value.shape())));
     }
 
     /// Names the module that the following ops belong to, until the guard is destroyed. `alias`: see

@@ -161,8 +161,8 @@ template <NpyElement T, class Read>
     return read_npy_elements<T>(where, header, read);
 }
 
-/// Whether a number of another type becomes T without loss of its meaning. An integer of T is exactly the number. A
-/// float of T may be rounded, but a finite number stays finite. To bool only 0 and 1 fit.
+/// Whether a number of another type can be converted to T. An integer T must hold the number exactly. A float T may
+/// round the number, but a finite number must stay finite. To bool only 0 and 1 fit.
 template <NpyElement T, NpyElement From>
 [[nodiscard]] bool fits_npy_element(From x) noexcept {
     if constexpr (std::is_same_v<T, bool>) return x == static_cast<From>(0) || x == static_cast<From>(1);

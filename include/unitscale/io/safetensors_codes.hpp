@@ -56,7 +56,7 @@ void add_tensor_codes(SafetensorsWriter& writer, const std::string& tensor, Tens
     add_decode_table(writer, format_of<E>);
 }
 
-/// Adds codes in blocks, [lines,length], as U8. The metadata `<tensor>.element` name the elements' format.
+/// Adds codes in blocks, [lines,length], as U8. The metadata `<tensor>.element` is the name of the elements' format.
 /// A scale that divides elements (torchao's float8) is stored as its inverse, which in F64 gives equal bits.
 /// Errors: the errors of the writer; more or fewer scales than blocks.
 /// Test: tests/io/safetensors_codes_test.cpp

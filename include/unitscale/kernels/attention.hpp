@@ -56,7 +56,7 @@ struct AttentionArguments {
         return mask.seen(b, causal ? std::clamp<std::ptrdiff_t>(i + keys - queries + 1, 0, keys) : keys);
     }
     /// Queries that are processed together. Short blocks skip more of the keys that a causal mask hides. The number of
-    /// keys has no say: the order of sums in dk and dv must be the same with and without padding.
+    /// keys does not matter, so that padding does not change the order of the sums in dk and dv.
     [[nodiscard]] std::ptrdiff_t query_block() const noexcept { return causal ? 32 : 64; }
 };
 
@@ -304,8 +304,8 @@ void attention_backward_with(Isa isa, const Execution& execution, const Attentio
                                 std::fill(p + limit, p + end, log_sum - hidden_score);
                                 row_exponential(isa, p, end, log_sum);
                                 args.mask.replace_hidden(p, b, h, i, limit, P(0));
-                            } else {
-                                std::fill(p, p + end, log_sum == log_sum ? P(0) : log_sum);
+                            } else {  // a query that sees nothing, or NaN among its logits
+                                std::fill(p, p + end, std::isnan(log_sum) ? log_sum : P(0));
                             }
                             std::fill(d + limit, d + products::round_up(seen, score_lanes), P(0));
                             std::fill(p + limit, p + products::round_up(seen, score_lanes), P(0));

@@ -16,8 +16,9 @@
 
 namespace unitscale::kernels {
 
-/// What a query of attention sees, beside causality, and dropout of its weights. A row is the keys of query i, head h
-/// and batch item b. Test: tests/kernels/attention_mask_test.cpp
+/// The keys that a query of attention sees beside causality, numbers added to its logits, and the dropout of its
+/// weights. A row belongs to query i of head h in batch item b, with one element for each key.
+/// Test: tests/kernels/attention_mask_test.cpp
 struct AttentionMask {
     const std::size_t* lengths = nullptr;  ///< [batch]: the keys of an item end there; null: at the last key
     /// A number that is added to each logit; -infinity hides the key. Keys are next to each other. A stride of 0

@@ -5,7 +5,8 @@
 #include <unitscale/kernels/strides.hpp>
 #include <unitscale/tensor/tensor.hpp>
 
-#include <array>
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 
 namespace unitscale::kernels {
@@ -23,47 +24,33 @@ template <class T>
 void maximum_forward(const Execution& execution, const T* x, const Shape& x_shape, T* y, std::ptrdiff_t* index,
                      const Shape& y_shape, Accum<T> alpha, Extreme extreme = Extreme::largest) {
     using A = Accum<T>;
-    constexpr auto lanes = static_cast<std::size_t>(block_size);
-    StridedLoop<1> kept, compared;  // over axes of x
-    for (std::size_t axis = 0; axis < x_shape.size(); ++axis)
-        (y_shape[axis] == x_shape[axis] ? kept : compared)
-            .add_axis(static_cast<std::ptrdiff_t>(x_shape[axis]), {row_major_step(x_shape, axis)});
-    const std::ptrdiff_t width = kept.inner_extent(), step = kept.inner_steps()[0];
-    const std::ptrdiff_t length = compared.inner_extent(), stride = compared.inner_steps()[0],
-                         outer_rows = compared.rows();
+    const FoldedAxes axes(x_shape, y_shape);
     const A side = extreme == Extreme::largest ? A(1) : A(-1);  // the smallest is the largest of -x
-    parallel_for(execution.threads, kept.rows(), row_grain(width * outer_rows * length),
-                 [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
-                     std::array<A, lanes> best;
-                     std::array<std::ptrdiff_t, lanes> place;
-                     for (std::ptrdiff_t row = begin; row < end; ++row)
-                         for (std::ptrdiff_t j = 0; j < width; j += block_size) {
-                             const std::ptrdiff_t count = std::min(block_size, width - j),
-                                                  first = kept.row_offsets(row)[0] + j * step;
-                             for (std::ptrdiff_t l = 0; l < count; ++l) {
-                                 place[static_cast<std::size_t>(l)] = first + l * step;
-                                 best[static_cast<std::size_t>(l)] = side * widen(x[first + l * step]);
-                             }
-                             for (std::ptrdiff_t outer = 0; outer < outer_rows; ++outer)
-                                 for (std::ptrdiff_t i = 0; i < length; ++i) {
-                                     const std::ptrdiff_t offset = first + compared.row_offsets(outer)[0] + i * stride;
-                                     for (std::ptrdiff_t l = 0; l < count; ++l) {
-                                         const A v = side * widen(x[offset + l * step]);
-                                         A& top = best[static_cast<std::size_t>(l)];
-                                         const bool better = !(v <= top) && !std::isnan(top);
-                                         place[static_cast<std::size_t>(l)] =
-                                             better ? offset + l * step : place[static_cast<std::size_t>(l)];
-                                         top = better ? v : top;
-                                     }
-                                 }
-                             for (std::ptrdiff_t l = 0; l < count; ++l) {
-                                 if (y != nullptr)
-                                     y[row * width + j + l] =
-                                         narrow<T>(alpha * (side * best[static_cast<std::size_t>(l)]));
-                                 index[row * width + j + l] = place[static_cast<std::size_t>(l)];
-                             }
-                         }
-                 });
+    axes.for_pieces(execution,
+                    [=, &axes](std::ptrdiff_t first, std::ptrdiff_t count, std::ptrdiff_t step, std::ptrdiff_t place) {
+                        Block<A> best;
+                        Block<std::ptrdiff_t> at;
+                        for (std::ptrdiff_t l = 0; l < count; ++l) {
+                            at[static_cast<std::size_t>(l)] = first + l * step;
+                            best[static_cast<std::size_t>(l)] = side * widen(x[first + l * step]);
+                        }
+                        axes.for_offsets([&](std::ptrdiff_t from_first) {
+                            const std::ptrdiff_t offset = first + from_first;
+                            for (std::ptrdiff_t l = 0; l < count; ++l) {
+                                const A v = side * widen(x[offset + l * step]);
+                                A& top = best[static_cast<std::size_t>(l)];
+                                const bool better = !(v <= top) && !std::isnan(top);
+                                std::ptrdiff_t& top_at = at[static_cast<std::size_t>(l)];
+                                top_at = better ? offset + l * step : top_at;
+                                top = better ? v : top;
+                            }
+                        });
+                        for (std::ptrdiff_t l = 0; l < count; ++l) {
+                            if (y != nullptr)
+                                y[place + l] = narrow<T>(alpha * (side * best[static_cast<std::size_t>(l)]));
+                            index[place + l] = at[static_cast<std::size_t>(l)];
+                        }
+                    });
 }
 
 /// dx = beta dy at the indices, 0 elsewhere.   dy, index [n]   dx [size]

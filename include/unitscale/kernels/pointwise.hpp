@@ -81,10 +81,7 @@ void pointwise_backward(const Execution& execution, const T* x, const T* dy, T* 
 [[nodiscard]] inline double hyperbolic_tangent(double x) noexcept { return std::tanh(x); }
 
 struct TanhFunction {
-    template <class A>
-    [[nodiscard]] A value(A v) const noexcept {
-        return hyperbolic_tangent(v);
-    }
+    [[nodiscard]] auto value(auto v) const noexcept { return hyperbolic_tangent(v); }
     /// 1 - tanh^2 = 4 e / (1 + e)^2, e = exp(-2|x|), computed without cancellation.
     template <class A>
     [[nodiscard]] A slope(A v) const noexcept {
@@ -95,23 +92,14 @@ struct TanhFunction {
 
 /// 1 / (1 + exp(-x)).
 struct SigmoidFunction {
-    template <class A>
-    [[nodiscard]] A value(A v) const noexcept {
-        return logistic(v);
-    }
+    [[nodiscard]] auto value(auto v) const noexcept { return logistic(v); }
     /// sigmoid(x) sigmoid(-x): without the cancellation of 1 - sigmoid(x).
-    template <class A>
-    [[nodiscard]] A slope(A v) const noexcept {
-        return logistic(v) * logistic(-v);
-    }
+    [[nodiscard]] auto slope(auto v) const noexcept { return logistic(v) * logistic(-v); }
 };
 
 /// erf(x), with the slope 2 pi^-1/2 exp(-x^2).
 struct ErfFunction {
-    template <class A>
-    [[nodiscard]] A value(A v) const noexcept {
-        return error_function(v);
-    }
+    [[nodiscard]] auto value(auto v) const noexcept { return error_function(v); }
     template <class A>
     [[nodiscard]] A slope(A v) const noexcept {
         return A(2) * std::numbers::inv_sqrtpi_v<A> * exponential(-(v * v));
@@ -119,55 +107,28 @@ struct ErfFunction {
 };
 
 struct SinFunction {
-    template <class A>
-    [[nodiscard]] A value(A v) const noexcept {
-        return sine(v);
-    }
-    template <class A>
-    [[nodiscard]] A slope(A v) const noexcept {
-        return cosine(v);
-    }
+    [[nodiscard]] auto value(auto v) const noexcept { return sine(v); }
+    [[nodiscard]] auto slope(auto v) const noexcept { return cosine(v); }
 };
 
 struct CosFunction {
-    template <class A>
-    [[nodiscard]] A value(A v) const noexcept {
-        return cosine(v);
-    }
-    template <class A>
-    [[nodiscard]] A slope(A v) const noexcept {
-        return -sine(v);
-    }
+    [[nodiscard]] auto value(auto v) const noexcept { return cosine(v); }
+    [[nodiscard]] auto slope(auto v) const noexcept { return -sine(v); }
 };
 
 struct ExpFunction {
-    template <class A>
-    [[nodiscard]] A value(A v) const noexcept {
-        return exponential(v);
-    }
-    template <class A>
-    [[nodiscard]] A slope(A v) const noexcept {
-        return exponential(v);
-    }
+    [[nodiscard]] auto value(auto v) const noexcept { return exponential(v); }
+    [[nodiscard]] auto slope(auto v) const noexcept { return exponential(v); }
 };
 
 /// The natural logarithm.
 struct LogFunction {
-    template <class A>
-    [[nodiscard]] A value(A v) const noexcept {
-        return logarithm(v);
-    }
-    template <class A>
-    [[nodiscard]] A slope(A v) const noexcept {
-        return A(1) / v;
-    }
+    [[nodiscard]] auto value(auto v) const noexcept { return logarithm(v); }
+    [[nodiscard]] auto slope(auto v) const noexcept { return 1 / v; }
 };
 
 struct SqrtFunction {
-    template <class A>
-    [[nodiscard]] A value(A, A root) const noexcept {
-        return root;
-    }
+    [[nodiscard]] auto value(auto, auto root) const noexcept { return root; }
     template <class A>
     [[nodiscard]] A slope(A, A root) const noexcept {
         return A(0.5) / root;
@@ -186,40 +147,28 @@ struct RsqrtFunction {
     }
 };
 
+/// -1, 0 or 1; 0 for NaN.
+template <class A>
+[[nodiscard]] A sign_or_zero(A v) noexcept {
+    return static_cast<A>(static_cast<int>(v > A(0)) - static_cast<int>(v < A(0)));
+}
+
 /// -1, 0 or 1, with slope 0 everywhere; NaN stays NaN.
 struct SignFunction {
-    template <class A>
-    [[nodiscard]] A value(A v) const noexcept {
-        return std::isnan(v) ? v : static_cast<A>(static_cast<int>(v > A(0)) - static_cast<int>(v < A(0)));
-    }
-    template <class A>
-    [[nodiscard]] A slope(A) const noexcept {
-        return A(0);
-    }
+    [[nodiscard]] auto value(auto v) const noexcept { return std::isnan(v) ? v : sign_or_zero(v); }
+    [[nodiscard]] auto slope(auto v) const noexcept { return decltype(v)(0); }
 };
 
 /// |x|, with slope 0 at 0.
 struct AbsFunction {
-    template <class A>
-    [[nodiscard]] A value(A v) const noexcept {
-        return std::abs(v);
-    }
-    template <class A>
-    [[nodiscard]] A slope(A v) const noexcept {
-        return static_cast<A>(static_cast<int>(v > A(0)) - static_cast<int>(v < A(0)));
-    }
+    [[nodiscard]] auto value(auto v) const noexcept { return std::abs(v); }
+    [[nodiscard]] auto slope(auto v) const noexcept { return sign_or_zero(v); }
 };
 
 /// x^2.
 struct SquareFunction {
-    template <class A>
-    [[nodiscard]] A value(A v) const noexcept {
-        return v * v;
-    }
-    template <class A>
-    [[nodiscard]] A slope(A v) const noexcept {
-        return v + v;
-    }
+    [[nodiscard]] auto value(auto v) const noexcept { return v * v; }
+    [[nodiscard]] auto slope(auto v) const noexcept { return v + v; }
 };
 
 /// x^p for a constant p other than 0.

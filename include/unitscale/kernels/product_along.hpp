@@ -6,45 +6,55 @@
 #include <unitscale/tensor/tensor.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
+#include <cstdint>
 
 // Products of elements along axes, in Accum<T>, in row-major order. Zeros among the elements need no care: gradients
-// are products of the other elements, formed without a division.
+// are products of the other elements, formed without a division. The product of the first few elements may leave the
+// range of Accum<T>, whatever the whole product is.
 namespace unitscale::kernels {
 
-/// The axes of an array that a product keeps, and those along which it multiplies.
-struct ProductAxes {
-    StridedLoop<1> kept{}, multiplied{};
-
-    /// kept_shape has the rank of x_shape, and 1 where x is multiplied along the axis.
-    ProductAxes(const Shape& x_shape, const Shape& kept_shape) {
-        for (std::size_t axis = 0; axis < x_shape.size(); ++axis)
-            (kept_shape[axis] == x_shape[axis] ? kept : multiplied)
-                .add_axis(static_cast<std::ptrdiff_t>(x_shape[axis]), {row_major_step(x_shape, axis)});
+/// A running product with an exponent of its own: its parts neither overflow nor underflow. 0 times any finite numbers
+/// stays 0.
+template <class A>
+class WideProduct {
+public:
+    WideProduct() = default;
+    explicit WideProduct(double first) noexcept {
+        int up = 0;
+        mantissa_ = static_cast<A>(std::frexp(first, &up));
+        exponent_ = up;
+    }
+    [[nodiscard]] static WideProduct power(double base, std::size_t n) noexcept {
+        const WideProduct once(base);
+        WideProduct result;
+        for (std::size_t i = 0; i < n; ++i) result.multiply(once);
+        return result;
     }
 
-    /// Calls body(first, count, step, row) for pieces of at most block_size kept elements: their offset in x and step
-    /// there, and the number of the first in the result. In parallel.
-    template <class Body>
-    void for_pieces(const Execution& execution, Body body) const {
-        const std::ptrdiff_t width = kept.inner_extent(), step = kept.inner_steps()[0];
-        const std::ptrdiff_t pieces = (width + block_size - 1) / block_size;
-        const std::ptrdiff_t length = multiplied.rows() * multiplied.inner_extent();
-        parallel_for(execution.threads, kept.rows() * pieces, row_grain(std::min(width, block_size) * length),
-                     [=, this](std::ptrdiff_t begin, std::ptrdiff_t end) {
-                         for (std::ptrdiff_t piece = begin; piece < end; ++piece) {
-                             const std::ptrdiff_t row = piece / pieces, j = piece % pieces * block_size;
-                             body(kept.row_offsets(row)[0] + j * step, std::min(block_size, width - j), step,
-                                  row * width + j);
-                         }
-                     });
+    void multiply(A x) noexcept {
+        int up = 0;
+        mantissa_ *= std::frexp(x, &up);
+        exponent_ += up;
+        if (std::abs(mantissa_) < A(0.5)) {
+            mantissa_ *= A(2);
+            --exponent_;
+        }
     }
-    /// The offset of factor i of a product, from the product's first factor.
-    [[nodiscard]] std::ptrdiff_t offset(std::ptrdiff_t i) const noexcept {
-        const std::ptrdiff_t inner = multiplied.inner_extent();
-        return multiplied.row_offsets(i / inner)[0] + i % inner * multiplied.inner_steps()[0];
+    void multiply(const WideProduct& other) noexcept {
+        multiply(other.mantissa_);
+        exponent_ += other.exponent_;
     }
-    [[nodiscard]] std::ptrdiff_t length() const noexcept { return multiplied.rows() * multiplied.inner_extent(); }
+    /// Infinity or 0 where the product is outside A's range.
+    [[nodiscard]] A value() const noexcept {
+        constexpr std::int64_t beyond = 4096;  // takes every mantissa out of double's range
+        return std::ldexp(mantissa_, static_cast<int>(std::clamp(exponent_, -beyond, beyond)));
+    }
+
+private:
+    A mantissa_ = A(0.5);  // its absolute value is in [1/2, 1), 0, infinity or NaN
+    std::int64_t exponent_ = 1;
 };
 
 /// y = alpha * the product of x along the axes where kept_shape has 1 and x_shape has not; alpha if there are none.
@@ -52,52 +62,55 @@ struct ProductAxes {
 /// Test: tests/kernels/product_along_test.cpp
 template <class T>
 void product_forward(const Execution& execution, const T* x, const Shape& x_shape, T* y, const Shape& kept_shape,
-                     Accum<T> alpha) {
+                     const WideProduct<Accum<T>>& alpha) {
     using A = Accum<T>;
-    const ProductAxes axes(x_shape, kept_shape);
-    const std::ptrdiff_t n = axes.length();
+    const FoldedAxes axes(x_shape, kept_shape);
     axes.for_pieces(execution,
                     [=, &axes](std::ptrdiff_t first, std::ptrdiff_t count, std::ptrdiff_t step, std::ptrdiff_t place) {
-                        Block<A> product;
-                        product.fill(A(1));
-                        for (std::ptrdiff_t i = 0; i < n; ++i) {
-                            const T* const in = x + first + axes.offset(i);
+                        Block<WideProduct<A>> product{};
+                        axes.for_offsets([&](std::ptrdiff_t offset) {
+                            const T* const in = x + first + offset;
                             for (std::ptrdiff_t l = 0; l < count; ++l)
-                                product[static_cast<std::size_t>(l)] *= widen(in[l * step]);
+                                product[static_cast<std::size_t>(l)].multiply(widen(in[l * step]));
+                        });
+                        for (std::ptrdiff_t l = 0; l < count; ++l) {
+                            WideProduct<A>& whole = product[static_cast<std::size_t>(l)];
+                            whole.multiply(alpha);
+                            y[place + l] = narrow<T>(whole.value());
                         }
-                        for (std::ptrdiff_t l = 0; l < count; ++l)
-                            y[place + l] = narrow<T>(alpha * product[static_cast<std::size_t>(l)]);
                     });
 }
 
 /// dx_i = beta dy * the product of all x_j of the same y but x_i.
 ///   x, dx of x_shape   dy of kept_shape   before: scratch of x's size, for the products of earlier factors
 template <class T>
-void product_backward(const Execution& execution, const T* x, const T* dy, T* dx, Accum<T>* before,
-                      const Shape& x_shape, const Shape& kept_shape, Accum<T> beta) {
+void product_backward(const Execution& execution, const T* x, const T* dy, T* dx, WideProduct<Accum<T>>* before,
+                      const Shape& x_shape, const Shape& kept_shape, const WideProduct<Accum<T>>& beta) {
     using A = Accum<T>;
-    const ProductAxes axes(x_shape, kept_shape);
+    const FoldedAxes axes(x_shape, kept_shape);
     const std::ptrdiff_t n = axes.length();
     axes.for_pieces(execution,
                     [=, &axes](std::ptrdiff_t first, std::ptrdiff_t count, std::ptrdiff_t step, std::ptrdiff_t place) {
-                        Block<A> product;
-                        product.fill(A(1));
+                        Block<WideProduct<A>> product{};
                         for (std::ptrdiff_t i = 0; i < n; ++i) {
                             const std::ptrdiff_t at = first + axes.offset(i);
                             for (std::ptrdiff_t l = 0; l < count; ++l) {
-                                A& running = product[static_cast<std::size_t>(l)];
+                                WideProduct<A>& running = product[static_cast<std::size_t>(l)];
                                 before[at + l * step] = running;
-                                running *= widen(x[at + l * step]);
+                                running.multiply(widen(x[at + l * step]));
                             }
                         }
-                        product.fill(A(1));
+                        product.fill({});
                         for (std::ptrdiff_t i = n; i-- > 0;) {
                             const std::ptrdiff_t at = first + axes.offset(i);
                             for (std::ptrdiff_t l = 0; l < count; ++l) {
-                                A& after = product[static_cast<std::size_t>(l)];
-                                const A others = before[at + l * step] * after;
-                                after *= widen(x[at + l * step]);
-                                dx[at + l * step] = narrow<T>(beta * widen(dy[place + l]) * others);
+                                WideProduct<A>& after = product[static_cast<std::size_t>(l)];
+                                WideProduct<A> slope = before[at + l * step];
+                                slope.multiply(after);
+                                slope.multiply(beta);
+                                slope.multiply(widen(dy[place + l]));
+                                dx[at + l * step] = narrow<T>(slope.value());
+                                after.multiply(widen(x[at + l * step]));
                             }
                         }
                     });

@@ -186,8 +186,8 @@ template <class T>
     else store_part(values, count, y);
 }
 
-/// x = rest + exponent ln 2 for x in [-104, 104], |rest| < 0.35. Rounding to an integer is the truncation of a positive
-/// number: no compiler option changes it. `fused` as in multiply_add.
+/// x = rest + exponent ln 2, |rest| < 0.35; below -104 |rest| < 0.7. Rounding to an integer is the truncation of a
+/// positive number: no compiler option changes it. `fused` as in multiply_add.
 struct ReducedExponent {
     float rest;
     std::int32_t exponent;
@@ -212,7 +212,7 @@ template <bool fused = has_multiply_add>
     return multiply_add<fused>(p * r, r, r) + 1.0f;
 }
 
-/// 2^k, k in [-126, 127].
+/// 2^k, k in [-126, 127]; 0 for k = -127.
 [[nodiscard]] inline float power_of_two(std::int32_t k) noexcept { return std::bit_cast<float>((k + 127) << 23); }
 
 /// e^x for every float. Relative error under 1e-7 where the result is normal; 0 and infinity beyond the range of float;
@@ -220,10 +220,10 @@ template <bool fused = has_multiply_add>
 template <bool fused = has_multiply_add>
 [[nodiscard, gnu::always_inline]] inline float exponential(float x) noexcept {
     const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
-    const std::uint32_t magnitude = std::min(bits & 0x7FFFFFFFu, std::bit_cast<std::uint32_t>(104.0f));
+    const std::uint32_t magnitude = std::min(bits & 0x7FFFFFFFu, std::bit_cast<std::uint32_t>(176.06f));  // 254 ln 2
     const auto [rest, k] = reduced_exponent<fused>(std::bit_cast<float>(magnitude | (bits & 0x80000000u)));
     const float value = small_exponential<fused>(rest);
-    const std::int32_t half = k >> 1;  // two factors: neither overflows, and subnormal results are reached
+    const std::int32_t half = k >> 1;  // two factors: no overflow, subnormal results reached; -127 (-infinity) gives 0
     return select((bits & 0x7FFFFFFFu) > 0x7F800000u, x, value * power_of_two(half) * power_of_two(k - half));
 }
 template <bool fused = has_multiply_add>

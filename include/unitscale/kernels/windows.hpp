@@ -53,9 +53,10 @@ void for_each_channel(const Execution& execution, const Windows& w, const Use& u
                  });
 }
 
-/// Sums over windows for every pixel: x[b,c,pixel] = alpha times the sum that `add` makes. It is called once for each
-/// window of a channel, add(b, c, place, sums), and adds to sums[pixel] for the channel's pixels. Sums are formed in
-/// Accum<T> and rounded once. One thread computes each channel.   x [batch,channels,height,width]
+/// Sums over windows for every pixel: x[b,c,pixel] = alpha sums[pixel].   x [batch,channels,height,width]
+/// add(b, c, place, sums) is called once for each window of a channel. It adds the window's terms to `sums`, which has
+/// an element for each pixel of the channel. Sums are formed in Accum<T> and rounded once. One thread computes each
+/// channel.
 template <class T, class Add>
 void sum_over_windows(const Execution& execution, const Windows& w, T* x, Accum<T> alpha, const Add& add) {
     using A = Accum<T>;

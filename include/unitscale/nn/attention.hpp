@@ -28,6 +28,7 @@ struct AttentionConfig {
     double dropout = 0.0;                    ///< probability that a weight becomes 0, in steps that train
     std::size_t depth = 0;                   ///< blocks of the trunk
     std::optional<Constraint> constraint{};  ///< joins {alpha, beta_x} of the linear layers; empty: the recipe's rule
+    double gradient_share = 1.0;             ///< of the rows of y: as in LinearConfig, for all layers
 };
 
 /// The common part of attention modules: linear layers `query`, `key`, `value`, `out` around ops::attention. Keys and
@@ -97,7 +98,8 @@ private:
                 .bias = config_.bias,
                 .depth = config_.depth,
                 .stream = config_.width,
-                .constraint = config_.constraint};
+                .constraint = config_.constraint,
+                .gradient_share = config_.gradient_share};
     }
 
     std::string name_;
@@ -134,6 +136,7 @@ struct CrossAttentionConfig {
     double dropout = 0.0;                    ///< probability that a weight becomes 0, in steps that train
     std::size_t depth = 0;                   ///< blocks of the trunk
     std::optional<Constraint> constraint{};  ///< as in AttentionConfig
+    double gradient_share = 1.0;             ///< as in AttentionConfig
 };
 
 /// Attention to another sequence: y = out(ops::attention(query(x), key(context), value(context))), every query sees all
@@ -153,7 +156,8 @@ public:
                               .factor_length = config.factor_length,
                               .dropout = config.dropout,
                               .depth = config.depth,
-                              .constraint = config.constraint},
+                              .constraint = config.constraint,
+                              .gradient_share = config.gradient_share},
                              config.context_width == 0 ? config.width : config.context_width) {}
 
     [[nodiscard]] Variable<T> operator()(Variable<T> x, Variable<T> context, const ops::AttentionMask& mask = {}) {

@@ -187,14 +187,14 @@ private:
                 return sum;
             };
             const double mean = fold([](double sum, double v) { return sum + v; }) / count;
-            const double squares =
+            const double variance =
                 fold([=](double sum, double v) { return multiply_add(v - mean, v - mean, sum); }) / (count - 1.0);
             const auto move = [&](Tensor<T>& to, const Parameter<T>& from, double now) {
                 const double before = value_of(from, c);
                 to.data()[c] = element_cast<T>(multiply_add(config_.momentum, now - before, before) / to.scale());
             };
             move(means, *mean_, mean * x.scale());
-            move(variances, *variance_, squares * x.scale() * x.scale());
+            move(variances, *variance_, variance * x.scale() * x.scale());
         }
     }
 

@@ -20,7 +20,8 @@
 namespace unitscale::nn {
 
 /// learned: a trained vector per position, added to the token's vector. rotary: queries and keys are rotated.
-enum class Positions { learned, rotary };
+/// none: the context layers find the order themselves.
+enum class Positions { learned, rotary, none };
 
 struct DecoderConfig {
     std::size_t vocabulary = 256;
@@ -34,6 +35,7 @@ struct DecoderConfig {
     FeedForwardKind feed_forward = FeedForwardKind::gelu;
     NormConfig norm{};
     NormPlacement placement = NormPlacement::pre;
+    ContextConfig context{};  ///< the layer of each block that mixes positions
     Positions positions = Positions::learned;
     double rotary_base = 10000.0;            ///< base of rotary positions' angles
     std::optional<ResidualRule> residual{};  ///< empty: the recipe's rule
@@ -44,15 +46,17 @@ struct DecoderConfig {
     /// A norm in front of the readout for the placements post and none, too, as in the Unit Scaling experiments.
     /// The placement pre always has it.
     bool final_norm = false;
-    bool tied = false;  ///< the readout's weight is the token table
+    bool embedding_norm = false;  ///< a norm behind the embedding, in front of the first block
+    bool tied = false;            ///< the readout's weight is the token table
     /// Blocks keep their input only and run again in the backward pass: less memory, equal bits.
     bool recompute = false;
+    std::optional<Constraint> constraint{};  ///< joins the factors of blocks' linear layers; empty: the recipe's rule
 };
 
 /// A transformer language model: token ids [B,T] to logits [B,T,vocabulary] of the next token.
 /// Its code names no method: the tape's recipe decides factors, formats, residual rule and initial values.
-/// Errors: sizes of 0; heads that do not divide the width; blocks that take more than the machine's memory; sequences
-/// longer than `length` with learned positions.
+/// Errors: sizes of 0; heads that do not divide the width; rotary positions without attention; blocks that take more
+/// than the machine's memory; sequences longer than `length` with learned positions.
 /// Test: tests/nn/decoder_test.cpp
 template <class T>
 class Decoder {
@@ -65,10 +69,11 @@ public:
             blocks_.push_back(std::make_unique<TransformerBlock<T>>(concatenate("decoder/block", i), block(config, i)));
             if (i == 0) check_depth();
         }
-        NormConfig last = config.norm;
-        last.width = config.width;
+        NormConfig norm = config.norm;
+        norm.width = config.width;
+        if (config.embedding_norm) embedding_norm_ = std::make_unique<Norm<T>>("decoder/embedding_norm", norm);
         if (config.placement == NormPlacement::pre || config.final_norm)
-            norm_ = std::make_unique<Norm<T>>("decoder/norm", last);
+            norm_ = std::make_unique<Norm<T>>("decoder/norm", norm);
         if (!config.tied)
             readout_ = std::make_unique<Parameter<T>>(
                 "decoder/readout/weight", Shape{config.vocabulary, config.width},
@@ -94,8 +99,10 @@ public:
     /// Where a BLAS forms large products, the logits are equal up to rounding only.
     /// They differ where operands are rounded stochastically or by a whole tensor's amax.
     /// A throw leaves the cache unchanged.
-    /// Errors: a step that records gradients; a cache of another model's sizes, of another batch, or too short.
+    /// Errors: a model without `has_cache`; a step that records gradients; a cache of another model's sizes, of
+    /// another batch, or too short.
     [[nodiscard]] Variable<T> operator()(Tape<T>& tape, const Tensor<std::int32_t>& ids, KeyValueCache<T>& cache) {
+        check_has_cache();
         check(!tape.step_options().gradients,
               "Decoder: a cache in a step that records gradients; begin it with gradients = false");
         check(ids.rank() == 2, "Decoder: ids ", shape_text(ids.shape()), "; expected [B,T]");
@@ -111,8 +118,12 @@ public:
         return logits;
     }
 
-    /// A cache for this model. capacity 0: config().length positions.
+    /// Whether the model runs with a cache: its context layers are attention.
+    [[nodiscard]] bool has_cache() const noexcept { return config_.context.kind == ContextKind::attention; }
+
+    /// A cache for this model. capacity 0: config().length positions. Error: a model without `has_cache`.
     [[nodiscard]] KeyValueCache<T> make_cache(std::size_t batch = 1, std::size_t capacity = 0) const {
+        check_has_cache();
         return KeyValueCache<T>({.layers = config_.depth,
                                  .batch = batch,
                                  .capacity = capacity == 0 ? config_.length : capacity,
@@ -124,6 +135,7 @@ public:
         std::vector<Parameter<T>*> result;
         tokens_.collect(result);
         if (positions_) positions_->collect(result);
+        if (embedding_norm_) embedding_norm_->collect(result);
         for (const auto& block : blocks_) block->collect(result);
         if (norm_) norm_->collect(result);
         if (readout_) result.push_back(readout_.get());
@@ -152,6 +164,7 @@ private:
             // One lookup per position and step: `add` repeats the result over the batch, in every micro-batch.
             x = ops::add(x, (*positions_)(tape, places, {.step_lookups = length}));
         }
+        if (embedding_norm_) x = (*embedding_norm_)(x);
         if (config_.dropout > 0.0) x = ops::dropout(x, {.p = config_.dropout});
         for (std::size_t i = 0; i < blocks_.size(); ++i) {
             ops::KeyValueRows<T> past;
@@ -166,6 +179,10 @@ private:
         if (readout_bias_) bias = tape.parameter(*readout_bias_);
         return ops::multiplier(ops::readout(x, tape.parameter(config_.tied ? tokens_.weight() : *readout_), bias),
                                model_multiplier(tape.recipe().parametrisation_rule(), facts));
+    }
+
+    void check_has_cache() const {
+        check(has_cache(), "Decoder: a cache; context layers of kind ", name(config_.context.kind), " have none");
     }
 
     /// Error: `depth` blocks like the first, the only one so far, take more than the machine's memory.
@@ -191,6 +208,9 @@ private:
         check(config.length >= 1, "Decoder: length is 0; expected at least 1");
         check(config.width % config.heads == 0, "Decoder: width ", config.width, " is not divisible by ", config.heads,
               " heads");
+        check(config.positions != Positions::rotary || config.context.kind == ContextKind::attention,
+              "Decoder: rotary positions with context layers of kind ", name(config.context.kind),
+              "; expected attention");
         check(config.hidden >= 1 || config.hidden_ratio * static_cast<double>(config.width) >= 1.0,
               "Decoder: hidden_ratio ", config.hidden_ratio, " of width ", config.width,
               " gives no hidden columns; expected at least one");
@@ -207,12 +227,15 @@ private:
                               .rotary_base = config.rotary_base,
                               .mult = config.attention_mult,
                               .factor_length = config.length,
-                              .depth = config.depth},
+                              .depth = config.depth,
+                              .constraint = config.constraint},
+                .context = config.context,
                 .feed_forward = {.kind = config.feed_forward,
                                  .width = config.width,
                                  .hidden = config.hidden > 0 ? config.hidden : ratio_hidden,
                                  .bias = config.bias,
-                                 .depth = config.depth},
+                                 .depth = config.depth,
+                                 .constraint = config.constraint},
                 .norm = config.norm,
                 .placement = config.placement,
                 .residual = config.residual,
@@ -225,6 +248,7 @@ private:
     DecoderConfig config_;
     Embedding<T> tokens_;
     std::unique_ptr<Embedding<T>> positions_{};
+    std::unique_ptr<Norm<T>> embedding_norm_{};
     std::vector<std::unique_ptr<TransformerBlock<T>>> blocks_{};
     std::unique_ptr<Norm<T>> norm_{};
     std::unique_ptr<Parameter<T>> readout_{};

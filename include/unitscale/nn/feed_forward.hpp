@@ -14,7 +14,7 @@
 namespace unitscale::nn {
 
 /// gelu: down(gelu(up(x))). gated_silu: down(up(x) silu(gate(x))) (SwiGLU). gelu_tanh: gelu in its tanh form (GPT-2).
-/// relu: down(relu(up(x))), where a multiplier before the non-linearity would be one behind it, and none is used.
+/// relu: down(relu(up(x))), without a multiplier: relu(m z) is m relu(z).
 enum class FeedForwardKind { gelu, gated_silu, gelu_tanh, relu };
 
 struct FeedForwardConfig {
@@ -26,6 +26,7 @@ struct FeedForwardConfig {
     std::size_t depth = 0;         ///< blocks of the trunk
     /// Joins {alpha, beta_x} of the linear layers and of gelu or relu; empty: the recipe's rule. See FeedForward.
     std::optional<Constraint> constraint{};
+    double gradient_share = 1.0;  ///< as in LinearConfig, for all layers
 };
 
 /// The feed-forward part of a transformer block. x, y [...,width]; layers `up`, `gate` (gated_silu only), `down`.
@@ -73,7 +74,8 @@ private:
                 .bias = config_.bias,
                 .depth = config_.depth,
                 .stream = config_.width,
-                .constraint = config_.constraint};
+                .constraint = config_.constraint,
+                .gradient_share = config_.gradient_share};
     }
 
     std::string name_;

@@ -4,6 +4,7 @@
 #include <unitscale/autograd/parameter.hpp>
 #include <unitscale/nn/initialise.hpp>
 #include <unitscale/ops/linear.hpp>
+#include <unitscale/scaling/factors.hpp>
 
 #include <cstddef>
 #include <memory>
@@ -21,6 +22,7 @@ struct LinearConfig {
     std::size_t stream = 0;  ///< columns of the residual stream; 0: `in`
     /// Joins {alpha, beta_x} where a call names no rule of its own; empty: the recipe's rule.
     std::optional<Constraint> constraint{};
+    double gradient_share = 1.0;  ///< share of the rows that carry a gradient: sets the calls' LinearOptions::step_rows
 };
 
 /// A linear layer: y = ops::linear(x, weight, bias), weight [out,in].
@@ -32,6 +34,7 @@ public:
     Linear(const std::string& path, const LinearConfig& config)
         : name_(last_name(path)),
           constraint_(config.constraint),
+          gradient_share_(config.gradient_share),
           weight_(std::make_unique<Parameter<T>>(path + "/weight", Shape{config.out, config.in},
                                                  ParameterFacts{.role = ParameterRole::weight,
                                                                 .fan_in = config.in,
@@ -50,6 +53,8 @@ public:
     [[nodiscard]] Variable<T> operator()(Variable<T> x, ops::LinearOptions options = {}) {
         if (!options.constraint) options.constraint = constraint_;
         Tape<T>& tape = x.tape("Linear");
+        if (!options.step_rows && gradient_share_ != 1.0)
+            options.step_rows = share_of_rows(tape.step_rows(ops::row_count(x.shape())), gradient_share_);
         const auto scope = tape.scope(name_);
         std::optional<Variable<T>> bias;
         if (bias_) bias = tape.parameter(*bias_);
@@ -68,6 +73,7 @@ public:
 private:
     std::string name_;
     std::optional<Constraint> constraint_;
+    double gradient_share_;
     std::unique_ptr<Parameter<T>> weight_;  // a parameter keeps its address when its module moves
     std::unique_ptr<Parameter<T>> bias_{};
 };

@@ -5,6 +5,7 @@
 #include <unitscale/nn/initialise.hpp>
 #include <unitscale/ops/layer_norm.hpp>
 #include <unitscale/ops/rms_norm.hpp>
+#include <unitscale/scaling/factors.hpp>
 
 #include <cstddef>
 #include <memory>
@@ -22,11 +23,12 @@ struct NormConfig {
     std::size_t width = 1;
     bool gains = false;  ///< trained factors per column, and for `layer` trained shifts
     double epsilon = 1e-5;
-    std::size_t depth = 0;  ///< blocks of the trunk, if the norm is inside a residual branch
+    std::size_t depth = 0;        ///< blocks of the trunk, if the norm is inside a residual branch
+    double gradient_share = 1.0;  ///< share of the rows that carry a gradient: sets NormOptions::step_rows
 };
 
 /// A normalisation over the last dimension, with or without trained gains (`path/gain`, for `layer` also `path/shift`).
-/// Test: tests/nn/norm_test.cpp
+/// `step_rows` as in NormOptions; empty: by the config. Test: tests/nn/norm_test.cpp
 template <class T>
 class Norm {
 public:
@@ -41,14 +43,17 @@ public:
         if (config.kind == NormKind::layer) shift_ = make("/shift", ParameterRole::bias);
     }
 
-    [[nodiscard]] Variable<T> operator()(Variable<T> x) {
+    [[nodiscard]] Variable<T> operator()(Variable<T> x, std::optional<std::size_t> step_rows = {}) {
         Tape<T>& tape = x.tape("Norm");
         const auto scope = tape.scope(name_);
         std::optional<Variable<T>> gain, shift;
         if (gain_) gain = tape.parameter(*gain_);
         if (shift_) shift = tape.parameter(*shift_);
-        if (config_.kind == NormKind::rms) return ops::rms_norm(x, gain, {.epsilon = config_.epsilon});
-        return ops::layer_norm(x, gain, shift, {.epsilon = config_.epsilon});
+        ops::NormOptions options{.epsilon = config_.epsilon, .step_rows = step_rows};
+        if (!step_rows && config_.gradient_share != 1.0)
+            options.step_rows = share_of_rows(tape.step_rows(ops::row_count(x.shape())), config_.gradient_share);
+        if (config_.kind == NormKind::rms) return ops::rms_norm(x, gain, options);
+        return ops::layer_norm(x, gain, shift, options);
     }
 
     void collect(std::vector<Parameter<T>*>& parameters) {

@@ -8,7 +8,6 @@
 #include <unitscale/ops/sub.hpp>
 #include <unitscale/tensor/tensor.hpp>
 
-#include <algorithm>
 #include <type_traits>
 #include <utility>
 
@@ -26,11 +25,7 @@ namespace nn {
 template <class T>
 [[nodiscard]] Variable<T> constant_beside(const char* op, const Variable<T>& x, const Tensor<T>& constant) {
     Tape<T>& tape = x.tape(op);
-    Tensor<T> copy = tape.make(constant.shape());
-    std::copy_n(constant.data(), constant.size(), copy.data());
-    copy.set_scale(constant.scale());
-    copy.set_any_scale(constant.any_scale());
-    return tape.input(std::move(copy));
+    return tape.input(copy_into(constant, tape.make(constant.shape())));
 }
 template <class T>
 [[nodiscard]] Variable<T> constant_beside(const char* op, const Variable<T>& x, double constant) {

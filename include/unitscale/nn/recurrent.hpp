@@ -1,33 +1,59 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <unitscale/autograd/parameter.hpp>
+#include <unitscale/nn/initialise.hpp>
 #include <unitscale/nn/linear.hpp>
 #include <unitscale/nn/operators.hpp>
 #include <unitscale/ops/add.hpp>
 #include <unitscale/ops/concatenate.hpp>
+#include <unitscale/ops/constant.hpp>
 #include <unitscale/ops/gate.hpp>
 #include <unitscale/ops/lerp.hpp>
 #include <unitscale/ops/linear.hpp>
 #include <unitscale/ops/reshape.hpp>
 #include <unitscale/ops/split.hpp>
+#include <unitscale/ops/sub.hpp>
 #include <unitscale/ops/tanh.hpp>
-#include <unitscale/tensor/fill.hpp>
 
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-// Recurrent layers over sequences x [B,T,in]: Gru, Lstm, Highway. The products with x run once for all positions; the
-// products with the state run position by position.
+// Recurrent layers over sequences x [B,T,in]: Gru, Lstm, Highway, JointHighway. The products with x run once for all
+// positions; the products with the state run position by position. In JointHighway one product has both.
 //
-// Under `unit` every sum of a gate is a unit-scaled sum of two unit-scaled products. The state itself has factor 1:
-// where its gate is open, it passes a step unchanged, in any recipe. A recurrence that multiplied its state by 1.3 in
-// each step, as factors for independent inputs would, could not keep a number for 32 steps.
+// Under `unit` every sum of a gate is one unit-scaled product, or a unit-scaled sum of two. The state itself has factor
+// 1: where its gate is open, it passes a step unchanged, in any recipe. A recurrence that multiplied its state by 1.3
+// in each step, as factors for independent inputs would, could not keep a number for 32 steps.
 // The weights of the state are used at each of the T positions, which their gradients' factors count
 // (`LinearOptions::uses`).
 namespace unitscale::nn {
+
+/// Error, in the name of `layer`: x is not [B,T,in] with T at least 1.
+template <class T>
+void check_sequence(const char* layer, const Variable<T>& x) {
+    const Shape& shape = x.shape();
+    check(shape.size() == 3 && shape[1] >= 1, layer, ": x ", shape_text(shape),
+          "; expected [B,T,in] with T at least 1");
+}
+
+/// y [B,T,hidden] of a recurrence. step(x_t, states) computes the states [B,1,hidden] after a position from the states
+/// before it. The first state after each position is y there.
+template <class T, class Step>
+[[nodiscard]] Variable<T> walk_positions(const std::vector<Variable<T>>& positions, std::vector<Variable<T>> states,
+                                         const Step& step) {
+    std::vector<Variable<T>> y;
+    y.reserve(positions.size());
+    for (const Variable<T>& x : positions) {
+        states = step(x, states);
+        y.push_back(states.front());
+    }
+    return ops::concatenate(y, 1);
+}
 
 struct RecurrentConfig {
     std::size_t in = 1;
@@ -65,21 +91,18 @@ protected:
     template <class Step>
     [[nodiscard]] Variable<T> walk(const char* layer, Variable<T> x, const std::vector<OptionalVariable<T>>& firsts,
                                    const Step& step) {
-        const Shape shape = x.shape();
-        check(shape.size() == 3 && shape[1] >= 1, layer, ": x ", shape_text(shape),
-              "; expected [B,T,in] with T at least 1");
+        check_sequence(layer, x);
+        const std::size_t batch = x.shape()[0], length = x.shape()[1];
         Tape<T>& tape = x.tape(layer);
         const auto scope = tape.scope(name_);
-        const Variables inputs = ops::split(input_(std::move(x)), shape[1], 1);
-        Variables states, y;
-        for (const OptionalVariable<T>& first : firsts) states.push_back(first_state(layer, tape, shape[0], first));
-        for (const Variable<T>& position : inputs) {
+        const Variables inputs = ops::split(input_(std::move(x)), length, 1);
+        Variables states;
+        for (const OptionalVariable<T>& first : firsts) states.push_back(first_state(layer, tape, batch, first));
+        return walk_positions(inputs, std::move(states), [&](const Variable<T>& position, const Variables& before) {
             const Variables a = ops::split(position, gates_, -1),
-                            b = ops::split(state_(states.front(), {.uses = shape[1]}), gates_, -1);
-            states = step(a, b, states);
-            y.push_back(states.front());
-        }
-        return ops::concatenate(y, 1);
+                            b = ops::split(state_(before.front(), {.uses = length}), gates_, -1);
+            return step(a, b, before);
+        });
     }
 
 private:
@@ -87,11 +110,7 @@ private:
     [[nodiscard]] Variable<T> first_state(const char* layer, Tape<T>& tape, std::size_t batch,
                                           const OptionalVariable<T>& given) const {
         const Shape shape{batch, 1, config_.hidden};
-        if (!given) {
-            Tensor<T> zeros = tape.make(shape);
-            fill_zero(zeros);
-            return tape.input(std::move(zeros));
-        }
+        if (!given) return ops::constant(tape, 0.0, shape);
         check(given->shape() == Shape{batch, config_.hidden}, layer, ": first state ", shape_text(given->shape()),
               "; expected [", batch, ",", config_.hidden, "]");
         return ops::reshape(*given, shape);
@@ -170,6 +189,87 @@ public:
 
 private:
     double shift_;
+};
+
+struct JointHighwayConfig {
+    std::size_t in = 1;
+    std::size_t hidden = 1;
+    double shift = 1.0;                      ///< taken from the gate's input: keeps the gate shut at first
+    std::size_t depth = 0;                   ///< blocks of the trunk, if the layer is inside a residual branch
+    std::size_t stream = 0;                  ///< columns of the residual stream; 0: `in`
+    std::optional<Constraint> constraint{};  ///< joins {alpha, beta_x} of the product; empty: the recipe's rule
+};
+
+/// The recurrent context layer of the Unit Scaling experiments: a highway recurrence with one product for x and state,
+/// and a trained first state. x [B,T,in], y [B,T,hidden].
+///   [t, u] = W [x_t, h_{t-1}] + b     s = sigmoid(u - shift)     h_t = (1 - s) h_{t-1} + s tanh(t)     y_t = h_t
+/// Parameters: `path/gates/weight` W [2 hidden, in + hidden] and `path/gates/bias` b [2 hidden], rows of t before rows
+/// of u. `path/first_state` h_0 [hidden] begins every row of the batch.
+/// h_0 has the role bias. So it starts at 0, does not decay, and learns at the rate of a vector (`parameter_scaling`).
+/// The experiments treat every parameter with one dimension like that.
+/// Factors under `unit`: the product has those of `ops::linear` with the B T rows of the step, joined at once. The
+/// geometric mean gives alpha = beta_x = (2 (in + hidden) hidden)^-1/4. The gradient of h_0 is a sum over the B rows
+/// of the step, hence beta = B^-1/2. tanh, sigmoid and the choice have factor 1: h_t lies between h_{t-1} and a number
+/// in (-1, 1), so the state stays within unit size.
+/// At initialisation, with x and dy of unit size, y has an rms of 0.25 for the shift 1. The gates' gradient has 0.29,
+/// because it passes the slopes s and s (1 - s). The test derives both numbers.
+/// Errors: x is not [B,T,in] with T at least 1.
+/// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, section 6.1 and its code; Zilly et al. 2016,
+/// arXiv:1607.03474. Test: tests/nn/recurrent_test.cpp
+template <class T>
+class JointHighway {
+public:
+    JointHighway(const std::string& path, const JointHighwayConfig& config)
+        : name_(last_name(path)),
+          config_(config),
+          gates_(path + "/gates", {.in = config.in + config.hidden,
+                                   .out = 2 * config.hidden,
+                                   .bias = true,
+                                   .depth = config.depth,
+                                   .stream = stream(),
+                                   .constraint = config.constraint}),
+          first_state_(std::make_unique<Parameter<T>>(path + "/first_state", Shape{config.hidden},
+                                                      ParameterFacts{.role = ParameterRole::bias,
+                                                                     .fan_in = 1,
+                                                                     .fan_out = config.hidden,
+                                                                     .depth = config.depth,
+                                                                     .width = stream()})) {}
+
+    [[nodiscard]] const JointHighwayConfig& config() const noexcept { return config_; }
+
+    [[nodiscard]] Variable<T> operator()(Variable<T> x) {
+        check_sequence("JointHighway", x);
+        Tape<T>& tape = x.tape("JointHighway");
+        const auto scope = tape.scope(name_);
+        const std::size_t batch = x.shape()[0], length = x.shape()[1];
+        // The sum with zeros repeats h_0 for every row.
+        const Variable<T> first = ops::add(ops::constant(tape, 0.0, {batch, 1, config_.hidden}),
+                                           tape.parameter(*first_state_),
+                                           {.unit = ops::Factors<2>{}, .constraint = Constraint::none}),
+                          shift = ops::constant(tape, config_.shift);
+        return walk_positions(
+            ops::split(std::move(x), length, 1), std::vector{first},
+            [&](const Variable<T>& x_t, const std::vector<Variable<T>>& h) {
+                const auto parts = ops::split(gates_(ops::concatenate({x_t, h[0]}, -1), {.uses = length}), 2, -1);
+                const Variable<T> candidate =
+                    ops::tanh(parts[0], {.unit = ops::Factors<1>{}, .constraint = Constraint::none});
+                const Variable<T> u = ops::sub(parts[1], shift, {.constraint = Constraint::none});
+                return std::vector{ops::lerp(h[0], candidate, u)};
+            });
+    }
+
+    void collect(std::vector<Parameter<T>*>& parameters) {
+        gates_.collect(parameters);
+        parameters.push_back(first_state_.get());
+    }
+
+private:
+    [[nodiscard]] std::size_t stream() const noexcept { return config_.stream != 0 ? config_.stream : config_.in; }
+
+    std::string name_;
+    JointHighwayConfig config_;
+    Linear<T> gates_;
+    std::unique_ptr<Parameter<T>> first_state_;
 };
 
 }  // namespace unitscale::nn

@@ -3,7 +3,7 @@
 
 #include <unitscale/kernels/attention.hpp>
 #include <unitscale/ops/attention.hpp>
-#include <unitscale/record/arguments.hpp>
+#include <unitscale/record/attention_sizes.hpp>
 #include <unitscale/record/op.hpp>
 
 #include <algorithm>
@@ -32,47 +32,37 @@ struct KeyValueRows {
 /// Scale under `propagate`: as for `attention`; the buffers hold plain numbers.
 /// Rounding: as for `attention`, by its rules. A rule that measures tensors measures the q, K, V and p of this call, so
 /// the rows differ from `attention`'s by rounding. So do blocks along positions.
-/// Errors: a step that records gradients; not causal; a mask; dropout in a step that trains; as `attention`; buffers of
-/// other sizes than k's, or too short for it.
+/// Errors: a step that records gradients; not causal; a mask; as `attention_sizes`; more or fewer keys than queries;
+/// buffers of other sizes than k's, or too short for it; dropout in a step that trains.
 /// Test: tests/ops/cached_attention_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> cached_attention(Variable<T> q, Variable<T> k, Variable<T> v, const KeyValueRows<T>& past,
                                            const AttentionOptions& options) {
     Tape<T>& tape = q.tape("cached_attention");
     const Tensor<T>&query = q.value(), &key = k.value(), &value = v.value();
-    const std::size_t heads = options.heads, groups = options.groups == 0 ? heads : options.groups;
     check(!tape.step_options().gradients,
           "cached_attention: this step records gradients; begin it with gradients = false");
     check(options.causal, "cached_attention: causal is false; tokens to come would change the outputs of those before");
-    check(query.rank() == 3 && key.rank() == 3, "cached_attention: q ", shape_text(query.shape()), " and k ",
-          shape_text(key.shape()), "; expected [B,T,H d] and [B,T,G d]");
-    check(heads >= 1 && heads % groups == 0, "cached_attention: ", heads, " heads and ", groups,
-          " groups; expected groups to divide heads");
-    check(query.dim(2) % heads == 0, "cached_attention: q ", shape_text(query.shape()), " is not divisible by ", heads,
-          " heads");
-    const std::size_t batch = query.dim(0), added = query.dim(1), depth = query.dim(2) / heads,
-                      columns = groups * depth;
-    check(key.shape() == value.shape() && key.shape() == Shape{batch, added, columns}, "cached_attention: q ",
-          shape_text(query.shape()), ", k ", shape_text(key.shape()), " and v ", shape_text(value.shape()),
-          " do not fit; expected k and v [", batch, ",", added, ",", columns, "]");
+    check(!options.mask.hides(), "cached_attention: has no masks; expected an empty mask");
+    AttentionSizes sizes = attention_sizes("cached_attention", query.shape(), key.shape(), value.shape(), options);
+    const std::size_t batch = sizes.batch, heads = sizes.heads, groups = sizes.groups, depth = sizes.depth,
+                      added = sizes.queries, columns = groups * depth;
+    check(sizes.keys == added, "cached_attention: ", added, " queries and ", sizes.keys,
+          " keys; expected one key for each query");
     check(past.batch == batch && past.columns == columns, "cached_attention: buffers for ", past.batch, " x ",
           past.columns, " columns do not fit k ", shape_text(key.shape()));
     check(past.length + added <= past.capacity, "cached_attention: ", past.length, " positions and ", added,
           " more; the buffers end at ", past.capacity);
     check(!tape.unit_scaled() || options.factor_length.has_value(),
           "cached_attention: no factor_length; under unit scaling the factor would change from token to token");
-    check_positive("cached_attention", "mult", options.mult);
-    check(!options.mask.hides(), "cached_attention: has no masks; expected an empty mask");
-    check(options.dropout >= 0.0 && options.dropout < 1.0, "cached_attention: dropout is ", options.dropout,
-          "; expected a number in [0,1)");
     check(options.dropout == 0.0 || !tape.step_options().training,
           "cached_attention: dropout of weights in a step that trains; begin it with training = false");
+    sizes.keys = past.length + added;
+    if (!options.factor_length) sizes.factor_length = static_cast<double>(sizes.keys);
     const Site site = tape.next_site("attention");  // of the layer's factor: the op of training
-    const std::size_t keys = past.length + added;
     const double mult = options.mult * q.scaled().scale() * k.scaled().scale(), value_scale = v.scaled().scale();
-    const auto factor_length = static_cast<double>(options.factor_length.value_or(keys));
     const double own_factor =
-        attention_unit_factor(mult, depth, factor_length, true) * std::sqrt(1.0 - options.dropout);
+        attention_unit_factor(mult, depth, sizes.factor_length, true) * std::sqrt(1.0 - options.dropout);
     double factor = tape.propagates() ? own_factor : 1.0;
     if (tape.unit_scaled()) factor = tape.forward_factor("attention", site, own_factor);
     const Scaled scaled = tape.scaled_alpha(site, factor, value_scale);
@@ -86,31 +76,22 @@ template <class T>
                 std::copy_n(key.data() + from, depth, past.keys + to);
                 std::copy_n(value.data() + from, depth, past.values + to);
             }
-    const std::size_t pairs = added * past.length + added * (added + 1) / 2;  // of a query and a key that it sees
     const auto record = [&](Tensor<T>&& output) {
         output.set_scale(scaled.scale);
         return tape.record({.name = "cached_attention",
                             .site = site,
                             .alpha = factor,
                             .betas = {factor, factor, factor},
-                            .multiply_adds = 2 * batch * heads * depth * pairs,
+                            .multiply_adds = 2 * depth * seen_pairs(sizes),
                             .reads = reads_nothing,
                             .propagates = true},
                            {q, k, v}, std::move(output), [](BackwardContext<T>&) {});
     };
     if (rounds_attention(tape, site))
-        return record(cached_attention_in_formats(
-            tape, site,
-            {.batch = batch,
-             .heads = heads,
-             .groups = groups,
-             .queries = added,
-             .keys = keys,
-             .depth = depth,
-             .mult = options.mult,
-             .factor_length = factor_length},
-            q.scaled(), {past.keys, k.scaled().scale(), past.capacity}, {past.values, value_scale, past.capacity},
-            measured_size(tape, q.scaled()) * measured_size(tape, k.scaled()), scaled));
+        return record(
+            cached_attention_in_formats(tape, site, sizes, q.scaled(), {past.keys, k.scaled().scale(), past.capacity},
+                                        {past.values, value_scale, past.capacity},
+                                        measured_size(tape, q.scaled()) * measured_size(tape, k.scaled()), scaled));
     Tensor<T> output = tape.make(query.shape());
     Tensor<Accum<T>> log_sum({batch, heads, added}, tape.pool());  // for a backward pass that never comes
     const auto d = static_cast<std::ptrdiff_t>(depth), wide = static_cast<std::ptrdiff_t>(query.dim(2)),
@@ -121,7 +102,7 @@ template <class T>
                                    .heads = static_cast<std::ptrdiff_t>(heads),
                                    .groups = static_cast<std::ptrdiff_t>(groups),
                                    .queries = t,
-                                   .keys = static_cast<std::ptrdiff_t>(keys),
+                                   .keys = static_cast<std::ptrdiff_t>(sizes.keys),
                                    .depth = d,
                                    .q = {query.data(), t * wide, wide, d},
                                    .k = {past.keys, batch_stride, d, head_stride},

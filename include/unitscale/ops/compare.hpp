@@ -99,10 +99,16 @@ template <class T, Comparand<T> Z>
 }
 
 /// Whether elements are neither infinite nor NaN.
-/// Factors under `unit`: none. The data is looked at: a value beyond the range of T may be finite under a scale.
+/// Factors under `unit`: none. Scales do not count: an element with finite data is finite, also beyond the range of T.
 template <class T>
 [[nodiscard]] Tensor<std::uint8_t> is_finite(Variable<T> x) {
-    return compare("is_finite", x, 0, [](double u, double) { return std::isfinite(u); });
+    Tape<T>& tape = x.tape("is_finite");
+    const Tensor<T>& data = x.scaled();
+    Tensor<std::uint8_t> y(data.shape(), tape.pool());
+    kernels::broadcast_map(
+        tape.execution(), data.shape(), y.data(), [](Accum<T> u) { return std::isfinite(u) ? 1.0f : 0.0f; },
+        kernels::BroadcastInput{data.data(), data.shape()});
+    return y;
 }
 
 }  // namespace unitscale::ops

@@ -69,9 +69,10 @@ template <class T>
     };
     show(op.tape(), OperandSlot::forward_x, input, x_rounding);
     show(op.tape(), OperandSlot::forward_w, w, w_rounding);
-    op.set_factors(with_bias(op.tape(), conv1d_unit_factors(input.dim(1), out, w.dim(2), options.stride, options.groups,
-                                                            op.tape().step_rows(positions))),
-                   options.constraint, /*joined=*/1);
+    set_product_factors(op,
+                        conv1d_unit_factors(input.dim(1), out, w.dim(2), options.stride, options.groups,
+                                            op.tape().step_rows(positions)),
+                        options.constraint);
     const double scales = input.scale() * w.scale();
     const Scaled scaled = op.scaled_alpha(scales);
     const ProductBias<T> vector(op, scales);
@@ -80,7 +81,7 @@ template <class T>
                                vector.data(), output.data(), static_cast<Accum<T>>(scaled.factor));
     round_result(op.execution(), rounding.formats(), result_key, output);
     const bool has_bias = op.has(2);
-    const double bias_weight = vector.weight();
+    const double bias_factor = vector.factor();
     return op.record(
         std::move(output), scaled.scale, {.reads = reads_inputs, .multiply_adds = positions * w.size()},
         [=](BackwardContext<T>& g) {
@@ -118,7 +119,7 @@ template <class T>
                 const Scaled db_scaled = g.scaled_beta(2);
                 Tensor<T> db = g.make(Shape{out});
                 kernels::conv1d_backward_bias<T>(g.execution(), s, gradient.data(), db.data(),
-                                                 static_cast<Accum<T>>(db_scaled.factor * bias_weight));
+                                                 static_cast<Accum<T>>(db_scaled.factor * bias_factor));
                 g.add(2, std::move(db), db_scaled.scale);
             }
         });

@@ -53,7 +53,7 @@ template <class T>
                                .constraint = options.constraint};
     const kernels::Windows sizes = windows_of("conv2d", images, {kernel[2], kernel[3]}, window);
     const Variable<T> rows = reshape(weight, {kernel[0], kernel[1] * kernel[2] * kernel[3]});
-    // Each group has a part of the weight, which is no cut-edge.
+    // A group reads a part of the weight. The part is no cut-edge, so the plan would join its factor with alpha.
     const auto constraint = groups > 1 ? joined_at_once(x.tape("conv2d"), options.constraint) : options.constraint;
     const auto convolve = [&](const Variable<T>& part, const Variable<T>& weights, OptionalVariable<T> shift) {
         return linear(unfold(part, {kernel[2], kernel[3]}, window), weights, std::move(shift),

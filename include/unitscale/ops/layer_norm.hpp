@@ -16,6 +16,8 @@ namespace unitscale::ops {
 
 struct NormOptions {
     double epsilon = 1e-5;  ///< added to the biased variance (or mean square) inside the root
+    /// Rows of the whole step that carry a gradient; empty: all, and micro-batches are alike. See `layer_norm`.
+    std::optional<std::size_t> step_rows{};
 };
 
 /// Checks the arguments of a norm: at least one column, vectors of its length, an epsilon that makes sense.
@@ -42,7 +44,8 @@ template <class T>
 ///   x, y [...,n]   gain, shift [n], either may be absent
 ///   dx: the unscaled op's     dgain = beta_g sum over rows of dy h     dshift = beta_s sum over rows of dy
 /// Factors under `unit`: h has unit variance by construction and gains are near 1, so alpha = beta_x = 1; gain and
-/// shift gather N independent rows of the step, hence beta = N^-1/2.
+/// shift gather N independent rows of the step, hence beta = N^-1/2. Rows with dy = 0 add nothing: `step_rows`, the
+/// number of the other rows, replaces N.
 /// Scale under `propagate`: the gain's, or 1; epsilon acts on data, or on values if the recipe says so (`exact_norms`).
 /// dx: dy's times s_gain / s_x, then as `dynamic_rescale_l2_gradient` if the recipe says so (`rescale_gradients`).
 /// dgain and dshift: dy's times N^1/2, rounded.
@@ -60,7 +63,7 @@ template <class T>
     check_norm("layer_norm", input, "shift", shift, options);
     const std::size_t row_total = row_count(input.shape());
     const auto rows = static_cast<std::ptrdiff_t>(row_total), n = static_cast<std::ptrdiff_t>(input.dim(-1));
-    const double beta = rsqrt_count(op.tape().step_rows(row_total));
+    const double beta = rsqrt_count(options.step_rows.value_or(op.tape().step_rows(row_total)));
     op.set_factors({.betas = {1.0, beta, beta}});
 
     const bool has_gain = op.has(1), has_shift = op.has(2);

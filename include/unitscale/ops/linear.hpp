@@ -14,6 +14,8 @@ namespace unitscale::ops {
 struct LinearOptions {
     std::optional<Constraint> constraint{};  ///< joins {alpha, beta_x}; empty: the recipe's rule
     std::size_t uses = 1;  ///< calls that share weight and bias, as in a recurrence; above 1 see `joined_at_once`
+    /// Rows of the whole step that carry a gradient; empty: all, and micro-batches are alike. See `linear`.
+    std::optional<std::size_t> step_rows{};
 };
 
 /// Ideal factors of a linear layer under `unit`, for x, weight and bias: see `linear`. `rows`: of the whole step.
@@ -27,6 +29,8 @@ struct LinearOptions {
 /// Factors under `unit`, entries independent with zero mean and unit variance: a sum of r products has variance r,
 /// hence alpha = in^-1/2, beta_x = out^-1/2, beta_w = N^-1/2 for the N rows of the whole step, in all `uses`; alpha and
 /// beta_x share one value (the constraint), weight and bias are cut-edges. Under `none` all factors are 1.
+/// Sparse gradients: where dy is 0 in all but M of the N rows, the sums of dweight and dbias have M terms, hence
+/// beta_w = M^-1/2. M is `step_rows`.
 /// A recipe without `bias_inside_alpha` has y = alpha x weight^T + bias, with equal gradients.
 /// Rounding: by the recipe, kind `linear`: x as activation, weight as weight, dy as gradient, in all three products.
 /// Errors: weight not a matrix; x and weight do not contract; bias of another length; no uses.
@@ -37,9 +41,10 @@ template <class T>
     auto op = begin_op("linear", x, weight, bias);
     const LinearSizes size = linear_sizes(op);
     check(options.uses >= 1, "linear: 0 uses; expected at least 1");
-    op.set_factors(
-        with_bias(op.tape(), linear_unit_factors(size.in, size.out, op.tape().step_rows(size.rows * options.uses))),
-        options.uses > 1 ? joined_at_once(op.tape(), options.constraint) : options.constraint, /*joined=*/1);
+    set_product_factors(op,
+                        linear_unit_factors(size.in, size.out,
+                                            options.step_rows.value_or(op.tape().step_rows(size.rows)) * options.uses),
+                        options.uses > 1 ? joined_at_once(op.tape(), options.constraint) : options.constraint);
     return record_linear(op, ProductKind::linear, size);
 }
 template <class T>

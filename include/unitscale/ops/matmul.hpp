@@ -14,6 +14,9 @@
 namespace unitscale::ops {
 
 struct MatmulOptions {
+    /// Ideal factors under `unit` in place of `matmul_unit_factors`: for a product inside a non-linearity, such as
+    /// attention's, where factors of several ops must fit each other.
+    std::optional<Factors<2>> unit{};
     std::optional<Constraint> constraint{};  ///< joins {alpha, beta_x, beta_w}; empty: the recipe's rule
 };
 
@@ -55,8 +58,8 @@ template <class T>
     const std::size_t rows = shared ? row_count(left.shape()) : left.dim(-2);
     const auto batch = static_cast<std::ptrdiff_t>(items), m = static_cast<std::ptrdiff_t>(rows);
     const auto k = static_cast<std::ptrdiff_t>(left.dim(-1)), n = static_cast<std::ptrdiff_t>(right.dim(-1));
-    op.set_factors(matmul_unit_factors(left.dim(-1), right.dim(-1), shared ? tape.step_rows(rows) : rows),
-                   options.constraint);
+    const std::size_t terms = shared ? tape.step_rows(rows) : rows;
+    op.set_factors(options.unit.value_or(matmul_unit_factors(left.dim(-1), right.dim(-1), terms)), options.constraint);
 
     const OperandRounding rounding(tape, op.site(), ProductKind::matmul);
     rounding.check_by_tensor("matmul");

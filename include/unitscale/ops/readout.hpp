@@ -12,6 +12,8 @@ namespace unitscale::ops {
 struct ReadoutOptions {
     std::optional<Constraint> constraint{};  ///< joins {alpha, beta_x}; empty: the recipe's if `automatic`, else none
     std::optional<double> exponent{};        ///< e in alpha = in^-e; empty: the recipe's
+    /// Rows of the whole step that carry a gradient; empty: all, and micro-batches are alike. See `linear`.
+    std::optional<std::size_t> step_rows{};
 };
 
 /// Ideal factors of the readout under `unit`, for x, weight and an absent bias: see `readout`.
@@ -42,9 +44,11 @@ template <class T>
     check(std::isfinite(exponent), "readout: exponent is ", exponent, "; expected a finite number");
     const LinearSizes size = linear_sizes(op);
     const Constraint otherwise = recipe.constraint == Constraint::automatic ? Constraint::automatic : Constraint::none;
-    op.set_factors(with_bias(op.tape(), readout_unit_factors(size.in, size.out, op.tape().step_rows(size.rows),
-                                                             op.tape().propagates() ? 0.5 : exponent)),
-                   options.constraint.value_or(otherwise), /*joined=*/1);
+    set_product_factors(
+        op,
+        readout_unit_factors(size.in, size.out, options.step_rows.value_or(op.tape().step_rows(size.rows)),
+                             op.tape().propagates() ? 0.5 : exponent),
+        options.constraint.value_or(otherwise));
     return record_linear(op, ProductKind::readout, size);
 }
 template <class T>

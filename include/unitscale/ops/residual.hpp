@@ -5,6 +5,7 @@
 #include <unitscale/kernels/elementwise.hpp>
 #include <unitscale/record/arguments.hpp>
 #include <unitscale/record/op.hpp>
+#include <unitscale/tensor/fill.hpp>
 
 #include <array>
 #include <cmath>
@@ -45,6 +46,7 @@ template <class T>
                                                  return;
                                              }
                                              Tensor<T> dx = g.take_output_gradient(1);
+                                             dx.set_any_scale(false);  // zeros of the stream do not stay zeros
                                              kernels::add_scaled<T>(g.execution(), g.output_gradient(0).data(),
                                                                     static_cast<Accum<T>>(g.output_weight(0)),
                                                                     dx.data(), Accum<T>(1), dx.data(),
@@ -57,6 +59,7 @@ template <class T>
 template <class T>
 [[nodiscard]] double residual_scale(const Op<T, 2>& op, const ResidualWeights& weights) {
     const Tensor<T>&branch = op.input(0), &stream = op.input(1);
+    if (weights.stream == 0.0) return branch.scale();
     if (branch.any_scale() && stream.any_scale()) return stream.scale();
     return op.tape().scaled_sum(op.site(), branch.any_scale() ? 0.0 : weights.branch * branch.scale(),
                                 stream.any_scale() ? 0.0 : weights.stream * stream.scale());
@@ -70,7 +73,8 @@ template <class T>
 /// the branch is applied at the split instead.
 /// Scale under `propagate`: the root of the sum of the squares of s_branch tau / d and s_stream / d, rounded;
 /// gradients: dy's times tau / d and 1 / d, rounded.
-/// An infinite tau gives y = branch and a gradient of zeros for the stream: the running mean's first layer.
+/// An infinite tau gives y = branch, whatever the stream holds, and a gradient of zeros for the stream: the running
+/// mean's first layer.
 /// Errors: shapes that differ; tau not positive.
 /// Reference: as `residual_split`. Test: tests/ops/residual_test.cpp
 template <class T>
@@ -80,18 +84,20 @@ template <class T>
     check(left.shape() == right.shape(), "residual_add: branch ", shape_text(left.shape()), " and stream ",
           shape_text(right.shape()), " differ in shape");
     const ResidualWeights weights = residual_weights(tau);
-    // A stream of weight 0 gets a gradient of zeros, under any scale.
-    const double stream_beta = op.tape().propagates() && weights.stream > 0.0 ? 1.0 / weights.stream : 1.0;
+    const bool replaces = weights.stream == 0.0;  // the stream
+    const double stream_beta = op.tape().propagates() && !replaces ? 1.0 / weights.stream : 1.0;
     op.set_factors(
         {.betas = {1.0 / weights.branch, stream_beta}});  // undo the weights; under `unit` the split has them
     op.set_joined_by(JoinedBy::branch);
     const double scale = residual_scale(op, weights);
     const auto count = static_cast<std::ptrdiff_t>(left.size());
     Tensor<T> output = op.make(left.shape());
-    kernels::add_scaled<T>(op.execution(), left.data(), static_cast<Accum<T>>(weights.branch * (left.scale() / scale)),
-                           right.data(), static_cast<Accum<T>>(weights.stream * (right.scale() / scale)), output.data(),
-                           count);
-    const Recording recording{.reads = reads_nothing, .any_scale = left.any_scale() && right.any_scale()};
+    const auto branch_factor = static_cast<Accum<T>>(weights.branch * (left.scale() / scale));
+    if (replaces) kernels::scale<T>(op.execution(), left.data(), output.data(), count, branch_factor);
+    else
+        kernels::add_scaled<T>(op.execution(), left.data(), branch_factor, right.data(),
+                               static_cast<Accum<T>>(weights.stream * (right.scale() / scale)), output.data(), count);
+    const Recording recording{.reads = reads_nothing, .any_scale = left.any_scale() && (replaces || right.any_scale())};
     return op.record(std::move(output), scale, recording, [=](BackwardContext<T>& g) {
         const Scaled branch_scaled = g.scaled_beta(0), stream_scaled = g.scaled_beta(1);
         Tensor<T> dbranch = g.make(g.input_shape(0));
@@ -99,8 +105,10 @@ template <class T>
                           static_cast<Accum<T>>(branch_scaled.factor * weights.branch));
         g.add(0, std::move(dbranch), branch_scaled.scale);
         Tensor<T> dstream = g.take_output_gradient();
-        kernels::scale<T>(g.execution(), dstream.data(), dstream.data(), count,
-                          static_cast<Accum<T>>(stream_scaled.factor * weights.stream));
+        if (replaces) fill_zero(dstream);
+        else
+            kernels::scale<T>(g.execution(), dstream.data(), dstream.data(), count,
+                              static_cast<Accum<T>>(stream_scaled.factor * weights.stream));
         g.add(1, std::move(dstream), stream_scaled.scale);
     });
 }

@@ -16,7 +16,7 @@ namespace unitscale::ops {
 ///   y = h gain, h = x / sqrt(mean(x^2) + epsilon)      x, y [...,n]   gain [n], may be absent
 ///   dx: the unscaled op's     dgain = beta sum over rows of dy h
 /// Factors under `unit`: h has a root mean square of 1 by construction, so alpha = beta_x = 1; the gains gather N rows
-/// of the step, hence beta = N^-1/2.
+/// of the step, hence beta = N^-1/2; `step_rows` as in `layer_norm`.
 /// Scale under `propagate`: as in `layer_norm`.
 /// Statistics of rows of very large or small numbers are exact, as in `layer_norm`. A row that holds an infinity or a
 /// NaN becomes NaN.
@@ -30,7 +30,7 @@ template <class T>
     check_norm("rms_norm", input, "gain", gain, options);
     const std::size_t row_total = row_count(input.shape());
     const auto rows = static_cast<std::ptrdiff_t>(row_total), n = static_cast<std::ptrdiff_t>(input.dim(-1));
-    op.set_factors({.betas = {1.0, rsqrt_count(op.tape().step_rows(row_total))}});
+    op.set_factors({.betas = {1.0, rsqrt_count(options.step_rows.value_or(op.tape().step_rows(row_total)))}});
     const bool has_gain = op.has(1);
     const double scale = has_gain ? op.input(1).scale() : 1.0;
     Tensor<Accum<T>> inverse({row_total}, op.tape().pool());

@@ -15,7 +15,10 @@ struct SoftmaxOptions {
     double mult = 1.0;  ///< m, the logit multiplier
     SoftmaxRule rule = SoftmaxRule::fitted;
     std::optional<std::size_t> factor_length{};  ///< s in the factors; empty: the length of the rows
-    std::optional<Constraint> constraint{};      ///< joins {alpha, beta_x}; empty: the recipe's rule
+    /// Ideal factors under `unit` in place of `softmax_unit_factors`, `rule` and `factor_length`: for rows of which a
+    /// mask hides a part. Under `propagate` beta is relative to m s_x p (dy - sum of dy p).
+    std::optional<Factors<1>> unit{};
+    std::optional<Constraint> constraint{};  ///< joins {alpha, beta_x}; empty: the recipe's rule
 };
 
 /// Unit-scaled softmax over the last axis.
@@ -38,8 +41,8 @@ template <class T>
     const std::size_t length = last_extent("softmax", "x", input.shape());
     check_positive("softmax", "mult", options.mult);
     const double logit_mult = options.mult * input.scale();  // of data
-    Factors<1> ideal =
-        softmax_unit_factors(logit_mult, static_cast<double>(options.factor_length.value_or(length)), options.rule);
+    Factors<1> ideal = options.unit.value_or(
+        softmax_unit_factors(logit_mult, static_cast<double>(options.factor_length.value_or(length)), options.rule));
     ideal.betas[0] *= input.scale();  // relative to m p (...), where the rule is relative to m s_x p (...)
     op.set_factors(ideal, options.constraint);
     const auto rows = static_cast<std::ptrdiff_t>(row_count(input.shape())), s = static_cast<std::ptrdiff_t>(length);

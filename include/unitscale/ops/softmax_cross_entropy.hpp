@@ -24,12 +24,22 @@ struct CrossEntropyOptions {
     std::int32_t ignored = -1;  ///< rows with this label do not count
     /// Counted rows of the whole step, for `mean`; empty: micro-batches are alike.
     std::optional<std::size_t> step_rows{};
+    /// beta under `unit` in place of the rule's. Losses that are added up need one: see `joint_cross_entropy_beta`.
+    std::optional<double> beta{};
 };
 
 /// The factor of the gradient of the summed loss under `unit`: see `softmax_cross_entropy`.
 [[nodiscard]] inline double cross_entropy_unit_factor(std::size_t classes) noexcept {
     const auto s = static_cast<double>(classes);
     return classes < 2 ? 1.0 : s / std::sqrt(s - 1.0);
+}
+
+/// The beta of two mean losses that are added up, of rows with these numbers of classes. Their gradients meet in the
+/// model, so the betas must agree. As in Unit Scaling, the common value is the geometric mean of the ideal ones.
+[[nodiscard]] inline double joint_cross_entropy_beta(std::size_t rows, std::size_t classes, std::size_t other_rows,
+                                                     std::size_t other_classes) noexcept {
+    return std::sqrt(static_cast<double>(rows) * cross_entropy_unit_factor(classes)) *
+           std::sqrt(static_cast<double>(other_rows) * cross_entropy_unit_factor(other_classes));
 }
 
 /// Softmax cross-entropy of logits with integer labels.
@@ -40,6 +50,7 @@ struct CrossEntropyOptions {
 /// Factors under `unit`: with flat logits a row of softmax - onehot has the mean square (s - 1) / s^2, hence
 /// s (s - 1)^-1/2; it is the gradient of the sum, whatever N_c, since nothing but the loss sees N_c. The value is never
 /// scaled. Relative to the mean's own gradient: beta = N_c s (s - 1)^-1/2 / m.
+/// `beta` replaces the rule's, so that several losses agree; no constraint then changes it.
 /// Scale under `propagate`: 1, m s_x being the multiplier; dx: m, 1 / N_c and the seed over s (s - 1)^-1/2, rounded.
 /// Under `mean` and k micro-batches each loss is the sum of its rows over the whole step's N_c, so losses and gradients
 /// of the micro-batches add up. Accumulated in Accum<T>: `item` reads this value, and dx uses this seed, both before
@@ -60,6 +71,7 @@ template <class T>
           shape_text(x.shape()), "; expected ", row_total, " labels");
     const double mult = options.mult.value_or(op.tape().recipe().hyperparameters.alpha_loss_softmax);
     check_positive(op.name(), "mult", mult);
+    if (options.beta) check_positive(op.name(), "beta", *options.beta);
     const auto rows = static_cast<std::ptrdiff_t>(row_total), n = static_cast<std::ptrdiff_t>(classes);
     const std::int32_t ignored = options.ignored;
     const std::ptrdiff_t bad = kernels::first_outside(labels.data(), rows, n, &ignored);
@@ -71,7 +83,9 @@ template <class T>
     const std::size_t counted = std::max<std::size_t>(options.step_rows.value_or(op.tape().step_rows(counted_here)), 1);
     const double share = options.reduction == Reduction::mean ? 1.0 / static_cast<double>(counted) : 1.0;
     const double own = mult * share;  // of softmax - onehot in the gradient of the unscaled op
-    op.set_factors({.betas = {cross_entropy_unit_factor(classes) / own}});
+    const bool stated = options.beta && op.tape().unit_scaled();
+    op.set_factors({.betas = {stated ? *options.beta : cross_entropy_unit_factor(classes) / own}});
+    if (stated) op.set_joined_by(JoinedBy::hand);
     const auto m = static_cast<Accum<T>>(mult * x.scale());
     Tensor<Accum<T>> log_sums({row_total}, op.tape().pool());
     const Accum<T> total = kernels::softmax_cross_entropy_forward<T>(op.execution(), x.data(), labels.data(),

@@ -9,6 +9,9 @@
 namespace unitscale::ops {
 
 struct TanhOptions {
+    /// Ideal factors under `unit` in place of `tanh_unit_factors`. All 1 (`Factors<1>{}`) suit a candidate for a state
+    /// that stays between -1 and 1.
+    std::optional<Factors<1>> unit{};
     std::optional<Constraint> constraint{};  ///< joins {alpha, beta_x}; empty: the recipe's rule
 };
 
@@ -24,7 +27,7 @@ struct TanhOptions {
 template <class T>
 [[nodiscard]] Variable<T> tanh(Variable<T> x, const TanhOptions& options = {}) {
     auto op = begin_op("tanh", x);
-    op.set_factors(tanh_unit_factors(), options.constraint);
+    op.set_factors(options.unit.value_or(tanh_unit_factors()), options.constraint);
     return record_pointwise(op, kernels::TanhFunction{});
 }
 

@@ -16,9 +16,9 @@
 namespace unitscale::optim {
 
 /// The course of the learning rate after the warm-up.
-enum class ScheduleKind { constant, cosine, half_life };
+enum class ScheduleKind { constant, cosine, half_life, linear };
 
-inline constexpr std::array<std::string_view, 3> schedule_kind_names = {"constant", "cosine", "half-life"};
+inline constexpr std::array<std::string_view, 4> schedule_kind_names = {"constant", "cosine", "half-life", "linear"};
 
 [[nodiscard]] constexpr std::string_view name(ScheduleKind kind) noexcept {
     return schedule_kind_names[static_cast<std::size_t>(kind)];
@@ -41,13 +41,14 @@ inline constexpr std::array<std::string_view, 3> schedule_kind_names = {"constan
 ///   constant:    peak
 ///   cosine:      peak (f + (1 - f) (1 + cos(pi (t - p) / (steps - p))) / 2),   f = final_share, reached at t = steps
 ///   half_life:   peak 2^(-(t - p) / half_life)
+///   linear:      peak (f + (1 - f) (steps - t) / (steps - p))
 /// Units: `half_life` in updates. Test: tests/optim/schedule_test.cpp
 struct Schedule {
     ScheduleKind kind = ScheduleKind::constant;
     double peak = 1e-3;
     std::uint64_t steps = 1;
     std::uint64_t warmup = 0;
-    double final_share = 0.1;  ///< read by `cosine`
+    double final_share = 0.1;  ///< read by `cosine` and `linear`
     double half_life = 1.0;    ///< read by `half_life`
 
     /// Error: a field that is out of range; the message names the field.
@@ -56,8 +57,9 @@ struct Schedule {
               "; expected a finite number, not negative");
         check(steps >= 1, "schedule: steps is 0; expected at least 1");
         check(warmup <= steps, "schedule: warm-up of ", warmup, " steps is longer than the run of ", steps);
-        check(kind != ScheduleKind::cosine || (final_share >= 0.0 && final_share <= 1.0), "schedule: final share is ",
-              final_share, "; expected a number from 0 to 1");
+        const bool falls = kind == ScheduleKind::cosine || kind == ScheduleKind::linear;
+        check(!falls || (final_share >= 0.0 && final_share <= 1.0), "schedule: final share is ", final_share,
+              "; expected a number from 0 to 1");
         check(kind != ScheduleKind::half_life || (std::isfinite(half_life) && half_life > 0.0),
               "schedule: half-life is ", half_life, " steps; expected a positive number");
     }
@@ -74,6 +76,10 @@ struct Schedule {
                 return peak;
             case ScheduleKind::half_life:
                 return peak * std::exp2(-since / half_life);
+            case ScheduleKind::linear:
+                return peak * multiply_add(1.0 - final_share,
+                                           static_cast<double>(steps - step) / static_cast<double>(steps - top),
+                                           final_share);
             case ScheduleKind::cosine:
                 break;
         }

@@ -52,7 +52,7 @@ void check_whole_recipe(const char* op, OptimiserKind kind, const Parameter<T>& 
                    kept.second_moment == storage.second_moment,
                "stores master weights or moments otherwise", "an optimiser made with the recipe");
         expect(!storage.weight_gradient || made(GradientStep::round), "rounds weight gradients",
-               "optim::round_weight_gradients before the update");
+               "optim::quantise_weight_gradients before the update");
     }
     expect(recipe->loss_scaling.kind == LossScaleKind::none || made(GradientStep::unscale), "scales the loss",
            "optim::LossScaler::unscale before the update");

@@ -25,7 +25,7 @@ struct AttentionBias {
     double seen = 1.0;        ///< the share of numbers that are not -infinity
 };
 
-/// What queries of attention see, beside causality. A copy shares the bias.
+/// The keys that queries of attention see, beside causality, and numbers added to the logits. A copy shares the bias.
 ///   {.lengths = {5, 3}}                                     the keys of batch item 0 end at 5, of item 1 at 3
 ///   {.bias = attention_bias(Tensor<float>({T, S}, ...))}    numbers added to the logits
 ///   {.bias = attention_bias(Tensor<bool>({B, 1, T, S}))}    hides the keys where the tensor is false

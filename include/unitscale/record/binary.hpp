@@ -16,10 +16,11 @@ namespace unitscale::ops {
 /// an input is repeated along the first axis, the batch, every micro-batch repeats it as well.
 template <class T>
 [[nodiscard]] std::size_t broadcast_copies(const Tape<T>& tape, const Tensor<T>& input, const Shape& shape) noexcept {
-    const std::size_t count = element_count(shape);
-    if (input.empty() || count == input.size()) return 1;
+    if (input.empty() || shape.size() == 0) return 1;
+    const std::size_t copies = element_count(shape) / input.size();
+    // Micro-batches of one row each repeat a vector, too: once for each of them.
     const bool repeated_by_rows = input.rank() < shape.size() || input.shape()[0] != shape[0];
-    return repeated_by_rows ? tape.step_rows(count / input.size()) : count / input.size();
+    return repeated_by_rows ? tape.step_rows(copies) : copies;
 }
 
 /// The betas of both inputs of an op under `unit`, if only broadcasting changes the size of the gradients. The gradient

@@ -26,7 +26,7 @@ template <OtherId I>
     for (std::size_t i = 0; i < ids.size(); ++i) {
         const I id = ids.data()[i];
         check(std::in_range<std::int32_t>(id), op, ": ", argument, "[", i, "] is ", +id,
-              "; expected a number of 32 bits");
+              "; expected a number that int32 holds");
         narrow.data()[i] = static_cast<std::int32_t>(id);
     }
     return narrow;

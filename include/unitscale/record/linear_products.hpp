@@ -52,10 +52,10 @@ template <class T>
 
     // y = alpha (x weight^T + bias)
     Tensor<T> output = op.make(with_last_extent(input.shape(), out));
-    double bias_weight = 1.0;
+    double bias_factor = 1.0;
     {
         const ProductBias<T> bias(op, scales);
-        bias_weight = bias.weight();
+        bias_factor = bias.factor();
         const PreparedOperand<T> a(tape, rounding, OperandSlot::forward_x, input, in, x_key, x_rounding),
             b(tape, rounding, OperandSlot::forward_w, w, in, w_key, w_rounding, kept_parameter(tape, weight));
         multiply_by_weight<T>(tape, rounding, weight,
@@ -128,7 +128,7 @@ template <class T>
             const Scaled db_scaled = g.scaled_beta(2);
             Tensor<T> db = g.make(g.input_shape(2));
             kernels::column_sums<T>(g.execution(), g.output_gradient().data(), db.data(), m, n,
-                                    static_cast<Accum<T>>(db_scaled.factor * bias_weight));
+                                    static_cast<Accum<T>>(db_scaled.factor * bias_factor));
             g.add(2, std::move(db), db_scaled.scale);
         }
     });

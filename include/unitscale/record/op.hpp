@@ -106,6 +106,9 @@ public:
         joined_by_ = JoinedBy::hand;
     }
 
+    /// Multiplies an argument's beta after the constraint, for an op whose rule for it depends on the final alpha.
+    void multiply_beta(std::size_t argument, double factor) noexcept { factors_.betas[argument] *= factor; }
+
     /// The factors that a caller states for an op without a rule of its own. If none are stated: `otherwise`, or under
     /// `unit` an error.
     [[nodiscard]] Factors<N> stated(const std::optional<Factors<N>>& unit, const Factors<N>& otherwise = {}) const {

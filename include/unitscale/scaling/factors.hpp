@@ -3,6 +3,7 @@
 
 #include <unitscale/base/multiply_add.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
@@ -33,6 +34,12 @@ inline constexpr std::array<std::string_view, 2> gelu_constants_names = {"fitted
 /// = 0, where there is nothing to scale.
 [[nodiscard]] inline double rsqrt_count(std::size_t n) noexcept {
     return n == 0 ? 1.0 : 1.0 / std::sqrt(static_cast<double>(n));
+}
+
+/// The share of n rows, rounded, but at least one row.
+[[nodiscard]] inline std::size_t share_of_rows(std::size_t n, double share) noexcept {
+    if (share == 1.0 || n == 0) return n;
+    return static_cast<std::size_t>(std::max(1.0, std::round(share * static_cast<double>(n))));
 }
 
 }  // namespace unitscale

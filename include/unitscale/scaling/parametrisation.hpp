@@ -41,6 +41,19 @@ inline constexpr std::array<std::string_view, 2> initial_distribution_names = {"
 /// relative to the parameter's own size.
 enum class OptimiserKind { adam, sgd, lamb };
 
+inline constexpr std::array<std::string_view, 3> optimiser_kind_names = {"adam", "sgd", "lamb"};
+
+[[nodiscard]] constexpr std::string_view name(OptimiserKind kind) noexcept {
+    return optimiser_kind_names[static_cast<std::size_t>(kind)];
+}
+
+/// The kind with the name `text`. Error: an unknown name; the message lists the known names.
+[[nodiscard]] inline OptimiserKind parse_optimiser_kind(std::string_view text) {
+    for (std::size_t i = 0; i < optimiser_kind_names.size(); ++i)
+        if (optimiser_kind_names[i] == text) return static_cast<OptimiserKind>(i);
+    fail("optimiser: unknown kind '", text, "'; expected one of adam, sgd, lamb");
+}
+
 /// The meaning of weight decay of strength wd. lr_t is the learning rate of the update, lr_peak the largest of the run.
 ///   gradient:    wd p is added to the gradient (an L2 penalty: it goes through momentum and Adam's denominators)
 ///   coupled:     p -= lr_t wd p, beside the gradient's step (AdamW)

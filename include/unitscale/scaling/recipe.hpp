@@ -88,7 +88,7 @@ struct Recipe {
     check(!recipe.vector_learning_rate || recipe.parametrisation == Parametrisation::unit,
           "recipe: vector_learning_rate is for the parametrisation unit; it is ", name(recipe.parametrisation));
     check(recipe.gelu_constants == GeluConstants::fitted || recipe.hyperparameters.alpha_ffn_act == 1.0,
-          "recipe: gelu_constants: the Unit Scaling paper's hold for alpha_ffn_act 1 only; it is ",
+          "recipe: gelu_constants: the constants of the Unit Scaling paper hold for alpha_ffn_act 1 only; it is ",
           recipe.hyperparameters.alpha_ffn_act);
     for (std::size_t i = 0; i < recipe.products.size(); ++i)
         check_product_rule(concatenate("recipe: products.", i, '.'), recipe.products[i]);

@@ -37,6 +37,8 @@ class ScalingState {
 public:
     /// Number of a module path; 0 is the root.
     using Scope = std::uint32_t;
+    /// Number of an op's name in a scope. The ops of that name there are a series, counted by their ordinals.
+    using Series = std::uint32_t;
 
     explicit ScalingState(std::uint64_t seed = 0) : seed_(seed) {}
 
@@ -49,11 +51,19 @@ public:
         return add_scope(parent, name, alias);
     }
 
-    /// The site of the `ordinal`-th op called `op` in a scope, made at first use. No allocation afterwards.
+    /// The ops called `op` in a scope, made at first use. The time depends on the number of names in the scope only.
+    [[nodiscard]] Series series(Scope scope, std::string_view op) {
+        for (const Series known : scopes_[scope].series)
+            if (series_[known].op == op) return known;
+        return add_series(scope, op);
+    }
+    /// The site of the `ordinal`-th op of a series, made at first use. Constant time, and no allocation afterwards.
+    [[nodiscard]] Site site(Series series, std::uint32_t ordinal) {
+        const std::vector<std::uint32_t>& made = series_[series].sites;
+        return ordinal < made.size() && made[ordinal] != no_site ? Site{made[ordinal]} : add_site(series, ordinal);
+    }
     [[nodiscard]] Site site(Scope scope, std::string_view op, std::uint32_t ordinal) {
-        for (const std::uint32_t id : scopes_[scope].sites)
-            if (sites_[id].ordinal == ordinal && sites_[id].op == op) return {id};
-        return add_site(scope, op, ordinal);
+        return site(series(scope, op), ordinal);
     }
 
     [[nodiscard]] std::size_t site_count() const noexcept { return sites_.size(); }
@@ -83,8 +93,8 @@ public:
         SiteRecord& record = sites_[site.id];
         const ScopeRecord& module = scopes_[record.scope];
         if (!record.product)
-            record.product = std::make_shared<const Product>(
-                Product{site, kind, recipe.formats(kind, module.path, module.alias)});
+            record.product =
+                std::make_shared<const Product>(Product{site, kind, recipe.formats(kind, module.path, module.alias)});
         return record.product;
     }
     [[nodiscard]] const ProductFormats& formats(Site site, ProductKind kind, const Recipe& recipe) {
@@ -98,8 +108,8 @@ public:
             const ProductRule& rule = recipe.products[i];
             if (rule.pattern == "*" || !rule.formats.any()) continue;
             const bool matched = std::any_of(sites_.begin(), sites_.end(), [&](const SiteRecord& site) {
-                return site.product && rule.applies(site.product->kind, scopes_[site.scope].path,
-                                                    scopes_[site.scope].alias);
+                return site.product &&
+                       rule.applies(site.product->kind, scopes_[site.scope].path, scopes_[site.scope].alias);
             });
             check(matched, "recipe: products.", i, ".pattern is '", rule.pattern,
                   "', which matches no product of kind ", name(rule.kind), " in this model");
@@ -234,24 +244,31 @@ private:
         scopes_[parent].children.push_back(id);
         return id;
     }
-    [[gnu::cold, gnu::noinline]] Site add_site(Scope scope, std::string_view op, std::uint32_t ordinal) {
+    [[gnu::cold, gnu::noinline]] Series add_series(Scope scope, std::string_view op) {
+        const auto id = static_cast<Series>(series_.size());
+        series_.push_back({.scope = scope, .op = std::string(op)});
+        scopes_[scope].series.push_back(id);
+        return id;
+    }
+    [[gnu::cold, gnu::noinline]] Site add_site(Series series, std::uint32_t ordinal) {
         const auto id = static_cast<std::uint32_t>(sites_.size());
-        std::string path = scopes_[scope].path;
+        SeriesRecord& ops = series_[series];
+        std::string path = scopes_[ops.scope].path;
         if (!path.empty()) path += "/";
-        path += op;
+        path += ops.op;
         if (ordinal > 0) {
             path += '.';
             path += std::to_string(ordinal);
         }
         const std::uint64_t hash = hash_name(path);
         const auto planned = plan_.find(path);
-        sites_.push_back({.scope = scope,
-                          .op = std::string(op),
-                          .ordinal = ordinal,
+        sites_.push_back({.scope = ops.scope,
+                          .op = ops.op,
                           .path = std::move(path),
                           .hash = hash,
                           .alpha = planned == plan_.end() ? std::optional<double>() : planned->second});
-        scopes_[scope].sites.push_back(id);
+        if (ops.sites.size() <= ordinal) ops.sites.resize(ordinal + 1, no_site);
+        ops.sites[ordinal] = id;
         return {id};
     }
 
@@ -302,7 +319,13 @@ private:
         std::string path{};
         std::string alias{};  ///< the path with aliases; empty: there is none in it
         std::vector<Scope> children{};
-        std::vector<std::uint32_t> sites{};
+        std::vector<Series> series{};
+    };
+    static constexpr std::uint32_t no_site = std::numeric_limits<std::uint32_t>::max();
+    struct SeriesRecord {
+        Scope scope = 0;
+        std::string op{};
+        std::vector<std::uint32_t> sites{};  ///< by ordinal; `no_site`: not used yet
     };
     struct OperandScale {
         std::vector<float> past{};  ///< largest magnitudes of the steps before `step`, the latest last
@@ -314,7 +337,6 @@ private:
     struct SiteRecord {
         Scope scope = 0;
         std::string op{};
-        std::uint32_t ordinal = 0;
         std::string path{};
         std::uint64_t hash = 0;
         std::shared_ptr<const Product> product{};
@@ -322,6 +344,7 @@ private:
     };
 
     std::vector<ScopeRecord> scopes_ = std::vector<ScopeRecord>(1);
+    std::vector<SeriesRecord> series_{};
     std::vector<SiteRecord> sites_{};
     std::map<std::string, double> plan_{};
     /// By the path of the product's site, then in the order of `operand_names`.

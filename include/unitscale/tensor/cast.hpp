@@ -116,11 +116,12 @@ template <class T>
     else return static_cast<double>(x);
 }
 
-/// Whether every positive scale gives a number its value: 0, infinity and NaN (`Tensor::any_scale`).
+/// Whether a number is 0, infinite or NaN, and keeps its value under every positive scale (`Tensor::any_scale`). Only
+/// bits are compared, so that -ffast-math changes nothing.
 template <class T>
 [[nodiscard]] constexpr bool is_scale_free(T x) noexcept {
-    const double wide = widest(x);
-    return wide == 0.0 || !(wide - wide == 0.0);
+    const auto magnitude = std::bit_cast<std::uint64_t>(widest(x)) << 1 >> 1;
+    return magnitude == 0 || magnitude >= std::bit_cast<std::uint64_t>(std::numeric_limits<double>::infinity());
 }
 
 /// The codes of elements, for element types that the formats' loops know.

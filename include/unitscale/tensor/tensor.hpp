@@ -170,4 +170,13 @@ private:
     bool any_scale_ = false;
 };
 
+/// `to` with the elements, the scale and the flag of `from`. Both have the same shape.
+template <class T>
+[[nodiscard]] Tensor<T> copy_into(const Tensor<T>& from, Tensor<T> to) {
+    std::copy_n(from.data(), from.size(), to.data());
+    to.set_scale(from.scale());
+    to.set_any_scale(from.any_scale());
+    return to;
+}
+
 }  // namespace unitscale

@@ -19,23 +19,31 @@ struct Batch {
     Tensor<std::int32_t> labels{};
 };
 
+/// The label that `ops::softmax_cross_entropy` does not count, unless its options name another one.
+inline constexpr std::int32_t ignored_label = -1;
+
 /// The share of a token sequence that is for training; the rest, at its end, is for validation.
 inline constexpr double training_share = 0.9;
 
-/// Training and validation tokens: the first nine tenths and the last tenth.
+/// The parts of a token sequence: the first nine tenths for training, the last tenth for validation and test.
 struct Split {
     std::span<const std::int32_t> training{};
     std::span<const std::int32_t> validation{};
+    std::span<const std::int32_t> test{};  ///< empty unless asked for
 };
 
-/// Cuts a token sequence in two. Error: a part is not longer than `length` tokens.
-/// Test: tests/train/batches_test.cpp
-[[nodiscard]] inline Split split(std::span<const std::int32_t> tokens, std::size_t length) {
+/// Cuts a token sequence in two: training and validation. With `test` the last tenth is halved: its first half is for
+/// validation, its second half for the test. The training tokens are the same.
+/// Error: a part is not longer than `length` tokens. Test: tests/train/batches_test.cpp
+[[nodiscard]] inline Split split(std::span<const std::int32_t> tokens, std::size_t length, bool test = false) {
     const auto border = static_cast<std::size_t>(static_cast<double>(tokens.size()) * training_share);
-    check(tokens.size() - border > length && border > length, "data: ", tokens.size(),
-          " characters are too few; sequences of ", length, " need at least ", 10 * length + 1,
-          ", so that the last tenth holds one");
-    return {tokens.first(border), tokens.subspan(border)};
+    const std::span<const std::int32_t> held_out = tokens.subspan(border);
+    const auto validation = held_out.first(test ? held_out.size() / 2 : held_out.size());
+    check(validation.size() > length && border > length, "data: ", tokens.size(),
+          " characters are too few; sequences of ", length, " need at least ",
+          (test ? 20 : 10) * length + (test ? 11 : 1), ", so that ", test ? "each half of " : "",
+          "the last tenth holds one");
+    return {tokens.first(border), validation, held_out.subspan(validation.size())};
 }
 
 /// Allocates a batch of `rows` sequences of `length` tokens.
@@ -63,6 +71,13 @@ inline void fill_random(Batch& batch, std::span<const std::int32_t> tokens, Rand
         const std::uint64_t word = (std::uint64_t{block[0]} << 32) | block[1];
         set_row(batch, row, tokens, static_cast<std::size_t>(word % places));
     }
+}
+
+/// Takes the first `count` labels of each row out of the loss: they become `ignored_label`.
+inline void mask_first(Batch& batch, std::size_t count) {
+    const std::size_t rows = batch.ids.shape()[0], length = batch.ids.shape()[1];
+    for (std::size_t row = 0; row < rows; ++row)
+        std::fill_n(batch.labels.data() + row * length, std::min(count, length), ignored_label);
 }
 
 /// The number of disjoint windows of `length` tokens, each with its successor.

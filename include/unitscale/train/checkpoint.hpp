@@ -51,7 +51,7 @@
 //   optimiser/... .scale                      F64, one element, where the scale is not 1; or F32, one element per block
 // Numbers and tables that `visit_state` names are metadata.
 // A file of weights alone loads into any recipe, whether this library or another program wrote it.
-// The weights of GPT-2 and Llama load under their published names.
+// The weights of GPT-2, Llama and BERT load under their published names.
 namespace unitscale::train {
 
 /// A parameter's facts as a checkpoint keeps them:
@@ -188,7 +188,7 @@ public:
 
     /// The weights of a model from any stored type, by the parameters' names or by published names (PublishedWeights).
     /// If the file has no scales and a parameter has one, the value is kept under the parameter's scale.
-    /// A value that T cannot represent is rounded. `notes` reports both.
+    /// A value that T cannot represent is rounded. `notes` reports both, and heads that are not in file and model.
     /// `plain`: scales are multiplied into the data; recipes that do not propagate scales need this.
     /// Errors: a finite weight that is infinite in T; a tensor of published weights that belongs to no parameter.
     template <class T>
@@ -198,6 +198,7 @@ public:
         std::size_t rescaled = 0, rounded = 0;
         for (Parameter<T>* parameter : parameters) {
             const std::string& name = parameter->name();
+            if (published && !published->holds(name)) continue;
             Tensor<Read> read = published ? published->read<Read>(name, parameter->shape())
                                           : reader_.read_as<Read>(name, parameter->shape());
             set_scale(name, read);
@@ -309,17 +310,17 @@ private:
     void note(const Parts&... parts) {
         notes_.push_back(concatenate(where_, parts...));
     }
-    /// Published weights in the file.
-    /// Empty: the file has one of the parameters by its own name, or no published weights.
+    /// Published weights in the file. Empty: there are none, or the file has one of the parameters by its own name.
     template <class T>
-    [[nodiscard]] std::optional<PublishedWeights> find_published(const std::vector<Parameter<T>*>& parameters) const {
+    [[nodiscard]] std::optional<PublishedWeights> find_published(const std::vector<Parameter<T>*>& parameters) {
         std::vector<std::string> names;
         for (const Parameter<T>* parameter : parameters) {
             if (reader_.contains(parameter->name())) return std::nullopt;
             names.push_back(parameter->name());
         }
         std::optional<PublishedWeights> published = PublishedWeights::find(reader_, where_);
-        if (published) published->check_all_used(names);
+        if (published)
+            for (const std::string& line : published->check_all_used(names)) note(line);
         return published;
     }
 

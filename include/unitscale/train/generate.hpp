@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -83,6 +84,7 @@ struct GenerateOptions {
 /// A token's time is linear in the window's length so far.
 /// Where the window moves, the cache is filled again: one run of half a window for every half a window of tokens.
 /// Learned and rotary positions follow one rule.
+/// A model without a cache (`Decoder::has_cache`) runs the window again for every token.
 /// Errors: an empty prompt; a prompt token outside the vocabulary; a temperature that is negative or not finite;
 /// logits that are NaN. Test: tests/train/generate_test.cpp
 template <class T>
@@ -102,17 +104,19 @@ template <class T>
     std::vector<float> logits(vocabulary);
     if (options.tokens == 0) return {};
 
-    nn::KeyValueCache<T> cache = model.make_cache(1, std::min(length, prompt.size() + options.tokens));
-    std::size_t start = 0;  // the cache holds text[start, start + cache.length())
+    std::optional<nn::KeyValueCache<T>> cache;
+    if (model.has_cache()) cache.emplace(model.make_cache(1, std::min(length, prompt.size() + options.tokens)));
+    std::size_t start = 0;  // the cache holds text[start, start + its length)
     for (std::size_t i = 0; i < options.tokens; ++i) {
         const std::size_t wanted = window_start(text.size(), prompt.size(), length);
         if (wanted != start) {
-            cache.clear();
+            if (cache) cache->clear();
             start = wanted;
         }
-        const auto unseen = std::span<const std::int32_t>(text).subspan(start + cache.length());
+        const auto unseen = std::span<const std::int32_t>(text).subspan(start + (cache ? cache->length() : 0));
+        const Tensor<std::int32_t> ids({1, unseen.size()}, unseen);
         tape.begin_step({.training = false, .gradients = false});
-        const Variable<T> all = model(tape, Tensor<std::int32_t>({1, unseen.size()}, unseen), cache);
+        const Variable<T> all = cache ? model(tape, ids, *cache) : model(tape, ids);
         const T* last = all.value().data() + (unseen.size() - 1) * vocabulary;
         std::transform(last, last + vocabulary, logits.begin(), [](T value) { return static_cast<float>(value); });
         text.push_back(

@@ -3,6 +3,7 @@
 
 #include <unitscale/base/error.hpp>
 #include <unitscale/io/safetensors.hpp>
+#include <unitscale/nn/bert.hpp>
 #include <unitscale/nn/decoder.hpp>
 #include <unitscale/train/published_weights.hpp>
 
@@ -20,10 +21,11 @@
 #include <system_error>
 #include <utility>
 
-// The nn::DecoderConfig of GPT-2's and Llama's published weights.
+// The nn::DecoderConfig of GPT-2's and Llama's published weights, and the nn::BertConfig of BERT's.
 // `load_weights` (train/checkpoint.hpp) loads the weights:
 //   nn::Decoder<float> model(train::pretrained_config("model.safetensors"));
 //   train::load_weights("model.safetensors", model.parameters());
+// For BERT: nn::Bert<float> model(train::pretrained_bert_config("model.safetensors")).
 namespace unitscale::train {
 
 /// Settings of a model that the shapes of its weights do not tell. Empty: from config.json.
@@ -138,6 +140,17 @@ inline constexpr PretrainedKeys llama_keys{"vocab_size",
     return base;
 }
 
+/// The config.json of the options, or the one beside the weights. Empty: there is none.
+[[nodiscard]] inline std::optional<PretrainedSettings> find_settings(const std::filesystem::path& path,
+                                                                     const PretrainedOptions& options) {
+    std::optional<PretrainedSettings> settings;
+    std::error_code ignored;
+    const std::filesystem::path beside = path.parent_path() / "config.json";
+    if (!options.config.empty()) settings.emplace(options.config);
+    else if (std::filesystem::exists(beside, ignored)) settings.emplace(beside);
+    return settings;
+}
+
 /// The configuration of a model from a safetensors file of its weights under GPT-2's or Llama's names.
 /// The names are the names that the Python package transformers saves.
 /// The weights' shapes give vocabulary, width, depth, hidden columns, and key and value heads.
@@ -162,15 +175,12 @@ inline constexpr PretrainedKeys llama_keys{"vocab_size",
     check(weights.has_value(), where,
           ": has neither 'wte.weight' (GPT-2) nor 'embed_tokens.weight' (Llama), alone or behind ",
           "'transformer.' or 'model.'");
+    check(weights->family() != PublishedFamily::bert, where, ": holds BERT's weights; expected GPT-2's or Llama's");
     const PublishedSizes sizes = weights->sizes();
     const bool gpt2 = weights->family() == PublishedFamily::gpt2;
     const PretrainedKeys& keys = gpt2 ? gpt2_keys : llama_keys;
 
-    std::optional<PretrainedSettings> settings;
-    std::error_code ignored;
-    const std::filesystem::path beside = path.parent_path() / "config.json";
-    if (!options.config.empty()) settings.emplace(options.config);
-    else if (std::filesystem::exists(beside, ignored)) settings.emplace(beside);
+    const std::optional<PretrainedSettings> settings = find_settings(path, options);
     const auto told = [&]<class T>(const char* what, const std::optional<T>& given, const std::optional<T>& otherwise) {
         check(given || otherwise, where, ": its shapes do not tell ", what, ", and ",
               settings ? "neither does its config.json" : "no config.json is beside it");
@@ -232,6 +242,52 @@ inline constexpr PretrainedKeys llama_keys{"vocab_size",
         settings->expect("num_key_value_heads", groups);
     }
     if (groups != config.heads) config.groups = groups;
+    return config;
+}
+
+/// The configuration of BERT from a safetensors file of its weights. The model has the heads that the file has.
+/// The weights' shapes give all sizes but the number of heads. Without a config.json, epsilon is 1e-12. Dropout is 0.
+/// `masked_share` keeps its default: set it, and the heads, as the training that follows needs them.
+/// Errors, in one line: as `pretrained_config`; settings of a decoder; an activation other than gelu; relative
+/// positions.
+/// Reference: Devlin et al. 2019, arXiv:1810.04805. Test: tests/train/pretrained_test.cpp
+[[nodiscard]] inline nn::BertConfig pretrained_bert_config(const std::filesystem::path& path,
+                                                           const PretrainedOptions& options = {}) {
+    const std::string where = concatenate("pretrained: ", path.string());
+    const io::SafetensorsReader file(path);
+    const std::optional<PublishedWeights> weights = PublishedWeights::find(file, where);
+    check(weights && weights->family() == PublishedFamily::bert, where,
+          ": has no 'embeddings.word_embeddings.weight' (BERT), alone or behind 'bert.'");
+    check(!options.rotary_base && !options.length, where, ": length and rotary_base are a decoder's settings");
+    const PublishedSizes sizes = weights->sizes();
+    nn::BertConfig config{.vocabulary = sizes.vocabulary,
+                          .segments = sizes.segments,
+                          .width = sizes.width,
+                          .depth = sizes.blocks,
+                          .hidden = sizes.hidden,
+                          .length = sizes.positions,
+                          .pooler = weights->holds("bert/pooler/weight"),
+                          .pretraining = weights->holds("bert/transform/weight"),
+                          .spans = weights->holds("bert/spans/weight")};
+    std::optional<std::size_t> heads = options.heads;
+    if (const std::optional<PretrainedSettings> settings = find_settings(path, options)) {
+        settings->expect("model_type", std::string("bert"));
+        settings->expect("vocab_size", sizes.vocabulary);
+        settings->expect("hidden_size", sizes.width);
+        settings->expect("num_hidden_layers", sizes.blocks);
+        settings->expect("intermediate_size", sizes.hidden);
+        settings->expect("max_position_embeddings", sizes.positions);
+        settings->expect("type_vocab_size", sizes.segments);
+        settings->expect("hidden_act", std::string("gelu"));
+        settings->expect("position_embedding_type", std::string("absolute"));
+        config.epsilon = settings->get<double>("layer_norm_eps").value_or(config.epsilon);
+        if (!heads) heads = settings->get<std::size_t>("num_attention_heads");
+    }
+    check(heads.has_value(), where, ": neither its shapes nor a config.json tell the number of heads");
+    config.heads = *heads;
+    config.epsilon = options.epsilon.value_or(config.epsilon);
+    check(config.heads >= 1 && sizes.width % config.heads == 0, where, ": a width of ", sizes.width,
+          " is not divisible by ", config.heads, " heads");
     return config;
 }
 

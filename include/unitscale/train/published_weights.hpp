@@ -20,22 +20,24 @@
 #include <utility>
 #include <vector>
 
-// The weights of GPT-2 and Llama as parameters of nn::Decoder. The Python package transformers defines their names.
+// The weights of GPT-2 and Llama as parameters of nn::Decoder, and the weights of BERT as parameters of nn::Bert. The
+// Python package transformers defines their names.
 namespace unitscale::train {
 
-enum class PublishedFamily { gpt2, llama };
+enum class PublishedFamily { gpt2, llama, bert };
 /// The families' names, as in `model_type` of a config.json.
-inline constexpr std::array<std::string_view, 2> published_family_names = {"gpt2", "llama"};
+inline constexpr std::array<std::string_view, 3> published_family_names = {"gpt2", "llama", "bert"};
 
 /// The place of a parameter's values in a file. `*` stands for a block's number in both names.
 /// `shape` is the shape of the tensor in the file: V vocabulary, P positions, W width, H hidden columns, K columns of
-/// keys. A digit multiplies the extent after it.
+/// keys, S segments, N two. A digit multiplies the extent after it.
 struct PublishedName {
     std::string_view parameter, tensor, shape;
     bool transposed = false;  ///< the tensor is [in,out], the parameter [out,in]
     std::size_t part = 0;     ///< this parameter's number among the parameters side by side in the tensor's columns
     std::size_t parts = 1;    ///< the number of parameters in the tensor
     bool is_bias = false;     ///< a linear layer's bias, in a family where some models have biases
+    bool is_head = false;     ///< of a head, which the file or the model may lack
 };
 
 /// GPT-2's linear layers are stored for x W. Queries, keys and values are one linear layer.
@@ -83,9 +85,43 @@ inline constexpr std::array<PublishedName, 19> llama_names{{
     {"decoder/norm/gain", "norm.weight", "W"},
     {"decoder/readout/weight", "lm_head.weight", "VW"},
 }};
-/// Tensors of such files that are not parameters: masks and angles.
-inline constexpr std::array<std::string_view, 3> published_constants = {"h.*.attn.bias", "h.*.attn.masked_bias",
-                                                                        "layers.*.self_attn.rotary_emb.inv_freq"};
+inline constexpr std::array<PublishedName, 32> bert_names{{
+    {"bert/tokens/weight", "embeddings.word_embeddings.weight", "VW"},
+    {"bert/segments/weight", "embeddings.token_type_embeddings.weight", "SW"},
+    {"bert/positions/weight", "embeddings.position_embeddings.weight", "PW"},
+    {"bert/embedding_norm/gain", "embeddings.LayerNorm.weight", "W"},
+    {"bert/embedding_norm/shift", "embeddings.LayerNorm.bias", "W"},
+    {"bert/block*/attention/query/weight", "encoder.layer.*.attention.self.query.weight", "WW"},
+    {"bert/block*/attention/query/bias", "encoder.layer.*.attention.self.query.bias", "W"},
+    {"bert/block*/attention/key/weight", "encoder.layer.*.attention.self.key.weight", "WW"},
+    {"bert/block*/attention/key/bias", "encoder.layer.*.attention.self.key.bias", "W"},
+    {"bert/block*/attention/value/weight", "encoder.layer.*.attention.self.value.weight", "WW"},
+    {"bert/block*/attention/value/bias", "encoder.layer.*.attention.self.value.bias", "W"},
+    {"bert/block*/attention/out/weight", "encoder.layer.*.attention.output.dense.weight", "WW"},
+    {"bert/block*/attention/out/bias", "encoder.layer.*.attention.output.dense.bias", "W"},
+    {"bert/block*/attention_norm/gain", "encoder.layer.*.attention.output.LayerNorm.weight", "W"},
+    {"bert/block*/attention_norm/shift", "encoder.layer.*.attention.output.LayerNorm.bias", "W"},
+    {"bert/block*/ffn/up/weight", "encoder.layer.*.intermediate.dense.weight", "HW"},
+    {"bert/block*/ffn/up/bias", "encoder.layer.*.intermediate.dense.bias", "H"},
+    {"bert/block*/ffn/down/weight", "encoder.layer.*.output.dense.weight", "WH"},
+    {"bert/block*/ffn/down/bias", "encoder.layer.*.output.dense.bias", "W"},
+    {"bert/block*/ffn_norm/gain", "encoder.layer.*.output.LayerNorm.weight", "W"},
+    {"bert/block*/ffn_norm/shift", "encoder.layer.*.output.LayerNorm.bias", "W"},
+    {"bert/pooler/weight", "pooler.dense.weight", "WW", false, 0, 1, false, true},
+    {"bert/pooler/bias", "pooler.dense.bias", "W", false, 0, 1, false, true},
+    {"bert/transform/weight", "cls.predictions.transform.dense.weight", "WW", false, 0, 1, false, true},
+    {"bert/transform/bias", "cls.predictions.transform.dense.bias", "W", false, 0, 1, false, true},
+    {"bert/transform_norm/gain", "cls.predictions.transform.LayerNorm.weight", "W", false, 0, 1, false, true},
+    {"bert/transform_norm/shift", "cls.predictions.transform.LayerNorm.bias", "W", false, 0, 1, false, true},
+    {"bert/readout/bias", "cls.predictions.bias", "V", false, 0, 1, false, true},
+    {"bert/next_sentence/weight", "cls.seq_relationship.weight", "NW", false, 0, 1, false, true},
+    {"bert/next_sentence/bias", "cls.seq_relationship.bias", "N", false, 0, 1, false, true},
+    {"bert/spans/weight", "qa_outputs.weight", "NW", false, 0, 1, false, true},
+    {"bert/spans/bias", "qa_outputs.bias", "N", false, 0, 1, false, true},
+}};
+/// Tensors of such files that are not parameters: masks, angles and numbers of positions.
+inline constexpr std::array<std::string_view, 4> published_constants = {
+    "h.*.attn.bias", "h.*.attn.masked_bias", "layers.*.self_attn.rotary_emb.inv_freq", "embeddings.position_ids"};
 
 /// The text in `name` in place of the `*` of `pattern`: a number without leading zeros. Empty optional: no match.
 /// A pattern without `*` matches itself, with an empty number.
@@ -112,11 +148,15 @@ struct PublishedSizes {
     std::size_t vocabulary = 0, positions = 0, width = 0, hidden = 0;
     std::size_t keys = 0;  ///< columns of a layer's keys: groups times head size
     std::size_t blocks = 0;
-    bool bias = false;     ///< linear layers have biases
-    bool readout = false;  ///< the file has a readout beside the token table
+    std::size_t segments = 0;  ///< BERT's
+    bool bias = false;         ///< linear layers have biases
+    bool readout = false;      ///< the file has a readout beside the token table
 };
 
-/// The weights of a GPT-2 or Llama model in a published file. The reader is borrowed.
+/// The weights of a GPT-2, Llama or BERT model in a published file. The reader is borrowed.
+/// BERT's heads (pooler, masked tokens, next sentence, spans) differ between files. A head that only the file has is
+/// left out, and a head that only the model has keeps its values: `head_notes` names both. Older files of BERT call a
+/// norm's weight and bias gamma and beta.
 /// Errors begin with `where` or are the reader's; each names the tensor. Test: tests/train/published_weights_test.cpp
 class PublishedWeights {
 public:
@@ -126,8 +166,10 @@ public:
     [[nodiscard]] static std::optional<PublishedWeights> find(const io::SafetensorsReader& file,
                                                               std::string_view where) {
         std::optional<PublishedWeights> found;
-        for (const PublishedFamily family : {PublishedFamily::gpt2, PublishedFamily::llama})
-            for (const std::string_view prefix : {"", family == PublishedFamily::gpt2 ? "transformer." : "model."}) {
+        for (const auto& [family, own] :
+             {std::pair(PublishedFamily::gpt2, "transformer."), std::pair(PublishedFamily::llama, "model."),
+              std::pair(PublishedFamily::bert, "bert.")})
+            for (const std::string_view prefix : {std::string_view(), std::string_view(own)}) {
                 const PublishedWeights weights(file, where, family, prefix);
                 const std::string table = weights.tensor_name(weights.names()[0], "");
                 if (!file.contains(table)) continue;
@@ -141,6 +183,7 @@ public:
 
     [[nodiscard]] PublishedFamily family() const noexcept { return family_; }
     [[nodiscard]] std::span<const PublishedName> names() const noexcept {
+        if (family_ == PublishedFamily::bert) return bert_names;
         return family_ == PublishedFamily::gpt2 ? std::span<const PublishedName>(gpt2_names) : llama_names;
     }
 
@@ -152,11 +195,12 @@ public:
         PublishedSizes sizes;
         for (const auto& [tensor, entry] : file_->tensors()) {
             const PublishedName* const row = find_row(tensor);
-            if (row == nullptr && !is_constant(tensor)) refuse(tensor);
+            if (row == nullptr && !is_constant(tensor) && !original_of(tensor)) refuse(tensor);
             if (row == nullptr) continue;
-            sizes.bias = sizes.bias || row->is_bias || family_ == PublishedFamily::gpt2;
+            sizes.bias = sizes.bias || row->is_bias || family_ != PublishedFamily::llama;
             sizes.readout = sizes.readout || tensor == readout_name;
-            const std::string_view number = *match_numbered(with_prefix(row->tensor), tensor);
+            const std::string name = newer_name(tensor);
+            const std::string_view number = *match_numbered(with_prefix(row->tensor), name);
             if (number.empty()) continue;
             const auto block = static_cast<std::size_t>(std::stoul(std::string(number)));
             if (block >= file_->tensors().size())
@@ -164,40 +208,68 @@ public:
                      file_->tensors().size(), " tensors in all");
             sizes.blocks = std::max(sizes.blocks, block + 1);
         }
-        std::map<char, std::size_t> extents;
+        std::map<char, std::size_t> extents{{'N', 2}};
         for (const PublishedName& row : names()) {
             if ((row.is_bias && !sizes.bias) || (row.tensor == readout_name && !sizes.readout)) continue;
+            if (row.is_head && !file_->contains(tensor_name(row, ""))) continue;
             const bool once = row.tensor.find('*') == std::string_view::npos;
             const std::size_t count = once ? 1 : std::max(sizes.blocks, std::size_t{1});
             for (std::size_t block = 0; block < count; ++block) match_shape(row, std::to_string(block), extents);
         }
         sizes.vocabulary = extents['V'], sizes.positions = extents['P'], sizes.width = extents['W'];
-        sizes.hidden = extents['H'], sizes.keys = family_ == PublishedFamily::gpt2 ? sizes.width : extents['K'];
+        sizes.hidden = extents['H'], sizes.keys = family_ == PublishedFamily::llama ? extents['K'] : sizes.width;
+        sizes.segments = extents['S'];
         return sizes;
     }
 
     /// Error: a tensor of the file that belongs to none of these parameters.
-    /// Published constants are no error.
-    /// For a model without a readout weight, the file's readout weight must equal the token table, bit for bit.
-    void check_all_used(std::span<const std::string> parameters) const {
+    /// Published constants and heads are no error.
+    /// For a model without a readout weight, the file's readout weight must equal the token table, bit for bit. So must
+    /// the two copies in BERT's files.
+    /// Returns `head_notes`.
+    std::vector<std::string> check_all_used(std::span<const std::string> parameters) const {
         std::set<std::string> used;
         for (const std::string& parameter : parameters)
             if (const auto place = find_place(parameter)) used.insert(place->tensor);
-        const std::string table = tensor_name(names()[0], "");
         for (const auto& [tensor, entry] : file_->tensors()) {
             if (used.contains(tensor) || is_constant(tensor)) continue;
-            if (tensor != readout_name) refuse(tensor);
-            const io::SafetensorsEntry& tied = file_->entry(table);
+            if (const PublishedName* const row = find_row(tensor); row != nullptr && row->is_head) continue;
+            const std::optional<std::string> original = original_of(tensor);
+            if (!original) refuse(tensor);
+            const io::SafetensorsEntry& tied = file_->entry(*original);
             std::vector<std::byte> bytes(static_cast<std::size_t>(entry.bytes())), expected(bytes.size());
             bool same = entry.dtype == tied.dtype && entry.shape == tied.shape;
             if (same) {
                 file_->read(tensor, bytes);
-                file_->read(table, expected);
+                file_->read(*original, expected);
                 same = bytes == expected;
             }
             if (!same)
-                fail(where_, ": '", readout_name, "' is not '", table, "', which is the readout of this model too");
+                fail(where_, ": '", tensor, "' is not '", *original, "', which is the readout of this model too");
         }
+        return head_notes(parameters);
+    }
+
+    /// False: the parameter belongs to a head that the file lacks.
+    [[nodiscard]] bool holds(std::string_view parameter) const {
+        const std::optional<Place> place = find_place(parameter);
+        return !place || !place->row->is_head || file_->contains(place->tensor);
+    }
+    /// A line for the heads' tensors that the file lacks, and one for the tensors of heads that these parameters lack.
+    [[nodiscard]] std::vector<std::string> head_notes(std::span<const std::string> parameters) const {
+        std::string absent, left;
+        for (const PublishedName& row : names()) {
+            if (!row.is_head) continue;
+            const std::string tensor = tensor_name(row, "");
+            const bool in_file = file_->contains(tensor),
+                       in_model = std::find(parameters.begin(), parameters.end(), row.parameter) != parameters.end();
+            if (in_model && !in_file) absent += " '" + tensor + "'";
+            if (in_file && !in_model) left += " '" + tensor + "'";
+        }
+        std::vector<std::string> notes;
+        if (!absent.empty()) notes.push_back(": has no" + absent + ": these heads keep their values");
+        if (!left.empty()) notes.push_back(": this model has no heads for" + left);
+        return notes;
     }
 
     /// The values of the parameter with this name and shape, in the parameter's layout.
@@ -222,6 +294,8 @@ public:
 
 private:
     static constexpr std::string_view readout_name = "lm_head.weight";
+    static constexpr std::array<std::array<std::string_view, 2>, 2> older_endings{
+        {{"LayerNorm.gamma", "LayerNorm.weight"}, {"LayerNorm.beta", "LayerNorm.bias"}}};
     struct Place {
         std::string tensor;
         const PublishedName* row;
@@ -231,12 +305,33 @@ private:
                      std::string_view prefix)
         : file_(&file), where_(where), family_(family), prefix_(prefix) {}
 
-    /// Adds the prefix, which every tensor but the readout has in front.
+    /// Adds the prefix, which every tensor but those of readouts and heads has in front.
     [[nodiscard]] std::string with_prefix(std::string_view tensor) const {
-        return tensor == readout_name ? std::string(tensor) : prefix_ + std::string(tensor);
+        const bool outside = tensor == readout_name || tensor.starts_with("cls.") || tensor.starts_with("qa_outputs.");
+        return outside ? std::string(tensor) : prefix_ + std::string(tensor);
     }
+    /// The name in this file: norms may have their older names.
     [[nodiscard]] std::string tensor_name(const PublishedName& row, std::string_view number) const {
-        return fill_number(with_prefix(row.tensor), number);
+        const std::string name = fill_number(with_prefix(row.tensor), number);
+        for (const auto& [older, newer] : older_endings)
+            if (name.ends_with(newer) && !file_->contains(name)) {
+                const std::string other = name.substr(0, name.size() - newer.size()) + std::string(older);
+                if (file_->contains(other)) return other;
+            }
+        return name;
+    }
+    [[nodiscard]] static std::string newer_name(std::string_view tensor) {
+        for (const auto& [older, newer] : older_endings)
+            if (tensor.ends_with(older))
+                return std::string(tensor.substr(0, tensor.size() - older.size())) + std::string(newer);
+        return std::string(tensor);
+    }
+    /// The tensor that this one repeats, where the readout is the token table. Empty: it repeats none.
+    [[nodiscard]] std::optional<std::string> original_of(std::string_view tensor) const {
+        const bool bert = family_ == PublishedFamily::bert;
+        if (tensor == (bert ? "cls.predictions.decoder.weight" : readout_name)) return tensor_name(names()[0], "");
+        if (bert && tensor == "cls.predictions.decoder.bias") return "cls.predictions.bias";
+        return std::nullopt;
     }
     [[nodiscard]] std::optional<Place> find_place(std::string_view parameter) const {
         for (const PublishedName& row : names())
@@ -245,8 +340,9 @@ private:
         return std::nullopt;
     }
     [[nodiscard]] const PublishedName* find_row(std::string_view tensor) const {
+        const std::string name = newer_name(tensor);
         for (const PublishedName& row : names())
-            if (match_numbered(with_prefix(row.tensor), tensor)) return &row;
+            if (match_numbered(with_prefix(row.tensor), name)) return &row;
         return nullptr;
     }
     [[nodiscard]] bool is_constant(std::string_view tensor) const {

@@ -27,10 +27,10 @@ namespace unitscale::train {
 inline constexpr std::array<std::string_view, 4> feed_forward_json_names = {"gelu", "gated_silu", "gelu_tanh", "relu"};
 inline constexpr std::array<std::string_view, 2> norm_json_names = {"layer", "rms"};
 inline constexpr std::array<std::string_view, 3> placement_json_names = {"pre", "post", "none"};
-inline constexpr std::array<std::string_view, 2> positions_json_names = {"learned", "rotary"};
+inline constexpr std::array<std::string_view, 3> positions_json_names = {"learned", "rotary", "none"};
 
 /// The fields of a model that determine its weights and values, named once for reading and writing.
-/// The model's own residual rule and attention multiplier are left out: saved models take the recipe's.
+/// The model's own residual rule, constraint and attention multiplier are left out: saved models take the recipe's.
 template <class Visitor>
 void describe_decoder(Visitor& visitor, nn::DecoderConfig& config) {
     visitor.field("vocabulary", config.vocabulary);
@@ -54,6 +54,12 @@ void describe_decoder(Visitor& visitor, nn::DecoderConfig& config) {
     visitor.field("bias", config.bias);
     visitor.added_field("readout_bias", config.readout_bias, false);
     visitor.added_field("final_norm", config.final_norm, false);
+    visitor.added_field("embedding_norm", config.embedding_norm, false);
+    visitor.added_choice("context", config.context.kind, nn::ContextKind::attention, nn::context_kind_names);
+    visitor.added_field("kernel", config.context.kernel, nn::ContextConfig{}.kernel);
+    visitor.added_field("convolution_groups", config.context.convolution_groups,
+                        nn::ContextConfig{}.convolution_groups);
+    visitor.added_field("gate_shift", config.context.gate_shift, nn::ContextConfig{}.gate_shift);
     visitor.field("tied", config.tied);
 }
 [[nodiscard]] inline nlohmann::ordered_json decoder_to_json(nn::DecoderConfig config) {

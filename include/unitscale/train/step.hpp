@@ -6,7 +6,7 @@
 #include <unitscale/ops/softmax_cross_entropy.hpp>
 #include <unitscale/optim/clip.hpp>
 #include <unitscale/optim/loss_scaler.hpp>
-#include <unitscale/optim/round_gradients.hpp>
+#include <unitscale/optim/quantise_gradients.hpp>
 #include <unitscale/train/batches.hpp>
 
 #include <cmath>
@@ -46,8 +46,8 @@ template <class T, class Optimiser, class LossOf>
         tape.backward(loss, static_cast<Accum<T>>(scaler != nullptr ? scaler->scale() : 1.0));
     }
     if (!std::isfinite(result.loss)) return result;
-    optim::round_weight_gradients<T>(tape.execution(), optimiser.parameters(), tape.recipe().storage,
-                                     {tape.state().seed(), tape.state().step()});
+    optim::quantise_weight_gradients<T>(tape.execution(), optimiser.parameters(), tape.recipe().storage,
+                                        {tape.state().seed(), tape.state().step()});
     if (scaler != nullptr) {
         scaler->template unscale<T>(optimiser.parameters());
         result.gradient_norm = optim::gradient_norm<T>(tape.execution(), optimiser.parameters());

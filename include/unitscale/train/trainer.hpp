@@ -98,14 +98,14 @@ public:
         save_run(path, parts(), recipe_, more, texts);
     }
     /// Goes on with a saved run, to the bit. Returns the caller's numbers. Given texts must equal the saved ones.
-    /// Errors: those of `load_run`; a run of more steps than the schedule has. On an error nothing is changed.
+    /// Errors: as `load_run`; a run of more steps than the schedule has. On an error nothing is changed.
     std::map<std::string, double> resume(const std::filesystem::path& path,
                                          const std::map<std::string, std::string>& texts = {}) {
         return load_run(path, parts(), texts);
     }
 
-    /// Records the statistics of tensors and operands from the next step on, for `report` (`analysis::Tracker`). The
-    /// trainer is the tape's observer from then on. It changes no bit of training.
+    /// Records the statistics of tensors and operands from the next step on, for `report`. From then on
+    /// an `analysis::Tracker` is the tape's observer. It changes no bit of training.
     void track(analysis::TrackerOptions options = {}) {
         const auto tracker = std::make_shared<analysis::Tracker<T>>(std::move(options));
         tape_.set_observer(tracker.get());

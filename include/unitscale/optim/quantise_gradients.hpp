@@ -22,10 +22,10 @@ namespace unitscale::optim {
 /// A gradient with an infinite or NaN element stays unchanged, so that a later check still finds the element.
 /// Call it before such checks.
 /// Stochastic rounding takes the stream of `key` and the parameter's name: give a key that depends on the step.
-/// Errors: the errors of kernels::round_elements. Test: tests/optim/round_gradients_test.cpp
+/// Errors: the errors of kernels::round_elements. Test: tests/optim/quantise_gradients_test.cpp
 template <class T>
-void round_weight_gradients(const Execution& execution, std::span<Parameter<T>* const> parameters,
-                            const Storage& storage, RandomKey key = {}) {
+void quantise_weight_gradients(const Execution& execution, std::span<Parameter<T>* const> parameters,
+                               const Storage& storage, RandomKey key = {}) {
     if (!storage.weight_gradient) return;
     for (Parameter<T>* parameter : parameters) parameter->mark(GradientStep::round);
     const ScaleRule& rule = storage.weight_gradient_scale;
@@ -40,7 +40,7 @@ void round_weight_gradients(const Execution& execution, std::span<Parameter<T>* 
                          : rule.source == ScaleSource::constant ? rule.bias
                                                                 : 0;
         if (bias != 0) quantiser.format = shifted(quantiser.format, bias);
-        kernels::round_elements(execution, "round_weight_gradients", quantiser,
+        kernels::round_elements(execution, "quantise_weight_gradients", quantiser,
                                 RandomKey{key.seed, mix(key.stream, hash_name(parameter->name()))}, data, data, size);
     }
 }
