@@ -35,7 +35,7 @@ for argument in "$@"; do
   esac
 done
 
-packages=(g++ cmake ninja-build libeigen3-dev libxtensor-dev catch2 nlohmann-json3-dev libzip-dev)
+packages=(g++ cmake ninja-build libeigen3-dev libxtensor-dev catch2 nlohmann-json3-dev libzip-dev libicu-dev)
 if $matrix; then packages+=(libcli11-dev clang-16 libomp-16-dev libclang-rt-16-dev); fi
 need "${packages[@]}"
 set_parallel_level

@@ -200,6 +200,10 @@ TEST_CASE_METHOD(Fixture, "a detached value has no way back") {
     const auto copy = scaled.detach(scaled.input(std::move(five), true));
     REQUIRE(copy.scaled().data()[0] == 5.0);
     REQUIRE(copy.scaled().scale() == 2.0);
+    REQUIRE_FALSE(copy.scaled().any_scale());
+    Tensor<double> zeros(Shape{2}, {0.0, 0.0});
+    zeros.set_any_scale(true);
+    REQUIRE(scaled.detach(scaled.input(std::move(zeros), true)).scaled().any_scale());
 }
 
 TEST_CASE_METHOD(Fixture, "handles of an earlier step, of another tape and of freed values are errors") {

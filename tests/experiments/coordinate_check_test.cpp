@@ -148,7 +148,7 @@ TEST_CASE("coordinate check: bad input is one line, before any training, and no 
     CHECK(error_of([](auto& o) { o.run.steps = 0; }) == "--steps: is 0; expected at least 1");
     CHECK(error_of([](auto& o) { o.seeds = 0; }) == "--seeds: is 0; expected at least 1");
     CHECK(error_of([](auto& o) { o.run.head_size = 0; }) == "--head-size: is 0; expected at least 1");
-    CHECK(error_of([](auto& o) { o.run.model = "bert"; }) == "--model: is bert; expected gpt or llama");
+    CHECK(error_of([](auto& o) { o.run.model = "bert"; }) == "--model: is bert; expected gpt, llama or unit-scaling");
     CHECK(error_of([](auto& o) { o.run.lr = -1.0; }) == "--lr: is -1; expected a positive number");
     CHECK(error_of([](auto& o) { o.run.recipe = "fp7"; }).starts_with("recipe: unknown name 'fp7'; expected one of "));
     const std::string missing = (folder.path() / "no" / "out.html").string();

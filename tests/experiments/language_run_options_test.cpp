@@ -3,8 +3,13 @@
 #include "support/catch.hpp"
 
 #include <unitscale/nn/decoder.hpp>
+#include <unitscale/nn/initialise.hpp>
+#include <unitscale/optim/any_optimiser.hpp>
+#include <unitscale/optim/schedule.hpp>
+#include <unitscale/train/saved_model.hpp>
 
 #include <cmath>
+#include <set>
 #include <string>
 
 using namespace unitscale;
@@ -42,6 +47,25 @@ TEST_CASE("language run: invalid options are errors that name the option") {
           "--depth: is 18446744073709551615; expected at most 1000000000");
     CHECK(message([](auto& o) { o.placement = "after"; }) == "--placement: is after; expected pre, post or none");
     CHECK(message([](auto& o) { o.placement = "post", o.final_norm = true, o.readout_bias = true; }) == "none");
+    CHECK(message([](auto& o) { o.context = "conv"; }) ==
+          "--context: is conv; expected own, attention, relative_attention, convolution or recurrence");
+    CHECK(message([](auto& o) { o.residual = "mean"; }) ==
+          "--residual: is mean; expected own, plain, fixed, running_mean or depth");
+    CHECK(message([](auto& o) { o.optimiser = ""; }) == "--optimiser: is ; expected adam, sgd or lamb");
+    CHECK(message([](auto& o) { o.schedule = "step"; }) ==
+          "--schedule: is step; expected constant, cosine, half-life or linear");
+    CHECK(message([](auto& o) { o.model = "llama", o.context = "recurrence"; }) ==
+          "--positions: is rotary; --context recurrence has none");
+    CHECK(message([](auto& o) { o.kv_heads = 1, o.context = "convolution"; }) ==
+          "--kv-heads: is 1; --context convolution has none");
+    CHECK(message([](auto& o) { o.width = 24, o.context = "convolution"; }) ==
+          "--width: 24 is not divisible by the convolution's 16 groups");
+    CHECK(message([](auto& o) { o.masked = 16; }) ==
+          "--masked: is 16; expected fewer than the sequence's 16 characters");
+    CHECK(message([](auto& o) { o.beta2 = 1.0; }) == "--beta2: is 1; expected a number from 0 to below 1");
+    CHECK(message([](auto& o) { o.momentum = -0.5; }) == "--momentum: is -0.5; expected a number from 0 to below 1");
+    CHECK(message([](auto& o) { o.final_share = 1.5; }) == "--final-share: is 1.5; expected a number from 0 to 1");
+    CHECK(message([](auto& o) { o.final_share = 1.0, o.schedule = "linear", o.optimiser = "lamb"; }) == "none");
     CHECK(message([](auto& o) { o.heads = 3; }) == "--heads: width 16 is not divisible by 3 heads");
     CHECK(message([](auto& o) { o.micro_batches = 3; }) ==
           "--micro-batches: batch 4 is not divisible by 3 micro-batches");
@@ -81,7 +105,92 @@ TEST_CASE("language run: norms and the bias of the readout reach the model") {
             CHECK(options.decoder(9).final_norm);
             CHECK(options.decoder(9).readout_bias);
         }
-    CHECK(options.model_text() == "llama, norms none, norm before the readout, readout bias");
+    CHECK(options.model_text() == "llama, placement none, final-norm, readout-bias");
+}
+
+TEST_CASE("language run: every named value reaches the model") {
+    LanguageRunOptions options = small("text.txt");
+    options.width = 32;
+    for (const experiments::NamedOption& option : experiments::named_options()) {
+        const std::string usual = options.*option.value;
+        std::set<std::string> seen;
+        for (const std::string_view value : option.values) {
+            INFO(option.name << ' ' << value);
+            options.*option.value = value;
+            // Rotary positions are for attention only.
+            const bool contradiction = option.name == "positions" && value == "rotary" && options.context != "own";
+            if (!contradiction) CHECK_NOTHROW(options.validate());
+            if (option.of_model && option.name != "initial" && option.name != "residual")
+                seen.insert(train::decoder_to_json(options.decoder(9)).dump());
+            else if (option.name == "initial")
+                seen.insert(std::to_string(static_cast<int>(options.initial_options(Recipe{}).standard)));
+            else if (option.name == "residual")
+                seen.insert(std::string(name(experiments::recipe_of(options).residual.scheme)));
+            else if (option.name == "optimiser")
+                seen.insert(std::string(name(options.optimiser_options().kind)));
+            else seen.insert(std::string(name(options.learning_rates(1.0).kind)));
+            CHECK(experiments::changed_options(options).size() == (value == usual ? 0u : 1u));
+        }
+        // `own` is equal to one of the others.
+        CHECK(seen.size() == option.values.size() - (option.values.front() == "own" ? 1 : 0));
+        options.*option.value = usual;
+    }
+    const std::string without = train::decoder_to_json(options.decoder(9)).dump();
+    for (const experiments::NamedPart& part : experiments::named_parts()) {
+        options.*part.value = true;
+        CHECK(train::decoder_to_json(options.decoder(9)).dump() != without);
+        CHECK(options.model_text() == concatenate("gpt, ", part.name));
+        options.*part.value = false;
+    }
+}
+
+TEST_CASE("language run: the Unit Scaling paper's model, its initial values and its residual shares") {
+    LanguageRunOptions options = small("text.txt");
+    options.model = "unit-scaling";
+    const nn::DecoderConfig config = options.decoder(9);
+    CHECK(config.context.kind == nn::ContextKind::relative_attention);
+    CHECK(config.positions == nn::Positions::none);
+    CHECK((config.embedding_norm && config.final_norm && config.readout_bias && config.bias && config.norm.gains));
+    CHECK(config.heads == 2);
+    const nn::InitialOptions standard = options.initial_options(find_recipe("fp32"));
+    CHECK(standard.standard == nn::InitialScale::glorot);
+    CHECK(standard.distribution == InitialDistribution::uniform);
+    REQUIRE(standard.rules.size() == 2);
+    CHECK(standard.rules[0].stddev == 0.25);
+    CHECK(standard.rules[1].stddev == 1.0 / std::sqrt(128.0));
+    CHECK(options.initial_options(find_recipe("us-fp32")).rules.empty());
+    options.context = "convolution";
+    CHECK(options.initial_options(find_recipe("fp32")).rules.empty());
+
+    options.recipe = "us-fp32";
+    options.residual = "fixed";
+    CHECK(experiments::recipe_of(options).residual.share == 0.5);
+    options.set = {"residual.scheme=fixed", "residual.share=0.2"};
+    CHECK(experiments::recipe_of(options).residual.share == 0.2);
+    options.residual = "plain";
+    CHECK_FALSE(experiments::recipe_of(options).residual.share);
+}
+
+TEST_CASE("language run: optimiser and learning rates are those of the options") {
+    LanguageRunOptions options = small("text.txt");
+    options.steps = 80;
+    CHECK(options.learning_rates(0.5).warmup == 8);
+    CHECK(options.learning_rates(0.5).peak == 0.5);
+    CHECK(options.learning_rates(0.5).at(80) == Approx(0.05));
+    options.schedule = "half-life", options.warmup = 0, options.lr = 0.25;
+    CHECK(options.learning_rates(0.5).at(1) == 0.25);
+    CHECK(options.learning_rates(0.5).at(11) == Approx(0.125));  // an eighth of the run
+    options.half_life = 20;
+    CHECK(options.learning_rates(0.5).at(21) == Approx(0.125));
+    options.schedule = "linear", options.final_share = 0.0;
+    CHECK(options.learning_rates(0.5).at(80) == 0.0);
+    options.schedule = "constant", options.warmup.reset();
+    CHECK(options.learning_rates(0.5).at(1) == 0.25);
+    options.optimiser = "lamb", options.beta1 = 0.8, options.beta2 = 0.99, options.momentum = 0.5;
+    options.weight_decay = 0.125;
+    const optim::AnyOptimiserOptions made = options.optimiser_options();
+    CHECK(made.kind == OptimiserKind::lamb);
+    CHECK((made.beta1 == 0.8 && made.beta2 == 0.99 && made.momentum == 0.5 && made.weight_decay == 0.125));
 }
 
 TEST_CASE("language run: the recipe is the one that is named, with the fields that are set") {
@@ -115,6 +224,9 @@ TEST_CASE("language run: a step as the log has it, and the line of a result") {
               .recipe = "fp16", .steps = 12, .train_bpc = 1.25, .valid_bpc = 2.0, .tokens_per_s = 10.0}
               .line() ==
           "result recipe=fp16 steps=12 train_bpc=1.2500 valid_bpc=2.0000 tokens_per_s=10 peak_rss_mb=0 seconds=0.0");
+    CHECK(experiments::LanguageRunResult{.recipe = "fp16", .steps = 12, .valid_bpc = 2.0, .test_bpc = 2.25}.line() ==
+          "result recipe=fp16 steps=12 train_bpc=0.0000 valid_bpc=2.0000 test_bpc=2.2500 tokens_per_s=0 peak_rss_mb=0 "
+          "seconds=0.0");
     CHECK(experiments::LanguageRunResult{.recipe = "mxfp8", .steps = 12, .switch_at = 6, .switch_to = "bf16"}
               .line()
               .starts_with("result recipe=mxfp8 switch_at=6 switch_to=bf16 steps=12 train_bpc=0.0000 "));

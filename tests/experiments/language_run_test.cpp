@@ -156,6 +156,45 @@ TEST_CASE("language run: trains, logs every step, evaluates, writes and reports"
     }
 }
 
+TEST_CASE("language run: a test part takes the second half of the last tenth, and changes no step") {
+    const test::TemporaryFolder folder;
+    // The last twentieth is a text that training has not seen.
+    auto options = small(folder.write("text.txt", proverb(60) + std::string(101, 'e')));
+    options.quiet = true;
+    options.sample = 0;
+    const File out = temporary_file();
+    const auto run = [&] { return experiments::run_language(options, out.get(), out.get()); };
+    const experiments::LanguageRunResult without = run();
+    CHECK_FALSE(without.test_bpc.has_value());
+    options.test = true;
+    const experiments::LanguageRunResult with = run();
+    REQUIRE(with.test_bpc.has_value());
+    CHECK(with.train_bpc == without.train_bpc);
+
+    experiments::LanguageRun<float> again([&] {
+        LanguageRunOptions plain = options;
+        plain.recipe = "fp32";
+        return plain;
+    }());
+    CHECK(again.split().validation.size() == 101);
+    CHECK(again.split().test.size() == 102);
+    CHECK(again.description().find(" characters to train on, 101 to validate, 102 to test\n") != std::string::npos);
+    options.recipe = "fp32";
+    const experiments::LanguageRunResult fp32 = run();
+    again.plan();
+    again.take_steps({});
+    const auto loss_of = [&](std::span<const std::int32_t> tokens) {
+        return train::evaluate(again.model(), again.tape(), tokens, options.seq, options.batch);
+    };
+    CHECK(fp32.valid_bpc == loss_of(again.split().validation));
+    CHECK(fp32.test_bpc == loss_of(again.split().test));
+    CHECK(fp32.test_bpc != fp32.valid_bpc);
+    options.data = {folder.write("short.txt", proverb(10))};
+    CHECK_THROWS_WITH(run(),
+                      "data: 320 characters are too few; sequences of 16 need at least 331, so that each half of "
+                      "the last tenth holds one");
+}
+
 TEST_CASE("language run: quiet writes nothing; one seed gives one run for any number of micro-batches and threads") {
     const test::TemporaryFolder folder;
     const auto data = folder.write("text.txt", proverb(60));
@@ -298,6 +337,42 @@ TEST_CASE("language run: an interrupted run continues from a checkpoint to equal
         CHECK(test::TemporaryFolder::read(folder.path() / "parts.safetensors") ==
               test::TemporaryFolder::read(folder.path() / "whole.safetensors"));
     }
+}
+
+TEST_CASE("language run: every optimiser trains, resumes to equal bits, and is not mistaken for another") {
+    const test::TemporaryFolder folder;
+    std::set<double> losses;
+    for (const char* optimiser : {"adam", "sgd", "lamb"}) {
+        INFO(optimiser);
+        auto options = small(folder.write("text.txt", proverb(60)));
+        options.recipe = "us-fp16";
+        options.model = "unit-scaling";
+        options.optimiser = optimiser;
+        options.schedule = "half-life", options.warmup = 0, options.masked = 3;
+        options.lr = std::string(optimiser) == "sgd" ? 0.001 : 0.01;
+        options.quiet = true;
+        options.sample = 20;
+        const File out = temporary_file();
+        const auto whole = experiments::run_language(options, out.get(), out.get());
+        CHECK(whole.sample.size() >= 20);
+        losses.insert(whole.valid_bpc);
+        options.save = (folder.path() / "run.safetensors").string();
+        options.save_every = 6;
+        struct CutOff {};
+        CHECK_THROWS_AS(experiments::run_language(options, out.get(), out.get(),
+                                                  [](const experiments::LanguageStep& step, const ScalingState&) {
+                                                      if (step.step == 8) throw CutOff{};
+                                                  }),
+                        CutOff);
+        options.resume = options.save;
+        CHECK(experiments::run_language(options, out.get(), out.get()).valid_bpc == whole.valid_bpc);
+        auto other = options;
+        other.optimiser = std::string(optimiser) == "lamb" ? "adam" : "lamb";
+        CHECK_THROWS_WITH(experiments::run_language(other, out.get(), out.get()),
+                          concatenate("--resume: ", options.resume, " was trained with --optimiser ", optimiser,
+                                      ", not ", other.optimiser));
+    }
+    CHECK(losses.size() == 3);
 }
 
 TEST_CASE("language run: weights go from one storage to another, and a note reports the rounding") {

@@ -29,6 +29,14 @@ TEST_CASE("page parts: a table has a header, escaped text and an element at the 
     CHECK(Page(html_table({}, [](std::size_t) { return ""; })).problems() == Texts{});
 }
 
+TEST_CASE("page parts: shares are percentages, and a small one is not 0") {
+    CHECK(share_text(0.0) == "0");
+    CHECK(share_text(1e-6) == "<0.01 %");
+    CHECK(share_text(0.0123) == "1.23 %");
+    CHECK(share_text(0.5) == "50.0 %");
+    CHECK(share_text(1.0) == "100.0 %");
+}
+
 TEST_CASE("page parts: a plot needs a curve of two points") {
     report::Plot plot{.curves = {{.name = "one", .x = {1.0}, .y = {2.0}}}};
     CHECK(plot_card("title", "note", plot).empty());

@@ -60,6 +60,17 @@ TEST_CASE("sweep page: a curve for each recipe and width, with its spread, broke
     CHECK(axis_plot(results_of({"lr=1"}, {{{"1"}, 2.0}}), 0).curves.empty());
 }
 
+TEST_CASE("sweep page: all combinations of names have looks of their own") {
+    std::vector<std::pair<SweepPoint, double>> losses;
+    for (const char* model : {"gpt", "llama"})
+        for (const char* placement : {"pre", "post"})
+            for (const char* rate : {"1", "2"}) losses.push_back({{model, placement, rate}, 2.0});
+    const report::Plot plot = axis_plot(results_of({"model=gpt,llama", "placement=pre,post", "lr=1,2"}, losses), 2);
+    REQUIRE(plot.curves.size() == 4);
+    CHECK(plot.curves[2].name == "model llama, placement pre");
+    for (std::size_t i = 0; i < 4; ++i) CHECK(plot.curves[i].look == i);
+}
+
 TEST_CASE("sweep page: the axis of losses shows all minima, but no diverging losses") {
     std::vector<report::PlotCurve> curves(2);
     curves[0].y = {2.0, 2.2, 9.0};

@@ -119,6 +119,48 @@ TEST_CASE("sweep search: an independent search tunes the rate, each multiplier a
     CHECK(sweep_points(space, search, low) == alone);
 }
 
+TEST_CASE("sweep search: an upward search tries rates from the lowest until one is clearly worse or fails") {
+    const SweepSpace space = space_of({"lr=8,1,2,4", "width=32,64"});
+    const SweepSearch search{.strategy = SweepStrategy::upwards};
+    std::map<std::string, double> at_32, at_64;  // the known losses by rate
+    const auto known = [&](const SweepPoint& point) {
+        const auto& losses = point[1] == "32" ? at_32 : at_64;
+        const auto found = losses.find(point[0]);
+        return found == losses.end() ? missing : found->second;
+    };
+    const auto points = [&](const SweepSearch& how) { return sweep_points(space, how, known); };
+    CHECK(points(search) == Points{{"1", "32"}, {"1", "64"}});
+    at_32["1"] = 2.0;
+    CHECK(points(search) == Points{{"1", "32"}, {"2", "32"}, {"1", "64"}});  // each width at its own pace
+    // A loss that is worse by less goes on, from the best so far and not from the last.
+    at_32["2"] = 2.06;
+    CHECK(points(search) == Points{{"1", "32"}, {"2", "32"}, {"4", "32"}, {"1", "64"}});
+    at_32["4"] = 2.12;
+    CHECK(points(search) == Points{{"1", "32"}, {"2", "32"}, {"4", "32"}, {"1", "64"}});
+    // Known losses beyond the end change nothing.
+    at_32["8"] = 1.0;
+    CHECK(points(search).size() == 4);
+    CHECK(points({.strategy = SweepStrategy::upwards, .worse_by = 0.2}).size() == 5);
+    CHECK(points({.strategy = SweepStrategy::upwards, .worse_by = 0.0}) ==
+          Points{{"1", "32"}, {"2", "32"}, {"1", "64"}});
+    // A failed run ends the search, as the first one too. Without an end all rates are tried.
+    at_64 = {{"1", 2.0}, {"2", infinity}};
+    CHECK(points(search).size() == 5);
+    at_64 = {{"1", infinity}};
+    CHECK(points(search).size() == 4);
+    at_64 = {{"1", 4.0}, {"2", 3.0}, {"4", 2.0}, {"8", 1.0}};
+    CHECK(points(search) ==
+          Points{{"1", "32"}, {"2", "32"}, {"4", "32"}, {"1", "64"}, {"2", "64"}, {"4", "64"}, {"8", "64"}});
+}
+
+TEST_CASE("sweep search: the defaults of a condition are those of its names") {
+    const SweepSpace space = space_of({"recipe=unit-fp8,fp32", "placement=pre,post", "lr=1"});
+    const Points conditions = sweep_conditions(space);
+    REQUIRE(conditions.size() == 4);
+    CHECK(conditions[1] == SweepPoint{"unit-fp8", "post", number_text(find_recipe("unit-fp8").learning_rate)});
+    CHECK(conditions[2] == SweepPoint{"fp32", "pre", number_text(find_recipe("fp32").learning_rate)});
+}
+
 TEST_CASE("sweep search: a failed point is never the best") {
     const Points points = {{"1"}, {"2"}, {"4"}};
     const auto losses = [&](std::vector<double> values) {
@@ -147,4 +189,13 @@ TEST_CASE("sweep search: searches that cannot be are one line") {
           "--points: is 0; expected a number from 1 to 100000");
     CHECK(error({"alpha_res=1"}, {.strategy = SweepStrategy::independent}) ==
           "--strategy: an independent search begins with the learning rate; expected --axis lr=...");
+    CHECK(error({"alpha_res=1"}, {.strategy = SweepStrategy::upwards}) ==
+          "--strategy: an upward search tries learning rates; expected --axis lr=...");
+    CHECK(
+        error({"lr=1,2", "placement=pre,post", "weight_decay=1"}, {.strategy = SweepStrategy::upwards}) ==
+        "--strategy: an upward search tries learning rates only; --axis weight_decay is neither one nor a condition: " +
+            sweep_parameter_names(true));
+    for (const double bits : {-0.1, missing, infinity})
+        CHECK(error({"lr=1,2"}, {.strategy = SweepStrategy::upwards, .worse_by = bits}) ==
+              concatenate("--worse-by: is ", bits, "; expected 0 or more"));
 }

@@ -43,6 +43,8 @@ TEST_CASE("sweep space: an axis is a list, a geometric list, or an interval") {
     CHECK(parse_axis("lr=0.1:0.8:x3").values == std::vector<std::string>{"0.1", "0.3"});
     CHECK(parse_axis("width=32:512:x2").values == std::vector<std::string>{"32", "64", "128", "256", "512"});
     CHECK(parse_axis("recipe=fp32,a/b:c.json").values == std::vector<std::string>{"fp32", "a/b:c.json"});
+    CHECK(parse_axis("masked=0,32").values == std::vector<std::string>{"0", "32"});
+    CHECK(parse_axis("placement=pre,none").values == std::vector<std::string>{"pre", "none"});
     const SweepAxis interval = parse_axis("alpha_attn=2^-1:8");
     CHECK(interval.is_interval());
     CHECK(interval.low == 0.5);
@@ -54,10 +56,11 @@ TEST_CASE("sweep space: an invalid axis is an error of one line") {
     CHECK(axis_error("lr") == "--axis: is 'lr'; expected NAME=VALUES, such as lr=0.25:4:x2");
     CHECK(axis_error("beta=1") ==
           "--axis: unknown hyperparameter 'beta'; expected one of lr, lr_factor, alpha_attn, alpha_ffn_act, alpha_res, "
-          "alpha_res_attn_ratio, alpha_loss_softmax, init_sigma, alpha_emb, alpha_out, weight_decay, width, depth, "
-          "heads, batch, "
-          "steps, seq, "
-          "recipe");
+          "alpha_res_attn_ratio, alpha_loss_softmax, init_sigma, alpha_emb, alpha_out, loss_scale, weight_decay, "
+          "beta1, beta2, momentum, final_share, width, depth, heads, batch, steps, seq, half_life, masked, model, "
+          "placement, context, positions, feed_forward, norm, residual, initial, optimiser, schedule, final_norm, "
+          "readout_bias, embedding_norm, bias, gains, recipe");
+    CHECK(axis_error("bias=on,yes") == "--axis bias: is yes; expected on or off");
     CHECK(axis_error("lr=") == "--axis lr: has no points");
     CHECK(axis_error("lr=4:0.25:x2") == "--axis lr: 4:0.25:x2 has no points");
     CHECK(axis_error("lr=4:0.25") == "--axis lr: 4:0.25 has no points");
@@ -74,6 +77,8 @@ TEST_CASE("sweep space: an invalid axis is an error of one line") {
     CHECK(axis_error("lr=1:2:x1") == "--axis lr: is '1:2:x1'; expected a factor above 1");
     CHECK(axis_error("lr=1:2:x1.0001") == "--axis lr: 1:2:x1.0001 has more than 1000 points");
     CHECK(axis_error("lr=1,2,1.0") == "--axis lr: 1 is given twice");
+    CHECK(axis_error("placement=") == "--axis placement: has no points");
+    CHECK(axis_error("placement=pre,pre") == "--axis placement: pre is given twice");
     CHECK(axis_error("width=3.5") == "--axis width: is 3.5; expected a whole number");
     CHECK(axis_error("width=32:64") == "--axis width: is the interval 32:64; a size takes values, such as 32:512:x2");
 }
@@ -103,20 +108,45 @@ TEST_CASE("sweep space: a point's run") {
     CHECK(given.options_at({"4"}).lr == 1.0);
 }
 
-TEST_CASE("sweep space: every parameter except the recipe changes the option that it names") {
+TEST_CASE("sweep space: a loss scale is constant, whatever the recipe's kind") {
+    SweepSpace space = space_of({"loss_scale=2^0:2^4:x4"});
+    CHECK(space.axes[0].values == std::vector<std::string>{"1", "4", "16"});
+    const std::vector<std::pair<std::string, std::string>> defaults = {
+        {"fp32", "1"}, {"fp16", "1"}, {"fp16-loss-scaled", "4096"}, {"fp16-auto-loss-scaled", "65536"}};
+    for (const auto& [recipe, by_default] : defaults) {
+        CAPTURE(recipe);
+        space.run.recipe = recipe;
+        CHECK(SweepSpace::default_value(space.axes[0].parameter, space.run) == by_default);
+        const Recipe at = recipe_of(space.options_at({"16"}));
+        CHECK(at.loss_scaling.kind == LossScaleKind::constant);
+        CHECK(at.loss_scaling.initial == 16.0);
+    }
+    space.run.set = {"loss_scaling.kind=automatic"};
+    CHECK(recipe_of(space.options_at({"16"})).loss_scaling.kind == LossScaleKind::constant);
+}
+
+TEST_CASE("sweep space: every parameter changes the option that it names") {
     const LanguageRunOptions before = space_of({}).run;
     for (const SweepParameter& parameter : sweep_parameters) {
-        if (parameter.is_recipe()) continue;
         CAPTURE(std::string(parameter.name));
-        const SweepSpace space = space_of({std::string(parameter.name) + "=3"});
-        const LanguageRunOptions after = space.options_at({"3"});
-        if (parameter.size != nullptr) {
+        const std::string value = parameter.part != nullptr ? "on" : "3";
+        const SweepSpace space = space_of({concatenate(parameter.name, '=', value)});
+        const LanguageRunOptions after = space.options_at({value});
+        if (parameter.part != nullptr) {
+            CHECK_FALSE(before.*parameter.part);
+            CHECK(after.*parameter.part);
+            continue;
+        }
+        if (parameter.text != nullptr) {
+            CHECK(before.*parameter.text != "3");
+            CHECK(after.*parameter.text == "3");
+        } else if (parameter.size != nullptr) {
             CHECK(before.*parameter.size != 3);
             CHECK(after.*parameter.size == 3);
         } else if (parameter.number != nullptr) {
-            CHECK(before.*parameter.number == 0.0);
+            CHECK(before.*parameter.number < 1.0);
             CHECK(after.*parameter.number == 3.0);
-            CHECK(SweepSpace::default_value(parameter, before) == "0");
+            CHECK(SweepSpace::default_value(parameter, before) == number_text(before.*parameter.number));
             CHECK(SweepSpace::default_value(parameter, after) == "3");
         } else if (parameter.is_rate()) {
             CHECK(after.lr.has_value());
@@ -139,6 +169,7 @@ TEST_CASE("sweep space: a point as text") {
     CHECK(space.places(false) == std::vector<std::size_t>{2});
     CHECK(space.rate() == 2u);
     CHECK_FALSE(space.find("depth").has_value());
+    CHECK(space_of({"model=gpt,llama", "placement=pre,post"}).text({"llama", "post"}) == "model llama, placement post");
 }
 
 TEST_CASE("sweep space: an axis of given values is checked as a parsed one is") {

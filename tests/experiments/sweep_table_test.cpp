@@ -49,6 +49,46 @@ TEST_CASE("sweep table: the best point of each size, its spread, the failed runs
     CHECK(none.rows[1] == Row{"unit-fp8", "-", "-", "-", "-", "2", "2"});
 }
 
+TEST_CASE("sweep table: the test loss stands beside the best loss, which alone chooses") {
+    SweepResults results = results_of({"lr=1,2,4"}, {{{"1"}, 3.0}, {{"2"}, 2.0}, {{"4"}, infinity}});
+    results.space.run.test = true;
+    for (const auto& [point, loss] : {std::pair(0, 1.0), {1, 2.5}})
+        for (SweepRun& run : results.points[static_cast<std::size_t>(point)].runs) run.test_loss = loss + 0.1;
+    results.points[1].runs[1].test_loss = 2.4;
+    const SweepTable table = best_table(results);
+    CHECK(table.rows[0] == Row{"", "lr", "bits/char", "spread", "test", "at defaults", "failed runs", "runs"});
+    CHECK(table.rows[1] == Row{"unit-fp8", "2", "2.0000", "0.2000", "2.5000", "-", "2", "6"});
+}
+
+TEST_CASE("sweep table: the shares of zeros and skipped steps by loss scale") {
+    SweepResults results = results_of({"recipe=fp16,fp32", "loss_scale=16,2"},
+                                      {{{"fp16", "16"}, 3.0}, {{"fp16", "2"}, infinity}, {{"fp32", "2"}, 2.0}});
+    for (SweepRun& run : results.points[0].runs) run.skipped = 0.5;
+    results.points[0].runs[0].zeros = 0.25;
+    results.points[0].runs[1].zeros = 0.75;
+    results.points[1].runs[0].zeros = results.points[1].runs[0].skipped = 0.0;
+    const SweepTable table = gradient_table(results);
+    CHECK(table.rows == std::vector<Row>{{"", "loss_scale", "bits/char", "zeros", "skipped"},
+                                         {"fp16", "2", "failed", "0", "0"},
+                                         {"fp16", "16", "3.0000", "50.0 %", "50.0 %"},
+                                         {"fp32", "2", "2.0000", "-", "-"}});
+    CHECK(gradient_table(two_widths()).rows.empty());
+    CHECK(sweep_tables(results)[2].title == table.title);
+}
+
+TEST_CASE("sweep table: axes of names are conditions, which no map has and over which no optimum moves") {
+    const SweepResults results = results_of({"placement=pre,post", "lr=1,2,4"}, {{{"pre", "1"}, 3.0},
+                                                                                 {{"pre", "2"}, 2.0},
+                                                                                 {{"pre", "4"}, 3.0},
+                                                                                 {{"post", "1"}, 2.0},
+                                                                                 {{"post", "2"}, 3.0},
+                                                                                 {{"post", "4"}, 4.0}});
+    CHECK(best_table(results).rows[2] == Row{"placement post", "1", "2.0000", "0.2000", "-", "0", "6"});
+    CHECK(axis_table(results, 1).rows[1] == Row{"placement pre", "3.0000", "2.0000*", "3.0000", "2", "+1.00", ""});
+    CHECK(movement_table(results).rows.size() == 1);
+    CHECK(sweep_maps(results).empty());
+}
+
 TEST_CASE("sweep table: losses along an axis, the best marked, with the optimum") {
     const SweepTable table = axis_table(two_widths(), 1);
     CHECK(table.title == "loss by lr");

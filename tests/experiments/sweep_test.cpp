@@ -69,7 +69,15 @@ TEST_CASE("sweep: bad options are one line that names the option, before anythin
     CHECK(problem_of([](auto& o) { o.recipes = {"fp7"}; }).starts_with("recipe: unknown name 'fp7'; expected one of "));
     CHECK(problem_of([](auto& o) { o.recipes = {"fp32", "fp32"}; }) == "--axis recipe: fp32 is given twice");
     CHECK(problem_of([](auto& o) { o.strategy = "best"; }) ==
-          "--strategy: is 'best'; expected one of grid, line, random, independent");
+          "--strategy: is 'best'; expected one of grid, line, random, independent, upwards");
+    CHECK(problem_of([](auto& o) { o.axes = {"placement=pre,after"}; }) ==
+          "--placement: is after; expected pre, post or none");
+    CHECK(problem_of([](auto& o) {
+              o.axes = {"lr=1", "model=gpt,bert"};
+          }) == "--model: is bert; expected gpt, llama or unit-scaling");
+    CHECK(problem_of([](auto& o) { o.axes = {"model=gpt,"}; }) == "--model: is ; expected gpt, llama or unit-scaling");
+    CHECK(problem_of([](auto& o) { o.strategy = "upwards", o.worse_by = -1.0; }) ==
+          "--worse-by: is -1; expected 0 or more");
     CHECK(problem_of([](auto& o) { o.axes = {"width=16,17"}; }) == "--heads: width 17 is not divisible by 2 heads");
     CHECK(problem_of([](auto& o) {
               o.run.head_size = 8;
@@ -87,6 +95,10 @@ TEST_CASE("sweep: bad options are one line that names the option, before anythin
               o.plot = "a.svg";
               o.axes = {"alpha_res=1,2"};
           }) == "--plot: shows losses by learning rate; expected --axis lr=...");
+    CHECK(
+        problem_of([](auto& o) { o.plot_settings = "a.svg"; }) ==
+        "--plot-settings: shows recipes over settings; expected --recipes with two or more, and axes of names or sizes "
+        "with three combinations or more");
     CHECK(problem_of([](auto& o) { o.plot = "none/a.svg"; }) == "--plot: none/a.svg cannot be written");
 }
 
@@ -132,6 +144,128 @@ TEST_CASE("sweep: a point's loss equals the loss of a separate run, for any numb
     options.seeds = 2;
     CHECK(said(options).find("8 runs, of which 2 are done") != std::string::npos);
     CHECK(TemporaryFolder::read(options.results_path()).starts_with(before));
+}
+
+TEST_CASE("sweep: names are axes, whose runs equal runs with these options") {
+    const TemporaryFolder folder;
+    SweepOptions options = small(folder);
+    options.axes = {"model=gpt,llama", "lr=0.02", "placement=pre,none"};
+    const std::string text = said(options);
+    INFO(text);
+    CHECK(text.find("search over model, lr, placement; recipe fp32; model gpt or llama, placement pre or none, "
+                    "width 16") != std::string::npos);
+    CHECK(text.find("[4/4] model llama, lr 0.02, placement none, seed 1: ") != std::string::npos);
+    CHECK(text.find("\nmodel llama, placement none  0.02") != std::string::npos);
+    const SweepResults results = results_so_far(options);
+    REQUIRE(results.points.size() == 4);
+    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> ignored(std::tmpfile(), std::fclose);
+    LanguageRunOptions alone = options.run;
+    alone.recipe = "fp32";
+    alone.lr = 0.02;
+    alone.quiet = true;
+    alone.sample = 0;
+    std::vector<double> losses;
+    for (const char* model : {"gpt", "llama"})
+        for (const char* placement : {"pre", "none"}) {
+            alone.model = model, alone.placement = placement;
+            losses.push_back(run_language(alone, ignored.get(), ignored.get()).valid_bpc);
+            CHECK(results.loss({model, "0.02", placement}) == losses.back());
+        }
+    std::sort(losses.begin(), losses.end());
+    CHECK(std::unique(losses.begin(), losses.end()) == losses.end());
+    options.axes = {"model=llama", "lr=0.02", "placement=none,post"};
+    CHECK(said(options).find("2 runs, of which 1 are done") != std::string::npos);
+}
+
+TEST_CASE("sweep: without new axes and options the file holds the fields that it always held") {
+    const TemporaryFolder folder;
+    SweepOptions options = small(folder);
+    static_cast<void>(said(options));
+    std::istringstream text(TemporaryFolder::read(options.results_path()));
+    const auto keys = [&](const char* of) {
+        std::string line;
+        std::getline(text, line);
+        std::string names;
+        const auto json = nlohmann::ordered_json::parse(line);
+        for (const auto& [name, value] : json.at(of).items()) names += name + " ";
+        return names;
+    };
+    CHECK(keys("sweep") ==
+          "text characters axes set recipe recipe_fields to_infinity model width depth heads batch steps seq "
+          "head_size kv_heads warmup micro_batches ");
+    CHECK(keys("run") == "lr seed recipe_fields failed reason train_loss valid_loss tokens_per_s seconds ");
+}
+
+TEST_CASE("sweep: a searched loss scale counts zeros and skipped steps, and lines without the counts can be read") {
+    const TemporaryFolder folder;
+    SweepOptions options = small(folder);
+    options.recipes = {"fp16"};
+    options.axes = {"loss_scale=1,2^14,2^40"};
+    const std::string text = said(options);
+    INFO(text);
+    CHECK(text.find("gradients by loss scale") != std::string::npos);
+    const SweepResults results = results_so_far(options);
+    REQUIRE(results.points.size() == 3);
+    const auto run = [&](std::size_t i) { return results.points[i].runs.at(0); };
+    CHECK(run(0).zeros > 1.5 * *run(1).zeros);  // gradients below fp16's range
+    CHECK(run(0).skipped == 0.0);
+    CHECK(run(1).skipped == 0.0);
+    CHECK(run(2).skipped == 1.0);  // every gradient overflows, and no step is taken
+    CHECK(run(2).valid_loss > run(1).valid_loss);
+
+    std::string lines;
+    std::istringstream file(TemporaryFolder::read(options.results_path()));
+    for (std::string line; std::getline(file, line);) {
+        auto json = nlohmann::ordered_json::parse(line);
+        if (json.contains("run"))
+            for (const char* field : {"zeros", "skipped"}) CHECK(json["run"].erase(field) == 1);
+        lines += json.dump() + '\n';
+    }
+    folder.write("page.jsonl", lines);
+    const SweepResults again = results_so_far(options);
+    CHECK(again.loss({"16384"}) == results.loss({"16384"}));
+    CHECK_FALSE(again.points.at(1).runs.at(0).zeros.has_value());
+    CHECK(said(options).find("3 runs, of which 3 are done") != std::string::npos);
+}
+
+TEST_CASE("sweep: a test part is measured at the end of every run and is not that of another sweep") {
+    const TemporaryFolder folder;
+    SweepOptions options = small(folder);
+    folder.write("text.txt", test::proverb() + std::string(101, 'e'));
+    options.axes = {"lr=0.02"};
+    options.run.test = true;
+    const std::string text = said(options);
+    INFO(text);
+    CHECK(text.find("seq 16; with a test part; 1 seed from 1\n") != std::string::npos);
+    CHECK(text.find("lr    bits/char  spread  test ") != std::string::npos);
+    const SweepResults results = results_so_far(options);
+    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> ignored(std::tmpfile(), std::fclose);
+    LanguageRunOptions alone = options.run;
+    alone.recipe = "fp32";
+    alone.lr = 0.02;
+    alone.quiet = true;
+    alone.sample = 0;
+    const LanguageRunResult run = run_language(alone, ignored.get(), ignored.get());
+    CHECK(results.points.at(0).runs.at(0).valid_loss == run.valid_bpc);
+    CHECK(results.points.at(0).runs.at(0).test_loss == run.test_bpc);
+    options.run.test = false;
+    CHECK_THROWS_WITH(said(options),
+                      "sweep: " + options.results_path().string() +
+                          " is of another sweep: its test is true, not \"not set\"; choose another --out");
+}
+
+TEST_CASE("sweep: an upward search takes the next rate where it is wanted, and a repeated call has nothing to do") {
+    const TemporaryFolder folder;
+    SweepOptions options = small(folder);
+    options.strategy = "upwards";
+    options.axes = {"placement=pre,none", "lr=1e32,0.002,1e30,0.02"};
+    const std::string text = said(options);
+    INFO(text);
+    for (const char* round : {"2 runs, of which 0 are done", "4 runs, of which 2 are done",
+                              "6 runs, of which 4 are done", "6 runs, of which 6 are done"})
+        CHECK(text.find(round) != std::string::npos);
+    CHECK(text.find("1e+32") == std::string::npos);
+    CHECK(said(options).starts_with(text.substr(0, text.find('\n')) + "\n6 runs, of which 6 are done\n\nbest"));
 }
 
 TEST_CASE("sweep: a failed run is a point with its reason, and is not made again") {

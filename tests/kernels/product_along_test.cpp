@@ -4,6 +4,8 @@
 #include "kernels/kernel_checks.hpp"
 
 #include <cmath>
+#include <limits>
+#include <vector>
 
 using namespace unitscale;
 using namespace unitscale::kernels;
@@ -35,10 +37,11 @@ void check_products(const Shape& shape, const Shape& kept, double tolerance) {
     }
     INFO(to_string(shape) << " to " << to_string(kept));
     std::vector<T> y(n), dx(size);
-    std::vector<Accum<T>> before(size);
-    product_forward<T>(Execution{}, x.data(), shape, y.data(), kept, Accum<T>(0.5));
+    using Wide = WideProduct<Accum<T>>;
+    std::vector<Wide> before(size);
+    product_forward<T>(Execution{}, x.data(), shape, y.data(), kept, Wide(0.5));
     CHECK(largest_error(y, expected, 1e-3) < tolerance);
-    product_backward<T>(Execution{}, x.data(), dy.data(), dx.data(), before.data(), shape, kept, Accum<T>(0.25));
+    product_backward<T>(Execution{}, x.data(), dy.data(), dx.data(), before.data(), shape, kept, Wide(0.25));
     CHECK(largest_error(dx, slopes, 1e-3) < tolerance);
 }
 }  // namespace
@@ -55,17 +58,36 @@ TEST_CASE("products and their gradients agree with plain loops for every pattern
 
 TEST_CASE("a product of no elements is the factor", "[kernels]") {
     std::vector<double> y(3);
-    product_forward<double>(Execution{}, nullptr, Shape{3, 0}, y.data(), Shape{3, 1}, 0.5);
+    product_forward<double>(Execution{}, nullptr, Shape{3, 0}, y.data(), Shape{3, 1}, WideProduct<double>(0.5));
     CHECK(y == std::vector<double>{0.5, 0.5, 0.5});
 }
 
 TEST_CASE("products give the same bits for any thread count", "[kernels]") {
     const auto x = normal_data<float>(300 * 20 * 70, 6), dy = normal_data<float>(300 * 70, 7);
     CHECK(threads_agree([&](const Execution& execution) {
-        std::vector<float> out(x.size() + dy.size()), before(x.size());
-        product_forward(execution, x.data(), Shape{300, 20, 70}, out.data(), Shape{300, 1, 70}, 1.0f);
+        std::vector<float> out(x.size() + dy.size());
+        std::vector<WideProduct<float>> before(x.size());
+        const WideProduct<float> one;
+        product_forward(execution, x.data(), Shape{300, 20, 70}, out.data(), Shape{300, 1, 70}, one);
         product_backward(execution, x.data(), dy.data(), out.data() + dy.size(), before.data(), Shape{300, 20, 70},
-                         Shape{300, 1, 70}, 1.0f);
+                         Shape{300, 1, 70}, one);
         return out;
     }));
+}
+
+TEST_CASE("only the whole of a product can leave the range", "[kernels]") {
+    const auto product = [](const std::vector<float>& x, double alpha) {
+        float y = 0.0f;
+        product_forward<float>(Execution{}, x.data(), Shape{x.size()}, &y, Shape{1}, WideProduct<float>(alpha));
+        return y;
+    };
+    CHECK(product({0x1p100f, 0x1p100f, -0x1p-100f, 0x1p-101f}, 1.0) == -0.5f);
+    CHECK(product({0x1p-100f, 0x1p-100f, 0x1p100f, 0x1p101f}, 1.0) == 2.0f);
+    CHECK(product({0x1p100f, 0x1p100f, 0.0f}, 0x1p900) == 0.0f);
+    CHECK(product({0x1p-149f, 3.0f}, 0x1p140) == 3.0f * 0x1p-9f);  // a subnormal element
+    CHECK(product({-0x1p100f, 0x1p100f}, 1.0) == -std::numeric_limits<float>::infinity());
+    CHECK(product({0x1p-100f, 0x1p-100f}, 1.0) == 0.0f);
+    CHECK(std::isnan(product({0.0f, std::numeric_limits<float>::infinity()}, 1.0)));
+    CHECK(WideProduct<float>::power(0x1p1000, 1000000).value() == std::numeric_limits<float>::infinity());
+    CHECK(WideProduct<double>::power(3.0, 5).value() == 243.0);
 }

@@ -53,6 +53,20 @@ std::vector<Case> cases() {
         c.tied = true, c.positions = nn::Positions::rotary, c.feed_forward = nn::FeedForwardKind::gated_silu,
         c.attention_mult = 1.0, c.residual = depth_rule;
     });
+    add("embedding norm, relative attention, relu, no positions", [](auto& c) {
+        c.embedding_norm = true, c.context.kind = nn::ContextKind::relative_attention, c.bias = true,
+        c.positions = nn::Positions::none, c.feed_forward = nn::FeedForwardKind::relu, c.residual = fixed_share;
+    });
+    add("convolution, post norm with gains", [](auto& c) {
+        c.context = {.kind = nn::ContextKind::convolution, .kernel = 3, .convolution_groups = 4},
+        c.positions = nn::Positions::none, c.placement = nn::NormPlacement::post, c.bias = true,
+        c.norm = {.kind = nn::NormKind::layer, .gains = true}, c.residual = depth_rule;
+    });
+    add("recurrence, no norm but behind the embedding, geometric means", [](auto& c) {
+        c.context.kind = nn::ContextKind::recurrence, c.positions = nn::Positions::none, c.embedding_norm = true,
+        c.placement = nn::NormPlacement::none, c.bias = true, c.residual = running_mean,
+        c.constraint = Constraint::gmean;
+    });
     return list;
 }
 
@@ -280,6 +294,14 @@ TEST_CASE("Decoder: invalid configurations and inputs are errors") {
                         "attention: 4 heads are not divisible by 3 groups");
     REQUIRE_THROWS_WITH(make([](auto& c) { c.hidden_ratio = 0.1; }),
                         "Decoder: hidden_ratio 0.1 of width 8 gives no hidden columns; expected at least one");
+
+    const auto recurrent = [](auto& c) { c.context.kind = nn::ContextKind::recurrence; };
+    REQUIRE_THROWS_WITH(make([&](auto& c) { recurrent(c), c.positions = nn::Positions::rotary; }),
+                        "Decoder: rotary positions with context layers of kind recurrence; expected attention");
+    nn::DecoderConfig without_cache = cases()[0].config;
+    recurrent(without_cache);
+    REQUIRE_THROWS_WITH(nn::Decoder<float>(without_cache).make_cache(),
+                        "Decoder: a cache; context layers of kind recurrence have none");
 
     test::LanguageModel<float> model(find_recipe("fp32"), cases()[0].config);
     model.tape.begin_step();

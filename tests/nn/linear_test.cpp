@@ -52,6 +52,21 @@ TEST_CASE("Linear: a constraint of the layer joins its factors, unless a call na
     CHECK(run.tape.node(1).alpha == Approx(0.5));
 }
 
+TEST_CASE("Linear: a share of rows with a gradient sets the factor of the weight, unless a call names their number") {
+    nn::Linear<float> layer("up", {.in = 4, .out = 9, .bias = true, .gradient_share = 0.25});
+    test::randomise<float>({&layer.weight(), layer.bias()}, 1.0);
+    for (const Scaling scaling : {Scaling::unit, Scaling::none}) {
+        test::OpTape<float> run(scaling, {.micro_batches = 3});
+        const auto x = run.input({2, 6, 4});
+        static_cast<void>(layer(x));
+        static_cast<void>(layer(x, {.step_rows = 4}));
+        const bool unit = scaling == Scaling::unit;
+        CHECK(run.tape.node(0).betas[1] == Approx(unit ? 1.0 / 3.0 : 1.0));  // a quarter of 36 rows
+        CHECK(run.tape.node(0).betas[2] == Approx(unit ? 1.0 / 3.0 : 1.0));
+        CHECK(run.tape.node(1).betas[1] == Approx(unit ? 0.5 : 1.0));
+    }
+}
+
 TEST_CASE("Linear: gradients reach weight and bias; an input that does not fit is an error") {
     nn::Linear<float> layer("up", {.in = 3, .out = 5, .bias = true});
     test::randomise<float>({&layer.weight(), layer.bias()}, 1.0);

@@ -47,6 +47,23 @@ TEST_CASE("Norm: rms and layer normalisation, with and without gains") {
         }
 }
 
+TEST_CASE("Norm: a share of rows with a gradient sets the factor of the vectors, unless a call names their number") {
+    for (const nn::NormKind kind : {nn::NormKind::rms, nn::NormKind::layer}) {
+        nn::Norm<float> norm("norm", {.kind = kind, .width = 6, .gains = true, .gradient_share = 0.25});
+        std::vector<Parameter<float>*> parameters;
+        norm.collect(parameters);
+        test::randomise(parameters, 0.5);
+        test::OpTape<float> run(Scaling::unit, {.micro_batches = 3});
+        const auto x = run.input({2, 6, 6});
+        static_cast<void>(norm(x));
+        static_cast<void>(norm(x, 4));
+        for (std::size_t i = 1; i < run.tape.node(0).betas.size(); ++i) {
+            CHECK(run.tape.node(0).betas[i] == Approx(1.0 / 3.0));
+            CHECK(run.tape.node(1).betas[i] == Approx(0.5));
+        }
+    }
+}
+
 TEST_CASE("Norm: an input of another width is an error when there are gains") {
     nn::Norm<float> norm("norm", {.width = 6, .gains = true});
     std::vector<Parameter<float>*> parameters;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include <unitscale/nn/recurrent.hpp>
 
+#include "support/causal_layer.hpp"
 #include "support/language_model.hpp"
 #include "support/op_checks.hpp"
+#include "support/peer_case.hpp"
 #include "support/step_sizes.hpp"
 #include "support/test_ops.hpp"
 
@@ -12,6 +14,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -174,4 +177,176 @@ TEMPLATE_TEST_CASE("recurrent layers: over 32 steps all values and gradients hav
     // A gate's input has the least gradient: the state's times the derivative of the choice (0.30, see `ops::lerp`),
     // and times the sum's 2^-1/2. The state's first gradients are the smallest.
     test::check_unit_sizes(layer, run, {.least_gradient = 0.06});
+}
+
+namespace {
+
+/// The rms of the numbers of a JointHighway of unit weights and equal widths, with unit input and gradient, after many
+/// positions. The two inputs of a step's functions are independent normals of the variance v; a state's mean square is
+/// q. A product's factors keep the mean square of the numbers in [x, h], hence v = (1 + q) / 2.
+struct ExpectedSizes {
+    double state = 0.0;   ///< of y: a mixture of a smaller state and a number in (-1, 1)
+    double gates = 0.0;   ///< of the gradient of the gates' inputs, which the product passes on to x
+    double before = 0.0;  ///< of the gradient that a state gets from the position after it
+    double bias = 0.0;    ///< of the bias' gradient: the gradients of t at two positions are correlated
+};
+ExpectedSizes expected_sizes(double shift) {
+    double v = 0.0, q = 0.0;
+    const auto mean = [&](auto f) {  // of f over a normal number of the variance v
+        double sum = 0.0, weights = 0.0;
+        for (int i = -400; i <= 400; ++i) {
+            const double z = 0.02 * i, weight = std::exp(-0.5 * z * z);
+            sum += weight * f(std::sqrt(v) * z);
+            weights += weight;
+        }
+        return sum / weights;
+    };
+    const auto open = [&](double u) { return sigmoid(u - shift); };
+    const auto shut = [&](double u) { return sigmoid(shift - u); };
+    const auto flat = [](double t) { return 1.0 - std::tanh(t) * std::tanh(t); };  // tanh's slope
+    double kept = 0.0, opened = 0.0, candidate = 0.0;                              // mean squares
+    for (int i = 0; i < 100; ++i) {
+        v = (1.0 + q) / 2.0;
+        kept = mean([&](double u) { return shut(u) * shut(u); });
+        opened = mean([&](double u) { return open(u) * open(u); });
+        candidate = mean([](double t) { return std::tanh(t) * std::tanh(t); });
+        q = kept * q + opened * candidate;
+    }
+    // Mean squares of the slopes of h for t and u. A state's gradient has the mean square g: 1 from y, and what the
+    // next position sends back past its gate and through its product.
+    const double slope_t = opened * mean([&](double t) { return flat(t) * flat(t); }),
+                 slope_u = (candidate + q) * mean([&](double u) { return std::pow(open(u) * shut(u), 2); }),
+                 d_per_g = (slope_t + slope_u) / 2.0, g = 1.0 / (1.0 - kept - d_per_g);
+    // The gradient of a state k positions ahead stands in this one's with the mean factor (1 - s)^k.
+    const double passed = mean(shut), slope = mean(flat),
+                 together = 2.0 * (mean(open) * slope) * (mean([&](double u) { return open(u) * shut(u); }) * slope) /
+                            (1.0 - passed);
+    return {.state = std::sqrt(q),
+            .gates = std::sqrt(g * d_per_g),
+            .before = std::sqrt(g - 1.0),
+            .bias = std::sqrt(g * (d_per_g + together / 2.0))};
+}
+
+const std::map<std::string, std::string> joint_names = {
+    {"net/gates/weight", "weight"}, {"net/gates/bias", "bias"}, {"net/first_state", "first_state"}};
+
+}  // namespace
+
+TEST_CASE("JointHighway: parameters and errors") {
+    nn::JointHighway<float> layer("net", {.in = 6, .hidden = 4, .depth = 3});
+    const auto parameters = nn::parameters_of<float>(layer);
+    REQUIRE(parameters.size() == 3);
+    CHECK(parameters[0]->name() == "net/gates/weight");
+    CHECK(parameters[0]->shape() == Shape{8, 10});
+    CHECK(parameters[0]->facts() ==
+          ParameterFacts{.role = ParameterRole::weight, .fan_in = 10, .fan_out = 8, .depth = 3, .width = 6});
+    CHECK(parameters[1]->shape() == Shape{8});
+    CHECK(parameters[2]->name() == "net/first_state");
+    CHECK(parameters[2]->shape() == Shape{4});
+    CHECK(parameters[2]->facts() ==
+          ParameterFacts{.role = ParameterRole::bias, .fan_in = 1, .fan_out = 4, .depth = 3, .width = 6});
+    CHECK(layer.config().shift == 1.0);
+    // A vector's learning rate, and zeros at first.
+    const Recipe recipe = find_recipe("us-fp32");
+    CHECK(parameter_scaling(recipe.parametrisation_rule(), parameters[2]->facts()).learning_rate_factor ==
+          Approx(std::sqrt(1.0 / 6.0)));
+    nn::initialise(parameters, recipe, 1);
+    for (const float element : parameters[2]->value().span()) CHECK(element == 0.0f);
+
+    test::OpTape<float> run;
+    CHECK_THROWS_WITH(layer(run.input({2, 6})), "JointHighway: x [2,6]; expected [B,T,in] with T at least 1");
+    CHECK_THROWS_WITH(layer(run.input({2, 3, 5})), Catch::StartsWith("linear: x [2,1,9] and weight [8,10]"));
+}
+
+TEST_CASE("JointHighway: values and gradients agree with another implementation, also under us-fp32") {
+    for (const bool unit : {false, true}) {
+        test::PeerCase peer("context_layers", unit ? "highway_unit" : "highway_standard",
+                            unit ? recipe_in<double>(find_recipe("us-fp32")) : analysis::plain_recipe(Scaling::none));
+        nn::JointHighway<double> layer("net", {.in = 8, .hidden = 10});
+        peer.load(layer, joint_names);
+        const auto x = peer.input("x");
+        peer.check(layer(x), {{"dx", x}});
+    }
+}
+
+TEST_CASE("JointHighway: the product's factors count all positions, the first state's the rows") {
+    nn::JointHighway<float> layer("net", {.in = 6, .hidden = 4});
+    const Recipe recipe = find_recipe("us-fp32");
+    nn::initialise(nn::parameters_of<float>(layer), recipe, 1);
+    for (const std::size_t rows : {std::size_t{1}, std::size_t{3}}) {
+        ScalingState state(1);
+        Tape<float> tape(recipe, state);
+        tape.begin_step({.micro_batches = 2});
+        const auto y = layer(tape.input(normal<float>({rows, 5, 6}, {1, 1}), true));
+        std::size_t products = 0;
+        for (std::size_t i = 0; i < tape.node_count(); ++i) {
+            const Node<float>& node = tape.node(i);
+            const std::string op = node.op;
+            INFO(op << " " << i);
+            if (op == "linear") {
+                ++products;
+                CHECK(node.alpha == Approx(std::pow(2.0 * (6 + 4) * 4, -0.25)).epsilon(1e-14));
+                CHECK(node.betas[0] == node.alpha);
+                CHECK(node.betas[1] == Approx(1.0 / std::sqrt(2.0 * static_cast<double>(rows) * 5.0)));
+                CHECK(node.betas[2] / node.alpha == Approx(node.betas[1]).epsilon(1e-14));  // it stands beside alpha
+            } else {
+                CHECK(node.alpha == 1.0);
+                CHECK(node.betas[0] == 1.0);
+                if (op == "add") CHECK(node.betas[1] == Approx(1.0 / std::sqrt(2.0 * static_cast<double>(rows))));
+            }
+        }
+        CHECK(products == 5);
+        CHECK(y.shape() == Shape{rows, 5, 4});
+        CHECK_FALSE(state.has_plan());
+    }
+}
+
+TEST_CASE("JointHighway: finite differences, threads, propagate, half precision, causality") {
+    test::check_causal_layer<nn::JointHighway>(nn::JointHighwayConfig{.in = 6, .hidden = 4}, 8.0);
+}
+
+TEST_CASE("JointHighway: the audit finds the factors valid under both rules") {
+    test::check_audit<nn::JointHighway>(nn::JointHighwayConfig{.in = 4, .hidden = 4});
+}
+
+TEST_CASE("JointHighway: sizes of values and gradients at initialisation are those of a convex combination") {
+    constexpr std::size_t rows = 128, steps = 32, width = 32;
+    nn::JointHighway<float> layer("net", {.in = width, .hidden = width});
+    const auto parameters = nn::parameters_of<float>(layer);
+    const Recipe recipe = find_recipe("us-fp32");
+    nn::initialise(parameters, recipe, 1);
+    ScalingState state(1);
+    Tape<float> tape(recipe, state);
+    tape.begin_step({.retain = true});
+    const auto x = tape.input(normal<float>({rows, steps, width}, {1, 1}), true), y = layer(x);
+    tape.backward(analysis::project(y, normal<float>({rows, steps, width}, {1, 2})));
+    const ExpectedSizes expected = expected_sizes(layer.config().shift);
+    const auto check_size = [](const std::string& what, const Tensor<float>& tensor, double size, double tolerance) {
+        const double rms = analysis::root_mean_square(tensor);
+        INFO(what << ": rms " << rms << ", expected " << size);
+        CHECK(rms > size / tolerance);
+        CHECK(rms < size * tolerance);
+    };
+    std::size_t products = 0, states = 0;
+    for (std::size_t i = 0; i < tape.node_count(); ++i) {
+        const std::string op = tape.node(i).op;
+        const Slot<float>& slot = tape.slot(tape.node(i).outputs[0]);
+        if (op == "linear") {
+            check_size("input of the gates", *slot.value, std::sqrt((1.0 + expected.state * expected.state) / 2.0),
+                       1.2);
+            // No position follows the last ones, so that less gradient arrives there.
+            check_size("its gradient", slot.gradient, expected.gates, ++products > steps - 6 ? 2.0 : 1.2);
+        } else if (op == "lerp") {
+            // Each position moves the first state, 0, towards its final size.
+            check_size("state", *slot.value, expected.state, ++states > 5 ? 1.2 : 2.2);
+        }
+    }
+    REQUIRE(products == steps);
+    check_size("y", y.value(), expected.state, 1.1);
+    check_size("gradient of x", x.gradient(), expected.gates, 1.1);
+    check_size("gradient of the first state", parameters[2]->gradient(), expected.before, 1.3);
+    const double weight = expected.gates * std::sqrt((1.0 + expected.state * expected.state) / 2.0);
+    check_size("gradient of the weight", parameters[0]->gradient(), weight, 1.2);
+    // Half of its 64 elements hold nearly all of it: a sample of 32 numbers.
+    check_size("gradient of the bias", parameters[1]->gradient(), expected.bias, 1.5);
 }

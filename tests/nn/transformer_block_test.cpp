@@ -6,6 +6,8 @@
 #include "support/step_sizes.hpp"
 #include "support/test_ops.hpp"
 
+#include <unitscale/analysis/audit.hpp>
+#include <unitscale/analysis/scale_warnings.hpp>
 #include <unitscale/nn/module.hpp>
 
 #include <algorithm>
@@ -175,6 +177,69 @@ TEST_CASE("TransformerBlock: as an encoder's block, padded rows change nothing i
     const auto alone = run(block, 1, 4, {});
     CHECK(std::equal(alone.first.begin(), alone.first.end(), padded.first.begin()));
     CHECK(run(again, 2, 6, {.lengths = {4, 6}}) == padded);
+}
+
+TEST_CASE("TransformerBlock: where few rows of its output carry a gradient, its weights' gradients count these rows") {
+    constexpr std::size_t width = 64, batch = 16, length = 64;
+    Tensor<float> dy = normal<float>({batch, length, width}, {1, 7});
+    std::size_t counted = 0;
+    for (std::size_t row = 0; row < batch * length; ++row)
+        if (random_word({1, 2}, row) % 100 < 15) ++counted;
+        else std::fill_n(dy.data() + row * width, width, 0.0f);
+    const double share = static_cast<double>(counted) / (batch * length);
+    for (const char* name : {"unit-fp32", "us-fp32"}) {
+        std::vector<double> sizes[2];
+        for (const bool counts : {true, false}) {
+            nn::TransformerBlock<float> block("block1",
+                                              {.attention = {.width = width, .heads = 4, .bias = true, .causal = false},
+                                               .feed_forward = {.width = width, .hidden = 4 * width, .bias = true},
+                                               .norm = {.kind = nn::NormKind::layer, .gains = true},
+                                               .placement = nn::NormPlacement::post,
+                                               .gradient_share = counts ? share : 1.0,
+                                               .index = 1,
+                                               .count = 2});
+            const auto parameters = nn::parameters_of<float>(block);
+            const Recipe recipe = find_recipe(name);
+            nn::initialise(parameters, recipe, 1);
+            ScalingState state(1);
+            Tape<float> tape(recipe, state);
+            const auto run = [&] {
+                const auto x = tape.input(normal<float>({batch, length, width}, {1, 1}), true);
+                return analysis::project(block(x), dy);
+            };
+            tape.plan(run);
+            tape.begin_step();
+            const auto loss = run();
+            CHECK(analysis::audit(tape, loss).valid());
+            tape.backward(loss);
+            for (const Parameter<float>* parameter : parameters) {
+                INFO(name << ", " << parameter->name() << ", counts " << counts);
+                const double size = analysis::root_mean_square(parameter->gradient());
+                sizes[counts].push_back(size);
+                // No softmax sees the keys' bias. The values' bias sums attention's weights, which add up to 1 per
+                // query, and not to a random number.
+                if (!counts || parameter->name().ends_with("key/bias") || parameter->name().ends_with("value/bias"))
+                    continue;
+                CHECK(size > 0.5);
+                CHECK(size < 2.0);
+            }
+        }
+        for (std::size_t i = 0; i < sizes[0].size(); ++i)
+            if (sizes[1][i] > 0.1) CHECK(sizes[0][i] == Approx(sizes[1][i] * std::sqrt(share)).epsilon(0.01));
+    }
+    CHECK_THROWS_WITH((nn::TransformerBlock<float>("b", {.gradient_share = 0.0})),
+                      "TransformerBlock: gradient_share is 0; expected a number above 0, at most 1");
+    CHECK_THROWS_WITH(
+        (nn::TransformerBlock<float>("b", {.context = {.kind = nn::ContextKind::recurrence}, .gradient_share = 0.5})),
+        "TransformerBlock: gradient_share is 0.5 with a context layer of kind recurrence; expected "
+        "attention");
+
+    // In front of attention, every row of the norm's output feeds keys and values.
+    nn::TransformerBlockConfig pre{.gradient_share = 0.5};
+    CHECK(pre.layer(0, 2).norm.gradient_share == 1.0);
+    CHECK(pre.layer(1, 2).norm.gradient_share == 0.5);
+    pre.placement = nn::NormPlacement::post;
+    CHECK(pre.layer(0, 2).norm.gradient_share == 0.5);
 }
 
 TEST_CASE("EncoderDecoderBlock: self-attention, attention to the context and feed-forward, in three residual layers") {

@@ -103,12 +103,16 @@ TEST_CASE("cached_attention: errors name the shape or option that does not fit")
           "cached_attention: this step records gradients; begin it with gradients = false");
     CHECK(message(x, x, x, {.heads = 2, .causal = false}) ==
           "cached_attention: causal is false; tokens to come would change the outputs of those before");
-    CHECK(message({3, 8}, x, x, {}) == "cached_attention: q [3,8] and k [2,3,8]; expected [B,T,H d] and [B,T,G d]");
+    CHECK(message({3, 8}, x, x, {}) ==
+          "cached_attention: q [3,8], k [2,3,8] and v [2,3,8]; expected [B,T,H d], [B,S,G d] and [B,S,G d]");
     CHECK(message(x, x, x, {.heads = 4, .groups = 3}) ==
           "cached_attention: 4 heads and 3 groups; expected groups to divide heads");
     CHECK(message(x, x, x, {.heads = 3}) == "cached_attention: q [2,3,8] is not divisible by 3 heads");
     CHECK(message(x, {2, 2, 8}, x, {.heads = 2}) ==
-          "cached_attention: q [2,3,8], k [2,2,8] and v [2,3,8] do not fit; expected k and v [2,3,8]");
+          "cached_attention: q [2,3,8], k [2,2,8] and v [2,3,8] do not fit; expected k and v [2,S,8]");
+    CHECK(message(x, {2, 4, 8}, {2, 4, 8}, {.heads = 2}) ==
+          "cached_attention: 3 queries and 4 keys; expected one key for each query");
+    CHECK(message(x, x, x, {.mask = {.lengths = {3, 3}}}) == "cached_attention: has no masks; expected an empty mask");
     CHECK(message({1, 3, 8}, {1, 3, 8}, {1, 3, 8}, {}) ==
           "cached_attention: buffers for 2 x 8 columns do not fit k [1,3,8]");
     CHECK(message({2, 3, 4}, {2, 3, 4}, {2, 3, 4}, {}) ==

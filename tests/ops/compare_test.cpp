@@ -59,6 +59,10 @@ TEST_CASE("compare: values count, not data, under propagate") {
     CHECK(bits(ops::greater(x, 0.5)) == Bits{0, 0, 0});
     small.set_scale(0x1p40);
     CHECK(bits(ops::is_finite(t.tape.input(small, true))) == Bits{1, 1, 1});
+    test::OpTape<double> wide(Scaling::propagate);
+    Tensor<double> beyond({2}, {0x1p1000, std::numeric_limits<double>::infinity()});  // 2^1100 is no double
+    beyond.set_scale(0x1p100);
+    CHECK(bits(ops::is_finite(wide.tape.input(beyond, true))) == Bits{1, 0});
     CHECK(t.state.wide_ops().empty());
 }
 

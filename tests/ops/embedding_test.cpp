@@ -70,5 +70,5 @@ TEST_CASE("embedding: ids of 64 bits") {
     REQUIRE_THROWS_WITH(ops::embedding(table, Tensor<std::int64_t>({2}, {0, 11})),
                         "embedding: ids[1] is 11; expected a number in [0,11)");
     REQUIRE_THROWS_WITH(ops::embedding(table, Tensor<std::int64_t>({2}, {0, 5000000000})),
-                        "embedding: ids[1] is 5000000000; expected a number of 32 bits");
+                        "embedding: ids[1] is 5000000000; expected a number that int32 holds");
 }

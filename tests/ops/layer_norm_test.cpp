@@ -26,6 +26,12 @@ TEST_CASE("layer_norm: gradient, factors and value") {
     test::check_gradient_and_factors({{6, 7}, {7}}, shift_only, 1.0, {1.0, beta});
 }
 
+TEST_CASE("layer_norm: where few rows carry a gradient, they alone count in the factors of the vectors") {
+    const double root = std::sqrt(0.5);
+    const auto sparse = [](auto&, auto& v) { return ops::layer_norm(v[0], v[1], v[2], {.step_rows = 2}); };
+    test::check_gradient_and_factors({{2, 3, 7}, {7}, {7}}, sparse, 1.0, {1.0, root, root});
+}
+
 TEST_CASE("layer_norm: unit scale") {
     const auto check_run = [](const auto& run) {
         CHECK(analysis::moments(run.value).std == Approx(1.0).epsilon(0.01));

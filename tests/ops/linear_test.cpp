@@ -124,6 +124,29 @@ TEST_CASE("linear: rows of the whole step enter the weight's factor") {
     CHECK(t.tape.node(0).betas[1] == Approx(std::sqrt(1.0 / 12)));
 }
 
+TEST_CASE("linear: where few rows carry a gradient, they alone count in the factors of weight and bias") {
+    const auto sparse = [](auto&, auto& v) { return ops::linear(v[0], v[1], v[2], {.step_rows = 2}); };
+    test::check_gradient_and_factors({{2, 3, 5}, {4, 5}, {4}}, sparse, std::sqrt(1.0 / 5),
+                                     {std::sqrt(1.0 / 5), std::sqrt(1.0 / 2), std::sqrt(1.0 / 2)});
+    // The number is of the whole step already. Uses multiply it.
+    test::OpTape<double> t(Scaling::unit, {.micro_batches = 4, .micro_batch = 1});
+    static_cast<void>(ops::linear(t.input({3, 5}), t.input({2, 5}, 2), {.uses = 3, .step_rows = 2}));
+    CHECK(t.tape.node(0).betas[1] == Approx(std::sqrt(1.0 / 6)));
+    // One row in eight has a gradient: the weight's has unit scale if it counts these rows.
+    Tensor<double> dy = normal<double>({800, 60}, {2, 2});
+    for (std::size_t i = 0; i < dy.size(); ++i)
+        if (i / 60 % 8 != 0) dy.data()[i] = 0.0;
+    for (const std::size_t rows : {std::size_t{100}, std::size_t{800}}) {
+        const auto counted = [=](auto&, auto& v) { return ops::linear(v[0], v[1], v[2], {.step_rows = rows}); };
+        const auto run =
+            analysis::run_op<double>(analysis::plain_recipe(Scaling::unit),
+                                     test::normal_inputs<double>({{800, 50}, {60, 50}, {60}}), counted, dy);
+        const double size = rows == 100 ? 1.0 : std::sqrt(1.0 / 8);
+        CHECK(analysis::moments(run.gradients[1]).std == Approx(size).epsilon(0.05));
+        CHECK(analysis::moments(run.gradients[2]).std == Approx(size).epsilon(0.25));
+    }
+}
+
 TEST_CASE("linear: no rows, inputs or outputs give empty or zero tensors") {
     test::check_nothing({{0, 5}, {4, 5}, {4}}, with_bias, {0, 4});
     test::check_nothing({{2, 0, 5}, {4, 5}}, free_linear, {2, 0, 4});

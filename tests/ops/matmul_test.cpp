@@ -6,6 +6,8 @@
 
 #include <array>
 #include <cmath>
+#include <optional>
+#include <vector>
 
 using namespace unitscale;
 
@@ -41,6 +43,24 @@ TEST_CASE("matmul: every constraint joins the factors by its rule") {
     REQUIRE_THROWS_WITH(
         ops::matmul(t.input({3, 5}), t.input({5, 4}), {.constraint = Constraint::to_grad_input_scale}),
         "matmul: constraint to_grad_input_scale needs an op with one constrained input, this one has 2");
+}
+
+TEST_CASE("matmul: stated factors stand in for the rule's, and a constraint joins them") {
+    const auto with = [](const std::optional<Constraint>& constraint) {
+        return [=](auto&, auto& v) {
+            return ops::matmul(v[0], v[1],
+                               {.unit = ops::Factors<2>{.alpha = 0.5, .betas = {4.0, 2.0}}, .constraint = constraint});
+        };
+    };
+    const std::vector<Shape> shapes = {{3, 5}, {5, 4}};
+    test::check_gradient_and_factors(shapes, with(Constraint::none), 0.5, {4.0, 2.0});
+    test::check_gradient_and_factors(shapes, with({}), 0.5, {0.5, 0.5});
+    const double gmean = std::cbrt(4.0);
+    test::check_gradient_and_factors(shapes, with(Constraint::gmean), gmean, {gmean, gmean});
+    test::check_propagate(shapes, with({}));
+    test::OpTape<float> t;
+    REQUIRE_THROWS_WITH(ops::matmul(t.input({3, 5}), t.input({5, 4}), {.unit = ops::Factors<2>{.betas = {1.0, 0.0}}}),
+                        "matmul: beta is 0; expected a positive number");
 }
 
 TEST_CASE("matmul: unit scale") {

@@ -1,29 +1,20 @@
 // SPDX-License-Identifier: MIT
 #include <unitscale/ops/prod.hpp>
 
-#include "support/propagate_checks.hpp"
+#include "support/reduction_checks.hpp"
 
 #include <cmath>
+#include <cstddef>
+#include <type_traits>
 #include <vector>
 
 using namespace unitscale;
 
 namespace {
-const ops::Factors<1> rule{.alpha = 3.0, .betas = {0.5}};
-auto over(SmallVector<std::ptrdiff_t> axes, Constraint constraint, bool keep = false) {
-    return [=](auto&, auto& v) {
-        return ops::prod(v[0], {.axes = axes, .keep_axes = keep, .unit = rule, .constraint = constraint});
-    };
-}
+const auto prod = [](const auto& x, const ops::ProdOptions& options) { return ops::prod(x, options); };
 }  // namespace
 
-TEST_CASE("prod: gradient and value, with stated factors") {
-    test::check_gradient_and_factors({{3, 4}}, over({}, Constraint::none), 3.0, {0.5});
-    test::check_gradient_and_factors({{3, 4}}, over({1}, Constraint::to_output_scale), 3.0, {3.0});
-    test::check_gradient_and_factors({{2, 3, 4}}, over({0, -1}, Constraint::none), 3.0, {0.5});
-    test::check_gradient_and_factors({{2, 3, 4}}, over({1}, Constraint::none, true), 3.0, {0.5});
-    test::check_gradient_and_factors({{1}}, over({}, Constraint::none), 3.0, {0.5});
-}
+TEST_CASE("prod: gradient and value, with stated factors") { test::check_reduction_factors(prod); }
 
 TEST_CASE("prod: with factors of 1 a product of a few unit normals has unit scale") {
     const auto f = [](auto&, auto& v) { return ops::prod(v[0], {.axes = {1}, .unit = ops::Factors<1>{}}); };
@@ -41,22 +32,18 @@ TEST_CASE("prod: zeros leave the gradient of a single zero") {
 }
 
 TEST_CASE("prod: empty inputs and errors") {
-    test::OpTape<float> unit, none(Scaling::none);
-    test::check_nothing({{0, 3}}, over({1}, Constraint::none), {0});
+    test::check_reduction_errors("prod", prod);
+    test::OpTape<float> none(Scaling::none);
     const auto one = ops::prod(none.input({2, 0}), {.axes = {1}});
     CHECK(one.shape() == Shape{2});
     CHECK(one.value()(1) == 1.0f);
-    REQUIRE_THROWS_WITH(ops::prod(none.input({2, 3}), {.axes = {0, -2}}), "prod: axis -2 of x [2,3] is named twice");
-    REQUIRE_THROWS_WITH(
-        ops::prod(unit.input({2, 3})),
-        "prod: no rule for scaling 'unit'; state its factors with {.unit = Factors<1>{.alpha = a, .betas = {b}}}");
 }
 
 TEST_CASE("prod: propagates scales") {
     const auto f = [](auto&, auto& v) { return ops::prod(v[0], {.axes = {1}}); };
     test::check_propagate({{3, 4}}, f);
     CHECK(test::propagated_scales({{3, 4}}, {8.0}, f, 0.25) == std::vector{4096.0, 128.0});
-    // 2^(100 12) is no double: the values are multiplied
+    // 2^(100 12) is no double: data takes the scales.
     test::OpTape<double> t(Scaling::propagate);
     Tensor<double> small({12});
     fill_constant(small, 0x1p-99);
@@ -64,4 +51,22 @@ TEST_CASE("prod: propagates scales") {
     const auto y = ops::prod(t.tape.input(small, true));
     CHECK(y.scaled().scale() == 1.0);
     CHECK(y.item() == 4096.0);
+}
+
+TEMPLATE_TEST_CASE("prod: a zero beside extreme scales gives 0, not NaN", "", float, Half) {
+    using T = TestType;
+    const double dy = std::is_same_v<T, Half> ? 1.0 : 0x1p90;
+    for (const double scale : {0x1p-100, 0x1p60, 0x1p100})
+        for (const std::size_t n : {3u, 9u, 11u, 12u}) {
+            INFO(n << " elements of scale " << scale);
+            test::OpTape<T> t(Scaling::propagate);
+            Tensor<T> data = full<T>({n}, T(1.5f));
+            data(n - 1) = T(0.0f);
+            data.set_scale(scale);
+            const auto x = t.tape.input(data, true), y = ops::prod(x);
+            CHECK(static_cast<float>(y.scaled()(0)) == 0.0f);
+            t.tape.backward(analysis::project(y, full<T>({1}, T(1.0f)), dy), static_cast<Accum<T>>(dy));
+            for (std::size_t i = 0; i + 1 < n; ++i) CHECK(static_cast<float>(x.gradient()(i)) == 0.0f);
+            CHECK_FALSE(std::isnan(static_cast<float>(x.gradient()(n - 1))));
+        }
 }

@@ -63,6 +63,12 @@ TEST_CASE("readout: errors name the op") {
                         "readout: x [2,3] and weight [4,5] do not contract: 3 != 5");
 }
 
+TEST_CASE("readout: a number of rows with a gradient sets the factor of the weight") {
+    const auto sparse = [](auto&, auto& v) { return ops::readout(v[0], v[1], {.exponent = 0.5, .step_rows = 2}); };
+    test::check_gradient_and_factors({{6, 5}, {4, 5}}, sparse, std::sqrt(1.0 / 5),
+                                     {std::sqrt(1.0 / 4), std::sqrt(1.0 / 2)});
+}
+
 TEST_CASE("readout: propagates scales, of the textbook product whatever the exponent") {
     test::check_propagate({{2, 3, 5}, {4, 5}}, plain);
     test::check_propagate({{6, 5}, {4, 5}}, flat);

@@ -110,6 +110,29 @@ TEST_CASE("residual: the sum has the root of the sum of squares for scale; zeros
     CHECK(ops::residual_add(nothing, at(0.125)).scaled().scale() == 0.125);
     CHECK(ops::residual_add(at(0.125), nothing).scaled().scale() == 0.125);
     CHECK(ops::residual_add(nothing, nothing).scaled().any_scale());
+    CHECK(ops::residual_add(nothing, at(0.125), infinite).scaled().any_scale());
+    CHECK(ops::residual_add(nothing, at(0.125), infinite).scaled().scale() == 1.0);
+    CHECK(ops::residual_add(at(0.125), nothing, infinite).scaled().scale() == 0.125);
+}
+
+TEST_CASE("residual: a stream that is replaced may overflow") {
+    for (const Scaling scaling : {Scaling::none, Scaling::unit, Scaling::propagate}) {
+        test::OpTape<double> t(scaling);
+        const auto x = t.input({1}), z = t.tape.input(Tensor<double>({1}, {infinite}), true);
+        const auto y = ops::residual_add(x, z, infinite);
+        CHECK(y.value()(0) == x.value()(0));
+        t.tape.backward(analysis::project(y, Tensor<double>({1}, {infinite})));
+        CHECK(z.gradient()(0) == 0.0);
+        CHECK(z.gradient().any_scale());
+    }
+    for (const Scaling scaling : {Scaling::none, Scaling::unit, Scaling::propagate}) {
+        test::OpTape<double> t(scaling);
+        const auto x = t.input({4});
+        const auto [branch, stream] = ops::residual_split(x, infinite);
+        t.tape.backward(analysis::project(ops::residual_add(branch, stream, infinite), full<double>({4}, 1.0)));
+        CHECK(test::elements(x.gradient()) == std::vector<double>(4, 1.0));
+        CHECK_FALSE(x.gradient().any_scale());
+    }
 }
 
 TEST_CASE("residual: propagates scales by every rounding") {

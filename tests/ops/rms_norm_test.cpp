@@ -19,6 +19,12 @@ TEST_CASE("rms_norm: gradient, factors and value") {
     test::check_gradient_and_factors({{1, 2}, {2}}, with_gain, 1.0, {1.0, 1.0});
 }
 
+TEST_CASE("rms_norm: where few rows carry a gradient, they alone count in the factors of the vectors") {
+    const double root = std::sqrt(0.5);
+    const auto sparse = [](auto&, auto& v) { return ops::rms_norm(v[0], v[1], {.step_rows = 2}); };
+    test::check_gradient_and_factors({{2, 3, 7}, {7}}, sparse, 1.0, {1.0, root});
+}
+
 TEST_CASE("rms_norm: unit scale") {
     test::check_unit_scale({{300, 200}}, plain, 1.0, {1.0}, 0.02);
     const auto check_gains = []<class T>(T one) {

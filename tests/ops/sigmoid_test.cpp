@@ -12,12 +12,12 @@ namespace {
 auto with(Constraint constraint) {
     return [=](auto&, auto& v) { return ops::sigmoid(v[0], {.constraint = constraint}); };
 }
-const auto joined = [](auto&, auto& v) { return ops::sigmoid(v[0]); };
+const auto joined_op = [](auto&, auto& v) { return ops::sigmoid(v[0]); };
 }  // namespace
 
 TEST_CASE("sigmoid: gradient, factors and value") {
     test::check_gradient_and_factors({{3, 7}}, with(Constraint::none), 4.802, {4.722});
-    test::check_gradient_and_factors({{1}}, joined, 4.802, {4.802});
+    test::check_gradient_and_factors({{1}}, joined_op, 4.802, {4.802});
     test::check_gradient_and_factors({{2, 3, 1}}, with(Constraint::to_grad_input_scale), 4.722, {4.722});
 }
 
@@ -42,7 +42,7 @@ TEST_CASE("sigmoid: limits and infinities") {
 
 TEST_CASE("sigmoid: empty inputs and errors") {
     test::OpTape<float> t;
-    test::check_nothing({{0, 3}}, joined, {0, 3});
+    test::check_nothing({{0, 3}}, joined_op, {0, 3});
     REQUIRE_THROWS_WITH(
         ops::sigmoid(t.input({2}), {.constraint = Constraint::to_right_grad_scale}),
         "sigmoid: constraint to_right_grad_scale needs an op with two constrained inputs, this one has 1");

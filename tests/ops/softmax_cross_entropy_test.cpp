@@ -3,7 +3,14 @@
 
 #include "support/op_checks.hpp"
 
+#include <unitscale/analysis/audit.hpp>
+#include <unitscale/ops/add.hpp>
+#include <unitscale/ops/scale.hpp>
+#include <unitscale/ops/slice.hpp>
+
 #include <cmath>
+#include <optional>
+#include <string_view>
 
 using namespace unitscale;
 
@@ -23,6 +30,29 @@ TEST_CASE("softmax_cross_entropy: gradient, factors and value") {
     }
     const Tensor<std::int32_t> some({3}, {1, -100, 0});
     test::check_gradient_and_factors({{3, 5}}, with(some, {.ignored = -100}), 1.0, {2.0 * 5.0 / std::sqrt(4.0)});
+}
+
+TEST_CASE("softmax_cross_entropy: a stated beta makes losses that are added agree, without it the plan takes alpha") {
+    const Tensor<std::int32_t> labels({3}, {1, 4, 0}), other({2}, {1, 0});
+    test::check_gradient_and_factors({{3, 5}}, with(labels, {.beta = 0.75}), 1.0, {0.75});
+    // Geometric mean of 3 5 / 2 and 2 2 / 1.
+    const double beta = ops::joint_cross_entropy_beta(3, 5, 2, 2);
+    CHECK(beta == Approx(std::sqrt(7.5 * 4.0)));
+    for (const auto& own : {std::optional<double>(beta), std::optional<double>()}) {
+        test::OpTape<double> t;
+        const auto x = t.input({5, 5}), y = ops::scale_forward(x, 1.5);
+        const auto first = ops::softmax_cross_entropy(ops::slice(y, {0, 0}, {3, 5}), labels, {.beta = own}),
+                   second = ops::softmax_cross_entropy(ops::slice(y, {3, 0}, {5, 2}), other, {.beta = own});
+        const auto loss = ops::add(first, second);
+        CHECK(analysis::audit(t.tape, loss).valid());
+        t.tape.backward(loss);
+        for (std::size_t i = 0; i < t.tape.node_count(); ++i)
+            if (std::string_view(t.tape.node(i).op) == "softmax_cross_entropy")
+                CHECK(t.tape.node(i).betas[0] == Approx(own.value_or(1.0)));
+    }
+    test::OpTape<float> t;
+    REQUIRE_THROWS_WITH(ops::softmax_cross_entropy(t.input({3, 5}), labels, {.beta = 0.0}),
+                        "softmax_cross_entropy: beta is 0; expected a positive number");
 }
 
 TEST_CASE("softmax_cross_entropy: the value is the mean or sum of -ln p over the counted rows") {

@@ -26,6 +26,26 @@ TEST_CASE("softmax: gradient, factors and value") {
     test::check_gradient_and_factors({{5}}, with({.factor_length = 16}), std::pow(16.0, 0.9), {std::pow(16.0, 0.9)});
 }
 
+TEST_CASE("softmax: stated factors stand in for the rule's, and a constraint joins them") {
+    const ops::Factors<1> stated{.alpha = 3.0, .betas = {0.75}};
+    test::check_gradient_and_factors(
+        {{4, 5}}, with({.mult = 2.0, .factor_length = 16, .unit = stated, .constraint = Constraint::none}), 3.0,
+        {0.75});
+    test::check_gradient_and_factors({{4, 5}}, with({.unit = stated}), 3.0, {3.0});
+    test::check_gradient_and_factors({{4, 5}}, with({.unit = stated, .constraint = Constraint::gmean}), 1.5, {1.5});
+    test::check_propagate({{3, 7}}, with({.mult = 1.5, .unit = stated}));
+    test::OpTape<float> t;
+    REQUIRE_THROWS_WITH(ops::softmax(t.input({2, 3}), {.unit = ops::Factors<1>{.alpha = -1.0}}),
+                        "softmax: alpha is -1; expected a positive number");
+    // Under `propagate` alpha and beta are of data: m s_x p has the multiplier m s_x.
+    test::OpTape<double> scaled(Scaling::propagate);
+    const auto x = scaled.tape.input(set_scaling(normal<double>({4, 5}, {1, 1}), 0.25), true);
+    const auto y = ops::softmax(x, {.unit = ops::Factors<1>{.alpha = 8.0, .betas = {2.0}}});
+    CHECK(y.scaled().scale() == 0.125);
+    scaled.tape.backward(analysis::project(y, normal<double>({4, 5}, {1, 2})));
+    CHECK(x.gradient().scale() == 2.0);
+}
+
 TEST_CASE("softmax: the value is the softmax of m x along the last axis") {
     test::OpTape<double> t(Scaling::none);
     const auto x = t.tape.input(Tensor<double>({2, 2}, {0.0, 0.5 * std::log(3.0), 1e6, 1e6}));

@@ -12,12 +12,14 @@ namespace {
 auto with(Constraint constraint) {
     return [=](auto&, auto& v) { return ops::tanh(v[0], {.constraint = constraint}); };
 }
-const auto joined = [](auto&, auto& v) { return ops::tanh(v[0]); };
+const auto joined_op = [](auto&, auto& v) { return ops::tanh(v[0]); };
 }  // namespace
 
 TEST_CASE("tanh: gradient, factors and value") {
     test::check_gradient_and_factors({{3, 7}}, with(Constraint::none), 1.593, {1.467});
-    test::check_gradient_and_factors({{1}}, joined, 1.593, {1.593});
+    test::check_gradient_and_factors({{1}}, joined_op, 1.593, {1.593});
+    const auto plain = [](auto&, auto& v) { return ops::tanh(v[0], {.unit = ops::Factors<1>{}}); };
+    test::check_gradient_and_factors({{3, 7}}, plain, 1.0, {1.0});
     test::check_gradient_and_factors({{2, 3, 1}}, with(Constraint::to_grad_input_scale), 1.467, {1.467});
 }
 
@@ -39,7 +41,9 @@ TEST_CASE("tanh: limits and infinities") {
 
 TEST_CASE("tanh: empty inputs and errors") {
     test::OpTape<float> t;
-    test::check_nothing({{0, 3}}, joined, {0, 3});
+    test::check_nothing({{0, 3}}, joined_op, {0, 3});
+    REQUIRE_THROWS_WITH(ops::tanh(t.input({2}), {.unit = ops::Factors<1>{.alpha = 0.0}}),
+                        "tanh: alpha is 0; expected a positive number");
     REQUIRE_THROWS_WITH(ops::tanh(t.input({2}), {.constraint = Constraint::to_right_grad_scale}),
                         "tanh: constraint to_right_grad_scale needs an op with two constrained inputs, this one has 1");
 }

@@ -4,12 +4,14 @@
 #include "support/catch.hpp"
 
 #include <cmath>
+#include <cstdint>
 #include <limits>
 
 using namespace unitscale::optim;
 
 TEST_CASE("the warm-up rises linearly from the first update and has the peak at its last") {
-    for (const ScheduleKind kind : {ScheduleKind::constant, ScheduleKind::cosine, ScheduleKind::half_life}) {
+    for (const ScheduleKind kind :
+         {ScheduleKind::constant, ScheduleKind::cosine, ScheduleKind::half_life, ScheduleKind::linear}) {
         const Schedule schedule{.kind = kind, .peak = 0.06, .steps = 500, .warmup = 50};
         REQUIRE(schedule.at(1) == Approx(0.06 / 50.0).epsilon(1e-14));
         REQUIRE(schedule.at(25) == Approx(0.03).epsilon(1e-14));
@@ -19,7 +21,8 @@ TEST_CASE("the warm-up rises linearly from the first update and has the peak at 
 }
 
 TEST_CASE("without warm-up the first update has the peak") {
-    for (const ScheduleKind kind : {ScheduleKind::constant, ScheduleKind::cosine, ScheduleKind::half_life})
+    for (const ScheduleKind kind :
+         {ScheduleKind::constant, ScheduleKind::cosine, ScheduleKind::half_life, ScheduleKind::linear})
         REQUIRE(Schedule{.kind = kind, .peak = 0.5, .steps = 3}.at(1) == 0.5);
     REQUIRE(Schedule{.kind = ScheduleKind::cosine, .peak = 0.5, .steps = 1}.at(1) == 0.5);
 }
@@ -32,6 +35,19 @@ TEST_CASE("the cosine falls through the middle to its final share at the last up
     REQUIRE(Schedule{.kind = ScheduleKind::cosine, .peak = 2.0, .steps = 110, .warmup = 10, .final_share = 0.0}.at(
                 110) == Approx(0.0).margin(1e-15));
     for (std::uint64_t t = 11; t <= 110; ++t) REQUIRE(schedule.at(t) < schedule.at(t - 1));
+}
+
+TEST_CASE("the linear schedule falls by equal steps to its final share at the last update") {
+    const Schedule schedule{.kind = ScheduleKind::linear, .peak = 2.0, .steps = 110, .warmup = 10, .final_share = 0.25};
+    REQUIRE(schedule.at(5) == 1.0);
+    REQUIRE(schedule.at(10) == 2.0);
+    REQUIRE(schedule.at(60) == 1.25);
+    REQUIRE(schedule.at(110) == 0.5);
+    for (std::uint64_t step = 11; step < 110; ++step)
+        REQUIRE(std::abs(schedule.at(step) - schedule.at(step + 1) - 0.015) < 1e-12);
+    REQUIRE(Schedule{.kind = ScheduleKind::linear, .peak = 2.0, .steps = 9, .final_share = 0.0}.at(9) == 0.0);
+    REQUIRE_THROWS_WITH((Schedule{.kind = ScheduleKind::linear, .final_share = -0.1}.validate()),
+                        "schedule: final share is -0.1; expected a number from 0 to 1");
 }
 
 TEST_CASE("the half-life halves every so many updates after the peak") {
@@ -65,9 +81,10 @@ TEST_CASE("an invalid schedule is an error of one line") {
 }
 
 TEST_CASE("schedule kinds are found by their names") {
-    for (const ScheduleKind kind : {ScheduleKind::constant, ScheduleKind::cosine, ScheduleKind::half_life})
+    for (const ScheduleKind kind :
+         {ScheduleKind::constant, ScheduleKind::cosine, ScheduleKind::half_life, ScheduleKind::linear})
         REQUIRE(parse_schedule_kind(name(kind)) == kind);
     REQUIRE(name(ScheduleKind::half_life) == "half-life");
-    REQUIRE_THROWS_WITH(parse_schedule_kind("linear"),
-                        "schedule: unknown kind 'linear'; expected one of constant, cosine, half-life");
+    REQUIRE_THROWS_WITH(parse_schedule_kind("step"),
+                        "schedule: unknown kind 'step'; expected one of constant, cosine, half-life, linear");
 }

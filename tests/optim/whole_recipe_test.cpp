@@ -7,7 +7,7 @@
 #include <unitscale/optim/clip.hpp>
 #include <unitscale/optim/lamb.hpp>
 #include <unitscale/optim/loss_scaler.hpp>
-#include <unitscale/optim/round_gradients.hpp>
+#include <unitscale/optim/quantise_gradients.hpp>
 #include <unitscale/optim/sgd.hpp>
 #include <unitscale/tensor/fill.hpp>
 
@@ -96,10 +96,11 @@ TEST_CASE("a step of the recipe between backward pass and update that is left ou
     recipe.storage.weight_gradient = Quantiser{.format = e5m2};
     Weight<float> weight(recipe);
     Adam<float> optimiser(weight.all, recipe);
-    CHECK(error_of_step(weight, optimiser) ==
-          "Adam: parameter w: recipe fp32 rounds weight gradients; expected optim::round_weight_gradients before the "
-          "update");
-    round_weight_gradients<float>({}, weight.all, recipe.storage);
+    CHECK(
+        error_of_step(weight, optimiser) ==
+        "Adam: parameter w: recipe fp32 rounds weight gradients; expected optim::quantise_weight_gradients before the "
+        "update");
+    quantise_weight_gradients<float>({}, weight.all, recipe.storage);
     CHECK(error_of_step(weight, optimiser) ==
           "Adam: parameter w: recipe fp32 scales the loss; expected optim::LossScaler::unscale before the update");
     LossScaler(recipe.loss_scaling).unscale<float>(weight.all);

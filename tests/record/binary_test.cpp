@@ -49,6 +49,9 @@ TEST_CASE("copies of a broadcast input: by size, times the micro-batches where t
     CHECK(copies({5}) == 24);
     CHECK(copies({}) == 120);
     CHECK(ops::broadcast_copies(t.tape, Tensor<double>(Shape{0, 3}), Shape{0, 3}) == 1);
+    CHECK(ops::broadcast_copies(t.tape, Tensor<double>(Shape{5}), Shape{1, 5}) == 4);
+    CHECK(ops::broadcast_copies(t.tape, Tensor<double>(Shape{1, 5}), Shape{1, 5}) == 1);
+    CHECK(ops::broadcast_copies(t.tape, Tensor<double>(Shape{}), Shape{}) == 1);
 }
 
 TEST_CASE("broadcast_betas: r^-1/2 for an input that is repeated r times") {

@@ -21,7 +21,7 @@ TEST_CASE("ids of other integer types become int32", "[record]") {
 
 TEST_CASE("an id that int32 does not hold is an error", "[record]") {
     CHECK_THROWS_WITH(ops::narrow_ids("embedding", "ids", Tensor<std::int64_t>({2}, {1, 5000000000}), nullptr),
-                      "embedding: ids[1] is 5000000000; expected a number of 32 bits");
+                      "embedding: ids[1] is 5000000000; expected a number that int32 holds");
     CHECK_THROWS_WITH(ops::narrow_ids("op", "labels", Tensor<std::uint32_t>({1}, {3000000000u}), nullptr),
-                      "op: labels[0] is 3000000000; expected a number of 32 bits");
+                      "op: labels[0] is 3000000000; expected a number that int32 holds");
 }

@@ -2,8 +2,8 @@
 // Modules and ops against PyTorch's, in double: values and gradients of tests/data/pytorch_modules.safetensors, which
 // bench/peers/modules.py writes.
 #include "support/op_checks.hpp"
+#include "support/peer_case.hpp"
 
-#include <unitscale/io/safetensors.hpp>
 #include <unitscale/nn/attention.hpp>
 #include <unitscale/nn/channel_norm.hpp>
 #include <unitscale/nn/convolution.hpp>
@@ -21,69 +21,18 @@
 #include <unitscale/ops/sin.hpp>
 #include <unitscale/tensor/cast.hpp>
 
-#include <cmath>
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 using namespace unitscale;
 
 namespace {
 
-class Case {
-public:
-    explicit Case(std::string name)
-        : name_(std::move(name)), file_(std::string(UNITSCALE_TEST_DATA) + "/pytorch_modules.safetensors") {
-        tape_.begin_step();
-    }
-    [[nodiscard]] Tensor<double> read(const std::string& what) const {
-        return file_.read_as<double>(name_ + "." + what);
-    }
-    [[nodiscard]] Variable<double> input(const std::string& what) { return tape_.input(read(what), true); }
-    [[nodiscard]] Tape<double>& tape() { return tape_; }
-
-    /// Gives parameters PyTorch's values: `names` maps ours to PyTorch's.
-    template <class Module>
-    void load(Module& module, const std::map<std::string, std::string>& names) {
-        for (Parameter<double>* parameter : nn::parameters_of<double>(module)) {
-            const auto found = names.find(parameter->name());
-            if (found == names.end()) continue;
-            const Tensor<double> value = read(found->second);
-            REQUIRE(value.shape() == parameter->shape());
-            parameter->write() = value;
-            loaded_[found->second] = parameter;
-        }
-        REQUIRE(loaded_.size() == names.size());
-    }
-
-    /// Checks the value, runs backward with PyTorch's output gradient, and checks all gradients.
-    void check(const Variable<double>& y, const std::map<std::string, Variable<double>>& inputs) {
-        INFO(name_);
-        check_equal(y.value(), "y");
-        tape_.backward(analysis::project(y, read("dy")));
-        for (const auto& [what, input] : inputs) check_equal(input.gradient(), what);
-        for (const auto& [what, parameter] : loaded_) check_equal(parameter->gradient(), "d" + what);
-    }
-    void check_equal(const Tensor<double>& ours, const std::string& what) const {
-        INFO(what);
-        const Tensor<double> theirs = read(what);
-        REQUIRE(ours.shape() == theirs.shape());
-        if (what.ends_with("key.bias")) {  // no softmax sees it: the gradient is rounding's
-            for (const Tensor<double>* gradient : {&ours, &theirs})
-                for (const double element : gradient->span()) CHECK(std::abs(element) < 1e-13);
-            return;
-        }
-        CHECK(analysis::relative_error(ours, theirs) < 1e-12);
-    }
-
-private:
-    std::string name_;
-    io::SafetensorsReader file_;
-    Recipe recipe_ = analysis::plain_recipe(Scaling::none);
-    ScalingState state_{1};
-    Tape<double> tape_{recipe_, state_};
-    std::map<std::string, Parameter<double>*> loaded_{};
+struct Case : test::PeerCase {
+    explicit Case(std::string name) : PeerCase("pytorch_modules", std::move(name)) {}
 };
 
 }  // namespace

@@ -17,7 +17,7 @@ bad "tracker: pattern 'foo\*' matched no tensor; the model's tensors begin decod
 bad '--out: none/page.html cannot be written$' --out none/page.html
 bad '--lr-factor: is 0; expected a positive number$' --lr-factor 0
 bad '--steps: is -1; expected a whole number, not negative$' --steps -1
-bad '--model: is bert; expected gpt or llama$' --model bert
+bad '--model: is bert; expected gpt, llama or unit-scaling$' --model bert
 bad '--head-size: width 16 is not divisible by heads of size 5$' --head-size 5
 bad 'data: missing.txt does not exist$' --data missing.txt
 bad 'speed' --speed

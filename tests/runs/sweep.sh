@@ -22,9 +22,13 @@ bad "--axis lr: is '0.5x'; expected a positive number, such as 0.25 or 2\^-2\$" 
 bad '--axis lr: is given twice$' --axis lr=1,2 --axis lr=3
 bad '--axis lr: is an interval, which random search draws from; expected values, such as 0.25:4:x2$' --axis lr=0.25:4
 bad '--points: is 0; expected a number from 1 to 100000$' --axis lr=0.25:4 --strategy random --points 0
-bad "--strategy: is 'best'; expected one of grid, line, random, independent\$" --axis lr=1,2 --strategy best
+bad "--strategy: is 'best'; expected one of grid, line, random, independent, upwards\$" --axis lr=1,2 --strategy best
 bad '--strategy: an independent search begins with the learning rate; expected --axis lr=...$' \
   --axis alpha_res=1,2 --strategy independent
+bad '--strategy: an upward search tries learning rates only; --axis alpha_res is neither one nor a condition: width, ' \
+  --axis lr=1,2 --axis alpha_res=1,2 --strategy upwards
+bad '--worse-by: is -1; expected 0 or more$' --axis lr=1,2 --strategy upwards --worse-by -1
+bad '--placement: is after; expected pre, post or none$' --axis lr=1,2 --axis placement=pre,after
 bad '--heads: width 96 is not divisible by 5 heads$' --axis width=80,96 --heads 5
 bad '--head-size: width 40 is not divisible by heads of size 16$' --axis width=32,40 --head-size 16
 bad "recipe: unknown name 'fp7'; expected one of " --recipes fp32,fp7 --axis lr=1,2
@@ -105,6 +109,18 @@ grep -qE '^umup-fp32 +[0-9.]+ +[0-9.]+ +[+-][0-9.]+ % +lr [0-9.]+, alpha_attn [0
   --points 5 --out random.html > out.txt 2> err.txt || fail "exit code $?: $(cat err.txt)"
 grep -qE '^5 runs, of which 0 are done$' out.txt || fail "not 5 random points: $(cat out.txt)"
 grep -q 'Best loss so far' random.html || fail "no best loss so far"
+
+# An upward search over placements with a test part; and constant loss scales, with counts of zeros.
+"$program" "${short[@]}" --width 16 --recipe fp32 --axis placement=pre,none --axis lr=1e30,1e32,0.01 \
+  --strategy upwards --worse-by 0.2 --test --out upwards.html > out.txt 2> err.txt ||
+  fail "exit code $?: $(cat err.txt)"
+grep -qE '^4 runs, of which 2 are done$' out.txt || fail "not two rates for each placement: $(cat out.txt)"
+grep -qE '^ +lr +bits/char +spread +test +at defaults ' out.txt || fail "no column of the test: $(cat out.txt)"
+grep -qE '^placement none +0\.01 +[0-9.]+ +- +[0-9.]+ +- +1 +2$' out.txt || fail "no test loss: $(cat out.txt)"
+"$program" "${short[@]}" --width 16 --recipe fp16 --axis loss_scale=1,2^14 --out scales.html > out.txt 2> err.txt ||
+  fail "exit code $?: $(cat err.txt)"
+grep -qE '^fp16 +16384 +[0-9.]+ +[0-9.]+ % +0$' out.txt || fail "no shares: $(cat out.txt)"
+grep -q 'gradients by loss scale' scales.html || fail "no table of gradients on the page"
 
 # Runs that are killed again and again end with the losses of runs that were not killed. No finished run is repeated.
 long=(--data text.txt --width 16 --depth 1 --heads 2 --seq 16 --batch 4 --steps 300

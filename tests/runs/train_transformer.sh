@@ -125,6 +125,9 @@ for recipe in fp32 fp16 fp16-loss-scaled fp16-auto-loss-scaled bf16 unit-fp32 un
 done
 grep -qE '^decoder/block0/attention/query/linear +linear +e4m3 +e4m3 +e5m2$' out.txt || fail "no table of formats"
 
+"$program" --data text.txt "${small[@]}" --test --quiet > test.txt 2> err.txt || fail "--test: exit code $?"
+grep -qE '^result recipe=[^ ]+ steps=6 train_bpc=[0-9.]+ valid_bpc=[0-9.]+ test_bpc=[0-9.]+ tokens_per_s=' test.txt ||
+  fail "no test loss: $(cat test.txt)"
 "$program" --data text.txt "${small[@]}" --threads 1 --quiet > quiet.txt 2> err.txt || fail "--quiet: exit code $?"
 [[ $(wc -l < quiet.txt) == 1 && ! -s err.txt ]] || fail "--quiet writes more than the result line"
 "$program" --data text.txt "${small[@]}" --quiet --threads 2 > again.txt

@@ -16,6 +16,14 @@ TEST_CASE("logint gives the gelu factor of the reference at multiplier 1") {
     REQUIRE(logint(1.0 / 1.25, 2.0, std::sqrt(2.0 / (1.0 - 1.0 / 3.14159265358979))) == Approx(1.767).epsilon(5e-4));
 }
 
+TEST_CASE("share_of_rows is rounded, and at least one row") {
+    REQUIRE(share_of_rows(10, 1.0) == 10);
+    REQUIRE(share_of_rows(10, 0.25) == 3);
+    REQUIRE(share_of_rows(10, 0.24) == 2);
+    REQUIRE(share_of_rows(10, 0.0) == 1);
+    REQUIRE(share_of_rows(0, 0.5) == 0);
+}
+
 TEST_CASE("rsqrt_count is n to the power of minus one half, and 1 for nothing") {
     REQUIRE(rsqrt_count(1) == 1.0);
     REQUIRE(rsqrt_count(64) == 0.125);

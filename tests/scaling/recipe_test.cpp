@@ -335,8 +335,9 @@ TEST_CASE("fields of Unit Scaling as published are errors where nothing reads th
     CHECK_THROWS_WITH(check_recipe(message([](Recipe& r) { r.scaling = Scaling::none; })), of_unit);
     CHECK_THROWS_WITH(check_recipe(message([](Recipe& r) { r.parametrisation = Parametrisation::umup; })),
                       "recipe: vector_learning_rate is for the parametrisation unit; it is umup");
-    CHECK_THROWS_WITH(check_recipe(message([](Recipe& r) { r.hyperparameters.alpha_ffn_act = 2.0; })),
-                      "recipe: gelu_constants: the Unit Scaling paper's hold for alpha_ffn_act 1 only; it is 2");
+    CHECK_THROWS_WITH(
+        check_recipe(message([](Recipe& r) { r.hyperparameters.alpha_ffn_act = 2.0; })),
+        "recipe: gelu_constants: the constants of the Unit Scaling paper hold for alpha_ffn_act 1 only; it is 2");
     CHECK_THROWS_WITH(check_recipe(message([](Recipe& r) { r.residual.share = 0.5; })),
                       "residual: share is for the scheme fixed; the scheme is running_mean");
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # Every header includes only the layers that its own layer may include, by full path; Eigen and xtensor are named in
-# one header only, nlohmann-json and libzip in few.   Usage: include_rules.sh SOURCE_DIRECTORY
+# one header only, nlohmann-json, libzip and ICU in few.   Usage: include_rules.sh SOURCE_DIRECTORY
 set -euo pipefail
 # shellcheck source=tests/structure/layers.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/layers.sh"
@@ -40,6 +40,8 @@ while IFS= read -r file; do
           fault "include/$file" "includes <$path>, which needs nlohmann-json"
         elif needs_zip "${path#unitscale/}" && ! needs_zip "$name"; then
           fault "include/$file" "includes <$path>, which needs libzip"
+        elif needs_icu "${path#unitscale/}" && ! needs_icu "$name"; then
+          fault "include/$file" "includes <$path>, which needs ICU"
         elif needs_posix "${path#unitscale/}" && ! needs_posix "$name" && ! needs_json "$name"; then
           fault "include/$file" "includes <$path>, which needs POSIX files"
         fi
@@ -49,6 +51,8 @@ while IFS= read -r file; do
       nlohmann/*) needs_json "$name" ||
         fault "include/$file" "includes <$path>: only io/json*, io/safetensors*, report and train may" ;;
       zip.h) needs_zip "$name" || fault "include/$file" "includes <zip.h>: only io/npz.hpp may" ;;
+      unicode/*) needs_icu "$name" ||
+        fault "include/$file" "includes <$path>: only io/unicode_words.hpp and io/wordpiece.hpp may" ;;
       fcntl.h | sys/file.h | sys/stat.h) needs_posix "$name" || needs_json "$name" ||
         fault "include/$file" "includes <$path>: only io/atomic_file.hpp and headers that need it may" ;;
       omp.h) [[ $layer == base ]] || fault "include/$file" "includes <omp.h>: only base may" ;;

@@ -31,10 +31,18 @@ needs_json() {
 # Headers that need libzip: they stay outside the umbrella.
 needs_zip() { [[ $1 == io/npz.hpp ]]; }
 
+# Headers that need ICU: they stay outside the umbrella.
+needs_icu() {
+  case $1 in
+    io/unicode_words.hpp | io/wordpiece.hpp) return 0 ;;
+    *) return 1 ;;
+  esac
+}
+
 # Headers that need POSIX files: they stay outside the umbrella.
 needs_posix() {
   case $1 in
-    io/atomic_file.hpp | io/npy.hpp | io/npz.hpp) return 0 ;;
+    io/atomic_file.hpp | io/npy.hpp | io/npz.hpp | io/wordpiece.hpp) return 0 ;;
     *) return 1 ;;
   esac
 }

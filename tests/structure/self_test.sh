@@ -28,6 +28,7 @@ good_tree() {
   header io/text.hpp '#include <unitscale/base/error.hpp>'
   header io/json.hpp '#include <nlohmann/json.hpp>' '#include <unitscale/io/text.hpp>'
   header io/npz.hpp '#include <zip.h>' '#include <unitscale/io/text.hpp>'
+  header io/wordpiece.hpp '#include <unicode/uchar.h>' '#include <unitscale/io/text.hpp>'
   header io/atomic_file.hpp '#include <fcntl.h>' '#include <unitscale/io/text.hpp>'
   header train/loop.hpp '#include <unitscale/io/json.hpp>' '#include <unitscale/ops/add.hpp>'
   header report/plot.hpp '#include <nlohmann/json.hpp>' '#include <unitscale/io/atomic_file.hpp>'
@@ -41,8 +42,8 @@ good_tree() {
     '    prefix class nn::Linear<T>;'
   header numerics.hpp '#include <unitscale/base/error.hpp>' '#include <unitscale/formats/format.hpp>'
   local name
-  for name in base/error formats/format tensor/backend ops/add io/text io/page io/json io/npz io/atomic_file \
-    report/plot train/loop; do
+  for name in base/error formats/format tensor/backend ops/add io/text io/page io/json io/npz io/wordpiece \
+    io/atomic_file report/plot train/loop; do
     test_of $name "#include <unitscale/$name.hpp>" 'TEST_CASE("a") { REQUIRE(true); }'
   done
   mkdir -p "$tree/docs" "$tree/examples"
@@ -175,6 +176,10 @@ case $check in
     expect_fault include/unitscale/io/text.hpp '<zip.h>: only'
     header io/text.hpp '#include <unitscale/io/npz.hpp>'
     expect_fault include/unitscale/io/text.hpp 'needs libzip'
+    header io/text.hpp '#include <unicode/uchar.h>'
+    expect_fault include/unitscale/io/text.hpp '<unicode/uchar.h>: only'
+    header io/text.hpp '#include <unitscale/io/wordpiece.hpp>'
+    expect_fault include/unitscale/io/text.hpp 'needs ICU'
     header io/text.hpp '#include <fcntl.h>'
     expect_fault include/unitscale/io/text.hpp '<fcntl.h>: only'
     header io/text.hpp '#include <unitscale/io/atomic_file.hpp>'
@@ -214,6 +219,8 @@ case $check in
     expect_fault $umbrella 'report/plot.hpp, which needs nlohmann-json'
     echo '#include <unitscale/io/npz.hpp>' >> "$tree/$umbrella"
     expect_fault $umbrella 'io/npz.hpp, which needs libzip'
+    echo '#include <unitscale/io/wordpiece.hpp>' >> "$tree/$umbrella"
+    expect_fault $umbrella 'io/wordpiece.hpp, which needs ICU'
     echo '#include <unitscale/io/atomic_file.hpp>' >> "$tree/$umbrella"
     expect_fault $umbrella 'io/atomic_file.hpp, which needs POSIX files'
     echo '#include <unitscale/ops/add.hpp>' >> "$tree/$umbrella"

@@ -18,6 +18,7 @@ is_there() {  # is_there <package>
     libcli11-dev) has_header CLI/CLI.hpp ;;
     nlohmann-json3-dev) has_header nlohmann/json.hpp ;;
     libzip-dev) has_header zip.h ;;
+    libicu-dev) has_header unicode/unistr.h ;;
     *) return 1 ;;
   esac > /dev/null 2>&1
 }

@@ -103,6 +103,10 @@ TEST_CASE("a copy has its own memory, scale and flag", "[tensor]") {
     const Tensor<float>& same = z;
     z = same;
     CHECK(contents(z) == std::vector<float>{1, 2});
+    const Tensor<float> into = copy_into(x, Tensor<float>({2}));
+    CHECK(contents(into) == std::vector<float>{1, 2});
+    CHECK(into.scale() == 0.5);
+    CHECK(into.any_scale());
 }
 
 TEST_CASE("a move takes the memory and leaves an empty tensor of scale 1", "[tensor]") {

@@ -24,6 +24,30 @@ TEST_CASE("batches: a text is split into nine tenths and the last tenth") {
     CHECK(parts.validation.size() == 100);
     CHECK(parts.validation.front() == 900);
     CHECK(parts.validation.back() == 999);
+    CHECK(parts.test.empty());
+}
+
+TEST_CASE("batches: with a test part the last tenth is halved, and the training part stays") {
+    const auto tokens = counted(1005);
+    const train::Split parts = train::split(tokens, 20, /*test=*/true);
+    CHECK(parts.training.data() == tokens.data());
+    CHECK(parts.training.size() == train::split(tokens, 20).training.size());
+    CHECK(parts.training.size() == 904);
+    CHECK(parts.validation.size() == 50);
+    CHECK(parts.validation.front() == 904);
+    CHECK(parts.test.size() == 51);
+    CHECK(parts.test.front() == 954);
+    CHECK(parts.test.back() == 1004);
+    for (const std::size_t length : {1u, 2u, 7u, 50u, 128u}) {
+        const auto more = counted(20 * length + 11);
+        const train::Split least = train::split(more, length, true);
+        CHECK(least.validation.size() == length + 1);
+        CHECK(least.test.size() == length + 1);
+        REQUIRE_THROWS_WITH(
+            train::split(std::span(more).first(20 * length + 10), length, true),
+            concatenate("data: ", 20 * length + 10, " characters are too few; sequences of ", length, " need at least ",
+                        20 * length + 11, ", so that each half of the last tenth holds one"));
+    }
 }
 
 TEST_CASE("batches: the shortest text of a length is the one that the error names") {
@@ -48,6 +72,19 @@ TEST_CASE("batches: a row is a window and its successors") {
     train::set_row(batch, 1, tokens, 3);
     CHECK(test::elements(batch.ids) == std::vector<std::int32_t>{15, 16, 17, 18, 3, 4, 5, 6});
     CHECK(test::elements(batch.labels) == std::vector<std::int32_t>{16, 17, 18, 19, 4, 5, 6, 7});
+}
+
+TEST_CASE("batches: the first labels of each row leave the loss") {
+    const auto tokens = counted(20);
+    train::Batch batch = train::make_batch(2, 4);
+    for (const std::size_t row : {0u, 1u}) train::set_row(batch, row, tokens, 5 * row);
+    train::mask_first(batch, 0);
+    CHECK(test::elements(batch.labels) == std::vector<std::int32_t>{1, 2, 3, 4, 6, 7, 8, 9});
+    train::mask_first(batch, 3);
+    CHECK(test::elements(batch.labels) == std::vector<std::int32_t>{-1, -1, -1, 4, -1, -1, -1, 9});
+    CHECK(test::elements(batch.ids) == std::vector<std::int32_t>{0, 1, 2, 3, 5, 6, 7, 8});
+    train::mask_first(batch, 9);
+    CHECK(test::elements(batch.labels) == std::vector<std::int32_t>(8, train::ignored_label));
 }
 
 TEST_CASE(

@@ -16,13 +16,13 @@ std::vector<std::int32_t> text(std::size_t size) { return test::elements(test::r
 /// Mean of -log2 softmax(logits)[label] over the windows that start at `starts`, from the logits alone.
 template <class T>
 double bits_by_hand(test::LanguageModel<T>& model, const std::vector<std::int32_t>& tokens,
-                    const std::vector<std::size_t>& starts) {
+                    const std::vector<std::size_t>& starts, std::size_t masked = 0) {
     double sum = 0.0;
     for (const std::size_t start : starts) {
         model.tape.begin_step({.training = false, .gradients = false});
         const Tensor<std::int32_t> ids({1, 4}, std::span<const std::int32_t>(tokens).subspan(start, 4));
         const auto logits = model.decoder(model.tape, ids);
-        for (std::size_t t = 0; t < 4; ++t) {
+        for (std::size_t t = masked; t < 4; ++t) {
             double total = 0.0;
             const auto logit = [&](std::size_t v) {
                 return static_cast<double>(static_cast<Accum<T>>(logits.value()(0, t, v)));
@@ -31,7 +31,7 @@ double bits_by_hand(test::LanguageModel<T>& model, const std::vector<std::int32_
             sum += std::log2(total) - logit(static_cast<std::size_t>(tokens[start + t + 1])) / std::log(2.0);
         }
     }
-    return sum / (4.0 * static_cast<double>(starts.size()));
+    return sum / static_cast<double>((4 - masked) * starts.size());
 }
 
 }  // namespace
@@ -44,6 +44,10 @@ TEST_CASE("evaluate: the mean loss in bits over disjoint windows, however they a
         const double want = bits_by_hand(model, tokens, {0, 4, 8, 12, 16});
         for (const std::size_t rows : {1u, 2u, 5u, 100u})
             CHECK(train::evaluate(model.decoder, model.tape, tokens, 4, rows) == Approx(want).epsilon(1e-6));
+        CHECK(train::evaluate(model.decoder, model.tape, tokens, 4, 2, 100, 3) ==
+              Approx(bits_by_hand(model, tokens, {0, 4, 8, 12, 16}, 3)).epsilon(1e-6));
+        CHECK_THROWS_WITH(train::evaluate(model.decoder, model.tape, tokens, 4, 2, 100, 4),
+                          "evaluate: 4 masked predictions; expected fewer than the sequence's 4");
         // At most two windows, spread over the five.
         CHECK(train::evaluate(model.decoder, model.tape, tokens, 4, 2, 2) ==
               Approx(bits_by_hand(model, tokens, {0, 8})).epsilon(1e-6));

@@ -164,6 +164,21 @@ TEST_CASE("generate: the seed decides, and nothing else") {
     CHECK(train::generate(model.decoder, model.tape, prompt, {.tokens = 0}).empty());
 }
 
+TEST_CASE("generate: models without a cache run their window again for each token") {
+    for (const auto kind :
+         {nn::ContextKind::relative_attention, nn::ContextKind::convolution, nn::ContextKind::recurrence}) {
+        nn::DecoderConfig config = small;
+        config.context = {.kind = kind, .kernel = 3, .convolution_groups = 2};
+        config.positions = nn::Positions::none;
+        test::LanguageModel<float> model(find_recipe("us-fp32"), config);
+        model.plan(test::random_batch(1, 5, 7));
+        test::randomise(model.decoder.parameters(), 0.7);
+        const train::GenerateOptions options{.tokens = 12, .temperature = 1.0, .seed = 4};
+        const std::vector<std::int32_t> prompt = {1, 5, 2};
+        CHECK(train::generate(model.decoder, model.tape, prompt, options) == generate_uncached(model, prompt, options));
+    }
+}
+
 TEST_CASE("generate: bad prompts, temperatures and logits are errors") {
     test::LanguageModel<float> model(find_recipe("unit-fp8"), small);
     const std::vector<std::int32_t> prompt = {1}, unknown = {1, 7}, negative = {-1, 2, 3, 4, 5, 6};

@@ -354,6 +354,41 @@ TEST_CASE("pretrained: weights of another model are one clear line, and change n
                           ": tensor 'model.layers.0.mlp.up_proj.weight_scale' belongs to no parameter of this model");
 }
 
+TEST_CASE("pretrained: BERT's shapes, config.json and heads tell the model") {
+    const std::filesystem::path weights = std::string(UNITSCALE_TEST_DATA) + "/bert.safetensors";
+    const nn::BertConfig c = train::pretrained_bert_config(weights, {.heads = 2});
+    CHECK((c.vocabulary == 19 && c.segments == 2 && c.width == 8 && c.depth == 2 && c.heads == 2 && c.hidden == 12));
+    CHECK((c.length == 9 && c.epsilon == 1e-12 && c.dropout == 0.0 && c.pooler && c.pretraining && c.spans));
+    nn::Bert<float> model(c);
+    CHECK(train::load_weights(weights, model.parameters()).empty());
+
+    const test::TemporaryFolder folder;
+    const auto path = folder.path() / "model.safetensors";
+    const io::SafetensorsReader reader(weights);
+    io::SafetensorsWriter writer;
+    for (const auto& [tensor, entry] : reader.tensors())
+        if (tensor.starts_with("bert.")) writer.add(tensor, reader.read_as<float>(tensor));
+    writer.write(path);
+    const auto configured = [&](const std::string& text) {
+        folder.write("config.json", text);
+        return train::pretrained_bert_config(path);
+    };
+    const nn::BertConfig bare =
+        configured(R"({"model_type": "bert", "num_attention_heads": 4, "layer_norm_eps": 1e-6, "vocab_size": 19})");
+    CHECK((bare.heads == 4 && bare.epsilon == 1e-6 && bare.pooler && !bare.pretraining && !bare.spans));
+    const std::string start = "pretrained: " + path.string();
+    CHECK_THROWS_WITH(configured(R"({"num_attention_heads": 3})"),
+                      start + ": a width of 8 is not divisible by 3 heads");
+    CHECK_THROWS_WITH(configured("{}"), start + ": neither its shapes nor a config.json tell the number of heads");
+    CHECK_THROWS_WITH(configured(R"({"num_attention_heads": 2, "hidden_act": "relu"})"),
+                      Catch::EndsWith("config.json: hidden_act is \"relu\"; expected \"gelu\""));
+    CHECK_THROWS_WITH(train::pretrained_bert_config(path, {.heads = 2, .length = 9}),
+                      start + ": length and rotary_base are a decoder's settings");
+    CHECK_THROWS_WITH(train::pretrained_config(path), start + ": holds BERT's weights; expected GPT-2's or Llama's");
+    CHECK_THROWS_WITH(train::pretrained_bert_config(fixture("gpt2") / "model.safetensors"),
+                      Catch::EndsWith(": has no 'embeddings.word_embeddings.weight' (BERT), alone or behind 'bert.'"));
+}
+
 TEST_CASE("pretrained: damaged files load by their changed contents or are errors of one line") {
     const test::TemporaryFolder folder;
     const auto path = folder.path() / "model.safetensors";

@@ -60,6 +60,36 @@ Shapes llama(const std::string& prefix = "model.", bool bias = false) {
     return shapes;
 }
 
+/// Vocabulary 5, 6 positions, width 4, 3 hidden columns, one block.
+Shapes bert(const std::string& prefix = "bert.", bool older = false) {
+    const std::string weight = older ? "gamma" : "weight", bias = older ? "beta" : "bias";
+    Shapes shapes{{prefix + "embeddings.word_embeddings.weight", {5, 4}},
+                  {prefix + "embeddings.token_type_embeddings.weight", {2, 4}},
+                  {prefix + "embeddings.position_embeddings.weight", {6, 4}}};
+    const auto norm = [&](const std::string& name) {
+        shapes.emplace_back(name + "." + weight, Shape{4});
+        shapes.emplace_back(name + "." + bias, Shape{4});
+    };
+    const auto layer = [&](const std::string& name, std::size_t out, std::size_t in) {
+        shapes.emplace_back(name + ".weight", Shape{out, in});
+        shapes.emplace_back(name + ".bias", Shape{out});
+    };
+    norm(prefix + "embeddings.LayerNorm");
+    const std::string block = prefix + "encoder.layer.0.";
+    for (const char* part : {"query", "key", "value"}) layer(block + "attention.self." + part, 4, 4);
+    layer(block + "attention.output.dense", 4, 4);
+    norm(block + "attention.output.LayerNorm");
+    layer(block + "intermediate.dense", 3, 4);
+    layer(block + "output.dense", 4, 3);
+    norm(block + "output.LayerNorm");
+    layer(prefix + "pooler.dense", 4, 4);
+    layer("cls.predictions.transform.dense", 4, 4);
+    norm("cls.predictions.transform.LayerNorm");
+    shapes.emplace_back("cls.predictions.bias", Shape{5});
+    layer("cls.seq_relationship", 2, 4);
+    return shapes;
+}
+
 /// A file in memory: element i of the n-th tensor is 100 n + i.
 class File {
 public:
@@ -131,6 +161,7 @@ TEST_CASE("published weights: every row of a family has its own parameter and pl
     };
     check_rows(train::gpt2_names);
     check_rows(train::llama_names);
+    check_rows(train::bert_names);
 }
 
 TEST_CASE("published weights: GPT-2's fused and transposed layers become the decoder's layers") {
@@ -182,6 +213,65 @@ TEST_CASE("published weights: Llama's layers, with and without biases") {
             CHECK(file.read("decoder/readout/weight", {5, 4})[0] == 600 + 14 * step);
             if (bias) CHECK(file.read("decoder/block0/attention/key/bias", {2}) == std::vector<float>{700, 701});
         }
+}
+
+TEST_CASE("published weights: BERT's layers and heads, with older names of norms, and the heads' notes") {
+    for (const char* prefix : {"", "bert."})
+        for (const bool older : {false, true}) {
+            INFO(prefix << older);
+            const File file(with(bert(prefix, older), std::string(prefix) + "embeddings.position_ids", Shape{1, 6}));
+            REQUIRE(file.weights()->family() == train::PublishedFamily::bert);
+            const train::PublishedSizes sizes = file.sizes();
+            CHECK((sizes.vocabulary == 5 && sizes.positions == 6 && sizes.width == 4 && sizes.hidden == 3));
+            CHECK((sizes.keys == 4 && sizes.blocks == 1 && sizes.segments == 2 && sizes.bias));
+            CHECK(file.read("bert/segments/weight", {2, 4})[0] == 100);
+            CHECK(file.read("bert/embedding_norm/gain", {4})[0] == 300);
+            CHECK(file.read("bert/embedding_norm/shift", {4})[0] == 400);
+            CHECK(file.read("bert/block0/attention/query/weight", {4, 4})[1] == 501);
+            CHECK(file.read("bert/block0/attention/out/bias", {4})[3] == 1203);
+            CHECK(file.read("bert/block0/attention_norm/gain", {4})[0] == 1300);
+            CHECK(file.read("bert/block0/ffn/up/weight", {3, 4})[0] == 1500);
+            CHECK(file.read("bert/block0/ffn/down/weight", {4, 3})[11] == 1711);
+            CHECK(file.read("bert/block0/ffn_norm/shift", {4})[0] == 2000);
+            CHECK(file.read("bert/pooler/bias", {4})[0] == 2200);
+            CHECK(file.read("bert/transform/weight", {4, 4})[0] == 2300);
+            CHECK(file.read("bert/transform_norm/gain", {4})[0] == 2500);
+            CHECK(file.read("bert/readout/bias", {5})[4] == 2704);
+            CHECK(file.read("bert/next_sentence/weight", {2, 4})[0] == 2800);
+        }
+    // The copies of the tied readout must equal their originals.
+    const std::vector<std::string> model{"bert/tokens/weight", "bert/readout/bias", "bert/spans/weight"};
+    for (const float last : {1.5f, 1.25f}) {
+        Tensor<float> table({5, 4}, std::vector<float>(20, 1.5f)), bias({5}, std::vector<float>(5, 1.5f)), copy = bias;
+        copy.data()[4] = last;
+        io::SafetensorsWriter writer;
+        writer.add("bert.embeddings.word_embeddings.weight", table);
+        writer.add("cls.predictions.decoder.weight", table);
+        writer.add("cls.predictions.bias", bias);
+        writer.add("cls.predictions.decoder.bias", copy);
+        writer.add("cls.seq_relationship.bias", Tensor<float>({2}, {1.0f, 2.0f}));
+        const File file(writer);
+        if (last == 1.5f) CHECK_NOTHROW(file.weights()->check_all_used(model));
+        else
+            CHECK_THROWS_WITH(file.weights()->check_all_used(model),
+                              "test: file: 'cls.predictions.decoder.bias' is not 'cls.predictions.bias', which is the "
+                              "readout of this model too");
+        CHECK(file.weights()->holds("bert/readout/bias"));
+        CHECK_FALSE(file.weights()->holds("bert/spans/weight"));
+        CHECK(file.weights()->head_notes(model) ==
+              std::vector<std::string>{": has no 'qa_outputs.weight': these heads keep their values",
+                                       ": this model has no heads for 'cls.seq_relationship.bias'"});
+    }
+    const auto refused = [](const Shapes& shapes, const std::string& message) {
+        CHECK_THROWS_WITH(File(shapes).sizes(), "test: file: tensor " + message);
+    };
+    refused(with(bert(), "classifier.weight", Shape{2, 4}),
+            "'classifier.weight' belongs to no parameter of this model");
+    refused(with(bert(), "cls.seq_relationship.weight", Shape{3, 4}),
+            "'cls.seq_relationship.weight' is [3,4]; expected [2,4]");
+    CHECK_THROWS_WITH(File(with(bert(), "bert.encoder.layer.0.output.dense.bias", std::nullopt)).sizes(),
+                      Catch::StartsWith("safetensors: file: no tensor 'bert.encoder.layer.0.output.dense.bias'"));
+    CHECK(File(with(bert(), "bert.pooler.dense.bias", std::nullopt)).sizes().width == 4);
 }
 
 TEST_CASE("published weights: files may hold tensors of any type that are no parameters") {

@@ -117,7 +117,22 @@ TEST_CASE("saved model: a config survives the way there and back; a file that ha
     CHECK(json["positions"] == "rotary");
     CHECK(train::decoder_from_json(json).readout_bias);
     CHECK(train::decoder_from_json(json).final_norm);
-    CHECK_FALSE(train::decoder_to_json(nn::DecoderConfig{}).contains("final_norm"));  // as in older checkpoints
+    // Older checkpoints lack these fields.
+    for (const char* added : {"final_norm", "embedding_norm", "context", "kernel", "convolution_groups", "gate_shift"})
+        CHECK_FALSE(train::decoder_to_json(nn::DecoderConfig{}).contains(added));
+    nn::DecoderConfig other{.context = {.kind = nn::ContextKind::convolution,
+                                        .kernel = 5,
+                                        .convolution_groups = 4,
+                                        .gate_shift = 0.5},
+                            .positions = nn::Positions::none,
+                            .embedding_norm = true};
+    const nn::DecoderConfig again = train::decoder_from_json(train::decoder_to_json(other));
+    CHECK(again.context.kind == nn::ContextKind::convolution);
+    CHECK(again.context.kernel == 5);
+    CHECK(again.context.convolution_groups == 4);
+    CHECK(again.context.gate_shift == 0.5);
+    CHECK(again.positions == nn::Positions::none);
+    CHECK(again.embedding_norm);
     CHECK(json["hidden"] == 40);
     CHECK(json["rotary_base"] == 500.0);
     auto wrong = json;

@@ -94,7 +94,7 @@ std::vector<double> by_hand(const Recipe& recipe) {
             const Variable<T> loss = loss_of(network, tape, examples(2 * step + i));
             tape.backward(loss, static_cast<Accum<T>>(scales ? scaler.scale() : 1.0));
         }
-        optim::round_weight_gradients<T>(tape.execution(), parameters, recipe.storage, {5, state.step()});
+        optim::quantise_weight_gradients<T>(tape.execution(), parameters, recipe.storage, {5, state.step()});
         if (scales) {
             scaler.template unscale<T>(parameters);
             if (!scaler.update(std::isfinite(optim::gradient_norm<T>(tape.execution(), parameters)))) continue;

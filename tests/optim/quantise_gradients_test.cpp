@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <unitscale/optim/round_gradients.hpp>
+#include <unitscale/optim/quantise_gradients.hpp>
 
 #include "support/catch.hpp"
 
@@ -20,7 +20,7 @@ std::vector<double> rounded_gradient(const Storage& storage, ParameterRole role,
     Parameter<T> p("p", Shape{length}, {.role = role});
     p.add_gradient(normal<T>(Shape{length}, {1, 2}, size));
     const std::vector<Parameter<T>*> all{&p};
-    round_weight_gradients<T>({threads, nullptr}, all, storage, key);
+    quantise_weight_gradients<T>({threads, nullptr}, all, storage, key);
     std::vector<double> values;
     for (const T x : p.gradient().span()) values.push_back(static_cast<double>(static_cast<Accum<T>>(x)));
     return values;
@@ -85,7 +85,7 @@ TEST_CASE("a weight gradient with an infinite element stays as it is, for who lo
     const float infinity = std::numeric_limits<float>::infinity();
     p.add_gradient(Tensor<float>(Shape{3}, {1.03f, infinity, -1.0f}));
     const std::vector<Parameter<float>*> all{&p};
-    round_weight_gradients<float>({}, all, {.weight_gradient = Quantiser{.format = e4m3}});
+    quantise_weight_gradients<float>({}, all, {.weight_gradient = Quantiser{.format = e4m3}});
     CHECK(p.gradient().data()[0] == 1.03f);
     CHECK(p.gradient().data()[1] == infinity);
 }
@@ -93,9 +93,9 @@ TEST_CASE("a weight gradient with an infinite element stays as it is, for who lo
 TEST_CASE("weight gradients: without a format nothing is rounded, nor where there is no gradient") {
     Parameter<float> p("p", Shape{1}, {});
     const std::vector<Parameter<float>*> all{&p};
-    CHECK_NOTHROW(round_weight_gradients<float>({}, all, {.weight_gradient = Quantiser{.format = e4m3}}));
+    CHECK_NOTHROW(quantise_weight_gradients<float>({}, all, {.weight_gradient = Quantiser{.format = e4m3}}));
     p.add_gradient(Tensor<float>(Shape{1}, {1.03f}));
-    round_weight_gradients<float>({}, all, {});
+    quantise_weight_gradients<float>({}, all, {});
     CHECK(p.gradient().data()[0] == 1.03f);
 }
 
