@@ -5,6 +5,7 @@
 //     --out recipes.html
 
 #include "experiments/compare.hpp"
+#include "language_options.hpp"
 #include "program.hpp"
 
 #include <CLI/CLI.hpp>
@@ -44,7 +45,8 @@ int main(int argc, char** argv) {
         ->delimiter(',')
         ->capture_default_str()
         ->excludes(rates);
-    app.add_option("--warmup", run.warmup, "steps to the peak learning rate")->default_str("a tenth of the run");
+    examples::add_training_options(app, run);
+    examples::add_model_options(app, run);
     app.add_option("--width", run.width, "width of the residual stream")->capture_default_str();
     app.add_option("--depth", run.depth, "transformer blocks")->capture_default_str();
     app.add_option("--heads", run.heads, "attention heads")->capture_default_str();
@@ -60,8 +62,8 @@ int main(int argc, char** argv) {
     app.add_option("--window", options.window,
                    "constant biases, such as -8..8: evaluate the weights that fp32 has trained with each (FP8-CSCALE)");
     app.add_flag("--quiet", run.quiet, "print the tables only");
-    examples::require_not_negative(app, {"--steps", "--seeds", "--seed", "--warmup", "--width", "--depth", "--heads",
-                                         "--seq", "--batch", "--jobs", "--threads", "--eval-every", "--save-every"});
+    examples::require_not_negative(app, {"--steps", "--seeds", "--seed", "--width", "--depth", "--heads", "--seq",
+                                         "--batch", "--jobs", "--threads", "--eval-every", "--save-every"});
     return examples::run_program({"compare_recipes", examples::many_models_too_large}, app, argc, argv, [&] {
         options.source = examples::page_source(argc, argv, run.data);
         experiments::compare_recipes(options, stdout, stderr);

@@ -4,6 +4,7 @@
 //   build/examples/coord_check --parametrisation umup --widths 64,128,256,512 --steps 8 --out coordinates.html
 
 #include "experiments/coordinate_check.hpp"
+#include "language_options.hpp"
 #include "program.hpp"
 
 #include <CLI/CLI.hpp>
@@ -32,7 +33,7 @@ int main(int argc, char** argv) {
         ->capture_default_str();
     app.add_option("--steps", run.steps, "updates of each run")->capture_default_str();
     app.add_option("--out", options.out, "the page")->capture_default_str();
-    app.add_option("--model", run.model, "llama or gpt")->capture_default_str();
+    examples::add_model_options(app, run);
     app.add_option("--depth", run.depth, "transformer blocks")->capture_default_str();
     app.add_option("--head-size", run.head_size, "columns of an attention head, the same at every width")
         ->capture_default_str();

@@ -11,7 +11,7 @@
 #include <unitscale/optim/adam.hpp>
 #include <unitscale/optim/clip.hpp>
 #include <unitscale/optim/loss_scaler.hpp>
-#include <unitscale/optim/round_gradients.hpp>
+#include <unitscale/optim/quantise_gradients.hpp>
 #include <unitscale/optim/schedule.hpp>
 #include <unitscale/tensor/cast.hpp>
 #include <unitscale/tensor/view.hpp>
@@ -110,8 +110,8 @@ double fit(const Recipe& recipe, const Examples& all) {
         const double value = loss.item();
         check(std::isfinite(value), "fit: the loss is ", value, " at step ", step);
 
-        optim::round_weight_gradients<T>(tape.execution(), parameters, recipe.storage,
-                                         {state.seed(), state.step()});  // 7
+        optim::quantise_weight_gradients<T>(tape.execution(), parameters, recipe.storage,
+                                            {state.seed(), state.step()});  // 7
         scaler.template unscale<T>(parameters);
         double norm = optim::gradient_norm<T>(tape.execution(), parameters);
         if (scaler.update(std::isfinite(norm))) {  // 8

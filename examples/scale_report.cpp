@@ -4,6 +4,7 @@
 #include <unitscale/base/parallel.hpp>
 
 #include "experiments/scale_report.hpp"
+#include "language_options.hpp"
 #include "program.hpp"
 
 #include <CLI/CLI.hpp>
@@ -38,11 +39,8 @@ int main(int argc, char** argv) {
     app.add_option("--gradient-format", options.tracking.gradient_format,
                    "format that all gradients are tested against")
         ->default_str("those that round them");
-    app.add_option("--model", run.model, "gpt (learned positions, gelu) or llama (rotary positions, gated silu)")
-        ->capture_default_str();
-    app.add_option("--placement", run.placement, "of the blocks' norms: pre, post or none")->capture_default_str();
-    app.add_flag("--final-norm", run.final_norm, "a norm in front of the readout for post and none, too");
-    app.add_flag("--readout-bias", run.readout_bias, "a trained bias of the logits");
+    examples::add_model_options(app, run);
+    examples::add_training_options(app, run);
     app.add_option("--width", run.width, "width of the residual stream")->capture_default_str();
     app.add_option("--depth", run.depth, "transformer blocks")->capture_default_str();
     app.add_option("--heads", run.heads, "attention heads")->capture_default_str();

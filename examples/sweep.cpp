@@ -5,6 +5,7 @@
 //     --axis lr_factor=2^-3:2^3:x2 --seeds 2 --steps 300 --depth 2 --jobs 2 --data text.txt --out widths.html
 
 #include "experiments/sweep.hpp"
+#include "language_options.hpp"
 #include "program.hpp"
 
 #include <CLI/CLI.hpp>
@@ -26,17 +27,26 @@ int main(int argc, char** argv) {
     app.add_option(
         "--axis", options.axes,
         "NAME=VALUES, once for each axis: lr=0.5,1,2 or lr=0.25:4:x2 (from, to, factor); for random search the "
-        "interval lr=0.25:4. Names: lr, lr_factor (on each recipe's own rate), alpha_attn, alpha_ffn_act, alpha_res, "
-        "alpha_res_attn_ratio, alpha_loss_softmax, init_sigma, alpha_emb, alpha_out, weight_decay; width, depth, "
-        "heads, batch, steps, seq, for each of which the search is made");
+        "interval lr=0.25:4; placement=pre,post. Hyperparameters: " +
+            experiments::sweep_parameter_names(false) +
+            "; lr_factor is on each recipe's own rate, loss_scale is constant. Conditions, for each of which the "
+            "search "
+            "is made: " +
+            experiments::sweep_parameter_names(true));
     app.add_option("--strategy", options.strategy,
                    "grid; line: one axis at a time, the others at their defaults; random: --points drawn; independent: "
-                   "the learning rate, then each multiplier alone at the best one, then the best of all together")
+                   "the learning rate, then each multiplier alone at the best one, then the best of all together; "
+                   "upwards: learning rates from the lowest, until one is worse by --worse-by or fails")
+        ->capture_default_str();
+    app.add_option("--worse-by", options.worse_by,
+                   "bits per character above the best loss so far that end an upward search")
         ->capture_default_str();
     app.add_option("--points", options.points, "points of a random search")->capture_default_str();
     app.add_option("--search-seed", options.search_seed, "seed of a random search")->capture_default_str();
     app.add_option("--data", run.data, "text files or folders, UTF-8; the last tenth is for validation")
         ->default_str("this repository's prose");
+    app.add_flag("--test", run.test,
+                 "the last tenth is halved: validation, which the search reads, and a test at the end of every run");
     app.add_option("--recipe,--recipes", options.recipes,
                    "recipes, names or JSON files, separated by commas; several are an axis; "
                    ":key=value behind one sets a field")
@@ -46,6 +56,8 @@ int main(int argc, char** argv) {
     app.add_option("--out", options.out, "the page; FILE.jsonl beside it remembers what is done")
         ->capture_default_str();
     app.add_option("--plot", options.plot, "an SVG of the losses by learning rate");
+    app.add_option("--plot-settings", options.plot_settings,
+                   "an SVG of each recipe's least loss in each combination of the other names and sizes");
     app.add_option("--seeds", options.seeds, "runs of each point: --seed and the seeds that follow it")
         ->capture_default_str();
     app.add_option("--seed", run.seed, "the first seed, of initial values and data order")->capture_default_str();
@@ -54,12 +66,8 @@ int main(int argc, char** argv) {
         ->capture_default_str();
     app.add_option("--steps", run.steps, "updates of each run")->capture_default_str();
     app.add_option("--lr", run.lr, "peak learning rate, where no axis varies it")->default_str("each recipe's own");
-    app.add_option("--weight-decay", run.weight_decay, "of Adam, where no axis varies it")->capture_default_str();
-    app.add_option("--warmup", run.warmup, "steps to the peak learning rate")->default_str("a tenth of the run");
-    app.add_option("--model", run.model, "gpt or llama")->capture_default_str();
-    app.add_option("--placement", run.placement, "of the blocks' norms: pre, post or none")->capture_default_str();
-    app.add_flag("--final-norm", run.final_norm, "a norm in front of the readout for post and none, too");
-    app.add_flag("--readout-bias", run.readout_bias, "a trained bias of the logits");
+    examples::add_training_options(app, run);
+    examples::add_model_options(app, run);
     app.add_option("--width", run.width, "width of the residual stream")->capture_default_str();
     app.add_option("--depth", run.depth, "transformer blocks")->capture_default_str();
     auto* heads = app.add_option("--heads", run.heads, "attention heads")->capture_default_str();
@@ -71,8 +79,8 @@ int main(int argc, char** argv) {
         ->default_str("a tenth of the run");
     app.add_flag("--quiet", run.quiet, "print the tables only");
     examples::require_not_negative(
-        app, {"--points", "--search-seed", "--seeds", "--seed", "--jobs", "--threads", "--steps", "--warmup", "--width",
-              "--depth", "--heads", "--head-size", "--kv-heads", "--seq", "--batch", "--save-every"});
+        app, {"--points", "--search-seed", "--seeds", "--seed", "--jobs", "--threads", "--steps", "--width", "--depth",
+              "--heads", "--head-size", "--kv-heads", "--seq", "--batch", "--save-every"});
     return examples::run_program({"sweep", examples::many_models_too_large}, app, argc, argv, [&] {
         options.source = examples::page_source(argc, argv, run.data);
         experiments::sweep(options, stdout);

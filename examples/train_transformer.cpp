@@ -6,6 +6,7 @@
 
 #include "experiments/language_run.hpp"
 #include "experiments/scale_report.hpp"
+#include "language_options.hpp"
 #include "program.hpp"
 
 #include <CLI/CLI.hpp>
@@ -54,6 +55,7 @@ int main(int argc, char** argv) {
         "write.");
     app.add_option("--data", options.data, "text files or folders, UTF-8; the last tenth is for validation")
         ->default_str("this repository's prose");
+    app.add_flag("--test", options.test, "the last tenth is halved: validation, and a test at the end of the run");
     app.add_option("--recipe", options.recipe, "low-precision method: a name of --list-recipes, or a JSON file")
         ->capture_default_str();
     app.add_option("--set", options.set,
@@ -65,12 +67,7 @@ int main(int argc, char** argv) {
         "recipe of the steps after --switch-at, of equal scaling and parametrisation: a name or a JSON file; "
         "--set and the default of --lr are the first recipe's");
     app.add_flag("--list-recipes", list, "print the known recipes and stop");
-    app.add_option("--model", options.model, "gpt (learned positions, gelu) or llama (rotary positions, gated silu)")
-        ->capture_default_str();
-    app.add_option("--placement", options.placement, "of the blocks' norms: pre, post or none")->capture_default_str();
-    app.add_flag("--final-norm", options.final_norm,
-                 "a norm in front of the readout for post and none, too; pre always has it");
-    app.add_flag("--readout-bias", options.readout_bias, "a trained bias of the logits");
+    examples::add_model_options(app, options);
     app.add_option("--width", options.width, "width of the residual stream")->capture_default_str();
     app.add_option("--depth", options.depth, "transformer blocks")->capture_default_str();
     app.add_option("--heads", options.heads, "attention heads")->capture_default_str();
@@ -82,10 +79,7 @@ int main(int argc, char** argv) {
     app.add_option("--batch", options.batch, "sequences in a step")->capture_default_str();
     app.add_option("--steps", options.steps, "updates")->capture_default_str();
     app.add_option("--lr", options.lr, "peak learning rate")->default_str("the recipe's");
-    app.add_option("--weight-decay", options.weight_decay,
-                   "of Adam: an update takes lr times this from a weight, under mup and umup lr / peak times this")
-        ->capture_default_str();
-    app.add_option("--warmup", options.warmup, "steps of linear warm-up")->default_str("a tenth of the run");
+    examples::add_training_options(app, options);
     app.add_option("--micro-batches", options.micro_batches, "parts that a step's batch is computed in")
         ->capture_default_str();
     app.add_flag("--recompute", options.recompute,
@@ -112,8 +106,8 @@ int main(int argc, char** argv) {
                  "print every parameter's initial values, multiplier and learning rate of the next step, and stop");
     app.add_flag("--quiet", options.quiet, "print the result line only");
     examples::require_not_negative(app, {"--width", "--depth", "--heads", "--head-size", "--kv-heads", "--seq",
-                                         "--batch", "--steps", "--warmup", "--switch-at", "--micro-batches", "--seed",
-                                         "--threads", "--save-every", "--eval-every", "--sample", "--top-k"});
+                                         "--batch", "--steps", "--switch-at", "--micro-batches", "--seed", "--threads",
+                                         "--save-every", "--eval-every", "--sample", "--top-k"});
     return examples::run_program({"train_transformer", examples::one_model_too_large}, app, argc, argv, [&] {
         if (list) return list_recipes(), 0;
         if (audit_only) return audit(options);

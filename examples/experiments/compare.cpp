@@ -92,25 +92,27 @@ private:
     /// The settings that all runs of a comparison share.
     [[nodiscard]] nlohmann::ordered_json settings() const {
         const LanguageRunOptions& run = space_.run;
-        return {{"text", fingerprint(io::encode_utf8(text_))},
-                {"characters", text_.size()},
-                {"width", run.width},
-                {"depth", run.depth},
-                {"heads", run.heads},
-                {"seq", run.seq},
-                {"batch", run.batch},
-                {"steps", run.steps},
-                {"warmup", *run.warmup},
-                {"eval_every", run.eval_every}};
+        nlohmann::ordered_json settings = {{"text", fingerprint(io::encode_utf8(text_))},
+                                           {"characters", text_.size()},
+                                           {"width", run.width},
+                                           {"depth", run.depth},
+                                           {"heads", run.heads},
+                                           {"seq", run.seq},
+                                           {"batch", run.batch},
+                                           {"steps", run.steps},
+                                           {"warmup", *run.warmup},
+                                           {"eval_every", run.eval_every}};
+        settings.update(changed_options(run));
+        return settings;
     }
 
     [[nodiscard]] std::string heading() const {
         const LanguageRunOptions& run = options_.run;
-        return concatenate("width ", run.width, ", depth ", run.depth, ", heads ", run.heads, "; ", run.steps,
-                           " steps of ", run.batch, " x ", run.seq, " of ", text_.size(), " characters; ",
-                           options_.seeds, options_.seeds == 1 ? " seed" : " seeds", "; ", options_.jobs,
-                           options_.jobs == 1 ? " run at a time" : " runs side by side", ", ", run.threads,
-                           run.threads == 1 ? " thread each" : " threads each");
+        return concatenate("model ", run.model_text(), ", width ", run.width, ", depth ", run.depth, ", heads ",
+                           run.heads, "; ", run.steps, " steps of ", run.batch, " x ", run.seq, " of ", text_.size(),
+                           " characters; ", options_.seeds, options_.seeds == 1 ? " seed" : " seeds", "; ",
+                           options_.jobs, options_.jobs == 1 ? " run at a time" : " runs side by side", ", ",
+                           run.threads, run.threads == 1 ? " thread each" : " threads each");
     }
 
     /// The file that keeps the trained weights of a run until the bias window is evaluated.

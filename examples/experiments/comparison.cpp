@@ -3,6 +3,7 @@
 
 #include <unitscale/io/atomic_file.hpp>
 #include <unitscale/io/json_recipe.hpp>
+#include <unitscale/optim/schedule.hpp>
 
 #include <algorithm>
 #include <charconv>
@@ -66,7 +67,7 @@ SweepSpace ComparisonOptions::space() const {
     SweepSpace space{.run = run};
     space.run.lr.reset();
     space.run.eval_every = eval_every.value_or(tenth_of(run.steps));
-    space.run.warmup = run.warmup.value_or(tenth_of(run.steps));
+    space.run.warmup = run.learning_rates(1.0).warmup;
     std::vector<std::string> numbers;
     for (const double number : rates.empty() ? rate_factors : rates) numbers.push_back(number_text(number));
     space.axes = {make_axis("recipe", recipes), make_axis(rates.empty() ? "lr_factor" : "lr", std::move(numbers))};
@@ -102,10 +103,8 @@ void add_steps(RunResult& result, const std::vector<nlohmann::ordered_json>& lin
             result.bias_steps.push_back(i + 1);
             for (const auto& [name, bias] : line["biases"].items()) result.biases[name].push_back(bias.get<int>());
         }
-        if (line.contains("zeros"))
-            for (const auto& [kind, counts] : line["zeros"].items())
-                for (std::size_t k = 0; k < 3; ++k) result.zeros[kind][k] += counts.at(k).get<std::uint64_t>();
     }
+    result.zeros = zeros_of(lines);
     result.steps = lines.size();
     if (lines.empty()) return;
     result.skipped = lines.back().at("skipped").get<std::uint64_t>();

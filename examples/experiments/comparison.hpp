@@ -11,7 +11,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -76,9 +75,7 @@ struct RunResult {
     std::vector<std::size_t> train_steps{}, valid_steps{}, bias_steps{};
     std::vector<double> train{}, valid{};
     std::map<std::string, std::vector<int>> biases{};  ///< by `path|role`, at bias_steps
-    /// By kind of gradient: elements, zeros as stored, zeros as rounded (analysis::ZeroCount), summed over all counted
-    /// steps.
-    std::map<std::string, std::array<std::uint64_t, 3>> zeros{};
+    LoggedZeros zeros{};                               ///< summed over all counted steps
 };
 
 /// Reduces a run's outcome to its result. Curves have at most 200 points, each the mean of the steps since the last.

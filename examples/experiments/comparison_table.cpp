@@ -3,6 +3,8 @@
 
 #include <unitscale/io/text_table.hpp>
 
+#include "experiments/page_parts.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -25,13 +27,6 @@ template <class Number>
             ++count;
         }
     return count == 0 ? std::nullopt : std::optional(sum / static_cast<double>(count));
-}
-
-/// A share in percent. A positive share below a hundredth of a percent does not print as 0.
-std::string share_text(double share) {
-    if (share == 0.0) return "0";
-    if (share < 1e-4) return "<0.01 %";
-    return io::cell(share < 0.0995 ? "%.2f %%" : "%.1f %%", 100.0 * share);
 }
 
 }  // namespace

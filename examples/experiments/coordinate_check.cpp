@@ -73,7 +73,8 @@ void CoordinateCheckOptions::validate() const {
 }
 
 WidthCoordinates measure_width(LanguageRunOptions options) {
-    options.constant_rate = options.repeat_skipped = options.quiet = true;
+    options.schedule = "constant";
+    options.repeat_skipped = options.quiet = true;
     options.eval_every = options.sample = 0;
     options.log.clear();
     options.save.clear();
@@ -95,7 +96,7 @@ void coordinate_check(CoordinateCheckOptions options, std::FILE* text) {
     // at small widths.
     const double rate = run.lr.value_or(0.25 * recipe.learning_rate);
     const std::string heading = concatenate(
-        "recipe ", recipe.name, ", model ", run.model, ", depth ", run.depth, ", heads of ", run.head_size, ", ",
+        "recipe ", recipe.name, ", model ", run.model_text(), ", depth ", run.depth, ", heads of ", run.head_size, ", ",
         run.steps, run.steps == 1 ? " step" : " steps", " of ", run.batch, " x ", run.seq,
         " characters, Adam, learning rate ", rate, ", ", options.seeds, options.seeds == 1 ? " seed" : " seeds");
     std::fprintf(text, "%s\n", heading.c_str());

@@ -12,7 +12,7 @@
 #include <unitscale/io/json_log.hpp>
 #include <unitscale/io/text.hpp>
 #include <unitscale/nn/decoder.hpp>
-#include <unitscale/optim/adam.hpp>
+#include <unitscale/optim/any_optimiser.hpp>
 #include <unitscale/optim/schedule.hpp>
 #include <unitscale/scaling/recipe.hpp>
 #include <unitscale/scaling/state.hpp>
@@ -39,10 +39,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -69,12 +69,12 @@ public:
           course_(before ? std::move(before->course) : RunCourse{}),
           data_(course_.data ? course_.data : std::make_shared<const LanguageData>(options)),
           model_(options.decoder(data_->vocabulary.size())),
-          trainer_(model_, recipe_, {.seed = options.seed, .threads = options.threads, .schedule = schedule()},
-                   {.beta1 = 0.9,
-                    .beta2 = 0.95,
-                    .weight_decay = options.weight_decay,
-                    .decay_bias_and_norm = false,
-                    .pool = optimiser_memory_}),
+          trainer_(model_, recipe_,
+                   {.seed = options.seed,
+                    .threads = options.threads,
+                    .schedule = schedule(),
+                    .initial = options.initial_options(recipe_)},
+                   options.optimiser_options(optimiser_memory_)),
           continues_(before.has_value()) {
         if (!options.log.empty() && !continues_)
             course_.log = std::make_unique<io::JsonLog>(options.log, !options.resume.empty());
@@ -161,7 +161,8 @@ public:
         try {
             result.tokens_per_s = train(out, progress, watch);
             result.step_bytes = course_.step_bytes = std::max(course_.step_bytes, tape().pool()->peak_bytes());
-            if (last) result.valid_bpc = validate(options_.steps);
+            if (last) result.valid_bpc = loss_on("validation", split().validation, options_.steps);
+            if (last && options_.test) result.test_bpc = loss_on("test", split().test, options_.steps);
         } catch (const RunFailed&) {
             progress.finish();
             throw;
@@ -197,22 +198,20 @@ private:
     }
     [[nodiscard]] std::size_t rows() const noexcept { return options_.batch / options_.micro_batches; }
     /// The schedule of both parts, with the first recipe's learning rate.
-    [[nodiscard]] optim::Schedule schedule() const {
-        optim::Schedule result{.peak = options_.lr.value_or(recipes_.front().learning_rate), .steps = options_.steps};
-        if (!options_.constant_rate) {
-            result.kind = optim::ScheduleKind::cosine;
-            result.warmup = options_.warmup.value_or(std::max<std::size_t>(options_.steps / 10, 1));
-        }
-        return result;
-    }
+    [[nodiscard]] optim::Schedule schedule() const { return options_.learning_rates(recipes_.front().learning_rate); }
     /// The steps of the last tenth. Their mean is the training loss of the run.
     [[nodiscard]] std::size_t tail_steps() const noexcept { return std::max<std::size_t>(options_.steps / 10, 1); }
     [[nodiscard]] RandomKey data_key() const noexcept { return {options_.seed, hash_name("data")}; }
     [[nodiscard]] bool scales_loss() const noexcept { return recipe_.loss_scaling.kind != LossScaleKind::none; }
 
+    /// Micro-batch number `index` of a step.
+    void fill(train::Batch& batch, std::size_t step, std::size_t index) const {
+        train::fill_random(batch, split().training, data_key(), step, index * rows());
+        train::mask_first(batch, options_.masked);
+    }
     [[nodiscard]] train::Batch first_batch() const {
         train::Batch batch = train::make_batch(rows(), options_.seq);
-        train::fill_random(batch, split().training, data_key(), 1, 0);
+        fill(batch, 1, 0);
         return batch;
     }
 
@@ -237,8 +236,7 @@ private:
         const std::size_t done = course_.done;
         for (std::size_t step = state().step() + 1; step <= last_step(); ++step) {
             const Clock::time_point begin = Clock::now();
-            for (std::size_t i = 0; i < batches.size(); ++i)
-                train::fill_random(batches[i], split().training, data_key(), step, i * rows());
+            for (std::size_t i = 0; i < batches.size(); ++i) fill(batches[i], step, i);
             LanguageStep now{.step = step, .learning_rate = trainer_.schedule().at(step)};
             if (continues_ && step == *options_.switch_at + 1) now.switched_to = recipe_.name;
             if (scales_loss()) now.loss_scale = trainer_.scaler().scale();
@@ -263,7 +261,7 @@ private:
             smooth = step == 1 ? now.train_bpc : 0.9 * smooth + 0.1 * now.train_bpc;
             if (step + tail_steps() > options_.steps) tail_sum += now.train_bpc;
             if (options_.eval_every > 0 && step % options_.eval_every == 0 && step != options_.steps) {
-                now.valid_bpc_part = validate(step, 10 * options_.batch);
+                now.valid_bpc_part = loss_on("validation", split().validation, step, 10 * options_.batch);
                 progress.finish();
                 if (!options_.quiet)
                     std::fprintf(out, "step %zu: %.4f bits/char on part of the validation text\n", step,
@@ -288,13 +286,15 @@ private:
                                    "; try a lower --lr (it is ", trainer_.schedule().peak, ")"));
     }
 
-    /// Bits per character on the validation text, or on at most `most` windows of it. Diverged: not finite.
-    double validate(std::size_t step, std::size_t most = std::numeric_limits<std::size_t>::max()) {
-        const double valid = train::evaluate(model_, tape(), split().validation, options_.seq, options_.batch, most);
-        if (!std::isfinite(valid))
-            throw Diverged(concatenate("train: the validation loss is ", valid, " after step ", step,
+    /// Bits per character on a part of the text, or on at most `most` windows of it. Diverged: not finite.
+    double loss_on(const char* part, std::span<const std::int32_t> tokens, std::size_t step,
+                   std::size_t most = SIZE_MAX) {
+        const double loss =
+            train::evaluate(model_, tape(), tokens, options_.seq, options_.batch, most, options_.masked);
+        if (!std::isfinite(loss))
+            throw Diverged(concatenate("train: the ", part, " loss is ", loss, " after step ", step,
                                        "; try a lower --lr (it is ", trainer_.schedule().peak, ")"));
-        return valid;
+        return loss;
     }
 
     void write_sample(LanguageRunResult& result) {
@@ -316,6 +316,7 @@ private:
 
     void save() {
         auto all = texts();
+        all["optimiser"] = options_.optimiser;
         if (options_.switch_at) all["switch"] = switch_text(options_, recipes_);
         train::save_run(options_.save, trainer_.parts(), recipe_, course_.numbers, all);
     }
@@ -331,6 +332,7 @@ private:
             course_.numbers = {{"seed", seed}, {"tail_sum", 0.0}, {"smooth", 0.0}};
             return;
         }
+        check_resumed_optimiser(options_);
         check_resumed_switch(options_, recipes_);
         course_.numbers = train::load_run(options_.resume, trainer_.parts(), texts());
         check(state().step() <= options_.steps, "--resume: ", options_.resume, " is at step ", state().step(),
@@ -365,7 +367,7 @@ private:
     std::shared_ptr<const LanguageData> data_;
     nn::Decoder<T> model_;
     std::shared_ptr<MemoryPool> optimiser_memory_ = std::make_shared<MemoryPool>();
-    train::Trainer<T> trainer_;
+    train::Trainer<T, optim::AnyOptimiser<T>> trainer_;
     bool continues_;  ///< the first part was made by this process
 };
 

@@ -4,8 +4,12 @@
 #include <unitscale/base/error.hpp>
 #include <unitscale/io/json_recipe.hpp>
 #include <unitscale/io/text.hpp>
+#include <unitscale/io/text_table.hpp>
 #include <unitscale/io/vocabulary.hpp>
 #include <unitscale/nn/llama.hpp>
+#include <unitscale/nn/unit_scaling_model.hpp>
+#include <unitscale/optim/any_optimiser.hpp>
+#include <unitscale/optim/schedule.hpp>
 #include <unitscale/train/batches.hpp>
 
 #include <algorithm>
@@ -13,6 +17,96 @@
 #include <cstdio>
 
 namespace unitscale::experiments {
+
+namespace {
+
+/// The index of a value of the option called `name`.
+template <class Enum>
+Enum chosen(const std::string& value, const auto& names) {
+    return static_cast<Enum>(std::find(names.begin(), names.end(), value) - names.begin());
+}
+
+const std::vector<std::string_view> placement_names = {"pre", "post", "none"};       // of nn::NormPlacement
+const std::vector<std::string_view> position_names = {"learned", "rotary", "none"};  // of nn::Positions
+const std::vector<std::string_view> feed_forward_names = {"gelu", "gated_silu", "gelu_tanh", "relu"};
+const std::vector<std::string_view> norm_names = {"layer", "rms"};                      // of nn::NormKind
+const std::vector<std::string_view> initial_names = {"gpt2", "lecun", "glorot", "he"};  // of nn::InitialScale
+
+constexpr std::string_view own = "own";
+
+std::vector<std::string_view> list(const auto& names) { return {names.begin(), names.end()}; }
+std::vector<std::string_view> own_or(const auto& names) {
+    std::vector<std::string_view> all = {own};
+    all.insert(all.end(), names.begin(), names.end());
+    return all;
+}
+
+}  // namespace
+
+const std::vector<NamedOption>& named_options() {
+    using O = LanguageRunOptions;
+    static const std::vector<NamedOption> table = {
+        {"model",
+         &O::model,
+         {"gpt", "llama", "unit-scaling"},
+         "gpt: learned positions, gelu; llama: rotary positions, gated silu; unit-scaling: the character models of the "
+         "Unit Scaling paper, with relative attention unless --context says otherwise"},
+        {"placement", &O::placement, placement_names, "of the blocks' norms"},
+        {"context", &O::context, own_or(nn::context_kind_names),
+         "layer of each block that mixes positions; own: the model's, here and below"},
+        {"positions", &O::positions, own_or(position_names), "of the tokens"},
+        {"feed-forward", &O::feed_forward, own_or(feed_forward_names), "non-linearity of the feed-forward layers"},
+        {"norm", &O::norm, own_or(norm_names), "kind of the norms"},
+        {"initial", &O::initial, own_or(initial_names),
+         "standard deviations of the standard model's initial values; glorot is uniform"},
+        {"residual", &O::residual, own_or(residual_scheme_names),
+         "scheme of the residual layers, own: the recipe's; fixed has shares of 0.5 unless --set states one"},
+        {"optimiser", &O::optimiser, list(optimiser_kind_names), "", false},
+        {"schedule", &O::schedule, list(optim::schedule_kind_names), "course of the learning rate after the warm-up",
+         false},
+    };
+    return table;
+}
+
+const std::vector<NamedPart>& named_parts() {
+    using O = LanguageRunOptions;
+    static const std::vector<NamedPart> table = {
+        {"final-norm", &O::final_norm, "a norm in front of the readout for post and none, too; pre always has it"},
+        {"readout-bias", &O::readout_bias, "a trained bias of the logits"},
+        {"embedding-norm", &O::embedding_norm, "a norm behind the embedding"},
+        {"bias", &O::bias, "trained biases of the blocks' layers"},
+        {"gains", &O::gains, "trained gains of the norms, and shifts of those of kind layer"},
+    };
+    return table;
+}
+
+nlohmann::ordered_json changed_options(const LanguageRunOptions& options) {
+    const LanguageRunOptions usual;
+    nlohmann::ordered_json changed = nlohmann::ordered_json::object();
+    const auto add = [&](std::string_view name, const auto& value, const auto& usual_value) {
+        if (value == usual_value) return;
+        std::string key(name);
+        std::replace(key.begin(), key.end(), '-', '_');
+        changed[key] = value;
+    };
+    for (const NamedOption& option : named_options()) add(option.name, options.*option.value, usual.*option.value);
+    for (const NamedPart& part : named_parts()) add(part.name, options.*part.value, usual.*part.value);
+    add("beta1", options.beta1, usual.beta1);
+    add("beta2", options.beta2, usual.beta2);
+    add("momentum", options.momentum, usual.momentum);
+    add("weight_decay", options.weight_decay, usual.weight_decay);
+    add("final_share", options.final_share, usual.final_share);
+    add("half_life", options.half_life, usual.half_life);
+    add("masked", options.masked, usual.masked);
+    return changed;
+}
+
+std::string choice_text(const std::vector<std::string_view>& names) {
+    std::string text;
+    for (std::size_t i = 0; i < names.size(); ++i)
+        (text += i == 0 ? "" : i + 1 == names.size() ? " or " : ", ") += names[i];
+    return text;
+}
 
 nn::DecoderConfig LanguageRunOptions::decoder(std::size_t vocabulary) const {
     nn::DecoderConfig config{.vocabulary = vocabulary,
@@ -28,19 +122,65 @@ nn::DecoderConfig LanguageRunOptions::decoder(std::size_t vocabulary) const {
                                    .head_size = width / head_count(),
                                    .key_value_heads = kv_heads,
                                    .length = seq});
+    if (model == "unit-scaling")
+        config = nn::unit_scaling_config({.vocabulary = vocabulary,
+                                          .width = width,
+                                          .depth = depth,
+                                          .head_size = width / head_count(),
+                                          .length = seq});
     config.recompute = recompute;
-    const auto* place = std::find(placement_names.begin(), placement_names.end(), placement);
-    config.placement = static_cast<nn::NormPlacement>(place - placement_names.begin());
-    config.final_norm = final_norm;
-    config.readout_bias = readout_bias;
+    config.placement = chosen<nn::NormPlacement>(placement, placement_names);
+    if (context != own) config.context.kind = chosen<nn::ContextKind>(context, nn::context_kind_names);
+    if (positions != own) config.positions = chosen<nn::Positions>(positions, position_names);
+    if (feed_forward != own) config.feed_forward = chosen<nn::FeedForwardKind>(feed_forward, feed_forward_names);
+    if (norm != own) config.norm.kind = chosen<nn::NormKind>(norm, norm_names);
+    config.norm.gains |= gains;
+    config.final_norm |= final_norm;
+    config.readout_bias |= readout_bias;
+    config.embedding_norm |= embedding_norm;
+    config.bias |= bias;
     return config;
 }
 
+nn::InitialOptions LanguageRunOptions::initial_options(const Recipe& of_run) const {
+    if (initial != own) {
+        const auto scale = chosen<nn::InitialScale>(initial, initial_names);
+        nn::InitialOptions options{.standard = scale};
+        if (scale == nn::InitialScale::glorot) options.distribution = InitialDistribution::uniform;
+        return options;
+    }
+    return model == "unit-scaling" ? nn::unit_scaling_initial(decoder(1), of_run) : nn::InitialOptions{};
+}
+
+optim::AnyOptimiserOptions LanguageRunOptions::optimiser_options(std::shared_ptr<MemoryPool> memory) const {
+    return {.kind = parse_optimiser_kind(optimiser),
+            .beta1 = beta1,
+            .beta2 = beta2,
+            .momentum = momentum,
+            .weight_decay = weight_decay,
+            .decay_bias_and_norm = false,
+            .pool = std::move(memory)};
+}
+
+optim::Schedule LanguageRunOptions::learning_rates(double peak) const {
+    const optim::ScheduleKind kind = optim::parse_schedule_kind(schedule);
+    const bool constant = kind == optim::ScheduleKind::constant;
+    return {.kind = kind,
+            .peak = lr.value_or(peak),
+            .steps = steps,
+            .warmup = warmup.value_or(constant ? 0 : std::max<std::size_t>(steps / 10, 1)),
+            .final_share = final_share,
+            .half_life = half_life > 0 ? static_cast<double>(half_life) : static_cast<double>(steps) / 8.0};
+}
+
 std::string LanguageRunOptions::model_text() const {
+    const LanguageRunOptions usual;
     std::string text = model;
-    if (placement != "pre") text += concatenate(", norms ", placement);
-    if (final_norm) text += ", norm before the readout";
-    if (readout_bias) text += ", readout bias";
+    for (const NamedOption& option : named_options())
+        if (option.of_model && option.name != "model" && this->*option.value != usual.*option.value)
+            text += concatenate(", ", option.name, ' ', this->*option.value);
+    for (const NamedPart& part : named_parts())
+        if (this->*part.value) text += concatenate(", ", part.name);
     return text;
 }
 
@@ -57,17 +197,26 @@ void LanguageRunOptions::validate() const {
     positive("--batch", batch);
     positive("--steps", steps);
     positive("--micro-batches", micro_batches);
-    check(std::find(model_names.begin(), model_names.end(), model) != model_names.end(), "--model: is ", model,
-          "; expected gpt or llama");
-    check(std::find(placement_names.begin(), placement_names.end(), placement) != placement_names.end(),
-          "--placement: is ", placement, "; expected pre, post or none");
+    for (const NamedOption& option : named_options()) {
+        const std::string& value = this->*option.value;
+        const bool known = std::find(option.values.begin(), option.values.end(), value) != option.values.end();
+        check(known, "--", option.name, ": is ", value, "; expected ", choice_text(option.values));
+    }
     check(width % heads == 0 || head_size != 0, "--heads: width ", width, " is not divisible by ", heads, " heads");
     check(head_size == 0 || width % head_size == 0, "--head-size: width ", width, " is not divisible by heads of size ",
           head_size);
     check(kv_heads == 0 || head_count() % kv_heads == 0, "--kv-heads: ", head_count(), " heads are not divisible by ",
           kv_heads, " key and value heads");
-    check(model != "llama" || width / head_count() % 2 == 0, "--model: heads of size ", width / head_count(),
+    const nn::DecoderConfig config = decoder(1);
+    const bool rotary = config.positions == nn::Positions::rotary;
+    check(!rotary || width / head_count() % 2 == 0, "--model: heads of size ", width / head_count(),
           "; rotary positions need an even size");
+    check(!rotary || config.context.kind == nn::ContextKind::attention, "--positions: is rotary; --context ",
+          name(config.context.kind), " has none");
+    check(kv_heads == 0 || config.context.kind == nn::ContextKind::attention, "--kv-heads: is ", kv_heads,
+          "; --context ", name(config.context.kind), " has none");
+    check(config.context.kind != nn::ContextKind::convolution || width % config.context.convolution_groups == 0,
+          "--width: ", width, " is not divisible by the convolution's ", config.context.convolution_groups, " groups");
     check(batch % micro_batches == 0, "--micro-batches: batch ", batch, " is not divisible by ", micro_batches,
           " micro-batches");
     check(threads >= 1, "--threads: is ", threads, "; expected at least 1");
@@ -75,6 +224,15 @@ void LanguageRunOptions::validate() const {
     check(!lr || (std::isfinite(*lr) && *lr > 0.0), "--lr: is ", lr.value_or(0.0), "; expected a positive number");
     check(std::isfinite(weight_decay) && weight_decay >= 0.0, "--weight-decay: is ", weight_decay,
           "; expected 0 or more");
+    const auto share = [](const char* option, double value, bool one) {
+        check(value >= 0.0 && (value < 1.0 || (one && value == 1.0)), option, ": is ", value,
+              one ? "; expected a number from 0 to 1" : "; expected a number from 0 to below 1");
+    };
+    share("--beta1", beta1, false);
+    share("--beta2", beta2, false);
+    share("--momentum", momentum, false);
+    share("--final-share", final_share, true);
+    check(masked < seq, "--masked: is ", masked, "; expected fewer than the sequence's ", seq, " characters");
     check(std::isfinite(temperature) && temperature >= 0.0, "--temperature: is ", temperature, "; expected 0 or more");
     check(save_every == 0 || !save.empty(), "--save-every: is ", save_every, ", but --save names no file");
     check(!switch_at || !switch_to.empty(), "--switch-at: is ", switch_at.value_or(0),
@@ -89,6 +247,12 @@ void LanguageRunOptions::validate() const {
 Recipe recipe_of(const LanguageRunOptions& options) {
     Recipe recipe = io::load_recipe(options.recipe);
     for (const std::string& assignment : options.set) recipe = io::override_recipe(recipe, assignment);
+    if (options.residual != own) {
+        recipe.residual.scheme = chosen<ResidualScheme>(options.residual, residual_scheme_names);
+        const bool fixed = recipe.residual.scheme == ResidualScheme::fixed;
+        if (!fixed) recipe.residual.share.reset();
+        else if (!recipe.residual.share && recipe.residual.tau == ResidualRule{}.tau) recipe.residual.share = 0.5;
+    }
     if (options.to_infinity) overflow_to_infinity(recipe);
     check_recipe(recipe);
     return recipe;
@@ -115,20 +279,22 @@ nlohmann::ordered_json LanguageStep::json() const {
 }
 
 std::string LanguageRunResult::line() const {
-    char numbers[192];
-    std::snprintf(numbers, sizeof numbers,
-                  " steps=%zu train_bpc=%.4f valid_bpc=%.4f tokens_per_s=%.0f peak_rss_mb=%.0f seconds=%.1f", steps,
-                  train_bpc, valid_bpc, tokens_per_s, peak_rss_mb, seconds);
     std::string text = concatenate("result recipe=", recipe);
     if (switch_at > 0) text += concatenate(" switch_at=", switch_at, " switch_to=", switch_to);
+    char numbers[192];
+    std::snprintf(numbers, sizeof numbers, " steps=%zu train_bpc=%.4f valid_bpc=%.4f", steps, train_bpc, valid_bpc);
+    text += numbers;
+    if (test_bpc) text += io::cell(" test_bpc=%.4f", test_bpc);
+    std::snprintf(numbers, sizeof numbers, " tokens_per_s=%.0f peak_rss_mb=%.0f seconds=%.1f", tokens_per_s,
+                  peak_rss_mb, seconds);
     return text + numbers;
 }
 
 std::u32string read_training_text(const std::vector<std::filesystem::path>& data,
-                                  const std::vector<std::size_t>& lengths) {
+                                  const std::vector<std::size_t>& lengths, bool test) {
     std::u32string text = io::read_text(data);
     const std::vector<std::int32_t> tokens = io::CharacterVocabulary(text).encode(text);
-    for (const std::size_t length : lengths) static_cast<void>(train::split(tokens, length));
+    for (const std::size_t length : lengths) static_cast<void>(train::split(tokens, length, test));
     return text;
 }
 

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -20,11 +21,17 @@
 
 // Declared here, so that this header does not include the model.
 namespace unitscale {
+class MemoryPool;
 class ScalingState;
 }  // namespace unitscale
 namespace unitscale::nn {
 struct DecoderConfig;
+struct InitialOptions;
 }  // namespace unitscale::nn
+namespace unitscale::optim {
+struct AnyOptimiserOptions;
+struct Schedule;
+}  // namespace unitscale::optim
 
 // The options and results of a training run of a language model (experiments/language_run.hpp).
 namespace unitscale::experiments {
@@ -42,28 +49,40 @@ public:
     using RunFailed::RunFailed;
 };
 
-inline constexpr std::array<std::string_view, 2> model_names = {"gpt", "llama"};
-/// In the order of nn::NormPlacement.
-inline constexpr std::array<std::string_view, 3> placement_names = {"pre", "post", "none"};
-
 /// The options of `train_transformer`.
 struct LanguageRunOptions {
     std::vector<std::filesystem::path> data{};  ///< files or folders of UTF-8 text
+    bool test = false;                          ///< the last tenth is halved, for validation and a test at the end
     std::string recipe = "unit-fp8";            ///< a known recipe's name, or a JSON file (io/json_recipe.hpp)
     std::vector<std::string> set{};             ///< fields of the recipe, key=value
     std::optional<std::size_t> switch_at{};     ///< steps that are taken with `recipe`; empty: all
     std::string switch_to{};                    ///< recipe of the other steps, as `recipe`; `set` does not change it
-    std::string model = "gpt";  ///< gpt: learned positions, gelu; llama: rotary positions, gated silu (nn/llama.hpp)
-    std::string placement = "pre";  ///< of the blocks' norms: pre, post or none
-    bool final_norm = false;        ///< a norm in front of the readout for post and none, too
-    bool readout_bias = false;      ///< a trained bias of the logits
+    std::string model = "gpt";                  ///< see `named_options`, which describes all options with named values
+    std::string placement = "pre";              ///< of the blocks' norms
+    std::string context = "own";                ///< layer that mixes positions; own: the model's, as for the next four
+    std::string positions = "own";
+    std::string feed_forward = "own";
+    std::string norm = "own";
+    std::string initial = "own";   ///< standard deviations of initial values under the parametrisation `standard`
+    std::string residual = "own";  ///< own: the recipe's
+    bool final_norm = false;       ///< a norm in front of the readout for post and none, too
+    bool readout_bias = false;     ///< a trained bias of the logits
+    bool embedding_norm = false;   ///< a norm behind the embedding
+    bool bias = false;             ///< trained biases of linear layers
+    bool gains = false;            ///< trained gains, and shifts, of norms
     std::size_t width = 128, depth = 4, heads = 2, seq = 128, batch = 16, steps = 500;
     std::size_t head_size = 0;   ///< 0: width / heads; else heads is width / head_size
     std::size_t kv_heads = 0;    ///< key and value heads; 0: one for each query head
     std::optional<double> lr{};  ///< empty: the recipe's
-    double weight_decay = 0.0;   ///< of Adam; the recipe's parametrisation says which kind (optim/weight_decay.hpp)
+    std::string optimiser = "adam";
+    double beta1 = 0.9, beta2 = 0.95;     ///< of adam and lamb
+    double momentum = 0.9;                ///< of sgd
+    double weight_decay = 0.0;            ///< the recipe's parametrisation says which kind (optim/weight_decay.hpp)
+    std::string schedule = "cosine";      ///< of the learning rate after the warm-up
+    double final_share = 0.1;             ///< of the peak learning rate, at the end of cosine and linear
+    std::size_t half_life = 0;            ///< steps, of the schedule half-life; 0: an eighth of the run
     std::optional<std::size_t> warmup{};  ///< steps to the peak learning rate; empty: a tenth of the run
-    bool constant_rate = false;           ///< every step has the peak learning rate: no warm-up, no decay
+    std::size_t masked = 0;               ///< first predictions of each sequence that do not count, in any loss
     bool repeat_skipped = false;          ///< a step that is skipped for its loss scale is taken again
     std::size_t micro_batches = 1;
     bool recompute = false;  ///< blocks keep their input only and run again in the backward pass
@@ -86,20 +105,51 @@ struct LanguageRunOptions {
     /// Attention heads, from `head_size` where it is given.
     [[nodiscard]] std::size_t head_count() const noexcept { return head_size == 0 ? heads : width / head_size; }
 
-    /// The model in words, where it is not the usual one: `gpt, norms post, readout bias`.
+    /// The model in words, with the options that differ from the usual ones: `gpt, placement post, readout-bias`.
     [[nodiscard]] std::string model_text() const;
 
     /// The model's configuration.
     [[nodiscard]] nn::DecoderConfig decoder(std::size_t vocabulary) const;
+    /// The model's initial values under a recipe.
+    [[nodiscard]] nn::InitialOptions initial_options(const Recipe& of_run) const;
+    [[nodiscard]] optim::AnyOptimiserOptions optimiser_options(std::shared_ptr<MemoryPool> memory = {}) const;
+    /// The learning rate of every step; `peak` where `lr` is empty.
+    [[nodiscard]] optim::Schedule learning_rates(double peak) const;
 
     /// Checks the options. Error: it names the option, such as a size of 0.
     void validate() const;
 };
 
-/// The text to train on. Error: files or folders cannot be read, or a part of the text (training, validation) is too
-/// short for sequences of one of these lengths.
+/// An option with named values: on the command line `--NAME`, and an axis of sweeps. The value `own` leaves the choice
+/// to the model or the recipe.
+struct NamedOption {
+    std::string_view name;
+    std::string LanguageRunOptions::*value;
+    std::vector<std::string_view> values;
+    std::string_view help;
+    bool of_model = true;  ///< else of the training
+};
+/// A part of the model that an option adds: on the command line the flag `--NAME`.
+struct NamedPart {
+    std::string_view name;
+    bool LanguageRunOptions::*value;
+    std::string_view help;
+};
+[[nodiscard]] const std::vector<NamedOption>& named_options();
+[[nodiscard]] const std::vector<NamedPart>& named_parts();
+
+/// The options of model and training that differ from the usual ones, for files that compare settings.
+/// Sizes, rates, recipe and seed are left out. Options at their usual values are left out too, so that a file that is
+/// older than an option still agrees.
+[[nodiscard]] nlohmann::ordered_json changed_options(const LanguageRunOptions& options);
+
+/// Names with the word `or` before the last: `pre, post or none`.
+[[nodiscard]] std::string choice_text(const std::vector<std::string_view>& names);
+
+/// The text to train on. Error: files or folders cannot be read, or a part of the text (training, validation, and with
+/// `test` the test) is too short for sequences of one of these lengths.
 [[nodiscard]] std::u32string read_training_text(const std::vector<std::filesystem::path>& data,
-                                                const std::vector<std::size_t>& lengths);
+                                                const std::vector<std::size_t>& lengths, bool test = false);
 
 /// The recipe that the options name, with their changes: of the first step. Errors: the errors of io/json_recipe.hpp.
 [[nodiscard]] Recipe recipe_of(const LanguageRunOptions& options);
@@ -130,11 +180,12 @@ using StepWatcher = std::function<void(const LanguageStep&, const ScalingState&)
 struct LanguageRunResult {
     std::string recipe{};
     std::size_t steps = 0;
-    std::size_t switch_at = 0;  ///< steps with `recipe`, if the run has switched; else 0
-    std::string switch_to{};    ///< the recipe of the other steps
-    double train_bpc = 0.0;     ///< mean over the last tenth of the steps
-    double valid_bpc = 0.0;     ///< over the whole validation part, at the end
-    double tokens_per_s = 0.0;  ///< training steps only, without evaluation
+    std::size_t switch_at = 0;         ///< steps with `recipe`, if the run has switched; else 0
+    std::string switch_to{};           ///< the recipe of the other steps
+    double train_bpc = 0.0;            ///< mean over the last tenth of the steps
+    double valid_bpc = 0.0;            ///< over the whole validation part, at the end
+    std::optional<double> test_bpc{};  ///< over the whole test part, at the end, if the run has one
+    double tokens_per_s = 0.0;         ///< training steps only, without evaluation
     double peak_rss_mb = 0.0;
     double seconds = 0.0;          ///< the whole run
     std::uint64_t skipped = 0;     ///< steps skipped because the loss scale was too large

@@ -2,6 +2,7 @@
 #include "experiments/page_parts.hpp"
 
 #include <unitscale/base/error.hpp>
+#include <unitscale/io/text_table.hpp>
 #include <unitscale/report/heat_table.hpp>
 #include <unitscale/report/markup.hpp>
 #include <unitscale/report/report_page.hpp>
@@ -9,6 +10,12 @@
 #include <algorithm>
 
 namespace unitscale::experiments {
+
+std::string share_text(double share) {
+    if (share == 0.0) return "0";
+    if (share < 1e-4) return "<0.01 %";
+    return io::cell(share < 0.0995 ? "%.2f %%" : "%.1f %%", 100.0 * share);
+}
 
 std::string html_table(const std::vector<std::vector<std::string>>& rows,
                        const std::function<std::string(std::size_t)>& lead) {

@@ -31,6 +31,9 @@ svg.swatch { vertical-align: -1px; margin-right: 6px; }
 .hidden { display: none; }
 )css";
 
+/// A share in percent. A positive share below a hundredth of a percent does not print as 0.
+[[nodiscard]] std::string share_text(double share);
+
 /// Rows as an HTML table; the first row is the header. `lead(i)` is markup before the first cell of row i after it.
 [[nodiscard]] std::string html_table(const std::vector<std::vector<std::string>>& rows,
                                      const std::function<std::string(std::size_t)>& lead);

@@ -26,6 +26,18 @@ std::uint64_t step_of(train::CheckpointReader& checkpoint) {
     return step;
 }
 
+/// The optimiser and the course of the learning rate.
+std::string training_text(const LanguageRunOptions& options) {
+    std::string text = options.optimiser == "sgd" ? concatenate("SGD with momentum ", options.momentum)
+                                                  : concatenate(options.optimiser == "adam" ? "Adam" : "LAMB", " (",
+                                                                options.beta1, ", ", options.beta2, ')');
+    text += concatenate(", ", options.schedule);
+    const bool falls = options.schedule == "cosine" || options.schedule == "linear";
+    if (falls) text += concatenate(" to ", options.final_share);
+    if (options.masked > 0) text += concatenate(", the first ", options.masked, " predictions of a sequence masked");
+    return text;
+}
+
 /// All fields of a recipe but its description, which changes nothing.
 Json fields_of(const Recipe& recipe) {
     Json json = io::recipe_to_json(recipe);
@@ -62,6 +74,15 @@ std::string switch_text(const LanguageRunOptions& options, const std::vector<Rec
         .dump();
 }
 
+void check_resumed_optimiser(const LanguageRunOptions& options) {
+    train::CheckpointReader checkpoint(options.resume);
+    const auto& metadata = checkpoint.file().metadata();
+    const auto found = metadata.find("run/optimiser");
+    const std::string saved = found == metadata.end() ? LanguageRunOptions{}.optimiser : found->second;
+    check(saved == options.optimiser, "--resume: ", options.resume, " was trained with --optimiser ", saved, ", not ",
+          options.optimiser);
+}
+
 void check_resumed_switch(const LanguageRunOptions& options, const std::vector<Recipe>& recipes) {
     train::CheckpointReader checkpoint(options.resume);
     const std::string where = concatenate("--resume: ", options.resume);
@@ -95,7 +116,7 @@ LanguageData::LanguageData(const LanguageRunOptions& options)
     : text(io::read_text(options.data)),
       vocabulary(text),
       tokens(vocabulary.encode(text)),
-      parts(train::split(tokens, options.seq)) {}
+      parts(train::split(tokens, options.seq, options.test)) {}
 
 std::string recipe_text(const Recipe& recipe) {
     return concatenate("recipe      ", recipe.name, ": ", recipe.description, "\nscaling     ",
@@ -115,9 +136,11 @@ std::string settings_text(const LanguageRunOptions& options, const std::vector<R
                               options.depth, ", heads ", options.head_count(), ", sequence ", options.seq, "; ",
                               parameters, " parameters, vocabulary of ", data.vocabulary.size(),
                               " characters\ndata        ", data.parts.training.size(), " characters to train on, ",
-                              data.parts.validation.size(), " to validate\ntraining    ", options.steps, " steps of ",
-                              options.batch, " x ", options.seq, " characters, peak learning rate ", schedule.peak,
-                              ", warm-up ", schedule.warmup, " steps, Adam, seed ", options.seed, ", ", options.threads,
+                              data.parts.validation.size(), " to validate",
+                              options.test ? concatenate(", ", data.parts.test.size(), " to test") : "",
+                              "\ntraining    ", options.steps, " steps of ", options.batch, " x ", options.seq,
+                              " characters, peak learning rate ", schedule.peak, ", warm-up ", schedule.warmup,
+                              " steps, ", training_text(options), ", seed ", options.seed, ", ", options.threads,
                               options.threads == 1 ? " thread\n" : " threads\n");
 }
 

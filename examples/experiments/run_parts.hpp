@@ -36,11 +36,14 @@ enum class RunPart { first, second };
 /// The switch of a run as its checkpoints keep it: {"at":400,"from":{...},"to":{...}}, with whole recipes.
 [[nodiscard]] std::string switch_text(const LanguageRunOptions& options, const std::vector<Recipe>& recipes);
 
+/// Error, in a line that begins with `--resume`: the checkpoint's run had another optimiser.
+void check_resumed_optimiser(const LanguageRunOptions& options);
+
 /// Error, in a line that begins with `--resume`: the checkpoint's run has another switch than this one.
 /// A run without a switch may be given one when it is resumed, at its step or later: this changes none of its steps.
 void check_resumed_switch(const LanguageRunOptions& options, const std::vector<Recipe>& recipes);
 
-/// The text of a run, its last tenth for validation. Errors: the errors of io::read_text and train::split.
+/// The text of a run, its last tenth for validation and test. Errors: the errors of io::read_text and train::split.
 struct LanguageData {
     explicit LanguageData(const LanguageRunOptions& options);
     LanguageData(const LanguageData&) = delete;

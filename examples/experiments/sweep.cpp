@@ -12,6 +12,7 @@
 #include "experiments/results_file.hpp"
 #include "experiments/run_set.hpp"
 #include "experiments/sweep_page.hpp"
+#include "experiments/sweep_settings.hpp"
 #include "experiments/sweep_table.hpp"
 #include "experiments/trained_run.hpp"
 #include "experiments/unfinished_run.hpp"
@@ -20,7 +21,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
+#include <optional>
+#include <type_traits>
 #include <utility>
 
 namespace unitscale::experiments {
@@ -40,7 +44,7 @@ public:
           search_(options_.search()),
           settings_(settings()),
           file_(options_.results_path(), "sweep", settings_, [this](const Json& line) { read(line.at("run")); }),
-          set_(options_, space_, Measured::losses, settings_.dump()) {}
+          set_(options_, space_, space_.find("loss_scale") ? Measured::steps : Measured::losses, settings_.dump()) {}
 
     /// Trains, writes the page and prints the tables. Errors: the errors of the files. Ended runs are kept on any
     /// error.
@@ -89,7 +93,7 @@ private:
         std::vector<std::size_t> lengths;
         for (const SweepPoint& condition : sweep_conditions(space_))
             lengths.push_back(space_.options_at(condition).seq);
-        const std::u32string text = read_training_text(run.data, lengths);
+        const std::u32string text = read_training_text(run.data, lengths, run.test);
         std::vector<std::string> axes;
         for (const SweepAxis& axis : space_.axes) axes.push_back(axis.name());
         std::sort(axes.begin(), axes.end());
@@ -103,20 +107,15 @@ private:
         }
         settings["to_infinity"] = run.to_infinity;
         settings["model"] = run.model;
-        // Left out at their defaults: results files from before these options do not hold them.
-        if (run.placement != "pre") settings["placement"] = run.placement;
-        if (run.final_norm) settings["final_norm"] = true;
-        if (run.readout_bias) settings["readout_bias"] = true;
+        settings.update(changed_options(run));
+        for (const SweepAxis& axis : space_.axes) settings.erase(axis.name());
+        if (run.test) settings["test"] = true;
         for (const SweepParameter& parameter : sweep_parameters)
-            if (parameter.size != nullptr && !space_.find(parameter.name))
+            if (parameter.size != nullptr && run.*parameter.size != 0 && !space_.find(parameter.name))
                 settings[std::string(parameter.name)] = run.*parameter.size;
         settings["head_size"] = run.head_size;
         settings["kv_heads"] = run.kv_heads;
         if (!space_.find("lr")) settings["lr"] = run.lr ? Json(*run.lr) : Json("the recipe's");
-        // A number of 0 is left out: results files from before this parameter do not hold it.
-        for (const SweepParameter& parameter : sweep_parameters)
-            if (parameter.number != nullptr && !space_.find(parameter.name) && run.*parameter.number != 0.0)
-                settings[std::string(parameter.name)] = run.*parameter.number;
         settings["warmup"] = run.warmup ? Json(*run.warmup) : Json("a tenth");
         settings["micro_batches"] = run.micro_batches;
         return settings;
@@ -127,12 +126,20 @@ private:
             concatenate(sweep_strategy_names[static_cast<std::size_t>(search_.strategy)], " search over ");
         for (std::size_t i = 0; i < space_.axes.size(); ++i) (text += i == 0 ? "" : ", ") += space_.axes[i].name();
         if (!space_.find("recipe")) text += concatenate("; recipe ", recipe_of(space_.run).name);
-        text += concatenate("; model ", options_.run.model_text());
+        LanguageRunOptions run = options_.run;
+        for (const SweepAxis& axis : space_.axes)
+            if (const auto varied = axis.parameter.text) {
+                (run.*varied).clear();
+                for (const std::string& value : axis.values)
+                    (run.*varied += (run.*varied).empty() ? "" : " or ") += value;
+            }
+        text += concatenate("; model ", run.model_text());
         for (const SweepParameter& parameter : sweep_parameters)
-            if (parameter.size != nullptr && !space_.find(parameter.name) &&
+            if (parameter.size != nullptr && options_.run.*parameter.size != 0 && !space_.find(parameter.name) &&
                 (parameter.name != "heads" || options_.run.head_size == 0))
                 text += concatenate(", ", parameter.name, ' ', options_.run.*parameter.size);
         if (options_.run.head_size > 0) text += concatenate(", heads of ", options_.run.head_size);
+        if (options_.run.test) text += "; with a test part";
         return text +
                concatenate("; ", options_.seeds, options_.seeds == 1 ? " seed" : " seeds", " from ", options_.run.seed);
     }
@@ -175,15 +182,27 @@ private:
                             trained.failed ? concatenate("failed: ", trained.reason)
                                            : io::cell("%.4f bits/char", trained.result.valid_bpc),
                             ", ", duration_text(trained.seconds), "\n"));
-        add({.point = run.point,
-             .seed = run.seed,
-             .recipe_fingerprint = run.recipe_fingerprint,
-             .failed = trained.failed,
-             .reason = trained.reason,
-             .train_loss = trained.result.train_bpc,
-             .valid_loss = trained.result.valid_bpc,
-             .tokens_per_s = trained.result.tokens_per_s,
-             .seconds = trained.seconds});
+        SweepRun ended{.point = run.point,
+                       .seed = run.seed,
+                       .recipe_fingerprint = run.recipe_fingerprint,
+                       .failed = trained.failed,
+                       .reason = trained.reason,
+                       .train_loss = trained.result.train_bpc,
+                       .valid_loss = trained.result.valid_bpc,
+                       .tokens_per_s = trained.result.tokens_per_s,
+                       .seconds = trained.seconds,
+                       .test_loss = trained.result.test_bpc};
+        if (!trained.lines.empty()) {
+            std::uint64_t elements = 0, zeros = 0;
+            for (const auto& [kind, counts] : zeros_of(trained.lines)) {
+                elements += counts[0];
+                zeros += counts[2];
+            }
+            if (elements > 0) ended.zeros = static_cast<double>(zeros) / static_cast<double>(elements);
+            ended.skipped =
+                trained.lines.back().at("skipped").get<double>() / static_cast<double>(trained.lines.size());
+        }
+        add(std::move(ended));
         write_page(results());
     }
 
@@ -198,13 +217,19 @@ private:
         field("valid_loss", run.valid_loss);
         field("tokens_per_s", run.tokens_per_s);
         field("seconds", run.seconds);
+        field("test_loss", run.test_loss);
+        field("zeros", run.zeros);
+        field("skipped", run.skipped);
     }
     void add(SweepRun run) {
         Json json;
         for (std::size_t i = 0; i < space_.axes.size(); ++i)
             json[space_.axes[i].name()] =
-                space_.axes[i].parameter.is_recipe() ? Json(run.point[i]) : Json::parse(run.point[i]);
-        describe(run, [&](const char* name, const auto& value) { json[name] = value; });
+                space_.axes[i].parameter.has_names() ? Json(run.point[i]) : Json::parse(run.point[i]);
+        describe(run, [&]<class Value>(const char* name, const Value& value) {
+            if constexpr (!std::is_same_v<Value, std::optional<double>>) json[name] = value;
+            else if (value) json[name] = *value;
+        });
         file_.write({{"run", std::move(json)}});
         runs_.push_back(std::move(run));
     }
@@ -212,18 +237,23 @@ private:
         SweepRun run;
         for (const SweepAxis& axis : space_.axes) {
             const Json& value = json.at(axis.name());
-            run.point.push_back(axis.parameter.is_recipe() ? value.get<std::string>()
+            run.point.push_back(axis.parameter.has_names() ? value.get<std::string>()
                                                            : number_text(value.get<double>()));
         }
-        describe(run, [&](const char* name, auto& value) { read_logged(json.at(name), value); });
+        describe(run, [&]<class Value>(const char* name, Value& value) {
+            if constexpr (!std::is_same_v<Value, std::optional<double>>) read_logged(json.at(name), value);
+            else if (json.contains(name)) read_logged(json[name], value.emplace());
+        });
         runs_.push_back(std::move(run));
     }
 
     void write_page(const SweepResults& results) const {
         io::write_atomically("--out", options_.out, sweep_page(results, heading(), options_.source));
-        if (options_.plot.empty()) return;
-        if (const std::string svg = sweep_plot(results, options_.source); !svg.empty())
-            io::write_atomically("--plot", options_.plot, svg);
+        const auto write = [](const char* option, const std::filesystem::path& path, const std::string& svg) {
+            if (!path.empty() && !svg.empty()) io::write_atomically(option, path, svg);
+        };
+        write("--plot", options_.plot, sweep_plot(results, options_.source));
+        write("--plot-settings", options_.plot_settings, settings_svg(results, options_.source));
     }
 
     void say(const std::string& text) const {
@@ -260,7 +290,7 @@ SweepSearch SweepOptions::search() const {
     const auto found = std::find(sweep_strategy_names.begin(), sweep_strategy_names.end(), strategy);
     check(found != sweep_strategy_names.end(), "--strategy: is '", strategy, "'; expected one of ",
           io::joined(sweep_strategy_names));
-    return {static_cast<SweepStrategy>(found - sweep_strategy_names.begin()), points, search_seed};
+    return {static_cast<SweepStrategy>(found - sweep_strategy_names.begin()), points, search_seed, worse_by};
 }
 
 void SweepOptions::validate() const {
@@ -276,6 +306,11 @@ void SweepOptions::validate() const {
     check_out("sweep.html");
     check(plot.empty() || all.rate(), "--plot: shows losses by learning rate; expected --axis lr=...");
     if (!plot.empty()) io::check_writable("--plot", plot);
+    check(
+        plot_settings.empty() || recipe_settings({.space = all}).has_value(),
+        "--plot-settings: shows recipes over settings; expected --recipes with two or more, and axes of names or sizes "
+        "with three combinations or more");
+    if (!plot_settings.empty()) io::check_writable("--plot-settings", plot_settings);
 }
 
 void sweep(const SweepOptions& options, std::FILE* out) { Sweep(options, out).run(); }

@@ -20,9 +20,11 @@ struct SweepOptions : RunSetOptions {
     std::vector<std::string> recipes = {"fp32"};  ///< names or JSON files; several are an axis
     std::vector<std::string> axes{};              ///< in the notation of `parse_axis`
     std::string strategy = "grid";
-    std::size_t points = 20;        ///< of a random search
-    std::uint64_t search_seed = 1;  ///< of a random search
-    std::filesystem::path plot{};   ///< an SVG of the losses by learning rate; empty: none
+    std::size_t points = 20;                ///< of a random search
+    std::uint64_t search_seed = 1;          ///< of a random search
+    double worse_by = 0.1;                  ///< of an upward search, bits per character
+    std::filesystem::path plot{};           ///< an SVG of the losses by learning rate; empty: none
+    std::filesystem::path plot_settings{};  ///< an SVG of the recipes' least losses over settings; empty: none
 
     /// The page is `sweep.html`. Every point has `seeds` runs.
     SweepOptions() { out = "sweep.html"; }

@@ -8,6 +8,7 @@
 
 #include "experiments/page_parts.hpp"
 #include "experiments/sweep_search.hpp"
+#include "experiments/sweep_settings.hpp"
 #include "experiments/sweep_space.hpp"
 #include "experiments/sweep_table.hpp"
 
@@ -23,25 +24,24 @@ namespace unitscale::experiments {
 
 namespace {
 
-/// The look of a curve: a colour for each combination of sizes, dashes for each recipe.
+/// The look of a curve: a colour for each combination of sizes, dashes for each combination of names.
 std::size_t sweep_look(const SweepResults& results, const SweepPoint& point) {
-    const auto recipe = results.space.find("recipe");
-    std::vector<std::size_t> sizes = results.space.places(true);
-    if (recipe) std::erase(sizes, *recipe);
-    std::vector<SweepPoint> colours;  // one point of each
-    for (const SweepPoint& condition : results.conditions())
-        if (std::none_of(colours.begin(), colours.end(),
-                         [&](const SweepPoint& known) { return SweepResults::same(known, condition, sizes); }))
-            colours.push_back(condition);
-    const auto colour = std::find_if(colours.begin(), colours.end(),
-                                     [&](const SweepPoint& known) { return SweepResults::same(known, point, sizes); });
-    std::size_t dash = 0;
-    if (recipe) {
-        const auto& values = results.space.axes[*recipe].values;
-        dash = static_cast<std::size_t>(std::find(values.begin(), values.end(), point[*recipe]) - values.begin());
-    }
-    // Recipes alone have colours of their own.
-    return sizes.empty() ? dash : 8 * dash + static_cast<std::size_t>(colour - colours.begin()) % 8;
+    std::vector<std::size_t> names, sizes;
+    for (const std::size_t place : results.space.places(true))
+        (results.space.axes[place].parameter.has_names() ? names : sizes).push_back(place);
+    // The number of the point's combination on these axes.
+    const auto number_of = [&](const std::vector<std::size_t>& places) {
+        std::vector<SweepPoint> known;
+        for (const SweepPoint& condition : results.conditions()) {
+            const auto equal = [&](const SweepPoint& other) { return SweepResults::same(other, condition, places); };
+            if (std::none_of(known.begin(), known.end(), equal)) known.push_back(condition);
+            if (SweepResults::same(condition, point, places)) break;
+        }
+        return known.size() - 1;
+    };
+    const std::size_t dash = number_of(names);
+    // Names alone have colours of their own.
+    return sizes.empty() ? dash : 8 * dash + number_of(sizes) % 8;
 }
 
 constexpr std::string_view sweep_note =
@@ -190,6 +190,9 @@ std::string sweep_page(const SweepResults& results, std::string_view heading, co
                 concatenate("Loss by ", results.space.axes[place].name()),
                 "median over seeds, from least to largest; the rest of the point is that of the best, or the search's",
                 axis_plot(results, place));
+        body += plot_card("Recipes over settings",
+                          "the least loss of each recipe in each setting; a line connects the recipes of one setting",
+                          settings_plot(results));
         body += plot_card("Best loss so far", "over the runs in the order of the search", search_plot(results));
         body += "</div>\n";
         for (const SweepTable& table : sweep_tables(results))

@@ -18,11 +18,11 @@ namespace unitscale::experiments {
 /// least losses. A longer axis would make the differences invisible.
 [[nodiscard]] report::PlotAxis sweep_loss_axis(const std::vector<report::PlotCurve>& curves);
 
-/// Losses along a hyperparameter: a curve with its spread over seeds for each recipe and size.
+/// Losses along a hyperparameter: a curve with its spread over seeds for each condition.
 /// No curves if the hyperparameter has only one value.
 [[nodiscard]] report::Plot axis_plot(const SweepResults& results, std::size_t place);
 
-/// The best loss so far over the runs of the search, for each recipe and size. No curves for a grid.
+/// The best loss so far over the runs of the search, for each condition. No curves for a grid.
 [[nodiscard]] report::Plot search_plot(const SweepResults& results);
 
 /// The losses by learning rate as an SVG of its own; empty if the sweep has no learning rate.

@@ -23,6 +23,13 @@ std::size_t PointResult::failed() const {
         std::count_if(runs.begin(), runs.end(), [](const SweepRun& run) { return run.failed; }));
 }
 
+double PointResult::median_of(std::optional<double> SweepRun::*measured) const {
+    std::vector<double> numbers;
+    for (const SweepRun& run : runs)
+        if (run.*measured) numbers.push_back(*(run.*measured));
+    return median(std::move(numbers));
+}
+
 std::pair<double, double> PointResult::range() const {
     double low = std::numeric_limits<double>::infinity(), high = -low;
     for (const SweepRun& run : runs)

@@ -24,6 +24,8 @@ struct SweepRun {
     bool failed = false;   ///< the loss was no longer finite, or all steps were skipped
     std::string reason{};  ///< of the failure
     double train_loss = 0.0, valid_loss = 0.0, tokens_per_s = 0.0, seconds = 0.0;
+    std::optional<double> test_loss{};         ///< if the sweep has a test part and the run did not fail
+    std::optional<double> zeros{}, skipped{};  ///< if a loss scale is searched: shares (`gradient_table`)
 };
 
 /// The median: the middle number, or the mean of the middle two. NaN for no numbers.
@@ -38,6 +40,8 @@ struct PointResult {
 
     [[nodiscard]] bool whole() const noexcept { return runs.size() == seeds.size(); }
     [[nodiscard]] std::size_t failed() const;
+    /// The median of a measurement over the runs that hold it; NaN if none does.
+    [[nodiscard]] double median_of(std::optional<double> SweepRun::*measured) const;
     /// The least and the largest loss of the runs that did not fail.
     [[nodiscard]] std::pair<double, double> range() const;
 };
@@ -51,9 +55,9 @@ struct SweepResults {
     [[nodiscard]] const PointResult* find(const SweepPoint& point) const;
     /// The loss as a search needs it: NaN until all seeds of the point have ended.
     [[nodiscard]] double loss(const SweepPoint& point) const;
-    /// The best point with the recipe and sizes of `condition`, or null if none of them has a finite loss.
+    /// The best point with the names and sizes of `condition`, or null if none of them has a finite loss.
     [[nodiscard]] const PointResult* best(const SweepPoint& condition) const;
-    /// One point of each combination of recipe and sizes.
+    /// One point of each combination of names and sizes.
     [[nodiscard]] std::vector<SweepPoint> conditions() const;
     [[nodiscard]] static bool same(const SweepPoint& a, const SweepPoint& b, const std::vector<std::size_t>& places);
 };
@@ -65,7 +69,7 @@ struct SweepSlice {
     [[nodiscard]] const SweepPoint& any() const { return points.front()->point; }
 };
 
-/// The slices along the axes `free`: one for each combination of the recipe and sizes outside `free`. Among slices that
+/// The slices along the axes `free`: one for each combination of the names and sizes outside `free`. Among slices that
 /// differ in other hyperparameters, the one with the most points is taken, then the one with the least loss. On a grid
 /// this slice contains the best point. In a line or independent search it is the searched line.
 [[nodiscard]] std::vector<SweepSlice> sweep_slices(const SweepResults& results, const std::vector<std::size_t>& free);

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -65,7 +66,8 @@ std::vector<SweepPoint> sweep_conditions(const SweepSpace& space) {
     std::vector<SweepPoint> points = combinations(space, SweepPoint(space.axes.size()), space.places(true));
     for (SweepPoint& point : points) {
         LanguageRunOptions options = space.run;
-        if (const auto recipe = space.find("recipe")) options.recipe = point[*recipe];
+        for (const std::size_t place : space.places(true))
+            if (space.axes[place].parameter.has_names()) space.axes[place].parameter.set_name(options, point[place]);
         for (const std::size_t place : space.places(false))
             point[place] = SweepSpace::default_value(space.axes[place].parameter, options);
     }
@@ -93,6 +95,22 @@ IndependentSearch independent_search(const SweepSpace& space, const SweepPoint& 
     return search;
 }
 
+std::vector<SweepPoint> upward_search(const SweepSpace& space, const SweepPoint& base, double worse_by,
+                                      const PointLoss& loss) {
+    const std::size_t place = *space.rate();
+    std::vector<SweepPoint> rates = line_through(space, base, place);
+    const auto rate = [&](const SweepPoint& point) { return std::strtod(point[place].c_str(), nullptr); };
+    std::sort(rates.begin(), rates.end(), [&](const SweepPoint& a, const SweepPoint& b) { return rate(a) < rate(b); });
+    double best = std::numeric_limits<double>::infinity();
+    for (std::size_t i = 0; i < rates.size(); ++i) {
+        const double value = loss(rates[i]);
+        const bool goes_on = std::isfinite(value) && value <= best + worse_by;
+        if (!goes_on) rates.resize(i + 1);
+        best = std::min(best, value);
+    }
+    return rates;
+}
+
 std::vector<SweepPoint> sweep_points(const SweepSpace& space, const SweepSearch& search, const PointLoss& loss) {
     const bool draws = search.strategy == SweepStrategy::random;
     check(!draws || (search.points >= 1 && search.points <= 100000), "--points: is ", search.points,
@@ -105,6 +123,14 @@ std::vector<SweepPoint> sweep_points(const SweepSpace& space, const SweepSearch&
         check(space.rate().has_value(),
               "--strategy: an independent search begins with the learning rate; expected --axis lr=...");
     const std::vector<std::size_t> searched = space.places(false);
+    if (search.strategy == SweepStrategy::upwards) {
+        check(std::isfinite(search.worse_by) && search.worse_by >= 0.0, "--worse-by: is ", search.worse_by,
+              "; expected 0 or more");
+        check(space.rate().has_value(), "--strategy: an upward search tries learning rates; expected --axis lr=...");
+        for (const std::size_t place : searched)
+            check(place == space.rate(), "--strategy: an upward search tries learning rates only; --axis ",
+                  space.axes[place].name(), " is neither one nor a condition: ", sweep_parameter_names(true));
+    }
     std::vector<SweepPoint> points;
     const auto add = [&](const std::vector<SweepPoint>& more) {
         for (const SweepPoint& point : more)
@@ -130,6 +156,9 @@ std::vector<SweepPoint> sweep_points(const SweepSpace& space, const SweepSearch&
                 }
                 break;
             }
+            case SweepStrategy::upwards:
+                add(upward_search(space, base, search.worse_by, loss));
+                break;
             case SweepStrategy::independent: {
                 const IndependentSearch stages = independent_search(space, base, loss);
                 add(stages.rates);

@@ -18,6 +18,13 @@
 
 namespace unitscale::experiments {
 
+std::string sweep_parameter_names(bool conditions) {
+    std::string names;
+    for (const SweepParameter& parameter : sweep_parameters)
+        if (parameter.is_condition() == conditions) (names += names.empty() ? "" : ", ") += parameter.name;
+    return names;
+}
+
 std::string number_text(double number) {
     char text[32];
     for (int digits = 6; digits <= 17; ++digits) {
@@ -49,9 +56,8 @@ const SweepParameter& parameter_of(std::string_view name) {
     const auto found = std::find_if(sweep_parameters.begin(), sweep_parameters.end(),
                                     [&](const SweepParameter& parameter) { return parameter.name == name; });
     if (found != sweep_parameters.end()) return *found;
-    std::string known;
-    for (const SweepParameter& parameter : sweep_parameters) (known += known.empty() ? "" : ", ") += parameter.name;
-    fail("--axis: unknown hyperparameter '", name, "'; expected one of ", known);
+    fail("--axis: unknown hyperparameter '", name, "'; expected one of ", sweep_parameter_names(false), ", ",
+         sweep_parameter_names(true));
 }
 
 }  // namespace
@@ -61,6 +67,8 @@ SweepAxis make_axis(std::string_view name, std::vector<std::string> values) {
     check(!values.empty(), "--axis ", name, ": has no points");
     for (auto value = values.begin(); value != values.end(); ++value) {
         check(std::find(values.begin(), value, *value) == value, "--axis ", name, ": ", *value, " is given twice");
+        check(parameter.part == nullptr || *value == "on" || *value == "off", "--axis ", name, ": is ", *value,
+              "; expected on or off");
         if (parameter.size == nullptr) continue;
         const double size = std::strtod(value->c_str(), nullptr);
         check(size == std::floor(size) && size <= 1e9, "--axis ", name, ": is ", *value, "; expected a whole number");
@@ -76,7 +84,7 @@ SweepAxis parse_axis(const std::string& text) {
     SweepAxis axis{.parameter = parameter};
     std::vector<std::string_view> parts;
     const std::string_view rest = std::string_view(text).substr(sign + 1);
-    const char separator = !parameter.is_recipe() && rest.find(':') != std::string_view::npos ? ':' : ',';
+    const char separator = !parameter.has_names() && rest.find(':') != std::string_view::npos ? ':' : ',';
     for (std::size_t begin = 0; begin <= rest.size();) {
         const std::size_t end = std::min(rest.find(separator, begin), rest.size());
         parts.push_back(rest.substr(begin, end - begin));
@@ -85,8 +93,10 @@ SweepAxis parse_axis(const std::string& text) {
     if (separator == ',') {
         for (const std::string_view part : parts)
             if (!part.empty() || parts.size() > 1)
-                axis.values.push_back(parameter.is_recipe() ? std::string(part)
-                                                            : number_text(sweep_number(name, part)));
+                axis.values.push_back(parameter.has_names() ? std::string(part)
+                                      : parameter.size != nullptr && part == "0"
+                                          ? "0"
+                                          : number_text(sweep_number(name, part)));
     } else {
         check(parts.size() <= 3 && (parts.size() < 3 || parts[2].starts_with('x')), "--axis ", name, ": is '", rest,
               "'; expected FROM:TO:xFACTOR, such as 0.25:4:x2");
@@ -136,8 +146,8 @@ LanguageRunOptions SweepSpace::options_at(const SweepPoint& point) const {
     double factor = 1.0;
     for (std::size_t i = 0; i < axes.size(); ++i) {
         const SweepParameter& parameter = axes[i].parameter;
-        if (parameter.is_recipe()) {
-            options.recipe = point[i];
+        if (parameter.has_names()) {
+            parameter.set_name(options, point[i]);
             continue;
         }
         const double number = std::strtod(point[i].c_str(), nullptr);
@@ -146,6 +156,7 @@ LanguageRunOptions SweepSpace::options_at(const SweepPoint& point) const {
         else if (parameter.name == "lr") options.lr = number;
         else if (parameter.name == "lr_factor") factor = number;
         else options.set.push_back(concatenate(parameter.field, '=', point[i]));
+        if (!parameter.beside.empty()) options.set.emplace_back(parameter.beside);
     }
     if (factor != 1.0) options.lr = factor * options.lr.value_or(recipe_of(options).learning_rate);
     return options;
@@ -156,6 +167,7 @@ std::string SweepSpace::default_value(const SweepParameter& parameter, const Lan
     if (parameter.number != nullptr) return number_text(options.*parameter.number);
     const Recipe recipe = recipe_of(options);
     if (parameter.name == "lr") return number_text(options.lr.value_or(recipe.learning_rate));
+    if (parameter.name == "loss_scale" && recipe.loss_scaling.kind == LossScaleKind::none) return "1";
     const nlohmann::ordered_json json = io::recipe_to_json(recipe);
     const std::size_t dot = parameter.field.find('.');
     return number_text(json.at(std::string(parameter.field.substr(0, dot)))
@@ -168,7 +180,7 @@ std::string SweepSpace::text(const SweepPoint& point, const std::vector<std::siz
     for (std::size_t i = 0; i < axes.size(); ++i) {
         if (only != nullptr && std::find(only->begin(), only->end(), i) == only->end()) continue;
         text += text.empty() ? "" : ", ";
-        if (!axes[i].parameter.is_recipe()) (text += axes[i].parameter.name) += ' ';
+        if (axes[i].parameter.name != "recipe") (text += axes[i].parameter.name) += ' ';
         text += point[i];
     }
     return text;

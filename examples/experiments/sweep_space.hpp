@@ -13,20 +13,30 @@
 // The space of a sweep: axes of named hyperparameters and sizes. A point has a value on each.
 namespace unitscale::experiments {
 
-/// A varied quantity: a field of the recipe, a size or number of the run, its learning rate, or the whole recipe.
+/// A varied quantity: a field of the recipe, a size, number or named choice of the run, or its learning rate.
 struct SweepParameter {
     std::string_view name;
     std::string_view field{};                         ///< of the recipe, named as in `--set`
     std::size_t LanguageRunOptions::*size = nullptr;  ///< of the run
     double LanguageRunOptions::*number = nullptr;     ///< of the run
+    std::string LanguageRunOptions::*text = nullptr;  ///< of the run: the values are names, such as those of recipes
+    bool LanguageRunOptions::*part = nullptr;         ///< of the model: the values are `on` and `off`
+    std::string_view beside{};                        ///< an assignment, as in `--set`, that comes with the field's
 
-    [[nodiscard]] constexpr bool is_recipe() const noexcept { return name == "recipe"; }
     [[nodiscard]] constexpr bool is_rate() const noexcept { return name == "lr" || name == "lr_factor"; }
-    /// Recipe and sizes are conditions: a separate search is made for each combination of them.
-    [[nodiscard]] constexpr bool is_condition() const noexcept { return is_recipe() || size != nullptr; }
+    /// Names and sizes are conditions: a separate search is made for each combination of them.
+    [[nodiscard]] constexpr bool is_condition() const noexcept {
+        return text != nullptr || part != nullptr || size != nullptr;
+    }
+    [[nodiscard]] constexpr bool has_names() const noexcept { return text != nullptr || part != nullptr; }
+    /// Gives `options` a value with a name.
+    void set_name(LanguageRunOptions& options, const std::string& value) const {
+        if (text != nullptr) options.*text = value;
+        else options.*part = value == "on";
+    }
 };
 
-/// `lr_factor` is a factor on the rate of `--lr`, or on each recipe's own rate.
+/// `lr_factor` is a factor on the rate of `--lr`, or on each recipe's own rate. `loss_scale` is constant.
 inline constexpr std::array sweep_parameters = {
     SweepParameter{"lr"},
     SweepParameter{"lr_factor"},
@@ -38,15 +48,40 @@ inline constexpr std::array sweep_parameters = {
     SweepParameter{"init_sigma", "hyperparameters.init_sigma"},
     SweepParameter{"alpha_emb", "hyperparameters.alpha_emb"},
     SweepParameter{"alpha_out", "hyperparameters.alpha_out"},
+    SweepParameter{.name = "loss_scale", .field = "loss_scaling.initial", .beside = "loss_scaling.kind=constant"},
     SweepParameter{"weight_decay", {}, nullptr, &LanguageRunOptions::weight_decay},
+    SweepParameter{"beta1", {}, nullptr, &LanguageRunOptions::beta1},
+    SweepParameter{"beta2", {}, nullptr, &LanguageRunOptions::beta2},
+    SweepParameter{"momentum", {}, nullptr, &LanguageRunOptions::momentum},
+    SweepParameter{"final_share", {}, nullptr, &LanguageRunOptions::final_share},
     SweepParameter{"width", {}, &LanguageRunOptions::width},
     SweepParameter{"depth", {}, &LanguageRunOptions::depth},
     SweepParameter{"heads", {}, &LanguageRunOptions::heads},
     SweepParameter{"batch", {}, &LanguageRunOptions::batch},
     SweepParameter{"steps", {}, &LanguageRunOptions::steps},
     SweepParameter{"seq", {}, &LanguageRunOptions::seq},
-    SweepParameter{"recipe"},
+    SweepParameter{"half_life", {}, &LanguageRunOptions::half_life},
+    SweepParameter{"masked", {}, &LanguageRunOptions::masked},
+    SweepParameter{.name = "model", .text = &LanguageRunOptions::model},
+    SweepParameter{.name = "placement", .text = &LanguageRunOptions::placement},
+    SweepParameter{.name = "context", .text = &LanguageRunOptions::context},
+    SweepParameter{.name = "positions", .text = &LanguageRunOptions::positions},
+    SweepParameter{.name = "feed_forward", .text = &LanguageRunOptions::feed_forward},
+    SweepParameter{.name = "norm", .text = &LanguageRunOptions::norm},
+    SweepParameter{.name = "residual", .text = &LanguageRunOptions::residual},
+    SweepParameter{.name = "initial", .text = &LanguageRunOptions::initial},
+    SweepParameter{.name = "optimiser", .text = &LanguageRunOptions::optimiser},
+    SweepParameter{.name = "schedule", .text = &LanguageRunOptions::schedule},
+    SweepParameter{.name = "final_norm", .part = &LanguageRunOptions::final_norm},
+    SweepParameter{.name = "readout_bias", .part = &LanguageRunOptions::readout_bias},
+    SweepParameter{.name = "embedding_norm", .part = &LanguageRunOptions::embedding_norm},
+    SweepParameter{.name = "bias", .part = &LanguageRunOptions::bias},
+    SweepParameter{.name = "gains", .part = &LanguageRunOptions::gains},
+    SweepParameter{.name = "recipe", .text = &LanguageRunOptions::recipe},
 };
+
+/// The names of all parameters that are conditions, or of the others, separated by commas.
+[[nodiscard]] std::string sweep_parameter_names(bool conditions);
 
 /// The shortest text that is read as this number: 0.25, 32, 1e-05.
 [[nodiscard]] std::string number_text(double number);
@@ -57,7 +92,7 @@ inline constexpr std::array sweep_parameters = {
 /// A parameter with its values or, for random search, with the interval to draw from.
 struct SweepAxis {
     SweepParameter parameter{};
-    std::vector<std::string> values{};  ///< numbers in the form of `number_text`; recipes by name or file
+    std::vector<std::string> values{};  ///< numbers in the form of `number_text`, or names
     double low = 0.0, high = 0.0;       ///< of the interval, if there are no values
 
     [[nodiscard]] std::string name() const { return std::string(parameter.name); }
@@ -68,6 +103,7 @@ struct SweepAxis {
 ///   lr=0.5,1,3         these values
 ///   lr=0.25:4:x2       0.25, 0.5, 1, 2, 4: from the first number up to the second by a factor
 ///   lr=0.25:4          the interval, for random search: the logarithm is uniform
+/// The values of names are a list: placement=pre,post. Parts of the model are `on` or `off`: bias=on,off
 /// Errors: an unknown name, with the known names; no points; text that is not a positive number; a size that is not
 /// whole.
 [[nodiscard]] SweepAxis parse_axis(const std::string& text);

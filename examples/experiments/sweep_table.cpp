@@ -4,13 +4,16 @@
 #include <unitscale/base/error.hpp>
 #include <unitscale/io/text_table.hpp>
 
+#include "experiments/page_parts.hpp"
 #include "experiments/sweep_search.hpp"
+#include "experiments/sweep_settings.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
 #include <optional>
+#include <string_view>
 
 namespace unitscale::experiments {
 
@@ -36,8 +39,8 @@ SweepTable best_table(const SweepResults& results) {
     const SweepSpace& space = results.space;
     SweepTable table{.title = "best point, median over seeds", .rows = {{""}}};
     for (const std::size_t place : space.places(false)) table.rows[0].push_back(space.axes[place].name());
-    for (const char* name : {"bits/char", "spread", "at defaults", "failed runs", "runs"})
-        table.rows[0].emplace_back(name);
+    for (const char* name : {"bits/char", "spread", "test", "at defaults", "failed runs", "runs"})
+        if (name != std::string_view("test") || space.run.test) table.rows[0].emplace_back(name);
     const std::vector<SweepPoint> defaults = sweep_conditions(space);
     for (const SweepPoint& condition : results.conditions()) {
         const auto at_defaults = std::find_if(defaults.begin(), defaults.end(), [&](const SweepPoint& point) {
@@ -56,6 +59,7 @@ SweepTable best_table(const SweepResults& results) {
         row.push_back(best == nullptr || best->runs.size() < 2
                           ? "-"
                           : io::cell("%.4f", best->range().second - best->range().first));
+        if (space.run.test) row.push_back(best == nullptr ? "-" : loss_text(best->median_of(&SweepRun::test_loss)));
         row.push_back(at_defaults == defaults.end() ? "-" : loss_text(results.loss(*at_defaults)));
         row.push_back(std::to_string(failed));
         row.push_back(std::to_string(runs));
@@ -92,6 +96,22 @@ SweepTable axis_table(const SweepResults& results, std::size_t place) {
         row.push_back(optimum ? optimum->note() : "");
         table.rows.push_back(std::move(row));
     }
+    return table;
+}
+
+SweepTable gradient_table(const SweepResults& results) {
+    SweepTable table{.title = "gradients by loss scale: share of zeros, share of steps skipped as not finite"};
+    const auto place = results.space.find("loss_scale");
+    if (!place) return table;
+    table.rows.push_back({"", "loss_scale", "bits/char", "zeros", "skipped"});
+    const auto share = [](double number) { return std::isnan(number) ? "-" : share_text(number); };
+    for (const SweepSlice& slice : sweep_slices(results, {*place}))
+        for (const auto& [number, value] : values_of({slice}, *place))
+            for (const PointResult* result : slice.points)
+                if (result->point[*place] == value)
+                    table.rows.push_back({condition_text(results.space, result->point), value, loss_text(result->loss),
+                                          share(result->median_of(&SweepRun::zeros)),
+                                          share(result->median_of(&SweepRun::skipped))});
     return table;
 }
 
@@ -132,7 +152,7 @@ SweepTable movement_table(const SweepResults& results) {
                      .rows = {{"", "of", "over", "log2 of the optimum", "moves by"}}};
     for (const std::size_t place : space.places(false))
         for (const std::size_t size : space.places(true)) {
-            if (space.axes[size].parameter.is_recipe()) continue;
+            if (space.axes[size].parameter.has_names()) continue;
             for (const OptimumMovement& movement : optimum_movements(results, place, size)) {
                 std::string optima;
                 for (const auto& [value, optimum] : movement.optima)
@@ -171,7 +191,7 @@ std::vector<FixedMap> sweep_maps(const SweepResults& results) {
     std::vector<FixedMap> maps;
     for (std::size_t i = 0; i < axes.size(); ++i)
         for (std::size_t j = i + 1; j < axes.size(); ++j) {
-            if (axes[i].parameter.is_recipe() || axes[j].parameter.is_recipe()) continue;
+            if (axes[i].parameter.has_names() || axes[j].parameter.has_names()) continue;
             // Sizes are rows.
             const bool turned = axes[j].parameter.is_condition() && !axes[i].parameter.is_condition();
             const std::size_t row = turned ? j : i, column = turned ? i : j;
@@ -208,6 +228,9 @@ SweepTable transfer_table(const SweepResults& results) {
 std::vector<SweepTable> sweep_tables(const SweepResults& results) {
     std::vector<SweepTable> tables = {best_table(results)};
     for (const std::size_t place : results.space.places(false)) tables.push_back(axis_table(results, place));
+    tables.push_back(gradient_table(results));
+    tables.push_back(settings_table(results));
+    tables.push_back(against_table(results));
     tables.push_back(movement_table(results));
     tables.push_back(independent_table(results));
     tables.push_back(transfer_table(results));

@@ -22,18 +22,24 @@ struct SweepTable {
 /// A loss as text: infinite losses have failed, NaN is not known.
 [[nodiscard]] std::string loss_text(double loss);
 
-/// A point's recipe and sizes as text, without the axes in `without`. If nothing is left: the sweep's recipe.
+/// A point's names and sizes as text, without the axes in `without`. If nothing is left: the sweep's recipe.
 [[nodiscard]] std::string condition_text(const SweepSpace& space, const SweepPoint& point,
                                          const std::vector<std::size_t>& without = {});
 
 /// The values of an axis in slices along it, in order.
 [[nodiscard]] std::map<double, std::string> values_of(const std::vector<SweepSlice>& slices, std::size_t place);
 
-/// The best point of each recipe and size, with its loss and the loss at the defaults where that was measured.
+/// The best point of each condition, with its loss, its test loss in a sweep with a test part, and the loss at the
+/// defaults where that was measured.
 [[nodiscard]] SweepTable best_table(const SweepResults& results);
 
 /// The losses along a hyperparameter's axis, with the best marked, and the optimum. No rows for an axis of one value.
 [[nodiscard]] SweepTable axis_table(const SweepResults& results, std::size_t place);
+
+/// For a searched loss scale, by its values: the loss, the share of zeros among the elements of all gradients (after
+/// products have rounded them, in the steps that analysis::GradientZeros counts), and the share of steps that were
+/// skipped because a gradient was not finite. Medians over seeds.
+[[nodiscard]] SweepTable gradient_table(const SweepResults& results);
 
 /// The movement of an axis' optimum over a size, with the other sizes and the recipe fixed.
 struct OptimumMovement {

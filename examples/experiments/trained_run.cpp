@@ -113,6 +113,15 @@ std::string failure_text(const RunFailed& failure) {
     return reason;
 }
 
+LoggedZeros zeros_of(const std::vector<nlohmann::ordered_json>& lines) {
+    LoggedZeros zeros;
+    for (const auto& line : lines)
+        if (line.contains("zeros"))
+            for (const auto& [kind, counts] : line["zeros"].items())
+                for (std::size_t k = 0; k < 3; ++k) zeros[kind][k] += counts.at(k).get<std::uint64_t>();
+    return zeros;
+}
+
 nlohmann::ordered_json measured_biases(const ScalingState& state) {
     nlohmann::ordered_json biases;
     for (const ScalingState::Product& product : state.products()) {

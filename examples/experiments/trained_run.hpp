@@ -8,7 +8,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include <array>
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -32,6 +35,11 @@ struct TrainedRun {
 /// Test: tests/experiments/trained_run_test.cpp
 [[nodiscard]] TrainedRun train_run(LanguageRunOptions options, Measured measured, const UnfinishedRun& files,
                                    const std::function<void(const LanguageStep&)>& watch);
+
+/// By kind of gradient: elements, zeros as stored, zeros as rounded.
+using LoggedZeros = std::map<std::string, std::array<std::uint64_t, 3>>;
+/// The counts of zeros in a log, summed over all counted steps.
+[[nodiscard]] LoggedZeros zeros_of(const std::vector<nlohmann::ordered_json>& lines);
 
 /// The biases that amax rules measured for this step's scaled operands, by `path|role`.
 [[nodiscard]] nlohmann::ordered_json measured_biases(const ScalingState& state);

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/base/error.hpp>
+
+#include "experiments/language_run_options.hpp"
+#include "program.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <string>
+
+// The options that all programs with a transformer share, so that each has all of them under one name.
+namespace unitscale::examples {
+
+/// Options of the model's kind and parts: those of `named_options` and `named_parts`.
+inline void add_model_options(CLI::App& app, experiments::LanguageRunOptions& run) {
+    for (const experiments::NamedOption& option : experiments::named_options()) {
+        if (!option.of_model) continue;
+        app.add_option(concatenate("--", option.name), run.*option.value,
+                       concatenate(option.help, ": ", experiments::choice_text(option.values)))
+            ->capture_default_str();
+    }
+    for (const experiments::NamedPart& part : experiments::named_parts())
+        app.add_flag(concatenate("--", part.name), run.*part.value, std::string(part.help));
+}
+
+/// Options of the optimiser, of the learning rate's course and of the loss. `--lr` and `--steps` are the program's own.
+inline void add_training_options(CLI::App& app, experiments::LanguageRunOptions& run) {
+    for (const experiments::NamedOption& option : experiments::named_options())
+        if (!option.of_model)
+            app.add_option(concatenate("--", option.name), run.*option.value,
+                           concatenate(option.help, ": ", experiments::choice_text(option.values)))
+                ->capture_default_str();
+    app.add_option("--beta1", run.beta1, "of adam and lamb")->capture_default_str();
+    app.add_option("--beta2", run.beta2, "of adam and lamb")->capture_default_str();
+    app.add_option("--momentum", run.momentum, "of sgd")->capture_default_str();
+    app.add_option("--weight-decay", run.weight_decay,
+                   "an update takes lr times this from a weight, under mup and umup lr / peak times this; sgd adds it "
+                   "to the gradient")
+        ->capture_default_str();
+    app.add_option("--warmup", run.warmup, "steps of linear warm-up to the peak learning rate")
+        ->default_str("a tenth of the run, but none of a constant rate");
+    app.add_option("--final-share", run.final_share, "of the peak learning rate, at the end of cosine and linear")
+        ->capture_default_str();
+    app.add_option("--half-life", run.half_life, "steps in which the schedule half-life halves the learning rate")
+        ->default_str("an eighth of the run");
+    app.add_option("--masked", run.masked, "first predictions of each sequence that no loss counts")
+        ->capture_default_str();
+    require_not_negative(app, {"--warmup", "--half-life", "--masked"});
+}
+
+}  // namespace unitscale::examples
