@@ -124,6 +124,7 @@ public:
         const train::Batch batch = first_batch();
         tape().begin_step({.micro_batches = options_.micro_batches, .training = false, .retain = true});
         const Variable<T> loss = ops::softmax_cross_entropy(model_(tape(), batch.ids), batch.labels);
+        if (tape().propagates()) tape().backward(loss);
         analysis::Audit audit = analysis::audit(tape(), loss);
         if (!tape().unit_scaled()) return audit;
         tape().backward(loss);

@@ -213,6 +213,30 @@ TEST_CASE(
     }
 }
 
+TEST_CASE("under propagate the audit's constants are the scales that the gradients carry") {
+    Recipe recipe = find_recipe("aligned-fp32");
+    recipe.storage = {};
+    ScalingState state(1);
+    Tape<double> tape(recipe, state);
+    Parameter<double> weight("weight", {4, 4}, {});
+    fill_normal(weight.write(), {1, 1});
+    weight.write().set_scale(0.02);
+    tape.begin_step({.retain = true});
+    const auto x = tape.input(normal<double>({3, 4}, {1, 3}), true);
+    const auto loss = analysis::project(ops::linear(x, tape.parameter(weight)), normal<double>({3, 4}, {1, 4}));
+    CHECK_THROWS_WITH(analysis::audit(tape, loss),
+                      "audit: under scaling propagate, expected a step begun with {.retain = true}, and its backward "
+                      "pass");
+    tape.backward(loss);
+    const analysis::Audit audit = analysis::audit(tape, loss);
+    CHECK(audit.valid());
+    REQUIRE(audit.leaves.size() == 2);
+    CHECK(audit.leaves[0].s == 1.0 / x.gradient().scale());
+    CHECK(audit.leaves[1].name == "weight");
+    CHECK(audit.leaves[1].s == 1.0 / weight.gradient().scale());
+    CHECK(audit.leaves[1].s != audit.leaves[0].s);
+}
+
 TEST_CASE("the audit's table and numbers of a small step, as text") {
     const Recipe recipe = unit_recipe();
     ScalingState state(1);

@@ -539,7 +539,7 @@ TEST_CASE_METHOD(Propagating, "data factors and scales of ops: by the rule under
     CHECK(tape.scaled_alpha(site, 0.1, 0.5).factor == 0.125);
     CHECK(tape.scaled_sum(site, 3.0, 4.0) == 4.0);
     const Recipe unit{.name = "test", .description = "", .scaling = Scaling::unit};
-    const Tape<double> other(unit, state);
+    Tape<double> other(unit, state);
     CHECK(other.scaled_alpha(site, 0.1, 1.0).scale == 1.0);
     CHECK(other.scaled_alpha(site, 0.1, 1.0).factor == 0.1);
     CHECK(other.scaled_sum(site, 1.0, 1.0) == 1.0);

@@ -280,15 +280,15 @@ TEST_CASE("Bert: gradients of both losses are consistent under unit, and their s
             CHECK(analysis::audit(model.tape, loss).faults == std::vector<std::string>{});
             model.tape.backward(loss);
             for (const Parameter<float>* parameter : model.bert.parameters())
-                sizes[counts][parameter->name()] = analysis::root_mean_square(parameter->gradient());
+                sizes[counts][parameter->name()] = root_mean_square(parameter->gradient());
             if (!counts) continue;
-            row_size = analysis::root_mean_square(model.hidden.gradient()) / std::sqrt(share);
+            row_size = root_mean_square(model.hidden.gradient()) / std::sqrt(share);
 
             // Both losses have one factor, the geometric mean of the ideal ones. So their logits' gradients differ.
             const double ideal_masked = static_cast<double>(batch.rows.size()) * vocabulary / std::sqrt(127.0),
                          ideal_next = batch_size * 2.0, between = std::sqrt(ideal_masked / ideal_next);
-            const double masked_size = analysis::root_mean_square(model.masked.gradient());
-            const double next_size = analysis::root_mean_square(model.next.gradient());
+            const double masked_size = root_mean_square(model.masked.gradient());
+            const double next_size = root_mean_square(model.next.gradient());
             CHECK(masked_size * between > 0.5);
             CHECK(masked_size * between < 2.0);
             CHECK(next_size / between > 0.5);
@@ -299,9 +299,9 @@ TEST_CASE("Bert: gradients of both losses are consistent under unit, and their s
                 const std::string path = model.state.path(node.site);
                 const Slot<float>& slot = model.tape.slot(node.outputs[0]);
                 if (element_count(slot.shape) == 1) continue;
-                if (path.ends_with("/linear")) heads[path] = analysis::root_mean_square(slot.gradient);
+                if (path.ends_with("/linear")) heads[path] = root_mean_square(slot.gradient);
                 INFO("value of " << path);
-                const double value = analysis::root_mean_square(*slot.value);
+                const double value = root_mean_square(*slot.value);
                 // The tokens of a segment share its vector, a third of the variance. Attention's average over the keys
                 // keeps it, while alpha makes up for the average of independent rows.
                 const bool averaged = path.find("attention/attention") != std::string::npos ||
@@ -458,7 +458,7 @@ TEST_CASE("Bert: runs in 16 bits, with loss and gradients near those in float") 
         const auto half = run(Half(0.0F), narrow), full = run(0.0F, wide);
         CHECK(half.first == Approx(full.first).epsilon(0.01));
         for (std::size_t i = 0; i < full.second.size(); ++i) {
-            if (analysis::root_mean_square(full.second[i]) < 1e-4) continue;  // the keys' biases
+            if (root_mean_square(full.second[i]) < 1e-4) continue;  // the keys' biases
             CHECK(analysis::relative_error(half.second[i], full.second[i]) < 0.1);
         }
     }

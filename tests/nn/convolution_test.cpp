@@ -170,11 +170,11 @@ TEST_CASE("CausalConvolution: values and gradients at initialisation have unit s
         Tape<float> tape(recipe, state);
         tape.begin_step();
         const auto x = tape.input(normal<float>({16, 128, 64}, {1, 1}), true), y = layer(x);
-        std::map<std::string, double> sizes{{"y", analysis::root_mean_square(y.value())}};
+        std::map<std::string, double> sizes{{"y", root_mean_square(y.value())}};
         tape.backward(analysis::project(y, normal<float>(y.shape(), {1, 2})));
-        sizes["x"] = analysis::root_mean_square(x.gradient());
+        sizes["x"] = root_mean_square(x.gradient());
         for (const Parameter<float>* parameter : parameters)
-            sizes[parameter->name()] = analysis::root_mean_square(parameter->gradient());
+            sizes[parameter->name()] = root_mean_square(parameter->gradient());
         return sizes;
     }();
     // The joined factor of relu is the geometric mean of (2 / (1 - 1/pi))^1/2 and 2^1/2. The rms of its value is this

@@ -322,7 +322,7 @@ TEST_CASE("JointHighway: sizes of values and gradients at initialisation are tho
     tape.backward(analysis::project(y, normal<float>({rows, steps, width}, {1, 2})));
     const ExpectedSizes expected = expected_sizes(layer.config().shift);
     const auto check_size = [](const std::string& what, const Tensor<float>& tensor, double size, double tolerance) {
-        const double rms = analysis::root_mean_square(tensor);
+        const double rms = root_mean_square(tensor);
         INFO(what << ": rms " << rms << ", expected " << size);
         CHECK(rms > size / tolerance);
         CHECK(rms < size * tolerance);

@@ -214,7 +214,7 @@ TEST_CASE("TransformerBlock: where few rows of its output carry a gradient, its 
             tape.backward(loss);
             for (const Parameter<float>* parameter : parameters) {
                 INFO(name << ", " << parameter->name() << ", counts " << counts);
-                const double size = analysis::root_mean_square(parameter->gradient());
+                const double size = root_mean_square(parameter->gradient());
                 sizes[counts].push_back(size);
                 // No softmax sees the keys' bias. The values' bias sums attention's weights, which add up to 1 per
                 // query, and not to a random number.

@@ -34,3 +34,17 @@ TEST_CASE("LargestScale: tensors that go with any scale do not count unless ther
     CHECK(largest.value() == 0x1p-50);
     CHECK_FALSE(largest.any_scale());
 }
+
+TEST_CASE("a planned scale takes the place of the largest one, and of a sum's") {
+    test::OpTape<double> t(Scaling::propagate);
+    const auto x = test::scaled_input(t.tape, {2}, 4.0), zero = test::zeros_of_any_scale(t.tape, {2});
+    ops::LargestScale largest;
+    largest.include(x.scaled());
+    const Site site = t.tape.next_site("joined");
+    CHECK(largest.carried(t.tape, site) == 4.0);
+    CHECK(ops::sum_of_scales(t.tape, site, x.scaled(), zero.scaled()) == 4.0);
+    t.tape.state().set_planned_scale(site, 0.5);
+    CHECK(largest.carried(t.tape, site) == 0.5);
+    CHECK(ops::sum_of_scales(t.tape, site, x.scaled(), zero.scaled()) == 0.5);
+    CHECK(ops::sum_of_scales(t.tape, site, x.scaled(), x.scaled()) == 0.5);
+}

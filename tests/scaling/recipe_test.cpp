@@ -18,7 +18,8 @@ TEST_CASE("recipes are found by name and an unknown name lists them") {
         "recipe: unknown name 'fp9'; expected one of fp32, fp16, fp16-loss-scaled, "
         "fp16-auto-loss-scaled, bf16, unit-fp32, unit-fp16, unit-fp8, us-fp32, us-fp16, us-fp8, umup-fp32, umup-bf16, "
         "umup-fp8, mup-fp32, "
-        "scalify-fp16-1, scalify-fp16-2, scalify-fp8-3, scalify-fp8-4, fp8-amax, fp8-cscale, fp8-delayed, "
+        "scalify-fp16-1, scalify-fp16-2, scalify-fp8-3, scalify-fp8-4, aligned-fp32, aligned-fp16, aligned-fp8, "
+        "fp8-amax, fp8-cscale, fp8-delayed, "
         "mxfp8, mxfp8-hybrid, mxfp6, mxfp4, nvfp4, fp8-tiles, fp8-tiles-hopper, fp8-tensorwise, fp8-rowwise, "
         "fp8-rowwise-hp, unit-mxfp4, unit-fp4");
     std::set<std::string> names;
@@ -151,6 +152,9 @@ const std::vector<RecipeRow>& table() {
          "none", 1.0, 6e-3, 1.0},
         {"scalify-fp8-4", "propagate", "standard", "plain", fp8, "",
          "fp16, master none, moments fp16 fp16, weight gradient e5m2, amax margin 0", "none", 1.0, 6e-3, 1.0},
+        {"aligned-fp32", "propagate", "standard", "plain", unrounded, "", "fp32" + fp32_state, "none", 1.0, 6e-3, 1.0},
+        {"aligned-fp16", "propagate", "standard", "plain", unrounded, "", us_fp16, "none", 1.0, 6e-3, 1.0},
+        {"aligned-fp8", "propagate", "standard", "plain", fp8, "", us_fp16, "none", 1.0, 6e-3, 1.0},
         {"fp8-amax", "none", "standard", "plain", fnuz + ", amax margin 3", "", "fp32" + fp32_state, "none", 1.0, 6e-3,
          1.0},
         {"fp8-cscale", "none", "standard", "plain", fnuz + ", constant 0", "", "fp32" + fp32_state, "constant 32768",
@@ -340,6 +344,16 @@ TEST_CASE("fields of Unit Scaling as published are errors where nothing reads th
         "recipe: gelu_constants: the constants of the Unit Scaling paper hold for alpha_ffn_act 1 only; it is 2");
     CHECK_THROWS_WITH(check_recipe(message([](Recipe& r) { r.residual.share = 0.5; })),
                       "residual: share is for the scheme fixed; the scheme is running_mean");
+}
+
+TEST_CASE("aligned recipes have exact, measured scales, and measured scales are for propagate") {
+    for (const char* name : {"aligned-fp32", "aligned-fp16", "aligned-fp8"})
+        CHECK(find_recipe(name).propagate ==
+              PropagateRule{.rounding = ScaleRounding::none, .exact_norms = true, .measured = true});
+    CHECK_FALSE(find_recipe("scalify-fp16-1").propagate.measured);
+    Recipe unit = find_recipe("us-fp32");
+    unit.propagate.measured = true;
+    CHECK_THROWS_WITH(check_recipe(unit), "recipe: propagate.measured is for the scaling propagate; it is unit");
 }
 
 TEST_CASE("rules of attention that attention cannot follow are one line that names the field and what was expected") {

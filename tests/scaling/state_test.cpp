@@ -204,6 +204,36 @@ TEST_CASE("planned forward factors belong to paths and survive saving, whether t
     CHECK_FALSE(restored.planned_alpha(known));
 }
 
+TEST_CASE("planned scales of values and gradients survive saving, and a plan that is not one is an error") {
+    ScalingState state(1);
+    const Site add = state.site(0, "add", 1);
+    CHECK_FALSE(state.planned_gradient_scale(add, 0));
+    state.set_planned_scale(add, 0.5);
+    state.set_planned_gradient_scale(add, 11, 0.25);
+    CHECK(state.planned_scale(add) == 0.5);
+    CHECK(state.planned_gradient_scale(add, 11) == 0.25);
+    CHECK_FALSE(state.planned_gradient_scale(add, 0));
+    CHECK_FALSE(state.planned_gradient_scale(add, 12));
+    CHECK(state.plan() == std::map<std::string, double>{{"add.1", 0.5}, {"add.1|d11", 0.25}});
+
+    ScalingState restored(9);
+    const Site known = restored.site(0, "add", 1), other = restored.site(0, "add", 0);
+    restored.set_plan(state.plan());
+    CHECK(restored.planned_gradient_scale(known, 11) == 0.25);
+    CHECK_FALSE(restored.planned_gradient_scale(other, 11));
+    CHECK_FALSE(restored.planned_gradient_scale(restored.site(0, "add", 11), 1));  // add.11|d1 is not add.1|d11
+    ScalingState later(9);
+    later.set_plan(state.plan());
+    CHECK(later.planned_gradient_scale(later.site(0, "add", 1), 11) == 0.25);
+
+    CHECK_THROWS_WITH(restored.set_plan({{"add", 0.0}}),
+                      "ScalingState: plan: add is 0; expected a positive finite number");
+    CHECK(restored.plan() == state.plan());
+    CHECK_THROWS_WITH(restored.set_plan({{"add.1|dx", 1.0}}),
+                      "ScalingState: plan entry 'add.1|dx'; expected the number of an input behind |d");
+    CHECK(restored.plan() == state.plan());
+}
+
 TEST_CASE("operand_bias: constant, of now, and of past steps, largest or latest") {
     ScalingState state(1);
     const Site site = state.site(0, "linear", 0), other = state.site(0, "linear", 1);

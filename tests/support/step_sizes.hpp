@@ -50,17 +50,17 @@ void check_unit_sizes(Model& model, const Run& run, const StepSizes& sizes = {})
         for (const std::uint32_t output : tape.node(i).outputs) {
             const Slot<float>& slot = tape.slot(output);
             if (!slot.has_gradient || element_count(slot.shape) == 1) continue;
-            const double value = analysis::root_mean_square(*slot.value);
+            const double value = root_mean_square(*slot.value);
             if (value == 0.0) continue;
             const std::string path = state.path(tape.node(i).site) + ", " + std::to_string(i);
             if (tape.node(i).op != sizes.masked) check_size("value of " + path, value, sizes.least);
-            check_size("gradient of " + path, analysis::root_mean_square(slot.gradient), sizes.least_gradient);
+            check_size("gradient of " + path, root_mean_square(slot.gradient), sizes.least_gradient);
             ++checked;
         }
     CHECK(checked > 0);
     for (const Parameter<float>* parameter : parameters)
         if (parameter->requires_gradient())
-            check_size("gradient of " + parameter->name(), analysis::root_mean_square(parameter->gradient()),
+            check_size("gradient of " + parameter->name(), root_mean_square(parameter->gradient()),
                        sizes.least);
 }
 

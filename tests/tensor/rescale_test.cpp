@@ -116,6 +116,19 @@ TEST_CASE("scales and factors that are not positive and finite are refused", "[t
     REQUIRE_THROWS_WITH(value(x), "value: the tensor's scale is 0; expected a positive finite number");
 }
 
+TEMPLATE_TEST_CASE("root_mean_square: of data and scale, in double", "[tensor]", double, float, Half, BFloat16) {
+    Tensor<TestType> x({4}, {TestType(3.0f), TestType(-4.0f), TestType(0.0f), TestType(5.0f)});
+    x.set_scale(0.5);
+    CHECK(root_mean_square(x) == 0.5 * std::sqrt(50.0 / 4.0));
+    CHECK(root_mean_square(Tensor<TestType>(Shape{0})) == 0.0);
+    x.data()[2] = std::numeric_limits<TestType>::quiet_NaN();
+    CHECK(std::isnan(root_mean_square(x)));
+    if constexpr (std::is_same_v<TestType, Half>) {  // squares beyond the range of the type
+        x = full<Half>({1000}, Half(60000.0f));
+        CHECK(root_mean_square(x) == Approx(60000.0).epsilon(1e-3));
+    }
+}
+
 TEST_CASE("a tensor that is moved in keeps its memory", "[tensor]") {
     Tensor<float> x({2}, {1, 2});
     const float* const memory = x.data();

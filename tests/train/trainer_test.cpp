@@ -147,7 +147,7 @@ TEST_CASE("a trainer takes the steps of a loop that calls every part of the reci
 TEST_CASE("a trainer saves its run and resumes it to the bit", "[train]") {
     const test::TemporaryFolder folder;
     const auto path = folder.path() / "run.safetensors";
-    for (const char* name : {"fp16-auto-loss-scaled", "scalify-fp8-4", "unit-fp8", "fp8-delayed"}) {
+    for (const char* name : {"fp16-auto-loss-scaled", "scalify-fp8-4", "unit-fp8", "fp8-delayed", "aligned-fp16"}) {
         INFO(name);
         const Recipe recipe = find_recipe(name);
         train::with_element(recipe, [&]<class T>(std::type_identity<T>) {

@@ -88,17 +88,28 @@ struct Audit {
 /// right by construction (residual split and add).
 ///
 /// Call it after the step is recorded, before or after `backward`. It joins the betas as `backward` does.
-/// Time O(nodes + edges). Error: no losses.
+/// Under `propagate` every gradient carries its factor: its data is the true gradient over its scale, so phi = 1 /
+/// scale, and nothing can disagree. Alphas and betas are the ideal ones, of which the scales were made.
+/// Time O(nodes + edges). Errors: no losses; under `propagate`, a step without `retain` and `backward`.
 /// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, section 5 and appendix E. Test: tests/analysis/audit_test.cpp
 template <class T>
 [[nodiscard]] Audit audit(Tape<T>& tape, std::span<const Variable<T>> losses) {
     check(!losses.empty(), "audit: no losses");
+    check(!tape.propagates() || (tape.step_options().retain && tape.backward_done()),
+          "audit: under scaling propagate, expected a step begun with {.retain = true}, and its backward pass");
     if (tape.unit_scaled()) tape.join_factors(losses);
     else tape.find_cut_edges(losses);
     const double unset = std::numeric_limits<double>::quiet_NaN();
     const std::size_t slot_count = tape.slot_count();
     std::vector<double> phi(slot_count, unset);
     for (const std::uint32_t loss : tape.loss_slots()) phi[loss] = 1.0;
+    if (tape.propagates())
+        for (std::uint32_t i = 0; i < slot_count; ++i) {
+            const Slot<T>& slot = tape.slot(i);
+            const bool trained = slot.parameter != nullptr && slot.parameter->has_gradient();
+            if (trained) phi[i] = 1.0 / slot.parameter->gradient().scale();
+            else phi[i] = slot.has_gradient ? 1.0 / slot.gradient.scale() : unset;
+        }
 
     const auto slot_name = [&](std::uint32_t index) -> std::string {
         const Slot<T>& slot = tape.slot(index);
@@ -122,7 +133,7 @@ template <class T>
                 result.scaling_multiplications += static_cast<double>(element_count(op.outputs.back()));
             const double arrived = phi[node.outputs[i]] * (node.output_weights.empty() ? 1.0 : node.output_weights[i]);
             if (std::isnan(arrived)) continue;
-            if (!std::isnan(op.phi) && !same_factor(op.phi, arrived))
+            if (!tape.propagates() && !std::isnan(op.phi) && !same_factor(op.phi, arrived))
                 result.faults.push_back(concatenate(op.path, ": the gradients of its outputs carry different factors, ",
                                                     factor_text(op.phi), " and ", factor_text(arrived)));
             op.phi = arrived;
@@ -138,6 +149,7 @@ template <class T>
             if (beta != 1.0)
                 result.scaling_multiplications += static_cast<double>(element_count(op.inputs.back().shape));
             double& known = phi[node.inputs[i]];
+            if (tape.propagates()) continue;
             const double sent = op.phi * beta / node.alpha;
             if (std::isnan(known)) known = sent;
             else if (!same_factor(known, sent))

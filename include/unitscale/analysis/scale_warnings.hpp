@@ -4,7 +4,7 @@
 #include <unitscale/autograd/observer.hpp>
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/base/error.hpp>
-#include <unitscale/base/multiply_add.hpp>
+#include <unitscale/tensor/rescale.hpp>
 #include <unitscale/tensor/tensor.hpp>
 
 #include <cmath>
@@ -30,17 +30,6 @@ struct ScaleWarning {
     std::string tensor{};     ///< of a gradient: path or name of the tensor that it is the gradient of
     double rms = 0.0;
 };
-
-/// The root mean square of a tensor of data and scale; NaN if an element is not finite.
-template <class T>
-[[nodiscard]] double root_mean_square(const Tensor<T>& x) {
-    double sum = 0.0;
-    for (const T element : x.span()) {
-        const auto value = static_cast<double>(static_cast<Accum<T>>(element));
-        sum = multiply_add(value, value, sum);
-    }
-    return x.empty() ? 0.0 : std::sqrt(sum / static_cast<double>(x.size())) * x.scale();
-}
 
 /// Where scale goes wrong in a step: the ops at which values or gradients leave the bounds first. What follows from
 /// such an op is not listed. The step is begun with `retain`, run, and taken back by `backward`:

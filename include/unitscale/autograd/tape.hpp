@@ -20,6 +20,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -66,6 +67,7 @@ public:
 
     [[nodiscard]] const Recipe& recipe() const noexcept { return *recipe_; }
     [[nodiscard]] ScalingState& state() noexcept { return *state_; }
+    [[nodiscard]] const ScalingState& state() const noexcept { return *state_; }
     [[nodiscard]] bool unit_scaled() const noexcept { return recipe_->scaling == Scaling::unit; }
     [[nodiscard]] bool propagates() const noexcept { return recipe_->scaling == Scaling::propagate; }
     /// Whether an op's ideal factors matter: they are applied under `unit` and become scales under `propagate`.
@@ -105,30 +107,40 @@ public:
             observer_->begin_step({state_->step(), trains, options.micro_batch, options.micro_batches});
     }
 
-    /// Records one step without a backward pass or an update, and fixes the forward factor of every op under `unit`.
+    /// Records one step without an update. Under `unit` it fixes the forward factor of every op; without a backward pass.
     /// Where the recipe's `automatic_rule` joins factors, it joins alpha and the betas of the inputs that are not
     /// cut-edges. The plan is kept in the state: from then on an op has its planned factor, whatever its inputs' sizes.
     /// Call `plan` before the first update; a state that has a plan keeps it. `model()` runs the model and returns the
     /// loss, or a range of losses. With the rule `to_output_scale` ideal forward factors stand, and planning is not
     /// required.
+    /// Under `propagate` it measures the scales of values and gradients, if the recipe says so
+    /// (`PropagateRule::measured`): the plan holds their root mean squares. Gradients of parameters are left cleared.
+    /// Error: parameters have gradients already.
     template <class Model>
     void plan(Model&& model, StepOptions options = {}) {
-        if (!unit_scaled() || state_->has_plan()) return;
+        const bool measures = propagates() && recipe_->propagate.measured;
+        if (!(unit_scaled() || measures) || state_->has_plan()) return;
         options.training = options.retain = options.true_gradients = false;
         options.gradients = true;
         begin_step(options);
         planning_ = true;
         asked_.clear();
+        measured_.clear();
         struct End {
             Tape& tape;
+            Observer<T>* observer;
             ~End() {
                 tape.planning_ = false;
+                tape.observer_ = observer;
                 tape.forget();
             }
-        } const end{*this};
-        const auto losses = model();
-        if constexpr (std::is_same_v<std::decay_t<decltype(losses)>, Variable<T>>) find_cut_edges({&losses, 1});
-        else find_cut_edges(losses);
+        } const end{*this, std::exchange(observer_, nullptr)};
+        const auto result = model();
+        std::span<const Variable<T>> losses;
+        if constexpr (std::is_same_v<std::decay_t<decltype(result)>, Variable<T>>) losses = {&result, 1};
+        else losses = result;
+        if (measures) return measure_scales(losses);
+        find_cut_edges(losses);
         std::sort(asked_.begin(), asked_.end());
         planner_.fix_alphas(graph_, recipe_->automatic_rule, asked_, *state_);
     }
@@ -217,9 +229,18 @@ public:
         if (!propagates()) return {alpha, 1.0};
         return product_scale(recipe_->propagate.rounding, scales, alpha, scale_word(site));
     }
-    /// The scale of a sum of terms of scales a and b at `site`; 1 except under `propagate`.
-    [[nodiscard]] double scaled_sum(Site site, double a, double b) const {
-        return propagates() ? sum_scale(recipe_->propagate.rounding, a, b, scale_word(site)) : 1.0;
+    /// The scale of a sum of terms of scales a and b at `site`; 1 except under `propagate`. See `carried`.
+    [[nodiscard]] double scaled_sum(Site site, double a, double b) {
+        if (!propagates()) return 1.0;
+        return carried(site, 1.0, sum_scale(recipe_->propagate.rounding, a, b, scale_word(site))).scale;
+    }
+    /// Data factor and scale of the value of the op at `site` under `propagate`. The data that its kernel computes
+    /// stands for `unit`, and `wanted` is the scale by the op's rule. A planned scale replaces it.
+    [[nodiscard, gnu::noinline]] Scaled carried(Site site, double unit, double wanted) {
+        if (planning_) asked_.push_back(site.id);
+        if (const auto planned = state_->planned_scale(site))
+            wanted = as_scale(recipe_->propagate.rounding, *planned, scale_word(site));
+        return with_scale(unit, wanted);
     }
 
     /// Declares, before an op is recorded, that its backward function needs x only with this rounding (Reads::rounded).
@@ -261,6 +282,8 @@ public:
     template <class Backward>
     Variable<T> record(const OpInfo& op, std::span<const Variable<T>> inputs, Tensor<T>&& output, Backward&& backward) {
         Node<T>& node = new_node(op, inputs);
+        if (planning_ && propagates() && !replay_.active() && !asked_.empty() && asked_.back() == op.site.id)
+            measure_scale(measured_, output, op.site, MeasuredScale::value);
         Variable<T> result = add_output(node, std::move(output));
         keep_backward(node, std::forward<Backward>(backward));
         return result;
@@ -318,6 +341,11 @@ public:
         backward_done_ = true;
         release_unnamed();
         if (unit_scaled()) join_factors(losses);
+        const double first_seed = std::abs(static_cast<double>(seeds[0]));
+        carried_ = {.rounding = recipe_->propagate.rounding,
+                    .seed = first_seed > 0.0 && std::isfinite(first_seed) ? first_seed : 1.0,
+                    .state = state_,
+                    .measured = planning_ ? &measured_ : nullptr};
         for (std::size_t i = 0; i < losses.size(); ++i) {
             Slot<T>& slot = graph_.slots()[slot_of(losses[i])];
             slot.leaf = true;  // so that the caller can still read it
@@ -341,6 +369,9 @@ public:
                     {trained->name(), "parameter", 0, Pass::gradient, std::as_const(*trained).gradient(), {}});
         }
     }
+
+    /// Whether this step's backward pass has begun.
+    [[nodiscard]] bool backward_done() const noexcept { return backward_done_; }
 
     /// The slots of the losses for which the cut-edges were found.
     [[nodiscard]] std::span<const std::uint32_t> loss_slots() const noexcept { return loss_slots_; }
@@ -411,6 +442,23 @@ private:
         return handle(graph_.last_slot());
     }
     [[nodiscard]] static std::uint32_t slot_of(const Variable<T>& x) noexcept { return x.slot_; }
+
+    /// The rest of `plan` under `propagate`: a backward pass, whose gradients nobody gets, and the plan.
+    [[gnu::cold]] void measure_scales(std::span<const Variable<T>> losses) {
+        for (const std::uint32_t index : graph_.parameter_slots())
+            if (const Parameter<T>* const trained = graph_.slots()[index].parameter; trained != nullptr)
+                check(!trained->has_gradient(), "plan: parameter ", trained->name(),
+                      " has a gradient; expected none before the first step");
+        const std::vector<Accum<T>> seeds(losses.size(), Accum<T>(1));
+        backward(losses, seeds);
+        for (const std::uint32_t index : graph_.parameter_slots())
+            if (Parameter<T>* const trained = graph_.slots()[index].parameter; trained != nullptr)
+                trained->clear_gradient();
+        for (const MeasuredScale& found : measured_) {
+            if (found.input == MeasuredScale::value) state_->set_planned_scale(found.site, found.scale);
+            else state_->set_planned_gradient_scale(found.site, found.input, found.scale);
+        }
+    }
 
     /// Frees the values that no handle names and no backward function reads.
     void release_unnamed() {
@@ -483,7 +531,7 @@ private:
                                                   slot.gradient);
             BackwardContext<T> context(slots, node, execution(), pool_);
             context.set_step(options_.retain, options_.true_gradients, observer_);
-            if (propagates()) context.set_propagate(recipe_->propagate.rounding, random_key(node.site, scale_part + 1));
+            if (propagates()) context.set_propagate(carried_, random_key(node.site, scale_part + 1));
             node.run(node.closure, context);
         }
         graph_.drop_backward(node, !options_.retain);
@@ -523,7 +571,9 @@ private:
     bool backward_done_ = false;
     bool patterns_checked_ = false;
     bool planning_ = false;
-    std::vector<std::uint32_t> asked_{};  ///< sites that asked for their forward factor while planning
+    std::vector<std::uint32_t> asked_{};  ///< sites that asked for their forward factor or scale while planning
+    std::vector<MeasuredScale> measured_{};
+    CarriedScales carried_{};
 };
 
 template <class T>  // out of the class, so that users of unitscale::compiled do not compile it

@@ -110,6 +110,7 @@ void describe_recipe(Visitor& visitor, Recipe& recipe) {
         v.choice("rounding", rule.rounding, scale_rounding_names);
         v.field("exact_norms", rule.exact_norms);
         v.field("rescale_gradients", rule.rescale_gradients);
+        v.field("measured", rule.measured);
     });
     visitor.list("products", recipe.products, product);
     visitor.object("storage", recipe.storage, [&](auto& v, Storage& storage) {

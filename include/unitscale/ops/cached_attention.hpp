@@ -65,7 +65,8 @@ template <class T>
         attention_unit_factor(mult, depth, sizes.factor_length, true) * std::sqrt(1.0 - options.dropout);
     double factor = tape.propagates() ? own_factor : 1.0;
     if (tape.unit_scaled()) factor = tape.forward_factor("attention", site, own_factor);
-    const Scaled scaled = tape.scaled_alpha(site, factor, value_scale);
+    Scaled scaled = tape.scaled_alpha(site, factor, value_scale);
+    if (tape.propagates()) scaled = tape.carried(site, value_scale, scaled.scale);
 
     const std::size_t head = past.capacity * depth;
     for (std::size_t b = 0; b < batch; ++b)

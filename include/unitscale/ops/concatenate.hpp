@@ -36,18 +36,20 @@ template <class T>
     LargestScale largest;
     for (const Variable<T>& input : inputs) largest.include(input.scaled());
     Tensor<T> output = tape.make(shape);
-    output.set_scale(largest.value());
+    const Site site = tape.next_site("concatenate");
+    const double scale = largest.carried(tape, site);
+    output.set_scale(scale);
     output.set_any_scale(tape.propagates() && largest.any_scale());
     std::size_t start = 0;
     for (const Variable<T>& input : inputs) {
         const std::size_t extent = input.shape()[joined];
-        kernels::concatenate_part<T>(tape.execution(), SameScale<T>(tape, &input.scaled(), largest.value()).data(),
-                                     extent, output.data(), shape, joined, start);
+        kernels::concatenate_part<T>(tape.execution(), SameScale<T>(tape, &input.scaled(), scale).data(), extent,
+                                     output.data(), shape, joined, start);
         start += extent;
     }
     const SmallVector<double> betas(inputs.size(), 1.0);
     return tape.record({.name = "concatenate",
-                        .site = tape.next_site("concatenate"),
+                        .site = site,
                         .alpha = 1.0,
                         .betas = std::span<const double>(betas.data(), betas.size()),
                         .reads = reads_nothing,

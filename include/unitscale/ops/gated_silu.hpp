@@ -45,7 +45,7 @@ template <class T>
     const auto count = static_cast<std::ptrdiff_t>(left.size());
     const auto m = static_cast<Accum<T>>(options.mult * right.scale());
     const double scales = left.scale() * right.scale();
-    const Scaled scaled = propagates ? with_scale(scales, scales) : Scaled{op.factors().alpha, 1.0};
+    const Scaled scaled = op.kept_scale(scales);
     Tensor<T> output = op.make(left.shape());
     kernels::gated_silu_forward<T>(op.execution(), left.data(), right.data(), output.data(), count, m,
                                    static_cast<Accum<T>>(scaled.factor));
@@ -57,7 +57,7 @@ template <class T>
                                         static_cast<Accum<T>>(propagates ? 1.0 : g.beta(0)));
         const auto send = [&](std::size_t i, Tensor<T>&& gradient) {
             const double scale = g.output_gradient().scale() * g.input_scale(1 - i);
-            const Scaled part = with_scale(scale, scale);
+            const Scaled part = propagates ? g.carried(i, scale, scale) : with_scale(scale, scale);
             if (part.factor != 1.0)
                 kernels::scale<T>(g.execution(), gradient.data(), gradient.data(), count,
                                   static_cast<Accum<T>>(part.factor));

@@ -33,7 +33,7 @@ template <class T>
     LargestScale largest;
     largest.include(first);
     largest.include(second);
-    const double scale = largest.value();
+    const double scale = largest.carried(op.tape(), op.site());
     const auto p = static_cast<A>(first.scale() / scale), q = static_cast<A>(second.scale() / scale),
                t = static_cast<A>(gates.scale());
     Tensor<T> output = op.make(shape);
@@ -44,20 +44,20 @@ template <class T>
         },
         BroadcastInput{first.data(), shape}, BroadcastInput{second.data(), shape}, BroadcastInput{gates.data(), shape});
     const Recording recording{.reads = reads_inputs, .any_scale = largest.any_scale()};
+    const bool propagates = op.tape().propagates();
     return op.record(std::move(output), scale, recording, [=](BackwardContext<T>& context) {
         const Tensor<T>& dy = context.output_gradient();
         const BroadcastInput gradient{dy.data(), dy.shape()}, gate{context.input(2).data(), dy.shape()};
         for (const std::size_t i : {std::size_t{0}, std::size_t{1}}) {
             if (!context.needs(i)) continue;
             Tensor<T> dx = context.make(dy.shape());
+            const Scaled part = propagates ? context.carried(i, dy.scale(), dy.scale()) : Scaled{context.beta(i), 1.0};
             const A sign = i == 0 ? -t : t;
             kernels::broadcast_map(
                 context.execution(), dy.shape(), dx.data(),
-                [=, beta = static_cast<A>(context.beta(i))](A d, A w) {
-                    return beta * d * kernels::logistic(sign * w);
-                },
+                [=, beta = static_cast<A>(part.factor)](A d, A w) { return beta * d * kernels::logistic(sign * w); },
                 gradient, gate);
-            context.add(i, std::move(dx), dy.scale());
+            context.add(i, std::move(dx), part.scale);
         }
         if (!context.needs(2)) return;
         const Scaled scaled = context.scaled_beta(2, scale);

@@ -122,7 +122,14 @@ public:
     void set_joined_by(JoinedBy joined_by) noexcept { joined_by_ = joined_by; }
 
     /// Data factor and scale of the value; `scales` is the product of the inputs' scales: see `Tape::scaled_alpha`.
-    [[nodiscard]] Scaled scaled_alpha(double scales) const { return tape_.scaled_alpha(site_, factors_.alpha, scales); }
+    [[nodiscard]] Scaled scaled_alpha(double scales) const {
+        const Scaled scaled = tape_.scaled_alpha(site_, factors_.alpha, scales);
+        return tape_.propagates() ? tape_.carried(site_, scales, scaled.scale) : scaled;
+    }
+    /// The same for an op whose value keeps a scale that its inputs imply: `scales` under `propagate`.
+    [[nodiscard]] Scaled kept_scale(double scales) const {
+        return tape_.propagates() ? tape_.carried(site_, scales, scales) : Scaled{factors_.alpha, 1.0};
+    }
 
     /// Records the op with its value and the value's scale. `backward(BackwardContext<T>&)` holds copies only.
     template <class Backward>

@@ -67,7 +67,7 @@ template <class T>
     Scaled scaled{op.factors().alpha * weight, 1.0};
     if (op.tape().propagates()) {
         const double root = op.tape().scaled_alpha(op.site(), rsqrt_count(axes.count), input.scale()).scale;
-        scaled = with_scale(input.scale() * weight, root * pow2_up(weight));
+        scaled = op.tape().carried(op.site(), input.scale() * weight, root * pow2_up(weight));
     }
     Tensor<T> output = op.make(axes.result);
     kernels::sum_to_shape<T>(op.execution(), input.data(), input.shape(), output.data(), axes.kept,

@@ -45,6 +45,11 @@ public:
         largest = std::max(largest, x.scale());
     }
     [[nodiscard]] double value() const noexcept { return any_scale() ? of_any_ : largest_; }
+    /// The scale of a value at `site` that is made of these tensors' elements: the planned one, or `value`.
+    template <class T>
+    [[nodiscard]] double carried(Tape<T>& tape, Site site) const {
+        return tape.propagates() ? tape.carried(site, 1.0, value()).scale : value();
+    }
     /// Whether all of the tensors have the flag any scale.
     [[nodiscard]] bool any_scale() const noexcept { return largest_ == 0.0; }
 
@@ -55,9 +60,10 @@ private:
 /// The scale of the sum of two tensors at `site`; 1 except under `propagate`. If one tensor has the flag any scale, the
 /// result is the other tensor's scale.
 template <class T>
-[[nodiscard]] double sum_of_scales(const Tape<T>& tape, Site site, const Tensor<T>& x, const Tensor<T>& z) {
-    if (x.any_scale() || z.any_scale()) return x.any_scale() ? z.scale() : x.scale();
-    return tape.scaled_sum(site, x.scale(), z.scale());
+[[nodiscard]] double sum_of_scales(Tape<T>& tape, Site site, const Tensor<T>& x, const Tensor<T>& z) {
+    if (!x.any_scale() && !z.any_scale()) return tape.scaled_sum(site, x.scale(), z.scale());
+    const double scale = x.any_scale() ? z.scale() : x.scale();
+    return tape.propagates() ? tape.carried(site, 1.0, scale).scale : scale;
 }
 
 }  // namespace unitscale::ops

@@ -39,7 +39,7 @@ template <class T, class Forward, class Backward>
     const bool propagates = op.tape().propagates();
     const Tensor<T>& input = op.input(0);
     const auto count = static_cast<std::ptrdiff_t>(input.size());
-    const Scaled scaled = propagates ? with_scale(scales.value, scales.value) : Scaled{op.factors().alpha, 1.0};
+    const Scaled scaled = op.kept_scale(scales.value);
     Tensor<T> output = op.make(input.shape());
     forward(op.execution(), input.data(), output.data(), count, static_cast<Accum<T>>(scaled.factor),
             static_cast<Accum<T>>(input.scale()));
@@ -47,7 +47,7 @@ template <class T, class Forward, class Backward>
                      [=, slope = scales.slope](BackwardContext<T>& g) {
                          Tensor<T> dx = g.take_output_gradient();
                          const double value = dx.scale() * slope;
-                         const Scaled dx_scaled = propagates ? with_scale(value, value) : Scaled{g.beta(0), 1.0};
+                         const Scaled dx_scaled = propagates ? g.carried(0, value, value) : Scaled{g.beta(0), 1.0};
                          backward(g.execution(), g.input(0).data(), dx.data(), dx.data(), count,
                                   static_cast<Accum<T>>(dx_scaled.factor), static_cast<Accum<T>>(g.input_scale(0)));
                          g.add(0, std::move(dx), dx_scaled.scale);

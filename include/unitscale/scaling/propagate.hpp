@@ -35,6 +35,8 @@ struct PropagateRule {
     bool exact_norms = false;
     /// Gradients around attention and behind norms are brought to unit data by their rms.
     bool rescale_gradients = false;
+    /// `Tape::plan` measures the root mean square of values and gradients, and the plan's numbers become the scales.
+    bool measured = false;
 
     friend constexpr bool operator==(const PropagateRule&, const PropagateRule&) = default;
 };

@@ -85,6 +85,8 @@ struct Recipe {
         recipe.scaling == Scaling::unit || (recipe.gelu_constants == GeluConstants::fitted && recipe.bias_inside_alpha),
         "recipe: gelu_constants and bias_inside_alpha are for the scaling unit; it is ", name(recipe.scaling));
     check_residual(recipe.residual);
+    check(!recipe.propagate.measured || recipe.scaling == Scaling::propagate,
+          "recipe: propagate.measured is for the scaling propagate; it is ", name(recipe.scaling));
     check(!recipe.vector_learning_rate || recipe.parametrisation == Parametrisation::unit,
           "recipe: vector_learning_rate is for the parametrisation unit; it is ", name(recipe.parametrisation));
     check(recipe.gelu_constants == GeluConstants::fitted || recipe.hyperparameters.alpha_ffn_act == 1.0,
@@ -122,6 +124,14 @@ struct KnownRecipe {
 }
 inline void round_linear_layers(Recipe& r, const FloatFormat& x, const FloatFormat& dy, const ScaleRule& rule = {}) {
     round_linear_layers(r, {Quantiser{.format = x}, rule}, {Quantiser{.format = dy}, rule});
+}
+/// Appends rules for linear layers, products of activations and attention, in all modules.
+[[gnu::cold, gnu::noinline]] inline void round_all_products(Recipe& recipe, const FloatFormat& x,
+                                                            const FloatFormat& dy) {
+    round_linear_layers(recipe, x, dy);
+    for (const ProductKind kind : {ProductKind::matmul, ProductKind::attention})
+        recipe.products.push_back(
+            {.kind = kind, .formats = {.activation = Quantiser{.format = x}, .gradient = Quantiser{.format = dy}}});
 }
 inline void round_in_blocks(Recipe& recipe, const BlockFormat& forward, const BlockFormat& backward) {
     round_linear_layers(recipe, OperandRule::in_blocks(forward), OperandRule::in_blocks(backward));
@@ -191,13 +201,7 @@ inline void round_in_blocks(Recipe& recipe, const BlockFormat& forward, const Bl
              r.storage.first_moment = {.format = fp16, .scaled = false};
          }},
         {"us-fp8", "us-fp16", "us-fp16 with all products but the vocabulary's in FP8: E4M3, E5M2 gradients",
-         [](Recipe& r) {
-             round_linear_layers(r, e4m3, e5m2);
-             for (const ProductKind kind : {ProductKind::matmul, ProductKind::attention})
-                 r.products.push_back(
-                     {.kind = kind,
-                      .formats = {.activation = Quantiser{.format = e4m3}, .gradient = Quantiser{.format = e5m2}}});
-         }},
+         [](Recipe& r) { round_all_products(r, e4m3, e5m2); }},
 
         // u-µP. The inputs of attention's and the feed-forward's last layer grow during training, so these layers are
         // not rounded to FP8 (section 4.2 of the paper). Nor is the readout.
@@ -242,6 +246,22 @@ inline void round_in_blocks(Recipe& recipe, const BlockFormat& forward, const Bl
              r.storage.first_moment.format = r.storage.second_moment.format = fp16;
              r.storage.weight_gradient_scale.source = ScaleSource::amax;
          }},
+
+        // Unit Scaling aligned with the standard model (appendix H of its paper): the standard model's function, in which
+        // every tensor is unit data times a constant. docs/alignment.md says why this is scale propagation.
+        {"aligned-fp32", "fp32", "the standard model in Unit Scaling's arithmetic, 32-bit floating point",
+         [](Recipe& r) {
+             r.scaling = Scaling::propagate;
+             r.propagate = {.rounding = ScaleRounding::none, .exact_norms = true, .measured = true};
+         }},
+        {"aligned-fp16", "aligned-fp32", "aligned-fp32 in FP16: weights without FP32 master, first moment",
+         [](Recipe& r) {
+             r.storage.element = ElementType::float16;
+             r.storage.first_moment = {.format = fp16, .scaled = false};
+         }},
+        {"aligned-fp8", "aligned-fp16",
+         "aligned-fp16 with all products but the vocabulary's in FP8: E4M3, E5M2 gradients",
+         [](Recipe& r) { round_all_products(r, e4m3, e5m2); }},
 
         // FP8-AMAX and similar methods: the standard model, with every linear layer of its blocks in FP8 and a power of
         // two per tensor.

@@ -187,14 +187,33 @@ public:
         sites_[site.id].alpha = alpha;
         plan_[sites_[site.id].path] = alpha;
     }
-    /// Forward factors by the path of their op's site.
+    /// Measured scales under `propagate` (`PropagateRule::measured`): the root mean square of the value at a site, and
+    /// of the gradient that the op there gives its input `i` where the loss has the gradient 1. Empty: not measured.
+    [[nodiscard]] std::optional<double> planned_scale(Site site) const { return sites_[site.id].alpha; }
+    [[nodiscard]] std::optional<double> planned_gradient_scale(Site site, std::size_t i) const {
+        const std::vector<double>& planned = sites_[site.id].gradient_scales;
+        return i < planned.size() && planned[i] > 0.0 ? planned[i] : std::optional<double>();
+    }
+    void set_planned_scale(Site site, double scale) { set_planned_alpha(site, scale); }
+    void set_planned_gradient_scale(Site site, std::size_t i, double scale) {
+        SiteRecord& record = sites_[site.id];
+        if (record.gradient_scales.size() <= i) record.gradient_scales.resize(i + 1, 0.0);
+        record.gradient_scales[i] = scale;
+        plan_[concatenate(record.path, gradient_mark, i)] = scale;
+    }
+
+    /// The plan by the path of the op's site: forward factors or scales. Gradients' scales are under path`|d`i.
+    /// Error: a number that is not positive and finite.
     [[nodiscard]] const std::map<std::string, double>& plan() const noexcept { return plan_; }
     void set_plan(std::map<std::string, double> plan) {
-        plan_ = std::move(plan);
-        for (SiteRecord& record : sites_) {
-            const auto planned = plan_.find(record.path);
-            record.alpha = planned == plan_.end() ? std::optional<double>() : planned->second;
+        for (const auto& [path, number] : plan) {
+            check(number > 0.0 && number <= std::numeric_limits<double>::max(), "ScalingState: plan: ", path, " is ",
+                  number, "; expected a positive finite number");
+            const std::size_t mark = path.find(gradient_mark);
+            if (mark != std::string::npos) static_cast<void>(input_number(path, mark + gradient_mark.size()));
         }
+        plan_ = std::move(plan);
+        for (SiteRecord& record : sites_) read_plan(record);
     }
 
     /// Training steps begun so far.
@@ -230,6 +249,8 @@ public:
     }
 
 private:
+    struct SiteRecord;
+
     // Out of line and small, because each runs once for a place in the model.
     [[gnu::cold, gnu::noinline]] Scope add_scope(Scope parent, std::string_view name, std::string_view alias) {
         const auto id = static_cast<Scope>(scopes_.size());
@@ -261,15 +282,34 @@ private:
             path += std::to_string(ordinal);
         }
         const std::uint64_t hash = hash_name(path);
-        const auto planned = plan_.find(path);
-        sites_.push_back({.scope = ops.scope,
-                          .op = ops.op,
-                          .path = std::move(path),
-                          .hash = hash,
-                          .alpha = planned == plan_.end() ? std::optional<double>() : planned->second});
+        sites_.push_back({.scope = ops.scope, .op = ops.op, .path = std::move(path), .hash = hash});
+        read_plan(sites_.back());
         if (ops.sites.size() <= ordinal) ops.sites.resize(ordinal + 1, no_site);
         ops.sites[ordinal] = id;
         return {id};
+    }
+
+    /// The number of an input at the end of a plan's key. Error: the key ends otherwise.
+    [[nodiscard, gnu::cold]] static std::size_t input_number(const std::string& key, std::size_t at) {
+        std::size_t i = 0;
+        const char* const end = key.data() + key.size();
+        const auto read = std::from_chars(key.data() + at, end, i);
+        check(read.ec == std::errc() && read.ptr == end && i < 1'000'000, "ScalingState: plan entry '", key,
+              "'; expected the number of an input behind ", gradient_mark);
+        return i;
+    }
+
+    /// Takes the numbers of a site from the plan.
+    [[gnu::cold]] void read_plan(SiteRecord& record) const {
+        const auto planned = plan_.find(record.path);
+        record.alpha = planned == plan_.end() ? std::optional<double>() : planned->second;
+        record.gradient_scales.clear();
+        const std::string mark = concatenate(record.path, gradient_mark);
+        for (auto entry = plan_.lower_bound(mark); entry != plan_.end() && entry->first.starts_with(mark); ++entry) {
+            const std::size_t i = input_number(entry->first, mark.size());
+            if (record.gradient_scales.size() <= i) record.gradient_scales.resize(i + 1, 0.0);
+            record.gradient_scales[i] = entry->second;
+        }
     }
 
     /// Entries path|role|step, path|role|current, and path|role|0, 1, ... for the past, of operands that have a past.
@@ -340,8 +380,10 @@ private:
         std::string path{};
         std::uint64_t hash = 0;
         std::shared_ptr<const Product> product{};
-        std::optional<double> alpha{};
+        std::optional<double> alpha{};          ///< planned: the forward factor, or under `propagate` the scale
+        std::vector<double> gradient_scales{};  ///< planned, by input; 0: none
     };
+    static constexpr std::string_view gradient_mark = "|d";  ///< between a path and an input's number in the plan
 
     std::vector<ScopeRecord> scopes_ = std::vector<ScopeRecord>(1);
     std::vector<SeriesRecord> series_{};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <unitscale/base/error.hpp>
+#include <unitscale/base/multiply_add.hpp>
 #include <unitscale/tensor/cast.hpp>
 #include <unitscale/tensor/tensor.hpp>
 
@@ -87,6 +88,14 @@ template <class To = void, RealElement T>
         result.data()[i] = element_cast<Result>(widest(tensor.data()[i]) * tensor.scale());
     result.set_any_scale(tensor.any_scale());
     return result;
+}
+
+/// The root mean square of a tensor of data and scale; NaN if an element is not finite; 0 without elements.
+template <RealElement T>
+[[nodiscard]] double root_mean_square(const Tensor<T>& tensor) {
+    double sum = 0.0;
+    for (const T& x : tensor.span()) sum = multiply_add(widest(x), widest(x), sum);
+    return tensor.empty() ? 0.0 : std::sqrt(sum / static_cast<double>(tensor.size())) * tensor.scale();
 }
 
 /// plain = data scale, of scale 1, rounded once. `plain` has the tensor's shape.

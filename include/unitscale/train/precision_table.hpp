@@ -36,6 +36,7 @@ namespace unitscale::train {
     std::string text(name(recipe.scaling));
     if (recipe.scaling == Scaling::propagate)
         text += concatenate(", scales rounded ", name(recipe.propagate.rounding),
+                            recipe.propagate.measured ? ", measured" : "",
                             recipe.propagate.exact_norms ? ", exact norms" : "");
     text += concatenate(", parametrisation ", name(recipe.parametrisation));
     if (recipe.scaling == Scaling::unit && recipe.automatic_rule != Constraint::to_output_scale)
