@@ -124,10 +124,9 @@ public:
         const train::Batch batch = first_batch();
         tape().begin_step({.micro_batches = options_.micro_batches, .training = false, .retain = true});
         const Variable<T> loss = ops::softmax_cross_entropy(model_(tape(), batch.ids), batch.labels);
-        if (tape().propagates()) tape().backward(loss);
+        if (tape().uses_factors()) tape().backward(loss);
         analysis::Audit audit = analysis::audit(tape(), loss);
         if (!tape().unit_scaled()) return audit;
-        tape().backward(loss);
         for (const analysis::ScaleWarning& warning : analysis::check_scales(tape()))
             audit.warnings.push_back(analysis::to_text(warning));
         return audit;

@@ -11,7 +11,7 @@
 // These headers are also left out, because few programs need them and they take long to compile:
 //   io/text.hpp, io/vocabulary.hpp: files, by std::filesystem and streams
 //   io/bert_tokens.hpp, io/piece_training.hpp, io/sentences.hpp: parts of tokenisers
-//   analysis/audit.hpp: the factors of a whole graph, walked again
+//   analysis/alignment.hpp, analysis/audit.hpp: the constants and factors of a whole graph
 //   analysis/scale_warnings.hpp: the ops at which scale leaves its bounds
 //   analysis/grad_check.hpp, analysis/scale_check.hpp: checks of an op, with a tape in double
 //   analysis/statistics.hpp, analysis/statistics_kernels.hpp, analysis/operand_statistics.hpp, analysis/track.hpp,
@@ -131,6 +131,7 @@
 #include <unitscale/scaling/tensor_scale.hpp>
 
 #include <unitscale/autograd/backward.hpp>
+#include <unitscale/autograd/carried_scales.hpp>
 #include <unitscale/autograd/cut_edges.hpp>
 #include <unitscale/autograd/graph.hpp>
 #include <unitscale/autograd/handles.hpp>

@@ -118,6 +118,52 @@ TEST_CASE("alignment: logits are the standard model's, and gradients are a const
     }
 }
 
+TEST_CASE("alignment: BERT's losses and gradients are the standard model's, its tied word table's included") {
+    const nn::BertConfig config{
+        .vocabulary = vocabulary, .width = 32, .depth = 2, .heads = 2, .hidden = 64, .length = length};
+    struct Model {
+        Model(const char* name, const nn::BertConfig& config)
+            : recipe(recipe_in<double>(find_recipe(name))), bert(config), tape(recipe, state) {
+            nn::initialise(bert.parameters(), recipe, 1);
+        }
+        Variable<double> loss() {
+            const nn::BertInput input{.ids = test::random_tokens({8, length}, vocabulary), .lengths = lengths};
+            const auto hidden = bert(tape, input);
+            return nn::bert_loss(bert.masked_logits(hidden, rows), labels, bert.next_sentence(bert.pooled(hidden)),
+                                 test::random_tokens({8}, 2));
+        }
+        double step() {
+            tape.plan([&] { return loss(); });
+            tape.begin_step({.retain = true});
+            const auto result = loss();
+            tape.backward(result);
+            return result.item();
+        }
+        std::vector<std::size_t> lengths{12, 10, 8, 12, 9, 12, 7, 11};
+        Tensor<std::int32_t> rows = from(std::vector<std::int32_t>{1, 4, 14, 27, 40, 51, 63, 75, 90});
+        Tensor<std::int32_t> labels = test::random_tokens({9}, vocabulary, 3);
+        Recipe recipe;
+        nn::Bert<double> bert;
+        ScalingState state{1};
+        Tape<double> tape;
+    } plain("fp32", config), aligned("aligned-fp32", config);
+    CHECK(aligned.step() == Approx(plain.step()).epsilon(1e-9));
+    const auto wanted = plain.bert.parameters(), got = aligned.bert.parameters();
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+        INFO(wanted[i]->name());
+        if (wanted[i]->name().ends_with("key/bias")) continue;  // 0, apart from rounding
+        CHECK(analysis::relative_error(value(got[i]->gradient()), wanted[i]->gradient(), 1.0, 1e-6) < 1e-9);
+        const double size = root_mean_square(got[i]->gradient()) / got[i]->gradient().scale();
+        CHECK(size > 0.5);
+        CHECK(size < 2.0);
+    }
+    const analysis::Alignment alignment = analysis::alignment(aligned.tape);
+    const auto words = std::find_if(alignment.parameters.begin(), alignment.parameters.end(),
+                                    [](const auto& parameter) { return parameter.name == "bert/tokens/weight"; });
+    REQUIRE(words != alignment.parameters.end());
+    CHECK(words->uses.size() == 2);  // embedding and readout
+}
+
 TEST_CASE("alignment: at initialisation all values and gradients have unit size, and scales never change") {
     for (const nn::DecoderConfig& config : decoders()) {
         INFO("context " << static_cast<int>(config.context.kind) << ", norm " << static_cast<int>(config.norm.kind));

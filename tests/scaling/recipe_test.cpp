@@ -235,7 +235,7 @@ TEST_CASE("every recipe agrees with the table, and every recipe is in the table"
             text_of(recipe.formats(ProductKind::linear, "decoder/block3/ffn/up", "decoder/block-1/ffn/up"));
         CHECK(last == (row.name == "nvfp4" ? unrounded : row.linear));
         CHECK(recipe.formats(ProductKind::readout, "decoder/readout") == ProductFormats{});
-        const bool all = row.name == "us-fp8";  // every product but the readout's
+        const bool all = row.name == "us-fp8" || row.name == "aligned-fp8";  // every product but the readout's
         const ProductFormats of_activations =
             all ? ProductFormats{.activation = Quantiser{.format = e4m3}, .gradient = Quantiser{.format = e5m2}}
                 : ProductFormats{};
@@ -259,9 +259,11 @@ TEST_CASE("every recipe agrees with the table, and every recipe is in the table"
                                                         .alpha_out = 1.0,
                                                         .base_width = 128,
                                                         .base_depth = 4});
-        CHECK(recipe.propagate == PropagateRule{.rounding = ScaleRounding::down,
-                                                .exact_norms = false,
-                                                .rescale_gradients = row.scaling == "propagate"});
+        const bool aligned = row.name.starts_with("aligned-");
+        CHECK(recipe.propagate == PropagateRule{.rounding = aligned ? ScaleRounding::none : ScaleRounding::down,
+                                                .exact_norms = aligned,
+                                                .rescale_gradients = row.name.starts_with("scalify-"),
+                                                .measured = aligned});
     }
 }
 

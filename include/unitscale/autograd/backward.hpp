@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <unitscale/autograd/carried_scales.hpp>
 #include <unitscale/autograd/graph.hpp>
 #include <unitscale/base/memory.hpp>
 #include <unitscale/base/multiply_add.hpp>
 #include <unitscale/base/parallel.hpp>
-#include <unitscale/scaling/propagate.hpp>
-#include <unitscale/scaling/state.hpp>
 #include <unitscale/tensor/fill.hpp>
-#include <unitscale/tensor/rescale.hpp>
 #include <unitscale/tensor/tensor.hpp>
 
 #include <cmath>
@@ -17,7 +15,6 @@
 #include <limits>
 #include <memory>
 #include <utility>
-#include <vector>
 
 namespace unitscale {
 
@@ -83,32 +80,6 @@ void set_seed(Tensor<T>& gradient, Accum<T> seed, bool propagates) {
     gradient.data()[0] = static_cast<T>(seed < 0 ? -1.0f : 1.0f);
 }
 
-/// A scale that a dry pass has measured (`Tape::plan`): of the value at a site, or of a gradient there.
-struct MeasuredScale {
-    static constexpr std::size_t value = static_cast<std::size_t>(-1);
-    Site site{};
-    std::size_t input = value;  ///< the input that the gradient is for
-    double scale = 1.0;
-};
-
-/// Notes the root mean square of data times scale. A tensor of one element has no size to measure. Data that is more
-/// than 2^12 times larger or smaller than its scale says is not noted either: it is not finite, or 0 but for rounding,
-/// and the op's rule is the better guess.
-template <class T>
-void measure_scale(std::vector<MeasuredScale>& measured, const Tensor<T>& tensor, Site site, std::size_t input) {
-    const double size = root_mean_square(tensor), scale = tensor.scale();
-    if (tensor.size() > 1 && size >= scale * 0x1p-12 && size <= scale * 0x1p12)
-        measured.push_back({.site = site, .input = input, .scale = size});
-}
-
-/// What the backward pass of a step under `propagate` has beside its gradients.
-struct CarriedScales {
-    ScaleRounding rounding = ScaleRounding::down;
-    double seed = 1.0;                               ///< gradient of the first loss: planned scales are for 1
-    const ScalingState* state = nullptr;             ///< with the planned scales
-    std::vector<MeasuredScale>* measured = nullptr;  ///< where a dry pass writes scales; null in other passes
-};
-
 /// The interface of an op's backward function. It gives gradients of the outputs, values of the inputs and the op's
 /// factors, and adds to the gradients of the inputs. Inputs and outputs are numbered in the order of recording.
 /// Test: tests/autograd/backward_test.cpp
@@ -165,17 +136,13 @@ public:
         if (!carries_scales()) return {beta(i), 1.0};
         const double unit = output_gradient(from).scale() * scales;
         const auto random = static_cast<std::uint32_t>(random_word(key_, i));
-        return carried(i, unit, product_scale(carried_.rounding, unit, node_.betas[i], random).scale);
+        return carried(i, unit, product_scale(carried_->rounding(), unit, node_.betas[i], random).scale);
     }
 
     /// Data factor and scale of input i's gradient under `propagate`, for an op with a rule of its own: the data that
     /// its kernel computes stands for `unit`, and `wanted` is the scale by its rule. A planned scale replaces it.
     [[nodiscard]] Scaled carried(std::size_t i, double unit, double wanted) {
-        if (carried_.measured != nullptr && i < 64) asked_ |= std::uint64_t{1} << i;
-        if (const auto planned = carried_.state->planned_gradient_scale(node_.site, i))
-            wanted =
-                as_scale(carried_.rounding, *planned * carried_.seed, static_cast<std::uint32_t>(random_word(key_, i)));
-        return with_scale(unit, wanted);
+        return carried_->gradient(node_.site, i, unit, wanted, static_cast<std::uint32_t>(random_word(key_, i)));
     }
 
     /// The factor of the gradient that arrived at output i: 1, except for ops that state output weights.
@@ -227,8 +194,8 @@ public:
     void add(std::size_t i, Tensor<T>&& gradient) {
         if (!needs(i)) return;
         if (any_scale_) gradient.set_any_scale(true);
-        if (i < 64 && (asked_ >> i & 1) != 0) measure_scale(*carried_.measured, gradient, node_.site, i);
-        const ScaleRounding rounding = carried_.rounding;
+        if (carried_ != nullptr) carried_->measure_gradient(node_.site, i, gradient);
+        const ScaleRounding rounding = carried_ != nullptr ? carried_->rounding() : ScaleRounding::down;
         const auto random =
             rounding == ScaleRounding::stochastic ? static_cast<std::uint32_t>(random_word(key_, sum_words + i)) : 0;
         add_gradient(execution_, slots_[node_.inputs[i]], std::move(gradient), rounding, random);
@@ -246,9 +213,8 @@ public:
         observer_ = observer;
     }
     /// Under `propagate`: the step's scales, and the random stream of `stochastic`.
-    void set_propagate(const CarriedScales& carried, RandomKey key) noexcept {
-        propagates_ = true;
-        carried_ = carried;
+    void set_propagate(CarriedScales& carried, RandomKey key) noexcept {
+        carried_ = &carried;
         key_ = key;
         any_scale_ = node_.propagates;
         for (const std::uint32_t output : node_.outputs)
@@ -257,7 +223,7 @@ public:
 
 private:
     /// Whether the op sees gradients as data and scale.
-    [[nodiscard]] bool carries_scales() const noexcept { return propagates_ && node_.propagates; }
+    [[nodiscard]] bool carries_scales() const noexcept { return carried_ != nullptr && node_.propagates; }
     [[nodiscard]] const Slot<T>& input_slot(std::size_t i) const noexcept { return slots_[node_.inputs[i]]; }
     [[nodiscard]] const Tensor<T>& value(const char* what, std::size_t i, const Slot<T>& slot) const {
         check(slot.value != nullptr, "backward: ", node_.op, " reads ", what, i,
@@ -274,11 +240,9 @@ private:
     const std::shared_ptr<MemoryPool>& pool_;
     Observer<T>* observer_ = nullptr;
     RandomKey key_{};
-    CarriedScales carried_{};
-    std::uint64_t asked_ = 0;  ///< inputs with gradients whose scale is measured, as bits
+    CarriedScales* carried_ = nullptr;  ///< null except under `propagate`
     bool keep_ = false;
     bool true_gradients_ = false;
-    bool propagates_ = false;
     bool any_scale_ = false;  ///< all arriving gradients have the flag any scale; so do products with them
 };
 

@@ -17,6 +17,16 @@
 
 namespace unitscale {
 
+/// The settings of one step.
+struct StepOptions {
+    std::size_t micro_batches = 1;  ///< parts of the step's batch, each with a begin_step of its own
+    std::size_t micro_batch = 0;    ///< the part that begins, from 0
+    bool training = true;           ///< false: dropout keeps every value, random streams do not advance
+    bool gradients = true;          ///< false: no backward pass follows, so nothing is kept for it
+    bool retain = false;            ///< true: the backward pass frees no values and no gradients
+    bool true_gradients = false;    ///< true: every beta is its op's alpha: gradients of the scaled function itself
+};
+
 /// Which of a tensor's two passes was observed: its value or its gradient.
 enum class Pass { value, gradient };
 

@@ -3,6 +3,7 @@
 
 #include <unitscale/autograd/cut_edges.hpp>
 #include <unitscale/autograd/recorded_graph.hpp>
+#include <unitscale/base/error.hpp>
 #include <unitscale/scaling/constraint.hpp>
 #include <unitscale/scaling/state.hpp>
 
@@ -10,6 +11,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -68,16 +70,37 @@ public:
                 std::fill(nodes[n].output_weights.begin(), nodes[n].output_weights.end(), 1.0);
     }
 
-    /// Keeps the forward factors of the planned ops at `sites` (sorted) in the state. Each factor is alpha, joined by
-    /// `rule` with the ideal betas of the inputs that are not cut-edges. To be called before `join_betas` replaces
-    /// these betas.
+    /// Begins and ends a dry pass, in which ops ask for the forward factors that `fix_alphas` will plan.
+    void begin_planning() {
+        planning_ = true;
+        asked_.clear();
+    }
+    void end_planning() noexcept { planning_ = false; }
+
+    /// The forward factor of the op at `site`: see `Tape::forward_factor`.
+    [[nodiscard]] double forward_factor(const char* op, Site site, double alpha, Constraint rule,
+                                        const ScalingState& state) {
+        if (planning_) {
+            asked_.push_back(site.id);
+            return alpha;
+        }
+        if (const std::optional<double> planned = state.planned_alpha(site)) return *planned;
+        check(rule == Constraint::to_output_scale, op, ": no forward factor planned for ", state.path(site),
+              "; the rule ", unitscale::name(rule),
+              " joins it with gradient factors: call Tape::plan before the first step");
+        return alpha;
+    }
+
+    /// Keeps the forward factors of the planned ops that asked in the state. Each factor is alpha, joined by `rule`
+    /// with the ideal betas of the inputs that are not cut-edges. To be called before `join_betas` replaces these
+    /// betas.
     template <class T>
-    void fix_alphas(const RecordedGraph<T>& graph, Constraint rule, std::span<const std::uint32_t> sites,
-                    ScalingState& state) {
+    void fix_alphas(const RecordedGraph<T>& graph, Constraint rule, ScalingState& state) {
+        std::sort(asked_.begin(), asked_.end());
         const ReusedList<Node<T>>& nodes = graph.nodes();
         for (std::size_t n = 0; n < nodes.size(); ++n) {
             const Node<T>& node = nodes[n];
-            if (node.joined_by != JoinedBy::plan || !std::binary_search(sites.begin(), sites.end(), node.site.id))
+            if (node.joined_by != JoinedBy::plan || !std::binary_search(asked_.begin(), asked_.end(), node.site.id))
                 continue;
             group_.assign(1, node.alpha);
             for (std::size_t i = 0; i < node.betas.size(); ++i)
@@ -168,6 +191,8 @@ private:
     std::vector<std::uint8_t> wanted_{};
     std::vector<double> group_{};
     std::size_t visits_ = 0;
+    bool planning_ = false;
+    std::vector<std::uint32_t> asked_{};  ///< sites that asked for their forward factor while planning
 };
 
 }  // namespace unitscale

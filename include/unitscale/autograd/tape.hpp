@@ -2,6 +2,7 @@
 #pragma once
 
 #include <unitscale/autograd/backward.hpp>
+#include <unitscale/autograd/carried_scales.hpp>
 #include <unitscale/autograd/handles.hpp>
 #include <unitscale/autograd/observer.hpp>
 #include <unitscale/autograd/op_info.hpp>
@@ -18,9 +19,7 @@
 #include <unitscale/scaling/state.hpp>
 #include <unitscale/tensor/tensor.hpp>
 
-#include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -33,16 +32,6 @@
 #include <vector>
 
 namespace unitscale {
-
-/// The settings of one step.
-struct StepOptions {
-    std::size_t micro_batches = 1;  ///< parts of the step's batch, each with a begin_step of its own
-    std::size_t micro_batch = 0;    ///< the part that begins, from 0
-    bool training = true;           ///< false: dropout keeps every value, random streams do not advance
-    bool gradients = true;          ///< false: no backward pass follows, so nothing is kept for it
-    bool retain = false;            ///< true: the backward pass frees no values and no gradients
-    bool true_gradients = false;    ///< true: every beta is its op's alpha: gradients of the scaled function itself
-};
 
 /// Reverse-mode differentiation of one step at a time. Ops record themselves as they run; `backward` visits them in
 /// reverse order. The tape copies the recipe. It borrows the state, which must outlive it. Buffers come from its pool
@@ -60,7 +49,8 @@ public:
           threads_(threads),
           pool_(std::make_shared<MemoryPool>()),
           handles_(new HandleTable<T>(this)),
-          sites_(state) {}
+          sites_(state),
+          scales_(recipe.propagate.rounding, state) {}
     Tape(const Tape&) = delete;
     Tape& operator=(const Tape&) = delete;
     ~Tape();
@@ -107,15 +97,13 @@ public:
             observer_->begin_step({state_->step(), trains, options.micro_batch, options.micro_batches});
     }
 
-    /// Records one step without an update. Under `unit` it fixes the forward factor of every op; without a backward pass.
+    /// Records one step without an update. Under `unit` it fixes the forward factor of every op.
     /// Where the recipe's `automatic_rule` joins factors, it joins alpha and the betas of the inputs that are not
     /// cut-edges. The plan is kept in the state: from then on an op has its planned factor, whatever its inputs' sizes.
     /// Call `plan` before the first update; a state that has a plan keeps it. `model()` runs the model and returns the
-    /// loss, or a range of losses. With the rule `to_output_scale` ideal forward factors stand, and planning is not
-    /// required.
-    /// Under `propagate` it measures the scales of values and gradients, if the recipe says so
-    /// (`PropagateRule::measured`): the plan holds their root mean squares. Gradients of parameters are left cleared.
-    /// Error: parameters have gradients already.
+    /// loss, or a range of losses. With the rule `to_output_scale` ideal forward factors stand without a plan.
+    /// Under `propagate` it measures the scales of values and gradients, where the recipe says so (`CarriedScales`).
+    /// Error: a parameter has a gradient already.
     template <class Model>
     void plan(Model&& model, StepOptions options = {}) {
         const bool measures = propagates() && recipe_->propagate.measured;
@@ -123,41 +111,34 @@ public:
         options.training = options.retain = options.true_gradients = false;
         options.gradients = true;
         begin_step(options);
-        planning_ = true;
-        asked_.clear();
-        measured_.clear();
+        planner_.begin_planning();
+        if (measures) scales_.begin_measuring();
         struct End {
             Tape& tape;
             Observer<T>* observer;
             ~End() {
-                tape.planning_ = false;
                 tape.observer_ = observer;
-                tape.forget();
+                tape.forget();  // planning ends here
             }
         } const end{*this, std::exchange(observer_, nullptr)};
         const auto result = model();
         std::span<const Variable<T>> losses;
         if constexpr (std::is_same_v<std::decay_t<decltype(result)>, Variable<T>>) losses = {&result, 1};
         else losses = result;
-        if (measures) return measure_scales(losses);
+        if (measures) {
+            scales_.check_no_gradients(graph_);
+            backward(losses, std::vector<Accum<T>>(losses.size(), Accum<T>(1)));
+            return scales_.plan(graph_);
+        }
         find_cut_edges(losses);
-        std::sort(asked_.begin(), asked_.end());
-        planner_.fix_alphas(graph_, recipe_->automatic_rule, asked_, *state_);
+        planner_.fix_alphas(graph_, recipe_->automatic_rule, *state_);
     }
 
     /// The forward factor of the op at `site`, with alpha as its ideal factor: the plan's factor if it has one, else
     /// alpha. Only ops that call this function have their forward factor planned. Other ops have a fixed forward
     /// factor, and only their betas follow it. Error: the recipe's rule needs a plan and there is none.
     [[nodiscard]] double forward_factor(const char* op, Site site, double alpha) {
-        if (planning_) {
-            asked_.push_back(site.id);
-            return alpha;
-        }
-        if (const std::optional<double> planned = state_->planned_alpha(site)) return *planned;
-        check(recipe_->automatic_rule == Constraint::to_output_scale, op, ": no forward factor planned for ",
-              state_->path(site), "; the rule ", unitscale::name(recipe_->automatic_rule),
-              " joins it with gradient factors: call Tape::plan before the first step");
-        return alpha;
+        return planner_.forward_factor(op, site, alpha, recipe_->automatic_rule, *state_);
     }
 
     /// Finds the cut-edges of the graph recorded so far, with the losses joined.
@@ -234,13 +215,9 @@ public:
         if (!propagates()) return 1.0;
         return carried(site, 1.0, sum_scale(recipe_->propagate.rounding, a, b, scale_word(site))).scale;
     }
-    /// Data factor and scale of the value of the op at `site` under `propagate`. The data that its kernel computes
-    /// stands for `unit`, and `wanted` is the scale by the op's rule. A planned scale replaces it.
-    [[nodiscard, gnu::noinline]] Scaled carried(Site site, double unit, double wanted) {
-        if (planning_) asked_.push_back(site.id);
-        if (const auto planned = state_->planned_scale(site))
-            wanted = as_scale(recipe_->propagate.rounding, *planned, scale_word(site));
-        return with_scale(unit, wanted);
+    /// Data factor and scale of the value of an op with a rule of its own: see `CarriedScales::value`.
+    [[nodiscard]] Scaled carried(Site site, double unit, double wanted) {
+        return scales_.value(site, unit, wanted, scale_word(site));
     }
 
     /// Declares, before an op is recorded, that its backward function needs x only with this rounding (Reads::rounded).
@@ -282,8 +259,7 @@ public:
     template <class Backward>
     Variable<T> record(const OpInfo& op, std::span<const Variable<T>> inputs, Tensor<T>&& output, Backward&& backward) {
         Node<T>& node = new_node(op, inputs);
-        if (planning_ && propagates() && !replay_.active() && !asked_.empty() && asked_.back() == op.site.id)
-            measure_scale(measured_, output, op.site, MeasuredScale::value);
+        if (!replay_.active()) scales_.measure(op.site, output);
         Variable<T> result = add_output(node, std::move(output));
         keep_backward(node, std::forward<Backward>(backward));
         return result;
@@ -341,11 +317,7 @@ public:
         backward_done_ = true;
         release_unnamed();
         if (unit_scaled()) join_factors(losses);
-        const double first_seed = std::abs(static_cast<double>(seeds[0]));
-        carried_ = {.rounding = recipe_->propagate.rounding,
-                    .seed = first_seed > 0.0 && std::isfinite(first_seed) ? first_seed : 1.0,
-                    .state = state_,
-                    .measured = planning_ ? &measured_ : nullptr};
+        if (propagates()) scales_.set_seed(static_cast<double>(seeds[0]));
         for (std::size_t i = 0; i < losses.size(); ++i) {
             Slot<T>& slot = graph_.slots()[slot_of(losses[i])];
             slot.leaf = true;  // so that the caller can still read it
@@ -443,23 +415,6 @@ private:
     }
     [[nodiscard]] static std::uint32_t slot_of(const Variable<T>& x) noexcept { return x.slot_; }
 
-    /// The rest of `plan` under `propagate`: a backward pass, whose gradients nobody gets, and the plan.
-    [[gnu::cold]] void measure_scales(std::span<const Variable<T>> losses) {
-        for (const std::uint32_t index : graph_.parameter_slots())
-            if (const Parameter<T>* const trained = graph_.slots()[index].parameter; trained != nullptr)
-                check(!trained->has_gradient(), "plan: parameter ", trained->name(),
-                      " has a gradient; expected none before the first step");
-        const std::vector<Accum<T>> seeds(losses.size(), Accum<T>(1));
-        backward(losses, seeds);
-        for (const std::uint32_t index : graph_.parameter_slots())
-            if (Parameter<T>* const trained = graph_.slots()[index].parameter; trained != nullptr)
-                trained->clear_gradient();
-        for (const MeasuredScale& found : measured_) {
-            if (found.input == MeasuredScale::value) state_->set_planned_scale(found.site, found.scale);
-            else state_->set_planned_gradient_scale(found.site, found.input, found.scale);
-        }
-    }
-
     /// Frees the values that no handle names and no backward function reads.
     void release_unnamed() {
         if (handles_->unnamed().empty()) return;
@@ -531,7 +486,7 @@ private:
                                                   slot.gradient);
             BackwardContext<T> context(slots, node, execution(), pool_);
             context.set_step(options_.retain, options_.true_gradients, observer_);
-            if (propagates()) context.set_propagate(carried_, random_key(node.site, scale_part + 1));
+            if (propagates()) context.set_propagate(scales_, random_key(node.site, scale_part + 1));
             node.run(node.closure, context);
         }
         graph_.drop_backward(node, !options_.retain);
@@ -550,6 +505,8 @@ private:
         graph_.clear();
         handles_->begin();
         sites_.begin();
+        planner_.end_planning();
+        scales_.end_measuring();
         replay_.stop();
         discards_ = false;
     }
@@ -560,6 +517,7 @@ private:
     std::shared_ptr<MemoryPool> pool_;
     HandleTable<T>* handles_;  ///< owned together with the handles
     SiteCounter sites_;
+    CarriedScales scales_;
     StepOptions options_{};
     RecordedGraph<T> graph_{};
     Observer<T>* observer_ = nullptr;
@@ -570,10 +528,6 @@ private:
     bool discards_ = false;  ///< inside `recompute`: backward functions are not kept
     bool backward_done_ = false;
     bool patterns_checked_ = false;
-    bool planning_ = false;
-    std::vector<std::uint32_t> asked_{};  ///< sites that asked for their forward factor or scale while planning
-    std::vector<MeasuredScale> measured_{};
-    CarriedScales carried_{};
 };
 
 template <class T>  // out of the class, so that users of unitscale::compiled do not compile it

@@ -247,7 +247,7 @@ inline void round_in_blocks(Recipe& recipe, const BlockFormat& forward, const Bl
              r.storage.weight_gradient_scale.source = ScaleSource::amax;
          }},
 
-        // Unit Scaling aligned with the standard model (appendix H of its paper): the standard model's function, in which
+        // Unit Scaling aligned with the standard model (appendix H of its paper): the standard model's function, where
         // every tensor is unit data times a constant. docs/alignment.md says why this is scale propagation.
         {"aligned-fp32", "fp32", "the standard model in Unit Scaling's arithmetic, 32-bit floating point",
          [](Recipe& r) {

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+#include <unitscale/autograd/carried_scales.hpp>
+#include <unitscale/tensor/fill.hpp>
+
+#include "support/catch.hpp"
+
+#include <cmath>
+#include <limits>
+#include <map>
+#include <string>
+
+using namespace unitscale;
+
+namespace {
+struct Carried {
+    ScalingState state{1};
+    Site op = state.site(0, "op", 0), other = state.site(0, "other", 0);
+    CarriedScales scales{ScaleRounding::down, state};
+    RecordedGraph<double> graph{};
+};
+}  // namespace
+
+TEST_CASE_METHOD(Carried, "a scale is the rule's until one is planned, which is rounded; data keeps its value") {
+    CHECK(scales.value(op, 6.0, 4.0, 0).scale == 4.0);
+    CHECK(scales.value(op, 6.0, 4.0, 0).factor == 1.5);
+    state.set_planned_scale(op, 3.0);
+    CHECK(scales.value(op, 6.0, 4.0, 0).scale == 2.0);
+    CHECK(scales.value(op, 6.0, 4.0, 0).factor == 3.0);
+    CHECK(scales.value(other, 6.0, 4.0, 0).scale == 4.0);
+    CHECK(scales.gradient(op, 0, 6.0, 4.0, 0).scale == 4.0);
+}
+
+TEST_CASE_METHOD(Carried, "a planned scale of a gradient is for the loss gradient 1") {
+    state.set_planned_gradient_scale(op, 1, 0.3);
+    CHECK(scales.gradient(op, 0, 1.0, 1.0, 0).scale == 1.0);
+    CHECK(scales.gradient(op, 1, 1.0, 1.0, 0).scale == 0.25);
+    scales.set_seed(-1024.0);
+    CHECK(scales.gradient(op, 1, 1.0, 1.0, 0).scale == 256.0);
+    for (const double seed : {0.0, std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+        scales.set_seed(seed);
+        CHECK(scales.gradient(op, 1, 1.0, 1.0, 0).scale == 0.25);
+    }
+}
+
+TEST_CASE_METHOD(Carried, "a dry pass plans what was asked for and measured") {
+    Tensor<double> x({2}, {3.0, -4.0});
+    x.set_scale(2.0);
+    scales.measure(op, x);  // no dry pass
+    scales.begin_measuring();
+    CHECK(scales.measuring());
+    static_cast<void>(scales.value(op, 1.0, 1.0, 0));
+    scales.measure(op, x);
+    scales.measure(other, x);  // did not ask
+    static_cast<void>(scales.gradient(op, 3, 1.0, 1.0, 0));
+    scales.measure_gradient(op, 2, x);  // asked for another input
+    scales.measure_gradient(op, 3, x);
+    static_cast<void>(scales.gradient(other, 0, 1.0, 1.0, 0));
+    scales.measure_gradient(other, 3, x);
+    CHECK(state.plan().empty());  // the scales of a dry pass do not change under way
+    scales.plan(graph);
+    scales.end_measuring();
+    CHECK_FALSE(scales.measuring());
+    const double size = 2.0 * std::sqrt(12.5);
+    CHECK(state.plan() == std::map<std::string, double>{{"op", size}, {"op|d3", size}});
+}
+
+TEST_CASE_METHOD(Carried, "tensors without a size of their own leave the rule in place") {
+    const auto measured = [&](const Tensor<double>& x) {
+        scales.begin_measuring();
+        static_cast<void>(scales.value(op, 1.0, 1.0, 0));
+        scales.measure(op, x);
+        scales.plan(graph);
+        scales.end_measuring();
+        const bool planned = state.has_plan();
+        state.set_plan({});
+        return planned;
+    };
+    CHECK(measured(full<double>({2}, 1.0)));
+    CHECK(measured(full<double>({2}, 0x1p-12)));
+    CHECK_FALSE(measured(full<double>({1}, 1.0)));
+    CHECK_FALSE(measured(full<double>({2}, 0.0)));
+    CHECK_FALSE(measured(full<double>({2}, 0x1p-13)));  // rounding errors of a gradient that is 0
+    CHECK_FALSE(measured(full<double>({2}, std::numeric_limits<double>::infinity())));
+    CHECK_FALSE(measured(full<double>({2}, std::numeric_limits<double>::quiet_NaN())));
+}
