@@ -30,15 +30,16 @@ TEST_CASE_METHOD(Carried, "a scale is the rule's until one is planned, which is 
     CHECK(scales.gradient(op, 0, 6.0, 4.0, 0).scale == 4.0);
 }
 
-TEST_CASE_METHOD(Carried, "a planned scale of a gradient is for the loss gradient 1") {
-    state.set_planned_gradient_scale(op, 1, 0.3);
-    CHECK(scales.gradient(op, 0, 1.0, 1.0, 0).scale == 1.0);
-    CHECK(scales.gradient(op, 1, 1.0, 1.0, 0).scale == 0.25);
-    scales.set_seed(-1024.0);
-    CHECK(scales.gradient(op, 1, 1.0, 1.0, 0).scale == 256.0);
+TEST_CASE("a planned scale of a gradient is for the loss gradient 1") {
+    Carried carried;
+    carried.state.set_planned_gradient_scale(carried.op, 1, 0.3);
+    CHECK(carried.scales.gradient(carried.op, 0, 1.0, 1.0, 0).scale == 1.0);
+    CHECK(carried.scales.gradient(carried.op, 1, 1.0, 1.0, 0).scale == 0.25);
+    carried.scales.set_seed(-1024.0);
+    CHECK(carried.scales.gradient(carried.op, 1, 1.0, 1.0, 0).scale == 256.0);
     for (const double seed : {0.0, std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
-        scales.set_seed(seed);
-        CHECK(scales.gradient(op, 1, 1.0, 1.0, 0).scale == 0.25);
+        carried.scales.set_seed(seed);
+        CHECK(carried.scales.gradient(carried.op, 1, 1.0, 1.0, 0).scale == 0.25);
     }
 }
 
