@@ -6,6 +6,7 @@
 #include <unitscale/base/multiply_add.hpp>
 #include <unitscale/base/parallel.hpp>
 #include <unitscale/tensor/fill.hpp>
+#include <unitscale/tensor/rescale.hpp>
 #include <unitscale/tensor/tensor.hpp>
 
 #include <cmath>
@@ -30,15 +31,20 @@ void add_scaled_tensor(const Execution& execution, Tensor<T>& sum, const Tensor<
                          : sum.any_scale()           ? part.scale()
                          : part.any_scale()          ? sum.scale()
                                                      : sum_scale(rounding, sum.scale(), part.scale(), random);
-    const auto old_factor = static_cast<A>(sum.scale() / scale), factor = static_cast<A>(part.scale() / scale);
     T* to = sum.data();
     const T* more = part.data();
-    parallel_for(execution.threads, static_cast<std::ptrdiff_t>(part.size()), 1 << 15,
-                 [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
-                     for (std::ptrdiff_t i = begin; i < end; ++i)
-                         to[i] = static_cast<T>(
-                             multiply_add(old_factor, static_cast<A>(to[i]), factor * static_cast<A>(more[i])));
-                 });
+    const auto add = [&]<class C>(C old_factor, C factor) {
+        parallel_for(execution.threads, static_cast<std::ptrdiff_t>(part.size()), 1 << 15,
+                     [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
+                         for (std::ptrdiff_t i = begin; i < end; ++i)
+                             to[i] = static_cast<T>(
+                                 static_cast<A>(multiply_add(old_factor, static_cast<C>(static_cast<A>(to[i])),
+                                                             factor * static_cast<C>(static_cast<A>(more[i])))));
+                     });
+    };
+    const double old_factor = sum.scale() / scale, factor = part.scale() / scale;
+    if (holds_factor<A>(old_factor) && holds_factor<A>(factor)) add(static_cast<A>(old_factor), static_cast<A>(factor));
+    else add(old_factor, factor);  // scales that differ by 2^126 or more
     sum.set_scale(scale);
     sum.set_any_scale(sum.any_scale() && part.any_scale());
 }
