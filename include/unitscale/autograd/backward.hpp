@@ -185,6 +185,26 @@ public:
                (carries_scales() ? 1.0 : slot.gradient.scale());
     }
 
+    /// Passes a one-element gradient on to the one-element input i, multiplied by `factor`, where T does not hold the
+    /// gradient or the result: a large seed of joined losses. The input's gradient then has a scale, as a seed has
+    /// (`set_seed`). Returns false, and does nothing, in every other case. An op that only multiplies its gradient calls
+    /// this before it reads `output_gradient`.
+    [[nodiscard]] bool pass_item(std::size_t i, double factor, std::size_t from = 0) {
+        const Slot<T>&to = input_slot(i), &arrived = slots_[node_.outputs[from]];
+        if (carries_scales() || !arrived.has_gradient || arrived.gradient.size() != 1 || to.parameter != nullptr ||
+            element_count(to.shape) != 1)
+            return false;
+        const auto gradient = static_cast<Accum<T>>(factor * item_gradient(from));
+        const auto rounded = static_cast<Accum<T>>(static_cast<T>(gradient));
+        const bool holds = std::isfinite(rounded) == std::isfinite(gradient) && (rounded != 0) == (gradient != 0);
+        if (holds && arrived.gradient.scale() == 1.0) return false;
+        Tensor<T> dx = make(to.shape);
+        if (holds) dx.data()[0] = static_cast<T>(gradient);
+        else set_seed(dx, gradient, false);
+        add(i, std::move(dx));
+        return true;
+    }
+
     /// An uninitialised tensor from the tape's pool.
     [[nodiscard]] Tensor<T> make(const Shape& shape) const { return Tensor<T>(shape, pool_); }
 

@@ -45,7 +45,7 @@ template <class T>
     const Recording recording{.reads = reads_nothing, .any_scale = left.any_scale() && right.any_scale()};
     return op.record(std::move(output), scale, recording, [sign](BackwardContext<T>& g) {
         for (const std::size_t i : {std::size_t{0}, std::size_t{1}}) {
-            if (!g.needs(i)) continue;
+            if (!g.needs(i) || g.pass_item(i, i == 0 ? g.beta(i) : sign * g.beta(i))) continue;
             const Tensor<T>& dy = g.output_gradient();
             Tensor<T> dx = g.make(g.input_shape(i));
             const Scaled scaled = g.scaled_beta(i);

@@ -103,7 +103,7 @@ template <class T>
                         .propagates = true},
                        inputs, std::move(output), [count, kept](BackwardContext<T>& g) {
                            for (std::size_t i = 0; i < kept.size(); ++i) {
-                               if (!g.needs(i)) continue;
+                               if (!g.needs(i) || g.pass_item(i, g.beta(i) * kept[i])) continue;
                                const Scaled part = g.scaled_beta(i);
                                Tensor<T> dx = g.make(g.input_shape(i));
                                kernels::scale<T>(g.execution(), g.output_gradient().data(), dx.data(), count,
