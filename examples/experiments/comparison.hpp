@@ -64,7 +64,7 @@ struct ComparedRun {
 struct RunResult {
     ComparedRun run{};
     std::string recipe_fingerprint{};
-    bool failed = false;      ///< it ended early: its loss was no longer finite, or all its steps were skipped
+    bool failed = false;      ///< it ended early, as Diverged
     std::string reason{};     ///< of the failure
     std::string first_bad{};  ///< of the failure: explains the first value that was not finite; empty: none
     std::size_t steps = 0;    ///< completed

@@ -21,7 +21,7 @@ struct SweepRun {
     SweepPoint point{};
     std::uint64_t seed = 1;
     std::string recipe_fingerprint{};
-    bool failed = false;   ///< the loss was no longer finite, or all steps were skipped
+    bool failed = false;   ///< as in TrainedRun
     std::string reason{};  ///< of the failure
     double train_loss = 0.0, valid_loss = 0.0, tokens_per_s = 0.0, seconds = 0.0;
     std::optional<double> test_loss{};         ///< if the sweep has a test part and the run did not fail

@@ -19,7 +19,7 @@ namespace unitscale::experiments {
 
 /// The outcome of one run of a search.
 struct TrainedRun {
-    bool failed = false;      ///< it ended early: its loss was no longer finite, or all its steps were skipped
+    bool failed = false;      ///< it ended early, as Diverged
     std::string reason{};     ///< of the failure
     std::string first_bad{};  ///< of the failure, if steps are measured: explains the first value that was not finite
     LanguageRunResult result{};                   ///< of a run that has not failed

@@ -152,18 +152,18 @@
     prefix Variable<T> log<T>(Variable<T>, const UnruledOptions&);                                                     \
     prefix Variable<T> log_softmax<T>(Variable<T>, const LogSoftmaxOptions&);                                          \
     prefix Variable<T> matmul<T>(Variable<T>, Variable<T>, const MatmulOptions&);                                      \
-    prefix Variable<T> max<T>(Variable<T>, const MaxOptions&);                                                         \
+    prefix Variable<T> max<T>(Variable<T>, const UnruledReductionOptions&);                                            \
     prefix Variable<T> max_pool<T>(Variable<T>, const PoolOptions&);                                                   \
     prefix Variable<T> maximum<T>(Variable<T>, Variable<T>, const MaximumOptions&);                                    \
     prefix Variable<T> mean<T>(Variable<T>, const ReductionOptions&);                                                  \
-    prefix Variable<T> min<T>(Variable<T>, const MaxOptions&);                                                         \
+    prefix Variable<T> min<T>(Variable<T>, const UnruledReductionOptions&);                                            \
     prefix Variable<T> minimum<T>(Variable<T>, Variable<T>, const MaximumOptions&);                                    \
     prefix Variable<T> mse_loss<T>(Variable<T>, Variable<T>, const MseLossOptions&);                                   \
     prefix Variable<T> mul<T>(Variable<T>, Variable<T>, const MulOptions&);                                            \
     prefix Variable<T> multiplier<T>(Variable<T>, double);                                                             \
     prefix Variable<T> pad<T>(Variable<T>, const Shape&, const Shape&, const PadOptions&);                             \
     prefix Variable<T> pow<T>(Variable<T>, double, const UnruledOptions&);                                             \
-    prefix Variable<T> prod<T>(Variable<T>, const ProdOptions&);                                                       \
+    prefix Variable<T> prod<T>(Variable<T>, const UnruledReductionOptions&);                                           \
     prefix Variable<T> readout<T>(Variable<T>, Variable<T>, const ReadoutOptions&);                                    \
     prefix Variable<T> relu<T>(Variable<T>, const ReluOptions&);                                                       \
     prefix Variable<T> set_scaling<T>(Variable<T>, double);                                                            \

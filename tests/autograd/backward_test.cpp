@@ -266,6 +266,22 @@ TEST_CASE("a sum of tensors has the scale of sum_scale, or the other tensor's sc
     CHECK(sum(scaled(0.0, 2.0, true), scaled(0.0, 1.0, true)).any_scale());
 }
 
+TEST_CASE("a sum of tensors of far scales makes no NaN of zeros and infinities") {
+    const auto sum = [](float to, double to_scale, float part, double part_scale, bool any_scale) {
+        Tensor<float> all(Shape{1}, {to}), more(Shape{1}, {part});
+        all.set_scale(to_scale);
+        all.set_any_scale(any_scale);
+        more.set_scale(part_scale);
+        add_scaled_tensor<float>({1, nullptr}, all, more, ScaleRounding::down);
+        return all;
+    };
+    const float infinity = std::numeric_limits<float>::infinity();
+    CHECK(sum(infinity, 0x1p-140, 1.0f, 0x1p120, false).data()[0] == infinity);
+    CHECK(sum(1.0f, 0x1p120, -infinity, 0x1p-140, false).data()[0] == -infinity);
+    CHECK(sum(0.0f, 1.0, 3.0f, 0x1p-140, true).data()[0] == 3.0f);
+    CHECK(sum(0x1p127f, 0x1p-140, 1.0f, 0x1p-4, false).data()[0] == 1.0f + 0x1p-9f);
+}
+
 TEST_CASE_METHOD(Propagating, "zeros in place of a gradient that nobody sent go with any scale") {
     tape.begin_step();
     const auto x = input(3.0, 2.0);

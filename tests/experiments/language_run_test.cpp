@@ -300,7 +300,7 @@ TEST_CASE(
     CHECK(text_of(out.get()).find(concatenate(
               '\n', skipped, " of 24 steps were not taken: their loss scale was too large\n")) != std::string::npos);
 
-    // Fifty skipped steps in a row end the run.
+    // The 51st skipped step in a row ends the run.
     options.set = {"loss_scaling.initial=1e30"};
     options.steps = 60;
     CHECK_THROWS_WITH(

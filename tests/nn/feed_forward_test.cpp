@@ -127,4 +127,13 @@ TEST_CASE("FeedForward: relu, which has no multiplier") {
     CHECK(test::elements(layer(x).value()) == test::elements(want.value()));
     CHECK_THROWS_WITH((nn::FeedForward<float>("block0/ffn", {.kind = nn::FeedForwardKind::relu, .mult = 2.0})),
                       "FeedForward block0/ffn: mult is 2; relu has none");
+
+    // A recipe that sets the multiplier cannot hold for this layer.
+    Recipe recipe = analysis::plain_recipe(Scaling::unit);
+    recipe.hyperparameters.alpha_ffn_act = 2.0;
+    ScalingState state;
+    Tape<float> tape(recipe, state);
+    tape.begin_step();
+    CHECK_THROWS_WITH(layer(tape.input(normal<float>({3, 4}, {1, 1}))),
+                      "FeedForward ffn: the recipe's alpha_ffn_act is 2; relu has none, expected 1");
 }

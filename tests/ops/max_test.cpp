@@ -8,7 +8,7 @@
 using namespace unitscale;
 
 namespace {
-const auto max = [](const auto& x, const ops::MaxOptions& options) { return ops::max(x, options); };
+const auto max = [](const auto& x, const ops::UnruledReductionOptions& options) { return ops::max(x, options); };
 }  // namespace
 
 TEST_CASE("max: gradient and value, with stated factors") { test::check_reduction_factors(max); }

@@ -8,7 +8,7 @@
 using namespace unitscale;
 
 namespace {
-const auto min = [](const auto& x, const ops::MaxOptions& options) { return ops::min(x, options); };
+const auto min = [](const auto& x, const ops::UnruledReductionOptions& options) { return ops::min(x, options); };
 }  // namespace
 
 TEST_CASE("min: gradient and value, with stated factors") { test::check_reduction_factors(min); }

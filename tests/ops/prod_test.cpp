@@ -11,7 +11,7 @@
 using namespace unitscale;
 
 namespace {
-const auto prod = [](const auto& x, const ops::ProdOptions& options) { return ops::prod(x, options); };
+const auto prod = [](const auto& x, const ops::UnruledReductionOptions& options) { return ops::prod(x, options); };
 }  // namespace
 
 TEST_CASE("prod: gradient and value, with stated factors") { test::check_reduction_factors(prod); }

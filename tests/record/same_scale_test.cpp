@@ -22,6 +22,28 @@ TEST_CASE("SameScale: no tensor is null, and without scales nothing is copied") 
     CHECK(ops::SameScale<float>(none.tape, &x.scaled(), 2.0).data() == x.value().data());
 }
 
+TEST_CASE("ScaledOperand: a factor that float holds, else a copy under the result's scale") {
+    test::OpTape<float> t(Scaling::propagate);
+    const auto near = test::scaled_input(t.tape, {5}, 8.0), far = test::scaled_input(t.tape, {5}, 0x1p-140);
+    const ops::ScaledOperand<float> own(t.tape, near.scaled(), 0.5, 3.0), moved(t.tape, far.scaled(), 0x1p-2, 3.0),
+        small(t.tape, far.scaled(), 0x1p-20, 3.0);
+    CHECK(own.data() == near.scaled().data());
+    CHECK(own.factor() == 48.0f);
+    CHECK(small.data() == far.scaled().data());
+    CHECK(small.factor() == 3.0f * 0x1p-120f);
+    CHECK(moved.data() != far.scaled().data());
+    CHECK(moved.factor() == 3.0f);
+    for (std::size_t i = 0; i < 5; ++i) CHECK(moved.data()[i] == 0x1p-138f * far.scaled()(i));
+}
+
+TEST_CASE("ScaledOperand: zeros of any scale stay zeros where the ratio of scales is no float") {
+    test::OpTape<float> t(Scaling::propagate);
+    const auto zero = test::zeros_of_any_scale(t.tape, {3});
+    const ops::ScaledOperand<float> operand(t.tape, zero.scaled(), 0x1p-200);
+    CHECK(operand.factor() == 1.0f);
+    for (std::size_t i = 0; i < 3; ++i) CHECK(operand.data()[i] == 0.0f);
+}
+
 TEST_CASE("LargestScale: tensors that go with any scale do not count unless there are no others") {
     test::OpTape<float> t(Scaling::propagate);
     const auto zero = test::zeros_of_any_scale(t.tape, {2});

@@ -17,7 +17,7 @@ declare -A may_include=(
   [io]="base formats tensor scaling autograd"
   [analysis]="base formats tensor kernels scaling autograd io"
   [report]="base formats tensor kernels scaling autograd io analysis"
-  [train]="base formats tensor products kernels scaling autograd record ops nn optim io analysis report"
+  [train]="base formats tensor products kernels scaling autograd record ops nn optim io analysis"
 )
 
 # Headers that need nlohmann-json, as paths below include/unitscale: they are not in the umbrella header.

@@ -186,6 +186,8 @@ case $check in
     expect_fault include/unitscale/io/text.hpp 'needs POSIX files'
     header report/plot.hpp '#include <unitscale/train/loop.hpp>'
     expect_fault include/unitscale/report/plot.hpp 'layer report may not include <unitscale/train/loop.hpp>'
+    header train/loop.hpp '#include <unitscale/report/plot.hpp>'
+    expect_fault include/unitscale/train/loop.hpp 'layer train may not include <unitscale/report/plot.hpp>'
     header ops/add.hpp 'inline Eigen::MatrixXf product;'
     expect_fault include/unitscale/ops/add.hpp:3 'container of Eigen'
     header ops/add.hpp '#include <omp.h>'

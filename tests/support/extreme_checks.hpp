@@ -83,6 +83,8 @@ void check_extreme_propagates(Op op) {
     OpTape<double> t(Scaling::propagate);
     const auto x = scaled_input(t.tape, {3, 4}, 0x1p-60), zero = zeros_of_any_scale(t.tape, {3, 4});
     CHECK(op(zero, x, {}).scaled().scale() == 0x1p-61);
+    CHECK_FALSE(op(zero, x, {}).scaled().any_scale());
+    CHECK(op(zero, zero, {}).scaled().any_scale());
 }
 
 // `max` and `min`, called as op(x, options); see also reduction_checks.hpp.

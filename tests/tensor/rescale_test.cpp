@@ -87,6 +87,16 @@ TEST_CASE("ratios beyond double's range still move exactly", "[tensor]") {
     CHECK((z(0) == x(0) && z(1) == x(1)));
 }
 
+TEST_CASE("a factor is held unless it would become 0, subnormal or infinite", "[tensor]") {
+    CHECK(holds_factor<float>(0x1p-126));
+    CHECK(holds_factor<float>(0x1p127));
+    CHECK_FALSE(holds_factor<float>(0x1p-127));
+    CHECK_FALSE(holds_factor<float>(0x1p128));
+    CHECK_FALSE(holds_factor<float>(0.0));
+    CHECK(holds_factor<double>(0x1p-260));
+    CHECK(holds_factor<double>(0x1p260));
+}
+
 TEST_CASE("zeros, infinities and NaN keep their data and their flag", "[tensor]") {
     Tensor<float> x({4}, {0.0f, -0.0f, std::numeric_limits<float>::infinity(), std::nanf("")});
     x.set_any_scale(true);

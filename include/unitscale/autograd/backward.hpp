@@ -7,6 +7,7 @@
 #include <unitscale/base/multiply_add.hpp>
 #include <unitscale/base/parallel.hpp>
 #include <unitscale/tensor/fill.hpp>
+#include <unitscale/tensor/rescale.hpp>
 #include <unitscale/tensor/tensor.hpp>
 
 #include <cmath>
@@ -31,15 +32,20 @@ void add_scaled_tensor(const Execution& execution, Tensor<T>& sum, const Tensor<
                          : sum.any_scale()           ? part.scale()
                          : part.any_scale()          ? sum.scale()
                                                      : sum_scale(rounding, sum.scale(), part.scale(), random);
-    const auto old_factor = static_cast<A>(sum.scale() / scale), factor = static_cast<A>(part.scale() / scale);
     T* to = sum.data();
     const T* more = part.data();
-    parallel_for(execution.threads, static_cast<std::ptrdiff_t>(part.size()), 1 << 15,
-                 [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
-                     for (std::ptrdiff_t i = begin; i < end; ++i)
-                         to[i] = static_cast<T>(
-                             multiply_add(old_factor, static_cast<A>(to[i]), factor * static_cast<A>(more[i])));
-                 });
+    const auto add = [&]<class C>(C old_factor, C factor) {
+        parallel_for(execution.threads, static_cast<std::ptrdiff_t>(part.size()), 1 << 15,
+                     [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
+                         for (std::ptrdiff_t i = begin; i < end; ++i)
+                             to[i] = static_cast<T>(
+                                 static_cast<A>(multiply_add(old_factor, static_cast<C>(static_cast<A>(to[i])),
+                                                             factor * static_cast<C>(static_cast<A>(more[i])))));
+                     });
+    };
+    const double old_factor = sum.scale() / scale, factor = part.scale() / scale;
+    if (holds_factor<A>(old_factor) && holds_factor<A>(factor)) add(static_cast<A>(old_factor), static_cast<A>(factor));
+    else add(old_factor, factor);  // scales that differ by 2^126 or more
     sum.set_scale(scale);
     sum.set_any_scale(sum.any_scale() && part.any_scale());
 }
@@ -185,6 +191,26 @@ public:
         if (!slot.has_gradient) return 0.0;
         return static_cast<double>(static_cast<Accum<T>>(slot.gradient.data()[0])) *
                (carries_scales() ? 1.0 : slot.gradient.scale());
+    }
+
+    /// Passes a one-element gradient on to the one-element input i, multiplied by `factor`, where T does not hold the
+    /// gradient or the result: a large seed of joined losses. The input's gradient then has a scale, as a seed has
+    /// (`set_seed`). Returns false, and does nothing, in every other case. An op that only multiplies its gradient calls
+    /// this before it reads `output_gradient`.
+    [[nodiscard]] bool pass_item(std::size_t i, double factor, std::size_t from = 0) {
+        const Slot<T>&to = input_slot(i), &arrived = slots_[node_.outputs[from]];
+        if (carries_scales() || !arrived.has_gradient || arrived.gradient.size() != 1 || to.parameter != nullptr ||
+            element_count(to.shape) != 1)
+            return false;
+        const auto gradient = static_cast<Accum<T>>(factor * item_gradient(from));
+        const auto rounded = static_cast<Accum<T>>(static_cast<T>(gradient));
+        const bool holds = std::isfinite(rounded) == std::isfinite(gradient) && (rounded != 0) == (gradient != 0);
+        if (holds && arrived.gradient.scale() == 1.0) return false;
+        Tensor<T> dx = make(to.shape);
+        if (holds) dx.data()[0] = static_cast<T>(gradient);
+        else set_seed(dx, gradient, false);
+        add(i, std::move(dx));
+        return true;
     }
 
     /// An uninitialised tensor from the tape's pool.

@@ -35,7 +35,7 @@ struct FeedForwardConfig {
 /// the gradients of `up` and `gate` have (width/hidden)^1/2 in place of 1. With gated silu, `.constraint = none` gives
 /// mirrored factors: (width/hidden)^1/2 at `up` and `gate` and its inverse at `down` cancel, all three gradients have
 /// unit scale, and the audit finds them valid. With gelu and relu it would find a fault.
-/// Error: a multiplier beside relu.
+/// Errors: a multiplier beside relu, of the config or, in a call, of the recipe.
 /// Test: tests/nn/feed_forward_test.cpp
 template <class T>
 class FeedForward {
@@ -52,9 +52,11 @@ public:
     }
 
     [[nodiscard]] Variable<T> operator()(Variable<T> x) {
+        const double mult = config_.mult.value_or(x.tape("FeedForward").recipe().hyperparameters.alpha_ffn_act);
+        check(config_.kind != FeedForwardKind::relu || mult == 1.0, "FeedForward ", name_,
+              ": the recipe's alpha_ffn_act is ", mult, "; relu has none, expected 1");
         const auto scope = x.tape("FeedForward").scope(name_);
         if (config_.kind == FeedForwardKind::relu) return down_(ops::relu(up_(x), {.constraint = config_.constraint}));
-        const double mult = config_.mult.value_or(x.tape("FeedForward").recipe().hyperparameters.alpha_ffn_act);
         const auto form = config_.kind == FeedForwardKind::gelu_tanh ? ops::GeluForm::tanh : ops::GeluForm::erf;
         if (!gate_) return down_(ops::gelu(up_(x), {.mult = mult, .form = form, .constraint = config_.constraint}));
         const Variable<T> up = up_(x);

@@ -38,14 +38,14 @@ template <class T>
     op.set_factors(ideal, options.constraint);
     const double alpha = op.tape().propagates() ? 1.0 : op.factors().alpha,
                  scale = sum_of_scales(op.tape(), op.site(), left, right);
+    const ScaledOperand<T> u(op.tape(), left, scale, alpha), v(op.tape(), right, scale, sign * alpha);
     Tensor<T> output = op.make(shape);
-    kernels::broadcast_add<T>(op.execution(), left.data(), left.shape(),
-                              static_cast<Accum<T>>(alpha * left.scale() / scale), right.data(), right.shape(),
-                              static_cast<Accum<T>>(sign * alpha * right.scale() / scale), output.data());
+    kernels::broadcast_add<T>(op.execution(), u.data(), left.shape(), u.factor(), v.data(), right.shape(), v.factor(),
+                              output.data());
     const Recording recording{.reads = reads_nothing, .any_scale = left.any_scale() && right.any_scale()};
     return op.record(std::move(output), scale, recording, [sign](BackwardContext<T>& g) {
         for (const std::size_t i : {std::size_t{0}, std::size_t{1}}) {
-            if (!g.needs(i)) continue;
+            if (!g.needs(i) || g.pass_item(i, i == 0 ? g.beta(i) : sign * g.beta(i))) continue;
             const Tensor<T>& dy = g.output_gradient();
             Tensor<T> dx = g.make(g.input_shape(i));
             const Scaled scaled = g.scaled_beta(i);

@@ -34,17 +34,24 @@ template <class T>
     largest.include(first);
     largest.include(second);
     const double scale = largest.carried(op.tape(), op.site());
-    const auto p = static_cast<A>(first.scale() / scale), q = static_cast<A>(second.scale() / scale),
-               t = static_cast<A>(gates.scale());
+    const ScaledOperand<T> from_x(op.tape(), first, scale), from_z(op.tape(), second, scale);
+    const auto t = static_cast<A>(gates.scale());
     Tensor<T> output = op.make(shape);
     kernels::broadcast_map(
         op.execution(), shape, output.data(),
-        [=](A u, A v, A w) {
+        [t, p = from_x.factor(), q = from_z.factor()](A u, A v, A w) {
             return multiply_add(kernels::logistic(-(t * w)), p * u, kernels::logistic(t * w) * (q * v));
         },
-        BroadcastInput{first.data(), shape}, BroadcastInput{second.data(), shape}, BroadcastInput{gates.data(), shape});
+        BroadcastInput{from_x.data(), shape}, BroadcastInput{from_z.data(), shape},
+        BroadcastInput{gates.data(), shape});
     const Recording recording{.reads = reads_inputs, .any_scale = largest.any_scale()};
     const bool propagates = op.tape().propagates();
+    // Zeros of any scale need no ratio, and float may not hold theirs.
+    const auto ratio_of = [scale](const Tensor<T>& tensor) {
+        const double ratio = tensor.scale() / scale;
+        return static_cast<A>(tensor.any_scale() && !holds_factor<A>(ratio) ? 1.0 : ratio);
+    };
+    const auto p = ratio_of(first), q = ratio_of(second);
     return op.record(std::move(output), scale, recording, [=](BackwardContext<T>& context) {
         const Tensor<T>& dy = context.output_gradient();
         const BroadcastInput gradient{dy.data(), dy.shape()}, gate{context.input(2).data(), dy.shape()};

@@ -10,16 +10,10 @@
 
 namespace unitscale::ops {
 
-struct MaxOptions {
-    SmallVector<std::ptrdiff_t> axes{};      ///< negative ones count from the end; empty: all
-    bool keep_axes = false;                  ///< true: they stay, with extent 1
-    std::optional<Factors<1>> unit{};        ///< its ideal factors under `unit`, required there
-    std::optional<Constraint> constraint{};  ///< joins {alpha, beta_x}; empty: the recipe's rule
-};
-
 /// The common part of `max` and `min`.
 template <class T>
-[[nodiscard]] Variable<T> record_along_axes(Op<T, 1>& op, kernels::Extreme extreme, const MaxOptions& options) {
+[[nodiscard]] Variable<T> record_along_axes(Op<T, 1>& op, kernels::Extreme extreme,
+                                            const UnruledReductionOptions& options) {
     const Tensor<T>& input = op.input(0);
     const ReducedAxes axes = reduced_axes(op.name(), input.shape(), options.axes, options.keep_axes);
     check_elements(op.name(), input.shape(), axes);
@@ -51,7 +45,7 @@ template <class T>
 /// Errors: an axis that x has not, or named twice; nothing to compare; scaling `unit` without `.unit`.
 /// Test: tests/ops/max_test.cpp
 template <class T>
-[[nodiscard]] Variable<T> max(Variable<T> x, const MaxOptions& options = {}) {
+[[nodiscard]] Variable<T> max(Variable<T> x, const UnruledReductionOptions& options = {}) {
     auto op = begin_op("max", x);
     return record_along_axes(op, kernels::Extreme::largest, options);
 }

@@ -28,13 +28,20 @@ template <class T>
     LargestScale largest;
     largest.include(left);
     largest.include(right);
-    const double scale = largest.value();
-    const auto of_x = static_cast<A>(left.scale() / scale), of_z = static_cast<A>(right.scale() / scale),
-               side = static_cast<A>(sign);
-    const auto takes_x = [=](A u, A v) { return side * (of_x * u) >= side * (of_z * v) || std::isnan(u); };
-    return record_binary(
-        op, BinaryScales{.value = scale}, [=](A u, A v) { return takes_x(u, v) ? of_x * u : of_z * v; },
-        [=](A u, A v) { return takes_x(u, v) ? A(1) : A(0); }, [=](A u, A v) { return takes_x(u, v) ? A(0) : A(1); });
+    const double scale = largest.value(), ratio_x = left.scale() / scale, ratio_z = right.scale() / scale;
+    const auto record = [&]<class C>(C of_x, C of_z) {
+        const auto side = static_cast<C>(sign);
+        const auto takes_x = [=](A u, A v) { return side * (of_x * u) >= side * (of_z * v) || std::isnan(u); };
+        return record_binary(
+            op, BinaryScales{.value = scale, .one_of_both = true},
+            [=](A u, A v) { return static_cast<A>(takes_x(u, v) ? of_x * u : of_z * v); },
+            [=](A u, A v) { return takes_x(u, v) ? A(1) : A(0); },
+            [=](A u, A v) { return takes_x(u, v) ? A(0) : A(1); });
+    };
+    // Scales that differ by 2^126 or more are compared in double.
+    if (holds_factor<A>(ratio_x) && holds_factor<A>(ratio_z))
+        return record(static_cast<A>(ratio_x), static_cast<A>(ratio_z));
+    return record(ratio_x, ratio_z);
 }
 
 /// The larger of two elements, with broadcasting. For the largest element along axes: `max`; for a bound: `clamp`.

@@ -14,7 +14,7 @@ namespace unitscale::ops {
 /// Errors: an axis that x has not, or named twice; nothing to compare; scaling `unit` without `.unit`.
 /// Test: tests/ops/min_test.cpp
 template <class T>
-[[nodiscard]] Variable<T> min(Variable<T> x, const MaxOptions& options = {}) {
+[[nodiscard]] Variable<T> min(Variable<T> x, const UnruledReductionOptions& options = {}) {
     auto op = begin_op("min", x);
     return record_along_axes(op, kernels::Extreme::smallest, options);
 }

@@ -32,6 +32,7 @@ template <class T>
     kernels::scale<T>(op.execution(), input.data(), output.data(), count, static_cast<Accum<T>>(scaled.factor * c));
     return op.record(std::move(output), scaled.scale, {.reads = reads_nothing, .any_scale = input.any_scale()},
                      [=](BackwardContext<T>& g) {
+                         if (g.pass_item(0, g.beta(0) * c)) return;
                          const Scaled dx_scaled = g.scaled_beta(0);
                          Tensor<T> dx = g.take_output_gradient();
                          kernels::scale<T>(g.execution(), dx.data(), dx.data(), count,

@@ -11,13 +11,6 @@
 
 namespace unitscale::ops {
 
-struct ProdOptions {
-    SmallVector<std::ptrdiff_t> axes{};      ///< negative ones count from the end; empty: all
-    bool keep_axes = false;                  ///< true: they stay, with extent 1
-    std::optional<Factors<1>> unit{};        ///< its ideal factors under `unit`, required there
-    std::optional<Constraint> constraint{};  ///< joins {alpha, beta_x}; empty: the recipe's rule
-};
-
 /// s^n as a scale or as a factor of data. The other one is 1.
 template <class A>
 struct ScalePower {
@@ -42,7 +35,7 @@ template <class A>
 /// result can leave the range of T. Zeros in x need no care.
 /// Errors: an axis that x has not, or named twice; scaling `unit` without `.unit`. Test: tests/ops/prod_test.cpp
 template <class T>
-[[nodiscard]] Variable<T> prod(Variable<T> x, const ProdOptions& options = {}) {
+[[nodiscard]] Variable<T> prod(Variable<T> x, const UnruledReductionOptions& options = {}) {
     using A = Accum<T>;
     auto op = begin_op("prod", x);
     const Tensor<T>& input = op.input(0);

@@ -5,6 +5,7 @@
 #include <unitscale/kernels/elementwise.hpp>
 #include <unitscale/record/arguments.hpp>
 #include <unitscale/record/op.hpp>
+#include <unitscale/record/same_scale.hpp>
 #include <unitscale/tensor/fill.hpp>
 
 #include <array>
@@ -92,11 +93,13 @@ template <class T>
     const double scale = residual_scale(op, weights);
     const auto count = static_cast<std::ptrdiff_t>(left.size());
     Tensor<T> output = op.make(left.shape());
-    const auto branch_factor = static_cast<Accum<T>>(weights.branch * (left.scale() / scale));
-    if (replaces) kernels::scale<T>(op.execution(), left.data(), output.data(), count, branch_factor);
-    else
-        kernels::add_scaled<T>(op.execution(), left.data(), branch_factor, right.data(),
-                               static_cast<Accum<T>>(weights.stream * (right.scale() / scale)), output.data(), count);
+    const ScaledOperand<T> u(op.tape(), left, scale, weights.branch);
+    if (replaces) {
+        kernels::scale<T>(op.execution(), u.data(), output.data(), count, u.factor());
+    } else {
+        const ScaledOperand<T> v(op.tape(), right, scale, weights.stream);
+        kernels::add_scaled<T>(op.execution(), u.data(), u.factor(), v.data(), v.factor(), output.data(), count);
+    }
     const Recording recording{.reads = reads_nothing, .any_scale = left.any_scale() && (replaces || right.any_scale())};
     return op.record(std::move(output), scale, recording, [=](BackwardContext<T>& g) {
         const Scaled branch_scaled = g.scaled_beta(0), stream_scaled = g.scaled_beta(1);

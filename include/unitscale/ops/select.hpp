@@ -45,13 +45,13 @@ template <class T, std::integral C>
     largest.include(left);
     largest.include(right);
     const double alpha = op.tape().propagates() ? 1.0 : op.factors().alpha, scale = largest.value();
+    const ScaledOperand<T> from_x(op.tape(), left, scale, alpha), from_z(op.tape(), right, scale, alpha);
     Tensor<T> output = op.make(shape);
     kernels::broadcast_map(
         op.execution(), shape, output.data(),
-        [of_x = static_cast<A>(alpha * left.scale() / scale), of_z = static_cast<A>(alpha * right.scale() / scale)](
-            float c, A u, A v) { return c > 0.0f ? of_x * u : of_z * v; },
-        BroadcastInput{chosen.data(), chosen.shape()}, BroadcastInput{left.data(), left.shape()},
-        BroadcastInput{right.data(), right.shape()});
+        [of_x = from_x.factor(), of_z = from_z.factor()](float c, A u, A v) { return c > 0.0f ? of_x * u : of_z * v; },
+        BroadcastInput{chosen.data(), chosen.shape()}, BroadcastInput{from_x.data(), left.shape()},
+        BroadcastInput{from_z.data(), right.shape()});
     return op.record(std::move(output), scale, {.reads = reads_nothing, .any_scale = largest.any_scale()},
                      [chosen = std::move(chosen)](BackwardContext<T>& g) {
                          const Tensor<T>& dy = g.output_gradient();

@@ -4,12 +4,14 @@
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/base/multiply_add.hpp>
 #include <unitscale/kernels/elementwise.hpp>
+#include <unitscale/record/same_scale.hpp>
 #include <unitscale/scaling/constraint.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <initializer_list>
+#include <list>
 #include <optional>
 #include <span>
 #include <vector>
@@ -77,9 +79,13 @@ template <class T>
     const double scale = tape.scaled_sum(site, any_scale ? sum_of_any : sum, 0.0);
     SmallVector<const T*> data;
     SmallVector<Accum<T>> scaled;
+    std::list<SameScale<T>> moved;  // see ScaledOperand
     for (std::size_t i = 0; i < inputs.size(); ++i) {
-        data.push_back(inputs[i].scaled().data());
-        scaled.push_back(static_cast<Accum<T>>(alpha * weights[i] * (inputs[i].scaled().scale() / scale)));
+        const Tensor<T>& x = inputs[i].scaled();
+        const double weight = alpha * weights[i], factor = weight * (x.scale() / scale);
+        const bool in_range = holds_factor<Accum<T>>(std::abs(factor));
+        data.push_back(in_range ? x.data() : moved.emplace_back(tape, &x, scale).data());
+        scaled.push_back(static_cast<Accum<T>>(in_range ? factor : weight));
     }
     Tensor<T> output = tape.make(inputs[0].shape());
     kernels::weighted_sum<T>(tape.execution(), {data.data(), data.size()}, {scaled.data(), scaled.size()},
@@ -97,7 +103,7 @@ template <class T>
                         .propagates = true},
                        inputs, std::move(output), [count, kept](BackwardContext<T>& g) {
                            for (std::size_t i = 0; i < kept.size(); ++i) {
-                               if (!g.needs(i)) continue;
+                               if (!g.needs(i) || g.pass_item(i, g.beta(i) * kept[i])) continue;
                                const Scaled part = g.scaled_beta(i);
                                Tensor<T> dx = g.make(g.input_shape(i));
                                kernels::scale<T>(g.execution(), g.output_gradient().data(), dx.data(), count,

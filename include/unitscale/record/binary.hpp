@@ -35,7 +35,8 @@ template <class T>
 ///   f(x, z) = value f(a, b)     f_x(x, z) = slope_x f_x(a, b)     f_z(x, z) = slope_z f_z(a, b)
 struct BinaryScales {
     double value = 1.0, slope_x = 1.0, slope_z = 1.0;
-    bool product = false;  ///< 0 or infinity in either input gives 0, infinity or NaN: see Tensor::any_scale
+    bool product = false;      ///< 0 or infinity in either input gives 0, infinity or NaN: see Tensor::any_scale
+    bool one_of_both = false;  ///< f gives one of its arguments
 };
 
 /// Records an element-wise op of two inputs with broadcasting: a product of powers of both inputs.
@@ -57,8 +58,9 @@ template <class T, class F, class Fx, class Fz>
         op.execution(), shape, output.data(),
         [f, alpha = static_cast<A>(scaled.factor)](A u, A v) { return alpha * f(u, v); },
         BroadcastInput{left.data(), left.shape()}, BroadcastInput{right.data(), right.shape()});
+    const bool either = left.any_scale() || right.any_scale(), both = left.any_scale() && right.any_scale();
     const Recording recording{.reads = reads_inputs,
-                              .any_scale = scales.product && (left.any_scale() || right.any_scale())};
+                              .any_scale = (scales.product && either) || (scales.one_of_both && both)};
     return op.record(std::move(output), scaled.scale, recording, [f_x, f_z, scales](BackwardContext<T>& g) {
         const Tensor<T>&dy = g.output_gradient(), &u = g.input(0), &v = g.input(1);
         const auto part = [&](std::size_t i, auto slope, double slope_scale) {

@@ -20,6 +20,14 @@ struct ReductionOptions {
     std::optional<Constraint> constraint{};  ///< joins {alpha, beta_x}; empty: the recipe's rule
 };
 
+/// Which axes a reduction without factors of its own removes: `max`, `min`, `prod`.
+struct UnruledReductionOptions {
+    SmallVector<std::ptrdiff_t> axes{};      ///< negative axes count from the end; empty: all
+    bool keep_axes = false;                  ///< true: they stay, with extent 1
+    std::optional<Factors<1>> unit{};        ///< the ideal factors under `unit`, required there
+    std::optional<Constraint> constraint{};  ///< joins {alpha, beta_x}; empty: the recipe's rule
+};
+
 /// The shapes of a reduction, and the number of elements that become one.
 struct ReducedAxes {
     Shape kept{};            ///< reduced axes have extent 1

@@ -3,9 +3,12 @@
 
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/kernels/rescale.hpp>
+#include <unitscale/tensor/rescale.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
+#include <optional>
 
 namespace unitscale::ops {
 
@@ -33,6 +36,32 @@ public:
 private:
     Tensor<T> copy_{};
     const T* data_ = nullptr;
+};
+
+/// An operand of a sum or a choice whose result has the scale `scale`: the result takes weight times the value.
+///   factor data = weight (s_x / scale) times the tensor's data
+/// The data is the tensor's own if Accum<T> holds the factor. Else the scales differ by 2^126 or more: the data is a
+/// copy under the result's scale (SameScale), and the factor is the weight.
+/// Test: tests/record/same_scale_test.cpp
+template <class T>
+class ScaledOperand {
+public:
+    ScaledOperand(Tape<T>& tape, const Tensor<T>& x, double scale, double weight = 1.0) : data_(x.data()) {
+        double factor = weight * (x.scale() / scale);
+        if (!holds_factor<Accum<T>>(std::abs(factor))) {
+            data_ = moved_.emplace(tape, &x, scale).data();
+            factor = weight;
+        }
+        factor_ = static_cast<Accum<T>>(factor);
+    }
+
+    [[nodiscard]] const T* data() const noexcept { return data_; }
+    [[nodiscard]] Accum<T> factor() const noexcept { return factor_; }
+
+private:
+    std::optional<SameScale<T>> moved_{};
+    const T* data_;
+    Accum<T> factor_{};
 };
 
 /// The largest scale of several tensors. Tensors with the flag any scale (`Tensor::any_scale`) do not count. If all

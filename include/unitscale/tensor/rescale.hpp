@@ -47,6 +47,14 @@ private:
     int exponent_ = 0;
 };
 
+/// Whether A holds a positive factor without under- or overflow. A factor that became 0 would make NaN of infinity, and
+/// a factor that became infinite would make NaN of 0.
+template <class A>
+[[nodiscard]] bool holds_factor(double factor) noexcept {
+    return factor >= static_cast<double>(std::numeric_limits<A>::min()) &&
+           factor <= static_cast<double>(std::numeric_limits<A>::max());
+}
+
 /// Changes the scale to the given one and keeps the value: data old / new. The flag "any scale" stays, because 0,
 /// infinity and NaN keep their data.
 /// Errors: a scale, the tensor's or the given one, that is not positive and finite.

@@ -11,7 +11,6 @@
 #include <unitscale/optim/loss_scaler.hpp>
 #include <unitscale/optim/schedule.hpp>
 #include <unitscale/optim/whole_recipe.hpp>
-#include <unitscale/report/html_report.hpp>
 #include <unitscale/scaling/element.hpp>
 #include <unitscale/scaling/recipe.hpp>
 #include <unitscale/scaling/state.hpp>
@@ -26,7 +25,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -104,20 +102,18 @@ public:
         return load_run(path, parts(), texts);
     }
 
-    /// Records the statistics of tensors and operands from the next step on, for `report`. From then on
-    /// an `analysis::Tracker` is the tape's observer. It changes no bit of training.
+    /// Records the statistics of tensors and operands from the next step on. From then on an `analysis::Tracker` is the
+    /// tape's observer. It changes no bit of training.
     void track(analysis::TrackerOptions options = {}) {
         const auto tracker = std::make_shared<analysis::Tracker<T>>(std::move(options));
         tape_.set_observer(tracker.get());
         finished_track_ = [tracker] { return tracker->finish(); };
     }
-    /// Writes the page about the steps that were tracked (`report::html_report`).
-    /// Errors: no `track` before; as the tracker's `finish`; the file cannot be written.
-    void report(const std::filesystem::path& path, std::string_view title,
-                const report::PageSource& source = {}) const {
-        check(finished_track_ != nullptr, "Trainer: report without statistics; call track() before the first step");
-        const analysis::Track track = finished_track_();
-        report::write_html_report(path, {&track, 1}, title, source);
+    /// The record of the steps that were tracked; `report::write_report` makes a page of it.
+    /// Errors: no `track` before; as the tracker's `finish`.
+    [[nodiscard]] analysis::Track finished_track() const {
+        check(finished_track_ != nullptr, "Trainer: no statistics; call track() before the first step");
+        return finished_track_();
     }
 
     [[nodiscard]] const Recipe& recipe() const noexcept { return recipe_; }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <unitscale/report/write_report.hpp>
 #include <unitscale/train/dataset.hpp>
 #include <unitscale/train/element.hpp>
 #include <unitscale/train/trainer.hpp>
@@ -42,7 +43,7 @@ double fit(const Recipe& recipe, bool resume) {
         loss = trainer.step(loss_of).loss;
         if (trainer.steps() == 100 && !resume) trainer.save("run.safetensors");
     }
-    trainer.report("scales.html", "a small network");
+    report::write_report("scales.html", trainer, "a small network");
     return loss;
 }
 
