@@ -105,11 +105,12 @@ public:
     }
 
     /// Records the statistics of tensors and operands from the next step on, for `report`. From then on
-    /// an `analysis::Tracker` is the tape's observer. It changes no bit of training.
-    void track(analysis::TrackerOptions options = {}) {
+    /// an `analysis::Tracker` is the tape's observer, and the result. It changes no bit of training.
+    analysis::Tracker<T>& track(analysis::TrackerOptions options = {}) {
         const auto tracker = std::make_shared<analysis::Tracker<T>>(std::move(options));
         tape_.set_observer(tracker.get());
         finished_track_ = [tracker] { return tracker->finish(); };
+        return *tracker;
     }
     /// Writes the page about the steps that were tracked (`report::html_report`).
     /// Errors: no `track` before; as the tracker's `finish`; the file cannot be written.
