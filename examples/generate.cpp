@@ -32,9 +32,13 @@ int main(int argc, char** argv) {
         ->capture_default_str()
         ->check(CLI::PositiveNumber);
     return examples::run_program({"generate"}, app, argc, argv, [&] {
-        if (const io::SafetensorsReader file(path);
-            !file.metadata().contains("recipe") && train::PublishedWeights::find(file, path))
-            fail("checkpoint: ", path, ": holds published weights; the program pretrained runs them");
+        const io::SafetensorsReader file(path);
+        const auto published = train::PublishedWeights::find(file, path);
+        const bool of_bert = published && published->family() == train::PublishedFamily::bert;
+        check(!of_bert && !file.contains("bert/tokens/weight"), "checkpoint: ", path,
+              ": holds BERT's weights, and BERT does not write text; expected a model of train_transformer");
+        check(!published || file.metadata().contains("recipe"), "checkpoint: ", path,
+              ": holds published weights; the program pretrained runs them");
         const std::string text = train::with_saved_model(path, threads, [&](auto& saved) {
             const auto ids = saved.vocabulary().encode(io::decode_utf8(prompt));
             return saved.vocabulary().decode(train::generate(saved.model(), saved.tape(), ids, options));

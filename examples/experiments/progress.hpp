@@ -18,13 +18,15 @@ namespace unitscale::experiments {
 /// Test: tests/experiments/progress_test.cpp
 class Progress {
 public:
-    Progress(std::FILE* stream, std::size_t steps, bool quiet) : Progress(stream, steps, quiet, is_terminal(stream)) {}
-    Progress(std::FILE* stream, std::size_t steps, bool quiet, bool terminal);
+    /// `unit`: of the loss, as the line shows it.
+    Progress(std::FILE* stream, std::size_t steps, bool quiet, const char* unit = "bits/char")
+        : Progress(stream, steps, quiet, is_terminal(stream), unit) {}
+    Progress(std::FILE* stream, std::size_t steps, bool quiet, bool terminal, const char* unit = "bits/char");
 
-    /// The line for a state: bar, step, loss in bits per character, tokens per second, time left.
-    [[nodiscard]] std::string line(std::size_t step, double bits, double tokens_per_second, double seconds_left) const;
+    /// The line for a state: bar, step, loss in the unit, tokens per second, time left.
+    [[nodiscard]] std::string line(std::size_t step, double loss, double tokens_per_second, double seconds_left) const;
 
-    void update(std::size_t step, double bits, double tokens_per_second, double seconds_left);
+    void update(std::size_t step, double loss, double tokens_per_second, double seconds_left);
 
     /// Ends a redrawn line, so that other output starts on a new one.
     void finish();
@@ -34,6 +36,7 @@ private:
     std::size_t steps_;
     bool quiet_;
     bool terminal_;
+    const char* unit_;
     bool drawn_ = false;
     std::chrono::steady_clock::time_point last_{};
 };

@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -103,6 +104,41 @@ TEST_CASE("report: runs side by side; tensors that only one has keep their place
     CHECK(data.at("under").at(0).at("step") == 6);
     CHECK(data.at("under").at(6).at("run") == 1);
     CHECK(data.at("over").empty());
+}
+
+TEST_CASE("report: groups of a tensor's rows have histograms of their own, without a format's losses") {
+    std::vector<analysis::Track> tracks{track("a", "gelu"), track("b", "gelu")};
+    const auto rows = [](const std::string& name, int exponent) {
+        analysis::TrackedRows result{.name = name};
+        analysis::TensorSummary summary;
+        summary.count = summary.underflow = 4;
+        summary.rms = std::ldexp(1.0, exponent);
+        result.gradient.steps = {{1, summary}, {6, summary}};
+        result.gradient.first.at(exponent) = result.gradient.last.at(exponent) = 4;
+        return result;
+    };
+    tracks[0].tensors[1].rows = {rows("first rows", 3), rows("masked rows", -20)};
+    tracks[1].tensors[1].rows = {rows("masked rows", -21), rows("other rows", -30)};
+    const json data = data_of(tracks);
+    const json& linear = data.at("groups").at(0).at("rows").at(0);
+    const json& groups = linear.at("row_groups");
+    REQUIRE(groups.size() == 3);
+    CHECK(groups.at(0).at("name") == "first rows");
+    CHECK(groups.at(1).at("name") == "masked rows");
+    CHECK(groups.at(2).at("name") == "other rows");
+    CHECK(groups.at(0).at("value").at(0).is_null());  // only gradients were recorded
+    CHECK(groups.at(0).at("gradient").at(1).is_null());
+    CHECK(groups.at(2).at("gradient").at(0).is_null());
+    const json& masked = groups.at(1).at("gradient");
+    CHECK(masked.at(0).at("first") == std::vector<int>{-20, 1000000});
+    CHECK(masked.at(1).at("last") == std::vector<int>{-21, 1000000});
+    CHECK(masked.at(0).at("rms") == std::vector<double>{-20.0, -20.0});
+    CHECK(masked.at(0).at("start").at("rms").get<double>() == Approx(0x1p-20));
+    CHECK_FALSE(masked.at(0).at("start").contains("under"));
+    CHECK(masked.at(0).at("format").at("name") == "e5m2");
+    CHECK(linear.at("gradient").at(0).at("end").contains("under"));
+    CHECK_FALSE(data.at("groups").at(0).at("rows").at(1).contains("row_groups"));
+    CHECK(data.at("exponents").at(0).get<int>() <= -31);  // all of their exponents are shown
 }
 
 namespace {

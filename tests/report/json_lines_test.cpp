@@ -77,6 +77,27 @@ TEST_CASE("json lines: one object per tensor, pass and step, with null and a fla
     CHECK(lines[3].at("exponents").at("counts").empty());
 }
 
+TEST_CASE("json lines: groups of a tensor's rows follow the tensor, with their names") {
+    analysis::Track track = example();
+    analysis::TrackedRows rows{.name = "first rows"};
+    analysis::TensorSummary summary;
+    summary.count = 4;
+    summary.rms = 2.0;
+    rows.gradient.steps = {{1, summary}};
+    rows.gradient.first.at(1) = rows.gradient.last.at(1) = 4;
+    track.tensors[0].rows = {rows};
+    const auto lines = parse_lines(json_lines(track));
+    REQUIRE(lines.size() == 5);
+    for (std::size_t i = 0; i < 4; ++i) CHECK_FALSE(lines[i].contains("rows"));
+    CHECK(lines[4].at("rows") == "first rows");
+    CHECK(lines[4].at("path") == "model/linear");
+    CHECK(lines[4].at("pass") == "gradient");
+    CHECK(lines[4].at("count") == 4);
+    CHECK(lines[4].at("rms") == 2.0);
+    CHECK(lines[4].at("exponents").at("lowest") == 1);
+    CHECK(lines[4].at("exponents").at("counts") == std::vector<int>{4});
+}
+
 TEST_CASE("json lines: one object per rounded operand and step, with its scales") {
     analysis::Track track = example();
     track.value_format = {};

@@ -28,6 +28,8 @@ bad 'generate: the prompt is empty' model.safetensors --prompt ''
 bad 'generate: temperature is -1; expected 0 or more' model.safetensors --temperature -1
 bad 'checkpoint: .*/gpt2/model.safetensors: holds published weights; the program pretrained runs them' \
   "$data/gpt2/model.safetensors"
+bad 'checkpoint: .*/bert.safetensors: holds BERT.s weights, and BERT does not write text; expected a model of train_' \
+  "$data/../bert.safetensors"
 head -c 2000 model.safetensors > cut.safetensors
 bad 'safetensors: cut.safetensors' cut.safetensors
 

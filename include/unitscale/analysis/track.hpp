@@ -35,6 +35,15 @@ struct TrackedPass {
     ExponentHistogram first{}, last{};
 };
 
+/// A group of a tensor's rows over training (`RowGroup`).
+struct TrackedRows {
+    std::string name{};
+    TrackedPass value{}, gradient{};
+
+    [[nodiscard]] const TrackedPass& side(Pass pass) const noexcept { return pass == Pass::value ? value : gradient; }
+    [[nodiscard]] TrackedPass& side(Pass pass) noexcept { return pass == Pass::value ? value : gradient; }
+};
+
 /// A tensor of the model: the output `index` of the op at `path`, or a parameter (`op` is "parameter").
 struct TrackedTensor {
     std::string path{};
@@ -44,6 +53,7 @@ struct TrackedTensor {
     std::vector<std::size_t> inputs{};  ///< of its op, as places in Track::tensors; tensors put on the tape are absent
     bool selected = false;              ///< a pattern matches; other tensors have no statistics
     TrackedPass value{}, gradient{};
+    std::vector<TrackedRows> rows{};  ///< groups of its rows, if the tracker was given any
 
     [[nodiscard]] bool is_parameter() const noexcept { return op == "parameter"; }
     /// The path, and the number of the output if it is not the first: `decoder/block0/residual_split[1]`.

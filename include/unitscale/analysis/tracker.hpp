@@ -2,6 +2,7 @@
 #pragma once
 
 #include <unitscale/analysis/operand_statistics.hpp>
+#include <unitscale/analysis/row_groups.hpp>
 #include <unitscale/analysis/statistics.hpp>
 #include <unitscale/analysis/track.hpp>
 #include <unitscale/autograd/observer.hpp>
@@ -38,6 +39,7 @@ struct TrackerOptions {
     bool watch = true;       ///< looks for non-finite elements in every step, not only in tracked steps
     std::size_t sample = 8;  ///< noise and histograms use one of so many blocks of 2048 elements; the rest uses all
     int threads = 1;
+    std::vector<std::string> row_patterns = {"*"};  ///< of the paths whose row groups are tracked, if there are any
 };
 
 /// Records the statistics of every tensor of training, of every operand that a product rounds, and the first value that
@@ -66,6 +68,9 @@ public:
         if constexpr (CodedElement<T>) track_.storage = format_of<T>;
         else if constexpr (std::is_same_v<T, float>) track_.storage = fp32;
     }
+
+    /// From the next step on, the statistics of these rows of every tensor that has them. Rows may differ in each step.
+    void set_row_groups(RowGroups groups) { groups_ = std::move(groups); }
 
     void begin_step(const ObservedStep& step) override {
         step_ = step;
@@ -124,6 +129,8 @@ public:
         for (std::size_t i = 0; i < matched_.size(); ++i)
             check(matched_[i], "tracker: pattern '", options_.patterns[i],
                   "' matched no tensor; the model's tensors begin ", first_paths());
+        check(groups_.empty() || has_rows_, "tracker: no tensor with ", groups_.rows(),
+              " rows matched a row pattern; the row groups are of so many rows");
         return track_;
     }
 
@@ -237,6 +244,13 @@ private:
             side.last = statistics.exponents;
         }
         if (first) side.first = side.last;
+        if (groups_.empty() || tensor.is_parameter() ||
+            std::none_of(options_.row_patterns.begin(), options_.row_patterns.end(),
+                         [&](const std::string& pattern) { return matches(pattern, event.path); }))
+            return;
+        groups_.record(event.tensor, event.pass, step_.step,
+                       {.format = track_.format(event.pass), .threads = options_.threads}, tensor.rows);
+        has_rows_ = has_rows_ || !tensor.rows.empty();
     }
 
     /// The format that rounds an operand: a number times `factor` is a number of the operand's data.
@@ -378,8 +392,9 @@ private:
     std::unordered_map<std::string, std::size_t> places_{};
     std::unordered_map<std::string, std::array<std::size_t, slot_count>> operand_places_{};  ///< by the op's path
     std::vector<std::optional<Quantiser>> last_quantisers_{};  ///< of operands with one bias, with that bias
+    RowGroups groups_{};
     ObservedStep step_{};
-    bool tracked_ = false, watched_ = false;
+    bool tracked_ = false, watched_ = false, has_rows_ = false;
 };
 
 }  // namespace unitscale::analysis

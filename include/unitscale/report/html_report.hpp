@@ -118,6 +118,8 @@ private:
                 for (const Pass pass : {Pass::value, Pass::gradient}) {
                     show(tensor.side(pass).first);
                     show(tensor.side(pass).last);
+                    for (const analysis::TrackedRows& rows : tensor.rows)
+                        show(rows.side(pass).first), show(rows.side(pass).last);
                 }
             for (const analysis::TrackedOperand& operand : track.operands) {
                 const FloatFormat& format = operand.rule.element->format;
@@ -233,8 +235,9 @@ private:
         return json;
     }
 
-    /// One cell of the page: one pass of a tensor in every run.
-    [[nodiscard]] Json cell_json(const Sides& sides) const {
+    /// One cell of the page: one pass of a tensor in every run. `whole` is false for some of its rows: a format's losses
+    /// are known of whole tensors only.
+    [[nodiscard]] Json cell_json(const Sides& sides, bool whole = true) const {
         Json json = Json::array();
         for (const auto& [side, judge] : sides) {
             if (side == nullptr) {
@@ -249,8 +252,29 @@ private:
                             {"last", shares_json(side->last)},
                             {"rms", std::move(rms)},
                             {"format", judge->format()},
-                            {"start", judge->numbers(side->steps.front())},
-                            {"end", judge->numbers(side->steps.back())}});
+                            {"start", judge->numbers(side->steps.front(), whole)},
+                            {"end", judge->numbers(side->steps.back(), whole)}});
+        }
+        return json;
+    }
+
+    /// The groups of a tensor's rows, of all runs, each name once.
+    [[nodiscard]] Json row_groups_json(const Row& row) const {
+        std::vector<std::string> names;
+        for (const analysis::TrackedTensor* tensor : row.tensors)
+            for (const analysis::TrackedRows& rows : tensor != nullptr ? tensor->rows : no_rows)
+                if (std::find(names.begin(), names.end(), rows.name) == names.end()) names.push_back(rows.name);
+        Json json = Json::array();
+        for (const std::string& name : names) {
+            const auto cell = [&](Pass pass) {
+                Sides sides(row.tensors.size());
+                for (std::size_t run = 0; run < sides.size(); ++run)
+                    for (const analysis::TrackedRows& rows : row.tensors[run] ? row.tensors[run]->rows : no_rows)
+                        if (rows.name == name && !rows.side(pass).steps.empty())
+                            sides[run] = {&rows.side(pass), Judge(tracks_[run], *row.tensors[run], pass)};
+                return cell_json(sides, false);
+            };
+            json.push_back({{"name", name}, {"value", cell(Pass::value)}, {"gradient", cell(Pass::gradient)}});
         }
         return json;
     }
@@ -336,6 +360,8 @@ private:
                 json["value"] = cell_json(row.sides(tracks_, Pass::value));
                 json["gradient"] = cell_json(row.sides(tracks_, Pass::gradient));
                 if (Json operands = operands_json(row); !operands.empty()) json["operands"] = std::move(operands);
+                if (Json groups_of_rows = row_groups_json(row); !groups_of_rows.empty())
+                    json["row_groups"] = std::move(groups_of_rows);
             }
             if (weight != nullptr) {
                 json["weight"] = cell_json(weight->sides(tracks_, Pass::value));
@@ -345,6 +371,8 @@ private:
         }
         return groups;
     }
+
+    static inline const std::vector<analysis::TrackedRows> no_rows{};
 
     std::span<const analysis::Track> tracks_;
     std::vector<Row> rows_{};

@@ -79,7 +79,8 @@ inline void add_summary(nlohmann::ordered_json& object, const analysis::TensorSu
 }
 
 /// One JSON object per tensor, pass and tracked step, each on a line; the first and the latest step carry the
-/// exponents. One object per rounded operand and tracked step follows; the first and the latest step carry the
+/// exponents. One object per group of a tensor's rows and tracked step comes behind them, with the group's name as
+/// `rows`. One object per rounded operand and tracked step follows; the first and the latest step carry the
 /// exponents of the scales. If a value was not finite, the last line is the first such value with its explanation. NaN
 /// and infinity are null, because JSON has no such numbers.
 [[nodiscard]] inline std::string json_lines(const analysis::Track& track) {
@@ -91,21 +92,25 @@ inline void add_summary(nlohmann::ordered_json& object, const analysis::TensorSu
     const auto pass_name = [](Pass pass) { return pass == Pass::value ? "value" : "gradient"; };
     for (const analysis::TrackedTensor& tensor : track.tensors)
         for (const Pass pass : {Pass::value, Pass::gradient}) {
-            const analysis::TrackedPass& side = tensor.side(pass);
-            for (std::size_t i = 0; i < side.steps.size(); ++i) {
-                Json line = {{"run", track.name},
-                             {"step", side.steps[i].step},
-                             {"path", tensor.path},
-                             {"op", tensor.op},
-                             {"output", tensor.index},
-                             {"pass", pass_name(pass)},
-                             {"role", analysis::role(tensor, pass)},
-                             {"shape", std::vector(tensor.shape.begin(), tensor.shape.end())}};
-                add_summary(line, side.steps[i].summary, track.format(pass), track.storage);
-                if (i == 0 || i + 1 == side.steps.size())
-                    line["exponents"] = histogram_json(i == 0 ? side.first : side.last);
-                add_line(line);
-            }
+            const auto add_side = [&](const analysis::TrackedPass& side, const std::string& rows) {
+                for (std::size_t i = 0; i < side.steps.size(); ++i) {
+                    Json line = {{"run", track.name},
+                                 {"step", side.steps[i].step},
+                                 {"path", tensor.path},
+                                 {"op", tensor.op},
+                                 {"output", tensor.index},
+                                 {"pass", pass_name(pass)},
+                                 {"role", analysis::role(tensor, pass)},
+                                 {"shape", std::vector(tensor.shape.begin(), tensor.shape.end())}};
+                    if (!rows.empty()) line["rows"] = rows;
+                    add_summary(line, side.steps[i].summary, track.format(pass), track.storage);
+                    if (i == 0 || i + 1 == side.steps.size())
+                        line["exponents"] = histogram_json(i == 0 ? side.first : side.last);
+                    add_line(line);
+                }
+            };
+            add_side(tensor.side(pass), "");
+            for (const analysis::TrackedRows& rows : tensor.rows) add_side(rows.side(pass), rows.name);
         }
     for (const analysis::TrackedOperand& operand : track.operands)
         for (std::size_t i = 0; i < operand.steps.size(); ++i) {

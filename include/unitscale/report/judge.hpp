@@ -56,7 +56,8 @@ public:
     }
 
     /// The numbers of a step. `under`, `over` and `snr` (in dB) are the judge's: of several operands the worst.
-    [[nodiscard]] Json numbers(const analysis::TrackedStep& step) const {
+    /// `whole` is false for a group of the tensor's rows, of which operands know no losses: these numbers are left out.
+    [[nodiscard]] Json numbers(const analysis::TrackedStep& step, bool whole = true) const {
         const analysis::TensorSummary& s = step.summary;
         double under = 0.0, over = 0.0, snr = std::numeric_limits<double>::infinity();
         if (tested_) {
@@ -70,16 +71,18 @@ public:
                 over = std::max(over, own->share(own->saturated));
                 if (const double ratio = own->snr(); !std::isnan(snr) && !(ratio >= snr)) snr = ratio;
             }
-        return {{"mean", number_json(s.mean)},
-                {"std", number_json(s.std)},
-                {"rms", number_json(s.rms)},
-                {"smallest", number_json(s.smallest)},
-                {"largest", number_json(s.largest)},
-                {"zeros", number_json(s.share(s.zeros))},
-                {"under", number_json(under)},
-                {"over", number_json(over)},
-                {"bad", number_json(s.share(s.non_finite()))},
-                {"snr", number_json(snr)}};
+        Json json = {{"mean", number_json(s.mean)},
+                     {"std", number_json(s.std)},
+                     {"rms", number_json(s.rms)},
+                     {"smallest", number_json(s.smallest)},
+                     {"largest", number_json(s.largest)},
+                     {"zeros", number_json(s.share(s.zeros))},
+                     {"bad", number_json(s.share(s.non_finite()))}};
+        if (!whole) return json;
+        json["under"] = number_json(under);
+        json["over"] = number_json(over);
+        json["snr"] = number_json(snr);
+        return json;
     }
 
 private:

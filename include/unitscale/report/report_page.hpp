@@ -66,6 +66,8 @@ button:hover { text-decoration: underline; }
 .head svg { width: calc(100% - 82px); height: 13px; display: block; overflow: visible; }
 .head text { font-size: 10px; fill: var(--soft); font-weight: 400; text-anchor: middle; }
 .op { padding: 8px 0; border-top: 1px solid var(--grid); }
+.part { padding: 4px 0; }
+.part > .soft { font-size: 12px; padding-left: 14px; }
 .op .name { font-weight: 550; overflow-wrap: anywhere; }
 .op .soft { font-size: 12px; }
 details { margin-top: 12px; }
@@ -187,13 +189,14 @@ function detail(cell, format) {
     (format ? `, ${format.name}: under ${percent(s.under)}, over ${percent(s.over)}, SNR ${decibels(s.snr)}` : '');
   return escaped(line('start', cell.start) + '\n' + line('end', cell.end));
 }
-function column(cells) {
+// Of some rows of a tensor (`whole` false) no losses are known: its format shades the picture only.
+function column(cells, whole = true) {
   if (!cells) return '<div></div>';
   let s = '';
   cells.forEach((cell, run) => {
     if (!cell || state.hidden.has(run)) return;
-    s += `<div class="run" title="${escaped(data.runs[run].name)}\n${detail(cell, cell.format)}">` +
-      `${plot(cell, run, cell.format)}${spark(cell, run)}<p>${caption(cell, cell.format)}</p></div>`;
+    s += `<div class="run" title="${escaped(data.runs[run].name)}\n${detail(cell, whole && cell.format)}">` +
+      `${plot(cell, run, cell.format)}${spark(cell, run)}<p>${caption(cell, whole && cell.format)}</p></div>`;
   });
   return `<div>${s}</div>`;
 }
@@ -228,7 +231,9 @@ function drawModel() {
       s += `<div class="row op"><div><div class="name">${breakable(row.name)}</div>` +
         `<div class="soft">${row.notes.map(breakable).join('<br>')}</div></div>` +
         column(row.value) + column(row.weight) + column(row.gradient) + column(row.weight_gradient) +
-        operandTable(row.operands) + '</div>';
+        operandTable(row.operands) + '</div>' + (row.row_groups || []).map(group =>
+        `<div class="row part"><div class="soft">${escaped(group.name)}</div>${column(group.value, false)}<div></div>` +
+        `${column(group.gradient, false)}<div></div></div>`).join('');
     s += '</details>';
   }
   $('model').innerHTML = s || '<p class="none">No tensor has a name like that.</p>';

@@ -103,11 +103,12 @@ public:
     }
 
     /// Records the statistics of tensors and operands from the next step on. From then on an `analysis::Tracker` is the
-    /// tape's observer. It changes no bit of training.
-    void track(analysis::TrackerOptions options = {}) {
+    /// tape's observer, and the result. It changes no bit of training.
+    analysis::Tracker<T>& track(analysis::TrackerOptions options = {}) {
         const auto tracker = std::make_shared<analysis::Tracker<T>>(std::move(options));
         tape_.set_observer(tracker.get());
         finished_track_ = [tracker] { return tracker->finish(); };
+        return *tracker;
     }
     /// The record of the steps that were tracked; `report::write_report` makes a page of it.
     /// Errors: no `track` before; as the tracker's `finish`.
