@@ -137,7 +137,8 @@ public:
             const auto numbers =
                 train::shuffled_windows(training_.windows.size(), options_.batch, {options_.seed, 200}, step - 1);
             train::fill_spans(batch, training_.examples, training_.windows, numbers, pieces_.special());
-            const auto result = trainer_.step([&](Tape<T>& tape, std::size_t) { return loss(logits(tape, batch), batch); });
+            const auto result =
+                trainer_.step([&](Tape<T>& tape, std::size_t) { return loss(logits(tape, batch), batch); });
             if (!result.updated && !result.skipped)
                 throw std::runtime_error(concatenate("the loss is ", result.loss, " at step ", step,
                                                      "; try a lower --lr (it is ", trainer_.schedule().peak, ")"));
@@ -146,11 +147,12 @@ public:
             if (step % options_.eval_every != 0 && step != options_.steps) continue;
             const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
             measured = evaluate();
-            std::printf("step %zu: loss %.4f in training, %.4f on unseen questions; EM %.1f %%, F1 %.1f %%; "
-                        "%.0f tokens/s\n",
-                        step, loss_sum / static_cast<double>(summed), measured.loss, 100.0 * measured.score.exact,
-                        100.0 * measured.score.f1,
-                        static_cast<double>(step * options_.batch * options_.windows.length) / seconds);
+            std::printf(
+                "step %zu: loss %.4f in training, %.4f on unseen questions; EM %.1f %%, F1 %.1f %%; "
+                "%.0f tokens/s\n",
+                step, loss_sum / static_cast<double>(summed), measured.loss, 100.0 * measured.score.exact,
+                100.0 * measured.score.f1,
+                static_cast<double>(step * options_.batch * options_.windows.length) / seconds);
             std::fflush(stdout);
             loss_sum = 0.0;
             summed = 0;
@@ -302,11 +304,11 @@ int run(const Options& options) {
               validation = make_set(std::move(data.validation), pieces, options);
     config.mean_length = static_cast<std::size_t>(std::llround(train::mean_length(training.windows)));
 
-    std::printf("recipe %s: %s\n%s\n%zu questions in %zu windows to train on, %zu in %zu to validate\n",
-                recipe.name.c_str(), recipe.description.c_str(),
-                options.model.empty() ? "random weights: no --model was given" : ("weights of " + options.model).c_str(),
-                training.questions.size(), training.windows.size(), validation.questions.size(),
-                validation.windows.size());
+    std::printf(
+        "recipe %s: %s\n%s\n%zu questions in %zu windows to train on, %zu in %zu to validate\n", recipe.name.c_str(),
+        recipe.description.c_str(),
+        options.model.empty() ? "random weights: no --model was given" : ("weights of " + options.model).c_str(),
+        training.questions.size(), training.windows.size(), validation.questions.size(), validation.windows.size());
     const Measured result = train::with_element(recipe, [&]<class T>(std::type_identity<T>) {
         return Run<T>(options, recipe, config, pieces, training, validation).train();
     });
@@ -318,8 +320,8 @@ int run(const Options& options) {
     print_score("majority baseline", majority.best());
     print_score(recipe.name.c_str(), result.score);
     std::printf("result recipe=%s em=%.1f%% f1=%.1f%% baseline_em=%.1f%% baseline_f1=%.1f%% loss=%.4f\n",
-                recipe.name.c_str(), 100.0 * result.score.exact, 100.0 * result.score.f1,
-                100.0 * majority.best().exact, 100.0 * majority.best().f1, result.loss);
+                recipe.name.c_str(), 100.0 * result.score.exact, 100.0 * result.score.f1, 100.0 * majority.best().exact,
+                100.0 * majority.best().f1, result.loss);
     return 0;
 }
 
@@ -329,12 +331,14 @@ int main(int argc, char** argv) {
     Options options;
     options.threads = available_threads();
     CLI::App app(
-        "Fine-tunes BERT on spans under a recipe: it finds the answers of questions in their contexts. The questions are "
+        "Fine-tunes BERT on spans under a recipe: it finds the answers of questions in their contexts. The questions "
+        "are "
         "SQuAD's, or are made from a text: a name or number of a sentence is asked for. The program reports EM and F1 "
         "as SQuAD's evaluation does, beside what majorities alone can answer.");
     app.add_option("--model", options.model, "pre-trained weights: of train_bert, or published ones")
         ->default_str("random weights");
-    app.add_option("--config", options.config, "config.json of the weights")->default_str("the one beside them, if any");
+    app.add_option("--config", options.config, "config.json of the weights")
+        ->default_str("the one beside them, if any");
     app.add_option("--vocabulary", options.vocabulary, "the weights' vocab.txt")
         ->default_str("trained on the questions' text, without --model");
     app.add_flag("--cased", options.cased, "the vocabulary has capitals and accents");
@@ -378,10 +382,9 @@ int main(int argc, char** argv) {
     app.add_option("--eval-every", options.eval_every, "steps between evaluations")->capture_default_str();
     app.add_option("--predictions", options.predictions, "write the last evaluation's answers to this JSON file");
     app.add_option("--save", options.save, "write the weights to this safetensors file at the end");
-    examples::require_not_negative(
-        app, {"--passage-words", "--vocabulary-size", "--width", "--depth", "--heads", "--hidden", "--length",
-              "--doc-stride", "--max-question", "--max-answer", "--steps", "--batch", "--seed", "--threads",
-              "--eval-every"});
+    examples::require_not_negative(app, {"--passage-words", "--vocabulary-size", "--width", "--depth", "--heads",
+                                         "--hidden", "--length", "--doc-stride", "--max-question", "--max-answer",
+                                         "--steps", "--batch", "--seed", "--threads", "--eval-every"});
     return examples::run_program({"fine_tune_bert", examples::one_model_too_large}, app, argc, argv,
                                  [&] { return run(options); });
 }

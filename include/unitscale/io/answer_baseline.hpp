@@ -56,7 +56,8 @@ public:
         }
         std::vector<std::pair<std::size_t, std::string>> ordered;
         for (const auto& [words, count] : answers) ordered.emplace_back(count, words);
-        std::stable_sort(ordered.begin(), ordered.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+        std::stable_sort(ordered.begin(), ordered.end(),
+                         [](const auto& a, const auto& b) { return a.first > b.first; });
         for (std::size_t i = 0; i < ordered.size(); ++i) ranks_.emplace(ordered[i].second, i);
         std::size_t most = 0;
         for (const auto& [place, count] : places)

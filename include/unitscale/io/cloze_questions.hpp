@@ -22,11 +22,11 @@ namespace unitscale::io {
 
 struct ClozeOptions {
     std::uint64_t seed = 1;
-    double validation_share = 0.1;                     ///< of the text's bytes, at its end
-    std::size_t passage_words = 60;                    ///< a passage ends with the sentence that reaches them
-    std::size_t least_words = 6, most_words = 40;      ///< of a sentence that is asked about
-    std::size_t name_words = 4;                        ///< the most words of a name that is asked for
-    double left_out = 0.2;                             ///< share of the question's other words that are left out
+    double validation_share = 0.1;                 ///< of the text's bytes, at its end
+    std::size_t passage_words = 60;                ///< a passage ends with the sentence that reaches them
+    std::size_t least_words = 6, most_words = 40;  ///< of a sentence that is asked about
+    std::size_t name_words = 4;                    ///< the most words of a name that is asked for
+    double left_out = 0.2;                         ///< share of the question's other words that are left out
     std::string name_blank = "what", number_blank = "which number";  ///< stand in the answer's place
 };
 
@@ -70,8 +70,8 @@ struct ClozeAnswer {
 /// The names and numbers of a sentence, in its order.
 /// - A number is a word of digits, with commas and points inside allowed.
 /// - A name is a run of words that begin with a capital letter of ASCII. Punctuation at a word's start or end bounds
-///   the run. A run with the sentence's first word is left out, since any word has a capital there; so are the word I
-///   and runs of more than `name_words` words.
+///   the run. A run with the sentence's first word is left out, since any word has a capital there; so are runs of
+///   more than `name_words` words. The words I, A, An and The are no part of a name.
 /// - Text that occurs twice in the sentence is left out.
 [[nodiscard]] inline std::vector<ClozeAnswer> cloze_answers(std::string_view sentence,
                                                             const std::vector<ClozeWord>& words,
@@ -81,7 +81,8 @@ struct ClozeAnswer {
     };
     const auto is_name = [&](std::size_t i) {
         const std::string_view word = bare(i);
-        return !word.empty() && word != "I" && word[0] >= 'A' && word[0] <= 'Z';
+        const bool counts = word != "I" && word != "A" && word != "An" && word != "The";
+        return counts && !word.empty() && word[0] >= 'A' && word[0] <= 'Z';
     };
     const auto is_number = [&](std::size_t i) {
         return !bare(i).empty() && bare(i).find_first_not_of("0123456789.,") == std::string_view::npos;
@@ -110,8 +111,8 @@ struct ClozeAnswer {
     return found;
 }
 
-/// A question about a sentence: its words, with a blank in the answer's place, and a question mark at its end. Words are
-/// left out with probability `left_out`, each by its own word of the stream.
+/// A question about a sentence: its words, with a blank in the answer's place, and a question mark at its end. Each
+/// word is left out with probability `left_out`, by a random word of its own.
 [[nodiscard]] inline std::string cloze_text(std::string_view sentence, const std::vector<ClozeWord>& words,
                                             const ClozeAnswer& answer, const ClozeOptions& options, RandomKey stream) {
     std::string text;

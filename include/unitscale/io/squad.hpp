@@ -46,7 +46,8 @@ public:
                 each(paragraph, "qas", place + ".", [&](const nlohmann::json& entry, const std::string& at) {
                     Question question = read_question(entry, at, context, bytes);
                     question.title = title;
-                    if (!ids.insert(question.id).second) fail(where_, ": two questions have the id '", question.id, "'");
+                    if (!ids.insert(question.id).second)
+                        fail(where_, ": two questions have the id '", question.id, "'");
                     check_question(question, where_);
                     questions_.push_back(std::move(question));
                 });
@@ -128,8 +129,9 @@ private:
 ///   data[] { title, paragraphs[] { context, qas[] { id, question, answers[] { text, answer_start }, is_impossible } } }
 /// `answer_start` counts Unicode code points; `Answer::begin` counts bytes. A title may be absent, and so may
 /// `is_impossible` (false). Other keys, as `plausible_answers`, are ignored.
-/// Errors, in one line that names the file, the question's id and what was expected: a file that is missing or not JSON;
-/// a key that is absent or of another type; an id that is there twice; the errors of `check_question`; no questions.
+/// Errors, in one line that names the file, the question's id and what was expected: a file that is missing or not
+/// JSON; a key that is absent or of another type; an id that is there twice; the errors of `check_question`; no
+/// questions.
 ///   squad: dev.json: question '7': answers[0].answer_start is "4"; expected a whole number below 90, ...
 /// Reference: Rajpurkar et al. 2016, arXiv:1606.05250; Rajpurkar et al. 2018, arXiv:1806.03822.
 /// Test: tests/io/squad_test.cpp
@@ -148,8 +150,7 @@ inline void write_squad(const std::filesystem::path& path, std::span<const Quest
         check_question(question, concatenate("squad: ", path.string()));
         impossible = impossible || question.impossible;
         const bool same_article = last != nullptr && last->title == question.title;
-        if (!same_article)
-            data.push_back({{"title", question.title}, {"paragraphs", nlohmann::ordered_json::array()}});
+        if (!same_article) data.push_back({{"title", question.title}, {"paragraphs", nlohmann::ordered_json::array()}});
         nlohmann::ordered_json& paragraphs = data.back()["paragraphs"];
         if (!same_article || last->context != question.context)
             paragraphs.push_back({{"context", question.context}, {"qas", nlohmann::ordered_json::array()}});

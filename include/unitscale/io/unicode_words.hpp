@@ -18,7 +18,8 @@
 #include <vector>
 
 // Words of a text, by the classes and the cases of Unicode. They come from ICU: link with -licuuc, or in CMake with
-// ICU::uc of find_package(ICU COMPONENTS uc). Only this header and io/wordpiece.hpp need ICU.
+// ICU::uc of find_package(ICU COMPONENTS uc). Beside this header only io/wordpiece.hpp, io/answer_scores.hpp and
+// io/answer_baseline.hpp need ICU.
 namespace unitscale::io {
 
 /// How text is changed before it is split. Both together are BERT's uncased text, and neither is its cased text.

@@ -275,8 +275,7 @@ inline constexpr PretrainedKeys llama_keys{"vocab_size",
     const std::string where = concatenate("pretrained: ", path.string());
     const io::SafetensorsReader file(path);
     const bool saved = file.contains("bert/tokens/weight");
-    const std::optional<PublishedWeights> weights =
-        saved ? std::nullopt : PublishedWeights::find(file, where);
+    const std::optional<PublishedWeights> weights = saved ? std::nullopt : PublishedWeights::find(file, where);
     check(saved || (weights && weights->family() == PublishedFamily::bert), where,
           ": has no 'embeddings.word_embeddings.weight' (BERT), alone or behind 'bert.'");
     check(!options.rotary_base && !options.length, where, ": length and rotary_base are a decoder's settings");

@@ -57,17 +57,17 @@ struct SpanExample {
 };
 
 struct SpanWindowOptions {
-    std::size_t length = 384;    ///< tokens of a row
-    std::size_t stride = 128;    ///< tokens from the start of a window to the start of the next
-    std::size_t question = 64;   ///< the most tokens of a question; the rest is cut off
+    std::size_t length = 384;   ///< tokens of a row
+    std::size_t stride = 128;   ///< tokens from the start of a window to the start of the next
+    std::size_t question = 64;  ///< the most tokens of a question; the rest is cut off
 };
 
 /// A row to be: [CLS] question [SEP] window [SEP], where the window is a part of the context.
 struct SpanWindow {
-    std::size_t example = 0;          ///< the number of its SpanExample
-    std::size_t question = 0;         ///< the number of the question's tokens
+    std::size_t example = 0;           ///< the number of its SpanExample
+    std::size_t question = 0;          ///< the number of the question's tokens
     std::size_t first = 0, count = 0;  ///< tokens of the context
-    std::size_t start = 0, end = 0;   ///< places in the row of the answer's first and last token; 0, [CLS]: not in it
+    std::size_t start = 0, end = 0;    ///< places in the row of the answer's first and last token; 0, [CLS]: not in it
     /// Tokens of the context, from here to before `own_end`, for which no other window has more context.
     std::size_t own_begin = 0, own_end = 0;
 
@@ -109,8 +109,9 @@ inline void share_tokens(std::span<SpanWindow> windows) {
 [[nodiscard]] inline std::vector<SpanWindow> span_windows(std::span<const SpanExample> examples,
                                                           const SpanWindowOptions& options = {}) {
     check(options.stride >= 1, "span windows: a stride of 0; expected at least 1");
-    check(options.length >= options.question + 4, "span windows: rows of ", options.length, " tokens; expected at least ",
-          options.question + 4, ", for [CLS], two [SEP], a question of ", options.question, " and a token of its context");
+    check(options.length >= options.question + 4, "span windows: rows of ", options.length,
+          " tokens; expected at least ", options.question + 4, ", for [CLS], two [SEP], a question of ",
+          options.question, " and a token of its context");
     std::vector<SpanWindow> windows;
     for (std::size_t i = 0; i < examples.size(); ++i) {
         const SpanExample& example = examples[i];
@@ -123,7 +124,8 @@ inline void share_tokens(std::span<SpanWindow> windows) {
                   "span windows: the answer of example ", i, " is tokens ", example.answer->first, " to ",
                   example.answer->last, " of a context of ", total);
         for (std::size_t first = 0;; first += std::min(options.stride, most)) {
-            SpanWindow window{.example = i, .question = question, .first = first, .count = std::min(most, total - first)};
+            SpanWindow window{
+                .example = i, .question = question, .first = first, .count = std::min(most, total - first)};
             if (example.answer && example.answer->first >= first && example.answer->last < first + window.count) {
                 window.start = window.offset() + example.answer->first - first;
                 window.end = window.offset() + example.answer->last - first;
@@ -146,9 +148,9 @@ inline void share_tokens(std::span<SpanWindow> windows) {
 
 /// B rows of T tokens: [CLS] question [SEP] window [SEP] [PAD] ... [PAD].
 struct SpanBatch {
-    Tensor<std::int32_t> ids{};           ///< [B,T]
-    Tensor<std::int32_t> segments{};      ///< [B,T]: 1 for the window and its [SEP], else 0
-    std::vector<std::size_t> lengths{};   ///< [B], without padding: what AttentionMask takes
+    Tensor<std::int32_t> ids{};             ///< [B,T]
+    Tensor<std::int32_t> segments{};        ///< [B,T]: 1 for the window and its [SEP], else 0
+    std::vector<std::size_t> lengths{};     ///< [B], without padding: what AttentionMask takes
     Tensor<std::int32_t> starts{}, ends{};  ///< [B]: places of the answer's first and last token; 0 without one
 };
 
@@ -184,8 +186,7 @@ inline void fill_spans(SpanBatch& batch, std::span<const SpanExample> examples, 
         std::int32_t* id = batch.ids.data() + row * length;
         const auto put = [&](std::span<const std::int32_t> part) {
             for (const std::int32_t token : part) {
-                check(token >= 0 && token < tokens.vocabulary &&
-                          (token == tokens.unknown || !tokens.is_special(token)),
+                check(token >= 0 && token < tokens.vocabulary && (token == tokens.unknown || !tokens.is_special(token)),
                       "span batch: token ", token, " in example ", window.example, "; expected 0 to ",
                       tokens.vocabulary - 1, " and no special token but [UNK]");
                 *id++ = token;
@@ -225,8 +226,8 @@ inline void fill_spans(SpanBatch& batch, std::span<const SpanExample> examples, 
 
 /// The best span of an example so far, over its windows.
 struct SpanChoice {
-    std::optional<TokenSpan> span{};  ///< tokens of the context
-    double score = -std::numeric_limits<double>::infinity();      ///< start and end logit of `span`, added
+    std::optional<TokenSpan> span{};                             ///< tokens of the context
+    double score = -std::numeric_limits<double>::infinity();     ///< start and end logit of `span`, added
     double no_answer = std::numeric_limits<double>::infinity();  ///< the same of [CLS]: the least of all windows
 
     /// Whether the context has no answer, as the logits say: `no_answer` is above `score` by more than `threshold`.
