@@ -129,3 +129,10 @@ TEST_CASE("a file larger than one buffer is read whole") {
     for (int i = 0; i < 30000; ++i) bytes += std::to_string(i) + "\n";
     REQUIRE(read_bytes(folder.write("long.txt", bytes)) == bytes);
 }
+
+TEST_CASE("text: the length of a code point in UTF-8 is the length of what is written") {
+    for (const char32_t point : {0x0u, 0x7Fu, 0x80u, 0x7FFu, 0x800u, 0xFFFFu, 0x10000u, 0x10FFFFu})
+        CHECK(utf8_length(point) == encode_utf8(std::u32string(1, point)).size());
+    CHECK((TextRange{1, 3} == TextRange{1, 3}));
+    CHECK_FALSE((TextRange{1, 3} == TextRange{1, 4}));
+}

@@ -94,3 +94,64 @@ TEST_CASE("words: text that is not UTF-8 is an error with the place") {
     CHECK(test::error_of([] { static_cast<void>(split_words("ab\xff")); }) ==
           "data: text is not UTF-8: byte 0xff at offset 2");
 }
+
+namespace {
+struct Placed {
+    std::string word;
+    std::vector<io::TextRange> places;
+};
+std::vector<Placed> placed_words(std::string_view text, const io::WordOptions& options = {}) {
+    std::vector<Placed> words;
+    io::for_each_word(text, options, [&](std::string word, const std::vector<io::TextRange>& places) {
+        words.push_back({std::move(word), places});
+    });
+    return words;
+}
+using Places = std::vector<io::TextRange>;
+}  // namespace
+
+TEST_CASE("words: each character of a word has its place in the text") {
+    const auto words = placed_words(" \u00c9t\u00e9,x");  // E acute has two bytes
+    REQUIRE(words.size() == 3);
+    CHECK(words[0].word == "ete");
+    CHECK(words[0].places == Places{{1, 3}, {3, 4}, {4, 6}});
+    CHECK(words[1].places == Places{{6, 7}});
+    CHECK(words[2].places == Places{{7, 8}});
+    // A removed character within a word, an accent of its own, and an ideograph.
+    const auto more = placed_words("a\u200bb e\u0301f\u535A");
+    REQUIRE(more.size() == 3);
+    CHECK(more[0].word == "ab");
+    CHECK(more[0].places == Places{{0, 1}, {4, 5}});
+    CHECK(more[1].word == "ef");
+    CHECK(more[1].places == Places{{6, 9}, {9, 10}});
+    CHECK(more[2].places == Places{{10, 13}});
+    // One character that becomes two: both have its place.
+    const auto two = placed_words("x\u0130y", {.lower_case = true, .strip_accents = false});
+    REQUIRE(two.size() == 1);
+    CHECK(two[0].word == "xi\u0307y");
+    CHECK(two[0].places == Places{{0, 1}, {1, 3}, {1, 3}, {3, 4}});
+}
+
+TEST_CASE("words: with and without places the words are equal, and every character has one place") {
+    std::string text;
+    for (char32_t point = 1; point < 0x3100; ++point)
+        if (point < 0xD800 || point > 0xDFFF) io::append_utf8(text, point), io::append_utf8(text, 'a' + point % 3);
+    for (char32_t point = 0xAC00; point < 0xAC80; ++point) io::append_utf8(text, point);  // hangul becomes two or three
+    for (const bool lower : {false, true})
+        for (const bool strip : {false, true}) {
+            const io::WordOptions options{.lower_case = lower, .strip_accents = strip};
+            const auto words = placed_words(text, options);
+            const Words plain = split_words(text, options);
+            REQUIRE(words.size() == plain.size());
+            std::size_t wrong = 0, last = 0;
+            for (std::size_t i = 0; i < plain.size(); ++i) {
+                wrong += words[i].word != plain[i];
+                wrong += words[i].places.size() != io::decode_utf8(plain[i]).size();
+                for (const io::TextRange& place : words[i].places) {
+                    wrong += place.begin < last || place.end <= place.begin || place.end > text.size();
+                    last = place.begin;
+                }
+            }
+            CHECK(wrong == 0);
+        }
+}

@@ -69,6 +69,31 @@ TEST_CASE("WordPiece: a word that ends before a token does, a token of one mark,
     CHECK_FALSE(pieces.id_of("b").has_value());
 }
 
+TEST_CASE("WordPiece: tokens have their places in the text, and their parts of it put together are its words") {
+    const WordPiece pieces(with_special({"un", "##aff", "##able", ",", "cafe"}));
+    const std::string text = " UNaffable,  caf\u00e9 xyz!";
+    const io::EncodedText encoded = pieces.encode_with_ranges(text);
+    CHECK(encoded.ids == pieces.encode(text));
+    CHECK(encoded.ids == Ids{5, 6, 7, 8, 9, 1, 1});
+    Tokens parts;
+    for (const io::TextRange& range : encoded.ranges)
+        parts.push_back(text.substr(range.begin, range.end - range.begin));
+    CHECK(parts == Tokens{"UN", "aff", "able", ",", "caf\u00e9", "xyz", "!"});
+    CHECK(pieces.encode_with_ranges("").ids.empty());
+
+    const WordPiece trained = WordPiece::train(corpus, 100);
+    const io::EncodedText whole = trained.encode_with_ranges(corpus);
+    CHECK(whole.ids == trained.encode(corpus));
+    REQUIRE(whole.ranges.size() == whole.ids.size());
+    for (std::size_t i = 0; i < whole.ids.size(); ++i) {
+        const io::TextRange& range = whole.ranges[i];
+        CHECK((range.begin < range.end && (i == 0 || whole.ranges[i - 1].end <= range.begin)));
+        std::string token = trained.tokens()[static_cast<std::size_t>(whole.ids[i])];
+        if (token.size() > 2 && token.starts_with("##")) token.erase(0, 2);
+        CHECK(trained.normalise(corpus.substr(range.begin, range.end - range.begin)) == token);
+    }
+}
+
 TEST_CASE("WordPiece: words over the largest length are unknown, by characters and not by bytes") {
     const Tokens tokens = with_special({"\u00f8", "##\u00f8"});
     const auto text = [](std::size_t characters) {

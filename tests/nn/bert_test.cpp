@@ -255,6 +255,99 @@ TEST_CASE("Bert: published weights load with and without heads, and notes name t
           test::elements(file.read_as<float>("bert.embeddings.word_embeddings.weight")));
 }
 
+TEST_CASE("span_loss: the mean of both cross-entropies and of their gradients") {
+    Model<double> model(analysis::plain_recipe(Scaling::none), tiny);
+    train::load_weights(data_folder + "/bert.safetensors", model.bert.parameters());
+    const nn::BertInput input{.ids = test::random_tokens({3, 7}, 19, 1), .lengths = {7, 5, 3}};
+    const Tensor<std::int32_t> starts({3}, {2, 0, 1}), ends({3}, {6, 0, 2});
+    std::map<std::string, std::vector<double>> gradients[2];
+    for (const bool joined : {false, true}) {
+        for (Parameter<double>* parameter : model.bert.parameters()) parameter->clear_gradient();
+        model.tape.begin_step();
+        const nn::SpanLogits<double> logits = model.bert.span_logits(model.bert(model.tape, input), input.lengths);
+        const auto start = ops::softmax_cross_entropy(logits.start, starts),
+                   end = ops::softmax_cross_entropy(logits.end, ends);
+        if (joined) {
+            const Variable<double> loss = nn::span_loss(logits, starts, ends);
+            CHECK(loss.item() == Approx(0.5 * (start.item() + end.item())).epsilon(1e-13));
+            model.tape.backward(loss);
+        } else {
+            model.tape.backward({start, end}, {0.5, 0.5});
+        }
+        for (const Parameter<double>* parameter : model.bert.parameters())
+            if (parameter->has_gradient()) gradients[joined][parameter->name()] = test::elements(parameter->gradient());
+    }
+    REQUIRE(gradients[0].size() == gradients[1].size());
+    REQUIRE(gradients[1].contains("bert/spans/weight"));
+    for (const auto& [name, separate] : gradients[0]) {
+        INFO(name);
+        double largest = 0.0, worst = 0.0;
+        for (std::size_t i = 0; i < separate.size(); ++i) {
+            largest = std::max(largest, std::abs(separate[i]));
+            worst = std::max(worst, std::abs(separate[i] - gradients[1].at(name).at(i)));
+        }
+        CHECK(worst <= std::max(1e-13 * largest, 1e-15));
+    }
+    model.tape.begin_step();
+    const auto logits = model.bert.span_logits(model.bert(model.tape, input));
+    CHECK_THROWS_WITH(nn::span_loss(logits, starts, Tensor<std::int32_t>({2}, {1, 1})),
+                      "span_loss: 3 starts and 2 ends");
+}
+
+TEST_CASE("span_loss: gradients are consistent under unit, and of unit scale in the last block, with padding too") {
+    constexpr std::size_t width = 64, length = 64, batch = 32;
+    Tensor<std::int32_t> starts({batch}), ends({batch});
+    std::vector<std::size_t> lengths;
+    for (std::size_t b = 0; b < batch; ++b) {
+        lengths.push_back(length - b % 4 * 10);  // on average 49: 77 %, as in the published training
+        starts.data()[b] = static_cast<std::int32_t>(random_word({5, 1}, b) % lengths[b]);
+        ends.data()[b] = static_cast<std::int32_t>(random_word({5, 2}, b) % lengths[b]);
+    }
+    for (const char* name : {"unit-fp32", "us-fp32"}) {
+        INFO(name);
+        Model<float> model(find_recipe(name), {.vocabulary = 128,
+                                               .width = width,
+                                               .depth = 2,
+                                               .heads = 4,
+                                               .hidden = 4 * width,
+                                               .length = length,
+                                               .mean_length = 49,
+                                               .masked_share = 1.0,
+                                               .pooler = false,
+                                               .pretraining = false,
+                                               .spans = true});
+        const nn::BertInput input{.ids = test::random_tokens({batch, length}, 128, 1), .lengths = lengths};
+        nn::SpanLogits<float> logits;
+        Variable<float> hidden;
+        const auto loss_of = [&] {
+            hidden = model.bert(model.tape, input);
+            logits = model.bert.span_logits(hidden, lengths);
+            return nn::span_loss(logits, starts, ends);
+        };
+        model.tape.plan(loss_of);
+        model.tape.begin_step({.retain = true});
+        const Variable<float> loss = loss_of();
+        CHECK(analysis::audit(model.tape, loss).faults == std::vector<std::string>{});
+        model.tape.backward(loss);
+        const auto near_one = [&](const char* what, double size, double within) {
+            INFO(what << " " << size);
+            CHECK(size > 1.0 / within);
+            CHECK(size < within);
+        };
+        near_one("start", analysis::root_mean_square(logits.start.gradient()), 1.5);
+        near_one("end", analysis::root_mean_square(logits.end.gradient()), 1.5);
+        near_one("hidden", analysis::root_mean_square(hidden.gradient()), 2.0);
+        for (const Parameter<float>* parameter : model.bert.parameters()) {
+            const std::string& of = parameter->name();
+            if (of == "bert/spans/weight" || of == "bert/block1/ffn/down/weight" || of == "bert/block1/ffn/up/weight" ||
+                of == "bert/block1/ffn_norm/gain")
+                near_one(of.c_str(), analysis::root_mean_square(parameter->gradient()), 3.0);
+        }
+        logits = {};
+        hidden = {};
+    }
+}
+
 TEST_CASE("Bert: gradients of both losses are consistent under unit, and their sizes are the predicted ones") {
     constexpr std::size_t width = 64, length = 64, batch_size = 32, vocabulary = 128;
     const Batch batch = random_batch(batch_size, length, vocabulary, {}, 0.15);

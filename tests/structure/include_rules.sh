@@ -49,10 +49,10 @@ while IFS= read -r file; do
       Eigen/* | unsupported/Eigen/* | eigen3/* | xtensor/* | xtensor-*/* | xtl/* | xsimd/*)
         [[ $name == tensor/backend.hpp ]] || fault "include/$file" "includes <$path>: only tensor/backend.hpp may" ;;
       nlohmann/*) needs_json "$name" ||
-        fault "include/$file" "includes <$path>: only io/json*, io/safetensors*, report and train may" ;;
+        fault "include/$file" "includes <$path>: only io/json*, io/safetensors*, io/squad, report and train may" ;;
       zip.h) needs_zip "$name" || fault "include/$file" "includes <zip.h>: only io/npz.hpp may" ;;
       unicode/*) needs_icu "$name" ||
-        fault "include/$file" "includes <$path>: only io/unicode_words.hpp and io/wordpiece.hpp may" ;;
+        fault "include/$file" "includes <$path>: only io/answer_*, io/unicode_words and io/wordpiece may" ;;
       fcntl.h | sys/file.h | sys/stat.h) needs_posix "$name" || needs_json "$name" ||
         fault "include/$file" "includes <$path>: only io/atomic_file.hpp and headers that need it may" ;;
       omp.h) [[ $layer == base ]] || fault "include/$file" "includes <omp.h>: only base may" ;;

@@ -23,7 +23,7 @@ declare -A may_include=(
 # Headers that need nlohmann-json, as paths below include/unitscale: they are not in the umbrella header.
 needs_json() {
   case $1 in
-    io/json*.hpp | io/safetensors*.hpp | report/*.hpp | train/*.hpp) return 0 ;;
+    io/json*.hpp | io/safetensors*.hpp | io/squad.hpp | report/*.hpp | train/*.hpp) return 0 ;;
     *) return 1 ;;
   esac
 }
@@ -34,7 +34,7 @@ needs_zip() { [[ $1 == io/npz.hpp ]]; }
 # Headers that need ICU: they stay outside the umbrella.
 needs_icu() {
   case $1 in
-    io/unicode_words.hpp | io/wordpiece.hpp) return 0 ;;
+    io/answer_*.hpp | io/unicode_words.hpp | io/wordpiece.hpp) return 0 ;;
     *) return 1 ;;
   esac
 }

@@ -389,6 +389,37 @@ TEST_CASE("pretrained: BERT's shapes, config.json and heads tell the model") {
                       Catch::EndsWith(": has no 'embeddings.word_embeddings.weight' (BERT), alone or behind 'bert.'"));
 }
 
+TEST_CASE("pretrained: BERT's configuration is found in a file of save_weights too") {
+    const test::TemporaryFolder folder;
+    const auto path = folder.path() / "saved.safetensors";
+    const nn::BertConfig config{.vocabulary = 19, .width = 8, .depth = 2, .heads = 4, .hidden = 12, .length = 9};
+    nn::Bert<float> model(config);
+    nn::initialise(model.parameters(), find_recipe("fp32"), 1);
+    train::save_weights(path, model.parameters());
+    const nn::BertConfig c = train::pretrained_bert_config(path, {.heads = 4});
+    CHECK((c.vocabulary == 19 && c.segments == 2 && c.width == 8 && c.depth == 2 && c.heads == 4 && c.hidden == 12));
+    CHECK((c.length == 9 && c.pooler && c.pretraining && !c.spans));
+    nn::Bert<float> again(c);
+    CHECK(train::load_weights(path, again.parameters()).empty());
+    CHECK(test::elements(again.parameters()[7]->value()) == test::elements(model.parameters()[7]->value()));
+
+    const std::string start = "pretrained: " + path.string();
+    CHECK_THROWS_WITH(train::pretrained_bert_config(path),
+                      start + ": neither its shapes nor a config.json tell the number of heads");
+    CHECK_THROWS_WITH(train::pretrained_bert_config(path, {.heads = 3}),
+                      start + ": a width of 8 is not divisible by 3 heads");
+    io::SafetensorsWriter writer;
+    writer.add("bert/tokens/weight", Tensor<float>(Shape{19, 8}));
+    writer.write(path);
+    CHECK_THROWS_WITH(train::pretrained_bert_config(path, {.heads = 4}),
+                      start + ": has no tensor 'bert/positions/weight'");
+    io::SafetensorsWriter flat;
+    flat.add("bert/tokens/weight", Tensor<float>(Shape{19}));
+    flat.write(path);
+    CHECK_THROWS_WITH(train::pretrained_bert_config(path, {.heads = 4}),
+                      start + ": tensor 'bert/tokens/weight' is [19]; expected rank 2");
+}
+
 TEST_CASE("pretrained: damaged files load by their changed contents or are errors of one line") {
     const test::TemporaryFolder folder;
     const auto path = folder.path() / "model.safetensors";

@@ -24,6 +24,18 @@ namespace unitscale::io {
     return {'0', 'x', digits[byte >> 4], digits[byte & 15]};
 }
 
+/// A part of a text in UTF-8: its bytes from `begin` to before `end`.
+struct TextRange {
+    std::size_t begin = 0, end = 0;
+
+    friend constexpr bool operator==(const TextRange&, const TextRange&) = default;
+};
+
+/// The length in bytes of a code point in UTF-8.
+[[nodiscard]] constexpr std::size_t utf8_length(char32_t point) noexcept {
+    return point < 0x80 ? 1 : point < 0x800 ? 2 : point < 0x10000 ? 3 : 4;
+}
+
 /// The length in bytes of a UTF-8 sequence, and its code point. Length 0: no valid sequence, but a stray continuation
 /// byte, a truncated or overlong sequence, a surrogate, or a value above U+10FFFF.
 struct Utf8Sequence {

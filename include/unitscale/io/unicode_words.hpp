@@ -9,14 +9,17 @@
 #include <unicode/uchar.h>
 #include <unicode/unistr.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 // Words of a text, by the classes and the cases of Unicode. They come from ICU: link with -licuuc, or in CMake with
-// ICU::uc of find_package(ICU COMPONENTS uc). Only this header and io/wordpiece.hpp need ICU.
+// ICU::uc of find_package(ICU COMPONENTS uc). Beside this header only io/wordpiece.hpp, io/answer_scores.hpp and
+// io/answer_baseline.hpp need ICU.
 namespace unitscale::io {
 
 /// How text is changed before it is split. Both together are BERT's uncased text, and neither is its cased text.
@@ -78,38 +81,69 @@ struct WordOptions {
     return bare;
 }
 
+/// Text as the options change it.
+[[nodiscard]] inline icu::UnicodeString changed_text(icu::UnicodeString text, const WordOptions& options) {
+    if (options.lower_case) text.toLower(icu::Locale::getRoot());
+    if (options.strip_accents) text = strip_accents(text);
+    return text;
+}
+
 /// The words of a text in UTF-8, as BERT's basic tokeniser finds them; `take(std::string word)` gets them in order.
 ///   control characters are removed; CJK ideographs are words of their own; the text is split at white space;
 ///   then case and accents go by the options; then every punctuation character becomes a word of its own
 /// Cases are those of Unicode in full, without a language: a sigma at the end of a Greek word stays a final one.
+/// `take(std::string word, const std::vector<TextRange>& places)` also gets the place in `text` of each character of
+/// the word. Characters that come from one character of the text share its place. A character without a counterpart in
+/// the word, such as a stripped accent, belongs to the place of the one before it.
 /// Errors: text that is not UTF-8.   Reference: Devlin et al. 2019, arXiv:1810.04805, the published tokeniser.
 /// Test: tests/io/unicode_words_test.cpp
 template <class Take>
 void for_each_word(std::string_view text, const WordOptions& options, Take&& take) {
+    constexpr bool with_places = std::is_invocable_v<Take&, std::string, const std::vector<TextRange>&>;
     icu::UnicodeString run;  // what stands between white space
     std::string word;
+    std::vector<TextRange> run_places, word_places;  // of the characters of the changed run, and of the word
     const auto end_word = [&] {
-        if (!word.empty()) take(std::exchange(word, {}));
+        if (word.empty()) return;
+        if constexpr (with_places) take(std::exchange(word, {}), std::as_const(word_places));
+        else take(std::exchange(word, {}));
+        word_places.clear();
+    };
+    // How many characters one becomes does not depend on its neighbours: of the case mappings without a language only
+    // the sigma's does, and that is one character either way.
+    const auto add_places = [&](char32_t point, const TextRange& place) {
+        std::int32_t count = 1;
+        if (point >= 0x80) count = changed_text(icu::UnicodeString(static_cast<UChar32>(point)), options).countChar32();
+        if (count == 0 && !run_places.empty()) run_places.back().end = place.end;
+        run_places.insert(run_places.end(), static_cast<std::size_t>(count), place);
     };
     const auto end_run = [&] {
-        if (options.lower_case) run.toLower(icu::Locale::getRoot());
-        if (options.strip_accents) run = strip_accents(run);
+        run = changed_text(std::move(run), options);
         check(run.isBogus() == 0, "words: ICU cannot hold a text of this length without white space");
-        for (std::int32_t i = 0; i < run.length(); i = run.moveIndex32(i, 1)) {
+        std::size_t character = 0;
+        for (std::int32_t i = 0; i < run.length(); i = run.moveIndex32(i, 1), ++character) {
             const auto point = static_cast<char32_t>(run.char32At(i));
             const bool alone = is_punctuation(point);
             if (alone) end_word();
             append_utf8(word, point);
+            if constexpr (with_places) word_places.push_back(run_places[character]);
             if (alone) end_word();
         }
         end_word();
-        run.remove();
+        run = icu::UnicodeString();
+        run_places.clear();
     };
+    std::size_t offset = 0;
     for (const char32_t point : decode_utf8(text)) {
+        const TextRange place{offset, offset + utf8_length(point)};
+        offset = place.end;
         if (is_removed(point)) continue;
         const bool space = is_space(point), alone = is_ideograph(point);
         if (space || alone) end_run();
-        if (!space) run.append(static_cast<UChar32>(point));
+        if (!space) {
+            run.append(static_cast<UChar32>(point));
+            if constexpr (with_places) add_places(point, place);
+        }
         if (alone) end_run();
     }
     end_run();

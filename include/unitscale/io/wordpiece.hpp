@@ -31,6 +31,12 @@ struct WordPieceOptions {
     friend bool operator==(const WordPieceOptions&, const WordPieceOptions&) = default;
 };
 
+/// The tokens of a text, and the place in it that each of them stands for.
+struct EncodedText {
+    std::vector<std::int32_t> ids{};
+    std::vector<TextRange> ranges{};
+};
+
 /// BERT's tokeniser: words of a text (`for_each_word`), each cut into pieces of a vocabulary, the longest first.
 ///   const auto pieces = io::WordPiece::load("vocab.txt");  // or WordPiece::train(text, 4000)
 ///   pieces.encode("unaffable")                             // the ids of un ##aff ##able
@@ -97,6 +103,26 @@ public:
         std::string rest;
         for_each_word(text, options_.words, [&](const std::string& word) { append_pieces(word, rest, ids); });
         return ids;
+    }
+
+    /// The ids that `encode` gives, and the place of each token in the text. [UNK] has the place of its word. Places do
+    /// not decrease; tokens of one character of the text share its place.
+    [[nodiscard]] EncodedText encode_with_ranges(std::string_view text) const {
+        EncodedText encoded;
+        std::string rest;
+        for_each_word(text, options_.words, [&](const std::string& word, const std::vector<TextRange>& places) {
+            std::size_t piece = encoded.ids.size(), at = 0;
+            append_pieces(word, rest, encoded.ids);
+            for (; piece < encoded.ids.size(); ++piece) {
+                const std::int32_t id = encoded.ids[piece];
+                std::string_view token = tokens_[static_cast<std::size_t>(id)];
+                if (at > 0) token.remove_prefix(continuation_mark.size());
+                const std::size_t end = id == special_.unknown ? places.size() : at + length_of(token);
+                encoded.ranges.push_back({places[at].begin, places[end - 1].end});
+                at = end;
+            }
+        });
+        return encoded;
     }
 
     /// The tokens of a list of ids, with a space before every token but the first and continuations. Special tokens

@@ -8,6 +8,7 @@
 #include <unitscale/nn/norm.hpp>
 #include <unitscale/nn/transformer_block.hpp>
 #include <unitscale/ops/add.hpp>
+#include <unitscale/ops/concatenate.hpp>
 #include <unitscale/ops/dropout.hpp>
 #include <unitscale/ops/gather.hpp>
 #include <unitscale/ops/gelu.hpp>
@@ -313,6 +314,23 @@ template <class T>
                         mult;
     return ops::add(ops::softmax_cross_entropy(masked, labels, {.step_rows = rows, .beta = beta}),
                     ops::softmax_cross_entropy(next, next_labels, {.beta = beta}));
+}
+
+/// BERT's loss for spans: the mean of the cross-entropies of the spans' first and last positions.
+///   logits: 2 of [B,T]   starts [B]   ends [B], positions in [0,T)
+///   const auto loss = nn::span_loss(bert.span_logits(bert(tape, input), input.lengths), starts, ends);
+/// It is one cross-entropy of 2 B rows of T classes, so both gradients have one factor, T (T - 1)^-1/2 under `unit`.
+/// A row of L < T tokens has L finite logits. If they are flat, the mean square of its gradient over all T columns is
+/// (1 - 1/L) / (1 - 1/T), near 1. The span head counts all B T positions too, so its betas fit.
+/// Errors: as `softmax_cross_entropy`; other numbers of starts and ends.
+/// Reference: Devlin et al. 2019, arXiv:1810.04805, section 4.2. Test: tests/nn/bert_test.cpp
+template <class T>
+[[nodiscard]] Variable<T> span_loss(const SpanLogits<T>& logits, const Tensor<std::int32_t>& starts,
+                                    const Tensor<std::int32_t>& ends) {
+    check(starts.size() == ends.size(), "span_loss: ", starts.size(), " starts and ", ends.size(), " ends");
+    Tensor<std::int32_t> labels({starts.size() + ends.size()});
+    std::copy_n(ends.data(), ends.size(), std::copy_n(starts.data(), starts.size(), labels.data()));
+    return ops::softmax_cross_entropy(ops::concatenate({logits.start, logits.end}, 0), labels);
 }
 
 }  // namespace unitscale::nn

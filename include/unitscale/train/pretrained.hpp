@@ -245,7 +245,26 @@ inline constexpr PretrainedKeys llama_keys{"vocab_size",
     return config;
 }
 
-/// The configuration of BERT from a safetensors file of its weights. The model has the heads that the file has.
+/// The sizes of BERT from a file of `save_weights`, with this library's names of parameters.
+/// Errors: a tensor that is missing or has another rank.
+[[nodiscard]] inline PublishedSizes saved_bert_sizes(const io::SafetensorsReader& file, std::string_view where) {
+    const auto shape = [&](const char* name) {
+        check(file.contains(name), where, ": has no tensor '", name, "'");
+        const Shape& found = file.entry(name).shape;
+        check(found.size() == 2 && found[0] > 0 && found[1] > 0, where, ": tensor '", name, "' is ",
+              io::cut_shape(found), "; expected rank 2");
+        return found;
+    };
+    const Shape words = shape("bert/tokens/weight");
+    PublishedSizes sizes{.vocabulary = words[0], .positions = shape("bert/positions/weight")[0], .width = words[1]};
+    sizes.hidden = shape("bert/block0/ffn/up/weight")[0];
+    sizes.segments = shape("bert/segments/weight")[0];
+    while (file.contains(concatenate("bert/block", sizes.blocks, "/ffn/up/weight"))) ++sizes.blocks;
+    return sizes;
+}
+
+/// The configuration of BERT from a safetensors file of its weights, under published names or, as `save_weights` writes
+/// them, under this library's. The model has the heads that the file has.
 /// The weights' shapes give all sizes but the number of heads. Without a config.json, epsilon is 1e-12. Dropout is 0.
 /// `masked_share` keeps its default: set it, and the heads, as the training that follows needs them.
 /// Errors, in one line: as `pretrained_config`; settings of a decoder; an activation other than gelu; relative
@@ -255,20 +274,22 @@ inline constexpr PretrainedKeys llama_keys{"vocab_size",
                                                            const PretrainedOptions& options = {}) {
     const std::string where = concatenate("pretrained: ", path.string());
     const io::SafetensorsReader file(path);
-    const std::optional<PublishedWeights> weights = PublishedWeights::find(file, where);
-    check(weights && weights->family() == PublishedFamily::bert, where,
+    const bool saved = file.contains("bert/tokens/weight");
+    const std::optional<PublishedWeights> weights = saved ? std::nullopt : PublishedWeights::find(file, where);
+    check(saved || (weights && weights->family() == PublishedFamily::bert), where,
           ": has no 'embeddings.word_embeddings.weight' (BERT), alone or behind 'bert.'");
     check(!options.rotary_base && !options.length, where, ": length and rotary_base are a decoder's settings");
-    const PublishedSizes sizes = weights->sizes();
+    const PublishedSizes sizes = saved ? saved_bert_sizes(file, where) : weights->sizes();
+    const auto holds = [&](const char* head) { return saved ? file.contains(head) : weights->holds(head); };
     nn::BertConfig config{.vocabulary = sizes.vocabulary,
                           .segments = sizes.segments,
                           .width = sizes.width,
                           .depth = sizes.blocks,
                           .hidden = sizes.hidden,
                           .length = sizes.positions,
-                          .pooler = weights->holds("bert/pooler/weight"),
-                          .pretraining = weights->holds("bert/transform/weight"),
-                          .spans = weights->holds("bert/spans/weight")};
+                          .pooler = holds("bert/pooler/weight"),
+                          .pretraining = holds("bert/transform/weight"),
+                          .spans = holds("bert/spans/weight")};
     std::optional<std::size_t> heads = options.heads;
     if (const std::optional<PretrainedSettings> settings = find_settings(path, options)) {
         settings->expect("model_type", std::string("bert"));
