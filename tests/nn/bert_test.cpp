@@ -334,14 +334,14 @@ TEST_CASE("span_loss: gradients are consistent under unit, and of unit scale in 
             CHECK(size > 1.0 / within);
             CHECK(size < within);
         };
-        near_one("start", analysis::root_mean_square(logits.start.gradient()), 1.5);
-        near_one("end", analysis::root_mean_square(logits.end.gradient()), 1.5);
-        near_one("hidden", analysis::root_mean_square(hidden.gradient()), 2.0);
+        near_one("start", root_mean_square(logits.start.gradient()), 1.5);
+        near_one("end", root_mean_square(logits.end.gradient()), 1.5);
+        near_one("hidden", root_mean_square(hidden.gradient()), 2.0);
         for (const Parameter<float>* parameter : model.bert.parameters()) {
             const std::string& of = parameter->name();
             if (of == "bert/spans/weight" || of == "bert/block1/ffn/down/weight" || of == "bert/block1/ffn/up/weight" ||
                 of == "bert/block1/ffn_norm/gain")
-                near_one(of.c_str(), analysis::root_mean_square(parameter->gradient()), 3.0);
+                near_one(of.c_str(), root_mean_square(parameter->gradient()), 3.0);
         }
         logits = {};
         hidden = {};
