@@ -186,9 +186,9 @@ public:
     }
 
     /// Passes a one-element gradient on to the one-element input i, multiplied by `factor`, where T does not hold the
-    /// gradient or the result: a large seed of joined losses. As a seed does (`set_seed`), the input's gradient then has
-    /// a scale. Returns false, and does nothing, in every other case. An op that only multiplies its gradient calls this
-    /// before it reads `output_gradient`.
+    /// gradient or the result: a large seed of joined losses. The input's gradient then has a scale, as after
+    /// `set_seed`. Returns false, and does nothing, in every other case. An op that only multiplies its gradient calls
+    /// this before it reads `output_gradient`.
     [[nodiscard]] bool pass_item(std::size_t i, double factor, std::size_t from = 0) {
         const Slot<T>&to = input_slot(i), &arrived = slots_[node_.outputs[from]];
         if (carries_scales() || !arrived.has_gradient || arrived.gradient.size() != 1 || to.parameter != nullptr ||
