@@ -255,6 +255,11 @@ Recipe recipe_of(const LanguageRunOptions& options) {
     }
     if (options.to_infinity) overflow_to_infinity(recipe);
     check_recipe(recipe);
+    // nn::FeedForward refuses this, too, but in the first step, when files are written.
+    const double mult = recipe.hyperparameters.alpha_ffn_act;
+    const bool relu =
+        options.feed_forward == "relu" || (options.feed_forward == own && options.model == "unit-scaling");
+    check(!relu || mult == 1.0, "--feed-forward: is relu; the recipe's alpha_ffn_act is ", mult, ", expected 1");
     return recipe;
 }
 

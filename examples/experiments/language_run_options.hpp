@@ -152,7 +152,8 @@ struct NamedPart {
 [[nodiscard]] std::u32string read_training_text(const std::vector<std::filesystem::path>& data,
                                                 const std::vector<std::size_t>& lengths, bool test = false);
 
-/// The recipe that the options name, with their changes: of the first step. Errors: the errors of io/json_recipe.hpp.
+/// The recipe that the options name, with their changes: of the first step. Errors: the errors of io/json_recipe.hpp;
+/// a multiplier of the non-linearity beside relu.
 [[nodiscard]] Recipe recipe_of(const LanguageRunOptions& options);
 
 /// Operands of the recipe's products that exceed their format become infinite.

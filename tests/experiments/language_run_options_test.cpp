@@ -11,6 +11,7 @@
 #include <cmath>
 #include <set>
 #include <string>
+#include <utility>
 
 using namespace unitscale;
 using experiments::LanguageRunOptions;
@@ -204,6 +205,14 @@ TEST_CASE("language run: the recipe is the one that is named, with the fields th
     CHECK(recipe.storage.element == ElementType::bfloat16);
     CHECK(recipe.products.back().formats.gradient->format == e4m3);
     CHECK(recipe.products.back().formats.activation->overflow == Overflow::to_infinity);
+    for (const auto& [model, feed_forward] : {std::pair("unit-scaling", "own"), {"gpt", "relu"}}) {
+        LanguageRunOptions relu = small("text.txt");
+        relu.model = model, relu.feed_forward = feed_forward;
+        CHECK(experiments::recipe_of(relu).hyperparameters.alpha_ffn_act == 1.0);
+        relu.set = {"hyperparameters.alpha_ffn_act=2"};
+        CHECK_THROWS_WITH(experiments::recipe_of(relu),
+                          "--feed-forward: is relu; the recipe's alpha_ffn_act is 2, expected 1");
+    }
     options.recipe = "fp7";
     CHECK_THROWS_WITH(experiments::recipe_of(options),
                       Catch::StartsWith("recipe: unknown name 'fp7'; expected one of fp32, "));

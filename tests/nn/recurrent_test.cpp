@@ -2,6 +2,7 @@
 #include <unitscale/nn/recurrent.hpp>
 
 #include "support/causal_layer.hpp"
+#include "support/highway_sizes.hpp"
 #include "support/language_model.hpp"
 #include "support/op_checks.hpp"
 #include "support/peer_case.hpp"
@@ -181,52 +182,6 @@ TEMPLATE_TEST_CASE("recurrent layers: over 32 steps all values and gradients hav
 
 namespace {
 
-/// The rms of the numbers of a JointHighway of unit weights and equal widths, with unit input and gradient, after many
-/// positions. The two inputs of a step's functions are independent normals of the variance v; a state's mean square is
-/// q. A product's factors keep the mean square of the numbers in [x, h], hence v = (1 + q) / 2.
-struct ExpectedSizes {
-    double state = 0.0;   ///< of y: a mixture of a smaller state and a number in (-1, 1)
-    double gates = 0.0;   ///< of the gradient of the gates' inputs, which the product passes on to x
-    double before = 0.0;  ///< of the gradient that a state gets from the position after it
-    double bias = 0.0;    ///< of the bias' gradient: the gradients of t at two positions are correlated
-};
-ExpectedSizes expected_sizes(double shift) {
-    double v = 0.0, q = 0.0;
-    const auto mean = [&](auto f) {  // of f over a normal number of the variance v
-        double sum = 0.0, weights = 0.0;
-        for (int i = -400; i <= 400; ++i) {
-            const double z = 0.02 * i, weight = std::exp(-0.5 * z * z);
-            sum += weight * f(std::sqrt(v) * z);
-            weights += weight;
-        }
-        return sum / weights;
-    };
-    const auto open = [&](double u) { return sigmoid(u - shift); };
-    const auto shut = [&](double u) { return sigmoid(shift - u); };
-    const auto flat = [](double t) { return 1.0 - std::tanh(t) * std::tanh(t); };  // tanh's slope
-    double kept = 0.0, opened = 0.0, candidate = 0.0;                              // mean squares
-    for (int i = 0; i < 100; ++i) {
-        v = (1.0 + q) / 2.0;
-        kept = mean([&](double u) { return shut(u) * shut(u); });
-        opened = mean([&](double u) { return open(u) * open(u); });
-        candidate = mean([](double t) { return std::tanh(t) * std::tanh(t); });
-        q = kept * q + opened * candidate;
-    }
-    // Mean squares of the slopes of h for t and u. A state's gradient has the mean square g: 1 from y, and what the
-    // next position sends back past its gate and through its product.
-    const double slope_t = opened * mean([&](double t) { return flat(t) * flat(t); }),
-                 slope_u = (candidate + q) * mean([&](double u) { return std::pow(open(u) * shut(u), 2); }),
-                 d_per_g = (slope_t + slope_u) / 2.0, g = 1.0 / (1.0 - kept - d_per_g);
-    // The gradient of a state k positions ahead stands in this one's with the mean factor (1 - s)^k.
-    const double passed = mean(shut), slope = mean(flat),
-                 together = 2.0 * (mean(open) * slope) * (mean([&](double u) { return open(u) * shut(u); }) * slope) /
-                            (1.0 - passed);
-    return {.state = std::sqrt(q),
-            .gates = std::sqrt(g * d_per_g),
-            .before = std::sqrt(g - 1.0),
-            .bias = std::sqrt(g * (d_per_g + together / 2.0))};
-}
-
 const std::map<std::string, std::string> joint_names = {
     {"net/gates/weight", "weight"}, {"net/gates/bias", "bias"}, {"net/first_state", "first_state"}};
 
@@ -320,7 +275,7 @@ TEST_CASE("JointHighway: sizes of values and gradients at initialisation are tho
     tape.begin_step({.retain = true});
     const auto x = tape.input(normal<float>({rows, steps, width}, {1, 1}), true), y = layer(x);
     tape.backward(analysis::project(y, normal<float>({rows, steps, width}, {1, 2})));
-    const ExpectedSizes expected = expected_sizes(layer.config().shift);
+    const test::HighwaySizes expected = test::highway_sizes(layer.config().shift);
     const auto check_size = [](const std::string& what, const Tensor<float>& tensor, double size, double tolerance) {
         const double rms = root_mean_square(tensor);
         INFO(what << ": rms " << rms << ", expected " << size);

@@ -194,8 +194,8 @@ public:
     }
 
     /// Passes a one-element gradient on to the one-element input i, multiplied by `factor`, where T does not hold the
-    /// gradient or the result: a large seed of joined losses. The input's gradient then has a scale, as a seed has
-    /// (`set_seed`). Returns false, and does nothing, in every other case. An op that only multiplies its gradient calls
+    /// gradient or the result: a large seed of joined losses. The input's gradient then has a scale, as after
+    /// `set_seed`. Returns false, and does nothing, in every other case. An op that only multiplies its gradient calls
     /// this before it reads `output_gradient`.
     [[nodiscard]] bool pass_item(std::size_t i, double factor, std::size_t from = 0) {
         const Slot<T>&to = input_slot(i), &arrived = slots_[node_.outputs[from]];
