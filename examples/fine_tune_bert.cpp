@@ -61,6 +61,8 @@ struct Options {
         check(batch >= 1, "--batch: is 0; expected at least 1");
         check(eval_every >= 1, "--eval-every: is 0; expected at least 1");
         check(most_answer >= 1, "--max-answer: is 0; expected at least 1");
+        if (model.empty() && heads > 0)
+            check(width % heads == 0, "--heads: width ", width, " is not divisible by ", heads, " heads");
         static_cast<void>(parse_optimiser_kind(optimiser));
         for (const std::string& path : {save_train, save_dev, predictions, save})
             if (!path.empty()) io::check_writable("fine_tune_bert", path);
@@ -169,10 +171,12 @@ private:
         nn::initialise(parameters, recipe_, options_.seed);
         if (!options_.model.empty()) {
             const io::SafetensorsReader file(options_.model);
-            if (file.contains("bert/tokens/weight") && !file.contains("bert/spans/weight"))
+            if (file.contains("bert/tokens/weight") && !file.contains("bert/spans/weight")) {
+                std::printf("%s has no head for spans: it begins with random values\n", options_.model.c_str());
                 std::erase_if(parameters, [](const Parameter<T>* parameter) {
                     return parameter->name().starts_with("bert/spans/");
                 });
+            }
             const bool plain = recipe_.scaling != Scaling::propagate;
             for (const std::string& note : train::load_weights(options_.model, parameters, plain))
                 std::printf("%s\n", note.c_str());
@@ -186,6 +190,14 @@ private:
     }
     [[nodiscard]] static Variable<T> loss(const nn::SpanLogits<T>& logits, const train::SpanBatch& batch) {
         return nn::span_loss(logits, batch.starts, batch.ends);
+    }
+
+    /// A row of logits as plain numbers: under `propagate` the two ends may have different scales.
+    [[nodiscard]] static std::vector<float> row_of(const Tensor<T>& logits, std::size_t row) {
+        const auto values = logits.span().subspan(row * logits.shape()[1], logits.shape()[1]);
+        std::vector<float> plain;
+        for (const T value : values) plain.push_back(static_cast<float>(static_cast<double>(value) * logits.scale()));
+        return plain;
     }
 
     [[nodiscard]] Measured evaluate() {
@@ -203,9 +215,8 @@ private:
                 measured.loss += static_cast<double>(numbers.size()) * loss(found, batch).item();
                 for (std::size_t row = 0; row < numbers.size(); ++row) {
                     const train::SpanWindow& window = windows[first + row];
-                    train::choose_span(choices[window.example], window,
-                                       found.start.value().span().subspan(row * length, length),
-                                       found.end.value().span().subspan(row * length, length), options_.most_answer);
+                    train::choose_span<float>(choices[window.example], window, row_of(found.start.value(), row),
+                                              row_of(found.end.value(), row), options_.most_answer);
                 }
             });
         }

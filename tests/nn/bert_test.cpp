@@ -303,19 +303,25 @@ TEST_CASE("span_loss: gradients are consistent under unit, and of unit scale in 
         starts.data()[b] = static_cast<std::int32_t>(random_word({5, 1}, b) % lengths[b]);
         ends.data()[b] = static_cast<std::int32_t>(random_word({5, 2}, b) % lengths[b]);
     }
-    for (const char* name : {"unit-fp32", "us-fp32"}) {
-        INFO(name);
-        Model<float> model(find_recipe(name), {.vocabulary = 128,
-                                               .width = width,
-                                               .depth = 2,
-                                               .heads = 4,
-                                               .hidden = 4 * width,
-                                               .length = length,
-                                               .mean_length = 49,
-                                               .masked_share = 1.0,
-                                               .pooler = false,
-                                               .pretraining = false,
-                                               .spans = true});
+    // Factors count rows as independent. Where attention's output outweighs the stream, the rows of a sequence are alike,
+    // and the gradients of a softmax's logits, whose sum is 0, cancel in the weights' gradients. Under the running mean
+    // of us-fp32 the first attention replaces the stream, so rows are alike; a small share of the branches keeps them
+    // apart.
+    for (const auto& [name, share] : {std::pair("unit-fp32", 0.05), {"us-fp32", 0.05}, {"us-fp32", 0.0}}) {
+        INFO(name << " " << share);
+        Recipe recipe = find_recipe(name);
+        if (share > 0.0) recipe.residual = {.scheme = ResidualScheme::fixed, .share = share};
+        Model<float> model(recipe, {.vocabulary = 128,
+                                    .width = width,
+                                    .depth = 2,
+                                    .heads = 4,
+                                    .hidden = 4 * width,
+                                    .length = length,
+                                    .mean_length = 49,
+                                    .masked_share = 1.0,
+                                    .pooler = false,
+                                    .pretraining = false,
+                                    .spans = true});
         const nn::BertInput input{.ids = test::random_tokens({batch, length}, 128, 1), .lengths = lengths};
         nn::SpanLogits<float> logits;
         Variable<float> hidden;
@@ -339,9 +345,11 @@ TEST_CASE("span_loss: gradients are consistent under unit, and of unit scale in 
         near_one("hidden", root_mean_square(hidden.gradient()), 2.0);
         for (const Parameter<float>* parameter : model.bert.parameters()) {
             const std::string& of = parameter->name();
-            if (of == "bert/spans/weight" || of == "bert/block1/ffn/down/weight" || of == "bert/block1/ffn/up/weight" ||
-                of == "bert/block1/ffn_norm/gain")
-                near_one(of.c_str(), root_mean_square(parameter->gradient()), 3.0);
+            const double size = root_mean_square(parameter->gradient());
+            if (share == 0.0 && of == "bert/spans/weight") CHECK(size < 0.1);
+            if (share > 0.0 && (of == "bert/spans/weight" || of == "bert/block1/ffn/down/weight" ||
+                                of == "bert/block1/ffn/up/weight" || of == "bert/block1/ffn_norm/gain"))
+                near_one(of.c_str(), size, 3.0);
         }
         logits = {};
         hidden = {};

@@ -4,6 +4,7 @@
 #include "support/catch.hpp"
 #include "support/language_model.hpp"
 #include "support/temporary_folder.hpp"
+#include "support/test_ops.hpp"
 
 #include <unitscale/io/npy.hpp>
 #include <unitscale/train/checkpoint.hpp>

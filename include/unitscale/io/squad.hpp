@@ -126,7 +126,8 @@ private:
 };
 
 /// The questions of a file in the JSON format of SQuAD 1.1 or 2.0, in its order:
-///   data[] { title, paragraphs[] { context, qas[] { id, question, answers[] { text, answer_start }, is_impossible } } }
+///   data[] { title, paragraphs[] { context, qas[] } }
+///   qas[]  { id, question, answers[] { text, answer_start }, is_impossible }
 /// `answer_start` counts Unicode code points; `Answer::begin` counts bytes. A title may be absent, and so may
 /// `is_impossible` (false). Other keys, as `plausible_answers`, are ignored.
 /// Errors, in one line that names the file, the question's id and what was expected: a file that is missing or not
