@@ -163,7 +163,8 @@ public:
                  .length = *std::max_element(options.lengths.begin(), options.lengths.end()),
                  .masked_share = options.masked_share}) {}
 
-    /// Trains all phases from `phase` on, which goes on from a checkpoint if there is one. The page is written even if the run fails.
+    /// Trains all phases from `phase` on, which goes on from a checkpoint if there is one. The page is
+    /// written even if the run fails.
     Measured train(std::size_t phase) {
         if (!options_.log.empty()) log_ = std::make_unique<io::JsonLog>(options_.log, !options_.resume.empty());
         Measured measured;

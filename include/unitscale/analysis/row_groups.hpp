@@ -24,8 +24,9 @@ struct RowGroup {
     std::vector<std::size_t> rows{};
 };
 
-/// Groups of rows whose statistics are recorded apart from the tensor's (`Tracker::set_row_groups`). A tensor has `rows`
-/// rows if the product of its first dimensions is `rows`: with 12 rows [12,5], [3,4,5] and [12] do, and [5,12] does not.
+/// Groups of rows whose statistics are recorded apart from the tensor's (`Tracker::set_row_groups`).
+/// A tensor has `rows` rows if the product of its first dimensions is `rows`. [12,5], [3,4,5] and [12] have 12 rows, and
+/// [5,12] does not.
 ///   const RowGroups groups(batch * length, {{"first rows", {0, length}}, {"masked rows", places}});
 /// Example: only some positions of a sequence enter a loss. Their gradients are larger than all others, and fill columns
 /// of their own in a histogram. Groups tell the columns apart.

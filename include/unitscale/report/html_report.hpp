@@ -235,8 +235,8 @@ private:
         return json;
     }
 
-    /// One cell of the page: one pass of a tensor in every run. `whole` is false for some of its rows: a format's losses
-    /// are known of whole tensors only.
+    /// One cell of the page: one pass of a tensor in every run. `whole` is false for a group of its rows: a format's
+    /// losses are known of whole tensors only.
     [[nodiscard]] Json cell_json(const Sides& sides, bool whole = true) const {
         Json json = Json::array();
         for (const auto& [side, judge] : sides) {
