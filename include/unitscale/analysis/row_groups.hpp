@@ -25,7 +25,7 @@ struct RowGroup {
 };
 
 /// Groups of rows whose statistics are recorded apart from the tensor's (`Tracker::set_row_groups`).
-/// A tensor has `rows` rows if the product of its first dimensions is `rows`. [12,5], [3,4,5] and [12] have 12 rows, and
+/// A tensor has `rows` rows if the product of its first dimensions is `rows`. [12,5], [3,4,5] and [12] have 12 rows;
 /// [5,12] does not.
 ///   const RowGroups groups(batch * length, {{"first rows", {0, length}}, {"masked rows", places}});
 /// Example: only some positions of a sequence enter a loss. Their gradients are larger than all others, and fill columns
