@@ -54,6 +54,7 @@ struct Options {
     std::vector<std::size_t> lengths = {64, 128}, steps = {1600, 400};  // of each phase
     std::vector<double> rates{};                                        // empty: the recipe's
     double weight_decay = 0.01, masked_share = 0.15, short_share = 0.1;
+    double next_weight = 1.0;     // of the loss of pairs
     double initial_stddev = 0.0;  // of all weights; 0: the recipe's
     std::uint64_t seed = 1;
     int threads = 1;
@@ -72,6 +73,8 @@ struct Options {
         check(checkpoint_every == 0 || !checkpoint.empty(), "--checkpoint-every: is ", checkpoint_every,
               "; expected --checkpoint, the file to write");
         check(weights.empty() || resume.empty(), "--weights: a resumed run has weights; expected no --resume");
+        check(std::isfinite(next_weight) && next_weight > 0.0, "--next-weight: is ", next_weight,
+              "; expected a positive number");
         check(std::isfinite(initial_stddev) && initial_stddev >= 0.0, "--initial-stddev: is ", initial_stddev,
               "; expected 0, for the recipe's, or more");
         static_cast<void>(parse_optimiser_kind(optimiser));
@@ -97,6 +100,7 @@ struct Options {
                 {"--weight-decay", weight_decay},
                 {"--masked-share", masked_share},
                 {"--short-share", short_share},
+                {"--next-weight", next_weight},
                 {"--initial-stddev", initial_stddev}};
     }
 };
@@ -378,7 +382,8 @@ private:
         const Variable<T> hidden = bert_(tape, input_of(batch));
         const Variable<T> next = bert_.next_sentence(bert_.pooled(hidden));
         right = count_right(next.value(), batch.follows);
-        return nn::bert_loss(bert_.masked_logits(hidden, batch.places), batch.labels, next, batch.follows);
+        return nn::bert_loss(bert_.masked_logits(hidden, batch.places), batch.labels, next, batch.follows, {},
+                             options_.next_weight);
     }
 
     [[nodiscard]] static std::size_t count_right(const Tensor<T>& next, const Tensor<std::int32_t>& follows) {
@@ -499,6 +504,8 @@ int main(int argc, char** argv) {
     app.add_option("--lr", options.rates, "peak learning rate of each phase; it falls to 0 linearly")
         ->delimiter(',')
         ->default_str("the recipe's");
+    app.add_option("--next-weight", options.next_weight, "of the loss of pairs, beside the loss of masked words")
+        ->capture_default_str();
     app.add_option("--initial-stddev", options.initial_stddev, "standard deviation of the initial weights")
         ->default_str("the recipe's");
     app.add_option("--batch", options.batch, "rows in a step")->capture_default_str();

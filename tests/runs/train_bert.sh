@@ -23,6 +23,7 @@ bad '--heads: width 32 is not divisible by 3 heads$' --heads 3
 bad '--batch: is 0; expected at least 1$' --batch 0
 bad '--eval-every: is 0; expected at least 1$' --eval-every 0
 bad '--batch: is -1; expected a whole number, not negative$' --batch -1
+bad '--next-weight: is 0; expected a positive number$' --next-weight 0
 bad '--initial-stddev: is -1; expected 0, for the recipe.s, or more$' --initial-stddev -1
 bad "optimiser: unknown kind 'adagrad'; expected one of adam, sgd, lamb$" --optimiser adagrad
 bad "recipe: unknown name 'fp7'; expected one of " --recipe fp7
