@@ -54,6 +54,8 @@ struct Options {
     std::vector<std::size_t> lengths = {64, 128}, steps = {1600, 400};  // of each phase
     std::vector<double> rates{};                                        // empty: the recipe's
     double weight_decay = 0.01, masked_share = 0.15, short_share = 0.1;
+    double next_weight = 1.0;     // of the loss of pairs
+    double initial_stddev = 0.0;  // of all weights; 0: the recipe's
     std::uint64_t seed = 1;
     int threads = 1;
     std::size_t eval_every = 200, checkpoint_every = 0;
@@ -71,6 +73,10 @@ struct Options {
         check(checkpoint_every == 0 || !checkpoint.empty(), "--checkpoint-every: is ", checkpoint_every,
               "; expected --checkpoint, the file to write");
         check(weights.empty() || resume.empty(), "--weights: a resumed run has weights; expected no --resume");
+        check(std::isfinite(next_weight) && next_weight > 0.0, "--next-weight: is ", next_weight,
+              "; expected a positive number");
+        check(std::isfinite(initial_stddev) && initial_stddev >= 0.0, "--initial-stddev: is ", initial_stddev,
+              "; expected 0, for the recipe's, or more");
         static_cast<void>(parse_optimiser_kind(optimiser));
         for (const auto& [option, path] : {std::pair{"--save", &save},
                                            {"--checkpoint", &checkpoint},
@@ -93,7 +99,9 @@ struct Options {
                 {"--seed", seed},
                 {"--weight-decay", weight_decay},
                 {"--masked-share", masked_share},
-                {"--short-share", short_share}};
+                {"--short-share", short_share},
+                {"--next-weight", next_weight},
+                {"--initial-stddev", initial_stddev}};
     }
 };
 
@@ -159,7 +167,8 @@ public:
                  .length = *std::max_element(options.lengths.begin(), options.lengths.end()),
                  .masked_share = options.masked_share}) {}
 
-    /// Trains all phases from `phase` on, which goes on from a checkpoint if there is one. The page is written even if the run fails.
+    /// Trains all phases from `phase` on, which goes on from a checkpoint if there is one. The page is
+    /// written even if the run fails.
     Measured train(std::size_t phase) {
         if (!options_.log.empty()) log_ = std::make_unique<io::JsonLog>(options_.log, !options_.resume.empty());
         Measured measured;
@@ -199,7 +208,8 @@ private:
                                       .steps = steps,
                                       .warmup = std::max<std::size_t>(steps / 10, 1),
                                       .final_share = 0.0},
-                         .initialise = !has_weights},
+                         .initialise = !has_weights,
+                         .initial = initial()},
                         {.kind = parse_optimiser_kind(options_.optimiser),
                          .weight_decay = options_.weight_decay,
                          .decay_bias_and_norm = false});
@@ -289,6 +299,11 @@ private:
         return measured ? *measured : evaluate(trainer, length);
     }
 
+    [[nodiscard]] nn::InitialOptions initial() const {
+        if (options_.initial_stddev == 0.0) return {};
+        return {.rules = {{.pattern = "*/weight", .stddev = options_.initial_stddev}}};
+    }
+
     static double seconds_since(Clock::time_point start) {
         return std::chrono::duration<double>(Clock::now() - start).count();
     }
@@ -367,7 +382,8 @@ private:
         const Variable<T> hidden = bert_(tape, input_of(batch));
         const Variable<T> next = bert_.next_sentence(bert_.pooled(hidden));
         right = count_right(next.value(), batch.follows);
-        return nn::bert_loss(bert_.masked_logits(hidden, batch.places), batch.labels, next, batch.follows);
+        return nn::bert_loss(bert_.masked_logits(hidden, batch.places), batch.labels, next, batch.follows, {},
+                             options_.next_weight);
     }
 
     [[nodiscard]] static std::size_t count_right(const Tensor<T>& next, const Tensor<std::int32_t>& follows) {
@@ -487,6 +503,10 @@ int main(int argc, char** argv) {
     app.add_option("--steps", options.steps, "updates of each phase")->delimiter(',')->capture_default_str();
     app.add_option("--lr", options.rates, "peak learning rate of each phase; it falls to 0 linearly")
         ->delimiter(',')
+        ->default_str("the recipe's");
+    app.add_option("--next-weight", options.next_weight, "of the loss of pairs, beside the loss of masked words")
+        ->capture_default_str();
+    app.add_option("--initial-stddev", options.initial_stddev, "standard deviation of the initial weights")
         ->default_str("the recipe's");
     app.add_option("--batch", options.batch, "rows in a step")->capture_default_str();
     app.add_option("--optimiser", options.optimiser, "adam, sgd or lamb")->capture_default_str();

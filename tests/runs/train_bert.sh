@@ -23,6 +23,8 @@ bad '--heads: width 32 is not divisible by 3 heads$' --heads 3
 bad '--batch: is 0; expected at least 1$' --batch 0
 bad '--eval-every: is 0; expected at least 1$' --eval-every 0
 bad '--batch: is -1; expected a whole number, not negative$' --batch -1
+bad '--next-weight: is 0; expected a positive number$' --next-weight 0
+bad '--initial-stddev: is -1; expected 0, for the recipe.s, or more$' --initial-stddev -1
 bad "optimiser: unknown kind 'adagrad'; expected one of adam, sgd, lamb$" --optimiser adagrad
 bad "recipe: unknown name 'fp7'; expected one of " --recipe fp7
 bad '--checkpoint-every: is 5; expected --checkpoint, the file to write$' --checkpoint-every 5
@@ -61,8 +63,8 @@ cmp one.safetensors two.safetensors || fail "two threads have other weights"
 
 # A run that is interrupted in the first phase, at its end or in the second phase ends with the bits of the whole run:
 # weights and losses. FP16 has master weights and a loss scale. The page changes nothing.
-short=(--data text.txt --vocabulary vocab.txt --width 32 --depth 2 --eval-batches 2 --batch 8 --lengths 16,24 --steps 40,20
-  --eval-every 20 --lr 0.01,0.01 --threads 1)
+short=(--data text.txt --vocabulary vocab.txt --width 32 --depth 2 --eval-batches 2
+  --batch 8 --lengths 16,24 --steps 40,20 --eval-every 20 --lr 0.01,0.01 --threads 1)
 stopped() { # stopped <lines of the log> <argument>...: kills the run when its log has so many lines
   local lines=$1 run
   shift
@@ -82,7 +84,8 @@ for recipe in fp16-loss-scaled us-fp8 fp32; do
       > part.txt || fail "$recipe: not resumed after $lines steps"
     cmp whole.safetensors part.safetensors || fail "$recipe: stopped after $lines steps, and other weights at the end"
     [[ $(result whole.txt) == "$(result part.txt)" ]] || fail "$recipe: stopped after $lines steps, and another result"
-    [[ $(losses stopped.jsonl | uniq) == "$(losses whole.jsonl)" ]] || fail "$recipe: other losses than of the whole run"
+    [[ $(losses stopped.jsonl | uniq) == "$(losses whole.jsonl)" ]] ||
+      fail "$recipe: stopped after $lines steps, and other losses"
   done
 done
 [[ $(wc -l < whole.jsonl) == 60 && $(grep -c '"masked_nats":' whole.jsonl) == 3 ]] || fail "the log is not whole"
@@ -97,8 +100,9 @@ bad 'checkpoint: part.ckpt: its [a-z]+ is not this run.s$' --recipe fp32
 given=()
 
 # A run can begin with weights of another one, and a page shows the last block's rows by kind.
-"$program" "${short[@]}" --recipe fp32 --weights whole.safetensors --report page.html --save tracked.safetensors > page.txt
-"$program" "${short[@]}" --recipe fp32 --weights whole.safetensors --save plain.safetensors > plain.txt
+run=("${short[@]}" --recipe fp32 --weights whole.safetensors)
+"$program" "${run[@]}" --report page.html --save tracked.safetensors > page.txt
+"$program" "${run[@]}" --save plain.safetensors > plain.txt
 cmp plain.safetensors tracked.safetensors || fail "the page has changed the weights"
 [[ $(tail -n 1 page.html) == *'</html>' ]] || fail "the page is not whole"
 grep -q '"name":"fp32, phase 2"' page.html || fail "the page has no second phase"

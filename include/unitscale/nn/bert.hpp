@@ -292,7 +292,8 @@ private:
     std::unique_ptr<Parameter<T>> readout_bias_{};
 };
 
-/// BERT's loss in pre-training: the mean cross-entropy of the masked tokens, plus the mean of the next sentences.
+/// BERT's loss in pre-training: the mean cross-entropy of the masked tokens, plus the mean of the next sentences, times
+/// `next_weight` if it is not 1, as published.
 ///   masked [N,vocabulary]   labels [N]   next [B,2]   next_labels [B]
 ///   const auto hidden = bert(tape, input);
 ///   const auto next = bert.next_sentence(bert.pooled(hidden));
@@ -301,19 +302,22 @@ private:
 /// the masked logits' gradient is then q^1/2 in place of 1, and of the other logits' gradient q^-1/2. q is the ratio of
 /// the ideal betas, 2 B over N s (s - 1)^-1/2 for a vocabulary of s.
 /// `step_rows`: N of the whole step, for micro-batches with different N; empty: micro-batches are alike.
-/// Test: tests/nn/bert_test.cpp
+/// `next_weight`: the first row of a sequence has a larger gradient than a masked row, since B is less than N. In a new
+/// model with unit-scaled weights the ratio is larger than in the regular one, so a smaller weight may train better.
+/// Errors: the errors of softmax_cross_entropy, add and multiplier. Test: tests/nn/bert_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> bert_loss(Variable<T> masked, const Tensor<std::int32_t>& labels, Variable<T> next,
                                     const Tensor<std::int32_t>& next_labels,
-                                    std::optional<std::size_t> step_rows = {}) {
+                                    std::optional<std::size_t> step_rows = {}, double next_weight = 1.0) {
     const Tape<T>& tape = masked.tape("bert_loss");
     const std::size_t rows = step_rows.value_or(tape.step_rows(labels.size()));
     const double mult = tape.recipe().hyperparameters.alpha_loss_softmax;
     const double beta = ops::joint_cross_entropy_beta(std::max<std::size_t>(rows, 1), masked.shape().back(),
                                                       tape.step_rows(next_labels.size()), next.shape().back()) /
                         mult;
-    return ops::add(ops::softmax_cross_entropy(masked, labels, {.step_rows = rows, .beta = beta}),
-                    ops::softmax_cross_entropy(next, next_labels, {.beta = beta}));
+    Variable<T> pairs = ops::softmax_cross_entropy(next, next_labels, {.beta = beta});
+    if (next_weight != 1.0) pairs = ops::multiplier(pairs, next_weight);
+    return ops::add(ops::softmax_cross_entropy(masked, labels, {.step_rows = rows, .beta = beta}), pairs);
 }
 
 /// BERT's loss for spans: the mean of the cross-entropies of the spans' first and last positions.
