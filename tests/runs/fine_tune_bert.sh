@@ -54,7 +54,8 @@ above() {
 }
 for run in fp32:0.004 us-fp16:0.04 us-fp8:0.04 scalify-fp16-2:0.004; do
   recipe=${run%:*}
-  "$program" "${small[@]}" --recipe "$recipe" --lr "${run#*:}" --steps 600 --eval-every 300 > out.txt 2> err.txt ||
+  "$program" "${small[@]}" --recipe "$recipe" --lr "${run#*:}" --steps 600 --eval-every 300 --threads 1 \
+    > out.txt 2> err.txt ||
     fail "$run: $(cat err.txt)"
   [[ ! -s err.txt ]] || fail "$recipe wrote to stderr: $(cat err.txt)"
   number='[0-9]+\.[0-9]'
