@@ -304,9 +304,8 @@ TEST_CASE("span_loss: gradients are consistent under unit, and of unit scale in 
         ends.data()[b] = static_cast<std::int32_t>(random_word({5, 2}, b) % lengths[b]);
     }
     // Factors count rows as independent. Where attention's output outweighs the stream, the rows of a sequence are
-    // alike, and the gradients of a softmax's logits, whose sum is 0, cancel in the weights' gradients. Under the
-    // running mean of us-fp32 the first attention replaces the stream, so rows are alike; a small share of the branches
-    // keeps them apart.
+    // alike. The gradients of a softmax's logits have the sum 0, so they cancel in the weights' gradients. Under the
+    // running mean of us-fp32 the first attention replaces the stream. A small share of the branches keeps rows apart.
     for (const auto& [name, share] : {std::pair("unit-fp32", 0.05), {"us-fp32", 0.05}, {"us-fp32", 0.0}}) {
         INFO(name << " " << share);
         Recipe recipe = find_recipe(name);

@@ -28,8 +28,8 @@ struct RowGroup {
 /// `rows` rows if the product of its first dimensions is `rows`: with 12 rows [12,5], [3,4,5] and [12] do, [5,12] does
 /// not.
 ///   const RowGroups groups(batch * length, {{"first rows", {0, length}}, {"masked rows", places}});
-/// Example: only some positions of a sequence enter a loss. Their gradients are larger than all others, and fill columns
-/// of their own in a histogram. Groups tell the columns apart.
+/// Example: only some positions of a sequence enter a loss. Their gradients are larger than all others, and fill
+/// columns of their own in a histogram. Groups tell the columns apart.
 /// Errors: no rows, no groups; a group without a name; two groups of one name; a row that does not exist.
 /// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, figures A.4 to A.7.
 /// Test: tests/analysis/row_groups_test.cpp
