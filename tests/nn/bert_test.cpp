@@ -294,6 +294,42 @@ TEST_CASE("span_loss: the mean of both cross-entropies and of their gradients") 
                       "span_loss: 3 starts and 2 ends");
 }
 
+TEST_CASE("bert_loss: a weight of the loss of pairs, under every scaling") {
+    const Batch batch = random_batch(4, 9, 19, {9, 7, 4, 8}, 0.3);
+    for (const char* name : {"fp32", "us-fp32", "scalify-fp16-1"}) {
+        INFO(name);
+        Recipe recipe = find_recipe(name);
+        recipe.storage = {};
+        Model<double> model(recipe, tiny);
+        const auto loss_of = [&](double weight) {
+            const auto hidden = model.bert(model.tape, batch.input);
+            return nn::bert_loss(model.bert.masked_logits(hidden, batch.rows), batch.labels,
+                                 model.bert.next_sentence(model.bert.pooled(hidden)), batch.next, {}, weight);
+        };
+        model.tape.plan([&] { return loss_of(1.0); });
+        std::vector<double> losses;
+        std::vector<Tensor<double>> gradients;  // true ones, of the head of pairs, which sees one of the losses only
+        for (const double weight : {1.0, 0.25}) {
+            model.tape.begin_step({.retain = true, .true_gradients = recipe.scaling == Scaling::unit});
+            const auto loss = loss_of(weight);
+            losses.push_back(loss.item());
+            for (Parameter<double>* parameter : model.bert.parameters()) parameter->clear_gradient();
+            model.tape.backward(loss);
+            CHECK(analysis::audit(model.tape, loss).valid());
+            for (const Parameter<double>* parameter : model.bert.parameters())
+                if (parameter->name() == "bert/next_sentence/weight") gradients.push_back(value(parameter->gradient()));
+        }
+        model.tape.begin_step();
+        const auto hidden = model.bert(model.tape, batch.input);
+        const double pairs =
+            ops::softmax_cross_entropy(model.bert.next_sentence(model.bert.pooled(hidden)), batch.next).item();
+        CHECK(losses[0] - losses[1] == Approx(0.75 * pairs).epsilon(1e-9));
+        REQUIRE(gradients.size() == 2);
+        for (std::size_t i = 0; i < gradients[0].size(); ++i)
+            CHECK(gradients[1].data()[i] == Approx(0.25 * gradients[0].data()[i]).epsilon(1e-9).margin(1e-15));
+    }
+}
+
 TEST_CASE("span_loss: gradients are consistent under unit, and of unit scale in the last block, with padding too") {
     constexpr std::size_t width = 64, length = 64, batch = 32;
     Tensor<std::int32_t> starts({batch}), ends({batch});

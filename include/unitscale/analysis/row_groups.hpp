@@ -74,8 +74,8 @@ public:
         return result;
     }
 
-    /// Adds one step's statistics of each group that has rows to `tracked`, which holds an entry for each name. A tensor
-    /// without these rows adds nothing.
+    /// Adds one step's statistics of each group that has rows to `tracked`, which holds an entry for each name. A
+    /// tensor without these rows adds nothing.
     template <class T>
     void record(const Tensor<T>& tensor, Pass pass, std::uint64_t step, const StatisticsOptions& options,
                 std::vector<TrackedRows>& tracked) const {

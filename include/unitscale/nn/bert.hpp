@@ -292,8 +292,8 @@ private:
     std::unique_ptr<Parameter<T>> readout_bias_{};
 };
 
-/// BERT's loss in pre-training: the mean cross-entropy of the masked tokens, plus the mean of the next sentences, times
-/// `next_weight` if it is not 1, as published.
+/// BERT's loss in pre-training: the mean cross-entropy of the masked tokens, plus `next_weight` times the mean
+/// cross-entropy of the next sentences. The published weight is 1.
 ///   masked [N,vocabulary]   labels [N]   next [B,2]   next_labels [B]
 ///   const auto hidden = bert(tape, input);
 ///   const auto next = bert.next_sentence(bert.pooled(hidden));
