@@ -120,7 +120,9 @@ TEMPLATE_TEST_CASE("KeyValueCache: tokens in parts have the logits of the whole 
             for (const auto& starts : cuts) {
                 const std::vector<T> parts = logits_in_parts(model, ids, starts);
                 CHECK(relative_difference(parts, whole) < (std::is_same_v<T, float> ? 1e-5 : 1e-12));
-                CHECK(parts == whole);
+                // A cache holds plain numbers, which are rounded if the scales of data are no powers of two.
+                if (!(recipe.scaling == Scaling::propagate && recipe.propagate.rounding == ScaleRounding::none))
+                    CHECK(parts == whole);
             }
             // The cache has an effect: without the tokens before them, these tokens have other logits.
             nn::KeyValueCache<T> empty = model.decoder.make_cache(batch);

@@ -497,7 +497,8 @@ TEST_CASE("recipe switch: recipes must agree in the model's function and in the 
         for (const Recipe& to : all) {
             const bool same = from.scaling == to.scaling && from.parametrisation == to.parametrisation &&
                               from.readout_exponent == to.readout_exponent &&
-                              from.residual.scheme == to.residual.scheme;
+                              from.residual.scheme == to.residual.scheme &&
+                              from.propagate.exact_norms == to.propagate.exact_norms;
             CHECK((refused(from, to) == "none") == same);
             legal += same;
         }
