@@ -159,7 +159,8 @@ public:
             loss_sum = 0.0;
             summed = 0;
         }
-        if (!options_.save.empty()) train::save_weights(options_.save, bert_.parameters());
+        if (!options_.save.empty())
+            train::save_weights(options_.save, bert_.parameters(), {{"heads", bert_.config().heads}});
         return measured;
     }
 
@@ -370,7 +371,8 @@ int main(int argc, char** argv) {
     app.add_option("--vocabulary-size", options.pieces, "of a vocabulary that is trained")->capture_default_str();
     app.add_option("--width", options.width, "width of a model with random weights")->capture_default_str();
     app.add_option("--depth", options.depth, "blocks of a model with random weights")->capture_default_str();
-    app.add_option("--heads", options.heads, "attention heads")->default_str("config.json's; 2 without --model");
+    app.add_option("--heads", options.heads, "attention heads")
+        ->default_str("those of the weights or of config.json; 2 without --model");
     app.add_option("--hidden", options.hidden, "feed-forward width of a model with random weights")
         ->default_str("4 times the width");
     app.add_option("--length", options.windows.length, "tokens in a row")->capture_default_str();

@@ -180,7 +180,7 @@ public:
             throw;
         }
         if (!options_.report.empty()) write_page();
-        if (!options_.save.empty()) train::save_weights(options_.save, bert_.parameters());
+        if (!options_.save.empty()) train::save_weights(options_.save, bert_.parameters(), {{"heads", options_.heads}});
         return measured;
     }
 

@@ -80,13 +80,13 @@ printf '%s\n' '[PAD]' '[UNK]' '[CLS]' '[SEP]' '[MASK]' in the mill had bags by r
 "$program" "${text[@]}" --left-out 0 --vocabulary vocab.txt "${fixed[@]}" > data.txt
 [[ $(tail -n 1 json.txt) == "$(tail -n 1 data.txt)" ]] || fail "questions of a file give another result"
 
-# Weights: of this program, with the head; the number of heads must be told, and the vocabulary must fit.
+# Weights: of this program, with the head and the number of heads; the vocabulary must fit.
 begun=
 given=(--data text.txt --length 64 --max-question 24 --model one.safetensors)
-bad 'neither its shapes nor a config.json tell the number of heads$' --vocabulary vocab.txt
-bad '--vocabulary: has 15 tokens, but the weights of one.safetensors have [0-9]+$' --vocabulary vocab.txt --heads 2
+bad '--vocabulary: has 15 tokens, but the weights of one.safetensors have [0-9]+$' --vocabulary vocab.txt
+bad 'a width of 32 is not divisible by 3 heads$' --vocabulary vocab.txt --heads 3
 "$program" --train train.json --dev dev.json --vocabulary vocab.txt "${fixed[@]}" --save own.safetensors > own.txt
-given=(--train train.json --dev dev.json --vocabulary vocab.txt --model own.safetensors --heads 2)
+given=(--train train.json --dev dev.json --vocabulary vocab.txt --model own.safetensors)
 bad '--length: is 128; expected at most the 64 positions of own.safetensors$'
 "$program" "${given[@]}" --length 64 --max-question 24 --doc-stride 8 --batch 8 --recipe us-fp32 --lr 1e-9 --steps 1 \
   > again.txt

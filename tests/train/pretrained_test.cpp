@@ -7,6 +7,7 @@
 #include "support/test_ops.hpp"
 
 #include <unitscale/io/npy.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/train/checkpoint.hpp>
 #include <unitscale/train/saved_model.hpp>
 
@@ -409,6 +410,10 @@ TEST_CASE("pretrained: BERT's configuration is found in a file of save_weights t
                       start + ": neither its shapes nor a config.json tell the number of heads");
     CHECK_THROWS_WITH(train::pretrained_bert_config(path, {.heads = 3}),
                       start + ": a width of 8 is not divisible by 3 heads");
+    train::save_weights(path, model.parameters(), {{"heads", 2}});
+    CHECK(train::pretrained_bert_config(path).heads == 2);
+    CHECK(train::pretrained_bert_config(path, {.heads = 4}).heads == 4);
+    CHECK(train::load_weights(path, again.parameters()).empty());
     io::SafetensorsWriter writer;
     writer.add("bert/tokens/weight", Tensor<float>(Shape{19, 8}));
     writer.write(path);

@@ -129,11 +129,9 @@ public:
     void scalar(const std::string& name, const std::uint64_t& value) {
         writer_.set_metadata(prefix_ + name, std::to_string(value));
     }
-    void number(const std::string& name, const double& value) {
-        writer_.set_metadata(prefix_ + name, nlohmann::json(value).dump());
-    }
+    void number(const std::string& name, const double& value) { text(name, nlohmann::json(value).dump()); }
     void table(const std::string& name, const std::map<std::string, double>& table) {
-        writer_.set_metadata(prefix_ + name, nlohmann::json(table).dump());
+        text(name, nlohmann::json(table).dump());
     }
     void text(const std::string& name, const std::string& text) { writer_.set_metadata(prefix_ + name, text); }
     void recipe(const Recipe& recipe) { writer_.set_metadata("recipe", io::recipe_to_json(recipe).dump()); }
@@ -384,10 +382,9 @@ void save_run(const std::filesystem::path& path, const RunParts<T, Optimiser>& r
     writer.write(path);
 }
 
-/// Restores a saved run: it continues to the bit as if it had not been interrupted. Returns `more`.
-/// Given `texts` must equal the saved texts.
-/// Errors: the errors of CheckpointReader, and `checkpoint: PATH: its vocabulary is not this run's`.
-/// On an error nothing is changed.
+/// Restores a saved run: it continues to the bit as if it had not been interrupted. Returns `more`. Given `texts` must
+/// equal the saved texts. Errors, which change nothing: the errors of CheckpointReader, and `checkpoint: PATH: its
+/// vocabulary is not this run's`.
 template <class T, class Optimiser>
 std::map<std::string, double> load_run(const std::filesystem::path& path, const RunParts<T, Optimiser>& run,
                                        const std::map<std::string, std::string>& texts = {}) {
@@ -410,11 +407,13 @@ std::map<std::string, double> load_run(const std::filesystem::path& path, const 
     return more;
 }
 
-/// Saves the weights alone. Errors: the errors of CheckpointWriter.
+/// Saves the weights, and as metadata settings that their shapes do not tell. Errors: the errors of CheckpointWriter.
 template <class T>
-void save_weights(const std::filesystem::path& path, const std::vector<Parameter<T>*>& parameters) {
+void save_weights(const std::filesystem::path& path, const std::vector<Parameter<T>*>& parameters,
+                  const std::map<std::string, std::uint64_t>& settings = {}) {
     CheckpointWriter writer;
     writer.weights(parameters);
+    for (const auto& [name, value] : settings) writer.scalar(name, value);
     writer.write(path);
 }
 /// Loads the weights alone, and returns CheckpointReader's notes. Errors: the errors of CheckpointReader.

@@ -9,6 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <charconv>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -303,6 +304,13 @@ inline constexpr PretrainedKeys llama_keys{"vocab_size",
         settings->expect("position_embedding_type", std::string("absolute"));
         config.epsilon = settings->get<double>("layer_norm_eps").value_or(config.epsilon);
         if (!heads) heads = settings->get<std::size_t>("num_attention_heads");
+    }
+    if (const auto own = file.metadata().find("heads"); saved && !heads && own != file.metadata().end()) {
+        heads.emplace();
+        const char* const end = own->second.data() + own->second.size();
+        const auto read = std::from_chars(own->second.data(), end, *heads);
+        check(read.ec == std::errc() && read.ptr == end, where, ": heads is '", own->second.substr(0, 40),
+              "'; expected a number");
     }
     check(heads.has_value(), where, ": neither its shapes nor a config.json tell the number of heads");
     config.heads = *heads;
