@@ -7,6 +7,7 @@
 #include <unitscale/ops/linear.hpp>
 #include <unitscale/ops/mse_loss.hpp>
 #include <unitscale/ops/tanh.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 
 #include <cmath>
 #include <cstddef>

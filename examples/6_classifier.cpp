@@ -5,6 +5,7 @@
 #include <unitscale/nn/linear.hpp>
 #include <unitscale/ops/gelu.hpp>
 #include <unitscale/ops/softmax_cross_entropy.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/train/trainer.hpp>
 
 #include <cmath>

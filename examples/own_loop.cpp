@@ -13,6 +13,7 @@
 #include <unitscale/optim/loss_scaler.hpp>
 #include <unitscale/optim/quantise_gradients.hpp>
 #include <unitscale/optim/schedule.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/tensor/cast.hpp>
 #include <unitscale/tensor/view.hpp>
 #include <unitscale/train/element.hpp>

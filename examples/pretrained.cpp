@@ -4,11 +4,12 @@
 //   build/examples/pretrained gpt2/model.safetensors --ids 464,3290,318
 
 #include <unitscale/nn/initialise.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/scaling/recipe.hpp>
 #include <unitscale/train/checkpoint.hpp>
+#include <unitscale/train/element.hpp>
 #include <unitscale/train/generate.hpp>
 #include <unitscale/train/pretrained.hpp>
-#include <unitscale/train/element.hpp>
 
 #include "program.hpp"
 

@@ -2,7 +2,7 @@
 // Trains a character-level transformer on text with a recipe and generates a sample. See --help.
 
 #include <unitscale/base/parallel.hpp>
-#include <unitscale/scaling/recipe.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 
 #include "experiments/language_run.hpp"
 #include "experiments/scale_report.hpp"

@@ -10,6 +10,7 @@
 #include <unitscale/ops/readout.hpp>
 #include <unitscale/ops/residual.hpp>
 #include <unitscale/ops/softmax_cross_entropy.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/train/trainer.hpp>
 
 #include <cmath>

@@ -191,7 +191,7 @@ public:
 
 private:
     using Clock = RunCourse::Clock;
-    static constexpr std::uint64_t most_skipped_steps = 50;  ///< in a row; more end the run
+    static constexpr std::uint64_t most_skipped_steps = 50;  ///< in a row; more end the run, as do all steps
 
     static double seconds_since(Clock::time_point start) {
         return std::chrono::duration<double>(Clock::now() - start).count();
@@ -199,11 +199,10 @@ private:
     [[nodiscard]] std::size_t rows() const noexcept { return options_.batch / options_.micro_batches; }
     /// The schedule of both parts, with the first recipe's learning rate.
     [[nodiscard]] optim::Schedule schedule() const { return options_.learning_rates(recipes_.front().learning_rate); }
-    /// The steps of the last tenth. Their mean is the training loss of the run.
+    /// The steps of the last tenth, which give the run's training loss.
     [[nodiscard]] std::size_t tail_steps() const noexcept { return std::max<std::size_t>(options_.steps / 10, 1); }
     [[nodiscard]] RandomKey data_key() const noexcept { return {options_.seed, hash_name("data")}; }
     [[nodiscard]] bool scales_loss() const noexcept { return recipe_.loss_scaling.kind != LossScaleKind::none; }
-
     /// Micro-batch number `index` of a step.
     void fill(train::Batch& batch, std::size_t step, std::size_t index) const {
         train::fill_random(batch, split().training, data_key(), step, index * rows());
@@ -279,9 +278,10 @@ private:
 
     /// Error unless the step was taken, or was skipped because the loss scale is still too large: Diverged.
     void check_step(const train::StepResult& result, std::size_t step) {
-        if (result.updated || (result.skipped && trainer_.scaler().skipped_in_a_row() <= most_skipped_steps)) return;
+        const std::uint64_t skipped = trainer_.scaler().skipped_in_a_row();
+        if (result.updated || (result.skipped && skipped <= most_skipped_steps && skipped < options_.steps)) return;
         const bool finite = std::isfinite(result.loss);
-        throw Diverged(concatenate("train: the ", finite ? "gradient norm" : "loss", " is ",
+        throw Diverged(concatenate("train: the ", finite ? "gradient norm is " : "loss is ",
                                    finite ? result.gradient_norm : result.loss, " at step ", step,
                                    "; try a lower --lr (it is ", trainer_.schedule().peak, ")"));
     }

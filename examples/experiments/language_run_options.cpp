@@ -260,6 +260,10 @@ Recipe recipe_of(const LanguageRunOptions& options) {
     const bool relu =
         options.feed_forward == "relu" || (options.feed_forward == own && options.model == "unit-scaling");
     check(!relu || mult == 1.0, "--feed-forward: is relu; the recipe's alpha_ffn_act is ", mult, ", expected 1");
+    // nn::Context refuses this, too.
+    const bool has_logits = options.context != "convolution" && options.context != "recurrence";
+    check(has_logits || recipe.hyperparameters.alpha_attn == 1.0, "--context: is ", options.context,
+          "; the recipe's alpha_attn is ", recipe.hyperparameters.alpha_attn, ", expected 1");
     return recipe;
 }
 

@@ -43,8 +43,8 @@ public:
     using std::runtime_error::runtime_error;
 };
 
-/// A run that failed numerically: a loss or a gradient norm was not finite, or more than 50 steps in a row were skipped
-/// for their loss scale. A shorter run whose steps were all skipped does not fail. A rerun would fail again.
+/// A run that failed numerically: a loss or a gradient norm was not finite, or more than 50 steps in a row, or all
+/// steps, were skipped for their loss scale. A rerun would fail again.
 class Diverged : public RunFailed {
 public:
     using RunFailed::RunFailed;

@@ -6,6 +6,7 @@
 #include <unitscale/io/atomic_file.hpp>
 #include <unitscale/report/html_report.hpp>
 #include <unitscale/report/json_lines.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 
 #include "experiments/language_run.hpp"
 #include "experiments/run_in_parts.hpp"

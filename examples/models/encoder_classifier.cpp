@@ -10,6 +10,7 @@
 #include <unitscale/ops/reshape.hpp>
 #include <unitscale/ops/slice.hpp>
 #include <unitscale/ops/softmax_cross_entropy.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/train/element.hpp>
 #include <unitscale/train/trainer.hpp>
 

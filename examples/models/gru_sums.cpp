@@ -8,6 +8,7 @@
 #include <unitscale/nn/linear.hpp>
 #include <unitscale/nn/recurrent.hpp>
 #include <unitscale/ops/softmax_cross_entropy.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/train/element.hpp>
 #include <unitscale/train/trainer.hpp>
 

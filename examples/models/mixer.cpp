@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A model of one's own in MXFP8: a mixer, which mixes the patches of an image and their columns in turn by small
-// networks. It tells four noisy patterns apart, under MXFP8 and five other recipes. No line of the model speaks of
-// precision.
+// A model of one's own in MXFP8: a mixer, which mixes the patches of an image and their columns in turn. It tells four
+// noisy patterns apart, under MXFP8 and five other recipes. No line of the model speaks of precision.
 // Run: g++ -std=c++20 -O2 -Iinclude -I/usr/include/eigen3 examples/models/mixer.cpp && ./a.out
 
 #include <unitscale/nn/feed_forward.hpp>
@@ -11,6 +10,7 @@
 #include <unitscale/ops/mean.hpp>
 #include <unitscale/ops/softmax_cross_entropy.hpp>
 #include <unitscale/ops/transpose.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/tensor/cast.hpp>
 #include <unitscale/tensor/fill.hpp>
 #include <unitscale/train/element.hpp>

@@ -9,6 +9,7 @@
 #include <unitscale/nn/sequential.hpp>
 #include <unitscale/ops/gelu.hpp>
 #include <unitscale/ops/mse_loss.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/tensor/cast.hpp>
 #include <unitscale/tensor/fill.hpp>
 #include <unitscale/train/dataset.hpp>

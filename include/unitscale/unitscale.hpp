@@ -54,6 +54,7 @@
 #include <unitscale/tensor/backend.hpp>
 #include <unitscale/tensor/broadcast.hpp>
 #include <unitscale/tensor/cast.hpp>
+#include <unitscale/tensor/coded_tensor.hpp>
 #include <unitscale/tensor/fill.hpp>
 #include <unitscale/tensor/minifloat_traits.hpp>
 #include <unitscale/tensor/print.hpp>
@@ -119,7 +120,9 @@
 #include <unitscale/scaling/constraint.hpp>
 #include <unitscale/scaling/element.hpp>
 #include <unitscale/scaling/factors.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/scaling/loss_scaling.hpp>
+#include <unitscale/scaling/magnitudes.hpp>
 #include <unitscale/scaling/operand_rule.hpp>
 #include <unitscale/scaling/parameter_facts.hpp>
 #include <unitscale/scaling/parametrisation.hpp>
@@ -268,6 +271,7 @@
 #include <unitscale/optim/loss_scaler.hpp>
 #include <unitscale/optim/optimiser.hpp>
 #include <unitscale/optim/quantise_gradients.hpp>
+#include <unitscale/optim/rescale_state.hpp>
 #include <unitscale/optim/schedule.hpp>
 #include <unitscale/optim/sgd.hpp>
 #include <unitscale/optim/stored_tensor.hpp>

@@ -7,6 +7,7 @@
 #include <unitscale/ops/residual.hpp>
 #include <unitscale/ops/tanh.hpp>
 #include <unitscale/ops/weighted_add.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/tensor/fill.hpp>
 
 #include "support/catch.hpp"

@@ -5,6 +5,7 @@
 #include "support/random_graph.hpp"
 
 #include <unitscale/analysis/grad_check.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 
 #include <algorithm>
 #include <cmath>

@@ -10,6 +10,7 @@
 #include <unitscale/ops/matmul.hpp>
 #include <unitscale/ops/readout.hpp>
 #include <unitscale/ops/scale.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 
 #include <cmath>
 #include <cstdint>

@@ -15,7 +15,7 @@ namespace {
 struct Carried {
     ScalingState state{1};
     Site op = state.site(0, "op", 0), other = state.site(0, "other", 0);
-    CarriedScales scales{ScaleRounding::down, state};
+    CarriedScales scales{PropagateRule{.rounding = ScaleRounding::down}, state};
     RecordedGraph<double> graph{};
 };
 }  // namespace
@@ -83,4 +83,23 @@ TEST_CASE_METHOD(Carried, "tensors without a size of their own leave the rule in
     CHECK_FALSE(measured(full<double>({2}, 0x1p-13)));  // rounding errors of a gradient that is 0
     CHECK_FALSE(measured(full<double>({2}, std::numeric_limits<double>::infinity())));
     CHECK_FALSE(measured(full<double>({2}, std::numeric_limits<double>::quiet_NaN())));
+}
+
+TEST_CASE_METHOD(Carried, "a measured size is the present one, or with delayed sizes the last training step's") {
+    CarriedScales delayed{PropagateRule{.delayed_sizes = true}, state};
+    state.set_step(1);
+    for (CarriedScales* carried : {&scales, &delayed}) {
+        carried->begin_step(true);
+        CHECK(carried->data_size(op, 0, 4.0) == 4.0);
+    }
+    state.set_step(2);
+    CHECK(scales.data_size(op, 0, 8.0) == 8.0);
+    delayed.begin_step(true);
+    CHECK(delayed.data_size(op, 0, 8.0) == 4.0);
+    CHECK(delayed.data_size(op, 1, 8.0) == 8.0);
+    delayed.begin_step(false);
+    CHECK(delayed.data_size(op, 0, 16.0) == 4.0);  // as training saw it; not remembered
+    delayed.begin_step(true);
+    state.set_step(3);
+    CHECK(delayed.data_size(op, 0, 1.0) == 8.0);
 }

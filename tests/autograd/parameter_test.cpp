@@ -6,6 +6,7 @@
 #include <unitscale/scaling/recipe.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <type_traits>
 #include <utility>
@@ -118,4 +119,50 @@ TEST_CASE("results computed from a parameter's value are kept by type and key un
     weight.write().data()[1] = 4.0f;
     REQUIRE(*weight.cached<float>(1, twice) == 8.0f);
     REQUIRE(*first == 6.0f);  // the pointer keeps the object alive
+}
+
+TEST_CASE("a gradient is kept as codes in its own place, and decoded for who asks for numbers") {
+    const auto pool = std::make_shared<MemoryPool>();
+    Parameter<float> p("p", Shape{100}, {});
+    const auto give = [&] {
+        Tensor<float> gradient(Shape{100}, pool);
+        for (std::size_t i = 0; i < 100; ++i) gradient.data()[i] = static_cast<float>(i % 16);
+        gradient.set_scale(0.25);
+        p.add_gradient(std::move(gradient));
+    };
+    const auto code = [&] {
+        p.code_gradient(e4m3, pool, [&](Tensor<std::uint8_t>& codes) {
+            for (std::size_t i = 0; i < 100; ++i)
+                codes.data()[i] =
+                    static_cast<std::uint8_t>(encode(e4m3, static_cast<double>(p.gradient().data()[i]) + 1.0));
+        });
+    };
+    give();
+    const std::size_t plain = pool->live_bytes();
+    CHECK(p.coded_gradient() == nullptr);
+    code();
+    REQUIRE(p.coded_gradient() != nullptr);
+    CHECK(pool->live_bytes() <= plain / 2);  // a quarter, in whole cache lines
+    CHECK(p.has_gradient());
+    CHECK(p.gradient_scale() == 0.25);
+    p.set_gradient_scale(0.5);
+    CHECK(p.coded_gradient()->format == e4m3);
+    CHECK(decode(e4m3, p.coded_gradient()->codes.data()[5]) == 6.0f);
+    // Reading the numbers ends the coded form.
+    CHECK(std::as_const(p).gradient().scale() == 0.5);
+    CHECK(p.gradient().data()[5] == 6.0f);
+    CHECK(p.coded_gradient() == nullptr);
+    // A further contribution is added to the numbers.
+    code();
+    p.add_gradient(Tensor<float>(Shape{100}, std::vector<float>(100, 2.0f)));
+    CHECK(p.coded_gradient() == nullptr);
+    CHECK(p.gradient().data()[5] == 9.0f);
+    // The next step has a gradient of its own.
+    code();
+    p.clear_gradient();
+    CHECK_FALSE(p.has_gradient());
+    CHECK(p.coded_gradient() == nullptr);
+    give();
+    CHECK(p.gradient().data()[5] == 5.0f);
+    CHECK(p.gradient_scale() == 0.25);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <unitscale/autograd/tape.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/tensor/rescale.hpp>
 
 #include "support/allocation_count.hpp"
@@ -307,9 +308,8 @@ TEST_CASE_METHOD(Fixture, "a parameter that was never written, or is written bef
     set(weight, {3.0});
     const auto loss = square(tape.parameter(weight));
     set(weight, {4.0});
-    CHECK_THROWS_WITH(
-        tape.backward(loss),
-        "backward: parameter weight was written after the forward pass; expected that pass's values");
+    CHECK_THROWS_WITH(tape.backward(loss),
+                      "backward: parameter weight was written after the forward pass; expected that pass's values");
     CHECK_FALSE(weight.has_gradient());
     tape.begin_step();
     tape.backward(square(tape.parameter(weight)));
@@ -482,12 +482,13 @@ TEST_CASE_METHOD(Propagating, "an input keeps its scale under propagate; elsewhe
     }
 }
 
-TEST_CASE_METHOD(Propagating, "a constant of one element is split into mantissa and scale, unless it is trained") {
+TEST_CASE_METHOD(Propagating, "a constant is split into mantissa and scale, unless it is trained") {
     tape.begin_step();
     CHECK(vector_input<double>(tape, {12.0}, false).scaled().data()[0] == 1.5);
     CHECK(vector_input<double>(tape, {12.0}, false).scaled().scale() == 8.0);
     CHECK(vector_input<double>(tape, {12.0}, true).scaled().scale() == 1.0);
-    CHECK(vector_input<double>(tape, {12.0, 12.0}, false).scaled().scale() == 1.0);
+    CHECK(vector_input<double>(tape, {12.0, 12.0}, false).scaled().scale() == 8.0);
+    CHECK(vector_input<double>(tape, {12.0, 12.5}, false).scaled().scale() == 1.0);
 }
 
 TEST_CASE_METHOD(Propagating, "a recomputed part puts equal tensors on the tape both times") {
@@ -559,4 +560,29 @@ TEST_CASE_METHOD(Propagating, "stochastic scales are drawn from the site's own s
         sum += scale;
     }
     CHECK(sum / sites == Approx(5.0).epsilon(0.02));
+}
+
+TEST_CASE_METHOD(Fixture, "backward hands over each parameter with its whole gradient, before it reaches earlier ops") {
+    Parameter<double> early("early", Shape{1}, {}), late("late", Shape{1}, {}), frozen("frozen", Shape{1}, {});
+    for (Parameter<double>* parameter : {&early, &late, &frozen}) set(*parameter, {3.0});
+    frozen.set_requires_gradient(false);
+    tape.begin_step();
+    const auto a = tape.parameter(early), b = tape.parameter(late), c = tape.parameter(frozen);
+    const auto loss = sum(mul(mul(mul(square(a), c), b), mul(b, a)));  // c a^3 b^2: two ops use a, and two b
+    std::vector<std::string> order;
+    const GradientSink<double> sink = [&](Parameter<double>& parameter) {
+        order.push_back(parameter.name());
+        CHECK(parameter.gradient_recipe() != nullptr);
+        CHECK(parameter.gradient().data()[0] == (order.size() == 1 ? 486.0 : 729.0));
+        CHECK(early.has_gradient());  // from its last use
+    };
+    tape.backward(loss, 1.0, sink);
+    CHECK(order == std::vector<std::string>{"late", "early"});
+    const double whole = early.gradient().data()[0];
+    early.clear_gradient();
+    late.clear_gradient();
+    tape.begin_step();
+    const auto x = tape.parameter(early), y = tape.parameter(late), z = tape.parameter(frozen);
+    tape.backward(sum(mul(mul(mul(square(x), z), y), mul(y, x))));
+    CHECK(early.gradient().data()[0] == whole);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 
 #include <unitscale/optim/adam.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/train/step.hpp>
 
 #include "experiments/coordinate_probe.hpp"

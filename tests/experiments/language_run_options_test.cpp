@@ -6,6 +6,7 @@
 #include <unitscale/nn/initialise.hpp>
 #include <unitscale/optim/any_optimiser.hpp>
 #include <unitscale/optim/schedule.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/train/saved_model.hpp>
 
 #include <cmath>
@@ -127,8 +128,7 @@ TEST_CASE("language run: every named value reaches the model") {
                 seen.insert(std::to_string(static_cast<int>(options.initial_options(Recipe{}).standard)));
             else if (option.name == "residual")
                 seen.insert(std::string(name(experiments::recipe_of(options).residual.scheme)));
-            else if (option.name == "optimiser")
-                seen.insert(std::string(name(options.optimiser_options().kind)));
+            else if (option.name == "optimiser") seen.insert(std::string(name(options.optimiser_options().kind)));
             else seen.insert(std::string(name(options.learning_rates(1.0).kind)));
             CHECK(experiments::changed_options(options).size() == (value == usual ? 0u : 1u));
         }
@@ -212,6 +212,14 @@ TEST_CASE("language run: the recipe is the one that is named, with the fields th
         relu.set = {"hyperparameters.alpha_ffn_act=2"};
         CHECK_THROWS_WITH(experiments::recipe_of(relu),
                           "--feed-forward: is relu; the recipe's alpha_ffn_act is 2, expected 1");
+    }
+    for (const char* context : {"convolution", "recurrence"}) {
+        LanguageRunOptions mixed = small("text.txt");
+        mixed.context = context;
+        CHECK(experiments::recipe_of(mixed).hyperparameters.alpha_attn == 1.0);
+        mixed.set = {"hyperparameters.alpha_attn=2"};
+        CHECK_THROWS_WITH(experiments::recipe_of(mixed),
+                          concatenate("--context: is ", context, "; the recipe's alpha_attn is 2, expected 1"));
     }
     options.recipe = "fp7";
     CHECK_THROWS_WITH(experiments::recipe_of(options),

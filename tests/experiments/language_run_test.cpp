@@ -300,6 +300,12 @@ TEST_CASE(
     CHECK(text_of(out.get()).find(concatenate(
               '\n', skipped, " of 24 steps were not taken: their loss scale was too large\n")) != std::string::npos);
 
+    // A run whose steps were all skipped has trained nothing.
+    options.set = {"loss_scaling.initial=1e30"};
+    options.steps = 5;
+    CHECK_THROWS_WITH(
+        experiments::run_language(options, out.get(), progress.get()),
+        Catch::StartsWith("train: the gradient norm is ") && Catch::Contains(" at step 5; try a lower --lr"));
     // The 51st skipped step in a row ends the run.
     options.set = {"loss_scaling.initial=1e30"};
     options.steps = 60;

@@ -5,6 +5,7 @@
 #include "support/temporary_folder.hpp"
 
 #include <unitscale/io/safetensors.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -231,7 +232,7 @@ TEST_CASE("run in parts: the learning rate goes on, the log and the narration sa
 TEST_CASE("run in parts: skipped steps are counted over both parts") {
     const TemporaryFolder folder;
     auto options = run_of(folder, "fp16-auto-loss-scaled", "fp16-loss-scaled");
-    options.set = {"loss_scaling.initial=1073741824"};
+    options.set = {"loss_scaling.initial=33554432"};
     const Trained both = trained(options);
     auto alone = options;
     alone.switch_at.reset();

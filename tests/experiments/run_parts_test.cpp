@@ -5,6 +5,7 @@
 #include "support/temporary_folder.hpp"
 
 #include <unitscale/io/json_recipe.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/train/checkpoint.hpp>
 
 #include <nlohmann/json.hpp>

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
-#include "experiments/run_set.hpp"
+#include <unitscale/scaling/known_recipes.hpp>
+
 #include "experiments/results_file.hpp"
+#include "experiments/run_set.hpp"
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
 #include "support/small_runs.hpp"

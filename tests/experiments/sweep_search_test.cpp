@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+#include <unitscale/scaling/known_recipes.hpp>
+
 #include "experiments/sweep_search.hpp"
 #include "support/catch.hpp"
 #include "support/error_of.hpp"

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
-#include "experiments/trained_run.hpp"
+#include <unitscale/scaling/known_recipes.hpp>
+
 #include "experiments/language_run.hpp"
+#include "experiments/trained_run.hpp"
 #include "support/catch.hpp"
 #include "support/small_runs.hpp"
 #include "support/temporary_folder.hpp"
@@ -73,9 +75,10 @@ TEST_CASE("trained run: the loss equals the loss of a separate run, and every st
     // rounded alike in both of its products, but k.
     const TemporaryFolder folder_of_attention;
     const TrainedRun attention =
-        train_small(folder_of_attention, "fp8-amax:attention.activation=e4m3:attention.activation_scale.source=amax:"
-                                         "attention.query_gradient.k=e5m2:attention.query_gradient.k.scale.source=amax:"
-                                         "matmul.weight_gradient.x=e4m3:matmul.weight_gradient.x.scale.source=amax");
+        train_small(folder_of_attention,
+                    "fp8-amax:attention.activation=e4m3:attention.activation_scale.source=amax:"
+                    "attention.query_gradient.k=e5m2:attention.query_gradient.k.scale.source=amax:"
+                    "matmul.weight_gradient.x=e4m3:matmul.weight_gradient.x.scale.source=amax");
     const auto& biases = attention.lines[0].at("biases");
     std::vector<std::string> names;
     for (const auto& [name, bias] : biases.items())

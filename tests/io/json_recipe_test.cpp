@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <unitscale/io/json_recipe.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 
 #include "support/catch.hpp"
 #include "support/temporary_folder.hpp"
@@ -94,15 +95,28 @@ TEST_CASE("json recipe: storage, in full, in short and by single fields") {
     CHECK(with("scalify-fp8-4", "storage.first_moment=computed").first_moment == StateFormat{});
     CHECK(with("scalify-fp8-4", "storage.second_moment.format=e4m3").second_moment == StateFormat{.format = e4m3});
     CHECK(with("fp32", "storage.weight_gradient=e5m2").weight_gradient == Quantiser{.format = e5m2});
+    CHECK(with("scalify-fp16-1", "storage.rescale_every=20").rescale_every == 20);
+    CHECK(with("scalify-fp8-4", "storage.first_moment.propagated=true").first_moment ==
+          StateFormat{.format = fp16, .propagated = true});
+    // Fields of later versions: recipes that leave them alone keep their text.
+    CHECK_FALSE(recipe_to_json(find_recipe("fp32"))["storage"].contains("rescale_every"));
+    CHECK_FALSE(recipe_to_json(find_recipe("fp32"))["storage"]["first_moment"].contains("propagated"));
+    const Recipe delayed =
+        override_recipe(override_recipe(find_recipe("scalify-fp16-1"), "propagate.rescale_activation_gradients=true"),
+                        "propagate.delayed_sizes=true");
+    CHECK(delayed.propagate.rescale_activation_gradients);
+    CHECK(delayed.propagate.delayed_sizes);
+    CHECK(recipe_from_json(recipe_to_json(delayed)).propagate == delayed.propagate);
     CHECK(
         override_recipe(find_recipe("scalify-fp16-1"), "propagate.rescale_gradients=true").propagate.rescale_gradients);
 
     CHECK_THROWS_WITH(
         with("fp32", "storage.elements=fp16"),
         "recipe: unknown key 'storage.elements'; expected one of element, master, first_moment, second_moment, "
-        "weight_gradient, weight_gradient_scale");
+        "weight_gradient, weight_gradient_scale, rescale_every");
     CHECK_THROWS_WITH(with("fp32", "storage.master.blocks=64"),
-                      "recipe: unknown key 'storage.master.blocks'; expected one of format, scaled, block, rounding");
+                      "recipe: unknown key 'storage.master.blocks'; expected one of format, scaled, propagated, block, "
+                      "rounding");
     CHECK_THROWS_WITH(with("fp32", "storage.element=e4m3"),
                       "recipe: storage.element is \"e4m3\"; expected one of fp32, fp16, bf16");
     CHECK_THROWS_WITH(
@@ -332,7 +346,7 @@ TEST_CASE("json recipe: bad input gives one line that names the key and the expe
                       "recipe: unknown key 'colour'; expected one of name, description, scaling, constraint, "
                       "automatic_rule, propagate, "
                       "products, storage, loss_scaling, parametrisation, hyperparameters, readout_exponent, residual, "
-                      "gelu_constants, bias_inside_alpha, vector_learning_rate, initial_distribution, "
+                      "gelu_constants, bias_inside_alpha, vector_learning_rate, embedding_rate, initial_distribution, "
                       "learning_rate, clip_norm");
     CHECK_THROWS_WITH(
         parsed(R"({"products": [{"kind": "linear"}, {"gradient": {"form": "e4m3"}}]})"),

@@ -9,6 +9,7 @@
 #include <unitscale/analysis/audit.hpp>
 #include <unitscale/analysis/scale_warnings.hpp>
 #include <unitscale/io/safetensors.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/train/checkpoint.hpp>
 #include <unitscale/train/element.hpp>
 #include <unitscale/train/trainer.hpp>

@@ -6,6 +6,7 @@
 
 #include <unitscale/nn/initialise.hpp>
 #include <unitscale/nn/module.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/scaling/recipe.hpp>
 
 #include <string>
@@ -65,5 +66,33 @@ TEST_CASE("Context: only attention takes past keys and masks") {
                                                          name(kind), " has none"));
         CHECK_THROWS_WITH(context(x, mask),
                           concatenate("Context: a mask; a layer of kind ", name(kind), " takes none"));
+    }
+}
+
+TEST_CASE("Context: a multiplier of logits is an error for a layer without logits") {
+    nn::AttentionConfig with = attention;
+    with.mult = 2.0;
+    Recipe recipe = find_recipe("umup-fp32");
+    recipe.hyperparameters.alpha_attn = 2.0;
+    for (const nn::ContextKind kind : kinds) {
+        INFO(name(kind));
+        const nn::ContextConfig config{.kind = kind, .kernel = 3, .convolution_groups = 2};
+        const bool has_logits = kind == nn::ContextKind::attention || kind == nn::ContextKind::relative_attention;
+        if (has_logits) CHECK_NOTHROW(nn::Context<float>("block0", config, with));
+        else
+            CHECK_THROWS_WITH(nn::Context<float>("block0", config, with),
+                              concatenate("Context block0: mult is 2; a layer of kind ", name(kind), " has no logits"));
+        nn::Context<float> context("block0", config, attention);
+        std::vector<Parameter<float>*> parameters;
+        context.collect(parameters);
+        nn::initialise(parameters, recipe, 1);
+        ScalingState state(1);
+        Tape<float> tape(recipe, state);
+        tape.begin_step();
+        const Variable<float> x = tape.input(normal<float>({2, 5, 8}, {1, 2}));
+        if (has_logits) CHECK_NOTHROW(context(x));
+        else
+            CHECK_THROWS_WITH(context(x), concatenate("Context: the recipe's alpha_attn is 2; a layer of kind ",
+                                                      name(kind), " has no logits, expected 1"));
     }
 }

@@ -14,6 +14,7 @@
 #include <unitscale/nn/sequential.hpp>
 #include <unitscale/ops/gelu.hpp>
 #include <unitscale/ops/pool.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 
 #include <cmath>
 #include <cstddef>

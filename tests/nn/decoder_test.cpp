@@ -2,6 +2,7 @@
 #include <unitscale/nn/decoder.hpp>
 
 #include <unitscale/analysis/grad_check.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 
 #include "support/catch.hpp"
 #include "support/language_model.hpp"

@@ -4,6 +4,7 @@
 #include <unitscale/analysis/audit.hpp>
 #include <unitscale/ops/residual.hpp>
 #include <unitscale/ops/rms_norm.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 
 #include "support/language_model.hpp"
 #include "support/op_checks.hpp"

@@ -2,6 +2,7 @@
 #include <unitscale/nn/initialise.hpp>
 
 #include <unitscale/analysis/scale_check.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/tensor/rescale.hpp>
 
 #include "support/catch.hpp"

@@ -10,6 +10,7 @@
 #include "support/test_ops.hpp"
 
 #include <unitscale/nn/module.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 
 #include <algorithm>
 #include <cmath>

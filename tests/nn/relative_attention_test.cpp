@@ -8,6 +8,7 @@
 #include "support/test_ops.hpp"
 
 #include <unitscale/nn/module.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 
 #include <algorithm>
 #include <cmath>

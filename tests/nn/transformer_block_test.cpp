@@ -9,6 +9,7 @@
 #include <unitscale/analysis/audit.hpp>
 #include <unitscale/analysis/scale_warnings.hpp>
 #include <unitscale/nn/module.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 
 #include <algorithm>
 #include <cmath>

@@ -7,6 +7,7 @@
 
 #include <unitscale/analysis/audit.hpp>
 #include <unitscale/analysis/statistics.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: MIT
 #include <unitscale/ops/dynamic_rescale.hpp>
 
+#include <unitscale/ops/gated_silu.hpp>
+#include <unitscale/ops/gelu.hpp>
+#include <unitscale/ops/mul.hpp>
+#include <unitscale/ops/relu.hpp>
+#include <unitscale/ops/scale.hpp>
+#include <unitscale/ops/silu.hpp>
+#include <unitscale/ops/sum.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
+#include <unitscale/scaling/recipe.hpp>
+
 #include "support/allocation_count.hpp"
 #include "support/propagate_checks.hpp"
 
@@ -158,4 +168,54 @@ TEST_CASE("dynamic_rescale: a step after the first allocates nothing") {
     step();
     CHECK(count.stop() == 0);
     CHECK(x.gradient()(0, 3) != 0.0f);
+}
+
+namespace {
+
+/// The data's rms of the gradient that reaches x through `op`, for an output gradient of this size.
+template <class Op>
+double gradient_size(const Recipe& recipe, const Op& op, double size, ScalingState& state) {
+    Tape<double> tape(recipe, state);
+    tape.begin_step({.retain = true});
+    const auto x = tape.input(normal<double>({64}, {1, 1}), true);
+    const auto dy = tape.input(normal<double>({64}, {1, 2}, size));
+    tape.backward(ops::sum(ops::mul(op(x), dy)));
+    const Tensor<double>& gradient = x.gradient();
+    double squares = 0.0;
+    for (const double g : gradient.span()) squares += g * g;
+    return std::sqrt(squares / 64.0);
+}
+
+}  // namespace
+
+TEST_CASE("dynamic_rescale: a recipe brings the gradients of feed-forward non-linearities to unit data") {
+    const auto gated = [](Variable<double> x) { return ops::gated_silu(x, ops::scale_forward(x, 0.5)); };
+    const auto check_op = [&](const auto& op) {
+        Recipe off = find_recipe("scalify-fp16-1"), on = off;
+        off.storage = on.storage = Storage{};
+        on.propagate.rescale_activation_gradients = true;
+        ScalingState a, b;
+        CHECK(gradient_size(off, op, 1000.0, a) > 100.0);
+        const double size = gradient_size(on, op, 1000.0, b);
+        CHECK(size >= 1.0);
+        CHECK(size < 4.0);  // of the gated silu: two gradients of unit data
+    };
+    check_op([](Variable<double> x) { return ops::gelu(x); });
+    check_op([](Variable<double> x) { return ops::relu(x); });
+    check_op([](Variable<double> x) { return ops::silu(x); });
+    check_op(gated);
+}
+
+TEST_CASE("dynamic_rescale: a recipe with delayed sizes rescales by the size of the last training step") {
+    Recipe recipe = find_recipe("scalify-fp16-1");
+    recipe.storage = Storage{};
+    recipe.propagate.rescale_activation_gradients = recipe.propagate.delayed_sizes = true;
+    ScalingState state;
+    const auto op = [](Variable<double> x) { return ops::relu(x); };
+    const double first = gradient_size(recipe, op, 1000.0, state);
+    CHECK(first >= 1.0);
+    CHECK(first < 2.0);  // no step before: its own size
+    CHECK(gradient_size(recipe, op, 8000.0, state) == Approx(8.0 * first));
+    CHECK(gradient_size(recipe, op, 1000.0, state) == Approx(first / 8.0));
+    CHECK(gradient_size(recipe, op, 1000.0, state) == Approx(first));
 }

@@ -407,3 +407,10 @@ TEST_CASE("Adam refuses invalid storage") {
     REQUIRE_THROWS_WITH(Adam<float>(all, {.storage = {.second_moment = {.format = e8m0}}}),
                         "storage.second_moment: e8m0 has no zero; expected a format with zero, NaN and sign");
 }
+
+TEST_CASE("Adam updates by gradients in codes as by their numbers, with and without state in codes") {
+    test::check_coded_gradients<Adam, float>(AdamOptions{});
+    test::check_coded_gradients<Adam, Half>(AdamOptions{});
+    test::check_coded_gradients<Adam, double>(AdamOptions{});
+    test::check_coded_gradients<Adam, Half>(AdamOptions{.storage = test::coded_storage()});
+}

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <unitscale/optim/any_optimiser.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/scaling/recipe.hpp>
 
 #include "support/any_state.hpp"

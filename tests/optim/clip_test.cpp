@@ -6,7 +6,9 @@
 #include "support/catch.hpp"
 
 #include <cmath>
+#include <cstdint>
 #include <limits>
+#include <utility>
 #include <vector>
 
 using namespace unitscale;
@@ -117,4 +119,27 @@ TEST_CASE("16-bit gradients are clipped by their scale: nothing is rounded and n
     CHECK(p.gradient().scale() == Approx(1.0 / 300.0));
     CHECK(p.gradient().data()[1] == Half(0x1p-24f));
     CHECK(gradient_norm<Half>({}, parameters) == Approx(1.0));
+}
+
+TEST_CASE("norm and clipping of a gradient that is kept as codes are those of its numbers") {
+    constexpr std::size_t size = 10000;
+    const auto give = [](Parameter<float>& p) {
+        Tensor<float> gradient({size});
+        for (std::size_t i = 0; i < size; ++i)
+            gradient.data()[i] = decode(e5m2, encode(e5m2, random_normal({1, 3}, i)));
+        gradient.set_scale(0.5);
+        p.add_gradient(std::move(gradient));
+    };
+    Parameter<float> plain("p", Shape{size}, {}), coded("p", Shape{size}, {});
+    give(plain);
+    give(coded);
+    coded.code_gradient(e5m2, nullptr, [&](Tensor<std::uint8_t>& codes) {
+        for (std::size_t i = 0; i < size; ++i)
+            codes.data()[i] = static_cast<std::uint8_t>(encode(e5m2, plain.gradient().data()[i]));
+    });
+    for (const int threads : {1, 2}) CHECK(norm_of({&coded}, threads) == norm_of({&plain}));
+    CHECK(clip({&coded}, 1.0) == clip({&plain}, 1.0));
+    REQUIRE(coded.coded_gradient() != nullptr);
+    CHECK(norm_of({&coded}) == Approx(1.0).epsilon(1e-6));
+    CHECK(coded.gradient_scale() == Approx(0.01).epsilon(0.05));
 }

@@ -270,3 +270,10 @@ TEST_CASE("LAMB refuses invalid options and learning rates") {
     REQUIRE_THROWS_WITH(lamb.step({}, -0.5), "Lamb: learning rate is -0.5; expected a finite number, not negative");
     REQUIRE_THROWS(lamb.step({}, std::numeric_limits<double>::quiet_NaN()));
 }
+
+TEST_CASE("LAMB updates by gradients in codes as by their numbers, with and without state in codes") {
+    test::check_coded_gradients<Lamb, float>(LambOptions{});
+    test::check_coded_gradients<Lamb, Half>(LambOptions{});
+    test::check_coded_gradients<Lamb, double>(LambOptions{});
+    test::check_coded_gradients<Lamb, Half>(LambOptions{.storage = test::coded_storage()});
+}

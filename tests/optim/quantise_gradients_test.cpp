@@ -107,3 +107,21 @@ TEST_CASE("stochastic rounding of weight gradients: the bits depend on the key, 
     CHECK(gradient(1, {1, 1}) == gradient(2, {1, 1}));
     CHECK(gradient(1, {1, 1}) != gradient(1, {1, 2}));
 }
+
+TEST_CASE("weight gradients are kept as codes of at most 8 bits, longer ones in their type, and are rounded once") {
+    for (const FloatFormat& format : {e5m2, e3m2, fp16}) {
+        const Storage storage{.weight_gradient = Quantiser{.format = format},
+                              .weight_gradient_scale = {.source = ScaleSource::amax}};
+        Parameter<Half> p("p", Shape{length}, {.role = ParameterRole::weight}),
+            bias("bias", Shape{length}, {.role = ParameterRole::bias});
+        for (Parameter<Half>* parameter : {&p, &bias}) parameter->add_gradient(normal<Half>(Shape{length}, {1, 2}));
+        const std::vector<Parameter<Half>*> all{&p, &bias};
+        quantise_weight_gradients<Half>({}, all, storage);
+        CHECK((p.coded_gradient() != nullptr) == (format.code_bits() <= 8));
+        CHECK(bias.coded_gradient() == nullptr);
+        const CodedTensor* const coded = p.coded_gradient();
+        quantise_weight_gradients<Half>({}, all, storage);  // again
+        CHECK(p.coded_gradient() == coded);
+        CHECK(p.has_made(GradientStep::round));
+    }
+}

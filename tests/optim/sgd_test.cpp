@@ -205,3 +205,10 @@ TEST_CASE("SGD without momentum keeps only a master and the number of its update
     sgd.visit_state(names);
     CHECK(names.seen == std::vector<std::string>{"p/master fp16", "p/updates 16"});
 }
+
+TEST_CASE("SGD updates by gradients in codes as by their numbers, with and without state in codes") {
+    test::check_coded_gradients<Sgd, float>(SgdOptions{.momentum = 0.9});
+    test::check_coded_gradients<Sgd, Half>(SgdOptions{.momentum = 0.9});
+    test::check_coded_gradients<Sgd, double>(SgdOptions{.momentum = 0.9});
+    test::check_coded_gradients<Sgd, Half>(SgdOptions{.momentum = 0.9, .storage = test::coded_storage()});
+}

@@ -4,6 +4,7 @@
 
 #include "support/catch.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -311,4 +312,43 @@ TEST_CASE("stored tensor: lives in the pool it is given, in the bytes of its cod
 TEST_CASE("stored tensor: refuses formats that cannot hold state") {
     CHECK_THROWS_WITH(StoredTensor<float>(Shape{4}, {.format = tf32}),
                       "StoredTensor: tf32 has 19 bits; expected at most 16, or none for what is kept as computed");
+}
+
+TEST_CASE("a propagated scale follows the terms of an update, whatever the values") {
+    StoredTensor<float> tensor({length}, {.format = fp16, .propagated = true});
+    CHECK(tensor.is_propagated());
+    CHECK_FALSE(tensor.scaled_as_whole());
+    const std::vector<float> values = spread_values<float>();
+    const auto next = [&](double keep, double added, bool first) {
+        tensor.expect_sum(keep, added, first);
+        store(tensor, values);
+        return tensor.scale();
+    };
+    CHECK(next(0.9, 0x1p-5, true) == 0x1p-5);   // of zeros: the gradient's term alone
+    CHECK(next(0.9, 0x1p-5, false) == 0x1p-5);  // (2^-12 + 2^-10)^1/2
+    CHECK(next(0.9, 0x1p-9, false) == 0x1p-6);
+    CHECK(next(0.9, 0x1p-9, false) == 0x1p-7);
+    CHECK(next(0.0, 0x1p-9, false) == 0x1p-9);
+    CHECK(next(0.9, 0x1p-300, true) == 0x1p-126);
+    static_cast<void>(next(0.9, 0x1p-9, true));
+    const std::vector<float> got = load(tensor);
+    for (std::size_t i = 0; i < length; ++i)
+        REQUIRE(got[i] == decode(fp16, encode(fp16, values[i] * 0x1p9f)) * 0x1p-9f);
+    // Values that do not fit saturate.
+    static_cast<void>(next(0.9, 0x1p-40, true));
+    CHECK(*std::max_element(values.begin(), values.end()) > 65504.0f * 0x1p-40f);
+    const std::vector<float> full = load(tensor);
+    CHECK(*std::max_element(full.begin(), full.end()) == 65504.0f * 0x1p-40f);
+}
+
+TEST_CASE("a stored tensor is divided by a power of two in its scales, or in its numbers where it has none") {
+    for (const StateFormat& how : {StateFormat{}, StateFormat{.format = fp16}, StateFormat{.format = e4m3, .block = 64},
+                                   StateFormat{.format = bf16, .scaled = false}}) {
+        StoredTensor<float> tensor({length}, how);
+        tensor.assign(spread_values<float>());
+        const std::vector<float> before = load(tensor);
+        tensor.divide(8.0);
+        const std::vector<float> after = load(tensor);
+        for (std::size_t i = 0; i < length; ++i) REQUIRE(after[i] * 8.0f == before[i]);
+    }
 }

@@ -9,6 +9,7 @@
 #include <unitscale/optim/loss_scaler.hpp>
 #include <unitscale/optim/quantise_gradients.hpp>
 #include <unitscale/optim/sgd.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/tensor/fill.hpp>
 
 #include <memory>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <unitscale/record/op.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 
 #include "support/op_checks.hpp"
 

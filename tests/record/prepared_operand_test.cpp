@@ -8,8 +8,10 @@
 #include <unitscale/ops/mul.hpp>
 #include <unitscale/ops/scale.hpp>
 #include <unitscale/ops/sum.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -291,4 +293,45 @@ TEST_CASE("prepared_operand: a delayed scale of one operand has a history of its
     std::map<std::string, double> again;
     restored.visit_state(AmaxTable{again, false});
     CHECK(again == saved);
+}
+
+TEST_CASE("prepared_operand: sums in FP16 overflow as the scaled sums do: at margin 0, not at FP8-AMAX's margin 3") {
+    constexpr std::size_t k = 512, rows = 32, columns = 16;
+    Recipe recipe = analysis::plain_recipe(Scaling::none);
+    recipe.products.push_back({.kind = ProductKind::linear,
+                               .formats = {.activation = Quantiser{.format = e4m3fnuz},
+                                           .weight = Quantiser{.format = e4m3fnuz},
+                                           .activation_scale = {.source = ScaleSource::amax},
+                                           .weight_scale = {.source = ScaleSource::amax}}});
+    ProductFormats& formats = recipe.products.back().formats;
+    formats.accumulate.front() = Accumulate{.sums = fp16};
+    Tensor<float> x({rows, k}), w({columns, k});  // 1 and -1 at random: sums have a deviation of 22.6
+    for (Tensor<float>* tensor : {&x, &w})
+        for (std::size_t i = 0; i < tensor->size(); ++i)
+            tensor->data()[i] = random_word({5, tensor->size()}, i) % 2 == 0 ? 1.0f : -1.0f;
+    const auto overflows = [&](int margin, float size) {
+        formats.activation_scale.margin = formats.weight_scale.margin = margin;
+        ScalingState state;
+        Tape<float> tape(recipe, state);
+        tape.begin_step({.gradients = false});
+        Tensor<float> scaled = x;
+        for (float& value : scaled.span()) value *= size;
+        const auto y = ops::linear(tape.input(std::move(scaled)), tape.input(w));
+        std::size_t count = 0;
+        for (std::size_t i = 0; i < rows; ++i)
+            for (std::size_t j = 0; j < columns; ++j) {
+                float sum = 0.0f;
+                for (std::size_t p = 0; p < k; ++p) sum += x(i, p) * w(j, p) * size;
+                if (std::isinf(y.value()(i, j))) ++count;
+                else CHECK(y.value()(i, j) == sum);
+            }
+        return count;
+    };
+    // At margin 0 a number 1 is 2^7 in the format. A sum beyond 4 = 65504 / 2^14 on the way is infinite.
+    CHECK(overflows(0, 1.0f) > rows * columns * 9 / 10);
+    CHECK(overflows(1, 1.0f) > 0);
+    CHECK(overflows(1, 1.0f) < rows * columns);
+    for (const int margin : {3, 4, 5}) CHECK(overflows(margin, 1.0f) == 0);
+    // The magnitude of the operand itself does not matter: the scale follows it.
+    for (const int margin : {0, 1, 3}) CHECK(overflows(margin, 0x1p-10f) == overflows(margin, 1.0f));
 }

@@ -6,6 +6,7 @@
 
 #include <unitscale/nn/linear.hpp>
 #include <unitscale/ops/softmax_cross_entropy.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/tensor/fill.hpp>
 #include <unitscale/train/trainer.hpp>
 

@@ -5,6 +5,7 @@
 #include <unitscale/nn/bert.hpp>
 #include <unitscale/nn/unit_scaling_model.hpp>
 #include <unitscale/optim/adam.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/tensor/rescale.hpp>
 #include <unitscale/train/step.hpp>
 

@@ -2,6 +2,7 @@
 // After three steps that warm up, a training step asks the system for no memory.
 #include <unitscale/optim/adam.hpp>
 #include <unitscale/optim/sgd.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/train/step.hpp>
 
 #include "support/allocation_count.hpp"

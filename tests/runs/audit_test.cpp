@@ -9,6 +9,7 @@
 #include <unitscale/ops/linear.hpp>
 #include <unitscale/optim/adam.hpp>
 #include <unitscale/optim/sgd.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/train/evaluate.hpp>
 #include <unitscale/train/step.hpp>
 

@@ -2,6 +2,7 @@
 // The whole decoder in the 16-bit types, forward and backward, compared with float.
 // Single ops are tested by half_*_test.cpp beside this file.
 #include <unitscale/analysis/grad_check.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/tensor/cast.hpp>
 
 #include "support/catch.hpp"

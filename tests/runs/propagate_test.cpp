@@ -7,6 +7,7 @@
 #include <unitscale/ops/max.hpp>
 #include <unitscale/ops/sum.hpp>
 #include <unitscale/optim/adam.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/tensor/rescale.hpp>
 #include <unitscale/train/evaluate.hpp>
 #include <unitscale/train/generate.hpp>
@@ -187,8 +188,18 @@ TEST_CASE("propagate: if norms apply epsilon to data, the loss differs from the 
     CHECK(distance(1e-2) > 1e-6);
 }
 
-TEST_CASE("propagate: training, evaluation and sampling give the results of none") {
-    Pair<double> pair(decoders()[1]);
+TEST_CASE("propagate: training, evaluation and sampling give the results of none, with and without rescaling") {
+    const bool rescaled = GENERATE(false, true);
+    Recipe recipe = propagating();
+    if (rescaled) {
+        recipe.propagate.rescale_gradients = recipe.propagate.rescale_activation_gradients = true;
+        recipe.propagate.delayed_sizes = true;
+        recipe.storage.rescale_every = 2;
+    }
+    Pair<double> pair(decoders()[1], recipe);
+    constexpr double first_scale = 0x1p-4;  // data is far from unit size
+    for (Parameter<double>* parameter : pair.scaled.decoder.parameters())
+        parameter->write() = set_scaling(parameter->value(), first_scale);
     const std::vector<train::Batch> batches = {test::random_batch(3, length, vocabulary, 1),
                                                test::random_batch(3, length, vocabulary, 2)};
     const Tensor<std::int32_t> tokens = test::random_tokens({40}, vocabulary, 9);
@@ -197,7 +208,7 @@ TEST_CASE("propagate: training, evaluation and sampling give the results of none
         std::vector<std::int32_t> text{};
     };
     const auto train = [&](test::LanguageModel<double>& model) {
-        optim::Adam<double> adam(model.decoder.parameters(), {.weight_decay = 0.1});
+        optim::Adam<double> adam(model.decoder.parameters(), {.weight_decay = 0.1, .storage = model.recipe.storage});
         Result result;
         for (int step = 0; step < 5; ++step) {
             const train::StepResult done = train::train_step<double>(model.decoder, model.tape, adam, batches, 0.01);
@@ -218,10 +229,13 @@ TEST_CASE("propagate: training, evaluation and sampling give the results of none
     CHECK(got.text == want.text);
     CHECK(pair.scaled.state.wide_ops().empty());
     const auto plain = pair.plain.decoder.parameters(), scaled = pair.scaled.decoder.parameters();
+    std::size_t moved = 0;
     for (std::size_t i = 0; i < plain.size(); ++i) {
         INFO(plain[i]->name());
+        if (scaled[i]->value().scale() != first_scale) ++moved;
         CHECK(analysis::relative_error(value(scaled[i]->value()), plain[i]->value()) < 1e-9);
     }
+    CHECK(moved == (rescaled ? plain.size() : 0));
 }
 
 TEST_CASE(

@@ -19,6 +19,7 @@
 #include <unitscale/ops/pool.hpp>
 #include <unitscale/ops/prod.hpp>
 #include <unitscale/ops/sin.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/tensor/cast.hpp>
 
 #include <functional>

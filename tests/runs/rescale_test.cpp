@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The effect of rescaling the gradients of norms' inputs on a decoder in FP16 with FP8 products.
 #include <unitscale/analysis/grad_check.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/tensor/rescale.hpp>
 
 #include "support/catch.hpp"

@@ -22,6 +22,7 @@
 
 #include <unitscale/ops/linear.hpp>
 #include <unitscale/ops/mul.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 
 #include <algorithm>
 #include <cmath>

@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: MIT
 // The size in bytes of weights and optimiser state, as counted by the allocator.
+#include <unitscale/autograd/tape.hpp>
 #include <unitscale/nn/decoder.hpp>
+#include <unitscale/nn/initialise.hpp>
+#include <unitscale/ops/softmax_cross_entropy.hpp>
 #include <unitscale/optim/adam.hpp>
+#include <unitscale/optim/quantise_gradients.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 
 #include "support/catch.hpp"
+#include "support/language_model.hpp"
 
 #include <cstddef>
 #include <cstdio>
@@ -50,4 +56,49 @@ TEST_CASE("runs: FP16 weights and state take half the bytes of FP32, FP8 moments
     CHECK(fourth <= 0.51);
     CHECK(fourth > 0.45);
     CHECK(eight == Approx(4.0 / 12.0).epsilon(0.05));
+}
+
+namespace {
+
+/// The bytes of a decoder's weights, state and gradients between a training step's backward pass and its update, and
+/// the most bytes that the backward pass held. The gradients of linear layers' weights are counted as they are kept.
+struct StepBytes {
+    std::size_t kept = 0, peak = 0;
+};
+template <class T>
+StepBytes bytes_of_step(const Recipe& recipe) {
+    nn::Decoder<T> decoder({.vocabulary = 100, .width = 128, .depth = 4, .heads = 2, .length = 16});
+    nn::initialise(decoder.parameters(), recipe, 1);
+    const auto pool = std::make_shared<MemoryPool>();
+    for (Parameter<T>* parameter : decoder.parameters())
+        parameter->write() = copy_into(parameter->value(), Tensor<T>(parameter->shape(), pool));
+    optim::Adam<T> adam(decoder.parameters(), {.storage = recipe.storage, .pool = pool});
+    ScalingState state(1);
+    Tape<T> tape(recipe, state);
+    const train::Batch batch = test::random_batch(2, 16, 100);
+    const GradientSink<T> nothing, quantise = [&tape](Parameter<T>&parameter) {
+        optim::quantise_weight_gradient(tape.execution(), parameter, tape.recipe().storage, {}, tape.pool());
+    };
+    tape.begin_step();
+    tape.backward(ops::softmax_cross_entropy(decoder(tape, batch.ids), batch.labels), 1,
+                  recipe.storage.weight_gradient ? quantise : nothing);
+    const std::size_t peak = tape.pool()->peak_bytes();
+    tape.begin_step();  // frees values
+    return {pool->live_bytes() + tape.pool()->live_bytes(), pool->live_bytes() + peak};
+}
+
+}  // namespace
+
+TEST_CASE("runs: weights, state and gradients of the last Scalify recipe take at most 0.45 of FP32's bytes") {
+    const StepBytes wide = bytes_of_step<float>(find_recipe("fp32")),
+                    narrow = bytes_of_step<Half>(find_recipe("scalify-fp8-4"));
+    const auto share = [](std::size_t part, std::size_t whole) {
+        return static_cast<double>(part) / static_cast<double>(whole);
+    };
+    std::printf("bytes of weights, state and gradients: fp32 %zu, scalify-fp8-4 %.4f of it; at the peak %.4f\n",
+                wide.kept, share(narrow.kept, wide.kept), share(narrow.peak, wide.peak));
+    CHECK(wide.kept > 16 * 4 * 12 * 128 * 128);  // 16 bytes per weight, 4 blocks of 12 width^2 weights
+    CHECK(share(narrow.kept, wide.kept) <= 0.45);
+    CHECK(share(narrow.kept, wide.kept) > 0.43);
+    CHECK(share(narrow.peak, wide.peak) < 0.5);
 }

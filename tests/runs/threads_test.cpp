@@ -3,6 +3,7 @@
 #include <unitscale/kernels/vector_math.hpp>
 #include <unitscale/optim/adam.hpp>
 #include <unitscale/products/product.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/train/step.hpp>
 
 #include "support/catch.hpp"

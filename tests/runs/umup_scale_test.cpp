@@ -27,6 +27,7 @@
 #include <unitscale/io/text.hpp>
 #include <unitscale/io/vocabulary.hpp>
 #include <unitscale/nn/llama.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 
 #include <algorithm>
 #include <cmath>

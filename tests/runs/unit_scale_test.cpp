@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Unit scale at initialisation, for every tensor of a deep decoder's first step, forward and backward.
 #include <unitscale/analysis/scale_check.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 
 #include "support/catch.hpp"
 #include "support/language_model.hpp"

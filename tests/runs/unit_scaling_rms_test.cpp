@@ -5,6 +5,7 @@
 // Tests of the single layers derive the same numbers one by one.
 #include <unitscale/analysis/tracker.hpp>
 #include <unitscale/nn/unit_scaling_model.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 
 #include "support/catch.hpp"
 #include "support/highway_sizes.hpp"

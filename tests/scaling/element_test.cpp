@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <unitscale/scaling/element.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 
 #include "support/catch.hpp"
 

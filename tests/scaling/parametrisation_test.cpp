@@ -67,6 +67,19 @@ TEST_CASE("parametrisation: u-µP, Adam and LAMB: table 2 of the paper") {
 }
 
 TEST_CASE("parametrisation: u-µP, SGD with a readout of joined factors") {
+    const ParametrisationRule constant{.kind = Parametrisation::umup, .embedding = EmbeddingRate::constant};
+    for (const OptimiserKind optimiser : {OptimiserKind::adam, OptimiserKind::lamb, OptimiserKind::sgd}) {
+        CHECK(parameter_scaling(constant, table, optimiser).learning_rate_factor == 1.0);
+        CHECK(parameter_scaling(constant, down, optimiser).learning_rate_factor ==
+              parameter_scaling({.kind = Parametrisation::umup}, down, optimiser).learning_rate_factor);
+    }
+    ParametrisationRule mup{.kind = Parametrisation::mup}, faster = mup;
+    faster.hyperparameters.embedding_rate = 8.0;
+    for (const OptimiserKind optimiser : {OptimiserKind::adam, OptimiserKind::lamb, OptimiserKind::sgd})
+        for (const ParameterFacts& facts : {table, down, readout, bias})
+            CHECK(parameter_scaling(faster, facts, optimiser).learning_rate_factor ==
+                  (facts.role == ParameterRole::embedding ? 8.0 : 1.0) *
+                      parameter_scaling(mup, facts, optimiser).learning_rate_factor);
     const ParametrisationRule umup{.kind = Parametrisation::umup, .constrained_readout = true};
     CHECK(parameter_scaling(umup, table, OptimiserKind::sgd).learning_rate_factor == Approx(std::sqrt(512.0)));
     CHECK(parameter_scaling(umup, down, OptimiserKind::sgd).learning_rate_factor == Approx(std::sqrt(2048.0) / 4.0));
@@ -105,7 +118,9 @@ TEST_CASE("parametrisation: µP at its base is the standard model") {
     CHECK(branch_multiplier(mup, 16) == 1.0);
 }
 
-TEST_CASE("parametrisation: distributions have names") {
+TEST_CASE("parametrisation: distributions and rules of embeddings have names") {
+    CHECK(name(EmbeddingRate::fan_out) == "fan_out");
+    CHECK(name(EmbeddingRate::constant) == "constant");
     CHECK(name(InitialDistribution::normal) == "normal");
     CHECK(name(InitialDistribution::uniform) == "uniform");
 }

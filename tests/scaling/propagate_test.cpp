@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <unitscale/base/random.hpp>
 #include <unitscale/scaling/propagate.hpp>
+#include <unitscale/tensor/fill.hpp>
 
 #include "support/catch.hpp"
 
@@ -75,7 +76,7 @@ TEST_CASE("stochastic scales have the right mean") {
     CHECK(sum / n == Approx(5.0).epsilon(0.01));
 }
 
-TEST_CASE("a constant of one element is a mantissa and a power of two") {
+TEST_CASE("a constant is a mantissa and a power of two") {
     const auto split = [](double c) { return split_constant(Tensor<double>(Shape{}, {c})); };
     CHECK(split(-1e-6).data()[0] == -1e-6 * 0x1p20);
     CHECK(split(-1e-6).scale() == 0x1p-20);
@@ -89,8 +90,27 @@ TEST_CASE("a constant of one element is a mantissa and a power of two") {
         CHECK(split(c).scale() == 1.0);
         CHECK(split(c).any_scale());
     }
-    CHECK(split_constant(Tensor<double>({2}, {8.0, 8.0})).scale() == 1.0);
+    // An array filled with one number, and one that is not.
+    const Tensor<double> filled = split_constant(full<double>({3, 50}, -12.0));
+    CHECK(filled.scale() == 8.0);
+    for (const double x : filled.span()) REQUIRE(x == -1.5);
+    Tensor<double> uneven = full<double>({3, 50}, -12.0);
+    uneven.data()[149] = -12.5;
+    CHECK(split_constant(uneven).scale() == 1.0);
+    CHECK(split_constant(Tensor<double>(Shape{0})).scale() == 1.0);
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    CHECK_FALSE(split_constant(Tensor<double>({2}, {nan, nan})).any_scale());  // only a fill says so
+    CHECK(split_constant(full<double>({2}, nan)).any_scale());
     Tensor<double> scaled(Shape{}, {8.0});
     scaled.set_scale(4.0);
     CHECK(split_constant(scaled).data()[0] == 8.0);
+}
+
+TEST_CASE("dynamic rescaling divides by the power of two below the norm, by 2^-14 at least") {
+    CHECK(rescaling(1.0) == 1.0);
+    CHECK(rescaling(7.9) == 4.0);
+    CHECK(rescaling(0.3) == 0.25);
+    CHECK(rescaling(0x1p-20) == 0x1p-14);
+    for (const double norm : {0.0, std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()})
+        CHECK(rescaling(norm) == 1.0);
 }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/scaling/state.hpp>
 
 #include "support/catch.hpp"

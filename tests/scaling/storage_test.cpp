@@ -45,6 +45,12 @@ TEST_CASE("storage: a state format holds signed numbers, zero and NaN in at most
     for (const std::size_t block : {8u, 100u, 2048u})
         CHECK_THROWS_WITH(validate({.format = e4m3, .block = block}),
                           concatenate("here: block is ", block, "; expected 0, or a power of two from 16 to 1024"));
+    CHECK_NOTHROW(validate({.format = fp16, .propagated = true}));
+    for (const StateFormat& how : {StateFormat{.format = fp16, .scaled = false, .propagated = true},
+                                   StateFormat{.format = fp16, .propagated = true, .block = 64}})
+        CHECK_THROWS_WITH(validate(how),
+                          "here: propagated is for one scale of the whole tensor; expected scaled true and block 0");
+    CHECK_THROWS_WITH(validate({.propagated = true}), "here: propagated is for codes; the values are kept as computed");
     CHECK_THROWS_WITH(validate({.format = e4m3, .scaled = false, .block = 128}),
                       "here: block is 128, but nothing is scaled; expected 0");
 }
@@ -52,6 +58,11 @@ TEST_CASE("storage: a state format holds signed numbers, zero and NaN in at most
 TEST_CASE("storage: errors name the part") {
     CHECK_THROWS_WITH(Storage{.master = StateFormat{.format = e8m0}}.validate(),
                       Catch::StartsWith("storage.master: e8m0 has no zero"));
+    CHECK_THROWS_WITH((Storage{.master = StateFormat{.format = fp16, .propagated = true}}.validate()),
+                      "storage.master: propagated is for moments; expected false");
+    CHECK_FALSE(Storage{}.carries_scales());
+    CHECK(Storage{.rescale_every = 1}.carries_scales());
+    CHECK(Storage{.second_moment = {.format = fp16, .propagated = true}}.carries_scales());
     CHECK_THROWS_WITH(Storage{.first_moment = {.format = e2m1}}.validate(),
                       Catch::StartsWith("storage.first_moment: e2m1 has no NaN"));
     CHECK_THROWS_WITH((Storage{.second_moment = {.format = e4m3, .block = 3}}.validate()),

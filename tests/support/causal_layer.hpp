@@ -8,6 +8,7 @@
 #include <unitscale/nn/initialise.hpp>
 #include <unitscale/nn/module.hpp>
 #include <unitscale/ops/add.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 
 #include <algorithm>
 #include <cstddef>

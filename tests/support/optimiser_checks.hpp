@@ -7,6 +7,7 @@
 
 #include <unitscale/autograd/parameter.hpp>
 #include <unitscale/base/memory.hpp>
+#include <unitscale/formats/code.hpp>
 #include <unitscale/scaling/storage.hpp>
 #include <unitscale/tensor/fill.hpp>
 #include <unitscale/tensor/rescale.hpp>
@@ -128,6 +129,33 @@ void check_scaled_updates(const Options& options, std::size_t length) {
         for (std::size_t i = 0; i < length; ++i)
             worst = std::max(worst, std::abs(result.data()[i] - plain.value().data()[i]));
         CHECK(worst < 1e-13);
+    }
+}
+
+/// Checks that gradients that are kept as codes give the bits of their numbers, and stay codes.
+template <template <class> class Optimiser, class T, class Options>
+void check_coded_gradients(const Options& options) {
+    constexpr std::size_t size = 3001;
+    Parameter<T> plain("p", Shape{size}, {}), coded("p", Shape{size}, {});
+    fill_normal(plain.write(), {1, 1});
+    coded.write() = plain.value();
+    Optimiser<T> one({&plain}, options), other({&coded}, options);
+    for (int t = 1; t <= 5; ++t) {
+        Tensor<T> gradient = gradient_of<T>(t, size);
+        for (T& x : gradient.span()) x = static_cast<T>(decode(e5m2, encode(e5m2, static_cast<Accum<T>>(x))));
+        gradient.set_scale(0.5);
+        for (Parameter<T>* parameter : {&plain, &coded}) {
+            parameter->clear_gradient();
+            parameter->add_gradient(Tensor<T>(gradient));
+        }
+        coded.code_gradient(e5m2, nullptr, [&](Tensor<std::uint8_t>& codes) {
+            for (std::size_t i = 0; i < size; ++i)
+                codes.data()[i] = static_cast<std::uint8_t>(encode(e5m2, static_cast<Accum<T>>(gradient.data()[i])));
+        });
+        one.step({}, 0.02);
+        other.step({2, nullptr}, 0.02);
+        REQUIRE(coded.coded_gradient() != nullptr);
+        require_equal(plain, coded);
     }
 }
 

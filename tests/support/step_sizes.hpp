@@ -8,6 +8,7 @@
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/nn/initialise.hpp>
 #include <unitscale/nn/module.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/scaling/recipe.hpp>
 
 #include <cstddef>

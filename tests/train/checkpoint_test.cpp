@@ -6,6 +6,7 @@
 #include "support/temporary_folder.hpp"
 
 #include <unitscale/optim/adam.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/train/step.hpp>
 
 #include <cstddef>

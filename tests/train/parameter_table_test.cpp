@@ -6,6 +6,7 @@
 #include <unitscale/optim/adam.hpp>
 #include <unitscale/optim/lamb.hpp>
 #include <unitscale/optim/sgd.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 
 #include <cstdio>
 #include <limits>

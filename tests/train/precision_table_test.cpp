@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/train/precision_table.hpp>
 
 #include "support/catch.hpp"
@@ -210,6 +211,9 @@ TEST_CASE("precision table: Unit Scaling as published, in words") {
           "unit, parametrisation unit, factors joined by gmean, gelu's constants of the Unit Scaling paper, biases "
           "beside alpha");
     CHECK(train::parametrisation_text(us) == "unit, vectors at width^-1/2 times the rate, uniform initial weights");
+    Recipe embedding = find_recipe("umup-fp32");
+    embedding.embedding_rate = EmbeddingRate::constant;
+    CHECK(train::parametrisation_text(embedding) == "umup, embedding at the whole rate");
     CHECK(train::scaling_text(find_recipe("unit-fp32")) == "unit, parametrisation unit");
     CHECK(train::parametrisation_text(find_recipe("unit-fp32")) == "unit");
 }
@@ -226,7 +230,10 @@ TEST_CASE("precision table: storage in words") {
     CHECK(train::storage_text({}) == "fp32, master weights none, moments as computed");
     CHECK(train::storage_text(find_recipe("bf16").storage) == "bf16, master weights as computed, moments as computed");
     CHECK(train::storage_text(find_recipe("scalify-fp8-4").storage) ==
-          "fp16, master weights none, moments fp16 scaled by tensor, weight gradients e5m2 amax");
+          "fp16, master weights none, moments fp16 scaled by tensor, weight gradients e5m2 amax, rescaled every 20 "
+          "updates");
+    CHECK(train::storage_text({.first_moment = {.format = fp16, .propagated = true}}) ==
+          "fp32, master weights none, moments fp16 with a propagated scale and as computed");
     CHECK(train::storage_text({.master = StateFormat{.format = bf16, .scaled = false, .rounding = Rounding::stochastic},
                                .first_moment = {.format = e4m3, .block = 128}}) ==
           "fp32, master weights bf16 stochastic, moments e4m3 scaled by 128 and as computed");

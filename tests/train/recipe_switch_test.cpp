@@ -11,6 +11,7 @@
 #include <unitscale/optim/adam.hpp>
 #include <unitscale/optim/lamb.hpp>
 #include <unitscale/optim/sgd.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/tensor/fill.hpp>
 #include <unitscale/train/step.hpp>
 
@@ -523,6 +524,11 @@ TEST_CASE("recipe switch: recipes must agree in the model's function and in the 
     CHECK(changed("unit-fp8", "residual.tau=0.25").starts_with("x: unit-fp8 has residual.tau 0.25; expected 0.5"));
     CHECK(changed("us-fp8", "vector_learning_rate=false") ==
           "x: us-fp8 has vector_learning_rate false; expected true, as us-fp8 has");
+    CHECK(changed("umup-fp8", "embedding_rate=constant") ==
+          "x: umup-fp8 has embedding_rate constant; expected fan_out, as umup-fp8 has");
+    CHECK(changed("mup-fp32", "hyperparameters.embedding_rate=2") ==
+          "x: mup-fp32 has hyperparameters.embedding_rate 2; expected 1, as mup-fp32 has");
+    CHECK(changed("scalify-fp16-1", "storage.rescale_every=0") == "none");
     CHECK(changed("us-fp8", "gelu_constants=fitted") ==
           "x: us-fp8 has gelu_constants fitted; expected unit_scaling_paper, as us-fp8 has");
     CHECK(changed("us-fp8", "bias_inside_alpha=true") ==

@@ -2,12 +2,13 @@
 #include <unitscale/io/vocabulary.hpp>
 #include <unitscale/optim/adam.hpp>
 #include <unitscale/optim/loss_scaler.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/train/checkpoint.hpp>
+#include <unitscale/train/element.hpp>
 #include <unitscale/train/evaluate.hpp>
 #include <unitscale/train/generate.hpp>
 #include <unitscale/train/saved_model.hpp>
 #include <unitscale/train/step.hpp>
-#include <unitscale/train/element.hpp>
 
 #include "support/catch.hpp"
 #include "support/language_model.hpp"
@@ -120,12 +121,10 @@ TEST_CASE("saved model: a config survives the way there and back; a file that ha
     // Older checkpoints lack these fields.
     for (const char* added : {"final_norm", "embedding_norm", "context", "kernel", "convolution_groups", "gate_shift"})
         CHECK_FALSE(train::decoder_to_json(nn::DecoderConfig{}).contains(added));
-    nn::DecoderConfig other{.context = {.kind = nn::ContextKind::convolution,
-                                        .kernel = 5,
-                                        .convolution_groups = 4,
-                                        .gate_shift = 0.5},
-                            .positions = nn::Positions::none,
-                            .embedding_norm = true};
+    nn::DecoderConfig other{
+        .context = {.kind = nn::ContextKind::convolution, .kernel = 5, .convolution_groups = 4, .gate_shift = 0.5},
+        .positions = nn::Positions::none,
+        .embedding_norm = true};
     const nn::DecoderConfig again = train::decoder_from_json(train::decoder_to_json(other));
     CHECK(again.context.kind == nn::ContextKind::convolution);
     CHECK(again.context.kernel == 5);

@@ -4,6 +4,7 @@
 #include <unitscale/analysis/grad_check.hpp>
 #include <unitscale/optim/adam.hpp>
 #include <unitscale/optim/sgd.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 
 #include "support/catch.hpp"
 #include "support/language_model.hpp"
@@ -212,4 +213,34 @@ TEST_CASE("train_step: of a 16-bit tape the loss is not rounded, and the loss sc
     CHECK(norm > 0.0);
     CHECK(gradients(0x1p17) == Approx(norm).epsilon(1e-3));
     CHECK(gradients(1000.3) == Approx(norm).epsilon(1e-3));
+}
+
+TEST_CASE("train_step: weight gradients become codes during the backward pass, with the bits of a loop of one's own") {
+    Recipe recipe = find_recipe("scalify-fp8-3");
+    recipe.storage.weight_gradient->rounding = Rounding::stochastic;
+    const auto run = [&](bool own, std::size_t parts) {
+        test::LanguageModel<Half> model(recipe, small());
+        optim::Adam<Half> adam(model.decoder.parameters(), recipe);
+        for (std::uint64_t step = 1; step <= 3; ++step) {
+            const auto batches = cut(test::random_batch(8, 6, 7, step), parts);
+            if (!own) {
+                const auto done = train::train_step<Half>(model.decoder, model.tape, adam, batches, 0.01);
+                REQUIRE(done.updated);
+            } else {
+                adam.clear_gradients();
+                for (std::size_t i = 0; i < parts; ++i) {
+                    model.tape.begin_step({.micro_batches = parts, .micro_batch = i});
+                    model.tape.backward(model.loss(batches[i]));
+                }
+                optim::quantise_weight_gradients<Half>(model.tape.execution(), adam.parameters(), recipe.storage,
+                                                       {model.state.seed(), model.state.step()});
+                optim::clip_gradients<Half>(model.tape.execution(), adam.parameters(), recipe.clip_norm);
+                adam.step(model.tape.execution(), 0.01);
+            }
+            for (const Parameter<Half>* parameter : adam.parameters())
+                REQUIRE((parameter->coded_gradient() != nullptr) == (parameter->facts().role == ParameterRole::weight));
+        }
+        return test::all_values(model.decoder);
+    };
+    for (const std::size_t parts : {1u, 4u}) CHECK(run(false, parts) == run(true, parts));
 }

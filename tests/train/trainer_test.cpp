@@ -9,6 +9,7 @@
 #include <unitscale/ops/gelu.hpp>
 #include <unitscale/ops/softmax_cross_entropy.hpp>
 #include <unitscale/optim/sgd.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/tensor/cast.hpp>
 #include <unitscale/tensor/fill.hpp>
 #include <unitscale/train/element.hpp>

@@ -3,6 +3,7 @@
 
 #include <unitscale/autograd/carried_scales.hpp>
 #include <unitscale/autograd/graph.hpp>
+#include <unitscale/autograd/observer.hpp>
 #include <unitscale/base/memory.hpp>
 #include <unitscale/base/multiply_add.hpp>
 #include <unitscale/base/parallel.hpp>
@@ -13,14 +14,12 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <utility>
 
 namespace unitscale {
-
-template <class T>
-class Observer;
 
 /// sum += part, for tensors of data and scale. If the scales differ, `sum_scale` gives the scale of the sum. A tensor
 /// with the flag any scale takes the other tensor's scale.
@@ -84,6 +83,39 @@ void set_seed(Tensor<T>& gradient, Accum<T> seed, bool propagates) {
     if (!scales || static_cast<Accum<T>>(gradient.data()[0]) == data) return;
     gradient.set_scale(size);
     gradient.data()[0] = static_cast<T>(seed < 0 ? -1.0f : 1.0f);
+}
+
+/// Seeds a loss: writes `seed` into `gradient`, and adds that to the loss. The loss stays readable in the pass.
+template <class T>
+void seed_loss(const Execution& execution, Slot<T>& loss, Tensor<T>&& gradient, Accum<T> seed, bool propagates) {
+    loss.leaf = true;
+    set_seed(gradient, seed, propagates);
+    if (loss.requires_gradient) add_gradient(execution, loss, std::move(gradient));
+}
+
+/// Takes a trained parameter with its whole gradient of a backward pass. Memory can be saved here, and gradients can be
+/// sent away while the pass goes on.
+template <class T>
+using GradientSink = std::function<void(Parameter<T>&)>;
+
+/// Ends the gradient of a trained parameter, and returns it. Null: the slot is another tensor, or has no gradient.
+template <class T>
+Parameter<T>* end_gradient(const Slot<T>& slot, const std::shared_ptr<const Recipe>& recipe, Observer<T>* observer) {
+    Parameter<T>* const trained = slot.parameter;
+    if (trained == nullptr || !trained->has_gradient()) return nullptr;
+    trained->set_gradient_recipe(recipe);
+    if (observer != nullptr)
+        observer->observe({trained->name(), "parameter", 0, Pass::gradient, std::as_const(*trained).gradient(), {}});
+    return trained;
+}
+
+/// Called when the pass leaves a node behind: ends the gradients of the parameters that no earlier node uses.
+template <class T>
+void end_gradients(ReusedList<Slot<T>>& slots, const Node<T>& node, const std::shared_ptr<const Recipe>& recipe,
+                   Observer<T>* observer, const GradientSink<T>& complete) {
+    for (const std::uint32_t input : node.inputs)
+        if (Slot<T>& slot = slots[input]; ++slot.passed == slot.uses)
+            if (Parameter<T>* const ended = end_gradient(slot, recipe, observer)) complete(*ended);
 }
 
 /// The interface of an op's backward function. It gives gradients of the outputs, values of the inputs and the op's
@@ -150,6 +182,9 @@ public:
     [[nodiscard]] Scaled carried(std::size_t i, double unit, double wanted) {
         return carried_->gradient(node_.site, i, unit, wanted, static_cast<std::uint32_t>(random_word(key_, i)));
     }
+
+    /// A measured size of the op's data or gradient under `propagate`: see `CarriedScales::data_size`.
+    [[nodiscard]] double data_size(double now) { return carried_->data_size(node_.site, 0, now); }
 
     /// The factor of the gradient that arrived at output i: 1, except for ops that state output weights.
     [[nodiscard]] double output_weight(std::size_t i) const noexcept {

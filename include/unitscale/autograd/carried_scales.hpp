@@ -24,9 +24,18 @@ namespace unitscale {
 class CarriedScales {
 public:
     CarriedScales() = default;
-    CarriedScales(ScaleRounding rounding, ScalingState& state) : rounding_(rounding), state_(&state) {}
+    CarriedScales(const PropagateRule& rule, ScalingState& state)
+        : rounding_(rule.rounding), delayed_sizes_(rule.delayed_sizes), state_(&state) {}
 
     [[nodiscard]] ScaleRounding rounding() const noexcept { return rounding_; }
+
+    /// Begins a step, which trains or not.
+    void begin_step(bool trains) noexcept { trains_ = trains; }
+    /// The size of data that the op at `site` has measured as `now`. With `PropagateRule::delayed_sizes` it is the size
+    /// of the last step that has trained. `which`: 0 to 2, of the sizes that one op measures.
+    [[nodiscard]] double data_size(Site site, std::size_t which, double now) {
+        return delayed_sizes_ ? state_->delayed_size(site, which, now, trains_) : now;
+    }
 
     /// Data factor and scale of the value of the op at `site`. The data that its kernel computes stands for `unit`, and
     /// `wanted` is the scale by the op's rule. A planned scale replaces it, rounded. `random`: for `stochastic`.
@@ -118,6 +127,8 @@ private:
     static constexpr std::uint32_t no_site = 0xFFFFFFFF;
 
     ScaleRounding rounding_ = ScaleRounding::down;
+    bool delayed_sizes_ = false;
+    bool trains_ = false;
     ScalingState* state_ = nullptr;
     double seed_ = 1.0;
     bool measuring_ = false;

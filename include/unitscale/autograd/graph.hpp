@@ -94,6 +94,7 @@ struct Slot {
     const Parameter<T>* source = nullptr;  ///< the parameter that holds the value, frozen or not
     std::uint64_t version = 0;             ///< of the source, when the step first used it
     std::uint32_t uses = 0;                ///< edges from this tensor to ops
+    std::uint32_t passed = 0;              ///< of these, the edges that the backward pass has left behind
     std::uint32_t producer = no_producer;  ///< the node that has this tensor as an output
     bool requires_gradient = false;
     bool has_gradient = false;

@@ -4,6 +4,7 @@
 #include <unitscale/base/machine_memory.hpp>
 #include <unitscale/base/random.hpp>
 #include <unitscale/scaling/parameter_facts.hpp>
+#include <unitscale/tensor/coded_tensor.hpp>
 #include <unitscale/tensor/fill.hpp>
 #include <unitscale/tensor/tensor.hpp>
 
@@ -78,9 +79,11 @@ public:
     void set_requires_gradient(bool requires_gradient) noexcept { requires_gradient_ = requires_gradient; }
 
     [[nodiscard]] bool has_gradient() const noexcept { return has_gradient_; }
+    /// The gradient in T. A gradient that is kept as codes is decoded first, and no longer kept as codes.
     [[nodiscard]] const Tensor<T>& gradient() const {
         check(has_gradient_, "parameter ", name_,
               ": no gradient; backward() has not reached it since the last clear_gradient()");
+        if (is_coded_) decode_gradient();
         return gradient_;
     }
     [[nodiscard]] Tensor<T>& gradient() {
@@ -88,8 +91,33 @@ public:
         return gradient_;
     }
     void clear_gradient() noexcept {
-        has_gradient_ = false;
+        has_gradient_ = is_coded_ = false;
         recipe_.reset();
+    }
+
+    /// The gradient's codes, if it is kept as codes (`code_gradient`); else null.
+    [[nodiscard]] const CodedTensor* coded_gradient() const noexcept { return is_coded_ ? &coded_ : nullptr; }
+    /// Keeps codes in place of the gradient, and frees the gradient's own memory. `write(codes)` fills the given tensor
+    /// of the gradient's shape with codes of `format`. The scale stays the gradient's.
+    template <class Write>
+    void code_gradient(const FloatFormat& format, const std::shared_ptr<MemoryPool>& pool, Write&& write) {
+        const Tensor<T>& plain = gradient();
+        if (coded_.codes.shape() != shape()) coded_.codes = Tensor<std::uint8_t>(shape(), pool);
+        std::forward<Write>(write)(coded_.codes);
+        coded_.format = format;
+        coded_.codes.set_scale(plain.scale());
+        coded_.codes.set_any_scale(plain.any_scale());
+        gradient_ = Tensor<T>();
+        is_coded_ = true;
+    }
+
+    /// The scale of the gradient, in either form.
+    [[nodiscard]] double gradient_scale() const {
+        return is_coded_ ? coded_.codes.scale() : std::as_const(*this).gradient().scale();
+    }
+    void set_gradient_scale(double scale) {
+        if (is_coded_) coded_.codes.set_scale(scale);
+        else gradient().set_scale(scale);
     }
 
     /// The recipe under which the gradient was computed. Null: no tape computed it.
@@ -114,13 +142,18 @@ public:
             has_gradient_ = true;
             return;
         }
-        T* sum = gradient_.data();
+        T* sum = gradient().data();
         const T* more = contribution.data();
         for (std::size_t i = 0; i < gradient_.size(); ++i)
             sum[i] = static_cast<T>(static_cast<Accum<T>>(sum[i]) + static_cast<Accum<T>>(more[i]));
     }
 
 private:
+    [[gnu::cold, gnu::noinline]] void decode_gradient() const {
+        gradient_ = decoded<T>(coded_);
+        is_coded_ = false;
+    }
+
     [[nodiscard]] const Shape& checked(const Shape& shape) const {
         double bytes = sizeof(T);
         for (const std::size_t extent : shape) bytes *= static_cast<double>(extent);
@@ -131,7 +164,9 @@ private:
     std::string name_;
     ParameterFacts facts_;
     Tensor<T> value_;
-    Tensor<T> gradient_{};
+    mutable Tensor<T> gradient_{};
+    CodedTensor coded_{};
+    mutable bool is_coded_ = false;
     mutable std::mutex cache_mutex_{};
     mutable std::vector<std::pair<const void*, std::shared_ptr<const void>>> cache_{};
     std::uint64_t version_ = 0;

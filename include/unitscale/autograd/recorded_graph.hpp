@@ -46,7 +46,7 @@ public:
         slot.value = nullptr;
         slot.parameter = nullptr;
         slot.source = nullptr;
-        slot.uses = slot.readers = slot.rounded_readers = 0;
+        slot.uses = slot.passed = slot.readers = slot.rounded_readers = 0;
         slot.root = last_slot();
         slot.next_repeat = Slot<T>::none;
         slot.rounding.reset();

@@ -50,7 +50,7 @@ public:
           pool_(std::make_shared<MemoryPool>()),
           handles_(new HandleTable<T>(this)),
           sites_(state),
-          scales_(recipe.propagate.rounding, state) {}
+          scales_(recipe.propagate, state) {}
     Tape(const Tape&) = delete;
     Tape& operator=(const Tape&) = delete;
     ~Tape();
@@ -92,6 +92,7 @@ public:
         options_ = options;
         backward_done_ = false;
         const bool trains = options.training && options.gradients;
+        scales_.begin_step(trains);
         if (trains && options.micro_batch == 0) state_->set_step(state_->step() + 1);
         if (observer_ != nullptr)
             observer_->begin_step({state_->step(), trains, options.micro_batch, options.micro_batches});
@@ -158,8 +159,7 @@ public:
     }
     [[nodiscard]] const Planner& planner() const noexcept { return planner_; }
 
-    /// Puts a tensor on the tape. Under `propagate` the tensor keeps its scale, and `split_constant` treats a constant
-    /// of one element.
+    /// Puts a tensor on the tape. Under `propagate` the tensor keeps its scale, and `split_constant` treats constants.
     [[nodiscard]] Variable<T> input(Tensor<T> tensor, bool requires_gradient = false) {
         check_begun("input");
         if (propagates() && !requires_gradient) {
@@ -219,6 +219,8 @@ public:
     [[nodiscard]] Scaled carried(Site site, double unit, double wanted) {
         return scales_.value(site, unit, wanted, scale_word(site));
     }
+
+    [[nodiscard]] CarriedScales& carried_scales() noexcept { return scales_; }
 
     /// Declares, before an op is recorded, that its backward function needs x only with this rounding (Reads::rounded).
     /// The tape may then keep codes instead of the value. False if another op needs x with another rounding: then read
@@ -291,16 +293,18 @@ public:
 
     /// Gradients of seeds[0] losses[0] + seeds[1] losses[1] + ... with respect to every parameter and input that
     /// requires one. Parameters add to the gradient they have. Loss scaling is a seed.
+    /// `complete(parameter)` is called for every trained parameter as soon as the pass has added its whole gradient.
     /// Errors: a loss of several elements; losses that depend on nothing trained; a second call in one step; a
     /// parameter that was written since the step used it; in the first call, a rule of the recipe that matches no
     /// product (`ScalingState::check_patterns`).
-    void backward(Variable<T> loss, Accum<T> seed = 1) {
-        backward(std::span<const Variable<T>>(&loss, 1), std::span<const Accum<T>>(&seed, 1));
+    void backward(Variable<T> loss, Accum<T> seed = 1, const GradientSink<T>& complete = {}) {
+        backward(std::span<const Variable<T>>(&loss, 1), std::span<const Accum<T>>(&seed, 1), complete);
     }
     void backward(std::initializer_list<Variable<T>> losses, std::initializer_list<Accum<T>> seeds) {
         backward(std::span(losses.begin(), losses.size()), std::span(seeds.begin(), seeds.size()));
     }
-    void backward(std::span<const Variable<T>> losses, std::span<const Accum<T>> seeds) {
+    void backward(std::span<const Variable<T>> losses, std::span<const Accum<T>> seeds,
+                  const GradientSink<T>& complete = {}) {
         check(losses.size() == seeds.size(), "backward: ", losses.size(), " losses but ", seeds.size(), " seeds");
         check(options_.gradients, "backward: this step was begun with gradients = false");
         check(!backward_done_, "backward: called twice in one step; join the losses in one call");
@@ -320,10 +324,7 @@ public:
         if (propagates()) scales_.set_seed(static_cast<double>(seeds[0]));
         for (std::size_t i = 0; i < losses.size(); ++i) {
             Slot<T>& slot = graph_.slots()[slot_of(losses[i])];
-            slot.leaf = true;  // so that the caller can still read it
-            Tensor<T> seed = make(slot.value->shape());
-            set_seed(seed, seeds[i], propagates());
-            if (slot.requires_gradient) add_gradient(execution(), slot, std::move(seed));
+            seed_loss(execution(), slot, make(slot.value->shape()), seeds[i], propagates());
         }
         for (std::size_t i = graph_.nodes().size(); i-- > 0;) {
             if (segments_.ends_at(i + 1)) {
@@ -331,15 +332,11 @@ public:
                 segments_.pop();
             }
             run_backward(graph_.nodes()[i]);
+            if (complete != nullptr) end_gradients(graph_.slots(), graph_.nodes()[i], recipe_, observer_, complete);
         }
-        for (const std::uint32_t index : graph_.parameter_slots()) {
-            Parameter<T>* const trained = graph_.slots()[index].parameter;
-            if (trained == nullptr || !trained->has_gradient()) continue;
-            trained->set_gradient_recipe(recipe_);
-            if (observer_ != nullptr)
-                observer_->observe(
-                    {trained->name(), "parameter", 0, Pass::gradient, std::as_const(*trained).gradient(), {}});
-        }
+        if (complete == nullptr)
+            for (const std::uint32_t slot : graph_.parameter_slots())
+                end_gradient(graph_.slots()[slot], recipe_, observer_);
     }
 
     /// Whether this step's backward pass has begun.

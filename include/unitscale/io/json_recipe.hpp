@@ -5,6 +5,7 @@
 #include <unitscale/formats/format.hpp>
 #include <unitscale/formats/quantiser.hpp>
 #include <unitscale/io/json_fields.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/scaling/recipe.hpp>
 
 #include <nlohmann/json.hpp>
@@ -60,6 +61,7 @@ void describe_recipe(Visitor& visitor, Recipe& recipe) {
     const auto state = [](auto& v, StateFormat& how) {
         v.format("format", how.format, "computed");
         v.field("scaled", how.scaled);
+        v.added_field("propagated", how.propagated, false);
         v.field("block", how.block);
         v.choice("rounding", how.rounding, rounding_json_names);
     };
@@ -111,6 +113,8 @@ void describe_recipe(Visitor& visitor, Recipe& recipe) {
         v.field("exact_norms", rule.exact_norms);
         v.field("rescale_gradients", rule.rescale_gradients);
         v.field("measured", rule.measured);
+        v.added_field("rescale_activation_gradients", rule.rescale_activation_gradients, false);
+        v.added_field("delayed_sizes", rule.delayed_sizes, false);
     });
     visitor.list("products", recipe.products, product);
     visitor.object("storage", recipe.storage, [&](auto& v, Storage& storage) {
@@ -120,6 +124,7 @@ void describe_recipe(Visitor& visitor, Recipe& recipe) {
         v.object("second_moment", storage.second_moment, state, "format");
         v.optional("weight_gradient", storage.weight_gradient, "format", quantiser);
         v.object("weight_gradient_scale", storage.weight_gradient_scale, scale);
+        v.added_field("rescale_every", storage.rescale_every, std::size_t{0});
     });
     visitor.object("loss_scaling", recipe.loss_scaling, [](auto& v, LossScaling& scaling) {
         v.choice("kind", scaling.kind, loss_scale_names);
@@ -136,6 +141,7 @@ void describe_recipe(Visitor& visitor, Recipe& recipe) {
         v.field("init_sigma", h.init_sigma);
         v.field("alpha_emb", h.alpha_emb);
         v.field("alpha_out", h.alpha_out);
+        v.added_field("embedding_rate", h.embedding_rate, 1.0);
         v.field("base_width", h.base_width);
         v.field("base_depth", h.base_depth);
     });
@@ -150,6 +156,7 @@ void describe_recipe(Visitor& visitor, Recipe& recipe) {
     visitor.added_choice("gelu_constants", recipe.gelu_constants, GeluConstants::fitted, gelu_constants_names);
     visitor.added_field("bias_inside_alpha", recipe.bias_inside_alpha, true);
     visitor.added_field("vector_learning_rate", recipe.vector_learning_rate, false);
+    visitor.added_choice("embedding_rate", recipe.embedding_rate, EmbeddingRate::fan_out, embedding_rate_names);
     visitor.added_choice("initial_distribution", recipe.initial_distribution, InitialDistribution::normal,
                          initial_distribution_names);
     visitor.field("learning_rate", recipe.learning_rate);

@@ -41,7 +41,8 @@ struct ContextConfig {
 /// The context layer of a block, x, y [B,T,width]. The kinds with attention read all of `attention`. The others read
 /// its width, depth and constraint; a convolution also reads `bias`, and a recurrence always has one.
 /// Parameters: those of the layer, under `path` and the layer's name: attention, convolution or recurrence.
-/// Errors: past keys and values, or a mask, for another kind than `attention`; the layer's own.
+/// Errors: past keys and values, or a mask, for another kind than `attention`; a multiplier of logits, of the config
+/// or, in a call, of the recipe (alpha_attn), for a kind without logits; the layer's own.
 /// Test: tests/nn/context_test.cpp
 template <class T>
 class Context {
@@ -52,7 +53,10 @@ public:
     }
 
     Context(const std::string& path, const ContextConfig& config, const AttentionConfig& attention)
-        : kind_(config.kind), layer_(make(concatenate(path, '/', layer_name(config.kind)), config, attention)) {}
+        : kind_(config.kind), layer_(make(concatenate(path, '/', layer_name(config.kind)), config, attention)) {
+        check(has_logits() || !attention.mult, "Context ", path, ": mult is ", attention.mult.value_or(1.0),
+              "; a layer of kind ", name(kind_), " has no logits");
+    }
 
     [[nodiscard]] Variable<T> operator()(Variable<T> x, const ops::KeyValueRows<T>* past = nullptr) {
         if (Attention<T>* const attention = std::get_if<Attention<T>>(&layer_)) return (*attention)(std::move(x), past);
@@ -73,7 +77,14 @@ public:
 private:
     using Layer = std::variant<Attention<T>, RelativeAttention<T>, CausalConvolution<T>, JointHighway<T>>;
 
+    [[nodiscard]] bool has_logits() const noexcept {
+        return kind_ == ContextKind::attention || kind_ == ContextKind::relative_attention;
+    }
+
     [[nodiscard]] Variable<T> without_mask(Variable<T> x) {
+        const double alpha = x.tape("Context").recipe().hyperparameters.alpha_attn;
+        check(has_logits() || alpha == 1.0, "Context: the recipe's alpha_attn is ", alpha, "; a layer of kind ",
+              name(kind_), " has no logits, expected 1");
         return std::visit([&](auto& layer) { return layer(std::move(x)); }, layer_);
     }
     [[nodiscard]] static Layer make(const std::string& path, const ContextConfig& config,

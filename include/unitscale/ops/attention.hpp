@@ -49,8 +49,9 @@ template <class T>
     sizes.dropout_key = op.random_key();
     const double mult = options.mult * query.scale() * key.scale();  // of the logits of data
     // The size of data, 1 unless it is measured.
-    const double query_size = measured_size(tape, query), key_size = measured_size(tape, key),
-                 value_size = measured_size(tape, value);
+    const double query_size = measured_size(tape, op.site(), 0, query),
+                 key_size = measured_size(tape, op.site(), 1, key),
+                 value_size = measured_size(tape, op.site(), 2, value);
     const double unit_mult = mult * query_size * key_size;
     double factor = attention_unit_factor(unit_mult, sizes.depth, sizes.factor_length, sizes.causal) *
                     std::sqrt(1.0 - options.dropout);

@@ -89,10 +89,10 @@ template <class T>
                            {q, k, v}, std::move(output), [](BackwardContext<T>&) {});
     };
     if (rounds_attention(tape, site))
-        return record(
-            cached_attention_in_formats(tape, site, sizes, q.scaled(), {past.keys, k.scaled().scale(), past.capacity},
-                                        {past.values, value_scale, past.capacity},
-                                        measured_size(tape, q.scaled()) * measured_size(tape, k.scaled()), scaled));
+        return record(cached_attention_in_formats(
+            tape, site, sizes, q.scaled(), {past.keys, k.scaled().scale(), past.capacity},
+            {past.values, value_scale, past.capacity},
+            measured_size(tape, site, 0, q.scaled()) * measured_size(tape, site, 1, k.scaled()), scaled));
     Tensor<T> output = tape.make(query.shape());
     Tensor<Accum<T>> log_sum({batch, heads, added}, tape.pool());  // for a backward pass that never comes
     const auto d = static_cast<std::ptrdiff_t>(depth), wide = static_cast<std::ptrdiff_t>(query.dim(2)),

@@ -16,15 +16,11 @@
 // by a power of two. Under any other scaling each of these ops returns x itself.
 namespace unitscale::ops {
 
-/// The power of two that divides a tensor's data: f = pow2_down(max(norm(data), 2^-14)), norm in double. f = 1 if the
-/// norm is 0, infinite or NaN, and for a tensor without elements.
-/// 2^-14 (the smallest normal number of FP16) bounds the effect of one rescaling. f is always rounded down, whatever
-/// the recipe's rounding.
+/// The power of two that divides a tensor's data: f = rescaling(norm(data)), norm in double. f = 1 for a tensor without
+/// elements. f is always rounded down, whatever the recipe's rounding.
 template <class T>
 [[nodiscard]] double rescale_factor(const Execution& execution, kernels::DataNorm norm, const Tensor<T>& x) {
-    const double size = kernels::data_norm(execution, norm, x.data(), static_cast<std::ptrdiff_t>(x.size()));
-    if (!(size > 0.0 && size <= std::numeric_limits<double>::max())) return 1.0;
-    return pow2_down(std::max(size, 0x1p-14));
+    return rescaling(kernels::data_norm(execution, norm, x.data(), static_cast<std::ptrdiff_t>(x.size())));
 }
 
 /// y = x under the scale s_x f.
@@ -43,7 +39,7 @@ template <class T>
     auto op = begin_op(name, x);
     return op.template record_repeats<1>({.reads = reads_nothing}, [norm](BackwardContext<T>& g) {
         Tensor<T> dx = g.take_output_gradient();
-        const double from = dx.scale(), f = rescale_factor(g.execution(), norm, dx);
+        const double from = dx.scale(), f = g.data_size(rescale_factor(g.execution(), norm, dx));
         const double to = f == 1.0 ? from : with_scale(from, from * f).scale;
         if (to != from)
             kernels::rescale<T>(g.execution(), dx.data(), dx.data(), static_cast<std::ptrdiff_t>(dx.size()), from, to);
@@ -105,11 +101,12 @@ template <class T>
 }
 
 /// The power of two next below the rms of x's data if the recipe measures sizes (`PropagateRule::rescale_gradients`),
-/// else 1.
+/// else 1. `which`: 0 to 2, of the tensors that the op at `site` measures.
 template <class T>
-[[nodiscard]] double measured_size(const Tape<T>& tape, const Tensor<T>& x) {
+[[nodiscard]] double measured_size(Tape<T>& tape, Site site, std::size_t which, const Tensor<T>& x) {
     const bool measures = tape.propagates() && tape.recipe().propagate.rescale_gradients;
-    return measures ? rescale_factor(tape.execution(), kernels::DataNorm::l2, x) : 1.0;
+    if (!measures) return 1.0;
+    return tape.carried_scales().data_size(site, which, rescale_factor(tape.execution(), kernels::DataNorm::l2, x));
 }
 
 /// An input of an op that sends back gradients of a size that no scale rule knows: norms divide by the size of their
@@ -118,6 +115,13 @@ template <class T>
 template <class T>
 [[nodiscard]] Variable<T> record_rescaled_gradient(Variable<T> x, const Tape<T>& tape) {
     return tape.recipe().propagate.rescale_gradients ? dynamic_rescale_l2_gradient(x) : x;
+}
+/// The input of a feed-forward non-linearity. The gradients of both linear layers around it grow with their weights and
+/// add up. If the recipe says so (`PropagateRule::rescale_activation_gradients`), they are brought to unit data between
+/// the layers.
+template <class T>
+[[nodiscard]] Variable<T> record_rescaled_activation(const char* name, Variable<T> x) {
+    return x.tape(name).recipe().propagate.rescale_activation_gradients ? dynamic_rescale_l2_gradient(x) : x;
 }
 
 }  // namespace unitscale::ops

@@ -3,6 +3,7 @@
 
 #include <unitscale/kernels/activations.hpp>
 #include <unitscale/kernels/elementwise.hpp>
+#include <unitscale/ops/dynamic_rescale.hpp>
 #include <unitscale/record/arguments.hpp>
 #include <unitscale/record/op.hpp>
 #include <unitscale/scaling/factors.hpp>
@@ -34,6 +35,8 @@ struct GatedSiluOptions {
 /// Reference: Blake et al. 2024, arXiv:2407.17465, table 8. Test: tests/ops/gated_silu_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> gated_silu(Variable<T> x, Variable<T> gate, const GatedSiluOptions& options = {}) {
+    x = record_rescaled_activation("gated_silu", x);
+    gate = record_rescaled_activation("gated_silu", gate);
     auto op = begin_op("gated_silu", x, gate);
     const Tensor<T>&left = op.input(0), &right = op.input(1);
     check(left.shape() == right.shape(), "gated_silu: x ", shape_text(left.shape()), " and gate ",

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <unitscale/kernels/activations.hpp>
+#include <unitscale/ops/dynamic_rescale.hpp>
 #include <unitscale/record/arguments.hpp>
 #include <unitscale/record/unary.hpp>
 #include <unitscale/scaling/factors.hpp>
@@ -47,6 +48,7 @@ struct GeluOptions {
 /// Test: tests/ops/gelu_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> gelu(Variable<T> x, const GeluOptions& options = {}) {
+    x = record_rescaled_activation("gelu", x);
     auto op = begin_op("gelu", x);
     const GeluConstants constants = options.constants.value_or(op.tape().recipe().gelu_constants);
     const bool fitted = constants == GeluConstants::fitted, exact = options.form == GeluForm::erf;

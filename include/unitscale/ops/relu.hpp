@@ -2,6 +2,7 @@
 #pragma once
 
 #include <unitscale/kernels/activations.hpp>
+#include <unitscale/ops/dynamic_rescale.hpp>
 #include <unitscale/record/unary.hpp>
 
 #include <cmath>
@@ -29,6 +30,7 @@ struct ReluOptions {
 /// Reference: Blake, Orr, Luschi 2023, arXiv:2303.11257, table A.2. Test: tests/ops/relu_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> relu(Variable<T> x, const ReluOptions& options = {}) {
+    x = record_rescaled_activation("relu", x);
     auto op = begin_op("relu", x);
     op.set_factors(relu_unit_factors(), options.constraint);
     return record_unary(

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <unitscale/kernels/activations.hpp>
+#include <unitscale/ops/dynamic_rescale.hpp>
 #include <unitscale/record/arguments.hpp>
 #include <unitscale/record/unary.hpp>
 #include <unitscale/scaling/factors.hpp>
@@ -36,6 +37,7 @@ struct SiluOptions {
 /// Reference: Blake et al. 2024, arXiv:2407.17465, appendix B. Test: tests/ops/silu_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> silu(Variable<T> x, const SiluOptions& options = {}) {
+    x = record_rescaled_activation("silu", x);
     auto op = begin_op("silu", x);
     check_positive("silu", "mult", options.mult);
     op.set_factors(silu_unit_factors(options.mult), options.constraint);

@@ -12,6 +12,7 @@
 #include <unitscale/optim/stored_tensor.hpp>
 #include <unitscale/optim/stored_update.hpp>
 #include <unitscale/optim/weight_decay.hpp>
+#include <unitscale/scaling/power_of_two.hpp>
 #include <unitscale/scaling/storage.hpp>
 
 #include <algorithm>
@@ -173,7 +174,8 @@ struct AdamState {
     /// The tensors of an update; `value` is the parameter's value, which the update writes.
     [[nodiscard]] StoredUpdate<T> tensors(const Parameter<T>& parameter, Tensor<T>& value) {
         return {.weights = value.data(),
-                .gradient = parameter.gradient().data(),
+                .gradient = parameter.coded_gradient() == nullptr ? parameter.gradient().data() : nullptr,
+                .coded_gradient = parameter.coded_gradient(),
                 .size = value.size(),
                 .master = master.empty() ? nullptr : &master,
                 .first = &first,
@@ -185,9 +187,14 @@ struct AdamState {
     void update(const Execution& execution, const Parameter<T>& parameter, Tensor<T>& value,
                 const AdamConstants<Accum<T>>& constants) {
         const StoredUpdate<T> all = tensors(parameter, value);
-        if (all.master == nullptr && first.is_computed() && second.is_computed())
+        if (all.master == nullptr && all.coded_gradient == nullptr && first.is_computed() && second.is_computed())
             return adam_update<T>(execution, all.weights, all.gradient, first.computed().data(),
                                   second.computed().data(), all.size, constants);
+        // m = beta1 m + (1 - beta1) g and v = beta2 v + (1 - beta2) g^2: the scales of their terms.
+        const double gradient = parameter.gradient_scale(), beta1 = constants.beta1, beta2 = constants.beta2;
+        const bool is_first = updates == 1;
+        if (first.is_propagated()) first.expect_sum(beta1, gradient * pow2_down(1.0 - beta1), is_first);
+        if (second.is_propagated()) second.expect_sum(beta2, gradient * gradient * pow2_down(1.0 - beta2), is_first);
         update_stored<T>(execution, all,
                          [&constants](auto* p, auto* g, auto* m, auto* v) { adam_block(constants, p, g, m, v); });
     }
@@ -247,7 +254,7 @@ template <class T>
 void Adam<T>::step(const Execution& execution, double learning_rate) {
     this->for_each_update(learning_rate, [&](const ParameterUpdate<T, AdamState<T>>& one) {
         AdamConstants<A> constants =
-            adam_constants<T>(this->options(), ++one.state.updates, one.parameter.gradient().scale());
+            adam_constants<T>(this->options(), ++one.state.updates, one.parameter.gradient_scale());
         constants.penalty = static_cast<A>(one.penalty());
         constants.keep = static_cast<A>(one.keep(one.learning_rate));
         constants.rate = static_cast<A>(one.learning_rate / one.value.scale());

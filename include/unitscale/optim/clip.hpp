@@ -6,6 +6,7 @@
 #include <unitscale/base/memory.hpp>
 #include <unitscale/base/multiply_add.hpp>
 #include <unitscale/base/parallel.hpp>
+#include <unitscale/kernels/coding.hpp>
 #include <unitscale/kernels/vector_math.hpp>
 
 #include <algorithm>
@@ -50,6 +51,13 @@ template <class T>
     return total;
 }
 
+/// Likewise of codes from `start` on, at most `norm_chunk` of them.
+[[nodiscard]] inline double sum_of_squares(const CodedTensor& gradient, std::ptrdiff_t start, std::ptrdiff_t count) {
+    std::array<float, static_cast<std::size_t>(norm_chunk)> numbers;
+    kernels::decode<float>(Execution{}, gradient.codes.data() + start, numbers.data(), count, gradient.format);
+    return sum_of_squares(numbers.data(), count);
+}
+
 /// The Euclidean norm of all gradients together, without parameters that are frozen or have no gradient.
 /// Squares are summed in double over chunks of fixed length: the result has the same bits for any thread count.
 /// The execution provides scratch of one double per chunk.
@@ -59,21 +67,24 @@ template <class T>
     double total = 0.0;
     for (Parameter<T>* parameter : parameters) {
         if (!is_updated(*parameter)) continue;
-        const Tensor<T>& gradient = parameter->gradient();
-        const auto size = static_cast<std::ptrdiff_t>(gradient.size());
+        const auto size = static_cast<std::ptrdiff_t>(parameter->size());
         const std::ptrdiff_t chunks = (size + norm_chunk - 1) / norm_chunk;
         Scratch<double> sums(execution, static_cast<std::size_t>(chunks));
-        const T* data = gradient.data();
+        const CodedTensor* const coded = parameter->coded_gradient();
+        const T* const data = coded == nullptr ? parameter->gradient().data() : nullptr;
         double* out = sums.data();
         parallel_for(execution.threads, chunks, kernels::work_threshold / norm_chunk,
                      [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
-                         for (std::ptrdiff_t chunk = begin; chunk < end; ++chunk)
-                             out[chunk] = sum_of_squares(data + chunk * norm_chunk,
-                                                         std::min(norm_chunk, size - chunk * norm_chunk));
+                         for (std::ptrdiff_t chunk = begin; chunk < end; ++chunk) {
+                             const std::ptrdiff_t start = chunk * norm_chunk;
+                             const std::ptrdiff_t count = std::min(norm_chunk, size - start);
+                             out[chunk] = coded == nullptr ? sum_of_squares(data + start, count)
+                                                           : sum_of_squares(*coded, start, count);
+                         }
                      });
         double sum = 0.0;
         for (const double part : sums.span()) sum += part;
-        total = multiply_add(sum * gradient.scale(), gradient.scale(), total);
+        total = multiply_add(sum * parameter->gradient_scale(), parameter->gradient_scale(), total);
     }
     return std::sqrt(total);
 }
@@ -94,8 +105,9 @@ double clip_gradients(const Execution& execution, std::span<Parameter<T>* const>
     const auto factor = static_cast<Accum<T>>(max_norm / norm);
     for (Parameter<T>* parameter : parameters) {
         if (!is_updated(*parameter)) continue;
-        if constexpr (kernels::is_coded<T>) {  // into the scale: 16-bit data would round, and lose small elements
-            parameter->gradient().set_scale(parameter->gradient().scale() * (max_norm / norm));
+        if (kernels::is_coded<T> || parameter->coded_gradient() != nullptr) {
+            // Into the scale: data of 16 bits or less would round, and lose small elements.
+            parameter->set_gradient_scale(parameter->gradient_scale() * (max_norm / norm));
             continue;
         }
         T* data = parameter->gradient().data();

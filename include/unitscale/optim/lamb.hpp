@@ -152,7 +152,7 @@ void Lamb<T>::step(const Execution& execution, double learning_rate) {
     const LambOptions& options = this->options();
     this->for_each_update(learning_rate, [&](const ParameterUpdate<T, AdamState<T>>& one) {
         const double scale = one.value.scale();
-        AdamConstants<A> constants = adam_constants<T>(options, ++one.state.updates, one.parameter.gradient().scale());
+        AdamConstants<A> constants = adam_constants<T>(options, ++one.state.updates, one.parameter.gradient_scale());
         constants.penalty = static_cast<A>(one.penalty());
 
         double& ratio = trust_ratios_[one.index] = 1.0;

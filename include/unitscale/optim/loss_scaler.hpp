@@ -39,7 +39,7 @@ public:
         for (Parameter<T>* parameter : parameters) parameter->mark(GradientStep::unscale);
         if (scale_ == 1.0) return;
         for (Parameter<T>* parameter : parameters)
-            if (is_updated(*parameter)) parameter->gradient().set_scale(parameter->gradient().scale() / scale_);
+            if (is_updated(*parameter)) parameter->set_gradient_scale(parameter->gradient_scale() / scale_);
     }
 
     /// Reports whether a step's gradients were finite, and returns whether to take the step.

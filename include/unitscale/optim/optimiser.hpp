@@ -5,6 +5,7 @@
 #include <unitscale/base/error.hpp>
 #include <unitscale/optim/clip.hpp>
 #include <unitscale/optim/groups.hpp>
+#include <unitscale/optim/rescale_state.hpp>
 #include <unitscale/optim/weight_decay.hpp>
 #include <unitscale/optim/whole_recipe.hpp>
 #include <unitscale/scaling/parametrisation.hpp>
@@ -12,6 +13,7 @@
 
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -43,6 +45,7 @@ struct ParameterUpdate {
 /// The base class of all optimisers, and of a user's own optimiser.
 /// It holds the parameters with their settings, and each parameter's state from its first training on.
 /// It walks over the parameters that a step updates, and names the state for saving.
+/// After every `storage.rescale_every` updates of a parameter it calls `rescale_state`.
 /// The derived class adds the formula alone:
 ///   void step(const Execution& e, double lr) { this->for_each_update(lr, [&](const auto& update) { ... }); }
 ///
@@ -69,8 +72,11 @@ public:
     /// Names the state to a visitor: tensors and codes as in StoredTensor, visitor.scalar(name, std::uint64_t&).
     template <class Visitor>
     void visit_state(Visitor&& visitor) {
-        for (std::size_t i = 0; i < parameters_.size(); ++i)
-            if (states_[i]) states_[i]->visit_state(visitor, parameters_[i]->name());
+        for (std::size_t i = 0; i < parameters_.size(); ++i) {
+            if (!states_[i]) continue;
+            states_[i]->visit_state(visitor, parameters_[i]->name());
+            if (options_.storage.rescale_every > 0) visitor.scalar(parameters_[i]->name() + "/rescale", rescale_[i]);
+        }
     }
 
 protected:
@@ -87,7 +93,8 @@ protected:
                              {options_.weight_decay, options_.decay_bias_and_norm, options_.parametrisation, kind})),
           decay_(resolve_decay(name, options_.decay, options_.parametrisation, otherwise, settings_,
                                options_.peak_learning_rate)),
-          states_(parameters_.size()) {
+          states_(parameters_.size()),
+          rescale_(parameters_.size(), 0) {
         options_.storage.validate();
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
             parameters_[i]->set_requires_gradient(settings_[i].trained);
@@ -117,14 +124,19 @@ protected:
             Parameter<T>& parameter = *parameters_[i];
             if (!is_updated(parameter)) continue;
             if (!states_[i]) make_state(i);
+            Tensor<T>& value = parameter.write();
             use(ParameterUpdate<T, State>{.index = i,
                                           .parameter = parameter,
-                                          .value = parameter.write(),
+                                          .value = value,
                                           .state = *states_[i],
                                           .learning_rate = learning_rate * settings_[i].learning_rate_factor,
                                           .weight_decay = settings_[i].weight_decay,
                                           .decay = decay_,
                                           .schedule_share = share});
+            if (const std::size_t every = options_.storage.rescale_every; every > 0 && ++rescale_[i] >= every) {
+                rescale_[i] = 0;
+                rescale_state(parameter.name(), value, *states_[i]);
+            }
         }
     }
 
@@ -138,6 +150,7 @@ private:
     std::vector<ParameterSettings> settings_;
     WeightDecay decay_;
     std::vector<std::optional<State>> states_;  ///< one per parameter; empty until the parameter is trained
+    std::vector<std::uint64_t> rescale_;        ///< updates of each parameter since its last rescaling
 };
 
 }  // namespace unitscale::optim

@@ -104,17 +104,22 @@ struct SgdState {
     void update(const Execution& execution, const Parameter<T>& parameter, Tensor<T>& value,
                 const SgdConstants<Accum<T>>& constants) {
         using A = Accum<T>;
-        const T* const gradient = parameter.gradient().data();
-        if (!is_stored())
+        const CodedTensor* const coded = parameter.coded_gradient();
+        const T* const gradient = coded == nullptr ? parameter.gradient().data() : nullptr;
+        if (!is_stored() && coded == nullptr)
             return sgd_update<T>(execution, value.data(), gradient,
                                  velocity.empty() ? nullptr : velocity.computed().data(), value.size(), constants);
+        ++updates;
+        if (velocity.is_propagated())  // u = mu u + g
+            velocity.expect_sum(constants.momentum, parameter.gradient_scale(), updates == 1);
         update_stored<T>(execution,
                          {.weights = value.data(),
                           .gradient = gradient,
+                          .coded_gradient = coded,
                           .size = value.size(),
                           .master = master.empty() ? nullptr : &master,
                           .first = velocity.empty() ? nullptr : &velocity,
-                          .key = {hash_name(parameter.name()), ++updates}},
+                          .key = {hash_name(parameter.name()), updates}},
                          [&constants](A* p, const A* g, A* u, A*) { sgd_block(constants, p, g, u); });
     }
 
@@ -168,7 +173,7 @@ void Sgd<T>::step(const Execution& execution, double learning_rate) {
     this->for_each_update(learning_rate, [&](const ParameterUpdate<T, SgdState<T>>& one) {
         const double data_rate = one.learning_rate / one.value.scale();
         one.state.update(execution, one.parameter, one.value,
-                         {.gradient_scale = static_cast<A>(one.parameter.gradient().scale()),
+                         {.gradient_scale = static_cast<A>(one.parameter.gradient_scale()),
                           .penalty = static_cast<A>(one.penalty()),
                           .momentum = static_cast<A>(options.momentum),
                           .from_gradient = static_cast<A>(options.nesterov ? data_rate : 0.0),

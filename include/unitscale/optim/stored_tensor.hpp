@@ -3,6 +3,7 @@
 
 #include <unitscale/base/error.hpp>
 #include <unitscale/base/memory.hpp>
+#include <unitscale/base/multiply_add.hpp>
 #include <unitscale/base/random.hpp>
 #include <unitscale/formats/code.hpp>
 #include <unitscale/formats/format.hpp>
@@ -10,6 +11,7 @@
 #include <unitscale/kernels/amax.hpp>
 #include <unitscale/kernels/vector_math.hpp>
 #include <unitscale/scaling/power_of_two.hpp>
+#include <unitscale/scaling/propagate.hpp>
 #include <unitscale/scaling/storage.hpp>
 #include <unitscale/scaling/tensor_scale.hpp>
 #include <unitscale/tensor/tensor.hpp>
@@ -17,6 +19,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -51,7 +54,8 @@ template <std::floating_point A>
 /// A scale of the whole tensor is found from the new values, not from the stored ones:
 /// `expect` takes their largest magnitude, `store` writes them, `finish` ends the update.
 /// A block's scale is found when the block is stored.
-/// Without scales a value out of range becomes the format's largest number.
+/// A propagated scale follows from the formula of the update: `expect_sum` states it in place of `expect`.
+/// Without a scale that fits, a value out of range becomes the format's largest number.
 ///
 /// `keep_positive`: a positive value that would round to zero becomes the smallest positive number instead.
 /// It is for divisors: with a second moment of 0, Adam's step is the first moment times 1 / epsilon, without bound.
@@ -90,7 +94,15 @@ public:
     [[nodiscard]] bool is_computed() const noexcept { return !how_.format.has_value(); }
     [[nodiscard]] Tensor<A>& computed() { return values_; }
     /// Whether `store` needs an `expect` before it.
-    [[nodiscard]] bool scaled_as_whole() const noexcept { return how_.format && how_.scaled && how_.block == 0; }
+    [[nodiscard]] bool scaled_as_whole() const noexcept { return has_one_scale() && !how_.propagated; }
+    /// Whether `store` needs an `expect_sum` before it.
+    [[nodiscard]] bool is_propagated() const noexcept { return how_.propagated; }
+    /// The scale of the whole tensor.
+    [[nodiscard]] double scale() const {
+        double scale = 1.0;
+        use_tensor(*this, [&](const auto& tensor) { scale = tensor.scale(); });
+        return scale;
+    }
 
     /// out[0 .. count) = the values from `begin` on.
     void load(std::ptrdiff_t begin, std::ptrdiff_t count, Chunk& out) const {
@@ -103,12 +115,45 @@ public:
 
     /// States that all values of the coming calls of `store` are at most `largest` in magnitude.
     void expect(A largest) noexcept { next_scale_ = scale_of(largest); }
+    /// States that the coming values are keep x + y, with x the stored values and y of the scale `added`. Scalify's
+    /// rules give the scale (scaling/propagate.hpp): a constant counts as the power of two next below it, and a sum as
+    /// (a^2 + b^2)^1/2, rounded down. `first`: x is still 0, which takes any scale.
+    void expect_sum(double keep, double added, bool first) noexcept {
+        const double kept = first || keep == 0.0 ? 0.0 : scale() * pow2_down(keep);
+        next_scale_ = clamped(sum_scale(ScaleRounding::down, kept, added));
+    }
     /// Stochastic rounding takes piece i of the stream `key` (random_piece) for the i-th value of the tensor.
     void store(std::ptrdiff_t begin, std::ptrdiff_t count, const Chunk& values, RandomKey key = {}) {
         use_tensor(*this, [&](auto& tensor) { write(tensor, begin, count, values, key); });
     }
     void finish() {
-        if (scaled_as_whole()) use_tensor(*this, [this](auto& tensor) { tensor.set_scale(next_scale_); });
+        if (has_one_scale()) use_tensor(*this, [this](auto& tensor) { tensor.set_scale(next_scale_); });
+    }
+
+    /// Divides all values by a power of two: in the scales where there are scales, else in the numbers.
+    void divide(double power) {
+        if (how_.format && how_.scaled) {
+            for (float& scale : scales_.span()) scale = static_cast<float>(clamped(scale / power));
+            if (has_one_scale()) next_scale_ = clamped(scale() / power);
+            return finish();
+        }
+        rewrite([power](A x) { return static_cast<A>(x / power); });
+    }
+    /// Brings the codes of a propagated tensor to unit size: the scale is multiplied by the power of two below the rms
+    /// of the codes' numbers (`rescaling`), and values stay. It is exact short of the format's subnormal numbers.
+    void rescale() {
+        if (!is_propagated()) return;
+        double squares = 0.0;
+        Chunk numbers{};
+        for_chunks(size(), [&](std::ptrdiff_t begin, std::ptrdiff_t count) {
+            load(begin, count, numbers);
+            for (std::ptrdiff_t i = 0; i < count; ++i) {
+                const double x = static_cast<double>(numbers[static_cast<std::size_t>(i)]) / scale();
+                squares = multiply_add(x, x, squares);
+            }
+        });
+        next_scale_ = clamped(scale() * rescaling(std::sqrt(squares / static_cast<double>(size()))));
+        if (next_scale_ != scale()) rewrite([](A x) { return x; });
     }
 
     /// All values, decoded.
@@ -126,7 +171,7 @@ public:
     /// `key` as in `store`. Error: another number of values.
     void assign(std::span<const A> values, RandomKey key = {}) {
         check(values.size() == size(), "StoredTensor: ", values.size(), " values for ", size());
-        if (scaled_as_whole()) expect(largest_of(values.data(), static_cast<std::ptrdiff_t>(values.size())));
+        if (has_one_scale()) expect(largest_of(values.data(), static_cast<std::ptrdiff_t>(values.size())));
         Chunk given{};
         for_chunks(values.size(), [&](std::ptrdiff_t begin, std::ptrdiff_t count) {
             std::copy_n(values.data() + begin, count, given.begin());
@@ -180,10 +225,26 @@ private:
         else use(self.words_);
     }
 
+    [[nodiscard]] bool has_one_scale() const noexcept { return how_.format && how_.scaled && how_.block == 0; }
+
     [[nodiscard]] double scale_of(A largest) const noexcept {
         // kernels::amax rounds a double up to float.
         const int bias = amax_bias(*how_.format, kernels::amax(Execution{}, &largest, 1), 0);
         return scale_of_exponent<double>(-std::clamp(bias, -126, 126));
+    }
+    [[nodiscard]] static double clamped(double scale) noexcept { return std::clamp(scale, 0x1p-126, 0x1p126); }
+
+    /// Stores change(x) for every value x, to nearest.
+    template <class Change>
+    void rewrite(const Change& change) {
+        Chunk changed{};
+        for_chunks(size(), [&](std::ptrdiff_t begin, std::ptrdiff_t count) {
+            load(begin, count, changed);
+            for (std::ptrdiff_t i = 0; i < count; ++i)
+                changed[static_cast<std::size_t>(i)] = change(changed[static_cast<std::size_t>(i)]);
+            store(begin, count, changed);
+        });
+        finish();
     }
 
     template <class Element>

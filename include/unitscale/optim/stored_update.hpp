@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <unitscale/autograd/parameter.hpp>
 #include <unitscale/base/memory.hpp>
 #include <unitscale/base/parallel.hpp>
 #include <unitscale/base/random.hpp>
+#include <unitscale/kernels/coding.hpp>
 #include <unitscale/kernels/vector_math.hpp>
 #include <unitscale/optim/stored_tensor.hpp>
 
 #include <algorithm>
 #include <array>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -20,6 +23,7 @@ template <class T>
 struct StoredUpdate {
     T* weights = nullptr;
     const T* gradient = nullptr;
+    const CodedTensor* coded_gradient = nullptr;  ///< in place of `gradient`
     std::size_t size = 0;
     StoredTensor<Accum<T>>* master = nullptr;
     StoredTensor<Accum<T>>* first = nullptr;
@@ -34,6 +38,11 @@ void load_elements(const T* x, std::ptrdiff_t count, Accum<T>* out) noexcept {
     for (; i + kernels::block_size <= count; i += kernels::block_size)
         kernels::load_lanes<static_cast<std::size_t>(kernels::block_size)>(x + i, out + i);
     for (; i < count; ++i) out[i] = kernels::widen(x[i]);
+}
+/// Decodes `count` codes of a gradient from `start` on, without its scale.
+template <std::floating_point A>
+void load_codes(const CodedTensor& gradient, std::ptrdiff_t start, std::ptrdiff_t count, A* out) {
+    kernels::decode<A>(Execution{}, gradient.codes.data() + start, out, count, gradient.format);
 }
 /// Rounds `count` numbers to T.
 template <class T>
@@ -90,7 +99,8 @@ template <class T>
 [[gnu::noinline]] void load_update_chunk(const StoredUpdate<T>& update, std::ptrdiff_t start, std::ptrdiff_t count,
                                          UpdateChunk<Accum<T>>& c) {
     load_exact_weights<T>(update.weights, update.master, start, count, c.value, c.gradient);
-    load_elements<T>(update.gradient + start, count, c.gradient.data());
+    if (update.coded_gradient == nullptr) load_elements<T>(update.gradient + start, count, c.gradient.data());
+    else load_codes(*update.coded_gradient, start, count, c.gradient.data());
     if (update.first != nullptr) update.first->load(start, count, c.first);
     if (update.second != nullptr) update.second->load(start, count, c.second);
 }
@@ -112,7 +122,7 @@ void for_update_chunks(const Execution& execution, const StoredUpdate<T>& update
                  });
 }
 
-/// One update of a parameter with state that is kept as codes. It decodes a chunk of every tensor, calls
+/// One update of a parameter with state or a gradient that is kept as codes. It decodes a chunk of every tensor, calls
 ///   body(A* value, const A* gradient, A* first, A* second)
 /// for each block of kernels::block_size elements, and stores the tensors.
 /// `body` changes value, first and second in place.

@@ -49,7 +49,7 @@ void check_whole_recipe(const char* op, OptimiserKind kind, const Parameter<T>& 
     if constexpr (!std::is_same_v<T, double>) {
         const Storage &storage = recipe->storage, &kept = options.storage;
         expect(kept.master == storage.master && kept.first_moment == storage.first_moment &&
-                   kept.second_moment == storage.second_moment,
+                   kept.second_moment == storage.second_moment && kept.rescale_every == storage.rescale_every,
                "stores master weights or moments otherwise", "an optimiser made with the recipe");
         expect(!storage.weight_gradient || made(GradientStep::round), "rounds weight gradients",
                "optim::quantise_weight_gradients before the update");

@@ -48,12 +48,33 @@ template <class T>
     return fits(left) && fits(left + 1);
 }
 
+/// The bias of an operand that is scaled as a whole: its format is the rule's format, shifted.
+template <class T>
+[[nodiscard]] int operand_bias(const products::Operand<T>& operand, const std::optional<Quantiser>& rule) noexcept {
+    if (!rule || !(operand.codes || operand.quantiser)) return 0;
+    return (operand.codes ? operand.codes->format : operand.quantiser->format).bias - rule->format.bias;
+}
+
+/// The sums of operands that are multiplied by 2^bias together before they meet. Here numbers are never multiplied: a
+/// product of shifted formats is the scaled product, over 2^bias. So are its sums, in shifted formats. The accumulator
+/// then overflows where the scaled sums would.
+[[nodiscard]] inline Accumulate shifted_sums(Accumulate sums, int bias) noexcept {
+    if (bias == 0 || sums.summation == Summation::aligned) return sums;  // aligned sums have float's exponents
+    for (FloatFormat* format : {&sums.sums, &sums.products, &sums.totals})
+        if (format->min_exponent() != fp32.min_exponent()) *format = shifted(*format, bias);
+    return sums;
+}
+
 /// The product that a slot belongs to, with the sums that the recipe has for it.
 template <class T>
 void multiply_operands(const Execution& execution, const OperandRounding& all, OperandSlot slot,
                        const products::MatmulArguments<T>& product) {
-    if (const auto sums = all.formats().sums(slot)) products::matmul_limited<T>(execution, *sums, product);
-    else products::matmul<T>(execution, product);
+    const auto sums = all.formats().sums(slot);
+    if (!sums) return products::matmul<T>(execution, product);
+    const auto left = static_cast<OperandSlot>(static_cast<std::size_t>(slot) / 2 * 2),
+               right = static_cast<OperandSlot>(static_cast<std::size_t>(left) + 1);
+    const int bias = operand_bias(product.a, all.rule(left).element) + operand_bias(product.b, all.rule(right).element);
+    products::matmul_limited<T>(execution, shifted_sums(*sums, bias), product);
 }
 
 /// An operand of an op's products, with the memory that its form needs. It is one of
@@ -131,8 +152,8 @@ private:
         const kernels::Contracted dimension = contracted(slot);
         const auto rotation = all.rotation(slot);
         // bf16 instructions take short numbers; other kernels multiply the very numbers that blocks decode to.
-        const bool in_pairs = products::usable_pairs<T>(products::active_pair_kernel(), true, true) !=
-                              products::PairKernel::none;
+        const bool in_pairs =
+            products::usable_pairs<T>(products::active_pair_kernel(), true, true) != products::PairKernel::none;
         const bool runs = sums_by_runs(all, slot);
         const bool by_rows = dimension == kernels::Contracted::rows;
         const std::ptrdiff_t lines = by_rows ? columns_ : rows, length = by_rows ? rows : columns_;

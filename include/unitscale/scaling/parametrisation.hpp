@@ -28,6 +28,16 @@ inline constexpr std::array<std::string_view, 4> parametrisation_names = {"stand
     return parametrisation_names[static_cast<std::size_t>(p)];
 }
 
+/// The factor of an embedding's learning rate under `umup`.
+///   fan_out: width^-1/2, which transfers over widths in the paper     constant: 1, as µP has it
+/// Reference: Blake et al. 2024, arXiv:2407.17465, section 4.4 and figure 3.
+enum class EmbeddingRate { fan_out, constant };
+
+inline constexpr std::array<std::string_view, 2> embedding_rate_names = {"fan_out", "constant"};
+[[nodiscard]] constexpr std::string_view name(EmbeddingRate rate) noexcept {
+    return embedding_rate_names[static_cast<std::size_t>(rate)];
+}
+
 /// The distribution of initial weights, with the standard deviation sigma of `parameter_scaling`.
 ///   normal: N(0, sigma^2)     uniform: between -3^1/2 sigma and 3^1/2 sigma, as in the Unit Scaling experiments
 enum class InitialDistribution { normal, uniform };
@@ -71,6 +81,7 @@ struct Hyperparameters {
     double init_sigma = 1.0;          ///< factor of the standard deviation 0.02 of initial weights
     double alpha_emb = 1.0;           ///< factor of the embedding
     double alpha_out = 1.0;           ///< factor of the readout
+    double embedding_rate = 1.0;      ///< factor of the embedding's learning rate
     std::size_t base_width = 128;     ///< width at which `mup` is the standard model
     std::size_t base_depth = 4;       ///< blocks at which `mup` is the standard model
 
@@ -83,7 +94,8 @@ struct ParametrisationRule {
     Hyperparameters hyperparameters{};
     /// Whether the readout's factors are joined, as with tied embeddings. Read for SGD under `umup`.
     bool constrained_readout = false;
-    bool vector_learning_rate = false;  ///< under `unit`, biases and gains have a factor of their own
+    bool vector_learning_rate = false;                 ///< under `unit`, biases and gains have a factor of their own
+    EmbeddingRate embedding = EmbeddingRate::fan_out;  ///< read under `umup`
 
     friend constexpr bool operator==(const ParametrisationRule&, const ParametrisationRule&) = default;
 };
@@ -108,6 +120,7 @@ inline void check_hyperparameters(const Hyperparameters& h) {
     positive("init_sigma", h.init_sigma);
     positive("alpha_emb", h.alpha_emb);
     positive("alpha_out", h.alpha_out);
+    positive("embedding_rate", h.embedding_rate);
     check(h.base_width >= 1, "hyperparameters: base_width is 0; expected at least 1");
     check(h.base_depth >= 1, "hyperparameters: base_depth is 0; expected at least 1");
 }
@@ -154,16 +167,17 @@ inline void check_hyperparameters(const Hyperparameters& h) {
 ///   | unit                  | 1                | fan_in^-1/2 | 1               | 1       | 1         |
 ///   | unit, vector rate:    |                  |             |                 |         |           |
 ///   |   bias and norm       |                  | 1           | width^-1/2      | as Adam | 1         |
-///   | mup, embedding        | 0.02 sigma       | alpha_emb   | 1               | 1 / r   | 1         |
+///   | mup, embedding        | 0.02 sigma       | alpha_emb   | e               | e / r   | e         |
 ///   | mup, weight           | 0.02 sigma r^1/2 | 1           | q r             | 1       | q r^1/2   |
 ///   | mup, readout          | 0.02 sigma       | alpha_out r | 1               | 1 / r   | 1         |
 ///   | mup, bias and norm    |                  | 1           | q               | 1 / r   | as Adam   |
 ///   | umup, embedding       | 1                | 1           | fan_out^-1/2    | as Adam | as Adam   |
+///   |   constant rate       | 1                | 1           | 1               | as Adam | as Adam   |
 ///   | umup, weight          | 1                | fan_in^-1/2 | (fan_in D)^-1/2 | as Adam | as Adam   |
 ///   | umup, readout         | 1                | 1 / fan_in  | 1               | as Adam | as Adam   |
 ///   | umup, bias and norm   |                  | 1           | D^-1/2          | as Adam | as Adam   |
 ///
-/// Multipliers of embeddings under `unit` are 1; sigma is init_sigma.
+/// Multipliers of embeddings under `unit` are 1; sigma is init_sigma; e is embedding_rate, a hyperparameter of µP.
 /// Vector rate: unit weights are width^1/2 times as large as the textbook's, and so is the best rate of Adam. Biases
 /// and gains are as large as in the textbook's model, so they take that rate times width^-1/2. A step of LAMB is
 /// relative to the parameter's size already. The argument holds for biases beside alpha (Recipe::bias_inside_alpha is
@@ -216,19 +230,21 @@ inline void check_hyperparameters(const Hyperparameters& h) {
                 result.learning_rate_factor = in_branch * (!matrix                            ? 1.0
                                                            : optimiser == OptimiserKind::adam ? ratio
                                                                                               : std::sqrt(ratio));
+            if (role == ParameterRole::embedding) result.learning_rate_factor *= h.embedding_rate;
             break;
         }
         case Parametrisation::umup: {
             result.initial_stddev = vector_like ? 0.0 : 1.0;
             result.multiplier = matrix ? 1.0 / std::sqrt(fan_in) : readout ? std::pow(fan_in, -readout_exponent) : 1.0;
-            const double in_branch = 1.0 / std::sqrt(depth);
+            const double in_branch = 1.0 / std::sqrt(depth),
+                         embedding = rule.embedding == EmbeddingRate::fan_out ? 1.0 / std::sqrt(fan_out) : 1.0;
             if (optimiser == OptimiserKind::sgd && rule.constrained_readout)
                 result.learning_rate_factor = in_branch * (readout       ? 1.0
                                                            : vector_like ? fan_out
                                                                          : std::sqrt(matrix ? fan_in : fan_out));
             else
                 result.learning_rate_factor = in_branch * (matrix                             ? 1.0 / std::sqrt(fan_in)
-                                                           : role == ParameterRole::embedding ? 1.0 / std::sqrt(fan_out)
+                                                           : role == ParameterRole::embedding ? embedding
                                                                                               : 1.0);
             break;
         }

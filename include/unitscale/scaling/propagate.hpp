@@ -35,6 +35,10 @@ struct PropagateRule {
     bool exact_norms = false;
     /// Gradients around attention and behind norms are brought to unit data by their rms.
     bool rescale_gradients = false;
+    /// So are the gradients that gelu, relu, silu and gated silu send back.
+    bool rescale_activation_gradients = false;
+    /// Both rules take the rms of the last training step, and measure the present one for the next step.
+    bool delayed_sizes = false;
     /// `Tape::plan` measures the root mean square of values and gradients, and the plan's numbers become the scales.
     bool measured = false;
 
@@ -84,18 +88,28 @@ struct Scaled {
     return with_scale(1.0, as_scale(rounding, large * std::sqrt(multiply_add(ratio, ratio, 1.0)), random)).scale;
 }
 
-/// A constant of one element and scale 1 as a mantissa in [1,2), with its sign, and a power of two. 0, infinity and NaN
-/// keep their data and have any scale (`Tensor::any_scale`). Tensors of several elements or another scale stay as they
-/// are.
+/// The power of two by which dynamic rescaling divides data of this norm: pow2_down(max(norm, 2^-14)). It is 1 if the
+/// norm is 0, infinite or NaN. 2^-14, the smallest normal number of FP16, bounds the effect of one rescaling.
+/// Reference: Balanca et al. 2024 (Scalify, WANT@ICML).
+[[nodiscard]] inline double rescaling(double norm) {
+    if (!(norm > 0.0 && norm <= std::numeric_limits<double>::max())) return 1.0;
+    return pow2_down(std::max(norm, 0x1p-14));
+}
+
+/// A constant of scale 1 as a mantissa in [1,2), with its sign, and a power of two: one element, or an array filled
+/// with one number. The search for another number ends at the first. A single 0, infinity or NaN keeps its data and has
+/// any scale (`Tensor::any_scale`); an array of them has it by the fill that made it. Other tensors stay as they are.
 template <RealElement T>
 [[nodiscard]] Tensor<T> split_constant(Tensor<T> tensor) {
-    if (tensor.size() != 1 || tensor.scale() != 1.0) return tensor;
-    const double magnitude = std::abs(widest(tensor.data()[0]));
-    if (is_scale_free(tensor.data()[0])) {
-        tensor.set_any_scale(true);
+    if (tensor.empty() || tensor.scale() != 1.0) return tensor;
+    const T first = tensor.data()[0];
+    if (is_scale_free(first)) {
+        if (tensor.size() == 1) tensor.set_any_scale(true);
         return tensor;
     }
-    return rebalance(std::move(tensor), pow2_down(magnitude));
+    const auto numbers = tensor.span();
+    if (!std::all_of(numbers.begin(), numbers.end(), [first](T x) { return x == first; })) return tensor;
+    return rebalance(std::move(tensor), pow2_down(std::abs(widest(first))));
 }
 
 }  // namespace unitscale

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <unitscale/base/random.hpp>
+#include <unitscale/scaling/magnitudes.hpp>
 #include <unitscale/scaling/recipe.hpp>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
@@ -125,51 +125,29 @@ public:
     /// The ops noted by `note_wide`, each once, for reports to the user.
     [[nodiscard]] const std::vector<std::string>& wide_ops() const noexcept { return ops_without_rule_; }
 
-    /// The bias of an operand of the product at a site in this step (ScaleRule). `amax()` measures the operand's
-    /// largest magnitude and is called where the rule needs it. In steps that train, `delayed` remembers it;
-    /// micro-batches of one step count as one.
-    /// `operand`: its place in `operand_names`.
+    /// The bias of an operand of the product at a site in this step: see `Magnitudes::bias`.
     template <class Measure>
     [[nodiscard]] int operand_bias(Site site, std::size_t operand, const FloatFormat& format, const ScaleRule& rule,
                                    bool training, Measure&& amax) {
-        if (rule.source == ScaleSource::none) return 0;
-        OperandScale& scale = scales_[sites_[site.id].path][operand];
-        if (rule.source == ScaleSource::constant) return scale.bias = rule.bias;
-        const float now = amax();
-        if (!(now <= std::numeric_limits<float>::max()) && !std::exchange(scale.non_finite, true))
-            ++non_finite_operands_;
-        if (rule.source == ScaleSource::amax) return scale.bias = amax_bias(format, now, rule.margin);
-        // First use in this step: the amax of the last step becomes history.
-        if (training && scale.step != step_) {
-            if (scale.step != 0) scale.past.push_back(scale.current);
-            if (scale.past.size() > rule.history)
-                scale.past.erase(scale.past.begin(), scale.past.end() - static_cast<std::ptrdiff_t>(rule.history));
-            scale.step = step_;
-            scale.current = 0.0f;
-        }
-        if (training) scale.current = std::max(scale.current, now);
-        const float known = scale.past.empty() ? now
-                            : rule.latest      ? scale.past.back()
-                                               : *std::max_element(scale.past.begin(), scale.past.end());
-        return scale.bias = amax_bias(format, known, rule.margin);
+        return magnitudes_.bias(sites_[site.id].path, operand, format, rule, {step_, training}, amax);
     }
-    /// The bias that was used last, for reports; 0 if none was.
-    [[nodiscard]] int last_bias(Site site, std::size_t operand) const {
-        const auto found = scales_.find(sites_[site.id].path);
-        return found == scales_.end() ? 0 : found->second[operand].bias;
-    }
-    /// The operand by its role.
     template <class Measure>
     [[nodiscard]] int operand_bias(Site site, OperandRole role, const FloatFormat& format, const ScaleRule& rule,
                                    bool training, Measure&& amax) {
-        return operand_bias(site, static_cast<std::size_t>(role), format, rule, training, amax);
+        return operand_bias(site, operand_place(role), format, rule, training, amax);
     }
-    [[nodiscard]] int last_bias(Site site, OperandRole role) const {
-        return last_bias(site, static_cast<std::size_t>(role));
+    /// The bias that was used last, for reports; 0 if none was.
+    [[nodiscard]] int last_bias(Site site, std::size_t operand) const {
+        return magnitudes_.last_bias(sites_[site.id].path, operand);
     }
+    [[nodiscard]] int last_bias(Site site, OperandRole role) const { return last_bias(site, operand_place(role)); }
     /// Number of operands with a largest magnitude that was infinite or NaN at least once. They were rounded without a
     /// bias.
-    [[nodiscard]] std::size_t non_finite_operands() const noexcept { return non_finite_operands_; }
+    [[nodiscard]] std::size_t non_finite_operands() const noexcept { return magnitudes_.non_finite_operands(); }
+    /// A size of data that the op at a site measures, one training step late: see `Magnitudes::delayed_size`.
+    [[nodiscard]] double delayed_size(Site site, std::size_t which, double now, bool training) {
+        return magnitudes_.delayed_size(sites_[site.id].path, which, now, {step_, training});
+    }
 
     /// Every product met so far, in the order of the sites. Attention is one of them where it rounds operands.
     [[nodiscard]] std::vector<Product> products() const {
@@ -234,7 +212,7 @@ public:
     }
 
     /// Shows a checkpoint's state to a visitor: visitor.scalar(name, value&) for whole numbers, visitor.table(name,
-    /// std::map<std::string, double>&) for the plan and for the largest magnitudes of `delayed`.
+    /// std::map<std::string, double>&) for the plan and for the magnitudes of past steps.
     template <class Visitor>
     void visit_state(Visitor&& visitor) {
         visitor.scalar("step", step_);
@@ -242,10 +220,10 @@ public:
         std::map<std::string, double> plan = plan_;
         visitor.table("plan", plan);
         if (plan != plan_) set_plan(std::move(plan));
-        const auto known = amax_table<std::map<std::string, double>>();
+        const auto known = magnitudes_.table<std::map<std::string, double>>();
         auto amax = known;
         visitor.table("amax", amax);
-        if (amax != known) set_amax_table(amax);
+        if (amax != known) magnitudes_.set_table(amax);
     }
 
 private:
@@ -312,48 +290,6 @@ private:
         }
     }
 
-    /// Entries path|role|step, path|role|current, and path|role|0, 1, ... for the past, of operands that have a past.
-    /// Templates, so that programs without checkpoints do not compile them.
-    template <class Table>
-    [[nodiscard]] Table amax_table() const {
-        Table table;
-        for (const auto& [path, operands] : scales_)
-            for (std::size_t operand = 0; operand < operands.size(); ++operand) {
-                const OperandScale& scale = operands[operand];
-                if (scale.step == 0) continue;
-                const std::string key = concatenate(path, '|', operand_names[operand], '|');
-                table[key + "step"] = static_cast<double>(scale.step);
-                table[key + "current"] = static_cast<double>(scale.current);
-                for (std::size_t i = 0; i < scale.past.size(); ++i)
-                    table[key + std::to_string(i)] = static_cast<double>(scale.past[i]);
-            }
-        return table;
-    }
-    template <class Table>
-    void set_amax_table(const Table& table) {
-        scales_.clear();
-        for (const auto& [key, number] : table) {
-            const std::size_t last = key.rfind('|'),
-                              middle = last == std::string::npos ? last : key.rfind('|', last - 1);
-            check(middle != std::string::npos, "ScalingState: amax entry '", key, "'; expected path|role|name");
-            const std::string role = key.substr(middle + 1, last - middle - 1), what = key.substr(last + 1);
-            const auto place = std::find(operand_names.begin(), operand_names.end(), role);
-            check(place != operand_names.end(), "ScalingState: amax entry '", key, "' has an unknown role");
-            OperandScale& scale =
-                scales_[key.substr(0, middle)][static_cast<std::size_t>(place - operand_names.begin())];
-            if (what == "step") scale.step = static_cast<std::uint64_t>(number);
-            else if (what == "current") scale.current = static_cast<float>(number);
-            else {
-                std::size_t index = 0;
-                const auto read = std::from_chars(what.data(), what.data() + what.size(), index);
-                check(read.ec == std::errc() && read.ptr == what.data() + what.size() && index < 1'000'000,
-                      "ScalingState: amax entry '", key, "'; expected step, current or a number");
-                if (scale.past.size() <= index) scale.past.resize(index + 1, 0.0f);
-                scale.past[index] = static_cast<float>(number);
-            }
-        }
-    }
-
     struct ScopeRecord {
         std::string name{};
         std::string path{};
@@ -366,13 +302,6 @@ private:
         Scope scope = 0;
         std::string op{};
         std::vector<std::uint32_t> sites{};  ///< by ordinal; `no_site`: not used yet
-    };
-    struct OperandScale {
-        std::vector<float> past{};  ///< largest magnitudes of the steps before `step`, the latest last
-        float current = 0.0f;       ///< largest magnitude of `step`
-        std::uint64_t step = 0;
-        int bias = 0;
-        bool non_finite = false;
     };
     struct SiteRecord {
         Scope scope = 0;
@@ -389,10 +318,8 @@ private:
     std::vector<SeriesRecord> series_{};
     std::vector<SiteRecord> sites_{};
     std::map<std::string, double> plan_{};
-    /// By the path of the product's site, then in the order of `operand_names`.
-    std::map<std::string, std::array<OperandScale, operand_names.size()>> scales_{};
+    Magnitudes magnitudes_{};
     std::vector<std::string> ops_without_rule_{};
-    std::size_t non_finite_operands_ = 0;
     std::uint64_t step_ = 0;
     std::uint64_t seed_ = 0;
 };

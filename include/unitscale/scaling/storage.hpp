@@ -32,7 +32,10 @@ inline constexpr std::array<std::string_view, 3> element_type_names = {"fp32", "
 /// Accum<T>.
 struct StateFormat {
     std::optional<FloatFormat> format{};  ///< empty: as computed
-    bool scaled = true;     ///< codes times a power of two, the least for which the largest magnitude fits
+    bool scaled = true;  ///< codes times a power of two, the least for which the largest magnitude fits
+    /// The power of two follows from the scales of the terms of an update, by Scalify's rule for sums, and no value is
+    /// looked at. For moments under scaling `propagate`.
+    bool propagated = false;
     std::size_t block = 0;  ///< consecutive values with one power of two; 0: the whole tensor
     Rounding rounding = Rounding::nearest_even;
 
@@ -43,6 +46,7 @@ struct StateFormat {
     /// Error, in the name of `what`: a format that cannot hold such a tensor, or a block that is no power of two from
     /// 16 to 1024. An unfit format is too wide, or has no zero, no NaN (for a failed step) or no sign.
     [[gnu::cold]] void validate(std::string_view what) const {
+        check(!propagated || format, what, ": propagated is for codes; the values are kept as computed");
         if (!format) return;
         if (const auto message = problem(*format); !message.empty()) fail(what, ": ", message);
         check(format->code_bits() <= 16, what, ": ", unitscale::name(*format), " has ", format->code_bits(),
@@ -56,6 +60,8 @@ struct StateFormat {
         check(block == 0 || (std::has_single_bit(block) && block >= least_block && block <= most_block), what,
               ": block is ", block, "; expected 0, or a power of two from ", least_block, " to ", most_block);
         check(block == 0 || scaled, what, ": block is ", block, ", but nothing is scaled; expected 0");
+        check(!propagated || (scaled && block == 0), what,
+              ": propagated is for one scale of the whole tensor; expected scaled true and block 0");
     }
 };
 
@@ -66,23 +72,32 @@ struct Storage {
     std::optional<StateFormat> master{};
     StateFormat first_moment{};  ///< of Adam; the velocity of SGD
     StateFormat second_moment{};
-    /// The format of gradients of linear layers' weights, rounded before the update. Empty: not rounded.
+    /// The format of gradients of linear layers' weights from their last contribution to the update. They are kept as
+    /// codes where the format has at most 8 bits. Empty: not rounded.
     std::optional<Quantiser> weight_gradient{};
     ScaleRule weight_gradient_scale{};
+    /// Under scaling `propagate`: after every update of this number, the data of weights and of propagated moments is
+    /// brought to unit size by a power of two (`optim/rescale_state.hpp`). 0: never.
+    std::size_t rescale_every = 0;
+
+    /// Whether a part needs scaling `propagate`.
+    [[nodiscard]] bool carries_scales() const noexcept {
+        return rescale_every > 0 || first_moment.propagated || second_moment.propagated;
+    }
 
     friend bool operator==(const Storage&, const Storage&) = default;
 
     /// Error, naming the field: formats and rules that make no sense.
     void validate() const {
         if (master) master->validate("storage.master");
+        check(!master || !master->propagated, "storage.master: propagated is for moments; expected false");
         first_moment.validate("storage.first_moment");
         second_moment.validate("storage.second_moment");
         if (weight_gradient)
             if (const auto message = problem(weight_gradient->format); !message.empty())
                 fail("storage.weight_gradient: ", message);
         check_rule("storage.weight_gradient_scale", weight_gradient_scale);
-        check(weight_gradient_scale.source != ScaleSource::delayed &&
-                  weight_gradient_scale.by_tensor(),
+        check(weight_gradient_scale.source != ScaleSource::delayed && weight_gradient_scale.by_tensor(),
               "storage.weight_gradient_scale: ", name(weight_gradient_scale.source), " by ",
               weight_gradient_scale.blocks ? "block" : name(weight_gradient_scale.granularity),
               "; expected none, constant or amax by tensor");

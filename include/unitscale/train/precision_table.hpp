@@ -53,7 +53,8 @@ namespace unitscale::train {
 [[nodiscard]] inline std::string state_text(const StateFormat& how) {
     if (!how.format) return "as computed";
     std::string text(name(*how.format));
-    if (how.scaled) text += how.block == 0 ? " scaled by tensor" : concatenate(" scaled by ", how.block);
+    if (how.propagated) text += " with a propagated scale";
+    else if (how.scaled) text += how.block == 0 ? " scaled by tensor" : concatenate(" scaled by ", how.block);
     if (how.rounding != Rounding::nearest_even) (text += ' ') += name(how.rounding);
     return text;
 }
@@ -66,6 +67,7 @@ namespace unitscale::train {
     if (storage.second_moment != storage.first_moment) (text += " and ") += state_text(storage.second_moment);
     if (storage.weight_gradient)
         (text += ", weight gradients ") += quantiser_text(storage.weight_gradient, storage.weight_gradient_scale);
+    if (storage.rescale_every > 0) text += concatenate(", rescaled every ", storage.rescale_every, " updates");
     return text;
 }
 
@@ -75,6 +77,7 @@ namespace unitscale::train {
     std::string text(name(recipe.parametrisation));
     if (recipe.parametrisation == Parametrisation::mup)
         text += concatenate(", base width ", h.base_width, ", base depth ", h.base_depth);
+    if (recipe.embedding_rate == EmbeddingRate::constant) text += ", embedding at the whole rate";
     if (recipe.vector_learning_rate) text += ", vectors at width^-1/2 times the rate";
     if (recipe.initial_distribution != InitialDistribution::normal)
         text += concatenate(", ", name(recipe.initial_distribution), " initial weights");
@@ -89,6 +92,7 @@ namespace unitscale::train {
     say("init_sigma", h.init_sigma);
     say("alpha_emb", h.alpha_emb);
     say("alpha_out", h.alpha_out);
+    say("embedding_rate", h.embedding_rate);
     return text;
 }
 

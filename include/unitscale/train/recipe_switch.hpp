@@ -34,7 +34,8 @@ namespace unitscale::train {
 
 /// Error, with `what` in front: a run under `from` cannot go on under `to`.
 /// The second recipe must give the same function of the same weights, and learning rates the same meaning.
-/// So these fields must be equal: scaling, parametrisation, hyperparameters, vector_learning_rate, residual;
+/// So these fields must be equal: scaling, parametrisation, hyperparameters, vector_learning_rate, embedding_rate,
+/// residual;
 /// under `unit` constraint, automatic_rule, readout_exponent, gelu_constants and bias_inside_alpha too;
 /// under `propagate` propagate.exact_norms.
 /// All others may differ, formats of products, storage, loss scaling and clipping among them.
@@ -52,6 +53,7 @@ namespace unitscale::train {
     same("hyperparameters.init_sigma", h.init_sigma, other.init_sigma);
     same("hyperparameters.alpha_emb", h.alpha_emb, other.alpha_emb);
     same("hyperparameters.alpha_out", h.alpha_out, other.alpha_out);
+    same("hyperparameters.embedding_rate", h.embedding_rate, other.embedding_rate);
     same("hyperparameters.base_width", h.base_width, other.base_width);
     same("hyperparameters.base_depth", h.base_depth, other.base_depth);
     same("residual.scheme", name(from.residual.scheme), name(to.residual.scheme));
@@ -61,6 +63,7 @@ namespace unitscale::train {
     same("residual.attention_ratio", from.residual.attention_ratio, to.residual.attention_ratio);
     const auto truth = [](bool value) { return std::string_view(value ? "true" : "false"); };
     same("vector_learning_rate", truth(from.vector_learning_rate), truth(to.vector_learning_rate));
+    same("embedding_rate", name(from.embedding_rate), name(to.embedding_rate));
     if (from.scaling == Scaling::unit) {
         same("constraint", name(from.constraint), name(to.constraint));
         same("automatic_rule", name(from.automatic_rule), name(to.automatic_rule));

@@ -27,7 +27,8 @@ struct StepResult {
 /// `loss_of(i)` runs the model on the tape for micro-batch i and returns its loss, a Variable<T>.
 /// The micro-batches together are the step's batch: losses and gradients are sums over the micro-batches.
 /// The first step plans the forward factors, by a dry pass over micro-batch 0 (Tape::plan).
-/// Before the update, weight gradients are quantised and all gradients clipped, where the recipe asks for it.
+/// Where the recipe asks for it, weight gradients are quantised and all gradients clipped before the update. A weight's
+/// gradient is quantised as soon as its last contribution has arrived, so that few are held in T at a time.
 /// If the loss or the gradient norm is not finite, nothing is updated.
 /// With a scaler, its scale is the seed of the backward pass.
 /// With a scaler, a step with a finite loss and gradients that are not finite is `skipped`.
@@ -39,14 +40,22 @@ template <class T, class Optimiser, class LossOf>
     StepResult result{};
     optimiser.clear_gradients();
     tape.plan([&] { return loss_of(std::size_t{0}); }, {.micro_batches = micro_batches});
+    const Storage& storage = tape.recipe().storage;
+    const GradientSink<T> nothing, quantise = [&tape](Parameter<T>&parameter) {
+        optim::quantise_weight_gradient(tape.execution(), parameter, tape.recipe().storage,
+                                        {tape.state().seed(), tape.state().step()}, tape.pool());
+    };
     for (std::size_t i = 0; i < micro_batches; ++i) {
         tape.begin_step({.micro_batches = micro_batches, .micro_batch = i});
         const Variable<T> loss = loss_of(i);
         result.loss += loss.item();
-        tape.backward(loss, static_cast<Accum<T>>(scaler != nullptr ? scaler->scale() : 1.0));
+        const bool last = i + 1 == micro_batches;
+        tape.backward(loss, static_cast<Accum<T>>(scaler != nullptr ? scaler->scale() : 1.0),
+                      last && storage.weight_gradient ? quantise : nothing);
     }
     if (!std::isfinite(result.loss)) return result;
-    optim::quantise_weight_gradients<T>(tape.execution(), optimiser.parameters(), tape.recipe().storage,
+    // Of weights that the last micro-batch has not reached.
+    optim::quantise_weight_gradients<T>(tape.execution(), optimiser.parameters(), storage,
                                         {tape.state().seed(), tape.state().step()});
     if (scaler != nullptr) {
         scaler->template unscale<T>(optimiser.parameters());
