@@ -10,6 +10,7 @@
 #include <unitscale/nn/decoder.hpp>
 #include <unitscale/nn/initialise.hpp>
 #include <unitscale/ops/softmax_cross_entropy.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/tensor/fill.hpp>
 
 #include <benchmark/benchmark.h>

@@ -3,6 +3,7 @@
 // of whole texts.
 #include <unitscale/nn/decoder.hpp>
 #include <unitscale/nn/initialise.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/train/generate.hpp>
 
 #include <CLI/CLI.hpp>

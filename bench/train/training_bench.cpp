@@ -5,6 +5,7 @@
 #include <unitscale/nn/decoder.hpp>
 #include <unitscale/nn/initialise.hpp>
 #include <unitscale/optim/adam.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/train/batches.hpp>
 #include <unitscale/train/step.hpp>
 
