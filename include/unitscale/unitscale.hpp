@@ -19,6 +19,7 @@
 //   analysis/statistics.hpp, analysis/statistics_kernels.hpp, analysis/operand_statistics.hpp, analysis/track.hpp,
 //   analysis/tracker.hpp, analysis/row_groups.hpp, analysis/gradient_zeros.hpp: measurements by an observer
 //   analysis/snr.hpp: formats compared
+//   analysis/bootstrap.hpp: intervals of means
 
 #include <unitscale/base/cpu.hpp>
 #include <unitscale/base/crc32.hpp>
