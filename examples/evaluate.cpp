@@ -266,7 +266,7 @@ private:
 int run(const Options& options) {
     check(!options.data.empty() || !options.tasks.empty(), "--data, --task: none given");
     check(options.save_task.empty() || !options.data.empty(),
-          "--save-task: the questions are those of --data, which is not given");
+          "--save-task: writes the questions of --data, which is not given");
     std::vector<Row> rows;
     std::vector<std::u32string> vocabularies;
     for (const std::filesystem::path& path : options.models)

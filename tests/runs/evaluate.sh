@@ -84,15 +84,15 @@ grep -qxF 'task task: 20 questions, the first 20 of 60 in task.jsonl; blind choi
   echo '{"question": "anna went to the \u00e9", "choices": [" and", " or"], "answer": 0}'
 } > foreign.jsonl
 "$program" "${given[@]}" --task foreign.jsonl > foreign.txt
-grep -qxF "task foreign: 1 questions more are skipped, as a vocabulary lacks characters such as 'é' (U+00E9)" \
-  foreign.txt || fail "no skipped question: $(cat foreign.txt)"
+skipped="task foreign: 1 more are skipped, with characters that a vocabulary lacks, such as 'é' (U+00E9)"
+grep -qxF "$skipped" foreign.txt || fail "no skipped question: $(cat foreign.txt)"
 tail -n 1 foreign.txt | grep -qE '^result .* questions=60 skipped=1 ' || fail "$(tail -n 1 foreign.txt)"
 tail -n 1 foreign.jsonl > only.jsonl
 
 # shellcheck disable=SC2034
 silent=yes
 bad '--data, --task: none given$'
-bad '--save-task: the questions are those of --data, which is not given$' --task task.jsonl --save-task x.jsonl
+bad '--save-task: writes the questions of --data, which is not given$' --task task.jsonl --save-task x.jsonl
 bad "task only: a model's vocabulary lacks characters of every question, such as 'é' \\(U\\+00E9\\)\$" --task only.jsonl
 bad 'data: none.txt does not exist$' --data none.txt
 bad 'data: none.jsonl does not exist$' --task none.jsonl

@@ -162,7 +162,7 @@ auto with_saved_model(const std::filesystem::path& path, const Recipe& recipe, i
         return f(saved);
     });
 }
-/// The same under the recipe that the model was saved under.
+/// Calls f with the model under its own recipe.
 template <class F>
 auto with_saved_model(const std::filesystem::path& path, int threads, F&& f) {
     return with_saved_model(path, CheckpointReader(path).recipe(), threads, std::forward<F>(f));
