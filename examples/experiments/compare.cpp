@@ -17,6 +17,7 @@
 
 #include "experiments/comparison_page.hpp"
 #include "experiments/comparison_table.hpp"
+#include "experiments/constant_bias.hpp"
 #include "experiments/language_run.hpp"
 #include "experiments/progress.hpp"
 #include "experiments/results_file.hpp"
@@ -201,14 +202,8 @@ private:
                                    options_.run.seq, options_.run.batch);
         };
         BiasWindow window{.run = trained.run, .biases = biases, .unrounded = loss(find_recipe("fp32"))};
-        Recipe recipe = find_recipe("fp8-cscale");
-        for (const int bias : biases) {
-            for (ProductRule& rule : recipe.products)
-                for (ScaleRule* scale :
-                     {&rule.formats.activation_scale, &rule.formats.weight_scale, &rule.formats.gradient_scale})
-                    scale->bias = bias;
-            window.losses.push_back(loss(recipe));
-        }
+        for (const int bias : biases)
+            window.losses.push_back(loss(with_constant_bias(find_recipe("fp8-cscale"), bias)));
         return window;
     }
 

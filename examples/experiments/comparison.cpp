@@ -5,30 +5,16 @@
 #include <unitscale/io/json_recipe.hpp>
 #include <unitscale/optim/schedule.hpp>
 
+#include "experiments/constant_bias.hpp"
+
 #include <algorithm>
-#include <charconv>
 #include <cmath>
-#include <string_view>
-#include <system_error>
 #include <utility>
 
 namespace unitscale::experiments {
 
 std::vector<int> ComparisonOptions::biases() const {
-    if (window.empty()) return {};
-    const auto dots = window.find("..");
-    int low = 0, high = -1;
-    const auto read = [](std::string_view text, int& number) {
-        const auto end = std::from_chars(text.data(), text.data() + text.size(), number);
-        return end.ec == std::errc() && end.ptr == text.data() + text.size();
-    };
-    const std::string_view text = window;
-    check(dots != std::string::npos && read(text.substr(0, dots), low) && read(text.substr(dots + 2), high) &&
-              low <= high && low >= -64 && high <= 64,
-          "--window: is '", window, "'; expected LOWEST..HIGHEST within -64..64, such as -8..8");
-    std::vector<int> result;
-    for (int bias = low; bias <= high; ++bias) result.push_back(bias);
-    return result;
+    return window.empty() ? std::vector<int>() : bias_range("--window", window);
 }
 
 void ComparisonOptions::validate() const {

@@ -3,8 +3,8 @@
 
 // Everything for training that needs only Eigen, xtensor and the standard library, in the order of the layers.
 // Some headers need more and are included on their own:
-//   - nlohmann-json: unitscale/report/..., unitscale/train/..., unitscale/io/json_log.hpp,
-//     unitscale/io/json_recipe.hpp, unitscale/io/safetensors.hpp, unitscale/io/squad.hpp
+//   - nlohmann-json: unitscale/report/..., unitscale/train/..., unitscale/io/json_choice_questions.hpp,
+//     unitscale/io/json_log.hpp, unitscale/io/json_recipe.hpp, unitscale/io/safetensors.hpp, unitscale/io/squad.hpp
 //   - libzip: unitscale/io/npz.hpp
 //   - ICU: unitscale/io/unicode_words.hpp, unitscale/io/wordpiece.hpp, unitscale/io/answer_scores.hpp,
 //     unitscale/io/answer_baseline.hpp
@@ -12,13 +12,14 @@
 // These headers are also left out, because few programs need them and they take long to compile:
 //   io/text.hpp, io/vocabulary.hpp: files, by std::filesystem and streams
 //   io/bert_tokens.hpp, io/piece_training.hpp, io/sentences.hpp: parts of tokenisers
-//   io/question.hpp, io/cloze_questions.hpp: questions about texts
+//   io/question.hpp, io/cloze_questions.hpp, io/choice_question.hpp, io/continuation_questions.hpp: questions
 //   analysis/alignment.hpp, analysis/audit.hpp: the constants and factors of a whole graph
 //   analysis/scale_warnings.hpp: the ops at which scale leaves its bounds
 //   analysis/grad_check.hpp, analysis/scale_check.hpp: checks of an op, with a tape in double
 //   analysis/statistics.hpp, analysis/statistics_kernels.hpp, analysis/operand_statistics.hpp, analysis/track.hpp,
 //   analysis/tracker.hpp, analysis/row_groups.hpp, analysis/gradient_zeros.hpp: measurements by an observer
 //   analysis/snr.hpp: formats compared
+//   analysis/bootstrap.hpp: intervals of means
 
 #include <unitscale/base/cpu.hpp>
 #include <unitscale/base/crc32.hpp>

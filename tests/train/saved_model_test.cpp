@@ -94,6 +94,45 @@ TEST_CASE("saved model: evaluates and writes as the model that was saved did, bi
         }
 }
 
+TEST_CASE("saved model: the weights under another recipe are the weights, rounded as that recipe says") {
+    const test::TemporaryFolder folder;
+    const auto path = folder.path() / "model.safetensors";
+    static_cast<void>(train_and_save(find_recipe("fp32"), path));
+    const auto loss = [&](const Recipe& recipe) {
+        return train::with_saved_model(path, recipe, 1, [&](auto& saved) {
+            CHECK(saved.recipe().name == recipe.name);
+            const auto tokens = saved.vocabulary().encode(proverbs());
+            return train::evaluate(saved.model(), saved.tape(), train::split(tokens, length).validation, length, 4);
+        });
+    };
+    const double fp32 = loss(find_recipe("fp32"));
+    CHECK(fp32 == train::with_saved_model(path, 1, [&](auto& saved) {
+              const auto tokens = saved.vocabulary().encode(proverbs());
+              return train::evaluate(saved.model(), saved.tape(), train::split(tokens, length).validation, length, 4);
+          }));
+    for (const char* name : {"fp16", "bf16", "fp8-amax", "fp8-cscale", "fp8-delayed", "mxfp8"}) {
+        INFO(name);
+        const double other = loss(find_recipe(name));
+        CHECK(other != fp32);
+        CHECK(other == Approx(fp32).epsilon(0.05));
+    }
+    // Weights are rounded to the element type, and to nothing else.
+    train::SavedModel<float> saved(path);
+    train::SavedModel<Half> half(path, find_recipe("fp16"));
+    const auto before = saved.model().parameters();
+    const auto after = half.model().parameters();
+    for (std::size_t i = 0; i < before.size(); ++i)
+        for (std::size_t k = 0; k < before[i]->size(); ++k)
+            REQUIRE(after[i]->value().data()[k] == static_cast<Half>(before[i]->value().data()[k]));
+
+    const std::string begin = "checkpoint: " + path.string() + ": another model: ";
+    CHECK_THROWS_WITH(loss(find_recipe("unit-fp8")), begin + "unit-fp8 has scaling unit; expected none, as fp32 has");
+    CHECK_THROWS_WITH(loss(find_recipe("scalify-fp16-1")),
+                      begin + "scalify-fp16-1 has scaling propagate; expected none, as fp32 has");
+    CHECK_THROWS_WITH(loss(find_recipe("mup-fp32")),
+                      begin + "mup-fp32 has parametrisation mup; expected standard, as fp32 has");
+}
+
 TEST_CASE("saved model: a config survives the way there and back; a file that has none is an error") {
     nn::DecoderConfig config{.vocabulary = 9,
                              .width = 24,

@@ -10,6 +10,7 @@
 #include <unitscale/scaling/state.hpp>
 #include <unitscale/train/checkpoint.hpp>
 #include <unitscale/train/element.hpp>
+#include <unitscale/train/recipe_switch.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -75,16 +76,30 @@ void describe_decoder(Visitor& visitor, nn::DecoderConfig& config) {
     return config;
 }
 
+/// The recipe of a model from a checkpoint that was saved under `saved`: `wanted`, or `saved` where there is none.
+/// Error: the weights would be another model under the wanted recipe (check_recipe_switch).
+[[nodiscard]] inline const Recipe& recipe_of_weights(const std::filesystem::path& path, const Recipe& saved,
+                                                     const Recipe* wanted) {
+    if (wanted == nullptr) return saved;
+    check_recipe_switch(concatenate("checkpoint: ", path.string(), ": another model"), saved, *wanted);
+    return *wanted;
+}
+
 /// A trained character model from a checkpoint, ready to evaluate and to generate text.
 /// It holds config, vocabulary, recipe, weights, and the forward factors of its training.
 /// Its values therefore equal, bit for bit, the values of the run that saved it.
-/// T: the type that the saved recipe's tape computes in; `with_saved_model` finds it.
-/// Errors: the errors of CheckpointReader. Test: tests/train/saved_model_test.cpp
+/// With a `recipe` its products round as that recipe says, for an evaluation after training. The weights are rounded to
+/// the recipe's element type.
+/// T: the type that the recipe's tape computes in; `with_saved_model` finds it.
+/// Errors: the errors of CheckpointReader; a recipe under which the weights would be another model.
+/// Test: tests/train/saved_model_test.cpp
 template <class T>
 class SavedModel {
 public:
     explicit SavedModel(const std::filesystem::path& path, int threads = 1)
-        : SavedModel(CheckpointReader(path), path, threads) {}
+        : SavedModel(CheckpointReader(path), path, nullptr, threads) {}
+    SavedModel(const std::filesystem::path& path, const Recipe& recipe, int threads = 1)
+        : SavedModel(CheckpointReader(path), path, &recipe, threads) {}
 
     [[nodiscard]] nn::Decoder<T>& model() noexcept { return model_; }
     [[nodiscard]] Tape<T>& tape() noexcept { return tape_; }
@@ -108,8 +123,8 @@ public:
     }
 
 private:
-    SavedModel(CheckpointReader&& reader, const std::filesystem::path& path, int threads)
-        : recipe_(reader.recipe()),
+    SavedModel(CheckpointReader&& reader, const std::filesystem::path& path, const Recipe* recipe, int threads)
+        : recipe_(recipe_of_weights(path, reader.recipe(), recipe)),
           vocabulary_(text_of(reader, "vocabulary")),
           model_(config_of(reader, path)),
           tape_(recipe_, state_, threads) {
@@ -138,14 +153,19 @@ private:
     Tape<T> tape_;
 };
 
-/// Calls f with the model saved at `path`, a SavedModel<T>&, and returns the result of f.
+/// Calls f with the model saved at `path` under a recipe, a SavedModel<T>&, and returns the result of f.
 /// It compiles f for three types.
 template <class F>
-auto with_saved_model(const std::filesystem::path& path, int threads, F&& f) {
-    return with_element(CheckpointReader(path).recipe(), [&]<class T>(std::type_identity<T>) {
-        SavedModel<T> saved(path, threads);
+auto with_saved_model(const std::filesystem::path& path, const Recipe& recipe, int threads, F&& f) {
+    return with_element(recipe, [&]<class T>(std::type_identity<T>) {
+        SavedModel<T> saved(path, recipe, threads);
         return f(saved);
     });
+}
+/// Calls f with the model under its own recipe.
+template <class F>
+auto with_saved_model(const std::filesystem::path& path, int threads, F&& f) {
+    return with_saved_model(path, CheckpointReader(path).recipe(), threads, std::forward<F>(f));
 }
 
 }  // namespace unitscale::train
