@@ -70,6 +70,8 @@ std::vector<std::string_view> own_or(const auto& names) {
 
 }  // namespace
 
+std::size_t tenth_of(std::size_t steps) { return std::max<std::size_t>(steps / 10, 1); }
+
 const std::vector<NamedOption>& named_options() {
     using O = LanguageRunOptions;
     static const std::vector<NamedOption> table = {
@@ -198,7 +200,7 @@ optim::Schedule LanguageRunOptions::learning_rates(double peak) const {
     return {.kind = kind,
             .peak = lr.value_or(peak),
             .steps = steps,
-            .warmup = warmup.value_or(constant ? 0 : std::max<std::size_t>(steps / 10, 1)),
+            .warmup = warmup.value_or(constant ? 0 : tenth_of(steps)),
             .final_share = final_share,
             .half_life = half_life > 0 ? static_cast<double>(half_life) : static_cast<double>(steps) / 8.0};
 }

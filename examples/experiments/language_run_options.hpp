@@ -50,6 +50,10 @@ public:
     using RunFailed::RunFailed;
 };
 
+/// A tenth of a run of `steps` steps, at least 1: the default warm-up, and the default distance of checkpoints and
+/// evaluations of searches.
+[[nodiscard]] std::size_t tenth_of(std::size_t steps);
+
 /// The options of `train_transformer`.
 struct LanguageRunOptions {
     std::vector<std::filesystem::path> data{};  ///< files or folders of UTF-8 text

@@ -31,8 +31,6 @@ void RunSetOptions::check_out(std::string_view example) const {
     io::check_writable("--out", out);
 }
 
-std::size_t tenth_of(std::size_t steps) { return std::max<std::size_t>(steps / 10, 1); }
-
 std::vector<SearchRun> runs_of(const SweepSpace& space, const std::vector<SweepPoint>& points, std::size_t seeds) {
     std::vector<SearchRun> runs;
     for (std::size_t seed = 0; seed < seeds; ++seed)

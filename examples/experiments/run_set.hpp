@@ -44,10 +44,6 @@ struct RunSetOptions {
     void check_out(std::string_view example) const;
 };
 
-/// A tenth of a run of `steps` steps, at least 1: the default warm-up, and the default distance of checkpoints and
-/// evaluations.
-[[nodiscard]] std::size_t tenth_of(std::size_t steps);
-
 /// A run that a search asks for: a point of its space, with a seed.
 struct SearchRun {
     SweepPoint point{};

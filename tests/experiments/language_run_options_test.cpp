@@ -207,6 +207,21 @@ TEST_CASE("language run: optimiser and learning rates are those of the options")
     const optim::AnyOptimiserOptions made = options.optimiser_options();
     CHECK(made.kind == OptimiserKind::lamb);
     CHECK((made.beta1 == 0.8 && made.beta2 == 0.99 && made.momentum == 0.5 && made.weight_decay == 0.125));
+    CHECK(made.groups.empty());
+    options.rates = {"*a=b*=0.5", "*query*=1e-3"};
+    const std::vector<optim::ParameterGroup> groups = options.optimiser_options().groups;
+    REQUIRE(groups.size() == 2);
+    CHECK(groups[0].pattern == "*a=b*");
+    CHECK(groups[0].learning_rate_factor == 0.5);
+    CHECK(groups[1].learning_rate_factor == 1e-3);
+    CHECK(experiments::changed_options(options).at("rate") == options.rates);
+}
+
+TEST_CASE("language run: a tenth of a run is at least one step") {
+    CHECK(experiments::tenth_of(1) == 1);
+    CHECK(experiments::tenth_of(19) == 1);
+    CHECK(experiments::tenth_of(20) == 2);
+    CHECK(experiments::tenth_of(305) == 30);
 }
 
 TEST_CASE("language run: the recipe is the one that is named, with the fields that are set") {

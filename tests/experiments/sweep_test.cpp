@@ -9,12 +9,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdio>
 #include <filesystem>
 #include <functional>
-#include <memory>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 using namespace unitscale;
@@ -48,6 +49,15 @@ std::vector<std::string> result_lines(const SweepOptions& options) {
     }
     std::sort(lines.begin(), lines.end());
     return lines;
+}
+
+/// A run of fp32 with these options, outside any sweep.
+LanguageRunResult result_alone(LanguageRunOptions run) {
+    run.recipe = "fp32";
+    run.quiet = true;
+    run.sample = 0;
+    const test::File ignored = test::temporary_file();
+    return run_language(run, ignored.get(), ignored.get());
 }
 
 std::string problem_of(const std::function<void(SweepOptions&)>& change) {
@@ -101,6 +111,12 @@ TEST_CASE("sweep: bad options are one line that names the option, before anythin
         problem_of([](auto& o) { o.plot_settings = "a.svg"; }) ==
         "--plot-settings: shows recipes over settings; expected --recipes with two or more, and axes of names or sizes "
         "with three combinations or more");
+    CHECK(problem_of([](auto& o) { o.tokens = 63; }) ==
+          "--tokens: is 63; expected one batch of 4 x 16 characters at least, and 1000000000 at most");
+    CHECK(problem_of([](auto& o) { o.tokens = 64, o.axes = {"batch=0,4"}; }) == "--batch: is 0; expected at least 1");
+    CHECK(problem_of([](auto& o) {
+              o.axes = {"rate:*readout/weight=1", "rate:*gate*=1"};
+          }).starts_with("--rate: group pattern '*gate*' matches none of the "));
     CHECK(problem_of([](auto& o) { o.plot = "none/a.svg"; }) == "--plot: none/a.svg cannot be written");
 }
 
@@ -120,16 +136,12 @@ TEST_CASE("sweep: a point's loss equals the loss of a separate run, for any numb
     CHECK(TemporaryFolder::read(options.plot).starts_with("<svg "));
     CHECK_FALSE(std::filesystem::exists(options.unfinished()));
 
-    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> ignored(std::tmpfile(), std::fclose);
     const SweepResults results = results_so_far(options);
     REQUIRE(results.points.size() == 12);
     LanguageRunOptions alone = options.run;
-    alone.recipe = "fp32";
     alone.width = 32;
     alone.lr = 2.0 * find_recipe("fp32").learning_rate;
-    alone.quiet = true;
-    alone.sample = 0;
-    CHECK(results.loss({"fp32", "32", "2"}) == run_language(alone, ignored.get(), ignored.get()).valid_bpc);
+    CHECK(results.loss({"fp32", "32", "2"}) == result_alone(alone).valid_bpc);
 
     SweepOptions beside = options;
     beside.out = other.path() / "page.html";
@@ -160,17 +172,13 @@ TEST_CASE("sweep: names are axes, whose runs equal runs with these options") {
     CHECK(text.find("\nmodel llama, placement none  0.02") != std::string::npos);
     const SweepResults results = results_so_far(options);
     REQUIRE(results.points.size() == 4);
-    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> ignored(std::tmpfile(), std::fclose);
     LanguageRunOptions alone = options.run;
-    alone.recipe = "fp32";
     alone.lr = 0.02;
-    alone.quiet = true;
-    alone.sample = 0;
     std::vector<double> losses;
     for (const char* model : {"gpt", "llama"})
         for (const char* placement : {"pre", "none"}) {
             alone.model = model, alone.placement = placement;
-            losses.push_back(run_language(alone, ignored.get(), ignored.get()).valid_bpc);
+            losses.push_back(result_alone(alone).valid_bpc);
             CHECK(results.loss({model, "0.02", placement}) == losses.back());
         }
     std::sort(losses.begin(), losses.end());
@@ -242,13 +250,9 @@ TEST_CASE("sweep: a test part is measured at the end of every run and is not tha
     CHECK(text.find("seq 16; with a test part; 1 seed from 1\n") != std::string::npos);
     CHECK(text.find("lr    bits/char  spread  test ") != std::string::npos);
     const SweepResults results = results_so_far(options);
-    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> ignored(std::tmpfile(), std::fclose);
     LanguageRunOptions alone = options.run;
-    alone.recipe = "fp32";
     alone.lr = 0.02;
-    alone.quiet = true;
-    alone.sample = 0;
-    const LanguageRunResult run = run_language(alone, ignored.get(), ignored.get());
+    const LanguageRunResult run = result_alone(alone);
     CHECK(results.points.at(0).runs.at(0).valid_loss == run.valid_bpc);
     CHECK(results.points.at(0).runs.at(0).test_loss == run.test_bpc);
     options.run.test = false;
@@ -325,6 +329,8 @@ TEST_CASE("sweep: a file of another sweep, or of other recipes, is refused in on
     CHECK(refused([](auto& o) { o.run.warmup = 2; }) == " is of another sweep: its warmup is \"a tenth\", not 2");
     CHECK(refused([](auto& o) { o.run.weight_decay = 0.5; }) ==
           " is of another sweep: its weight_decay is \"not set\", not 0.5");
+    CHECK(refused([](auto& o) { o.run.rates = {"*query*=0.5"}; }) ==
+          " is of another sweep: its rate is \"not set\", not [\"*query*=0.5\"]");
     CHECK(refused([](auto& o) { o.recipes = {"unit-fp8"}; }) ==
           " is of another sweep: its recipe is \"fp32\", not \"unit-fp8\"");
     CHECK(refused([](auto& o) { o.run.set = {"clip_norm=1"}; }) ==
