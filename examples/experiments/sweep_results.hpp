@@ -117,4 +117,16 @@ struct LossMap {
 /// is infinite. NaN: no row is left. Reference: Blake et al. 2024, arXiv:2407.17465, algorithm 1.
 [[nodiscard]] double transfer_error(const LossMap& map);
 
+/// The least loss to expect from a random search of fewer points.
+struct ShorterSearch {
+    double loss = 0.0;  ///< mean over the searches that find a finite loss; NaN: none does
+    double none = 0.0;  ///< the share of searches with failed points only
+};
+
+/// The least loss of `draws` of these losses, drawn without replacement, over all draws. With the N losses in ascending
+/// order, loss i from 1 is the least with the probability C(N - i, draws - 1) / C(N, draws). Infinite losses have
+/// failed.
+/// Error: `draws` is not in 1..N.
+[[nodiscard]] ShorterSearch shorter_search(std::vector<double> losses, std::size_t draws);
+
 }  // namespace unitscale::experiments
