@@ -47,6 +47,10 @@ int main(int argc, char** argv) {
         ->default_str("this repository's prose");
     app.add_flag("--test", run.test,
                  "the last tenth is halved: validation, which the search reads, and a test at the end of every run");
+    app.add_flag(
+        "--rms", options.rms,
+        "every run records the root mean squares of weights, inputs and gradients in its last step; the losses "
+        "do not depend on it");
     app.add_option("--recipe,--recipes", options.recipes,
                    "recipes, names or JSON files, separated by commas; several are an axis; "
                    ":key=value behind one sets a field")

@@ -80,12 +80,13 @@ void RunSet::train_one(const SearchRun& run, const SearchEvents& events) {
     }
     LanguageRunOptions options = run.options;
     options.save_every = options_.save_every.value_or(tenth_of(options.steps));
-    TrainedRun trained = train_run(options, measured_, files, [&](const LanguageStep& step) {
+    const auto watch = [&](const LanguageStep& step) {
         queue_.leave_if_stopped();
         if (!events.stepped) return;
         const std::lock_guard lock(mutex_);
         events.stepped(run, step);
-    });
+    };
+    TrainedRun trained = train_run(options, measured_, files, watch, options_.rms);
     const std::lock_guard lock(mutex_);
     events.ended(run, std::move(trained), files);
     UnfinishedRun::remove(path_of(run));

@@ -30,6 +30,7 @@ struct RunSetOptions {
     std::size_t seeds = 1;                    ///< `run.seed` and the seeds after it
     std::size_t jobs = 1;                     ///< parallel runs
     std::optional<std::size_t> save_every{};  ///< steps between checkpoints of a run; empty: a tenth of the run
+    bool rms = false;                         ///< every run records the root mean squares of its last step
     std::filesystem::path out{};              ///< the page
     report::PageSource source{};              ///< of the page
 

@@ -8,6 +8,7 @@
 #include <unitscale/io/text_table.hpp>
 #include <unitscale/scaling/recipe.hpp>
 
+#include "experiments/layer_rms.hpp"
 #include "experiments/progress.hpp"
 #include "experiments/results_file.hpp"
 #include "experiments/run_set.hpp"
@@ -117,6 +118,7 @@ private:
         settings.update(changed_options(run));
         for (const SweepAxis& axis : space_.axes) settings.erase(axis.name());
         if (run.test) settings["test"] = true;
+        if (options_.rms) settings["rms"] = true;
         for (const SweepParameter& parameter : sweep_parameters)
             if (is_shared_size(parameter)) settings[std::string(parameter.name)] = run.*parameter.size;
         if (options_.tokens) settings["tokens"] = *options_.tokens;
@@ -199,7 +201,8 @@ private:
                        .valid_loss = trained.result.valid_bpc,
                        .tokens_per_s = trained.result.tokens_per_s,
                        .seconds = trained.seconds,
-                       .test_loss = trained.result.test_bpc};
+                       .test_loss = trained.result.test_bpc,
+                       .rms = trained.rms};
         if (!trained.lines.empty()) {
             std::uint64_t elements = 0, zeros = 0;
             for (const auto& [kind, counts] : zeros_of(trained.lines)) {
@@ -238,6 +241,7 @@ private:
             if constexpr (!std::is_same_v<Value, std::optional<double>>) json[name] = value;
             else if (value) json[name] = *value;
         });
+        if (!run.rms.empty()) json["rms"] = json_of(run.rms);
         file_.write({{"run", std::move(json)}});
         runs_.push_back(std::move(run));
     }
@@ -252,6 +256,7 @@ private:
             if constexpr (!std::is_same_v<Value, std::optional<double>>) read_logged(json.at(name), value);
             else if (json.contains(name)) read_logged(json[name], value.emplace());
         });
+        if (json.contains("rms")) run.rms = read_layers(json["rms"]);
         runs_.push_back(std::move(run));
     }
 

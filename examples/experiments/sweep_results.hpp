@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "experiments/layer_rms.hpp"
 #include "experiments/sweep_search.hpp"
 #include "experiments/sweep_space.hpp"
 
@@ -26,6 +27,7 @@ struct SweepRun {
     double train_loss = 0.0, valid_loss = 0.0, tokens_per_s = 0.0, seconds = 0.0;
     std::optional<double> test_loss{};         ///< if the sweep has a test part and the run did not fail
     std::optional<double> zeros{}, skipped{};  ///< if a loss scale is searched: shares (`gradient_table`)
+    std::vector<LayerRms> rms{};               ///< of the last step, if the sweep records them and the run ended
 };
 
 /// The median: the middle number, or the mean of the middle two. NaN for no numbers.

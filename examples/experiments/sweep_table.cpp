@@ -5,6 +5,7 @@
 #include <unitscale/io/text_table.hpp>
 
 #include "experiments/page_parts.hpp"
+#include "experiments/sweep_rms.hpp"
 #include "experiments/sweep_search.hpp"
 #include "experiments/sweep_settings.hpp"
 
@@ -271,6 +272,8 @@ std::vector<SweepTable> sweep_tables(const SweepResults& results) {
     tables.push_back(independent_table(results));
     tables.push_back(shorter_table(results));
     tables.push_back(transfer_table(results));
+    tables.push_back(rms_table(results));
+    tables.push_back(rms_trend_table(results));
     std::erase_if(tables, [](const SweepTable& table) { return table.rows.size() < 2; });
     return tables;
 }

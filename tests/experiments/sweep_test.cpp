@@ -239,6 +239,89 @@ TEST_CASE("sweep: a searched loss scale counts zeros and skipped steps, and line
     CHECK(said(options).find("3 runs, of which 3 are done") != std::string::npos);
 }
 
+TEST_CASE("sweep: runs of different lengths share a warm-up, which their file compares") {
+    const TemporaryFolder folder;
+    SweepOptions options = small(folder);
+    options.axes = {"lr=0.02", "steps=40,20"};
+    const std::string text = said(options);
+    const SweepResults results = results_so_far(options);
+    LanguageRunOptions alone = options.run;
+    alone.lr = 0.02;
+    alone.steps = 40;
+    alone.warmup = 2;
+    CHECK(results.loss({"0.02", "40"}) == result_alone(alone).valid_bpc);
+    options.run.warmup = 2;
+    CHECK(said(options).find("2 runs, of which 2 are done") != std::string::npos);
+    options.run.warmup.reset();
+    options.axes = {"lr=0.02", "steps=10,20"};
+    CHECK_THROWS_WITH(said(options), "sweep: " + options.results_path().string() +
+                                         " is of another sweep: its warmup is 2, not 1; choose another --out");
+}
+
+TEST_CASE("sweep: runs of equal tokens differ in their steps, and their file compares the tokens") {
+    const TemporaryFolder folder;
+    SweepOptions options = small(folder);
+    options.axes = {"lr=0.02", "batch=2,8"};
+    options.tokens = 800;
+    const std::string text = said(options);
+    INFO(text);
+    CHECK(text.find("depth 1, heads 2, seq 16, 800 characters in each run; 1 seed from 1\n") != std::string::npos);
+    const SweepResults results = results_so_far(options);
+    LanguageRunOptions alone = options.run;
+    alone.lr = 0.02;
+    for (const auto& [batch, steps] : {std::pair<std::size_t, std::size_t>{2, 25}, {8, 6}}) {
+        alone.batch = batch, alone.steps = steps;
+        CHECK(results.loss({"0.02", std::to_string(batch)}) == result_alone(alone).valid_bpc);
+    }
+    options.tokens = 1000;
+    CHECK_THROWS_WITH(said(options), Catch::EndsWith("its tokens is 800, not 1000; choose another --out"));
+    options.tokens.reset();
+    CHECK_THROWS_WITH(said(options), Catch::EndsWith("its steps is \"not set\", not 6; choose another --out"));
+}
+
+TEST_CASE("sweep: rates of parameters are axes of every strategy") {
+    for (const char* strategy : {"grid", "line", "random", "independent"}) {
+        CAPTURE(strategy);
+        const TemporaryFolder folder;
+        SweepOptions options = small(folder);
+        options.strategy = strategy;
+        options.points = 3;
+        options.axes = {"lr=0.02", "rate:*readout/weight=0.5,2", "rate:*query*=1,4"};
+        const std::string text = said(options);
+        INFO(text);
+        const SweepResults results = results_so_far(options);
+        CHECK(results.points.size() >= 3);
+        LanguageRunOptions alone = options.run;
+        const PointResult& last = results.points.back();
+        alone.lr = std::stod(last.point[0]);
+        alone.rates = {"*readout/weight=" + last.point[1], "*query*=" + last.point[2]};
+        CHECK(last.loss == result_alone(alone).valid_bpc);
+    }
+}
+
+TEST_CASE("sweep: root mean squares are recorded, change no loss, and stand in tables") {
+    const TemporaryFolder folder, other;
+    SweepOptions options = small(folder), measured = small(other);
+    options.axes = measured.axes = {"width=16,32", "lr=0.002,0.02"};
+    measured.rms = true;
+    static_cast<void>(said(options));
+    const std::string text = said(measured);
+    INFO(text);
+    CHECK(text.find("\nroot mean squares at the end, ") != std::string::npos);
+    for (const char* row : {"\nwidth 16  query ", "\nwidth 32  lr     down ", "\nfp32      width  readout "})
+        CHECK(text.find(row) != std::string::npos);
+    const SweepResults plain = results_so_far(options), results = results_so_far(measured);
+    REQUIRE(results.points.size() == 4);
+    for (const PointResult& point : results.points) {
+        CHECK(point.loss == plain.loss(point.point));
+        CHECK(point.runs.at(0).rms.size() == 9);  // two tables, six layers and the readout
+    }
+    CHECK(plain.points[0].runs.at(0).rms.empty());
+    CHECK(said(measured).find("4 runs, of which 4 are done") != std::string::npos);
+    measured.rms = false;
+    CHECK_THROWS_WITH(said(measured), Catch::EndsWith("its rms is true, not \"not set\"; choose another --out"));
+}
+
 TEST_CASE("sweep: a test part is measured at the end of every run and is not that of another sweep") {
     const TemporaryFolder folder;
     SweepOptions options = small(folder);

@@ -117,6 +117,19 @@ grep -qE '^umup-fp32 +[0-9.]+ +[0-9.]+ +[+-][0-9.]+ % +lr [0-9.]+, alpha_attn [0
   --points 5 --out random.html > out.txt 2> err.txt || fail "exit code $?: $(cat err.txt)"
 grep -qE '^5 runs, of which 0 are done$' out.txt || fail "not 5 random points: $(cat out.txt)"
 grep -q 'Best loss so far' random.html || fail "no best loss so far"
+grep -qE '^points +umup-fp32$' out.txt || fail "no shorter searches: $(cat out.txt)"
+[[ $(grep -cE '^(1|2|4|5) +[0-9.]+$' out.txt) == 4 ]] || fail "not four lengths of searches: $(cat out.txt)"
+grep -q 'shorter searches' random.html || fail "no shorter searches on the page"
+
+# Batches at equal tokens, rates of parameters as axes, and root mean squares.
+"$program" "${small[@]}" --width 16 --recipe umup-fp32 --tokens 768 --axis batch=4,8 --axis 'rate:*query*=0.5,2' \
+  --axis embedding_rate=1 --rate '*readout/weight=0.5' --rms --out tokens.html > out.txt 2> err.txt ||
+  fail "exit code $?: $(cat err.txt)"
+grep -qE 'seq 16, 768 characters in each run, heads of 8; 1 seed from 1$' out.txt || fail "no tokens: $(cat out.txt)"
+grep -qE '^\[4/4\] batch 8, rate:\*query\* 2, embedding_rate 1, seed 1: ' out.txt || fail "no rates: $(cat out.txt)"
+grep -qE '^batch 8 +down +[0-9.]+ +[0-9.]+ +[0-9.e-]+ +[0-9.e-]+$' out.txt || fail "no rms: $(cat out.txt)"
+grep -qE '^umup-fp32 +batch +down( +[+-][0-9.]+){4}$' out.txt || fail "no growth of the rms: $(cat out.txt)"
+grep -q 'root mean squares at the end, at the best point' tokens.html || fail "no rms on the page"
 
 # An upward search over placements with a test part; and constant loss scales, with counts of zeros.
 "$program" "${short[@]}" --width 16 --recipe fp32 --axis placement=pre,none --axis lr=1e30,1e32,0.01 \
