@@ -39,6 +39,10 @@ inline void add_training_options(CLI::App& app, experiments::LanguageRunOptions&
                    "an update takes lr times this from a weight, under mup and umup lr / peak times this; sgd adds it "
                    "to the gradient")
         ->capture_default_str();
+    app.add_option("--rate", run.rates,
+                   "PATTERN=FACTOR: parameters whose names match PATTERN (* for any text) learn at FACTOR times their "
+                   "rate; may be repeated, and the last that matches holds")
+        ->allow_extra_args(false);
     app.add_option("--warmup", run.warmup, "steps of linear warm-up to the peak learning rate")
         ->default_str("a tenth of the run, but none of a constant rate");
     app.add_option("--final-share", run.final_share, "of the peak learning rate, at the end of cosine and linear")

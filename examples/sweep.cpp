@@ -27,7 +27,7 @@ int main(int argc, char** argv) {
     app.add_option(
         "--axis", options.axes,
         "NAME=VALUES, once for each axis: lr=0.5,1,2 or lr=0.25:4:x2 (from, to, factor); for random search the "
-        "interval lr=0.25:4; placement=pre,post. Hyperparameters: " +
+        "interval lr=0.25:4; placement=pre,post; rate:*query*=0.5,1, factors as --rate has. Hyperparameters: " +
             experiments::sweep_parameter_names(false) +
             "; lr_factor is on each recipe's own rate, loss_scale is constant. Conditions, for each of which the "
             "search "
@@ -47,6 +47,10 @@ int main(int argc, char** argv) {
         ->default_str("this repository's prose");
     app.add_flag("--test", run.test,
                  "the last tenth is halved: validation, which the search reads, and a test at the end of every run");
+    app.add_flag(
+        "--rms", options.rms,
+        "every run records the root mean squares of weights, inputs and gradients in its last step; the losses "
+        "do not depend on it");
     app.add_option("--recipe,--recipes", options.recipes,
                    "recipes, names or JSON files, separated by commas; several are an axis; "
                    ":key=value behind one sets a field")
@@ -64,7 +68,10 @@ int main(int argc, char** argv) {
     app.add_option("--jobs", options.jobs, "runs side by side; the losses do not depend on it")->capture_default_str();
     app.add_option("--threads", run.threads, "threads of each run; the losses do not depend on it")
         ->capture_default_str();
-    app.add_option("--steps", run.steps, "updates of each run")->capture_default_str();
+    auto* steps = app.add_option("--steps", run.steps, "updates of each run")->capture_default_str();
+    app.add_option("--tokens", options.tokens,
+                   "characters that each run trains on: its updates are this over --batch times --seq")
+        ->excludes(steps);
     app.add_option("--lr", run.lr, "peak learning rate, where no axis varies it")->default_str("each recipe's own");
     examples::add_training_options(app, run);
     examples::add_model_options(app, run);
@@ -79,8 +86,8 @@ int main(int argc, char** argv) {
         ->default_str("a tenth of the run");
     app.add_flag("--quiet", run.quiet, "print the tables only");
     examples::require_not_negative(
-        app, {"--points", "--search-seed", "--seeds", "--seed", "--jobs", "--threads", "--steps", "--width", "--depth",
-              "--heads", "--head-size", "--kv-heads", "--seq", "--batch", "--save-every"});
+        app, {"--points", "--search-seed", "--seeds", "--seed", "--jobs", "--threads", "--steps", "--tokens", "--width",
+              "--depth", "--heads", "--head-size", "--kv-heads", "--seq", "--batch", "--save-every"});
     return examples::run_program({"sweep", examples::many_models_too_large}, app, argc, argv, [&] {
         options.source = examples::page_source(argc, argv, run.data);
         experiments::sweep(options, stdout);

@@ -316,7 +316,7 @@ private:
 
     void save() {
         auto all = texts();
-        all["optimiser"] = options_.optimiser;
+        all.merge(optimiser_texts(options_));
         if (options_.switch_at) all["switch"] = switch_text(options_, recipes_);
         train::save_run(options_.save, trainer_.parts(), recipe_, course_.numbers, all);
     }

@@ -6,13 +6,16 @@
 #include <unitscale/io/text.hpp>
 #include <unitscale/io/text_table.hpp>
 #include <unitscale/io/vocabulary.hpp>
+#include <unitscale/nn/decoder.hpp>
 #include <unitscale/nn/llama.hpp>
 #include <unitscale/nn/unit_scaling_model.hpp>
 #include <unitscale/optim/any_optimiser.hpp>
+#include <unitscale/optim/groups.hpp>
 #include <unitscale/optim/schedule.hpp>
 #include <unitscale/train/batches.hpp>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 
@@ -34,6 +37,30 @@ const std::vector<std::string_view> initial_names = {"gpt2", "lecun", "glorot", 
 
 constexpr std::string_view own = "own";
 
+/// The optimiser's group of a text PATTERN=FACTOR. Error, naming `--rate`: any other text.
+optim::ParameterGroup rate_group(const std::string& text) {
+    const std::size_t sign = text.rfind('=');
+    double factor = -1.0;
+    const char* const end = text.data() + text.size();
+    const bool split = sign != std::string::npos && sign > 0;
+    const bool read = split && std::from_chars(text.data() + sign + 1, end, factor).ptr == end;
+    check(read && std::isfinite(factor) && factor >= 0.0, "--rate: is '", text,
+          "'; expected PATTERN=FACTOR, such as *query*=0.5, with a factor of 0 or more");
+    return {.pattern = text.substr(0, sign), .learning_rate_factor = factor};
+}
+
+/// Error, naming `--rate`: a pattern matches no parameter of the model.
+void check_rates(const LanguageRunOptions& options) {
+    if (options.rates.empty()) return;
+    // The names of a model's parameters do not depend on its sizes, except the depth.
+    LanguageRunOptions narrow = options;
+    narrow.width = 32;
+    narrow.heads = narrow.seq = 1;
+    narrow.head_size = narrow.kv_heads = 0;
+    nn::Decoder<float> model(narrow.decoder(1));
+    static_cast<void>(optim::resolve_groups("--rate", model.parameters(), options.optimiser_options().groups, {}));
+}
+
 std::vector<std::string_view> list(const auto& names) { return {names.begin(), names.end()}; }
 std::vector<std::string_view> own_or(const auto& names) {
     std::vector<std::string_view> all = {own};
@@ -42,6 +69,8 @@ std::vector<std::string_view> own_or(const auto& names) {
 }
 
 }  // namespace
+
+std::size_t tenth_of(std::size_t steps) { return std::max<std::size_t>(steps / 10, 1); }
 
 const std::vector<NamedOption>& named_options() {
     using O = LanguageRunOptions;
@@ -91,6 +120,7 @@ nlohmann::ordered_json changed_options(const LanguageRunOptions& options) {
     };
     for (const NamedOption& option : named_options()) add(option.name, options.*option.value, usual.*option.value);
     for (const NamedPart& part : named_parts()) add(part.name, options.*part.value, usual.*part.value);
+    add("rate", options.rates, usual.rates);
     add("beta1", options.beta1, usual.beta1);
     add("beta2", options.beta2, usual.beta2);
     add("momentum", options.momentum, usual.momentum);
@@ -153,13 +183,15 @@ nn::InitialOptions LanguageRunOptions::initial_options(const Recipe& of_run) con
 }
 
 optim::AnyOptimiserOptions LanguageRunOptions::optimiser_options(std::shared_ptr<MemoryPool> memory) const {
-    return {.kind = parse_optimiser_kind(optimiser),
-            .beta1 = beta1,
-            .beta2 = beta2,
-            .momentum = momentum,
-            .weight_decay = weight_decay,
-            .decay_bias_and_norm = false,
-            .pool = std::move(memory)};
+    optim::AnyOptimiserOptions options{.kind = parse_optimiser_kind(optimiser),
+                                       .beta1 = beta1,
+                                       .beta2 = beta2,
+                                       .momentum = momentum,
+                                       .weight_decay = weight_decay,
+                                       .decay_bias_and_norm = false,
+                                       .pool = std::move(memory)};
+    for (const std::string& rate : rates) options.groups.push_back(rate_group(rate));
+    return options;
 }
 
 optim::Schedule LanguageRunOptions::learning_rates(double peak) const {
@@ -168,7 +200,7 @@ optim::Schedule LanguageRunOptions::learning_rates(double peak) const {
     return {.kind = kind,
             .peak = lr.value_or(peak),
             .steps = steps,
-            .warmup = warmup.value_or(constant ? 0 : std::max<std::size_t>(steps / 10, 1)),
+            .warmup = warmup.value_or(constant ? 0 : tenth_of(steps)),
             .final_share = final_share,
             .half_life = half_life > 0 ? static_cast<double>(half_life) : static_cast<double>(steps) / 8.0};
 }
@@ -242,6 +274,7 @@ void LanguageRunOptions::validate() const {
           "; expected at least 1, and less than the run's ", steps, " steps");
     check(resume.empty() || weights.empty(), "--weights: --resume brings weights of its own; give one of the two");
     check(top_k <= most, "--top-k: is ", top_k, "; expected at most ", most);
+    check_rates(*this);
 }
 
 Recipe recipe_of(const LanguageRunOptions& options) {

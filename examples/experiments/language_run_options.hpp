@@ -50,6 +50,10 @@ public:
     using RunFailed::RunFailed;
 };
 
+/// A tenth of a run of `steps` steps, at least 1: the default warm-up, and the default distance of checkpoints and
+/// evaluations of searches.
+[[nodiscard]] std::size_t tenth_of(std::size_t steps);
+
 /// The options of `train_transformer`.
 struct LanguageRunOptions {
     std::vector<std::filesystem::path> data{};  ///< files or folders of UTF-8 text
@@ -72,9 +76,10 @@ struct LanguageRunOptions {
     bool bias = false;             ///< trained biases of linear layers
     bool gains = false;            ///< trained gains, and shifts, of norms
     std::size_t width = 128, depth = 4, heads = 2, seq = 128, batch = 16, steps = 500;
-    std::size_t head_size = 0;   ///< 0: width / heads; else heads is width / head_size
-    std::size_t kv_heads = 0;    ///< key and value heads; 0: one for each query head
-    std::optional<double> lr{};  ///< empty: the recipe's
+    std::size_t head_size = 0;         ///< 0: width / heads; else heads is width / head_size
+    std::size_t kv_heads = 0;          ///< key and value heads; 0: one for each query head
+    std::optional<double> lr{};        ///< empty: the recipe's
+    std::vector<std::string> rates{};  ///< PATTERN=FACTOR: parameters of these names learn at FACTOR times their rate
     std::string optimiser = "adam";
     double beta1 = 0.9, beta2 = 0.95;     ///< of adam and lamb
     double momentum = 0.9;                ///< of sgd
@@ -113,6 +118,7 @@ struct LanguageRunOptions {
     [[nodiscard]] nn::DecoderConfig decoder(std::size_t vocabulary) const;
     /// The model's initial values under a recipe.
     [[nodiscard]] nn::InitialOptions initial_options(const Recipe& of_run) const;
+    /// Error, naming `--rate`: a text of `rates` is no pattern with a factor.
     [[nodiscard]] optim::AnyOptimiserOptions optimiser_options(std::shared_ptr<MemoryPool> memory = {}) const;
     /// The learning rate of every step; `peak` where `lr` is empty.
     [[nodiscard]] optim::Schedule learning_rates(double peak) const;
@@ -140,8 +146,8 @@ struct NamedPart {
 [[nodiscard]] const std::vector<NamedPart>& named_parts();
 
 /// The options of model and training that differ from the usual ones, for files that compare settings.
-/// Sizes, rates, recipe and seed are left out. Options at their usual values are left out too, so that a file that is
-/// older than an option still agrees.
+/// Sizes, learning rate, recipe and seed are left out. Options at their usual values are left out too, so that a file
+/// that is older than an option still agrees.
 [[nodiscard]] nlohmann::ordered_json changed_options(const LanguageRunOptions& options);
 
 /// Names with the word `or` before the last: `pre, post or none`.

@@ -32,6 +32,7 @@ std::string training_text(const LanguageRunOptions& options) {
                                                   : concatenate(options.optimiser == "adam" ? "Adam" : "LAMB", " (",
                                                                 options.beta1, ", ", options.beta2, ')');
     text += concatenate(", ", options.schedule);
+    if (!options.rates.empty()) text += concatenate(", rates times ", io::joined(options.rates));
     const bool falls = options.schedule == "cosine" || options.schedule == "linear";
     if (falls) text += concatenate(" to ", options.final_share);
     if (options.masked > 0) text += concatenate(", the first ", options.masked, " predictions of a sequence masked");
@@ -74,13 +75,23 @@ std::string switch_text(const LanguageRunOptions& options, const std::vector<Rec
         .dump();
 }
 
+std::map<std::string, std::string> optimiser_texts(const LanguageRunOptions& options) {
+    return {{"optimiser", options.optimiser}, {"rates", options.rates.empty() ? "none" : io::joined(options.rates)}};
+}
+
 void check_resumed_optimiser(const LanguageRunOptions& options) {
     train::CheckpointReader checkpoint(options.resume);
     const auto& metadata = checkpoint.file().metadata();
-    const auto found = metadata.find("run/optimiser");
-    const std::string saved = found == metadata.end() ? LanguageRunOptions{}.optimiser : found->second;
-    check(saved == options.optimiser, "--resume: ", options.resume, " was trained with --optimiser ", saved, ", not ",
-          options.optimiser);
+    const auto check_same = [&](const char* name, const char* option) {
+        const auto found = metadata.find(concatenate("run/", name));
+        // Older files lack what was usual in their runs.
+        const std::string saved =
+            found == metadata.end() ? optimiser_texts(LanguageRunOptions{}).at(name) : found->second;
+        const std::string own = optimiser_texts(options).at(name);
+        check(saved == own, "--resume: ", options.resume, " was trained with ", option, ' ', saved, ", not ", own);
+    };
+    check_same("optimiser", "--optimiser");
+    check_same("rates", "--rate");
 }
 
 void check_resumed_switch(const LanguageRunOptions& options, const std::vector<Recipe>& recipes) {

@@ -36,7 +36,10 @@ enum class RunPart { first, second };
 /// The switch of a run as its checkpoints keep it: {"at":400,"from":{...},"to":{...}}, with whole recipes.
 [[nodiscard]] std::string switch_text(const LanguageRunOptions& options, const std::vector<Recipe>& recipes);
 
-/// Error, in a line that begins with `--resume`: the checkpoint's run had another optimiser.
+/// The optimiser of a run and its factors on learning rates, by the names under which a checkpoint keeps them.
+[[nodiscard]] std::map<std::string, std::string> optimiser_texts(const LanguageRunOptions& options);
+
+/// Error, in a line that begins with `--resume`: the checkpoint's run had another optimiser or other `rates`.
 void check_resumed_optimiser(const LanguageRunOptions& options);
 
 /// Error, in a line that begins with `--resume`: the checkpoint's run has another switch than this one.

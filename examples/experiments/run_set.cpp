@@ -31,8 +31,6 @@ void RunSetOptions::check_out(std::string_view example) const {
     io::check_writable("--out", out);
 }
 
-std::size_t tenth_of(std::size_t steps) { return std::max<std::size_t>(steps / 10, 1); }
-
 std::vector<SearchRun> runs_of(const SweepSpace& space, const std::vector<SweepPoint>& points, std::size_t seeds) {
     std::vector<SearchRun> runs;
     for (std::size_t seed = 0; seed < seeds; ++seed)
@@ -82,12 +80,13 @@ void RunSet::train_one(const SearchRun& run, const SearchEvents& events) {
     }
     LanguageRunOptions options = run.options;
     options.save_every = options_.save_every.value_or(tenth_of(options.steps));
-    TrainedRun trained = train_run(options, measured_, files, [&](const LanguageStep& step) {
+    const auto watch = [&](const LanguageStep& step) {
         queue_.leave_if_stopped();
         if (!events.stepped) return;
         const std::lock_guard lock(mutex_);
         events.stepped(run, step);
-    });
+    };
+    TrainedRun trained = train_run(options, measured_, files, watch, options_.rms);
     const std::lock_guard lock(mutex_);
     events.ended(run, std::move(trained), files);
     UnfinishedRun::remove(path_of(run));

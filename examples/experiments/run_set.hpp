@@ -30,6 +30,7 @@ struct RunSetOptions {
     std::size_t seeds = 1;                    ///< `run.seed` and the seeds after it
     std::size_t jobs = 1;                     ///< parallel runs
     std::optional<std::size_t> save_every{};  ///< steps between checkpoints of a run; empty: a tenth of the run
+    bool rms = false;                         ///< every run records the root mean squares of its last step
     std::filesystem::path out{};              ///< the page
     report::PageSource source{};              ///< of the page
 
@@ -43,10 +44,6 @@ struct RunSetOptions {
     /// Error, naming the option: `out` names no page, or cannot be written. `example` is a valid name for the message.
     void check_out(std::string_view example) const;
 };
-
-/// A tenth of a run of `steps` steps, at least 1: the default warm-up, and the default distance of checkpoints and
-/// evaluations.
-[[nodiscard]] std::size_t tenth_of(std::size_t steps);
 
 /// A run that a search asks for: a point of its space, with a seed.
 struct SearchRun {

@@ -8,6 +8,7 @@
 #include <unitscale/io/text_table.hpp>
 #include <unitscale/scaling/recipe.hpp>
 
+#include "experiments/layer_rms.hpp"
 #include "experiments/progress.hpp"
 #include "experiments/results_file.hpp"
 #include "experiments/run_set.hpp"
@@ -87,6 +88,13 @@ private:
         return options;
     }
 
+    /// A size that all runs share, other than 0.
+    [[nodiscard]] bool is_shared_size(const SweepParameter& parameter) const {
+        const bool by_tokens = parameter.name == "steps" && options_.tokens;
+        return parameter.size != nullptr && options_.run.*parameter.size != 0 && !by_tokens &&
+               !space_.find(parameter.name);
+    }
+
     /// All settings that the losses depend on and that no axis varies.
     [[nodiscard]] Json settings() const {
         const LanguageRunOptions& run = options_.run;
@@ -110,13 +118,15 @@ private:
         settings.update(changed_options(run));
         for (const SweepAxis& axis : space_.axes) settings.erase(axis.name());
         if (run.test) settings["test"] = true;
+        if (options_.rms) settings["rms"] = true;
         for (const SweepParameter& parameter : sweep_parameters)
-            if (parameter.size != nullptr && run.*parameter.size != 0 && !space_.find(parameter.name))
-                settings[std::string(parameter.name)] = run.*parameter.size;
+            if (is_shared_size(parameter)) settings[std::string(parameter.name)] = run.*parameter.size;
+        if (options_.tokens) settings["tokens"] = *options_.tokens;
         settings["head_size"] = run.head_size;
         settings["kv_heads"] = run.kv_heads;
         if (!space_.find("lr")) settings["lr"] = run.lr ? Json(*run.lr) : Json("the recipe's");
-        settings["warmup"] = run.warmup ? Json(*run.warmup) : Json("a tenth");
+        const std::optional<std::size_t> warmup = run.warmup ? run.warmup : space_.shared_warmup();
+        settings["warmup"] = warmup ? Json(*warmup) : Json("a tenth");
         settings["micro_batches"] = run.micro_batches;
         return settings;
     }
@@ -135,9 +145,9 @@ private:
             }
         text += concatenate("; model ", run.model_text());
         for (const SweepParameter& parameter : sweep_parameters)
-            if (parameter.size != nullptr && options_.run.*parameter.size != 0 && !space_.find(parameter.name) &&
-                (parameter.name != "heads" || options_.run.head_size == 0))
+            if (is_shared_size(parameter) && (parameter.name != "heads" || options_.run.head_size == 0))
                 text += concatenate(", ", parameter.name, ' ', options_.run.*parameter.size);
+        if (options_.tokens) text += concatenate(", ", *options_.tokens, " characters in each run");
         if (options_.run.head_size > 0) text += concatenate(", heads of ", options_.run.head_size);
         if (options_.run.test) text += "; with a test part";
         return text +
@@ -191,7 +201,8 @@ private:
                        .valid_loss = trained.result.valid_bpc,
                        .tokens_per_s = trained.result.tokens_per_s,
                        .seconds = trained.seconds,
-                       .test_loss = trained.result.test_bpc};
+                       .test_loss = trained.result.test_bpc,
+                       .rms = trained.rms};
         if (!trained.lines.empty()) {
             std::uint64_t elements = 0, zeros = 0;
             for (const auto& [kind, counts] : zeros_of(trained.lines)) {
@@ -230,6 +241,7 @@ private:
             if constexpr (!std::is_same_v<Value, std::optional<double>>) json[name] = value;
             else if (value) json[name] = *value;
         });
+        if (!run.rms.empty()) json["rms"] = json_of(run.rms);
         file_.write({{"run", std::move(json)}});
         runs_.push_back(std::move(run));
     }
@@ -244,6 +256,7 @@ private:
             if constexpr (!std::is_same_v<Value, std::optional<double>>) read_logged(json.at(name), value);
             else if (json.contains(name)) read_logged(json[name], value.emplace());
         });
+        if (json.contains("rms")) run.rms = read_layers(json["rms"]);
         runs_.push_back(std::move(run));
     }
 
@@ -275,7 +288,7 @@ private:
 }  // namespace
 
 SweepSpace SweepOptions::space() const {
-    SweepSpace space{.run = run};
+    SweepSpace space{.run = run, .tokens = tokens};
     space.run.quiet = true;
     space.run.sample = space.run.eval_every = 0;
     check(!recipes.empty(), "--recipes: none given");

@@ -214,4 +214,24 @@ double transfer_error(const LossMap& map) {
     return sum / static_cast<double>(count);  // 0 / 0: NaN
 }
 
+ShorterSearch shorter_search(std::vector<double> losses, std::size_t draws) {
+    const std::size_t count = losses.size();
+    check(draws >= 1 && draws <= count, "shorter_search: ", draws, " draws of ", count, " losses; expected 1 to ",
+          count);
+    std::sort(losses.begin(), losses.end());
+    double probability = static_cast<double>(draws) / static_cast<double>(count), found = 0.0, sum = 0.0, none = 0.0;
+    for (std::size_t i = 0; i + draws <= count; ++i) {
+        if (std::isfinite(losses[i])) {
+            found += probability;
+            sum += probability * losses[i];
+        } else {
+            none += probability;
+        }
+        // From C(N - i, n - 1) to C(N - i - 1, n - 1), as a ratio: no binomial coefficient is formed.
+        const std::size_t behind = count - i - 1;
+        if (behind > 0) probability *= static_cast<double>(behind + 1 - draws) / static_cast<double>(behind);
+    }
+    return {.loss = sum / found, .none = none};  // 0 / 0: NaN
+}
+
 }  // namespace unitscale::experiments

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "experiments/layer_rms.hpp"
 #include "experiments/sweep_search.hpp"
 #include "experiments/sweep_space.hpp"
 
@@ -26,6 +27,7 @@ struct SweepRun {
     double train_loss = 0.0, valid_loss = 0.0, tokens_per_s = 0.0, seconds = 0.0;
     std::optional<double> test_loss{};         ///< if the sweep has a test part and the run did not fail
     std::optional<double> zeros{}, skipped{};  ///< if a loss scale is searched: shares (`gradient_table`)
+    std::vector<LayerRms> rms{};               ///< of the last step, if the sweep records them and the run ended
 };
 
 /// The median: the middle number, or the mean of the middle two. NaN for no numbers.
@@ -116,5 +118,17 @@ struct LossMap {
 /// Omits rows f without a finite loss, and rows with a best t that is not known at f*. If that t fails at f*, the error
 /// is infinite. NaN: no row is left. Reference: Blake et al. 2024, arXiv:2407.17465, algorithm 1.
 [[nodiscard]] double transfer_error(const LossMap& map);
+
+/// The least loss to expect from a random search of fewer points.
+struct ShorterSearch {
+    double loss = 0.0;  ///< mean over the searches that find a finite loss; NaN: none does
+    double none = 0.0;  ///< the share of searches with failed points only
+};
+
+/// The least loss of `draws` of these losses, drawn without replacement, over all draws. With the N losses in ascending
+/// order, loss i from 1 is the least with the probability C(N - i, draws - 1) / C(N, draws). Infinite losses have
+/// failed.
+/// Error: `draws` is not in 1..N.
+[[nodiscard]] ShorterSearch shorter_search(std::vector<double> losses, std::size_t draws);
 
 }  // namespace unitscale::experiments

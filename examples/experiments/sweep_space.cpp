@@ -52,18 +52,30 @@ double sweep_number(std::string_view axis, std::string_view text) {
 
 namespace {
 
-const SweepParameter& parameter_of(std::string_view name) {
-    const auto found = std::find_if(sweep_parameters.begin(), sweep_parameters.end(),
-                                    [&](const SweepParameter& parameter) { return parameter.name == name; });
-    if (found != sweep_parameters.end()) return *found;
-    fail("--axis: unknown hyperparameter '", name, "'; expected one of ", sweep_parameter_names(false), ", ",
-         sweep_parameter_names(true));
+constexpr std::string_view rate_prefix = "rate:";
+
+/// An axis of that name, without values.
+SweepAxis axis_called(std::string_view name) {
+    const bool has_pattern = name.starts_with(rate_prefix);
+    const auto found =
+        std::find_if(sweep_parameters.begin(), sweep_parameters.end(), [&](const SweepParameter& parameter) {
+            return has_pattern ? parameter.has_pattern() : parameter.name == name;
+        });
+    if (found == sweep_parameters.end())
+        fail("--axis: unknown hyperparameter '", name, "'; expected one of ", sweep_parameter_names(false), ", ",
+             sweep_parameter_names(true));
+    SweepAxis axis{.parameter = *found};
+    if (has_pattern) axis.pattern = name.substr(rate_prefix.size());
+    check(!has_pattern || !axis.pattern.empty(), "--axis ", name,
+          ": has no pattern of parameters' names; expected one, such as rate:*query*=0.25:4:x2");
+    return axis;
 }
 
 }  // namespace
 
 SweepAxis make_axis(std::string_view name, std::vector<std::string> values) {
-    const SweepParameter& parameter = parameter_of(name);
+    SweepAxis axis = axis_called(name);
+    const SweepParameter& parameter = axis.parameter;
     check(!values.empty(), "--axis ", name, ": has no points");
     for (auto value = values.begin(); value != values.end(); ++value) {
         check(std::find(values.begin(), value, *value) == value, "--axis ", name, ": ", *value, " is given twice");
@@ -73,15 +85,16 @@ SweepAxis make_axis(std::string_view name, std::vector<std::string> values) {
         const double size = std::strtod(value->c_str(), nullptr);
         check(size == std::floor(size) && size <= 1e9, "--axis ", name, ": is ", *value, "; expected a whole number");
     }
-    return {.parameter = parameter, .values = std::move(values)};
+    axis.values = std::move(values);
+    return axis;
 }
 
 SweepAxis parse_axis(const std::string& text) {
     const std::size_t sign = text.find('=');
     check(sign != std::string::npos && sign > 0, "--axis: is '", text, "'; expected NAME=VALUES, such as lr=0.25:4:x2");
     const std::string name = text.substr(0, sign);
-    const SweepParameter& parameter = parameter_of(name);
-    SweepAxis axis{.parameter = parameter};
+    SweepAxis axis = axis_called(name);
+    const SweepParameter& parameter = axis.parameter;
     std::vector<std::string_view> parts;
     const std::string_view rest = std::string_view(text).substr(sign + 1);
     const char separator = !parameter.has_names() && rest.find(':') != std::string_view::npos ? ':' : ',';
@@ -124,7 +137,7 @@ SweepAxis parse_axis(const std::string& text) {
 
 std::optional<std::size_t> SweepSpace::find(std::string_view name) const {
     for (std::size_t i = 0; i < axes.size(); ++i)
-        if (axes[i].parameter.name == name) return i;
+        if (axes[i].name() == name) return i;
     return std::nullopt;
 }
 
@@ -136,9 +149,20 @@ std::optional<std::size_t> SweepSpace::rate() const {
 void SweepSpace::validate() const {
     check(!axes.empty(), "--axis: none given; without one a sweep has no points");
     for (std::size_t i = 0; i < axes.size(); ++i)
-        check(find(axes[i].parameter.name) == i, "--axis ", axes[i].parameter.name, ": is given twice");
+        check(find(axes[i].name()) == i, "--axis ", axes[i].name(), ": is given twice");
     check(!find("lr") || !find("lr_factor"), "--axis lr_factor: excludes --axis lr");
+    check(!find("steps") || !tokens, "--axis steps: --tokens sets the steps");
     check(!find("heads") || run.head_size == 0, "--axis heads: --head-size sets the heads");
+}
+
+std::optional<std::size_t> SweepSpace::shared_warmup() const {
+    const auto place = find("steps");
+    const bool constant = run.schedule == "constant" && !find("schedule");  // has no warm-up
+    if (!place || run.warmup || constant || axes[*place].values.size() < 2) return std::nullopt;
+    std::size_t least = LanguageRunOptions::most;
+    for (const std::string& steps : axes[*place].values)
+        least = std::min(least, static_cast<std::size_t>(std::strtod(steps.c_str(), nullptr)));
+    return tenth_of(least);
 }
 
 LanguageRunOptions SweepSpace::options_at(const SweepPoint& point) const {
@@ -155,24 +179,33 @@ LanguageRunOptions SweepSpace::options_at(const SweepPoint& point) const {
         else if (parameter.number != nullptr) options.*parameter.number = number;
         else if (parameter.name == "lr") options.lr = number;
         else if (parameter.name == "lr_factor") factor = number;
+        else if (parameter.has_pattern()) options.rates.push_back(concatenate(axes[i].pattern, '=', point[i]));
         else options.set.push_back(concatenate(parameter.field, '=', point[i]));
         if (!parameter.beside.empty()) options.set.emplace_back(parameter.beside);
     }
     if (factor != 1.0) options.lr = factor * options.lr.value_or(recipe_of(options).learning_rate);
+    // A batch of no characters is an error of the options.
+    if (tokens && options.batch > 0 && options.seq > 0) {
+        options.steps = *tokens / options.batch / options.seq;
+        check(options.steps >= 1 && options.steps <= LanguageRunOptions::most, "--tokens: is ", *tokens,
+              "; expected one batch of ", options.batch, " x ", options.seq, " characters at least, and ",
+              LanguageRunOptions::most, " at most");
+    }
+    if (const auto warmup = shared_warmup(); warmup && options.schedule != "constant") options.warmup = warmup;
     return options;
 }
 
 std::string SweepSpace::default_value(const SweepParameter& parameter, const LanguageRunOptions& options) {
-    if (parameter.name == "lr_factor") return "1";
+    if (parameter.name == "lr_factor" || parameter.has_pattern()) return "1";
     if (parameter.number != nullptr) return number_text(options.*parameter.number);
     const Recipe recipe = recipe_of(options);
     if (parameter.name == "lr") return number_text(options.lr.value_or(recipe.learning_rate));
     if (parameter.name == "loss_scale" && recipe.loss_scaling.kind == LossScaleKind::none) return "1";
     const nlohmann::ordered_json json = io::recipe_to_json(recipe);
     const std::size_t dot = parameter.field.find('.');
-    return number_text(json.at(std::string(parameter.field.substr(0, dot)))
-                           .at(std::string(parameter.field.substr(dot + 1)))
-                           .get<double>());
+    // A factor that is 1 is left out of the JSON, if the recipes of older files have none.
+    return number_text(
+        json.at(std::string(parameter.field.substr(0, dot))).value(std::string(parameter.field.substr(dot + 1)), 1.0));
 }
 
 std::string SweepSpace::text(const SweepPoint& point, const std::vector<std::size_t>* only) const {
@@ -180,7 +213,7 @@ std::string SweepSpace::text(const SweepPoint& point, const std::vector<std::siz
     for (std::size_t i = 0; i < axes.size(); ++i) {
         if (only != nullptr && std::find(only->begin(), only->end(), i) == only->end()) continue;
         text += text.empty() ? "" : ", ";
-        if (axes[i].parameter.name != "recipe") (text += axes[i].parameter.name) += ' ';
+        if (axes[i].name() != "recipe") (text += axes[i].name()) += ' ';
         text += point[i];
     }
     return text;

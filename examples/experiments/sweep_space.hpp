@@ -24,6 +24,8 @@ struct SweepParameter {
     std::string_view beside{};                        ///< an assignment, as in `--set`, that comes with the field's
 
     [[nodiscard]] constexpr bool is_rate() const noexcept { return name == "lr" || name == "lr_factor"; }
+    /// A factor on the learning rate of the parameters whose names match the axis' pattern.
+    [[nodiscard]] constexpr bool has_pattern() const noexcept { return name == "rate:PATTERN"; }
     /// Names and sizes are conditions: a separate search is made for each combination of them.
     [[nodiscard]] constexpr bool is_condition() const noexcept {
         return text != nullptr || part != nullptr || size != nullptr;
@@ -37,6 +39,7 @@ struct SweepParameter {
 };
 
 /// `lr_factor` is a factor on the rate of `--lr`, or on each recipe's own rate. `loss_scale` is constant.
+/// `rate:PATTERN` is a factor as in `--rate PATTERN=FACTOR`. A sweep may have several axes of it.
 inline constexpr std::array sweep_parameters = {
     SweepParameter{"lr"},
     SweepParameter{"lr_factor"},
@@ -48,6 +51,8 @@ inline constexpr std::array sweep_parameters = {
     SweepParameter{"init_sigma", "hyperparameters.init_sigma"},
     SweepParameter{"alpha_emb", "hyperparameters.alpha_emb"},
     SweepParameter{"alpha_out", "hyperparameters.alpha_out"},
+    SweepParameter{"embedding_rate", "hyperparameters.embedding_rate"},
+    SweepParameter{"rate:PATTERN"},
     SweepParameter{.name = "loss_scale", .field = "loss_scaling.initial", .beside = "loss_scaling.kind=constant"},
     SweepParameter{"weight_decay", {}, nullptr, &LanguageRunOptions::weight_decay},
     SweepParameter{"beta1", {}, nullptr, &LanguageRunOptions::beta1},
@@ -94,8 +99,11 @@ struct SweepAxis {
     SweepParameter parameter{};
     std::vector<std::string> values{};  ///< numbers in the form of `number_text`, or names
     double low = 0.0, high = 0.0;       ///< of the interval, if there are no values
+    std::string pattern{};              ///< of the names of parameters, for `rate:PATTERN`
 
-    [[nodiscard]] std::string name() const { return std::string(parameter.name); }
+    [[nodiscard]] std::string name() const {
+        return parameter.has_pattern() ? "rate:" + pattern : std::string(parameter.name);
+    }
     [[nodiscard]] bool is_interval() const noexcept { return values.empty(); }
 };
 
@@ -104,8 +112,9 @@ struct SweepAxis {
 ///   lr=0.25:4:x2       0.25, 0.5, 1, 2, 4: from the first number up to the second by a factor
 ///   lr=0.25:4          the interval, for random search: the logarithm is uniform
 /// The values of names are a list: placement=pre,post. Parts of the model are `on` or `off`: bias=on,off
-/// Errors: an unknown name, with the known names; no points; text that is not a positive number; a size that is not
-/// whole.
+/// The pattern of parameters' names is part of the axis' name: rate:*query*=0.5,1,2
+/// Errors: an unknown name, with the known names; no pattern; no points; text that is not a positive number; a size
+/// that is not whole.
 [[nodiscard]] SweepAxis parse_axis(const std::string& text);
 
 /// An axis of these values. Errors: an unknown name, with the known names; a value that is given twice; a size that is
@@ -119,6 +128,8 @@ using SweepPoint = std::vector<std::string>;
 struct SweepSpace {
     LanguageRunOptions run{};
     std::vector<SweepAxis> axes{};
+    /// The characters that every run trains on: the steps at a point are this over its batch. Empty: `run.steps`.
+    std::optional<std::size_t> tokens{};
 
     /// The index of the axis of that name, or nothing.
     [[nodiscard]] std::optional<std::size_t> find(std::string_view name) const;
@@ -128,7 +139,11 @@ struct SweepSpace {
     /// Checks the axes. Error, naming the axis: no axis, an axis given twice, two axes of one meaning.
     void validate() const;
 
-    /// The options of the run at a point.
+    /// The warm-up that all runs share: a tenth of the shortest run, if an axis has several numbers of steps and
+    /// `run.warmup` is empty. Runs of equal warm-up compare lengths alone. Otherwise nothing.
+    [[nodiscard]] std::optional<std::size_t> shared_warmup() const;
+
+    /// The options of the run at a point. Error, naming `--tokens`: they are less than a batch, or too many batches.
     [[nodiscard]] LanguageRunOptions options_at(const SweepPoint& point) const;
 
     /// The value of a hyperparameter in `options` when no axis varies it.

@@ -5,6 +5,7 @@
 #include <unitscale/io/text_table.hpp>
 
 #include "experiments/page_parts.hpp"
+#include "experiments/sweep_rms.hpp"
 #include "experiments/sweep_search.hpp"
 #include "experiments/sweep_settings.hpp"
 
@@ -186,6 +187,42 @@ SweepTable independent_table(const SweepResults& results) {
     return table;
 }
 
+SweepTable shorter_table(const SweepResults& results) {
+    SweepTable table{.title = "shorter searches: the least loss to expect of so many of the points"};
+    if (results.search.strategy != SweepStrategy::random) return table;
+    std::vector<std::string> header = {"points"};
+    std::vector<std::vector<double>> losses;
+    std::size_t most = 0;
+    for (const SweepPoint& condition : results.conditions()) {
+        header.push_back(condition_text(results.space, condition));
+        losses.emplace_back();
+        for (const PointResult& result : results.points)
+            if (SweepResults::same(result.point, condition, results.space.places(true)))
+                losses.back().push_back(result.loss);
+        most = std::max(most, losses.back().size());
+    }
+    if (most < 2) return table;
+    table.rows.push_back(std::move(header));
+    std::vector<std::size_t> lengths;
+    for (std::size_t draws = 1; draws < most; draws *= 2) lengths.push_back(draws);
+    lengths.push_back(most);
+    for (const std::size_t draws : lengths) {
+        std::vector<std::string>& row = table.rows.emplace_back();
+        row.push_back(std::to_string(draws));
+        for (const std::vector<double>& of_condition : losses) {
+            if (draws > of_condition.size()) {
+                row.emplace_back("-");
+                continue;
+            }
+            const ShorterSearch search = shorter_search(of_condition, draws);
+            if (std::isnan(search.loss)) row.emplace_back("failed");
+            else if (search.none == 0.0) row.push_back(loss_text(search.loss));
+            else row.push_back(concatenate(loss_text(search.loss), " (no point ", share_text(search.none), ')'));
+        }
+    }
+    return table;
+}
+
 std::vector<FixedMap> sweep_maps(const SweepResults& results) {
     const std::vector<SweepAxis>& axes = results.space.axes;
     std::vector<FixedMap> maps;
@@ -233,7 +270,10 @@ std::vector<SweepTable> sweep_tables(const SweepResults& results) {
     tables.push_back(against_table(results));
     tables.push_back(movement_table(results));
     tables.push_back(independent_table(results));
+    tables.push_back(shorter_table(results));
     tables.push_back(transfer_table(results));
+    tables.push_back(rms_table(results));
+    tables.push_back(rms_trend_table(results));
     std::erase_if(tables, [](const SweepTable& table) { return table.rows.size() < 2; });
     return tables;
 }

@@ -61,6 +61,9 @@ struct OptimumMovement {
 /// multipliers.
 [[nodiscard]] SweepTable independent_table(const SweepResults& results);
 
+/// For a random search: the least loss that a search of fewer of its points finds on average, for each condition.
+[[nodiscard]] SweepTable shorter_table(const SweepResults& results);
+
 /// A map of losses, with the fixed values as text.
 struct FixedMap {
     std::string fixed{};

@@ -10,6 +10,8 @@
 #include <unitscale/train/element.hpp>
 
 #include "experiments/language_run.hpp"
+#include "experiments/last_step_rms.hpp"
+#include "experiments/layer_rms.hpp"
 #include "experiments/scale_report.hpp"
 
 #include <algorithm>
@@ -77,7 +79,7 @@ private:
 }  // namespace
 
 TrainedRun train_run(LanguageRunOptions options, Measured measured, const UnfinishedRun& files,
-                     const std::function<void(const LanguageStep&)>& watch) {
+                     const std::function<void(const LanguageStep&)>& watch, bool rms) {
     using Clock = std::chrono::steady_clock;
     const Clock::time_point begin = Clock::now();
     options.quiet = true;
@@ -85,17 +87,21 @@ TrainedRun train_run(LanguageRunOptions options, Measured measured, const Unfini
     options.log.clear();
     options.weights.clear();
     options.save = files.checkpoint().string();
-    options.resume = files.can_resume() ? options.save : "";
+    const bool ended = rms && step_of_checkpoint(files.checkpoint()) >= options.steps;
+    options.resume = files.can_resume() && !ended ? options.save : "";
     TrainedRun trained{.lines = files.lines()};
     try {
         train::with_element(recipe_of(options), [&]<class T>(std::type_identity<T>) {
             LanguageRun<T> run(options);
             std::optional<StepLog<T>> log;
             if (measured == Measured::steps) log.emplace(run, options.steps, files, trained.lines);
+            LastStepRms<T> last(options.steps, run.tape().observer());
+            if (rms) run.tape().set_observer(&last);
             trained.result = run.run(stdout, stdout, [&](const LanguageStep& step, const ScalingState& state) {
                 if (log) log->add(step, state);
                 watch(step);
             });
+            if (rms) trained.rms = medians_by_layer(last.layers());
         });
     } catch (const Diverged& failure) {
         trained.failed = true;

@@ -5,6 +5,7 @@
 #include <unitscale/nn/decoder.hpp>
 #include <unitscale/nn/initialise.hpp>
 #include <unitscale/optim/any_optimiser.hpp>
+#include <unitscale/optim/groups.hpp>
 #include <unitscale/optim/schedule.hpp>
 #include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/train/saved_model.hpp>
@@ -13,6 +14,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 using namespace unitscale;
 using experiments::LanguageRunOptions;
@@ -77,6 +79,19 @@ TEST_CASE("language run: invalid options are errors that name the option") {
     CHECK(message([](auto& o) { o.lr = -1.0; }) == "--lr: is -1; expected a positive number");
     CHECK(message([](auto& o) { o.lr = std::nan(""); }) == "--lr: is nan; expected a positive number");
     CHECK(message([](auto& o) { o.weight_decay = -0.5; }) == "--weight-decay: is -0.5; expected 0 or more");
+    for (const char* text : {"", "*", "=1", "*=", "*=fast", "*=1x", "*=-1", "*=nan", "*=inf"})
+        CHECK(message([text](auto& o) { o.rates = {text}; }) ==
+              concatenate("--rate: is '", text,
+                          "'; expected PATTERN=FACTOR, such as *query*=0.5, with a factor of 0 or more"));
+    for (const char* model : {"gpt", "llama", "unit-scaling"}) {
+        CHECK(message([model](auto& o) {
+                  o.model = model, o.rates = {"*block0/*=0.5", "*readout/weight=0"};
+              }) == "none");
+        CHECK_THAT(message([model](auto& o) {
+                       o.model = model, o.rates = {"*=1", "*block1/*=0.5"};
+                   }),
+                   Catch::StartsWith("--rate: group pattern '*block1/*' matches none of the "));
+    }
     CHECK(message([](auto& o) { o.temperature = -1.0; }) == "--temperature: is -1; expected 0 or more");
     CHECK(message([](auto& o) { o.top_k = 2'000'000'000; }) == "--top-k: is 2000000000; expected at most 1000000000");
     CHECK(message([](auto& o) { o.switch_at = 6; }) == "--switch-at: is 6, but --switch-to names no recipe");
@@ -192,6 +207,21 @@ TEST_CASE("language run: optimiser and learning rates are those of the options")
     const optim::AnyOptimiserOptions made = options.optimiser_options();
     CHECK(made.kind == OptimiserKind::lamb);
     CHECK((made.beta1 == 0.8 && made.beta2 == 0.99 && made.momentum == 0.5 && made.weight_decay == 0.125));
+    CHECK(made.groups.empty());
+    options.rates = {"*a=b*=0.5", "*query*=1e-3"};
+    const std::vector<optim::ParameterGroup> groups = options.optimiser_options().groups;
+    REQUIRE(groups.size() == 2);
+    CHECK(groups[0].pattern == "*a=b*");
+    CHECK(groups[0].learning_rate_factor == 0.5);
+    CHECK(groups[1].learning_rate_factor == 1e-3);
+    CHECK(experiments::changed_options(options).at("rate") == options.rates);
+}
+
+TEST_CASE("language run: a tenth of a run is at least one step") {
+    CHECK(experiments::tenth_of(1) == 1);
+    CHECK(experiments::tenth_of(19) == 1);
+    CHECK(experiments::tenth_of(20) == 2);
+    CHECK(experiments::tenth_of(305) == 30);
 }
 
 TEST_CASE("language run: the recipe is the one that is named, with the fields that are set") {

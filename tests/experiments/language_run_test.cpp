@@ -43,6 +43,12 @@ std::string failure_of(const LanguageRunOptions& options) {
     return "";
 }
 
+/// What ends a run after its eighth step, as a kill does.
+struct CutOff {};
+void cut_off(const experiments::LanguageStep& step, const ScalingState&) {
+    if (step.step == 8) throw CutOff{};
+}
+
 std::vector<nlohmann::json> lines_of(const std::filesystem::path& file) {
     std::vector<nlohmann::json> lines;
     std::istringstream stream(test::TemporaryFolder::read(file));
@@ -323,10 +329,6 @@ TEST_CASE("language run: an interrupted run continues from a checkpoint to equal
         options.quiet = true;
         options.save_every = 6;
         const File out = temporary_file();
-        struct CutOff {};
-        const auto cut_off = [](const experiments::LanguageStep& step, const ScalingState&) {
-            if (step.step == 8) throw CutOff{};
-        };
         options.save = (folder.path() / "whole.safetensors").string();
         const auto whole = experiments::run_language(options, out.get(), out.get());
         options.save = (folder.path() / "parts.safetensors").string();
@@ -364,12 +366,7 @@ TEST_CASE("language run: every optimiser trains, resumes to equal bits, and is n
         losses.insert(whole.valid_bpc);
         options.save = (folder.path() / "run.safetensors").string();
         options.save_every = 6;
-        struct CutOff {};
-        CHECK_THROWS_AS(experiments::run_language(options, out.get(), out.get(),
-                                                  [](const experiments::LanguageStep& step, const ScalingState&) {
-                                                      if (step.step == 8) throw CutOff{};
-                                                  }),
-                        CutOff);
+        CHECK_THROWS_AS(experiments::run_language(options, out.get(), out.get(), cut_off), CutOff);
         options.resume = options.save;
         CHECK(experiments::run_language(options, out.get(), out.get()).valid_bpc == whole.valid_bpc);
         auto other = options;
@@ -379,6 +376,38 @@ TEST_CASE("language run: every optimiser trains, resumes to equal bits, and is n
                                       ", not ", other.optimiser));
     }
     CHECK(losses.size() == 3);
+}
+
+TEST_CASE("language run: rates of parameters change the losses, hold after a resumption, and cannot change there") {
+    const test::TemporaryFolder folder;
+    const File out = temporary_file();
+    auto options = small(folder.write("text.txt", proverb(60)));
+    options.quiet = true;
+    options.sample = 0;
+    const auto loss = [&] { return experiments::run_language(options, out.get(), out.get()).valid_bpc; };
+    const double usual = loss();
+    options.rates = {"*=1"};
+    CHECK(loss() == usual);
+    options.rates = {"*readout/weight=0", "*/query/weight=4"};
+    const double changed = loss();
+    CHECK(changed != usual);
+    const std::string table = experiments::parameters_of_language(options);
+    CHECK(table.find("decoder/block0/attention/query/weight") != std::string::npos);
+    options.rates = {"*=0.5", "*readout/weight=0", "*=1", "*readout/weight=0", "*/query/weight=4"};  // the last hold
+    CHECK(loss() == changed);
+
+    options.rates = {"*readout/weight=0", "*/query/weight=4"};
+    options.save = (folder.path() / "run.safetensors").string();
+    options.save_every = 6;
+    CHECK_THROWS_AS(experiments::run_language(options, out.get(), out.get(), cut_off), CutOff);
+    options.resume = options.save;
+    CHECK(loss() == changed);
+    options.rates.pop_back();
+    CHECK_THROWS_WITH(loss(), concatenate("--resume: ", options.resume,
+                                          " was trained with --rate *readout/weight=0, */query/weight=4, not "
+                                          "*readout/weight=0"));
+    options.rates.clear();
+    CHECK_THROWS_WITH(loss(), Catch::EndsWith("*/query/weight=4, not none"));
 }
 
 TEST_CASE("language run: weights go from one storage to another, and a note reports the rounding") {

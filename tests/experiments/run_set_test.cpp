@@ -57,13 +57,6 @@ TEST_CASE("run set: the page has its own name, in a writable folder") {
     CHECK_FALSE(std::filesystem::exists(options.out));
 }
 
-TEST_CASE("run set: a tenth of a run is at least one step") {
-    CHECK(tenth_of(1) == 1);
-    CHECK(tenth_of(19) == 1);
-    CHECK(tenth_of(20) == 2);
-    CHECK(tenth_of(305) == 30);
-}
-
 namespace {
 
 /// A search over two learning rates of a small run.

@@ -2,7 +2,10 @@
 #include "experiments/sweep_results.hpp"
 #include "support/catch.hpp"
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstddef>
 #include <limits>
 #include <string>
 #include <utility>
@@ -168,4 +171,38 @@ TEST_CASE("sweep results: the transfer error by hand") {
     CHECK(std::isnan(transfer_error(map)));
     map.losses = {{infinity}, {missing}};
     CHECK(std::isnan(transfer_error(map)));
+}
+
+TEST_CASE("sweep results: the least loss to expect of a shorter search is its mean over all draws") {
+    const std::vector<double> losses = {2.5, 1.0, infinity, 4.0, 1.5, infinity, 2.5};
+    for (std::size_t draws = 1; draws <= losses.size(); ++draws) {
+        CAPTURE(draws);
+        double sum = 0.0, found = 0.0, none = 0.0;
+        for (unsigned set = 0; set < (1u << losses.size()); ++set) {
+            if (static_cast<std::size_t>(std::popcount(set)) != draws) continue;
+            double least = infinity;
+            for (std::size_t i = 0; i < losses.size(); ++i)
+                if ((set >> i & 1u) != 0) least = std::min(least, losses[i]);
+            if (std::isinf(least)) {
+                none += 1.0;
+                continue;
+            }
+            sum += least;
+            found += 1.0;
+        }
+        const ShorterSearch search = shorter_search(losses, draws);
+        CHECK(search.loss == Approx(sum / found).epsilon(1e-14));
+        CHECK(search.none == Approx(none / (found + none)).margin(1e-15));
+    }
+    CHECK(shorter_search(losses, 7).loss == 1.0);
+    CHECK(std::isnan(shorter_search({infinity, infinity}, 1).loss));
+    CHECK(shorter_search({infinity, infinity}, 1).none == 1.0);
+    CHECK_THROWS_WITH(shorter_search({1.0}, 2), "shorter_search: 2 draws of 1 losses; expected 1 to 1");
+    CHECK_THROWS_WITH(shorter_search({1.0}, 0), "shorter_search: 0 draws of 1 losses; expected 1 to 1");
+
+    // Of very many losses no binomial coefficient overflows: the least of n numbers of 1..N is (N + 1) / (n + 1).
+    std::vector<double> many(100000);
+    for (std::size_t i = 0; i < many.size(); ++i) many[i] = static_cast<double>(i + 1);
+    for (const std::size_t draws : {1u, 2u, 1000u, 50000u, 99999u, 100000u})
+        CHECK(shorter_search(many, draws).loss == Approx(100001.0 / static_cast<double>(draws + 1)).epsilon(1e-10));
 }

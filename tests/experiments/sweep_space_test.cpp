@@ -58,10 +58,14 @@ TEST_CASE("sweep space: an invalid axis is an error of one line") {
     CHECK(axis_error("lr") == "--axis: is 'lr'; expected NAME=VALUES, such as lr=0.25:4:x2");
     CHECK(axis_error("beta=1") ==
           "--axis: unknown hyperparameter 'beta'; expected one of lr, lr_factor, alpha_attn, alpha_ffn_act, alpha_res, "
-          "alpha_res_attn_ratio, alpha_loss_softmax, init_sigma, alpha_emb, alpha_out, loss_scale, weight_decay, "
-          "beta1, beta2, momentum, final_share, width, depth, heads, batch, steps, seq, half_life, masked, model, "
+          "alpha_res_attn_ratio, alpha_loss_softmax, init_sigma, alpha_emb, alpha_out, embedding_rate, rate:PATTERN, "
+          "loss_scale, weight_decay, beta1, beta2, momentum, final_share, width, depth, heads, batch, steps, seq, "
+          "half_life, masked, model, "
           "placement, context, positions, feed_forward, norm, residual, initial, optimiser, schedule, final_norm, "
           "readout_bias, embedding_norm, bias, gains, recipe");
+    CHECK(axis_error("rate:=1") ==
+          "--axis rate:: has no pattern of parameters' names; expected one, such as rate:*query*=0.25:4:x2");
+    CHECK(axis_error("rate:*=0") == "--axis rate:*: is '0'; expected a positive number, such as 0.25 or 2^-2");
     CHECK(axis_error("bias=on,yes") == "--axis bias: is yes; expected on or off");
     CHECK(axis_error("lr=") == "--axis lr: has no points");
     CHECK(axis_error("lr=4:0.25:x2") == "--axis lr: 4:0.25:x2 has no points");
@@ -89,6 +93,11 @@ TEST_CASE("sweep space: axes that cannot be together are one line") {
     CHECK(error_of([] { space_of({}).validate(); }) == "--axis: none given; without one a sweep has no points");
     CHECK(error_of([] { space_of({"lr=1", "lr=2"}).validate(); }) == "--axis lr: is given twice");
     CHECK(error_of([] { space_of({"lr=1", "lr_factor=2"}).validate(); }) == "--axis lr_factor: excludes --axis lr");
+    CHECK(error_of([] { space_of({"rate:*a=1", "rate:*b=1"}).validate(); }) == "");
+    CHECK(error_of([] { space_of({"rate:*a=1", "rate:*a=2"}).validate(); }) == "--axis rate:*a: is given twice");
+    SweepSpace of_tokens = space_of({"steps=1,2"});
+    of_tokens.tokens = 4096;
+    CHECK(error_of([&] { of_tokens.validate(); }) == "--axis steps: --tokens sets the steps");
     SweepSpace space = space_of({"heads=1,2"});
     CHECK(error_of([&] { space.validate(); }) == "");
     space.run.head_size = 16;
@@ -108,6 +117,57 @@ TEST_CASE("sweep space: a point's run") {
     SweepSpace given = space_of({"lr_factor=4"});
     given.run.lr = 0.25;
     CHECK(given.options_at({"4"}).lr == 1.0);
+}
+
+TEST_CASE("sweep space: an axis of rates has a pattern, and adds its factor behind the options' own") {
+    SweepSpace space = space_of({"rate:*query*=0.5,1", "rate:*readout*=2^-1:2:x2"});
+    space.run.rates = {"*=2"};
+    CHECK(space.axes[0].name() == "rate:*query*");
+    CHECK(space.axes[1].values == std::vector<std::string>{"0.5", "1", "2"});
+    CHECK(space.find("rate:*readout*") == 1u);
+    CHECK(space.places(false) == std::vector<std::size_t>{0, 1});
+    CHECK(space.options_at({"0.5", "2"}).rates == std::vector<std::string>{"*=2", "*query*=0.5", "*readout*=2"});
+    CHECK(space.text({"0.5", "2"}) == "rate:*query* 0.5, rate:*readout* 2");
+    CHECK(space_of({"rate:*query*=1:4"}).axes[0].is_interval());
+}
+
+TEST_CASE("sweep space: runs of different lengths share the warm-up of the shortest") {
+    const auto warmup = [](const SweepSpace& space, const SweepPoint& point) {
+        return space.options_at(point).learning_rates(1.0).warmup;
+    };
+    SweepSpace space = space_of({"steps=400,200", "lr=1"});
+    CHECK(warmup(space, {"200", "1"}) == 20);
+    CHECK(warmup(space, {"400", "1"}) == 20);
+    space.run.warmup = 5;
+    CHECK(warmup(space, {"400", "1"}) == 5);
+    CHECK_FALSE(space.shared_warmup().has_value());
+    // One number of steps, or another axis: a tenth of each run, as without a sweep.
+    CHECK(warmup(space_of({"steps=400"}), {"400"}) == 40);
+    CHECK_FALSE(space_of({"steps=400"}).shared_warmup().has_value());
+    CHECK(warmup(space_of({"lr=1,2"}), {"1"}) == space.run.steps / 10);
+    // A constant rate has no warm-up.
+    SweepSpace constant = space_of({"steps=400,200"});
+    constant.run.schedule = "constant";
+    CHECK_FALSE(constant.shared_warmup().has_value());
+    CHECK(warmup(constant, {"400"}) == 0);
+    const SweepSpace both = space_of({"steps=400,200", "schedule=constant,cosine"});
+    CHECK(warmup(both, {"400", "constant"}) == 0);
+    CHECK(warmup(both, {"400", "cosine"}) == 20);
+}
+
+TEST_CASE("sweep space: runs of equal tokens take as many steps as their batches allow") {
+    SweepSpace space = space_of({"batch=4,16", "seq=8,32"});
+    space.tokens = 1000;
+    CHECK(space.options_at({"4", "8"}).steps == 31);
+    CHECK(space.options_at({"16", "32"}).steps == 1);
+    CHECK(space.options_at({"4", "8"}).learning_rates(1.0).warmup == 3);  // a tenth of each run
+    space.tokens = 511;
+    CHECK(error_of([&] {
+              static_cast<void>(space.options_at({"16", "32"}));
+          }) == "--tokens: is 511; expected one batch of 16 x 32 characters at least, and 1000000000 at most");
+    space.tokens = 0;
+    CHECK(error_of([&] { static_cast<void>(space.options_at({"4", "8"})); }).starts_with("--tokens: is 0; expected "));
+    CHECK(space.options_at({"0", "8"}).batch == 0);  // an error of the options
 }
 
 TEST_CASE("sweep space: a loss scale is constant, whatever the recipe's kind") {
@@ -150,6 +210,9 @@ TEST_CASE("sweep space: every parameter changes the option that it names") {
             CHECK(after.*parameter.number == 3.0);
             CHECK(SweepSpace::default_value(parameter, before) == number_text(before.*parameter.number));
             CHECK(SweepSpace::default_value(parameter, after) == "3");
+        } else if (parameter.has_pattern()) {
+            CHECK(after.rates == std::vector<std::string>{"PATTERN=3"});
+            CHECK(SweepSpace::default_value(parameter, after) == "1");
         } else if (parameter.is_rate()) {
             CHECK(after.lr.has_value());
         } else {

@@ -150,6 +150,30 @@ TEST_CASE("sweep table: an independent search is beside the defaults at the best
     CHECK(independent_table(two_widths()).rows.empty());
 }
 
+TEST_CASE("sweep table: a random search is beside shorter ones, with the share that finds no point") {
+    const SweepTable table = shorter_table(results_of({"recipe=fp32,fp16", "lr=1,2,3,4,5"},
+                                                      {{{"fp32", "1"}, 3.0},
+                                                       {{"fp32", "2"}, 2.0},
+                                                       {{"fp32", "3"}, 1.0},
+                                                       {{"fp32", "4"}, 4.0},
+                                                       {{"fp32", "5"}, 5.0},
+                                                       {{"fp16", "1"}, 3.0},
+                                                       {{"fp16", "2"}, infinity},
+                                                       {{"fp16", "3"}, infinity},
+                                                       {{"fp16", "4"}, 2.0}},
+                                                      SweepStrategy::random));
+    CHECK(table.rows == std::vector<Row>{{"points", "fp32", "fp16"},
+                                         {"1", "3.0000", "2.5000 (no point 50.0 %)"},
+                                         {"2", "2.0000", "2.4000 (no point 16.7 %)"},
+                                         {"4", "1.2000", "2.0000"},
+                                         {"5", "1.0000", "-"}});
+    const SweepResults failed = results_of({"lr=1,2"}, {{{"1"}, infinity}, {{"2"}, infinity}}, SweepStrategy::random);
+    CHECK(shorter_table(failed).rows[2] == Row{"2", "failed"});
+    CHECK(sweep_tables(failed).back().title == shorter_table(failed).title);
+    CHECK(shorter_table(two_widths()).rows.empty());
+    CHECK(shorter_table(results_of({"lr=1,2"}, {{{"1"}, 2.0}}, SweepStrategy::random)).rows.empty());
+}
+
 TEST_CASE("sweep table: transfer errors of hyperparameters, with a size or another one fixed") {
     const SweepTable widths = transfer_table(two_widths());
     REQUIRE(widths.rows.size() == 2);  // width is never tuned

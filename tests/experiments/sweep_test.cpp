@@ -9,12 +9,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdio>
 #include <filesystem>
 #include <functional>
-#include <memory>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 using namespace unitscale;
@@ -48,6 +49,15 @@ std::vector<std::string> result_lines(const SweepOptions& options) {
     }
     std::sort(lines.begin(), lines.end());
     return lines;
+}
+
+/// A run of fp32 with these options, outside any sweep.
+LanguageRunResult result_alone(LanguageRunOptions run) {
+    run.recipe = "fp32";
+    run.quiet = true;
+    run.sample = 0;
+    const test::File ignored = test::temporary_file();
+    return run_language(run, ignored.get(), ignored.get());
 }
 
 std::string problem_of(const std::function<void(SweepOptions&)>& change) {
@@ -101,6 +111,12 @@ TEST_CASE("sweep: bad options are one line that names the option, before anythin
         problem_of([](auto& o) { o.plot_settings = "a.svg"; }) ==
         "--plot-settings: shows recipes over settings; expected --recipes with two or more, and axes of names or sizes "
         "with three combinations or more");
+    CHECK(problem_of([](auto& o) { o.tokens = 63; }) ==
+          "--tokens: is 63; expected one batch of 4 x 16 characters at least, and 1000000000 at most");
+    CHECK(problem_of([](auto& o) { o.tokens = 64, o.axes = {"batch=0,4"}; }) == "--batch: is 0; expected at least 1");
+    CHECK(problem_of([](auto& o) {
+              o.axes = {"rate:*readout/weight=1", "rate:*gate*=1"};
+          }).starts_with("--rate: group pattern '*gate*' matches none of the "));
     CHECK(problem_of([](auto& o) { o.plot = "none/a.svg"; }) == "--plot: none/a.svg cannot be written");
 }
 
@@ -120,16 +136,12 @@ TEST_CASE("sweep: a point's loss equals the loss of a separate run, for any numb
     CHECK(TemporaryFolder::read(options.plot).starts_with("<svg "));
     CHECK_FALSE(std::filesystem::exists(options.unfinished()));
 
-    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> ignored(std::tmpfile(), std::fclose);
     const SweepResults results = results_so_far(options);
     REQUIRE(results.points.size() == 12);
     LanguageRunOptions alone = options.run;
-    alone.recipe = "fp32";
     alone.width = 32;
     alone.lr = 2.0 * find_recipe("fp32").learning_rate;
-    alone.quiet = true;
-    alone.sample = 0;
-    CHECK(results.loss({"fp32", "32", "2"}) == run_language(alone, ignored.get(), ignored.get()).valid_bpc);
+    CHECK(results.loss({"fp32", "32", "2"}) == result_alone(alone).valid_bpc);
 
     SweepOptions beside = options;
     beside.out = other.path() / "page.html";
@@ -160,17 +172,13 @@ TEST_CASE("sweep: names are axes, whose runs equal runs with these options") {
     CHECK(text.find("\nmodel llama, placement none  0.02") != std::string::npos);
     const SweepResults results = results_so_far(options);
     REQUIRE(results.points.size() == 4);
-    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> ignored(std::tmpfile(), std::fclose);
     LanguageRunOptions alone = options.run;
-    alone.recipe = "fp32";
     alone.lr = 0.02;
-    alone.quiet = true;
-    alone.sample = 0;
     std::vector<double> losses;
     for (const char* model : {"gpt", "llama"})
         for (const char* placement : {"pre", "none"}) {
             alone.model = model, alone.placement = placement;
-            losses.push_back(run_language(alone, ignored.get(), ignored.get()).valid_bpc);
+            losses.push_back(result_alone(alone).valid_bpc);
             CHECK(results.loss({model, "0.02", placement}) == losses.back());
         }
     std::sort(losses.begin(), losses.end());
@@ -231,6 +239,89 @@ TEST_CASE("sweep: a searched loss scale counts zeros and skipped steps, and line
     CHECK(said(options).find("3 runs, of which 3 are done") != std::string::npos);
 }
 
+TEST_CASE("sweep: runs of different lengths share a warm-up, which their file compares") {
+    const TemporaryFolder folder;
+    SweepOptions options = small(folder);
+    options.axes = {"lr=0.02", "steps=40,20"};
+    const std::string text = said(options);
+    const SweepResults results = results_so_far(options);
+    LanguageRunOptions alone = options.run;
+    alone.lr = 0.02;
+    alone.steps = 40;
+    alone.warmup = 2;
+    CHECK(results.loss({"0.02", "40"}) == result_alone(alone).valid_bpc);
+    options.run.warmup = 2;
+    CHECK(said(options).find("2 runs, of which 2 are done") != std::string::npos);
+    options.run.warmup.reset();
+    options.axes = {"lr=0.02", "steps=10,20"};
+    CHECK_THROWS_WITH(said(options), "sweep: " + options.results_path().string() +
+                                         " is of another sweep: its warmup is 2, not 1; choose another --out");
+}
+
+TEST_CASE("sweep: runs of equal tokens differ in their steps, and their file compares the tokens") {
+    const TemporaryFolder folder;
+    SweepOptions options = small(folder);
+    options.axes = {"lr=0.02", "batch=2,8"};
+    options.tokens = 800;
+    const std::string text = said(options);
+    INFO(text);
+    CHECK(text.find("depth 1, heads 2, seq 16, 800 characters in each run; 1 seed from 1\n") != std::string::npos);
+    const SweepResults results = results_so_far(options);
+    LanguageRunOptions alone = options.run;
+    alone.lr = 0.02;
+    for (const auto& [batch, steps] : {std::pair<std::size_t, std::size_t>{2, 25}, {8, 6}}) {
+        alone.batch = batch, alone.steps = steps;
+        CHECK(results.loss({"0.02", std::to_string(batch)}) == result_alone(alone).valid_bpc);
+    }
+    options.tokens = 1000;
+    CHECK_THROWS_WITH(said(options), Catch::EndsWith("its tokens is 800, not 1000; choose another --out"));
+    options.tokens.reset();
+    CHECK_THROWS_WITH(said(options), Catch::EndsWith("its steps is \"not set\", not 6; choose another --out"));
+}
+
+TEST_CASE("sweep: rates of parameters are axes of every strategy") {
+    for (const char* strategy : {"grid", "line", "random", "independent"}) {
+        CAPTURE(strategy);
+        const TemporaryFolder folder;
+        SweepOptions options = small(folder);
+        options.strategy = strategy;
+        options.points = 3;
+        options.axes = {"lr=0.02", "rate:*readout/weight=0.5,2", "rate:*query*=1,4"};
+        const std::string text = said(options);
+        INFO(text);
+        const SweepResults results = results_so_far(options);
+        CHECK(results.points.size() >= 3);
+        LanguageRunOptions alone = options.run;
+        const PointResult& last = results.points.back();
+        alone.lr = std::stod(last.point[0]);
+        alone.rates = {"*readout/weight=" + last.point[1], "*query*=" + last.point[2]};
+        CHECK(last.loss == result_alone(alone).valid_bpc);
+    }
+}
+
+TEST_CASE("sweep: root mean squares are recorded, change no loss, and stand in tables") {
+    const TemporaryFolder folder, other;
+    SweepOptions options = small(folder), measured = small(other);
+    options.axes = measured.axes = {"width=16,32", "lr=0.002,0.02"};
+    measured.rms = true;
+    static_cast<void>(said(options));
+    const std::string text = said(measured);
+    INFO(text);
+    CHECK(text.find("\nroot mean squares at the end, ") != std::string::npos);
+    for (const char* row : {"\nwidth 16  query ", "\nwidth 32  lr     down ", "\nfp32      width  readout "})
+        CHECK(text.find(row) != std::string::npos);
+    const SweepResults plain = results_so_far(options), results = results_so_far(measured);
+    REQUIRE(results.points.size() == 4);
+    for (const PointResult& point : results.points) {
+        CHECK(point.loss == plain.loss(point.point));
+        CHECK(point.runs.at(0).rms.size() == 9);  // two tables, six layers and the readout
+    }
+    CHECK(plain.points[0].runs.at(0).rms.empty());
+    CHECK(said(measured).find("4 runs, of which 4 are done") != std::string::npos);
+    measured.rms = false;
+    CHECK_THROWS_WITH(said(measured), Catch::EndsWith("its rms is true, not \"not set\"; choose another --out"));
+}
+
 TEST_CASE("sweep: a test part is measured at the end of every run and is not that of another sweep") {
     const TemporaryFolder folder;
     SweepOptions options = small(folder);
@@ -242,13 +333,9 @@ TEST_CASE("sweep: a test part is measured at the end of every run and is not tha
     CHECK(text.find("seq 16; with a test part; 1 seed from 1\n") != std::string::npos);
     CHECK(text.find("lr    bits/char  spread  test ") != std::string::npos);
     const SweepResults results = results_so_far(options);
-    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> ignored(std::tmpfile(), std::fclose);
     LanguageRunOptions alone = options.run;
-    alone.recipe = "fp32";
     alone.lr = 0.02;
-    alone.quiet = true;
-    alone.sample = 0;
-    const LanguageRunResult run = run_language(alone, ignored.get(), ignored.get());
+    const LanguageRunResult run = result_alone(alone);
     CHECK(results.points.at(0).runs.at(0).valid_loss == run.valid_bpc);
     CHECK(results.points.at(0).runs.at(0).test_loss == run.test_bpc);
     options.run.test = false;
@@ -325,6 +412,8 @@ TEST_CASE("sweep: a file of another sweep, or of other recipes, is refused in on
     CHECK(refused([](auto& o) { o.run.warmup = 2; }) == " is of another sweep: its warmup is \"a tenth\", not 2");
     CHECK(refused([](auto& o) { o.run.weight_decay = 0.5; }) ==
           " is of another sweep: its weight_decay is \"not set\", not 0.5");
+    CHECK(refused([](auto& o) { o.run.rates = {"*query*=0.5"}; }) ==
+          " is of another sweep: its rate is \"not set\", not [\"*query*=0.5\"]");
     CHECK(refused([](auto& o) { o.recipes = {"unit-fp8"}; }) ==
           " is of another sweep: its recipe is \"fp32\", not \"unit-fp8\"");
     CHECK(refused([](auto& o) { o.run.set = {"clip_norm=1"}; }) ==

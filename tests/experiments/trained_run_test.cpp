@@ -118,6 +118,34 @@ TEST_CASE("trained run: a stopped run continues from its checkpoint, to an equal
     }
 }
 
+TEST_CASE("trained run: the root mean squares of the last step change no loss, and a resumed run has them, too") {
+    const auto text = [](const TrainedRun& trained) { return json_of(trained.rms).dump(); };
+    const auto ignore = [](const LanguageStep&) {};
+    for (const Measured measured : {Measured::losses, Measured::steps}) {
+        const TemporaryFolder folder, other, plain;
+        const auto train = [&](const TemporaryFolder& in, const auto& watch, bool rms) {
+            const LanguageRunOptions options = small(in, "umup-fp8");
+            return train_run(options, measured, UnfinishedRun(in.path() / "run", measured, options.steps), watch, rms);
+        };
+        const TrainedRun whole = train(folder, ignore, true), without = train(plain, ignore, false);
+        CHECK(whole.result.valid_bpc == without.result.valid_bpc);
+        CHECK(text_of(whole.lines) == text_of(without.lines));
+        CHECK(without.rms.empty());
+        CHECK(whole.rms.size() == 9);
+        struct Killed {};
+        CHECK_THROWS_AS(train(
+                            other,
+                            [](const LanguageStep& step) {
+                                if (step.step == 7) throw Killed{};
+                            },
+                            true),
+                        Killed);
+        CHECK(text(train(other, ignore, true)) == text(whole));
+        // The checkpoint of the last step gives no step to measure.
+        CHECK(text(train(other, ignore, true)) == text(whole));
+    }
+}
+
 TEST_CASE("trained run: a diverged run is an outcome, with the first bad value if steps are measured") {
     for (const Measured measured : {Measured::losses, Measured::steps}) {
         const TemporaryFolder folder;

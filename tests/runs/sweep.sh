@@ -36,6 +36,14 @@ bad '--axis recipe: fp32 is given twice$' --recipes fp32,fp32 --axis lr=1,2
 bad "recipe: unknown key 'speed'" --axis lr=1,2 --set speed=1
 bad '--seeds: is 0; expected a number from 1 to 1000$' --axis lr=1,2 --seeds 0
 bad '--jobs: is 0; expected a number from 1 to 1000$' --axis lr=1,2 --jobs 0
+bad "--tokens: is 2047; expected one batch of 16 x 128 characters at least, and " --axis lr=1,2 --tokens 2047
+bad '--axis steps: --tokens sets the steps$' --axis steps=10,20 --tokens 100000
+bad '--tokens excludes --steps$' --axis lr=1,2 --tokens 100000 --steps 10
+bad '--tokens: is -1; expected a whole number, not negative$' --axis lr=1,2 --tokens -1
+bad "--rate: is 'query'; expected PATTERN=FACTOR, such as \*query\*=0.5, " --axis lr=1,2 --rate query
+bad "--rate: group pattern '\*gate\*' matches none of the [0-9]* parameters\$" --axis lr=1,2 --rate '*gate*=1'
+bad "--rate: group pattern '\*gate\*' matches none of the [0-9]* parameters\$" --axis 'rate:*gate*=1,2'
+bad "--axis rate:: has no pattern of parameters' names; expected one, " --axis rate:=1,2
 bad '--steps: is -1; expected a whole number, not negative$' --axis lr=1,2 --steps -1
 bad '--out: none/page.html cannot be written$' --axis lr=1,2 --out none/page.html
 bad '--plot: none/a.svg cannot be written$' --axis lr=1,2 --plot none/a.svg
@@ -109,6 +117,19 @@ grep -qE '^umup-fp32 +[0-9.]+ +[0-9.]+ +[+-][0-9.]+ % +lr [0-9.]+, alpha_attn [0
   --points 5 --out random.html > out.txt 2> err.txt || fail "exit code $?: $(cat err.txt)"
 grep -qE '^5 runs, of which 0 are done$' out.txt || fail "not 5 random points: $(cat out.txt)"
 grep -q 'Best loss so far' random.html || fail "no best loss so far"
+grep -qE '^points +umup-fp32$' out.txt || fail "no shorter searches: $(cat out.txt)"
+[[ $(grep -cE '^(1|2|4|5) +[0-9.]+$' out.txt) == 4 ]] || fail "not four lengths of searches: $(cat out.txt)"
+grep -q 'shorter searches' random.html || fail "no shorter searches on the page"
+
+# Batches at equal tokens, rates of parameters as axes, and root mean squares.
+"$program" "${small[@]}" --width 16 --recipe umup-fp32 --tokens 768 --axis batch=4,8 --axis 'rate:*query*=0.5,2' \
+  --axis embedding_rate=1 --rate '*readout/weight=0.5' --rms --out tokens.html > out.txt 2> err.txt ||
+  fail "exit code $?: $(cat err.txt)"
+grep -qE 'seq 16, 768 characters in each run, heads of 8; 1 seed from 1$' out.txt || fail "no tokens: $(cat out.txt)"
+grep -qE '^\[4/4\] batch 8, rate:\*query\* 2, embedding_rate 1, seed 1: ' out.txt || fail "no rates: $(cat out.txt)"
+grep -qE '^batch 8 +down +[0-9.]+ +[0-9.]+ +[0-9.e-]+ +[0-9.e-]+$' out.txt || fail "no rms: $(cat out.txt)"
+grep -qE '^umup-fp32 +batch +down( +[+-][0-9.]+){4}$' out.txt || fail "no growth of the rms: $(cat out.txt)"
+grep -q 'root mean squares at the end, at the best point' tokens.html || fail "no rms on the page"
 
 # An upward search over placements with a test part; and constant loss scales, with counts of zeros.
 "$program" "${short[@]}" --width 16 --recipe fp32 --axis placement=pre,none --axis lr=1e30,1e32,0.01 \
