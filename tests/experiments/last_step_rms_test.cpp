@@ -107,8 +107,8 @@ TEST_CASE("last step rms: the numbers are of the tensors' values, with their sca
             CHECK(layers[i].weight == Approx(rms_of(parameters[i]->value())).epsilon(1e-12));
             CHECK(layers[i].weight_gradient == Approx(rms_of(parameters[i]->gradient())).epsilon(1e-12));
         }
-        // The readout's input is the last norm's output, whose rms is 1 in every row.
-        CHECK(layers.back().input == Approx(1.0).epsilon(1e-3));
+        // The readout's input is the last norm's output: rms 1, but for the norm's epsilon beside a small stream.
+        CHECK(layers.back().input == Approx(1.0).epsilon(0.02));
     }
 }
 

@@ -38,7 +38,7 @@ bad '--seeds: is 0; expected a number from 1 to 1000$' --axis lr=1,2 --seeds 0
 bad '--jobs: is 0; expected a number from 1 to 1000$' --axis lr=1,2 --jobs 0
 bad "--tokens: is 2047; expected one batch of 16 x 128 characters at least, and " --axis lr=1,2 --tokens 2047
 bad '--axis steps: --tokens sets the steps$' --axis steps=10,20 --tokens 100000
-bad '--tokens excludes --steps$' --axis lr=1,2 --tokens 100000 --steps 10
+bad '--steps excludes --tokens$' --axis lr=1,2 --tokens 100000 --steps 10
 bad '--tokens: is -1; expected a whole number, not negative$' --axis lr=1,2 --tokens -1
 bad "--rate: is 'query'; expected PATTERN=FACTOR, such as \*query\*=0.5, " --axis lr=1,2 --rate query
 bad "--rate: group pattern '\*gate\*' matches none of the [0-9]* parameters\$" --axis lr=1,2 --rate '*gate*=1'
