@@ -32,9 +32,9 @@ std::string training_text(const LanguageRunOptions& options) {
                                                   : concatenate(options.optimiser == "adam" ? "Adam" : "LAMB", " (",
                                                                 options.beta1, ", ", options.beta2, ')');
     text += concatenate(", ", options.schedule);
-    if (!options.rates.empty()) text += concatenate(", rates times ", io::joined(options.rates));
     const bool falls = options.schedule == "cosine" || options.schedule == "linear";
     if (falls) text += concatenate(" to ", options.final_share);
+    if (!options.rates.empty()) text += concatenate(", factors on rates ", io::joined(options.rates));
     if (options.masked > 0) text += concatenate(", the first ", options.masked, " predictions of a sequence masked");
     return text;
 }

@@ -391,8 +391,8 @@ TEST_CASE("language run: rates of parameters change the losses, hold after a res
     options.rates = {"*readout/weight=0", "*/query/weight=4"};
     const double changed = loss();
     CHECK(changed != usual);
-    const std::string table = experiments::parameters_of_language(options);
-    CHECK(table.find("decoder/block0/attention/query/weight") != std::string::npos);
+    CHECK(experiments::describe_language(options).find(
+              "cosine to 0.1, factors on rates *readout/weight=0, */query/weight=4, seed 1") != std::string::npos);
     options.rates = {"*=0.5", "*readout/weight=0", "*=1", "*readout/weight=0", "*/query/weight=4"};  // the last hold
     CHECK(loss() == changed);
 
