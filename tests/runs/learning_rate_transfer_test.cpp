@@ -2,6 +2,7 @@
 // Transfer of the best learning rate over widths: u-µP's Llama at widths 32 and 128, beside the standard model.
 #include <unitscale/nn/llama.hpp>
 #include <unitscale/scaling/known_recipes.hpp>
+#include <unitscale/train/evaluate.hpp>
 #include <unitscale/train/trainer.hpp>
 
 #include "support/catch.hpp"
