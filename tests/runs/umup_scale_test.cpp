@@ -262,3 +262,57 @@ TEST_CASE(
             }
         }
 }
+
+namespace {
+
+/// The root mean square of every gradient of a step, by path.
+class GradientRecorder : public Observer<float> {
+public:
+    void observe(const TensorEvent<float>& event) override {
+        if (event.pass == Pass::gradient)
+            gradients[concatenate(event.path, '#', event.index)] = analysis::moments(event.tensor).rms;
+    }
+    std::map<std::string, double> gradients;
+};
+
+}  // namespace
+
+// Gradients of logits have unit scale. On their way down they shrink and grow by known factors:
+// - a residual layer gives its branch the share tau / (tau^2 + 1)^1/2 of the gradient;
+// - up and gate have the factor (width / hidden)^1/2, 0.60 here, because `down` joins alpha and beta_x;
+// - attention's growth in the forward pass (above) makes a stream larger than 1, by which norms divide gradients;
+// - queries and keys have gradients of about d^-1/2 = 1/8 times the output's, and less where rows are alike.
+TEST_CASE(
+    "runs: at initialisation the u-µP Llama's gradients have unit scale within a factor of 6, but queries and keys") {
+    constexpr std::size_t vocabulary = 100;
+    for (const std::size_t width : {64u, 128u, 256u})
+        for (const std::size_t depth : {2u, 4u}) {
+            const nn::DecoderConfig config = nn::llama_config(
+                {.vocabulary = vocabulary, .width = width, .depth = depth, .head_size = head_size, .length = length});
+            test::LanguageModel<float> model(find_recipe("umup-fp32"), config);
+            GradientRecorder seen;
+            model.tape.set_observer(&seen);
+            model.tape.begin_step();
+            model.tape.backward(model.loss(test::random_batch(4, length, vocabulary)));
+            model.tape.set_observer(nullptr);
+            std::size_t small = 0;
+            for (const auto& [path, rms] : seen.gradients) {
+                INFO("width " << width << ", depth " << depth << ", " << path << ": rms " << rms);
+                const auto has = [&path = path](const char* part) { return path.find(part) != std::string::npos; };
+                if (has("/query/") || has("/key/") || has("/rotary")) {
+                    ++small;
+                    CHECK(rms > 0.02);
+                    CHECK(rms < 0.2);
+                } else {
+                    CHECK(rms > 1.0 / 6.0);
+                    CHECK(rms < 4.0);
+                }
+            }
+            // Of each block: two products with their weights, two rotations.
+            CHECK(small == 6 * depth);
+            // 26 of each block, and those of embedding, last norm, readout, two tables and the loss.
+            CHECK(seen.gradients.size() == 26 * depth + 6);
+            CHECK(seen.gradients.at("softmax_cross_entropy#0") == 1.0);
+            CHECK(seen.gradients.at("decoder/readout/readout#0") == Approx(1.0).epsilon(0.02));
+        }
+}
