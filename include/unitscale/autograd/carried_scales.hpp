@@ -32,7 +32,7 @@ public:
     /// Begins a step, which trains or not.
     void begin_step(bool trains) noexcept { trains_ = trains; }
     /// The size of data that the op at `site` has measured as `now`. With `PropagateRule::delayed_sizes` it is the size
-    /// of the last step that has trained. `which`: 0 to 2, of the sizes that one op measures.
+    /// of the training step before this one. `which`: 0 to 2, of the sizes that one op measures.
     [[nodiscard]] double data_size(Site site, std::size_t which, double now) {
         return delayed_sizes_ ? state_->delayed_size(site, which, now, trains_) : now;
     }
