@@ -296,3 +296,18 @@ TEST_CASE("svg plot: errors") {
     plot.curves = {{.name = "a", .x = {1.0, 2.0}, .y = {1.0}}};
     REQUIRE_THROWS_WITH(svg_plot(plot), "svg_plot: the curve a has 2 places, but 1 values and a band of 0 and 0");
 }
+
+TEST_CASE("svg plot: a point far beyond the axis costs no more than one beside it, dashed or shared") {
+    const auto size = [](double far) {
+        Plot plot = small();
+        for (const std::size_t look : {0u, 8u, 16u})  // solid and both kinds of dashes; lines that hide each other
+            plot.curves.push_back(
+                {.name = "a", .x = {1.0, 4.0, 9.0}, .y = {1.0, far, 2.0}, .look = look, .dots = true});
+        const std::string svg = svg_plot(plot);
+        CHECK(svg.find("class=\"beyond\"") != std::string::npos);
+        return svg.size();
+    };
+    CHECK(size(1e17) < 100000);
+    CHECK(size(1e17) == size(1e9));
+    CHECK(size(-1e300) < 100000);
+}

@@ -126,10 +126,13 @@ struct Plot {
     const double whole_width = left + plot.width + (plot.key ? key : 16.0);
     const double whole_height = top + plot.height + (plot.x.label.empty() ? 32.0 : 64.0);
     const auto x = [&](double at) { return plot.width * (at - plot.x.low) / (plot.x.high - plot.x.low); };
+    // Far points are drawn at this distance, in pixels: the dashes of a line to a loss of 1e15 would fill the memory.
+    static constexpr double far = 1e4;
     const auto y = [&](double at) {
-        return plot.height - plot.height * (at - plot.y.low) / (plot.y.high - plot.y.low);
+        const double pixels = plot.height - plot.height * (at - plot.y.low) / (plot.y.high - plot.y.low);
+        return std::isfinite(pixels) ? std::clamp(pixels, -far, far) : pixels;
     };
-    const auto number = [](double v) { return fixed_decimals(std::clamp(v, -1e5, 1e5), 1); };
+    const auto number = [](double v) { return fixed_decimals(std::clamp(v, -far, far), 1); };
 
     std::string svg = concatenate("<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" viewBox=\"0 0 ",
                                   whole_width, ' ', whole_height, "\" width=\"", whole_width, "\" height=\"",
