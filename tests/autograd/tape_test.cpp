@@ -586,3 +586,22 @@ TEST_CASE_METHOD(Fixture, "backward hands over each parameter with its whole gra
     tape.backward(sum(mul(mul(mul(square(x), z), y), mul(y, x))));
     CHECK(early.gradient().data()[0] == whole);
 }
+
+TEST_CASE_METHOD(Fixture, "backward hands over parameters of recomputed parts once, and one that is a loss itself") {
+    Parameter<double> outer("outer", Shape{1}, {}), inner("inner", Shape{1}, {}), loss("loss", Shape{1}, {});
+    for (Parameter<double>* parameter : {&outer, &inner, &loss}) set(*parameter, {3.0});
+    tape.begin_step();
+    const auto y = tape.recompute(square(tape.parameter(outer)), [&](Variable<double> x) {
+        const auto w = tape.parameter(inner);
+        return mul(mul(x, w), w);
+    });
+    std::vector<std::string> order;
+    const std::vector<Variable<double>> losses = {sum(y), tape.parameter(loss)};  // outer^2 inner^2, and loss
+    const Vector seeds = {1.0, 2.0};
+    tape.backward(losses, seeds, [&](Parameter<double>& parameter) {
+        order.push_back(parameter.name());
+        CHECK(parameter.gradient_recipe() != nullptr);
+        CHECK(parameter.gradient().data()[0] == (&parameter == &loss ? 2.0 : 54.0));
+    });
+    CHECK(order == std::vector<std::string>{"inner", "outer", "loss"});
+}

@@ -98,24 +98,17 @@ void seed_loss(const Execution& execution, Slot<T>& loss, Tensor<T>&& gradient, 
 template <class T>
 using GradientSink = std::function<void(Parameter<T>&)>;
 
-/// Ends the gradient of a trained parameter, and returns it. Null: the slot is another tensor, or has no gradient.
+/// Ends the gradient of a trained parameter, to which no more is added in this pass. Other slots, and those without a
+/// gradient, are left alone.
 template <class T>
-Parameter<T>* end_gradient(const Slot<T>& slot, const std::shared_ptr<const Recipe>& recipe, Observer<T>* observer) {
+void end_gradient(const Slot<T>& slot, const std::shared_ptr<const Recipe>& recipe, Observer<T>* observer,
+                  const GradientSink<T>& complete) {
     Parameter<T>* const trained = slot.parameter;
-    if (trained == nullptr || !trained->has_gradient()) return nullptr;
+    if (trained == nullptr || !trained->has_gradient()) return;
     trained->set_gradient_recipe(recipe);
     if (observer != nullptr)
         observer->observe({trained->name(), "parameter", 0, Pass::gradient, std::as_const(*trained).gradient(), {}});
-    return trained;
-}
-
-/// Called when the pass leaves a node behind: ends the gradients of the parameters that no earlier node uses.
-template <class T>
-void end_gradients(ReusedList<Slot<T>>& slots, const Node<T>& node, const std::shared_ptr<const Recipe>& recipe,
-                   Observer<T>* observer, const GradientSink<T>& complete) {
-    for (const std::uint32_t input : node.inputs)
-        if (Slot<T>& slot = slots[input]; ++slot.passed == slot.uses)
-            if (Parameter<T>* const ended = end_gradient(slot, recipe, observer)) complete(*ended);
+    if (complete) complete(*trained);
 }
 
 /// The interface of an op's backward function. It gives gradients of the outputs, values of the inputs and the op's

@@ -331,12 +331,15 @@ public:
                 replay_.run(graph_, segments_.back());
                 segments_.pop();
             }
-            run_backward(graph_.nodes()[i]);
-            if (complete != nullptr) end_gradients(graph_.slots(), graph_.nodes()[i], recipe_, observer_, complete);
+            Node<T>& node = graph_.nodes()[i];
+            run_backward(node);
+            for (const std::uint32_t input : node.inputs)
+                if (Slot<T>& slot = graph_.slots()[input]; ++slot.passed == slot.uses)
+                    end_gradient(slot, recipe_, observer_, complete);
         }
-        if (complete == nullptr)
-            for (const std::uint32_t slot : graph_.parameter_slots())
-                end_gradient(graph_.slots()[slot], recipe_, observer_);
+        for (const std::uint32_t index : graph_.parameter_slots())  // that no op reads: losses themselves
+            if (const Slot<T>& slot = graph_.slots()[index]; slot.uses == 0)
+                end_gradient(slot, recipe_, observer_, complete);
     }
 
     /// Whether this step's backward pass has begun.
