@@ -142,6 +142,7 @@ TEST_CASE("a gradient is kept as codes in its own place, and decoded for who ask
     CHECK(p.coded_gradient() == nullptr);
     code();
     REQUIRE(p.coded_gradient() != nullptr);
+    CHECK(p.gradient_data() == nullptr);
     CHECK(pool->live_bytes() <= plain / 2);  // a quarter, in whole cache lines
     CHECK(p.has_gradient());
     CHECK(p.gradient_scale() == 0.25);
@@ -152,6 +153,7 @@ TEST_CASE("a gradient is kept as codes in its own place, and decoded for who ask
     CHECK(std::as_const(p).gradient().scale() == 0.5);
     CHECK(p.gradient().data()[5] == 6.0f);
     CHECK(p.coded_gradient() == nullptr);
+    CHECK(p.gradient_data() == std::as_const(p).gradient().data());
     // A further contribution is added to the numbers.
     code();
     p.add_gradient(Tensor<float>(Shape{100}, std::vector<float>(100, 2.0f)));

@@ -97,6 +97,8 @@ public:
 
     /// The gradient's codes, if it is kept as codes (`code_gradient`); else null.
     [[nodiscard]] const CodedTensor* coded_gradient() const noexcept { return is_coded_ ? &coded_ : nullptr; }
+    /// The gradient's data; null if it is kept as codes.
+    [[nodiscard]] const T* gradient_data() const { return is_coded_ ? nullptr : gradient().data(); }
     /// Keeps codes in place of the gradient, and frees the gradient's own memory. `write(codes)` fills the given tensor
     /// of the gradient's shape with codes of `format`. The scale stays the gradient's.
     template <class Write>

@@ -174,7 +174,7 @@ struct AdamState {
     /// The tensors of an update; `value` is the parameter's value, which the update writes.
     [[nodiscard]] StoredUpdate<T> tensors(const Parameter<T>& parameter, Tensor<T>& value) {
         return {.weights = value.data(),
-                .gradient = parameter.coded_gradient() == nullptr ? parameter.gradient().data() : nullptr,
+                .gradient = parameter.gradient_data(),
                 .coded_gradient = parameter.coded_gradient(),
                 .size = value.size(),
                 .master = master.empty() ? nullptr : &master,

@@ -71,7 +71,7 @@ template <class T>
         const std::ptrdiff_t chunks = (size + norm_chunk - 1) / norm_chunk;
         Scratch<double> sums(execution, static_cast<std::size_t>(chunks));
         const CodedTensor* const coded = parameter->coded_gradient();
-        const T* const data = coded == nullptr ? parameter->gradient().data() : nullptr;
+        const T* const data = parameter->gradient_data();
         double* out = sums.data();
         parallel_for(execution.threads, chunks, kernels::work_threshold / norm_chunk,
                      [=](std::ptrdiff_t begin, std::ptrdiff_t end) {

@@ -104,9 +104,8 @@ struct SgdState {
     void update(const Execution& execution, const Parameter<T>& parameter, Tensor<T>& value,
                 const SgdConstants<Accum<T>>& constants) {
         using A = Accum<T>;
-        const CodedTensor* const coded = parameter.coded_gradient();
-        const T* const gradient = coded == nullptr ? parameter.gradient().data() : nullptr;
-        if (!is_stored() && coded == nullptr)
+        const T* const gradient = parameter.gradient_data();
+        if (!is_stored() && gradient != nullptr)
             return sgd_update<T>(execution, value.data(), gradient,
                                  velocity.empty() ? nullptr : velocity.computed().data(), value.size(), constants);
         ++updates;
@@ -115,7 +114,7 @@ struct SgdState {
         update_stored<T>(execution,
                          {.weights = value.data(),
                           .gradient = gradient,
-                          .coded_gradient = coded,
+                          .coded_gradient = parameter.coded_gradient(),
                           .size = value.size(),
                           .master = master.empty() ? nullptr : &master,
                           .first = velocity.empty() ? nullptr : &velocity,
