@@ -41,8 +41,8 @@ template <class T, class Optimiser, class LossOf>
     optimiser.clear_gradients();
     tape.plan([&] { return loss_of(std::size_t{0}); }, {.micro_batches = micro_batches});
     const Storage& storage = tape.recipe().storage;
-    const GradientSink<T> nothing, quantise = [&tape](Parameter<T>&parameter) {
-        optim::quantise_weight_gradient(tape.execution(), parameter, tape.recipe().storage,
+    const auto quantise = [&](Parameter<T>& parameter) {
+        optim::quantise_weight_gradient(tape.execution(), parameter, storage,
                                         {tape.state().seed(), tape.state().step()}, tape.pool());
     };
     for (std::size_t i = 0; i < micro_batches; ++i) {
@@ -51,12 +51,11 @@ template <class T, class Optimiser, class LossOf>
         result.loss += loss.item();
         const bool last = i + 1 == micro_batches;
         tape.backward(loss, static_cast<Accum<T>>(scaler != nullptr ? scaler->scale() : 1.0),
-                      last && storage.weight_gradient ? quantise : nothing);
+                      last ? GradientSink<T>(quantise) : GradientSink<T>());
     }
     if (!std::isfinite(result.loss)) return result;
-    // Of weights that the last micro-batch has not reached.
-    optim::quantise_weight_gradients<T>(tape.execution(), optimiser.parameters(), storage,
-                                        {tape.state().seed(), tape.state().step()});
+    // Weights that the last micro-batch has not reached.
+    for (Parameter<T>* parameter : optimiser.parameters()) quantise(*parameter);
     if (scaler != nullptr) {
         scaler->template unscale<T>(optimiser.parameters());
         result.gradient_norm = optim::gradient_norm<T>(tape.execution(), optimiser.parameters());
