@@ -20,41 +20,46 @@ constexpr nn::ContextKind kinds[] = {nn::ContextKind::attention, nn::ContextKind
                                      nn::ContextKind::convolution, nn::ContextKind::recurrence};
 const nn::AttentionConfig attention{.width = 8, .heads = 2, .bias = true, .depth = 3};
 
+nn::ContextConfig config_of(nn::ContextKind kind) { return {.kind = kind, .kernel = 3, .convolution_groups = 2}; }
+
+/// A layer with initial weights, on a tape in a step.
+struct Setting {
+    nn::Context<float> context;
+    std::vector<Parameter<float>*> parameters{};
+    ScalingState state{1};
+    Tape<float> tape;
+
+    explicit Setting(nn::ContextKind kind, const Recipe& recipe = find_recipe("fp32"))
+        : context("block0", config_of(kind), attention), tape(recipe, state) {
+        context.collect(parameters);
+        nn::initialise(parameters, recipe, 1);
+        tape.begin_step();
+    }
+    Variable<float> input() { return tape.input(normal<float>({2, 5, 8}, {1, 2})); }
+};
+
 }  // namespace
 
 TEST_CASE("Context: the layer of each kind, its parameters and their facts") {
     for (const nn::ContextKind kind : kinds) {
         INFO(name(kind));
-        nn::Context<float> context("block0", {.kind = kind, .kernel = 3, .convolution_groups = 2}, attention);
-        std::vector<Parameter<float>*> parameters;
-        context.collect(parameters);
-        const std::string path = concatenate("block0/", nn::Context<float>::layer_name(kind), '/');
-        for (const Parameter<float>* parameter : parameters) {
-            CHECK(parameter->name().starts_with(path));
+        Setting setting(kind);
+        const std::string layer(nn::Context<float>::layer_name(kind));
+        for (const Parameter<float>* parameter : setting.parameters) {
+            CHECK(parameter->name().starts_with(concatenate("block0/", layer, '/')));
             CHECK(parameter->facts().depth == 3);
         }
-        const Recipe recipe = find_recipe("fp32");
-        nn::initialise(parameters, recipe, 1);
-        ScalingState state(1);
-        Tape<float> tape(recipe, state);
-        tape.begin_step();
-        const Variable<float> y = context(tape.input(normal<float>({2, 5, 8}, {1, 2})));
+        const Variable<float> y = setting.context(setting.input());
         CHECK(y.shape() == Shape{2, 5, 8});
-        CHECK(state.path(tape.node(0).site).starts_with(std::string(nn::Context<float>::layer_name(kind))));
+        CHECK(setting.state.path(setting.tape.node(0).site).starts_with(layer));
     }
 }
 
 TEST_CASE("Context: only attention takes past keys and masks") {
-    const Recipe recipe = find_recipe("fp32");
     for (const nn::ContextKind kind : kinds) {
-        nn::Context<float> context("block0", {.kind = kind, .kernel = 3, .convolution_groups = 2}, attention);
-        std::vector<Parameter<float>*> parameters;
-        context.collect(parameters);
-        nn::initialise(parameters, recipe, 1);
-        ScalingState state(1);
-        Tape<float> tape(recipe, state);
-        tape.begin_step();
-        const Variable<float> x = tape.input(normal<float>({2, 5, 8}, {1, 2}));
+        Setting setting(kind);
+        nn::Context<float>& context = setting.context;
+        const Variable<float> x = setting.input();
         const ops::KeyValueRows<float> past{};
         const ops::AttentionMask mask{.lengths = {5, 3}};
         CHECK(context(x, ops::AttentionMask{}).shape() == Shape{2, 5, 8});
@@ -76,23 +81,16 @@ TEST_CASE("Context: a multiplier of logits is an error for a layer without logit
     recipe.hyperparameters.alpha_attn = 2.0;
     for (const nn::ContextKind kind : kinds) {
         INFO(name(kind));
-        const nn::ContextConfig config{.kind = kind, .kernel = 3, .convolution_groups = 2};
         const bool has_logits = kind == nn::ContextKind::attention || kind == nn::ContextKind::relative_attention;
-        if (has_logits) CHECK_NOTHROW(nn::Context<float>("block0", config, with));
+        if (has_logits) CHECK_NOTHROW(nn::Context<float>("block0", config_of(kind), with));
         else
-            CHECK_THROWS_WITH(nn::Context<float>("block0", config, with),
+            CHECK_THROWS_WITH(nn::Context<float>("block0", config_of(kind), with),
                               concatenate("Context block0: mult is 2; a layer of kind ", name(kind), " has no logits"));
-        nn::Context<float> context("block0", config, attention);
-        std::vector<Parameter<float>*> parameters;
-        context.collect(parameters);
-        nn::initialise(parameters, recipe, 1);
-        ScalingState state(1);
-        Tape<float> tape(recipe, state);
-        tape.begin_step();
-        const Variable<float> x = tape.input(normal<float>({2, 5, 8}, {1, 2}));
-        if (has_logits) CHECK_NOTHROW(context(x));
+        Setting setting(kind, recipe);
+        const Variable<float> x = setting.input();
+        if (has_logits) CHECK_NOTHROW(setting.context(x));
         else
-            CHECK_THROWS_WITH(context(x), concatenate("Context: the recipe's alpha_attn is 2; a layer of kind ",
-                                                      name(kind), " has no logits, expected 1"));
+            CHECK_THROWS_WITH(setting.context(x), concatenate("Context: the recipe's alpha_attn is 2; a layer of kind ",
+                                                              name(kind), " has no logits, expected 1"));
     }
 }
