@@ -90,16 +90,24 @@ TEST_CASE_METHOD(Carried, "a measured size is the present one, or with delayed s
     state.set_step(1);
     for (CarriedScales* carried : {&scales, &delayed}) {
         carried->begin_step(true);
-        CHECK(carried->data_size(op, 0, 4.0) == 4.0);
+        CHECK(carried->data_size(op, 0, 4.0, 1.0) == 4.0);
     }
     state.set_step(2);
-    CHECK(scales.data_size(op, 0, 8.0) == 8.0);
+    CHECK(scales.data_size(op, 0, 8.0, 1.0) == 8.0);
     delayed.begin_step(true);
-    CHECK(delayed.data_size(op, 0, 8.0) == 4.0);
-    CHECK(delayed.data_size(op, 1, 8.0) == 8.0);
+    CHECK(delayed.data_size(op, 0, 8.0, 1.0) == 4.0);
+    CHECK(delayed.data_size(op, 1, 8.0, 1.0) == 8.0);
     delayed.begin_step(false);
-    CHECK(delayed.data_size(op, 0, 16.0) == 4.0);  // as training saw it; not remembered
+    CHECK(delayed.data_size(op, 0, 16.0, 1.0) == 4.0);  // as training saw it; not remembered
     delayed.begin_step(true);
     state.set_step(3);
-    CHECK(delayed.data_size(op, 0, 1.0) == 8.0);
+    CHECK(delayed.data_size(op, 0, 1.0, 1.0) == 8.0);
+
+    // The value's size is remembered: 1 x 1 of step 3. Under another scale its data is another.
+    state.set_step(4);
+    CHECK(scales.data_size(op, 0, 8.0, 0.25) == 8.0);
+    CHECK(delayed.data_size(op, 0, 8.0, 0.25) == 4.0);
+    state.set_step(5);
+    CHECK(delayed.data_size(op, 0, 8.0, 4.0) == 0.5);   // 8 x 0.25 over 4
+    CHECK(delayed.data_size(op, 0, 8.0, 0.75) == 2.0);  // 2 / 0.75, rounded down
 }

@@ -177,7 +177,7 @@ public:
     }
 
     /// A measured size of the op's data or gradient under `propagate`: see `CarriedScales::data_size`.
-    [[nodiscard]] double data_size(double now) { return carried_->data_size(node_.site, 0, now); }
+    [[nodiscard]] double data_size(double now, double scale) { return carried_->data_size(node_.site, 0, now, scale); }
 
     /// The factor of the gradient that arrived at output i: 1, except for ops that state output weights.
     [[nodiscard]] double output_weight(std::size_t i) const noexcept {

@@ -39,7 +39,7 @@ template <class T>
     auto op = begin_op(name, x);
     return op.template record_repeats<1>({.reads = reads_nothing}, [norm](BackwardContext<T>& g) {
         Tensor<T> dx = g.take_output_gradient();
-        const double from = dx.scale(), f = g.data_size(rescale_factor(g.execution(), norm, dx));
+        const double from = dx.scale(), f = g.data_size(rescale_factor(g.execution(), norm, dx), from);
         const double to = f == 1.0 ? from : with_scale(from, from * f).scale;
         if (to != from)
             kernels::rescale<T>(g.execution(), dx.data(), dx.data(), static_cast<std::ptrdiff_t>(dx.size()), from, to);
@@ -106,7 +106,8 @@ template <class T>
 [[nodiscard]] double measured_size(Tape<T>& tape, Site site, std::size_t which, const Tensor<T>& x) {
     const bool measures = tape.propagates() && tape.recipe().propagate.rescale_gradients;
     if (!measures) return 1.0;
-    return tape.carried_scales().data_size(site, which, rescale_factor(tape.execution(), kernels::DataNorm::l2, x));
+    const double now = rescale_factor(tape.execution(), kernels::DataNorm::l2, x);
+    return tape.carried_scales().data_size(site, which, now, x.scale());
 }
 
 /// An input of an op that sends back gradients of a size that no scale rule knows: norms divide by the size of their

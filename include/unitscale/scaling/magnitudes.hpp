@@ -22,7 +22,7 @@
 namespace unitscale {
 
 /// Magnitudes that scales follow, by the path of the op that measures them: the largest magnitudes of a product's
-/// operands, and sizes of data under scaling `propagate`. Those of past training steps are remembered where a rule
+/// operands, and sizes of values under scaling `propagate`. Those of past training steps are remembered where a rule
 /// needs them; micro-batches of one step count as one, with the largest magnitude.
 /// Test: tests/scaling/magnitudes_test.cpp
 class Magnitudes {
@@ -61,7 +61,7 @@ public:
     /// Number of operands with a largest magnitude that was infinite or NaN at least once.
     [[nodiscard]] std::size_t non_finite_operands() const noexcept { return non_finite_operands_; }
 
-    /// The size of data that the op at `path` measured in the last training step before this one; `now` if there was
+    /// The size of a value that the op at `path` measured in the last training step before this one; `now` if there was
     /// none. `now` is remembered as float. `which`: below `most_sizes`.
     [[nodiscard]] double delayed_size(const std::string& path, std::size_t which, double now, Step step) {
         Record& record = records_[path][operand_names.size() + which];

@@ -37,7 +37,8 @@ struct PropagateRule {
     bool rescale_gradients = false;
     /// So are the gradients that gelu, relu, silu and gated silu send back.
     bool rescale_activation_gradients = false;
-    /// Both rules take the rms of the last training step, and measure the present one for the next step.
+    /// Both rules take the rms of the value (data times scale) of the last training step, and measure the present one
+    /// for the next step.
     bool delayed_sizes = false;
     /// `Tape::plan` measures the root mean square of values and gradients, and the plan's numbers become the scales.
     bool measured = false;

@@ -144,7 +144,7 @@ public:
     /// Number of operands with a largest magnitude that was infinite or NaN at least once. They were rounded without a
     /// bias.
     [[nodiscard]] std::size_t non_finite_operands() const noexcept { return magnitudes_.non_finite_operands(); }
-    /// A size of data that the op at a site measures, one training step late: see `Magnitudes::delayed_size`.
+    /// A size of a value that the op at a site measures, one training step late: see `Magnitudes::delayed_size`.
     [[nodiscard]] double delayed_size(Site site, std::size_t which, double now, bool training) {
         return magnitudes_.delayed_size(sites_[site.id].path, which, now, {step_, training});
     }
