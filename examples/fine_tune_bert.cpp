@@ -372,7 +372,7 @@ int main(int argc, char** argv) {
     app.add_option("--width", options.width, "width of a model with random weights")->capture_default_str();
     app.add_option("--depth", options.depth, "blocks of a model with random weights")->capture_default_str();
     app.add_option("--heads", options.heads, "attention heads")
-        ->default_str("those of the weights or of config.json; 2 without --model");
+        ->default_str("from the file of weights or config.json; 2 without --model");
     app.add_option("--hidden", options.hidden, "feed-forward width of a model with random weights")
         ->default_str("4 times the width");
     app.add_option("--length", options.windows.length, "tokens in a row")->capture_default_str();

@@ -40,8 +40,8 @@ inline void add_training_options(CLI::App& app, experiments::LanguageRunOptions&
                    "to the gradient")
         ->capture_default_str();
     app.add_option("--rate", run.rates,
-                   "PATTERN=FACTOR: parameters whose names match PATTERN (* for any text) learn at FACTOR times their "
-                   "rate; may be repeated, and the last that matches holds")
+                   "PATTERN=FACTOR: a factor on the learning rate of parameters. PATTERN selects their names, * is any "
+                   "text. May be repeated; of several matches the last one holds")
         ->allow_extra_args(false);
     app.add_option("--warmup", run.warmup, "steps of linear warm-up to the peak learning rate")
         ->default_str("a tenth of the run, but none of a constant rate");

@@ -24,7 +24,7 @@ struct SweepParameter {
     std::string_view beside{};                        ///< an assignment, as in `--set`, that comes with the field's
 
     [[nodiscard]] constexpr bool is_rate() const noexcept { return name == "lr" || name == "lr_factor"; }
-    /// A factor on the learning rate of the parameters whose names match the axis' pattern.
+    /// A factor on the learning rate of parameters. The axis' pattern selects their names.
     [[nodiscard]] constexpr bool has_pattern() const noexcept { return name == "rate:PATTERN"; }
     /// Names and sizes are conditions: a separate search is made for each combination of them.
     [[nodiscard]] constexpr bool is_condition() const noexcept {

@@ -306,7 +306,7 @@ TEST_CASE(
     CHECK(text_of(out.get()).find(concatenate(
               '\n', skipped, " of 24 steps were not taken: their loss scale was too large\n")) != std::string::npos);
 
-    // A run whose steps were all skipped has trained nothing.
+    // A run that skipped all of its steps has trained nothing.
     options.set = {"loss_scaling.initial=1e30"};
     options.steps = 5;
     CHECK_THROWS_WITH(

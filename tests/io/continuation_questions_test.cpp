@@ -13,7 +13,7 @@
 using namespace unitscale;
 
 namespace {
-/// Sentences of 8 words with different ends, whose lengths grow slowly.
+/// Sentences of 8 words. Their ends differ, and become slowly longer.
 std::string some_text(std::size_t sentences) {
     std::string text;
     for (std::size_t i = 0; i < sentences; ++i)

@@ -121,7 +121,7 @@ TEST_CASE("16-bit gradients are clipped by their scale: nothing is rounded and n
     CHECK(gradient_norm<Half>({}, parameters) == Approx(1.0));
 }
 
-TEST_CASE("norm and clipping of a gradient that is kept as codes are those of its numbers") {
+TEST_CASE("a gradient that is kept as codes has the norm of its numbers, and is clipped as they are") {
     constexpr std::size_t size = 10000;
     const auto give = [](Parameter<float>& p) {
         Tensor<float> gradient({size});

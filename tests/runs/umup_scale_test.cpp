@@ -310,7 +310,7 @@ TEST_CASE(
             }
             // Of each block: two products with their weights, two rotations.
             CHECK(small == 6 * depth);
-            // 26 of each block, and those of embedding, last norm, readout, two tables and the loss.
+            // 26 of each block, then embedding, last norm, readout, two tables and the loss.
             CHECK(seen.gradients.size() == 26 * depth + 6);
             CHECK(seen.gradients.at("softmax_cross_entropy#0") == 1.0);
             CHECK(seen.gradients.at("decoder/readout/readout#0") == Approx(1.0).epsilon(0.02));
