@@ -76,12 +76,10 @@ StepBytes bytes_of_step(const Recipe& recipe) {
     ScalingState state(1);
     Tape<T> tape(recipe, state);
     const train::Batch batch = test::random_batch(2, 16, 100);
-    const GradientSink<T> nothing, quantise = [&tape](Parameter<T>&parameter) {
-        optim::quantise_weight_gradient(tape.execution(), parameter, tape.recipe().storage, {}, tape.pool());
-    };
     tape.begin_step();
-    tape.backward(ops::softmax_cross_entropy(decoder(tape, batch.ids), batch.labels), 1,
-                  recipe.storage.weight_gradient ? quantise : nothing);
+    tape.backward(ops::softmax_cross_entropy(decoder(tape, batch.ids), batch.labels), 1, [&](Parameter<T>& parameter) {
+        optim::quantise_weight_gradient(tape.execution(), parameter, recipe.storage, {}, tape.pool());
+    });
     const std::size_t peak = tape.pool()->peak_bytes();
     tape.begin_step();  // frees values
     return {pool->live_bytes() + tape.pool()->live_bytes(), pool->live_bytes() + peak};
