@@ -32,8 +32,8 @@ public:
     /// Begins a step, which trains or not.
     void begin_step(bool trains) noexcept { trains_ = trains; }
     /// The power of two that divides data of this scale, which the op at `site` has measured as `now`. With
-    /// `PropagateRule::delayed_sizes` it follows from the value, data times scale, of the training step before this one:
-    /// the value's size changes slowly, but the scale that it arrives with jumps with the sizes of other ops.
+    /// `PropagateRule::delayed_sizes` it follows from the value, data times scale, of the training step before this
+    /// one: the value's size changes slowly, but the scale that it arrives with jumps with the sizes of other ops.
     /// `which`: 0 to 2, of the sizes that one op measures.
     [[nodiscard]] double data_size(Site site, std::size_t which, double now, double scale) {
         return delayed_sizes_ ? rescaling(state_->delayed_size(site, which, now * scale, trains_) / scale) : now;
