@@ -8,12 +8,14 @@
 
 #include "support/catch.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <map>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 using namespace unitscale;
@@ -135,9 +137,9 @@ TEST_CASE("rescale_state: moments with a propagated scale get unit codes and kee
 
 namespace {
 
-/// Trains one parameter for `steps` updates towards 0.9, with a gradient of the scale 2^-3. Returns its values.
+/// Trains one parameter for `steps` updates towards 0.9. Returns its values. The gradient's data is `times` its value.
 template <class Optimiser, class Options>
-std::vector<double> train(Options options, std::size_t every, int steps, double* scale = nullptr) {
+std::vector<double> train(Options options, std::size_t every, int steps, double* scale = nullptr, double times = 8.0) {
     using T = Half;
     Parameter<T> p("p", Shape{length}, {.role = ParameterRole::weight});
     p.write() = set_scaling(normal<T>({length}, {1, 5}, 0.3), 0x1p-4);
@@ -148,8 +150,8 @@ std::vector<double> train(Options options, std::size_t every, int steps, double*
         Tensor<T> gradient({length});
         for (std::size_t k = 0; k < length; ++k)
             gradient.data()[k] =
-                Half(static_cast<float>((widest(p.value().data()[k]) * p.value().scale() - 0.9) * 8.0));
-        gradient.set_scale(0x1p-3);
+                Half(static_cast<float>((widest(p.value().data()[k]) * p.value().scale() - 0.9) * times));
+        gradient.set_scale(1.0 / times);
         p.add_gradient(std::move(gradient));
         optimiser.step({}, 0.01);
     }
@@ -193,6 +195,24 @@ TEST_CASE("rescale_state: propagated moments in FP16 train as moments with measu
     // Without rescaling the second moment's codes are 1 / (1 - beta2) times too large or more: they still fit FP16.
     const std::vector<double> never = train<optim::Adam<Half>>(with({.format = fp16, .propagated = true}), 0, 200);
     for (std::size_t i = 0; i < length; ++i) REQUIRE(std::abs(never[i] - exact[i]) < 0.02);
+}
+
+TEST_CASE("rescale_state: propagated moments follow the size of a gradient whose data is far from 1") {
+    const auto worst = [](auto options, auto optimiser, double times) {
+        using Optimiser = typename decltype(optimiser)::type;
+        const std::vector<double> exact = train<Optimiser>(options, 0, 60, nullptr, times);
+        options.storage.first_moment = options.storage.second_moment = {.format = fp16, .propagated = true};
+        const std::vector<double> got = train<Optimiser>(options, 0, 60, nullptr, times);
+        double difference = 0.0;
+        for (std::size_t i = 0; i < length; ++i) difference = std::max(difference, std::abs(got[i] - exact[i]));
+        return difference;
+    };
+    // The square of 2^12 or 2^-12 is outside FP16.
+    for (const double times : {0x1p-12, 1.0, 0x1p12}) {
+        CAPTURE(times);
+        CHECK(worst(optim::AdamOptions{}, std::type_identity<optim::Adam<Half>>{}, times) < 0.02);
+        CHECK(worst(optim::SgdOptions{.momentum = 0.9}, std::type_identity<optim::Sgd<Half>>{}, times) < 0.02);
+    }
 }
 
 TEST_CASE("rescale_state: the updates since the last rescaling are part of the optimiser's state") {

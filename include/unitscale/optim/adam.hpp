@@ -7,6 +7,7 @@
 #include <unitscale/base/multiply_add.hpp>
 #include <unitscale/base/parallel.hpp>
 #include <unitscale/kernels/vector_math.hpp>
+#include <unitscale/optim/clip.hpp>
 #include <unitscale/optim/groups.hpp>
 #include <unitscale/optim/optimiser.hpp>
 #include <unitscale/optim/stored_tensor.hpp>
@@ -190,11 +191,13 @@ struct AdamState {
         if (all.master == nullptr && all.coded_gradient == nullptr && first.is_computed() && second.is_computed())
             return adam_update<T>(execution, all.weights, all.gradient, first.computed().data(),
                                   second.computed().data(), all.size, constants);
-        // m = beta1 m + (1 - beta1) g and v = beta2 v + (1 - beta2) g^2: the scales of their terms.
-        const double gradient = parameter.gradient_scale(), beta1 = constants.beta1, beta2 = constants.beta2;
-        const bool is_first = updates == 1;
-        if (first.is_propagated()) first.expect_sum(beta1, gradient * pow2_down(1.0 - beta1), is_first);
-        if (second.is_propagated()) second.expect_sum(beta2, gradient * gradient * pow2_down(1.0 - beta2), is_first);
+        if (first.is_propagated() || second.is_propagated()) {
+            // m = beta1 m + (1 - beta1) g and v = beta2 v + (1 - beta2) g^2: the scales of their terms.
+            const double unit = gradient_unit(execution, parameter), beta1 = constants.beta1, beta2 = constants.beta2;
+            const bool is_first = updates == 1;
+            if (first.is_propagated()) first.expect_sum(beta1, unit * pow2_down(1.0 - beta1), is_first);
+            if (second.is_propagated()) second.expect_sum(beta2, unit * unit * pow2_down(1.0 - beta2), is_first);
+        }
         update_stored<T>(execution, all,
                          [&constants](auto* p, auto* g, auto* m, auto* v) { adam_block(constants, p, g, m, v); });
     }

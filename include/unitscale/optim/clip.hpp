@@ -8,6 +8,7 @@
 #include <unitscale/base/parallel.hpp>
 #include <unitscale/kernels/coding.hpp>
 #include <unitscale/kernels/vector_math.hpp>
+#include <unitscale/scaling/propagate.hpp>
 
 #include <algorithm>
 #include <array>
@@ -58,33 +59,48 @@ template <class T>
     return sum_of_squares(numbers.data(), count);
 }
 
-/// The Euclidean norm of all gradients together, without parameters that are frozen or have no gradient.
+/// Sum of squares of a gradient's data, or of its codes' numbers, without the gradient's scale.
 /// Squares are summed in double over chunks of fixed length: the result has the same bits for any thread count.
 /// The execution provides scratch of one double per chunk.
-/// Test: tests/optim/clip_test.cpp
+template <class T>
+[[nodiscard]] double gradient_squares(const Execution& execution, const Parameter<T>& parameter) {
+    const auto size = static_cast<std::ptrdiff_t>(parameter.size());
+    const std::ptrdiff_t chunks = (size + norm_chunk - 1) / norm_chunk;
+    Scratch<double> sums(execution, static_cast<std::size_t>(chunks));
+    const CodedTensor* const coded = parameter.coded_gradient();
+    const T* const data = parameter.gradient_data();
+    double* out = sums.data();
+    parallel_for(execution.threads, chunks, kernels::work_threshold / norm_chunk,
+                 [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
+                     for (std::ptrdiff_t chunk = begin; chunk < end; ++chunk) {
+                         const std::ptrdiff_t start = chunk * norm_chunk;
+                         const std::ptrdiff_t count = std::min(norm_chunk, size - start);
+                         out[chunk] = coded == nullptr ? sum_of_squares(data + start, count)
+                                                       : sum_of_squares(*coded, start, count);
+                     }
+                 });
+    double sum = 0.0;
+    for (const double part : sums.span()) sum += part;
+    return sum;
+}
+
+/// The scale under which a gradient's data has unit size: its scale times `rescaling` of the root mean square of its
+/// data. Scales of moments follow from it. The gradient's own scale does not tell its size: data grows in training.
+template <class T>
+[[nodiscard]] double gradient_unit(const Execution& execution, const Parameter<T>& parameter) {
+    const double squares = gradient_squares(execution, parameter);
+    return parameter.gradient_scale() * rescaling(std::sqrt(squares / static_cast<double>(parameter.size())));
+}
+
+/// The Euclidean norm of all gradients together, without parameters that are frozen or have no gradient.
+/// Bits and scratch: as `gradient_squares`. Test: tests/optim/clip_test.cpp
 template <class T>
 [[nodiscard]] double gradient_norm(const Execution& execution, std::span<Parameter<T>* const> parameters) {
     double total = 0.0;
     for (Parameter<T>* parameter : parameters) {
         if (!is_updated(*parameter)) continue;
-        const auto size = static_cast<std::ptrdiff_t>(parameter->size());
-        const std::ptrdiff_t chunks = (size + norm_chunk - 1) / norm_chunk;
-        Scratch<double> sums(execution, static_cast<std::size_t>(chunks));
-        const CodedTensor* const coded = parameter->coded_gradient();
-        const T* const data = parameter->gradient_data();
-        double* out = sums.data();
-        parallel_for(execution.threads, chunks, kernels::work_threshold / norm_chunk,
-                     [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
-                         for (std::ptrdiff_t chunk = begin; chunk < end; ++chunk) {
-                             const std::ptrdiff_t start = chunk * norm_chunk;
-                             const std::ptrdiff_t count = std::min(norm_chunk, size - start);
-                             out[chunk] = coded == nullptr ? sum_of_squares(data + start, count)
-                                                           : sum_of_squares(*coded, start, count);
-                         }
-                     });
-        double sum = 0.0;
-        for (const double part : sums.span()) sum += part;
-        total = multiply_add(sum * parameter->gradient_scale(), parameter->gradient_scale(), total);
+        const double scale = parameter->gradient_scale();
+        total = multiply_add(gradient_squares(execution, *parameter) * scale, scale, total);
     }
     return std::sqrt(total);
 }

@@ -7,6 +7,7 @@
 #include <unitscale/base/multiply_add.hpp>
 #include <unitscale/base/parallel.hpp>
 #include <unitscale/kernels/vector_math.hpp>
+#include <unitscale/optim/clip.hpp>
 #include <unitscale/optim/groups.hpp>
 #include <unitscale/optim/optimiser.hpp>
 #include <unitscale/optim/stored_tensor.hpp>
@@ -110,7 +111,7 @@ struct SgdState {
                                  velocity.empty() ? nullptr : velocity.computed().data(), value.size(), constants);
         ++updates;
         if (velocity.is_propagated())  // u = mu u + g
-            velocity.expect_sum(constants.momentum, parameter.gradient_scale(), updates == 1);
+            velocity.expect_sum(constants.momentum, gradient_unit(execution, parameter), updates == 1);
         update_stored<T>(execution,
                          {.weights = value.data(),
                           .gradient = gradient,

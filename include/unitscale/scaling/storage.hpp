@@ -33,8 +33,9 @@ inline constexpr std::array<std::string_view, 3> element_type_names = {"fp32", "
 struct StateFormat {
     std::optional<FloatFormat> format{};  ///< empty: as computed
     bool scaled = true;  ///< codes times a power of two, the least for which the largest magnitude fits
-    /// The power of two follows from the scales of the terms of an update, by Scalify's rule for sums, and no value is
-    /// looked at. For moments under scaling `propagate`.
+    /// The power of two follows from the scales of the terms of an update, by Scalify's rule for sums. The gradient's
+    /// size counts (`optim::gradient_unit`); the moment's values are not looked at. For moments under scaling
+    /// `propagate`.
     bool propagated = false;
     std::size_t block = 0;  ///< consecutive values with one power of two; 0: the whole tensor
     Rounding rounding = Rounding::nearest_even;
