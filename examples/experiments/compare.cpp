@@ -229,6 +229,8 @@ private:
         const auto say = [this](const std::string& text) { std::fprintf(out_, "%s", text.c_str()); };
         say("\n" + io::text_table(comparison_rows(all)));
         say("\ngradients that became zero, by op: rounded by products (as stored)\n" + io::text_table(zero_rows(all)));
+        if (const auto rows = overflow_rows(all); rows.size() > 1)
+            say("\nelements that overflowed, in the steps whose gradients are counted\n" + io::text_table(rows));
         for (const std::string& line : failure_lines(all)) say("\n" + line + "\n");
         if (const auto found = window())
             say(concatenate("\none constant bias for weights and activations (FP8-CSCALE), weights of ",

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 #include <utility>
 
 namespace unitscale::experiments {
@@ -91,6 +92,7 @@ void add_steps(RunResult& result, const std::vector<nlohmann::ordered_json>& lin
         }
     }
     result.zeros = zeros_of(lines);
+    result.overflows = overflows_of(lines);
     result.steps = lines.size();
     if (lines.empty()) return;
     result.skipped = lines.back().at("skipped").get<std::uint64_t>();
@@ -145,7 +147,10 @@ void ComparisonFile::set_window(BiasWindow window) {
 
 void ComparisonFile::read(const Json& line) {
     const auto get = [](const Json& json) {
-        return [&json](const char* name, auto& value) { read_logged(json.at(name), value); };
+        return [&json](const char* name, auto& value) {
+            if (std::string_view(name) == "overflows" && !json.contains(name)) return;  // of an older version
+            read_logged(json.at(name), value);
+        };
     };
     if (line.contains("run")) describe_result(results_.emplace_back(), get(line.at("run")));
     else describe_window(window_.emplace(), get(line.at("window")));

@@ -76,6 +76,7 @@ struct RunResult {
     std::vector<double> train{}, valid{};
     std::map<std::string, std::vector<int>> biases{};  ///< by `path|role`, at bias_steps
     LoggedZeros zeros{};                               ///< summed over all counted steps
+    analysis::OverflowCounts overflows{};              ///< likewise
 };
 
 /// Reduces a run's outcome to its result. Curves have at most 200 points, each the mean of the steps since the last.
@@ -111,6 +112,7 @@ void describe_result(Result& result, Field&& field) {
     field("bias_steps", result.bias_steps);
     field("biases", result.biases);
     field("zeros", result.zeros);
+    field("overflows", result.overflows);
 }
 
 /// The losses of one model under a range of constant biases.

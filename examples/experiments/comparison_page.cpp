@@ -32,6 +32,11 @@ constexpr std::string_view zeros_note =
     "have rounded their operands, and in brackets as they are stored, where that differs. What fp32 shows is zero by "
     "itself.</p>";
 
+constexpr std::string_view overflows_note =
+    "\n"
+    "<p class=\"soft\">Elements that are not finite though their op had finite inputs, in the steps whose gradients "
+    "are counted. What follows from them is not counted.</p>";
+
 /// A curve for each recipe.
 template <class CurveOf>
 std::vector<report::PlotCurve> curves_of(const std::vector<RecipeSummary>& summaries, const CurveOf& curve_of) {
@@ -251,6 +256,11 @@ std::string comparison_page(const std::vector<RecipeSummary>& summaries, std::st
         body += "<div class=\"card\"><h2>Gradients that became zero</h2>" +
                 html_table(rows, [](std::size_t) { return ""; });
         (body += zeros_note) += "</div>\n";
+    }
+    if (const auto rows = overflow_rows(summaries); rows.size() > 1) {
+        body += "<div class=\"card\"><h2>Elements that overflowed</h2>" +
+                html_table(rows, [](std::size_t) { return ""; });
+        (body += overflows_note) += "</div>\n";
     }
     for (const RecipeSummary& summary : summaries) body += bias_plots(summary);
     if (window) body += window_card(*window);

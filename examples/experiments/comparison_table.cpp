@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -120,6 +121,26 @@ std::vector<std::vector<std::string>> zero_rows(const std::vector<RecipeSummary>
             if (rounded != stored) text += " (" + share_text(stored / elements) + ")";
             rows.back().push_back(std::move(text));
         }
+    }
+    return rows;
+}
+
+std::vector<std::vector<std::string>> overflow_rows(const std::vector<RecipeSummary>& summaries) {
+    std::map<std::string, std::map<std::string, std::uint64_t>> by_recipe;
+    std::set<std::string> kinds;
+    for (const RecipeSummary& summary : summaries)
+        for (const RunResult& run : summary.best_rate().runs)
+            for (const auto& [kind, count] : run.overflows) {
+                by_recipe[summary.recipe.name][kind] += count;
+                kinds.insert(kind);
+            }
+    std::vector<std::vector<std::string>> rows = {{"overflows"}};
+    rows.front().insert(rows.front().end(), kinds.begin(), kinds.end());
+    for (const RecipeSummary& summary : summaries) {
+        const auto found = by_recipe.find(summary.recipe.name);
+        if (found == by_recipe.end()) continue;
+        rows.push_back({summary.recipe.name});
+        for (const std::string& kind : kinds) rows.back().push_back(std::to_string(found->second[kind]));
     }
     return rows;
 }

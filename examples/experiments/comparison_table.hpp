@@ -48,6 +48,10 @@ struct RecipeSummary {
 /// The share is counted after the products' rounding. A different share as stored follows in brackets.
 [[nodiscard]] std::vector<std::vector<std::string>> zero_rows(const std::vector<RecipeSummary>& summaries);
 
+/// The elements that overflowed in the steps that were counted, by recipe and kind, over the runs at the best rate.
+/// Only recipes and kinds with overflows have a row or a column.
+[[nodiscard]] std::vector<std::vector<std::string>> overflow_rows(const std::vector<RecipeSummary>& summaries);
+
 /// One line per failed run, of all rates.
 [[nodiscard]] std::vector<std::string> failure_lines(const std::vector<RecipeSummary>& summaries);
 

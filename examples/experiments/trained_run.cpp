@@ -2,6 +2,7 @@
 #include "experiments/trained_run.hpp"
 
 #include <unitscale/analysis/gradient_zeros.hpp>
+#include <unitscale/analysis/overflows.hpp>
 #include <unitscale/analysis/tracker.hpp>
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/base/error.hpp>
@@ -49,8 +50,8 @@ public:
 
     /// Observes the tape of `run` while it lives.
     StepLog(LanguageRun<T>& run, std::size_t steps, const UnfinishedRun& files, std::vector<Json>& lines)
-        : steps_(steps), zeros_(std::max<std::size_t>(steps / 20, 1), steps), log_(files.log(), true), lines_(lines) {
-        run.tape().set_observer(&zeros_);
+        : steps_(steps), log_(files.log(), true), lines_(lines) {
+        run.tape().set_observer(&overflows_);
     }
 
     void add(const LanguageStep& step, const ScalingState& state) {
@@ -65,13 +66,17 @@ public:
         if (zeros_.counted_step() == step.step)
             for (const auto& [kind, count] : zeros_.counts())
                 line["zeros"][kind] = {count.elements, count.stored, count.rounded};
+        if (overflows_.counted_step() == step.step && !overflows_.counts().empty())
+            line["overflows"] = overflows_.counts();
         log_.write(line);
         lines_.push_back(std::move(line));
     }
 
 private:
     std::size_t steps_;
-    analysis::GradientZeros<T> zeros_;
+    std::size_t every_ = std::max<std::size_t>(steps_ / 20, 1);  ///< steps between counts
+    analysis::GradientZeros<T> zeros_{every_, steps_};
+    analysis::Overflows<T> overflows_{every_, steps_, &zeros_};
     io::JsonLog log_;
     std::vector<Json>& lines_;
 };
@@ -126,6 +131,14 @@ LoggedZeros zeros_of(const std::vector<nlohmann::ordered_json>& lines) {
             for (const auto& [kind, counts] : line["zeros"].items())
                 for (std::size_t k = 0; k < 3; ++k) zeros[kind][k] += counts.at(k).get<std::uint64_t>();
     return zeros;
+}
+
+analysis::OverflowCounts overflows_of(const std::vector<nlohmann::ordered_json>& lines) {
+    analysis::OverflowCounts overflows;
+    for (const auto& line : lines)
+        if (line.contains("overflows"))
+            for (const auto& [kind, count] : line["overflows"].items()) overflows[kind] += count.get<std::uint64_t>();
+    return overflows;
 }
 
 nlohmann::ordered_json measured_biases(const ScalingState& state) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <unitscale/analysis/overflows.hpp>
 #include <unitscale/scaling/state.hpp>
 
 #include "experiments/language_run_options.hpp"
@@ -32,8 +33,9 @@ struct TrainedRun {
 /// Trains one run, from its beginning or from its checkpoint. `watch` sees every step. If it throws, the run can be
 /// resumed later. A diverged run is an outcome, not an error. `rms`: the root mean squares of the last step are wanted,
 /// which change no loss. A checkpoint of the last step cannot give them: then the run begins again.
-/// Lines of the log: step, train, skipped, tokens_per_s; at some steps valid, biases (measured_biases) and zeros
-/// (analysis::GradientZeros, by kind of gradient: elements, zeros as stored, zeros as rounded).
+/// Lines of the log: step, train, skipped, tokens_per_s; at some steps valid, biases (measured_biases), zeros
+/// (analysis::GradientZeros, by kind of gradient: elements, zeros as stored, zeros as rounded) and overflows
+/// (analysis::Overflows).
 /// Errors: the errors of the options and of the files; RunFailed when a file cannot be written during the run.
 /// Test: tests/experiments/trained_run_test.cpp
 [[nodiscard]] TrainedRun train_run(LanguageRunOptions options, Measured measured, const UnfinishedRun& files,
@@ -43,6 +45,8 @@ struct TrainedRun {
 using LoggedZeros = std::map<std::string, std::array<std::uint64_t, 3>>;
 /// The counts of zeros in a log, summed over all counted steps.
 [[nodiscard]] LoggedZeros zeros_of(const std::vector<nlohmann::ordered_json>& lines);
+/// The counts of overflows in a log, likewise.
+[[nodiscard]] analysis::OverflowCounts overflows_of(const std::vector<nlohmann::ordered_json>& lines);
 
 /// The biases that amax rules measured for this step's scaled operands, by `path|role`.
 [[nodiscard]] nlohmann::ordered_json measured_biases(const ScalingState& state);

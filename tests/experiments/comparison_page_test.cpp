@@ -121,6 +121,7 @@ TEST_CASE("comparison page: whole, alone, and with every part that the results h
         for (const char* role : {"activation", "weight", "gradient"})
             amax.biases[std::string("decoder/block") + layer + "/ffn/up/linear|" + role] = {3, 4, 5};
     amax.zeros = {{"linear", {100, 1, 10}}};
+    amax.overflows = {{"linear gradient", 12}};
     RunResult failed = result_of("fp16", 1, {4.0, 2.0});
     failed.failed = true;
     failed.reason = "the loss is nan at step 3";
@@ -137,18 +138,19 @@ TEST_CASE("comparison page: whole, alone, and with every part that the results h
     CHECK(page.says("width 16 & so on"));
     CHECK(page.texts("div", "alert") == Texts{"fp16, rate 0.1, seed 1: failed: the loss is nan at step 3"});
     CHECK(page.texts("h2") == Texts{"Validation loss", "Training loss", "Gradients that became zero",
-                                    "fp8<amax>: biases over training, by layer and role", "activations", "gradients",
-                                    "weights", "One constant bias for all (FP8-CSCALE)"});
+                                    "Elements that overflowed", "fp8<amax>: biases over training, by layer and role",
+                                    "activations", "gradients", "weights", "One constant bias for all (FP8-CSCALE)"});
 
     // comparison_table_test checks the numbers of the tables.
     const auto tables = page.all("table");
-    REQUIRE(tables.size() == 3);
+    REQUIRE(tables.size() == 4);
     CHECK(page.rows(*tables[0]) == comparison_rows(all));
     CHECK(page.rows(*tables[0]).at(1).at(0) == "fp8<amax>");
     CHECK(page.rows(*tables[0]).at(1).at(2) == "1.0000");
     CHECK(page.rows(*tables[1]) ==
           std::vector<Texts>{{"gradient of", "linear"}, {"fp8<amax>", "10.0 % (1.00 %)"}, {"fp16", "-"}});
-    CHECK(page.rows(*tables[2]) == std::vector<Texts>{{"bias", "validation loss", "to unrounded", "works"},
+    CHECK(page.rows(*tables[2]) == std::vector<Texts>{{"overflows", "linear gradient"}, {"fp8<amax>", "12"}});
+    CHECK(page.rows(*tables[3]) == std::vector<Texts>{{"bias", "validation loss", "to unrounded", "works"},
                                                       {"-1", "3.0000", "+50.00 %", "no"},
                                                       {"0", "2.0000", "+0.00 %", "yes"},
                                                       {"1", "2.5000", "+25.00 %", "no"}});

@@ -90,6 +90,20 @@ TEST_CASE("comparison table: shares of zeros by kind of gradient, over the runs 
     CHECK(rows[2] == Row{"b", "<0.01 %", "0"});
 }
 
+TEST_CASE("comparison table: overflows of the runs of the best rate, for recipes and kinds that have some") {
+    const Setup setup({"a", "b", "c"}, {0.1});
+    RunResult first = ended("a", 0.1, 1, 2.0), second = ended("a", 0.1, 2, 2.0), other = ended("c", 0.1, 1, 2.0);
+    first.overflows = {{"linear gradient", 3}};
+    second.overflows = {{"linear gradient", 4}, {"parameter gradient", 5}};
+    other.overflows = {{"linear value", 6}};
+    const auto summaries = summarise(setup.recipes, setup.runs, {first, second, ended("b", 0.1, 1, 2.0), other});
+    CHECK(overflow_rows(summaries) == std::vector<Row>{{"overflows", "linear gradient", "linear value",
+                                                        "parameter gradient"},
+                                                       {"a", "7", "0", "5"},
+                                                       {"c", "0", "6", "0"}});
+    CHECK(overflow_rows(summarise(setup.recipes, setup.runs, {ended("b", 0.1, 1, 2.0)})).size() == 1);
+}
+
 TEST_CASE("comparison table: the window works where the loss is at most 2 % above that without rounding") {
     const auto rows = window_rows(
         {.biases = {-1, 0, 1}, .losses = {3.0, 2.02, std::numeric_limits<double>::quiet_NaN()}, .unrounded = 2.0});

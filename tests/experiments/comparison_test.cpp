@@ -54,7 +54,8 @@ RunResult some_result() {
             .train = {3.5, 2.5},
             .valid = {2.625},
             .biases = {{"a|weight", {4, -5}}},
-            .zeros = {{"linear", {10, 1, 2}}}};
+            .zeros = {{"linear", {10, 1, 2}}},
+            .overflows = {{"linear value", 7}}};
 }
 
 /// Every field, as text.
@@ -162,6 +163,21 @@ TEST_CASE("comparison: results read from the file equal the written results") {
                     ": fp32 has changed since its runs there; give it another name, or choose another --out");
 }
 
+TEST_CASE("comparison: a file without counts of overflows, as older versions wrote it, is continued") {
+    const TemporaryFolder folder;
+    const auto path = folder.path() / "page.jsonl";
+    { ComparisonFile(path, settings).add(some_result()); }
+    std::string older = TemporaryFolder::read(path);
+    const std::string counts = R"(,"overflows":{"linear value":7})";
+    REQUIRE(older.find(counts) != std::string::npos);
+    folder.write("page.jsonl", older.erase(older.find(counts), counts.size()));
+    const ComparisonFile file(path, settings);
+    RunResult expected = some_result();
+    expected.overflows.clear();
+    REQUIRE(file.results().size() == 1);
+    CHECK(text_of(file.results()[0]) == text_of(expected));
+}
+
 TEST_CASE("comparison: a last line that a kill has cut is dropped, wherever it was cut") {
     const TemporaryFolder folder;
     const auto path = folder.path() / "page.jsonl";
@@ -219,6 +235,8 @@ TEST_CASE("comparison: steps become curves of at most 200 points, and counts add
     steps[499]["biases"] = {{"a|weight", -4}};
     steps[0]["zeros"] = {{"linear", {10, 1, 2}}};
     steps[9]["zeros"] = {{"linear", {10, 0, 5}}, {"gelu", {4, 4, 4}}};
+    steps[0]["overflows"] = {{"linear gradient", 2}};
+    steps[9]["overflows"] = {{"linear gradient", 3}, {"parameter gradient", 1}};
     const SearchRun run{.options = {.recipe = "fp32"}, .recipe_fingerprint = "abc"};
     const RunResult result = result_of(run, {.failed = true, .reason = "the loss is nan", .lines = steps});
     CHECK(result.run == ComparedRun{"fp32", find_recipe("fp32").learning_rate, 1});
@@ -236,6 +254,7 @@ TEST_CASE("comparison: steps become curves of at most 200 points, and counts add
     CHECK(result.biases.at("a|weight") == std::vector<int>{3, -4});
     CHECK(result.zeros.at("linear") == std::array<std::uint64_t, 3>{20, 1, 7});
     CHECK(result.zeros.at("gelu") == std::array<std::uint64_t, 3>{4, 4, 4});
+    CHECK(result.overflows == analysis::OverflowCounts{{"linear gradient", 5}, {"parameter gradient", 1}});
     CHECK(result.steps == 500);
     CHECK(result.skipped == 5);
     CHECK(result.tokens_per_s == 7.0);

@@ -167,7 +167,7 @@ TEST_CASE("operands whose products overflow the sums are an error", "[formats]")
     };
     REQUIRE(of(mptorch_sums(fp16), e4m3, e4m3) ==
             "op: accumulate.sums (fp16) cannot hold its products: e4m3 times e4m3 reaches 200704; expected a largest "
-            "number of at least that, or Overflow::saturate");
+            "number of at least that, Overflow::saturate or a measured bias");
     REQUIRE(of({.sums = fp16, .overflow = Overflow::saturate}, e4m3, e4m3).empty());
     REQUIRE(of(mptorch_sums(fp16), e3m4, e4m3_ieee).empty());
     REQUIRE(of(hopper_sums, e5m2, e5m2).empty());

@@ -202,7 +202,8 @@ TEST_CASE("json recipe: sums of a product have a name or fields") {
                       "blackwell, or an object");
     CHECK_THROWS_WITH(override_recipe(tiles, R"(matmul.forward.accumulate={"sums": "e5m2"})"),
                       "recipe: products.0.forward: accumulate.sums (e5m2) cannot hold its products: e4m3 times e4m3 "
-                      "reaches 200704; expected a largest number of at least that, or Overflow::saturate");
+                      "reaches 200704; expected a largest number of at least that, Overflow::saturate or a measured "
+                      "bias");
     CHECK_THROWS_WITH(override_recipe(tiles, R"(matmul.forward.accumulate={"run_length": -2})"),
                       "recipe: products.0.forward: accumulate.run_length (-2) must be a number of products, or 0 for "
                       "no promotion");

@@ -19,7 +19,7 @@ TEST_CASE("recipes are found by name and an unknown name lists them") {
         "fp16-auto-loss-scaled, bf16, unit-fp32, unit-fp16, unit-fp8, us-fp32, us-fp16, us-fp8, umup-fp32, umup-bf16, "
         "umup-fp8, umup-fp8-e5m2, umup-fp8-amax, mup-fp32, scalify-fp16-static, "
         "scalify-fp16-1, scalify-fp16-2, scalify-fp8-3, scalify-fp8-4, aligned-fp32, aligned-fp16, aligned-fp8, "
-        "fp8-amax, fp8-cscale, fp8-delayed, "
+        "fp8-amax, fp8-amax-fp16, fp8-cscale, fp8-delayed, "
         "mxfp8, mxfp8-hybrid, mxfp6, mxfp4, nvfp4, fp8-tiles, fp8-tiles-hopper, fp8-tensorwise, fp8-rowwise, "
         "fp8-rowwise-hp, unit-mxfp4, unit-fp4");
     std::set<std::string> names;
@@ -167,6 +167,9 @@ const std::vector<RecipeRow>& table() {
         {"aligned-fp8", "propagate", "standard", "plain", fp8, "", us_fp16, "none", 1.0, 6e-3, 1.0},
         {"fp8-amax", "none", "standard", "plain", fnuz + ", amax margin 3", "", "fp32" + fp32_state, "none", 1.0, 6e-3,
          1.0},
+        {"fp8-amax-fp16", "none", "standard", "plain",
+         fnuz + ", amax margin 3, forward in fp16, input_gradient in fp16, weight_gradient in fp16", "",
+         "fp16" + fp32_state, "automatic 65536", 1.0, 6e-3, 1.0},
         {"fp8-cscale", "none", "standard", "plain", fnuz + ", constant 0", "", "fp32" + fp32_state, "constant 32768",
          1.0, 6e-3, 1.0},
         {"fp8-delayed", "none", "standard", "plain", fnuz + ", delayed margin 0 history 16", "", "fp32" + fp32_state,

@@ -135,13 +135,14 @@ constexpr void check_accumulate(std::string_view operation, const Accumulate& op
     return options;
 }
 
-/// Error if a product of two numbers of these formats can overflow the sums. Options that saturate accept that.
+/// Error if a product of two numbers of these formats can overflow the sums. Options that saturate accept that. Recipes
+/// do not ask where a bias is measured: its margin then decides what the operands reach.
 [[gnu::cold]] inline void check_products(std::string_view operation, const Accumulate& options, const FloatFormat& a,
                                          const FloatFormat& b) {
     const double largest = static_cast<double>(a.max()) * static_cast<double>(b.max());
     check(options.overflow == Overflow::saturate || largest <= static_cast<double>(options.sums.max()), operation,
           ": accumulate.sums (", name(options.sums), ") cannot hold its products: ", name(a), " times ", name(b),
-          " reaches ", largest, "; expected a largest number of at least that, or Overflow::saturate");
+          " reaches ", largest, "; expected a largest number of at least that, Overflow::saturate or a measured bias");
 }
 
 inline constexpr FloatFormat e8m13 = make_format({8, 13, 127});

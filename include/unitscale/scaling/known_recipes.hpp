@@ -210,6 +210,13 @@ inline void round_in_blocks(Recipe& recipe, const BlockFormat& forward, const Bl
         {"fp8-amax", "fp32",
          "standard model, linear layers in FP8 with a bias per tensor from its largest magnitude (FP8-AMAX)",
          [](Recipe& r) { round_linear_layers(r, e4m3fnuz, e5m2fnuz, {.source = ScaleSource::amax, .margin = 3}); }},
+        {"fp8-amax-fp16", "fp16-auto-loss-scaled",
+         "fp8-amax with sums, activations, gradients and weights in FP16 (no FP32 master), loss scaled",
+         [](Recipe& r) {
+             round_linear_layers(r, e4m3fnuz, e5m2fnuz, {.source = ScaleSource::amax, .margin = 3});
+             r.products.back().formats.accumulate.fill(mptorch_sums(fp16));
+             r.storage.master.reset();
+         }},
         {"fp8-cscale", "fp32", "standard model, linear layers in FP8 with one constant bias (FP8-CSCALE), loss scaled",
          [](Recipe& r) {
              round_linear_layers(r, e4m3fnuz, e5m2fnuz, {.source = ScaleSource::constant, .bias = 0});

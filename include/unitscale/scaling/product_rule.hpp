@@ -80,9 +80,12 @@ struct ProductRule {
         check(product.kind == ProductKind::linear || product.kind == ProductKind::readout, what,
               ".accumulate: is for linear layers and readouts");
         check_accumulate(what, *sums);
-        const auto left = product.formats.rule(static_cast<OperandSlot>(slot)).element,
-                   right = product.formats.rule(static_cast<OperandSlot>(slot + 1)).element;
-        if (left && right) check_products(what, *sums, left->format, right->format);
+        const OperandRule left = product.formats.rule(static_cast<OperandSlot>(slot)),
+                          right = product.formats.rule(static_cast<OperandSlot>(slot + 1));
+        // The margin of a measured bias says how far below the formats' largest numbers the operands stay.
+        const bool measured = left.scale.has_measured_bias() || right.scale.has_measured_bias();
+        if (left.element && right.element && !measured)
+            check_products(what, *sums, left.element->format, right.element->format);
     }
     if (product.kind == ProductKind::attention) check_attention_formats(at, product.formats);
     else

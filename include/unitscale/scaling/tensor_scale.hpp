@@ -55,6 +55,10 @@ struct ScaleRule {
     [[nodiscard]] constexpr bool by_tensor() const noexcept {
         return granularity == ScaleGranularity::tensor && !blocks;
     }
+    /// The operand has one bias, and it follows from magnitudes, less the margin.
+    [[nodiscard]] constexpr bool has_measured_bias() const noexcept {
+        return by_tensor() && (source == ScaleSource::amax || source == ScaleSource::delayed);
+    }
     friend constexpr bool operator==(const ScaleRule&, const ScaleRule&) = default;
 };
 
