@@ -258,8 +258,8 @@ std::string comparison_page(const std::vector<RecipeSummary>& summaries, std::st
         (body += zeros_note) += "</div>\n";
     }
     if (const auto rows = overflow_rows(summaries); rows.size() > 1) {
-        body += "<div class=\"card\"><h2>Elements that overflowed</h2>" +
-                html_table(rows, [](std::size_t) { return ""; });
+        body +=
+            "<div class=\"card\"><h2>Elements that overflowed</h2>" + html_table(rows, [](std::size_t) { return ""; });
         (body += overflows_note) += "</div>\n";
     }
     for (const RecipeSummary& summary : summaries) body += bias_plots(summary);

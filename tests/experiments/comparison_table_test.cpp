@@ -97,10 +97,10 @@ TEST_CASE("comparison table: overflows of the runs of the best rate, for recipes
     second.overflows = {{"linear gradient", 4}, {"parameter gradient", 5}};
     other.overflows = {{"linear value", 6}};
     const auto summaries = summarise(setup.recipes, setup.runs, {first, second, ended("b", 0.1, 1, 2.0), other});
-    CHECK(overflow_rows(summaries) == std::vector<Row>{{"overflows", "linear gradient", "linear value",
-                                                        "parameter gradient"},
-                                                       {"a", "7", "0", "5"},
-                                                       {"c", "0", "6", "0"}});
+    CHECK(overflow_rows(summaries) ==
+          std::vector<Row>{{"overflows", "linear gradient", "linear value", "parameter gradient"},
+                           {"a", "7", "0", "5"},
+                           {"c", "0", "6", "0"}});
     CHECK(overflow_rows(summarise(setup.recipes, setup.runs, {ended("b", 0.1, 1, 2.0)})).size() == 1);
 }
 

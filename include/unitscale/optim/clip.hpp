@@ -70,15 +70,15 @@ template <class T>
     const CodedTensor* const coded = parameter.coded_gradient();
     const T* const data = parameter.gradient_data();
     double* out = sums.data();
-    parallel_for(execution.threads, chunks, kernels::work_threshold / norm_chunk,
-                 [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
-                     for (std::ptrdiff_t chunk = begin; chunk < end; ++chunk) {
-                         const std::ptrdiff_t start = chunk * norm_chunk;
-                         const std::ptrdiff_t count = std::min(norm_chunk, size - start);
-                         out[chunk] = coded == nullptr ? sum_of_squares(data + start, count)
-                                                       : sum_of_squares(*coded, start, count);
-                     }
-                 });
+    parallel_for(
+        execution.threads, chunks, kernels::work_threshold / norm_chunk, [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
+            for (std::ptrdiff_t chunk = begin; chunk < end; ++chunk) {
+                const std::ptrdiff_t start = chunk * norm_chunk;
+                const std::ptrdiff_t count = std::min(norm_chunk, size - start);
+                out[chunk] =
+                    coded == nullptr ? sum_of_squares(data + start, count) : sum_of_squares(*coded, start, count);
+            }
+        });
     double sum = 0.0;
     for (const double part : sums.span()) sum += part;
     return sum;

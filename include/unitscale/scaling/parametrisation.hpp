@@ -68,7 +68,7 @@ inline constexpr std::array<std::string_view, 3> optimiser_kind_names = {"adam",
 ///   gradient:    wd p is added to the gradient (an L2 penalty: it goes through momentum and Adam's denominators)
 ///   coupled:     p -= lr_t wd p, beside the gradient's step (AdamW)
 ///   independent: p -= wd (lr_t / lr_peak) p: decay that does not depend on the learning rate
-/// References: Loshchilov, Hutter 2017, arXiv:1711.05101; Blake et al. 2024, arXiv:2407.17465, section 2.2.
+/// References: Loshchilov, Hutter 2017, arXiv:1711.05101; Blake et al. 2024, arXiv:2407.17465, section 3.1.
 enum class WeightDecay { gradient, coupled, independent };
 
 /// Numbers of a model that are chosen by search. The first three act in every parametrisation, the others in `mup`.

@@ -66,7 +66,7 @@ inline void check_residual(const ResidualRule& rule) {
 /// each layer. The paper has parts = 2.
 /// The running mean: share 1/(1 + i), so tau = i^-1/2. Layer i's stream has i equal parts, and its branch adds one.
 /// Errors: index >= count; under `depth` a count that is not one of whole blocks; the errors of `check_residual`.
-/// References: Blake et al. 2024, arXiv:2407.17465, section 3.4 and appendix G; Blake, Orr, Luschi 2023,
+/// References: Blake et al. 2024, arXiv:2407.17465, section 3.4, appendices F and G.2.2; Blake, Orr, Luschi 2023,
 /// arXiv:2303.11257, section 5.3. Test: tests/scaling/residual_test.cpp
 [[nodiscard]] inline double residual_tau(const ResidualRule& rule, std::size_t index, std::size_t count,
                                          std::size_t parts = 2) {
