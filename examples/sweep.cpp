@@ -41,6 +41,9 @@ int main(int argc, char** argv) {
     app.add_option("--worse-by", options.worse_by,
                    "bits per character above the best loss so far that end an upward search")
         ->capture_default_str();
+    app.add_flag("--sizes-alone", options.sizes_alone,
+                 "vary each size alone, the others as --width, --depth and so on say; without it every combination of "
+                 "sizes is searched");
     app.add_option("--points", options.points, "points of a random search")->capture_default_str();
     app.add_option("--search-seed", options.search_seed, "seed of a random search")->capture_default_str();
     app.add_option("--data", run.data, "text files or folders, UTF-8; the last tenth is for validation")

@@ -288,7 +288,7 @@ private:
 }  // namespace
 
 SweepSpace SweepOptions::space() const {
-    SweepSpace space{.run = run, .tokens = tokens};
+    SweepSpace space{.run = run, .tokens = tokens, .sizes_alone = sizes_alone};
     space.run.quiet = true;
     space.run.sample = space.run.eval_every = 0;
     check(!recipes.empty(), "--recipes: none given");

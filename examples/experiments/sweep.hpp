@@ -24,6 +24,7 @@ struct SweepOptions : RunSetOptions {
     std::size_t points = 20;                ///< of a random search
     std::uint64_t search_seed = 1;          ///< of a random search
     double worse_by = 0.1;                  ///< of an upward search, bits per character
+    bool sizes_alone = false;               ///< each size is varied alone
     std::optional<std::size_t> tokens{};    ///< characters of every run, in place of `run.steps`
     std::filesystem::path plot{};           ///< an SVG of the losses by learning rate; empty: none
     std::filesystem::path plot_settings{};  ///< an SVG of the recipes' least losses over settings; empty: none

@@ -37,6 +37,26 @@ std::vector<SweepPoint> line_through(const SweepSpace& space, const SweepPoint& 
     return combinations(space, base, {place});
 }
 
+/// The names and sizes of every condition; hyperparameters are left empty.
+std::vector<SweepPoint> conditions_of(const SweepSpace& space) {
+    SweepPoint base(space.axes.size());
+    if (!space.sizes_alone) return combinations(space, base, space.places(true));
+    std::vector<std::size_t> names, sizes;
+    for (const std::size_t place : space.places(true)) {
+        const SweepParameter& parameter = space.axes[place].parameter;
+        (parameter.has_names() ? names : sizes).push_back(place);
+        if (!parameter.has_names()) base[place] = number_text(static_cast<double>(space.run.*parameter.size));
+    }
+    std::vector<SweepPoint> points;
+    for (const SweepPoint& point : combinations(space, base, names)) {
+        points.push_back(point);
+        for (const std::size_t place : sizes)
+            for (SweepPoint& other : line_through(space, point, place))
+                if (other != point) points.push_back(std::move(other));
+    }
+    return points;
+}
+
 /// One of the axis' values, or a draw from its interval in four digits. The logarithm of the draw is uniform.
 std::string random_value(const SweepAxis& axis, std::uint64_t seed, std::uint64_t draw) {
     const double share = uniform(random_word({seed, hash_name(axis.name())}, draw));
@@ -63,7 +83,7 @@ std::optional<std::size_t> best_point(const std::vector<SweepPoint>& points, con
 }
 
 std::vector<SweepPoint> sweep_conditions(const SweepSpace& space) {
-    std::vector<SweepPoint> points = combinations(space, SweepPoint(space.axes.size()), space.places(true));
+    std::vector<SweepPoint> points = conditions_of(space);
     for (SweepPoint& point : points) {
         LanguageRunOptions options = space.run;
         for (const std::size_t place : space.places(true))

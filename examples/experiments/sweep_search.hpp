@@ -38,7 +38,8 @@ using PointLoss = std::function<double(const SweepPoint&)>;
 /// The index of the least finite loss, the first of equals. Nothing if a loss is not known yet, or if all have failed.
 [[nodiscard]] std::optional<std::size_t> best_point(const std::vector<SweepPoint>& points, const PointLoss& loss);
 
-/// A point for each combination of names and sizes, with the default hyperparameters there.
+/// A point for each combination of names and sizes, with the default hyperparameters there. Under
+/// `SweepSpace::sizes_alone`: for each combination of names, the run's sizes, then each size alone.
 [[nodiscard]] std::vector<SweepPoint> sweep_conditions(const SweepSpace& space);
 
 /// The stages of an independent search from one condition. Reference: Blake et al. 2024, arXiv:2407.17465, section 4.
@@ -60,8 +61,8 @@ struct IndependentSearch {
 [[nodiscard]] std::vector<SweepPoint> upward_search(const SweepSpace& space, const SweepPoint& base, double worse_by,
                                                     const PointLoss& loss);
 
-/// All points to try, in order, as far as the known losses determine them. Names and sizes are conditions: every
-/// combination of them has its own search. A random search draws equal points for all. Errors: a random search of no
+/// All points to try, in order, as far as the known losses determine them. Names and sizes are conditions: each point of
+/// `sweep_conditions` has its own search. A random search draws equal points for all. Errors: a random search of no
 /// points; an interval in another search; an independent or upward search without a learning rate; an upward search
 /// with further hyperparameters, or with a negative `worse_by`. Test: tests/experiments/sweep_search_test.cpp
 [[nodiscard]] std::vector<SweepPoint> sweep_points(const SweepSpace& space, const SweepSearch& search,

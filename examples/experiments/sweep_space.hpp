@@ -130,6 +130,8 @@ struct SweepSpace {
     std::vector<SweepAxis> axes{};
     /// The characters that every run trains on: the steps at a point are this over its batch. Empty: `run.steps`.
     std::optional<std::size_t> tokens{};
+    /// Each size is varied alone, and the others have the run's values. Otherwise sizes are combined.
+    bool sizes_alone = false;
 
     /// The index of the axis of that name, or nothing.
     [[nodiscard]] std::optional<std::size_t> find(std::string_view name) const;

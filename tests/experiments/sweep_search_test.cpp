@@ -9,6 +9,7 @@
 #include <limits>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 using namespace unitscale;
@@ -43,6 +44,21 @@ TEST_CASE("sweep search: a grid is every combination, the last axis fastest") {
     // Sizes are conditions wherever they stand.
     CHECK(sweep_points(space_of({"lr=1,2", "width=32,64"}), {}, unknown) ==
           Points{{"1", "32"}, {"2", "32"}, {"1", "64"}, {"2", "64"}});
+}
+
+TEST_CASE("sweep search: sizes alone are each varied at the run's other sizes, for every combination of names") {
+    SweepSpace space = space_of({"recipe=unit-fp8,fp32", "width=32,64", "depth=2,4", "lr=1,2"});
+    space.run.width = 64;
+    space.run.depth = 3;
+    space.sizes_alone = true;
+    Points wanted;
+    for (const char* recipe : {"unit-fp8", "fp32"})
+        for (const auto& [width, depth] : {std::pair("64", "3"), {"32", "3"}, {"64", "2"}, {"64", "4"}})
+            for (const char* rate : {"1", "2"}) wanted.push_back({recipe, width, depth, rate});
+    CHECK(sweep_points(space, {}, unknown) == wanted);
+    space.axes.erase(space.axes.begin() + 1, space.axes.begin() + 3);  // no sizes
+    CHECK(sweep_points(space, {}, unknown) ==
+          Points{{"unit-fp8", "1"}, {"unit-fp8", "2"}, {"fp32", "1"}, {"fp32", "2"}});
 }
 
 TEST_CASE("sweep search: a line search goes along each axis through the defaults of the recipe") {
