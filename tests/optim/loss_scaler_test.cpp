@@ -57,10 +57,11 @@ struct StateVisitor {
     }
 };
 
-/// Magnitudes around 2^-9, with a factor of two or so from step to step.
+/// Log-normal magnitudes around 2^-9; `deviation` is that of their log2.
 std::vector<double> magnitudes(std::size_t count, double deviation = 1.0) {
+    const auto exponents = normal<double>(Shape{count}, {7, 1}, deviation);
     std::vector<double> all;
-    for (const double x : normal<double>(Shape{count}, {7, 1}, deviation).span()) all.push_back(std::exp2(x - 9.0));
+    for (const double x : exponents.span()) all.push_back(std::exp2(x - 9.0));
     return all;
 }
 

@@ -17,10 +17,11 @@ namespace unitscale {
 ///   constant: `initial`, in every step
 ///   automatic: if a step has gradients that are not finite, it is skipped and the factor is multiplied by `backoff`;
 ///     after `interval` good steps in a row the factor is multiplied by `growth`
-///   histogram: as automatic; a step is good only if at most the share `most` of all elements of the parameters'
-///     gradients, times the factor, is above `edge` times the largest number of their type
-///   log_normal: 2^floor(log2(largest number of the type) - (mean + `deviations` sigma)), where mean and sigma are those
-///     of log2(largest magnitude of the parameters' gradients), the factor divided out, over past steps
+///   histogram: as automatic, but a step with many large gradients is not good either, although it is taken.
+///     Large is an element above `edge` times the largest number of its type; many is a share above `most`
+///   log_normal: 2^floor(log2(largest number of the type) - (mean + `deviations` sigma)). Mean and sigma are those of
+///     log2(largest magnitude of the gradients without the factor) over past steps
+/// Gradients are those of the parameters.
 enum class LossScaleKind : std::uint8_t { none, constant, automatic, histogram, log_normal };
 
 inline constexpr std::array<std::string_view, 5> loss_scale_names = {"none", "constant", "automatic", "histogram",
@@ -30,9 +31,9 @@ inline constexpr std::array<std::string_view, 5> loss_scale_names = {"none", "co
 }
 
 /// How a recipe scales the loss: the kind and its numbers.
-/// References: Micikevicius et al. 2018, arXiv:1710.03740 (constant, automatic); Graphcore's PopART, whose default `most`
-/// is 1e-7 and whose `interval` is 1 (histogram); Kuchaiev et al. 2018, arXiv:1805.10387, and their class LogMaxScaler,
-/// whose defaults these are (log_normal). Test: tests/scaling/loss_scaling_test.cpp
+/// References: Micikevicius et al. 2018, arXiv:1710.03740 (constant, automatic); Graphcore's PopART, where `most` is
+/// 1e-7 and `interval` 1 (histogram); Kuchaiev et al. 2018, arXiv:1805.10387, and their LogMaxScaler, whose numbers
+/// these are (log_normal). Test: tests/scaling/loss_scaling_test.cpp
 struct LossScaling {
     LossScaleKind kind = LossScaleKind::none;
     double initial = 65536.0;
@@ -42,8 +43,8 @@ struct LossScaling {
     double edge = 0x1p-3;           ///< histogram: a share of the largest number
     double most = 1e-7;             ///< histogram: below 10^7 elements, one above the edge is too many
     double deviations = 3.09;       ///< log_normal: of a normal distribution, 0.001 is above
-    double mean_decay = 0.99;       ///< log_normal: per step, of the weights of past steps in the mean
-    double variance_decay = 0.999;  ///< log_normal: likewise in the variance
+    double mean_decay = 0.99;       ///< log_normal: of a past step's weight in the mean, in each step
+    double variance_decay = 0.999;  ///< log_normal: of a past step's weight in the variance
 
     friend constexpr bool operator==(const LossScaling&, const LossScaling&) = default;
 
