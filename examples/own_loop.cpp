@@ -114,6 +114,7 @@ double fit(const Recipe& recipe, const Examples& all) {
         optim::quantise_weight_gradients<T>(tape.execution(), parameters, recipe.storage,
                                             {state.seed(), state.step()});  // 7
         scaler.template unscale<T>(parameters);
+        scaler.template measure<T>(tape.execution(), parameters);
         double norm = optim::gradient_norm<T>(tape.execution(), parameters);
         if (scaler.update(std::isfinite(norm))) {  // 8
             if (recipe.clip_norm > 0.0)

@@ -175,7 +175,11 @@ TEST_CASE("sweep space: a loss scale is constant, whatever the recipe's kind") {
     SweepSpace space = space_of({"loss_scale=2^0:2^4:x4"});
     CHECK(space.axes[0].values == std::vector<std::string>{"1", "4", "16"});
     const std::vector<std::pair<std::string, std::string>> defaults = {
-        {"fp32", "1"}, {"fp16", "1"}, {"fp16-loss-scaled", "4096"}, {"fp16-auto-loss-scaled", "65536"}};
+        {"fp32", "1"},
+        {"fp16", "1"},
+        {"fp16-loss-scaled", "4096"},
+        {"fp16-auto-loss-scaled", "65536"},
+        {"fp16-histogram-loss-scaled", "65536"}};
     for (const auto& [recipe, by_default] : defaults) {
         CAPTURE(recipe);
         space.run.recipe = recipe;

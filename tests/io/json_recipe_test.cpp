@@ -66,6 +66,32 @@ TEST_CASE("json recipe: one field from a command line") {
               .formats.weight_scale.bias == -4);
 }
 
+TEST_CASE("json recipe: kinds of loss scaling need no number, and older kinds keep their text") {
+    const auto json = recipe_to_json(find_recipe("fp16-auto-loss-scaled"))["loss_scaling"];
+    CHECK(json.dump() == R"({"kind":"automatic","initial":65536.0,"growth":2.0,"backoff":0.5,"interval":2000})");
+    CHECK(parsed(R"({"base": "fp16", "loss_scaling": {"kind": "histogram"}})").loss_scaling ==
+          LossScaling{.kind = LossScaleKind::histogram});
+    CHECK(parsed(R"({"base": "fp16", "loss_scaling": {"kind": "log_normal"}})").loss_scaling ==
+          LossScaling{.kind = LossScaleKind::log_normal});
+    Recipe recipe = find_recipe("fp16");
+    recipe.loss_scaling = {.kind = LossScaleKind::log_normal,
+                           .edge = 0.5,
+                           .most = 1e-3,
+                           .deviations = 2.0,
+                           .mean_decay = 0.9,
+                           .variance_decay = 0.95};
+    CHECK(recipe_from_json(recipe_to_json(recipe)).loss_scaling == recipe.loss_scaling);
+    CHECK(override_recipe(recipe, "loss_scaling.edge=0.25").loss_scaling.edge == 0.25);
+    CHECK(override_recipe(find_recipe("fp16"), "loss_scaling.most=0.01").loss_scaling.most == 0.01);
+    CHECK_THROWS_WITH(override_recipe(recipe, "loss_scaling.edge=2"), "loss_scaling: edge is 2; expected at most 1");
+    CHECK_THROWS_WITH(override_recipe(recipe, "loss_scaling.share=2"),
+                      "recipe: unknown key 'loss_scaling.share'; expected one of kind, initial, growth, backoff, "
+                      "interval, edge, most, deviations, mean_decay, variance_decay");
+    CHECK_THROWS_WITH(override_recipe(recipe, "loss_scaling.kind=logmax"),
+                      "recipe: loss_scaling.kind is \"logmax\"; expected one of none, constant, automatic, histogram, "
+                      "log_normal");
+}
+
 TEST_CASE("json recipe: storage, in full, in short and by single fields") {
     const Recipe recipe = parsed(R"({"base": "fp16", "storage": {"element": "bf16", "master": "fp16",
         "first_moment": {"format": "e4m3", "block": 128, "rounding": "stochastic"},

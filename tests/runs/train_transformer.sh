@@ -107,8 +107,9 @@ code=0
 grep -q 'step [2-6]: the ' failed.html || fail 'the report does not explain the failure'
 
 # Runs that succeed.
-for recipe in fp32 fp16 fp16-loss-scaled fp16-auto-loss-scaled bf16 unit-fp32 unit-fp16 scalify-fp16-1 scalify-fp16-2 \
-  scalify-fp8-3 scalify-fp8-4 fp8-amax fp8-cscale fp8-delayed unit-fp8; do
+for recipe in fp32 fp16 fp16-loss-scaled fp16-auto-loss-scaled fp16-histogram-loss-scaled fp16-log-normal-loss-scaled \
+  bf16 unit-fp32 unit-fp16 scalify-fp16-1 scalify-fp16-2 scalify-fp8-3 scalify-fp8-4 fp8-amax fp8-cscale fp8-delayed \
+  unit-fp8; do
   "$program" --data text.txt "${small[@]}" --recipe "$recipe" --log "$recipe.jsonl" > out.txt 2> err.txt ||
     fail "$recipe: exit code $?: $(tail -n 1 err.txt)"
   result="^result recipe=$recipe steps=6 train_bpc=[0-9.]+ valid_bpc=[0-9.]+"

@@ -16,7 +16,8 @@ TEST_CASE("recipes are found by name and an unknown name lists them") {
     REQUIRE_THROWS_WITH(
         find_recipe("fp9"),
         "recipe: unknown name 'fp9'; expected one of fp32, fp16, fp16-loss-scaled, "
-        "fp16-auto-loss-scaled, bf16, unit-fp32, unit-fp16, unit-fp8, us-fp32, us-fp16, us-fp8, umup-fp32, umup-bf16, "
+        "fp16-auto-loss-scaled, fp16-histogram-loss-scaled, fp16-log-normal-loss-scaled, "
+        "bf16, unit-fp32, unit-fp16, unit-fp8, us-fp32, us-fp16, us-fp8, umup-fp32, umup-bf16, "
         "umup-fp8, umup-fp8-e5m2, umup-fp8-amax, mup-fp32, scalify-fp16-static, "
         "scalify-fp16-1, scalify-fp16-2, scalify-fp8-3, scalify-fp8-4, aligned-fp32, aligned-fp16, aligned-fp8, "
         "fp8-amax, fp8-amax-fp16, fp8-cscale, fp8-delayed, "
@@ -99,8 +100,17 @@ std::string text_of(const Storage& storage) {
 
 std::string text_of(const LossScaling& scaling) {
     if (scaling.kind == LossScaleKind::none) return "none";
-    const LossScaling usual{
-        .kind = scaling.kind, .initial = scaling.initial, .growth = 2.0, .backoff = 0.5, .interval = 2000};
+    LossScaling usual{.kind = scaling.kind,
+                      .initial = scaling.initial,
+                      .growth = 2.0,
+                      .backoff = 0.5,
+                      .interval = 2000,
+                      .edge = 0.125,
+                      .most = 1e-7,
+                      .deviations = 3.09,
+                      .mean_decay = 0.99,
+                      .variance_decay = 0.999};
+    if (scaling.kind == LossScaleKind::histogram) usual.interval = 1;
     return concatenate(name(scaling.kind), ' ', scaling.initial, scaling == usual ? "" : ", changing in another way");
 }
 
@@ -136,6 +146,10 @@ const std::vector<RecipeRow>& table() {
          6e-3, 1.0},
         {"fp16-auto-loss-scaled", "none", "standard", "plain", unrounded, "", "fp16" + with_master, "automatic 65536",
          1.0, 6e-3, 1.0},
+        {"fp16-histogram-loss-scaled", "none", "standard", "plain", unrounded, "", "fp16" + with_master,
+         "histogram 65536", 1.0, 6e-3, 1.0},
+        {"fp16-log-normal-loss-scaled", "none", "standard", "plain", unrounded, "", "fp16" + with_master,
+         "log_normal 65536", 1.0, 6e-3, 1.0},
         {"bf16", "none", "standard", "plain", unrounded, "", "bf16" + with_master, "none", 1.0, 6e-3, 1.0},
         {"unit-fp32", "unit", "unit", "depth", unrounded, "", "fp32" + fp32_state, "none", 0.5, 0.06, 0.0},
         {"unit-fp16", "unit", "unit", "depth", unrounded, "", "fp16" + with_master, "none", 0.5, 0.06, 0.0},

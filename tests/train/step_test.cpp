@@ -188,6 +188,38 @@ TEST_CASE("train_step: a loss scale changes nothing in exact arithmetic, and a s
     CHECK(second.updated);
 }
 
+TEST_CASE("train_step: a loss scale that follows the gradients' sizes leaves a value far too large") {
+    for (const char* name : {"fp16-histogram-loss-scaled", "fp16-log-normal-loss-scaled"})
+        for (const bool codes : {false, true}) {
+            INFO(name << ", weight gradients as codes: " << codes);
+            Recipe recipe = find_recipe(name);
+            recipe.loss_scaling.initial = 0x1p40;
+            if (codes) recipe.storage.weight_gradient = Quantiser{.format = e5m2};
+            test::LanguageModel<Half> model(recipe, small());
+            optim::Adam<Half> adam(model.decoder.parameters(), recipe);
+            optim::LossScaler scaler(recipe.loss_scaling);
+            double largest = 0.0, scale = 0.0;  // of the last step
+            for (std::uint64_t step = 1; step <= 60; ++step) {
+                const auto batches = cut(test::random_batch(8, 6, 7, step), 2);
+                scale = scaler.scale();
+                const auto done = train::train_step<Half>(model.decoder, model.tape, adam, batches, 1e-3, &scaler);
+                CHECK(done.updated != done.skipped);
+                if (step <= 15) CHECK(done.skipped);  // from 2^40 to 2^25
+                if (step > 40) CHECK(done.updated);
+            }
+            for (const Parameter<Half>* parameter : adam.parameters()) {
+                CHECK((parameter->coded_gradient() != nullptr) ==
+                      (codes && parameter->facts().role == ParameterRole::weight));
+                for (const Half x : parameter->gradient().span())
+                    largest = std::max(
+                        largest, std::abs(static_cast<double>(static_cast<float>(x))) * parameter->gradient_scale());
+            }
+            // Neither at the end of FP16's range nor far from it.
+            CHECK(largest * scale <= 65504.0);
+            CHECK(largest * scale >= 256.0);
+        }
+}
+
 TEST_CASE("train_step: of a 16-bit tape the loss is not rounded, and the loss scale may be beyond 65504") {
     const auto batches = cut(test::random_batch(8, 6, 7), 1);
     test::LanguageModel<Half> model(find_recipe("fp16"), small());

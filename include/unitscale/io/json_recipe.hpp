@@ -132,6 +132,12 @@ void describe_recipe(Visitor& visitor, Recipe& recipe) {
         v.field("growth", scaling.growth);
         v.field("backoff", scaling.backoff);
         v.field("interval", scaling.interval);
+        const LossScaling usual{};
+        v.added_field("edge", scaling.edge, usual.edge);
+        v.added_field("most", scaling.most, usual.most);
+        v.added_field("deviations", scaling.deviations, usual.deviations);
+        v.added_field("mean_decay", scaling.mean_decay, usual.mean_decay);
+        v.added_field("variance_decay", scaling.variance_decay, usual.variance_decay);
     });
     visitor.choice("parametrisation", recipe.parametrisation, parametrisation_names);
     visitor.object("hyperparameters", recipe.hyperparameters, [](auto& v, Hyperparameters& h) {

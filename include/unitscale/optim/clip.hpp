@@ -15,6 +15,8 @@
 #include <cmath>
 #include <cstddef>
 #include <span>
+#include <type_traits>
+#include <utility>
 
 namespace unitscale::optim {
 
@@ -52,35 +54,44 @@ template <class T>
     return total;
 }
 
-/// Likewise of codes from `start` on, at most `norm_chunk` of them.
-[[nodiscard]] inline double sum_of_squares(const CodedTensor& gradient, std::ptrdiff_t start, std::ptrdiff_t count) {
-    std::array<float, static_cast<std::size_t>(norm_chunk)> numbers;
-    kernels::decode<float>(Execution{}, gradient.codes.data() + start, numbers.data(), count, gradient.format);
-    return sum_of_squares(numbers.data(), count);
+/// Calls take(result) with result(x, count) of each chunk of a gradient, in the order of the chunks.
+/// x points to the chunk's `count` elements of T, or to the numbers of its codes as float; the scale is left out.
+/// The execution provides scratch of one result per chunk.
+template <class T, class Of, class Take>
+void for_each_chunk(const Execution& execution, const Parameter<T>& parameter, Of&& result, Take&& take) {
+    using Result = std::invoke_result_t<Of&, const T*, std::ptrdiff_t>;
+    const auto size = static_cast<std::ptrdiff_t>(parameter.size());
+    const std::ptrdiff_t chunks = (size + norm_chunk - 1) / norm_chunk;
+    Scratch<Result> results(execution, static_cast<std::size_t>(chunks));
+    const CodedTensor* const coded = parameter.coded_gradient();
+    const T* const data = parameter.gradient_data();
+    Result* const out = results.data();
+    parallel_for(execution.threads, chunks, kernels::work_threshold / norm_chunk,
+                 [=, &result](std::ptrdiff_t begin, std::ptrdiff_t end) {
+                     for (std::ptrdiff_t chunk = begin; chunk < end; ++chunk) {
+                         const std::ptrdiff_t start = chunk * norm_chunk;
+                         const std::ptrdiff_t count = std::min(norm_chunk, size - start);
+                         if (coded == nullptr) {
+                             out[chunk] = result(data + start, count);
+                             continue;
+                         }
+                         std::array<float, static_cast<std::size_t>(norm_chunk)> numbers;
+                         kernels::decode<float>(Execution{}, coded->codes.data() + start, numbers.data(), count,
+                                                coded->format);
+                         out[chunk] = result(std::as_const(numbers).data(), count);
+                     }
+                 });
+    for (const Result& one : results.span()) take(one);
 }
 
 /// Sum of squares of a gradient's data, or of its codes' numbers, without the gradient's scale.
 /// Squares are summed in double over chunks of fixed length: the result has the same bits for any thread count.
-/// The execution provides scratch of one double per chunk.
 template <class T>
 [[nodiscard]] double gradient_squares(const Execution& execution, const Parameter<T>& parameter) {
-    const auto size = static_cast<std::ptrdiff_t>(parameter.size());
-    const std::ptrdiff_t chunks = (size + norm_chunk - 1) / norm_chunk;
-    Scratch<double> sums(execution, static_cast<std::size_t>(chunks));
-    const CodedTensor* const coded = parameter.coded_gradient();
-    const T* const data = parameter.gradient_data();
-    double* out = sums.data();
-    parallel_for(
-        execution.threads, chunks, kernels::work_threshold / norm_chunk, [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
-            for (std::ptrdiff_t chunk = begin; chunk < end; ++chunk) {
-                const std::ptrdiff_t start = chunk * norm_chunk;
-                const std::ptrdiff_t count = std::min(norm_chunk, size - start);
-                out[chunk] =
-                    coded == nullptr ? sum_of_squares(data + start, count) : sum_of_squares(*coded, start, count);
-            }
-        });
     double sum = 0.0;
-    for (const double part : sums.span()) sum += part;
+    for_each_chunk(
+        execution, parameter, [](const auto* x, std::ptrdiff_t count) { return sum_of_squares(x, count); },
+        [&sum](double part) { sum += part; });
     return sum;
 }
 
@@ -93,7 +104,7 @@ template <class T>
 }
 
 /// The Euclidean norm of all gradients together, without parameters that are frozen or have no gradient.
-/// Bits and scratch: as `gradient_squares`. Test: tests/optim/clip_test.cpp
+/// Test: tests/optim/clip_test.cpp
 template <class T>
 [[nodiscard]] double gradient_norm(const Execution& execution, std::span<Parameter<T>* const> parameters) {
     double total = 0.0;

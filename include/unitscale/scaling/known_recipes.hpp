@@ -80,6 +80,13 @@ inline void round_in_blocks(Recipe& recipe, const BlockFormat& forward, const Bl
              r.loss_scaling.kind = LossScaleKind::automatic;
              r.loss_scaling.initial = 0x1p16;
          }},
+        {"fp16-histogram-loss-scaled", "fp16-auto-loss-scaled", "fp16, loss scale by the share of large gradients",
+         [](Recipe& r) {
+             r.loss_scaling.kind = LossScaleKind::histogram;
+             r.loss_scaling.interval = 1;  // as published: every step doubles the scale or halves it
+         }},
+        {"fp16-log-normal-loss-scaled", "fp16-auto-loss-scaled", "fp16, loss scale by the largest gradients so far",
+         [](Recipe& r) { r.loss_scaling.kind = LossScaleKind::log_normal; }},
         {"bf16", "fp16", "standard model in BF16, FP32 master weights",
          [](Recipe& r) { r.storage.element = ElementType::bfloat16; }},
 

@@ -202,7 +202,7 @@ template <class T>
 /// Weights are the values of their master copies where there are any (load_exact_weights), and keep their scales.
 /// The optimiser's state is decoded, exactly.
 /// Step, seed and planned forward factors are carried, and so is the number of skipped steps.
-/// Not carried: gradients, the loss scale, the magnitudes of past steps that `delayed` scales follow.
+/// Not carried: gradients, the loss scale, the magnitudes of past steps that it and `delayed` scales follow.
 /// `run.optimiser` is any class with `visit_state`, as `save_run` takes it.
 /// Error: an optimiser of one's own has state that is neither a StoredTensor nor a Tensor<Accum<T>>.
 /// Test: tests/train/recipe_switch_test.cpp
@@ -243,7 +243,7 @@ template <class T, class Optimiser>
 ///   else:                weight = x rounded to T
 /// Moments are rounded to their formats, and positive second moments stay positive. Rounding follows `recipe.storage`.
 /// A switch to the first recipe itself changes no bit of the steps that follow, with two exceptions.
-/// The loss scale begins at its initial value, and `delayed` scales begin without past magnitudes.
+/// The loss scale begins at its initial value, and it and `delayed` scales begin without past magnitudes.
 /// Errors, before anything is changed: the errors of check_recipe_switch; parameters with other names, shapes or facts;
 /// state of another optimiser; a finite weight that is infinite in T. Test: tests/train/recipe_switch_test.cpp
 template <class T, class Optimiser>

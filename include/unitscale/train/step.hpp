@@ -20,7 +20,7 @@ struct StepResult {
     double loss = 0.0;           ///< mean over the step's tokens, in nats
     double gradient_norm = 0.0;  ///< before clipping; 0 without clipping and without a scaler
     bool updated = false;        ///< false: loss or gradient norm was not finite, and parameters are unchanged
-    bool skipped = false;  ///< no update: the loss scale was too large; only `automatic` lowers it for the next step
+    bool skipped = false;  ///< no update: the loss scale was too large; all kinds but `constant` lower it
 };
 
 /// One training step of any model: forward and backward over the micro-batches, then one update.
@@ -58,6 +58,7 @@ template <class T, class Optimiser, class LossOf>
     for (Parameter<T>* parameter : optimiser.parameters()) quantise(*parameter);
     if (scaler != nullptr) {
         scaler->template unscale<T>(optimiser.parameters());
+        scaler->template measure<T>(tape.execution(), optimiser.parameters());
         result.gradient_norm = optim::gradient_norm<T>(tape.execution(), optimiser.parameters());
         result.skipped = !scaler->update(std::isfinite(result.gradient_norm));
         if (result.skipped) return result;
