@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <unitscale/scaling/state.hpp>
-
 #include "experiments/language_run_options.hpp"
 #include "experiments/layer_rms.hpp"
 #include "experiments/unfinished_run.hpp"
@@ -43,9 +41,6 @@ struct TrainedRun {
 using LoggedZeros = std::map<std::string, std::array<std::uint64_t, 3>>;
 /// The counts of zeros in a log, summed over all counted steps.
 [[nodiscard]] LoggedZeros zeros_of(const std::vector<nlohmann::ordered_json>& lines);
-
-/// The biases that amax rules measured for this step's scaled operands, by `path|role`.
-[[nodiscard]] nlohmann::ordered_json measured_biases(const ScalingState& state);
 
 /// The reason in an error of a run, without its advice and its known prefix.
 [[nodiscard]] std::string failure_text(const RunFailed& failure);
