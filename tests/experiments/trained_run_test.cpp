@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include <unitscale/scaling/known_recipes.hpp>
-
 #include "experiments/language_run.hpp"
 #include "experiments/trained_run.hpp"
 #include "support/catch.hpp"
