@@ -53,7 +53,7 @@ TEST_CASE("measured biases: how often each one occurred, with the most frequent"
     counts.add(ScalingState());
     CHECK(counts.operands().empty());
     CHECK(counts.json().dump() == "{}");
-    for (const float amax : {1.0f, 256.0f, 1.0f, 2.0f}) {  // biases 4, -5, 4, 3
+    for (const float amax : {1.0f, 256.0f, 1.0f, 2.0f}) {  // biases 4, -4, 4, 3
         layer.measure(OperandRole::activation, amax);
         counts.add(layer.state);
     }
@@ -62,9 +62,9 @@ TEST_CASE("measured biases: how often each one occurred, with the most frequent"
     CHECK(counts.operands()[0].share() == 0.5);
     CHECK(counts.rows() ==
           std::vector<std::vector<std::string>>{{"layer", "role", "bias", "share", "least", "largest"},
-                                                {"block0/linear", "activation", "4", "50.0 %", "-5", "4"},
+                                                {"block0/linear", "activation", "4", "50.0 %", "-4", "4"},
                                                 {"block0/linear", "weight", "5", "100.0 %", "5", "5"}});
     CHECK(counts.json().dump() ==
-          "{\"block0/linear|activation\":{\"-5\":1,\"3\":1,\"4\":2},\"block0/linear|weight\":{\"5\":4}}");
+          "{\"block0/linear|activation\":{\"-4\":1,\"3\":1,\"4\":2},\"block0/linear|weight\":{\"5\":4}}");
     CHECK(OperandBiases{.operand = "a", .counts = {{3, 2}, {-1, 2}, {0, 1}}}.mode() == -1);  // the lowest of two
 }
