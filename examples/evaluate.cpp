@@ -21,11 +21,14 @@
 #include <unitscale/train/saved_model.hpp>
 
 #include "experiments/constant_bias.hpp"
+#include "experiments/measured_biases.hpp"
+#include "experiments/progress.hpp"
 #include "program.hpp"
 
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -45,6 +48,7 @@ struct Options {
     std::vector<std::filesystem::path> models{}, data{}, tasks{};
     std::vector<std::string> recipes{}, set{};
     std::string biases{}, save_task{}, json{};
+    bool show_biases = false;
     io::ContinuationOptions made{};  ///< its seed and its number of questions are for all tasks
     int threads = available_threads();
 };
@@ -89,6 +93,36 @@ struct Accuracy {
 struct Result {
     Accuracy plain, normalised;
     std::size_t unanswered = 0;
+    experiments::BiasCounts biases{};  ///< over questions, if they are wanted
+};
+
+/// A progress bar on stderr, if it is a terminal. Its unit is a question in a row of the table.
+class QuestionBar {
+public:
+    explicit QuestionBar(std::size_t questions)
+        : questions_(questions),
+          bar_(stderr, questions, !experiments::is_terminal(stderr),
+               {.step = "question", .measured = "right", .speed = "questions/s"}) {}
+    ~QuestionBar() { bar_.finish(); }  // so that an error has a line of its own
+    QuestionBar(const QuestionBar&) = delete;
+    QuestionBar& operator=(const QuestionBar&) = delete;
+
+    /// A question has been answered, the last one of `answers`.
+    void advance(const train::ChoiceAnswers& answers) {
+        if (answers.right.size() == 1) right_ = 0.0;
+        right_ += answers.right.back();
+        ++done_;
+        const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+        const auto done = static_cast<double>(done_);
+        bar_.update(done_, right_ / static_cast<double>(answers.right.size()), done / seconds,
+                    seconds / done * static_cast<double>(questions_ - done_));
+    }
+
+private:
+    std::size_t questions_, done_ = 0;
+    double right_ = 0.0;  ///< in this row and task
+    experiments::Progress bar_;
+    std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
 /// The tasks that the options ask for. Writes --save-task.
@@ -157,16 +191,22 @@ std::vector<Row> rows_of(const std::filesystem::path& model, const Recipe& own, 
 }
 
 /// The results of a row for each task.
-std::vector<Result> answer(const Row& row, const std::vector<Task>& tasks, const Options& options) {
+std::vector<Result> answer(const Row& row, const std::vector<Task>& tasks, const Options& options, QuestionBar& bar) {
     return train::with_saved_model(row.model, row.recipe, options.threads, [&](auto& saved) {
         std::vector<Result> results;
         for (const Task& task : tasks) {
-            const auto answers =
-                train::answer_choices(saved.model(), saved.tape(), saved.model().config().length, task.questions,
-                                      [&](const std::u32string& text) { return saved.vocabulary().encode(text); });
+            experiments::BiasCounts biases;
+            const auto answers = train::answer_choices(
+                saved.model(), saved.tape(), saved.model().config().length, task.questions,
+                [&](const std::u32string& text) { return saved.vocabulary().encode(text); },
+                [&](const train::ChoiceAnswers& so_far) {
+                    if (options.show_biases) biases.add(saved.state());
+                    bar.advance(so_far);
+                });
             results.push_back({{answers.right, options.made.seed},
                                {answers.right_normalised, options.made.seed},
-                               answers.unanswered});
+                               answers.unanswered,
+                               std::move(biases)});
         }
         return results;
     });
@@ -184,15 +224,16 @@ nlohmann::ordered_json json_of(const Row& row, const Task& task, const Result& r
         json.update({{name, accuracy->share},
                      {concatenate(name, "_low"), accuracy->bounds.low},
                      {concatenate(name, "_high"), accuracy->bounds.high}});
+    if (!result.biases.operands().empty()) json["biases"] = result.biases.json();
     return json;
 }
 
-/// The table, and the ranges of biases that cost little.
+/// The table, the ranges of biases that cost little, and the measured biases.
 class Report {
 public:
     Report(const std::vector<Row>& rows, const std::vector<Task>& tasks,
-           const std::vector<std::vector<Result>>& results)
-        : rows_(rows), tasks_(tasks), results_(results) {}
+           const std::vector<std::vector<Result>>& results, bool show_biases)
+        : rows_(rows), tasks_(tasks), results_(results), show_biases_(show_biases) {}
 
     void print() const {
         for (const Task& task : tasks_) {
@@ -219,6 +260,7 @@ public:
                             rows_[i].recipe.name.c_str(), rows_[i].model.string().c_str(), tasks_[t].name.c_str(),
                             kept(i, t, &Result::plain).c_str(), kept(i, t, &Result::normalised).c_str());
         }
+        if (show_biases_) print_biases();
         const Result& first = results_.front().front();
         std::printf(
             "result recipe=%s task=%s questions=%zu skipped=%zu chance=%.1f%% accuracy=%.1f%% normalised=%.1f%% "
@@ -233,6 +275,22 @@ public:
     }
 
 private:
+    /// The biases of each row and task, by layer and role.
+    void print_biases() const {
+        for (std::size_t i = 0; i < rows_.size(); ++i) {
+            const std::string of = concatenate(rows_[i].model.string(), " under ", label(rows_[i]));
+            for (std::size_t t = 0; t < tasks_.size(); ++t)
+                if (const experiments::BiasCounts& biases = results_[i][t].biases; !biases.operands().empty())
+                    std::printf("\nbiases of %s, %s: the most frequent over %zu questions, and its share of them\n%s",
+                                of.c_str(), tasks_[t].name.c_str(), tasks_[t].questions.size(),
+                                io::text_table(biases.rows()).c_str());
+            if (results_[i].front().biases.operands().empty())
+                std::printf("\nbiases of %s: none is measured, as no operand has the scale amax or delayed by tensor\n",
+                            of.c_str());
+        }
+        std::printf("\n");
+    }
+
     [[nodiscard]] static std::string label(const Row& row) {
         return row.bias ? concatenate(row.recipe.name, " with bias ", *row.bias) : row.recipe.name;
     }
@@ -262,6 +320,7 @@ private:
     const std::vector<Row>& rows_;
     const std::vector<Task>& tasks_;
     const std::vector<std::vector<Result>>& results_;
+    bool show_biases_;
 };
 
 int run(const Options& options) {
@@ -280,11 +339,16 @@ int run(const Options& options) {
     std::optional<io::JsonLog> log;
     if (!options.json.empty()) log.emplace(options.json);
     std::vector<std::vector<Result>> results;
-    for (const Row& row : rows) {
-        results.push_back(answer(row, tasks, options));
-        for (std::size_t t = 0; log && t < tasks.size(); ++t) log->write(json_of(row, tasks[t], results.back()[t]));
+    std::size_t questions = 0;
+    for (const Task& task : tasks) questions += task.questions.size();
+    {
+        QuestionBar bar(rows.size() * questions);
+        for (const Row& row : rows) {
+            results.push_back(answer(row, tasks, options, bar));
+            for (std::size_t t = 0; log && t < tasks.size(); ++t) log->write(json_of(row, tasks[t], results.back()[t]));
+        }
     }
-    Report(rows, tasks, results).print();
+    Report(rows, tasks, results, options.show_biases).print();
     return 0;
 }
 
@@ -313,6 +377,8 @@ int main(int argc, char** argv) {
     app.add_option("--biases", options.biases,
                    "constant biases, such as -8..8: a row of FP8-CSCALE for each, and the biases that keep 99.5 % of "
                    "the first recipe's accuracy");
+    app.add_flag("--show-biases", options.show_biases,
+                 "for recipes that measure their scales: the biases by layer and role over questions");
     app.add_option("--questions", options.made.questions, "the most questions of a task; 0: all")
         ->capture_default_str();
     app.add_option("--choices", options.made.choices, "choices of a question of --data")->capture_default_str();

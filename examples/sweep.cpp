@@ -27,7 +27,8 @@ int main(int argc, char** argv) {
     app.add_option(
         "--axis", options.axes,
         "NAME=VALUES, once for each axis: lr=0.5,1,2 or lr=0.25:4:x2 (from, to, factor); for random search the "
-        "interval lr=0.25:4; placement=pre,post; rate:*query*=0.5,1, factors as --rate has. Hyperparameters: " +
+        "interval lr=0.25:4; placement=pre,post; rate:*query*=0.5,1, factors as --rate has; constant_bias=-8..8 or "
+        "constant_bias=-4,-2,0, of all operands with a constant scale. Hyperparameters: " +
             experiments::sweep_parameter_names(false) +
             "; lr_factor is on each recipe's own rate, loss_scale is constant. Conditions, for each of which the "
             "search "

@@ -244,7 +244,7 @@ private:
     Measured take_steps(Trainer& trainer, std::size_t phase, analysis::Tracker<T>* tracker) {
         const std::size_t length = options_.lengths[phase], steps = options_.steps[phase];
         train::MaskedBatch batch = train::make_masked_batch(options_.batch, length);
-        experiments::Progress progress(stdout, steps, false, "nats");
+        experiments::Progress progress(stdout, steps, false, {.measured = "nats"});
         const auto skipped_before = static_cast<std::uint64_t>(numbers_["skipped"]);
         double &smooth = numbers_["smooth"], seconds = 0.0, speed = 0.0;
         const std::size_t done = trainer.steps();

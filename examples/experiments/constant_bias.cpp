@@ -2,13 +2,37 @@
 #include "experiments/constant_bias.hpp"
 
 #include <unitscale/base/error.hpp>
+#include <unitscale/scaling/operand_rule.hpp>
+#include <unitscale/scaling/tensor_scale.hpp>
 
+#include <algorithm>
 #include <charconv>
 #include <cstddef>
+#include <optional>
 #include <string_view>
 #include <system_error>
 
 namespace unitscale::experiments {
+
+namespace {
+
+/// Calls use(scale) for the scale of every operand that is rounded with a constant one.
+template <class AnyRecipe, class Use>
+void for_constant_scales(AnyRecipe& recipe, const Use& use) {
+    for (auto& rule : recipe.products) {
+        auto& formats = rule.formats;
+        const auto visit = [&](const std::optional<Quantiser>& element, auto& scale) {
+            if (element && scale.source == ScaleSource::constant) use(scale);
+        };
+        visit(formats.activation, formats.activation_scale);
+        visit(formats.weight, formats.weight_scale);
+        visit(formats.gradient, formats.gradient_scale);
+        for (auto& own : formats.slots)
+            if (own) visit(own->element, own->scale);
+    }
+}
+
+}  // namespace
 
 std::vector<int> bias_range(const char* option, const std::string& text) {
     const std::string_view whole = text;
@@ -36,11 +60,18 @@ std::string bias_range_text(const std::vector<int>& biases) {
     return text;
 }
 
+std::vector<int> constant_biases(const Recipe& recipe) {
+    std::vector<int> biases;
+    for_constant_scales(recipe, [&](const ScaleRule& scale) { biases.push_back(scale.bias); });
+    std::sort(biases.begin(), biases.end());
+    biases.erase(std::unique(biases.begin(), biases.end()), biases.end());
+    return biases;
+}
+
 Recipe with_constant_bias(Recipe recipe, int bias) {
-    for (ProductRule& rule : recipe.products)
-        for (ScaleRule* scale :
-             {&rule.formats.activation_scale, &rule.formats.weight_scale, &rule.formats.gradient_scale})
-            scale->bias = bias;
+    check(!constant_biases(recipe).empty(), "constant bias: no operand of the recipe ", recipe.name,
+          " has a constant scale; expected one, as fp8-cscale has");
+    for_constant_scales(recipe, [&](ScaleRule& scale) { scale.bias = bias; });
     return recipe;
 }
 

@@ -14,6 +14,8 @@
 #include <unitscale/optim/schedule.hpp>
 #include <unitscale/train/batches.hpp>
 
+#include "experiments/constant_bias.hpp"
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -280,6 +282,7 @@ void LanguageRunOptions::validate() const {
 Recipe recipe_of(const LanguageRunOptions& options) {
     Recipe recipe = io::load_recipe(options.recipe);
     for (const std::string& assignment : options.set) recipe = io::override_recipe(recipe, assignment);
+    if (options.constant_bias) recipe = with_constant_bias(std::move(recipe), *options.constant_bias);
     if (options.residual != own) {
         recipe.residual.scheme = chosen<ResidualScheme>(options.residual, residual_scheme_names);
         const bool fixed = recipe.residual.scheme == ResidualScheme::fixed;

@@ -60,6 +60,7 @@ struct LanguageRunOptions {
     bool test = false;                          ///< the last tenth is halved, for validation and a test at the end
     std::string recipe = "unit-fp8";            ///< a known recipe's name, or a JSON file (io/json_recipe.hpp)
     std::vector<std::string> set{};             ///< fields of the recipe, key=value
+    std::optional<int> constant_bias{};         ///< of all operands with a constant scale; empty: the recipe's
     std::optional<std::size_t> switch_at{};     ///< steps that are taken with `recipe`; empty: all
     std::string switch_to{};                    ///< recipe of the other steps, as `recipe`; `set` does not change it
     std::string model = "gpt";                  ///< see `named_options`, which describes all options with named values

@@ -21,10 +21,10 @@ bool is_terminal(std::FILE* stream) {
 #endif
 }
 
-Progress::Progress(std::FILE* stream, std::size_t steps, bool quiet, bool terminal, const char* unit)
-    : stream_(stream), steps_(steps), quiet_(quiet), terminal_(terminal), unit_(unit) {}
+Progress::Progress(std::FILE* stream, std::size_t steps, bool quiet, bool terminal, const ProgressWords& words)
+    : stream_(stream), steps_(steps), quiet_(quiet), terminal_(terminal), words_(words) {}
 
-std::string Progress::line(std::size_t step, double loss, double tokens_per_second, double seconds_left) const {
+std::string Progress::line(std::size_t step, double measured, double speed, double seconds_left) const {
     std::string bar;
     if (terminal_) {
         constexpr std::size_t width = 24;
@@ -33,21 +33,21 @@ std::string Progress::line(std::size_t step, double loss, double tokens_per_seco
         bar += "] ";
     }
     char text[160];
-    std::snprintf(text, sizeof text, "step %zu/%zu  %.3f %s  %.0f tokens/s  %s left", step, steps_, loss, unit_,
-                  tokens_per_second, duration_text(seconds_left).c_str());
+    std::snprintf(text, sizeof text, "%s %zu/%zu  %.3f %s  %.0f %s  %s left", words_.step, step, steps_, measured,
+                  words_.measured, speed, words_.speed, duration_text(seconds_left).c_str());
     return bar + text;
 }
 
-void Progress::update(std::size_t step, double loss, double tokens_per_second, double seconds_left) {
+void Progress::update(std::size_t step, double measured, double speed, double seconds_left) {
     if (quiet_) return;
     const auto now = std::chrono::steady_clock::now();
     if (terminal_) {
         if (step != steps_ && now - last_ < std::chrono::milliseconds(100)) return;
         last_ = now;
-        std::fprintf(stream_, "\r\033[K%s", line(step, loss, tokens_per_second, seconds_left).c_str());
+        std::fprintf(stream_, "\r\033[K%s", line(step, measured, speed, seconds_left).c_str());
         drawn_ = true;
     } else if (step == 1 || step == steps_ || step * 10 / steps_ != (step - 1) * 10 / steps_) {
-        std::fprintf(stream_, "%s\n", line(step, loss, tokens_per_second, seconds_left).c_str());
+        std::fprintf(stream_, "%s\n", line(step, measured, speed, seconds_left).c_str());
     }
     std::fflush(stream_);
 }

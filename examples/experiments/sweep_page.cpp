@@ -50,8 +50,8 @@ constexpr std::string_view sweep_note =
     "seeds the median, where a\n"
     "failed run counts as an infinite loss. An optimum is the vertex of the parabola through the best point and its "
     "neighbours on the axis, in\n"
-    "powers of two; at an edge of the axis, or beside a failed point, it is the best point itself. An asterisk marks "
-    "the best.</p>";
+    "powers of two (a bias is one already); at an edge of the axis, or beside a failed point, it is the best point "
+    "itself. An asterisk marks the best.</p>";
 
 }  // namespace
 
@@ -77,6 +77,7 @@ report::PlotAxis sweep_loss_axis(const std::vector<report::PlotCurve>& curves) {
 }
 
 report::Plot axis_plot(const SweepResults& results, std::size_t place) {
+    const SweepParameter& parameter = results.space.axes[place].parameter;
     const std::vector<SweepSlice> slices = sweep_slices(results, {place});
     const std::map<double, std::string> values = values_of(slices, place);
     report::Plot plot{.label = concatenate("loss by ", results.space.axes[place].name())};
@@ -84,8 +85,7 @@ report::Plot axis_plot(const SweepResults& results, std::size_t place) {
     for (const SweepSlice& slice : slices) {
         if (slice.points.size() < 2) continue;
         std::map<double, const PointResult*> points;
-        for (const PointResult* result : slice.points)
-            points[std::log2(std::strtod(result->point[place].c_str(), nullptr))] = result;
+        for (const PointResult* result : slice.points) points[parameter.octaves(result->point[place])] = result;
         report::PlotCurve curve{
             .name = condition_text(results.space, slice.any()), .look = sweep_look(results, slice.any()), .dots = true};
         for (const auto& [at, result] : points) {
@@ -98,11 +98,13 @@ report::Plot axis_plot(const SweepResults& results, std::size_t place) {
         }
         plot.curves.push_back(std::move(curve));
     }
-    const double low = std::log2(values.begin()->first), high = std::log2(values.rbegin()->first);
+    const double low = parameter.octaves(values.begin()->second), high = parameter.octaves(values.rbegin()->second);
     plot.x = {.low = low - 0.03 * (high - low),
               .high = high + 0.03 * (high - low),
               .label = results.space.axes[place].name()};
-    if (values.size() <= 12) {
+    if (parameter.is_exponent()) {
+        plot.x.ticks = report::linear_axis(low, high, "", 12, true).ticks;
+    } else if (values.size() <= 12) {
         for (const auto& [number, text] : values) {
             const double log2 = std::log2(number);
             plot.x.ticks.push_back({log2, log2 == std::floor(log2) ? report::svg_power(2, static_cast<int>(log2))

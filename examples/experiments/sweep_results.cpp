@@ -133,7 +133,7 @@ std::optional<AxisOptimum> axis_optimum(std::vector<std::pair<double, double>> c
     const auto best =
         std::min_element(curve.begin(), curve.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
     if (best == curve.end() || !std::isfinite(best->second)) return std::nullopt;
-    AxisOptimum optimum{.log2 = best->first, .loss = best->second};
+    AxisOptimum optimum{.octaves = best->first, .loss = best->second};
     using Place = AxisOptimum::Place;
     const bool flat =
         std::all_of(curve.begin(), curve.end(), [&](const auto& point) { return point.second == best->second; });
@@ -146,15 +146,15 @@ std::optional<AxisOptimum> axis_optimum(std::vector<std::pair<double, double>> c
     } else {
         const auto [a, fa] = *(best - 1);
         const auto [c, fc] = *(best + 1);
-        optimum.log2 = std::clamp(parabola_vertex(a, fa, best->first, best->second, c, fc), a, c);
+        optimum.octaves = std::clamp(parabola_vertex(a, fa, best->first, best->second, c, fc), a, c);
     }
     return optimum;
 }
 
-std::optional<AxisOptimum> axis_optimum(const SweepSlice& slice, std::size_t place) {
+std::optional<AxisOptimum> axis_optimum(const SweepResults& results, const SweepSlice& slice, std::size_t place) {
     std::vector<std::pair<double, double>> curve;
     for (const PointResult* result : slice.points)
-        curve.emplace_back(std::log2(std::strtod(result->point[place].c_str(), nullptr)), result->loss);
+        curve.emplace_back(results.space.axes[place].parameter.octaves(result->point[place]), result->loss);
     return axis_optimum(std::move(curve));
 }
 

@@ -79,25 +79,26 @@ struct SweepSlice {
 /// The extremum of the parabola through three points with a < b < c. If they lie on a line: b.
 [[nodiscard]] double parabola_vertex(double a, double fa, double b, double fb, double c, double fc);
 
-/// The least loss along an axis, and its place in powers of two.
+/// The least loss along an axis, and its place in octaves (SweepParameter::octaves).
 struct AxisOptimum {
     enum class Place { inside, low_edge, high_edge, beside_failed, nowhere } place = Place::inside;
     /// Of the vertex of the parabola through the best point and its neighbours, or of the best point.
-    double log2 = 0.0;
+    double octaves = 0.0;
     double loss = 0.0;  ///< the least one measured
 
     /// A remark about the place; empty for an optimum between two neighbours.
     [[nodiscard]] std::string note() const;
 };
 
-/// The optimum of a curve of (log2 of the value, loss); nothing if no loss is finite.
+/// The optimum of a curve of (octaves of the value, loss); nothing if no loss is finite.
 /// The vertex of the parabola is clamped to the neighbours. At the end of the curve, or beside an infinite loss, the
 /// optimum is the best point itself. If all losses are equal, the place is `nowhere`: the recipe ignores the
 /// hyperparameter.
 [[nodiscard]] std::optional<AxisOptimum> axis_optimum(std::vector<std::pair<double, double>> curve);
 
 /// The optimum along one axis of a slice.
-[[nodiscard]] std::optional<AxisOptimum> axis_optimum(const SweepSlice& slice, std::size_t place);
+[[nodiscard]] std::optional<AxisOptimum> axis_optimum(const SweepResults& results, const SweepSlice& slice,
+                                                      std::size_t place);
 
 /// Losses by the values of two axes. NaN: not known; infinite: failed.
 struct LossMap {

@@ -5,6 +5,8 @@
 #include <unitscale/io/json_recipe.hpp>
 #include <unitscale/scaling/recipe.hpp>
 
+#include "experiments/constant_bias.hpp"
+
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -50,7 +52,23 @@ double sweep_number(std::string_view axis, std::string_view text) {
     return number;
 }
 
+double SweepParameter::octaves(const std::string& value) const {
+    const double read = std::strtod(value.c_str(), nullptr);
+    return is_exponent() ? read : std::log2(read);
+}
+
 namespace {
+
+/// The exponents of a text: a whole number, or a range. Error, naming `axis`: any other text.
+std::vector<int> sweep_exponents(std::string_view axis, std::string_view text) {
+    const std::string option = concatenate("--axis ", axis);
+    if (text.find("..") != text.npos) return bias_range(option.c_str(), std::string(text));
+    int exponent = 0;
+    const auto end = std::from_chars(text.data(), text.data() + text.size(), exponent);
+    check(end.ec == std::errc() && end.ptr == text.data() + text.size() && exponent >= -64 && exponent <= 64, option,
+          ": is '", text, "'; expected a whole number from -64 to 64, or a range, such as -8..8");
+    return {exponent};
+}
 
 constexpr std::string_view rate_prefix = "rate:";
 
@@ -81,6 +99,9 @@ SweepAxis make_axis(std::string_view name, std::vector<std::string> values) {
         check(std::find(values.begin(), value, *value) == value, "--axis ", name, ": ", *value, " is given twice");
         check(parameter.part == nullptr || *value == "on" || *value == "off", "--axis ", name, ": is ", *value,
               "; expected on or off");
+        if (parameter.is_exponent())
+            check(sweep_exponents(name, *value).size() == 1, "--axis ", name, ": is ", *value,
+                  "; expected a whole number");
         if (parameter.size == nullptr) continue;
         const double size = std::strtod(value->c_str(), nullptr);
         check(size == std::floor(size) && size <= 1e9, "--axis ", name, ": is ", *value, "; expected a whole number");
@@ -97,13 +118,18 @@ SweepAxis parse_axis(const std::string& text) {
     const SweepParameter& parameter = axis.parameter;
     std::vector<std::string_view> parts;
     const std::string_view rest = std::string_view(text).substr(sign + 1);
-    const char separator = !parameter.has_names() && rest.find(':') != std::string_view::npos ? ':' : ',';
+    const bool has_factor = !parameter.has_names() && !parameter.is_exponent();
+    const char separator = has_factor && rest.find(':') != std::string_view::npos ? ':' : ',';
     for (std::size_t begin = 0; begin <= rest.size();) {
         const std::size_t end = std::min(rest.find(separator, begin), rest.size());
         parts.push_back(rest.substr(begin, end - begin));
         begin = end + 1;
     }
-    if (separator == ',') {
+    if (parameter.is_exponent()) {
+        for (const std::string_view part : parts)
+            if (!part.empty() || parts.size() > 1)
+                for (const int exponent : sweep_exponents(name, part)) axis.values.push_back(std::to_string(exponent));
+    } else if (separator == ',') {
         for (const std::string_view part : parts)
             if (!part.empty() || parts.size() > 1)
                 axis.values.push_back(parameter.has_names() ? std::string(part)
@@ -177,6 +203,7 @@ LanguageRunOptions SweepSpace::options_at(const SweepPoint& point) const {
         const double number = std::strtod(point[i].c_str(), nullptr);
         if (parameter.size != nullptr) options.*parameter.size = static_cast<std::size_t>(number);
         else if (parameter.number != nullptr) options.*parameter.number = number;
+        else if (parameter.is_exponent()) options.*parameter.exponent = static_cast<int>(number);
         else if (parameter.name == "lr") options.lr = number;
         else if (parameter.name == "lr_factor") factor = number;
         else if (parameter.has_pattern()) options.rates.push_back(concatenate(axes[i].pattern, '=', point[i]));
@@ -199,6 +226,14 @@ std::string SweepSpace::default_value(const SweepParameter& parameter, const Lan
     if (parameter.name == "lr_factor" || parameter.has_pattern()) return "1";
     if (parameter.number != nullptr) return number_text(options.*parameter.number);
     const Recipe recipe = recipe_of(options);
+    if (parameter.is_exponent()) {
+        const std::vector<int> biases = constant_biases(recipe);
+        check(!biases.empty(), "--axis ", parameter.name, ": no operand of the recipe ", recipe.name,
+              " has a constant scale; expected one, as fp8-cscale has");
+        check(biases.size() == 1, "--axis ", parameter.name, ": the constant scales of the recipe ", recipe.name,
+              " have the biases ", bias_range_text(biases), "; expected one bias for all");
+        return std::to_string(biases.front());
+    }
     if (parameter.name == "lr") return number_text(options.lr.value_or(recipe.learning_rate));
     if (parameter.name == "loss_scale" && recipe.loss_scaling.kind == LossScaleKind::none) return "1";
     const nlohmann::ordered_json json = io::recipe_to_json(recipe);

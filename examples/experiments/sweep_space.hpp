@@ -21,7 +21,9 @@ struct SweepParameter {
     double LanguageRunOptions::*number = nullptr;     ///< of the run
     std::string LanguageRunOptions::*text = nullptr;  ///< of the run: the values are names, such as those of recipes
     bool LanguageRunOptions::*part = nullptr;         ///< of the model: the values are `on` and `off`
-    std::string_view beside{};                        ///< an assignment, as in `--set`, that comes with the field's
+    /// Of the run, or empty for the recipe's: the values are whole numbers of any sign, exponents of 2.
+    std::optional<int> LanguageRunOptions::*exponent = nullptr;
+    std::string_view beside{};  ///< an assignment, as in `--set`, that comes with the field's
 
     [[nodiscard]] constexpr bool is_rate() const noexcept { return name == "lr" || name == "lr_factor"; }
     /// A factor on the learning rate of parameters. The axis' pattern selects their names.
@@ -31,6 +33,10 @@ struct SweepParameter {
         return text != nullptr || part != nullptr || size != nullptr;
     }
     [[nodiscard]] constexpr bool has_names() const noexcept { return text != nullptr || part != nullptr; }
+    /// The values are exponents of 2 already. Tables and plots show them, where they show log2 of other values.
+    [[nodiscard]] constexpr bool is_exponent() const noexcept { return exponent != nullptr; }
+    /// The place of a value on the axis, in octaves: log2 of the value, or an exponent itself.
+    [[nodiscard]] double octaves(const std::string& value) const;
     /// Gives `options` a value with a name.
     void set_name(LanguageRunOptions& options, const std::string& value) const {
         if (text != nullptr) options.*text = value;
@@ -39,6 +45,7 @@ struct SweepParameter {
 };
 
 /// `lr_factor` is a factor on the rate of `--lr`, or on each recipe's own rate. `loss_scale` is constant.
+/// `constant_bias` is of all operands that the recipe rounds with a constant scale (with_constant_bias).
 /// `rate:PATTERN` is a factor as in `--rate PATTERN=FACTOR`. A sweep may have several axes of it.
 inline constexpr std::array sweep_parameters = {
     SweepParameter{"lr"},
@@ -54,6 +61,7 @@ inline constexpr std::array sweep_parameters = {
     SweepParameter{"embedding_rate", "hyperparameters.embedding_rate"},
     SweepParameter{"rate:PATTERN"},
     SweepParameter{.name = "loss_scale", .field = "loss_scaling.initial", .beside = "loss_scaling.kind=constant"},
+    SweepParameter{.name = "constant_bias", .exponent = &LanguageRunOptions::constant_bias},
     SweepParameter{"weight_decay", {}, nullptr, &LanguageRunOptions::weight_decay},
     SweepParameter{"beta1", {}, nullptr, &LanguageRunOptions::beta1},
     SweepParameter{"beta2", {}, nullptr, &LanguageRunOptions::beta2},
@@ -111,14 +119,15 @@ struct SweepAxis {
 ///   lr=0.5,1,3         these values
 ///   lr=0.25:4:x2       0.25, 0.5, 1, 2, 4: from the first number up to the second by a factor
 ///   lr=0.25:4          the interval, for random search: the logarithm is uniform
+/// Exponents are a list of whole numbers, 0 and negative ones too, and of ranges: constant_bias=-8..-4,-2,0,2
 /// The values of names are a list: placement=pre,post. Parts of the model are `on` or `off`: bias=on,off
 /// The pattern of parameters' names is part of the axis' name: rate:*query*=0.5,1,2
 /// Errors: an unknown name, with the known names; no pattern; no points; text that is not a positive number; a size
-/// that is not whole.
+/// or an exponent that is not whole.
 [[nodiscard]] SweepAxis parse_axis(const std::string& text);
 
-/// An axis of these values. Errors: an unknown name, with the known names; a value that is given twice; a size that is
-/// not whole.
+/// An axis of these values. Errors: an unknown name, with the known names; a value that is given twice; a size or an
+/// exponent that is not whole.
 [[nodiscard]] SweepAxis make_axis(std::string_view name, std::vector<std::string> values);
 
 /// A value on each axis, in the order of the axes.
@@ -149,6 +158,7 @@ struct SweepSpace {
     [[nodiscard]] LanguageRunOptions options_at(const SweepPoint& point) const;
 
     /// The value of a hyperparameter in `options` when no axis varies it.
+    /// Error, naming the axis: the recipe has no operand with a constant scale, or has them with several biases.
     [[nodiscard]] static std::string default_value(const SweepParameter& parameter, const LanguageRunOptions& options);
 
     /// The text of a point, such as `umup-fp32, width 64, lr 0.5`. `only` restricts it to these axes.

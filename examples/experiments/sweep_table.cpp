@@ -4,6 +4,7 @@
 #include <unitscale/base/error.hpp>
 #include <unitscale/io/text_table.hpp>
 
+#include "experiments/constant_bias.hpp"
 #include "experiments/page_parts.hpp"
 #include "experiments/sweep_rms.hpp"
 #include "experiments/sweep_search.hpp"
@@ -79,9 +80,11 @@ SweepTable axis_table(const SweepResults& results, std::size_t place) {
     table.rows.push_back({name});
     if (narrow)
         for (const auto& [number, text] : values) table.rows[0].push_back(text);
-    for (const char* column : {"optimum", "log2", ""}) table.rows[0].emplace_back(column);
+    const bool exponents = results.space.axes[place].parameter.is_exponent();
+    for (const char* column : {"optimum", "log2", ""})
+        if (!exponents || column != std::string_view("log2")) table.rows[0].emplace_back(column);
     for (const SweepSlice& slice : slices) {
-        const std::optional<AxisOptimum> optimum = axis_optimum(slice, place);
+        const std::optional<AxisOptimum> optimum = axis_optimum(results, slice, place);
         const bool marked = optimum && optimum->place != AxisOptimum::Place::nowhere;
         std::vector<std::string> row = {condition_text(results.space, slice.any())};
         if (narrow)
@@ -92,8 +95,8 @@ SweepTable axis_table(const SweepResults& results, std::size_t place) {
                 row.push_back(found == slice.points.end() ? "-" : loss_text((*found)->loss));
                 if (marked && found != slice.points.end() && (*found)->loss == optimum->loss) row.back() += "*";
             }
-        row.push_back(marked ? io::cell("%.4g", std::exp2(optimum->log2)) : "-");
-        row.push_back(marked ? io::cell("%+.2f", optimum->log2) : "-");
+        if (!exponents) row.push_back(marked ? io::cell("%.4g", std::exp2(optimum->octaves)) : "-");
+        row.push_back(marked ? io::cell("%+.2f", optimum->octaves) : "-");
         row.push_back(optimum ? optimum->note() : "");
         table.rows.push_back(std::move(row));
     }
@@ -116,6 +119,27 @@ SweepTable gradient_table(const SweepResults& results) {
     return table;
 }
 
+SweepTable bias_table(const SweepResults& results) {
+    SweepTable table{.title = "constant biases whose loss is at most 1 % above the least"};
+    const auto place = results.space.find("constant_bias");
+    if (!place) return table;
+    table.rows.push_back({"", "biases", "least loss", "of the biases"});
+    for (const SweepSlice& slice : sweep_slices(results, {*place})) {
+        std::map<int, double> losses;
+        for (const PointResult* result : slice.points) losses[std::stoi(result->point[*place])] = result->loss;
+        const auto least = std::min_element(losses.begin(), losses.end(),
+                                            [](const auto& a, const auto& b) { return a.second < b.second; });
+        std::vector<int> tried, good;
+        for (const auto& [bias, loss] : losses) {
+            tried.push_back(bias);
+            if (std::isfinite(loss) && loss <= 1.01 * least->second) good.push_back(bias);
+        }
+        table.rows.push_back({condition_text(results.space, slice.any()), good.empty() ? "none" : bias_range_text(good),
+                              loss_text(least->second), bias_range_text(tried)});
+    }
+    return table;
+}
+
 std::string OptimumMovement::text() const {
     if (at_least && octaves == 0.0) return "unknown";  // all optima lie at one edge
     return io::cell(at_least ? "at least %.2f" : "%.2f", octaves);
@@ -126,7 +150,7 @@ std::vector<OptimumMovement> optimum_movements(const SweepResults& results, std:
     std::erase(others, size);
     std::vector<OptimumMovement> movements;
     for (const SweepSlice& slice : sweep_slices(results, {place})) {
-        const std::optional<AxisOptimum> optimum = axis_optimum(slice, place);
+        const std::optional<AxisOptimum> optimum = axis_optimum(results, slice, place);
         if (!optimum || slice.points.size() < 2 || optimum->place == AxisOptimum::Place::nowhere) continue;
         auto group = std::find_if(movements.begin(), movements.end(), [&](const OptimumMovement& movement) {
             return SweepResults::same(movement.any, slice.any(), others);
@@ -138,8 +162,8 @@ std::vector<OptimumMovement> optimum_movements(const SweepResults& results, std:
     for (OptimumMovement& movement : movements) {
         double low = std::numeric_limits<double>::infinity(), high = -low;
         for (const auto& [value, optimum] : movement.optima) {
-            low = std::min(low, optimum.log2);
-            high = std::max(high, optimum.log2);
+            low = std::min(low, optimum.octaves);
+            high = std::max(high, optimum.octaves);
             movement.at_least = movement.at_least || optimum.place != AxisOptimum::Place::inside;
         }
         movement.octaves = high - low;
@@ -149,8 +173,10 @@ std::vector<OptimumMovement> optimum_movements(const SweepResults& results, std:
 
 SweepTable movement_table(const SweepResults& results) {
     const SweepSpace& space = results.space;
-    SweepTable table{.title = "how far optima move, in octaves",
-                     .rows = {{"", "of", "over", "log2 of the optimum", "moves by"}}};
+    SweepTable table{.title = "how far optima move, in octaves", .rows = {{"", "of", "over", "", "moves by"}}};
+    const bool exponents = std::any_of(space.axes.begin(), space.axes.end(),
+                                       [](const SweepAxis& axis) { return axis.parameter.is_exponent(); });
+    table.rows[0][3] = exponents ? "log2 of the optimum, or the bias itself" : "log2 of the optimum";
     for (const std::size_t place : space.places(false))
         for (const std::size_t size : space.places(true)) {
             if (space.axes[size].parameter.has_names()) continue;
@@ -158,7 +184,7 @@ SweepTable movement_table(const SweepResults& results) {
                 std::string optima;
                 for (const auto& [value, optimum] : movement.optima)
                     optima += concatenate(
-                        optima.empty() ? "" : ", ", io::cell("%+.2f", optimum.log2),
+                        optima.empty() ? "" : ", ", io::cell("%+.2f", optimum.octaves),
                         optimum.place == AxisOptimum::Place::inside ? "" : concatenate(" (", optimum.note(), ")"),
                         " at ", value);
                 table.rows.push_back({condition_text(space, movement.any, {size}), space.axes[place].name(),
@@ -265,6 +291,7 @@ SweepTable transfer_table(const SweepResults& results) {
 std::vector<SweepTable> sweep_tables(const SweepResults& results) {
     std::vector<SweepTable> tables = {best_table(results)};
     for (const std::size_t place : results.space.places(false)) tables.push_back(axis_table(results, place));
+    tables.push_back(bias_table(results));
     tables.push_back(gradient_table(results));
     tables.push_back(settings_table(results));
     tables.push_back(against_table(results));

@@ -36,6 +36,10 @@ struct SweepTable {
 /// The losses along a hyperparameter's axis, with the best marked, and the optimum. No rows for an axis of one value.
 [[nodiscard]] SweepTable axis_table(const SweepResults& results, std::size_t place);
 
+/// For a searched constant bias, for each condition: the biases whose loss is at most 1 % above the least, as ranges;
+/// the least loss; and the biases that were tried. The other hyperparameters have the values of the axis' table.
+[[nodiscard]] SweepTable bias_table(const SweepResults& results);
+
 /// For a searched loss scale, by its values: the loss, the share of zeros among the elements of all gradients (after
 /// products have rounded them, in the steps that analysis::GradientZeros counts), and the share of steps that were
 /// skipped because a gradient was not finite. Medians over seeds.
@@ -45,7 +49,7 @@ struct SweepTable {
 struct OptimumMovement {
     SweepPoint any{};                                           ///< one of the points
     std::vector<std::pair<std::string, AxisOptimum>> optima{};  ///< by the size's values
-    double octaves = 0.0;                                       ///< the highest optimum's log2 minus the lowest's
+    double octaves = 0.0;                                       ///< the highest optimum's place minus the lowest's
     bool at_least = false;                                      ///< an optimum lies at an edge or beside a failed point
 
     [[nodiscard]] std::string text() const;

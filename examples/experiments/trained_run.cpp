@@ -13,6 +13,7 @@
 #include "experiments/language_run.hpp"
 #include "experiments/last_step_rms.hpp"
 #include "experiments/layer_rms.hpp"
+#include "experiments/measured_biases.hpp"
 #include "experiments/scale_report.hpp"
 
 #include <algorithm>
@@ -139,32 +140,6 @@ analysis::OverflowCounts overflows_of(const std::vector<nlohmann::ordered_json>&
         if (line.contains("overflows"))
             for (const auto& [kind, count] : line["overflows"].items()) overflows[kind] += count.get<std::uint64_t>();
     return overflows;
-}
-
-nlohmann::ordered_json measured_biases(const ScalingState& state) {
-    nlohmann::ordered_json biases;
-    for (const ScalingState::Product& product : state.products()) {
-        const ProductFormats& formats = product.formats;
-        const bool attention = product.kind == ProductKind::attention;
-        const auto add = [&](const OperandRule& rule, std::size_t place) {
-            const bool measured = rule.scale.source == ScaleSource::amax || rule.scale.source == ScaleSource::delayed;
-            if (rule.element && measured && rule.scale.by_tensor())
-                biases[concatenate(state.path(product.site), '|', operand_names[place])] =
-                    state.last_bias(product.site, place);
-        };
-        if (!attention)
-            for (const OperandRole role : {OperandRole::activation, OperandRole::weight, OperandRole::gradient})
-                add(formats.rule(role), operand_place(role));
-        for (std::size_t i = 0; i < slot_count; ++i) {
-            const auto slot = static_cast<OperandSlot>(i);
-            if (is_of_attention(slot) != attention) continue;
-            // Linear ops keep a bias for each role and for each slot with a rule of its own. Attention keeps one for
-            // each tensor, and for its second use if either use has a rule of its own.
-            const bool own = formats.own(slot) || (attention && formats.own(first_use(slot)));
-            if (own || (attention && slot == first_use(slot))) add(product.rule(slot), operand_place(slot));
-        }
-    }
-    return biases;
 }
 
 }  // namespace unitscale::experiments

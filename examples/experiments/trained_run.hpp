@@ -2,7 +2,6 @@
 #pragma once
 
 #include <unitscale/analysis/overflows.hpp>
-#include <unitscale/scaling/state.hpp>
 
 #include "experiments/language_run_options.hpp"
 #include "experiments/layer_rms.hpp"
@@ -47,9 +46,6 @@ using LoggedZeros = std::map<std::string, std::array<std::uint64_t, 3>>;
 [[nodiscard]] LoggedZeros zeros_of(const std::vector<nlohmann::ordered_json>& lines);
 /// The counts of overflows in a log, likewise.
 [[nodiscard]] analysis::OverflowCounts overflows_of(const std::vector<nlohmann::ordered_json>& lines);
-
-/// The biases that amax rules measured for this step's scaled operands, by `path|role`.
-[[nodiscard]] nlohmann::ordered_json measured_biases(const ScalingState& state);
 
 /// The reason in an error of a run, without its advice and its known prefix.
 [[nodiscard]] std::string failure_text(const RunFailed& failure);

@@ -73,8 +73,11 @@ TEST_CASE("progress: on a terminal one line is drawn over, with a bar, and ended
               "[######..................] step 1/4  2.000 bits/char  10 tokens/s  1:35 left");
         CHECK(progress.line(4, 2.0, 10.0, 0.0) ==
               "[########################] step 4/4  2.000 bits/char  10 tokens/s  0:00 left");
-        CHECK(experiments::Progress(file, 4, true, false, "nats").line(1, 2.0, 10.0, 95.0) ==
+        CHECK(experiments::Progress(file, 4, true, false, {.measured = "nats"}).line(1, 2.0, 10.0, 95.0) ==
               "step 1/4  2.000 nats  10 tokens/s  1:35 left");
+        const experiments::ProgressWords words{.step = "question", .measured = "right", .speed = "questions/s"};
+        CHECK(experiments::Progress(file, 4, true, false, words).line(1, 0.5, 10.0, 95.0) ==
+              "question 1/4  0.500 right  10 questions/s  1:35 left");
         for (std::size_t step = 1; step <= 4; ++step) progress.update(step, 2.0, 10.0, 1.0);
         progress.finish();
         progress.finish();  // a second call does nothing

@@ -60,6 +60,24 @@ TEST_CASE("sweep page: a curve for each recipe and width, with its spread, broke
     CHECK(axis_plot(results_of({"lr=1"}, {{{"1"}, 2.0}}), 0).curves.empty());
 }
 
+TEST_CASE("sweep page: constant biases are places on their axis, and its ticks are whole numbers") {
+    std::vector<std::pair<SweepPoint, double>> losses;
+    for (int bias = -8; bias <= 8; ++bias) losses.push_back({{std::to_string(bias)}, 2.0 + 0.1 * bias * bias});
+    const report::Plot plot = axis_plot(results_of({"constant_bias=-8..8"}, losses), 0);
+    REQUIRE(plot.curves.size() == 1);
+    REQUIRE(plot.curves[0].x.size() == 17);
+    CHECK(plot.curves[0].x.front() == -8.0);
+    CHECK(plot.curves[0].x[8] == 0.0);
+    CHECK(plot.curves[0].y[8] == 2.0);
+    REQUIRE(plot.x.ticks.size() == 9);
+    CHECK(plot.x.ticks[1].at == -6.0);
+    CHECK(plot.x.ticks[1].text == report::plot_number(-6.0));
+    const report::Plot few = axis_plot(results_of({"constant_bias=-3,0"}, {{{"-3"}, 2.0}, {{"0"}, 3.0}}), 0);
+    CHECK(few.curves[0].x == std::vector<double>{-3.0, 0.0});
+    REQUIRE(few.x.ticks.size() == 4);
+    CHECK(few.x.ticks[3].text == "0");
+}
+
 TEST_CASE("sweep page: all combinations of names have looks of their own") {
     std::vector<std::pair<SweepPoint, double>> losses;
     for (const char* model : {"gpt", "llama"})

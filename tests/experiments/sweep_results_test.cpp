@@ -60,19 +60,19 @@ TEST_CASE("sweep results: the optimum of an axis lies between the best point's n
     using Place = AxisOptimum::Place;
     auto optimum = axis_optimum({{2.0, 2.0}, {0.0, 3.0}, {1.0, 1.0}, {3.0, 9.0}});
     REQUIRE(optimum.has_value());
-    CHECK(optimum->log2 == Approx(7.0 / 6.0).epsilon(1e-15));
+    CHECK(optimum->octaves == Approx(7.0 / 6.0).epsilon(1e-15));
     CHECK(optimum->loss == 1.0);
     CHECK(optimum->place == Place::inside);
     CHECK(optimum->note().empty());
     optimum = axis_optimum({{-1.0, 1.0}, {0.0, 2.0}, {1.0, 3.0}});
-    CHECK(optimum->log2 == -1.0);
+    CHECK(optimum->octaves == -1.0);
     CHECK(optimum->note() == "at the lower edge");
     optimum = axis_optimum({{-1.0, 3.0}, {0.0, 2.0}, {1.0, 1.0}});
-    CHECK(optimum->log2 == 1.0);
+    CHECK(optimum->octaves == 1.0);
     CHECK(optimum->note() == "at the upper edge");
     // The upper neighbour has failed, so there is no parabola.
     optimum = axis_optimum({{-1.0, 3.0}, {0.0, 2.0}, {1.0, infinity}});
-    CHECK(optimum->log2 == 0.0);
+    CHECK(optimum->octaves == 0.0);
     CHECK(optimum->note() == "beside a failed point");
     CHECK_FALSE(axis_optimum({{0.0, infinity}}).has_value());
     CHECK_FALSE(axis_optimum(std::vector<std::pair<double, double>>{}).has_value());
@@ -80,7 +80,7 @@ TEST_CASE("sweep results: the optimum of an axis lies between the best point's n
     CHECK(axis_optimum({{0.0, 2.0}, {1.0, 2.0}, {2.0, 2.0}})->note() == "no effect");
     CHECK(axis_optimum({{0.0, 2.0}})->note() == "at the lower edge");
     // If neighbours have equal losses, the optimum is at most half-way between them.
-    CHECK(axis_optimum({{0.0, 2.0}, {1.0, 1.0}, {2.0, 1.0}})->log2 == 1.5);
+    CHECK(axis_optimum({{0.0, 2.0}, {1.0, 1.0}, {2.0, 1.0}})->octaves == 1.5);
 }
 
 TEST_CASE("sweep results: the best point of each recipe and size") {
@@ -116,10 +116,17 @@ TEST_CASE("sweep results: a slice goes through the best point of a grid, and alo
     slices = sweep_slices(line, {1});
     REQUIRE(slices.size() == 2);
     CHECK(slices[0].points.size() == 3);
-    CHECK(axis_optimum(slices[0], 1)->log2 == Approx(parabola_vertex(0.0, 3.0, 1.0, 2.0, 2.0, 2.5)));
+    CHECK(axis_optimum(line, slices[0], 1)->octaves == Approx(parabola_vertex(0.0, 3.0, 1.0, 2.0, 2.0, 2.5)));
     CHECK(slices[1].points.size() == 1);
     CHECK(sweep_slices(line, {0, 1, 2}).size() == 1);
     CHECK(sweep_slices(line, {0, 1, 2})[0].points.size() == 5);
+}
+
+TEST_CASE("sweep results: the optimum of an axis of exponents is one of them, or lies between them") {
+    const SweepResults results = results_of({"constant_bias=0,-2,-4"}, {{{"0"}, 3.0}, {{"-2"}, 1.0}, {{"-4"}, 3.0}});
+    const auto optimum = axis_optimum(results, sweep_slices(results, {0})[0], 0);
+    CHECK(optimum->octaves == -2.0);
+    CHECK(optimum->place == AxisOptimum::Place::inside);
 }
 
 TEST_CASE("sweep results: the map of two axes has its values in order, and holes where there is no point") {

@@ -78,6 +78,24 @@ TEST_CASE("sweep search: a line search goes along each axis through the defaults
                                                                                     {"fp32", fp32, "2"}});
 }
 
+TEST_CASE("sweep search: constant biases are searched as other hyperparameters are, from the recipe's own") {
+    SweepSpace space = space_of({"lr=1,2", "constant_bias=-2,0,1"});
+    space.run.recipe = "fp8-cscale";
+    const std::string rate = number_text(find_recipe("fp8-cscale").learning_rate);
+    CHECK(sweep_points(space, {.strategy = SweepStrategy::line}, unknown) ==
+          Points{{rate, "0"}, {"1", "0"}, {"2", "0"}, {rate, "-2"}, {rate, "1"}});
+    CHECK(sweep_points(space, {}, unknown).size() == 6);
+    const auto loss = [](const SweepPoint& point) { return std::stod(point[0]) + std::abs(std::stod(point[1]) + 2.0); };
+    CHECK(sweep_points(space, {.strategy = SweepStrategy::independent}, loss) ==
+          Points{{"1", "0"}, {"2", "0"}, {"1", "-2"}, {"1", "1"}});
+    for (const SweepPoint& point : sweep_points(space, {.strategy = SweepStrategy::random, .points = 4}, unknown))
+        CHECK((point[1] == "-2" || point[1] == "0" || point[1] == "1"));
+    space.axes.push_back(parse_axis("recipe=fp8-cscale,fp32"));
+    CHECK(error_of([&] {
+              static_cast<void>(sweep_points(space, {}, unknown));
+          }).starts_with("--axis constant_bias: no operand of the recipe fp32 has a constant scale; "));
+}
+
 TEST_CASE("sweep search: random points are the seed's, log-uniform in an interval, any of the values in a list") {
     const SweepSpace space = space_of({"width=32,64", "lr=2^-4:2^4", "alpha_res=1,2,4"});
     const SweepSearch search{.strategy = SweepStrategy::random, .points = 300, .seed = 7};

@@ -55,12 +55,66 @@ TEST_CASE("sweep space: an axis is a list, a geometric list, or an interval") {
     CHECK_FALSE(parse_axis("lr=1").is_interval());
 }
 
+TEST_CASE("sweep space: exponents are whole numbers of any sign, and ranges of them") {
+    CHECK(parse_axis("constant_bias=-4,-2,0,2").values == std::vector<std::string>{"-4", "-2", "0", "2"});
+    CHECK(parse_axis("constant_bias=-2..1").values == std::vector<std::string>{"-2", "-1", "0", "1"});
+    CHECK(parse_axis("constant_bias=-8..-7,0,3..4").values == std::vector<std::string>{"-8", "-7", "0", "3", "4"});
+    CHECK(parse_axis("constant_bias=-0").values == std::vector<std::string>{"0"});
+    for (const char* text : {"0.5", "2^1", "-4:4", "-4:4:x2", "65", "-65", "x", "", " 1", "+1"}) {
+        CAPTURE(text);
+        CHECK(axis_error("constant_bias=1," + std::string(text)) ==
+              "--axis constant_bias: is '" + std::string(text) +
+                  "'; expected a whole number from -64 to 64, or a range, such as -8..8");
+    }
+    CHECK(axis_error("constant_bias=4..1") ==
+          "--axis constant_bias: is '4..1'; expected LOWEST..HIGHEST within -64..64, such as -8..8");
+    CHECK(axis_error("constant_bias=") == "--axis constant_bias: has no points");
+    CHECK(axis_error("constant_bias=1,0..2") == "--axis constant_bias: 1 is given twice");
+    CHECK(error_of([] { static_cast<void>(make_axis("constant_bias", {"0..1"})); }) ==
+          "--axis constant_bias: is 0..1; expected a whole number");
+}
+
+TEST_CASE("sweep space: a place on an axis is in octaves") {
+    CHECK(parse_axis("lr=1").parameter.octaves("0.25") == -2.0);
+    CHECK(parse_axis("width=1").parameter.octaves("64") == 6.0);
+    CHECK(parse_axis("constant_bias=1").parameter.octaves("-3") == -3.0);
+    CHECK(parse_axis("constant_bias=1").parameter.octaves("0") == 0.0);
+}
+
+TEST_CASE("sweep space: a constant bias is of every operand, and needs a recipe with constant scales") {
+    SweepSpace space = space_of({"constant_bias=-3..3"});
+    space.run.recipe = "fp8-cscale";
+    const SweepParameter& parameter = space.axes[0].parameter;
+    CHECK(SweepSpace::default_value(parameter, space.run) == "0");
+    space.run.set = {"matmul.weight_scale.bias=2"};
+    CHECK(error_of([&] { static_cast<void>(SweepSpace::default_value(parameter, space.run)); }) ==
+          "--axis constant_bias: the constant scales of the recipe fp8-cscale have the biases 0,2; expected one bias "
+          "for all");
+    for (const char* value : {"-3", "0"}) {
+        const Recipe at = recipe_of(space.options_at({value}));
+        for (const OperandRole role : {OperandRole::activation, OperandRole::weight, OperandRole::gradient})
+            CHECK(at.products.back().formats.scale(role).bias == std::stoi(value));
+    }
+    space.run.set.clear();
+    space.run.recipe =
+        "fp8-cscale:matmul.activation_scale.bias=2:matmul.weight_scale.bias=2:"
+        "matmul.gradient_scale.bias=2";
+    CHECK(SweepSpace::default_value(parameter, space.run) == "2");
+    for (const char* recipe : {"fp32", "fp8-amax", "unit-fp8"}) {
+        space.run.recipe = recipe;
+        CHECK(error_of([&] { static_cast<void>(SweepSpace::default_value(parameter, space.run)); }) ==
+              concatenate("--axis constant_bias: no operand of the recipe ", recipe,
+                          " has a constant scale; expected one, as fp8-cscale has"));
+    }
+}
+
 TEST_CASE("sweep space: an invalid axis is an error of one line") {
     CHECK(axis_error("lr") == "--axis: is 'lr'; expected NAME=VALUES, such as lr=0.25:4:x2");
     CHECK(axis_error("beta=1") ==
           "--axis: unknown hyperparameter 'beta'; expected one of lr, lr_factor, alpha_attn, alpha_ffn_act, alpha_res, "
           "alpha_res_attn_ratio, alpha_loss_softmax, init_sigma, alpha_emb, alpha_out, embedding_rate, rate:PATTERN, "
-          "loss_scale, weight_decay, beta1, beta2, momentum, final_share, width, depth, heads, batch, steps, seq, "
+          "loss_scale, constant_bias, weight_decay, beta1, beta2, momentum, final_share, width, depth, heads, batch, "
+          "steps, seq, "
           "half_life, masked, model, "
           "placement, context, positions, feed_forward, norm, residual, initial, optimiser, schedule, final_norm, "
           "readout_bias, embedding_norm, bias, gains, recipe");
@@ -199,6 +253,7 @@ TEST_CASE("sweep space: every parameter changes the option that it names") {
         const std::string value = parameter.part != nullptr ? "on" : "3";
         SweepSpace space = space_of({concatenate(parameter.name, '=', value)});
         if (parameter.name == "embedding_rate") space.run.recipe = "mup-fp32";  // other recipes refuse it
+        if (parameter.is_exponent()) space.run.recipe = "fp8-cscale";
         LanguageRunOptions before = usual;
         before.recipe = space.run.recipe;
         const LanguageRunOptions after = space.options_at({value});
@@ -217,6 +272,10 @@ TEST_CASE("sweep space: every parameter changes the option that it names") {
             CHECK(before.*parameter.number < 1.0);
             CHECK(after.*parameter.number == 3.0);
             CHECK(SweepSpace::default_value(parameter, before) == number_text(before.*parameter.number));
+            CHECK(SweepSpace::default_value(parameter, after) == "3");
+        } else if (parameter.is_exponent()) {
+            CHECK(after.*parameter.exponent == 3);
+            CHECK(SweepSpace::default_value(parameter, before) == "0");
             CHECK(SweepSpace::default_value(parameter, after) == "3");
         } else if (parameter.has_pattern()) {
             CHECK(after.rates == std::vector<std::string>{"PATTERN=3"});

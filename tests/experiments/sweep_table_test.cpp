@@ -76,6 +76,36 @@ TEST_CASE("sweep table: the shares of zeros and skipped steps by loss scale") {
     CHECK(sweep_tables(results)[2].title == table.title);
 }
 
+TEST_CASE("sweep table: constant biases are shown as they are, with the window of good ones for each condition") {
+    SweepResults results = results_of({"width=32,64", "constant_bias=-4,-2..0,2"}, {{{"32", "-4"}, infinity},
+                                                                                    {{"32", "-2"}, 2.02},
+                                                                                    {{"32", "-1"}, 2.0},
+                                                                                    {{"32", "0"}, 2.01},
+                                                                                    {{"32", "2"}, 2.03},
+                                                                                    {{"64", "-2"}, 3.0},
+                                                                                    {{"64", "-1"}, 2.0},
+                                                                                    {{"64", "0"}, 1.0},
+                                                                                    {{"64", "2"}, infinity}});
+    results.space.run.recipe = "fp8-cscale";
+    CHECK(
+        axis_table(results, 1).rows ==
+        std::vector<Row>{{"constant_bias", "-4", "-2", "-1", "0", "2", "optimum", ""},
+                         {"width 32", "failed", "2.0200", "2.0000*", "2.0100", "2.0300", "-0.83", ""},
+                         {"width 64", "-", "3.0000", "2.0000", "1.0000*", "failed", "+0.00", "beside a failed point"}});
+    CHECK(bias_table(results).rows == std::vector<Row>{{"", "biases", "least loss", "of the biases"},
+                                                       {"width 32", "-2..0", "2.0000", "-4,-2..0,2"},
+                                                       {"width 64", "0", "1.0000", "-2..0,2"}});
+    const SweepTable moves = movement_table(results);
+    CHECK(moves.rows[0][3] == "log2 of the optimum, or the bias itself");
+    CHECK(moves.rows[1] == Row{"fp8-cscale", "constant_bias", "width",
+                               "-0.83 at 32, +0.00 (beside a failed point) at 64", "at least 0.83"});
+    CHECK(sweep_tables(results)[2].title == "constant biases whose loss is at most 1 % above the least");
+    const SweepTable none = bias_table(results_of({"constant_bias=-1,0"}, {{{"-1"}, infinity}, {{"0"}, infinity}}));
+    CHECK(none.rows[1] == Row{"unit-fp8", "none", "failed", "-1..0"});
+    CHECK(bias_table(two_widths()).rows.empty());
+    CHECK(movement_table(two_widths()).rows[0][3] == "log2 of the optimum");
+}
+
 TEST_CASE("sweep table: axes of names are conditions, which no map has and over which no optimum moves") {
     const SweepResults results = results_of({"placement=pre,post", "lr=1,2,4"}, {{{"pre", "1"}, 3.0},
                                                                                  {{"pre", "2"}, 2.0},

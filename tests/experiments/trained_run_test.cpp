@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include <unitscale/scaling/known_recipes.hpp>
-
 #include "experiments/language_run.hpp"
 #include "experiments/trained_run.hpp"
 #include "support/catch.hpp"
@@ -165,18 +163,4 @@ TEST_CASE("trained run: the reason of a failure, without the caller's name and a
     CHECK(failure_text(RunFailed("train: the loss is nan at step 3; try a lower --lr (it is 1)")) ==
           "the loss is nan at step 3");
     CHECK(failure_text(RunFailed("checkpoint: a cannot be written")) == "checkpoint: a cannot be written");
-}
-
-TEST_CASE("trained run: biases come from amax rules by tensor only") {
-    Recipe recipe = find_recipe("fp8-amax");
-    recipe.products.back().formats.weight_scale.granularity = ScaleGranularity::row;
-    recipe.products.back().formats.gradient_scale.source = ScaleSource::constant;
-    ScalingState state;
-    const auto scope = state.scope(0, "block0");
-    const Site site = state.site(scope, "linear", 0);
-    CHECK(measured_biases(state).empty());
-    const ProductFormats& formats = state.formats(site, ProductKind::linear, recipe);
-    static_cast<void>(state.operand_bias(site, OperandRole::activation, formats.activation->format,
-                                         formats.activation_scale, true, [] { return 1.0f; }));
-    CHECK(measured_biases(state).dump() == "{\"block0/linear|activation\":4}");  // 240 / 1 is 2^7.9, margin 3
 }

@@ -54,11 +54,45 @@ done
 (($(accuracy broken.txt 2) <= 450)) || fail "operands of zero have $(accuracy broken.txt 2) of 1000"
 grep -qE ': none; normalised: none$' broken.txt || fail "a bias of -20 is kept: $(cat broken.txt)"
 
+# The biases of recipes that measure them, by layer and role. A row without measured scales has one line.
+"$program" "${given[@]}" --data text.txt --task task.jsonl --questions 40 --recipes fp32,fp8-amax --biases 0..0 \
+  --show-biases --json biases.jsonl > biases.txt 2> err.txt || fail "exit code $?: $(cat err.txt)"
+[[ ! -s err.txt ]] || fail "wrote to stderr: $(cat err.txt)"
+for task in continuations task; do
+  title="biases of model.safetensors under fp8-amax, $task: the most frequent over 40 questions, and its share of them"
+  sed -n "/^$title\$/,/^\$/p" biases.txt > table.txt
+  [[ $(sed -n 2p table.txt) =~ ^layer\ +role\ +bias\ +share\ +least\ +largest$ ]] || fail "no table: $(cat biases.txt)"
+  for role in activation weight; do
+    figures='-?[0-9]+ +[0-9]+\.[0-9] % +-?[0-9]+ +-?[0-9]+'
+    [[ $role != weight ]] || figures='(-?[0-9]+) +100\.0 % +\1 +\1'
+    rows=$(grep -cE "^decoder/block0/[a-z_/]+/linear +$role +$figures\$" table.txt || true)
+    ((rows >= 4 && rows == $(grep -c " $role " table.txt))) || fail "the role $role: $(cat table.txt)"
+  done
+  ! grep -q gradient table.txt || fail "gradients were measured: $(cat table.txt)"
+done
+for row in fp32 'fp8-cscale with bias 0'; do
+  none="biases of model.safetensors under $row: none is measured, as no operand has the scale amax or delayed by tensor"
+  grep -qxF "$none" biases.txt || fail "no line about $row: $(cat biases.txt)"
+done
+[[ $(grep -c '"biases":' biases.jsonl) == 2 ]] || fail "not two objects with biases: $(cat biases.jsonl)"
+grep -qE '"recipe":"fp8-amax".*"biases":\{.*"decoder/block0/[a-z_/]+/linear\|weight":\{"-?[0-9]+":40\}' biases.jsonl ||
+  fail "no counts: $(cat biases.jsonl)"
+tail -n 1 biases.txt | grep -q '^result ' || fail "$(tail -n 1 biases.txt)"
+! grep -q '^biases of ' out.txt || fail 'biases without --show-biases'
+
 # The lines of JSON have the table's figures.
 [[ $(wc -l < rows.jsonl) == 20 ]] || fail "not 20 lines of JSON: $(cat rows.jsonl)"
 begin='^\{"model":"model.safetensors","recipe":"fp8-cscale","bias":-8,"task":"continuations","questions":60,'
 grep -qE "$begin.*\"accuracy\":[0-9.]+,\"accuracy_low\":[0-9.]+,\"accuracy_high\":[0-9.]+,\"normalised\":" rows.jsonl ||
   fail "no JSON of a bias: $(cat rows.jsonl)"
+
+# A terminal has a bar, whose unit is a question in a row.
+if command -v script > /dev/null; then
+  script -qec "'$program' --model model.safetensors --task task.jsonl --recipes fp32,fp16" bar.txt > /dev/null \
+    < /dev/null || fail "exit code $? on a terminal"
+  grep -qE '\[#{24}\] question 120/120  [01]\.[0-9]{3} right  [0-9]+ questions/s  0:00 left' bar.txt ||
+    fail "no bar: $(cat bar.txt)"
+fi
 
 # Results depend on the seed, and not on the number of threads.
 short=(--data text.txt --questions 20 --recipes fp16 --recipes fp8-amax)

@@ -37,6 +37,10 @@ bad "recipe: unknown key 'speed'" --axis lr=1,2 --set speed=1
 bad '--seeds: is 0; expected a number from 1 to 1000$' --axis lr=1,2 --seeds 0
 bad '--jobs: is 0; expected a number from 1 to 1000$' --axis lr=1,2 --jobs 0
 bad "--tokens: is 2047; expected one batch of 16 x 128 characters at least, and " --axis lr=1,2 --tokens 2047
+no_scale='no operand of the recipe fp32 has a constant scale; expected one, as fp8-cscale has'
+bad "--axis constant_bias: $no_scale\$" --recipes fp8-cscale,fp32 --axis constant_bias=-1..1
+bad "--axis constant_bias: is '-1:1'; expected a whole number from -64 to 64, or a range, such as -8..8\$" \
+  --recipe fp8-cscale --axis constant_bias=-1:1
 bad '--axis steps: --tokens sets the steps$' --axis steps=10,20 --tokens 100000
 bad '--steps excludes --tokens$' --axis lr=1,2 --tokens 100000 --steps 10
 bad '--tokens: is -1; expected a whole number, not negative$' --axis lr=1,2 --tokens -1
@@ -142,6 +146,18 @@ grep -qE '^placement none +0\.01 +[0-9.]+ +- +[0-9.]+ +- +1 +2$' out.txt || fail
   fail "exit code $?: $(cat err.txt)"
 grep -qE '^fp16 +16384 +[0-9.]+ +[0-9.]+ % +0$' out.txt || fail "no shares: $(cat out.txt)"
 grep -q 'gradients by loss scale' scales.html || fail "no table of gradients on the page"
+
+# Constant biases: a window of good ones, and an error for a recipe without a constant scale.
+"$program" "${short[@]}" --width 16 --recipe fp8-cscale --axis constant_bias=-30,-2..0 --out biases.html \
+  > out.txt 2> err.txt || fail "exit code $?: $(cat err.txt)"
+grep -qE '^\[4/4\] constant_bias 0, seed 1: ' out.txt || fail "no biases: $(cat out.txt)"
+grep -qE '^constant_bias +-30 +-2 +-1 +0 +optimum$' out.txt || fail "no table by the bias: $(cat out.txt)"
+grep -qE '^fp8-cscale +(-2|-1|0)[-.,0-9]* +[0-9.]+ +-30,-2\.\.0$' out.txt || fail "no window of biases: $(cat out.txt)"
+grep -q 'constant biases whose loss is at most 1 % above the least' biases.html || fail "no window on the page"
+grep -q '"constant_bias":-30,' biases.jsonl || fail "no bias in the file: $(cat biases.jsonl)"
+"$program" "${short[@]}" --width 16 --recipe fp8-cscale --axis constant_bias=-30,-2..0 --out biases.html \
+  > out.txt 2> err.txt || fail "exit code $?: $(cat err.txt)"
+grep -qxF '4 runs, of which 4 are done' out.txt || fail "runs of biases are made again: $(cat out.txt)"
 
 # Runs that are killed again and again end with the losses of runs that were not killed. No finished run is repeated.
 long=(--data text.txt --width 16 --depth 1 --heads 2 --seq 16 --batch 4 --steps 300

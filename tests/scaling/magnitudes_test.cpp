@@ -33,6 +33,9 @@ TEST_CASE("magnitudes: a delayed bias follows the largest of past training steps
     CHECK(magnitudes.last_bias("block/linear", operand_place(OperandRole::weight)) == of(0.25f));
     CHECK(magnitudes.last_bias("block/linear", operand_place(OperandRole::gradient)) == 0);
     CHECK(magnitudes.last_bias("elsewhere", operand_place(OperandRole::weight)) == 0);
+    CHECK(magnitudes.has_bias("block/linear", operand_place(OperandRole::weight)));
+    CHECK_FALSE(magnitudes.has_bias("block/linear", operand_place(OperandRole::gradient)));
+    CHECK_FALSE(magnitudes.has_bias("elsewhere", operand_place(OperandRole::weight)));
 }
 
 TEST_CASE("magnitudes: an operand that is not finite is counted once") {

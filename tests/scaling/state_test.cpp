@@ -247,6 +247,9 @@ TEST_CASE("operand_bias: constant, of now, and of past steps, largest or latest"
                              unmeasured) == -3);
     CHECK(state.last_bias(site, OperandRole::weight) == -3);
     CHECK(state.last_bias(other, OperandRole::weight) == 0);
+    CHECK(state.has_bias(site, operand_place(OperandRole::weight)));
+    CHECK_FALSE(state.has_bias(site, operand_place(OperandRole::gradient)));
+    CHECK_FALSE(state.has_bias(other, operand_place(OperandRole::weight)));
     CHECK(bias({.source = ScaleSource::amax, .margin = 3}, 57344.0f) == -3);
     CHECK(bias({.source = ScaleSource::amax}, 2.0f) == 14);
     CHECK(state.last_bias(site, OperandRole::gradient) == 14);

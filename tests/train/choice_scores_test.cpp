@@ -158,7 +158,13 @@ TEST_CASE("choice scores: answers by the sum and by the sum over the length in c
         // -3.15 and -3.51 a choice; -3.15 and -1.75 a letter, but -1.58 a byte of the first
         {.question = "a", .choices = {"\u00e9", "fg"}, .answer = 1},
         {.question = "a", .choices = {"\u00e9", "c"}, .answer = 1}};  // equal, so that the first is chosen
-    const auto answers = train::answer_choices(model, tape, 10, questions, encode);
+    std::vector<std::vector<double>> so_far;
+    const auto answers = train::answer_choices(
+        model, tape, 10, questions, encode, [&](const train::ChoiceAnswers& known) { so_far.push_back(known.right); });
+    REQUIRE(so_far.size() == 6);  // after every question, with the answers up to it
+    for (std::size_t i = 0; i < 6; ++i)
+        CHECK(so_far[i] ==
+              std::vector<double>(answers.right.begin(), answers.right.begin() + static_cast<std::ptrdiff_t>(i + 1)));
     CHECK(answers.right == std::vector<double>{1.0, 0.0, 1.0, 1.0, 0.0, 0.0});
     CHECK(answers.right_normalised == std::vector<double>{0.0, 1.0, 1.0, 1.0, 1.0, 0.0});
     CHECK(answers.unanswered == 0);

@@ -42,6 +42,7 @@ public:
                            const ScaleRule& rule, Step step, Measure&& amax) {
         if (rule.source == ScaleSource::none) return 0;
         Record& record = records_[path][operand];
+        record.has_bias = true;
         if (rule.source == ScaleSource::constant) return record.bias = rule.bias;
         const float now = amax();
         if (!(now <= std::numeric_limits<float>::max()) && !std::exchange(record.non_finite, true))
@@ -57,6 +58,11 @@ public:
     [[nodiscard]] int last_bias(const std::string& path, std::size_t operand) const {
         const auto found = records_.find(path);
         return found == records_.end() ? 0 : found->second[operand].bias;
+    }
+    /// Whether a bias was used.
+    [[nodiscard]] bool has_bias(const std::string& path, std::size_t operand) const {
+        const auto found = records_.find(path);
+        return found != records_.end() && found->second[operand].has_bias;
     }
     /// Number of operands with a largest magnitude that was infinite or NaN at least once.
     [[nodiscard]] std::size_t non_finite_operands() const noexcept { return non_finite_operands_; }
@@ -116,6 +122,7 @@ private:
         float current = 0.0f;       ///< of `step`
         std::uint64_t step = 0;
         int bias = 0;
+        bool has_bias = false;
         bool non_finite = false;
     };
 

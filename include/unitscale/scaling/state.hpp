@@ -141,6 +141,10 @@ public:
         return magnitudes_.last_bias(sites_[site.id].path, operand);
     }
     [[nodiscard]] int last_bias(Site site, OperandRole role) const { return last_bias(site, operand_place(role)); }
+    /// Whether a bias was used. Steps without gradients use none of operands in gradients' products.
+    [[nodiscard]] bool has_bias(Site site, std::size_t operand) const {
+        return magnitudes_.has_bias(sites_[site.id].path, operand);
+    }
     /// Number of operands with a largest magnitude that was infinite or NaN at least once. They were rounded without a
     /// bias.
     [[nodiscard]] std::size_t non_finite_operands() const noexcept { return magnitudes_.non_finite_operands(); }

@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -80,12 +81,15 @@ struct ChoiceAnswers {
 /// Answers questions by `choice_scores`. `encode` gives the tokens of a text in code points, a std::u32string.
 ///   const auto answers = train::answer_choices(saved.model(), saved.tape(), saved.model().config().length, questions,
 ///                                              [&](const auto& text) { return saved.vocabulary().encode(text); });
+/// `answered` is called after every question with the answers so far. The tape's state then holds the biases that were
+/// measured for this question.
 /// Errors: the errors of `check_choice_question` and `encode`; the errors of `choice_scores`, with the question in
 /// front.
 /// Reference: Perez et al. 2023, arXiv:2309.17224, tables 2 to 6, for the two rules and their use.
 template <class T, class Model, class Encode>
 [[nodiscard]] ChoiceAnswers answer_choices(Model& model, Tape<T>& tape, std::size_t length,
-                                           std::span<const io::ChoiceQuestion> questions, const Encode& encode) {
+                                           std::span<const io::ChoiceQuestion> questions, const Encode& encode,
+                                           const std::function<void(const ChoiceAnswers&)>& answered = {}) {
     ChoiceAnswers answers;
     for (std::size_t i = 0; i < questions.size(); ++i) {
         const io::ChoiceQuestion& question = questions[i];
@@ -109,6 +113,7 @@ template <class T, class Model, class Encode>
         answers.right.push_back(largest == question.answer ? 1.0 : 0.0);
         for (std::size_t k = 0; k < scores.size(); ++k) scores[k] /= lengths[k];
         answers.right_normalised.push_back(best_choice(scores) == question.answer ? 1.0 : 0.0);
+        if (answered) answered(answers);
     }
     return answers;
 }
