@@ -47,6 +47,7 @@ int main(int argc, char** argv) {
         ->excludes(rates);
     examples::add_training_options(app, run);
     examples::add_model_options(app, run);
+    examples::add_shape_options(app, run);
     app.add_option("--width", run.width, "width of the residual stream")->capture_default_str();
     app.add_option("--depth", run.depth, "transformer blocks")->capture_default_str();
     app.add_option("--heads", run.heads, "attention heads")->capture_default_str();

@@ -79,6 +79,7 @@ int main(int argc, char** argv) {
     app.add_option("--lr", run.lr, "peak learning rate, where no axis varies it")->default_str("each recipe's own");
     examples::add_training_options(app, run);
     examples::add_model_options(app, run);
+    examples::add_shape_options(app, run);
     app.add_option("--width", run.width, "width of the residual stream")->capture_default_str();
     app.add_option("--depth", run.depth, "transformer blocks")->capture_default_str();
     auto* heads = app.add_option("--heads", run.heads, "attention heads")->capture_default_str();

@@ -68,6 +68,7 @@ int main(int argc, char** argv) {
         "--set and the default of --lr are the first recipe's");
     app.add_flag("--list-recipes", list, "print the known recipes and stop");
     examples::add_model_options(app, options);
+    examples::add_shape_options(app, options);
     app.add_option("--width", options.width, "width of the residual stream")->capture_default_str();
     app.add_option("--depth", options.depth, "transformer blocks")->capture_default_str();
     app.add_option("--heads", options.heads, "attention heads")->capture_default_str();

@@ -104,6 +104,7 @@ private:
                                            {"steps", run.steps},
                                            {"warmup", *run.warmup},
                                            {"eval_every", run.eval_every}};
+        if (run.kv_heads > 0) settings["kv_heads"] = run.kv_heads;
         settings.update(changed_options(run));
         return settings;
     }

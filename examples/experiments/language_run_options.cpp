@@ -8,6 +8,7 @@
 #include <unitscale/io/vocabulary.hpp>
 #include <unitscale/nn/decoder.hpp>
 #include <unitscale/nn/llama.hpp>
+#include <unitscale/nn/published_shapes.hpp>
 #include <unitscale/nn/unit_scaling_model.hpp>
 #include <unitscale/optim/any_optimiser.hpp>
 #include <unitscale/optim/groups.hpp>
@@ -58,7 +59,7 @@ void check_rates(const LanguageRunOptions& options) {
     LanguageRunOptions narrow = options;
     narrow.width = 32;
     narrow.heads = narrow.seq = 1;
-    narrow.head_size = narrow.kv_heads = 0;
+    narrow.head_size = narrow.kv_heads = narrow.hidden = 0;
     nn::Decoder<float> model(narrow.decoder(1));
     static_cast<void>(optim::resolve_groups("--rate", model.parameters(), options.optimiser_options().groups, {}));
 }
@@ -122,9 +123,11 @@ nlohmann::ordered_json changed_options(const LanguageRunOptions& options) {
     };
     for (const NamedOption& option : named_options()) add(option.name, options.*option.value, usual.*option.value);
     for (const NamedPart& part : named_parts()) add(part.name, options.*part.value, usual.*part.value);
+    add("hidden", options.hidden, usual.hidden);
     add("rate", options.rates, usual.rates);
     add("beta1", options.beta1, usual.beta1);
     add("beta2", options.beta2, usual.beta2);
+    if (options.epsilon) changed["epsilon"] = *options.epsilon;
     add("momentum", options.momentum, usual.momentum);
     add("weight_decay", options.weight_decay, usual.weight_decay);
     add("final_share", options.final_share, usual.final_share);
@@ -160,6 +163,7 @@ nn::DecoderConfig LanguageRunOptions::decoder(std::size_t vocabulary) const {
                                           .depth = depth,
                                           .head_size = width / head_count(),
                                           .length = seq});
+    if (hidden > 0) config.hidden = hidden;
     config.recompute = recompute;
     config.placement = chosen<nn::NormPlacement>(placement, placement_names);
     if (context != own) config.context.kind = chosen<nn::ContextKind>(context, nn::context_kind_names);
@@ -189,6 +193,7 @@ optim::AnyOptimiserOptions LanguageRunOptions::optimiser_options(std::shared_ptr
                                        .beta1 = beta1,
                                        .beta2 = beta2,
                                        .momentum = momentum,
+                                       .epsilon = epsilon,
                                        .weight_decay = weight_decay,
                                        .decay_bias_and_norm = false,
                                        .pool = std::move(memory)};
@@ -207,6 +212,23 @@ optim::Schedule LanguageRunOptions::learning_rates(double peak) const {
             .half_life = half_life > 0 ? static_cast<double>(half_life) : static_cast<double>(steps) / 8.0};
 }
 
+void LanguageRunOptions::set_shape(std::string_view shape, const std::function<bool(std::string_view)>& given) {
+    const nn::PublishedShape& found = nn::published_shape(shape);
+    const auto take = [&](std::string_view option, std::size_t& size, std::size_t value) {
+        if (!given(option)) size = value;
+    };
+    if (!given("model")) model = name(found.family);
+    take("width", width, found.width);
+    take("depth", depth, found.depth);
+    if (!given("head-size")) take("heads", heads, found.heads);
+    take("kv-heads", kv_heads, found.kv_heads == found.heads ? 0 : found.kv_heads);
+    take("hidden", hidden, found.hidden);
+}
+
+double LanguageRunOptions::used_epsilon() const {
+    return epsilon.value_or(optimiser == "lamb" ? optim::LambOptions{}.epsilon : optim::AdamOptions{}.epsilon);
+}
+
 std::string LanguageRunOptions::model_text() const {
     const LanguageRunOptions usual;
     std::string text = model;
@@ -215,6 +237,8 @@ std::string LanguageRunOptions::model_text() const {
             text += concatenate(", ", option.name, ' ', this->*option.value);
     for (const NamedPart& part : named_parts())
         if (this->*part.value) text += concatenate(", ", part.name);
+    if (kv_heads > 0) text += concatenate(", kv-heads ", kv_heads);
+    if (hidden > 0) text += concatenate(", hidden ", hidden);
     return text;
 }
 
@@ -231,6 +255,7 @@ void LanguageRunOptions::validate() const {
     positive("--batch", batch);
     positive("--steps", steps);
     positive("--micro-batches", micro_batches);
+    check(hidden <= most, "--hidden: is ", hidden, "; expected at most ", most);
     for (const NamedOption& option : named_options()) {
         const std::string& value = this->*option.value;
         const bool known = std::find(option.values.begin(), option.values.end(), value) != option.values.end();
@@ -264,6 +289,8 @@ void LanguageRunOptions::validate() const {
     };
     share("--beta1", beta1, false);
     share("--beta2", beta2, false);
+    check(!epsilon || (std::isfinite(*epsilon) && *epsilon >= 0.0), "--epsilon: is ", epsilon.value_or(0.0),
+          "; expected 0 or more");
     share("--momentum", momentum, false);
     share("--final-share", final_share, true);
     check(masked < seq, "--masked: is ", masked, "; expected fewer than the sequence's ", seq, " characters");

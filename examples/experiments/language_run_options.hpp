@@ -79,10 +79,12 @@ struct LanguageRunOptions {
     std::size_t width = 128, depth = 4, heads = 2, seq = 128, batch = 16, steps = 500;
     std::size_t head_size = 0;         ///< 0: width / heads; else heads is width / head_size
     std::size_t kv_heads = 0;          ///< key and value heads; 0: one for each query head
+    std::size_t hidden = 0;            ///< feed-forward width; 0: the model's multiple of the width
     std::optional<double> lr{};        ///< empty: the recipe's
     std::vector<std::string> rates{};  ///< PATTERN=FACTOR: parameters of these names learn at FACTOR times their rate
     std::string optimiser = "adam";
     double beta1 = 0.9, beta2 = 0.95;     ///< of adam and lamb
+    std::optional<double> epsilon{};      ///< of adam and lamb; empty: 1e-8 and 1e-6
     double momentum = 0.9;                ///< of sgd
     double weight_decay = 0.0;            ///< the recipe's parametrisation says which kind (optim/weight_decay.hpp)
     std::string schedule = "cosine";      ///< of the learning rate after the warm-up
@@ -111,6 +113,14 @@ struct LanguageRunOptions {
 
     /// Attention heads, from `head_size` where it is given.
     [[nodiscard]] std::size_t head_count() const noexcept { return head_size == 0 ? heads : width / head_size; }
+
+    /// Takes model and sizes from the published shape of that name (nn/published_shapes.hpp).
+    /// An option for which `given("width")` is true, named as on the command line, keeps its value.
+    /// Norms, biases, vocabulary and sequence length stay too. Error: an unknown name, with the known names.
+    void set_shape(std::string_view shape, const std::function<bool(std::string_view)>& given);
+
+    /// The epsilon of adam and lamb, given or usual.
+    [[nodiscard]] double used_epsilon() const;
 
     /// The model in words, with the options that differ from the usual ones: `gpt, placement post, readout-bias`.
     [[nodiscard]] std::string model_text() const;

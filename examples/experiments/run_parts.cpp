@@ -31,6 +31,7 @@ std::string training_text(const LanguageRunOptions& options) {
     std::string text = options.optimiser == "sgd" ? concatenate("SGD with momentum ", options.momentum)
                                                   : concatenate(options.optimiser == "adam" ? "Adam" : "LAMB", " (",
                                                                 options.beta1, ", ", options.beta2, ')');
+    if (options.epsilon && options.optimiser != "sgd") text += concatenate(", epsilon ", *options.epsilon);
     text += concatenate(", ", options.schedule);
     const bool falls = options.schedule == "cosine" || options.schedule == "linear";
     if (falls) text += concatenate(" to ", options.final_share);

@@ -206,6 +206,7 @@ LanguageRunOptions SweepSpace::options_at(const SweepPoint& point) const {
         else if (parameter.is_exponent()) options.*parameter.exponent = static_cast<int>(number);
         else if (parameter.name == "lr") options.lr = number;
         else if (parameter.name == "lr_factor") factor = number;
+        else if (parameter.name == "epsilon") options.epsilon = number;
         else if (parameter.has_pattern()) options.rates.push_back(concatenate(axes[i].pattern, '=', point[i]));
         else options.set.push_back(concatenate(parameter.field, '=', point[i]));
         if (!parameter.beside.empty()) options.set.emplace_back(parameter.beside);
@@ -225,6 +226,7 @@ LanguageRunOptions SweepSpace::options_at(const SweepPoint& point) const {
 std::string SweepSpace::default_value(const SweepParameter& parameter, const LanguageRunOptions& options) {
     if (parameter.name == "lr_factor" || parameter.has_pattern()) return "1";
     if (parameter.number != nullptr) return number_text(options.*parameter.number);
+    if (parameter.name == "epsilon") return number_text(options.used_epsilon());
     const Recipe recipe = recipe_of(options);
     if (parameter.is_exponent()) {
         const std::vector<int> biases = constant_biases(recipe);

@@ -65,6 +65,7 @@ inline constexpr std::array sweep_parameters = {
     SweepParameter{"weight_decay", {}, nullptr, &LanguageRunOptions::weight_decay},
     SweepParameter{"beta1", {}, nullptr, &LanguageRunOptions::beta1},
     SweepParameter{"beta2", {}, nullptr, &LanguageRunOptions::beta2},
+    SweepParameter{"epsilon"},
     SweepParameter{"momentum", {}, nullptr, &LanguageRunOptions::momentum},
     SweepParameter{"final_share", {}, nullptr, &LanguageRunOptions::final_share},
     SweepParameter{"width", {}, &LanguageRunOptions::width},

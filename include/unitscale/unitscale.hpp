@@ -257,6 +257,7 @@
 #include <unitscale/nn/module.hpp>
 #include <unitscale/nn/norm.hpp>
 #include <unitscale/nn/operators.hpp>
+#include <unitscale/nn/published_shapes.hpp>
 #include <unitscale/nn/recurrent.hpp>
 #include <unitscale/nn/relative_attention.hpp>
 #include <unitscale/nn/residual_layer.hpp>

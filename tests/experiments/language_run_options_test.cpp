@@ -13,6 +13,7 @@
 #include <cmath>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -67,6 +68,11 @@ TEST_CASE("language run: invalid options are errors that name the option") {
     CHECK(message([](auto& o) { o.masked = 16; }) ==
           "--masked: is 16; expected fewer than the sequence's 16 characters");
     CHECK(message([](auto& o) { o.beta2 = 1.0; }) == "--beta2: is 1; expected a number from 0 to below 1");
+    for (const double bad : {-1e-8, std::nan("")})
+        CHECK(message([bad](auto& o) { o.epsilon = bad; }) ==
+              concatenate("--epsilon: is ", bad, "; expected 0 or more"));
+    CHECK(message([](auto& o) { o.epsilon = 0.0; }) == "none");
+    CHECK(message([](auto& o) { o.hidden = 2'000'000'000; }) == "--hidden: is 2000000000; expected at most 1000000000");
     CHECK(message([](auto& o) { o.momentum = -0.5; }) == "--momentum: is -0.5; expected a number from 0 to below 1");
     CHECK(message([](auto& o) { o.final_share = 1.5; }) == "--final-share: is 1.5; expected a number from 0 to 1");
     CHECK(message([](auto& o) { o.final_share = 1.0, o.schedule = "linear", o.optimiser = "lamb"; }) == "none");
@@ -207,6 +213,15 @@ TEST_CASE("language run: optimiser and learning rates are those of the options")
     const optim::AnyOptimiserOptions made = options.optimiser_options();
     CHECK(made.kind == OptimiserKind::lamb);
     CHECK((made.beta1 == 0.8 && made.beta2 == 0.99 && made.momentum == 0.5 && made.weight_decay == 0.125));
+    CHECK_FALSE(made.epsilon);
+    CHECK(options.used_epsilon() == 1e-6);
+    options.optimiser = "adam";
+    CHECK(options.used_epsilon() == 1e-8);
+    CHECK_FALSE(experiments::changed_options(options).contains("epsilon"));
+    options.epsilon = 1e-5;
+    CHECK(options.used_epsilon() == 1e-5);
+    CHECK(options.optimiser_options().epsilon == 1e-5);
+    CHECK(experiments::changed_options(options).at("epsilon") == 1e-5);
     CHECK(made.groups.empty());
     options.rates = {"*a=b*=0.5", "*query*=1e-3"};
     const std::vector<optim::ParameterGroup> groups = options.optimiser_options().groups;
@@ -215,6 +230,47 @@ TEST_CASE("language run: optimiser and learning rates are those of the options")
     CHECK(groups[0].learning_rate_factor == 0.5);
     CHECK(groups[1].learning_rate_factor == 1e-3);
     CHECK(experiments::changed_options(options).at("rate") == options.rates);
+}
+
+TEST_CASE("language run: a published shape sets model and sizes, but no option that is given") {
+    LanguageRunOptions options = small("text.txt");
+    options.set_shape("llama2-70b", [](std::string_view) { return false; });
+    options.validate();
+    CHECK(options.model == "llama");
+    CHECK((options.width == 8192 && options.depth == 80 && options.head_count() == 64));
+    const nn::DecoderConfig config = options.decoder(9);
+    CHECK((config.hidden_columns() == 28672 && config.groups == 8));
+    CHECK((config.vocabulary == 9 && config.length == 16));
+    CHECK(options.model_text() == "llama, kv-heads 8, hidden 28672");
+    CHECK(experiments::changed_options(options).at("hidden") == 28672);
+    options.set_shape("gpt-111m", [](std::string_view) { return false; });
+    CHECK(options.model_text() == "gpt, hidden 3072");
+    CHECK(options.kv_heads == 0);
+
+    LanguageRunOptions given = small("text.txt");
+    for (const std::string_view name : {"model", "width", "depth", "heads", "kv-heads", "hidden"}) {
+        CAPTURE(name);
+        const auto others = [](const LanguageRunOptions& o, std::string_view but) {
+            std::vector<std::string> values;
+            if (but != "model") values.push_back(o.model);
+            if (but != "width") values.push_back(std::to_string(o.width));
+            if (but != "depth") values.push_back(std::to_string(o.depth));
+            if (but != "heads") values.push_back(std::to_string(o.heads));
+            if (but != "kv-heads") values.push_back(std::to_string(o.kv_heads));
+            if (but != "hidden") values.push_back(std::to_string(o.hidden));
+            return values;
+        };
+        LanguageRunOptions kept = given, all = given;
+        kept.set_shape("llama2-70b", [name](std::string_view option) { return option == name; });
+        all.set_shape("llama2-70b", [](std::string_view) { return false; });
+        CHECK(others(kept, name) == others(all, name));
+        CHECK(others(kept, "") != others(all, ""));
+    }
+    given.head_size = 8;
+    given.set_shape("gpt-590m", [](std::string_view option) { return option == "head-size"; });
+    CHECK(given.head_count() == 192);
+    CHECK_THROWS_WITH(given.set_shape("gpt", [](std::string_view) { return false; }),
+                      Catch::StartsWith("shape: unknown name 'gpt'; expected one of gpt-111m, "));
 }
 
 TEST_CASE("language run: a tenth of a run is at least one step") {

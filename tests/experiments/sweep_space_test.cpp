@@ -113,8 +113,8 @@ TEST_CASE("sweep space: an invalid axis is an error of one line") {
     CHECK(axis_error("beta=1") ==
           "--axis: unknown hyperparameter 'beta'; expected one of lr, lr_factor, alpha_attn, alpha_ffn_act, alpha_res, "
           "alpha_res_attn_ratio, alpha_loss_softmax, init_sigma, alpha_emb, alpha_out, embedding_rate, rate:PATTERN, "
-          "loss_scale, constant_bias, weight_decay, beta1, beta2, momentum, final_share, width, depth, heads, batch, "
-          "steps, seq, "
+          "loss_scale, constant_bias, weight_decay, beta1, beta2, epsilon, momentum, final_share, width, depth, heads, "
+          "batch, steps, seq, "
           "half_life, masked, model, "
           "placement, context, positions, feed_forward, norm, residual, initial, optimiser, schedule, final_norm, "
           "readout_bias, embedding_norm, bias, gains, recipe");
@@ -282,6 +282,10 @@ TEST_CASE("sweep space: every parameter changes the option that it names") {
             CHECK(SweepSpace::default_value(parameter, after) == "1");
         } else if (parameter.is_rate()) {
             CHECK(after.lr.has_value());
+        } else if (parameter.name == "epsilon") {
+            CHECK(after.epsilon == 3.0);
+            CHECK(SweepSpace::default_value(parameter, before) == "1e-08");
+            CHECK(SweepSpace::default_value(parameter, after) == "3");
         } else {
             CHECK(SweepSpace::default_value(parameter, before) == "1");
             CHECK(SweepSpace::default_value(parameter, after) == "3");

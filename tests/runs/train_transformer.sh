@@ -35,6 +35,9 @@ bad 2 '--depth: is 5000000000; expected at most 1000000000$' "${bad_run[@]}" --d
 bad 2 '--micro-batches: batch 16 is not divisible by 3' "${bad_run[@]}" --micro-batches 3
 bad 2 '--lr: is 0; expected a positive number$' "${bad_run[@]}" --lr 0
 bad 2 '--warmup: 501 steps are more than the run.s 500$' "${bad_run[@]}" --warmup 501
+bad 2 "shape: unknown name 'gpt'; expected one of gpt-111m, gpt-256m, " "${bad_run[@]}" --shape gpt
+bad 2 '--hidden: is -1; expected a whole number, not negative$' "${bad_run[@]}" --hidden -1
+bad 2 '--epsilon: is -1; expected 0 or more$' "${bad_run[@]}" --epsilon -1
 bad 2 '--top-k: is -1; expected a whole number, not negative$' "${bad_run[@]}" --top-k -1
 bad 2 '--top-k: is 5000000000; expected at most 1000000000$' "${bad_run[@]}" --top-k 5000000000
 bad 2 'speed' "${bad_run[@]}" --speed
@@ -94,6 +97,12 @@ grep -qE '^decoder/readout/bias +\[[0-9]+\] +bias +zeros +- +0\.25 +' parameters
 grep -qE '^decoder/block0/ffn/up/weight .* 0\.0625$' parameters.txt || fail "no weight decay: $(cat parameters.txt)"
 [[ ! -s err.txt ]] || fail "the parameters wrote to stderr: $(cat err.txt)"
 
+# A published shape sets all sizes but those that are given, before it or behind it.
+"$program" --data text.txt --depth 1 --shape llama2-70b --width 32 --heads 16 --hidden 24 --seq 16 --recipe fp32 \
+  --print-parameters > parameters.txt 2> err.txt || fail "no parameters of a shape: $(cat err.txt)"
+grep -qE '^decoder/block0/ffn/gate/weight +\[24,32\] ' parameters.txt || fail "another shape: $(cat parameters.txt)"
+grep -qE '^decoder/block0/attention/key/weight +\[16,32\] ' parameters.txt || fail "other heads: $(cat parameters.txt)"
+
 # The report is one complete page, also if the run fails.
 "$program" --data text.txt "${small[@]}" --recipe unit-fp8 --report page.html --quiet > /dev/null
 grep -q '</html>' page.html || fail 'the report is not whole'
@@ -126,6 +135,10 @@ for recipe in fp32 fp16 fp16-loss-scaled fp16-auto-loss-scaled fp16-histogram-lo
 done
 grep -qE '^decoder/block0/attention/query/linear +linear +e4m3 +e4m3 +e5m2$' out.txt || fail "no table of formats"
 
+"$program" --data text.txt "${small[@]}" --beta2 0.999 --epsilon 1e-5 --hidden 20 > out.txt 2> err.txt ||
+  fail "--epsilon: exit code $?: $(tail -n 1 err.txt)"
+grep -q ', Adam (0.9, 0.999), epsilon 1e-05, cosine to 0.1, ' out.txt || fail 'the settings do not name epsilon'
+grep -q '^model       gpt, hidden 20, width 16, ' out.txt || fail 'the settings do not name the hidden columns'
 "$program" --data text.txt "${small[@]}" --test --quiet > test.txt 2> err.txt || fail "--test: exit code $?"
 grep -qE '^result recipe=[^ ]+ steps=6 train_bpc=[0-9.]+ valid_bpc=[0-9.]+ test_bpc=[0-9.]+ tokens_per_s=' test.txt ||
   fail "no test loss: $(cat test.txt)"

@@ -61,6 +61,9 @@ TEST_CASE("batches: the shortest text of a length is the one that the error name
     REQUIRE_THROWS_WITH(
         train::split({}, 5),
         "data: 0 characters are too few; sequences of 5 need at least 51, so that the last tenth holds one");
+    REQUIRE_THROWS_WITH(
+        static_cast<void>(train::split({}, 5, false, "tokens")),
+        "data: 0 tokens are too few; sequences of 5 need at least 51, so that the last tenth holds one");
 }
 
 TEST_CASE("batches: a row is a window and its successors") {

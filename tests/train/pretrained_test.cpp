@@ -426,6 +426,42 @@ TEST_CASE("pretrained: BERT's configuration is found in a file of save_weights t
                       start + ": tensor 'bert/tokens/weight' is [19]; expected rank 2");
 }
 
+TEST_CASE("pretrained: a file of save_decoder tells its model and loads again") {
+    const test::TemporaryFolder folder;
+    const auto path = folder.path() / "tuned.safetensors";
+    const std::string start = "pretrained: " + path.string();
+    for (const char* name : {"gpt2", "llama", "llama_tied"}) {
+        CAPTURE(name);
+        const auto from = fixture(name) / "model.safetensors";
+        nn::Decoder<float> model(train::pretrained_config(from));
+        static_cast<void>(train::load_weights(from, model.parameters()));
+        train::save_decoder(path, model, find_recipe("fp8-amax"));
+        folder.write("config.json", "{}");  // does not belong to the file
+        const nn::DecoderConfig config = train::pretrained_config(path);
+        CHECK(train::decoder_to_json(config) == train::decoder_to_json(model.config()));
+        nn::Decoder<float> again(config);
+        CHECK(train::load_weights(path, again.parameters()).empty());
+        CHECK(test::all_values(again) == test::all_values(model));
+        CHECK_THROWS_WITH(train::pretrained_config(path, {.heads = 4}),
+                          start + ": holds all settings of its model; expected none beside it");
+        train::save_decoder(path, model, find_recipe("unit-fp8"));
+        CHECK_THROWS_WITH(train::pretrained_config(path),
+                          start +
+                              ": was trained under unit-fp8, whose factors belong to the model; expected weights "
+                              "trained without factors");
+        train::save_weights(path, model.parameters());
+        CHECK_THROWS_WITH(train::pretrained_config(path),
+                          start + ": has no 'run/model'; is it a file of weights alone?");
+    }
+}
+
+TEST_CASE("pretrained: recipes that keep the published model have no factors") {
+    for (const char* name : {"fp32", "fp16", "fp8-amax", "mxfp8", "scalify-fp8-4"})
+        CHECK(train::keeps_published_model(find_recipe(name)));
+    for (const char* name : {"unit-fp32", "us-fp16", "umup-fp8", "mup-fp32"})
+        CHECK_FALSE(train::keeps_published_model(find_recipe(name)));
+}
+
 TEST_CASE("pretrained: damaged files load by their changed contents or are errors of one line") {
     const test::TemporaryFolder folder;
     const auto path = folder.path() / "model.safetensors";

@@ -51,6 +51,13 @@ struct DecoderConfig {
     /// Blocks keep their input only and run again in the backward pass: less memory, equal bits.
     bool recompute = false;
     std::optional<Constraint> constraint{};  ///< joins the factors of blocks' linear layers; empty: the recipe's rule
+
+    /// The feed-forward width.
+    [[nodiscard]] std::size_t hidden_columns() const noexcept {
+        return hidden > 0 ? hidden : static_cast<std::size_t>(hidden_ratio * static_cast<double>(width));
+    }
+    /// The number of columns of a layer's keys, and of its values.
+    [[nodiscard]] std::size_t key_columns() const noexcept { return width / heads * (groups == 0 ? heads : groups); }
 };
 
 /// A transformer language model: token ids [B,T] to logits [B,T,vocabulary] of the next token.
@@ -107,8 +114,9 @@ public:
               "Decoder: a cache in a step that records gradients; begin it with gradients = false");
         check(ids.rank() == 2, "Decoder: ids ", shape_text(ids.shape()), "; expected [B,T]");
         const KeyValueCacheConfig& sizes = cache.config();
-        check(sizes.layers == config_.depth && sizes.columns == cache_columns(), "Decoder: a cache of ", sizes.layers,
-              " layers of ", sizes.columns, " columns; expected ", config_.depth, " of ", cache_columns());
+        check(sizes.layers == config_.depth && sizes.columns == config_.key_columns(), "Decoder: a cache of ",
+              sizes.layers, " layers of ", sizes.columns, " columns; expected ", config_.depth, " of ",
+              config_.key_columns());
         check(sizes.batch == ids.dim(0), "Decoder: ids ", shape_text(ids.shape()), " and a cache for a batch of ",
               sizes.batch);
         check(ids.dim(1) <= cache.capacity() - cache.length(), "Decoder: ", cache.length(), " positions and ",
@@ -127,7 +135,7 @@ public:
         return KeyValueCache<T>({.layers = config_.depth,
                                  .batch = batch,
                                  .capacity = capacity == 0 ? config_.length : capacity,
-                                 .columns = cache_columns()});
+                                 .columns = config_.key_columns()});
     }
 
     /// Every parameter, in model order.
@@ -195,11 +203,6 @@ private:
                      values * sizeof(T) * static_cast<double>(config_.depth));
     }
 
-    /// The number of columns of a layer's keys.
-    [[nodiscard]] std::size_t cache_columns() const noexcept {
-        return config_.width / config_.heads * (config_.groups == 0 ? config_.heads : config_.groups);
-    }
-
     static const DecoderConfig& checked(const DecoderConfig& config) {
         check(config.vocabulary >= 1, "Decoder: vocabulary is 0; expected at least 1");
         check(config.width >= 1, "Decoder: width is 0; expected at least 1");
@@ -218,7 +221,6 @@ private:
     }
 
     static TransformerBlockConfig block(const DecoderConfig& config, std::size_t index) {
-        const auto ratio_hidden = static_cast<std::size_t>(config.hidden_ratio * static_cast<double>(config.width));
         return {.attention = {.width = config.width,
                               .heads = config.heads,
                               .groups = config.groups,
@@ -232,7 +234,7 @@ private:
                 .context = config.context,
                 .feed_forward = {.kind = config.feed_forward,
                                  .width = config.width,
-                                 .hidden = config.hidden > 0 ? config.hidden : ratio_hidden,
+                                 .hidden = config.hidden_columns(),
                                  .bias = config.bias,
                                  .depth = config.depth,
                                  .constraint = config.constraint},

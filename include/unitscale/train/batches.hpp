@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 namespace unitscale::train {
@@ -33,16 +34,16 @@ struct Split {
 };
 
 /// Cuts a token sequence in two: training and validation. With `test` the last tenth is halved: its first half is for
-/// validation, its second half for the test. The training tokens are the same.
+/// validation, its second half for the test. The training tokens are the same. `unit` is a token's name in errors.
 /// Error: a part is not longer than `length` tokens. Test: tests/train/batches_test.cpp
-[[nodiscard]] inline Split split(std::span<const std::int32_t> tokens, std::size_t length, bool test = false) {
+[[nodiscard]] inline Split split(std::span<const std::int32_t> tokens, std::size_t length, bool test = false,
+                                 std::string_view unit = "characters") {
     const auto border = static_cast<std::size_t>(static_cast<double>(tokens.size()) * training_share);
     const std::span<const std::int32_t> held_out = tokens.subspan(border);
     const auto validation = held_out.first(test ? held_out.size() / 2 : held_out.size());
-    check(validation.size() > length && border > length, "data: ", tokens.size(),
-          " characters are too few; sequences of ", length, " need at least ",
-          (test ? 20 : 10) * length + (test ? 11 : 1), ", so that ", test ? "each half of " : "",
-          "the last tenth holds one");
+    check(validation.size() > length && border > length, "data: ", tokens.size(), ' ', unit,
+          " are too few; sequences of ", length, " need at least ", (test ? 20 : 10) * length + (test ? 11 : 1),
+          ", so that ", test ? "each half of " : "", "the last tenth holds one");
     return {tokens.first(border), validation, held_out.subspan(validation.size())};
 }
 

@@ -5,7 +5,10 @@
 #include <unitscale/io/safetensors.hpp>
 #include <unitscale/nn/bert.hpp>
 #include <unitscale/nn/decoder.hpp>
+#include <unitscale/scaling/recipe.hpp>
+#include <unitscale/train/checkpoint.hpp>
 #include <unitscale/train/published_weights.hpp>
+#include <unitscale/train/saved_model.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -152,8 +155,29 @@ inline constexpr PretrainedKeys llama_keys{"vocab_size",
     return settings;
 }
 
+/// Whether a model with published weights is the published model under a recipe: ops have no factors of their own.
+[[nodiscard]] inline bool keeps_published_model(const Recipe& recipe) noexcept {
+    return recipe.scaling != Scaling::unit && recipe.parametrisation == Parametrisation::standard;
+}
+
+/// The configuration in a file with this library's names, such as `save_decoder` writes.
+/// Errors: options, because the file holds all settings; a recipe under which the weights are no published model.
+[[nodiscard]] inline nn::DecoderConfig tuned_decoder_config(const std::filesystem::path& path,
+                                                            const PretrainedOptions& options) {
+    const std::string where = concatenate("pretrained: ", path.string());
+    const CheckpointReader reader(path);
+    nn::DecoderConfig config = saved_decoder_config(reader.file(), where);
+    check(options.config.empty() && !options.heads && !options.length && !options.epsilon && !options.rotary_base,
+          where, ": holds all settings of its model; expected none beside it");
+    const Recipe recipe = reader.recipe();
+    check(keeps_published_model(recipe), where, ": was trained under ", recipe.name,
+          ", whose factors belong to the model; expected weights trained without factors");
+    return config;
+}
+
 /// The configuration of a model from a safetensors file of its weights under GPT-2's or Llama's names.
 /// The names are the names that the Python package transformers saves.
+/// A file of `save_decoder` has this library's names, and holds its configuration (`tuned_decoder_config`).
 /// The weights' shapes give vocabulary, width, depth, hidden columns, and key and value heads.
 /// config.json gives the other settings; `options` take precedence over it. Dropout is 0.
 /// Without a config.json, GPT-2's feed-forward has gelu in its tanh form.
@@ -172,6 +196,7 @@ inline constexpr PretrainedKeys llama_keys{"vocab_size",
                                                          const PretrainedOptions& options = {}) {
     const std::string where = concatenate("pretrained: ", path.string());
     const io::SafetensorsReader file(path);
+    if (file.contains("decoder/tokens/weight")) return tuned_decoder_config(path, options);
     const std::optional<PublishedWeights> weights = PublishedWeights::find(file, where);
     check(weights.has_value(), where,
           ": has neither 'wte.weight' (GPT-2) nor 'embed_tokens.weight' (Llama), alone or behind ",

@@ -4,6 +4,7 @@
 #include <unitscale/autograd/tape.hpp>
 #include <unitscale/base/error.hpp>
 #include <unitscale/io/json_recipe.hpp>
+#include <unitscale/io/safetensors.hpp>
 #include <unitscale/io/text.hpp>
 #include <unitscale/io/vocabulary.hpp>
 #include <unitscale/nn/decoder.hpp>
@@ -76,6 +77,29 @@ void describe_decoder(Visitor& visitor, nn::DecoderConfig& config) {
     return config;
 }
 
+/// The model of a checkpoint or of `save_decoder`. Errors, with `where` in front: the file holds no model; a model that
+/// is not JSON; the errors of `decoder_from_json`.
+[[nodiscard]] inline nn::DecoderConfig saved_decoder_config(const io::SafetensorsReader& file, std::string_view where) {
+    const auto found = file.metadata().find("run/model");
+    check(found != file.metadata().end(), where, ": has no 'run/model'; is it a file of weights alone?");
+    const auto json = nlohmann::ordered_json::parse(found->second, nullptr, false);
+    check(!json.is_discarded(), where, ": its model is not JSON");
+    return decoder_from_json(json);
+}
+
+/// Saves a decoder's weights under this library's names, with its configuration and the recipe of its training.
+/// `pretrained_config` and `load_weights` read the file. It holds no optimiser state.
+/// Errors: the errors of CheckpointWriter. Test: tests/train/pretrained_test.cpp
+template <class T>
+void save_decoder(const std::filesystem::path& path, nn::Decoder<T>& model, const Recipe& recipe) {
+    CheckpointWriter writer;
+    writer.weights(model.parameters());
+    writer.recipe(recipe);
+    writer.set_prefix("run/");
+    writer.text("model", decoder_to_json(model.config()).dump());
+    writer.write(path);
+}
+
 /// The recipe of a model from a checkpoint that was saved under `saved`: `wanted`, or `saved` where there is none.
 /// Error: the weights would be another model under the wanted recipe (check_recipe_switch).
 [[nodiscard]] inline const Recipe& recipe_of_weights(const std::filesystem::path& path, const Recipe& saved,
@@ -126,7 +150,7 @@ private:
     SavedModel(CheckpointReader&& reader, const std::filesystem::path& path, const Recipe* recipe, int threads)
         : recipe_(recipe_of_weights(path, reader.recipe(), recipe)),
           vocabulary_(text_of(reader, "vocabulary")),
-          model_(config_of(reader, path)),
+          model_(saved_decoder_config(reader.file(), concatenate("checkpoint: ", path.string()))),
           tape_(recipe_, state_, threads) {
         reader.weights(model_.parameters(), recipe_.scaling != Scaling::propagate);
         reader.set_prefix("state/");
@@ -138,12 +162,6 @@ private:
     static std::u32string text_of(CheckpointReader& reader, const std::string& name) {
         reader.set_prefix("run/");
         return io::decode_utf8(reader.text(name));
-    }
-    static nn::DecoderConfig config_of(CheckpointReader& reader, const std::filesystem::path& path) {
-        reader.set_prefix("run/");
-        const auto json = nlohmann::ordered_json::parse(reader.text("model"), nullptr, false);
-        check(!json.is_discarded(), "checkpoint: ", path.string(), ": its model is not JSON");
-        return decoder_from_json(json);
     }
 
     Recipe recipe_;
