@@ -16,8 +16,7 @@ nlohmann::ordered_json measured_biases(const ScalingState& state) {
         const ProductFormats& formats = product.formats;
         const bool attention = product.kind == ProductKind::attention;
         const auto add = [&](const OperandRule& rule, std::size_t place) {
-            const bool measured = rule.scale.source == ScaleSource::amax || rule.scale.source == ScaleSource::delayed;
-            if (rule.element && measured && rule.scale.by_tensor() && state.has_bias(product.site, place))
+            if (rule.element && rule.scale.has_measured_bias() && state.has_bias(product.site, place))
                 biases[concatenate(state.path(product.site), '|', operand_names[place])] =
                     state.last_bias(product.site, place);
         };

@@ -182,8 +182,9 @@ const std::vector<RecipeRow>& table() {
         {"fp8-amax", "none", "standard", "plain", fnuz + ", amax margin 3", "", "fp32" + fp32_state, "none", 1.0, 6e-3,
          1.0},
         {"fp8-amax-fp16", "none", "standard", "plain",
-         fnuz + ", amax margin 3, forward in fp16, input_gradient in fp16, weight_gradient in fp16", "",
-         "fp16" + fp32_state, "automatic 65536", 1.0, 6e-3, 1.0},
+         fnuz + ", amax margin 3 amax margin 3 amax margin 12, forward in fp16, input_gradient in fp16, "
+                "weight_gradient in fp16",
+         "", "fp16" + fp32_state, "automatic 65536", 1.0, 6e-3, 1.0},
         {"fp8-cscale", "none", "standard", "plain", fnuz + ", constant 0", "", "fp32" + fp32_state, "constant 32768",
          1.0, 6e-3, 1.0},
         {"fp8-delayed", "none", "standard", "plain", fnuz + ", delayed margin 0 history 16", "", "fp32" + fp32_state,

@@ -221,7 +221,10 @@ inline void round_in_blocks(Recipe& recipe, const BlockFormat& forward, const Bl
          "fp8-amax with sums, activations, gradients and weights in FP16 (no FP32 master), loss scaled",
          [](Recipe& r) {
              round_linear_layers(r, e4m3fnuz, e5m2fnuz, {.source = ScaleSource::amax, .margin = 3});
-             r.products.back().formats.accumulate.fill(mptorch_sums(fp16));
+             ProductFormats& formats = r.products.back().formats;
+             formats.accumulate.fill(mptorch_sums(fp16));
+             // E5M2 reaches far beyond FP16's sums, and a weight's gradient is a sum over all rows of a batch.
+             formats.gradient_scale.margin = 12;
              r.storage.master.reset();
          }},
         {"fp8-cscale", "fp32", "standard model, linear layers in FP8 with one constant bias (FP8-CSCALE), loss scaled",
