@@ -52,7 +52,7 @@ void print_next_tokens(const Tensor<T>& logits, std::size_t most) {
 template <class T>
 void load(nn::Decoder<T>& model, const Arguments& arguments, const Recipe& recipe) {
     const bool plain = recipe.scaling != Scaling::propagate;
-    if (!plain) nn::initialise(model.parameters(), recipe, 0);  // for the scales that weights are then kept under
+    if (!plain) nn::initialise(model.parameters(), recipe, 0);  // so that weights are kept under scales
     for (const std::string& note : train::load_weights(arguments.weights, model.parameters(), plain))
         std::fprintf(stderr, "%s\n", note.c_str());
 }

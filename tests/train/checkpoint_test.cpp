@@ -166,9 +166,9 @@ TEST_CASE("checkpoint: weights alone, with scales where there are any") {
     train::save_weights<float>(path, {&weight});
     const auto notes = train::load_weights<float>(path, {&again});
     REQUIRE(notes.size() == 1);
-    CHECK(notes[0] == "checkpoint: " + path.string() + ": has no scales; 1 weights were given those of a new model");
-    CHECK(again.value().scale() == 0.25);
-    CHECK(again.value().data()[0] == 12.0f);
+    CHECK(notes[0] == "checkpoint: " + path.string() + ": has no scales; 1 weights were given scales of their sizes");
+    CHECK(again.value().scale() == 2.0);  // under 0.25 the data would be 12 and -4, of rms 8.9
+    CHECK(again.value().data()[0] == 1.5f);
     Parameter<Half> narrow("w", {2}, {});
     CHECK(train::load_weights<Half>(path, {&narrow}).empty());
     CHECK(static_cast<float>(narrow.value().data()[1]) == -1.0f);

@@ -10,7 +10,9 @@
 #include <unitscale/io/safetensors.hpp>
 #include <unitscale/io/safetensors_codes.hpp>
 #include <unitscale/kernels/amax.hpp>
+#include <unitscale/kernels/rescale.hpp>
 #include <unitscale/optim/loss_scaler.hpp>
+#include <unitscale/scaling/propagate.hpp>
 #include <unitscale/scaling/recipe.hpp>
 #include <unitscale/scaling/state.hpp>
 #include <unitscale/tensor/backend.hpp>
@@ -185,7 +187,9 @@ public:
     void set_prefix(std::string prefix) { prefix_ = std::move(prefix); }
 
     /// The weights of a model from any stored type, by the parameters' names or by published names (PublishedWeights).
-    /// If the file has no scales and a parameter has one, the value is kept under the parameter's scale.
+    /// If the file has no scales and a parameter has one, the value is kept under a scale of its own size: the
+    /// parameter's times a power of two, so that data has unit size (`rescaling`). Trained weights may be far larger
+    /// than new ones, and static scale rules rely on unit data.
     /// A value that T cannot represent is rounded. `notes` reports both, and heads that are not in file and model.
     /// `plain`: scales are multiplied into the data; recipes that do not propagate scales need this.
     /// Errors: a finite weight that is infinite in T; a tensor of published weights that belongs to no parameter.
@@ -204,6 +208,9 @@ public:
                 read = set_scaling(std::move(read), 1.0);
             } else if (!reader_.contains(name + ".scale") && parameter->value().scale() != 1.0) {
                 read = set_scaling(std::move(read), parameter->value().scale());
+                const double size = kernels::data_norm(Execution{}, kernels::DataNorm::l2, read.data(),
+                                                       static_cast<std::ptrdiff_t>(read.size()));
+                read = set_scaling(std::move(read), read.scale() * rescaling(size));
                 ++rescaled;
             }
             Tensor<T> value(read.shape());
@@ -221,7 +228,7 @@ public:
             pending_.push_back(
                 [parameter, value = std::move(value)]() mutable { parameter->write() = std::move(value); });
         }
-        if (rescaled > 0) note(": has no scales; ", rescaled, " weights were given those of a new model");
+        if (rescaled > 0) note(": has no scales; ", rescaled, " weights were given scales of their sizes");
         if (rounded > 0) note(": ", rounded, " weights were rounded to the type of this model's");
     }
 
