@@ -123,7 +123,8 @@ TEST_CASE("fine-tuning: token ids are whole numbers of the vocabulary") {
 TEST_CASE("fine-tuning: published weights learn under recipes of each storage, and load again with their loss") {
     const test::TemporaryFolder folder;
     for (const char* family : {"gpt2", "llama"})
-        for (const char* name : {"fp32", "fp8-amax", "fp16-auto-loss-scaled", "bf16", "scalify-fp16-static", "scalify-fp8-4"}) {
+        for (const char* name :
+             {"fp32", "fp8-amax", "fp16-auto-loss-scaled", "bf16", "scalify-fp16-static", "scalify-fp8-4"}) {
             CAPTURE(family, name);
             const Recipe recipe = find_recipe(name);
             FineTuningOptions options = short_run();
