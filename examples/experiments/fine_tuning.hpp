@@ -124,7 +124,7 @@ FineTuned fine_tune(nn::Decoder<T>& model, const Recipe& recipe, const FineTunin
     std::fprintf(out, "before      %s\n", token_loss_text(tuned.before).c_str());
     std::fflush(out);
 
-    Progress drawn(progress, options.steps, false, "bits/token");
+    Progress drawn(progress, options.steps, false, {.measured = "bits/token"});
     double smooth = 0.0;
     const Clock::time_point begin = Clock::now();
     for (std::size_t step = 1; step <= options.steps; ++step) {

@@ -61,8 +61,8 @@ struct IndependentSearch {
 [[nodiscard]] std::vector<SweepPoint> upward_search(const SweepSpace& space, const SweepPoint& base, double worse_by,
                                                     const PointLoss& loss);
 
-/// All points to try, in order, as far as the known losses determine them. Names and sizes are conditions: each point of
-/// `sweep_conditions` has its own search. A random search draws equal points for all. Errors: a random search of no
+/// All points to try, in order, as far as the known losses determine them. Names and sizes are conditions: each point
+/// of `sweep_conditions` has its own search. A random search draws equal points for all. Errors: a random search of no
 /// points; an interval in another search; an independent or upward search without a learning rate; an upward search
 /// with further hyperparameters, or with a negative `worse_by`. Test: tests/experiments/sweep_search_test.cpp
 [[nodiscard]] std::vector<SweepPoint> sweep_points(const SweepSpace& space, const SweepSearch& search,

@@ -110,6 +110,15 @@ TEST_CASE("rescale_state: a master copy goes with its weight, whatever its form"
     }
 }
 
+TEST_CASE("unit_scale: a power of two times the scale, by the root mean square of the data") {
+    Tensor<float> x({2}, {12.0f, -4.0f});  // rms 8.9
+    x.set_scale(0.25);
+    CHECK(optim::unit_scale(x) == 2.0);
+    CHECK(optim::unit_scale(full<float>({3}, 0x1p-3f)) == 0x1p-3);
+    CHECK(optim::unit_scale(full<float>({3}, 0x1p-20f)) == 0x1p-14);
+    CHECK(optim::unit_scale(zeros<float>({3})) == 1.0);
+}
+
 TEST_CASE("rescale_state: moments with a propagated scale get unit codes and keep their values; others stay") {
     State state;
     state.first = StoredTensor<float>({length}, {.format = fp16, .propagated = true});

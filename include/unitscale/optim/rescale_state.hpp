@@ -42,6 +42,14 @@ private:
     double power_;
 };
 
+/// The scale under which a tensor's data has unit size: its scale times `rescaling` of the root mean square of its data.
+/// Static scale rules rely on weights of unit data; trained weights may be far larger than new ones.
+template <class T>
+[[nodiscard]] double unit_scale(const Tensor<T>& tensor) {
+    const double squares = sum_of_squares(tensor.data(), static_cast<std::ptrdiff_t>(tensor.size()));
+    return tensor.scale() * rescaling(std::sqrt(squares / static_cast<double>(tensor.size())));
+}
+
 /// Brings the data of a weight, and of its optimiser state, to unit size. Values stay: data is divided by a power of
 /// two, and its scale is multiplied by it (`rescaling`, by the root mean square of the data).
 ///   weight   by its own data; a master copy, which has the scale of the weight, by the same power
@@ -54,9 +62,7 @@ private:
 template <class T, class State>
 void rescale_state(const std::string& name, Tensor<T>& weight, State& state) {
     const auto size = static_cast<std::ptrdiff_t>(weight.size());
-    const double squares = sum_of_squares(weight.data(), size);
-    const double wanted = weight.scale() * rescaling(std::sqrt(squares / static_cast<double>(size)));
-    const double scale = with_scale(weight.scale(), wanted).scale, power = scale / weight.scale();
+    const double scale = with_scale(weight.scale(), unit_scale(weight)).scale, power = scale / weight.scale();
     if (power != 1.0) {
         kernels::rescale<T>(Execution{}, weight.data(), weight.data(), size, weight.scale(), scale);
         weight.set_scale(scale);

@@ -10,12 +10,10 @@
 #include <unitscale/io/safetensors.hpp>
 #include <unitscale/io/safetensors_codes.hpp>
 #include <unitscale/kernels/amax.hpp>
-#include <unitscale/kernels/rescale.hpp>
 #include <unitscale/optim/loss_scaler.hpp>
-#include <unitscale/scaling/propagate.hpp>
+#include <unitscale/optim/rescale_state.hpp>
 #include <unitscale/scaling/recipe.hpp>
 #include <unitscale/scaling/state.hpp>
-#include <unitscale/tensor/backend.hpp>
 #include <unitscale/tensor/cast.hpp>
 #include <unitscale/tensor/rescale.hpp>
 #include <unitscale/tensor/tensor.hpp>
@@ -187,9 +185,7 @@ public:
     void set_prefix(std::string prefix) { prefix_ = std::move(prefix); }
 
     /// The weights of a model from any stored type, by the parameters' names or by published names (PublishedWeights).
-    /// If the file has no scales and a parameter has one, the value is kept under a scale of its own size: the
-    /// parameter's times a power of two, so that data has unit size (`rescaling`). Trained weights may be far larger
-    /// than new ones, and static scale rules rely on unit data.
+    /// If the file has no scales and a parameter has one, the value gets the scale of its size (`optim::unit_scale`).
     /// A value that T cannot represent is rounded. `notes` reports both, and heads that are not in file and model.
     /// `plain`: scales are multiplied into the data; recipes that do not propagate scales need this.
     /// Errors: a finite weight that is infinite in T; a tensor of published weights that belongs to no parameter.
@@ -207,10 +203,8 @@ public:
             if (plain) {
                 read = set_scaling(std::move(read), 1.0);
             } else if (!reader_.contains(name + ".scale") && parameter->value().scale() != 1.0) {
-                read = set_scaling(std::move(read), parameter->value().scale());
-                const double size = kernels::data_norm(Execution{}, kernels::DataNorm::l2, read.data(),
-                                                       static_cast<std::ptrdiff_t>(read.size()));
-                read = set_scaling(std::move(read), read.scale() * rescaling(size));
+                const double unit = optim::unit_scale(read);
+                read = set_scaling(std::move(read), unit);
                 ++rescaled;
             }
             Tensor<T> value(read.shape());
