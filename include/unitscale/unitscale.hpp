@@ -17,7 +17,8 @@
 //   analysis/scale_warnings.hpp: the ops at which scale leaves its bounds
 //   analysis/grad_check.hpp, analysis/scale_check.hpp: checks of an op, with a tape in double
 //   analysis/statistics.hpp, analysis/statistics_kernels.hpp, analysis/operand_statistics.hpp, analysis/track.hpp,
-//   analysis/tracker.hpp, analysis/row_groups.hpp, analysis/gradient_zeros.hpp: measurements by an observer
+//   analysis/tracker.hpp, analysis/row_groups.hpp, analysis/gradient_zeros.hpp, analysis/overflows.hpp: measurements
+//   by an observer
 //   analysis/snr.hpp: formats compared
 //   analysis/bootstrap.hpp: intervals of means
 

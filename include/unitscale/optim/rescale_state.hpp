@@ -42,7 +42,7 @@ private:
     double power_;
 };
 
-/// The scale under which a tensor's data has unit size: its scale times `rescaling` of the root mean square of its data.
+/// The scale under which a tensor's data has unit size: its scale times `rescaling` of the data's rms.
 /// Static scale rules rely on weights of unit data; trained weights may be far larger than new ones.
 template <class T>
 [[nodiscard]] double unit_scale(const Tensor<T>& tensor) {
