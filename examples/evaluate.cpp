@@ -284,7 +284,7 @@ private:
                     std::printf("\nbiases of %s, %s: the most frequent over %zu questions, and its share of them\n%s",
                                 of.c_str(), tasks_[t].name.c_str(), tasks_[t].questions.size(),
                                 io::text_table(biases.rows()).c_str());
-            if (results_[i].front().biases.operands().empty())
+            if (results_[i].front().biases.operands().empty() && !rows_[i].bias)
                 std::printf("\nbiases of %s: none is measured, as no operand has the scale amax or delayed by tensor\n",
                             of.c_str());
         }
