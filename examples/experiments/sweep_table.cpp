@@ -120,7 +120,7 @@ SweepTable gradient_table(const SweepResults& results) {
 }
 
 SweepTable bias_table(const SweepResults& results) {
-    SweepTable table{.title = "constant biases whose loss is at most 1 % above the least"};
+    SweepTable table{.title = "constant biases that train within 1 % of the best"};
     const auto place = results.space.find("constant_bias");
     if (!place) return table;
     table.rows.push_back({"", "biases", "least loss", "of the biases"});

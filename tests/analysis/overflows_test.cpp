@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 using namespace unitscale;
@@ -65,6 +66,19 @@ TEST_CASE("overflows: values count where finite inputs gave them, and what follo
     model.set(0x1p14f, 2.0f);
     model.step();  // h is finite; y is 2^15, infinite, infinite
     CHECK(overflows.counts() == OverflowCounts{{"linear value", 2}});
+}
+
+TEST_CASE("overflows: what follows from a weight or an input that is not finite does not count") {
+    Model model;
+    Overflows<Half> overflows(1);
+    model.tape.set_observer(&overflows);
+    model.set(std::numeric_limits<float>::quiet_NaN(), 1.0f);
+    model.step();
+    CHECK(overflows.counts().empty());
+    model.set(1.0f, 1.0f);
+    model.x = {std::numeric_limits<float>::infinity()};
+    model.step();
+    CHECK(overflows.counts().empty());
 }
 
 TEST_CASE("overflows: gradients count where finite gradients gave them") {

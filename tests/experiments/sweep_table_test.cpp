@@ -99,7 +99,7 @@ TEST_CASE("sweep table: constant biases are shown as they are, with the window o
     CHECK(moves.rows[0][3] == "log2 of the optimum, or the bias itself");
     CHECK(moves.rows[1] == Row{"fp8-cscale", "constant_bias", "width",
                                "-0.83 at 32, +0.00 (beside a failed point) at 64", "at least 0.83"});
-    CHECK(sweep_tables(results)[2].title == "constant biases whose loss is at most 1 % above the least");
+    CHECK(sweep_tables(results)[2].title == "constant biases that train within 1 % of the best");
     const SweepTable none = bias_table(results_of({"constant_bias=-1,0"}, {{{"-1"}, infinity}, {{"0"}, infinity}}));
     CHECK(none.rows[1] == Row{"unit-fp8", "none", "failed", "-1..0"});
     CHECK(bias_table(two_widths()).rows.empty());

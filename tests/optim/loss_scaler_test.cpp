@@ -20,7 +20,7 @@ using namespace unitscale;
 
 namespace {
 
-/// One step of a scaler, whose gradient's data are `data`: the loss scale times the gradient.
+/// One step of a scaler. The gradient's `data` is the loss scale times the gradient.
 template <class T>
 bool step_with(optim::LossScaler& scaler, const std::vector<T>& data, const Execution& execution = {}) {
     Parameter<T> weight("weight", Shape{data.size()}, {});

@@ -153,7 +153,7 @@ grep -q 'gradients by loss scale' scales.html || fail "no table of gradients on 
 grep -qE '^\[4/4\] constant_bias 0, seed 1: ' out.txt || fail "no biases: $(cat out.txt)"
 grep -qE '^constant_bias +-30 +-2 +-1 +0 +optimum *$' out.txt || fail "no table by the bias: $(cat out.txt)"
 grep -qE '^fp8-cscale +-?[0-9][-.,0-9]* +[0-9.]+ +-30,-2\.\.0$' out.txt || fail "no window of biases: $(cat out.txt)"
-grep -q 'constant biases whose loss is at most 1 % above the least' biases.html || fail "no window on the page"
+grep -q 'constant biases that train within 1 % of the best' biases.html || fail "no window on the page"
 grep -q '"constant_bias":-30,' biases.jsonl || fail "no bias in the file: $(cat biases.jsonl)"
 "$program" "${short[@]}" --width 16 --recipe fp8-cscale --axis constant_bias=-30,-2..0 --out biases.html \
   > out.txt 2> err.txt || fail "exit code $?: $(cat err.txt)"

@@ -113,4 +113,6 @@ TEST_CASE("dynamic rescaling divides by the power of two below the norm, by 2^-1
     CHECK(rescaling(0x1p-20) == 0x1p-14);
     for (const double norm : {0.0, std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()})
         CHECK(rescaling(norm) == 1.0);
+    CHECK(rms_rescaling(160.0, 2) == 8.0);  // the square root of 80 is 8.9
+    CHECK(rms_rescaling(0.0, 0) == 1.0);
 }

@@ -5,9 +5,11 @@
 #include <unitscale/base/error.hpp>
 #include <unitscale/tensor/tensor.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -45,16 +47,16 @@ public:
         if (!counts_here_) return;
         counted_step_ = step.step;
         counts_.clear();
-        broken_values_.clear();
+        values_broken_ = false;
         broken_gradients_.clear();
         readers_.clear();
     }
 
     void observe(const TensorEvent<T>& event) override {
         if (next_ != nullptr) next_->observe(event);
-        if (!counts_here_ || (event.op == "parameter" && !parameters_count_)) return;
+        if (!counts_here_) return;
         if (event.pass == Pass::value) observe_value(event);
-        else observe_gradient(event);
+        else if (event.op != "parameter" || parameters_count_) observe_gradient(event);
     }
 
     void observe_operand(const OperandEvent<T>& event) override {
@@ -79,23 +81,23 @@ private:
     }
 
     void observe_value(const TensorEvent<T>& event) {
-        bool follows = false;
-        for (const EventInput<T>& input : event.inputs) {
-            const std::string name = key(input.path, input.index);
-            follows = follows || broken_values_.contains(name);
-            if (event.index == 0) readers_[name].emplace_back(event.path);
-        }
+        for (const EventInput<T>& input : event.inputs)
+            if (event.index == 0) readers_[key(input.path, input.index)].emplace_back(event.path);
         const std::uint64_t count = broken(event.tensor);
         if (count == 0) return;
-        broken_values_.insert(key(event.path, event.index));
-        if (!follows) add(event, "value", count);
+        values_broken_ = true;
+        const auto from_finite = [](const EventInput<T>& input) {
+            return input.value == nullptr || broken(*input.value) == 0;
+        };
+        if (event.op != "parameter" && std::all_of(event.inputs.begin(), event.inputs.end(), from_finite))
+            add(event, "value", count);
     }
 
     void observe_gradient(const TensorEvent<T>& event) {
         const std::uint64_t count = broken(event.tensor);
         if (count == 0) return;
         broken_gradients_.insert(std::string(event.path));
-        if (!broken_values_.empty()) return;
+        if (values_broken_) return;
         const auto found = readers_.find(key(event.path, event.index));
         if (found != readers_.end())
             for (const std::string& reader : found->second)
@@ -107,9 +109,10 @@ private:
     std::uint64_t last_step_;
     Observer<T>* next_;
     bool counts_here_ = false, parameters_count_ = false;
+    bool values_broken_ = false;  ///< a value of this step is not finite
     std::uint64_t counted_step_ = 0;
     OverflowCounts counts_{};
-    std::set<std::string, std::less<>> broken_values_{}, broken_gradients_{};
+    std::set<std::string, std::less<>> broken_gradients_{};                   ///< paths of ops
     std::map<std::string, std::vector<std::string>, std::less<>> readers_{};  ///< paths of ops, by tensor
 };
 

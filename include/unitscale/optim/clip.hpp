@@ -99,8 +99,7 @@ template <class T>
 /// data. Scales of moments follow from it. The gradient's own scale does not tell its size: data grows in training.
 template <class T>
 [[nodiscard]] double gradient_unit(const Execution& execution, const Parameter<T>& parameter) {
-    const double squares = gradient_squares(execution, parameter);
-    return parameter.gradient_scale() * rescaling(std::sqrt(squares / static_cast<double>(parameter.size())));
+    return parameter.gradient_scale() * rms_rescaling(gradient_squares(execution, parameter), parameter.size());
 }
 
 /// The Euclidean norm of all gradients together, without parameters that are frozen or have no gradient.

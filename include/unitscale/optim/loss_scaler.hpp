@@ -20,7 +20,7 @@
 
 namespace unitscale::optim {
 
-/// The number of the `count` elements of x whose magnitude is above `limit`. A NaN is not above it.
+/// How many of x[0 .. count) have a magnitude above `limit`. NaN has none.
 template <class T>
 [[nodiscard]] std::uint64_t count_above(const T* x, std::ptrdiff_t count, double limit) noexcept {
     std::int64_t above = 0;

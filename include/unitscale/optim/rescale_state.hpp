@@ -47,7 +47,7 @@ private:
 template <class T>
 [[nodiscard]] double unit_scale(const Tensor<T>& tensor) {
     const double squares = sum_of_squares(tensor.data(), static_cast<std::ptrdiff_t>(tensor.size()));
-    return tensor.scale() * rescaling(std::sqrt(squares / static_cast<double>(tensor.size())));
+    return tensor.scale() * rms_rescaling(squares, tensor.size());
 }
 
 /// Brings the data of a weight, and of its optimiser state, to unit size. Values stay: data is divided by a power of

@@ -152,7 +152,7 @@ public:
                 squares = multiply_add(x, x, squares);
             }
         });
-        next_scale_ = clamped(scale() * rescaling(std::sqrt(squares / static_cast<double>(size()))));
+        next_scale_ = clamped(scale() * rms_rescaling(squares, size()));
         if (next_scale_ != scale()) rewrite([](A x) { return x; });
     }
 

@@ -19,9 +19,10 @@ namespace unitscale {
 ///     after `interval` good steps in a row the factor is multiplied by `growth`
 ///   histogram: as automatic, but a step with many large gradients is not good either, although it is taken.
 ///     Large is an element above `edge` times the largest number of its type; many is a share above `most`
-///   log_normal: 2^floor(log2(largest number of the type) - (mean + `deviations` sigma)). Mean and sigma are those of
-///     log2(largest magnitude of the gradients without the factor) over past steps
-/// Gradients are those of the parameters.
+///   log_normal: 2^floor(log2(largest number of the type) - (mean + `deviations` sigma)). A step gives the number
+///     log2(largest magnitude of the gradients without the factor). Its mean over past steps is `mean`, its standard
+///     deviation `sigma`
+/// All kinds look at the gradients of parameters only.
 enum class LossScaleKind : std::uint8_t { none, constant, automatic, histogram, log_normal };
 
 inline constexpr std::array<std::string_view, 5> loss_scale_names = {"none", "constant", "automatic", "histogram",
@@ -31,9 +32,9 @@ inline constexpr std::array<std::string_view, 5> loss_scale_names = {"none", "co
 }
 
 /// How a recipe scales the loss: the kind and its numbers.
-/// References: Micikevicius et al. 2018, arXiv:1710.03740 (constant, automatic); Graphcore's PopART, where `most` is
-/// 1e-7 and `interval` 1 (histogram); Kuchaiev et al. 2018, arXiv:1805.10387, and their LogMaxScaler, whose numbers
-/// these are (log_normal). Test: tests/scaling/loss_scaling_test.cpp
+/// References. constant, automatic: Micikevicius et al. 2018, arXiv:1710.03740. histogram: Graphcore's PopART, where
+/// `most` is 1e-7 and `interval` 1. log_normal: Kuchaiev et al. 2018, arXiv:1805.10387, with the numbers of their
+/// LogMaxScaler. Test: tests/scaling/loss_scaling_test.cpp
 struct LossScaling {
     LossScaleKind kind = LossScaleKind::none;
     double initial = 65536.0;

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <string_view>
@@ -95,6 +96,10 @@ struct Scaled {
 [[nodiscard]] inline double rescaling(double norm) {
     if (!(norm > 0.0 && norm <= std::numeric_limits<double>::max())) return 1.0;
     return pow2_down(std::max(norm, 0x1p-14));
+}
+/// `rescaling` of the root mean square of `count` numbers with this sum of squares. 1 for no numbers.
+[[nodiscard]] inline double rms_rescaling(double squares, std::size_t count) {
+    return rescaling(std::sqrt(squares / static_cast<double>(count)));
 }
 
 /// A constant of scale 1 as a mantissa in [1,2), with its sign, and a power of two: one element, or an array filled
