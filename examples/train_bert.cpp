@@ -193,7 +193,6 @@ public:
 private:
     using Trainer = train::Trainer<T, optim::AnyOptimiser<T>>;
     using Clock = std::chrono::steady_clock;
-    static constexpr std::uint64_t most_skipped_steps = 50;  // in a row; more end the run
 
     /// A phase has an optimiser of its own, as in the published training: only weights go from phase to phase.
     /// `resume`: a checkpoint of this phase; empty: the phase begins.
@@ -256,7 +255,7 @@ private:
             std::size_t right = 0;
             loss_scale_ = trainer.scaler().scale();
             const auto result = trainer.step([&](Tape<T>& tape, std::size_t) { return loss(tape, batch, right); });
-            check_step(trainer, result, step);
+            check_step(trainer, result, step, steps);
             seconds += seconds_since(begin);
             speed = static_cast<double>((step - done) * options_.batch * length) / seconds;
             skipped_ = skipped_before + trainer.scaler().skipped();
@@ -315,9 +314,9 @@ private:
                 {"next_accuracy", measured.next_accuracy}};
     }
 
-    /// Error unless the step was taken, or was skipped because the loss scale is still too large.
-    static void check_step(Trainer& trainer, const train::StepResult& result, std::size_t step) {
-        if (result.updated || (result.skipped && trainer.scaler().skipped_in_a_row() <= most_skipped_steps)) return;
+    /// Error if a run of `steps` steps has failed with this one.
+    static void check_step(Trainer& trainer, const train::StepResult& result, std::size_t step, std::size_t steps) {
+        if (!train::has_failed(result, trainer.scaler(), steps)) return;
         const bool finite = std::isfinite(result.loss);
         throw std::runtime_error(concatenate("the ", finite ? "gradient norm" : "loss", " is ",
                                              finite ? result.gradient_norm : result.loss, " at step ", step,

@@ -85,13 +85,12 @@ struct FineTuned {
 /// Trains a model that holds its weights already, by AdamW at a constant rate, and saves it.
 /// `options` are valid and `ids` are ids of the model. Reports to `out`, and draws progress on `progress`.
 /// Biases and norms do not decay. Loss scale, storage and clipping are the recipe's (train::Trainer).
-/// Errors: too few ids; the errors of Trainer. RunFailed: a loss that is not finite, more than 50 skipped steps in a
-/// row, or all steps skipped. Test: tests/experiments/fine_tuning_test.cpp
+/// Errors: too few ids; the errors of Trainer. RunFailed: a loss that is not finite, skipped steps as
+/// `train::has_failed` says. Test: tests/experiments/fine_tuning_test.cpp
 template <class T>
 FineTuned fine_tune(nn::Decoder<T>& model, const Recipe& recipe, const FineTuningOptions& options,
                     const std::vector<std::int32_t>& ids, std::FILE* out, std::FILE* progress) {
     using Clock = std::chrono::steady_clock;
-    constexpr std::uint64_t most_skipped = 50;  // in a row
     const std::size_t length = options.length(model.config()), rows = options.batch / options.parts();
     const train::Split split = train::split(ids, length, false, "tokens");
     train::Trainer<T> trainer(
@@ -135,8 +134,7 @@ FineTuned fine_tune(nn::Decoder<T>& model, const Recipe& recipe, const FineTunin
             },
             options.parts());
         tuned.skipped = trainer.scaler().skipped();
-        const bool too_many = trainer.scaler().skipped_in_a_row() > most_skipped || tuned.skipped == options.steps;
-        if (!result.updated && (!result.skipped || too_many)) {
+        if (train::has_failed(result, trainer.scaler(), options.steps)) {
             drawn.finish();
             const bool finite = std::isfinite(result.loss);
             failed(finite ? "gradient norm" : "loss", finite ? result.gradient_norm : result.loss);

@@ -191,7 +191,6 @@ public:
 
 private:
     using Clock = RunCourse::Clock;
-    static constexpr std::uint64_t most_skipped_steps = 50;  ///< in a row; more end the run, as do all steps
 
     static double seconds_since(Clock::time_point start) {
         return std::chrono::duration<double>(Clock::now() - start).count();
@@ -248,7 +247,7 @@ private:
                     },
                     batches.size());
             } while (options_.repeat_skipped && result.skipped &&
-                     trainer_.scaler().skipped_in_a_row() <= most_skipped_steps);
+                     trainer_.scaler().skipped_in_a_row() <= train::most_skipped_steps);
             check_step(result, step);
             seconds += seconds_since(begin);
             speed = static_cast<double>((step - done) * options_.batch * options_.seq) / seconds;
@@ -276,10 +275,9 @@ private:
         return speed;
     }
 
-    /// Error unless the step was taken, or was skipped because the loss scale is still too large: Diverged.
+    /// Error if the run has failed with this step: Diverged.
     void check_step(const train::StepResult& result, std::size_t step) {
-        const std::uint64_t skipped = trainer_.scaler().skipped_in_a_row();
-        if (result.updated || (result.skipped && skipped <= most_skipped_steps && skipped < options_.steps)) return;
+        if (!train::has_failed(result, trainer_.scaler(), options_.steps)) return;
         const bool finite = std::isfinite(result.loss);
         throw Diverged(concatenate("train: the ", finite ? "gradient norm is " : "loss is ",
                                    finite ? result.gradient_norm : result.loss, " at step ", step,

@@ -247,6 +247,20 @@ TEST_CASE("train_step: of a 16-bit tape the loss is not rounded, and the loss sc
     CHECK(gradients(1000.3) == Approx(norm).epsilon(1e-3));
 }
 
+TEST_CASE(
+    "train_step: a run has failed after a step that was not taken, more than 50 skipped in a row, or all skipped") {
+    optim::LossScaler scaler({.kind = LossScaleKind::automatic});
+    const train::StepResult taken{.updated = true}, broken{}, skipped{.skipped = true};
+    CHECK_FALSE(train::has_failed(taken, scaler, 100));
+    CHECK(train::has_failed(broken, scaler, 100));
+    for (int step = 1; step <= 51; ++step) {
+        static_cast<void>(scaler.update(false));
+        CHECK(train::has_failed(skipped, scaler, 100) == (step > 50));
+        CHECK(train::has_failed(skipped, scaler, 10) == (step >= 10));
+        CHECK_FALSE(train::has_failed(taken, scaler, 10));
+    }
+}
+
 TEST_CASE("train_step: weight gradients become codes during the backward pass, with the bits of a loop of one's own") {
     Recipe recipe = find_recipe("scalify-fp8-3");
     recipe.storage.weight_gradient->rounding = Rounding::stochastic;

@@ -11,6 +11,7 @@
 
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 namespace unitscale::train {
@@ -20,8 +21,19 @@ struct StepResult {
     double loss = 0.0;           ///< mean over the step's tokens, in nats
     double gradient_norm = 0.0;  ///< before clipping; 0 without clipping and without a scaler
     bool updated = false;        ///< false: loss or gradient norm was not finite, and parameters are unchanged
-    bool skipped = false;  ///< no update: the loss scale was too large; all kinds but `constant` lower it
+    bool skipped = false;        ///< no update: the loss scale was too large; all kinds but `constant` lower it
 };
+
+/// Steps that a run may skip in a row.
+inline constexpr std::uint64_t most_skipped_steps = 50;
+
+/// Whether a run of `steps` steps has failed with this one. It has if the step was not taken, unless it was skipped:
+/// the loss scale may still fall. It has, too, after more than `most_skipped_steps` skipped steps in a row, or if all
+/// steps were skipped.
+[[nodiscard]] inline bool has_failed(const StepResult& result, const optim::LossScaler& scaler, std::size_t steps) {
+    const std::uint64_t skipped = scaler.skipped_in_a_row();
+    return !result.updated && (!result.skipped || skipped > most_skipped_steps || skipped >= steps);
+}
 
 /// One training step of any model: forward and backward over the micro-batches, then one update.
 /// `loss_of(i)` runs the model on the tape for micro-batch i and returns its loss, a Variable<T>.
