@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -184,11 +185,13 @@ void SweepSpace::validate() const {
 std::optional<std::size_t> SweepSpace::shared_warmup() const {
     const auto place = find("steps");
     const bool constant = run.schedule == "constant" && !find("schedule");  // has no warm-up
-    if (!place || run.warmup || constant || axes[*place].values.size() < 2) return std::nullopt;
-    std::size_t least = LanguageRunOptions::most;
+    if (!place || run.warmup || constant) return std::nullopt;
+    std::set<std::size_t> lengths;
+    if (sizes_alone) lengths.insert(run.steps);
     for (const std::string& steps : axes[*place].values)
-        least = std::min(least, static_cast<std::size_t>(std::strtod(steps.c_str(), nullptr)));
-    return tenth_of(least);
+        lengths.insert(static_cast<std::size_t>(std::strtod(steps.c_str(), nullptr)));
+    if (lengths.size() < 2) return std::nullopt;
+    return tenth_of(*lengths.begin());
 }
 
 LanguageRunOptions SweepSpace::options_at(const SweepPoint& point) const {

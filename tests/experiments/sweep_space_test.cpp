@@ -199,6 +199,11 @@ TEST_CASE("sweep space: runs of different lengths share the warm-up of the short
     // One number of steps, or another axis: a tenth of each run, as without a sweep.
     CHECK(warmup(space_of({"steps=400"}), {"400"}) == 40);
     CHECK_FALSE(space_of({"steps=400"}).shared_warmup().has_value());
+    // Sizes that are varied alone have runs of the run's own length, too.
+    SweepSpace alone = space_of({"steps=400", "lr=1"});
+    alone.run.steps = 100;
+    alone.sizes_alone = true;
+    CHECK(warmup(alone, {"400", "1"}) == 10);
     CHECK(warmup(space_of({"lr=1,2"}), {"1"}) == space.run.steps / 10);
     // A constant rate has no warm-up.
     SweepSpace constant = space_of({"steps=400,200"});
@@ -228,12 +233,11 @@ TEST_CASE("sweep space: runs of equal tokens take as many steps as their batches
 TEST_CASE("sweep space: a loss scale is constant, whatever the recipe's kind") {
     SweepSpace space = space_of({"loss_scale=2^0:2^4:x4"});
     CHECK(space.axes[0].values == std::vector<std::string>{"1", "4", "16"});
-    const std::vector<std::pair<std::string, std::string>> defaults = {
-        {"fp32", "1"},
-        {"fp16", "1"},
-        {"fp16-loss-scaled", "4096"},
-        {"fp16-auto-loss-scaled", "65536"},
-        {"fp16-histogram-loss-scaled", "65536"}};
+    const std::vector<std::pair<std::string, std::string>> defaults = {{"fp32", "1"},
+                                                                       {"fp16", "1"},
+                                                                       {"fp16-loss-scaled", "4096"},
+                                                                       {"fp16-auto-loss-scaled", "65536"},
+                                                                       {"fp16-histogram-loss-scaled", "65536"}};
     for (const auto& [recipe, by_default] : defaults) {
         CAPTURE(recipe);
         space.run.recipe = recipe;
