@@ -152,8 +152,8 @@ struct SweepSpace {
     void validate() const;
 
     /// The warm-up that all runs share: a tenth of the shortest run, if an axis has several numbers of steps and
-    /// `run.warmup` is empty. Runs of equal warm-up compare lengths alone. With `sizes_alone` runs of `run.steps` count,
-    /// too. Otherwise nothing.
+    /// `run.warmup` is empty. Runs of equal warm-up compare lengths alone. Under `sizes_alone`, runs of `run.steps`
+    /// count, too. Otherwise nothing.
     [[nodiscard]] std::optional<std::size_t> shared_warmup() const;
 
     /// The options of the run at a point. Error, naming `--tokens`: they are less than a batch, or too many batches.
