@@ -56,7 +56,9 @@
 #include <unitscale/tensor/backend.hpp>
 #include <unitscale/tensor/broadcast.hpp>
 #include <unitscale/tensor/cast.hpp>
+#include <unitscale/tensor/code_table.hpp>
 #include <unitscale/tensor/coded_tensor.hpp>
+#include <unitscale/tensor/coded_weight.hpp>
 #include <unitscale/tensor/fill.hpp>
 #include <unitscale/tensor/minifloat_traits.hpp>
 #include <unitscale/tensor/print.hpp>
@@ -68,7 +70,10 @@
 #include <unitscale/products/aligned_sums.hpp>
 #include <unitscale/products/blas.hpp>
 #include <unitscale/products/block.hpp>
+#include <unitscale/products/coded_elements.hpp>
 #include <unitscale/products/coded_matrix.hpp>
+#include <unitscale/products/coded_panels.hpp>
+#include <unitscale/products/coded_rows.hpp>
 #include <unitscale/products/few_rows.hpp>
 #include <unitscale/products/limited_kernels.hpp>
 #include <unitscale/products/limited_matmul.hpp>

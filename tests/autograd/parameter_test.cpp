@@ -168,3 +168,25 @@ TEST_CASE("a gradient is kept as codes in its own place, and decoded for who ask
     CHECK(p.gradient().data()[5] == 5.0f);
     CHECK(p.gradient_scale() == 0.25);
 }
+
+TEST_CASE("Parameter: a value kept as codes has no elements until it is written") {
+    Parameter<float> p("w", {3, 2}, {});
+    fill_constant(p.write(), 1.5f);
+    const std::uint64_t version = p.version();
+    CHECK(p.coded_value() == nullptr);
+    CHECK_THROWS_WITH(p.keep_coded(CodedWeight(2, 3, e4m3)), "parameter w: codes of shape [2,3]; expected [3,2]");
+    p.keep_coded(coded_weight(p.value(), e4m3));
+    CHECK(p.version() > version);
+    REQUIRE(p.coded_value() != nullptr);
+    CHECK(p.coded_value()->value(2, 1) == 1.5f);
+    CHECK(p.shape() == Shape{3, 2});
+    CHECK(p.size() == 6);
+    CHECK_THROWS_WITH(p.value(),
+                      "parameter w: its value is kept as codes; expected elements, which write() makes of them");
+    CHECK_NOTHROW(p.check_usable(false, false));
+    CHECK_THROWS_WITH(p.check_usable(true, false),
+                      "parameter w: its value is kept as codes; expected a step with gradients = false");
+    CHECK(p.write().data()[5] == 1.5f);
+    CHECK(p.coded_value() == nullptr);
+    CHECK(p.value().shape() == Shape{3, 2});
+}

@@ -72,3 +72,17 @@ TEST_CASE("embedding: ids of 64 bits") {
     REQUIRE_THROWS_WITH(ops::embedding(table, Tensor<std::int64_t>({2}, {0, 5000000000})),
                         "embedding: ids[1] is 5000000000; expected a number that int32 holds");
 }
+
+TEST_CASE("embedding: a table that is kept as codes gives its numbers") {
+    Parameter<float> table("table", {5, 3}, {.role = ParameterRole::embedding});
+    fill_normal(table.write(), {.seed = 1, .stream = 2});
+    table.keep_coded(coded_weight(table.value(), e5m2));
+    const Tensor<std::int32_t> ids({2}, {4, 1});
+    test::OpTape<float> t;
+    t.tape.begin_step({.training = false, .gradients = false});
+    const auto rows = t.tape.parameter(table);
+    const Tensor<float>& y = ops::embedding(rows, ids).value();
+    CHECK(y(0, 2) == table.coded_value()->value(4, 2));
+    CHECK(y(1, 0) == table.coded_value()->value(1, 0));
+    CHECK_THROWS_WITH(rows.value(), "value: parameter table is kept as codes; expected elements");
+}

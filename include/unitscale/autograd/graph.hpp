@@ -99,7 +99,28 @@ struct Slot {
     bool requires_gradient = false;
     bool has_gradient = false;
     bool leaf = false;  ///< input or parameter: the backward pass frees nothing
+
+    /// The codes of a parameter that keeps its value so (`Parameter::keep_coded`), while `value` is null; else null.
+    [[nodiscard]] const CodedWeight* coded_value() const noexcept {
+        return source != nullptr ? source->coded_value() : nullptr;
+    }
 };
+
+/// The only element of a slot's value as a plain number; for a loss, its value before rounding to T.
+template <class T>
+[[nodiscard]] double only_element(const Slot<T>& slot) {
+    check(slot.value->size() == 1, "item: a value of shape ", shape_text(slot.shape), " has ", slot.value->size(),
+          " elements, not one");
+    return slot.item ? *slot.item : static_cast<double>(slot.value->data()[0]) * slot.value->scale();
+}
+/// The gradient of a slot. Error: it has none.
+template <class T>
+[[nodiscard]] const Tensor<T>& gradient_of(const Slot<T>& slot) {
+    if (slot.parameter != nullptr) return std::as_const(*slot.parameter).gradient();
+    check(slot.has_gradient, "gradient: the output of ", slot.origin,
+          " has none; run backward(), with begin_step({.retain = true}) for the gradients of ops");
+    return slot.gradient;
+}
 
 /// The value of a slot as plain numbers (see Variable::value): the value itself if its scale is 1, else a copy.
 template <class T>

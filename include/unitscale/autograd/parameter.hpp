@@ -5,6 +5,7 @@
 #include <unitscale/base/random.hpp>
 #include <unitscale/scaling/parameter_facts.hpp>
 #include <unitscale/tensor/coded_tensor.hpp>
+#include <unitscale/tensor/coded_weight.hpp>
 #include <unitscale/tensor/fill.hpp>
 #include <unitscale/tensor/tensor.hpp>
 
@@ -32,7 +33,7 @@ class Parameter {
 public:
     /// Error: more elements than the machine's memory holds.
     [[gnu::noinline]] Parameter(std::string name, const Shape& shape, ParameterFacts facts)
-        : name_(std::move(name)), facts_(facts), value_(checked(shape)) {
+        : name_(std::move(name)), facts_(facts), shape_(checked(shape)), value_(shape) {
         fill_zero(value_);
     }
     Parameter(const Parameter&) = delete;
@@ -40,16 +41,47 @@ public:
 
     [[nodiscard]] const std::string& name() const noexcept { return name_; }
     [[nodiscard]] const ParameterFacts& facts() const noexcept { return facts_; }
-    [[nodiscard]] const Shape& shape() const noexcept { return value_.shape(); }
-    [[nodiscard]] std::size_t size() const noexcept { return value_.size(); }
+    [[nodiscard]] const Shape& shape() const noexcept { return shape_; }
+    [[nodiscard]] std::size_t size() const noexcept { return element_count(shape_); }
 
-    [[nodiscard]] const Tensor<T>& value() const noexcept { return value_; }
+    /// Error: the value is kept as codes.
+    [[nodiscard]] const Tensor<T>& value() const {
+        if (coded_value_) fail_coded();
+        return value_;
+    }
+
+    /// The value as codes, if it is kept so (`keep_coded`); else null. Linear layers, readouts and embeddings read it.
+    [[nodiscard]] const CodedWeight* coded_value() const noexcept { return coded_value_.get(); }
+    /// Keeps a matrix [out,in] as codes and frees its elements, so that the parameter can be used but not trained.
+    /// `write` makes elements of it again. Error: another shape.
+    void keep_coded(CodedWeight&& coded) {
+        check(shape_ == Shape{coded.out(), coded.in()}, "parameter ", name_, ": codes of shape [", coded.out(), ",",
+              coded.in(), "]; expected ", shape_text(shape_));
+        static_cast<void>(write());
+        coded_value_ = std::make_unique<const CodedWeight>(std::move(coded));
+        value_ = Tensor<T>();
+    }
+
+    /// Error unless a step can use the value: it was never written; codes in a step with gradients; a scale that the
+    /// step does not carry.
+    void check_usable(bool gradients, bool propagates) const {
+        check(version_ > 0, "parameter ", name_,
+              ": was never written; expected nn::initialise, loaded weights or write()");
+        check(!coded_value_ || !gradients, "parameter ", name_,
+              ": its value is kept as codes; expected a step with gradients = false");
+        check(propagates || value_.scale() == 1.0, "parameter ", name_, ": has the scale ", value_.scale(),
+              "; only scaling 'propagate' carries scales");
+    }
 
     /// The value, to be written. The call raises the version, under which caches of the value (codes, packed panels)
-    /// are kept.
-    [[nodiscard]] Tensor<T>& write() noexcept {
+    /// are kept. A value that is kept as codes becomes elements first.
+    [[nodiscard]] Tensor<T>& write() {
         ++version_;
         cache_.clear();
+        if (coded_value_) {
+            value_ = decoded<T>(*coded_value_);
+            coded_value_.reset();
+        }
         value_.set_any_scale(false);
         return value_;
     }
@@ -151,6 +183,9 @@ public:
     }
 
 private:
+    [[noreturn, gnu::cold, gnu::noinline]] void fail_coded() const {
+        fail("parameter ", name_, ": its value is kept as codes; expected elements, which write() makes of them");
+    }
     [[gnu::cold, gnu::noinline]] void decode_gradient() const {
         gradient_ = decoded<T>(coded_);
         is_coded_ = false;
@@ -165,7 +200,9 @@ private:
 
     std::string name_;
     ParameterFacts facts_;
+    Shape shape_;
     Tensor<T> value_;
+    std::unique_ptr<const CodedWeight> coded_value_{};  ///< in place of the elements of value_
     mutable Tensor<T> gradient_{};
     CodedTensor coded_{};
     mutable bool is_coded_ = false;

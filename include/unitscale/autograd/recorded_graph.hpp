@@ -75,9 +75,9 @@ public:
         slot.source = &source;
         slot.version = source.version();
         slot.parameter = trained;
-        slot.value = &source.value();
+        slot.value = source.coded_value() != nullptr ? nullptr : &source.value();
         slot.shape = source.shape();
-        slot.scale = source.value().scale();
+        slot.scale = source.coded_value() != nullptr ? 1.0 : source.value().scale();
         slot.leaf = true;
         parameter_slots_.push_back(last_slot());
         return {last_slot(), true};

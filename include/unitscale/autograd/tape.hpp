@@ -356,30 +356,23 @@ public:
     [[nodiscard]] const Tensor<T>& value(const Variable<T>& x) const { return plain_value(checked("value", x), pool_); }
     /// The value as data and scale, for ops that propagate scales.
     [[nodiscard]] const Tensor<T>& scaled_value(const Variable<T>& x) const { return *checked("value", x).value; }
+    /// The shape of the value.
+    [[nodiscard]] const Shape& shape(const Variable<T>& x) const { return live("value", x).shape; }
+    /// The codes of the parameter that x stands for; null: it has elements.
+    [[nodiscard]] const CodedWeight* coded(const Variable<T>& x) const { return live("coded", x).coded_value(); }
     /// The only element as a plain number; for a loss, its value before rounding to T. Error: several elements.
-    [[nodiscard]] double item(const Variable<T>& x) const {
-        const Slot<T>& slot = checked("value", x);
-        check(slot.value->size() == 1, "item: a value of shape ", shape_text(slot.shape), " has ", slot.value->size(),
-              " elements, not one");
-        return slot.item ? *slot.item : static_cast<double>(slot.value->data()[0]) * slot.value->scale();
-    }
-    [[nodiscard]] const Tensor<T>& gradient(const Variable<T>& x) const {
-        const Slot<T>& slot = checked("gradient", x);
-        if (slot.parameter != nullptr) return std::as_const(*slot.parameter).gradient();
-        check(slot.has_gradient, "gradient: the output of ", slot.origin,
-              " has none; run backward(), with begin_step({.retain = true}) for the gradients of ops");
-        return slot.gradient;
-    }
+    [[nodiscard]] double item(const Variable<T>& x) const { return only_element(checked("value", x)); }
+    [[nodiscard]] const Tensor<T>& gradient(const Variable<T>& x) const { return gradient_of(checked("gradient", x)); }
     [[nodiscard]] bool has_gradient(const Variable<T>& x) const {
         const Slot<T>& slot = checked("has_gradient", x);
         return slot.parameter != nullptr ? slot.parameter->has_gradient() : slot.has_gradient;
     }
     [[nodiscard]] bool requires_gradient(const Variable<T>& x) const {
-        return checked("requires_gradient", x).requires_gradient;
+        return live("requires_gradient", x).requires_gradient;
     }
 
     /// The parameter that x stands for, or null.
-    [[nodiscard]] const Parameter<T>* source(const Variable<T>& x) const { return checked("source", x).source; }
+    [[nodiscard]] const Parameter<T>* source(const Variable<T>& x) const { return live("source", x).source; }
 
     /// The recorded graph of the current step, in the order of recording.
     [[nodiscard]] std::size_t node_count() const noexcept { return graph_.nodes().size(); }
@@ -396,14 +389,19 @@ private:
         return std::make_shared<const Recipe>(recipe);
     }
 
-    [[nodiscard]] const Slot<T>& checked(const char* op, const Variable<T>& x) const {
-        check(x.table_ != nullptr, op, ": an empty Variable; make one with Tape::input, Tape::parameter or an op");
-        check(x.table_ == handles_, op, ": a Variable of another tape");
-        check(x.generation_ == handles_->generation(), op,
-              ": a handle of an earlier step; begin_step() ends the life of all handles");
+    /// The slot of a handle whose value can be read, as elements or as codes.
+    [[nodiscard]] const Slot<T>& live(const char* op, const Variable<T>& x) const {
+        x.check_of(handles_, op);
         const Slot<T>& slot = graph_.slots()[x.slot_];
-        check(slot.value != nullptr, op, ": the output of ", slot.origin,
+        check(slot.value != nullptr || slot.coded_value() != nullptr, op, ": the output of ", slot.origin,
               " was freed by backward(); begin_step({.retain = true}) keeps it");
+        return slot;
+    }
+    /// The slot of a handle whose value has elements.
+    [[nodiscard]] const Slot<T>& checked(const char* op, const Variable<T>& x) const {
+        const Slot<T>& slot = live(op, x);
+        if (slot.value == nullptr)
+            fail(op, ": parameter ", slot.source->name(), " is kept as codes; expected elements");
         return slot;
     }
 
@@ -433,21 +431,19 @@ private:
 
     Variable<T> parameter_slot(const Parameter<T>& source, Parameter<T>* trained) {
         check_begun("parameter");
-        check(source.version() > 0, "parameter ", source.name(),
-              ": was never written; expected nn::initialise, loaded weights or write()");
-        check(propagates() || source.value().scale() == 1.0, "parameter ", source.name(), ": has the scale ",
-              source.value().scale(), "; only scaling 'propagate' carries scales");
+        source.check_usable(options_.gradients, propagates());
         const auto found = graph_.parameter(source, options_.gradients ? trained : nullptr);
         if (!found.is_new) return handle(found.slot);
         check(!replay_.active(), "recompute: parameter ", source.name(), " is used in the backward pass only");
-        if (observer_ != nullptr) observer_->observe({source.name(), "parameter", 0, Pass::value, source.value(), {}});
+        if (observer_ != nullptr && source.coded_value() == nullptr)
+            observer_->observe({source.name(), "parameter", 0, Pass::value, source.value(), {}});
         return add_handle();
     }
 
     Node<T>& new_node(const OpInfo& op, std::span<const Variable<T>> inputs) {
         check(op.betas.values().size() == inputs.size(), op.name, ": recorded with ", op.betas.values().size(),
               " betas for ", inputs.size(), " inputs");
-        for (const Variable<T>& input : inputs) static_cast<void>(checked(op.name, input));
+        for (const Variable<T>& input : inputs) static_cast<void>(live(op.name, input));
         if (replay_.active()) {
             Node<T>& node = replay_.node(graph_, op, inputs.size());
             for (std::size_t i = 0; i < inputs.size(); ++i)

@@ -44,7 +44,7 @@ public:
     [[nodiscard]] const Tensor<T>& value() const { return tape("value").value(*this); }
     /// The value as stored: data and, under `propagate`, a scale.
     [[nodiscard]] const Tensor<T>& scaled() const { return tape("value").scaled_value(*this); }
-    [[nodiscard]] const Shape& shape() const { return scaled().shape(); }
+    [[nodiscard]] const Shape& shape() const { return tape("shape").shape(*this); }
 
     /// d loss / d value (under `unit`, the scaled gradient). Error: no gradient was computed, or it was freed.
     [[nodiscard]] const Tensor<T>& gradient() const { return tape("gradient").gradient(*this); }
@@ -69,6 +69,14 @@ private:
     Variable(HandleTable<T>* table, std::uint32_t slot) noexcept
         : table_(table), slot_(slot), generation_(table->generation()) {
         table_->add_handle(slot_, generation_);
+    }
+
+    /// Error, in the name of `op`: an empty handle, or one of another tape or an earlier step.
+    void check_of(const HandleTable<T>* table, const char* op) const {
+        check(table_ != nullptr, op, ": an empty Variable; make one with Tape::input, Tape::parameter or an op");
+        check(table_ == table, op, ": a Variable of another tape");
+        check(generation_ == table->generation(), op,
+              ": a handle of an earlier step; begin_step() ends the life of all handles");
     }
 
     HandleTable<T>* table_ = nullptr;

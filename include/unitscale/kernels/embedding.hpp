@@ -2,6 +2,7 @@
 #pragma once
 
 #include <unitscale/kernels/vector_math.hpp>
+#include <unitscale/tensor/coded_weight.hpp>
 
 namespace unitscale::kernels {
 
@@ -28,6 +29,19 @@ void embedding_forward(const Execution& execution, const T* table, const std::in
                 map_range(
                     std::ptrdiff_t{0}, d, y + i * d, [alpha](A v) { return alpha * v; }, row);
         }
+    });
+}
+
+/// y[i] = the numbers of row ids[i] of a coded table [V,d], each rounded once to T.   ids [n] in [0, V)   y [n, d]
+template <class T>
+void coded_embedding_forward(const Execution& execution, const CodedWeight& table, const std::int32_t* ids, T* y,
+                             std::ptrdiff_t n) {
+    const auto d = static_cast<std::ptrdiff_t>(table.in());
+    parallel_for(execution.threads, n, row_grain(d), [&, ids, y](std::ptrdiff_t begin, std::ptrdiff_t end) {
+        for (std::ptrdiff_t i = begin; i < end; ++i)
+            for (std::ptrdiff_t p = 0; p < d; ++p)
+                y[i * d + p] =
+                    element_cast<T>(table.value(static_cast<std::size_t>(ids[i]), static_cast<std::size_t>(p)));
     });
 }
 

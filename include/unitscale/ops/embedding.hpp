@@ -37,23 +37,29 @@ template <class T>
 [[nodiscard]] Variable<T> embedding(Variable<T> table, const Tensor<std::int32_t>& ids,
                                     const EmbeddingOptions& options = {}) {
     auto op = begin_op("embedding", table);
-    const Tensor<T>& rows = op.input(0);
-    check(rows.rank() == 2, "embedding: table ", shape_text(rows.shape()), " is not a matrix [V,d]");
-    const auto vocabulary = static_cast<std::ptrdiff_t>(rows.dim(0)), width = static_cast<std::ptrdiff_t>(rows.dim(1));
+    const CodedWeight* const codes = op.tape().coded(table);
+    const Shape& rows = table.shape();
+    check(rows.size() == 2, "embedding: table ", shape_text(rows), " is not a matrix [V,d]");
+    const auto vocabulary = static_cast<std::ptrdiff_t>(rows[0]), width = static_cast<std::ptrdiff_t>(rows[1]);
     const auto count = static_cast<std::ptrdiff_t>(ids.size());
     const std::ptrdiff_t bad = kernels::first_outside(ids.data(), count, vocabulary);
     check(bad == count, "embedding: ids[", bad, "] is ", bad < count ? ids.data()[bad] : 0,
           "; expected a number in [0,", vocabulary, ")");
     const std::size_t lookups = options.step_lookups.value_or(op.tape().step_rows(ids.size()));
-    op.set_factors({.betas = {embedding_unit_beta(rows.dim(0), lookups)}});
+    op.set_factors({.betas = {embedding_unit_beta(rows[0], lookups)}});
     Shape shape(ids.rank() + 1);
     std::copy(ids.shape().begin(), ids.shape().end(), shape.begin());
-    shape[ids.rank()] = rows.dim(1);
+    shape[ids.rank()] = rows[1];
     Tensor<T> output = op.make(shape);
-    kernels::embedding_forward<T>(op.execution(), rows.data(), ids.data(), output.data(), count, width, Accum<T>(1));
+    if (codes != nullptr) {
+        kernels::coded_embedding_forward<T>(op.execution(), *codes, ids.data(), output.data(), count);
+        return op.record(std::move(output), 1.0, {.reads = reads_nothing}, [](BackwardContext<T>&) {});
+    }
+    const Tensor<T>& value = op.input(0);
+    kernels::embedding_forward<T>(op.execution(), value.data(), ids.data(), output.data(), count, width, Accum<T>(1));
     Tensor<std::int32_t> kept(ids.shape(), op.tape().pool());
     std::copy_n(ids.data(), ids.size(), kept.data());
-    return op.record(std::move(output), rows.scale(), {.reads = reads_nothing, .any_scale = rows.any_scale()},
+    return op.record(std::move(output), value.scale(), {.reads = reads_nothing, .any_scale = value.any_scale()},
                      [=, kept = std::move(kept)](BackwardContext<T>& g) {
                          const Scaled scaled = g.scaled_beta(0);
                          Tensor<T> dtable = g.make(g.input_shape(0));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <unitscale/products/coded_rows.hpp>
 #include <unitscale/products/few_rows.hpp>
 #include <unitscale/products/pack.hpp>
 #include <unitscale/products/pack_source.hpp>
@@ -90,7 +91,8 @@ void multiply_block(Isa isa, const BlockProduct<TC>& product, Accum<TC>* scratch
     const std::ptrdiff_t panel_size = tile_rows * std::min(k, block_depth);
     // Rows of A with elements of type P, contiguous along k and not quantised, are read in place.
     const bool in_place = product.a.widened() && product.round_a == nullptr && product.a.col_stride == 1;
-    const bool column_major = b.in_place_column != 0;  // its tiles take any number of rows
+    const bool coded = b.coded.weight != nullptr;           // of one row of A
+    const bool any_rows = coded || b.in_place_column != 0;  // tiles of any number of rows
     const bool direct_c = std::is_same_v<TC, P> && product.c.col_stride == 1;
     P* const sums = !std::is_same_v<TC, P> && k > block_depth
                         ? scratch + round_up(std::min(round_up(product.m, 4), block_rows) * block_depth, 16)
@@ -107,7 +109,7 @@ void multiply_block(Isa isa, const BlockProduct<TC>& product, Accum<TC>* scratch
                 const PackSource<P> rows = product.a.block(i0 + i, p0);
                 const std::ptrdiff_t count = std::min(tile_rows, height - i);
                 auto& panel = left[static_cast<std::size_t>(q)];
-                if (in_place && (column_major || count % 4 == 0))
+                if (in_place && (any_rows || count % 4 == 0))
                     panel = {rows.template view<P>().data, rows.row_stride, 1};
                 else panel = rows.functions->left(isa, rows, count, depth, product.round_a, scratch + q * panel_size);
             }
@@ -126,7 +128,7 @@ void multiply_block(Isa isa, const BlockProduct<TC>& product, Accum<TC>* scratch
                 for (std::ptrdiff_t i = 0, r = 0; i < height; i += tile_rows, ++r) {
                     const auto& panel = left[static_cast<std::size_t>(r)];
                     const std::ptrdiff_t count = std::min(tile_rows, height - i),
-                                         padded = column_major ? count : round_up(count, 4);
+                                         padded = any_rows ? count : round_up(count, 4);
                     tile.a = panel.data;
                     tile.a_row = panel.row;
                     tile.a_step = panel.step;
@@ -147,7 +149,8 @@ void multiply_block(Isa isa, const BlockProduct<TC>& product, Accum<TC>* scratch
                             output.load(i, j, count, cols, buffer.data(), padded_cols);
                         }
                     }
-                    if (column_major)
+                    if (coded) coded_product(b.coded.block(p0, j), tile, cols);
+                    else if (any_rows)
                         column_major_product(isa,
                                              ColumnMajorTile<P>{tile, count, cols, b.in_place_column, b.quantiser});
                     else tile_product(isa, static_cast<int>(padded / 4), static_cast<int>(padded_cols / lanes), tile);

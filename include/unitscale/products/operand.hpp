@@ -23,7 +23,7 @@ template <class P>
 struct QuantisedNumbers {
     MatrixView<const P> view{};
     bool exact_in_bf16 =
-        false;  ///< every number is a bf16 number and not subnormal there: bf16 instructions may take it
+        false;     ///< every number is a bf16 number and not subnormal there: bf16 instructions may take it
     P factor = 1;  ///< of all numbers: the product's sums are multiplied by it
     /// Limited sums only: the format of the numbers, and scales of runs. Run r of line l, which is a row of A or a
     /// column of B, has the scale run_scales[l run_stride + r].
@@ -32,11 +32,12 @@ struct QuantisedNumbers {
     std::ptrdiff_t run_stride = 0;
 };
 
-/// An operand of a product, in one of four forms:
+/// An operand of a product, in one of five forms:
 ///   elements      `view`, each quantised on its way into the product if there is a `quantiser`
 ///   numbers       quantised before, in Accum<T>
 ///   codes         of at most 8 bits, decoded on the way; the bits of the product equal those of the decoded elements
 ///   packed        B only: quantised and packed before, for many products (`pack_weights`)
+///   weight        B only: the transpose of a weight that is kept as codes with scales, read where it stands
 /// The memory is borrowed. Stochastic rounding takes, for the element at view.data[o], piece o (`random_piece`) of the
 /// stream `key`. Test: tests/products/operand_test.cpp
 template <class T>
@@ -47,19 +48,27 @@ struct Operand {
     std::optional<QuantisedNumbers<Accum<T>>> numbers{};  ///< in place of view and quantiser
     std::optional<CodedMatrix> codes{};                   ///< in place of view, quantiser and numbers
     const PackedRight<T>* packed = nullptr;               ///< in place of all the others
+    const CodedWeight* weight = nullptr;                  ///< in place of all the others
+    bool weight_apart = false;  ///< the weight's factor is left to the sums (`CodedWeight::factor`)
 
     /// Whether all numbers that the product multiplies are exact in bf16, as bf16 instructions take them.
     [[nodiscard]] bool is_exact_in_bf16() const noexcept {
+        if (weight != nullptr) return weight->exact_in_bf16() && (weight_apart || weight->factor() == 1);
         if (codes) return products::exact_in_bf16(codes->format);
         if (numbers) return numbers->exact_in_bf16;
         return quantiser && products::exact_in_bf16(quantiser->format);
     }
     /// Whether the elements are multiplied as they stand in memory.
-    [[nodiscard]] bool is_plain() const noexcept { return !codes && !numbers && !quantiser && packed == nullptr; }
+    [[nodiscard]] bool is_plain() const noexcept {
+        return !codes && !numbers && !quantiser && packed == nullptr && weight == nullptr;
+    }
     /// The factor that sums of products are multiplied by.
-    [[nodiscard]] Accum<T> factor() const noexcept { return numbers && packed == nullptr ? numbers->factor : 1; }
+    [[nodiscard]] Accum<T> factor() const noexcept {
+        if (weight != nullptr) return weight_apart ? static_cast<Accum<T>>(weight->factor()) : 1;
+        return numbers && packed == nullptr ? numbers->factor : 1;
+    }
     [[nodiscard]] bool is_stochastic() const noexcept {
-        return !codes && !numbers && quantiser && quantiser->rounding == Rounding::stochastic;
+        return !codes && !numbers && weight == nullptr && quantiser && quantiser->rounding == Rounding::stochastic;
     }
 };
 
@@ -130,6 +139,12 @@ void check_quantiser(std::string_view name, const MatrixView<const T>& view, std
 template <class T>
 void check_operand(std::string_view name, const Operand<T>& operand, std::ptrdiff_t rows, std::ptrdiff_t cols,
                    std::ptrdiff_t batch) {
+    if (operand.weight != nullptr) {
+        const auto out = static_cast<std::ptrdiff_t>(operand.weight->out()),
+                   in = static_cast<std::ptrdiff_t>(operand.weight->in());
+        check(in == rows && out == cols, name, ": coded weight [", out, ",", in, "]; expected [", cols, ",", rows, "]");
+        return;
+    }
     if (operand.codes) {
         const FloatFormat& format = operand.codes->format;
         if (const auto message = problem(format); !message.empty()) fail(name, ": format: ", message);
@@ -148,7 +163,7 @@ public:
 
     OperandSource(const Execution& execution, Isa isa, const Operand<T>& operand, std::ptrdiff_t rows,
                   std::ptrdiff_t cols, std::ptrdiff_t batch) {
-        if (operand.packed != nullptr) return;
+        if (operand.packed != nullptr || operand.weight != nullptr) return;
         if (operand.codes) {
             source_ = CodedView<P>{operand.codes->codes, &numbers_.emplace(operand.codes->format)};
         } else if (operand.numbers) {

@@ -7,6 +7,7 @@
 #include <unitscale/products/quantise_lines.hpp>
 #include <unitscale/tensor/backend.hpp>
 #include <unitscale/tensor/cast.hpp>
+#include <unitscale/tensor/coded_weight.hpp>
 
 #include <algorithm>
 #include <array>
@@ -274,10 +275,22 @@ template <class T>
     return panel;
 }
 
-/// B [k,n] in panels of `width` columns; the last panel has as many whole vectors as it needs. Three layouts:
+/// A part of a coded weight w as a right operand B = w^T, from B's row p and column j on.
+struct CodedRight {
+    const CodedWeight* weight = nullptr;
+    std::ptrdiff_t p = 0, j = 0;
+    bool apart = false;  ///< numbers are without the tensor's factor
+
+    [[nodiscard]] CodedRight block(std::ptrdiff_t row, std::ptrdiff_t column) const noexcept {
+        return {weight, p + row, j + column, apart};
+    }
+};
+
+/// B [k,n] in panels of `width` columns; the last panel has as many whole vectors as it needs. Four layouts:
 /// - Packed: a panel has k rows of consecutive columns, with element (p, j) of panel q at panel(q)[p row_step(q) + j].
 /// - Row-major in place: as packed, with `in_place_row` as the row stride. n is a number of whole vectors.
 /// - Column-major in place: element (p, j) is at panel(q)[j in_place_column + p], to be quantised by `quantiser`.
+/// - Coded: `coded` is decoded in registers (coded_rows.hpp).
 template <class P>
 struct RightPanels {
     const P* data = nullptr;
@@ -286,6 +299,7 @@ struct RightPanels {
     std::ptrdiff_t in_place_row = 0;     ///< 0: packed
     std::ptrdiff_t in_place_column = 0;  ///< 0: not column-major
     RegisterQuantiser quantiser{};
+    CodedRight coded{};
 
     [[nodiscard]] std::ptrdiff_t columns(std::ptrdiff_t q) const noexcept { return std::min(width, n - q * width); }
     [[nodiscard]] std::ptrdiff_t padded_columns(std::ptrdiff_t q) const noexcept { return round_up(columns(q), lanes); }
@@ -299,12 +313,12 @@ struct RightPanels {
 
     /// The first rows of B, as a B of its own.
     [[nodiscard]] RightPanels first_rows(std::ptrdiff_t rows) const noexcept {
-        return {data, rows, n, width, lanes, packed_k, in_place_row, in_place_column, quantiser};
+        return {data, rows, n, width, lanes, packed_k, in_place_row, in_place_column, quantiser, coded};
     }
     /// The first columns, up to the end of the last panel that holds any of them.
     [[nodiscard]] RightPanels first_columns(std::ptrdiff_t cols) const noexcept {
         return {data,     k, std::min(n, round_up(cols, width)), width, lanes, packed_k, in_place_row, in_place_column,
-                quantiser};
+                quantiser, coded};
     }
 };
 

@@ -3,6 +3,7 @@
 
 #include <unitscale/base/cpu.hpp>
 #include <unitscale/products/block.hpp>
+#include <unitscale/products/coded_rows.hpp>
 #include <unitscale/products/pack_pairs.hpp>
 
 #include <algorithm>
@@ -173,6 +174,7 @@ void multiply_block_pairs(PairKernel kernel, const BlockProduct<TC>& product, co
     float* const sums_of_blocks = !std::is_same_v<TC, float> && k > pair_block_depth
                                       ? scratch + pair_buffer + most_rows * pairs_of(pair_block_depth)
                                       : nullptr;
+    const std::ptrdiff_t sums_row = b.coded.weight != nullptr ? coded_columns : pair_columns;
     alignas(64) std::array<float, 32 * pair_columns> sums, old;
 #if UNITSCALE_AMX
     if (kernel == PairKernel::matrix) configure_tiles();
@@ -197,12 +199,16 @@ void multiply_block_pairs(PairKernel kernel, const BlockProduct<TC>& product, co
                             __builtin_prefetch(output.c.at(i + r, j), 1);
                             __builtin_prefetch(output.c.at(i + r, j + 16), 1);
                         }
-                    const PairTile tile{pairs, left + i * pairs, group * pairs, b.panel(q) + p0 / 2 * width,
-                                        width, sums.data()};
+                    const Pair* const panel = b.coded.weight != nullptr ? nullptr : b.panel(q) + p0 / 2 * width;
+                    const PairTile tile{pairs, left + i * pairs, group * pairs, panel, width, sums.data()};
 #if UNITSCALE_AMX
                     if (kernel == PairKernel::matrix) pair_tile_matrix(tile, count > 16);
 #endif
-                    if (kernel == PairKernel::dot) {
+                    if (b.coded.weight != nullptr) {
+                        const CodedTile columns{b.coded.block(p0, j), depth, static_cast<std::size_t>(width / 16),
+                                                sums.data()};
+                        with_form(*b.coded.weight, CodedPairs{}, columns, tile.a);
+                    } else if (kernel == PairKernel::dot) {
                         if (count > 8) pair_tile_dot<3>(tile);
                         else if (count > 4) pair_tile_dot<2>(tile);
                         else pair_tile_dot<1>(tile);
@@ -215,15 +221,15 @@ void multiply_block_pairs(PairKernel kernel, const BlockProduct<TC>& product, co
                     finish.gamma = gamma;
                     const bool straight = std::is_same_v<TC, float> && product.c.col_stride == 1;
                     finish.c = old.data();
-                    finish.c_row = pair_columns;
+                    finish.c_row = sums_row;
                     if constexpr (std::is_same_v<TC, float>)
                         if (straight) {
                             finish.c = output.c.at(i, j);
                             finish.c_row = output.c.row_stride;
                         }
-                    if (!straight && gamma != 0) output.load(i, j, count, cols, old.data(), pair_columns);
-                    finish_tile_avx512(finish, sums.data(), pair_columns, count, cols);
-                    if (!straight) output.store(i, j, count, cols, old.data(), pair_columns);
+                    if (!straight && gamma != 0) output.load(i, j, count, cols, old.data(), sums_row);
+                    finish_tile_avx512(finish, sums.data(), sums_row, count, cols);
+                    if (!straight) output.store(i, j, count, cols, old.data(), sums_row);
                 }
             }
             p0 += depth;

@@ -26,6 +26,10 @@
 // Few rows of A
 //   pack.hpp                `right_in_place`: a row-major B read in place, for at most `max_few_rows` rows of A.
 //   few_rows.hpp            Multiplies a column-major B in place, for at most `column_major_rows` rows of A.
+// Coded weights
+//   coded_elements.hpp      Elements and scales of a coded weight in registers.
+//   coded_rows.hpp          Multiplies a coded weight in place, for one row of A.
+//   coded_panels.hpp        Decodes a strip of a coded weight into panels, for more rows.
 // Sums in fewer bits
 //   limited_sums.hpp        `limited_product`: sums in a format, or as tensor cores form them. Its parts, in turn:
 //                           limited_rounding.hpp, aligned_sums.hpp, limited_kernels.hpp.
@@ -37,6 +41,7 @@
 #include <unitscale/base/parallel.hpp>
 #include <unitscale/products/blas.hpp>
 #include <unitscale/products/block.hpp>
+#include <unitscale/products/coded_panels.hpp>
 #include <unitscale/products/few_rows.hpp>
 #include <unitscale/products/operand.hpp>
 #include <unitscale/products/packed_right.hpp>
@@ -71,6 +76,9 @@ struct MatmulArguments {
 template <class T>
 [[nodiscard]] Accum<T> operand_number(const Operand<T>& operand, std::ptrdiff_t b, std::ptrdiff_t i, std::ptrdiff_t j) {
     using P = Accum<T>;
+    if (operand.weight != nullptr)
+        return static_cast<P>(
+            operand.weight->value(static_cast<std::size_t>(j), static_cast<std::size_t>(i), operand.weight_apart));
     if (operand.codes) return static_cast<P>(decode(operand.codes->format, *operand.codes->codes.item(b).at(i, j)));
     if (operand.numbers) return *operand.numbers->view.item(b).at(i, j);
     const std::ptrdiff_t offset = operand.view.item(b).at(i, j) - operand.view.data;
@@ -176,16 +184,21 @@ void matmul_packed(const Execution& execution, Isa isa, PairKernel pairs, const 
     const std::ptrdiff_t most_cols = std::min(args.n, round_up(args.n / partition.cols + tile_cols, tile_cols));
     // Packed B: `depth` x `strip` at a time.
     const std::ptrdiff_t depth = right_depth<T>(paired ? pairs : PairKernel::none, args.k);
+    const CodedRight weight{args.b.weight, 0, 0, args.b.weight_apart};
+    const bool in_registers = weight.weight != nullptr && args.m == 1 && pairs != PairKernel::matrix &&
+                              std::is_same_v<P, float> && decodes_in_registers(isa, *weight.weight);
     const bool few_rows = args.b.packed == nullptr && args.m <= max_few_rows;
     const bool column_major =
         few_rows && !paired && b.widened() && columns_in_place(isa, args.m, b.template view<P>(), round_b);
     const std::ptrdiff_t limit = few_rows ? packed_few_rows_limit : paired ? packed_pairs_limit : packed_right_limit;
     const std::ptrdiff_t strip = std::min(
-        most_cols, column_major
+        most_cols, in_registers ? most_cols
+                   : column_major
                        ? 2 * tile_cols
                        : std::max(tile_cols, limit / std::max<std::ptrdiff_t>(depth, 1) / tile_cols * tile_cols));
-    const std::ptrdiff_t right_size = paired ? pair_buffer + packed_right_pairs_size(depth, strip)
-                                             : round_up(packed_right_size<P>(isa, depth, strip), 16);
+    const std::ptrdiff_t right_size = in_registers ? pair_buffer
+                                      : paired     ? pair_buffer + packed_right_pairs_size(depth, strip)
+                                                   : round_up(packed_right_size<P>(isa, depth, strip), 16);
     const std::ptrdiff_t left_size =
         paired ? pair_scratch_size<T>(most_rows, strip, depth) : block_scratch_size<T>(isa, most_rows, strip, depth);
     const std::ptrdiff_t part_size = right_size + round_up(left_size, 16);
@@ -251,6 +264,21 @@ void matmul_packed(const Execution& execution, Isa isa, PairKernel pairs, const 
                     } else {
                         multiply(j, p, args.b.packed->panels(p, j, cols));
                     }
+                    continue;
+                }
+                if (weight.weight != nullptr) {
+                    const CodedRight part = weight.block(p, j);
+                    if constexpr (may_pair)
+                        if (paired) {
+                            auto* const pairs_out = reinterpret_cast<Pair*>(right + pair_buffer);
+                            RightPairs panels{nullptr, k, cols, coded_columns, 16, 0, 0};
+                            panels.coded = part;
+                            multiply(j, p, in_registers ? panels : decode_right_pairs(part, k, cols, pairs_out));
+                            continue;
+                        }
+                    RightPanels<P> panels{nullptr, k, cols, coded_columns, 16, 0, 0};
+                    panels.coded = part;
+                    multiply(j, p, in_registers ? panels : decode_right<P>(isa, part, k, cols, right));
                     continue;
                 }
                 const PackSource<P> block = b.item(item).block(p, j);

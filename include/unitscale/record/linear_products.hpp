@@ -21,7 +21,7 @@ struct LinearSizes {
 };
 template <class T>
 [[nodiscard]] LinearSizes linear_sizes(const Op<T, 3>& op) {
-    const Shape &x = op.input(0).shape(), &weight = op.input(1).shape();
+    const Shape &x = op.input(0).shape(), &weight = op.variable(1).shape();
     check(weight.size() == 2, op.name(), ": weight ", shape_text(weight), " is not a matrix [out,in]");
     const std::size_t columns = last_extent(op.name(), "x", x);
     check(columns == weight[1], op.name(), ": x ", shape_text(x), " and weight ", shape_text(weight),
@@ -41,13 +41,16 @@ template <class T>
     const auto m = static_cast<std::ptrdiff_t>(rows), n = static_cast<std::ptrdiff_t>(out),
                k = static_cast<std::ptrdiff_t>(in);
     Tape<T>& tape = op.tape();
-    const Tensor<T>&input = op.input(0), &w = op.input(1);
+    const Tensor<T>& input = op.input(0);
+    const CodedWeight* const codes = tape.coded(weight);
     const OperandRounding rounding(tape, op.site(), kind);
     const RandomKey x_key = op.random_key(activation_part), w_key = op.random_key(weight_part),
                     dy_key = op.random_key(gradient_part), result_key = op.random_key(result_part);
-    const auto x_rounding = rounding.quantiser(op.execution(), OperandSlot::forward_x, input),
-               w_rounding = rounding.quantiser(op.execution(), OperandSlot::forward_w, w);
-    const double scales = input.scale() * w.scale();
+    const auto x_rounding = rounding.quantiser(op.execution(), OperandSlot::forward_x, input);
+    std::optional<Quantiser> w_rounding;
+    if (codes != nullptr) check_coded_rule(op.name(), rounding, *codes);
+    else w_rounding = rounding.quantiser(op.execution(), OperandSlot::forward_w, op.input(1));
+    const double scales = input.scale() * (codes != nullptr ? 1.0 : op.input(1).scale());
     const Scaled scaled = op.scaled_alpha(scales);
 
     // y = alpha (x weight^T + bias)
@@ -56,17 +59,23 @@ template <class T>
     {
         const ProductBias<T> bias(op, scales);
         bias_factor = bias.factor();
-        const PreparedOperand<T> a(tape, rounding, OperandSlot::forward_x, input, in, x_key, x_rounding),
-            b(tape, rounding, OperandSlot::forward_w, w, in, w_key, w_rounding, kept_parameter(tape, weight));
-        multiply_by_weight<T>(tape, rounding, weight,
-                              {.m = m,
-                               .n = n,
-                               .k = k,
-                               .a = a.matrix(),
-                               .b = b.transposed(),
-                               .c = {output.data(), n, 1},
-                               .alpha = static_cast<Accum<T>>(scaled.factor),
-                               .bias = bias.data()});
+        const PreparedOperand<T> a(tape, rounding, OperandSlot::forward_x, input, in, x_key, x_rounding);
+        products::MatmulArguments<T> product{.m = m,
+                                             .n = n,
+                                             .k = k,
+                                             .a = a.matrix(),
+                                             .c = {output.data(), n, 1},
+                                             .alpha = static_cast<Accum<T>>(scaled.factor),
+                                             .bias = bias.data()};
+        if (codes != nullptr) {
+            product.b = coded_operand<T>(*codes);
+            multiply_operands<T>(tape.execution(), rounding, OperandSlot::forward_w, product);
+        } else {
+            const PreparedOperand<T> b(tape, rounding, OperandSlot::forward_w, op.input(1), in, w_key, w_rounding,
+                                       kept_parameter(tape, weight));
+            product.b = b.transposed();
+            multiply_by_weight<T>(tape, rounding, weight, product);
+        }
         round_result(op.execution(), rounding.formats(), result_key, output);
     }
 

@@ -71,10 +71,37 @@ void multiply_operands(const Execution& execution, const OperandRounding& all, O
                        const products::MatmulArguments<T>& product) {
     const auto sums = all.formats().sums(slot);
     if (!sums) return products::matmul<T>(execution, product);
+    check(product.b.weight == nullptr, "product: sums in ", name(sums->sums),
+          " with a weight that is kept as codes; expected elements");
     const auto left = static_cast<OperandSlot>(static_cast<std::size_t>(slot) / 2 * 2),
                right = static_cast<OperandSlot>(static_cast<std::size_t>(left) + 1);
     const int bias = operand_bias(product.a, all.rule(left).element) + operand_bias(product.b, all.rule(right).element);
     products::matmul_limited<T>(execution, shifted_sums(*sums, bias), product);
+}
+
+/// The operand of a weight that is kept as codes.
+template <class T>
+[[nodiscard]] products::Operand<T> coded_operand(const CodedWeight& codes) {
+    products::Operand<T> operand;
+    operand.weight = &codes;
+    // As numbers in blocks: bf16 instructions take them without the tensor's factor.
+    operand.weight_apart =
+        products::usable_pairs<T>(products::active_pair_kernel(), true, true) != products::PairKernel::none;
+    return operand;
+}
+
+/// Error, in the name of `op`, unless the recipe's rule for the weight has the format of its codes, or the recipe does
+/// not round the weight.
+inline void check_coded_rule(const char* op, const OperandRounding& all, const CodedWeight& codes) {
+    const OperandRule rule = all.rule(OperandSlot::forward_w);
+    if (!rule.element) return;
+    FloatFormat format = codes.format();
+    if (!codes.blocks()) format.bias = rule.element->format.bias;  // the scale of a tensor shifts the bias
+    const bool same = format == rule.element->format && codes.blocks() == rule.scale.blocks &&
+                      (rule.scale.blocks || rule.scale.by_tensor()) && !all.rotation(OperandSlot::forward_w);
+    check(same, op, ": the weight is kept as codes of ", name(format), codes.blocks() ? " in blocks" : "",
+          "; the recipe rounds it to ", name(rule.element->format), rule.scale.blocks ? " in blocks" : "",
+          " by a rule of its own");
 }
 
 /// An operand of an op's products, with the memory that its form needs. It is one of

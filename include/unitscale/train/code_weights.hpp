@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/autograd/parameter.hpp>
+#include <unitscale/base/error.hpp>
+#include <unitscale/formats/block_codes.hpp>
+#include <unitscale/scaling/operand_rule.hpp>
+#include <unitscale/scaling/product_rule.hpp>
+#include <unitscale/scaling/recipe.hpp>
+#include <unitscale/scaling/tensor_scale.hpp>
+#include <unitscale/tensor/cast.hpp>
+#include <unitscale/tensor/coded_weight.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace unitscale::train {
+
+/// The format that parameters are kept in whose names match a pattern (`matches`).
+struct WeightCodeRule {
+    std::string pattern = "*";
+    /// `rule.element` is the format: fp32, fp16, bf16, or at most 8 bits. `rule.scale` is none, a constant bias, the
+    /// amax of the tensor, or blocks. Without an element the parameter keeps its elements.
+    OperandRule rule{};
+};
+
+/// The rule of a format by its name: a block format as `find_block_format` knows it, or fp32, fp16, bf16 or a format of
+/// at most 8 bits under one power of two, from the amax of the tensor. Error: an unknown name.
+[[nodiscard]] inline OperandRule weight_code_rule(std::string_view format) {
+    bool in_blocks = false;
+    each_named_block_format([&](std::string_view base, std::string_view, const BlockFormat&) {
+        in_blocks = in_blocks || format.starts_with(base);
+    });
+    if (in_blocks) return OperandRule::in_blocks(find_block_format(format));
+    const FloatFormat element = find_format(format);
+    static_cast<void>(weight_bits(element));
+    OperandRule rule{Quantiser{.format = element}, {}};
+    if (element.code_bits() <= 8) rule.scale.source = ScaleSource::amax;
+    return rule;
+}
+
+/// The rules of a recipe for the weights of linear layers and readouts: codes that its forward products would make of
+/// them. The module of a parameter is its name without the last part; block i of n is `block-` and n - i, too.
+/// Weights that the recipe does not round have no rule here.
+template <class T>
+[[nodiscard]] std::vector<WeightCodeRule> recipe_code_rules(const Recipe& recipe,
+                                                            const std::vector<Parameter<T>*>& parameters) {
+    constexpr std::string_view mark = "/block";
+    const auto block = [mark](std::string_view path) -> std::pair<std::size_t, std::size_t> {  // place, digits
+        const std::size_t at = path.find(mark);
+        if (at == std::string_view::npos) return {0, 0};
+        const std::size_t first = at + mark.size(), end = path.find_first_not_of("0123456789", first);
+        return {first, (end == std::string_view::npos ? path.size() : end) - first};
+    };
+    const auto number = [](std::string_view digits) {
+        std::size_t value = 0;
+        for (const char digit : digits) value = 10 * value + static_cast<std::size_t>(digit - '0');
+        return value;
+    };
+    std::size_t blocks = 0;
+    for (const Parameter<T>* parameter : parameters)
+        if (const auto [at, digits] = block(parameter->name()); digits > 0)
+            blocks = std::max(blocks, number(std::string_view(parameter->name()).substr(at, digits)) + 1);
+    std::vector<WeightCodeRule> rules;
+    for (const Parameter<T>* parameter : parameters) {
+        const ParameterRole role = parameter->facts().role;
+        if (parameter->shape().size() != 2 || (role != ParameterRole::weight && role != ParameterRole::readout))
+            continue;
+        const std::string path = parameter->name().substr(0, parameter->name().rfind('/'));
+        std::string alias;
+        if (const auto [at, digits] = block(path); digits > 0)
+            alias = concatenate(path.substr(0, at), '-', blocks - number(std::string_view(path).substr(at, digits)),
+                                path.substr(at + digits));
+        const auto kind = role == ParameterRole::readout ? ProductKind::readout : ProductKind::linear;
+        const OperandRule rule = recipe.formats(kind, path, alias).rule(OperandSlot::forward_w);
+        if (rule.element) rules.push_back({.pattern = parameter->name(), .rule = rule});
+    }
+    return rules;
+}
+
+/// The codes of a matrix under a rule. Numbers are rounded as the products of a recipe with this rule round them, to
+/// the bit. Errors: a rule that rounds stochastically, by rows or columns, or by past magnitudes; the errors of
+/// `CodedWeight`.
+template <class T>
+[[nodiscard]] CodedWeight encode_weight(const Tensor<T>& value, const OperandRule& rule) {
+    check(rule.element.has_value(), "encode_weight: the rule has no element format");
+    const Quantiser& element = *rule.element;
+    check(element.rounding == Rounding::nearest_even, "encode_weight: rounding is ", name(element.rounding),
+          "; expected nearest_even");
+    check(value.rank() == 2, "encode_weight: shape ", shape_text(value.shape()), "; expected a matrix [out,in]");
+    check(value.scale() == 1.0, "encode_weight: the matrix has the scale ", value.scale(), "; expected 1");
+    if (rule.scale.blocks) {
+        Tensor<float> floats(value.shape());
+        for (std::size_t i = 0; i < value.size(); ++i) floats.data()[i] = element_cast<float>(value.data()[i]);
+        BlockCodes codes;
+        encode_blocks(*rule.scale.blocks, {floats.data(), value.dim(0), value.dim(1), value.dim(1)}, codes,
+                      block_options(*rule.scale.blocks, element, {}));
+        return CodedWeight(codes);
+    }
+    check(rule.scale.by_tensor() && rule.scale.source != ScaleSource::delayed,
+          "encode_weight: the scale is measured by rows, columns or past steps; expected one of the tensor, or blocks");
+    int bias = rule.scale.source == ScaleSource::constant ? rule.scale.bias : 0;
+    if (rule.scale.source == ScaleSource::amax) {
+        float amax = 0;
+        for (std::size_t i = 0; i < value.size(); ++i)
+            amax = std::max(amax, std::abs(element_cast<float>(value.data()[i])));
+        bias = amax_bias(element.format, amax, rule.scale.margin);
+    }
+    return coded_weight(value, bias == 0 ? element.format : shifted(element.format, bias));
+}
+
+/// Keeps the matrices among the parameters as codes (Parameter::keep_coded): weights of linear layers, tables of
+/// embeddings and readouts. Of several rules that match a name the last one counts. Returns the bytes of all codes and
+/// scales. The parameters can then be used without gradients only.
+/// Errors: a pattern that matches no matrix; the errors of `encode_weight`, with the parameter's name in front.
+/// Test: tests/train/code_weights_test.cpp
+template <class T>
+std::size_t code_weights(const std::vector<Parameter<T>*>& parameters, const std::vector<WeightCodeRule>& rules) {
+    const auto is_matrix = [](const Parameter<T>& parameter) {
+        const ParameterRole role = parameter.facts().role;
+        return parameter.shape().size() == 2 &&
+               (role == ParameterRole::weight || role == ParameterRole::embedding || role == ParameterRole::readout);
+    };
+    for (const WeightCodeRule& rule : rules)
+        check(std::any_of(parameters.begin(), parameters.end(),
+                          [&](const Parameter<T>* p) { return is_matrix(*p) && matches(rule.pattern, p->name()); }),
+              "code_weights: pattern '", rule.pattern, "' matches no matrix of the ", parameters.size(), " parameters");
+    std::size_t bytes = 0;
+    for (Parameter<T>* parameter : parameters) {
+        const WeightCodeRule* found = nullptr;
+        for (const WeightCodeRule& rule : rules)
+            if (is_matrix(*parameter) && matches(rule.pattern, parameter->name())) found = &rule;
+        if (found == nullptr || !found->rule.element) continue;
+        try {
+            parameter->keep_coded(encode_weight(parameter->value(), found->rule));
+        } catch (const Error& error) {
+            fail("code_weights: parameter ", parameter->name(), ": ", error.what());
+        }
+        bytes += parameter->coded_value()->bytes();
+    }
+    return bytes;
+}
+
+}  // namespace unitscale::train
