@@ -162,6 +162,12 @@ public:
         const auto [number, inverse] = scale_factors(apart);
         return rounded_product(rounded_product(kept, number), inverse);
     }
+    /// The code of that scale; of scales that are codes only.
+    [[nodiscard]] std::uint8_t scale_code(std::size_t i, std::size_t b) const noexcept {
+        return group_scale_codes(i / group)[b * group + i % group];
+    }
+    /// The tensor's number, as `BlockCodes::number`.
+    [[nodiscard]] float tensor_number() const noexcept { return number_; }
     /// w[i,p].
     [[nodiscard]] float value(std::size_t i, std::size_t p, bool apart = false) const noexcept {
         const float own = number(code(i, p));
