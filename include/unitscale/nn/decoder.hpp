@@ -29,6 +29,7 @@ struct DecoderConfig {
     std::size_t depth = 4;  ///< blocks
     std::size_t heads = 2;
     std::size_t groups = 0;     ///< key and value heads; 0: as many as heads
+    std::size_t head_size = 0;  ///< columns of a head, for context layers of kind attention; 0: width / heads
     std::size_t length = 128;   ///< positions of a training sequence: fixes attention's forward factor
     double hidden_ratio = 4.0;  ///< feed-forward width over width
     std::size_t hidden = 0;     ///< feed-forward width; 0: hidden_ratio times the width
@@ -38,11 +39,13 @@ struct DecoderConfig {
     ContextConfig context{};  ///< the layer of each block that mixes positions
     Positions positions = Positions::learned;
     double rotary_base = 10000.0;            ///< base of rotary positions' angles
+    ops::RotaryScaling rotary_scaling{};     ///< slower angles, for texts longer than those of the first training
     std::optional<ResidualRule> residual{};  ///< empty: the recipe's rule
     std::optional<double> attention_mult{};  ///< empty: the recipe's multiplier
     double dropout = 0.0;
     bool bias = false;
-    bool readout_bias = false;  ///< a trained bias of the logits
+    bool query_key_value_bias = false;  ///< biases of queries, keys and values, without `bias` too
+    bool readout_bias = false;          ///< a trained bias of the logits
     /// A norm in front of the readout for the placements post and none, too, as in the Unit Scaling experiments.
     /// The placement pre always has it.
     bool final_norm = false;
@@ -56,13 +59,15 @@ struct DecoderConfig {
     [[nodiscard]] std::size_t hidden_columns() const noexcept {
         return hidden > 0 ? hidden : static_cast<std::size_t>(hidden_ratio * static_cast<double>(width));
     }
+    [[nodiscard]] std::size_t head_columns() const noexcept { return head_size > 0 ? head_size : width / heads; }
     /// The number of columns of a layer's keys, and of its values.
-    [[nodiscard]] std::size_t key_columns() const noexcept { return width / heads * (groups == 0 ? heads : groups); }
+    [[nodiscard]] std::size_t key_columns() const noexcept { return head_columns() * (groups == 0 ? heads : groups); }
 };
 
 /// A transformer language model: token ids [B,T] to logits [B,T,vocabulary] of the next token.
 /// Its code names no method: the tape's recipe decides factors, formats, residual rule and initial values.
-/// Errors: sizes of 0; heads that do not divide the width; rotary positions without attention; blocks that take more
+/// Errors: sizes of 0; heads that do not divide the width, without a head size; rotary positions, a head size or biases
+/// of queries, keys and values without attention; blocks that take more
 /// than the machine's memory; sequences longer than `length` with learned positions.
 /// Test: tests/nn/decoder_test.cpp
 template <class T>
@@ -209,9 +214,17 @@ private:
         check(config.depth >= 1, "Decoder: depth is 0; expected at least 1");
         check(config.heads >= 1, "Decoder: heads is 0; expected at least 1");
         check(config.length >= 1, "Decoder: length is 0; expected at least 1");
-        check(config.width % config.heads == 0, "Decoder: width ", config.width, " is not divisible by ", config.heads,
-              " heads");
-        check(config.positions != Positions::rotary || config.context.kind == ContextKind::attention,
+        check(config.head_size > 0 || config.width % config.heads == 0, "Decoder: width ", config.width,
+              " is not divisible by ", config.heads, " heads");
+        const bool attends = config.context.kind == ContextKind::attention;
+        check(attends || config.head_size == 0, "Decoder: head_size is ", config.head_size,
+              " with context layers of kind ", name(config.context.kind), "; expected attention");
+        check(attends || !config.query_key_value_bias, "Decoder: query_key_value_bias with context layers of kind ",
+              name(config.context.kind), "; expected attention");
+        ops::check_rotary_scaling("Decoder: rotary_scaling", config.rotary_scaling);
+        check(config.positions == Positions::rotary || config.rotary_scaling == ops::RotaryScaling{},
+              "Decoder: rotary_scaling without rotary positions");
+        check(config.positions != Positions::rotary || attends,
               "Decoder: rotary positions with context layers of kind ", name(config.context.kind),
               "; expected attention");
         check(config.hidden >= 1 || config.hidden_ratio * static_cast<double>(config.width) >= 1.0,
@@ -224,9 +237,12 @@ private:
         return {.attention = {.width = config.width,
                               .heads = config.heads,
                               .groups = config.groups,
+                              .head_size = config.head_size,
                               .bias = config.bias,
+                              .query_key_value_bias = config.query_key_value_bias,
                               .rotary = config.positions == Positions::rotary,
                               .rotary_base = config.rotary_base,
+                              .rotary_scaling = config.rotary_scaling,
                               .mult = config.attention_mult,
                               .factor_length = config.length,
                               .depth = config.depth,
