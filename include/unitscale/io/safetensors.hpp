@@ -275,6 +275,17 @@ public:
         return result;
     }
 
+    /// The errors of `read_as` that no element causes.
+    template <std::floating_point Float>
+    void check_readable(std::string_view name, const std::optional<Shape>& expected = {}) const {
+        const SafetensorsEntry& found = entry(name);
+        if (found.dtype == "F64" && std::same_as<Float, float>)
+            fail(where(name), " is of type F64, which float does not hold");
+        if (found.format.empty() && found.dtype != "F64" && found.dtype != "F32")
+            fail(where(name), " is of type ", type_name(found), "; expected a floating-point type");
+        check_shape(name, found, expected);
+    }
+
     /// A tensor of any floating-point type in float or double, exactly.
     /// Errors: elements of another or an unknown type; F64 requested as float; a shape other than the expected one; a
     /// byte that is no code of the format.
@@ -285,10 +296,7 @@ public:
         if constexpr (std::same_as<Float, double>) {
             return cast<double>(read_as<float>(name, expected));
         } else {
-            if (found.dtype == "F64") fail(where(name), " is of type F64, which float does not hold");
-            if (found.format.empty())
-                fail(where(name), " is of type ", type_name(found), "; expected a floating-point type");
-            check_shape(name, found, expected);
+            check_readable<Float>(name, expected);
             Tensor<float> result(found.shape);
             if (find_safetensors_type(found.dtype)->bytes == 1) decode_into<std::uint8_t>(name, found, result.span());
             else decode_into<std::uint16_t>(name, found, result.span());
