@@ -14,19 +14,18 @@
 
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
 #include <array>
 #include <concepts>
 #include <cstddef>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
-#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <type_traits>
 #include <utility>
 
 // Writes a decoder as the Python package transformers keeps it: a folder with config.json and model.safetensors.
@@ -49,8 +48,9 @@ namespace unitscale::train {
     if (gpt2) {
         expect(config.norm.kind == nn::NormKind::layer, "layer norms");
         expect(config.bias, "biases");
-        expect(config.feed_forward == nn::FeedForwardKind::gelu || config.feed_forward == nn::FeedForwardKind::gelu_tanh,
-               "gelu");
+        expect(
+            config.feed_forward == nn::FeedForwardKind::gelu || config.feed_forward == nn::FeedForwardKind::gelu_tanh,
+            "gelu");
         expect(config.groups == 0 || config.groups == config.heads, "as many key heads as heads");
         expect(config.head_columns() * config.heads == config.width, "heads of width / heads columns");
     } else {
@@ -104,9 +104,15 @@ namespace unitscale::train {
 }
 
 /// Files beside the weights that a tuned model takes over unchanged: the tokeniser's and the generation's.
-inline constexpr std::array<std::string_view, 9> published_companions = {
-    "tokenizer.json",      "tokenizer_config.json", "tokenizer.model",        "vocab.json",         "merges.txt",
-    "added_tokens.json",   "chat_template.jinja",   "generation_config.json", "special_tokens_map.json"};
+inline constexpr std::array<std::string_view, 9> published_companions = {"tokenizer.json",
+                                                                         "tokenizer_config.json",
+                                                                         "tokenizer.model",
+                                                                         "vocab.json",
+                                                                         "merges.txt",
+                                                                         "added_tokens.json",
+                                                                         "chat_template.jinja",
+                                                                         "generation_config.json",
+                                                                         "special_tokens_map.json"};
 
 /// Saves a decoder in a new folder that the Python package transformers loads: config.json and model.safetensors, with
 /// the package's names and layouts of tensors. Scales are multiplied into the data. Elements are of type T, or of type
@@ -143,21 +149,25 @@ void save_published(const std::filesystem::path& folder, nn::Decoder<T>& model, 
         if (file.contains(table)) prefix.clear();
         beside = fs::is_directory(original, ignored) ? original : original.parent_path();
         std::ifstream stream(beside / "config.json", std::ios::binary);
-        auto kept = nlohmann::ordered_json::parse(std::istreambuf_iterator<char>(stream), {}, nullptr, false);
+        // Values nested deeper than in any such file are left out.
+        const auto shallow = [](int depth, auto, const auto&) { return depth < 16; };
+        auto kept = nlohmann::ordered_json::parse(std::istreambuf_iterator<char>(stream), {}, shallow, false);
         if (kept.is_object()) {
             for (const char* key : {"rope_theta", "rope_scaling", "rope_parameters", "dtype"}) kept.erase(key);
+            if (kept.contains("architectures")) json.erase("architectures");  // tensors have its names
             kept.update(json);
             json = std::move(kept);
         }
-    } else {
-        json["bos_token_id"] = json["eos_token_id"] = nullptr;  // else the package has ids of its own vocabulary
     }
+    // Without these keys the package takes ids of its own vocabulary.
+    for (const char* key : {"bos_token_id", "eos_token_id"})
+        if (!json.contains(key)) json[key] = nullptr;
 
     io::AtomicFolder made("published", folder);
     io::SafetensorsWriter writer;
     const auto add_as = [&]<class E>(std::type_identity<E>) {
-        json["torch_dtype"] = std::same_as<E, double> ? "float64"
-                              : std::same_as<E, Half> ? "float16"
+        json["torch_dtype"] = std::same_as<E, double>     ? "float64"
+                              : std::same_as<E, Half>     ? "float16"
                               : std::same_as<E, BFloat16> ? "bfloat16"
                                                           : "float32";
         std::size_t written = 0;
