@@ -6,6 +6,7 @@
 #include <unitscale/record/op.hpp>
 
 #include <cstddef>
+#include <vector>
 
 namespace unitscale::ops {
 
@@ -13,6 +14,8 @@ struct RotaryOptions {
     std::size_t heads = 1;
     double base = 10000.0;
     std::size_t first_position = 0;  ///< position of the first row: the number of positions before it
+    /// [B]: the same for each batch item by itself, in place of `first_position`; empty: it holds for all.
+    std::vector<std::size_t> first_positions{};
 };
 
 /// Rotary position embedding.
@@ -21,7 +24,8 @@ struct RotaryOptions {
 ///   dx: the rotation by -a of dy           x, y [B,T,H d]
 /// Factors: a rotation keeps variances, so alpha = beta = 1.
 /// Scale under `propagate`: s_x; gradients keep dy's.
-/// Errors: rank other than 3, heads that do not divide the last extent, heads of odd size, a base that is not positive.
+/// Errors: rank other than 3, heads that do not divide the last extent, heads of odd size, a base that is not positive,
+/// first positions that are not one per batch item.
 /// Reference: Su et al. 2021, arXiv:2104.09864. Test: tests/ops/rotary_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> rotary(Variable<T> x, const RotaryOptions& options) {
@@ -39,16 +43,33 @@ template <class T>
                                      .width = static_cast<std::ptrdiff_t>(depth),
                                      .first_position = static_cast<std::ptrdiff_t>(options.first_position),
                                      .base = options.base};
+    check(options.first_positions.empty() || options.first_positions.size() == input.dim(0), "rotary: ",
+          options.first_positions.size(), " first positions; expected one for each of ", input.dim(0), " batch items");
     const std::ptrdiff_t row = sizes.heads * sizes.width;
     const kernels::HeadStrides strides{
         .batch_stride = sizes.time * row, .time_stride = row, .head_stride = sizes.width};
     Tensor<T> output = op.make(input.shape());
-    kernels::rotary_forward<T>(op.execution(), input.data(), strides, output.data(), strides, sizes, Accum<T>(1));
+    // Runs rotate(offset of the first element, sizes) for the batch items that begin at one position.
+    const auto each_part = [=, firsts = options.first_positions](const auto& rotate) {
+        if (firsts.empty()) return rotate(std::ptrdiff_t{0}, sizes);
+        kernels::RotarySizes own = sizes;
+        own.batch = 1;
+        for (std::size_t b = 0; b < firsts.size(); ++b) {
+            own.first_position = static_cast<std::ptrdiff_t>(firsts[b]);
+            rotate(static_cast<std::ptrdiff_t>(b) * strides.batch_stride, own);
+        }
+    };
+    each_part([&](std::ptrdiff_t at, const kernels::RotarySizes& part) {
+        kernels::rotary_forward<T>(op.execution(), input.data() + at, strides, output.data() + at, strides, part,
+                                   Accum<T>(1));
+    });
     return op.record(std::move(output), input.scale(), {.reads = reads_nothing, .any_scale = input.any_scale()},
                      [=](BackwardContext<T>& g) {
                          Tensor<T> dx = g.take_output_gradient();
-                         kernels::rotary_backward<T>(g.execution(), dx.data(), strides, dx.data(), strides, sizes,
-                                                     static_cast<Accum<T>>(g.beta(0)));
+                         each_part([&](std::ptrdiff_t at, const kernels::RotarySizes& part) {
+                             kernels::rotary_backward<T>(g.execution(), dx.data() + at, strides, dx.data() + at,
+                                                         strides, part, static_cast<Accum<T>>(g.beta(0)));
+                         });
                          g.add(0, std::move(dx));
                      });
 }
