@@ -137,3 +137,7 @@ save("qwen2", Qwen2ForCausalLM(Qwen2Config(vocab_size=288, hidden_size=24, inter
                                            tie_word_embeddings=True, attn_implementation="eager",
                                            rope_parameters={"rope_type": "default", "rope_theta": 1000.0})),
      torch.float32, 8, shape=(1, 20), tokenizer=text_qwen2)
+save("qwen2_window", Qwen2ForCausalLM(Qwen2Config(vocab_size=VOCABULARY, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
+                                                  num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=64,
+                                                  tie_word_embeddings=False, attn_implementation="eager", use_sliding_window=True,
+                                                  sliding_window=5, max_window_layers=0)), torch.float32, 9)

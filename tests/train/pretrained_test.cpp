@@ -102,7 +102,7 @@ void add_fixture(
 // Llama 2.2e-7 (the package's norms and angles are float), 6.0e-7, 2.0e-3, 1.6e-2.
 TEST_CASE("pretrained: logits of GPT-2, Llama and Qwen2 equal the logits of the package that published the weights") {
     for (const char* name :
-         {"gpt2", "gpt2_base", "gpt2_text", "llama", "llama_tied", "llama_linear", "llama3", "qwen2"}) {
+         {"gpt2", "gpt2_base", "gpt2_text", "llama", "llama_tied", "llama_linear", "llama3", "qwen2", "qwen2_window"}) {
         INFO(name);
         const bool gpt2 = std::string_view(name).starts_with("gpt2");
         CHECK(compare<double>(name, "fp32").relative < (gpt2 ? 3e-15 : 5e-7));
@@ -159,6 +159,8 @@ TEST_CASE(
     const nn::DecoderConfig qwen2 = train::pretrained_config(fixture("qwen2"));
     CHECK(
         (qwen2.query_key_value_bias && !qwen2.bias && qwen2.tied && qwen2.groups == 2 && qwen2.rotary_base == 1000.0));
+    CHECK(qwen2.window == 0);
+    CHECK(train::pretrained_config(fixture("qwen2_window")).window == 5);
     // Each of these settings matters.
     const auto changed = [](const char* name, const auto& change) {
         nn::DecoderConfig config = train::pretrained_config(fixture(name));
@@ -167,6 +169,7 @@ TEST_CASE(
     };
     CHECK(changed("llama3", [](auto& c) { c.rotary_scaling = {}; }) > 1e-2);
     CHECK(changed("llama3", [](auto& c) { c.rotary_scaling.original_length = 64.0; }) > 1e-2);
+    CHECK(changed("qwen2_window", [](auto& c) { c.window = 6; }) > 1e-3);
     CHECK(changed("llama_linear", [](auto& c) { c.rotary_scaling.factor = 2.0; }) > 1e-2);
 }
 
@@ -263,7 +266,19 @@ TEST_CASE("pretrained: a config.json of another model, or that is damaged, is on
             place + "model_type is \"llama\"; expected \"qwen2\": queries, keys and values alone have biases");
     refused("llama", set("attention_bias", true), place + "attention_bias is true; expected false");
     refused("llama", set("mlp_bias", true), place + "mlp_bias is true; expected false");
-    refused("qwen2", set("use_sliding_window", true), place + "use_sliding_window is true; expected false");
+    refused("qwen2_window", set("sliding_window", nullptr),
+            place + "sliding_window is absent; expected a number of positions");
+    refused("qwen2_window", set("layer_types", {"full_attention", "sliding_attention"}),
+            place +
+                "layer_types is [\"full_attention\",\"sliding_attention\"]; expected full_attention or "
+                "sliding_attention in all layers");
+    refused(
+        "qwen2_window",
+        [](auto& json) {
+            json.erase("layer_types");
+            json["max_window_layers"] = 1;
+        },
+        place + "max_window_layers is 1; expected 0 or at least 2: equal windows in all layers");
     refused("qwen2", set("layer_types", {"full_attention", "sliding_attention"}),
             place + "layer_types is [\"full_attention\",\"sliding_attention\"]; expected full_attention in all layers");
     refused("qwen2", set("layer_types", "full_attention"),

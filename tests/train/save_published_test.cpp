@@ -51,7 +51,7 @@ void check_equal(const fs::path& a, const fs::path& b) {
 
 TEST_CASE("save_published: a published model that is written back has the tensors, the settings and the files it had") {
     for (const char* name :
-         {"gpt2", "gpt2_base", "gpt2_text", "llama", "llama_tied", "llama_linear", "llama3", "qwen2"}) {
+         {"gpt2", "gpt2_base", "gpt2_text", "llama", "llama_tied", "llama_linear", "llama3", "qwen2", "qwen2_window"}) {
         INFO(name);
         const test::TemporaryFolder folder;
         const fs::path to = folder.path() / "saved";
@@ -64,7 +64,9 @@ TEST_CASE("save_published: a published model that is written back has the tensor
         const auto before = nlohmann::json::parse(test::TemporaryFolder::read(fixture(name) / "config.json")),
                    after = nlohmann::json::parse(test::TemporaryFolder::read(to / "config.json"));
         for (const auto& [key, value] : before.items()) {
-            if (key.starts_with("rope_") || key == "dtype" || key == "torch_dtype" || value.is_null()) continue;
+            if (key.starts_with("rope_") || key == "layer_types" || key == "dtype" || key == "torch_dtype" ||
+                value.is_null())
+                continue;
             INFO(key);
             CHECK(after.value(key, nlohmann::json()) == value);
         }
@@ -139,6 +141,8 @@ TEST_CASE("save_published: a decoder that was built here, in each type of model"
     llama.query_key_value_bias = llama.tied = true;
     llama.rotary_scaling = {.kind = ops::RotaryScalingKind::linear, .factor = 4.0};
     round_trip(llama, "qwen2");
+    llama.window = 3;
+    round_trip(llama, "qwen2");
 }
 
 TEST_CASE("save_published: models of no type, recipes with factors and full folders are errors; nothing is left") {
@@ -170,6 +174,8 @@ TEST_CASE("save_published: models of no type, recipes with factors and full fold
     refused(
         "llama", [](auto& c) { c.placement = nn::NormPlacement::post; },
         "a model of type llama has norms in front of its layers alone");
+    refused(
+        "llama", [](auto& c) { c.window = 3; }, "a model of type llama has attention to all positions");
     refused(
         "qwen2", [](auto& c) { c.attention_mult = 2.0; }, "a model of type qwen2 has no multipliers of its own");
 

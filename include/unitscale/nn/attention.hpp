@@ -22,6 +22,7 @@ struct AttentionConfig {
     bool bias = false;
     bool query_key_value_bias = false;  ///< biases of `query`, `key` and `value`, without `bias` too
     bool causal = true;
+    std::size_t window = 0;               ///< a position sees the last `window` positions up to itself; 0: all of them
     bool rotary = false;                  ///< rotates queries and keys by their positions
     double rotary_base = 10000.0;         ///< base of the angles: ops::rotary
     ops::RotaryScaling rotary_scaling{};  ///< slower angles
@@ -68,19 +69,22 @@ protected:
         const std::size_t groups = config_.groups == 0 ? config_.heads : config_.groups;
         Variable<T> q = query_(x), k = key_(context);
         if (config_.rotary) {
-            const std::size_t first = past != nullptr ? past->length : 0;
-            ops::RotaryOptions angles{.heads = config_.heads,
-                                      .base = config_.rotary_base,
-                                      .first_position = first,
-                                      .scaling = config_.rotary_scaling};
-            q = ops::rotary(q, angles);
-            angles.heads = groups;
-            k = ops::rotary(k, angles);
+            ops::RotaryOptions rotary{
+                .heads = config_.heads, .base = config_.rotary_base, .scaling = config_.rotary_scaling};
+            if (past != nullptr) {
+                rotary.first_position = past->length;
+                for (const kernels::CachedSpan& span : past->spans)
+                    rotary.first_positions.push_back(static_cast<std::size_t>(span.past));
+            }
+            q = ops::rotary(q, rotary);
+            rotary.heads = groups;
+            k = ops::rotary(k, rotary);
         }
         ops::AttentionOptions options{.heads = config_.heads,
                                       .groups = groups,
                                       .mult = mult(x.tape("Attention").recipe()),
                                       .causal = config_.causal,
+                                      .window = config_.window,
                                       .mask = mask,
                                       .dropout = config_.dropout};
         if (config_.factor_length > 0) options.factor_length = config_.factor_length;
@@ -95,6 +99,8 @@ private:
               config.width, " is not divisible by ", config.heads, " heads");
         check(config.groups == 0 || config.heads % config.groups == 0, "attention: ", config.heads,
               " heads are not divisible by ", config.groups, " groups");
+        check(config.causal || config.window == 0, "attention: a window of ", config.window,
+              " positions without causality; expected 0");
         check(!config.rotary || config.head_columns() % 2 == 0, "attention: heads of size ", config.head_columns(),
               "; rotary positions need an even size");
         return config;

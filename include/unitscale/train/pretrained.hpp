@@ -96,6 +96,12 @@ public:
         check(found.has_value(), where_, key, " is absent; expected ", expected);
         return *found;
     }
+    /// A whole number, 0 too.
+    [[nodiscard]] std::optional<std::size_t> number(const char* key) const {
+        const nlohmann::json* const found = find(key);
+        if (found != nullptr && *found == 0) return 0;
+        return get<std::size_t>(key);
+    }
     /// The values of a list of texts. Empty: the key has no value.
     [[nodiscard]] std::vector<std::string> texts(const char* key) const {
         const nlohmann::json* const found = find(key);
@@ -213,6 +219,30 @@ struct PublishedRotary {
     return rotary;
 }
 
+/// The window of a Qwen2's attention, DecoderConfig::window: the setting `sliding_window` of `use_sliding_window`.
+/// Errors: a window without a size; windows in some layers alone.
+[[nodiscard]] inline std::size_t published_window(const PretrainedSettings& settings, std::size_t depth) {
+    const std::vector<std::string> layers = settings.texts("layer_types");
+    const auto count = [&](const char* kind) {
+        return static_cast<std::size_t>(std::count(layers.begin(), layers.end(), kind));
+    };
+    const bool slides = settings.get<bool>("use_sliding_window").value_or(false);
+    if (!slides || (!layers.empty() && count("full_attention") == layers.size())) {
+        if (count("full_attention") != layers.size()) settings.refuse("layer_types", "full_attention in all layers");
+        return 0;
+    }
+    if (!layers.empty() && count("sliding_attention") != layers.size())
+        settings.refuse("layer_types", "full_attention or sliding_attention in all layers");
+    if (layers.empty()) {
+        constexpr const char* first = "max_window_layers";
+        const std::size_t full = settings.number(first).value_or(28);  // layers from this one on have a window
+        if (full >= depth) return 0;
+        if (full > 0)
+            settings.refuse(first, "0 or at least " + std::to_string(depth) + ": equal windows in all layers");
+    }
+    return settings.require<std::size_t>("sliding_window", "a number of positions");
+}
+
 /// Errors: settings of Llama-like models that nn::Decoder lacks, or that contradict the weights' biases.
 inline void check_llama_settings(const PretrainedSettings& settings, const PublishedSizes& sizes) {
     const std::string type =
@@ -225,11 +255,6 @@ inline void check_llama_settings(const PretrainedSettings& settings, const Publi
         settings.refuse("model_type", "\"qwen2\": queries, keys and values alone have biases");
     if (!qwen2) settings.expect("attention_bias", sizes.bias);
     if (!qwen2) settings.expect("mlp_bias", sizes.bias);
-    settings.expect("use_sliding_window", false);
-    const std::vector<std::string> layers = settings.texts("layer_types");
-    const auto full = [](const std::string& layer) { return layer == "full_attention"; };
-    if (!std::all_of(layers.begin(), layers.end(), full))
-        settings.refuse("layer_types", "full_attention in all layers");
 }
 
 /// The config.json of the options, or the one beside the weights or in their folder. Empty: there is none.
@@ -279,7 +304,7 @@ inline void check_llama_settings(const PretrainedSettings& settings, const Publi
 /// - a setting that neither shapes nor config.json nor `options` give;
 /// - a config.json that contradicts the shapes;
 /// - a config.json that asks for features that nn::Decoder lacks: another type of model, other activations, rotary
-///   scaling other than linear and llama3, weights in codes, windows of attention.
+///   scaling other than linear and llama3, weights in codes, windows of attention in some layers alone.
 ///
 /// References: Radford et al. 2019; Touvron et al. 2023, arXiv:2302.13971; Grattafiori et al. 2024, arXiv:2407.21783;
 /// Yang et al. 2024, arXiv:2407.10671 (Qwen2). Test: tests/train/pretrained_test.cpp
@@ -341,6 +366,7 @@ inline void check_llama_settings(const PretrainedSettings& settings, const Publi
             const PublishedRotary rotary = published_rotary(*settings);
             base = rotary.base;
             config.rotary_scaling = rotary.scaling;
+            config.window = published_window(*settings, sizes.blocks);
         }
         config.tied = settings->get<bool>("tie_word_embeddings").value_or(keys.default_tied);
         check(config.tied || sizes.readout, where,

@@ -44,6 +44,7 @@ namespace unitscale::train {
     expect(config.placement == nn::NormPlacement::pre && !config.embedding_norm, "norms in front of its layers alone");
     expect(config.norm.gains, "norms with gains");
     expect(!config.readout_bias, "no bias of the readout");
+    expect(config.window == 0 || type == "qwen2", "attention to all positions");
     expect(!config.residual && !config.attention_mult, "no multipliers of its own");
     if (gpt2) {
         expect(config.norm.kind == nn::NormKind::layer, "layer norms");
@@ -86,7 +87,11 @@ namespace unitscale::train {
     json["num_key_value_heads"] = config.groups == 0 ? config.heads : config.groups;
     json["head_dim"] = config.head_columns();
     if (type == "llama") json["attention_bias"] = json["mlp_bias"] = config.bias;
-    else json["use_sliding_window"] = false;
+    else json["use_sliding_window"] = config.window > 0;
+    if (config.window > 0) {
+        json["sliding_window"] = config.window;
+        json["max_window_layers"] = 0;  // all layers have the window
+    }
     // The older layout, which newer versions read too.
     json["rope_theta"] = config.rotary_base;
     json["rope_scaling"] = nullptr;
@@ -153,7 +158,8 @@ void save_published(const std::filesystem::path& folder, nn::Decoder<T>& model, 
         const auto shallow = [](int depth, auto, const auto&) { return depth < 16; };
         auto kept = nlohmann::ordered_json::parse(std::istreambuf_iterator<char>(stream), {}, shallow, false);
         if (kept.is_object()) {
-            for (const char* key : {"rope_theta", "rope_scaling", "rope_parameters", "dtype"}) kept.erase(key);
+            for (const char* key : {"rope_theta", "rope_scaling", "rope_parameters", "dtype", "layer_types"})
+                kept.erase(key);
             if (kept.contains("architectures")) json.erase("architectures");  // tensors have its names
             kept.update(json);
             json = std::move(kept);
