@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// A GPT-2 or Llama with published weights, under a recipe: token ids in, logits and token ids out, or fine-tuning on
+// A GPT-2, Llama or Qwen2 with published weights, under a recipe: token ids in, logits and token ids out, or fine-tuning on
 // token ids. See --help.
 //   cmake --build build/examples --target pretrained
 //   build/examples/pretrained gpt2/model.safetensors --ids 464,3290,318
-//   build/examples/pretrained gpt2/model.safetensors --fine-tune tokens.npy --recipe fp8-amax --save tuned.safetensors
+//   build/examples/pretrained gpt2 --fine-tune tokens.npy --recipe fp8-amax --save tuned
 
 #include <unitscale/nn/initialise.hpp>
 #include <unitscale/scaling/known_recipes.hpp>
@@ -76,6 +76,7 @@ template <class T>
 void fine_tune(const Arguments& arguments, const Recipe& recipe) {
     experiments::FineTuningOptions tuning = arguments.tuning;
     tuning.threads = arguments.threads;
+    tuning.original = arguments.weights;
     nn::DecoderConfig config = train::pretrained_config(arguments.weights, arguments.options);
     config.recompute = arguments.recompute;
     tuning.validate(config);
@@ -95,10 +96,10 @@ int main(int argc, char** argv) {
     experiments::FineTuningOptions& tuning = arguments.tuning;
     std::string recipe_name = "fp32", config;
     CLI::App app(
-        "The most likely next tokens of a GPT-2 or Llama in a safetensors file: their ids and logits. Or the model's "
+        "The most likely next tokens of a GPT-2, Llama or Qwen2: their ids and logits. Or the model's "
         "fine-tuning on token ids, with the settings of the FP8 LLM paper.");
     app.add_option("weights", arguments.weights,
-                   "safetensors file with the names of the Python package transformers, or a file of --save")
+                   "model folder or safetensors file of the Python package transformers, or a file of --save")
         ->required();
     auto* ids = app.add_option("--ids", arguments.ids, "token ids, comma-separated: the work of the model's tokeniser")
                     ->delimiter(',');
@@ -121,7 +122,8 @@ int main(int argc, char** argv) {
     const auto add = [&](const char* name, auto& value, const char* help) {
         return app.add_option(name, value, help)->needs(fine_tuning);
     };
-    add("--save", tuning.save, "write the tuned weights to this safetensors file");
+    add("--save", tuning.save,
+        "write the tuned weights: to a .safetensors file for these programs, or to a new folder for transformers");
     add("--steps", tuning.steps, "updates")->capture_default_str();
     add("--lr", tuning.lr, "learning rate, constant")->capture_default_str();
     add("--batch", tuning.batch, "sequences in a step")->capture_default_str();

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: MIT
 """Makes the files in tests/data/pretrained: small random models of the transformers package, and their logits.
 
-    pip install torch transformers safetensors numpy && python bench/peers/pretrained.py tests/data/pretrained
+    pip install torch transformers safetensors numpy && python bench/peers/pretrained.py tests/data/pretrained [NAME...]
 
-For each model a folder with model.safetensors and config.json as save_pretrained writes them, ids.npy and logits.npy, the logits
-of those token ids, computed in float64 from the file. Llama's norms and rotary angles are float32 inside the package.
+For each model (of these names) a folder with model.safetensors, or shards, and config.json as save_pretrained writes them, ids.npy
+and logits.npy, the logits of those token ids, computed in float64 from the file. Llama's norms and rotary angles are float32
+inside the package. Models with a tokenizer.json also have generated.json: the text that the package writes after a prompt, always
+the most likely token, and its token ids.
 """
 import json
 import pathlib
@@ -12,10 +14,13 @@ import sys
 
 import numpy
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, GPT2Model, LlamaConfig, LlamaForCausalLM
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import (GPT2Config, GPT2LMHeadModel, GPT2Model, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Qwen2Config,
+                          Qwen2ForCausalLM)
 
 VOCABULARY, POSITIONS = 32, 20
 folder = pathlib.Path(sys.argv[1])
+names = sys.argv[2:]
 
 
 def randomise(model, seed):
@@ -27,19 +32,22 @@ def randomise(model, seed):
             parameter.copy_(0.25 * torch.randn(parameter.shape, generator=generator) + (1.0 if gain else 0.0))
 
 
-def save(name, model, dtype, seed, change_config=None):
+def save(name, model, dtype, seed, change_config=None, shape=(2, POSITIONS), shard_size="1GB", tokenizer=None):
     """`change_config`: what an older version of the package wrote otherwise."""
+    if names and name not in names:
+        return
     path = folder / name
     randomise(model, seed)
     model.to(dtype).eval()
-    model.save_pretrained(path)
+    model.save_pretrained(path, max_shard_size=shard_size)
     (path / "generation_config.json").unlink(missing_ok=True)
-    (path / "model.safetensors").chmod(0o644)
+    for file in path.glob("*.safetensors"):
+        file.chmod(0o644)
     if change_config:
         config = json.loads((path / "config.json").read_text())
         change_config(config)
         (path / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-    ids = torch.randint(0, VOCABULARY, (2, POSITIONS), generator=torch.Generator().manual_seed(seed))
+    ids = torch.randint(0, model.config.vocab_size, shape, generator=torch.Generator().manual_seed(seed))
     model = type(model).from_pretrained(path, dtype=torch.float64).eval()
     with torch.no_grad():
         if isinstance(model, GPT2Model):  # it has no readout of its own: the token table is
@@ -48,6 +56,17 @@ def save(name, model, dtype, seed, change_config=None):
             logits = model(ids).logits
     numpy.save(path / "ids.npy", ids.numpy().astype(numpy.int32))
     numpy.save(path / "logits.npy", logits.numpy())
+    if tokenizer:
+        (path / "tokenizer.json").write_text(json.dumps(json.loads(tokenizer.to_str()), ensure_ascii=False) + "\n")
+        fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+        prompt = "The early bird"
+        given = fast(prompt, return_tensors="pt").input_ids
+        with torch.no_grad():
+            made = model.generate(given, max_new_tokens=24, do_sample=False, eos_token_id=None, pad_token_id=0)
+        new = made[0, given.shape[1]:].tolist()
+        text = fast.decode(new, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        (path / "generated.json").write_text(
+            json.dumps({"prompt": prompt, "prompt_ids": given[0].tolist(), "ids": new, "text": text}) + "\n")
     print(name, "logits of rms", logits.pow(2).mean().sqrt().item())
 
 
@@ -58,6 +77,38 @@ def older_llama(config):
     del config["head_dim"]
 
 
+def byte_pairs(size, special, pattern=None, begin=None, normalizer=None):
+    """A byte-level BPE of GPT-2's kind; with a pattern, of Llama 3's and Qwen2's."""
+    tokenizer = Tokenizer(models.BPE(ignore_merges=begin is not None))
+    if normalizer:
+        tokenizer.normalizer = normalizer
+    if pattern:
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), "isolated"),
+                                                           pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    else:
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    text = ["The early bird catches the worm.", "When the cat is away, the mice will play.", "All the world is a stage."]
+    tokenizer.train_from_iterator(text, trainers.BpeTrainer(vocab_size=size - len(special), show_progress=False,
+                                                            initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet())))
+    tokenizer.add_special_tokens(special)
+    if begin:
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=f"{begin} $A", special_tokens=[(begin, tokenizer.token_to_id(begin))])
+    else:
+        tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
+    return tokenizer
+
+
+def older_linear(config):
+    """Version 4: linear scaling under its older name."""
+    rope = config.pop("rope_parameters")
+    config["rope_theta"], config["rope_scaling"] = rope["rope_theta"], {"type": "linear", "factor": rope["factor"]}
+
+
+LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+
 gpt2 = dict(vocab_size=VOCABULARY, n_positions=POSITIONS, n_embd=16, n_layer=2, n_head=4, bos_token_id=0, eos_token_id=0)
 llama = dict(vocab_size=VOCABULARY, max_position_embeddings=64, hidden_size=24, num_hidden_layers=2, num_attention_heads=4,
              attn_implementation="eager")
@@ -67,3 +118,26 @@ save("llama", LlamaForCausalLM(LlamaConfig(**llama, num_key_value_heads=2, inter
                                            rope_parameters={"rope_type": "default", "rope_theta": 500.0})), torch.float32, 3)
 save("llama_tied", LlamaForCausalLM(LlamaConfig(**llama, num_key_value_heads=1, intermediate_size=64, rms_norm_eps=1e-5,
                                                 tie_word_embeddings=True)), torch.bfloat16, 4, older_llama)
+save("llama_linear", LlamaForCausalLM(LlamaConfig(**llama, num_key_value_heads=4, intermediate_size=40, rms_norm_eps=1e-6,
+                                                  rope_parameters={"rope_type": "linear", "rope_theta": 500.0, "factor": 4.0})),
+     torch.float32, 5, older_linear, (1, 40))
+text_gpt2 = byte_pairs(288, ["<|endoftext|>"])
+save("gpt2_text", GPT2LMHeadModel(GPT2Config(**{**gpt2, "vocab_size": 288, "n_positions": 48})), torch.float32, 6, shape=(1, 20),
+     tokenizer=text_gpt2)
+text_llama3 = byte_pairs(288, ["<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"],
+                         LLAMA3, "<|begin_of_text|>")
+llama3 = dict(vocab_size=288, max_position_embeddings=256, hidden_size=24, num_hidden_layers=2, num_attention_heads=4, head_dim=8,
+              num_key_value_heads=2, intermediate_size=40, rms_norm_eps=1e-5, attn_implementation="eager")
+save("llama3", LlamaForCausalLM(LlamaConfig(**llama3, rope_parameters={
+    "rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32})), torch.bfloat16, 7, shape=(1, 28), shard_size="30KB", tokenizer=text_llama3)
+text_qwen2 = byte_pairs(288, ["<|endoftext|>", "<|im_start|>", "<|im_end|>"], QWEN2, normalizer=normalizers.NFC())
+save("qwen2", Qwen2ForCausalLM(Qwen2Config(vocab_size=288, hidden_size=24, intermediate_size=40, num_hidden_layers=2,
+                                           num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128,
+                                           tie_word_embeddings=True, attn_implementation="eager",
+                                           rope_parameters={"rope_type": "default", "rope_theta": 1000.0})),
+     torch.float32, 8, shape=(1, 20), tokenizer=text_qwen2)
+save("qwen2_window", Qwen2ForCausalLM(Qwen2Config(vocab_size=VOCABULARY, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
+                                                  num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=64,
+                                                  tie_word_embeddings=False, attn_implementation="eager", use_sliding_window=True,
+                                                  sliding_window=5, max_window_layers=0)), torch.float32, 9)

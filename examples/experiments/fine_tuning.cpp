@@ -31,7 +31,12 @@ void FineTuningOptions::validate(const nn::DecoderConfig& model) const {
     check(std::isfinite(epsilon) && epsilon >= 0.0, "--adam-epsilon: is ", epsilon, "; expected 0 or more");
     const double decay = used_weight_decay(nn::parameter_count(model));
     check(std::isfinite(decay) && decay >= 0.0, "--weight-decay: is ", decay, "; expected 0 or more");
-    if (!save.empty()) io::check_writable("--save", save);
+    if (saves_folder()) {
+        static_cast<void>(train::published_config_json(model));
+        io::check_new_folder("--save", save);
+    } else if (!save.empty()) {
+        io::check_writable("--save", save);
+    }
 }
 
 std::vector<std::int32_t> read_token_ids(const std::filesystem::path& path, std::size_t vocabulary) {

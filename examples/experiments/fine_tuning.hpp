@@ -10,6 +10,7 @@
 #include <unitscale/scaling/recipe.hpp>
 #include <unitscale/train/batches.hpp>
 #include <unitscale/train/evaluate.hpp>
+#include <unitscale/train/save_published.hpp>
 #include <unitscale/train/saved_model.hpp>
 #include <unitscale/train/step.hpp>
 #include <unitscale/train/trainer.hpp>
@@ -33,8 +34,10 @@ namespace unitscale::experiments {
 /// The options of fine-tuning. The defaults are the FP8 LLM paper's, but for learning rate and steps.
 /// Reference: Perez et al. 2023, arXiv:2309.17224.
 struct FineTuningOptions {
-    std::filesystem::path ids{};   ///< .npy file of token ids, [N]; the last tenth is for validation
-    std::filesystem::path save{};  ///< file of the tuned weights; empty: none
+    std::filesystem::path ids{};  ///< .npy file of token ids, [N]; the last tenth is for validation
+    /// Of the tuned weights: a `.safetensors` file, or a folder as the package transformers has it; empty: none.
+    std::filesystem::path save{};
+    std::filesystem::path original{};  ///< the published model, for such a folder
     std::size_t steps = 100;
     std::size_t batch = 512;                     ///< sequences in a step
     std::optional<std::size_t> micro_batches{};  ///< parts of a batch; empty: one for each sequence
@@ -46,6 +49,7 @@ struct FineTuningOptions {
     int threads = 1;
 
     [[nodiscard]] std::size_t parts() const noexcept { return micro_batches.value_or(batch); }
+    [[nodiscard]] bool saves_folder() const { return !save.empty() && save.extension() != ".safetensors"; }
     [[nodiscard]] std::size_t length(const nn::DecoderConfig& model) const noexcept {
         return seq.value_or(model.length);
     }
@@ -149,7 +153,8 @@ FineTuned fine_tune(nn::Decoder<T>& model, const Recipe& recipe, const FineTunin
     drawn.finish();
     tuned.after = validation_loss();
     std::fprintf(out, "after       %s\n", token_loss_text(tuned.after).c_str());
-    if (!options.save.empty()) train::save_decoder(options.save, model, recipe);
+    if (options.saves_folder()) train::save_published(options.save, model, recipe, options.original);
+    else if (!options.save.empty()) train::save_decoder(options.save, model, recipe);
     return tuned;
 }
 

@@ -100,6 +100,8 @@
 #include <unitscale/kernels/block_scales.hpp>
 #include <unitscale/kernels/block_strips.hpp>
 #include <unitscale/kernels/broadcast.hpp>
+#include <unitscale/kernels/cached_attention.hpp>
+#include <unitscale/kernels/cached_lines.hpp>
 #include <unitscale/kernels/coding.hpp>
 #include <unitscale/kernels/conv1d.hpp>
 #include <unitscale/kernels/cumulate.hpp>

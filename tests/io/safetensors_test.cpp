@@ -11,6 +11,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -380,7 +381,8 @@ TEST_CASE("paths that hold no such file are one line each") {
     const auto open = [](const fs::path& path) { return message([&] { SafetensorsReader{path}; }); };
     const auto named = [&](const char* name) { return "safetensors: " + (folder.path() / name).string(); };
     CHECK(open(folder.path() / "missing") == named("missing") + " does not exist or is not a file");
-    CHECK(open(folder.path()) == "safetensors: " + folder.path().string() + " does not exist or is not a file");
+    CHECK(open(folder.path()) ==
+          "safetensors: " + folder.path().string() + " has neither model.safetensors nor model.safetensors.index.json");
     CHECK(open(folder.write("short", "1234567")) == named("short") + " has 7 bytes: too few for a safetensors file");
     CHECK(open(folder.write("zero", std::string(8, '\0'))) == named("zero") + ": the header is no JSON object");
     CHECK(open(folder.write("text", "this is a text\n")) ==
@@ -587,4 +589,94 @@ TEST_CASE("50 kills at random moments of saving leave one of the two versions, w
     save(1);
     CHECK(names_in(folder.path()) == std::vector<std::string>{"x.safetensors"});
     CHECK(SafetensorsReader(path).tensor<std::int32_t>("version")() == 1);
+}
+
+TEST_CASE("shards of an index are one file to the reader; a folder stands for the model in it") {
+    const TemporaryFolder folder;
+    const auto first = folder.path() / "model-00001-of-00002.safetensors",
+               second = folder.path() / "model-00002-of-00002.safetensors",
+               index = folder.path() / "model.safetensors.index.json";
+    SafetensorsWriter one, two;
+    one.add("a", Tensor<float>({2}, {1, 2}));
+    one.add("c", Tensor<Half>({1}, {Half(0.5f)}));
+    one.set_metadata("format", "pt");
+    one.set_checksum();
+    two.add("b", Tensor<float>({3}, {3, 4, 5}));
+    two.set_metadata("format", "np");
+    two.set_metadata("more", "2");
+    two.set_checksum();
+    one.write(first);
+    two.write(second);
+    const std::string whole = R"({"metadata": {"total_size": 22}, "weight_map": {
+        "a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors",
+        "c": "model-00001-of-00002.safetensors"}})";
+    folder.write("model.safetensors.index.json", whole);
+    for (const auto& path : {folder.path(), index}) {
+        const SafetensorsReader reader(path);
+        CHECK(reader.tensors().size() == 3);
+        CHECK(reader.tensor<float>("b", Shape{3})(2) == 5);
+        CHECK(reader.read_as<float>("c")(0) == 0.5f);
+        CHECK(reader.entry("a").shard == 0);
+        CHECK(reader.entry("b").shard == 1);
+        CHECK(reader.metadata().at("format") == "pt");
+        CHECK(reader.metadata().at("more") == "2");
+        reader.check_checksum();
+        CHECK(message([&] { (void)reader.tensor<float>("b", Shape{2}); }) ==
+              "safetensors: " + second.string() + ": tensor 'b' is [3]; expected [2]");
+        CHECK(message([&] { (void)reader.entry("d"); }) ==
+              "safetensors: " + index.string() + ": no tensor 'd'; the file holds 'a' 'b' 'c'");
+    }
+
+    const auto open = [&] { return message([&] { SafetensorsReader(folder.path()).check_checksum(); }); };
+    const auto with = [&](const std::string& old, const std::string& text) {
+        std::string changed = whole;
+        changed.replace(changed.find(old), old.size(), text);
+        folder.write("model.safetensors.index.json", changed);
+        return open();
+    };
+    const std::string start = "safetensors: " + index.string();
+    CHECK(with(R"("b": "model-00002-of-00002)", R"("b": "model-00003-of-00003)") ==
+          "safetensors: " + (folder.path() / "model-00003-of-00003.safetensors").string() +
+              " does not exist or is not a file");
+    CHECK(with(R"("c": "model-00001-of-00002)", R"("c": "model-00002-of-00002)") ==
+          "safetensors: " + first.string() +
+              ": tensor 'c' belongs into 'model-00002-of-00002.safetensors', as the model's index says");
+    CHECK(with(R"("a":)", R"("d": "model-00001-of-00002.safetensors", "a":)") ==
+          start + ": tensor 'd' is not in 'model-00001-of-00002.safetensors'");
+    CHECK(with(R"("c": "model-00001)", R"("x": "model-00001)") ==
+          "safetensors: " + first.string() + ": tensor 'c' is not in the model's index");
+
+    folder.write("model.safetensors.index.json", whole);
+    // A tensor in both shards.
+    two.add("a", Tensor<float>({2}, {1, 2}));
+    two.write(second);
+    CHECK(open() == "safetensors: " + second.string() +
+                        ": tensor 'a' belongs into 'model-00001-of-00002.safetensors', as the model's index says");
+    fs::resize_file(second, fs::file_size(second) - 5);
+    CHECK(open().starts_with("safetensors: " + second.string() + ": tensor "));
+    // A file of all tensors comes first.
+    small_file().write(folder.path() / "model.safetensors");
+    CHECK(SafetensorsReader(folder.path()).contains("w"));
+}
+
+TEST_CASE("a view shows a tensor's bytes without a copy") {
+    const TemporaryFolder folder;
+    const auto path = folder.path() / "x.safetensors";
+    small_file().write(path);
+    const SafetensorsReader reader(path);
+    const auto bytes = reader.view("w");
+    REQUIRE(bytes.size() == 24);
+    std::array<float, 6> values{};
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+    CHECK(values == std::array<float, 6>{1, 2, 3, 4, 5, 6});
+    CHECK(reader.view("none").empty());
+    CHECK(reader.view("w").data() == bytes.data());
+    fs::resize_file(path, 100);
+    CHECK(message([&] { (void)reader.view("w"); }) ==
+          "safetensors: " + path.string() + " has become shorter since it was opened");
+
+    const auto file = file_of(small_file());
+    const SafetensorsReader in_memory(file, "x");
+    CHECK(in_memory.view("w").data() >= file.data());
+    CHECK(in_memory.view("w").data() < file.data() + file.size());
 }

@@ -3,6 +3,11 @@
 
 #include "kernels/kernel_checks.hpp"
 
+#include <cmath>
+#include <cstddef>
+#include <numbers>
+#include <vector>
+
 using namespace unitscale;
 using namespace unitscale::kernels;
 
@@ -12,6 +17,20 @@ HeadStrides contiguous(const RotarySizes& sizes) {
     return {sizes.time * sizes.heads * sizes.width, sizes.heads * sizes.width, sizes.width};
 }
 
+/// The angle per position, by the wavelengths of the formula.
+double frequency(const RotarySizes& s, std::ptrdiff_t i) {
+    const double f = std::pow(s.base, -2.0 * static_cast<double>(i) / static_cast<double>(s.width));
+    const RotaryScaling& scaling = s.scaling;
+    if (scaling.kind == RotaryScalingKind::none) return f;
+    if (scaling.kind == RotaryScalingKind::linear) return f / scaling.factor;
+    const double wavelength = 2.0 * std::numbers::pi / f, length = scaling.original_length;
+    if (wavelength < length / scaling.high_frequency_factor) return f;
+    if (wavelength > length / scaling.low_frequency_factor) return f / scaling.factor;
+    const double share = (length / wavelength - scaling.low_frequency_factor) /
+                         (scaling.high_frequency_factor - scaling.low_frequency_factor);
+    return (1.0 - share) * f / scaling.factor + share * f;
+}
+
 /// The rotation in double of a contiguous [B, T, H, d] array.
 Doubles reference(const Doubles& x, const RotarySizes& s, double sign, double factor) {
     Doubles y(x.size());
@@ -19,8 +38,7 @@ Doubles reference(const Doubles& x, const RotarySizes& s, double sign, double fa
     for (std::ptrdiff_t row = 0; row < s.batch * s.time * s.heads; ++row)
         for (std::ptrdiff_t i = 0; i < half; ++i) {
             const auto position = static_cast<double>(s.first_position + row / s.heads % s.time);
-            const double angle =
-                sign * position * std::pow(s.base, -2.0 * static_cast<double>(i) / static_cast<double>(s.width));
+            const double angle = sign * position * frequency(s, i);
             const auto a = static_cast<std::size_t>(row * s.width + i), b = a + static_cast<std::size_t>(half);
             y[a] = factor * (x[a] * std::cos(angle) - x[b] * std::sin(angle));
             y[b] = factor * (x[b] * std::cos(angle) + x[a] * std::sin(angle));
@@ -49,6 +67,25 @@ TEST_CASE("rotary embedding agrees with its formula in every element type", "[ke
     run(Half(0), {1, 9, 2, 8}, 1e-3);
     run(BFloat16(0), {1, 9, 2, 8}, 8e-3);
     run(0.0f, {0, 5, 2, 8}, 1e-6);
+    run(0.0, {1, 150, 2, 16, 40, 10000.0, {RotaryScalingKind::linear, 4.0}}, 1e-12);
+    run(0.0, {1, 150, 2, 16, 40, 10000.0, {RotaryScalingKind::llama3, 8.0, 1.0, 4.0, 256.0}}, 1e-12);
+}
+
+TEST_CASE("rotary scaling slows low frequencies, keeps high ones, and is smooth in between", "[kernels]") {
+    RotarySizes sizes{1, 1, 1, 64, 0, 500000.0, {RotaryScalingKind::llama3, 8.0, 1.0, 4.0, 8192.0}};
+    std::vector<std::ptrdiff_t> kinds(3);
+    double before = 2.0;
+    for (std::ptrdiff_t i = 0; i < 32; ++i) {
+        const double f = rotary_frequency(sizes, i), plain = std::pow(500000.0, -static_cast<double>(i) / 32.0);
+        CHECK(f == Approx(frequency(sizes, i)).epsilon(1e-14));
+        CHECK(f < before);
+        before = f;
+        ++kinds[f == plain ? 0 : f == plain / 8.0 ? 1 : 2];
+    }
+    // 4 and 1 turns in 8192 positions: the pairs 14 and 17.
+    CHECK(kinds == std::vector<std::ptrdiff_t>{15, 14, 3});
+    sizes.scaling.kind = RotaryScalingKind::linear;
+    CHECK(rotary_frequency(sizes, 0) == 0.125);
 }
 
 TEST_CASE("rotary backward is the transpose of forward", "[kernels]") {

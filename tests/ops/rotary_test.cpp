@@ -57,6 +57,30 @@ TEST_CASE("rotary: errors name the sizes") {
     REQUIRE_THROWS_WITH(ops::rotary(t.input({2, 3, 8}), {.heads = 0}), "rotary: x [2,3,8] is not divisible by 0 heads");
     REQUIRE_THROWS_WITH(ops::rotary(t.input({2, 3, 8}), {.base = 0.0}),
                         "rotary: base is 0; expected a positive number");
+    const auto scaled = [&](const ops::RotaryScaling& scaling, const char* message) {
+        REQUIRE_THROWS_WITH(ops::rotary(t.input({2, 3, 8}), {.scaling = scaling}), message);
+    };
+    using ops::RotaryScalingKind;
+    scaled({.kind = RotaryScalingKind::linear, .factor = 0.0},
+           "rotary: scaling.factor is 0; expected a positive number");
+    scaled({.kind = RotaryScalingKind::llama3, .factor = 8.0, .low_frequency_factor = -1.0},
+           "rotary: scaling.low_frequency_factor is -1; expected a positive number");
+    scaled({.kind = RotaryScalingKind::llama3, .factor = 8.0, .high_frequency_factor = 1.0},
+           "rotary: scaling.high_frequency_factor is 1; expected more than 1");
+    scaled({.kind = RotaryScalingKind::llama3, .factor = 8.0, .original_length = 0.0},
+           "rotary: scaling.original_length is 0; expected a positive number");
+}
+
+TEST_CASE("rotary: a linear scaling divides positions, in the gradient too") {
+    test::OpTape<double> t;
+    const ops::RotaryScaling scaling{.kind = ops::RotaryScalingKind::linear, .factor = 4.0};
+    const auto x = t.input({1, 1, 8}, 1);
+    const auto scaled = ops::rotary(x, {.first_position = 12, .scaling = scaling});
+    const auto plain = ops::rotary(x, {.first_position = 3});
+    for (std::size_t i = 0; i < 8; ++i)
+        CHECK(scaled.value().data()[i] == Approx(plain.value().data()[i]).epsilon(1e-12));
+    test::check_gradient_and_factors(
+        {{1, 3, 8}}, [=](auto&, auto& v) { return ops::rotary(v[0], {.heads = 2, .scaling = scaling}); }, 1.0, {1.0});
 }
 
 TEST_CASE("rotary: propagates scales") {

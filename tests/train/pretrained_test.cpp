@@ -37,12 +37,18 @@ struct Difference {
     double relative = 0.0;  ///< rms of the differences over rms of the reference
 };
 
+/// The path of a fixture's weights: its file, or its folder if it has shards.
+std::filesystem::path weights_of(std::string_view name) {
+    const std::filesystem::path file = fixture(name) / "model.safetensors";
+    return std::filesystem::exists(file) ? file : fixture(name);
+}
+
 /// Compares a published model, run in T with a recipe, with the logits of its fixture.
 template <class T>
 Difference compare(std::string_view name, const Recipe& recipe, const nn::DecoderConfig& config) {
     test::LanguageModel<T> model(recipe, config);
-    const auto notes = train::load_weights(fixture(name) / "model.safetensors", model.decoder.parameters(),
-                                           recipe.scaling != Scaling::propagate);
+    const auto notes =
+        train::load_weights(weights_of(name), model.decoder.parameters(), recipe.scaling != Scaling::propagate);
     if (sizeof(T) >= 4) CHECK(notes.empty());
     model.tape.begin_step({.training = false, .gradients = false});
     const auto ids = io::load_npy<std::int32_t>(fixture(name) / "ids.npy");
@@ -63,7 +69,7 @@ Difference compare(std::string_view name, const Recipe& recipe, const nn::Decode
 }
 template <class T>
 Difference compare(std::string_view name, std::string_view recipe) {
-    return compare<T>(name, find_recipe(recipe), train::pretrained_config(fixture(name) / "model.safetensors"));
+    return compare<T>(name, find_recipe(recipe), train::pretrained_config(weights_of(name)));
 }
 
 /// Copies a fixture's file to a folder of its own, with a changed config.json.
@@ -94,8 +100,9 @@ void add_fixture(
 
 // Measured, in double, float, Half and BFloat16: GPT-2 5.2e-16, 3.1e-7, 1.3e-3, 9.2e-3;
 // Llama 2.2e-7 (the package's norms and angles are float), 6.0e-7, 2.0e-3, 1.6e-2.
-TEST_CASE("pretrained: logits of GPT-2 and Llama equal the logits of the package that published the weights") {
-    for (const char* name : {"gpt2", "gpt2_base", "llama", "llama_tied"}) {
+TEST_CASE("pretrained: logits of GPT-2, Llama and Qwen2 equal the logits of the package that published the weights") {
+    for (const char* name :
+         {"gpt2", "gpt2_base", "gpt2_text", "llama", "llama_tied", "llama_linear", "llama3", "qwen2", "qwen2_window"}) {
         INFO(name);
         const bool gpt2 = std::string_view(name).starts_with("gpt2");
         CHECK(compare<double>(name, "fp32").relative < (gpt2 ? 3e-15 : 5e-7));
@@ -131,6 +138,39 @@ TEST_CASE("pretrained: shapes and config.json tell the model") {
         CHECK((c.norm.kind == nn::NormKind::rms && c.norm.gains && c.norm.epsilon == (tied ? 1e-5 : 1e-6)));
         CHECK(c.rotary_base == (tied ? 10000.0 : 500.0));
     }
+}
+
+TEST_CASE(
+    "pretrained: a folder with shards; heads of their own size; biases of queries, keys and values; slow angles") {
+    for (const auto& path : {fixture("llama3"), fixture("llama3") / "model.safetensors.index.json"}) {
+        const nn::DecoderConfig c = train::pretrained_config(path);
+        CHECK((c.vocabulary == 288 && c.width == 24 && c.depth == 2 && c.heads == 4 && c.groups == 2));
+        CHECK((c.head_size == 8 && c.key_columns() == 16 && c.hidden == 40 && c.length == 256 && !c.tied));
+        CHECK((c.rotary_base == 500.0 && !c.bias && !c.query_key_value_bias));
+        CHECK(c.rotary_scaling == ops::RotaryScaling{.kind = ops::RotaryScalingKind::llama3,
+                                                     .factor = 8.0,
+                                                     .low_frequency_factor = 1.0,
+                                                     .high_frequency_factor = 4.0,
+                                                     .original_length = 32.0});
+    }
+    const nn::DecoderConfig linear = train::pretrained_config(fixture("llama_linear"));
+    CHECK((linear.rotary_base == 500.0 && linear.head_size == 0));
+    CHECK(linear.rotary_scaling == ops::RotaryScaling{.kind = ops::RotaryScalingKind::linear, .factor = 4.0});
+    const nn::DecoderConfig qwen2 = train::pretrained_config(fixture("qwen2"));
+    CHECK(
+        (qwen2.query_key_value_bias && !qwen2.bias && qwen2.tied && qwen2.groups == 2 && qwen2.rotary_base == 1000.0));
+    CHECK(qwen2.window == 0);
+    CHECK(train::pretrained_config(fixture("qwen2_window")).window == 5);
+    // Each of these settings matters.
+    const auto changed = [](const char* name, const auto& change) {
+        nn::DecoderConfig config = train::pretrained_config(fixture(name));
+        change(config);
+        return compare<float>(name, find_recipe("fp32"), config).relative;
+    };
+    CHECK(changed("llama3", [](auto& c) { c.rotary_scaling = {}; }) > 1e-2);
+    CHECK(changed("llama3", [](auto& c) { c.rotary_scaling.original_length = 64.0; }) > 1e-2);
+    CHECK(changed("qwen2_window", [](auto& c) { c.window = 6; }) > 1e-3);
+    CHECK(changed("llama_linear", [](auto& c) { c.rotary_scaling.factor = 2.0; }) > 1e-2);
 }
 
 // Measured: 1.9e-4 for gelu in its erf form, 1.8e-2 for an epsilon of 1e-3, 0.58 for another base.
@@ -218,7 +258,33 @@ TEST_CASE("pretrained: a config.json of another model, or that is damaged, is on
         return [=](nlohmann::json& json) { json[key] = value; };
     };
     refused("gpt2", set("model_type", "llama"), place + "model_type is \"llama\"; expected \"gpt2\"");
-    refused("llama", set("model_type", "mistral"), place + "model_type is \"mistral\"; expected \"llama\"");
+    refused("llama", set("model_type", "mistral"),
+            place + "model_type is \"mistral\"; expected \"llama\" or \"qwen2\"");
+    refused("llama", set("model_type", "qwen2"),
+            place + "model_type is \"qwen2\"; expected \"llama\": not queries, keys and values alone have biases");
+    refused("qwen2", set("model_type", "llama"),
+            place + "model_type is \"llama\"; expected \"qwen2\": queries, keys and values alone have biases");
+    refused("llama", set("attention_bias", true), place + "attention_bias is true; expected false");
+    refused("llama", set("mlp_bias", true), place + "mlp_bias is true; expected false");
+    refused("qwen2_window", set("sliding_window", nullptr),
+            place + "sliding_window is absent; expected a number of positions");
+    refused("qwen2_window", set("layer_types", {"full_attention", "sliding_attention"}),
+            place +
+                "layer_types is [\"full_attention\",\"sliding_attention\"]; expected full_attention or "
+                "sliding_attention in all layers");
+    refused(
+        "qwen2_window",
+        [](auto& json) {
+            json.erase("layer_types");
+            json["max_window_layers"] = 1;
+        },
+        place + "max_window_layers is 1; expected 0 or at least 2: equal windows in all layers");
+    refused("qwen2", set("layer_types", {"full_attention", "sliding_attention"}),
+            place + "layer_types is [\"full_attention\",\"sliding_attention\"]; expected full_attention in all layers");
+    refused("qwen2", set("layer_types", "full_attention"),
+            place + "layer_types is \"full_attention\"; expected a list of texts");
+    refused("llama", set("quantization_config", {{"quant_method", "fp8"}}),
+            place + "quantization_config is {\"quant_method\":\"fp8\"}; expected no value: weights, not codes");
     refused("gpt2", set("n_layer", 3), place + "n_layer is 3; expected 2");
     refused("gpt2", set("n_embd", 32), place + "n_embd is 32; expected 16");
     refused("gpt2", set("n_inner", 63), place + "n_inner is 63; expected 64");
@@ -237,10 +303,24 @@ TEST_CASE("pretrained: a config.json of another model, or that is damaged, is on
     refused("llama", set("hidden_act", 3), place + "hidden_act is 3; expected a text");
     refused("llama", set("num_key_value_heads", 4), place + "num_key_value_heads is 4; expected 2");
     refused("llama", set("head_dim", 12), place + "head_dim is 12; expected 6");
-    refused("llama", set("rope_parameters", {{"rope_type", "llama3"}, {"rope_theta", 500.0}}),
-            place + "rope_parameters.rope_type is \"llama3\"; expected \"default\"");
-    refused("llama_tied", set("rope_scaling", {{"type", "linear"}, {"factor", 2.0}}),
-            place + "rope_scaling.type is \"linear\"; expected \"default\"");
+    const auto rope = [&](const nlohmann::json& value, const std::string& message) {
+        refused("llama", set("rope_parameters", value), place + "rope_parameters." + message);
+    };
+    rope({{"rope_type", "llama3"}, {"rope_theta", 500.0}}, "factor is absent; expected a positive number");
+    rope({{"rope_type", "linear"}, {"factor", 0}}, "factor is 0; expected a positive number");
+    rope({{"rope_type", "llama3"}, {"factor", 8}}, "low_freq_factor is absent; expected a positive number");
+    rope({{"rope_type", "llama3"}, {"factor", 8}, {"low_freq_factor", 4}, {"high_freq_factor", 1}},
+         "high_freq_factor is 1; expected more than low_freq_factor");
+    rope({{"rope_type", "yarn"}, {"factor", 8}}, "rope_type is \"yarn\"; expected default, linear or llama3");
+    rope({{"factor", 8}}, "factor is 8; expected 1.0");
+    rope({{"rope_type", "linear"}, {"factor", 8}, {"partial_rotary_factor", 0.5}},
+         "partial_rotary_factor is 0.5; expected 1.0");
+    rope({{"full_attention", {{"rope_type", "default"}}}},
+         "full_attention is {\"rope_type\":\"default\"}; expected no value: equal angles in all layers");
+    refused("llama_tied", set("rope_scaling", {{"type", "dynamic"}, {"factor", 2.0}}),
+            place + "rope_scaling.type is \"dynamic\"; expected default, linear or llama3");
+    refused("llama", set("rope_scaling", {{"type", "linear"}, {"factor", 2.0}}),
+            place + "rope_scaling is {\"factor\":2.0,\"type\":\"linear\"}; expected no value beside rope_parameters");
     refused("llama", set("rope_parameters", 7), place + "rope_parameters is 7; expected an object");
     refused("llama_tied", set("tie_word_embeddings", false),
             "pretrained: " + (folder.path() / "model.safetensors").string() +

@@ -5,22 +5,19 @@
 #include <unitscale/formats/code.hpp>
 #include <unitscale/formats/format.hpp>
 #include <unitscale/io/atomic_file.hpp>
+#include <unitscale/io/mapped_file.hpp>
 #include <unitscale/io/safetensors_checksum.hpp>
 #include <unitscale/io/safetensors_header.hpp>
+#include <unitscale/io/safetensors_index.hpp>
 #include <unitscale/io/text.hpp>
 #include <unitscale/tensor/cast.hpp>
 #include <unitscale/tensor/tensor.hpp>
 
 #include <nlohmann/json.hpp>
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -31,7 +28,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -186,36 +182,36 @@ private:
     std::map<std::string, std::string, std::less<>> metadata_{};
 };
 
-/// Reads a safetensors file. The constructor reads and checks the header: a file with a damaged header is refused as a
-/// whole. Elements are read on demand from the opened file, even if another file has taken its name since. Every
-/// function is const and may be called from several threads.
+/// Reads a safetensors file, or the files of a model that is split into shards. The path names a file, an index
+/// (`*.index.json`) or a folder with a model.safetensors or a model.safetensors.index.json.
+/// The constructor reads and checks the headers: a file with a damaged header is refused as a whole.
+/// Elements are read on demand from the opened files, even if other files have taken their names since. Every function
+/// is const and may be called from several threads.
 ///   const SafetensorsReader reader("model.safetensors");
 ///   const Tensor<Half> weight = reader.tensor<Half>("weight", Shape{3, 2});
-/// Errors, for any content of the file, in one line that names the file and the fault: the errors of
-/// `parse_safetensors_header`; a missing, truncated or unreadable file.
+/// Errors, for any content of the files, in one line that names the file and the fault: the errors of
+/// `parse_safetensors_header` and `parse_safetensors_index`; a missing, truncated or unreadable file; a tensor that is
+/// not in the shard that the index says, or is in a shard and not in the index.
 /// `safetensors: model.safetensors: tensor 'a/b' is [2,3]; expected [3,2]`.   Test: tests/io/safetensors_test.cpp
 class SafetensorsReader {
 public:
-    explicit SafetensorsReader(const std::filesystem::path& path)
-        : where_(concatenate("safetensors: ", path.string())) {
-        std::error_code error;
-        check(std::filesystem::is_regular_file(path, error), where_, " does not exist or is not a file");
-        file_ = FileDescriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-        struct stat facts {};
-        const bool opened = file_.is_open() && ::fstat(file_.number(), &facts) == 0;
-        if (!opened) fail(where_, " cannot be read: ", std::generic_category().message(errno));
-        read_header(static_cast<std::uint64_t>(facts.st_size));
+    explicit SafetensorsReader(const std::filesystem::path& path) {
+        const std::filesystem::path found = find_safetensors(path);
+        where_ = concatenate("safetensors: ", found.string());
+        if (is_safetensors_index(found)) open_shards(found);
+        else add_shard(MappedFile(where_, found));
     }
     /// Reads a file from memory. The bytes are borrowed while the reader lives; `name` stands for the path.
     explicit SafetensorsReader(std::span<const std::byte> bytes, std::string_view name)
-        : where_(concatenate("safetensors: ", name)), bytes_(bytes) {
-        read_header(bytes.size());
+        : where_(concatenate("safetensors: ", name)) {
+        add_shard(MappedFile(where_, bytes));
     }
 
     /// All tensors by name: type, shape and place.
     [[nodiscard]] const std::map<std::string, SafetensorsEntry, std::less<>>& tensors() const noexcept {
         return header_.tensors;
     }
+    /// Of several shards: all pieces of metadata, the first shard's where a key comes several times.
     [[nodiscard]] const std::map<std::string, std::string, std::less<>>& metadata() const noexcept {
         return header_.metadata;
     }
@@ -229,27 +225,37 @@ public:
         return found->second;
     }
 
-    /// Reads the whole file. Error: its checksum is not that of its elements and metadata. A file may have none.
+    /// Reads the files that have a checksum. Error: it is not that of the file's elements and metadata.
     void check_checksum() const {
-        const auto found = metadata().find(safetensors_checksum_key);
-        if (found == metadata().end()) return;
-        const auto each = [this](const auto& sink) {
-            std::vector<std::byte> piece(std::size_t{1} << 20);
-            for (std::uint64_t at = data_start_; at < file_bytes_; at += piece.size()) {
-                piece.resize(std::min<std::uint64_t>(piece.size(), file_bytes_ - at));
-                read_at(at, piece);
-                sink(piece);
-            }
-        };
-        const std::string own = safetensors_checksum(each, metadata());
-        check(own == found->second, where_, ": is damaged: it has the checksum ", own, ", not that of its metadata");
+        for (const Shard& shard : shards_) {
+            const auto found = shard.metadata.find(safetensors_checksum_key);
+            if (found == shard.metadata.end()) continue;
+            const auto each = [&shard](const auto& sink) {
+                std::vector<std::byte> piece(std::size_t{1} << 20);
+                for (std::uint64_t at = shard.data_start; at < shard.file.size(); at += piece.size()) {
+                    piece.resize(std::min<std::uint64_t>(piece.size(), shard.file.size() - at));
+                    shard.file.read(at, piece);
+                    sink(piece);
+                }
+            };
+            const std::string own = safetensors_checksum(each, shard.metadata);
+            check(own == found->second, shard.file.where(), ": is damaged: it has the checksum ", own,
+                  ", not that of its metadata");
+        }
     }
 
     /// The bytes of a tensor of any type, known or not. Error: the tensor has more or fewer bytes.
     void read(std::string_view name, std::span<std::byte> out) const {
         const SafetensorsEntry& found = entry(name);
         check(out.size() == found.bytes(), where(name), " has ", found.bytes(), " bytes; expected ", out.size());
-        read_at(data_start_ + found.begin, out);
+        read_at(found, 0, out);
+    }
+    /// The bytes of a tensor in the memory map of its file: no copy. They are valid while the reader lives, and aligned
+    /// as the file has them. MappedFile::view says more.
+    [[nodiscard]] std::span<const std::byte> view(std::string_view name) const {
+        const SafetensorsEntry& found = entry(name);
+        const Shard& shard = shards_[found.shard];
+        return shard.file.view(shard.data_start + found.begin, found.bytes());
     }
 
     /// A tensor with the stored elements, of type T.
@@ -263,10 +269,21 @@ public:
         check_shape(name, found, expected);
         Tensor<T> result(found.shape);
         const std::span<std::byte> bytes = std::as_writable_bytes(result.span());
-        read_at(data_start_ + found.begin, bytes);
+        read_at(found, 0, bytes);
         if constexpr (std::same_as<T, bool>) check_codes(name, found, bytes, 2);
         if constexpr (CodedElement<T> && sizeof(T) == 1) check_codes(name, found, bytes, format_of<T>.code_count());
         return result;
+    }
+
+    /// The errors of `read_as` that no element causes.
+    template <std::floating_point Float>
+    void check_readable(std::string_view name, const std::optional<Shape>& expected = {}) const {
+        const SafetensorsEntry& found = entry(name);
+        if (found.dtype == "F64" && std::same_as<Float, float>)
+            fail(where(name), " is of type F64, which float does not hold");
+        if (found.format.empty() && found.dtype != "F64" && found.dtype != "F32")
+            fail(where(name), " is of type ", type_name(found), "; expected a floating-point type");
+        check_shape(name, found, expected);
     }
 
     /// A tensor of any floating-point type in float or double, exactly.
@@ -279,10 +296,7 @@ public:
         if constexpr (std::same_as<Float, double>) {
             return cast<double>(read_as<float>(name, expected));
         } else {
-            if (found.dtype == "F64") fail(where(name), " is of type F64, which float does not hold");
-            if (found.format.empty())
-                fail(where(name), " is of type ", type_name(found), "; expected a floating-point type");
-            check_shape(name, found, expected);
+            check_readable<Float>(name, expected);
             Tensor<float> result(found.shape);
             if (find_safetensors_type(found.dtype)->bytes == 1) decode_into<std::uint8_t>(name, found, result.span());
             else decode_into<std::uint16_t>(name, found, result.span());
@@ -291,38 +305,67 @@ public:
     }
 
 private:
-    void read_header(std::uint64_t file_bytes) {
-        check(file_bytes >= 8, where_, " has ", file_bytes, " bytes: too few for a safetensors file");
-        std::array<std::byte, 8> start{};
-        read_at(0, start);
-        std::uint64_t length = 0;
-        for (std::size_t i = 8; i-- > 0;) length = length << 8 | std::to_integer<std::uint64_t>(start[i]);
-        check(length <= file_bytes - 8, where_, ": a header of ", length, " bytes does not fit the file of ",
-              file_bytes, " bytes");
-        check(length <= safetensors_header_limit, where_, ": a header of ", length, " bytes is above the limit of ",
-              safetensors_header_limit);
-        std::string text(static_cast<std::size_t>(length), '\0');
-        read_at(8, std::as_writable_bytes(std::span<char>(text)));
-        data_start_ = 8 + length;
-        file_bytes_ = file_bytes;
-        header_ = parse_safetensors_header(where_, text, file_bytes_ - data_start_);
+    struct Shard {
+        MappedFile file;
+        std::uint64_t data_start;  ///< where the header ends
+        std::map<std::string, std::string, std::less<>> metadata;
+    };
+
+    /// Opens the files of an index, in the order of their names.
+    void open_shards(const std::filesystem::path& index_path) {
+        const MappedFile index_file(where_, index_path);
+        check(index_file.size() <= safetensors_header_limit, where_, " has ", index_file.size(),
+              " bytes; expected at most ", safetensors_header_limit);
+        std::string text(static_cast<std::size_t>(index_file.size()), '\0');
+        index_file.read(0, std::as_writable_bytes(std::span<char>(text)));
+        const SafetensorsIndex index = parse_safetensors_index(where_, text);
+        std::map<std::string, std::size_t> numbers;
+        for (const auto& [tensor, shard] : index) numbers.emplace(shard, 0);
+        for (auto& [shard, number] : numbers) {
+            number = shards_.size();
+            const std::filesystem::path path = index_path.parent_path() / shard;
+            add_shard(MappedFile(concatenate("safetensors: ", path.string()), path), &index, shard);
+        }
+        for (const auto& [tensor, shard] : index)
+            check(contains(tensor), where_, ": tensor ", quoted_text(tensor), " is not in ", quoted_text(shard));
     }
 
-    void read_at(std::uint64_t offset, std::span<std::byte> out) const {
-        if (!file_.is_open()) {
-            std::copy_n(bytes_.begin() + static_cast<std::ptrdiff_t>(offset), out.size(), out.begin());
-            return;
+    /// Reads a file's header, and adds its tensors. With an index: the index must have put them in the file `name`.
+    void add_shard(MappedFile file, const SafetensorsIndex* index = nullptr, std::string_view name = {}) {
+        const std::string where = file.where();
+        const std::uint64_t file_bytes = file.size();
+        check(file_bytes >= 8, where, " has ", file_bytes, " bytes: too few for a safetensors file");
+        std::array<std::byte, 8> start{};
+        file.read(0, start);
+        std::uint64_t length = 0;
+        for (std::size_t i = 8; i-- > 0;) length = length << 8 | std::to_integer<std::uint64_t>(start[i]);
+        check(length <= file_bytes - 8, where, ": a header of ", length, " bytes does not fit the file of ", file_bytes,
+              " bytes");
+        check(length <= safetensors_header_limit, where, ": a header of ", length, " bytes is above the limit of ",
+              safetensors_header_limit);
+        std::string text(static_cast<std::size_t>(length), '\0');
+        file.read(8, std::as_writable_bytes(std::span<char>(text)));
+        SafetensorsHeader header = parse_safetensors_header(where, text, file_bytes - 8 - length);
+        for (auto& [tensor, entry] : header.tensors) {
+            entry.shard = shards_.size();
+            if (index != nullptr) {
+                const auto found = index->find(tensor);
+                if (found == index->end())
+                    fail(where, ": tensor ", quoted_text(tensor), " is not in the model's index");
+                if (found->second != name)
+                    fail(where, ": tensor ", quoted_text(tensor), " belongs into ", quoted_text(found->second),
+                         ", as the model's index says");
+            }
+            header_.tensors.emplace(tensor, std::move(entry));
         }
-        while (!out.empty()) {
-            constexpr std::size_t most = std::size_t{1} << 30;
-            const ssize_t count =
-                ::pread(file_.number(), out.data(), std::min(out.size(), most), static_cast<off_t>(offset));
-            if (count < 0 && errno == EINTR) continue;
-            if (count < 0) fail(where_, " cannot be read: ", std::generic_category().message(errno));
-            check(count > 0, where_, " has become shorter since it was opened");
-            out = out.subspan(static_cast<std::size_t>(count));
-            offset += static_cast<std::uint64_t>(count);
-        }
+        for (const auto& [key, value] : header.metadata) header_.metadata.emplace(key, value);
+        shards_.push_back({std::move(file), 8 + length, std::move(header.metadata)});
+    }
+
+    /// Copies a tensor's bytes from `offset` on.
+    void read_at(const SafetensorsEntry& found, std::uint64_t offset, std::span<std::byte> out) const {
+        const Shard& shard = shards_[found.shard];
+        shard.file.read(shard.data_start + found.begin + offset, out);
     }
 
     /// The values of codes, block by block.
@@ -334,7 +377,7 @@ private:
         std::array<Code, 4096> block;
         for (std::size_t begin = 0; begin < values.size(); begin += block.size()) {
             const std::span<Code> codes = std::span(block).first(std::min(block.size(), values.size() - begin));
-            read_at(data_start_ + found.begin + begin * sizeof(Code), std::as_writable_bytes(codes));
+            read_at(found, begin * sizeof(Code), std::as_writable_bytes(codes));
             check_codes(name, found, std::as_bytes(codes), format->code_count());
             decode(*format, std::span<const Code>(codes), values.subspan(begin, codes.size()));
         }
@@ -371,8 +414,9 @@ private:
             fail(where(name), " is ", cut_shape(found.shape), "; expected ", to_string(*expected));
     }
 
+    /// The file and the tensor.
     [[nodiscard]] std::string where(std::string_view name) const {
-        return concatenate(where_, ": tensor ", quoted_text(name));
+        return concatenate(shards_[entry(name).shard].file.where(), ": tensor ", quoted_text(name));
     }
     [[nodiscard]] static std::string type_name(const SafetensorsEntry& entry) {
         if (find_safetensors_type(entry.dtype) == nullptr) return quoted_text(entry.dtype);
@@ -390,11 +434,9 @@ private:
         return list;
     }
 
-    std::string where_;
-    FileDescriptor file_{};
-    std::span<const std::byte> bytes_{};
-    std::uint64_t data_start_ = 0, file_bytes_ = 0;
-    SafetensorsHeader header_{};
+    std::string where_{};
+    std::vector<Shard> shards_{};
+    SafetensorsHeader header_{};  ///< the tensors and metadata of all shards
 };
 
 }  // namespace unitscale::io

@@ -68,6 +68,7 @@ struct SafetensorsEntry {
     std::string format{};  ///< name of the number format of elements that are codes; empty for float, double, integers
     Shape shape{};
     std::uint64_t begin = 0, end = 0;  ///< byte offsets, counted from the end of the header
+    std::size_t shard = 0;             ///< number of the file, for a model in several files
 
     [[nodiscard]] std::uint64_t bytes() const noexcept { return end - begin; }
 };

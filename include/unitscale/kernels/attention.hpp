@@ -38,7 +38,7 @@ struct AttentionView {
 ///   out = out_scale softmax(logit_scale q k^T + bias) v
 ///   q, out [batch, queries, heads, depth]   k, v [batch, keys, groups, depth]
 /// `causal`: query i sees the keys j <= i + keys - queries, so that the last query sees every key. `mask` may hide more
-/// keys and drop weights. A query that sees no key has out = 0, and no gradient passes.
+/// keys, among them all before a window, and drop weights. A query that sees no key has out = 0, and no gradient passes.
 /// `log_sum` [batch, heads, queries]: log sum_j exp(logit_scale q_i k_j + bias) over the keys seen; infinity if there
 /// are none. The forward pass writes it, and the backward pass reads it.
 template <class T>
@@ -51,9 +51,14 @@ struct AttentionArguments {
     bool causal = false;
     AttentionMask mask{};
 
-    /// Number of keys that query i of item b sees, without the mask's bias.
+    /// The end of the keys that query i of item b sees, without the mask's bias.
     [[nodiscard]] std::ptrdiff_t visible(std::ptrdiff_t b, std::ptrdiff_t i) const noexcept {
-        return mask.seen(b, causal ? std::clamp<std::ptrdiff_t>(i + keys - queries + 1, 0, keys) : keys);
+        return mask.seen(b, limit(i));
+    }
+    /// The first of these keys, 0 without a window.
+    [[nodiscard]] std::ptrdiff_t first(std::ptrdiff_t i) const noexcept { return mask.first(limit(i)); }
+    [[nodiscard]] std::ptrdiff_t limit(std::ptrdiff_t i) const noexcept {
+        return causal ? std::clamp<std::ptrdiff_t>(i + keys - queries + 1, 0, keys) : keys;
     }
     /// Queries that are processed together. Short blocks skip more of the keys that a causal mask hides. The number of
     /// keys does not matter, so that padding does not change the order of the sums in dk and dv.
@@ -159,6 +164,7 @@ void attention_scores(Isa isa, const AttentionArguments<T>& args, std::ptrdiff_t
     for (std::ptrdiff_t i = i0; i < i1; ++i) {
         P* const row = scratch.scores + (i - i0) * scratch.scores_row;
         args.mask.add_bias(row, b, h, i, args.visible(b, i), P(1));
+        std::fill(row, row + std::min(args.first(i), args.visible(b, i)), -std::numeric_limits<P>::infinity());
         std::fill(row + args.visible(b, i), row + end, -std::numeric_limits<P>::infinity());
     }
 }
@@ -226,17 +232,20 @@ void attention_forward_with(Isa isa, const Execution& execution, const Attention
                 std::array<P, 64> sums;
                 for (std::ptrdiff_t i = i0; i < i1; ++i) {
                     P* const row = scratch.scores + (i - i0) * scratch.scores_row;
-                    const std::ptrdiff_t visible = args.visible(b, i), end = products::round_up(visible, score_lanes),
+                    const std::ptrdiff_t visible = args.visible(b, i), seen_from = std::min(args.first(i), visible),
+                                         start = seen_from / score_lanes * score_lanes,
+                                         count = products::round_up(visible, score_lanes) - start,
                                          number = (b * args.heads + h) * args.queries + i;
-                    const P maximum = row_maximum(isa, row, end);
-                    const bool sees = !args.mask.hides_all(b, h, i, visible);
+                    const P maximum = row_maximum(isa, row + start, count);
+                    const bool sees = !args.mask.hides_all(b, h, i, seen_from, visible);
                     P sum = std::numeric_limits<P>::infinity();  // of a query that sees nothing
                     if (sees) {
                         args.mask.replace_hidden(row, b, h, i, visible, maximum - hidden_score);
-                        std::fill(row + visible, row + end, maximum - hidden_score);
-                        sum = row_exponential(isa, row, end, maximum);
+                        fill_around(row, seen_from, visible, maximum - hidden_score);
+                        sum = row_exponential(isa, row + start, count, maximum);
                     }
                     args.mask.replace_hidden(row, b, h, i, visible, P(0));
+                    std::fill(row, row + seen_from, P(0));
                     std::fill(row + visible, row + products::round_up(args.visible(b, i1 - 1), score_lanes), P(0));
                     if (drops) args.mask.drop(isa, row, number, args.keys, visible, P(1));
                     sums[static_cast<std::size_t>(i - i0)] = sum;
@@ -298,15 +307,19 @@ void attention_backward_with(Isa isa, const Execution& execution, const Attentio
                             const std::ptrdiff_t limit = args.visible(b, i),
                                                  end = products::round_up(limit, score_lanes),
                                                  number = (b * args.heads + h) * args.queries + i;
+                            const std::ptrdiff_t seen_from = std::min(args.first(i), limit),
+                                                 start = seen_from / score_lanes * score_lanes;
                             const P log_sum = args.log_sum[number];
                             if (log_sum < std::numeric_limits<P>::infinity()) {
                                 args.mask.replace_hidden(p, b, h, i, limit, log_sum - hidden_score);
-                                std::fill(p + limit, p + end, log_sum - hidden_score);
-                                row_exponential(isa, p, end, log_sum);
+                                fill_around(p, seen_from, limit, log_sum - hidden_score);
+                                row_exponential(isa, p + start, end - start, log_sum);
                                 args.mask.replace_hidden(p, b, h, i, limit, P(0));
                             } else {  // a query that sees nothing, or NaN among its logits
                                 std::fill(p, p + end, std::isnan(log_sum) ? log_sum : P(0));
                             }
+                            std::fill(p, p + seen_from, P(0));
+                            std::fill(d, d + seen_from, P(0));
                             std::fill(d + limit, d + products::round_up(seen, score_lanes), P(0));
                             std::fill(p + limit, p + products::round_up(seen, score_lanes), P(0));
                             if (drops) args.mask.drop(isa, d, number, args.keys, limit, kept);

@@ -17,10 +17,12 @@
 namespace unitscale::kernels {
 
 /// The keys that a query of attention sees beside causality, numbers added to its logits, and the dropout of its
-/// weights. A row belongs to query i of head h in batch item b, with one element for each key.
+/// weights. A row belongs to query i of head h in batch item b, with one element for each key. A causal query sees a
+/// range of keys, [first(limit), seen(b, limit)), of which the bias may hide some. `limit` is the end by causality.
 /// Test: tests/kernels/attention_mask_test.cpp
 struct AttentionMask {
     const std::size_t* lengths = nullptr;  ///< [batch]: the keys of an item end there; null: at the last key
+    std::ptrdiff_t window = 0;             ///< a causal query sees its last `window` keys; 0: all of them
     /// A number that is added to each logit; -infinity hides the key. Keys are next to each other. A stride of 0
     /// repeats the numbers. Null: none.
     const float* bias = nullptr;
@@ -32,16 +34,20 @@ struct AttentionMask {
     [[nodiscard]] std::ptrdiff_t seen(std::ptrdiff_t b, std::ptrdiff_t limit) const noexcept {
         return lengths == nullptr ? limit : std::min(limit, static_cast<std::ptrdiff_t>(lengths[b]));
     }
+    /// The first key that is seen.
+    [[nodiscard]] std::ptrdiff_t first(std::ptrdiff_t limit) const noexcept {
+        return window > 0 && limit > window ? limit - window : 0;
+    }
     [[nodiscard]] bool hides() const noexcept { return lengths != nullptr || bias != nullptr; }
     [[nodiscard]] const float* row(std::ptrdiff_t b, std::ptrdiff_t h, std::ptrdiff_t i) const noexcept {
         return bias + b * batch_stride + h * head_stride + i * query_stride;
     }
-    /// Whether the bias hides all of the first `count` keys.
-    [[nodiscard]] bool hides_all(std::ptrdiff_t b, std::ptrdiff_t h, std::ptrdiff_t i,
-                                 std::ptrdiff_t count) const noexcept {
-        if (bias == nullptr) return count == 0;
+    /// Whether no key of [begin, end) is seen: there is none, or the bias hides all of them.
+    [[nodiscard]] bool hides_all(std::ptrdiff_t b, std::ptrdiff_t h, std::ptrdiff_t i, std::ptrdiff_t begin,
+                                 std::ptrdiff_t end) const noexcept {
+        if (bias == nullptr || begin >= end) return begin >= end;
         const float* const numbers = row(b, h, i);
-        return std::all_of(numbers, numbers + count, [](float x) { return x == hidden; });
+        return std::all_of(numbers + begin, numbers + end, [](float x) { return x == hidden; });
     }
     /// x[j] += factor times the bias of key j; -infinity for a hidden key.   x [count]
     template <class X, class P>

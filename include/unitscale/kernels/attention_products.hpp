@@ -231,12 +231,13 @@ private:
         if (args_.causal || args_.mask.hides())
             each_row(first, rows, [&args = args_](const Row& row, T* p) {
                 args.mask.add_bias(p, row.b, row.h, row.i, row.seen, P(1) / args.mult);
+                std::fill(p, p + row.first, narrow<T>(-std::numeric_limits<P>::infinity()));
                 std::fill(p + row.seen, p + args.keys, narrow<T>(-std::numeric_limits<P>::infinity()));
             });
         softmax_forward<T>(execution_, p_.data(), p_.data(), rows, args_.keys, args_.mult, args_.probability_factor);
         if (args_.mask.hides())
             each_row(first, rows, [&args = args_](const Row& row, T* p) {
-                if (args.mask.hides_all(row.b, row.h, row.i, row.seen)) std::fill(p, p + args.keys, T(0));
+                if (args.mask.hides_all(row.b, row.h, row.i, row.first, row.seen)) std::fill(p, p + args.keys, T(0));
             });
         const bool drops = args_.mask.dropout > 0.0;
         const auto drop = [&, kept = static_cast<P>(1.0 / (1.0 - args_.mask.dropout))](const Row& row, T* x) {
@@ -254,6 +255,7 @@ private:
             softmax_backward<T>(execution_, p_.data(), ds_.data(), ds_.data(), rows, args_.keys, args_.slope,
                                 args_.probability_factor, args_.dlogit_factor);
             const auto hide = [&args = args_](const Row& row, T* ds) {
+                std::fill(ds, ds + row.first, T(0));
                 std::fill(ds + row.seen, ds + args.keys, T(0));
             };
             if (args_.causal || args_.mask.hides()) each_row(first, rows, hide, ds_.data());
@@ -261,10 +263,10 @@ private:
         if (drops) each_row(first, rows, drop);
     }
 
-    /// A row of s, p, dp or ds: query i of head h in batch item b, its number among all rows, the number of keys that
-    /// it sees without the mask's bias.
+    /// A row of s, p, dp or ds: query i of head h in batch item b, its number among all rows, and the range of keys
+    /// that it sees without the mask's bias, [first, seen).
     struct Row {
-        std::ptrdiff_t b, h, i, number, seen;
+        std::ptrdiff_t b, h, i, number, first, seen;
     };
     /// Runs body(row, elements) for rows of x, or of p, which begin with item `first`.
     template <class Body>
@@ -277,7 +279,8 @@ private:
                                      b = number / queries / heads;
                 const std::ptrdiff_t limit =
                     args_.causal ? std::clamp<std::ptrdiff_t>(i + keys - queries + 1, 0, keys) : keys;
-                body(Row{b, h, i, number, args_.mask.seen(b, limit)}, x + r * keys);
+                const std::ptrdiff_t seen = args_.mask.seen(b, limit);
+                body(Row{b, h, i, number, std::min(args_.mask.first(limit), seen), seen}, x + r * keys);
             }
         });
     }

@@ -4,6 +4,7 @@
 #include <unitscale/base/cpu.hpp>
 #include <unitscale/kernels/vector_math.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <limits>
@@ -17,6 +18,13 @@ inline constexpr std::ptrdiff_t score_lanes = 32;
 /// Distance below the maximum at which hidden scores enter the exponential. e^-80 is lost in a sum of at least 1, and
 /// it is a normal number. The exponential of -infinity passes through subnormals, which cost more than the whole row.
 inline constexpr float hidden_score = 80;
+
+/// Sets the elements outside [first, last) of the whole vectors that hold [first, last).
+template <class P>
+void fill_around(P* x, std::ptrdiff_t first, std::ptrdiff_t last, P value) {
+    std::fill(x + first / score_lanes * score_lanes, x + first, value);
+    std::fill(x + last, x + (last + score_lanes - 1) / score_lanes * score_lanes, value);
+}
 
 /// The sum of the lanes, added as a tree.
 template <class Lanes>

@@ -3,6 +3,8 @@
 
 #include <unitscale/kernels/vector_math.hpp>
 
+#include <numbers>
+
 namespace unitscale::kernels {
 
 /// Strides of a [B, T, H, d] array: element (b, t, h, 0) is at b batch_stride + t time_stride + h head_stride. The last
@@ -13,7 +15,28 @@ struct HeadStrides {
     std::ptrdiff_t head_stride = 0;
 };
 
-/// Sizes, first position and base of a rotary embedding. width (d) is even.
+/// Slower angles for texts longer than those of the first training.
+///   none     f_i = base^(-2 i / d)
+///   linear   f_i / factor: positions are divided by the factor
+///   llama3   by the wavelength w_i = 2 pi / f_i and L = original_length, with l and h the two frequency factors:
+///              w_i < L / h          f_i
+///              w_i > L / l          f_i / factor
+///              otherwise            s f_i + (1 - s) f_i / factor,   s = (L / w_i - l) / (h - l)
+enum class RotaryScalingKind { none, linear, llama3 };
+
+/// References: Chen et al. 2023, arXiv:2306.15595 (linear); the Llama 3.1 models, as in the function
+/// `_compute_llama3_parameters` of the Python package transformers.
+struct RotaryScaling {
+    RotaryScalingKind kind = RotaryScalingKind::none;
+    double factor = 1.0;
+    double low_frequency_factor = 1.0;   ///< l
+    double high_frequency_factor = 4.0;  ///< h, above l
+    double original_length = 8192.0;     ///< L: positions of the first training
+
+    friend bool operator==(const RotaryScaling&, const RotaryScaling&) = default;
+};
+
+/// Sizes, first position, base and scaling of a rotary embedding. width (d) is even.
 struct RotarySizes {
     std::ptrdiff_t batch = 0;
     std::ptrdiff_t time = 0;
@@ -21,9 +44,25 @@ struct RotarySizes {
     std::ptrdiff_t width = 0;
     std::ptrdiff_t first_position = 0;
     double base = 10000.0;
+    RotaryScaling scaling{};
 };
 
-/// cosines and sines [time, width / 2] of (first_position + t) base^(-2 i / width), and a row of scratch [2 width] in
+/// The angle of pair i per position: f_i = base^(-2 i / width), scaled (RotaryScalingKind).
+[[nodiscard]] inline double rotary_frequency(const RotarySizes& sizes, std::ptrdiff_t i) noexcept {
+    const RotaryScaling& scaling = sizes.scaling;
+    const double frequency = std::pow(sizes.base, -2.0 * static_cast<double>(i) / static_cast<double>(sizes.width));
+    if (scaling.kind == RotaryScalingKind::none) return frequency;
+    const double slow = frequency / scaling.factor;
+    if (scaling.kind == RotaryScalingKind::linear) return slow;
+    const double low = scaling.low_frequency_factor, high = scaling.high_frequency_factor;
+    const double turns = scaling.original_length * frequency / (2.0 * std::numbers::pi);  // L / w_i
+    if (turns > high) return frequency;
+    if (turns < low) return slow;
+    const double share = (turns - low) / (high - low);
+    return share * frequency + (1.0 - share) * slow;
+}
+
+/// cosines and sines [time, width / 2] of (first_position + t) rotary_frequency(i), and a row of scratch [2 width] in
 /// double. Positions that are multiples of 64 use the library's cosines. The others follow by the angle-sum formula in
 /// double, which adds an error under 2e-14. So an entry depends on its position alone, not on the start of the array.
 template <class A>
@@ -31,7 +70,7 @@ void rotary_table(const RotarySizes& sizes, A* cosines, A* sines, double* scratc
     const std::ptrdiff_t half = sizes.width / 2;
     double *const c = scratch, *const s = scratch + half, *const c_step = s + half, *const s_step = c_step + half;
     for (std::ptrdiff_t i = 0; i < half; ++i) {
-        const double step = std::pow(sizes.base, -2.0 * static_cast<double>(i) / static_cast<double>(sizes.width));
+        const double step = rotary_frequency(sizes, i);
         c_step[i] = std::cos(step);
         s_step[i] = std::sin(step);
     }
@@ -39,9 +78,7 @@ void rotary_table(const RotarySizes& sizes, A* cosines, A* sines, double* scratc
     for (std::ptrdiff_t position = sizes.first_position / 64 * 64; position < end; ++position) {
         for (std::ptrdiff_t i = 0; i < half; ++i) {
             if (position % 64 == 0) {
-                const double angle =
-                    static_cast<double>(position) *
-                    std::pow(sizes.base, -2.0 * static_cast<double>(i) / static_cast<double>(sizes.width));
+                const double angle = static_cast<double>(position) * rotary_frequency(sizes, i);
                 c[i] = std::cos(angle);
                 s[i] = std::sin(angle);
             } else {
@@ -103,7 +140,8 @@ void rotate_pairs(const Execution& execution, const T* x, const HeadStrides& x_s
                  });
 }
 
-/// Rotary position embedding, for i < d/2, at position p = first_position + t, with angle = p base^(-2 i / d):
+/// Rotary position embedding, for i < d/2, at position p = first_position + t, with angle = p base^(-2 i / d), or
+/// the angle that RotaryScaling makes of it:
 ///   y_i = alpha (x_i cos - x_{i+d/2} sin)      y_{i+d/2} = alpha (x_{i+d/2} cos + x_i sin)
 /// Reference: Su et al. 2021, arXiv:2104.09864, with the pairs of the common implementations.
 /// Test: tests/kernels/rotary_test.cpp

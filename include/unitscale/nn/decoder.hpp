@@ -10,10 +10,12 @@
 #include <unitscale/ops/multiplier.hpp>
 #include <unitscale/ops/readout.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -29,6 +31,7 @@ struct DecoderConfig {
     std::size_t depth = 4;  ///< blocks
     std::size_t heads = 2;
     std::size_t groups = 0;     ///< key and value heads; 0: as many as heads
+    std::size_t head_size = 0;  ///< columns of a head, for context layers of kind attention; 0: width / heads
     std::size_t length = 128;   ///< positions of a training sequence: fixes attention's forward factor
     double hidden_ratio = 4.0;  ///< feed-forward width over width
     std::size_t hidden = 0;     ///< feed-forward width; 0: hidden_ratio times the width
@@ -36,13 +39,18 @@ struct DecoderConfig {
     NormConfig norm{};
     NormPlacement placement = NormPlacement::pre;
     ContextConfig context{};  ///< the layer of each block that mixes positions
+    /// Attention sees the last `window` positions up to a token's own, as in Mistral 7B (Jiang et al. 2023,
+    /// arXiv:2310.06825); 0: all positions.
+    std::size_t window = 0;
     Positions positions = Positions::learned;
     double rotary_base = 10000.0;            ///< base of rotary positions' angles
+    ops::RotaryScaling rotary_scaling{};     ///< slower angles, for texts longer than those of the first training
     std::optional<ResidualRule> residual{};  ///< empty: the recipe's rule
     std::optional<double> attention_mult{};  ///< empty: the recipe's multiplier
     double dropout = 0.0;
     bool bias = false;
-    bool readout_bias = false;  ///< a trained bias of the logits
+    bool query_key_value_bias = false;  ///< biases of queries, keys and values, without `bias` too
+    bool readout_bias = false;          ///< a trained bias of the logits
     /// A norm in front of the readout for the placements post and none, too, as in the Unit Scaling experiments.
     /// The placement pre always has it.
     bool final_norm = false;
@@ -56,13 +64,20 @@ struct DecoderConfig {
     [[nodiscard]] std::size_t hidden_columns() const noexcept {
         return hidden > 0 ? hidden : static_cast<std::size_t>(hidden_ratio * static_cast<double>(width));
     }
+    [[nodiscard]] std::size_t head_columns() const noexcept { return head_size > 0 ? head_size : width / heads; }
     /// The number of columns of a layer's keys, and of its values.
-    [[nodiscard]] std::size_t key_columns() const noexcept { return width / heads * (groups == 0 ? heads : groups); }
+    [[nodiscard]] std::size_t key_columns() const noexcept { return head_columns() * (groups == 0 ? heads : groups); }
+};
+
+/// A row of token ids that continues an item of a cache by its first `count` tokens. The rest of the row is padding.
+struct CacheRow {
+    std::size_t item = 0, count = 0;
 };
 
 /// A transformer language model: token ids [B,T] to logits [B,T,vocabulary] of the next token.
 /// Its code names no method: the tape's recipe decides factors, formats, residual rule and initial values.
-/// Errors: sizes of 0; heads that do not divide the width; rotary positions without attention; blocks that take more
+/// Errors: sizes of 0; heads that do not divide the width, without a head size; rotary positions, a window, a head size
+/// or biases of queries, keys and values without attention; blocks that take more
 /// than the machine's memory; sequences longer than `length` with learned positions.
 /// Test: tests/nn/decoder_test.cpp
 template <class T>
@@ -99,16 +114,33 @@ public:
         return run(tape, ids, nullptr);
     }
 
-    /// The logits of tokens that follow the cache's positions. The call adds T positions to the cache.
+    /// The logits of tokens that follow the cache's positions. The call adds T positions to each item of the cache. A
+    /// prompt takes one call.
     /// The logits equal, to the bit, the logits of the whole sequence without a cache, for any division into parts.
     /// Reasons: every kernel forms a row by one order of operations, among few rows and among many.
     /// Forward factors are fixed.
     /// Where a BLAS forms large products, the logits are equal up to rounding only.
     /// They differ where operands are rounded stochastically or by a whole tensor's amax.
+    /// A cache in a narrower format rounds keys and values once: the logits equal those of a model that attends to
+    /// rounded keys and values (ops::cached_attention), for any division too.
     /// A throw leaves the cache unchanged.
     /// Errors: a model without `has_cache`; a step that records gradients; a cache of another model's sizes, of
     /// another batch, or too short.
     [[nodiscard]] Variable<T> operator()(Tape<T>& tape, const Tensor<std::int32_t>& ids, KeyValueCache<T>& cache) {
+        check(ids.rank() == 2, "Decoder: ids ", shape_text(ids.shape()), "; expected [B,T]");
+        check(cache.config().batch == ids.dim(0), "Decoder: ids ", shape_text(ids.shape()),
+              " and a cache for a batch of ", cache.config().batch);
+        std::vector<CacheRow> rows(ids.dim(0));
+        for (std::size_t b = 0; b < rows.size(); ++b) rows[b] = {b, ids.dim(1)};
+        return (*this)(tape, ids, cache, rows);
+    }
+
+    /// The logits of tokens that follow those of some items of the cache, each by its own length. rows [B]: the item
+    /// that a row of ids continues, and how many of its tokens count. Their logits equal, to the bit, those of a call
+    /// with the row alone. The logits of padding mean nothing.
+    /// Errors: as above; rows that are not one for each row of ids, or name an item twice.
+    [[nodiscard]] Variable<T> operator()(Tape<T>& tape, const Tensor<std::int32_t>& ids, KeyValueCache<T>& cache,
+                                         std::span<const CacheRow> rows) {
         check_has_cache();
         check(!tape.step_options().gradients,
               "Decoder: a cache in a step that records gradients; begin it with gradients = false");
@@ -117,25 +149,40 @@ public:
         check(sizes.layers == config_.depth && sizes.columns == config_.key_columns(), "Decoder: a cache of ",
               sizes.layers, " layers of ", sizes.columns, " columns; expected ", config_.depth, " of ",
               config_.key_columns());
-        check(sizes.batch == ids.dim(0), "Decoder: ids ", shape_text(ids.shape()), " and a cache for a batch of ",
-              sizes.batch);
-        check(ids.dim(1) <= cache.capacity() - cache.length(), "Decoder: ", cache.length(), " positions and ",
-              ids.dim(1), " more; the cache ends at ", cache.capacity());
-        const Variable<T> logits = run(tape, ids, &cache);
-        cache.advance(ids.dim(1));
+        check(sizes.window == config_.window && sizes.groups == key_groups(), "Decoder: a cache of ", sizes.groups,
+              " groups with a window of ", sizes.window, "; expected ", key_groups(), " with ", config_.window);
+        check(rows.size() == ids.dim(0), "Decoder: ids ", shape_text(ids.shape()), " and ", rows.size(),
+              " rows of a cache; expected one for each row of ids");
+        std::vector<bool> used(sizes.batch, false);
+        for (const CacheRow& row : rows) {
+            check(row.item < sizes.batch && !used[row.item], "Decoder: item ", row.item, " of a cache for a batch of ",
+                  sizes.batch, "; expected each item at most once");
+            used[row.item] = true;
+            check(row.count <= ids.dim(1), "Decoder: ", row.count, " tokens of a row; ids ", shape_text(ids.shape()),
+                  " have ", ids.dim(1));
+            check(row.count <= cache.capacity() - cache.length(row.item), "Decoder: ", cache.length(row.item),
+                  " positions and ", row.count, " more; the cache ends at ", cache.capacity());
+        }
+        const Variable<T> logits = run(tape, ids, &cache, rows);
+        for (const CacheRow& row : rows) cache.advance(row.item, row.count);
         return logits;
     }
 
     /// Whether the model runs with a cache: its context layers are attention.
     [[nodiscard]] bool has_cache() const noexcept { return config_.context.kind == ContextKind::attention; }
 
-    /// A cache for this model. capacity 0: config().length positions. Error: a model without `has_cache`.
-    [[nodiscard]] KeyValueCache<T> make_cache(std::size_t batch = 1, std::size_t capacity = 0) const {
+    /// A cache for this model. capacity 0: config().length positions. `format`: as in KeyValueCacheConfig. Error: a
+    /// model without `has_cache`.
+    [[nodiscard]] KeyValueCache<T> make_cache(std::size_t batch = 1, std::size_t capacity = 0,
+                                              const std::optional<FloatFormat>& format = {}) const {
         check_has_cache();
         return KeyValueCache<T>({.layers = config_.depth,
                                  .batch = batch,
                                  .capacity = capacity == 0 ? config_.length : capacity,
-                                 .columns = config_.key_columns()});
+                                 .columns = config_.key_columns(),
+                                 .groups = key_groups(),
+                                 .format = format,
+                                 .window = config_.window});
     }
 
     /// Every parameter, in model order.
@@ -159,25 +206,50 @@ public:
     }
 
 private:
-    [[nodiscard]] Variable<T> run(Tape<T>& tape, const Tensor<std::int32_t>& ids, KeyValueCache<T>* cache) {
+    [[nodiscard]] std::size_t key_groups() const noexcept {
+        return config_.groups == 0 ? config_.heads : config_.groups;
+    }
+
+    [[nodiscard]] Variable<T> run(Tape<T>& tape, const Tensor<std::int32_t>& ids, KeyValueCache<T>* cache,
+                                  std::span<const CacheRow> rows = {}) {
         check(ids.rank() == 2, "Decoder: ids ", shape_text(ids.shape()), "; expected [B,T]");
         const auto scope = tape.scope("decoder");
+        // One length for all rows, which are the items in their order and have no padding: no spans.
+        const std::size_t past = cache != nullptr ? cache->length() : 0;
+        std::vector<kernels::CachedSpan> spans;
+        bool ragged = cache != nullptr && rows.size() != cache->config().batch;
+        for (std::size_t b = 0; b < rows.size(); ++b) {
+            const std::size_t length = cache->length(rows[b].item);
+            ragged = ragged || rows[b].item != b || rows[b].count != ids.dim(1) || length != past;
+            spans.push_back({static_cast<std::ptrdiff_t>(rows[b].item), static_cast<std::ptrdiff_t>(length),
+                             static_cast<std::ptrdiff_t>(rows[b].count)});
+        }
+        if (!ragged) spans.clear();
         Variable<T> x = tokens_(tape, ids);
         if (positions_) {
-            const std::size_t length = ids.dim(1), first = cache != nullptr ? cache->length() : 0;
-            check(first + length <= config_.length, "Decoder: a sequence of ", first + length,
-                  " tokens; learned positions end at ", config_.length);
-            Tensor<std::int32_t> places({length}, tape.pool());
-            for (std::size_t i = 0; i < length; ++i) places.data()[i] = static_cast<std::int32_t>(first + i);
+            const std::size_t length = ids.dim(1);
+            const bool together = spans.empty();
+            Tensor<std::int32_t> places(together ? Shape{length} : Shape{rows.size(), length}, tape.pool());
+            for (std::size_t b = 0; b < (together ? 1 : rows.size()); ++b) {
+                const std::size_t first = together ? past : cache->length(rows[b].item),
+                                  end = first + (together ? length : rows[b].count);
+                check(end <= config_.length, "Decoder: a sequence of ", end, " tokens; learned positions end at ",
+                      config_.length);
+                for (std::size_t i = 0; i < length; ++i)  // padding may stand behind the last position
+                    places.data()[b * length + i] = static_cast<std::int32_t>(std::min(first + i, config_.length - 1));
+            }
             // One lookup per position and step: `add` repeats the result over the batch, in every micro-batch.
             x = ops::add(x, (*positions_)(tape, places, {.step_lookups = length}));
         }
         if (embedding_norm_) x = (*embedding_norm_)(x);
         if (config_.dropout > 0.0) x = ops::dropout(x, {.p = config_.dropout});
         for (std::size_t i = 0; i < blocks_.size(); ++i) {
-            ops::KeyValueRows<T> past;
-            if (cache != nullptr) past = cache->layer(i);
-            x = (*blocks_[i])(x, cache != nullptr ? &past : nullptr);
+            ops::KeyValueRows<T> layer;
+            if (cache != nullptr) {
+                layer = cache->layer(i);
+                layer.spans = spans;
+            }
+            x = (*blocks_[i])(x, cache != nullptr ? &layer : nullptr);
         }
         if (norm_) x = (*norm_)(x);
         const auto readout_scope = tape.scope("readout");
@@ -209,11 +281,21 @@ private:
         check(config.depth >= 1, "Decoder: depth is 0; expected at least 1");
         check(config.heads >= 1, "Decoder: heads is 0; expected at least 1");
         check(config.length >= 1, "Decoder: length is 0; expected at least 1");
-        check(config.width % config.heads == 0, "Decoder: width ", config.width, " is not divisible by ", config.heads,
-              " heads");
-        check(config.positions != Positions::rotary || config.context.kind == ContextKind::attention,
+        check(config.head_size > 0 || config.width % config.heads == 0, "Decoder: width ", config.width,
+              " is not divisible by ", config.heads, " heads");
+        const bool attends = config.context.kind == ContextKind::attention;
+        check(attends || config.head_size == 0, "Decoder: head_size is ", config.head_size,
+              " with context layers of kind ", name(config.context.kind), "; expected attention");
+        check(attends || !config.query_key_value_bias, "Decoder: query_key_value_bias with context layers of kind ",
+              name(config.context.kind), "; expected attention");
+        ops::check_rotary_scaling("Decoder: rotary_scaling", config.rotary_scaling);
+        check(config.positions == Positions::rotary || config.rotary_scaling == ops::RotaryScaling{},
+              "Decoder: rotary_scaling without rotary positions");
+        check(config.positions != Positions::rotary || attends,
               "Decoder: rotary positions with context layers of kind ", name(config.context.kind),
               "; expected attention");
+        check(config.window == 0 || attends, "Decoder: a window of ", config.window,
+              " positions with context layers of kind ", name(config.context.kind), "; expected attention");
         check(config.hidden >= 1 || config.hidden_ratio * static_cast<double>(config.width) >= 1.0,
               "Decoder: hidden_ratio ", config.hidden_ratio, " of width ", config.width,
               " gives no hidden columns; expected at least one");
@@ -224,9 +306,13 @@ private:
         return {.attention = {.width = config.width,
                               .heads = config.heads,
                               .groups = config.groups,
+                              .head_size = config.head_size,
                               .bias = config.bias,
+                              .query_key_value_bias = config.query_key_value_bias,
+                              .window = config.window,
                               .rotary = config.positions == Positions::rotary,
                               .rotary_base = config.rotary_base,
+                              .rotary_scaling = config.rotary_scaling,
                               .mult = config.attention_mult,
                               .factor_length = config.length,
                               .depth = config.depth,

@@ -87,19 +87,21 @@ inline constexpr std::array<PublishedShape, 10> published_shapes = {{
 
 /// The number of trained values of a decoder, from its configuration alone: nothing is allocated.
 /// With V tokens, L positions, width d, keys of k columns, hidden columns f and N blocks, it is
-///   V d + L d + N (2 d^2 + 2 d k + (2 or, with a gate, 3) d f + biases + norms) + the last norm + V d
-/// Only learned positions have the second term, and only a readout of its own has the last one.
+///   V d + L d + N (2 d q + 2 d k + (2 or, with a gate, 3) d f + biases + norms) + the last norm + V d
+/// Queries have q columns: d, or heads times the head size. Only learned positions have the second term, and only a readout of its own has the last one.
 /// Errors: context layers other than attention; heads that do not divide the width.
 /// Test: tests/nn/published_shapes_test.cpp
 [[nodiscard]] inline std::size_t parameter_count(const DecoderConfig& config) {
     check(config.context.kind == ContextKind::attention, "parameter_count: context layers of kind ",
           name(config.context.kind), "; expected attention");
-    check(config.heads >= 1 && config.width % config.heads == 0, "parameter_count: width ", config.width,
-          " is not divisible by ", config.heads, " heads");
+    check(config.heads >= 1 && (config.head_size > 0 || config.width % config.heads == 0), "parameter_count: width ",
+          config.width, " is not divisible by ", config.heads, " heads");
     const std::size_t width = config.width, hidden = config.hidden_columns(), keys = config.key_columns();
     const auto linear = [&](std::size_t in, std::size_t out) { return in * out + (config.bias ? out : 0); };
     const std::size_t norm = !config.norm.gains ? 0 : config.norm.kind == NormKind::layer ? 2 * width : width;
-    const std::size_t attention = 2 * linear(width, width) + 2 * linear(width, keys);
+    const std::size_t queries = config.heads * config.head_columns();
+    std::size_t attention = linear(width, queries) + linear(queries, width) + 2 * linear(width, keys);
+    if (config.query_key_value_bias && !config.bias) attention += queries + 2 * keys;
     const std::size_t inner = config.feed_forward == FeedForwardKind::gated_silu ? 2 : 1;
     const std::size_t feed_forward = inner * linear(width, hidden) + linear(hidden, width);
     const std::size_t norms = config.placement == NormPlacement::none ? 0 : 2 * norm;

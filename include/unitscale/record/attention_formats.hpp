@@ -2,7 +2,9 @@
 #pragma once
 
 #include <unitscale/autograd/tape.hpp>
+#include <unitscale/base/memory.hpp>
 #include <unitscale/kernels/attention_products.hpp>
+#include <unitscale/kernels/cached_lines.hpp>
 #include <unitscale/kernels/layout.hpp>
 #include <unitscale/record/attention_rounding.hpp>
 #include <unitscale/record/attention_sizes.hpp>
@@ -13,6 +15,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <utility>
 
 // Attention with products that round their operands, for `attention` and `cached_attention`. It has the bits of these
@@ -68,7 +71,10 @@ template <class T>
     factors.slope = sizes.mult / (static_cast<double>(sizes.depth) * (tape.unit_scaled() ? ideal : 1.0));
     if (!tape.uses_factors()) return factors;
     const double data = factors.logits.scale * size;
-    const Factors<1> softmax = softmax_unit_factors(factors.slope * data, sizes.factor_length, SoftmaxRule::fitted);
+    const Factors<1> softmax = softmax_unit_factors(
+        factors.slope * data,
+        sizes.window > 0 ? std::min(sizes.factor_length, static_cast<double>(sizes.window)) : sizes.factor_length,
+        SoftmaxRule::fitted);
     factors.probabilities = tape.scaled_alpha(site, softmax.alpha, 1.0);
     factors.dlogits = softmax.betas[0] * data;
     return factors;
@@ -241,28 +247,42 @@ template <class T>
                      backward);
 }
 
-/// Keys or values of a cache, [B,G,capacity,d], as plain numbers, and the scale of such a tensor's data.
+/// Keys or values of a cache: lines of plain numbers, and the scale of data of which they are the numbers.
 template <class T>
 struct CachedRows {
-    const T* numbers = nullptr;
+    kernels::CachedLines<T> lines{};
     double scale = 1.0;
     std::size_t capacity = 0;
 };
 
-/// y [B,T,H d] of `cached_attention` as data. Data is rounded, as in `attention`, not plain numbers.
+/// y [B,T,H d] of `cached_attention` as data, for B items of the cache that hold `sizes.keys` positions each. Row b
+/// continues item `items[b]`. Data is rounded, as in `attention`, not plain numbers. Positions before the first
+/// query's window stand as 0: they have weight 0, and the cache may hold them no longer.
 template <class T>
 [[nodiscard]] Tensor<T> cached_attention_in_formats(Tape<T>& tape, Site site, const AttentionSizes& sizes,
-                                                    const Tensor<T>& query, const CachedRows<T>& keys,
-                                                    const CachedRows<T>& values, double size, const Scaled& scaled) {
+                                                    const Tensor<T>& query, std::span<const std::size_t> items,
+                                                    const CachedRows<T>& keys, const CachedRows<T>& values, double size,
+                                                    const Scaled& scaled) {
+    using P = Accum<T>;
     const AttentionRounding rounding(tape, site);
+    const auto first = static_cast<std::size_t>(
+        view_mask(sizes).first(static_cast<std::ptrdiff_t>(sizes.keys - sizes.queries + 1)));
     const auto data = [&](const CachedRows<T>& cached) {
         Tensor<T> rows = tape.make(sizes.key_rows());
-        const auto factor = static_cast<Accum<T>>(1.0 / cached.scale);
-        const std::size_t count = sizes.keys * sizes.depth;
-        for (std::size_t item = 0; item < sizes.batch * sizes.groups; ++item) {
-            const T* const from = cached.numbers + item * cached.capacity * sizes.depth;
-            std::transform(from, from + count, rows.data() + item * count,
-                           [factor](T x) { return static_cast<T>(factor * static_cast<Accum<T>>(x)); });
+        const auto factor = static_cast<P>(1.0 / cached.scale);
+        const std::size_t count = sizes.keys * sizes.depth, hidden = first * sizes.depth;
+        Scratch<P> numbers(tape.execution(), count - hidden);
+        for (std::size_t row = 0; row < sizes.batch * sizes.groups; ++row) {
+            const std::size_t head = items[row / sizes.groups] * sizes.groups + row % sizes.groups;
+            kernels::HeadLines<T>(cached.lines, static_cast<std::ptrdiff_t>(head),
+                                  static_cast<std::ptrdiff_t>(cached.capacity),
+                                  static_cast<std::ptrdiff_t>(sizes.depth))
+                .load(active_isa(), static_cast<std::ptrdiff_t>(first), static_cast<std::ptrdiff_t>(sizes.keys),
+                      numbers.data());
+            T* const to = rows.data() + row * count;
+            std::fill_n(to, hidden, T(0));
+            std::transform(numbers.span().begin(), numbers.span().end(), to + hidden,
+                           [factor](P x) { return static_cast<T>(factor * x); });
         }
         return rows;
     };

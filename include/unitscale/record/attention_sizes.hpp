@@ -65,8 +65,10 @@ struct AttentionOptions {
     double mult = 1.0;                           ///< m, the logit multiplier (alpha_attn in u-µP)
     bool causal = true;                          ///< a query sees the keys up to its own position
     std::optional<std::size_t> factor_length{};  ///< s in the factor; empty: the mean number of keys
-    AttentionMask mask{};                        ///< lengths of keys, and numbers added to the logits
-    double dropout = 0.0;                        ///< probability that a weight becomes 0, in steps that train
+    /// A causal query sees the last `window` keys up to its own position; 0: all of them.
+    std::size_t window = 0;
+    AttentionMask mask{};  ///< lengths of keys, and numbers added to the logits
+    double dropout = 0.0;  ///< probability that a weight becomes 0, in steps that train
 };
 
 /// q, y [B,T,H d]   k, v [B,S,G d]
@@ -75,6 +77,7 @@ struct AttentionSizes {
     bool causal = true;
     double mult = 1.0;           ///< m
     double factor_length = 0.0;  ///< s in the factors
+    std::size_t window = 0;      ///< as in AttentionOptions
     AttentionMask mask{};
     double dropout = 0.0;  ///< of weights
     RandomKey dropout_key{};
@@ -120,12 +123,16 @@ inline void check_mask(const char* op, const AttentionSizes& sizes) {
     return sizes.mask.bias ? keys * sizes.mask.bias->seen : keys;
 }
 
-/// The pairs of a query and a key, over all batch items and heads, that causality and lengths leave.
+/// The pairs of a query and a key, over all batch items and heads, that causality, a window and lengths leave.
 [[nodiscard]] inline std::size_t seen_pairs(const AttentionSizes& sizes) {
+    const std::size_t window = sizes.window == 0 ? sizes.keys : sizes.window;
     const auto pairs = [&](std::size_t length) {
         std::size_t sum = 0;
-        for (std::size_t i = 0; i < sizes.queries; ++i)
-            sum += std::min(length, sizes.causal ? i + 1 + sizes.keys - sizes.queries : length);
+        for (std::size_t i = 0; i < sizes.queries; ++i) {
+            const std::size_t end = sizes.causal ? i + 1 + sizes.keys - sizes.queries : length,
+                              first = end - std::min(end, window);
+            sum += std::max(std::min(length, end), first) - first;
+        }
         return sum;
     };
     if (sizes.mask.lengths.empty()) return sizes.heads * sizes.batch * pairs(sizes.keys);
@@ -136,7 +143,7 @@ inline void check_mask(const char* op, const AttentionSizes& sizes) {
 
 /// The sizes of attention of q to k and v, checked. Dropout and its key are left to the op.
 /// Errors, in the name of `op`: ranks other than 3, shapes that do not fit, heads that do not divide, causal with more
-/// queries than keys, m not positive, dropout outside [0, 1); as `check_mask`.
+/// queries than keys, a window without causality, m not positive, dropout outside [0, 1); as `check_mask`.
 [[nodiscard]] inline AttentionSizes attention_sizes(const char* op, const Shape& q, const Shape& k, const Shape& v,
                                                     const AttentionOptions& options) {
     const std::size_t heads = options.heads, groups = options.groups == 0 ? heads : options.groups;
@@ -150,6 +157,8 @@ inline void check_mask(const char* op, const AttentionSizes& sizes) {
           shape_text(v), " do not fit; expected k and v [", q[0], ",S,", groups * depth, "]");
     check(!options.causal || queries <= keys, op, ": ", queries, " queries and ", keys,
           " keys; causal attention needs at least as many keys as queries");
+    check(options.causal || options.window == 0, op, ": a window of ", options.window,
+          " keys without causality; expected 0");
     check_positive(op, "mult", options.mult);
     check(options.dropout >= 0.0 && options.dropout < 1.0, op, ": dropout is ", options.dropout,
           "; expected a number in [0,1)");
@@ -161,6 +170,7 @@ inline void check_mask(const char* op, const AttentionSizes& sizes) {
                          .depth = depth,
                          .causal = options.causal,
                          .mult = options.mult,
+                         .window = options.window,
                          .mask = options.mask};
     check_mask(op, sizes);
     sizes.factor_length = options.factor_length ? static_cast<double>(*options.factor_length) : mean_keys(sizes);
@@ -169,7 +179,9 @@ inline void check_mask(const char* op, const AttentionSizes& sizes) {
 
 /// The mask as the kernels read it. It refers to the mask of `sizes`.
 [[nodiscard]] inline kernels::AttentionMask view_mask(const AttentionSizes& sizes) {
-    kernels::AttentionMask view{.dropout = sizes.dropout, .key = sizes.dropout_key};
+    kernels::AttentionMask view{.window = static_cast<std::ptrdiff_t>(sizes.window),
+                                .dropout = sizes.dropout,
+                                .key = sizes.dropout_key};
     if (!sizes.mask.lengths.empty()) view.lengths = sizes.mask.lengths.data();
     if (!sizes.mask.bias) return view;
     const Tensor<float>& numbers = sizes.mask.bias->numbers;

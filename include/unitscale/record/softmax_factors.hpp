@@ -25,9 +25,13 @@ enum class SoftmaxRule { fitted, flat };
 }
 
 /// The factor of attention under `unit` over s keys, for the value and all gradients, without dropout: see `attention`.
-[[nodiscard]] inline double attention_unit_factor(double m, std::size_t head_size, double s, bool causal) noexcept {
-    if (s <= 1.0) return 1.0;
-    const double c = causal ? std::log(s) : 1.0;
+/// With a causal window of w < s keys, position i averages min(i, w) values: the mean variance over s positions is
+/// (ln w + s / w - 1) / s, which is ln s / s at w = s.
+[[nodiscard]] inline double attention_unit_factor(double m, std::size_t head_size, double s, bool causal,
+                                                  std::size_t window = 0) noexcept {
+    if (s <= 1.0 || window == 1) return 1.0;
+    const auto w = static_cast<double>(window);
+    const double c = !causal ? 1.0 : window > 0 && w < s ? std::log(w) + s / w - 1.0 : std::log(s);
     return 1.0 / logint(1.0 / (1.0 + 4.0 * static_cast<double>(head_size) / (m * m)), std::sqrt(c / s), 1.0);
 }
 

@@ -163,7 +163,9 @@ private:
 };
 
 /// Reads a checkpoint back, whole or not at all.
-/// Everything is read and checked first; `commit` then copies it to its places.
+/// Everything is read and checked first; `commit` then copies it to its places. Weights that their type holds exactly are
+/// checked without their elements, and `commit` reads them into place: the model is in memory once. Only an error of the
+/// disk in `commit` leaves a part.
 /// Tables are an exception, because `visit_state` shows copies of them: they are set at once, so read them last.
 /// Errors, in one line that names the file: the errors of SafetensorsReader; a checksum (`check_checksum`) that is not
 /// the content's; a tensor that is missing or has another shape; a number that is missing or not a number; a reader
@@ -197,21 +199,33 @@ public:
         for (Parameter<T>* parameter : parameters) {
             const std::string& name = parameter->name();
             if (published && !published->holds(name)) continue;
-            Tensor<Read> read = published ? published->read<Read>(name, parameter->shape())
-                                          : reader_.read_as<Read>(name, parameter->shape());
-            set_scale(name, read);
-            if (plain) {
-                read = set_scaling(std::move(read), 1.0);
-            } else if (!reader_.contains(name + ".scale") && parameter->value().scale() != 1.0) {
-                const double unit = optim::unit_scale(read);
-                read = set_scaling(std::move(read), unit);
-                ++rescaled;
+            const bool has_scale = reader_.contains(name + ".scale"),
+                       rescales = !plain && !has_scale && parameter->value().scale() != 1.0;
+            rescaled += rescales ? 1 : 0;
+            const auto read = [this, parameter, published, plain, rescales] {
+                const std::string& own = parameter->name();
+                Tensor<Read> values = published ? published->read<Read>(own, parameter->shape())
+                                                : reader_.read_as<Read>(own, parameter->shape());
+                set_scale(own, values);
+                if (plain) return set_scaling(std::move(values), 1.0);
+                const double unit = rescales ? optim::unit_scale(values) : 1.0;
+                return rescales ? set_scaling(std::move(values), unit) : values;
+            };
+            if (!has_scale && !rescales && holds_exactly<T>(published ? published->entry(name) : reader_.entry(name))) {
+                if (published) published->check_readable<Read>(name, parameter->shape());
+                else reader_.check_readable<Read>(name, parameter->shape());
+                pending_.push_back([read, parameter] {
+                    if constexpr (std::same_as<T, Read>) parameter->write() = read();
+                    else parameter->write() = cast<T>(read());
+                });
+                continue;
             }
-            Tensor<T> value(read.shape());
-            value.set_scale(read.scale());
+            const Tensor<Read> values = read();
+            Tensor<T> value(values.shape());
+            value.set_scale(values.scale());
             bool same = true;
-            for (std::size_t i = 0; i < read.size(); ++i) {
-                const Read number = read.data()[i];
+            for (std::size_t i = 0; i < values.size(); ++i) {
+                const Read number = values.data()[i];
                 value.data()[i] = element_cast<T>(number);
                 const auto kept = static_cast<Read>(value.data()[i]);
                 check(std::isfinite(kept) || !std::isfinite(number), where_, ": ", name, " holds ", number,
@@ -323,6 +337,14 @@ private:
         return published;
     }
 
+    /// Whether T holds all elements of a tensor, whatever their bits are.
+    template <class T>
+    [[nodiscard]] static bool holds_exactly(const io::SafetensorsEntry& entry) {
+        const bool half = entry.dtype == "F16" || entry.dtype == "BF16";
+        if constexpr (std::same_as<T, double>) return half || entry.dtype == "F32" || entry.dtype == "F64";
+        else if constexpr (std::same_as<T, float>) return half || entry.dtype == "F32";
+        else return entry.dtype == io::safetensors_entry<T>().dtype;
+    }
     /// Gives a tensor its scale from the file, if the file has one.
     template <class T>
     void set_scale(const std::string& name, Tensor<T>& value) const {

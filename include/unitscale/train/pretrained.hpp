@@ -12,6 +12,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <charconv>
 #include <concepts>
 #include <cstddef>
@@ -19,11 +20,13 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 // The nn::DecoderConfig of GPT-2's and Llama's published weights, and the nn::BertConfig of BERT's.
 // `load_weights` (train/checkpoint.hpp) loads the weights:
@@ -86,6 +89,42 @@ public:
         return PretrainedSettings(where_ + key + ".", *found);
     }
 
+    /// Error: the key has no value; then `expected` names it.
+    template <class T>
+    [[nodiscard]] T require(const char* key, std::string_view expected) const {
+        const std::optional<T> found = get<T>(key);
+        check(found.has_value(), where_, key, " is absent; expected ", expected);
+        return *found;
+    }
+    /// A whole number, 0 too.
+    [[nodiscard]] std::optional<std::size_t> number(const char* key) const {
+        const nlohmann::json* const found = find(key);
+        if (found != nullptr && *found == 0) return 0;
+        return get<std::size_t>(key);
+    }
+    /// The values of a list of texts. Empty: the key has no value.
+    [[nodiscard]] std::vector<std::string> texts(const char* key) const {
+        const nlohmann::json* const found = find(key);
+        if (found == nullptr) return {};
+        const auto is_text = [](const nlohmann::json& value) { return value.is_string(); };
+        if (!found->is_array() || !std::all_of(found->begin(), found->end(), is_text))
+            refuse(key, *found, "a list of texts");
+        return found->get<std::vector<std::string>>();
+    }
+    /// The values of a token's key: one id or a list of ids. Empty: the key has no value.
+    [[nodiscard]] std::vector<std::int32_t> token_ids(const char* key) const {
+        const nlohmann::json* const found = find(key);
+        if (found == nullptr) return {};
+        const auto is_id = [](const nlohmann::json& value) {
+            return value.is_number_unsigned() && value.get<double>() <= std::numeric_limits<std::int32_t>::max();
+        };
+        if (is_id(*found)) return {found->get<std::int32_t>()};
+        if (!found->is_array() || !std::all_of(found->begin(), found->end(), is_id))
+            refuse(key, *found, "a token id or a list of them");
+        return found->get<std::vector<std::int32_t>>();
+    }
+    [[nodiscard]] bool has(const char* key) const { return find(key) != nullptr; }
+
     /// Error: the key has a value that differs from `value`.
     template <class T>
     void expect(const char* key, const T& value) const {
@@ -130,26 +169,101 @@ inline constexpr PretrainedKeys llama_keys{"vocab_size",
                                            1e-6,
                                            false};
 
-/// The base of Llama's rotary positions. Error: settings of angles that ops::rotary does not compute.
-[[nodiscard]] inline double published_rotary_base(const PretrainedSettings& settings) {
-    double base = settings.get<double>("rope_theta").value_or(10000.0);
-    settings.expect("partial_rotary_factor", 1.0);
-    for (const char* key : {"rope_parameters", "rope_scaling"})
-        if (const auto rope = settings.object(key)) {
-            rope->expect("rope_type", std::string("default"));
-            rope->expect("type", std::string("default"));
-            rope->expect("partial_rotary_factor", 1.0);
-            base = rope->get<double>("rope_theta").value_or(base);
-        }
-    return base;
+/// The angles of Llama's rotary positions.
+struct PublishedRotary {
+    double base = 10000.0;
+    ops::RotaryScaling scaling{};
+};
+
+/// The scaling in an object of a config.json, for a model of `length` positions.
+/// Errors: a type other than default, linear and llama3, or one of these without its settings.
+[[nodiscard]] inline ops::RotaryScaling published_rotary_scaling(const PretrainedSettings& rope,
+                                                                 std::optional<std::size_t> length) {
+    for (const char* layers : {"full_attention", "sliding_attention"})
+        if (rope.has(layers)) rope.refuse(layers, "no value: equal angles in all layers");
+    rope.expect("partial_rotary_factor", 1.0);
+    const char* const key = rope.has("rope_type") ? "rope_type" : "type";
+    const std::string type = rope.get<std::string>(key).value_or("default");
+    if (type == "default") {
+        rope.expect("factor", 1.0);
+        return {};
+    }
+    const bool llama3 = type == "llama3";
+    if (!llama3 && type != "linear") rope.refuse(key, "default, linear or llama3");
+    ops::RotaryScaling scaling{.kind = ops::RotaryScalingKind::linear,
+                               .factor = rope.require<double>("factor", "a positive number")};
+    if (!llama3) return scaling;
+    scaling.kind = ops::RotaryScalingKind::llama3;
+    scaling.low_frequency_factor = rope.require<double>("low_freq_factor", "a positive number");
+    scaling.high_frequency_factor = rope.require<double>("high_freq_factor", "a positive number");
+    if (!(scaling.high_frequency_factor > scaling.low_frequency_factor))
+        rope.refuse("high_freq_factor", "more than low_freq_factor");
+    constexpr const char* original = "original_max_position_embeddings";
+    scaling.original_length = static_cast<double>(
+        length && !rope.has(original) ? *length : rope.require<std::size_t>(original, "a whole number"));
+    return scaling;
 }
 
-/// The config.json of the options, or the one beside the weights. Empty: there is none.
+/// The angles of a config.json: `rope_parameters`, or the older `rope_theta` and `rope_scaling`.
+/// Errors: settings of angles that ops::rotary does not compute; both objects.
+[[nodiscard]] inline PublishedRotary published_rotary(const PretrainedSettings& settings) {
+    PublishedRotary rotary{.base = settings.get<double>("rope_theta").value_or(10000.0)};
+    settings.expect("partial_rotary_factor", 1.0);
+    const std::optional<std::size_t> length = settings.get<std::size_t>("max_position_embeddings");
+    const auto newer = settings.object("rope_parameters"), older = settings.object("rope_scaling");
+    if (newer && older) settings.refuse("rope_scaling", "no value beside rope_parameters");
+    if (const auto& rope = newer ? newer : older) {
+        rotary.base = rope->get<double>("rope_theta").value_or(rotary.base);
+        rotary.scaling = published_rotary_scaling(*rope, length);
+    }
+    return rotary;
+}
+
+/// The window of a Qwen2's attention, DecoderConfig::window: the setting `sliding_window` of `use_sliding_window`.
+/// Errors: a window without a size; windows in some layers alone.
+[[nodiscard]] inline std::size_t published_window(const PretrainedSettings& settings, std::size_t depth) {
+    const std::vector<std::string> layers = settings.texts("layer_types");
+    const auto count = [&](const char* kind) {
+        return static_cast<std::size_t>(std::count(layers.begin(), layers.end(), kind));
+    };
+    const bool slides = settings.get<bool>("use_sliding_window").value_or(false);
+    if (!slides || (!layers.empty() && count("full_attention") == layers.size())) {
+        if (count("full_attention") != layers.size()) settings.refuse("layer_types", "full_attention in all layers");
+        return 0;
+    }
+    if (!layers.empty() && count("sliding_attention") != layers.size())
+        settings.refuse("layer_types", "full_attention or sliding_attention in all layers");
+    if (layers.empty()) {
+        constexpr const char* first = "max_window_layers";
+        const std::size_t full = settings.number(first).value_or(28);  // layers from this one on have a window
+        if (full >= depth) return 0;
+        if (full > 0)
+            settings.refuse(first, "0 or at least " + std::to_string(depth) + ": equal windows in all layers");
+    }
+    return settings.require<std::size_t>("sliding_window", "a number of positions");
+}
+
+/// Errors: settings of Llama-like models that nn::Decoder lacks, or that contradict the weights' biases.
+inline void check_llama_settings(const PretrainedSettings& settings, const PublishedSizes& sizes) {
+    const std::string type =
+        settings.get<std::string>("model_type").value_or(sizes.input_bias && !sizes.bias ? "qwen2" : "llama");
+    const bool qwen2 = type == "qwen2";
+    if (type != "llama" && !qwen2) settings.refuse("model_type", "\"llama\" or \"qwen2\"");
+    if (qwen2 && (sizes.bias || !sizes.input_bias))
+        settings.refuse("model_type", "\"llama\": not queries, keys and values alone have biases");
+    if (settings.has("model_type") && !qwen2 && sizes.input_bias && !sizes.bias)
+        settings.refuse("model_type", "\"qwen2\": queries, keys and values alone have biases");
+    if (!qwen2) settings.expect("attention_bias", sizes.bias);
+    if (!qwen2) settings.expect("mlp_bias", sizes.bias);
+}
+
+/// The config.json of the options, or the one beside the weights or in their folder. Empty: there is none.
 [[nodiscard]] inline std::optional<PretrainedSettings> find_settings(const std::filesystem::path& path,
                                                                      const PretrainedOptions& options) {
     std::optional<PretrainedSettings> settings;
     std::error_code ignored;
-    const std::filesystem::path beside = path.parent_path() / "config.json";
+    const bool folder = std::filesystem::is_directory(path, ignored);
+    const std::filesystem::path beside = (folder ? path : path.parent_path()) / "config.json";
     if (!options.config.empty()) settings.emplace(options.config);
     else if (std::filesystem::exists(beside, ignored)) settings.emplace(beside);
     return settings;
@@ -175,10 +289,11 @@ inline constexpr PretrainedKeys llama_keys{"vocab_size",
     return config;
 }
 
-/// The configuration of a model from a safetensors file of its weights under GPT-2's or Llama's names.
+/// The configuration of a model from its weights under GPT-2's or Llama's names: a safetensors file, an index of
+/// several, or the model's folder. Qwen2 has Llama's names.
 /// The names are the names that the Python package transformers saves.
 /// A file of `save_decoder` has this library's names, and holds its configuration (`tuned_decoder_config`).
-/// The weights' shapes give vocabulary, width, depth, hidden columns, and key and value heads.
+/// The weights' shapes give vocabulary, width, depth, hidden columns, columns of heads, and key and value heads.
 /// config.json gives the other settings; `options` take precedence over it. Dropout is 0.
 /// Without a config.json, GPT-2's feed-forward has gelu in its tanh form.
 /// Without a config.json, the readout is the token table if the file has no other.
@@ -188,10 +303,11 @@ inline constexpr PretrainedKeys llama_keys{"vocab_size",
 /// - a file of neither family;
 /// - a setting that neither shapes nor config.json nor `options` give;
 /// - a config.json that contradicts the shapes;
-/// - a config.json that asks for features that nn::Decoder lacks: other activations, rotary scaling, head sizes other
-///   than width / heads.
+/// - a config.json that asks for features that nn::Decoder lacks: another type of model, other activations, rotary
+///   scaling other than linear and llama3, weights in codes, windows of attention in some layers alone.
 ///
-/// Reference: Radford et al. 2019; Touvron et al. 2023, arXiv:2302.13971. Test: tests/train/pretrained_test.cpp
+/// References: Radford et al. 2019; Touvron et al. 2023, arXiv:2302.13971; Grattafiori et al. 2024, arXiv:2407.21783;
+/// Yang et al. 2024, arXiv:2407.10671 (Qwen2). Test: tests/train/pretrained_test.cpp
 [[nodiscard]] inline nn::DecoderConfig pretrained_config(const std::filesystem::path& path,
                                                          const PretrainedOptions& options = {}) {
     const std::string where = concatenate("pretrained: ", path.string());
@@ -222,12 +338,15 @@ inline constexpr PretrainedKeys llama_keys{"vocab_size",
                              .norm = {.kind = gpt2 ? nn::NormKind::layer : nn::NormKind::rms, .gains = true},
                              .positions = gpt2 ? nn::Positions::learned : nn::Positions::rotary,
                              .bias = sizes.bias,
+                             .query_key_value_bias = sizes.input_bias && !sizes.bias,
                              .tied = !sizes.readout};
     std::optional<std::size_t> heads, length;
     std::optional<double> epsilon, base;
     if (settings) {
-        settings->expect("model_type",
-                         std::string(published_family_names[static_cast<std::size_t>(weights->family())]));
+        if (gpt2) settings->expect("model_type", std::string("gpt2"));
+        else check_llama_settings(*settings, sizes);
+        if (settings->has("quantization_config"))
+            settings->refuse("quantization_config", "no value: weights, not codes");
         settings->expect(keys.vocabulary, sizes.vocabulary);
         settings->expect(keys.width, sizes.width);
         settings->expect(keys.depth, sizes.blocks);
@@ -242,7 +361,13 @@ inline constexpr PretrainedKeys llama_keys{"vocab_size",
         heads = settings->get<std::size_t>(keys.heads);
         length = settings->get<std::size_t>(keys.length);
         epsilon = settings->get<double>(keys.epsilon).value_or(keys.default_epsilon);
-        if (!gpt2) base = published_rotary_base(*settings);
+        settings->expect("add_cross_attention", false);
+        if (!gpt2) {
+            const PublishedRotary rotary = published_rotary(*settings);
+            base = rotary.base;
+            config.rotary_scaling = rotary.scaling;
+            config.window = published_window(*settings, sizes.blocks);
+        }
         config.tied = settings->get<bool>("tie_word_embeddings").value_or(keys.default_tied);
         check(config.tied || sizes.readout, where,
               ": has no tensor 'lm_head.weight', and its config.json does not tie the readout to the token table");
@@ -258,9 +383,11 @@ inline constexpr PretrainedKeys llama_keys{"vocab_size",
         config.rotary_base = told("the base of rotary positions", options.rotary_base, base);
     }
 
-    check(config.heads >= 1 && sizes.width % config.heads == 0, where, ": a width of ", sizes.width,
-          " is not divisible by ", config.heads, " heads");
-    const std::size_t head_size = sizes.width / config.heads, groups = sizes.keys / head_size;
+    const bool own_size = sizes.queries != sizes.width;
+    check(config.heads >= 1 && sizes.queries % config.heads == 0, where, own_size ? ": queries of " : ": a width of ",
+          sizes.queries, own_size ? " columns are" : " is", " not divisible by ", config.heads, " heads");
+    const std::size_t head_size = sizes.queries / config.heads, groups = sizes.keys / head_size;
+    if (own_size) config.head_size = head_size;
     check(sizes.keys % head_size == 0 && config.heads % groups == 0, where, ": keys of ", sizes.keys,
           " columns do not serve ", config.heads, " heads of size ", head_size);
     if (settings) {

@@ -28,16 +28,19 @@ enum class PublishedFamily { gpt2, llama, bert };
 /// The families' names, as in `model_type` of a config.json.
 inline constexpr std::array<std::string_view, 3> published_family_names = {"gpt2", "llama", "bert"};
 
+/// A linear layer's bias, in a family where some models have biases: of queries, keys and values, or of another layer.
+enum class PublishedBias { none, input, other };
+
 /// The place of a parameter's values in a file. `*` stands for a block's number in both names.
-/// `shape` is the shape of the tensor in the file: V vocabulary, P positions, W width, H hidden columns, K columns of
-/// keys, S segments, N two. A digit multiplies the extent after it.
+/// `shape` is the shape of the tensor in the file: V vocabulary, P positions, W width, H hidden columns, Q columns of
+/// queries, K columns of keys, S segments, N two. A digit multiplies the extent after it.
 struct PublishedName {
     std::string_view parameter, tensor, shape;
     bool transposed = false;  ///< the tensor is [in,out], the parameter [out,in]
     std::size_t part = 0;     ///< this parameter's number among the parameters side by side in the tensor's columns
     std::size_t parts = 1;    ///< the number of parameters in the tensor
-    bool is_bias = false;     ///< a linear layer's bias, in a family where some models have biases
-    bool is_head = false;     ///< of a head, which the file or the model may lack
+    PublishedBias bias = PublishedBias::none;
+    bool is_head = false;  ///< of a head, which the file or the model may lack
 };
 
 /// GPT-2's linear layers are stored for x W. Queries, keys and values are one linear layer.
@@ -67,21 +70,21 @@ inline constexpr std::array<PublishedName, 21> gpt2_names{{
 inline constexpr std::array<PublishedName, 19> llama_names{{
     {"decoder/tokens/weight", "embed_tokens.weight", "VW"},
     {"decoder/block*/attention_norm/gain", "layers.*.input_layernorm.weight", "W"},
-    {"decoder/block*/attention/query/weight", "layers.*.self_attn.q_proj.weight", "WW"},
-    {"decoder/block*/attention/query/bias", "layers.*.self_attn.q_proj.bias", "W", false, 0, 1, true},
+    {"decoder/block*/attention/query/weight", "layers.*.self_attn.q_proj.weight", "QW"},
+    {"decoder/block*/attention/query/bias", "layers.*.self_attn.q_proj.bias", "Q", false, 0, 1, PublishedBias::input},
     {"decoder/block*/attention/key/weight", "layers.*.self_attn.k_proj.weight", "KW"},
-    {"decoder/block*/attention/key/bias", "layers.*.self_attn.k_proj.bias", "K", false, 0, 1, true},
+    {"decoder/block*/attention/key/bias", "layers.*.self_attn.k_proj.bias", "K", false, 0, 1, PublishedBias::input},
     {"decoder/block*/attention/value/weight", "layers.*.self_attn.v_proj.weight", "KW"},
-    {"decoder/block*/attention/value/bias", "layers.*.self_attn.v_proj.bias", "K", false, 0, 1, true},
-    {"decoder/block*/attention/out/weight", "layers.*.self_attn.o_proj.weight", "WW"},
-    {"decoder/block*/attention/out/bias", "layers.*.self_attn.o_proj.bias", "W", false, 0, 1, true},
+    {"decoder/block*/attention/value/bias", "layers.*.self_attn.v_proj.bias", "K", false, 0, 1, PublishedBias::input},
+    {"decoder/block*/attention/out/weight", "layers.*.self_attn.o_proj.weight", "WQ"},
+    {"decoder/block*/attention/out/bias", "layers.*.self_attn.o_proj.bias", "W", false, 0, 1, PublishedBias::other},
     {"decoder/block*/ffn_norm/gain", "layers.*.post_attention_layernorm.weight", "W"},
     {"decoder/block*/ffn/up/weight", "layers.*.mlp.up_proj.weight", "HW"},
-    {"decoder/block*/ffn/up/bias", "layers.*.mlp.up_proj.bias", "H", false, 0, 1, true},
+    {"decoder/block*/ffn/up/bias", "layers.*.mlp.up_proj.bias", "H", false, 0, 1, PublishedBias::other},
     {"decoder/block*/ffn/gate/weight", "layers.*.mlp.gate_proj.weight", "HW"},
-    {"decoder/block*/ffn/gate/bias", "layers.*.mlp.gate_proj.bias", "H", false, 0, 1, true},
+    {"decoder/block*/ffn/gate/bias", "layers.*.mlp.gate_proj.bias", "H", false, 0, 1, PublishedBias::other},
     {"decoder/block*/ffn/down/weight", "layers.*.mlp.down_proj.weight", "WH"},
-    {"decoder/block*/ffn/down/bias", "layers.*.mlp.down_proj.bias", "W", false, 0, 1, true},
+    {"decoder/block*/ffn/down/bias", "layers.*.mlp.down_proj.bias", "W", false, 0, 1, PublishedBias::other},
     {"decoder/norm/gain", "norm.weight", "W"},
     {"decoder/readout/weight", "lm_head.weight", "VW"},
 }};
@@ -107,17 +110,19 @@ inline constexpr std::array<PublishedName, 32> bert_names{{
     {"bert/block*/ffn/down/bias", "encoder.layer.*.output.dense.bias", "W"},
     {"bert/block*/ffn_norm/gain", "encoder.layer.*.output.LayerNorm.weight", "W"},
     {"bert/block*/ffn_norm/shift", "encoder.layer.*.output.LayerNorm.bias", "W"},
-    {"bert/pooler/weight", "pooler.dense.weight", "WW", false, 0, 1, false, true},
-    {"bert/pooler/bias", "pooler.dense.bias", "W", false, 0, 1, false, true},
-    {"bert/transform/weight", "cls.predictions.transform.dense.weight", "WW", false, 0, 1, false, true},
-    {"bert/transform/bias", "cls.predictions.transform.dense.bias", "W", false, 0, 1, false, true},
-    {"bert/transform_norm/gain", "cls.predictions.transform.LayerNorm.weight", "W", false, 0, 1, false, true},
-    {"bert/transform_norm/shift", "cls.predictions.transform.LayerNorm.bias", "W", false, 0, 1, false, true},
-    {"bert/readout/bias", "cls.predictions.bias", "V", false, 0, 1, false, true},
-    {"bert/next_sentence/weight", "cls.seq_relationship.weight", "NW", false, 0, 1, false, true},
-    {"bert/next_sentence/bias", "cls.seq_relationship.bias", "N", false, 0, 1, false, true},
-    {"bert/spans/weight", "qa_outputs.weight", "NW", false, 0, 1, false, true},
-    {"bert/spans/bias", "qa_outputs.bias", "N", false, 0, 1, false, true},
+    {"bert/pooler/weight", "pooler.dense.weight", "WW", false, 0, 1, PublishedBias::none, true},
+    {"bert/pooler/bias", "pooler.dense.bias", "W", false, 0, 1, PublishedBias::none, true},
+    {"bert/transform/weight", "cls.predictions.transform.dense.weight", "WW", false, 0, 1, PublishedBias::none, true},
+    {"bert/transform/bias", "cls.predictions.transform.dense.bias", "W", false, 0, 1, PublishedBias::none, true},
+    {"bert/transform_norm/gain", "cls.predictions.transform.LayerNorm.weight", "W", false, 0, 1, PublishedBias::none,
+     true},
+    {"bert/transform_norm/shift", "cls.predictions.transform.LayerNorm.bias", "W", false, 0, 1, PublishedBias::none,
+     true},
+    {"bert/readout/bias", "cls.predictions.bias", "V", false, 0, 1, PublishedBias::none, true},
+    {"bert/next_sentence/weight", "cls.seq_relationship.weight", "NW", false, 0, 1, PublishedBias::none, true},
+    {"bert/next_sentence/bias", "cls.seq_relationship.bias", "N", false, 0, 1, PublishedBias::none, true},
+    {"bert/spans/weight", "qa_outputs.weight", "NW", false, 0, 1, PublishedBias::none, true},
+    {"bert/spans/bias", "qa_outputs.bias", "N", false, 0, 1, PublishedBias::none, true},
 }};
 /// Tensors of such files that are not parameters: masks, angles and numbers of positions.
 inline constexpr std::array<std::string_view, 4> published_constants = {
@@ -146,10 +151,12 @@ inline constexpr std::array<std::string_view, 4> published_constants = {
 /// A model's sizes from the shapes in a file.
 struct PublishedSizes {
     std::size_t vocabulary = 0, positions = 0, width = 0, hidden = 0;
-    std::size_t keys = 0;  ///< columns of a layer's keys: groups times head size
+    std::size_t queries = 0;  ///< columns of a layer's queries: heads times head size
+    std::size_t keys = 0;     ///< columns of a layer's keys: groups times head size
     std::size_t blocks = 0;
     std::size_t segments = 0;  ///< BERT's
     bool bias = false;         ///< linear layers have biases
+    bool input_bias = false;   ///< queries, keys and values have biases
     bool readout = false;      ///< the file has a readout beside the token table
 };
 
@@ -197,7 +204,8 @@ public:
             const PublishedName* const row = find_row(tensor);
             if (row == nullptr && !is_constant(tensor) && !original_of(tensor)) refuse(tensor);
             if (row == nullptr) continue;
-            sizes.bias = sizes.bias || row->is_bias || family_ != PublishedFamily::llama;
+            sizes.bias = sizes.bias || row->bias == PublishedBias::other || family_ != PublishedFamily::llama;
+            sizes.input_bias = sizes.input_bias || sizes.bias || row->bias == PublishedBias::input;
             sizes.readout = sizes.readout || tensor == readout_name;
             const std::string name = newer_name(tensor);
             const std::string_view number = *match_numbered(with_prefix(row->tensor), name);
@@ -210,14 +218,18 @@ public:
         }
         std::map<char, std::size_t> extents{{'N', 2}};
         for (const PublishedName& row : names()) {
-            if ((row.is_bias && !sizes.bias) || (row.tensor == readout_name && !sizes.readout)) continue;
+            if (row.bias == PublishedBias::input && !sizes.input_bias) continue;
+            if (row.bias == PublishedBias::other && !sizes.bias) continue;
+            if (row.tensor == readout_name && !sizes.readout) continue;
             if (row.is_head && !file_->contains(tensor_name(row, ""))) continue;
             const bool once = row.tensor.find('*') == std::string_view::npos;
             const std::size_t count = once ? 1 : std::max(sizes.blocks, std::size_t{1});
             for (std::size_t block = 0; block < count; ++block) match_shape(row, std::to_string(block), extents);
         }
         sizes.vocabulary = extents['V'], sizes.positions = extents['P'], sizes.width = extents['W'];
-        sizes.hidden = extents['H'], sizes.keys = family_ == PublishedFamily::llama ? extents['K'] : sizes.width;
+        const bool llama = family_ == PublishedFamily::llama;
+        sizes.hidden = extents['H'], sizes.queries = llama ? extents['Q'] : sizes.width;
+        sizes.keys = llama ? extents['K'] : sizes.width;
         sizes.segments = extents['S'];
         return sizes;
     }
@@ -237,14 +249,11 @@ public:
             const std::optional<std::string> original = original_of(tensor);
             if (!original) refuse(tensor);
             const io::SafetensorsEntry& tied = file_->entry(*original);
-            std::vector<std::byte> bytes(static_cast<std::size_t>(entry.bytes())), expected(bytes.size());
-            bool same = entry.dtype == tied.dtype && entry.shape == tied.shape;
-            if (same) {
-                file_->read(tensor, bytes);
-                file_->read(*original, expected);
-                same = bytes == expected;
-            }
-            if (!same)
+            const auto equal = [&] {
+                const std::span<const std::byte> bytes = file_->view(tensor), expected = file_->view(*original);
+                return std::equal(bytes.begin(), bytes.end(), expected.begin(), expected.end());
+            };
+            if (entry.dtype != tied.dtype || entry.shape != tied.shape || !equal())
                 fail(where_, ": '", tensor, "' is not '", *original, "', which is the readout of this model too");
         }
         return head_notes(parameters);
@@ -272,18 +281,22 @@ public:
         return notes;
     }
 
+    /// The tensor that holds the parameter. Error: the family has no such parameter, or the file no such tensor.
+    [[nodiscard]] const io::SafetensorsEntry& entry(const std::string& parameter) const {
+        return file_->entry(place_of(parameter).tensor);
+    }
+    /// The errors of `read` that no element causes.
+    template <std::floating_point Float>
+    void check_readable(const std::string& parameter, const Shape& shape) const {
+        const auto& [tensor, row] = place_of(parameter);
+        file_->check_readable<Float>(tensor, stored_shape(*row, shape));
+    }
     /// The values of the parameter with this name and shape, in the parameter's layout.
     /// Errors: the family has no such parameter; the errors of SafetensorsReader::read_as.
     template <std::floating_point Float>
     [[nodiscard]] Tensor<Float> read(const std::string& parameter, const Shape& shape) const {
-        const std::optional<Place> place = find_place(parameter);
-        if (!place)
-            fail(where_, ": holds ", published_family_names[static_cast<std::size_t>(family_)],
-                 " weights, which have no '", parameter, "'");
-        const auto& [tensor, row] = *place;
-        Shape stored = shape;
-        if (row->transposed) std::reverse(stored.begin(), stored.end());
-        stored.back() *= row->parts;
+        const auto& [tensor, row] = place_of(parameter);
+        const Shape stored = stored_shape(*row, shape);
         Tensor<Float> values = file_->read_as<Float>(tensor, stored);
         if (!row->transposed && row->parts == 1) return values;
         const TensorView<const Float> whole(values);
@@ -338,6 +351,19 @@ private:
             if (const auto number = match_numbered(row.parameter, parameter))
                 return Place{tensor_name(row, *number), &row};
         return std::nullopt;
+    }
+    [[nodiscard]] Place place_of(std::string_view parameter) const {
+        std::optional<Place> place = find_place(parameter);
+        if (!place)
+            fail(where_, ": holds ", published_family_names[static_cast<std::size_t>(family_)],
+                 " weights, which have no '", parameter, "'");
+        return *std::move(place);
+    }
+    /// The shape of the tensor that holds a parameter of shape `shape`.
+    [[nodiscard]] static Shape stored_shape(const PublishedName& row, Shape shape) {
+        if (row.transposed) std::reverse(shape.begin(), shape.end());
+        shape.back() *= row.parts;
+        return shape;
     }
     [[nodiscard]] const PublishedName* find_row(std::string_view tensor) const {
         const std::string name = newer_name(tensor);
