@@ -121,8 +121,7 @@ void cached_attention_forward_with(Isa isa, const Execution& execution, const Ca
             const auto scores_of = [&](std::ptrdiff_t h) { return scratch.scores + (h - h0) * m * scratch.scores_row; };
             each_part(keys, [&](const products::MatrixView<const P>& k, std::ptrdiff_t j0, std::ptrdiff_t j1) {
                 products::RightPanels<P> panels;
-                if (!few)
-                    panels = products::pack_right(isa, k.transposed(), depth, j1 - j0, nullptr, scratch.packed);
+                if (!few) panels = products::pack_right(isa, k.transposed(), depth, j1 - j0, nullptr, scratch.packed);
                 for (std::ptrdiff_t h = h0; h < h0 + step; ++h) {
                     P* const scores = scores_of(h) + (j0 - base);
                     if (!few) {

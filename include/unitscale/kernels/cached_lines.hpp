@@ -33,7 +33,8 @@ namespace unitscale::kernels {
 /// is the rounding to its code, and the results equal attention over numbers rounded by this rule. Up to one bit of the
 /// range is lost. A floating-point code has equal relative precision at every size, so this costs no precision but of
 /// the smallest elements. The scale takes one byte, its exponent + 127.
-/// A line that holds NaN or infinity decodes to NaN: its scale is the byte 255.
+/// A line that holds NaN or infinity decodes to NaN: its scale is the byte 255. A number that rounds to 2^128 decodes
+/// to infinity, as it does by any rounding of floats.
 enum class LineElement { own, fp32, fp16, bf16, codes };
 
 /// Writes and reads lines in one format. A line depends on its elements alone.

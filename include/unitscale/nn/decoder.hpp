@@ -231,8 +231,7 @@ private:
                 check(end <= config_.length, "Decoder: a sequence of ", end, " tokens; learned positions end at ",
                       config_.length);
                 for (std::size_t i = 0; i < length; ++i)  // padding may stand behind the last position
-                    places.data()[b * length + i] =
-                        static_cast<std::int32_t>(std::min(first + i, config_.length - 1));
+                    places.data()[b * length + i] = static_cast<std::int32_t>(std::min(first + i, config_.length - 1));
             }
             // One lookup per position and step: `add` repeats the result over the batch, in every micro-batch.
             x = ops::add(x, (*positions_)(tape, places, {.step_lookups = length}));

@@ -95,8 +95,8 @@ template <class T>
     if (!options.factor_length) sizes.factor_length = static_cast<double>(sizes.keys);
     const Site site = tape.next_site("attention");  // of the layer's factor: the op of training
     const double mult = options.mult * q.scaled().scale() * k.scaled().scale(), value_scale = v.scaled().scale();
-    const double own_factor = attention_unit_factor(mult, depth, sizes.factor_length, true, window) *
-                              std::sqrt(1.0 - options.dropout);
+    const double own_factor =
+        attention_unit_factor(mult, depth, sizes.factor_length, true, window) * std::sqrt(1.0 - options.dropout);
     double factor = tape.propagates() ? own_factor : 1.0;
     if (tape.unit_scaled()) factor = tape.forward_factor("attention", site, own_factor);
     Scaled scaled = tape.scaled_alpha(site, factor, value_scale);
@@ -108,8 +108,8 @@ template <class T>
         for (std::size_t b = 0; b < batch; ++b) {
             const kernels::CachedSpan& span = spans[b];
             for (std::size_t group = 0; group < groups; ++group) {
-                const std::ptrdiff_t head = span.item * static_cast<std::ptrdiff_t>(groups) +
-                                            static_cast<std::ptrdiff_t>(group);
+                const std::ptrdiff_t head =
+                    span.item * static_cast<std::ptrdiff_t>(groups) + static_cast<std::ptrdiff_t>(group);
                 const kernels::HeadLines<T> keys(past.keys, head, capacity, d), values(past.values, head, capacity, d);
                 for (std::size_t i = begin; i < std::min(end, static_cast<std::size_t>(span.count)); ++i) {
                     const std::size_t from = (b * added + i) * columns + group * depth;
@@ -133,16 +133,15 @@ template <class T>
     // One length for all rows, which are the items in their order.
     const bool together = past.spans.empty();
     if (rounds_attention(tape, site)) {
-        const double size =
-            measured_size(tape, site, 0, q.scaled()) * measured_size(tape, site, 1, k.scaled());
+        const double size = measured_size(tape, site, 0, q.scaled()) * measured_size(tape, site, 1, k.scaled());
         const CachedRows<T> keys{past.keys, k.scaled().scale(), past.capacity},
             values{past.values, value_scale, past.capacity};
         if (together && part == added) {
             std::vector<std::size_t> items(batch);
             std::iota(items.begin(), items.end(), std::size_t{0});
             write(0, added);
-            return record(cached_attention_in_formats<T>(tape, site, sizes, q.scaled(), items, keys, values, size,
-                                                         scaled));
+            return record(
+                cached_attention_in_formats<T>(tape, site, sizes, q.scaled(), items, keys, values, size, scaled));
         }
         Tensor<T> output = tape.make(query.shape());
         std::fill_n(output.data(), output.size(), T(0));
@@ -160,8 +159,8 @@ template <class T>
                 std::copy_n(q.scaled().data() + at, count, rows.data());
                 rows.set_scale(q.scaled().scale());
                 const std::size_t item = static_cast<std::size_t>(spans[b].item);
-                const Tensor<T> y = cached_attention_in_formats<T>(tape, site, own, rows, {&item, 1}, keys, values,
-                                                                   size, scaled);
+                const Tensor<T> y =
+                    cached_attention_in_formats<T>(tape, site, own, rows, {&item, 1}, keys, values, size, scaled);
                 std::copy_n(y.data(), count, output.data() + at);
             }
         }
@@ -177,42 +176,41 @@ template <class T>
         const std::ptrdiff_t head_stride = capacity * d,
                              batch_stride = static_cast<std::ptrdiff_t>(groups) * head_stride;
         kernels::attention_forward<T>(
-            tape.execution(),
-            {.batch = static_cast<std::ptrdiff_t>(batch),
-             .heads = static_cast<std::ptrdiff_t>(heads),
-             .groups = static_cast<std::ptrdiff_t>(groups),
-             .queries = t,
-             .keys = static_cast<std::ptrdiff_t>(sizes.keys),
-             .depth = d,
-             .q = {query.data(), t * wide, wide, d},
-             .k = {reinterpret_cast<const T*>(past.keys.data), batch_stride, d, head_stride},
-             .v = {reinterpret_cast<const T*>(past.values.data), batch_stride, d, head_stride},
-             .out = {output.data(), t * wide, wide, d},
-             .log_sum = log_sum.data(),
-             .logit_scale = logit_scale,
-             .out_scale = out_scale,
-             .causal = true,
-             .mask = view_mask(sizes)});
+            tape.execution(), {.batch = static_cast<std::ptrdiff_t>(batch),
+                               .heads = static_cast<std::ptrdiff_t>(heads),
+                               .groups = static_cast<std::ptrdiff_t>(groups),
+                               .queries = t,
+                               .keys = static_cast<std::ptrdiff_t>(sizes.keys),
+                               .depth = d,
+                               .q = {query.data(), t * wide, wide, d},
+                               .k = {reinterpret_cast<const T*>(past.keys.data), batch_stride, d, head_stride},
+                               .v = {reinterpret_cast<const T*>(past.values.data), batch_stride, d, head_stride},
+                               .out = {output.data(), t * wide, wide, d},
+                               .log_sum = log_sum.data(),
+                               .logit_scale = logit_scale,
+                               .out_scale = out_scale,
+                               .causal = true,
+                               .mask = view_mask(sizes)});
         return record(std::move(output));
     }
     std::fill_n(output.data(), output.size(), T(0));  // of padding
     for (std::size_t begin = 0; begin < added; begin += part) {
         write(begin, begin + part);
-        kernels::cached_attention_forward<T>(
-            tape.execution(), {.heads = static_cast<std::ptrdiff_t>(heads),
-                               .groups = static_cast<std::ptrdiff_t>(groups),
-                               .depth = d,
-                               .capacity = capacity,
-                               .window = static_cast<std::ptrdiff_t>(window),
-                               .first_query = static_cast<std::ptrdiff_t>(begin),
-                               .last_query = static_cast<std::ptrdiff_t>(std::min(added, begin + part)),
-                               .spans = spans,
-                               .q = {query.data(), t * wide, wide, d},
-                               .out = {output.data(), t * wide, wide, d},
-                               .keys = past.keys,
-                               .values = past.values,
-                               .logit_scale = logit_scale,
-                               .out_scale = out_scale});
+        kernels::cached_attention_forward<T>(tape.execution(),
+                                             {.heads = static_cast<std::ptrdiff_t>(heads),
+                                              .groups = static_cast<std::ptrdiff_t>(groups),
+                                              .depth = d,
+                                              .capacity = capacity,
+                                              .window = static_cast<std::ptrdiff_t>(window),
+                                              .first_query = static_cast<std::ptrdiff_t>(begin),
+                                              .last_query = static_cast<std::ptrdiff_t>(std::min(added, begin + part)),
+                                              .spans = spans,
+                                              .q = {query.data(), t * wide, wide, d},
+                                              .out = {output.data(), t * wide, wide, d},
+                                              .keys = past.keys,
+                                              .values = past.values,
+                                              .logit_scale = logit_scale,
+                                              .out_scale = out_scale});
     }
     return record(std::move(output));
 }

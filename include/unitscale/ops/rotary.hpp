@@ -43,8 +43,9 @@ template <class T>
                                      .width = static_cast<std::ptrdiff_t>(depth),
                                      .first_position = static_cast<std::ptrdiff_t>(options.first_position),
                                      .base = options.base};
-    check(options.first_positions.empty() || options.first_positions.size() == input.dim(0), "rotary: ",
-          options.first_positions.size(), " first positions; expected one for each of ", input.dim(0), " batch items");
+    check(options.first_positions.empty() || options.first_positions.size() == input.dim(0),
+          "rotary: ", options.first_positions.size(), " first positions; expected one for each of ", input.dim(0),
+          " batch items");
     const std::ptrdiff_t row = sizes.heads * sizes.width;
     const kernels::HeadStrides strides{
         .batch_stride = sizes.time * row, .time_stride = row, .head_stride = sizes.width};

@@ -265,8 +265,8 @@ template <class T>
                                                     const Scaled& scaled) {
     using P = Accum<T>;
     const AttentionRounding rounding(tape, site);
-    const auto first = static_cast<std::size_t>(
-        view_mask(sizes).first(static_cast<std::ptrdiff_t>(sizes.keys - sizes.queries + 1)));
+    const auto first =
+        static_cast<std::size_t>(view_mask(sizes).first(static_cast<std::ptrdiff_t>(sizes.keys - sizes.queries + 1)));
     const auto data = [&](const CachedRows<T>& cached) {
         Tensor<T> rows = tape.make(sizes.key_rows());
         const auto factor = static_cast<P>(1.0 / cached.scale);
