@@ -19,8 +19,8 @@ namespace unitscale::ops {
 ///   dq, dk, dv = beta times the gradients of the unscaled op
 /// Head h is columns h d to (h+1) d; query head h uses key head h G / H. Causal: query i sees the keys j <= i + S - T,
 /// so the last query sees every key. With a window w it sees the last w of them only. The logits are divided by d, not
-/// by its root: q and k become correlated in training (µP). With m = sqrt d the softmax is the textbook one. The rows of
-/// a padded batch with `mask.lengths` have the bits of the rows alone. Dropout multiplies weights by keep / (1 - p),
+/// by its root: q and k become correlated in training (µP). With m = sqrt d the softmax is the textbook one. The rows
+/// of a padded batch with `mask.lengths` have the bits of the rows alone. Dropout multiplies weights by keep / (1 - p),
 /// keep: 0 with probability p, else 1.
 /// Factors under `unit`: with flat logits (m small) the output averages s values of unit variance. Its standard
 /// deviation is s^-1/2, or (ln s / s)^1/2 over all positions of causal attention. With peaked logits it copies one

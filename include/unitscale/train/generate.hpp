@@ -271,8 +271,8 @@ void write_texts(nn::Decoder<T>& model, Tape<T>& tape, std::span<GeneratedText> 
 /// A model without a cache, run over the same window (`window_start`), would generate equal tokens. With a
 /// `cache_format` it would do so if its attention rounded keys and values (nn::KeyValueCache).
 /// A token's time is linear in the window's length so far, or in the config's `window` if that is shorter.
-/// Where the window of `length` tokens moves, the cache is filled again: one run of half a window for every half a window
-/// of tokens. Learned and rotary positions follow one rule.
+/// Where the window of `length` tokens moves, the cache is filled again: one run of half a window for every half a
+/// window of tokens. Learned and rotary positions follow one rule.
 /// A model without a cache (`Decoder::has_cache`) runs the window again for every token.
 /// Errors: an empty prompt; a prompt or stop token outside the vocabulary; a temperature that is negative or not finite;
 /// top_p outside (0, 1]; a repetition penalty that is not positive; a format that a cache cannot have; logits that are
