@@ -5,6 +5,7 @@
 #include <unitscale/ops/sum.hpp>
 
 #include "support/op_checks.hpp"
+#include "support/test_ops.hpp"
 
 #include <unitscale/analysis/scale_check.hpp>
 

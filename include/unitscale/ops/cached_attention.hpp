@@ -23,8 +23,8 @@ namespace unitscale::ops {
 /// Buffers of a narrower format than T round k and v once, line by line (kernels::LineElement). The rows are then, to
 /// the bit, those of `attention` over keys and values rounded by that rule, also for the tokens of this call. So they
 /// depend neither on how a sequence is divided into calls, nor on other rows.
-/// With a window w, buffers of w - 1 + n positions are enough for any sequence: at most n tokens are written, then read,
-/// at a time.
+/// With a window w, buffers of w - 1 + n positions are enough for any sequence: at most n tokens are written, then
+/// read, at a time.
 /// Factors under `unit`: alpha as for `attention`, at its site, with the length that `factor_length` fixes; there is no
 /// gradient. Without `factor_length` alpha would change from token to token, hence an error.
 /// Scale under `propagate`: as for `attention`; the buffers hold plain numbers.

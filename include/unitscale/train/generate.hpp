@@ -274,9 +274,9 @@ void write_texts(nn::Decoder<T>& model, Tape<T>& tape, std::span<GeneratedText> 
 /// Where the window of `length` tokens moves, the cache is filled again: one run of half a window for every half a
 /// window of tokens. Learned and rotary positions follow one rule.
 /// A model without a cache (`Decoder::has_cache`) runs the window again for every token.
-/// Errors: an empty prompt; a prompt or stop token outside the vocabulary; a temperature that is negative or not finite;
-/// top_p outside (0, 1]; a repetition penalty that is not positive; a format that a cache cannot have; logits that are
-/// NaN. Test: tests/train/generate_test.cpp
+/// Errors: an empty prompt; a prompt or stop token outside the vocabulary; a temperature that is negative or not
+/// finite; top_p outside (0, 1]; a repetition penalty that is not positive; a format that a cache cannot have; logits
+/// that are NaN. Test: tests/train/generate_test.cpp
 template <class T>
 [[nodiscard]] std::vector<std::int32_t> generate(nn::Decoder<T>& model, Tape<T>& tape,
                                                  std::span<const std::int32_t> prompt, const GenerateOptions& options) {
