@@ -33,9 +33,7 @@ class Parameter {
 public:
     /// Error: more elements than the machine's memory holds.
     [[gnu::noinline]] Parameter(std::string name, const Shape& shape, ParameterFacts facts)
-        : name_(std::move(name)), facts_(facts), shape_(checked(shape)), value_(shape) {
-        fill_zero(value_);
-    }
+        : name_(std::move(name)), facts_(facts), shape_(checked(shape)) {}
     Parameter(const Parameter&) = delete;
     Parameter& operator=(const Parameter&) = delete;
 
@@ -44,11 +42,15 @@ public:
     [[nodiscard]] const Shape& shape() const noexcept { return shape_; }
     [[nodiscard]] std::size_t size() const noexcept { return element_count(shape_); }
 
-    /// Error: the value is kept as codes.
+    /// Zeros until it is first written: memory for its elements is taken when they are first needed, so that a model
+    /// whose weights are read as codes never has it. Error: the value is kept as codes.
     [[nodiscard]] const Tensor<T>& value() const {
         if (coded_value_) fail_coded();
+        if (!has_elements_) make_elements();
         return value_;
     }
+    /// The scale of the value, in either form.
+    [[nodiscard]] double scale() const noexcept { return value_.scale(); }
 
     /// The value as codes, if it is kept so (`keep_coded`); else null. Linear layers, readouts and embeddings read it.
     [[nodiscard]] const CodedWeight* coded_value() const noexcept { return coded_value_.get(); }
@@ -57,9 +59,11 @@ public:
     void keep_coded(CodedWeight&& coded) {
         check(shape_ == Shape{coded.out(), coded.in()}, "parameter ", name_, ": codes of shape [", coded.out(), ",",
               coded.in(), "]; expected ", shape_text(shape_));
-        static_cast<void>(write());
+        ++version_;
+        cache_.clear();
         coded_value_ = std::make_unique<const CodedWeight>(std::move(coded));
         value_ = Tensor<T>();
+        has_elements_ = false;
     }
 
     /// Error unless a step can use the value: it was never written; codes in a step with gradients; a scale that the
@@ -69,7 +73,7 @@ public:
               ": was never written; expected nn::initialise, loaded weights or write()");
         check(!coded_value_ || !gradients, "parameter ", name_,
               ": its value is kept as codes; expected a step with gradients = false");
-        check(propagates || value_.scale() == 1.0, "parameter ", name_, ": has the scale ", value_.scale(),
+        check(propagates || scale() == 1.0, "parameter ", name_, ": has the scale ", scale(),
               "; only scaling 'propagate' carries scales");
     }
 
@@ -78,10 +82,7 @@ public:
     [[nodiscard]] Tensor<T>& write() {
         ++version_;
         cache_.clear();
-        if (coded_value_) {
-            value_ = decoded<T>(*coded_value_);
-            coded_value_.reset();
-        }
+        if (!has_elements_) make_elements();
         value_.set_any_scale(false);
         return value_;
     }
@@ -101,7 +102,7 @@ public:
             if (kind == &type)
                 if (const auto entry = std::static_pointer_cast<const Entry>(held); entry->key == key)
                     return {entry, &entry->object};
-        const auto entry = std::make_shared<const Entry>(Entry{key, std::forward<Make>(make)(value_)});
+        const auto entry = std::make_shared<const Entry>(Entry{key, std::forward<Make>(make)(value())});
         cache_.emplace_back(&type, entry);
         return {entry, &entry->object};
     }
@@ -186,6 +187,16 @@ private:
     [[noreturn, gnu::cold, gnu::noinline]] void fail_coded() const {
         fail("parameter ", name_, ": its value is kept as codes; expected elements, which write() makes of them");
     }
+    [[gnu::cold, gnu::noinline]] void make_elements() const {
+        if (coded_value_) {
+            value_ = decoded<T>(*coded_value_);
+            coded_value_.reset();
+        } else {
+            value_ = Tensor<T>(shape_);
+            fill_zero(value_);
+        }
+        has_elements_ = true;
+    }
     [[gnu::cold, gnu::noinline]] void decode_gradient() const {
         gradient_ = decoded<T>(coded_);
         is_coded_ = false;
@@ -201,8 +212,9 @@ private:
     std::string name_;
     ParameterFacts facts_;
     Shape shape_;
-    Tensor<T> value_;
-    std::unique_ptr<const CodedWeight> coded_value_{};  ///< in place of the elements of value_
+    mutable Tensor<T> value_{};
+    mutable std::unique_ptr<const CodedWeight> coded_value_{};  ///< in place of the elements of value_
+    mutable bool has_elements_ = false;
     mutable Tensor<T> gradient_{};
     CodedTensor coded_{};
     mutable bool is_coded_ = false;

@@ -137,8 +137,8 @@ inline void add_coded_weight(SafetensorsWriter& writer, const std::string& tenso
     const SafetensorsEntry& entry = reader.entry(tensor);
     const Shape stored = packed ? Shape{out, in / 2} : shape;
     if (entry.shape != stored || entry.bytes() != element_count(stored))
-        fail(where(), " is ", cut_shape(entry.shape), " of type ", quoted_text(entry.dtype), "; expected bytes of shape ",
-             to_string(stored));
+        fail(where(), " is ", cut_shape(entry.shape), " of type ", quoted_text(entry.dtype),
+             "; expected bytes of shape ", to_string(stored));
     check(reader.contains(tensor + ".scale"), "safetensors: tensor ", quoted_text(tensor), " holds codes, but ",
           quoted_text(tensor + ".scale"), " is missing");
 
@@ -153,11 +153,11 @@ inline void add_coded_weight(SafetensorsWriter& writer, const std::string& tenso
     FloatFormat moved = format;
     moved.bias += bias;
     CodedWeight weight(out, in, moved);
-    std::vector<std::byte> line(packed ? in / 2 : in);
+    const std::span<const std::byte> all = reader.view(tensor);
+    const std::size_t line = packed ? in / 2 : in;
     std::vector<std::uint8_t> codes(in);
     for (std::size_t i = 0; i < out; ++i) {
-        reader.read_part(tensor, i * line.size(), line);
-        const std::span<const std::uint8_t> bytes(reinterpret_cast<const std::uint8_t*>(line.data()), line.size());
+        const std::span<const std::uint8_t> bytes(reinterpret_cast<const std::uint8_t*>(all.data()) + i * line, line);
         if (packed) unpack_nibbles(bytes, codes);
         else std::copy(bytes.begin(), bytes.end(), codes.begin());
         for (std::size_t p = 0; p < in; ++p) {
@@ -170,8 +170,8 @@ inline void add_coded_weight(SafetensorsWriter& writer, const std::string& tenso
     if (blocks) {
         const BlockGrid grid(*blocks, out, in);
         const Shape scales_shape{grid.rows, grid.columns};
-        weight.set_blocks(*blocks, blocks->tensor_scale ? reader.tensor<float>(tensor + ".number", Shape{1}).data()[0]
-                                                        : 1.0f);
+        weight.set_blocks(*blocks,
+                          blocks->tensor_scale ? reader.tensor<float>(tensor + ".number", Shape{1}).data()[0] : 1.0f);
         if (blocks->form == ScaleForm::code) {
             const auto scales = reader.tensor<std::uint8_t>(tensor + ".scale", scales_shape);
             for (std::size_t i = 0; i < out; ++i)

@@ -46,7 +46,7 @@
 // Training runs on disk: one safetensors file with the weights, the optimiser's state and the ScalingState.
 //   decoder/block0/ffn/up/weight              data in its stored type
 //   decoder/block0/ffn/up/weight.scale        F64, one element, where the scale is not 1
-//   decoder/block0/ffn/up/weight.block        I64, empty, and table.e4m3, F32, beside codes (`quantised_weights`)
+//   decoder/block0/ffn/up/weight, ...         codes and their scales (io/coded_weights.hpp), of a coded parameter
 //   optimiser/...                             tensors that `visit_state` names, in their stored types
 //   optimiser/... .scale                      F64, one element, where the scale is not 1; or F32, one element per block
 // Numbers and tables that `visit_state` names are metadata.
@@ -84,30 +84,13 @@ void with_code_type(const FloatFormat& format, const Use& use) {
 /// Tensors are borrowed until `write`. The class is a visitor for `visit_state`. Test: tests/train/checkpoint_test.cpp
 class CheckpointWriter {
 public:
+    /// Values, and codes where a parameter keeps its value so.
     template <class T>
     void weights(const std::vector<Parameter<T>*>& parameters) {
-        for (const Parameter<T>* parameter : parameters) add(parameter->name(), parameter->value());
-        facts(parameters);
-    }
-    /// Weights of linear layers (role `weight`) as codes of F with one power-of-two scale per tensor:
-    ///   code = round(2^bias x) to F      scale = 2^-bias
-    /// A decode table of F is stored beside them, so that numpy decodes the weights (io/safetensors_codes.hpp).
-    /// bias is the largest that the largest magnitude allows, less `margin`. Other parameters are written unchanged.
-    template <FloatFormat F, class T>
-    void quantised_weights(const std::vector<Parameter<T>*>& parameters, int margin = 0) {
-        for (const Parameter<T>* parameter : parameters) {
-            const Tensor<T>& value = parameter->value();
-            if (parameter->facts().role != ParameterRole::weight) {
-                add(parameter->name(), value);
-                continue;
-            }
-            const int bias = amax_bias(
-                F, kernels::amax(Execution{}, value.data(), static_cast<std::ptrdiff_t>(value.size())), margin);
-            Tensor<Minifloat<F>> codes(value.shape());
-            for (std::size_t i = 0; i < value.size(); ++i)
-                codes.data()[i] = element_cast<Minifloat<F>>(std::ldexp(static_cast<double>(value.data()[i]), bias));
-            io::add_tensor_codes(writer_, parameter->name(), std::move(codes), std::ldexp(value.scale(), -bias));
-        }
+        for (const Parameter<T>* parameter : parameters)
+            if (const CodedWeight* const codes = parameter->coded_value())
+                io::add_coded_weight(writer_, parameter->name(), *codes);
+            else add(parameter->name(), parameter->value());
         facts(parameters);
     }
     /// Names of state that is visited from now on begin with `prefix`.
@@ -190,28 +173,38 @@ public:
     /// If the file has no scales and a parameter has one, the value gets the scale of its size (`optim::unit_scale`).
     /// A value that T cannot represent is rounded. `notes` reports both, and heads that are not in file and model.
     /// `plain`: scales are multiplied into the data; recipes that do not propagate scales need this.
+    /// `keep_codes`: weights that the file holds as codes stay codes (`Parameter::keep_coded`).
     /// Errors: a finite weight that is infinite in T; a tensor of published weights that belongs to no parameter.
     template <class T>
-    void weights(const std::vector<Parameter<T>*>& parameters, bool plain = false) {
+    void weights(const std::vector<Parameter<T>*>& parameters, bool plain = false, bool keep_codes = false) {
         using Read = std::conditional_t<std::same_as<T, double>, double, float>;
         const std::optional<PublishedWeights> published = find_published(parameters);
         std::size_t rescaled = 0, rounded = 0;
         for (Parameter<T>* parameter : parameters) {
             const std::string& name = parameter->name();
             if (published && !published->holds(name)) continue;
-            const bool has_scale = reader_.contains(name + ".scale"),
-                       rescales = !plain && !has_scale && parameter->value().scale() != 1.0;
+            const bool coded = !published && io::holds_codes(reader_, name);
+            if (coded && keep_codes) {
+                const auto codes =
+                    std::make_shared<CodedWeight>(io::read_coded_weight(reader_, name, parameter->shape()));
+                pending_.push_back([parameter, codes] { parameter->keep_coded(std::move(*codes)); });
+                continue;
+            }
+            const bool has_scale = !coded && reader_.contains(name + ".scale"),
+                       rescales = !plain && !has_scale && parameter->scale() != 1.0;
             rescaled += rescales ? 1 : 0;
-            const auto read = [this, parameter, published, plain, rescales] {
+            const auto read = [this, parameter, published, plain, rescales, coded] {
                 const std::string& own = parameter->name();
-                Tensor<Read> values = published ? published->read<Read>(own, parameter->shape())
-                                                : reader_.read_as<Read>(own, parameter->shape());
-                set_scale(own, values);
+                Tensor<Read> values =
+                    coded       ? decoded<Read>(io::read_coded_weight(reader_, own, parameter->shape()))
+                    : published ? published->read<Read>(own, parameter->shape())
+                                : reader_.read_as<Read>(own, parameter->shape());
+                if (!coded) set_scale(own, values);
                 if (plain) return set_scaling(std::move(values), 1.0);
                 const double unit = rescales ? optim::unit_scale(values) : 1.0;
                 return rescales ? set_scaling(std::move(values), unit) : values;
             };
-            if (!has_scale && !rescales && holds_exactly<T>(published ? published->entry(name) : reader_.entry(name))) {
+            if (!coded && !has_scale && !rescales && holds_exactly<T>(published ? published->entry(name) : reader_.entry(name))) {
                 if (published) published->check_readable<Read>(name, parameter->shape());
                 else reader_.check_readable<Read>(name, parameter->shape());
                 pending_.push_back([read, parameter] {

@@ -83,7 +83,7 @@ template <class T>
     return rules;
 }
 
-/// The codes of a matrix under a rule. Numbers are rounded as the products of a recipe with this rule round them, to
+/// The codes of a matrix under a rule, its scale multiplied out. Numbers are rounded as the products of a recipe with this rule round them, to
 /// the bit. Errors: a rule that rounds stochastically, by rows or columns, or by past magnitudes; the errors of
 /// `CodedWeight`.
 template <class T>
@@ -93,10 +93,10 @@ template <class T>
     check(element.rounding == Rounding::nearest_even, "encode_weight: rounding is ", name(element.rounding),
           "; expected nearest_even");
     check(value.rank() == 2, "encode_weight: shape ", shape_text(value.shape()), "; expected a matrix [out,in]");
-    check(value.scale() == 1.0, "encode_weight: the matrix has the scale ", value.scale(), "; expected 1");
+    Tensor<float> floats(value.shape());
+    for (std::size_t i = 0; i < value.size(); ++i)
+        floats.data()[i] = static_cast<float>(static_cast<double>(value.data()[i]) * value.scale());
     if (rule.scale.blocks) {
-        Tensor<float> floats(value.shape());
-        for (std::size_t i = 0; i < value.size(); ++i) floats.data()[i] = element_cast<float>(value.data()[i]);
         BlockCodes codes;
         encode_blocks(*rule.scale.blocks, {floats.data(), value.dim(0), value.dim(1), value.dim(1)}, codes,
                       block_options(*rule.scale.blocks, element, {}));
@@ -107,11 +107,10 @@ template <class T>
     int bias = rule.scale.source == ScaleSource::constant ? rule.scale.bias : 0;
     if (rule.scale.source == ScaleSource::amax) {
         float amax = 0;
-        for (std::size_t i = 0; i < value.size(); ++i)
-            amax = std::max(amax, std::abs(element_cast<float>(value.data()[i])));
+        for (const float number : floats.span()) amax = std::max(amax, std::abs(number));
         bias = amax_bias(element.format, amax, rule.scale.margin);
     }
-    return coded_weight(value, bias == 0 ? element.format : shifted(element.format, bias));
+    return coded_weight(floats, bias == 0 ? element.format : shifted(element.format, bias));
 }
 
 /// Keeps the matrices among the parameters as codes (Parameter::keep_coded): weights of linear layers, tables of
