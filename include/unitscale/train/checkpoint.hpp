@@ -163,9 +163,8 @@ private:
 };
 
 /// Reads a checkpoint back, whole or not at all.
-/// Everything is read and checked first; `commit` then copies it to its places. Weights that their type holds exactly are
-/// checked without their elements, and `commit` reads them into place: the model is in memory once. Only an error of the
-/// disk in `commit` leaves a part.
+/// Everything is read and checked first; `commit` then copies it to its places. Weights that their type holds exactly
+/// are read by `commit`: the model is in memory once. Only an error of the disk in `commit` leaves a part.
 /// Tables are an exception, because `visit_state` shows copies of them: they are set at once, so read them last.
 /// Errors, in one line that names the file: the errors of SafetensorsReader; a checksum (`check_checksum`) that is not
 /// the content's; a tensor that is missing or has another shape; a number that is missing or not a number; a reader
@@ -211,7 +210,8 @@ public:
                 const double unit = rescales ? optim::unit_scale(values) : 1.0;
                 return rescales ? set_scaling(std::move(values), unit) : values;
             };
-            if (!has_scale && !rescales && holds_exactly<T>(published ? published->entry(name) : reader_.entry(name))) {
+            if (!has_scale && !rescales &&
+                io::holds_exactly<T>(published ? published->entry(name) : reader_.entry(name))) {
                 if (published) published->check_readable<Read>(name, parameter->shape());
                 else reader_.check_readable<Read>(name, parameter->shape());
                 pending_.push_back([read, parameter] {
@@ -337,14 +337,6 @@ private:
         return published;
     }
 
-    /// Whether T holds all elements of a tensor, whatever their bits are.
-    template <class T>
-    [[nodiscard]] static bool holds_exactly(const io::SafetensorsEntry& entry) {
-        const bool half = entry.dtype == "F16" || entry.dtype == "BF16";
-        if constexpr (std::same_as<T, double>) return half || entry.dtype == "F32" || entry.dtype == "F64";
-        else if constexpr (std::same_as<T, float>) return half || entry.dtype == "F32";
-        else return entry.dtype == io::safetensors_entry<T>().dtype;
-    }
     /// Gives a tensor its scale from the file, if the file has one.
     template <class T>
     void set_scale(const std::string& name, Tensor<T>& value) const {
