@@ -20,6 +20,7 @@
 #include <string_view>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 // The nn::DecoderConfig of GPT-2's and Llama's published weights, and the nn::BertConfig of BERT's.
 // `load_weights` (train/checkpoint.hpp) loads the weights:
@@ -61,6 +62,18 @@ inline void check_llama_settings(const PretrainedSettings& settings, const Publi
     if (!options.config.empty()) settings.emplace(options.config);
     else if (std::filesystem::exists(beside, ignored)) settings.emplace(beside);
     return settings;
+}
+
+/// The tokens that end a text of a published model: `eos_token_id` of the generation_config.json in its folder, else of
+/// its config.json. `path`: the folder or its file of weights. Empty: neither has one.
+/// Errors: the errors of PretrainedSettings. Test: tests/train/pretrained_test.cpp
+[[nodiscard]] inline std::vector<std::int32_t> published_end_tokens(const std::filesystem::path& path) {
+    std::error_code ignored;
+    const std::filesystem::path folder = std::filesystem::is_directory(path, ignored) ? path : path.parent_path();
+    for (const char* name : {"generation_config.json", "config.json"})
+        if (std::filesystem::exists(folder / name, ignored))
+            if (auto ids = PretrainedSettings(folder / name).token_ids("eos_token_id"); !ids.empty()) return ids;
+    return {};
 }
 
 /// Whether a model with published weights is the published model under a recipe: ops have no factors of their own.
