@@ -1,49 +1,108 @@
 // SPDX-License-Identifier: MIT
-// Writes text with a model that train_transformer has saved. See --help.
+// Writes text with a published model from its folder, or with a model that train_transformer has saved. See --help.
+//   build/examples/generate --model gpt2 --prompt "The early bird" --recipe fp8-amax
 //   bash examples/run.sh --save model.safetensors && build/examples/generate model.safetensors --prompt "The "
 
 #include <unitscale/base/error.hpp>
+#include <unitscale/io/json_tokeniser.hpp>
 #include <unitscale/io/safetensors.hpp>
+#include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/train/generate.hpp>
 #include <unitscale/train/published_weights.hpp>
 #include <unitscale/train/saved_model.hpp>
 
 #include "program.hpp"
+#include "text_model.hpp"
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <cstdio>
+#include <optional>
 #include <string>
+#include <vector>
+
+using namespace unitscale;
+
+namespace {
+
+/// Writes the prompt and the text that continues it, token by token, then the speed.
+template <class T>
+void write_text(nn::Decoder<T>& model, Tape<T>& tape, const io::Tokeniser& tokeniser, const std::string& prompt,
+                const std::vector<std::int32_t>& ids, const examples::TextOptions& options) {
+    train::GenerateOptions draws = options.draws;
+    examples::TokenPrinter printer(tokeniser, ids, draws.stop_tokens, options.stops);
+    examples::SpeedMeter meter;
+    draws.on_token = [&](std::int32_t id) {
+        meter.count();
+        return printer.add(id);
+    };
+    train::check_generation("generate", ids, draws, model.config().vocabulary);
+    std::printf("%s", prompt.c_str());
+    std::fflush(stdout);
+    meter.begin(ids.size());
+    static_cast<void>(train::generate<T>(model, tape, ids, draws));
+    printer.finish();
+    std::printf("\n");
+    meter.print();
+}
+
+void write_published(const std::string& folder, const std::string& recipe_name, const std::string& prompt,
+                     const std::optional<std::size_t>& tokens, examples::TextOptions options) {
+    const Recipe recipe = find_recipe(recipe_name);
+    const examples::TextModel text(folder, true);
+    const std::vector<std::int32_t> ids = text.tokeniser.encode(prompt);
+    const std::size_t length = text.config.length;
+    check(ids.size() < length, "--prompt: has ", ids.size(), " tokens; the model has ", length, " positions");
+    check(ids.size() + tokens.value_or(0) <= length, "--tokens: ", tokens.value_or(0), " behind a prompt of ",
+          ids.size(), "; the model has ", length, " positions");
+    options.draws.tokens = std::min(tokens.value_or(options.draws.tokens), length - ids.size());
+    options.draws.stop_tokens = text.ends;
+    examples::with_text_model(folder, text.config, recipe, options.threads, [&](auto& model, auto& tape) {
+        write_text(model, tape, text.tokeniser, prompt, ids, options);
+    });
+}
+
+void write_saved(const std::string& path, const std::string& prompt, const std::optional<std::size_t>& tokens,
+                 examples::TextOptions options) {
+    const io::SafetensorsReader file(path);
+    const auto published = train::PublishedWeights::find(file, path);
+    const bool of_bert = published && published->family() == train::PublishedFamily::bert;
+    check(!of_bert && !file.contains("bert/tokens/weight"), "checkpoint: ", path,
+          ": holds BERT's weights, and BERT does not write text; expected a model of train_transformer");
+    check(!published || file.metadata().contains("recipe"), "checkpoint: ", path,
+          ": holds published weights; expected their folder as --model, or the program pretrained");
+    options.draws.tokens = tokens.value_or(options.draws.tokens);
+    train::with_saved_model(path, options.threads, [&](auto& saved) {
+        write_text(saved.model(), saved.tape(), saved.vocabulary(), prompt, saved.vocabulary().encode(prompt), options);
+    });
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
-    using namespace unitscale;
-    std::string path, prompt = "\n";
-    train::GenerateOptions options{.tokens = 300};
-    int threads = available_threads();
-    CLI::App app("Writes text with a character model that train_transformer has saved (--save).");
-    app.add_option("checkpoint", path, "safetensors file")->required();
-    app.add_option("--prompt", prompt, "text to continue, in the characters that the model knows");
-    app.add_option("--tokens", options.tokens, "characters to write")->capture_default_str();
-    app.add_option("--temperature", options.temperature, "0: always the most likely character")->capture_default_str();
-    app.add_option("--top-k", options.top_k, "draw among the k most likely characters only; 0: all")
-        ->capture_default_str();
-    app.add_option("--seed", options.seed, "of the draws")->capture_default_str();
-    app.add_option("--threads", threads, "threads; the text does not depend on it")
+    std::string path, model, prompt = "\n", recipe = "fp32";
+    std::optional<std::size_t> tokens;
+    examples::TextOptions options{.draws = {.tokens = 300}};
+    CLI::App app(
+        "Writes text with a published model (--model), or with a model that train_transformer has saved (--save).");
+    auto* const checkpoint = app.add_option("checkpoint", path, "safetensors file of train_transformer");
+    auto* const folder =
+        app.add_option("--model", model, "folder of a GPT-2, Llama or Qwen2: weights, config.json, tokenizer.json")
+            ->excludes(checkpoint);
+    app.add_option("--prompt", prompt, "text to continue, in UTF-8");
+    app.add_option("--recipe", recipe, "a recipe of standard parametrisation, for the model of a folder")
         ->capture_default_str()
-        ->check(CLI::PositiveNumber);
+        ->needs(folder);
+    app.add_option("--tokens", tokens, "tokens to write, at most")->default_str("300, or the positions that are left");
+    options.add_to(app);
+    examples::require_not_negative(app, {"--tokens", "--top-k", "--seed"});
     return examples::run_program({"generate"}, app, argc, argv, [&] {
-        const io::SafetensorsReader file(path);
-        const auto published = train::PublishedWeights::find(file, path);
-        const bool of_bert = published && published->family() == train::PublishedFamily::bert;
-        check(!of_bert && !file.contains("bert/tokens/weight"), "checkpoint: ", path,
-              ": holds BERT's weights, and BERT does not write text; expected a model of train_transformer");
-        check(!published || file.metadata().contains("recipe"), "checkpoint: ", path,
-              ": holds published weights; the program pretrained runs them");
-        const std::string text = train::with_saved_model(path, threads, [&](auto& saved) {
-            const auto ids = saved.vocabulary().encode(io::decode_utf8(prompt));
-            return saved.vocabulary().decode(train::generate(saved.model(), saved.tape(), ids, options));
-        });
-        std::printf("%s%s\n", prompt.c_str(), text.c_str());
+        check(!path.empty() || !model.empty(), "--model: is absent; expected a model's folder, or a file of weights");
+        options.finish();
+        examples::check_utf8(prompt, "--prompt");
+        if (model.empty()) write_saved(path, prompt, tokens, options);
+        else write_published(model, recipe, prompt, tokens, options);
         return 0;
     });
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A GPT-2, Llama or Qwen2 with published weights, under a recipe: token ids in, logits and token ids out, or fine-tuning on
-// token ids. See --help.
+// A GPT-2, Llama or Qwen2 with published weights, under a recipe: token ids in, logits and token ids out, or
+// fine-tuning on token ids. See --help.
 //   cmake --build build/examples --target pretrained
 //   build/examples/pretrained gpt2/model.safetensors --ids 464,3290,318
 //   build/examples/pretrained gpt2 --fine-tune tokens.npy --recipe fp8-amax --save tuned

@@ -6,6 +6,8 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 using namespace unitscale::io;
@@ -135,4 +137,17 @@ TEST_CASE("text: the length of a code point in UTF-8 is the length of what is wr
         CHECK(utf8_length(point) == encode_utf8(std::u32string(1, point)).size());
     CHECK((TextRange{1, 3} == TextRange{1, 3}));
     CHECK_FALSE((TextRange{1, 3} == TextRange{1, 4}));
+}
+
+TEST_CASE("bytes are cut into runs that are UTF-8 and runs that are not") {
+    std::vector<std::pair<std::string, bool>> runs;
+    const auto take = [&](std::string_view run, bool valid) { runs.emplace_back(run, valid); };
+    unitscale::io::for_each_utf8_run("a\u65e5\xff\xe6\x97z\x80", take);
+    REQUIRE(runs == std::vector<std::pair<std::string, bool>>{
+                        {"a\u65e5", true}, {"\xff\xe6\x97", false}, {"z", true}, {"\x80", false}});
+    runs.clear();
+    unitscale::io::for_each_utf8_run("", take);
+    REQUIRE(runs.empty());
+    unitscale::io::for_each_utf8_run("\xff", take);
+    REQUIRE(runs == std::vector<std::pair<std::string, bool>>{{"\xff", false}});
 }

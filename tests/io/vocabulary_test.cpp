@@ -41,3 +41,16 @@ TEST_CASE("an unknown character is named with its position, an id outside with t
                         "vocabulary: id -1 at position 0; expected 0 to 2");
     REQUIRE_THROWS_WITH(CharacterVocabulary(U""), "vocabulary: the text is empty");
 }
+
+TEST_CASE("a vocabulary is a tokeniser of UTF-8, and its text makes it again") {
+    const CharacterVocabulary vocabulary(U"b\u00e9a");
+    const Tokeniser& tokens = vocabulary;
+    REQUIRE(tokens.encode("\u00e9ab") == std::vector<std::int32_t>{2, 0, 1});
+    REQUIRE(tokens.id_of("\u00e9") == 2);
+    REQUIRE_FALSE(tokens.id_of("c").has_value());
+    REQUIRE_FALSE(tokens.id_of("ab").has_value());
+    REQUIRE_FALSE(tokens.id_of("").has_value());
+    REQUIRE(tokens.to_text() == "ab\u00e9");
+    REQUIRE(CharacterVocabulary(decode_utf8(tokens.to_text())).characters() == vocabulary.characters());
+    REQUIRE_THROWS_WITH(tokens.encode("a\xff"), "data: text is not UTF-8: byte 0xff at offset 1");
+}

@@ -42,7 +42,8 @@ needs_icu() {
 # Headers that need POSIX files: they stay outside the umbrella.
 needs_posix() {
   case $1 in
-    io/atomic_file.hpp | io/npy.hpp | io/npz.hpp | io/wordpiece.hpp) return 0 ;;
+    io/atomic_file.hpp | io/atomic_folder.hpp | io/mapped_file.hpp | io/npy.hpp | io/npz.hpp | \
+      io/wordpiece.hpp) return 0 ;;
     *) return 1 ;;
   esac
 }

@@ -436,6 +436,22 @@ TEST_CASE("pretrained: weights of another model are one clear line, and change n
                           ": tensor 'model.layers.0.mlp.up_proj.weight_scale' belongs to no parameter of this model");
 }
 
+TEST_CASE("pretrained: the tokens that end a text") {
+    using Ids = std::vector<std::int32_t>;
+    CHECK(train::published_end_tokens(fixture("llama3")) == Ids{2});
+    CHECK(train::published_end_tokens(fixture("gpt2") / "model.safetensors") == Ids{0});
+    CHECK(train::published_end_tokens(fixture("qwen2")).empty());
+    const test::TemporaryFolder folder;
+    folder.write("config.json", R"({"eos_token_id": [3, 4]})");
+    CHECK(train::published_end_tokens(folder.path()) == Ids{3, 4});
+    folder.write("generation_config.json", R"({"eos_token_id": 5})");
+    CHECK(train::published_end_tokens(folder.path()) == Ids{5});
+    folder.write("generation_config.json", R"({"eos_token_id": -1})");
+    CHECK_THROWS_WITH(train::published_end_tokens(folder.path()),
+                      "pretrained: " + (folder.path() / "generation_config.json").string() +
+                          ": eos_token_id is -1; expected a token id or a list of them");
+}
+
 TEST_CASE("pretrained: BERT's shapes, config.json and heads tell the model") {
     const std::filesystem::path weights = std::string(UNITSCALE_TEST_DATA) + "/bert.safetensors";
     const nn::BertConfig c = train::pretrained_bert_config(weights, {.heads = 2});

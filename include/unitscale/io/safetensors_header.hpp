@@ -97,6 +97,15 @@ template <SafetensorsElement T>
     }
 }
 
+/// Whether elements of type T hold every element of a tensor, whatever its bits are. T: a floating-point type.
+template <SafetensorsElement T>
+[[nodiscard]] bool holds_exactly(const SafetensorsEntry& entry) {
+    const bool half = entry.dtype == "F16" || entry.dtype == "BF16";
+    if constexpr (std::same_as<T, double>) return half || entry.dtype == "F32" || entry.dtype == "F64";
+    else if constexpr (std::same_as<T, float>) return half || entry.dtype == "F32";
+    else return entry.dtype == safetensors_entry<T>().dtype;
+}
+
 /// Text of a file for error messages: quoted, on one line, cut after 60 bytes. Control characters, line separators and
 /// bytes that are not UTF-8 are written as numbers.
 [[nodiscard]] inline std::string quoted_text(std::string_view text) {

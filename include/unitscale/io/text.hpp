@@ -9,11 +9,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <ios>
 #include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <unordered_map>
 #include <vector>
 
 namespace unitscale::io {
@@ -23,6 +25,15 @@ namespace unitscale::io {
     constexpr std::string_view digits = "0123456789abcdef";
     return {'0', 'x', digits[byte >> 4], digits[byte & 15]};
 }
+
+/// A hash by which maps of texts find views. It is not noexcept: libstdc++ then keeps every text's hash, which costs
+/// less than to hash all texts of a bucket in every search.
+struct TextHash {
+    using is_transparent = void;
+    [[nodiscard]] std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+};
+/// The ids of tokens by their texts.
+using TokenIds = std::unordered_map<std::string, std::int32_t, TextHash, std::equal_to<>>;
 
 /// A part of a text in UTF-8: its bytes from `begin` to before `end`.
 struct TextRange {
@@ -76,6 +87,26 @@ struct Utf8Sequence {
         i += sequence.length;
     }
     return text;
+}
+
+/// Cuts bytes into runs that are UTF-8 and runs that are not, each as long as possible, and calls take(run, is_utf8) in
+/// their order.   Test: tests/io/text_test.cpp
+template <class Take>
+void for_each_utf8_run(std::string_view bytes, Take&& take) {
+    std::size_t at = 0;
+    const auto run = [&](bool valid) {
+        const std::size_t begin = at;
+        while (at < bytes.size()) {
+            const std::size_t length = decode_utf8_sequence(bytes.substr(at, 4)).length;
+            if ((length > 0) != valid) break;
+            at += valid ? length : 1;
+        }
+        if (at > begin) take(bytes.substr(begin, at - begin), valid);
+    };
+    while (at < bytes.size()) {
+        run(true);
+        run(false);
+    }
 }
 
 /// Appends one code point to `out`, in UTF-8. Error: a surrogate or a value above U+10FFFF.

@@ -57,8 +57,10 @@ struct Utf8Start {
 ///   TextStream stream({"\nUser:"});
 ///   while (!stream.stopped()) std::fputs(stream.add(next_bytes()).c_str(), stdout);
 ///   std::fputs(stream.finish().c_str(), stdout);
-/// Held back are the start of a character, until it is whole, and the start of a stop string, until it goes on otherwise.
-/// A stop string is not passed on, and nothing behind it. Of several the one that ends first counts. What is passed on is UTF-8 (`replace_invalid_utf8`).
+/// Held back are the start of a character, until it is whole, and the start of a stop string, until it goes on
+/// otherwise.
+/// A stop string is not passed on, and nothing behind it. Of several the one that ends first counts.
+/// Text that is passed on is UTF-8 (`replace_invalid_utf8`).
 /// Error: an empty stop string. Test: tests/io/text_stream_test.cpp
 class TextStream {
 public:

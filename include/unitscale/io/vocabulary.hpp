@@ -3,10 +3,12 @@
 
 #include <unitscale/base/error.hpp>
 #include <unitscale/io/text.hpp>
+#include <unitscale/io/tokeniser.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -28,14 +30,14 @@ namespace unitscale::io {
 
 /// The characters of a text, numbered 0, 1, ... in order of their code points: the tokens of a character model.
 /// Test: tests/io/vocabulary_test.cpp
-class CharacterVocabulary {
+class CharacterVocabulary final : public Tokeniser {
 public:
     /// The distinct code points of `text`. Error: the text is empty.
     explicit CharacterVocabulary(std::u32string_view text) : characters_(distinct(text)) {
         check(!characters_.empty(), "vocabulary: the text is empty");
     }
 
-    [[nodiscard]] std::size_t size() const noexcept { return characters_.size(); }
+    [[nodiscard]] std::size_t size() const noexcept override { return characters_.size(); }
 
     /// Character `id` is element `id`.
     [[nodiscard]] const std::u32string& characters() const noexcept { return characters_; }
@@ -51,17 +53,30 @@ public:
         }
         return ids;
     }
+    /// The ids of a text in UTF-8. Further error: the text is not UTF-8.
+    [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text) const override {
+        return encode(decode_utf8(text));
+    }
 
     /// The text of a list of ids, in UTF-8. Error: an id outside the vocabulary.
-    [[nodiscard]] std::string decode(std::span<const std::int32_t> ids) const {
+    [[nodiscard]] std::string decode(std::span<const std::int32_t> ids) const override {
+        check_ids("vocabulary", ids, size());
         std::string text;
-        for (std::size_t i = 0; i < ids.size(); ++i) {
-            check(ids[i] >= 0 && static_cast<std::size_t>(ids[i]) < size(), "vocabulary: id ", ids[i], " at position ",
-                  i, "; expected 0 to ", size() - 1);
-            append_utf8(text, characters_[static_cast<std::size_t>(ids[i])]);
-        }
+        for (const std::int32_t id : ids) append_utf8(text, characters_[static_cast<std::size_t>(id)]);
         return text;
     }
+
+    /// The id of one character in UTF-8.
+    [[nodiscard]] std::optional<std::int32_t> id_of(std::string_view token) const override {
+        const Utf8Sequence sequence = decode_utf8_sequence(token);
+        if (sequence.length == 0 || sequence.length != token.size()) return std::nullopt;
+        const auto found = std::lower_bound(characters_.begin(), characters_.end(), sequence.code_point);
+        if (found == characters_.end() || *found != sequence.code_point) return std::nullopt;
+        return static_cast<std::int32_t>(found - characters_.begin());
+    }
+
+    /// The characters: the vocabulary of this text is the vocabulary.
+    [[nodiscard]] std::string to_text() const override { return encode_utf8(characters_); }
 
 private:
     [[nodiscard]] static std::u32string distinct(std::u32string_view text) {

@@ -12,13 +12,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <limits>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -156,13 +154,6 @@ public:
     }
 
 private:
-    struct TextHash {
-        using is_transparent = void;
-        [[nodiscard]] std::size_t operator()(std::string_view text) const noexcept {
-            return std::hash<std::string_view>()(text);
-        }
-    };
-
     /// For errors: where the tokens are from, and the name and number of the first one's place there.
     WordPiece(std::vector<std::string> tokens, const WordPieceOptions& options, std::string_view origin,
               std::string_view unit, std::size_t first)
@@ -235,7 +226,7 @@ private:
 
     std::vector<std::string> tokens_;
     WordPieceOptions options_;
-    std::unordered_map<std::string, std::int32_t, TextHash, std::equal_to<>> ids_;
+    TokenIds ids_;
     std::size_t longest_token_ = 0;  ///< in bytes
     BertTokens special_{};
 };

@@ -88,7 +88,8 @@ inline constexpr std::array<PublishedShape, 10> published_shapes = {{
 /// The number of trained values of a decoder, from its configuration alone: nothing is allocated.
 /// With V tokens, L positions, width d, keys of k columns, hidden columns f and N blocks, it is
 ///   V d + L d + N (2 d q + 2 d k + (2 or, with a gate, 3) d f + biases + norms) + the last norm + V d
-/// Queries have q columns: d, or heads times the head size. Only learned positions have the second term, and only a readout of its own has the last one.
+/// Queries have q columns: d, or heads times the head size. Only learned positions have the second term, and only a
+/// readout of its own has the last one.
 /// Errors: context layers other than attention; heads that do not divide the width.
 /// Test: tests/nn/published_shapes_test.cpp
 [[nodiscard]] inline std::size_t parameter_count(const DecoderConfig& config) {

@@ -6,10 +6,9 @@
 #include <unitscale/formats/code.hpp>
 #include <unitscale/formats/format.hpp>
 #include <unitscale/formats/minifloat.hpp>
+#include <unitscale/io/coded_weights.hpp>
 #include <unitscale/io/json_recipe.hpp>
 #include <unitscale/io/safetensors.hpp>
-#include <unitscale/io/safetensors_codes.hpp>
-#include <unitscale/kernels/amax.hpp>
 #include <unitscale/optim/loss_scaler.hpp>
 #include <unitscale/optim/rescale_state.hpp>
 #include <unitscale/scaling/recipe.hpp>
@@ -146,9 +145,8 @@ private:
 };
 
 /// Reads a checkpoint back, whole or not at all.
-/// Everything is read and checked first; `commit` then copies it to its places. Weights that their type holds exactly are
-/// checked without their elements, and `commit` reads them into place: the model is in memory once. Only an error of the
-/// disk in `commit` leaves a part.
+/// Everything is read and checked first; `commit` then copies it to its places. Weights that their type holds exactly
+/// are read by `commit`: the model is in memory once. Only an error of the disk in `commit` leaves a part.
 /// Tables are an exception, because `visit_state` shows copies of them: they are set at once, so read them last.
 /// Errors, in one line that names the file: the errors of SafetensorsReader; a checksum (`check_checksum`) that is not
 /// the content's; a tensor that is missing or has another shape; a number that is missing or not a number; a reader
@@ -195,16 +193,16 @@ public:
             rescaled += rescales ? 1 : 0;
             const auto read = [this, parameter, published, plain, rescales, coded] {
                 const std::string& own = parameter->name();
-                Tensor<Read> values =
-                    coded       ? decoded<Read>(io::read_coded_weight(reader_, own, parameter->shape()))
-                    : published ? published->read<Read>(own, parameter->shape())
-                                : reader_.read_as<Read>(own, parameter->shape());
+                Tensor<Read> values = coded ? decoded<Read>(io::read_coded_weight(reader_, own, parameter->shape()))
+                                      : published ? published->read<Read>(own, parameter->shape())
+                                                  : reader_.read_as<Read>(own, parameter->shape());
                 if (!coded) set_scale(own, values);
                 if (plain) return set_scaling(std::move(values), 1.0);
                 const double unit = rescales ? optim::unit_scale(values) : 1.0;
                 return rescales ? set_scaling(std::move(values), unit) : values;
             };
-            if (!coded && !has_scale && !rescales && holds_exactly<T>(published ? published->entry(name) : reader_.entry(name))) {
+            if (!coded && !has_scale && !rescales &&
+                io::holds_exactly<T>(published ? published->entry(name) : reader_.entry(name))) {
                 if (published) published->check_readable<Read>(name, parameter->shape());
                 else reader_.check_readable<Read>(name, parameter->shape());
                 pending_.push_back([read, parameter] {
@@ -330,14 +328,6 @@ private:
         return published;
     }
 
-    /// Whether T holds all elements of a tensor, whatever their bits are.
-    template <class T>
-    [[nodiscard]] static bool holds_exactly(const io::SafetensorsEntry& entry) {
-        const bool half = entry.dtype == "F16" || entry.dtype == "BF16";
-        if constexpr (std::same_as<T, double>) return half || entry.dtype == "F32" || entry.dtype == "F64";
-        else if constexpr (std::same_as<T, float>) return half || entry.dtype == "F32";
-        else return entry.dtype == io::safetensors_entry<T>().dtype;
-    }
     /// Gives a tensor its scale from the file, if the file has one.
     template <class T>
     void set_scale(const std::string& name, Tensor<T>& value) const {

@@ -23,8 +23,8 @@ namespace unitscale::train {
 ///   dialogue.reply(ids_of_second_question, options);    // sees the first question and its reply
 /// A reply equals the text that `generate` writes from the whole text so far.
 /// Model and tape are borrowed. The weights must not change between turns.
-/// Errors: a model without a cache; a turn that leaves no position for a reply; the errors of `generate`. After an error
-/// the text is as it was before the turn. Test: tests/train/dialogue_test.cpp
+/// Errors: a model without a cache; a turn that leaves no position for a reply; the errors of `generate`. After an
+/// error the text is as it was before the turn. Test: tests/train/dialogue_test.cpp
 template <class T>
 class Dialogue {
 public:
@@ -41,8 +41,8 @@ public:
         cache_.clear();
     }
 
-    /// Adds the user's turn, and the model's reply, which is returned: at most `options.tokens`, and as many as there is
-    /// room for. `options.cache_format` is ignored.
+    /// Adds the user's turn, and the model's reply, which is returned: at most `options.tokens`, and as many as there
+    /// is room for. `options.cache_format` is ignored.
     [[nodiscard]] std::vector<std::int32_t> reply(std::span<const std::int32_t> turn, const GenerateOptions& options) {
         check(turn.size() < room(), "dialogue: ", tokens_.size(), " tokens and ", turn.size(),
               " more leave no position for a reply; the model has ", model_.config().length);

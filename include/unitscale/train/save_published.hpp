@@ -136,7 +136,8 @@ void save_published(const std::filesystem::path& folder, nn::Decoder<T>& model, 
     nlohmann::ordered_json json = published_config_json(config);
     check(keeps_published_model(recipe), "published: ", folder.string(), ": ", recipe.name,
           " multiplies by factors that belong to the model; expected a recipe of standard parametrisation");
-    const bool gpt2 = config.positions == nn::Positions::learned;
+    const PublishedFamily family =
+        config.positions == nn::Positions::learned ? PublishedFamily::gpt2 : PublishedFamily::llama;
 
     std::map<std::string, const Parameter<T>*> parameters;
     bool scaled = false;
@@ -145,13 +146,12 @@ void save_published(const std::filesystem::path& folder, nn::Decoder<T>& model, 
         scaled = scaled || parameter->value().scale() != 1.0;
     }
 
-    std::string prefix = gpt2 ? "transformer." : "model.";
+    std::string prefix(published_prefix(family));
     std::error_code ignored;
     fs::path beside;
     if (!original.empty()) {
         const io::SafetensorsReader file(original);
-        const std::string_view table = gpt2 ? gpt2_names[0].tensor : llama_names[0].tensor;
-        if (file.contains(table)) prefix.clear();
+        if (file.contains(published_names(family)[0].tensor)) prefix.clear();
         beside = fs::is_directory(original, ignored) ? original : original.parent_path();
         std::ifstream stream(beside / "config.json", std::ios::binary);
         // Values nested deeper than in any such file are left out.
@@ -187,19 +187,18 @@ void save_published(const std::filesystem::path& folder, nn::Decoder<T>& model, 
             if constexpr (std::same_as<E, T>) return set_scaling(parameter.value(), 1.0);
             else return set_scaling(cast<E>(parameter.value()), 1.0);
         };
-        const std::span<const PublishedName> rows =
-            gpt2 ? std::span<const PublishedName>(gpt2_names) : std::span<const PublishedName>(llama_names);
+        const std::span<const PublishedName> rows = published_names(family);
         for (const PublishedName& row : rows) {
             const bool is_input = row.bias == PublishedBias::input;
             if (row.bias == PublishedBias::other && !config.bias) continue;
             if (is_input && !config.bias && !config.query_key_value_bias) continue;
-            if (row.tensor == "lm_head.weight" && config.tied) continue;
+            if (row.tensor == published_readout && config.tied) continue;
             if (row.part != 0) continue;  // written with part 0
             const bool once = row.tensor.find('*') == std::string_view::npos;
             for (std::size_t block = 0; block < (once ? 1 : config.depth); ++block) {
                 const std::string number = std::to_string(block);
                 const std::string tensor =
-                    (row.tensor == "lm_head.weight" ? "" : prefix) + fill_number(row.tensor, number);
+                    (row.tensor == published_readout ? "" : prefix) + fill_number(row.tensor, number);
                 const Parameter<T>& first = *values(fill_number(row.parameter, number));
                 if (!row.transposed && row.parts == 1) {
                     if constexpr (std::same_as<E, T>)
