@@ -298,6 +298,7 @@ TEMPLATE_TEST_CASE("generate_batch: each text equals the text that its prompt gi
     for (const nn::DecoderConfig& config : {small, rotary, windowed, recurrent})
         for (const char* recipe : {"fp32", "unit-fp8"})
             for (const std::optional<FloatFormat>& format : {std::optional<FloatFormat>{}, {e4m3}, {fp16}}) {
+                if (format && config.context.kind != nn::ContextKind::attention) continue;
                 INFO(recipe << ", length " << config.length << ", window " << config.window);
                 test::LanguageModel<T> model(find_recipe(recipe), config);
                 test::randomise(model.decoder.parameters(), 0.4);
@@ -352,6 +353,11 @@ TEST_CASE("generate: models without a cache run their window again for each toke
         const train::GenerateOptions options{.tokens = 12, .temperature = 1.0, .seed = 4};
         const std::vector<std::int32_t> prompt = {1, 5, 2};
         CHECK(train::generate(model.decoder, model.tape, prompt, options) == generate_uncached(model, prompt, options));
+        train::GenerateOptions coded = options;
+        coded.cache_format = e4m3;
+        REQUIRE_THROWS_WITH(train::generate(model.decoder, model.tape, prompt, coded),
+                            Catch::StartsWith("generate: a cache_format; context layers of kind ") &&
+                                Catch::EndsWith(" have no cache, expected none"));
     }
 }
 

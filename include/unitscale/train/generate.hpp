@@ -220,6 +220,8 @@ template <class T>
 void write_texts(nn::Decoder<T>& model, Tape<T>& tape, std::span<GeneratedText> texts, std::size_t capacity,
                  const std::optional<FloatFormat>& cache_format) {
     const std::size_t vocabulary = model.config().vocabulary, length = model.config().length;
+    check(model.has_cache() || !cache_format, "generate: a cache_format; context layers of kind ",
+          nn::name(model.config().context.kind), " have no cache, expected none");
     std::optional<nn::KeyValueCache<T>> cache;
     if (model.has_cache()) cache.emplace(model.make_cache(texts.size(), std::min(length, capacity), cache_format));
     std::vector<std::size_t> starts(texts.size(), 0);  // item i of the cache holds text i from there on
@@ -275,8 +277,8 @@ void write_texts(nn::Decoder<T>& model, Tape<T>& tape, std::span<GeneratedText> 
 /// window of tokens. Learned and rotary positions follow one rule.
 /// A model without a cache (`Decoder::has_cache`) runs the window again for every token.
 /// Errors: an empty prompt; a prompt or stop token outside the vocabulary; a temperature that is negative or not
-/// finite; top_p outside (0, 1]; a repetition penalty that is not positive; a format that a cache cannot have; logits
-/// that are NaN. Test: tests/train/generate_test.cpp
+/// finite; top_p outside (0, 1]; a repetition penalty that is not positive; a format that a cache cannot have, or for
+/// a model without one; logits that are NaN. Test: tests/train/generate_test.cpp
 template <class T>
 [[nodiscard]] std::vector<std::int32_t> generate(nn::Decoder<T>& model, Tape<T>& tape,
                                                  std::span<const std::int32_t> prompt, const GenerateOptions& options) {
