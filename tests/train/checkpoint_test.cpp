@@ -7,6 +7,7 @@
 
 #include <unitscale/optim/adam.hpp>
 #include <unitscale/scaling/known_recipes.hpp>
+#include <unitscale/train/code_weights.hpp>
 #include <unitscale/train/step.hpp>
 
 #include <cstddef>
@@ -203,9 +204,9 @@ TEST_CASE("checkpoint: weights as codes have a scale and one decode table for al
     a.write() = Tensor<float>(Shape{2, 2}, {0.5f, -1.0f, 3.0f, 4.0f});
     b.write() = Tensor<float>(Shape{1, 2}, {0.001f, 0.002f});
     norm.write() = Tensor<float>(Shape{2}, {1.0f, 0.3f});
-    train::CheckpointWriter writer;
-    writer.quantised_weights<e4m3>(std::vector<Parameter<float>*>{&a, &b, &norm});
-    writer.write(path);
+    const Tensor<float> plain = a.value();
+    train::code_weights<float>({&a, &b}, {{.rule = train::weight_code_rule("e4m3")}});
+    train::save_weights<float>(path, {&a, &b, &norm});
     const io::SafetensorsReader reader(path);
     CHECK(reader.entry("a").dtype == "F8_E4M3");
     CHECK(reader.entry("a.block").shape == Shape{0});
@@ -214,10 +215,15 @@ TEST_CASE("checkpoint: weights as codes have a scale and one decode table for al
     const auto codes = reader.tensor<Minifloat<e4m3>>("a", Shape{2, 2});
     const double scale = reader.tensor<double>("a.scale", Shape{1}).data()[0];
     for (std::size_t i = 0; i < 4; ++i)  // exact: the weights have few bits
-        CHECK(table.data()[codes.data()[i].bits()] * scale == a.value().data()[i]);
+        CHECK(table.data()[codes.data()[i].bits()] * scale == plain.data()[i]);
     Parameter<float> again("a", {2, 2}, {.role = ParameterRole::weight});
     static_cast<void>(train::load_weights(path, std::vector<Parameter<float>*>{&again}, true));
-    for (std::size_t i = 0; i < 4; ++i) CHECK(again.value().data()[i] == a.value().data()[i]);
+    for (std::size_t i = 0; i < 4; ++i) CHECK(again.value().data()[i] == plain.data()[i]);
+    train::CheckpointReader reading(path);
+    reading.weights(std::vector<Parameter<float>*>{&again}, true, true);
+    reading.commit();
+    REQUIRE(again.coded_value() != nullptr);
+    CHECK(again.coded_value()->value(1, 1) == 4.0f);
 }
 
 TEST_CASE("checkpoint: the facts of parameters are kept, and a run continues only if they are equal") {

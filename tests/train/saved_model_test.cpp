@@ -189,23 +189,46 @@ TEST_CASE("saved model: weights in 8 bits are the model's weights, rounded with 
     const test::TemporaryFolder folder;
     const auto whole = folder.path() / "model.safetensors";
     static_cast<void>(train_and_save(find_recipe("fp32"), whole));
-    train::SavedModel<float> saved(whole);
+    train::SavedModel<float> saved(whole), coded(whole);
     const auto path = folder.path() / "small.safetensors";
-    saved.save_quantised<e4m3>(path);
+    train::code_weights(coded.model().parameters(),
+                        {{.role = ParameterRole::weight, .rule = train::weight_code_rule("e4m3")}});
+    coded.save(path);
     train::SavedModel<float> small(path);
-    const io::SafetensorsReader file(path);
     std::size_t quantised = 0;
     const auto before = saved.model().parameters(), after = small.model().parameters();
     for (std::size_t i = 0; i < before.size(); ++i) {
         INFO(before[i]->name());
         const bool weight = before[i]->facts().role == ParameterRole::weight;
+        CHECK((after[i]->coded_value() != nullptr) == weight);
         const float amax =
             kernels::amax(Execution{}, before[i]->value().data(), static_cast<std::ptrdiff_t>(before[i]->size()));
         const FloatFormat format = weight ? shifted(e4m3, amax_bias(e4m3, amax, 0)) : fp32;
         quantised += weight ? 1 : 0;
+        static_cast<void>(after[i]->write());  // elements of codes
         for (std::size_t k = 0; k < before[i]->size(); ++k)
             REQUIRE(after[i]->value().data()[k] == quantise(format, before[i]->value().data()[k], {}));
     }
     CHECK(quantised == 6);
     CHECK(std::filesystem::file_size(path) < std::filesystem::file_size(whole) / 3);
+}
+
+TEST_CASE("saved model: codes of another form than the recipe's become elements") {
+    const test::TemporaryFolder folder;
+    const auto whole = folder.path() / "model.safetensors", path = folder.path() / "small.safetensors";
+    static_cast<void>(train_and_save(find_recipe("fp32"), whole));
+    train::SavedModel<float> coded(whole);
+    train::code_weights(coded.model().parameters(),
+                        {{.role = ParameterRole::weight, .rule = train::weight_code_rule("mxfp4")}});
+    coded.save(path);
+    const auto count_coded = [&](const char* recipe) {
+        train::SavedModel<float> model(path, find_recipe(recipe));
+        std::size_t count = 0;
+        for (const Parameter<float>* parameter : model.model().parameters())
+            count += parameter->coded_value() != nullptr;
+        return count;
+    };
+    CHECK(count_coded("fp32") == 6);
+    CHECK(count_coded("mxfp4") == 6);
+    CHECK(count_coded("mxfp8") == 0);
 }

@@ -10,6 +10,7 @@
 #include <unitscale/products/operand.hpp>
 #include <unitscale/products/product.hpp>
 #include <unitscale/record/operand_rounding.hpp>
+#include <unitscale/scaling/code_rule.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -96,12 +97,10 @@ inline void check_coded_rule(const char* op, const OperandRounding& all, const C
     const OperandRule rule = all.rule(OperandSlot::forward_w);
     if (!rule.element) return;
     FloatFormat format = codes.format();
-    if (!codes.blocks()) format.bias = rule.element->format.bias;  // the scale of a tensor shifts the bias
-    const bool same = format == rule.element->format && codes.blocks() == rule.scale.blocks &&
-                      (rule.scale.blocks || rule.scale.by_tensor()) && !all.rotation(OperandSlot::forward_w);
-    check(same, op, ": the weight is kept as codes of ", name(format), codes.blocks() ? " in blocks" : "",
-          "; the recipe rounds it to ", name(rule.element->format), rule.scale.blocks ? " in blocks" : "",
-          " by a rule of its own");
+    if (!codes.blocks()) format.bias = rule.element->format.bias;
+    check(has_form(codes, rule) && !all.rotation(OperandSlot::forward_w), op, ": the weight is kept as codes of ",
+          name(format), codes.blocks() ? " in blocks" : "", "; the recipe rounds it to ", name(rule.element->format),
+          rule.scale.blocks ? " in blocks" : "", " by a rule of its own");
 }
 
 /// An operand of an op's products, with the memory that its form needs. It is one of

@@ -4,6 +4,7 @@
 #include <unitscale/autograd/parameter.hpp>
 #include <unitscale/base/error.hpp>
 #include <unitscale/formats/block_codes.hpp>
+#include <unitscale/scaling/code_rule.hpp>
 #include <unitscale/scaling/operand_rule.hpp>
 #include <unitscale/scaling/product_rule.hpp>
 #include <unitscale/scaling/recipe.hpp>
@@ -14,6 +15,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -21,9 +23,10 @@
 
 namespace unitscale::train {
 
-/// The format that parameters are kept in whose names match a pattern (`matches`).
+/// The format that parameters are kept in whose names match a pattern (`matches`), and whose role is the given one.
 struct WeightCodeRule {
     std::string pattern = "*";
+    std::optional<ParameterRole> role{};  ///< empty: weights of linear layers, tables of embeddings, readouts
     /// `rule.element` is the format: fp32, fp16, bf16, or at most 8 bits. `rule.scale` is none, a constant bias, the
     /// amax of the tensor, or blocks. Without an element the parameter keeps its elements.
     OperandRule rule{};
@@ -83,8 +86,8 @@ template <class T>
     return rules;
 }
 
-/// The codes of a matrix under a rule, its scale multiplied out. Numbers are rounded as the products of a recipe with this rule round them, to
-/// the bit. Errors: a rule that rounds stochastically, by rows or columns, or by past magnitudes; the errors of
+/// The codes of a matrix under a rule, its scale multiplied out. Numbers are rounded as the products of a recipe with
+/// this rule round them, to the bit. Errors: a rule that rounds stochastically, by rows or columns, or by past magnitudes; the errors of
 /// `CodedWeight`.
 template <class T>
 [[nodiscard]] CodedWeight encode_weight(const Tensor<T>& value, const OperandRule& rule) {
@@ -125,15 +128,19 @@ std::size_t code_weights(const std::vector<Parameter<T>*>& parameters, const std
         return parameter.shape().size() == 2 &&
                (role == ParameterRole::weight || role == ParameterRole::embedding || role == ParameterRole::readout);
     };
+    const auto applies = [&](const WeightCodeRule& rule, const Parameter<T>& parameter) {
+        return is_matrix(parameter) && matches(rule.pattern, parameter.name()) &&
+               (!rule.role || *rule.role == parameter.facts().role);
+    };
     for (const WeightCodeRule& rule : rules)
         check(std::any_of(parameters.begin(), parameters.end(),
-                          [&](const Parameter<T>* p) { return is_matrix(*p) && matches(rule.pattern, p->name()); }),
+                          [&](const Parameter<T>* parameter) { return applies(rule, *parameter); }),
               "code_weights: pattern '", rule.pattern, "' matches no matrix of the ", parameters.size(), " parameters");
     std::size_t bytes = 0;
     for (Parameter<T>* parameter : parameters) {
         const WeightCodeRule* found = nullptr;
         for (const WeightCodeRule& rule : rules)
-            if (is_matrix(*parameter) && matches(rule.pattern, parameter->name())) found = &rule;
+            if (applies(rule, *parameter)) found = &rule;
         if (found == nullptr || !found->rule.element) continue;
         try {
             parameter->keep_coded(encode_weight(parameter->value(), found->rule));
@@ -143,6 +150,17 @@ std::size_t code_weights(const std::vector<Parameter<T>*>& parameters, const std
         bytes += parameter->coded_value()->bytes();
     }
     return bytes;
+}
+
+/// Makes elements of coded parameters whose codes have another form than the recipe's rule for them, so that the recipe
+/// can round them. Test: tests/train/code_weights_test.cpp
+template <class T>
+void decode_other_forms(const std::vector<Parameter<T>*>& parameters, const Recipe& recipe) {
+    for (const WeightCodeRule& rule : recipe_code_rules(recipe, parameters))
+        for (Parameter<T>* parameter : parameters)
+            if (const CodedWeight* const codes = parameter->coded_value();
+                codes != nullptr && parameter->name() == rule.pattern && !has_form(*codes, rule.rule))
+                static_cast<void>(parameter->write());
 }
 
 }  // namespace unitscale::train

@@ -10,6 +10,7 @@
 #include <unitscale/nn/decoder.hpp>
 #include <unitscale/scaling/state.hpp>
 #include <unitscale/train/checkpoint.hpp>
+#include <unitscale/train/code_weights.hpp>
 #include <unitscale/train/element.hpp>
 #include <unitscale/train/recipe_switch.hpp>
 
@@ -112,6 +113,7 @@ void save_decoder(const std::filesystem::path& path, nn::Decoder<T>& model, cons
 /// A trained character model from a checkpoint, ready to evaluate and to generate text.
 /// It holds config, vocabulary, recipe, weights, and the forward factors of its training.
 /// Its values therefore equal, bit for bit, the values of the run that saved it.
+/// Weights that the file holds as codes stay codes, unless the recipe rounds them to another form.
 /// With a `recipe` its products round as that recipe says, for an evaluation after training. The weights are rounded to
 /// the recipe's element type.
 /// T: the type that the recipe's tape computes in; `with_saved_model` finds it.
@@ -131,12 +133,11 @@ public:
     [[nodiscard]] const Recipe& recipe() const noexcept { return recipe_; }
     [[nodiscard]] const io::CharacterVocabulary& vocabulary() const noexcept { return vocabulary_; }
 
-    /// Saves the model with its linear layers' weights as codes of F (CheckpointWriter::quantised_weights).
+    /// Saves the model as it is, with codes of parameters that keep their values so (`code_weights`).
     /// The file holds no optimiser state.
-    template <FloatFormat F>
-    void save_quantised(const std::filesystem::path& path, int margin = 0) {
+    void save(const std::filesystem::path& path) {
         CheckpointWriter writer;
-        writer.quantised_weights<F>(model_.parameters(), margin);
+        writer.weights(model_.parameters());
         writer.recipe(recipe_);
         writer.set_prefix("state/");
         state_.visit_state(writer);
@@ -152,12 +153,13 @@ private:
           vocabulary_(text_of(reader, "vocabulary")),
           model_(saved_decoder_config(reader.file(), concatenate("checkpoint: ", path.string()))),
           tape_(recipe_, state_, threads) {
-        reader.weights(model_.parameters(), recipe_.scaling != Scaling::propagate);
+        reader.weights(model_.parameters(), recipe_.scaling != Scaling::propagate, true);
         reader.set_prefix("state/");
         std::map<std::string, double> ignored;
         for (const char* name : {"plan", "amax"}) reader.table(name, ignored);
         state_.visit_state(reader);
         reader.commit();
+        decode_other_forms(model_.parameters(), recipe_);
     }
     static std::u32string text_of(CheckpointReader& reader, const std::string& name) {
         reader.set_prefix("run/");
