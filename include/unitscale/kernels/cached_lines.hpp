@@ -5,9 +5,10 @@
 #include <unitscale/base/error.hpp>
 #include <unitscale/base/vectors.hpp>
 #include <unitscale/formats/code.hpp>
-#include <unitscale/products/coded_matrix.hpp>
+#include <unitscale/products/quantise_lines.hpp>
 #include <unitscale/products/pack.hpp>
 #include <unitscale/tensor/cast.hpp>
+#include <unitscale/tensor/code_table.hpp>
 
 #include <algorithm>
 #include <array>
@@ -168,7 +169,7 @@ private:
             max_mantissa = std::frexp(how.max(), &max_exponent);
         }
         FloatFormat format;
-        products::CodeTable<P> table;
+        CodeTable<P> table;
         HalfCodes halves;
         int max_exponent = 0;
         float max_mantissa = 0;
