@@ -50,7 +50,7 @@ void write_text(nn::Decoder<T>& model, Tape<T>& tape, const io::Tokeniser& token
 void write_published(const std::string& folder, const std::string& recipe_name, const std::string& prompt,
                      const std::optional<std::size_t>& tokens, examples::TextOptions options) {
     const Recipe recipe = find_recipe(recipe_name);
-    const examples::TextModel text(folder, true);
+    const examples::TextModel text(folder, {.add_special = true});
     const std::vector<std::int32_t> ids = text.tokeniser.encode(prompt);
     const std::size_t length = text.config.length;
     check(ids.size() < length, "--prompt: has ", ids.size(), " tokens; the model has ", length, " positions");
