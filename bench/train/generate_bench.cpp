@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -50,7 +51,7 @@ Line fit(const std::vector<double>& x, const std::vector<double>& y) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    std::string recipe_name = "fp32";
+    std::string recipe_name = "fp32", cache_format;
     nn::DecoderConfig config{.vocabulary = 256, .width = 256, .depth = 4, .heads = 4};
     std::vector<std::size_t> lengths = {256, 512, 1024, 2048};
     std::size_t tokens = 1000;
@@ -67,6 +68,8 @@ int main(int argc, char** argv) {
     app.add_option("--lengths", lengths, "lengths of the text so far")->capture_default_str();
     app.add_option("--tokens", tokens, "tokens of the text that is written whole")->capture_default_str();
     app.add_option("--threads", threads, "threads")->capture_default_str()->check(CLI::PositiveNumber);
+    app.add_option("--cache", cache_format, "format of keys and values in the cache; empty: as computed");
+    app.add_option("--window", config.window, "positions that attention sees; 0: all")->capture_default_str();
     app.add_flag("--rotary", rotary, "rotary positions instead of learned ones");
     CLI11_PARSE(app, argc, argv);
 
@@ -87,7 +90,9 @@ int main(int argc, char** argv) {
             return result;
         };
         const Tensor<std::int32_t> one = ids(1);
-        nn::KeyValueCache<float> cache = model.make_cache();
+        std::optional<FloatFormat> format;
+        if (!cache_format.empty()) format = find_format(cache_format);
+        nn::KeyValueCache<float> cache = model.make_cache(1, 0, format);
         const auto step = [&](auto&& run) {
             tape.begin_step({.training = false, .gradients = false});
             static_cast<void>(run());
@@ -96,6 +101,7 @@ int main(int argc, char** argv) {
         std::printf("%s, width %zu, depth %zu, heads %zu, %s positions, %d thread%s\n", recipe_name.c_str(),
                     config.width, config.depth, config.heads, rotary ? "rotary" : "learned", threads,
                     threads == 1 ? "" : "s");
+        std::printf("cache: %zu positions, %zu bytes\n", cache.config().held(), cache.bytes());
         std::printf("%14s %14s %12s %16s %10s\n", "length so far", "ns per token", "tokens/s", "ns without cache",
                     "ratio");
         std::vector<double> x, y;
@@ -121,8 +127,8 @@ int main(int argc, char** argv) {
 
         const std::vector<std::int32_t> prompt = {0};
         const double text = fastest(3, [&] {
-            static_cast<void>(
-                train::generate<float>(model, tape, prompt, {.tokens = tokens, .temperature = 1.0, .top_k = 40}));
+            static_cast<void>(train::generate<float>(
+                model, tape, prompt, {.tokens = tokens, .temperature = 1.0, .top_k = 40, .cache_format = format}));
         });
         std::printf("generate: %zu tokens in %.3f s, %.0f tokens/s\n", tokens, text,
                     static_cast<double>(tokens) / text);

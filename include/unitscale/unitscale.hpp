@@ -164,6 +164,7 @@
 #include <unitscale/record/conv1d_shape.hpp>
 #include <unitscale/record/factors.hpp>
 #include <unitscale/record/ids.hpp>
+#include <unitscale/record/key_value_rows.hpp>
 #include <unitscale/record/linear_products.hpp>
 #include <unitscale/record/op.hpp>
 #include <unitscale/record/operand_rounding.hpp>

@@ -28,8 +28,20 @@ TEST_CASE("attention mask: lengths end the keys of each item") {
     CHECK(mask.seen(1, 9) == 0);
     CHECK(AttentionMask{}.seen(1, 9) == 9);
     CHECK_FALSE(AttentionMask{}.hides());
-    CHECK(mask.hides_all(1, 0, 0, 0));
-    CHECK_FALSE(mask.hides_all(0, 0, 0, 5));
+    CHECK(mask.hides_all(1, 0, 0, 0, 0));
+    CHECK_FALSE(mask.hides_all(0, 0, 0, 0, 5));
+}
+
+TEST_CASE("attention mask: a window begins its size before the end by causality") {
+    const AttentionMask mask{.window = 3};
+    CHECK(mask.first(2) == 0);
+    CHECK(mask.first(3) == 0);
+    CHECK(mask.first(4) == 1);
+    CHECK(mask.first(9) == 6);
+    CHECK(AttentionMask{}.first(9) == 0);
+    CHECK(mask.hides_all(0, 0, 0, 6, 6));
+    CHECK(mask.hides_all(0, 0, 0, 6, 5));  // a window behind the end of a padded row
+    CHECK_FALSE(mask.hides_all(0, 0, 0, 6, 7));
 }
 
 TEST_CASE(
@@ -49,9 +61,10 @@ TEST_CASE(
     std::vector<double> second = {1.0, 2.0, 3.0};
     mask.add_bias(second.data(), 0, 0, 1, 2, 1.0);
     CHECK(second == std::vector<double>{0.0, 4.0, 3.0});
-    CHECK(mask.hides_all(1, 0, 1, 3));
-    CHECK(mask.hides_all(1, 0, 0, 1));
-    CHECK_FALSE(mask.hides_all(1, 0, 0, 2));
+    CHECK(mask.hides_all(1, 0, 1, 0, 3));
+    CHECK(mask.hides_all(1, 0, 0, 0, 1));
+    CHECK_FALSE(mask.hides_all(1, 0, 0, 0, 2));
+    CHECK(mask.hides_all(0, 0, 0, 2, 3));
     std::vector<float> untouched = {1.0f};
     AttentionMask{}.add_bias(untouched.data(), 0, 0, 0, 1, 1.0f);
     AttentionMask{}.replace_hidden(untouched.data(), 0, 0, 0, 1, 9.0f);

@@ -19,6 +19,7 @@ namespace {
 struct Sizes {
     std::ptrdiff_t batch, heads, groups, queries, keys, depth;
     bool causal;
+    std::ptrdiff_t window = 0;
 };
 
 /// All buffers of one attention. With `fused`, q, k and v lie in one [batch, time, 3, heads, depth] buffer.
@@ -48,6 +49,7 @@ struct Case {
              .keys = s.keys,
              .depth = s.depth};
         f.causal = s.causal;
+        f.mask.window = s.window;
         f.logit_scale = P(0.4);
         f.out_scale = P(1.5);
         fill(dout, q_size, 4);
@@ -103,7 +105,8 @@ Errors compare_with_naive(const Case<T>& c) {
             std::vector<double> dk(std::size_t(s.keys * s.depth), 0.0), dv(dk);
             for (std::ptrdiff_t h = group * s.heads / s.groups; h < (group + 1) * s.heads / s.groups; ++h)
                 for (std::ptrdiff_t i = 0; i < s.queries; ++i) {
-                    const std::ptrdiff_t seen = s.causal ? i + s.keys - s.queries + 1 : s.keys;
+                    const std::ptrdiff_t seen = s.causal ? i + s.keys - s.queries + 1 : s.keys,
+                                         hidden = s.window > 0 ? std::max<std::ptrdiff_t>(seen - s.window, 0) : 0;
                     std::vector<double> p(static_cast<std::size_t>(seen)), dp(p);
                     double sum = 0, inner = 0;
                     const double scale = wide(f.logit_scale);
@@ -111,7 +114,7 @@ Errors compare_with_naive(const Case<T>& c) {
                         double score = 0;
                         for (std::ptrdiff_t l = 0; l < s.depth; ++l)
                             score += wide(f.q.row(b, i, h)[l]) * wide(f.k.row(b, j, group)[l]);
-                        p[std::size_t(j)] = std::exp(scale * score);
+                        p[std::size_t(j)] = j < hidden ? 0.0 : std::exp(scale * score);
                         sum += p[std::size_t(j)];
                     }
                     note(errors.log_sum, wide(f.log_sum[(b * s.heads + h) * s.queries + i]), std::log(sum));
@@ -175,6 +178,9 @@ const std::vector<Sizes> all_sizes{
     {2, 4, 4, 5, 5, 8, false},    {2, 4, 4, 5, 5, 8, true},   {1, 2, 1, 70, 70, 12, true},
     {2, 6, 2, 33, 33, 16, true},  {1, 3, 3, 7, 100, 5, true}, {1, 2, 2, 100, 7, 64, false},
     {1, 4, 1, 40, 130, 32, true}, {1, 1, 1, 1, 1, 1, true},   {1, 2, 2, 90, 600, 8, true}};
+const std::vector<Sizes> window_sizes{{2, 4, 2, 5, 5, 8, true, 1},       {1, 2, 1, 70, 70, 12, true, 3},
+                                      {1, 2, 2, 40, 130, 16, true, 32},  {1, 2, 2, 90, 600, 8, true, 33},
+                                      {1, 1, 1, 600, 600, 8, true, 520}, {1, 2, 2, 40, 40, 8, true, 100}};
 
 }  // namespace
 
@@ -189,6 +195,35 @@ TEST_CASE(
         single.run();
         check_errors(single, 2e-5);
     }
+}
+
+TEST_CASE("attention and its gradients are the formulas with a window", "[kernels][attention]") {
+    for (const Sizes& sizes : window_sizes) {
+        Case<double> exact(sizes);
+        exact.run();
+        check_errors(exact, 1e-12);
+        Case<float> single(sizes);
+        single.run();
+        check_errors(single, 2e-5);
+    }
+}
+
+TEST_CASE("attention: a window that holds all keys changes no bit; keys before it have no effect",
+          "[kernels][attention]") {
+    Case<float> all({1, 2, 2, 70, 70, 16, true}), wide({1, 2, 2, 70, 70, 16, true, 70}),
+        narrow({1, 2, 2, 70, 70, 16, true, 40});
+    all.run();
+    wide.run();
+    REQUIRE(same_bits(all.out, wide.out));
+    REQUIRE(same_bits(all.dk, wide.dk));
+    narrow.run();
+    const std::vector<float> before = narrow.out;
+    std::fill_n(narrow.k.begin(), 10 * 2 * 16, 100.0f);  // positions 0 to 9, which position 49 and later do not see
+    std::fill_n(narrow.v.begin(), 10 * 2 * 16, 100.0f);
+    narrow.run();
+    const std::size_t from = 49 * 2 * 16;
+    REQUIRE(std::equal(before.begin() + from, before.end(), narrow.out.begin() + from));
+    REQUIRE(before[from - 1] != narrow.out[from - 1]);
 }
 
 TEST_CASE("attention on every instruction set agrees with double", "[kernels][attention]") {

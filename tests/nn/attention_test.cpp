@@ -126,6 +126,8 @@ TEST_CASE("Attention: heads, groups and rotary positions that do not fit are err
     REQUIRE_THROWS_WITH(make({.width = 10, .heads = 0}), "attention: width 10 is not divisible by 0 heads");
     REQUIRE_THROWS_WITH(make({.width = 12, .heads = 4, .groups = 3}),
                         "attention: 4 heads are not divisible by 3 groups");
+    REQUIRE_THROWS_WITH(make({.width = 12, .heads = 4, .causal = false, .window = 2}),
+                        "attention: a window of 2 positions without causality; expected 0");
     REQUIRE_THROWS_WITH(make({.width = 9, .heads = 3, .rotary = true}),
                         "attention: heads of size 3; rotary positions need an even size");
 }

@@ -274,6 +274,27 @@ TEST_CASE("Decoder: its own seed and position decide a token's vector; dropout f
     CHECK(model.state.path(model.tape.node(last - 1).site) == "decoder/norm/rms_norm");
 }
 
+TEST_CASE("Decoder: with a window, a token reaches the logits of depth times its positions, and no more") {
+    nn::DecoderConfig config = cases()[0].config;
+    config.length = 12, config.window = 3, config.depth = 2;
+    test::LanguageModel<double> model(find_recipe("fp32"), config);
+    test::randomise(model.decoder.parameters(), 0.4);
+    auto ids = test::random_tokens({1, 12}, config.vocabulary);
+    const auto run = [&] {
+        model.tape.begin_step();
+        return test::elements(model.decoder(model.tape, ids).value());
+    };
+    const auto before = run();
+    ids.data()[2] = (ids.data()[2] + 1) % 7;
+    const auto after = run();
+    for (std::size_t t = 0; t < 12; ++t) {
+        const auto from = static_cast<std::ptrdiff_t>(t * config.vocabulary),
+                   to = from + static_cast<std::ptrdiff_t>(config.vocabulary);
+        const bool equal = std::equal(before.begin() + from, before.begin() + to, after.begin() + from);
+        CHECK(equal == (t < 2 || t > 2 + 2 * 2));
+    }
+}
+
 TEST_CASE("Decoder: invalid configurations and inputs are errors") {
     const auto make = [](auto&& change) {
         nn::DecoderConfig config = cases()[0].config;
@@ -299,6 +320,8 @@ TEST_CASE("Decoder: invalid configurations and inputs are errors") {
     const auto recurrent = [](auto& c) { c.context.kind = nn::ContextKind::recurrence; };
     REQUIRE_THROWS_WITH(make([&](auto& c) { recurrent(c), c.positions = nn::Positions::rotary; }),
                         "Decoder: rotary positions with context layers of kind recurrence; expected attention");
+    REQUIRE_THROWS_WITH(make([&](auto& c) { recurrent(c), c.window = 4; }),
+                        "Decoder: a window of 4 positions with context layers of kind recurrence; expected attention");
     nn::DecoderConfig without_cache = cases()[0].config;
     recurrent(without_cache);
     REQUIRE_THROWS_WITH(nn::Decoder<float>(without_cache).make_cache(),

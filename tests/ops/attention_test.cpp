@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include <unitscale/ops/attention.hpp>
+#include <unitscale/ops/mul.hpp>
 #include <unitscale/ops/slice.hpp>
+#include <unitscale/ops/sum.hpp>
 
 #include "support/op_checks.hpp"
+#include "support/test_ops.hpp"
 
 #include <unitscale/analysis/scale_check.hpp>
 
@@ -36,6 +39,47 @@ TEST_CASE("attention: gradient, factors and value") {
     const double fixed = ops::attention_unit_factor(1.0, 4, 64, true);
     test::check_gradient_and_factors({{1, 3, 4}, {1, 3, 4}, {1, 3, 4}}, with({.factor_length = 64}), fixed,
                                      {fixed, fixed, fixed});
+}
+
+TEST_CASE("attention: gradient, factors and value with a window; unit scale over all positions") {
+    for (const std::size_t window : {1u, 2u, 4u, 9u}) {
+        const double factor = ops::attention_unit_factor(2.0, 4, 5, true, window);
+        test::check_gradient_and_factors({{2, 5, 8}, {2, 5, 8}, {2, 5, 8}},
+                                         with({.heads = 2, .mult = 2.0, .window = window}), factor,
+                                         {factor, factor, factor});
+    }
+    const auto report = analysis::scale_check<float>(std::vector<Shape>(3, Shape{4, 256, 64}),
+                                                     with({.heads = 1, .mult = 1.0, .window = 16}));
+    CHECK(report.value.rms == Approx(1.0).epsilon(0.13));
+    CHECK(report.gradients[2].rms == Approx(1.0).epsilon(0.15));
+}
+
+TEST_CASE("attention: with a window under rules of rounding, keys before it have no effect") {
+    Recipe recipe = analysis::plain_recipe(Scaling::none);
+    recipe.products.push_back(
+        {.kind = ProductKind::attention,
+         .formats = {.activation = Quantiser{.format = e4m3}, .gradient = Quantiser{.format = e5m2}}});
+    ScalingState state(1);
+    Tape<float> tape(recipe, state);
+    const auto run = [&](float early) {
+        tape.begin_step();
+        Tensor<float> keys = normal<float>({1, 9, 8}, {1, 2}), values = normal<float>({1, 9, 8}, {1, 3});
+        std::fill_n(keys.data(), 2 * 8, early);
+        std::fill_n(values.data(), 2 * 8, early);
+        const auto q = tape.input(normal<float>({1, 9, 8}, {1, 1}), true), k = tape.input(std::move(keys), true),
+                   v = tape.input(std::move(values), true);
+        const auto y = ops::attention(q, k, v, {.heads = 2, .window = 3});
+        auto result = test::elements(y.value());
+        const auto late = ops::slice(y, {0, 4, 0}, {1, 9, 8});  // these positions see none of the first two
+        tape.backward(ops::sum(ops::mul(late, late)));
+        for (const auto& input : {q, k, v}) {
+            const auto gradient = test::elements(input.gradient());
+            result.insert(result.end(), gradient.begin(), gradient.end());
+        }
+        result.erase(result.begin(), result.begin() + 4 * 8);
+        return result;
+    };
+    CHECK(run(0.5f) == run(-3.0f));
 }
 
 TEST_CASE("attention: the factor's formula and its limits") {

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include <unitscale/ops/rotary.hpp>
+#include <unitscale/ops/slice.hpp>
 
 #include "support/propagate_checks.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <vector>
 
 using namespace unitscale;
@@ -40,6 +43,22 @@ TEST_CASE("rotary: products of queries and keys depend on the distance of their 
     };
     CHECK(product(7, 3) == Approx(product(104, 100)).epsilon(1e-10));
     CHECK(product(7, 3) != Approx(product(7, 4)).epsilon(1e-3));
+}
+
+TEST_CASE("rotary: batch items with first positions of their own have the bits of the items alone") {
+    test::OpTape<float> t;
+    const auto x = t.input({3, 4, 16}, 1);
+    const std::vector<std::size_t> firsts = {7, 0, 130};
+    const auto y = ops::rotary(x, {.heads = 2, .first_positions = firsts});
+    for (std::size_t b = 0; b < 3; ++b) {
+        const auto alone =
+            ops::rotary(ops::slice(x, {b, 0, 0}, {b + 1, 4, 16}), {.heads = 2, .first_position = firsts[b]});
+        CHECK(std::equal(alone.value().data(), alone.value().data() + 64, y.value().data() + b * 64));
+    }
+    const auto f = [](auto&, auto& v) { return ops::rotary(v[0], {.heads = 2, .first_positions = {3, 9}}); };
+    test::check_gradient_and_factors({{2, 3, 8}}, f, 1.0, {1.0});
+    REQUIRE_THROWS_WITH(ops::rotary(x, {.heads = 2, .first_positions = {1, 2}}),
+                        "rotary: 2 first positions; expected one for each of 3 batch items");
 }
 
 TEST_CASE("rotary: one pair; no batch, positions or columns") {

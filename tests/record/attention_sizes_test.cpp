@@ -86,6 +86,9 @@ TEST_CASE("attention mask: the mean number of keys, and the pairs that products 
     CHECK(seen_pairs(sizes_of({}, true, 4)) == 2 * 3 * 10);
     CHECK(seen_pairs(sizes_of({.lengths = {2, 4}}, true, 4)) == 3 * (1 + 2 + 2 + 2 + 10));
     CHECK(seen_pairs({.queries = 2, .keys = 5}) == 4 + 5);
+    CHECK(seen_pairs({.queries = 2, .keys = 5, .window = 3}) == 3 + 3);
+    CHECK(seen_pairs({.queries = 4, .keys = 4, .window = 2}) == 1 + 2 + 2 + 2);
+    CHECK(seen_pairs({.batch = 1, .queries = 4, .keys = 4, .window = 2, .mask = {.lengths = {2}}}) == 1 + 2 + 1 + 0);
 }
 
 TEST_CASE("attention sizes: from shapes and options") {
@@ -104,6 +107,9 @@ TEST_CASE("attention sizes: from shapes and options") {
     CHECK(sizes.key_rows() == Shape{2, 2, 5, 2});
     CHECK(ops::attention_sizes("attention", {1, 1, 1}, {1, 3, 1}, {1, 3, 1}, {.factor_length = 9}).factor_length ==
           9.0);
+    CHECK(ops::attention_sizes("attention", {1, 1, 1}, {1, 3, 1}, {1, 3, 1}, {.window = 2}).window == 2);
+    CHECK_THROWS_WITH(ops::attention_sizes("mine", {1, 3, 1}, {1, 3, 1}, {1, 3, 1}, {.causal = false, .window = 2}),
+                      "mine: a window of 2 keys without causality; expected 0");
     CHECK_THROWS_WITH(ops::attention_sizes("mine", {1, 2, 3}, {1, 2, 3}, {1, 2, 3}, {.heads = 2}),
                       "mine: q [1,2,3] is not divisible by 2 heads");
 }

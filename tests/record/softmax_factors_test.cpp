@@ -3,6 +3,7 @@
 
 #include "support/catch.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 
@@ -15,6 +16,19 @@ TEST_CASE("softmax factors: attention without a mask has the factors of its soft
             const auto softmax = ops::softmax_unit_factors(m / 4.0, s, ops::SoftmaxRule::fitted);
             CHECK(ops::attention_unit_factor(m, d, s, false) == Approx(softmax.alpha / std::sqrt(s)));
         }
+}
+
+TEST_CASE("softmax factors: a window's variance is the mean over positions of 1 over the keys that each sees") {
+    for (const std::size_t window : {2u, 16u, 100u}) {
+        const std::size_t s = 400;
+        double sum = 0.0;
+        for (std::size_t i = 1; i <= s; ++i) sum += 1.0 / static_cast<double>(std::min(i, window));
+        CHECK(ops::attention_unit_factor(1e-6, 16, s, true, window) ==
+              Approx(std::sqrt(static_cast<double>(s) / sum)).epsilon(0.1));
+    }
+    CHECK(ops::attention_unit_factor(1.0, 16, 64, true, 64) == ops::attention_unit_factor(1.0, 16, 64, true));
+    CHECK(ops::attention_unit_factor(1.0, 16, 64, true, 65) == ops::attention_unit_factor(1.0, 16, 64, true));
+    CHECK(ops::attention_unit_factor(1.0, 16, 64, true, 1) == 1.0);
 }
 
 TEST_CASE("softmax factors: limits for flat and for peaked probabilities") {

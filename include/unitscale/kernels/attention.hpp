@@ -38,7 +38,8 @@ struct AttentionView {
 ///   out = out_scale softmax(logit_scale q k^T + bias) v
 ///   q, out [batch, queries, heads, depth]   k, v [batch, keys, groups, depth]
 /// `causal`: query i sees the keys j <= i + keys - queries, so that the last query sees every key. `mask` may hide more
-/// keys, among them all before a window, and drop weights. A query that sees no key has out = 0, and no gradient passes.
+/// keys, among them all before a window, and drop weights. A query that sees no key has out = 0, and no gradient
+/// passes.
 /// `log_sum` [batch, heads, queries]: log sum_j exp(logit_scale q_i k_j + bias) over the keys seen; infinity if there
 /// are none. The forward pass writes it, and the backward pass reads it.
 template <class T>

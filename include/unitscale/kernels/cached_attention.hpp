@@ -50,6 +50,8 @@ struct CachedAttentionScratch {
     static constexpr std::ptrdiff_t query_block = 64;
     /// Lines that are decoded together. Products over values keep their sums in memory after as many positions.
     static constexpr std::ptrdiff_t line_block = products::block_depth;
+    /// Keys that are decoded together for few queries: they stay in the level 1 cache.
+    static constexpr std::ptrdiff_t key_block = 64;
 
     std::ptrdiff_t scores_row;
     P *lines, *packed, *scores, *out, *sums, *blocks;
@@ -105,10 +107,11 @@ void cached_attention_forward_with(Isa isa, const Execution& execution, const Ca
                          m <= products::column_major_rows && depth <= products::block_depth &&
                          depth % products::tile_shape(isa).template lanes<P>() == 0;
         const std::ptrdiff_t step = few ? heads_of_group : 1;
-        // body(the numbers of lines, their first position, their end), for parts that end where products keep sums
-        const auto each_part = [&](const HeadLines<T>& lines, auto&& body) {
+        // body(the numbers of lines, their first position, their end), for parts that end at multiples of `length`.
+        // Products over values keep their sums there.
+        const auto each_part = [&](const HeadLines<T>& lines, std::ptrdiff_t length, auto&& body) {
             for (std::ptrdiff_t j0 = begin, j1 = 0; j0 < end; j0 = j1) {
-                j1 = std::min(end, (j0 / Pieces::line_block + 1) * Pieces::line_block);
+                j1 = std::min(end, (j0 / length + 1) * length);
                 const P* numbers = lines.in_place(j0, j1);
                 if (numbers == nullptr) {
                     lines.load(isa, j0, j1, scratch.lines);
@@ -119,33 +122,35 @@ void cached_attention_forward_with(Isa isa, const Execution& execution, const Ca
         };
         for (std::ptrdiff_t h0 = group * heads_of_group; h0 < (group + 1) * heads_of_group; h0 += step) {
             const auto scores_of = [&](std::ptrdiff_t h) { return scratch.scores + (h - h0) * m * scratch.scores_row; };
-            each_part(keys, [&](const products::MatrixView<const P>& k, std::ptrdiff_t j0, std::ptrdiff_t j1) {
-                products::RightPanels<P> panels;
-                if (!few)
-                    panels = products::pack_right(isa, k.transposed(), depth, j1 - j0, nullptr, scratch.packed);
-                for (std::ptrdiff_t h = h0; h < h0 + step; ++h) {
-                    P* const scores = scores_of(h) + (j0 - base);
-                    if (!few) {
-                        products::BlockProduct<P> product;
-                        product.m = m;
-                        product.a = args.q.rows(r, i0, h);
-                        product.b = panels;
-                        product.c = {scores, scratch.scores_row, 1};
-                        product.alpha = args.logit_scale;
-                        products::multiply_block(isa, product, scratch.blocks);
-                    } else if constexpr (std::is_same_v<T, P>) {
-                        products::FewRowsProduct<P> product{m, j1 - j0, depth};
-                        product.a = args.q.row(r, i0, h);
-                        product.a_row = args.q.time_stride;
-                        product.b = k.data;
-                        product.b_col = depth;
-                        product.c = scores;
-                        product.c_row = scratch.scores_row;
-                        product.alpha = args.logit_scale;
-                        products::multiply_few_rows(product);
-                    }
-                }
-            });
+            each_part(keys, few ? Pieces::key_block : Pieces::line_block,
+                      [&](const products::MatrixView<const P>& k, std::ptrdiff_t j0, std::ptrdiff_t j1) {
+                          products::RightPanels<P> panels;
+                          if (!few)
+                              panels =
+                                  products::pack_right(isa, k.transposed(), depth, j1 - j0, nullptr, scratch.packed);
+                          for (std::ptrdiff_t h = h0; h < h0 + step; ++h) {
+                              P* const scores = scores_of(h) + (j0 - base);
+                              if (!few) {
+                                  products::BlockProduct<P> product;
+                                  product.m = m;
+                                  product.a = args.q.rows(r, i0, h);
+                                  product.b = panels;
+                                  product.c = {scores, scratch.scores_row, 1};
+                                  product.alpha = args.logit_scale;
+                                  products::multiply_block(isa, product, scratch.blocks);
+                              } else if constexpr (std::is_same_v<T, P>) {
+                                  products::FewRowsProduct<P> product{m, j1 - j0, depth};
+                                  product.a = args.q.row(r, i0, h);
+                                  product.a_row = args.q.time_stride;
+                                  product.b = k.data;
+                                  product.b_col = depth;
+                                  product.c = scores;
+                                  product.c_row = scratch.scores_row;
+                                  product.alpha = args.logit_scale;
+                                  products::multiply_few_rows(product);
+                              }
+                          }
+                      });
             for (std::ptrdiff_t row = 0; row < step * m; ++row) {
                 P* const scores = scratch.scores + row * scratch.scores_row;
                 const std::ptrdiff_t position = span.past + i0 + row % m, first = args.first(position) - base,
@@ -158,18 +163,20 @@ void cached_attention_forward_with(Isa isa, const Execution& execution, const Ca
                 std::fill(scores, scores + first, P(0));
                 std::fill(scores + last, scores + products::round_up(end - base, score_lanes), P(0));
             }
-            each_part(values, [&](const products::MatrixView<const P>& v, std::ptrdiff_t j0, std::ptrdiff_t j1) {
-                products::BlockProduct<P> product;
-                product.m = m;
-                product.b = few ? products::right_in_place(isa, v, j1 - j0, depth)
-                                : products::pack_right(isa, v, j1 - j0, depth, nullptr, scratch.packed);
-                product.gamma = j0 == begin ? P(0) : P(1);
-                for (std::ptrdiff_t h = h0; h < h0 + step; ++h) {
-                    product.a = products::MatrixView<const P>{scores_of(h) + (j0 - base), scratch.scores_row, 1};
-                    product.c = {scratch.out + (h - h0) * m * depth, depth, 1};
-                    products::multiply_block(isa, product, scratch.blocks);
-                }
-            });
+            each_part(
+                values, Pieces::line_block,
+                [&](const products::MatrixView<const P>& v, std::ptrdiff_t j0, std::ptrdiff_t j1) {
+                    products::BlockProduct<P> product;
+                    product.m = m;
+                    product.b = few ? products::right_in_place(isa, v, j1 - j0, depth)
+                                    : products::pack_right(isa, v, j1 - j0, depth, nullptr, scratch.packed);
+                    product.gamma = j0 == begin ? P(0) : P(1);
+                    for (std::ptrdiff_t h = h0; h < h0 + step; ++h) {
+                        product.a = products::MatrixView<const P>{scores_of(h) + (j0 - base), scratch.scores_row, 1};
+                        product.c = {scratch.out + (h - h0) * m * depth, depth, 1};
+                        products::multiply_block(isa, product, scratch.blocks);
+                    }
+                });
             for (std::ptrdiff_t row = 0; row < step * m; ++row) {
                 P* const out = scratch.out + row * depth;
                 const P scale = args.out_scale / scratch.sums[row];

@@ -3,6 +3,7 @@
 
 #include <unitscale/base/cpu.hpp>
 #include <unitscale/base/error.hpp>
+#include <unitscale/base/vectors.hpp>
 #include <unitscale/formats/code.hpp>
 #include <unitscale/products/coded_matrix.hpp>
 #include <unitscale/products/pack.hpp>
@@ -33,8 +34,55 @@ namespace unitscale::kernels {
 /// is the rounding to its code, and the results equal attention over numbers rounded by this rule. Up to one bit of the
 /// range is lost. A floating-point code has equal relative precision at every size, so this costs no precision but of
 /// the smallest elements. The scale takes one byte, its exponent + 127.
-/// A line that holds NaN or infinity decodes to NaN: its scale is the byte 255.
+/// A line that holds NaN or infinity decodes to NaN: its scale is the byte 255. A number that rounds to 2^128 decodes
+/// to infinity, as it does by any rounding of floats.
 enum class LineElement { own, fp32, fp16, bf16, codes };
+
+/// Codes as numbers of half precision by shifts: the code's value is 2^power times the half's. The half's exponent is
+/// below its largest, which stands for infinity and NaN. Codes of NaN and infinity are never stored.
+struct HalfCodes {
+    bool fits = false;
+    std::int16_t sign_mask = 0, magnitude_mask = 0;
+    int sign_shift = 0, magnitude_shift = 0, power = 0;
+
+    explicit HalfCodes(const FloatFormat& format) noexcept
+        : fits(format.mantissa_bits <= 10 && format.max_code() >> format.mantissa_bits < 31),
+          sign_mask(static_cast<std::int16_t>(format.sign_mask())),
+          magnitude_mask(static_cast<std::int16_t>(format.top_code())),
+          sign_shift(16 - format.code_bits()),
+          magnitude_shift(10 - format.mantissa_bits),
+          power(15 - format.bias) {}
+};
+
+#if UNITSCALE_X86
+/// out = the numbers of codes, as halves, times `scale`. In steps of 16; returns how many are done.
+UNITSCALE_TARGET_AVX2 inline std::ptrdiff_t decode_halves_avx2(const HalfCodes& how, const std::uint8_t* codes,
+                                                               std::ptrdiff_t n, float scale, float* out) noexcept {
+    const __m256i sign_mask = _mm256_set1_epi16(how.sign_mask), magnitude_mask = _mm256_set1_epi16(how.magnitude_mask);
+    const __m128i sign_shift = _mm_cvtsi32_si128(how.sign_shift),
+                  magnitude_shift = _mm_cvtsi32_si128(how.magnitude_shift);
+    const __m256 scales = _mm256_set1_ps(scale);
+    std::ptrdiff_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        const __m256i code = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(codes + i)));
+        const __m256i half = _mm256_or_si256(_mm256_sll_epi16(_mm256_and_si256(code, sign_mask), sign_shift),
+                                             _mm256_sll_epi16(_mm256_and_si256(code, magnitude_mask), magnitude_shift));
+        _mm256_storeu_ps(out + i, _mm256_mul_ps(_mm256_cvtph_ps(_mm256_castsi256_si128(half)), scales));
+        _mm256_storeu_ps(out + i + 8, _mm256_mul_ps(_mm256_cvtph_ps(_mm256_extracti128_si256(half, 1)), scales));
+    }
+    return i;
+}
+/// The same for elements of bfloat16, without a scale.
+UNITSCALE_TARGET_AVX2 inline std::ptrdiff_t widen_bfloat16_avx2(const BFloat16* in, std::ptrdiff_t n,
+                                                                float* out) noexcept {
+    std::ptrdiff_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        const __m256i words = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(in + i)));
+        _mm256_storeu_ps(out + i, _mm256_castsi256_ps(_mm256_slli_epi32(words, 16)));
+    }
+    return i;
+}
+#endif
 
 /// Writes and reads lines in one format. A line depends on its elements alone.
 /// Error: a format that is none of fp32, fp16, bf16, or signed with at most 8 bits.
@@ -109,28 +157,19 @@ public:
             case LineElement::codes:
                 break;
         }
-        constexpr std::ptrdiff_t strip = 32;  // lines that stay in the level 1 cache between decoding and scaling
-        const auto* const codes = reinterpret_cast<const std::uint8_t*>(from);
-        for (std::ptrdiff_t begin = 0; begin < lines; begin += strip) {
-            const std::ptrdiff_t count = std::min(strip, lines - begin);
-            P* const to = out + begin * depth;
-            products::widen_block(isa, products::CodedView<P>({codes + begin * depth, depth, 1}, &codes_->table), count,
-                                  depth, depth, to, depth);
-            for (std::ptrdiff_t i = 0; i < count; ++i) {
-                const P scale = scale_of(scales[begin + i]);
-                P* const line = to + i * depth;
-                for (std::ptrdiff_t l = 0; l < depth; ++l) line[l] *= scale;
-            }
-        }
+        for (std::ptrdiff_t i = 0; i < lines; ++i)
+            decode_line(isa, reinterpret_cast<const std::uint8_t*>(from) + i * depth, scales[i], depth,
+                        out + i * depth);
     }
 
 private:
     struct Codes {
-        explicit Codes(const FloatFormat& how) : format(how), table(how) {
+        explicit Codes(const FloatFormat& how) : format(how), table(how), halves(how) {
             max_mantissa = std::frexp(how.max(), &max_exponent);
         }
         FloatFormat format;
         products::CodeTable<P> table;
+        HalfCodes halves;
         int max_exponent = 0;
         float max_mantissa = 0;
     };
@@ -150,8 +189,30 @@ private:
     template <class From>
     static void widen_lines(Isa isa, const std::byte* from, std::ptrdiff_t count, P* out) {
         const auto* const in = reinterpret_cast<const From*>(from);
-        if constexpr (std::is_same_v<P, float>) products::widen_line(isa, in, count, out);
-        else std::transform(in, in + count, out, [](From x) { return element_cast<P>(x); });
+        std::ptrdiff_t done = 0;
+        if constexpr (std::is_same_v<P, float>) {
+#if UNITSCALE_X86
+            if constexpr (std::is_same_v<From, BFloat16>)
+                if (isa != Isa::baseline) done = widen_bfloat16_avx2(in, count, out);
+#endif
+            products::widen_line(isa, in + done, count - done, out + done);
+        } else {
+            std::transform(in, in + count, out, [](From x) { return element_cast<P>(x); });
+        }
+    }
+    void decode_line(Isa isa, const std::uint8_t* codes, std::uint8_t scale_code, std::ptrdiff_t depth, P* out) const {
+        const P scale = scale_of(scale_code);
+        std::ptrdiff_t done = 0;
+#if UNITSCALE_X86
+        if constexpr (std::is_same_v<P, float>) {
+            const int exponent = scale_code + codes_->halves.power;
+            if (isa != Isa::baseline && codes_->halves.fits && scale_code != 255 && exponent > 0 && exponent < 255)
+                done = decode_halves_avx2(codes_->halves, codes, depth, scale_of(static_cast<std::uint8_t>(exponent)),
+                                          out);
+        }
+#endif
+        (void)isa;
+        for (std::ptrdiff_t l = done; l < depth; ++l) out[l] = codes_->table.values[codes[l]] * scale;
     }
 
     void encode_line(const T* line, std::size_t depth, std::uint8_t* codes, std::uint8_t& scale) const {

@@ -47,9 +47,7 @@ template <class T>
 class KeyValueCache {
 public:
     explicit KeyValueCache(const KeyValueCacheConfig& config)
-        : config_(config),
-          coder_(std::make_shared<const kernels::LineCoder<T>>(config.format)),
-          items_(config.batch) {
+        : config_(config), coder_(std::make_shared<const kernels::LineCoder<T>>(config.format)), items_(config.batch) {
         check(config.layers >= 1 && config.batch >= 1 && config.capacity >= 1 && config.columns >= 1,
               "KeyValueCache: layers ", config.layers, ", batch ", config.batch, ", capacity ", config.capacity,
               ", columns ", config.columns, "; expected at least 1 of each");
@@ -125,7 +123,7 @@ private:
     }
 
     KeyValueCacheConfig config_;
-    std::shared_ptr<const kernels::LineCoder<T>> coder_;      ///< shared by copies, whose lines refer to it
+    std::shared_ptr<const kernels::LineCoder<T>> coder_;    ///< shared by copies, whose lines refer to it
     std::vector<Tensor<std::uint8_t>> lines_{}, scales_{};  ///< keys and values of layer 0, then of layer 1, ...
     std::vector<Item> items_;
 };

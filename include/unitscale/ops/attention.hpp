@@ -18,16 +18,16 @@ namespace unitscale::ops {
 ///   y = alpha softmax(m q k^T / d + bias) v      q, y [B,T,H d]   k, v [B,S,G d]   softmax over S
 ///   dq, dk, dv = beta times the gradients of the unscaled op
 /// Head h is columns h d to (h+1) d; query head h uses key head h G / H. Causal: query i sees the keys j <= i + S - T,
-/// so the last query sees every key. With `window` w > 0 it sees only the last w of them. The logits are divided by d, not by its root: q and k become correlated in
-/// training (µP). With m = sqrt d the softmax is the textbook one. The rows of a padded batch with `mask.lengths` have
-/// the bits of the rows alone. Dropout multiplies weights by keep / (1 - p), keep: 0 with probability p, else 1.
+/// so the last query sees every key. With a window w it sees the last w of them only. The logits are divided by d, not
+/// by its root: q and k become correlated in training (µP). With m = sqrt d the softmax is the textbook one. The rows
+/// of a padded batch with `mask.lengths` have the bits of the rows alone. Dropout multiplies weights by keep / (1 - p),
+/// keep: 0 with probability p, else 1.
 /// Factors under `unit`: with flat logits (m small) the output averages s values of unit variance. Its standard
-/// deviation is s^-1/2, or (ln s / s)^1/2 over all positions of causal attention (a window: `attention_unit_factor`).
-/// With peaked logits it copies one
+/// deviation is s^-1/2, or (ln s / s)^1/2 over all positions of causal attention. With peaked logits it copies one
 /// value, and the deviation is 1. Between them it is logint with weight 1 / (1 + 4 d / m^2). alpha is the inverse, and
 /// all betas equal alpha by construction. s is the mean number of keys that lengths and bias leave. `factor_length`
-/// fixes s: a model trained at length s keeps that factor when it generates. Dropout multiplies the variance by
-/// 1 / (1 - p), hence alpha by (1 - p)^1/2, in all steps.
+/// fixes s: a model trained at length s keeps that factor when it generates. A window w < s leaves the variance
+/// (ln w + s / w - 1) / s. Dropout multiplies the variance by 1 / (1 - p), hence alpha by (1 - p)^1/2, in all steps.
 /// Gradients of q and k have a standard deviation of about m d^-1/2, by design. T x S is never stored for the batch.
 /// Scale under `propagate`: m s_q s_k is the multiplier of the data's logits, in the factors too. y: s_v / alpha,
 /// rounded; dv: dy's over alpha, rounded; dq: dy's times s_v / s_q times L / alpha, rounded, dk likewise with s_k. L is

@@ -3,42 +3,28 @@
 
 #include <unitscale/kernels/attention.hpp>
 #include <unitscale/kernels/cached_attention.hpp>
-#include <unitscale/kernels/cached_lines.hpp>
 #include <unitscale/ops/attention.hpp>
 #include <unitscale/record/attention_sizes.hpp>
+#include <unitscale/record/key_value_rows.hpp>
 #include <unitscale/record/op.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <numeric>
 #include <utility>
-#include <vector>
 
 namespace unitscale::ops {
-
-/// Keys and values that one attention layer has seen, in buffers that the caller owns: lines [batch, groups, capacity] of
-/// columns / groups elements each, so that a head reads memory in order. Position p is line p mod capacity.
-/// The row b of a call continues item b, of which the first `length` positions are written. `spans`, if there are any,
-/// say it row by row: the row's item, the item's own length, and how many of the row's tokens count. The others are
-/// padding: they are not written, and their outputs are 0.
-template <class T>
-struct KeyValueRows {
-    kernels::CachedLines<T> keys{}, values{};
-    std::size_t batch = 0, capacity = 0, columns = 0, length = 0;
-    std::vector<kernels::CachedSpan> spans{};
-};
 
 /// Attention of the tokens that follow those in a buffer, for generation.
 ///   y = alpha softmax(m q K^T / d) V      q, y [B,T,H d]   k, v [B,T,G d]   K, V [B,past.length + T,G d]
 /// k and v are written behind the `past.length` positions that the buffers hold. K and V are the buffers up to there,
 /// read in place. `past` itself does not grow: its owner counts, once all layers have run. The rows of y are, to the
-/// bit, the last T rows of `attention` over the whole sequence: generation with and without a cache agrees. Buffers of a
-/// narrower format than T round k and v once, line by line (kernels::LineElement). The rows are then, to the bit, those
-/// of `attention` over keys and values rounded by that rule, also for the tokens of this call. So they depend neither
-/// on how a sequence is divided into calls, nor on other rows.
-/// With a window w, buffers of w - 1 + n positions are enough for any sequence: at most n tokens are written, then read,
-/// at a time.
+/// bit, the last T rows of `attention` over the whole sequence: generation with and without a cache agrees.
+/// Buffers of a narrower format than T round k and v once, line by line (kernels::LineElement). The rows are then, to
+/// the bit, those of `attention` over keys and values rounded by that rule, also for the tokens of this call. So they
+/// depend neither on how a sequence is divided into calls, nor on other rows.
+/// With a window w, buffers of w - 1 + n positions are enough for any sequence: at most n tokens are written, then
+/// read, at a time.
 /// Factors under `unit`: alpha as for `attention`, at its site, with the length that `factor_length` fixes; there is no
 /// gradient. Without `factor_length` alpha would change from token to token, hence an error.
 /// Scale under `propagate`: as for `attention`; the buffers hold plain numbers.
@@ -58,45 +44,20 @@ template <class T>
     check(!options.mask.hides(), "cached_attention: has no masks; expected an empty mask");
     AttentionSizes sizes = attention_sizes("cached_attention", query.shape(), key.shape(), value.shape(), options);
     const std::size_t batch = sizes.batch, heads = sizes.heads, groups = sizes.groups, depth = sizes.depth,
-                      added = sizes.queries, columns = groups * depth;
+                      added = sizes.queries;
     check(sizes.keys == added, "cached_attention: ", added, " queries and ", sizes.keys,
           " keys; expected one key for each query");
-    check(past.columns == columns && (past.spans.empty() ? past.batch == batch : past.spans.size() == batch),
-          "cached_attention: buffers for ", past.spans.empty() ? past.batch : past.spans.size(), " x ", past.columns,
-          " columns do not fit k ", shape_text(key.shape()));
-    std::vector<kernels::CachedSpan> spans = past.spans;
-    if (spans.empty())
-        for (std::size_t b = 0; b < batch; ++b)
-            spans.push_back({static_cast<std::ptrdiff_t>(b), static_cast<std::ptrdiff_t>(past.length),
-                             static_cast<std::ptrdiff_t>(added)});
-    const std::size_t window = options.window;
-    std::size_t longest = 0, pairs = 0;
-    for (const kernels::CachedSpan& span : spans) {
-        const auto count = static_cast<std::size_t>(span.count), length = static_cast<std::size_t>(span.past);
-        check(span.item >= 0 && static_cast<std::size_t>(span.item) < past.batch && span.count >= 0 && count <= added,
-              "cached_attention: a row of ", span.count, " tokens for item ", span.item, "; expected at most ", added,
-              " for one of ", past.batch, " items");
-        check(length + count <= past.capacity || (window > 0 && window <= past.capacity), "cached_attention: ", length,
-              " positions and ", count, " more; the buffers end at ", past.capacity);
-        longest = std::max(longest, length + count);
-        AttentionSizes row = sizes;
-        row.batch = 1;
-        row.queries = count;
-        row.keys = length + count;
-        pairs += seen_pairs(row);
-    }
+    const CachedCall<T> call(past, sizes);
     check(!tape.unit_scaled() || options.factor_length.has_value(),
           "cached_attention: no factor_length; under unit scaling the factor would change from token to token");
     check(options.dropout == 0.0 || !tape.step_options().training,
           "cached_attention: dropout of weights in a step that trains; begin it with training = false");
-    // Tokens that are written, then read, at a time: all, unless they overwrite positions that others still see.
-    const std::size_t part = longest <= past.capacity ? added : std::min(added, past.capacity - window + 1);
-    sizes.keys = longest;
+    sizes.keys = call.longest();
     if (!options.factor_length) sizes.factor_length = static_cast<double>(sizes.keys);
     const Site site = tape.next_site("attention");  // of the layer's factor: the op of training
     const double mult = options.mult * q.scaled().scale() * k.scaled().scale(), value_scale = v.scaled().scale();
-    const double own_factor = attention_unit_factor(mult, depth, sizes.factor_length, true, window) *
-                              std::sqrt(1.0 - options.dropout);
+    const double own_factor =
+        attention_unit_factor(mult, depth, sizes.factor_length, true, sizes.window) * std::sqrt(1.0 - options.dropout);
     double factor = tape.propagates() ? own_factor : 1.0;
     if (tape.unit_scaled()) factor = tape.forward_factor("attention", site, own_factor);
     Scaled scaled = tape.scaled_alpha(site, factor, value_scale);
@@ -104,115 +65,68 @@ template <class T>
 
     const auto d = static_cast<std::ptrdiff_t>(depth), wide = static_cast<std::ptrdiff_t>(query.dim(2)),
                t = static_cast<std::ptrdiff_t>(added), capacity = static_cast<std::ptrdiff_t>(past.capacity);
-    const auto write = [&](std::size_t begin, std::size_t end) {
-        for (std::size_t b = 0; b < batch; ++b) {
-            const kernels::CachedSpan& span = spans[b];
-            for (std::size_t group = 0; group < groups; ++group) {
-                const std::ptrdiff_t head = span.item * static_cast<std::ptrdiff_t>(groups) +
-                                            static_cast<std::ptrdiff_t>(group);
-                const kernels::HeadLines<T> keys(past.keys, head, capacity, d), values(past.values, head, capacity, d);
-                for (std::size_t i = begin; i < std::min(end, static_cast<std::size_t>(span.count)); ++i) {
-                    const std::size_t from = (b * added + i) * columns + group * depth;
-                    keys.store(span.past + static_cast<std::ptrdiff_t>(i), key.data() + from);
-                    values.store(span.past + static_cast<std::ptrdiff_t>(i), value.data() + from);
-                }
-            }
-        }
-    };
     const auto record = [&](Tensor<T>&& output) {
         output.set_scale(scaled.scale);
         return tape.record({.name = "cached_attention",
                             .site = site,
                             .alpha = factor,
                             .betas = {factor, factor, factor},
-                            .multiply_adds = 2 * depth * pairs,
+                            .multiply_adds = 2 * depth * call.pairs(),
                             .reads = reads_nothing,
                             .propagates = true},
                            {q, k, v}, std::move(output), [](BackwardContext<T>&) {});
     };
-    // One length for all rows, which are the items in their order.
-    const bool together = past.spans.empty();
     if (rounds_attention(tape, site)) {
-        const double size =
-            measured_size(tape, site, 0, q.scaled()) * measured_size(tape, site, 1, k.scaled());
-        const CachedRows<T> keys{past.keys, k.scaled().scale(), past.capacity},
-            values{past.values, value_scale, past.capacity};
-        if (together && part == added) {
-            std::vector<std::size_t> items(batch);
-            std::iota(items.begin(), items.end(), std::size_t{0});
-            write(0, added);
-            return record(cached_attention_in_formats<T>(tape, site, sizes, q.scaled(), items, keys, values, size,
-                                                         scaled));
-        }
-        Tensor<T> output = tape.make(query.shape());
-        std::fill_n(output.data(), output.size(), T(0));
-        for (std::size_t begin = 0; begin < added; begin += part) {
-            write(begin, begin + part);
-            for (std::size_t b = 0; b < batch; ++b) {
-                const std::size_t end = std::min(begin + part, static_cast<std::size_t>(spans[b].count));
-                if (end <= begin) continue;
-                AttentionSizes own = sizes;
-                own.batch = 1;
-                own.queries = end - begin;
-                own.keys = static_cast<std::size_t>(spans[b].past) + end;
-                const std::size_t at = (b * added + begin) * query.dim(2), count = own.queries * query.dim(2);
-                Tensor<T> rows = tape.make({1, own.queries, query.dim(2)});
-                std::copy_n(q.scaled().data() + at, count, rows.data());
-                rows.set_scale(q.scaled().scale());
-                const std::size_t item = static_cast<std::size_t>(spans[b].item);
-                const Tensor<T> y = cached_attention_in_formats<T>(tape, site, own, rows, {&item, 1}, keys, values,
-                                                                   size, scaled);
-                std::copy_n(y.data(), count, output.data() + at);
-            }
-        }
-        return record(std::move(output));
+        const double size = measured_size(tape, site, 0, q.scaled()) * measured_size(tape, site, 1, k.scaled());
+        return record(cached_attention_in_formats<T>(tape, site, sizes, q.scaled(), call, key, value,
+                                                     {past.keys, k.scaled().scale(), past.capacity},
+                                                     {past.values, value_scale, past.capacity}, size, scaled));
     }
     Tensor<T> output = tape.make(query.shape());
     const auto logit_scale = static_cast<Accum<T>>(options.mult / static_cast<double>(depth)),
                out_scale = static_cast<Accum<T>>(scaled.factor / value_scale);
     // Elements of T, all in one piece, are read in place by the kernel of training.
-    if (together && part == added && longest <= past.capacity && past.keys.coder == nullptr) {
-        write(0, added);
+    if (call.together() && sizes.keys <= past.capacity && past.keys.coder == nullptr) {
+        call.write(key, value, 0, added);
         Tensor<Accum<T>> log_sum({batch, heads, added}, tape.pool());  // for a backward pass that never comes
         const std::ptrdiff_t head_stride = capacity * d,
                              batch_stride = static_cast<std::ptrdiff_t>(groups) * head_stride;
         kernels::attention_forward<T>(
-            tape.execution(),
-            {.batch = static_cast<std::ptrdiff_t>(batch),
-             .heads = static_cast<std::ptrdiff_t>(heads),
-             .groups = static_cast<std::ptrdiff_t>(groups),
-             .queries = t,
-             .keys = static_cast<std::ptrdiff_t>(sizes.keys),
-             .depth = d,
-             .q = {query.data(), t * wide, wide, d},
-             .k = {reinterpret_cast<const T*>(past.keys.data), batch_stride, d, head_stride},
-             .v = {reinterpret_cast<const T*>(past.values.data), batch_stride, d, head_stride},
-             .out = {output.data(), t * wide, wide, d},
-             .log_sum = log_sum.data(),
-             .logit_scale = logit_scale,
-             .out_scale = out_scale,
-             .causal = true,
-             .mask = view_mask(sizes)});
+            tape.execution(), {.batch = static_cast<std::ptrdiff_t>(batch),
+                               .heads = static_cast<std::ptrdiff_t>(heads),
+                               .groups = static_cast<std::ptrdiff_t>(groups),
+                               .queries = t,
+                               .keys = static_cast<std::ptrdiff_t>(sizes.keys),
+                               .depth = d,
+                               .q = {query.data(), t * wide, wide, d},
+                               .k = {reinterpret_cast<const T*>(past.keys.data), batch_stride, d, head_stride},
+                               .v = {reinterpret_cast<const T*>(past.values.data), batch_stride, d, head_stride},
+                               .out = {output.data(), t * wide, wide, d},
+                               .log_sum = log_sum.data(),
+                               .logit_scale = logit_scale,
+                               .out_scale = out_scale,
+                               .causal = true,
+                               .mask = view_mask(sizes)});
         return record(std::move(output));
     }
     std::fill_n(output.data(), output.size(), T(0));  // of padding
-    for (std::size_t begin = 0; begin < added; begin += part) {
-        write(begin, begin + part);
-        kernels::cached_attention_forward<T>(
-            tape.execution(), {.heads = static_cast<std::ptrdiff_t>(heads),
-                               .groups = static_cast<std::ptrdiff_t>(groups),
-                               .depth = d,
-                               .capacity = capacity,
-                               .window = static_cast<std::ptrdiff_t>(window),
-                               .first_query = static_cast<std::ptrdiff_t>(begin),
-                               .last_query = static_cast<std::ptrdiff_t>(std::min(added, begin + part)),
-                               .spans = spans,
-                               .q = {query.data(), t * wide, wide, d},
-                               .out = {output.data(), t * wide, wide, d},
-                               .keys = past.keys,
-                               .values = past.values,
-                               .logit_scale = logit_scale,
-                               .out_scale = out_scale});
+    for (std::size_t begin = 0; begin < added; begin += call.part()) {
+        const std::size_t end = std::min(added, begin + call.part());
+        call.write(key, value, begin, end);
+        kernels::cached_attention_forward<T>(tape.execution(), {.heads = static_cast<std::ptrdiff_t>(heads),
+                                                                .groups = static_cast<std::ptrdiff_t>(groups),
+                                                                .depth = d,
+                                                                .capacity = capacity,
+                                                                .window = static_cast<std::ptrdiff_t>(sizes.window),
+                                                                .first_query = static_cast<std::ptrdiff_t>(begin),
+                                                                .last_query = static_cast<std::ptrdiff_t>(end),
+                                                                .spans = call.spans(),
+                                                                .q = {query.data(), t * wide, wide, d},
+                                                                .out = {output.data(), t * wide, wide, d},
+                                                                .keys = past.keys,
+                                                                .values = past.values,
+                                                                .logit_scale = logit_scale,
+                                                                .out_scale = out_scale});
     }
     return record(std::move(output));
 }

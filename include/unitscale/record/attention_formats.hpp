@@ -8,6 +8,7 @@
 #include <unitscale/kernels/layout.hpp>
 #include <unitscale/record/attention_rounding.hpp>
 #include <unitscale/record/attention_sizes.hpp>
+#include <unitscale/record/key_value_rows.hpp>
 #include <unitscale/record/op.hpp>
 #include <unitscale/record/softmax_factors.hpp>
 #include <unitscale/scaling/factors.hpp>
@@ -15,8 +16,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <utility>
+#include <vector>
 
 // Attention with products that round their operands, for `attention` and `cached_attention`. It has the bits of these
 // ops, under a recipe with the same formats for products of kind `matmul`:
@@ -265,8 +268,8 @@ template <class T>
                                                     const Scaled& scaled) {
     using P = Accum<T>;
     const AttentionRounding rounding(tape, site);
-    const auto first = static_cast<std::size_t>(
-        view_mask(sizes).first(static_cast<std::ptrdiff_t>(sizes.keys - sizes.queries + 1)));
+    const auto first =
+        static_cast<std::size_t>(view_mask(sizes).first(static_cast<std::ptrdiff_t>(sizes.keys - sizes.queries + 1)));
     const auto data = [&](const CachedRows<T>& cached) {
         Tensor<T> rows = tape.make(sizes.key_rows());
         const auto factor = static_cast<P>(1.0 / cached.scale);
@@ -293,6 +296,45 @@ template <class T>
     static_cast<void>(attention_value(tape, rounding, sizes, factors, q, k, v,
                                       attention_out_factor(tape, factors, scaled, values.scale), rows));
     return columns_of_heads(tape.execution(), rows, tape.make(query.shape()));
+}
+
+/// Likewise for all rows of a call, whose keys and values it writes. Rows of several lengths, or in parts, are computed
+/// one by one: a measured amax is then that of the row's part.
+template <class T>
+[[nodiscard]] Tensor<T> cached_attention_in_formats(Tape<T>& tape, Site site, const AttentionSizes& sizes,
+                                                    const Tensor<T>& query, const CachedCall<T>& call,
+                                                    const Tensor<T>& key, const Tensor<T>& value,
+                                                    const CachedRows<T>& keys, const CachedRows<T>& values, double size,
+                                                    const Scaled& scaled) {
+    const std::size_t added = sizes.queries, part = call.part(), wide = query.dim(2);
+    if (call.together()) {
+        std::vector<std::size_t> items(sizes.batch);
+        std::iota(items.begin(), items.end(), std::size_t{0});
+        call.write(key, value, 0, added);
+        return cached_attention_in_formats<T>(tape, site, sizes, query, items, keys, values, size, scaled);
+    }
+    Tensor<T> output = tape.make(query.shape());
+    std::fill_n(output.data(), output.size(), T(0));  // of padding
+    for (std::size_t begin = 0; begin < added; begin += part) {
+        call.write(key, value, begin, begin + part);
+        for (std::size_t b = 0; b < sizes.batch; ++b) {
+            const kernels::CachedSpan& span = call.spans()[b];
+            const std::size_t end = std::min(begin + part, static_cast<std::size_t>(span.count)),
+                              item = static_cast<std::size_t>(span.item), at = (b * added + begin) * wide;
+            if (end <= begin) continue;
+            AttentionSizes own = sizes;
+            own.batch = 1;
+            own.queries = end - begin;
+            own.keys = static_cast<std::size_t>(span.past) + end;
+            Tensor<T> rows = tape.make({1, own.queries, wide});
+            std::copy_n(query.data() + at, rows.size(), rows.data());
+            rows.set_scale(query.scale());
+            const Tensor<T> y =
+                cached_attention_in_formats<T>(tape, site, own, rows, {&item, 1}, keys, values, size, scaled);
+            std::copy_n(y.data(), y.size(), output.data() + at);
+        }
+    }
+    return output;
 }
 
 }  // namespace unitscale::ops

@@ -179,9 +179,8 @@ inline void check_mask(const char* op, const AttentionSizes& sizes) {
 
 /// The mask as the kernels read it. It refers to the mask of `sizes`.
 [[nodiscard]] inline kernels::AttentionMask view_mask(const AttentionSizes& sizes) {
-    kernels::AttentionMask view{.window = static_cast<std::ptrdiff_t>(sizes.window),
-                                .dropout = sizes.dropout,
-                                .key = sizes.dropout_key};
+    kernels::AttentionMask view{
+        .window = static_cast<std::ptrdiff_t>(sizes.window), .dropout = sizes.dropout, .key = sizes.dropout_key};
     if (!sizes.mask.lengths.empty()) view.lengths = sizes.mask.lengths.data();
     if (!sizes.mask.bias) return view;
     const Tensor<float>& numbers = sizes.mask.bias->numbers;

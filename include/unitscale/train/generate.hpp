@@ -148,15 +148,14 @@ inline void check_generation(std::string_view op, std::span<const std::int32_t> 
           options.temperature, "; expected 0 or more");
     check(options.top_p > 0.0 && options.top_p <= 1.0, op, ": top_p is ", options.top_p,
           "; expected a number above 0, at most 1");
-    check(std::isfinite(options.repetition_penalty) && options.repetition_penalty > 0.0, op,
-          ": repetition_penalty is ", options.repetition_penalty, "; expected a positive number");
+    check(std::isfinite(options.repetition_penalty) && options.repetition_penalty > 0.0, op, ": repetition_penalty is ",
+          options.repetition_penalty, "; expected a positive number");
     const auto check_token = [&](const char* name, std::size_t i, std::int32_t token) {
         check(token >= 0 && static_cast<std::size_t>(token) < vocabulary, op, ": ", name, "[", i, "] is ", token,
               "; expected a number in [0,", vocabulary, ")");
     };
     for (std::size_t i = 0; i < prompt.size(); ++i) check_token("prompt", i, prompt[i]);
-    for (std::size_t i = 0; i < options.stop_tokens.size(); ++i)
-        check_token("stop_tokens", i, options.stop_tokens[i]);
+    for (std::size_t i = 0; i < options.stop_tokens.size(); ++i) check_token("stop_tokens", i, options.stop_tokens[i]);
 }
 
 /// A text that is being written, and how its next token is drawn.
@@ -196,9 +195,8 @@ public:
         std::transform(logits, logits + logits_.size(), logits_.begin(), [](T x) { return static_cast<float>(x); });
         if (!occurred_.empty()) penalise_repetition(logits_, occurred_, options_.repetition_penalty);
         const std::size_t i = tokens_.size() - prompt_;
-        const std::int32_t token =
-            sample_token(logits_, temperature_, static_cast<double>(uniform(random_word(key_, i))), options_.top_k,
-                         options_.top_p);
+        const std::int32_t token = sample_token(
+            logits_, temperature_, static_cast<double>(uniform(random_word(key_, i))), options_.top_k, options_.top_p);
         tokens_.push_back(token);
         if (!occurred_.empty()) occurred_[static_cast<std::size_t>(token)] = true;
         const auto& stops = options_.stop_tokens;
@@ -222,17 +220,16 @@ template <class T>
 void write_texts(nn::Decoder<T>& model, Tape<T>& tape, std::span<GeneratedText> texts, std::size_t capacity,
                  const std::optional<FloatFormat>& cache_format) {
     const std::size_t vocabulary = model.config().vocabulary, length = model.config().length;
+    check(model.has_cache() || !cache_format, "generate: a cache_format; context layers of kind ",
+          nn::name(model.config().context.kind), " have no cache, expected none");
     std::optional<nn::KeyValueCache<T>> cache;
-    if (model.has_cache())
-        cache.emplace(model.make_cache(texts.size(), std::min(length, capacity), cache_format));
+    if (model.has_cache()) cache.emplace(model.make_cache(texts.size(), std::min(length, capacity), cache_format));
     std::vector<std::size_t> starts(texts.size(), 0);  // item i of the cache holds text i from there on
     // The texts of one call, each with the tokens that its item lacks. Missing tokens at the end of a row are padding.
     const auto run = [&](const std::vector<std::size_t>& members) {
         std::vector<nn::CacheRow> rows;
         std::size_t longest = 0;
-        const auto unseen = [&](std::size_t i) {
-            return texts[i].from(starts[i] + (cache ? cache->length(i) : 0));
-        };
+        const auto unseen = [&](std::size_t i) { return texts[i].from(starts[i] + (cache ? cache->length(i) : 0)); };
         for (const std::size_t i : members) {
             rows.push_back({i, unseen(i).size()});
             longest = std::max(longest, rows.back().count);
@@ -276,12 +273,12 @@ void write_texts(nn::Decoder<T>& model, Tape<T>& tape, std::span<GeneratedText> 
 /// A model without a cache, run over the same window (`window_start`), would generate equal tokens. With a
 /// `cache_format` it would do so if its attention rounded keys and values (nn::KeyValueCache).
 /// A token's time is linear in the window's length so far, or in the config's `window` if that is shorter.
-/// Where the window of `length` tokens moves, the cache is filled again: one run of half a window for every half a window
-/// of tokens. Learned and rotary positions follow one rule.
+/// Where the window of `length` tokens moves, the cache is filled again: one run of half a window for every half a
+/// window of tokens. Learned and rotary positions follow one rule.
 /// A model without a cache (`Decoder::has_cache`) runs the window again for every token.
-/// Errors: an empty prompt; a prompt or stop token outside the vocabulary; a temperature that is negative or not finite;
-/// top_p outside (0, 1]; a repetition penalty that is not positive; a format that a cache cannot have; logits that are
-/// NaN. Test: tests/train/generate_test.cpp
+/// Errors: an empty prompt; a prompt or stop token outside the vocabulary; a temperature that is negative or not
+/// finite; top_p outside (0, 1]; a repetition penalty that is not positive; a format that a cache cannot have, or for
+/// a model without one; logits that are NaN. Test: tests/train/generate_test.cpp
 template <class T>
 [[nodiscard]] std::vector<std::int32_t> generate(nn::Decoder<T>& model, Tape<T>& tape,
                                                  std::span<const std::int32_t> prompt, const GenerateOptions& options) {
@@ -299,9 +296,9 @@ template <class T>
 /// Errors: as `generate`; no prompts; options that are not one for each prompt, or differ in `cache_format`.
 /// Test: tests/train/generate_test.cpp
 template <class T>
-[[nodiscard]] std::vector<std::vector<std::int32_t>> generate_batch(
-    nn::Decoder<T>& model, Tape<T>& tape, std::span<const std::vector<std::int32_t>> prompts,
-    std::span<const GenerateOptions> options) {
+[[nodiscard]] std::vector<std::vector<std::int32_t>> generate_batch(nn::Decoder<T>& model, Tape<T>& tape,
+                                                                    std::span<const std::vector<std::int32_t>> prompts,
+                                                                    std::span<const GenerateOptions> options) {
     const std::size_t vocabulary = model.config().vocabulary;
     check(!prompts.empty(), "generate_batch: no prompts");
     check(options.size() == prompts.size(), "generate_batch: ", options.size(), " options; expected one for each of ",
