@@ -8,6 +8,7 @@
 #include <unitscale/train/published_weights.hpp>
 #include <unitscale/train/saved_model.hpp>
 
+#include "experiments/tokens.hpp"
 #include "program.hpp"
 
 #include <CLI/CLI.hpp>
@@ -20,13 +21,13 @@ int main(int argc, char** argv) {
     std::string path, prompt = "\n";
     train::GenerateOptions options{.tokens = 300};
     int threads = available_threads();
-    CLI::App app("Writes text with a character model that train_transformer has saved (--save).");
+    CLI::App app("Writes text with a model that train_transformer has saved (--save).");
     app.add_option("checkpoint", path, "safetensors file")->required();
-    app.add_option("--prompt", prompt, "text to continue, in the characters that the model knows");
-    app.add_option("--tokens", options.tokens, "characters to write")->capture_default_str();
-    app.add_option("--temperature", options.temperature, "0: always the most likely character")->capture_default_str();
-    app.add_option("--top-k", options.top_k, "draw among the k most likely characters only; 0: all")
+    app.add_option("--prompt", prompt, "text to continue, in the tokens that the model knows");
+    app.add_option("--tokens", options.tokens, "tokens to write: characters, unless the model has others")
         ->capture_default_str();
+    app.add_option("--temperature", options.temperature, "0: always the most likely token")->capture_default_str();
+    app.add_option("--top-k", options.top_k, "draw among the k most likely tokens only; 0: all")->capture_default_str();
     app.add_option("--seed", options.seed, "of the draws")->capture_default_str();
     app.add_option("--threads", threads, "threads; the text does not depend on it")
         ->capture_default_str()
@@ -39,10 +40,13 @@ int main(int argc, char** argv) {
               ": holds BERT's weights, and BERT does not write text; expected a model of train_transformer");
         check(!published || file.metadata().contains("recipe"), "checkpoint: ", path,
               ": holds published weights; the program pretrained runs them");
-        const std::string text = train::with_saved_model(path, threads, [&](auto& saved) {
-            const auto ids = saved.vocabulary().encode(io::decode_utf8(prompt));
-            return saved.vocabulary().decode(train::generate(saved.model(), saved.tape(), ids, options));
-        });
+        const std::string text = train::with_saved_model(
+            path, threads,
+            [&](auto& saved) {
+                const auto ids = saved.tokeniser().encode(prompt);
+                return saved.tokeniser().decode(train::generate(saved.model(), saved.tape(), ids, options));
+            },
+            experiments::read_tokeniser);
         std::printf("%s%s\n", prompt.c_str(), text.c_str());
         return 0;
     });
