@@ -11,6 +11,7 @@
 #include <unitscale/train/published_weights.hpp>
 #include <unitscale/train/saved_model.hpp>
 
+#include "experiments/tokens.hpp"
 #include "program.hpp"
 #include "text_model.hpp"
 
@@ -73,9 +74,10 @@ void write_saved(const std::string& path, const std::string& prompt, const std::
     check(!published || file.metadata().contains("recipe"), "checkpoint: ", path,
           ": holds published weights; expected their folder as --model, or the program pretrained");
     options.draws.tokens = tokens.value_or(options.draws.tokens);
-    train::with_saved_model(path, options.threads, [&](auto& saved) {
-        write_text(saved.model(), saved.tape(), saved.vocabulary(), prompt, saved.vocabulary().encode(prompt), options);
-    });
+    const auto write = [&](auto& saved) {
+        write_text(saved.model(), saved.tape(), saved.tokeniser(), prompt, saved.tokeniser().encode(prompt), options);
+    };
+    train::with_saved_model(path, options.threads, write, experiments::read_tokeniser);
 }
 
 }  // namespace
