@@ -72,8 +72,21 @@ if(NOT UNITSCALE_COMPILED)
   target_compile_options(unitscale_compiled PRIVATE ${UNITSCALE_FAST_BUILD})
 endif()
 
-# ICU serves the headers of the WordPiece tokeniser: the target ICU::uc is there where ICU is found.
+# ICU and PCRE2 serve the headers of tokenisers: the target ICU::uc is there where ICU is found, and unitscale_pcre2 and
+# unitscale_sentencepiece where these libraries are.
 find_package(ICU COMPONENTS uc QUIET)
+function(unitscale_find_library target header library)
+  string(TOUPPER ${target} name)
+  find_path(${name}_INCLUDE ${header})
+  find_library(${name}_LIBRARY ${library})
+  if(${name}_INCLUDE AND ${name}_LIBRARY)
+    add_library(${target} INTERFACE IMPORTED GLOBAL)
+    target_include_directories(${target} INTERFACE "${${name}_INCLUDE}")
+    target_link_libraries(${target} INTERFACE "${${name}_LIBRARY}")
+  endif()
+endfunction()
+unitscale_find_library(unitscale_pcre2 pcre2.h pcre2-8)
+unitscale_find_library(unitscale_sentencepiece sentencepiece_processor.h sentencepiece)
 
 # The engine of the programs with options: examples/experiments. It needs nlohmann-json.
 find_package(nlohmann_json QUIET)
@@ -85,4 +98,13 @@ if(nlohmann_json_FOUND)
   target_compile_options(unitscale_experiments PRIVATE ${UNITSCALE_LIGHT_BUILD})
   target_include_directories(unitscale_experiments PUBLIC "${PROJECT_SOURCE_DIR}/examples")
   target_link_libraries(unitscale_experiments PUBLIC unitscale::compiled nlohmann_json::nlohmann_json)
+  # Tokenisers need more; without it `--tokens` knows characters and bytes alone.
+  if(TARGET ICU::uc AND TARGET unitscale_pcre2)
+    target_compile_definitions(unitscale_experiments PRIVATE UNITSCALE_HAS_JSON_TOKENISER)
+    target_link_libraries(unitscale_experiments PRIVATE ICU::uc unitscale_pcre2)
+  endif()
+  if(TARGET unitscale_sentencepiece)
+    target_compile_definitions(unitscale_experiments PRIVATE UNITSCALE_HAS_SENTENCEPIECE)
+    target_link_libraries(unitscale_experiments PRIVATE unitscale_sentencepiece)
+  endif()
 endif()

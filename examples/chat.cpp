@@ -107,6 +107,12 @@ void append(std::vector<std::int32_t>& ids, const io::Tokeniser& tokeniser, cons
     flush();
 }
 
+/// The tokens that the model's tokeniser puts in front of a text, for a template without tokens of its own.
+std::vector<std::int32_t> first_tokens(const std::string& model, const Template& form) {
+    if (form.ends_with_token) return {};
+    return io::JsonTokeniser::load(examples::TextModel::tokeniser_folder(model), {.add_special = true}).encode("");
+}
+
 struct Arguments {
     std::string model{}, recipe = "fp32", form = "plain", system{};
     examples::TextOptions options{.draws = {.tokens = 300}};
@@ -115,7 +121,7 @@ struct Arguments {
 /// Reads turns from stdin and writes replies to stdout, until the input ends.
 template <class T>
 void converse(nn::Decoder<T>& model, Tape<T>& tape, const Arguments& arguments, const examples::TextModel& text,
-              const Template& form) {
+              const Template& form, const std::vector<std::int32_t>& begin) {
     examples::TextOptions options = arguments.options;
     std::vector<std::int32_t> ends = text.ends;
     if (form.ends_with_token) ends.push_back(special_token(text.tokeniser, form, form.end));
@@ -136,6 +142,7 @@ void converse(nn::Decoder<T>& model, Tape<T>& tape, const Arguments& arguments, 
             examples::check_utf8(line, "line");
             std::vector<std::int32_t> turn;
             if (dialogue.tokens().empty()) {
+                turn = begin;
                 append(turn, text.tokeniser, form, form.begin, {});
                 if (!arguments.system.empty()) append(turn, text.tokeniser, form, form.system, arguments.system);
             } else if (has_reply) {
@@ -188,15 +195,17 @@ int main(int argc, char** argv) {
         examples::check_utf8(arguments.system, "--system");
         const Template& form = find_template(arguments.form);
         const Recipe recipe = find_recipe(arguments.recipe);
-        const examples::TextModel text(arguments.model, false);
+        const examples::TextModel text(arguments.model, {.find_added = false});
+        const std::vector<std::int32_t> begin = first_tokens(arguments.model, form);
         // A wrong template is found before the weights are read.
         std::vector<std::int32_t> ignored;
         for (const auto* parts : {&form.begin, &form.system, &form.turn})
             append(ignored, text.tokeniser, form, *parts, "");
         train::check_generation("chat", {ignored.empty() ? std::vector<std::int32_t>{0} : ignored},
                                 arguments.options.draws, text.config.vocabulary);
-        examples::with_text_model(arguments.model, text.config, recipe, arguments.options.threads,
-                                  [&](auto& model, auto& tape) { converse(model, tape, arguments, text, form); });
+        examples::with_text_model(
+            arguments.model, text.config, recipe, arguments.options.threads,
+            [&](auto& model, auto& tape) { converse(model, tape, arguments, text, form, begin); });
         return 0;
     });
 }

@@ -23,6 +23,7 @@
 #include "experiments/constant_bias.hpp"
 #include "experiments/measured_biases.hpp"
 #include "experiments/progress.hpp"
+#include "experiments/tokens.hpp"
 #include "program.hpp"
 
 #include <CLI/CLI.hpp>
@@ -192,24 +193,27 @@ std::vector<Row> rows_of(const std::filesystem::path& model, const Recipe& own, 
 
 /// The results of a row for each task.
 std::vector<Result> answer(const Row& row, const std::vector<Task>& tasks, const Options& options, QuestionBar& bar) {
-    return train::with_saved_model(row.model, row.recipe, options.threads, [&](auto& saved) {
-        std::vector<Result> results;
-        for (const Task& task : tasks) {
-            experiments::BiasCounts biases;
-            const auto answers = train::answer_choices(
-                saved.model(), saved.tape(), saved.model().config().length, task.questions,
-                [&](const std::u32string& text) { return saved.vocabulary().encode(text); },
-                [&](const train::ChoiceAnswers& so_far) {
-                    if (options.show_biases) biases.add(saved.state());
-                    bar.advance(so_far);
-                });
-            results.push_back({{answers.right, options.made.seed},
-                               {answers.right_normalised, options.made.seed},
-                               answers.unanswered,
-                               std::move(biases)});
-        }
-        return results;
-    });
+    return train::with_saved_model(
+        row.model, row.recipe, options.threads,
+        [&](auto& saved) {
+            std::vector<Result> results;
+            for (const Task& task : tasks) {
+                experiments::BiasCounts biases;
+                const auto answers = train::answer_choices(
+                    saved.model(), saved.tape(), saved.model().config().length, task.questions,
+                    [&](const std::u32string& text) { return saved.tokeniser().encode(io::encode_utf8(text)); },
+                    [&](const train::ChoiceAnswers& so_far) {
+                        if (options.show_biases) biases.add(saved.state());
+                        bar.advance(so_far);
+                    });
+                results.push_back({{answers.right, options.made.seed},
+                                   {answers.right_normalised, options.made.seed},
+                                   answers.unanswered,
+                                   std::move(biases)});
+            }
+            return results;
+        },
+        experiments::read_tokeniser);
 }
 
 nlohmann::ordered_json json_of(const Row& row, const Task& task, const Result& result) {
@@ -330,10 +334,14 @@ int run(const Options& options) {
     std::vector<Row> rows;
     std::vector<std::u32string> vocabularies;
     for (const std::filesystem::path& path : options.models)
-        train::with_saved_model(path, options.threads, [&](auto& saved) {
-            vocabularies.push_back(saved.vocabulary().characters());
-            for (Row& row : rows_of(path, saved.recipe(), options)) rows.push_back(std::move(row));
-        });
+        train::with_saved_model(
+            path, options.threads,
+            [&](auto& saved) {
+                // Other tokens can write all questions, or the question is an error.
+                if (saved.characters() != nullptr) vocabularies.push_back(saved.characters()->characters());
+                for (Row& row : rows_of(path, saved.recipe(), options)) rows.push_back(std::move(row));
+            },
+            experiments::read_tokeniser);
     std::vector<Task> tasks = read_tasks(options);
     for (Task& task : tasks) skip_unreadable(task, vocabularies);
     std::optional<io::JsonLog> log;

@@ -11,6 +11,7 @@
 #include <unitscale/train/published_weights.hpp>
 #include <unitscale/train/saved_model.hpp>
 
+#include "experiments/tokens.hpp"
 #include "program.hpp"
 #include "text_model.hpp"
 
@@ -50,7 +51,7 @@ void write_text(nn::Decoder<T>& model, Tape<T>& tape, const io::Tokeniser& token
 void write_published(const std::string& folder, const std::string& recipe_name, const std::string& prompt,
                      const std::optional<std::size_t>& tokens, examples::TextOptions options) {
     const Recipe recipe = find_recipe(recipe_name);
-    const examples::TextModel text(folder, true);
+    const examples::TextModel text(folder, {.add_special = true});
     const std::vector<std::int32_t> ids = text.tokeniser.encode(prompt);
     const std::size_t length = text.config.length;
     check(ids.size() < length, "--prompt: has ", ids.size(), " tokens; the model has ", length, " positions");
@@ -73,9 +74,10 @@ void write_saved(const std::string& path, const std::string& prompt, const std::
     check(!published || file.metadata().contains("recipe"), "checkpoint: ", path,
           ": holds published weights; expected their folder as --model, or the program pretrained");
     options.draws.tokens = tokens.value_or(options.draws.tokens);
-    train::with_saved_model(path, options.threads, [&](auto& saved) {
-        write_text(saved.model(), saved.tape(), saved.vocabulary(), prompt, saved.vocabulary().encode(prompt), options);
-    });
+    const auto write = [&](auto& saved) {
+        write_text(saved.model(), saved.tape(), saved.tokeniser(), prompt, saved.tokeniser().encode(prompt), options);
+    };
+    train::with_saved_model(path, options.threads, write, experiments::read_tokeniser);
 }
 
 }  // namespace

@@ -2,10 +2,10 @@
 // Rounds the linear layers' weights of a trained model to 8 bits and prints the loss before and after. See --help.
 //   build/examples/quantise_weights model.safetensors --data text.txt --out small.safetensors
 
-#include <unitscale/train/batches.hpp>
 #include <unitscale/train/evaluate.hpp>
 #include <unitscale/train/saved_model.hpp>
 
+#include "experiments/tokens.hpp"
 #include "program.hpp"
 
 #include <CLI/CLI.hpp>
@@ -17,14 +17,25 @@
 
 namespace {
 
-/// Bits per character on the last tenth of the text.
-double loss(const std::string& path, const std::u32string& text, std::size_t batch, int threads) {
+/// A loss on the last tenth of a text, and its unit. Tokens that are not characters have bytes.
+struct Loss {
+    double bits = 0.0;
+    std::string unit{};
+};
+
+/// Bits per character on the last tenth of the text, or bits per byte for a model of other tokens.
+Loss loss(const std::string& path, const std::u32string& text, std::size_t batch, int threads) {
     using namespace unitscale;
-    return train::with_saved_model(path, threads, [&](auto& saved) {
-        const auto tokens = saved.vocabulary().encode(text);
-        const std::size_t length = saved.model().config().length;
-        return train::evaluate(saved.model(), saved.tape(), train::split(tokens, length).validation, length, batch);
-    });
+    return train::with_saved_model(
+        path, threads,
+        [&](auto& saved) {
+            const std::size_t length = saved.model().config().length;
+            const experiments::TokenisedText tokens(text, saved.tokeniser(), length);
+            const double bits = train::evaluate(saved.model(), saved.tape(), tokens.parts.validation, length, batch);
+            const bool characters = saved.characters() != nullptr;
+            return characters ? Loss{bits, "bits/char"} : Loss{bits / tokens.validation_bytes, "bits/byte"};
+        },
+        experiments::read_tokeniser);
 }
 
 }  // namespace
@@ -48,14 +59,17 @@ int main(int argc, char** argv) {
     app.add_option("--threads", threads, "threads")->capture_default_str()->check(CLI::PositiveNumber);
     return examples::run_program({"quantise_weights"}, app, argc, argv, [&] {
         const std::u32string text = io::read_text(data);
-        const double before = loss(path, text, batch, threads);
-        train::with_saved_model(path, threads, [&](auto& saved) {
-            if (format == "e4m3") saved.template save_quantised<e4m3>(out, margin);
-            else saved.template save_quantised<e5m2>(out, margin);
-        });
-        const double after = loss(out, text, batch, threads);
-        std::printf("validation %.4f bits/char before, %.4f after (%+.2f %%); %s: %zu bytes\n", before, after,
-                    100.0 * (after / before - 1.0), out.c_str(),
+        const Loss before = loss(path, text, batch, threads);
+        train::with_saved_model(
+            path, threads,
+            [&](auto& saved) {
+                if (format == "e4m3") saved.template save_quantised<e4m3>(out, margin);
+                else saved.template save_quantised<e5m2>(out, margin);
+            },
+            experiments::read_tokeniser);
+        const double after = loss(out, text, batch, threads).bits;
+        std::printf("validation %.4f %s before, %.4f after (%+.2f %%); %s: %zu bytes\n", before.bits,
+                    before.unit.c_str(), after, 100.0 * (after / before.bits - 1.0), out.c_str(),
                     static_cast<std::size_t>(std::filesystem::file_size(out)));
         return 0;
     });

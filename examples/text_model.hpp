@@ -84,10 +84,9 @@ inline void check_utf8(std::string_view text, std::string_view name) {
 
 /// The configuration, tokeniser and end tokens of a published model's folder.
 struct TextModel {
-    /// `find_added`: names of special tokens in a text are these tokens.
-    TextModel(const std::filesystem::path& folder, bool find_added)
+    TextModel(const std::filesystem::path& folder, const io::JsonTokeniserOptions& options)
         : config(train::pretrained_config(folder)),
-          tokeniser(io::JsonTokeniser::load(tokeniser_of(folder), {.add_special = true, .find_added = find_added})),
+          tokeniser(io::JsonTokeniser::load(tokeniser_folder(folder), options)),
           ends(train::published_end_tokens(folder)) {
         check(tokeniser.size() <= config.vocabulary, "--model: ", folder.string(), ": its tokeniser has ",
               tokeniser.size(), " tokens, the model ", config.vocabulary);
@@ -99,8 +98,7 @@ struct TextModel {
     io::JsonTokeniser tokeniser;
     std::vector<std::int32_t> ends;
 
-private:
-    [[nodiscard]] static std::filesystem::path tokeniser_of(const std::filesystem::path& folder) {
+    [[nodiscard]] static std::filesystem::path tokeniser_folder(const std::filesystem::path& folder) {
         std::error_code ignored;
         return std::filesystem::is_directory(folder, ignored) ? folder : folder.parent_path();
     }

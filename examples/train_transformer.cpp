@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Trains a character-level transformer on text with a recipe and generates a sample. See --help.
+// Trains a transformer on the characters or other tokens of a text with a recipe and generates a sample. See --help.
 
 #include <unitscale/base/parallel.hpp>
 #include <unitscale/scaling/known_recipes.hpp>
@@ -51,10 +51,14 @@ int main(int argc, char** argv) {
     std::string report;
     bool list = false, audit_only = false, parameters_only = false;
     CLI::App app(
-        "Trains a character-level transformer language model in low precision and prints text that it has learned to "
-        "write.");
+        "Trains a transformer language model on characters or other tokens in low precision and prints text that it "
+        "has learned to write.");
     app.add_option("--data", options.data, "text files or folders, UTF-8; the last tenth is for validation")
         ->default_str("this repository's prose");
+    app.add_option("--tokens", options.tokens,
+                   "characters, bytes, bpe:N (N byte pairs, trained on the training text), or a tokeniser: "
+                   "tokenizer.json, a folder with one, or SentencePiece's *.model")
+        ->capture_default_str();
     app.add_flag("--test", options.test, "the last tenth is halved: validation, and a test at the end of the run");
     app.add_option("--recipe", options.recipe, "low-precision method: a name of --list-recipes, or a JSON file")
         ->capture_default_str();
@@ -76,7 +80,7 @@ int main(int argc, char** argv) {
         ->capture_default_str();
     app.add_option("--kv-heads", options.kv_heads, "key and value heads; 0: one for each attention head")
         ->capture_default_str();
-    app.add_option("--seq", options.seq, "characters in a sequence")->capture_default_str();
+    app.add_option("--seq", options.seq, "tokens in a sequence")->capture_default_str();
     app.add_option("--batch", options.batch, "sequences in a step")->capture_default_str();
     app.add_option("--steps", options.steps, "updates")->capture_default_str();
     app.add_option("--lr", options.lr, "peak learning rate")->default_str("the recipe's");
@@ -89,11 +93,10 @@ int main(int argc, char** argv) {
     app.add_option("--threads", options.threads, "threads; the results do not depend on it")->capture_default_str();
     app.add_option("--eval-every", options.eval_every, "steps between evaluations; 0: only at the end")
         ->capture_default_str();
-    app.add_option("--sample", options.sample, "characters to write at the end")->capture_default_str();
-    app.add_option("--temperature", options.temperature, "of sampling; 0: always the most likely character")
+    app.add_option("--sample", options.sample, "tokens to write at the end")->capture_default_str();
+    app.add_option("--temperature", options.temperature, "of sampling; 0: always the most likely token")
         ->capture_default_str();
-    app.add_option("--top-k", options.top_k, "draw among the k most likely characters only; 0: all")
-        ->capture_default_str();
+    app.add_option("--top-k", options.top_k, "draw among the k most likely tokens only; 0: all")->capture_default_str();
     app.add_option("--log", options.log, "write one JSON object per step to this file");
     app.add_option("--save", options.save, "write a checkpoint to this safetensors file at the end");
     app.add_option("--save-every", options.save_every, "steps between checkpoints; 0: only at the end")

@@ -11,6 +11,7 @@
 #include <unitscale/io/atomic_file.hpp>
 #include <unitscale/io/json_log.hpp>
 #include <unitscale/io/text.hpp>
+#include <unitscale/io/text_table.hpp>
 #include <unitscale/nn/decoder.hpp>
 #include <unitscale/optim/any_optimiser.hpp>
 #include <unitscale/optim/schedule.hpp>
@@ -50,7 +51,7 @@
 
 namespace unitscale::experiments {
 
-/// Trains a character-level transformer on text with a recipe, evaluates it on the last tenth, and generates a sample.
+/// Trains a transformer on the tokens of a text with a recipe, evaluates it on the last tenth, and generates a sample.
 /// Reports to `out` (settings, precision table, evaluations) and draws progress on `progress`.
 /// T is the element type of the recipe's tape; `run_language` and its siblings select it.
 /// A run that switches its recipe has two parts, an object each (experiments/run_in_parts.hpp).
@@ -156,7 +157,11 @@ public:
                                  .steps = options_.steps,
                                  .switch_at = options_.switch_at.value_or(0),
                                  .switch_to = options_.switch_at ? recipes_.back().name : ""};
-        Progress progress(progress_stream, options_.steps, options_.quiet);
+        if (!of_characters()) {
+            result.bytes_per_token = data_->tokenised.validation_bytes;
+            result.test_bytes_per_token = data_->tokenised.test_bytes;
+        }
+        Progress progress(progress_stream, options_.steps, options_.quiet, {.measured = loss_unit(data_->vocabulary)});
         const bool last = last_step() == options_.steps;
         try {
             result.tokens_per_s = train(out, progress, watch);
@@ -236,6 +241,10 @@ private:
             const Clock::time_point begin = Clock::now();
             for (std::size_t i = 0; i < batches.size(); ++i) fill(batches[i], step, i);
             LanguageStep now{.step = step, .learning_rate = trainer_.schedule().at(step)};
+            if (!of_characters()) {
+                now.bytes_per_token = data_->tokenised.training_bytes;
+                now.valid_bytes_per_token = data_->tokenised.validation_bytes;
+            }
             if (continues_ && step == *options_.switch_at + 1) now.switched_to = recipe_.name;
             if (scales_loss()) now.loss_scale = trainer_.scaler().scale();
             train::StepResult result;
@@ -262,8 +271,8 @@ private:
                 now.valid_bpc_part = loss_on("validation", split().validation, step, 10 * options_.batch);
                 progress.finish();
                 if (!options_.quiet)
-                    std::fprintf(out, "step %zu: %.4f bits/char on part of the validation text\n", step,
-                                 *now.valid_bpc_part);
+                    std::fprintf(out, "step %zu: %.4f %s%s on part of the validation text\n", step, *now.valid_bpc_part,
+                                 loss_unit(data_->vocabulary), per_byte(*now.valid_bpc_part).c_str());
             }
             if (course_.log) or_run_failed([&] { course_.log->write(now.json()); });
             progress.update(step, smooth, speed,
@@ -284,7 +293,14 @@ private:
                                    "; try a lower --lr (it is ", trainer_.schedule().peak, ")"));
     }
 
-    /// Bits per character on a part of the text, or on at most `most` windows of it. Diverged: not finite.
+    [[nodiscard]] bool of_characters() const { return options_.tokens == "characters"; }
+    /// A loss on the validation text per byte, for tokens that are not characters: ` (1.2345 bits/byte)`.
+    [[nodiscard]] std::string per_byte(double loss) const {
+        if (of_characters()) return "";
+        return io::cell(" (%.4f bits/byte)", loss / data_->tokenised.validation_bytes);
+    }
+
+    /// Bits per token on a part of the text, or on at most `most` windows of it. Diverged: not finite.
     double loss_on(const char* part, std::span<const std::int32_t> tokens, std::size_t step,
                    std::size_t most = SIZE_MAX) {
         const double loss =
@@ -302,13 +318,13 @@ private:
                                                                   .temperature = options_.temperature,
                                                                   .top_k = options_.top_k,
                                                                   .seed = options_.seed}));
-        const auto seen = std::u32string_view(data_->text).substr(0, split().training.size());
+        const auto seen = std::u32string_view(data_->text).substr(0, data_->tokenised.training_characters);
         result.words = count_known_words(result.sample, io::encode_utf8(seen));
     }
 
     /// The texts that a checkpoint must agree with.
     [[nodiscard]] std::map<std::string, std::string> texts() const {
-        return {{"vocabulary", io::encode_utf8(data_->vocabulary.characters())},
+        return {{train::tokeniser_key(data_->vocabulary), data_->vocabulary.to_text()},
                 {"model", train::decoder_to_json(model_.config()).dump()}};
     }
 

@@ -16,6 +16,7 @@
 #include <unitscale/train/batches.hpp>
 
 #include "experiments/constant_bias.hpp"
+#include "experiments/tokens.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -123,6 +124,7 @@ nlohmann::ordered_json changed_options(const LanguageRunOptions& options) {
     };
     for (const NamedOption& option : named_options()) add(option.name, options.*option.value, usual.*option.value);
     for (const NamedPart& part : named_parts()) add(part.name, options.*part.value, usual.*part.value);
+    add("tokens", options.tokens, usual.tokens);
     add("hidden", options.hidden, usual.hidden);
     add("rate", options.rates, usual.rates);
     add("beta1", options.beta1, usual.beta1);
@@ -303,6 +305,7 @@ void LanguageRunOptions::validate() const {
           "; expected at least 1, and less than the run's ", steps, " steps");
     check(resume.empty() || weights.empty(), "--weights: --resume brings weights of its own; give one of the two");
     check(top_k <= most, "--top-k: is ", top_k, "; expected at most ", most);
+    check_tokens(tokens);
     check_rates(*this);
 }
 
@@ -340,13 +343,17 @@ void overflow_to_infinity(Recipe& recipe) {
 }
 
 nlohmann::ordered_json LanguageStep::json() const {
-    nlohmann::ordered_json json = {
-        {"step", step}, {"train_bpc", train_bpc}, {"learning_rate", learning_rate}, {"tokens_per_s", tokens_per_s}};
+    nlohmann::ordered_json json = {{"step", step}};
+    json[bytes_per_token ? "train_bpt" : "train_bpc"] = train_bpc;
+    if (bytes_per_token) json["train_bpb"] = train_bpc / *bytes_per_token;
+    json["learning_rate"] = learning_rate;
+    json["tokens_per_s"] = tokens_per_s;
     if (gradient_norm) json["gradient_norm"] = *gradient_norm;
     if (loss_scale) json["loss_scale"] = *loss_scale;
     if (loss_scale) json["skipped"] = skipped;
     if (switched_to) json["switched_to"] = *switched_to;
-    if (valid_bpc_part) json["valid_bpc_part"] = *valid_bpc_part;
+    if (valid_bpc_part) json[valid_bytes_per_token ? "valid_bpt_part" : "valid_bpc_part"] = *valid_bpc_part;
+    if (valid_bpc_part && valid_bytes_per_token) json["valid_bpb_part"] = *valid_bpc_part / *valid_bytes_per_token;
     return json;
 }
 
@@ -354,9 +361,13 @@ std::string LanguageRunResult::line() const {
     std::string text = concatenate("result recipe=", recipe);
     if (switch_at > 0) text += concatenate(" switch_at=", switch_at, " switch_to=", switch_to);
     char numbers[192];
-    std::snprintf(numbers, sizeof numbers, " steps=%zu train_bpc=%.4f valid_bpc=%.4f", steps, train_bpc, valid_bpc);
+    const char* const unit = bytes_per_token ? "bpt" : "bpc";
+    std::snprintf(numbers, sizeof numbers, " steps=%zu train_%s=%.4f valid_%s=%.4f", steps, unit, train_bpc, unit,
+                  valid_bpc);
     text += numbers;
-    if (test_bpc) text += io::cell(" test_bpc=%.4f", test_bpc);
+    if (bytes_per_token) text += io::cell(" valid_bpb=%.4f", valid_bpc / *bytes_per_token);
+    if (test_bpc) text += io::cell(bytes_per_token ? " test_bpt=%.4f" : " test_bpc=%.4f", test_bpc);
+    if (test_bpc && test_bytes_per_token) text += io::cell(" test_bpb=%.4f", *test_bpc / *test_bytes_per_token);
     std::snprintf(numbers, sizeof numbers, " tokens_per_s=%.0f peak_rss_mb=%.0f seconds=%.1f", tokens_per_s,
                   peak_rss_mb, seconds);
     return text + numbers;

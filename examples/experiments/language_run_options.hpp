@@ -57,15 +57,16 @@ public:
 /// The options of `train_transformer`.
 struct LanguageRunOptions {
     std::vector<std::filesystem::path> data{};  ///< files or folders of UTF-8 text
-    bool test = false;                          ///< the last tenth is halved, for validation and a test at the end
-    std::string recipe = "unit-fp8";            ///< a known recipe's name, or a JSON file (io/json_recipe.hpp)
-    std::vector<std::string> set{};             ///< fields of the recipe, key=value
-    std::optional<int> constant_bias{};         ///< of all operands with a constant scale; empty: the recipe's
-    std::optional<std::size_t> switch_at{};     ///< steps that are taken with `recipe`; empty: all
-    std::string switch_to{};                    ///< recipe of the other steps, as `recipe`; `set` does not change it
-    std::string model = "gpt";                  ///< see `named_options`, which describes all options with named values
-    std::string placement = "pre";              ///< of the blocks' norms
-    std::string context = "own";                ///< layer that mixes positions; own: the model's, as for the next four
+    std::string tokens = "characters";       ///< or bytes, bpe:N, or the file of a tokeniser (experiments/tokens.hpp)
+    bool test = false;                       ///< the last tenth is halved, for validation and a test at the end
+    std::string recipe = "unit-fp8";         ///< a known recipe's name, or a JSON file (io/json_recipe.hpp)
+    std::vector<std::string> set{};          ///< fields of the recipe, key=value
+    std::optional<int> constant_bias{};      ///< of all operands with a constant scale; empty: the recipe's
+    std::optional<std::size_t> switch_at{};  ///< steps that are taken with `recipe`; empty: all
+    std::string switch_to{};                 ///< recipe of the other steps, as `recipe`; `set` does not change it
+    std::string model = "gpt";               ///< see `named_options`, which describes all options with named values
+    std::string placement = "pre";           ///< of the blocks' norms
+    std::string context = "own";             ///< layer that mixes positions; own: the model's, as for the next four
     std::string positions = "own";
     std::string feed_forward = "own";
     std::string norm = "own";
@@ -176,7 +177,7 @@ struct NamedPart {
 /// Operands of the recipe's products that exceed their format become infinite.
 void overflow_to_infinity(Recipe& recipe);
 
-/// A training step as logged. Losses in bits per character.
+/// A training step as logged. Losses in bits per token: bits per character unless the bytes of a token are given.
 struct LanguageStep {
     std::size_t step = 0;
     double train_bpc = 0.0;
@@ -186,8 +187,9 @@ struct LanguageStep {
         gradient_norm{};                 ///< before clipping; empty unless gradients are clipped or the loss is scaled
     std::optional<double> loss_scale{};  ///< of this step, where the recipe scales the loss
     std::uint64_t skipped = 0;           ///< skipped steps up to and including this one
-    std::optional<std::string> switched_to{};  ///< the recipe, in the first step after a switch
-    std::optional<double> valid_bpc_part{};    ///< on part of the validation text; empty where no evaluation was due
+    std::optional<std::string> switched_to{};                          ///< the recipe, in the first step after a switch
+    std::optional<double> bytes_per_token{}, valid_bytes_per_token{};  ///< of the training and the validation text
+    std::optional<double> valid_bpc_part{};  ///< on part of the validation text; empty where no evaluation was due
 
     [[nodiscard]] nlohmann::ordered_json json() const;
 };
@@ -195,7 +197,7 @@ struct LanguageStep {
 /// Called after every step of a run, with the scaling state of that step (products, biases).
 using StepWatcher = std::function<void(const LanguageStep&, const ScalingState&)>;
 
-/// The measurements of a run. Losses in bits per character.
+/// The measurements of a run. Losses in bits per token: bits per character unless the bytes of a token are given.
 struct LanguageRunResult {
     std::string recipe{};
     std::size_t steps = 0;
@@ -204,7 +206,8 @@ struct LanguageRunResult {
     double train_bpc = 0.0;            ///< mean over the last tenth of the steps
     double valid_bpc = 0.0;            ///< over the whole validation part, at the end
     std::optional<double> test_bpc{};  ///< over the whole test part, at the end, if the run has one
-    double tokens_per_s = 0.0;         ///< training steps only, without evaluation
+    std::optional<double> bytes_per_token{}, test_bytes_per_token{};  ///< of the validation and the test text
+    double tokens_per_s = 0.0;                                        ///< training steps only, without evaluation
     double peak_rss_mb = 0.0;
     double seconds = 0.0;          ///< the whole run
     std::uint64_t skipped = 0;     ///< steps skipped because the loss scale was too large

@@ -40,6 +40,12 @@ std::string training_text(const LanguageRunOptions& options) {
     return text;
 }
 
+/// The part of a text that is for training.
+std::u32string_view training_text_of(std::u32string_view text, bool test) {
+    const std::vector<std::int32_t> points(text.begin(), text.end());
+    return text.substr(0, train::split(points, 1, test).training.size());
+}
+
 /// All fields of a recipe but its description, which changes nothing.
 Json fields_of(const Recipe& recipe) {
     Json json = io::recipe_to_json(recipe);
@@ -126,9 +132,10 @@ void check_resumed_switch(const LanguageRunOptions& options, const std::vector<R
 
 LanguageData::LanguageData(const LanguageRunOptions& options)
     : text(io::read_text(options.data)),
-      vocabulary(text),
-      tokens(vocabulary.encode(text)),
-      parts(train::split(tokens, options.seq, options.test)) {}
+      tokeniser(make_tokeniser(options.tokens, text, training_text_of(text, options.test))),
+      vocabulary(*tokeniser),
+      tokenised(text, vocabulary, options.seq, options.test),
+      parts(tokenised.parts) {}
 
 std::string recipe_text(const Recipe& recipe) {
     return concatenate("recipe      ", recipe.name, ": ", recipe.description, "\nscaling     ",
@@ -139,20 +146,25 @@ std::string recipe_text(const Recipe& recipe) {
 std::string settings_text(const LanguageRunOptions& options, const std::vector<Recipe>& recipes, RunPart part,
                           const LanguageData& data, std::size_t parameters, const optim::Schedule& schedule) {
     const bool first = part == RunPart::first;
+    const char* const token = token_name(data.vocabulary);
     const Recipe& other = first ? recipes.back() : recipes.front();
+    const std::string bytes =
+        std::string_view(token) == "tokens"
+            ? concatenate("; a token of the validation text has ", data.tokenised.validation_bytes, " bytes")
+            : "";
     std::string text = recipe_text(first ? recipes.front() : recipes.back());
     if (options.switch_at)
         text += concatenate("switch      after step ", *options.switch_at, first ? " to " : " from ", other.name, ": ",
                             other.description, '\n');
     return text + concatenate("model       ", options.model_text(), ", width ", options.width, ", depth ",
                               options.depth, ", heads ", options.head_count(), ", sequence ", options.seq, "; ",
-                              parameters, " parameters, vocabulary of ", data.vocabulary.size(),
-                              " characters\ndata        ", data.parts.training.size(), " characters to train on, ",
+                              parameters, " parameters, vocabulary of ", data.vocabulary.size(), ' ', token,
+                              "\ndata        ", data.parts.training.size(), ' ', token, " to train on, ",
                               data.parts.validation.size(), " to validate",
-                              options.test ? concatenate(", ", data.parts.test.size(), " to test") : "",
-                              "\ntraining    ", options.steps, " steps of ", options.batch, " x ", options.seq,
-                              " characters, peak learning rate ", schedule.peak, ", warm-up ", schedule.warmup,
-                              " steps, ", training_text(options), ", seed ", options.seed, ", ", options.threads,
+                              options.test ? concatenate(", ", data.parts.test.size(), " to test") : "", bytes,
+                              "\ntraining    ", options.steps, " steps of ", options.batch, " x ", options.seq, ' ',
+                              token, ", peak learning rate ", schedule.peak, ", warm-up ", schedule.warmup, " steps, ",
+                              training_text(options), ", seed ", options.seed, ", ", options.threads,
                               options.threads == 1 ? " thread\n" : " threads\n");
 }
 

@@ -2,13 +2,12 @@
 #pragma once
 
 #include <unitscale/io/json_log.hpp>
-#include <unitscale/io/vocabulary.hpp>
 #include <unitscale/optim/schedule.hpp>
 #include <unitscale/scaling/recipe.hpp>
-#include <unitscale/train/batches.hpp>
 #include <unitscale/train/recipe_switch.hpp>
 
 #include "experiments/language_run_options.hpp"
+#include "experiments/tokens.hpp"
 
 #include <chrono>
 #include <cstddef>
@@ -46,16 +45,18 @@ void check_resumed_optimiser(const LanguageRunOptions& options);
 /// A run without a switch may be given one when it is resumed, at its step or later: this changes none of its steps.
 void check_resumed_switch(const LanguageRunOptions& options, const std::vector<Recipe>& recipes);
 
-/// The text of a run, its last tenth for validation and test. Errors: the errors of io::read_text and train::split.
+/// The text of a run, its last tenth for validation and test. Errors: the errors of io::read_text,
+/// make_tokeniser and TokenisedText.
 struct LanguageData {
     explicit LanguageData(const LanguageRunOptions& options);
     LanguageData(const LanguageData&) = delete;
     LanguageData& operator=(const LanguageData&) = delete;
 
     std::u32string text;
-    io::CharacterVocabulary vocabulary;
-    std::vector<std::int32_t> tokens;
-    train::Split parts;  ///< of `tokens`
+    TokeniserPointer tokeniser;
+    const io::Tokeniser& vocabulary;  ///< *tokeniser
+    TokenisedText tokenised;
+    const train::Split& parts;  ///< of the tokens
 };
 
 /// The lines about a recipe in the settings that a run prints.

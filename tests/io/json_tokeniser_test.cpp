@@ -75,15 +75,16 @@ TEST_CASE("ids are those of the tokenizers package in every layout") {
 
 TEST_CASE("any bytes come back from byte-level tokens and from tokens with byte_fallback") {
     const std::string bytes = random_bytes(5000);
-    for (const char* const name : {"gpt2.json", "llama3.json", "qwen2.json", "llama2.json", "metaspace.json"}) {
+    // Not from Qwen2's, whose normal form changes text.
+    for (const char* const name : {"gpt2.json", "llama3.json", "llama2.json", "metaspace.json"}) {
         INFO(name);
         const auto tokens = JsonTokeniser::load(folder / name);
         for (const std::string& text :
              {bytes, bytes + "and text", "\xff a \x80 b \xe6\x97" + bytes, std::string("\xff")})
-            REQUIRE(tokens.decode(tokens.encode(text)) == text);
+            REQUIRE((tokens.decode(tokens.encode(text)) == text));
         std::string all;
         for (int byte = 0; byte < 256; ++byte) all.push_back(static_cast<char>(byte));
-        REQUIRE(tokens.decode(tokens.encode(all)) == all);
+        REQUIRE((tokens.decode(tokens.encode(all)) == all));
     }
 }
 

@@ -158,8 +158,15 @@ TEST_CASE("saved model: a config survives the way there and back; a file that ha
     CHECK(train::decoder_from_json(json).readout_bias);
     CHECK(train::decoder_from_json(json).final_norm);
     // Older checkpoints lack these fields.
-    for (const char* added : {"final_norm", "embedding_norm", "context", "kernel", "convolution_groups", "gate_shift"})
+    for (const char* added : {"final_norm", "embedding_norm", "context", "kernel", "convolution_groups", "gate_shift",
+                              "rotary_scaling", "window", "head_size", "query_key_value_bias"})
         CHECK_FALSE(train::decoder_to_json(nn::DecoderConfig{}).contains(added));
+    nn::DecoderConfig published = config;
+    published.head_size = 6, published.window = 3, published.query_key_value_bias = true;
+    published.rotary_scaling = {.kind = ops::RotaryScalingKind::llama3, .factor = 8.0, .original_length = 32.0};
+    const nn::DecoderConfig read = train::decoder_from_json(train::decoder_to_json(published));
+    CHECK((read.head_size == 6 && read.window == 3 && read.query_key_value_bias));
+    CHECK(read.rotary_scaling == published.rotary_scaling);
     nn::DecoderConfig other{
         .context = {.kind = nn::ContextKind::convolution, .kernel = 5, .convolution_groups = 4, .gate_shift = 0.5},
         .positions = nn::Positions::none,

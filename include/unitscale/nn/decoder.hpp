@@ -77,8 +77,8 @@ struct CacheRow {
 /// A transformer language model: token ids [B,T] to logits [B,T,vocabulary] of the next token.
 /// Its code names no method: the tape's recipe decides factors, formats, residual rule and initial values.
 /// Errors: sizes of 0; heads that do not divide the width, without a head size; rotary positions, a window, a head size
-/// or biases of queries, keys and values without attention; blocks that take more
-/// than the machine's memory; sequences longer than `length` with learned positions.
+/// or biases of queries, keys and values without attention; blocks that take more than the machine's memory; sequences
+/// longer than `length` with learned positions.
 /// Test: tests/nn/decoder_test.cpp
 template <class T>
 class Decoder {

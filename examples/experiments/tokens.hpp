@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/io/tokeniser.hpp>
+#include <unitscale/train/batches.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+// The tokens of language models: the option `--tokens`, and the tokenisers that checkpoints keep.
+namespace unitscale::experiments {
+
+using TokeniserPointer = std::shared_ptr<const io::Tokeniser>;
+
+/// Error, naming `--tokens`: no `characters`, `bytes`, `bpe:N` with N from 256 to 2^24, or the path of a file.
+/// What is not one of the words is a path.
+void check_tokens(const std::string& tokens);
+
+/// The tokeniser that the option names.
+///   characters   those of `text`
+///   bytes        the 256 bytes
+///   bpe:N        byte pairs, N tokens, trained on `training`
+///   PATH         a tokenizer.json, a folder with one or with vocab.json and merges.txt, or SentencePiece's *.model
+/// Errors: those of check_tokens and of the tokeniser; byte pairs and files in a program that was built without the
+/// libraries for them.   Test: tests/experiments/tokens_test.cpp
+[[nodiscard]] TokeniserPointer make_tokeniser(const std::string& tokens, std::u32string_view text,
+                                              std::u32string_view training);
+
+/// The tokeniser of a text that Tokeniser::to_text has written, but for characters (train::TokeniserReader).
+[[nodiscard]] TokeniserPointer read_tokeniser(const std::string& text);
+
+/// A count of bits that is a loss, and its unit: `bits/char` for characters, else `bits/token`.
+[[nodiscard]] const char* loss_unit(const io::Tokeniser& tokeniser);
+/// What a token is called in counts: `characters`, `bytes` or `tokens`.
+[[nodiscard]] const char* token_name(const io::Tokeniser& tokeniser);
+
+/// A text as tokens, in the parts of train::split. They are cut by characters, so that all tokenisers have equal
+/// parts, and each part is encoded on its own.
+struct TokenisedText {
+    /// Errors: a part has too few tokens for sequences of `length`; the errors of `tokeniser`.
+    TokenisedText(std::u32string_view text, const io::Tokeniser& tokeniser, std::size_t length, bool test = false);
+    TokenisedText(const TokenisedText&) = delete;
+    TokenisedText& operator=(const TokenisedText&) = delete;
+
+    std::vector<std::int32_t> tokens{};
+    train::Split parts{};                 ///< of `tokens`
+    std::size_t training_characters = 0;  ///< of the text's start
+    /// Bytes of UTF-8 for each token, by part; 0 for a part without tokens.
+    double training_bytes = 0.0, validation_bytes = 0.0, test_bytes = 0.0;
+};
+
+}  // namespace unitscale::experiments
