@@ -6,7 +6,7 @@
 #include <unitscale/formats/code.hpp>
 #include <unitscale/formats/format.hpp>
 #include <unitscale/formats/minifloat.hpp>
-#include <unitscale/io/coded_weights.hpp>
+#include <unitscale/io/safetensors_weights.hpp>
 #include <unitscale/io/json_recipe.hpp>
 #include <unitscale/io/safetensors.hpp>
 #include <unitscale/optim/loss_scaler.hpp>
@@ -45,7 +45,7 @@
 // Training runs on disk: one safetensors file with the weights, the optimiser's state and the ScalingState.
 //   decoder/block0/ffn/up/weight              data in its stored type
 //   decoder/block0/ffn/up/weight.scale        F64, one element, where the scale is not 1
-//   decoder/block0/ffn/up/weight, ...         codes and their scales (io/coded_weights.hpp), of a coded parameter
+//   decoder/block0/ffn/up/weight, ...         codes and their scales (io/safetensors_weights.hpp), of a coded parameter
 //   optimiser/...                             tensors that `visit_state` names, in their stored types
 //   optimiser/... .scale                      F64, one element, where the scale is not 1; or F32, one element per block
 // Numbers and tables that `visit_state` names are metadata.

@@ -87,7 +87,8 @@ template <class T>
 }
 
 /// The codes of a matrix under a rule, its scale multiplied out. Numbers are rounded as the products of a recipe with
-/// this rule round them, to the bit. Errors: a rule that rounds stochastically, by rows or columns, or by past magnitudes; the errors of
+/// this rule round them, to the bit.
+/// Errors: a rule that rounds stochastically, by rows or columns, or by past magnitudes; the errors of
 /// `CodedWeight`.
 template <class T>
 [[nodiscard]] CodedWeight encode_weight(const Tensor<T>& value, const OperandRule& rule) {

@@ -43,7 +43,7 @@ namespace unitscale::io {
 }
 
 /// Adds a coded weight. Errors: the errors of the writer; a block format without a name.
-/// Test: tests/io/coded_weights_test.cpp
+/// Test: tests/io/safetensors_weights_test.cpp
 inline void add_coded_weight(SafetensorsWriter& writer, const std::string& tensor, const CodedWeight& weight) {
     const std::size_t out = weight.out(), in = weight.in();
     const auto code = [&](std::size_t i) { return weight.code(i / in, i % in); };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <unitscale/io/coded_weights.hpp>
+#include <unitscale/io/safetensors_weights.hpp>
 
 #include <unitscale/scaling/tensor_scale.hpp>
 #include <unitscale/tensor/fill.hpp>
