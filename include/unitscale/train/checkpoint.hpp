@@ -6,9 +6,9 @@
 #include <unitscale/formats/code.hpp>
 #include <unitscale/formats/format.hpp>
 #include <unitscale/formats/minifloat.hpp>
-#include <unitscale/io/safetensors_weights.hpp>
 #include <unitscale/io/json_recipe.hpp>
 #include <unitscale/io/safetensors.hpp>
+#include <unitscale/io/safetensors_weights.hpp>
 #include <unitscale/optim/loss_scaler.hpp>
 #include <unitscale/optim/rescale_state.hpp>
 #include <unitscale/scaling/recipe.hpp>
