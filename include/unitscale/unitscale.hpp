@@ -14,9 +14,7 @@
 //   - POSIX files: unitscale/io/atomic_file.hpp, unitscale/io/atomic_folder.hpp, unitscale/io/mapped_file.hpp,
 //     unitscale/io/npy.hpp
 // These headers are also left out, because few programs need them and they take long to compile:
-//   io/bert_tokens.hpp, io/piece_training.hpp, io/sentences.hpp: parts of tokenisers
 //   io/text.hpp, io/text_stream.hpp, io/vocabulary.hpp: files, by std::filesystem and streams
-//   io/text.hpp, io/vocabulary.hpp: files, by std::filesystem and streams
 //   io/tokeniser.hpp, io/bert_tokens.hpp, io/piece_training.hpp, io/sentences.hpp: parts of tokenisers
 //   io/question.hpp, io/cloze_questions.hpp, io/choice_question.hpp, io/continuation_questions.hpp: questions
 //   analysis/alignment.hpp, analysis/audit.hpp: the constants and factors of a whole graph
