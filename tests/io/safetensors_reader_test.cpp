@@ -132,3 +132,17 @@ TEST_CASE("a view shows a tensor's bytes without a copy") {
     CHECK(in_memory.view("w").data() >= file.data());
     CHECK(in_memory.view("w").data() < file.data() + file.size());
 }
+
+TEST_CASE("safetensors: a tensor is read in parts") {
+    const test::TemporaryFolder folder;
+    const auto path = folder.path() / "parts.safetensors";
+    io::SafetensorsWriter writer;
+    writer.add("x", Tensor<std::uint8_t>({5}, {1, 2, 3, 4, 5}));
+    writer.write(path);
+    const io::SafetensorsReader reader(path);
+    std::array<std::byte, 2> part{};
+    reader.read_part("x", 3, part);
+    CHECK(std::to_integer<int>(part[0]) == 4);
+    CHECK(std::to_integer<int>(part[1]) == 5);
+    CHECK_THROWS_WITH(reader.read_part("x", 4, part), Catch::Contains("tensor 'x' has 5 bytes; expected 2 from 4 on"));
+}

@@ -104,6 +104,13 @@ public:
         check(out.size() == found.bytes(), where(name), " has ", found.bytes(), " bytes; expected ", out.size());
         read_at(found, 0, out);
     }
+    /// Bytes `begin` and following of a tensor, for tensors that are read in parts.
+    void read_part(std::string_view name, std::size_t begin, std::span<std::byte> out) const {
+        const SafetensorsEntry& found = entry(name);
+        check(begin <= found.bytes() && out.size() <= found.bytes() - begin, where(name), " has ", found.bytes(),
+              " bytes; expected ", out.size(), " from ", begin, " on");
+        read_at(found, begin, out);
+    }
     /// The bytes of a tensor in the memory map of its file: no copy. They are valid while the reader lives, and aligned
     /// as the file has them. MappedFile::view says more.
     [[nodiscard]] std::span<const std::byte> view(std::string_view name) const {

@@ -153,11 +153,10 @@ inline void add_coded_weight(SafetensorsWriter& writer, const std::string& tenso
     FloatFormat moved = format;
     moved.bias += bias;
     CodedWeight weight(out, in, moved);
-    const std::span<const std::byte> all = reader.view(tensor);
-    const std::size_t line = packed ? in / 2 : in;
-    std::vector<std::uint8_t> codes(in);
+    // Line by line, and not through a memory map, whose pages would count beside the codes.
+    std::vector<std::uint8_t> bytes(packed ? in / 2 : in), codes(in);
     for (std::size_t i = 0; i < out; ++i) {
-        const std::span<const std::uint8_t> bytes(reinterpret_cast<const std::uint8_t*>(all.data()) + i * line, line);
+        reader.read_part(tensor, i * bytes.size(), std::as_writable_bytes(std::span(bytes)));
         if (packed) unpack_nibbles(bytes, codes);
         else std::copy(bytes.begin(), bytes.end(), codes.begin());
         for (std::size_t p = 0; p < in; ++p) {

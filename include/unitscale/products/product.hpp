@@ -116,6 +116,8 @@ void matmul_naive(const MatmulArguments<T>& args) {
 
 /// Multiply-adds per thread below which another thread costs more than it gains.
 inline constexpr std::ptrdiff_t matmul_work_threshold = std::ptrdiff_t{1} << 19;
+/// Such a threshold for one row of A, whose product waits for B from memory.
+inline constexpr std::ptrdiff_t one_row_work_threshold = std::ptrdiff_t{1} << 18;
 /// B-packing limit: elements of B that a thread packs at a time, so that they stay in its level 2 cache.
 inline constexpr std::ptrdiff_t packed_right_limit = std::ptrdiff_t{1} << 18;
 /// B-packing limit for pair kernels: larger, because packing A again costs more than cache misses.
@@ -147,8 +149,9 @@ struct MatmulPartition {
     if (threads <= 1 || in_parallel_region()) return best;
     const double work =
         static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) * static_cast<double>(batch);
+    const std::ptrdiff_t least_work = m == 1 ? one_row_work_threshold : matmul_work_threshold;
     best.parts = std::max<std::ptrdiff_t>(
-        1, static_cast<std::ptrdiff_t>(std::min<double>(threads, work / matmul_work_threshold)));
+        1, static_cast<std::ptrdiff_t>(std::min<double>(threads, work / static_cast<double>(least_work))));
     if (best.parts == 1 || batch >= 4 * best.parts) return best;
     std::ptrdiff_t least = -1;
     for (std::ptrdiff_t rows = 1; rows <= best.parts; ++rows) {
