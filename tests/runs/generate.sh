@@ -20,6 +20,12 @@ cmp -s first.txt again.txt || fail 'the same seed writes another text'
 grep -q '^the ' first.txt || fail 'the prompt is not in front'
 [[ $(wc -m < first.txt) == 45 ]] || fail "$(wc -m < first.txt) characters instead of 4 + 40 and a line's end"
 
+# A model of other tokens keeps its tokeniser. Its prompt may be any bytes.
+"$train" --data text.txt --tokens bpe:270 --width 16 --depth 1 --heads 2 --seq 8 --batch 4 --steps 20 --quiet \
+  --sample 0 --save pairs.safetensors > /dev/null
+"$program" pairs.safetensors --prompt $'the \xff' --tokens 10 > pairs.txt || fail 'a model of byte pairs writes no text'
+grep -qa '^the ' pairs.txt || fail 'the prompt is not in front'
+
 # shellcheck disable=SC2034
 silent=yes
 bad 'safetensors: none.safetensors' none.safetensors
