@@ -47,7 +47,8 @@ int main(int argc, char** argv) {
                 return saved.tokeniser().decode(train::generate(saved.model(), saved.tape(), ids, options));
             },
             experiments::read_tokeniser);
-        std::printf("%s%s\n", prompt.c_str(), text.c_str());
+        const std::string all = prompt + text + "\n";  // tokens may be any bytes, zeros too
+        std::fwrite(all.data(), 1, all.size(), stdout);
         return 0;
     });
 }

@@ -157,12 +157,14 @@ grep -q -- '--micro-batches' help.txt || fail "--help names no options"
 other=(--data text.txt --width 16 --depth 1 --heads 2 --seq 8 --batch 4 --sample 20 --recipe fp32 --test)
 for tokens in bytes bpe:270; do
   rm -f tokens.jsonl
-  "$program" "${other[@]}" --tokens "$tokens" --steps 6 --log tokens.jsonl --save tokens.safetensors > out.txt 2> err.txt || fail "$tokens: $(cat err.txt)"
+  "$program" "${other[@]}" --tokens "$tokens" --steps 6 --log tokens.jsonl --save tokens.safetensors \
+    > out.txt 2> err.txt || fail "$tokens: $(cat err.txt)"
   figures="train_bpt=[0-9.]+ valid_bpt=[0-9.]+ valid_bpb=[0-9.]+ test_bpt=[0-9.]+ test_bpb=[0-9.]+ tokens_per_s="
   tail -n 1 out.txt | grep -qE "^result recipe=fp32 steps=6 $figures" || fail "$tokens: $(tail -n 1 out.txt)"
   grep -q ' bits/token ' err.txt || fail "$tokens: the progress has another unit"
   grep -qE '^\{"step":6,"train_bpt":[0-9.]+,"train_bpb":[0-9.]+,' tokens.jsonl || fail "$tokens: no loss in the log"
-  "$program" "${other[@]}" --tokens "$tokens" --steps 8 --resume tokens.safetensors > out.txt 2> err.txt || fail "$tokens: does not resume: $(cat err.txt)"
+  "$program" "${other[@]}" --tokens "$tokens" --steps 8 --resume tokens.safetensors \
+    > out.txt 2> err.txt || fail "$tokens: does not resume: $(cat err.txt)"
 done
 grep -q '^data .* tokens to train on, .* bytes each' out.txt || fail "no bytes of a token: $(cat out.txt)"
 bad 2 "checkpoint: tokens.safetensors: its model is not this run's$" "${other[@]}" --tokens bpe:260 --steps 8 \
