@@ -166,7 +166,8 @@ std::string settings_text(const LanguageRunOptions& options, const std::vector<R
     const bool first = part == RunPart::first;
     const char* const token = token_name(data.vocabulary);
     const Recipe& other = first ? recipes.back() : recipes.front();
-    const double bytes = data.tokenised.validation_bytes;
+    const std::string bytes =
+        std::string_view(token) == "tokens" ? io::cell(" (%.3f bytes each)", data.tokenised.validation_bytes) : "";
     std::string text = recipe_text(first ? recipes.front() : recipes.back());
     if (options.switch_at)
         text += concatenate("switch      after step ", *options.switch_at, first ? " to " : " from ", other.name, ": ",

@@ -14,7 +14,6 @@
 
 #include <charconv>
 #include <filesystem>
-#include <optional>
 #include <span>
 #include <utility>
 

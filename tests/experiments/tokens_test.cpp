@@ -26,7 +26,7 @@ std::u32string lines(std::size_t count) {
 TEST_CASE("tokens: the option names characters, bytes, byte pairs or a file") {
     const std::u32string text = lines(20);
     const auto characters = make_tokeniser("characters", text, text);
-    CHECK(characters->size() == 14);
+    CHECK(characters->size() == 15);
     CHECK(std::string(experiments::loss_unit(*characters)) == "bits/char");
     CHECK(std::string(experiments::token_name(*characters)) == "characters");
     const auto bytes = make_tokeniser("bytes", text, text);
@@ -85,7 +85,8 @@ TEST_CASE("tokens: bad options and texts of too few tokens are errors") {
     CHECK(fault(path.string()) == path.string() + ": tokeniser: the file has no key 'model'");
     const std::u32string text = lines(8);
     const auto pairs = make_tokeniser("bpe:400", text, text);
-    CHECK_THROWS_WITH(TokenisedText(text, *pairs, 30), Catch::Contains("the nine tenths for training are too few"));
+    CHECK_THROWS_WITH(TokenisedText(text, *pairs, 30),
+                      Catch::Contains("tokens of the validation text are too few; sequences of 30 need at least 31"));
     const auto characters = make_tokeniser("characters", text, text);
     CHECK_THROWS_WITH(TokenisedText(text, *characters, 100), Catch::Contains("192 characters are too few"));
     CHECK_THROWS_WITH(experiments::read_tokeniser("no tokeniser"), "tokeniser: the text is not JSON");
