@@ -139,6 +139,24 @@ TEST_CASE("fine-tuning: published weights learn under recipes of each storage, a
         }
 }
 
+TEST_CASE("fine-tuning: tuned weights in a folder of the package's layout load again with their loss") {
+    const test::TemporaryFolder folder;
+    for (const char* name : {"fp32", "scalify-fp16-static"}) {
+        FineTuningOptions options = short_run();
+        options.save = folder.path() / name;
+        options.original = published("gpt2");
+        const FineTuned tuned = tune(published("gpt2"), find_recipe(name), options);
+        CHECK(std::filesystem::exists(options.save / "config.json"));
+        const FineTuned again =
+            tune(options.save, find_recipe("fp32"), {.steps = 1, .batch = 4, .micro_batches = 2, .seq = 12});
+        CHECK(again.before == Approx(tuned.after).epsilon(1e-3));
+    }
+    FineTuningOptions options = short_run();
+    options.save = folder.path();
+    CHECK(error_of([&] { options.validate(train::pretrained_config(published("gpt2"))); }) ==
+          "--save: " + folder.path().string() + " exists; expected no or an empty folder");
+}
+
 TEST_CASE("fine-tuning: more parts of a batch give the same training") {
     FineTuningOptions options = short_run();
     const FineTuned two = tune(published("gpt2"), find_recipe("fp32"), options);

@@ -106,6 +106,33 @@ TEST_CASE("Attention: the default multiplier is the textbook softmax's, and bias
     CHECK(parameters.size() == 8);
 }
 
+TEST_CASE("Attention: heads of a size of their own, biases of queries, keys and values alone, slower angles") {
+    const ops::RotaryScaling scaling{.kind = ops::RotaryScalingKind::linear, .factor = 4.0};
+    const nn::AttentionConfig config{.width = 12,
+                                     .heads = 3,
+                                     .groups = 1,
+                                     .head_size = 6,
+                                     .query_key_value_bias = true,
+                                     .rotary = true,
+                                     .rotary_scaling = scaling};
+    nn::Attention<float> layer = make(config);
+    CHECK(layer.mult(find_recipe("fp32")) == Approx(std::sqrt(6.0)));
+    std::vector<Parameter<float>*> parameters;
+    layer.collect(parameters);
+    std::vector<Shape> shapes;
+    for (const Parameter<float>* parameter : parameters) shapes.push_back(parameter->shape());
+    CHECK(shapes == std::vector<Shape>{{18, 12}, {18}, {6, 12}, {6}, {6, 12}, {6}, {12, 18}});
+    test::randomise(parameters, 1.0);
+    test::OpTape<float> run;
+    const auto x = run.input({2, 5, 12});
+    const auto weight = [&](std::size_t i) { return run.tape.parameter(*parameters[i]); };
+    const auto q = ops::rotary(ops::linear(x, weight(0), weight(1)), {.heads = 3, .scaling = scaling}),
+               k = ops::rotary(ops::linear(x, weight(2), weight(3)), {.heads = 1, .scaling = scaling});
+    const auto mixed = ops::attention(q, k, ops::linear(x, weight(4), weight(5)),
+                                      {.heads = 3, .groups = 1, .mult = std::sqrt(6.0), .causal = true});
+    CHECK(test::elements(layer(x).value()) == test::elements(ops::linear(mixed, weight(6)).value()));
+}
+
 TEST_CASE("Attention: a constraint reaches its linear layers") {
     nn::Attention<float> layer = make({.width = 4, .heads = 2, .groups = 1, .constraint = Constraint::gmean});
     std::vector<Parameter<float>*> parameters;

@@ -322,6 +322,17 @@ TEST_CASE("Decoder: invalid configurations and inputs are errors") {
                         "Decoder: rotary positions with context layers of kind recurrence; expected attention");
     REQUIRE_THROWS_WITH(make([&](auto& c) { recurrent(c), c.window = 4; }),
                         "Decoder: a window of 4 positions with context layers of kind recurrence; expected attention");
+    REQUIRE_THROWS_WITH(make([&](auto& c) { recurrent(c), c.head_size = 4; }),
+                        "Decoder: head_size is 4 with context layers of kind recurrence; expected attention");
+    REQUIRE_THROWS_WITH(make([&](auto& c) { recurrent(c), c.query_key_value_bias = true; }),
+                        "Decoder: query_key_value_bias with context layers of kind recurrence; expected attention");
+    const ops::RotaryScaling linear{.kind = ops::RotaryScalingKind::linear, .factor = 2.0};
+    REQUIRE_THROWS_WITH(make([&](auto& c) { c.positions = nn::Positions::learned, c.rotary_scaling = linear; }),
+                        "Decoder: rotary_scaling without rotary positions");
+    REQUIRE_THROWS_WITH(make([&](auto& c) {
+                            c.positions = nn::Positions::rotary, c.rotary_scaling = {linear.kind, -1.0};
+                        }),
+                        "Decoder: rotary_scaling: scaling.factor is -1; expected a positive number");
     nn::DecoderConfig without_cache = cases()[0].config;
     recurrent(without_cache);
     REQUIRE_THROWS_WITH(nn::Decoder<float>(without_cache).make_cache(),

@@ -89,6 +89,14 @@ TEST_CASE("parameter_count: equals the parameters of the built model") {
         }
     config.positions = nn::Positions::none;
     compare(config);
+    config.head_size = 6, config.groups = 1;
+    for (const bool has : {false, true}) {
+        config.bias = has;
+        for (const bool inputs : {false, true}) {
+            config.query_key_value_bias = inputs;
+            compare(config);
+        }
+    }
 }
 
 TEST_CASE("parameter_count: other context layers, and heads that do not divide the width, are errors") {

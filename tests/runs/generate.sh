@@ -32,18 +32,17 @@ for ((i = 0; i < 18; ++i)); do text+=$r; done
 text+=4f${r}4f4f4f${r}0a
 [[ $(bytes out.txt) == "$text" ]] || fail "gpt2_text: wrote $(cat out.txt)"
 generate llama3 --prompt 'The early bird' --tokens 24
-text=546865206561726c7920626972646a${r}203a${r}6a${r}576865${r}20${r}${r}ef8e8e${r}09${r}${r}68${r}0d0a
+text=546865206561726c7920626972646a${r}${r}203a${r}6a${r}576865${r}20${r}${r}ef8e8e${r}09${r}${r}68${r}0d0a
 [[ $(bytes out.txt) == "$text" ]] || fail "llama3: wrote $(cat out.txt)"
 generate qwen2 --prompt 'The early bird' --tokens 24
-text=546865206561726c792062697264${r}${r}16${r}20${r}${r}${r}${r}1920494949494949494949494949490a
-[[ $(bytes out.txt) == "${text/4949494949494949494949494949/494949494949494949494949}" ]] ||
-  fail "qwen2: wrote $(cat out.txt)"
+text=546865206561726c792062697264${r}${r}16${r}20${r}${r}${r}${r}19204949494949494949494949490a
+[[ $(bytes out.txt) == "$text" ]] || fail "qwen2: wrote $(cat out.txt)"
 # Without --tokens the text ends where the model's positions end.
 generate gpt2_text --prompt 'The early bird'
 grep -qE '^prompt 7 tokens, .*; text 40 tokens, ' err.txt || fail "not all positions are used: $(cat err.txt)"
 # No part of a stop string is shown, whatever the tokens are.
 generate llama3 --prompt 'The early bird' --stop he --stop never
-text=546865206561726c7920626972646a${r}203a${r}6a${r}570a
+text=546865206561726c7920626972646a${r}${r}203a${r}6a${r}570a
 [[ $(bytes out.txt) == "$text" ]] || fail "a stop string: wrote $(cat out.txt)"
 for recipe in fp8-amax bf16 scalify-fp16-1; do
   generate llama3 --prompt 'The early bird' --tokens 9 --recipe $recipe --cache fp16 --top-p 0.9 --top-k 5

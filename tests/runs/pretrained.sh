@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # Tests the program pretrained: next tokens of the Python package transformers, arguments instead of a config.json,
-# fine-tuning under recipes of every storage, tuned weights that load again, bad input.
+# fine-tuning under recipes of every storage, tuned weights that load again as a file and as a folder, bad input.
 # Usage: pretrained.sh PROGRAM
 set -euo pipefail
 data=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../data/pretrained" && pwd)
@@ -80,6 +80,18 @@ for family in gpt2 llama; do
       fail "$family, $recipe: the tuned file has no next tokens: $(cat err.txt)"
   done
 done
+# A folder for the package: settings, tokeniser and all.
+for name in gpt2 llama3 qwen2; do
+  "$program" "$data/$name" --fine-tune ids.npy "${short[@]}" --lr 0.01 --save folder/ > out.txt 2> err.txt ||
+    fail "$name: exit code $?: $(cat err.txt)"
+  "$program" folder --fine-tune ids.npy --steps 1 "${parts[@]}" > again.txt 2> err.txt ||
+    fail "$name: the tuned folder: exit code $?: $(cat err.txt)"
+  [[ $(value after_nats out.txt) == "$(value before_nats again.txt)" ]] ||
+    fail "$name: the tuned folder has another loss: $(tail -n 1 out.txt), $(tail -n 1 again.txt)"
+  [[ $name == gpt2 ]] || cmp folder/tokenizer.json "$data/$name/tokenizer.json" || fail "$name: another tokeniser"
+  [[ $(compgen -G 'folder*') == folder ]] || fail "$name: files are left: $(compgen -G 'folder*')"
+  rm -r folder
+done
 gpt2=("$data/gpt2/model.safetensors")
 short+=(--lr 0.02)
 "$program" "${gpt2[@]}" --fine-tune ids.npy "${short[@]}" --threads 1 --save one.safetensors > one.txt 2> err.txt
@@ -115,6 +127,10 @@ given=("${gpt2[@]}")
 bad '--save requires --fine-tune$' --ids 1 --save bad.safetensors
 bad '--ids: is absent; expected token ids, or --fine-tune with a file of them$'
 bad '--save: none/tuned.safetensors cannot be written$' --fine-tune ids.npy --save none/tuned.safetensors
+bad '--save: none/tuned cannot be written: No such file or directory$' --fine-tune ids.npy --save none/tuned
+mkdir full && touch full/file
+bad '--save: full exists; expected no or an empty folder$' --fine-tune ids.npy --save full
+bad '--save: ids.npy is not a folder$' --fine-tune ids.npy --save ids.npy
 given=(one.safetensors --ids 1)
 bad 'one.safetensors: holds all settings of its model; expected none beside it$' --heads 4
 code=0
