@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT
-// Rounds the linear layers' weights of a trained model to 8 bits and prints the loss before and after. See --help.
+// Keeps the weights of a trained model as codes, rounds its activations, and prints size and loss. See --help.
 //   build/examples/quantise_weights model.safetensors --data text.txt --out small.safetensors
 
+#include <unitscale/train/calibrate.hpp>
+#include <unitscale/train/code_weights.hpp>
 #include <unitscale/train/evaluate.hpp>
+#include <unitscale/train/quantised_recipe.hpp>
 #include <unitscale/train/saved_model.hpp>
 
 #include "experiments/tokens.hpp"
@@ -10,67 +13,239 @@
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace {
 
-/// A loss on the last tenth of a text, and its unit. Tokens that are not characters have bytes.
-struct Loss {
-    double bits = 0.0;
-    std::string unit{};
+using namespace unitscale;
+
+struct Settings {
+    std::string checkpoint{}, out{};
+    std::vector<std::filesystem::path> data{};
+    std::string format = "e4m3", tables = "none";
+    int margin = 0;
+    std::string activations = "none", activation_format = "e4m3", calibration = "amax";
+    double percentile = 99.99;
+    std::size_t samples = 64, batch = 16;
+    int threads = available_threads();
 };
 
-/// Bits per character on the last tenth of the text, or bits per byte for a model of other tokens.
-Loss loss(const std::string& path, const std::u32string& text, std::size_t batch, int threads) {
-    using namespace unitscale;
-    return train::with_saved_model(
-        path, threads,
+/// A loss on the last tenth of a text, in bits.
+struct Loss {
+    double per_token = 0.0, per_byte = 0.0;
+    std::string unit{};  ///< of the loss per token
+    [[nodiscard]] std::string text() const {
+        char text[96];
+        std::snprintf(text, sizeof text, "%.4f %s, %.4f bits/byte", per_token, unit.c_str(), per_byte);
+        return text;
+    }
+};
+
+template <class T>
+Loss loss(train::SavedModel<T>& saved, const std::u32string& text, std::size_t batch) {
+    const std::size_t length = saved.model().config().length;
+    const experiments::TokenisedText tokens(text, saved.tokeniser(), length);
+    const double bits = train::evaluate(saved.model(), saved.tape(), tokens.parts.validation, length, batch);
+    return {bits, bits / tokens.validation_bytes, experiments::loss_unit(saved.tokeniser())};
+}
+
+/// The rule of a format's name. Error: a margin for a format whose scale is not the tensor's.
+OperandRule rule_of(const std::string& format, int margin) {
+    OperandRule rule = train::weight_code_rule(format);
+    check(margin == 0 || rule.scale.has_measured_bias(), "--margin: is for formats with one scale of the tensor; ",
+          format, " has none");
+    rule.scale.margin = rule.scale.has_measured_bias() ? margin : 0;
+    return rule;
+}
+
+/// What becomes of a model: the codes of its parameters, and its recipe but for measured biases.
+struct Plan {
+    std::vector<train::WeightCodeRule> codes{};
+    Recipe recipe{};
+};
+
+template <class T>
+Plan plan(train::SavedModel<T>& saved, const Settings& settings) {
+    const std::vector<Parameter<T>*> parameters = saved.model().parameters();
+    for (const Parameter<T>* parameter : parameters)
+        check(parameter->coded_value() == nullptr, settings.checkpoint, ": ", parameter->name(),
+              " is kept as codes already; expected a model with elements");
+    const auto any = [&](ParameterRole role) {
+        return std::any_of(parameters.begin(), parameters.end(),
+                           [role](const Parameter<T>* parameter) { return parameter->facts().role == role; });
+    };
+    Plan plan;
+    train::ForwardRules linear, readout;
+    bool readouts = settings.tables != "none";
+    if (settings.format == "recipe") {
+        check(settings.margin == 0, "--margin: is for --format of a name; the recipe has a margin of its own");
+        plan.codes = train::recipe_code_rules(saved.recipe(), parameters);
+        check(!plan.codes.empty(), "--format: recipe ", saved.recipe().name, " rounds no weights");
+        for (const Parameter<T>* parameter : parameters)
+            for (const train::WeightCodeRule& rule : plan.codes)
+                readouts = readouts ||
+                           (parameter->facts().role == ParameterRole::readout && rule.pattern == parameter->name());
+    } else {
+        linear.weight = rule_of(settings.format, settings.margin);
+        plan.codes.push_back({.role = ParameterRole::weight, .rule = *linear.weight});
+    }
+    if (settings.tables != "none") {
+        readout.weight = rule_of(settings.tables, 0);
+        for (const ParameterRole role : {ParameterRole::embedding, ParameterRole::readout})
+            if (any(role)) plan.codes.push_back({.role = role, .rule = *readout.weight});
+    }
+    if (settings.activations != "none") {
+        OperandRule rule{Quantiser{.format = find_format(settings.activation_format)}, {.source = ScaleSource::amax}};
+        if (settings.activations == "token") rule.scale.granularity = ScaleGranularity::row;
+        linear.activation = rule;
+        if (readouts) readout.activation = rule;
+    }
+    plan.recipe = train::with_forward_rules(saved.recipe(), ProductKind::linear, linear, saved.state());
+    if (readouts) plan.recipe = train::with_forward_rules(plan.recipe, ProductKind::readout, readout, saved.state());
+    return plan;
+}
+
+/// Writes the model as codes and returns the names of its coded parameters.
+template <class T>
+std::vector<std::string> write(train::SavedModel<T>& saved, const Plan& plan, const Settings& settings,
+                               const std::u32string& text) {
+    const auto parameters = saved.model().parameters();
+    train::code_weights(parameters, plan.codes);
+    Recipe recipe = plan.recipe;
+    if (settings.activations == "calibrated") {
+        const auto kind = std::find(train::calibration_names.begin(), train::calibration_names.end(),
+                                    std::string_view(settings.calibration));
+        const train::CalibrationOptions options{
+            .format = find_format(settings.activation_format),
+            .kind = static_cast<train::Calibration>(kind - train::calibration_names.begin()),
+            .percentile = settings.percentile};
+        const std::size_t length = saved.model().config().length;
+        const experiments::TokenisedText tokens(text, saved.tokeniser(), length);
+        recipe = train::calibrated_recipe(saved.tape(), options, settings.threads, [&] {
+            static_cast<void>(train::evaluate(saved.model(), saved.tape(), tokens.parts.training, length,
+                                              settings.batch, settings.samples));
+        });
+    }
+    saved.save(settings.out, recipe);
+    std::vector<std::string> coded;
+    for (const Parameter<T>* parameter : parameters)
+        if (parameter->coded_value() != nullptr) coded.push_back(parameter->name());
+    return coded;
+}
+
+/// Bits in a file for each element of these parameters, scales included.
+template <class T>
+double bits_per_weight(const std::string& path, const std::vector<Parameter<T>*>& parameters,
+                       const std::vector<std::string>& coded) {
+    const io::SafetensorsReader file(path);
+    std::size_t bytes = 0, elements = 0;
+    for (const Parameter<T>* parameter : parameters) {
+        if (std::find(coded.begin(), coded.end(), parameter->name()) == coded.end()) continue;
+        elements += parameter->size();
+        for (const char* part : {"", ".scale", ".number"})
+            if (file.contains(parameter->name() + part)) bytes += file.entry(parameter->name() + part).bytes();
+    }
+    return 8.0 * static_cast<double>(bytes) / static_cast<double>(elements);
+}
+
+int run(const Settings& settings) {
+    const std::u32string text = io::read_text(settings.data);
+    Loss before, after;
+    const Plan planned = train::with_saved_model(
+        settings.checkpoint, settings.threads,
         [&](auto& saved) {
-            const std::size_t length = saved.model().config().length;
-            const experiments::TokenisedText tokens(text, saved.tokeniser(), length);
-            const double bits = train::evaluate(saved.model(), saved.tape(), tokens.parts.validation, length, batch);
-            const bool characters = saved.characters() != nullptr;
-            return characters ? Loss{bits, "bits/char"} : Loss{bits / tokens.validation_bytes, "bits/byte"};
+            before = loss(saved, text, settings.batch);
+            return plan(saved, settings);
         },
         experiments::read_tokeniser);
+    const std::vector<std::string> coded = train::with_saved_model(
+        settings.checkpoint, planned.recipe, settings.threads,
+        [&](auto& saved) { return write(saved, planned, settings, text); }, experiments::read_tokeniser);
+    double bits = 0.0;
+    train::with_saved_model(
+        settings.out, settings.threads,
+        [&](auto& saved) {
+            after = loss(saved, text, settings.batch);
+            bits = bits_per_weight(settings.out, saved.model().parameters(), coded);
+        },
+        experiments::read_tokeniser);
+    const auto bytes = [](const std::string& path) { return static_cast<double>(std::filesystem::file_size(path)); };
+    std::printf("validation %s before\n", before.text().c_str());
+    std::printf("validation %s after (%+.2f %%)\n", after.text().c_str(),
+                100.0 * (after.per_token / before.per_token - 1.0));
+    std::printf("%s: %.0f bytes (%.1f %% of %s), %.2f bits per coded weight\n", settings.out.c_str(),
+                bytes(settings.out), 100.0 * bytes(settings.out) / bytes(settings.checkpoint),
+                settings.checkpoint.c_str(), bits);
+    return 0;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-    using namespace unitscale;
-    std::string path, out, format = "e4m3";
-    std::vector<std::filesystem::path> data;
-    std::size_t batch = 16;
-    int threads = available_threads(), margin = 0;
+    Settings settings;
     CLI::App app(
-        "Post-training quantisation: the weights of linear layers as 8-bit codes, one power of two to a tensor.");
-    app.add_option("checkpoint", path, "safetensors file that train_transformer has saved")->required();
-    app.add_option("--out", out, "safetensors file to write")->required();
-    app.add_option("--data", data, "text files or folders, UTF-8; the last tenth is evaluated")->required();
-    app.add_option("--format", format, "e4m3 or e5m2")->capture_default_str()->check(CLI::IsMember({"e4m3", "e5m2"}));
-    app.add_option("--margin", margin, "powers of two left free above the largest magnitude")->capture_default_str();
-    app.add_option("--batch", batch, "sequences evaluated at a time")
+        "Post-training quantisation: keeps the weights of a model as codes of 8, 6 or 4 bits, by tensor or in blocks, "
+        "rounds its activations, and prints the file's size and the loss before and after.");
+    app.add_option("checkpoint", settings.checkpoint, "safetensors file that train_transformer has saved")->required();
+    app.add_option("--out", settings.out, "safetensors file to write")->required();
+    app.add_option("--data", settings.data, "text files or folders, UTF-8; the last tenth is evaluated")->required();
+    app.add_option("--format", settings.format,
+                   "of the linear layers' weights: e4m3, e5m2, e4m3fnuz, e3m2, e2m1 and others, with one power of two "
+                   "for a tensor; bf16, fp16; blocks such as mxfp8_e4m3, mxfp4, nvfp4, fp8_tile; or recipe: as the "
+                   "model's recipe rounds them")
+        ->capture_default_str();
+    app.add_option("--tables", settings.tables,
+                   "format of embedding tables and the readout's weight; none: they are kept as they are")
+        ->capture_default_str();
+    app.add_option("--margin", settings.margin,
+                   "powers of two left free above the largest weight, in formats with one scale for a tensor")
+        ->capture_default_str();
+    app.add_option("--activations", settings.activations,
+                   "scale of the activations that coded weights are multiplied by. none: they are rounded as the "
+                   "model's recipe says; tensor: of the batch's largest magnitude; token: of each token's, so that a "
+                   "result does not depend on the batch; calibrated: a constant for each layer, from samples")
+        ->capture_default_str()
+        ->check(CLI::IsMember({"none", "tensor", "token", "calibrated"}));
+    CLI::Option* const activation_format =
+        app.add_option("--activation-format", settings.activation_format, "format of rounded activations")
+            ->capture_default_str();
+    CLI::Option* const calibration =
+        app.add_option("--calibration", settings.calibration,
+                       "of calibrated activations, over all samples. amax: the largest magnitude; percentile: a "
+                       "percentile of magnitudes; mse: the least mean squared error")
+            ->capture_default_str()
+            ->check(CLI::IsMember({"amax", "percentile", "mse"}));
+    CLI::Option* const percentile =
+        app.add_option("--percentile", settings.percentile, "percentile of magnitudes; what is larger saturates")
+            ->capture_default_str();
+    CLI::Option* const samples =
+        app.add_option("--samples", settings.samples,
+                       "sequences of the text's first nine tenths that calibrate, evenly spread")
+            ->capture_default_str()
+            ->check(CLI::PositiveNumber);
+    app.add_option("--batch", settings.batch, "sequences evaluated at a time")
         ->capture_default_str()
         ->check(CLI::PositiveNumber);
-    app.add_option("--threads", threads, "threads")->capture_default_str()->check(CLI::PositiveNumber);
+    app.add_option("--threads", settings.threads, "threads")->capture_default_str()->check(CLI::PositiveNumber);
     return examples::run_program({"quantise_weights"}, app, argc, argv, [&] {
-        const std::u32string text = io::read_text(data);
-        const Loss before = loss(path, text, batch, threads);
-        train::with_saved_model(
-            path, threads,
-            [&](auto& saved) {
-                if (format == "e4m3") saved.template save_quantised<e4m3>(out, margin);
-                else saved.template save_quantised<e5m2>(out, margin);
-            },
-            experiments::read_tokeniser);
-        const double after = loss(out, text, batch, threads).bits;
-        std::printf("validation %.4f %s before, %.4f after (%+.2f %%); %s: %zu bytes\n", before.bits,
-                    before.unit.c_str(), after, 100.0 * (after / before.bits - 1.0), out.c_str(),
-                    static_cast<std::size_t>(std::filesystem::file_size(out)));
-        return 0;
+        const auto needs = [](const CLI::Option* option, bool has, const char* what) {
+            check(option->count() == 0 || has, option->get_name(), ": is for ", what);
+        };
+        const bool calibrated = settings.activations == "calibrated";
+        needs(activation_format, settings.activations != "none", "--activations tensor, token or calibrated");
+        for (const CLI::Option* option : {calibration, percentile, samples})
+            needs(option, calibrated, "--activations calibrated");
+        needs(percentile, settings.calibration == "percentile", "--calibration percentile");
+        check(settings.percentile > 0.0 && settings.percentile <= 100.0, "--percentile: is ", settings.percentile,
+              "; expected a number above 0, at most 100");
+        if (settings.format != "recipe") static_cast<void>(rule_of(settings.format, settings.margin));
+        if (settings.tables != "none") static_cast<void>(rule_of(settings.tables, 0));
+        static_cast<void>(find_format(settings.activation_format));
+        return run(settings);
     });
 }

@@ -177,10 +177,12 @@ public:
 
     /// Saves the model as it is, with codes of parameters that keep their values so (`code_weights`).
     /// The file holds no optimiser state.
-    void save(const std::filesystem::path& path) {
+    void save(const std::filesystem::path& path) { save(path, recipe_); }
+    /// Saves the model with another recipe, such as one with measured biases (train/calibrate.hpp).
+    void save(const std::filesystem::path& path, const Recipe& recipe) {
         CheckpointWriter writer;
         writer.weights(model_.parameters());
-        writer.recipe(recipe_);
+        writer.recipe(recipe);
         writer.set_prefix("state/");
         state_.visit_state(writer);
         writer.set_prefix("run/");
