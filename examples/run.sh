@@ -9,7 +9,7 @@ root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=tests/support/install.sh
 source "$root/tests/support/install.sh"
 
-need g++ cmake ninja-build libeigen3-dev libxtensor-dev libcli11-dev nlohmann-json3-dev >&2
+need g++ cmake ninja-build libeigen3-dev libxtensor-dev libcli11-dev nlohmann-json3-dev libicu-dev libpcre2-dev >&2
 set_parallel_level
 build=${UNITSCALE_EXAMPLES_BUILD:-$root/build/examples} options=(-DUNITSCALE_TESTS=OFF -DUNITSCALE_BENCH=OFF)
 if [[ -n ${UNITSCALE_EXAMPLES_BUILD:-} ]]; then options=(-DUNITSCALE_EXAMPLES=ON); fi

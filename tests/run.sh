@@ -35,7 +35,8 @@ for argument in "$@"; do
   esac
 done
 
-packages=(g++ cmake ninja-build libeigen3-dev libxtensor-dev catch2 nlohmann-json3-dev libzip-dev libicu-dev)
+packages=(g++ cmake ninja-build libeigen3-dev libxtensor-dev catch2 nlohmann-json3-dev libzip-dev libicu-dev
+  libpcre2-dev libsentencepiece-dev)
 if $matrix; then packages+=(libcli11-dev clang-16 libomp-16-dev libclang-rt-16-dev); fi
 need "${packages[@]}"
 set_parallel_level

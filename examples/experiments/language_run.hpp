@@ -11,7 +11,6 @@
 #include <unitscale/io/atomic_file.hpp>
 #include <unitscale/io/json_log.hpp>
 #include <unitscale/io/text.hpp>
-#include <unitscale/io/text_table.hpp>
 #include <unitscale/nn/decoder.hpp>
 #include <unitscale/optim/any_optimiser.hpp>
 #include <unitscale/optim/schedule.hpp>
@@ -157,10 +156,7 @@ public:
                                  .steps = options_.steps,
                                  .switch_at = options_.switch_at.value_or(0),
                                  .switch_to = options_.switch_at ? recipes_.back().name : ""};
-        if (!of_characters()) {
-            result.bytes_per_token = data_->tokenised.validation_bytes;
-            result.test_bytes_per_token = data_->tokenised.test_bytes;
-        }
+        data_->add_bytes(result);
         Progress progress(progress_stream, options_.steps, options_.quiet, {.measured = loss_unit(data_->vocabulary)});
         const bool last = last_step() == options_.steps;
         try {
@@ -241,10 +237,7 @@ private:
             const Clock::time_point begin = Clock::now();
             for (std::size_t i = 0; i < batches.size(); ++i) fill(batches[i], step, i);
             LanguageStep now{.step = step, .learning_rate = trainer_.schedule().at(step)};
-            if (!of_characters()) {
-                now.bytes_per_token = data_->tokenised.training_bytes;
-                now.valid_bytes_per_token = data_->tokenised.validation_bytes;
-            }
+            data_->add_bytes(now);
             if (continues_ && step == *options_.switch_at + 1) now.switched_to = recipe_.name;
             if (scales_loss()) now.loss_scale = trainer_.scaler().scale();
             train::StepResult result;
@@ -271,8 +264,8 @@ private:
                 now.valid_bpc_part = loss_on("validation", split().validation, step, 10 * options_.batch);
                 progress.finish();
                 if (!options_.quiet)
-                    std::fprintf(out, "step %zu: %.4f %s%s on part of the validation text\n", step, *now.valid_bpc_part,
-                                 loss_unit(data_->vocabulary), per_byte(*now.valid_bpc_part).c_str());
+                    std::fprintf(out, "step %zu: %s on part of the validation text\n", step,
+                                 data_->validation_text(*now.valid_bpc_part).c_str());
             }
             if (course_.log) or_run_failed([&] { course_.log->write(now.json()); });
             progress.update(step, smooth, speed,
@@ -291,13 +284,6 @@ private:
         throw Diverged(concatenate("train: the ", finite ? "gradient norm is " : "loss is ",
                                    finite ? result.gradient_norm : result.loss, " at step ", step,
                                    "; try a lower --lr (it is ", trainer_.schedule().peak, ")"));
-    }
-
-    [[nodiscard]] bool of_characters() const { return options_.tokens == "characters"; }
-    /// A loss on the validation text per byte, for tokens that are not characters: ` (1.2345 bits/byte)`.
-    [[nodiscard]] std::string per_byte(double loss) const {
-        if (of_characters()) return "";
-        return io::cell(" (%.4f bits/byte)", loss / data_->tokenised.validation_bytes);
     }
 
     /// Bits per token on a part of the text, or on at most `most` windows of it. Diverged: not finite.

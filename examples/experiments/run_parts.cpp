@@ -4,6 +4,7 @@
 #include <unitscale/base/error.hpp>
 #include <unitscale/io/json_recipe.hpp>
 #include <unitscale/io/text.hpp>
+#include <unitscale/io/text_table.hpp>
 #include <unitscale/train/checkpoint.hpp>
 #include <unitscale/train/precision_table.hpp>
 
@@ -137,6 +138,23 @@ LanguageData::LanguageData(const LanguageRunOptions& options)
       tokenised(text, vocabulary, options.seq, options.test),
       parts(tokenised.parts) {}
 
+void LanguageData::add_bytes(LanguageStep& step) const {
+    if (is_of_characters(vocabulary)) return;
+    step.bytes_per_token = tokenised.training_bytes;
+    step.valid_bytes_per_token = tokenised.validation_bytes;
+}
+void LanguageData::add_bytes(LanguageRunResult& result) const {
+    if (is_of_characters(vocabulary)) return;
+    result.bytes_per_token = tokenised.validation_bytes;
+    result.test_bytes_per_token = tokenised.test_bytes;
+}
+
+std::string LanguageData::validation_text(double loss) const {
+    const bool characters = is_of_characters(vocabulary);
+    return concatenate(io::cell("%.4f ", loss), loss_unit(vocabulary),
+                       characters ? "" : io::cell(" (%.4f bits/byte)", loss / tokenised.validation_bytes));
+}
+
 std::string recipe_text(const Recipe& recipe) {
     return concatenate("recipe      ", recipe.name, ": ", recipe.description, "\nscaling     ",
                        train::scaling_text(recipe), "\nstorage     ", train::storage_text(recipe.storage),
@@ -149,9 +167,7 @@ std::string settings_text(const LanguageRunOptions& options, const std::vector<R
     const char* const token = token_name(data.vocabulary);
     const Recipe& other = first ? recipes.back() : recipes.front();
     const std::string bytes =
-        std::string_view(token) == "tokens"
-            ? concatenate("; a token of the validation text has ", data.tokenised.validation_bytes, " bytes")
-            : "";
+        std::string_view(token) == "tokens" ? io::cell(" (%.3f bytes each)", data.tokenised.validation_bytes) : "";
     std::string text = recipe_text(first ? recipes.front() : recipes.back());
     if (options.switch_at)
         text += concatenate("switch      after step ", *options.switch_at, first ? " to " : " from ", other.name, ": ",

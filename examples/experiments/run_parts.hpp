@@ -57,6 +57,12 @@ struct LanguageData {
     const io::Tokeniser& vocabulary;  ///< *tokeniser
     TokenisedText tokenised;
     const train::Split& parts;  ///< of the tokens
+
+    /// Enters the bytes of a token, unless it is a character: the losses are then given per byte, too.
+    void add_bytes(LanguageStep& step) const;
+    void add_bytes(LanguageRunResult& result) const;
+    /// A loss on the validation text: `2.1 bits/char`, or `3.2 bits/token (1.6 bits/byte)`.
+    [[nodiscard]] std::string validation_text(double loss) const;
 };
 
 /// The lines about a recipe in the settings that a run prints.

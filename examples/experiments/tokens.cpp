@@ -14,7 +14,6 @@
 
 #include <charconv>
 #include <filesystem>
-#include <optional>
 #include <span>
 #include <utility>
 
@@ -34,7 +33,7 @@ std::size_t byte_pair_count(const std::string& tokens) {
     return count;
 }
 
-[[noreturn]] void fail_without(const char* libraries, std::string_view tokens) {
+[[noreturn, maybe_unused]] void fail_without(const char* libraries, std::string_view tokens) {
     fail("--tokens: ", tokens, " needs ", libraries, ", which this program was built without");
 }
 
@@ -86,21 +85,20 @@ TokeniserPointer read_tokeniser(const std::string& text) {
 #endif
 }
 
-namespace {
-bool of_characters(const io::Tokeniser& tokeniser) {
+bool is_of_characters(const io::Tokeniser& tokeniser) {
     return dynamic_cast<const io::CharacterVocabulary*>(&tokeniser) != nullptr;
 }
-}  // namespace
-
-const char* loss_unit(const io::Tokeniser& tokeniser) { return of_characters(tokeniser) ? "bits/char" : "bits/token"; }
+const char* loss_unit(const io::Tokeniser& tokeniser) {
+    return is_of_characters(tokeniser) ? "bits/char" : "bits/token";
+}
 const char* token_name(const io::Tokeniser& tokeniser) {
-    if (of_characters(tokeniser)) return "characters";
+    if (is_of_characters(tokeniser)) return "characters";
     return dynamic_cast<const io::ByteTokeniser*>(&tokeniser) != nullptr ? "bytes" : "tokens";
 }
 
 TokenisedText::TokenisedText(std::u32string_view text, const io::Tokeniser& tokeniser, std::size_t length, bool test) {
     const std::vector<std::int32_t> points(text.begin(), text.end());
-    const bool characters = of_characters(tokeniser);
+    const bool characters = is_of_characters(tokeniser);
     const train::Split cut = train::split(points, characters ? length : 1, test);
     training_characters = cut.training.size();
     std::size_t at = 0;

@@ -33,6 +33,7 @@ void check_tokens(const std::string& tokens);
 /// The tokeniser of a text that Tokeniser::to_text has written, but for characters (train::TokeniserReader).
 [[nodiscard]] TokeniserPointer read_tokeniser(const std::string& text);
 
+[[nodiscard]] bool is_of_characters(const io::Tokeniser& tokeniser);
 /// A count of bits that is a loss, and its unit: `bits/char` for characters, else `bits/token`.
 [[nodiscard]] const char* loss_unit(const io::Tokeniser& tokeniser);
 /// What a token is called in counts: `characters`, `bytes` or `tokens`.

@@ -5,6 +5,9 @@
 // Some headers need more and are included on their own:
 //   - nlohmann-json: unitscale/report/..., unitscale/train/..., unitscale/io/json_choice_questions.hpp,
 //     unitscale/io/json_log.hpp, unitscale/io/json_recipe.hpp, unitscale/io/safetensors.hpp, unitscale/io/squad.hpp
+//   - nlohmann-json, ICU and PCRE2: unitscale/io/json_tokeniser.hpp
+//   - PCRE2: unitscale/io/byte_pair.hpp, unitscale/io/byte_pair_training.hpp, unitscale/io/split_pattern.hpp
+//   - SentencePiece: unitscale/io/sentencepiece.hpp
 //   - libzip: unitscale/io/npz.hpp
 //   - ICU: unitscale/io/unicode_words.hpp, unitscale/io/wordpiece.hpp, unitscale/io/answer_scores.hpp,
 //     unitscale/io/answer_baseline.hpp
@@ -12,7 +15,7 @@
 //     unitscale/io/npy.hpp
 // These headers are also left out, because few programs need them and they take long to compile:
 //   io/text.hpp, io/text_stream.hpp, io/vocabulary.hpp: files, by std::filesystem and streams
-//   io/bert_tokens.hpp, io/piece_training.hpp, io/sentences.hpp: parts of tokenisers
+//   io/tokeniser.hpp, io/bert_tokens.hpp, io/piece_training.hpp, io/sentences.hpp: parts of tokenisers
 //   io/question.hpp, io/cloze_questions.hpp, io/choice_question.hpp, io/continuation_questions.hpp: questions
 //   analysis/alignment.hpp, analysis/audit.hpp: the constants and factors of a whole graph
 //   analysis/scale_warnings.hpp: the ops at which scale leaves its bounds

@@ -22,6 +22,14 @@ for tensor in table.e4m3 decoder/block0/ffn/up/weight.scale decoder/block0/ffn/u
 done
 "$(dirname -- "$program")/generate" small.safetensors --prompt "the " > /dev/null || fail 'the file does not load'
 
+# The tokeniser of other tokens goes along.
+"$train" --data text.txt --width 16 --depth 1 --heads 2 --seq 8 --batch 4 --steps 20 --quiet --sample 0 --recipe fp32 \
+  --tokens bpe:270 --save pairs.safetensors > run.txt
+before=$(sed -E 's/.*valid_bpb=([0-9.]+).*/\1/' run.txt)
+"$program" pairs.safetensors --data text.txt --batch 4 --out small_pairs.safetensors > out.txt
+grep -q "^validation $before bits/byte before, " out.txt || fail "no bits per byte $before: $(cat out.txt)"
+"$(dirname -- "$program")/generate" small_pairs.safetensors --prompt "the " > /dev/null || fail 'byte pairs do not load'
+
 code=0
 "$program" model.safetensors --data text.txt --out none/small.safetensors > out.txt 2> err.txt || code=$?
 [[ $code == 2 && ! -s out.txt && $(wc -l < err.txt) == 1 ]] || fail "a folder that is not there: $(cat err.txt)"

@@ -45,6 +45,9 @@ bad 2 "recipe: unknown key 'products.0.gradien'; expected one of kind, pattern, 
   "${bad_run[@]}" --set matmul.gradien=e5m2
 bad 2 "recipe: 'scaling'; expected key=value$" "${bad_run[@]}" --set scaling
 bad 2 'recipe: none.json cannot be read$' "${bad_run[@]}" --recipe none.json
+bad 2 '--tokens: is bpe:200; expected bpe:N with N from 256 to 2\^24$' "${bad_run[@]}" --tokens bpe:200
+bad 2 '--tokens: is none.json; expected characters, bytes, bpe:N or a file that is there$' "${bad_run[@]}" \
+  --tokens none.json
 bad 2 '--save-every: is 3, but --save names no file$' "${bad_run[@]}" --save-every 3
 bad 2 '--switch-at: is 4, but --switch-to names no recipe$' "${bad_run[@]}" --switch-at 4
 bad 2 '--switch-to: is bf16, but --switch-at names no step$' "${bad_run[@]}" --switch-to bf16
@@ -149,6 +152,23 @@ losses() { sed -E 's/ tokens_per_s.*//' "$1"; }
 [[ $(losses quiet.txt) == "$(losses again.txt)" ]] || fail "2 threads give another result"
 "$program" --help > help.txt || fail "--help: exit code $?"
 grep -q -- '--micro-batches' help.txt || fail "--help names no options"
+
+# Other tokens: losses are given per token and per byte, and a run that is resumed must have equal tokens.
+other=(--data text.txt --width 16 --depth 1 --heads 2 --seq 8 --batch 4 --sample 20 --recipe fp32 --test)
+for tokens in bytes bpe:270; do
+  rm -f tokens.jsonl
+  "$program" "${other[@]}" --tokens "$tokens" --steps 6 --log tokens.jsonl --save tokens.safetensors \
+    > out.txt 2> err.txt || fail "$tokens: $(cat err.txt)"
+  figures="train_bpt=[0-9.]+ valid_bpt=[0-9.]+ valid_bpb=[0-9.]+ test_bpt=[0-9.]+ test_bpb=[0-9.]+ tokens_per_s="
+  tail -n 1 out.txt | grep -qE "^result recipe=fp32 steps=6 $figures" || fail "$tokens: $(tail -n 1 out.txt)"
+  grep -q ' bits/token ' err.txt || fail "$tokens: the progress has another unit"
+  grep -qE '^\{"step":6,"train_bpt":[0-9.]+,"train_bpb":[0-9.]+,' tokens.jsonl || fail "$tokens: no loss in the log"
+  "$program" "${other[@]}" --tokens "$tokens" --steps 8 --resume tokens.safetensors \
+    > out.txt 2> err.txt || fail "$tokens: does not resume: $(cat err.txt)"
+done
+grep -q '^data .* tokens to train on, .* bytes each' out.txt || fail "no bytes of a token: $(cat out.txt)"
+bad 2 "checkpoint: tokens.safetensors: its model is not this run's$" "${other[@]}" --tokens bpe:260 --steps 8 \
+  --resume tokens.safetensors
 
 # Recipes from files, and changes of single fields.
 echo '{"base": "fp8-amax", "name": "mine", "loss_scaling": {"kind": "automatic", "initial": 1024}}' > mine.json

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # Every header includes only the layers that its own layer may include, by full path; Eigen and xtensor are named in
-# one header only, nlohmann-json, libzip and ICU in few.   Usage: include_rules.sh SOURCE_DIRECTORY
+# one header only, other libraries in few.   Usage: include_rules.sh SOURCE_DIRECTORY
 set -euo pipefail
 # shellcheck source=tests/structure/layers.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/layers.sh"
@@ -42,6 +42,10 @@ while IFS= read -r file; do
           fault "include/$file" "includes <$path>, which needs libzip"
         elif needs_icu "${path#unitscale/}" && ! needs_icu "$name"; then
           fault "include/$file" "includes <$path>, which needs ICU"
+        elif needs_pcre2 "${path#unitscale/}" && ! needs_pcre2 "$name"; then
+          fault "include/$file" "includes <$path>, which needs PCRE2"
+        elif needs_sentencepiece "${path#unitscale/}" && ! needs_sentencepiece "$name"; then
+          fault "include/$file" "includes <$path>, which needs SentencePiece"
         elif needs_posix "${path#unitscale/}" && ! needs_posix "$name" && ! needs_json "$name"; then
           fault "include/$file" "includes <$path>, which needs POSIX files"
         fi
@@ -52,7 +56,11 @@ while IFS= read -r file; do
         fault "include/$file" "includes <$path>: only io/json*, io/safetensors*, io/squad, report and train may" ;;
       zip.h) needs_zip "$name" || fault "include/$file" "includes <zip.h>: only io/npz.hpp may" ;;
       unicode/*) needs_icu "$name" ||
-        fault "include/$file" "includes <$path>: only io/answer_*, io/unicode_words and io/wordpiece may" ;;
+        fault "include/$file" "includes <$path>: only io/answer_*, io/unicode_words, io/wordpiece, \
+io/tokeniser_steps and io/json_tokeniser* may" ;;
+      pcre2.h) needs_pcre2 "$name" || fault "include/$file" "includes <pcre2.h>: only io/split_pattern.hpp may" ;;
+      sentencepiece_*) needs_sentencepiece "$name" ||
+        fault "include/$file" "includes <$path>: only io/sentencepiece.hpp may" ;;
       fcntl.h | sys/file.h | sys/stat.h) needs_posix "$name" || needs_json "$name" ||
         fault "include/$file" "includes <$path>: only io/atomic_file.hpp and headers that need it may" ;;
       omp.h) [[ $layer == base ]] || fault "include/$file" "includes <omp.h>: only base may" ;;

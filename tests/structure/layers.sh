@@ -35,9 +35,21 @@ needs_zip() { [[ $1 == io/npz.hpp ]]; }
 needs_icu() {
   case $1 in
     io/answer_*.hpp | io/unicode_words.hpp | io/wordpiece.hpp) return 0 ;;
+    io/tokeniser_steps.hpp | io/json_tokeniser*.hpp) return 0 ;;
     *) return 1 ;;
   esac
 }
+
+# Headers that need PCRE2: they stay outside the umbrella.
+needs_pcre2() {
+  case $1 in
+    io/split_pattern.hpp | io/byte_pair*.hpp | io/tokeniser_steps.hpp | io/json_tokeniser*.hpp) return 0 ;;
+    *) return 1 ;;
+  esac
+}
+
+# Headers that need SentencePiece: they stay outside the umbrella.
+needs_sentencepiece() { [[ $1 == io/sentencepiece.hpp ]]; }
 
 # Headers that need POSIX files: they stay outside the umbrella.
 needs_posix() {

@@ -29,6 +29,8 @@ good_tree() {
   header io/json.hpp '#include <nlohmann/json.hpp>' '#include <unitscale/io/text.hpp>'
   header io/npz.hpp '#include <zip.h>' '#include <unitscale/io/text.hpp>'
   header io/wordpiece.hpp '#include <unicode/uchar.h>' '#include <unitscale/io/text.hpp>'
+  header io/split_pattern.hpp '#include <pcre2.h>' '#include <unitscale/io/text.hpp>'
+  header io/sentencepiece.hpp '#include <sentencepiece_processor.h>' '#include <unitscale/io/text.hpp>'
   header io/atomic_file.hpp '#include <fcntl.h>' '#include <unitscale/io/text.hpp>'
   header train/loop.hpp '#include <unitscale/io/json.hpp>' '#include <unitscale/ops/add.hpp>'
   header report/plot.hpp '#include <nlohmann/json.hpp>' '#include <unitscale/io/atomic_file.hpp>'
@@ -43,7 +45,7 @@ good_tree() {
   header numerics.hpp '#include <unitscale/base/error.hpp>' '#include <unitscale/formats/format.hpp>'
   local name
   for name in base/error formats/format tensor/backend ops/add io/text io/page io/json io/npz io/wordpiece \
-    io/atomic_file report/plot train/loop; do
+    io/split_pattern io/sentencepiece io/atomic_file report/plot train/loop; do
     test_of $name "#include <unitscale/$name.hpp>" 'TEST_CASE("a") { REQUIRE(true); }'
   done
   mkdir -p "$tree/docs" "$tree/examples"
@@ -180,6 +182,14 @@ case $check in
     expect_fault include/unitscale/io/text.hpp '<unicode/uchar.h>: only'
     header io/text.hpp '#include <unitscale/io/wordpiece.hpp>'
     expect_fault include/unitscale/io/text.hpp 'needs ICU'
+    header io/text.hpp '#include <pcre2.h>'
+    expect_fault include/unitscale/io/text.hpp '<pcre2.h>: only'
+    header io/text.hpp '#include <unitscale/io/split_pattern.hpp>'
+    expect_fault include/unitscale/io/text.hpp 'needs PCRE2'
+    header io/text.hpp '#include <sentencepiece_processor.h>'
+    expect_fault include/unitscale/io/text.hpp '<sentencepiece_processor.h>: only'
+    header io/text.hpp '#include <unitscale/io/sentencepiece.hpp>'
+    expect_fault include/unitscale/io/text.hpp 'needs SentencePiece'
     header io/text.hpp '#include <fcntl.h>'
     expect_fault include/unitscale/io/text.hpp '<fcntl.h>: only'
     header io/text.hpp '#include <unitscale/io/atomic_file.hpp>'
@@ -223,6 +233,10 @@ case $check in
     expect_fault $umbrella 'io/npz.hpp, which needs libzip'
     echo '#include <unitscale/io/wordpiece.hpp>' >> "$tree/$umbrella"
     expect_fault $umbrella 'io/wordpiece.hpp, which needs ICU'
+    echo '#include <unitscale/io/split_pattern.hpp>' >> "$tree/$umbrella"
+    expect_fault $umbrella 'io/split_pattern.hpp, which needs PCRE2'
+    echo '#include <unitscale/io/sentencepiece.hpp>' >> "$tree/$umbrella"
+    expect_fault $umbrella 'io/sentencepiece.hpp, which needs SentencePiece'
     echo '#include <unitscale/io/atomic_file.hpp>' >> "$tree/$umbrella"
     expect_fault $umbrella 'io/atomic_file.hpp, which needs POSIX files'
     echo '#include <unitscale/ops/add.hpp>' >> "$tree/$umbrella"

@@ -19,6 +19,8 @@ is_there() {  # is_there <package>
     nlohmann-json3-dev) has_header nlohmann/json.hpp ;;
     libzip-dev) has_header zip.h ;;
     libicu-dev) has_header unicode/unistr.h ;;
+    libpcre2-dev) has_header pcre2.h ;;
+    libsentencepiece-dev) has_header sentencepiece_processor.h ;;
     *) return 1 ;;
   esac > /dev/null 2>&1
 }

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT
+#include <unitscale/io/tokeniser.hpp>
 #include <unitscale/io/vocabulary.hpp>
+#include <unitscale/nn/decoder.hpp>
+#include <unitscale/nn/initialise.hpp>
 #include <unitscale/optim/adam.hpp>
 #include <unitscale/optim/loss_scaler.hpp>
 #include <unitscale/scaling/known_recipes.hpp>
@@ -16,6 +19,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -92,6 +96,41 @@ TEST_CASE("saved model: evaluates and writes as the model that was saved did, bi
                       before.written);
             });
         }
+}
+
+TEST_CASE("saved model: the file keeps another tokeniser than the characters, for its reader") {
+    const test::TemporaryFolder folder;
+    const auto path = folder.path() / "model.safetensors", again = folder.path() / "again.safetensors";
+    const auto save = [&](const std::string& tokeniser) {
+        nn::Decoder<float> model({.vocabulary = 256, .width = 16, .depth = 1, .heads = 2, .length = length});
+        nn::initialise(model.parameters(), find_recipe("fp32"), 1);
+        train::CheckpointWriter writer;
+        writer.weights(model.parameters());
+        writer.recipe(find_recipe("fp32"));
+        ScalingState state;
+        writer.set_prefix("state/");
+        state.visit_state(writer);
+        writer.set_prefix("run/");
+        writer.text("tokeniser", tokeniser);
+        writer.text("model", train::decoder_to_json(model.config()).dump());
+        writer.write(path);
+    };
+    save("bytes");
+    train::SavedModel<float> saved(path);
+    CHECK(saved.tokeniser().to_text() == "bytes");
+    CHECK(saved.characters() == nullptr);
+    CHECK_THROWS_WITH(saved.vocabulary(), "checkpoint: the model's tokens are not characters");
+    saved.save_quantised<e4m3>(again);
+    CHECK(train::SavedModel<float>(again).tokeniser().to_text() == "bytes");
+    save("other");
+    CHECK_THROWS_WITH(train::SavedModel<float>(path),
+                      "checkpoint: its tokeniser is not of characters or bytes; it needs a TokeniserReader");
+    const train::TokeniserReader read = [](const std::string& text) {
+        CHECK(text == "other");
+        return std::make_shared<io::ByteTokeniser>();
+    };
+    CHECK(train::with_saved_model(
+              path, 1, [](auto& model) { return model.tokeniser().size(); }, read) == 256);
 }
 
 TEST_CASE("saved model: the weights under another recipe are the weights, rounded as that recipe says") {

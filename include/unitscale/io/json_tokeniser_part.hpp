@@ -31,15 +31,15 @@ public:
     void know(std::initializer_list<std::string_view> keys) const {
         for (const auto& [key, value] : json_.items())
             if (std::find(keys.begin(), keys.end(), key) == keys.end())
-                fail("tokeniser: ", place_, ": unknown key '", key, "'");
+                fail("tokeniser: ", where(), ": unknown key '", key, "'");
     }
     /// The type of a step. `known` lists the types for the error.
     [[nodiscard]] std::string type() const { return text("type"); }
     [[noreturn]] void refuse_type(std::string_view known) const {
-        fail("tokeniser: ", place_, ": type '", type(), "'; expected ", known);
+        fail("tokeniser: ", where(), ": type '", type(), "'; expected ", known);
     }
     [[noreturn]] void refuse(std::string_view expected) const {
-        fail("tokeniser: ", place_, " is ", shown(json_), "; expected ", expected);
+        fail("tokeniser: ", where(), " is ", shown(json_), "; expected ", expected);
     }
 
     /// Whether the key is there with a value other than null.
@@ -49,7 +49,7 @@ public:
     }
     [[nodiscard]] const Json& at(const char* key) const {
         const auto found = json_.find(key);
-        if (found == json_.end()) fail("tokeniser: ", place_, " has no key '", key, "'");
+        if (found == json_.end()) fail("tokeniser: ", where(), " has no key '", key, "'");
         return *found;
     }
     [[nodiscard]] TokeniserPart part(const char* key) const { return {at(key), place(key)}; }
@@ -93,6 +93,7 @@ public:
     }
 
 private:
+    [[nodiscard]] std::string where() const { return place_.empty() ? "the file" : place_; }
     [[nodiscard]] static std::string shown(const Json& json) {
         const std::string text = json.dump(-1, ' ', true, Json::error_handler_t::replace);
         return text.size() <= 40 ? text : text.substr(0, 37) + "...";
