@@ -58,7 +58,8 @@ cmp -s first.txt again.txt || fail 'two threads write another text'
 # A model of other tokens keeps its tokeniser.
 "$train" --data text.txt --tokens bpe:270 --width 16 --depth 1 --heads 2 --seq 8 --batch 4 --steps 20 --quiet \
   --sample 0 --save pairs.safetensors > /dev/null
-"$program" pairs.safetensors --prompt 'the ' --tokens 10 > pairs.txt 2> err.txt || fail 'a model of byte pairs writes no text'
+"$program" pairs.safetensors --prompt 'the ' --tokens 10 > pairs.txt 2> err.txt ||
+  fail 'a model of byte pairs writes no text'
 grep -qa '^the ' pairs.txt || fail 'the prompt is not in front'
 
 # shellcheck disable=SC2034
