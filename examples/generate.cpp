@@ -39,7 +39,7 @@ void write_text(nn::Decoder<T>& model, Tape<T>& tape, const io::Tokeniser& token
         return printer.add(id);
     };
     train::check_generation("generate", ids, draws, model.config().vocabulary);
-    std::printf("%s", prompt.c_str());
+    std::fwrite(prompt.data(), 1, prompt.size(), stdout);
     std::fflush(stdout);
     meter.begin(ids.size());
     static_cast<void>(train::generate<T>(model, tape, ids, draws));

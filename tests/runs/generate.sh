@@ -55,10 +55,11 @@ draw=(--model "$data/qwen2" --prompt a --tokens 30 --temperature 1 --seed 7)
 cmp -s first.txt again.txt || fail 'two threads write another text'
 ! cmp -s first.txt other.txt || fail 'a repetition penalty changes nothing'
 
-# A model of other tokens keeps its tokeniser. Its prompt may be any bytes.
+# A model of other tokens keeps its tokeniser.
 "$train" --data text.txt --tokens bpe:270 --width 16 --depth 1 --heads 2 --seq 8 --batch 4 --steps 20 --quiet \
   --sample 0 --save pairs.safetensors > /dev/null
-"$program" pairs.safetensors --prompt $'the \xff' --tokens 10 > pairs.txt || fail 'a model of byte pairs writes no text'
+"$program" pairs.safetensors --prompt 'the ' --tokens 10 > pairs.txt 2> err.txt ||
+  fail 'a model of byte pairs writes no text'
 grep -qa '^the ' pairs.txt || fail 'the prompt is not in front'
 
 # shellcheck disable=SC2034
