@@ -126,6 +126,7 @@ void converse(nn::Decoder<T>& model, Tape<T>& tape, const Arguments& arguments, 
     std::vector<std::int32_t> ends = text.ends;
     if (form.ends_with_token) ends.push_back(special_token(text.tokeniser, form, form.end));
     else options.stops.emplace_back(form.end);
+    options.code_weights(model, tape.recipe());
     train::Dialogue<T> dialogue(model, tape, options.draws.cache_format);
     examples::SpeedMeter meter;
     const bool terminal = ::isatty(STDIN_FILENO) != 0;

@@ -39,6 +39,7 @@ void write_text(nn::Decoder<T>& model, Tape<T>& tape, const io::Tokeniser& token
         return printer.add(id);
     };
     train::check_generation("generate", ids, draws, model.config().vocabulary);
+    options.code_weights(model, tape.recipe());
     std::fwrite(prompt.data(), 1, prompt.size(), stdout);
     std::fflush(stdout);
     meter.begin(ids.size());

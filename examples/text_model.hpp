@@ -13,6 +13,7 @@
 #include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/scaling/recipe.hpp>
 #include <unitscale/train/checkpoint.hpp>
+#include <unitscale/train/code_weights.hpp>
 #include <unitscale/train/element.hpp>
 #include <unitscale/train/generate.hpp>
 #include <unitscale/train/pretrained.hpp>
@@ -43,7 +44,7 @@ namespace unitscale::examples {
 struct TextOptions {
     train::GenerateOptions draws{};
     std::vector<std::string> stops{};
-    std::string cache{};
+    std::string cache{}, weights{}, tables{};
     int threads = available_threads();
 
     void add_to(CLI::App& app) {
@@ -61,13 +62,36 @@ struct TextOptions {
             ->allow_extra_args(false);
         app.add_option("--cache", cache, "format of cached keys and values: fp32, fp16, bf16 or one of at most 8 bits")
             ->default_str("the model's");
+        app.add_option("--weights", weights,
+                       "round the weights of linear layers to this format: fp16, bf16, e4m3, mxfp4, nvfp4, ...")
+            ->default_str("as the recipe says, to the bit");
+        app.add_option("--tables", tables, "the same for the tables of embedding and readout")
+            ->default_str("as they are");
         app.add_option("--threads", threads, "threads; the text does not depend on it")
             ->capture_default_str()
             ->check(CLI::PositiveNumber);
     }
+    /// Keeps the model's weights as codes, in the order in which single rows read them. Without --weights and --tables
+    /// no bit of the text changes by it.
+    template <class T>
+    void code_weights(nn::Decoder<T>& model, const Recipe& recipe) const {
+        std::vector<train::WeightCodeRule> rules = train::equal_code_rules(recipe, model.parameters());
+        const auto add = [&](ParameterRole role, const std::string& format) {
+            const train::WeightCodeRule rule{.role = role, .rule = train::weight_code_rule(format)};
+            const auto parameters = model.parameters();
+            if (std::any_of(parameters.begin(), parameters.end(), [&](const auto* p) { return rule.applies(*p); }))
+                rules.push_back(rule);
+        };
+        if (!weights.empty()) add(ParameterRole::weight, weights);
+        for (const ParameterRole role : {ParameterRole::embedding, ParameterRole::readout})
+            if (!tables.empty()) add(role, tables);
+        train::code_weights(model.parameters(), rules);
+    }
     /// Checks what is left to check, once the arguments are read. Errors: a format that is unknown; an empty --stop.
     void finish() {
         if (!cache.empty()) draws.cache_format = find_format(cache);
+        for (const std::string& format : {weights, tables})
+            if (!format.empty()) static_cast<void>(train::weight_code_rule(format));
         for (const std::string& stop : stops) check(!stop.empty(), "--stop: is empty; expected a text");
     }
 };

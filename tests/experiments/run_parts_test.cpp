@@ -179,8 +179,7 @@ TEST_CASE("run parts: the settings name recipe, switch, model, data and training
     options.seq = 16;
     const experiments::LanguageData data(options);
     CHECK(data.vocabulary.size() == 17);
-    CHECK(data.tokens.size() == data.text.size());
-    CHECK(data.parts.training.size() + data.parts.validation.size() == data.tokens.size());
+    CHECK(data.parts.training.size() + data.parts.validation.size() == data.text.size());
     const auto text = [&](RunPart part) {
         return experiments::settings_text(options, experiments::recipes_of(options), part, data, 1000,
                                           {.peak = 0.5, .steps = 12, .warmup = 1});

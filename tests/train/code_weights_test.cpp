@@ -84,6 +84,24 @@ TEST_CASE("logits of a coded model equal those of the simulated recipe", "[train
     CHECK(equal_bits(logits(model, recipe), logits(simulated, recipe)));
 }
 
+TEMPLATE_TEST_CASE("codes by equal rules change no bit under any recipe", "[train]", float, Half) {
+    for (const Recipe& known : known_recipes()) {
+        CAPTURE(known.name);
+        const Recipe recipe = recipe_in<TestType>(known);
+        nn::DecoderConfig tied = config;
+        tied.tied = true;
+        for (const nn::DecoderConfig& sizes : {config, tied}) {
+            nn::Decoder<TestType> model(sizes), simulated(sizes);
+            nn::initialise(model.parameters(), recipe, 5);
+            nn::initialise(simulated.parameters(), recipe, 5);
+            const std::size_t bytes =
+                train::code_weights(model.parameters(), train::equal_code_rules(recipe, model.parameters()));
+            CHECK((bytes > 0) == (recipe.scaling != Scaling::propagate));
+            CHECK(equal_bits(logits(model, recipe), logits(simulated, recipe)));
+        }
+    }
+}
+
 TEST_CASE("codes by another rule than the recipe's are an error", "[train]") {
     const Recipe recipe = recipe_in<float>(find_recipe("mxfp4"));
     nn::Decoder<float> model(config);

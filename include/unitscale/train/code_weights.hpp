@@ -18,6 +18,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -30,6 +31,16 @@ struct WeightCodeRule {
     /// `rule.element` is the format: fp32, fp16, bf16, or at most 8 bits. `rule.scale` is none, a constant bias, the
     /// amax of the tensor, or blocks. Without an element the parameter keeps its elements.
     OperandRule rule{};
+    bool exact_sums = true;  ///< the product that a recipe's rule comes from has no rotation, and sums in float
+
+    /// Whether a parameter is a matrix that can be coded, and the rule is for it.
+    template <class T>
+    [[nodiscard]] bool applies(const Parameter<T>& parameter) const {
+        const ParameterRole own = parameter.facts().role;
+        const bool is_table = own == ParameterRole::embedding || own == ParameterRole::readout;
+        return parameter.shape().size() == 2 && (own == ParameterRole::weight || is_table) && (!role || *role == own) &&
+               matches(pattern, parameter.name());
+    }
 };
 
 /// The rule of a format by its name: a block format as `find_block_format` knows it, or fp32, fp16, bf16 or a format of
@@ -80,8 +91,11 @@ template <class T>
             alias = concatenate(path.substr(0, at), '-', blocks - number(std::string_view(path).substr(at, digits)),
                                 path.substr(at + digits));
         const auto kind = role == ParameterRole::readout ? ProductKind::readout : ProductKind::linear;
-        const OperandRule rule = recipe.formats(kind, path, alias).rule(OperandSlot::forward_w);
-        if (rule.element) rules.push_back({.pattern = parameter->name(), .rule = rule});
+        const ProductFormats formats = recipe.formats(kind, path, alias);
+        const OperandRule rule = formats.rule(OperandSlot::forward_w);
+        if (!rule.element) continue;
+        rules.push_back({.pattern = parameter->name(), .rule = rule});
+        rules.back().exact_sums = !formats.rotation(OperandSlot::forward_w) && !formats.sums(OperandSlot::forward_w);
     }
     return rules;
 }
@@ -124,24 +138,15 @@ template <class T>
 /// Test: tests/train/code_weights_test.cpp
 template <class T>
 std::size_t code_weights(const std::vector<Parameter<T>*>& parameters, const std::vector<WeightCodeRule>& rules) {
-    const auto is_matrix = [](const Parameter<T>& parameter) {
-        const ParameterRole role = parameter.facts().role;
-        return parameter.shape().size() == 2 &&
-               (role == ParameterRole::weight || role == ParameterRole::embedding || role == ParameterRole::readout);
-    };
-    const auto applies = [&](const WeightCodeRule& rule, const Parameter<T>& parameter) {
-        return is_matrix(parameter) && matches(rule.pattern, parameter.name()) &&
-               (!rule.role || *rule.role == parameter.facts().role);
-    };
     for (const WeightCodeRule& rule : rules)
         check(std::any_of(parameters.begin(), parameters.end(),
-                          [&](const Parameter<T>* parameter) { return applies(rule, *parameter); }),
+                          [&](const Parameter<T>* parameter) { return rule.applies(*parameter); }),
               "code_weights: pattern '", rule.pattern, "' matches no matrix of the ", parameters.size(), " parameters");
     std::size_t bytes = 0;
     for (Parameter<T>* parameter : parameters) {
         const WeightCodeRule* found = nullptr;
         for (const WeightCodeRule& rule : rules)
-            if (applies(rule, *parameter)) found = &rule;
+            if (rule.applies(*parameter)) found = &rule;
         if (found == nullptr || !found->rule.element) continue;
         try {
             parameter->keep_coded(encode_weight(parameter->value(), found->rule));
@@ -151,6 +156,39 @@ std::size_t code_weights(const std::vector<Parameter<T>*>& parameters, const std
         bytes += parameter->coded_value()->bytes();
     }
     return bytes;
+}
+
+/// The rules under which a model's matrices can be kept as codes without a change of any bit of its results: a weight that
+/// the recipe rounds as the codes that its forward product makes of it, another as elements of T in the order in which
+/// few rows read them. Weights keep their elements where this is not possible: under `propagate`, for T = double, with
+/// sums of fewer bits, rotated operands, stochastic rounding, and scales by rows or past magnitudes.
+/// Generation with such codes reads less memory, and each part of it once.
+template <class T>
+[[nodiscard]] std::vector<WeightCodeRule> equal_code_rules(const Recipe& recipe,
+                                                           const std::vector<Parameter<T>*>& parameters) {
+    if (std::is_same_v<T, double> || recipe.scaling == Scaling::propagate) return {};
+    const FloatFormat element = std::is_same_v<T, Half> ? fp16 : std::is_same_v<T, BFloat16> ? bf16 : fp32;
+    std::vector<WeightCodeRule> rules{{.rule = {Quantiser{.format = element}, {}}}};
+    bool rounds_readouts = false;
+    for (const ProductRule& product : recipe.products)
+        rounds_readouts = rounds_readouts || (product.kind == ProductKind::readout &&
+                                              product.formats.rule(OperandSlot::forward_w).element.has_value());
+    if (rounds_readouts) rules.push_back({.role = ParameterRole::embedding, .rule = {}});  // perhaps a readout, too
+    for (WeightCodeRule& rule : recipe_code_rules(recipe, parameters)) {
+        const ScaleRule& scale = rule.rule.scale;
+        const bool whole = scale.by_tensor() && scale.source != ScaleSource::delayed;
+        const bool blocks =
+            scale.blocks && (scale.blocks->form == ScaleForm::code || scale.blocks->rule != BlockRule::torchao_float8);
+        if (rule.exact_sums && (whole || blocks) && rule.rule.element->rounding == Rounding::nearest_even &&
+            rule.rule.element->format.code_bits() <= 8)
+            rules.push_back(rule);
+        else rules.push_back({.pattern = rule.pattern, .rule = {}});
+    }
+    std::erase_if(rules, [&](const WeightCodeRule& rule) {
+        return std::none_of(parameters.begin(), parameters.end(),
+                            [&](const Parameter<T>* parameter) { return rule.applies(*parameter); });
+    });
+    return rules;
 }
 
 /// Makes elements of coded parameters whose codes have another form than the recipe's rule for them, so that the recipe
