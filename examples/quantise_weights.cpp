@@ -138,19 +138,28 @@ std::vector<std::string> write(train::SavedModel<T>& saved, const Plan& plan, co
     return coded;
 }
 
-/// Bits in a file for each element of these parameters, scales included.
+/// The size of a model's file.
+struct Size {
+    std::size_t file = 0, plain = 0;  ///< bytes; plain: of the weights alone, as elements
+    double bits = 0.0;                ///< for each coded weight, scales included
+};
+
+/// `coded`: names of the coded parameters.
 template <class T>
-double bits_per_weight(const std::string& path, const std::vector<Parameter<T>*>& parameters,
-                       const std::vector<std::string>& coded) {
+Size size_of(const std::string& path, const std::vector<Parameter<T>*>& parameters,
+             const std::vector<std::string>& coded) {
     const io::SafetensorsReader file(path);
+    Size size{.file = static_cast<std::size_t>(std::filesystem::file_size(path))};
     std::size_t bytes = 0, elements = 0;
     for (const Parameter<T>* parameter : parameters) {
+        size.plain += parameter->size() * sizeof(T);
         if (std::find(coded.begin(), coded.end(), parameter->name()) == coded.end()) continue;
         elements += parameter->size();
         for (const char* part : {"", ".scale", ".number"})
             if (file.contains(parameter->name() + part)) bytes += file.entry(parameter->name() + part).bytes();
     }
-    return 8.0 * static_cast<double>(bytes) / static_cast<double>(elements);
+    size.bits = 8.0 * static_cast<double>(bytes) / static_cast<double>(elements);
+    return size;
 }
 
 int run(const Settings& settings) {
@@ -166,21 +175,20 @@ int run(const Settings& settings) {
     const std::vector<std::string> coded = train::with_saved_model(
         settings.checkpoint, planned.recipe, settings.threads,
         [&](auto& saved) { return write(saved, planned, settings, text); }, experiments::read_tokeniser);
-    double bits = 0.0;
+    Size size;
     train::with_saved_model(
         settings.out, settings.threads,
         [&](auto& saved) {
             after = loss(saved, text, settings.batch);
-            bits = bits_per_weight(settings.out, saved.model().parameters(), coded);
+            size = size_of(settings.out, saved.model().parameters(), coded);
         },
         experiments::read_tokeniser);
-    const auto bytes = [](const std::string& path) { return static_cast<double>(std::filesystem::file_size(path)); };
     std::printf("validation %s before\n", before.text().c_str());
     std::printf("validation %s after (%+.2f %%)\n", after.text().c_str(),
                 100.0 * (after.per_token / before.per_token - 1.0));
-    std::printf("%s: %.0f bytes (%.1f %% of %s), %.2f bits per coded weight\n", settings.out.c_str(),
-                bytes(settings.out), 100.0 * bytes(settings.out) / bytes(settings.checkpoint),
-                settings.checkpoint.c_str(), bits);
+    std::printf("%s: %zu bytes (%.1f %% of the weights' %zu), %.2f bits per coded weight\n", settings.out.c_str(),
+                size.file, 100.0 * static_cast<double>(size.file) / static_cast<double>(size.plain), size.plain,
+                size.bits);
     return 0;
 }
 

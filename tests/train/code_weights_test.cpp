@@ -87,6 +87,7 @@ TEST_CASE("logits of a coded model equal those of the simulated recipe", "[train
 TEMPLATE_TEST_CASE("codes by equal rules change no bit under any recipe", "[train]", float, Half) {
     for (const Recipe& known : known_recipes()) {
         CAPTURE(known.name);
+        if (known.automatic_rule == Constraint::gmean) continue;  // needs a plan
         const Recipe recipe = recipe_in<TestType>(known);
         nn::DecoderConfig tied = config;
         tied.tied = true;

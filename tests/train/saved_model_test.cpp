@@ -120,7 +120,7 @@ TEST_CASE("saved model: the file keeps another tokeniser than the characters, fo
     CHECK(saved.tokeniser().to_text() == "bytes");
     CHECK(saved.characters() == nullptr);
     CHECK_THROWS_WITH(saved.vocabulary(), "checkpoint: the model's tokens are not characters");
-    saved.save_quantised<e4m3>(again);
+    saved.save(again);
     CHECK(train::SavedModel<float>(again).tokeniser().to_text() == "bytes");
     save("other");
     CHECK_THROWS_WITH(train::SavedModel<float>(path),
