@@ -70,7 +70,7 @@ for calibration in amax percentile mse; do
   small 5 --activations calibrated --calibration "$calibration" --samples 8
   grep -qaF constant small.safetensors || fail "no constant bias in the recipe: $calibration"
 done
-"$(dirname -- "$program")/generate" small.safetensors --prompt "the " > /dev/null || fail 'the calibrated file does not load'
+"$(dirname -- "$program")/generate" small.safetensors --prompt "the " > /dev/null || fail "calibrated: does not load"
 # The median of magnitudes saturates half of them, which costs more than nothing.
 small 1000 --activations calibrated --calibration percentile --percentile 50 --samples 8
 cp out.txt half.txt

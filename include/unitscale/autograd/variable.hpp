@@ -44,7 +44,7 @@ public:
     [[nodiscard]] const Tensor<T>& value() const { return tape("value").value(*this); }
     /// The value as stored: data and, under `propagate`, a scale.
     [[nodiscard]] const Tensor<T>& scaled() const { return tape("value").scaled_value(*this); }
-    [[nodiscard]] const Shape& shape() const { return tape("shape").shape(*this); }
+    [[nodiscard]] const Shape& shape() const { return tape("value").shape(*this); }
 
     /// d loss / d value (under `unit`, the scaled gradient). Error: no gradient was computed, or it was freed.
     [[nodiscard]] const Tensor<T>& gradient() const { return tape("gradient").gradient(*this); }

@@ -160,8 +160,8 @@ std::size_t code_weights(const std::vector<Parameter<T>*>& parameters, const std
 
 /// The rules under which a model's matrices can be kept as codes without a change of any bit of its results. A weight
 /// that the recipe rounds becomes the codes that its forward product makes of it. Another keeps elements of T, in the
-/// order in which single rows read them. Weights keep their elements where this is not possible: under `propagate`, for T = double, with
-/// sums of fewer bits, rotated operands, stochastic rounding, and scales by rows or past magnitudes.
+/// order in which single rows read them. Weights keep their elements where this is not possible: under `propagate`, for
+/// T = double, with sums of fewer bits, rotated operands, stochastic rounding, and scales by rows or past magnitudes.
 /// Generation with such codes reads less memory, and each part of it once.
 template <class T>
 [[nodiscard]] std::vector<WeightCodeRule> equal_code_rules(const Recipe& recipe,
