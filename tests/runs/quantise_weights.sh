@@ -53,7 +53,12 @@ for format in bf16 fp16; do small 1 --format "$format"; bits_are 16 16; done
 small 5 --margin 2
 small 30 --format mxfp4 --tables e4m3
 bits_are 4.3 7
-"$(dirname -- "$program")/generate" small.safetensors --prompt "the " > /dev/null || fail 'the file does not load'
+# loads: whether the last file does
+loads() {
+  "$(dirname -- "$program")/generate" small.safetensors --prompt "the " > out.txt 2> err.txt ||
+    fail "$1: $(cat err.txt)"
+}
+loads 'the file does not load'
 
 small 5 --activations tensor
 small 5 --activations token --activation-format e5m2 --tables e4m3
@@ -62,7 +67,7 @@ for calibration in amax percentile mse; do
   small 5 --activations calibrated --calibration "$calibration" --samples 8
   grep -qaF constant small.safetensors || fail "no constant bias in the recipe: $calibration"
 done
-"$(dirname -- "$program")/generate" small.safetensors --prompt "the " > /dev/null || fail 'the calibrated file does not load'
+loads 'the calibrated file does not load'
 # The median of magnitudes saturates half of them, which costs more than nothing.
 small 1000 --activations calibrated --calibration percentile --percentile 50 --samples 8
 cp out.txt half.txt
