@@ -77,7 +77,8 @@ small 5 --activations calibrated --calibration percentile --percentile 100 --sam
 # The recipe of FP8 training: codes are what its products round to, so that the loss is the same.
 "$program" fp8.safetensors --data text.txt --batch 4 --format recipe --out small.safetensors > out.txt
 [[ $(sed -n 2p out.txt) == *' after (+0.00 %)' ]] || fail "codes of the recipe: $(cat out.txt)"
-"$program" fp8.safetensors --data text.txt --batch 4 --format mxfp4 --activations token --out small.safetensors > out.txt
+"$program" fp8.safetensors --data text.txt --batch 4 --format mxfp4 --activations token --out small.safetensors \
+  > out.txt
 bits_are 4.2 4.3
 "$program" bytes.safetensors --data text.txt --batch 4 --out small.safetensors > out.txt
 grep -qE '^validation ([0-9.]+) bits/token, \1 bits/byte before$' out.txt || fail "bytes: $(cat out.txt)"
