@@ -53,7 +53,12 @@ for format in bf16 fp16; do small 1 --format "$format"; bits_are 16 16; done
 small 5 --margin 2
 small 30 --format mxfp4 --tables e4m3
 bits_are 4.3 7
-"$(dirname -- "$program")/generate" small.safetensors --prompt "the " > /dev/null || fail 'the file does not load'
+# loads: whether the last file does
+loads() {
+  "$(dirname -- "$program")/generate" small.safetensors --prompt "the " > out.txt 2> err.txt ||
+    fail "$1: $(cat err.txt)"
+}
+loads 'the file does not load'
 
 # The tokeniser of other tokens goes along.
 "$train" --data text.txt --width 16 --depth 1 --heads 2 --seq 8 --batch 4 --steps 20 --quiet --sample 0 --recipe fp32 \
@@ -70,7 +75,7 @@ for calibration in amax percentile mse; do
   small 5 --activations calibrated --calibration "$calibration" --samples 8
   grep -qaF constant small.safetensors || fail "no constant bias in the recipe: $calibration"
 done
-"$(dirname -- "$program")/generate" small.safetensors --prompt "the " > /dev/null || fail "calibrated: does not load"
+loads 'the calibrated file does not load'
 # The median of magnitudes saturates half of them, which costs more than nothing.
 small 1000 --activations calibrated --calibration percentile --percentile 50 --samples 8
 cp out.txt half.txt
