@@ -3,7 +3,9 @@
 // of whole texts.
 #include <unitscale/nn/decoder.hpp>
 #include <unitscale/nn/initialise.hpp>
+#include <unitscale/nn/published_shapes.hpp>
 #include <unitscale/scaling/known_recipes.hpp>
+#include <unitscale/train/code_weights.hpp>
 #include <unitscale/train/generate.hpp>
 
 #include <CLI/CLI.hpp>
@@ -48,6 +50,40 @@ Line fit(const std::vector<double>& x, const std::vector<double>& y) {
     return {(sy - slope * sx) / n, slope};
 }
 
+/// Tokens per second of a GPT-2 whose weights are kept in a format, behind a prompt of 8 tokens: the median of 3 texts.
+void measure_gpt2(const std::string& format, const std::string& recipe_name, int threads) {
+    const Recipe recipe = find_recipe(recipe_name);
+    nn::DecoderConfig config = nn::published_config("gpt-111m");
+    config.depth = 12, config.length = 1024;
+    nn::Decoder<float> model(config);
+    nn::initialise(model.parameters(), recipe, 1);
+    std::size_t bytes = 4 * model.parameter_count();
+    if (format != "elements") {
+        std::vector<train::WeightCodeRule> rules{{.rule = train::weight_code_rule(format)}};
+        if (recipe_name != "fp32") {
+            rules = train::equal_code_rules(recipe, model.parameters());
+            rules.push_back({.role = ParameterRole::embedding, .rule = train::weight_code_rule("bf16")});
+        }
+        bytes = train::code_weights(model.parameters(), rules);
+    }
+    ScalingState state(1);
+    Tape<float> tape(recipe, state, threads);
+    const std::vector<std::int32_t> prompt = {0, 1, 2, 3, 4, 5, 6, 7};
+    constexpr std::size_t tokens = 64;
+    std::vector<double> rates;
+    for (int i = 0; i < 4; ++i) {
+        const double seconds = fastest(1, [&] {
+            static_cast<void>(train::generate<float>(model, tape, prompt, {.tokens = tokens, .temperature = 0}));
+        });
+        if (i > 0) rates.push_back(static_cast<double>(tokens) / seconds);
+    }
+    std::sort(rates.begin(), rates.end());
+    std::printf("GPT-2, recipe %-9s weights %-9s %d thread%s: %6.1f tokens/s, %.3f bytes a weight\n",
+                recipe_name.c_str(), format.c_str(), threads, threads == 1 ? "" : "s", rates[1],
+                static_cast<double>(bytes) / static_cast<double>(model.parameter_count()));
+    std::fflush(stdout);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -56,7 +92,7 @@ int main(int argc, char** argv) {
     std::vector<std::size_t> lengths = {256, 512, 1024, 2048};
     std::size_t tokens = 1000;
     int threads = 1;
-    bool rotary = false;
+    bool rotary = false, gpt2 = false;
     CLI::App app(
         "Measures generation: the time of a token by the length of the text so far, with and without the key-value "
         "cache.");
@@ -71,9 +107,18 @@ int main(int argc, char** argv) {
     app.add_option("--cache", cache_format, "format of keys and values in the cache; empty: as computed");
     app.add_option("--window", config.window, "positions that attention sees; 0: all")->capture_default_str();
     app.add_flag("--rotary", rotary, "rotary positions instead of learned ones");
+    app.add_flag("--gpt2", gpt2,
+                 "instead: tokens/s of a GPT-2 with random weights, by the format of its weights, and their bytes");
     CLI11_PARSE(app, argc, argv);
 
     try {
+        if (gpt2) {
+            for (const char* format : {"elements", "fp32", "bf16", "e4m3", "mxfp4", "nvfp4"})
+                measure_gpt2(format, "fp32", threads);
+            for (const char* format : {"e4m3fnuz", "mxfp4"})
+                measure_gpt2(format, std::string(format) == "mxfp4" ? "mxfp4" : "fp8-amax", threads);
+            return 0;
+        }
         check(lengths.size() >= 2, "--lengths: ", lengths.size(), " given; expected at least 2");
         std::sort(lengths.begin(), lengths.end());
         config.length = lengths.back() + 1;
