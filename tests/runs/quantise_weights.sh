@@ -63,9 +63,9 @@ loads 'the file does not load'
 # The tokeniser of other tokens goes along.
 "$train" --data text.txt --width 16 --depth 1 --heads 2 --seq 8 --batch 4 --steps 20 --quiet --sample 0 --recipe fp32 \
   --tokens bpe:270 --save pairs.safetensors > run.txt
-before=$(sed -E 's/.*valid_bpb=([0-9.]+).*/\1/' run.txt)
+pairs=$(sed -E 's/.*valid_bpb=([0-9.]+).*/\1/' run.txt)
 "$program" pairs.safetensors --data text.txt --batch 4 --out small_pairs.safetensors > out.txt
-grep -q "bits/token, $before bits/byte before" out.txt || fail "no bits per byte $before: $(cat out.txt)"
+grep -q "bits/token, $pairs bits/byte before" out.txt || fail "no bits per byte $pairs: $(cat out.txt)"
 "$(dirname -- "$program")/generate" small_pairs.safetensors --prompt "the " > /dev/null || fail 'byte pairs do not load'
 
 small 5 --activations tensor

@@ -119,6 +119,21 @@ TEST_CASE("codes by another rule than the recipe's are an error", "[train]") {
                       Catch::Contains("its value is kept as codes; expected a step with gradients = false"));
 }
 
+TEST_CASE("codes stay under rules of their form and of more bits", "[train]") {
+    const Recipe recipe = find_recipe("fp32");
+    nn::Decoder<float> model(config);
+    nn::initialise(model.parameters(), recipe, 5);
+    const auto code = [&](const char* format) {
+        return train::code_weights(model.parameters(),
+                                   {{.role = ParameterRole::weight, .rule = train::weight_code_rule(format)}});
+    };
+    const std::size_t bytes = code("mxfp4");
+    CHECK(code("mxfp4") == bytes);
+    CHECK(code("fp32") == bytes);
+    CHECK(model.parameters().at(3)->coded_value() != nullptr);
+    CHECK_THROWS_WITH(code("nvfp4"), Catch::Contains("is kept as codes of another form; expected elements"));
+}
+
 TEST_CASE("rules that fit no weight are errors", "[train]") {
     const Recipe recipe = find_recipe("fp32");
     nn::Decoder<float> model(config);

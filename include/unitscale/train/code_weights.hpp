@@ -134,7 +134,9 @@ template <class T>
 /// Keeps the matrices among the parameters as codes (Parameter::keep_coded): weights of linear layers, tables of
 /// embeddings and readouts. Of several rules that match a name the last one counts. Returns the bytes of all codes and
 /// scales. The parameters can then be used without gradients only.
-/// Errors: a pattern that matches no matrix; the errors of `encode_weight`, with the parameter's name in front.
+/// Codes stay as they are, under a rule of their form or of 16 and 32 bits.
+/// Errors: codes of another form; a pattern that matches no matrix; the errors of `encode_weight`, with the name of the
+/// parameter in front.
 /// Test: tests/train/code_weights_test.cpp
 template <class T>
 std::size_t code_weights(const std::vector<Parameter<T>*>& parameters, const std::vector<WeightCodeRule>& rules) {
@@ -148,6 +150,13 @@ std::size_t code_weights(const std::vector<Parameter<T>*>& parameters, const std
         for (const WeightCodeRule& rule : rules)
             if (rule.applies(*parameter)) found = &rule;
         if (found == nullptr || !found->rule.element) continue;
+        if (const CodedWeight* const codes = parameter->coded_value(); codes != nullptr) {
+            check(has_form(*codes, found->rule) || found->rule.element->format.code_bits() > 8,
+                  "code_weights: parameter ", parameter->name(),
+                  ": is kept as codes of another form; expected elements");
+            bytes += codes->bytes();
+            continue;
+        }
         try {
             parameter->keep_coded(encode_weight(parameter->value(), found->rule));
         } catch (const Error& error) {
