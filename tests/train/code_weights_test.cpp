@@ -130,7 +130,9 @@ TEST_CASE("codes stay under rules of their form and of more bits", "[train]") {
     const std::size_t bytes = code("mxfp4");
     CHECK(code("mxfp4") == bytes);
     CHECK(code("fp32") == bytes);
-    CHECK(model.parameters().at(3)->coded_value() != nullptr);
+    std::size_t coded = 0;
+    for (const Parameter<float>* parameter : model.parameters()) coded += parameter->coded_value() != nullptr ? 1 : 0;
+    CHECK(coded == 12);
     CHECK_THROWS_WITH(code("nvfp4"), Catch::Contains("is kept as codes of another form; expected elements"));
 }
 
