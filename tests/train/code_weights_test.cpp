@@ -131,7 +131,8 @@ TEST_CASE("codes stay under rules of their form and of more bits", "[train]") {
     CHECK(code("mxfp4") == bytes);
     CHECK(code("fp32") == bytes);
     std::size_t coded = 0;
-    for (const Parameter<float>* parameter : model.parameters()) coded += parameter->coded_value() != nullptr ? 1 : 0;
+    for (const Parameter<float>* parameter : model.parameters())
+        if (parameter->coded_value() != nullptr) ++coded;
     CHECK(coded == 12);
     CHECK_THROWS_WITH(code("nvfp4"), Catch::Contains("is kept as codes of another form; expected elements"));
 }
