@@ -54,7 +54,7 @@ Loss loss(train::SavedModel<T>& saved, const std::u32string& text, std::size_t b
     return {bits, bits / tokens.validation_bytes, experiments::loss_unit(saved.tokeniser())};
 }
 
-/// The rule of a format's name. Error: a margin for a format whose scale is not the tensor's.
+/// The rule of the format with this name. Error: a margin, if the format has no scale of the whole tensor.
 OperandRule rule_of(const std::string& format, int margin) {
     OperandRule rule = train::weight_code_rule(format);
     check(margin == 0 || rule.scale.has_measured_bias(), "--margin: is for formats with one scale of the tensor; ",

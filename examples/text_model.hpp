@@ -87,7 +87,8 @@ struct TextOptions {
             if (!tables.empty()) add(role, tables);
         train::code_weights(model.parameters(), rules);
     }
-    /// Checks what is left to check, once the arguments are read. Errors: a format that is unknown; an empty --stop.
+    /// Checks the options that depend on others or on names. To be called after the arguments are read.
+    /// Errors: an unknown format; an empty --stop.
     void finish() {
         if (!cache.empty()) draws.cache_format = find_format(cache);
         for (const std::string& format : {weights, tables})

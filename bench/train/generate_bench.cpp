@@ -50,7 +50,7 @@ Line fit(const std::vector<double>& x, const std::vector<double>& y) {
     return {(sy - slope * sx) / n, slope};
 }
 
-/// Tokens per second of a GPT-2 whose weights are kept in a format, behind a prompt of 8 tokens: the median of 3 texts.
+/// Tokens per second of a GPT-2 whose weights are kept in a format: the median of 3 texts. The prompt has 8 tokens.
 void measure_gpt2(const std::string& format, const std::string& recipe_name, int threads) {
     const Recipe recipe = find_recipe(recipe_name);
     nn::DecoderConfig config = nn::published_config("gpt-111m");

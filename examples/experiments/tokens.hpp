@@ -21,12 +21,12 @@ using TokeniserPointer = std::shared_ptr<const io::Tokeniser>;
 void check_tokens(const std::string& tokens);
 
 /// The tokeniser that the option names.
-///   characters   those of `text`
+///   characters   the characters that occur in `text`
 ///   bytes        the 256 bytes
 ///   bpe:N        byte pairs, N tokens, trained on `training`
 ///   PATH         a tokenizer.json, a folder with one or with vocab.json and merges.txt, or SentencePiece's *.model
-/// Errors: those of check_tokens and of the tokeniser; byte pairs and files in a program that was built without the
-/// libraries for them.   Test: tests/experiments/tokens_test.cpp
+/// Errors: the errors of check_tokens; the errors of the tokeniser; byte pairs or a file, if the program was built
+/// without the libraries for them.   Test: tests/experiments/tokens_test.cpp
 [[nodiscard]] TokeniserPointer make_tokeniser(const std::string& tokens, std::u32string_view text,
                                               std::u32string_view training);
 

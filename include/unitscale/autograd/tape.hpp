@@ -389,7 +389,7 @@ private:
         return std::make_shared<const Recipe>(recipe);
     }
 
-    /// The slot of a handle whose value can be read, as elements or as codes.
+    /// The slot of a handle. Error: backward() has freed its value; a value can be elements or codes.
     [[nodiscard]] const Slot<T>& live(const char* op, const Variable<T>& x) const {
         x.check_of(handles_, op);
         const Slot<T>& slot = graph_.slots()[x.slot_];
