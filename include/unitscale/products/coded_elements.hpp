@@ -139,16 +139,30 @@ struct GroupScales512 {
         const Unsigned512 word = ((codes(group, block) - 127) << 7) & 0xFFFFu;
         return reinterpret_cast<__m512>(word | word << 16);
     }
+    /// The end of the run of elements from p on that share a scale, at most `end`.
+    [[nodiscard, gnu::always_inline]] std::ptrdiff_t end_of_run(std::ptrdiff_t p, std::ptrdiff_t end) const noexcept {
+        const auto along = static_cast<std::ptrdiff_t>(weight.along());
+        return std::min((p / along + 1) * along, end);
+    }
+    /// The scale of element p, in the form in which the kernel applies it.
     template <ScaleUse Use>
-    [[nodiscard, gnu::always_inline]] UNITSCALE_TARGET_AVX512 __m512 of(std::size_t group, std::ptrdiff_t block) const {
+    [[nodiscard, gnu::always_inline]] UNITSCALE_TARGET_AVX512 __m512 of(std::size_t group, std::ptrdiff_t p) const {
+        const std::ptrdiff_t block = p / static_cast<std::ptrdiff_t>(weight.along());
         if constexpr (Use == ScaleUse::exponents) return exponent_words(group, block);
         else return (*this)(group, block);
     }
 };
 
-/// In place of scales where there are none.
+/// In place of scales where there are none: one run of elements, whose scale no kernel reads.
 struct NoScales512 {
     [[gnu::always_inline]] UNITSCALE_TARGET_AVX512 NoScales512(const CodedWeight&, bool) {}
+    [[nodiscard, gnu::always_inline]] static std::ptrdiff_t end_of_run(std::ptrdiff_t, std::ptrdiff_t end) noexcept {
+        return end;
+    }
+    template <ScaleUse Use>
+    [[nodiscard, gnu::always_inline]] UNITSCALE_TARGET_AVX512 static __m512 of(std::size_t, std::ptrdiff_t) {
+        return _mm512_setzero_ps();
+    }
 };
 template <ScaleUse Use>
 struct ScalesOf {
@@ -168,13 +182,6 @@ template <ScaleUse Use>
     const __m512 even = _mm512_mul_ps(reinterpret_cast<__m512>(words << 16), scale);
     const __m512 odd = _mm512_mul_ps(reinterpret_cast<__m512>(words & 0xFFFF0000u), scale);
     return reinterpret_cast<Unsigned512>(even) >> 16 | (reinterpret_cast<Unsigned512>(odd) & 0xFFFF0000u);
-}
-
-/// The end of the run of elements from p on that share a scale, at most `end`.
-[[nodiscard, gnu::always_inline]] inline std::ptrdiff_t end_of_scale(const CodedWeight& weight, std::ptrdiff_t p,
-                                                                     std::ptrdiff_t end) noexcept {
-    const auto along = static_cast<std::ptrdiff_t>(weight.along());
-    return std::min((p / along + 1) * along, end);
 }
 
 #pragma GCC diagnostic pop

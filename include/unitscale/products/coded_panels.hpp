@@ -58,12 +58,8 @@ UNITSCALE_TARGET_AVX512 void decode_floats_avx512(const CodedRight& b, std::ptrd
     const std::uint8_t* codes = weight.group_elements(group) + b.p / 2 * bytes;
     const std::ptrdiff_t end = b.p + depth;
     for (std::ptrdiff_t p = b.p; p < end;) {
-        __m512 scale = _mm512_setzero_ps();
-        std::ptrdiff_t stop = end;
-        if constexpr (Scaled != ScaleUse::none) {
-            stop = end_of_scale(weight, p, end);
-            scale = scales.template of<Scaled>(group, p / static_cast<std::ptrdiff_t>(weight.along()));
-        }
+        const std::ptrdiff_t stop = scales.end_of_run(p, end);
+        const __m512 scale = scales.template of<Scaled>(group, p);
         for (; p < stop; p += 2, codes += bytes, out += 2 * out_step) {
             __m512 even, odd;
             elements.floats(codes, even, odd);
@@ -89,12 +85,8 @@ UNITSCALE_TARGET_AVX512 void decode_pairs_avx512(const CodedRight& b, std::ptrdi
     const std::uint8_t* codes = weight.group_elements(group) + b.p / 2 * bytes;
     const std::ptrdiff_t end = b.p + round_up(depth, 2);
     for (std::ptrdiff_t p = b.p; p < end;) {
-        __m512 scale = _mm512_setzero_ps();
-        std::ptrdiff_t stop = end;
-        if constexpr (Scaled != ScaleUse::none) {
-            stop = end_of_scale(weight, p, end);
-            scale = scales.template of<Scaled>(group, p / static_cast<std::ptrdiff_t>(weight.along()));
-        }
+        const std::ptrdiff_t stop = scales.end_of_run(p, end);
+        const __m512 scale = scales.template of<Scaled>(group, p);
         for (; p < stop; p += 2, codes += bytes, out += out_step) {
             Unsigned512 words = elements.words(codes);
             words = scaled_words<Scaled>(words, scale);

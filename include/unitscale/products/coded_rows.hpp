@@ -54,18 +54,14 @@ UNITSCALE_TARGET_AVX512 void coded_row_floats_avx512(const CodedTile& tile, cons
     const std::uint8_t* codes[coded_groups];
 #pragma GCC unroll 4
     for (std::size_t g = 0; g < coded_groups; ++g) {
-        sums[g] = scale[g] = _mm512_setzero_ps();
+        sums[g] = _mm512_setzero_ps();
         codes[g] = weight.group_elements(tile.group(g)) + tile.b.p / 2 * bytes;
     }
     const std::ptrdiff_t end = tile.b.p + tile.depth;
     for (std::ptrdiff_t p = tile.b.p; p < end;) {
-        std::ptrdiff_t stop = end;
-        if constexpr (Scaled != ScaleUse::none) {
-            stop = end_of_scale(weight, p, end);
-            const std::ptrdiff_t block = p / static_cast<std::ptrdiff_t>(weight.along());
+        const std::ptrdiff_t stop = scales.end_of_run(p, end);
 #pragma GCC unroll 4
-            for (std::size_t g = 0; g < coded_groups; ++g) scale[g] = scales.template of<Scaled>(tile.group(g), block);
-        }
+        for (std::size_t g = 0; g < coded_groups; ++g) scale[g] = scales.template of<Scaled>(tile.group(g), p);
         for (; p < stop; p += 2, a += 2 * a_step) {
             const bool alone = p + 1 == stop;  // the last element of an odd number
             const __m512 first = _mm512_set1_ps(a[0]), second = _mm512_set1_ps(alone ? 0.0f : a[a_step]);
@@ -100,18 +96,14 @@ UNITSCALE_TARGET_AVX512_BF16 void coded_row_pairs_avx512(const CodedTile& tile, 
     const std::uint8_t* codes[coded_groups];
 #pragma GCC unroll 4
     for (std::size_t g = 0; g < coded_groups; ++g) {
-        sums[g] = scale[g] = _mm512_setzero_ps();
+        sums[g] = _mm512_setzero_ps();
         codes[g] = weight.group_elements(tile.group(g)) + tile.b.p / 2 * bytes;
     }
     const std::ptrdiff_t end = tile.b.p + round_up(tile.depth, 2);
     for (std::ptrdiff_t p = tile.b.p, at = 0; p < end;) {
-        std::ptrdiff_t stop = end;
-        if constexpr (Scaled != ScaleUse::none) {
-            stop = end_of_scale(weight, p, end);
-            const std::ptrdiff_t block = p / static_cast<std::ptrdiff_t>(weight.along());
+        const std::ptrdiff_t stop = scales.end_of_run(p, end);
 #pragma GCC unroll 4
-            for (std::size_t g = 0; g < coded_groups; ++g) scale[g] = scales.template of<Scaled>(tile.group(g), block);
-        }
+        for (std::size_t g = 0; g < coded_groups; ++g) scale[g] = scales.template of<Scaled>(tile.group(g), p);
         for (; p < stop; p += 2, ++at) {
             __m512i row = _mm512_set1_epi32(static_cast<int>(a[at / 16 * 12 * 16 + at % 16]));
             asm("" : "+v"(row));  // Clang 16 crashes on a broadcast that it sees as bf16
