@@ -82,6 +82,7 @@ public:
     [[nodiscard]] Tensor<T>& write() {
         ++version_;
         cache_.clear();
+        if (coded_value_) decode_value();
         if (!has_elements_) make_elements();
         value_.set_any_scale(false);
         return value_;
@@ -188,13 +189,13 @@ private:
         fail("parameter ", name_, ": its value is kept as codes; expected elements, which write() makes of them");
     }
     [[gnu::cold, gnu::noinline]] void make_elements() const {
-        if (coded_value_) {
-            value_ = decoded<T>(*coded_value_);
-            coded_value_.reset();
-        } else {
-            value_ = Tensor<T>(shape_);
-            fill_zero(value_);
-        }
+        value_ = Tensor<T>(shape_);
+        fill_zero(value_);
+        has_elements_ = true;
+    }
+    [[gnu::cold, gnu::noinline]] void decode_value() {
+        value_ = decoded<T>(*coded_value_);
+        coded_value_.reset();
         has_elements_ = true;
     }
     [[gnu::cold, gnu::noinline]] void decode_gradient() const {
@@ -213,7 +214,7 @@ private:
     ParameterFacts facts_;
     Shape shape_;
     mutable Tensor<T> value_{};
-    mutable std::unique_ptr<const CodedWeight> coded_value_{};  ///< in place of the elements of value_
+    std::unique_ptr<const CodedWeight> coded_value_{};  ///< in place of the elements of value_
     mutable bool has_elements_ = false;
     mutable Tensor<T> gradient_{};
     CodedTensor coded_{};

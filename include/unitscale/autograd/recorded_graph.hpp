@@ -77,7 +77,7 @@ public:
         slot.parameter = trained;
         slot.value = source.coded_value() != nullptr ? nullptr : &source.value();
         slot.shape = source.shape();
-        slot.scale = source.coded_value() != nullptr ? 1.0 : source.value().scale();
+        slot.scale = source.scale();
         slot.leaf = true;
         parameter_slots_.push_back(last_slot());
         return {last_slot(), true};
