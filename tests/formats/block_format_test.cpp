@@ -89,6 +89,11 @@ TEST_CASE("block formats and their variants are found by their names") {
     CHECK(name(lines) == "int8_wholex8_power_of_two");
 }
 
+TEST_CASE("a name is one of a block format by its beginning") {
+    for (const char* text : {"mxfp4", "nvfp4_torchao", "mxint8", "mxfp4_unknown"}) CHECK(names_block_format(text));
+    for (const char* text : {"", "e4m3", "mx", "bf16", "fp8"}) CHECK_FALSE(names_block_format(text));
+}
+
 TEST_CASE("an unknown name of a block format is an error that lists the known ones") {
     for (const char* text : {"", "mxfp4_", "mxfp4_floor", "mxfp4_torchao", "nvfp4_rceil", "nvfp4_deepseek", "MXFP4",
                              "mxfp4_evenn", "fp8_tile_torchao_", "float8_line_torchao"})

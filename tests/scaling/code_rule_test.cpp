@@ -21,6 +21,9 @@ TEST_CASE("codes have the form of the rule that makes them") {
     CHECK_FALSE(has_form(in_blocks, OperandRule::in_blocks(nvfp4)));
     CHECK_FALSE(has_form(in_blocks, rule(e2m1)));
     CHECK(has_form(in_blocks, OperandRule{}));
+    CHECK(element_format(by_tensor, rule(e4m3)) == e4m3);
+    CHECK(element_format(by_tensor, OperandRule{}) == shifted(e4m3, 1));
+    CHECK(element_format(in_blocks, rule(e4m3)) == e2m1);
     OperandRule by_rows = rule(e4m3);
     by_rows.scale = {.source = ScaleSource::amax, .granularity = ScaleGranularity::row};
     CHECK_FALSE(has_form(by_tensor, by_rows));

@@ -5,6 +5,7 @@
 #include <unitscale/formats/float_arithmetic.hpp>
 #include <unitscale/formats/format.hpp>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
@@ -268,6 +269,12 @@ constexpr void each_named_block_format(Use&& use) {
                                                                        : name(format.scale);
     const std::string element = format.element == mxint8_element ? "int8" : name(format.element);
     return concatenate(element, '_', size(format.along), 'x', size(format.across), '_', scale);
+}
+
+/// Whether a name begins as the name of a block format does, so that `find_block_format` is the function to ask.
+[[nodiscard]] inline bool names_block_format(std::string_view wanted) noexcept {
+    return std::any_of(named_block_formats.begin(), named_block_formats.end(),
+                       [&](const auto& known) { return wanted.starts_with(known.name); });
 }
 
 /// The format with the given name: one of `named_block_formats`, or a variant such as mxfp8_e4m3_rceil, nvfp4_torchao

@@ -121,12 +121,8 @@ inline void add_coded_weight(SafetensorsWriter& writer, const std::string& tenso
     const std::size_t out = shape[0], in = shape[1];
     std::optional<BlockFormat> blocks;
     FloatFormat format;
-    bool is_block = false;
-    each_named_block_format([&](std::string_view base, std::string_view, const BlockFormat&) {
-        is_block = is_block || found->second.starts_with(base);
-    });
     try {
-        if (is_block) format = blocks.emplace(find_block_format(found->second)).element;
+        if (names_block_format(found->second)) format = blocks.emplace(find_block_format(found->second)).element;
         else format = find_format(found->second);
     } catch (const Error&) {  // its message may hold the raw name on several lines
         fail(where(), " is of format ", quoted_text(found->second), ", which is not known");

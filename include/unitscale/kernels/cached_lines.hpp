@@ -5,8 +5,8 @@
 #include <unitscale/base/error.hpp>
 #include <unitscale/base/vectors.hpp>
 #include <unitscale/formats/code.hpp>
-#include <unitscale/products/quantise_lines.hpp>
 #include <unitscale/products/pack.hpp>
+#include <unitscale/products/quantise_lines.hpp>
 #include <unitscale/tensor/cast.hpp>
 #include <unitscale/tensor/code_table.hpp>
 

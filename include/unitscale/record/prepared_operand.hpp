@@ -96,11 +96,9 @@ template <class T>
 inline void check_coded_rule(const char* op, const OperandRounding& all, const CodedWeight& codes) {
     const OperandRule rule = all.rule(OperandSlot::forward_w);
     if (!rule.element) return;
-    FloatFormat format = codes.format();
-    if (!codes.blocks()) format.bias = rule.element->format.bias;
     check(has_form(codes, rule) && !all.rotation(OperandSlot::forward_w), op, ": the weight is kept as codes of ",
-          name(format), codes.blocks() ? " in blocks" : "", "; the recipe rounds it to ", name(rule.element->format),
-          rule.scale.blocks ? " in blocks" : "", " by a rule of its own");
+          name(element_format(codes, rule)), codes.blocks() ? " in blocks" : "", "; the recipe rounds it to ",
+          name(rule.element->format), rule.scale.blocks ? " in blocks" : "", " by a rule of its own");
 }
 
 /// An operand of an op's products, with the memory that its form needs. It is one of

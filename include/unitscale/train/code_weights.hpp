@@ -13,13 +13,14 @@
 #include <unitscale/tensor/coded_weight.hpp>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 namespace unitscale::train {
@@ -46,11 +47,7 @@ struct WeightCodeRule {
 /// The rule of a format by its name: a block format as `find_block_format` knows it, or fp32, fp16, bf16 or a format of
 /// at most 8 bits under one power of two, from the amax of the tensor. Error: an unknown name.
 [[nodiscard]] inline OperandRule weight_code_rule(std::string_view format) {
-    bool in_blocks = false;
-    each_named_block_format([&](std::string_view base, std::string_view, const BlockFormat&) {
-        in_blocks = in_blocks || format.starts_with(base);
-    });
-    if (in_blocks) return OperandRule::in_blocks(find_block_format(format));
+    if (names_block_format(format)) return OperandRule::in_blocks(find_block_format(format));
     const FloatFormat element = find_format(format);
     static_cast<void>(weight_bits(element));
     OperandRule rule{Quantiser{.format = element}, {}};
@@ -65,21 +62,22 @@ template <class T>
 [[nodiscard]] std::vector<WeightCodeRule> recipe_code_rules(const Recipe& recipe,
                                                             const std::vector<Parameter<T>*>& parameters) {
     constexpr std::string_view mark = "/block";
-    const auto block = [mark](std::string_view path) -> std::pair<std::size_t, std::size_t> {  // place, digits
-        const std::size_t at = path.find(mark);
-        if (at == std::string_view::npos) return {0, 0};
-        const std::size_t first = at + mark.size(), end = path.find_first_not_of("0123456789", first);
-        return {first, (end == std::string_view::npos ? path.size() : end) - first};
+    struct Block {
+        std::size_t number = 0, begin = 0, end = 0;  ///< the place of the number in the path; no number: 0 to 0
     };
-    const auto number = [](std::string_view digits) {
-        std::size_t value = 0;
-        for (const char digit : digits) value = 10 * value + static_cast<std::size_t>(digit - '0');
-        return value;
+    const auto block_of = [mark](std::string_view path) {
+        Block block;
+        const std::size_t at = path.find(mark);
+        if (at == std::string_view::npos) return block;
+        const char* const first = path.data() + at + mark.size();
+        const auto [last, error] = std::from_chars(first, path.data() + path.size(), block.number);
+        if (error == std::errc{})
+            block.begin = at + mark.size(), block.end = static_cast<std::size_t>(last - path.data());
+        return block;
     };
     std::size_t blocks = 0;
     for (const Parameter<T>* parameter : parameters)
-        if (const auto [at, digits] = block(parameter->name()); digits > 0)
-            blocks = std::max(blocks, number(std::string_view(parameter->name()).substr(at, digits)) + 1);
+        if (const Block block = block_of(parameter->name()); block.end > 0) blocks = std::max(blocks, block.number + 1);
     std::vector<WeightCodeRule> rules;
     for (const Parameter<T>* parameter : parameters) {
         const ParameterRole role = parameter->facts().role;
@@ -87,9 +85,8 @@ template <class T>
             continue;
         const std::string path = parameter->name().substr(0, parameter->name().rfind('/'));
         std::string alias;
-        if (const auto [at, digits] = block(path); digits > 0)
-            alias = concatenate(path.substr(0, at), '-', blocks - number(std::string_view(path).substr(at, digits)),
-                                path.substr(at + digits));
+        if (const Block block = block_of(path); block.end > 0)
+            alias = concatenate(path.substr(0, block.begin), '-', blocks - block.number, path.substr(block.end));
         const auto kind = role == ParameterRole::readout ? ProductKind::readout : ProductKind::linear;
         const ProductFormats formats = recipe.formats(kind, path, alias);
         const OperandRule rule = formats.rule(OperandSlot::forward_w);
