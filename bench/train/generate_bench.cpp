@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: MIT
 // The time of a generated token by the length of the preceding text, with and without the key-value cache, and the time
-// of whole texts.
+// of whole texts. The memory of a model whose weights are codes.
+#include <unitscale/base/error.hpp>
 #include <unitscale/nn/decoder.hpp>
 #include <unitscale/nn/initialise.hpp>
 #include <unitscale/nn/published_shapes.hpp>
 #include <unitscale/scaling/known_recipes.hpp>
+#include <unitscale/train/checkpoint.hpp>
 #include <unitscale/train/code_weights.hpp>
 #include <unitscale/train/generate.hpp>
+
+#include "experiments/resources.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -16,10 +20,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <exception>
+#include <filesystem>
 #include <limits>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <vector>
+
+#if __has_include(<sys/wait.h>)
+#include <sys/wait.h>
+#include <unistd.h>
+#endif
 
 using namespace unitscale;
 
@@ -84,6 +96,62 @@ void measure_gpt2(const std::string& format, const std::string& recipe_name, int
     std::fflush(stdout);
 }
 
+/// Runs `f` in a process of its own, so that the peak of its memory is its own, too.
+template <class F>
+void in_process(F&& f) {
+#if __has_include(<sys/wait.h>)
+    const pid_t child = fork();
+    check(child >= 0, "--memory: no new process could be made");
+    if (child == 0) {
+        try {
+            f();
+            std::fflush(stdout);
+            _exit(0);
+        } catch (const std::exception& error) {
+            std::fprintf(stderr, "error: %s\n", error.what());
+            _exit(1);
+        }
+    }
+    int status = 0;
+    check(waitpid(child, &status, 0) == child && status == 0, "--memory: a process ended with status ", status);
+#else
+    fail("--memory: expected a system that can fork a process");
+#endif
+}
+
+/// The peak of memory, in bytes for each weight, of a decoder that reads its weights from a file of codes and writes 16
+/// tokens: width 768, depth 12, a vocabulary of 32,000, random weights.
+void measure_memory(const std::string& format, int threads) {
+    namespace fs = std::filesystem;
+    const nn::DecoderConfig config{.vocabulary = 32000, .width = 768, .depth = 12, .heads = 12, .length = 256};
+    const Recipe recipe = find_recipe("fp32");
+    const fs::path path = fs::temp_directory_path() / concatenate("unitscale_generate_bench_", format, ".safetensors");
+    in_process([&] {
+        nn::Decoder<float> model(config);
+        nn::initialise(model.parameters(), recipe, 1);
+        static_cast<void>(train::code_weights(model.parameters(), {{.rule = train::weight_code_rule(format)}}));
+        train::save_weights(path, model.parameters());
+    });
+    in_process([&] {
+        const double start = experiments::peak_resident_megabytes();
+        nn::Decoder<float> model(config);
+        train::CheckpointReader reader(path);
+        reader.weights(model.parameters(), false, true);  // codes stay codes
+        reader.commit();
+        const double loaded = experiments::peak_resident_megabytes();
+        ScalingState state(1);
+        Tape<float> tape(recipe, state, threads);
+        const std::vector<std::int32_t> prompt = {0, 1, 2, 3, 4, 5, 6, 7};
+        static_cast<void>(train::generate<float>(model, tape, prompt, {.tokens = 16, .temperature = 0}));
+        const double written = experiments::peak_resident_megabytes();
+        const double weights = 1e-6 * static_cast<double>(model.parameter_count());
+        std::printf("weights %-9s %.1f million: peak %.3f bytes a weight once loaded, %.3f after 16 tokens\n",
+                    format.c_str(), weights, (loaded - start) / weights, (written - start) / weights);
+    });
+    std::error_code ignored;
+    fs::remove(path, ignored);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -92,7 +160,7 @@ int main(int argc, char** argv) {
     std::vector<std::size_t> lengths = {256, 512, 1024, 2048};
     std::size_t tokens = 1000;
     int threads = 1;
-    bool rotary = false, gpt2 = false;
+    bool rotary = false, gpt2 = false, memory = false;
     CLI::App app(
         "Measures generation: the time of a token by the length of the text so far, with and without the key-value "
         "cache.");
@@ -109,9 +177,14 @@ int main(int argc, char** argv) {
     app.add_flag("--rotary", rotary, "rotary positions instead of learned ones");
     app.add_flag("--gpt2", gpt2,
                  "instead: tokens/s of a GPT-2 with random weights, by the format of its weights, and their bytes");
+    app.add_flag("--memory", memory, "instead: the peak of memory of models whose weights are codes");
     CLI11_PARSE(app, argc, argv);
 
     try {
+        if (memory) {
+            for (const char* format : {"e4m3", "mxfp4", "nvfp4"}) measure_memory(format, threads);
+            return 0;
+        }
         if (gpt2) {
             for (const char* format : {"elements", "fp32", "bf16", "e4m3", "mxfp4", "nvfp4"})
                 measure_gpt2(format, "fp32", threads);
