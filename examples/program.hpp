@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <unitscale/base/caches.hpp>
+#include <unitscale/base/cpu.hpp>
 #include <unitscale/base/error.hpp>
 #include <unitscale/report/markup.hpp>
 
@@ -66,6 +68,13 @@ inline report::PageSource page_source(int argc, char** argv, const std::vector<s
     char text[16];
     if (std::tm date{}; gmtime_r(&now, &date) != nullptr && std::strftime(text, sizeof text, "%Y-%m-%d", &date) > 0)
         source.date = text;
+    return source;
+}
+
+/// The origin of a page about one training: with the kernels and the caches that its products ran with.
+inline report::PageSource training_source(int argc, char** argv, const std::vector<std::filesystem::path>& data) {
+    report::PageSource source = page_source(argc, argv, data);
+    source.machine = concatenate("kernels ", name(active_isa()), ", caches ", text(active_caches()));
     return source;
 }
 

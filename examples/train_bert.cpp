@@ -534,7 +534,7 @@ int main(int argc, char** argv) {
         app, {"--vocabulary-size", "--width", "--depth", "--heads", "--hidden", "--batch", "--seed", "--threads",
               "--eval-every", "--eval-batches", "--checkpoint-every"});
     return examples::run_program({"train_bert", examples::one_model_too_large}, app, argc, argv, [&] {
-        options.source = examples::page_source(argc, argv, options.data);
+        options.source = examples::training_source(argc, argv, options.data);
         return run(options);
     });
 }

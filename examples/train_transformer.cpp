@@ -116,6 +116,6 @@ int main(int argc, char** argv) {
         if (list) return list_recipes(), 0;
         if (audit_only) return audit(options);
         if (parameters_only) return std::fputs(experiments::parameters_of_language(options).c_str(), stdout), 0;
-        return run(options, report, examples::page_source(argc, argv, options.data));
+        return run(options, report, examples::training_source(argc, argv, options.data));
     });
 }

@@ -415,8 +415,8 @@ Settings parse(int argc, char** argv) {
 int run(int argc, char** argv) {
     const Settings settings = parse(argc, argv);
     const PairKernel pairs = active_pair_kernel();
-    std::printf("%s, %d thread%s, kernels: %s%s\n", processor().c_str(), settings.threads,
-                settings.threads == 1 ? "" : "s", std::string(name(active_isa())).c_str(),
+    std::printf("%s, caches %s, %d thread%s, kernels: %s%s\n", processor().c_str(), text(active_caches()).c_str(),
+                settings.threads, settings.threads == 1 ? "" : "s", std::string(name(active_isa())).c_str(),
                 pairs == PairKernel::matrix ? " with AMX"
                 : pairs == PairKernel::dot  ? " with vdpbf16ps"
                                             : "");

@@ -26,6 +26,7 @@
 //   analysis/snr.hpp: formats compared
 //   analysis/bootstrap.hpp: intervals of means
 
+#include <unitscale/base/caches.hpp>
 #include <unitscale/base/cpu.hpp>
 #include <unitscale/base/crc32.hpp>
 #include <unitscale/base/error.hpp>
@@ -74,6 +75,7 @@
 #include <unitscale/products/aligned_sums.hpp>
 #include <unitscale/products/blas.hpp>
 #include <unitscale/products/block.hpp>
+#include <unitscale/products/block_sizes.hpp>
 #include <unitscale/products/coded_elements.hpp>
 #include <unitscale/products/coded_matrix.hpp>
 #include <unitscale/products/coded_panels.hpp>

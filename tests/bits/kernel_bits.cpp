@@ -22,8 +22,10 @@
 #include <unitscale/optim/sgd.hpp>
 #include <unitscale/products/limited_sums.hpp>
 #include <unitscale/products/product.hpp>
+#include <unitscale/tensor/coded_weight.hpp>
 #include <unitscale/tensor/fill.hpp>
 
+#include <algorithm>
 #include <cinttypes>
 #include <cmath>
 #include <cstdarg>
@@ -139,6 +141,38 @@ void products(Isa isa, PairKernel pairs, const char* path, const ProductSizes& s
     print("matmul packed %tdx%tdx%td%s %s", s.m, s.n, s.k, rounding, path);
 }
 
+/// Weights kept as codes, for one row and for more: without scales, and in blocks.
+void coded_products(Isa isa, PairKernel pairs, const char* path) {
+    const std::ptrdiff_t most = 14, n = 70, k = 161;
+    Tensor<float> weight({static_cast<std::size_t>(n), static_cast<std::size_t>(k)});
+    const auto values = numbers(n * k, 1), a = numbers(most * k, 2);
+    std::copy(values.begin(), values.end(), weight.data());
+    std::vector<CodedWeight> weights;
+    for (const FloatFormat& format : {fp32, fp16, bf16, e4m3, e3m2, e2m1})
+        weights.push_back(coded_weight(weight, format));
+    for (const BlockFormat& format : {mxfp8_e4m3, mxfp4, nvfp4, fp8_tile}) {
+        BlockCodes codes;
+        encode_blocks(
+            format,
+            {values.data(), static_cast<std::size_t>(n), static_cast<std::size_t>(k), static_cast<std::size_t>(k)},
+            codes);
+        weights.emplace_back(codes);
+    }
+    for (const bool rounds : {false, true})
+        for (const CodedWeight& coded : weights)
+            for (const std::ptrdiff_t m : {std::ptrdiff_t{1}, std::ptrdiff_t{5}, most}) {
+                std::vector<float> c(static_cast<std::size_t>(m * n));
+                MatmulArguments<float> args{
+                    .m = m, .n = n, .k = k, .a = {.view = {a.data(), k, 1}}, .c = {c.data(), n, 1}};
+                if (rounds) args.a.quantiser = Quantiser{.format = e4m3};
+                args.b.weight = &coded;
+                args.alpha = 0.3f;
+                matmul_with(isa, execution, args, pairs);
+                add(c);
+            }
+    print("coded weights %s", path);
+}
+
 /// Limited sums: their lines are equal for all instruction sets too.
 void limited_products(Isa isa) {
     const std::ptrdiff_t m = 13, n = 50, k = 300;
@@ -167,7 +201,13 @@ void all_products() {
             products(isa, PairKernel::none, text(isa), s, five, " e5m2");
             products(isa, PairKernel::none, text(isa), s, stochastic, " stochastic");
         }
+        coded_products(isa, PairKernel::none, text(isa));
     }
+    if (has_avx512_bf16()) coded_products(Isa::avx512, PairKernel::dot, "pairs");
+    if (has_amx_bf16()) coded_products(Isa::avx512, PairKernel::matrix, "tiles");
+    for (const Isa isa : instruction_sets())  // more columns and rows than a block has, of a k that is cut
+        products(isa, PairKernel::none, text(isa), {150, 300, 1100}, {}, "");
+    if (has_avx512_bf16()) products(Isa::avx512, PairKernel::dot, "pairs", {150, 300, 1100}, nearest, " e4m3");
     if (has_avx512_bf16()) products(Isa::avx512, PairKernel::dot, "pairs", {37, 50, 65}, nearest, " e4m3");
     if (has_amx_bf16()) products(Isa::avx512, PairKernel::matrix, "tiles", {37, 50, 65}, nearest, " e4m3");
 }

@@ -31,8 +31,8 @@ TEST_CASE("markup: numbers with a fixed number of decimals") {
 }
 
 TEST_CASE("markup: the origin of a page names data, date and command; unknown facts are left out") {
-    const PageSource all{.data = "a.txt b", .date = "2026-11-23", .command = "sweep --axis 'lr<2'"};
-    CHECK(source_text(all) == "data: a.txt b; date: 2026-11-23; command: sweep --axis 'lr<2'");
+    const PageSource all{.data = "a.txt b", .date = "2026-11-23", .command = "sweep --axis 'lr<2'", .machine = "avx2"};
+    CHECK(source_text(all) == "data: a.txt b; date: 2026-11-23; command: sweep --axis 'lr<2'; processor: avx2");
     CHECK(source_text({.command = "x"}) == "command: x");
     CHECK(source_text({}).empty());
     CHECK(source_paragraph({}).empty());

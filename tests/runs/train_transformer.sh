@@ -111,6 +111,8 @@ grep -qE '^decoder/block0/attention/key/weight +\[16,32\] ' parameters.txt || fa
 grep -q '</html>' page.html || fail 'the report is not whole'
 grep -q '^<p class="soft source">data: text.txt; date: 20[0-9-]*; command: ' page.html ||
   fail 'the report does not name data, date and command'
+grep -qE '; processor: kernels [a-z0-9]+, caches [0-9]+k, [0-9]+[km]' page.html ||
+  fail 'the report does not name kernels and caches'
 grep -q 'decoder/block0/ffn/up/linear' page.html || fail 'the report does not name a tensor'
 code=0
 "$program" --data text.txt "${small[@]}" --recipe fp32 --warmup 1 --lr 3e38 --quiet --report failed.html \

@@ -161,7 +161,7 @@ template <class P>
 /// Batch items that are unfolded at a time: some for every thread, as many as stay in the level 2 caches.
 [[nodiscard]] inline std::ptrdiff_t items_at_once(const Execution& execution, const Conv1dShape& s) noexcept {
     const std::ptrdiff_t item = std::max<std::ptrdiff_t>(s.depth() * s.out_length, 1);
-    const std::ptrdiff_t items = execution.threads * std::max<std::ptrdiff_t>(products::packed_right_limit / item, 1);
+    const std::ptrdiff_t items = execution.threads * std::max<std::ptrdiff_t>(products::block_sizes().right / item, 1);
     return s.pointwise() ? s.batch : std::min(items, s.batch);
 }
 [[nodiscard]] inline std::size_t columns_size(const Execution& execution, const Conv1dShape& s) noexcept {

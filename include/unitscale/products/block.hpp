@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <unitscale/products/block_sizes.hpp>
 #include <unitscale/products/coded_rows.hpp>
 #include <unitscale/products/few_rows.hpp>
 #include <unitscale/products/pack.hpp>
@@ -12,11 +13,6 @@
 #include <type_traits>
 
 namespace unitscale::products {
-
-/// `block_rows`: rows of A that are packed together. `block_depth`: length of k after which a sum is stored in C. Both
-/// are multiples of every tile.
-inline constexpr std::ptrdiff_t block_rows = 120;
-inline constexpr std::ptrdiff_t block_depth = 512;
 
 /// A product with B in panels, in the calling thread:
 ///   C = alpha (row_scale[i] col_scale[j] (A B) + bias) + gamma C        A [m,k]   B [k,n]   C [m,n]
@@ -40,7 +36,7 @@ struct BlockProduct {
 template <class TC>
 [[nodiscard]] std::ptrdiff_t block_scratch_size(Isa isa, std::ptrdiff_t m, std::ptrdiff_t n,
                                                 std::ptrdiff_t k) noexcept {
-    const std::ptrdiff_t rows = std::min(round_up(m, 4), block_rows);
+    const std::ptrdiff_t rows = std::min(round_up(m, 4), block_sizes().rows);
     const std::ptrdiff_t left = rows * std::min(k, block_depth);
     const bool sums = !std::is_same_v<TC, Accum<TC>> && k > block_depth;
     return round_up(left, 16) + (sums ? rows * round_up(n, tile_shape(isa).template columns<Accum<TC>>()) : 0);
@@ -87,21 +83,23 @@ void multiply_block(Isa isa, const BlockProduct<TC>& product, Accum<TC>* scratch
     using P = Accum<TC>;
     const TileShape shape = tile_shape(isa);
     const RightPanels<P>& b = product.b;
-    const std::ptrdiff_t k = b.k, tile_rows = shape.rows, lanes = b.lanes;
+    const std::ptrdiff_t k = b.k, tile_rows = shape.rows, lanes = b.lanes, most_rows = block_sizes().rows;
     const std::ptrdiff_t panel_size = tile_rows * std::min(k, block_depth);
-    // Rows of A with elements of type P, contiguous along k and not quantised, are read in place.
-    const bool in_place = product.a.widened() && product.round_a == nullptr && product.a.col_stride == 1;
+    // Rows of A with elements of type P, contiguous along k and not quantised, are read in place. Not so where they are
+    // whole pages apart: the rows of a tile then fall into one set of level 1, which holds fewer.
+    const bool crowds = product.m > 4 && product.a.row_stride * static_cast<std::ptrdiff_t>(sizeof(P)) % 4096 == 0;
+    const bool in_place = product.a.widened() && product.round_a == nullptr && product.a.col_stride == 1 && !crowds;
     const bool coded = b.coded.weight != nullptr;           // of one row of A
     const bool any_rows = coded || b.in_place_column != 0;  // tiles of any number of rows
     const bool direct_c = std::is_same_v<TC, P> && product.c.col_stride == 1;
     P* const sums = !std::is_same_v<TC, P> && k > block_depth
-                        ? scratch + round_up(std::min(round_up(product.m, 4), block_rows) * block_depth, 16)
+                        ? scratch + round_up(std::min(round_up(product.m, 4), most_rows) * block_depth, 16)
                         : nullptr;
     alignas(64) std::array<P, static_cast<std::size_t>(max_tile_rows * max_tile_columns<P>)> buffer;
     std::array<LeftPanel<P>, static_cast<std::size_t>(block_rows / 4)> left;
 
-    for (std::ptrdiff_t i0 = 0; i0 < product.m; i0 += block_rows) {
-        const std::ptrdiff_t height = std::min(block_rows, product.m - i0);
+    for (std::ptrdiff_t i0 = 0; i0 < product.m; i0 += most_rows) {
+        const std::ptrdiff_t height = std::min(most_rows, product.m - i0);
         std::ptrdiff_t p0 = 0;
         do {  // runs once for k = 0 too
             const std::ptrdiff_t depth = std::min(block_depth, k - p0);

@@ -44,7 +44,8 @@ inline constexpr std::ptrdiff_t pair_buffer = 4096;
 }
 
 /// Source and destination of a block of pairs. `lines` and `length` count the existing elements of the source. All
-/// other elements count as zero.
+/// other elements count as zero. Lines along k may have several blocks one after the other, which all have 32 elements
+/// but the last.
 template <class Element>
 struct PairBlock {
     const Element* in = nullptr;
@@ -52,6 +53,7 @@ struct PairBlock {
     std::ptrdiff_t lines = 0, length = 0;  ///< lines of consecutive elements, and elements in each
     Pair* out = nullptr;
     std::ptrdiff_t out_row = 0, out_lines = 16;
+    std::ptrdiff_t blocks = 1;  ///< of each line; `length` is that of the last
 };
 
 /// Indices of the upper halves of 32 words: sixteen in one register, sixteen in a second. `FloatLines::along` joins
@@ -95,20 +97,33 @@ struct FloatLines {
     }
 };
 
-/// Loads `lines` lines along k, of `length` elements each:
+/// Loads `lines` lines along k, each of some blocks of 32 elements (the last of `length`):
 ///   to[i to_row + p] = pair(in[i row + 2p], in[i row + 2p + 1])
-/// Loops are not unrolled: they wait for memory, and every source has its own copy.
+/// A block of sixteen pairs stands `to_block` pairs behind the one before. The next line is asked for while a line is
+/// loaded. Loops are not unrolled: they wait for memory, and every source has its own copy.
 template <class Lines, class Source>
 UNITSCALE_TARGET_AVX512 void load_pairs_along(const PairBlock<typename Lines::Element>& block, const Source& source,
-                                              Pair* to, std::ptrdiff_t to_row) {
+                                              Pair* to, std::ptrdiff_t to_row, std::ptrdiff_t to_block) {
     const Lines from(source);
-    const __mmask16 low = mask_of(block.length), high = mask_of(block.length - 16);
+    const __mmask16 low = mask_of(block.length), high = mask_of(block.length - 16), all = 0xFFFF;
     const std::ptrdiff_t row = block.row;
-    const auto* in = block.in;
+    const auto* line = block.in;
 #pragma GCC unroll 1
-    for (std::ptrdiff_t i = block.lines; i > 0; --i, in += row, to += to_row)
-        _mm512_storeu_si512(to, reinterpret_cast<__m512i>(from.along(in, low, high)));
+    for (std::ptrdiff_t i = block.lines; i > 0; --i, line += row, to += to_row) {
+        const auto* in = line;
+        Pair* out = to;
+#pragma GCC unroll 1
+        for (std::ptrdiff_t left = block.blocks; left > 1; --left, in += 32, out += to_block) {
+            _mm_prefetch(in + row, _MM_HINT_T0);
+            _mm_prefetch(in + row + 16, _MM_HINT_T0);
+            _mm512_storeu_si512(out, reinterpret_cast<__m512i>(from.along(in, all, all)));
+        }
+        _mm512_storeu_si512(out, reinterpret_cast<__m512i>(from.along(in, low, high)));
+    }
 }
+
+/// Elements ahead of a line that are asked for while it is loaded. A processor sees few of a block's lines coming.
+inline constexpr std::ptrdiff_t pairs_ahead = 32;
 
 /// Counterpart of load_pairs_along where a line runs across k. Two lines make one line of pairs:
 ///   to[p to_row + i] = pair(in[2p row + i], in[(2p + 1) row + i])
@@ -121,8 +136,11 @@ UNITSCALE_TARGET_AVX512 void load_pairs_across(const PairBlock<typename Lines::E
     const auto* in = block.in;
     std::ptrdiff_t lines = block.lines;
 #pragma GCC unroll 1
-    for (; lines >= 2; lines -= 2, in += 2 * row, to += to_row)
+    for (; lines >= 2; lines -= 2, in += 2 * row, to += to_row) {
+        _mm_prefetch(in + pairs_ahead, _MM_HINT_T0);
+        _mm_prefetch(in + row + pairs_ahead, _MM_HINT_T0);
         _mm512_storeu_si512(to, reinterpret_cast<__m512i>(from.across(in, mask, in + row, mask)));
+    }
     if (lines == 1) _mm512_storeu_si512(to, reinterpret_cast<__m512i>(from.across(in, mask, in, 0)));
 }
 
@@ -155,10 +173,12 @@ void pack_pairs_of(PairBlock<typename Lines::Element> block, const Source& sourc
     alignas(64) Pair square[16 * 16];
     Pair* const to = transposed ? square : block.out;
     const std::ptrdiff_t row = transposed ? 16 : block.out_row, lines = transposed ? 16 : block.out_lines;
-    if (along) load_pairs_along<Lines>(block, source, to, row);
+    const std::ptrdiff_t to_block = row * lines;
+    if (along) load_pairs_along<Lines>(block, source, to, row, to_block);
     else load_pairs_across<Lines>(block, source, to, row);
     for (std::ptrdiff_t i = along ? block.lines : (block.lines + 1) / 2; i < lines; ++i)
-        std::fill_n(to + i * row, 16, Pair{0});
+        for (std::ptrdiff_t number = 0; number < block.blocks; ++number)
+            std::fill_n(to + number * to_block + i * row, 16, Pair{0});
     if (transposed) transpose_pairs(square, block.out, block.out_row, block.out_lines);
 }
 inline void pack_pairs(const PairBlock<float>& block, const RegisterQuantiser& quantiser, bool along, bool transposed) {
@@ -179,24 +199,21 @@ template <class T>
 template <class View, class Source>
 void pack_left_lines(const View& a, std::ptrdiff_t rows, std::ptrdiff_t k, const Source& source, std::ptrdiff_t group,
                      Pair* out) {
-    const bool along = a.col_stride == 1;
-    const auto pack = [&](std::ptrdiff_t i, std::ptrdiff_t p) {
-        const std::ptrdiff_t height = std::min(group, rows - i), depth = std::min(pair_depth, k - p);
-        const PairBlock<std::remove_cvref_t<decltype(*a.data)>> block{a.at(i, p),
-                                                                      along ? a.row_stride : a.col_stride,
-                                                                      along ? height : depth,
-                                                                      along ? depth : height,
-                                                                      out + i * pairs_of(k) + p / 2 * group,
-                                                                      16,
-                                                                      group};
-        pack_pairs(block, source, along, !along);
-    };
-    if (along)
+    using Block = PairBlock<std::remove_cvref_t<decltype(*a.data)>>;
+    if (k == 0) return;
+    if (a.col_stride == 1) {  // a group's lines, whole
+        const std::ptrdiff_t blocks = (k + pair_depth - 1) / pair_depth, last = k - (blocks - 1) * pair_depth;
         for (std::ptrdiff_t i = 0; i < rows; i += group)
-            for (std::ptrdiff_t p = 0; p < k; p += pair_depth) pack(i, p);
-    else
-        for (std::ptrdiff_t p = 0; p < k; p += pair_depth)
-            for (std::ptrdiff_t i = 0; i < rows; i += group) pack(i, p);
+            pack_pairs(Block{a.at(i, 0), a.row_stride, std::min(group, rows - i), last, out + i * pairs_of(k), 16,
+                             group, blocks},
+                       source, true, false);
+        return;
+    }
+    for (std::ptrdiff_t p = 0; p < k; p += pair_depth)
+        for (std::ptrdiff_t i = 0; i < rows; i += group)
+            pack_pairs(Block{a.at(i, p), a.col_stride, std::min(pair_depth, k - p), std::min(group, rows - i),
+                             out + i * pairs_of(k) + p / 2 * group, 16, group},
+                       source, false, true);
 }
 
 /// `pack_left_pairs` for any operand that widen_block accepts.

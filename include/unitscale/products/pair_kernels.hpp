@@ -86,31 +86,69 @@ struct PairTile {
     const Pair* b = nullptr;
     std::ptrdiff_t width = 0;
     float* sums = nullptr;
+    const TileProduct<float>* plain = nullptr;  ///< if set, and for vdpbf16ps only, C is computed in place of the sums
 };
 
-/// The first 4 Fours rows of a group of 12 with vdpbf16ps.
-template <std::size_t Fours>
+/// The first 4 Fours rows of a group of 12 with vdpbf16ps, times `Vectors` vectors of columns.
+template <std::size_t Fours, std::size_t Vectors>
 UNITSCALE_TARGET_AVX512_BF16 void pair_tile_dot(const PairTile& tile) {
+    constexpr std::size_t rows = 4 * Fours;
     const std::ptrdiff_t width = tile.width;
-    for (std::ptrdiff_t j = 0; j < width; j += 16) {
-        __m512 sums[4 * Fours];
+    __m512 sums[rows][Vectors];
 #pragma GCC unroll 12
-        for (std::size_t i = 0; i < 4 * Fours; ++i) sums[i] = _mm512_setzero_ps();
-        const Pair* a = tile.a;
-        const Pair* b = tile.b + j;
-        for (std::ptrdiff_t block = tile.pairs; block > 0; block -= 16, a += 11 * 16)
-            for (std::ptrdiff_t p = 0; p < 16; ++p, ++a, b += width) {
-                const auto right = reinterpret_cast<__m512bh>(_mm512_loadu_si512(b));
+    for (std::size_t i = 0; i < rows; ++i) {
+#pragma GCC unroll 2
+        for (std::size_t v = 0; v < Vectors; ++v) sums[i][v] = _mm512_setzero_ps();
+    }
+    const Pair* a = tile.a;
+    const Pair* b = tile.b;
+    for (std::ptrdiff_t block = tile.pairs; block > 0; block -= 16, a += 11 * 16)
+        for (std::ptrdiff_t p = 0; p < 16; ++p, ++a, b += width) {
+            __m512bh right[Vectors];
+#pragma GCC unroll 2
+            for (std::size_t v = 0; v < Vectors; ++v)
+                right[v] = reinterpret_cast<__m512bh>(_mm512_loadu_si512(b + 16 * v));
 #pragma GCC unroll 12
-                for (std::size_t i = 0; i < 4 * Fours; ++i) {
-                    __m512i left = _mm512_set1_epi32(static_cast<int>(a[i * 16]));
-                    asm("" : "+v"(left));  // Clang 16 crashes on a broadcast that it sees as bf16
-                    sums[i] = _mm512_dpbf16_ps(sums[i], reinterpret_cast<__m512bh>(left), right);
-                }
+            for (std::size_t i = 0; i < rows; ++i) {
+                __m512i left = _mm512_set1_epi32(static_cast<int>(a[i * 16]));
+                asm("" : "+v"(left));  // Clang 16 crashes on a broadcast that it sees as bf16
+#pragma GCC unroll 2
+                for (std::size_t v = 0; v < Vectors; ++v)
+                    sums[i][v] = _mm512_dpbf16_ps(sums[i][v], reinterpret_cast<__m512bh>(left), right[v]);
             }
+        }
+    if (tile.plain != nullptr) {  // as finish_tile_avx512, but from registers
+        const __m512 alpha = broadcast_avx512(tile.plain->alpha), gamma = broadcast_avx512(tile.plain->gamma);
+        const bool adds = tile.plain->gamma != 0;
+        float* c = tile.plain->c;
 #pragma GCC unroll 12
-        for (std::size_t i = 0; i < 4 * Fours; ++i)
-            _mm512_storeu_ps(tile.sums + static_cast<std::ptrdiff_t>(i) * pair_columns + j, sums[i]);
+        for (std::size_t i = 0; i < rows; ++i, c += tile.plain->c_row) {
+#pragma GCC unroll 2
+            for (std::size_t v = 0; v < Vectors; ++v) {
+                __m512 value = sums[i][v] * alpha;
+                if (adds) value = fused_avx512(gamma, load_avx512(c + 16 * v), value);
+                store_avx512(c + 16 * v, value);
+            }
+        }
+        return;
+    }
+#pragma GCC unroll 12
+    for (std::size_t i = 0; i < rows; ++i) {
+#pragma GCC unroll 2
+        for (std::size_t v = 0; v < Vectors; ++v)
+            _mm512_storeu_ps(tile.sums + static_cast<std::ptrdiff_t>(i) * pair_columns + 16 * v, sums[i][v]);
+    }
+}
+/// The tile of 1 to 12 rows.
+inline void pair_tile_dot(const PairTile& tile, std::ptrdiff_t rows) {
+    if (tile.width > 16) {
+        if (rows > 8) pair_tile_dot<3, 2>(tile);
+        else if (rows > 4) pair_tile_dot<2, 2>(tile);
+        else pair_tile_dot<1, 2>(tile);
+    } else {
+        if (rows > 8) pair_tile_dot<3, 1>(tile);
+        else if (rows > 4) pair_tile_dot<2, 1>(tile);
+        else pair_tile_dot<1, 1>(tile);
     }
 }
 
@@ -199,20 +237,6 @@ void multiply_block_pairs(PairKernel kernel, const BlockProduct<TC>& product, co
                             __builtin_prefetch(output.c.at(i + r, j), 1);
                             __builtin_prefetch(output.c.at(i + r, j + 16), 1);
                         }
-                    const Pair* const panel = b.coded.weight != nullptr ? nullptr : b.panel(q) + p0 / 2 * width;
-                    const PairTile tile{pairs, left + i * pairs, group * pairs, panel, width, sums.data()};
-#if UNITSCALE_AMX
-                    if (kernel == PairKernel::matrix) pair_tile_matrix(tile, count > 16);
-#endif
-                    if (b.coded.weight != nullptr) {
-                        const CodedTile columns{b.coded.block(p0, j), depth, static_cast<std::size_t>(width / 16),
-                                                sums.data()};
-                        with_form(*b.coded.weight, CodedPairs{}, columns, tile.a);
-                    } else if (kernel == PairKernel::dot) {
-                        if (count > 8) pair_tile_dot<3>(tile);
-                        else if (count > 4) pair_tile_dot<2>(tile);
-                        else pair_tile_dot<1>(tile);
-                    }
                     TileProduct<float> finish;  // scales, bias and gamma, applied to the sums
                     finish.bias = bias;
                     finish.row_scale = product.row_scale != nullptr ? product.row_scale + i0 + i : nullptr;
@@ -227,6 +251,22 @@ void multiply_block_pairs(PairKernel kernel, const BlockProduct<TC>& product, co
                             finish.c = output.c.at(i, j);
                             finish.c_row = output.c.row_stride;
                         }
+                    const bool plain = straight && finish.is_plain() && kernel == PairKernel::dot && count % 4 == 0 &&
+                                       cols == width && b.coded.weight == nullptr;
+                    const Pair* const panel = b.coded.weight != nullptr ? nullptr : b.panel(q) + p0 / 2 * width;
+                    const PairTile tile{pairs,       left + i * pairs,         group * pairs, panel, width,
+                                        sums.data(), plain ? &finish : nullptr};
+#if UNITSCALE_AMX
+                    if (kernel == PairKernel::matrix) pair_tile_matrix(tile, count > 16);
+#endif
+                    if (b.coded.weight != nullptr) {
+                        const CodedTile columns{b.coded.block(p0, j), depth, static_cast<std::size_t>(width / 16),
+                                                sums.data()};
+                        with_form(*b.coded.weight, CodedPairs{}, columns, tile.a);
+                    } else if (kernel == PairKernel::dot) {
+                        pair_tile_dot(tile, count);
+                    }
+                    if (plain) continue;
                     if (!straight && gamma != 0) output.load(i, j, count, cols, old.data(), sums_row);
                     finish_tile_avx512(finish, sums.data(), sums_row, count, cols);
                     if (!straight) output.store(i, j, count, cols, old.data(), sums_row);

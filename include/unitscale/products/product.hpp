@@ -17,6 +17,8 @@
 //   quantise_lines.hpp      Copies or transposes lines of elements as floats and quantises each of them.
 // Packing of A and B
 //   pack.hpp                LeftPanel and RightPanels: quantised elements in the layout that micro-kernels read.
+// Blocks
+//   block_sizes.hpp         BlockSizes: rows of A and columns of B that are packed together, from the caches' sizes.
 // Micro-kernels
 //   micro_kernel.hpp        TileProduct: one tile of C in registers, for each instruction set.
 //   block.hpp               BlockProduct: packed B times rows of A, tile by tile, in one thread.
@@ -41,6 +43,7 @@
 #include <unitscale/base/parallel.hpp>
 #include <unitscale/products/blas.hpp>
 #include <unitscale/products/block.hpp>
+#include <unitscale/products/block_sizes.hpp>
 #include <unitscale/products/coded_panels.hpp>
 #include <unitscale/products/few_rows.hpp>
 #include <unitscale/products/operand.hpp>
@@ -118,13 +121,6 @@ void matmul_naive(const MatmulArguments<T>& args) {
 inline constexpr std::ptrdiff_t matmul_work_threshold = std::ptrdiff_t{1} << 19;
 /// Such a threshold for one row of A, whose product waits for B from memory.
 inline constexpr std::ptrdiff_t one_row_work_threshold = std::ptrdiff_t{1} << 18;
-/// B-packing limit: elements of B that a thread packs at a time, so that they stay in its level 2 cache.
-inline constexpr std::ptrdiff_t packed_right_limit = std::ptrdiff_t{1} << 18;
-/// B-packing limit for pair kernels: larger, because packing A again costs more than cache misses.
-inline constexpr std::ptrdiff_t packed_pairs_limit = std::ptrdiff_t{1} << 20;
-/// B-packing limit for few rows: smaller, because packing B is most of the work and packed B must not leave that cache.
-inline constexpr std::ptrdiff_t packed_few_rows_limit = std::ptrdiff_t{1} << 17;
-
 /// Largest number of rows of A for which B is multiplied in place, if it can be.
 inline constexpr std::ptrdiff_t max_few_rows = 12;
 
@@ -193,7 +189,8 @@ void matmul_packed(const Execution& execution, Isa isa, PairKernel pairs, const 
     const bool few_rows = args.b.packed == nullptr && args.m <= max_few_rows;
     const bool column_major =
         few_rows && !paired && b.widened() && columns_in_place(isa, args.m, b.template view<P>(), round_b);
-    const std::ptrdiff_t limit = few_rows ? packed_few_rows_limit : paired ? packed_pairs_limit : packed_right_limit;
+    const BlockSizes& sizes = block_sizes();
+    const std::ptrdiff_t limit = few_rows ? sizes.right_of_few_rows : paired ? sizes.right_pairs : sizes.right;
     const std::ptrdiff_t strip = std::min(
         most_cols, in_registers ? most_cols
                    : column_major

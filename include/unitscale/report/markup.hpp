@@ -32,6 +32,7 @@ struct PageSource {
     std::string data{};     ///< the files that were read
     std::string date{};     ///< such as 2026-11-23
     std::string command{};  ///< the command line
+    std::string machine{};  ///< the processor's kernels and caches
 };
 
 /// The origin as plain text; empty without any field. Test: tests/report/markup_test.cpp
@@ -44,6 +45,7 @@ struct PageSource {
     add("data: ", source.data);
     add("date: ", source.date);
     add("command: ", source.command);
+    add("processor: ", source.machine);
     return text;
 }
 

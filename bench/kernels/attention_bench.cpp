@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT
+// The speed of attention, forward and backward, beside products of the same processor.
+#include <unitscale/base/caches.hpp>
+#include <unitscale/kernels/attention.hpp>
+#include <unitscale/products/product.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+using namespace unitscale;
+
+namespace {
+
+struct Sizes {
+    std::ptrdiff_t batch, heads, length, depth;
+    bool causal;
+};
+
+double seconds_of(auto&& f) {
+    const auto start = std::chrono::steady_clock::now();
+    f();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+double median(std::vector<double> x) {
+    std::nth_element(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(x.size() / 2), x.end());
+    return x[x.size() / 2];
+}
+
+std::vector<float> numbers(std::ptrdiff_t count, std::uint64_t seed) {
+    std::vector<float> x(static_cast<std::size_t>(count));
+    std::uint64_t state = seed;
+    for (float& value : x) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        value = static_cast<float>(static_cast<double>(state >> 40) * 0x1p-23 - 1.0);
+    }
+    return x;
+}
+
+/// 10^9 operations a second, medians of rounds in turn: forward, backward, and a product of 512 x 512 x 512. An
+/// operation is a multiplication or an addition of a product for a key that a query sees: of two products forward, and
+/// of five backward.
+void measure(const Sizes& shape, int threads, int rounds) {
+    const std::ptrdiff_t row = shape.heads * shape.depth, size = shape.batch * shape.length * row;
+    const std::vector<float> q = numbers(size, 1), k = numbers(size, 2), v = numbers(size, 3), dy = numbers(size, 4);
+    std::vector<float> out(q.size()), dq(q.size()), dk(q.size()), dv(q.size()),
+        log_sum(static_cast<std::size_t>(shape.batch * shape.heads * shape.length));
+    const auto view = [&](auto* data) {
+        return kernels::AttentionView<std::remove_pointer_t<decltype(data)>>{data, shape.length * row, row,
+                                                                             shape.depth};
+    };
+    kernels::AttentionArguments<float> args;
+    args.batch = shape.batch;
+    args.heads = args.groups = shape.heads;
+    args.queries = args.keys = shape.length;
+    args.depth = shape.depth;
+    args.q = view(q.data());
+    args.k = view(k.data());
+    args.v = view(v.data());
+    args.out = view(out.data());
+    args.log_sum = log_sum.data();
+    args.logit_scale = 0.125f;
+    args.causal = shape.causal;
+    kernels::AttentionGradients<float> gradients;
+    gradients.forward = args;
+    gradients.dout = view(dy.data());
+    gradients.dq = view(dq.data());
+    gradients.dk = view(dk.data());
+    gradients.dv = view(dv.data());
+
+    MemoryPool pool;
+    const Execution execution{threads, &pool};
+    constexpr std::ptrdiff_t n = 512;
+    const std::vector<float> a = numbers(n * n, 5), b = numbers(n * n, 6);
+    std::vector<float> c(a.size());
+    products::MatmulArguments<float> product;
+    product.m = product.n = product.k = n;
+    product.a.view = {a.data(), n, 1};
+    product.b.view = {b.data(), n, 1};
+    product.c = {c.data(), n, 1};
+
+    const double seen = static_cast<double>(shape.causal ? shape.length * (shape.length + 1) / 2
+                                                         : shape.length * shape.length),
+                 one = 2e-9 * seen * static_cast<double>(shape.batch * row);
+    std::vector<double> forward, backward, plain, together;
+    for (int round = 0; round <= rounds; ++round) {
+        const double f = seconds_of([&] { kernels::attention_forward(execution, args); });
+        const double g = seconds_of([&] { kernels::attention_backward(execution, gradients); });
+        const double p = seconds_of([&] { products::matmul(execution, product); });
+        if (round == 0) continue;  // the first touches memory
+        forward.push_back(2 * one / f);
+        backward.push_back(5 * one / g);
+        together.push_back(7 * one / (f + g));
+        plain.push_back(2e-9 * static_cast<double>(n * n * n) / p);
+    }
+    std::printf("%5td x %2td heads x %5td x %3td %-6s %8.1f %9.1f %9.1f %8.1f\n", shape.batch, shape.heads,
+                shape.length, shape.depth, shape.causal ? "causal" : "", median(forward), median(backward),
+                median(together), median(plain));
+    std::fflush(stdout);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    int threads = 1, rounds = 15;
+    CLI::App app("Measures attention in FP32: 10^9 operations a second, of the products that causal queries need.");
+    app.add_option("--threads", threads, "threads")->capture_default_str()->check(CLI::PositiveNumber);
+    app.add_option("--rounds", rounds, "rounds; medians are printed")
+        ->capture_default_str()
+        ->check(CLI::PositiveNumber);
+    CLI11_PARSE(app, argc, argv);
+    try {
+        std::printf("kernels %s, caches %s, %d thread%s\n", std::string(name(active_isa())).c_str(),
+                    text(active_caches()).c_str(), threads, threads == 1 ? "" : "s");
+        std::printf("%-38s %8s %9s %9s %8s\n", "batch x heads x length x depth", "forward", "backward", "together",
+                    "product");
+        for (const Sizes& shape : {Sizes{8, 4, 256, 64, true}, Sizes{4, 12, 256, 64, true}, Sizes{2, 4, 1024, 64, true},
+                                   Sizes{1, 8, 1000, 64, false}, Sizes{4, 4, 128, 128, true}})
+            measure(shape, threads, rounds);
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "error: %s\n", error.what());
+        return 1;
+    }
+}

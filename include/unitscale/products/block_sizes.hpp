@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/base/caches.hpp>
+
+#include <algorithm>
+#include <cstddef>
+
+namespace unitscale::products {
+
+/// Most rows of A that are packed together by the float kernels; a multiple of every tile's rows.
+inline constexpr std::ptrdiff_t block_rows = 120;
+/// Length of k after which the float kernels store a sum in C. Unlike the sizes below it does not follow the caches:
+/// factors are applied where a sum is stored, so another length has other bits.
+inline constexpr std::ptrdiff_t block_depth = 512;
+
+/// Sizes of the blocks of a product, in elements. They change times, never bits.
+struct BlockSizes {
+    std::ptrdiff_t rows = block_rows;      ///< rows of A that the float kernels pack together
+    std::ptrdiff_t right = 0;              ///< B that a thread packs at a time, as floats
+    std::ptrdiff_t right_pairs = 0;        ///< likewise, as pairs of bf16
+    std::ptrdiff_t right_of_few_rows = 0;  ///< likewise, for few rows of A
+    friend constexpr bool operator==(const BlockSizes&, const BlockSizes&) = default;
+};
+
+/// The sizes for some caches. Packed B is as large as a core's share of level 2. Half of it was 5 % slower at n = 2048
+/// on a Zen 4, a quarter of it 15 %: A is packed again for every part of B. More than 1 MB of floats was no faster on a
+/// processor with 2 MB. With few rows of A, packing B is most of the work, so packed B must not leave the cache.
+/// Test: tests/products/block_sizes_test.cpp
+[[nodiscard]] constexpr BlockSizes block_sizes_for(const Caches& caches) noexcept {
+    constexpr auto element = static_cast<std::ptrdiff_t>(sizeof(float));
+    const auto level2 = static_cast<std::ptrdiff_t>(caches.level(2).share());
+    const std::ptrdiff_t rows = level2 / 4 / (block_depth * element) / 12 * 12;
+    return {.rows = std::clamp<std::ptrdiff_t>(rows, 12, block_rows),
+            .right = std::min<std::ptrdiff_t>(level2 / element, 1 << 18),
+            .right_pairs = level2 / (element / 2),
+            .right_of_few_rows = std::min<std::ptrdiff_t>(level2 / 4 / element, 1 << 17)};
+}
+
+/// The sizes for the caches in use (active_caches).
+[[nodiscard]] inline const BlockSizes& block_sizes() {
+    static const BlockSizes sizes = block_sizes_for(active_caches());
+    return sizes;
+}
+
+}  // namespace unitscale::products

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT
+#include <unitscale/products/block_sizes.hpp>
+
+#include <unitscale/products/product.hpp>
+
+#include "support/catch.hpp"
+
+#include <cstddef>
+
+using namespace unitscale;
+using namespace unitscale::products;
+
+namespace {
+
+constexpr Caches of(std::size_t level2, std::size_t cores = 1) {
+    return {{{{32 << 10, 1}, {level2, cores}, {16 << 20, 1}}}};
+}
+
+}  // namespace
+
+TEST_CASE("blocks fit a core's share of level 2") {
+    for (const std::size_t level2 : {std::size_t{4} << 10, std::size_t{256} << 10, std::size_t{1} << 20,
+                                     std::size_t{2} << 20, std::size_t{64} << 20}) {
+        CAPTURE(level2);
+        const BlockSizes sizes = block_sizes_for(of(level2));
+        CHECK(sizes.rows >= 12);
+        CHECK(sizes.rows <= block_rows);
+        CHECK(sizes.rows % 12 == 0);
+        CHECK(static_cast<std::size_t>(sizes.right) * sizeof(float) <= level2);
+        CHECK(static_cast<std::size_t>(sizes.right_pairs) * sizeof(float) / 2 <= level2);
+        CHECK(static_cast<std::size_t>(sizes.right_of_few_rows) * sizeof(float) <= level2);
+        CHECK(block_sizes_for(of(4 * level2, 4)) == sizes);
+    }
+}
+
+TEST_CASE("larger caches have larger blocks") {
+    const BlockSizes small = block_sizes_for(of(256 << 10)), large = block_sizes_for(of(2 << 20));
+    CHECK(small.rows < large.rows);
+    CHECK(small.right < large.right);
+    CHECK(small.right_pairs < large.right_pairs);
+}
+
+TEST_CASE("the blocks in use are those of the caches in use") {
+    CHECK(block_sizes() == block_sizes_for(active_caches()));
+}
