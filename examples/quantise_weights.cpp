@@ -14,8 +14,10 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,7 +28,7 @@ using namespace unitscale;
 
 struct Settings {
     std::string checkpoint{}, out{};
-    std::vector<std::filesystem::path> data{};
+    std::vector<std::filesystem::path> data{}, test{};
     std::string format = "e4m3", tables = "none";
     int margin = 0;
     std::string activations = "none", activation_format = "e4m3", calibration = "amax";
@@ -35,7 +37,12 @@ struct Settings {
     int threads = available_threads();
 };
 
-/// A loss on the last tenth of a text, in bits.
+/// The texts: `data` calibrates, and its last tenth is evaluated unless there is a `test`, which is evaluated whole.
+struct Texts {
+    std::u32string data{}, test{};
+};
+
+/// A loss, in bits.
 struct Loss {
     double per_token = 0.0, per_byte = 0.0;
     std::string unit{};  ///< of the loss per token
@@ -47,11 +54,21 @@ struct Loss {
 };
 
 template <class T>
-Loss loss(train::SavedModel<T>& saved, const std::u32string& text, std::size_t batch) {
+Loss loss(train::SavedModel<T>& saved, const Texts& texts, std::size_t batch) {
     const std::size_t length = saved.model().config().length;
-    const experiments::TokenisedText tokens(text, saved.tokeniser(), length);
-    const double bits = train::evaluate(saved.model(), saved.tape(), tokens.parts.validation, length, batch);
-    return {bits, bits / tokens.validation_bytes, experiments::loss_unit(saved.tokeniser())};
+    const auto evaluate = [&](std::span<const std::int32_t> tokens, double bytes) {
+        const double bits = train::evaluate(saved.model(), saved.tape(), tokens, length, batch);
+        return Loss{bits, bits / bytes, experiments::loss_unit(saved.tokeniser())};
+    };
+    if (texts.test.empty()) {
+        const experiments::TokenisedText tokens(texts.data, saved.tokeniser(), length);
+        return evaluate(tokens.parts.validation, tokens.validation_bytes);
+    }
+    const std::string text = io::encode_utf8(texts.test);
+    const std::vector<std::int32_t> tokens = saved.tokeniser().encode(text);
+    check(tokens.size() > length, "--test: ", tokens.size(), ' ', experiments::token_name(saved.tokeniser()),
+          " are too few; sequences of ", length, " need at least ", length + 1);
+    return evaluate(tokens, static_cast<double>(text.size()) / static_cast<double>(tokens.size()));
 }
 
 /// The rule of the format with this name. Error: a margin, if the format has no scale of the whole tensor.
@@ -163,28 +180,30 @@ Size size_of(const std::string& path, const std::vector<Parameter<T>*>& paramete
 }
 
 int run(const Settings& settings) {
-    const std::u32string text = io::read_text(settings.data);
+    const Texts texts{io::read_text(settings.data),
+                      settings.test.empty() ? std::u32string() : io::read_text(settings.test)};
     Loss before, after;
     const Plan planned = train::with_saved_model(
         settings.checkpoint, settings.threads,
         [&](auto& saved) {
-            before = loss(saved, text, settings.batch);
+            before = loss(saved, texts, settings.batch);
             return plan(saved, settings);
         },
         experiments::read_tokeniser);
     const std::vector<std::string> coded = train::with_saved_model(
         settings.checkpoint, planned.recipe, settings.threads,
-        [&](auto& saved) { return write(saved, planned, settings, text); }, experiments::read_tokeniser);
+        [&](auto& saved) { return write(saved, planned, settings, texts.data); }, experiments::read_tokeniser);
     Size size;
     train::with_saved_model(
         settings.out, settings.threads,
         [&](auto& saved) {
-            after = loss(saved, text, settings.batch);
+            after = loss(saved, texts, settings.batch);
             size = size_of(settings.out, saved.model().parameters(), coded);
         },
         experiments::read_tokeniser);
-    std::printf("validation %s before\n", before.text().c_str());
-    std::printf("validation %s after (%+.2f %%)\n", after.text().c_str(),
+    const char* const part = texts.test.empty() ? "validation" : "test";
+    std::printf("%s %s before\n", part, before.text().c_str());
+    std::printf("%s %s after (%+.2f %%)\n", part, after.text().c_str(),
                 100.0 * (after.per_token / before.per_token - 1.0));
     std::printf("%s: %zu bytes (%.1f %% of the weights' %zu), %.2f bits per coded weight\n", settings.out.c_str(),
                 size.file, 100.0 * static_cast<double>(size.file) / static_cast<double>(size.plain), size.plain,
@@ -201,7 +220,9 @@ int main(int argc, char** argv) {
         "rounds its activations, and prints the file's size and the loss before and after.");
     app.add_option("checkpoint", settings.checkpoint, "safetensors file that train_transformer has saved")->required();
     app.add_option("--out", settings.out, "safetensors file to write")->required();
-    app.add_option("--data", settings.data, "text files or folders, UTF-8; the last tenth is evaluated")->required();
+    app.add_option("--data", settings.data, "text files or folders, UTF-8; the last tenth is evaluated without --test")
+        ->required();
+    app.add_option("--test", settings.test, "text files or folders to evaluate, whole");
     app.add_option("--format", settings.format,
                    "of the linear layers' weights: e4m3, e5m2, e4m3fnuz, e3m2, e2m1 and others, with one power of two "
                    "for a tensor; bf16, fp16; blocks such as mxfp8_e4m3, mxfp4, nvfp4, fp8_tile; or recipe: as the "

@@ -90,6 +90,10 @@ small 5 --activations calibrated --calibration percentile --percentile 100 --sam
 bits_are 4.2 4.3
 "$program" bytes.safetensors --data text.txt --batch 4 --out small.safetensors > out.txt
 grep -qE '^validation ([0-9.]+) bits/token, \1 bits/byte before$' out.txt || fail "bytes: $(cat out.txt)"
+# A whole text: the loss is another one than that of the last tenth, and one of more characters.
+"$program" model.safetensors --data text.txt --test text.txt --batch 4 --out small.safetensors > out.txt
+grep -qE '^test [0-9.]+ bits/char, [0-9.]+ bits/byte before$' out.txt || fail "--test: $(cat out.txt)"
+[[ $(sed -nE '1s/^test ([0-9.]+) .*/\1/p' out.txt) != "$before" ]] || fail '--test: the loss of the last tenth'
 
 "$program" model.safetensors --data text.txt --out kept.safetensors > /dev/null
 cp kept.safetensors again.safetensors
@@ -114,6 +118,9 @@ bad 'gone.safetensors' gone.safetensors
 given=(model.safetensors --data text.txt --batch 4) begun=''
 bad 'none/small.safetensors' --out none/small.safetensors
 bad 'gone.txt' --data gone.txt --out x
+bad 'gone.txt' --test gone.txt --out x
+printf 'ab' > short.txt
+bad '--test: 2 characters are too few; sequences of 16 need at least 17' --test short.txt --out x
 # An error leaves an older file as it was.
 given=(kept.safetensors --data text.txt --batch 4)
 bad "expected a model with elements" --out again.safetensors
