@@ -2,6 +2,8 @@
 // One training step of a transformer, measured: time, memory, allocations, and time by op. Each process measures one
 // configuration, because peak memory belongs to a process: bench/training.sh runs a table of them.
 #include <unitscale/autograd/observer.hpp>
+#include <unitscale/base/parallel.hpp>
+#include <unitscale/io/atomic_file.hpp>
 #include <unitscale/nn/decoder.hpp>
 #include <unitscale/nn/initialise.hpp>
 #include <unitscale/optim/adam.hpp>
@@ -19,11 +21,14 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
+#include <ctime>
 #include <map>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include <pthread.h>
 
 using namespace unitscale;
 
@@ -33,37 +38,96 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-/// Adds the time between two events to the op between them. An op's value is seen at the end of its forward pass, its
-/// gradient at the start of its backward pass. The update after the backward pass belongs to no op.
+/// Processor times of the threads of parallel regions. While they wait they sleep (OMP_WAIT_POLICY=passive), so these
+/// are times of work.
+class ThreadClocks {
+public:
+    explicit ThreadClocks(int threads) : clocks_(static_cast<std::size_t>(threads)) {
+        parallel_for(threads, threads, 1, [this](std::ptrdiff_t begin, std::ptrdiff_t end) {
+            for (std::ptrdiff_t i = begin; i < end; ++i)
+                pthread_getcpuclockid(pthread_self(), &clocks_[static_cast<std::size_t>(i)]);
+        });
+    }
+    [[nodiscard]] std::vector<double> seconds() const {
+        std::vector<double> all;
+        for (const clockid_t clock : clocks_) {
+            std::timespec time{};
+            clock_gettime(clock, &time);
+            all.push_back(static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec));
+        }
+        return all;
+    }
+
+private:
+    std::vector<clockid_t> clocks_;
+};
+
+/// A pass of one op: its time, and the time that each thread worked in it.
+struct OpSpan {
+    std::string op{};
+    bool forward = true;
+    double begin = 0, seconds = 0;
+    std::vector<double> work{};
+};
+
+/// Cuts a step's time into passes of ops: the time between two events belongs to the op between them. An op's value is
+/// seen at the end of its forward pass, its gradient at the start of its backward pass. The update after the backward
+/// pass belongs to no op.
 class OpClock : public Observer<float> {
 public:
-    void begin_step(const ObservedStep&) override { finish(), last_ = Clock::now(); }
+    explicit OpClock(int threads) : clocks_(threads) {}
+    void begin_step(const ObservedStep&) override { finish(), start(); }
     void observe(const TensorEvent<float>& event) override {
         if (event.op == "parameter") {
             if (event.pass == Pass::gradient) finish();  // seen when the whole backward pass is done
             return;
         }
         if (event.pass == Pass::gradient) finish(), running_ = event.op;
-        else forward_[std::string(event.op)] += lap();
+        else add(std::string(event.op), true);
     }
     /// Ends the backward pass in progress.
     void finish() {
-        if (!running_.empty()) backward_[running_] += lap();
+        if (!running_.empty()) add(running_, false);
         running_.clear();
     }
-    void clear() { forward_.clear(), backward_.clear(); }
-    [[nodiscard]] const std::map<std::string, double>& forward() const noexcept { return forward_; }
-    [[nodiscard]] const std::map<std::string, double>& backward() const noexcept { return backward_; }
+    void clear() { spans_.clear(), begin_ = Clock::now(), start(); }
+    [[nodiscard]] const std::vector<OpSpan>& spans() const noexcept { return spans_; }
 
 private:
-    double lap() {
-        const auto now = Clock::now();
-        return std::chrono::duration<double>(now - std::exchange(last_, now)).count();
+    void start() { last_ = Clock::now(), worked_ = clocks_.seconds(); }
+    void add(std::string op, bool forward) {
+        const std::vector<double> before = worked_;
+        const Clock::time_point from = last_;
+        start();
+        OpSpan span{std::move(op), forward, std::chrono::duration<double>(from - begin_).count(),
+                    std::chrono::duration<double>(last_ - from).count(), worked_};
+        for (std::size_t i = 0; i < before.size(); ++i) span.work[i] -= before[i];
+        spans_.push_back(std::move(span));
     }
-    Clock::time_point last_ = Clock::now();
+    ThreadClocks clocks_;
+    Clock::time_point begin_ = Clock::now(), last_ = begin_;
+    std::vector<double> worked_{};
     std::string running_{};
-    std::map<std::string, double> forward_{}, backward_{};
+    std::vector<OpSpan> spans_{};
 };
+
+/// Writes the spans in the format of Chrome's traces (chrome://tracing, Perfetto): a row for each thread. A box is as
+/// long as the thread's work in the op, and stands where the op begins.
+void write_timeline(const std::string& path, const std::vector<OpSpan>& spans) {
+    nlohmann::ordered_json events = nlohmann::ordered_json::array();
+    for (const OpSpan& span : spans)
+        for (std::size_t thread = 0; thread < span.work.size(); ++thread)
+            if (span.work[thread] > 0)
+                events.push_back({{"name", span.op},
+                                  {"cat", span.forward ? "forward" : "backward"},
+                                  {"ph", "X"},
+                                  {"ts", 1e6 * span.begin},
+                                  {"dur", 1e6 * span.work[thread]},
+                                  {"pid", 1},
+                                  {"tid", thread},
+                                  {"args", {{"wall_us", 1e6 * span.seconds}}}});
+    io::write_atomically("--timeline", path, nlohmann::ordered_json{{"traceEvents", events}}.dump());
+}
 
 double median(std::vector<double> values) {
     std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
@@ -78,6 +142,7 @@ int main(int argc, char** argv) {
     std::size_t batch = 8, steps = 10, warmup = 3;
     int threads = 1;
     bool json = false;
+    std::string timeline;
     CLI::App app("Measures training steps of a transformer: time, memory, allocations, share of time by op.");
     app.add_option("--recipe", recipe_name, "see train_transformer --list-recipes")->capture_default_str();
     app.add_option("--width", config.width, "width of the residual stream")->capture_default_str();
@@ -89,9 +154,11 @@ int main(int argc, char** argv) {
     app.add_option("--threads", threads, "threads")->capture_default_str()->check(CLI::PositiveNumber);
     app.add_flag("--recompute", config.recompute, "blocks keep their input only and run again in the backward pass");
     app.add_flag("--json", json, "one JSON object instead of text");
+    app.add_option("--timeline", timeline, "write the ops of three steps, by thread, to this file as a Chrome trace");
     CLI11_PARSE(app, argc, argv);
 
     try {
+        if (!timeline.empty()) io::check_writable("--timeline", timeline);
         const double empty_megabytes = experiments::peak_resident_megabytes();
         const Recipe recipe = find_recipe(recipe_name);
         nn::Decoder<float> model(config);
@@ -119,7 +186,7 @@ int main(int argc, char** argv) {
         }
         const double megabytes = experiments::peak_resident_megabytes(), seconds = median(times);
 
-        OpClock op_clock;
+        OpClock op_clock(threads);
         tape.set_observer(&op_clock);
         step();
         op_clock.clear();
@@ -129,10 +196,18 @@ int main(int argc, char** argv) {
             step();
             observed += seconds_since(start);
         }
-        std::map<std::string, std::pair<double, double>> shares;
+        if (!timeline.empty()) write_timeline(timeline, op_clock.spans());
+        struct Share {
+            double forward = 0, backward = 0, work = 0;  ///< of the step's time; work: of all threads
+        };
+        std::map<std::string, Share> shares;
         double in_ops = 0.0;
-        for (const auto& [op, time] : op_clock.forward()) shares[op].first = time / observed, in_ops += time;
-        for (const auto& [op, time] : op_clock.backward()) shares[op].second = time / observed, in_ops += time;
+        for (const OpSpan& span : op_clock.spans()) {
+            Share& share = shares[span.op];
+            (span.forward ? share.forward : share.backward) += span.seconds / observed;
+            for (const double work : span.work) share.work += work / observed;
+            in_ops += span.seconds;
+        }
 
         const double tokens = static_cast<double>(batch * config.length);
         nlohmann::ordered_json result = {
@@ -151,7 +226,9 @@ int main(int argc, char** argv) {
             {"above_empty_megabytes", megabytes - empty_megabytes},
             {"allocations", test::can_count_allocations() ? nlohmann::ordered_json(allocations) : nullptr}};
         for (const auto& [op, share] : shares)
-            result["ops"][op] = {{"forward", share.first}, {"backward", share.second}};
+            result["ops"][op] = {{"forward", share.forward},
+                                 {"backward", share.backward},
+                                 {"threads", share.work / (share.forward + share.backward)}};
         result["ops"]["optimiser and the rest"] = {{"share", 1.0 - in_ops / observed}};
         if (json) {
             std::printf("%s\n", result.dump().c_str());
@@ -164,13 +241,14 @@ int main(int argc, char** argv) {
             recipe_name.c_str(), config.width, config.depth, config.heads, batch, config.length, threads,
             threads == 1 ? "" : "s", 1e3 * seconds, tokens / seconds, megabytes, megabytes - empty_megabytes,
             allocations);
-        std::vector<std::pair<std::string, std::pair<double, double>>> rows(shares.begin(), shares.end());
+        std::vector<std::pair<std::string, Share>> rows(shares.begin(), shares.end());
         std::sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
-            return a.second.first + a.second.second > b.second.first + b.second.second;
+            return a.second.forward + a.second.backward > b.second.forward + b.second.backward;
         });
-        std::printf("%-24s %8s %8s\n", "share of time", "forward", "backward");
+        std::printf("%-24s %8s %8s %8s\n", "share of time", "forward", "backward", "threads");
         for (const auto& [op, share] : rows)
-            std::printf("%-24s %7.1f%% %7.1f%%\n", op.c_str(), 100 * share.first, 100 * share.second);
+            std::printf("%-24s %7.1f%% %7.1f%% %8.2f\n", op.c_str(), 100 * share.forward, 100 * share.backward,
+                        share.work / (share.forward + share.backward));
         std::printf("%-24s %7.1f%%\n", "optimiser and the rest", 100 * (1.0 - in_ops / observed));
     } catch (const Error& error) {
         std::fprintf(stderr, "training_bench: %s\n", error.what());

@@ -53,7 +53,8 @@ struct PairBlock {
     std::ptrdiff_t lines = 0, length = 0;  ///< lines of consecutive elements, and elements in each
     Pair* out = nullptr;
     std::ptrdiff_t out_row = 0, out_lines = 16;
-    std::ptrdiff_t blocks = 1;  ///< of each line; `length` is that of the last
+    std::ptrdiff_t blocks = 1;           ///< of each line; `length` is that of the last
+    std::ptrdiff_t wrap = 16, skip = 0;  ///< of a transposed block: from line `wrap` on, lines stand `skip` pairs later
 };
 
 /// Indices of the upper halves of 32 words: sixteen in one register, sixteen in a second. `FloatLines::along` joins
@@ -144,25 +145,32 @@ UNITSCALE_TARGET_AVX512 void load_pairs_across(const PairBlock<typename Lines::E
     if (lines == 1) _mm512_storeu_si512(to, reinterpret_cast<__m512i>(from.across(in, mask, in, 0)));
 }
 
-/// The first `count` lines of out[i out_row + j] = square[16 j + i].
-UNITSCALE_TARGET_AVX512 inline void transpose_pairs(const Pair* square, Pair* out, std::ptrdiff_t out_row,
-                                                    std::ptrdiff_t count) {
+/// The first `block.out_lines` lines of out[i out_row + j] = square[16 j + i]; from line `wrap` on they stand `skip`
+/// pairs later.
+template <class Element>
+UNITSCALE_TARGET_AVX512 void transpose_pairs(const Pair* square, const PairBlock<Element>& block) {
+    const std::ptrdiff_t out_row = block.out_row, count = block.out_lines, wrap = block.wrap, skip = block.skip;
+    Pair* out = block.out;
     Words512 words[16];
 #pragma GCC unroll 16
     for (std::size_t i = 0; i < 16; ++i) words[i] = reinterpret_cast<Words512>(_mm512_load_si512(square + 16 * i));
     transpose_words(words);
     if (count == 16) {
 #pragma GCC unroll 16
-        for (std::size_t i = 0; i < 16; ++i, out += out_row)
+        for (std::size_t i = 0; i < 16; ++i, out += out_row) {
+            if (static_cast<std::ptrdiff_t>(i) == wrap) out += skip;
             _mm512_storeu_si512(out, reinterpret_cast<__m512i>(words[i]));
+        }
         return;
     }
     alignas(64) Words512 lines[16];
 #pragma GCC unroll 16
     for (std::size_t i = 0; i < 16; ++i) lines[i] = words[i];
 #pragma GCC unroll 1
-    for (std::ptrdiff_t i = 0; i < count; ++i, out += out_row)
+    for (std::ptrdiff_t i = 0; i < count; ++i, out += out_row) {
+        if (i == wrap) out += skip;
         _mm512_storeu_si512(out, reinterpret_cast<__m512i>(lines[i]));
+    }
 }
 
 /// Packs one block, in either layout of its source. Lines of the source become lines of pairs, or with `transposed`
@@ -179,7 +187,7 @@ void pack_pairs_of(PairBlock<typename Lines::Element> block, const Source& sourc
     for (std::ptrdiff_t i = along ? block.lines : (block.lines + 1) / 2; i < lines; ++i)
         for (std::ptrdiff_t number = 0; number < block.blocks; ++number)
             std::fill_n(to + number * to_block + i * row, 16, Pair{0});
-    if (transposed) transpose_pairs(square, block.out, block.out_row, block.out_lines);
+    if (transposed) transpose_pairs(square, block);
 }
 inline void pack_pairs(const PairBlock<float>& block, const RegisterQuantiser& quantiser, bool along, bool transposed) {
     pack_pairs_of<FloatLines>(block, quantiser, along, transposed);
@@ -209,11 +217,22 @@ void pack_left_lines(const View& a, std::ptrdiff_t rows, std::ptrdiff_t k, const
                        source, true, false);
         return;
     }
+    // Sixteen rows at a time, which are lines of the source, whatever a group has.
+    const std::ptrdiff_t padded = round_up(rows, group), group_size = group * pairs_of(k);
     for (std::ptrdiff_t p = 0; p < k; p += pair_depth)
-        for (std::ptrdiff_t i = 0; i < rows; i += group)
-            pack_pairs(Block{a.at(i, p), a.col_stride, std::min(pair_depth, k - p), std::min(group, rows - i),
-                             out + i * pairs_of(k) + p / 2 * group, 16, group},
-                       source, false, true);
+        for (std::ptrdiff_t i = 0; i < padded; i += 16) {
+            const std::ptrdiff_t first = i % group;
+            Block block{a.at(i, p),
+                        a.col_stride,
+                        std::min(pair_depth, k - p),
+                        std::max<std::ptrdiff_t>(std::min<std::ptrdiff_t>(16, rows - i), 0),
+                        out + i / group * group_size + p / 2 * group + 16 * first,
+                        16,
+                        std::min<std::ptrdiff_t>(16, padded - i)};
+            block.wrap = group - first;
+            block.skip = group_size - 16 * group;
+            pack_pairs(block, source, false, true);
+        }
 }
 
 /// `pack_left_pairs` for any operand that widen_block accepts.
