@@ -14,7 +14,8 @@ list(APPEND CMAKE_TRY_COMPILE_PLATFORM_VARIABLES UNITSCALE_AARCH64_ROOT)
 set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64 -L "${UNITSCALE_AARCH64_ROOT}")
 set(CMAKE_CXX_FLAGS_INIT -Wno-psabi)  # GCC's notes about older versions of GCC
 # Libraries that a library needs are found where it was found.
-set(CMAKE_EXE_LINKER_FLAGS_INIT "-Wl,-rpath-link,${UNITSCALE_AARCH64_ROOT}/usr/lib/aarch64-linux-gnu")
+set(libraries "${UNITSCALE_AARCH64_ROOT}/usr/lib/aarch64-linux-gnu:${UNITSCALE_AARCH64_ROOT}/lib/aarch64-linux-gnu")
+set(CMAKE_EXE_LINKER_FLAGS_INIT "-Wl,-rpath-link,${libraries}")
 set(CMAKE_SKIP_RPATH ON)  # qemu finds all libraries below the folder
 
 set(CMAKE_FIND_ROOT_PATH "${UNITSCALE_AARCH64_ROOT}")
