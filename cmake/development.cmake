@@ -24,6 +24,9 @@ set(UNITSCALE_TEST_TIMEOUT 600)
 if(UNITSCALE_SANITIZE)
   set(UNITSCALE_TEST_TIMEOUT 2400)
 endif()
+if(CMAKE_CROSSCOMPILING)
+  set(UNITSCALE_TEST_TIMEOUT 7200)  # an emulated processor is slow
+endif()
 
 # Sanitizers' checks of addresses are calls rather than code in place: a build takes two thirds of the time.
 set(UNITSCALE_SANITIZER_CALLS
@@ -51,6 +54,24 @@ function(unitscale_program target)
                                              $<$<CXX_COMPILER_ID:Clang>:-Wno-pass-failed>)
     target_link_options(${target} PRIVATE -fsanitize=${UNITSCALE_SANITIZE})
   endif()
+endfunction()
+
+# unitscale_program_path(<out> <target>): what scripts call to run the program. With a cross compiler it is a script of
+# the program's name in the folder `emulated`, which runs the program in the emulator.
+function(unitscale_program_path out target)
+  set(path "$<TARGET_FILE:${target}>")
+  if(CMAKE_CROSSCOMPILING AND CMAKE_CROSSCOMPILING_EMULATOR)
+    list(JOIN CMAKE_CROSSCOMPILING_EMULATOR "' '" emulator)
+    set(script "${PROJECT_BINARY_DIR}/emulated/${target}")
+    get_property(made GLOBAL PROPERTY unitscale_emulated)
+    if(NOT target IN_LIST made)
+      set_property(GLOBAL APPEND PROPERTY unitscale_emulated ${target})
+      file(GENERATE OUTPUT "${script}" CONTENT "#!/bin/sh\nexec '${emulator}' '${path}' \"$@\"\n"
+           FILE_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
+    endif()
+    set(path "${script}")
+  endif()
+  set(${out} "${path}" PARENT_SCOPE)
 endfunction()
 
 # Uses ccache if it is installed and the user chose no launcher. It caches precompiled headers only if it may ignore the

@@ -13,7 +13,9 @@
 
 #include <CLI/CLI.hpp>
 
+#if __has_include(<unistd.h>)
 #include <unistd.h>
+#endif
 
 #include <algorithm>
 #include <array>
@@ -118,6 +120,15 @@ struct Arguments {
     examples::TextOptions options{.draws = {.tokens = 300}};
 };
 
+/// Whether a person types the turns.
+bool is_typed() {
+#if __has_include(<unistd.h>)
+    return ::isatty(STDIN_FILENO) != 0;
+#else
+    return false;
+#endif
+}
+
 /// Reads turns from stdin and writes replies to stdout, until the input ends.
 template <class T>
 void converse(nn::Decoder<T>& model, Tape<T>& tape, const Arguments& arguments, const examples::TextModel& text,
@@ -129,7 +140,7 @@ void converse(nn::Decoder<T>& model, Tape<T>& tape, const Arguments& arguments, 
     options.code_weights(model, tape.recipe());
     train::Dialogue<T> dialogue(model, tape, options.draws.cache_format);
     examples::SpeedMeter meter;
-    const bool terminal = ::isatty(STDIN_FILENO) != 0;
+    const bool terminal = is_typed();
     bool has_reply = false;
     for (std::string line;;) {
         if (terminal) std::fputs("> ", stdout), std::fflush(stdout);

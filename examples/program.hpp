@@ -66,7 +66,7 @@ inline report::PageSource page_source(int argc, char** argv, const std::vector<s
     const std::time_t now =
         fixed != nullptr ? static_cast<std::time_t>(std::strtoll(fixed, nullptr, 10)) : std::time(nullptr);
     char text[16];
-    if (std::tm date{}; gmtime_r(&now, &date) != nullptr && std::strftime(text, sizeof text, "%Y-%m-%d", &date) > 0)
+    if (const std::tm* date = std::gmtime(&now); date != nullptr && std::strftime(text, sizeof text, "%F", date) > 0)
         source.date = text;
     return source;
 }

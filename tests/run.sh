@@ -4,6 +4,8 @@ set -euo pipefail
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=tests/support/install.sh
 source "$root/tests/support/install.sh"
+# shellcheck source=tests/support/arm_root.sh
+source "$root/tests/support/arm_root.sh"
 
 usage() {
   cat << END
@@ -15,7 +17,8 @@ and runs them.
   --matrix  GCC and Clang 16, each Release and with address and undefined-behaviour sanitizers; GCC without OpenMP and
             -march=native; the Release tests again, held to the instruction sets \`baseline\` and \`avx2\`; \
 the kernels' bits under
-            all compiler options
+            all compiler options; Clang 16 with its own standard library; 64-bit ARM, emulated by qemu, which takes
+            hours
   --help    this text
 END
 }
@@ -37,7 +40,10 @@ done
 
 packages=(g++ cmake ninja-build libeigen3-dev libxtensor-dev catch2 nlohmann-json3-dev libzip-dev libicu-dev
   libpcre2-dev libsentencepiece-dev)
-if $matrix; then packages+=(libcli11-dev clang-16 libomp-16-dev libclang-rt-16-dev); fi
+if $matrix; then
+  packages+=(libcli11-dev clang-16 libomp-16-dev libclang-rt-16-dev libc++-16-dev libc++abi-16-dev
+    g++-aarch64-linux-gnu qemu-user)
+fi
 need "${packages[@]}"
 set_parallel_level
 cd -- "$root"
@@ -79,6 +85,13 @@ build_and_test() { build "$@" && run_tests "$1"; }
 # shellcheck disable=SC2317
 run_with_isa() { UNITSCALE_ISA=$1 run_tests build/matrix/gcc -L '^(unit|examples)$'; }
 
+# shellcheck disable=SC2317
+build_and_test_arm() {
+  arm_root build/matrix/aarch64-root &&
+    build_and_test build/matrix/aarch64 release --toolchain "$root/cmake/aarch64-linux-gnu.cmake" \
+      -DUNITSCALE_AARCH64_ROOT="$root/build/matrix/aarch64-root" -DUNITSCALE_EXAMPLES=ON "$strict"
+}
+
 # A build directory keeps its compiler, so none is shared with build/tests, whose compiler is the user's choice.
 step "gcc release" build_and_test build/matrix/gcc release -DCMAKE_CXX_COMPILER=g++ -DUNITSCALE_EXAMPLES=ON \
   -DUNITSCALE_TEST_ALL_FLAGS=ON "$strict"
@@ -91,6 +104,10 @@ step "gcc sanitizers" build_and_test build/matrix/gcc-sanitize sanitize -DCMAKE_
 step "clang release" build_and_test build/matrix/clang clang -DUNITSCALE_EXAMPLES=ON \
   -DUNITSCALE_TEST_ALL_FLAGS=ON "$strict"
 step "clang sanitizers" build_and_test build/matrix/clang-sanitize clang-sanitize -DUNITSCALE_EXAMPLES=OFF
+# SentencePiece is built for the other standard library, and strings pass between it and its caller.
+step "clang libc++" build_and_test build/matrix/clang-libcxx clang -DCMAKE_CXX_FLAGS=-stdlib=libc++ \
+  -DUNITSCALE_SENTENCEPIECE_LIBRARY=OFF -DUNITSCALE_EXAMPLES=OFF "$strict"
+step "aarch64 release" build_and_test_arm
 
 printf '\n'
 printf '%s\n' "${summary[@]}"

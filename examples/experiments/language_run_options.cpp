@@ -2,6 +2,7 @@
 #include "experiments/language_run_options.hpp"
 
 #include <unitscale/base/error.hpp>
+#include <unitscale/base/parse_number.hpp>
 #include <unitscale/io/json_recipe.hpp>
 #include <unitscale/io/text.hpp>
 #include <unitscale/io/text_table.hpp>
@@ -19,7 +20,6 @@
 #include "experiments/tokens.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstdio>
 
@@ -44,11 +44,9 @@ constexpr std::string_view own = "own";
 /// The optimiser's group of a text PATTERN=FACTOR. Error, naming `--rate`: any other text.
 optim::ParameterGroup rate_group(const std::string& text) {
     const std::size_t sign = text.rfind('=');
-    double factor = -1.0;
-    const char* const end = text.data() + text.size();
     const bool split = sign != std::string::npos && sign > 0;
-    const bool read = split && std::from_chars(text.data() + sign + 1, end, factor).ptr == end;
-    check(read && std::isfinite(factor) && factor >= 0.0, "--rate: is '", text,
+    const double factor = split ? parse_number(std::string_view(text).substr(sign + 1)).value_or(-1.0) : -1.0;
+    check(std::isfinite(factor) && factor >= 0.0, "--rate: is '", text,
           "'; expected PATTERN=FACTOR, such as *query*=0.5, with a factor of 0 or more");
     return {.pattern = text.substr(0, sign), .learning_rate_factor = factor};
 }

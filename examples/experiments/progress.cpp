@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "experiments/progress.hpp"
 
+#if __has_include(<unistd.h>)
 #include <unistd.h>
+#endif
 
 namespace unitscale::experiments {
 

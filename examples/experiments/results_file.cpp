@@ -5,8 +5,6 @@
 #include <unitscale/base/random.hpp>
 #include <unitscale/io/json_recipe.hpp>
 
-#include <fcntl.h>
-#include <sys/file.h>
 #include <cstddef>
 #include <cstdio>
 #include <fstream>
@@ -27,9 +25,9 @@ std::string fingerprint(const Recipe& recipe) { return fingerprint(io::recipe_to
 ResultsFile::ResultsFile(std::filesystem::path path, std::string kind, const Json& settings,
                          const std::function<void(const Json&)>& read)
     : path_(std::move(path)), kind_(std::move(kind)) {
-    lock_ = io::FileDescriptor(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+    lock_ = io::open_for_one_writer(path_);
     check(lock_.is_open(), where(), " cannot be opened for writing");
-    check(::flock(lock_.number(), LOCK_EX | LOCK_NB) == 0, where(), " is in use by another process");
+    check(io::lock(lock_), where(), " is in use by another process");
     std::ifstream stream(path_, std::ios::binary);
     const std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
     const std::string head = Json{{kind_, settings}}.dump();

@@ -2,6 +2,7 @@
 #include "experiments/sweep_space.hpp"
 
 #include <unitscale/base/error.hpp>
+#include <unitscale/base/parse_number.hpp>
 #include <unitscale/io/json_recipe.hpp>
 #include <unitscale/scaling/recipe.hpp>
 
@@ -15,6 +16,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <set>
 #include <system_error>
 #include <utility>
@@ -38,19 +40,12 @@ std::string number_text(double number) {
 }
 
 double sweep_number(std::string_view axis, std::string_view text) {
-    const auto read = [](std::string_view digits, double& number) {
-        const auto end = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-        return end.ec == std::errc() && end.ptr == digits.data() + digits.size();
-    };
-    double number = 0.0, exponent = 0.0;
-    bool good = read(text, number);
-    if (!good && text.starts_with("2^") && read(text.substr(2), exponent)) {
-        number = std::exp2(exponent);
-        good = true;
-    }
-    check(good && std::isfinite(number) && number > 0.0, "--axis ", axis, ": is '", text,
+    std::optional<double> number = parse_number(text);
+    if (!number && text.starts_with("2^"))
+        if (const auto exponent = parse_number(text.substr(2))) number = std::exp2(*exponent);
+    check(number && std::isfinite(*number) && *number > 0.0, "--axis ", axis, ": is '", text,
           "'; expected a positive number, such as 0.25 or 2^-2");
-    return number;
+    return *number;
 }
 
 double SweepParameter::octaves(const std::string& value) const {

@@ -34,6 +34,7 @@
 #include <unitscale/base/memory.hpp>
 #include <unitscale/base/multiply_add.hpp>
 #include <unitscale/base/parallel.hpp>
+#include <unitscale/base/parse_number.hpp>
 #include <unitscale/base/random.hpp>
 #include <unitscale/base/vectors.hpp>
 #include <unitscale/base/version.hpp>

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: MIT
+#include <unitscale/base/vectors.hpp>
 #include <unitscale/formats/code.hpp>
 
 #include "formats/reference.hpp"
 #include "support/catch.hpp"
 
 #include <cstring>
-
-#if UNITSCALE_X86
-#include <immintrin.h>
-#endif
 
 using namespace unitscale;
 using reference::bits_of;

@@ -221,6 +221,25 @@ TEST_CASE("a commit removes the temporary files of killed writers to its target,
     CHECK(names_in(folder.path()) == Names{"x.bin"});
 }
 
+TEST_CASE("a file for one writer is made, keeps its content, and is locked until it is closed") {
+    const TemporaryFolder folder;
+    const auto path = folder.path() / "log";
+    {
+        const io::FileDescriptor file = io::open_for_one_writer(path);
+        REQUIRE(io::lock(file));
+        CHECK(::write(file.number(), "line", 4) == 4);
+        const io::FileDescriptor second = io::open_for_one_writer(path);
+        CHECK(second.is_open());
+        CHECK_FALSE(io::lock(second));
+    }
+    CHECK(fs::file_size(path) == 4);
+    const io::FileDescriptor next = io::open_for_one_writer(path);
+    CHECK(io::lock(next));
+    CHECK(fs::file_size(path) == 4);
+    CHECK_FALSE(io::open_for_one_writer(folder.path()).is_open());
+    CHECK_FALSE(io::lock(io::FileDescriptor()));
+}
+
 TEST_CASE("write_atomically makes or replaces a file, and nothing else is left") {
     const TemporaryFolder folder;
     const auto path = folder.path() / "report.html";

@@ -63,6 +63,10 @@ io/tokeniser_steps and io/json_tokeniser* may" ;;
         fault "include/$file" "includes <$path>: only io/sentencepiece.hpp may" ;;
       fcntl.h | sys/file.h | sys/stat.h) needs_posix "$name" || needs_json "$name" ||
         fault "include/$file" "includes <$path>: only io/atomic_file.hpp and headers that need it may" ;;
+      unistd.h | sys/* | signal.h | pthread.h | dlfcn.h)
+        # products/pair_kernels.hpp asks Linux for tile registers, and compiles without Linux.
+        [[ $layer == base || $layer == io || $name == products/pair_kernels.hpp ]] ||
+          fault "include/$file" "includes <$path>: only base and io may" ;;
       omp.h) [[ $layer == base ]] || fault "include/$file" "includes <omp.h>: only base may" ;;
       catch2/* | CLI/*) fault "include/$file" "includes <$path>: tests and examples only" ;;
     esac

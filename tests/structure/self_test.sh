@@ -192,6 +192,8 @@ case $check in
     expect_fault include/unitscale/io/text.hpp 'needs SentencePiece'
     header io/text.hpp '#include <fcntl.h>'
     expect_fault include/unitscale/io/text.hpp '<fcntl.h>: only'
+    header ops/add.hpp '#include <unistd.h>'
+    expect_fault include/unitscale/ops/add.hpp '<unistd.h>: only base and io may'
     header io/text.hpp '#include <unitscale/io/atomic_file.hpp>'
     expect_fault include/unitscale/io/text.hpp 'needs POSIX files'
     header report/plot.hpp '#include <unitscale/train/loop.hpp>'

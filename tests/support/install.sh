@@ -12,6 +12,10 @@ is_there() {  # is_there <package>
     clang-16) command -v clang++-16 ;;
     libomp-16-dev) ls /usr/lib/llvm-16/lib/libomp.so ;;
     libclang-rt-16-dev) ls /usr/lib/llvm-16/lib/clang/16/lib/linux/libclang_rt.asan-*.a ;;
+    libc++-16-dev) ls /usr/lib/llvm-16/include/c++/v1/version ;;
+    libc++abi-16-dev) ls /usr/lib/llvm-16/lib/libc++abi.so ;;
+    g++-aarch64-linux-gnu) command -v aarch64-linux-gnu-g++ ;;
+    qemu-user) command -v qemu-aarch64 ;;
     libeigen3-dev) has_header eigen3/Eigen/Core Eigen/Core ;;
     libxtensor-dev) has_header xtensor/xarray.hpp xtensor/containers/xarray.hpp ;;
     catch2) has_header catch2/catch.hpp catch2/catch_all.hpp ;;

@@ -3,6 +3,7 @@
 
 #include <unitscale/base/error.hpp>
 #include <unitscale/base/multiply_add.hpp>
+#include <unitscale/base/parse_number.hpp>
 #include <unitscale/base/random.hpp>
 #include <unitscale/formats/block_codes.hpp>
 #include <unitscale/formats/block_format.hpp>
@@ -11,7 +12,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -135,10 +135,9 @@ struct ScaledFormat {
 [[nodiscard]] inline ScaledFormat find_scaled_format(std::string_view wanted) {
     constexpr std::string_view prefix = "int8:";
     if (wanted.starts_with(prefix)) {
-        double range = 0.0;
-        const auto [end, error] = std::from_chars(wanted.data() + prefix.size(), wanted.data() + wanted.size(), range);
-        check(error == std::errc{} && end == wanted.data() + wanted.size() && range > 0.0 && std::isfinite(range),
-              "format: '", wanted, "' has no range; expected int8: and a positive number, such as int8:180");
+        const double range = parse_number(wanted.substr(prefix.size())).value_or(0.0);
+        check(range > 0.0 && std::isfinite(range), "format: '", wanted,
+              "' has no range; expected int8: and a positive number, such as int8:180");
         return {.label = std::string(wanted), .format = int8_grid, .scale = range / 127.0};
     }
     std::string known;

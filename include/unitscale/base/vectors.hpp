@@ -8,6 +8,8 @@
 
 #if UNITSCALE_X86
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 // Vectors of each instruction set, under one name for float and double. Their addresses need no alignment. `fused_*`
@@ -41,6 +43,9 @@ template <class T>
 #if UNITSCALE_X86 && defined(__FMA__)
     else if constexpr (sizeof(T) == 4) return _mm_fmadd_ps(a, b, c);
     else return _mm_fmadd_pd(a, b, c);
+#elif defined(__aarch64__)
+    else if constexpr (sizeof(T) == 4) return vfmaq_f32(c, a, b);
+    else return vfmaq_f64(c, a, b);
 #else
     else {
         typename Vector128<T>::type sum{};

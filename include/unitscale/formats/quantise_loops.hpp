@@ -108,6 +108,7 @@ UNITSCALE_INLINE void block_loop(const void* constants, const void* elements, vo
 using LoopFunction = void(const void* constants, const void* in, void* out, std::size_t count,
                           const LoopExtras& extras) noexcept;
 
+#if UNITSCALE_X86
 template <class Kernel>
 UNITSCALE_TARGET_AVX512 void block_loop_avx512(const void* constants, const void* in, void* out, std::size_t count,
                                                const LoopExtras& extras) noexcept {
@@ -118,6 +119,7 @@ UNITSCALE_TARGET_AVX2 void block_loop_avx2(const void* constants, const void* in
                                            const LoopExtras& extras) noexcept {
     block_loop<Kernel, stream_block_avx2>(constants, in, out, count, extras);
 }
+#endif
 template <class Kernel>
 void block_loop_baseline(const void* constants, const void* in, void* out, std::size_t count,
                          const LoopExtras& extras) noexcept {

@@ -47,6 +47,16 @@ private:
     int number_;
 };
 
+/// Opens a file that one process at a time writes to, and makes it where it is missing. Not open: the system refuses.
+[[nodiscard]] inline FileDescriptor open_for_one_writer(const std::filesystem::path& path) {
+    return FileDescriptor(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+}
+
+/// Locks an open file until it is closed. False: another process holds the lock, or the file cannot be locked.
+[[nodiscard]] inline bool lock(const FileDescriptor& file) noexcept {
+    return ::flock(file.number(), LOCK_EX | LOCK_NB) == 0;
+}
+
 /// Turns a write past the process's file-size limit (`ulimit -f`) into the error EFBIG, in this thread, while it lives.
 /// By default the signal SIGXFSZ ends the process there. The constructor blocks the signal.
 /// The destructor consumes a SIGXFSZ that such a write has raised, and restores the signal mask.

@@ -148,8 +148,8 @@ UNITSCALE_TARGET_AVX2 inline void quantise_line_avx2(const products::RegisterQua
 #endif
 
 /// words[c] = the largest magnitude of block c in `lines` lines, as a word.
-inline void block_words(Isa isa, const float* x, std::ptrdiff_t lines, std::ptrdiff_t length, std::ptrdiff_t along,
-                        std::uint32_t* words) {
+inline void block_words([[maybe_unused]] Isa isa, const float* x, std::ptrdiff_t lines, std::ptrdiff_t length,
+                        std::ptrdiff_t along, std::uint32_t* words) {
     std::fill_n(words, (length + along - 1) / along, 0u);
     for (std::ptrdiff_t line = 0; line < lines; ++line, x += length) {
 #if UNITSCALE_X86

@@ -318,7 +318,7 @@ UNITSCALE_TARGET_AVX512 void column_major_product_avx512(const ColumnMajorTile<T
 /// Runs the kernel of an instruction set. Vectors of C are written whole; vectors without a column are not written.
 /// Test: tests/products/few_rows_test.cpp
 template <class T>
-void column_major_product(Isa isa, const ColumnMajorTile<T>& tile) {
+void column_major_product([[maybe_unused]] Isa isa, const ColumnMajorTile<T>& tile) {
 #if UNITSCALE_X86
     if (isa == Isa::avx512)
         return tile.rows == 1 ? column_major_product_avx512<1, 1>(tile) : column_major_product_avx512<4, 1>(tile);

@@ -53,8 +53,17 @@ struct TileShape {
     }
 };
 
+/// Vectors in a row of the baseline's largest tile. SSE has 16 registers, NEON 32.
+#if defined(__aarch64__)
+inline constexpr int baseline_tile_vectors = 4;
+#else
+inline constexpr int baseline_tile_vectors = 2;
+#endif
+
 [[nodiscard]] constexpr TileShape tile_shape(Isa isa) noexcept {
-    return isa == Isa::avx512 ? TileShape{12, 2, 64} : isa == Isa::avx2 ? TileShape{4, 3, 32} : TileShape{4, 2, 16};
+    return isa == Isa::avx512 ? TileShape{12, 2, 64}
+           : isa == Isa::avx2 ? TileShape{4, 3, 32}
+                              : TileShape{4, baseline_tile_vectors, 16};
 }
 
 inline constexpr std::ptrdiff_t max_tile_rows = 12;
@@ -99,12 +108,12 @@ void tile_product_baseline(const TileProduct<T>& tile) {
     const T* b = tile.b;
     for (std::ptrdiff_t p = 0; p < tile.k; ++p, a += tile.a_step, b += tile.b_step) {
         Vector right[Vectors];
-#pragma GCC unroll 2
+#pragma GCC unroll 4
         for (std::size_t v = 0; v < Vectors; ++v) right[v] = load_128(b + v * lanes);
 #pragma GCC unroll 4
         for (std::size_t i = 0; i < 4; ++i) {
             const T left = a[static_cast<std::ptrdiff_t>(i) * tile.a_row];
-#pragma GCC unroll 2
+#pragma GCC unroll 4
             for (std::size_t v = 0; v < Vectors; ++v) sums[i][v] = multiply_add_128<T>(left, right[v], sums[i][v]);
         }
     }
@@ -113,13 +122,13 @@ void tile_product_baseline(const TileProduct<T>& tile) {
         if (tile.gamma == 0) {
 #pragma GCC unroll 4
             for (std::size_t i = 0; i < 4; ++i, c += tile.c_row) {
-#pragma GCC unroll 2
+#pragma GCC unroll 4
                 for (std::size_t v = 0; v < Vectors; ++v) store_128(c + v * lanes, sums[i][v] * tile.alpha);
             }
         } else {
 #pragma GCC unroll 4
             for (std::size_t i = 0; i < 4; ++i, c += tile.c_row) {
-#pragma GCC unroll 2
+#pragma GCC unroll 4
                 for (std::size_t v = 0; v < Vectors; ++v)
                     store_128(c + v * lanes,
                               multiply_add_128<T>(tile.gamma, load_128(c + v * lanes), sums[i][v] * tile.alpha));
@@ -130,7 +139,7 @@ void tile_product_baseline(const TileProduct<T>& tile) {
     alignas(64) T row_major[4 * Vectors * lanes];
 #pragma GCC unroll 4
     for (std::size_t i = 0; i < 4; ++i) {
-#pragma GCC unroll 2
+#pragma GCC unroll 4
         for (std::size_t v = 0; v < Vectors; ++v) store_128(row_major + (i * Vectors + v) * lanes, sums[i][v]);
     }
     finish_tile_baseline(tile, row_major, Vectors * lanes, 4, Vectors * lanes);
@@ -337,6 +346,10 @@ void tile_product(Isa isa, int fours, int vectors, const TileProduct<T>& tile) {
     }
 #endif
     (void)isa, (void)fours;
+    if constexpr (baseline_tile_vectors == 4) {
+        if (vectors == 4) return tile_product_baseline<T, 4>(tile);
+        if (vectors == 3) return tile_product_baseline<T, 3>(tile);
+    }
     if (vectors == 2) return tile_product_baseline<T, 2>(tile);
     return tile_product_baseline<T, 1>(tile);
 }

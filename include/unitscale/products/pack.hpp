@@ -59,6 +59,18 @@ UNITSCALE_TARGET_AVX2 inline std::ptrdiff_t narrow_half_avx2(const float* in, st
                          _mm256_cvtps_ph(_mm256_loadu_ps(in + i), _MM_FROUND_TO_NEAREST_INT));
     return i;
 }
+#elif defined(__aarch64__)
+/// The same four at a time, by instructions that every 64-bit ARM processor has.
+inline std::ptrdiff_t widen_half_neon(const Half* in, std::ptrdiff_t n, float* out) {
+    std::ptrdiff_t i = 0;
+    for (; i + 4 <= n; i += 4) vst1q_f32(out + i, vcvt_f32_f16(vld1_f16(reinterpret_cast<const __fp16*>(in + i))));
+    return i;
+}
+inline std::ptrdiff_t narrow_half_neon(const float* in, std::ptrdiff_t n, Half* out) {
+    std::ptrdiff_t i = 0;
+    for (; i + 4 <= n; i += 4) vst1_f16(reinterpret_cast<__fp16*>(out + i), vcvt_f16_f32(vld1q_f32(in + i)));
+    return i;
+}
 #endif
 
 /// Converts consecutive elements to Accum<T>; exact.
@@ -72,6 +84,8 @@ void widen_line(Isa isa, const T* in, std::ptrdiff_t n, Accum<T>* out) noexcept 
 #if UNITSCALE_X86
     if constexpr (std::is_same_v<T, Half>)
         if (isa != Isa::baseline) i = widen_half_avx2(in, n, out);
+#elif defined(__aarch64__)
+    if constexpr (std::is_same_v<T, Half>) i = widen_half_neon(in, n, out);
 #endif
     if constexpr (std::is_same_v<T, BFloat16>)
         for (; i + 16 <= n; i += 16)
@@ -92,6 +106,8 @@ void narrow_line(Isa isa, const Accum<T>* in, std::ptrdiff_t n, T* out) noexcept
 #if UNITSCALE_X86
     if constexpr (std::is_same_v<T, Half>)
         if (isa != Isa::baseline) i = narrow_half_avx2(in, n, out);
+#elif defined(__aarch64__)
+    if constexpr (std::is_same_v<T, Half>) i = narrow_half_neon(in, n, out);
 #endif
     (void)isa;
     for (; i < n; ++i) out[i] = element_cast<T>(in[i]);
@@ -317,8 +333,9 @@ struct RightPanels {
     }
     /// The first columns, up to the end of the last panel that holds any of them.
     [[nodiscard]] RightPanels first_columns(std::ptrdiff_t cols) const noexcept {
-        return {data,     k, std::min(n, round_up(cols, width)), width, lanes, packed_k, in_place_row, in_place_column,
-                quantiser, coded};
+        return {
+            data,      k,    std::min(n, round_up(cols, width)), width, lanes, packed_k, in_place_row, in_place_column,
+            quantiser, coded};
     }
 };
 

@@ -268,6 +268,7 @@ void matmul_packed(const Execution& execution, Isa isa, PairKernel pairs, const 
                 }
                 if (weight.weight != nullptr) {
                     const CodedRight part = weight.block(p, j);
+#if UNITSCALE_X86
                     if constexpr (may_pair)
                         if (paired) {
                             auto* const pairs_out = reinterpret_cast<Pair*>(right + pair_buffer);
@@ -276,6 +277,7 @@ void matmul_packed(const Execution& execution, Isa isa, PairKernel pairs, const 
                             multiply(j, p, in_registers ? panels : decode_right_pairs(part, k, cols, pairs_out));
                             continue;
                         }
+#endif
                     RightPanels<P> panels{nullptr, k, cols, coded_columns, 16, 0, 0};
                     panels.coded = part;
                     multiply(j, p, in_registers ? panels : decode_right<P>(isa, part, k, cols, right));

@@ -121,8 +121,8 @@ public:
             const std::optional<std::string> original = original_of(tensor);
             if (!original) refuse(tensor);
             const io::SafetensorsEntry& tied = file_->entry(*original);
-            const auto equal = [&] {
-                const std::span<const std::byte> bytes = file_->view(tensor), expected = file_->view(*original);
+            const auto equal = [&, &name = tensor] {  // Clang with OpenMP captures no structured binding itself
+                const std::span<const std::byte> bytes = file_->view(name), expected = file_->view(*original);
                 return std::equal(bytes.begin(), bytes.end(), expected.begin(), expected.end());
             };
             if (entry.dtype != tied.dtype || entry.shape != tied.shape || !equal())
