@@ -41,12 +41,12 @@ TEST_CASE("caches are read from a folder as Linux has it") {
              {std::pair("level", level), {"type", type}, {"size", size}, {"shared_cpu_list", shared}})
             folder.write(entry / name, content);
     };
-    REQUIRE(read_caches(folder.path()) == Caches{});
+    REQUIRE(read_caches(folder.path().string()) == Caches{});
     write(0, "1", "Data", "48K", "0,4");
     write(1, "1", "Instruction", "32K", "0,4");
     write(2, "2", "Unified", "2048K", "0,4");
     write(3, "3", "Unified", "24M", "0-3,4-7");
-    REQUIRE(read_caches(folder.path()) == Caches{{{{48 << 10, 1}, {2 << 20, 1}, {24 << 20, 4}}}});
+    REQUIRE(read_caches(folder.path().string()) == Caches{{{{48 << 10, 1}, {2 << 20, 1}, {24 << 20, 4}}}});
 }
 
 TEST_CASE("this processor's caches are found") {

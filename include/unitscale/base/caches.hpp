@@ -8,9 +8,8 @@
 #include <array>
 #include <charconv>
 #include <cstddef>
+#include <cstdio>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -88,18 +87,22 @@ inline constexpr Caches assumed_caches{{{{32 << 10, 1}, {512 << 10, 1}, {0, 1}}}
 
 /// The caches that a folder in the form of Linux' `/sys/devices/system/cpu/cpu0/cache` lists: index*/level, type, size
 /// and shared_cpu_list.
-[[nodiscard, gnu::cold]] inline Caches read_caches(const std::filesystem::path& folder) {
+[[nodiscard, gnu::cold]] inline Caches read_caches(const std::string& folder) {
     Caches caches;
     std::array<std::size_t, 3> processors{1, 1, 1};
     for (int index = 0; index < 16; ++index) {
-        const std::filesystem::path entry = folder / concatenate("index", index);
-        std::size_t level = 0, size = 0;
-        std::string type, unit, list;
-        if (!(std::ifstream(entry / "level") >> level) || level < 1 || level > 3) continue;
-        if (!(std::ifstream(entry / "type") >> type) || type == "Instruction") continue;
-        if (!(std::ifstream(entry / "size") >> size >> unit)) continue;
-        caches.levels[level - 1].bytes = size << (unit == "M" ? 20 : 10);
-        std::ifstream(entry / "shared_cpu_list") >> list;
+        const auto word = [&](const char* name) {
+            char text[256] = "";
+            if (std::FILE* const file = std::fopen(concatenate(folder, "/index", index, "/", name).c_str(), "r")) {
+                if (std::fscanf(file, "%255s", text) != 1) text[0] = '\0';
+                std::fclose(file);
+            }
+            return std::string(text);
+        };
+        const std::size_t level = std::strtoull(word("level").c_str(), nullptr, 10);
+        const std::string type = word("type"), size = word("size"), list = word("shared_cpu_list");
+        if (level < 1 || level > 3 || type == "Instruction" || size.empty()) continue;
+        caches.levels[level - 1].bytes = std::strtoull(size.c_str(), nullptr, 10) << (size.back() == 'M' ? 20 : 10);
         std::size_t count = 0;
         for (std::size_t at = 0; at < list.size();) {  // such as 0-3,8-11
             const std::size_t comma = std::min(list.find(',', at), list.size()), dash = list.find('-', at);
