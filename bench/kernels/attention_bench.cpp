@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The speed of attention, forward and backward, beside products of the same processor.
 #include <unitscale/base/caches.hpp>
+#include <unitscale/base/random.hpp>
 #include <unitscale/kernels/attention.hpp>
 #include <unitscale/products/product.hpp>
 
@@ -37,11 +38,8 @@ double median(std::vector<double> x) {
 
 std::vector<float> numbers(std::ptrdiff_t count, std::uint64_t seed) {
     std::vector<float> x(static_cast<std::size_t>(count));
-    std::uint64_t state = seed;
-    for (float& value : x) {
-        state = state * 6364136223846793005u + 1442695040888963407u;
-        value = static_cast<float>(static_cast<double>(state >> 40) * 0x1p-23 - 1.0);
-    }
+    for (std::size_t i = 0; i < x.size(); ++i)
+        x[i] = (static_cast<float>(random_word({1, seed}, i)) - 0x1p31f) * 0x1p-31f;
     return x;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The time of a generated token by the length of the preceding text, with and without the key-value cache, and the time
-// of whole texts. The memory of a model whose weights are codes.
+// of whole texts. With --memory: the peak of memory of models whose weights are codes.
 #include <unitscale/base/error.hpp>
 #include <unitscale/nn/decoder.hpp>
 #include <unitscale/nn/initialise.hpp>
@@ -62,7 +62,8 @@ Line fit(const std::vector<double>& x, const std::vector<double>& y) {
     return {(sy - slope * sx) / n, slope};
 }
 
-/// Tokens per second of a GPT-2 whose weights are kept in a format: the median of 3 texts. The prompt has 8 tokens.
+/// Prints the speed of a GPT-2 with its weights in a format, in tokens per second. It is the median of 3 texts. Each
+/// text follows a prompt of 8 tokens.
 void measure_gpt2(const std::string& format, const std::string& recipe_name, int threads) {
     const Recipe recipe = find_recipe(recipe_name);
     nn::DecoderConfig config = nn::published_config("gpt-111m");

@@ -36,9 +36,9 @@ struct SweepTable {
 /// The losses along a hyperparameter's axis, with the best marked, and the optimum. No rows for an axis of one value.
 [[nodiscard]] SweepTable axis_table(const SweepResults& results, std::size_t place);
 
-/// For a searched constant bias, a row for each condition. A row has the least loss and the biases that were tried. Its
-/// ranges are the biases whose loss is at most 1.01 times the least. The other hyperparameters have the values of the
-/// axis' table.
+/// For a searched constant bias, a row for each condition. A row has the least loss, the biases that were tried,
+/// and ranges of good biases. The loss of a good bias is at most 1.01 times the least loss. Other hyperparameters have
+/// the values that they have in the axis' table.
 [[nodiscard]] SweepTable bias_table(const SweepResults& results);
 
 /// For a searched loss scale, by its values: the loss, the share of zeros among the elements of all gradients (after

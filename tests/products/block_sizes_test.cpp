@@ -40,6 +40,6 @@ TEST_CASE("larger caches have larger blocks") {
     CHECK(small.right_pairs < large.right_pairs);
 }
 
-TEST_CASE("the blocks in use are those of the caches in use") {
+TEST_CASE("products use the blocks of the active caches") {
     CHECK(block_sizes() == block_sizes_for(active_caches()));
 }

@@ -42,8 +42,8 @@ public:
     [[nodiscard]] const Shape& shape() const noexcept { return shape_; }
     [[nodiscard]] std::size_t size() const noexcept { return element_count(shape_); }
 
-    /// Zeros until it is first written. Memory for the elements is taken when they are first needed: a model whose
-    /// weights are read as codes never takes it. Error: the value is kept as codes.
+    /// The elements are zero until they are first written. They take memory when they are first needed. A weight that
+    /// is read as codes never takes that memory. Error: the value is kept as codes.
     [[nodiscard]] const Tensor<T>& value() const {
         if (coded_value_) fail_coded();
         if (!has_elements_) make_elements();

@@ -59,6 +59,14 @@ inline constexpr Caches assumed_caches{{{{32 << 10, 1}, {512 << 10, 1}, {0, 1}}}
     return words;
 }
 
+/// The sizes of three levels, with the cores that share a cache: the processors that share it, over the threads of a
+/// core. Threads of one core share level 1.
+[[nodiscard]] constexpr Caches with_cores(Caches caches, const std::array<std::size_t, 3>& processors) noexcept {
+    for (std::size_t i = 0; i < 3; ++i)
+        caches.levels[i].cores = std::max<std::size_t>(processors[i] / processors[0], 1);
+    return caches;
+}
+
 /// Reads `32k,1m,16m`: the sizes of level 1, 2 and 3, each of one core. k: 2^10 bytes, m: 2^20. A last `0` says that
 /// there is no level 3. Error: any other text.
 [[nodiscard, gnu::cold]] inline Caches parse_caches(std::string_view text) {
@@ -112,10 +120,7 @@ inline constexpr Caches assumed_caches{{{{32 << 10, 1}, {512 << 10, 1}, {0, 1}}}
         }
         processors[level - 1] = std::max<std::size_t>(count, 1);
     }
-    // Threads of one core share level 1.
-    for (std::size_t i = 0; i < 3; ++i)
-        caches.levels[i].cores = std::max<std::size_t>(processors[i] / processors[0], 1);
-    return caches;
+    return with_cores(caches, processors);
 }
 
 #if UNITSCALE_X86
@@ -133,9 +138,7 @@ inline constexpr Caches assumed_caches{{{{32 << 10, 1}, {512 << 10, 1}, {0, 1}}}
         caches.levels[level - 1].bytes = ways * partitions * line * (std::size_t{c} + 1);
         processors[level - 1] = ((a >> 14) & 4095u) + 1;
     }
-    for (std::size_t i = 0; i < 3; ++i)
-        caches.levels[i].cores = std::max<std::size_t>(processors[i] / processors[0], 1);
-    return caches;
+    return with_cores(caches, processors);
 }
 #endif
 

@@ -24,8 +24,9 @@ struct BlockSizes {
 };
 
 /// The sizes for some caches. Packed B is as large as a core's share of level 2. Half of it was 5 % slower at n = 2048
-/// on a Zen 4, a quarter of it 15 %: A is packed again for every part of B. More than 1 MB of floats was no faster on a
-/// processor with 2 MB. With few rows of A, packing B is most of the work, so packed B must not leave the cache.
+/// on a Zen 4, a quarter of it 15 %: A is packed again for every part of B. It is at most 1 MB of floats, with which a
+/// processor with 2 MB was measured. With few rows of A, packing B is most of the work, so packed B must not leave the
+/// cache.
 /// Test: tests/products/block_sizes_test.cpp
 [[nodiscard]] constexpr BlockSizes block_sizes_for(const Caches& caches) noexcept {
     constexpr auto element = static_cast<std::ptrdiff_t>(sizeof(float));

@@ -153,7 +153,7 @@ struct GroupScales512 {
     }
 };
 
-/// In place of scales where there are none: one run of elements, whose scale no kernel reads.
+/// Stands for the scales of a weight that has none. All elements are one run. No kernel reads the run's scale.
 struct NoScales512 {
     [[gnu::always_inline]] UNITSCALE_TARGET_AVX512 NoScales512(const CodedWeight&, bool) {}
     [[nodiscard, gnu::always_inline]] static std::ptrdiff_t end_of_run(std::ptrdiff_t, std::ptrdiff_t end) noexcept {

@@ -53,7 +53,7 @@ struct PairBlock {
     std::ptrdiff_t lines = 0, length = 0;  ///< lines of consecutive elements, and elements in each
     Pair* out = nullptr;
     std::ptrdiff_t out_row = 0, out_lines = 16;
-    std::ptrdiff_t blocks = 1;           ///< of each line; `length` is that of the last
+    std::ptrdiff_t blocks = 1;           ///< blocks of a line; `length` counts the last one's elements
     std::ptrdiff_t wrap = 16, skip = 0;  ///< of a transposed block: from line `wrap` on, lines stand `skip` pairs later
 };
 

@@ -121,6 +121,7 @@ void matmul_naive(const MatmulArguments<T>& args) {
 inline constexpr std::ptrdiff_t matmul_work_threshold = std::ptrdiff_t{1} << 19;
 /// Such a threshold for one row of A, whose product waits for B from memory.
 inline constexpr std::ptrdiff_t one_row_work_threshold = std::ptrdiff_t{1} << 18;
+
 /// Largest number of rows of A for which B is multiplied in place, if it can be.
 inline constexpr std::ptrdiff_t max_few_rows = 12;
 
