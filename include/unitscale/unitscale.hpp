@@ -77,6 +77,7 @@
 #include <unitscale/products/blas.hpp>
 #include <unitscale/products/block.hpp>
 #include <unitscale/products/block_sizes.hpp>
+#include <unitscale/products/blocked_product.hpp>
 #include <unitscale/products/coded_elements.hpp>
 #include <unitscale/products/coded_matrix.hpp>
 #include <unitscale/products/coded_panels.hpp>
@@ -101,6 +102,7 @@
 #include <unitscale/kernels/amax.hpp>
 #include <unitscale/kernels/attention.hpp>
 #include <unitscale/kernels/attention_mask.hpp>
+#include <unitscale/kernels/attention_operand.hpp>
 #include <unitscale/kernels/attention_products.hpp>
 #include <unitscale/kernels/attention_rows.hpp>
 #include <unitscale/kernels/block_lines.hpp>
@@ -115,6 +117,7 @@
 #include <unitscale/kernels/dropout.hpp>
 #include <unitscale/kernels/elementwise.hpp>
 #include <unitscale/kernels/embedding.hpp>
+#include <unitscale/kernels/exponential.hpp>
 #include <unitscale/kernels/gather.hpp>
 #include <unitscale/kernels/hadamard.hpp>
 #include <unitscale/kernels/layout.hpp>
@@ -128,6 +131,7 @@
 #include <unitscale/kernels/round.hpp>
 #include <unitscale/kernels/round_blocks.hpp>
 #include <unitscale/kernels/softmax.hpp>
+#include <unitscale/kernels/softmax_rows.hpp>
 #include <unitscale/kernels/strides.hpp>
 #include <unitscale/kernels/trigonometry.hpp>
 #include <unitscale/kernels/vector_math.hpp>

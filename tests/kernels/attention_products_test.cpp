@@ -99,8 +99,7 @@ Doubles rounded(const AttentionOperand& rule, const Doubles& x, std::ptrdiff_t r
                 .transposed;
         for (std::ptrdiff_t i = 0; i < rows; ++i)
             for (std::ptrdiff_t j = 0; j < columns; ++j)
-                y[first + count(i * columns + j)] =
-                    item[count(transposed ? j * rows + i : i * columns + j)];
+                y[first + count(i * columns + j)] = item[count(transposed ? j * rows + i : i * columns + j)];
     }
     return y;
 }
@@ -215,7 +214,6 @@ TEST_CASE("attention products: blocks along the contracted dimension, under a sc
     for (const BlockFormat& blocks : {mxfp4, nvfp4, nvfp4_square})
         for (const Rounding rounding : {Rounding::nearest_even, Rounding::stochastic}) {
             Case<double> c(2, 2, 10, 36, 20, true);
-            c.args.by_item = true;
             std::size_t slot = 0;
             for (AttentionOperand* const rule : c.rules())
                 *rule = {.quantiser = Quantiser{.format = blocks.element, .rounding = rounding},
@@ -251,21 +249,86 @@ TEST_CASE("attention products: largest magnitudes of all items, before and witho
     CHECK(std::isnan(c.run({}, true).ds));
 }
 
-TEST_CASE("attention products: items in parts, one at a time and in several threads give equal bits") {
-    // 700 x 700 elements: two items fit at a time, so the third is a part of its own.
+TEST_CASE("attention products: bits depend neither on what is kept nor on the threads, which share items or rows") {
+    // 700 x 700 elements: p of three items does not fit, p of two does.
     static_assert(AttentionProducts<float>::stored_elements / (700 * 700) == 2);
-    Case<float> c(3, 2, 350, 700, 4, true);
-    for (std::size_t slot = 0; slot < 12; ++slot)
-        *c.rules()[slot] = rule_of(slot, slot % 2 == 0 ? Rounding::nearest_even : Rounding::stochastic);
-    const auto largest = c.run({}, true);
-    const auto want = c.results();
-    c.args.by_item = true;
-    const auto one = c.run({}, true);
-    CHECK(c.results() == want);
-    CHECK((one.p == largest.p && one.ds == largest.ds));
-    c.args.by_item = false;
-    c.run({.threads = 3});
-    CHECK(c.results() == want);
+    for (const std::ptrdiff_t items : {2, 3})
+        for (const bool stochastic : {false, true}) {
+            Case<float> c(items, 2, 350, 700, 4, true);
+            for (std::size_t slot = 0; slot < 12; ++slot)
+                *c.rules()[slot] =
+                    rule_of(slot, stochastic && slot % 2 != 0 ? Rounding::stochastic : Rounding::nearest_even);
+            const auto largest = c.run({}, true);
+            const auto want = c.results();
+            c.run();
+            CHECK(c.results() == want);
+            for (const int threads : {2, 3, 5}) {
+                const auto other = c.run({.threads = threads}, threads == 2);
+                CHECK(c.results() == want);
+                if (threads == 2) CHECK((other.p == largest.p && other.ds == largest.ds));
+            }
+        }
+}
+
+TEST_CASE("attention products: the bits are those of products and softmax one after the other") {
+    const auto compare = [](auto zero, std::ptrdiff_t heads, std::ptrdiff_t queries, std::ptrdiff_t keys,
+                            std::ptrdiff_t depth, bool causal) {
+        using T = decltype(zero);
+        Case<T> c(2, heads, queries, keys, depth, causal);
+        for (std::size_t slot = 0; slot < 12; ++slot) *c.rules()[slot] = rule_of(slot, Rounding::nearest_even);
+        c.run();
+        const auto& a = c.args;
+        const std::ptrdiff_t rows = heads * queries;
+        const auto multiply = [&](const AttentionOperand& x_rule, products::MatrixView<const T> x,
+                                  const AttentionOperand& y_rule, products::MatrixView<const T> y, T* to,
+                                  std::ptrdiff_t m, std::ptrdiff_t n, std::ptrdiff_t k, Accum<T> factor) {
+            products::MatmulArguments<T> args;
+            args.m = m, args.n = n, args.k = k, args.batch = a.items;
+            args.a = {x, x_rule.quantiser};
+            args.b = {y, y_rule.quantiser};
+            args.c = {to, n, 1, m * n};
+            args.alpha = factor;
+            products::matmul<T>({}, args);
+        };
+        const auto wide = [&](const std::vector<T>& x) {
+            return products::MatrixView<const T>{x.data(), depth, 1, rows * depth};
+        };
+        const auto narrow = [&](const std::vector<T>& x) {
+            return products::MatrixView<const T>{x.data(), depth, 1, keys * depth};
+        };
+        const auto scores = [&](const std::vector<T>& x) {
+            return products::MatrixView<const T>{x.data(), keys, 1, rows * keys};
+        };
+        std::vector<T> p(count(a.items * rows * keys)), ds(p), out(c.out), dq(c.dq), dk(c.dk), dv(c.dv);
+        const auto hide = [&](std::vector<T>& x, T value) {
+            for (std::ptrdiff_t r = 0; r < a.items * rows && causal; ++r)
+                std::fill(x.data() + r * keys + r % queries + keys - queries + 1, x.data() + (r + 1) * keys, value);
+        };
+        multiply(a.logits_q, wide(c.q), a.logits_k, narrow(c.k).transposed(), p.data(), rows, keys, depth,
+                 a.logit_factor);
+        hide(p, static_cast<T>(-std::numeric_limits<float>::infinity()));
+        softmax_forward<T>({}, p.data(), p.data(), a.items * rows, keys, a.mult, a.probability_factor);
+        multiply(a.probability_gradient_dy, wide(c.dout), a.probability_gradient_v, narrow(c.v).transposed(), ds.data(),
+                 rows, keys, depth, a.dprobability_factor);
+        softmax_backward<T>({}, p.data(), ds.data(), ds.data(), a.items * rows, keys, a.slope, a.probability_factor,
+                            a.dlogit_factor);
+        hide(ds, T(0));
+        const auto& g = c.gradients;
+        multiply(c.output_p, scores(p), c.output_v, narrow(c.v), out.data(), rows, depth, keys, Accum<T>(1.25));
+        multiply(g.query_gradient_ds, scores(ds), g.query_gradient_k, narrow(c.k), dq.data(), rows, depth, keys,
+                 g.dq_factor);
+        multiply(g.key_gradient_ds, scores(ds).transposed(), g.key_gradient_q, wide(c.q), dk.data(), keys, depth, rows,
+                 g.dk_factor);
+        multiply(g.value_gradient_p, scores(p).transposed(), g.value_gradient_dy, wide(c.dout), dv.data(), keys, depth,
+                 rows, g.dv_factor);
+        CHECK(c.results() == std::vector<std::vector<T>>{out, dq, dk, dv});
+    };
+    compare(0.0f, 1, 150, 150, 64, true);
+    compare(0.0f, 3, 70, 200, 48, true);
+    compare(0.0f, 1, 40, 33, 20, false);
+    compare(0.0f, 1, 1100, 1100, 16, true);  // sums over queries and keys pass the depth of the kernels' blocks
+    compare(Half(0), 2, 40, 70, 32, true);
+    compare(0.0, 2, 9, 20, 5, true);
 }
 
 TEST_CASE("attention products: no items, rows, keys or depth") {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <unitscale/base/cpu.hpp>
+#include <unitscale/base/vectors.hpp>
 #include <unitscale/kernels/vector_math.hpp>
 
 #include <algorithm>
@@ -100,6 +101,23 @@ UNITSCALE_TARGET_AVX512 P row_maximum_avx512(const P* x, std::ptrdiff_t n) {
 template <class P>
 UNITSCALE_TARGET_AVX512 P row_exponential_avx512(P* x, std::ptrdiff_t n, P shift) {
     return row_exponential_loop<true>(x, n, shift);
+}
+/// The same of floats, with exponentials of registers.
+UNITSCALE_TARGET_AVX512 inline float row_exponential_avx512(float* x, std::ptrdiff_t n, float shift) {
+    const __m512 shifts = broadcast_avx512(shift);
+    __m512 low = broadcast_avx512(0.0f), high = low;
+    for (std::ptrdiff_t i = 0; i < n; i += score_lanes) {
+        const __m512 first = exponential_512(_mm512_sub_ps(load_avx512(x + i), shifts)),
+                     second = exponential_512(_mm512_sub_ps(load_avx512(x + i + 16), shifts));
+        store_avx512(x + i, first);
+        store_avx512(x + i + 16, second);
+        low = _mm512_add_ps(low, first);
+        high = _mm512_add_ps(high, second);
+    }
+    alignas(64) std::array<float, static_cast<std::size_t>(score_lanes)> lanes;
+    store_avx512(lanes.data(), low);
+    store_avx512(lanes.data() + 16, high);
+    return sum_score_lanes(lanes);
 }
 template <class P>
 UNITSCALE_TARGET_AVX512 void row_softmax_gradient_avx512(const P* p, P* d, std::ptrdiff_t n) {

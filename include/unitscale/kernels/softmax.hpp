@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <unitscale/base/cpu.hpp>
 #include <unitscale/kernels/reduce.hpp>
+#include <unitscale/kernels/softmax_rows.hpp>
 
+#include <array>
+#include <cstddef>
 #include <limits>
+#include <type_traits>
 
 // Softmax of rows and the losses on it: x, y, dy, dx [rows, n]. The largest logit is subtracted first, so no finite
 // logit overflows. -inf counts as probability 0 (a row of -inf only gives NaN).
@@ -25,24 +30,52 @@ template <class T>
     return {largest, std::log(total)};
 }
 
+/// Elements of a narrow row that is widened at once.
+inline constexpr std::ptrdiff_t widened_row = 2048;
+
+/// y = alpha softmax(m x) of one row. y may be x. Exponentials are kept in Accum<T> until their sum is known. Only for
+/// a long row in a narrower T they are computed twice.   x, y [n], n >= 1
+template <class T>
+void softmax_row(Isa isa, const T* x, T* y, std::ptrdiff_t n, Accum<T> m, Accum<T> alpha) noexcept {
+    using A = Accum<T>;
+    if constexpr (std::is_same_v<T, A>) return softmax_row_of(isa, x, y, n, m, alpha);
+    const auto copy = [](A v) { return v; };
+    if (n <= widened_row) {
+        alignas(64) std::array<A, static_cast<std::size_t>(widened_row)> row;
+        map_range(std::ptrdiff_t{0}, n, row.data(), copy, x);
+        softmax_row_of<A>(isa, row.data(), row.data(), n, m, alpha);
+        map_range(std::ptrdiff_t{0}, n, y, copy, row.data());
+        return;
+    }
+    const A largest = max_range(
+        n, [m](A v) { return m * v; }, x);
+    const auto exponential_of = [=](A v) { return exponential(multiply_add(m, v, -largest)); };
+    const A k = alpha / sum_range<A>(n, exponential_of, x);
+    map_range(
+        std::ptrdiff_t{0}, n, y, [=](A v) { return k * exponential_of(v); }, x);
+}
+
+/// `softmax_backward` of one row.   k = beta m / alpha
+template <class T>
+void softmax_gradient_row(Isa isa, const T* y, const T* dy, T* dx, std::ptrdiff_t n, Accum<T> k,
+                          Accum<T> alpha) noexcept {
+    using A = Accum<T>;
+    if constexpr (std::is_same_v<T, A>) return softmax_gradient_row_of(isa, y, dy, dx, n, k, alpha);
+    const A dot = accumulate_range<A>(
+                      n, [](A sum, A a, A b) { return multiply_add(a, b, sum); }, y, dy) /
+                  alpha;
+    map_range(
+        std::ptrdiff_t{0}, n, dx, [=](A a, A b) { return k * a * (b - dot); }, y, dy);
+}
+
 /// y = alpha softmax(m x) along rows. y may be x. Test: tests/kernels/softmax_test.cpp
 template <class T>
 void softmax_forward(const Execution& execution, const T* x, T* y, std::ptrdiff_t rows, std::ptrdiff_t n, Accum<T> m,
                      Accum<T> alpha) {
-    using A = Accum<T>;
     if (n == 0) return;
+    const Isa isa = active_isa();
     parallel_for(execution.threads, rows, row_grain(n), [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
-        for (std::ptrdiff_t row = begin; row < end; ++row) {
-            const T* const in = x + row * n;
-            const A largest = max_range(
-                n, [m](A v) { return m * v; }, in);
-            const A total = sum_range<A>(
-                n, [=](A v) { return exponential(multiply_add(m, v, -largest)); }, in);
-            const A k = alpha / total;
-            map_range(
-                std::ptrdiff_t{0}, n, y + row * n, [=](A v) { return k * exponential(multiply_add(m, v, -largest)); },
-                in);
-        }
+        for (std::ptrdiff_t row = begin; row < end; ++row) softmax_row<T>(isa, x + row * n, y + row * n, n, m, alpha);
     });
 }
 
@@ -50,18 +83,11 @@ void softmax_forward(const Execution& execution, const T* x, T* y, std::ptrdiff_
 template <class T>
 void softmax_backward(const Execution& execution, const T* y, const T* dy, T* dx, std::ptrdiff_t rows, std::ptrdiff_t n,
                       Accum<T> m, Accum<T> alpha, Accum<T> beta) {
-    using A = Accum<T>;
+    const Isa isa = active_isa();
     parallel_for(execution.threads, rows, row_grain(n), [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
-        const A k = beta * m / alpha;
-        for (std::ptrdiff_t row = begin; row < end; ++row) {
-            const T* const p = y + row * n;
-            const T* const g = dy + row * n;
-            const A dot = accumulate_range<A>(
-                              n, [](A sum, A a, A b) { return multiply_add(a, b, sum); }, p, g) /
-                          alpha;
-            map_range(
-                std::ptrdiff_t{0}, n, dx + row * n, [=](A a, A b) { return k * a * (b - dot); }, p, g);
-        }
+        const Accum<T> k = beta * m / alpha;
+        for (std::ptrdiff_t row = begin; row < end; ++row)
+            softmax_gradient_row<T>(isa, y + row * n, dy + row * n, dx + row * n, n, k, alpha);
     });
 }
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <unitscale/base/cpu.hpp>
 #include <unitscale/base/multiply_add.hpp>
 #include <unitscale/base/parallel.hpp>
+#include <unitscale/kernels/exponential.hpp>
 #include <unitscale/tensor/backend.hpp>
 
 #include <algorithm>
@@ -56,18 +58,6 @@ template <class Body>
 #pragma GCC unroll 1
         for (std::size_t l = 0; l < group_size; ++l) body(group + l);
     }
-}
-
-/// condition ? a : b in integer arithmetic, without a jump. Two conditionals in a row would become jumps, and the loop
-/// around them would not be vectorised.
-[[nodiscard]] inline float select(bool condition, float a, float b) noexcept {
-    const std::uint32_t mask = 0u - static_cast<std::uint32_t>(condition);
-    return std::bit_cast<float>((std::bit_cast<std::uint32_t>(a) & mask) | (std::bit_cast<std::uint32_t>(b) & ~mask));
-}
-
-[[nodiscard]] inline std::uint32_t select(bool condition, std::uint32_t a, std::uint32_t b) noexcept {
-    const std::uint32_t mask = 0u - static_cast<std::uint32_t>(condition);
-    return (a & mask) | (b & ~mask);
 }
 
 /// Conversions of 16-bit codes in integer arithmetic, so that loops over them are vectorised on every instruction set.
@@ -184,51 +174,6 @@ template <class T>
 [[gnu::always_inline]] inline void store_block(const Block<Accum<T>>& values, std::ptrdiff_t count, T* y) noexcept {
     if (count == block_size) store_lanes<static_cast<std::size_t>(block_size)>(values.data(), y);
     else store_part(values, count, y);
-}
-
-/// x = rest + exponent ln 2, |rest| < 0.35; below -104 |rest| < 0.7. Rounding to an integer is the truncation of a
-/// positive number: no compiler option changes it. `fused` as in multiply_add.
-struct ReducedExponent {
-    float rest;
-    std::int32_t exponent;
-};
-template <bool fused = has_multiply_add>
-[[nodiscard, gnu::always_inline]] inline ReducedExponent reduced_exponent(float x) noexcept {
-    const std::int32_t k =
-        static_cast<std::int32_t>(multiply_add<fused>(x, std::numbers::log2e_v<float>, 152.5f)) - 152;
-    const auto kf = static_cast<float>(k);
-    // ln 2 in two parts; the first is exact times k
-    return {multiply_add<fused>(kf, 2.12194440e-4f, multiply_add<fused>(kf, -0.693359375f, x)), k};
-}
-
-/// e^r for |r| < 0.35, in [0.7, 1.42]: a polynomial.
-template <bool fused = has_multiply_add>
-[[nodiscard, gnu::always_inline]] inline float small_exponential(float r) noexcept {
-    float p = 1.39263256181e-3f;
-    p = multiply_add<fused>(p, r, 8.36329275303e-3f);
-    p = multiply_add<fused>(p, r, 4.16665537626e-2f);
-    p = multiply_add<fused>(p, r, 1.66665763056e-1f);
-    p = multiply_add<fused>(p, r, 0.5f);
-    return multiply_add<fused>(p * r, r, r) + 1.0f;
-}
-
-/// 2^k, k in [-126, 127]; 0 for k = -127.
-[[nodiscard]] inline float power_of_two(std::int32_t k) noexcept { return std::bit_cast<float>((k + 127) << 23); }
-
-/// e^x for every float. Relative error under 1e-7 where the result is normal; 0 and infinity beyond the range of float;
-/// NaN for NaN. Test: tests/kernels/vector_math_test.cpp
-template <bool fused = has_multiply_add>
-[[nodiscard, gnu::always_inline]] inline float exponential(float x) noexcept {
-    const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
-    const std::uint32_t magnitude = std::min(bits & 0x7FFFFFFFu, std::bit_cast<std::uint32_t>(176.06f));  // 254 ln 2
-    const auto [rest, k] = reduced_exponent<fused>(std::bit_cast<float>(magnitude | (bits & 0x80000000u)));
-    const float value = small_exponential<fused>(rest);
-    const std::int32_t half = k >> 1;  // two factors: no overflow, subnormal results reached; -127 (-infinity) gives 0
-    return select((bits & 0x7FFFFFFFu) > 0x7F800000u, x, value * power_of_two(half) * power_of_two(k - half));
-}
-template <bool fused = has_multiply_add>
-[[nodiscard]] inline double exponential(double x) noexcept {
-    return std::exp(x);
 }
 
 /// ln x for every float, within 1 ulp: x = m 2^k, m in [0.707, 1.414), ln m = f - f^2/2 + f^3 P(f), f = m - 1. ln 0 is

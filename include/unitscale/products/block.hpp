@@ -22,6 +22,7 @@ template <class TC>
 struct BlockProduct {
     using P = Accum<TC>;
     std::ptrdiff_t m = 0;
+    std::ptrdiff_t first_k = 0;  ///< sums begin there: a multiple of 32, before which A or B is zero
     PackSource<P> a;
     const Quantiser* round_a = nullptr;
     RightPanels<P> b;
@@ -100,9 +101,9 @@ void multiply_block(Isa isa, const BlockProduct<TC>& product, Accum<TC>* scratch
 
     for (std::ptrdiff_t i0 = 0; i0 < product.m; i0 += most_rows) {
         const std::ptrdiff_t height = std::min(most_rows, product.m - i0);
-        std::ptrdiff_t p0 = 0;
+        std::ptrdiff_t p0 = product.first_k;
         do {  // runs once for k = 0 too
-            const std::ptrdiff_t depth = std::min(block_depth, k - p0);
+            const std::ptrdiff_t depth = std::min(block_depth - p0 % block_depth, k - p0);
             for (std::ptrdiff_t i = 0, q = 0; i < height; i += tile_rows, ++q) {
                 const PackSource<P> rows = product.a.block(i0 + i, p0);
                 const std::ptrdiff_t count = std::min(tile_rows, height - i);
@@ -111,8 +112,8 @@ void multiply_block(Isa isa, const BlockProduct<TC>& product, Accum<TC>* scratch
                     panel = {rows.template view<P>().data, rows.row_stride, 1};
                 else panel = rows.functions->left(isa, rows, count, depth, product.round_a, scratch + q * panel_size);
             }
-            const TileOutput<TC> output{isa,     product.c.block(i0, 0), sums, b.count() * b.width,
-                                        p0 == 0, p0 + depth == k};
+            const TileOutput<TC> output{
+                isa, product.c.block(i0, 0), sums, b.count() * b.width, p0 == product.first_k, p0 + depth == k};
             TileProduct<P> tile;
             tile.k = depth;
             tile.alpha = product.alpha;

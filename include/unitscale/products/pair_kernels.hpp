@@ -219,13 +219,14 @@ void multiply_block_pairs(PairKernel kernel, const BlockProduct<TC>& product, co
 #endif
     for (std::ptrdiff_t i0 = 0; i0 < product.m; i0 += block) {
         const std::ptrdiff_t height = std::min(block, product.m - i0);
-        std::ptrdiff_t p0 = 0;
+        std::ptrdiff_t p0 = product.first_k;
         do {
-            const std::ptrdiff_t depth = std::min(pair_block_depth, k - p0), pairs = pairs_of(depth);
+            const std::ptrdiff_t depth = std::min(pair_block_depth - p0 % pair_block_depth, k - p0),
+                                 pairs = pairs_of(depth);
             const PackSource<float> rows = product.a.block(i0, p0);
             rows.functions->left_pairs(rows, height, depth, product.round_a, group, left, scratch);
-            const TileOutput<TC> output{Isa::avx512, product.c.block(i0, 0), sums_of_blocks, b.count() * b.width,
-                                        p0 == 0,     p0 + depth == k};
+            const TileOutput<TC> output{Isa::avx512,         product.c.block(i0, 0), sums_of_blocks,
+                                        b.count() * b.width, p0 == product.first_k,  p0 + depth == k};
             const float gamma = output.first ? product.gamma : 1.0f;
             for (std::ptrdiff_t q = 0; q < b.count(); ++q) {
                 const std::ptrdiff_t j = q * b.width, cols = b.columns(q), width = b.padded_columns(q);

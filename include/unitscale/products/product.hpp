@@ -22,6 +22,7 @@
 // Micro-kernels
 //   micro_kernel.hpp        TileProduct: one tile of C in registers, for each instruction set.
 //   block.hpp               BlockProduct: packed B times rows of A, tile by tile, in one thread.
+//   blocked_product.hpp     BlockedProduct: B is packed once, and the caller decides when rows of C are computed.
 // Pair kernels, for operands that are exact in bf16
 //   pack_pairs.hpp          Packs A and B as pairs of bf16.
 //   pair_kernels.hpp        Multiplies pairs by the bf16 instructions (AVX512_BF16, AMX).

@@ -95,7 +95,7 @@ template <class T>
 /// The arguments of the products for q, k and v as rows of heads, without rounding.
 template <class T>
 [[nodiscard]] kernels::AttentionProductArguments<T> attention_arguments(const AttentionSizes& sizes,
-                                                                        const AttentionFactors& factors, bool by_item,
+                                                                        const AttentionFactors& factors,
                                                                         const Tensor<T>& q, const Tensor<T>& k,
                                                                         const Tensor<T>& v) {
     kernels::AttentionProductArguments<T> args;
@@ -107,7 +107,6 @@ template <class T>
     args.groups = static_cast<std::ptrdiff_t>(sizes.groups);
     args.causal = sizes.causal;
     args.mask = view_mask(sizes);
-    args.by_item = by_item;
     args.q = q.data();
     args.k = k.data();
     args.v = v.data();
@@ -143,7 +142,7 @@ template <class T>
     rounding.show(tape, OperandSlot::logits_q, q, matrices, operands.q);
     rounding.show(tape, OperandSlot::logits_k, k, matrices, operands.k);
     rounding.show(tape, OperandSlot::output_v, v, matrices, operands.v);
-    auto args = attention_arguments(sizes, factors, rounding.has_blocks(), q, k, v);
+    auto args = attention_arguments(sizes, factors, q, k, v);
     args.logits_q = operands.q;
     args.logits_k = operands.k;
     kernels::AttentionProducts<T> products(execution, args);
@@ -208,7 +207,7 @@ template <class T>
                         v = rows_of_heads(execution, g.input(2), sizes.mask, g.make(sizes.key_rows())),
                         dy = rows_of_heads(execution, gradient, g.make(sizes.query_rows()));
         using enum OperandSlot;
-        auto args = attention_arguments(sizes, factors, rounding.has_blocks(), q, k, v);
+        auto args = attention_arguments(sizes, factors, q, k, v);
         args.dout = dy.data();
         args.logits_q = operands.q;
         args.logits_k = operands.k;

@@ -35,13 +35,6 @@ public:
         }
     }
 
-    /// Whether any operand is in blocks.
-    [[nodiscard]] bool has_blocks() const {
-        for (std::size_t slot = linear_slot_count; slot < slot_count; ++slot)
-            if (product_->rule(static_cast<OperandSlot>(slot)).scale.blocks) return true;
-        return false;
-    }
-
     /// The operand's rounding. `amax()` measures its tensor, and is called where the rule needs the result.
     template <class Measure>
     [[nodiscard]] kernels::AttentionOperand operand(OperandSlot slot, Measure&& amax) const {

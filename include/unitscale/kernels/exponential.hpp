@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/base/cpu.hpp>
+#include <unitscale/base/multiply_add.hpp>
+#include <unitscale/base/vectors.hpp>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <numbers>
+
+// The exponential, as functions that compilers vectorise: no branch, no call, no table.
+namespace unitscale::kernels {
+
+/// condition ? a : b in integer arithmetic, without a jump. Two conditionals in a row would become jumps, and the loop
+/// around them would not be vectorised.
+[[nodiscard]] inline float select(bool condition, float a, float b) noexcept {
+    const std::uint32_t mask = 0u - static_cast<std::uint32_t>(condition);
+    return std::bit_cast<float>((std::bit_cast<std::uint32_t>(a) & mask) | (std::bit_cast<std::uint32_t>(b) & ~mask));
+}
+
+[[nodiscard]] inline std::uint32_t select(bool condition, std::uint32_t a, std::uint32_t b) noexcept {
+    const std::uint32_t mask = 0u - static_cast<std::uint32_t>(condition);
+    return (a & mask) | (b & ~mask);
+}
+
+/// x = rest + exponent ln 2, |rest| < 0.35; below -104 |rest| < 0.7. Rounding to an integer is the truncation of a
+/// positive number: no compiler option changes it. `fused` as in multiply_add.
+struct ReducedExponent {
+    float rest;
+    std::int32_t exponent;
+};
+template <bool fused = has_multiply_add>
+[[nodiscard, gnu::always_inline]] inline ReducedExponent reduced_exponent(float x) noexcept {
+    const std::int32_t k =
+        static_cast<std::int32_t>(multiply_add<fused>(x, std::numbers::log2e_v<float>, 152.5f)) - 152;
+    const auto kf = static_cast<float>(k);
+    // ln 2 in two parts; the first is exact times k
+    return {multiply_add<fused>(kf, 2.12194440e-4f, multiply_add<fused>(kf, -0.693359375f, x)), k};
+}
+
+/// e^r for |r| < 0.35, in [0.7, 1.42]: a polynomial.
+template <bool fused = has_multiply_add>
+[[nodiscard, gnu::always_inline]] inline float small_exponential(float r) noexcept {
+    float p = 1.39263256181e-3f;
+    p = multiply_add<fused>(p, r, 8.36329275303e-3f);
+    p = multiply_add<fused>(p, r, 4.16665537626e-2f);
+    p = multiply_add<fused>(p, r, 1.66665763056e-1f);
+    p = multiply_add<fused>(p, r, 0.5f);
+    return multiply_add<fused>(p * r, r, r) + 1.0f;
+}
+
+/// 2^k, k in [-126, 127]; 0 for k = -127.
+[[nodiscard]] inline float power_of_two(std::int32_t k) noexcept { return std::bit_cast<float>((k + 127) << 23); }
+
+/// e^x for every float. Relative error under 1e-7 where the result is normal; 0 and infinity beyond the range of float;
+/// NaN for NaN. Test: tests/kernels/exponential_test.cpp
+template <bool fused = has_multiply_add>
+[[nodiscard, gnu::always_inline]] inline float exponential(float x) noexcept {
+    const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
+    const std::uint32_t magnitude = std::min(bits & 0x7FFFFFFFu, std::bit_cast<std::uint32_t>(176.06f));  // 254 ln 2
+    const auto [rest, k] = reduced_exponent<fused>(std::bit_cast<float>(magnitude | (bits & 0x80000000u)));
+    const float value = small_exponential<fused>(rest);
+    const std::int32_t half = k >> 1;  // two factors: no overflow, subnormal results reached; -127 (-infinity) gives 0
+    return select((bits & 0x7FFFFFFFu) > 0x7F800000u, x, value * power_of_two(half) * power_of_two(k - half));
+}
+template <bool fused = has_multiply_add>
+[[nodiscard]] inline double exponential(double x) noexcept {
+    return std::exp(x);
+}
+
+#if UNITSCALE_X86
+/// e^x of sixteen floats, with the bits of `exponential<true>` in half its instructions: one of them multiplies by 2^k,
+/// whatever k is, and rounds once. It is left out where the result is 0, as for -infinity: underflow is slow.
+[[nodiscard, gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline __m512 exponential_512(__m512 x) noexcept {
+    constexpr __mmask16 all = 0xFFFF;  // GCC warns of what instructions without a mask leave out
+    // A NaN passes: min and max return their second operand where either is one.
+    x = _mm512_maskz_max_ps(all, _mm512_set1_ps(-176.06f), _mm512_maskz_min_ps(all, _mm512_set1_ps(176.06f), x));
+    const __m512i k = _mm512_sub_epi32(
+        _mm512_maskz_cvttps_epi32(
+            all, _mm512_fmadd_ps(x, _mm512_set1_ps(std::numbers::log2e_v<float>), _mm512_set1_ps(152.5f))),
+        _mm512_set1_epi32(152));
+    const __m512 kf = _mm512_maskz_cvtepi32_ps(all, k);
+    const __m512 r =
+        _mm512_fmadd_ps(kf, _mm512_set1_ps(2.12194440e-4f), _mm512_fmadd_ps(kf, _mm512_set1_ps(-0.693359375f), x));
+    __m512 p = _mm512_set1_ps(1.39263256181e-3f);
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(8.36329275303e-3f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(4.16665537626e-2f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.66665763056e-1f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.5f));
+    const __m512 value = _mm512_add_ps(_mm512_fmadd_ps(_mm512_mul_ps(p, r), r, r), _mm512_set1_ps(1.0f));
+    // 1.42 2^-151 is below half of the smallest float. Of a NaN, the conversion makes the smallest integer, less 152.
+    const __mmask16 counts = _mm512_cmpgt_epi32_mask(k, _mm512_set1_epi32(-151));
+    return _mm512_maskz_scalef_ps(counts, value, kf);
+}
+#endif
+
+}  // namespace unitscale::kernels

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <unitscale/base/cpu.hpp>
+#include <unitscale/base/memory.hpp>
+#include <unitscale/products/block.hpp>
+#include <unitscale/products/operand.hpp>
+#include <unitscale/products/pair_kernels.hpp>
+#include <unitscale/products/product.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <type_traits>
+
+namespace unitscale::products {
+
+/// A product C = alpha A B whose caller decides when rows are computed: B is packed once, and `rows` computes some rows
+/// in the calling thread. So a caller can finish rows of C while they are in a cache, and leave out what it knows to be
+/// zero. The bits are those of `matmul`, which for few rows is faster.   A [m,k]   B [k,n]   C [m,n]
+/// Operands are neither packed, nor coded weights, nor rounded stochastically.
+/// Test: tests/products/blocked_product_test.cpp
+template <class T>
+class BlockedProduct {
+public:
+    using P = Accum<T>;
+
+    /// Elements of the memory that packed B takes.
+    [[nodiscard]] static std::ptrdiff_t right_size(Isa isa, std::ptrdiff_t k, std::ptrdiff_t n) noexcept {
+        const std::ptrdiff_t floats = packed_right_size<P>(isa, k, n),
+                             pairs = std::is_same_v<P, float> ? pair_buffer + packed_right_pairs_size(k, n) : 0;
+        return round_up(std::max(floats, pairs), 16) + round_up(n, max_tile_columns<P>);
+    }
+    /// Elements of scratch that `rows` takes for `count` rows.
+    [[nodiscard]] static std::ptrdiff_t scratch_size(Isa isa, std::ptrdiff_t count, std::ptrdiff_t k,
+                                                     std::ptrdiff_t n) noexcept {
+        const std::ptrdiff_t pairs = std::is_same_v<P, float> ? pair_scratch_size<T>(count, n, k) : 0;
+        return round_up(std::max(block_scratch_size<T>(isa, count, n, k), pairs), 16);
+    }
+
+    /// Checks both operands and packs B into `memory` (right_size elements).
+    /// Errors: as `matmul`.
+    BlockedProduct(const Execution& execution, Isa isa, PairKernel pairs, const Operand<T>& a, const Operand<T>& b,
+                   std::ptrdiff_t m, std::ptrdiff_t n, std::ptrdiff_t k, P* memory)
+        : isa_(isa),
+          pairs_(usable_pairs<T>(pairs, a.is_exact_in_bf16(), b.is_exact_in_bf16())),
+          a_(a),
+          source_(execution, isa, a_, m, k, 1) {
+        check_operand("matmul: a", a, m, k, 1);
+        check_operand("matmul: b", b, k, n, 1);
+        const OperandSource<T> right(execution, isa, b, k, n, 1);
+        const PackSource<P>& from = right.source();
+        if constexpr (UNITSCALE_X86 && std::is_same_v<P, float>) {
+            if (pairs_ != PairKernel::none)
+                panel_pairs_ = from.functions->right_pairs(from, k, n, right.quantiser(),
+                                                           reinterpret_cast<Pair*>(memory + pair_buffer), memory);
+        }
+        if (pairs_ == PairKernel::none) panels_ = from.functions->right(isa, from, k, n, right.quantiser(), memory);
+        if (const P factor = a.factor() * b.factor(); factor != 1) {
+            P* const scale = memory + right_size(isa, k, n) - round_up(n, max_tile_columns<P>);
+            std::fill_n(scale, round_up(n, max_tile_columns<P>), factor);
+            col_scale_ = scale;
+        }
+    }
+    BlockedProduct(const BlockedProduct&) = delete;
+    BlockedProduct& operator=(const BlockedProduct&) = delete;
+
+    /// The part of a product that `rows` computes.
+    struct Part {
+        std::ptrdiff_t first = 0, count = 0;  ///< rows of A and C
+        std::ptrdiff_t columns = 0;           ///< at least so many columns of C, of which B has as many
+        std::ptrdiff_t first_k = 0, k = 0;  ///< the range of A's columns that are not zero; `first_k`: as BlockProduct
+    };
+    /// C's rows [first, first + count). `c` begins with row `first`; a row has room for n elements.
+    void rows(const Part& part, const MatrixView<T>& c, P alpha, P* scratch) const {
+        BlockProduct<T> product;
+        product.m = part.count;
+        product.first_k = std::min(part.first_k, part.k);
+        product.a = source_.source().block(part.first, 0);
+        product.round_a = source_.quantiser();
+        product.c = c;
+        product.alpha = alpha;
+        product.col_scale = col_scale_;
+        if constexpr (UNITSCALE_X86 && std::is_same_v<P, float>)
+            if (pairs_ != PairKernel::none)
+                return multiply_block_pairs(pairs_, product,
+                                            panel_pairs_.first_rows(part.k).first_columns(part.columns), scratch);
+        product.b = panels_.first_rows(part.k).first_columns(part.columns);
+        multiply_block(isa_, product, scratch);
+    }
+
+private:
+    Isa isa_;
+    PairKernel pairs_;
+    Operand<T> a_;
+    OperandSource<T> source_;
+    RightPanels<P> panels_{};
+    RightPairs panel_pairs_{};
+    const P* col_scale_ = nullptr;
+};
+
+}  // namespace unitscale::products
