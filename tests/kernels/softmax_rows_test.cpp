@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <cstring>
+#include <initializer_list>
 #include <limits>
 #include <type_traits>
 #include <vector>
@@ -69,7 +69,7 @@ TEMPLATE_TEST_CASE("hidden and missing elements of a row count as 0, and NaN sho
         softmax_row_of(isa, longer.data(), longer.data(), 200, P(1), P(1));
         CHECK(std::equal(longer.begin(), longer.begin() + 100, y.begin()));
         CHECK(std::count(longer.begin() + 100, longer.end(), P(0)) == 100);
-        for (const std::size_t place : {0, 70, 99}) {
+        for (const std::size_t place : std::initializer_list<std::size_t>{0, 70, 99}) {
             std::vector<P> broken(x);
             broken[place] = std::numeric_limits<P>::quiet_NaN();
             softmax_row_of(isa, broken.data(), broken.data(), 100, P(1), P(1));
