@@ -19,7 +19,7 @@
 #include <type_traits>
 
 #if defined(__SSE2__)
-#include <emmintrin.h>
+#include <immintrin.h>
 #endif
 
 // Functions and loops that the row and element-wise kernels share. Compilers vectorise the functions: they have no
@@ -115,15 +115,43 @@ template <class T>
     return std::bit_cast<T>(narrow_code<T>(x));
 }
 
+/// Whether a block of T is converted by the processor's own instructions for halves, where the build has them. Only
+/// which bits of a NaN are kept depends on this.
+#if defined(__F16C__)
+template <class T>
+inline constexpr bool converts_by_instruction = std::is_same_v<T, Half>;
+[[gnu::always_inline]] inline void widen_eight(const Half* x, float* out) noexcept {
+    _mm256_storeu_ps(out, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x))));
+}
+[[gnu::always_inline]] inline void narrow_eight(const float* x, Half* out) noexcept {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm256_cvtps_ph(_mm256_loadu_ps(x), _MM_FROUND_TO_NEAREST_INT));
+}
+#else
+template <class T>
+inline constexpr bool converts_by_instruction = false;
+template <class T>
+void widen_eight(const T*, float*) noexcept;
+template <class T>
+void narrow_eight(const float*, T*) noexcept;
+#endif
+
 /// Widens, or rounds, `lanes` elements: a whole block or a group of it.
 template <std::size_t lanes, class T>
 [[gnu::always_inline]] inline void load_lanes(const T* x, Accum<T>* out) noexcept {
+    if constexpr (converts_by_instruction<T>) {
+        for (std::size_t l = 0; l < lanes; l += 8) widen_eight(x + l, out + l);
+        return;
+    }
     std::array<Code<T>, lanes> codes;
     std::memcpy(codes.data(), x, sizeof(codes));
     for (std::size_t l = 0; l < lanes; ++l) out[l] = widen_code<T>(codes[l]);
 }
 template <std::size_t lanes, class T>
 [[gnu::always_inline]] inline void store_lanes(const Accum<T>* values, T* y) noexcept {
+    if constexpr (converts_by_instruction<T>) {
+        for (std::size_t l = 0; l < lanes; l += 8) narrow_eight(values + l, y + l);
+        return;
+    }
     std::array<Code<T>, lanes> codes;
     for (std::size_t l = 0; l < lanes; ++l) codes[l] = narrow_code<T>(values[l]);
     std::memcpy(static_cast<void*>(y), codes.data(), sizeof(codes));
@@ -142,7 +170,7 @@ template <class T>
 template <class T>
 [[gnu::always_inline]] inline void load_block(const T* x, std::ptrdiff_t count, Block<Accum<T>>& out) noexcept {
     if (count != block_size) return load_part(x, count, out);
-    if constexpr (is_coded<T>) {
+    if constexpr (is_coded<T> && !converts_by_instruction<T>) {
         typedef std::uint16_t Word __attribute__((may_alias));
         const auto* const words = reinterpret_cast<const Word*>(x);
         for (std::size_t l = 0; l < out.size(); ++l) out[l] = widen_code<T>(words[l]);
