@@ -3,11 +3,11 @@
 //   build/examples/chat --model llama3 --template llama3 --recipe fp8-amax
 
 #include <unitscale/base/error.hpp>
-#include <unitscale/io/json_tokeniser.hpp>
 #include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/train/dialogue.hpp>
 #include <unitscale/train/generate.hpp>
 
+#include "experiments/tokens.hpp"
 #include "program.hpp"
 #include "text_model.hpp"
 
@@ -112,7 +112,7 @@ void append(std::vector<std::int32_t>& ids, const io::Tokeniser& tokeniser, cons
 /// The tokens that the model's tokeniser puts in front of a text, for a template without tokens of its own.
 std::vector<std::int32_t> first_tokens(const std::string& model, const Template& form) {
     if (form.ends_with_token) return {};
-    return io::JsonTokeniser::load(examples::TextModel::tokeniser_folder(model), {.add_special = true}).encode("");
+    return experiments::published_tokeniser(model, {.add_special = true})->encode("");
 }
 
 struct Arguments {
@@ -192,8 +192,7 @@ int main(int argc, char** argv) {
     CLI::App app(
         "A chat with a published model. Each line of stdin is a turn, and the model's reply follows on stdout. "
         "/reset begins anew, /quit ends.");
-    app.add_option("--model", arguments.model,
-                   "folder of a GPT-2, Llama or Qwen2: weights, config.json, tokenizer.json")
+    app.add_option("--model", arguments.model, "folder of a GPT-2, Llama or Qwen2: weights, config.json, tokeniser")
         ->required();
     app.add_option("--template", arguments.form, "the texts around a turn: plain, chatml (Qwen) or llama3")
         ->capture_default_str();

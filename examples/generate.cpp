@@ -4,7 +4,6 @@
 //   bash examples/run.sh --save model.safetensors && build/examples/generate model.safetensors --prompt "The "
 
 #include <unitscale/base/error.hpp>
-#include <unitscale/io/json_tokeniser.hpp>
 #include <unitscale/io/safetensors.hpp>
 #include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/train/generate.hpp>
@@ -91,7 +90,7 @@ int main(int argc, char** argv) {
         "Writes text with a published model (--model), or with a model that train_transformer has saved (--save).");
     auto* const checkpoint = app.add_option("checkpoint", path, "safetensors file of train_transformer");
     auto* const folder =
-        app.add_option("--model", model, "folder of a GPT-2, Llama or Qwen2: weights, config.json, tokenizer.json")
+        app.add_option("--model", model, "folder of a GPT-2, Llama or Qwen2: weights, config.json, tokeniser")
             ->excludes(checkpoint);
     app.add_option("--prompt", prompt, "text to continue, in UTF-8");
     app.add_option("--recipe", recipe, "a recipe of standard parametrisation, for the model of a folder")

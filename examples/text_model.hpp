@@ -4,7 +4,6 @@
 #include <unitscale/base/error.hpp>
 #include <unitscale/base/parallel.hpp>
 #include <unitscale/formats/format.hpp>
-#include <unitscale/io/json_tokeniser.hpp>
 #include <unitscale/io/text.hpp>
 #include <unitscale/io/text_stream.hpp>
 #include <unitscale/io/tokeniser.hpp>
@@ -19,6 +18,7 @@
 #include <unitscale/train/pretrained.hpp>
 
 #include "experiments/resources.hpp"
+#include "experiments/tokens.hpp"
 #include "program.hpp"
 
 #include <CLI/CLI.hpp>
@@ -109,9 +109,10 @@ inline void check_utf8(std::string_view text, std::string_view name) {
 
 /// The configuration, tokeniser and end tokens of a published model's folder.
 struct TextModel {
-    TextModel(const std::filesystem::path& folder, const io::JsonTokeniserOptions& options)
+    TextModel(const std::filesystem::path& folder, const experiments::PublishedTokeniserOptions& options)
         : config(train::pretrained_config(folder)),
-          tokeniser(io::JsonTokeniser::load(tokeniser_folder(folder), options)),
+          own_tokeniser(experiments::published_tokeniser(folder, options)),
+          tokeniser(*own_tokeniser),
           ends(train::published_end_tokens(folder)) {
         check(tokeniser.size() <= config.vocabulary, "--model: ", folder.string(), ": its tokeniser has ",
               tokeniser.size(), " tokens, the model ", config.vocabulary);
@@ -120,13 +121,9 @@ struct TextModel {
     }
 
     nn::DecoderConfig config;
-    io::JsonTokeniser tokeniser;
+    experiments::TokeniserPointer own_tokeniser;
+    const io::Tokeniser& tokeniser;  ///< what it points to
     std::vector<std::int32_t> ends;
-
-    [[nodiscard]] static std::filesystem::path tokeniser_folder(const std::filesystem::path& folder) {
-        std::error_code ignored;
-        return std::filesystem::is_directory(folder, ignored) ? folder : folder.parent_path();
-    }
 };
 
 /// Calls f(model, tape) with the folder's weights under a recipe, in the recipe's element type.

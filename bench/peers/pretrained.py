@@ -1,24 +1,28 @@
 # SPDX-License-Identifier: MIT
 """Makes the files in tests/data/pretrained: small random models of the transformers package, and their logits.
 
-    pip install torch transformers safetensors numpy && python bench/peers/pretrained.py tests/data/pretrained [NAME...]
+    pip install torch transformers safetensors sentencepiece numpy && python bench/peers/pretrained.py tests/data/pretrained [NAME...]
 
 For each model (of these names) a folder with model.safetensors, or shards, and config.json as save_pretrained writes them, ids.npy
 and logits.npy, the logits of those token ids, computed in float64 from the file. Llama's norms and rotary angles are float32
 inside the package. Models with a tokenizer.json also have generated.json: the text that the package writes after a prompt, always
-the most likely token, and its token ids.
+the most likely token, and its token ids. llama3 also has SentencePiece's tokenizer.model, and generated_pieces.json with the text
+under its tokens.
 """
+import io
 import json
 import pathlib
 import sys
 
 import numpy
+import sentencepiece
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import (GPT2Config, GPT2LMHeadModel, GPT2Model, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Qwen2Config,
                           Qwen2ForCausalLM)
 
 VOCABULARY, POSITIONS = 32, 20
+SENTENCES = ["The early bird catches the worm.", "When the cat is away, the mice will play.", "All the world is a stage."]
 folder = pathlib.Path(sys.argv[1])
 names = sys.argv[2:]
 
@@ -32,7 +36,35 @@ def randomise(model, seed):
             parameter.copy_(0.25 * torch.randn(parameter.shape, generator=generator) + (1.0 if gain else 0.0))
 
 
-def save(name, model, dtype, seed, change_config=None, shape=(2, POSITIONS), shard_size="1GB", tokenizer=None):
+def generate(model, given):
+    """The ids that the model writes after the ids `given`."""
+    with torch.no_grad():
+        made = model.generate(torch.tensor([given]), max_new_tokens=24, do_sample=False, eos_token_id=None, pad_token_id=0)
+    return made[0, len(given):].tolist()
+
+
+def save_pieces(path, model, prompt):
+    """A SentencePiece model with byte_fallback, as Llama 2's, in a model's folder, and the text that the model writes with it.
+    Byte pieces that are not UTF-8 are replaced as Python's bytes.decode replaces them."""
+    trained = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(SENTENCES), model_writer=trained, vocab_size=model.config.vocab_size, model_type="bpe",
+        byte_fallback=True, character_coverage=1.0, normalization_rule_name="identity", remove_extra_whitespaces=False,
+        minloglevel=2, num_threads=1)
+    (path / "tokenizer.model").write_bytes(trained.getvalue())
+    pieces = sentencepiece.SentencePieceProcessor(model_proto=trained.getvalue())
+    given = pieces.encode(prompt, add_bos=True)
+    new = generate(model, given)
+    text = b""
+    for id in new:
+        piece = pieces.id_to_piece(id)
+        text += bytes([int(piece[1:-1], 16)]) if pieces.is_byte(id) else pieces.decode([given[-1], id])[
+            len(pieces.decode([given[-1]])):].encode()
+    (path / "generated_pieces.json").write_text(json.dumps(
+        {"prompt": prompt, "prompt_ids": given, "ids": new, "text": text.decode(errors="replace")}) + "\n")
+
+
+def save(name, model, dtype, seed, change_config=None, shape=(2, POSITIONS), shard_size="1GB", tokenizer=None, pieces=False):
     """`change_config`: what an older version of the package wrote otherwise."""
     if names and name not in names:
         return
@@ -60,13 +92,13 @@ def save(name, model, dtype, seed, change_config=None, shape=(2, POSITIONS), sha
         (path / "tokenizer.json").write_text(json.dumps(json.loads(tokenizer.to_str()), ensure_ascii=False) + "\n")
         fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer)
         prompt = "The early bird"
-        given = fast(prompt, return_tensors="pt").input_ids
-        with torch.no_grad():
-            made = model.generate(given, max_new_tokens=24, do_sample=False, eos_token_id=None, pad_token_id=0)
-        new = made[0, given.shape[1]:].tolist()
+        given = fast(prompt).input_ids
+        new = generate(model, given)
         text = fast.decode(new, skip_special_tokens=False, clean_up_tokenization_spaces=False)
         (path / "generated.json").write_text(
-            json.dumps({"prompt": prompt, "prompt_ids": given[0].tolist(), "ids": new, "text": text}) + "\n")
+            json.dumps({"prompt": prompt, "prompt_ids": given, "ids": new, "text": text}) + "\n")
+    if pieces:
+        save_pieces(path, model, "The early bird catches")
     print(name, "logits of rms", logits.pow(2).mean().sqrt().item())
 
 
@@ -88,8 +120,7 @@ def byte_pairs(size, special, pattern=None, begin=None, normalizer=None):
     else:
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    text = ["The early bird catches the worm.", "When the cat is away, the mice will play.", "All the world is a stage."]
-    tokenizer.train_from_iterator(text, trainers.BpeTrainer(vocab_size=size - len(special), show_progress=False,
+    tokenizer.train_from_iterator(SENTENCES, trainers.BpeTrainer(vocab_size=size - len(special), show_progress=False,
                                                             initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet())))
     tokenizer.add_special_tokens(special)
     if begin:
@@ -130,7 +161,7 @@ llama3 = dict(vocab_size=288, max_position_embeddings=256, hidden_size=24, num_h
               num_key_value_heads=2, intermediate_size=40, rms_norm_eps=1e-5, attn_implementation="eager")
 save("llama3", LlamaForCausalLM(LlamaConfig(**llama3, rope_parameters={
     "rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 32})), torch.bfloat16, 7, shape=(1, 28), shard_size="30KB", tokenizer=text_llama3)
+    "original_max_position_embeddings": 32})), torch.bfloat16, 7, shape=(1, 28), shard_size="30KB", tokenizer=text_llama3, pieces=True)
 text_qwen2 = byte_pairs(288, ["<|endoftext|>", "<|im_start|>", "<|im_end|>"], QWEN2, normalizer=normalizers.NFC())
 save("qwen2", Qwen2ForCausalLM(Qwen2Config(vocab_size=288, hidden_size=24, intermediate_size=40, num_hidden_layers=2,
                                            num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128,

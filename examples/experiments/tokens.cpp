@@ -12,9 +12,12 @@
 #include <unitscale/io/sentencepiece.hpp>
 #endif
 
+#include <nlohmann/json.hpp>
+
 #include <charconv>
 #include <filesystem>
 #include <span>
+#include <system_error>
 #include <utility>
 
 namespace unitscale::experiments {
@@ -33,8 +36,24 @@ std::size_t byte_pair_count(const std::string& tokens) {
     return count;
 }
 
-[[noreturn, maybe_unused]] void fail_without(const char* libraries, std::string_view tokens) {
-    fail("--tokens: ", tokens, " needs ", libraries, ", which this program was built without");
+[[noreturn, maybe_unused]] void fail_without(const char* libraries, std::string_view tokens,
+                                             const char* place = "--tokens") {
+    fail(place, ": ", tokens, " needs ", libraries, ", which this program was built without");
+}
+
+/// A switch of the tokenizer_config.json of a folder; `usual` if it is not there.
+/// Errors: a file that is not a JSON object; a value other than true and false.
+[[maybe_unused]] bool tokeniser_switch(const std::filesystem::path& folder, const char* key, bool usual) {
+    const std::filesystem::path path = folder / "tokenizer_config.json";
+    std::error_code ignored;
+    if (!std::filesystem::exists(path, ignored)) return usual;
+    const auto json = nlohmann::json::parse(io::read_bytes(path), nullptr, false);
+    check(json.is_object(), "tokeniser: ", path.string(), " is not a JSON object");
+    const auto found = json.find(key);
+    if (found == json.end() || found->is_null()) return usual;
+    check(found->is_boolean(), "tokeniser: ", path.string(), ": ", key, " is ", found->dump(),
+          "; expected true or false");
+    return found->get<bool>();
 }
 
 }  // namespace
@@ -52,6 +71,8 @@ TokeniserPointer make_tokeniser(const std::string& tokens, std::u32string_view t
     check_tokens(tokens);
     if (tokens == "characters") return std::make_shared<io::CharacterVocabulary>(text);
     if (tokens == "bytes") return std::make_shared<io::ByteTokeniser>();
+    std::error_code ignored;
+    if (std::filesystem::is_directory(tokens, ignored)) return published_tokeniser(tokens);
     if (tokens.ends_with(".model")) {
 #ifdef UNITSCALE_HAS_SENTENCEPIECE
         return std::make_shared<io::SentencePieces>(io::SentencePieces::load(tokens));
@@ -66,6 +87,35 @@ TokeniserPointer make_tokeniser(const std::string& tokens, std::u32string_view t
 #else
     static_cast<void>(training);
     fail_without("ICU and PCRE2", tokens);
+#endif
+}
+
+TokeniserPointer published_tokeniser(const std::filesystem::path& model, const PublishedTokeniserOptions& options) {
+    std::error_code ignored;
+    auto folder = std::filesystem::is_directory(model, ignored) ? model : model.parent_path();
+    if (folder.empty()) folder = ".";
+    const auto has = [&](const char* name) { return std::filesystem::exists(folder / name, ignored); };
+    static_cast<void>(options);
+    if (!has("tokenizer.json") && has("tokenizer.model")) {
+        const std::filesystem::path path = folder / "tokenizer.model";
+#ifdef UNITSCALE_HAS_SENTENCEPIECE
+        const bool special = options.add_special;
+        return std::make_shared<io::SentencePieces>(
+            io::SentencePieces::load(path, {.add_begin = special && tokeniser_switch(folder, "add_bos_token", true),
+                                            .add_end = special && tokeniser_switch(folder, "add_eos_token", false),
+                                            .find_special = options.find_added}));
+#else
+        fail_without("libsentencepiece", path.string(), "tokeniser");
+#endif
+    }
+    check(has("tokenizer.json") || has("vocab.json"), "tokeniser: ", folder.string(),
+          " has no tokenizer.json, no tokenizer.model and no vocab.json");
+#ifdef UNITSCALE_HAS_JSON_TOKENISER
+    return std::make_shared<io::JsonTokeniser>(
+        io::JsonTokeniser::load(folder, {.add_special = options.add_special, .find_added = options.find_added}));
+#else
+    fail_without("ICU and PCRE2", (folder / (has("tokenizer.json") ? "tokenizer.json" : "vocab.json")).string(),
+                 "tokeniser");
 #endif
 }
 

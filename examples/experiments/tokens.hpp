@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -24,11 +25,27 @@ void check_tokens(const std::string& tokens);
 ///   characters   the characters that occur in `text`
 ///   bytes        the 256 bytes
 ///   bpe:N        byte pairs, N tokens, trained on `training`
-///   PATH         a tokenizer.json, a folder with one or with vocab.json and merges.txt, or SentencePiece's *.model
+///   PATH         a tokenizer.json, SentencePiece's *.model, or a folder (published_tokeniser)
 /// Errors: the errors of check_tokens; the errors of the tokeniser; byte pairs or a file, if the program was built
 /// without the libraries for them.   Test: tests/experiments/tokens_test.cpp
 [[nodiscard]] TokeniserPointer make_tokeniser(const std::string& tokens, std::u32string_view text,
                                               std::u32string_view training);
+
+struct PublishedTokeniserOptions {
+    bool add_special = false;  ///< encode() puts the special tokens around a text that the model was trained with
+    bool find_added = true;    ///< a name of an added token in a text is that token; else text like other text
+};
+
+/// The tokeniser of a published model: of its folder, or of the folder of a file in it. The first of these that exists:
+///   tokenizer.json              special tokens by its template
+///   tokenizer.model             SentencePiece's; special tokens as LlamaTokenizer of transformers has them
+///   vocab.json and merges.txt   GPT-2's
+/// For a tokenizer.model the switches add_bos_token, by default true, and add_eos_token, by default false, of
+/// tokenizer_config.json hold.
+/// Errors: none of these files; a library that the program was built without; the errors of the tokeniser.
+/// Test: tests/experiments/tokens_test.cpp
+[[nodiscard]] TokeniserPointer published_tokeniser(const std::filesystem::path& model,
+                                                   const PublishedTokeniserOptions& options = {});
 
 /// The tokeniser of a text that Tokeniser::to_text has written, but for characters (train::TokeniserReader).
 [[nodiscard]] TokeniserPointer read_tokeniser(const std::string& text);

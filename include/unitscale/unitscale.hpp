@@ -79,6 +79,7 @@
 #include <unitscale/products/block_sizes.hpp>
 #include <unitscale/products/blocked_product.hpp>
 #include <unitscale/products/coded_elements.hpp>
+#include <unitscale/products/coded_elements_avx2.hpp>
 #include <unitscale/products/coded_matrix.hpp>
 #include <unitscale/products/coded_panels.hpp>
 #include <unitscale/products/coded_rows.hpp>

@@ -4,6 +4,7 @@
 #include <unitscale/io/text.hpp>
 
 #include "support/catch.hpp"
+#include "support/error_of.hpp"
 #include "support/temporary_folder.hpp"
 
 #include <cstdint>
@@ -48,6 +49,53 @@ TEST_CASE("tokens: a checkpoint's text makes the tokeniser again") {
         CHECK(again->encode("the worm\xff") == tokens->encode("the worm\xff"));
         CHECK(again->size() == tokens->size());
     }
+}
+
+TEST_CASE("tokens: a published folder's tokeniser, with its special tokens") {
+    const auto data = std::filesystem::path(UNITSCALE_TEST_DATA);
+    const test::TemporaryFolder folder;
+    const auto copy = [&](const std::filesystem::path& from, const char* name) {
+        std::filesystem::copy_file(from, folder.path() / name);
+    };
+    const auto fault = [&](const std::filesystem::path& model) {
+        return test::error_of([&] { static_cast<void>(experiments::published_tokeniser(model)); });
+    };
+    using Ids = std::vector<std::int32_t>;
+    const std::string none = " has no tokenizer.json, no tokenizer.model and no vocab.json";
+    CHECK(fault(folder.path()) == "tokeniser: " + folder.path().string() + none);
+    CHECK(fault("none.safetensors") == "tokeniser: ." + none);
+
+    copy(data / "tokenisers" / "sentencepiece_bpe.model", "tokenizer.model");
+    const auto model = folder.path() / "tokenizer.model";
+    const std::string lacks =
+        "tokeniser: " + model.string() + " needs libsentencepiece, which this program was built without";
+    if (const std::string error = fault(folder.path()); !error.empty()) {
+        CHECK(error == lacks);
+    } else {
+        const auto encode = [&](bool add_special) {
+            return experiments::published_tokeniser(folder.path() / "model.safetensors", {.add_special = add_special})
+                ->encode("a<s>b");
+        };
+        CHECK(encode(false) == Ids{261, 1, 271});
+        CHECK(encode(true) == Ids{1, 261, 1, 271});
+        CHECK(experiments::published_tokeniser(folder.path(), {.find_added = false})->encode("a<s>b").size() > 3);
+        CHECK(make_tokeniser(folder.path().string(), U"", U"")->encode("a") == Ids{261});
+        const auto settings =
+            folder.write("tokenizer_config.json", R"({"add_bos_token": false, "add_eos_token": true})");
+        CHECK(encode(true) == Ids{261, 1, 271, 2});
+        CHECK(encode(false) == Ids{261, 1, 271});
+        folder.write("tokenizer_config.json", R"({"add_bos_token": null})");
+        CHECK(encode(true) == Ids{1, 261, 1, 271});
+        folder.write("tokenizer_config.json", R"({"add_bos_token": "yes"})");
+        CHECK_THROWS_WITH(encode(true),
+                          "tokeniser: " + settings.string() + ": add_bos_token is \"yes\"; expected true or false");
+        folder.write("tokenizer_config.json", "[]");
+        CHECK_THROWS_WITH(encode(true), "tokeniser: " + settings.string() + " is not a JSON object");
+    }
+
+    copy(data / "tokenisers" / "llama2.json", "tokenizer.json");  // it comes first
+    CHECK(experiments::published_tokeniser(folder.path())->size() == 1000);
+    CHECK(experiments::published_tokeniser(folder.path(), {.add_special = true})->encode("") == Ids{1});
 }
 
 TEST_CASE("tokens: parts are cut by characters, whatever the tokens are") {

@@ -7,9 +7,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -46,6 +48,60 @@ TEST_CASE("text comes back, and tokens have names") {
     REQUIRE(pieces.id_of("<unk>") == 0);
     REQUIRE_FALSE(pieces.id_of("no such piece").has_value());
     REQUIRE_THROWS_WITH(pieces.decode(Ids{0, 600}), "sentencepiece: id 600 at position 1; expected 0 to 599");
+}
+
+// The ids are those of transformers 4.57: LlamaTokenizer(vocab_file=..., legacy=True)(text).input_ids.
+TEST_CASE("special tokens stand where LlamaTokenizer has them") {
+    const io::SentencePieceOptions llama{.add_begin = true, .find_special = true};
+    const auto pairs = SentencePieces::load(folder / "sentencepiece_bpe.model", llama);
+    REQUIRE(pairs.encode("a<s>b</s> c") == Ids{1, 261, 1, 271, 2, 281});
+    REQUIRE(pairs.encode("</s>") == Ids{1, 2});
+    REQUIRE(pairs.encode("<unk> x<unk>") == Ids{1, 0, 536, 591, 0});
+    REQUIRE(pairs.encode("  <s>") == Ids{1, 1});
+    REQUIRE(pairs.encode("So</s>\nit") == Ids{1, 326, 539, 2, 536, 13, 278});
+    REQUIRE(pairs.encode("") == Ids{1});
+    const auto unigram = SentencePieces::load(folder / "sentencepiece_unigram.model", llama);
+    REQUIRE(unigram.encode("a<s>b</s> c") == Ids{1, 17, 1, 83, 2, 84});
+
+    const auto plain = SentencePieces::load(folder / "sentencepiece_bpe.model");
+    REQUIRE(plain.encode("").empty());
+    REQUIRE(plain.decode(plain.encode("a</s>")) == "a</s>");
+    const auto end = SentencePieces::load(folder / "sentencepiece_bpe.model", {.add_end = true});
+    Ids ids = plain.encode("a</s>");
+    ids.push_back(2);
+    REQUIRE(end.encode("a</s>") == ids);
+}
+
+TEST_CASE("ids that arrive one by one give the text of all ids") {
+    const auto samples = read_json(folder / "samples.json");
+    const io::SentencePieceOptions llama{.add_begin = true, .find_special = true};
+    for (const std::string name : {"sentencepiece_unigram", "sentencepiece_bpe"}) {
+        const auto pieces = SentencePieces::load(folder / (name + ".model"), llama);
+        for (const auto& sample : samples) {
+            const Ids ids = pieces.encode(sample.get<std::string>());
+            INFO(name << ": " << sample);
+            std::string text;
+            for (std::size_t i = 0; i < ids.size(); ++i) {
+                // As the programs show text: a token's bytes are those that it adds to the few tokens before it.
+                const std::size_t from = i - std::min<std::size_t>(i, 8);
+                const auto before = pieces.decode(std::span(ids).subspan(from, i - from));
+                const auto all = pieces.decode(std::span(ids).subspan(from, i - from + 1));
+                REQUIRE(all.starts_with(before));
+                text += all.substr(before.size());
+            }
+            REQUIRE(text == pieces.decode(ids));
+        }
+    }
+}
+
+TEST_CASE("byte pieces are bytes, and a space behind them stays") {
+    const auto pieces = SentencePieces::load(folder / "sentencepiece_bpe.model");
+    const auto id = [&](const char* piece) { return pieces.id_of(piece).value(); };
+    const Ids ids{id("<0xE6>"), id("<0x97>"), id("<0xA5>"), id("\u2581the"), id("<0xFF>"), id("\u2581"), id("a")};
+    REQUIRE(pieces.decode(ids) == "\u65e5 the\xff a");
+    REQUIRE(pieces.decode(std::span(ids).first(2)) == "\xe6\x97");
+    REQUIRE(pieces.decode(std::span(ids).subspan(3, 1)) == "the");
+    REQUIRE(pieces.decode(Ids{1, id("\u2581the"), 2, id("\u2581the")}) == "the the");
 }
 
 TEST_CASE("files that are no models and texts that are not UTF-8 are errors") {

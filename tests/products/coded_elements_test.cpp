@@ -23,8 +23,15 @@ TEST_CASE("codes are decoded in registers where vectors can hold them", "[produc
     if (!UNITSCALE_X86) return;
     for (const FloatFormat& format : {fp32, fp16, bf16, e4m3, e5m2, e2m1})
         CHECK(decodes_in_registers(Isa::avx512, coded_weight(values, format)));
-    CHECK(decodes_in_registers(Isa::avx512, in_blocks(nvfp4)));
-    CHECK_FALSE(decodes_in_registers(Isa::avx512, in_blocks(odd)));  // a pair would have two scales
+    for (const Isa isa : {Isa::avx2, Isa::avx512}) {
+        CHECK(decodes_in_registers(isa, in_blocks(nvfp4)));
+        CHECK_FALSE(decodes_in_registers(isa, in_blocks(odd)));  // a pair would have two scales
+    }
+    for (const FloatFormat& format : {fp32, fp16, bf16, e4m3, e5m2, e2m1})
+        CHECK(decodes_in_registers(Isa::avx2, coded_weight(values, format)));
+    const FloatFormat without_sign = make_format({2, 2, 1, Specials::single_nan, 0});
+    CHECK_FALSE(decodes_in_registers(Isa::avx2, coded_weight(values, e5m2fnuz)));
+    CHECK_FALSE(decodes_in_registers(Isa::avx2, CodedWeight(16, 2, without_sign)));
 }
 
 TEST_CASE("elements and scales in registers equal the weight's numbers", "[products]") {

@@ -97,6 +97,26 @@ TEST_CASE("a coded weight serves other element types, columns and threads", "[pr
     check_type(BFloat16{});
 }
 
+TEST_CASE("threads cut a coded weight between groups of columns", "[products]") {
+    const auto [isa, pairs] = GENERATE(from_range(test::matmul_paths()));
+    const std::ptrdiff_t m = GENERATE(1, 2), n = 1003, k = 800;
+    CAPTURE(name(isa), m);
+    Tensor<float> weight({static_cast<std::size_t>(n), static_cast<std::size_t>(k)}),
+        a({static_cast<std::size_t>(m), static_cast<std::size_t>(k)});
+    fill_normal(weight, {.seed = 4, .stream = 1});
+    fill_normal(a, {.seed = 4, .stream = 2});
+    for (const CodedWeight& coded : {coded_weight(weight, e4m3), in_blocks(weight, nvfp4)}) {
+        std::vector<float> one(static_cast<std::size_t>(m * n)), three = one;
+        MatmulArguments<float> product{.m = m, .n = n, .k = k, .a = {.view = {a.data(), k, 1}}};
+        product.b.weight = &coded;
+        product.c = {one.data(), n, 1};
+        matmul_with(isa, {.threads = 1}, product, pairs);
+        product.c = {three.data(), n, 1};
+        matmul_with(isa, {.threads = 3}, product, pairs);
+        CHECK(std::memcmp(one.data(), three.data(), one.size() * sizeof(float)) == 0);
+    }
+}
+
 TEST_CASE("a coded weight of other sizes is an error", "[products]") {
     Tensor<float> weight({4, 6}), a({1, 5}), c({1, 4});
     fill_normal(weight, {.seed = 3, .stream = 1});

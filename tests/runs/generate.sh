@@ -55,6 +55,25 @@ draw=(--model "$data/qwen2" --prompt a --tokens 30 --temperature 1 --seed 7)
 cmp -s first.txt again.txt || fail 'two threads write another text'
 ! cmp -s first.txt other.txt || fail 'a repetition penalty changes nothing'
 
+# SentencePiece's tokenizer.model in place of tokenizer.json: the text of generated_pieces.json.
+tokens=$data/../tokenisers
+pieces=(--model pieces --prompt 'The early bird catches' --tokens 24 --temperature 0)
+cp -r "$data/llama3" pieces && rm pieces/tokenizer.json
+if "$program" "${pieces[@]}" > out.txt 2> err.txt; then
+  text=546865206561726c7920626972642063617463686573${r}74c29f${r}7b${r}${r}14${r}74c29f05${r}dab0352546
+  text+=73c29f${r}0a
+  [[ $(bytes out.txt) == "$text" ]] || fail "pieces: wrote $(cat out.txt)"
+  grep -q '^prompt 21 tokens, ' err.txt || fail "no begin of text: $(cat err.txt)"
+  # Spaces, and line breaks, which are byte pieces.
+  "$train" --data text.txt --tokens "$tokens/sentencepiece_bpe.model" --width 32 --depth 1 --heads 2 --seq 32 \
+    --batch 8 --steps 150 --lr 0.02 --quiet --sample 0 --save pieces.safetensors > /dev/null
+  "$program" pieces.safetensors --prompt 'the early' --tokens 60 --temperature 0 > out.txt 2> err.txt
+  sed -n 2p out.txt | grep -qx 'the early bird catches the worm' || fail "pieces of a text: wrote $(cat out.txt)"
+else
+  [[ $(cat err.txt) == 'generate: tokeniser: pieces/tokenizer.model needs libsentencepiece, which this '* ]] ||
+    fail "without SentencePiece: $(cat err.txt)"
+fi
+
 # A model of other tokens keeps its tokeniser.
 "$train" --data text.txt --tokens bpe:270 --width 16 --depth 1 --heads 2 --seq 8 --batch 4 --steps 20 --quiet \
   --sample 0 --save pairs.safetensors > /dev/null
@@ -111,8 +130,8 @@ sed -i 's/"weight_map": {/"weight_map": {"model.norm.weight": "model-00001-of-00
   broken/model.safetensors.index.json
 bad "names tensor 'model.norm.weight' twice"
 folder
-rm broken/tokenizer.json
-bad 'vocab.json'
+rm broken/tokenizer.json broken/tokenizer.model
+bad 'tokeniser: broken has no tokenizer.json, no tokenizer.model and no vocab.json$'
 folder
 sed -i 's/"llama3"/"yarn"/' broken/config.json
 bad 'rope_parameters.rope_type is "yarn"; expected default, linear or llama3'

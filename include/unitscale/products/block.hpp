@@ -148,7 +148,7 @@ void multiply_block(Isa isa, const BlockProduct<TC>& product, Accum<TC>* scratch
                             output.load(i, j, count, cols, buffer.data(), padded_cols);
                         }
                     }
-                    if (coded) coded_product(b.coded.block(p0, j), tile, cols);
+                    if (coded) coded_product(isa, b.coded.block(p0, j), tile, cols);
                     else if (any_rows)
                         column_major_product(isa,
                                              ColumnMajorTile<P>{tile, count, cols, b.in_place_column, b.quantiser});

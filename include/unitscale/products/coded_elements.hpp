@@ -2,6 +2,7 @@
 #pragma once
 
 #include <unitscale/base/cpu.hpp>
+#include <unitscale/formats/format.hpp>
 #include <unitscale/products/coded_matrix.hpp>
 #include <unitscale/products/pack_pairs.hpp>
 #include <unitscale/tensor/coded_weight.hpp>
@@ -16,12 +17,33 @@
 // as pairs of bf16. Test: tests/products/coded_elements_test.cpp
 namespace unitscale::products {
 
+/// Whether each finite code of at most 8 bits is an FP16 number times 2^(15 - bias), with the code's bits in FP16's
+/// fields: the format has no more exponents than FP16. No number is a subnormal float, and the factor is a float.
+[[nodiscard]] constexpr bool has_half_words(const FloatFormat& format) noexcept {
+    return format.is_signed() && format.has_zero() && format.code_bits() <= 8 && format.exponent_bits <= 5 &&
+           format.max_code() >> format.mantissa_bits < 31 && format.quantum_exponent() >= -126 &&
+           format.bias >= 15 - 127;
+}
+
 /// Whether the codes can be decoded in registers here.
 [[nodiscard]] inline bool decodes_in_registers(Isa isa, const CodedWeight& weight) noexcept {
-    if (!UNITSCALE_X86 || isa != Isa::avx512) return false;
+    if (!UNITSCALE_X86 || isa == Isa::baseline) return false;
     const bool blocks_fit = weight.along() % 2 == 0 || weight.along() >= weight.in();
+    if (isa == Isa::avx2) {
+        const FloatFormat& format = weight.format();
+        if (weight.bits() == WeightBits::byte) return blocks_fit && has_half_words(format);
+        const bool signed_nibbles = format.is_signed() || format.code_bits() < 4;  // bit 3 is a sign, or 0
+        return blocks_fit && (weight.bits() != WeightBits::nibble || signed_nibbles);
+    }
     return blocks_fit &&
            (weight.table() == nullptr || weight.bits() == WeightBits::nibble || weight.table()->has_words);
+}
+
+/// The end of the run of elements from p on that share a scale, at most `end`.
+[[nodiscard, gnu::always_inline]] inline std::ptrdiff_t end_of_run(const CodedWeight& weight, std::ptrdiff_t p,
+                                                                   std::ptrdiff_t end) noexcept {
+    const auto along = static_cast<std::ptrdiff_t>(weight.along());
+    return std::min((p / along + 1) * along, end);
 }
 
 #if UNITSCALE_X86
@@ -139,10 +161,8 @@ struct GroupScales512 {
         const Unsigned512 word = ((codes(group, block) - 127) << 7) & 0xFFFFu;
         return reinterpret_cast<__m512>(word | word << 16);
     }
-    /// The end of the run of elements from p on that share a scale, at most `end`.
     [[nodiscard, gnu::always_inline]] std::ptrdiff_t end_of_run(std::ptrdiff_t p, std::ptrdiff_t end) const noexcept {
-        const auto along = static_cast<std::ptrdiff_t>(weight.along());
-        return std::min((p / along + 1) * along, end);
+        return products::end_of_run(weight, p, end);
     }
     /// The scale of element p, in the form in which the kernel applies it.
     template <ScaleUse Use>

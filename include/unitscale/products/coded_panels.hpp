@@ -3,6 +3,7 @@
 
 #include <unitscale/base/cpu.hpp>
 #include <unitscale/products/coded_elements.hpp>
+#include <unitscale/products/coded_elements_avx2.hpp>
 #include <unitscale/products/micro_kernel.hpp>
 #include <unitscale/products/pack.hpp>
 #include <unitscale/products/pack_pairs.hpp>
@@ -73,6 +74,43 @@ UNITSCALE_TARGET_AVX512 void decode_floats_avx512(const CodedRight& b, std::ptrd
         p = stop;
     }
 }
+/// Where the halves of a group's columns go, which may belong to two panels: columns j from out[h] on, in rows of
+/// step[h]. Null: no such columns.
+struct GroupHalves {
+    float* out[2] = {};
+    std::ptrdiff_t step[2] = {};
+};
+/// `decode_floats_avx512` for AVX2.
+template <WeightBits Bits, ScaleUse Scaled>
+UNITSCALE_TARGET_AVX2 void decode_floats_avx2(const CodedRight& b, std::ptrdiff_t depth, GroupHalves to) {
+    constexpr std::ptrdiff_t bytes = ElementPairs256<Bits>::bytes;
+    const CodedWeight& weight = *b.weight;
+    const ElementPairs256<Bits> elements(weight);
+    const GroupScales256 scales(weight, b.apart);
+    const auto group = static_cast<std::size_t>(b.j / 16);
+    const std::uint8_t* codes = weight.group_elements(group) + b.p / 2 * bytes;
+    const std::ptrdiff_t end = b.p + depth;
+    __m256 scale[2], even[2], odd[2];
+    for (std::ptrdiff_t p = b.p; p < end;) {
+        const std::ptrdiff_t stop = Scaled == ScaleUse::none ? end : end_of_run(weight, p, end);
+        if constexpr (Scaled != ScaleUse::none) scales.read(group, p, scale);
+        for (; p < stop; p += 2, codes += bytes) {
+            elements.floats(codes, even, odd);
+#pragma GCC unroll 2
+            for (int h = 0; h < 2; ++h) {
+                if (to.out[h] == nullptr) continue;
+                if constexpr (Scaled != ScaleUse::none) {
+                    even[h] = _mm256_mul_ps(even[h], scale[h]);
+                    odd[h] = _mm256_mul_ps(odd[h], scale[h]);
+                }
+                _mm256_storeu_ps(to.out[h], even[h]);
+                if (p + 1 < stop) _mm256_storeu_ps(to.out[h] + to.step[h], odd[h]);
+                to.out[h] += 2 * to.step[h];
+            }
+        }
+        p = stop;
+    }
+}
 /// out[p out_step + j] = pairs of rows 2p and 2p + 1, for the sixteen columns j of a group.
 template <WeightBits Bits, ScaleUse Scaled>
 UNITSCALE_TARGET_AVX512 void decode_pairs_avx512(const CodedRight& b, std::ptrdiff_t depth, Pair* out,
@@ -105,6 +143,13 @@ struct DecodeFloats {
         decode_floats_avx512<Bits, Scaled>(b, depth, out, out_step);
     }
 };
+struct DecodeHalves {
+    static constexpr bool takes_floats = true;
+    template <WeightBits Bits, ScaleUse Scaled>
+    void run(const CodedRight& b, std::ptrdiff_t depth, const GroupHalves& to) const {
+        decode_floats_avx2<Bits, Scaled>(b, depth, to);
+    }
+};
 struct DecodePairs {
     static constexpr bool takes_floats = false;
     template <WeightBits Bits, ScaleUse Scaled>
@@ -135,13 +180,28 @@ template <class P>
 [[nodiscard]] RightPanels<P> decode_right(Isa isa, const CodedRight& b, std::ptrdiff_t k, std::ptrdiff_t n, P* out) {
     const TileShape shape = tile_shape(isa);
     const RightPanels<P> panels{out, k, n, shape.columns<P>(), shape.lanes<P>(), k, 0};
+#if UNITSCALE_X86
+    if constexpr (std::is_same_v<P, float>)
+        if (isa == Isa::avx2 && b.j % 16 == 0 && decodes_in_registers(isa, *b.weight)) {
+            for (std::ptrdiff_t j = 0; j < n; j += 16) {
+                GroupHalves to;
+                for (std::ptrdiff_t h = 0, column = j; h < 2 && column < n; ++h, column += 8) {
+                    const std::ptrdiff_t q = column / panels.width;
+                    to.out[h] = out + q * panels.width * k + column % panels.width;
+                    to.step[h] = panels.padded_columns(q);
+                }
+                with_form(*b.weight, DecodeHalves{}, b.block(0, j), k, to);
+            }
+            return panels;
+        }
+#endif
     for (std::ptrdiff_t q = 0; q < panels.count(); ++q) {
         P* const panel = out + q * panels.width * k;
         const CodedRight part = b.block(0, q * panels.width);
         bool done = false;
 #if UNITSCALE_X86
         if constexpr (std::is_same_v<P, float>)
-            if (decodes_in_registers(isa, *b.weight)) {
+            if (isa == Isa::avx512 && decodes_in_registers(isa, *b.weight)) {
                 for (std::ptrdiff_t j = 0; j < panels.columns(q); j += 16)
                     with_form(*b.weight, DecodeFloats{}, part.block(0, j), k, panel + j, panels.padded_columns(q));
                 done = true;

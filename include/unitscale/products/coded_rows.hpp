@@ -3,6 +3,7 @@
 
 #include <unitscale/base/cpu.hpp>
 #include <unitscale/products/coded_elements.hpp>
+#include <unitscale/products/coded_elements_avx2.hpp>
 #include <unitscale/products/micro_kernel.hpp>
 #include <unitscale/products/pack.hpp>
 #include <unitscale/products/pack_pairs.hpp>
@@ -84,6 +85,52 @@ UNITSCALE_TARGET_AVX512 void coded_row_floats_avx512(const CodedTile& tile, cons
     for (std::size_t g = 0; g < coded_groups; ++g) _mm512_storeu_ps(tile.sums + 16 * g, sums[g]);
 }
 
+/// The float kernel for AVX2, whose vectors hold half a group. Scales may stay in memory: a product reads them there.
+template <WeightBits Bits, ScaleUse Scaled>
+UNITSCALE_TARGET_AVX2 void coded_row_floats_avx2(const CodedTile& tile, const float* a, std::ptrdiff_t a_step) {
+    constexpr std::ptrdiff_t bytes = ElementPairs256<Bits>::bytes;
+    const CodedWeight& weight = *tile.b.weight;
+    const ElementPairs256<Bits> elements(weight);
+    const GroupScales256 scales(weight, tile.b.apart);
+    __m256 sums[coded_groups][2], scale[coded_groups][2], even[2], odd[2];
+    const std::uint8_t* codes[coded_groups];
+#pragma GCC unroll 4
+    for (std::size_t g = 0; g < coded_groups; ++g) {
+        sums[g][0] = sums[g][1] = _mm256_setzero_ps();
+        codes[g] = weight.group_elements(tile.group(g)) + tile.b.p / 2 * bytes;
+    }
+    const std::ptrdiff_t end = tile.b.p + tile.depth;
+    for (std::ptrdiff_t p = tile.b.p; p < end;) {
+        const std::ptrdiff_t stop = Scaled == ScaleUse::none ? end : end_of_run(weight, p, end);
+        if constexpr (Scaled != ScaleUse::none)
+            for (std::size_t g = 0; g < coded_groups; ++g) scales.read(tile.group(g), p, scale[g]);
+        for (; p < stop; p += 2, a += 2 * a_step) {
+            const bool alone = p + 1 == stop;  // the last element of an odd number
+            const __m256 first = _mm256_set1_ps(a[0]), second = _mm256_set1_ps(alone ? 0.0f : a[a_step]);
+#pragma GCC unroll 4
+            for (std::size_t g = 0; g < coded_groups; ++g) {
+                elements.floats(codes[g], even, odd);
+                codes[g] += bytes;
+#pragma GCC unroll 2
+                for (int h = 0; h < 2; ++h) {
+                    if constexpr (Scaled != ScaleUse::none) {
+                        even[h] = _mm256_mul_ps(even[h], scale[g][h]);
+                        odd[h] = _mm256_mul_ps(odd[h], scale[g][h]);
+                    }
+                    sums[g][h] = _mm256_fmadd_ps(first, even[h], sums[g][h]);
+                    if (!alone) sums[g][h] = _mm256_fmadd_ps(second, odd[h], sums[g][h]);
+                }
+            }
+        }
+        p = stop;
+    }
+#pragma GCC unroll 4
+    for (std::size_t g = 0; g < coded_groups; ++g) {
+        _mm256_storeu_ps(tile.sums + 16 * g, sums[g][0]);
+        _mm256_storeu_ps(tile.sums + 16 * g + 8, sums[g][1]);
+    }
+}
+
 /// The kernel of bf16 pairs: vdpbf16ps over pairs in rising order, as `pair_tile_dot`. `a`: the first row of a group of
 /// twelve (pack_left_pairs).
 template <WeightBits Bits, ScaleUse Scaled>
@@ -123,9 +170,11 @@ UNITSCALE_TARGET_AVX512_BF16 void coded_row_pairs_avx512(const CodedTile& tile, 
 
 struct CodedFloats {
     static constexpr bool takes_floats = true;
+    Isa isa;
     template <WeightBits Bits, ScaleUse Scaled>
     void run(const CodedTile& tile, const float* a, std::ptrdiff_t a_step) const {
-        coded_row_floats_avx512<Bits, Scaled>(tile, a, a_step);
+        if (isa == Isa::avx2) coded_row_floats_avx2<Bits, Scaled>(tile, a, a_step);
+        else coded_row_floats_avx512<Bits, Scaled>(tile, a, a_step);
     }
 };
 struct CodedPairs {
@@ -136,18 +185,19 @@ struct CodedPairs {
     }
 };
 
-/// One row of a product with a coded B, `cols` columns. The tile has no elements of B.
-inline void coded_product(const CodedRight& b, const TileProduct<float>& tile, std::ptrdiff_t cols) {
+/// One row of a product with a coded B, `cols` columns from a group's first on. The tile has no elements of B.
+inline void coded_product(Isa isa, const CodedRight& b, const TileProduct<float>& tile, std::ptrdiff_t cols) {
     alignas(64) std::array<float, static_cast<std::size_t>(coded_columns)> sums;
-    with_form(*b.weight, CodedFloats{}, CodedTile{b, tile.k, static_cast<std::size_t>(cols + 15) / 16, sums.data()},
+    with_form(*b.weight, CodedFloats{isa}, CodedTile{b, tile.k, static_cast<std::size_t>(cols + 15) / 16, sums.data()},
               tile.a, tile.a_step);
-    finish_tile_avx512(tile, sums.data(), coded_columns, 1, cols);
+    if (isa == Isa::avx2) finish_tile_avx2(tile, sums.data(), coded_columns, 1, round_up(cols, 8));
+    else finish_tile_avx512(tile, sums.data(), coded_columns, 1, cols);
 }
 
 #endif
 
 /// Never called: other types and processors decode B into panels (`decodes_in_registers`).
 template <class P>
-void coded_product(const CodedRight&, const TileProduct<P>&, std::ptrdiff_t) {}
+void coded_product(Isa, const CodedRight&, const TileProduct<P>&, std::ptrdiff_t) {}
 
 }  // namespace unitscale::products

@@ -30,7 +30,7 @@
 //   pack.hpp                `right_in_place`: a row-major B read in place, for at most `max_few_rows` rows of A.
 //   few_rows.hpp            Multiplies a column-major B in place, for at most `column_major_rows` rows of A.
 // Coded weights
-//   coded_elements.hpp      Elements and scales of a coded weight in registers.
+//   coded_elements.hpp      Elements and scales of a coded weight in registers (coded_elements_avx2.hpp: for AVX2).
 //   coded_rows.hpp          Multiplies a coded weight in place, for one row of A.
 //   coded_panels.hpp        Decodes a strip of a coded weight into panels, for more rows.
 // Sums in fewer bits
@@ -55,6 +55,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <optional>
 #include <type_traits>
 
@@ -174,7 +175,10 @@ void matmul_packed(const Execution& execution, Isa isa, PairKernel pairs, const 
     constexpr bool may_pair = UNITSCALE_X86 && std::is_same_v<P, float>;
     const bool paired = may_pair && pairs != PairKernel::none;
     const TileShape shape = tile_shape(isa);
-    const std::ptrdiff_t tile_rows = paired ? pair_tile_rows(pairs) : shape.rows, tile_cols = shape.columns<P>();
+    const std::ptrdiff_t tile_rows = paired ? pair_tile_rows(pairs) : shape.rows;
+    // Cuts keep the groups of sixteen columns of a coded weight whole.
+    const std::ptrdiff_t tile_cols =
+        args.b.weight != nullptr ? std::lcm(shape.columns<P>(), std::ptrdiff_t{16}) : shape.columns<P>();
     const MatmulPartition partition = matmul_partition(execution.threads, args.m, args.n, args.k, args.batch);
     const std::ptrdiff_t jobs = args.batch * partition.rows * partition.cols;
 
