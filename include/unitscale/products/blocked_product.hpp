@@ -16,7 +16,7 @@ namespace unitscale::products {
 
 /// A product C = alpha A B whose caller decides when rows are computed: B is packed once, and `rows` computes some rows
 /// in the calling thread. So a caller can finish rows of C while they are in a cache, and leave out what it knows to be
-/// zero. The bits are those of `matmul`, which for few rows is faster.   A [m,k]   B [k,n]   C [m,n]
+/// zero. For few rows B is read in place where it can be. The bits are those of `matmul`.   A [m,k]   B [k,n]   C [m,n]
 /// Operands are neither packed, nor coded weights, nor rounded stochastically.
 /// Test: tests/products/blocked_product_test.cpp
 template <class T>
@@ -54,7 +54,12 @@ public:
                 panel_pairs_ = from.functions->right_pairs(from, k, n, right.quantiser(),
                                                            reinterpret_cast<Pair*>(memory + pair_buffer), memory);
         }
-        if (pairs_ == PairKernel::none) panels_ = from.functions->right(isa, from, k, n, right.quantiser(), memory);
+        if (pairs_ == PairKernel::none) {
+            if (from.widened() && columns_in_place(isa, m, from.template view<P>(), right.quantiser()))
+                panels_ = right_columns_in_place(isa, from.template view<P>(), k, n, column_major_vectors(isa, m),
+                                                 right.quantiser());
+            else panels_ = from.functions->right(isa, from, k, n, right.quantiser(), memory);
+        }
         if (const P factor = a.factor() * b.factor(); factor != 1) {
             P* const scale = memory + right_size(isa, k, n) - round_up(n, max_tile_columns<P>);
             std::fill_n(scale, round_up(n, max_tile_columns<P>), factor);
