@@ -5,6 +5,7 @@
 #include <unitscale/analysis/statistics_kernels.hpp>
 #include <unitscale/kernels/activations.hpp>
 #include <unitscale/kernels/attention.hpp>
+#include <unitscale/kernels/attention_products.hpp>
 #include <unitscale/kernels/broadcast.hpp>
 #include <unitscale/kernels/conv1d.hpp>
 #include <unitscale/kernels/dropout.hpp>
@@ -239,6 +240,31 @@ void attention(Isa isa, std::ptrdiff_t queries, std::ptrdiff_t keys, bool causal
     attention_backward_with(isa, execution, all);
     add(dq), add(dk), add(dv);
     print("attention backward %tdx%td %s %s", queries, keys, mask, text(isa));
+}
+
+/// Attention whose operands are rounded to 8 bits, with the kernels in use.
+void attention_products(std::ptrdiff_t queries, std::ptrdiff_t keys, bool causal) {
+    constexpr std::ptrdiff_t items = 4, heads = 2, depth = 24;
+    const auto q = numbers(items * heads * queries * depth, 1), k = numbers(items * keys * depth, 2),
+               v = numbers(items * keys * depth, 3), dout = numbers(items * heads * queries * depth, 4);
+    std::vector<float> out(q.size()), dq(q.size()), dk(k.size()), dv(v.size());
+    AttentionProductArguments<float> all;
+    all.items = items, all.heads = heads, all.groups = 2, all.queries = queries, all.keys = keys, all.depth = depth;
+    all.causal = causal;
+    all.q = q.data(), all.k = k.data(), all.v = v.data(), all.dout = dout.data();
+    all.mult = 0.3f, all.probability_factor = 1.7f, all.slope = 0.3f, all.dlogit_factor = 1.1f;
+    const AttentionOperand value{.quantiser = Quantiser{e4m3}}, gradient{.quantiser = Quantiser{e5m2}};
+    all.logits_q = all.logits_k = all.probability_gradient_v = value;
+    all.probability_gradient_dy = gradient;
+    AttentionProductGradients<float> gradients;
+    gradients.query_gradient_k = gradients.key_gradient_q = gradients.value_gradient_p = value;
+    gradients.query_gradient_ds = gradients.key_gradient_ds = gradients.value_gradient_dy = gradient;
+    gradients.dq = dq.data(), gradients.dk = dk.data(), gradients.dv = dv.data();
+    AttentionProducts<float> run(execution, all);
+    run.forward(value, value, 0.9f, out.data());
+    run.backward(gradients);
+    add(out), add(dq), add(dk), add(dv);
+    print("attention products %tdx%td %s", queries, keys, causal ? "causal" : "whole");
 }
 
 template <class T>
@@ -540,6 +566,9 @@ int main() {
         formats(isa);
         limited_products(isa);
     }
+    attention_products(1, 45, true);
+    attention_products(70, 70, true);
+    attention_products(33, 40, false);
     statistics<Isa::baseline>();
 #if UNITSCALE_X86
     if (active_isa() >= Isa::avx2) statistics<Isa::avx2>();
