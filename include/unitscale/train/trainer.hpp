@@ -77,8 +77,12 @@ public:
         const double rate = options_.schedule.at(state_.step() + 1);
         return take_step<T>(
             tape_, optimiser_, micro_batches, [&](std::size_t i) { return loss_of(tape_, i); }, rate,
-            recipe_.loss_scaling.kind != LossScaleKind::none ? &scaler_ : nullptr);
+            recipe_.loss_scaling.kind != LossScaleKind::none ? &scaler_ : nullptr, reducer_.get());
     }
+
+    /// From now on the reducer shares out and joins the micro-batches of every step; null: this process computes all,
+    /// one after the other. Processes that train together each have a trainer with a `TreeReducer` of one group.
+    void set_reducer(std::shared_ptr<StepReducer<T>> reducer) noexcept { reducer_ = std::move(reducer); }
 
     /// The result of `run(tape)` in a step without gradients, dropout and randomness: a loss, or what else is wanted.
     template <class Run>
@@ -90,10 +94,11 @@ public:
     /// Steps taken so far, skipped ones included.
     [[nodiscard]] std::uint64_t steps() const noexcept { return state_.step(); }
 
-    /// Saves the run, with numbers and texts of the caller's own (`save_run`).
+    /// Saves the run, with numbers and texts of the caller's own (`save_run`). With a reducer one process writes the
+    /// file, and the others do nothing.
     void save(const std::filesystem::path& path, const std::map<std::string, double>& more = {},
               const std::map<std::string, std::string>& texts = {}) {
-        save_run(path, parts(), recipe_, more, texts);
+        if (reducer_ == nullptr || reducer_->writes_files()) save_run(path, parts(), recipe_, more, texts);
     }
     /// Goes on with a saved run, to the bit. Returns the caller's numbers. Given texts must equal the saved ones.
     /// Errors: as `load_run`; a run of more steps than the schedule has. On an error nothing is changed.
@@ -160,6 +165,7 @@ private:
     Tape<T> tape_;
     Optimiser optimiser_;
     optim::LossScaler scaler_;
+    std::shared_ptr<StepReducer<T>> reducer_{};
 };
 
 }  // namespace unitscale::train
