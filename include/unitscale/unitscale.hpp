@@ -135,6 +135,7 @@
 #include <unitscale/kernels/windows.hpp>
 
 #include <unitscale/scaling/code_rule.hpp>
+#include <unitscale/scaling/communication.hpp>
 #include <unitscale/scaling/constraint.hpp>
 #include <unitscale/scaling/element.hpp>
 #include <unitscale/scaling/factors.hpp>

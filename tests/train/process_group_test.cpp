@@ -5,8 +5,9 @@
 #include "support/error_of.hpp"
 #include "support/thread_group.hpp"
 
+#include <algorithm>
 #include <cstddef>
-#include <mutex>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -71,4 +72,21 @@ TEST_CASE("processes with other facts are refused, with the first difference") {
                            "...'");
     for (const std::string& error : errors_of({{{"seed", "7"}}, {{"data", "7"}}}))
         CHECK(error == "processes: rank 1 has facts of other names than rank 0");
+}
+
+TEST_CASE("processes find the largest of their numbers") {
+    for (const std::size_t count : {0u, 1u, 2u, 3u, 7u}) {
+        std::vector<std::vector<float>> numbers(3, std::vector<float>(count));
+        std::vector<float> expected(count);
+        for (std::size_t i = 0; i < count; ++i) {
+            for (std::size_t r = 0; r < 3; ++r) numbers[r][i] = static_cast<float>((5 * i + 7 * r) % 11);
+            expected[i] = std::max({numbers[0][i], numbers[1][i], numbers[2][i]});
+        }
+        test::in_group(
+            3, [&](const std::shared_ptr<train::ProcessGroup>& group) { group->maximise(numbers[group->rank()]); });
+        for (const std::vector<float>& each : numbers) CHECK(each == expected);
+    }
+    std::vector<float> alone = {1.0f};
+    train::ProcessGroup().maximise(alone);
+    CHECK(alone[0] == 1.0f);
 }

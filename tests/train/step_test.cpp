@@ -300,8 +300,10 @@ TEST_CASE("take_step: a reducer gets every gradient and loss of its share, and g
     /// Computes micro-batches 2 and 3 of 4, and doubles their gradients.
     class SecondHalf final : public train::StepReducer<double> {
     public:
-        Share begin(Tape<double>&, std::span<Parameter<double>* const> parameters, std::size_t count) override {
+        Share begin(Tape<double>&, std::span<Parameter<double>* const> parameters, std::size_t count,
+                    double seed) override {
             CHECK(count == 4);
+            CHECK(seed == 1.0);
             all.assign(parameters.begin(), parameters.end());
             sums.assign(all.size(), Tensor<double>());
             return {2, 4};

@@ -18,6 +18,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <numeric>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -177,15 +179,66 @@ TEST_CASE("processes that do not fit together are refused before the first step"
     CHECK(counts[1] == "TreeReducer: rank 0 is at step 1 with 4 micro-batches, rank 1 at step 1 with 8");
 }
 
-TEST_CASE("facts of a build and of parameters") {
-    CHECK(train::build_fact().first == "build");
-    CHECK(train::build_fact().second.starts_with("unitscale " + std::string(version) + ", "));
-    Parameter<float> parameter("p", {2}, {});
-    parameter.write()(0) = 1.0f;
-    const std::vector<Parameter<float>*> parameters = {&parameter};
-    const auto facts = train::parameter_facts<float>(parameters);
-    CHECK(facts[0] == train::SharedFact{"model", "p [2] "});
-    parameter.write()(0) = 2.0f;
-    CHECK(train::parameter_facts<float>(parameters)[0] == facts[0]);
-    CHECK(train::parameter_facts<float>(parameters)[1] != facts[1]);
+TEST_CASE("training whose gradients travel as codes has equal bits in one, two and more processes") {
+    std::vector<Communication> rules;
+    for (const FloatFormat& format : {fp32, bf16, fp16, e5m2, e4m3}) rules.push_back({.element = {.format = format}});
+    rules.push_back({.element = {.format = e4m3}, .block = 32});
+    rules.push_back({.element = {.format = e5m2, .rounding = Rounding::stochastic}, .block = 64});
+    rules.push_back({.element = {.format = e4m3}, .block = 16, .error_feedback = true});
+    for (const Communication& rule : rules)
+        for (const char* name : {"fp32", "fp16-auto-loss-scaled", "unit-fp8", "scalify-fp8-4", "fp8-delayed"}) {
+            INFO(name << ' ' << unitscale::name(rule.element.format) << " by " << rule.block);
+            Recipe recipe = find_recipe(name);
+            const Recipe plain = recipe;
+            recipe.communication = rule;
+            train::with_element(recipe, [&]<class T>(std::type_identity<T>) {
+                const Outcome one = test::shared_run<T>(recipe, 4, one_process());
+                // Sums of float in float: fp32 changes nothing.
+                const bool equals = std::is_same_v<T, float> && rule.element.format == fp32;
+                CHECK((one == test::shared_run<T>(plain, 4, one_process())) == equals);
+                for (const std::size_t processes : {2u, 3u, 4u})
+                    for (const Outcome& each : runs<T>(recipe, 4, processes)) CHECK(each == one);
+            });
+        }
+}
+
+TEST_CASE("a trainer follows the communication of its recipe by itself, a step without a reducer does not") {
+    Recipe recipe = find_recipe("fp32");
+    recipe.communication = Communication{.block = 32};
+    SharedNetwork<float> network;
+    train::Trainer<float> trainer(network, recipe, {.seed = 5, .schedule = test::shared_schedule(6)},
+                                  {.weight_decay = 1e-3});
+    std::vector<double> losses;
+    test::shared_steps(trainer, network, 4, 6, losses);
+    CHECK(test::outcome_of(trainer, network, losses) == test::shared_run<float>(recipe, 4, one_process()));
+    const auto loss = [&](std::size_t i) { return test::shared_loss(network, trainer.tape(), 1, i, true); };
+    CHECK(test::error_of([&] {
+              static_cast<void>(train::take_step<float>(trainer.tape(), trainer.optimiser(), 4, loss, 1e-3));
+          }).find("recipe fp32 rounds gradients between micro-batches; expected train::TreeReducer") !=
+          std::string::npos);
+}
+
+TEST_CASE("codes take a share of the bytes of elements") {
+    const auto bytes = [](const std::optional<Communication>& rule) {
+        std::vector<std::size_t> all(4);
+        test::in_group(4, [&](const Group& group) {
+            Recipe recipe = find_recipe("fp32");
+            recipe.communication = rule;
+            SharedNetwork<float> network;
+            train::Trainer<float> trainer(network, recipe, {.seed = 5, .schedule = test::shared_schedule(6)});
+            const auto reducer = std::make_shared<train::TreeReducer<float>>(group);
+            trainer.set_reducer(reducer);
+            std::vector<double> losses;
+            test::shared_steps(trainer, network, 4, 1, losses);
+            all[group->rank()] = reducer->sent_bytes();
+        });
+        return std::accumulate(all.begin(), all.end(), std::size_t{0});
+    };
+    const std::size_t elements = bytes(std::nullopt);
+    // All send three parts of four, and the fourth's sum thrice; one layer has one gradient, which three do not send.
+    const std::size_t numbers = 16 * 32 + 32 + 32 * 32 + 32 * 16, rare = 32 * 32;
+    CHECK(elements == 4 * (6 * numbers + 3 * rare + rare * 3 / 4));
+    CHECK(bytes(Communication{.element = {.format = fp32}}) == elements);
+    CHECK(bytes(Communication{.element = {.format = bf16}}) == elements / 2);
+    CHECK(bytes(Communication{.element = {.format = e4m3}}) == elements / 4);
 }

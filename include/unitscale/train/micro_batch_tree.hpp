@@ -51,7 +51,9 @@ public:
             nodes_.pop_back();
         }
     }
-    /// The nodes that have no sibling yet, from left to right; one, if all micro-batches were added.
+    /// Adds a part without a sum.
+    void append(MicroBatchRange range, Part&& part) { nodes_.push_back({range, std::move(part)}); }
+    /// The nodes that were not summed with a sibling, from left to right; one, if all micro-batches were added.
     [[nodiscard]] std::vector<Node>& nodes() noexcept { return nodes_; }
     void clear() noexcept { nodes_.clear(); }
 

@@ -41,6 +41,24 @@ public:
         std::copy(mine.begin(), mine.end(), all.begin());
     }
 
+    /// numbers[i] := the largest numbers[i] of all processes. Every process gives as many numbers, without NaN.
+    void maximise(std::span<float> numbers) {
+        const std::size_t processes = size(), own = rank();
+        if (processes == 1) return;
+        const auto begin = [&](std::size_t r) { return numbers.size() * r / processes; };
+        const std::size_t count = begin(own + 1) - begin(own);
+        std::vector<std::size_t> bytes(processes);
+        for (std::size_t r = 0; r < processes; ++r) bytes[r] = (begin(r + 1) - begin(r)) * sizeof(float);
+        std::vector<float> received(processes * count), largest(count);
+        exchange(std::as_bytes(numbers), bytes, std::as_writable_bytes(std::span(received)),
+                 std::vector<std::size_t>(processes, bytes[own]));
+        for (std::size_t i = 0; i < count; ++i) {
+            largest[i] = received[i];
+            for (std::size_t r = 1; r < processes; ++r) largest[i] = std::max(largest[i], received[r * count + i]);
+        }
+        collect(std::as_bytes(std::span(largest)), std::as_writable_bytes(numbers), bytes);
+    }
+
     /// The bytes of every process, in the order of processes. Their numbers of bytes may differ.
     [[nodiscard]] std::vector<std::vector<std::byte>> gather(std::span<const std::byte> mine) {
         const std::uint64_t count = mine.size();

@@ -50,10 +50,10 @@ public:
     StepReducer& operator=(const StepReducer&) = delete;
     virtual ~StepReducer() = default;
 
-    /// Begins a step with the optimiser's parameters, which have no gradients. Returns the micro-batches that this
-    /// process computes, in turn.
+    /// Begins a step with the optimiser's parameters, which have no gradients. `seed`: of the backward pass. Returns
+    /// the micro-batches that this process computes, in turn.
     [[nodiscard]] virtual Share begin(Tape<T>& tape, std::span<Parameter<T>* const> parameters,
-                                      std::size_t micro_batches) = 0;
+                                      std::size_t micro_batches, double seed) = 0;
     /// Takes the gradient that a micro-batch has given a parameter. The parameter has none afterwards.
     virtual void add_gradient(std::size_t micro_batch, Parameter<T>& parameter) = 0;
     /// Ends a micro-batch, whose gradients have all been added.
@@ -84,7 +84,8 @@ template <class T, class Optimiser, class LossOf>
     StepResult result{};
     optimiser.clear_gradients();
     typename StepReducer<T>::Share share{0, micro_batches};
-    if (reducer != nullptr) share = reducer->begin(tape, optimiser.parameters(), micro_batches);
+    const double seed = scaler != nullptr ? scaler->scale() : 1.0;
+    if (reducer != nullptr) share = reducer->begin(tape, optimiser.parameters(), micro_batches, seed);
     tape.plan([&] { return loss_of(std::size_t{0}); }, {.micro_batches = micro_batches});
     const Storage& storage = tape.recipe().storage;
     const auto quantise = [&](Parameter<T>& parameter) {
@@ -101,7 +102,7 @@ template <class T, class Optimiser, class LossOf>
         GradientSink<T> complete;
         if (reducer != nullptr) complete = [=](Parameter<T>& parameter) { reducer->add_gradient(i, parameter); };
         else if (last) complete = quantise;
-        tape.backward(loss, static_cast<Accum<T>>(scaler != nullptr ? scaler->scale() : 1.0), complete);
+        tape.backward(loss, static_cast<Accum<T>>(seed), complete);
         if (reducer != nullptr) reducer->add_loss(i, value);
         else result.loss += value;
     }

@@ -16,6 +16,7 @@
 #include <unitscale/scaling/state.hpp>
 #include <unitscale/train/checkpoint.hpp>
 #include <unitscale/train/step.hpp>
+#include <unitscale/train/tree_reducer.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -65,7 +66,8 @@ public:
           state_(options_.seed),
           tape_(recipe_, state_, options_.threads),
           optimiser_(parameters_, by_recipe(std::move(optimiser), recipe_, options_.schedule.peak)),
-          scaler_(recipe_.loss_scaling) {}
+          scaler_(recipe_.loss_scaling),
+          reducer_(reducer_of(recipe_)) {}
     Trainer(const Trainer&) = delete;
     Trainer& operator=(const Trainer&) = delete;
 
@@ -80,9 +82,12 @@ public:
             recipe_.loss_scaling.kind != LossScaleKind::none ? &scaler_ : nullptr, reducer_.get());
     }
 
-    /// From now on the reducer shares out and joins the micro-batches of every step; null: this process computes all,
-    /// one after the other. Processes that train together each have a trainer with a `TreeReducer` of one group.
-    void set_reducer(std::shared_ptr<StepReducer<T>> reducer) noexcept { reducer_ = std::move(reducer); }
+    /// From now on the reducer shares out and joins the micro-batches of every step. Processes that train together each
+    /// have a trainer with a `TreeReducer` of one group. Null, as at first: this process computes all micro-batches,
+    /// one after the other, or by a `TreeReducer` of its own if the recipe has a `communication`.
+    void set_reducer(std::shared_ptr<StepReducer<T>> reducer) {
+        reducer_ = reducer != nullptr ? std::move(reducer) : reducer_of(recipe_);
+    }
 
     /// The result of `run(tape)` in a step without gradients, dropout and randomness: a loss, or what else is wanted.
     template <class Run>
@@ -136,6 +141,9 @@ private:
         check_element<T>("Trainer", recipe);  // before the parameters are written
         return recipe;
     }
+    [[nodiscard]] static std::shared_ptr<StepReducer<T>> reducer_of(const Recipe& recipe) {
+        return recipe.communication ? std::make_shared<TreeReducer<T>>() : nullptr;
+    }
     [[nodiscard]] static TrainerOptions with_peak(TrainerOptions options, const Recipe& recipe) {
         if (options.schedule.peak == 0.0) options.schedule.peak = recipe.learning_rate;
         options.schedule.validate();
@@ -165,7 +173,7 @@ private:
     Tape<T> tape_;
     Optimiser optimiser_;
     optim::LossScaler scaler_;
-    std::shared_ptr<StepReducer<T>> reducer_{};
+    std::shared_ptr<StepReducer<T>> reducer_;
 };
 
 }  // namespace unitscale::train

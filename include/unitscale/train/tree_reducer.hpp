@@ -4,21 +4,17 @@
 #include <unitscale/autograd/backward.hpp>
 #include <unitscale/autograd/parameter.hpp>
 #include <unitscale/autograd/tape.hpp>
-#include <unitscale/base/caches.hpp>
-#include <unitscale/base/cpu.hpp>
-#include <unitscale/base/crc32.hpp>
 #include <unitscale/base/error.hpp>
-#include <unitscale/base/memory.hpp>
-#include <unitscale/base/random.hpp>
-#include <unitscale/base/version.hpp>
-#include <unitscale/io/json_recipe.hpp>
-#include <unitscale/products/pair_kernels.hpp>
-#include <unitscale/scaling/propagate.hpp>
+#include <unitscale/scaling/communication.hpp>
 #include <unitscale/scaling/recipe.hpp>
 #include <unitscale/tensor/tensor.hpp>
+#include <unitscale/train/join_codes.hpp>
+#include <unitscale/train/join_elements.hpp>
 #include <unitscale/train/micro_batch_tree.hpp>
 #include <unitscale/train/process_group.hpp>
+#include <unitscale/train/shared_facts.hpp>
 #include <unitscale/train/step.hpp>
+#include <unitscale/train/step_gradients.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -35,39 +31,6 @@
 
 namespace unitscale::train {
 
-/// The facts that decide the bits of a computation beside its inputs: library, compiler, kernels and caches.
-[[nodiscard]] inline SharedFact build_fact() {
-    std::string text = concatenate("unitscale ", version, ", ");
-#ifdef __VERSION__
-    text += concatenate("compiler ", __VERSION__, ", ");
-#endif
-    const products::PairKernel pairs = products::active_pair_kernel();
-    return {"build", concatenate(text, "kernels ", name(active_isa()),
-                                 pairs == products::PairKernel::matrix ? " and AMX"
-                                 : pairs == products::PairKernel::dot  ? " and pairs"
-                                                                       : "",
-                                 ", caches ", unitscale::text(active_caches()))};
-}
-/// The whole recipe, as JSON.
-[[nodiscard]] inline SharedFact recipe_fact(const Recipe& recipe) {
-    return {"recipe", io::recipe_to_json(recipe).dump()};
-}
-
-/// Names, shapes and a checksum of the values of all parameters.
-template <class T>
-[[nodiscard]] std::vector<SharedFact> parameter_facts(std::span<Parameter<T>* const> parameters) {
-    std::string shapes;
-    std::uint32_t sum = 0;
-    for (const Parameter<T>* parameter : parameters) {
-        shapes += concatenate(parameter->name(), ' ', shape_text(parameter->shape()), ' ');
-        if (parameter->coded_value() != nullptr) continue;  // trained by nobody
-        const double scale = parameter->scale();
-        sum = crc32(std::as_bytes(std::span(&scale, 1)), sum);
-        sum = crc32(std::as_bytes(std::span(parameter->value().data(), parameter->size())), sum);
-    }
-    return {{"model", std::move(shapes)}, {"start", concatenate("parameters with checksum ", sum)}};
-}
-
 /// Adds the micro-batches of a step in one fixed binary tree (`are_siblings`), whichever process computed them:
 ///   gradient = (g0 + g1) + (g2 + g3), each sum rounded to T once; losses likewise, in double
 /// A step therefore has equal bits in 1, 2 or more processes. Process r of R computes micro-batches from k r / R up to
@@ -77,6 +40,11 @@ template <class T>
 /// Each process is left with the sums of its own nodes. Of these, process r gets its share of every gradient's elements
 /// from all, adds it in the rest of the tree, and gives the sums to all. So every process sends and receives about
 /// twice the size of the gradients. All processes then have equal gradients, and take equal updates.
+///
+/// Under a recipe's `communication` each micro-batch is a worker, whose gradients travel as codes (`Communication`). A
+/// process then sends a part for each of its micro-batches, and keeps their gradients until the step ends. A block of
+/// a gradient that is not finite in one of them becomes NaN. The remainders of error feedback are in memory alone: a
+/// run that is resumed begins without them.
 ///
 /// Magnitudes that scales of later steps follow are the largest of all processes (`Magnitudes`).
 /// At most log2(k) + 1 gradients of a parameter are held at a time.
@@ -92,19 +60,24 @@ public:
         : group_(std::move(group)), facts_(std::move(facts)) {}
 
     [[nodiscard]] typename StepReducer<T>::Share begin(Tape<T>& tape, std::span<Parameter<T>* const> parameters,
-                                                       std::size_t micro_batches) override {
+                                                       std::size_t micro_batches, double seed) override {
         const std::size_t size = group_->size(), rank = group_->rank();
         check(size <= micro_batches, "TreeReducer: ", size, " processes for ", micro_batches,
               " micro-batches; expected at least one micro-batch for each process");
-        tape_ = &tape;
-        count_ = micro_batches;
-        if (!std::ranges::equal(parameters, parameters_)) {
-            parameters_.assign(parameters.begin(), parameters.end());
+        step_.group = group_.get();
+        step_.tape = &tape;
+        if (micro_batches != step_.count) join_codes_.forget();  // other processes hold them now
+        step_.count = micro_batches;
+        seed_ = seed;
+        step_.sent_bytes = 0;
+        if (!std::ranges::equal(parameters, step_.parameters)) {
+            step_.parameters.assign(parameters.begin(), parameters.end());
             places_.clear();
-            for (std::size_t p = 0; p < parameters_.size(); ++p) places_[parameters_[p]] = p;
-            sums_.resize(parameters_.size());
+            for (std::size_t p = 0; p < step_.parameters.size(); ++p) places_[step_.parameters[p]] = p;
+            step_.sums.resize(step_.parameters.size());
+            join_codes_.forget();
         }
-        for (auto& sum : sums_) sum.clear();
+        for (auto& sum : step_.sums) sum.clear();
         losses_.clear();
         own_losses_.clear();
         if (!compared_) compare();
@@ -123,78 +96,82 @@ public:
 
     void add_loss(std::size_t micro_batch, double loss) override {
         own_losses_.push_back(loss);
-        for (std::size_t p = 0; p < sums_.size(); ++p)  // parameters that the micro-batch did not reach
-            if (sums_[p].nodes().empty() || sums_[p].nodes().back().range.end == micro_batch)
+        for (std::size_t p = 0; p < step_.sums.size(); ++p)  // parameters that the micro-batch did not reach
+            if (step_.sums[p].nodes().empty() || step_.sums[p].nodes().back().range.end == micro_batch)
                 add_part(p, micro_batch, std::nullopt);
     }
 
     [[nodiscard]] double finish() override {
-        if (group_->size() > 1) {
+        if (group_->size() > 1 || rule() != nullptr) {
             share_state();
             join_gradients();
         } else {
-            for (std::size_t i = 0; i < count_; ++i) add_loss_of(i, own_losses_[i]);
-            for (std::size_t p = 0; p < sums_.size(); ++p)
-                if (Gradient& whole = sums_[p].nodes().front().part) give(p, std::move(*whole));
+            for (std::size_t i = 0; i < step_.count; ++i) add_loss_of(i, own_losses_[i]);
+            for (std::size_t p = 0; p < step_.sums.size(); ++p)
+                if (Gradient& whole = step_.sums[p].nodes().front().part) give(p, std::move(*whole));
         }
-        for (auto& sum : sums_) sum.clear();
+        for (auto& sum : step_.sums) sum.clear();
         return losses_.nodes().front().part;
     }
 
     [[nodiscard]] bool writes_files() const noexcept override { return group_->rank() == 0; }
 
+    /// Bytes of gradients that this process has sent to others in the last step: parts of its nodes or micro-batches,
+    /// and the sums of its own part to each.
+    [[nodiscard]] std::size_t sent_bytes() const noexcept { return step_.sent_bytes; }
+
 private:
-    using Gradient = std::optional<Tensor<T>>;  ///< empty: no micro-batch has reached the parameter
-    /// A node's gradient of one parameter, without its data.
-    struct Entry {
-        double scale = 1.0;
-        bool present = false;
-        bool any = false;
-    };
+    using Gradient = typename StepGradients<T>::Part;
 
     [[nodiscard]] MicroBatchRange share_of(std::size_t rank) const noexcept {
-        return {count_ * rank / group_->size(), count_ * (rank + 1) / group_->size()};
+        return {step_.count * rank / group_->size(), step_.count * (rank + 1) / group_->size()};
+    }
+
+    /// The rule of gradients that travel as codes; null: they travel as they are.
+    [[nodiscard]] const Communication* rule() const noexcept {
+        const auto& how = step_.tape->recipe().communication;
+        return how ? &*how : nullptr;
+    }
+    /// The nodes with which a process that holds these micro-batches ends.
+    [[nodiscard]] std::vector<MicroBatchRange> ends_with(MicroBatchRange share) const {
+        if (rule() == nullptr) return nodes_of(share, step_.count);
+        std::vector<MicroBatchRange> each;
+        for (std::size_t i = share.begin; i < share.end; ++i) each.push_back({i, i + 1});
+        return each;
     }
 
     void compare() {
         std::vector<SharedFact> facts = {
-            build_fact(), recipe_fact(tape_->recipe()), {"seed", concatenate(tape_->state().seed())}};
+            build_fact(), recipe_fact(step_.tape->recipe()), {"seed", concatenate(step_.tape->state().seed())}};
         facts.insert(facts.end(), facts_.begin(), facts_.end());
-        facts.emplace_back("step", concatenate(tape_->state().step()));
-        for (SharedFact& fact : parameter_facts<T>(parameters_)) facts.push_back(std::move(fact));
+        facts.emplace_back("step", concatenate(step_.tape->state().step()));
+        for (SharedFact& fact : parameter_facts<T>(step_.parameters)) facts.push_back(std::move(fact));
         check_same(*group_, facts);
         compared_ = true;
     }
 
-    [[nodiscard]] ScaleRounding rounding() const {
-        return tape_->propagates() ? tape_->recipe().propagate.rounding : ScaleRounding::down;
-    }
-    /// A uniform word for the scale of a node's sum, under `stochastic`.
-    [[nodiscard]] std::uint32_t scale_word(std::size_t p, MicroBatchRange node) const {
-        if (rounding() != ScaleRounding::stochastic) return 0;
-        const ScalingState& state = tape_->state();
-        const std::uint64_t place = mix(hash_name(parameters_[p]->name()), state.step());
-        return random_word({state.seed(), mix(place, mix(node.begin, node.end))}, 0);
-    }
-
     void add_part(std::size_t p, std::size_t micro_batch, Gradient&& part) {
-        sums_[p].add({micro_batch, micro_batch + 1}, std::move(part), count_,
-                     [&](Gradient& left, Gradient&& right, MicroBatchRange node) {
-                         if (!right) return;
-                         if (!left) left = std::move(right);
-                         else add_scaled_tensor(tape_->execution(), *left, *right, rounding(), scale_word(p, node));
-                         right.reset();  // gives its memory back
-                     });
+        if (rule() != nullptr) return step_.sums[p].append({micro_batch, micro_batch + 1}, std::move(part));
+        step_.sums[p].add({micro_batch, micro_batch + 1}, std::move(part), step_.count,
+                          [&](Gradient& left, Gradient&& right, MicroBatchRange node) {
+                              if (!right) return;
+                              if (!left) left = std::move(right);
+                              else
+                                  add_scaled_tensor(step_.tape->execution(), *left, *right, step_.rounding(),
+                                                    step_.scale_word(p, node));
+                              right.reset();  // gives its memory back
+                          });
     }
     void add_loss_of(std::size_t micro_batch, double loss) {
-        losses_.add({micro_batch, micro_batch + 1}, std::move(loss), count_,
+        losses_.add({micro_batch, micro_batch + 1}, std::move(loss), step_.count,
                     [](double& left, double&& right, MicroBatchRange) { left += right; });
     }
 
     /// Gives a parameter the gradient of the whole step.
     void give(std::size_t p, Tensor<T>&& gradient) {
-        parameters_[p]->add_gradient(std::move(gradient));
-        parameters_[p]->set_gradient_recipe(recipe_);
+        step_.parameters[p]->add_gradient(std::move(gradient));
+        step_.parameters[p]->set_gradient_recipe(recipe_);
+        if (rule() != nullptr) step_.parameters[p]->mark(GradientStep::communicate);
     }
 
     /// Tells all processes the losses of this one, its nodes' entries, and the magnitudes that it has measured.
@@ -205,13 +182,13 @@ private:
             const auto bytes = std::as_bytes(std::span(&value, 1));
             mine.insert(mine.end(), bytes.begin(), bytes.end());
         };
-        put(static_cast<std::uint64_t>(count_));
-        put(tape_->state().step());
+        put(static_cast<std::uint64_t>(step_.count));
+        put(step_.tape->state().step());
         for (const double loss : own_losses_) put(loss);
-        for (auto& sum : sums_)
+        for (auto& sum : step_.sums)
             for (const auto& node : sum.nodes())
-                put(node.part ? Entry{node.part->scale(), true, node.part->any_scale()} : Entry{});
-        tape_->state().for_each_magnitude(
+                put(node.part ? NodeEntry{node.part->scale(), true, node.part->any_scale()} : NodeEntry{});
+        step_.tape->state().for_each_magnitude(
             [&](const std::string& path, std::size_t place, float largest, std::size_t history) {
                 put(static_cast<std::uint64_t>(path.size()));
                 const auto letters = std::as_bytes(std::span(path));
@@ -222,7 +199,7 @@ private:
             });
 
         const auto parts = group_->gather(mine);
-        nodes_.clear();
+        step_.nodes.clear();
         for (std::size_t rank = 0; rank < parts.size(); ++rank) {
             std::span<const std::byte> rest = parts[rank];
             const auto take = [&]<class V>(V value) {
@@ -232,16 +209,16 @@ private:
                 return value;
             };
             const auto count = take(std::uint64_t{}), step = take(std::uint64_t{});
-            check(count == count_ && step == tape_->state().step(), "TreeReducer: rank ", rank, " is at step ", step,
-                  " with ", count, " micro-batches, rank ", group_->rank(), " at step ", tape_->state().step(),
-                  " with ", count_);
+            check(count == step_.count && step == step_.tape->state().step(), "TreeReducer: rank ", rank,
+                  " is at step ", step, " with ", count, " micro-batches, rank ", group_->rank(), " at step ",
+                  step_.tape->state().step(), " with ", step_.count);
             const MicroBatchRange share = share_of(rank);
             for (std::size_t i = share.begin; i < share.end; ++i) add_loss_of(i, take(0.0));
-            const std::size_t first = nodes_.size();
-            for (const MicroBatchRange range : nodes_of(share, count_))
-                nodes_.push_back({rank, range, std::vector<Entry>(sums_.size())});
-            for (std::size_t p = 0; p < sums_.size(); ++p)
-                for (std::size_t n = first; n < nodes_.size(); ++n) nodes_[n].entries[p] = take(Entry{});
+            const std::size_t first = step_.nodes.size();
+            for (const MicroBatchRange range : ends_with(share))
+                step_.nodes.push_back({rank, range, std::vector<NodeEntry>(step_.sums.size())});
+            for (std::size_t p = 0; p < step_.sums.size(); ++p)
+                for (std::size_t n = first; n < step_.nodes.size(); ++n) step_.nodes[n].entries[p] = take(NodeEntry{});
             while (!rest.empty()) {
                 std::string path(take(std::uint64_t{}), ' ');
                 check(rest.size() >= path.size(), "TreeReducer: rank ", rank, " has sent too little");
@@ -250,7 +227,7 @@ private:
                 const auto place = take(std::uint64_t{});
                 const float largest = take(0.0f);
                 const auto history = take(std::uint64_t{});
-                tape_->state().raise_magnitude(path, place, largest, history);
+                step_.tape->state().raise_magnitude(path, place, largest, history);
             }
         }
     }
@@ -259,136 +236,41 @@ private:
     void join_gradients() {
         std::vector<std::size_t> bucket;
         std::size_t elements = 0;
-        for (std::size_t p = 0; p < sums_.size(); ++p) {
-            const bool reached = std::ranges::any_of(nodes_, [p](const auto& node) { return node.entries[p].present; });
+        for (std::size_t p = 0; p < step_.sums.size(); ++p) {
+            const bool reached =
+                std::ranges::any_of(step_.nodes, [p](const auto& node) { return node.entries[p].present; });
             if (!reached) continue;
             bucket.push_back(p);
-            elements += parameters_[p]->size();
+            elements += step_.parameters[p]->size();
             if (elements < bucket_elements) continue;
-            join_bucket(bucket);
+            join(bucket);
             bucket.clear();
             elements = 0;
         }
-        if (!bucket.empty()) join_bucket(bucket);
+        if (!bucket.empty()) join(bucket);
     }
-
-    /// Elements of parameter p whose sums process `rank` computes: from here up to the bound of the next process.
-    [[nodiscard]] std::size_t bound(std::size_t p, std::size_t rank) const noexcept {
-        return parameters_[p]->size() * rank / group_->size();
-    }
-
-    void join_bucket(std::span<const std::size_t> bucket) {
-        const std::size_t size = group_->size(), rank = group_->rank();
-        // Elements that process `from` sends to process `to`, and that process `to` computes.
-        const auto sent = [&](std::size_t from, std::size_t to) {
-            std::size_t count = 0;
-            for (const auto& node : nodes_)
-                for (const std::size_t p : bucket)
-                    if (node.rank == from && node.entries[p].present) count += bound(p, to + 1) - bound(p, to);
-            return count;
-        };
-        std::vector<std::size_t> send_bytes(size), receive_bytes(size), result_bytes(size, 0);
-        std::size_t send_count = 0, receive_count = 0, result_count = 0;
-        for (std::size_t r = 0; r < size; ++r) {
-            send_count += sent(rank, r);
-            receive_count += sent(r, rank);
-            send_bytes[r] = sent(rank, r) * sizeof(T);
-            receive_bytes[r] = sent(r, rank) * sizeof(T);
-            for (const std::size_t p : bucket) result_bytes[r] += (bound(p, r + 1) - bound(p, r)) * sizeof(T);
-            result_count += result_bytes[r] / sizeof(T);
-        }
-        Scratch<T> send(tape_->execution(), send_count), receive(tape_->execution(), receive_count),
-            results(tape_->execution(), result_count), own(tape_->execution(), result_bytes[rank] / sizeof(T));
-
-        T* to = send.data();
-        for (std::size_t r = 0; r < size; ++r)
-            for (std::size_t n = 0; n < nodes_of(share_, count_).size(); ++n)
-                for (const std::size_t p : bucket)
-                    if (const Gradient& part = sums_[p].nodes()[n].part)
-                        to = std::copy(part->data() + bound(p, r), part->data() + bound(p, r + 1), to);
-        group_->exchange(bytes_of(send), send_bytes, bytes_of(receive), receive_bytes);
-
-        // The received parts of a parameter, a part for each node that has one.
-        std::vector<std::vector<T*>> parts(nodes_.size(), std::vector<T*>(bucket.size()));
-        T* from = receive.data();
-        for (std::size_t n = 0; n < nodes_.size(); ++n)
-            for (std::size_t b = 0; b < bucket.size(); ++b) {
-                if (!nodes_[n].entries[bucket[b]].present) continue;
-                parts[n][b] = from;
-                from += bound(bucket[b], rank + 1) - bound(bucket[b], rank);
-            }
-        std::vector<CarriedScale> scales;
-        to = own.data();
+    void join(std::span<const std::size_t> bucket) {
+        std::vector<Tensor<T>> wholes =
+            rule() != nullptr ? join_codes_(step_, bucket, *rule(), seed_) : join_elements(step_, bucket);
         for (std::size_t b = 0; b < bucket.size(); ++b) {
-            const std::size_t p = bucket[b], elements = bound(p, rank + 1) - bound(p, rank);
-            struct Part {
-                T* data;
-                CarriedScale scale;
-            };
-            TreeSum<Part> sum;
-            for (std::size_t n = 0; n < nodes_.size(); ++n)
-                sum.add(nodes_[n].range, {parts[n][b], {nodes_[n].entries[p].scale, nodes_[n].entries[p].any}}, count_,
-                        [&](Part& left, Part&& right, MicroBatchRange node) {
-                            if (right.data == nullptr) return;
-                            if (left.data == nullptr) {
-                                left = right;
-                                return;
-                            }
-                            const CarriedScale whole =
-                                scale_of_sum(left.scale, right.scale, rounding(), scale_word(p, node));
-                            add_scaled_elements(tape_->execution(), left.data, std::as_const(right.data), elements,
-                                                left.scale.scale / whole.scale, right.scale.scale / whole.scale);
-                            left.scale = whole;
-                        });
-            const Part& whole = sum.nodes().front().part;
-            scales.push_back(whole.scale);
-            to = std::copy(whole.data, whole.data + elements, to);
-        }
-        group_->collect(bytes_of(own), bytes_of(results), result_bytes);
-
-        std::vector<Tensor<T>> wholes;
-        for (std::size_t b = 0; b < bucket.size(); ++b) {
-            wholes.emplace_back(parameters_[bucket[b]]->shape(), tape_->pool());
-            wholes[b].set_scale(scales[b].scale);
-            wholes[b].set_any_scale(scales[b].any);
-        }
-        const T* result = results.data();
-        for (std::size_t r = 0; r < size; ++r)
-            for (std::size_t b = 0; b < bucket.size(); ++b) {
-                const std::size_t begin = bound(bucket[b], r), elements = bound(bucket[b], r + 1) - begin;
-                std::copy(result, result + elements, wholes[b].data() + begin);
-                result += elements;
-            }
-        for (std::size_t b = 0; b < bucket.size(); ++b) {
-            sums_[bucket[b]].clear();
+            step_.sums[bucket[b]].clear();
             give(bucket[b], std::move(wholes[b]));
         }
-    }
-    [[nodiscard]] static std::span<std::byte> bytes_of(Scratch<T>& numbers) noexcept {
-        return std::as_writable_bytes(numbers.span());
     }
 
     /// Elements of gradients that are sent at a time: few sends, and little memory beside the gradients.
     static constexpr std::size_t bucket_elements = std::size_t{1} << 22;
 
-    struct SentNode {
-        std::size_t rank;
-        MicroBatchRange range;
-        std::vector<Entry> entries;  ///< by parameter
-    };
-
     std::shared_ptr<ProcessGroup> group_;
     std::vector<SharedFact> facts_;
     bool compared_ = false;
-    Tape<T>* tape_ = nullptr;
-    std::size_t count_ = 0;
     MicroBatchRange share_{0, 0};
-    std::vector<Parameter<T>*> parameters_{};
-    std::unordered_map<const Parameter<T>*, std::size_t> places_{};
-    std::vector<TreeSum<Gradient>> sums_{};  ///< by parameter, of this process
+    double seed_ = 1.0;
+    StepGradients<T> step_{};
+    std::unordered_map<const Parameter<T>*, std::size_t> places_{};  ///< of the parameters in step_
     std::vector<double> own_losses_{};
     TreeSum<double> losses_{};
-    std::vector<SentNode> nodes_{};  ///< of all processes, from left to right
+    JoinCodes<T> join_codes_{};
     std::shared_ptr<const Recipe> recipe_{};
 };
 
