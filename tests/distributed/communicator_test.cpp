@@ -85,6 +85,20 @@ TEST_CASE("30 steps have equal bits in the processes of MPI and in one process a
     }
 }
 
+TEST_CASE("gradients that travel as codes have equal bits in the processes of MPI and in one process alone") {
+    REQUIRE(session().local_size() >= 1);
+    const auto group = std::make_shared<distributed::Communicator>();
+    Recipe recipe = find_recipe("fp32");
+    for (const Communication& rule :
+         {Communication{.element = {.format = bf16}}, Communication{.element = {.format = e5m2}, .block = 64},
+          Communication{.element = {.format = e4m3}, .block = 32, .error_feedback = true}}) {
+        INFO(name(rule.element.format));
+        recipe.communication = rule;
+        CHECK(test::shared_run<float>(recipe, 4, group, 10) ==
+              test::shared_run<float>(recipe, 4, std::make_shared<train::ProcessGroup>(), 10));
+    }
+}
+
 TEST_CASE("processes of MPI with other facts are refused") {
     REQUIRE(session().local_size() >= 1);
     distributed::Communicator group;
