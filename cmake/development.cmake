@@ -109,6 +109,14 @@ endfunction()
 unitscale_find_library(unitscale_pcre2 pcre2.h pcre2-8)
 unitscale_find_library(unitscale_sentencepiece sentencepiece_processor.h sentencepiece)
 
+# MPI serves one layer, `distributed`, and the option --distributed of programs: MPI::MPI_CXX is there where MPI is.
+# MPIEXEC_EXECUTABLE starts processes. The environment lets root start them, and more than there are processors. In
+# containers there is no remote shell, and processes may not read each other's memory.
+find_package(MPI COMPONENTS CXX QUIET)
+set(UNITSCALE_MPI_ENVIRONMENT OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
+    OMPI_MCA_plm_rsh_agent=false OMPI_MCA_btl_vader_single_copy_mechanism=none)
+
 # The engine of the programs with options: examples/experiments. It needs nlohmann-json.
 find_package(nlohmann_json QUIET)
 if(nlohmann_json_FOUND)

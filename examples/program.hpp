@@ -34,6 +34,7 @@ inline constexpr const char* many_models_too_large = "not enough memory for mode
 struct Program {
     const char* name;
     const char* out_of_memory = nullptr;
+    std::function<void()> before_error{};  ///< called before an error is written
 };
 
 /// The command line as it can be typed again: arguments with other characters than letters, digits and %+,-./:=@^_ are
@@ -92,6 +93,7 @@ inline void require_not_negative(CLI::App& app, std::initializer_list<const char
 /// Exit codes: the value of `run`; 0 for --help; 2 for bad arguments (CLI11's errors, Error); 1 for a run that failed.
 inline int run_program(const Program& program, CLI::App& app, int argc, char** argv, const std::function<int()>& run) {
     const auto report = [&](const char* message, int code) {
+        if (program.before_error) program.before_error();
         std::fprintf(stderr, "%s: %s\n", program.name, message);
         return code;
     };

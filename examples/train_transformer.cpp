@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Trains a transformer on the characters or other tokens of a text with a recipe and generates a sample. See --help.
 
-#include <unitscale/base/parallel.hpp>
+#include <unitscale/base/error.hpp>
 #include <unitscale/scaling/known_recipes.hpp>
 
 #include "experiments/language_run.hpp"
 #include "experiments/scale_report.hpp"
 #include "language_options.hpp"
+#include "processes.hpp"
 #include "program.hpp"
 
 #include <CLI/CLI.hpp>
@@ -45,9 +46,10 @@ void list_recipes() {
 }  // namespace
 
 int main(int argc, char** argv) {
+    examples::Processes processes("train_transformer", argc, argv);
     experiments::LanguageRunOptions options;
     options.data = {UNITSCALE_EXAMPLE_DATA};
-    options.threads = available_threads();
+    options.threads = processes.threads();
     std::string report;
     bool list = false, audit_only = false, parameters_only = false;
     CLI::App app(
@@ -87,6 +89,7 @@ int main(int argc, char** argv) {
     examples::add_training_options(app, options);
     app.add_option("--micro-batches", options.micro_batches, "parts that a step's batch is computed in")
         ->capture_default_str();
+    processes.add_option(app);
     app.add_flag("--recompute", options.recompute,
                  "keep only the input of each block and compute the block again: less memory, slower");
     app.add_option("--seed", options.seed, "seed of initial values, data order and sampling")->capture_default_str();
@@ -112,7 +115,10 @@ int main(int argc, char** argv) {
     examples::require_not_negative(app, {"--width", "--depth", "--heads", "--head-size", "--kv-heads", "--seq",
                                          "--batch", "--steps", "--switch-at", "--micro-batches", "--seed", "--threads",
                                          "--save-every", "--eval-every", "--sample", "--top-k"});
-    return examples::run_program({"train_transformer", examples::one_model_too_large}, app, argc, argv, [&] {
+    return processes.run(examples::one_model_too_large, app, argc, argv, [&] {
+        options.group = processes.group();
+        check(options.group == nullptr || report.empty(), "--report: is ", report,
+              "; a page needs every micro-batch in one process, without --distributed");
         if (list) return list_recipes(), 0;
         if (audit_only) return audit(options);
         if (parameters_only) return std::fputs(experiments::parameters_of_language(options).c_str(), stdout), 0;

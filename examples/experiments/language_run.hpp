@@ -26,6 +26,7 @@
 #include <unitscale/train/recipe_switch.hpp>
 #include <unitscale/train/saved_model.hpp>
 #include <unitscale/train/trainer.hpp>
+#include <unitscale/train/tree_reducer.hpp>
 
 #include "experiments/language_run_options.hpp"
 #include "experiments/progress.hpp"
@@ -62,7 +63,7 @@ public:
     /// The part of the run. `before`: the first part, which a second one continues; without it a checkpoint does.
     explicit LanguageRun(const LanguageRunOptions& options, RunPart part = RunPart::first,
                          std::optional<SwitchedRun> before = {})
-        : options_(checked(options)),
+        : options_(options_of_process(options)),
           recipes_(recipes_of(options)),
           part_(part),
           recipe_(part == RunPart::first ? recipes_.front() : recipes_.back()),
@@ -76,8 +77,11 @@ public:
                     .initial = options.initial_options(recipe_)},
                    options.optimiser_options(optimiser_memory_)),
           continues_(before.has_value()) {
-        if (!options.log.empty() && !continues_)
-            course_.log = std::make_unique<io::JsonLog>(options.log, !options.resume.empty());
+        if (!options_.log.empty() && !continues_)
+            course_.log = std::make_unique<io::JsonLog>(options_.log, !options.resume.empty());
+        if (options_.group != nullptr)
+            trainer_.set_reducer(
+                std::make_shared<train::TreeReducer<T>>(options_.group, shared_facts(options_, *data_)));
         if (continues_) or_run_failed([&] { train::enter_recipe(before->carried, trainer_.parts(), recipe_); });
     }
 
@@ -352,11 +356,6 @@ private:
         } catch (const Error& error) {
             throw RunFailed(error.what());
         }
-    }
-
-    static const LanguageRunOptions& checked(const LanguageRunOptions& options) {
-        options.validate();
-        return options;
     }
 
     LanguageRunOptions options_;

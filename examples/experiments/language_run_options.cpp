@@ -15,6 +15,7 @@
 #include <unitscale/optim/groups.hpp>
 #include <unitscale/optim/schedule.hpp>
 #include <unitscale/train/batches.hpp>
+#include <unitscale/train/process_group.hpp>
 
 #include "experiments/constant_bias.hpp"
 #include "experiments/tokens.hpp"
@@ -278,6 +279,8 @@ void LanguageRunOptions::validate() const {
           "--width: ", width, " is not divisible by the convolution's ", config.context.convolution_groups, " groups");
     check(batch % micro_batches == 0, "--micro-batches: batch ", batch, " is not divisible by ", micro_batches,
           " micro-batches");
+    check(group == nullptr || group->size() <= micro_batches, "--distributed: ", group ? group->size() : 1,
+          " processes share ", micro_batches, " micro-batches; expected --micro-batches of at least one for each");
     check(threads >= 1, "--threads: is ", threads, "; expected at least 1");
     check(!warmup || *warmup <= steps, "--warmup: ", warmup.value_or(0), " steps are more than the run's ", steps);
     check(!lr || (std::isfinite(*lr) && *lr > 0.0), "--lr: is ", lr.value_or(0.0), "; expected a positive number");

@@ -32,6 +32,9 @@ namespace unitscale::optim {
 struct AnyOptimiserOptions;
 struct Schedule;
 }  // namespace unitscale::optim
+namespace unitscale::train {
+class ProcessGroup;
+}  // namespace unitscale::train
 
 // The options and results of a training run of a language model (experiments/language_run.hpp).
 namespace unitscale::experiments {
@@ -109,6 +112,8 @@ struct LanguageRunOptions {
     std::string resume{};        ///< checkpoint to go on from
     std::string weights{};       ///< file of weights to begin with
     bool quiet = false;
+    /// The processes that share the run's micro-batches, of which the first writes all files. Null: this one alone.
+    std::shared_ptr<train::ProcessGroup> group{};
 
     static constexpr std::size_t most = 1'000'000'000;  ///< upper bound of every size
 

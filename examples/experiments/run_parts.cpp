@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "experiments/run_parts.hpp"
 
+#include <unitscale/base/crc32.hpp>
 #include <unitscale/base/error.hpp>
 #include <unitscale/io/json_recipe.hpp>
 #include <unitscale/io/text.hpp>
@@ -10,6 +11,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include <cstdint>
+#include <span>
 #include <string_view>
 
 namespace unitscale::experiments {
@@ -153,6 +156,27 @@ std::string LanguageData::validation_text(double loss) const {
     const bool characters = is_of_characters(vocabulary);
     return concatenate(io::cell("%.4f ", loss), loss_unit(vocabulary),
                        characters ? "" : io::cell(" (%.4f bits/byte)", loss / tokenised.validation_bytes));
+}
+
+LanguageRunOptions options_of_process(LanguageRunOptions options) {
+    options.validate();
+    if (options.group == nullptr || options.group->rank() == 0) return options;
+    options.quiet = true;
+    options.log.clear();
+    options.save.clear();
+    options.sample = 0;
+    return options;
+}
+
+std::vector<train::SharedFact> shared_facts(const LanguageRunOptions& options, const LanguageData& data) {
+    Json json = changed_options(options);
+    json["sizes"] = {options.width, options.depth, options.head_count(), options.seq, options.batch, options.steps};
+    if (options.lr) json["lr"] = *options.lr;
+    if (options.warmup) json["warmup"] = *options.warmup;
+    json["eval_every"] = options.eval_every;
+    json["repeat_skipped"] = options.repeat_skipped;
+    const std::uint32_t sum = crc32(std::as_bytes(std::span(data.text)));
+    return {{"data", concatenate(data.text.size(), " characters with checksum ", sum)}, {"options", json.dump()}};
 }
 
 std::string recipe_text(const Recipe& recipe) {

@@ -4,6 +4,7 @@
 #include <unitscale/io/json_log.hpp>
 #include <unitscale/optim/schedule.hpp>
 #include <unitscale/scaling/recipe.hpp>
+#include <unitscale/train/process_group.hpp>
 #include <unitscale/train/recipe_switch.hpp>
 
 #include "experiments/language_run_options.hpp"
@@ -64,6 +65,14 @@ struct LanguageData {
     /// A loss on the validation text: `2.1 bits/char`, or `3.2 bits/token (1.6 bits/byte)`.
     [[nodiscard]] std::string validation_text(double loss) const;
 };
+
+/// The options of this process, of those that share a run: only the first reports, writes files and generates a sample.
+/// Errors: the errors of LanguageRunOptions::validate.
+[[nodiscard]] LanguageRunOptions options_of_process(LanguageRunOptions options);
+
+/// What processes that share a run must agree on, beside the facts that train::TreeReducer compares: `data`, by a
+/// checksum of the text, and `options`, of model and training, as JSON.
+[[nodiscard]] std::vector<train::SharedFact> shared_facts(const LanguageRunOptions& options, const LanguageData& data);
 
 /// The lines about a recipe in the settings that a run prints.
 [[nodiscard]] std::string recipe_text(const Recipe& recipe);

@@ -11,6 +11,7 @@
 //   - libzip: unitscale/io/npz.hpp
 //   - ICU: unitscale/io/unicode_words.hpp, unitscale/io/wordpiece.hpp, unitscale/io/answer_scores.hpp,
 //     unitscale/io/answer_baseline.hpp
+//   - MPI and nlohmann-json: unitscale/distributed/...
 //   - POSIX files: unitscale/io/atomic_file.hpp, unitscale/io/atomic_folder.hpp, unitscale/io/mapped_file.hpp,
 //     unitscale/io/npy.hpp
 // These headers are also left out, because few programs need them and they take long to compile:
@@ -139,6 +140,7 @@
 #include <unitscale/kernels/windows.hpp>
 
 #include <unitscale/scaling/code_rule.hpp>
+#include <unitscale/scaling/communication.hpp>
 #include <unitscale/scaling/constraint.hpp>
 #include <unitscale/scaling/element.hpp>
 #include <unitscale/scaling/factors.hpp>

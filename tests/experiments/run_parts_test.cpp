@@ -3,6 +3,7 @@
 #include "support/catch.hpp"
 #include "support/small_runs.hpp"
 #include "support/temporary_folder.hpp"
+#include "support/thread_group.hpp"
 
 #include <unitscale/io/json_recipe.hpp>
 #include <unitscale/scaling/known_recipes.hpp>
@@ -12,6 +13,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -202,4 +204,48 @@ TEST_CASE("run parts: the settings name recipe, switch, model, data and training
     options.switch_to.clear();
     CHECK(experiments::part_name(options, first, RunPart::first) == "mxfp8");
     CHECK(text(RunPart::first).find("switch ") == std::string::npos);
+}
+
+TEST_CASE("of processes that share a run the first reports and writes, and all agree on data and options") {
+    const test::TemporaryFolder folder;
+    experiments::LanguageRunOptions options = test::small_run(folder, 1, 4);
+    options.micro_batches = 2;
+    options.log = "run.jsonl";
+    options.save = "run.safetensors";
+    CHECK(experiments::options_of_process(options).log == "run.jsonl");
+    std::vector<experiments::LanguageRunOptions> own(2);
+    std::vector<std::string> errors(4);
+    test::in_group(2, [&](const std::shared_ptr<train::ProcessGroup>& group) {
+        experiments::LanguageRunOptions mine = options;
+        mine.group = group;
+        own[group->rank()] = experiments::options_of_process(mine);
+    });
+    CHECK(own[0].log == "run.jsonl");
+    CHECK(own[0].save == "run.safetensors");
+    CHECK(own[0].sample > 0);
+    CHECK_FALSE(own[0].quiet);
+    CHECK(own[1].log.empty());
+    CHECK(own[1].save.empty());
+    CHECK(own[1].sample == 0);
+    CHECK(own[1].quiet);
+    test::in_group(4, [&](const std::shared_ptr<train::ProcessGroup>& group) {
+        experiments::LanguageRunOptions mine = options;
+        mine.group = group;
+        errors[group->rank()] = message_of([&] { static_cast<void>(experiments::options_of_process(mine)); });
+    });
+    for (const std::string& error : errors)
+        CHECK(error ==
+              "--distributed: 4 processes share 2 micro-batches; expected --micro-batches of at least one for each");
+
+    const experiments::LanguageData data(options);
+    const auto facts = experiments::shared_facts(options, data);
+    REQUIRE(facts.size() == 2);
+    CHECK(facts[0].first == "data");
+    CHECK(facts[0].second.starts_with("1920 characters with checksum "));
+    CHECK(facts[1].first == "options");
+    options.threads = 3;
+    options.log.clear();
+    CHECK(experiments::shared_facts(options, data) == facts);
+    options.weight_decay = 0.1;
+    CHECK(experiments::shared_facts(options, data)[1] != facts[1]);
 }

@@ -369,12 +369,13 @@ TEST_CASE("json recipe: operands and blocks that do not fit are one line that na
 }
 
 TEST_CASE("json recipe: bad input gives one line that names the key and the expected value") {
-    CHECK_THROWS_WITH(parsed(R"({"colour": 1})"),
-                      "recipe: unknown key 'colour'; expected one of name, description, scaling, constraint, "
-                      "automatic_rule, propagate, "
-                      "products, storage, loss_scaling, parametrisation, hyperparameters, readout_exponent, residual, "
-                      "gelu_constants, bias_inside_alpha, vector_learning_rate, embedding_rate, initial_distribution, "
-                      "learning_rate, clip_norm");
+    CHECK_THROWS_WITH(
+        parsed(R"({"colour": 1})"),
+        "recipe: unknown key 'colour'; expected one of name, description, scaling, constraint, "
+        "automatic_rule, propagate, "
+        "products, storage, communication, loss_scaling, parametrisation, hyperparameters, readout_exponent, residual, "
+        "gelu_constants, bias_inside_alpha, vector_learning_rate, embedding_rate, initial_distribution, "
+        "learning_rate, clip_norm");
     CHECK_THROWS_WITH(
         parsed(R"({"products": [{"kind": "linear"}, {"gradient": {"form": "e4m3"}}]})"),
         "recipe: unknown key 'products.1.gradient.form'; expected one of format, rounding, overflow, bits");
@@ -436,4 +437,31 @@ TEST_CASE("json recipe: fields set behind a name, after colons") {
     const std::string path = (folder.path() / "mine.json").string();
     std::ofstream(path) << R"({"base": "fp32", "name": "mine"})";
     CHECK(io::load_recipe(path + ":learning_rate=0.5").learning_rate == 0.5);
+}
+
+TEST_CASE("json recipe: how gradients travel, in full, in short and by single fields") {
+    const Recipe fp32_recipe = find_recipe("fp32");
+    CHECK_FALSE(io::recipe_to_json(fp32_recipe).contains("communication"));
+    const Recipe in_short = override_recipe(fp32_recipe, "communication=e5m2");
+    CHECK(in_short.communication == Communication{.element = {.format = e5m2}});
+    Recipe changed = override_recipe(in_short, "communication.block=128");
+    changed = override_recipe(changed, "communication.rounding=stochastic");
+    changed = override_recipe(changed, "communication.margin=1");
+    changed = override_recipe(changed, "communication.error_feedback=true");
+    const Communication expected{.element = {.format = e5m2, .rounding = Rounding::stochastic},
+                                 .block = 128,
+                                 .margin = 1,
+                                 .error_feedback = true};
+    CHECK(changed.communication == expected);
+    CHECK(recipe_from_json(io::recipe_to_json(changed)).communication == expected);
+    CHECK_FALSE(override_recipe(changed, "communication=null").communication.has_value());
+    CHECK(override_recipe(fp32_recipe, "communication.block=16").communication == Communication{.block = 16});
+    CHECK_THROWS_WITH(override_recipe(fp32_recipe, "communication=e9m9"),
+                      Catch::Contains("recipe: communication.format: format: unknown name 'e9m9'"));
+    CHECK_THROWS_WITH(override_recipe(fp32_recipe, "communication=e8m0"),
+                      "communication.format: e8m0 has no sign; expected a format with both");
+    CHECK_THROWS_WITH(override_recipe(fp32_recipe, "communication.block=100"),
+                      "communication.block: is 100; expected 0, or a power of two from 16 to 65536");
+    CHECK_THROWS_WITH(override_recipe(fp32_recipe, "communication.blocks=16"),
+                      Catch::Contains("recipe: unknown key 'communication.blocks'; expected one of format"));
 }

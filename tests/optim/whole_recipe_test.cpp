@@ -130,3 +130,15 @@ TEST_CASE("by_recipe: takes parametrisation, storage and peak from the recipe, a
     CHECK_THROWS_WITH(by_recipe("Adam", AdamOptions{.parametrisation = ParametrisationRule{}}, recipe), twice);
     CHECK_THROWS_WITH(by_recipe("Adam", AdamOptions{.storage = recipe.storage}, recipe), twice);
 }
+
+TEST_CASE("gradients that travelled otherwise than the recipe says are an error", "[optim]") {
+    Recipe recipe = find_recipe("fp32");
+    recipe.clip_norm = 0.0;
+    recipe.communication = Communication{};
+    Weight<float> weight(recipe);
+    CHECK(error_of_step(weight, Adam<float>(weight.all)) ==
+          "Adam: parameter w: recipe fp32 rounds gradients between micro-batches; expected train::TreeReducer in "
+          "train::take_step");
+    weight.mark(GradientStep::communicate);
+    CHECK(error_of_step(weight, Adam<float>(weight.all)).empty());
+}

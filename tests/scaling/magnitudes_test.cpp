@@ -2,6 +2,7 @@
 #include <unitscale/scaling/magnitudes.hpp>
 
 #include "support/catch.hpp"
+#include "support/error_of.hpp"
 
 #include <limits>
 #include <map>
@@ -87,4 +88,38 @@ TEST_CASE("magnitudes: the table restores the past, of operands and sizes, and r
     CHECK(message({{"block|other|step", 1.0}}) == "ScalingState: amax entry 'block|other|step' has an unknown role");
     CHECK(message({{"block|size|x", 1.0}}) ==
           "ScalingState: amax entry 'block|size|x'; expected step, current or a number");
+}
+
+TEST_CASE("magnitudes: a process takes over those of another process's micro-batches") {
+    // Two processes with a micro-batch each, and one with both.
+    Magnitudes first, second, whole;
+    const auto use = [](Magnitudes& magnitudes, float now, Magnitudes::Step step) {
+        return magnitudes.bias("p", 1, e4m3, delayed, step, [now] { return now; });
+    };
+    for (std::uint64_t step = 1; step <= 5; ++step) {
+        const float here = static_cast<float>(step), there = step == 2 ? 256.0f : 0.5f;
+        CHECK(use(first, here, training(step)) == use(whole, here, training(step)));
+        CHECK(use(second, there, training(step)) == use(whole, there, training(step)));
+        if (step == 3)
+            static_cast<void>(second.delayed_size("q", 0, 4.0, training(step)));  // no micro-batch of `first`
+        if (step == 3) static_cast<void>(whole.delayed_size("q", 0, 4.0, training(step)));
+        std::size_t seen = 0;
+        second.for_each_of_step(step,
+                                [&](const std::string& path, std::size_t place, float largest, std::size_t history) {
+                                    ++seen;
+                                    first.raise(path, place, largest, history, training(step));
+                                });
+        CHECK(seen == (step == 3 ? 2 : 1));
+        first.for_each_of_step(step,
+                               [&](const std::string& path, std::size_t place, float largest, std::size_t history) {
+                                   second.raise(path, place, largest, history, training(step));
+                               });
+        using Table = std::map<std::string, double>;
+        CHECK(first.table<Table>() == whole.table<Table>());
+        CHECK(second.table<Table>() == whole.table<Table>());
+    }
+    first.for_each_of_step(4, [](const std::string&, std::size_t, float, std::size_t) { FAIL("a past step"); });
+    CHECK(test::error_of([&] {
+              first.raise("p", 99, 1.0f, 1, training(6));
+          }).starts_with("ScalingState: magnitude 99 of p; "));
 }

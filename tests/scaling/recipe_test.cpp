@@ -162,3 +162,12 @@ TEST_CASE("weights are rescaled, and moments take propagated scales, under scali
     recipe.storage.first_moment.propagated = true;
     CHECK_NOTHROW(check_recipe(recipe));
 }
+
+TEST_CASE("a rule of communication that makes no sense is an error of the recipe") {
+    Recipe recipe = find_recipe("fp32");
+    CHECK_FALSE(recipe.communication.has_value());
+    recipe.communication = Communication{.block = 128};
+    CHECK_NOTHROW(check_recipe(recipe));
+    recipe.communication->margin = 1000;
+    CHECK_THROWS_WITH(check_recipe(recipe), "communication.margin: is 1000; expected a number in [-300,300]");
+}

@@ -46,6 +46,8 @@ while IFS= read -r file; do
           fault "include/$file" "includes <$path>, which needs PCRE2"
         elif needs_sentencepiece "${path#unitscale/}" && ! needs_sentencepiece "$name"; then
           fault "include/$file" "includes <$path>, which needs SentencePiece"
+        elif needs_mpi "${path#unitscale/}" && ! needs_mpi "$name"; then
+          fault "include/$file" "includes <$path>, which needs MPI"
         elif needs_posix "${path#unitscale/}" && ! needs_posix "$name" && ! needs_json "$name"; then
           fault "include/$file" "includes <$path>, which needs POSIX files"
         fi
@@ -53,7 +55,8 @@ while IFS= read -r file; do
       Eigen/* | unsupported/Eigen/* | eigen3/* | xtensor/* | xtensor-*/* | xtl/* | xsimd/*)
         [[ $name == tensor/backend.hpp ]] || fault "include/$file" "includes <$path>: only tensor/backend.hpp may" ;;
       nlohmann/*) needs_json "$name" ||
-        fault "include/$file" "includes <$path>: only io/json*, io/safetensors*, io/squad, report and train may" ;;
+        fault "include/$file" "includes <$path>: only io/json*, io/safetensors*, io/squad, report, train and \
+distributed may" ;;
       zip.h) needs_zip "$name" || fault "include/$file" "includes <zip.h>: only io/npz.hpp may" ;;
       unicode/*) needs_icu "$name" ||
         fault "include/$file" "includes <$path>: only io/answer_*, io/unicode_words, io/wordpiece, \
@@ -61,6 +64,7 @@ io/tokeniser_steps and io/json_tokeniser* may" ;;
       pcre2.h) needs_pcre2 "$name" || fault "include/$file" "includes <pcre2.h>: only io/split_pattern.hpp may" ;;
       sentencepiece_*) needs_sentencepiece "$name" ||
         fault "include/$file" "includes <$path>: only io/sentencepiece.hpp may" ;;
+      mpi.h) needs_mpi "$name" || fault "include/$file" "includes <mpi.h>: only distributed may" ;;
       fcntl.h | sys/file.h | sys/stat.h) needs_posix "$name" || needs_json "$name" ||
         fault "include/$file" "includes <$path>: only io/atomic_file.hpp and headers that need it may" ;;
       unistd.h | sys/* | signal.h | pthread.h | dlfcn.h)

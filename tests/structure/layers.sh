@@ -1,7 +1,7 @@
 # shellcheck shell=bash disable=SC2034
 # SPDX-License-Identifier: MIT
 # The layers, in order, and the layers that each may include besides itself. Sourced by the checks.
-layers=(base formats tensor products kernels scaling autograd record ops nn optim io analysis report train)
+layers=(base formats tensor products kernels scaling autograd record ops nn optim io analysis report train distributed)
 declare -A may_include=(
   [base]=""
   [formats]="base"
@@ -18,12 +18,13 @@ declare -A may_include=(
   [analysis]="base formats tensor kernels scaling autograd io"
   [report]="base formats tensor kernels scaling autograd io analysis"
   [train]="base formats tensor products kernels scaling autograd record ops nn optim io analysis"
+  [distributed]="base formats tensor products kernels scaling autograd record ops nn optim io analysis train"
 )
 
 # Headers that need nlohmann-json, as paths below include/unitscale: they are not in the umbrella header.
 needs_json() {
   case $1 in
-    io/json*.hpp | io/safetensors*.hpp | io/squad.hpp | report/*.hpp | train/*.hpp) return 0 ;;
+    io/json*.hpp | io/safetensors*.hpp | io/squad.hpp | report/*.hpp | train/*.hpp | distributed/*.hpp) return 0 ;;
     *) return 1 ;;
   esac
 }
@@ -50,6 +51,9 @@ needs_pcre2() {
 
 # Headers that need SentencePiece: they stay outside the umbrella.
 needs_sentencepiece() { [[ $1 == io/sentencepiece.hpp ]]; }
+
+# Headers that need MPI: they stay outside the umbrella.
+needs_mpi() { [[ $1 == distributed/*.hpp ]]; }
 
 # Headers that need POSIX files: they stay outside the umbrella.
 needs_posix() {

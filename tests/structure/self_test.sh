@@ -33,6 +33,7 @@ good_tree() {
   header io/sentencepiece.hpp '#include <sentencepiece_processor.h>' '#include <unitscale/io/text.hpp>'
   header io/atomic_file.hpp '#include <fcntl.h>' '#include <unitscale/io/text.hpp>'
   header train/loop.hpp '#include <unitscale/io/json.hpp>' '#include <unitscale/ops/add.hpp>'
+  header distributed/group.hpp '#include <mpi.h>' '#include <unitscale/train/loop.hpp>'
   header report/plot.hpp '#include <nlohmann/json.hpp>' '#include <unitscale/io/atomic_file.hpp>'
   header io/page.hpp '#include <unitscale/base/error.hpp>'
   header unitscale.hpp '//   io/page.hpp: few need it' '#include <unitscale/base/error.hpp>' \
@@ -45,7 +46,7 @@ good_tree() {
   header numerics.hpp '#include <unitscale/base/error.hpp>' '#include <unitscale/formats/format.hpp>'
   local name
   for name in base/error formats/format tensor/backend ops/add io/text io/page io/json io/npz io/wordpiece \
-    io/split_pattern io/sentencepiece io/atomic_file report/plot train/loop; do
+    io/split_pattern io/sentencepiece io/atomic_file report/plot train/loop distributed/group; do
     test_of $name "#include <unitscale/$name.hpp>" 'TEST_CASE("a") { REQUIRE(true); }'
   done
   mkdir -p "$tree/docs" "$tree/examples"
@@ -190,6 +191,10 @@ case $check in
     expect_fault include/unitscale/io/text.hpp '<sentencepiece_processor.h>: only'
     header io/text.hpp '#include <unitscale/io/sentencepiece.hpp>'
     expect_fault include/unitscale/io/text.hpp 'needs SentencePiece'
+    header train/loop.hpp '#include <mpi.h>'
+    expect_fault include/unitscale/train/loop.hpp '<mpi.h>: only'
+    header train/loop.hpp '#include <unitscale/distributed/group.hpp>'
+    expect_fault include/unitscale/train/loop.hpp 'layer train may not include <unitscale/distributed/group.hpp>'
     header io/text.hpp '#include <fcntl.h>'
     expect_fault include/unitscale/io/text.hpp '<fcntl.h>: only'
     header ops/add.hpp '#include <unistd.h>'
@@ -239,6 +244,8 @@ case $check in
     expect_fault $umbrella 'io/split_pattern.hpp, which needs PCRE2'
     echo '#include <unitscale/io/sentencepiece.hpp>' >> "$tree/$umbrella"
     expect_fault $umbrella 'io/sentencepiece.hpp, which needs SentencePiece'
+    echo '#include <unitscale/distributed/group.hpp>' >> "$tree/$umbrella"
+    expect_fault $umbrella 'distributed/group.hpp, which needs MPI'
     echo '#include <unitscale/io/atomic_file.hpp>' >> "$tree/$umbrella"
     expect_fault $umbrella 'io/atomic_file.hpp, which needs POSIX files'
     echo '#include <unitscale/ops/add.hpp>' >> "$tree/$umbrella"

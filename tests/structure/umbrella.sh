@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # include/unitscale/unitscale.hpp includes every header once, in the order of the layers.
-# Left out are headers that need nlohmann-json, libzip, ICU, PCRE2, SentencePiece or POSIX files, and headers that its
-# head comment lists.
+# Left out are headers that need nlohmann-json, libzip, ICU, PCRE2, SentencePiece, MPI or POSIX files, and headers that
+# its head comment lists.
 # The only other include, at its end, is unitscale/compiled.hpp, where a user asks for it.
 # Usage: umbrella.sh SOURCE_DIRECTORY
 set -euo pipefail
@@ -45,6 +45,7 @@ while IFS= read -r line; do
   ! needs_icu "$name" || fault "$umbrella" "includes $name, which needs ICU"
   ! needs_pcre2 "$name" || fault "$umbrella" "includes $name, which needs PCRE2"
   ! needs_sentencepiece "$name" || fault "$umbrella" "includes $name, which needs SentencePiece"
+  ! needs_mpi "$name" || fault "$umbrella" "includes $name, which needs MPI"
   ! needs_posix "$name" || fault "$umbrella" "includes $name, which needs POSIX files"
 done < <(grep -E '^[[:space:]]*#[[:space:]]*include' "$umbrella" || true)
 
@@ -53,7 +54,7 @@ for layer in "${layers[@]}"; do
     name=${header#include/unitscale/}
     if [[ -e $header && -z ${included[$name]+there}${left_out[$name]+out} ]] && ! needs_json "$name" &&
       ! needs_zip "$name" && ! needs_icu "$name" && ! needs_pcre2 "$name" && ! needs_sentencepiece "$name" &&
-      ! needs_posix "$name"; then
+      ! needs_mpi "$name" && ! needs_posix "$name"; then
       fault "$umbrella" "does not include $name"
     fi
   done

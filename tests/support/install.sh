@@ -25,6 +25,8 @@ is_there() {  # is_there <package>
     libicu-dev) has_header unicode/unistr.h ;;
     libpcre2-dev) has_header pcre2.h ;;
     libsentencepiece-dev) has_header sentencepiece_processor.h ;;
+    libopenmpi-dev) has_header mpi.h openmpi/mpi.h || command -v mpicxx ;;
+    openmpi-bin) command -v mpirun ;;
     *) return 1 ;;
   esac > /dev/null 2>&1
 }

@@ -238,3 +238,17 @@ TEST_CASE("precision table: storage in words") {
                                .first_moment = {.format = e4m3, .block = 128}}) ==
           "fp32, master weights bf16 stochastic, moments e4m3 scaled by 128 and as computed");
 }
+
+TEST_CASE("precision table: how gradients travel, in words") {
+    Recipe recipe = find_recipe("fp32");
+    const auto text = [&](const Communication& rule) {
+        recipe.communication = rule;
+        return train::scaling_text(recipe);
+    };
+    const std::string before = "none, parametrisation standard, gradients sent as ",
+                      behind = ", gradients clipped at 1";
+    CHECK(text({}) == before + "e4m3 scaled by tensor" + behind);
+    CHECK(text({.element = {.format = fp32}}) == before + "fp32" + behind);
+    CHECK(text({.element = {.format = e5m2, .rounding = Rounding::stochastic}, .block = 128, .error_feedback = true}) ==
+          before + "e5m2 scaled by 128 " + std::string(name(Rounding::stochastic)) + " with error feedback" + behind);
+}

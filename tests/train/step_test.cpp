@@ -10,7 +10,12 @@
 #include "support/language_model.hpp"
 #include "support/test_ops.hpp"
 
+#include <algorithm>
+#include <cstddef>
 #include <memory>
+#include <span>
+#include <utility>
+#include <vector>
 
 using namespace unitscale;
 
@@ -289,4 +294,65 @@ TEST_CASE("train_step: weight gradients become codes during the backward pass, w
         return test::all_values(model.decoder);
     };
     for (const std::size_t parts : {1u, 4u}) CHECK(run(false, parts) == run(true, parts));
+}
+
+TEST_CASE("take_step: a reducer gets every gradient and loss of its share, and gives the step's") {
+    /// Computes micro-batches 2 and 3 of 4, and doubles their gradients.
+    class SecondHalf final : public train::StepReducer<double> {
+    public:
+        Share begin(Tape<double>&, std::span<Parameter<double>* const> parameters, std::size_t count,
+                    double seed) override {
+            CHECK(count == 4);
+            CHECK(seed == 1.0);
+            all.assign(parameters.begin(), parameters.end());
+            sums.assign(all.size(), Tensor<double>());
+            return {2, 4};
+        }
+        void add_gradient(std::size_t i, Parameter<double>& parameter) override {
+            calls.push_back(i);
+            auto& sum = sums[static_cast<std::size_t>(std::find(all.begin(), all.end(), &parameter) - all.begin())];
+            if (i == 2) sum = std::move(parameter.gradient());
+            else
+                for (std::size_t e = 0; e < sum.size(); ++e) sum.data()[e] += parameter.gradient().data()[e];
+            parameter.clear_gradient();
+        }
+        void add_loss(std::size_t i, double loss) override {
+            CHECK(calls.back() == i);  // after the gradients
+            losses.push_back(loss);
+        }
+        double finish() override {
+            for (std::size_t p = 0; p < all.size(); ++p) {
+                for (double& element : sums[p].span()) element *= 2.0;
+                all[p]->add_gradient(std::move(sums[p]));
+            }
+            return 2.0 * (losses[0] + losses[1]);
+        }
+        [[nodiscard]] bool writes_files() const noexcept override { return false; }
+
+        std::vector<Parameter<double>*> all{};
+        std::vector<Tensor<double>> sums{};
+        std::vector<std::size_t> calls{};
+        std::vector<double> losses{};
+    };
+    const Recipe recipe = find_recipe("fp32");
+    const auto parts = cut(test::random_batch(8, 6, 7, 1), 4);
+    const std::vector<train::Batch> twice = {parts[2], parts[3], parts[2], parts[3]};
+    SecondHalf reducer;
+    const auto trained = [&](const std::vector<train::Batch>& batches, train::StepReducer<double>* with) {
+        test::LanguageModel<double> model(recipe, small());
+        optim::Sgd<double> optimiser(model.decoder.parameters(), {});
+        const train::StepResult done = train::take_step<double>(
+            model.tape, optimiser, batches.size(),
+            [&](std::size_t i) {
+                return ops::softmax_cross_entropy(model.decoder(model.tape, batches[i].ids), batches[i].labels);
+            },
+            0.1, nullptr, with);
+        CHECK(done.updated);
+        CHECK(model.state.step() == 1);
+        auto values = test::all_values(model.decoder);
+        values.push_back(done.loss);
+        return values;
+    };
+    CHECK(largest_distance(trained(parts, &reducer), trained(twice, nullptr)) < 1e-12);
+    CHECK(reducer.losses.size() == 2);
 }

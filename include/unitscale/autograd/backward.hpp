@@ -21,32 +21,51 @@
 
 namespace unitscale {
 
-/// sum += part, for tensors of data and scale. If the scales differ, `sum_scale` gives the scale of the sum. A tensor
-/// with the flag any scale takes the other tensor's scale.
+/// The scale of a tensor, and whether its data stand for any scale (`Tensor::any_scale`).
+struct CarriedScale {
+    double scale = 1.0;
+    bool any = false;
+};
+
+/// The scale of a sum of two tensors of data and scale. If the scales differ, `sum_scale` gives it. A tensor with the
+/// flag any scale takes the other tensor's scale.
+[[nodiscard]] inline CarriedScale scale_of_sum(CarriedScale a, CarriedScale b, ScaleRounding rounding,
+                                               std::uint32_t random) {
+    const double scale = a.scale == b.scale ? a.scale
+                         : a.any            ? b.scale
+                         : b.any            ? a.scale
+                                            : sum_scale(rounding, a.scale, b.scale, random);
+    return {scale, a.any && b.any};
+}
+
+/// to[i] = old_factor to[i] + factor more[i], rounded to T once, for i < count.
+template <class T>
+void add_scaled_elements(const Execution& execution, T* to, const T* more, std::size_t count, double old_factor,
+                         double factor) {
+    using A = Accum<T>;
+    const auto add = [&]<class C>(C old, C other) {
+        parallel_for(
+            execution.threads, static_cast<std::ptrdiff_t>(count), 1 << 15,
+            [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
+                for (std::ptrdiff_t i = begin; i < end; ++i)
+                    to[i] = static_cast<T>(static_cast<A>(multiply_add(
+                        old, static_cast<C>(static_cast<A>(to[i])), other * static_cast<C>(static_cast<A>(more[i])))));
+            });
+    };
+    if (holds_factor<A>(old_factor) && holds_factor<A>(factor)) add(static_cast<A>(old_factor), static_cast<A>(factor));
+    else add(old_factor, factor);  // scales that differ by 2^126 or more
+}
+
+/// sum += part, for tensors of data and scale. The sum gets the scale of `scale_of_sum`.
 template <class T>
 void add_scaled_tensor(const Execution& execution, Tensor<T>& sum, const Tensor<T>& part, ScaleRounding rounding,
                        std::uint32_t random = 0) {
-    using A = Accum<T>;
-    const double scale = sum.scale() == part.scale() ? sum.scale()
-                         : sum.any_scale()           ? part.scale()
-                         : part.any_scale()          ? sum.scale()
-                                                     : sum_scale(rounding, sum.scale(), part.scale(), random);
-    T* to = sum.data();
-    const T* more = part.data();
-    const auto add = [&]<class C>(C old_factor, C factor) {
-        parallel_for(execution.threads, static_cast<std::ptrdiff_t>(part.size()), 1 << 15,
-                     [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
-                         for (std::ptrdiff_t i = begin; i < end; ++i)
-                             to[i] = static_cast<T>(
-                                 static_cast<A>(multiply_add(old_factor, static_cast<C>(static_cast<A>(to[i])),
-                                                             factor * static_cast<C>(static_cast<A>(more[i])))));
-                     });
-    };
-    const double old_factor = sum.scale() / scale, factor = part.scale() / scale;
-    if (holds_factor<A>(old_factor) && holds_factor<A>(factor)) add(static_cast<A>(old_factor), static_cast<A>(factor));
-    else add(old_factor, factor);  // scales that differ by 2^126 or more
-    sum.set_scale(scale);
-    sum.set_any_scale(sum.any_scale() && part.any_scale());
+    const CarriedScale whole =
+        scale_of_sum({sum.scale(), sum.any_scale()}, {part.scale(), part.any_scale()}, rounding, random);
+    add_scaled_elements(execution, sum.data(), part.data(), part.size(), sum.scale() / whole.scale,
+                        part.scale() / whole.scale);
+    sum.set_scale(whole.scale);
+    sum.set_any_scale(whole.any);
 }
 
 /// Adds a part to the gradient of a slot. The first part is moved in. In the slot of a parameter, the part goes to the

@@ -23,7 +23,7 @@ namespace unitscale {
 struct Recipe;
 
 /// What a recipe may ask for between the backward pass and the update, in this order.
-enum class GradientStep : std::uint8_t { round, unscale, clip };
+enum class GradientStep : std::uint8_t { communicate, round, unscale, clip };
 
 /// A trained tensor: value, gradient, name and facts. It can be neither moved nor copied, so that tapes and optimisers
 /// can keep its address. The gradient accumulates over the backward passes since `clear_gradient`.

@@ -85,7 +85,7 @@ public:
         if (of_role.scale.blocks && !rule->scale.blocks) json_[name]["scale"]["blocks"] = nullptr;
     }
     template <class T, class Describe>
-    void added(const char* name, std::optional<T>& value, Describe&& describe) {
+    void added(const char* name, std::optional<T>& value, Describe&& describe, const char* = nullptr) {
         if (value) object(name, *value, describe);
     }
     void added_number(const char* name, const std::optional<double>& value) {
@@ -151,8 +151,7 @@ public:
         if (const auto* found = find(name)) value = get<double>(name, *found, found->is_number(), "a number");
     }
     template <std::integral T>
-        requires(!std::same_as<T, bool>)
-    void field(const char* name, T& value) {
+    requires(!std::same_as<T, bool>) void field(const char* name, T& value) {
         const auto* found = find(name);
         if (found == nullptr) return;
         const auto least = static_cast<double>(std::is_signed_v<T> ? -1'000'000'000 : 0);
@@ -227,8 +226,8 @@ public:
         object(name, value ? *value : value.emplace(), describe, shorthand);
     }
     template <class T, class Describe>
-    void added(const char* name, std::optional<T>& value, Describe&& describe) {
-        optional(name, value, nullptr, describe);
+    void added(const char* name, std::optional<T>& value, Describe&& describe, const char* shorthand = nullptr) {
+        optional(name, value, shorthand, describe);
     }
     /// null stands for no number.
     void added_number(const char* name, std::optional<double>& value) {

@@ -126,6 +126,15 @@ void describe_recipe(Visitor& visitor, Recipe& recipe) {
         v.object("weight_gradient_scale", storage.weight_gradient_scale, scale);
         v.added_field("rescale_every", storage.rescale_every, std::size_t{0});
     });
+    visitor.added(
+        "communication", recipe.communication,
+        [&](auto& v, Communication& rule) {
+            quantiser(v, rule.element);
+            v.field("block", rule.block);
+            v.field("margin", rule.margin);
+            v.field("error_feedback", rule.error_feedback);
+        },
+        "format");
     visitor.object("loss_scaling", recipe.loss_scaling, [](auto& v, LossScaling& scaling) {
         v.choice("kind", scaling.kind, loss_scale_names);
         v.field("initial", scaling.initial);

@@ -27,8 +27,8 @@ template <class Options>
 }
 
 /// Error: an update of `parameter` with these options would leave out a part of the recipe that its gradient was
-/// computed under. Parts are learning rates by parameter, storage, rounding of weight gradients, loss scaling and
-/// clipping. double keeps no storage format: a reference in double needs neither storage nor rounding.
+/// computed under. Parts are learning rates by parameter, storage, communication and rounding of gradients, loss
+/// scaling and clipping. double keeps no storage format: a reference in double needs neither storage nor rounding.
 /// Gradients that no tape computed pass.
 template <class T, class Options>
 void check_whole_recipe(const char* op, OptimiserKind kind, const Parameter<T>& parameter, const Options& options) {
@@ -54,6 +54,8 @@ void check_whole_recipe(const char* op, OptimiserKind kind, const Parameter<T>& 
         expect(!storage.weight_gradient || made(GradientStep::round), "rounds weight gradients",
                "optim::quantise_weight_gradients before the update");
     }
+    expect(!recipe->communication || made(GradientStep::communicate), "rounds gradients between micro-batches",
+           "train::TreeReducer in train::take_step");
     expect(recipe->loss_scaling.kind == LossScaleKind::none || made(GradientStep::unscale), "scales the loss",
            "optim::LossScaler::unscale before the update");
     expect(recipe->clip_norm == 0.0 || made(GradientStep::clip), "clips gradients",

@@ -75,6 +75,23 @@ public:
         return record.past.empty() ? now : static_cast<double>(record.past.back());
     }
 
+    /// Calls use(path, place, largest, history) for every magnitude that training step `number` has remembered so far.
+    /// `place` and `history` are arguments of `raise`, by which another process gets the magnitude.
+    template <class Use>
+    void for_each_of_step(std::uint64_t number, const Use& use) const {
+        for (const auto& [path, records] : records_)
+            for (std::size_t place = 0; place < records.size(); ++place)
+                if (const Record& record = records[place]; record.step == number && number > 0)
+                    use(path, place, record.current, record.history);
+    }
+    /// Raises a magnitude of a training step to at least `now`, which a micro-batch of another process has measured.
+    /// Error: there is no such place.
+    void raise(const std::string& path, std::size_t place, float now, std::size_t history, Step step) {
+        check(place < names.size(), "ScalingState: magnitude ", place, " of ", path, "; expected one of ",
+              names.size());
+        remember(records_[path][place], now, history, step);
+    }
+
     /// Entries path|name|step, path|name|current, and path|name|0, 1, ... for the past, of magnitudes with a past.
     /// Templates, so that programs without checkpoints do not compile them.
     template <class Table>
@@ -121,6 +138,7 @@ private:
         std::vector<float> past{};  ///< of the training steps before `step`, the latest last
         float current = 0.0f;       ///< of `step`
         std::uint64_t step = 0;
+        std::size_t history = 1;  ///< training steps that `past` holds
         int bias = 0;
         bool has_bias = false;
         bool non_finite = false;
@@ -129,6 +147,7 @@ private:
     /// At its first use in a training step, the magnitude of the last such step becomes past.
     static void remember(Record& record, float now, std::size_t history, Step step) {
         if (!step.trains) return;
+        record.history = history;
         if (record.step != step.number) {
             if (record.step != 0) record.past.push_back(record.current);
             if (record.past.size() > history)

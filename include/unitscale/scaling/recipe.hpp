@@ -2,6 +2,7 @@
 #pragma once
 
 #include <unitscale/base/error.hpp>
+#include <unitscale/scaling/communication.hpp>
 #include <unitscale/scaling/constraint.hpp>
 #include <unitscale/scaling/factors.hpp>
 #include <unitscale/scaling/loss_scaling.hpp>
@@ -43,6 +44,7 @@ struct Recipe {
     PropagateRule propagate{};                                ///< how `propagate` treats scales
     std::vector<ProductRule> products{};
     Storage storage{};
+    std::optional<Communication> communication{};  ///< of gradients between micro-batches; empty: not rounded
     LossScaling loss_scaling{};
     Parametrisation parametrisation = Parametrisation::standard;
     Hyperparameters hyperparameters{};
@@ -77,6 +79,7 @@ struct Recipe {
 [[gnu::cold, gnu::noinline]] inline void check_recipe(const Recipe& recipe) {
     recipe.loss_scaling.validate();
     recipe.storage.validate();
+    if (recipe.communication) recipe.communication->validate();
     check_hyperparameters(recipe.hyperparameters);
     check(
         recipe.scaling == Scaling::unit || (recipe.gelu_constants == GeluConstants::fitted && recipe.bias_inside_alpha),

@@ -153,6 +153,16 @@ public:
         return magnitudes_.delayed_size(sites_[site.id].path, which, now, {step_, training});
     }
 
+    /// The magnitudes that this training step has remembered so far: see `Magnitudes::for_each_of_step`.
+    template <class Use>
+    void for_each_magnitude(const Use& use) const {
+        magnitudes_.for_each_of_step(step_, use);
+    }
+    /// Raises a magnitude of this training step: see `Magnitudes::raise`.
+    void raise_magnitude(const std::string& path, std::size_t place, float now, std::size_t history) {
+        magnitudes_.raise(path, place, now, history, {step_, true});
+    }
+
     /// Every product met so far, in the order of the sites. Attention is one of them where it rounds operands.
     [[nodiscard]] std::vector<Product> products() const {
         std::vector<Product> result;

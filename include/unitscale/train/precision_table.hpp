@@ -45,6 +45,16 @@ namespace unitscale::train {
     if (!recipe.bias_inside_alpha) text += ", biases beside alpha";
     if (recipe.loss_scaling.kind != LossScaleKind::none)
         text += concatenate(", loss scale ", name(recipe.loss_scaling.kind), " from ", recipe.loss_scaling.initial);
+    if (recipe.communication) {
+        const Communication& rule = *recipe.communication;
+        text += concatenate(
+            ", gradients sent as ", name(rule.element.format),
+            !rule.scales()    ? ""
+            : rule.block == 0 ? " scaled by tensor"
+                              : concatenate(" scaled by ", rule.block),
+            rule.element.rounding == Rounding::nearest_even ? "" : concatenate(' ', name(rule.element.rounding)),
+            rule.error_feedback ? " with error feedback" : "");
+    }
     if (recipe.clip_norm > 0.0) text += concatenate(", gradients clipped at ", recipe.clip_norm);
     return text;
 }

@@ -35,6 +35,35 @@ inline constexpr std::uint64_t most_skipped_steps = 50;
     return !result.updated && (!result.skipped || skipped > most_skipped_steps || skipped >= steps);
 }
 
+/// Shares out a step's micro-batches among processes, and joins their losses and gradients. `take_step` calls it.
+/// train::TreeReducer is one.
+template <class T>
+class StepReducer {
+public:
+    /// The micro-batches from `first` up to `last`, without `last`.
+    struct Share {
+        std::size_t first, last;
+    };
+
+    StepReducer() = default;
+    StepReducer(const StepReducer&) = delete;
+    StepReducer& operator=(const StepReducer&) = delete;
+    virtual ~StepReducer() = default;
+
+    /// Begins a step with the optimiser's parameters, which have no gradients. `seed`: of the backward pass. Returns
+    /// the micro-batches that this process computes, in turn.
+    [[nodiscard]] virtual Share begin(Tape<T>& tape, std::span<Parameter<T>* const> parameters,
+                                      std::size_t micro_batches, double seed) = 0;
+    /// Takes the gradient that a micro-batch has given a parameter. The parameter has none afterwards.
+    virtual void add_gradient(std::size_t micro_batch, Parameter<T>& parameter) = 0;
+    /// Ends a micro-batch, whose gradients have all been added.
+    virtual void add_loss(std::size_t micro_batch, double loss) = 0;
+    /// Ends the step: returns its loss, and gives every parameter the gradient of the whole step.
+    [[nodiscard]] virtual double finish() = 0;
+    /// Whether this process writes the files of the training.
+    [[nodiscard]] virtual bool writes_files() const noexcept = 0;
+};
+
 /// One training step of any model: forward and backward over the micro-batches, then one update.
 /// `loss_of(i)` runs the model on the tape for micro-batch i and returns its loss, a Variable<T>.
 /// The micro-batches together are the step's batch: losses and gradients are sums over the micro-batches.
@@ -44,27 +73,40 @@ inline constexpr std::uint64_t most_skipped_steps = 50;
 /// If the loss or the gradient norm is not finite, nothing is updated.
 /// With a scaler, its scale is the seed of the backward pass.
 /// With a scaler, a step with a finite loss and gradients that are not finite is `skipped`.
-/// Errors: no micro-batches; the errors of the tape and of the optimiser. Test: tests/train/step_test.cpp
+/// With a reducer, this process computes its share of the micro-batches, and the reducer joins them. `loss_of(0)` also
+/// runs for the plan, in every process. Without a reducer the micro-batches are added one after the other.
+/// Errors: no micro-batches; the errors of the tape, the optimiser and the reducer. Test: tests/train/step_test.cpp
 template <class T, class Optimiser, class LossOf>
 [[nodiscard]] StepResult take_step(Tape<T>& tape, Optimiser& optimiser, std::size_t micro_batches, LossOf&& loss_of,
-                                   double learning_rate, optim::LossScaler* scaler = nullptr) {
+                                   double learning_rate, optim::LossScaler* scaler = nullptr,
+                                   StepReducer<T>* reducer = nullptr) {
     check(micro_batches >= 1, "take_step: no micro-batches; expected at least 1");
     StepResult result{};
     optimiser.clear_gradients();
+    typename StepReducer<T>::Share share{0, micro_batches};
+    const double seed = scaler != nullptr ? scaler->scale() : 1.0;
+    if (reducer != nullptr) share = reducer->begin(tape, optimiser.parameters(), micro_batches, seed);
     tape.plan([&] { return loss_of(std::size_t{0}); }, {.micro_batches = micro_batches});
     const Storage& storage = tape.recipe().storage;
     const auto quantise = [&](Parameter<T>& parameter) {
         optim::quantise_weight_gradient(tape.execution(), parameter, storage,
                                         {tape.state().seed(), tape.state().step()}, tape.pool());
     };
-    for (std::size_t i = 0; i < micro_batches; ++i) {
+    // Micro-batch 0 begins a step of the state, wherever it is computed.
+    if (share.first > 0) tape.state().set_step(tape.state().step() + 1);
+    for (std::size_t i = share.first; i < share.last; ++i) {
         tape.begin_step({.micro_batches = micro_batches, .micro_batch = i});
         const Variable<T> loss = loss_of(i);
-        result.loss += loss.item();
+        const double value = loss.item();
         const bool last = i + 1 == micro_batches;
-        tape.backward(loss, static_cast<Accum<T>>(scaler != nullptr ? scaler->scale() : 1.0),
-                      last ? GradientSink<T>(quantise) : GradientSink<T>());
+        GradientSink<T> complete;
+        if (reducer != nullptr) complete = [=](Parameter<T>& parameter) { reducer->add_gradient(i, parameter); };
+        else if (last) complete = quantise;
+        tape.backward(loss, static_cast<Accum<T>>(seed), complete);
+        if (reducer != nullptr) reducer->add_loss(i, value);
+        else result.loss += value;
     }
+    if (reducer != nullptr) result.loss = reducer->finish();
     if (!std::isfinite(result.loss)) return result;
     // Weights that the last micro-batch has not reached.
     for (Parameter<T>* parameter : optimiser.parameters()) quantise(*parameter);

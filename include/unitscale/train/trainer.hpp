@@ -16,6 +16,7 @@
 #include <unitscale/scaling/state.hpp>
 #include <unitscale/train/checkpoint.hpp>
 #include <unitscale/train/step.hpp>
+#include <unitscale/train/tree_reducer.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -65,7 +66,8 @@ public:
           state_(options_.seed),
           tape_(recipe_, state_, options_.threads),
           optimiser_(parameters_, by_recipe(std::move(optimiser), recipe_, options_.schedule.peak)),
-          scaler_(recipe_.loss_scaling) {}
+          scaler_(recipe_.loss_scaling),
+          reducer_(reducer_of(recipe_)) {}
     Trainer(const Trainer&) = delete;
     Trainer& operator=(const Trainer&) = delete;
 
@@ -77,7 +79,14 @@ public:
         const double rate = options_.schedule.at(state_.step() + 1);
         return take_step<T>(
             tape_, optimiser_, micro_batches, [&](std::size_t i) { return loss_of(tape_, i); }, rate,
-            recipe_.loss_scaling.kind != LossScaleKind::none ? &scaler_ : nullptr);
+            recipe_.loss_scaling.kind != LossScaleKind::none ? &scaler_ : nullptr, reducer_.get());
+    }
+
+    /// From now on the reducer shares out and joins the micro-batches of every step. Processes that train together each
+    /// have a trainer with a `TreeReducer` of one group. Null, as at first: this process computes all micro-batches,
+    /// one after the other, or by a `TreeReducer` of its own if the recipe has a `communication`.
+    void set_reducer(std::shared_ptr<StepReducer<T>> reducer) {
+        reducer_ = reducer != nullptr ? std::move(reducer) : reducer_of(recipe_);
     }
 
     /// The result of `run(tape)` in a step without gradients, dropout and randomness: a loss, or what else is wanted.
@@ -90,10 +99,11 @@ public:
     /// Steps taken so far, skipped ones included.
     [[nodiscard]] std::uint64_t steps() const noexcept { return state_.step(); }
 
-    /// Saves the run, with numbers and texts of the caller's own (`save_run`).
+    /// Saves the run, with numbers and texts of the caller's own (`save_run`). With a reducer one process writes the
+    /// file, and the others do nothing.
     void save(const std::filesystem::path& path, const std::map<std::string, double>& more = {},
               const std::map<std::string, std::string>& texts = {}) {
-        save_run(path, parts(), recipe_, more, texts);
+        if (reducer_ == nullptr || reducer_->writes_files()) save_run(path, parts(), recipe_, more, texts);
     }
     /// Goes on with a saved run, to the bit. Returns the caller's numbers. Given texts must equal the saved ones.
     /// Errors: as `load_run`; a run of more steps than the schedule has. On an error nothing is changed.
@@ -131,6 +141,9 @@ private:
         check_element<T>("Trainer", recipe);  // before the parameters are written
         return recipe;
     }
+    [[nodiscard]] static std::shared_ptr<StepReducer<T>> reducer_of(const Recipe& recipe) {
+        return recipe.communication ? std::make_shared<TreeReducer<T>>() : nullptr;
+    }
     [[nodiscard]] static TrainerOptions with_peak(TrainerOptions options, const Recipe& recipe) {
         if (options.schedule.peak == 0.0) options.schedule.peak = recipe.learning_rate;
         options.schedule.validate();
@@ -160,6 +173,7 @@ private:
     Tape<T> tape_;
     Optimiser optimiser_;
     optim::LossScaler scaler_;
+    std::shared_ptr<StepReducer<T>> reducer_;
 };
 
 }  // namespace unitscale::train

@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# Tests `train_transformer --distributed`: equal bits for 1, 2 and 4 processes, files of one process, and errors.
+# Usage: distributed.sh PROGRAM [MPIRUN]      Without MPIRUN the program was built without MPI.
+set -euo pipefail
+# shellcheck source=tests/support/program.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/../support/program.sh" "$1"
+mpirun=${2:-}
+for ((i = 0; i < 60; ++i)); do echo "the early bird catches the worm"; done > text.txt
+run=(--data text.txt --width 16 --depth 1 --heads 2 --seq 16 --batch 8 --micro-batches 4 --threads 1 --sample 0
+  --distributed)
+
+if [[ -z $mpirun ]]; then
+  bad '--distributed: this program was built without MPI; expected a build where CMake finds MPI$' "${run[@]}"
+  exit "$((failures > 0))"
+fi
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe OMP_WAIT_POLICY=passive
+export OMPI_MCA_plm_rsh_agent=false OMPI_MCA_btl_vader_single_copy_mechanism=none  # as containers need
+
+for recipe in fp32 fp16-auto-loss-scaled unit-fp8 scalify-fp8-4 fp8-amax fp8-delayed nvfp4; do
+  "$program" "${run[@]}" --steps 30 --recipe $recipe --log 1.jsonl --save 1.safetensors > /dev/null 2>&1 ||
+    fail "$recipe: exit code $?"
+  for processes in 2 4; do
+    timeout 120 "$mpirun" -n $processes "$program" "${run[@]}" --steps 30 --recipe $recipe --log $processes.jsonl \
+      --save $processes.safetensors > out.txt 2> err.txt || fail "$recipe: $processes processes: $(cat err.txt)"
+    [[ $(losses 1.jsonl) == "$(losses $processes.jsonl)" ]] || fail "$recipe: other losses in $processes processes"
+    cmp -s 1.safetensors $processes.safetensors || fail "$recipe: another checkpoint of $processes processes"
+    [[ $(wc -l < $processes.jsonl) == 30 ]] || fail "$recipe: $(wc -l < $processes.jsonl) lines of log"
+    [[ $(grep -c '^result recipe=' out.txt) == 1 ]] || fail "$recipe: not one result line: $(cat out.txt)"
+  done
+done
+
+# A checkpoint of two processes is continued by four, and by one: it is the state of the run, without a process's own.
+half=(--recipe fp8-delayed --seed 3 --schedule constant --warmup 2)
+"$program" "${run[@]}" "${half[@]}" --steps 30 --log whole.jsonl > /dev/null 2>&1
+timeout 60 "$mpirun" -n 2 "$program" "${run[@]}" "${half[@]}" --steps 12 --save half.safetensors > /dev/null 2>&1 ||
+  fail "exit code $? of two processes"
+for processes in 1 4; do
+  timeout 60 "$mpirun" -n $processes "$program" "${run[@]}" "${half[@]}" --steps 30 --resume half.safetensors \
+    --log resumed.jsonl > /dev/null 2>&1 || fail "exit code $? of $processes processes that resume"
+  [[ $(losses resumed.jsonl) == "$(tail -n 18 whole.jsonl > end.jsonl; losses end.jsonl)" ]] ||
+    fail "other losses after a checkpoint, in $processes processes"
+  rm -f resumed.jsonl
+done
+
+# bad_run <exit code> <pattern of stderr> <argument of mpirun>...: expects one line of the program on stderr.
+bad_run() {
+  local want=$1 pattern=$2 code=0
+  shift 2
+  timeout 60 "$mpirun" "$@" > out.txt 2> err.txt || code=$?
+  [[ $code == "$want" ]] || fail "exit code $code instead of $want: $*: $(cat err.txt)"
+  [[ $(grep -c '^train_transformer: ' err.txt) == 1 ]] || fail "not one line of the program: $*: $(cat err.txt)"
+  grep -qE -- "^train_transformer: .*$pattern" err.txt || fail "no '$pattern' on stderr: $*: $(cat err.txt)"
+}
+sed 's/early/late/' text.txt > other.txt
+run+=(--steps 30)
+one=(-n 1 "$program" "${run[@]}" --recipe fp32)
+bad_run 2 '--lr: is 0; expected a positive number$' -n 4 "$program" "${run[@]}" --lr 0
+bad_run 2 "--sped" -n 2 "$program" "${run[@]}" --sped 1
+bad_run 2 '--distributed: 8 processes share 4 micro-batches; expected --micro-batches of at least one for each$' \
+  -n 8 "$program" "${run[@]}"
+bad_run 2 '--report: is page.html; a page needs every micro-batch in one process, without --distributed$' \
+  -n 2 "$program" "${run[@]}" --report page.html
+bad_run 2 "processes: rank 1 has another seed than rank 0: '2', not '1'\$" "${one[@]}" : "${one[@]}" --seed 2
+bad_run 2 'processes: rank 1 has another recipe than rank 0: ' "${one[@]}" : "${one[@]}" --set clip_norm=3
+bad_run 2 'processes: rank 2 has another data than rank 0: ' "${one[@]}" : "${one[@]}" : "${one[@]}" --data other.txt
+bad_run 2 'processes: rank 1 has another options than rank 0: ' "${one[@]}" : "${one[@]}" --weight-decay 0.1
+# A process that fails alone ends the others, which wait for it.
+bad_run 2 'rank 1: .*none.safetensors' "${one[@]}" : "${one[@]}" --resume none.safetensors
+
+exit "$((failures > 0))"
