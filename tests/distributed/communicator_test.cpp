@@ -18,7 +18,7 @@
 #include <type_traits>
 #include <vector>
 
-// Runs alone and under mpirun (tests/distributed/CMakeLists.txt): every process makes the same checks.
+// Runs alone and under mpirun (tests/CMakeLists.txt): every process makes the same checks.
 using namespace unitscale;
 
 namespace {
