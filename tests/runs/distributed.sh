@@ -18,11 +18,13 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_
 export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe OMP_WAIT_POLICY=passive
 export OMPI_MCA_plm_rsh_agent=false OMPI_MCA_btl_vader_single_copy_mechanism=none  # as containers need
 
-for recipe in fp32 fp16-auto-loss-scaled unit-fp8 scalify-fp8-4 fp8-amax fp8-delayed nvfp4; do
-  "$program" "${run[@]}" --steps 30 --recipe $recipe --log 1.jsonl --save 1.safetensors > /dev/null 2>&1 ||
+for recipe in fp32 fp16-auto-loss-scaled unit-fp8 scalify-fp8-4 fp8-amax fp8-delayed nvfp4 \
+  'unit-fp8 --set communication=e4m3 --set communication.block=32 --set communication.error_feedback=true'; do
+  read -r -a how <<< "$recipe"
+  "$program" "${run[@]}" --steps 30 --recipe "${how[@]}" --log 1.jsonl --save 1.safetensors > /dev/null 2>&1 ||
     fail "$recipe: exit code $?"
   for processes in 2 4; do
-    timeout 120 "$mpirun" -n $processes "$program" "${run[@]}" --steps 30 --recipe $recipe --log $processes.jsonl \
+    timeout 120 "$mpirun" -n $processes "$program" "${run[@]}" --steps 30 --recipe "${how[@]}" --log $processes.jsonl \
       --save $processes.safetensors > out.txt 2> err.txt || fail "$recipe: $processes processes: $(cat err.txt)"
     [[ $(losses 1.jsonl) == "$(losses $processes.jsonl)" ]] || fail "$recipe: other losses in $processes processes"
     cmp -s 1.safetensors $processes.safetensors || fail "$recipe: another checkpoint of $processes processes"
