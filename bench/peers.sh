@@ -15,7 +15,7 @@
 #   beyond       1       2           1
 #   limited sums 1       1           1
 # torch.compile needs a C++ compiler. A peer that does not run here gets a line that says why. Its peak of memory
-# includes compiling. All of a width's peers wait in memory: about 8 GB at width 2048.
+# includes compiling. All of a width's peers wait in memory: about 9 GB at width 2048.
 # --json writes all figures, --svg draws them (bench/peers/figure.py draws a JSON file again).
 set -euo pipefail
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)

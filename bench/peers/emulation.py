@@ -133,7 +133,10 @@ def check():
     """Compares both layers with loops over Python's numbers; these find a rounded number in a list of all."""
     torch.manual_seed(3)
     m, n, k = 32, 64, 96
-    x, weight, gradient = torch.randn(m, k), torch.randn(n, k), torch.randn(m, n)
+    for element, count, least in (E4M3, 127, 2.0**-9), (E5M2, 124, 2.0**-16), (E6M5, 63 * 32, 2.0**-35):
+        assert (len(all_values(element)), all_values(element)[1]) == (count, least)
+    x, gradient = torch.randn(m, k), torch.randn(m, n)
+    weight = torch.randint(-63, 64, (n, k)) * 0.125  # many lie halfway between two numbers of E4M3
     x *= torch.exp2(torch.randint(-12, 12, (m, 1)).float())  # scales of both signs, and elements that underflow
     x[:, ::5] *= 2.0**-11
     x[3, :BLOCK] = 0.0

@@ -197,6 +197,7 @@ def main():
             open(path, "a").close()  # an error now, not after half an hour
     results = []
     with tempfile.TemporaryDirectory() as folder:
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", folder)  # compiled now, gone afterwards
         recipe_file = str(pathlib.Path(folder, "limited.json"))
         pathlib.Path(recipe_file).write_text(json.dumps(LIMITED))
         for width in options.widths:
