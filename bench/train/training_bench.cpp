@@ -4,10 +4,10 @@
 #include <unitscale/autograd/observer.hpp>
 #include <unitscale/base/parallel.hpp>
 #include <unitscale/io/atomic_file.hpp>
+#include <unitscale/io/json_recipe.hpp>
 #include <unitscale/nn/decoder.hpp>
 #include <unitscale/nn/initialise.hpp>
 #include <unitscale/optim/adam.hpp>
-#include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/train/batches.hpp>
 #include <unitscale/train/step.hpp>
 
@@ -141,26 +141,30 @@ int main(int argc, char** argv) {
     nn::DecoderConfig config{.vocabulary = 256, .width = 256, .depth = 4, .heads = 4, .length = 256};
     std::size_t batch = 8, steps = 10, warmup = 3;
     int threads = 1;
-    bool json = false;
+    bool json = false, plain = false;
     std::string timeline;
     CLI::App app("Measures training steps of a transformer: time, memory, allocations, share of time by op.");
-    app.add_option("--recipe", recipe_name, "see train_transformer --list-recipes")->capture_default_str();
+    app.add_option("--recipe", recipe_name, "a name of train_transformer --list-recipes, or a JSON file")
+        ->capture_default_str();
     app.add_option("--width", config.width, "width of the residual stream")->capture_default_str();
     app.add_option("--depth", config.depth, "transformer blocks")->capture_default_str();
     app.add_option("--heads", config.heads, "attention heads")->capture_default_str();
     app.add_option("--seq", config.length, "tokens in a sequence")->capture_default_str();
     app.add_option("--batch", batch, "sequences in a step")->capture_default_str();
     app.add_option("--steps", steps, "measured steps")->capture_default_str()->check(CLI::PositiveNumber);
+    app.add_option("--warmup", warmup, "steps before the measured ones")->capture_default_str();
     app.add_option("--threads", threads, "threads")->capture_default_str()->check(CLI::PositiveNumber);
     app.add_flag("--recompute", config.recompute, "blocks keep their input only and run again in the backward pass");
     app.add_flag("--json", json, "one JSON object instead of text");
-    app.add_option("--timeline", timeline, "write the ops of three steps, by thread, to this file as a Chrome trace");
+    auto* const no_ops = app.add_flag("--plain", plain, "no share of time by op, which takes four more steps");
+    app.add_option("--timeline", timeline, "write the ops of three steps, by thread, to this file as a Chrome trace")
+        ->excludes(no_ops);
     CLI11_PARSE(app, argc, argv);
 
     try {
         if (!timeline.empty()) io::check_writable("--timeline", timeline);
         const double empty_megabytes = experiments::peak_resident_megabytes();
-        const Recipe recipe = find_recipe(recipe_name);
+        const Recipe recipe = io::load_recipe(recipe_name);
         nn::Decoder<float> model(config);
         nn::initialise(model.parameters(), recipe, 1);
         ScalingState state(1);
@@ -188,10 +192,10 @@ int main(int argc, char** argv) {
 
         OpClock op_clock(threads);
         tape.set_observer(&op_clock);
-        step();
+        if (!plain) step();
         op_clock.clear();
         double observed = 0.0;
-        for (std::size_t i = 0; i < 3; ++i) {
+        for (std::size_t i = 0; i < 3 && !plain; ++i) {
             const auto start = Clock::now();
             step();
             observed += seconds_since(start);
@@ -225,11 +229,11 @@ int main(int argc, char** argv) {
             {"peak_megabytes", megabytes},
             {"above_empty_megabytes", megabytes - empty_megabytes},
             {"allocations", test::can_count_allocations() ? nlohmann::ordered_json(allocations) : nullptr}};
-        for (const auto& [op, share] : shares)
+        for (const auto& [op, share] : shares)  // none if plain
             result["ops"][op] = {{"forward", share.forward},
                                  {"backward", share.backward},
                                  {"threads", share.work / (share.forward + share.backward)}};
-        result["ops"]["optimiser and the rest"] = {{"share", 1.0 - in_ops / observed}};
+        if (!plain) result["ops"]["optimiser and the rest"] = {{"share", 1.0 - in_ops / observed}};
         if (json) {
             std::printf("%s\n", result.dump().c_str());
             return 0;
@@ -241,6 +245,7 @@ int main(int argc, char** argv) {
             recipe_name.c_str(), config.width, config.depth, config.heads, batch, config.length, threads,
             threads == 1 ? "" : "s", 1e3 * seconds, tokens / seconds, megabytes, megabytes - empty_megabytes,
             allocations);
+        if (plain) return 0;
         std::vector<std::pair<std::string, Share>> rows(shares.begin(), shares.end());
         std::sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
             return a.second.forward + a.second.backward > b.second.forward + b.second.backward;
