@@ -52,7 +52,7 @@ def svg(report):
     longest = max([2.0] + [min(ratio, 8.0) for ratio in found.values()])
     scale = LONGEST * PANEL / longest
     height = TOP + sum(HEADING + row * len(rows) for _, _, rows in GROUPS) + 52
-    width = LEFT + len(widths) * (PANEL + GAP) + 10
+    width = max(500, LEFT + len(widths) * (PANEL + GAP) + 10)  # room for the title
     parts = []
 
     def text(x, y, what, kind="", anchor="start"):
