@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
 #include <limits>
 #include <optional>
 #include <vector>
@@ -16,11 +15,6 @@ using namespace unitscale;
 using namespace unitscale::products;
 
 namespace {
-
-template <class T>
-bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
-    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
-}
 
 /// C of `matmul` and of blocks of `rows` rows. From `first_k(i)` on, the rows of A that begin with i are not zero.
 template <class T>
@@ -50,7 +44,7 @@ void check_blocks(std::ptrdiff_t m, std::ptrdiff_t n, std::ptrdiff_t k, std::ptr
         for (std::ptrdiff_t i = 0; i < m; i += rows)
             product.rows({i, std::min(rows, m - i), n, first_of(i), end_of(i)}, {c.data() + i * n, n, 1}, args.alpha,
                          scratch.data());
-        CHECK(same_bits(c, want));
+        CHECK(test::same_bits(c, want));
         // Fewer columns, which may be those of whole panels.
         std::vector<T> left(c.size(), T(-3));
         product.rows({0, std::min(rows, m), n / 3, first_of(0), end_of(0)}, {left.data(), n, 1}, args.alpha,
@@ -92,7 +86,7 @@ TEST_CASE("a blocked product multiplies by the factor of its operands", "[kernel
         scratch(static_cast<std::size_t>(BlockedProduct<float>::scratch_size(isa, n, n, n)));
     const BlockedProduct<float> product({}, isa, active_pair_kernel(), left, right, n, n, n, memory.data());
     product.rows({0, n, n, 0, n}, {c.data(), n, 1}, 1.0f, scratch.data());
-    CHECK(same_bits(c, want));
+    CHECK(test::same_bits(c, want));
 }
 
 TEST_CASE("a blocked product checks its operands", "[kernels][matmul]") {

@@ -10,7 +10,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <optional>
 #include <tuple>
 #include <type_traits>
@@ -36,11 +35,6 @@ std::vector<FloatFormat> byte_formats() {
         // Numbers below float's normal range need more than the upper half of a float.
         make_format({4, 3, 140}));
     return formats;
-}
-
-template <class T>
-bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
-    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
 }
 
 /// Whether T holds every number of the format.
@@ -175,7 +169,7 @@ TEMPLATE_TEST_CASE("a product of codes has the bits of the one of their numbers,
                         matmul_with(path.isa, execution, args, path.pairs);
                     });
                     CAPTURE(execution.threads, with_a, with_b);
-                    REQUIRE(same_bits(plain, with));
+                    REQUIRE(test::same_bits(plain, with));
                 }
             }
         }
@@ -199,7 +193,7 @@ TEMPLATE_TEST_CASE("the other operand of a product of codes may be plain, rounde
                         matmul_with(path.isa, {}, args, path.pairs);
                     });
                 };
-                return same_bits(run(false), run(true));
+                return test::same_bits(run(false), run(true));
             };
             CAPTURE(layout, int(path.isa), int(path.pairs));
             for (const auto& other : {std::optional<Quantiser>(), {stochastic}, {Quantiser{.format = e5m2}}}) {
@@ -208,18 +202,18 @@ TEMPLATE_TEST_CASE("the other operand of a product of codes may be plain, rounde
             }
             const auto packed = pack_weights_with(path.isa, test.args, path.pairs);
             const auto plain = test.result([&](const auto& args) { matmul_with(path.isa, {}, args, path.pairs); });
-            REQUIRE(same_bits(plain, test.result([&](MatmulArguments<TestType> args) {
+            REQUIRE(test::same_bits(plain, test.result([&](MatmulArguments<TestType> args) {
                 args.a = {.codes = a}, args.b = {.packed = &packed};
                 matmul_with(Isa::baseline, {}, args);
             })));
         }
         const auto plain =
             test.result([&](const auto& args) { matmul_with(active_isa(), {}, args, active_pair_kernel()); });
-        REQUIRE(same_bits(plain, test.result([&](MatmulArguments<TestType> args) {
+        REQUIRE(test::same_bits(plain, test.result([&](MatmulArguments<TestType> args) {
             args.a = {.codes = a}, args.b = {.codes = b};
             matmul({}, args);
         })));
-        REQUIRE(same_bits(plain, test.result([&](const auto& args) { matmul({}, args); })));
+        REQUIRE(test::same_bits(plain, test.result([&](const auto& args) { matmul({}, args); })));
     }
 }
 
@@ -319,8 +313,8 @@ TEST_CASE("sums are multiplied by the factors of numbers before bias, alpha and 
                             if (scaled) sum *= double{scales[static_cast<std::size_t>(j)]};
                             if (has_bias) sum += double{bias[static_cast<std::size_t>(j)]};
                             const auto at = static_cast<std::size_t>(i * n + j);
-                            error = std::max({error, std::abs(double{c[at]} - 2 * sum),
-                                              std::abs(double{want[at]} - 2 * sum)});
+                            error = std::max(
+                                {error, std::abs(double{c[at]} - 2 * sum), std::abs(double{want[at]} - 2 * sum)});
                         }
                     CAPTURE(int(path.isa), int(path.pairs), has_bias, scaled, fa, fb);
                     CHECK(error < 2e-5);

@@ -8,7 +8,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <optional>
 #include <vector>
 
@@ -16,11 +15,6 @@ using namespace unitscale;
 using namespace unitscale::products;
 
 namespace {
-
-template <class T>
-bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
-    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
-}
 
 /// A product of two batch items that share B, its operands and room for C.
 template <class T>
@@ -76,7 +70,7 @@ TEMPLATE_TEST_CASE("a product with packed weights has the bits of the one that p
                                     matmul_with(Isa::baseline, {threads, nullptr}, args);
                                 });
                                 CAPTURE(m, n, k, transposed, int(path.isa), int(path.pairs), threads);
-                                REQUIRE(same_bits(plain, with));
+                                REQUIRE(test::same_bits(plain, with));
                             }
                         }
             }
@@ -88,7 +82,7 @@ TEST_CASE("the default path packs for itself", "[kernels][matmul]") {
     test.args.a.quantiser = test.args.b.quantiser = e4;
     const auto packed = pack_weights(test.args);
     const auto plain = test.result([&](const auto& args) { matmul({}, args); });
-    REQUIRE(same_bits(plain, test.result([&](MatmulArguments<float> args) {
+    REQUIRE(test::same_bits(plain, test.result([&](MatmulArguments<float> args) {
         args.b.packed = &packed;
         matmul({}, args);
     })));

@@ -9,7 +9,6 @@
 #include <bit>
 #include <cmath>
 #include <cstddef>
-#include <cstring>
 #include <limits>
 #include <optional>
 #include <random>
@@ -41,11 +40,6 @@ struct Dense {
     }
     Dense(const Dense&) = delete;
 };
-
-template <class T>
-bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
-    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
-}
 
 /// `value`: every element of C's buffer by the definition in double. The bound says how far a sum of k products in
 /// Accum<T> may be from it. For elements outside C the bound is 0.
@@ -234,10 +228,10 @@ TEST_CASE("rounding inside the product gives the bits of rounding before it", "[
             matmul_with(isa, {}, args);
             args.a = {rounded_a.view}, args.b = {rounded_b.view}, args.c.data = before.data();
             matmul_with(isa, {}, args);
-            REQUIRE(same_bits(inside, before));
+            REQUIRE(test::same_bits(inside, before));
             args.a = {a.view}, args.b = {b.view}, args.c.data = plain.data();
             matmul_with(isa, {}, args);
-            REQUIRE_FALSE(same_bits(inside, plain));
+            REQUIRE_FALSE(test::same_bits(inside, plain));
         }
 }
 
@@ -266,7 +260,7 @@ TEMPLATE_TEST_CASE("stochastic rounding draws an element's word by its place in 
                     Approx(double(P(expected[i]))).epsilon(std::is_same_v<TestType, Half> ? 2e-3 : 1e-5).margin(1e-5));
             args.a.key = {1, 3};
             matmul_naive(args);
-            REQUIRE_FALSE(same_bits(c, expected));
+            REQUIRE_FALSE(test::same_bits(c, expected));
         }
 }
 
@@ -281,12 +275,12 @@ TEST_CASE("a product's bits are the same for every number of threads", "[kernels
                                shared ? std::optional(e4) : std::nullopt);
             };
             const auto one = run({});
-            for (const int threads : {2, 3, 4}) REQUIRE(same_bits(one, run({threads, &pool})));
+            for (const int threads : {2, 3, 4}) REQUIRE(test::same_bits(one, run({threads, &pool})));
             std::vector<float> nested;
             parallel_for(2, 2, 1, [&](std::ptrdiff_t begin, std::ptrdiff_t) {
                 if (begin == 0) nested = run({4, &pool});
             });
-            REQUIRE(same_bits(one, nested));
+            REQUIRE(test::same_bits(one, nested));
         }
 }
 

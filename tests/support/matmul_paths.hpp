@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 namespace unitscale::test {
@@ -25,6 +26,11 @@ template <class T>
     std::vector<T> values(static_cast<std::size_t>(count));
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = element_cast<T>(random_normal({seed, stream}, i));
     return values;
+}
+
+template <class T>
+[[nodiscard]] bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
 }
 
 /// An instruction set of the product's kernels, with or without instructions that multiply pairs.

@@ -151,7 +151,8 @@ public:
         if (const auto* found = find(name)) value = get<double>(name, *found, found->is_number(), "a number");
     }
     template <std::integral T>
-    requires(!std::same_as<T, bool>) void field(const char* name, T& value) {
+        requires(!std::same_as<T, bool>)
+    void field(const char* name, T& value) {
         const auto* found = find(name);
         if (found == nullptr) return;
         const auto least = static_cast<double>(std::is_signed_v<T> ? -1'000'000'000 : 0);

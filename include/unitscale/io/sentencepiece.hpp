@@ -31,8 +31,8 @@ struct SentencePieceOptions {
 /// A model of SentencePiece, by its library (Debian: libsentencepiece-dev; link with -lsentencepiece).
 ///   const auto pieces = io::SentencePieces::load("tokenizer.model");
 ///   pieces.encode("a text");                            // the ids of the sentencepiece package
-/// With {.add_begin = true, .find_special = true} the ids are those of the transformers package's LlamaTokenizer, with
-/// its setting `legacy`: texts between special tokens are encoded each on its own.
+/// With {.add_begin = true, .find_special = true} encode() gives the ids of the transformers package's
+/// LlamaTokenizer with its setting `legacy`. It encodes each text between two special tokens on its own.
 /// The model's own rules change the text first, so that decode(encode(text)) may differ from text: most models join
 /// spaces, and one without byte_fallback makes unknown characters one token.
 /// Decoding leaves out the space that these rules put in front of a text. Control pieces such as <s> stand for no

@@ -102,7 +102,7 @@ template <class P>
 UNITSCALE_TARGET_AVX512 P row_exponential_avx512(P* x, std::ptrdiff_t n, P shift) {
     return row_exponential_loop<true>(x, n, shift);
 }
-/// The same of floats, with exponentials of registers.
+/// `row_exponential_avx512` for floats: sixteen exponentials in a register.
 UNITSCALE_TARGET_AVX512 inline float row_exponential_avx512(float* x, std::ptrdiff_t n, float shift) {
     const __m512 shifts = broadcast_avx512(shift);
     __m512 low = broadcast_avx512(0.0f), high = low;

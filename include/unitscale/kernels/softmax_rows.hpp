@@ -126,7 +126,7 @@ UNITSCALE_TARGET_AVX512 void softmax_row_avx512(const P* x, P* y, std::ptrdiff_t
     return odd > even ? odd : even;
 }
 
-/// The same of floats, in registers. Elements behind a row's end count as 0 in the sums.
+/// `softmax_row_avx512` for floats: sixteen elements in a register. Lanes behind the row's end add 0 to the sums.
 UNITSCALE_TARGET_AVX512 inline void softmax_row_avx512(const float* x, float* y, std::ptrdiff_t n, float m,
                                                        float alpha) {
     constexpr __mmask16 all = 0xFFFF;  // GCC warns of what instructions without a mask leave out

@@ -14,9 +14,10 @@
 
 namespace unitscale::products {
 
-/// A product C = alpha A B whose caller decides when rows are computed: B is packed once, and `rows` computes some rows
-/// in the calling thread. So a caller can finish rows of C while they are in a cache, and leave out what it knows to be
-/// zero. For few rows B is read in place where it can be. The bits are those of `matmul`.   A [m,k]   B [k,n]   C [m,n]
+/// A product C = alpha A B that is computed by rows.   A [m,k]   B [k,n]   C [m,n]
+/// The constructor packs B. Each call of `rows` computes some rows of C in the calling thread. So a caller can use
+/// rows of C while they are in a cache, and can leave out a range of k where A is zero. If A has few rows, B is read in
+/// place where its layout allows it. C has the bits that `matmul` gives.
 /// Operands are neither packed, nor coded weights, nor rounded stochastically.
 /// Test: tests/products/blocked_product_test.cpp
 template <class T>

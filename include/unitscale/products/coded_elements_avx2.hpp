@@ -45,7 +45,8 @@ struct HalfCodes256 {
         down = _mm_cvtsi32_si128(right);
         factor = _mm256_set1_ps(std::bit_cast<float>(static_cast<std::uint32_t>(127 + 15 - format.bias) << 23));
     }
-    /// The floats of codes in sixteen words, whose sign bits `up` moves to the words' highest bits.
+    /// The floats of sixteen codes, one in each word. A product with `up` moves a code's sign to the word's highest
+    /// bit.
     [[gnu::always_inline]] UNITSCALE_TARGET_AVX2 void floats(__m256i codes, __m256i up, __m256* out) const {
         const __m256i halves = _mm256_and_si256(_mm256_sra_epi16(_mm256_mullo_epi16(codes, up), down), bits);
         out[0] = first_product(_mm256_cvtph_ps(_mm256_castsi256_si128(halves)), factor);

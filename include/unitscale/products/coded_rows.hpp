@@ -85,7 +85,8 @@ UNITSCALE_TARGET_AVX512 void coded_row_floats_avx512(const CodedTile& tile, cons
     for (std::size_t g = 0; g < coded_groups; ++g) _mm512_storeu_ps(tile.sums + 16 * g, sums[g]);
 }
 
-/// The float kernel for AVX2, whose vectors hold half a group. Scales may stay in memory: a product reads them there.
+/// The float kernel for AVX2. A vector holds half a group. Vectors of scales may stay in memory, where a multiplication
+/// reads them.
 template <WeightBits Bits, ScaleUse Scaled>
 UNITSCALE_TARGET_AVX2 void coded_row_floats_avx2(const CodedTile& tile, const float* a, std::ptrdiff_t a_step) {
     constexpr std::ptrdiff_t bytes = ElementPairs256<Bits>::bytes;
