@@ -27,14 +27,6 @@ void fill_around(P* x, std::ptrdiff_t first, std::ptrdiff_t last, P value) {
     std::fill(x + last, x + (last + score_lanes - 1) / score_lanes * score_lanes, value);
 }
 
-/// The sum of the lanes, added as a tree.
-template <class Lanes>
-[[gnu::always_inline]] inline auto sum_score_lanes(Lanes& lanes) {
-    for (std::size_t width = lanes.size() / 2; width > 0; width /= 2)
-        for (std::size_t l = 0; l < width; ++l) lanes[l] += lanes[l + width];
-    return lanes[0];
-}
-
 /// max of x[0 .. n), n a multiple of score_lanes. A NaN is ignored: it shows in the sum.
 template <class P>
 [[gnu::always_inline]] inline P row_maximum_loop(const P* x, std::ptrdiff_t n) {
@@ -45,9 +37,7 @@ template <class P>
             const P value = x[static_cast<std::size_t>(i) + l];
             lanes[l] = value > lanes[l] ? value : lanes[l];
         }
-    for (std::size_t width = lanes.size() / 2; width > 0; width /= 2)
-        for (std::size_t l = 0; l < width; ++l) lanes[l] = lanes[l + width] > lanes[l] ? lanes[l + width] : lanes[l];
-    return lanes[0];
+    return largest_lane(lanes);
 }
 
 /// x = exp(x - shift); returns the sum. `fused`: see multiply_add.
@@ -61,7 +51,7 @@ template <bool fused, class P>
             value = exponential<fused>(value - shift);
             lanes[l] += value;
         }
-    return sum_score_lanes(lanes);
+    return sum_lanes(lanes);
 }
 
 /// d = p (d - sum(p d)): the gradient of a softmax with result p.
@@ -73,7 +63,7 @@ template <bool fused, class P>
         for (std::size_t l = 0; l < lanes.size(); ++l)
             lanes[l] =
                 multiply_add<fused>(p[static_cast<std::size_t>(i) + l], d[static_cast<std::size_t>(i) + l], lanes[l]);
-    const P sum = sum_score_lanes(lanes);
+    const P sum = sum_lanes(lanes);
     for (std::ptrdiff_t i = 0; i < n; i += score_lanes)
         for (std::size_t l = 0; l < lanes.size(); ++l) {
             P& value = d[static_cast<std::size_t>(i) + l];
@@ -117,7 +107,7 @@ UNITSCALE_TARGET_AVX512 inline float row_exponential_avx512(float* x, std::ptrdi
     alignas(64) std::array<float, static_cast<std::size_t>(score_lanes)> lanes;
     store_avx512(lanes.data(), low);
     store_avx512(lanes.data() + 16, high);
-    return sum_score_lanes(lanes);
+    return sum_lanes(lanes);
 }
 template <class P>
 UNITSCALE_TARGET_AVX512 void row_softmax_gradient_avx512(const P* p, P* d, std::ptrdiff_t n) {

@@ -11,28 +11,6 @@
 // the tree of `sum_range` (vector_math.hpp). Test: tests/kernels/softmax_rows_test.cpp
 namespace unitscale::kernels {
 
-/// The sum of the lanes, in the order of `sum_lanes`. Every level is unrolled: as one loop it would stay scalar.
-template <std::size_t width = static_cast<std::size_t>(block_size), class P>
-[[gnu::always_inline]] inline P sum_row_lanes(Block<P>& lanes) {
-    if constexpr (width == 1) {
-        return lanes[0];
-    } else {
-        for (std::size_t l = 0; l < width / 2; ++l) lanes[l] += lanes[l + width / 2];
-        return sum_row_lanes<width / 2>(lanes);
-    }
-}
-/// The largest lane.
-template <std::size_t width = static_cast<std::size_t>(block_size), class P>
-[[gnu::always_inline]] inline P largest_row_lane(Block<P>& lanes) {
-    if constexpr (width == 1) {
-        return lanes[0];
-    } else {
-        for (std::size_t l = 0; l < width / 2; ++l)
-            lanes[l] = lanes[l + width / 2] > lanes[l] ? lanes[l + width / 2] : lanes[l];
-        return largest_row_lane<width / 2>(lanes);
-    }
-}
-
 /// max of m x over a row. A NaN is ignored: it shows in the sum of exponentials.   x [n]
 template <class P>
 [[gnu::always_inline]] inline P scaled_maximum_loop(const P* x, std::ptrdiff_t n, P m) {
@@ -48,7 +26,7 @@ template <class P>
         const P value = m * x[static_cast<std::size_t>(i) + l];
         lanes[l] = value > lanes[l] ? value : lanes[l];
     }
-    return largest_row_lane(lanes);
+    return largest_lane(lanes);
 }
 
 /// y = alpha softmax(m x). y may be x.   x, y [n], n >= 1. `fused`: see multiply_add.
@@ -72,7 +50,7 @@ template <bool fused, class P>
         y[j] = exponential<fused>(multiply_add<fused>(m, x[j], -largest));
         lanes[l] += y[j];
     }
-    const P k = alpha / sum_row_lanes(lanes);
+    const P k = alpha / sum_lanes(lanes);
     for (std::ptrdiff_t j = 0; j < n; ++j) y[j] = k * y[j];
 }
 
@@ -92,7 +70,7 @@ template <bool fused, class P>
         const std::size_t j = static_cast<std::size_t>(i) + l;
         lanes[l] = multiply_add<fused>(y[j], dy[j], lanes[l]);
     }
-    const P dot = sum_row_lanes(lanes) / alpha;
+    const P dot = sum_lanes(lanes) / alpha;
     for (std::ptrdiff_t j = 0; j < n; ++j) dx[j] = k * y[j] * (dy[j] - dot);
 }
 
@@ -109,7 +87,7 @@ template <class P>
 UNITSCALE_TARGET_AVX512 void softmax_row_avx512(const P* x, P* y, std::ptrdiff_t n, P m, P alpha) {
     softmax_row_loop<true>(x, y, n, m, alpha);
 }
-/// The levels of `sum_row_lanes` and `largest_row_lane` below sixteen lanes, in registers.
+/// The levels of `sum_lanes` and `largest_lane` below sixteen lanes, in registers.
 [[nodiscard, gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline float sum_in_register(__m512 x) {
     const auto eight = __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7) +
                        __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15);

@@ -312,18 +312,36 @@ inline void square_roots(const Block<A>& x, std::ptrdiff_t count, Block<A>& root
 #endif
 }
 
-/// All lanes of a block joined by f, as a tree: lane l with lane l + width / 2, and so on.
-template <std::size_t width = static_cast<std::size_t>(block_size), class A, class F>
-[[nodiscard]] inline A join_lanes(Block<A>& lanes, F f) noexcept {
-    if constexpr (width == 1) return lanes[0];
-    else {
+/// All lanes joined by f, as a tree: lane l with lane l + width / 2, and so on. Every level is unrolled: as one loop it
+/// would stay scalar. f is a function object, not a lambda, so that it is inlined into code of any instruction set.
+template <std::size_t width, class A, std::size_t count, class F>
+[[nodiscard, gnu::always_inline]] inline A join_lanes(std::array<A, count>& lanes, F f) noexcept {
+    if constexpr (width == 1) {
+        return lanes[0];
+    } else {
         for (std::size_t l = 0; l < width / 2; ++l) lanes[l] = f(lanes[l], lanes[l + width / 2]);
         return join_lanes<width / 2>(lanes, f);
     }
 }
-template <class A>
-[[nodiscard]] inline A sum_lanes(Block<A>& lanes) noexcept {
-    return join_lanes(lanes, [](A a, A b) { return a + b; });
+struct AddLanes {
+    template <class A>
+    [[nodiscard, gnu::always_inline]] A operator()(A a, A b) const noexcept {
+        return a + b;
+    }
+};
+struct LargerLane {
+    template <class A>
+    [[nodiscard, gnu::always_inline]] A operator()(A a, A b) const noexcept {
+        return b > a ? b : a;
+    }
+};
+template <class A, std::size_t count>
+[[nodiscard, gnu::always_inline]] inline A sum_lanes(std::array<A, count>& lanes) noexcept {
+    return join_lanes<count>(lanes, AddLanes{});
+}
+template <class A, std::size_t count>
+[[nodiscard, gnu::always_inline]] inline A largest_lane(std::array<A, count>& lanes) noexcept {
+    return join_lanes<count>(lanes, LargerLane{});
 }
 
 /// 64 running sums, each over every 64th i in [0, n), then added as a tree. f(sum, x0[i], x1[i], ...) is the sum with
@@ -367,7 +385,7 @@ template <class T, class F>
             best[l] = value > best[l] ? value : best[l];
         });
     }
-    return join_lanes(best, [](A a, A b) { return b > a ? b : a; });
+    return largest_lane(best);
 }
 
 }  // namespace unitscale::kernels
