@@ -206,7 +206,8 @@ if [[ -n $mpirun && $("$mpirun" --version) == *'(Open MPI) 4.'* ]]; then
   job=$!
   kill_one "$folder/goes_on.html" search
   wait "$job" || fail "exit code $? of a search that goes on without a process: $(cat err.txt)"
-  grep -qE ': died, is made again: process [12] has been silent for 2 s$' out.txt || fail "none was lost: $(cat out.txt)"
+  grep -qE ': died, is made again: process [12] has been silent for 2 s$' out.txt ||
+    fail "no run was lost: $(cat out.txt)"
   [[ $(losses alone.jsonl) == "$(losses goes_on.jsonl)" ]] || fail "a search that goes on: other records"
 fi
 
