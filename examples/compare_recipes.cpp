@@ -7,6 +7,7 @@
 #include "experiments/compare.hpp"
 #include "language_options.hpp"
 #include "program.hpp"
+#include "search_processes.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -16,6 +17,7 @@
 using namespace unitscale;
 
 int main(int argc, char** argv) {
+    examples::SearchProcesses processes("compare_recipes", argc, argv);
     experiments::ComparisonOptions options;
     auto& run = options.run;
     run.data = {UNITSCALE_EXAMPLE_DATA};
@@ -65,10 +67,12 @@ int main(int argc, char** argv) {
     app.add_flag("--quiet", run.quiet, "print the tables only");
     examples::require_not_negative(app, {"--steps", "--seeds", "--seed", "--width", "--depth", "--heads", "--seq",
                                          "--batch", "--jobs", "--threads", "--eval-every", "--save-every"});
-    return examples::run_program({"compare_recipes", examples::many_models_too_large}, app, argc, argv, [&] {
+    processes.add_options(app);
+    const auto search = [&] {
         options.source = examples::page_source(argc, argv, run.data);
         experiments::compare_recipes(options, stdout, stderr);
         std::printf("\nthe page is %s\n", options.out.c_str());
-        return 0;
-    });
+    };
+    const auto make = [&](const std::string& task) { experiments::make_comparison_run(options, task, stdout); };
+    return processes.run(app, options, search, make);
 }

@@ -16,6 +16,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -32,6 +33,7 @@ class Processes {
 public:
     Processes(const char* program, int argc, char** argv) : name_(program) {
         asked_ = std::any_of(argv, argv + argc, [](std::string_view text) { return text == option; });
+        launched_ = launched();
         if (!asked_) return;
 #ifdef UNITSCALE_EXAMPLE_MPI
         session_.emplace();
@@ -42,17 +44,23 @@ public:
 #endif
     }
 
-    /// Adds the option.
-    void add_option(CLI::App& app) {
-        app.add_flag(std::string(option), asked_,
-                     "share the micro-batches of every step among the processes that mpirun has started");
+    /// Adds the option. `help` says what the processes share.
+    void add_option(CLI::App& app,
+                    const char* help = "share the micro-batches of every step among the processes of mpirun") {
+        app.add_flag(std::string(option), asked_, help);
     }
 
     /// The processes that train together; null without --distributed.
-    /// Error: the program was built without MPI.
+    /// Errors: the program was built without MPI. Several processes were started, and the option is missing or MPI does
+    /// not know of them: all would write the same files.
     [[nodiscard]] std::shared_ptr<train::ProcessGroup> group() const {
         check(!asked_ || group_ != nullptr, option,
               ": this program was built without MPI; expected a build where CMake finds MPI");
+        check(asked_ || launched_ <= 1, launched_, " processes were started; expected ", option, " or one process");
+        check(
+            group_ == nullptr || group_->size() > 1 || launched_ <= 1, option, ": ", launched_,
+            " processes were started, and MPI knows of one; expected the launcher of this MPI, such as its mpirun, or "
+            "srun --mpi=pmix");
         return group_;
     }
 
@@ -84,11 +92,20 @@ public:
         return code;
     }
 
-private:
     static constexpr std::string_view option = "--distributed";
 
+private:
+    /// The number of processes that mpirun or srun has started, by the variables that they set; 0 if they set none.
+    static std::size_t launched() {
+        for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"})
+            if (const char* const text = std::getenv(name); text != nullptr)
+                return static_cast<std::size_t>(std::strtoull(text, nullptr, 10));
+        return 0;
+    }
+
     std::string name_;
-    bool asked_ = false;  ///< for --distributed
+    bool asked_ = false;        ///< for --distributed
+    std::size_t launched_ = 0;  ///< processes, as the launcher says
 #ifdef UNITSCALE_EXAMPLE_MPI
     std::optional<distributed::Session> session_{};
 #endif

@@ -7,6 +7,7 @@
 #include "experiments/sweep.hpp"
 #include "language_options.hpp"
 #include "program.hpp"
+#include "search_processes.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -16,6 +17,7 @@
 using namespace unitscale;
 
 int main(int argc, char** argv) {
+    examples::SearchProcesses processes("sweep", argc, argv);
     experiments::SweepOptions options;
     auto& run = options.run;
     run.data = {UNITSCALE_EXAMPLE_DATA};
@@ -93,10 +95,12 @@ int main(int argc, char** argv) {
     examples::require_not_negative(
         app, {"--points", "--search-seed", "--seeds", "--seed", "--jobs", "--threads", "--steps", "--tokens", "--width",
               "--depth", "--heads", "--head-size", "--kv-heads", "--seq", "--batch", "--save-every"});
-    return examples::run_program({"sweep", examples::many_models_too_large}, app, argc, argv, [&] {
+    processes.add_options(app);
+    const auto search = [&] {
         options.source = examples::page_source(argc, argv, run.data);
         experiments::sweep(options, stdout);
         std::printf("\nthe page is %s\n", options.out.c_str());
-        return 0;
-    });
+    };
+    const auto make = [&](const std::string& task) { experiments::make_sweep_run(options, task, stdout); };
+    return processes.run(app, options, search, make);
 }

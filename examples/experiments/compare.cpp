@@ -45,6 +45,24 @@ namespace unitscale::experiments {
 
 namespace {
 
+/// The settings that all runs of a comparison share.
+nlohmann::ordered_json settings_of(const SweepSpace& space, const std::u32string& text) {
+    const LanguageRunOptions& run = space.run;
+    nlohmann::ordered_json settings = {{"text", fingerprint(io::encode_utf8(text))},
+                                       {"characters", text.size()},
+                                       {"width", run.width},
+                                       {"depth", run.depth},
+                                       {"heads", run.heads},
+                                       {"seq", run.seq},
+                                       {"batch", run.batch},
+                                       {"steps", run.steps},
+                                       {"warmup", *run.warmup},
+                                       {"eval_every", run.eval_every}};
+    if (run.kv_heads > 0) settings["kv_heads"] = run.kv_heads;
+    settings.update(changed_options(run));
+    return settings;
+}
+
 /// A comparison in progress: trains the missing runs and keeps the result of every run that has ended.
 class Comparison {
 public:
@@ -54,7 +72,7 @@ public:
           out_(out),
           text_(read_training_text(options.run.data, {options.run.seq})),
           space_(options.space()),
-          settings_(settings()),
+          settings_(settings_of(space_, text_)),
           file_(options_.results_path(), settings_),
           set_(options_, space_, Measured::steps, settings_.dump()),
           progress_(progress, 1, true) {
@@ -91,24 +109,6 @@ private:
         return options;
     }
 
-    /// The settings that all runs of a comparison share.
-    [[nodiscard]] nlohmann::ordered_json settings() const {
-        const LanguageRunOptions& run = space_.run;
-        nlohmann::ordered_json settings = {{"text", fingerprint(io::encode_utf8(text_))},
-                                           {"characters", text_.size()},
-                                           {"width", run.width},
-                                           {"depth", run.depth},
-                                           {"heads", run.heads},
-                                           {"seq", run.seq},
-                                           {"batch", run.batch},
-                                           {"steps", run.steps},
-                                           {"warmup", *run.warmup},
-                                           {"eval_every", run.eval_every}};
-        if (run.kv_heads > 0) settings["kv_heads"] = run.kv_heads;
-        settings.update(changed_options(run));
-        return settings;
-    }
-
     [[nodiscard]] std::string heading() const {
         const LanguageRunOptions& run = options_.run;
         return concatenate("model ", run.model_text(), ", width ", run.width, ", depth ", run.depth, ", heads ",
@@ -127,8 +127,10 @@ private:
             set_.train(waiting_,
                        {.began = [this](const SearchRun&, std::size_t known) { advance(known, 0.0); },
                         .stepped = [this](const SearchRun&, const LanguageStep& step) { advance(1, step.train_bpc); },
+                        .lost = [this](const SearchRun& run, const std::string& reason,
+                                       bool again) { lose(run, reason, again); },
                         .ended = [this](const SearchRun& run, const TrainedRun& trained,
-                                        const UnfinishedRun& files) { keep(run, trained, files); }});
+                                        const std::filesystem::path& checkpoint) { keep(run, trained, checkpoint); }});
         } catch (...) {
             progress_.finish();
             throw;
@@ -136,14 +138,21 @@ private:
         progress_.finish();
     }
 
-    void keep(const SearchRun& run, const TrainedRun& trained, const UnfinishedRun& files) {
+    void lose(const SearchRun& run, const std::string& reason, bool again) {
+        if (!again || options_.run.quiet) return;
+        progress_.finish();
+        std::fprintf(out_, "%s: died, is made again: %s\n", compared(run).text().c_str(), reason.c_str());
+        std::fflush(out_);
+    }
+
+    void keep(const SearchRun& run, const TrainedRun& trained, const std::filesystem::path& checkpoint) {
         RunResult result = result_of(run, trained);
         done_steps_ += options_.run.steps - result.steps;  // a failed run takes no further steps
         const bool windowed =
             !options_.biases().empty() && result.run.recipe == "fp32" && run.seed == options_.run.seed;
         if (windowed && !result.failed) {
             std::error_code error;
-            std::filesystem::rename(files.checkpoint(), kept(run), error);
+            std::filesystem::rename(checkpoint, kept(run), error);
         }
         progress_.finish();
         if (!options_.run.quiet) {
@@ -153,7 +162,7 @@ private:
             std::fprintf(out_, "%s: %s\n", result.run.text().c_str(), outcome.c_str());
             std::fflush(out_);
         }
-        file_.add(std::move(result));
+        file_.add(std::move(result), !trained.lost);
         write_page();
     }
 
@@ -189,10 +198,11 @@ private:
         const auto place = std::find(compared_.begin(), compared_.end(), trained.run) - compared_.begin();
         const SearchRun& run = runs_[static_cast<std::size_t>(place)];
         if (!std::filesystem::exists(kept(run)))
-            set_.train({run}, {.ended = [&](const SearchRun&, const TrainedRun& again, const UnfinishedRun& files) {
+            set_.train({run}, {.ended = [&](const SearchRun&, const TrainedRun& again,
+                                            const std::filesystem::path& checkpoint) {
                            check(again.result.valid_bpc == trained.valid_loss, "--window: ", trained.run.text(),
                                  " does not end where it did; is it another program or machine?");
-                           std::filesystem::rename(files.checkpoint(), kept(run));
+                           std::filesystem::rename(checkpoint, kept(run));
                        }});
         train::SavedModel<float> saved(kept(run), options_.run.threads);
         const std::vector<std::int32_t> tokens = saved.vocabulary().encode(text_);
@@ -258,6 +268,15 @@ private:
 
 void compare_recipes(const ComparisonOptions& options, std::FILE* out, std::FILE* progress) {
     Comparison(options, out, progress).run();
+}
+
+void make_comparison_run(const ComparisonOptions& options, const std::string& task, std::FILE* out) {
+    make_run(out, [&] {
+        const SweepSpace space = options.space();
+        const nlohmann::ordered_json settings =
+            settings_of(space, read_training_text(options.run.data, {options.run.seq}));
+        RunSet(options, space, Measured::steps, settings.dump()).make(task, out);
+    });
 }
 
 }  // namespace unitscale::experiments

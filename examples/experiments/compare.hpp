@@ -12,4 +12,7 @@ namespace unitscale::experiments {
 /// Test: tests/experiments/compare_test.cpp
 void compare_recipes(const ComparisonOptions& options, std::FILE* out, std::FILE* progress);
 
+/// Makes one run of a comparison, `task` of RunSetOptions::tasks, and writes its lines (experiments/run_task.hpp).
+void make_comparison_run(const ComparisonOptions& options, const std::string& task, std::FILE* out);
+
 }  // namespace unitscale::experiments

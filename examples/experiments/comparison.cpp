@@ -131,10 +131,10 @@ const RunResult* ComparisonFile::find(const ComparedRun& run, const std::string&
     return &*found;
 }
 
-void ComparisonFile::add(RunResult result) {
+void ComparisonFile::add(RunResult result, bool record) {
     Json json;
     describe_result(result, [&](const char* name, const auto& value) { json[name] = value; });
-    file_.write({{"run", std::move(json)}});
+    if (record) file_.write({{"run", std::move(json)}});
     results_.push_back(std::move(result));
 }
 

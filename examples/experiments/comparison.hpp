@@ -145,7 +145,8 @@ public:
     /// The result of a run, or null if the run has not ended. Error: the recipe of that name has changed since.
     [[nodiscard]] const RunResult* find(const ComparedRun& run, const std::string& recipe_fingerprint) const;
 
-    void add(RunResult result);
+    /// A result without `record` is not written: the next process makes its run again.
+    void add(RunResult result, bool record = true);
     void set_window(BiasWindow window);
 
 private:

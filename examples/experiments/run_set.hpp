@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <unitscale/distributed/task_queue.hpp>
 #include <unitscale/report/markup.hpp>
 
 #include "experiments/job_queue.hpp"
@@ -11,16 +12,21 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <filesystem>
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 // The engine of every search: a sweep and a comparison of recipes train the runs of points of a space.
 namespace unitscale::experiments {
+
+/// Makes runs in processes of their own, as distributed::TaskFarm::run does: each text is the argument of one.
+using RunTasks = std::function<void(const std::vector<std::string>& texts, const distributed::TaskEvents& events)>;
 
 /// The options of many runs: the shared run, the number of seeds and parallel runs, and the files.
 /// Test: tests/experiments/run_set_test.cpp
@@ -33,6 +39,7 @@ struct RunSetOptions {
     bool rms = false;                         ///< every run records the root mean squares of its last step
     std::filesystem::path out{};              ///< the page
     report::PageSource source{};              ///< of the page
+    RunTasks tasks{};                         ///< makes runs in other processes; empty: in threads of this one
 
     /// The results file: `out` with the extension jsonl.
     [[nodiscard]] std::filesystem::path results_path() const;
@@ -53,6 +60,9 @@ struct SearchRun {
     std::string recipe_fingerprint{};
 };
 
+/// The run of a point with a seed.
+[[nodiscard]] SearchRun run_at(const SweepSpace& space, const SweepPoint& point, std::uint64_t seed);
+
 /// The runs of all points with every seed. The first seed of every point comes first, so that pages soon show every
 /// point.
 [[nodiscard]] std::vector<SearchRun> runs_of(const SweepSpace& space, const std::vector<SweepPoint>& points,
@@ -63,12 +73,14 @@ struct SearchEvents {
     /// A run begins; an earlier process took `known` of its steps.
     std::function<void(const SearchRun&, std::size_t known)> began{};
     std::function<void(const SearchRun&, const LanguageStep&)> stepped{};
-    /// A run has ended. Its files are removed after this call.
-    std::function<void(const SearchRun&, TrainedRun, const UnfinishedRun&)> ended;
+    /// A process that made a run has died, `reason`. `again`: the run will be made again.
+    std::function<void(const SearchRun&, const std::string& reason, bool again)> lost{};
+    /// A run has ended and has left this checkpoint. Its files are removed after this call.
+    std::function<void(const SearchRun&, TrainedRun, const std::filesystem::path& checkpoint)> ended;
 };
 
-/// Trains the runs of a search, several in parallel, each in a thread with a model and a tape of its own. A killed run
-/// continues from its checkpoint in the next process. Test: tests/experiments/run_set_test.cpp
+/// Trains the runs of a search, several in parallel: each in a thread with a model and a tape of its own, or each in a
+/// process. A killed run continues from its checkpoint in the next process. Test: tests/experiments/run_set_test.cpp
 class RunSet {
 public:
     /// `settings` is a text of all settings that the runs share.
@@ -77,8 +89,13 @@ public:
     [[nodiscard]] const SweepSpace& space() const noexcept { return space_; }
 
     /// Trains the runs. After an error no further run begins; the others leave checkpoints.
+    /// A run whose processes have died too often ends as failed and `lost`, and keeps its files.
     /// Errors: the errors of train_run and of `events`.
     void train(const std::vector<SearchRun>& runs, const SearchEvents& events);
+
+    /// Makes one run of `train` in this process, `text` of RunSetOptions::tasks, and keeps its files.
+    /// Writes lines (experiments/run_task.hpp). Errors: other settings or another recipe; the errors of train_run.
+    void make(const std::string& text, std::FILE* out);
 
     /// The path of a run's files, without extension.
     [[nodiscard]] std::filesystem::path path_of(const SearchRun& run) const;
@@ -90,13 +107,18 @@ public:
 
 private:
     void train_one(const SearchRun& run, const SearchEvents& events);
+    void train_as_tasks(const std::vector<SearchRun>& runs, const SearchEvents& events);
 
     RunSetOptions options_;
     SweepSpace space_;
     Measured measured_;
     std::string settings_;
     JobQueue queue_{};
-    std::mutex mutex_{};  ///< guards the events
+    std::set<std::filesystem::path> lost_{};  ///< of lost runs, whose files stay
+    std::mutex mutex_{};                      ///< guards the events
 };
+
+/// Calls `make`, which makes one run by RunSet::make. An error becomes a line of the run.
+void make_run(std::FILE* out, const std::function<void()>& make);
 
 }  // namespace unitscale::experiments

@@ -32,6 +32,49 @@ namespace unitscale::experiments {
 
 namespace {
 
+/// A size that all runs share, other than 0.
+bool is_shared_size(const SweepOptions& options, const SweepSpace& space, const SweepParameter& parameter) {
+    const bool by_tokens = parameter.name == "steps" && options.tokens;
+    return parameter.size != nullptr && options.run.*parameter.size != 0 && !by_tokens && !space.find(parameter.name);
+}
+
+/// All settings that the losses depend on and that no axis varies.
+nlohmann::ordered_json settings_of(const SweepOptions& options, const SweepSpace& space) {
+    using Json = nlohmann::ordered_json;
+    const LanguageRunOptions& run = options.run;
+    std::vector<std::size_t> lengths;
+    for (const SweepPoint& condition : sweep_conditions(space)) lengths.push_back(space.options_at(condition).seq);
+    const std::u32string text = read_training_text(run.data, lengths, run.test);
+    std::vector<std::string> axes;
+    for (const SweepAxis& axis : space.axes) axes.push_back(axis.name());
+    std::sort(axes.begin(), axes.end());
+    Json settings = {
+        {"text", fingerprint(io::encode_utf8(text))}, {"characters", text.size()}, {"axes", axes}, {"set", run.set}};
+    if (!space.find("recipe")) {
+        settings["recipe"] = recipe_of(space.run).name;
+        settings["recipe_fields"] = fingerprint(recipe_of(space.run));
+    }
+    settings["to_infinity"] = run.to_infinity;
+    settings["model"] = run.model;
+    settings.update(changed_options(run));
+    for (const SweepAxis& axis : space.axes) settings.erase(axis.name());
+    if (run.test) settings["test"] = true;
+    if (options.rms) settings["rms"] = true;
+    for (const SweepParameter& parameter : sweep_parameters)
+        if (is_shared_size(options, space, parameter)) settings[std::string(parameter.name)] = run.*parameter.size;
+    if (options.tokens) settings["tokens"] = *options.tokens;
+    settings["head_size"] = run.head_size;
+    settings["kv_heads"] = run.kv_heads;
+    if (!space.find("lr")) settings["lr"] = run.lr ? Json(*run.lr) : Json("the recipe's");
+    const std::optional<std::size_t> warmup = run.warmup ? run.warmup : space.shared_warmup();
+    settings["warmup"] = warmup ? Json(*warmup) : Json("a tenth");
+    settings["micro_batches"] = run.micro_batches;
+    return settings;
+}
+
+/// The measurements of a sweep's runs.
+Measured measured_in(const SweepSpace& space) { return space.find("loss_scale") ? Measured::steps : Measured::losses; }
+
 /// A sweep in progress: trains the missing runs of its search, and keeps the result of every ended run.
 class Sweep {
 public:
@@ -43,9 +86,9 @@ public:
           out_(out),
           space_(options_.space()),
           search_(options_.search()),
-          settings_(settings()),
+          settings_(settings_of(options_, space_)),
           file_(options_.results_path(), "sweep", settings_, [this](const Json& line) { read(line.at("run")); }),
-          set_(options_, space_, space_.find("loss_scale") ? Measured::steps : Measured::losses, settings_.dump()) {}
+          set_(options_, space_, measured_in(space_), settings_.dump()) {}
 
     /// Trains, writes the page and prints the tables. Errors: the errors of the files. Ended runs are kept on any
     /// error.
@@ -61,9 +104,10 @@ public:
             if (!options_.run.quiet) say(concatenate(all_, " runs, of which ", done_, " are done\n"));
             set_.clean(ended);
             if (waiting.empty()) break;
-            set_.train(waiting, {.ended = [this](const SearchRun& run, TrainedRun trained, const UnfinishedRun&) {
-                           keep(run, trained);
-                       }});
+            set_.train(waiting, {.lost = [this](const SearchRun& run, const std::string& reason,
+                                                bool again) { lose(run, reason, again); },
+                                 .ended = [this](const SearchRun& run, const TrainedRun& trained,
+                                                 const std::filesystem::path&) { keep(run, trained); }});
         }
         const SweepResults all = results();
         write_page(all);
@@ -88,49 +132,6 @@ private:
         return options;
     }
 
-    /// A size that all runs share, other than 0.
-    [[nodiscard]] bool is_shared_size(const SweepParameter& parameter) const {
-        const bool by_tokens = parameter.name == "steps" && options_.tokens;
-        return parameter.size != nullptr && options_.run.*parameter.size != 0 && !by_tokens &&
-               !space_.find(parameter.name);
-    }
-
-    /// All settings that the losses depend on and that no axis varies.
-    [[nodiscard]] Json settings() const {
-        const LanguageRunOptions& run = options_.run;
-        std::vector<std::size_t> lengths;
-        for (const SweepPoint& condition : sweep_conditions(space_))
-            lengths.push_back(space_.options_at(condition).seq);
-        const std::u32string text = read_training_text(run.data, lengths, run.test);
-        std::vector<std::string> axes;
-        for (const SweepAxis& axis : space_.axes) axes.push_back(axis.name());
-        std::sort(axes.begin(), axes.end());
-        Json settings = {{"text", fingerprint(io::encode_utf8(text))},
-                         {"characters", text.size()},
-                         {"axes", axes},
-                         {"set", run.set}};
-        if (!space_.find("recipe")) {
-            settings["recipe"] = recipe_of(space_.run).name;
-            settings["recipe_fields"] = fingerprint(recipe_of(space_.run));
-        }
-        settings["to_infinity"] = run.to_infinity;
-        settings["model"] = run.model;
-        settings.update(changed_options(run));
-        for (const SweepAxis& axis : space_.axes) settings.erase(axis.name());
-        if (run.test) settings["test"] = true;
-        if (options_.rms) settings["rms"] = true;
-        for (const SweepParameter& parameter : sweep_parameters)
-            if (is_shared_size(parameter)) settings[std::string(parameter.name)] = run.*parameter.size;
-        if (options_.tokens) settings["tokens"] = *options_.tokens;
-        settings["head_size"] = run.head_size;
-        settings["kv_heads"] = run.kv_heads;
-        if (!space_.find("lr")) settings["lr"] = run.lr ? Json(*run.lr) : Json("the recipe's");
-        const std::optional<std::size_t> warmup = run.warmup ? run.warmup : space_.shared_warmup();
-        settings["warmup"] = warmup ? Json(*warmup) : Json("a tenth");
-        settings["micro_batches"] = run.micro_batches;
-        return settings;
-    }
-
     [[nodiscard]] std::string heading() const {
         std::string text =
             concatenate(sweep_strategy_names[static_cast<std::size_t>(search_.strategy)], " search over ");
@@ -145,7 +146,8 @@ private:
             }
         text += concatenate("; model ", run.model_text());
         for (const SweepParameter& parameter : sweep_parameters)
-            if (is_shared_size(parameter) && (parameter.name != "heads" || options_.run.head_size == 0))
+            if (is_shared_size(options_, space_, parameter) &&
+                (parameter.name != "heads" || options_.run.head_size == 0))
                 text += concatenate(", ", parameter.name, ' ', options_.run.*parameter.size);
         if (options_.tokens) text += concatenate(", ", *options_.tokens, " characters in each run");
         if (options_.run.head_size > 0) text += concatenate(", heads of ", options_.run.head_size);
@@ -186,6 +188,11 @@ private:
         return &*found;
     }
 
+    void lose(const SearchRun& run, const std::string& reason, bool again) const {
+        if (again && !options_.run.quiet)
+            say(concatenate(space_.text(run.point), ", seed ", run.seed, ": died, is made again: ", reason, "\n"));
+    }
+
     void keep(const SearchRun& run, const TrainedRun& trained) {
         if (!options_.run.quiet)
             say(concatenate('[', ++done_, '/', all_, "] ", space_.text(run.point), ", seed ", run.seed, ": ",
@@ -213,7 +220,7 @@ private:
             ended.skipped =
                 trained.lines.back().at("skipped").get<double>() / static_cast<double>(trained.lines.size());
         }
-        add(std::move(ended));
+        add(std::move(ended), !trained.lost);
         write_page(results());
     }
 
@@ -232,7 +239,8 @@ private:
         field("zeros", run.zeros);
         field("skipped", run.skipped);
     }
-    void add(SweepRun run) {
+    /// A run without `record` is made again by the next process.
+    void add(SweepRun run, bool record) {
         Json json;
         for (std::size_t i = 0; i < space_.axes.size(); ++i)
             json[space_.axes[i].name()] =
@@ -242,7 +250,7 @@ private:
             else if (value) json[name] = *value;
         });
         if (!run.rms.empty()) json["rms"] = json_of(run.rms);
-        file_.write({{"run", std::move(json)}});
+        if (record) file_.write({{"run", std::move(json)}});
         runs_.push_back(std::move(run));
     }
     void read(const Json& json) {
@@ -327,6 +335,13 @@ void SweepOptions::validate() const {
 }
 
 void sweep(const SweepOptions& options, std::FILE* out) { Sweep(options, out).run(); }
+
+void make_sweep_run(const SweepOptions& options, const std::string& task, std::FILE* out) {
+    make_run(out, [&] {
+        const SweepSpace space = options.space();
+        RunSet(options, space, measured_in(space), settings_of(options, space).dump()).make(task, out);
+    });
+}
 
 SweepResults results_so_far(const SweepOptions& options) { return Sweep(options, stdout).results(); }
 

@@ -47,6 +47,9 @@ struct SweepOptions : RunSetOptions {
 /// tests/experiments/sweep_test.cpp
 void sweep(const SweepOptions& options, std::FILE* out);
 
+/// Makes one run of a sweep, `task` of RunSetOptions::tasks, and writes its lines (experiments/run_task.hpp).
+void make_sweep_run(const SweepOptions& options, const std::string& task, std::FILE* out);
+
 /// The results in the sweep's results file. Trains nothing. Errors: the errors of the options, the data and the file.
 [[nodiscard]] SweepResults results_so_far(const SweepOptions& options);
 

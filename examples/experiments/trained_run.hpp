@@ -21,6 +21,7 @@ namespace unitscale::experiments {
 /// The outcome of one run of a search.
 struct TrainedRun {
     bool failed = false;      ///< it ended early, as Diverged
+    bool lost = false;        ///< failed because its processes died: no result to keep
     std::string reason{};     ///< of the failure
     std::string first_bad{};  ///< of the failure, if steps are measured: explains the first value that was not finite
     LanguageRunResult result{};                   ///< of a run that has not failed

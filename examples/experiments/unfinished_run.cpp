@@ -48,9 +48,8 @@ void UnfinishedRun::remove(const std::filesystem::path& path) {
 }
 
 UnfinishedRun::UnfinishedRun(std::filesystem::path path, Measured measured, std::size_t steps)
-    : log_(path), checkpoint_(std::move(path)) {
+    : log_(path), checkpoint_(checkpoint_at(std::move(path))) {
     log_ += ".jsonl";
-    checkpoint_ += ".safetensors";
     const std::size_t step = step_of_checkpoint(checkpoint_);
     if (measured == Measured::losses) {
         can_resume_ = step > 0;

@@ -31,6 +31,10 @@ public:
     /// from all others.
     [[nodiscard]] static std::filesystem::path path_in(const std::filesystem::path& folder, const std::string& label,
                                                        const std::string& what);
+    /// The checkpoint of a path.
+    [[nodiscard]] static std::filesystem::path checkpoint_at(std::filesystem::path path) {
+        return path += ".safetensors";
+    }
     /// Removes all files of a path, after the run has ended.
     static void remove(const std::filesystem::path& path);
 

@@ -3,6 +3,7 @@
 
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
+#include "support/mpi_session.hpp"
 #include "support/shared_training.hpp"
 
 #include <unitscale/scaling/known_recipes.hpp>
@@ -21,24 +22,14 @@
 // Runs alone and under mpirun (tests/CMakeLists.txt): every process makes the same checks.
 using namespace unitscale;
 
-namespace {
-
-/// MPI, from the first test to the end of the program.
-const distributed::Session& session() {
-    static const distributed::Session one;
-    return one;
-}
-
-}  // namespace
-
 TEST_CASE("processes exchange, collect and gather through MPI") {
-    REQUIRE(session().local_size() >= 1);
+    REQUIRE(test::mpi_session().local_size() >= 1);
     CHECK(test::error_of([] { const distributed::Session second; }) ==
           "Session: MPI has been begun before; expected one Session in a process");
     distributed::Communicator group;
     const std::size_t size = group.size(), rank = group.rank();
     REQUIRE(rank < size);
-    CHECK(session().local_size() == size);
+    CHECK(test::mpi_session().local_size() == size);
 
     // Process r sends r + s + 1 numbers of value 100 r + s to process s.
     std::vector<std::uint32_t> send;
@@ -72,7 +63,7 @@ TEST_CASE("processes exchange, collect and gather through MPI") {
 }
 
 TEST_CASE("30 steps have equal bits in the processes of MPI and in one process alone") {
-    REQUIRE(session().local_size() >= 1);
+    REQUIRE(test::mpi_session().local_size() >= 1);
     const auto group = std::make_shared<distributed::Communicator>();
     for (const char* name : test::shared_recipes) {
         INFO(name);
@@ -86,7 +77,7 @@ TEST_CASE("30 steps have equal bits in the processes of MPI and in one process a
 }
 
 TEST_CASE("gradients that travel as codes have equal bits in the processes of MPI and in one process alone") {
-    REQUIRE(session().local_size() >= 1);
+    REQUIRE(test::mpi_session().local_size() >= 1);
     const auto group = std::make_shared<distributed::Communicator>();
     Recipe recipe = find_recipe("fp32");
     for (const Communication& rule :
@@ -100,7 +91,7 @@ TEST_CASE("gradients that travel as codes have equal bits in the processes of MP
 }
 
 TEST_CASE("processes of MPI with other facts are refused") {
-    REQUIRE(session().local_size() >= 1);
+    REQUIRE(test::mpi_session().local_size() >= 1);
     distributed::Communicator group;
     const bool last = group.rank() + 1 == group.size();
     const std::vector<train::SharedFact> facts = {{"build", "1"}, {"seed", last ? "8" : "7"}};

@@ -8,8 +8,11 @@
 #include "support/small_runs.hpp"
 #include "support/temporary_folder.hpp"
 
+#include <cstddef>
+#include <cstdio>
 #include <filesystem>
 #include <map>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -80,8 +83,9 @@ struct SmallSearch {
 /// The validation losses of all runs, by point and seed.
 std::map<std::string, double> losses_of(const SmallSearch& search, RunSet set) {
     std::map<std::string, double> losses;
-    set.train(search.runs, {.ended = [&](const SearchRun& run, const TrainedRun& trained, const UnfinishedRun& files) {
-                  CHECK(std::filesystem::exists(files.checkpoint()));
+    set.train(search.runs,
+              {.ended = [&](const SearchRun& run, const TrainedRun& trained, const std::filesystem::path& checkpoint) {
+                  CHECK(std::filesystem::exists(checkpoint));
                   losses[run.point.front() + " " + std::to_string(run.seed)] = trained.result.valid_bpc;
               }});
     return losses;
@@ -123,14 +127,17 @@ TEST_CASE("run set: an error stops the search, and its runs go on where they wer
     const auto fail_at = [&](std::size_t last) {
         return [last](const SearchRun&, const LanguageStep& step) { check(step.step < last, "enough"); };
     };
-    const auto ended = [](const SearchRun&, const TrainedRun&, const UnfinishedRun&) { FAIL("a run has ended"); };
+    const auto ended = [](const SearchRun&, const TrainedRun&, const std::filesystem::path&) {
+        FAIL("a run has ended");
+    };
     RunSet set = search.set(Measured::steps);
     CHECK(error_of([&] { set.train(search.runs, {.stepped = fail_at(3), .ended = ended}); }) == "enough");
     std::size_t known = 0;
     search.set(Measured::steps)
-        .train({search.runs.front()}, {.began = [&](const SearchRun&, std::size_t steps) { known = steps; },
-                                       .ended = [](const SearchRun&, const TrainedRun& trained,
-                                                   const UnfinishedRun&) { CHECK(trained.lines.size() == 4); }});
+        .train({search.runs.front()},
+               {.began = [&](const SearchRun&, std::size_t steps) { known = steps; },
+                .ended = [](const SearchRun&, const TrainedRun& trained,
+                            const std::filesystem::path&) { CHECK(trained.lines.size() == 4); }});
     CHECK(known == 2);
 }
 
@@ -156,4 +163,110 @@ TEST_CASE("run set: a folder that cannot be made is an error") {
     folder.write("file", "");
     CHECK(error_of([&] { static_cast<void>(search.set().files_of(search.runs[0])); }) ==
           "unfinished runs: " + (folder.path() / "file" / "page.runs").string() + " cannot be made");
+}
+
+namespace {
+
+/// Makes every task by RunSet::make in this process, and hands over its lines. Task `dying` dies before it has ended,
+/// `deaths` times.
+RunTasks tasks_of(const SmallSearch& search, std::size_t dying = 0, std::size_t deaths = 0,
+                  const std::string& settings = "a") {
+    return [=](const std::vector<std::string>& texts, const distributed::TaskEvents& events) {
+        for (std::size_t task = 0; task < texts.size(); ++task)
+            for (std::size_t attempt = 1;; ++attempt) {
+                const bool dies = task == dying && attempt <= deaths;
+                std::istringstream lines(test::written_by([&](std::FILE* out) {
+                    make_run(out, [&] {
+                        RunSet(search.options, search.space, Measured::steps, settings).make(texts[task], out);
+                    });
+                }));
+                for (std::string line; std::getline(lines, line);) {
+                    if (dies && line.starts_with("{\"trained\"")) break;
+                    events.line(task, line);
+                }
+                if (!dies) {
+                    events.done(task);
+                    break;
+                }
+                events.lost(task, "signal 9", attempt < 3);
+                if (attempt == 3) break;
+            }
+    };
+}
+
+}  // namespace
+
+TEST_CASE("run set: runs that are made as tasks are reported as others are, and a task that dies is made again") {
+    const TemporaryFolder folder;
+    SmallSearch search(folder);
+    const auto told_by = [&](RunSet set) {
+        std::map<std::string, std::string> told;
+        const auto of = [&](const SearchRun& run) -> std::string& {
+            return told[run.point.front() + " " + std::to_string(run.seed)];
+        };
+        set.train(search.runs,
+                  {.began = [&](const SearchRun& run, std::size_t known) { of(run) += concatenate("from ", known); },
+                   .stepped = [&](const SearchRun& run,
+                                  const LanguageStep& step) { of(run) += concatenate(' ', step.train_bpc); },
+                   .ended =
+                       [&](const SearchRun& run, const TrainedRun& trained, const std::filesystem::path& checkpoint) {
+                           CHECK(std::filesystem::exists(checkpoint));
+                           of(run) += concatenate(", ", trained.result.valid_bpc, ", ", trained.lines.size());
+                       }});
+        return told;
+    };
+    const auto here = told_by(search.set(Measured::steps));
+    CHECK(here.size() == 4);
+    for (const std::size_t deaths : {0u, 2u}) {
+        SmallSearch elsewhere = search;
+        elsewhere.options.tasks = tasks_of(search, 1, deaths);
+        CHECK(told_by(elsewhere.set(Measured::steps)) == here);
+        CHECK(std::filesystem::is_empty(search.options.unfinished()));
+    }
+}
+
+TEST_CASE("run set: a run whose processes die too often has failed, and its files stay") {
+    const TemporaryFolder folder;
+    SmallSearch search(folder);
+    search.options.tasks = tasks_of(search, 2, 3);
+    std::vector<bool> again;
+    std::vector<std::string> failed;
+    RunSet set = search.set(Measured::steps);
+    set.train(search.runs, {.lost =
+                                [&](const SearchRun& run, const std::string& reason, bool once_more) {
+                                    CHECK(run.seed == 4);
+                                    CHECK(reason == "signal 9");
+                                    again.push_back(once_more);
+                                },
+                            .ended =
+                                [&](const SearchRun& run, const TrainedRun& trained, const std::filesystem::path&) {
+                                    CHECK(trained.failed == trained.lost);
+                                    if (trained.lost) failed.push_back(run.point.front() + ": " + trained.reason);
+                                }});
+    CHECK(again == std::vector<bool>{true, true, false});
+    CHECK(failed == std::vector<std::string>{"0.01: its process died: signal 9"});
+    set.clean(search.runs);
+    CHECK(std::filesystem::exists(UnfinishedRun::checkpoint_at(set.path_of(search.runs[2]))));
+}
+
+TEST_CASE("run set: errors of runs that are made as tasks end the search") {
+    const TemporaryFolder folder;
+    SmallSearch search(folder);
+    const auto error_with = [&](const RunTasks& tasks) {
+        SmallSearch elsewhere = search;
+        elsewhere.options.tasks = tasks;
+        return error_of([&] {
+            elsewhere.set(Measured::steps)
+                .train(elsewhere.runs, {.ended = [](const SearchRun&, const TrainedRun&, const std::filesystem::path&) {
+                           FAIL("a run has ended");
+                       }});
+        });
+    };
+    CHECK(error_with(tasks_of(search, 0, 0, "b")) ==
+          "run: its process has other options or another text than process 0");
+    SmallSearch other = search;
+    other.space.run.set = {"clip_norm=2"};
+    CHECK(error_with(tasks_of(other)) == "run: its process has another recipe than process 0");
+    CHECK(error_with([](const std::vector<std::string>&, const distributed::TaskEvents& events) { events.done(0); }) ==
+          "run: lr 0.01, seed 3: its process has ended without a result");
 }

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # Tests the program compare_recipes: exit codes, one line on stderr for bad input, tables, page, continuation after a
 # kill.
-# Usage: compare_recipes.sh PROGRAM
+# Usage: compare_recipes.sh PROGRAM [MPIRUN]      Without MPIRUN the program was built without MPI.
 set -euo pipefail
 # shellcheck source=tests/support/program.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/../support/program.sh" "$1"
@@ -63,6 +63,9 @@ cmp -s page.jsonl before.jsonl || fail "another comparison's file was changed"
 long=(--data text.txt --width 16 --depth 1 --heads 2 --seq 16 --batch 4 --steps 300
   --recipes 'fp32,fp8-delayed' --save-every 20)
 survives_kills "${long[@]}"
+
+# Runs that processes of MPI share: the records of one process.
+shares_runs "${2:-}" "${long[@]/300/1500}" --window -1..1
 
 "$program" --help > help.txt || fail "--help: exit code $?"
 grep -q -- '--window' help.txt || fail "--help names no options"

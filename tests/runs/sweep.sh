@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # Tests the program sweep: exit codes, one line on stderr for bad input, tables, page and plot, continuation after a
 # kill.
-# Usage: sweep.sh PROGRAM
+# Usage: sweep.sh PROGRAM [MPIRUN]      Without MPIRUN the program was built without MPI.
 set -euo pipefail
 # shellcheck source=tests/support/program.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/../support/program.sh" "$1"
@@ -163,6 +163,53 @@ grep -qxF '4 runs, of which 4 are done' out.txt || fail "runs of biases are made
 long=(--data text.txt --width 16 --depth 1 --heads 2 --seq 16 --batch 4 --steps 300
   --recipe fp32 --axis lr=0.001:0.008:x2 --save-every 20)
 survives_kills "${long[@]}"
+
+# Runs that processes of MPI share: the records of one process.
+mpirun=${2:-}
+shared=("${small[@]}" --width 16 --steps 2500 --recipe fp32 --axis lr=0.001:0.008:x2 --save-every 100)
+shares_runs "$mpirun" "${shared[@]}"
+if [[ -n $mpirun ]]; then
+  # A process that dies ends all others. The record is whole, and the next search makes the missing runs.
+  code=0
+  timeout 120 "$mpirun" -n 3 "$program" "${shared[@]}" --distributed --out "$folder/ended.html" > out.txt 2> err.txt &
+  job=$!
+  kill_one "$folder/ended.html" search
+  wait "$job" || code=$?
+  [[ $code != 0 ]] || fail "a search whose process was killed has exit code 0"
+  for ((i = 0; i < 100; ++i)); do
+    [[ -n $(processes_of "$folder/ended.html" run) ]] || break
+    sleep 0.05
+  done
+  ((i < 100)) || fail "runs go on without their search"
+  timeout 120 "$mpirun" -n 2 "$program" "${shared[@]}" --distributed --jobs 2 --out ended.html > out.txt 2> err.txt ||
+    fail "after a killed process: exit code $?: $(cat err.txt)"
+  [[ $(losses alone.jsonl) == "$(losses ended.jsonl)" ]] || fail "after a killed process: other records"
+
+  # Stages that depend on each other; and an error, which ends all processes.
+  stages=("${short[@]}" --width 16 --recipe umup-fp32 --axis lr=0.5,1 --axis alpha_attn=0.5,1,2 --strategy independent)
+  "$program" "${stages[@]}" --out stages.html > out.txt 2>&1
+  timeout 120 "$mpirun" -n 3 "$program" "${stages[@]}" --distributed --out shared_stages.html > out.txt 2> err.txt ||
+    fail "stages: exit code $?: $(cat err.txt)"
+  [[ $(losses stages.jsonl) == "$(losses shared_stages.jsonl)" ]] || fail "stages: other records than of one process"
+  code=0
+  timeout 60 "$mpirun" -n 3 "$program" "${stages[@]}" --distributed --out none/page.html > out.txt 2> err.txt ||
+    code=$?
+  [[ $code == 2 && $(grep '^sweep: ' err.txt) == 'sweep: --out: none/page.html cannot be written' ]] ||
+    fail "an error: exit code $code: $(cat err.txt)"
+fi
+error='{"error":"run: '"'{}'"' is not the task of a run","arguments":true}'
+[[ $("$program" "${shared[@]}" --run '{}') == "$error" ]] || fail "no error of a run"
+# With recovery the other processes go on. Open MPI 4 has it.
+if [[ -n $mpirun && $("$mpirun" --version) == *'(Open MPI) 4.'* ]]; then
+  OMPI_MCA_orte_enable_recovery=1 timeout 120 "$mpirun" -n 3 "$program" "${shared[@]}" --distributed --patience 2 \
+    --out "$folder/goes_on.html" > out.txt 2> err.txt &
+  job=$!
+  kill_one "$folder/goes_on.html" search
+  wait "$job" || fail "exit code $? of a search that goes on without a process: $(cat err.txt)"
+  grep -qE ': died, is made again: process [12] has been silent for 2 s$' out.txt ||
+    fail "no run was lost: $(cat out.txt)"
+  [[ $(losses alone.jsonl) == "$(losses goes_on.jsonl)" ]] || fail "a search that goes on: other records"
+fi
 
 "$program" --help > help.txt || fail "--help: exit code $?"
 grep -q -- '--strategy' help.txt || fail "--help names no options"

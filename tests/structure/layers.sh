@@ -55,11 +55,11 @@ needs_sentencepiece() { [[ $1 == io/sentencepiece.hpp ]]; }
 # Headers that need MPI: they stay outside the umbrella.
 needs_mpi() { [[ $1 == distributed/*.hpp ]]; }
 
-# Headers that need POSIX files: they stay outside the umbrella.
+# Headers that need POSIX: they stay outside the umbrella.
 needs_posix() {
   case $1 in
-    io/atomic_file.hpp | io/atomic_folder.hpp | io/mapped_file.hpp | io/npy.hpp | io/npz.hpp | \
-      io/wordpiece.hpp) return 0 ;;
+    base/child_process.hpp | io/atomic_file.hpp | io/atomic_folder.hpp | io/mapped_file.hpp | io/npy.hpp | \
+      io/npz.hpp | io/wordpiece.hpp) return 0 ;;
     *) return 1 ;;
   esac
 }

@@ -54,3 +54,72 @@ survives_kills() {
   [[ $(losses whole.jsonl) == "$(losses killed.jsonl)" ]] || fail "killed runs end elsewhere, or were made twice"
   [[ ! -e killed.runs ]] || fail "unfinished runs are left: $(ls killed.runs)"
 }
+
+# processes_of <page> <kind>: the processes that write or make runs of a page, by the full path of the page.
+# Kinds: `search`, as mpirun has started them, and `run`, which make one run each.
+processes_of() {
+  local process words kind
+  for process in /proc/[0-9]*; do
+    { mapfile -d '' -t words < "$process/cmdline"; } 2> /dev/null || continue
+    [[ ${words[0]:-} == "$program" && " ${words[*]} " == *" $1 "* ]] || continue
+    kind=search
+    [[ " ${words[*]} " != *' --run '* ]] || kind=run
+    [[ $kind != "$2" ]] || echo "${process##*/}"
+  done
+}
+
+# kill_one <page> <kind>: waits until a run of the page is under way, and kills the youngest process of that kind.
+kill_one() {
+  local tries victims=() running=()
+  for ((tries = 0; tries < 200; ++tries)); do
+    mapfile -t running < <(processes_of "$1" run)
+    mapfile -t victims < <(processes_of "$1" "$2" | sort -n)
+    if ((${#running[@]} > 0 && ${#victims[@]} > 0)) && kill -9 "${victims[-1]}" 2> /dev/null; then return; fi
+    sleep 0.05
+  done
+  fail "no process of $1 to kill"
+}
+
+# use_mpi: lets root start more processes than there are processors, in containers too.
+use_mpi() {
+  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+  export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe OMP_WAIT_POLICY=passive
+  export OMPI_MCA_plm_rsh_agent=false OMPI_MCA_btl_vader_single_copy_mechanism=none
+}
+
+# shares_runs <mpirun, or nothing> <argument>...: for a program that keeps its runs in FILE.jsonl. Its runs are those of
+# one process, also if a process that makes one is killed. Several processes without --distributed are refused.
+# Leaves the records of one process in alone.jsonl.
+shares_runs() {
+  local mpirun=$1 job code=0
+  shift
+  if [[ -z $mpirun ]]; then
+    bad '--distributed: this program was built without MPI; expected a build where CMake finds MPI$' "$@" --distributed
+    SLURM_STEP_NUM_TASKS=2 bad '2 processes were started; expected --distributed or one process$' "$@"
+    return
+  fi
+  use_mpi
+  timeout 60 "$mpirun" -n 2 "$program" "$@" --out copies.html > out.txt 2> err.txt || code=$?
+  [[ $code == 2 ]] || fail "two processes without --distributed: exit code $code: $(cat err.txt)"
+  grep -q ': 2 processes were started; expected --distributed or one process$' err.txt ||
+    fail "two processes without --distributed: $(cat err.txt)"
+  ! compgen -G 'copies*' > /dev/null || fail "two processes without --distributed have begun a file"
+  # A launcher that this MPI does not know, as a mpirun of another MPI would be.
+  code=0
+  SLURM_STEP_NUM_TASKS=2 timeout 60 "$program" "$@" --distributed > out.txt 2> err.txt || code=$?
+  [[ $code == 2 ]] && grep -q -- ': --distributed: 2 processes were started, and MPI knows of one; expected ' err.txt ||
+    fail "two processes that do not know of each other: exit code $code: $(cat err.txt)"
+
+  "$program" "$@" --out alone.html > /dev/null 2>&1 || fail "exit code $? of one process"
+  timeout 120 "$mpirun" -n 3 "$program" "$@" --distributed --out "$folder/shared.html" > out.txt 2> err.txt &
+  job=$!
+  kill_one "$folder/shared.html" run
+  wait "$job" || fail "three processes: exit code $?: $(cat err.txt)"
+  [[ $(grep -cE ': died, is made again: signal 9 in process [0-2] on ' out.txt) == 1 ]] ||
+    fail "no run was lost and made again: $(cat out.txt)"
+  [[ $(losses alone.jsonl) == "$(losses shared.jsonl)" ]] || fail "three processes have other records than one"
+  [[ $(tail -n 1 shared.html) == *'</html>' && ! -e shared.runs ]] || fail "no whole page, or files are left"
+  timeout 60 "$mpirun" -n 2 "$program" "$@" --distributed --out shared.html > out.txt 2> err.txt ||
+    fail "exit code $? where all runs are done: $(cat err.txt)"
+  [[ $(losses alone.jsonl) == "$(losses shared.jsonl)" ]] || fail "a run that was done is made again"
+}
