@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Tests that `train_transformer --distributed` ends where a process is killed or hangs at a random moment: all others end
-# within 10 s, and the last checkpoint is whole and can be continued.
+# Tests that `train_transformer --distributed` ends where a process is killed or hangs at a random moment: all others
+# end within 10 s, and the last checkpoint is whole and can be continued.
 # Usage: distributed_faults.sh PROGRAM MPIRUN [MOMENTS]      MOMENTS: 3 if not given.
 set -euo pipefail
 # shellcheck source=tests/support/program.sh
@@ -19,7 +19,8 @@ RANDOM=1
 alive() {
   local file
   for file in id.*; do
-    [[ ! -d /proc/${file#id.} || $(cut -d ' ' -f 3 "/proc/${file#id.}/stat" 2> /dev/null) == [ZX] ]] || echo "${file#id.}"
+    [[ ! -d /proc/${file#id.} || $(cut -d ' ' -f 3 "/proc/${file#id.}/stat" 2> /dev/null) == [ZX] ]] ||
+      echo "${file#id.}"
   done
 }
 seconds() { printf '%d.%03d' $(($1 / 1000)) $(($1 % 1000)); }
@@ -77,6 +78,7 @@ touch run.safetensors.0123456789abcdef.part
 
 # A limit that is no positive number.
 "$program" "${run[@]}" --steps 2 --wait-limit 0 > out.txt 2> err.txt && fail "a limit of 0 is taken"
-grep -q "^train_transformer: --wait-limit: Value 0 not in range" err.txt || fail "no error of --wait-limit: $(cat err.txt)"
+grep -q "^train_transformer: --wait-limit: Value 0 not in range" err.txt ||
+  fail "no error of --wait-limit: $(cat err.txt)"
 
 exit "$((failures > 0))"
