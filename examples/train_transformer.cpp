@@ -90,6 +90,7 @@ int main(int argc, char** argv) {
     app.add_option("--micro-batches", options.micro_batches, "parts that a step's batch is computed in")
         ->capture_default_str();
     processes.add_option(app);
+    processes.add_wait_limit(app);
     app.add_flag("--recompute", options.recompute,
                  "keep only the input of each block and compute the block again: less memory, slower");
     app.add_option("--seed", options.seed, "seed of initial values, data order and sampling")->capture_default_str();

@@ -45,7 +45,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -80,8 +79,8 @@ public:
         if (!options_.log.empty() && !continues_)
             course_.log = std::make_unique<io::JsonLog>(options_.log, !options.resume.empty());
         if (options_.group != nullptr)
-            trainer_.set_reducer(
-                std::make_shared<train::TreeReducer<T>>(options_.group, shared_facts(options_, *data_)));
+            reducer_ = std::make_shared<train::TreeReducer<T>>(options_.group, shared_facts(options_, *data_));
+        if (reducer_) trainer_.set_reducer(reducer_);
         if (continues_) or_run_failed([&] { train::enter_recipe(before->carried, trainer_.parts(), recipe_); });
     }
 
@@ -166,6 +165,7 @@ public:
         try {
             result.tokens_per_s = train(out, progress, watch);
             result.step_bytes = course_.step_bytes = std::max(course_.step_bytes, tape().pool()->peak_bytes());
+            if (reducer_) result.sent_bytes = reducer_->sent_bytes();
             if (last) result.valid_bpc = loss_on("validation", split().validation, options_.steps);
             if (last && options_.test) result.test_bpc = loss_on("test", split().test, options_.steps);
         } catch (const RunFailed&) {
@@ -262,6 +262,7 @@ private:
             now.tokens_per_s = speed;
             now.skipped = trainer_.scaler().skipped();
             if (scales_loss() || recipe_.clip_norm > 0.0) now.gradient_norm = result.gradient_norm;
+            if (reducer_) now.sent_bytes = reducer_->sent_bytes();
             smooth = step == 1 ? now.train_bpc : 0.9 * smooth + 0.1 * now.train_bpc;
             if (step + tail_steps() > options_.steps) tail_sum += now.train_bpc;
             if (options_.eval_every > 0 && step % options_.eval_every == 0 && step != options_.steps) {
@@ -347,8 +348,7 @@ private:
         course_.done = state().step();
     }
 
-    /// An Error during the run (a full disk, a weight too large for the second recipe) becomes RunFailed: the arguments
-    /// are not its cause.
+    /// An Error during the run, such as a full disk, becomes RunFailed: the arguments are not its cause.
     template <class F>
     static void or_run_failed(F&& act) {
         try {
@@ -367,7 +367,8 @@ private:
     nn::Decoder<T> model_;
     std::shared_ptr<MemoryPool> optimiser_memory_ = std::make_shared<MemoryPool>();
     train::Trainer<T, optim::AnyOptimiser<T>> trainer_;
-    bool continues_;  ///< the first part was made by this process
+    std::shared_ptr<train::TreeReducer<T>> reducer_{};  ///< of processes that share the run
+    bool continues_;                                    ///< the first part was made by this process
 };
 
 /// `run_in_parts`, for the element types T that the options' recipes ask for.

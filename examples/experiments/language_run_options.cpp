@@ -352,6 +352,7 @@ nlohmann::ordered_json LanguageStep::json() const {
     if (gradient_norm) json["gradient_norm"] = *gradient_norm;
     if (loss_scale) json["loss_scale"] = *loss_scale;
     if (loss_scale) json["skipped"] = skipped;
+    if (sent_bytes) json["sent_bytes"] = *sent_bytes;
     if (switched_to) json["switched_to"] = *switched_to;
     if (valid_bpc_part) json[valid_bytes_per_token ? "valid_bpt_part" : "valid_bpc_part"] = *valid_bpc_part;
     if (valid_bpc_part && valid_bytes_per_token) json["valid_bpb_part"] = *valid_bpc_part / *valid_bytes_per_token;
@@ -371,7 +372,9 @@ std::string LanguageRunResult::line() const {
     if (test_bpc && test_bytes_per_token) text += io::cell(" test_bpb=%.4f", *test_bpc / *test_bytes_per_token);
     std::snprintf(numbers, sizeof numbers, " tokens_per_s=%.0f peak_rss_mb=%.0f seconds=%.1f", tokens_per_s,
                   peak_rss_mb, seconds);
-    return text + numbers;
+    text += numbers;
+    if (sent_bytes) text += concatenate(" sent_bytes_per_step=", *sent_bytes);
+    return text;
 }
 
 std::u32string read_training_text(const std::vector<std::filesystem::path>& data,

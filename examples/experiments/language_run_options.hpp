@@ -192,7 +192,8 @@ struct LanguageStep {
         gradient_norm{};                 ///< before clipping; empty unless gradients are clipped or the loss is scaled
     std::optional<double> loss_scale{};  ///< of this step, where the recipe scales the loss
     std::uint64_t skipped = 0;           ///< skipped steps up to and including this one
-    std::optional<std::string> switched_to{};                          ///< the recipe, in the first step after a switch
+    std::optional<std::size_t> sent_bytes{};   ///< of gradients, by this process, where processes share the run
+    std::optional<std::string> switched_to{};  ///< the recipe, in the first step after a switch
     std::optional<double> bytes_per_token{}, valid_bytes_per_token{};  ///< of the training and the validation text
     std::optional<double> valid_bpc_part{};  ///< on part of the validation text; empty where no evaluation was due
 
@@ -214,11 +215,12 @@ struct LanguageRunResult {
     std::optional<double> bytes_per_token{}, test_bytes_per_token{};  ///< of the validation and the test text
     double tokens_per_s = 0.0;                                        ///< training steps only, without evaluation
     double peak_rss_mb = 0.0;
-    double seconds = 0.0;          ///< the whole run
-    std::uint64_t skipped = 0;     ///< steps skipped because the loss scale was too large
-    std::size_t weight_bytes = 0;  ///< of the parameters' values
-    std::size_t state_bytes = 0;   ///< of the optimiser: master weights and moments
-    std::size_t step_bytes = 0;    ///< peak of a training step: activations, gradients, scratch
+    double seconds = 0.0;                     ///< the whole run
+    std::uint64_t skipped = 0;                ///< steps skipped because the loss scale was too large
+    std::size_t weight_bytes = 0;             ///< of the parameters' values
+    std::size_t state_bytes = 0;              ///< of the optimiser: master weights and moments
+    std::size_t step_bytes = 0;               ///< peak of a training step: activations, gradients, scratch
+    std::optional<std::size_t> sent_bytes{};  ///< of gradients in a step, by the first of processes that share the run
     std::string sample{};
     WordCount words{};
 

@@ -10,12 +10,14 @@
 #include <unitscale/train/element.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <memory>
 #include <span>
 #include <string>
+#include <thread>
 #include <type_traits>
 #include <vector>
 
@@ -60,6 +62,40 @@ TEST_CASE("processes exchange, collect and gather through MPI") {
 
     const std::vector<std::size_t> too_large(size, std::numeric_limits<std::size_t>::max() / 4);
     CHECK(test::error_of([&] { group.collect({}, {}, too_large); }).starts_with("Communicator: a message of "));
+}
+
+TEST_CASE("a process that waits too long names those that have not answered") {
+    REQUIRE(session().local_size() >= 1);
+    CHECK(test::error_of([] { const distributed::Communicator none(MPI_COMM_WORLD, 0.0); }) ==
+          "Communicator: a wait limit of 0 s; expected a positive number");
+    distributed::Communicator together;
+    const std::size_t size = together.size(), rank = together.rank();
+    if (size == 1) return;
+    distributed::Communicator group(MPI_COMM_WORLD, rank == 0 ? 0.5 : 60.0);
+    static_cast<void>(together.gather({}));
+    if (rank > 0) std::this_thread::sleep_for(std::chrono::seconds(2));
+    std::string line;
+    try {
+        static_cast<void>(group.gather({}));
+    } catch (const distributed::NoAnswer& error) {
+        line = error.what();
+    }
+    if (rank > 0) CHECK(line.empty());  // process 0 was there
+    else
+        CHECK(line == concatenate("processes: rank 0 has waited 0.5 s for ",
+                                  size == 2   ? "rank 1"
+                                  : size == 3 ? "ranks 1, 2"
+                                              : concatenate("ranks 1, 2 and ", size - 3, " more")));
+}
+
+TEST_CASE("a process that is late is waited for") {
+    REQUIRE(session().local_size() >= 1);
+    distributed::Communicator group(MPI_COMM_WORLD, 60.0);
+    if (group.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    const std::vector<std::byte> mine(1 << 20, static_cast<std::byte>(group.rank()));
+    const auto all = group.gather(mine);
+    for (std::size_t r = 0; r < group.size(); ++r)
+        CHECK(all[r] == std::vector<std::byte>(1 << 20, static_cast<std::byte>(r)));
 }
 
 TEST_CASE("30 steps have equal bits in the processes of MPI and in one process alone") {

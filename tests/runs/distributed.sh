@@ -33,6 +33,16 @@ for recipe in fp32 fp16-auto-loss-scaled unit-fp8 scalify-fp8-4 fp8-amax fp8-del
   done
 done
 
+# Two processes with a micro-batch each send half of every gradient, and the sum of the other half.
+for bytes in 4 1; do
+  how=()
+  ((bytes == 4)) || how=(--set communication=e4m3)
+  timeout 60 "$mpirun" -n 2 "$program" "${run[@]/#4/2}" --steps 2 --recipe fp32 "${how[@]}" > out.txt 2> err.txt ||
+    fail "$bytes bytes: $(cat err.txt)"
+  parameters=$(sed -nE 's/^model .*; ([0-9]+) parameters.*$/\1/p' out.txt)
+  grep -q " sent_bytes_per_step=$((parameters * bytes))\$" out.txt || fail "$bytes bytes: $(tail -n 1 out.txt)"
+done
+
 # A checkpoint of two processes is continued by four, and by one: it is the state of the run, without a process's own.
 half=(--recipe fp8-delayed --seed 3 --schedule constant --warmup 2)
 "$program" "${run[@]}" "${half[@]}" --steps 30 --log whole.jsonl > /dev/null 2>&1

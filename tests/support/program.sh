@@ -27,8 +27,8 @@ bad() {
   [[ -z $begun ]] || ! compgen -G "$begun" > /dev/null || fail "an output was begun: $*"
 }
 
-# losses <file>: the records of runs without their speeds, sorted
-losses() { sed -E 's/"(tokens_per_s|seconds)":[^,}]*//g' "$1" | LC_ALL=C sort; }
+# losses <file>: the records of runs without their speeds and bytes sent, sorted
+losses() { sed -E 's/"(tokens_per_s|seconds|sent_bytes)":[^,}]*//g' "$1" | LC_ALL=C sort; }
 
 # survives_kills <argument>...: for a program that keeps its runs in FILE.jsonl and is killed again and again.
 # Its runs end with the losses of runs that were not killed, and no run that has ended is made again.
