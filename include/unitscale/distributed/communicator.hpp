@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <limits>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -87,6 +88,16 @@ public:
                       in.begins.data(), MPI_BYTE, comm_);
     }
     /// Error: 2^31 bytes and more.
+    [[nodiscard]] std::unique_ptr<train::PendingExchange> begin_exchange(
+        std::span<const std::byte> send, std::span<const std::size_t> send_bytes, std::span<std::byte> receive,
+        std::span<const std::size_t> receive_bytes) override {
+        auto pending = std::make_unique<Pending>(send_bytes, receive_bytes);
+        const Parts &out = pending->out, &in = pending->in;
+        MPI_Ialltoallv(send.data(), out.counts.data(), out.begins.data(), MPI_BYTE, receive.data(), in.counts.data(),
+                       in.begins.data(), MPI_BYTE, comm_, &pending->request);
+        return pending;
+    }
+    /// Error: 2^31 bytes and more.
     void collect(std::span<const std::byte> mine, std::span<std::byte> all,
                  std::span<const std::size_t> bytes) override {
         const Parts in(bytes);
@@ -108,6 +119,21 @@ private:
             }
         }
         std::vector<int> counts{}, begins{};
+    };
+
+    /// An exchange on its way. MPI reads the sizes until its end.
+    struct Pending final : train::PendingExchange {
+        Pending(std::span<const std::size_t> send_bytes, std::span<const std::size_t> receive_bytes)
+            : out(send_bytes), in(receive_bytes) {}
+        [[nodiscard]] bool is_done() override {
+            int done = 0;
+            MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+            return done != 0;
+        }
+        void wait() override { MPI_Wait(&request, MPI_STATUS_IGNORE); }
+
+        Parts out, in;
+        MPI_Request request = MPI_REQUEST_NULL;
     };
 
     MPI_Comm comm_ = MPI_COMM_NULL;
